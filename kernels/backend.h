@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/* A backend: what the executor needs from a device, as a table of functions.
+ *
+ * The executor never touches a device buffer by itself: all work is handed to a stream, in
+ * order; streams are ordered among each other by events. The CPU backends run everything at
+ * once when it is handed over, so their streams and events are empty; a CUDA module fills the
+ * same table with asynchronous ones.
+ *
+ * Whatever changes from step to step is in 'struct step_state', which lives in a buffer that
+ * the kernel reads when it runs (never a kernel argument, so that captured graphs stay valid).
+ */
+#ifndef TASUKI_KERNELS_BACKEND_H
+#define TASUKI_KERNELS_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "graph/graph.h"
+#include "graph/program.h"
+
+struct err;
+struct device;      /* backend's own */
+struct stream;
+struct event;
+struct kernel;
+
+struct step_state {
+    uint64_t seed;
+    int64_t step;           /* counts from 0 */
+    int64_t global_batch;   /* samples of the whole step */
+    int64_t first_sample;   /* of this share, within the global batch */
+    int64_t samples;        /* of this share */
+    double weight_sum;      /* of the labels of the global batch: the loss divides by it */
+    bool training;
+};
+
+enum accumulate {
+    ACCUMULATE_NO,          /* output is overwritten */
+    ACCUMULATE_YES          /* output += result */
+};
+
+/* One run of a kernel. 'inputs'/'outputs' follow the node's lists, NULL where absent. */
+struct kernel_args {
+    const void *const *inputs;
+    void *const *outputs;
+    void *workspace;                /* kernel_workspace() bytes, 64-byte aligned */
+    const struct step_state *state;
+    enum accumulate accumulate;     /* for the outputs marked 'accumulates' only */
+};
+
+enum optimizer_kind {
+    OPTIMIZER_SGD, OPTIMIZER_MOMENTUM, OPTIMIZER_NESTEROV, OPTIMIZER_ADAM, OPTIMIZER_ADAMW
+};
+
+struct optimizer_args {
+    enum optimizer_kind kind;
+    enum dtype dtype;
+    double lr, momentum, beta1, beta2, epsilon, weight_decay;
+    int64_t step;           /* 1 for the first update: Adam's bias correction */
+};
+
+struct backend {
+    const char *name;       /* "reference", "cpu", "cuda" */
+
+    /* 'threads' <= 0: the backend chooses. */
+    struct device *(*device_open)(int threads, struct err *err);
+    void (*device_close)(struct device *device);
+    /* "Intel Xeon …, 2 threads, oneDNN 2.6.3": the key of the profile cache, too. */
+    const char *(*device_name)(const struct device *device);
+
+    /* Is there a kernel for this node? Otherwise the executor says so, all nodes at once. */
+    bool (*supports)(const struct device *device, const struct graph *graph, int node);
+
+    /* Choose layouts for a stage program before memory is placed: may set layouts of values
+     * that are internal to it and append reorder nodes. NULL: everything stays plain.
+     */
+    int (*lower)(struct device *device, struct program *program, struct err *err);
+
+    /* Compile one node once. The kernel keeps what it needs; it may not keep the graph.
+     * 'layouts[v]' for every value of the graph; NULL: all plain.
+     */
+    struct kernel *(*kernel_new)(struct device *device, const struct graph *graph, int node,
+                                 const struct value_layout *layouts, struct err *err);
+    void (*kernel_free)(struct kernel *kernel);
+    size_t (*kernel_workspace)(const struct kernel *kernel);
+    /* Can this kernel add to its output, or must the executor do that (see add)? */
+    bool (*kernel_accumulates)(const struct kernel *kernel);
+    int (*kernel_run)(struct kernel *kernel, struct stream *stream,
+                      const struct kernel_args *args, struct err *err);
+
+    /* Memory of the device, 64-byte aligned; counted, see 'peak'. */
+    void *(*alloc)(struct device *device, size_t bytes, struct err *err);
+    void (*release)(struct device *device, void *memory, size_t bytes);
+    size_t (*peak)(const struct device *device);    /* most bytes ever out at once */
+
+    struct stream *(*stream_new)(struct device *device, struct err *err);
+    void (*stream_free)(struct stream *stream);
+    int (*stream_wait)(struct stream *stream, struct event *event, struct err *err);
+    int (*stream_sync)(struct stream *stream, struct err *err);
+    struct event *(*event_new)(struct device *device, struct err *err);
+    void (*event_free)(struct event *event);
+    int (*event_record)(struct event *event, struct stream *stream, struct err *err);
+    int (*event_done)(struct event *event, bool *done, struct err *err);
+
+    /* Copies between host and device, and within the device. 'rows' pieces of 'width' bytes
+     * with the given strides in bytes (cudaMemcpy2D): cuts an interval of samples out of
+     * [outer, b, inner].
+     */
+    int (*copy)(struct stream *stream, void *to, size_t to_stride, const void *from,
+                size_t from_stride, size_t width, size_t rows, struct err *err);
+    int (*fill_zero)(struct stream *stream, void *to, size_t bytes, struct err *err);
+    /* y[i] += x[i] over 'n' elements of a floating type. */
+    int (*add)(struct stream *stream, enum dtype dtype, size_t n, const void *x, void *y,
+               struct err *err);
+    /* One fused update over a flat range: p, g, and up to two state arrays (m, v) of the same
+     * length. PyTorch's formulas; g is multiplied by 'g_scale' first (gradient clipping).
+     */
+    int (*optimize)(struct stream *stream, const struct optimizer_args *args, size_t n,
+                    void *p, const void *g, double g_scale, void *m, void *v,
+                    struct err *err);
+    /* Sum of squares of a flat range into '*result' (host), for the global gradient norm. */
+    int (*sum_squares)(struct stream *stream, enum dtype dtype, size_t n, const void *x,
+                       double *result, struct err *err);
+    /* NULL where collectives go through comm (host memory); else NCCL's handle. */
+    void *(*collectives)(struct device *device);
+};
+
+/* "reference" or "cpu"; NULL where this build lacks it. The CUDA module registers itself. */
+const struct backend *backend_find(const char *name);
+
+#endif

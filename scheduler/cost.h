@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/* The cost file: what each block costs at each micro-batch size (tasuki-cost(5)).
+ *
+ * Times in seconds, sizes in bytes, for one replica and one micro-batch. Arrays run over
+ * 'micro_batch'. Between listed sizes everything is linear, outside proportional to samples;
+ * 'parameters' never scale, nor does a block whose 'batch_axis' is false.
+ */
+#ifndef TASUKI_SCHEDULER_COST_H
+#define TASUKI_SCHEDULER_COST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+struct err;
+
+struct cost_block {
+    char *name;
+    double *forward, *dgrad, *wgrad;    /* [n_sizes]; wgrad NULL: inside dgrad */
+    double step;                        /* optimizer update of its parameters */
+    double parameters;                  /* bytes, without 'shared' ones */
+    double *activations;                /* kept for the backward, own output included */
+    double *kept_for_wgrad;             /* of these, until W; NULL: all of them */
+    double *workspace;                  /* NULL: none */
+    bool batch_axis;
+    char *first_node, *last_node;       /* ONNX names where made from a model; may be NULL */
+};
+
+struct cost_edge {
+    int from, to;           /* blocks, from < to */
+    char *value;            /* edges with the same 'from' and 'value' are the same bytes */
+    double *bytes, *gradient_bytes;     /* [n_sizes] */
+};
+
+struct cost_input {
+    char *name;
+    double *bytes;
+    int n_to;
+    int *to;                /* blocks */
+};
+
+struct cost_shared {
+    char *name;
+    double bytes;
+    int n_blocks;
+    int *blocks;            /* ascending */
+};
+
+struct cost {
+    char *device;           /* kind of device that was measured, "" unknown */
+    char *precision;
+    double optimizer_bytes_per_parameter, gradient_bytes_per_parameter; /* of a 4-byte one */
+    int n_sizes;
+    int64_t *micro_batch;   /* ascending */
+    int n_blocks, n_edges, n_inputs, n_shared;
+    struct cost_block *blocks;          /* in a topological order */
+    struct cost_edge *edges;
+    struct cost_input *inputs;
+    struct cost_shared *shared;
+};
+
+/* Checks everything: order, cycles, negative, infinite or missing figures, names. Blocks are
+ * sorted topologically (stable) on load.
+ */
+struct cost *cost_load(const char *path, struct err *err);
+struct cost *cost_from_json(const char *path, const json_t *json, struct err *err);
+json_t *cost_to_json(const struct cost *cost);
+int cost_save(const struct cost *cost, const char *path, struct err *err);
+void cost_free(struct cost *cost);
+
+/* An array of the file at 'samples' samples. 'scales': false keeps it constant. */
+double cost_at(const struct cost *cost, const double *array, bool scales, double samples);
+
+#endif

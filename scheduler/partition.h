@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/* The planner: cost + cluster + global batch → plan. */
+#ifndef TASUKI_SCHEDULER_PARTITION_H
+#define TASUKI_SCHEDULER_PARTITION_H
+
+#include <stdint.h>
+
+#include "scheduler/cost.h"
+#include "scheduler/plan.h"
+#include "topology/cluster.h"
+
+struct err;
+
+struct plan_request {
+    int64_t global_batch;
+    /* Pins; 0 or NULL: the planner decides. A pin is honoured or refused with the reason. */
+    int stages;
+    int n_replicas;
+    int *replicas;
+    int64_t micro_batches, micro_batch;
+    const char *schedule;
+    double memory;              /* bytes per device; 0: as the cluster says */
+    int64_t batchnorm_samples;  /* shares must be multiples of it; 0: no BatchNorm */
+    const char *optimizer;      /* its state decides the bytes per parameter */
+    /* Exact memory of a stage (blocks first..last) at a share with so many slots, from the
+     * compiled stage program; NULL: the sums of the cost file are used.
+     */
+    int (*memory_of)(void *user, const struct plan *plan, int stage, double *bytes,
+                     struct err *err);
+    void *user;
+};
+
+/* The reasons, in words, are left in '*why' (malloc'ed lines; may be NULL). */
+struct plan *partition(const struct cost *cost, const struct cluster *cluster,
+                       const struct plan_request *request, char **why, struct err *err);
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* The plan: stages, replicas, devices, micro-batches, schedule (tasuki-plan(5)). */
+#ifndef TASUKI_SCHEDULER_PLAN_H
+#define TASUKI_SCHEDULER_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+struct err;
+
+struct plan_block {
+    char *name;
+    char *first_node, *last_node;   /* ONNX names; NULL where made from a cost file alone */
+};
+
+struct plan_stage {
+    int n_blocks;
+    struct plan_block *blocks;
+    int replicas;                   /* r of one pipeline */
+    char **devices;                 /* [pipelines * replicas] ids, pipeline-major */
+    int64_t *samples;               /* [replicas]: share of one micro-batch */
+    double forward, dgrad, wgrad;   /* seconds per micro-batch, of the largest share */
+    double allreduce;               /* seconds */
+    double memory;                  /* bytes, of the largest share */
+};
+
+struct plan_shared {
+    char *name;                     /* parameter */
+    int owner;                      /* stage that steps it first: the lowest that reads it */
+    int n_stages;
+    int *stages;
+};
+
+struct plan {
+    int64_t global_batch, micro_batches, micro_batch;   /* global = pipelines*batches*micro */
+    char *schedule;                 /* "gpipe", "1f1b" */
+    int chunks;                     /* schedule_options */
+    double schedule_memory;
+    int pipelines;
+    bool zero;
+    int64_t batchnorm_samples;
+    double iteration_seconds, lower_bound_seconds;
+    char *model_path, *model_hash;  /* NULL where made from a cost file alone */
+    char *cluster;                  /* as given to --cluster, or a description */
+    char *precision, *optimizer, *command;
+    int n_stages, n_shared;
+    struct plan_stage *stages;      /* in topological order */
+    struct plan_shared *shared;
+};
+
+/* First sample of replica i of r in a micro-batch of b samples: floor(i*b/r). */
+int64_t plan_share_start(int64_t b, int r, int i);
+
+/* Strict: sums, ranges, device counts and names are checked. */
+struct plan *plan_load(const char *path, struct err *err);
+struct plan *plan_from_json(const char *path, const json_t *json, struct err *err);
+json_t *plan_to_json(const struct plan *plan);
+int plan_save(const struct plan *plan, const char *path, struct err *err);
+void plan_free(struct plan *plan);
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+/* Talk on stderr. Rank 0 alone speaks below LOG_WARNING, unless -v was given. */
+#ifndef TASUKI_BASE_LOG_H
+#define TASUKI_BASE_LOG_H
+
+enum log_level { LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG };
+
+/* Called once by main, and again when the rank is known (rank < 0: no prefix). */
+void log_setup(enum log_level level, int rank);
+void log_say(enum log_level level, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#define log_info(...) log_say(LOG_INFO, __VA_ARGS__)
+#define log_warning(...) log_say(LOG_WARNING, __VA_ARGS__)
+#define log_debug(...) log_say(LOG_DEBUG, __VA_ARGS__)
+
+#endif

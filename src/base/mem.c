@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/mem.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+
+#define ARENA_BLOCK ((size_t)64 * 1024)
+#define ARENA_ALIGN 16
+
+struct arena_block {
+    struct arena_block *next;
+    size_t used, size;
+    _Alignas(ARENA_ALIGN) unsigned char bytes[];
+};
+
+struct arena {
+    struct arena_block *blocks;
+};
+
+int size_mul(size_t a, size_t b, size_t *result)
+{
+    return __builtin_mul_overflow(a, b, result) ? -1 : 0;
+}
+
+int size_add(size_t a, size_t b, size_t *result)
+{
+    return __builtin_add_overflow(a, b, result) ? -1 : 0;
+}
+
+static void *check(void *memory)
+{
+    if (!memory) {
+        fputs("tasuki: out of memory\n", stderr);
+        abort();
+    }
+    return memory;
+}
+
+void *mem_new(size_t n, size_t size)
+{
+    return check(calloc(n ? n : 1, size ? size : 1));
+}
+
+void *mem_resize(void *old, size_t n, size_t size)
+{
+    return check(reallocarray(old, n ? n : 1, size ? size : 1));
+}
+
+void *mem_try(size_t n, size_t size, struct err *err)
+{
+    size_t bytes;
+    void *memory;
+
+    if (size_mul(n, size, &bytes)) {
+        err_set(err, "%zu objects of %zu bytes are too many", n, size);
+        return NULL;
+    }
+    memory = calloc(bytes ? bytes : 1, 1);
+    if (!memory)
+        err_set(err, "out of memory: %zu bytes", bytes);
+    return memory;
+}
+
+char *mem_strdup(const char *text)
+{
+    return check(strdup(text));
+}
+
+static char *format_new(const char *format, va_list args)
+{
+    char *text;
+
+    if (vasprintf(&text, format, args) < 0)
+        text = NULL;
+    return check(text);
+}
+
+char *mem_printf(const char *format, ...)
+{
+    va_list args;
+    char *text;
+
+    va_start(args, format);
+    text = format_new(format, args);
+    va_end(args);
+    return text;
+}
+
+void *mem_push(void **array, int *count, size_t size)
+{
+    size_t n = (size_t)*count;
+    unsigned char *slot;
+
+    if ((n & (n - 1)) == 0)
+        *array = mem_resize(*array, n ? 2 * n : 1, size);
+    slot = (unsigned char *)*array + n * size;
+    memset(slot, 0, size);
+    ++*count;
+    return slot;
+}
+
+struct arena *arena_new(void)
+{
+    return mem_new(1, sizeof(struct arena));
+}
+
+void arena_free(struct arena *arena)
+{
+    struct arena_block *block, *next;
+
+    if (!arena)
+        return;
+    for (block = arena->blocks; block; block = next) {
+        next = block->next;
+        free(block);
+    }
+    free(arena);
+}
+
+void *arena_alloc(struct arena *arena, size_t n, size_t size)
+{
+    struct arena_block *block = arena->blocks;
+    size_t bytes;
+    void *result;
+
+    if (size_mul(n, size, &bytes) || size_add(bytes, ARENA_ALIGN - 1, &bytes))
+        check(NULL);
+    bytes &= ~(size_t)(ARENA_ALIGN - 1);
+    if (!block || block->size - block->used < bytes) {
+        size_t room = bytes > ARENA_BLOCK ? bytes : ARENA_BLOCK;
+
+        block = mem_new(1, sizeof(*block) + room);
+        block->size = room;
+        block->next = arena->blocks;
+        arena->blocks = block;
+    }
+    result = block->bytes + block->used;
+    block->used += bytes;
+    return result;
+}
+
+char *arena_strdup(struct arena *arena, const char *text)
+{
+    size_t size = strlen(text) + 1;
+
+    return memcpy(arena_alloc(arena, size, 1), text, size);
+}
+
+char *arena_printf(struct arena *arena, const char *format, ...)
+{
+    va_list args;
+    char *text, *copy;
+
+    va_start(args, format);
+    text = format_new(format, args);
+    va_end(args);
+    copy = arena_strdup(arena, text);
+    free(text);
+    return copy;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/* Memory for bookkeeping.
+ *
+ * mem_new() and friends are for small objects whose size the program chose; they end the
+ * process when the machine has no memory left, since no caller could go on. Sizes that come
+ * from a file go through mem_try(), which reports. Tensor memory is never allocated here.
+ */
+#ifndef TASUKI_BASE_MEM_H
+#define TASUKI_BASE_MEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+
+/* 'n' zeroed objects of 'size' bytes; free() them. Never NULL (one byte where n is 0). */
+void *mem_new(size_t n, size_t size);
+/* Grow to 'n' objects of 'size' bytes; what is added is not zeroed. Never NULL. */
+void *mem_resize(void *old, size_t n, size_t size);
+char *mem_strdup(const char *text);
+char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* The same for sizes read from a file: NULL with 'err' on overflow or exhaustion. */
+void *mem_try(size_t n, size_t size, struct err *err);
+
+/* a*b and a+b of non-negative sizes; -1 (and '*result' untouched) on overflow. */
+int size_mul(size_t a, size_t b, size_t *result);
+int size_add(size_t a, size_t b, size_t *result);
+
+/* Append one element to a growing array: grows ARRAY when COUNT reaches a power of two.
+ * Usage: *(struct thing *)mem_push((void **)&array, &count, sizeof(*array)) = thing;
+ * The new element is zeroed. 'count' starts at 0 with a NULL array.
+ */
+void *mem_push(void **array, int *count, size_t size);
+
+/* An arena: many small allocations, freed all at once. Never returns NULL; zeroed. */
+struct arena;
+struct arena *arena_new(void);
+void arena_free(struct arena *arena);
+void *arena_alloc(struct arena *arena, size_t n, size_t size);
+char *arena_strdup(struct arena *arena, const char *text);
+char *arena_printf(struct arena *arena, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/* Communication among the ranks of a run: one interface, a lone process or MPI.
+ *
+ * Two planes. Control: small, collecting exchanges (PMIx or nothing). Data: messages and
+ * reductions on host memory, posted and tested, never waited for without a deadline.
+ *
+ * Errors: no call repairs a communicator. After an error the caller reports and leaves by
+ * comm_abort(); it makes no further collective call.
+ */
+#ifndef TASUKI_COMM_COMM_H
+#define TASUKI_COMM_COMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "graph/graph.h"    /* enum dtype */
+
+struct err;
+struct comm;
+struct comm_group;
+struct comm_request;
+
+/* Where this process was started from, read once from the environment. */
+struct launch {
+    enum { LAUNCH_ALONE, LAUNCH_MPI } kind;
+    bool slurm_step;        /* inside an srun step */
+    int slurm_tasks;        /* SLURM_NTASKS of the step, 0 unknown */
+    bool pmix;              /* a PMIx server answers for this process */
+};
+/* Fails with the srun or mpirun line to use where ranks would come up as singletons: a step of
+ * several tasks without a PMIx server, for instance.
+ */
+int launch_detect(struct launch *launch, struct err *err);
+
+/* Load the MPI module where there is a launcher, else 'self'. */
+struct comm *comm_open(const struct launch *launch, struct err *err);
+void comm_close(struct comm *comm);     /* collective, clean end */
+int comm_rank(const struct comm *comm);
+int comm_size(const struct comm *comm);
+const char *comm_name(const struct comm *comm);             /* "self", "mpi" */
+const char *comm_library(const struct comm *comm);          /* "Open MPI 4.1.4, PMIx 4.2.2" */
+const char *comm_host(const struct comm *comm, int rank);   /* node name of any rank */
+
+/* Seconds without progress after which an operation fails (default 600; 0: for ever). */
+void comm_set_deadline(struct comm *comm, double seconds);
+
+/* Control plane: every rank gives a byte string and gets everybody's, in rank order, in one
+ * block to free(): parts[r] points into it. Collecting PMIx fence under the hood.
+ */
+int comm_exchange(struct comm *comm, const void *data, size_t size, void **block,
+                  const void **parts, size_t *sizes, struct err *err);
+/* Bytes from rank 'root' to all; '*data' is malloc'ed on the others. */
+int comm_broadcast(struct comm *comm, int root, void **data, size_t *size, struct err *err);
+/* A barrier that really is one. */
+int comm_fence(struct comm *comm, struct err *err);
+/* All ranks learn whether any rank failed: 'failed' is 0/1; the text of the lowest failed
+ * rank is copied to all, prefixed with "rank R (host): ". Returns -1 if any failed.
+ */
+int comm_agree(struct comm *comm, struct err *err, int failed);
+
+/* Data plane: nothing here allocates after the first use of a (peer, tag) pair. Requests are
+ * preallocated by the caller with comm_request_new() and used again and again.
+ */
+struct comm_request *comm_request_new(struct comm *comm);
+void comm_request_free(struct comm_request *request);
+int comm_send(struct comm *comm, const void *data, size_t bytes, int to, int tag,
+              struct comm_request *request, struct err *err);
+int comm_receive(struct comm *comm, void *data, size_t bytes, int from, int tag,
+                 struct comm_request *request, struct err *err);
+/* Has it completed? Drives progress. An inactive request is done. */
+int comm_test(struct comm_request *request, bool *done, struct err *err);
+/* Test until done or the deadline passes; the error says what was waited for and on whom. */
+int comm_wait(struct comm_request *request, struct err *err);
+/* Tags are 0 … comm_max_tag(). */
+int comm_max_tag(const struct comm *comm);
+
+/* A group of ranks for collectives; all members call with the same list in the same order. */
+struct comm_group *comm_group_new(struct comm *comm, int n, const int *ranks,
+                                  struct err *err);
+void comm_group_free(struct comm_group *group);
+/* In-place sum over the group. 'deterministic': per element in rank order, whatever n is. */
+int comm_allreduce(struct comm_group *group, void *data, size_t n, enum dtype dtype,
+                   bool deterministic, struct comm_request *request, struct err *err);
+
+/* Leave now, without a collective: flushes nothing, tells the launcher by the exit code. */
+void comm_abort(struct comm *comm, int code) __attribute__((noreturn));
+
+#endif

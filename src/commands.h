@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+/* The table of subcommands. */
+#ifndef TASUKI_COMMANDS_H
+#define TASUKI_COMMANDS_H
+
+struct err;
+
+struct command {
+    const char *name;
+    /* Returns the exit code; where that is not EXIT_OK 'err' may say why in one line. */
+    int (*run)(int argc, char **argv, struct err *err);
+    const char *summary;
+};
+
+extern const struct command commands[]; /* ends with a NULL name */
+
+#endif

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+/* The intermediate representation: values and nodes.
+ *
+ * A graph is made for one batch size: every shape is a list of numbers. Building the same
+ * model at another batch size gives the same nodes, values and names in the same order with
+ * other shapes, so that what is said about node 17 at batch 4 holds for node 17 at batch 3.
+ *
+ * Nodes stand in a topological order. Values and nodes are addressed by index; both arrays
+ * only grow. Gradient nodes (see autodiff.h) are ordinary nodes appended to the same graph.
+ */
+#ifndef TASUKI_GRAPH_GRAPH_H
+#define TASUKI_GRAPH_GRAPH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct arena;
+struct err;
+struct op;
+
+#define GRAPH_MAX_RANK 8
+
+enum dtype { DTYPE_NONE, DTYPE_F32, DTYPE_F64, DTYPE_I32, DTYPE_I64, DTYPE_BOOL, DTYPE_U8 };
+
+size_t dtype_size(enum dtype dtype);        /* bytes; 0 for DTYPE_NONE */
+const char *dtype_name(enum dtype dtype);   /* "float32", "int64", … */
+bool dtype_is_float(enum dtype dtype);
+
+struct shape {
+    int rank;                       /* 0: a scalar */
+    int64_t dim[GRAPH_MAX_RANK];
+};
+
+int64_t shape_elements(const struct shape *shape);  /* product; builders refuse overflow */
+bool shape_equal(const struct shape *a, const struct shape *b);
+/* "64x3x224x224" ("scalar" for rank 0) into 'text', which is returned. */
+char *shape_text(const struct shape *shape, char *text, size_t size);
+
+/* Where the samples are in a tensor. Flattened row-major, the tensor is [outer, b, inner]:
+ * element (o, s, i) stands at (o*b + s)*inner + i and belongs to sample s of b. Reshapes do
+ * not change that; transposes do. outer == 0 means the value does not depend on the sample
+ * ("none"): it is sent whole and its gradients are summed.
+ */
+struct batch {
+    int64_t outer, inner;
+};
+
+enum value_kind {
+    VALUE_NODE,     /* made by a node */
+    VALUE_INPUT,    /* fed per micro-batch: model inputs and labels */
+    VALUE_PARAM,    /* trained; initial bytes in 'data' */
+    VALUE_STAT,     /* running statistics: state that the step updates, not by a gradient */
+    VALUE_CONST     /* bytes in 'data' */
+};
+
+struct value {
+    const char *name;       /* as in the ONNX file where it has one; unique */
+    enum value_kind kind;
+    enum dtype dtype;       /* of the run: float32 becomes float64 under --precision float64 */
+    struct shape shape;
+    struct batch batch;
+    int producer;           /* node, or -1 */
+    int n_consumers;
+    int *consumers;         /* nodes, ascending; a node that reads it twice stands there once */
+    const void *data;       /* PARAM, STAT, CONST: bytes of 'file_dtype', or NULL (no weights) */
+    enum dtype file_dtype;  /* of 'data'; float32 while dtype may be float64 */
+    bool output;            /* an output of the ONNX model */
+};
+
+enum attr_type { ATTR_INT, ATTR_FLOAT, ATTR_STRING, ATTR_INTS, ATTR_FLOATS, ATTR_TENSOR };
+
+struct attr {
+    const char *name;
+    enum attr_type type;
+    int64_t i;
+    double f;
+    const char *s;
+    int n;                  /* entries of ints or floats */
+    const int64_t *ints;
+    const double *floats;
+    int tensor;             /* a VALUE_CONST of the graph, for ATTR_TENSOR */
+};
+
+/* Which part of an iteration a node belongs to. */
+enum part {
+    PART_PREPARE,   /* once per step, after parameters changed: depends on no sample */
+    PART_FORWARD,   /* F, each micro-batch */
+    PART_DGRAD,     /* B: gradients towards activations */
+    PART_WGRAD,     /* W: gradients towards parameters */
+    PART_COUNT
+};
+
+struct node {
+    const char *name;       /* of the ONNX node; gradient nodes: "NAME/grad…"; unique */
+    const struct op *op;
+    int n_inputs, n_outputs;
+    int *inputs, *outputs;  /* value ids; -1 for an optional one that is absent */
+    int n_attrs;
+    struct attr *attrs;
+    enum part part;
+    int source;             /* forward node this one is the gradient of, -1 for forward nodes */
+    int block;              /* index into the plan's blocks; -1 before blocks are made */
+    uint64_t key;           /* hash of the ONNX node's name, taken before fusion: Philox */
+};
+
+struct graph {
+    struct arena *arena;    /* owns names, arrays, attributes and folded constants */
+    int n_values, n_nodes;
+    struct value *values;
+    struct node *nodes;
+    int64_t batch;          /* b: samples in one micro-batch share */
+    enum dtype real;        /* DTYPE_F32 or DTYPE_F64: the floating type of the run */
+    int n_inputs, n_outputs;
+    int *inputs, *outputs;  /* value ids in the order of the model */
+    int loss;               /* value id of the scalar loss, -1 while there is none */
+    int weight_sum;         /* VALUE_INPUT scalar: sum of the weights of the *global* batch; -1 */
+    int correct;            /* scalar count of right predictions, -1 where not classification */
+    int64_t batchnorm_samples;  /* G; 0: the whole share is one group */
+};
+
+struct graph *graph_new(int64_t batch, enum dtype real);
+void graph_free(struct graph *graph);
+
+/* Append; ids are returned. Names are copied into the arena and must be unique: pass NULL to
+ * have one made up. graph_add_node() sets producer and consumers, part PART_FORWARD, source
+ * and block -1. The op is looked up by the caller (op.h).
+ */
+int graph_add_value(struct graph *graph, const char *name, enum value_kind kind,
+                    enum dtype dtype, const struct shape *shape, struct batch batch);
+int graph_add_node(struct graph *graph, const char *name, const struct op *op, int n_inputs,
+                   const int *inputs, int n_outputs, const int *outputs);
+/* A constant with a copy of 'data' ('elements' of 'dtype'). */
+int graph_add_const(struct graph *graph, const char *name, enum dtype dtype,
+                    const struct shape *shape, const void *data);
+int graph_find_value(const struct graph *graph, const char *name);  /* -1 if not there */
+
+/* Attributes. The getters give 'def' where the node lacks the attribute. */
+void graph_set_int(struct graph *graph, int node, const char *name, int64_t value);
+void graph_set_float(struct graph *graph, int node, const char *name, double value);
+void graph_set_ints(struct graph *graph, int node, const char *name, int n,
+                    const int64_t *values);
+void graph_set_string(struct graph *graph, int node, const char *name, const char *value);
+void graph_copy_attrs(struct graph *graph, int to, int from);
+const struct attr *node_attr(const struct node *node, const char *name);    /* NULL: absent */
+int64_t node_int(const struct node *node, const char *name, int64_t def);
+double node_float(const struct node *node, const char *name, double def);
+const char *node_string(const struct node *node, const char *name, const char *def);
+
+/* Bytes of a value as plain row-major elements. */
+size_t value_bytes(const struct value *value);
+
+/* Recompute the consumer lists after nodes were rewired. */
+void graph_relink(struct graph *graph);
+
+/* Producer before consumer, ids in range, unique names, shapes inferred: used by tests. */
+int graph_check(const struct graph *graph, struct err *err);
+
+#endif

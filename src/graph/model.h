@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+/* An ONNX file, and the graph built from it at one batch size.
+ *
+ *   struct model *m = model_open("net.onnx", &err);
+ *   struct graph *g = model_build(m, &options, &err);
+ *
+ * model_open() maps the file, scans the wire format (nesting <= 64, element counts, < 2 GiB),
+ * unpacks it and checks names, types, shapes and external data (mapped; paths that leave the
+ * model's directory are refused). model_build() may be called many times, at any batch sizes.
+ *
+ * Building: fix the inputs' batch dimension; infer shapes and fold constants and shape
+ * arithmetic; refuse what is not supported, all of it at once; recognise ties (Identity of a
+ * parameter); BatchNormalization in inference form becomes training form (said in 'notes');
+ * remove what nobody reads; fuse (unless options say no); append the loss.
+ */
+#ifndef TASUKI_GRAPH_MODEL_H
+#define TASUKI_GRAPH_MODEL_H
+
+#include "graph/graph.h"
+
+struct model;
+
+struct model_options {
+    int64_t batch;          /* samples in one micro-batch share, >= 1 */
+    enum dtype real;        /* DTYPE_F32 or DTYPE_F64 */
+    bool fuse;
+    const char *loss;       /* --loss, NULL: choose (see loss.h) */
+    int64_t batchnorm_samples;
+    /* Tensors of the data file, by which labels are known and inputs are checked; may be
+     * empty (inspect, plan without data). Shapes are without the leading sample dimension.
+     */
+    int n_tensors;
+    const struct model_tensor {
+        const char *name;
+        enum dtype dtype;
+        struct shape shape;
+    } *tensors;
+};
+
+struct model *model_open(const char *path, struct err *err);
+void model_close(struct model *model);
+/* The graph borrows the model's mapped weights: free graphs before the model. */
+struct graph *model_build(struct model *model, const struct model_options *options,
+                          struct err *err);
+
+const char *model_path(const struct model *model);
+/* XXH3 of the graph without weight data, 16 hex digits ("" without xxhash). */
+const char *model_hash(const struct model *model);
+int64_t model_opset(const struct model *model);
+/* What was undone, assumed or chosen by the last build ("loss: cross-entropy of …"). */
+int model_notes(const struct model *model);
+const char *model_note(const struct model *model, int index);
+
+/* Write the model with new parameter and statistics values to 'path' (one file, written
+ * whole). 'get' fills 'data' with the current bytes of the named initializer in the file's
+ * type, or returns 1 for "unchanged". Nothing else in the file changes.
+ */
+int model_export(struct model *model, const char *path,
+                 int (*get)(void *user, const char *name, enum dtype dtype, size_t elements,
+                            void *data, struct err *err),
+                 void *user, struct err *err);
+
+#endif

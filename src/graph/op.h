@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/* Operators: one entry in one table each.
+ *
+ * The table (op.c) is the list of what Tasuki can train. An entry says how shapes follow,
+ * what it costs, and how its gradient is built; kernels are found by name in each backend's
+ * own table, and a test checks that the reference backend has one for every entry.
+ * The entries of a family and their rules stand in ops/FAMILY.c.
+ */
+#ifndef TASUKI_GRAPH_OP_H
+#define TASUKI_GRAPH_OP_H
+
+#include "graph/graph.h"
+
+struct err;
+struct grad;    /* autodiff.h */
+
+enum op_flag {
+    OP_VIEW = 1,        /* output 0 is input 0's bytes under another shape (Reshape, …) */
+    OP_INPLACE = 2,     /* output 0 may overwrite input 0 of equal size once nobody reads it */
+    OP_NO_GRAD = 4,     /* no gradient flows through (comparisons, shapes, casts to integer) */
+    OP_INTERNAL = 8,    /* not an ONNX operator: made by fusion, loss or autodiff */
+    OP_FOLD = 16        /* must fold to a constant: no kernel (Shape, Range, …) */
+};
+
+struct op {
+    const char *name;           /* "Conv", "ConvDgrad", … */
+    unsigned flags;
+    int min_inputs, max_inputs; /* max -1: any number */
+    int min_outputs, max_outputs;
+    /* Set dtype, shape and batch of every output from the inputs (whose shapes are known),
+     * or fail naming the node. Constants may be read from value->data. NULL: made only by
+     * code that sets them itself.
+     */
+    int (*infer)(struct graph *graph, int node, struct err *err);
+    /* Floating-point operations of one run; NULL: one per output element. */
+    double (*flops)(const struct graph *graph, int node);
+    /* Append the gradient nodes (see autodiff.h); NULL with no OP_NO_GRAD: an error that says
+     * the operator has no gradient.
+     */
+    int (*grad)(struct grad *grad, int node, struct err *err);
+};
+
+/* NULL where there is no such operator. */
+const struct op *op_find(const char *name);
+/* Every entry, in table order, for tests and reports: NULL past the end. */
+const struct op *op_at(int index);
+
+double op_flops(const struct graph *graph, int node);
+
+/* "model.onnx: node …": names the node and operator before the text. Always -1. */
+int op_error(const struct graph *graph, int node, struct err *err, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Append a node whose outputs are made and inferred here; 'name' is completed to be unique.
+ * Returns the node, or -1. Outputs: graph->nodes[n].outputs[…].
+ */
+int op_append(struct graph *graph, const char *name, const char *op, int n_inputs,
+              const int *inputs, int n_outputs, struct err *err);
+
+#endif

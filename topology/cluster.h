@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+/* The cluster model: a tree of places with wires between them.
+ *
+ * Leaves are devices. Every place but the root has an uplink to its parent: a full-duplex
+ * wire with a bandwidth in each direction, shared by everything below the place that talks to
+ * anything above it. A transfer between two devices climbs to their lowest common ancestor;
+ * it takes the latency of that ancestor plus bytes over the smallest bandwidth on the way.
+ */
+#ifndef TASUKI_TOPOLOGY_CLUSTER_H
+#define TASUKI_TOPOLOGY_CLUSTER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+
+enum cluster_kind {
+    CLUSTER_ROOT, CLUSTER_SWITCH, CLUSTER_NODE, CLUSTER_ISLAND, CLUSTER_DEVICE
+};
+
+enum origin { ORIGIN_MEASURED, ORIGIN_REPORTED, ORIGIN_TABLE };
+
+struct cluster_place {
+    enum cluster_kind kind;
+    char *name;             /* "n1", "island0", "leaf2" */
+    int parent;             /* -1: the root, which is place 0; parents come before children */
+    double up_bandwidth;    /* bytes/s in each direction on the wire to the parent */
+    double latency;         /* seconds between two children of this place */
+    enum origin origin;     /* of these two figures */
+    int cores;              /* nodes: CPU cores its devices share; 0: unknown or not shared */
+};
+
+struct cluster_device {
+    char *id;               /* "n1/cpu0", "n1/gpu3"; "0" … for flat: */
+    int place;              /* its leaf */
+    int node;               /* place of kind CLUSTER_NODE above it; the root for flat: */
+    char *kind;             /* "cpu", "V100-SXM2-32GB": which cost file describes it */
+    double memory;          /* bytes it may use */
+    double flops;           /* float32 operations/s, 0: unknown (roofline) */
+    double memory_bandwidth;/* bytes/s, 0: unknown */
+    int cores;              /* CPU devices: threads it runs; 0 otherwise */
+    int rank;               /* rank that drives it in this run, -1: none yet */
+};
+
+struct cluster {
+    char *name;             /* "flat:16,…", the file's name, "this allocation" */
+    int n_places, n_devices;
+    struct cluster_place *places;
+    struct cluster_device *devices;     /* in tree order: neighbours are close */
+};
+
+struct cluster_link {
+    double bandwidth;       /* bytes/s, alone on the wires */
+    double latency;         /* seconds */
+};
+
+/* "flat:16,bandwidth=1e9,latency=0,memory=16e9", "tree:4x8,inside=150e9,across=12.5e9,
+ * memory=32e9", or the path of a topology file.
+ */
+struct cluster *cluster_open(const char *spec, struct err *err);
+void cluster_free(struct cluster *cluster);
+
+/* The link between two devices (a == b: infinite bandwidth, no latency). */
+struct cluster_link cluster_link(const struct cluster *cluster, int a, int b);
+/* The places whose uplinks a transfer from a to b uses: written to 'wires' (room for 16);
+ * climbing ones first, 'up' of them, then the descending ones. Returns how many in all.
+ */
+int cluster_route(const struct cluster *cluster, int a, int b, int wires[16], int *up);
+/* Seconds for a ring all-reduce of 'bytes' over these devices, nothing else running. */
+double cluster_allreduce_time(const struct cluster *cluster, int n, const int *devices,
+                              double bytes);
+int cluster_find_device(const struct cluster *cluster, const char *id);     /* -1 */
+
+#endif
