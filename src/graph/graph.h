@@ -63,7 +63,8 @@ struct value {
     int producer;           /* node, or -1 */
     int n_consumers;
     int *consumers;         /* nodes, ascending; a node that reads it twice stands there once */
-    const void *data;       /* PARAM, STAT, CONST: bytes of 'file_dtype', or NULL (no weights) */
+    const void *data;       /* PARAM, STAT, CONST: bytes of 'file_dtype', or NULL (no weights);
+                             * may lie unaligned in a mapped file: memcpy() */
     enum dtype file_dtype;  /* of 'data'; float32 while dtype may be float64 */
     bool output;            /* an output of the ONNX model */
 };
@@ -104,6 +105,26 @@ struct node {
     uint64_t key;           /* hash of the ONNX node's name, taken before fusion: Philox */
 };
 
+/* How the runtime knows weight_sum before a step (see loss.h). */
+enum loss_weight {
+    LOSS_WEIGHT_ONE,        /* 1 */
+    LOSS_WEIGHT_SAMPLES,    /* samples of the global batch * per_sample */
+    LOSS_WEIGHT_LABELS      /* over the labels of the global batch: sum of their class weights
+                             * (1 where there are none), 0 for ignored ones */
+};
+
+struct loss_rule {
+    enum loss_weight weight;
+    double per_sample;      /* terms of one sample (its labels, or elements of its target) */
+    int labels;             /* value id of the labels or targets, -1: none */
+    bool classify;          /* labels must lie in 0 … classes-1 or be 'ignore_index' */
+    int64_t classes;
+    bool ignores;
+    int64_t ignore_index;
+    int class_weights;      /* VALUE_CONST of 'classes' floats, -1: none */
+    const char *text;       /* "cross-entropy of \"logits\" and \"labels\"" */
+};
+
 struct graph {
     struct arena *arena;    /* owns names, arrays, attributes and folded constants */
     int n_values, n_nodes;
@@ -115,6 +136,7 @@ struct graph {
     int *inputs, *outputs;  /* value ids in the order of the model */
     int loss;               /* value id of the scalar loss, -1 while there is none */
     int weight_sum;         /* VALUE_INPUT scalar: sum of the weights of the *global* batch; -1 */
+    struct loss_rule loss_rule;
     int correct;            /* scalar count of right predictions, -1 where not classification */
     int64_t batchnorm_samples;  /* G; 0: the whole share is one group */
 };

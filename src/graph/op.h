@@ -5,6 +5,35 @@
  * what it costs, and how its gradient is built; kernels are found by name in each backend's
  * own table, and a test checks that the reference backend has one for every entry.
  * The entries of a family and their rules stand in ops/FAMILY.c.
+ *
+ * Whatever the opset, model_build() hands every operator over in one form: floating types are
+ * all graph->real, axes are >= 0, and what ONNX gives as constant shape-like inputs is an
+ * attribute and no longer an input:
+ *   Reshape(x)            shape: complete, without 0 and -1. Squeeze, Unsqueeze and Flatten
+ *                         arrive as Reshape, too
+ *   Expand(x)             shape: of the output
+ *   Transpose(x)          perm
+ *   Slice(x)              starts, ends, axes, steps: same length; starts and ends clamped
+ *                         (an end of -1 with a negative step: down to element 0)
+ *   Gather(x, indices)    axis; indices int64, negative ones (constants only) made >= 0
+ *   Concat(x…)  axis      Split(x)  axis, split (sizes)
+ *   ReduceMean/ReduceSum/ReduceMax…(x)   axes (all of them where ONNX has none), keepdims
+ *   Softmax/LogSoftmax(x) axis
+ *   LayerNormalization(x, scale[, bias]) axis, epsilon; one output
+ *   BatchNormalization(x, scale, bias, mean, var)  epsilon, momentum (as in ONNX); mean and var
+ *                         are VALUE_STATs; one output
+ *   Conv, MaxPool, AveragePool           kernel_shape, strides, pads, (dilations), group,
+ *                         ceil_mode, count_include_pad; auto_pad is resolved
+ *   Dropout(x)            ratio; one output
+ *   Clip(x)               min, max (absent: no bound)
+ *   Pad(x)                pads, mode, value
+ *   Cast(x)               to: an enum dtype; casts between floating types are gone
+ *   Gelu(x)               approximate: "none" or "tanh"
+ * Identity, Constant, Shape, Range, ConstantOfShape and the like never reach a graph. Other
+ * inputs that are constants (the exponent of Pow, a mask) are VALUE_CONSTs.
+ *
+ * Made by fusion: Linear(x, w[, bias]) = x w + bias, x of any rank >= 2, w 2-d [K, N] or with
+ * transB=1 [N, K], bias [N]; activation: "none" or "relu".
  */
 #ifndef TASUKI_GRAPH_OP_H
 #define TASUKI_GRAPH_OP_H

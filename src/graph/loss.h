@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/* The loss: which one, and the nodes that compute it.
+ *
+ * Every loss is sum(term * weight) / weight_sum, where weight_sum is the sum of the weights of
+ * the *global* batch: a VALUE_INPUT scalar that the runtime knows before the step
+ * ('struct loss_rule' in graph.h says how). What one share computes is therefore its
+ * contribution to the global loss: shares only ever add up.
+ *
+ * The choice:  --loss cross-entropy:LOGITS,LABELS | mse:OUT,TARGET | dot:OUT,TARGET
+ *              --loss value:OUT (a scalar output that already is a mean over the batch)
+ * or, without --loss, an output that is such a scalar; else one output and one integer tensor
+ * that is no model input (cross-entropy) or one float tensor of the output's shape (mse).
+ *
+ * Internal operators (ops/loss.c), all outputs scalars of the run's floating type:
+ *   CrossEntropySum(logits, labels, weight_sum[, class_weights]) -> loss[, correct]
+ *       attributes: axis (of the classes), ignore_index (absent: none). 'correct' counts the
+ *       labels that are not ignored and equal to the first largest logit.
+ *   MseSum(out, target, weight_sum) -> loss = sum((out - target)^2) / weight_sum
+ *   DotSum(out, target, weight_sum) -> loss = sum(out * target) / weight_sum
+ *   SumLoss(x, weight_sum)          -> loss = sum(x) / weight_sum
+ * No gradient flows to labels, targets, weights or weight_sum.
+ */
+#ifndef TASUKI_GRAPH_LOSS_H
+#define TASUKI_GRAPH_LOSS_H
+
+#include "graph/graph.h"
+
+struct err;
+struct model_options;
+
+/* Choose the loss and append it: sets graph->loss, weight_sum, correct and loss_rule, and adds
+ * the VALUE_INPUTs of labels or targets. The graph's outputs must have their shapes.
+ */
+int loss_append(struct graph *graph, const struct model_options *options, struct err *err);
+
+#endif
