@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <jansson.h>
+
 struct err;
 
 enum cluster_kind {
@@ -25,7 +27,7 @@ struct cluster_place {
     enum cluster_kind kind;
     char *name;             /* "n1", "island0", "leaf2" */
     int parent;             /* -1: the root, which is place 0; parents come before children */
-    double up_bandwidth;    /* bytes/s in each direction on the wire to the parent */
+    double up_bandwidth;    /* bytes/s each way on the wire to the parent; INFINITY: no limit */
     double latency;         /* seconds between two children of this place */
     enum origin origin;     /* of these two figures */
     int cores;              /* nodes: CPU cores its devices share; 0: unknown or not shared */
@@ -35,8 +37,8 @@ struct cluster_device {
     char *id;               /* "n1/cpu0", "n1/gpu3"; "0" … for flat: */
     int place;              /* its leaf */
     int node;               /* place of kind CLUSTER_NODE above it; the root for flat: */
-    char *kind;             /* "cpu", "V100-SXM2-32GB": which cost file describes it */
-    double memory;          /* bytes it may use */
+    char *kind;             /* "cpu", "V100-SXM2-32GB": which cost file describes it; "": any */
+    double memory;          /* bytes it may use; INFINITY: no limit was given */
     double flops;           /* float32 operations/s, 0: unknown (roofline) */
     double memory_bandwidth;/* bytes/s, 0: unknown */
     int cores;              /* CPU devices: threads it runs; 0 otherwise */
@@ -56,10 +58,33 @@ struct cluster_link {
 };
 
 /* "flat:16,bandwidth=1e9,latency=0,memory=16e9", "tree:4x8,inside=150e9,across=12.5e9,
- * memory=32e9", or the path of a topology file.
+ * memory=32e9", or the path of a topology file (tasuki-topo, version 1).
+ *
+ * flat: needs bandwidth and takes latency, memory, flops, memory-bandwidth. tree: needs inside
+ * and across and takes latency (across), inside-latency, memory, flops, memory-bandwidth.
+ * Sizes take K, M, G, T (1024) and KB, MB, GB, TB (1000). Left out: no latency, no memory limit.
  */
 struct cluster *cluster_open(const char *spec, struct err *err);
 void cluster_free(struct cluster *cluster);
+
+/* The topology file: read strictly, written whole. */
+struct cluster *cluster_from_json(const char *path, const json_t *json, struct err *err);
+json_t *cluster_to_json(const struct cluster *cluster);
+int cluster_save(const struct cluster *cluster, const char *path, struct err *err);
+
+/* Build one by hand: places before what they contain, devices in tree order. The index is
+ * returned; the strings are copied. A new root has no children; a device makes its own leaf
+ * place, with that uplink. The other fields are the caller's to fill.
+ */
+struct cluster *cluster_new(const char *name);
+int cluster_add_place(struct cluster *cluster, enum cluster_kind kind, const char *name,
+                      int parent, double up_bandwidth);
+int cluster_add_device(struct cluster *cluster, const char *id, const char *kind, int parent,
+                       double up_bandwidth);
+/* Is it a cluster that the functions below may be asked about: at most 8 levels below the
+ * root, devices in tree order with ids of their own, figures in range?
+ */
+int cluster_check(const struct cluster *cluster, struct err *err);
 
 /* The link between two devices (a == b: infinite bandwidth, no latency). */
 struct cluster_link cluster_link(const struct cluster *cluster, int a, int b);
@@ -67,7 +92,9 @@ struct cluster_link cluster_link(const struct cluster *cluster, int a, int b);
  * climbing ones first, 'up' of them, then the descending ones. Returns how many in all.
  */
 int cluster_route(const struct cluster *cluster, int a, int b, int wires[16], int *up);
-/* Seconds for a ring all-reduce of 'bytes' over these devices, nothing else running. */
+/* Seconds for a ring all-reduce of 'bytes' over these devices (taken in tree order), nothing
+ * else running: 2(n-1) rounds, each as long as its slowest hop takes for bytes/n.
+ */
 double cluster_allreduce_time(const struct cluster *cluster, int n, const int *devices,
                               double bytes);
 int cluster_find_device(const struct cluster *cluster, const char *id);     /* -1 */

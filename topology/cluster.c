@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: MIT */
+#include "topology/cluster.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#define MAX_DEPTH 8     /* cluster_route() has room for this many climbing wires */
+
+struct cluster *cluster_new(const char *name)
+{
+    struct cluster *cluster = mem_new(1, sizeof(*cluster));
+
+    cluster->name = mem_strdup(name);
+    cluster_add_place(cluster, CLUSTER_ROOT, "", -1, INFINITY);
+    return cluster;
+}
+
+void cluster_free(struct cluster *cluster)
+{
+    if (!cluster)
+        return;
+    for (int i = 0; i < cluster->n_places; i++)
+        free(cluster->places[i].name);
+    for (int i = 0; i < cluster->n_devices; i++) {
+        free(cluster->devices[i].id);
+        free(cluster->devices[i].kind);
+    }
+    free(cluster->places);
+    free(cluster->devices);
+    free(cluster->name);
+    free(cluster);
+}
+
+int cluster_add_place(struct cluster *cluster, enum cluster_kind kind, const char *name,
+                      int parent, double up_bandwidth)
+{
+    struct cluster_place *place =
+        mem_push((void **)&cluster->places, &cluster->n_places, sizeof(*place));
+
+    *place = (struct cluster_place){
+        .kind = kind, .name = mem_strdup(name), .parent = parent,
+        .up_bandwidth = up_bandwidth, .origin = ORIGIN_TABLE,
+    };
+    return cluster->n_places - 1;
+}
+
+static int node_above(const struct cluster *cluster, int place)
+{
+    while (place > 0 && cluster->places[place].kind != CLUSTER_NODE)
+        place = cluster->places[place].parent;
+    return place;
+}
+
+int cluster_add_device(struct cluster *cluster, const char *id, const char *kind, int parent,
+                       double up_bandwidth)
+{
+    const char *slash = strrchr(id, '/');
+    int leaf = cluster_add_place(cluster, CLUSTER_DEVICE, slash ? slash + 1 : id, parent,
+                                 up_bandwidth);
+    struct cluster_device *device =
+        mem_push((void **)&cluster->devices, &cluster->n_devices, sizeof(*device));
+
+    *device = (struct cluster_device){
+        .id = mem_strdup(id), .kind = mem_strdup(kind), .place = leaf,
+        .node = node_above(cluster, parent), .memory = INFINITY, .rank = -1,
+    };
+    return cluster->n_devices - 1;
+}
+
+static int depth_of(const struct cluster *cluster, int place)
+{
+    int depth = 0;
+
+    for (; place > 0; place = cluster->places[place].parent)
+        depth++;
+    return depth;
+}
+
+static bool is_rate(double x)
+{
+    return x > 0;   /* INFINITY is one, NAN is not */
+}
+
+static bool is_finite_or_zero(double x)
+{
+    return x >= 0 && isfinite(x);
+}
+
+static int check_place(const struct cluster *cluster, int i, struct err *err)
+{
+    const struct cluster_place *p = &cluster->places[i];
+
+    if (i == 0 ? p->parent != -1 || p->kind != CLUSTER_ROOT
+               : p->parent < 0 || p->parent >= i || p->kind == CLUSTER_ROOT)
+        return err_set(err, "%s: place \"%s\" is not below the root", cluster->name, p->name);
+    if (i > 0 && cluster->places[p->parent].kind == CLUSTER_DEVICE)
+        return err_set(err, "%s: place \"%s\" is below a device", cluster->name, p->name);
+    if (depth_of(cluster, i) > MAX_DEPTH)
+        return err_set(err, "%s: place \"%s\" is more than %d levels below the root",
+                       cluster->name, p->name, MAX_DEPTH);
+    if (!is_rate(p->up_bandwidth) || !is_finite_or_zero(p->latency) || p->cores < 0)
+        return err_set(err, "%s: place \"%s\": bandwidth, latency or cores out of range",
+                       cluster->name, p->name);
+    return 0;
+}
+
+static int check_device(const struct cluster *cluster, int i, struct err *err)
+{
+    const struct cluster_device *d = &cluster->devices[i];
+
+    if (d->place <= 0 || d->place >= cluster->n_places ||
+        cluster->places[d->place].kind != CLUSTER_DEVICE)
+        return err_set(err, "%s: device \"%s\" has no place", cluster->name, d->id);
+    /* Places are in preorder, so ascending leaves are in tree order. */
+    if (i > 0 && d->place <= cluster->devices[i - 1].place)
+        return err_set(err, "%s: device \"%s\" is not in tree order", cluster->name, d->id);
+    if (!is_rate(d->memory) || !is_finite_or_zero(d->flops) ||
+        !is_finite_or_zero(d->memory_bandwidth) || d->cores < 0 || d->rank < -1)
+        return err_set(err, "%s: device \"%s\": a figure is out of range", cluster->name,
+                       d->id);
+    return 0;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int check_ids(const struct cluster *cluster, struct err *err)
+{
+    int n = cluster->n_devices, status = 0;
+    const char **ids = mem_new((size_t)n, sizeof(*ids));
+
+    for (int i = 0; i < n; i++)
+        ids[i] = cluster->devices[i].id;
+    qsort(ids, (size_t)n, sizeof(*ids), compare_ids);
+    for (int i = 1; i < n && !status; i++)
+        if (strcmp(ids[i - 1], ids[i]) == 0)
+            status = err_set(err, "%s: two devices are called \"%s\"", cluster->name, ids[i]);
+    free(ids);
+    return status;
+}
+
+int cluster_check(const struct cluster *cluster, struct err *err)
+{
+    if (cluster->n_devices == 0)
+        return err_set(err, "%s: there is no device", cluster->name);
+    for (int i = 0; i < cluster->n_places; i++)
+        if (check_place(cluster, i, err))
+            return -1;
+    for (int i = 0; i < cluster->n_devices; i++)
+        if (check_device(cluster, i, err))
+            return -1;
+    return check_ids(cluster, err);
+}
+
+/* Climb from both leaves to where they meet. */
+static int meet(const struct cluster *cluster, int a, int b, int up[MAX_DEPTH], int *n_up,
+                int down[MAX_DEPTH], int *n_down)
+{
+    int pa = cluster->devices[a].place, pb = cluster->devices[b].place;
+
+    *n_up = *n_down = 0;
+    while (pa != pb) {
+        /* Parents come before children: the higher index cannot be the ancestor. */
+        if (pa > pb) {
+            up[(*n_up)++] = pa;
+            pa = cluster->places[pa].parent;
+        } else {
+            down[(*n_down)++] = pb;
+            pb = cluster->places[pb].parent;
+        }
+    }
+    return pa;
+}
+
+struct cluster_link cluster_link(const struct cluster *cluster, int a, int b)
+{
+    int up[MAX_DEPTH], down[MAX_DEPTH], n_up, n_down;
+    int top = meet(cluster, a, b, up, &n_up, down, &n_down);
+    struct cluster_link link = { .bandwidth = INFINITY, .latency = 0 };
+
+    if (a == b)
+        return link;
+    for (int i = 0; i < n_up; i++)
+        link.bandwidth = fmin(link.bandwidth, cluster->places[up[i]].up_bandwidth);
+    for (int i = 0; i < n_down; i++)
+        link.bandwidth = fmin(link.bandwidth, cluster->places[down[i]].up_bandwidth);
+    link.latency = cluster->places[top].latency;
+    return link;
+}
+
+int cluster_route(const struct cluster *cluster, int a, int b, int wires[16], int *up)
+{
+    int climb[MAX_DEPTH], descend[MAX_DEPTH], n_down;
+
+    meet(cluster, a, b, climb, up, descend, &n_down);
+    memcpy(wires, climb, (size_t)*up * sizeof(*wires));
+    for (int i = 0; i < n_down; i++)
+        wires[*up + i] = descend[n_down - 1 - i];
+    return *up + n_down;
+}
+
+static int compare_ints(const void *a, const void *b)
+{
+    int x = *(const int *)a, y = *(const int *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* In tree order every subtree is one run of the ring: each wire carries one hop each way, and
+ * a hop has its whole route to itself.
+ */
+static double ring_round(const struct cluster *cluster, int n, const int *ring, double bytes)
+{
+    double longest = 0;
+
+    for (int i = 0; i < n; i++) {
+        struct cluster_link link = cluster_link(cluster, ring[i], ring[(i + 1) % n]);
+
+        longest = fmax(longest, link.latency + bytes / link.bandwidth);
+    }
+    return longest;
+}
+
+double cluster_allreduce_time(const struct cluster *cluster, int n, const int *devices,
+                              double bytes)
+{
+    int few[256];
+    int *ring = few;
+    double seconds;
+
+    if (n < 2)
+        return 0;
+    if (n > (int)(sizeof(few) / sizeof(few[0])))
+        ring = mem_new((size_t)n, sizeof(*ring));
+    memcpy(ring, devices, (size_t)n * sizeof(*ring));
+    qsort(ring, (size_t)n, sizeof(*ring), compare_ints);
+    seconds = 2.0 * (n - 1) * ring_round(cluster, n, ring, bytes / n);
+    if (ring != few)
+        free(ring);
+    return seconds;
+}
+
+int cluster_find_device(const struct cluster *cluster, const char *id)
+{
+    for (int i = 0; i < cluster->n_devices; i++)
+        if (strcmp(cluster->devices[i].id, id) == 0)
+            return i;
+    return -1;
+}

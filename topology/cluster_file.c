@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT */
+#include "topology/cluster.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "topology/cluster_spec.h"
+
+#define MAX_DEVICES (1 << 20)
+#define MAX_DEPTH 8
+#define MOST 1e300      /* any figure in the file: keeps sums and products finite */
+
+static const char *const kind_names[] = { "root", "switch", "node", "island", "device" };
+static const char *const origin_names[] = { "measured", "reported", "table" };
+
+static int word_index(struct json_reader *r, const char *key, const char *const *words, int n,
+                      const char *def, int *index, struct err *err)
+{
+    const char *word;
+
+    if (json_get_string(r, key, def == NULL, def, &word, err))
+        return -1;
+    for (int i = 0; i < n; i++)
+        if (strcmp(word, words[i]) == 0) {
+            *index = i;
+            return 0;
+        }
+    return json_error(r, key, err, "\"%s\" is not known", word);
+}
+
+/* Keys that a place of any kind has. 'rate' and 'rank' may be absent. */
+static int read_figures(struct json_reader *r, struct cluster_place *place, struct err *err)
+{
+    static const double unlimited = INFINITY, none = 0;
+    static const int64_t no_cores = 0;
+    int64_t cores;
+    int origin = 0;
+
+    if (json_get_number(r, "bandwidth", 0, MOST, &unlimited, &place->up_bandwidth, err) ||
+        json_get_number(r, "latency", 0, MOST, &none, &place->latency, err) ||
+        json_get_int(r, "cores", 0, 1 << 20, &no_cores, &cores, err) ||
+        word_index(r, "origin", origin_names, 3, "table", &origin, err))
+        return -1;
+    if (place->up_bandwidth <= 0)
+        return json_error(r, "bandwidth", err, "must be positive");
+    place->cores = (int)cores;
+    place->origin = (enum origin)origin;
+    return 0;
+}
+
+static int read_device(struct json_reader *r, struct cluster *cluster, int parent,
+                       const struct cluster_place *figures, struct err *err)
+{
+    static const double unlimited = INFINITY, none = 0;
+    static const int64_t no_rank = -1;
+    const char *id, *kind;
+    double memory, flops, memory_bandwidth;
+    int64_t rank;
+    int index;
+    struct cluster_device *device;
+
+    if (json_get_string(r, "id", true, NULL, &id, err) ||
+        json_get_string(r, "device", false, "", &kind, err) ||
+        json_get_number(r, "memory", 0, MOST, &unlimited, &memory, err) ||
+        json_get_number(r, "flops", 0, MOST, &none, &flops, err) ||
+        json_get_number(r, "memory_bandwidth", 0, MOST, &none, &memory_bandwidth, err) ||
+        json_get_int(r, "rank", -1, INT32_MAX, &no_rank, &rank, err))
+        return -1;
+    if (memory <= 0)
+        return json_error(r, "memory", err, "must be positive");
+    if (cluster->n_devices >= MAX_DEVICES)
+        return json_error(r, "id", err, "more than %d devices", MAX_DEVICES);
+    index = cluster_add_device(cluster, id, kind, parent, figures->up_bandwidth);
+    device = &cluster->devices[index];
+    device->memory = memory;
+    device->flops = flops;
+    device->memory_bandwidth = memory_bandwidth;
+    device->cores = figures->cores;
+    device->rank = (int)rank;
+    cluster->places[device->place].origin = figures->origin;
+    return json_reader_end(r, err);
+}
+
+static int read_children(struct json_reader *r, struct cluster *cluster, int place, int depth,
+                         struct err *err);
+
+static int read_place(struct json_reader *r, struct cluster *cluster, int parent, int depth,
+                      struct err *err)
+{
+    struct cluster_place figures = { 0 };
+    const json_t *hardware;
+    const char *name;
+    int kind = 0, place;
+
+    if (depth > MAX_DEPTH)
+        return json_error(r, "children", err, "more than %d levels", MAX_DEPTH);
+    if (word_index(r, "kind", kind_names, 5, NULL, &kind, err) || read_figures(r, &figures, err))
+        return -1;
+    if (kind == CLUSTER_ROOT)
+        return json_error(r, "kind", err, "there is only one root");
+    if (kind == CLUSTER_DEVICE)
+        return read_device(r, cluster, parent, &figures, err);
+    if (json_get_string(r, "name", true, NULL, &name, err) ||
+        json_get_object(r, "hardware", false, &hardware, err))
+        return -1;
+    if (cluster->n_places >= 2 * MAX_DEVICES)
+        return json_error(r, "name", err, "too many places");
+    place = cluster_add_place(cluster, (enum cluster_kind)kind, name, parent,
+                              figures.up_bandwidth);
+    cluster->places[place].latency = figures.latency;
+    cluster->places[place].cores = figures.cores;
+    cluster->places[place].origin = figures.origin;
+    return read_children(r, cluster, place, depth, err);
+}
+
+/* The last keys of a place: its children. */
+static int read_children(struct json_reader *r, struct cluster *cluster, int place, int depth,
+                         struct err *err)
+{
+    const json_t *children;
+
+    if (json_get_array(r, "children", true, &children, err) || json_reader_end(r, err))
+        return -1;
+    for (size_t i = 0; i < json_array_size(children); i++) {
+        struct json_reader child;
+
+        if (json_reader_sub(&child, r, "children", (int)i, json_array_get(children, i), err) ||
+            read_place(&child, cluster, place, depth + 1, err))
+            return -1;
+    }
+    return 0;
+}
+
+static int read_root(struct json_reader *r, struct cluster *cluster, struct err *err)
+{
+    struct cluster_place figures = { 0 };
+
+    if (read_figures(r, &figures, err))
+        return -1;
+    cluster->places[0].latency = figures.latency;
+    cluster->places[0].origin = figures.origin;
+    return read_children(r, cluster, 0, 0, err);
+}
+
+struct cluster *cluster_from_json(const char *path, const json_t *json, struct err *err)
+{
+    struct cluster *cluster = NULL;
+    struct json_reader top, root;
+    const json_t *object;
+    const char *name;
+
+    if (json_reader_top(&top, path, json, "tasuki-topo", 1, err) ||
+        json_get_string(&top, "name", false, path, &name, err) ||
+        json_get_object(&top, "root", true, &object, err) || json_reader_end(&top, err) ||
+        json_reader_sub(&root, &top, "root", -1, object, err))
+        return NULL;
+    cluster = cluster_new(name);
+    if (read_root(&root, cluster, err) == 0) {
+        if (cluster_check(cluster, err) == 0)
+            return cluster;
+        err_prefix(err, "%s", path);
+    }
+    cluster_free(cluster);
+    return NULL;
+}
+
+struct cluster *cluster_open(const char *spec, struct err *err)
+{
+    struct cluster *cluster;
+    json_t *json;
+
+    if (cluster_is_spec(spec))
+        return cluster_from_spec(spec, err);
+    json = json_load(spec, err);
+    if (!json)
+        return NULL;
+    cluster = cluster_from_json(spec, json, err);
+    json_decref(json);
+    return cluster;
+}
+
+static void set_number(json_t *object, const char *key, double value)
+{
+    if (isfinite(value))
+        json_object_set_new(object, key, json_real(value));
+}
+
+static json_t *figures_json(const struct cluster_place *place, bool root)
+{
+    json_t *object = json_object();
+
+    if (!root)
+        json_object_set_new(object, "kind", json_string(kind_names[place->kind]));
+    if (!root && place->kind != CLUSTER_DEVICE)
+        json_object_set_new(object, "name", json_string(place->name));
+    if (!root)
+        set_number(object, "bandwidth", place->up_bandwidth);
+    if (place->kind != CLUSTER_DEVICE)
+        set_number(object, "latency", place->latency);
+    json_object_set_new(object, "origin", json_string(origin_names[place->origin]));
+    if (place->cores)
+        json_object_set_new(object, "cores", json_integer(place->cores));
+    if (place->kind != CLUSTER_DEVICE)
+        json_object_set_new(object, "children", json_array());
+    return object;
+}
+
+static void add_device_json(json_t *object, const struct cluster_device *device)
+{
+    json_object_set_new(object, "id", json_string(device->id));
+    json_object_set_new(object, "device", json_string(device->kind));
+    set_number(object, "memory", device->memory);
+    if (device->flops > 0)
+        set_number(object, "flops", device->flops);
+    if (device->memory_bandwidth > 0)
+        set_number(object, "memory_bandwidth", device->memory_bandwidth);
+    if (device->cores)
+        json_object_set_new(object, "cores", json_integer(device->cores));
+    if (device->rank >= 0)
+        json_object_set_new(object, "rank", json_integer(device->rank));
+}
+
+json_t *cluster_to_json(const struct cluster *cluster)
+{
+    json_t **objects = calloc((size_t)cluster->n_places, sizeof(*objects));
+    json_t *top;
+    int device = 0;
+
+    if (!objects)
+        return NULL;
+    for (int i = 0; i < cluster->n_places; i++) {
+        const struct cluster_place *place = &cluster->places[i];
+
+        objects[i] = figures_json(place, i == 0);
+        if (place->kind == CLUSTER_DEVICE)
+            add_device_json(objects[i], &cluster->devices[device++]);
+        if (i > 0)
+            json_array_append_new(json_object_get(objects[place->parent], "children"),
+                                  objects[i]);
+    }
+    top = json_pack("{s:s, s:i, s:s, s:o}", "schema", "tasuki-topo", "version", 1, "name",
+                    cluster->name, "root", objects[0]);
+    free(objects);
+    return top;
+}
+
+int cluster_save(const struct cluster *cluster, const char *path, struct err *err)
+{
+    json_t *json = cluster_to_json(cluster);
+    int status;
+
+    if (!json)
+        return err_set(err, "%s: out of memory", path);
+    status = json_save(json, path, err);
+    json_decref(json);
+    return status;
+}
