@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Export the test networks to ONNX and run PyTorch on them: the reference.
+
+    export.py DIRECTORY [--seed N] [--exporter torchscript|dynamo] [MODEL …]
+
+For each model, DIRECTORY/MODEL gets model.onnx, train.safetensors, case.json (options,
+tolerances, loss curves of STEPS steps in float64 and float32), gradients-*.safetensors (of
+step 1) and final-*.safetensors (parameters and running statistics after the last step).
+Samples are taken in order, from the start again after the last.
+"""
+import argparse
+import copy
+import json
+import os
+import sys
+import warnings
+
+import numpy as np
+import torch
+
+import batchnorm
+import models
+import tensors
+
+STEPS = 20
+REAL = {"float64": torch.float64, "float32": torch.float32}
+OPTIMIZERS = {
+    "sgd": {"--lr": "0.125"},
+    "momentum": {"--lr": "0.03125", "--momentum": "0.875", "--weight-decay": "0.0078125"},
+    "adamw": {"--lr": "0.00390625", "--weight-decay": "0.015625"},
+}
+
+
+def make_optimizer(name, parameters, lr_scale):
+    settings = {key: float(value) for key, value in OPTIMIZERS[name].items()}
+    lr, decay = settings["--lr"] * lr_scale, settings.get("--weight-decay", 0.0)
+    if name == "adamw":
+        return torch.optim.AdamW(parameters, lr=lr, weight_decay=decay)
+    return torch.optim.SGD(parameters, lr=lr, momentum=settings.get("--momentum", 0.0),
+                           weight_decay=decay)
+
+
+def lr_scale(case):
+    """A sum over the batch (dot) has gradients as large as the batch."""
+    return 2.0 ** -10 if case.loss == "dot" else 1.0
+
+
+def loss_of(case, output, target):
+    if case.loss == "mse":
+        return torch.nn.functional.mse_loss(output, target)
+    if case.loss == "dot":
+        return (output * target).sum()
+    return torch.nn.functional.cross_entropy(output.flatten(0, -2), target.flatten())
+
+
+def to_torch(data, real):
+    value = torch.from_numpy(data)
+    return value.to(real) if value.is_floating_point() else value
+
+
+def names_and_values(module):
+    state = dict(module.named_parameters())
+    state.update((name, value) for name, value in module.named_buffers()
+                 if "num_batches" not in name)
+    return {name: value.detach().numpy() for name, value in state.items()}
+
+
+def train(case, precision, optimizer_name, global_batch, group):
+    """Return (losses, gradients of step 1, final state)."""
+    real = REAL[precision]
+    module = batchnorm.by_groups(copy.deepcopy(case.module), group).to(real)
+    module.train()
+    optimizer = make_optimizer(optimizer_name, module.parameters(), lr_scale(case))
+    inputs = [to_torch(data, real) for data in case.inputs.values()]
+    target = to_torch(case.target_data, real)
+    samples, losses, gradients = len(target), [], {}
+    for step in range(STEPS):
+        at = step * global_batch % samples
+        part = slice(at, at + global_batch)
+        optimizer.zero_grad()
+        loss = loss_of(case, module(*(value[part] for value in inputs)), target[part])
+        loss.backward()
+        if step == 0:
+            gradients = {name: p.grad.numpy().copy() for name, p in module.named_parameters()}
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, gradients, names_and_values(module)
+
+
+def export(case, path, exporter):
+    module = copy.deepcopy(case.module).train()
+    arguments = tuple(torch.from_numpy(data[:4]) for data in case.inputs.values())
+    names = list(case.inputs)
+    common = {"input_names": names, "output_names": [case.output],
+              "training": torch.onnx.TrainingMode.TRAINING, "do_constant_folding": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if exporter == "dynamo":
+            batch = torch.export.Dim("batch", min=2, max=4096)
+            common["dynamic_shapes"] = tuple({0: batch} for _ in names)
+            torch.onnx.export(module, arguments, path, dynamo=True, external_data=False,
+                              verbose=False, **common)
+        else:
+            axes = {name: {0: "batch"} for name in names + [case.output]}
+            torch.onnx.export(module, arguments, path, dynamo=False,
+                              opset_version=case.opset,
+                              dynamic_axes=axes, **common)
+
+
+def references(case, directory):
+    """Run every (precision, optimizer, global batch, group) that the case asks for."""
+    wanted = [(name, case.global_batch, group) for name in case.optimizers
+              for group in (case.batchnorm[:1] or (0,))]
+    wanted += [("momentum", case.global_batch, group) for group in case.batchnorm[1:]]
+    wanted += [(name, batch, 0) for batch, name in case.curves]
+    runs = []
+    for name, batch, group in wanted:
+        for precision in REAL:
+            losses, gradients, final = train(case, precision, name, batch, group)
+            tag = f"{precision}-{name}-{batch}-{group}"
+            runs.append({"precision": precision, "optimizer": name, "global_batch": batch,
+                         "batchnorm_samples": group, "loss": losses, "tag": tag})
+            tensors.write(os.path.join(directory, f"gradients-{tag}.safetensors"), gradients)
+            tensors.write(os.path.join(directory, f"final-{tag}.safetensors"), final)
+    return runs
+
+
+def write_case(case, directory, seed, exporter):
+    os.makedirs(directory, exist_ok=True)
+    export(case, os.path.join(directory, "model.onnx"), exporter)
+    data = dict(case.inputs)
+    data[case.target] = case.target_data
+    tensors.write(os.path.join(directory, "train.safetensors"), data)
+    options = {}
+    for name in case.optimizers:
+        settings = dict(OPTIMIZERS[name])
+        settings["--lr"] = repr(float(settings["--lr"]) * lr_scale(case))
+        options[name] = [word for pair in settings.items() for word in pair]
+    description = {
+        "name": case.name, "seed": seed, "exporter": exporter, "steps": STEPS,
+        "loss": f"{case.loss}:{case.output},{case.target}", "exact": case.exact,
+        "random": case.random, "global_batch": case.global_batch, "options": options,
+        "ties": case.ties, "batchnorm": list(case.batchnorm),
+        "runs": [] if case.random else references(case, directory)}
+    with open(os.path.join(directory, "case.json"), "w") as out:
+        json.dump(description, out, indent=1)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("directory")
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--exporter", choices=("torchscript", "dynamo"),
+                        default="torchscript")
+    args = parser.parse_intermixed_args()
+    torch.set_num_threads(1)
+    for name in args.models or models.MAKERS:
+        write_case(models.make(name, args.seed), os.path.join(args.directory, name), args.seed,
+                   args.exporter)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

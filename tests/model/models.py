@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: MIT
+"""The networks of the tests, with widths drawn from the seed. PyTorch only.
+
+Each maker returns a Case: the module in float32, its data (NumPy, first axis = samples), the
+loss in both languages and what is special about it.
+"""
+import dataclasses
+import random
+import typing
+
+import numpy as np
+import torch
+from torch import nn
+
+
+@dataclasses.dataclass
+class Case:
+    name: str
+    module: nn.Module
+    inputs: typing.Dict[str, np.ndarray]    # in the order of the module's arguments
+    output: str
+    target: str
+    target_data: np.ndarray
+    loss: str                       # "cross-entropy", "mse", "dot"
+    global_batch: int = 24
+    opset: int = 17
+    exact: bool = True              # no constant that float32 rounds is baked into the file
+    random: bool = False            # dropout: PyTorch's masks are its own
+    optimizers: typing.Tuple[str, ...] = ("sgd", "momentum", "adamw")
+    batchnorm: typing.Tuple[int, ...] = ()  # groups to give references for; () without BN
+    curves: typing.List[typing.Tuple[int, str]] = dataclasses.field(default_factory=list)
+    ties: typing.Dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def images(rng, samples, channels, size):
+    return rng.standard_normal((samples, channels, size, size), dtype=np.float32)
+
+
+def labels(rng, shape, classes):
+    return rng.integers(0, classes, shape, dtype=np.int64)
+
+
+class MLP(nn.Module):
+    def __init__(self, widths, bias=True, activation=nn.ReLU):
+        super().__init__()
+        layers = []
+        for i, o in zip(widths, widths[1:]):
+            layers += [nn.Linear(i, o, bias=bias), activation()] if activation \
+                else [nn.Linear(i, o, bias=bias)]
+        self.layers = nn.Sequential(*(layers[:-1] if activation else layers))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def mlp(draw, rng):
+    widths = [draw.randint(9, 40) for _ in range(draw.randint(5, 7))] + [draw.randint(5, 12)]
+    samples = 840       # 24 and 35 divide it: 20 steps of 35 for 5 and 7 micro-batches
+    return Case("mlp", MLP(widths), {"x": rng.standard_normal((samples, widths[0]),
+                                                              dtype=np.float32)},
+                "logits", "label", labels(rng, samples, widths[-1]), "cross-entropy",
+                curves=[(35, "sgd")])
+
+
+def mlp_mse(draw, rng):
+    widths = [draw.randint(9, 40) for _ in range(5)] + [draw.randint(2, 9)]
+    return Case("mlp-mse", MLP(widths), {"x": rng.standard_normal((120, widths[0]),
+                                                                  dtype=np.float32)},
+                "y", "target", rng.standard_normal((120, widths[-1]), dtype=np.float32), "mse")
+
+
+def linear_dot(draw, rng):
+    width = draw.randint(16, 40)
+    return Case("linear-dot", MLP([width] * 6, activation=None),
+                {"x": rng.standard_normal((120, width), dtype=np.float32)}, "out", "grad",
+                rng.standard_normal((120, width), dtype=np.float32), "dot",
+                optimizers=("sgd",))
+
+
+class CNN(nn.Module):
+    """Every operator of a residual image network, epsilon and momentum exact in float32."""
+
+    def __init__(self, channels, width, classes, eps):
+        super().__init__()
+        def norm(n):
+            return nn.BatchNorm2d(n, eps=eps, momentum=0.125)
+        self.conv1 = nn.Conv2d(channels, width, 3, padding=1, bias=False)
+        self.norm1 = norm(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.norm2 = norm(width)
+        self.conv3 = nn.Conv2d(width, width, 3, padding=1)
+        self.norm3 = norm(width)
+        self.down = nn.Conv2d(width, 2 * width, 3, stride=2, padding=1)
+        self.norm4 = norm(2 * width)
+        self.short = nn.Conv2d(width, 2 * width, 1, stride=2, bias=False)
+        self.norm5 = norm(2 * width)
+        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
+        self.avgpool = nn.AvgPool2d(2)
+        self.gap = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(2 * width, classes)
+
+    def forward(self, image):
+        x = self.maxpool(torch.relu(self.norm1(self.conv1(image))))
+        y = torch.relu(self.norm2(self.conv2(x)))
+        x = torch.relu(self.norm3(self.conv3(y)) + x)
+        x = torch.relu(self.norm4(self.down(x)) + self.norm5(self.short(x)))
+        x = self.gap(self.avgpool(x))
+        return self.fc(torch.flatten(x, 1))
+
+
+def cnn(draw, rng):
+    channels, width, classes = draw.randint(1, 4), draw.randint(4, 9), draw.randint(5, 11)
+    return Case("cnn", CNN(channels, width, classes, 2.0 ** -16),
+                {"image": images(rng, 120, channels, 12)}, "logits", "label",
+                labels(rng, 120, classes), "cross-entropy", batchnorm=(24, 4, 1))
+
+
+class Encoder(nn.Module):
+    """Token and position embeddings, nn.TransformerEncoderLayer, a head for each token."""
+
+    def __init__(self, vocabulary, length, dim, heads, layers, dropout, activation,
+                 norm_first, batch_first, tied=False):
+        super().__init__()
+        self.batch_first = batch_first
+        self.token = nn.Embedding(vocabulary, dim)
+        self.position = nn.Parameter(0.1 * torch.randn(1, length, dim))
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(dim, heads, 2 * dim, dropout, activation,
+                                       batch_first=batch_first, norm_first=norm_first)
+            for _ in range(layers))
+        self.norm = nn.LayerNorm(dim)
+        self.head = nn.Linear(dim, vocabulary, bias=not tied)
+        if tied:
+            self.head.weight = self.token.weight
+
+    def forward(self, tokens):
+        x = self.token(tokens) + self.position
+        if not self.batch_first:
+            x = x.transpose(0, 1)
+        for layer in self.layers:
+            x = layer(x)
+        if not self.batch_first:
+            x = x.transpose(0, 1)
+        return self.head(self.norm(x))
+
+
+def encoder(draw, rng, name, samples=72, **options):
+    heads = draw.choice([2, 3])
+    dim, length = heads * draw.choice([4, 8]), draw.randint(5, 9)
+    vocabulary = draw.randint(11, 30)
+    settings = {"dropout": 0.0, "activation": "gelu", "norm_first": True, "batch_first": True,
+                "layers": 3}
+    settings.update(options)
+    return Case(name, Encoder(vocabulary, length, dim, heads, **settings),
+                {"tokens": labels(rng, (samples, length), vocabulary)}, "logits", "label",
+                labels(rng, (samples, length), vocabulary), "cross-entropy",
+                exact=False, random=settings["dropout"] > 0)
+
+
+def transformer(draw, rng):
+    return encoder(draw, rng, "transformer")
+
+
+def transformer_post(draw, rng):
+    case = encoder(draw, rng, "transformer-post", activation="relu", norm_first=False,
+                   batch_first=False, layers=2)
+    case.opset = 14     # LayerNorm in parts
+    return case
+
+
+def transformer_dropout(draw, rng):
+    return encoder(draw, rng, "transformer-dropout", dropout=0.25, layers=2)
+
+
+def tied(draw, rng):
+    case = encoder(draw, rng, "tied", layers=2, tied=True)
+    case.ties = {"head.weight": "token.weight"}
+    return case
+
+
+class Skips(nn.Module):
+    """Long skips, and a mask that every second layer reads."""
+
+    def __init__(self, width, depth, classes):
+        super().__init__()
+        self.enter = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
+        self.leave = nn.ModuleList(nn.Linear(2 * width, width) for _ in range(depth))
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x, mask):
+        kept = []
+        for i, layer in enumerate(self.enter):
+            x = torch.relu(layer(x))
+            kept.append(x)
+            if i % 2 == 0:
+                x = x * mask
+        for i, layer in enumerate(self.leave):
+            x = torch.relu(layer(torch.cat([x, kept.pop()], 1)))
+            if i % 2 == 0:
+                x = x * mask
+        return self.head(x)
+
+
+def skips(draw, rng):
+    width, classes = draw.randint(9, 24), draw.randint(5, 12)
+    return Case("skips", Skips(width, 3, classes),
+                {"x": rng.standard_normal((120, width), dtype=np.float32),
+                 "mask": (rng.random((120, width)) < 0.7).astype(np.float32)},
+                "logits", "label", labels(rng, 120, classes), "cross-entropy")
+
+
+def mlp_dropout(draw, rng):
+    case = mlp(draw, rng)
+    layers = []
+    for layer in case.module.layers:
+        layers += [layer, nn.Dropout(0.25)] if isinstance(layer, nn.ReLU) else [layer]
+    case.module = nn.Sequential(*layers)
+    case.name, case.random, case.curves = "mlp-dropout", True, []
+    return case
+
+
+MAKERS = {"mlp": mlp, "mlp-mse": mlp_mse, "linear-dot": linear_dot, "cnn": cnn,
+          "transformer": transformer, "transformer-post": transformer_post,
+          "transformer-dropout": transformer_dropout, "tied": tied, "skips": skips,
+          "mlp-dropout": mlp_dropout}
+
+
+def make(name, seed):
+    """No two parameters are equal (exporters merge equal ones) and none is 0 or 1 throughout."""
+    torch.manual_seed(seed)
+    case = MAKERS[name](random.Random(seed), np.random.default_rng(seed))
+    with torch.no_grad():
+        for parameter in case.module.parameters():
+            if parameter.dim() == 1:
+                parameter += 0.125 * torch.randn_like(parameter)
+    return case
