@@ -3,6 +3,9 @@
 
 #include <stddef.h>
 
+/* In the order of --help: those that everybody needs come first. */
 const struct command commands[] = {
-    { NULL, NULL, NULL },
+    { "info", cmd_info, "version, what was built in, modules found, settings",
+      COMMAND_INFO, "info [OPTION]..." },
+    { NULL, NULL, NULL, 0, NULL },
 };

@@ -3,6 +3,8 @@
 #ifndef TASUKI_COMMANDS_H
 #define TASUKI_COMMANDS_H
 
+#include "base/option.h"
+
 struct err;
 
 struct command {
@@ -10,8 +12,12 @@ struct command {
     /* Returns the exit code; where that is not EXIT_OK 'err' may say why in one line. */
     int (*run)(int argc, char **argv, struct err *err);
     const char *summary;
+    enum command_id id;
+    const char *synopsis;   /* "train [OPTION]... MODEL|PLAN" */
 };
 
 extern const struct command commands[]; /* ends with a NULL name */
+
+int cmd_info(int argc, char **argv, struct err *err);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/near.h"
 #include "commands.h"
 
 static const struct command *find_command(const char *name)
@@ -25,11 +26,75 @@ static void print_help(FILE *out)
     fputs("\n'tasuki COMMAND --help' shows the options of a command.\n", out);
 }
 
+static int unknown_command(const char *name)
+{
+    struct near near;
+
+    near_start(&near, name);
+    for (const struct command *c = commands; c->name; c++)
+        near_try(&near, c->name);
+    if (near.best)
+        log_say(LOG_ERROR, "no command \"%s\"; did you mean %s?", name, near.best);
+    else
+        log_say(LOG_ERROR, "no command \"%s\"; 'tasuki --help' lists them", name);
+    return EXIT_USAGE;
+}
+
+/* --help answers even where the rest of the line is wrong. */
+static bool asks_for_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    return false;
+}
+
+/* What every command does alike; returns -1 where the command itself is to run. */
+static int common_options(const struct command *command, int argc, char **argv,
+                          struct err *err)
+{
+    struct options *options;
+    int result = -1;
+
+    if (asks_for_help(argc, argv)) {
+        options_print_help(command->id, command->synopsis, stdout);
+        return EXIT_OK;
+    }
+    options = options_parse(command->id, argc, argv, argc, err);
+    if (!options)
+        return (int)err->code;
+    if (option_flag(options, "verbose", false))
+        log_setup(LOG_DEBUG, -1);
+    else if (option_flag(options, "quiet", false))
+        log_setup(LOG_WARNING, -1);
+    if (options_takes(options, "print-config") && option_flag(options, "print-config", false)) {
+        options_print_config(options, stdout);
+        result = EXIT_OK;
+    }
+    options_free(options);
+    return result;
+}
+
+static int run_command(const struct command *command, int argc, char **argv, struct err *err)
+{
+    int code = common_options(command, argc, argv, err);
+
+    if (code < 0)
+        code = command->run(argc, argv, err);
+    if (err->code && err->text[0])
+        log_say(LOG_ERROR, "%s", err->text);
+    /* A full disk behind a redirection shows only here. */
+    if (code == EXIT_OK && fflush(stdout)) {
+        log_say(LOG_ERROR, "standard output: %m");
+        code = EXIT_FAILED;
+    }
+    return code;
+}
+
 int main(int argc, char **argv)
 {
     struct err err = { 0 };
     const struct command *command;
-    int code;
 
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         print_help(argc < 2 ? stderr : stdout);
@@ -40,12 +105,7 @@ int main(int argc, char **argv)
         return EXIT_OK;
     }
     command = find_command(argv[1]);
-    if (!command) {
-        log_say(LOG_ERROR, "no command \"%s\"; 'tasuki --help' lists them", argv[1]);
-        return EXIT_USAGE;
-    }
-    code = command->run(argc - 1, argv + 1, &err);
-    if (err.code && err.text[0])
-        log_say(LOG_ERROR, "%s", err.text);
-    return code;
+    if (!command)
+        return unknown_command(argv[1]);
+    return run_command(command, argc - 1, argv + 1, &err);
 }

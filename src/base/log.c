@@ -7,7 +7,8 @@
 static struct {
     enum log_level level;
     int rank;
-} logger = { LOG_INFO, -1 };
+    char status[256];   /* "": nothing at the bottom of the terminal */
+} logger = { LOG_INFO, -1, "" };
 
 void log_setup(enum log_level level, int rank)
 {
@@ -15,21 +16,45 @@ void log_setup(enum log_level level, int rank)
     logger.rank = rank;
 }
 
+void log_set_rank(int rank)
+{
+    logger.rank = rank;
+}
+
+bool log_speaks(enum log_level level)
+{
+    if (level > logger.level)
+        return false;
+    return level < LOG_INFO || logger.rank <= 0 || logger.level >= LOG_DEBUG;
+}
+
 void log_say(enum log_level level, const char *format, ...)
 {
     static const char *const word[] = { "error: ", "warning: ", "", "" };
+    const char *clear = logger.status[0] ? "\r\033[K" : "";
     char line[4096];
     va_list args;
 
-    if (level > logger.level)
-        return;
-    if (level >= LOG_INFO && logger.rank > 0 && logger.level < LOG_DEBUG)
+    if (!log_speaks(level))
         return;
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
     if (logger.rank > 0)
-        fprintf(stderr, "tasuki: rank %d: %s%s\n", logger.rank, word[level], line);
+        fprintf(stderr, "%stasuki: rank %d: %s%s\n%s", clear, logger.rank, word[level], line,
+                logger.status);
     else
-        fprintf(stderr, "tasuki: %s%s\n", word[level], line);
+        fprintf(stderr, "%stasuki: %s%s\n%s", clear, word[level], line, logger.status);
+}
+
+void log_status(const char *text)
+{
+    if (text) {
+        snprintf(logger.status, sizeof(logger.status), "%s", text);
+        fprintf(stderr, "\r\033[K%s", logger.status);
+    } else if (logger.status[0]) {
+        logger.status[0] = '\0';
+        fputc('\n', stderr);
+    }
+    fflush(stderr);
 }

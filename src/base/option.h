@@ -5,6 +5,8 @@
  * the shell completion and the man-page check are made from it. A setting's value comes from,
  * in this order: the option, the environment (TASUKI_GLOBAL_BATCH for --global-batch), the
  * user's file (~/.config/tasuki.conf), $(sysconfdir)/tasuki/tasuki.conf, the default.
+ * An operand NAME.conf is a job file: its keys are long options, which come right after the
+ * command line, and "model", which takes the operand's place.
  */
 #ifndef TASUKI_BASE_OPTION_H
 #define TASUKI_BASE_OPTION_H
@@ -34,15 +36,22 @@ struct option_spec {
     const char *argument;   /* "N", "FILE", "text|json"; NULL: a flag (--name, --no-name) */
     unsigned commands;
     const char *help;       /* one line */
-    bool file_only;         /* not taken from environment or files (-o, --dry-run, …) */
+    bool line_only;         /* only on the command line (-o, --dry-run, …) */
+    bool many;              /* may be given several times */
 };
 /* The table; NULL past the end. */
 const struct option_spec *option_at(int index);
+
+enum option_origin {
+    OPTION_DEFAULT, OPTION_SITE_FILE, OPTION_USER_FILE, OPTION_ENVIRONMENT, OPTION_JOB_FILE,
+    OPTION_COMMAND_LINE
+};
 
 /* What a command line said, completed by environment and files. */
 struct options;
 /* argv[0] is the command's name. Unknown options, missing arguments and more than
  * 'max_operands' operands are EXIT_USAGE errors that name the nearest known option.
+ * --help, --print-config, -q and -v were seen to by main() already.
  */
 struct options *options_parse(enum command_id command, int argc, char **argv,
                               int max_operands, struct err *err);
@@ -50,10 +59,17 @@ void options_free(struct options *options);
 int options_operands(const struct options *options);
 const char *options_operand(const struct options *options, int index);
 
+/* Is it in the command's table? */
+bool options_takes(const struct options *options, const char *name);
+
 /* Values; asking for an option that the command's table lacks is a bug (assert). */
 bool option_given(const struct options *options, const char *name);
 bool option_flag(const struct options *options, const char *name, bool def);
 const char *option_string(const struct options *options, const char *name, const char *def);
+/* All values of an option that may be given several times; 0 where it was not given. */
+int option_strings(const struct options *options, const char *name,
+                   const char *const **values);
+enum option_origin option_origin(const struct options *options, const char *name);
 /* Strict numbers; an error is "--lr: expected …, got …" (or the file and line, or the
  * variable, that it came from) with EXIT_USAGE. Sizes take K, M, G, T (1024) and KB … (1000).
  */
@@ -70,6 +86,8 @@ int option_ints(const struct options *options, const char *name, int64_t min, in
 int option_word(const struct options *options, const char *name, int *index, struct err *err);
 
 void options_print_settings(const struct options *options, FILE *out);  /* --settings */
+/* A job file that gives this run again: operand, and whatever is not a default. */
+void options_print_config(const struct options *options, FILE *out);    /* --print-config */
 void options_print_help(enum command_id command, const char *synopsis, FILE *out);
 
 #endif

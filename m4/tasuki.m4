@@ -1,0 +1,122 @@
+dnl SPDX-License-Identifier: MIT
+dnl Optional libraries: --with-NAME[=DIR|yes|no].
+
+dnl TASUKI_WITH(name, what it is)
+dnl Sets with_NAME to check, yes or no and NAME_dir to the directory, if one was given.
+AC_DEFUN([TASUKI_WITH], [
+AC_ARG_WITH([$1], [AS_HELP_STRING([--with-$1@<:@=DIR|yes|no@:>@], [$2 (default: if found)])],
+  [], [with_$1=check])
+$1_dir=
+AS_CASE([$with_$1], [yes|no|check], [], [/*],
+  [AS_IF([test -d "$with_$1"], [], [AC_MSG_ERROR([--with-$1: no directory $with_$1])])
+   $1_dir=$with_$1 with_$1=yes],
+  [AC_MSG_ERROR([--with-$1: expected yes, no or an absolute directory, got "$with_$1"])])
+])
+
+dnl TASUKI_TRY_LINK(name, VARIABLE, cflags, libs, includes, call)
+dnl Sets have_NAME and VARIABLE_CFLAGS, VARIABLE_LIBS if a program builds with these flags.
+AC_DEFUN([TASUKI_TRY_LINK], [
+tasuki_save_CPPFLAGS=$CPPFLAGS tasuki_save_LIBS=$LIBS
+CPPFLAGS="$CPPFLAGS $3" LIBS="$4 $LIBS"
+AC_LINK_IFELSE([AC_LANG_PROGRAM([$5], [$6])],
+  [have_$1=yes $2_CFLAGS="$3" $2_LIBS="$4"])
+CPPFLAGS=$tasuki_save_CPPFLAGS LIBS=$tasuki_save_LIBS
+])
+
+dnl TASUKI_SEARCH(name, VARIABLE, pkg-config names, library, includes, call)
+dnl In --with-NAME=DIR only; else by pkg-config, else where the compiler looks.
+AC_DEFUN([TASUKI_SEARCH], [
+have_$1=no
+AS_IF([test "$with_$1" = no], [],
+[AC_MSG_CHECKING([for $1])
+ AS_IF([test -n "$$1_dir"],
+ [for tasuki_lib in lib64 lib lib/$host; do
+    AS_IF([test "$have_$1" = no && test -d "$$1_dir/$tasuki_lib"],
+      [TASUKI_TRY_LINK([$1], [$2], [-I$$1_dir/include],
+         [-L$$1_dir/$tasuki_lib -Wl,-rpath,$$1_dir/$tasuki_lib $4], [$5], [$6])])
+  done],
+ [for tasuki_pc in $3; do
+    AS_IF([test "$have_$1" = no && $PKG_CONFIG --exists "$tasuki_pc" 2>/dev/null],
+      [tasuki_cflags=`$PKG_CONFIG --cflags "$tasuki_pc"`
+       tasuki_libs=`$PKG_CONFIG --libs "$tasuki_pc"`
+       TASUKI_TRY_LINK([$1], [$2], [$tasuki_cflags], [$tasuki_libs], [$5], [$6])])
+  done
+  AS_IF([test "$have_$1" = no], [TASUKI_TRY_LINK([$1], [$2], [], [$4], [$5], [$6])])])
+ AC_MSG_RESULT([$have_$1])])
+])
+
+dnl TASUKI_RESULT(name, VARIABLE, Debian package, Spack name, what it costs to be without)
+dnl Asked for and missing is an error; otherwise define HAVE_… and note it for the summary.
+AC_DEFUN([TASUKI_RESULT], [
+AS_IF([test "$have_$1" = no && test "$with_$1" = yes],
+  [AC_MSG_ERROR([--with-$1: not found; install $3 (Debian, Ubuntu) or "spack install $4", or name its directory])])
+AS_IF([test "$have_$1" = yes],
+  [AC_DEFINE([HAVE_]m4_toupper([$2]), [1], [Define if $1 is used])
+   TASUKI_NOTE([$1], [yes], [])],
+  [test "$with_$1" = no],
+  [TASUKI_NOTE([$1], [off], [without it: $5])],
+  [TASUKI_NOTE([$1], [no], [without it: $5
+                  install $3; Spack: $4])])
+AM_CONDITIONAL([HAVE_]m4_toupper([$2]), [test "$have_$1" = yes])
+AC_SUBST([$2_CFLAGS])
+AC_SUBST([$2_LIBS])
+])
+
+dnl TASUKI_NOTE(name, yes|no|off, remark): one line of the summary.
+AC_DEFUN([TASUKI_NOTE], [
+AS_IF([test "$2" = yes], [tasuki_line=`printf '  %-10s %s' '$1' '$2'`],
+  [tasuki_line=`printf '  %-10s %-4s %s' '$1' '$2' '$3'`])
+tasuki_summary="$tasuki_summary
+$tasuki_line"
+])
+
+dnl TASUKI_LIBRARY(name, VARIABLE, what it is, pkg-config names, library, includes, call,
+dnl                Debian package, Spack name, what it costs to be without)
+AC_DEFUN([TASUKI_LIBRARY], [
+TASUKI_WITH([$1], [$3])
+TASUKI_SEARCH([$1], [$2], [$4], [$5], [$6], [$7])
+TASUKI_RESULT([$1], [$2], [$8], [$9], [$10])
+])
+
+dnl MPI has no single way to be found: DIR/bin/mpicc, pkg-config, mpicc on PATH, plain -lmpi.
+AC_DEFUN([TASUKI_MPI], [
+TASUKI_WITH([mpi], [MPI: several ranks, in a module of its own])
+m4_define([tasuki_mpi_includes], [@%:@include <mpi.h>])
+have_mpi=no
+AS_IF([test "$with_mpi" = no], [],
+[AS_IF([test -n "$mpi_dir"], [MPICC=$mpi_dir/bin/mpicc],
+  [test "$cross_compiling" = yes], [MPICC=no],
+  [AC_PATH_PROG([MPICC], [mpicc], [no])])
+ AC_MSG_CHECKING([for mpi])
+ AS_IF([test -x "$MPICC"],
+   [for tasuki_way in "--showme:compile --showme:link" "-compile_info -link_info"; do
+      AS_IF([test "$have_mpi" = no],
+        [set x $tasuki_way; shift
+         # The first word that MPICH prints is the compiler.
+         tasuki_cflags=`$MPICC $[]1 2>/dev/null | sed 's/^[[a-z]][[^ ]]* //'`
+         tasuki_libs=`$MPICC $[]2 2>/dev/null | sed 's/^[[a-z]][[^ ]]* //'`
+         TASUKI_TRY_LINK([mpi], [MPI], [$tasuki_cflags], [$tasuki_libs],
+           [tasuki_mpi_includes], [MPI_Init(0, 0)])])
+    done])
+ AC_MSG_RESULT([$have_mpi])
+ AS_IF([test "$have_mpi" = no],
+   [TASUKI_SEARCH([mpi], [MPI], [ompi-c ompi mpi-c mpich mpi], [-lmpi],
+      [tasuki_mpi_includes], [MPI_Init(0, 0)])])])
+TASUKI_RESULT([mpi], [MPI], [libopenmpi-dev openmpi-bin], [openmpi],
+  [one process only, no pipeline over several ranks])
+])
+
+dnl CUDA: only detected so far; the module that uses it is not part of this release.
+AC_DEFUN([TASUKI_CUDA], [
+TASUKI_WITH([cuda], [CUDA toolkit])
+have_cuda=no NVCC=no
+AS_IF([test "$with_cuda" = no], [],
+[AC_PATH_PROG([NVCC], [nvcc], [no], [$cuda_dir/bin$PATH_SEPARATOR$PATH$PATH_SEPARATOR/usr/local/cuda/bin])
+ AS_IF([test "$NVCC" != no],
+  [AS_IF([test -n "$cuda_dir"], [], [cuda_dir=`AS_DIRNAME(["$NVCC"])`/..])
+   AC_MSG_CHECKING([for cuda])
+   AS_IF([test -r "$cuda_dir/include/cuda.h" || test -r /usr/include/cuda.h], [have_cuda=yes])
+   AC_MSG_RESULT([$have_cuda])])])
+AS_IF([test "$have_cuda" = yes], [CUDA_CFLAGS=-I$cuda_dir/include])
+TASUKI_RESULT([cuda], [CUDA], [nvidia-cuda-toolkit], [cuda], [no GPUs])
+])

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MIT */
+#include "config.h"
+
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifdef HAVE_XXHASH
+#define XXH_INLINE_ALL
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#include <xxhash.h>
+#pragma GCC diagnostic pop
+#endif
+
+#include "base/err.h"
+#include "base/mem.h"
+
+static int system_error(struct err *err, const char *path)
+{
+    return err_set(err, "%s: %s", path, strerror(errno));
+}
+
+static int map_descriptor(int fd, const char *path, struct file_map *map, struct err *err)
+{
+    struct stat status;
+    void *data;
+
+    if (fstat(fd, &status))
+        return system_error(err, path);
+    if (!S_ISREG(status.st_mode))
+        return err_set(err, "%s: not a regular file", path);
+    map->data = NULL;
+    map->size = (size_t)status.st_size;
+    if (map->size == 0)
+        return 0;
+    data = mmap(NULL, map->size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED)
+        return system_error(err, path);
+    map->data = data;
+    return 0;
+}
+
+int file_map_open(const char *path, struct file_map *map, struct err *err)
+{
+    /* Without O_NONBLOCK opening a pipe would wait for its writer. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), result;
+
+    if (fd < 0)
+        return system_error(err, path);
+    result = map_descriptor(fd, path, map, err);
+    close(fd);
+    return result;
+}
+
+void file_map_close(struct file_map *map)
+{
+    if (map->data)
+        munmap((void *)map->data, map->size);
+    map->data = NULL;
+    map->size = 0;
+}
+
+static int write_all(int fd, const char *path, const void *data, size_t size, struct err *err)
+{
+    const unsigned char *at = data;
+
+    while (size > 0) {
+        ssize_t n = write(fd, at, size);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return system_error(err, path);
+        at += n;
+        size -= (size_t)n;
+    }
+    return 0;
+}
+
+/* Pipes, terminals and /dev/null cannot be replaced by a rename. */
+static int write_special(const char *path, const void *data, size_t size, struct err *err)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC), result;
+
+    if (fd < 0)
+        return system_error(err, path);
+    result = write_all(fd, path, data, size, err);
+    if (close(fd) && result == 0)
+        result = system_error(err, path);
+    return result;
+}
+
+static void sync_directory(const char *path)
+{
+    char *copy = mem_strdup(path);
+    int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    /* Best effort: some file systems refuse it, and the data are safe already. */
+    if (fd >= 0) {
+        (void)!fsync(fd);
+        close(fd);
+    }
+    free(copy);
+}
+
+static int fill_temporary(int fd, const char *path, const void *data, size_t size,
+                          struct err *err)
+{
+    mode_t mask = umask(0);
+
+    umask(mask);
+    if (write_all(fd, path, data, size, err)) {
+        close(fd);
+        return -1;
+    }
+    if (fchmod(fd, 0666 & ~mask) || (fsync(fd) && errno != EINVAL)) {
+        system_error(err, path);
+        close(fd);
+        return -1;
+    }
+    return close(fd) ? system_error(err, path) : 0;
+}
+
+static int write_regular(const char *path, const void *data, size_t size, struct err *err)
+{
+    char *name = mem_printf("%s.XXXXXX", path);
+    int fd = mkostemp(name, O_CLOEXEC), result;
+
+    if (fd < 0) {
+        result = system_error(err, path);
+        free(name);
+        return result;
+    }
+    result = fill_temporary(fd, path, data, size, err);
+    if (result == 0 && rename(name, path))
+        result = system_error(err, path);
+    if (result)
+        unlink(name);
+    else
+        sync_directory(path);
+    free(name);
+    return result;
+}
+
+int file_write(const char *path, const void *data, size_t size, struct err *err)
+{
+    struct stat status;
+    char *target;
+    int result;
+
+    if (strcmp(path, "-") == 0) {
+        fflush(stdout);
+        return write_all(STDOUT_FILENO, "standard output", data, size, err);
+    }
+    if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
+        return err_set(err, "%s: is a directory", path);
+    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode))
+        return write_special(path, data, size, err);
+    /* A link stays a link: what it points to is replaced. */
+    target = realpath(path, NULL);
+    result = write_regular(target ? target : path, data, size, err);
+    free(target);
+    return result;
+}
+
+void file_hash(const void *data, size_t size, char hex[17])
+{
+#ifdef HAVE_XXHASH
+    snprintf(hex, 17, "%016llx", (unsigned long long)XXH3_64bits(data, size));
+#else
+    (void)data;
+    (void)size;
+    hex[0] = '\0';
+#endif
+}
+
+int file_mkdir(const char *path, struct err *err)
+{
+    struct stat status;
+
+    if (mkdir(path, 0777) == 0)
+        return 0;
+    if (errno == EEXIST && stat(path, &status) == 0 && S_ISDIR(status.st_mode))
+        return 0;
+    return system_error(err, path);
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* Loadable modules: tasuki-NAME.so, for what the core does not link (MPI, CUDA, libslurm).
+ *
+ * Looked for in $TASUKI_PKGLIBDIR where that is set; else next to the program in .libs, so
+ * that a build tree runs in place, then in the installed $(pkglibdir).
+ */
+#ifndef TASUKI_BASE_MODULE_H
+#define TASUKI_BASE_MODULE_H
+
+#include <stddef.h>
+
+struct err;
+
+/* The module's path in malloc'ed memory, NULL where there is none. */
+char *module_find(const char *name);
+/* dlopen() it, once: a module stays. NULL with 'err' that names the file and, where it is
+ * missing, the directories.
+ */
+void *module_open(const char *name, struct err *err);
+/* A symbol of an open module; NULL with 'err'. */
+void *module_symbol(void *module, const char *symbol, struct err *err);
+
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+#include "config.h"
+
+#include "unit.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <signal.h>
+
+#include "base/file.h"
+
+static char *directory, path[600];
+
+static int setup(void **state)
+{
+    (void)state;
+    directory = unit_directory();
+    snprintf(path, sizeof(path), "%s/file", directory);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    unlink(path);
+    return rmdir(directory); /* fails where a temporary file was left behind */
+}
+
+static void expect_content(const char *text)
+{
+    struct file_map map;
+    struct err err = { 0 };
+
+    assert_int_equal(file_map_open(path, &map, &err), 0);
+    assert_int_equal(map.size, strlen(text));
+    if (map.size)
+        assert_memory_equal(map.data, text, map.size);
+    file_map_close(&map);
+}
+
+static void a_written_file_is_read_back(void **state)
+{
+    struct err err = { 0 };
+    struct stat status;
+    mode_t mask = umask(027);
+
+    assert_int_equal(file_write(path, "hello", 5, &err), 0);
+    umask(mask);
+    expect_content("hello");
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0640);
+    assert_int_equal(file_write(path, "", 0, &err), 0);
+    expect_content("");
+    (void)state;
+}
+
+static void a_failed_write_leaves_the_old_file_and_nothing_else(void **state)
+{
+    struct rlimit old, limit;
+    struct err err = { 0 };
+    char *big = calloc(1, 100000);
+
+    assert_int_equal(file_write(path, "old", 3, &err), 0);
+    getrlimit(RLIMIT_FSIZE, &old);
+    limit = old;
+    limit.rlim_cur = 1000;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    assert_int_equal(file_write(path, big, 100000, &err), -1);
+    setrlimit(RLIMIT_FSIZE, &old);
+    assert_contains(err.text, path);
+    expect_content("old");
+    free(big);
+    (void)state;
+}
+
+static void a_link_stays_a_link(void **state)
+{
+    char link_path[700];
+    struct err err = { 0 };
+    struct stat status;
+
+    snprintf(link_path, sizeof(link_path), "%s/link", directory);
+    assert_int_equal(file_write(path, "old", 3, &err), 0);
+    assert_int_equal(symlink(path, link_path), 0);
+    assert_int_equal(file_write(link_path, "new", 3, &err), 0);
+    assert_int_equal(lstat(link_path, &status), 0);
+    assert_true(S_ISLNK(status.st_mode));
+    unlink(link_path);
+    expect_content("new");
+    (void)state;
+}
+
+static void special_files_are_written_in_place_and_never_mapped(void **state)
+{
+    struct err err = { 0 };
+    struct file_map map;
+
+    assert_int_equal(file_write("/dev/null", "x", 1, &err), 0);
+    assert_int_equal(access("/dev/null", W_OK), 0);
+    assert_int_equal(file_map_open("/dev/null", &map, &err), -1);
+    assert_contains(err.text, "/dev/null: not a regular file");
+    assert_int_equal(file_write(directory, "x", 1, &err), -1);
+    assert_contains(err.text, "is a directory");
+    assert_int_equal(file_write("/nonexistent/x", "x", 1, &err), -1);
+    (void)state;
+}
+
+static void mkdir_accepts_a_directory_that_exists(void **state)
+{
+    struct err err = { 0 };
+
+    assert_int_equal(file_mkdir(path, &err), 0);
+    assert_int_equal(file_mkdir(path, &err), 0);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(file_write(path, "x", 1, &err), 0);
+    assert_int_equal(file_mkdir(path, &err), -1);
+    assert_contains(err.text, "File exists");
+    (void)state;
+}
+
+static void hash_is_xxh3(void **state)
+{
+    char hex[17];
+
+    file_hash("", 0, hex);
+#ifdef HAVE_XXHASH
+    assert_string_equal(hex, "2d06800538d394c2"); /* of nothing, seed 0 */
+#else
+    assert_string_equal(hex, "");
+#endif
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_written_file_is_read_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_failed_write_leaves_the_old_file_and_nothing_else,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(a_link_stays_a_link, setup, teardown),
+        cmocka_unit_test_setup_teardown(special_files_are_written_in_place_and_never_mapped,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(mkdir_accepts_a_directory_that_exists, setup, teardown),
+        cmocka_unit_test(hash_is_xxh3),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

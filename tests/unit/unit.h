@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/* cmocka with what it needs, and helpers that all unit tests share. */
+#ifndef TASUKI_TESTS_UNIT_H
+#define TASUKI_TESTS_UNIT_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/err.h"
+
+#define assert_contains(text, part)                                                       \
+    do {                                                                                  \
+        if (!strstr((text), (part)))                                                      \
+            fail_msg("\"%s\" does not contain \"%s\"", (text), (part));                   \
+    } while (0)
+
+/* A fresh directory under $TMPDIR or /tmp; the test removes it. */
+static inline char *unit_directory(void)
+{
+    const char *base = getenv("TMPDIR");
+    static char path[512];
+
+    snprintf(path, sizeof(path), "%s/tasuki-test.XXXXXX", base && base[0] ? base : "/tmp");
+    if (!mkdtemp(path))
+        fail_msg("mkdtemp: %s", path);
+    return path;
+}
+
+static inline void unit_write(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+
+    if (!file || fputs(text, file) < 0 || fclose(file))
+        fail_msg("cannot write %s", path);
+}
+
+#endif
