@@ -3,6 +3,13 @@
  *
  * The same call serves the planner's forecast and the runtime, so the forecast is not an
  * estimate of a second program.
+ *
+ * What a stage receives has its place from the start of the part that reads it, what it sends
+ * keeps its place until the slot is used again: so neither F nor a RECV may touch a slot whose
+ * sends are not over. In the arrays of parameters and of gradients a trained parameter and its
+ * gradient stand at the same offset, in the order in which the gradients become final, then
+ * running statistics and their contributions; so an interval of one array is the same interval
+ * of the other.
  */
 #ifndef TASUKI_SCHEDULER_MEMORY_H
 #define TASUKI_SCHEDULER_MEMORY_H

@@ -4,11 +4,20 @@
  *
  * A list belongs to a (pipeline, stage); all replicas of a stage run the same one. Sends are
  * posted and complete on their own; a receive must have completed before the F or B that
- * reads it; an F that reuses a slot waits for the sends out of that slot. Under these rules
- * a list must not deadlock even where no send completes before its receive is posted.
+ * reads it; an F, or a RECV for it, that reuses a slot waits for the sends out of that slot.
+ * Under these rules a list must not deadlock even where no send completes before its receive
+ * is posted. Between two stages and in one direction the k-th SEND meets the k-th RECV.
  *
- * Text form, one list per stage, one instruction per line: "F 0 0", "SEND 0 0 ->2",
- * "RECV 0 0 <-2 gradient" …; see schedule_print().
+ * gpipe: all F, then all B from the last micro-batch to the first; as many slots as
+ * micro-batches. 1f1b: min(S - s, M) slots; the last stage's B directly follows its F.
+ * Both post a RECV one computation ahead where its slot is free by then. A stage that sends
+ * gradients runs B, SEND, W, so that the stage before need not wait for W; one that sends none
+ * runs BW.
+ *
+ * Text form (schedule_print): a line "schedule NAME stages S micro-batches M", then for each
+ * stage "stage S slots N" and one instruction per line: "F micro chunk", "B …", "W …",
+ * "BW …", "SEND micro chunk -> peer [gradient]", "RECV micro chunk <- peer [gradient]",
+ * "REDUCE", "STEP". Empty lines and what follows '#' are skipped.
  */
 #ifndef TASUKI_SCHEDULER_SCHEDULE_H
 #define TASUKI_SCHEDULER_SCHEDULE_H
@@ -67,7 +76,13 @@ int schedule_check(const struct schedule *schedule, const struct schedule_edge *
                    int n_edges, struct err *err);
 int schedule_print(const struct schedule *schedule, FILE *out);
 struct schedule *schedule_read(const char *path, FILE *in, struct err *err);
-/* Micro-batches whose activations stage 's' holds at once at most. */
+/* Micro-batches whose activations stage 's' holds at once at most: each from its first RECV or
+ * F to its last B or W. Never more than the list's slots.
+ */
 int schedule_in_flight(const struct schedule *schedule, int s);
+/* Does stage 's' run BW (memory_place's 'merged')? */
+bool schedule_merged(const struct schedule *schedule, int s);
+/* "F", "BW", "REDUCE", … */
+const char *instruction_name(enum instruction_kind kind);
 
 #endif

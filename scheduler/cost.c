@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: MIT */
+#include "scheduler/cost.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "scheduler/cost_internal.h"
+
+double cost_at(const struct cost *cost, const double *array, bool scales, double samples)
+{
+    const int64_t *sizes = cost->micro_batch;
+    int n = cost->n_sizes, i = 0;
+
+    if (samples <= (double)sizes[0])
+        return scales ? array[0] * samples / (double)sizes[0] : array[0];
+    if (samples >= (double)sizes[n - 1])
+        return scales ? array[n - 1] * samples / (double)sizes[n - 1] : array[n - 1];
+    while (samples > (double)sizes[i + 1])
+        i++;
+    return array[i] + (array[i + 1] - array[i]) * (samples - (double)sizes[i]) /
+                          (double)(sizes[i + 1] - sizes[i]);
+}
+
+static void free_block(struct cost_block *b)
+{
+    free(b->name);
+    free(b->forward);
+    free(b->dgrad);
+    free(b->wgrad);
+    free(b->activations);
+    free(b->kept_for_wgrad);
+    free(b->workspace);
+    free(b->first_node);
+    free(b->last_node);
+}
+
+void cost_free(struct cost *cost)
+{
+    if (!cost)
+        return;
+    for (int i = 0; i < cost->n_blocks; i++)
+        free_block(&cost->blocks[i]);
+    for (int i = 0; i < cost->n_edges; i++) {
+        free(cost->edges[i].value);
+        free(cost->edges[i].bytes);
+        free(cost->edges[i].gradient_bytes);
+    }
+    for (int i = 0; i < cost->n_inputs; i++) {
+        free(cost->inputs[i].name);
+        free(cost->inputs[i].bytes);
+        free(cost->inputs[i].to);
+    }
+    for (int i = 0; i < cost->n_shared; i++) {
+        free(cost->shared[i].name);
+        free(cost->shared[i].blocks);
+    }
+    free(cost->blocks);
+    free(cost->edges);
+    free(cost->inputs);
+    free(cost->shared);
+    free(cost->micro_batch);
+    free(cost->device);
+    free(cost->precision);
+    free(cost);
+}
+
+/* The order in which a reader that always takes the first ready block takes them:
+ * order[new] = old. Fewer than n_blocks: the rest is a cycle. Ready blocks are kept in a heap,
+ * since a hostile file may have a great many.
+ */
+struct sorter {
+    int *ready, n_ready;    /* a binary heap, smallest first */
+    int *missing;           /* inputs of each block that are not yet made */
+    int *head, *next;       /* edges by source: lists that end with -1 */
+};
+
+static void heap_push(struct sorter *s, int block)
+{
+    int i = s->n_ready++;
+
+    for (; i > 0 && s->ready[(i - 1) / 2] > block; i = (i - 1) / 2)
+        s->ready[i] = s->ready[(i - 1) / 2];
+    s->ready[i] = block;
+}
+
+static int heap_pop(struct sorter *s)
+{
+    int top = s->ready[0], last = s->ready[--s->n_ready], i = 0;
+
+    for (;;) {
+        int child = 2 * i + 1;
+
+        if (child + 1 < s->n_ready && s->ready[child + 1] < s->ready[child])
+            child++;
+        if (child >= s->n_ready || s->ready[child] >= last)
+            break;
+        s->ready[i] = s->ready[child];
+        i = child;
+    }
+    s->ready[i] = last;
+    return top;
+}
+
+static void link_edges(const struct cost *cost, struct sorter *s)
+{
+    for (int b = 0; b < cost->n_blocks; b++)
+        s->head[b] = -1;
+    for (int e = cost->n_edges - 1; e >= 0; e--) {
+        s->missing[cost->edges[e].to]++;
+        s->next[e] = s->head[cost->edges[e].from];
+        s->head[cost->edges[e].from] = e;
+    }
+}
+
+static int topological(const struct cost *cost, struct sorter *s, int *order)
+{
+    int n = 0;
+
+    link_edges(cost, s);
+    for (int b = 0; b < cost->n_blocks; b++)
+        if (s->missing[b] == 0)
+            heap_push(s, b);
+    while (s->n_ready) {
+        int b = heap_pop(s);
+
+        order[n++] = b;
+        for (int e = s->head[b]; e >= 0; e = s->next[e])
+            if (--s->missing[cost->edges[e].to] == 0)
+                heap_push(s, cost->edges[e].to);
+    }
+    return n;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    return *(const int *)a < *(const int *)b ? -1 : *(const int *)a > *(const int *)b;
+}
+
+static void renumber_list(int *blocks, int n, const int *place)
+{
+    for (int i = 0; i < n; i++)
+        blocks[i] = place[blocks[i]];
+    qsort(blocks, (size_t)n, sizeof(*blocks), by_number);
+}
+
+static void renumber(struct cost *cost, const int *order)
+{
+    size_t n = (size_t)cost->n_blocks;
+    struct cost_block *blocks = mem_new(n, sizeof(*blocks));
+    int *place = mem_new(n, sizeof(int));
+
+    for (int i = 0; i < cost->n_blocks; i++) {
+        blocks[i] = cost->blocks[order[i]];
+        place[order[i]] = i;
+    }
+    for (int e = 0; e < cost->n_edges; e++) {
+        cost->edges[e].from = place[cost->edges[e].from];
+        cost->edges[e].to = place[cost->edges[e].to];
+    }
+    for (int i = 0; i < cost->n_inputs; i++)
+        renumber_list(cost->inputs[i].to, cost->inputs[i].n_to, place);
+    for (int i = 0; i < cost->n_shared; i++)
+        renumber_list(cost->shared[i].blocks, cost->shared[i].n_blocks, place);
+    free(place);
+    free(cost->blocks);
+    cost->blocks = blocks;
+}
+
+int cost_sort(struct cost *cost, const char *path, struct err *err)
+{
+    size_t n = (size_t)cost->n_blocks, m = (size_t)cost->n_edges;
+    int *order = mem_new(n, sizeof(int));
+    struct sorter s = { .ready = mem_new(n, sizeof(int)), .missing = mem_new(n, sizeof(int)),
+                        .head = mem_new(n, sizeof(int)), .next = mem_new(m, sizeof(int)) };
+    int rc = 0;
+
+    if (topological(cost, &s, order) == cost->n_blocks) {
+        renumber(cost, order);
+    } else {
+        for (int b = 0; b < cost->n_blocks && rc == 0; b++)
+            if (s.missing[b] > 0)
+                rc = err_set(err, "%s: edges: block \"%s\" is on a cycle, or behind one", path,
+                             cost->blocks[b].name);
+    }
+    free(s.ready);
+    free(s.missing);
+    free(s.head);
+    free(s.next);
+    free(order);
+    return rc;
+}
+
+static json_t *numbers(const struct cost *cost, const double *array)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < cost->n_sizes; i++)
+        json_array_append_new(list, json_real(array[i]));
+    return list;
+}
+
+static json_t *block_to_json(const struct cost *cost, const struct cost_block *b)
+{
+    json_t *o = json_object();
+
+    json_object_set_new(o, "name", json_string(b->name));
+    json_object_set_new(o, "forward", numbers(cost, b->forward));
+    json_object_set_new(o, "dgrad", numbers(cost, b->dgrad));
+    if (b->wgrad)
+        json_object_set_new(o, "wgrad", numbers(cost, b->wgrad));
+    json_object_set_new(o, "step", json_real(b->step));
+    json_object_set_new(o, "parameters", json_real(b->parameters));
+    json_object_set_new(o, "activations", numbers(cost, b->activations));
+    if (b->kept_for_wgrad)
+        json_object_set_new(o, "kept_for_wgrad", numbers(cost, b->kept_for_wgrad));
+    if (b->workspace)
+        json_object_set_new(o, "workspace", numbers(cost, b->workspace));
+    json_object_set_new(o, "batch_axis", json_boolean(b->batch_axis));
+    if (b->first_node && b->last_node) {
+        json_object_set_new(o, "first", json_string(b->first_node));
+        json_object_set_new(o, "last", json_string(b->last_node));
+    }
+    return o;
+}
+
+static json_t *block_names(const struct cost *cost, const int *blocks, int n)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, json_string(cost->blocks[blocks[i]].name));
+    return list;
+}
+
+static json_t *edge_to_json(const struct cost *cost, const struct cost_edge *e)
+{
+    return json_pack("{s:s, s:s, s:s, s:o, s:o}", "from", cost->blocks[e->from].name, "to",
+                     cost->blocks[e->to].name, "value", e->value, "bytes",
+                     numbers(cost, e->bytes), "gradient_bytes",
+                     numbers(cost, e->gradient_bytes));
+}
+
+static json_t *input_to_json(const struct cost *cost, const struct cost_input *input)
+{
+    return json_pack("{s:s, s:o, s:o}", "name", input->name, "bytes",
+                     numbers(cost, input->bytes), "to",
+                     block_names(cost, input->to, input->n_to));
+}
+
+static json_t *shared_to_json(const struct cost *cost, const struct cost_shared *shared)
+{
+    return json_pack("{s:s, s:f, s:o}", "name", shared->name, "bytes", shared->bytes, "blocks",
+                     block_names(cost, shared->blocks, shared->n_blocks));
+}
+
+json_t *cost_to_json(const struct cost *cost)
+{
+    json_t *top = json_object(), *sizes = json_array(), *blocks = json_array();
+    json_t *edges = json_array(), *inputs = json_array(), *shared = json_array();
+
+    for (int i = 0; i < cost->n_sizes; i++)
+        json_array_append_new(sizes, json_integer(cost->micro_batch[i]));
+    for (int i = 0; i < cost->n_blocks; i++)
+        json_array_append_new(blocks, block_to_json(cost, &cost->blocks[i]));
+    for (int i = 0; i < cost->n_edges; i++)
+        json_array_append_new(edges, edge_to_json(cost, &cost->edges[i]));
+    for (int i = 0; i < cost->n_inputs; i++)
+        json_array_append_new(inputs, input_to_json(cost, &cost->inputs[i]));
+    for (int i = 0; i < cost->n_shared; i++)
+        json_array_append_new(shared, shared_to_json(cost, &cost->shared[i]));
+    json_object_set_new(top, "schema", json_string("tasuki-cost"));
+    json_object_set_new(top, "version", json_integer(1));
+    json_object_set_new(top, "device", json_string(cost->device));
+    json_object_set_new(top, "precision", json_string(cost->precision));
+    json_object_set_new(top, "optimizer_bytes_per_parameter",
+                        json_real(cost->optimizer_bytes_per_parameter));
+    json_object_set_new(top, "gradient_bytes_per_parameter",
+                        json_real(cost->gradient_bytes_per_parameter));
+    json_object_set_new(top, "micro_batch", sizes);
+    json_object_set_new(top, "blocks", blocks);
+    json_object_set_new(top, "edges", edges);
+    json_object_set_new(top, "inputs", inputs);
+    json_object_set_new(top, "shared", shared);
+    return top;
+}
+
+int cost_save(const struct cost *cost, const char *path, struct err *err)
+{
+    json_t *json = cost_to_json(cost);
+    int rc = json_save(json, path, err);
+
+    json_decref(json);
+    return rc;
+}

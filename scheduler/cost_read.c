@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: MIT */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "scheduler/cost_internal.h"
+
+#define MAX_SIZES 64
+#define MAX_BLOCKS 16384
+#define MAX_EDGES 262144
+#define MAX_SAMPLES ((int64_t)1 << 40)
+#define MAX_NUMBER 1e18
+/* Arrays over the micro-batch sizes, in all: a small file with many short entries must not
+ * become gigabytes.
+ */
+#define MAX_NUMBERS 33554432
+
+/* Names of the blocks, sorted, to look edges up. */
+struct name {
+    const char *text;
+    int block;
+};
+
+struct reading {
+    struct cost *cost;
+    struct json_reader top;
+    struct name *names;
+    size_t numbers;
+};
+
+static int check_number(const struct json_reader *r, const char *key, const json_t *value,
+                        double *result, struct err *err)
+{
+    double x = json_is_number(value) ? json_number_value(value) : -1;
+
+    if (!json_is_number(value) || !isfinite(x) || x < 0 || x > MAX_NUMBER)
+        return json_error(r, key, err, "expected numbers from 0 to %g", MAX_NUMBER);
+    *result = x;
+    return 0;
+}
+
+/* A list of one number per size, or one entry (a scalar too) that stands at the first. */
+static int read_numbers(struct reading *reading, struct json_reader *r, const char *key,
+                        bool required, bool scales, double **result, struct err *err)
+{
+    const struct cost *cost = reading->cost;
+    const json_t *value = json_object_get(r->object, key), *list = NULL;
+    size_t n = (size_t)cost->n_sizes;
+    double one, *array;
+
+    if (json_is_number(value)) {
+        if (json_get_number(r, key, 0, MAX_NUMBER, NULL, &one, err))
+            return -1;
+    } else {
+        if (json_get_array(r, key, required, &list, err))
+            return -1;
+        if (!list)
+            return 0;
+        if (json_array_size(list) != n && json_array_size(list) != 1)
+            return json_error(r, key, err, "expected one number or %zu, as \"micro_batch\"", n);
+        if (check_number(r, key, json_array_get(list, 0), &one, err))
+            return -1;
+    }
+    reading->numbers += n;
+    if (reading->numbers > MAX_NUMBERS)
+        return json_error(r, key, err, "too many numbers in this file");
+    array = mem_new(n, sizeof(*array));
+    for (size_t i = 0; i < n; i++)
+        array[i] = scales ? one * (double)cost->micro_batch[i] / (double)cost->micro_batch[0]
+                          : one;
+    if (list && json_array_size(list) == n) {
+        for (size_t i = 0; i < n; i++) {
+            if (check_number(r, key, json_array_get(list, i), &array[i], err)) {
+                free(array);
+                return -1;
+            }
+        }
+    }
+    *result = array;
+    return 0;
+}
+
+static int read_name(struct json_reader *r, const char *key, char **name, struct err *err)
+{
+    const char *text;
+
+    if (json_get_string(r, key, true, NULL, &text, err))
+        return -1;
+    if (!text[0])
+        return json_error(r, key, err, "is empty");
+    *name = mem_strdup(text);
+    return 0;
+}
+
+static int read_variant(struct json_reader *r, struct err *err)
+{
+    static const char *const numbers[] = { "forward", "dgrad", "wgrad", "activations",
+                                           "kept_for_wgrad", "workspace", "group_bytes" };
+    static const char *const kinds[] = { "none", "selective", "full" };
+    const double zero = 0;
+    const int64_t one = 1;
+    const char *recompute;
+    const json_t *list;
+    double number;
+    int64_t tensor;
+    bool known = false;
+
+    if (json_get_string(r, "recompute", false, "none", &recompute, err) ||
+        json_get_int(r, "tensor", 1, 65536, &one, &tensor, err) ||
+        json_get_number(r, "step", 0, MAX_NUMBER, &zero, &number, err) ||
+        json_get_number(r, "parameters", 0, MAX_NUMBER, &zero, &number, err))
+        return -1;
+    for (int i = 0; i < 3; i++)
+        known |= strcmp(recompute, kinds[i]) == 0;
+    if (!known)
+        return json_error(r, "recompute", err, "expected none, selective or full");
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        if (json_is_number(json_object_get(r->object, numbers[i]))) {
+            if (json_get_number(r, numbers[i], 0, MAX_NUMBER, NULL, &number, err))
+                return -1;
+            continue;
+        }
+        if (json_get_array(r, numbers[i], false, &list, err))
+            return -1;
+        for (size_t k = 0; k < json_array_size(list); k++)
+            if (check_number(r, numbers[i], json_array_get(list, k), &number, err))
+                return -1;
+    }
+    return json_reader_end(r, err);
+}
+
+static int read_variants(struct json_reader *r, struct err *err)
+{
+    const json_t *list;
+
+    if (json_get_array(r, "variants", false, &list, err))
+        return -1;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        struct json_reader sub;
+
+        if (json_reader_sub(&sub, r, "variants", (int)i, json_array_get(list, i), err) ||
+            read_variant(&sub, err))
+            return -1;
+    }
+    return 0;
+}
+
+static int read_nodes(struct json_reader *r, struct cost_block *b, struct err *err)
+{
+    const char *first, *last;
+
+    if (json_get_string(r, "first", false, "", &first, err) ||
+        json_get_string(r, "last", false, "", &last, err))
+        return -1;
+    if (first[0] && last[0]) {
+        b->first_node = mem_strdup(first);
+        b->last_node = mem_strdup(last);
+    }
+    return 0;
+}
+
+static int read_block(struct reading *reading, struct json_reader *r, struct cost_block *b,
+                      struct err *err)
+{
+    const double zero = 0;
+    const bool yes = true;
+    bool s;
+
+    if (json_get_bool(r, "batch_axis", &yes, &b->batch_axis, err))
+        return -1;
+    s = b->batch_axis;
+    if (read_name(r, "name", &b->name, err) ||
+        read_numbers(reading, r, "forward", true, s, &b->forward, err) ||
+        read_numbers(reading, r, "dgrad", true, s, &b->dgrad, err) ||
+        read_numbers(reading, r, "wgrad", false, s, &b->wgrad, err) ||
+        read_numbers(reading, r, "activations", false, s, &b->activations, err) ||
+        read_numbers(reading, r, "kept_for_wgrad", false, s, &b->kept_for_wgrad, err) ||
+        read_numbers(reading, r, "workspace", false, s, &b->workspace, err) ||
+        json_get_number(r, "step", 0, MAX_NUMBER, &zero, &b->step, err) ||
+        json_get_number(r, "parameters", 0, MAX_NUMBER, &zero, &b->parameters, err) ||
+        read_nodes(r, b, err) || read_variants(r, err))
+        return -1;
+    if (!b->activations)
+        b->activations = mem_new((size_t)reading->cost->n_sizes, sizeof(double));
+    return json_reader_end(r, err);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
+}
+
+static int read_blocks(struct reading *reading, struct err *err)
+{
+    struct cost *cost = reading->cost;
+    struct json_reader *top = &reading->top, sub;
+    const json_t *list;
+    size_t n;
+
+    if (json_get_array(top, "blocks", true, &list, err))
+        return -1;
+    n = json_array_size(list);
+    if (n < 1 || n > MAX_BLOCKS)
+        return json_error(top, "blocks", err, "expected 1 to %d blocks", MAX_BLOCKS);
+    cost->blocks = mem_new(n, sizeof(*cost->blocks));
+    reading->names = mem_new(n, sizeof(*reading->names));
+    for (size_t i = 0; i < n; i++) {
+        cost->n_blocks = (int)i + 1;
+        if (json_reader_sub(&sub, top, "blocks", (int)i, json_array_get(list, i), err) ||
+            read_block(reading, &sub, &cost->blocks[i], err))
+            return -1;
+        reading->names[i] = (struct name){ cost->blocks[i].name, (int)i };
+    }
+    qsort(reading->names, n, sizeof(*reading->names), by_name);
+    for (size_t i = 1; i < n; i++)
+        if (strcmp(reading->names[i - 1].text, reading->names[i].text) == 0)
+            return json_error(top, "blocks", err, "two blocks are called \"%s\"",
+                              reading->names[i].text);
+    return 0;
+}
+
+static int find_block(const struct reading *reading, const struct json_reader *r,
+                      const char *key, const char *text, int *block, struct err *err)
+{
+    struct name wanted = { text, 0 }, *found;
+
+    found = bsearch(&wanted, reading->names, (size_t)reading->cost->n_blocks, sizeof(wanted),
+                    by_name);
+    if (!found)
+        return json_error(r, key, err, "no block \"%s\"", text);
+    *block = found->block;
+    return 0;
+}
+
+static int read_edge(struct reading *reading, struct json_reader *r, struct cost_edge *e,
+                     struct err *err)
+{
+    const struct cost *cost = reading->cost;
+    const char *from, *to, *value;
+    bool scales;
+
+    if (json_get_string(r, "from", true, NULL, &from, err) ||
+        json_get_string(r, "to", true, NULL, &to, err) ||
+        json_get_string(r, "value", false, "", &value, err) ||
+        find_block(reading, r, "from", from, &e->from, err) ||
+        find_block(reading, r, "to", to, &e->to, err))
+        return -1;
+    if (e->from == e->to)
+        return json_error(r, "to", err, "an edge from \"%s\" to itself", from);
+    e->value = value[0] ? mem_strdup(value) : mem_printf("%s to %s", from, to);
+    scales = cost->blocks[e->from].batch_axis;
+    if (read_numbers(reading, r, "bytes", true, scales, &e->bytes, err) ||
+        read_numbers(reading, r, "gradient_bytes", false, scales, &e->gradient_bytes, err))
+        return -1;
+    if (!e->gradient_bytes) {
+        e->gradient_bytes = mem_new((size_t)cost->n_sizes, sizeof(double));
+        memcpy(e->gradient_bytes, e->bytes, (size_t)cost->n_sizes * sizeof(double));
+    }
+    return json_reader_end(r, err);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const struct cost_edge *x = a, *y = b;
+    int order = x->from != y->from ? (x->from < y->from ? -1 : 1) : strcmp(x->value, y->value);
+
+    if (order)
+        return order;
+    return x->to < y->to ? -1 : x->to > y->to;
+}
+
+/* Edges of one value carry the same bytes, and name each reader once. */
+static int check_values(struct reading *reading, struct err *err)
+{
+    struct cost *cost = reading->cost;
+
+    qsort(cost->edges, (size_t)cost->n_edges, sizeof(*cost->edges), by_value);
+    for (int i = 1; i < cost->n_edges; i++) {
+        const struct cost_edge *a = &cost->edges[i - 1], *b = &cost->edges[i];
+
+        if (a->from != b->from || strcmp(a->value, b->value) != 0)
+            continue;
+        if (a->to == b->to)
+            return json_error(&reading->top, "edges", err, "\"%s\" goes to \"%s\" twice",
+                              a->value, cost->blocks[a->to].name);
+        if (memcmp(a->bytes, b->bytes, (size_t)cost->n_sizes * sizeof(double)) != 0)
+            return json_error(&reading->top, "edges", err,
+                              "\"%s\" of \"%s\" has other bytes towards \"%s\" than towards "
+                              "\"%s\"", a->value, cost->blocks[a->from].name,
+                              cost->blocks[a->to].name, cost->blocks[b->to].name);
+    }
+    return 0;
+}
+
+static int read_edges(struct reading *reading, struct err *err)
+{
+    struct cost *cost = reading->cost;
+    struct json_reader sub;
+    const json_t *list;
+    size_t n;
+
+    if (json_get_array(&reading->top, "edges", false, &list, err))
+        return -1;
+    n = json_array_size(list);
+    if (n > MAX_EDGES)
+        return json_error(&reading->top, "edges", err, "more than %d", MAX_EDGES);
+    cost->edges = mem_new(n, sizeof(*cost->edges));
+    for (size_t i = 0; i < n; i++) {
+        cost->n_edges = (int)i + 1;
+        if (json_reader_sub(&sub, &reading->top, "edges", (int)i, json_array_get(list, i),
+                            err) ||
+            read_edge(reading, &sub, &cost->edges[i], err))
+            return -1;
+    }
+    return 0;
+}
+
+static int by_number(const void *a, const void *b)
+{
+    return *(const int *)a < *(const int *)b ? -1 : *(const int *)a > *(const int *)b;
+}
+
+/* A list of block names under 'key', each once. */
+static int read_block_list(struct reading *reading, struct json_reader *r, const char *key,
+                           int *n, int **blocks, struct err *err)
+{
+    const json_t *list;
+    int *result;
+
+    if (json_get_array(r, key, true, &list, err))
+        return -1;
+    if (json_array_size(list) < 1 || json_array_size(list) > MAX_BLOCKS)
+        return json_error(r, key, err, "expected names of blocks");
+    result = mem_new(json_array_size(list), sizeof(*result));
+    *blocks = result;
+    for (*n = 0; *n < (int)json_array_size(list); ++*n) {
+        const json_t *name = json_array_get(list, (size_t)*n);
+
+        if (!json_is_string(name))
+            return json_error(r, key, err, "expected names of blocks");
+        if (find_block(reading, r, key, json_string_value(name), &result[*n], err))
+            return -1;
+    }
+    qsort(result, (size_t)*n, sizeof(*result), by_number);
+    for (int i = 1; i < *n; i++)
+        if (result[i] == result[i - 1])
+            return json_error(r, key, err, "\"%s\" stands there twice",
+                              reading->cost->blocks[result[i]].name);
+    return 0;
+}
+
+static int read_input(struct reading *reading, struct json_reader *r, struct cost_input *input,
+                      struct err *err)
+{
+    if (read_name(r, "name", &input->name, err) ||
+        read_numbers(reading, r, "bytes", true, true, &input->bytes, err) ||
+        read_block_list(reading, r, "to", &input->n_to, &input->to, err))
+        return -1;
+    return json_reader_end(r, err);
+}
+
+static int read_inputs(struct reading *reading, struct err *err)
+{
+    struct cost *cost = reading->cost;
+    struct json_reader sub;
+    const json_t *list;
+    size_t n;
+
+    if (json_get_array(&reading->top, "inputs", false, &list, err))
+        return -1;
+    n = json_array_size(list);
+    if (n > MAX_EDGES)
+        return json_error(&reading->top, "inputs", err, "more than %d", MAX_EDGES);
+    cost->inputs = mem_new(n, sizeof(*cost->inputs));
+    for (size_t i = 0; i < n; i++) {
+        cost->n_inputs = (int)i + 1;
+        if (json_reader_sub(&sub, &reading->top, "inputs", (int)i, json_array_get(list, i),
+                            err) ||
+            read_input(reading, &sub, &cost->inputs[i], err))
+            return -1;
+    }
+    return 0;
+}
+
+static int read_one_shared(struct reading *reading, struct json_reader *r,
+                           struct cost_shared *shared, struct err *err)
+{
+    if (read_name(r, "name", &shared->name, err) ||
+        json_get_number(r, "bytes", 0, MAX_NUMBER, NULL, &shared->bytes, err) ||
+        read_block_list(reading, r, "blocks", &shared->n_blocks, &shared->blocks, err))
+        return -1;
+    return json_reader_end(r, err);
+}
+
+static int read_shared(struct reading *reading, struct err *err)
+{
+    struct cost *cost = reading->cost;
+    struct json_reader sub;
+    const json_t *list;
+    size_t n;
+
+    if (json_get_array(&reading->top, "shared", false, &list, err))
+        return -1;
+    n = json_array_size(list);
+    if (n > MAX_EDGES)
+        return json_error(&reading->top, "shared", err, "more than %d", MAX_EDGES);
+    cost->shared = mem_new(n, sizeof(*cost->shared));
+    for (size_t i = 0; i < n; i++) {
+        cost->n_shared = (int)i + 1;
+        if (json_reader_sub(&sub, &reading->top, "shared", (int)i, json_array_get(list, i),
+                            err) ||
+            read_one_shared(reading, &sub, &cost->shared[i], err))
+            return -1;
+    }
+    return 0;
+}
+
+static int read_sizes(struct reading *reading, struct err *err)
+{
+    struct cost *cost = reading->cost;
+    struct json_reader *top = &reading->top;
+    const json_t *list;
+    size_t n;
+
+    if (json_is_integer(json_object_get(top->object, "micro_batch"))) {
+        cost->micro_batch = mem_new(1, sizeof(*cost->micro_batch));
+        cost->n_sizes = 1;
+        return json_get_int(top, "micro_batch", 1, MAX_SAMPLES, NULL, cost->micro_batch, err);
+    }
+    if (json_get_array(top, "micro_batch", true, &list, err))
+        return -1;
+    n = json_array_size(list);
+    if (n < 1 || n > MAX_SIZES)
+        return json_error(top, "micro_batch", err, "expected 1 to %d sizes", MAX_SIZES);
+    cost->micro_batch = mem_new(n, sizeof(*cost->micro_batch));
+    for (size_t i = 0; i < n; i++) {
+        const json_t *size = json_array_get(list, i);
+        int64_t value = json_is_integer(size) ? json_integer_value(size) : 0;
+
+        if (value < 1 || value > MAX_SAMPLES || (i && value <= cost->micro_batch[i - 1]))
+            return json_error(top, "micro_batch", err,
+                              "expected positive integers in ascending order");
+        cost->micro_batch[i] = value;
+    }
+    cost->n_sizes = (int)n;
+    return 0;
+}
+
+static int read_top(struct reading *reading, struct err *err)
+{
+    const double no_state = 0, gradient = 4;
+    struct cost *cost = reading->cost;
+    struct json_reader *top = &reading->top;
+    const char *device, *precision;
+
+    if (json_get_string(top, "device", false, "", &device, err) ||
+        json_get_string(top, "precision", false, "float32", &precision, err) ||
+        json_get_number(top, "optimizer_bytes_per_parameter", 0, MAX_NUMBER, &no_state,
+                        &cost->optimizer_bytes_per_parameter, err) ||
+        json_get_number(top, "gradient_bytes_per_parameter", 0, MAX_NUMBER, &gradient,
+                        &cost->gradient_bytes_per_parameter, err))
+        return -1;
+    cost->device = mem_strdup(device);
+    cost->precision = mem_strdup(precision);
+    if (read_sizes(reading, err) || read_blocks(reading, err) || read_edges(reading, err) ||
+        read_inputs(reading, err) || read_shared(reading, err))
+        return -1;
+    return json_reader_end(top, err);
+}
+
+struct cost *cost_from_json(const char *path, const json_t *json, struct err *err)
+{
+    struct reading reading = { .cost = mem_new(1, sizeof(struct cost)) };
+    int rc = json_reader_top(&reading.top, path, json, "tasuki-cost", 1, err);
+
+    if (rc == 0)
+        rc = read_top(&reading, err);
+    if (rc == 0)
+        rc = cost_sort(reading.cost, path, err);
+    if (rc == 0)
+        rc = check_values(&reading, err);
+    free(reading.names);
+    if (rc == 0)
+        return reading.cost;
+    cost_free(reading.cost);
+    return NULL;
+}
+
+struct cost *cost_load(const char *path, struct err *err)
+{
+    json_t *json = json_load(path, err);
+    struct cost *cost;
+
+    if (!json)
+        return NULL;
+    cost = cost_from_json(path, json, err);
+    json_decref(json);
+    return cost;
+}

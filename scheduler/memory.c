@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT */
+#include "scheduler/memory.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "scheduler/layout.h"
+
+/* The lists of a stage laid end to end; a part starts at 'start' and ends before 'end'. */
+struct timeline {
+    struct program *program;
+    int n_parts;
+    const struct program_list *parts[PART_COUNT];
+    int start[PART_COUNT + 1];
+    int *first, *last;      /* of each root; -1: never touched */
+};
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + LAYOUT_ALIGNMENT - 1) & ~(size_t)(LAYOUT_ALIGNMENT - 1);
+}
+
+static int root_of(const struct program *program, int value)
+{
+    return program->values[value].root;
+}
+
+static void touch(struct timeline *line, int value, int point)
+{
+    int root;
+
+    if (value < 0 || value >= line->program->n_values)
+        return;
+    root = root_of(line->program, value);
+    if (line->first[root] < 0 || point < line->first[root])
+        line->first[root] = point;
+    if (point > line->last[root])
+        line->last[root] = point;
+}
+
+static void touch_lists(struct timeline *line)
+{
+    const struct graph *graph = line->program->graph;
+
+    for (int p = 0; p < line->n_parts; p++) {
+        for (int i = 0; i < line->parts[p]->n; i++) {
+            const struct node *node = &graph->nodes[line->parts[p]->nodes[i]];
+
+            for (int k = 0; k < node->n_inputs; k++)
+                touch(line, node->inputs[k], line->start[p] + i);
+            for (int k = 0; k < node->n_outputs; k++)
+                touch(line, node->outputs[k], line->start[p] + i);
+        }
+    }
+}
+
+/* What comes from outside is there before the part that reads it; what leaves stays until the
+ * slot is used again, since only then its sends are known to be over.
+ */
+static void touch_borders(struct timeline *line)
+{
+    const struct program *program = line->program;
+    const struct autodiff *ad = program->autodiff;
+    int end = line->start[line->n_parts];
+    int forward = line->start[1], backward = line->start[2];
+
+    for (int i = 0; i < program->n_inputs; i++)
+        touch(line, program->inputs[i], forward);
+    for (int i = 0; i < ad->n_boundaries; i++) {
+        const struct boundary *b = &ad->boundaries[i];
+
+        if (b->to == program->stage) {
+            touch(line, b->value, forward);
+            if (b->gradient >= 0)
+                touch(line, b->gradient, end);
+        }
+        if (b->from == program->stage) {
+            touch(line, b->value, end);
+            if (b->gradient >= 0)
+                touch(line, b->received, backward);
+        }
+    }
+}
+
+/* The executor reads these after the part that made them. */
+static void touch_results(struct timeline *line)
+{
+    const struct graph *graph = line->program->graph;
+    int end = line->start[line->n_parts];
+    const int single[] = { graph->loss, graph->correct };
+
+    for (int i = 0; i < 2; i++)
+        if (single[i] >= 0 && line->first[root_of(line->program, single[i])] >= 0)
+            touch(line, single[i], end);
+    for (int i = 0; i < graph->n_outputs; i++)
+        if (line->first[root_of(line->program, graph->outputs[i])] >= 0)
+            touch(line, graph->outputs[i], end);
+}
+
+static void timeline_fill(struct timeline *line, struct program *program, bool merged)
+{
+    line->program = program;
+    line->parts[0] = &program->list[PART_PREPARE];
+    line->parts[1] = &program->list[PART_FORWARD];
+    line->parts[2] = merged ? &program->backward : &program->list[PART_DGRAD];
+    line->parts[3] = &program->list[PART_WGRAD];
+    line->n_parts = merged ? 3 : 4;
+    for (int p = 0; p < line->n_parts; p++)
+        line->start[p + 1] = line->start[p] + line->parts[p]->n;
+    line->first = mem_new((size_t)program->n_values, sizeof(int));
+    line->last = mem_new((size_t)program->n_values, sizeof(int));
+    for (int v = 0; v < program->n_values; v++)
+        line->first[v] = line->last[v] = -1;
+    touch_lists(line);
+    touch_borders(line);
+    touch_results(line);
+}
+
+/* Values of one place that share the arena by lifetime. */
+static size_t place_by_lifetime(struct timeline *line, enum value_place place)
+{
+    struct program *program = line->program;
+    struct layout_buffer *buffers;
+    int *values, n = 0;
+    size_t bytes;
+
+    buffers = mem_new((size_t)program->n_values, sizeof(*buffers));
+    values = mem_new((size_t)program->n_values, sizeof(*values));
+    for (int v = 0; v < program->n_values; v++) {
+        const struct program_value *value = &program->values[v];
+
+        if (value->place != place || value->root != v)
+            continue;
+        values[n] = v;
+        buffers[n].bytes = value->layout.bytes;
+        buffers[n].first = line->first[v] < 0 ? 0 : line->first[v];
+        buffers[n].last = line->last[v] < 0 ? 0 : line->last[v];
+        n++;
+    }
+    bytes = layout_place(buffers, n);
+    for (int i = 0; i < n; i++)
+        program->values[values[i]].offset = buffers[i].offset;
+    free(values);
+    free(buffers);
+    return bytes;
+}
+
+static void place_next(struct program *program, int value, size_t *end)
+{
+    program->values[value].offset = *end;
+    *end += aligned(program->values[value].layout.bytes);
+}
+
+static void place_sequence(struct program *program, enum value_place place, const bool *done,
+                           size_t *end)
+{
+    for (int v = 0; v < program->n_values; v++)
+        if (program->values[v].place == place && program->values[v].root == v && !done[v])
+            place_next(program, v, end);
+}
+
+/* Put a trained value and what is accumulated for it at the same offset of the two arrays,
+ * so that one flat range of both can be stepped or reduced.
+ */
+static void place_pair(struct program *program, int value, int gradient, bool *done,
+                       size_t *end)
+{
+    size_t bytes = 0;
+
+    gradient = root_of(program, gradient);
+    if (program->values[value].place == PLACE_PARAM && !done[value])
+        bytes = aligned(program->values[value].layout.bytes);
+    if (program->values[gradient].place == PLACE_GRADIENT && !done[gradient] &&
+        aligned(program->values[gradient].layout.bytes) > bytes)
+        bytes = aligned(program->values[gradient].layout.bytes);
+    if (!done[value])
+        program->values[value].offset = *end;
+    if (!done[gradient])
+        program->values[gradient].offset = *end;
+    done[value] = done[gradient] = true;
+    *end += bytes;
+}
+
+static void place_params(struct program *program)
+{
+    const struct autodiff *ad = program->autodiff;
+    bool *done = mem_new((size_t)program->n_values, sizeof(*done));
+    size_t end = 0;
+
+    for (int i = 0; i < ad->n_params; i++)
+        if (ad->params[i].stage == program->stage)
+            place_pair(program, ad->params[i].param, ad->params[i].gradient, done, &end);
+    for (int i = 0; i < ad->n_stats; i++)
+        if (ad->stats[i].stage == program->stage)
+            place_pair(program, ad->stats[i].stat, ad->stats[i].contribution, done, &end);
+    program->param_bytes = program->gradient_bytes = end;
+    place_sequence(program, PLACE_PARAM, done, &program->param_bytes);
+    place_sequence(program, PLACE_GRADIENT, done, &program->gradient_bytes);
+    free(done);
+}
+
+static void place_views(struct program *program)
+{
+    for (int v = 0; v < program->n_values; v++)
+        if (program->values[v].root != v)
+            program->values[v].offset = program->values[program->values[v].root].offset;
+}
+
+void memory_place(struct program *program, bool merged, size_t workspace)
+{
+    struct timeline line = { 0 };
+    bool *none = mem_new((size_t)program->n_values, sizeof(*none));
+
+    timeline_fill(&line, program, merged);
+    place_params(program);
+    program->prepared_bytes = 0;
+    place_sequence(program, PLACE_PREPARED, none, &program->prepared_bytes);
+    program->slot_bytes = place_by_lifetime(&line, PLACE_SLOT);
+    program->scratch_bytes = place_by_lifetime(&line, PLACE_SCRATCH);
+    place_views(program);
+    program->workspace_bytes = workspace;
+    free(none);
+    free(line.first);
+    free(line.last);
+}
+
+struct memory_use memory_use(const struct program *program, int slots, int optimizer_states,
+                             size_t buffers)
+{
+    struct memory_use use = {
+        .parameters = program->param_bytes,
+        .gradients = program->gradient_bytes,
+        .optimizer = (size_t)optimizer_states * program->gradient_bytes,
+        .prepared = program->prepared_bytes,
+        .slots = (size_t)slots * program->slot_bytes,
+        .scratch = program->scratch_bytes,
+        .workspace = program->workspace_bytes,
+        .buffers = buffers,
+    };
+
+    use.total = use.parameters + use.gradients + use.optimizer + use.prepared + use.slots +
+                use.scratch + use.workspace + use.buffers;
+    return use;
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+#include "scheduler/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+
+int64_t plan_share_start(int64_t b, int r, int i)
+{
+    return i * b / r;
+}
+
+static void free_stage(struct plan_stage *stage, int pipelines)
+{
+    for (int i = 0; i < stage->n_blocks; i++) {
+        free(stage->blocks[i].name);
+        free(stage->blocks[i].first_node);
+        free(stage->blocks[i].last_node);
+    }
+    for (int i = 0; stage->devices && i < pipelines * stage->replicas; i++)
+        free(stage->devices[i]);
+    free(stage->blocks);
+    free(stage->devices);
+    free(stage->samples);
+}
+
+void plan_free(struct plan *plan)
+{
+    if (!plan)
+        return;
+    for (int s = 0; s < plan->n_stages; s++)
+        free_stage(&plan->stages[s], plan->pipelines);
+    for (int i = 0; i < plan->n_shared; i++) {
+        free(plan->shared[i].name);
+        free(plan->shared[i].stages);
+    }
+    free(plan->stages);
+    free(plan->shared);
+    free(plan->schedule);
+    free(plan->model_path);
+    free(plan->model_hash);
+    free(plan->cluster);
+    free(plan->precision);
+    free(plan->optimizer);
+    free(plan->command);
+    free(plan);
+}
+
+static json_t *text(const char *t)
+{
+    return t ? json_string(t) : json_string("");
+}
+
+static json_t *blocks_to_json(const struct plan_stage *stage)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < stage->n_blocks; i++) {
+        const struct plan_block *b = &stage->blocks[i];
+
+        if (b->first_node && b->last_node)
+            json_array_append_new(list, json_pack("{s:s, s:s, s:s}", "name", b->name, "first",
+                                                  b->first_node, "last", b->last_node));
+        else
+            json_array_append_new(list, json_string(b->name));
+    }
+    return list;
+}
+
+static json_t *devices_to_json(const struct plan_stage *stage, int pipelines)
+{
+    json_t *list = json_array();
+
+    for (int p = 0; p < pipelines; p++) {
+        json_t *ids = json_array();
+
+        for (int i = 0; i < stage->replicas; i++)
+            json_array_append_new(ids, json_string(stage->devices[p * stage->replicas + i]));
+        json_array_append_new(list, ids);
+    }
+    return list;
+}
+
+static json_t *stage_to_json(const struct plan_stage *stage, int pipelines)
+{
+    json_t *samples = json_array(), *o = json_object();
+
+    for (int i = 0; i < stage->replicas; i++)
+        json_array_append_new(samples, json_integer(stage->samples[i]));
+    json_object_set_new(o, "blocks", blocks_to_json(stage));
+    json_object_set_new(o, "replicas", json_integer(stage->replicas));
+    json_object_set_new(o, "devices", devices_to_json(stage, pipelines));
+    json_object_set_new(o, "samples", samples);
+    json_object_set_new(o, "recompute", json_string("none"));
+    json_object_set_new(o, "tensor", json_integer(1));
+    json_object_set_new(o, "forward", json_real(stage->forward));
+    json_object_set_new(o, "dgrad", json_real(stage->dgrad));
+    json_object_set_new(o, "wgrad", json_real(stage->wgrad));
+    json_object_set_new(o, "allreduce", json_real(stage->allreduce));
+    json_object_set_new(o, "memory", json_real(stage->memory));
+    return o;
+}
+
+static json_t *shared_to_json(const struct plan_shared *shared)
+{
+    json_t *stages = json_array();
+
+    for (int i = 0; i < shared->n_stages; i++)
+        json_array_append_new(stages, json_integer(shared->stages[i]));
+    return json_pack("{s:s, s:i, s:o}", "name", shared->name, "owner", shared->owner, "stages",
+                     stages);
+}
+
+json_t *plan_to_json(const struct plan *plan)
+{
+    json_t *o = json_object(), *stages = json_array(), *shared = json_array();
+
+    for (int s = 0; s < plan->n_stages; s++)
+        json_array_append_new(stages, stage_to_json(&plan->stages[s], plan->pipelines));
+    for (int i = 0; i < plan->n_shared; i++)
+        json_array_append_new(shared, shared_to_json(&plan->shared[i]));
+    json_object_set_new(o, "schema", json_string("tasuki-plan"));
+    json_object_set_new(o, "version", json_integer(1));
+    json_object_set_new(o, "global_batch", json_integer(plan->global_batch));
+    json_object_set_new(o, "micro_batches", json_integer(plan->micro_batches));
+    json_object_set_new(o, "micro_batch", json_integer(plan->micro_batch));
+    json_object_set_new(o, "schedule", text(plan->schedule));
+    json_object_set_new(o, "schedule_options",
+                        json_pack("{s:i, s:f}", "chunks", plan->chunks, "memory",
+                                  plan->schedule_memory));
+    json_object_set_new(o, "pipelines", json_integer(plan->pipelines));
+    json_object_set_new(o, "zero", json_boolean(plan->zero));
+    json_object_set_new(o, "batchnorm_samples", json_integer(plan->batchnorm_samples));
+    json_object_set_new(o, "iteration_seconds", json_real(plan->iteration_seconds));
+    json_object_set_new(o, "lower_bound_seconds", json_real(plan->lower_bound_seconds));
+    if (plan->model_path)
+        json_object_set_new(o, "model",
+                            json_pack("{s:s, s:o}", "path", plan->model_path, "xxh3",
+                                      text(plan->model_hash)));
+    json_object_set_new(o, "cluster", text(plan->cluster));
+    json_object_set_new(o, "precision", text(plan->precision));
+    json_object_set_new(o, "optimizer", text(plan->optimizer));
+    json_object_set_new(o, "command", text(plan->command));
+    json_object_set_new(o, "shared", shared);
+    json_object_set_new(o, "stages", stages);
+    return o;
+}
+
+int plan_save(const struct plan *plan, const char *path, struct err *err)
+{
+    json_t *json = plan_to_json(plan);
+    int rc = json_save(json, path, err);
+
+    json_decref(json);
+    return rc;
+}

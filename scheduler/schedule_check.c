@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT */
+#include "scheduler/schedule.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+static bool is_compute(enum instruction_kind kind)
+{
+    return kind == INSTRUCTION_F || kind == INSTRUCTION_B || kind == INSTRUCTION_W ||
+           kind == INSTRUCTION_BW;
+}
+
+static const char *text_of(const struct instruction *i, char text[64])
+{
+    bool message = i->kind == INSTRUCTION_SEND || i->kind == INSTRUCTION_RECV;
+
+    if (message)
+        snprintf(text, 64, "%s %d %d %s %d%s", instruction_name(i->kind), i->micro, i->chunk,
+                 i->kind == INSTRUCTION_SEND ? "->" : "<-", i->peer,
+                 i->gradient ? " gradient" : "");
+    else
+        snprintf(text, 64, "%s %d %d", instruction_name(i->kind), i->micro, i->chunk);
+    return text;
+}
+
+static int fail(const struct schedule *schedule, int stage, const struct instruction *i,
+                struct err *err, const char *why)
+{
+    char text[64];
+
+    return err_set(err, "schedule %s: stage %d: %s: %s", schedule->name, stage,
+                   text_of(i, text), why);
+}
+
+/* What has been seen of one micro-batch, in list order. */
+struct progress {
+    bool forward, dgrad, wgrad;
+};
+
+static int check_compute(const struct instruction *i, struct progress *p, const char **why)
+{
+    bool b = i->kind == INSTRUCTION_B || i->kind == INSTRUCTION_BW;
+    bool w = i->kind == INSTRUCTION_W || i->kind == INSTRUCTION_BW;
+
+    if (i->kind == INSTRUCTION_F) {
+        *why = "F twice";
+        if (p->forward)
+            return -1;
+        p->forward = true;
+    }
+    *why = "before its F, or twice";
+    if (b && (!p->forward || p->dgrad))
+        return -1;
+    p->dgrad |= b;
+    *why = "before its B, or twice";
+    if (w && (!p->dgrad || p->wgrad))
+        return -1;
+    p->wgrad |= w;
+    return 0;
+}
+
+/* Each micro-batch runs F, B, W in this order; REDUCE and STEP end the list. */
+static int check_order(const struct schedule *schedule, int s, struct err *err)
+{
+    const struct instruction_list *list = &schedule->stages[s];
+    struct progress *progress =
+        mem_new((size_t)schedule->micro_batches, sizeof(*progress));
+    const char *why = NULL;
+    int rc = 0;
+
+    for (int k = 0; k < list->n && rc == 0; k++) {
+        const struct instruction *i = &list->items[k];
+
+        if (i->micro < 0 || i->micro >= schedule->micro_batches)
+            rc = fail(schedule, s, i, err, "no such micro-batch");
+        else if (is_compute(i->kind) && check_compute(i, &progress[i->micro], &why))
+            rc = fail(schedule, s, i, err, why);
+        else if ((i->kind == INSTRUCTION_REDUCE && k != list->n - 2) ||
+                 (i->kind == INSTRUCTION_STEP && k != list->n - 1))
+            rc = fail(schedule, s, i, err, "not at the end");
+    }
+    for (int m = 0; m < schedule->micro_batches && rc == 0; m++)
+        if (!progress[m].wgrad)
+            rc = err_set(err, "schedule %s: stage %d: micro-batch %d is not complete",
+                         schedule->name, s, m);
+    if (rc == 0 && (list->n < 2 || list->items[list->n - 2].kind != INSTRUCTION_REDUCE ||
+                    list->items[list->n - 1].kind != INSTRUCTION_STEP))
+        rc = err_set(err, "schedule %s: stage %d: does not end with REDUCE and STEP",
+                     schedule->name, s);
+    free(progress);
+    return rc;
+}
+
+static int find_edge(const struct schedule_edge *edges, int n_edges, int from, int to)
+{
+    for (int e = 0; e < n_edges; e++)
+        if (edges[e].from == from && edges[e].to == to)
+            return e;
+    return -1;
+}
+
+/* Where an instruction's message is in an array over (edge, gradient, micro); -1: no edge. */
+static long message_index(const struct schedule *schedule, const struct schedule_edge *edges,
+                          int n_edges, int stage, const struct instruction *i)
+{
+    bool forth = (i->kind == INSTRUCTION_SEND) != i->gradient;
+    int e = forth ? find_edge(edges, n_edges, stage, i->peer)
+                  : find_edge(edges, n_edges, i->peer, stage);
+
+    if (e < 0 || (i->gradient && !edges[e].gradient))
+        return -1;
+    return ((long)e * 2 + i->gradient) * schedule->micro_batches + i->micro;
+}
+
+/* Replay under rendezvous. A message is complete when both sides have posted it. */
+struct replay {
+    const struct schedule *schedule;
+    const struct schedule_edge *edges;
+    int n_edges;
+    int *next;              /* instruction of each stage */
+    bool *sent, *received;  /* per message: posted */
+    bool *freed;            /* per (stage, micro): W is done */
+
+};
+
+static bool done(const struct replay *r, long message)
+{
+    return r->sent[message] && r->received[message];
+}
+
+static bool stage_received(const struct replay *r, int stage, int micro, bool gradient)
+{
+    for (int e = 0; e < r->n_edges; e++) {
+        const struct schedule_edge *edge = &r->edges[e];
+        long message = ((long)e * 2 + gradient) * r->schedule->micro_batches + micro;
+
+        if (gradient ? edge->gradient && edge->from == stage : edge->to == stage)
+            if (!done(r, message))
+                return false;
+    }
+    return true;
+}
+
+static bool stage_sent(const struct replay *r, int stage, int micro)
+{
+    for (int e = 0; e < r->n_edges; e++) {
+        const struct schedule_edge *edge = &r->edges[e];
+        long message = (long)e * 2 * r->schedule->micro_batches + micro;
+
+        if (edge->from == stage && !done(r, message))
+            return false;
+        if (edge->gradient && edge->to == stage &&
+            !done(r, message + r->schedule->micro_batches))
+            return false;
+    }
+    return true;
+}
+
+/* The slot that 'micro' takes was left by its last owner, and that one's sends are over. */
+static bool slot_free(const struct replay *r, int stage, int micro)
+{
+    int before = micro - r->schedule->stages[stage].slots;
+
+    return before < 0 || (r->freed[stage * r->schedule->micro_batches + before] &&
+                          stage_sent(r, stage, before));
+}
+
+/* May the instruction run now? Posts it if so. */
+static bool run(struct replay *r, int stage, const struct instruction *i)
+{
+    long message;
+
+    switch (i->kind) {
+    case INSTRUCTION_F:
+        return slot_free(r, stage, i->micro) && stage_received(r, stage, i->micro, false);
+    case INSTRUCTION_B:
+        return stage_received(r, stage, i->micro, true);
+    case INSTRUCTION_BW:
+        if (!stage_received(r, stage, i->micro, true))
+            return false;
+        r->freed[stage * r->schedule->micro_batches + i->micro] = true;
+        return true;
+    case INSTRUCTION_W:
+        r->freed[stage * r->schedule->micro_batches + i->micro] = true;
+        return true;
+    case INSTRUCTION_RECV:
+        if (!i->gradient && !slot_free(r, stage, i->micro))
+            return false;
+        message = message_index(r->schedule, r->edges, r->n_edges, stage, i);
+        r->received[message] = true;
+        return true;
+    case INSTRUCTION_SEND:
+        message = message_index(r->schedule, r->edges, r->n_edges, stage, i);
+        r->sent[message] = true;
+        return true;
+    default:
+        return true;
+    }
+}
+
+static int replay_all(struct replay *r, struct err *err)
+{
+    bool moved = true;
+
+    while (moved) {
+        moved = false;
+        for (int s = 0; s < r->schedule->n_stages; s++) {
+            const struct instruction_list *list = &r->schedule->stages[s];
+
+            while (r->next[s] < list->n && run(r, s, &list->items[r->next[s]])) {
+                r->next[s]++;
+                moved = true;
+            }
+        }
+    }
+    for (int s = 0; s < r->schedule->n_stages; s++)
+        if (r->next[s] < r->schedule->stages[s].n)
+            return fail(r->schedule, s, &r->schedule->stages[s].items[r->next[s]], err,
+                        "waits for ever");
+    return 0;
+}
+
+/* Every message is sent after it was made and received before it is used, once. */
+static int check_messages(const struct schedule *schedule, const struct schedule_edge *edges,
+                          int n_edges, int s, int *count, struct err *err)
+{
+    const struct instruction_list *list = &schedule->stages[s];
+    bool *forward = mem_new((size_t)schedule->micro_batches, sizeof(*forward));
+    bool *backward = mem_new((size_t)schedule->micro_batches, sizeof(*backward));
+    int rc = 0;
+
+    for (int k = 0; k < list->n && rc == 0; k++) {
+        const struct instruction *i = &list->items[k];
+        bool send = i->kind == INSTRUCTION_SEND;
+
+        if (i->kind == INSTRUCTION_F)
+            forward[i->micro] = true;
+        if (i->kind == INSTRUCTION_B || i->kind == INSTRUCTION_BW)
+            backward[i->micro] = true;
+        if (!send && i->kind != INSTRUCTION_RECV)
+            continue;
+        long message = message_index(schedule, edges, n_edges, s, i);
+        bool made = i->gradient ? backward[i->micro] : forward[i->micro];
+
+        if (message < 0)
+            rc = fail(schedule, s, i, err, "no such edge");
+        else if (made != send)
+            rc = fail(schedule, s, i, err, send ? "before it is made" : "after its use");
+        else if (count[2 * message + send]++)
+            rc = fail(schedule, s, i, err, "twice");
+    }
+    free(forward);
+    free(backward);
+    return rc;
+}
+
+/* Both ends of a connection name the micro-batches in one order. */
+static int check_sequence(const struct schedule *schedule, const struct schedule_edge *edge,
+                          bool gradient, struct err *err)
+{
+    int from = gradient ? edge->to : edge->from, to = gradient ? edge->from : edge->to;
+    const struct instruction_list *out = &schedule->stages[from];
+    const struct instruction_list *in = &schedule->stages[to];
+    int j = 0;
+
+    for (int i = 0; i < out->n; i++) {
+        const struct instruction *send = &out->items[i];
+
+        if (send->kind != INSTRUCTION_SEND || send->peer != to || send->gradient != gradient)
+            continue;
+        while (j < in->n && (in->items[j].kind != INSTRUCTION_RECV ||
+                             in->items[j].peer != from || in->items[j].gradient != gradient))
+            j++;
+        if (j == in->n || in->items[j].micro != send->micro)
+            return fail(schedule, from, send, err, "is received in another order");
+        j++;
+    }
+    return 0;
+}
+
+static int check_counts(const struct schedule *schedule, const struct schedule_edge *edges,
+                        int n_edges, const int *count, struct err *err)
+{
+    for (int e = 0; e < n_edges; e++) {
+        for (int g = 0; g <= (int)edges[e].gradient; g++) {
+            for (int m = 0; m < schedule->micro_batches; m++) {
+                long at = 2 * (((long)e * 2 + g) * schedule->micro_batches + m);
+
+                if (count[at] != 1 || count[at + 1] != 1)
+                    return err_set(err, "schedule %s: micro-batch %d's %s between stages %d "
+                                   "and %d is missing", schedule->name, m,
+                                   g ? "gradient" : "value", edges[e].from, edges[e].to);
+            }
+            if (check_sequence(schedule, &edges[e], g, err))
+                return -1;
+        }
+    }
+    return 0;
+}
+
+int schedule_check(const struct schedule *schedule, const struct schedule_edge *edges,
+                   int n_edges, struct err *err)
+{
+    size_t micro = (size_t)schedule->micro_batches, stages = (size_t)schedule->n_stages;
+    size_t messages = (size_t)n_edges * 2 * micro;
+    int *count = mem_new(2 * messages, sizeof(*count));
+    struct replay r = {
+        .schedule = schedule, .edges = edges, .n_edges = n_edges,
+        .next = mem_new(stages, sizeof(int)),
+        .sent = mem_new(messages, sizeof(bool)),
+        .received = mem_new(messages, sizeof(bool)),
+        .freed = mem_new(stages * micro, sizeof(bool)),
+    };
+    int rc = 0;
+
+    for (int s = 0; s < schedule->n_stages && rc == 0; s++) {
+        rc = check_order(schedule, s, err);
+        if (rc == 0)
+            rc = check_messages(schedule, edges, n_edges, s, count, err);
+        if (rc == 0 && schedule_in_flight(schedule, s) > schedule->stages[s].slots)
+            rc = err_set(err, "schedule %s: stage %d: %d micro-batches in flight, %d slots",
+                         schedule->name, s, schedule_in_flight(schedule, s),
+                         schedule->stages[s].slots);
+    }
+    if (rc == 0)
+        rc = check_counts(schedule, edges, n_edges, count, err);
+    if (rc == 0)
+        rc = replay_all(&r, err);
+    free(r.next);
+    free(r.sent);
+    free(r.received);
+    free(r.freed);
+    free(count);
+    return rc;
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT */
+#include "scheduler/schedule.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+/* Figures in a file beyond these are mistakes. */
+#define MAX_STAGES 4096
+#define MAX_MICRO 65536
+
+static const char *const names[] = {
+    [INSTRUCTION_F] = "F",       [INSTRUCTION_B] = "B",           [INSTRUCTION_W] = "W",
+    [INSTRUCTION_BW] = "BW",     [INSTRUCTION_SEND] = "SEND",     [INSTRUCTION_RECV] = "RECV",
+    [INSTRUCTION_REDUCE] = "REDUCE", [INSTRUCTION_STEP] = "STEP",
+};
+
+#define N_KINDS (int)(sizeof(names) / sizeof(names[0]))
+
+const char *instruction_name(enum instruction_kind kind)
+{
+    return names[kind];
+}
+
+static void print_instruction(const struct instruction *i, FILE *out)
+{
+    fputs(names[i->kind], out);
+    if (i->kind != INSTRUCTION_REDUCE && i->kind != INSTRUCTION_STEP)
+        fprintf(out, " %d %d", i->micro, i->chunk);
+    if (i->kind == INSTRUCTION_SEND || i->kind == INSTRUCTION_RECV)
+        fprintf(out, " %s %d%s", i->kind == INSTRUCTION_SEND ? "->" : "<-", i->peer,
+                i->gradient ? " gradient" : "");
+    fputc('\n', out);
+}
+
+int schedule_print(const struct schedule *schedule, FILE *out)
+{
+    fprintf(out, "schedule %s stages %d micro-batches %d\n", schedule->name,
+            schedule->n_stages, schedule->micro_batches);
+    for (int s = 0; s < schedule->n_stages; s++) {
+        fprintf(out, "stage %d slots %d\n", s, schedule->stages[s].slots);
+        for (int i = 0; i < schedule->stages[s].n; i++)
+            print_instruction(&schedule->stages[s].items[i], out);
+    }
+    return ferror(out) ? -1 : 0;
+}
+
+/* The words of one line. */
+#define MAX_WORDS 6
+
+struct line {
+    const char *path;
+    int number;
+    int n;
+    char *words[MAX_WORDS];
+};
+
+static int line_error(const struct line *line, struct err *err, const char *text)
+{
+    return err_set(err, "%s: line %d: %s", line->path, line->number, text);
+}
+
+static int split(struct line *line, char *text, struct err *err)
+{
+    char *save = NULL, *hash = strchr(text, '#');
+
+    if (hash)
+        *hash = '\0';
+    line->n = 0;
+    for (char *w = strtok_r(text, " \t\r\n", &save); w; w = strtok_r(NULL, " \t\r\n", &save)) {
+        if (line->n == MAX_WORDS)
+            return line_error(line, err, "too many words");
+        line->words[line->n++] = w;
+    }
+    return 0;
+}
+
+static int read_int(const struct line *line, int word, int max, int *value, struct err *err)
+{
+    const char *text = line->words[word];
+    char *end;
+    long n;
+
+    if (!isdigit((unsigned char)text[0]) || (n = strtol(text, &end, 10), *end) || n > max)
+        return err_set(err, "%s: line %d: \"%s\": expected an integer from 0 to %d",
+                       line->path, line->number, text, max);
+    *value = (int)n;
+    return 0;
+}
+
+static int find_kind(const char *name)
+{
+    for (int k = 0; k < N_KINDS; k++)
+        if (strcmp(names[k], name) == 0)
+            return k;
+    return -1;
+}
+
+static int read_instruction(const struct line *line, const struct schedule *schedule,
+                            struct instruction *i, struct err *err)
+{
+    int kind = find_kind(line->words[0]);
+    bool message = kind == INSTRUCTION_SEND || kind == INSTRUCTION_RECV;
+    bool whole = kind == INSTRUCTION_REDUCE || kind == INSTRUCTION_STEP;
+    int words = whole ? 1 : message ? 5 : 3;
+
+    if (kind < 0)
+        return line_error(line, err,
+                          "expected stage, F, B, W, BW, SEND, RECV, REDUCE or STEP");
+    *i = (struct instruction){ .kind = (enum instruction_kind)kind };
+    if (message && line->n == 6 && strcmp(line->words[5], "gradient") == 0) {
+        i->gradient = true;
+        words++;
+    }
+    if (line->n != words)
+        return line_error(line, err, "too few or too many words for this instruction");
+    if (whole)
+        return 0;
+    if (read_int(line, 1, schedule->micro_batches - 1, &i->micro, err) ||
+        read_int(line, 2, MAX_STAGES, &i->chunk, err))
+        return -1;
+    if (!message)
+        return 0;
+    if (strcmp(line->words[3], kind == INSTRUCTION_SEND ? "->" : "<-") != 0)
+        return line_error(line, err, "expected -> after SEND, <- after RECV");
+    return read_int(line, 4, schedule->n_stages - 1, &i->peer, err);
+}
+
+static struct schedule *read_head(const struct line *line, struct err *err)
+{
+    struct schedule *schedule;
+    int stages, micro;
+
+    if (line->n != 6 || strcmp(line->words[0], "schedule") ||
+        strcmp(line->words[2], "stages") || strcmp(line->words[4], "micro-batches")) {
+        line_error(line, err, "expected \"schedule NAME stages S micro-batches M\"");
+        return NULL;
+    }
+    if (read_int(line, 3, MAX_STAGES, &stages, err) ||
+        read_int(line, 5, MAX_MICRO, &micro, err))
+        return NULL;
+    if (stages == 0 || micro == 0) {
+        line_error(line, err, "no stages or no micro-batches");
+        return NULL;
+    }
+    schedule = mem_new(1, sizeof(*schedule));
+    schedule->name = mem_strdup(line->words[1]);
+    schedule->n_stages = stages;
+    schedule->micro_batches = micro;
+    schedule->stages = mem_new((size_t)stages, sizeof(*schedule->stages));
+    return schedule;
+}
+
+static int read_stage(const struct line *line, struct schedule *schedule, int *stage,
+                      struct err *err)
+{
+    int s;
+
+    if (line->n != 4 || strcmp(line->words[2], "slots"))
+        return line_error(line, err, "expected \"stage S slots N\"");
+    if (read_int(line, 1, schedule->n_stages - 1, &s, err))
+        return -1;
+    if (s != *stage + 1)
+        return line_error(line, err, "stages are not in order");
+    *stage = s;
+    if (read_int(line, 3, schedule->micro_batches, &schedule->stages[s].slots, err))
+        return -1;
+    return schedule->stages[s].slots ? 0 : line_error(line, err, "no slots");
+}
+
+static int read_line(const struct line *line, struct schedule **schedule, int *stage,
+                     struct err *err)
+{
+    struct instruction_list *list;
+    struct instruction i;
+
+    if (line->n == 0)
+        return 0;
+    if (!*schedule) {
+        *schedule = read_head(line, err);
+        return *schedule ? 0 : -1;
+    }
+    if (strcmp(line->words[0], "stage") == 0)
+        return read_stage(line, *schedule, stage, err);
+    if (*stage < 0)
+        return line_error(line, err, "an instruction before the first \"stage\"");
+    if (read_instruction(line, *schedule, &i, err))
+        return -1;
+    list = &(*schedule)->stages[*stage];
+    *(struct instruction *)mem_push((void **)&list->items, &list->n, sizeof(i)) = i;
+    return 0;
+}
+
+struct schedule *schedule_read(const char *path, FILE *in, struct err *err)
+{
+    struct schedule *schedule = NULL;
+    struct line line = { .path = path };
+    char *text = NULL;
+    size_t size = 0;
+    int stage = -1, rc = 0;
+
+    while (rc == 0 && getline(&text, &size, in) >= 0) {
+        line.number++;
+        rc = split(&line, text, err);
+        if (rc == 0)
+            rc = read_line(&line, &schedule, &stage, err);
+    }
+    if (rc == 0 && ferror(in))
+        rc = err_set(err, "%s: cannot be read", path);
+    if (rc == 0 && (!schedule || stage + 1 != schedule->n_stages))
+        rc = err_set(err, "%s: ends before its last stage", path);
+    free(text);
+    if (rc == 0)
+        return schedule;
+    schedule_free(schedule);
+    return NULL;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+#include "unit.h"
+
+#include "base/json.h"
+#include "scheduler/cost.h"
+
+static struct cost *read_text(const char *text, struct err *err)
+{
+    json_t *json = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    struct cost *cost;
+
+    assert_non_null(json);
+    cost = cost_from_json("cost.json", json, err);
+    json_decref(json);
+    return cost;
+}
+
+#define HEAD "{\"schema\":\"tasuki-cost\",\"version\":1,"
+
+/* Blocks in the wrong order; b has a list, the others scalars. */
+static const char small[] = HEAD
+    "\"micro_batch\":[2,4,8],\"blocks\":["
+    "{\"name\":\"c\",\"forward\":[3],\"dgrad\":1},"
+    "{\"name\":\"a\",\"forward\":2,\"dgrad\":1,\"batch_axis\":false,\"parameters\":400},"
+    "{\"name\":\"b\",\"forward\":[1,3,4],\"dgrad\":1,\"wgrad\":0.5,\"variants\":"
+    "[{\"recompute\":\"full\",\"tensor\":1,\"forward\":[1,2,3]}]}],"
+    "\"edges\":[{\"from\":\"a\",\"to\":\"b\",\"bytes\":10},"
+    "{\"from\":\"b\",\"to\":\"c\",\"value\":\"h\",\"bytes\":[20],\"gradient_bytes\":0}],"
+    "\"inputs\":[{\"name\":\"x\",\"bytes\":8,\"to\":[\"c\",\"a\"]}],"
+    "\"shared\":[{\"name\":\"w\",\"bytes\":64,\"blocks\":[\"c\",\"a\"]}]}";
+
+static void blocks_are_sorted_and_everything_else_follows(void **state)
+{
+    struct cost *cost = read_text(small, NULL);
+
+    (void)state;
+    assert_non_null(cost);
+    assert_string_equal(cost->blocks[0].name, "a");
+    assert_string_equal(cost->blocks[1].name, "b");
+    assert_string_equal(cost->blocks[2].name, "c");
+    assert_int_equal(cost->edges[1].from, 1);
+    assert_int_equal(cost->edges[1].to, 2);
+    assert_int_equal(cost->shared[0].blocks[0], 0);
+    assert_int_equal(cost->shared[0].blocks[1], 2);
+    cost_free(cost);
+}
+
+static void sizes_between_are_linear_and_outside_proportional(void **state)
+{
+    struct cost *cost = read_text(small, NULL);
+    const double *b = cost->blocks[1].forward, *c = cost->blocks[2].forward;
+
+    (void)state;
+    assert_true(cost_at(cost, b, true, 4) == 3);
+    assert_true(cost_at(cost, b, true, 3) == 2);
+    assert_true(cost_at(cost, b, true, 6) == 3.5);
+    assert_true(cost_at(cost, b, true, 1) == 0.5);
+    assert_true(cost_at(cost, b, true, 16) == 8);
+    /* A scalar stands at the first size. */
+    assert_true(cost_at(cost, c, true, 2) == 3);
+    assert_true(cost_at(cost, c, true, 8) == 12);
+    /* What has no batch axis does not scale, its edges neither. */
+    assert_true(cost_at(cost, cost->blocks[0].forward, false, 8) == 2);
+    assert_true(cost_at(cost, cost->edges[0].bytes, false, 8) == 10);
+    cost_free(cost);
+}
+
+static void what_is_left_out_has_its_default(void **state)
+{
+    struct cost *cost = read_text(small, NULL);
+
+    (void)state;
+    assert_null(cost->blocks[0].wgrad);
+    assert_non_null(cost->blocks[1].wgrad);
+    assert_true(cost->blocks[2].batch_axis);
+    assert_true(cost->blocks[2].parameters == 0);
+    assert_true(cost->gradient_bytes_per_parameter == 4);
+    assert_true(cost->edges[0].gradient_bytes[0] == 10);
+    assert_true(cost->edges[1].gradient_bytes[0] == 0);
+    cost_free(cost);
+}
+
+static void what_is_written_can_be_read_back(void **state)
+{
+    struct cost *cost = read_text(small, NULL), *copy;
+    json_t *json = cost_to_json(cost), *again;
+
+    (void)state;
+    copy = cost_from_json("copy", json, NULL);
+    assert_non_null(copy);
+    again = cost_to_json(copy);
+    assert_true(json_equal(json, again));
+    json_decref(json);
+    json_decref(again);
+    cost_free(cost);
+    cost_free(copy);
+}
+
+static void mistakes_are_named_by_key(void **state)
+{
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        { HEAD "\"micro_batch\":[1],\"blocks\":[]}", "blocks" },
+        { HEAD "\"micro_batch\":[2,1],\"blocks\":[{\"name\":\"a\",\"forward\":1,\"dgrad\":1}]}",
+          "micro_batch: expected positive integers in ascending order" },
+        { HEAD "\"micro_batch\":[1],\"blocks\":[{\"name\":\"a\",\"forward\":-1,\"dgrad\":1}]}",
+          "blocks[0].forward" },
+        { HEAD "\"micro_batch\":[1],\"blocks\":[{\"name\":\"a\",\"dgrad\":1}]}",
+          "blocks[0].forward" },
+        { HEAD "\"micro_batch\":[1,2],\"blocks\":"
+          "[{\"name\":\"a\",\"forward\":[1,2,3],\"dgrad\":1}]}", "blocks[0].forward" },
+        { HEAD "\"micro_batch\":[1],\"blocks\":"
+          "[{\"name\":\"a\",\"forward\":1,\"dgrad\":1,\"speed\":1}]}", "speed" },
+        { HEAD "\"micro_batch\":[1],\"blocks\":[{\"name\":\"a\",\"forward\":1,\"dgrad\":1},"
+          "{\"name\":\"a\",\"forward\":1,\"dgrad\":1}]}", "called \"a\"" },
+        { HEAD "\"micro_batch\":[1],\"blocks\":[{\"name\":\"a\",\"forward\":1,\"dgrad\":1}],"
+          "\"edges\":[{\"from\":\"a\",\"to\":\"z\",\"bytes\":1}]}", "no block \"z\"" },
+        { HEAD "\"micro_batch\":[1],\"blocks\":[{\"name\":\"a\",\"forward\":1,\"dgrad\":1},"
+          "{\"name\":\"b\",\"forward\":1,\"dgrad\":1}],\"edges\":["
+          "{\"from\":\"a\",\"to\":\"b\",\"bytes\":1},{\"from\":\"b\",\"to\":\"a\",\"bytes\":1}]}",
+          "cycle" },
+        { HEAD "\"micro_batch\":[1],\"blocks\":[{\"name\":\"a\",\"forward\":1,\"dgrad\":1,"
+          "\"variants\":[{\"recompute\":\"half\"}]}]}", "recompute" },
+        { "{\"schema\":\"tasuki-plan\",\"version\":1}", "schema" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct err err = { 0 };
+
+        assert_null(read_text(cases[i].text, &err));
+        assert_contains(err.text, "cost.json");
+        assert_contains(err.text, cases[i].message);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_are_sorted_and_everything_else_follows),
+        cmocka_unit_test(sizes_between_are_linear_and_outside_proportional),
+        cmocka_unit_test(what_is_left_out_has_its_default),
+        cmocka_unit_test(what_is_written_can_be_read_back),
+        cmocka_unit_test(mistakes_are_named_by_key),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

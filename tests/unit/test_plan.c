@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+#include "unit.h"
+
+#include "base/json.h"
+#include "scheduler/plan.h"
+
+static const char good[] =
+    "{\"schema\":\"tasuki-plan\",\"version\":1,\"global_batch\":24,\"micro_batches\":3,"
+    "\"micro_batch\":8,\"schedule\":\"1f1b\",\"stages\":["
+    "{\"blocks\":[\"a\",{\"name\":\"b\",\"first\":\"n1\",\"last\":\"n2\"}],\"replicas\":3,"
+    "\"devices\":[[\"0\",\"1\",\"2\"]],\"samples\":[2,3,3]},"
+    "{\"blocks\":[\"c\"],\"replicas\":1,\"devices\":[[\"3\"]]}],"
+    "\"shared\":[{\"name\":\"w\",\"owner\":0,\"stages\":[0,1]}]}";
+
+/* 'good' with 'key' of the object at 'index' of "stages" (-1: the top) set to 'value'. */
+static struct plan *with(int index, const char *key, const char *value, struct err *err)
+{
+    json_t *json = json_loads(good, 0, NULL), *item = json_loads(value, JSON_DECODE_ANY, NULL);
+    json_t *at = index < 0 ? json
+                           : json_array_get(json_object_get(json, "stages"), (size_t)index);
+    struct plan *plan;
+
+    assert_non_null(item);
+    json_object_set_new(at, key, item);
+    plan = plan_from_json("plan.json", json, err);
+    json_decref(json);
+    return plan;
+}
+
+static void shares_cover_the_micro_batch(void **state)
+{
+    (void)state;
+    for (int64_t b = 1; b <= 20; b++) {
+        for (int r = 1; r <= b; r++) {
+            assert_int_equal(plan_share_start(b, r, 0), 0);
+            assert_int_equal(plan_share_start(b, r, r), b);
+            for (int i = 0; i < r; i++)
+                assert_true(plan_share_start(b, r, i + 1) > plan_share_start(b, r, i));
+        }
+    }
+}
+
+static void a_plan_is_read_and_written_back(void **state)
+{
+    json_t *json = json_loads(good, 0, NULL), *first, *second;
+    struct err err = { 0 };
+    struct plan *plan = plan_from_json("plan.json", json, &err), *copy;
+
+    (void)state;
+    if (!plan)
+        fail_msg("%s", err.text);
+    assert_int_equal(plan->stages[0].samples[0], 2);
+    assert_int_equal(plan->stages[1].samples[0], 8);
+    assert_string_equal(plan->stages[0].blocks[1].last_node, "n2");
+    assert_null(plan->stages[0].blocks[0].first_node);
+    assert_null(plan->model_path);
+    first = plan_to_json(plan);
+    copy = plan_from_json("copy", first, &err);
+    assert_non_null(copy);
+    second = plan_to_json(copy);
+    assert_true(json_equal(first, second));
+    json_decref(json);
+    json_decref(first);
+    json_decref(second);
+    plan_free(plan);
+    plan_free(copy);
+}
+
+static void mistakes_are_named_by_key(void **state)
+{
+    static const struct {
+        int index;
+        const char *key, *value, *message;
+    } cases[] = {
+        { -1, "global_batch", "23", "global_batch" },
+        { -1, "schedule", "\"zigzag\"", "schedule: expected gpipe or 1f1b" },
+        { -1, "speed", "1", "speed" },
+        { -1, "zero", "true", "zero" },
+        { -1, "batchnorm_samples", "2", "stages[0].samples: replica 1's share of 3" },
+        { -1, "shared", "[{\"name\":\"w\",\"owner\":1,\"stages\":[0,1]}]", "shared[0].owner" },
+        { -1, "stages", "[]", "stages" },
+        { 0, "replicas", "9", "stages[0].replicas" },
+        { 0, "samples", "[3,3,2]", "stages[0].samples: replica 0 of 3 owns 2 of 8" },
+        { 0, "devices", "[[\"0\",\"1\"]]", "stages[0].devices" },
+        { 1, "devices", "[[\"0\"]]", "device \"0\" stands there twice" },
+        { 1, "blocks", "[\"a\"]", "block \"a\" stands there twice" },
+        { 1, "recompute", "\"full\"", "stages[1].recompute" },
+        { 1, "forward", "-1", "stages[1].forward" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct err err = { 0 };
+
+        assert_null(with(cases[i].index, cases[i].key, cases[i].value, &err));
+        assert_contains(err.text, "plan.json: ");
+        assert_contains(err.text, cases[i].message);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shares_cover_the_micro_batch),
+        cmocka_unit_test(a_plan_is_read_and_written_back),
+        cmocka_unit_test(mistakes_are_named_by_key),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
