@@ -17,6 +17,7 @@
 
 struct arena;
 struct err;
+struct names;
 struct op;
 
 #define GRAPH_MAX_RANK 8
@@ -41,6 +42,10 @@ char *shape_text(const struct shape *shape, char *text, size_t size);
  * element (o, s, i) stands at (o*b + s)*inner + i and belongs to sample s of b. Reshapes do
  * not change that; transposes do. outer == 0 means the value does not depend on the sample
  * ("none"): it is sent whole and its gradients are summed.
+ *
+ * 'outer' and 'inner' do not depend on b. With b == 1 shapes alone cannot tell which unit axis
+ * is the batch: the rules then refuse nothing and guess, and model_build() takes the fields
+ * from a twin built at b == 2.
  */
 struct batch {
     int64_t outer, inner;
@@ -139,14 +144,16 @@ struct graph {
     struct loss_rule loss_rule;
     int correct;            /* scalar count of right predictions, -1 where not classification */
     int64_t batchnorm_samples;  /* G; 0: the whole share is one group */
+    struct names *value_names, *node_names;     /* graph.c's own */
 };
 
 struct graph *graph_new(int64_t batch, enum dtype real);
 void graph_free(struct graph *graph);
 
-/* Append; ids are returned. Names are copied into the arena and must be unique: pass NULL to
- * have one made up. graph_add_node() sets producer and consumers, part PART_FORWARD, source
- * and block -1. The op is looked up by the caller (op.h).
+/* Append; ids are returned. Names are copied into the arena; one that is taken is completed by
+ * a number, NULL has one made up. graph_add_node() sets producer and consumers, part
+ * PART_FORWARD, source and block -1 and the key from the name. The op is looked up by the
+ * caller (op.h). Pointers into 'values' and 'nodes' do not survive these calls.
  */
 int graph_add_value(struct graph *graph, const char *name, enum value_kind kind,
                     enum dtype dtype, const struct shape *shape, struct batch batch);
@@ -156,6 +163,10 @@ int graph_add_node(struct graph *graph, const char *name, const struct op *op, i
 int graph_add_const(struct graph *graph, const char *name, enum dtype dtype,
                     const struct shape *shape, const void *data);
 int graph_find_value(const struct graph *graph, const char *name);  /* -1 if not there */
+void graph_rename_value(struct graph *graph, int value, const char *name);
+/* Give the node one more output, an unnamed value without type; returns the value. */
+int graph_add_output(struct graph *graph, int node);
+uint64_t graph_key(const char *name);   /* a node's key: FNV-1a of its name */
 
 /* Attributes. The getters give 'def' where the node lacks the attribute. */
 void graph_set_int(struct graph *graph, int node, const char *name, int64_t value);

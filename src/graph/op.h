@@ -74,9 +74,12 @@ const struct op *op_find(const char *name);
 /* Every entry, in table order, for tests and reports: NULL past the end. */
 const struct op *op_at(int index);
 
+/* Check the numbers of inputs and outputs and run the op's rule. */
+int op_infer(struct graph *graph, int node, struct err *err);
+
 double op_flops(const struct graph *graph, int node);
 
-/* "model.onnx: node …": names the node and operator before the text. Always -1. */
+/* Names the node and operator before the text; the caller puts the file before it. Always -1. */
 int op_error(const struct graph *graph, int node, struct err *err, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+#include "graph/names.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+struct entry {
+    const char *name;   /* NULL: never used */
+    int id;             /* -1: removed */
+};
+
+struct names {
+    size_t n, size;     /* size: a power of two, more than half of it unused */
+    struct entry *entries;
+};
+
+uint64_t names_hash(const char *name)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+
+    for (; *name; name++)
+        hash = (hash ^ (unsigned char)*name) * 0x100000001b3u;
+    return hash;
+}
+
+struct names *names_new(void)
+{
+    struct names *names = mem_new(1, sizeof(*names));
+
+    names->size = 64;
+    names->entries = mem_new(names->size, sizeof(*names->entries));
+    return names;
+}
+
+void names_free(struct names *names)
+{
+    if (!names)
+        return;
+    free(names->entries);
+    free(names);
+}
+
+static struct entry *look(const struct names *names, const char *name)
+{
+    size_t i = (size_t)names_hash(name) & (names->size - 1);
+
+    while (names->entries[i].name && strcmp(names->entries[i].name, name) != 0)
+        i = (i + 1) & (names->size - 1);
+    return &names->entries[i];
+}
+
+int names_find(const struct names *names, const char *name)
+{
+    const struct entry *entry = look(names, name);
+
+    return entry->name ? entry->id : -1;
+}
+
+static void grow(struct names *names)
+{
+    struct names larger = { names->n, 2 * names->size, NULL };
+    size_t i;
+
+    larger.entries = mem_new(larger.size, sizeof(*larger.entries));
+    for (i = 0; i < names->size; i++)
+        if (names->entries[i].name)
+            *look(&larger, names->entries[i].name) = names->entries[i];
+    free(names->entries);
+    *names = larger;
+}
+
+void names_put(struct names *names, const char *name, int id)
+{
+    struct entry *entry;
+
+    if (2 * names->n >= names->size)
+        grow(names);
+    entry = look(names, name);
+    names->n += !entry->name;
+    *entry = (struct entry){ name, id };
+}
+
+void names_remove(struct names *names, const char *name)
+{
+    struct entry *entry = look(names, name);
+
+    if (entry->name)
+        entry->id = -1;
+}

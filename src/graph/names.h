@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* A map from names to ids. The strings stay the caller's and must outlive the map. */
+#ifndef TASUKI_GRAPH_NAMES_H
+#define TASUKI_GRAPH_NAMES_H
+
+#include <stdint.h>
+
+struct names;
+
+struct names *names_new(void);
+void names_free(struct names *names);
+int names_find(const struct names *names, const char *name);    /* -1 if not there */
+/* The name must not be there yet. */
+void names_put(struct names *names, const char *name, int id);
+void names_remove(struct names *names, const char *name);
+uint64_t names_hash(const char *name);  /* FNV-1a, 64 bits */
+
+#endif

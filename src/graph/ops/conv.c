@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+#include "graph/ops/infer.h"
+#include "graph/ops/ops.h"
+#include "graph/ops/window.h"
+
+/* The samples of an image must be its first axis and nothing else of it. */
+static int images_batch(const struct graph *graph, int node, const struct value *x, struct err *err)
+{
+    struct batch_place place;
+
+    if (batch_find(graph, node, x, &place, err))
+        return -1;
+    if (place.axis >= 0 && graph->batch > 1 && place.axis != 0)
+        return op_error(graph, node, err, "the samples are not the first axis of its input");
+    return 0;
+}
+
+static int infer_conv(struct graph *graph, int node, struct err *err)
+{
+    const struct value *x = node_input(graph, node, 0), *w = node_input(graph, node, 1);
+    struct shape shape = { 0 }, bias = { 1, { w->shape.dim[0] } };
+    struct batch batch = { 1, 1 };
+    struct window window;
+    int i;
+
+    if (need_float(graph, node, 0, err) || need_float(graph, node, 1, err) ||
+        window_of(graph, node, &x->shape, &w->shape, &window, err) ||
+        need_shape(graph, node, 2, &bias, err) || images_batch(graph, node, x, err))
+        return -1;
+    if (w->batch.outer > 0)
+        return op_error(graph, node, err, "the weights depend on the sample");
+    shape.rank = x->shape.rank;
+    shape.dim[0] = window.images;
+    shape.dim[1] = window.out_channels;
+    for (i = 0; i < window.rank; i++)
+        shape.dim[2 + i] = window.out[i];
+    if (x->batch.outer == 0)
+        batch = batch_none;
+    else
+        batch.inner = shape_elements(&shape) / graph->batch;
+    return set_output(graph, node, 0, x->dtype, &shape, batch, err);
+}
+
+static double conv_work(const struct shape *w, const struct shape *y)
+{
+    return 2 * (double)shape_elements(w) * (double)shape_elements(y) / (double)w->dim[0];
+}
+
+static double flops_conv(const struct graph *graph, int node)
+{
+    return conv_work(&node_input(graph, node, 1)->shape, &node_output(graph, node, 0)->shape);
+}
+
+static double flops_dgrad(const struct graph *graph, int node)
+{
+    return conv_work(&node_input(graph, node, 1)->shape, &node_input(graph, node, 0)->shape);
+}
+
+static double flops_wgrad(const struct graph *graph, int node)
+{
+    return conv_work(&node_output(graph, node, 0)->shape, &node_input(graph, node, 1)->shape);
+}
+
+const struct op ops_conv[] = {
+    { "Conv", 0, 2, 3, 1, 1, infer_conv, flops_conv, NULL },
+    { "ConvDgrad", OP_INTERNAL, 2, 2, 1, 1, NULL, flops_dgrad, NULL },
+    { "ConvWgrad", OP_INTERNAL, 2, 2, 1, 1, NULL, flops_wgrad, NULL },
+    { .name = NULL },
+};

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+#include "graph/ops/infer.h"
+#include "graph/ops/ops.h"
+
+static int batchnorm_groups(const struct graph *graph, int node, int64_t *groups,
+                            struct err *err)
+{
+    int64_t samples = graph->batchnorm_samples ? graph->batchnorm_samples : graph->batch;
+
+    if (graph->batch % samples)
+        return op_error(graph, node, err,
+                        "%d samples are not a multiple of BatchNorm's groups of %d",
+                        (int)graph->batch, (int)samples);
+    *groups = graph->batch / samples;
+    return 0;
+}
+
+static int infer_batchnorm(struct graph *graph, int node, struct err *err)
+{
+    const struct value *x = node_input(graph, node, 0);
+    struct shape channels = { 1, { 0 } }, saved = { 2, { 0 } };
+    struct batch_place place;
+    int i;
+
+    if (need_float(graph, node, 0, err) || batch_find(graph, node, x, &place, err))
+        return -1;
+    if (x->shape.rank < 2)
+        return op_error(graph, node, err, "the input has no channels");
+    if (graph->batch > 1 && (place.axis != 0 || place.outer != 1 || place.inner != 1))
+        return op_error(graph, node, err, "the samples are not the first axis of its input");
+    while (graph->nodes[node].n_outputs < 5)
+        graph_add_output(graph, node);
+    x = node_input(graph, node, 0);
+    channels.dim[0] = saved.dim[1] = x->shape.dim[1];
+    if (batchnorm_groups(graph, node, &saved.dim[0], err))
+        return -1;
+    for (i = 1; i < 5; i++)
+        if (need_shape(graph, node, i, &channels, err))
+            return -1;
+    if (set_output_like(graph, node, 0, 0, err))
+        return -1;
+    for (i = 1; i < 5; i++)
+        if (set_output(graph, node, i, x->dtype, i < 3 ? &channels : &saved, batch_none, err))
+            return -1;
+    return 0;
+}
+
+static int infer_batchnorm_grad(struct graph *graph, int node, struct err *err)
+{
+    if (set_output_like(graph, node, 0, 1, err) || set_output_like(graph, node, 1, 2, err))
+        return -1;
+    return set_output_like(graph, node, 2, 2, err);
+}
+
+static int infer_layernorm(struct graph *graph, int node, struct err *err)
+{
+    const struct value *x = node_input(graph, node, 0);
+    struct shape normal = { 0 }, mean = x->shape;
+    struct batch_place place;
+    int axis, i;
+
+    if (need_float(graph, node, 0, err) || batch_find(graph, node, x, &place, err) ||
+        normal_axis(graph, node, node_int(&graph->nodes[node], "axis", -1), x->shape.rank,
+                    &axis, err))
+        return -1;
+    if (place.axis >= axis && graph->batch > 1)
+        return refuse_batch_axis(graph, node, place, place.axis, "normalises over", err);
+    for (i = axis; i < x->shape.rank; i++) {
+        normal.dim[normal.rank++] = x->shape.dim[i];
+        mean.dim[i] = 1;
+    }
+    if (need_shape(graph, node, 1, &normal, err) || need_shape(graph, node, 2, &normal, err))
+        return -1;
+    if (node_input(graph, node, 1)->batch.outer > 0)
+        return op_error(graph, node, err, "the scale depends on the sample");
+    if (set_output(graph, node, 0, x->dtype, &x->shape, x->batch, err) ||
+        set_output(graph, node, 1, x->dtype, &mean, batch_at(&mean, place), err))
+        return -1;
+    return set_output(graph, node, 2, x->dtype, &mean, batch_at(&mean, place), err);
+}
+
+static int infer_layernorm_dgrad(struct graph *graph, int node, struct err *err)
+{
+    return set_output_like(graph, node, 0, 1, err);
+}
+
+static int infer_layernorm_wgrad(struct graph *graph, int node, struct err *err)
+{
+    const struct value *x = node_input(graph, node, 1);
+    struct shape normal = { 0 };
+    int axis, i;
+
+    if (normal_axis(graph, node, node_int(&graph->nodes[node], "axis", -1), x->shape.rank,
+                    &axis, err))
+        return -1;
+    for (i = axis; i < x->shape.rank; i++)
+        normal.dim[normal.rank++] = x->shape.dim[i];
+    if (set_output(graph, node, 0, x->dtype, &normal, batch_none, err))
+        return -1;
+    return set_output(graph, node, 1, x->dtype, &normal, batch_none, err);
+}
+
+static double flops_norm(const struct graph *graph, int node)
+{
+    return 8 * (double)shape_elements(&node_input(graph, node, 0)->shape);
+}
+
+const struct op ops_norm[] = {
+    { "BatchNormalization", 0, 5, 5, 1, 5, infer_batchnorm, flops_norm, NULL },
+    { "BatchNormGrad", OP_INTERNAL, 5, 5, 3, 3, infer_batchnorm_grad, flops_norm, NULL },
+    { "LayerNormalization", 0, 2, 3, 1, 3, infer_layernorm, flops_norm, NULL },
+    { "LayerNormDgrad", OP_INTERNAL, 5, 5, 1, 1, infer_layernorm_dgrad, flops_norm, NULL },
+    { "LayerNormWgrad", OP_INTERNAL, 4, 4, 1, 2, infer_layernorm_wgrad, flops_norm, NULL },
+    { .name = NULL },
+};
