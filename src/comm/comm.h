@@ -23,14 +23,21 @@ struct comm_request;
 /* Where this process was started from, read once from the environment. */
 struct launch {
     enum { LAUNCH_ALONE, LAUNCH_MPI } kind;
-    bool slurm_step;        /* inside an srun step */
-    int slurm_tasks;        /* SLURM_NTASKS of the step, 0 unknown */
+    bool slurm_step;        /* a task of an srun step, started by srun itself */
+    int slurm_tasks;        /* of that step, 0 unknown */
     bool pmix;              /* a PMIx server answers for this process */
+    bool pmi;               /* a PMI-1 or PMI-2 server does (MPICH and its kin) */
+    int size;               /* ranks, as the launcher says; 0 unknown */
+    int local_size;         /* of them on this node; 0 unknown */
+    bool yield;             /* the user or site wants idle ranks to give the CPU away */
+    char line[192];         /* the command that starts it rightly: "srun --mpi=pmix -N4 …" */
 };
 /* Fails with the srun or mpirun line to use where ranks would come up as singletons: a step of
  * several tasks without a PMIx server, for instance.
  */
 int launch_detect(struct launch *launch, struct err *err);
+/* The same from a recorded environment: NULL-terminated "NAME=value" strings. */
+int launch_detect_from(char *const *environment, struct launch *launch, struct err *err);
 
 /* Load the MPI module where there is a launcher, else 'self'. */
 struct comm *comm_open(const struct launch *launch, struct err *err);
@@ -41,7 +48,9 @@ const char *comm_name(const struct comm *comm);             /* "self", "mpi" */
 const char *comm_library(const struct comm *comm);          /* "Open MPI 4.1.4, PMIx 4.2.2" */
 const char *comm_host(const struct comm *comm, int rank);   /* node name of any rank */
 
-/* Seconds without progress after which an operation fails (default 600; 0: for ever). */
+/* Seconds without progress after which an operation fails (default 600; 0: for ever). Only
+ * time in which the caller kept asking counts, and anything that completes starts it anew.
+ */
 void comm_set_deadline(struct comm *comm, double seconds);
 
 /* Control plane: every rank gives a byte string and gets everybody's, in rank order, in one
@@ -71,6 +80,8 @@ int comm_receive(struct comm *comm, void *data, size_t bytes, int from, int tag,
 int comm_test(struct comm_request *request, bool *done, struct err *err);
 /* Test until done or the deadline passes; the error says what was waited for and on whom. */
 int comm_wait(struct comm_request *request, struct err *err);
+/* Call between rounds of comm_test() in which nothing completed: gives the CPU to others. */
+void comm_idle(struct comm *comm);
 /* Tags are 0 … comm_max_tag(). */
 int comm_max_tag(const struct comm *comm);
 

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: MIT */
+#include "comm/comm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/module.h"
+#include "comm/driver.h"
+
+#define DEFAULT_DEADLINE 600
+
+static const struct comm_driver *load_driver(struct err *err)
+{
+    const struct comm_driver *driver;
+    void *module = module_open("mpi", err);
+
+    if (!module)
+        return NULL;
+    driver = module_symbol(module, COMM_DRIVER_SYMBOL, err);
+    if (!driver)
+        return NULL;
+    if (driver->version != COMM_DRIVER_VERSION || driver->comm_size != sizeof(struct comm) ||
+        driver->request_size != sizeof(struct comm_request) ||
+        driver->err_size != sizeof(struct err)) {
+        err_set(err, "tasuki-mpi.so belongs to another version of tasuki: install both anew");
+        return NULL;
+    }
+    return driver;
+}
+
+struct comm *comm_open(const struct launch *launch, struct err *err)
+{
+    const struct comm_driver *driver = &comm_self_driver;
+    struct comm *comm;
+
+    if (launch->kind == LAUNCH_MPI) {
+        driver = load_driver(err);
+        if (!driver) {
+            err_prefix(err, "cannot join the other ranks");
+            return NULL;
+        }
+    }
+    comm = mem_new(1, sizeof(*comm));
+    comm->driver = driver;
+    comm->patience.deadline = DEFAULT_DEADLINE;
+    if (driver->open(comm, launch, err)) {
+        free(comm);
+        return NULL;
+    }
+    return comm;
+}
+
+void comm_close(struct comm *comm)
+{
+    if (!comm)
+        return;
+    comm->driver->close(comm);
+    free(comm);
+}
+
+int comm_rank(const struct comm *comm)
+{
+    return comm->rank;
+}
+
+int comm_size(const struct comm *comm)
+{
+    return comm->size;
+}
+
+const char *comm_name(const struct comm *comm)
+{
+    return comm->driver->name;
+}
+
+const char *comm_library(const struct comm *comm)
+{
+    return comm->library;
+}
+
+const char *comm_host(const struct comm *comm, int rank)
+{
+    return comm->hosts[rank];
+}
+
+int comm_max_tag(const struct comm *comm)
+{
+    return comm->max_tag;
+}
+
+void comm_set_deadline(struct comm *comm, double seconds)
+{
+    comm->patience.deadline = seconds;
+}
+
+int comm_exchange(struct comm *comm, const void *data, size_t size, void **block,
+                  const void **parts, size_t *sizes, struct err *err)
+{
+    return comm->driver->exchange(comm, data, size, block, parts, sizes, err);
+}
+
+int comm_broadcast(struct comm *comm, int root, void **data, size_t *size, struct err *err)
+{
+    return comm->driver->broadcast(comm, root, data, size, err);
+}
+
+int comm_fence(struct comm *comm, struct err *err)
+{
+    return comm->driver->fence(comm, err);
+}
+
+/* Everybody gets the error of rank 'first'. */
+static int spread(struct comm *comm, int first, struct err *err)
+{
+    struct err theirs = { 0 }, trouble = { 0 };
+    void *data = &theirs;
+    size_t size = sizeof(theirs);
+
+    if (comm->rank == first && err)
+        theirs = *err;
+    if (comm->driver->broadcast(comm, first, &data, &size, &trouble)) {
+        if (err)
+            *err = trouble;
+        return -1;
+    }
+    if (comm->rank != first) {
+        if (size == sizeof(theirs))
+            memcpy(&theirs, data, size);
+        free(data);
+    }
+    theirs.text[sizeof(theirs.text) - 1] = '\0';
+    if (err)
+        *err = theirs;
+    if (comm->size > 1)
+        err_prefix(err, "rank %d (%s)", first, comm->hosts[first]);
+    return -1;
+}
+
+int comm_agree(struct comm *comm, struct err *err, int failed)
+{
+    struct err trouble = { 0 };
+    int first;
+
+    if (comm->driver->least(comm, failed ? comm->rank : comm->size, &first, &trouble)) {
+        if (err && !failed)
+            *err = trouble;
+        return -1;
+    }
+    return first < comm->size ? spread(comm, first, err) : 0;
+}
+
+struct comm_request *comm_request_new(struct comm *comm)
+{
+    struct comm_request *request = comm->driver->request_new(comm);
+
+    request->comm = comm;
+    return request;
+}
+
+void comm_request_free(struct comm_request *request)
+{
+    if (request)
+        request->comm->driver->request_free(request);
+}
+
+static int check_post(const struct comm *comm, const struct comm_request *request, int peer,
+                      int tag, struct err *err)
+{
+    if (request->active)
+        return err_set(err, "a request is posted while it is still active");
+    if (peer < 0 || peer >= comm->size)
+        return err_set(err, "there is no rank %d among %d", peer, comm->size);
+    if (tag < 0 || tag > comm->max_tag)
+        return err_set(err, "tag %d is not in 0 to %d", tag, comm->max_tag);
+    return 0;
+}
+
+static void describe(struct comm_request *request, enum comm_operation operation, int peer,
+                     int tag, size_t bytes)
+{
+    request->operation = operation;
+    request->peer = peer;
+    request->tag = tag;
+    request->bytes = bytes;
+    request->group = NULL;
+}
+
+int comm_send(struct comm *comm, const void *data, size_t bytes, int to, int tag,
+              struct comm_request *request, struct err *err)
+{
+    if (check_post(comm, request, to, tag, err))
+        return -1;
+    describe(request, COMM_SEND, to, tag, bytes);
+    if (comm->driver->send(request, data, err))
+        return err_prefix(err, "send to rank %d (%s)", to, comm->hosts[to]);
+    request->active = true;
+    return 0;
+}
+
+int comm_receive(struct comm *comm, void *data, size_t bytes, int from, int tag,
+                 struct comm_request *request, struct err *err)
+{
+    if (check_post(comm, request, from, tag, err))
+        return -1;
+    describe(request, COMM_RECEIVE, from, tag, bytes);
+    if (comm->driver->receive(request, data, err))
+        return err_prefix(err, "receive from rank %d (%s)", from, comm->hosts[from]);
+    request->active = true;
+    return 0;
+}
+
+/* "receive of 4096 bytes (tag 3) from rank 2 (n1)" */
+static void name_request(const struct comm_request *request, char *text, size_t size)
+{
+    const struct comm *comm = request->comm;
+    const struct comm_group *group = request->group;
+
+    if (request->operation == COMM_ALLREDUCE)
+        snprintf(text, size, "all-reduce of %zu bytes over %d ranks (%d on %s to %d on %s)",
+                 request->bytes, group->n, group->ranks[0], comm->hosts[group->ranks[0]],
+                 group->ranks[group->n - 1], comm->hosts[group->ranks[group->n - 1]]);
+    else
+        snprintf(text, size, "%s of %zu bytes (tag %d) %s rank %d (%s)",
+                 request->operation == COMM_SEND ? "send" : "receive", request->bytes,
+                 request->tag, request->operation == COMM_SEND ? "to" : "from", request->peer,
+                 comm->hosts[request->peer]);
+}
+
+int comm_test(struct comm_request *request, bool *done, struct err *err)
+{
+    struct comm *comm = request->comm;
+    char text[512];
+
+    *done = true;
+    if (!request->active)
+        return 0;
+    if (comm->driver->test(request, done, err)) {
+        name_request(request, text, sizeof(text));
+        return err_prefix(err, "%s", text);
+    }
+    if (*done) {
+        request->active = false;
+        patience_renew(&comm->patience);
+        return 0;
+    }
+    if (!patience_over(&comm->patience))
+        return 0;
+    name_request(request, text, sizeof(text));
+    return err_set(err, "%s: nothing moved for %.0f seconds", text, comm->patience.deadline);
+}
+
+int comm_wait(struct comm_request *request, struct err *err)
+{
+    bool done;
+
+    for (;;) {
+        if (comm_test(request, &done, err))
+            return -1;
+        if (done)
+            return 0;
+        comm_idle(request->comm);
+    }
+}
+
+void comm_idle(struct comm *comm)
+{
+    patience_pause(&comm->patience);
+}
+
+static int find_me(const struct comm *comm, int n, const int *ranks, struct err *err)
+{
+    int me = -1;
+
+    for (int i = 0; i < n; i++) {
+        if (ranks[i] < 0 || ranks[i] >= comm->size)
+            return err_set(err, "group: there is no rank %d among %d", ranks[i], comm->size);
+        if (ranks[i] == comm->rank)
+            me = i;
+    }
+    return me < 0 ? err_set(err, "group: rank %d is not a member", comm->rank) : me;
+}
+
+struct comm_group *comm_group_new(struct comm *comm, int n, const int *ranks, struct err *err)
+{
+    int me = find_me(comm, n, ranks, err);
+    struct comm_group *group;
+
+    if (me < 0)
+        return NULL;
+    group = mem_new(1, sizeof(*group));
+    *group = (struct comm_group){ .comm = comm, .n = n, .me = me };
+    group->ranks = mem_new((size_t)n, sizeof(*ranks));
+    memcpy(group->ranks, ranks, (size_t)n * sizeof(*ranks));
+    if (n > 1 && comm->driver->group_open(group, err)) {
+        err_prefix(err, "group of %d ranks", n);
+        free(group->ranks);
+        free(group);
+        return NULL;
+    }
+    return group;
+}
+
+void comm_group_free(struct comm_group *group)
+{
+    if (!group)
+        return;
+    if (group->n > 1)
+        group->comm->driver->group_close(group);
+    free(group->ranks);
+    free(group);
+}
+
+int comm_allreduce(struct comm_group *group, void *data, size_t n, enum dtype dtype,
+                   bool deterministic, struct comm_request *request, struct err *err)
+{
+    struct comm *comm = group->comm;
+
+    if (request->active)
+        return err_set(err, "a request is posted while it is still active");
+    if (group->n == 1 || n == 0)
+        return 0;
+    describe(request, COMM_ALLREDUCE, -1, -1, 0);
+    request->group = group;
+    if (comm->driver->allreduce(request, group, data, n, dtype, deterministic, err))
+        return err_prefix(err, "all-reduce over %d ranks", group->n);
+    request->active = true;
+    return 0;
+}
+
+void comm_abort(struct comm *comm, int code)
+{
+    (void)comm;
+    _exit(code);
+}

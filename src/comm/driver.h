@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/* What stands behind comm.h: a table of functions, 'self' in the core or a loaded module.
+ *
+ * A module is linked without the core: it shares these structs and nothing else, so both
+ * sides check COMM_DRIVER_VERSION and the sizes.
+ */
+#ifndef TASUKI_COMM_DRIVER_H
+#define TASUKI_COMM_DRIVER_H
+
+#include "comm/comm.h"
+#include "comm/patience.h"
+
+#define COMM_DRIVER_VERSION 1
+#define COMM_DRIVER_SYMBOL "tasuki_comm_driver"
+
+struct comm_driver {
+    int version;
+    size_t comm_size, request_size, err_size;   /* sizeof the shared structs */
+    const char *name;
+
+    /* Fills rank, size, hosts, library, max_tag and state. */
+    int (*open)(struct comm *comm, const struct launch *launch, struct err *err);
+    /* Collective; also frees what open() allocated. */
+    void (*close)(struct comm *comm);
+    int (*exchange)(struct comm *comm, const void *data, size_t size, void **block,
+                    const void **parts, size_t *sizes, struct err *err);
+    int (*broadcast)(struct comm *comm, int root, void **data, size_t *size, struct err *err);
+    int (*fence)(struct comm *comm, struct err *err);
+    /* The smallest 'value' of all ranks. */
+    int (*least)(struct comm *comm, int value, int *least, struct err *err);
+
+    struct comm_request *(*request_new)(struct comm *comm);
+    void (*request_free)(struct comm_request *request);
+    int (*send)(struct comm_request *request, const void *data, struct err *err);
+    int (*receive)(struct comm_request *request, void *data, struct err *err);
+    int (*test)(struct comm_request *request, bool *done, struct err *err);
+
+    int (*group_open)(struct comm_group *group, struct err *err);
+    void (*group_close)(struct comm_group *group);
+    int (*allreduce)(struct comm_request *request, struct comm_group *group, void *data,
+                     size_t n, enum dtype dtype, bool deterministic, struct err *err);
+};
+
+struct comm {
+    const struct comm_driver *driver;
+    int rank, size, max_tag;
+    char **hosts;               /* [size]: one allocation each, freed by close() */
+    char library[128];
+    struct patience patience;
+    void *state;                /* the driver's own */
+};
+
+enum comm_operation { COMM_SEND, COMM_RECEIVE, COMM_ALLREDUCE };
+
+/* Drivers put theirs around it: this comes first. */
+struct comm_request {
+    struct comm *comm;
+    bool active;
+    enum comm_operation operation;
+    int peer, tag;              /* send, receive */
+    struct comm_group *group;   /* allreduce */
+    size_t bytes;
+};
+
+struct comm_group {
+    struct comm *comm;
+    int n, me;                  /* members, and this rank's place among them */
+    int *ranks;
+    void *state;                /* the driver's own */
+};
+
+extern const struct comm_driver comm_self_driver;
+
+#endif

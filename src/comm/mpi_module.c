@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: MIT */
+/* tasuki-mpi.so: joining and leaving. */
+#include "comm/mpi_private.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+#define HOST_SIZE 256
+
+int mpi_error(int code, const char *call, struct err *err)
+{
+    char text[MPI_MAX_ERROR_STRING] = "";
+    int length, name = (int)strcspn(call, "(");
+
+    if (MPI_Error_string(code, text, &length) != MPI_SUCCESS)
+        snprintf(text, sizeof(text), "error %d", code);
+    return err_set(err, "%.*s: %s", name, call, text);
+}
+
+/* "Open MPI v4.1.4, package: …" → "Open MPI 4.1.4"; "MPICH Version:      4.0.2\n…" likewise. */
+static void name_library(char *text, size_t size)
+{
+    char full[MPI_MAX_LIBRARY_VERSION_STRING] = "MPI";
+    int length;
+    char *at;
+
+    MPI_Get_library_version(full, &length);
+    full[strcspn(full, ",\n")] = '\0';
+    at = strstr(full, " v");
+    if (at)
+        memmove(at + 1, at + 2, strlen(at + 2) + 1);
+    at = strstr(full, " Version:");
+    if (at) {
+        char *number = at + strlen(" Version:");
+
+        number += strspn(number, " \t");
+        memmove(at + 1, number, strlen(number) + 1);
+    }
+    snprintf(text, size, "%s", full);
+}
+
+/* Open MPI asks PMIx and nothing else who its peers are: without it it would end the process
+ * or come up alone.
+ */
+static int check_launcher(const struct launch *launch, struct err *err)
+{
+#ifdef OPEN_MPI
+    if (!launch->pmix) {
+        char library[128];
+
+        name_library(library, sizeof(library));
+        return err_set_code(err, EXIT_USAGE,
+                            "%d ranks were started by PMI, but %s needs PMIx; use: %s",
+                            launch->size, library, launch->line);
+    }
+#else
+    (void)launch;
+    (void)err;
+#endif
+    return 0;
+}
+
+static int start_mpi(bool crowded, struct err *err)
+{
+    int provided;
+
+    /* Ranks that share a core must not spin: read by Open MPI when it starts. */
+    if (crowded)
+        setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    MPI_CHECK(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided), err);
+    MPI_CHECK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), err);
+    return 0;
+}
+
+/* All ranks that the launcher started must have met. */
+static int check_world(const struct comm *comm, const struct launch *launch, struct err *err)
+{
+    int expected = launch->size;
+
+    if (expected == 0 || expected == comm->size)
+        return 0;
+    return err_set_code(err, EXIT_USAGE,
+                        "the launcher started %d ranks, but %s sees %d: it is not the MPI of "
+                        "that launcher; use: %s", expected, comm->library, comm->size,
+                        launch->line);
+}
+
+static int make_communicators(struct comm *comm, struct err *err)
+{
+    struct mpi_state *state = mpi_state(comm);
+    int *limit, found;
+
+    MPI_CHECK(MPI_Comm_rank(MPI_COMM_WORLD, &comm->rank), err);
+    MPI_CHECK(MPI_Comm_size(MPI_COMM_WORLD, &comm->size), err);
+    /* Copies inherit the error handler. */
+    MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &state->messages), err);
+    MPI_CHECK(MPI_Comm_dup(MPI_COMM_WORLD, &state->control), err);
+    MPI_CHECK(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &limit, &found), err);
+    comm->max_tag = found ? *limit : 32767;     /* the least that MPI guarantees */
+    return 0;
+}
+
+static int learn_hosts(struct comm *comm, struct err *err)
+{
+    struct mpi_state *state = mpi_state(comm);
+    char host[HOST_SIZE] = "";
+    char *all = mem_new((size_t)comm->size, HOST_SIZE);
+
+    if (state->pmix)
+        snprintf(host, sizeof(host), "%s", pmix_session_host(state->pmix));
+    if (!host[0])
+        gethostname(host, sizeof(host) - 1);
+    if (mpi_gather_all(comm, host, all, HOST_SIZE, err)) {
+        free(all);
+        return -1;
+    }
+    comm->hosts = mem_new((size_t)comm->size, sizeof(*comm->hosts));
+    for (int i = 0; i < comm->size; i++)
+        comm->hosts[i] = mem_strdup(all + (size_t)i * HOST_SIZE);
+    free(all);
+    return 0;
+}
+
+static void describe_library(struct comm *comm)
+{
+    char mpi[96];
+    const char *pmix = mpi_state(comm)->pmix ? pmix_session_version() : "";
+
+    name_library(mpi, sizeof(mpi));
+    snprintf(comm->library, sizeof(comm->library), "%s%s%.24s", mpi, *pmix ? ", " : "", pmix);
+}
+
+static int join(struct comm *comm, const struct launch *launch, struct err *err)
+{
+    struct mpi_state *state = mpi_state(comm);
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int local = launch->local_size;
+
+    if (check_launcher(launch, err))
+        return -1;
+    /* PMIx before MPI: in the other order its own session would end with MPI's. */
+    if (launch->pmix && pmix_session_open(&state->pmix, err))
+        return err_prefix(err, "%s", launch->line);
+    if (state->pmix && pmix_session_local_size(state->pmix) > 0)
+        local = pmix_session_local_size(state->pmix);
+    comm->patience.crowded = launch->yield || local > cores;
+    if (start_mpi(comm->patience.crowded, err) || make_communicators(comm, err))
+        return -1;
+    describe_library(comm);
+    if (check_world(comm, launch, err))
+        return -1;
+    return learn_hosts(comm, err);
+}
+
+static int mpi_open(struct comm *comm, const struct launch *launch, struct err *err)
+{
+    struct mpi_state *state = mem_new(1, sizeof(*state));
+
+    *state = (struct mpi_state){ .messages = MPI_COMM_NULL, .control = MPI_COMM_NULL };
+    comm->state = state;
+    /* No way back from here: a failed MPI is never finalized, the process ends instead. */
+    return join(comm, launch, err);
+}
+
+static void mpi_close(struct comm *comm)
+{
+    struct mpi_state *state = mpi_state(comm);
+    struct err ignored = { 0 };
+
+    /* MPI_Finalize() waits without a limit: meet first, with one. Whoever is missing has
+     * failed, and said so.
+     */
+    if (mpi_fence(comm, &ignored) == 0) {
+        MPI_Comm_free(&state->messages);
+        MPI_Comm_free(&state->control);
+        MPI_Finalize();
+        pmix_session_close(state->pmix);
+    }
+    for (int i = 0; i < comm->size; i++)
+        free(comm->hosts[i]);
+    free(comm->hosts);
+    free(state);
+}
+
+__attribute__((visibility("default"))) extern const struct comm_driver tasuki_comm_driver;
+
+const struct comm_driver tasuki_comm_driver = {
+    .version = COMM_DRIVER_VERSION,
+    .comm_size = sizeof(struct comm),
+    .request_size = sizeof(struct comm_request),
+    .err_size = sizeof(struct err),
+    .name = "mpi",
+    .open = mpi_open,
+    .close = mpi_close,
+    .exchange = mpi_exchange,
+    .broadcast = mpi_broadcast,
+    .fence = mpi_fence,
+    .least = mpi_least,
+    .request_new = mpi_request_new,
+    .request_free = mpi_request_free,
+    .send = mpi_send,
+    .receive = mpi_receive,
+    .test = mpi_test,
+    .group_open = mpi_group_open,
+    .group_close = mpi_group_close,
+    .allreduce = mpi_allreduce,
+};

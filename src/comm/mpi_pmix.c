@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: MIT */
+/* tasuki-mpi.so: the PMIx client.
+ *
+ * Every fence collects data, and always some: in Slurm 22.05 a fence without data returns at
+ * once on fewer than 50 nodes.
+ */
+#include "config.h"
+
+#include "comm/mpi_private.h"
+
+#ifdef HAVE_PMIX
+
+/* Its inline functions do not pass our warnings. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#pragma GCC diagnostic ignored "-Wconversion"
+#include <pmix.h>
+#pragma GCC diagnostic pop
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#define GET_TIMEOUT 60  /* seconds; the data are on this node once a fence has collected them */
+
+/* As MPI_CHECK. */
+#define PMIX_CHECK(call, err)                                                               \
+    do {                                                                                    \
+        pmix_status_t pmix_check_code = (call);                                             \
+        if (pmix_check_code != PMIX_SUCCESS)                                                \
+            return pmix_error(pmix_check_code, #call, (err));                               \
+    } while (0)
+
+struct pmix_session {
+    pmix_proc_t me, all;
+    int size, local_size;
+    char host[256];
+    unsigned round;         /* of exchanges and fences: makes the keys */
+    atomic_int fence;       /* status of the fence under way, FENCE_OPEN while it is */
+};
+
+#define FENCE_OPEN 1        /* PMIx' own codes are zero or negative */
+
+static int pmix_error(pmix_status_t code, const char *call, struct err *err)
+{
+    return err_set(err, "%.*s: %s", (int)strcspn(call, "("), call, PMIx_Error_string(code));
+}
+
+static int get_count(const pmix_proc_t *proc, const char *key)
+{
+    pmix_value_t *value;
+    int count = -1;
+
+    if (PMIx_Get(proc, key, NULL, 0, &value) != PMIX_SUCCESS)
+        return -1;
+    if (value->type == PMIX_UINT32)
+        count = (int)value->data.uint32;
+    else if (value->type == PMIX_UINT16)
+        count = value->data.uint16;
+    PMIX_VALUE_RELEASE(value);
+    return count;
+}
+
+static void get_text(const pmix_proc_t *proc, const char *key, char *text, size_t size)
+{
+    pmix_value_t *value;
+
+    if (PMIx_Get(proc, key, NULL, 0, &value) != PMIX_SUCCESS)
+        return;
+    if (value->type == PMIX_STRING && value->data.string)
+        snprintf(text, size, "%s", value->data.string);
+    PMIX_VALUE_RELEASE(value);
+}
+
+int pmix_session_open(struct pmix_session **result, struct err *err)
+{
+    struct pmix_session *session;
+    pmix_proc_t me;
+
+    PMIX_CHECK(PMIx_Init(&me, NULL, 0), err);
+    session = mem_new(1, sizeof(*session));
+    session->me = me;
+    PMIX_PROC_CONSTRUCT(&session->all);
+    memcpy(session->all.nspace, me.nspace, sizeof(me.nspace));
+    session->all.rank = PMIX_RANK_WILDCARD;
+    session->size = get_count(&session->all, PMIX_JOB_SIZE);
+    session->local_size = get_count(&session->all, PMIX_LOCAL_SIZE);
+    get_text(&session->me, PMIX_HOSTNAME, session->host, sizeof(session->host));
+    *result = session;
+    return 0;
+}
+
+void pmix_session_close(struct pmix_session *session)
+{
+    if (!session)
+        return;
+    PMIx_Finalize(NULL, 0);
+    free(session);
+}
+
+int pmix_session_size(const struct pmix_session *session)
+{
+    return session->size;
+}
+
+int pmix_session_local_size(const struct pmix_session *session)
+{
+    return session->local_size;
+}
+
+const char *pmix_session_host(const struct pmix_session *session)
+{
+    return session->host;
+}
+
+/* "OpenPMIx 4.2.2, repo revision: …" or "OpenPMIx 5.0.1 (PMIx Standard: …" → "PMIx 4.2.2" */
+const char *pmix_session_version(void)
+{
+    static char text[32];
+    const char *full = PMIx_Get_version(), *number = full + strcspn(full, "0123456789");
+
+    snprintf(text, sizeof(text), "PMIx %.*s", (int)strcspn(number, ", ("), number);
+    return text;
+}
+
+static void fence_ended(pmix_status_t status, void *user)
+{
+    struct pmix_session *session = user;
+
+    atomic_store(&session->fence, status);
+}
+
+static int collecting_fence(struct pmix_session *session, struct comm *comm, struct err *err)
+{
+    bool yes = true;
+    pmix_info_t info;
+    int status;
+
+    PMIX_INFO_CONSTRUCT(&info);
+    PMIX_INFO_LOAD(&info, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
+    atomic_store(&session->fence, FENCE_OPEN);
+    PMIX_CHECK(PMIx_Commit(), err);
+    status = PMIx_Fence_nb(&session->all, 1, &info, 1, fence_ended, session);
+    if (status == PMIX_OPERATION_SUCCEEDED)
+        atomic_store(&session->fence, PMIX_SUCCESS);
+    else if (status != PMIX_SUCCESS)
+        return pmix_error(status, "PMIx_Fence_nb", err);
+    while ((status = atomic_load(&session->fence)) == FENCE_OPEN) {
+        if (patience_over(&comm->patience))
+            return err_set(err, "PMIx fence: nothing moved for %.0f seconds: another rank has "
+                           "ended or does not take part", comm->patience.deadline);
+        patience_pause(&comm->patience);
+    }
+    patience_renew(&comm->patience);
+    PMIX_INFO_DESTRUCT(&info);
+    return status == PMIX_SUCCESS ? 0 : pmix_error(status, "PMIx_Fence_nb", err);
+}
+
+static void name_key(const struct pmix_session *session, char key[32])
+{
+    snprintf(key, 32, "tasuki.%u", session->round);
+}
+
+static int put(struct pmix_session *session, const void *data, size_t size, struct err *err)
+{
+    pmix_value_t value;
+    char key[32];
+
+    name_key(session, key);
+    memset(&value, 0, sizeof(value));
+    value.type = PMIX_BYTE_OBJECT;
+    value.data.bo.bytes = (char *)(uintptr_t)data;
+    value.data.bo.size = size;
+    PMIX_CHECK(PMIx_Put(PMIX_GLOBAL, key, &value), err);
+    return 0;
+}
+
+static int get(struct pmix_session *session, int rank, pmix_value_t **value, struct err *err)
+{
+    pmix_proc_t proc = session->all;
+    pmix_info_t info;
+    int timeout = GET_TIMEOUT;
+    char key[32];
+    pmix_status_t status;
+
+    name_key(session, key);
+    proc.rank = (pmix_rank_t)rank;
+    PMIX_INFO_CONSTRUCT(&info);
+    PMIX_INFO_LOAD(&info, PMIX_TIMEOUT, &timeout, PMIX_INT);
+    status = PMIx_Get(&proc, key, &info, 1, value);
+    PMIX_INFO_DESTRUCT(&info);
+    if (status != PMIX_SUCCESS)
+        return pmix_error(status, "PMIx_Get", err);
+    if ((*value)->type == PMIX_BYTE_OBJECT && (*value)->data.bo.size > 0)
+        return 0;
+    PMIX_VALUE_RELEASE(*value);
+    return err_set(err, "PMIx_Get: rank %d gave nothing", rank);
+}
+
+/* Append what 'rank' gave to the block; a first byte that is not data was put before it, so
+ * that nothing is ever empty.
+ */
+static int append(struct pmix_session *session, int rank, unsigned char **bytes, size_t *used,
+                  size_t *size, struct err *err)
+{
+    pmix_value_t *value;
+
+    if (get(session, rank, &value, err))
+        return err_prefix(err, "rank %d", rank);
+    *size = value->data.bo.size - 1;
+    *bytes = mem_resize(*bytes, *used + *size + 1, 1);
+    memcpy(*bytes + *used, value->data.bo.bytes + 1, *size);
+    *used += *size;
+    PMIX_VALUE_RELEASE(value);
+    return 0;
+}
+
+int pmix_session_exchange(struct pmix_session *session, struct comm *comm, const void *data,
+                          size_t size, void **block, const void **parts, size_t *sizes,
+                          struct err *err)
+{
+    unsigned char *own = mem_new(size + 1, 1), *bytes = NULL;
+    size_t used = 0;
+    int status;
+
+    if (size)
+        memcpy(own + 1, data, size);
+    session->round++;
+    status = put(session, own, size + 1, err) || collecting_fence(session, comm, err);
+    free(own);
+    for (int r = 0; r < comm->size && !status; r++)
+        status = append(session, r, &bytes, &used, &sizes[r], err);
+    if (status) {
+        free(bytes);
+        return err_prefix(err, "exchange with all ranks");
+    }
+    used = 0;
+    for (int r = 0; r < comm->size; r++) {
+        parts[r] = bytes + used;
+        used += sizes[r];
+    }
+    *block = bytes;
+    return 0;
+}
+
+int pmix_session_fence(struct pmix_session *session, struct comm *comm, struct err *err)
+{
+    session->round++;
+    if (put(session, "", 1, err) || collecting_fence(session, comm, err))
+        return err_prefix(err, "fence of all ranks");
+    return 0;
+}
+
+#else
+
+int pmix_session_open(struct pmix_session **session, struct err *err)
+{
+    (void)err;
+    *session = NULL;
+    return 0;
+}
+
+void pmix_session_close(struct pmix_session *session)
+{
+    (void)session;
+}
+
+int pmix_session_size(const struct pmix_session *session)
+{
+    (void)session;
+    return -1;
+}
+
+int pmix_session_local_size(const struct pmix_session *session)
+{
+    (void)session;
+    return -1;
+}
+
+const char *pmix_session_host(const struct pmix_session *session)
+{
+    (void)session;
+    return "";
+}
+
+const char *pmix_session_version(void)
+{
+    return "";
+}
+
+int pmix_session_exchange(struct pmix_session *session, struct comm *comm, const void *data,
+                          size_t size, void **block, const void **parts, size_t *sizes,
+                          struct err *err)
+{
+    (void)session, (void)comm, (void)data, (void)size, (void)block, (void)parts, (void)sizes;
+    return err_set(err, "built without PMIx");
+}
+
+int pmix_session_fence(struct pmix_session *session, struct comm *comm, struct err *err)
+{
+    (void)session, (void)comm;
+    return err_set(err, "built without PMIx");
+}
+
+#endif

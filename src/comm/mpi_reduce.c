@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MIT */
+/* tasuki-mpi.so: groups and their sums.
+ *
+ * Sums in rank order: member i owns slice i of the array. Everybody sends it that slice; it
+ * adds them up, element by element in the order of the members, and sends the sum back to
+ * all. Each member sends and receives 2(n-1)/n of the array, as in a ring.
+ */
+#include "comm/mpi_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { PHASE_PLAIN = 0, PHASE_COLLECT = 1, PHASE_SPREAD = 2 };
+
+struct mpi_group {
+    MPI_Comm comm;
+    int tag;            /* of the next sum in rank order: two per sum, counting round */
+};
+
+/* Dissemination: after round k everybody has heard of 2^(k+1) members. Then all are here, and
+ * the blocking call that follows will end.
+ */
+static int meet(struct comm_group *group, struct err *err)
+{
+    MPI_Comm control = mpi_state(group->comm)->control;
+    struct mpi_list list = { 0 };
+    int status = 0;
+
+    for (int step = 1; step < group->n && !status; step *= 2) {
+        int to = group->ranks[(group->me + step) % group->n];
+        int from = group->ranks[(group->me - step + group->n) % group->n];
+
+        status = mpi_post_receive(&list, NULL, 0, from, 0, control, err) ||
+                 mpi_post_send(&list, NULL, 0, to, 0, control, err) ||
+                 mpi_finish(group->comm, &list, "waiting for the members", err);
+    }
+    mpi_list_free(&list);
+    return status ? -1 : 0;
+}
+
+static int make_communicator(struct comm_group *group, MPI_Comm *result, struct err *err)
+{
+    MPI_Comm control = mpi_state(group->comm)->control;
+    MPI_Group world, members;
+
+    MPI_CHECK(MPI_Comm_group(control, &world), err);
+    MPI_CHECK(MPI_Group_incl(world, group->n, group->ranks, &members), err);
+    MPI_CHECK(MPI_Comm_create_group(control, members, 0, result), err);
+    MPI_CHECK(MPI_Group_free(&members), err);
+    MPI_CHECK(MPI_Group_free(&world), err);
+    return 0;
+}
+
+int mpi_group_open(struct comm_group *group, struct err *err)
+{
+    struct mpi_group *state;
+    MPI_Comm comm;
+
+    if (meet(group, err) || make_communicator(group, &comm, err))
+        return -1;
+    state = mem_new(1, sizeof(*state));
+    state->comm = comm;
+    group->state = state;
+    return 0;
+}
+
+void mpi_group_close(struct comm_group *group)
+{
+    struct mpi_group *state = group->state;
+    int finalized;
+
+    /* MPI_Comm_free() is collective by the letter; Open MPI and MPICH only drop it. */
+    MPI_Finalized(&finalized);
+    if (!finalized)
+        MPI_Comm_free(&state->comm);
+    free(state);
+}
+
+static size_t element_size(enum dtype dtype)
+{
+    return dtype == DTYPE_F32 || dtype == DTYPE_I32 ? 4 : 8;
+}
+
+static int mpi_type(enum dtype dtype, MPI_Datatype *type, struct err *err)
+{
+    switch (dtype) {
+    case DTYPE_F32: *type = MPI_FLOAT; return 0;
+    case DTYPE_F64: *type = MPI_DOUBLE; return 0;
+    case DTYPE_I32: *type = MPI_INT32_T; return 0;
+    case DTYPE_I64: *type = MPI_INT64_T; return 0;
+    default: return err_set(err, "this type of element cannot be summed");
+    }
+}
+
+static size_t slice_start(const struct mpi_request *request, int member)
+{
+    size_t n = (size_t)request->base.group->n, i = (size_t)member;
+
+    /* floor(count * i / n) without overflow */
+    return request->count / n * i + request->count % n * i / n;
+}
+
+static size_t slice_length(const struct mpi_request *request, int member)
+{
+    return slice_start(request, member + 1) - slice_start(request, member);
+}
+
+static unsigned char *slice(const struct mpi_request *request, int member)
+{
+    return request->data + slice_start(request, member) * element_size(request->dtype);
+}
+
+/* Member i's part of my slice: in my own data or in the scratch, packed in member order. */
+static const unsigned char *part(const struct mpi_request *request, int member)
+{
+    int me = request->base.group->me;
+    size_t bytes = slice_length(request, me) * element_size(request->dtype);
+
+    if (member == me)
+        return slice(request, me);
+    return request->scratch + (size_t)(member - (member > me)) * bytes;
+}
+
+#define DEFINE_SUM(name, type)                                                              \
+    static void name(const struct mpi_request *request, size_t from, size_t n, type *sum)   \
+    {                                                                                       \
+        for (int m = 0; m < request->base.group->n; m++) {                                  \
+            const type *x = (const type *)(const void *)part(request, m) + from;            \
+                                                                                            \
+            for (size_t i = 0; i < n; i++)                                                  \
+                sum[i] = m ? sum[i] + x[i] : x[i];                                          \
+        }                                                                                   \
+    }
+
+DEFINE_SUM(sum_f32, float)
+DEFINE_SUM(sum_f64, double)
+DEFINE_SUM(sum_i32, int32_t)
+DEFINE_SUM(sum_i64, int64_t)
+
+/* Sum the parts of my slice, a cache-sized run at a time, over my own data. */
+static void sum_slice(struct mpi_request *request)
+{
+    enum { RUN = 512 };
+    union {
+        float f32[RUN];
+        double f64[RUN];
+        int32_t i32[RUN];
+        int64_t i64[RUN];
+    } sum;
+    int me = request->base.group->me;
+    size_t length = slice_length(request, me), size = element_size(request->dtype);
+
+    for (size_t at = 0; at < length; at += RUN) {
+        size_t n = length - at < RUN ? length - at : RUN;
+
+        switch (request->dtype) {
+        case DTYPE_F32: sum_f32(request, at, n, sum.f32); break;
+        case DTYPE_F64: sum_f64(request, at, n, sum.f64); break;
+        case DTYPE_I32: sum_i32(request, at, n, sum.i32); break;
+        default: sum_i64(request, at, n, sum.i64); break;
+        }
+        memcpy(slice(request, me) + at * size, &sum, n * size);
+    }
+}
+
+static int next_tag(struct comm_group *group)
+{
+    struct mpi_group *state = group->state;
+    int tag = state->tag;
+
+    state->tag = tag + 2 < 32000 ? tag + 2 : 0;
+    return tag;
+}
+
+/* Small steps around the ring of members, so that not all write to the same one first. */
+static int post_collect(struct mpi_request *request, struct err *err)
+{
+    struct comm_group *group = request->base.group;
+    const struct mpi_group *state = group->state;
+    size_t size = element_size(request->dtype), mine = slice_length(request, group->me) * size;
+
+    for (int i = 1; i < group->n; i++) {
+        int from = (group->me - i + group->n) % group->n;
+
+        if (mpi_post_receive(&request->list, (void *)(uintptr_t)part(request, from), mine,
+                             from, request->base.tag, state->comm, err))
+            return -1;
+    }
+    for (int i = 1; i < group->n; i++) {
+        int to = (group->me + i) % group->n;
+
+        if (mpi_post_send(&request->list, slice(request, to), slice_length(request, to) * size,
+                          to, request->base.tag, state->comm, err))
+            return -1;
+    }
+    return 0;
+}
+
+static int post_spread(struct mpi_request *request, struct err *err)
+{
+    struct comm_group *group = request->base.group;
+    const struct mpi_group *state = group->state;
+    size_t size = element_size(request->dtype), mine = slice_length(request, group->me) * size;
+    int tag = request->base.tag + 1;
+
+    for (int i = 1; i < group->n; i++) {
+        int from = (group->me - i + group->n) % group->n;
+
+        if (mpi_post_receive(&request->list, slice(request, from),
+                             slice_length(request, from) * size, from, tag, state->comm, err))
+            return -1;
+    }
+    for (int i = 1; i < group->n; i++)
+        if (mpi_post_send(&request->list, slice(request, group->me), mine,
+                          (group->me + i) % group->n, tag, state->comm, err))
+            return -1;
+    return 0;
+}
+
+static int start_in_order(struct mpi_request *request, struct comm_group *group,
+                          struct err *err)
+{
+    size_t mine = slice_length(request, group->me) * element_size(request->dtype), need;
+
+    if (size_mul(mine, (size_t)group->n - 1, &need))
+        return err_set(err, "%zu elements are too many", request->count);
+    if (need > request->scratch_size) {
+        free(request->scratch);
+        request->scratch_size = 0;
+        request->scratch = mem_try(need, 1, err);
+        if (!request->scratch)
+            return -1;
+        request->scratch_size = need;
+    }
+    request->phase = PHASE_COLLECT;
+    request->base.tag = next_tag(group);
+    return post_collect(request, err);
+}
+
+static int start_plain(struct mpi_request *request, struct comm_group *group, void *data,
+                       size_t n, struct err *err)
+{
+    const struct mpi_group *state = group->state;
+    size_t most = MPI_PIECE / element_size(request->dtype);
+    char *at = data;
+    MPI_Datatype type = MPI_DATATYPE_NULL;
+
+    request->phase = PHASE_PLAIN;
+    if (mpi_type(request->dtype, &type, err))
+        return -1;
+    while (n > 0) {
+        int count = (int)(n < most ? n : most);
+
+        MPI_CHECK(MPI_Iallreduce(MPI_IN_PLACE, at, count, type, MPI_SUM, state->comm,
+                                 mpi_list_add(&request->list)), err);
+        at += (size_t)count * element_size(request->dtype);
+        n -= (size_t)count;
+    }
+    return 0;
+}
+
+int mpi_allreduce(struct comm_request *base, struct comm_group *group, void *data, size_t n,
+                  enum dtype dtype, bool deterministic, struct err *err)
+{
+    struct mpi_request *request = (struct mpi_request *)base;
+    MPI_Datatype type = MPI_DATATYPE_NULL;
+
+    if (mpi_type(dtype, &type, err))
+        return -1;
+    request->list.n = 0;
+    request->dtype = dtype;
+    request->count = n;
+    request->data = data;
+    base->bytes = n * element_size(dtype);
+    return deterministic ? start_in_order(request, group, err)
+                         : start_plain(request, group, data, n, err);
+}
+
+int mpi_allreduce_next(struct mpi_request *request, bool *done, struct err *err)
+{
+    if (request->phase == PHASE_SPREAD)
+        return 0;
+    sum_slice(request);
+    request->phase = PHASE_SPREAD;
+    *done = false;
+    return post_spread(request, err);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/* How long one keeps asking, and what the CPU does meanwhile. */
+#ifndef TASUKI_COMM_PATIENCE_H
+#define TASUKI_COMM_PATIENCE_H
+
+#include <stdbool.h>
+
+struct patience {
+    double deadline;    /* seconds of asking in vain that are too many; 0: none */
+    double waited;      /* seconds asked in vain since something completed */
+    double last;        /* when was asked last */
+    unsigned idle;      /* rounds without success since then */
+    bool crowded;       /* more ranks than cores: sleep rather than spin */
+};
+
+/* Something completed. */
+void patience_renew(struct patience *patience);
+/* Asked in vain once more: is it too long now? Time during which nobody asked for a second
+ * or more (the caller computed) does not count.
+ */
+bool patience_over(struct patience *patience);
+/* Let others use the CPU; the longer nothing happened, the longer. */
+void patience_pause(struct patience *patience);
+
+#endif
