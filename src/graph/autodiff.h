@@ -76,8 +76,8 @@ int grad_of_output(struct grad *grad, int index);
 /* Does anybody want the gradient of input 'index'? */
 bool grad_wanted(const struct grad *grad, int index);
 /* Append a gradient node "NAME/grad…" with one output of the shape of input 'like_input'
- * (part chosen from whether that input leads to activations), and return the *value*; with
- * several outputs use grad_node() and set shapes by inference. -1 on error.
+ * and return the *value*; with several outputs use grad_node() and set shapes by inference.
+ * Both copy the node's attributes. The part follows from where the result goes. -1 on error.
  */
 int grad_emit(struct grad *grad, const char *op, int n_inputs, const int *inputs,
               int like_input, struct err *err);
