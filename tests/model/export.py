@@ -109,7 +109,8 @@ def export(case, path, exporter):
 
 
 def references(case, directory):
-    """Run every (precision, optimizer, global batch, group) that the case asks for."""
+    """Run every (precision, optimizer, global batch, group) that the case asks for. Gradients
+    of the first step do not depend on the optimizer."""
     wanted = [(name, case.global_batch, group) for name in case.optimizers
               for group in (case.batchnorm[:1] or (0,))]
     wanted += [("momentum", case.global_batch, group) for group in case.batchnorm[1:]]
@@ -118,15 +119,29 @@ def references(case, directory):
     for name, batch, group in wanted:
         for precision in REAL:
             losses, gradients, final = train(case, precision, name, batch, group)
-            tag = f"{precision}-{name}-{batch}-{group}"
+            files = {"gradients": f"gradients-{precision}-{batch}-{group}.safetensors",
+                     "final": f"final-{precision}-{name}-{batch}-{group}.safetensors"}
             runs.append({"precision": precision, "optimizer": name, "global_batch": batch,
-                         "batchnorm_samples": group, "loss": losses, "tag": tag})
-            tensors.write(os.path.join(directory, f"gradients-{tag}.safetensors"), gradients)
-            tensors.write(os.path.join(directory, f"final-{tag}.safetensors"), final)
+                         "batchnorm_samples": group, "loss": losses, **files})
+            tensors.write(os.path.join(directory, files["gradients"]), gradients)
+            tensors.write(os.path.join(directory, files["final"]), final)
     return runs
 
 
-def write_case(case, directory, seed, exporter):
+def thin(directory, runs):
+    """For files to be shipped: one final state and one set of gradients a precision."""
+    kept = set()
+    for run in runs:
+        if run["precision"] == "float64" and run["optimizer"] == "momentum":
+            kept.add(run["final"])
+        if run["precision"] == "float32":
+            kept.add(run["gradients"])
+    for name in os.listdir(directory):
+        if name.endswith(".safetensors") and name != "train.safetensors" and name not in kept:
+            os.remove(os.path.join(directory, name))
+
+
+def write_case(case, directory, seed, exporter, shipped):
     os.makedirs(directory, exist_ok=True)
     export(case, os.path.join(directory, "model.onnx"), exporter)
     data = dict(case.inputs)
@@ -145,6 +160,8 @@ def write_case(case, directory, seed, exporter):
         "runs": [] if case.random else references(case, directory)}
     with open(os.path.join(directory, "case.json"), "w") as out:
         json.dump(description, out, indent=1)
+    if shipped:
+        thin(directory, description["runs"])
 
 
 def main():
@@ -154,11 +171,12 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--exporter", choices=("torchscript", "dynamo"),
                         default="torchscript")
+    parser.add_argument("--shipped", action="store_true", help="leave out what fixtures lack")
     args = parser.parse_intermixed_args()
     torch.set_num_threads(1)
     for name in args.models or models.MAKERS:
         write_case(models.make(name, args.seed), os.path.join(args.directory, name), args.seed,
-                   args.exporter)
+                   args.exporter, args.shipped)
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ def cnn(draw, rng):
     channels, width, classes = draw.randint(1, 4), draw.randint(4, 9), draw.randint(5, 11)
     return Case("cnn", CNN(channels, width, classes, 2.0 ** -16),
                 {"image": images(rng, 120, channels, 12)}, "logits", "label",
-                labels(rng, 120, classes), "cross-entropy", batchnorm=(24, 4, 1))
+                labels(rng, 120, classes), "cross-entropy", batchnorm=(24, 4, 3, 1))
 
 
 class Encoder(nn.Module):

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""One rank follows PyTorch: loss curves, gradients of the first step, final state."""
+import os
+import sys
+
+import compare
+import driver
+import tensors
+from tap import Skip, Tap, check
+
+MODELS = ["mlp", "mlp-mse", "linear-dot", "cnn", "transformer", "transformer-post", "tied",
+          "skips"]
+MICRO_BATCHES = (1, 2, 4, 8)
+
+
+def pin(run):
+    """Options that make a run normalise as PyTorch did: by groups, or the whole batch."""
+    group = run["batchnorm_samples"]
+    return {"batchnorm_samples": group} if group else {}
+
+
+def follows(session, name, optimizer, backend):
+    case = session.case(name)
+    reference = case.reference("float64", optimizer)
+    checkpoint = session.temporary()
+    result = session.train(case, "float64", optimizer, backend=backend, checkpoint=checkpoint,
+                           micro_batches=1, **pin(reference))
+    said = compare.same_curve(result.losses, reference["loss"], case.tolerance, case.loss)
+    path = case.path(reference["final"])
+    if os.path.exists(path):
+        same_state(case, checkpoint, tensors.read(path))
+    return said
+
+
+def same_state(case, checkpoint, wanted):
+    """Parameters and running statistics after the last step. Adam divides by the gradient's
+    size, so what has none in exact arithmetic (biases of keys) carries no more than 1e-6."""
+    got = driver.checkpoint_tensors(checkpoint)
+    for alias, owner in case.ties.items():
+        if alias not in got and owner in got:
+            wanted.pop(alias, None)
+        elif owner not in got and alias in got:
+            wanted.pop(owner, None)
+    return compare.same_tensors(got, wanted, 1e-6)
+
+
+def follows_by_groups(session, name, group):
+    """BatchNorm by groups, in as many micro-batches as groups allow."""
+    case = session.case(name)
+    reference = case.reference("float64", "momentum", group=group)
+    if not reference:
+        raise Skip(f"no reference with groups of {group}")
+    checkpoint = session.temporary()
+    micro = case.global_batch // group
+    result = session.train(case, "float64", "momentum", micro_batches=min(micro, 8),
+                           batchnorm_samples=group, checkpoint=checkpoint)
+    said = compare.same_curve(result.losses, reference["loss"], case.tolerance)
+    path = case.path(reference["final"])
+    if os.path.exists(path):
+        same_state(case, checkpoint, tensors.read(path))
+    return said
+
+
+def float32_curve(session, name, optimizer):
+    case = session.case(name)
+    group = 3 if case.batchnorm else None
+    reference = case.reference("float32", optimizer if not group else "momentum", group=group)
+    if not reference:
+        raise Skip("no float32 reference")
+    curves = [session.train(case, "float32", reference["optimizer"], micro_batches=m,
+                            **pin(reference)).losses for m in MICRO_BATCHES]
+    return compare.within_spread(reference["loss"], curves[0], compare.spread(curves))
+
+
+def float32_gradients(session, name, backend):
+    case = session.case(name)
+    group = 3 if case.batchnorm else None
+    reference = case.reference("float32", "momentum" if group else "sgd", group=group)
+    if not reference or not os.path.exists(case.path(reference["gradients"])):
+        raise Skip("no gradients")
+    dump = session.temporary(".safetensors")
+    session.train(case, "float32", reference["optimizer"], backend=backend, steps=1,
+                  micro_batches=1, dump_gradients=dump, **pin(reference))
+    wanted = tensors.read(case.path(reference["gradients"]))
+    got = tensors.read(dump)
+    check(set(got) <= set(wanted) | set(case.ties), f"unknown gradients {set(got)}")
+    for alias, owner in case.ties.items():
+        wanted.pop(alias if alias not in got else owner, None)
+    return compare.same_tensors(got, wanted, 1e-5, floor=1e-3)
+
+
+def dynamo(session, cases, name):
+    if name not in cases:
+        raise Skip("no Python with torch here")
+    case = cases[name]
+    reference = case.reference("float64", "adamw")
+    result = session.train(case, "float64", "adamw", micro_batches=1, **pin(reference))
+    return compare.same_curve(result.losses, reference["loss"], case.tolerance)
+
+
+def main():
+    tap, session = Tap(), driver.Session()
+    try:
+        session.load(MODELS)
+        tap.note(session.source)
+        for name in MODELS:
+            optimizers = ("sgd",) if name == "linear-dot" else ("sgd", "momentum", "adamw")
+            for optimizer in optimizers:
+                tap.test(f"{name}: 20 steps of {optimizer} in float64 are PyTorch's",
+                         follows, session, name, optimizer, "reference")
+        for group in (4, 3, 1):
+            tap.test(f"cnn: BatchNorm over groups of {group} gives PyTorch's curve and statistics",
+                     follows_by_groups, session, "cnn", group)
+        for name in MODELS:
+            for backend in ("reference", "cpu"):
+                tap.test(f"{name}: float32 gradients of step 1 are PyTorch's ({backend})",
+                         float32_gradients, session, name, backend)
+            tap.test(f"{name}: the float32 curve is as near PyTorch's as micro-batches are",
+                     float32_curve, session, name, "sgd")
+        exported = {}
+        if driver.python_with_torch():
+            exported = session.load(["mlp", "cnn", "transformer", "transformer-post", "tied"],
+                                    "dynamo")
+        for name in ("mlp", "cnn", "transformer", "transformer-post", "tied"):
+            tap.test(f"{name}: torch.export's file gives PyTorch's curve too", dynamo, session,
+                     exported, name)
+    finally:
+        session.close()
+    return tap.done()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

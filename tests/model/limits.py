@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""A memory limit: the network is cut until it fits, and what is measured lies below it."""
+import json
+import re
+import sys
+
+import compare
+import driver
+from tap import Tap, check
+
+MODELS = ["mlp", "transformer", "cnn"]
+
+
+def plan(session, case, **options):
+    """plan.json of one or more equal devices; None and the run where there is none."""
+    path = session.temporary(".json")
+    words = ["plan", case.path("model.onnx"), "--data", case.path("train.safetensors"),
+             "--loss", case.loss, "--global-batch", case.global_batch, "-o", path, "-q"]
+    if case.batchnorm:
+        words += ["--batchnorm-samples", "3"]
+    for name, value in options.items():
+        words += ["--" + name.replace("_", "-"), str(value)]
+    result = session.tasuki(words)
+    if result.code:
+        return None, result
+    with open(path) as file:
+        return json.load(file), result
+
+
+def cluster(devices, memory="16e9"):
+    return f"flat:{devices},bandwidth=1e9,latency=1e-5,memory={memory}"
+
+
+def measured(result):
+    """Bytes of each rank at its peak, from the log."""
+    event = result.event("memory")
+    check(event, "no memory event in the log")
+    return event["peak"]
+
+
+def is_cut(session, name):
+    case = session.case(name)
+    whole, said = plan(session, case, cluster=cluster(1), micro_batches=2)
+    check(whole, said.err)
+    need = whole["stages"][0]["memory"]
+    limit = int(0.75 * need)
+    alone, said = plan(session, case, cluster=cluster(1), micro_batches=2, memory=limit)
+    check(alone is None and said.code == 1, "one device holds what it must not")
+    options = {"micro_batches": 2, "memory": limit}
+    if case.batchnorm:
+        options["batchnorm_samples"] = 3
+    result = session.train(case, "float32", "sgd", ranks=3, **options)
+    peaks = measured(result)
+    check(len(peaks) == 3, f"{peaks}")
+    check(max(peaks) < limit, f"peak {peaks}, limit {limit}")
+    baseline = session.train(case, "float64", "sgd", micro_batches=2,
+                             batchnorm_samples=options.get("batchnorm_samples"))
+    check(len(baseline.losses) == len(result.losses), "steps")
+    return f"{need:.0f} bytes whole, limit {limit}, measured {max(peaks)}"
+
+
+def stays_below(session, name):
+    """Limit in float64 as well, and the curve is that of one rank."""
+    case = session.case(name)
+    options = {"batchnorm_samples": 3} if case.batchnorm else {}
+    whole = session.train(case, "float64", "adamw", micro_batches=2, **options)
+    limit = int(0.85 * max(measured(whole)))
+    cut = session.train(case, "float64", "adamw", ranks=4, micro_batches=2, memory=limit,
+                        **options)
+    peaks = measured(cut)
+    check(max(peaks) < limit, f"peak {peaks}, limit {limit}")
+    compare.same_curve(cut.losses, whole.losses, 1e-10)
+    return f"limit {limit}, measured {max(peaks)}"
+
+
+def names_the_block(session, name, ranks):
+    case = session.case(name)
+    options = {"batchnorm_samples": 3} if case.batchnorm else {}
+    result = session.train(case, "float32", "sgd", ranks=ranks, memory="2K", fails=True,
+                           **options)
+    check(result.code in (1, 2), f"exit code {result.code}")
+    lines = [line for line in result.err.splitlines() if line.startswith("tasuki")]
+    check(len(lines) == 1, f"not one error line:\n{result.err}")
+    check(re.search(r'block "?[^ ]+', lines[0]) and re.search(r"\d+(\.\d+)? ?([KMG]i?B|bytes)",
+                                                             lines[0]),
+          f"names no block or no bytes: {lines[0]}")
+    return lines[0]
+
+
+def main():
+    tap, session = Tap(), driver.Session()
+    try:
+        session.load(MODELS)
+        tap.note(session.source)
+        for name in MODELS:
+            tap.test(f"{name}: what does not fit one device is cut, and stays below the limit",
+                     is_cut, session, name)
+            tap.test(f"{name}: cut by memory, the curve stays", stays_below, session, name)
+            for ranks in (0, 2):
+                tap.test(f"{name}: an impossible limit names the block ({ranks or 1} ranks)",
+                         names_the_block, session, name, ranks)
+    finally:
+        session.close()
+    return tap.done()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

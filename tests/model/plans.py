@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Every plan gives the curve of one rank: stages, replicas, schedules, micro-batches."""
+import itertools
+import random
+import sys
+
+import compare
+import driver
+from tap import Tap
+
+MODELS = ["mlp", "cnn", "transformer", "transformer-dropout", "tied", "skips"]
+LAYOUTS = [(1, 1), (1, 1, 1), (1, 1, 1, 1), (2, 1), (1, 3), (2, 2), (3,), (1, 2, 1)]
+SCHEDULES = ["gpipe", "1f1b"]
+MICRO_BATCHES = [1, 2, 3, 4, 6, 8]      # of 24 samples; 5 and 7 have their own test
+OPTIMIZER = "momentum"
+
+
+def groups_allowed(case, layout, micro_batches):
+    """Sizes G such that every share of every replica is a multiple of G."""
+    size = case.global_batch // micro_batches
+    edges = {i * size // r for r in layout for i in range(r + 1)}
+    return [g for g in case.batchnorm if g < case.global_batch and
+            all(edge % g == 0 for edge in edges)]
+
+
+class Baselines:
+    """One-rank curves, and the spread of float32, made once per network."""
+
+    def __init__(self, session):
+        self.session, self.curves, self.spreads = session, {}, {}
+
+    def curve(self, case, precision, **pins):
+        key = (case.name, precision, tuple(sorted(pins.items())))
+        if key not in self.curves:
+            result = self.session.train(case, precision, OPTIMIZER,
+                                        **{"micro_batches": 1, **pins})
+            self.curves[key] = result.losses
+        return self.curves[key]
+
+    def spread(self, case, **pins):
+        key = (case.name, tuple(sorted(pins.items())))
+        if key not in self.spreads:
+            size = pins.get("batchnorm_samples", 1)
+            counts = [m for m in (1, 2, 4, 8) if case.global_batch // m % size == 0]
+            self.spreads[key] = compare.spread(
+                [self.curve(case, "float32", micro_batches=m, **pins) for m in counts])
+        return self.spreads[key]
+
+
+def same_as_one_rank(session, baselines, name, layout, schedule, micro_batches, precision,
+                     environment=None, **options):
+    case = session.case(name)
+    pins = {key: options[key] for key in ("batchnorm_samples", "global_batch", "seed")
+            if key in options}
+    result = session.train(case, precision, OPTIMIZER, ranks=sum(layout), stages=len(layout),
+                           replicas=driver.replicas_text(layout), schedule=schedule,
+                           micro_batches=micro_batches, environment=environment, **options)
+    wanted = baselines.curve(case, precision, **pins)
+    if precision == "float64":
+        return compare.same_curve(result.losses, wanted, 1e-10, case.loss)
+    return compare.within_spread(result.losses, wanted, baselines.spread(case, **pins))
+
+
+def chosen(draw, everything, layouts):
+    """A sample of the matrix in which each layout, schedule and count comes up."""
+    if driver.LONG:
+        return everything
+    schedules = itertools.cycle(draw.sample(SCHEDULES, 2))
+    counts = itertools.cycle(draw.sample(MICRO_BATCHES, len(MICRO_BATCHES)))
+    return [(layout, next(schedules), next(counts)) for layout in layouts]
+
+
+def matrix(tap, session, baselines, draw, precision):
+    for name in MODELS:
+        layouts = LAYOUTS if driver.LONG or precision == "float64" else draw.sample(LAYOUTS, 3)
+        everything = list(itertools.product(layouts, SCHEDULES, MICRO_BATCHES))
+        for layout, schedule, micro_batches in chosen(draw, everything, layouts):
+            options = {}
+            if name == "cnn":
+                case = session.cases.get(name)
+                allowed = groups_allowed(case, layout, micro_batches) if case else [1]
+                options["batchnorm_samples"] = draw.choice(allowed)
+            said = f" by {options['batchnorm_samples']}" if options else ""
+            tap.test(f"{name}{said}, {precision}: stages {driver.replicas_text(layout)}, "
+                     f"{schedule}, {micro_batches} micro-batches give the one-rank curve",
+                     same_as_one_rank, session, baselines, name, layout, schedule,
+                     micro_batches, precision, **options)
+
+
+def odd_counts(tap, session, baselines, draw):
+    """Five and seven micro-batches, of 35 samples."""
+    for micro_batches, layout in itertools.product((5, 7), [(1, 1, 1), (2, 1), (3, 1)]):
+        schedule = draw.choice(SCHEDULES)
+        tap.test(f"mlp, 35 samples: stages {driver.replicas_text(layout)}, {schedule}, "
+                 f"{micro_batches} micro-batches give the one-rank curve", same_as_one_rank,
+                 session, baselines, "mlp", layout, schedule, micro_batches, "float64",
+                 global_batch=35)
+
+
+def unequal_shares(tap, session, baselines):
+    """Three replicas of eight samples own 2, 3 and 3."""
+    for name in MODELS:
+        options = {"batchnorm_samples": 1} if name == "cnn" else {}
+        tap.test(f"{name}: 3 replicas of 8 samples give the one-rank curve", same_as_one_rank,
+                 session, baselines, name, (3, 1), "1f1b", 3, "float64", **options)
+
+
+def rendezvous(tap, session, baselines, draw):
+    """No message leaves before its receive is posted, and ranks dawdle at random."""
+    # 56 bytes are the header alone: with btl tcp every message, however short, waits for its
+    # receive (the shared-memory btl sends up to 256 bytes at once whatever it is told).
+    slow = {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_btl_tcp_eager_limit": "56",
+            "OMPI_MCA_btl_self_eager_limit": "56", "TASUKI_TEST_DELAY": "2000"}
+    for name, layout in (("mlp", (1, 1, 1, 1)), ("mlp", (2, 2)), ("transformer", (1, 3)),
+                         ("skips", (1, 1, 1, 1)), ("tied", (2, 1)), ("cnn", (2, 2))):
+        for schedule in SCHEDULES:
+            options = {"batchnorm_samples": 1} if name == "cnn" else {}
+            count = draw.choice([4, 6, 8])
+            tap.test(f"{name}: stages {driver.replicas_text(layout)}, {schedule}, {count} "
+                     "micro-batches end without eager messages and with random delays",
+                     same_as_one_rank, session, baselines, name, layout, schedule, count,
+                     "float64", environment=slow, **options)
+
+
+def main():
+    tap, session = Tap(), driver.Session()
+    if not session.mpirun:
+        from tap import skip_all
+        skip_all("no mpirun")
+    draw, baselines = random.Random(driver.SEED), Baselines(session)
+    try:
+        session.load(MODELS)
+        tap.note(f"{session.source}; drawn with TASUKI_TEST_SEED={driver.SEED}")
+        matrix(tap, session, baselines, draw, "float64")
+        odd_counts(tap, session, baselines, draw)
+        unequal_shares(tap, session, baselines)
+        rendezvous(tap, session, baselines, draw)
+        matrix(tap, session, baselines, draw, "float32")
+    finally:
+        session.close()
+    return tap.done()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+"""Test Anything Protocol: what automake's driver reads."""
+import sys
+import traceback
+
+
+class Skip(Exception):
+    pass
+
+
+class Failed(Exception):
+    """A check did not hold; the text says which."""
+
+
+def check(condition, text):
+    if not condition:
+        raise Failed(text)
+
+
+class Tap:
+    def __init__(self):
+        self.count = self.failed = 0
+
+    def note(self, text):
+        for line in str(text).splitlines():
+            print("#", line)
+        sys.stdout.flush()
+
+    def test(self, name, function, *args, **options):
+        """Run one test; what it returns, if anything, is printed beside its name."""
+        self.count += 1
+        try:
+            said = function(*args, **options)
+            print(f"ok {self.count} - {name}" + (f" ({said})" if said else ""))
+        except Skip as skip:
+            print(f"ok {self.count} - {name} # SKIP {skip}")
+        except Failed as failure:
+            self.failed += 1
+            print(f"not ok {self.count} - {name}")
+            self.note(failure)
+        except Exception:
+            self.failed += 1
+            print(f"not ok {self.count} - {name}")
+            self.note(traceback.format_exc())
+        sys.stdout.flush()
+
+    def done(self):
+        print(f"1..{self.count}")
+        return 0
+
+
+def skip_all(reason):
+    print(f"1..0 # SKIP {reason}")
+    sys.exit(0)
