@@ -111,6 +111,7 @@ AC_DEFUN([TASUKI_CUDA], [
 TASUKI_WITH([cuda], [CUDA toolkit])
 have_cuda=no NVCC=no
 AS_IF([test "$with_cuda" = no], [],
+ [test "$cross_compiling" = yes && test -z "$cuda_dir"], [],
 [AC_PATH_PROG([NVCC], [nvcc], [no], [$cuda_dir/bin$PATH_SEPARATOR$PATH$PATH_SEPARATOR/usr/local/cuda/bin])
  AS_IF([test "$NVCC" != no],
   [AS_IF([test -n "$cuda_dir"], [], [cuda_dir=`AS_DIRNAME(["$NVCC"])`/..])
