@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+/* Checkpoints: one directory per step, independent of the plan (tasuki-checkpoint(5)).
+ *
+ *   DIR/step-00000020/state.json            what and where; written last
+ *   DIR/step-00000020/shard-0000.safetensors  written by rank 0, …
+ *   DIR/latest                              the newest directory's name
+ *
+ * Every tensor is addressed as (name of the parameter in the ONNX model, kind, element range).
+ * The directory is written under a temporary name, fsync'ed and renamed: it is there complete
+ * or not at all.
+ */
+#ifndef TASUKI_TRAIN_CHECKPOINT_H
+#define TASUKI_TRAIN_CHECKPOINT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "comm/comm.h"
+#include "train/placement.h"
+#include "train/store.h"
+
+struct err;
+struct checkpoint;
+
+/* What a tensor is to its parameter. */
+enum checkpoint_kind { CHECKPOINT_VALUE, CHECKPOINT_M, CHECKPOINT_V };
+
+/* The run, beside its tensors. Strings of a loaded one live as long as the checkpoint. */
+struct checkpoint_state {
+    int64_t step;           /* steps done */
+    int64_t data_samples;
+    int64_t global_batch, batchnorm_samples;
+    uint64_t seed;
+    bool shuffle;
+    struct optimizer_args optimizer;
+    const char *precision;  /* "float32", "float64" */
+    const char *loss;       /* --loss, or NULL */
+    const char *model_path, *model_hash;
+    json_t *plan;           /* plan_to_json() */
+};
+
+/* Collective over all ranks; 'store' is NULL on a rank without work. On failure nothing new is
+ * left in 'directory' and every rank has the same error.
+ */
+int checkpoint_save(const char *directory, const struct checkpoint_state *state,
+                    const struct store *store, const struct placement *placement,
+                    struct comm *comm, struct err *err);
+
+/* The newest checkpoint in a directory: '*path' is malloc'ed, NULL where there is none. */
+int checkpoint_latest(const char *directory, char **path, struct err *err);
+/* 'path' is one step's directory, or one that has "latest". Sizes, ranges and checksums of all
+ * files are checked.
+ */
+struct checkpoint *checkpoint_open(const char *path, struct err *err);
+void checkpoint_close(struct checkpoint *checkpoint);
+const char *checkpoint_path(const struct checkpoint *checkpoint);
+const struct checkpoint_state *checkpoint_state(const struct checkpoint *checkpoint);
+
+/* Tensors by index, then by content. */
+int checkpoint_count(const struct checkpoint *checkpoint);
+const char *checkpoint_name(const struct checkpoint *checkpoint, int index,
+                            enum checkpoint_kind *kind, struct shape *shape,
+                            enum dtype *dtype);
+int checkpoint_find(const struct checkpoint *checkpoint, const char *name,
+                    enum checkpoint_kind kind);     /* -1 */
+/* The whole tensor in type 'dtype' into 'data'. */
+void checkpoint_read(const struct checkpoint *checkpoint, int index, enum dtype dtype,
+                     void *data);
+
+/* Parameters, statistics and optimizer state of this rank. */
+int checkpoint_load(const struct checkpoint *checkpoint, struct store *store,
+                    struct err *err);
+
+#endif

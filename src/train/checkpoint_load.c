@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "train/checkpoint.h"
+#include "train/convert.h"
+#include "train/optimizer.h"
+#include "train/owned.h"
+#include "train/safetensors.h"
+#include "train/shard.h"
+
+struct extent {
+    int64_t start, count;
+    const void *data;
+};
+
+struct saved {
+    const char *name;
+    enum checkpoint_kind kind;
+    enum dtype dtype;
+    struct shape shape;
+    int n_parts;
+    struct extent *parts;     /* by start, without holes once the file is read */
+};
+
+struct checkpoint {
+    char *path, *state_path;
+    json_t *json;           /* owns names */
+    struct checkpoint_state state;
+    int n_shards;
+    struct safetensors **shards;
+    int n;
+    struct saved *tensors;
+};
+
+/* Finding it -------------------------------------------------------------------------- */
+
+int checkpoint_latest(const char *directory, char **path, struct err *err)
+{
+    char *latest = mem_printf("%s/latest", directory);
+    struct file_map map;
+    struct stat st;
+    int bad = 0;
+
+    *path = NULL;
+    if (stat(latest, &st) == 0) {
+        bad = file_map_open(latest, &map, err);
+        if (!bad) {
+            int length = (int)strnlen((const char *)map.data, map.size < 256 ? map.size : 256);
+
+            while (length > 0 && map.data[length - 1] == '\n')
+                length--;
+            if (length == 0 || memchr(map.data, '/', (size_t)length))
+                bad = err_set(err, "%s: expected the name of a checkpoint", latest);
+            else
+                *path = mem_printf("%s/%.*s", directory, length, (const char *)map.data);
+            file_map_close(&map);
+        }
+    } else if (errno != ENOENT && errno != ENOTDIR) {
+        bad = err_set(err, "%s: %s", latest, strerror(errno));
+    }
+    free(latest);
+    return bad;
+}
+
+/* Reading state.json ------------------------------------------------------------------ */
+
+static int read_optimizer(struct checkpoint *c, struct json_reader *top, struct err *err)
+{
+    struct optimizer_args *o = &c->state.optimizer;
+    const json_t *object;
+    struct json_reader r;
+    const char *name;
+
+    if (json_get_object(top, "optimizer", true, &object, err) < 0 ||
+        json_reader_sub(&r, top, "optimizer", -1, object, err) < 0 ||
+        json_get_string(&r, "name", true, NULL, &name, err) < 0 ||
+        json_get_number(&r, "lr", -1e30, 1e30, NULL, &o->lr, err) < 0 ||
+        json_get_number(&r, "momentum", -1e30, 1e30, NULL, &o->momentum, err) < 0 ||
+        json_get_number(&r, "beta1", 0, 1, NULL, &o->beta1, err) < 0 ||
+        json_get_number(&r, "beta2", 0, 1, NULL, &o->beta2, err) < 0 ||
+        json_get_number(&r, "epsilon", 0, 1e30, NULL, &o->epsilon, err) < 0 ||
+        json_get_number(&r, "weight_decay", -1e30, 1e30, NULL, &o->weight_decay, err) < 0 ||
+        json_reader_end(&r, err) < 0)
+        return -1;
+    if (optimizer_from_name(name, &o->kind, err) < 0)
+        return json_error(&r, "name", err, "\"%s\" is not known", name);
+    return 0;
+}
+
+static int read_model(struct checkpoint *c, struct json_reader *top, struct err *err)
+{
+    const json_t *object;
+    struct json_reader r;
+
+    if (json_get_object(top, "model", true, &object, err) < 0 ||
+        json_reader_sub(&r, top, "model", -1, object, err) < 0 ||
+        json_get_string(&r, "path", true, NULL, &c->state.model_path, err) < 0 ||
+        json_get_string(&r, "xxh3", true, NULL, &c->state.model_hash, err) < 0)
+        return -1;
+    return json_reader_end(&r, err);
+}
+
+static int read_state(struct checkpoint *c, struct json_reader *r, struct err *err)
+{
+    struct checkpoint_state *s = &c->state;
+    const json_t *plan;
+    const char *random;
+    int64_t seed;
+
+    if (json_get_int(r, "step", 0, INT64_MAX, NULL, &s->step, err) < 0 ||
+        json_get_int(r, "data_samples", 1, INT64_MAX, NULL, &s->data_samples, err) < 0 ||
+        json_get_int(r, "global_batch", 1, INT64_MAX, NULL, &s->global_batch, err) < 0 ||
+        json_get_int(r, "batchnorm_samples", 0, INT64_MAX, NULL, &s->batchnorm_samples,
+                     err) < 0 ||
+        json_get_string(r, "random", true, NULL, &random, err) < 0 ||
+        json_get_int(r, "seed", INT64_MIN, INT64_MAX, NULL, &seed, err) < 0 ||
+        json_get_bool(r, "shuffle", NULL, &s->shuffle, err) < 0 ||
+        json_get_string(r, "precision", true, NULL, &s->precision, err) < 0 ||
+        json_get_string(r, "loss", false, NULL, &s->loss, err) < 0 ||
+        json_get_object(r, "plan", false, &plan, err) < 0 || read_optimizer(c, r, err) < 0 ||
+        read_model(c, r, err) < 0)
+        return -1;
+    s->seed = (uint64_t)seed;
+    s->plan = (json_t *)plan;
+    return 0;
+}
+
+/* Reading the tensors ----------------------------------------------------------------- */
+
+static int read_kind(const struct json_reader *r, const char *text, enum checkpoint_kind *kind,
+                     struct err *err)
+{
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(shard_kinds[i], text) == 0) {
+            *kind = (enum checkpoint_kind)i;
+            return 0;
+        }
+    }
+    return json_error(r, "kind", err, "expected value, m or v");
+}
+
+static int read_dtype(const struct json_reader *r, const char *text, enum dtype *dtype,
+                      struct err *err)
+{
+    for (int i = DTYPE_F32; i <= DTYPE_F64; i++) {
+        if (strcmp(dtype_name((enum dtype)i), text) == 0) {
+            *dtype = (enum dtype)i;
+            return 0;
+        }
+    }
+    return json_error(r, "dtype", err, "expected float32 or float64");
+}
+
+static int read_shape(const struct json_reader *r, const json_t *array, struct shape *shape,
+                      struct err *err)
+{
+    size_t bytes = sizeof(double);
+
+    if (json_array_size(array) > GRAPH_MAX_RANK)
+        return json_error(r, "shape", err, "more than %d dimensions", GRAPH_MAX_RANK);
+    shape->rank = (int)json_array_size(array);
+    for (int i = 0; i < shape->rank; i++) {
+        const json_t *dim = json_array_get(array, (size_t)i);
+
+        if (!json_is_integer(dim) || json_integer_value(dim) < 0 ||
+            size_mul(bytes, (size_t)json_integer_value(dim), &bytes) < 0 || bytes > INT64_MAX)
+            return json_error(r, "shape", err, "expected sizes");
+        shape->dim[i] = json_integer_value(dim);
+    }
+    return 0;
+}
+
+static struct saved *saved_tensor(struct checkpoint *c, const char *name,
+                                  enum checkpoint_kind kind)
+{
+    int i = checkpoint_find(c, name, kind);
+    struct saved *t;
+
+    if (i >= 0)
+        return &c->tensors[i];
+    t = mem_push((void **)&c->tensors, &c->n, sizeof(*t));
+    t->name = name;
+    t->kind = kind;
+    return t;
+}
+
+static int add_part(struct checkpoint *c, const struct json_reader *r, const struct saved *one,
+                    const char *key, int64_t start, int64_t count, struct err *err)
+{
+    const struct safetensors *shard = c->shards[c->n_shards - 1];
+    const struct safetensors_tensor *data = safetensors_find(shard, key);
+    struct saved *t = saved_tensor(c, one->name, one->kind);
+    int64_t size = shape_elements(&one->shape);
+
+    if (t->n_parts == 0) {
+        t->dtype = one->dtype;
+        t->shape = one->shape;
+    }
+    if (t->dtype != one->dtype || !shape_equal(&t->shape, &one->shape))
+        return json_error(r, "shape", err, "two pieces of \"%s\" disagree", one->name);
+    if (start > size || count > size - start)
+        return json_error(r, "count", err, "\"%s\" has %lld elements", one->name,
+                          (long long)size);
+    if (!data)
+        return json_error(r, "key", err, "%s has no tensor \"%s\"", safetensors_path(shard),
+                          key);
+    if (data->dtype != one->dtype || shape_elements(&data->shape) != count)
+        return json_error(r, "key", err, "%s: tensor \"%s\" is of another type or size",
+                          safetensors_path(shard), key);
+    *(struct extent *)mem_push((void **)&t->parts, &t->n_parts, sizeof(struct extent)) =
+        (struct extent){ .start = start, .count = count, .data = data->data };
+    return 0;
+}
+
+static int read_piece(struct checkpoint *c, const struct json_reader *parent, int index,
+                      const json_t *object, struct err *err)
+{
+    struct json_reader r;
+    struct saved one = { 0 };
+    const char *kind, *dtype, *key;
+    const json_t *shape;
+    int64_t start, count;
+
+    if (json_reader_sub(&r, parent, "pieces", index, object, err) < 0 ||
+        json_get_string(&r, "name", true, NULL, &one.name, err) < 0 ||
+        json_get_string(&r, "kind", true, NULL, &kind, err) < 0 ||
+        json_get_string(&r, "dtype", true, NULL, &dtype, err) < 0 ||
+        json_get_string(&r, "key", true, NULL, &key, err) < 0 ||
+        json_get_array(&r, "shape", true, &shape, err) < 0 ||
+        json_get_int(&r, "start", 0, INT64_MAX, NULL, &start, err) < 0 ||
+        json_get_int(&r, "count", 0, INT64_MAX, NULL, &count, err) < 0 ||
+        json_reader_end(&r, err) < 0 || read_kind(&r, kind, &one.kind, err) < 0 ||
+        read_dtype(&r, dtype, &one.dtype, err) < 0 ||
+        read_shape(&r, shape, &one.shape, err) < 0)
+        return -1;
+    return add_part(c, &r, &one, key, start, count, err);
+}
+
+static int open_shard(struct checkpoint *c, const struct json_reader *r, const char *name,
+                      const char *hash, struct err *err)
+{
+    char *path, hex[17];
+    struct safetensors *shard;
+    int bad = 0;
+
+    if (!*name || strchr(name, '/'))
+        return json_error(r, "file", err, "expected a file name");
+    path = mem_printf("%s/%s", c->path, name);
+    shard = safetensors_open(path, err);
+    if (!shard) {
+        bad = -1;
+    } else {
+        *(struct safetensors **)mem_push((void **)&c->shards, &c->n_shards, sizeof(shard)) =
+            shard;
+        safetensors_hash(shard, hex);
+        if (*hash && *hex && strcmp(hash, hex) != 0)
+            bad = err_set(err, "%s: damaged: its checksum is %s, state.json says %s", path,
+                          hex, hash);
+    }
+    free(path);
+    return bad;
+}
+
+static int read_file(struct checkpoint *c, const struct json_reader *top, int index,
+                     const json_t *object, struct err *err)
+{
+    struct json_reader r;
+    const char *name, *hash;
+    const json_t *pieces;
+    int64_t bytes;
+
+    if (json_reader_sub(&r, top, "files", index, object, err) < 0 ||
+        json_get_string(&r, "file", true, NULL, &name, err) < 0 ||
+        json_get_string(&r, "xxh3", true, NULL, &hash, err) < 0 ||
+        json_get_int(&r, "bytes", 0, INT64_MAX, NULL, &bytes, err) < 0 ||
+        json_get_array(&r, "pieces", true, &pieces, err) < 0 || json_reader_end(&r, err) < 0 ||
+        open_shard(c, &r, name, hash, err) < 0)
+        return -1;
+    for (size_t i = 0; i < json_array_size(pieces); i++)
+        if (read_piece(c, &r, (int)i, json_array_get(pieces, i), err) < 0)
+            return -1;
+    return 0;
+}
+
+static int by_start(const void *a, const void *b)
+{
+    const struct extent *x = a, *y = b;
+
+    if (x->start != y->start)
+        return x->start < y->start ? -1 : 1;
+    return x->count < y->count ? -1 : x->count > y->count;
+}
+
+static int check_complete(const struct checkpoint *c, struct err *err)
+{
+    for (int i = 0; i < c->n; i++) {
+        struct saved *t = &c->tensors[i];
+        int64_t at = 0;
+
+        qsort(t->parts, (size_t)t->n_parts, sizeof(*t->parts), by_start);
+        for (int k = 0; k < t->n_parts; k++) {
+            if (t->parts[k].start != at)
+                return err_set(err, "%s: \"%s\" (%s): elements from %lld are %s", c->state_path,
+                               t->name, shard_kinds[t->kind], (long long)at,
+                               t->parts[k].start > at ? "missing" : "there twice");
+            at += t->parts[k].count;
+        }
+        if (at != shape_elements(&t->shape))
+            return err_set(err, "%s: \"%s\" (%s): elements from %lld are missing",
+                           c->state_path, t->name, shard_kinds[t->kind], (long long)at);
+    }
+    return 0;
+}
+
+static int read_all(struct checkpoint *c, struct err *err)
+{
+    struct json_reader r;
+    const json_t *files;
+
+    c->json = json_load(c->state_path, err);
+    if (!c->json)
+        return -1;
+    if (json_reader_top(&r, c->state_path, c->json, "tasuki-checkpoint", 1, err) < 0 ||
+        read_state(c, &r, err) < 0 || json_get_array(&r, "files", true, &files, err) < 0 ||
+        json_reader_end(&r, err) < 0)
+        return -1;
+    for (size_t i = 0; i < json_array_size(files); i++)
+        if (read_file(c, &r, (int)i, json_array_get(files, i), err) < 0)
+            return -1;
+    return check_complete(c, err);
+}
+
+struct checkpoint *checkpoint_open(const char *path, struct err *err)
+{
+    struct checkpoint *c = mem_new(1, sizeof(*c));
+    char *latest;
+
+    if (checkpoint_latest(path, &latest, err) < 0) {
+        free(c);
+        return NULL;
+    }
+    c->path = latest ? latest : mem_strdup(path);
+    c->state_path = mem_printf("%s/state.json", c->path);
+    if (read_all(c, err) < 0) {
+        checkpoint_close(c);
+        return NULL;
+    }
+    return c;
+}
+
+void checkpoint_close(struct checkpoint *checkpoint)
+{
+    if (!checkpoint)
+        return;
+    for (int i = 0; i < checkpoint->n; i++)
+        free(checkpoint->tensors[i].parts);
+    free(checkpoint->tensors);
+    for (int i = 0; i < checkpoint->n_shards; i++)
+        safetensors_close(checkpoint->shards[i]);
+    free(checkpoint->shards);
+    json_decref(checkpoint->json);
+    free(checkpoint->state_path);
+    free(checkpoint->path);
+    free(checkpoint);
+}
+
+const char *checkpoint_path(const struct checkpoint *checkpoint)
+{
+    return checkpoint->path;
+}
+
+const struct checkpoint_state *checkpoint_state(const struct checkpoint *checkpoint)
+{
+    return &checkpoint->state;
+}
+
+/* Using it ---------------------------------------------------------------------------- */
+
+int checkpoint_count(const struct checkpoint *checkpoint)
+{
+    return checkpoint->n;
+}
+
+const char *checkpoint_name(const struct checkpoint *checkpoint, int index,
+                            enum checkpoint_kind *kind, struct shape *shape,
+                            enum dtype *dtype)
+{
+    const struct saved *t = &checkpoint->tensors[index];
+
+    *kind = t->kind;
+    *shape = t->shape;
+    *dtype = t->dtype;
+    return t->name;
+}
+
+int checkpoint_find(const struct checkpoint *checkpoint, const char *name,
+                    enum checkpoint_kind kind)
+{
+    for (int i = 0; i < checkpoint->n; i++)
+        if (checkpoint->tensors[i].kind == kind &&
+            strcmp(checkpoint->tensors[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+void checkpoint_read(const struct checkpoint *checkpoint, int index, enum dtype dtype,
+                     void *data)
+{
+    const struct saved *t = &checkpoint->tensors[index];
+
+    for (int k = 0; k < t->n_parts; k++)
+        convert(t->dtype, t->parts[k].data, dtype,
+                (char *)data + (size_t)t->parts[k].start * dtype_size(dtype),
+                (size_t)t->parts[k].count);
+}
+
+static int load_tensor(const struct checkpoint *c, const struct store *store,
+                       const struct owned_tensor *tensor, struct err *err)
+{
+    const struct value *v = &store->compiled->graph->values[tensor->value];
+    size_t bytes = value_bytes(v);
+    int index = checkpoint_find(c, v->name, tensor->kind), bad;
+    void *data;
+
+    if (index < 0)
+        return err_set(err, "%s: no \"%s\" (%s)", c->path, v->name, shard_kinds[tensor->kind]);
+    if (!shape_equal(&c->tensors[index].shape, &v->shape))
+        return err_set(err, "%s: \"%s\" has another shape than in the model", c->path, v->name);
+    data = mem_try(bytes, 1, err);
+    if (!data)
+        return -1;
+    checkpoint_read(c, index, v->dtype, data);
+    bad = store->compiled->backend->copy(store->stream, tensor->memory, bytes, data, bytes,
+                                         bytes, 1, err);
+    if (!bad)
+        bad = store->compiled->backend->stream_sync(store->stream, err);
+    free(data);
+    return bad;
+}
+
+int checkpoint_load(const struct checkpoint *checkpoint, struct store *store, struct err *err)
+{
+    struct owned_tensor *list;
+    int n = owned_list(store, &list), bad = 0;
+
+    for (int i = 0; i < n && !bad; i++)
+        bad = load_tensor(checkpoint, store, &list[i], err);
+    free(list);
+    return bad;
+}

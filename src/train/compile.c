@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/compile.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "graph/op.h"
+#include "train/route.h"
+
+/* The stage of each node by the plan's blocks; in the graph's arena. */
+static int *assign_stages(struct graph *graph, const struct plan *plan, struct err *err)
+{
+    if (plan->n_stages != 1) {
+        err_set(err, "plan: one stage only");
+        return NULL;
+    }
+    return arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(int));
+}
+
+static int build_graph(struct compiled *c, const struct compile_options *options,
+                       struct err *err)
+{
+    const struct plan *plan = options->plan;
+    struct model_options m = options->model_options;
+    int r = plan->stages[c->stage].replicas;
+
+    m.batch = plan_share_start(plan->micro_batch, r, c->replica + 1) -
+              plan_share_start(plan->micro_batch, r, c->replica);
+    if (m.batch < 1)
+        return err_set(err, "stage %d: %d replicas for %lld samples of a micro-batch",
+                       c->stage, r, (long long)plan->micro_batch);
+    m.batchnorm_samples = plan->batchnorm_samples;
+    c->graph = model_build(options->model, &m, err);
+    if (!c->graph)
+        return -1;
+    if (c->graph->loss < 0)
+        return err_set(err, "%s: no loss", model_path(options->model));
+    c->stage_of = assign_stages(c->graph, plan, err);
+    if (!c->stage_of)
+        return -1;
+    return autodiff(c->graph, c->stage_of, plan->n_stages, &c->autodiff, &c->stage_of, err);
+}
+
+/* Boundaries are sorted by (from, to): one edge for each pair. */
+static void make_edges(struct compiled *c)
+{
+    for (int i = 0; i < c->autodiff.n_boundaries; i++) {
+        const struct boundary *b = &c->autodiff.boundaries[i];
+        struct schedule_edge *last = c->n_edges ? &c->edges[c->n_edges - 1] : NULL;
+
+        if (!last || last->from != b->from || last->to != b->to) {
+            last = mem_push((void **)&c->edges, &c->n_edges, sizeof(*last));
+            last->from = b->from;
+            last->to = b->to;
+        }
+        last->gradient = last->gradient || b->gradient >= 0;
+    }
+}
+
+bool compiled_is_view(const struct compiled *compiled, int node)
+{
+    const struct node *n = &compiled->graph->nodes[node];
+    const struct program_value *values = compiled->program->values;
+
+    return (n->op->flags & OP_VIEW) && n->n_inputs > 0 && n->inputs[0] >= 0 &&
+           values[n->inputs[0]].root == values[n->outputs[0]].root;
+}
+
+bool compiled_is_gradient(const struct compiled *compiled, int value)
+{
+    const struct program_value *values = compiled->program->values;
+
+    return value >= 0 && values[values[value].root].place == PLACE_GRADIENT;
+}
+
+static int check_support(const struct compiled *c, struct device *device, struct err *err)
+{
+    char list[1024] = "";
+    int missing = 0;
+
+    for (int part = 0; part < PART_COUNT; part++) {
+        for (int i = 0; i < c->program->list[part].n; i++) {
+            int node = c->program->list[part].nodes[i];
+            const struct node *n = &c->graph->nodes[node];
+            size_t length = strlen(list);
+
+            if (compiled_is_view(c, node) || c->backend->supports(device, c->graph, node))
+                continue;
+            snprintf(list + length, sizeof(list) - length, "%s\"%s\" (%s)",
+                     missing ? ", " : "", n->name, n->op->name);
+            missing++;
+        }
+    }
+    if (!missing)
+        return 0;
+    return err_set(err, "backend %s has no kernel for %d node%s: %s", c->backend->name,
+                   missing, missing == 1 ? "" : "s", list);
+}
+
+static void note_spare(struct compiled *c, int node)
+{
+    const struct node *n = &c->graph->nodes[node];
+    size_t bytes = 0;
+
+    if (c->schedule->micro_batches < 2 ||
+        c->backend->kernel_accumulates(c->kernels[node]))
+        return;
+    for (int k = 0; k < n->n_outputs; k++)
+        if (compiled_is_gradient(c, n->outputs[k]))
+            bytes += (c->program->values[n->outputs[k]].layout.bytes + 63) & ~(size_t)63;
+    if (bytes > c->spare_bytes)
+        c->spare_bytes = bytes;
+}
+
+static int make_kernels(struct compiled *c, struct device *device, size_t *workspace,
+                        struct err *err)
+{
+    struct program *p = c->program;
+    struct value_layout *layouts = mem_new((size_t)p->n_values, sizeof(*layouts));
+    int bad = 0;
+
+    for (int v = 0; v < p->n_values; v++)
+        layouts[v] = p->values[v].layout;
+    c->n_kernels = c->graph->n_nodes;
+    c->kernels = mem_new((size_t)c->n_kernels, sizeof(*c->kernels));
+    for (int part = 0; part < PART_COUNT && !bad; part++) {
+        for (int i = 0; i < p->list[part].n && !bad; i++) {
+            int node = p->list[part].nodes[i];
+            size_t bytes;
+
+            if (compiled_is_view(c, node))
+                continue;
+            c->kernels[node] = c->backend->kernel_new(device, c->graph, node, layouts, err);
+            if (!c->kernels[node]) {
+                bad = -1;
+                break;
+            }
+            bytes = c->backend->kernel_workspace(c->kernels[node]);
+            *workspace = bytes > *workspace ? bytes : *workspace;
+            note_spare(c, node);
+        }
+    }
+    free(layouts);
+    return bad;
+}
+
+static int make_program(struct compiled *c, const struct compile_options *options,
+                        struct err *err)
+{
+    const struct plan *plan = options->plan;
+    struct routes routes;
+    size_t workspace = 0;
+
+    make_edges(c);
+    c->schedule = schedule_new(plan->schedule, plan->n_stages, (int)plan->micro_batches,
+                               c->edges, c->n_edges, err);
+    if (!c->schedule)
+        return -1;
+    c->program = program_new(c->graph, &c->autodiff, c->stage_of, c->stage, plan->n_stages,
+                             err);
+    if (!c->program)
+        return -1;
+    if (c->backend->lower && c->backend->lower(options->device, c->program, err) < 0)
+        return -1;
+    if (check_support(c, options->device, err) < 0 ||
+        make_kernels(c, options->device, &workspace, err) < 0)
+        return -1;
+    memory_place(c->program, schedule_merged(c->schedule, c->stage), workspace);
+    routes_make(&routes, plan, c->stage, c->replica, c);
+    c->memory = memory_use(c->program, c->schedule->stages[c->stage].slots,
+                           options->optimizer_states, routes.bytes + c->spare_bytes);
+    routes_clear(&routes);
+    return 0;
+}
+
+struct compiled *compile_stage(const struct compile_options *options, int stage, int replica,
+                               struct err *err)
+{
+    struct compiled *c = mem_new(1, sizeof(*c));
+
+    c->backend = options->backend;
+    c->stage = stage;
+    c->replica = replica;
+    if (build_graph(c, options, err) < 0 || make_program(c, options, err) < 0) {
+        compiled_free(c);
+        return NULL;
+    }
+    return c;
+}
+
+void compiled_free(struct compiled *compiled)
+{
+    if (!compiled)
+        return;
+    for (int i = 0; i < compiled->n_kernels; i++)
+        if (compiled->kernels[i])
+            compiled->backend->kernel_free(compiled->kernels[i]);
+    free(compiled->kernels);
+    program_free(compiled->program);
+    schedule_free(compiled->schedule);
+    free(compiled->edges);
+    graph_free(compiled->graph);
+    free(compiled);
+}

@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/executor.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "train/channel.h"
+#include "train/reduce.h"
+#include "train/tape.h"
+#include "train/update.h"
+
+enum tape_kind { TAPE_P, TAPE_F, TAPE_B, TAPE_W, TAPE_BW, TAPE_COUNT };
+
+struct executor {
+    struct executor_options options;
+    const struct compiled *compiled;
+    const struct backend *backend;
+    const struct instruction_list *list;
+    struct stream *stream;
+    struct store store;
+    struct step_state *states;          /* [slots] */
+    struct tape tapes[TAPE_COUNT];
+    struct routes routes;
+    struct channel *channels;           /* [routes.n] */
+    int *forward_micros, *backward_micros;  /* orders in which receives are used */
+    int n_backward;
+    struct reduce reduce;
+    struct update update;
+    char *staging;                      /* one input of one share */
+    char *scalars;                      /* loss and correct of each micro-batch */
+    bool has_loss, has_correct;
+    int last[TAPE_COUNT];               /* index of the last instruction that runs it */
+    int turn;                           /* which channel is tested next */
+    uint64_t random;
+};
+
+static int64_t micro_batches(const struct executor *e)
+{
+    return e->options.plan->micro_batches;
+}
+
+static bool runs_here(const struct executor *e, int value)
+{
+    int producer = value < 0 ? -1 : e->compiled->graph->values[value].producer;
+
+    return producer >= 0 && e->compiled->stage_of[producer] == e->compiled->stage;
+}
+
+/* Setting up ------------------------------------------------------------------------- */
+
+static size_t staging_bytes(const struct compiled *c)
+{
+    size_t most = 0;
+
+    for (int i = 0; i < c->program->n_inputs; i++) {
+        size_t bytes = value_bytes(&c->graph->values[c->program->inputs[i]]);
+
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static enum tape_kind tape_of(enum instruction_kind kind)
+{
+    switch (kind) {
+    case INSTRUCTION_F: return TAPE_F;
+    case INSTRUCTION_B: return TAPE_B;
+    case INSTRUCTION_W: return TAPE_W;
+    default: return TAPE_BW;
+    }
+}
+
+static bool computes(enum instruction_kind kind)
+{
+    return kind == INSTRUCTION_F || kind == INSTRUCTION_B || kind == INSTRUCTION_W ||
+           kind == INSTRUCTION_BW;
+}
+
+/* The order in which micro-batches are computed, and the last run of each tape. */
+static void read_list(struct executor *e)
+{
+    int f = 0;
+
+    e->forward_micros = mem_new((size_t)micro_batches(e), sizeof(int));
+    e->backward_micros = mem_new((size_t)micro_batches(e), sizeof(int));
+    for (int i = 0; i < e->list->n; i++) {
+        const struct instruction *ins = &e->list->items[i];
+
+        if (!computes(ins->kind))
+            continue;
+        e->last[tape_of(ins->kind)] = i;
+        if (ins->kind == INSTRUCTION_F)
+            e->forward_micros[f++] = ins->micro;
+        else if (ins->kind != INSTRUCTION_W)
+            e->backward_micros[e->n_backward++] = ins->micro;
+    }
+}
+
+static void make_tapes(struct executor *e, char *spare)
+{
+    const struct program *p = e->compiled->program;
+    const struct program_list *lists[TAPE_COUNT] = {
+        [TAPE_P] = &p->list[PART_PREPARE], [TAPE_F] = &p->list[PART_FORWARD],
+        [TAPE_B] = &p->list[PART_DGRAD],   [TAPE_W] = &p->list[PART_WGRAD],
+        [TAPE_BW] = &p->backward,
+    };
+
+    e->states = mem_new((size_t)e->store.n_slots, sizeof(*e->states));
+    for (int t = 0; t < TAPE_COUNT; t++)
+        tape_init(&e->tapes[t], lists[t], &e->store, e->states, spare);
+}
+
+static void make_channels(struct executor *e)
+{
+    const struct placement *place = e->options.placement;
+    char *at = e->store.buffers;
+
+    e->channels = mem_new((size_t)e->routes.n, sizeof(*e->channels));
+    for (int i = 0; i < e->routes.n; i++) {
+        const struct route *r = &e->routes.items[i];
+
+        channel_init(&e->channels[i], r, e->options.comm,
+                     placement_rank(place, r->peer, place->pipeline, r->replica), &e->store,
+                     at);
+        at += (size_t)r->depth * r->bytes;
+    }
+}
+
+static int check_tags(const struct executor *e, struct err *err)
+{
+    int max = comm_max_tag(e->options.comm);
+
+    if (2 * micro_batches(e) > max)
+        return err_set(err, "%lld micro-batches: this MPI allows %d", (long long)micro_batches(e),
+                       max / 2);
+    return 0;
+}
+
+static int set_up(struct executor *e, struct err *err)
+{
+    const struct executor_options *o = &e->options;
+
+    if (check_tags(e, err) < 0)
+        return -1;
+    routes_make(&e->routes, o->plan, o->placement->stage, o->placement->replica, e->compiled);
+    e->stream = e->backend->stream_new(o->device, err);
+    if (!e->stream ||
+        store_init(&e->store, e->compiled, o->device, e->stream,
+                   update_states(&o->optimizer), e->routes.bytes + e->compiled->spare_bytes,
+                   err) < 0 ||
+        store_load(&e->store, err) < 0)
+        return -1;
+    make_tapes(e, e->store.buffers + e->routes.bytes);
+    make_channels(e);
+    read_list(e);
+    e->staging = mem_try(staging_bytes(e->compiled), 1, err);
+    e->scalars = mem_new((size_t)micro_batches(e), 2 * sizeof(double));
+    if (!e->staging)
+        return -1;
+    e->has_loss = runs_here(e, e->compiled->graph->loss);
+    e->has_correct = runs_here(e, e->compiled->graph->correct);
+    update_init(&e->update, &e->store, &o->optimizer, o->plan);
+    return reduce_init(&e->reduce, o->comm, e->compiled, o->placement, o->bucket_bytes,
+                       o->deterministic, err);
+}
+
+struct executor *executor_new(const struct executor_options *options, struct err *err)
+{
+    struct executor *e = mem_new(1, sizeof(*e));
+
+    e->options = *options;
+    e->compiled = options->compiled;
+    e->backend = e->compiled->backend;
+    e->list = &e->compiled->schedule->stages[e->compiled->stage];
+    e->random = options->delay_seed * 2654435761u + (uint64_t)comm_rank(options->comm) + 1;
+    if (set_up(e, err) < 0 || executor_prepare(e, err) < 0) {
+        executor_free(e);
+        return NULL;
+    }
+    return e;
+}
+
+void executor_free(struct executor *executor)
+{
+    struct executor *e = executor;
+
+    if (!e)
+        return;
+    reduce_clear(&e->reduce);
+    update_clear(&e->update);
+    for (int i = 0; e->channels && i < e->routes.n; i++)
+        channel_clear(&e->channels[i]);
+    for (int t = 0; t < TAPE_COUNT; t++)
+        tape_clear(&e->tapes[t]);
+    routes_clear(&e->routes);
+    store_clear(&e->store);
+    if (e->stream)
+        e->backend->stream_free(e->stream);
+    free(e->channels);
+    free(e->states);
+    free(e->forward_micros);
+    free(e->backward_micros);
+    free(e->staging);
+    free(e->scalars);
+    free(e);
+}
+
+struct store *executor_store(struct executor *executor)
+{
+    return &executor->store;
+}
+
+int executor_bind(const struct executor *executor, const struct data *data, int **tensors,
+                  struct err *err)
+{
+    const struct program *p = executor->compiled->program;
+    int *list = mem_new((size_t)p->n_inputs, sizeof(int));
+
+    for (int i = 0; i < p->n_inputs; i++) {
+        list[i] = data_bind(data, executor->compiled->graph, p->inputs[i], err);
+        if (list[i] < 0) {
+            free(list);
+            return -1;
+        }
+    }
+    *tensors = list;
+    return 0;
+}
+
+/* Running ---------------------------------------------------------------------------- */
+
+/* Messages move and buckets complete only while somebody asks. */
+static int progress(struct executor *e, struct err *err)
+{
+    if (reduce_test(&e->reduce, err) < 0)
+        return -1;
+    if (e->routes.n == 0)
+        return 0;
+    e->turn = (e->turn + 1) % e->routes.n;
+    return channel_progress(&e->channels[e->turn], err);
+}
+
+static int run_tape(struct executor *e, enum tape_kind kind, int slot, bool accumulate,
+                    bool last, struct err *err)
+{
+    const struct tape *tape = &e->tapes[kind];
+
+    for (int i = 0; i < tape->n; i++) {
+        if (tape_run(tape, i, slot, accumulate, err) < 0)
+            return -1;
+        if (last && reduce_final(&e->reduce, tape->items[i].node, e->store.gradients, err) < 0)
+            return -1;
+        if (progress(e, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int executor_prepare(struct executor *executor, struct err *err)
+{
+    struct executor *e = executor;
+    const struct tape *tape = &e->tapes[TAPE_P];
+
+    for (int i = 0; i < tape->n; i++)
+        if (tape_run(tape, i, 0, false, err) < 0)
+            return -1;
+    return e->backend->stream_sync(e->stream, err);
+}
+
+static int slot_of(const struct executor *e, int micro)
+{
+    return micro % e->store.n_slots;
+}
+
+static int feed(struct executor *e, const struct batch_args *args, int slot,
+                const struct step_state *state, struct err *err)
+{
+    const struct program *p = e->compiled->program;
+
+    for (int i = 0; i < p->n_inputs; i++) {
+        const struct value *v = &e->compiled->graph->values[p->inputs[i]];
+        void *to = store_address(&e->store, p->inputs[i], slot);
+        size_t bytes = value_bytes(v);
+
+        if (!to)
+            continue;
+        data_gather(args->data, args->tensors[i], args->samples + state->first_sample,
+                    state->samples, v->dtype, v->batch, e->staging);
+        if (e->backend->copy(e->stream, to, bytes, e->staging, bytes, bytes, 1, err) < 0 ||
+            e->backend->stream_sync(e->stream, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void set_state(struct executor *e, const struct batch_args *args, int micro,
+                      bool training, struct step_state *state)
+{
+    const struct plan *plan = e->options.plan;
+    const struct placement *place = e->options.placement;
+    int r = plan->stages[place->stage].replicas;
+    int64_t first = plan_share_start(plan->micro_batch, r, place->replica);
+    int64_t end = plan_share_start(plan->micro_batch, r, place->replica + 1);
+
+    *state = (struct step_state){
+        .seed = e->options.seed, .step = args->step, .global_batch = plan->global_batch,
+        .first_sample = (place->pipeline * plan->micro_batches + micro) * plan->micro_batch +
+                        first,
+        .samples = end - first, .weight_sum = args->weight_sum, .training = training,
+    };
+}
+
+/* Everything that comes from this direction for this micro-batch. */
+static int receive_all(struct executor *e, int micro, bool gradient,
+                       struct batch_result *result, int64_t step, struct err *err)
+{
+    int slot = slot_of(e, micro);
+
+    for (int i = 0; gradient && i < e->routes.n_zero; i++) {
+        int value = e->routes.zero[i];
+
+        if (e->backend->fill_zero(e->stream, store_address(&e->store, value, slot),
+                                  value_bytes(&e->compiled->graph->values[value]), err) < 0)
+            return -1;
+    }
+    for (int i = 0; i < e->routes.n; i++) {
+        const struct route *r = &e->routes.items[i];
+        double start = trace_clock(), end;
+
+        if (r->send || r->gradient != gradient)
+            continue;
+        if (channel_receive(&e->channels[i], micro, slot, err) < 0)
+            return -1;
+        end = trace_clock();
+        result->receive += end - start;
+        if (e->options.trace)
+            trace_add(e->options.trace, INSTRUCTION_RECV, micro, r->peer, step, start, end);
+    }
+    return 0;
+}
+
+static int send_all(struct executor *e, int micro, int peer, bool gradient, struct err *err)
+{
+    for (int i = 0; i < e->routes.n; i++) {
+        const struct route *r = &e->routes.items[i];
+
+        if (r->send && r->gradient == gradient && (peer < 0 || r->peer == peer) &&
+            channel_send(&e->channels[i], micro, slot_of(e, micro), err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int read_scalar(struct executor *e, int value, int slot, int at, struct err *err)
+{
+    size_t bytes = dtype_size(e->compiled->graph->real);
+
+    return e->backend->copy(e->stream, e->scalars + (size_t)at * sizeof(double), bytes,
+                            store_address(&e->store, value, slot), bytes, bytes, 1, err);
+}
+
+static int forward(struct executor *e, const struct batch_args *args, int micro, bool training,
+                   bool accumulate, bool last, struct batch_result *result, struct err *err)
+{
+    int slot = slot_of(e, micro);
+    double start;
+
+    if (receive_all(e, micro, false, result, args->step, err) < 0)
+        return -1;
+    start = trace_clock();
+    set_state(e, args, micro, training, &e->states[slot]);
+    if (feed(e, args, slot, &e->states[slot], err) < 0 ||
+        run_tape(e, TAPE_F, slot, accumulate, last, err) < 0)
+        return -1;
+    if (e->has_loss && read_scalar(e, e->compiled->graph->loss, slot, 2 * micro, err) < 0)
+        return -1;
+    if (e->has_correct &&
+        read_scalar(e, e->compiled->graph->correct, slot, 2 * micro + 1, err) < 0)
+        return -1;
+    result->compute += trace_clock() - start;
+    return 0;
+}
+
+static double scalar(const struct executor *e, int at)
+{
+    const char *from = e->scalars + (size_t)at * sizeof(double);
+    float f;
+    double d;
+
+    if (e->compiled->graph->real == DTYPE_F32) {
+        memcpy(&f, from, sizeof(f));
+        return (double)f;
+    }
+    memcpy(&d, from, sizeof(d));
+    return d;
+}
+
+static void sum_scalars(const struct executor *e, struct batch_result *result)
+{
+    for (int m = 0; m < micro_batches(e); m++) {
+        result->loss += e->has_loss ? scalar(e, 2 * m) : 0;
+        result->correct += e->has_correct ? scalar(e, 2 * m + 1) : 0;
+    }
+}
+
+static int start_batch(struct executor *e, const struct batch_args *args, bool training,
+                       struct err *err)
+{
+    size_t bytes = dtype_size(e->compiled->graph->real);
+    float single = (float)args->weight_sum;
+    const void *from = bytes == sizeof(float) ? (const void *)&single : &args->weight_sum;
+
+    for (int i = 0; i < e->routes.n; i++) {
+        bool gradient = e->routes.items[i].gradient;
+
+        if (gradient && !training)
+            continue;
+        if (channel_start(&e->channels[i], (int)micro_batches(e),
+                          gradient ? e->backward_micros : e->forward_micros, err) < 0)
+            return -1;
+    }
+    if (training)
+        reduce_start(&e->reduce);
+    if (e->backend->copy(e->stream, e->store.weight_sum, bytes, from, bytes, bytes, 1, err) < 0)
+        return -1;
+    return e->backend->stream_sync(e->stream, err);
+}
+
+static void delay(struct executor *e)
+{
+    struct timespec wait = { 0, 0 };
+
+    if (e->options.delay_max <= 0)
+        return;
+    e->random = e->random * 6364136223846793005u + 1442695040888963407u;
+    wait.tv_nsec = (long)((e->random >> 33) % (uint64_t)e->options.delay_max) * 1000;
+    nanosleep(&wait, NULL);
+}
+
+static int reduce_and_note(struct executor *e, int64_t step, struct batch_result *result,
+                           struct err *err)
+{
+    double start = trace_clock();
+
+    if (reduce_wait(&e->reduce, e->store.gradients, err) < 0)
+        return -1;
+    result->reduce += trace_clock() - start;
+    for (int i = 0; e->options.trace && i < e->reduce.n_buckets; i++) {
+        const struct bucket *b = &e->reduce.buckets[i];
+
+        if (b->group)
+            trace_add(e->options.trace, INSTRUCTION_REDUCE, i, -1, step, b->start, b->end);
+    }
+    return 0;
+}
+
+static int update_and_prepare(struct executor *e, int64_t step, struct batch_result *result,
+                              struct err *err)
+{
+    double start = trace_clock();
+
+    if (update_run(&e->update, &e->store, step, err) < 0 || executor_prepare(e, err) < 0)
+        return -1;
+    result->compute += trace_clock() - start;
+    return 0;
+}
+
+static int backward(struct executor *e, const struct instruction *ins, bool accumulate,
+                    bool last, int64_t step, struct batch_result *result, struct err *err)
+{
+    enum tape_kind tape = tape_of(ins->kind);
+    double start;
+
+    if (tape != TAPE_W && receive_all(e, ins->micro, true, result, step, err) < 0)
+        return -1;
+    start = trace_clock();
+    if (run_tape(e, tape, slot_of(e, ins->micro), accumulate, last, err) < 0)
+        return -1;
+    result->compute += trace_clock() - start;
+    return 0;
+}
+
+static int run_instruction(struct executor *e, const struct batch_args *args, int index,
+                           bool *started, struct batch_result *result, struct err *err)
+{
+    const struct instruction *ins = &e->list->items[index];
+    enum tape_kind tape = tape_of(ins->kind);
+    bool accumulate = computes(ins->kind) && started[tape];
+
+    switch (ins->kind) {
+    case INSTRUCTION_F:
+        started[tape] = true;
+        return forward(e, args, ins->micro, true, accumulate, index == e->last[tape], result,
+                       err);
+    case INSTRUCTION_B:
+    case INSTRUCTION_W:
+    case INSTRUCTION_BW:
+        started[tape] = true;
+        return backward(e, ins, accumulate, index == e->last[tape], args->step, result, err);
+    case INSTRUCTION_SEND:
+        return send_all(e, ins->micro, ins->peer, ins->gradient, err);
+    case INSTRUCTION_RECV:      /* posted by the channels, completed by F and B */
+        return progress(e, err);
+    case INSTRUCTION_REDUCE:
+        return reduce_and_note(e, args->step, result, err);
+    default:
+        return update_and_prepare(e, args->step, result, err);
+    }
+}
+
+int executor_step(struct executor *executor, const struct batch_args *args,
+                  struct batch_result *result, struct err *err)
+{
+    struct executor *e = executor;
+    bool started[TAPE_COUNT] = { false };
+
+    *result = (struct batch_result){ 0 };
+    if (start_batch(e, args, true, err) < 0)
+        return -1;
+    for (int i = 0; i < e->list->n; i++) {
+        const struct instruction *ins = &e->list->items[i];
+        double start, received = result->receive;
+
+        delay(e);
+        start = trace_clock();
+        if (run_instruction(e, args, i, started, result, err) < 0) {
+            err_prefix(err, "step %lld, micro-batch %d", (long long)args->step + 1, ins->micro);
+            return -1;
+        }
+        if (e->options.trace && ins->kind != INSTRUCTION_RECV &&
+            ins->kind != INSTRUCTION_REDUCE)
+            trace_add(e->options.trace, ins->kind, ins->micro, ins->peer, args->step,
+                      start + result->receive - received, trace_clock());
+    }
+    sum_scalars(e, result);
+    return 0;
+}
+
+int executor_evaluate(struct executor *executor, const struct batch_args *args,
+                      struct batch_result *result, struct err *err)
+{
+    struct executor *e = executor;
+
+    *result = (struct batch_result){ 0 };
+    if (start_batch(e, args, false, err) < 0)
+        return -1;
+    for (int i = 0; i < micro_batches(e); i++) {
+        int micro = e->forward_micros[i];
+
+        if (forward(e, args, micro, false, i > 0, false, result, err) < 0 ||
+            send_all(e, micro, -1, false, err) < 0)
+            return -1;
+    }
+    if (e->backend->stream_sync(e->stream, err) < 0)
+        return -1;
+    sum_scalars(e, result);
+    return 0;
+}
+
+int executor_drain(struct executor *executor, struct err *err)
+{
+    for (int i = 0; i < executor->routes.n; i++)
+        if (channel_drain(&executor->channels[i], err) < 0)
+            return -1;
+    return executor->backend->stream_sync(executor->stream, err);
+}

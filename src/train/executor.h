@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* Runs a stage's instruction list, step after step. Everything is allocated when it is made. */
+#ifndef TASUKI_TRAIN_EXECUTOR_H
+#define TASUKI_TRAIN_EXECUTOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "comm/comm.h"
+#include "train/compile.h"
+#include "train/data.h"
+#include "train/placement.h"
+#include "train/store.h"
+#include "train/trace.h"
+
+struct err;
+struct executor;
+
+struct executor_options {
+    const struct plan *plan;
+    const struct placement *placement;  /* this rank has a stage */
+    const struct compiled *compiled;
+    struct device *device;
+    struct comm *comm;
+    struct optimizer_args optimizer;
+    uint64_t seed;
+    bool deterministic;
+    size_t bucket_bytes;        /* 0: see reduce.h */
+    struct trace *trace;        /* NULL: none */
+    uint64_t delay_seed;        /* tests: before each instruction wait a random time … */
+    int delay_max;              /* … of at most so many microseconds; 0: never */
+};
+
+/* One global batch. */
+struct batch_args {
+    const struct data *data;
+    const int *tensors;         /* see executor_bind() */
+    const int64_t *samples;     /* global batch, in order */
+    int64_t step;
+    double weight_sum;
+};
+
+/* What this rank contributed, and where its time went. */
+struct batch_result {
+    double loss, correct;       /* sums over its micro-batches; 0 where it has no loss */
+    double compute, receive, reduce;    /* seconds */
+};
+
+/* Collective over the ranks of the plan. Parameters are loaded from the model. */
+struct executor *executor_new(const struct executor_options *options, struct err *err);
+void executor_free(struct executor *executor);
+
+/* Which tensors of a data file feed this stage: '*tensors' is malloc'ed, one for each input. */
+int executor_bind(const struct executor *executor, const struct data *data, int **tensors,
+                  struct err *err);
+/* Run P: needed after parameters were changed from outside. */
+int executor_prepare(struct executor *executor, struct err *err);
+/* Forward, backward, reduce, step. */
+int executor_step(struct executor *executor, const struct batch_args *args,
+                  struct batch_result *result, struct err *err);
+/* Forward only, as in use: no dropout, running statistics. */
+int executor_evaluate(struct executor *executor, const struct batch_args *args,
+                      struct batch_result *result, struct err *err);
+/* Nothing of this rank is under way any more. */
+int executor_drain(struct executor *executor, struct err *err);
+struct store *executor_store(struct executor *executor);
+
+#endif

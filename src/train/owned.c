@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/owned.h"
+
+#include "base/mem.h"
+
+static bool lower_stage_has(const struct autodiff *ad, int param, int stage)
+{
+    for (int i = 0; i < ad->n_params; i++)
+        if (ad->params[i].param == param && ad->params[i].stage < stage)
+            return true;
+    return false;
+}
+
+static void add(struct owned_tensor **list, int *n, int value, enum checkpoint_kind kind,
+                char *memory, bool owner)
+{
+    struct owned_tensor *t = mem_push((void **)list, n, sizeof(*t));
+
+    *t = (struct owned_tensor){ .value = value, .kind = kind, .memory = memory,
+                                .owner = owner };
+}
+
+int owned_list(const struct store *store, struct owned_tensor **list)
+{
+    const struct compiled *c = store->compiled;
+    const struct autodiff *ad = &c->autodiff;
+    int n = 0;
+
+    *list = NULL;
+    for (int i = 0; i < ad->n_params; i++) {
+        const struct param_grad *p = &ad->params[i];
+        bool owner;
+        size_t at;
+
+        if (p->stage != c->stage)
+            continue;
+        owner = !lower_stage_has(ad, p->param, c->stage);
+        at = c->program->values[c->program->values[p->gradient].root].offset;
+        add(list, &n, p->param, CHECKPOINT_VALUE, store_address(store, p->param, 0), owner);
+        if (store->n_states > 0)
+            add(list, &n, p->param, CHECKPOINT_M, store->states[0] + at, owner);
+        if (store->n_states > 1)
+            add(list, &n, p->param, CHECKPOINT_V, store->states[1] + at, owner);
+    }
+    for (int i = 0; i < ad->n_stats; i++)
+        if (ad->stats[i].stage == c->stage)
+            add(list, &n, ad->stats[i].stat, CHECKPOINT_VALUE,
+                store_address(store, ad->stats[i].stat, 0), true);
+    return n;
+}

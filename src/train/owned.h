@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/* The tensors that a rank answers for: parameters, optimizer state and statistics. */
+#ifndef TASUKI_TRAIN_OWNED_H
+#define TASUKI_TRAIN_OWNED_H
+
+#include <stdbool.h>
+
+#include "train/checkpoint.h"
+#include "train/store.h"
+
+struct owned_tensor {
+    int value;              /* VALUE_PARAM or VALUE_STAT */
+    enum checkpoint_kind kind;
+    char *memory;           /* on the device */
+    bool owner;             /* this is the lowest stage that has it */
+};
+
+/* Everything that this rank keeps from step to step, in a fixed order; '*list' is malloc'ed. */
+int owned_list(const struct store *store, struct owned_tensor **list);
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/placement.h"
+
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+static int device_rank(const struct cluster *cluster, const char *id, int size,
+                       struct err *err)
+{
+    int rank;
+
+    if (cluster) {
+        int device = cluster_find_device(cluster, id);
+
+        rank = device < 0 ? -1 : cluster->devices[device].rank;
+    } else {
+        char *end;
+        long number = strtol(id, &end, 10);
+
+        rank = *id && !*end && number >= 0 && number < size ? (int)number : -1;
+    }
+    if (rank < 0 || rank >= size)
+        return err_set(err, "plan: device \"%s\" is driven by no rank of this run (%d rank%s)",
+                       id, size, size == 1 ? "" : "s");
+    return rank;
+}
+
+static int fill_stage(struct placement *p, const struct plan *plan, int s,
+                      const struct cluster *cluster, int rank, int size, bool *used,
+                      struct err *err)
+{
+    const struct plan_stage *stage = &plan->stages[s];
+    int n = plan->pipelines * stage->replicas;
+
+    for (int i = 0; i < n; i++) {
+        int r = device_rank(cluster, stage->devices[i], size, err);
+
+        if (r < 0)
+            return -1;
+        if (used[r])
+            return err_set(err, "plan: device \"%s\" is used twice", stage->devices[i]);
+        used[r] = true;
+        p->rank[p->first[s] + i] = r;
+        if (r == rank) {
+            p->stage = s;
+            p->pipeline = i / stage->replicas;
+            p->replica = i % stage->replicas;
+        }
+    }
+    return 0;
+}
+
+int placement_make(struct placement *placement, const struct plan *plan,
+                   const struct cluster *cluster, int rank, int size, struct err *err)
+{
+    struct placement p = { .n_stages = plan->n_stages, .pipelines = plan->pipelines,
+                           .stage = -1 };
+    bool *used = mem_new((size_t)size, sizeof(*used));
+    int bad = 0;
+
+    p.first = mem_new((size_t)plan->n_stages + 1, sizeof(int));
+    for (int s = 0; s < plan->n_stages; s++)
+        p.first[s + 1] = p.first[s] + plan->pipelines * plan->stages[s].replicas;
+    p.n_ranks = p.first[plan->n_stages];
+    p.rank = mem_new((size_t)p.n_ranks, sizeof(int));
+    for (int s = 0; s < plan->n_stages && !bad; s++)
+        bad = fill_stage(&p, plan, s, cluster, rank, size, used, err);
+    free(used);
+    if (bad) {
+        placement_clear(&p);
+        return -1;
+    }
+    *placement = p;
+    return 0;
+}
+
+void placement_clear(struct placement *placement)
+{
+    free(placement->first);
+    free(placement->rank);
+    placement->first = placement->rank = NULL;
+}
+
+int placement_rank(const struct placement *placement, int stage, int pipeline, int replica)
+{
+    int n = placement->first[stage + 1] - placement->first[stage];
+
+    return placement->rank[placement->first[stage] + pipeline * (n / placement->pipelines) +
+                           replica];
+}
+
+const int *placement_stage(const struct placement *placement, int stage, int *n)
+{
+    *n = placement->first[stage + 1] - placement->first[stage];
+    return placement->rank + placement->first[stage];
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/* The arenas of a rank: allocated once, addressed by (value, slot). */
+#ifndef TASUKI_TRAIN_STORE_H
+#define TASUKI_TRAIN_STORE_H
+
+#include <stddef.h>
+
+#include "train/compile.h"
+
+struct store {
+    const struct compiled *compiled;
+    struct device *device;
+    struct stream *stream;
+    int n_slots, n_states;
+    char *params, *gradients, *states[2], *prepared, *slots, *scratch, *workspace;
+    char *buffers;              /* messages and spare gradients */
+    char *weight_sum;           /* the scalar that losses divide by */
+    size_t buffer_bytes;
+};
+
+/* Allocate everything, zeroed. The device counts it: see backend->peak(). */
+int store_init(struct store *store, const struct compiled *compiled, struct device *device,
+               struct stream *stream, int optimizer_states, size_t buffer_bytes,
+               struct err *err);
+void store_clear(struct store *store);
+
+/* Parameters, statistics and constants as the model file has them. */
+int store_load(struct store *store, struct err *err);
+
+/* NULL where the value has no place on this rank. */
+void *store_address(const struct store *store, int value, int slot);
+
+#endif

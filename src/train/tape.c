@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/tape.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+static void bind_sums(struct tape_item *item, const struct store *store, char *spare)
+{
+    const struct compiled *c = store->compiled;
+    const struct node *node = &c->graph->nodes[item->node];
+    size_t at = 0;
+
+    if (c->spare_bytes == 0 || c->backend->kernel_accumulates(item->kernel))
+        return;
+    for (int k = 0; k < node->n_outputs; k++) {
+        struct tape_sum *sum;
+        size_t bytes;
+
+        if (!compiled_is_gradient(c, node->outputs[k]))
+            continue;
+        bytes = c->program->values[node->outputs[k]].layout.bytes;
+        sum = mem_push((void **)&item->sums, &item->n_sums, sizeof(*sum));
+        *sum = (struct tape_sum){ .output = k, .spare = spare + at,
+                                  .n = bytes / dtype_size(c->graph->real),
+                                  .gradient = store_address(store, node->outputs[k], 0) };
+        at += (bytes + 63) & ~(size_t)63;
+    }
+}
+
+static void **addresses(const struct store *store, int n, const int *values, int slot)
+{
+    void **list = mem_new((size_t)n, sizeof(*list));
+
+    for (int i = 0; i < n; i++)
+        list[i] = store_address(store, values[i], slot);
+    return list;
+}
+
+static void bind(struct tape *tape, struct tape_item *item, const struct store *store,
+                 const struct step_state *states, char *spare)
+{
+    const struct node *node = &store->compiled->graph->nodes[item->node];
+
+    item->args = mem_new((size_t)tape->n_slots, sizeof(*item->args));
+    for (int slot = 0; slot < tape->n_slots; slot++) {
+        item->args[slot] = (struct kernel_args){
+            .inputs = (const void *const *)addresses(store, node->n_inputs, node->inputs, slot),
+            .outputs = addresses(store, node->n_outputs, node->outputs, slot),
+            .workspace = store->workspace,
+            .state = &states[slot],
+        };
+    }
+    bind_sums(item, store, spare);
+    if (node->n_outputs > tape->max_outputs)
+        tape->max_outputs = node->n_outputs;
+}
+
+void tape_init(struct tape *tape, const struct program_list *list, const struct store *store,
+               const struct step_state *states, char *spare)
+{
+    const struct compiled *c = store->compiled;
+
+    *tape = (struct tape){ .backend = c->backend, .stream = store->stream,
+                           .real = c->graph->real, .n_slots = store->n_slots };
+    tape->items = mem_new((size_t)list->n, sizeof(*tape->items));
+    for (int i = 0; i < list->n; i++) {
+        struct tape_item *item = &tape->items[tape->n];
+
+        if (!c->kernels[list->nodes[i]])
+            continue;
+        item->node = list->nodes[i];
+        item->kernel = c->kernels[item->node];
+        item->n_outputs = c->graph->nodes[item->node].n_outputs;
+        bind(tape, item, store, states, spare);
+        tape->n++;
+    }
+    tape->outputs = mem_new((size_t)tape->max_outputs, sizeof(*tape->outputs));
+}
+
+void tape_clear(struct tape *tape)
+{
+    for (int i = 0; i < tape->n; i++) {
+        for (int slot = 0; slot < tape->n_slots; slot++) {
+            free((void *)tape->items[i].args[slot].inputs);
+            free((void *)tape->items[i].args[slot].outputs);
+        }
+        free(tape->items[i].args);
+        free(tape->items[i].sums);
+    }
+    free(tape->items);
+    free(tape->outputs);
+    *tape = (struct tape){ 0 };
+}
+
+static int run_and_add(const struct tape *tape, const struct tape_item *item,
+                       struct kernel_args *args, size_t n_outputs, struct err *err)
+{
+    memcpy(tape->outputs, args->outputs, n_outputs * sizeof(*tape->outputs));
+    for (int k = 0; k < item->n_sums; k++)
+        tape->outputs[item->sums[k].output] = item->sums[k].spare;
+    args->outputs = tape->outputs;
+    if (tape->backend->kernel_run(item->kernel, tape->stream, args, err) < 0)
+        return -1;
+    for (int k = 0; k < item->n_sums; k++)
+        if (tape->backend->add(tape->stream, tape->real, item->sums[k].n, item->sums[k].spare,
+                               item->sums[k].gradient, err) < 0)
+            return -1;
+    return 0;
+}
+
+int tape_run(const struct tape *tape, int i, int slot, bool accumulate, struct err *err)
+{
+    const struct tape_item *item = &tape->items[i];
+    struct kernel_args args = item->args[slot];
+
+    if (accumulate && item->n_sums)
+        return run_and_add(tape, item, &args, (size_t)item->n_outputs, err);
+    args.accumulate = accumulate ? ACCUMULATE_YES : ACCUMULATE_NO;
+    return tape->backend->kernel_run(item->kernel, tape->stream, &args, err);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* A list of kernels with their pointers bound, for each slot: running it touches nothing else. */
+#ifndef TASUKI_TRAIN_TAPE_H
+#define TASUKI_TRAIN_TAPE_H
+
+#include <stdbool.h>
+
+#include "train/store.h"
+
+/* An accumulated output of a kernel that cannot add: it goes to spare memory and is added. */
+struct tape_sum {
+    int output;
+    size_t n;
+    char *spare, *gradient;
+};
+
+struct tape_item {
+    int node, n_outputs;
+    struct kernel *kernel;
+    struct kernel_args *args;   /* [slots] */
+    int n_sums;
+    struct tape_sum *sums;
+};
+
+struct tape {
+    const struct backend *backend;
+    struct stream *stream;
+    enum dtype real;
+    int n, n_slots;
+    struct tape_item *items;
+    int max_outputs;
+    void **outputs;             /* scratch for the pointers of one run */
+};
+
+/* 'states[slot]' is what kernels of that slot read. 'spare' has compiled->spare_bytes. */
+void tape_init(struct tape *tape, const struct program_list *list, const struct store *store,
+               const struct step_state *states, char *spare);
+void tape_clear(struct tape *tape);
+
+/* Run item i for a slot; 'accumulate': gradients are added to what is there. */
+int tape_run(const struct tape *tape, int i, int slot, bool accumulate, struct err *err);
+
+#endif

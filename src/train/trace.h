@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/* What a rank did when, for --trace: the Chrome trace format. */
+#ifndef TASUKI_TRAIN_TRACE_H
+#define TASUKI_TRAIN_TRACE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "scheduler/schedule.h"
+
+/* Seconds of the wall clock, comparable among the ranks of one node. */
+double trace_clock(void);
+
+struct trace_event {
+    enum instruction_kind kind;
+    int micro, peer;        /* -1: not said */
+    int64_t step;
+    double start, end;
+};
+
+/* Room for a fixed number of events; what comes after is counted and dropped. */
+struct trace {
+    int n, room;
+    int64_t dropped;
+    struct trace_event *events;
+};
+
+void trace_init(struct trace *trace, int room);
+void trace_clear(struct trace *trace);
+void trace_add(struct trace *trace, enum instruction_kind kind, int micro, int peer,
+               int64_t step, double start, double end);
+
+/* The events of a rank as a Chrome trace array; 'origin' seconds become time 0. REDUCE has a
+ * row of its own, since it overlaps.
+ */
+json_t *trace_events(const struct trace *trace, int rank, int stage, double origin);
+
+#endif
