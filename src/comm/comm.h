@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Communication among the ranks of a run: one interface, a lone process or MPI.
  *
- * Two planes. Control: small, collecting exchanges (PMIx or nothing). Data: messages and
- * reductions on host memory, posted and tested, never waited for without a deadline.
+ * Two planes. Control: small exchanges, by collecting PMIx fences where they can be relied
+ * upon, and agreements. Data: messages and reductions on host memory, posted and tested,
+ * never waited for without a deadline.
  *
  * Errors: no call repairs a communicator. After an error the caller reports and leaves by
  * comm_abort(); it makes no further collective call.
@@ -54,7 +55,7 @@ const char *comm_host(const struct comm *comm, int rank);   /* node name of any 
 void comm_set_deadline(struct comm *comm, double seconds);
 
 /* Control plane: every rank gives a byte string and gets everybody's, in rank order, in one
- * block to free(): parts[r] points into it. Collecting PMIx fence under the hood.
+ * block to free(): parts[r] points into it.
  */
 int comm_exchange(struct comm *comm, const void *data, size_t size, void **block,
                   const void **parts, size_t *sizes, struct err *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* tasuki-mpi.so: the control plane, by PMIx where there is one, else by MPI. */
+/* tasuki-mpi.so: the control plane, by PMIx where it can be relied upon, else by MPI. */
 #include "comm/mpi_private.h"
 
 #include <limits.h>
@@ -57,13 +57,31 @@ static int exchange_by_mpi(struct comm *comm, const void *data, size_t size, voi
     return status;
 }
 
+/* Where Slurm 22.05 is told to fence by its tree (SLURM_PMIX_FENCE, mpi.conf), even a fence
+ * that collects brings nothing from other nodes. So all ranks tell each other whether they
+ * got everything, and go on without PMIx if one did not.
+ */
 int mpi_exchange(struct comm *comm, const void *data, size_t size, void **block,
                  const void **parts, size_t *sizes, struct err *err)
 {
-    struct pmix_session *pmix = mpi_state(comm)->pmix;
+    struct mpi_state *state = mpi_state(comm);
+    struct err ignored;
+    int complete, all;
+    void *gathered;
 
-    if (pmix)
-        return pmix_session_exchange(pmix, comm, data, size, block, parts, sizes, err);
+    if (state->pmix && !state->pmix_fails) {
+        complete = pmix_session_exchange(state->pmix, comm, data, size, &gathered, parts,
+                                         sizes, &ignored) == 0;
+        if (mpi_least(comm, complete, &all, err))
+            return -1;
+        if (all) {
+            *block = gathered;
+            return 0;
+        }
+        if (complete)
+            free(gathered);
+        state->pmix_fails = true;
+    }
     return exchange_by_mpi(comm, data, size, block, parts, sizes, err);
 }
 
@@ -113,11 +131,8 @@ int mpi_broadcast(struct comm *comm, int root, void **data, size_t *size, struct
 
 int mpi_fence(struct comm *comm, struct err *err)
 {
-    struct pmix_session *pmix = mpi_state(comm)->pmix;
     int least;
 
-    if (pmix)
-        return pmix_session_fence(pmix, comm, err);
     return mpi_least(comm, 0, &least, err);
 }
 

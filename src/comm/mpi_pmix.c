@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* tasuki-mpi.so: the PMIx client.
  *
- * Every fence collects data, and always some: in Slurm 22.05 a fence without data returns at
- * once on fewer than 50 nodes.
+ * Every fence collects data: in Slurm 22.05 one that does not returns at once on fewer than 50
+ * nodes.
  */
 #include "config.h"
 
@@ -37,7 +37,7 @@ struct pmix_session {
     pmix_proc_t me, all;
     int size, local_size;
     char host[256];
-    unsigned round;         /* of exchanges and fences: makes the keys */
+    unsigned round;         /* of exchanges: makes the keys */
     atomic_int fence;       /* status of the fence under way, FENCE_OPEN while it is */
 };
 
@@ -199,8 +199,8 @@ static int get(struct pmix_session *session, int rank, pmix_value_t **value, str
     return err_set(err, "PMIx_Get: rank %d gave nothing", rank);
 }
 
-/* Append what 'rank' gave to the block; a first byte that is not data was put before it, so
- * that nothing is ever empty.
+/* Append what 'rank' gave to the block; a first byte that is not data was put before it,
+ * since PMIx does not carry nothing.
  */
 static int append(struct pmix_session *session, int rank, unsigned char **bytes, size_t *used,
                   size_t *size, struct err *err)
@@ -242,14 +242,6 @@ int pmix_session_exchange(struct pmix_session *session, struct comm *comm, const
         used += sizes[r];
     }
     *block = bytes;
-    return 0;
-}
-
-int pmix_session_fence(struct pmix_session *session, struct comm *comm, struct err *err)
-{
-    session->round++;
-    if (put(session, "", 1, err) || collecting_fence(session, comm, err))
-        return err_prefix(err, "fence of all ranks");
     return 0;
 }
 
@@ -295,12 +287,6 @@ int pmix_session_exchange(struct pmix_session *session, struct comm *comm, const
                           struct err *err)
 {
     (void)session, (void)comm, (void)data, (void)size, (void)block, (void)parts, (void)sizes;
-    return err_set(err, "built without PMIx");
-}
-
-int pmix_session_fence(struct pmix_session *session, struct comm *comm, struct err *err)
-{
-    (void)session, (void)comm;
     return err_set(err, "built without PMIx");
 }
 

@@ -31,7 +31,8 @@ struct pmix_session;
 struct mpi_state {
     MPI_Comm messages;      /* send and receive: the user's tags */
     MPI_Comm control;       /* everything else */
-    struct pmix_session *pmix;  /* NULL: control goes through MPI */
+    struct pmix_session *pmix;  /* NULL: there is none */
+    bool pmix_fails;        /* it lost data once: all ranks know, and use MPI */
 };
 
 static inline struct mpi_state *mpi_state(const struct comm *comm)
@@ -106,6 +107,5 @@ const char *pmix_session_version(void);
 int pmix_session_exchange(struct pmix_session *session, struct comm *comm, const void *data,
                           size_t size, void **block, const void **parts, size_t *sizes,
                           struct err *err);
-int pmix_session_fence(struct pmix_session *session, struct comm *comm, struct err *err);
 
 #endif
