@@ -1,0 +1,51 @@
+# etc/quickstart on machines unlike this one, made of a PATH of our own.
+
+setup() {
+    bin=$BATS_TEST_TMPDIR/bin
+    mkdir "$bin"
+    for tool in sh dirname getconf id grep sed printf cat uname; do
+        ln -s "$(command -v $tool)" "$bin/$tool"
+    done
+    quickstart=$srcdir/etc/quickstart
+}
+
+fake() {
+    printf '#!/bin/sh\n%s\n' "$2" >"$bin/$1"
+    chmod +x "$bin/$1"
+}
+
+@test "help explains the three commands" {
+    run "$quickstart" --help
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"quickstart demo"* && "$output" == *"quickstart check"* ]]
+}
+
+@test "unknown words are refused" {
+    run "$quickstart" dmeo
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"unknown command dmeo"* ]]
+    run "$quickstart" build --prefx=/x
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"unknown option --prefx=/x"* ]]
+}
+
+@test "not root and packages missing: one command for the administrator" {
+    fake dpkg-query 'echo "unknown ok not-installed"'
+    fake apt-get 'echo "apt-get must not run" >&2; exit 9'
+    rm "$bin/id"
+    fake id 'echo 1000'
+    PATH=$bin run "$quickstart" build
+    [ "$status" -eq 1 ]
+    [ "$(echo "$output" | grep -c 'apt-get install -y')" -eq 1 ]
+    [[ "$output" == *libjansson-dev* && "$output" == *libopenmpi-dev* ]]
+    [[ "$output" != *"must not run"* ]]
+}
+
+@test "without apt and without what is needed: a list with Spack names and costs, no build" {
+    PATH=$bin run "$quickstart" build --prefix "$BATS_TEST_TMPDIR/to"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"spack install jansson "*"needed"* ]]
+    [[ "$output" == *"spack install onednn "*"without it: the slow reference kernels only"* ]]
+    [[ "$output" == *"cannot build without:"*jansson* ]]
+    [ ! -e "$BATS_TEST_TMPDIR/to" ]
+}
