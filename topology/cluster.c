@@ -246,6 +246,17 @@ double cluster_allreduce_time(const struct cluster *cluster, int n, const int *d
     return seconds;
 }
 
+int cluster_core_place(const struct cluster *cluster, int device)
+{
+    int highest = -1;
+
+    for (int p = cluster->places[cluster->devices[device].place].parent; p >= 0;
+         p = cluster->places[p].parent)
+        if (cluster->places[p].cores > 0)
+            highest = p;
+    return highest;
+}
+
 int cluster_find_device(const struct cluster *cluster, const char *id)
 {
     for (int i = 0; i < cluster->n_devices; i++)

@@ -30,7 +30,7 @@ struct cluster_place {
     double up_bandwidth;    /* bytes/s each way on the wire to the parent; INFINITY: no limit */
     double latency;         /* seconds between two children of this place */
     enum origin origin;     /* of these two figures */
-    int cores;              /* nodes: CPU cores its devices share; 0: unknown or not shared */
+    int cores;              /* CPU cores that all below it share; 0: not limited here */
 };
 
 struct cluster_device {
@@ -97,6 +97,10 @@ int cluster_route(const struct cluster *cluster, int a, int b, int wires[16], in
  */
 double cluster_allreduce_time(const struct cluster *cluster, int n, const int *devices,
                               double bytes);
+/* The place whose cores a device shares with others: the highest above it that has some (nodes
+ * that are virtual share those of their machine); -1: it has its own.
+ */
+int cluster_core_place(const struct cluster *cluster, int device);
 int cluster_find_device(const struct cluster *cluster, const char *id);     /* -1 */
 
 #endif

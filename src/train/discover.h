@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/* Where is this run: all ranks describe their nodes to each other. */
+#ifndef TASUKI_TRAIN_DISCOVER_H
+#define TASUKI_TRAIN_DISCOVER_H
+
+#include <stdbool.h>
+
+#include "comm/comm.h"
+#include "topology/cluster.h"
+#include "topology/node.h"
+
+struct err;
+
+/* The cluster model of the run: one device for each rank (device.rank says which), the same on
+ * all ranks. Collective. 'node' is this rank's, discovered before comm_open() because reading
+ * the hardware may start a child process, which MPI does not like. With 'measure' bandwidth and
+ * latency of the links between ranks are measured (some 50 ms), else they come from tables.
+ */
+struct cluster *discover_cluster(struct comm *comm, const struct node *node, bool measure,
+                                 struct err *err);
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* The nodes of all ranks become one cluster model.
+ *
+ * How the descriptions travel is the caller's affair: each rank packs its own, and merges
+ * what it got from all.
+ */
+#ifndef TASUKI_TOPOLOGY_GATHER_H
+#define TASUKI_TOPOLOGY_GATHER_H
+
+#include <stddef.h>
+
+struct cluster;
+struct err;
+struct node;
+
+/* One line of JSON, malloc'ed. */
+char *gather_pack(const struct node *node, size_t *size, struct err *err);
+
+/* Rank r sits on hosts[r] and packed parts[r]. Ranks of a host become devices "HOST/cpu0" … of
+ * its node, in rank order, which share its cores and memory. Nodes on one machine become its
+ * children. Links are those of the tables until somebody measures.
+ */
+struct cluster *gather_merge(int n_ranks, const char *const *hosts, const void *const *parts,
+                             const size_t *sizes, const char *name, struct err *err);
+
+#endif
