@@ -45,14 +45,15 @@ AS_IF([test "$with_$1" = no], [],
  AC_MSG_RESULT([$have_$1])])
 ])
 
-dnl TASUKI_RESULT(name, VARIABLE, Debian package, Spack name, what it costs to be without)
+dnl TASUKI_RESULT(name, VARIABLE, Debian package, Spack name, what it costs to be without,
+dnl               remark where found)
 dnl Asked for and missing is an error; otherwise define HAVE_… and note it for the summary.
 AC_DEFUN([TASUKI_RESULT], [
 AS_IF([test "$have_$1" = no && test "$with_$1" = yes],
   [AC_MSG_ERROR([--with-$1: not found; install $3 (Debian, Ubuntu) or "spack install $4", or name its directory])])
 AS_IF([test "$have_$1" = yes],
   [AC_DEFINE([HAVE_]m4_toupper([$2]), [1], [Define if $1 is used])
-   TASUKI_NOTE([$1], [yes], [])],
+   TASUKI_NOTE([$1], [yes], [$6])],
   [test "$with_$1" = no],
   [TASUKI_NOTE([$1], [off], [without it: $5])],
   [TASUKI_NOTE([$1], [no], [without it: $5
@@ -64,18 +65,17 @@ AC_SUBST([$2_LIBS])
 
 dnl TASUKI_NOTE(name, yes|no|off, remark): one line of the summary.
 AC_DEFUN([TASUKI_NOTE], [
-AS_IF([test "$2" = yes], [tasuki_line=`printf '  %-10s %s' '$1' '$2'`],
-  [tasuki_line=`printf '  %-10s %-4s %s' '$1' '$2' '$3'`])
 tasuki_summary="$tasuki_summary
-$tasuki_line"
+`printf '  %-10s %-4s%s' '$1' '$2' '$3'`"
 ])
 
 dnl TASUKI_LIBRARY(name, VARIABLE, what it is, pkg-config names, library, includes, call,
-dnl                Debian package, Spack name, what it costs to be without)
+dnl                Debian package, Spack name, what it costs to be without,
+dnl                remark where found)
 AC_DEFUN([TASUKI_LIBRARY], [
 TASUKI_WITH([$1], [$3])
 TASUKI_SEARCH([$1], [$2], [$4], [$5], [$6], [$7])
-TASUKI_RESULT([$1], [$2], [$8], [$9], [$10])
+TASUKI_RESULT([$1], [$2], [$8], [$9], m4_argn([10], $@), m4_argn([11], $@))
 ])
 
 dnl MPI has no single way to be found: DIR/bin/mpicc, pkg-config, mpicc on PATH, plain -lmpi.
@@ -119,5 +119,6 @@ AS_IF([test "$with_cuda" = no], [],
    AS_IF([test -r "$cuda_dir/include/cuda.h" || test -r /usr/include/cuda.h], [have_cuda=yes])
    AC_MSG_RESULT([$have_cuda])])])
 AS_IF([test "$have_cuda" = yes], [CUDA_CFLAGS=-I$cuda_dir/include])
-TASUKI_RESULT([cuda], [CUDA], [nvidia-cuda-toolkit], [cuda], [no GPUs])
+TASUKI_RESULT([cuda], [CUDA], [nvidia-cuda-toolkit], [cuda], [no GPUs],
+  [found; the module that uses it comes later])
 ])
