@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/ops/infer.h"
 #include "graph/ops/ops.h"
+#include "graph/ops/rule.h"
 #include "graph/ops/window.h"
 
 /* The samples of an image must be its first axis and nothing else of it. */
@@ -61,8 +62,22 @@ static double flops_wgrad(const struct graph *graph, int node)
     return conv_work(&node_output(graph, node, 0)->shape, &node_input(graph, node, 1)->shape);
 }
 
+static int grad_conv(struct grad *grad, int node, struct err *err)
+{
+    int dy = grad_of_output(grad, 0), bias;
+
+    (void)node;
+    if (rule_add_like(grad, 0, "ConvDgrad", 2, (int[]){ dy, rule_input(grad, 1) }, NULL, err) ||
+        rule_add_like(grad, 1, "ConvWgrad", 2, (int[]){ rule_input(grad, 0), dy }, NULL, err) ||
+        rule_add_like(grad, 2, "BiasGrad", 1, &dy, &bias, err))
+        return -1;
+    if (bias >= 0)
+        graph_set_int(grad->graph, bias, "axis", 1);
+    return 0;
+}
+
 const struct op ops_conv[] = {
-    { "Conv", 0, 2, 3, 1, 1, infer_conv, flops_conv, NULL },
+    { "Conv", 0, 2, 3, 1, 1, infer_conv, flops_conv, grad_conv },
     { "ConvDgrad", OP_INTERNAL, 2, 2, 1, 1, NULL, flops_dgrad, NULL },
     { "ConvWgrad", OP_INTERNAL, 2, 2, 1, 1, NULL, flops_wgrad, NULL },
     { .name = NULL },

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/ops/infer.h"
 #include "graph/ops/ops.h"
+#include "graph/ops/rule.h"
 
 static int gather_place(const struct graph *graph, int node, int axis,
                         struct batch_place *place, struct err *err)
@@ -46,8 +47,17 @@ static int infer_gather(struct graph *graph, int node, struct err *err)
     return set_output(graph, node, 0, data->dtype, &shape, batch_at(&shape, place), err);
 }
 
+static int grad_gather(struct grad *grad, int node, struct err *err)
+{
+    int dy = grad_of_output(grad, 0);
+
+    (void)node;
+    return rule_add_like(grad, 0, "GatherGrad", 2, (int[]){ dy, rule_input(grad, 1) }, NULL,
+                         err);
+}
+
 const struct op ops_index[] = {
-    { "Gather", 0, 2, 2, 1, 1, infer_gather, NULL, NULL },
+    { "Gather", 0, 2, 2, 1, 1, infer_gather, NULL, grad_gather },
     { "GatherGrad", OP_INTERNAL, 2, 2, 1, 1, NULL, NULL, NULL },
     { .name = NULL },
 };

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "graph/ops/infer.h"
 #include "graph/ops/ops.h"
+#include "graph/ops/rule.h"
 #include "graph/ops/slice.h"
 
 static int set_view(struct graph *graph, int node, const struct shape *shape, struct err *err)
@@ -174,14 +175,116 @@ static int infer_expand(struct graph *graph, int node, struct err *err)
     return set_output(graph, node, 0, x->dtype, &shape, batch_at(&shape, place), err);
 }
 
+static int grad_reshape(struct grad *grad, int node, struct err *err)
+{
+    int dy = grad_of_output(grad, 0);
+
+    (void)node;
+    return rule_add_like(grad, 0, "View", 1, &dy, NULL, err);
+}
+
+static int grad_transpose(struct grad *grad, int node, struct err *err)
+{
+    int dy = grad_of_output(grad, 0), perm[GRAPH_MAX_RANK], result, i;
+    int rank = node_input(grad->graph, node, 0)->shape.rank;
+    int64_t inverse[GRAPH_MAX_RANK];
+
+    if (transpose_perm(grad->graph, node, perm, err) ||
+        rule_add_like(grad, 0, "Transpose", 1, &dy, &result, err))
+        return -1;
+    for (i = 0; i < rank; i++)
+        inverse[perm[i]] = i;
+    if (result >= 0)
+        graph_set_ints(grad->graph, result, "perm", rank, inverse);
+    return 0;
+}
+
+static int grad_concat(struct grad *grad, int node, struct err *err)
+{
+    struct graph *graph = grad->graph;
+    int dy = grad_of_output(grad, 0), axis, i, result;
+    int64_t start = 0, end, whole, one = 1;
+
+    if (normal_axis(graph, node, node_int(&graph->nodes[node], "axis", 0),
+                    graph->values[dy].shape.rank, &axis, err))
+        return -1;
+    for (i = 0; i < graph->nodes[node].n_inputs; i++, start = end) {
+        end = start + node_input(graph, node, i)->shape.dim[axis];
+        if (rule_add_like(grad, i, "Slice", 1, &dy, &result, err))
+            return -1;
+        if (result < 0)
+            continue;
+        whole = axis;
+        graph_set_ints(graph, result, "starts", 1, &start);
+        graph_set_ints(graph, result, "ends", 1, &end);
+        graph_set_ints(graph, result, "axes", 1, &whole);
+        graph_set_ints(graph, result, "steps", 1, &one);
+    }
+    return 0;
+}
+
+/* A gradient of zeros but for dy at the slice. */
+static int add_scatter(struct grad *grad, int dy, const int64_t *start, const int64_t *step,
+                       struct err *err)
+{
+    int rank = grad->graph->values[dy].shape.rank, result;
+
+    if (rule_add_like(grad, 0, "SliceGrad", 1, &dy, &result, err))
+        return -1;
+    if (result >= 0) {
+        graph_set_ints(grad->graph, result, "starts", rank, start);
+        graph_set_ints(grad->graph, result, "steps", rank, step);
+    }
+    return 0;
+}
+
+static int grad_slice(struct grad *grad, int node, struct err *err)
+{
+    struct slice slice;
+
+    if (slice_of(grad->graph, node, &slice, err))
+        return -1;
+    return add_scatter(grad, grad_of_output(grad, 0), slice.start, slice.step, err);
+}
+
+/* One Concat where every part has a gradient, else each part on its own. */
+static int grad_split(struct grad *grad, int node, struct err *err)
+{
+    int parts = grad->graph->nodes[node].n_outputs, axis, i, found = 0, result;
+    int64_t *sizes = mem_new((size_t)parts, sizeof(*sizes));
+    int64_t start[GRAPH_MAX_RANK] = { 0 }, step[GRAPH_MAX_RANK];
+    int *dy = mem_new((size_t)parts, sizeof(*dy));
+
+    for (i = 0; i < parts; i++)
+        found += (dy[i] = grad_of_output(grad, i)) >= 0;
+    for (i = 0; i < GRAPH_MAX_RANK; i++)
+        step[i] = 1;
+    result = split_sizes(grad->graph, node, &axis, sizes, err);
+    if (result == 0 && found == parts)
+        result = rule_add_like(grad, 0, "Concat", parts, dy, NULL, err);
+    else
+        for (i = 0; result == 0 && i < parts; start[axis] += sizes[i++])
+            if (dy[i] >= 0)
+                result = add_scatter(grad, dy[i], start, step, err);
+    free(dy);
+    free(sizes);
+    return result;
+}
+
+static int grad_expand(struct grad *grad, int node, struct err *err)
+{
+    (void)node;
+    return rule_add_reduced(grad, 0, grad_of_output(grad, 0), err);
+}
+
 const struct op ops_layout[] = {
-    { "Reshape", OP_VIEW, 1, 1, 1, 1, infer_reshape, NULL, NULL },
+    { "Reshape", OP_VIEW, 1, 1, 1, 1, infer_reshape, NULL, grad_reshape },
     { "View", OP_VIEW | OP_INTERNAL, 1, 1, 1, 1, NULL, NULL, NULL },
-    { "Transpose", 0, 1, 1, 1, 1, infer_transpose, NULL, NULL },
-    { "Concat", 0, 1, -1, 1, 1, infer_concat, NULL, NULL },
-    { "Slice", 0, 1, 1, 1, 1, infer_slice, NULL, NULL },
+    { "Transpose", 0, 1, 1, 1, 1, infer_transpose, NULL, grad_transpose },
+    { "Concat", 0, 1, -1, 1, 1, infer_concat, NULL, grad_concat },
+    { "Slice", 0, 1, 1, 1, 1, infer_slice, NULL, grad_slice },
     { "SliceGrad", OP_INTERNAL, 1, 1, 1, 1, NULL, NULL, NULL },
-    { "Split", 0, 1, 1, 1, -1, infer_split, NULL, NULL },
-    { "Expand", 0, 1, 1, 1, 1, infer_expand, NULL, NULL },
+    { "Split", 0, 1, 1, 1, -1, infer_split, NULL, grad_split },
+    { "Expand", 0, 1, 1, 1, 1, infer_expand, NULL, grad_expand },
     { .name = NULL },
 };

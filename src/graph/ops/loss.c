@@ -2,6 +2,7 @@
 /* Sums over the samples, divided by the weight of the global batch: shares only add up. */
 #include "graph/ops/infer.h"
 #include "graph/ops/ops.h"
+#include "graph/ops/rule.h"
 
 static const struct shape scalar = { 0, { 0 } };
 
@@ -65,15 +66,50 @@ static double flops_pair(const struct graph *graph, int node)
     return 3 * (double)shape_elements(&node_input(graph, node, 0)->shape);
 }
 
+static int grad_cross_entropy(struct grad *grad, int node, struct err *err)
+{
+    int saved = rule_want_output(grad, 2, err), weights = rule_input(grad, 3);
+
+    (void)node;
+    if (saved < 0)
+        return -1;
+    return rule_add_like(grad, 0, "CrossEntropyGrad", weights < 0 ? 4 : 5,
+                         (int[]){ grad_of_output(grad, 0), rule_input(grad, 0),
+                                  rule_input(grad, 1), saved, weights }, NULL, err);
+}
+
+static int grad_mse(struct grad *grad, int node, struct err *err)
+{
+    (void)node;
+    return rule_add_like(grad, 0, "MseGrad", 3,
+                         (int[]){ grad_of_output(grad, 0), rule_input(grad, 0),
+                                  rule_input(grad, 1) }, NULL, err);
+}
+
+static int grad_dot(struct grad *grad, int node, struct err *err)
+{
+    (void)node;
+    return rule_add_like(grad, 0, "DotGrad", 2,
+                         (int[]){ grad_of_output(grad, 0), rule_input(grad, 1) }, NULL, err);
+}
+
+static int grad_sum_loss(struct grad *grad, int node, struct err *err)
+{
+    int dy = grad_of_output(grad, 0);
+
+    (void)node;
+    return rule_add_like(grad, 0, "SumLossGrad", 1, &dy, NULL, err);
+}
+
 const struct op ops_loss[] = {
     { "CrossEntropySum", OP_INTERNAL, 3, 4, 1, 3, infer_cross_entropy, flops_cross_entropy,
-      NULL },
+      grad_cross_entropy },
     { "CrossEntropyGrad", OP_INTERNAL, 4, 5, 1, 1, infer_second, NULL, NULL },
-    { "MseSum", OP_INTERNAL, 3, 3, 1, 1, infer_pair, flops_pair, NULL },
+    { "MseSum", OP_INTERNAL, 3, 3, 1, 1, infer_pair, flops_pair, grad_mse },
     { "MseGrad", OP_INTERNAL, 3, 3, 1, 1, infer_second, NULL, NULL },
-    { "DotSum", OP_INTERNAL, 3, 3, 1, 1, infer_pair, flops_pair, NULL },
+    { "DotSum", OP_INTERNAL, 3, 3, 1, 1, infer_pair, flops_pair, grad_dot },
     { "DotGrad", OP_INTERNAL, 2, 2, 1, 1, infer_second, NULL, NULL },
-    { "SumLoss", OP_INTERNAL, 2, 2, 1, 1, infer_sum, flops_pair, NULL },
+    { "SumLoss", OP_INTERNAL, 2, 2, 1, 1, infer_sum, flops_pair, grad_sum_loss },
     { "SumLossGrad", OP_INTERNAL, 1, 1, 1, 1, NULL, NULL, NULL },
     { .name = NULL },
 };

@@ -5,6 +5,7 @@
 #include "graph/ops/infer.h"
 #include "graph/ops/matmul.h"
 #include "graph/ops/ops.h"
+#include "graph/ops/rule.h"
 
 /* Matrix dimensions of an operand, with 1-D operands as numpy has them. */
 static void operand_dims(const struct shape *shape, bool left, bool transposed, int64_t *rows,
@@ -242,10 +243,192 @@ static double flops_bias(const struct graph *graph, int node)
     return (double)shape_elements(&node_input(graph, node, 0)->shape);
 }
 
+/* A product of the node's operands and dy that gives op(input 'index')'s gradient, with its
+ * stack of matrices as large as dy's.
+ */
+static int emit_product(struct grad *grad, int index, int left, bool trans_left, int right,
+                        bool trans_right, struct err *err)
+{
+    struct graph *graph = grad->graph;
+    int v = grad_emit(grad, "MatMul", 2, (int[]){ left, right }, index, err), node;
+
+    if (v < 0)
+        return -1;
+    node = graph->values[v].producer;
+    graph_set_int(graph, node, "transA", trans_left);
+    graph_set_int(graph, node, "transB", trans_right);
+    return op_infer(graph, node, err) ? -1 : v;
+}
+
+/* Operands of one dimension count as a row (left) or a column (right): give them, and dy, the
+ * axes they lack.
+ */
+static int as_matrices(struct grad *grad, const struct matmul *m, int ids[3], struct err *err)
+{
+    const struct value *values = grad->graph->values;
+    struct shape full = { m->rank + 2, { 0 } };
+    const struct shape row = { 2, { 1, m->k } }, column = { 2, { m->k, 1 } };
+    bool left = values[ids[0]].shape.rank == 1, right = values[ids[1]].shape.rank == 1;
+
+    memcpy(full.dim, m->dim, sizeof(m->dim[0]) * (size_t)m->rank);
+    full.dim[m->rank] = m->m;
+    full.dim[m->rank + 1] = m->n;
+    if (left)
+        ids[0] = rule_view(grad, ids[0], &row, err);
+    if (right && ids[0] >= 0)
+        ids[1] = rule_view(grad, ids[1], &column, err);
+    if ((left || right) && ids[0] >= 0 && ids[1] >= 0)
+        ids[2] = rule_view(grad, ids[2], &full, err);
+    return ids[0] < 0 || ids[1] < 0 || ids[2] < 0 ? -1 : 0;
+}
+
+static int add_product(struct grad *grad, int index, int gradient, struct err *err)
+{
+    const struct shape *shape;
+
+    if (gradient < 0)
+        return -1;
+    shape = &grad->graph->values[rule_input(grad, index)].shape;
+    if (shape->rank == 1) {
+        /* A vector's gradient has a unit axis too many, and perhaps a stack to sum over. */
+        struct shape unit = { 2, { shape->dim[0], 1 } };
+        int64_t elements = shape->dim[0];
+
+        if (index == 0)
+            unit = (struct shape){ 2, { 1, elements } };
+        if (shape_elements(&grad->graph->values[gradient].shape) != elements) {
+            gradient = grad_emit(grad, "ReduceSumTo", 1, &gradient, index, err);
+            if (gradient < 0)
+                return -1;
+            grad->graph->values[gradient].shape = unit;
+        }
+        gradient = rule_view(grad, gradient,
+                             &grad->graph->values[rule_input(grad, index)].shape, err);
+        if (gradient < 0)
+            return -1;
+    }
+    return rule_add_reduced(grad, index, gradient, err);
+}
+
+/* Stacks of rows times one matrix: its gradient is one product over all rows. */
+static bool is_linear(const struct graph *graph, int node)
+{
+    const struct value *a = node_input(graph, node, 0), *b = node_input(graph, node, 1);
+
+    return a->shape.rank > 2 && b->shape.rank == 2 &&
+           !node_int(&graph->nodes[node], "transA", 0) &&
+           node_float(&graph->nodes[node], "alpha", 1) == 1;
+}
+
+static int grad_rows(struct grad *grad, struct err *err)
+{
+    int dy = grad_of_output(grad, 0), a = rule_input(grad, 0), b = rule_input(grad, 1);
+
+    if (rule_add_like(grad, 0, "LinearDgrad", 2, (int[]){ dy, b }, NULL, err))
+        return -1;
+    return rule_add_like(grad, 1, "LinearWgrad", 2, (int[]){ a, dy }, NULL, err);
+}
+
+static int grad_matmul(struct grad *grad, int node, struct err *err)
+{
+    int ids[3] = { rule_input(grad, 0), rule_input(grad, 1), grad_of_output(grad, 0) };
+    struct matmul m;
+    int a, b, dy;
+
+    if (is_linear(grad->graph, node))
+        return grad_rows(grad, err);
+    if (matmul_dims(grad->graph, node, &m))
+        return op_error(grad->graph, node, err, "the operands do not fit");
+    if (as_matrices(grad, &m, ids, err))
+        return -1;
+    a = ids[0];
+    b = ids[1];
+    dy = ids[2];
+    if (grad_wanted(grad, 0) &&
+        add_product(grad, 0, m.trans_a ? emit_product(grad, 0, b, m.trans_b, dy, true, err)
+                                       : emit_product(grad, 0, dy, false, b, !m.trans_b, err),
+                    err))
+        return -1;
+    if (!grad_wanted(grad, 1))
+        return 0;
+    return add_product(grad, 1, m.trans_b ? emit_product(grad, 1, dy, true, a, m.trans_a, err)
+                                          : emit_product(grad, 1, a, !m.trans_a, dy, false, err),
+                       err);
+}
+
+static int grad_gemm_c(struct grad *grad, int node, struct err *err)
+{
+    static const struct shape scalar = { 0, { 0 } };
+    double beta = node_float(&grad->graph->nodes[node], "beta", 1);
+    float beta_f = (float)beta;
+    int dy = grad_of_output(grad, 0), factor, bias;
+    const struct shape *shape = &grad->graph->values[rule_input(grad, 2)].shape;
+
+    if (beta == 1 && shape->rank == 1 &&
+        shape->dim[0] == grad->graph->values[dy].shape.dim[1]) {
+        if (rule_add_like(grad, 2, "BiasGrad", 1, &dy, &bias, err))
+            return -1;
+        graph_set_int(grad->graph, bias, "axis", 1);
+        return 0;
+    }
+    if (beta == 1)
+        return rule_add_reduced(grad, 2, dy, err);
+    factor = graph_add_const(grad->graph, NULL, grad->graph->real, &scalar,
+                             grad->graph->real == DTYPE_F64 ? (const void *)&beta : &beta_f);
+    return rule_add_op(grad, 2, "Mul", 2, (int[]){ dy, factor }, err);
+}
+
+static int grad_gemm(struct grad *grad, int node, struct err *err)
+{
+    if (grad_matmul(grad, node, err))
+        return -1;
+    return grad_wanted(grad, 2) ? grad_gemm_c(grad, node, err) : 0;
+}
+
+/* The gradient before the activation. */
+static int before_activation(struct grad *grad, int node, struct err *err)
+{
+    const char *activation = node_string(&grad->graph->nodes[node], "activation", "none");
+    int dy = grad_of_output(grad, 0), pre, gradient;
+
+    if (strcmp(activation, "none") == 0)
+        return dy;
+    if (strcmp(activation, "relu") == 0) {
+        gradient = grad_node(grad, "ReluGrad", 2, (int[]){ dy, rule_output(grad, 0) }, 1, err);
+        return gradient < 0 ? -1 : grad->graph->nodes[gradient].outputs[0];
+    }
+    pre = rule_want_output(grad, 1, err);
+    if (pre < 0)
+        return -1;
+    gradient = grad_node(grad, "GeluGrad", 2, (int[]){ dy, pre }, 1, err);
+    if (gradient < 0)
+        return -1;
+    graph_set_string(grad->graph, gradient, "approximate",
+                     strcmp(activation, "gelu_tanh") == 0 ? "tanh" : "none");
+    return grad->graph->nodes[gradient].outputs[0];
+}
+
+static int grad_linear(struct grad *grad, int node, struct err *err)
+{
+    int dz = before_activation(grad, node, err), bias;
+    int rank = node_output(grad->graph, node, 0)->shape.rank;
+
+    if (dz < 0 ||
+        rule_add_like(grad, 0, "LinearDgrad", 2, (int[]){ dz, rule_input(grad, 1) }, NULL,
+                      err) ||
+        rule_add_like(grad, 1, "LinearWgrad", 2, (int[]){ rule_input(grad, 0), dz }, NULL,
+                      err) ||
+        rule_add_like(grad, 2, "BiasGrad", 1, &dz, &bias, err))
+        return -1;
+    if (bias >= 0)
+        graph_set_int(grad->graph, bias, "axis", rank - 1);
+    return 0;
+}
+
 const struct op ops_matmul[] = {
-    { "MatMul", 0, 2, 2, 1, 1, infer_matmul, flops_matmul, NULL },
-    { "Gemm", 0, 2, 3, 1, 1, infer_gemm, flops_matmul, NULL },
-    { "Linear", OP_INTERNAL, 2, 3, 1, 2, infer_linear, flops_linear, NULL },
+    { "MatMul", 0, 2, 2, 1, 1, infer_matmul, flops_matmul, grad_matmul },
+    { "Gemm", 0, 2, 3, 1, 1, infer_gemm, flops_matmul, grad_gemm },
+    { "Linear", OP_INTERNAL, 2, 3, 1, 2, infer_linear, flops_linear, grad_linear },
     { "LinearDgrad", OP_INTERNAL, 2, 2, 1, 1, NULL, flops_linear, NULL },
     { "LinearWgrad", OP_INTERNAL, 2, 2, 1, 1, NULL, flops_linear, NULL },
     { "BiasGrad", OP_INTERNAL, 1, 1, 1, 1, NULL, flops_bias, NULL },

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/ops/infer.h"
 #include "graph/ops/ops.h"
+#include "graph/ops/rule.h"
 
 static int batchnorm_groups(const struct graph *graph, int node, int64_t *groups,
                             struct err *err)
@@ -105,10 +106,50 @@ static double flops_norm(const struct graph *graph, int node)
     return 8 * (double)shape_elements(&node_input(graph, node, 0)->shape);
 }
 
+static int grad_batchnorm(struct grad *grad, int node, struct err *err)
+{
+    int dy = grad_of_output(grad, 0), result;
+
+    (void)node;
+    result = grad_node(grad, "BatchNormGrad", 5,
+                       (int[]){ dy, rule_input(grad, 0), rule_input(grad, 1),
+                                rule_output(grad, 3), rule_output(grad, 4) }, 3, err);
+    if (result < 0)
+        return -1;
+    for (int i = 0; i < 3; i++)
+        if (grad_wanted(grad, i))
+            grad_add(grad, i, grad->graph->nodes[result].outputs[i]);
+    return 0;
+}
+
+static int grad_layernorm(struct grad *grad, int node, struct err *err)
+{
+    int dy = grad_of_output(grad, 0), x = rule_input(grad, 0), parts, result;
+    int invstd = rule_want_output(grad, 2, err), mean = rule_output(grad, 1);
+
+    (void)node;
+    if (invstd < 0 ||
+        rule_add_like(grad, 0, "LayerNormDgrad", 5,
+                      (int[]){ dy, x, rule_input(grad, 1), mean, invstd }, NULL, err))
+        return -1;
+    if (!grad_wanted(grad, 1) && !grad_wanted(grad, 2))
+        return 0;
+    parts = grad_wanted(grad, 2) ? 2 : 1;
+    result = grad_node(grad, "LayerNormWgrad", 4, (int[]){ dy, x, mean, invstd }, parts, err);
+    if (result < 0)
+        return -1;
+    for (int i = 0; i < parts; i++)
+        if (grad_wanted(grad, 1 + i))
+            grad_add(grad, 1 + i, grad->graph->nodes[result].outputs[i]);
+    return 0;
+}
+
 const struct op ops_norm[] = {
-    { "BatchNormalization", 0, 5, 5, 1, 5, infer_batchnorm, flops_norm, NULL },
+    { "BatchNormalization", 0, 5, 5, 1, 5, infer_batchnorm, flops_norm,
+      grad_batchnorm },
     { "BatchNormGrad", OP_INTERNAL, 5, 5, 3, 3, infer_batchnorm_grad, flops_norm, NULL },
-    { "LayerNormalization", 0, 2, 3, 1, 3, infer_layernorm, flops_norm, NULL },
+    { "LayerNormalization", 0, 2, 3, 1, 3, infer_layernorm, flops_norm,
+      grad_layernorm },
     { "LayerNormDgrad", OP_INTERNAL, 5, 5, 1, 1, infer_layernorm_dgrad, flops_norm, NULL },
     { "LayerNormWgrad", OP_INTERNAL, 4, 4, 1, 2, infer_layernorm_wgrad, flops_norm, NULL },
     { .name = NULL },

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/ops/infer.h"
 #include "graph/ops/ops.h"
+#include "graph/ops/rule.h"
 #include "graph/ops/window.h"
 
 static int infer_pool(struct graph *graph, int node, struct err *err)
@@ -63,10 +64,37 @@ static double flops_input(const struct graph *graph, int node)
     return (double)shape_elements(&node_input(graph, node, 0)->shape);
 }
 
+static int grad_max_pool(struct grad *grad, int node, struct err *err)
+{
+    int dy = grad_of_output(grad, 0), saved = rule_want_output(grad, 1, err);
+
+    (void)node;
+    if (saved < 0)
+        return -1;
+    return rule_add_like(grad, 0, "MaxPoolGrad", 2, (int[]){ dy, saved }, NULL, err);
+}
+
+static int grad_average_pool(struct grad *grad, int node, struct err *err)
+{
+    int dy = grad_of_output(grad, 0);
+
+    (void)node;
+    return rule_add_like(grad, 0, "AveragePoolGrad", 1, &dy, NULL, err);
+}
+
+static int grad_global_average_pool(struct grad *grad, int node, struct err *err)
+{
+    int dy = grad_of_output(grad, 0);
+
+    (void)node;
+    return rule_add_like(grad, 0, "GlobalAveragePoolGrad", 1, &dy, NULL, err);
+}
+
 const struct op ops_pool[] = {
-    { "MaxPool", 0, 1, 1, 1, 2, infer_pool, flops_pool, NULL },
-    { "AveragePool", 0, 1, 1, 1, 1, infer_pool, flops_pool, NULL },
-    { "GlobalAveragePool", 0, 1, 1, 1, 1, infer_global, flops_input, NULL },
+    { "MaxPool", 0, 1, 1, 1, 2, infer_pool, flops_pool, grad_max_pool },
+    { "AveragePool", 0, 1, 1, 1, 1, infer_pool, flops_pool, grad_average_pool },
+    { "GlobalAveragePool", 0, 1, 1, 1, 1, infer_global, flops_input,
+      grad_global_average_pool },
     { "MaxPoolGrad", OP_INTERNAL, 2, 2, 1, 1, NULL, NULL, NULL },
     { "AveragePoolGrad", OP_INTERNAL, 1, 1, 1, 1, NULL, NULL, NULL },
     { "GlobalAveragePoolGrad", OP_INTERNAL, 1, 1, 1, 1, NULL, NULL, NULL },

@@ -3,6 +3,7 @@
 
 #include "graph/ops/infer.h"
 #include "graph/ops/ops.h"
+#include "graph/ops/rule.h"
 
 int reduce_axes(const struct graph *graph, int node, unsigned *axes, struct err *err)
 {
@@ -53,9 +54,34 @@ static double flops_reduce(const struct graph *graph, int node)
     return (double)shape_elements(&node_input(graph, node, 0)->shape);
 }
 
+static int add_spread(struct grad *grad, double scale, struct err *err)
+{
+    int dy = grad_of_output(grad, 0), node;
+
+    if (rule_add_like(grad, 0, "ReduceGrad", 1, &dy, &node, err))
+        return -1;
+    if (node >= 0)
+        graph_set_float(grad->graph, node, "scale", scale);
+    return 0;
+}
+
+static int grad_reduce_sum(struct grad *grad, int node, struct err *err)
+{
+    (void)node;
+    return add_spread(grad, 1, err);
+}
+
+static int grad_reduce_mean(struct grad *grad, int node, struct err *err)
+{
+    int64_t from = shape_elements(&node_input(grad->graph, node, 0)->shape);
+    int64_t to = shape_elements(&node_output(grad->graph, node, 0)->shape);
+
+    return add_spread(grad, from ? (double)to / (double)from : 0, err);
+}
+
 const struct op ops_reduce[] = {
-    { "ReduceMean", 0, 1, 1, 1, 1, infer_reduce, flops_reduce, NULL },
-    { "ReduceSum", 0, 1, 1, 1, 1, infer_reduce, flops_reduce, NULL },
+    { "ReduceMean", 0, 1, 1, 1, 1, infer_reduce, flops_reduce, grad_reduce_mean },
+    { "ReduceSum", 0, 1, 1, 1, 1, infer_reduce, flops_reduce, grad_reduce_sum },
     { "ReduceGrad", OP_INTERNAL, 1, 1, 1, 1, NULL, NULL, NULL },
     { "ReduceSumTo", OP_INTERNAL, 1, 1, 1, 1, NULL, flops_reduce, NULL },
     { .name = NULL },

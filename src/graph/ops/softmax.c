@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/ops/infer.h"
 #include "graph/ops/ops.h"
+#include "graph/ops/rule.h"
 
 static int infer_softmax(struct graph *graph, int node, struct err *err)
 {
@@ -21,9 +22,27 @@ static double flops_softmax(const struct graph *graph, int node)
     return 12 * (double)shape_elements(&node_output(graph, node, 0)->shape);
 }
 
+static int grad_softmax(struct grad *grad, int node, struct err *err)
+{
+    int dy = grad_of_output(grad, 0);
+
+    (void)node;
+    return rule_add_like(grad, 0, "SoftmaxGrad", 2, (int[]){ dy, rule_output(grad, 0) }, NULL,
+                         err);
+}
+
+static int grad_log_softmax(struct grad *grad, int node, struct err *err)
+{
+    int dy = grad_of_output(grad, 0);
+
+    (void)node;
+    return rule_add_like(grad, 0, "LogSoftmaxGrad", 2, (int[]){ dy, rule_output(grad, 0) },
+                         NULL, err);
+}
+
 const struct op ops_softmax[] = {
-    { "Softmax", 0, 1, 1, 1, 1, infer_softmax, flops_softmax, NULL },
-    { "LogSoftmax", 0, 1, 1, 1, 1, infer_softmax, flops_softmax, NULL },
+    { "Softmax", 0, 1, 1, 1, 1, infer_softmax, flops_softmax, grad_softmax },
+    { "LogSoftmax", 0, 1, 1, 1, 1, infer_softmax, flops_softmax, grad_log_softmax },
     { "SoftmaxGrad", OP_INTERNAL, 2, 2, 1, 1, infer_like, flops_softmax, NULL },
     { "LogSoftmaxGrad", OP_INTERNAL, 2, 2, 1, 1, infer_like, flops_softmax, NULL },
     { .name = NULL },
