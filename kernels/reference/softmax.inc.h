@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT */
+/* Included by f32.c and f64.c. Rows of 'length' elements, 'after' apart. */
+
+static int64_t REAL(row_start)(const struct kernel *k, int64_t row)
+{
+    return row / k->after * k->length * k->after + row % k->after;
+}
+
+/* log of the sum of exponentials, and the first largest element. */
+static double REAL(log_sum)(const struct kernel *k, const real *x, int64_t *largest)
+{
+    double max = -INFINITY, sum = 0;
+    int64_t i;
+
+    *largest = 0;
+    for (i = 0; i < k->length; i++)
+        if ((double)x[i * k->after] > max) {
+            max = (double)x[i * k->after];
+            *largest = i;
+        }
+    if (isinf(max))
+        max = 0;
+    for (i = 0; i < k->length; i++)
+        sum += exp((double)x[i * k->after] - max);
+    return max + log(sum);
+}
+
+static int REAL(softmax)(const struct kernel *k, const struct kernel_args *args, bool logarithm)
+{
+    int64_t row, i, largest;
+
+    for (row = 0; row < k->before * k->after; row++) {
+        const real *x = (const real *)args->inputs[0] + REAL(row_start)(k, row);
+        real *y = (real *)args->outputs[0] + REAL(row_start)(k, row);
+        double log_sum = REAL(log_sum)(k, x, &largest);
+
+        for (i = 0; i < k->length; i++) {
+            double l = (double)x[i * k->after] - log_sum;
+
+            y[i * k->after] = (real)(logarithm ? l : exp(l));
+        }
+    }
+    return 0;
+}
+
+static int REAL(run_softmax)(const struct kernel *k, const struct kernel_args *args,
+                             struct err *err)
+{
+    (void)err;
+    return REAL(softmax)(k, args, false);
+}
+
+static int REAL(run_logsoftmax)(const struct kernel *k, const struct kernel_args *args,
+                                struct err *err)
+{
+    (void)err;
+    return REAL(softmax)(k, args, true);
+}
+
+static int REAL(run_softmax_grad)(const struct kernel *k, const struct kernel_args *args,
+                                  struct err *err)
+{
+    int64_t row, i;
+
+    (void)err;
+    for (row = 0; row < k->before * k->after; row++) {
+        int64_t start = REAL(row_start)(k, row);
+        const real *dy = (const real *)args->inputs[0] + start;
+        const real *y = (const real *)args->inputs[1] + start;
+        real *dx = (real *)args->outputs[0] + start;
+        double sum = 0;
+
+        for (i = 0; i < k->length * k->after; i += k->after)
+            sum += (double)dy[i] * (double)y[i];
+        for (i = 0; i < k->length * k->after; i += k->after)
+            dx[i] = (real)((double)y[i] * ((double)dy[i] - sum));
+    }
+    return 0;
+}
+
+static int REAL(run_logsoftmax_grad)(const struct kernel *k, const struct kernel_args *args,
+                                     struct err *err)
+{
+    int64_t row, i;
+
+    (void)err;
+    for (row = 0; row < k->before * k->after; row++) {
+        int64_t start = REAL(row_start)(k, row);
+        const real *dy = (const real *)args->inputs[0] + start;
+        const real *y = (const real *)args->inputs[1] + start;
+        real *dx = (real *)args->outputs[0] + start;
+        double sum = 0;
+
+        for (i = 0; i < k->length * k->after; i += k->after)
+            sum += (double)dy[i];
+        for (i = 0; i < k->length * k->after; i += k->after)
+            dx[i] = (real)((double)dy[i] - exp((double)y[i]) * sum);
+    }
+    return 0;
+}
+
+/* Losses ------------------------------------------------------------------------------ */
+
+/* The label of a row; -1: ignored. */
+static int REAL(label)(const struct kernel *k, int input, const struct kernel_args *args,
+                       int64_t row, int64_t *label, struct err *err)
+{
+    int64_t found = ref_int(&k->in[input], args->inputs[input], row);
+
+    *label = -1;
+    if (k->ignores && found == k->ignore_index)
+        return 0;
+    if (found < 0 || found >= k->length)
+        return err_set(err, "node \"%s\": label %lld of row %lld: expected 0 to %lld", k->name,
+                       (long long)found, (long long)row, (long long)k->length - 1);
+    *label = found;
+    return 0;
+}
+
+static int REAL(run_cross_entropy)(const struct kernel *k, const struct kernel_args *args,
+                                   struct err *err)
+{
+    const real *logits = args->inputs[0], *weights = k->n_inputs > 3 ? args->inputs[3] : NULL;
+    double loss = 0, correct = 0;
+    int64_t row, label, largest;
+
+    for (row = 0; row < k->before * k->after; row++) {
+        const real *x = logits + REAL(row_start)(k, row);
+        double log_sum = REAL(log_sum)(k, x, &largest);
+
+        if (REAL(label)(k, 1, args, row, &label, err))
+            return -1;
+        if (k->n_outputs > 2)
+            REAL(put)(args->outputs, 2, row, log_sum);
+        if (label < 0)
+            continue;
+        loss += (weights ? (double)weights[label] : 1) * (log_sum - (double)x[label * k->after]);
+        correct += label == largest;
+    }
+    REAL(put)(args->outputs, 0, 0, loss / args->state->weight_sum);
+    if (k->n_outputs > 1)
+        REAL(put)(args->outputs, 1, 0, correct);
+    return 0;
+}
+
+static int REAL(run_cross_entropy_grad)(const struct kernel *k, const struct kernel_args *args,
+                                        struct err *err)
+{
+    const real *logits = args->inputs[1], *log_sums = args->inputs[3];
+    const real *weights = k->n_inputs > 4 ? args->inputs[4] : NULL;
+    double factor = (double)*(const real *)args->inputs[0] / args->state->weight_sum;
+    int64_t row, label, i;
+
+    for (row = 0; row < k->before * k->after; row++) {
+        int64_t start = REAL(row_start)(k, row);
+        const real *x = logits + start;
+        real *dx = (real *)args->outputs[0] + start;
+        double f;
+
+        if (REAL(label)(k, 2, args, row, &label, err))
+            return -1;
+        f = label < 0 ? 0 : factor * (weights ? (double)weights[label] : 1);
+        for (i = 0; i < k->length; i++)
+            dx[i * k->after] = (real)(f * (exp((double)x[i * k->after] -
+                                               (double)log_sums[row]) - (i == label)));
+    }
+    return 0;
+}
+
+/* k->binary is the term, or its gradient by the first operand. */
+static int REAL(run_pair_sum)(const struct kernel *k, const struct kernel_args *args,
+                              struct err *err)
+{
+    const real *x = args->inputs[0], *target = k->n_inputs > 2 ? args->inputs[1] : NULL;
+    double sum = 0;
+    int64_t i;
+
+    (void)err;
+    for (i = 0; i < k->in[0].elements; i++)
+        sum += k->binary((double)x[i], target ? (double)target[i] : 0, 0);
+    REAL(put)(args->outputs, 0, 0, sum / args->state->weight_sum);
+    return 0;
+}
+
+static int REAL(run_pair_grad)(const struct kernel *k, const struct kernel_args *args,
+                               struct err *err)
+{
+    const real *x = k->n_inputs > 1 ? args->inputs[1] : NULL;
+    const real *target = k->n_inputs > 2 ? args->inputs[2] : NULL;
+    double factor = (double)*(const real *)args->inputs[0] / args->state->weight_sum;
+    real *dx = args->outputs[0];
+    int64_t i;
+
+    (void)err;
+    for (i = 0; i < k->out[0].elements; i++)
+        dx[i] = (real)(factor *
+                       k->binary(x ? (double)x[i] : 1, target ? (double)target[i] : 0, 0));
+    return 0;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/* Sums over flat ranges and the optimizers, by PyTorch's formulas. */
+#include <math.h>
+
+#include "kernels/reference/reference.h"
+
+int ref_add(struct stream *stream, enum dtype dtype, size_t n, const void *x, void *y,
+            struct err *err)
+{
+    size_t i;
+
+    (void)stream, (void)err;
+    if (dtype == DTYPE_F32)
+        for (i = 0; i < n; i++)
+            ((float *)y)[i] += ((const float *)x)[i];
+    else
+        for (i = 0; i < n; i++)
+            ((double *)y)[i] += ((const double *)x)[i];
+    return 0;
+}
+
+int ref_sum_squares(struct stream *stream, enum dtype dtype, size_t n, const void *x,
+                    double *result, struct err *err)
+{
+    double sum = 0, v;
+    size_t i;
+
+    (void)stream, (void)err;
+    for (i = 0; i < n; i++) {
+        v = dtype == DTYPE_F32 ? (double)((const float *)x)[i] : ((const double *)x)[i];
+        sum += v * v;
+    }
+    *result = sum;
+    return 0;
+}
+
+/* One parameter, its gradient and its state. */
+struct element {
+    double p, g, m, v;
+};
+
+static void update_momentum(const struct optimizer_args *a, struct element *e)
+{
+    e->g += a->weight_decay * e->p;
+    e->m = a->step == 1 ? e->g : a->momentum * e->m + e->g;
+    e->p -= a->lr * (a->kind == OPTIMIZER_NESTEROV ? e->g + a->momentum * e->m : e->m);
+}
+
+static void update_adam(const struct optimizer_args *a, struct element *e)
+{
+    double c1 = 1 - pow(a->beta1, (double)a->step), c2 = 1 - pow(a->beta2, (double)a->step);
+
+    if (a->kind == OPTIMIZER_ADAMW)
+        e->p *= 1 - a->lr * a->weight_decay;
+    else
+        e->g += a->weight_decay * e->p;
+    e->m += (1 - a->beta1) * (e->g - e->m);
+    e->v = a->beta2 * e->v + (1 - a->beta2) * e->g * e->g;
+    e->p -= a->lr / c1 * e->m / (sqrt(e->v) / sqrt(c2) + a->epsilon);
+}
+
+static void update(const struct optimizer_args *a, struct element *e)
+{
+    switch (a->kind) {
+    case OPTIMIZER_SGD:
+        e->p -= a->lr * (e->g + a->weight_decay * e->p);
+        break;
+    case OPTIMIZER_MOMENTUM:
+    case OPTIMIZER_NESTEROV:
+        update_momentum(a, e);
+        break;
+    case OPTIMIZER_ADAM:
+    case OPTIMIZER_ADAMW:
+        update_adam(a, e);
+        break;
+    }
+}
+
+static double get(enum dtype dtype, const void *list, size_t i)
+{
+    if (!list)
+        return 0;
+    return dtype == DTYPE_F32 ? (double)((const float *)list)[i] : ((const double *)list)[i];
+}
+
+static void set(enum dtype dtype, void *list, size_t i, double value)
+{
+    if (!list)
+        return;
+    if (dtype == DTYPE_F32)
+        ((float *)list)[i] = (float)value;
+    else
+        ((double *)list)[i] = value;
+}
+
+int ref_optimize(struct stream *stream, const struct optimizer_args *args, size_t n, void *p,
+                 const void *g, double g_scale, void *m, void *v, struct err *err)
+{
+    size_t i;
+
+    (void)stream, (void)err;
+    for (i = 0; i < n; i++) {
+        struct element e = { get(args->dtype, p, i), g_scale * get(args->dtype, g, i),
+                             get(args->dtype, m, i), get(args->dtype, v, i) };
+
+        update(args, &e);
+        set(args->dtype, p, i, e.p);
+        set(args->dtype, m, i, e.m);
+        set(args->dtype, v, i, e.v);
+    }
+    return 0;
+}
