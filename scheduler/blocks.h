@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/* Blocks: what the planner cuts between, made from a graph with a loss.
+ *
+ * A block is a convex set of forward nodes that is never cut. Blocks depend on the structure of
+ * the graph alone: the same model at another batch size has the same blocks, in the same order,
+ * with the same names and nodes.
+ */
+#ifndef TASUKI_SCHEDULER_BLOCKS_H
+#define TASUKI_SCHEDULER_BLOCKS_H
+
+#include "graph/autodiff.h"
+#include "graph/graph.h"
+#include "scheduler/cost.h"
+#include "scheduler/plan.h"
+
+struct err;
+
+struct block {
+    char *name;
+    int n_nodes;
+    int *nodes;             /* ids of forward nodes, ascending */
+};
+
+struct blocks {
+    int n;
+    struct block *items;    /* in a topological order */
+};
+
+/* Before autodiff(). Sets 'block' of every forward node. */
+struct blocks *blocks_new(struct graph *graph, struct err *err);
+void blocks_free(struct blocks *blocks);
+
+/* The stage of each of the graph's nodes (before autodiff()) under a plan, in the graph's
+ * arena: what autodiff() wants. The plan's blocks must be those of the graph, by name and in
+ * order.
+ */
+int *blocks_stages(struct graph *graph, const struct plan *plan, struct err *err);
+
+/* One batch size of a model: the training graph, differentiated with every block a stage of
+ * its own, and the seconds that one run of each node takes (0 for views and what is not run).
+ */
+struct block_timing {
+    const struct graph *graph;
+    const struct autodiff *autodiff;
+    const int *stage_of;        /* block of every node, gradient nodes too */
+    const double *seconds;      /* [n_nodes] */
+};
+
+/* The cost file: times summed by block and part (P counts as 'step'), bytes from the shapes.
+ * 'timings' by ascending batch. 'step_seconds' of one parameter byte, for the optimizer.
+ */
+struct cost *blocks_cost(const struct blocks *blocks, int n_sizes,
+                         const struct block_timing *timings, double step_seconds,
+                         int optimizer_states, const char *device, struct err *err);
+
+#endif
