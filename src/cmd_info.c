@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/module.h"
 #include "commands.h"
+#include "kernels/backend.h"
 
 struct feature {
     const char *name;
@@ -76,6 +77,20 @@ static void cpu_name(char name[128])
         fclose(file);
 }
 
+static const char *const backends[] = { "cpu", "reference" };
+
+/* What a backend calls its device; malloc'ed, NULL where this build lacks the backend. */
+static char *device_of(const char *name)
+{
+    const struct backend *backend = backend_find(name);
+    struct device *device = backend ? backend->device_open(0, NULL) : NULL;
+    char *text = device ? mem_strdup(backend->device_name(device)) : NULL;
+
+    if (device)
+        backend->device_close(device);
+    return text;
+}
+
 static void print_text(void)
 {
     char cpu[128];
@@ -83,6 +98,12 @@ static void print_text(void)
     cpu_name(cpu);
     printf("tasuki %s\n\n", PACKAGE_VERSION);
     printf("%-10s %s, %ld CPUs online\n", "machine", cpu, sysconf(_SC_NPROCESSORS_ONLN));
+    for (size_t i = 0; i < COUNT(backends); i++) {
+        char *device = device_of(backends[i]);
+
+        printf("%-10s %s\n", backends[i], device ? device : "no backend");
+        free(device);
+    }
     for (size_t i = 0; i < COUNT(features); i++)
         printf("%-10s %s%s\n", features[i].name, features[i].present ? "built in" : "no: ",
                features[i].present ? "" : features[i].without);
@@ -98,10 +119,16 @@ static void print_text(void)
 
 static int print_json(struct err *err)
 {
-    json_t *built = json_object(), *found = json_object(), *top;
+    json_t *built = json_object(), *found = json_object(), *devices = json_object(), *top;
     char cpu[128], *text;
 
     cpu_name(cpu);
+    for (size_t i = 0; i < COUNT(backends); i++) {
+        char *device = device_of(backends[i]);
+
+        json_object_set_new(devices, backends[i], device ? json_string(device) : json_null());
+        free(device);
+    }
     for (size_t i = 0; i < COUNT(features); i++)
         json_object_set_new(built, features[i].name, json_boolean(features[i].present));
     for (size_t i = 0; i < COUNT(modules); i++) {
@@ -110,10 +137,10 @@ static int print_json(struct err *err)
         json_object_set_new(found, modules[i].name, path ? json_string(path) : json_null());
         free(path);
     }
-    top = json_pack("{s:s, s:i, s:s, s:s, s:I, s:o, s:o, s:s}", "schema", "tasuki-info",
+    top = json_pack("{s:s, s:i, s:s, s:s, s:I, s:o, s:o, s:o, s:s}", "schema", "tasuki-info",
                     "version", 1, "tasuki", PACKAGE_VERSION, "cpu", cpu, "cpus",
-                    (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "features", built, "modules",
-                    found, "sysconfdir", SYSCONFDIR);
+                    (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "backends", devices,
+                    "features", built, "modules", found, "sysconfdir", SYSCONFDIR);
     text = top ? json_dumps(top, JSON_INDENT(2)) : NULL;
     json_decref(top);
     if (!text)

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -75,13 +76,21 @@ static int common_options(const struct command *command, int argc, char **argv,
     return result;
 }
 
+/* Wrong use is wrong on every rank: one of them says so. */
+static bool is_echo(const struct err *err)
+{
+    const char *rank = getenv("PMIX_RANK");
+
+    return err->code == EXIT_USAGE && rank && strcmp(rank, "0") != 0;
+}
+
 static int run_command(const struct command *command, int argc, char **argv, struct err *err)
 {
     int code = common_options(command, argc, argv, err);
 
     if (code < 0)
         code = command->run(argc, argv, err);
-    if (err->code && err->text[0])
+    if (err->code && err->text[0] && !is_echo(err))
         log_say(LOG_ERROR, "%s", err->text);
     /* A full disk behind a redirection shows only here. */
     if (code == EXIT_OK && fflush(stdout)) {

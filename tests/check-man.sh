@@ -28,7 +28,7 @@ options_of() {
 missing_in_page() {
     page=$top/man/tasuki-$1.1
     [ -f "$page" ] || { echo "there is no man/tasuki-$1.1"; return; }
-    text=$(mandoc -Tascii "$page" | col -b)
+    text=$(mandoc -Tascii "$page" | sed "s/.$(printf '\b')//g")
     for option in $(options_of "$1"); do
         printf '%s\n' "$text" | grep -qE -- "--(no-|\[no-\])?$option([^a-z0-9-]|$)" ||
             echo "man/tasuki-$1.1: no --$option"

@@ -53,3 +53,12 @@
     [ "$status" -eq 1 ]
     [[ "$output" == *"standard output: No space left"* ]]
 }
+
+@test "four ranks say a usage error once" {
+    for rank in 0 1 2 3; do
+        code=0
+        PMIX_RANK=$rank "$TASUKI" info --nosuchthing 2>>"$BATS_TEST_TMPDIR/errors" || code=$?
+        [ "$code" -eq 2 ]
+    done
+    [ "$(wc -l <"$BATS_TEST_TMPDIR/errors")" -eq 1 ]
+}
