@@ -320,7 +320,7 @@ int setup_reduce_grad(struct kernel *k, const struct graph *graph, int node, str
     if (attr_ints(graph, node, "axes", GRAPH_MAX_RANK, axes, &n, err))
         return -1;
     for (i = 0; i < n; i++)
-        reduced |= 1u << axes[i];
+        reduced |= 1u << (axes[i] < 0 ? axes[i] + x->rank : axes[i]);
     walk_start(&k->walk, x);
     for (i = x->rank - 1; i >= 0; i--) {
         stride[i] = reduced >> i & 1 ? 0 : step;

@@ -91,9 +91,13 @@ static int operand_place(const struct graph *graph, int node, const struct matmu
     if (place->axis < 0)
         return 0;
     axis = result_axis(m, &x->shape, input == 0, place->axis);
-    if (axis < 0 && graph->batch > 1)
+    /* A weight's gradient is the sum over the samples. */
+    if (axis < 0 && graph->batch > 1 && graph->nodes[node].source < 0)
         return refuse_batch_axis(graph, node, *place, place->axis, "sums over", err);
-    place->axis = axis < 0 ? m->rank : axis;
+    if (axis < 0)
+        *place = no_batch;
+    else
+        place->axis = axis;
     return 0;
 }
 

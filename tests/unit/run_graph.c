@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT */
+#include "run_graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "graph/op.h"
+
+static int root_of(const struct graph *graph, int v)
+{
+    int producer = graph->values[v].producer;
+
+    while (producer >= 0 && graph->nodes[producer].op->flags & OP_VIEW) {
+        v = graph->nodes[producer].inputs[0];
+        producer = graph->values[v].producer;
+    }
+    return v;
+}
+
+static int make_buffers(struct run_graph *run, struct err *err)
+{
+    const struct graph *graph = run->graph;
+    int v;
+
+    for (v = 0; v < run->n_values; v++) {
+        const struct value *value = &graph->values[v];
+
+        if (root_of(graph, v) != v)
+            continue;
+        run->buffers[v] = run->backend->alloc(run->device, value_bytes(value), err);
+        if (!run->buffers[v])
+            return -1;
+        if (value->kind == VALUE_CONST && value->data)
+            memcpy(run->buffers[v], value->data, value_bytes(value));
+    }
+    for (v = 0; v < run->n_values; v++)
+        run->buffers[v] = run->buffers[root_of(graph, v)];
+    return 0;
+}
+
+static int make_kernels(struct run_graph *run, struct err *err)
+{
+    const struct backend *backend = run->backend;
+    int n;
+
+    for (n = 0; n < run->n_nodes; n++) {
+        size_t bytes;
+
+        if (run->graph->nodes[n].op->flags & OP_VIEW)
+            continue;
+        run->kernels[n] = backend->kernel_new(run->device, run->graph, n, NULL, err);
+        if (!run->kernels[n])
+            return -1;
+        bytes = backend->kernel_workspace(run->kernels[n]);
+        if (bytes > run->workspace_bytes)
+            run->workspace_bytes = bytes;
+    }
+    run->workspace = backend->alloc(run->device, run->workspace_bytes, err);
+    return run->workspace ? 0 : -1;
+}
+
+struct run_graph *run_graph_new(const struct backend *backend, const struct graph *graph,
+                                struct err *err)
+{
+    struct run_graph *run = mem_new(1, sizeof(*run));
+
+    run->backend = backend;
+    run->graph = graph;
+    run->n_nodes = graph->n_nodes;
+    run->n_values = graph->n_values;
+    run->kernels = mem_new((size_t)graph->n_nodes, sizeof(*run->kernels));
+    run->buffers = mem_new((size_t)graph->n_values, sizeof(*run->buffers));
+    run->state = (struct step_state){ .seed = 1, .global_batch = graph->batch,
+                                      .samples = graph->batch, .weight_sum = 1,
+                                      .training = true };
+    run->device = backend->device_open(1, err);
+    if (run->device)
+        run->stream = backend->stream_new(run->device, err);
+    if (!run->stream || make_buffers(run, err) || make_kernels(run, err)) {
+        run_graph_free(run);
+        return NULL;
+    }
+    return run;
+}
+
+void run_graph_free(struct run_graph *run)
+{
+    int i;
+
+    if (!run)
+        return;
+    for (i = 0; i < run->n_nodes; i++)
+        if (run->kernels[i])
+            run->backend->kernel_free(run->kernels[i]);
+    for (i = 0; i < run->n_values; i++)
+        if (root_of(run->graph, i) == i && run->buffers[i])
+            run->backend->release(run->device, run->buffers[i],
+                                  value_bytes(&run->graph->values[i]));
+    if (run->workspace)
+        run->backend->release(run->device, run->workspace, run->workspace_bytes);
+    if (run->stream)
+        run->backend->stream_free(run->stream);
+    if (run->device)
+        run->backend->device_close(run->device);
+    free(run->kernels);
+    free(run->buffers);
+    free(run);
+}
+
+void run_graph_set(struct run_graph *run, int value, const double *data)
+{
+    const struct value *v = &run->graph->values[value];
+    void *to = run->buffers[value];
+    int64_t n = shape_elements(&v->shape), i;
+
+    for (i = 0; i < n; i++) {
+        switch (v->dtype) {
+        case DTYPE_F32:
+            ((float *)to)[i] = (float)data[i];
+            break;
+        case DTYPE_F64:
+            ((double *)to)[i] = data[i];
+            break;
+        case DTYPE_I32:
+            ((int32_t *)to)[i] = (int32_t)data[i];
+            break;
+        case DTYPE_I64:
+            ((int64_t *)to)[i] = (int64_t)data[i];
+            break;
+        default:
+            ((uint8_t *)to)[i] = (uint8_t)data[i];
+        }
+    }
+}
+
+void run_graph_get(const struct run_graph *run, int value, double *data)
+{
+    const struct value *v = &run->graph->values[value];
+    const void *from = run->buffers[value];
+    int64_t n = shape_elements(&v->shape), i;
+
+    for (i = 0; i < n; i++) {
+        switch (v->dtype) {
+        case DTYPE_F32:
+            data[i] = (double)((const float *)from)[i];
+            break;
+        case DTYPE_F64:
+            data[i] = ((const double *)from)[i];
+            break;
+        case DTYPE_I32:
+            data[i] = (double)((const int32_t *)from)[i];
+            break;
+        case DTYPE_I64:
+            data[i] = (double)((const int64_t *)from)[i];
+            break;
+        default:
+            data[i] = (double)((const uint8_t *)from)[i];
+        }
+    }
+}
+
+static int run_node(struct run_graph *run, int n, struct err *err)
+{
+    const struct node *node = &run->graph->nodes[n];
+    const void **inputs = mem_new((size_t)node->n_inputs, sizeof(*inputs));
+    void **outputs = mem_new((size_t)node->n_outputs, sizeof(*outputs));
+    struct kernel_args args = { .inputs = inputs, .outputs = outputs,
+                                .workspace = run->workspace, .state = &run->state };
+    int i, result;
+
+    for (i = 0; i < node->n_inputs; i++)
+        inputs[i] = node->inputs[i] < 0 ? NULL : run->buffers[node->inputs[i]];
+    for (i = 0; i < node->n_outputs; i++) {
+        outputs[i] = node->outputs[i] < 0 ? NULL : run->buffers[node->outputs[i]];
+        if (outputs[i])
+            memset(outputs[i], 0xff, value_bytes(&run->graph->values[node->outputs[i]]));
+    }
+    if (run->workspace_bytes)
+        memset(run->workspace, 0xff, run->workspace_bytes);
+    result = run->backend->kernel_run(run->kernels[n], run->stream, &args, err);
+    free(inputs);
+    free(outputs);
+    return result;
+}
+
+int run_graph_nodes(struct run_graph *run, int first, int end, struct err *err)
+{
+    int n;
+
+    for (n = first; n < end; n++)
+        if (run->kernels[n] && run_node(run, n, err))
+            return -1;
+    return run->backend->stream_sync(run->stream, err);
+}

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: MIT */
+/* Every operator of the table: gradients against finite differences in double, and every
+ * backend against the reference.
+ */
+#include "unit.h"
+
+#include <math.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "graph/autodiff.h"
+#include "op_case.h"
+#include "run_graph.h"
+
+#define EPS32 0x1p-24
+#define EPS64 0x1p-53
+
+static uint64_t seed;
+static bool covered[256];       /* by place in the operator table */
+
+static int table_index(const struct op *op)
+{
+    for (int i = 0; op_at(i); i++)
+        if (op_at(i) == op)
+            return i;
+    fail_msg("%s is not in the table", op->name);
+    return -1;
+}
+
+static int64_t elements(const struct graph *graph, int v)
+{
+    return shape_elements(&graph->values[v].shape);
+}
+
+/* Losses ------------------------------------------------------------------------------ */
+
+static int append(struct graph *graph, const char *op, int n, const int *inputs, struct err *err)
+{
+    int node = op_append(graph, NULL, op, n, inputs, 1, err);
+
+    if (node < 0)
+        fail_msg("%s", err->text);
+    return graph->nodes[node].outputs[0];
+}
+
+/* A random linear function of an output: its gradient is random everywhere. */
+static int dot_with_target(struct op_case *c, int v)
+{
+    struct graph *graph = c->graph;
+    struct value y = graph->values[v];
+    int target = graph_add_value(graph, NULL, VALUE_INPUT, y.dtype, &y.shape, y.batch);
+
+    while (c->n_data <= target)
+        *(double **)mem_push((void **)&c->data, &c->n_data, sizeof(*c->data)) = NULL;
+    c->data[target] = mem_new((size_t)shape_elements(&y.shape), sizeof(double));
+    for (int64_t i = 0; i < shape_elements(&y.shape); i++)
+        c->data[target][i] = case_uniform(c, -1, 1);
+    return append(graph, "DotSum", 3, (int[]){ v, target, graph->weight_sum }, c->err);
+}
+
+static void add_loss(struct op_case *c)
+{
+    const struct op *op = c->graph->nodes[c->node].op;
+    int n = strcmp(op->name, "Split") == 0 ? c->graph->nodes[c->node].n_outputs : 1, loss = -1;
+
+    if (c->graph->loss >= 0)
+        return;
+    case_weight_sum(c);
+    for (int i = 0; i < n; i++) {
+        int part = dot_with_target(c, c->graph->nodes[c->node].outputs[i]);
+
+        loss = loss < 0 ? part
+                        : append(c->graph, "Add", 2, (int[]){ loss, part }, c->err);
+    }
+    c->graph->loss = loss;
+}
+
+static struct op_case *make(const struct op_kind *kind, int variant, enum dtype real,
+                            struct autodiff *ad, int *n_forward)
+{
+    struct op_case *c = op_case_new(kind, variant, seed, real);
+
+    memset(ad, 0, sizeof(*ad));
+    if (c->gradient)
+        add_loss(c);
+    *n_forward = c->graph->n_nodes;
+    if (c->gradient && autodiff(c->graph, NULL, 1, ad, NULL, c->err))
+        fail_msg("%s, variant %d: %s", kind->op, variant, c->err->text);
+    if (graph_check(c->graph, c->err))
+        fail_msg("%s, variant %d: %s", kind->op, variant, c->err->text);
+    return c;
+}
+
+static struct run_graph *start(const char *backend, struct op_case *c)
+{
+    struct run_graph *run = run_graph_new(backend_find(backend), c->graph, c->err);
+
+    if (!run)
+        fail_msg("%s", c->err->text);
+    run->state.step = 3;
+    run->state.first_sample = 7 * c->graph->batch;
+    run->state.global_batch = 9 * c->graph->batch;
+    run->state.weight_sum = c->graph->weight_sum >= 0 ? 0.75 : 1;
+    for (int v = 0; v < c->n_data; v++)
+        if (c->data[v])
+            run_graph_set(run, v, c->data[v]);
+    return run;
+}
+
+static void run_nodes(struct run_graph *run, struct op_case *c, int first, int end)
+{
+    if (run_graph_nodes(run, first, end, c->err))
+        fail_msg("%s", c->err->text);
+}
+
+/* Gradients --------------------------------------------------------------------------- */
+
+static double loss_at(struct run_graph *run, struct op_case *c, int n_forward, int v,
+                      const double *direction, double step)
+{
+    int64_t n = elements(c->graph, v);
+    double *moved = mem_new((size_t)n, sizeof(*moved)), loss;
+
+    for (int64_t i = 0; i < n; i++)
+        moved[i] = c->data[v][i] + step * direction[i];
+    run_graph_set(run, v, moved);
+    run_nodes(run, c, 0, n_forward);
+    run_graph_get(run, c->graph->loss, &loss);
+    free(moved);
+    return loss;
+}
+
+/* The size of the numbers whose sum the loss is: they set its rounding error. */
+static double loss_magnitude(struct run_graph *run, struct op_case *c, int n_forward)
+{
+    double sum = 1;
+
+    for (int v = 0; v < c->graph->n_values; v++) {
+        int producer = c->graph->values[v].producer;
+        double *x;
+
+        if (producer >= n_forward || !dtype_is_float(c->graph->values[v].dtype))
+            continue;
+        x = mem_new((size_t)elements(c->graph, v), sizeof(*x));
+        run_graph_get(run, v, x);
+        for (int64_t i = 0; i < elements(c->graph, v); i++)
+            sum += fabs(x[i]);
+        free(x);
+    }
+    return sum;
+}
+
+/* Central differences at h and h/2: their difference bounds the truncation error of the
+ * second, by about three; rounding is that of two losses over h.
+ */
+static void check_direction(struct run_graph *run, struct op_case *c, int n_forward, int v,
+                            const double *direction, double expected, double magnitude)
+{
+    const double h = 0x1p-10;
+    double coarse = (loss_at(run, c, n_forward, v, direction, h) -
+                     loss_at(run, c, n_forward, v, direction, -h)) / (2 * h);
+    double fine = (loss_at(run, c, n_forward, v, direction, h / 2) -
+                   loss_at(run, c, n_forward, v, direction, -h / 2)) / h;
+    double tolerance = fabs(coarse - fine) + 16 * EPS64 * magnitude / h;
+
+    run_graph_set(run, v, c->data[v]);
+    /* A step that is too long for the function would let anything pass. */
+    if (!(tolerance < 1e-3 * (1 + fabs(expected))))
+        fail_msg("%s, variant %d: tolerance %g is useless", c->graph->nodes[c->node].op->name,
+                 c->variant, tolerance);
+    if (!(fabs(fine - expected) <= tolerance))
+        fail_msg("%s, variant %d (batch %d, seed %llu): gradient of \"%s\" is %.12g, "
+                 "differences give %.12g (tolerance %g)",
+                 c->graph->nodes[c->node].op->name, c->variant, (int)c->graph->batch,
+                 (unsigned long long)seed, c->graph->values[v].name, expected, fine, tolerance);
+}
+
+/* A few single elements and one direction through all of them. */
+static void check_gradient(struct run_graph *run, struct op_case *c, int n_forward, int v,
+                           const double *gradient, double magnitude)
+{
+    int64_t n = elements(c->graph, v);
+    double *direction = mem_new((size_t)n, sizeof(*direction)), expected = 0;
+
+    for (int k = 0; k < 4 && n > 0; k++) {
+        int64_t i = case_int(c, 0, (int)n - 1);
+
+        direction[i] = 1;
+        check_direction(run, c, n_forward, v, direction, gradient[i], magnitude);
+        direction[i] = 0;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        direction[i] = case_uniform(c, -1, 1);
+        expected += direction[i] * gradient[i];
+    }
+    check_direction(run, c, n_forward, v, direction, expected, magnitude);
+    free(direction);
+}
+
+static int n_reals(const struct op_case *c)
+{
+    int n = 0;
+
+    for (int v = 0; v < c->n_data; v++)
+        n += c->data[v] && c->graph->values[v].kind == VALUE_PARAM;
+    return n;
+}
+
+static void check_gradients(struct op_case *c, const struct autodiff *ad, int n_forward)
+{
+    struct run_graph *run = start("reference", c);
+    double magnitude, **gradients = mem_new((size_t)ad->n_params, sizeof(*gradients));
+
+    run_nodes(run, c, 0, c->graph->n_nodes);
+    for (int n = 0; n < c->graph->n_nodes; n++)
+        covered[table_index(c->graph->nodes[n].op)] = true;
+    magnitude = loss_magnitude(run, c, n_forward);
+    assert_int_equal(ad->n_params, c->gradient ? n_reals(c) : 0);
+    for (int i = 0; i < ad->n_params; i++) {
+        gradients[i] = mem_new((size_t)elements(c->graph, ad->params[i].param),
+                               sizeof(**gradients));
+        run_graph_get(run, ad->params[i].gradient, gradients[i]);
+    }
+    for (int i = 0; i < ad->n_params; i++) {
+        check_gradient(run, c, n_forward, ad->params[i].param, gradients[i], magnitude);
+        free(gradients[i]);
+    }
+    free(gradients);
+    run_graph_free(run);
+}
+
+static void gradients_agree_with_differences(void **state)
+{
+    const struct op_kind *kind = *state;
+
+    for (int variant = 0; variant < kind->variants; variant++) {
+        struct autodiff ad;
+        int n_forward;
+        struct op_case *c = make(kind, variant, DTYPE_F64, &ad, &n_forward);
+
+        check_gradients(c, &ad, n_forward);
+        op_case_free(c);
+    }
+}
+
+/* Backends ---------------------------------------------------------------------------- */
+
+/* What a pool saves for its gradient is the backend's own business. */
+static bool is_saved(const struct graph *graph, int v)
+{
+    int producer = graph->values[v].producer;
+
+    return producer >= 0 && strcmp(graph->nodes[producer].op->name, "MaxPool") == 0 &&
+           graph->nodes[producer].outputs[0] != v;
+}
+
+static double *get(const struct run_graph *run, int v)
+{
+    double *x = mem_new((size_t)elements(run->graph, v), sizeof(*x));
+
+    run_graph_get(run, v, x);
+    return x;
+}
+
+/* Give a node the inputs that it had in another run, each moved by a relative 'amount' of
+ * random sign.
+ */
+static void take_inputs(struct run_graph *to, const struct run_graph *from, int node,
+                        struct op_case *c, double amount)
+{
+    const struct node *n = &from->graph->nodes[node];
+
+    for (int i = 0; i < n->n_inputs; i++) {
+        int v = n->inputs[i];
+        double *x;
+
+        if (v < 0 || is_saved(from->graph, v))
+            continue;
+        x = get(from, v);
+        for (int64_t k = 0; amount != 0 && dtype_is_float(from->graph->values[v].dtype) &&
+                            k < elements(from->graph, v); k++)
+            x[k] *= 1 + (case_int(c, 0, 1) ? amount : -amount);
+        run_graph_set(to, v, x);
+        free(x);
+    }
+}
+
+/* How far one rounding of each input can move an output: what a float32 kernel may differ by,
+ * times the roundings on the way, which add like a random walk.
+ */
+static double output_bound(struct run_graph *exact, const struct run_graph *single, int node,
+                           int v, struct op_case *c)
+{
+    int64_t n = elements(exact->graph, v);
+    double *y, *moved, spread = 0, largest = 0;
+
+    take_inputs(exact, single, node, c, 0);
+    run_nodes(exact, c, node, node + 1);
+    y = get(exact, v);
+    for (int trial = 0; trial < 3; trial++) {
+        take_inputs(exact, single, node, c, EPS32);
+        run_nodes(exact, c, node, node + 1);
+        moved = get(exact, v);
+        for (int64_t i = 0; i < n; i++) {
+            spread = fmax(spread, fabs(moved[i] - y[i]));
+            largest = fmax(largest, fabs(y[i]));
+        }
+        free(moved);
+    }
+    free(y);
+    return 32 * spread + 8 * EPS32 * largest;
+}
+
+static void compare_outputs(struct run_graph *other, const struct run_graph *single,
+                            struct run_graph *exact, int node, struct op_case *c)
+{
+    const struct node *n = &single->graph->nodes[node];
+
+    for (int i = 0; i < n->n_outputs; i++) {
+        double *x, *y, bound;
+        int v = n->outputs[i];
+
+        if (v < 0 || is_saved(single->graph, v))
+            continue;
+        bound = dtype_is_float(single->graph->values[v].dtype)
+                    ? output_bound(exact, single, node, v, c) : 0;
+        x = get(single, v);
+        y = get(other, v);
+        for (int64_t k = 0; k < elements(single->graph, v); k++)
+            if (!(fabs(x[k] - y[k]) <= bound))
+                fail_msg("%s (in the case of %s, variant %d, batch %d, seed %llu): output %d[%d]"
+                         " is %.9g on %s, %.9g on reference (bound %g)",
+                         n->op->name, c->graph->nodes[c->node].op->name, c->variant,
+                         (int)c->graph->batch, (unsigned long long)seed, i, (int)k, y[k],
+                         other->backend->name, x[k], bound);
+        free(x);
+        free(y);
+    }
+}
+
+static void compare_backend(const struct op_kind *kind, int variant, const char *name)
+{
+    struct autodiff ad;
+    int n_forward;
+    struct op_case *c = make(kind, variant, DTYPE_F32, &ad, &n_forward);
+    struct op_case *twin = make(kind, variant, DTYPE_F64, &ad, &n_forward);
+    struct run_graph *single = start("reference", c), *other = start(name, c);
+    struct run_graph *exact = start("reference", twin);
+
+    run_nodes(single, c, 0, c->graph->n_nodes);
+    run_nodes(exact, twin, 0, twin->graph->n_nodes);
+    for (int n = 0; n < c->graph->n_nodes; n++) {
+        if (c->graph->nodes[n].op->flags & OP_VIEW)
+            continue;
+        take_inputs(other, single, n, c, 0);
+        run_nodes(other, c, n, n + 1);
+        compare_outputs(other, single, exact, n, c);
+    }
+    run_graph_free(other);
+    run_graph_free(single);
+    run_graph_free(exact);
+    op_case_free(twin);
+    op_case_free(c);
+}
+
+static void backends_agree(void **state)
+{
+    static const char *const names[] = { "reference", "cpu" };
+    const struct op_kind *kind = *state;
+
+    for (size_t b = 0; b < sizeof(names) / sizeof(names[0]); b++)
+        for (int variant = 0; backend_find(names[b]) && variant < kind->variants; variant++)
+            compare_backend(kind, variant, names[b]);
+}
+
+/* The table --------------------------------------------------------------------------- */
+
+static void every_operator_has_a_case(void **state)
+{
+    (void)state;
+    for (int i = 0; op_at(i); i++)
+        if (!(op_at(i)->flags & OP_FOLD) && !covered[i])
+            fail_msg("operator %s has no case in op_cases.c", op_at(i)->name);
+}
+
+static void every_name_stands_for_one_operator(void **state)
+{
+    (void)state;
+    for (int i = 0; op_at(i); i++)
+        assert_ptr_equal(op_find(op_at(i)->name), op_at(i));
+}
+
+static uint64_t choose_seed(void)
+{
+    const char *text = getenv("TASUKI_TEST_SEED");
+
+    return text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
+}
+
+int main(void)
+{
+    struct CMUnitTest *tests;
+    size_t n = 0, kinds = 0;
+    int result;
+
+    seed = choose_seed();
+    printf("# TASUKI_TEST_SEED=%llu\n", (unsigned long long)seed);
+    while (op_kinds[kinds].op)
+        kinds++;
+    tests = mem_new(2 * kinds + 2, sizeof(*tests));
+    for (size_t i = 0; i < 2 * kinds; i++) {
+        const struct op_kind *kind = &op_kinds[i / 2];
+
+        tests[n++] = (struct CMUnitTest){
+            .name = mem_printf(i % 2 ? "%s agrees on every backend"
+                                     : "%s agrees with finite differences", kind->op),
+            .test_func = i % 2 ? backends_agree : gradients_agree_with_differences,
+            .initial_state = (void *)(uintptr_t)kind,
+        };
+    }
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(every_operator_has_a_case);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(every_name_stands_for_one_operator);
+    result = _cmocka_run_group_tests("ops", tests, n, NULL, NULL);
+    for (size_t i = 0; i < 2 * kinds; i++)
+        free((void *)(uintptr_t)tests[i].name);
+    free(tests);
+    return result;
+}
