@@ -205,7 +205,7 @@ int graph_add_output(struct graph *graph, int node)
     int value;
 
     memcpy(outputs, n->outputs, (size_t)n->n_outputs * sizeof(*outputs));
-    value = graph_add_value(graph, NULL, VALUE_NODE, DTYPE_NONE, NULL, (struct batch){ 0, 0 });
+    value = graph_add_value(graph, NULL, VALUE_NODE, DTYPE_NONE, NULL, (struct batch){ 0 });
     graph->values[value].producer = node;
     outputs[n->n_outputs++] = value;
     n->outputs = outputs;
@@ -215,7 +215,7 @@ int graph_add_output(struct graph *graph, int node)
 int graph_add_const(struct graph *graph, const char *name, enum dtype dtype,
                     const struct shape *shape, const void *data)
 {
-    int id = graph_add_value(graph, name, VALUE_CONST, dtype, shape, (struct batch){ 0, 0 });
+    int id = graph_add_value(graph, name, VALUE_CONST, dtype, shape, (struct batch){ 0 });
     size_t bytes = value_bytes(&graph->values[id]);
     void *copy = arena_alloc(graph->arena, bytes ? bytes : 1, 1);
 

@@ -43,12 +43,14 @@ char *shape_text(const struct shape *shape, char *text, size_t size);
  * not change that; transposes do. outer == 0 means the value does not depend on the sample
  * ("none"): it is sent whole and its gradients are summed.
  *
- * 'outer' and 'inner' do not depend on b. With b == 1 shapes alone cannot tell which unit axis
- * is the batch: the rules then refuse nothing and guess, and model_build() takes the fields
- * from a twin built at b == 2.
+ * 'outer' and 'inner' do not depend on b. With b == 1 shapes alone cannot tell which axis holds
+ * the batch: 'place', 1 + that axis, does, and is 0 where it is not known (after a reshape);
+ * the rules then refuse nothing and guess, and model_build() takes all three from a twin built
+ * at 2b.
  */
 struct batch {
     int64_t outer, inner;
+    int place;
 };
 
 enum value_kind {

@@ -20,7 +20,7 @@ static int infer_conv(struct graph *graph, int node, struct err *err)
 {
     const struct value *x = node_input(graph, node, 0), *w = node_input(graph, node, 1);
     struct shape shape = { 0 }, bias = { 1, { w->shape.dim[0] } };
-    struct batch batch = { 1, 1 };
+    struct batch batch = { 1, 1, 1 };
     struct window window;
     int i;
 

@@ -92,6 +92,9 @@ int batch_find(const struct graph *graph, int node, const struct value *value,
     *place = no_batch;
     if (value->batch.outer == 0)
         return 0;
+    axis = value->batch.place - 1;
+    if (axis >= 0 && axis < value->shape.rank && batch_fit(graph, value, axis, place))
+        return 0;
     for (axis = 0; axis < value->shape.rank; axis++) {
         fit = batch_fit(graph, value, axis, &candidate);
         if (fit > best) {
@@ -107,7 +110,7 @@ int batch_find(const struct graph *graph, int node, const struct value *value,
 
 struct batch batch_at(const struct shape *shape, struct batch_place place)
 {
-    struct batch batch = { place.outer, place.inner };
+    struct batch batch = { place.outer, place.inner, place.axis + 1 };
     int i;
 
     if (place.axis < 0)

@@ -26,7 +26,7 @@ struct batch_place {
 };
 
 static const struct batch_place no_batch = { -1, 0, 0 };
-static const struct batch batch_none = { 0, 0 };
+static const struct batch batch_none = { 0, 0, 0 };
 
 /* Find the batch of a value; an error where it lies across axes. */
 int batch_find(const struct graph *graph, int node, const struct value *value,

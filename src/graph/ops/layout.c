@@ -13,13 +13,14 @@
 static int set_view(struct graph *graph, int node, const struct shape *shape, struct err *err)
 {
     const struct value *x = node_input(graph, node, 0);
+    struct batch batch = { x->batch.outer, x->batch.inner, 0 };
     char from[128], to[128];
 
     if (shape_elements(shape) != shape_elements(&x->shape))
         return op_error(graph, node, err, "%s cannot become %s",
                         shape_text(&x->shape, from, sizeof(from)),
                         shape_text(shape, to, sizeof(to)));
-    return set_output(graph, node, 0, x->dtype, shape, x->batch, err);
+    return set_output(graph, node, 0, x->dtype, shape, batch, err);
 }
 
 static int infer_reshape(struct graph *graph, int node, struct err *err)

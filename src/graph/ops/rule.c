@@ -84,5 +84,6 @@ int rule_view(struct grad *grad, int value, const struct shape *shape, struct er
     graph->values[view].dtype = graph->values[view].file_dtype = graph->values[value].dtype;
     graph->values[view].shape = *shape;
     graph->values[view].batch = graph->values[value].batch;
+    graph->values[view].batch.place = 0;
     return view;
 }
