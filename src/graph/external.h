@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT */
+/* External data: files beside the model that hold tensors, each mapped once. */
+#ifndef TASUKI_GRAPH_EXTERNAL_H
+#define TASUKI_GRAPH_EXTERNAL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct err;
+struct external;
+
+/* For the model at 'path'. */
+struct external *external_new(const char *path);
+void external_free(struct external *external);
+
+/* 'size' bytes from 'offset' of the file 'location' relative to the model's directory; *data
+ * stays valid until external_free(). Refused: absolute locations, "..", what is no regular
+ * file or, symbolic links followed, not in that directory, and ranges past the file's end.
+ */
+int external_data(struct external *external, const char *location, uint64_t offset,
+                  uint64_t size, const unsigned char **data, struct err *err);
+/* Size of such a file. */
+int external_size(struct external *external, const char *location, uint64_t *size,
+                  struct err *err);
+
+#endif

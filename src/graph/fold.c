@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+#include "graph/fold.h"
+
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "graph/dims.h"
+
+int fold_new(struct fold *fold, enum dtype dtype, const struct shape *shape,
+             struct tensor *tensor, struct err *err)
+{
+    struct tensor result = { .dtype = dtype, .shape = *shape };
+
+    if (dims_elements(shape, &result.n, err))
+        return -1;
+    if (result.n > FOLD_MAX_ELEMENTS || result.n > fold->budget)
+        return err_set(err, "a constant of this size is too large");
+    fold->budget -= result.n;
+    if (dtype_is_float(dtype))
+        result.f = arena_alloc(fold->arena, (size_t)result.n + 1, sizeof(*result.f));
+    else
+        result.i = arena_alloc(fold->arena, (size_t)result.n + 1, sizeof(*result.i));
+    *tensor = result;
+    return 0;
+}
+
+double fold_round(enum dtype dtype, double x)
+{
+    return dtype == DTYPE_F32 ? (double)(float)x : x;
+}
+
+int64_t fold_wrap(enum dtype dtype, int64_t x)
+{
+    switch (dtype) {
+    case DTYPE_I32:
+        return (int32_t)(uint32_t)(uint64_t)x;
+    case DTYPE_U8:
+        return (uint8_t)(uint64_t)x;
+    case DTYPE_BOOL:
+        return x != 0;
+    default:
+        return x;
+    }
+}
+
+static void load_element(const struct onnx_tensor *from, struct tensor *to, int64_t index)
+{
+    const unsigned char *at = from->data + (size_t)index * dtype_size(from->dtype);
+    float f32;
+    double f64;
+    int32_t i32;
+
+    switch (from->dtype) {
+    case DTYPE_F32:
+        memcpy(&f32, at, sizeof(f32));
+        to->f[index] = (double)f32;
+        break;
+    case DTYPE_F64:
+        memcpy(&f64, at, sizeof(f64));
+        to->f[index] = fold_round(to->dtype, f64);
+        break;
+    case DTYPE_I32:
+        memcpy(&i32, at, sizeof(i32));
+        to->i[index] = i32;
+        break;
+    case DTYPE_I64:
+        memcpy(&to->i[index], at, sizeof(int64_t));
+        break;
+    default:
+        to->i[index] = fold_wrap(from->dtype, *at);
+    }
+}
+
+int fold_load(struct fold *fold, const struct onnx_tensor *from, struct tensor *tensor,
+              struct err *err)
+{
+    enum dtype dtype = dtype_is_float(from->dtype) ? fold->real : from->dtype;
+    int64_t i;
+
+    if (fold_new(fold, dtype, &from->shape, tensor, err))
+        return err_prefix(err, "tensor \"%s\"", from->name);
+    for (i = 0; i < tensor->n; i++)
+        load_element(from, tensor, i);
+    return 0;
+}
+
+const void *fold_bytes(const struct tensor *tensor, struct arena *arena)
+{
+    size_t size = dtype_size(tensor->dtype);
+    unsigned char *bytes = arena_alloc(arena, (size_t)tensor->n + 1, size);
+    int64_t i;
+
+    for (i = 0; i < tensor->n; i++) {
+        unsigned char *at = bytes + (size_t)i * size;
+
+        if (tensor->dtype == DTYPE_F32)
+            memcpy(at, &(float){ (float)tensor->f[i] }, size);
+        else if (tensor->dtype == DTYPE_F64)
+            memcpy(at, &tensor->f[i], size);
+        else if (tensor->dtype == DTYPE_I64)
+            memcpy(at, &tensor->i[i], size);
+        else if (tensor->dtype == DTYPE_I32)
+            memcpy(at, &(int32_t){ (int32_t)tensor->i[i] }, size);
+        else
+            *at = (unsigned char)tensor->i[i];
+    }
+    return bytes;
+}
+
+bool fold_equal(const struct tensor *a, const struct tensor *b)
+{
+    if (a->dtype != b->dtype || !shape_equal(&a->shape, &b->shape))
+        return false;
+    /* Bytes, so that a NaN equals itself. */
+    if (a->f)
+        return memcmp(a->f, b->f, (size_t)a->n * sizeof(*a->f)) == 0;
+    return memcmp(a->i, b->i, (size_t)a->n * sizeof(*a->i)) == 0;
+}
+
+void fold_copy(const struct tensor *a, int64_t from, struct tensor *b, int64_t to)
+{
+    if (a->f)
+        b->f[to] = a->f[from];
+    else
+        b->i[to] = a->i[from];
+}
+
+int64_t fold_source(const struct shape *in, const struct shape *out, int64_t index)
+{
+    int64_t offset = 0, stride = 1;
+    int i;
+
+    for (i = 1; i <= in->rank; i++) {
+        int64_t length = out->dim[out->rank - i], at = index % length;
+
+        index /= length;
+        if (in->dim[in->rank - i] != 1)
+            offset += at * stride;
+        stride *= in->dim[in->rank - i];
+    }
+    return offset;
+}
+
+int fold_ints(const struct fold_call *call, int index, const char *attr,
+              const int64_t **values, struct err *err)
+{
+    const struct tensor *input = index >= 0 && index < call->n_inputs ? call->inputs[index]
+                                                                      : NULL;
+
+    if (!input)
+        return attr ? onnx_ints(call->node, attr, values) : -1;
+    if (!input->i || input->shape.rank > 1 || input->n > 4096) {
+        err_set(err, "input %d is no short list of integers", index);
+        return -2;
+    }
+    *values = input->i;
+    return (int)input->n;
+}
+
+static const struct fold_op *find_op(const char *name)
+{
+    static const struct fold_op *const families[] = { fold_math, fold_layout };
+    const struct fold_op *op;
+    size_t f;
+
+    for (f = 0; f < sizeof(families) / sizeof(families[0]); f++)
+        for (op = families[f]; op->name; op++)
+            if (strcmp(op->name, name) == 0)
+                return op;
+    return NULL;
+}
+
+bool fold_knows(const char *op)
+{
+    return find_op(op) != NULL;
+}
+
+int fold_run(struct fold *fold, const OnnxFile__Node *node, int n_inputs,
+             const struct tensor *const *inputs, int n_outputs, struct tensor *outputs,
+             struct err *err)
+{
+    const struct fold_op *op = find_op(node->op_type);
+    struct fold_call call = { fold, node, n_inputs, inputs, n_outputs, outputs, op->kind };
+    int i;
+
+    for (i = 0; i < op->min_inputs; i++)
+        if (i >= n_inputs || !inputs[i])
+            return err_set(err, "input %d is missing", i);
+    if (n_outputs < 1 || (n_outputs > 1 && strcmp(op->name, "Split") != 0))
+        return err_set(err, "%d outputs", n_outputs);
+    return op->run(&call, err);
+}
