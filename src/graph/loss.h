@@ -28,9 +28,30 @@
 struct err;
 struct model_options;
 
+/* An output of the model that is a loss already. */
+struct loss_candidate {
+    const char *output;     /* ONNX name */
+    int loss, correct;      /* value ids; correct -1: none */
+    struct loss_rule rule;
+};
+
+/* What there is to choose from. */
+struct loss_choice {
+    const struct model_options *options;
+    int n_outputs;                      /* graph->outputs, by their names in the file */
+    const char *const *outputs;
+    int n_candidates;
+    const struct loss_candidate *candidates;
+};
+
 /* Choose the loss and append it: sets graph->loss, weight_sum, correct and loss_rule, and adds
- * the VALUE_INPUTs of labels or targets. The graph's outputs must have their shapes.
+ * the VALUE_INPUTs of labels or targets. '*assumed' is set where nothing told the loss: no
+ * --loss, no tensors, no loss in the graph; then it is cross-entropy of the only output.
  */
-int loss_append(struct graph *graph, const struct model_options *options, struct err *err);
+int loss_append(struct graph *graph, const struct loss_choice *choice, bool *assumed,
+                struct err *err);
+
+/* The graph's scalar weight_sum, added where there is none yet. */
+int loss_weight_sum(struct graph *graph);
 
 #endif

@@ -26,6 +26,7 @@ struct model_options {
     bool fuse;
     const char *loss;       /* --loss, NULL: choose (see loss.h) */
     int64_t batchnorm_samples;
+    bool no_loss;           /* stop at the model's outputs */
     /* Tensors of the data file, by which labels are known and inputs are checked; may be
      * empty (inspect, plan without data). Shapes are without the leading sample dimension.
      */
@@ -39,9 +40,17 @@ struct model_options {
 
 struct model *model_open(const char *path, struct err *err);
 void model_close(struct model *model);
-/* The graph borrows the model's mapped weights: free graphs before the model. */
+/* Where operators are not supported 'err' names as many nodes as fit; all of them are in
+ * model_unsupported() until the next build.
+ * The graph borrows the model's mapped weights: free graphs before the model. */
 struct graph *model_build(struct model *model, const struct model_options *options,
                           struct err *err);
+
+/* Nodes of the last build that are not supported, in the order of the file. */
+struct model_unsupported {
+    const char *node, *op, *domain;     /* domain "" is ai.onnx */
+};
+int model_unsupported(const struct model *model, const struct model_unsupported **list);
 
 const char *model_path(const struct model *model);
 /* XXH3 of the graph without weight data, 16 hex digits ("" without xxhash). */

@@ -1,0 +1,595 @@
+/* SPDX-License-Identifier: MIT */
+#include "graph/build.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "graph/dims.h"
+#include "graph/op.h"
+#include "graph/ops/infer.h"
+
+#define FOLD_BUDGET ((int64_t)1 << 27)
+#define MAX_BATCH ((int64_t)1 << 24)
+
+void build_note(struct build *build, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    build->note(build->user, text);
+}
+
+/* Values ------------------------------------------------------------------------------ */
+
+const struct tensor *build_const(struct build *build, int v, int which)
+{
+    if (v < 0 || build->items[v].kind != ITEM_CONST)
+        return NULL;
+    return &build->items[v].constant[which];
+}
+
+/* The batch of a constant that is as long as the batch along one axis, the same for each
+ * sample. Anything else that changes with the batch cannot be split.
+ */
+static int constant_batch(const struct build *build, const char *name,
+                          const struct tensor constant[BUILD_TWINS], struct batch *batch,
+                          struct err *err)
+{
+    const struct tensor *a = &constant[0], *b = &constant[1];
+    int64_t samples = build->graph[1]->batch, e;
+    int axis = -1, i;
+
+    *batch = (struct batch){ 0 };
+    if (fold_equal(a, b))
+        return 0;
+    for (i = 0; i < b->shape.rank && a->shape.rank == b->shape.rank; i++)
+        if (a->shape.dim[i] != b->shape.dim[i])
+            axis = axis < 0 && b->shape.dim[i] == samples ? i : b->shape.rank;
+    if (axis < 0 || axis >= b->shape.rank || a->dtype != b->dtype)
+        return err_set(err, "\"%.200s\" changes with the batch size", name);
+    *batch = (struct batch){ 1, 1, axis + 1 };
+    for (i = 0; i < b->shape.rank; i++)
+        if (i < axis)
+            batch->outer *= b->shape.dim[i];
+        else if (i > axis)
+            batch->inner *= b->shape.dim[i];
+    for (e = 0; e < b->n; e++) {
+        int64_t first = e / (samples * batch->inner) * samples * batch->inner +
+                        e % batch->inner;
+
+        if (b->f ? memcmp(&b->f[e], &b->f[first], sizeof(*b->f)) != 0 : b->i[e] != b->i[first])
+            return err_set(err, "\"%.200s\" is another constant for each sample", name);
+    }
+    return 0;
+}
+
+int build_add_const(struct build *build, const char *name,
+                    const struct tensor constant[BUILD_TWINS], struct err *err)
+{
+    struct batch batch;
+    int t, id = -1;
+
+    if (constant_batch(build, name ? name : "a constant", constant, &batch, err))
+        return -1;
+    for (t = 0; t < BUILD_TWINS; t++) {
+        struct graph *graph = build->graph[t];
+
+        id = graph_add_value(graph, name, VALUE_CONST, constant[t].dtype, &constant[t].shape,
+                             batch);
+        graph->values[id].data = fold_bytes(&constant[t], graph->arena);
+    }
+    return id;
+}
+
+static int add_parameter(struct build *build, const struct onnx_tensor *tensor)
+{
+    int t, id = -1;
+
+    for (t = 0; t < BUILD_TWINS; t++) {
+        struct graph *graph = build->graph[t];
+
+        id = graph_add_value(graph, tensor->name, VALUE_PARAM, graph->real, &tensor->shape,
+                             (struct batch){ 0 });
+        graph->values[id].data = tensor->data;
+        graph->values[id].file_dtype = tensor->dtype;
+    }
+    return id;
+}
+
+int build_value(struct build *build, int v, struct err *err)
+{
+    struct build_item *item = &build->items[v];
+    const struct onnx_value *value = &build->onnx->values[v];
+
+    if (item->kind == ITEM_NONE && value->kind == ONNX_INITIALIZER) {
+        item->kind = ITEM_VALUE;
+        item->id = add_parameter(build, &build->onnx->initializers[value->index]);
+    } else if (item->kind == ITEM_CONST && item->id < 0) {
+        item->id = build_add_const(build, value->name, item->constant, err);
+    } else if (item->kind == ITEM_NONE) {
+        return err_set(err, "\"%.200s\" is not there", value->name);
+    }
+    return item->id;
+}
+
+void build_alias(struct build *build, const struct onnx_node *node, int input)
+{
+    struct build_item *from = &build->items[node->inputs[input]];
+    struct build_item *to = &build->items[node->outputs[0]];
+
+    *to = *from;
+}
+
+/* Nodes ------------------------------------------------------------------------------- */
+
+int build_emit(struct build *build, const struct onnx_node *node, const char *op, int n_inputs,
+               const int *inputs, int n_outputs, struct err *err)
+{
+    const struct op *found = op_find(op);
+    int outputs[16], t, o, id = -1;
+
+    if (!found || n_outputs > 16)
+        return err_set(err, "operator %s with %d outputs is not supported", op, n_outputs);
+    for (t = 0; t < BUILD_TWINS; t++) {
+        for (o = 0; o < n_outputs; o++) {
+            int v = o < (int)node->proto->n_output ? node->outputs[o] : -1;
+
+            outputs[o] = graph_add_value(build->graph[t],
+                                         v < 0 ? NULL : build->onnx->values[v].name,
+                                         VALUE_NODE, DTYPE_NONE, &(struct shape){ 0 },
+                                         (struct batch){ 0 });
+            if (v >= 0)
+                build->items[v] = (struct build_item){ .kind = ITEM_VALUE, .id = outputs[o] };
+        }
+        id = graph_add_node(build->graph[t], node->name, found, n_inputs, inputs, n_outputs,
+                            outputs);
+    }
+    return id;
+}
+
+void build_set_int(struct build *build, int id, const char *name, int64_t value)
+{
+    int t;
+
+    for (t = 0; t < BUILD_TWINS; t++)
+        graph_set_int(build->graph[t], id, name, value);
+}
+
+void build_set_float(struct build *build, int id, const char *name, double value)
+{
+    int t;
+
+    for (t = 0; t < BUILD_TWINS; t++)
+        graph_set_float(build->graph[t], id, name, value);
+}
+
+void build_set_ints(struct build *build, int id, const char *name, int n,
+                    const int64_t *values)
+{
+    int t;
+
+    for (t = 0; t < BUILD_TWINS; t++)
+        graph_set_ints(build->graph[t], id, name, n, values);
+}
+
+void build_set_string(struct build *build, int id, const char *name, const char *value)
+{
+    int t;
+
+    for (t = 0; t < BUILD_TWINS; t++)
+        graph_set_string(build->graph[t], id, name, value);
+}
+
+/* A value that reads no sample but is as long as the batch: each sample has its part. */
+static int samples_by_shape(const struct build *build, int id, struct value *a,
+                            struct value *b, struct err *err)
+{
+    int64_t samples = build->graph[1]->batch;
+    struct batch batch = { 1, 1, 0 };
+    int i, axis = -1;
+
+    for (i = 0; i < b->shape.rank && a->shape.rank == b->shape.rank; i++)
+        if (a->shape.dim[i] != b->shape.dim[i])
+            axis = axis < 0 && b->shape.dim[i] == samples ? i : b->shape.rank;
+    if (axis == b->shape.rank || a->shape.rank != b->shape.rank)
+        return op_error(build->graph[0], id, err,
+                        "the shape of \"%s\" follows the batch in a way that cannot be split",
+                        a->name);
+    if (axis < 0)
+        return 0;
+    for (i = 0; i < b->shape.rank; i++)
+        if (i < axis)
+            batch.outer *= b->shape.dim[i];
+        else if (i > axis)
+            batch.inner *= b->shape.dim[i];
+    batch.place = axis + 1;
+    a->batch = b->batch = batch;
+    return 0;
+}
+
+static int settle_output(const struct build *build, int id, int v, struct err *err)
+{
+    struct value *a = &build->graph[0]->values[v], *b = &build->graph[1]->values[v];
+    struct batch_place place;
+    int64_t na, nb;
+
+    if (dims_elements(&a->shape, &na, err) || dims_elements(&b->shape, &nb, err))
+        return -1;
+    if (b->batch.outer == 0) {
+        a->batch = b->batch;
+        return samples_by_shape(build, id, a, b, err);
+    }
+    /* Across axes ("place" 0) is no error before something needs to know. */
+    if (b->batch.place == 0 && !batch_find(build->graph[1], id, b, &place, NULL))
+        b->batch.place = place.axis + 1;
+    a->batch = b->batch;
+    if (a->batch.outer * build->graph[0]->batch * a->batch.inner != na ||
+        b->batch.outer * build->graph[1]->batch * b->batch.inner != nb)
+        return op_error(build->graph[0], id, err, "where the samples of \"%s\" are cannot be "
+                        "told", a->name);
+    return 0;
+}
+
+int build_settle(struct build *build, int id, struct err *err)
+{
+    const struct node *node;
+    int t, o;
+
+    /* The twin first: at batch 1 shapes alone would not show what is wrong. */
+    for (t = BUILD_TWINS - 1; t >= 0; t--)
+        if (op_infer(build->graph[t], id, err))
+            return -1;
+    node = &build->graph[0]->nodes[id];
+    for (o = 0; o < node->n_outputs; o++)
+        if (node->outputs[o] >= 0 && settle_output(build, id, node->outputs[o], err))
+            return -1;
+    return 0;
+}
+
+/* Folding ----------------------------------------------------------------------------- */
+
+/* The shape of any value, in graph 'which'. */
+static int shape_of(struct build *build, int v, int which, struct tensor *shape,
+                    struct err *err)
+{
+    const struct onnx_value *value = &build->onnx->values[v];
+    const struct build_item *item = &build->items[v];
+
+    memset(shape, 0, sizeof(*shape));
+    if (item->kind == ITEM_CONST)
+        shape->shape = item->constant[which].shape;
+    else if (item->kind == ITEM_VALUE)
+        shape->shape = build->graph[which]->values[item->id].shape;
+    else if (value->kind == ONNX_INITIALIZER)
+        shape->shape = build->onnx->initializers[value->index].shape;
+    else
+        return err_set(err, "\"%.200s\" is not there", value->name);
+    return 0;
+}
+
+/* Constant and ConstantOfShape carry a tensor that fold.c expects as an input. */
+static int attribute_tensor(struct build *build, const struct onnx_node *node, int which,
+                            struct tensor *tensor, bool *found, struct err *err)
+{
+    const OnnxFile__Attribute *attr = onnx_attr(node->proto, "value");
+    struct onnx_tensor loaded;
+
+    *found = attr && attr->t;
+    if (!*found)
+        return 0;
+    if (onnx_tensor_read(build->onnx, attr->t, &loaded, err))
+        return -1;
+    return fold_load(&build->fold[which], &loaded, tensor, err);
+}
+
+/* Inputs of a fold in graph 'which'. Returns 1 where one is no constant. */
+static int fold_inputs(struct build *build, const struct onnx_node *node, int which,
+                       struct tensor *own, const struct tensor **inputs, int *n,
+                       struct err *err)
+{
+    const char *op = node->proto->op_type;
+    bool shapes = strcmp(op, "Shape") == 0 || strcmp(op, "Size") == 0, found;
+    int i;
+
+    *n = (int)node->proto->n_input;
+    for (i = 0; i < *n; i++) {
+        inputs[i] = build_const(build, node->inputs[i], which);
+        if (shapes && node->inputs[i] >= 0) {
+            if (shape_of(build, node->inputs[i], which, own, err))
+                return -1;
+            inputs[i] = own;
+        } else if (node->inputs[i] >= 0 && !inputs[i]) {
+            return 1;
+        }
+    }
+    if (strcmp(op, "Constant") == 0 || strcmp(op, "ConstantOfShape") == 0) {
+        if (attribute_tensor(build, node, which, own, &found, err))
+            return -1;
+        if (found)
+            inputs[(*n)++] = own;
+    }
+    return 0;
+}
+
+/* 0: the node became constants; 1: it is to be computed; -1: an error. */
+static int fold_node(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    size_t n_inputs = node->proto->n_input, n_outputs = node->proto->n_output, o;
+    const struct tensor **inputs;
+    struct tensor own, *outputs;
+    int t, n, result = 0;
+
+    if (!fold_knows(node->proto->op_type))
+        return 1;
+    inputs = mem_new(n_inputs + 1, sizeof(*inputs));
+    outputs = mem_new(n_outputs, sizeof(*outputs));
+    for (t = 0; t < BUILD_TWINS && !result; t++) {
+        result = fold_inputs(build, node, t, &own, inputs, &n, err);
+        if (!result)
+            result = fold_run(&build->fold[t], node->proto, n, inputs, (int)n_outputs, outputs,
+                              err);
+        for (o = 0; o < n_outputs && !result; o++)
+            if (node->outputs[o] >= 0) {
+                struct build_item *item = &build->items[node->outputs[o]];
+
+                item->kind = ITEM_CONST;
+                item->id = -1;
+                item->constant[t] = outputs[o];
+            }
+    }
+    free(inputs);
+    free(outputs);
+    return result;
+}
+
+/* The beginning: inputs and initializers ---------------------------------------------- */
+
+static const struct model_tensor *find_tensor(const struct model_options *options,
+                                              const char *name)
+{
+    int i;
+
+    for (i = 0; i < options->n_tensors; i++)
+        if (strcmp(options->tensors[i].name, name) == 0)
+            return &options->tensors[i];
+    return NULL;
+}
+
+/* Check an input against the data file, and take dimensions from there that the model leaves
+ * open.
+ */
+static int complete_input(const struct build *build, const struct onnx_input *input,
+                          struct shape *shape, struct err *err)
+{
+    const struct model_tensor *tensor = find_tensor(build->options, input->name);
+    char text[160];
+    int i;
+
+    if (build->options->n_tensors && !tensor)
+        return err_set(err, "the data have no tensor \"%.200s\" for this input", input->name);
+    if (tensor && dtype_is_float(tensor->dtype) != dtype_is_float(input->dtype))
+        return err_set(err, "input \"%.200s\" is %s, its data are %s", input->name,
+                       dtype_name(input->dtype), dtype_name(tensor->dtype));
+    if (tensor && tensor->shape.rank != shape->rank - 1)
+        return err_set(err, "input \"%.200s\" has %d dimensions after the batch, its data %s",
+                       input->name, shape->rank - 1,
+                       shape_text(&tensor->shape, text, sizeof(text)));
+    for (i = 1; i < shape->rank; i++) {
+        if (shape->dim[i] < 0 && !tensor)
+            return err_set(err, "dimension %d of input \"%.200s\" is not fixed", i,
+                           input->name);
+        if (shape->dim[i] < 0)
+            shape->dim[i] = tensor->shape.dim[i - 1];
+        if (tensor && tensor->shape.dim[i - 1] != shape->dim[i])
+            return err_set(err, "input \"%.200s\": dimension %d is %" PRId64 ", in the data %"
+                           PRId64, input->name, i, shape->dim[i], tensor->shape.dim[i - 1]);
+    }
+    return 0;
+}
+
+static int add_input(struct build *build, const struct onnx_input *input, struct err *err)
+{
+    struct shape shape = input->shape;
+    int t, i, id = -1;
+
+    if (input->dtype == DTYPE_NONE || !input->has_shape || shape.rank < 1)
+        return err_set(err, "input \"%.200s\" is no tensor with a batch dimension",
+                       input->name);
+    if (complete_input(build, input, &shape, err))
+        return -1;
+    for (t = 0; t < BUILD_TWINS; t++) {
+        struct graph *graph = build->graph[t];
+        struct batch batch = { 1, 1, 1 };
+        int64_t elements;
+
+        shape.dim[0] = graph->batch;
+        if (dims_elements(&shape, &elements, err))
+            return err_prefix(err, "input \"%.200s\"", input->name);
+        for (i = 1; i < shape.rank; i++)
+            batch.inner *= shape.dim[i];
+        id = graph_add_value(graph, input->name, VALUE_INPUT,
+                             dtype_is_float(input->dtype) ? graph->real : input->dtype, &shape,
+                             elements ? batch : (struct batch){ 0 });
+    }
+    build->items[input->value] = (struct build_item){ .kind = ITEM_VALUE, .id = id };
+    return id;
+}
+
+static int add_inputs(struct build *build, struct err *err)
+{
+    const struct onnx *onnx = build->onnx;
+    int i, t, id, n = 0;
+    int *ids = mem_new((size_t)onnx->n_inputs, sizeof(*ids));
+
+    build->file_batch = -1;
+    for (i = 0; i < onnx->n_inputs; i++) {
+        int64_t first = onnx->inputs[i].shape.rank ? onnx->inputs[i].shape.dim[0] : -1;
+
+        if (!onnx->values[onnx->inputs[i].value].readers)
+            continue;
+        id = add_input(build, &onnx->inputs[i], err);
+        if (id < 0) {
+            free(ids);
+            return -1;
+        }
+        ids[n++] = id;
+        build->file_batch = build->file_batch == -1 || build->file_batch == first ? first : 0;
+    }
+    if (build->file_batch < 0)
+        build->file_batch = 0;
+    for (t = 0; t < BUILD_TWINS; t++) {
+        struct graph *graph = build->graph[t];
+
+        graph->n_inputs = n;
+        graph->inputs = arena_alloc(graph->arena, (size_t)n, sizeof(*ids));
+        if (n)
+            memcpy(graph->inputs, ids, (size_t)n * sizeof(*ids));
+    }
+    free(ids);
+    return n ? 0 : err_set(err, "the graph reads no input");
+}
+
+/* Exporters lift constants of the code into initializers: single numbers under made-up names,
+ * and masks, which are known by their minus infinities.
+ */
+static bool is_lifted_constant(const struct onnx_tensor *tensor)
+{
+    size_t elements = tensor->size / dtype_size(tensor->dtype), i;
+    float f;
+
+    if (elements == 1 && strncmp(tensor->name, "val_", 4) == 0)
+        return true;
+    for (i = 0; i < elements && tensor->dtype == DTYPE_F32; i++) {
+        memcpy(&f, tensor->data + 4 * i, sizeof(f));
+        if (isinf(f))
+            return true;
+    }
+    return false;
+}
+
+static int load_initializers(struct build *build, struct err *err)
+{
+    const struct onnx *onnx = build->onnx;
+    int v, t;
+
+    for (v = 0; v < onnx->n_values; v++) {
+        const struct onnx_value *value = &onnx->values[v];
+        const struct onnx_tensor *tensor;
+
+        if (value->kind != ONNX_INITIALIZER || !value->readers)
+            continue;
+        tensor = &onnx->initializers[value->index];
+        if (dtype_is_float(tensor->dtype) && !is_lifted_constant(tensor))
+            continue;
+        build->items[v].kind = ITEM_CONST;
+        build->items[v].id = -1;
+        for (t = 0; t < BUILD_TWINS; t++)
+            if (fold_load(&build->fold[t], tensor, &build->items[v].constant[t], err))
+                return -1;
+    }
+    return 0;
+}
+
+/* Nodes that an output of the model depends on. */
+static void mark_live(struct build *build)
+{
+    const struct onnx *onnx = build->onnx;
+    bool *needed = mem_new((size_t)onnx->n_values, sizeof(*needed));
+    size_t i;
+    int n;
+
+    for (n = 0; n < onnx->n_outputs; n++)
+        needed[onnx->outputs[n]] = true;
+    for (n = onnx->n_nodes - 1; n >= 0; n--) {
+        const struct onnx_node *node = &onnx->nodes[n];
+
+        for (i = 0; i < node->proto->n_output; i++)
+            build->live[n] |= node->outputs[i] >= 0 && needed[node->outputs[i]];
+        for (i = 0; i < node->proto->n_input && build->live[n]; i++)
+            if (node->inputs[i] >= 0)
+                needed[node->inputs[i]] = true;
+    }
+    free(needed);
+}
+
+static int build_node(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    int result;
+
+    build->name = node->name;
+    result = fold_node(build, node, err);
+    if (result == 1)
+        result = canon_node(build, node, err);
+    /* The rules of the operators name the node by themselves. */
+    if (result && strncmp(err->text, "node \"", 6) != 0)
+        err_prefix(err, "node \"%.200s\" (%.100s)", node->name, node->proto->op_type);
+    return result;
+}
+
+static int set_outputs(struct build *build, struct err *err)
+{
+    const struct onnx *onnx = build->onnx;
+    int i, t, id;
+
+    for (t = 0; t < BUILD_TWINS; t++) {
+        struct graph *graph = build->graph[t];
+
+        graph->outputs = arena_alloc(graph->arena, (size_t)onnx->n_outputs, sizeof(int));
+        graph->n_outputs = onnx->n_outputs;
+    }
+    for (i = 0; i < onnx->n_outputs; i++) {
+        id = build_value(build, onnx->outputs[i], err);
+        if (id < 0)
+            return -1;
+        for (t = 0; t < BUILD_TWINS; t++) {
+            build->graph[t]->outputs[i] = id;
+            build->graph[t]->values[id].output = true;
+        }
+    }
+    return 0;
+}
+
+int build_run(struct build *build, struct err *err)
+{
+    const struct model_options *options = build->options;
+    int t, n;
+
+    if (options->batch < 1 || options->batch > MAX_BATCH)
+        return err_set(err, "a batch of %" PRId64 " samples is out of range", options->batch);
+    build->items = mem_new((size_t)build->onnx->n_values, sizeof(*build->items));
+    build->live = mem_new((size_t)build->onnx->n_nodes, sizeof(*build->live));
+    for (t = 0; t < BUILD_TWINS; t++) {
+        build->graph[t] = graph_new((t + 1) * options->batch, options->real);
+        build->graph[t]->batchnorm_samples = options->batchnorm_samples;
+        build->fold[t] = (struct fold){ arena_new(), options->real, FOLD_BUDGET };
+    }
+    mark_live(build);
+    if (add_inputs(build, err) || load_initializers(build, err))
+        return -1;
+    for (n = 0; n < build->onnx->n_nodes; n++)
+        if (build->live[n] && build_node(build, &build->onnx->nodes[n], err))
+            return -1;
+    return set_outputs(build, err);
+}
+
+void build_free(struct build *build)
+{
+    int t;
+
+    for (t = 0; t < BUILD_TWINS; t++) {
+        graph_free(build->graph[t]);
+        arena_free(build->fold[t].arena);
+    }
+    free(build->items);
+    free(build->live);
+    free(build->losses);
+}

@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: MIT */
+#include "graph/build.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "graph/canon.h"
+#include "graph/dims.h"
+#include "graph/op.h"
+
+/* Helpers ----------------------------------------------------------------------------- */
+
+const struct shape *canon_shape_of(const struct build *build, int id, int which)
+{
+    return &build->graph[which]->values[id].shape;
+}
+
+int canon_input(struct build *build, const struct onnx_node *node, int index, struct err *err)
+{
+    if (index >= (int)node->proto->n_input || node->inputs[index] < 0)
+        return err_set(err, "input %d is missing", index);
+    return build_value(build, node->inputs[index], err);
+}
+
+int canon_read(const struct build *build, const struct onnx_node *node, int output)
+{
+    return output < (int)node->proto->n_output && node->outputs[output] >= 0
+               ? build->onnx->values[node->outputs[output]].readers : 0;
+}
+
+int canon_ints(struct build *build, const struct onnx_node *node, int input, const char *attr,
+               int which, const int64_t **values, struct err *err)
+{
+    const struct tensor *constant;
+    int n;
+
+    if (input < 0 || input >= (int)node->proto->n_input || node->inputs[input] < 0) {
+        n = attr ? onnx_ints(node->proto, attr, values) : -1;
+    } else {
+        constant = build_const(build, node->inputs[input], which);
+        if (!constant || !constant->i || constant->shape.rank > 1) {
+            err_set(err, "input %d is no constant list of integers", input);
+            return -2;
+        }
+        n = constant->n > 64 ? 65 : (int)constant->n;
+        *values = constant->i;
+    }
+    if (n > 64) {
+        err_set(err, "a list of more than 64 integers");
+        return -2;
+    }
+    return n;
+}
+
+int canon_emit(struct build *build, const struct onnx_node *node, const char *op, int n_inputs,
+               struct err *err)
+{
+    int ids[4], i;
+
+    for (i = 0; i < n_inputs; i++) {
+        ids[i] = -1;
+        if (i < (int)node->proto->n_input && node->inputs[i] >= 0) {
+            ids[i] = canon_input(build, node, i, err);
+            if (ids[i] < 0)
+                return -1;
+        }
+    }
+    while (n_inputs && ids[n_inputs - 1] < 0)
+        n_inputs--;
+    return build_emit(build, node, op, n_inputs, ids, 1, err);
+}
+
+/* Handlers ---------------------------------------------------------------------------- */
+
+/* Operators whose form is the same in all opsets: inputs and plain attributes. */
+static int copy_node(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    size_t n = node->proto->n_input, i;
+    int *ids = mem_new(n, sizeof(*ids)), id = -1;
+
+    for (i = 0; i < n; i++) {
+        ids[i] = node->inputs[i] < 0 ? -1 : build_value(build, node->inputs[i], err);
+        if (node->inputs[i] >= 0 && ids[i] < 0) {
+            free(ids);
+            return -1;
+        }
+    }
+    if (node->proto->n_output == 1)
+        id = build_emit(build, node, node->proto->op_type, (int)n, ids, 1, err);
+    else
+        err_set(err, "%zu outputs are not supported", node->proto->n_output);
+    free(ids);
+    for (i = 0; i < node->proto->n_attribute && id >= 0; i++) {
+        const OnnxFile__Attribute *attr = node->proto->attribute[i];
+
+        if (attr->name && attr->has_i)
+            build_set_int(build, id, attr->name, attr->i);
+        else if (attr->name && attr->has_f)
+            build_set_float(build, id, attr->name, (double)attr->f);
+    }
+    return id < 0 ? -1 : build_settle(build, id, err);
+}
+
+static int alias_node(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    if (canon_input(build, node, 0, err) < 0)
+        return -1;
+    build_alias(build, node, 0);
+    return 0;
+}
+
+/* A node that only gives its input another shape; nothing at all where that is the old one. */
+static int emit_shape(struct build *build, const struct onnx_node *node, const char *op,
+                      const struct shape shapes[BUILD_TWINS], struct err *err)
+{
+    int input = canon_input(build, node, 0, err), t, id;
+
+    if (input < 0)
+        return -1;
+    for (t = 0; t < BUILD_TWINS; t++)
+        if (!shape_equal(&shapes[t], canon_shape_of(build, input, t)))
+            break;
+    if (t == BUILD_TWINS)
+        return alias_node(build, node, err);
+    id = build_emit(build, node, op, 1, &input, 1, err);
+    for (t = 0; t < BUILD_TWINS && id >= 0; t++)
+        graph_set_ints(build->graph[t], id, "shape", shapes[t].rank, shapes[t].dim);
+    return id < 0 ? -1 : build_settle(build, id, err);
+}
+
+static bool is_literal(struct build *build, const struct onnx_node *node, int input)
+{
+    const struct tensor *a = build_const(build, node->inputs[input], 0);
+
+    return a && fold_equal(a, build_const(build, node->inputs[input], 1));
+}
+
+static int canon_reshape_node(struct build *build, const struct onnx_node *node,
+                              struct err *err)
+{
+    bool expand = strcmp(node->proto->op_type, "Expand") == 0;
+    bool zero = onnx_int(node->proto, "allowzero", 0) != 0;
+    int input = canon_input(build, node, 0, err), t, n;
+    struct shape shapes[BUILD_TWINS];
+    const int64_t *dims = NULL;
+
+    if (input < 0)
+        return -1;
+    for (t = 0; t < BUILD_TWINS; t++) {
+        n = canon_ints(build, node, 1, NULL, t, &dims, err);
+        if (n < 0)
+            return n == -2 ? -1 : err_set(err, "input 1 is missing");
+        if (expand ? canon_expand(build, input, t, n, dims, is_literal(build, node, 1),
+                                  &shapes[t], err)
+                   : canon_reshape(build, input, t, n, dims, is_literal(build, node, 1), zero,
+                                   &shapes[t], err))
+            return -1;
+    }
+    return emit_shape(build, node, expand ? "Expand" : "Reshape", shapes, err);
+}
+
+static int canon_squeeze(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    const char *op = node->proto->op_type;
+    int input = canon_input(build, node, 0, err), t, n, result;
+    struct shape shapes[BUILD_TWINS];
+    const int64_t *axes = NULL;
+
+    if (input < 0)
+        return -1;
+    for (t = 0; t < BUILD_TWINS; t++) {
+        const struct shape *from = canon_shape_of(build, input, t);
+
+        n = *op == 'F' ? 0 : canon_ints(build, node, 1, "axes", t, &axes, err);
+        if (n == -2)
+            return -1;
+        n = n < 0 ? 0 : n;
+        /* Without axes the unit dimensions at batch 2 and more are meant. */
+        if (*op == 'F')
+            result = dims_flatten(from, onnx_int(node->proto, "axis", 1), &shapes[t], err);
+        else if (*op == 'U')
+            result = dims_unsqueeze(from, n, axes, &shapes[t], err);
+        else
+            result = dims_squeeze(from, n, axes, &shapes[t], err);
+        if (result)
+            return -1;
+    }
+    if (shapes[0].rank != shapes[1].rank)
+        return err_set(err, "a squeeze without axes that depends on the batch size");
+    return emit_shape(build, node, "Reshape", shapes, err);
+}
+
+static int canon_transpose(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    int input = canon_input(build, node, 0, err), rank, n, id, i;
+    const int64_t *given = NULL;
+    int64_t perm[GRAPH_MAX_RANK];
+
+    if (input < 0)
+        return -1;
+    rank = canon_shape_of(build, input, 0)->rank;
+    n = onnx_ints(node->proto, "perm", &given);
+    if (n >= 0 && n != rank)
+        return err_set(err, "perm has %d entries for %d dimensions", n, rank);
+    for (i = 0; i < rank; i++)
+        perm[i] = n < 0 ? rank - 1 - i : given[i];
+    id = build_emit(build, node, "Transpose", 1, &input, 1, err);
+    if (id < 0)
+        return -1;
+    build_set_ints(build, id, "perm", rank, perm);
+    return build_settle(build, id, err);
+}
+
+/* An axis attribute made >= 0. */
+static int emit_axis(struct build *build, const struct onnx_node *node, int64_t def,
+                     int n_inputs, struct err *err)
+{
+    int axis, id, input = canon_input(build, node, 0, err);
+
+    if (input < 0 || dims_axis(onnx_int(node->proto, "axis", def),
+                               canon_shape_of(build, input, 0)->rank, &axis, err))
+        return -1;
+    id = canon_emit(build, node, node->proto->op_type, n_inputs, err);
+    if (id >= 0)
+        build_set_int(build, id, "axis", axis);
+    return id;
+}
+
+static int canon_softmax(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    bool flattens = build->onnx->opset < 13;
+    int id = emit_axis(build, node, flattens ? 1 : -1, 1, err), i;
+    const struct shape *shape;
+
+    if (id < 0)
+        return -1;
+    shape = canon_shape_of(build, build->graph[0]->nodes[id].inputs[0], 1);
+    for (i = (int)node_int(&build->graph[0]->nodes[id], "axis", 0) + 1; i < shape->rank; i++)
+        if (flattens && shape->dim[i] != 1)
+            return err_set(err, "before opset 13 only the last axis is supported");
+    return build_settle(build, id, err);
+}
+
+static int canon_layer_norm(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    int id;
+
+    if (canon_read(build, node, 1) || canon_read(build, node, 2))
+        return err_set(err, "its mean and deviation are read, which is not supported");
+    id = emit_axis(build, node, -1, 3, err);
+    if (id < 0)
+        return -1;
+    build_set_float(build, id, "epsilon", onnx_float(node->proto, "epsilon", 1e-5));
+    return build_settle(build, id, err);
+}
+
+static int canon_concat(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    size_t n = node->proto->n_input, i;
+    int *ids = mem_new(n, sizeof(*ids)), axis, id = -1, result = -1;
+
+    for (i = 0; i < n; i++) {
+        ids[i] = canon_input(build, node, (int)i, err);
+        if (ids[i] < 0)
+            goto cleanup;
+    }
+    if (!n) {
+        err_set(err, "it has no inputs");
+        goto cleanup;
+    }
+    if (dims_axis(onnx_int(node->proto, "axis", 0), canon_shape_of(build, ids[0], 0)->rank,
+                  &axis, err))
+        goto cleanup;
+    id = build_emit(build, node, "Concat", (int)n, ids, 1, err);
+    if (id < 0)
+        goto cleanup;
+    build_set_int(build, id, "axis", axis);
+    result = build_settle(build, id, err);
+cleanup:
+    free(ids);
+    return result;
+}
+
+/* Indices: int64, and constants without negative ones. */
+static int gather_indices(struct build *build, const struct onnx_node *node, int axis, int data,
+                          struct err *err)
+{
+    int v = node->inputs[1], t;
+    struct tensor indices[BUILD_TWINS];
+    int64_t i;
+
+    if (!build_const(build, v, 0))
+        return canon_input(build, node, 1, err);
+    for (t = 0; t < BUILD_TWINS; t++) {
+        const struct tensor *from = build_const(build, v, t);
+        int64_t length = canon_shape_of(build, data, t)->dim[axis];
+
+        if (!from->i)
+            return err_set(err, "indices of type %s", dtype_name(from->dtype));
+        if (fold_new(&build->fold[t], DTYPE_I64, &from->shape, &indices[t], err))
+            return -1;
+        for (i = 0; i < from->n; i++) {
+            indices[t].i[i] = from->i[i] + (from->i[i] < 0 ? length : 0);
+            if (indices[t].i[i] < 0 || indices[t].i[i] >= length)
+                return err_set(err, "index %" PRId64 " is out of range", from->i[i]);
+        }
+    }
+    return build_add_const(build, NULL, indices, err);
+}
+
+static int canon_gather(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    int ids[2], axis, id;
+
+    ids[0] = canon_input(build, node, 0, err);
+    if (ids[0] < 0 || node->proto->n_input < 2 || node->inputs[1] < 0)
+        return ids[0] < 0 ? -1 : err_set(err, "input 1 is missing");
+    if (dims_axis(onnx_int(node->proto, "axis", 0), canon_shape_of(build, ids[0], 0)->rank,
+                  &axis, err))
+        return -1;
+    ids[1] = gather_indices(build, node, axis, ids[0], err);
+    if (ids[1] < 0)
+        return -1;
+    id = build_emit(build, node, "Gather", 2, ids, 1, err);
+    if (id < 0)
+        return -1;
+    build_set_int(build, id, "axis", axis);
+    return build_settle(build, id, err);
+}
+
+static int canon_cast(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    int input = canon_input(build, node, 0, err), id;
+    int64_t to = onnx_int(node->proto, "to", 0);
+    enum dtype dtype = to > 0 && to < 64 ? onnx_dtype((int32_t)to) : DTYPE_NONE;
+
+    if (input < 0)
+        return -1;
+    if (dtype == DTYPE_NONE)
+        return err_set(err, "a cast to %s is not supported",
+                       onnx_dtype_name(to > 0 && to < 64 ? (int32_t)to : 0));
+    if (dtype_is_float(dtype))
+        dtype = build->options->real;
+    if (build->graph[0]->values[input].dtype == dtype)
+        return alias_node(build, node, err);
+    id = build_emit(build, node, "Cast", 1, &input, 1, err);
+    if (id < 0)
+        return -1;
+    build_set_int(build, id, "to", dtype);
+    return build_settle(build, id, err);
+}
+
+static int canon_dropout(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    const OnnxFile__Node *proto = node->proto;
+    const struct tensor *given = NULL, *training = NULL;
+    double ratio = onnx_float(proto, "ratio", 0.5);
+    int id;
+
+    if (canon_read(build, node, 1))
+        return err_set(err, "its mask is read, which is not supported");
+    if (proto->n_input > 1 && node->inputs[1] >= 0) {
+        given = build_const(build, node->inputs[1], 0);
+        if (!given || !given->f || given->n != 1)
+            return err_set(err, "its ratio is no constant");
+        ratio = given->f[0];
+    }
+    if (proto->n_input > 2)
+        training = build_const(build, node->inputs[2], 0);
+    if (!(ratio >= 0 && ratio < 1))
+        return err_set(err, "a ratio of %g", ratio);
+    if (ratio == 0)
+        return alias_node(build, node, err);
+    if (build->onnx->opset >= 12 && !(training && training->i && training->n && training->i[0]))
+        build_note(build, "dropout \"%.200s\": exported for inference, trained with ratio %g",
+                   node->name, ratio);
+    id = canon_emit(build, node, "Dropout", 1, err);
+    if (id < 0)
+        return -1;
+    build_set_float(build, id, "ratio", ratio);
+    return build_settle(build, id, err);
+}
+
+static int canon_gelu(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    bool tangens = onnx_string_is(node->proto, "approximate", "tanh", false);
+    int id;
+
+    if (!tangens && !onnx_string_is(node->proto, "approximate", "none", true))
+        return err_set(err, "its approximation is not known");
+    id = canon_emit(build, node, "Gelu", 1, err);
+    if (id < 0)
+        return -1;
+    build_set_string(build, id, "approximate", tangens ? "tanh" : "none");
+    return build_settle(build, id, err);
+}
+
+/* An integer exponent becomes one of the run's floating type. */
+static int canon_pow(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    struct tensor exponents[BUILD_TWINS];
+    int ids[2], t, id;
+    int64_t i;
+
+    if (node->proto->n_input != 2 || !build_const(build, node->inputs[1], 0) ||
+        build_const(build, node->inputs[1], 0)->f)
+        return copy_node(build, node, err);
+    ids[0] = canon_input(build, node, 0, err);
+    for (t = 0; t < BUILD_TWINS && ids[0] >= 0; t++) {
+        const struct tensor *from = build_const(build, node->inputs[1], t);
+
+        if (fold_new(&build->fold[t], build->options->real, &from->shape, &exponents[t], err))
+            return -1;
+        for (i = 0; i < from->n; i++)
+            exponents[t].f[i] = (double)from->i[i];
+    }
+    ids[1] = ids[0] < 0 ? -1 : build_add_const(build, NULL, exponents, err);
+    if (ids[1] < 0)
+        return -1;
+    id = build_emit(build, node, "Pow", 2, ids, 1, err);
+    return id < 0 ? -1 : build_settle(build, id, err);
+}
+
+/* The table --------------------------------------------------------------------------- */
+
+static const struct canon {
+    const char *name;
+    const char *needs;      /* entry of the operator table, NULL: none */
+    int (*run)(struct build *build, const struct onnx_node *node, struct err *err);
+} table[] = {
+    { "Identity", NULL, alias_node },
+    { "Reshape", "Reshape", canon_reshape_node },
+    { "Expand", "Expand", canon_reshape_node },
+    { "Squeeze", "Reshape", canon_squeeze },
+    { "Unsqueeze", "Reshape", canon_squeeze },
+    { "Flatten", "Reshape", canon_squeeze },
+    { "Transpose", "Transpose", canon_transpose },
+    { "Slice", "Slice", canon_slice },
+    { "Split", "Split", canon_split },
+    { "Gather", "Gather", canon_gather },
+    { "Concat", "Concat", canon_concat },
+    { "ReduceMean", "ReduceMean", canon_reduce },
+    { "ReduceSum", "ReduceSum", canon_reduce },
+    { "ReduceMax", "ReduceMax", canon_reduce },
+    { "ReduceMin", "ReduceMin", canon_reduce },
+    { "Softmax", "Softmax", canon_softmax },
+    { "LogSoftmax", "LogSoftmax", canon_softmax },
+    { "LayerNormalization", "LayerNormalization", canon_layer_norm },
+    { "BatchNormalization", "BatchNormalization", canon_batch_norm },
+    { "Conv", "Conv", canon_window },
+    { "MaxPool", "MaxPool", canon_window },
+    { "AveragePool", "AveragePool", canon_window },
+    { "Dropout", "Dropout", canon_dropout },
+    { "Cast", "Cast", canon_cast },
+    { "Gelu", "Gelu", canon_gelu },
+    { "Pow", "Pow", canon_pow },
+    { "SoftmaxCrossEntropyLoss", "CrossEntropySum", canon_cross_entropy },
+    { "NegativeLogLikelihoodLoss", "CrossEntropySum", canon_cross_entropy },
+};
+
+static const struct canon *find_canon(const char *name)
+{
+    size_t i;
+
+    for (i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+        if (strcmp(table[i].name, name) == 0)
+            return &table[i];
+    return NULL;
+}
+
+bool canon_knows(const OnnxFile__Node *node)
+{
+    const struct canon *canon = find_canon(node->op_type);
+    const struct op *op = op_find(canon && canon->needs ? canon->needs : node->op_type);
+
+    if (node->domain && *node->domain && strcmp(node->domain, "ai.onnx") != 0)
+        return false;
+    if (fold_knows(node->op_type) || (canon && (!canon->needs || op)))
+        return true;
+    return !canon && op && !(op->flags & (OP_INTERNAL | OP_FOLD));
+}
+
+int canon_node(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    const struct canon *canon = find_canon(node->proto->op_type);
+    const struct op *op = op_find(node->proto->op_type);
+
+    if (!canon && (!op || op->flags & (OP_INTERNAL | OP_FOLD)))
+        return err_set(err, "supported only where its inputs are constants");
+    if (node->proto->n_output < 1 || node->outputs[0] < 0)
+        return err_set(err, "it has no first output");
+    return canon ? canon->run(build, node, err) : copy_node(build, node, err);
+}

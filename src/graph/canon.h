@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* What canon.c and canon_*.c share. */
+#ifndef TASUKI_GRAPH_CANON_H
+#define TASUKI_GRAPH_CANON_H
+
+#include "graph/build.h"
+
+const struct shape *canon_shape_of(const struct build *build, int id, int which);
+/* Value of input 'index', which must be there. */
+int canon_input(struct build *build, const struct onnx_node *node, int index, struct err *err);
+/* How many read output 'output'. */
+int canon_read(const struct build *build, const struct onnx_node *node, int output);
+/* A short list of integers from a constant input, or where that is absent an attribute: its
+ * length, -1 where neither is there, -2 with 'err'.
+ */
+int canon_ints(struct build *build, const struct onnx_node *node, int input, const char *attr,
+               int which, const int64_t **values, struct err *err);
+/* A node with one output and the first 'n_inputs' (at most 4) inputs of the file's node. */
+int canon_emit(struct build *build, const struct onnx_node *node, const char *op, int n_inputs,
+               struct err *err);
+
+/* Handlers (canon_window.c, canon_reduce.c) */
+int canon_window(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_batch_norm(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_slice(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_split(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_reduce(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_cross_entropy(struct build *build, const struct onnx_node *node, struct err *err);
+
+#endif

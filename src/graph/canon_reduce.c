@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: MIT */
+/* Slices, reductions, and losses that the file computes by itself. */
+#include "graph/canon.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "graph/dims.h"
+
+/* Slice ------------------------------------------------------------------------------- */
+
+struct slices {
+    int n;
+    int64_t starts[GRAPH_MAX_RANK], ends[GRAPH_MAX_RANK], axes[GRAPH_MAX_RANK],
+        steps[GRAPH_MAX_RANK];
+    bool whole;     /* nothing is cut off */
+};
+
+static int read_slices(struct build *build, const struct onnx_node *node,
+                       const struct shape *shape, int which, struct slices *s,
+                       struct err *err)
+{
+    bool listed = onnx_attr(node->proto, "starts") != NULL;
+    const int64_t *starts = NULL, *ends = NULL, *axes = NULL, *steps = NULL;
+    int n = canon_ints(build, node, listed ? -1 : 1, "starts", which, &starts, err);
+    int n_ends = n == -2 ? n : canon_ints(build, node, listed ? -1 : 2, "ends", which, &ends,
+                                          err);
+    int n_axes = n_ends == -2 ? -2 : canon_ints(build, node, listed ? -1 : 3, "axes", which,
+                                                &axes, err);
+    int n_steps = n_axes == -2 ? -2 : canon_ints(build, node, listed ? -1 : 4, NULL, which,
+                                                 &steps, err);
+    int i, axis;
+
+    if (n_steps == -2)
+        return -1;
+    if (n < 0 || n > shape->rank || n != n_ends || (n_axes >= 0 && n_axes != n) ||
+        (n_steps >= 0 && n_steps != n))
+        return err_set(err, "starts, ends, axes and steps of different lengths");
+    s->n = n;
+    s->whole = true;
+    for (i = 0; i < n; i++) {
+        s->starts[i] = starts[i];
+        s->ends[i] = ends[i];
+        s->steps[i] = n_steps < 0 ? 1 : steps[i];
+        if (dims_axis(n_axes < 0 ? i : axes[i], shape->rank, &axis, err))
+            return -1;
+        if (s->steps[i] == 0)
+            return err_set(err, "a step of 0");
+        s->axes[i] = axis;
+        if (dims_slice(shape->dim[axis], &s->starts[i], &s->ends[i], s->steps[i]) !=
+                shape->dim[axis] || s->steps[i] != 1)
+            s->whole = false;
+    }
+    return 0;
+}
+
+int canon_slice(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    int input = canon_input(build, node, 0, err), t, id;
+    struct slices s[BUILD_TWINS];
+
+    if (input < 0)
+        return -1;
+    for (t = 0; t < BUILD_TWINS; t++)
+        if (read_slices(build, node, canon_shape_of(build, input, t), t, &s[t], err))
+            return -1;
+    if (s[0].whole && s[1].whole) {
+        build_alias(build, node, 0);
+        return 0;
+    }
+    id = build_emit(build, node, "Slice", 1, &input, 1, err);
+    for (t = 0; t < BUILD_TWINS && id >= 0; t++) {
+        graph_set_ints(build->graph[t], id, "starts", s[t].n, s[t].starts);
+        graph_set_ints(build->graph[t], id, "ends", s[t].n, s[t].ends);
+        graph_set_ints(build->graph[t], id, "axes", s[t].n, s[t].axes);
+        graph_set_ints(build->graph[t], id, "steps", s[t].n, s[t].steps);
+    }
+    return id < 0 ? -1 : build_settle(build, id, err);
+}
+
+int canon_split(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    int input = canon_input(build, node, 0, err), n_outputs = (int)node->proto->n_output;
+    const int64_t *sizes = NULL;
+    int64_t even[16];
+    int axis, n, i, id, t;
+
+    if (input < 0)
+        return -1;
+    if (n_outputs > 16 ||
+        dims_axis(onnx_int(node->proto, "axis", 0), canon_shape_of(build, input, 0)->rank,
+                  &axis, err))
+        return n_outputs > 16 ? err_set(err, "%d outputs", n_outputs) : -1;
+    id = build_emit(build, node, "Split", 1, &input, n_outputs, err);
+    if (id < 0)
+        return -1;
+    build_set_int(build, id, "axis", axis);
+    for (t = 0; t < BUILD_TWINS; t++) {
+        int64_t left = canon_shape_of(build, input, t)->dim[axis];
+        int64_t part = (left + n_outputs - 1) / n_outputs;
+
+        n = canon_ints(build, node, 1, "split", t, &sizes, err);
+        if (n == -2)
+            return -1;
+        for (i = 0; n < 0 && i < n_outputs; i++, left -= even[i - 1])
+            even[i] = part < left ? part : left;
+        graph_set_ints(build->graph[t], id, "split", n < 0 ? n_outputs : n,
+                       n < 0 ? even : sizes);
+    }
+    return build_settle(build, id, err);
+}
+
+/* Reductions -------------------------------------------------------------------------- */
+
+static struct loss_candidate *new_loss(struct build *build, const struct onnx_node *node,
+                                       int id)
+{
+    struct loss_candidate *loss = mem_push((void **)&build->losses, &build->n_losses,
+                                           sizeof(*loss));
+
+    loss->output = build->onnx->values[node->outputs[0]].name;
+    loss->loss = build->graph[0]->nodes[id].outputs[0];
+    loss->correct = -1;
+    loss->rule.labels = loss->rule.class_weights = -1;
+    return loss;
+}
+
+static int weight_sum(struct build *build)
+{
+    int t, id = -1;
+
+    for (t = 0; t < BUILD_TWINS; t++)
+        id = loss_weight_sum(build->graph[t]);
+    return id;
+}
+
+/* Is this node the end of the file's loss: an output that nothing else reads? */
+static bool is_final(const struct build *build, const struct onnx_node *node)
+{
+    int i;
+
+    for (i = 0; i < build->onnx->n_outputs; i++)
+        if (build->onnx->outputs[i] == node->outputs[0])
+            return canon_read(build, node, 0) == 1;
+    return false;
+}
+
+/* A mean or sum over everything at the end of the graph: the loss. */
+static int emit_sum_loss(struct build *build, const struct onnx_node *node, int input,
+                         bool mean, struct err *err)
+{
+    const struct value *x = &build->graph[0]->values[input];
+    int ids[] = { input, weight_sum(build) }, id;
+    struct loss_candidate *loss;
+
+    id = build_emit(build, node, "SumLoss", 2, ids, 1, err);
+    if (id < 0 || build_settle(build, id, err))
+        return -1;
+    x = &build->graph[0]->values[input];
+    loss = new_loss(build, node, id);
+    loss->rule.weight = mean ? LOSS_WEIGHT_SAMPLES : LOSS_WEIGHT_ONE;
+    loss->rule.per_sample = (double)(x->batch.outer * x->batch.inner);
+    loss->rule.text = arena_printf(build->graph[0]->arena, "%s of \"%s\", in the graph",
+                                   mean ? "mean" : "sum", x->name);
+    return 0;
+}
+
+int canon_reduce(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    const OnnxFile__Node *proto = node->proto;
+    bool mean = strcmp(proto->op_type, "ReduceMean") == 0;
+    bool sum = strcmp(proto->op_type, "ReduceSum") == 0;
+    int input = canon_input(build, node, 0, err), axes[GRAPH_MAX_RANK], n, n_axes, i, id, rank;
+    const int64_t *given = NULL;
+    int64_t list[GRAPH_MAX_RANK];
+
+    if (input < 0)
+        return -1;
+    rank = canon_shape_of(build, input, 0)->rank;
+    n = canon_ints(build, node, 1, "axes", 0, &given, err);
+    if (n == -2 || dims_axes(n < 0 ? 0 : n, given, rank,
+                             !onnx_int(proto, "noop_with_empty_axes", 0), &n_axes, axes, err))
+        return -1;
+    if (n_axes == 0 && rank > 0) {
+        build_alias(build, node, 0);
+        return 0;
+    }
+    if (n_axes == rank && (mean || sum) && build->graph[1]->values[input].batch.outer &&
+        is_final(build, node))
+        return emit_sum_loss(build, node, input, mean, err);
+    for (i = 0; i < n_axes; i++)
+        list[i] = axes[i];
+    id = build_emit(build, node, proto->op_type, 1, &input, 1, err);
+    if (id < 0)
+        return -1;
+    build_set_ints(build, id, "axes", n_axes, list);
+    build_set_int(build, id, "keepdims", onnx_int(proto, "keepdims", 1));
+    return build_settle(build, id, err);
+}
+
+/* Cross-entropy ----------------------------------------------------------------------- */
+
+/* The loss and the number of right predictions. */
+static int emit_cross_entropy(struct build *build, const struct onnx_node *node,
+                              const int *ids, struct err *err)
+{
+    int n = ids[3] < 0 ? 3 : 4, t, id, correct = -1;
+
+    id = build_emit(build, node, "CrossEntropySum", n, ids, 1, err);
+    if (id < 0)
+        return -1;
+    for (t = 0; t < BUILD_TWINS; t++)
+        correct = graph_add_output(build->graph[t], id);
+    build_set_int(build, id, "axis", 1);
+    if (onnx_attr(node->proto, "ignore_index"))
+        build_set_int(build, id, "ignore_index", onnx_int(node->proto, "ignore_index", 0));
+    if (build_settle(build, id, err))
+        return -1;
+    new_loss(build, node, id)->correct = correct;
+    return 0;
+}
+
+int canon_cross_entropy(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    const OnnxFile__Node *proto = node->proto;
+    bool mean = onnx_string_is(proto, "reduction", "mean", true);
+    int ids[4] = { -1, -1, -1, -1 };
+    struct loss_rule *rule;
+    const struct value *labels;
+
+    if (!mean && !onnx_string_is(proto, "reduction", "sum", false))
+        return err_set(err, "only the reductions mean and sum are supported");
+    if (canon_read(build, node, 1) || !is_final(build, node))
+        return err_set(err, "a loss inside the graph is supported only as an output");
+    ids[0] = canon_input(build, node, 0, err);
+    ids[1] = ids[0] < 0 ? -1 : canon_input(build, node, 1, err);
+    if (ids[1] < 0)
+        return -1;
+    if (proto->n_input > 2 && node->inputs[2] >= 0) {
+        ids[3] = canon_input(build, node, 2, err);
+        if (ids[3] < 0)
+            return -1;
+    }
+    ids[2] = weight_sum(build);
+    if (build->graph[0]->values[ids[1]].kind != VALUE_INPUT)
+        return err_set(err, "its labels are no input of the model");
+    if (emit_cross_entropy(build, node, ids, err))
+        return -1;
+    labels = &build->graph[0]->values[ids[1]];
+    rule = &build->losses[build->n_losses - 1].rule;
+    rule->weight = mean ? LOSS_WEIGHT_LABELS : LOSS_WEIGHT_ONE;
+    rule->per_sample = (double)(labels->batch.outer * labels->batch.inner);
+    rule->labels = ids[1];
+    rule->classify = true;
+    rule->classes = canon_shape_of(build, ids[0], 0)->dim[1];
+    rule->ignores = onnx_attr(proto, "ignore_index") != NULL;
+    rule->ignore_index = onnx_int(proto, "ignore_index", 0);
+    rule->class_weights = ids[3];
+    rule->text = arena_printf(build->graph[0]->arena, "cross-entropy of \"%s\" and \"%s\", in "
+                              "the graph", build->graph[0]->values[ids[0]].name, labels->name);
+    return 0;
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: MIT */
+/* Convolutions, pools and batch normalisation. */
+#include "graph/canon.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/err.h"
+
+enum { MAX_SPATIAL = GRAPH_MAX_RANK - 2 };
+
+struct window {
+    int n;      /* spatial dimensions */
+    int64_t kernel[MAX_SPATIAL], strides[MAX_SPATIAL], dilations[MAX_SPATIAL],
+        pads[2 * MAX_SPATIAL];
+};
+
+static int read_list(const struct onnx_node *node, const char *name, int n, int64_t def,
+                     int64_t *list, struct err *err)
+{
+    const int64_t *given = NULL;
+    int count = onnx_ints(node->proto, name, &given), i;
+
+    if (count >= 0 && count != n)
+        return err_set(err, "%s has %d entries, not %d", name, count, n);
+    for (i = 0; i < n; i++) {
+        list[i] = count < 0 ? def : given[i];
+        if (list[i] < 0 || list[i] > INT32_MAX)
+            return err_set(err, "%s of %" PRId64 " is out of range", name, list[i]);
+    }
+    return 0;
+}
+
+/* auto_pad: as many outputs as the stride gives, the odd pad at the end (UPPER) or start. */
+static int pad_same(const struct shape *shape, bool upper, struct window *w, struct err *err)
+{
+    int i;
+
+    for (i = 0; i < w->n; i++) {
+        int64_t in = shape->dim[i + 2], out, total;
+
+        if (w->strides[i] == 0)
+            return err_set(err, "a stride of 0");
+        out = (in + w->strides[i] - 1) / w->strides[i];
+        total = (out - 1) * w->strides[i] + (w->kernel[i] - 1) * w->dilations[i] + 1 - in;
+        total = total < 0 ? 0 : total;
+        w->pads[i] = upper ? total / 2 : total - total / 2;
+        w->pads[w->n + i] = total - w->pads[i];
+    }
+    return 0;
+}
+
+static int read_window(const struct onnx_node *node, const struct shape *shape,
+                       const struct shape *weights, struct window *w, struct err *err)
+{
+    const OnnxFile__Node *proto = node->proto;
+    const int64_t *given;
+    int i;
+
+    w->n = shape->rank - 2;
+    if (w->n < 1)
+        return err_set(err, "an input of %d dimensions", shape->rank);
+    if (!weights && onnx_ints(proto, "kernel_shape", &given) < 0)
+        return err_set(err, "kernel_shape is missing");
+    if (read_list(node, "kernel_shape", w->n, 1, w->kernel, err) ||
+        read_list(node, "strides", w->n, 1, w->strides, err) ||
+        read_list(node, "dilations", w->n, 1, w->dilations, err) ||
+        read_list(node, "pads", 2 * w->n, 0, w->pads, err))
+        return -1;
+    for (i = 0; weights && i < w->n; i++) {
+        if (weights->rank != shape->rank ||
+            (onnx_ints(proto, "kernel_shape", &given) >= 0 &&
+             w->kernel[i] != weights->dim[i + 2]))
+            return err_set(err, "kernel_shape does not fit the weights");
+        w->kernel[i] = weights->dim[i + 2];
+    }
+    if (onnx_string_is(proto, "auto_pad", "SAME_UPPER", false) ||
+        onnx_string_is(proto, "auto_pad", "SAME_LOWER", false))
+        return pad_same(shape, onnx_string_is(proto, "auto_pad", "SAME_UPPER", false), w, err);
+    if (onnx_string_is(proto, "auto_pad", "VALID", false))
+        memset(w->pads, 0, sizeof(w->pads));
+    else if (!onnx_string_is(proto, "auto_pad", "NOTSET", true))
+        return err_set(err, "its auto_pad is not known");
+    return 0;
+}
+
+int canon_window(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    const char *op = node->proto->op_type;
+    bool conv = strcmp(op, "Conv") == 0;
+    const struct shape *weights = NULL;
+    int input = canon_input(build, node, 0, err), second, id;
+    struct window w;
+
+    if (input < 0)
+        return -1;
+    if (canon_read(build, node, 1))
+        return err_set(err, "its indices are read, which is not supported");
+    if (conv) {
+        second = canon_input(build, node, 1, err);
+        if (second < 0)
+            return -1;
+        weights = canon_shape_of(build, second, 0);
+    }
+    if (read_window(node, canon_shape_of(build, input, 0), weights, &w, err))
+        return -1;
+    id = canon_emit(build, node, op, conv ? 3 : 1, err);
+    if (id < 0)
+        return -1;
+    build_set_ints(build, id, "kernel_shape", w.n, w.kernel);
+    build_set_ints(build, id, "strides", w.n, w.strides);
+    build_set_ints(build, id, "dilations", w.n, w.dilations);
+    build_set_ints(build, id, "pads", 2 * w.n, w.pads);
+    if (conv)
+        build_set_int(build, id, "group", onnx_int(node->proto, "group", 1));
+    else
+        build_set_int(build, id, "ceil_mode", onnx_int(node->proto, "ceil_mode", 0));
+    if (strcmp(op, "AveragePool") == 0)
+        build_set_int(build, id, "count_include_pad",
+                      onnx_int(node->proto, "count_include_pad", 0));
+    if (strcmp(op, "MaxPool") == 0)
+        build_set_int(build, id, "storage_order", onnx_int(node->proto, "storage_order", 0));
+    return build_settle(build, id, err);
+}
+
+/* Running statistics are state, whatever else reads them. */
+static int make_stat(struct build *build, const struct onnx_node *node, int index,
+                     struct err *err)
+{
+    int id = canon_input(build, node, index, err), t;
+    enum value_kind kind;
+
+    if (id < 0)
+        return -1;
+    kind = build->graph[0]->values[id].kind;
+    if (kind != VALUE_PARAM && kind != VALUE_STAT)
+        return err_set(err, "its running statistics are no initializers");
+    if (kind == VALUE_STAT)
+        return err_set(err, "its running statistics are shared, which is not supported");
+    for (t = 0; t < BUILD_TWINS; t++)
+        build->graph[t]->values[id].kind = VALUE_STAT;
+    return 0;
+}
+
+int canon_batch_norm(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    const OnnxFile__Node *proto = node->proto;
+    bool training = build->onnx->opset >= 14 ? onnx_int(proto, "training_mode", 0) != 0
+                                             : proto->n_output > 1;
+    int ids[5], i, id;
+
+    for (i = 1; i < 5; i++)
+        if (canon_read(build, node, i))
+            return err_set(err, "its statistics are read, which is not supported");
+    if (onnx_int(proto, "spatial", 1) != 1)
+        return err_set(err, "statistics for each element are not supported");
+    if (make_stat(build, node, 3, err) || make_stat(build, node, 4, err))
+        return -1;
+    if (!training)
+        build_note(build, "batch normalization \"%.200s\": exported for inference, trained "
+                   "with the statistics of the batch", node->name);
+    for (i = 0; i < 5; i++) {
+        ids[i] = canon_input(build, node, i, err);
+        if (ids[i] < 0)
+            return -1;
+    }
+    id = build_emit(build, node, "BatchNormalization", 5, ids, 1, err);
+    if (id < 0)
+        return -1;
+    build_set_float(build, id, "epsilon", onnx_float(proto, "epsilon", 1e-5));
+    build_set_float(build, id, "momentum", onnx_float(proto, "momentum", 0.9));
+    return build_settle(build, id, err);
+}

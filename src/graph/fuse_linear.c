@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT */
+#include "graph/fuse.h"
+
+#include <string.h>
+
+#include "graph/op.h"
+
+/* x w (+ bias): a product with a matrix that depends on no sample. */
+struct linear {
+    int x, w, bias, last;
+    bool transposed;
+};
+
+static bool is_matrix(const struct graph *graph, int v)
+{
+    const struct value *value = &graph->values[v];
+
+    return value->shape.rank == 2 && value->batch.outer == 0 && dtype_is_float(value->dtype);
+}
+
+static bool is_bias(const struct graph *graph, int v, int64_t width)
+{
+    const struct value *value = &graph->values[v];
+
+    return value->shape.rank == 1 && value->shape.dim[0] == width && value->batch.outer == 0;
+}
+
+static bool match_matmul(const struct graph *graph, int node, struct linear *m)
+{
+    const struct node *n = &graph->nodes[node];
+    int swap, add, width_axis;
+
+    if (n->n_inputs != 2 || n->n_attrs || !is_matrix(graph, n->inputs[1]) ||
+        graph->values[n->inputs[0]].shape.rank < 2 ||
+        graph->values[n->inputs[0]].batch.outer == 0)
+        return false;
+    *m = (struct linear){ n->inputs[0], n->inputs[1], -1, node, false };
+    swap = fuse_producer(graph, node, 1, "Transpose");
+    if (swap >= 0) {
+        m->w = graph->nodes[swap].inputs[0];
+        m->transposed = true;
+    }
+    width_axis = graph->values[n->outputs[0]].shape.rank - 1;
+    add = fuse_reader(graph, n->outputs[0], "Add");
+    if (add >= 0) {
+        const int *ids = graph->nodes[add].inputs;
+        int other = ids[0] == n->outputs[0] ? ids[1] : ids[0];
+
+        if (is_bias(graph, other, graph->values[n->outputs[0]].shape.dim[width_axis])) {
+            m->bias = other;
+            m->last = add;
+        }
+    }
+    return true;
+}
+
+static bool match_gemm(const struct graph *graph, int node, struct linear *m)
+{
+    const struct node *n = &graph->nodes[node];
+    bool biased = n->n_inputs > 2 && n->inputs[2] >= 0;
+
+    if (node_int(n, "transA", 0) || node_float(n, "alpha", 1) != 1 ||
+        !is_matrix(graph, n->inputs[1]) || graph->values[n->inputs[0]].batch.outer == 0)
+        return false;
+    if (biased && (node_float(n, "beta", 1) != 1 ||
+                   !is_bias(graph, n->inputs[2], graph->values[n->outputs[0]].shape.dim[1])))
+        return false;
+    *m = (struct linear){ n->inputs[0], n->inputs[1], biased ? n->inputs[2] : -1, node,
+                          node_int(n, "transB", 0) != 0 };
+    return true;
+}
+
+int fuse_linear(struct graph *graph, int node, struct err *err)
+{
+    struct linear m;
+    int ids[3];
+
+    if (!(fuse_is(graph, node, "MatMul") && match_matmul(graph, node, &m)) &&
+        !(fuse_is(graph, node, "Gemm") && match_gemm(graph, node, &m)))
+        return 0;
+    ids[0] = m.x;
+    ids[1] = m.w;
+    ids[2] = m.bias;
+    if (fuse_rewrite(graph, m.last, "Linear", m.bias < 0 ? 2 : 3, ids, err))
+        return -1;
+    graph_set_int(graph, m.last, "transB", m.transposed);
+    graph_set_string(graph, m.last, "activation", "none");
+    return fuse_check(graph, m.last, err);
+}
+
+/* An activation after a Linear that nothing else reads. */
+int fuse_activation(struct graph *graph, int node, struct err *err)
+{
+    bool relu = fuse_is(graph, node, "Relu"), gelu = fuse_is(graph, node, "Gelu");
+    int linear = relu || gelu ? fuse_producer(graph, node, 0, "Linear") : -1;
+    const char *activation;
+    int64_t transposed;
+
+    if (linear < 0 || fuse_reader(graph, graph->nodes[linear].outputs[0],
+                                  graph->nodes[node].op->name) != node)
+        return 0;
+    if (strcmp(node_string(&graph->nodes[linear], "activation", "none"), "none") != 0)
+        return 0;
+    activation = relu ? "relu"
+               : strcmp(node_string(&graph->nodes[node], "approximate", "none"), "tanh") == 0
+                   ? "gelu_tanh" : "gelu";
+    transposed = node_int(&graph->nodes[linear], "transB", 0);
+    if (fuse_rewrite(graph, node, "Linear", graph->nodes[linear].n_inputs,
+                     graph->nodes[linear].inputs, err))
+        return -1;
+    graph_set_int(graph, node, "transB", transposed);
+    graph_set_string(graph, node, "activation", activation);
+    return fuse_check(graph, node, err);
+}
+
+/* A log-softmax right before a cross-entropy over the same classes changes nothing. */
+int fuse_cross_entropy(struct graph *graph, int node, struct err *err)
+{
+    int softmax;
+
+    (void)err;
+    if (!fuse_is(graph, node, "CrossEntropySum"))
+        return 0;
+    softmax = fuse_producer(graph, node, 0, "LogSoftmax");
+    if (softmax >= 0 && node_int(&graph->nodes[softmax], "axis", -1) ==
+                            node_int(&graph->nodes[node], "axis", 1))
+        graph->nodes[node].inputs[0] = graph->nodes[softmax].inputs[0];
+    return 0;
+}

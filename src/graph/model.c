@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+#include "graph/model.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "graph/build.h"
+#include "graph/fuse.h"
+#include "graph/model_private.h"
+#include "graph/op.h"
+#include "graph/tidy.h"
+
+static void clear_notes(struct model *model)
+{
+    int i;
+
+    for (i = 0; i < model->n_notes; i++)
+        free(model->notes[i]);
+    free(model->notes);
+    model->notes = NULL;
+    model->n_notes = 0;
+}
+
+static void add_note(void *user, const char *text)
+{
+    struct model *model = user;
+
+    *(char **)mem_push((void **)&model->notes, &model->n_notes, sizeof(char *)) =
+        mem_strdup(text);
+}
+
+struct model *model_open(const char *path, struct err *err)
+{
+    struct onnx *onnx = onnx_open(path, err);
+    struct model *model;
+
+    if (!onnx)
+        return NULL;
+    model = mem_new(1, sizeof(*model));
+    model->onnx = onnx;
+    return model;
+}
+
+void model_close(struct model *model)
+{
+    if (!model)
+        return;
+    clear_notes(model);
+    free(model->unsupported);
+    onnx_close(model->onnx);
+    free(model);
+}
+
+const char *model_path(const struct model *model)
+{
+    return model->onnx->path;
+}
+
+const char *model_hash(const struct model *model)
+{
+    return model->onnx->hash;
+}
+
+int64_t model_opset(const struct model *model)
+{
+    return model->onnx->opset;
+}
+
+int model_notes(const struct model *model)
+{
+    return model->n_notes;
+}
+
+const char *model_note(const struct model *model, int index)
+{
+    return model->notes[index];
+}
+
+int model_unsupported(const struct model *model, const struct model_unsupported **list)
+{
+    *list = model->unsupported;
+    return model->n_unsupported;
+}
+
+/* Operators that are not supported, all of them at once. */
+static int check_supported(struct model *model, struct err *err)
+{
+    const struct onnx *onnx = model->onnx;
+    char text[1600];
+    size_t used = 0;
+    int n, named = 0;
+
+    free(model->unsupported);
+    model->unsupported = NULL;
+    model->n_unsupported = 0;
+    for (n = 0; n < onnx->n_nodes; n++) {
+        const OnnxFile__Node *proto = onnx->nodes[n].proto;
+        const char *domain = proto->domain ? proto->domain : "";
+
+        if (canon_knows(proto))
+            continue;
+        *(struct model_unsupported *)mem_push((void **)&model->unsupported,
+                                              &model->n_unsupported,
+                                              sizeof(*model->unsupported)) =
+            (struct model_unsupported){ onnx->nodes[n].name, proto->op_type, domain };
+        if (used + strlen(onnx->nodes[n].name) + strlen(proto->op_type) + strlen(domain) + 16 >
+            sizeof(text))
+            continue;
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s\"%s\" (%s%s%s)",
+                                 named++ ? ", " : "", onnx->nodes[n].name, domain,
+                                 *domain ? "." : "", proto->op_type);
+    }
+    if (model->n_unsupported == 0)
+        return 0;
+    if (model->n_unsupported > named)
+        return err_set(err, "%d nodes are not supported (opset %" PRId64 "): %s%sand %d more",
+                       model->n_unsupported, onnx->opset, named ? text : "",
+                       named ? " " : "", model->n_unsupported - named);
+    return err_set(err, "%d node%s not supported (opset %" PRId64 "): %s",
+                   model->n_unsupported, named > 1 ? "s are" : " is", onnx->opset, text);
+}
+
+static int append_loss(struct model *model, const struct build *build, struct err *err)
+{
+    const struct onnx *onnx = model->onnx;
+    const char **outputs = mem_new((size_t)onnx->n_outputs, sizeof(*outputs));
+    struct graph *graph = build->graph[0];
+    struct loss_choice choice = { build->options, onnx->n_outputs, outputs, build->n_losses,
+                                  build->losses };
+    bool assumed = false;
+    int i, result;
+
+    for (i = 0; i < onnx->n_outputs; i++)
+        outputs[i] = onnx->values[onnx->outputs[i]].name;
+    result = loss_append(graph, &choice, &assumed, err);
+    free(outputs);
+    if (!result)
+        build_note((struct build *)(uintptr_t)build, "loss: %s%s", graph->loss_rule.text,
+                   assumed ? " (assumed: give --loss)" : "");
+    return result;
+}
+
+static void note_ties(struct build *build)
+{
+    const struct graph *graph = build->graph[0];
+    int v, ties = 0;
+    const char *first = NULL;
+
+    for (v = 0; v < graph->n_values; v++)
+        if (graph->values[v].kind == VALUE_PARAM && graph->values[v].n_consumers > 1) {
+            first = first ? first : graph->values[v].name;
+            ties++;
+        }
+    if (ties)
+        build_note(build, "%d parameter%s read by several operators (tied), \"%.200s\" first",
+                   ties, ties > 1 ? "s are" : " is", first);
+}
+
+/* Exporters fold batch normalisation into the convolution before it: a bias, and no norm. */
+static void note_folded_norms(struct build *build)
+{
+    const struct graph *graph = build->graph[0];
+    int n, biased = 0, norms = 0;
+
+    for (n = 0; n < graph->n_nodes; n++) {
+        const char *op = graph->nodes[n].op->name;
+
+        biased += strcmp(op, "Conv") == 0 && graph->nodes[n].n_inputs > 2;
+        norms += strstr(op, "Normalization") != NULL;
+    }
+    if (biased && !norms)
+        build_note(build, "warning: %d convolutions with a bias and no normalization: if the "
+                   "network had any, the exporter folded it away (export it in training mode)",
+                   biased);
+}
+
+/* From the graph that does what the file says to the one that is trained. */
+static int finish(struct model *model, struct build *build, struct err *err)
+{
+    struct graph *graph = build->graph[0];
+
+    if (!build->options->no_loss && append_loss(model, build, err))
+        return -1;
+    tidy_remove_dead(graph);
+    if (build->options->fuse && fuse_graph(graph, err))
+        return -1;
+    tidy_parameters(graph);
+    note_ties(build);
+    note_folded_norms(build);
+    if (tidy_prepare(graph, err))
+        return -1;
+    return graph_check(graph, err);
+}
+
+struct graph *model_build(struct model *model, const struct model_options *options,
+                          struct err *err)
+{
+    struct build build = { .onnx = model->onnx, .options = options, .note = add_note,
+                           .user = model };
+    struct err own = { 0 };
+    struct graph *graph = NULL;
+
+    clear_notes(model);
+    if (check_supported(model, &own) || build_run(&build, &own) ||
+        finish(model, &build, &own)) {
+        err_set_code(err, own.code, "%s: %s", model->onnx->path, own.text);
+    } else {
+        graph = build.graph[0];
+        build.graph[0] = NULL;
+    }
+    build_free(&build);
+    return graph;
+}
