@@ -18,6 +18,7 @@ struct command {
 
 extern const struct command commands[]; /* ends with a NULL name */
 
+int cmd_topo(int argc, char **argv, struct err *err);
 int cmd_info(int argc, char **argv, struct err *err);
 
 #endif

@@ -15,6 +15,7 @@ struct cluster *cluster_new(const char *name)
     struct cluster *cluster = mem_new(1, sizeof(*cluster));
 
     cluster->name = mem_strdup(name);
+    cluster->sum_latency_factor = cluster->sum_bandwidth_factor = 1;
     cluster_add_place(cluster, CLUSTER_ROOT, "", -1, INFINITY);
     return cluster;
 }
@@ -44,6 +45,7 @@ int cluster_add_place(struct cluster *cluster, enum cluster_kind kind, const cha
     *place = (struct cluster_place){
         .kind = kind, .name = mem_strdup(name), .parent = parent,
         .up_bandwidth = up_bandwidth, .origin = ORIGIN_TABLE,
+        .latency_origin = ORIGIN_TABLE,
     };
     return cluster->n_places - 1;
 }
@@ -147,6 +149,9 @@ static int check_ids(const struct cluster *cluster, struct err *err)
 
 int cluster_check(const struct cluster *cluster, struct err *err)
 {
+    if (!is_rate(cluster->sum_latency_factor) || !is_rate(cluster->sum_bandwidth_factor) ||
+        isinf(cluster->sum_latency_factor) || isinf(cluster->sum_bandwidth_factor))
+        return err_set(err, "%s: the all-reduce factors are out of range", cluster->name);
     if (cluster->n_devices == 0)
         return err_set(err, "%s: there is no device", cluster->name);
     for (int i = 0; i < cluster->n_places; i++)
@@ -222,7 +227,8 @@ static double ring_round(const struct cluster *cluster, int n, const int *ring, 
     for (int i = 0; i < n; i++) {
         struct cluster_link link = cluster_link(cluster, ring[i], ring[(i + 1) % n]);
 
-        longest = fmax(longest, link.latency + bytes / link.bandwidth);
+        longest = fmax(longest, link.latency * cluster->sum_latency_factor +
+                                    bytes / link.bandwidth * cluster->sum_bandwidth_factor);
     }
     return longest;
 }

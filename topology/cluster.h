@@ -29,7 +29,7 @@ struct cluster_place {
     int parent;             /* -1: the root, which is place 0; parents come before children */
     double up_bandwidth;    /* bytes/s each way on the wire to the parent; INFINITY: no limit */
     double latency;         /* seconds between two children of this place */
-    enum origin origin;     /* of these two figures */
+    enum origin origin, latency_origin;     /* of up_bandwidth, of latency */
     int cores;              /* CPU cores that all below it share; 0: not limited here */
 };
 
@@ -50,6 +50,10 @@ struct cluster {
     int n_places, n_devices;
     struct cluster_place *places;
     struct cluster_device *devices;     /* in tree order: neighbours are close */
+    /* An all-reduce takes so many times longer than the ring on idle wires: its parts that are
+     * latency and that are bytes. 1: not measured.
+     */
+    double sum_latency_factor, sum_bandwidth_factor;
 };
 
 struct cluster_link {
@@ -62,7 +66,7 @@ struct cluster_link {
  *
  * flat: needs bandwidth and takes latency, memory, flops, memory-bandwidth. tree: needs inside
  * and across and takes latency (across), inside-latency, memory, flops, memory-bandwidth.
- * Sizes take K, M, G, T (1024) and KB, MB, GB, TB (1000). Left out: no latency, no memory limit.
+ * Sizes take K, M, G, T (1024) and KB, MB, GB, TB (1000). Left out: no latency, no limit.
  */
 struct cluster *cluster_open(const char *spec, struct err *err);
 void cluster_free(struct cluster *cluster);
@@ -93,7 +97,8 @@ struct cluster_link cluster_link(const struct cluster *cluster, int a, int b);
  */
 int cluster_route(const struct cluster *cluster, int a, int b, int wires[16], int *up);
 /* Seconds for a ring all-reduce of 'bytes' over these devices (taken in tree order), nothing
- * else running: 2(n-1) rounds, each as long as its slowest hop takes for bytes/n.
+ * else running: 2(n-1) rounds, each as long as its slowest hop takes for bytes/n, by the
+ * measured factors.
  */
 double cluster_allreduce_time(const struct cluster *cluster, int n, const int *devices,
                               double bytes);

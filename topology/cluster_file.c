@@ -37,17 +37,19 @@ static int read_figures(struct json_reader *r, struct cluster_place *place, stru
     static const double unlimited = INFINITY, none = 0;
     static const int64_t no_cores = 0;
     int64_t cores;
-    int origin = 0;
+    int origin = 0, latency_origin = 0;
 
     if (json_get_number(r, "bandwidth", 0, MOST, &unlimited, &place->up_bandwidth, err) ||
         json_get_number(r, "latency", 0, MOST, &none, &place->latency, err) ||
         json_get_int(r, "cores", 0, 1 << 20, &no_cores, &cores, err) ||
-        word_index(r, "origin", origin_names, 3, "table", &origin, err))
+        word_index(r, "origin", origin_names, 3, "table", &origin, err) ||
+        word_index(r, "latency_origin", origin_names, 3, "table", &latency_origin, err))
         return -1;
     if (place->up_bandwidth <= 0)
         return json_error(r, "bandwidth", err, "must be positive");
     place->cores = (int)cores;
     place->origin = (enum origin)origin;
+    place->latency_origin = (enum origin)latency_origin;
     return 0;
 }
 
@@ -91,26 +93,26 @@ static int read_place(struct json_reader *r, struct cluster *cluster, int parent
                       struct err *err)
 {
     struct cluster_place figures = { 0 };
-    const json_t *hardware;
     const char *name;
     int kind = 0, place;
 
     if (depth > MAX_DEPTH)
         return json_error(r, "children", err, "more than %d levels", MAX_DEPTH);
-    if (word_index(r, "kind", kind_names, 5, NULL, &kind, err) || read_figures(r, &figures, err))
+    if (word_index(r, "kind", kind_names, 5, NULL, &kind, err) ||
+        read_figures(r, &figures, err))
         return -1;
     if (kind == CLUSTER_ROOT)
         return json_error(r, "kind", err, "there is only one root");
     if (kind == CLUSTER_DEVICE)
         return read_device(r, cluster, parent, &figures, err);
-    if (json_get_string(r, "name", true, NULL, &name, err) ||
-        json_get_object(r, "hardware", false, &hardware, err))
+    if (json_get_string(r, "name", true, NULL, &name, err))
         return -1;
     if (cluster->n_places >= 2 * MAX_DEVICES)
         return json_error(r, "name", err, "too many places");
     place = cluster_add_place(cluster, (enum cluster_kind)kind, name, parent,
                               figures.up_bandwidth);
     cluster->places[place].latency = figures.latency;
+    cluster->places[place].latency_origin = figures.latency_origin;
     cluster->places[place].cores = figures.cores;
     cluster->places[place].origin = figures.origin;
     return read_children(r, cluster, place, depth, err);
@@ -141,8 +143,28 @@ static int read_root(struct json_reader *r, struct cluster *cluster, struct err 
     if (read_figures(r, &figures, err))
         return -1;
     cluster->places[0].latency = figures.latency;
-    cluster->places[0].origin = figures.origin;
+    cluster->places[0].latency_origin = figures.latency_origin;
     return read_children(r, cluster, 0, 0, err);
+}
+
+/* "allreduce": {"latency_factor": 1.8, "bandwidth_factor": 2.5} */
+static int read_factors(struct json_reader *top, struct cluster *cluster, struct err *err)
+{
+    static const double one = 1;
+    struct json_reader factors;
+    const json_t *object;
+
+    if (json_get_object(top, "allreduce", false, &object, err))
+        return -1;
+    if (!object)
+        return 0;
+    if (json_reader_sub(&factors, top, "allreduce", -1, object, err) ||
+        json_get_number(&factors, "latency_factor", 1e-6, 1e9, &one,
+                        &cluster->sum_latency_factor, err) ||
+        json_get_number(&factors, "bandwidth_factor", 1e-6, 1e9, &one,
+                        &cluster->sum_bandwidth_factor, err))
+        return -1;
+    return json_reader_end(&factors, err);
 }
 
 struct cluster *cluster_from_json(const char *path, const json_t *json, struct err *err)
@@ -154,11 +176,12 @@ struct cluster *cluster_from_json(const char *path, const json_t *json, struct e
 
     if (json_reader_top(&top, path, json, "tasuki-topo", 1, err) ||
         json_get_string(&top, "name", false, path, &name, err) ||
-        json_get_object(&top, "root", true, &object, err) || json_reader_end(&top, err) ||
+        json_get_object(&top, "root", true, &object, err) ||
         json_reader_sub(&root, &top, "root", -1, object, err))
         return NULL;
     cluster = cluster_new(name);
-    if (read_root(&root, cluster, err) == 0) {
+    if (read_factors(&top, cluster, err) == 0 && json_reader_end(&top, err) == 0 &&
+        read_root(&root, cluster, err) == 0) {
         if (cluster_check(cluster, err) == 0)
             return cluster;
         err_prefix(err, "%s", path);
@@ -196,11 +219,15 @@ static json_t *figures_json(const struct cluster_place *place, bool root)
         json_object_set_new(object, "kind", json_string(kind_names[place->kind]));
     if (!root && place->kind != CLUSTER_DEVICE)
         json_object_set_new(object, "name", json_string(place->name));
-    if (!root)
+    if (!root) {
         set_number(object, "bandwidth", place->up_bandwidth);
-    if (place->kind != CLUSTER_DEVICE)
+        json_object_set_new(object, "origin", json_string(origin_names[place->origin]));
+    }
+    if (place->kind != CLUSTER_DEVICE) {
         set_number(object, "latency", place->latency);
-    json_object_set_new(object, "origin", json_string(origin_names[place->origin]));
+        json_object_set_new(object, "latency_origin",
+                            json_string(origin_names[place->latency_origin]));
+    }
     if (place->cores)
         json_object_set_new(object, "cores", json_integer(place->cores));
     if (place->kind != CLUSTER_DEVICE)
@@ -243,6 +270,11 @@ json_t *cluster_to_json(const struct cluster *cluster)
     }
     top = json_pack("{s:s, s:i, s:s, s:o}", "schema", "tasuki-topo", "version", 1, "name",
                     cluster->name, "root", objects[0]);
+    if (cluster->sum_latency_factor != 1 || cluster->sum_bandwidth_factor != 1)
+        json_object_set_new(top, "allreduce",
+                            json_pack("{s:f, s:f}", "latency_factor",
+                                      cluster->sum_latency_factor, "bandwidth_factor",
+                                      cluster->sum_bandwidth_factor));
     free(objects);
     return top;
 }

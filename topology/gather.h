@@ -11,10 +11,10 @@
 
 struct cluster;
 struct err;
-struct node;
+struct topo_node;
 
 /* One line of JSON, malloc'ed. */
-char *gather_pack(const struct node *node, size_t *size, struct err *err);
+char *gather_pack(const struct topo_node *node, size_t *size, struct err *err);
 
 /* Rank r sits on hosts[r] and packed parts[r]. Ranks of a host become devices "HOST/cpu0" … of
  * its node, in rank order, which share its cores and memory. Nodes on one machine become its

@@ -12,17 +12,17 @@
 
 struct err;
 
-enum node_device_kind { NODE_GPU, NODE_NIC };
+enum topo_device_kind { TOPO_GPU, TOPO_NIC };
 
-struct node_device {
-    enum node_device_kind kind;
+struct topo_device {
+    enum topo_device_kind kind;
     char *name;             /* "NVIDIA H100", "eth0": as people call it */
     char *address;          /* "0000:1b:00.0", "" where it is not on PCI */
     int numa;               /* NUMA node it is near to, -1: not known */
     double bandwidth;       /* NICs: bytes/s, 0: not known */
 };
 
-struct node {
+struct topo_node {
     char *host;
     char *machine;          /* the same for nodes that are virtual on one machine; "" unknown */
     char *cpu;              /* "Intel(R) Xeon(R) …" */
@@ -34,17 +34,17 @@ struct node {
     int n_usable;           /* PUs this process may run on */
     int *usable;
     int n_devices;
-    struct node_device *devices;
+    struct topo_device *devices;
 };
 
 /* Look at this node, or at the one that an hwloc XML file describes. XML is read in a child
  * process: the library is known to crash on some mutated files.
  */
-struct node *node_discover(const char *xml, struct err *err);
-void node_free(struct node *node);
+struct topo_node *topo_node_discover(const char *xml, struct err *err);
+void topo_node_free(struct topo_node *node);
 
 /* What ranks send to each other. */
-json_t *node_to_json(const struct node *node);
-struct node *node_from_json(const char *what, const json_t *json, struct err *err);
+json_t *topo_node_to_json(const struct topo_node *node);
+struct topo_node *topo_node_from_json(const char *what, const json_t *json, struct err *err);
 
 #endif

@@ -25,6 +25,8 @@ static const struct option_spec table[] = {
       .help = "draw the samples of each epoch in random order (default: yes)" },
     { .name = "input", .argument = "FILE", .commands = TOPO, .line_only = true,
       .help = "hwloc XML recorded elsewhere, in place of this machine" },
+    { .name = "measure", .argument = "quick|none", .commands = TOPO,
+      .help = "links between ranks: measure them (default), or take them from tables" },
 
     /* the network */
     { .name = "loss", .argument = "SPEC", .commands = MODEL,

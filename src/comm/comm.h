@@ -30,11 +30,13 @@ struct launch {
     bool pmi;               /* a PMI-1 or PMI-2 server does (MPICH and its kin) */
     int size;               /* ranks, as the launcher says; 0 unknown */
     int local_size;         /* of them on this node; 0 unknown */
+    bool first;             /* rank 0, or no rank at all: who says what is wrong */
     bool yield;             /* the user or site wants idle ranks to give the CPU away */
     char line[192];         /* the command that starts it rightly: "srun --mpi=pmix -N4 …" */
 };
 /* Fails with the srun or mpirun line to use where ranks would come up as singletons: a step of
- * several tasks without a PMIx server, for instance.
+ * several tasks without a PMIx server, for instance. All ranks then have the exit code and the
+ * first one the text; so it is with comm_open() where the launcher is the wrong one.
  */
 int launch_detect(struct launch *launch, struct err *err);
 /* The same from a recorded environment: NULL-terminated "NAME=value" strings. */

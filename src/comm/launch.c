@@ -118,12 +118,26 @@ static void read_step(char *const *environment, struct launch *launch)
                                        count_of(environment, "SLURM_NODEID"), &even);
 }
 
+static bool is_first(char *const *environment)
+{
+    static const char *const names[] = { "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMIX_RANK",
+                                         "PMI_RANK" };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *rank = look_up(environment, names[i]);
+
+        if (rank && *rank)
+            return strcmp(rank, "0") == 0;
+    }
+    return true;
+}
+
 static void read_environment(char *const *environment, struct launch *launch)
 {
     static const char *const local[] = { "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS" };
     const char *yield = look_up(environment, "OMPI_MCA_mpi_yield_when_idle");
 
-    *launch = (struct launch){ .kind = LAUNCH_ALONE };
+    *launch = (struct launch){ .kind = LAUNCH_ALONE, .first = is_first(environment) };
     launch->pmix = look_up(environment, "PMIX_NAMESPACE") && look_up(environment, "PMIX_RANK");
     launch->pmi = look_up(environment, "PMI_RANK") || look_up(environment, "PMI_FD") ||
                   look_up(environment, "PALS_RANKID");
@@ -145,11 +159,14 @@ int launch_detect_from(char *const *environment, struct launch *launch, struct e
     struct launch found;
 
     read_environment(environment, &found);
-    if (found.slurm_step && found.slurm_tasks > 1 && !found.pmix && !found.pmi)
+    if (found.slurm_step && found.slurm_tasks > 1 && !found.pmix && !found.pmi) {
+        if (!found.first)
+            return err_set_code(err, EXIT_USAGE, "%s", "");
         return err_set_code(err, EXIT_USAGE,
                             "srun started %d tasks without PMIx, so each would run alone; "
                             "use: %s ('srun --mpi=list' shows what this Slurm offers)",
                             found.slurm_tasks, found.line);
+    }
     if (found.size != 1 && (found.pmix || found.pmi || found.size > 1))
         found.kind = LAUNCH_MPI;
     *launch = found;

@@ -54,6 +54,8 @@ static int check_launcher(const struct launch *launch, struct err *err)
         char library[128];
 
         name_library(library, sizeof(library));
+        if (!launch->first)
+            return err_set_code(err, EXIT_USAGE, "%s", "");
         return err_set_code(err, EXIT_USAGE,
                             "%d ranks were started by PMI, but %s needs PMIx; use: %s",
                             launch->size, library, launch->line);
@@ -84,6 +86,8 @@ static int check_world(const struct comm *comm, const struct launch *launch, str
 
     if (expected == 0 || expected == comm->size)
         return 0;
+    if (!launch->first)
+        return err_set_code(err, EXIT_USAGE, "%s", "");
     return err_set_code(err, EXIT_USAGE,
                         "the launcher started %d ranks, but %s sees %d: it is not the MPI of "
                         "that launcher; use: %s", expected, comm->library, comm->size,

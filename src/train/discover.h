@@ -16,7 +16,7 @@ struct err;
  * the hardware may start a child process, which MPI does not like. With 'measure' bandwidth and
  * latency of the links between ranks are measured (some 50 ms), else they come from tables.
  */
-struct cluster *discover_cluster(struct comm *comm, const struct node *node, bool measure,
+struct cluster *discover_cluster(struct comm *comm, const struct topo_node *node, bool measure,
                                  struct err *err);
 
 #endif

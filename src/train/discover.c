@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/discover.h"
+
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "topology/gather.h"
+#include "train/measure.h"
+
+static struct cluster *merge(struct comm *comm, const void *const *parts, const size_t *sizes,
+                             struct err *err)
+{
+    int n = comm_size(comm);
+    const char **hosts = mem_new((size_t)n, sizeof(*hosts));
+    struct cluster *cluster;
+
+    for (int r = 0; r < n; r++)
+        hosts[r] = comm_host(comm, r);
+    cluster = gather_merge(n, hosts, parts, sizes, n > 1 ? "this allocation" : "this node",
+                           err);
+    free(hosts);
+    return cluster;
+}
+
+struct cluster *discover_cluster(struct comm *comm, const struct topo_node *node, bool measure,
+                                 struct err *err)
+{
+    int n = comm_size(comm);
+    const void **parts = mem_new((size_t)n, sizeof(*parts));
+    size_t *sizes = mem_new((size_t)n, sizeof(*sizes)), size = 0;
+    struct cluster *cluster = NULL;
+    void *block = NULL;
+    char *text = gather_pack(node, &size, err);
+
+    if (comm_agree(comm, err, !text) ||
+        comm_exchange(comm, text, size, &block, parts, sizes, err))
+        goto out;
+    cluster = merge(comm, parts, sizes, err);
+    if (comm_agree(comm, err, !cluster) ||
+        (measure && n > 1 && measure_links(comm, cluster, err))) {
+        cluster_free(cluster);
+        cluster = NULL;
+    }
+out:
+    free(text);
+    free(block);
+    free(parts);
+    free(sizes);
+    return cluster;
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/err.h"
+#include "topology/cluster.h"
+#include "topology/cluster_spec.h"
+
+static const char good[] =
+    "{\"schema\": \"tasuki-topo\", \"version\": 1, \"name\": \"two nodes\","
+    " \"allreduce\": {\"latency_factor\": 1.5, \"bandwidth_factor\": 2},"
+    " \"root\": {\"latency\": 5e-6, \"latency_origin\": \"measured\", \"children\": ["
+    "  {\"kind\": \"node\", \"name\": \"n1\", \"bandwidth\": 1e9, \"origin\": \"reported\","
+    "   \"latency\": 1e-6, \"cores\": 2, \"children\": ["
+    "    {\"kind\": \"device\", \"id\": \"n1/cpu0\", \"device\": \"cpu\", \"bandwidth\": 4e9,"
+    "     \"memory\": 1e9, \"cores\": 1, \"rank\": 0},"
+    "    {\"kind\": \"device\", \"id\": \"n1/cpu1\", \"bandwidth\": 4e9}]},"
+    "  {\"kind\": \"node\", \"name\": \"n2\", \"bandwidth\": 1e9, \"children\": ["
+    "    {\"kind\": \"device\", \"id\": \"n2/cpu0\"}]}]}}";
+
+static struct cluster *parse(const char *text, struct err *err)
+{
+    json_error_t error;
+    json_t *json = json_loads(text, 0, &error);
+    struct cluster *cluster;
+
+    if (!json)
+        fail_msg("%s: %s", text, error.text);
+    cluster = cluster_from_json("topo.json", json, err);
+    json_decref(json);
+    return cluster;
+}
+
+static void a_file_is_read_with_its_defaults(void **state)
+{
+    struct err err = { 0 };
+    struct cluster *c = parse(good, &err);
+
+    (void)state;
+    if (!c)
+        fail_msg("%s", err.text);
+    assert_string_equal(c->name, "two nodes");
+    assert_int_equal(c->n_devices, 3);
+    assert_int_equal(c->devices[0].rank, 0);
+    assert_int_equal(c->devices[1].rank, -1);
+    assert_string_equal(c->devices[1].kind, "");
+    assert_true(isinf(c->devices[1].memory));
+    assert_int_equal(c->places[1].cores, 2);
+    assert_int_equal(cluster_core_place(c, 0), 1);
+    assert_int_equal(cluster_core_place(c, 2), -1);
+    assert_int_equal(c->places[0].latency_origin, ORIGIN_MEASURED);
+    assert_int_equal(c->places[1].origin, ORIGIN_REPORTED);
+    assert_true(cluster_link(c, 0, 2).bandwidth == 1e9);
+    assert_true(cluster_link(c, 0, 2).latency == 5e-6);
+    assert_true(cluster_link(c, 0, 1).bandwidth == 4e9);
+    cluster_free(c);
+}
+
+static void measured_factors_stretch_the_ring(void **state)
+{
+    struct err err = { 0 };
+    struct cluster *c = parse(good, &err);
+    const int devices[] = { 0, 1 };
+    double expected = 2 * (1.5 * 1e-6 + 2 * 4e6 / 4e9);
+
+    (void)state;
+    assert_non_null(c);
+    assert_true(fabs(cluster_allreduce_time(c, 2, devices, 8e6) - expected) < 1e-12);
+    cluster_free(c);
+}
+
+static void assert_same(const struct cluster *a, const struct cluster *b)
+{
+    assert_int_equal(a->n_places, b->n_places);
+    assert_int_equal(a->n_devices, b->n_devices);
+    for (int i = 0; i < a->n_places; i++) {
+        const struct cluster_place *p = &a->places[i], *q = &b->places[i];
+
+        assert_int_equal(p->kind, q->kind);
+        assert_string_equal(p->name, q->name);
+        assert_int_equal(p->parent, q->parent);
+        assert_true(p->up_bandwidth == q->up_bandwidth && p->latency == q->latency);
+        assert_int_equal(p->cores, q->cores);
+        assert_int_equal(p->origin, q->origin);
+    }
+    for (int i = 0; i < a->n_devices; i++) {
+        assert_string_equal(a->devices[i].id, b->devices[i].id);
+        assert_string_equal(a->devices[i].kind, b->devices[i].kind);
+        assert_int_equal(a->devices[i].node, b->devices[i].node);
+        assert_int_equal(a->devices[i].rank, b->devices[i].rank);
+        assert_true(a->devices[i].memory == b->devices[i].memory);
+        assert_true(a->devices[i].flops == b->devices[i].flops);
+    }
+}
+
+static void what_is_written_is_read_back(void **state)
+{
+    static const char *const specs[] = {
+        "flat:5,bandwidth=1e9,latency=2e-6,memory=16e9,flops=1e12,memory-bandwidth=1e11",
+        "tree:3x4,inside=150e9,across=12.5e9",
+    };
+    struct err err = { 0 };
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        char path[] = "topoXXXXXX";
+        int fd = mkstemp(path);
+        struct cluster *a = i < 2 ? cluster_open(specs[i], &err) : parse(good, &err), *b;
+
+        assert_true(fd >= 0);
+        close(fd);
+        assert_non_null(a);
+        assert_int_equal(cluster_save(a, path, &err), 0);
+        b = cluster_open(path, &err);
+        unlink(path);
+        if (!b)
+            fail_msg("%s", err.text);
+        assert_same(a, b);
+        cluster_free(a);
+        cluster_free(b);
+    }
+}
+
+#define TOP(root) "{\"schema\": \"tasuki-topo\", \"version\": 1, \"root\": " root "}"
+#define DEVICE(more) TOP("{\"children\": [{\"kind\": \"device\", \"id\": \"a\"" more "}]}")
+
+static void what_is_wrong_in_a_file_is_named(void **state)
+{
+    static const struct { const char *text, *named; } cases[] = {
+        { "[]", "topo.json" },
+        { "{\"schema\": \"tasuki-plan\", \"version\": 1, \"root\": {}}", "schema" },
+        { "{\"schema\": \"tasuki-topo\", \"version\": 2, \"root\": {}}", "version" },
+        { "{\"schema\": \"tasuki-topo\", \"version\": 1}", "root" },
+        { TOP("{}"), "children" },
+        { TOP("{\"children\": []}"), "no device" },
+        { TOP("{\"children\": [3]}"), "children[0]" },
+        { TOP("{\"children\": [{\"kind\": \"rack\"}]}"), "rack" },
+        { TOP("{\"children\": [{\"kind\": \"root\", \"children\": []}]}"), "root" },
+        { TOP("{\"children\": [{\"kind\": \"device\"}]}"), "id" },
+        { DEVICE(", \"colour\": 3"), "colour" },
+        { DEVICE(", \"bandwidth\": 0"), "bandwidth" },
+        { DEVICE(", \"bandwidth\": -1"), "bandwidth" },
+        { DEVICE(", \"memory\": 0"), "memory" },
+        { DEVICE(", \"memory\": \"16G\""), "memory" },
+        { DEVICE(", \"cores\": 1.5"), "cores" },
+        { DEVICE(", \"rank\": -2"), "rank" },
+        { DEVICE(", \"origin\": \"guess\""), "guess" },
+        { DEVICE(", \"children\": []"), "children" },
+        { TOP("{\"children\": [{\"kind\": \"device\", \"id\": \"a\"},"
+              " {\"kind\": \"device\", \"id\": \"a\"}]}"), "\"a\"" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct err err = { 0 };
+
+        assert_null(parse(cases[i].text, &err));
+        if (!strstr(err.text, cases[i].named) || !strstr(err.text, "topo.json"))
+            fail_msg("%s: %s", cases[i].text, err.text);
+    }
+}
+
+static void a_tree_that_is_too_deep_is_refused(void **state)
+{
+    char text[4096] = "{\"kind\": \"device\", \"id\": \"a\"}";
+    char whole[8192];
+    struct err err = { 0 };
+
+    (void)state;
+    for (int i = 0; i < 9; i++) {
+        char inner[4096];
+
+        strcpy(inner, text);
+        snprintf(text, sizeof(text),
+                 "{\"kind\": \"switch\", \"name\": \"s\", \"children\": [%.3900s]}", inner);
+    }
+    snprintf(whole, sizeof(whole), TOP("{\"children\": [%s]}"), text);
+    assert_null(parse(whole, &err));
+    assert_non_null(strstr(err.text, "levels"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_file_is_read_with_its_defaults),
+        cmocka_unit_test(measured_factors_stretch_the_ring),
+        cmocka_unit_test(what_is_written_is_read_back),
+        cmocka_unit_test(what_is_wrong_in_a_file_is_named),
+        cmocka_unit_test(a_tree_that_is_too_deep_is_refused),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/err.h"
+#include "topology/cluster.h"
+#include "topology/gather.h"
+#include "topology/node.h"
+#include "topology/report.h"
+
+#define MOST 16
+
+struct ranks {
+    int n;
+    const char *hosts[MOST];
+    char *parts[MOST];
+    size_t sizes[MOST];
+};
+
+/* A rank on a node of 4 cores with two threads each, bound to the PUs [first, first + n). */
+static void add(struct ranks *ranks, const char *host, const char *machine, int first, int n)
+{
+    struct topo_device nic = { .kind = TOPO_NIC, .name = (char *)"mlx5_0",
+                               .address = (char *)"0000:1b:00.0", .numa = 0,
+                               .bandwidth = 25e9 };
+    int usable[8];
+    struct topo_node node = {
+        .host = (char *)host, .machine = (char *)machine, .cpu = (char *)"test",
+        .source = (char *)"test", .packages = 1, .numa_nodes = 1, .cores = 4, .pus = 8,
+        .memory = 100e9, .flops = 1e11, .n_usable = n, .usable = usable, .n_devices = 1,
+        .devices = &nic,
+    };
+    struct err err = { 0 };
+
+    for (int i = 0; i < n; i++)
+        usable[i] = first + i;
+    ranks->hosts[ranks->n] = host;
+    ranks->parts[ranks->n] = gather_pack(&node, &ranks->sizes[ranks->n], &err);
+    if (!ranks->parts[ranks->n++])
+        fail_msg("%s", err.text);
+}
+
+static struct cluster *merge(struct ranks *ranks)
+{
+    struct err err = { 0 };
+    struct cluster *c = gather_merge(ranks->n, ranks->hosts,
+                                     (const void *const *)ranks->parts, ranks->sizes, "test",
+                                     &err);
+
+    if (!c)
+        fail_msg("%s", err.text);
+    for (int i = 0; i < ranks->n; i++)
+        free(ranks->parts[i]);
+    return c;
+}
+
+static void ranks_of_a_host_share_its_cores_and_memory(void **state)
+{
+    struct ranks ranks = { 0 };
+    struct cluster *c;
+
+    (void)state;
+    add(&ranks, "n1", "a", 0, 8);
+    add(&ranks, "n1", "a", 0, 8);
+    add(&ranks, "n2", "b", 0, 8);
+    c = merge(&ranks);
+    assert_int_equal(c->n_devices, 3);
+    assert_string_equal(c->devices[1].id, "n1/cpu1");
+    assert_int_equal(c->devices[1].rank, 1);
+    assert_int_equal(c->devices[1].cores, 2);
+    assert_int_equal(c->devices[2].cores, 4);
+    assert_true(c->devices[1].memory == 45e9 && c->devices[2].memory == 90e9);
+    assert_true(c->devices[1].flops == 2e11);
+    assert_int_equal(c->places[c->devices[0].node].cores, 4);
+    assert_string_equal(c->places[c->devices[2].node].name, "n2");
+    assert_true(cluster_link(c, 0, 2).bandwidth < cluster_link(c, 0, 1).bandwidth * 10);
+    cluster_free(c);
+}
+
+/* srun -m cyclic: the ranks of a node do not come one after the other. */
+static void ranks_dealt_out_in_turn_are_put_together_by_host(void **state)
+{
+    struct ranks ranks = { 0 };
+    struct cluster *c;
+
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        add(&ranks, i % 2 ? "n2" : "n1", i % 2 ? "b" : "a", 0, 8);
+    c = merge(&ranks);
+    assert_int_equal(c->devices[0].rank, 0);
+    assert_int_equal(c->devices[1].rank, 2);
+    assert_string_equal(c->devices[1].id, "n1/cpu1");
+    assert_int_equal(c->devices[2].rank, 1);
+    assert_string_equal(c->devices[3].id, "n2/cpu1");
+    cluster_free(c);
+}
+
+static void a_bound_rank_has_no_more_cores_than_it_is_bound_to(void **state)
+{
+    struct ranks ranks = { 0 };
+    struct cluster *c;
+
+    (void)state;
+    add(&ranks, "n1", "a", 0, 2);
+    add(&ranks, "n1", "a", 2, 2);
+    c = merge(&ranks);
+    assert_int_equal(c->devices[0].cores, 1);
+    assert_int_equal(c->places[c->devices[0].node].cores, 2);
+    cluster_free(c);
+}
+
+static void more_ranks_than_cores_have_one_each_and_share(void **state)
+{
+    struct ranks ranks = { 0 };
+    struct cluster *c;
+
+    (void)state;
+    for (int i = 0; i < 6; i++)
+        add(&ranks, "n1", "a", 0, 8);
+    c = merge(&ranks);
+    assert_int_equal(c->devices[5].cores, 1);
+    assert_int_equal(c->places[cluster_core_place(c, 5)].cores, 4);
+    cluster_free(c);
+}
+
+static void virtual_nodes_share_the_cores_of_their_machine(void **state)
+{
+    struct ranks ranks = { 0 };
+    struct cluster *c;
+    int place;
+
+    (void)state;
+    add(&ranks, "n1", "same", 0, 8);
+    add(&ranks, "n2", "same", 0, 8);
+    add(&ranks, "n3", "other", 0, 8);
+    c = merge(&ranks);
+    place = cluster_core_place(c, 0);
+    assert_int_equal(place, cluster_core_place(c, 1));
+    assert_int_equal(c->places[place].kind, CLUSTER_SWITCH);
+    assert_int_equal(c->places[place].cores, 4);
+    assert_int_not_equal(place, cluster_core_place(c, 2));
+    assert_int_equal(c->devices[0].cores, 2);
+    assert_true(c->devices[0].memory == 45e9);
+    cluster_free(c);
+}
+
+static void the_network_is_that_of_the_fastest_nic(void **state)
+{
+    struct ranks ranks = { 0 };
+    struct cluster *c;
+
+    (void)state;
+    add(&ranks, "n1", "a", 0, 8);
+    add(&ranks, "n2", "b", 0, 8);
+    c = merge(&ranks);
+    assert_true(c->places[c->devices[0].node].up_bandwidth == 25e9);
+    assert_true(c->places[0].latency < 10e-6);
+    cluster_free(c);
+}
+
+static void what_a_rank_sent_broken_is_named_by_rank(void **state)
+{
+    static const char *const bad[] = { "", "{", "{}", "[1]", "{\"host\": \"n1\"}",
+                                       "{\"host\": 3}" };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        const char *host = "n1";
+        const void *part = bad[i];
+        size_t size = strlen(bad[i]);
+        struct err err = { 0 };
+
+        assert_null(gather_merge(1, &host, &part, &size, "test", &err));
+        if (strncmp(err.text, "rank 0: n1", 10))
+            fail_msg("%s", err.text);
+    }
+}
+
+static void this_node_has_cores_and_memory(void **state)
+{
+    struct err err = { 0 };
+    struct topo_node *node = topo_node_discover(NULL, &err);
+    char *text;
+
+    (void)state;
+    if (!node)
+        fail_msg("%s", err.text);
+    assert_true(node->cores >= 1 && node->pus >= node->cores);
+    assert_true(node->n_usable >= 1 && node->memory > 0);
+    text = report_node(node);
+    assert_non_null(strstr(text, node->host));
+    free(text);
+    topo_node_free(node);
+}
+
+static void places_that_are_alike_share_a_line_of_the_report(void **state)
+{
+    struct err err = { 0 };
+    struct cluster *c = cluster_open("tree:4x8,inside=150e9,across=12.5e9,memory=32e9", &err);
+    char *text = report_cluster(c);
+
+    (void)state;
+    assert_non_null(strstr(text, "4 nodes, 32 devices"));
+    assert_non_null(strstr(text, "n0 ... n3"));
+    assert_non_null(strstr(text, "n0/gpu0 ... n0/gpu7"));
+    assert_null(strstr(text, "n1/gpu0"));
+    assert_non_null(strstr(text, "12.5 GB/s"));
+    free(text);
+    cluster_free(c);
+}
+
+static void figures_are_rounded_to_three_digits_of_a_fitting_unit(void **state)
+{
+    char text[24];
+
+    (void)state;
+    assert_string_equal(report_bytes(1536, text), "1.5 KiB");
+    assert_string_equal(report_bytes(1023.9, text), "1 KiB");
+    assert_string_equal(report_rate(12.5e9, text), "12.5 GB/s");
+    assert_string_equal(report_rate(999.9, text), "1 KB/s");
+    assert_string_equal(report_time(25e-6, text), "25 us");
+    assert_string_equal(report_time(2, text), "2 s");
+    assert_string_equal(report_time(0, text), "0 ns");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_of_a_host_share_its_cores_and_memory),
+        cmocka_unit_test(ranks_dealt_out_in_turn_are_put_together_by_host),
+        cmocka_unit_test(a_bound_rank_has_no_more_cores_than_it_is_bound_to),
+        cmocka_unit_test(more_ranks_than_cores_have_one_each_and_share),
+        cmocka_unit_test(virtual_nodes_share_the_cores_of_their_machine),
+        cmocka_unit_test(the_network_is_that_of_the_fastest_nic),
+        cmocka_unit_test(what_a_rank_sent_broken_is_named_by_rank),
+        cmocka_unit_test(this_node_has_cores_and_memory),
+        cmocka_unit_test(places_that_are_alike_share_a_line_of_the_report),
+        cmocka_unit_test(figures_are_rounded_to_three_digits_of_a_fitting_unit),
+    };
+
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

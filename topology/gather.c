@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT */
+#include "topology/gather.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "topology/cluster.h"
+#include "topology/node.h"
+
+/* Until they are measured. Memory copies between processes, two per message; TCP over the
+ * loopback of one machine; Ethernet by its socket path; InfiniBand, Omni-Path and the like.
+ */
+#define SHARED_MEMORY_BANDWIDTH 4e9
+#define SHARED_MEMORY_LATENCY 2e-6
+#define LOOPBACK_BANDWIDTH 2e9
+#define LOOPBACK_LATENCY 25e-6
+#define ETHERNET_BANDWIDTH 1.25e9
+#define ETHERNET_LATENCY 30e-6
+#define FABRIC_LATENCY 2e-6
+#define CORE_MEMORY_BANDWIDTH 8e9   /* one core streaming */
+#define USABLE_MEMORY 0.9           /* of a node: the system and MPI want some */
+
+struct host {
+    const char *name;
+    struct topo_node *node;      /* as the first rank of the host described it */
+    int machine;
+    int n_ranks;
+    int *ranks;
+    int cores;              /* that its ranks together may use */
+};
+
+struct machine {
+    const char *id;
+    int n_hosts, n_ranks;
+    int cores;
+};
+
+struct merge {
+    int n_hosts, n_machines;
+    struct host *hosts;
+    struct machine *machines;
+    int *rank_cores;        /* by each rank's own affinity */
+};
+
+char *gather_pack(const struct topo_node *node, size_t *size, struct err *err)
+{
+    json_t *json = topo_node_to_json(node);
+    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+
+    json_decref(json);
+    if (!text) {
+        err_set(err, "%s: a name on this node is not in UTF-8", node->host);
+        return NULL;
+    }
+    *size = strlen(text);
+    return text;
+}
+
+static struct topo_node *unpack(const char *host, const void *part, size_t size,
+                                struct err *err)
+{
+    json_t *json = json_loadb(part, size, JSON_REJECT_DUPLICATES, NULL);
+    struct topo_node *node;
+
+    if (!json) {
+        err_set(err, "%s: what it says of itself is not JSON", host);
+        return NULL;
+    }
+    node = topo_node_from_json(host, json, err);
+    json_decref(json);
+    return node;
+}
+
+/* Hardware threads count as the part of a core that they are. */
+static int cores_of(const struct topo_node *node, int n_usable)
+{
+    double cores = node->pus > 0 ? (double)n_usable * node->cores / node->pus : n_usable;
+
+    return cores < 1 ? 1 : (int)lround(cores);
+}
+
+static int find_host(struct merge *m, const char *name)
+{
+    /* Ranks of a host mostly come one after the other. */
+    for (int i = m->n_hosts - 1; i >= 0; i--)
+        if (strcmp(m->hosts[i].name, name) == 0)
+            return i;
+    *(struct host *)mem_push((void **)&m->hosts, &m->n_hosts, sizeof(struct host)) =
+        (struct host){ .name = name, .machine = -1 };
+    return m->n_hosts - 1;
+}
+
+/* Nodes that do not say on which machine they are have one each. */
+static int find_machine(struct merge *m, const char *id)
+{
+    for (int i = 0; i < m->n_machines && *id; i++)
+        if (strcmp(m->machines[i].id, id) == 0)
+            return i;
+    *(struct machine *)mem_push((void **)&m->machines, &m->n_machines,
+                                sizeof(struct machine)) = (struct machine){ .id = id };
+    return m->n_machines - 1;
+}
+
+/* The PUs of any rank of the host, as cores of it. */
+static void add_usable(struct topo_node *all, const struct topo_node *node)
+{
+    for (int i = 0; i < node->n_usable; i++) {
+        bool known = false;
+
+        for (int j = 0; j < all->n_usable && !known; j++)
+            known = all->usable[j] == node->usable[i];
+        if (known)
+            continue;
+        all->usable = mem_resize(all->usable, (size_t)all->n_usable + 1,
+                                 sizeof(*all->usable));
+        all->usable[all->n_usable++] = node->usable[i];
+    }
+}
+
+static void add_rank(struct merge *m, int rank, const char *name, struct topo_node *node)
+{
+    int index = find_host(m, name);
+    struct host *host = &m->hosts[index];
+
+    *(int *)mem_push((void **)&host->ranks, &host->n_ranks, sizeof(int)) = rank;
+    m->rank_cores[rank] = cores_of(node, node->n_usable);
+    if (!host->node) {
+        host->node = node;
+        return;
+    }
+    add_usable(host->node, node);
+    topo_node_free(node);
+}
+
+static void find_machines(struct merge *m)
+{
+    for (int i = 0; i < m->n_hosts; i++) {
+        struct host *host = &m->hosts[i];
+        struct machine *machine;
+
+        host->cores = cores_of(host->node, host->node->n_usable);
+        host->machine = find_machine(m, host->node->machine);
+        machine = &m->machines[host->machine];
+        machine->n_hosts++;
+        machine->n_ranks += host->n_ranks;
+        /* Virtual nodes see the same cores. */
+        machine->cores = host->cores > machine->cores ? host->cores : machine->cores;
+    }
+}
+
+static bool is_fabric(const char *nic)
+{
+    static const char *const drivers[] = { "mlx", "hfi", "ib", "qib", "hsi", "cxi", "efa",
+                                           "opa" };
+
+    for (size_t i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++)
+        if (strncmp(nic, drivers[i], strlen(drivers[i])) == 0)
+            return true;
+    return false;
+}
+
+/* The network as the fastest NIC suggests it. */
+static struct cluster_link network_of(const struct topo_node *node)
+{
+    struct cluster_link link = { .bandwidth = 0, .latency = ETHERNET_LATENCY };
+
+    for (int i = 0; i < node->n_devices; i++) {
+        const struct topo_device *d = &node->devices[i];
+
+        if (d->kind != TOPO_NIC)
+            continue;
+        link.bandwidth = fmax(link.bandwidth, d->bandwidth);
+        if (is_fabric(d->name))
+            link.latency = FABRIC_LATENCY;
+    }
+    if (link.bandwidth <= 0)
+        link.bandwidth = ETHERNET_BANDWIDTH;
+    return link;
+}
+
+static void place_ranks(struct cluster *cluster, const struct merge *m,
+                        const struct host *host, int place)
+{
+    const struct machine *machine = &m->machines[host->machine];
+    int share = machine->cores / machine->n_ranks;
+
+    for (int i = 0; i < host->n_ranks; i++) {
+        char *id = mem_printf("%s/cpu%d", host->name, i);
+        int index = cluster_add_device(cluster, id, "cpu", place, SHARED_MEMORY_BANDWIDTH);
+        struct cluster_device *d = &cluster->devices[index];
+        int own = m->rank_cores[host->ranks[i]];
+
+        d->rank = host->ranks[i];
+        d->cores = own < share ? own : share > 1 ? share : 1;
+        d->memory = fmax(1, floor(USABLE_MEMORY * host->node->memory / machine->n_ranks));
+        d->flops = host->node->flops * d->cores;
+        d->memory_bandwidth = CORE_MEMORY_BANDWIDTH * d->cores;
+        free(id);
+    }
+}
+
+static void place_host(struct cluster *cluster, const struct merge *m, const struct host *host,
+                       int parent, double bandwidth)
+{
+    int place = cluster_add_place(cluster, CLUSTER_NODE, host->name, parent, bandwidth);
+
+    cluster->places[place].latency = SHARED_MEMORY_LATENCY;
+    cluster->places[place].cores = host->cores;
+    place_ranks(cluster, m, host, place);
+}
+
+static void place_machine(struct cluster *cluster, const struct merge *m, int machine)
+{
+    const struct machine *which = &m->machines[machine];
+    int parent = -1;
+
+    for (int i = 0; i < m->n_hosts; i++) {
+        const struct host *host = &m->hosts[i];
+        struct cluster_link network = network_of(host->node);
+
+        if (host->machine != machine)
+            continue;
+        cluster->places[0].latency = fmax(cluster->places[0].latency, network.latency);
+        if (which->n_hosts == 1) {
+            place_host(cluster, m, host, 0, network.bandwidth);
+            return;
+        }
+        if (parent < 0) {
+            parent = cluster_add_place(cluster, CLUSTER_SWITCH, "machine", 0,
+                                       network.bandwidth);
+            cluster->places[parent].latency = LOOPBACK_LATENCY;
+            cluster->places[parent].cores = which->cores;
+        }
+        place_host(cluster, m, host, parent, LOOPBACK_BANDWIDTH);
+    }
+}
+
+static void merge_free(struct merge *m)
+{
+    for (int i = 0; i < m->n_hosts; i++) {
+        topo_node_free(m->hosts[i].node);
+        free(m->hosts[i].ranks);
+    }
+    free(m->hosts);
+    free(m->machines);
+    free(m->rank_cores);
+}
+
+struct cluster *gather_merge(int n_ranks, const char *const *hosts, const void *const *parts,
+                             const size_t *sizes, const char *name, struct err *err)
+{
+    struct merge m = { .rank_cores = mem_new((size_t)n_ranks, sizeof(int)) };
+    struct cluster *cluster = NULL;
+
+    for (int r = 0; r < n_ranks; r++) {
+        struct topo_node *node = unpack(hosts[r], parts[r], sizes[r], err);
+
+        if (!node) {
+            err_prefix(err, "rank %d", r);
+            goto out;
+        }
+        add_rank(&m, r, hosts[r], node);
+    }
+    find_machines(&m);
+    cluster = cluster_new(name);
+    for (int i = 0; i < m.n_machines; i++)
+        place_machine(cluster, &m, i);
+    if (cluster_check(cluster, err)) {
+        cluster_free(cluster);
+        cluster = NULL;
+    }
+out:
+    merge_free(&m);
+    return cluster;
+}

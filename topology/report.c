@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT */
+#include "topology/report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "topology/cluster.h"
+#include "topology/node.h"
+
+static const char *const origins[] = { "measured", "reported", "table" };
+
+static char *scaled(double value, double step, const char *const *units, int n,
+                    char text[24])
+{
+    int unit = 0;
+
+    /* One that rounds to 1000 of a unit is 1 of the next. */
+    while (unit < n - 1 && value >= step * 0.9995) {
+        value /= step;
+        unit++;
+    }
+    snprintf(text, 24, "%.3g %s", value, units[unit]);
+    return text;
+}
+
+char *report_bytes(double bytes, char text[24])
+{
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB" };
+
+    if (isinf(bytes))
+        return strcpy(text, "unlimited");
+    return scaled(bytes, 1024, units, 6, text);
+}
+
+char *report_rate(double bytes_per_second, char text[24])
+{
+    static const char *const units[] = { "B/s", "KB/s", "MB/s", "GB/s", "TB/s" };
+
+    if (isinf(bytes_per_second))
+        return strcpy(text, "unlimited");
+    return scaled(bytes_per_second, 1000, units, 5, text);
+}
+
+char *report_time(double seconds, char text[24])
+{
+    static const char *const units[] = { "ns", "us", "ms" };
+
+    if (seconds >= 0.9995)
+        snprintf(text, 24, "%.3g s", seconds);
+    else
+        scaled(seconds * 1e9, 1000, units, 3, text);
+    return text;
+}
+
+/* "1 core", "2 cores" */
+static void count(FILE *out, int n, const char *thing)
+{
+    fprintf(out, "%d %s%s", n, thing, n == 1 ? "" : "s");
+}
+
+static void write_devices(FILE *out, const struct topo_node *node, enum topo_device_kind kind,
+                          const char *label)
+{
+    const char *head = label;
+    char text[24];
+
+    for (int i = 0; i < node->n_devices; i++) {
+        const struct topo_device *d = &node->devices[i];
+
+        if (d->kind != kind)
+            continue;
+        fprintf(out, "  %-8s %s", head, d->name);
+        if (d->address[0])
+            fprintf(out, " at %s", d->address);
+        if (d->numa >= 0 && node->numa_nodes > 1)
+            fprintf(out, ", near NUMA node %d", d->numa);
+        if (d->bandwidth > 0)
+            fprintf(out, ", %s (reported)", report_rate(d->bandwidth, text));
+        fputc('\n', out);
+        head = "";
+    }
+    if (head == label)
+        fprintf(out, "  %-8s none found\n", label);
+}
+
+static void write_caches(FILE *out, const struct topo_node *node)
+{
+    char l2[24], l3[24];
+
+    if (node->l2 <= 0 && node->l3 <= 0)
+        return;
+    fprintf(out, "  %-8s", "caches");
+    if (node->l2 > 0)
+        fprintf(out, " L2 %s", report_bytes(node->l2, l2));
+    if (node->l3 > 0)
+        fprintf(out, "%s L3 %s", node->l2 > 0 ? "," : "", report_bytes(node->l3, l3));
+    fputc('\n', out);
+}
+
+char *report_node(const struct topo_node *node)
+{
+    char *text = NULL, memory[24];
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    if (!out)
+        return mem_strdup("");
+    fprintf(out, "node %s (from %s)\n  %-8s %s\n  %-8s ", node->host, node->source, "CPU",
+            node->cpu[0] ? node->cpu : "not known", "");
+    count(out, node->packages, "package");
+    fputs(", ", out);
+    count(out, node->numa_nodes, "NUMA node");
+    fputs(", ", out);
+    count(out, node->cores, "core");
+    fputs(", ", out);
+    count(out, node->pus, "thread");
+    if (node->n_usable < node->pus)
+        fprintf(out, " (%d for this process)", node->n_usable);
+    if (node->flops > 0)
+        fprintf(out, "; %.3g GFLOP/s float32 a core (table)", node->flops / 1e9);
+    fputc('\n', out);
+    write_caches(out, node);
+    fprintf(out, "  %-8s %s\n", "memory", report_bytes(node->memory, memory));
+    write_devices(out, node, TOPO_GPU, "GPUs");
+    write_devices(out, node, TOPO_NIC, "NICs");
+    fclose(out);
+    return text;
+}
+
+/* A place with all below it: places of a subtree are consecutive. */
+static int end_of(const struct cluster *cluster, int place)
+{
+    int end = place + 1;
+
+    while (end < cluster->n_places && cluster->places[end].parent >= place)
+        end++;
+    return end;
+}
+
+static const struct cluster_device *device_at(const struct cluster *cluster, int place)
+{
+    /* Both lists are in tree order. */
+    int low = 0, high = cluster->n_devices - 1;
+
+    while (low < high) {
+        int middle = (low + high) / 2;
+
+        if (cluster->devices[middle].place < place)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return &cluster->devices[low];
+}
+
+static bool same_device(const struct cluster_device *a, const struct cluster_device *b)
+{
+    return strcmp(a->kind, b->kind) == 0 && a->memory == b->memory && a->flops == b->flops &&
+           a->cores == b->cores;
+}
+
+/* Do the subtrees differ in nothing but names? */
+static bool alike(const struct cluster *cluster, int a, int b)
+{
+    int n = end_of(cluster, a) - a;
+
+    if (end_of(cluster, b) - b != n)
+        return false;
+    for (int i = 0; i < n; i++) {
+        const struct cluster_place *p = &cluster->places[a + i], *q = &cluster->places[b + i];
+
+        if (p->kind != q->kind || p->up_bandwidth != q->up_bandwidth ||
+            p->latency != q->latency || p->cores != q->cores || p->origin != q->origin ||
+            p->latency_origin != q->latency_origin ||
+            (i > 0 && p->parent - a != q->parent - b))
+            return false;
+        if (p->kind == CLUSTER_DEVICE && !same_device(device_at(cluster, a + i),
+                                                      device_at(cluster, b + i)))
+            return false;
+    }
+    return true;
+}
+
+/* How many siblings from 'place' on are alike; '*next' is what follows them. */
+static int run_of(const struct cluster *cluster, int place, int *last, int *next)
+{
+    int n = 1;
+
+    *last = place;
+    *next = end_of(cluster, place);
+    while (*next < cluster->n_places &&
+           cluster->places[*next].parent == cluster->places[place].parent &&
+           alike(cluster, place, *next)) {
+        *last = *next;
+        *next = end_of(cluster, *next);
+        n++;
+    }
+    return n;
+}
+
+static void write_device(FILE *out, const struct cluster *cluster, int place)
+{
+    const struct cluster_device *d = device_at(cluster, place);
+    char text[24];
+
+    fprintf(out, "%s, %s", d->kind[0] ? d->kind : "any device", report_bytes(d->memory, text));
+    if (d->cores > 0) {
+        fputs(", ", out);
+        count(out, d->cores, "core");
+    }
+    if (d->flops > 0)
+        fprintf(out, ", %.3g GFLOP/s", d->flops / 1e9);
+}
+
+static void write_place(FILE *out, const struct cluster *cluster, int place)
+{
+    const struct cluster_place *p = &cluster->places[place];
+    char text[24];
+
+    if (p->kind == CLUSTER_DEVICE) {
+        write_device(out, cluster, place);
+    } else {
+        if (p->cores > 0) {
+            count(out, p->cores, "core");
+            fputs(", ", out);
+        }
+        fprintf(out, "%s between its parts (%s)", report_time(p->latency, text),
+                origins[p->latency_origin]);
+    }
+    if (place > 0)
+        fprintf(out, "; %s up (%s)", report_rate(p->up_bandwidth, text), origins[p->origin]);
+    fputc('\n', out);
+}
+
+static const char *name_of(const struct cluster *cluster, int place)
+{
+    const struct cluster_place *p = &cluster->places[place];
+
+    return p->kind == CLUSTER_DEVICE ? device_at(cluster, place)->id : p->name;
+}
+
+static void write_children(FILE *out, const struct cluster *cluster, int parent, int indent)
+{
+    int end = end_of(cluster, parent), place = parent + 1;
+
+    while (place < end) {
+        int last, next, n = run_of(cluster, place, &last, &next);
+        const char *one = name_of(cluster, place), *many = name_of(cluster, last);
+        char *name = n == 1 ? mem_strdup(one) : n == 2 ? mem_printf("%s, %s", one, many)
+                                                       : mem_printf("%s ... %s", one, many);
+
+        fprintf(out, "%*s%-*s ", indent, "", indent < 28 ? 28 - indent : 1, name);
+        free(name);
+        if (n > 1)
+            fprintf(out, "%d x ", n);
+        write_place(out, cluster, place);
+        write_children(out, cluster, place, indent + 2);
+        place = next;
+    }
+}
+
+static int count_kind(const struct cluster *cluster, enum cluster_kind kind)
+{
+    int n = 0;
+
+    for (int i = 0; i < cluster->n_places; i++)
+        n += cluster->places[i].kind == kind;
+    return n;
+}
+
+char *report_cluster(const struct cluster *cluster)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+    int nodes = count_kind(cluster, CLUSTER_NODE);
+
+    if (!out)
+        return mem_strdup("");
+    fprintf(out, "%s: ", cluster->name);
+    if (nodes > 0) {
+        count(out, nodes, "node");
+        fputs(", ", out);
+    }
+    count(out, cluster->n_devices, "device");
+    fputc('\n', out);
+    fprintf(out, "  %-26s ", "network");
+    write_place(out, cluster, 0);
+    write_children(out, cluster, 0, 4);
+    if (cluster->sum_latency_factor != 1 || cluster->sum_bandwidth_factor != 1)
+        fprintf(out, "  %-26s latency x %.3g, bytes x %.3g of an idle ring (measured)\n",
+                "all-reduce over all", cluster->sum_latency_factor,
+                cluster->sum_bandwidth_factor);
+    fclose(out);
+    return text;
+}

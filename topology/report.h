@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* Topology for people to read. */
+#ifndef TASUKI_TOPOLOGY_REPORT_H
+#define TASUKI_TOPOLOGY_REPORT_H
+
+struct cluster;
+struct topo_node;
+
+/* This node's hardware, some lines; malloc'ed. */
+char *report_node(const struct topo_node *node);
+/* The cluster as a tree; neighbours that are alike share a line. malloc'ed. */
+char *report_cluster(const struct cluster *cluster);
+
+/* "23.5 GiB", "4.0 GB/s", "25 us" into 'text', which is returned. */
+char *report_bytes(double bytes, char text[24]);
+char *report_rate(double bytes_per_second, char text[24]);
+char *report_time(double seconds, char text[24]);
+
+#endif
