@@ -4,6 +4,11 @@
  * A block is a convex set of forward nodes that is never cut. Blocks depend on the structure of
  * the graph alone: the same model at another batch size has the same blocks, in the same order,
  * with the same names and nodes.
+ *
+ * Each node that does work on a weight matrix (a kernel, an embedding table) starts a block
+ * called by its name; between two of these the cut lies where the fewest elements per sample
+ * cross, as late as possible. All else joins its neighbours. What depends on no sample belongs
+ * to its first reader.
  */
 #ifndef TASUKI_SCHEDULER_BLOCKS_H
 #define TASUKI_SCHEDULER_BLOCKS_H
@@ -52,5 +57,11 @@ struct block_timing {
 struct cost *blocks_cost(const struct blocks *blocks, int n_sizes,
                          const struct block_timing *timings, double step_seconds,
                          int optimizer_states, const char *device, struct err *err);
+
+/* Seconds of every node from a device's operations/s and bytes/s (0: not known, no limit);
+ * views are free.
+ */
+void blocks_roofline(const struct graph *graph, double flops, double memory_bandwidth,
+                     double *seconds);
 
 #endif

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT */
+#include "scheduler/blocks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "graph/op.h"
+
+/* Rank of a weight from which on it is a matrix; below are biases, scales and shifts. */
+#define MATRIX_RANK 2
+
+struct maker {
+    struct graph *graph;
+    int n;
+    bool *fixed;        /* depends on no sample: weights and what is made of them */
+    bool *matrix;       /* value that is a weight matrix, or made of one */
+    double *crossing;   /* elements per sample that cross before each node */
+};
+
+static bool is_source(const struct value *v)
+{
+    return v->kind == VALUE_PARAM || v->kind == VALUE_CONST || v->kind == VALUE_STAT;
+}
+
+static void mark_fixed(struct maker *m)
+{
+    const struct graph *graph = m->graph;
+
+    for (int v = 0; v < graph->n_values; v++)
+        m->matrix[v] = graph->values[v].kind == VALUE_PARAM &&
+                       graph->values[v].shape.rank >= MATRIX_RANK;
+    for (int n = 0; n < m->n; n++) {
+        const struct node *node = &graph->nodes[n];
+        bool matrix = false;
+
+        m->fixed[n] = true;
+        for (int i = 0; i < node->n_inputs; i++) {
+            const struct value *v = node->inputs[i] < 0 ? NULL
+                                                        : &graph->values[node->inputs[i]];
+
+            if (!v)
+                continue;
+            m->fixed[n] &= is_source(v) || (v->producer >= 0 && m->fixed[v->producer]);
+            matrix |= m->matrix[node->inputs[i]];
+        }
+        for (int i = 0; i < node->n_outputs && m->fixed[n]; i++)
+            if (node->outputs[i] >= 0)
+                m->matrix[node->outputs[i]] = matrix;
+    }
+}
+
+/* Does the node start a block: real work on a weight matrix? */
+static bool is_heavy(const struct maker *m, int n)
+{
+    const struct node *node = &m->graph->nodes[n];
+    bool matrix = false;
+
+    if (m->fixed[n])
+        return false;
+    for (int i = 0; i < node->n_inputs; i++)
+        matrix |= node->inputs[i] >= 0 && m->matrix[node->inputs[i]];
+    return matrix && (node->op->flops || strcmp(node->op->name, "Gather") == 0);
+}
+
+static double elements_per_sample(const struct graph *graph, const struct value *v)
+{
+    double elements = (double)shape_elements(&v->shape);
+
+    return v->batch.outer ? elements / (double)graph->batch : elements;
+}
+
+/* Values made before a node and read there or later. */
+static void count_crossing(struct maker *m)
+{
+    const struct graph *graph = m->graph;
+
+    for (int v = 0; v < graph->n_values; v++) {
+        const struct value *value = &graph->values[v];
+        int last = -1;
+
+        if (value->producer < 0 || value->producer >= m->n || m->fixed[value->producer])
+            continue;
+        for (int i = 0; i < value->n_consumers; i++)
+            if (value->consumers[i] < m->n && value->consumers[i] > last)
+                last = value->consumers[i];
+        if (last < 0)
+            continue;
+        m->crossing[value->producer + 1] += elements_per_sample(graph, value);
+        m->crossing[last + 1] -= elements_per_sample(graph, value);
+    }
+    for (int n = 1; n <= m->n; n++)
+        m->crossing[n] += m->crossing[n - 1];
+}
+
+static struct block *add_block(struct blocks *blocks, const char *name)
+{
+    struct block *b = mem_push((void **)&blocks->items, &blocks->n, sizeof(*b));
+
+    b->name = mem_strdup(name);
+    return b;
+}
+
+/* Where to cut between two heavy nodes: before a node in (first, second]. */
+static int thinnest(const struct maker *m, int first, int second)
+{
+    int best = first + 1;
+
+    for (int n = first + 1; n <= second; n++)
+        if (m->crossing[n] <= m->crossing[best])
+            best = n;
+    return best;
+}
+
+/* Blocks are intervals of the topological order, hence convex. */
+static void assign(struct maker *m, struct blocks *blocks)
+{
+    int last_heavy = -1, start = 0;
+
+    for (int n = 0; n < m->n; n++) {
+        if (!is_heavy(m, n))
+            continue;
+        if (last_heavy >= 0)
+            start = thinnest(m, last_heavy, n);
+        add_block(blocks, m->graph->nodes[n].name);
+        for (int k = start; k < m->n; k++)
+            m->graph->nodes[k].block = blocks->n - 1;
+        last_heavy = n;
+    }
+    if (blocks->n == 0) {
+        add_block(blocks, m->graph->nodes[m->n - 1].name);
+        for (int k = 0; k < m->n; k++)
+            m->graph->nodes[k].block = 0;
+    }
+}
+
+/* What is made of weights alone goes to its first reader: its inputs are everywhere. */
+static void move_fixed(struct maker *m)
+{
+    struct graph *graph = m->graph;
+
+    for (int n = m->n - 1; n >= 0; n--) {
+        struct node *node = &graph->nodes[n];
+        int first = -1;
+
+        if (!m->fixed[n])
+            continue;
+        for (int i = 0; i < node->n_outputs; i++) {
+            const struct value *v = node->outputs[i] < 0 ? NULL
+                                                         : &graph->values[node->outputs[i]];
+
+            for (int k = 0; v && k < v->n_consumers; k++) {
+                int block = graph->nodes[v->consumers[k]].block;
+
+                first = first < 0 || block < first ? block : first;
+            }
+        }
+        node->block = first < 0 ? node->block : first;
+    }
+}
+
+static void list_nodes(const struct graph *graph, int n_nodes, struct blocks *blocks)
+{
+    for (int n = 0; n < n_nodes; n++) {
+        struct block *b = &blocks->items[graph->nodes[n].block];
+
+        *(int *)mem_push((void **)&b->nodes, &b->n_nodes, sizeof(int)) = n;
+    }
+}
+
+struct blocks *blocks_new(struct graph *graph, struct err *err)
+{
+    struct maker m = { .graph = graph, .n = graph->n_nodes };
+    struct blocks *blocks;
+
+    if (graph->n_nodes == 0) {
+        err_set(err, "the graph has no nodes: there is nothing to plan");
+        return NULL;
+    }
+    blocks = mem_new(1, sizeof(*blocks));
+    m.fixed = mem_new((size_t)m.n, sizeof(*m.fixed));
+    m.matrix = mem_new((size_t)graph->n_values, sizeof(*m.matrix));
+    m.crossing = mem_new((size_t)m.n + 2, sizeof(*m.crossing));
+    mark_fixed(&m);
+    count_crossing(&m);
+    assign(&m, blocks);
+    move_fixed(&m);
+    list_nodes(graph, m.n, blocks);
+    free(m.fixed);
+    free(m.matrix);
+    free(m.crossing);
+    return blocks;
+}
+
+void blocks_free(struct blocks *blocks)
+{
+    if (!blocks)
+        return;
+    for (int i = 0; i < blocks->n; i++) {
+        free(blocks->items[i].name);
+        free(blocks->items[i].nodes);
+    }
+    free(blocks->items);
+    free(blocks);
+}
+
+/* The stage of each block; the plan's blocks must be these, in this order. */
+static int match_plan(const struct blocks *blocks, const struct plan *plan, int *stage,
+                      struct err *err)
+{
+    int b = 0;
+
+    for (int s = 0; s < plan->n_stages; s++) {
+        for (int i = 0; i < plan->stages[s].n_blocks; i++, b++) {
+            const char *name = plan->stages[s].blocks[i].name;
+
+            if (b == blocks->n)
+                return err_set(err, "stage %d: the model has no block \"%s\"", s, name);
+            if (strcmp(name, blocks->items[b].name) != 0)
+                return err_set(err, "stage %d: block \"%s\" stands where the model has \"%s\"",
+                               s, name, blocks->items[b].name);
+            stage[b] = s;
+        }
+    }
+    if (b < blocks->n)
+        return err_set(err, "the model's block \"%s\" is not in the plan",
+                       blocks->items[b].name);
+    return 0;
+}
+
+int *blocks_stages(struct graph *graph, const struct plan *plan, struct err *err)
+{
+    struct blocks *blocks = blocks_new(graph, err);
+    int *of_block, *result = NULL;
+
+    if (!blocks)
+        return NULL;
+    of_block = mem_new((size_t)blocks->n, sizeof(*of_block));
+    if (match_plan(blocks, plan, of_block, err) == 0) {
+        result = arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(*result));
+        for (int n = 0; n < graph->n_nodes; n++)
+            result[n] = of_block[graph->nodes[n].block];
+    }
+    free(of_block);
+    blocks_free(blocks);
+    return result;
+}
+
+static double node_bytes(const struct graph *graph, int node)
+{
+    const struct node *n = &graph->nodes[node];
+    double bytes = 0;
+
+    for (int i = 0; i < n->n_inputs; i++)
+        bytes += n->inputs[i] < 0 ? 0 : (double)value_bytes(&graph->values[n->inputs[i]]);
+    for (int i = 0; i < n->n_outputs; i++)
+        bytes += n->outputs[i] < 0 ? 0 : (double)value_bytes(&graph->values[n->outputs[i]]);
+    return bytes;
+}
+
+void blocks_roofline(const struct graph *graph, double flops, double memory_bandwidth,
+                     double *seconds)
+{
+    for (int n = 0; n < graph->n_nodes; n++) {
+        double work = flops > 0 ? op_flops(graph, n) / flops : 0;
+        double move = memory_bandwidth > 0 ? node_bytes(graph, n) / memory_bandwidth : 0;
+
+        seconds[n] = graph->nodes[n].op->flags & OP_VIEW ? 0 : work > move ? work : move;
+    }
+}

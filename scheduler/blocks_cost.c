@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: MIT */
+/* From timed nodes of a differentiated graph to the cost file. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "graph/op.h"
+#include "scheduler/blocks.h"
+
+/* "…_bytes_per_parameter" count for a parameter of four bytes. */
+#define PARAMETER_BYTES 4.0
+
+struct writer {
+    struct cost *cost;
+    int size;               /* which batch size is being added */
+    const struct block_timing *t;
+};
+
+static double bytes_of(const struct writer *w, int value)
+{
+    return (double)value_bytes(&w->t->graph->values[value]);
+}
+
+static double *new_sizes(const struct cost *cost)
+{
+    return mem_new((size_t)cost->n_sizes, sizeof(double));
+}
+
+static void init_blocks(struct cost *cost, const struct blocks *blocks,
+                        const struct graph *graph)
+{
+    cost->n_blocks = blocks->n;
+    cost->blocks = mem_new((size_t)blocks->n, sizeof(*cost->blocks));
+    for (int i = 0; i < blocks->n; i++) {
+        const struct block *from = &blocks->items[i];
+        struct cost_block *b = &cost->blocks[i];
+
+        b->name = mem_strdup(from->name);
+        b->forward = new_sizes(cost);
+        b->dgrad = new_sizes(cost);
+        b->wgrad = new_sizes(cost);
+        b->activations = new_sizes(cost);
+        b->kept_for_wgrad = new_sizes(cost);
+        b->workspace = new_sizes(cost);
+        b->first_node = mem_strdup(graph->nodes[from->nodes[0]].name);
+        b->last_node = mem_strdup(graph->nodes[from->nodes[from->n_nodes - 1]].name);
+    }
+}
+
+static void add_seconds(const struct writer *w)
+{
+    const struct graph *graph = w->t->graph;
+
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const struct node *node = &graph->nodes[n];
+        struct cost_block *b = &w->cost->blocks[w->t->stage_of[n]];
+        double seconds = w->t->seconds[n];
+
+        switch (node->part) {
+        case PART_FORWARD:
+            b->forward[w->size] += seconds;
+            for (int i = 0; i < node->n_outputs; i++)
+                if (node->outputs[i] >= 0)
+                    b->batch_axis |= graph->values[node->outputs[i]].batch.outer != 0;
+            break;
+        case PART_DGRAD:
+            b->dgrad[w->size] += seconds;
+            break;
+        case PART_WGRAD:
+            b->wgrad[w->size] += seconds;
+            break;
+        default:
+            /* Once per step, like the update that makes it necessary. */
+            b->step += w->size == 0 ? seconds : 0;
+        }
+    }
+}
+
+/* The value whose bytes a value has. */
+static int root_of(const struct graph *graph, int value)
+{
+    int producer = graph->values[value].producer;
+
+    while (producer >= 0 && (graph->nodes[producer].op->flags & OP_VIEW) &&
+           graph->nodes[producer].n_inputs > 0 && graph->nodes[producer].inputs[0] >= 0) {
+        value = graph->nodes[producer].inputs[0];
+        producer = graph->values[value].producer;
+    }
+    return value;
+}
+
+/* What the backward of its block reads of each forward value. */
+struct keeping {
+    bool backward, wgrad, leaves;
+};
+
+static struct keeping *find_kept(const struct writer *w)
+{
+    const struct graph *graph = w->t->graph;
+    struct keeping *kept = mem_new((size_t)graph->n_values, sizeof(*kept));
+
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const struct node *node = &graph->nodes[n];
+
+        for (int i = 0; i < node->n_inputs; i++) {
+            struct keeping *k = node->inputs[i] < 0 ? NULL
+                                                    : &kept[root_of(graph, node->inputs[i])];
+
+            if (!k)
+                continue;
+            k->backward |= node->part == PART_DGRAD || node->part == PART_WGRAD;
+            k->wgrad |= node->part == PART_WGRAD;
+        }
+    }
+    for (int i = 0; i < w->t->autodiff->n_boundaries; i++)
+        kept[root_of(graph, w->t->autodiff->boundaries[i].value)].leaves = true;
+    return kept;
+}
+
+static void add_activations(const struct writer *w)
+{
+    const struct graph *graph = w->t->graph;
+    struct keeping *kept = find_kept(w);
+
+    for (int v = 0; v < graph->n_values; v++) {
+        int producer = graph->values[v].producer;
+        struct cost_block *b;
+
+        if (producer < 0 || graph->nodes[producer].part != PART_FORWARD ||
+            root_of(graph, v) != v)
+            continue;
+        b = &w->cost->blocks[w->t->stage_of[producer]];
+        if (kept[v].backward || kept[v].leaves)
+            b->activations[w->size] += bytes_of(w, v);
+        if (kept[v].wgrad)
+            b->kept_for_wgrad[w->size] += bytes_of(w, v);
+    }
+    free(kept);
+}
+
+/* What one node needs at once, beside what is kept: a floor for the scratch memory. */
+static void add_workspace(const struct writer *w)
+{
+    const struct graph *graph = w->t->graph;
+
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const struct node *node = &graph->nodes[n];
+        double *most = &w->cost->blocks[w->t->stage_of[n]].workspace[w->size], bytes = 0;
+
+        if (node->part != PART_DGRAD || node->op->flags & OP_VIEW)
+            continue;
+        for (int i = 0; i < node->n_outputs; i++)
+            bytes += node->outputs[i] < 0 ? 0 : bytes_of(w, node->outputs[i]);
+        for (int i = 0; i < node->n_inputs; i++) {
+            int producer = node->inputs[i] < 0 ? -1 : graph->values[node->inputs[i]].producer;
+
+            if (producer >= 0 && graph->nodes[producer].part == PART_DGRAD)
+                bytes += bytes_of(w, node->inputs[i]);
+        }
+        *most = bytes > *most ? bytes : *most;
+    }
+}
+
+static void add_edges(const struct writer *w)
+{
+    const struct autodiff *ad = w->t->autodiff;
+
+    for (int i = 0; i < ad->n_boundaries; i++) {
+        const struct boundary *from = &ad->boundaries[i];
+        struct cost_edge *e = &w->cost->edges[i];
+
+        if (w->size == 0) {
+            e->from = from->from;
+            e->to = from->to;
+            e->value = mem_strdup(w->t->graph->values[from->value].name);
+            e->bytes = new_sizes(w->cost);
+            e->gradient_bytes = new_sizes(w->cost);
+        }
+        e->bytes[w->size] = bytes_of(w, from->value);
+        e->gradient_bytes[w->size] = from->gradient < 0 ? 0 : bytes_of(w, from->gradient);
+    }
+}
+
+static int by_number(const void *a, const void *b)
+{
+    return *(const int *)a < *(const int *)b ? -1 : *(const int *)a > *(const int *)b;
+}
+
+/* The blocks whose nodes read a value, ascending, each once. */
+static int reading_blocks(const struct writer *w, int value, int **result)
+{
+    const struct value *v = &w->t->graph->values[value];
+    int *blocks = mem_new((size_t)v->n_consumers, sizeof(*blocks)), n = 0;
+
+    for (int i = 0; i < v->n_consumers; i++)
+        blocks[i] = w->t->stage_of[v->consumers[i]];
+    qsort(blocks, (size_t)v->n_consumers, sizeof(*blocks), by_number);
+    for (int i = 0; i < v->n_consumers; i++)
+        if (n == 0 || blocks[n - 1] != blocks[i])
+            blocks[n++] = blocks[i];
+    *result = blocks;
+    return n;
+}
+
+static void add_inputs(const struct writer *w)
+{
+    const struct graph *graph = w->t->graph;
+    int k = 0;
+
+    for (int v = 0; v < graph->n_values; v++) {
+        struct cost_input *input;
+
+        if (graph->values[v].kind != VALUE_INPUT || v == graph->weight_sum ||
+            graph->values[v].n_consumers == 0)
+            continue;
+        if (w->size == 0) {
+            input = mem_push((void **)&w->cost->inputs, &w->cost->n_inputs, sizeof(*input));
+            input->name = mem_strdup(graph->values[v].name);
+            input->bytes = new_sizes(w->cost);
+            input->n_to = reading_blocks(w, v, &input->to);
+        }
+        if (k < w->cost->n_inputs)
+            w->cost->inputs[k++].bytes[w->size] = bytes_of(w, v);
+    }
+}
+
+/* A parameter that several blocks read is shared. */
+static void add_parameter(const struct writer *w, int entry, double step_seconds)
+{
+    const struct autodiff *ad = w->t->autodiff;
+    int param = ad->params[entry].param, n = 0, *blocks = NULL;
+    double bytes = bytes_of(w, param);
+
+    for (int i = 0; i < ad->n_params; i++) {
+        if (ad->params[i].param != param)
+            continue;
+        if (i < entry) {
+            free(blocks);
+            return;
+        }
+        *(int *)mem_push((void **)&blocks, &n, sizeof(int)) = ad->params[i].stage;
+    }
+    for (int i = 0; i < n; i++)
+        w->cost->blocks[blocks[i]].step += bytes * step_seconds;
+    if (n == 1) {
+        w->cost->blocks[blocks[0]].parameters += bytes;
+        free(blocks);
+        return;
+    }
+    qsort(blocks, (size_t)n, sizeof(*blocks), by_number);
+    *(struct cost_shared *)mem_push((void **)&w->cost->shared, &w->cost->n_shared,
+                                    sizeof(*w->cost->shared)) =
+        (struct cost_shared){ mem_strdup(w->t->graph->values[param].name), bytes, n, blocks };
+}
+
+static void add_parameters(const struct writer *w, double step_seconds)
+{
+    const struct autodiff *ad = w->t->autodiff;
+
+    for (int i = 0; i < ad->n_params; i++)
+        add_parameter(w, i, step_seconds);
+    for (int i = 0; i < ad->n_stats; i++)
+        w->cost->blocks[ad->stats[i].stage].parameters += bytes_of(w, ad->stats[i].stat);
+}
+
+static struct cost *cost_empty(int n_sizes, const struct block_timing *timings,
+                               int optimizer_states, const char *device)
+{
+    struct cost *cost = mem_new(1, sizeof(*cost));
+
+    cost->device = mem_strdup(device);
+    cost->precision = mem_strdup(dtype_name(timings[0].graph->real));
+    cost->optimizer_bytes_per_parameter = PARAMETER_BYTES * optimizer_states;
+    cost->gradient_bytes_per_parameter = PARAMETER_BYTES;
+    cost->n_sizes = n_sizes;
+    cost->micro_batch = mem_new((size_t)n_sizes, sizeof(*cost->micro_batch));
+    for (int i = 0; i < n_sizes; i++)
+        cost->micro_batch[i] = timings[i].graph->batch;
+    return cost;
+}
+
+static int check_sizes(int n_sizes, const struct block_timing *timings, struct err *err)
+{
+    for (int i = 1; i < n_sizes; i++) {
+        if (timings[i].graph->batch <= timings[i - 1].graph->batch)
+            return err_set(err, "cost: batch sizes are not in ascending order");
+        if (timings[i].autodiff->n_boundaries != timings[0].autodiff->n_boundaries)
+            return err_set(err, "cost: the graph has another structure at batch %lld",
+                           (long long)timings[i].graph->batch);
+    }
+    return 0;
+}
+
+struct cost *blocks_cost(const struct blocks *blocks, int n_sizes,
+                         const struct block_timing *timings, double step_seconds,
+                         int optimizer_states, const char *device, struct err *err)
+{
+    struct cost *cost, *checked;
+    json_t *json;
+
+    if (check_sizes(n_sizes, timings, err))
+        return NULL;
+    cost = cost_empty(n_sizes, timings, optimizer_states, device);
+    init_blocks(cost, blocks, timings[0].graph);
+    cost->n_edges = timings[0].autodiff->n_boundaries;
+    cost->edges = mem_new((size_t)cost->n_edges, sizeof(*cost->edges));
+    for (int i = 0; i < n_sizes; i++) {
+        struct writer w = { cost, i, &timings[i] };
+
+        add_seconds(&w);
+        add_activations(&w);
+        add_workspace(&w);
+        add_edges(&w);
+        add_inputs(&w);
+        if (i == 0)
+            add_parameters(&w, step_seconds);
+    }
+    /* Through the reader: what is made here is checked and sorted like any file. */
+    json = cost_to_json(cost);
+    checked = cost_from_json("cost", json, err);
+    json_decref(json);
+    cost_free(cost);
+    return checked;
+}

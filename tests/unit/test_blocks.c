@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+#include "unit.h"
+
+#include "base/mem.h"
+#include "graph/op.h"
+#include "scheduler/blocks.h"
+
+#define WIDTH 8
+
+static int add_value(struct graph *g, const char *name, enum value_kind kind, int rows)
+{
+    struct shape shape = { 2, { rows, WIDTH } };
+    struct batch batch = { kind == VALUE_INPUT ? 1 : 0, WIDTH };
+
+    return graph_add_value(g, name, kind, DTYPE_F32, &shape, batch);
+}
+
+static int append(struct graph *g, const char *name, const char *op, int a, int b)
+{
+    const int inputs[] = { a, b };
+    struct err err = { 0 };
+    int node = op_append(g, name, op, b < 0 ? 1 : 2, inputs, 1, &err);
+
+    if (node < 0)
+        fail_msg("%s", err.text);
+    return g->nodes[node].outputs[0];
+}
+
+/* h = relu(x w0); k = relu(h w1); the table w0 transposed is read again at the end, with a skip
+ * from h: out = k w0' + h; loss = sum of out.
+ */
+static struct graph *build(int64_t batch)
+{
+    struct graph *g = graph_new(batch, DTYPE_F32);
+    const struct shape scalar = { 0 };
+    int x = add_value(g, "x", VALUE_INPUT, (int)batch);
+    int w0 = add_value(g, "w0", VALUE_PARAM, WIDTH), w1 = add_value(g, "w1", VALUE_PARAM, WIDTH);
+    int sum = graph_add_value(g, "weight_sum", VALUE_INPUT, DTYPE_F32, &scalar,
+                              (struct batch){ 0, 0 });
+    int turned = append(g, "turn", "Transpose", w0, -1);
+    int h = append(g, "relu0", "Relu", append(g, "lin0", "MatMul", x, w0), -1);
+    int k = append(g, "relu1", "Relu", append(g, "lin1", "MatMul", h, w1), -1);
+    int out = append(g, "add", "Add", append(g, "lin2", "MatMul", k, turned), h);
+
+    g->weight_sum = sum;
+    g->loss = append(g, "loss", "SumLoss", out, sum);
+    return g;
+}
+
+static int block_of(const struct graph *g, const char *name)
+{
+    for (int n = 0; n < g->n_nodes; n++)
+        if (strcmp(g->nodes[n].name, name) == 0)
+            return g->nodes[n].block;
+    return -1;
+}
+
+static void small_nodes_join_their_neighbours(void **state)
+{
+    struct graph *g = build(4);
+    struct blocks *b = blocks_new(g, NULL);
+
+    (void)state;
+    assert_int_equal(b->n, 3);
+    assert_string_equal(b->items[0].name, "lin0");
+    assert_string_equal(b->items[2].name, "lin2");
+    assert_int_equal(block_of(g, "relu0"), 0);
+    assert_int_equal(block_of(g, "relu1"), 1);
+    assert_int_equal(block_of(g, "add"), 2);
+    assert_int_equal(block_of(g, "loss"), 2);
+    /* What is made of weights alone belongs to its reader. */
+    assert_int_equal(block_of(g, "turn"), 2);
+    blocks_free(b);
+    graph_free(g);
+}
+
+static void edges_never_run_backwards_and_batch_size_changes_nothing(void **state)
+{
+    struct graph *g = build(4), *other = build(7);
+    struct blocks *a = blocks_new(g, NULL), *b = blocks_new(other, NULL);
+
+    (void)state;
+    assert_int_equal(a->n, b->n);
+    for (int n = 0; n < g->n_nodes; n++) {
+        assert_int_equal(g->nodes[n].block, other->nodes[n].block);
+        for (int i = 0; i < g->nodes[n].n_inputs; i++) {
+            int producer = g->nodes[n].inputs[i] < 0
+                               ? -1 : g->values[g->nodes[n].inputs[i]].producer;
+
+            if (producer >= 0 && strcmp(g->nodes[producer].name, "turn") != 0)
+                assert_true(g->nodes[producer].block <= g->nodes[n].block);
+        }
+    }
+    blocks_free(a);
+    blocks_free(b);
+    graph_free(g);
+    graph_free(other);
+}
+
+static struct plan *plan_of(const char *a, const char *b, const char *c)
+{
+    struct plan *plan = mem_new(1, sizeof(*plan));
+
+    plan->pipelines = 1;
+    plan->n_stages = 2;
+    plan->stages = mem_new(2, sizeof(*plan->stages));
+    plan->stages[0].n_blocks = 2;
+    plan->stages[0].blocks = mem_new(2, sizeof(struct plan_block));
+    plan->stages[0].blocks[0].name = mem_strdup(a);
+    plan->stages[0].blocks[1].name = mem_strdup(b);
+    plan->stages[1].n_blocks = 1;
+    plan->stages[1].blocks = mem_new(1, sizeof(struct plan_block));
+    plan->stages[1].blocks[0].name = mem_strdup(c);
+    return plan;
+}
+
+static void a_plan_gives_each_node_its_stage(void **state)
+{
+    struct graph *g = build(4);
+    struct plan *plan = plan_of("lin0", "lin1", "lin2"), *wrong = plan_of("lin0", "x", "lin2");
+    struct err err = { 0 };
+    int *stage = blocks_stages(g, plan, &err);
+
+    (void)state;
+    assert_non_null(stage);
+    for (int n = 0; n < g->n_nodes; n++)
+        assert_int_equal(stage[n], g->nodes[n].block == 2);
+    assert_null(blocks_stages(g, wrong, &err));
+    assert_contains(err.text, "\"x\"");
+    plan_free(plan);
+    plan_free(wrong);
+    graph_free(g);
+}
+
+/* Every node takes a second, to be counted. */
+static struct cost *cost_of(struct graph **graphs, int n, struct err *err)
+{
+    struct block_timing timing[2];
+    struct autodiff ad[2];
+    double *seconds[2];
+    struct blocks *blocks[2];
+    struct cost *cost;
+
+    for (int i = 0; i < n; i++) {
+        int *stage, *all;
+
+        blocks[i] = blocks_new(graphs[i], err);
+        stage = arena_alloc(graphs[i]->arena, (size_t)graphs[i]->n_nodes, sizeof(int));
+        for (int k = 0; k < graphs[i]->n_nodes; k++)
+            stage[k] = graphs[i]->nodes[k].block;
+        if (autodiff(graphs[i], stage, blocks[i]->n, &ad[i], &all, err))
+            fail_msg("%s", err->text);
+        seconds[i] = mem_new((size_t)graphs[i]->n_nodes, sizeof(double));
+        for (int k = 0; k < graphs[i]->n_nodes; k++)
+            seconds[i][k] = 1;
+        timing[i] = (struct block_timing){ graphs[i], &ad[i], all, seconds[i] };
+    }
+    cost = blocks_cost(blocks[0], n, timing, 0, 2, "test", err);
+    for (int i = 0; i < n; i++) {
+        blocks_free(blocks[i]);
+        free(seconds[i]);
+    }
+    return cost;
+}
+
+static void a_cost_file_is_made_of_timed_nodes(void **state)
+{
+    struct graph *graphs[] = { build(2), build(4) };
+    struct err err = { 0 };
+    struct cost *cost = cost_of(graphs, 2, &err);
+
+    (void)state;
+    if (!cost)
+        fail_msg("%s", err.text);
+    assert_int_equal(cost->n_blocks, 3);
+    assert_true(cost->blocks[0].forward[0] == 2);
+    assert_true(cost->blocks[1].wgrad[1] >= 1);
+    assert_true(cost->blocks[0].dgrad[0] >= 1);
+    assert_true(cost->blocks[1].parameters == 4.0 * WIDTH * WIDTH);
+    assert_true(cost->blocks[0].parameters == 0);
+    /* w0 is read in the first and the last block. */
+    assert_int_equal(cost->n_shared, 1);
+    assert_string_equal(cost->shared[0].name, "w0");
+    assert_int_equal(cost->shared[0].n_blocks, 2);
+    /* h goes to the next block and skips to the last. */
+    assert_int_equal(cost->n_edges, 3);
+    assert_true(cost->edges[0].bytes[0] == 4.0 * 2 * WIDTH);
+    assert_true(cost->edges[0].bytes[1] == 4.0 * 4 * WIDTH);
+    assert_int_equal(cost->edges[1].from, 0);
+    assert_int_equal(cost->edges[1].to, 2);
+    assert_int_equal(cost->n_inputs, 1);
+    assert_true(cost->blocks[0].batch_axis);
+    assert_true(cost->optimizer_bytes_per_parameter == 8);
+    cost_free(cost);
+    graph_free(graphs[0]);
+    graph_free(graphs[1]);
+}
+
+static void a_roofline_takes_the_slower_of_work_and_memory(void **state)
+{
+    struct graph *g = build(4);
+    double seconds[16];
+    int lin = -1;
+
+    (void)state;
+    for (int n = 0; n < g->n_nodes; n++)
+        if (strcmp(g->nodes[n].name, "lin0") == 0)
+            lin = n;
+    blocks_roofline(g, 1, 0, seconds);
+    assert_true(seconds[lin] == 2.0 * 4 * WIDTH * WIDTH);
+    blocks_roofline(g, 0, 1, seconds);
+    assert_true(seconds[lin] == 4.0 * (4 * WIDTH + WIDTH * WIDTH + 4 * WIDTH));
+    graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(small_nodes_join_their_neighbours),
+        cmocka_unit_test(edges_never_run_backwards_and_batch_size_changes_nothing),
+        cmocka_unit_test(a_plan_gives_each_node_its_stage),
+        cmocka_unit_test(a_cost_file_is_made_of_timed_nodes),
+        cmocka_unit_test(a_roofline_takes_the_slower_of_work_and_memory),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
