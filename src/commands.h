@@ -20,5 +20,6 @@ extern const struct command commands[]; /* ends with a NULL name */
 
 int cmd_topo(int argc, char **argv, struct err *err);
 int cmd_info(int argc, char **argv, struct err *err);
+int cmd_inspect(int argc, char **argv, struct err *err);
 
 #endif
