@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: MIT */
+#include "config.h"
+
 #include "kernels/backend.h"
 
 #include <string.h>
 
 #include "kernels/reference/reference.h"
+#ifdef HAVE_DNNL
+#include "kernels/cpu/backend_cpu.h"
+#endif
 
 static const struct backend *const backends[] = {
     &reference_backend,
+#ifdef HAVE_DNNL
+    &backend_cpu,
+#endif
 };
 
 const struct backend *backend_find(const char *name)

@@ -46,7 +46,10 @@ struct kernel_args {
     void *const *outputs;
     void *workspace;                /* kernel_workspace() bytes, 64-byte aligned */
     const struct step_state *state;
-    enum accumulate accumulate;     /* for the outputs marked 'accumulates' only */
+    /* For kernels that accumulate, and only where an output is a gradient of the program:
+     * then all outputs are added to.
+     */
+    enum accumulate accumulate;
 };
 
 enum optimizer_kind {

@@ -105,8 +105,9 @@ static int view_root(const struct program *p, int v)
     const struct graph *graph = p->graph;
     int producer = graph->values[v].producer;
 
-    while (producer >= 0 && of_stage(p, producer) &&
-           graph->nodes[producer].op->flags & OP_VIEW) {
+    /* Nodes that 'lower' added are no views and not in stage_of. */
+    while (producer >= 0 && graph->nodes[producer].op->flags & OP_VIEW &&
+           of_stage(p, producer)) {
         v = graph->nodes[producer].inputs[0];
         producer = graph->values[v].producer;
     }

@@ -53,6 +53,8 @@ static void bind(struct tape *tape, struct tape_item *item, const struct store *
             .state = &states[slot],
         };
     }
+    for (int k = 0; k < node->n_outputs; k++)
+        item->gradient |= compiled_is_gradient(store->compiled, node->outputs[k]);
     bind_sums(item, store, spare);
     if (node->n_outputs > tape->max_outputs)
         tape->max_outputs = node->n_outputs;
@@ -118,6 +120,6 @@ int tape_run(const struct tape *tape, int i, int slot, bool accumulate, struct e
 
     if (accumulate && item->n_sums)
         return run_and_add(tape, item, &args, (size_t)item->n_outputs, err);
-    args.accumulate = accumulate ? ACCUMULATE_YES : ACCUMULATE_NO;
+    args.accumulate = accumulate && item->gradient ? ACCUMULATE_YES : ACCUMULATE_NO;
     return tape->backend->kernel_run(item->kernel, tape->stream, &args, err);
 }

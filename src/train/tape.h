@@ -16,6 +16,7 @@ struct tape_sum {
 
 struct tape_item {
     int node, n_outputs;
+    bool gradient;              /* does it make a gradient that is accumulated? */
     struct kernel *kernel;
     struct kernel_args *args;   /* [slots] */
     int n_sums;

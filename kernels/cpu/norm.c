@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+/* What works on rows: LayerNormalization, Softmax, and their gradients. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "kernels/cpu/cpu.h"
+
+struct row_kernel {
+    struct kernel base;
+    int64_t rows, n;
+    float epsilon;
+    bool bias, mean, inv_std;   /* are input 2 and outputs 1, 2 there? */
+};
+
+struct row_run {
+    const struct row_kernel *k;
+    const struct simd *simd;
+    const float *x, *dy, *scale, *bias;
+    float *y, *mean, *inv_std;
+    const float *saved_mean, *saved_inv_std;
+    float *partial;             /* [thread][2][n] */
+};
+
+static void over_rows(const struct row_kernel *k, cpu_range *range, struct row_run *run)
+{
+    run->k = k;
+    run->simd = k->base.device->simd;
+    cpu_parallel(k->base.device, k->rows, cpu_rows_grain(k->n), range, run);
+}
+
+static struct row_kernel *row_kernel_new(const struct cpu_build *build, const struct value *x,
+                                         int64_t axis,
+                                         int (*run)(struct kernel *, const struct kernel_args *,
+                                                    struct err *))
+{
+    struct row_kernel *k = cpu_kernel_new(build, sizeof(*k), run);
+
+    k->n = 1;
+    for (int i = (int)(axis < 0 ? axis + x->shape.rank : axis); i < x->shape.rank; i++)
+        k->n *= x->shape.dim[i];
+    k->rows = k->n > 0 ? shape_elements(&x->shape) / k->n : 0;
+    return k;
+}
+
+/* LayerNormalization ------------------------------------------------------------------ */
+
+static void layernorm_rows(void *context, int64_t begin, int64_t end, int thread)
+{
+    const struct row_run *r = context;
+    int64_t n = r->k->n;
+
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        r->simd->layernorm((size_t)n, r->x + i * n, r->scale, r->bias, r->k->epsilon,
+                           r->y + i * n, r->mean ? r->mean + i : NULL,
+                           r->inv_std ? r->inv_std + i : NULL);
+}
+
+static int layernorm_run(struct kernel *kernel, const struct kernel_args *args, struct err *err)
+{
+    const struct row_kernel *k = (const struct row_kernel *)kernel;
+    struct row_run run = { .x = args->inputs[0],
+                           .scale = args->inputs[1],
+                           .bias = k->bias ? args->inputs[2] : NULL,
+                           .y = args->outputs[0],
+                           .mean = k->mean ? args->outputs[1] : NULL,
+                           .inv_std = k->inv_std ? args->outputs[2] : NULL };
+
+    (void)err;
+    over_rows(k, layernorm_rows, &run);
+    return 0;
+}
+
+int cpu_make_layernorm(const struct cpu_build *build, struct kernel **kernel, struct err *err)
+{
+    struct row_kernel *k;
+
+    (void)err;
+    if (!cpu_all_plain(build))
+        return 0;
+    k = row_kernel_new(build, cpu_input(build, 0), node_int(cpu_node(build), "axis", -1),
+                       layernorm_run);
+    k->epsilon = (float)node_float(cpu_node(build), "epsilon", 1e-5);
+    k->bias = cpu_input(build, 2) != NULL;
+    k->mean = cpu_output(build, 1) != NULL;
+    k->inv_std = cpu_output(build, 2) != NULL;
+    *kernel = &k->base;
+    return 0;
+}
+
+static void layernorm_dgrad_rows(void *context, int64_t begin, int64_t end, int thread)
+{
+    const struct row_run *r = context;
+    int64_t n = r->k->n;
+
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        r->simd->layernorm_dgrad((size_t)n, r->x + i * n, r->dy + i * n, r->scale,
+                                 r->saved_mean[i], r->saved_inv_std[i], r->y + i * n);
+}
+
+static int layernorm_dgrad_run(struct kernel *kernel, const struct kernel_args *args,
+                               struct err *err)
+{
+    struct row_run run = { .dy = args->inputs[0],
+                           .x = args->inputs[1],
+                           .scale = args->inputs[2],
+                           .saved_mean = args->inputs[3],
+                           .saved_inv_std = args->inputs[4],
+                           .y = args->outputs[0] };
+
+    (void)err;
+    over_rows((const struct row_kernel *)kernel, layernorm_dgrad_rows, &run);
+    return 0;
+}
+
+int cpu_make_layernorm_dgrad(const struct cpu_build *build, struct kernel **kernel,
+                             struct err *err)
+{
+    (void)err;
+    if (!cpu_all_plain(build))
+        return 0;
+    *kernel = &row_kernel_new(build, cpu_input(build, 1),
+                              node_int(cpu_node(build), "axis", -1), layernorm_dgrad_run)
+                   ->base;
+    return 0;
+}
+
+static void layernorm_wgrad_rows(void *context, int64_t begin, int64_t end, int thread)
+{
+    const struct row_run *r = context;
+    int64_t n = r->k->n;
+    float *dscale = r->partial + thread * 2 * n, *dbias = dscale + n;
+
+    for (int64_t i = begin; i < end; i++)
+        r->simd->layernorm_wgrad((size_t)n, r->x + i * n, r->dy + i * n, r->saved_mean[i],
+                                 r->saved_inv_std[i], dscale, r->k->bias ? dbias : NULL);
+}
+
+static int layernorm_wgrad_run(struct kernel *kernel, const struct kernel_args *args,
+                               struct err *err)
+{
+    const struct row_kernel *k = (const struct row_kernel *)kernel;
+    const struct simd *simd = kernel->device->simd;
+    struct row_run run = { .dy = args->inputs[0],
+                           .x = args->inputs[1],
+                           .saved_mean = args->inputs[2],
+                           .saved_inv_std = args->inputs[3],
+                           .partial = args->workspace };
+    size_t n = (size_t)k->n;
+
+    (void)err;
+    memset(run.partial, 0, kernel->workspace);
+    over_rows(k, layernorm_wgrad_rows, &run);
+    for (int which = 0; which < (k->bias ? 2 : 1); which++) {
+        float *y = args->outputs[which];
+
+        if (args->accumulate != ACCUMULATE_YES)
+            memset(y, 0, n * sizeof(float));
+        for (int t = 0; t < kernel->device->threads; t++)
+            simd->axpy(n, 1, run.partial + ((size_t)t * 2 + (size_t)which) * n, y);
+    }
+    return 0;
+}
+
+int cpu_make_layernorm_wgrad(const struct cpu_build *build, struct kernel **kernel,
+                             struct err *err)
+{
+    struct row_kernel *k;
+
+    (void)err;
+    if (!cpu_all_plain(build))
+        return 0;
+    k = row_kernel_new(build, cpu_input(build, 1), node_int(cpu_node(build), "axis", -1),
+                       layernorm_wgrad_run);
+    k->bias = cpu_output(build, 1) != NULL;
+    k->base.workspace = (size_t)(build->device->threads * 2 * k->n) * sizeof(float);
+    *kernel = &k->base;
+    return 0;
+}
+
+/* Softmax ----------------------------------------------------------------------------- */
+
+static void softmax_rows(void *context, int64_t begin, int64_t end, int thread)
+{
+    const struct row_run *r = context;
+    int64_t n = r->k->n;
+
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        r->simd->softmax((size_t)n, r->x + i * n, r->y + i * n);
+}
+
+static int softmax_run(struct kernel *kernel, const struct kernel_args *args, struct err *err)
+{
+    struct row_run run = { .x = args->inputs[0], .y = args->outputs[0] };
+
+    (void)err;
+    over_rows((const struct row_kernel *)kernel, softmax_rows, &run);
+    return 0;
+}
+
+static void softmax_grad_rows(void *context, int64_t begin, int64_t end, int thread)
+{
+    const struct row_run *r = context;
+    int64_t n = r->k->n;
+
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        r->simd->softmax_grad((size_t)n, r->x + i * n, r->dy + i * n, r->y + i * n);
+}
+
+static int softmax_grad_run(struct kernel *kernel, const struct kernel_args *args,
+                            struct err *err)
+{
+    struct row_run run = { .dy = args->inputs[0], .x = args->inputs[1], .y = args->outputs[0] };
+
+    (void)err;
+    over_rows((const struct row_kernel *)kernel, softmax_grad_rows, &run);
+    return 0;
+}
+
+/* Only along the last axis. */
+static bool along_last(const struct cpu_build *build)
+{
+    int rank = cpu_input(build, 0)->shape.rank;
+    int64_t axis = node_int(cpu_node(build), "axis", -1);
+
+    return cpu_all_plain(build) && rank > 0 && (axis == -1 || axis == rank - 1);
+}
+
+int cpu_make_softmax(const struct cpu_build *build, struct kernel **kernel, struct err *err)
+{
+    (void)err;
+    if (along_last(build))
+        *kernel = &row_kernel_new(build, cpu_input(build, 0), -1, softmax_run)->base;
+    return 0;
+}
+
+int cpu_make_softmax_grad(const struct cpu_build *build, struct kernel **kernel,
+                          struct err *err)
+{
+    (void)err;
+    if (along_last(build))
+        *kernel = &row_kernel_new(build, cpu_input(build, 0), -1, softmax_grad_run)->base;
+    return 0;
+}

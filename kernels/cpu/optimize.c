@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+#include <math.h>
+
+#include "base/err.h"
+#include "kernels/cpu/cpu.h"
+
+struct flat {
+    const struct simd *simd;
+    struct simd_update update;
+    enum optimizer_kind kind;
+    float *p, *m, *v;
+    const float *g;
+    double *partial; /* of each thread */
+};
+
+static void optimize_range(void *context, int64_t begin, int64_t end, int thread)
+{
+    struct flat *f = context;
+    size_t n = (size_t)(end - begin);
+    float *p = f->p + begin;
+    const float *g = f->g + begin;
+
+    (void)thread;
+    switch (f->kind) {
+    case OPTIMIZER_SGD:
+        f->simd->sgd(n, &f->update, p, g);
+        break;
+    case OPTIMIZER_MOMENTUM:
+        f->simd->momentum(n, &f->update, p, g, f->m + begin);
+        break;
+    case OPTIMIZER_NESTEROV:
+        f->simd->nesterov(n, &f->update, p, g, f->m + begin);
+        break;
+    case OPTIMIZER_ADAM:
+        f->simd->adam(n, &f->update, p, g, f->m + begin, f->v + begin);
+        break;
+    case OPTIMIZER_ADAMW:
+        f->simd->adamw(n, &f->update, p, g, f->m + begin, f->v + begin);
+        break;
+    }
+}
+
+int cpu_optimize(struct stream *stream, const struct optimizer_args *args, size_t n, void *p,
+                 const void *g, double g_scale, void *m, void *v, struct err *err)
+{
+    struct device *device = stream->device;
+    double step = (double)args->step;
+    struct flat f = {.simd = device->simd, .kind = args->kind, .p = p, .g = g, .m = m, .v = v};
+
+    if (args->dtype != DTYPE_F32)
+        return device->reference->optimize(device->reference_stream, args, n, p, g, g_scale, m,
+                                           v, err);
+    f.update = (struct simd_update){
+        .lr = (float)args->lr,
+        .g_scale = (float)g_scale,
+        .decay = (float)args->weight_decay,
+        .keep = (float)(1 - args->lr * args->weight_decay),
+        .momentum = (float)args->momentum,
+        .rest1 = (float)(1 - args->beta1),
+        .beta2 = (float)args->beta2,
+        .rest2 = (float)(1 - args->beta2),
+        .epsilon = (float)args->epsilon,
+        .step_size = (float)(args->lr / (1 - pow(args->beta1, step))),
+        .root_scale = (float)(1 / sqrt(1 - pow(args->beta2, step))),
+    };
+    cpu_parallel(device, (int64_t)n, CPU_GRAIN, optimize_range, &f);
+    return 0;
+}
+
+/* The sum is taken over fixed pieces, so that it does not depend on the threads. */
+enum { SQUARES_PIECE = 1 << 16, SQUARES_BATCH = 256 };
+
+static void squares_range(void *context, int64_t begin, int64_t end, int thread)
+{
+    struct flat *f = context;
+    int64_t i;
+
+    (void)thread;
+    for (i = begin; i < end; i++)
+        f->partial[i] = f->simd->sum_squares(SQUARES_PIECE, f->g + i * SQUARES_PIECE);
+}
+
+int cpu_sum_squares(struct stream *stream, enum dtype dtype, size_t n, const void *x,
+                    double *result, struct err *err)
+{
+    struct device *device = stream->device;
+    double partial[SQUARES_BATCH], total = 0;
+    struct flat f = {.simd = device->simd, .g = x, .partial = partial};
+    size_t pieces;
+
+    if (dtype != DTYPE_F32)
+        return device->reference->sum_squares(device->reference_stream, dtype, n, x, result,
+                                              err);
+    for (; n >= SQUARES_PIECE; n -= pieces * SQUARES_PIECE) {
+        pieces = n / SQUARES_PIECE < SQUARES_BATCH ? n / SQUARES_PIECE : SQUARES_BATCH;
+        cpu_parallel(device, (int64_t)pieces, 1, squares_range, &f);
+        for (size_t i = 0; i < pieces; i++)
+            total += partial[i];
+        f.g += pieces * SQUARES_PIECE;
+    }
+    *result = total + device->simd->sum_squares(n, f.g);
+    return 0;
+}
+
+static void add_range(void *context, int64_t begin, int64_t end, int thread)
+{
+    struct flat *f = context;
+
+    (void)thread;
+    f->simd->binary(SIMD_ADD, (size_t)(end - begin), f->p + begin, 1, f->g + begin, 1,
+                    f->p + begin);
+}
+
+int cpu_add(struct stream *stream, enum dtype dtype, size_t n, const void *x, void *y,
+            struct err *err)
+{
+    struct device *device = stream->device;
+    struct flat f = {.simd = device->simd, .p = y, .g = x};
+
+    if (dtype != DTYPE_F32)
+        return device->reference->add(device->reference_stream, dtype, n, x, y, err);
+    cpu_parallel(device, (int64_t)n, CPU_GRAIN, add_range, &f);
+    return 0;
+}
