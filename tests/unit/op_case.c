@@ -37,7 +37,7 @@ struct shape case_shape(const struct op_case *c, int rank, const int *dim)
 
 static struct batch batch_of(const struct shape *shape, const int *dim)
 {
-    struct batch batch = { 1, 1 };
+    struct batch batch = { 1, 1, 0 };
     int found = -1;
 
     for (int i = 0; i < shape->rank; i++)
@@ -46,7 +46,8 @@ static struct batch batch_of(const struct shape *shape, const int *dim)
     for (int i = 0; i < shape->rank; i++)
         if (i != found)
             *(i < found ? &batch.outer : &batch.inner) *= shape->dim[i];
-    return found < 0 ? (struct batch){ 0, 0 } : batch;
+    batch.place = found + 1;
+    return found < 0 ? (struct batch){ 0 } : batch;
 }
 
 static int add(struct op_case *c, enum value_kind kind, enum dtype dtype, int rank,

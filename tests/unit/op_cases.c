@@ -525,7 +525,7 @@ static void view(struct op_case *c)
     y = &c->graph->values[c->graph->nodes[c->node].outputs[0]];
     y->dtype = c->graph->real;
     y->shape = case_shape(c, 3, DIMS(B, 2, 3));
-    y->batch = (struct batch){ 1, 6 };
+    y->batch = (struct batch){ 1, 6, 1 };
     case_infer(c);
 }
 

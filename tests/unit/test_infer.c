@@ -62,7 +62,7 @@ static int run_step(const struct step *step, int64_t batch, struct err *err)
     int x, result;
 
     x = input(graph, (struct shape){ 3, { batch == 1 ? 3 : batch, 3, 6 } },
-              (struct batch){ batch == 1 ? 0 : 1, 18 });
+              (struct batch){ batch == 1 ? 0 : 1, 18, batch != 1 });
     result = apply(graph, &own, strcmp(step->op, "Concat") == 0 ? 2 : 1, (int[]){ x, x }, err);
     graph_free(graph);
     return result < 0 ? -1 : 0;
@@ -100,7 +100,7 @@ static void reshapes_keep_the_batch_and_transposes_move_it(void **state)
 {
     struct graph *graph = graph_new(B, DTYPE_F32);
     struct err err = { 0 };
-    int x = input(graph, (struct shape){ 3, { B, 3, 6 } }, (struct batch){ 1, 18 });
+    int x = input(graph, (struct shape){ 3, { B, 3, 6 } }, (struct batch){ 1, 18, 1 });
     int heads = apply(graph, &(struct step){ "Reshape", "shape", { B, 3, 2, 3 }, 4, NULL, 0 }, 1,
                       &x, &err);
     int swapped = apply(graph, &(struct step){ "Transpose", "perm", { 2, 0, 1, 3 }, 4, NULL, 0 },
@@ -128,7 +128,7 @@ static void samples_across_two_axes_are_refused_when_used(void **state)
 {
     struct graph *graph = graph_new(B, DTYPE_F32);
     struct err err = { 0 };
-    int x = input(graph, (struct shape){ 2, { B, 6 } }, (struct batch){ 1, 6 });
+    int x = input(graph, (struct shape){ 2, { B, 6 } }, (struct batch){ 1, 6, 1 });
     int across = apply(graph, &(struct step){ "Reshape", "shape", { 2, 2, 6 }, 3, NULL, 0 }, 1,
                        &x, &err);
 
@@ -144,7 +144,7 @@ static void combining_samples_with_each_other_is_refused(void **state)
 {
     struct graph *graph = graph_new(B, DTYPE_F32);
     struct err err = { 0 };
-    int x = input(graph, (struct shape){ 2, { B, B } }, (struct batch){ 1, B });
+    int x = input(graph, (struct shape){ 2, { B, B } }, (struct batch){ 1, B, 1 });
     int turned = apply(graph, &(struct step){ "Transpose", "perm", { 1, 0 }, 2, NULL, 0 }, 1, &x,
                        &err);
     const struct step add = { .op = "Add" }, product = { .op = "MatMul" };
@@ -163,9 +163,9 @@ static void a_baked_in_row_for_each_sample_is_refused(void **state)
 {
     struct graph *graph = graph_new(B, DTYPE_F32);
     struct err err = { 0 };
-    int x = input(graph, (struct shape){ 2, { B, 6 } }, (struct batch){ 1, 6 });
+    int x = input(graph, (struct shape){ 2, { B, 6 } }, (struct batch){ 1, 6, 1 });
     int rows = value(graph, VALUE_PARAM, DTYPE_F32, (struct shape){ 2, { B, 6 } },
-                     (struct batch){ 0, 0 });
+                     (struct batch){ 0 });
     const struct step add = { .op = "Add" };
 
     (void)state;
@@ -178,10 +178,10 @@ static void shapes_that_do_not_fit_are_refused(void **state)
 {
     struct graph *graph = graph_new(B, DTYPE_F32);
     struct err err = { 0 };
-    int x = input(graph, (struct shape){ 2, { B, 6 } }, (struct batch){ 1, 6 });
-    int y = input(graph, (struct shape){ 2, { B, 5 } }, (struct batch){ 1, 5 });
+    int x = input(graph, (struct shape){ 2, { B, 6 } }, (struct batch){ 1, 6, 1 });
+    int y = input(graph, (struct shape){ 2, { B, 5 } }, (struct batch){ 1, 5, 1 });
     int ids = value(graph, VALUE_INPUT, DTYPE_I64, (struct shape){ 1, { B } },
-                    (struct batch){ 1, 1 });
+                    (struct batch){ 1, 1, 1 });
     const struct step add = { .op = "Add" }, product = { .op = "MatMul" }, relu = { .op = "Relu" };
 
     (void)state;
@@ -203,7 +203,7 @@ static void batch_of_one_refuses_nothing(void **state)
 {
     struct graph *graph = graph_new(1, DTYPE_F32);
     struct err err = { 0 };
-    int x = input(graph, (struct shape){ 3, { 1, 1, 6 } }, (struct batch){ 1, 6 });
+    int x = input(graph, (struct shape){ 3, { 1, 1, 6 } }, (struct batch){ 1, 6, 1 });
 
     (void)state;
     for (int axis = 0; axis < 3; axis++)
@@ -216,7 +216,7 @@ static void names_are_unique_and_found(void **state)
 {
     struct graph *graph = graph_new(B, DTYPE_F32);
     const struct shape scalar = { 0, { 0 } };
-    const struct batch none = { 0, 0 };
+    const struct batch none = { 0 };
 
     (void)state;
     for (int i = 0; i < 500; i++)

@@ -46,7 +46,7 @@ static void run_share(int first, int n, int group, double mean[2], double varian
 {
     struct graph *graph = graph_new(n, DTYPE_F64);
     struct shape channels = { 1, { CHANNELS } };
-    struct batch none = { 0, 0 };
+    struct batch none = { 0 };
     double x[SAMPLES * CHANNELS], ones[] = { 1, 1 }, zeros[] = { 0, 0 }, part[2];
     struct err err = { 0 };
     int ids[5], node;
@@ -54,7 +54,7 @@ static void run_share(int first, int n, int group, double mean[2], double varian
 
     graph->batchnorm_samples = group;
     ids[0] = add(graph, VALUE_INPUT, (struct shape){ 2, { n, CHANNELS } },
-                 (struct batch){ 1, CHANNELS });
+                 (struct batch){ 1, CHANNELS, 1 });
     for (int i = 1; i < 5; i++)
         ids[i] = add(graph, i < 3 ? VALUE_PARAM : VALUE_STAT, channels, none);
     node = op_append(graph, "bn", "BatchNormalization", 5, ids, 1, &err);
@@ -119,7 +119,7 @@ static void drop(int first, int n, uint64_t seed, int64_t step, bool training, d
     double x[2 * SAMPLES * WIDTH];
     struct err err = { 0 };
     int v = add(graph, VALUE_INPUT, (struct shape){ 3, { 2, n, WIDTH } },
-                (struct batch){ 2, WIDTH });
+                (struct batch){ 2, WIDTH, 2 });
     int node = op_append(graph, "drop", "Dropout", 1, &v, 1, &err);
     struct run_graph *run;
 
@@ -276,14 +276,14 @@ static void labels_out_of_range_are_an_error(void **state)
 {
     struct graph *graph = graph_new(2, DTYPE_F64);
     struct shape logits = { 2, { 2, 3 } }, rows = { 1, { 2 } };
-    int ids[3] = { add(graph, VALUE_INPUT, logits, (struct batch){ 1, 3 }), -1, -1 };
+    int ids[3] = { add(graph, VALUE_INPUT, logits, (struct batch){ 1, 3, 1 }), -1, -1 };
     double x[6] = { 0 }, labels[2] = { 1, 3 };
     struct err err = { 0 };
     struct run_graph *run;
 
     (void)state;
-    ids[1] = graph_add_value(graph, NULL, VALUE_INPUT, DTYPE_I64, &rows, (struct batch){ 1, 1 });
-    ids[2] = add(graph, VALUE_INPUT, (struct shape){ 0, { 0 } }, (struct batch){ 0, 0 });
+    ids[1] = graph_add_value(graph, NULL, VALUE_INPUT, DTYPE_I64, &rows, (struct batch){ 1, 1, 1 });
+    ids[2] = add(graph, VALUE_INPUT, (struct shape){ 0, { 0 } }, (struct batch){ 0 });
     assert_true(op_append(graph, "loss", "CrossEntropySum", 3, ids, 2, &err) >= 0);
     run = start(graph);
     run_graph_set(run, ids[0], x);
