@@ -569,7 +569,8 @@ int build_run(struct build *build, struct err *err)
     build->live = mem_new((size_t)build->onnx->n_nodes, sizeof(*build->live));
     for (t = 0; t < BUILD_TWINS; t++) {
         build->graph[t] = graph_new((t + 1) * options->batch, options->real);
-        build->graph[t]->batchnorm_samples = options->batchnorm_samples;
+        /* As many groups in both: statistics of groups are no values of samples. */
+        build->graph[t]->batchnorm_samples = (t + 1) * options->batchnorm_samples;
         build->fold[t] = (struct fold){ arena_new(), options->real, FOLD_BUDGET };
     }
     mark_live(build);
