@@ -97,9 +97,7 @@ static int with_ranks(const struct request *request, const struct topo_node *nod
         return -1;
     status = report(request, comm, node, err);
     if (status) {
-        /* All ranks have the same text. */
-        if (comm_rank(comm) > 0)
-            err->text[0] = '\0';
+        comm_follow(comm, err);
         return -1;
     }
     comm_close(comm);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Checks of comm.h over as many ranks as a launcher gives: comm_check [CHECK] [SECONDS].
  *
- * Without arguments all checks run; rank 0 prints one line for each. With "die RANK" that rank
- * leaves in the midst of the others' work; the others must end, with SECONDS as deadline.
+ * Without arguments all checks run; rank 0 prints one line for each. "die RANK SECONDS": that
+ * rank leaves in the midst of the others' work; the others must end by that deadline. "wait
+ * SECONDS": the ranks pass a token around until somebody ends them, or one of them.
  */
 #include <signal.h>
 #include <stdint.h>
@@ -295,6 +296,25 @@ static void die(int victim)
     expect(false, "a dead rank sends nothing");
 }
 
+static void pass_around(void)
+{
+    struct comm_request *in = comm_request_new(comm), *out = comm_request_new(comm);
+    int n = comm_size(comm), me = comm_rank(comm);
+    char byte = 0;
+
+    if (me == 0) {
+        puts("waiting");
+        fflush(stdout);
+    }
+    for (;;) {
+        must(comm_receive(comm, &byte, 1, (me + n - 1) % n, 0, in, &err), "receive");
+        must(comm_send(comm, &byte, 1, (me + 1) % n, 0, out, &err), "send");
+        must(comm_wait(out, &err), "wait");
+        must(comm_wait(in, &err), "wait");
+        usleep(10000);
+    }
+}
+
 static const struct { const char *name; void (*run)(void); } checks[] = {
     { "exchange", check_exchange },
     { "fence", check_fence },
@@ -313,10 +333,14 @@ int main(int argc, char **argv)
     comm = comm_open(&launch, &err);
     must(comm ? 0 : -1, "open");
     comm_set_deadline(comm, argc > 3 ? atof(argv[3]) : 60);
+    if (only && strcmp(only, "wait") == 0)
+        comm_set_deadline(comm, argc > 2 ? atof(argv[2]) : 60);
     if (comm_rank(comm) == 0)
         printf("%d ranks, %s, %s\n", comm_size(comm), comm_name(comm), comm_library(comm));
     if (only && strcmp(only, "die") == 0)
         die(argc > 2 ? atoi(argv[2]) : 0);
+    if (only && strcmp(only, "wait") == 0)
+        pass_around();
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {
         if (only && strcmp(only, checks[i].name) != 0)
             continue;

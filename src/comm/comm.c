@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/module.h"
 #include "comm/driver.h"
+#include "comm/launch.h"
 
 #define DEFAULT_DEADLINE 600
 
@@ -132,6 +133,7 @@ static int spread(struct comm *comm, int first, struct err *err)
             memcpy(&theirs, data, size);
         free(data);
     }
+    comm->agreed = true;
     theirs.text[sizeof(theirs.text) - 1] = '\0';
     if (err)
         *err = theirs;
@@ -329,6 +331,14 @@ int comm_allreduce(struct comm_group *group, void *data, size_t n, enum dtype dt
         return err_prefix(err, "all-reduce over %d ranks", group->n);
     request->active = true;
     return 0;
+}
+
+void comm_follow(struct comm *comm, const struct err *err)
+{
+    if (comm->rank == 0 || !comm->agreed)
+        return;
+    launch_linger();
+    _exit(err->code ? (int)err->code : EXIT_FAILED);
 }
 
 void comm_abort(struct comm *comm, int code)

@@ -32,6 +32,7 @@ struct launch {
     int local_size;         /* of them on this node; 0 unknown */
     bool first;             /* rank 0, or no rank at all: who says what is wrong */
     bool yield;             /* the user or site wants idle ranks to give the CPU away */
+    bool rendezvous;        /* TASUKI_RENDEZVOUS=1: no send ends before its receive began */
     char line[192];         /* the command that starts it rightly: "srun --mpi=pmix -N4 …" */
 };
 /* Fails with the srun or mpirun line to use where ranks would come up as singletons: a step of
@@ -95,6 +96,12 @@ void comm_group_free(struct comm_group *group);
 /* In-place sum over the group. 'deterministic': per element in rank order, whatever n is. */
 int comm_allreduce(struct comm_group *group, void *data, size_t n, enum dtype dtype,
                    bool deterministic, struct comm_request *request, struct err *err);
+
+/* After a failure: if all ranks agreed on it, returns on rank 0 alone, which says it; the others
+ * give it a moment, since launchers end all ranks when one has failed, and end with the code of
+ * 'err'. A failure of one's own everybody says: returns.
+ */
+void comm_follow(struct comm *comm, const struct err *err);
 
 /* Leave now, without a collective: flushes nothing, tells the launcher by the exit code. */
 void comm_abort(struct comm *comm, int code) __attribute__((noreturn));

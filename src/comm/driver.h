@@ -46,6 +46,7 @@ struct comm {
     int rank, size, max_tag;
     char **hosts;               /* [size]: one allocation each, freed by close() */
     char library[128];
+    bool agreed;                /* all ranks know of a failure, and have the same text */
     struct patience patience;
     void *state;                /* the driver's own */
 };

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/err.h"
 #include "comm/comm.h"
+#include "comm/launch.h"
 
 /* Slurm numbers its own steps (batch script, interactive shell, extern) from here on. */
 #define SLURM_SPECIAL_STEPS 0xfffffff0u
@@ -136,12 +139,14 @@ static void read_environment(char *const *environment, struct launch *launch)
 {
     static const char *const local[] = { "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS" };
     const char *yield = look_up(environment, "OMPI_MCA_mpi_yield_when_idle");
+    const char *rendezvous = look_up(environment, "TASUKI_RENDEZVOUS");
 
     *launch = (struct launch){ .kind = LAUNCH_ALONE, .first = is_first(environment) };
     launch->pmix = look_up(environment, "PMIX_NAMESPACE") && look_up(environment, "PMIX_RANK");
     launch->pmi = look_up(environment, "PMI_RANK") || look_up(environment, "PMI_FD") ||
                   look_up(environment, "PALS_RANKID");
     launch->yield = yield && strcmp(yield, "0") != 0;
+    launch->rendezvous = rendezvous && strcmp(rendezvous, "1") == 0;
     /* mpirun starts its daemons by srun: what it says of itself comes before the step's. */
     launch->local_size = first_count(environment, local, 2);
     launch->size = count_of(environment, "OMPI_COMM_WORLD_SIZE");
@@ -154,6 +159,20 @@ static void read_environment(char *const *environment, struct launch *launch)
     write_line(environment, launch);
 }
 
+void launch_linger(void)
+{
+    struct timespec grace = { .tv_sec = 0, .tv_nsec = 300000000 };
+
+    signal(SIGTERM, SIG_IGN);
+    nanosleep(&grace, NULL);
+}
+
+int launch_follow(struct err *err)
+{
+    launch_linger();
+    return err_set_code(err, EXIT_USAGE, "%s", "");
+}
+
 int launch_detect_from(char *const *environment, struct launch *launch, struct err *err)
 {
     struct launch found;
@@ -161,7 +180,7 @@ int launch_detect_from(char *const *environment, struct launch *launch, struct e
     read_environment(environment, &found);
     if (found.slurm_step && found.slurm_tasks > 1 && !found.pmix && !found.pmi) {
         if (!found.first)
-            return err_set_code(err, EXIT_USAGE, "%s", "");
+            return launch_follow(err);
         return err_set_code(err, EXIT_USAGE,
                             "srun started %d tasks without PMIx, so each would run alone; "
                             "use: %s ('srun --mpi=list' shows what this Slurm offers)",

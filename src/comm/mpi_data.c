@@ -43,14 +43,18 @@ static int piece(size_t bytes)
  * empty message is one empty piece.
  */
 int mpi_post_send(struct mpi_list *list, const void *data, size_t bytes, int to, int tag,
-                  MPI_Comm comm, struct err *err)
+                  MPI_Comm comm, bool rendezvous, struct err *err)
 {
+    int (*post)(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *) =
+        rendezvous ? MPI_Issend : MPI_Isend;
     const char *at = data;
 
     do {
         int n = piece(bytes);
+        int code = post(at, n, MPI_BYTE, to, tag, comm, mpi_list_add(list));
 
-        MPI_CHECK(MPI_Isend(at, n, MPI_BYTE, to, tag, comm, mpi_list_add(list)), err);
+        if (code != MPI_SUCCESS)
+            return mpi_error(code, rendezvous ? "MPI_Issend" : "MPI_Isend", err);
         at += n;
         bytes -= (size_t)n;
     } while (bytes > 0);
@@ -110,11 +114,12 @@ void mpi_request_free(struct comm_request *base)
 int mpi_send(struct comm_request *base, const void *data, struct err *err)
 {
     struct mpi_request *request = (struct mpi_request *)base;
+    const struct mpi_state *state = mpi_state(base->comm);
 
     request->phase = 0;
     request->list.n = 0;
     return mpi_post_send(&request->list, data, base->bytes, base->peer, base->tag,
-                         mpi_state(base->comm)->messages, err);
+                         state->messages, state->rendezvous, err);
 }
 
 int mpi_receive(struct comm_request *base, void *data, struct err *err)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "comm/launch.h"
 
 #define HOST_SIZE 256
 
@@ -55,7 +56,7 @@ static int check_launcher(const struct launch *launch, struct err *err)
 
         name_library(library, sizeof(library));
         if (!launch->first)
-            return err_set_code(err, EXIT_USAGE, "%s", "");
+            return launch_follow(err);
         return err_set_code(err, EXIT_USAGE,
                             "%d ranks were started by PMI, but %s needs PMIx; use: %s",
                             launch->size, library, launch->line);
@@ -87,7 +88,7 @@ static int check_world(const struct comm *comm, const struct launch *launch, str
     if (expected == 0 || expected == comm->size)
         return 0;
     if (!launch->first)
-        return err_set_code(err, EXIT_USAGE, "%s", "");
+        return launch_follow(err);
     return err_set_code(err, EXIT_USAGE,
                         "the launcher started %d ranks, but %s sees %d: it is not the MPI of "
                         "that launcher; use: %s", expected, comm->library, comm->size,
@@ -166,6 +167,7 @@ static int mpi_open(struct comm *comm, const struct launch *launch, struct err *
     struct mpi_state *state = mem_new(1, sizeof(*state));
 
     *state = (struct mpi_state){ .messages = MPI_COMM_NULL, .control = MPI_COMM_NULL };
+    state->rendezvous = launch->rendezvous;
     comm->state = state;
     /* No way back from here: a failed MPI is never finalized, the process ends instead. */
     return join(comm, launch, err);

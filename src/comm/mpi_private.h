@@ -32,6 +32,7 @@ struct mpi_state {
     MPI_Comm messages;      /* send and receive: the user's tags */
     MPI_Comm control;       /* everything else */
     struct pmix_session *pmix;  /* NULL: there is none */
+    bool rendezvous;        /* of user messages: a send ends when its receive has begun */
     bool pmix_fails;        /* it lost data once: all ranks know, and use MPI */
 };
 
@@ -51,9 +52,9 @@ MPI_Request *mpi_list_add(struct mpi_list *list);
 int mpi_list_test(struct mpi_list *list, bool *done, struct err *err);
 void mpi_list_free(struct mpi_list *list);
 
-/* Post 'bytes' in pieces. */
+/* Post 'bytes' in pieces. 'rendezvous': as in struct mpi_state. */
 int mpi_post_send(struct mpi_list *list, const void *data, size_t bytes, int to, int tag,
-                  MPI_Comm comm, struct err *err);
+                  MPI_Comm comm, bool rendezvous, struct err *err);
 int mpi_post_receive(struct mpi_list *list, void *data, size_t bytes, int from, int tag,
                      MPI_Comm comm, struct err *err);
 

@@ -33,7 +33,7 @@ static int meet(struct comm_group *group, struct err *err)
         int from = group->ranks[(group->me - step + group->n) % group->n];
 
         status = mpi_post_receive(&list, NULL, 0, from, 0, control, err) ||
-                 mpi_post_send(&list, NULL, 0, to, 0, control, err) ||
+                 mpi_post_send(&list, NULL, 0, to, 0, control, false, err) ||
                  mpi_finish(group->comm, &list, "waiting for the members", err);
     }
     mpi_list_free(&list);
@@ -192,7 +192,7 @@ static int post_collect(struct mpi_request *request, struct err *err)
         int to = (group->me + i) % group->n;
 
         if (mpi_post_send(&request->list, slice(request, to), slice_length(request, to) * size,
-                          to, request->base.tag, state->comm, err))
+                          to, request->base.tag, state->comm, false, err))
             return -1;
     }
     return 0;
@@ -214,7 +214,7 @@ static int post_spread(struct mpi_request *request, struct err *err)
     }
     for (int i = 1; i < group->n; i++)
         if (mpi_post_send(&request->list, slice(request, group->me), mine,
-                          (group->me + i) % group->n, tag, state->comm, err))
+                          (group->me + i) % group->n, tag, state->comm, false, err))
             return -1;
     return 0;
 }

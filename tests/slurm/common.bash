@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: MIT
+# What the tests under mpirun and srun share.
+
+builddir=${builddir:-$PWD}
+srcdir=${srcdir:-$BATS_TEST_DIRNAME/../..}
+TASUKI=${TASUKI:-$builddir/tasuki}
+export TASUKI_PKGLIBDIR=${TASUKI_PKGLIBDIR:-$builddir/.libs}
+comm_check=$builddir/tests/comm_check
+lab=$srcdir/tests/slurm/lab
+
+# Why ranks cannot be started here, or nothing.
+no_mpi() {
+    command -v mpirun >/dev/null || { echo "mpirun is not installed"; return; }
+    [ -e "$TASUKI_PKGLIBDIR/tasuki-mpi.so" ] || { echo "built without MPI"; return; }
+    [ -x "$comm_check" ] || echo "$comm_check is not built"
+}
+
+# Few cores, as root in a container: Open MPI 4 and 5. MPI libraries leak by design.
+mpi_environment() {
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+        OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
+        OMPI_MCA_mpi_yield_when_idle=1 ASAN_OPTIONS=detect_leaks=0
+}
+
+# All checks of comm_check in $output passed, over so many ranks.
+all_passed() {
+    local check
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"$1 ranks, mpi, "* ]]
+    for check in exchange fence broadcast agreement messages sums; do
+        [[ "$output" == *"$check: ok"* ]]
+    done
+}

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT
+# Ranks on the virtual nodes of a real Slurm.
+
+load common
+
+setup_file() {
+    local reason
+    export LAB_DIR=$BATS_FILE_TMPDIR/lab LAB_NODES=4 LAB_CPUS=4
+    reason=$(no_mpi)
+    [ -n "$reason" ] || reason=$("$lab" why-not) || reason=
+    export WHY_NOT=$reason
+    [ -n "$reason" ] || "$lab" up
+}
+
+teardown_file() {
+    [ -n "$WHY_NOT" ] || "$lab" down
+}
+
+setup() {
+    [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
+    mpi_environment
+}
+
+srun() {
+    "$lab" run timeout 120 srun "$@"
+}
+
+@test "comm works over 4 nodes of 2 tasks" {
+    run srun --mpi=pmix -N4 --ntasks-per-node=2 "$comm_check"
+    all_passed 8
+}
+
+@test "each rank knows the nodes of all" {
+    run srun --mpi=pmix -N4 --ntasks-per-node=2 "$comm_check" hosts
+    echo "$output"
+    [ "$status" -eq 0 ]
+    for rank in 0 1 2 3 4 5 6 7; do
+        grep -qx "rank $rank: n$((rank / 2 + 1))" <<<"$output"
+    done
+}
+
+# Slurm 22.05 by its tree: no PMIx fence is a barrier, and what others put is not found.
+@test "exchange, fence and agreement hold where Slurm's PMIx fences are broken" {
+    for check in exchange fence agreement; do
+        SLURM_PMIX_FENCE=tree run srun --mpi=pmix -N4 --ntasks-per-node=2 "$comm_check" $check
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [[ "$output" == *"$check: ok"* ]]
+    done
+}
+
+@test "comm works over TCP where no send ends before its receive has begun" {
+    TASUKI_RENDEZVOUS=1 OMPI_MCA_btl_tcp_eager_limit=64 OMPI_MCA_btl_vader_eager_limit=64 \
+        run srun --mpi=pmix -N4 --ntasks-per-node=2 "$comm_check"
+    all_passed 8
+}
+
+@test "one task needs no PMIx" {
+    run srun -N1 -n1 "$comm_check"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"1 ranks, self"* ]]
+}
+
+@test "srun without PMIx gets the line to use, once" {
+    run srun -N4 --ntasks-per-node=2 "$TASUKI" topo
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [ "$(grep -c 'use: srun --mpi=pmix -N4 --ntasks-per-node=2 tasuki' <<<"$output")" -eq 1 ]
+}
+
+@test "srun with a PMI that this MPI does not speak gets the line to use, once" {
+    run srun --mpi=pmi2 -N2 --ntasks-per-node=2 "$TASUKI" topo
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [ "$(grep -c 'use: srun --mpi=pmix -N2 --ntasks-per-node=2 tasuki' <<<"$output")" -eq 1 ]
+}
+
+@test "when a rank dies, Slurm ends the others" {
+    run srun --mpi=pmix -N4 --ntasks-per-node=2 "$comm_check" die 3 60
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [ "$status" -ne 124 ]
+}
+
+@test "when a rank dies and Slurm does nothing, the others end by their deadline" {
+    run srun -K0 --mpi=pmix -N4 --ntasks-per-node=1 "$comm_check" die 3 2
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [ "$status" -ne 124 ]
+    [[ "$output" == *"from rank 3 (n4): nothing moved for 2 seconds"* ]]
+}
+
+@test "topo under srun prints the nodes of the allocation" {
+    run srun --mpi=pmix -N4 --ntasks-per-node=2 "$TASUKI" topo
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"this allocation: 4 nodes, 8 devices"* ]]
+    [[ "$output" == *"n1"* ]]
+    [[ "$output" == *"(measured)"* ]]
+}
+
+@test "the topology of an allocation can be planned with elsewhere" {
+    run srun --mpi=pmix -N4 --ntasks-per-node=2 "$TASUKI" topo --format json \
+        -o "$BATS_TEST_TMPDIR/topo.json"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '"id": "n[1-4]/cpu[01]"' "$BATS_TEST_TMPDIR/topo.json")" -eq 8 ]
+}
+
+@test "plain mpirun spans the nodes by the lab's rsh agent" {
+    "$lab" hosts 2 >"$BATS_TEST_TMPDIR/hosts"
+    run "$lab" run timeout 120 mpirun -mca plm rsh -mca plm_rsh_agent "$lab rsh" -mca ras ^slurm \
+        --hostfile "$BATS_TEST_TMPDIR/hosts" -n 8 "$comm_check" hosts
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"rank 7: n4"* ]]
+}
+
+@test "a node that loses its power ends the step" {
+    "$lab" run timeout 120 srun --mpi=pmix -N4 --ntasks-per-node=1 \
+        "$comm_check" wait 60 >"$BATS_TEST_TMPDIR/out" 2>&1 3>&- &
+    local step=$! code=0 end=$((SECONDS + 30))
+    until grep -q waiting "$BATS_TEST_TMPDIR/out"; do
+        [ $SECONDS -lt $end ]
+        sleep 0.05
+    done
+    "$lab" off n4
+    "$lab" run scontrol update nodename=n4 state=down reason=test
+    wait $step || code=$?
+    cat "$BATS_TEST_TMPDIR/out"
+    [ $code -ne 0 ]
+    [ $code -ne 124 ]
+    "$lab" on n4
+}
