@@ -80,7 +80,7 @@ def names_the_block(session, name, ranks):
     result = session.train(case, "float32", "sgd", ranks=ranks, memory="2K", fails=True,
                            **options)
     check(result.code in (1, 2), f"exit code {result.code}")
-    lines = [line for line in result.err.splitlines() if line.startswith("tasuki")]
+    lines = [line for line in result.err.splitlines() if "error: " in line]
     check(len(lines) == 1, f"not one error line:\n{result.err}")
     check(re.search(r'block "?[^ ]+', lines[0]) and re.search(r"\d+(\.\d+)? ?([KMG]i?B|bytes)",
                                                              lines[0]),
