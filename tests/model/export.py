@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Export the test networks to ONNX and run PyTorch on them: the reference.
 
-    export.py DIRECTORY [--seed N] [--exporter torchscript|dynamo] [MODEL …]
+    export.py DIRECTORY [--seed N] [--exporter torchscript|dynamo|dynamo-plain] [MODEL …]
 
 For each model, DIRECTORY/MODEL gets model.onnx, train.safetensors, case.json (options,
 tolerances, loss curves of STEPS steps in float64 and float32), gradients-*.safetensors (of
@@ -96,11 +96,11 @@ def export(case, path, exporter):
               "training": torch.onnx.TrainingMode.TRAINING, "do_constant_folding": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if exporter == "dynamo":
+        if exporter != "torchscript":
             batch = torch.export.Dim("batch", min=2, max=4096)
             common["dynamic_shapes"] = tuple({0: batch} for _ in names)
             torch.onnx.export(module, arguments, path, dynamo=True, external_data=False,
-                              verbose=False, **common)
+                              verbose=False, optimize=exporter == "dynamo", **common)
         else:
             axes = {name: {0: "batch"} for name in names + [case.output]}
             torch.onnx.export(module, arguments, path, dynamo=False,
@@ -169,7 +169,7 @@ def main():
     parser.add_argument("directory")
     parser.add_argument("models", nargs="*")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--exporter", choices=("torchscript", "dynamo"),
+    parser.add_argument("--exporter", choices=("torchscript", "dynamo", "dynamo-plain"),
                         default="torchscript")
     parser.add_argument("--shipped", action="store_true", help="leave out what fixtures lack")
     args = parser.parse_intermixed_args()

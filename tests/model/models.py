@@ -115,6 +115,13 @@ def cnn(draw, rng):
                 labels(rng, 120, classes), "cross-entropy", batchnorm=(24, 4, 3, 1))
 
 
+def cnn_old(draw, rng):
+    case = cnn(draw, rng)
+    case.name, case.opset, case.optimizers = "cnn-old", 9, ("momentum",)
+    case.batchnorm = (24,)
+    return case
+
+
 class Encoder(nn.Module):
     """Token and position embeddings, nn.TransformerEncoderLayer, a head for each token."""
 
@@ -219,7 +226,7 @@ def mlp_dropout(draw, rng):
     return case
 
 
-MAKERS = {"mlp": mlp, "mlp-mse": mlp_mse, "linear-dot": linear_dot, "cnn": cnn,
+MAKERS = {"mlp": mlp, "mlp-mse": mlp_mse, "linear-dot": linear_dot, "cnn": cnn, "cnn-old": cnn_old,
           "transformer": transformer, "transformer-post": transformer_post,
           "transformer-dropout": transformer_dropout, "tied": tied, "skips": skips,
           "mlp-dropout": mlp_dropout}
