@@ -32,14 +32,14 @@ def follows(session, name, optimizer, backend):
     said = compare.same_curve(result.losses, reference["loss"], case.tolerance, case.loss)
     path = case.path(reference["final"])
     if os.path.exists(path):
-        same_state(case, checkpoint, tensors.read(path))
+        same_state(session, case, checkpoint, tensors.read(path))
     return said
 
 
-def same_state(case, checkpoint, wanted):
+def same_state(session, case, checkpoint, wanted):
     """Parameters and running statistics after the last step. Adam divides by the gradient's
     size, so what has none in exact arithmetic (biases of keys) carries no more than 1e-6."""
-    got = driver.checkpoint_tensors(checkpoint)
+    got = session.exported(checkpoint)
     for alias, owner in case.ties.items():
         if alias not in got and owner in got:
             wanted.pop(alias, None)
@@ -61,7 +61,7 @@ def follows_by_groups(session, name, group):
     said = compare.same_curve(result.losses, reference["loss"], case.tolerance)
     path = case.path(reference["final"])
     if os.path.exists(path):
-        same_state(case, checkpoint, tensors.read(path))
+        same_state(session, case, checkpoint, tensors.read(path))
     return said
 
 

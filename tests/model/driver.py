@@ -141,6 +141,13 @@ class Session:
             raise Failed("never ended: " + " ".join(command)) from None
         return Result(run.returncode, run.stdout, run.stderr, [], time.monotonic() - began)
 
+    def exported(self, checkpoint):
+        """Parameters and running statistics of the newest checkpoint, as `export` gives them."""
+        path = self.temporary(".safetensors")
+        run = self.tasuki(["export", checkpoint, "--format", "safetensors", "-o", path, "-q"])
+        check(run.code == 0, f"export: exit code {run.code}\n{run.err}")
+        return tensors.read(path)
+
     def train(self, case, precision="float64", optimizer="sgd", ranks=0, fails=False,
               environment=None, **options):
         """Train 'case'; options are long options ('_' for '-'), True a flag, None left out."""
@@ -170,16 +177,14 @@ def replicas_text(replicas):
     return ",".join(map(str, replicas))
 
 
-def checkpoint_tensors(directory):
-    """Every tensor of the newest checkpoint under 'directory'."""
-    latest = os.path.join(directory, "latest")
-    if os.path.islink(latest) or os.path.isdir(latest):
-        folder = os.path.realpath(latest)
-    else:
-        with open(latest) as file:
-            folder = os.path.join(directory, file.read().strip())
+def shards(checkpoint):
+    """The bytes of every tensor file of the newest checkpoint: optimizer state too."""
+    with open(os.path.join(checkpoint, "latest")) as file:
+        folder = os.path.join(checkpoint, file.read().strip())
     found = {}
     for name in sorted(os.listdir(folder)):
         if name.endswith(".safetensors"):
-            found.update(tensors.read(os.path.join(folder, name)))
+            with open(os.path.join(folder, name), "rb") as file:
+                found[name] = file.read()
+    check(found, f"{folder} holds no tensors")
     return found

@@ -52,7 +52,7 @@ def same_bits(session, name, layout, precision):
     losses.append(first.losses + second.losses)
     check(losses[0] == losses[1], "two runs differ")
     check(losses[0] == losses[2], "the resumed run differs")
-    states = [driver.checkpoint_tensors(folder) for folder in folders]
+    states = [driver.shards(folder) for folder in folders]
     check(states[0] == states[1] == states[2], "final states differ")
     for folder in folders:
         shutil.rmtree(folder)
