@@ -331,17 +331,13 @@ static int canon_gather(struct build *build, const struct onnx_node *node, struc
     return build_settle(build, id, err);
 }
 
-static int canon_cast(struct build *build, const struct onnx_node *node, struct err *err)
+static int cast_to(struct build *build, const struct onnx_node *node, enum dtype dtype,
+                   struct err *err)
 {
     int input = canon_input(build, node, 0, err), id;
-    int64_t to = onnx_int(node->proto, "to", 0);
-    enum dtype dtype = to > 0 && to < 64 ? onnx_dtype((int32_t)to) : DTYPE_NONE;
 
     if (input < 0)
         return -1;
-    if (dtype == DTYPE_NONE)
-        return err_set(err, "a cast to %s is not supported",
-                       onnx_dtype_name(to > 0 && to < 64 ? (int32_t)to : 0));
     if (dtype_is_float(dtype))
         dtype = build->options->real;
     if (build->graph[0]->values[input].dtype == dtype)
@@ -351,6 +347,42 @@ static int canon_cast(struct build *build, const struct onnx_node *node, struct 
         return -1;
     build_set_int(build, id, "to", dtype);
     return build_settle(build, id, err);
+}
+
+static int canon_cast(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    int64_t to = onnx_int(node->proto, "to", 0);
+    enum dtype dtype = to > 0 && to < 64 ? onnx_dtype((int32_t)to) : DTYPE_NONE;
+
+    if (dtype == DTYPE_NONE)
+        return err_set(err, "a cast to %s is not supported",
+                       onnx_dtype_name(to > 0 && to < 64 ? (int32_t)to : 0));
+    return cast_to(build, node, dtype, err);
+}
+
+/* torch.export gives a Conv without bias a constant zero cast like its input. */
+static int canon_cast_like(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    int like = canon_input(build, node, 1, err);
+
+    return like < 0 ? -1 : cast_to(build, node, build->graph[0]->values[like].dtype, err);
+}
+
+/* Padding by nothing, which torch puts before an AveragePool in old opsets. */
+static int canon_pad(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    const int64_t *pads;
+    int n = canon_ints(build, node, 1, "pads", 0, &pads, err);
+
+    if (n == -2)
+        return -1;
+    if (n < 0)
+        return err_set(err, "its pads are no constant");
+    for (int i = 0; i < n; i++)
+        if (pads[i])
+            return err_set(err, "padding by itself is not supported, only that of Conv and "
+                           "pooling");
+    return alias_node(build, node, err);
 }
 
 static int canon_dropout(struct build *build, const struct onnx_node *node, struct err *err)
@@ -455,6 +487,8 @@ static const struct canon {
     { "AveragePool", "AveragePool", canon_window },
     { "Dropout", "Dropout", canon_dropout },
     { "Cast", "Cast", canon_cast },
+    { "CastLike", "Cast", canon_cast_like },
+    { "Pad", NULL, canon_pad },
     { "Gelu", "Gelu", canon_gelu },
     { "Pow", "Pow", canon_pow },
     { "SoftmaxCrossEntropyLoss", "CrossEntropySum", canon_cross_entropy },

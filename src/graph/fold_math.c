@@ -341,18 +341,12 @@ static int64_t to_integer(double x)
                                                                                : (int64_t)x;
 }
 
-static int run_cast(const struct fold_call *call, struct err *err)
+static int cast_to(const struct fold_call *call, enum dtype dtype, struct err *err)
 {
     const struct tensor *x = call->inputs[0];
-    int64_t to = onnx_int(call->node, "to", 0), i;
-    enum dtype dtype = to > 0 && to < 64 ? onnx_dtype((int32_t)to) : DTYPE_NONE;
     struct tensor *y = call->outputs;
+    int64_t i;
 
-    if (dtype == DTYPE_NONE)
-        return err_set(err, "a cast to %s is not supported",
-                       onnx_dtype_name(to > 0 && to < 64 ? (int32_t)to : 0));
-    if (dtype_is_float(dtype))
-        dtype = call->fold->real;
     if (fold_new(call->fold, dtype, &x->shape, y, err))
         return -1;
     for (i = 0; i < x->n; i++) {
@@ -364,6 +358,22 @@ static int run_cast(const struct fold_call *call, struct err *err)
             y->i[i] = fold_wrap(dtype, x->f ? to_integer(x->f[i]) : x->i[i]);
     }
     return 0;
+}
+
+static int run_cast(const struct fold_call *call, struct err *err)
+{
+    int64_t to = onnx_int(call->node, "to", 0);
+    enum dtype dtype = to > 0 && to < 64 ? onnx_dtype((int32_t)to) : DTYPE_NONE;
+
+    if (dtype == DTYPE_NONE)
+        return err_set(err, "a cast to %s is not supported",
+                       onnx_dtype_name(to > 0 && to < 64 ? (int32_t)to : 0));
+    return cast_to(call, dtype_is_float(dtype) ? call->fold->real : dtype, err);
+}
+
+static int run_cast_like(const struct fold_call *call, struct err *err)
+{
+    return cast_to(call, call->inputs[1]->dtype, err);
 }
 
 static int run_where(const struct fold_call *call, struct err *err)
@@ -411,6 +421,7 @@ const struct fold_op fold_math[] = {
     { "ReduceSum", 1, run_reduce, SUM },    { "ReduceMean", 1, run_reduce, MEAN },
     { "ReduceProd", 1, run_reduce, PROD },  { "ReduceMax", 1, run_reduce, LARGEST },
     { "ReduceMin", 1, run_reduce, SMALLEST },
-    { "Cast", 1, run_cast, 0 },         { "Where", 3, run_where, 0 },
+    { "Cast", 1, run_cast, 0 },         { "CastLike", 2, run_cast_like, 0 },
+    { "Where", 3, run_where, 0 },
     { NULL, 0, NULL, 0 },
 };
