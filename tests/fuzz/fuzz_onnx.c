@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/* Hostile ONNX files: read, and built at two batch sizes with gradients. */
+#include "fuzz.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/autodiff.h"
+#include "graph/model.h"
+#include "onnx_text.h"
+
+static const char *const networks[] = {
+    "input x float batch,6\n init w float 8,6\n init b float 8\n init v float 8,3\n"
+    "node Gemm x,w,b -> h transB=1\n node Relu h -> r\n node MatMul r,v -> y\n output y",
+
+    "opset 11\n input x float 2,3,8,8\n init w float 4,3,3,3\n init s float 4\n init o float 4\n"
+    "init m float 4\n init v float 4\n init f float 5,64\n const n int64 2 = 2,-1\n"
+    "node Conv x,w -> c kernel_shape=[3,3] pads=[1,1,1,1] strides=[1,1] group=1\n"
+    "node BatchNormalization c,s,o,m,v -> d momentum=0.9 epsilon=1e-5\n node Relu d -> r\n"
+    "node MaxPool r -> p kernel_shape=[2,2] strides=[2,2] ceil_mode=0\n"
+    "node AveragePool r -> a kernel_shape=[2,2] strides=[2,2] auto_pad=\"SAME_UPPER\"\n"
+    "node Add p,a -> q\n node Reshape q,n -> z\n"
+    "node Gemm z,f -> y transB=1 alpha=1.0 beta=1.0\n output y",
+
+    "opset 18\n input t int64 batch,4\n init e float 10,6\n init w float 6,6\n init g float 6\n"
+    "init k int64 4 = 0,0,2,3\n const two float . = 2.0\n const eps float . = 1e-5\n"
+    "const one int64 1 = 1\n const zero int64 1 = 0\n const big int64 1 = 2147483647\n"
+    "node Gather e,t -> x\n node Shape x -> s\n node Slice s,zero,one -> s0\n"
+    "node Reshape x,k -> h\n node Transpose h -> i perm=[0,2,1,3]\n"
+    "node Transpose h -> j perm=[0,2,3,1]\n node MatMul i,j -> q\n node Softmax q -> a axis=-1\n"
+    "node MatMul a,i -> u\n node Transpose u -> u1 perm=[0,2,1,3]\n node Shape x -> s1\n"
+    "node Reshape u1,s1 -> o\n node MatMul o,w -> o1\n node Add o1,x -> o2\n"
+    "node ReduceMean o2 -> m axes=[-1] keepdims=1\n node Sub o2,m -> d\n node Pow d,two -> d2\n"
+    "node ReduceMean d2 -> v axes=[-1] keepdims=1\n node Add v,eps -> v1\n node Sqrt v1 -> v2\n"
+    "node Div d,v2 -> l\n node Mul l,g -> y\n node Dropout y -> y1\n output y1",
+
+    "input x float batch,4\n init w float 4,4\n node LayerNormalization x,w -> bad\n"
+    "const c float . = 0.5\n const r float . = 1.4142135\n const o float . = 1\n"
+    "const st int64 2 = 0,0\n const en int64 2 = 3,2\n const sh int64 3 = 1,-1,2\n"
+    "node MatMul x,w -> h\n node Div h,r -> h1\n node Erf h1 -> h2\n node Add h2,o -> h3\n"
+    "node Mul h3,h -> h4\n node Mul h4,c -> g\n node Reshape g,sh -> g1\n"
+    "node Concat g1,g1 -> g2 axis=1\n node ReduceMean g2 -> y keepdims=0\n output y",
+};
+
+/* One field in so many is damaged. */
+struct damage {
+    struct fuzz *fuzz;
+    size_t rate;
+};
+
+static int mutate_number(void *user, int64_t *value)
+{
+    struct damage *d = user;
+
+    if (!fuzz_once_in(d->fuzz, d->rate))
+        return 1;
+    *value = fuzz_once_in(d->fuzz, 2) ? fuzz_number(d->fuzz)
+                                      : *value + (int64_t)fuzz_below(d->fuzz, 5) - 2;
+    return 1;
+}
+
+static int mutate_string(void *user, const char **text)
+{
+    static const char *const others[] = {
+        "x", "y", "w", "h", "s", "", "axis", "perm", "Add", "MatMul", "Reshape", "Concat",
+        "Slice", "Expand", "Identity", "Constant", "Range", "Where", "Loop", "value", "Cast",
+        "Squeeze", "Split", "Tile", "ReduceSum", "SoftmaxCrossEntropyLoss", "a\nb", "\xff",
+        "Transpose", "Flatten", "Shape", "Gather", "GlobalAveragePool", "Log", "Pow",
+    };
+    struct damage *d = user;
+
+    if (fuzz_once_in(d->fuzz, d->rate))
+        *text = others[fuzz_below(d->fuzz, sizeof(others) / sizeof(others[0]))];
+    return 1;
+}
+
+static int mutate_message(void *user)
+{
+    struct damage *d = user;
+
+    if (!fuzz_once_in(d->fuzz, 2 * d->rate))
+        return 1;
+    return fuzz_once_in(d->fuzz, 2) ? 0 : 2;
+}
+
+static void make(struct fuzz *fuzz, bool structured, struct fuzz_file *file)
+{
+    struct damage damage = { fuzz, 12 + fuzz_below(fuzz, 120) };
+    const struct onnx_mutator mutator = { mutate_number, mutate_string, mutate_message,
+                                          &damage };
+    const char *text = networks[fuzz_below(fuzz, sizeof(networks) / sizeof(networks[0]))];
+    struct onnx_bytes bytes = { 0 };
+    uint64_t noise;
+    size_t n;
+
+    if (!structured && fuzz_once_in(fuzz, 4)) {
+        for (n = fuzz_below(fuzz, 64); n > 0; n--) {
+            noise = fuzz_next(fuzz);
+            fuzz_put(file, &noise, sizeof(noise));
+        }
+        return;
+    }
+    onnx_from_text(text, structured ? &mutator : NULL, &bytes);
+    fuzz_put(file, bytes.data, bytes.size);
+    free(bytes.data);
+    if (!structured)
+        fuzz_damage(fuzz, file);
+}
+
+static int build(struct model *model, int64_t batch, bool fuse, struct err *err)
+{
+    struct model_options options = { .batch = batch, .real = DTYPE_F32, .fuse = fuse };
+    struct graph *graph = model_build(model, &options, err);
+    struct autodiff gradients;
+    int result = graph ? 0 : -1;
+
+    if (graph && autodiff(graph, NULL, 1, &gradients, NULL, err))
+        result = err_prefix(err, "%s", model_path(model));
+    graph_free(graph);
+    return result;
+}
+
+static enum fuzz_result try(const char *path, struct err *err)
+{
+    struct model *model = model_open(path, err);
+    int result;
+
+    /* A file that is a message of the right form has passed the parser. */
+    if (!model)
+        return strstr(err->text, ": byte ") || strstr(err->text, "empty") ? FUZZ_UNPARSED
+                                                                          : FUZZ_REFUSED;
+    result = build(model, 1, true, err);
+    if (!result)
+        result = build(model, 3, false, err);
+    model_close(model);
+    return result ? FUZZ_REFUSED : FUZZ_ACCEPTED;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct fuzz_target target = { "onnx", ".onnx", make, try };
+
+    return fuzz_main(&target, argc, argv);
+}
