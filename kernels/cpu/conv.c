@@ -21,22 +21,31 @@ static struct roles find_roles(const struct cpu_build *b)
     const char *op = cpu_node(b)->op->name;
 
     if (strcmp(op, "ConvDgrad") == 0)
-        return (struct roles){ CONV_DGRAD, cpu_output(b, 0), cpu_input(b, 1), cpu_input(b, 0),
-                               cpu_output_layout(b, 0), cpu_input_layout(b, 1),
-                               cpu_input_layout(b, 0) };
+        return (struct roles){CONV_DGRAD,
+                              cpu_output(b, 0),
+                              cpu_input(b, 1),
+                              cpu_input(b, 0),
+                              cpu_output_layout(b, 0),
+                              cpu_input_layout(b, 1),
+                              cpu_input_layout(b, 0)};
     if (strcmp(op, "ConvWgrad") == 0)
-        return (struct roles){ CONV_WGRAD, cpu_input(b, 0), cpu_output(b, 0), cpu_input(b, 1),
-                               cpu_input_layout(b, 0), cpu_output_layout(b, 0),
-                               cpu_input_layout(b, 1) };
-    return (struct roles){ CONV_FORWARD, cpu_input(b, 0), cpu_input(b, 1), cpu_output(b, 0),
-                           cpu_input_layout(b, 0), cpu_input_layout(b, 1),
-                           cpu_output_layout(b, 0) };
+        return (struct roles){CONV_WGRAD,
+                              cpu_input(b, 0),
+                              cpu_output(b, 0),
+                              cpu_input(b, 1),
+                              cpu_input_layout(b, 0),
+                              cpu_output_layout(b, 0),
+                              cpu_input_layout(b, 1)};
+    return (struct roles){CONV_FORWARD,           cpu_input(b, 0),
+                          cpu_input(b, 1),        cpu_output(b, 0),
+                          cpu_input_layout(b, 0), cpu_input_layout(b, 1),
+                          cpu_output_layout(b, 0)};
 }
 
 int cpu_conv_shape(const struct graph *graph, int node, struct onednn_conv_shape *shape,
                    enum onednn_conv_kind *kind, struct err *err)
 {
-    struct cpu_build build = { .graph = graph, .node = node };
+    struct cpu_build build = {.graph = graph, .node = node};
     struct roles r = find_roles(&build);
     struct window w;
 
@@ -61,13 +70,21 @@ int cpu_conv_shape(const struct graph *graph, int node, struct onednn_conv_shape
     return 0;
 }
 
+void cpu_conv_last(const struct shape *x, const struct shape *y, bool *x_last, bool *y_last)
+{
+    if (!cpu_spatial(x))
+        *x_last = *y_last;
+    else if (!cpu_spatial(y))
+        *y_last = *x_last;
+}
+
 struct conv_kernel {
     struct kernel base;
     enum onednn_conv_kind kind;
     struct onednn_conv *conv;
-    struct onednn_format *format;       /* of weights reordered within each run */
+    struct onednn_format *format; /* of weights reordered within each run */
     struct onednn_reorder *reorder, *reorder_add;
-    size_t weights_bytes;               /* of 'format', at the start of the workspace */
+    size_t weights_bytes; /* of 'format', at the start of the workspace */
     bool bias;
 };
 
@@ -85,8 +102,8 @@ static int conv_run(struct kernel *kernel, const struct kernel_args *args, struc
     const void *const *in = args->inputs;
     void *const *out = args->outputs;
     void *scratch = (char *)args->workspace + k->weights_bytes;
-    struct onednn_reorder *back = args->accumulate == ACCUMULATE_YES ? k->reorder_add
-                                                                     : k->reorder;
+    struct onednn_reorder *back =
+        args->accumulate == ACCUMULATE_YES ? k->reorder_add : k->reorder;
     const void *w;
 
     if (k->kind == CONV_WGRAD) {
@@ -153,11 +170,12 @@ static int conv_build(struct conv_kernel *k, const struct roles *r,
                       const struct onednn_conv_shape *shape, struct err *err)
 {
     struct onednn *onednn = k->base.device->onednn;
-    struct onednn_conv_layout layout = { cpu_channels_last(r->x_layout),
-                                         cpu_channels_last(r->y_layout),
-                                         r->w_layout ? r->w_layout->format : NULL, k->bias };
+    struct onednn_conv_layout layout = {cpu_channels_last(r->x_layout),
+                                        cpu_channels_last(r->y_layout),
+                                        r->w_layout ? r->w_layout->format : NULL, k->bias};
     size_t scratch;
 
+    cpu_conv_last(&r->x->shape, &r->y->shape, &layout.x_last, &layout.y_last);
     if (!r->w_layout) {
         k->format = onednn_conv_format(onednn, shape, r->kind, layout.x_last, layout.y_last);
         layout.weights = k->format;
@@ -200,7 +218,7 @@ int cpu_make_conv(const struct cpu_build *build, struct kernel **kernel, struct 
 
 struct reorder_kernel {
     struct kernel base;
-    struct onednn_reorder *reorder, *reorder_add;   /* of weights */
+    struct onednn_reorder *reorder, *reorder_add; /* of weights */
     /* of activations: 'images' matrices of 'rows' x 'columns' are transposed */
     int64_t images, rows, columns;
 };
@@ -209,7 +227,7 @@ struct reorder_run {
     const struct reorder_kernel *kernel;
     const float *x;
     float *y;
-    int64_t blocks;     /* pieces of rows per image */
+    int64_t blocks; /* pieces of rows per image */
 };
 
 enum { REORDER_ROWS = 64 };
@@ -236,8 +254,8 @@ static int reorder_activation_run(struct kernel *kernel, const struct kernel_arg
                                   struct err *err)
 {
     const struct reorder_kernel *k = (const struct reorder_kernel *)kernel;
-    struct reorder_run run = { k, args->inputs[0], args->outputs[0],
-                               (k->columns + REORDER_ROWS - 1) / REORDER_ROWS };
+    struct reorder_run run = {k, args->inputs[0], args->outputs[0],
+                              (k->columns + REORDER_ROWS - 1) / REORDER_ROWS};
 
     (void)err;
     cpu_parallel(kernel->device, k->images * run.blocks, 2, reorder_pieces, &run);
@@ -275,13 +293,13 @@ static int make_weights_reorder(const struct cpu_build *build, struct kernel **k
     k->base.accumulates = true;
     k->reorder = onednn_reorder_new(build->device->onednn, shape, from ? from->format : NULL,
                                     to ? to->format : NULL, false, err);
-    k->reorder_add = onednn_reorder_new(build->device->onednn, shape,
-                                        from ? from->format : NULL, to ? to->format : NULL,
-                                        true, err);
+    k->reorder_add =
+        onednn_reorder_new(build->device->onednn, shape, from ? from->format : NULL,
+                           to ? to->format : NULL, true, err);
     if (!k->reorder || !k->reorder_add)
         return -1;
-    k->base.workspace = larger(onednn_reorder_scratch(k->reorder),
-                               onednn_reorder_scratch(k->reorder_add));
+    k->base.workspace =
+        larger(onednn_reorder_scratch(k->reorder), onednn_reorder_scratch(k->reorder_add));
     return 0;
 }
 

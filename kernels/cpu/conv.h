@@ -11,4 +11,7 @@ struct err;
 int cpu_conv_shape(const struct graph *graph, int node, struct onednn_conv_shape *shape,
                    enum onednn_conv_kind *kind, struct err *err);
 
+/* A side without a layout takes that of the other. */
+void cpu_conv_last(const struct shape *x, const struct shape *y, bool *x_last, bool *y_last);
+
 #endif

@@ -110,6 +110,11 @@ bool cpu_all_plain(const struct cpu_build *build);
 void *cpu_kernel_new(const struct cpu_build *build, size_t size,
                      int (*run)(struct kernel *, const struct kernel_args *, struct err *));
 bool cpu_channels_last(const struct cpu_layout *layout);
+/* Do channels first and last differ? Not with one channel or one pixel: such values have no
+ * layout, and serve either way.
+ */
+bool cpu_spatial(const struct shape *shape);
+bool cpu_lies(const struct value *value, const struct cpu_layout *layout, bool last);
 
 /* Loops over threads ------------------------------------------------------------------ */
 

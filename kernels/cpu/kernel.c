@@ -11,58 +11,58 @@
 #include "graph/op.h"
 
 static const struct cpu_op ops[] = {
-    { "MatMul", CPU_PLAIN, cpu_make_matmul },
-    { "Linear", CPU_PLAIN, cpu_make_linear },
-    { "LinearDgrad", CPU_PLAIN, cpu_make_linear_dgrad },
-    { "LinearWgrad", CPU_PLAIN, cpu_make_linear_wgrad },
-    { "BiasGrad", CPU_SPATIAL, cpu_make_bias_grad },
-    { "Conv", CPU_SPATIAL, cpu_make_conv },
-    { "ConvDgrad", CPU_SPATIAL, cpu_make_conv },
-    { "ConvWgrad", CPU_SPATIAL, cpu_make_conv },
-    { "Reorder", CPU_SPATIAL, cpu_make_reorder },
-    { "BatchNormalization", CPU_SPATIAL, cpu_make_batchnorm },
-    { "BatchNormGrad", CPU_SPATIAL, cpu_make_batchnorm_grad },
-    { "MaxPool", CPU_SPATIAL, cpu_make_pool },
-    { "AveragePool", CPU_SPATIAL, cpu_make_pool },
-    { "MaxPoolGrad", CPU_SPATIAL, cpu_make_pool_grad },
-    { "AveragePoolGrad", CPU_SPATIAL, cpu_make_pool_grad },
-    { "GlobalAveragePool", CPU_SPATIAL, cpu_make_global_pool },
-    { "GlobalAveragePoolGrad", CPU_SPATIAL, cpu_make_global_pool_grad },
-    { "LayerNormalization", CPU_PLAIN, cpu_make_layernorm },
-    { "LayerNormDgrad", CPU_PLAIN, cpu_make_layernorm_dgrad },
-    { "LayerNormWgrad", CPU_PLAIN, cpu_make_layernorm_wgrad },
-    { "Softmax", CPU_PLAIN, cpu_make_softmax },
-    { "SoftmaxGrad", CPU_PLAIN, cpu_make_softmax_grad },
-    { "Relu", CPU_FLAT, cpu_make_unary },
-    { "Neg", CPU_FLAT, cpu_make_unary },
-    { "Sqrt", CPU_FLAT, cpu_make_unary },
-    { "Reciprocal", CPU_FLAT, cpu_make_unary },
-    { "Exp", CPU_FLAT, cpu_make_unary },
-    { "Tanh", CPU_FLAT, cpu_make_unary },
-    { "Sigmoid", CPU_FLAT, cpu_make_unary },
-    { "Gelu", CPU_FLAT, cpu_make_unary },
-    { "Copy", CPU_FLAT, cpu_make_unary },
-    { "Add", CPU_FLAT, cpu_make_binary },
-    { "Sub", CPU_FLAT, cpu_make_binary },
-    { "Mul", CPU_FLAT, cpu_make_binary },
-    { "Div", CPU_FLAT, cpu_make_binary },
-    { "AddN", CPU_FLAT, cpu_make_sum_of },
-    { "ReluGrad", CPU_FLAT, cpu_make_slope },
-    { "TanhGrad", CPU_FLAT, cpu_make_slope },
-    { "SigmoidGrad", CPU_FLAT, cpu_make_slope },
-    { "GeluGrad", CPU_FLAT, cpu_make_slope },
-    { "Dropout", CPU_PLAIN, cpu_make_dropout },
-    { "DropoutGrad", CPU_PLAIN, cpu_make_dropout },
-    { "ReduceSumTo", CPU_PLAIN, cpu_make_reduce_to },
-    { "Transpose", CPU_PLAIN, cpu_make_transpose },
-    { "Gather", CPU_PLAIN, cpu_make_gather },
-    { "GatherGrad", CPU_PLAIN, cpu_make_gather_grad },
-    { "CrossEntropySum", CPU_PLAIN, cpu_make_cross_entropy },
-    { "CrossEntropyGrad", CPU_PLAIN, cpu_make_cross_entropy_grad },
-    { "MseSum", CPU_PLAIN, cpu_make_pair_loss },
-    { "DotSum", CPU_PLAIN, cpu_make_pair_loss },
-    { "MseGrad", CPU_PLAIN, cpu_make_pair_grad },
-    { "DotGrad", CPU_PLAIN, cpu_make_pair_grad },
+    {"MatMul", CPU_PLAIN, cpu_make_matmul},
+    {"Linear", CPU_PLAIN, cpu_make_linear},
+    {"LinearDgrad", CPU_PLAIN, cpu_make_linear_dgrad},
+    {"LinearWgrad", CPU_PLAIN, cpu_make_linear_wgrad},
+    {"BiasGrad", CPU_SPATIAL, cpu_make_bias_grad},
+    {"Conv", CPU_SPATIAL, cpu_make_conv},
+    {"ConvDgrad", CPU_SPATIAL, cpu_make_conv},
+    {"ConvWgrad", CPU_SPATIAL, cpu_make_conv},
+    {"Reorder", CPU_SPATIAL, cpu_make_reorder},
+    {"BatchNormalization", CPU_SPATIAL, cpu_make_batchnorm},
+    {"BatchNormGrad", CPU_SPATIAL, cpu_make_batchnorm_grad},
+    {"MaxPool", CPU_SPATIAL, cpu_make_pool},
+    {"AveragePool", CPU_SPATIAL, cpu_make_pool},
+    {"MaxPoolGrad", CPU_SPATIAL, cpu_make_pool_grad},
+    {"AveragePoolGrad", CPU_SPATIAL, cpu_make_pool_grad},
+    {"GlobalAveragePool", CPU_SPATIAL, cpu_make_global_pool},
+    {"GlobalAveragePoolGrad", CPU_SPATIAL, cpu_make_global_pool_grad},
+    {"LayerNormalization", CPU_PLAIN, cpu_make_layernorm},
+    {"LayerNormDgrad", CPU_PLAIN, cpu_make_layernorm_dgrad},
+    {"LayerNormWgrad", CPU_PLAIN, cpu_make_layernorm_wgrad},
+    {"Softmax", CPU_PLAIN, cpu_make_softmax},
+    {"SoftmaxGrad", CPU_PLAIN, cpu_make_softmax_grad},
+    {"Relu", CPU_FLAT, cpu_make_unary},
+    {"Neg", CPU_FLAT, cpu_make_unary},
+    {"Sqrt", CPU_FLAT, cpu_make_unary},
+    {"Reciprocal", CPU_FLAT, cpu_make_unary},
+    {"Exp", CPU_FLAT, cpu_make_unary},
+    {"Tanh", CPU_FLAT, cpu_make_unary},
+    {"Sigmoid", CPU_FLAT, cpu_make_unary},
+    {"Gelu", CPU_FLAT, cpu_make_unary},
+    {"Copy", CPU_FLAT, cpu_make_unary},
+    {"Add", CPU_FLAT, cpu_make_binary},
+    {"Sub", CPU_FLAT, cpu_make_binary},
+    {"Mul", CPU_FLAT, cpu_make_binary},
+    {"Div", CPU_FLAT, cpu_make_binary},
+    {"AddN", CPU_FLAT, cpu_make_sum_of},
+    {"ReluGrad", CPU_FLAT, cpu_make_slope},
+    {"TanhGrad", CPU_FLAT, cpu_make_slope},
+    {"SigmoidGrad", CPU_FLAT, cpu_make_slope},
+    {"GeluGrad", CPU_FLAT, cpu_make_slope},
+    {"Dropout", CPU_PLAIN, cpu_make_dropout},
+    {"DropoutGrad", CPU_PLAIN, cpu_make_dropout},
+    {"ReduceSumTo", CPU_PLAIN, cpu_make_reduce_to},
+    {"Transpose", CPU_PLAIN, cpu_make_transpose},
+    {"Gather", CPU_PLAIN, cpu_make_gather},
+    {"GatherGrad", CPU_PLAIN, cpu_make_gather_grad},
+    {"CrossEntropySum", CPU_PLAIN, cpu_make_cross_entropy},
+    {"CrossEntropyGrad", CPU_PLAIN, cpu_make_cross_entropy_grad},
+    {"MseSum", CPU_PLAIN, cpu_make_pair_loss},
+    {"DotSum", CPU_PLAIN, cpu_make_pair_loss},
+    {"MseGrad", CPU_PLAIN, cpu_make_pair_grad},
+    {"DotGrad", CPU_PLAIN, cpu_make_pair_grad},
 };
 
 const struct cpu_op *cpu_op_find(const char *name)
@@ -116,6 +116,21 @@ const struct cpu_layout *cpu_output_layout(const struct cpu_build *build, int in
 bool cpu_channels_last(const struct cpu_layout *layout)
 {
     return layout && layout->kind == CPU_CHANNELS_LAST;
+}
+
+bool cpu_spatial(const struct shape *shape)
+{
+    int64_t space = 1;
+
+    for (int i = 2; i < shape->rank; i++)
+        space *= shape->dim[i];
+    return shape->rank >= 3 && shape->rank <= 2 + ONEDNN_SPATIAL && shape->dim[1] > 1 &&
+           space > 1;
+}
+
+bool cpu_lies(const struct value *value, const struct cpu_layout *layout, bool last)
+{
+    return !value || !cpu_spatial(&value->shape) || cpu_channels_last(layout) == last;
 }
 
 bool cpu_is_f32(const struct cpu_build *build)
@@ -232,7 +247,7 @@ bool cpu_supports(const struct device *device, const struct graph *graph, int no
 struct kernel *cpu_kernel_make(struct device *device, const struct graph *graph, int node,
                                const struct value_layout *layouts, struct err *err)
 {
-    struct cpu_build build = { device, graph, node, layouts };
+    struct cpu_build build = {device, graph, node, layouts};
     const struct cpu_op *op = cpu_op_find(graph->nodes[node].op->name);
     struct kernel *kernel = NULL;
 

@@ -43,15 +43,9 @@ static bool is_last(const struct lowering *l, int v)
     return v >= 0 && cpu_channels_last(l->program->values[v].layout.opaque);
 }
 
-/* With one channel or one pixel both layouts are the same bytes: those count as plain. */
 static bool is_spatial(const struct lowering *l, int v)
 {
-    const struct shape *s = &value_of(l, v)->shape;
-    int64_t space = 1;
-
-    for (int i = 2; i < s->rank; i++)
-        space *= s->dim[i];
-    return s->rank >= 3 && s->rank <= 2 + ONEDNN_SPATIAL && s->dim[1] > 1 && space > 1;
+    return cpu_spatial(&value_of(l, v)->shape);
 }
 
 static void fix(struct lowering *l, int v)
@@ -212,13 +206,15 @@ static int lower_weights(struct lowering *l, int node, enum part part, struct er
     struct onednn_format *format;
     enum onednn_conv_kind kind;
     bool x_last, y_last;
-    int w;
+    int x, y, w;
 
     if (cpu_conv_shape(l->graph, node, &shape, &kind, err))
         return -1;
-    x_last = is_last(l, kind == CONV_DGRAD ? n->outputs[0] : n->inputs[0]);
-    y_last = is_last(l, kind == CONV_FORWARD ? n->outputs[0]
-                                             : n->inputs[kind == CONV_WGRAD ? 1 : 0]);
+    x = kind == CONV_DGRAD ? n->outputs[0] : n->inputs[0];
+    y = kind == CONV_FORWARD ? n->outputs[0] : n->inputs[kind == CONV_WGRAD ? 1 : 0];
+    x_last = is_last(l, x);
+    y_last = is_last(l, y);
+    cpu_conv_last(&value_of(l, x)->shape, &value_of(l, y)->shape, &x_last, &y_last);
     w = kind == CONV_WGRAD ? n->outputs[0] : n->inputs[1];
     if (kind != CONV_WGRAD && value_of(l, w)->kind != VALUE_PARAM &&
         value_of(l, w)->kind != VALUE_CONST)
@@ -245,9 +241,9 @@ static bool runs_last(const struct lowering *l, int node)
 
     if (strncmp(op, "Conv", 4) == 0)
         return true;
-    if (strcmp(op, "GlobalAveragePoolGrad") == 0)
+    if (strstr(op, "AveragePoolGrad") || strcmp(op, "MaxPoolGrad") == 0)
         return n->source >= 0 && is_last(l, l->graph->nodes[n->source].inputs[0]);
-    if (strcmp(op, "BatchNormGrad") == 0 || strcmp(op, "MaxPoolGrad") == 0)
+    if (strcmp(op, "BatchNormGrad") == 0)
         return is_last(l, n->inputs[1]);
     return n->n_inputs > 0 && is_last(l, n->inputs[0]);
 }

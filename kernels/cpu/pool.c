@@ -13,7 +13,7 @@
 #include "graph/ops/window.h"
 #include "kernels/cpu/cpu.h"
 
-enum { BLOCK = 64 };    /* channels of a piece of work, channels last */
+enum { BLOCK = 64 }; /* channels of a piece of work, channels last */
 
 struct pool_kernel {
     struct kernel base;
@@ -22,7 +22,7 @@ struct pool_kernel {
     int64_t in[2], out[2], size[2], stride[2], dilation[2], before[2], after[2];
     bool count_padding;
     bool last;
-    int64_t blocks;     /* of channels */
+    int64_t blocks; /* of channels */
 };
 
 struct pool_run {
@@ -34,7 +34,7 @@ struct pool_run {
 
 /* One piece: where its channels start, how many, and how far apart pixels are. */
 struct piece {
-    int64_t in, out;    /* first element in arrays of the input's and the output's shape */
+    int64_t in, out; /* first element in arrays of the input's and the output's shape */
     size_t width;
     int64_t step;
 };
@@ -46,10 +46,9 @@ static struct piece piece_of(const struct pool_kernel *k, int64_t index)
     int64_t first = block * BLOCK, width = k->channels - first;
 
     if (!k->last)
-        return (struct piece){ index * in, index * out, 1, 1 };
-    return (struct piece){ image * in * k->channels + first,
-                           image * out * k->channels + first,
-                           (size_t)(width < BLOCK ? width : BLOCK), k->channels };
+        return (struct piece){index * in, index * out, 1, 1};
+    return (struct piece){image * in * k->channels + first, image * out * k->channels + first,
+                          (size_t)(width < BLOCK ? width : BLOCK), k->channels};
 }
 
 /* Positions [from, to) of the window along an axis that lie inside the input. */
@@ -156,10 +155,10 @@ static void pool_pieces(void *context, int64_t begin, int64_t end, int thread)
 static int pool_run(struct kernel *kernel, const struct kernel_args *args, struct err *err)
 {
     const struct pool_kernel *k = (const struct pool_kernel *)kernel;
-    struct pool_run run = { .k = k,
-                            .x = args->inputs[0],
-                            .y = args->outputs[0],
-                            .saved = k->saved ? args->outputs[1] : NULL };
+    struct pool_run run = {.k = k,
+                           .x = args->inputs[0],
+                           .y = args->outputs[0],
+                           .saved = k->saved ? args->outputs[1] : NULL};
 
     (void)err;
     cpu_parallel(kernel->device, k->images * k->blocks, 1, pool_pieces, &run);
@@ -227,7 +226,7 @@ static void pool_grad_pieces(void *context, int64_t begin, int64_t end, int thre
 static int pool_grad_run(struct kernel *kernel, const struct kernel_args *args, struct err *err)
 {
     const struct pool_kernel *k = (const struct pool_kernel *)kernel;
-    struct pool_run run = { .k = k, .dy = args->inputs[0], .dx = args->outputs[0] };
+    struct pool_run run = {.k = k, .dy = args->inputs[0], .dx = args->outputs[0]};
 
     (void)err;
     if (k->max)
@@ -272,31 +271,31 @@ static int make_pool(const struct cpu_build *build, const struct value *x, bool 
     return 0;
 }
 
-/* All of x, y and what is saved lie alike, or it is not for here. */
-static bool alike(const struct cpu_layout *a, const struct cpu_layout *b,
-                  const struct cpu_layout *c)
-{
-    return cpu_channels_last(a) == cpu_channels_last(b) &&
-           cpu_channels_last(a) == cpu_channels_last(c);
-}
-
+/* Channels last as soon as one side is; all of x, y and what is saved must lie alike. */
 int cpu_make_pool(const struct cpu_build *build, struct kernel **kernel, struct err *err)
 {
-    const struct cpu_layout *x = cpu_input_layout(build, 0), *y = cpu_output_layout(build, 0);
+    const struct value *x = cpu_input(build, 0), *y = cpu_output(build, 0);
+    const struct cpu_layout *x_layout = cpu_input_layout(build, 0);
+    const struct cpu_layout *y_layout = cpu_output_layout(build, 0);
+    bool last = cpu_channels_last(x_layout) || cpu_channels_last(y_layout);
 
-    if (!alike(x, y, cpu_output(build, 1) ? cpu_output_layout(build, 1) : x))
+    if (!cpu_lies(x, x_layout, last) || !cpu_lies(y, y_layout, last) ||
+        !cpu_lies(cpu_output(build, 1), cpu_output_layout(build, 1), last))
         return 0;
-    return make_pool(build, cpu_input(build, 0), cpu_channels_last(x), pool_run, kernel, err);
+    return make_pool(build, x, last, pool_run, kernel, err);
 }
 
 int cpu_make_pool_grad(const struct cpu_build *build, struct kernel **kernel, struct err *err)
 {
-    const struct cpu_layout *dy = cpu_input_layout(build, 0), *dx = cpu_output_layout(build, 0);
+    const struct value *dy = cpu_input(build, 0), *dx = cpu_output(build, 0);
+    const struct cpu_layout *dy_layout = cpu_input_layout(build, 0);
+    const struct cpu_layout *dx_layout = cpu_output_layout(build, 0);
+    bool last = cpu_channels_last(dy_layout) || cpu_channels_last(dx_layout);
 
-    if (!alike(dy, dx, cpu_input(build, 1) ? cpu_input_layout(build, 1) : dx))
+    if (!cpu_lies(dy, dy_layout, last) || !cpu_lies(dx, dx_layout, last) ||
+        !cpu_lies(cpu_input(build, 1), cpu_input_layout(build, 1), last))
         return 0;
-    return make_pool(build, cpu_output(build, 0), cpu_channels_last(dx), pool_grad_run, kernel,
-                     err);
+    return make_pool(build, dx, last, pool_grad_run, kernel, err);
 }
 
 /* GlobalAveragePool ------------------------------------------------------------------- */
@@ -361,7 +360,7 @@ static void global_grad_images(void *context, int64_t begin, int64_t end, int th
 static int run_global(struct kernel *kernel, const struct kernel_args *args, cpu_range *range)
 {
     const struct global_kernel *k = (const struct global_kernel *)kernel;
-    struct global_run run = { k, args->inputs[0], args->outputs[0] };
+    struct global_run run = {k, args->inputs[0], args->outputs[0]};
 
     cpu_parallel(kernel->device, k->images, cpu_rows_grain(k->channels * k->space), range,
                  &run);

@@ -144,7 +144,7 @@ static void build(struct net *net, int64_t group, bool flat)
     net->graph->batchnorm_samples = group;
     net->random = 7;
     x = add(net, VALUE_INPUT, DTYPE_F32, 4, (int64_t[]){BATCH, 3, 11, 11}, -1, 1);
-    y = simple(net, "Relu", batchnorm(net, conv(net, x, 3, 20, 3, 1, 1, true), 20), -1);
+    y = simple(net, "Relu", batchnorm(net, conv(net, x, 3, 20, 3, 1, 1, false), 20), -1);
     y = pool(net, "MaxPool", y, 3, 1);
     z = simple(net, "Relu", batchnorm(net, conv(net, y, 20, 24, 3, 2, 1, false), 24), -1);
     z = batchnorm(net, conv(net, z, 24, 24, 3, 1, 1, false), 24);
