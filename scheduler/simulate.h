@@ -2,8 +2,16 @@
 /* Event simulation of a plan's instruction lists: who does what when.
  *
  * No constants of its own: block times come from the cost file, links and cores from the
- * cluster model. Devices on one node share its cores: while more threads are busy than the
- * node has cores, all run slower in proportion.
+ * cluster model.
+ * - Devices on one node share its cores: while more threads are busy than the node has cores,
+ *   all run slower in proportion.
+ * - A message moves when both sides have posted it, one at a time between two replicas and in
+ *   one direction. It waits for the latency; then each wire on its way is shared evenly, and
+ *   the slowest wire sets its pace.
+ * - The last backward of a stage runs block by block from the last to the first. As soon as
+ *   every replica has the gradients of some blocks, they are reduced, all that is ready at
+ *   once, as a ring over the replicas: 2(n-1) times the longest latency, and on each hop
+ *   2(n-1)/n of the bytes. Shared parameters are reduced over all their stages at the end.
  */
 #ifndef TASUKI_SCHEDULER_SIMULATE_H
 #define TASUKI_SCHEDULER_SIMULATE_H
@@ -25,11 +33,16 @@ struct simulation {
     double iteration_seconds;
     int n_events;
     struct simulated_event *events;     /* by start time */
-    double *busy;               /* per (pipeline, stage, replica): seconds of computing */
+    /* Workers are replicas: pipeline-major, then by stage, then by replica. */
+    int n_workers;
+    double *busy;               /* seconds of computing */
 };
 
 struct simulation *simulate(const struct plan *plan, const struct cost *cost,
                             const struct cluster *cluster, struct err *err);
+/* The same for the iteration time alone; -1 with 'err' set on failure. */
+double simulate_seconds(const struct plan *plan, const struct cost *cost,
+                        const struct cluster *cluster, struct err *err);
 void simulation_free(struct simulation *simulation);
 
 #endif

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: MIT */
+#include "scheduler/partition.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "scheduler/partition_private.h"
+#include "scheduler/simulate.h"
+
+#define MAX_TIGHTENINGS 8
+#define MAX_MOVES 32
+#define MAX_STAGES_MOVED 4
+/* So many candidates are all simulated. */
+#define SMALL 1000
+/* Differences below this are noise of the arithmetic. */
+#define SAME 1e-9
+
+struct search *search_new(const struct cost *cost, const struct cluster *cluster,
+                          const struct plan_request *request)
+{
+    size_t n = (size_t)cluster->n_devices;
+    struct search *s = mem_new(1, sizeof(*s));
+    double slow = 1;
+
+    s->cost = cost;
+    s->cluster = cluster;
+    s->request = request;
+    s->table = table_new(cost);
+    s->state_bytes = stage_state_bytes(cost, request->optimizer);
+    s->memory_factor = 1;
+    s->best = INFINITY;
+    s->reduce_latency = mem_new(n * n, sizeof(double));
+    s->reduce_rate = mem_new(n * n, sizeof(double));
+    for (size_t i = 0; i < n * n; i++)
+        s->reduce_latency[i] = NAN;
+    for (int p = 0; p < cluster->n_places; p++) {
+        int threads = 0, cores = cluster->places[p].cores;
+
+        for (int d = 0; d < cluster->n_devices; d++)
+            threads += cluster->devices[d].node == p ? cluster->devices[d].cores : 0;
+        if (cores && threads > cores)
+            slow = fmax(slow, (double)threads / cores);
+    }
+    s->slow = slow;
+    return s;
+}
+
+void search_reset(struct search *s)
+{
+    for (int i = 0; i < s->n_found; i++)
+        candidate_free(s->found[i]);
+    free(s->found);
+    s->found = NULL;
+    s->n_found = 0;
+    s->best = INFINITY;
+}
+
+void search_free(struct search *s)
+{
+    if (!s)
+        return;
+    search_reset(s);
+    table_free(s->table);
+    free(s->reduce_latency);
+    free(s->reduce_rate);
+    free(s);
+}
+
+bool schedule_allowed(const struct plan_request *r, bool gpipe)
+{
+    return !r->schedule || strcmp(r->schedule, gpipe ? "gpipe" : "1f1b") == 0;
+}
+
+static void search_all(struct search *s, const int64_t *sizes, int n)
+{
+    if (partition_small(s, sizes, n, SMALL))
+        return;
+    for (int i = 0; i < n; i++)
+        for (int gpipe = 0; gpipe < 2; gpipe++)
+            if (schedule_allowed(s->request, gpipe))
+                partition_dp(s, sizes[i], s->request->global_batch / sizes[i], gpipe);
+}
+
+/* An iteration of many micro-batches is a start, a steady state and an end: two short ones
+ * give the length of a long one.
+ */
+static double forecast(const struct search *s, struct plan *plan, struct err *err)
+{
+    int64_t all = plan->micro_batches, a = 2 * plan->n_stages + 4, b = 4 * plan->n_stages + 8;
+    double short_one, long_one, seconds;
+
+    if (all <= 2 * b)
+        return simulate_seconds(plan, s->cost, s->cluster, err);
+    plan->micro_batches = a;
+    short_one = simulate_seconds(plan, s->cost, s->cluster, err);
+    plan->micro_batches = b;
+    long_one = simulate_seconds(plan, s->cost, s->cluster, err);
+    plan->micro_batches = all;
+    if (short_one < 0 || long_one < 0)
+        return -1;
+    seconds = short_one + (double)(all - a) * (long_one - short_one) / (double)(b - a);
+    return seconds;
+}
+
+static bool plan_fits(const struct search *s, const struct plan *plan)
+{
+    int device = 0;
+
+    for (int k = 0; k < plan->n_stages; k++)
+        for (int i = 0; i < plan->stages[k].replicas; i++, device++)
+            if (plan->stages[k].memory * s->memory_factor > search_limit(s, device))
+                return false;
+    return true;
+}
+
+static int evaluate(const struct search *s, struct candidate *c, struct err *err)
+{
+    struct plan *plan = place(s->cost, s->cluster, s->request, c);
+
+    c->seconds = plan_fits(s, plan) ? forecast(s, plan, err) : INFINITY;
+    plan_free(plan);
+    return c->seconds < 0 ? -1 : 0;
+}
+
+/* Ties, for one result: fewer stages, fewer micro-batches, 1f1b before gpipe. */
+static bool better(const struct candidate *a, const struct candidate *b)
+{
+    if (isinf(a->seconds) || isinf(b->seconds))
+        return a->seconds < b->seconds;
+    if (fabs(a->seconds - b->seconds) > SAME * b->seconds)
+        return a->seconds < b->seconds;
+    if (a->n_stages != b->n_stages)
+        return a->n_stages < b->n_stages;
+    if (a->micro_batches != b->micro_batches)
+        return a->micro_batches < b->micro_batches;
+    return !a->gpipe && b->gpipe;
+}
+
+/* Stages from the slowest to the fastest, by the work of a micro-batch. */
+static void sort_stages(const struct search *s, const struct candidate *c, int *order)
+{
+    struct plan *plan = place(s->cost, s->cluster, s->request, c);
+
+    for (int k = 0; k < plan->n_stages; k++) {
+        const struct plan_stage *stage = &plan->stages[k];
+        double seconds = stage->forward + stage->dgrad + stage->wgrad;
+        int i = k;
+
+        for (; i > 0; i--) {
+            const struct plan_stage *other = &plan->stages[order[i - 1]];
+
+            if (other->forward + other->dgrad + other->wgrad >= seconds)
+                break;
+            order[i] = order[i - 1];
+        }
+        order[i] = k;
+    }
+    plan_free(plan);
+}
+
+enum move { MOVE_FIRST, MOVE_LAST, MOVE_GROW_FIRST, MOVE_GROW_LAST, MOVE_SCHEDULE, N_MOVES };
+
+/* One change around a stage; false where there is none such. */
+static bool change(const struct search *s, struct candidate *c, int stage, enum move move)
+{
+    int *cuts = c->cuts;
+
+    switch (move) {
+    case MOVE_FIRST:
+        return stage > 0 && ++cuts[stage] < cuts[stage + 1];
+    case MOVE_GROW_FIRST:
+        return stage > 0 && --cuts[stage] > cuts[stage - 1];
+    case MOVE_LAST:
+        return stage + 1 < c->n_stages && --cuts[stage + 1] > cuts[stage];
+    case MOVE_GROW_LAST:
+        return stage + 1 < c->n_stages && ++cuts[stage + 1] < cuts[stage + 2];
+    default:
+        c->gpipe = !c->gpipe;
+        return schedule_allowed(s->request, c->gpipe);
+    }
+}
+
+/* Give the stage a replica of another one, or of the devices that are left (other < 0). */
+static bool change_replicas(const struct search *s, struct candidate *c, int stage, int other)
+{
+    int used = 0;
+
+    for (int k = 0; k < c->n_stages; k++)
+        used += c->replicas[k];
+    if (s->request->n_replicas || other == stage ||
+        (other < 0 ? used >= s->cluster->n_devices : c->replicas[other] < 2))
+        return false;
+    c->replicas[stage]++;
+    if (other >= 0)
+        c->replicas[other]--;
+    return shares_allowed(s->request, c->micro_batch, c->replicas[stage]) &&
+           (other < 0 || shares_allowed(s->request, c->micro_batch, c->replicas[other]));
+}
+
+/* The first change around a stage that makes '*best' faster; 1 where there is one. */
+static int improve_stage(struct search *s, struct candidate **best, int stage, struct err *err)
+{
+    int n_moves = N_MOVES + 1 + (*best)->n_stages;
+
+    for (int m = 0; m < n_moves; m++) {
+        struct candidate *c = candidate_copy(*best);
+        bool valid = m < N_MOVES ? change(s, c, stage, (enum move)m)
+                                 : change_replicas(s, c, stage, m - N_MOVES - 1);
+        int rc = valid ? evaluate(s, c, err) : 0;
+
+        if (rc == 0 && valid && better(c, *best)) {
+            candidate_free(*best);
+            *best = c;
+            return 1;
+        }
+        candidate_free(c);
+        if (rc)
+            return -1;
+    }
+    return 0;
+}
+
+/* Local moves while they help, around the slowest stages first. */
+static int improve(struct search *s, struct candidate **best, struct err *err)
+{
+    int *order = mem_new((size_t)(*best)->n_stages, sizeof(*order)), rc = 1;
+
+    for (int round = 0; round < MAX_MOVES && rc > 0; round++) {
+        int n = (*best)->n_stages < MAX_STAGES_MOVED ? (*best)->n_stages : MAX_STAGES_MOVED;
+
+        rc = 0;
+        sort_stages(s, *best, order);
+        for (int i = 0; i < n && rc == 0; i++)
+            rc = improve_stage(s, best, order[i], err);
+    }
+    free(order);
+    return rc < 0 ? -1 : 0;
+}
+
+static int by_seconds(const void *a, const void *b)
+{
+    const struct candidate *x = *(struct candidate *const *)a;
+    const struct candidate *y = *(struct candidate *const *)b;
+
+    return better(x, y) ? -1 : better(y, x);
+}
+
+/* Simulate what the closed form found; the fastest comes first. */
+static int rank(struct search *s, struct err *err)
+{
+    for (int i = 0; i < s->n_found; i++)
+        if (evaluate(s, s->found[i], err))
+            return -1;
+    qsort(s->found, (size_t)s->n_found, sizeof(*s->found), by_seconds);
+    return s->n_found ? improve(s, &s->found[0], err) : 0;
+}
+
+/* The exact memory of every stage, from the compiled programs. 1 where it is too much, and
+ * 'memory_factor' is then how far the estimate was off.
+ */
+static int check_memory(struct search *s, struct plan *plan, double *factor, struct err *err)
+{
+    int device = 0, over = 0;
+
+    for (int k = 0; k < plan->n_stages && s->request->memory_of; k++) {
+        struct plan_stage *stage = &plan->stages[k];
+        double estimate = stage->memory;
+
+        if (s->request->memory_of(s->request->user, plan, k, &stage->memory, err))
+            return -1;
+        for (int i = 0; i < stage->replicas; i++, device++)
+            over |= stage->memory > search_limit(s, device);
+        if (estimate > 0)
+            *factor = fmax(*factor, stage->memory / estimate);
+    }
+    return over;
+}
+
+/* The fastest candidate whose exact memory fits, as a plan; NULL with err->code 0 if none. */
+static struct plan *first_that_fits(struct search *s, double *factor, struct err *err)
+{
+    for (int i = 0; i < s->n_found && isfinite(s->found[i]->seconds); i++) {
+        struct plan *plan = place(s->cost, s->cluster, s->request, s->found[i]);
+        int over = check_memory(s, plan, factor, err);
+
+        if (over == 0) {
+            plan->iteration_seconds = s->found[i]->seconds;
+            return plan;
+        }
+        plan_free(plan);
+        if (over < 0)
+            return NULL;
+    }
+    return NULL;
+}
+
+static struct plan *find(struct search *s, const int64_t *sizes, int n, struct err *err)
+{
+    for (int round = 0; round < MAX_TIGHTENINGS; round++) {
+        struct err local = { 0 };
+        struct plan *plan;
+        double factor = 0;
+
+        search_reset(s);
+        search_all(s, sizes, n);
+        if (s->n_found == 0)
+            return NULL;
+        if (rank(s, &local)) {
+            *err = local;
+            return NULL;
+        }
+        plan = first_that_fits(s, &factor, &local);
+        if (plan)
+            return plan;
+        if (local.code) {
+            *err = local;
+            return NULL;
+        }
+        /* Nothing found fits exactly: believe the estimate that much less. */
+        s->memory_factor = fmax(s->memory_factor * 1.02, factor);
+    }
+    return NULL;
+}
+
+struct plan *partition(const struct cost *cost, const struct cluster *cluster,
+                       const struct plan_request *request, char **why, struct err *err)
+{
+    struct plan_request pinned = *request;
+    struct err local = { 0 };
+    struct search *s;
+    struct plan *plan;
+    int64_t *sizes;
+    int n;
+
+    if (pinned.n_replicas && !pinned.stages)
+        pinned.stages = pinned.n_replicas;
+    request = &pinned;
+    if (check_request(cost, cluster, request, &local)) {
+        if (err)
+            *err = local;
+        return NULL;
+    }
+    sizes = micro_sizes(request, &n);
+    s = search_new(cost, cluster, request);
+    plan = find(s, sizes, n, &local);
+    if (!plan && !local.code)
+        explain_failure(s, sizes, n, &local);
+    if (plan) {
+        plan->lower_bound_seconds = partition_lower_bound(cost, cluster, request);
+        plan->iteration_seconds = simulate_seconds(plan, cost, cluster, &local);
+        if (why)
+            *why = explain(s, plan);
+    }
+    if (!plan && err)
+        *err = local;
+    search_free(s);
+    free(sizes);
+    return plan;
+}

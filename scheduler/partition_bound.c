@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+#include <math.h>
+
+#include "scheduler/partition_private.h"
+
+/* The largest share and the fewest micro-batches that the request allows. */
+static double largest_share(const struct plan_request *r)
+{
+    if (r->micro_batch)
+        return (double)r->micro_batch;
+    if (r->micro_batches)
+        return (double)(r->global_batch / r->micro_batches);
+    return (double)r->global_batch;
+}
+
+static double seconds_at(const struct cost *cost, const struct cost_block *b, double n,
+                         bool with_wgrad)
+{
+    double seconds = cost_at(cost, b->forward, b->batch_axis, n) +
+                     cost_at(cost, b->dgrad, b->batch_axis, n);
+
+    if (with_wgrad && b->wgrad)
+        seconds += cost_at(cost, b->wgrad, b->batch_axis, n);
+    return seconds;
+}
+
+struct least {
+    double work;    /* device-seconds of the whole batch */
+    double path;    /* seconds of F and B of the smallest share */
+};
+
+static void take(const struct cost *cost, const struct cost_block *b,
+                 const struct plan_request *request, double n, struct least *least)
+{
+    double micro = (double)request->global_batch / largest_share(request);
+    double times = b->batch_axis ? (double)request->global_batch / n : micro;
+
+    least->work = fmin(least->work, times * seconds_at(cost, b, n, true));
+    least->path = fmin(least->path, seconds_at(cost, b, n, false));
+}
+
+/* Times are linear between the listed sizes and proportional outside, so that time per sample
+ * is smallest at a listed size or at an end of what is allowed.
+ */
+static struct least least_of_block(const struct cost *cost, const struct cost_block *b,
+                                   const struct plan_request *request)
+{
+    double most = largest_share(request);
+    struct least least = { INFINITY, INFINITY };
+
+    take(cost, b, request, 1, &least);
+    take(cost, b, request, most, &least);
+    for (int i = 0; i < cost->n_sizes; i++)
+        if ((double)cost->micro_batch[i] <= most)
+            take(cost, b, request, (double)cost->micro_batch[i], &least);
+    return least;
+}
+
+/* Devices that can be busy at once: those of a node have its cores, and no more. */
+static double devices_at_work(const struct cluster *cluster)
+{
+    double devices = 0;
+
+    for (int d = 0; d < cluster->n_devices; d++) {
+        const struct cluster_device *device = &cluster->devices[d];
+        int cores = cluster->places[device->node].cores, threads = 0;
+
+        for (int k = 0; k < cluster->n_devices && cores; k++)
+            if (cluster->devices[k].node == device->node)
+                threads += cluster->devices[k].cores;
+        devices += threads > cores ? (double)cores / threads : 1;
+    }
+    return devices;
+}
+
+double partition_lower_bound(const struct cost *cost, const struct cluster *cluster,
+                             const struct plan_request *request)
+{
+    double work = 0, path = 0, devices = devices_at_work(cluster), pinned = 0;
+
+    for (int i = 0; i < cost->n_blocks; i++) {
+        struct least least = least_of_block(cost, &cost->blocks[i], request);
+
+        work += least.work + cost->blocks[i].step;
+        path += least.path;
+    }
+    for (int i = 0; i < request->n_replicas; i++)
+        pinned += request->replicas[i];
+    if (pinned > 0 && pinned < devices)
+        devices = pinned;
+    return fmax(work / devices, path);
+}

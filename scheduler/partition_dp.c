@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: MIT */
+/* Dynamic programming from the last stage to the first. A state is (first cut, devices used by
+ * the stages from there on); each holds the partial plans of which none is better than another
+ * in every respect that can still matter.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "scheduler/partition_private.h"
+
+/* Candidates this much above the best are still worth a simulation. */
+#define SLACK 1.1
+#define MAX_FOUND 24
+#define MAX_PER_RUN 6
+
+struct node {
+    double bottleneck, sum, tail;
+    double own;             /* f + d + w of the first stage */
+    int first, end, replicas, stages, devices;
+    const struct share_table *share;
+    struct node *next;      /* the stage behind */
+};
+
+struct node_list {
+    int n;
+    struct node **items;
+};
+
+/* Replica counts worth a look: of those with the same largest share the smallest. */
+struct option {
+    int replicas;
+    const struct share_table *share;
+};
+
+struct run {
+    struct search *search;
+    struct arena *arena;
+    int64_t b, m;
+    bool gpipe;
+    int n, devices;         /* cuts, devices */
+    int n_options;
+    struct option *options;
+    struct node_list *lists;    /* [(n + 1) * (devices + 1)] */
+    double *least_work;     /* device-seconds of a micro-batch before each cut, at least */
+    double *least_path;     /* seconds of F and B of a micro-batch before each cut, at least */
+};
+
+static struct node_list *list_at(struct run *run, int first, int devices)
+{
+    return &run->lists[(size_t)first * ((size_t)run->devices + 1) + (size_t)devices];
+}
+
+static int64_t largest_share(int64_t b, int r)
+{
+    return (b + r - 1) / r;
+}
+
+bool shares_allowed(const struct plan_request *request, int64_t b, int r)
+{
+    int64_t group = request->batchnorm_samples;
+
+    if (r > b)
+        return false;
+    for (int i = 0; i < r && group; i++)
+        if (plan_share_start(b, r, i + 1) % group)
+            return false;
+    return true;
+}
+
+static void fill_options(struct run *run)
+{
+    const struct plan_request *request = run->search->request;
+    int64_t most = run->b < run->devices ? run->b : run->devices, last = 0;
+
+    run->options = mem_new((size_t)most, sizeof(*run->options));
+    for (int r = 1; r <= most; r++) {
+        bool wanted = false;
+
+        for (int i = 0; i < request->n_replicas; i++)
+            wanted |= request->replicas[i] == r;
+        if (!shares_allowed(request, run->b, r) ||
+            (request->n_replicas ? !wanted : largest_share(run->b, r) == last))
+            continue;
+        last = largest_share(run->b, r);
+        run->options[run->n_options++] =
+            (struct option){ r, table_share(run->search->table, last) };
+    }
+}
+
+static void fill_bounds(struct run *run)
+{
+    size_t n = (size_t)run->n + 1;
+
+    run->least_work = mem_new(n, sizeof(double));
+    run->least_path = mem_new(n, sizeof(double));
+    for (int i = 0; i < run->n; i++) {
+        double work = INFINITY, path = INFINITY;
+
+        for (int o = 0; o < run->n_options; o++) {
+            const struct share_table *s = run->options[o].share;
+            double f = s->forward[i + 1] - s->forward[i], d = s->dgrad[i + 1] - s->dgrad[i];
+            double all = f + d + s->wgrad[i + 1] - s->wgrad[i];
+
+            path = fmin(path, f + d);
+            work = fmin(work, all * run->options[o].replicas);
+        }
+        run->least_work[i + 1] = run->least_work[i] + work * run->search->slow;
+        run->least_path[i + 1] = run->least_path[i] + path * run->search->slow;
+    }
+}
+
+double search_limit(const struct search *search, int device)
+{
+    double limit = search->request->memory;
+    double own = search->cluster->devices[device].memory;
+
+    if (search->memory > 0)
+        return search->memory;
+    return limit > 0 && limit < own ? limit : own;
+}
+
+double search_memory(const struct search *search, const struct interval_cost *c, int slots)
+{
+    struct stage_cost stage = { .parameters = c->parameters, .activations = c->slot,
+                                .workspace = c->workspace };
+
+    return stage_memory(search->cost, &stage, slots, search->state_bytes) *
+           search->memory_factor;
+}
+
+double search_allreduce(struct search *search, int device, int r, double bytes)
+{
+    size_t n = (size_t)search->cluster->n_devices;
+    size_t at = (size_t)device * n + (size_t)(r - 1);
+    const double probe = 1e9;
+
+    if (r < 2 || bytes <= 0)
+        return 0;
+    if (isnan(search->reduce_latency[at])) {
+        int *devices = mem_new((size_t)r, sizeof(int));
+
+        for (int i = 0; i < r; i++)
+            devices[i] = device + i;
+        search->reduce_latency[at] = cluster_allreduce_time(search->cluster, r, devices, 0);
+        search->reduce_rate[at] =
+            (cluster_allreduce_time(search->cluster, r, devices, probe) -
+             search->reduce_latency[at]) / probe;
+        free(devices);
+    }
+    return search->reduce_latency[at] + bytes * search->reduce_rate[at];
+}
+
+/* How many of the devices from 'first' on, 'n' of them, are below a place. */
+static int devices_below(const struct cluster *cluster, int place, int first, int n)
+{
+    int below = 0;
+
+    for (int d = first; d < first + n; d++) {
+        int p = cluster->devices[d].place;
+
+        while (p > place)
+            p = cluster->places[p].parent;
+        below += p == place;
+    }
+    return below;
+}
+
+double search_message(const struct search *search, int from, int r, int to, double bytes,
+                      double own_bytes)
+{
+    const struct cluster *cluster = search->cluster;
+    struct cluster_link link = cluster_link(cluster, from, to);
+    int wires[16], up = 0;
+    double seconds = bytes / link.bandwidth;
+
+    if (bytes <= 0)
+        return 0;
+    cluster_route(cluster, from, to, wires, &up);
+    for (int i = 1; i < up; i++)
+        seconds = fmax(seconds, own_bytes * devices_below(cluster, wires[i], from, r) /
+                                    cluster->places[wires[i]].up_bandwidth);
+    return link.latency + seconds;
+}
+
+/* Does 'a' never do worse than 'b', whatever is put before them? */
+static bool dominates(const struct run *run, const struct node *a, const struct node *b)
+{
+    const struct table *t = run->search->table;
+    size_t row = (size_t)a->first * ((size_t)t->n + 1);
+
+    if (a->bottleneck > b->bottleneck || a->sum > b->sum || a->tail > b->tail)
+        return false;
+    if (run->search->request->stages ? a->stages != b->stages
+                                     : !run->gpipe && a->stages > b->stages)
+        return false;
+    if (!run->gpipe && a->own > b->own)
+        return false;
+    return a->share->samples <= b->share->samples &&
+           t->n_received[row + (size_t)a->end] <= t->n_received[row + (size_t)b->end];
+}
+
+static void insert(struct run *run, const struct node *node)
+{
+    struct node_list *list = list_at(run, node->first, node->devices);
+    struct node *copy;
+    int kept = 0;
+
+    for (int i = 0; i < list->n; i++)
+        if (dominates(run, list->items[i], node))
+            return;
+    for (int i = 0; i < list->n; i++)
+        if (!dominates(run, node, list->items[i]))
+            list->items[kept++] = list->items[i];
+    copy = arena_alloc(run->arena, 1, sizeof(*copy));
+    *copy = *node;
+    if (kept == list->n) {
+        *(struct node **)mem_push((void **)&list->items, &list->n, sizeof(copy)) = copy;
+        return;
+    }
+    list->items[kept++] = copy;
+    list->n = kept;
+}
+
+static double closed_form(const struct run *run, const struct node *node)
+{
+    return (double)(run->m - 1) * node->bottleneck + node->sum + node->tail;
+}
+
+/* No completion of the node takes less. */
+static double least(const struct run *run, const struct node *node)
+{
+    int left = run->devices - node->devices;
+    double bottleneck = node->bottleneck;
+
+    if (node->first > 0)
+        bottleneck = left > 0 ? fmax(bottleneck, run->least_work[node->first] / left)
+                              : INFINITY;
+    return (double)(run->m - 1) * bottleneck + node->sum + run->least_path[node->first] +
+           fmax(0, node->tail - run->least_path[node->first]);
+}
+
+/* Put messages between a new first stage and the one behind it. */
+static void add_message(const struct run *run, const struct node *behind,
+                        const struct option *option, int device, struct node *node)
+{
+    struct table *table = run->search->table;
+    const struct share_table *share =
+        option->share->samples > behind->share->samples ? option->share : behind->share;
+    size_t row = (size_t)behind->first * ((size_t)table->n + 1) + (size_t)behind->end;
+    int to = device + option->replicas;
+    double cf, cb;
+
+    cf = search_message(run->search, device, option->replicas, to, share->received[row],
+                        option->share->received[row]);
+    cb = search_message(run->search, device, option->replicas, to, share->gradient[row],
+                        option->share->gradient[row]);
+    node->bottleneck = fmax(behind->bottleneck, cf + cb);
+    if (!run->gpipe)
+        node->bottleneck = fmax(node->bottleneck, behind->own + cf);
+    node->sum = behind->sum + cf + cb;
+    node->tail = behind->tail - cb;
+}
+
+static bool fits(const struct run *run, const struct interval_cost *c, int device, int r,
+                 int behind)
+{
+    int64_t slots = run->gpipe || behind + 1 > run->m ? run->m : behind + 1;
+    double bytes = search_memory(run->search, c, (int)slots);
+
+    for (int d = device; d < device + r; d++)
+        if (bytes > search_limit(run->search, d))
+            return false;
+    return true;
+}
+
+static void add_stage(const struct run *run, const struct interval_cost *c, int device, int r,
+                      struct node *node)
+{
+    double slow = run->search->slow;
+    double reduce = search_allreduce(run->search, device, r,
+                                     stage_gradient_bytes(run->search->cost, c->parameters));
+
+    node->own = slow * (c->forward + c->dgrad + c->wgrad);
+    node->bottleneck = fmax(node->bottleneck, node->own);
+    node->sum += slow * (c->forward + c->dgrad);
+    node->tail = fmax(node->tail - slow * c->dgrad,
+                      slow * (c->wgrad + c->step) + reduce);
+}
+
+static bool allowed(const struct plan_request *request, int stages_behind, int r, int first)
+{
+    int stages = request->stages;
+
+    if (!stages)
+        return true;
+    if (stages_behind >= stages || (first == 0) != (stages_behind + 1 == stages))
+        return false;
+    return !request->n_replicas || request->replicas[stages - 1 - stages_behind] == r;
+}
+
+/* All stages [i, end) with one replica count before 'behind' (NULL: the last stage). */
+static void extend(struct run *run, const struct node *behind, int end,
+                   const struct option *option)
+{
+    const struct node none = { 0 };
+    int used = behind ? behind->devices : 0, stages = behind ? behind->stages : 0;
+    int device = run->devices - used - option->replicas;
+    struct node base = none;
+
+    if (device < 0)
+        return;
+    if (behind)
+        add_message(run, behind, option, device, &base);
+    for (int i = end - 1; i >= 0; i--) {
+        struct interval_cost c;
+        struct node node = base;
+
+        table_interval(run->search->table, option->share, i, end, &c);
+        add_stage(run, &c, device, option->replicas, &node);
+        node.first = i;
+        node.end = end;
+        node.replicas = option->replicas;
+        node.stages = stages + 1;
+        node.devices = used + option->replicas;
+        node.share = option->share;
+        node.next = (struct node *)behind;
+        /* A longer stage is slower still. */
+        if ((double)(run->m - 1) * node.bottleneck + node.sum > run->search->best * SLACK)
+            break;
+        if (!allowed(run->search->request, stages, option->replicas, i) ||
+            least(run, &node) > run->search->best * SLACK)
+            continue;
+        if (!fits(run, &c, device, option->replicas, stages))
+            continue;
+        insert(run, &node);
+        if (i == 0 && closed_form(run, &node) < run->search->best)
+            run->search->best = closed_form(run, &node);
+    }
+}
+
+static void fill_lists(struct run *run)
+{
+    for (int o = 0; o < run->n_options; o++)
+        extend(run, NULL, run->n, &run->options[o]);
+    for (int end = run->n - 1; end > 0; end--)
+        for (int used = 1; used < run->devices; used++) {
+            struct node_list *list = list_at(run, end, used);
+
+            for (int k = 0; k < list->n; k++)
+                for (int o = 0; o < run->n_options; o++)
+                    if (least(run, list->items[k]) <= run->search->best * SLACK)
+                        extend(run, list->items[k], end, &run->options[o]);
+        }
+}
+
+static struct candidate *to_candidate(const struct run *run, const struct node *node)
+{
+    const struct table *table = run->search->table;
+    struct candidate *c = mem_new(1, sizeof(*c));
+
+    c->n_stages = node->stages;
+    c->cuts = mem_new((size_t)node->stages + 1, sizeof(int));
+    c->replicas = mem_new((size_t)node->stages, sizeof(int));
+    c->micro_batch = run->b;
+    c->micro_batches = run->m;
+    c->gpipe = run->gpipe;
+    c->closed = closed_form(run, node);
+    for (int s = 0; node; node = node->next, s++) {
+        c->cuts[s] = table->cuts[node->first];
+        c->cuts[s + 1] = table->cuts[node->end];
+        c->replicas[s] = node->replicas;
+    }
+    return c;
+}
+
+static int by_closed(const void *a, const void *b)
+{
+    const struct candidate *x = *(struct candidate *const *)a;
+    const struct candidate *y = *(struct candidate *const *)b;
+
+    if (x->closed < y->closed || x->closed > y->closed)
+        return x->closed < y->closed ? -1 : 1;
+    /* Ties, for one result: fewer stages, fewer micro-batches, 1f1b before gpipe. */
+    if (x->n_stages != y->n_stages)
+        return x->n_stages < y->n_stages ? -1 : 1;
+    if (x->micro_batches != y->micro_batches)
+        return x->micro_batches < y->micro_batches ? -1 : 1;
+    return (int)x->gpipe - (int)y->gpipe;
+}
+
+static void keep_found(struct search *search, struct candidate **some, int n)
+{
+    qsort(some, (size_t)n, sizeof(*some), by_closed);
+    for (int i = MAX_PER_RUN; i < n; i++)
+        candidate_free(some[i]);
+    n = n < MAX_PER_RUN ? n : MAX_PER_RUN;
+    search->found = mem_resize(search->found, (size_t)(search->n_found + n),
+                               sizeof(*search->found));
+    memcpy(search->found + search->n_found, some, (size_t)n * sizeof(*some));
+    search->n_found += n;
+    qsort(search->found, (size_t)search->n_found, sizeof(*search->found), by_closed);
+    for (; search->n_found > MAX_FOUND; search->n_found--)
+        candidate_free(search->found[search->n_found - 1]);
+}
+
+static void collect(struct run *run)
+{
+    struct candidate **some = NULL;
+    int n = 0;
+
+    for (int used = 1; used <= run->devices; used++) {
+        const struct node_list *list = list_at(run, 0, used);
+
+        for (int k = 0; k < list->n; k++)
+            if (closed_form(run, list->items[k]) <= run->search->best * SLACK)
+                *(struct candidate **)mem_push((void **)&some, &n, sizeof(*some)) =
+                    to_candidate(run, list->items[k]);
+    }
+    if (n)
+        keep_found(run->search, some, n);
+    free(some);
+}
+
+static int cut_index(const struct table *table, int block)
+{
+    int i = 0;
+
+    while (table->cuts[i] < block)
+        i++;
+    return i;
+}
+
+double partition_closed(struct search *search, const struct candidate *c)
+{
+    struct run run = { .search = search, .b = c->micro_batch, .m = c->micro_batches,
+                       .gpipe = c->gpipe, .devices = search->cluster->n_devices };
+    struct node nodes[2], *behind = NULL;
+    int used = 0;
+
+    for (int s = c->n_stages - 1; s >= 0; s--) {
+        struct node *node = &nodes[s % 2];
+        struct option option = { c->replicas[s],
+                                 table_share(search->table,
+                                             largest_share(c->micro_batch, c->replicas[s])) };
+        int device = run.devices - used - option.replicas, stages = c->n_stages - 1 - s;
+        struct interval_cost cost;
+
+        *node = (struct node){ .first = cut_index(search->table, c->cuts[s]),
+                               .end = cut_index(search->table, c->cuts[s + 1]),
+                               .share = option.share };
+        if (behind)
+            add_message(&run, behind, &option, device, node);
+        table_interval(search->table, option.share, node->first, node->end, &cost);
+        if (!fits(&run, &cost, device, option.replicas, stages))
+            return INFINITY;
+        add_stage(&run, &cost, device, option.replicas, node);
+        used += option.replicas;
+        behind = node;
+    }
+    return closed_form(&run, behind);
+}
+
+void partition_dp(struct search *search, int64_t micro_batch, int64_t micro_batches, bool gpipe)
+{
+    struct run run = { .search = search, .arena = arena_new(), .b = micro_batch,
+                       .m = micro_batches, .gpipe = gpipe, .n = search->table->n,
+                       .devices = search->cluster->n_devices };
+    size_t n_lists = ((size_t)run.n + 1) * ((size_t)run.devices + 1);
+
+    fill_options(&run);
+    fill_bounds(&run);
+    run.lists = mem_new(n_lists, sizeof(*run.lists));
+    fill_lists(&run);
+    collect(&run);
+    for (size_t i = 0; i < n_lists; i++)
+        free(run.lists[i].items);
+    free(run.lists);
+    free(run.options);
+    free(run.least_work);
+    free(run.least_path);
+    arena_free(run.arena);
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/* Between partition.c (the search), partition_table.c (costs of intervals of blocks),
+ * partition_dp.c (dynamic programming), partition_small.c, partition_request.c (pins and reasons),
+ * partition_bound.c and place.c.
+ */
+#ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
+#define TASUKI_SCHEDULER_PARTITION_PRIVATE_H
+
+#include "scheduler/partition.h"
+#include "scheduler/stage.h"
+
+/* Blocks are cut only at these places, 0 = cuts[0] < … < cuts[n] = n_blocks; an interval
+ * [i, j) of cuts is one stage.
+ */
+#define MAX_CUTS 160
+
+/* Costs at one share. Sums from 0 to each cut; [i * (n + 1) + j] for intervals. */
+struct share_table {
+    int64_t samples;
+    double *forward, *dgrad, *wgrad, *activations;
+    double *received, *gradient, *inputs, *workspace;
+};
+
+struct table {
+    const struct cost *cost;
+    int n;                  /* cuts - 1: stages at most */
+    int cuts[MAX_CUTS + 1];
+    double *step, *parameters;  /* sums */
+    double *shared;         /* per interval: bytes of shared parameters */
+    double *n_received;     /* per interval: values of earlier stages */
+    int n_shares;
+    struct share_table **shares;
+};
+
+struct interval_cost {
+    double forward, dgrad, wgrad, step, parameters, slot, workspace;
+    double received, gradient;
+};
+
+struct table *table_new(const struct cost *cost);
+void table_free(struct table *table);
+/* The table for a share, made on first use. */
+const struct share_table *table_share(struct table *table, int64_t samples);
+void table_interval(const struct table *table, const struct share_table *share, int i, int j,
+                    struct interval_cost *result);
+
+/* One point of the search: everything but the devices, which follow in order. */
+struct candidate {
+    int n_stages;
+    int *cuts;              /* [n_stages + 1] block indices */
+    int *replicas;
+    int64_t micro_batch, micro_batches;
+    bool gpipe;
+    double closed;          /* seconds by the closed form */
+    double seconds;         /* by simulation */
+};
+
+struct candidate *candidate_copy(const struct candidate *c);
+void candidate_free(struct candidate *c);
+
+/* What a search needs. */
+struct search {
+    const struct cost *cost;
+    const struct cluster *cluster;
+    const struct plan_request *request;
+    struct table *table;
+    double state_bytes;     /* of the optimizer, for a 4-byte parameter */
+    double memory_factor;   /* exact over estimated bytes, as found so far */
+    double memory;          /* limit in place of all others, where > 0 */
+    double slow;            /* of computing, while all devices are busy */
+    double best;            /* closed form of the best candidate yet */
+    double *reduce_latency, *reduce_rate;   /* [devices * devices]: NAN until asked for */
+    int n_found;
+    struct candidate **found;   /* the best, by closed form */
+};
+
+/* The best candidates for one micro-batch size and schedule are added to 'found'.
+ *
+ * Objective (the closed form), over stages s with their F, B, W times f, d, w, messages
+ * in from the stage before cf (values) and cb (gradients), all-reduce and step r:
+ *   T = (M - 1) * bottleneck + sum of (f + cf + d + cb) + tail
+ *   bottleneck = max over s of f + d + w, and of cf + cb (gpipe) or f + d + w + cf (1f1b)
+ *   tail = max over s of w + r - what the stages before s have still to do
+ */
+void partition_dp(struct search *search, int64_t micro_batch, int64_t micro_batches,
+                  bool gpipe);
+/* Where there are at most 'most' candidates in all, add all that fit to 'found' and return
+ * true.
+ */
+bool partition_small(struct search *search, const int64_t *sizes, int n, long most);
+/* The closed form of any candidate, 'first_device' of the last stages as in the search;
+ * INFINITY where it does not fit into the memory.
+ */
+double partition_closed(struct search *search, const struct candidate *c);
+
+struct search *search_new(const struct cost *cost, const struct cluster *cluster,
+                          const struct plan_request *request);
+void search_free(struct search *search);
+/* Forget what was found. */
+void search_reset(struct search *search);
+double search_limit(const struct search *search, int device);
+double search_memory(const struct search *search, const struct interval_cost *cost, int slots);
+/* Seconds per micro-batch of values and gradients from a stage of 'r' replicas that starts at
+ * device 'from' to one that starts at 'to'; '*back' is that of the gradients.
+ */
+double search_message(const struct search *search, int from, int r, int to, double bytes,
+                      double own_bytes);
+double search_allreduce(struct search *search, int device, int r, double bytes);
+
+bool schedule_allowed(const struct plan_request *request, bool gpipe);
+/* Is 'r' a replica count that the request allows for a stage? */
+bool shares_allowed(const struct plan_request *request, int64_t micro_batch, int r);
+
+/* Fails where the pins contradict each other, the cluster or the network. */
+int check_request(const struct cost *cost, const struct cluster *cluster,
+                  const struct plan_request *request, struct err *err);
+/* Micro-batch sizes: every divisor of the global batch that the pins allow, largest first. */
+int64_t *micro_sizes(const struct plan_request *request, int *n);
+/* Why nothing was found. Always -1. */
+int explain_failure(struct search *search, const int64_t *sizes, int n, struct err *err);
+/* Why this plan, in lines; malloc'ed. */
+char *explain(const struct search *search, const struct plan *plan);
+
+/* Seconds below which no plan for this request can come. */
+double partition_lower_bound(const struct cost *cost, const struct cluster *cluster,
+                             const struct plan_request *request);
+
+/* The candidate as a plan, stages on the first devices in order. */
+struct plan *place(const struct cost *cost, const struct cluster *cluster,
+                   const struct plan_request *request, const struct candidate *c);
+
+#endif

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: MIT */
+/* What a request may ask for, and why it cannot be had. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "scheduler/partition_private.h"
+
+#define MAX_MICRO 65536
+
+#define REFUSE(...) err_set_code(err, EXIT_USAGE, __VA_ARGS__)
+
+static int check_batch(const struct plan_request *r, struct err *err)
+{
+    int64_t g = r->global_batch, group = r->batchnorm_samples;
+
+    if (g < 1)
+        return REFUSE("the global batch is %lld samples: at least 1 is needed", (long long)g);
+    if (r->micro_batches && g % r->micro_batches)
+        return REFUSE("--micro-batches %lld: does not divide the global batch of %lld",
+                      (long long)r->micro_batches, (long long)g);
+    if (r->micro_batch && g % r->micro_batch)
+        return REFUSE("--micro-batch-size %lld: does not divide the global batch of %lld",
+                      (long long)r->micro_batch, (long long)g);
+    if (r->micro_batch && r->micro_batches && r->micro_batches != g / r->micro_batch)
+        return REFUSE("--micro-batches %lld of %lld samples are not the global batch of %lld; "
+                      "leave one of them out", (long long)r->micro_batches,
+                      (long long)r->micro_batch, (long long)g);
+    if (group && g % group)
+        return REFUSE("--batchnorm-samples %lld: does not divide the global batch of %lld",
+                      (long long)group, (long long)g);
+    return 0;
+}
+
+static int check_counts(const struct cost *cost, const struct cluster *cluster,
+                        const struct plan_request *r, struct err *err)
+{
+    int all = 0;
+
+    if (r->stages > cluster->n_devices)
+        return REFUSE("--stages %d: %s has %d devices", r->stages, cluster->name,
+                      cluster->n_devices);
+    if (r->stages > cost->n_blocks)
+        return REFUSE("--stages %d: the network has %d blocks", r->stages, cost->n_blocks);
+    if (r->n_replicas && r->stages && r->n_replicas != r->stages)
+        return REFUSE("--replicas names %d stages, --stages %d; leave one of them out",
+                      r->n_replicas, r->stages);
+    for (int i = 0; i < r->n_replicas; i++)
+        all += r->replicas[i];
+    if (all > cluster->n_devices)
+        return REFUSE("--replicas: %d in all, %s has %d devices", all, cluster->name,
+                      cluster->n_devices);
+    if (r->schedule && strcmp(r->schedule, "gpipe") != 0 && strcmp(r->schedule, "1f1b") != 0)
+        return REFUSE("--schedule %s: expected gpipe or 1f1b", r->schedule);
+    return 0;
+}
+
+static bool size_suits(const struct plan_request *r, int64_t b)
+{
+    if (r->batchnorm_samples && b % r->batchnorm_samples)
+        return false;
+    for (int i = 0; i < r->n_replicas; i++)
+        if (!shares_allowed(r, b, r->replicas[i]))
+            return false;
+    return true;
+}
+
+/* The nearest micro-batch that divides the global batch and suits all replica counts. */
+static int64_t nearest_size(const struct plan_request *r)
+{
+    int64_t best = 0, wanted = r->micro_batch;
+
+    if (!wanted && r->micro_batches)
+        wanted = r->global_batch / r->micro_batches;
+    for (int64_t m = 1; m <= r->global_batch / m; m++) {
+        const int64_t pair[] = { m, r->global_batch / m };
+
+        for (int i = 0; i < 2 && r->global_batch % m == 0; i++)
+            if (size_suits(r, pair[i]) &&
+                (!best || llabs(pair[i] - wanted) < llabs(best - wanted)))
+                best = pair[i];
+    }
+    return best;
+}
+
+static int refuse_size(const struct plan_request *r, struct err *err)
+{
+    int64_t suggestion = nearest_size(r);
+
+    if (r->batchnorm_samples)
+        err_set_code(err, EXIT_USAGE, "no micro-batch gives every replica a share that is a "
+                     "multiple of %lld samples (--batchnorm-samples)",
+                     (long long)r->batchnorm_samples);
+    else
+        err_set_code(err, EXIT_USAGE, "a replica would have no sample: no micro-batch that is "
+                     "allowed has as many samples as a stage has replicas");
+    if (suggestion) {
+        size_t used = strlen(err->text);
+
+        snprintf(err->text + used, sizeof(err->text) - used,
+                 "; --micro-batch-size %lld would do", (long long)suggestion);
+    }
+    return -1;
+}
+
+int check_request(const struct cost *cost, const struct cluster *cluster,
+                  const struct plan_request *request, struct err *err)
+{
+    int64_t *sizes;
+    int n;
+
+    if (check_batch(request, err) || check_counts(cost, cluster, request, err))
+        return -1;
+    sizes = micro_sizes(request, &n);
+    free(sizes);
+    return n ? 0 : refuse_size(request, err);
+}
+
+static bool size_allowed(const struct plan_request *r, int64_t micro_batch)
+{
+    int64_t count = r->global_batch / micro_batch;
+
+    if (r->micro_batch && r->micro_batch != micro_batch)
+        return false;
+    if (r->micro_batches && r->micro_batches != count)
+        return false;
+    return size_suits(r, micro_batch) && count <= MAX_MICRO;
+}
+
+int64_t *micro_sizes(const struct plan_request *r, int *n)
+{
+    int64_t *sizes = NULL, root = 1;
+
+    *n = 0;
+    for (; root <= r->global_batch / root; root++)
+        if (r->global_batch % root == 0 && size_allowed(r, r->global_batch / root))
+            *(int64_t *)mem_push((void **)&sizes, n, sizeof(root)) = r->global_batch / root;
+    for (int64_t m = root - 1; m >= 1; m--)
+        if (m < r->global_batch / m && r->global_batch % m == 0 && size_allowed(r, m))
+            *(int64_t *)mem_push((void **)&sizes, n, sizeof(m)) = m;
+    return sizes;
+}
+
+static double largest_room(const struct search *s)
+{
+    double room = 0;
+
+    for (int d = 0; d < s->cluster->n_devices; d++)
+        room = fmax(room, search_limit(s, d));
+    return room;
+}
+
+/* The interval of blocks that is too big for any device on its own, with the smallest share
+ * and one micro-batch in flight; -1: each fits. '*over' is by how many bytes.
+ */
+static int find_giant(struct search *s, int64_t smallest, int slots, double *over)
+{
+    const struct share_table *share = table_share(s->table, smallest);
+    int giant = -1;
+    double room = largest_room(s);
+
+    *over = 0;
+    for (int i = 0; i < s->table->n; i++) {
+        struct interval_cost c;
+        double bytes;
+
+        table_interval(s->table, share, i, i + 1, &c);
+        bytes = search_memory(s, &c, slots);
+        if (bytes - room > *over) {
+            *over = bytes - room;
+            giant = i;
+        }
+    }
+    return giant;
+}
+
+/* The block with most to keep among [first, end). */
+static const char *heaviest(const struct cost *cost, int first, int end)
+{
+    double most = -1;
+    int block = first;
+
+    for (int b = first; b < end; b++) {
+        double bytes = cost->blocks[b].parameters + cost->blocks[b].activations[0];
+
+        if (bytes > most) {
+            most = bytes;
+            block = b;
+        }
+    }
+    return cost->blocks[block].name;
+}
+
+static bool feasible(struct search *s, int64_t size, double memory)
+{
+    bool gpipe = s->request->schedule && strcmp(s->request->schedule, "gpipe") == 0;
+
+    search_reset(s);
+    s->memory = memory;
+    partition_dp(s, size, s->request->global_batch / size, gpipe);
+    return s->n_found > 0;
+}
+
+/* The least memory per device with which there is a plan at all; 0 where there is none. */
+static double least_memory(struct search *s, int64_t size, double from)
+{
+    double low = from, high = from;
+
+    if (!feasible(s, size, INFINITY))
+        return 0;
+    while (!feasible(s, size, high))
+        high *= 2;
+    while (high - low > 1 && high - low > high * 1e-9) {
+        double middle = low + (high - low) / 2;
+
+        if (feasible(s, size, middle))
+            high = middle;
+        else
+            low = middle;
+    }
+    feasible(s, size, high);
+    return ceil(high);
+}
+
+/* The fullest stage of a candidate. */
+static int fullest_stage(struct search *s, const struct candidate *c)
+{
+    struct plan *plan = place(s->cost, s->cluster, s->request, c);
+    int fullest = 0;
+
+    for (int k = 1; k < plan->n_stages; k++)
+        if (plan->stages[k].memory > plan->stages[fullest].memory)
+            fullest = k;
+    plan_free(plan);
+    return fullest;
+}
+
+static int64_t smallest_share(const struct search *s, int64_t size)
+{
+    int r = s->cluster->n_devices;
+
+    while (r > 1 && !shares_allowed(s->request, size, r))
+        r--;
+    return (size + r - 1) / r;
+}
+
+int explain_failure(struct search *s, const int64_t *sizes, int n, struct err *err)
+{
+    int64_t size = sizes[n - 1];
+    bool gpipe = s->request->schedule && strcmp(s->request->schedule, "gpipe") == 0;
+    int slots = gpipe ? (int)(s->request->global_batch / size) : 1, giant, stage;
+    const struct candidate *c;
+    double over, room, needed;
+
+    giant = find_giant(s, smallest_share(s, size), slots, &over);
+    if (giant >= 0)
+        return err_set(err, "block \"%s\" does not fit on one device, by %.0f bytes",
+                       heaviest(s->cost, s->table->cuts[giant], s->table->cuts[giant + 1]),
+                       ceil(over));
+    room = largest_room(s);
+    needed = isfinite(room) ? least_memory(s, size, fmax(room, 1)) : 0;
+    if (needed <= 0)
+        return err_set_code(err, EXIT_USAGE, "these pins leave no plan; leave out --stages, "
+                            "--replicas or --micro-batch-size");
+    c = s->found[0];
+    stage = fullest_stage(s, c);
+    return err_set(err, "the network does not fit on %d devices of %.0f bytes: block \"%s\" "
+                   "lacks %.0f bytes; --memory %.0f or more devices would do",
+                   s->cluster->n_devices, room,
+                   heaviest(s->cost, c->cuts[stage], c->cuts[stage + 1]), needed - room, needed);
+}
+
+/* Reasons ---------------------------------------------------------------------------- */
+
+static const struct candidate *best_of(const struct search *s, int stages, int not_stages)
+{
+    for (int i = 0; i < s->n_found; i++)
+        if (isfinite(s->found[i]->seconds) && (!stages || s->found[i]->n_stages == stages) &&
+            s->found[i]->n_stages != not_stages)
+            return s->found[i];
+    return NULL;
+}
+
+static void explain_single(const struct search *s, const struct plan *plan, FILE *out)
+{
+    const struct candidate *one = best_of(s, 1, 0);
+
+    if (plan->n_stages == 1) {
+        const struct candidate *other = best_of(s, 0, 1);
+
+        if (other)
+            fprintf(out, "The fastest pipeline looked at has %d stages and takes %.4g ms.\n",
+                    other->n_stages, 1e3 * other->seconds);
+    } else if (one) {
+        fprintf(out, "One stage with %d replicas would take %.4g ms.\n", one->replicas[0],
+                1e3 * one->seconds);
+    } else if (!s->request->stages) {
+        fprintf(out, "One stage alone does not fit into the memory, or is far slower.\n");
+    }
+}
+
+static void explain_slowest(const struct plan *plan, FILE *out)
+{
+    double most = 0, bound = 0;
+    int slowest = 0;
+
+    for (int k = 0; k < plan->n_stages; k++) {
+        const struct plan_stage *stage = &plan->stages[k];
+        double seconds = stage->forward + stage->dgrad + stage->wgrad;
+
+        if (seconds > most) {
+            most = seconds;
+            slowest = k;
+        }
+        bound = fmax(bound, stage->allreduce);
+    }
+    fprintf(out, "Stage %d is the slowest: %.4g ms for each of %lld micro-batches, %.3g %% of "
+            "the iteration.\n", slowest, 1e3 * most, (long long)plan->micro_batches,
+            plan->iteration_seconds > 0
+                ? 1e2 * most * (double)plan->micro_batches / plan->iteration_seconds : 0);
+    if (bound > 0)
+        fprintf(out, "The longest all-reduce takes %.4g ms alone.\n", 1e3 * bound);
+}
+
+char *explain(const struct search *s, const struct plan *plan)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    if (!out)
+        return NULL;
+    explain_slowest(plan, out);
+    explain_single(s, plan, out);
+    if (s->memory_factor > 1)
+        fprintf(out, "Exact memory is up to %.3g times the sums of the cost file.\n",
+                s->memory_factor);
+    if (s->slow > 1)
+        fprintf(out, "With all devices busy a node has %.3g threads for each core.\n", s->slow);
+    fprintf(out, "The bound is the work of all blocks over the devices, or the way of one "
+            "sample through all blocks.\n");
+    fclose(out);
+    return text;
+}

@@ -1,0 +1,351 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "scheduler/partition_private.h"
+
+static double *new_array(size_t n)
+{
+    return mem_new(n, sizeof(double));
+}
+
+static double block_seconds(const struct cost_block *b)
+{
+    return b->forward[0] + b->dgrad[0] + (b->wgrad ? b->wgrad[0] : 0);
+}
+
+/* Bytes that cross before each block, a value counted once. */
+static double *crossing_bytes(const struct cost *cost)
+{
+    double *bytes = new_array((size_t)cost->n_blocks + 1);
+
+    for (int i = 0; i < cost->n_edges;) {
+        const struct cost_edge *e = &cost->edges[i];
+        int last = e->to;
+
+        for (; i < cost->n_edges && cost->edges[i].from == e->from &&
+               strcmp(cost->edges[i].value, e->value) == 0; i++)
+            last = cost->edges[i].to > last ? cost->edges[i].to : last;
+        bytes[e->from + 1] += e->bytes[0];
+        if (last + 1 <= cost->n_blocks)
+            bytes[last + 1] -= e->bytes[0];
+    }
+    for (int b = 1; b <= cost->n_blocks; b++)
+        bytes[b] += bytes[b - 1];
+    return bytes;
+}
+
+/* Too many blocks: of each window of equal work take the thinnest place. */
+static void choose_cuts(struct table *table)
+{
+    const struct cost *cost = table->cost;
+    double *bytes = crossing_bytes(cost), all = 0, sum = 0;
+    int window = 0, best = -1;
+
+    for (int b = 0; b < cost->n_blocks; b++)
+        all += block_seconds(&cost->blocks[b]);
+    table->n = 0;
+    for (int b = 1; b < cost->n_blocks; b++) {
+        int w;
+
+        sum += block_seconds(&cost->blocks[b - 1]);
+        w = all > 0 ? (int)(sum / all * (MAX_CUTS - 1))
+                    : (int)((double)b / cost->n_blocks * (MAX_CUTS - 1));
+        if (w != window && best >= 0) {
+            table->cuts[++table->n] = best;
+            best = -1;
+        }
+        window = w;
+        if (best < 0 || bytes[b] < bytes[best])
+            best = b;
+    }
+    if (best >= 0)
+        table->cuts[++table->n] = best;
+    table->cuts[++table->n] = cost->n_blocks;
+    free(bytes);
+}
+
+static void fill_cuts(struct table *table)
+{
+    table->cuts[0] = 0;
+    if (table->cost->n_blocks > MAX_CUTS) {
+        choose_cuts(table);
+        return;
+    }
+    table->n = table->cost->n_blocks;
+    for (int i = 0; i <= table->n; i++)
+        table->cuts[i] = i;
+}
+
+/* The interval between cuts that a block is in. */
+static int *interval_of_blocks(const struct table *table)
+{
+    int *at = mem_new((size_t)table->cost->n_blocks, sizeof(*at));
+
+    for (int i = 0; i < table->n; i++)
+        for (int b = table->cuts[i]; b < table->cuts[i + 1]; b++)
+            at[b] = i;
+    return at;
+}
+
+static size_t square(const struct table *table)
+{
+    return ((size_t)table->n + 1) * ((size_t)table->n + 1);
+}
+
+static size_t at(const struct table *table, int i, int j)
+{
+    return (size_t)i * ((size_t)table->n + 1) + (size_t)j;
+}
+
+/* A value as the intervals see it: who reads it, in ascending order, and what goes back. */
+struct readers {
+    int after;              /* its producer's interval; -1: there is none */
+    int n;
+    int where[MAX_CUTS];
+    double back[MAX_CUTS];
+};
+
+static void add_reader(struct readers *r, int where, double back)
+{
+    if (r->n == 0 || r->where[r->n - 1] != where) {
+        r->where[r->n] = where;
+        r->back[r->n++] = 0;
+    }
+    if (back > r->back[r->n - 1])
+        r->back[r->n - 1] = back;
+}
+
+/* Add 'amount' to all [i, j) with first <= i <= last and j > reader: as differences, which
+ * sum_up() turns into what they stand for.
+ */
+static void add_range(const struct table *table, double *array, int first, int last, int reader,
+                      double amount)
+{
+    array[at(table, first, reader + 1)] += amount;
+    array[at(table, last + 1, reader + 1)] -= amount;
+}
+
+static void sum_up(const struct table *table, double *array)
+{
+    for (int i = 1; i <= table->n; i++)
+        for (int j = 0; j <= table->n; j++)
+            array[at(table, i, j)] += array[at(table, i - 1, j)];
+    for (int i = 0; i <= table->n; i++)
+        for (int j = 1; j <= table->n; j++)
+            array[at(table, i, j)] += array[at(table, i, j - 1)];
+}
+
+/* An interval that starts behind the producer and has a reader takes 'amount', and gives back
+ * the most of its readers.
+ */
+static void add_value(const struct table *table, const struct readers *r, double amount,
+                      double *received, double *gradient)
+{
+    int first = r->after + 1;
+
+    for (int k = 0; k < r->n; k++) {
+        double most = 0;
+
+        if (r->where[k] < first)
+            continue;
+        add_range(table, received, first, r->where[k], r->where[k], amount);
+        for (int l = k; gradient && l < r->n; l++) {
+            if (r->back[l] > most)
+                add_range(table, gradient, first, r->where[k], r->where[l],
+                          r->back[l] - most);
+            most = r->back[l] > most ? r->back[l] : most;
+        }
+        first = r->where[k] + 1;
+    }
+}
+
+static void add_blocks(const struct table *table, double *array, const int *blocks, int n,
+                       const int *where, double bytes)
+{
+    struct readers r = { .after = -1 };
+
+    for (int i = 0; i < n; i++)
+        add_reader(&r, where[blocks[i]], 0);
+    add_value(table, &r, bytes, array, NULL);
+}
+
+static int end_of_value(const struct cost *cost, int first)
+{
+    int end = first + 1;
+
+    while (end < cost->n_edges && cost->edges[end].from == cost->edges[first].from &&
+           strcmp(cost->edges[end].value, cost->edges[first].value) == 0)
+        end++;
+    return end;
+}
+
+/* Values received, in bytes at so many samples, or counted where 'samples' is 0. */
+static void add_edges(const struct table *table, const int *where, double samples,
+                      double *received, double *gradient)
+{
+    const struct cost *cost = table->cost;
+
+    for (int i = 0, end; i < cost->n_edges; i = end) {
+        const struct cost_edge *e = &cost->edges[i];
+        bool scales = cost->blocks[e->from].batch_axis;
+        struct readers r = { .after = where[e->from] };
+
+        end = end_of_value(cost, i);
+        for (int k = i; k < end; k++) {
+            const double *back = cost->edges[k].gradient_bytes;
+
+            add_reader(&r, where[cost->edges[k].to],
+                       samples > 0 ? cost_at(cost, back, scales, samples) : 0);
+        }
+        add_value(table, &r, samples > 0 ? cost_at(cost, e->bytes, scales, samples) : 1,
+                  received, gradient);
+    }
+}
+
+struct table *table_new(const struct cost *cost)
+{
+    struct table *table = mem_new(1, sizeof(*table));
+    int *where;
+
+    table->cost = cost;
+    fill_cuts(table);
+    table->step = new_array((size_t)table->n + 1);
+    table->parameters = new_array((size_t)table->n + 1);
+    table->shared = new_array(square(table));
+    table->n_received = new_array(square(table));
+    where = interval_of_blocks(table);
+    for (int i = 0; i < table->n; i++) {
+        table->step[i + 1] = table->step[i];
+        table->parameters[i + 1] = table->parameters[i];
+        for (int b = table->cuts[i]; b < table->cuts[i + 1]; b++) {
+            table->step[i + 1] += cost->blocks[b].step;
+            table->parameters[i + 1] += cost->blocks[b].parameters;
+        }
+    }
+    for (int i = 0; i < cost->n_shared; i++)
+        add_blocks(table, table->shared, cost->shared[i].blocks, cost->shared[i].n_blocks,
+                   where, cost->shared[i].bytes);
+    add_edges(table, where, 0, table->n_received, NULL);
+    sum_up(table, table->shared);
+    sum_up(table, table->n_received);
+    free(where);
+    return table;
+}
+
+static void free_share(struct share_table *s)
+{
+    free(s->forward);
+    free(s->dgrad);
+    free(s->wgrad);
+    free(s->activations);
+    free(s->received);
+    free(s->gradient);
+    free(s->inputs);
+    free(s->workspace);
+    free(s);
+}
+
+void table_free(struct table *table)
+{
+    if (!table)
+        return;
+    for (int i = 0; i < table->n_shares; i++)
+        free_share(table->shares[i]);
+    free(table->shares);
+    free(table->step);
+    free(table->parameters);
+    free(table->shared);
+    free(table->n_received);
+    free(table);
+}
+
+static void fill_sums(const struct table *table, struct share_table *s)
+{
+    const struct cost *cost = table->cost;
+    double n = (double)s->samples;
+
+    for (int i = 0; i < table->n; i++) {
+        double most = 0;
+
+        s->forward[i + 1] = s->forward[i];
+        s->dgrad[i + 1] = s->dgrad[i];
+        s->wgrad[i + 1] = s->wgrad[i];
+        s->activations[i + 1] = s->activations[i];
+        for (int k = table->cuts[i]; k < table->cuts[i + 1]; k++) {
+            const struct cost_block *b = &cost->blocks[k];
+            double space = b->workspace ? cost_at(cost, b->workspace, b->batch_axis, n) : 0;
+
+            s->forward[i + 1] += cost_at(cost, b->forward, b->batch_axis, n);
+            s->dgrad[i + 1] += cost_at(cost, b->dgrad, b->batch_axis, n);
+            s->wgrad[i + 1] += b->wgrad ? cost_at(cost, b->wgrad, b->batch_axis, n) : 0;
+            s->activations[i + 1] += cost_at(cost, b->activations, b->batch_axis, n);
+            most = space > most ? space : most;
+        }
+        s->workspace[at(table, i, i + 1)] = most;
+    }
+    for (int i = table->n - 1; i >= 0; i--)
+        for (int j = i + 2; j <= table->n; j++) {
+            double a = s->workspace[at(table, i, j - 1)];
+            double b = s->workspace[at(table, j - 1, j)];
+
+            s->workspace[at(table, i, j)] = a > b ? a : b;
+        }
+}
+
+static void fill_edges(const struct table *table, struct share_table *s)
+{
+    const struct cost *cost = table->cost;
+    int *where = interval_of_blocks(table);
+    double n = (double)s->samples;
+
+    add_edges(table, where, n, s->received, s->gradient);
+    for (int i = 0; i < cost->n_inputs; i++)
+        add_blocks(table, s->inputs, cost->inputs[i].to, cost->inputs[i].n_to, where,
+                   cost_at(cost, cost->inputs[i].bytes, true, n));
+    sum_up(table, s->received);
+    sum_up(table, s->gradient);
+    sum_up(table, s->inputs);
+    free(where);
+}
+
+const struct share_table *table_share(struct table *table, int64_t samples)
+{
+    size_t n = (size_t)table->n + 1;
+    struct share_table *s;
+
+    for (int i = 0; i < table->n_shares; i++)
+        if (table->shares[i]->samples == samples)
+            return table->shares[i];
+    s = mem_new(1, sizeof(*s));
+    s->samples = samples;
+    s->forward = new_array(n);
+    s->dgrad = new_array(n);
+    s->wgrad = new_array(n);
+    s->activations = new_array(n);
+    s->received = new_array(square(table));
+    s->gradient = new_array(square(table));
+    s->inputs = new_array(square(table));
+    s->workspace = new_array(square(table));
+    fill_sums(table, s);
+    fill_edges(table, s);
+    *(struct share_table **)mem_push((void **)&table->shares, &table->n_shares, sizeof(s)) = s;
+    return s;
+}
+
+void table_interval(const struct table *table, const struct share_table *s, int i, int j,
+                    struct interval_cost *r)
+{
+    size_t ij = at(table, i, j);
+
+    r->forward = s->forward[j] - s->forward[i];
+    r->dgrad = s->dgrad[j] - s->dgrad[i];
+    r->wgrad = s->wgrad[j] - s->wgrad[i];
+    r->step = table->step[j] - table->step[i];
+    r->parameters = table->parameters[j] - table->parameters[i] + table->shared[ij];
+    r->received = s->received[ij];
+    r->gradient = s->gradient[ij];
+    r->slot = s->activations[j] - s->activations[i] + s->received[ij] + s->inputs[ij];
+    r->workspace = s->workspace[ij];
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: MIT */
+#include "scheduler/simulate.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "scheduler/simulate_private.h"
+
+void sim_record(struct sim *sim, int worker, const struct instruction *instruction,
+                double start, double end)
+{
+    const struct worker *w = &sim->workers[worker];
+    struct simulated_event *e;
+
+    if (!sim->record)
+        return;
+    e = mem_push((void **)&sim->events, &sim->n_events, sizeof(*e));
+    *e = (struct simulated_event){ w->stage, w->pipeline, w->replica, *instruction, start, end };
+}
+
+static const struct instruction_list *list_of(const struct sim *sim, const struct worker *w)
+{
+    return &sim->schedule->stages[w->stage];
+}
+
+static bool have_arrived(const struct sim *sim, const struct id_list *channels, int micro)
+{
+    for (int i = 0; i < channels->n; i++)
+        if (!sim->channels[channels->items[i]].arrived[micro])
+            return false;
+    return true;
+}
+
+/* The sends out of the slot that 'micro' will use are over. */
+static bool slot_free(const struct sim *sim, const struct worker *w, int micro)
+{
+    int before = micro - list_of(sim, w)->slots;
+
+    return before < 0 || (have_arrived(sim, &w->out[0], before) &&
+                          have_arrived(sim, &w->out[1], before));
+}
+
+static bool has_worker(const struct group *g, int worker)
+{
+    for (int k = 0; k < g->workers.n; k++)
+        if (g->workers.items[k] == worker)
+            return true;
+    return false;
+}
+
+/* The groups of the stages come first. */
+static bool reduced(const struct sim *sim, int worker)
+{
+    if (!group_done(&sim->groups[sim->workers[worker].stage]))
+        return false;
+    for (int i = sim->plan->n_stages; i < sim->n_groups; i++)
+        if (!group_done(&sim->groups[i]) && has_worker(&sim->groups[i], worker))
+            return false;
+    return true;
+}
+
+static bool may_run(const struct sim *sim, int id, const struct instruction *i)
+{
+    const struct worker *w = &sim->workers[id];
+
+    switch (i->kind) {
+    case INSTRUCTION_F:
+        return slot_free(sim, w, i->micro) && have_arrived(sim, &w->in[0], i->micro);
+    case INSTRUCTION_B:
+    case INSTRUCTION_BW:
+        return have_arrived(sim, &w->in[1], i->micro);
+    case INSTRUCTION_RECV:
+        return i->gradient || slot_free(sim, w, i->micro);
+    case INSTRUCTION_REDUCE:
+        return reduced(sim, id);
+    default:
+        return true;
+    }
+}
+
+/* Seconds of the next piece of the last backward: one block, from the last to the first. */
+static double piece_seconds(const struct sim *sim, const struct worker *w, bool merged)
+{
+    const struct id_list *blocks = &sim->blocks[w->stage];
+    const struct cost_block *b = &sim->cost->blocks[blocks->items[blocks->n - 1 - w->pieces]];
+    double n = (double)w->samples;
+    double seconds = b->wgrad ? cost_at(sim->cost, b->wgrad, b->batch_axis, n) : 0;
+
+    return merged ? seconds + cost_at(sim->cost, b->dgrad, b->batch_axis, n) : seconds;
+}
+
+static double compute_seconds(const struct sim *sim, const struct worker *w,
+                              const struct instruction *i)
+{
+    bool merged = i->kind == INSTRUCTION_BW;
+
+    switch (i->kind) {
+    case INSTRUCTION_F:
+        return w->cost.forward;
+    case INSTRUCTION_B:
+        return w->cost.dgrad;
+    case INSTRUCTION_STEP:
+        return w->cost.step;
+    default:
+        if (w->next == w->last_backward)
+            return piece_seconds(sim, w, merged);
+        return merged ? w->cost.dgrad + w->cost.wgrad : w->cost.wgrad;
+    }
+}
+
+static void message(struct sim *sim, const struct worker *w, const struct instruction *i)
+{
+    bool send = i->kind == INSTRUCTION_SEND;
+    const struct id_list *list = send ? &w->out[i->gradient] : &w->in[i->gradient];
+
+    for (int k = 0; k < list->n; k++) {
+        const struct channel *c = &sim->channels[list->items[k]];
+
+        if (sim->workers[send ? c->to : c->from].stage != i->peer)
+            continue;
+        if (send)
+            channel_send(sim, list->items[k], i->micro);
+        else
+            channel_post(sim, list->items[k]);
+    }
+}
+
+static double reduce_start(const struct sim *sim, const struct worker *w)
+{
+    double start = sim->groups[w->stage].start;
+
+    return start > 0 ? start : sim->now;
+}
+
+/* Run what can be run at once; stop at a computation or where something is missing. */
+static void advance_worker(struct sim *sim, int id)
+{
+    struct worker *w = &sim->workers[id];
+    const struct instruction_list *list = list_of(sim, w);
+
+    w->check = false;
+    while (!w->computing && w->next < list->n) {
+        const struct instruction *i = &list->items[w->next];
+
+        if (i->kind == INSTRUCTION_REDUCE && !w->reducing) {
+            w->reducing = true;
+            groups_start(sim);
+        }
+        if (!may_run(sim, id, i))
+            return;
+        if (i->kind == INSTRUCTION_SEND || i->kind == INSTRUCTION_RECV) {
+            message(sim, w, i);
+            w->next++;
+        } else if (i->kind == INSTRUCTION_REDUCE) {
+            sim_record(sim, id, i, reduce_start(sim, w), sim->now);
+            w->next++;
+        } else {
+            w->computing = true;
+            w->left = compute_seconds(sim, w, i);
+            w->start = sim->now;
+        }
+    }
+}
+
+/* The end of a computation, or of one piece of the last backward. */
+static void finish(struct sim *sim, int id)
+{
+    struct worker *w = &sim->workers[id];
+    const struct instruction *i = &list_of(sim, w)->items[w->next];
+
+    if (w->next == w->last_backward && ++w->pieces < sim->blocks[w->stage].n) {
+        w->left = piece_seconds(sim, w, i->kind == INSTRUCTION_BW);
+    } else {
+        sim_record(sim, id, i, w->start, sim->now);
+        w->computing = false;
+        w->next++;
+        w->check = true;
+    }
+    if (w->pieces)
+        groups_start(sim);
+}
+
+/* Busy threads share the cores of their node. Returns the seconds to the next end. */
+static double workers_next(struct sim *sim)
+{
+    double next = INFINITY;
+
+    for (int p = 0; p < sim->cluster->n_places; p++)
+        sim->node_threads[p] = 0;
+    for (int i = 0; i < sim->n_workers; i++)
+        if (sim->workers[i].computing)
+            sim->node_threads[sim->workers[i].node] += sim->workers[i].threads;
+    for (int i = 0; i < sim->n_workers; i++) {
+        struct worker *w = &sim->workers[i];
+        int cores = sim->cluster->places[w->node].cores, busy = sim->node_threads[w->node];
+
+        w->rate = cores && busy > cores && w->threads ? (double)cores / busy : 1;
+        if (w->computing)
+            next = fmin(next, w->left / w->rate);
+    }
+    return next;
+}
+
+static void workers_advance(struct sim *sim, double seconds)
+{
+    for (int i = 0; i < sim->n_workers; i++) {
+        struct worker *w = &sim->workers[i];
+
+        if (!w->computing)
+            continue;
+        w->busy += seconds;
+        if (w->left / w->rate <= seconds)
+            finish(sim, i);
+        else
+            w->left -= seconds * w->rate;
+    }
+}
+
+static int deadlock(const struct sim *sim, struct err *err)
+{
+    for (int i = 0; i < sim->n_workers; i++) {
+        const struct worker *w = &sim->workers[i];
+
+        if (w->next < list_of(sim, w)->n)
+            return err_set(err, "simulation: stage %d, replica %d waits for ever at "
+                           "instruction %d", w->stage, w->replica, w->next);
+    }
+    return 0;
+}
+
+static int sim_run(struct sim *sim, struct err *err)
+{
+    for (;;) {
+        double compute, move, seconds;
+
+        for (int i = 0; i < sim->n_workers; i++)
+            if (sim->workers[i].check)
+                advance_worker(sim, i);
+        compute = workers_next(sim);
+        move = flows_next(sim);
+        seconds = fmin(compute, move);
+        if (!isfinite(seconds))
+            return deadlock(sim, err);
+        sim->now += seconds;
+        /* Flows first: those that a worker starts now have not moved yet. */
+        flows_advance(sim, seconds);
+        workers_advance(sim, seconds);
+    }
+}
+
+static int by_start(const void *a, const void *b)
+{
+    const struct simulated_event *x = a, *y = b;
+
+    if (x->start < y->start || x->start > y->start)
+        return x->start < y->start ? -1 : 1;
+    if (x->stage != y->stage)
+        return x->stage < y->stage ? -1 : 1;
+    return x->replica < y->replica ? -1 : x->replica > y->replica;
+}
+
+struct simulation *simulate(const struct plan *plan, const struct cost *cost,
+                            const struct cluster *cluster, struct err *err)
+{
+    struct sim *sim = sim_new(plan, cost, cluster, true, err);
+    struct simulation *result;
+
+    if (!sim || sim_run(sim, err)) {
+        sim_free(sim);
+        return NULL;
+    }
+    result = mem_new(1, sizeof(*result));
+    result->iteration_seconds = sim->now;
+    result->n_events = sim->n_events;
+    result->events = sim->events;
+    result->n_workers = sim->n_workers;
+    result->busy = mem_new((size_t)sim->n_workers, sizeof(double));
+    for (int i = 0; i < sim->n_workers; i++)
+        result->busy[i] = sim->workers[i].busy;
+    sim->events = NULL;
+    qsort(result->events, (size_t)result->n_events, sizeof(*result->events), by_start);
+    sim_free(sim);
+    return result;
+}
+
+double simulate_seconds(const struct plan *plan, const struct cost *cost,
+                        const struct cluster *cluster, struct err *err)
+{
+    struct sim *sim = sim_new(plan, cost, cluster, false, err);
+    double seconds = -1;
+
+    if (sim && sim_run(sim, err) == 0)
+        seconds = sim->now;
+    sim_free(sim);
+    return seconds;
+}
+
+void simulation_free(struct simulation *simulation)
+{
+    if (!simulation)
+        return;
+    free(simulation->events);
+    free(simulation->busy);
+    free(simulation);
+}

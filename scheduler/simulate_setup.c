@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "scheduler/simulate_private.h"
+
+void id_add(struct id_list *list, int id)
+{
+    *(int *)mem_push((void **)&list->items, &list->n, sizeof(int)) = id;
+}
+
+static void route_fill(const struct cluster *cluster, int a, int b, struct route *route)
+{
+    int up = 0;
+
+    *route = (struct route){ 0 };
+    if (a == b)
+        return;
+    route->n = cluster_route(cluster, a, b, route->wires, &up);
+    for (int i = 0; i < route->n; i++)
+        route->wires[i] = 2 * route->wires[i] + (i >= up);
+    route->latency = cluster_link(cluster, a, b).latency;
+}
+
+static int worker_id(const struct plan *plan, int pipeline, int stage, int replica)
+{
+    int id = 0, all = 0;
+
+    for (int s = 0; s < plan->n_stages; s++) {
+        id += s < stage ? plan->stages[s].replicas : 0;
+        all += plan->stages[s].replicas;
+    }
+    return pipeline * all + id + replica;
+}
+
+static int add_worker(struct sim *sim, int pipeline, int s, int replica, struct err *err)
+{
+    const struct plan_stage *stage = &sim->plan->stages[s];
+    const char *id = stage->devices[pipeline * stage->replicas + replica];
+    int device = cluster_find_device(sim->cluster, id);
+    const struct instruction_list *list = &sim->schedule->stages[s];
+    struct worker *w;
+
+    if (device < 0)
+        return err_set(err, "the plan's device \"%s\" is not in %s", id, sim->cluster->name);
+    w = mem_push((void **)&sim->workers, &sim->n_workers, sizeof(*w));
+    w->pipeline = pipeline;
+    w->stage = s;
+    w->replica = replica;
+    w->device = device;
+    w->node = sim->cluster->devices[device].node;
+    w->threads = sim->cluster->devices[device].cores;
+    w->samples = stage->samples[replica];
+    w->check = true;
+    stage_cost_get(sim->cost, sim->stage, s, (double)w->samples, &w->cost);
+    for (int i = 0; i < list->n; i++)
+        if (list->items[i].kind == INSTRUCTION_W || list->items[i].kind == INSTRUCTION_BW)
+            w->last_backward = i;
+    return 0;
+}
+
+static int add_workers(struct sim *sim, struct err *err)
+{
+    for (int p = 0; p < sim->plan->pipelines; p++)
+        for (int s = 0; s < sim->plan->n_stages; s++)
+            for (int i = 0; i < sim->plan->stages[s].replicas; i++)
+                if (add_worker(sim, p, s, i, err))
+                    return -1;
+    return 0;
+}
+
+static void add_channel(struct sim *sim, int from, int to, bool gradient, double bytes)
+{
+    struct channel *c = mem_push((void **)&sim->channels, &sim->n_channels, sizeof(*c));
+    int id = sim->n_channels - 1, n = (int)sim->plan->micro_batches;
+
+    c->from = gradient ? to : from;
+    c->to = gradient ? from : to;
+    c->gradient = gradient;
+    c->bytes = bytes;
+    route_fill(sim->cluster, sim->workers[c->from].device, sim->workers[c->to].device,
+               &c->route);
+    c->order = mem_new((size_t)n, sizeof(*c->order));
+    c->arrived = mem_new((size_t)n, sizeof(*c->arrived));
+    id_add(&sim->workers[c->from].out[gradient], id);
+    id_add(&sim->workers[c->to].in[gradient], id);
+}
+
+/* Channels between the replicas that own samples in common. What does not depend on the
+ * sample comes from the owner of the receiver's first one.
+ */
+static void add_pairs(struct sim *sim, const struct traffic *t, bool gradient, int pipeline)
+{
+    const struct plan *plan = sim->plan;
+    int64_t b = plan->micro_batch;
+    int n = plan->stages[t->from].replicas, m = plan->stages[t->to].replicas;
+
+    for (int j = 0, i = 0; j < m; j++) {
+        int64_t start = plan_share_start(b, m, j), end = plan_share_start(b, m, j + 1);
+
+        while (plan_share_start(b, n, i + 1) <= start)
+            i++;
+        for (int k = i; k < n && plan_share_start(b, n, k) < end; k++) {
+            int64_t from = plan_share_start(b, n, k), to = plan_share_start(b, n, k + 1);
+            int64_t common = (to < end ? to : end) - (from > start ? from : start);
+            int a = worker_id(plan, pipeline, t->from, k);
+            int z = worker_id(plan, pipeline, t->to, j);
+
+            add_channel(sim, a, z, false,
+                        traffic_bytes(sim->cost, t, (double)common, k == i, false));
+            if (gradient)
+                add_channel(sim, a, z, true,
+                            traffic_bytes(sim->cost, t, (double)common, k == i, true));
+        }
+    }
+}
+
+
+/* The ring runs in tree order, so that each wire carries one hop. */
+static void group_ring(struct sim *sim, struct group *g)
+{
+    int n = g->workers.n;
+    double longest = 0;
+
+    /* Sort by device through the workers' order: devices of a plan ascend with it, unless
+     * somebody wrote the plan by hand.
+     */
+    for (int i = 1; i < n; i++) {
+        int id = g->workers.items[i], k = i;
+
+        for (; k > 0 && sim->workers[g->workers.items[k - 1]].device > sim->workers[id].device;
+             k--)
+            g->workers.items[k] = g->workers.items[k - 1];
+        g->workers.items[k] = id;
+    }
+    g->ring = mem_new((size_t)n, sizeof(*g->ring));
+    for (int i = 0; i < n; i++) {
+        route_fill(sim->cluster, sim->workers[g->workers.items[i]].device,
+                   sim->workers[g->workers.items[(i + 1) % n]].device, &g->ring[i]);
+        longest = g->ring[i].latency > longest ? g->ring[i].latency : longest;
+    }
+    g->latency = 2.0 * (n - 1) * longest;
+}
+
+static struct group *add_group(struct sim *sim, bool shared, int n_pieces)
+{
+    struct group *g = mem_push((void **)&sim->groups, &sim->n_groups, sizeof(*g));
+
+    g->shared = shared;
+    g->n_pieces = n_pieces;
+    g->bytes = mem_new((size_t)n_pieces, sizeof(*g->bytes));
+    return g;
+}
+
+static void add_members(struct sim *sim, struct group *g, int stage)
+{
+    for (int p = 0; p < sim->plan->pipelines; p++)
+        for (int i = 0; i < sim->plan->stages[stage].replicas; i++)
+            id_add(&g->workers, worker_id(sim->plan, p, stage, i));
+}
+
+static void add_stage_group(struct sim *sim, int s)
+{
+    const struct id_list *blocks = &sim->blocks[s];
+    struct group *g = add_group(sim, false, blocks->n);
+
+    for (int i = 0; i < blocks->n; i++)
+        g->bytes[i] = stage_gradient_bytes(
+            sim->cost, sim->cost->blocks[blocks->items[blocks->n - 1 - i]].parameters);
+    add_members(sim, g, s);
+    group_ring(sim, g);
+}
+
+static void add_shared_group(struct sim *sim, const struct cost_shared *shared, bool *seen)
+{
+    struct group *g = add_group(sim, true, 1);
+
+    g->bytes[0] = stage_gradient_bytes(sim->cost, shared->bytes);
+    memset(seen, 0, (size_t)sim->plan->n_stages * sizeof(*seen));
+    for (int i = 0; i < shared->n_blocks; i++) {
+        int s = sim->stage[shared->blocks[i]];
+
+        if (!seen[s])
+            add_members(sim, g, s);
+        seen[s] = true;
+    }
+    group_ring(sim, g);
+}
+
+static void add_groups(struct sim *sim)
+{
+    bool *seen = mem_new((size_t)sim->plan->n_stages, sizeof(*seen));
+
+    for (int s = 0; s < sim->plan->n_stages; s++)
+        add_stage_group(sim, s);
+    for (int i = 0; i < sim->cost->n_shared; i++)
+        add_shared_group(sim, &sim->cost->shared[i], seen);
+    free(seen);
+}
+
+static int sim_fill(struct sim *sim, const struct traffic_list *traffic, struct err *err)
+{
+    const struct plan *plan = sim->plan;
+    struct schedule_edge *edges = mem_new((size_t)traffic->n, sizeof(*edges));
+    int rc = 0;
+
+    traffic_edges(sim->cost, traffic, edges);
+    sim->schedule = schedule_new(plan->schedule, plan->n_stages, (int)plan->micro_batches,
+                                 edges, traffic->n, err);
+    if (!sim->schedule || add_workers(sim, err))
+        rc = -1;
+    for (int p = 0; p < plan->pipelines && rc == 0; p++)
+        for (int i = 0; i < traffic->n; i++)
+            add_pairs(sim, &traffic->items[i], edges[i].gradient, p);
+    if (rc == 0)
+        add_groups(sim);
+    free(edges);
+    return rc;
+}
+
+struct sim *sim_new(const struct plan *plan, const struct cost *cost,
+                    const struct cluster *cluster, bool record, struct err *err)
+{
+    struct sim *sim = mem_new(1, sizeof(*sim));
+    struct traffic_list *traffic;
+    int rc;
+
+    *sim = (struct sim){ .plan = plan, .cost = cost, .cluster = cluster, .record = record };
+    sim->blocks = mem_new((size_t)plan->n_stages, sizeof(*sim->blocks));
+    sim->wire_users = mem_new(2 * (size_t)cluster->n_places, sizeof(*sim->wire_users));
+    sim->node_threads = mem_new((size_t)cluster->n_places, sizeof(*sim->node_threads));
+    sim->stage = stage_of_blocks(plan, cost, err);
+    if (!sim->stage) {
+        sim_free(sim);
+        return NULL;
+    }
+    for (int b = 0; b < cost->n_blocks; b++)
+        id_add(&sim->blocks[sim->stage[b]], b);
+    traffic = traffic_new(cost, sim->stage);
+    rc = sim_fill(sim, traffic, err);
+    traffic_free(traffic);
+    if (rc == 0)
+        return sim;
+    sim_free(sim);
+    return NULL;
+}
+
+static void free_worker(struct worker *w)
+{
+    for (int g = 0; g < 2; g++) {
+        free(w->in[g].items);
+        free(w->out[g].items);
+    }
+}
+
+void sim_free(struct sim *sim)
+{
+    if (!sim)
+        return;
+    for (int i = 0; i < sim->n_workers; i++)
+        free_worker(&sim->workers[i]);
+    for (int i = 0; i < sim->n_channels; i++) {
+        free(sim->channels[i].order);
+        free(sim->channels[i].arrived);
+    }
+    for (int i = 0; i < sim->n_groups; i++) {
+        free(sim->groups[i].workers.items);
+        free(sim->groups[i].bytes);
+        free(sim->groups[i].ring);
+    }
+    for (int s = 0; s < sim->plan->n_stages; s++)
+        free(sim->blocks[s].items);
+    schedule_free(sim->schedule);
+    free(sim->blocks);
+    free(sim->workers);
+    free(sim->channels);
+    free(sim->groups);
+    free(sim->flows);
+    free(sim->landed);
+    free(sim->wire_users);
+    free(sim->node_threads);
+    free(sim->stage);
+    free(sim->events);
+    free(sim);
+}

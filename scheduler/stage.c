@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT */
+#include "scheduler/stage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+/* In bytes for a parameter of four: what "parameters" is counted in. */
+#define PARAMETER_BYTES 4.0
+
+static bool same_value(const struct cost_edge *a, const struct cost_edge *b)
+{
+    return a->from == b->from && strcmp(a->value, b->value) == 0;
+}
+
+/* Edges are sorted by value on load, so that the readers of one stand together. */
+static double received_bytes(const struct cost *cost, const int *stage, int s, double samples)
+{
+    const struct cost_edge *last = NULL;
+    double bytes = 0;
+
+    for (int i = 0; i < cost->n_edges; i++) {
+        const struct cost_edge *e = &cost->edges[i];
+
+        if (stage[e->from] == s || stage[e->to] != s)
+            continue;
+        if (!last || !same_value(last, e))
+            bytes += cost_at(cost, e->bytes, cost->blocks[e->from].batch_axis, samples);
+        last = e;
+    }
+    return bytes;
+}
+
+static bool reads(const int *blocks, int n, const int *stage, int s)
+{
+    for (int i = 0; i < n; i++)
+        if (stage[blocks[i]] == s)
+            return true;
+    return false;
+}
+
+void stage_cost_get(const struct cost *cost, const int *stage, int s, double samples,
+                    struct stage_cost *result)
+{
+    struct stage_cost r = { 0 };
+
+    for (int i = 0; i < cost->n_blocks; i++) {
+        const struct cost_block *b = &cost->blocks[i];
+        bool scales = b->batch_axis;
+        double workspace;
+
+        if (stage[i] != s)
+            continue;
+        workspace = b->workspace ? cost_at(cost, b->workspace, scales, samples) : 0;
+        r.forward += cost_at(cost, b->forward, scales, samples);
+        r.dgrad += cost_at(cost, b->dgrad, scales, samples);
+        r.wgrad += b->wgrad ? cost_at(cost, b->wgrad, scales, samples) : 0;
+        r.activations += cost_at(cost, b->activations, scales, samples);
+        r.step += b->step;
+        r.parameters += b->parameters;
+        r.workspace = workspace > r.workspace ? workspace : r.workspace;
+    }
+    for (int i = 0; i < cost->n_shared; i++)
+        if (reads(cost->shared[i].blocks, cost->shared[i].n_blocks, stage, s))
+            r.parameters += cost->shared[i].bytes;
+    for (int i = 0; i < cost->n_inputs; i++)
+        if (reads(cost->inputs[i].to, cost->inputs[i].n_to, stage, s))
+            r.received += cost_at(cost, cost->inputs[i].bytes, true, samples);
+    r.received += received_bytes(cost, stage, s, samples);
+    *result = r;
+}
+
+double stage_gradient_bytes(const struct cost *cost, double parameters)
+{
+    return parameters * cost->gradient_bytes_per_parameter / PARAMETER_BYTES;
+}
+
+double stage_memory(const struct cost *cost, const struct stage_cost *stage, int slots,
+                    double state_bytes)
+{
+    return stage->parameters * (1 + state_bytes / PARAMETER_BYTES) +
+           stage_gradient_bytes(cost, stage->parameters) +
+           slots * (stage->activations + stage->received) + stage->workspace;
+}
+
+double stage_state_bytes(const struct cost *cost, const char *optimizer)
+{
+    if (!optimizer)
+        return cost->optimizer_bytes_per_parameter;
+    if (strcmp(optimizer, "sgd") == 0)
+        return 0;
+    if (strcmp(optimizer, "momentum") == 0 || strcmp(optimizer, "nesterov") == 0)
+        return PARAMETER_BYTES;
+    return 2 * PARAMETER_BYTES;
+}
+
+/* An edge that crosses a cut, in the order of the list to be made. */
+struct crossing {
+    int from, to, edge;
+};
+
+static int by_stages(const void *a, const void *b)
+{
+    const struct crossing *x = a, *y = b;
+
+    if (x->from != y->from)
+        return x->from < y->from ? -1 : 1;
+    if (x->to != y->to)
+        return x->to < y->to ? -1 : 1;
+    return x->edge < y->edge ? -1 : x->edge > y->edge;
+}
+
+static bool larger(const struct cost *cost, const double *a, const double *b)
+{
+    return a[cost->n_sizes - 1] > b[cost->n_sizes - 1];
+}
+
+static void add_crossing(struct traffic_list *list, const struct cost *cost,
+                         const struct crossing *c)
+{
+    struct traffic *t = list->n ? &list->items[list->n - 1] : NULL;
+    struct cost_edge *e = &cost->edges[c->edge];
+    int n;
+
+    if (!t || t->from != c->from || t->to != c->to) {
+        t = mem_push((void **)&list->items, &list->n, sizeof(*t));
+        t->from = c->from;
+        t->to = c->to;
+    }
+    if (t->n_values && same_value(t->values[t->n_values - 1], e)) {
+        if (larger(cost, e->gradient_bytes, t->gradient_bytes[t->n_values - 1]))
+            t->gradient_bytes[t->n_values - 1] = e->gradient_bytes;
+        return;
+    }
+    n = t->n_values;
+    *(const struct cost_edge **)mem_push((void **)&t->values, &n, sizeof(*t->values)) = e;
+    *(double **)mem_push((void **)&t->gradient_bytes, &t->n_values,
+                         sizeof(*t->gradient_bytes)) = e->gradient_bytes;
+}
+
+struct traffic_list *traffic_new(const struct cost *cost, const int *stage)
+{
+    struct traffic_list *list = mem_new(1, sizeof(*list));
+    struct crossing *crossings = mem_new((size_t)cost->n_edges, sizeof(*crossings));
+    size_t n = 0;
+
+    for (int i = 0; i < cost->n_edges; i++) {
+        int from = stage[cost->edges[i].from], to = stage[cost->edges[i].to];
+
+        if (from != to)
+            crossings[n++] = (struct crossing){ from, to, i };
+    }
+    qsort(crossings, n, sizeof(*crossings), by_stages);
+    for (size_t i = 0; i < n; i++)
+        add_crossing(list, cost, &crossings[i]);
+    free(crossings);
+    return list;
+}
+
+void traffic_free(struct traffic_list *list)
+{
+    if (!list)
+        return;
+    for (int i = 0; i < list->n; i++) {
+        free(list->items[i].values);
+        free(list->items[i].gradient_bytes);
+    }
+    free(list->items);
+    free(list);
+}
+
+double traffic_bytes(const struct cost *cost, const struct traffic *t, double samples,
+                     bool whole, bool gradient)
+{
+    double bytes = 0;
+
+    for (int i = 0; i < t->n_values; i++) {
+        bool scales = cost->blocks[t->values[i]->from].batch_axis;
+
+        if (scales || whole)
+            bytes += cost_at(cost, gradient ? t->gradient_bytes[i] : t->values[i]->bytes,
+                             scales, samples);
+    }
+    return bytes;
+}
+
+void traffic_edges(const struct cost *cost, const struct traffic_list *list,
+                   struct schedule_edge *edges)
+{
+    for (int i = 0; i < list->n; i++) {
+        const struct traffic *t = &list->items[i];
+
+        /* A value of no bytes says nothing about its gradient: it has one. */
+        edges[i] = (struct schedule_edge){ t->from, t->to, false };
+        for (int k = 0; k < t->n_values; k++)
+            edges[i].gradient |= t->gradient_bytes[k][cost->n_sizes - 1] > 0 ||
+                                 t->values[k]->bytes[cost->n_sizes - 1] <= 0;
+    }
+}
+
+struct name {
+    const char *text;
+    int index;
+};
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
+}
+
+static int assign(const struct plan *plan, const struct name *names, int n, int *stage,
+                  struct err *err)
+{
+    for (int s = 0; s < plan->n_stages; s++) {
+        for (int i = 0; i < plan->stages[s].n_blocks; i++) {
+            struct name wanted = { plan->stages[s].blocks[i].name, 0 };
+            const struct name *found =
+                bsearch(&wanted, names, (size_t)n, sizeof(wanted), by_name);
+
+            if (!found)
+                return err_set(err, "the plan's block \"%s\" is not in the cost file",
+                               wanted.text);
+            stage[found->index] = s;
+        }
+    }
+    return 0;
+}
+
+static int check_stages(const struct cost *cost, const int *stage, struct err *err)
+{
+    for (int b = 0; b < cost->n_blocks; b++)
+        if (stage[b] < 0)
+            return err_set(err, "the cost file's block \"%s\" is not in the plan",
+                           cost->blocks[b].name);
+    for (int i = 0; i < cost->n_edges; i++)
+        if (stage[cost->edges[i].from] > stage[cost->edges[i].to])
+            return err_set(err, "the plan puts block \"%s\" before \"%s\", which it reads",
+                           cost->blocks[cost->edges[i].to].name,
+                           cost->blocks[cost->edges[i].from].name);
+    return 0;
+}
+
+int *stage_of_blocks(const struct plan *plan, const struct cost *cost, struct err *err)
+{
+    size_t n = (size_t)cost->n_blocks;
+    struct name *names = mem_new(n, sizeof(*names));
+    int *stage = mem_new(n, sizeof(*stage));
+
+    for (int b = 0; b < cost->n_blocks; b++) {
+        names[b] = (struct name){ cost->blocks[b].name, b };
+        stage[b] = -1;
+    }
+    qsort(names, n, sizeof(*names), by_name);
+    if (assign(plan, names, cost->n_blocks, stage, err) || check_stages(cost, stage, err)) {
+        free(stage);
+        stage = NULL;
+    }
+    free(names);
+    return stage;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/* Random networks as cost files, for tests of the planner and the simulator. */
+#ifndef TASUKI_TESTS_PLANNING_H
+#define TASUKI_TESTS_PLANNING_H
+
+#include "unit.h"
+
+#include "scheduler/cost.h"
+
+static inline unsigned next_random(unsigned *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+static inline double random_in(unsigned *state, double low, double high)
+{
+    return low + (high - low) * (next_random(state) % 10001) / 10000.0;
+}
+
+static inline json_t *random_block(int i, unsigned *seed)
+{
+    double f = random_in(seed, 1e-3, 10e-3);
+    char name[16];
+    json_t *block;
+
+    snprintf(name, sizeof(name), "b%d", i);
+    /* Two samples cost less than twice one. */
+    block = json_pack("{s:s, s:[f,f], s:f, s:f, s:f, s:f, s:f}", "name", name, "forward", f,
+                      f * 1.7, "dgrad", random_in(seed, 1e-3, 10e-3), "step",
+                      random_in(seed, 0, 1e-3), "parameters", random_in(seed, 1e3, 1e6),
+                      "activations", random_in(seed, 1e3, 1e6), "workspace",
+                      random_in(seed, 0, 1e4));
+    if (next_random(seed) % 4)
+        json_object_set_new(block, "wgrad", json_real(random_in(seed, 1e-3, 10e-3)));
+    return block;
+}
+
+/* A chain with skips: an edge from each block to the next, some further ahead. */
+static inline json_t *random_edges(int n, unsigned *seed)
+{
+    json_t *edges = json_array();
+
+    for (int i = 0; i < n; i++) {
+        double bytes = random_in(seed, 1e3, 1e6);
+
+        for (int k = i + 1; k < n; k++) {
+            char from[16], to[16];
+            json_t *edge;
+
+            if (k > i + 1 && next_random(seed) % 8)
+                continue;
+            snprintf(from, sizeof(from), "b%d", i);
+            snprintf(to, sizeof(to), "b%d", k);
+            edge = json_pack("{s:s, s:s, s:s, s:f}", "from", from, "to", to, "value", "h",
+                             "bytes", bytes);
+            if (next_random(seed) % 6 == 0)
+                json_object_set_new(edge, "gradient_bytes", json_integer(0));
+            json_array_append_new(edges, edge);
+        }
+    }
+    return edges;
+}
+
+static inline struct cost *random_cost(int n, unsigned seed)
+{
+    json_t *top = json_pack("{s:s, s:i, s:[i,i], s:[], s:o}", "schema", "tasuki-cost",
+                            "version", 1, "micro_batch", 1, 2, "blocks", "edges",
+                            random_edges(n, &seed));
+    struct err err = { 0 };
+    struct cost *cost;
+
+    for (int i = 0; i < n; i++)
+        json_array_append_new(json_object_get(top, "blocks"), random_block(i, &seed));
+    cost = cost_from_json("random", top, &err);
+    json_decref(top);
+    if (!cost)
+        fail_msg("%s", err.text);
+    return cost;
+}
+
+/* Blocks b0 … of 1 s forward, 1 s dgrad and 1 s wgrad for each sample, 'bytes' between
+ * neighbours and 'parameters' each.
+ */
+static inline struct cost *even_cost(int n, double bytes, double parameters)
+{
+    json_t *top = json_pack("{s:s, s:i, s:[i], s:[], s:[]}", "schema", "tasuki-cost", "version",
+                            1, "micro_batch", 1, "blocks", "edges");
+    struct cost *cost;
+
+    for (int i = 0; i < n; i++) {
+        char name[16], before[16];
+
+        snprintf(name, sizeof(name), "b%d", i);
+        snprintf(before, sizeof(before), "b%d", i - 1);
+        json_array_append_new(json_object_get(top, "blocks"),
+                              json_pack("{s:s, s:i, s:i, s:i, s:f, s:i}", "name", name,
+                                        "forward", 1, "dgrad", 1, "wgrad", 1, "parameters",
+                                        parameters, "activations", 100));
+        if (i)
+            json_array_append_new(json_object_get(top, "edges"),
+                                  json_pack("{s:s, s:s, s:s, s:f}", "from", before, "to", name,
+                                            "value", "h", "bytes", bytes));
+    }
+    cost = cost_from_json("even", top, NULL);
+    json_decref(top);
+    return cost;
+}
+
+#endif

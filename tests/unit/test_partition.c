@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: MIT */
+#include "planning.h"
+
+#include <math.h>
+
+#include "base/mem.h"
+#include "scheduler/partition.h"
+#include "scheduler/partition_private.h"
+#include "scheduler/simulate.h"
+
+#define CLOSE 1e-9
+
+static struct cluster *open_cluster(const char *spec)
+{
+    struct err err = { 0 };
+    struct cluster *cluster = cluster_open(spec, &err);
+
+    if (!cluster)
+        fail_msg("%s", err.text);
+    return cluster;
+}
+
+/* Every cut, replica count, micro-batch and schedule of a small problem, by brute force. */
+struct brute {
+    struct search *search;
+    struct candidate c;
+    int cuts[8], replicas[8];
+    double closed, seconds;
+    long count;
+};
+
+static void try_one(struct brute *b)
+{
+    double closed = partition_closed(b->search, &b->c);
+    struct plan *plan;
+
+    b->count++;
+    if (isinf(closed))
+        return;
+    b->closed = fmin(b->closed, closed);
+    plan = place(b->search->cost, b->search->cluster, b->search->request, &b->c);
+    b->seconds = fmin(b->seconds,
+                      simulate_seconds(plan, b->search->cost, b->search->cluster, NULL));
+    plan_free(plan);
+}
+
+static void extend(struct brute *b, int first, int left)
+{
+    const struct plan_request *r = b->search->request;
+    int n = b->search->cost->n_blocks, s = b->c.n_stages;
+
+    if (first == n) {
+        if (!r->stages || r->stages == s)
+            try_one(b);
+        return;
+    }
+    b->c.n_stages = s + 1;
+    for (int end = first + 1; end <= n; end++)
+        for (int k = 1; k <= left; k++) {
+            if (!shares_allowed(r, b->c.micro_batch, k) ||
+                (r->n_replicas && (s >= r->n_replicas || r->replicas[s] != k)))
+                continue;
+            b->cuts[s] = first;
+            b->cuts[s + 1] = end;
+            b->replicas[s] = k;
+            extend(b, end, left - k);
+        }
+    b->c.n_stages = s;
+}
+
+static void brute_force(struct brute *b, struct search *search)
+{
+    int64_t *sizes;
+    int n;
+
+    *b = (struct brute){ .search = search, .closed = INFINITY, .seconds = INFINITY };
+    b->c.cuts = b->cuts;
+    b->c.replicas = b->replicas;
+    sizes = micro_sizes(search->request, &n);
+    for (int i = 0; i < n; i++)
+        for (int gpipe = 0; gpipe < 2; gpipe++) {
+            b->c.n_stages = 0;
+            b->c.micro_batch = sizes[i];
+            b->c.micro_batches = search->request->global_batch / sizes[i];
+            b->c.gpipe = gpipe;
+            extend(b, 0, search->cluster->n_devices);
+        }
+    free(sizes);
+}
+
+static const char *const specs[] = {
+    "flat:4,bandwidth=1e9,latency=1e-5,memory=1e12",
+    "flat:4,bandwidth=1e8,latency=0,memory=1e12",
+    "flat:3,bandwidth=1e9,latency=0,memory=8e6",
+    "tree:2x2,inside=1e9,across=5e7,memory=1e12",
+};
+
+static void check_case(unsigned seed, const char *spec, const struct plan_request *request)
+{
+    struct cost *cost = random_cost(5, seed);
+    struct cluster *cluster = open_cluster(spec);
+    struct err err = { 0 };
+    struct search *search = search_new(cost, cluster, request);
+    struct plan *plan = partition(cost, cluster, request, NULL, &err);
+    struct brute brute;
+    int64_t *sizes;
+    int n;
+
+    brute_force(&brute, search);
+    if (!plan) {
+        if (!isinf(brute.closed))
+            fail_msg("seed %u, %s: %s", seed, spec, err.text);
+    } else {
+        sizes = micro_sizes(request, &n);
+        for (int i = 0; i < n; i++)
+            for (int gpipe = 0; gpipe < 2; gpipe++)
+                partition_dp(search, sizes[i], request->global_batch / sizes[i], gpipe);
+        free(sizes);
+        if (fabs(search->best - brute.closed) > CLOSE * brute.closed)
+            fail_msg("seed %u, %s: closed form %.9g, brute force %.9g", seed, spec,
+                     search->best, brute.closed);
+        if (plan->iteration_seconds > brute.seconds * (1 + CLOSE))
+            fail_msg("seed %u, %s: simulated %.9g, brute force %.9g of %ld", seed, spec,
+                     plan->iteration_seconds, brute.seconds, brute.count);
+        assert_true(plan->lower_bound_seconds <= brute.seconds * (1 + CLOSE));
+    }
+    plan_free(plan);
+    search_free(search);
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
+static void nothing_is_faster_than_the_plan(void **state)
+{
+    (void)state;
+    for (unsigned seed = 1; seed <= 12; seed++)
+        for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
+            check_case(seed, specs[i], &(struct plan_request){ .global_batch = 4 });
+}
+
+static void nothing_that_is_pinned_is_faster_than_the_plan(void **state)
+{
+    (void)state;
+    for (unsigned seed = 21; seed <= 26; seed++) {
+        check_case(seed, specs[0], &(struct plan_request){ .global_batch = 8, .stages = 3,
+                                                           .micro_batches = 4 });
+        check_case(seed, specs[1], &(struct plan_request){ .global_batch = 12, .stages = 2,
+                                                           .n_replicas = 2,
+                                                           .replicas = (int[]){ 2, 1 } });
+        check_case(seed, specs[3], &(struct plan_request){ .global_batch = 8,
+                                                           .batchnorm_samples = 2 });
+    }
+}
+
+static struct plan *plan_for(int blocks, const char *spec, const struct plan_request *request,
+                             struct err *err)
+{
+    struct cost *cost = even_cost(blocks, 1, 1000);
+    struct cluster *cluster = open_cluster(spec);
+    struct plan *plan = partition(cost, cluster, request, NULL, err);
+
+    cluster_free(cluster);
+    cost_free(cost);
+    return plan;
+}
+
+#define ROOMY "flat:4,bandwidth=1e9,latency=0,memory=1e30"
+
+static void pins_are_honoured(void **state)
+{
+    struct plan_request request = { .global_batch = 24, .n_replicas = 2,
+                                    .replicas = (int[]){ 2, 1 }, .micro_batches = 3,
+                                    .schedule = "gpipe" };
+    struct err err = { 0 };
+    struct plan *plan = plan_for(6, ROOMY, &request, &err);
+
+    (void)state;
+    if (!plan)
+        fail_msg("%s", err.text);
+    assert_int_equal(plan->n_stages, 2);
+    assert_int_equal(plan->stages[0].replicas, 2);
+    assert_int_equal(plan->stages[1].replicas, 1);
+    assert_int_equal(plan->micro_batches, 3);
+    assert_int_equal(plan->micro_batch, 8);
+    assert_string_equal(plan->schedule, "gpipe");
+    assert_int_equal(plan->stages[0].n_blocks, 4);
+    plan_free(plan);
+}
+
+static void pins_that_cannot_be_had_are_refused_with_the_reason(void **state)
+{
+    const struct {
+        struct plan_request request;
+        const char *message;
+    } cases[] = {
+        { { .global_batch = 8, .stages = 5 }, "has 4 devices" },
+        { { .global_batch = 8, .stages = 4, .n_replicas = 1, .replicas = (int[]){ 1 } },
+          "leave one of them out" },
+        { { .global_batch = 8, .n_replicas = 2, .replicas = (int[]){ 3, 2 } }, "5 in all" },
+        { { .global_batch = 8, .micro_batches = 3 }, "does not divide" },
+        { { .global_batch = 8, .micro_batch = 3 }, "does not divide" },
+        { { .global_batch = 8, .micro_batch = 4, .micro_batches = 4 }, "leave one of them" },
+        { { .global_batch = 8, .schedule = "zigzag" }, "expected gpipe or 1f1b" },
+        { { .global_batch = 8, .n_replicas = 1, .replicas = (int[]){ 4 }, .micro_batch = 2 },
+          "--micro-batch-size 4 would do" },
+        { { .global_batch = 12, .batchnorm_samples = 4, .n_replicas = 1,
+            .replicas = (int[]){ 3 }, .micro_batch = 6 }, "--micro-batch-size 12 would do" },
+        { { .global_batch = 0 }, "at least 1" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct err err = { 0 };
+
+        assert_null(plan_for(6, ROOMY, &cases[i].request, &err));
+        assert_contains(err.text, cases[i].message);
+        assert_int_equal(err.code, EXIT_USAGE);
+    }
+}
+
+static void every_share_is_a_multiple_of_the_batchnorm_group(void **state)
+{
+    struct plan_request request = { .global_batch = 24, .batchnorm_samples = 4 };
+    struct plan *plan = plan_for(6, ROOMY, &request, NULL);
+
+    (void)state;
+    assert_non_null(plan);
+    for (int s = 0; s < plan->n_stages; s++)
+        for (int i = 0; i < plan->stages[s].replicas; i++)
+            assert_int_equal(plan->stages[s].samples[i] % 4, 0);
+    plan_free(plan);
+}
+
+/* 6 blocks of 1000 bytes of parameters, as many of gradients, and activations. */
+static void a_memory_limit_forces_a_cut(void **state)
+{
+    struct plan_request request = { .global_batch = 4, .memory = 7000 };
+    struct err err = { 0 };
+    struct plan *plan = plan_for(6, ROOMY, &request, &err);
+
+    (void)state;
+    if (!plan)
+        fail_msg("%s", err.text);
+    assert_true(plan->n_stages > 1);
+    for (int s = 0; s < plan->n_stages; s++)
+        assert_true(plan->stages[s].memory <= 7000);
+    plan_free(plan);
+}
+
+static void a_block_that_fits_nowhere_is_named_with_what_it_lacks(void **state)
+{
+    struct plan_request request = { .global_batch = 4, .memory = 2000 };
+    struct err err = { 0 };
+
+    (void)state;
+    /* 2000 bytes for parameters and gradients, and 100 of activations of one sample. */
+    assert_null(plan_for(6, ROOMY, &request, &err));
+    assert_contains(err.text, "block \"b");
+    assert_contains(err.text, "does not fit on one device, by 10");
+    assert_int_equal(err.code, EXIT_FAILED);
+    request.memory = 2500;
+    memset(&err, 0, sizeof(err));
+    assert_null(plan_for(6, ROOMY, &request, &err));
+    assert_contains(err.text, "does not fit on 4 devices of 2500 bytes: block \"b");
+}
+
+static int half_as_much_again(void *user, const struct plan *plan, int stage, double *bytes,
+                              struct err *err)
+{
+    (void)err;
+    ++*(int *)user;
+    *bytes = 1.5 * 2000 * plan->stages[stage].n_blocks;
+    return 0;
+}
+
+static void the_exact_memory_decides(void **state)
+{
+    int calls = 0;
+    struct plan_request request = { .global_batch = 4, .memory = 7000,
+                                    .memory_of = half_as_much_again, .user = &calls };
+    struct err err = { 0 };
+    struct plan *plan = plan_for(6, ROOMY, &request, &err);
+
+    (void)state;
+    if (!plan)
+        fail_msg("%s", err.text);
+    assert_true(calls > 0);
+    for (int s = 0; s < plan->n_stages; s++)
+        assert_true(plan->stages[s].n_blocks <= 2 && plan->stages[s].memory <= 7000);
+    plan_free(plan);
+}
+
+static void shared_parameters_have_the_lowest_stage_as_owner(void **state)
+{
+    struct cost *cost = even_cost(4, 1, 1000);
+    struct cluster *cluster = open_cluster(ROOMY);
+    struct plan_request request = { .global_batch = 8, .stages = 4 };
+    struct plan *plan;
+
+    (void)state;
+    cost->n_shared = 1;
+    cost->shared = mem_new(1, sizeof(*cost->shared));
+    cost->shared[0] = (struct cost_shared){ mem_strdup("wte"), 500, 2,
+                                            mem_new(2, sizeof(int)) };
+    cost->shared[0].blocks[1] = 3;
+    plan = partition(cost, cluster, &request, NULL, NULL);
+    assert_non_null(plan);
+    assert_int_equal(plan->n_shared, 1);
+    assert_int_equal(plan->shared[0].owner, 0);
+    assert_int_equal(plan->shared[0].stages[1], 3);
+    assert_true(plan->stages[3].memory > plan->stages[2].memory);
+    plan_free(plan);
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_faster_than_the_plan),
+        cmocka_unit_test(nothing_that_is_pinned_is_faster_than_the_plan),
+        cmocka_unit_test(pins_are_honoured),
+        cmocka_unit_test(pins_that_cannot_be_had_are_refused_with_the_reason),
+        cmocka_unit_test(every_share_is_a_multiple_of_the_batchnorm_group),
+        cmocka_unit_test(a_memory_limit_forces_a_cut),
+        cmocka_unit_test(a_block_that_fits_nowhere_is_named_with_what_it_lacks),
+        cmocka_unit_test(the_exact_memory_decides),
+        cmocka_unit_test(shared_parameters_have_the_lowest_stage_as_owner),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

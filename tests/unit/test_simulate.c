@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+#include "planning.h"
+
+#include <math.h>
+
+#include "base/mem.h"
+#include "scheduler/partition_private.h"
+#include "scheduler/simulate.h"
+
+#define CLOSE 1e-9
+
+static struct plan *make_plan(const struct cost *cost, const struct cluster *cluster,
+                              int n_stages, const int *cuts, const int *replicas, int64_t micro,
+                              int64_t count, bool gpipe)
+{
+    struct plan_request request = { .global_batch = micro * count };
+    struct candidate c = { .n_stages = n_stages, .cuts = (int *)cuts,
+                           .replicas = (int *)replicas, .micro_batch = micro,
+                           .micro_batches = count, .gpipe = gpipe };
+
+    return place(cost, cluster, &request, &c);
+}
+
+static double seconds(const struct cost *cost, const char *spec, int n_stages, const int *cuts,
+                      const int *replicas, int64_t micro, int64_t count, bool gpipe)
+{
+    struct err err = { 0 };
+    struct cluster *cluster = cluster_open(spec, &err);
+    struct plan *plan;
+    double result;
+
+    if (!cluster)
+        fail_msg("%s", err.text);
+    plan = make_plan(cost, cluster, n_stages, cuts, replicas, micro, count, gpipe);
+    result = simulate_seconds(plan, cost, cluster, &err);
+    if (result < 0)
+        fail_msg("%s", err.text);
+    plan_free(plan);
+    cluster_free(cluster);
+    return result;
+}
+
+#define FREE_WIRES "flat:4,bandwidth=1e30,latency=0,memory=1e30"
+
+static void one_stage_runs_one_micro_batch_after_the_other(void **state)
+{
+    struct cost *cost = even_cost(4, 0, 0);
+
+    (void)state;
+    assert_true(fabs(seconds(cost, FREE_WIRES, 1, (int[]){ 0, 4 }, (int[]){ 1 }, 1, 5, false) -
+                     5 * 12) < CLOSE);
+    cost_free(cost);
+}
+
+static void an_even_pipeline_takes_what_the_formula_says(void **state)
+{
+    struct cost *cost = even_cost(4, 0, 0);
+    const int cuts[] = { 0, 1, 2, 3, 4 }, ones[] = { 1, 1, 1, 1 };
+    const double m = 8, s = 4;
+
+    (void)state;
+    for (int gpipe = 0; gpipe < 2; gpipe++) {
+        double t = seconds(cost, FREE_WIRES, 4, cuts, ones, 1, 8, gpipe);
+
+        /* M times F, B and W, and the way of one sample there and back: no B waits for the W
+         * of the stage behind, else it would be (M + S - 1) times F, B and W.
+         */
+        assert_true(fabs(t - (3 * m + 2 * (s - 1))) < CLOSE);
+    }
+    cost_free(cost);
+}
+
+static void messages_take_latency_and_bytes_over_bandwidth(void **state)
+{
+    struct cost *cost = even_cost(2, 1000, 0);
+    const int cuts[] = { 0, 1, 2 }, ones[] = { 1, 1 };
+    const char *spec = "flat:2,bandwidth=500,latency=0.25,memory=1e30";
+
+    (void)state;
+    /* F, message, F, B, message, B and W of the first stage. */
+    assert_true(fabs(seconds(cost, spec, 2, cuts, ones, 1, 1, true) -
+                     (1 + 2.25 + 1 + 1 + 2.25 + 2)) < CLOSE);
+    cost_free(cost);
+}
+
+static void messages_that_share_a_wire_share_its_bandwidth(void **state)
+{
+    struct cost *cost = even_cost(2, 1000, 0);
+    const int cuts[] = { 0, 1, 2 };
+    const char *spec = "flat:3,bandwidth=500,latency=0,memory=1e30";
+
+    (void)state;
+    /* The first stage sends each of two replicas half of two samples over its one wire. */
+    assert_true(fabs(seconds(cost, spec, 2, cuts, (int[]){ 1, 2 }, 2, 1, true) -
+                     (2 + 4 + 1 + 1 + 4 + 4)) < CLOSE);
+    cost_free(cost);
+}
+
+static void replicas_share_samples_and_reduce_gradients(void **state)
+{
+    struct cost *cost = even_cost(1, 0, 1000);
+    const char *spec = "flat:2,bandwidth=500,latency=0,memory=1e30";
+
+    (void)state;
+    /* A ring over two: 2 (n-1)/n of 1000 bytes. */
+    assert_true(fabs(seconds(cost, spec, 1, (int[]){ 0, 1 }, (int[]){ 2 }, 4, 1, true) -
+                     (2 * 3 + 2)) < CLOSE);
+    cost_free(cost);
+}
+
+static void reduction_overlaps_the_last_backward(void **state)
+{
+    struct cost *cost = even_cost(2, 0, 1000);
+    const char *spec = "flat:2,bandwidth=500,latency=0,memory=1e30";
+
+    (void)state;
+    /* The last block's gradients move while the first block is still at work. */
+    assert_true(fabs(seconds(cost, spec, 1, (int[]){ 0, 2 }, (int[]){ 2 }, 2, 1, true) -
+                     (2 + 4 + 2)) < CLOSE);
+    cost_free(cost);
+}
+
+/* A node of as many cores as wished; each device runs one thread. */
+static struct cluster *cluster_of_node(int devices, int cores)
+{
+    char spec[64];
+    struct cluster *cluster;
+
+    snprintf(spec, sizeof(spec), "flat:%d,bandwidth=1e30,latency=0,memory=1e30", devices);
+    cluster = cluster_open(spec, NULL);
+    assert_non_null(cluster);
+    cluster->places[0].cores = cores;
+    for (int d = 0; d < devices; d++)
+        cluster->devices[d].cores = 1;
+    return cluster;
+}
+
+static void more_threads_than_cores_slow_each_other_down(void **state)
+{
+    struct cost *cost = even_cost(1, 0, 0);
+
+    (void)state;
+    for (int cores = 1; cores <= 4; cores++) {
+        struct cluster *cluster = cluster_of_node(4, cores);
+        struct plan *plan = make_plan(cost, cluster, 1, (int[]){ 0, 1 }, (int[]){ 4 }, 8, 3,
+                                      false);
+
+        assert_true(fabs(simulate_seconds(plan, cost, cluster, NULL) - 3 * 6 * 4.0 / cores) <
+                    CLOSE);
+        plan_free(plan);
+        cluster_free(cluster);
+    }
+    cost_free(cost);
+}
+
+static void waiting_stages_leave_their_cores_to_others(void **state)
+{
+    struct cost *cost = even_cost(2, 0, 0);
+    struct cluster *cluster = cluster_of_node(2, 1);
+    struct plan *plan = make_plan(cost, cluster, 2, (int[]){ 0, 1, 2 }, (int[]){ 1, 1 }, 1, 6,
+                                  false);
+
+    (void)state;
+    /* One core does all the work and is never idle. */
+    assert_true(fabs(simulate_seconds(plan, cost, cluster, NULL) - 6 * 6) < CLOSE);
+    plan_free(plan);
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
+static void events_say_who_does_what_when(void **state)
+{
+    struct cost *cost = even_cost(3, 100, 100);
+    struct cluster *cluster = cluster_open("flat:3,bandwidth=1e3,latency=0,memory=1e30", NULL);
+    struct plan *plan = make_plan(cost, cluster, 3, (int[]){ 0, 1, 2, 3 }, (int[]){ 1, 1, 1 }, 1,
+                                  4, false);
+    struct simulation *sim = simulate(plan, cost, cluster, NULL);
+    double busy[3] = { 0 };
+    int forwards = 0;
+
+    (void)state;
+    assert_non_null(sim);
+    for (int i = 0; i < sim->n_events; i++) {
+        const struct simulated_event *e = &sim->events[i];
+
+        assert_true(e->start <= e->end && e->end <= sim->iteration_seconds);
+        assert_true(i == 0 || sim->events[i - 1].start <= e->start);
+        forwards += e->instruction.kind == INSTRUCTION_F;
+        if (e->instruction.kind <= INSTRUCTION_BW)
+            busy[e->stage] += e->end - e->start;
+    }
+    assert_int_equal(forwards, 12);
+    for (int s = 0; s < 3; s++)
+        assert_true(fabs(busy[s] - sim->busy[s]) < CLOSE);
+    assert_true(fabs(simulate_seconds(plan, cost, cluster, NULL) - sim->iteration_seconds) <
+                CLOSE);
+    simulation_free(sim);
+    plan_free(plan);
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
+/* Whatever the network, the plan and the wires: it ends, and not before its work is done. */
+static void random_plans_come_to_an_end(void **state)
+{
+    (void)state;
+    for (unsigned seed = 1; seed <= 60; seed++) {
+        unsigned r = seed;
+        struct cost *cost = random_cost(6, seed);
+        struct cluster *cluster =
+            cluster_open("tree:3x4,inside=1e8,across=1e7,memory=1e30", NULL);
+        int n = 1 + (int)(next_random(&r) % 4), cuts[] = { 0, 1, 2, 4, 6 }, replicas[4];
+        struct plan *plan;
+        struct err err = { 0 };
+        double t, work = 0;
+
+        cuts[n] = 6;
+        for (int s = 0; s < n; s++)
+            replicas[s] = 1 + (int)(next_random(&r) % 3);
+        plan = make_plan(cost, cluster, n, cuts, replicas, 3 + next_random(&r) % 3,
+                         1 + next_random(&r) % 6, next_random(&r) % 2);
+        t = simulate_seconds(plan, cost, cluster, &err);
+        if (t < 0)
+            fail_msg("seed %u: %s", seed, err.text);
+        for (int s = 0; s < n; s++)
+            work = fmax(work, (plan->stages[s].forward + plan->stages[s].dgrad +
+                               plan->stages[s].wgrad) * (double)plan->micro_batches);
+        if (t < work * (1 - CLOSE))
+            fail_msg("seed %u: %g < %g", seed, t, work);
+        plan_free(plan);
+        cluster_free(cluster);
+        cost_free(cost);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_stage_runs_one_micro_batch_after_the_other),
+        cmocka_unit_test(an_even_pipeline_takes_what_the_formula_says),
+        cmocka_unit_test(messages_take_latency_and_bytes_over_bandwidth),
+        cmocka_unit_test(messages_that_share_a_wire_share_its_bandwidth),
+        cmocka_unit_test(replicas_share_samples_and_reduce_gradients),
+        cmocka_unit_test(reduction_overlaps_the_last_backward),
+        cmocka_unit_test(more_threads_than_cores_slow_each_other_down),
+        cmocka_unit_test(waiting_stages_leave_their_cores_to_others),
+        cmocka_unit_test(events_say_who_does_what_when),
+        cmocka_unit_test(random_plans_come_to_an_end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
