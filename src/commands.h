@@ -19,6 +19,9 @@ struct command {
 extern const struct command commands[]; /* ends with a NULL name */
 
 int cmd_topo(int argc, char **argv, struct err *err);
+int cmd_train(int argc, char **argv, struct err *err);
+int cmd_export(int argc, char **argv, struct err *err);
+int cmd_profile(int argc, char **argv, struct err *err);
 int cmd_info(int argc, char **argv, struct err *err);
 int cmd_inspect(int argc, char **argv, struct err *err);
 

@@ -7,16 +7,15 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "graph/op.h"
+#include "scheduler/blocks.h"
 #include "train/route.h"
 
-/* The stage of each node by the plan's blocks; in the graph's arena. */
+/* One stage needs no blocks: a plan for a single device may leave them out. */
 static int *assign_stages(struct graph *graph, const struct plan *plan, struct err *err)
 {
-    if (plan->n_stages != 1) {
-        err_set(err, "plan: one stage only");
-        return NULL;
-    }
-    return arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(int));
+    if (plan->n_stages == 1)
+        return arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(int));
+    return blocks_stages(graph, plan, err);
 }
 
 static int build_graph(struct compiled *c, const struct compile_options *options,
@@ -168,9 +167,11 @@ static int make_program(struct compiled *c, const struct compile_options *option
         make_kernels(c, options->device, &workspace, err) < 0)
         return -1;
     memory_place(c->program, schedule_merged(c->schedule, c->stage), workspace);
+    c->program->slot_bytes = (c->program->slot_bytes + 63) & ~(size_t)63;
     routes_make(&routes, plan, c->stage, c->replica, c);
     c->memory = memory_use(c->program, c->schedule->stages[c->stage].slots,
-                           options->optimizer_states, routes.bytes + c->spare_bytes);
+                           options->optimizer_states,
+                           routes.bytes + c->spare_bytes + COMPILE_SCALARS);
     routes_clear(&routes);
     return 0;
 }

@@ -13,6 +13,8 @@
 #include "scheduler/plan.h"
 #include "scheduler/schedule.h"
 
+#define COMPILE_SCALARS 64  /* bytes for the divisor of the loss */
+
 struct compile_options {
     struct model *model;
     struct model_options model_options;     /* 'batch' is set to the share */

@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "train/channel.h"
+#include "train/passage.h"
 #include "train/reduce.h"
 #include "train/tape.h"
 #include "train/update.h"
@@ -25,7 +25,7 @@ struct executor {
     struct step_state *states;          /* [slots] */
     struct tape tapes[TAPE_COUNT];
     struct routes routes;
-    struct channel *channels;           /* [routes.n] */
+    struct passage *passages;           /* [routes.n] */
     int *forward_micros, *backward_micros;  /* orders in which receives are used */
     int n_backward;
     struct reduce reduce;
@@ -34,7 +34,7 @@ struct executor {
     char *scalars;                      /* loss and correct of each micro-batch */
     bool has_loss, has_correct;
     int last[TAPE_COUNT];               /* index of the last instruction that runs it */
-    int turn;                           /* which channel is tested next */
+    int turn;                           /* which passage is tested next */
     uint64_t random;
 };
 
@@ -114,16 +114,16 @@ static void make_tapes(struct executor *e, char *spare)
         tape_init(&e->tapes[t], lists[t], &e->store, e->states, spare);
 }
 
-static void make_channels(struct executor *e)
+static void make_passages(struct executor *e)
 {
     const struct placement *place = e->options.placement;
     char *at = e->store.buffers;
 
-    e->channels = mem_new((size_t)e->routes.n, sizeof(*e->channels));
+    e->passages = mem_new((size_t)e->routes.n, sizeof(*e->passages));
     for (int i = 0; i < e->routes.n; i++) {
         const struct route *r = &e->routes.items[i];
 
-        channel_init(&e->channels[i], r, e->options.comm,
+        passage_init(&e->passages[i], r, e->options.comm,
                      placement_rank(place, r->peer, place->pipeline, r->replica), &e->store,
                      at);
         at += (size_t)r->depth * r->bytes;
@@ -155,7 +155,7 @@ static int set_up(struct executor *e, struct err *err)
         store_load(&e->store, err) < 0)
         return -1;
     make_tapes(e, e->store.buffers + e->routes.bytes);
-    make_channels(e);
+    make_passages(e);
     read_list(e);
     e->staging = mem_try(staging_bytes(e->compiled), 1, err);
     e->scalars = mem_new((size_t)micro_batches(e), 2 * sizeof(double));
@@ -164,8 +164,7 @@ static int set_up(struct executor *e, struct err *err)
     e->has_loss = runs_here(e, e->compiled->graph->loss);
     e->has_correct = runs_here(e, e->compiled->graph->correct);
     update_init(&e->update, &e->store, &o->optimizer, o->plan);
-    return reduce_init(&e->reduce, o->comm, e->compiled, o->placement, o->bucket_bytes,
-                       o->deterministic, err);
+    return 0;
 }
 
 struct executor *executor_new(const struct executor_options *options, struct err *err)
@@ -184,6 +183,14 @@ struct executor *executor_new(const struct executor_options *options, struct err
     return e;
 }
 
+int executor_connect(struct executor *executor, struct err *err)
+{
+    const struct executor_options *o = &executor->options;
+
+    return reduce_init(&executor->reduce, o->comm, executor->compiled, o->placement,
+                       o->bucket_bytes, o->deterministic, err);
+}
+
 void executor_free(struct executor *executor)
 {
     struct executor *e = executor;
@@ -192,15 +199,15 @@ void executor_free(struct executor *executor)
         return;
     reduce_clear(&e->reduce);
     update_clear(&e->update);
-    for (int i = 0; e->channels && i < e->routes.n; i++)
-        channel_clear(&e->channels[i]);
+    for (int i = 0; e->passages && i < e->routes.n; i++)
+        passage_clear(&e->passages[i]);
     for (int t = 0; t < TAPE_COUNT; t++)
         tape_clear(&e->tapes[t]);
     routes_clear(&e->routes);
     store_clear(&e->store);
     if (e->stream)
         e->backend->stream_free(e->stream);
-    free(e->channels);
+    free(e->passages);
     free(e->states);
     free(e->forward_micros);
     free(e->backward_micros);
@@ -241,7 +248,7 @@ static int progress(struct executor *e, struct err *err)
     if (e->routes.n == 0)
         return 0;
     e->turn = (e->turn + 1) % e->routes.n;
-    return channel_progress(&e->channels[e->turn], err);
+    return passage_progress(&e->passages[e->turn], err);
 }
 
 static int run_tape(struct executor *e, enum tape_kind kind, int slot, bool accumulate,
@@ -333,7 +340,7 @@ static int receive_all(struct executor *e, int micro, bool gradient,
 
         if (r->send || r->gradient != gradient)
             continue;
-        if (channel_receive(&e->channels[i], micro, slot, err) < 0)
+        if (passage_receive(&e->passages[i], micro, slot, err) < 0)
             return -1;
         end = trace_clock();
         result->receive += end - start;
@@ -349,7 +356,7 @@ static int send_all(struct executor *e, int micro, int peer, bool gradient, stru
         const struct route *r = &e->routes.items[i];
 
         if (r->send && r->gradient == gradient && (peer < 0 || r->peer == peer) &&
-            channel_send(&e->channels[i], micro, slot_of(e, micro), err) < 0)
+            passage_send(&e->passages[i], micro, slot_of(e, micro), err) < 0)
             return -1;
     }
     return 0;
@@ -419,7 +426,7 @@ static int start_batch(struct executor *e, const struct batch_args *args, bool t
 
         if (gradient && !training)
             continue;
-        if (channel_start(&e->channels[i], (int)micro_batches(e),
+        if (passage_start(&e->passages[i], (int)micro_batches(e),
                           gradient ? e->backward_micros : e->forward_micros, err) < 0)
             return -1;
     }
@@ -503,7 +510,7 @@ static int run_instruction(struct executor *e, const struct batch_args *args, in
         return backward(e, ins, accumulate, index == e->last[tape], args->step, result, err);
     case INSTRUCTION_SEND:
         return send_all(e, ins->micro, ins->peer, ins->gradient, err);
-    case INSTRUCTION_RECV:      /* posted by the channels, completed by F and B */
+    case INSTRUCTION_RECV:      /* posted by the passages, completed by F and B */
         return progress(e, err);
     case INSTRUCTION_REDUCE:
         return reduce_and_note(e, args->step, result, err);
@@ -564,7 +571,7 @@ int executor_evaluate(struct executor *executor, const struct batch_args *args,
 int executor_drain(struct executor *executor, struct err *err)
 {
     for (int i = 0; i < executor->routes.n; i++)
-        if (channel_drain(&executor->channels[i], err) < 0)
+        if (passage_drain(&executor->passages[i], err) < 0)
             return -1;
     return executor->backend->stream_sync(executor->stream, err);
 }

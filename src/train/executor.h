@@ -46,8 +46,10 @@ struct batch_result {
     double compute, receive, reduce;    /* seconds */
 };
 
-/* Collective over the ranks of the plan. Parameters are loaded from the model. */
+/* Everything but what needs others; parameters are loaded from the model. */
 struct executor *executor_new(const struct executor_options *options, struct err *err);
+/* Collective over the ranks of the plan, once all have theirs: the groups that reduce. */
+int executor_connect(struct executor *executor, struct err *err);
 void executor_free(struct executor *executor);
 
 /* Which tensors of a data file feed this stage: '*tensors' is malloc'ed, one for each input. */

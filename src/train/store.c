@@ -13,12 +13,6 @@ struct block {
     size_t bytes;
 };
 
-/* Slots start on whole cache lines. */
-static size_t slot_stride(const struct store *s)
-{
-    return (s->compiled->program->slot_bytes + 63) & ~(size_t)63;
-}
-
 static int list_blocks(struct store *s, struct block blocks[12])
 {
     const struct program *p = s->compiled->program;
@@ -29,11 +23,11 @@ static int list_blocks(struct store *s, struct block blocks[12])
     for (int i = 0; i < s->n_states; i++)
         blocks[n++] = (struct block){ &s->states[i], p->gradient_bytes };
     blocks[n++] = (struct block){ &s->prepared, p->prepared_bytes };
-    blocks[n++] = (struct block){ &s->slots, (size_t)s->n_slots * slot_stride(s) };
+    blocks[n++] = (struct block){ &s->slots, (size_t)s->n_slots * p->slot_bytes };
     blocks[n++] = (struct block){ &s->scratch, p->scratch_bytes };
     blocks[n++] = (struct block){ &s->workspace, p->workspace_bytes };
     blocks[n++] = (struct block){ &s->buffers, s->buffer_bytes };
-    blocks[n++] = (struct block){ &s->weight_sum, 64 };
+    blocks[n++] = (struct block){ &s->weight_sum, COMPILE_SCALARS };
     return n;
 }
 
@@ -92,7 +86,7 @@ void *store_address(const struct store *store, int value, int slot)
     case PLACE_PARAM: return store->params + v->offset;
     case PLACE_GRADIENT: return store->gradients + v->offset;
     case PLACE_PREPARED: return store->prepared + v->offset;
-    case PLACE_SLOT: return store->slots + (size_t)slot * slot_stride(store) + v->offset;
+    case PLACE_SLOT: return store->slots + (size_t)slot * p->slot_bytes + v->offset;
     case PLACE_SCRATCH: return store->scratch + v->offset;
     default: return NULL;
     }

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/* tasuki export: a checkpoint becomes an ONNX file or a safetensors file. */
+#include "config.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/option.h"
+#include "commands.h"
+#include "graph/model.h"
+#include "train/checkpoint.h"
+#include "train/safetensors.h"
+
+/* Bytes of an initializer for model_export(). */
+static int get_tensor(void *user, const char *name, enum dtype dtype, size_t elements,
+                      void *data, struct err *err)
+{
+    const struct checkpoint *checkpoint = user;
+    int index = checkpoint_find(checkpoint, name, CHECKPOINT_VALUE);
+    enum checkpoint_kind kind;
+    enum dtype saved;
+    struct shape shape;
+
+    if (index < 0)
+        return 1;
+    checkpoint_name(checkpoint, index, &kind, &shape, &saved);
+    if ((size_t)shape_elements(&shape) != elements)
+        return err_set(err, "%s: \"%s\" has %lld elements, the model %zu",
+                       checkpoint_path(checkpoint), name, (long long)shape_elements(&shape),
+                       elements);
+    if (!dtype_is_float(dtype))
+        return err_set(err, "%s: \"%s\" is %s in the model", checkpoint_path(checkpoint), name,
+                       dtype_name(dtype));
+    checkpoint_read(checkpoint, index, dtype, data);
+    return 0;
+}
+
+static int export_onnx(struct checkpoint *checkpoint, const char *path, const char *output,
+                       struct err *err)
+{
+    const struct checkpoint_state *state = checkpoint_state(checkpoint);
+    struct model *model = model_open(path ? path : state->model_path, err);
+    int bad;
+
+    if (!model)
+        return -1;
+    if (*state->model_hash && *model_hash(model) &&
+        strcmp(state->model_hash, model_hash(model)) != 0)
+        bad = err_set(err, "%s: not the graph that %s was trained from", model_path(model),
+                      checkpoint_path(checkpoint));
+    else
+        bad = model_export(model, output, get_tensor, checkpoint, err);
+    model_close(model);
+    return bad;
+}
+
+static int write_tensors(const char *output, int n, const struct safetensors_tensor *tensors,
+                         struct err *err)
+{
+    char *temporary = mem_printf("%s.tmp-%ld", output, (long)getpid());
+    int bad = safetensors_write(temporary, n, tensors, err);
+
+    if (!bad && rename(temporary, output) < 0) {
+        bad = err_set(err, "%s: %m", output);
+        unlink(temporary);
+    }
+    free(temporary);
+    return bad;
+}
+
+/* Parameters and statistics, without the optimizer's state. */
+static int export_safetensors(const struct checkpoint *checkpoint, const char *output,
+                              struct err *err)
+{
+    int count = checkpoint_count(checkpoint), n = 0, bad = 0;
+    struct safetensors_tensor *tensors = mem_new((size_t)count, sizeof(*tensors));
+
+    for (int i = 0; i < count && !bad; i++) {
+        struct safetensors_tensor *t = &tensors[n];
+        enum checkpoint_kind kind;
+        void *data;
+
+        t->name = checkpoint_name(checkpoint, i, &kind, &t->shape, &t->dtype);
+        if (kind != CHECKPOINT_VALUE)
+            continue;
+        data = mem_try((size_t)shape_elements(&t->shape), dtype_size(t->dtype), err);
+        bad = data ? 0 : -1;
+        if (data)
+            checkpoint_read(checkpoint, i, t->dtype, data);
+        t->data = data;
+        n++;
+    }
+    if (!bad)
+        bad = write_tensors(output, n, tensors, err);
+    for (int i = 0; i < n; i++)
+        free((void *)tensors[i].data);
+    free(tensors);
+    return bad;
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), n = strlen(end);
+
+    return length >= n && strcmp(text + length - n, end) == 0;
+}
+
+static int run_export(const struct options *o, struct err *err)
+{
+    const char *output = option_string(o, "output", NULL);
+    struct checkpoint *checkpoint;
+    int format, bad;
+
+    if (options_operands(o) != 1)
+        return err_set_code(err, EXIT_USAGE, "export: expected a checkpoint directory");
+    if (!output || strcmp(output, "-") == 0)
+        return err_set_code(err, EXIT_USAGE, "export: -o FILE is missing");
+    if (option_word(o, "format", &format, err) < 0)
+        return -1;
+    if (!option_given(o, "format"))
+        format = ends_with(output, ".safetensors") ? 1 : 0;
+    checkpoint = checkpoint_open(options_operand(o, 0), err);
+    if (!checkpoint)
+        return -1;
+    if (format == 1)
+        bad = export_safetensors(checkpoint, output, err);
+    else
+        bad = export_onnx(checkpoint, option_string(o, "model", NULL), output, err);
+    if (!bad)
+        log_info("%s: step %lld of %s", output,
+                 (long long)checkpoint_state(checkpoint)->step, checkpoint_path(checkpoint));
+    checkpoint_close(checkpoint);
+    return bad;
+}
+
+int cmd_export(int argc, char **argv, struct err *err)
+{
+    struct options *options = options_parse(COMMAND_EXPORT, argc, argv, 1, err);
+    int bad = options ? run_export(options, err) : -1;
+
+    options_free(options);
+    return bad < 0 ? (int)err->code : EXIT_OK;
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT */
+/* tasuki train: a rank of a run, or the whole of it. */
+#include "config.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/option.h"
+#include "commands.h"
+#include "topology/node.h"
+#include "train/optimizer.h"
+#include "train/timings.h"
+#include "train/train.h"
+
+static int read_optimizer(const struct options *o, struct train_settings *t, struct err *err)
+{
+    static const char *const names[] = { "optimizer", "lr",    "momentum",    "beta1",
+                                         "beta2",     "epsilon", "weight-decay" };
+    enum optimizer_kind kind;
+    struct optimizer_args d;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        t->optimizer_given = t->optimizer_given || option_given(o, names[i]);
+    if (optimizer_from_name(option_string(o, "optimizer", "sgd"), &kind, err) < 0)
+        return -1;
+    d = optimizer_defaults(kind);
+    t->optimizer = d;
+    if (option_number(o, "lr", 0, 1e30, d.lr, &t->optimizer.lr, err) < 0 ||
+        option_number(o, "momentum", 0, 1, d.momentum, &t->optimizer.momentum, err) < 0 ||
+        option_number(o, "beta1", 0, 1, d.beta1, &t->optimizer.beta1, err) < 0 ||
+        option_number(o, "beta2", 0, 1, d.beta2, &t->optimizer.beta2, err) < 0 ||
+        option_number(o, "epsilon", 0, 1, d.epsilon, &t->optimizer.epsilon, err) < 0)
+        return -1;
+    return option_number(o, "weight-decay", 0, 1e30, d.weight_decay,
+                         &t->optimizer.weight_decay, err);
+}
+
+static int read_pins(const struct options *o, struct train_settings *t, struct err *err)
+{
+    int64_t stages;
+
+    if (option_int(o, "stages", 1, 1 << 20, 0, &stages, err) < 0 ||
+        option_ints(o, "replicas", 1, 1 << 20, &t->n_replicas, &t->replicas, err) < 0 ||
+        option_int(o, "micro-batches", 1, 1 << 20, 0, &t->micro_batches, err) < 0 ||
+        option_int(o, "micro-batch-size", 1, 1 << 30, 0, &t->micro_batch, err) < 0 ||
+        option_size(o, "memory", 0, &t->memory, err) < 0)
+        return -1;
+    t->stages = (int)stages;
+    t->schedule = option_string(o, "schedule", NULL);
+    t->cluster = option_string(o, "cluster", NULL);
+    t->n_costs = option_strings(o, "cost", &t->costs);
+    t->keep_plan = option_flag(o, "keep-plan", false);
+    if (t->n_replicas && t->stages && t->n_replicas != t->stages)
+        return err_set_code(err, EXIT_USAGE, "--replicas: %d numbers for --stages %d",
+                            t->n_replicas, t->stages);
+    return 0;
+}
+
+static int read_length(const struct options *o, struct train_settings *t, struct err *err)
+{
+    int64_t seed;
+
+    if (option_int(o, "global-batch", 1, 1 << 30, 0, &t->global_batch, err) < 0 ||
+        option_int(o, "epochs", 1, 1 << 30, 0, &t->epochs, err) < 0 ||
+        option_int(o, "steps", 1, INT64_MAX / 2, 0, &t->steps, err) < 0 ||
+        option_int(o, "seed", 0, INT64_MAX, 0, &seed, err) < 0 ||
+        option_int(o, "batchnorm-samples", 1, 1 << 30, 0, &t->batchnorm_samples, err) < 0)
+        return -1;
+    t->seed = (uint64_t)seed;
+    t->seed_given = option_given(o, "seed");
+    t->shuffle = option_flag(o, "shuffle", true);
+    if (!t->epochs == !t->steps)
+        return err_set_code(err, EXIT_USAGE, "train: say either --epochs or --steps");
+    return 0;
+}
+
+static int read_running(const struct options *o, struct train_settings *t, struct err *err)
+{
+    int64_t threads;
+
+    if (option_int(o, "threads", 1, 4096, 0, &threads, err) < 0 ||
+        option_number(o, "deadline", 0, 1e9, 600, &t->deadline, err) < 0 ||
+        option_int(o, "eval-every", 1, INT64_MAX / 2, 0, &t->eval_every, err) < 0 ||
+        option_int(o, "checkpoint-every", 1, INT64_MAX / 2, 0, &t->checkpoint_every, err) < 0)
+        return -1;
+    t->threads = (int)threads;
+    t->backend = option_string(o, "backend", NULL);
+    t->deterministic = option_flag(o, "deterministic", false);
+    t->dry_run = option_flag(o, "dry-run", false);
+    t->checkpoint = option_string(o, "checkpoint", NULL);
+    t->resume = option_flag(o, "resume", false);
+    t->log = option_string(o, "log", NULL);
+    t->trace = option_string(o, "trace", NULL);
+    if ((t->resume || t->checkpoint_every) && !t->checkpoint)
+        return err_set_code(err, EXIT_USAGE, "train: --%s needs --checkpoint",
+                            t->resume ? "resume" : "checkpoint-every");
+    return 0;
+}
+
+/* Where measured costs are kept, unless --no-cache says nowhere. */
+static char *cache_directory(const struct options *o)
+{
+    if (!option_flag(o, "cache", true))
+        return NULL;
+    return timings_directory(getenv("TASUKI_CACHE_DIR"), getenv("XDG_CACHE_HOME"),
+                             getenv("HOME"));
+}
+
+/* TASUKI_TEST_DELAY=SEED:MICROSECONDS shakes the order in which ranks arrive. */
+static int read_delay(struct train_settings *t, struct err *err)
+{
+    const char *text = getenv("TASUKI_TEST_DELAY");
+    unsigned long long seed;
+    int max, end = 0;
+
+    if (!text)
+        return 0;
+    if (sscanf(text, "%llu:%d%n", &seed, &max, &end) != 2 || text[end] || max < 0)
+        return err_set_code(err, EXIT_USAGE,
+                            "TASUKI_TEST_DELAY: expected SEED:MICROSECONDS, got \"%s\"", text);
+    t->delay_seed = seed;
+    t->delay_max = max;
+    return 0;
+}
+
+static int read_settings(const struct options *o, struct train_settings *t, struct err *err)
+{
+    int precision;
+
+    if (options_operands(o) != 1)
+        return err_set_code(err, EXIT_USAGE, "train: expected a MODEL, a plan or a job file");
+    t->input = options_operand(o, 0);
+    t->data = option_string(o, "data", NULL);
+    t->test = option_string(o, "test", NULL);
+    t->loss = option_string(o, "loss", NULL);
+    t->fuse = option_flag(o, "fuse", true);
+    if (!t->data)
+        return err_set_code(err, EXIT_USAGE, "train: --data is missing");
+    if (option_word(o, "precision", &precision, err) < 0)
+        return -1;
+    t->float64 = precision == 1;
+    return read_optimizer(o, t, err) < 0 || read_pins(o, t, err) < 0 ||
+           read_length(o, t, err) < 0 || read_running(o, t, err) < 0 ||
+           read_delay(t, err) < 0 ? -1 : 0;
+}
+
+static void on_signal(int number)
+{
+    (void)number;
+    train_stop();
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = { .sa_handler = on_signal, .sa_flags = SA_RESTART };
+
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+}
+
+static void say_rank(const struct options *o, const struct comm *comm)
+{
+    enum log_level level = option_flag(o, "verbose", false)  ? LOG_DEBUG
+                           : option_flag(o, "quiet", false) ? LOG_WARNING
+                                                            : LOG_INFO;
+
+    log_setup(level, comm_size(comm) > 1 ? comm_rank(comm) : -1);
+}
+
+static char *command_line(int argc, char **argv)
+{
+    char *text = mem_strdup("tasuki");
+
+    for (int i = 0; i < argc; i++) {
+        char *longer = mem_printf("%s %s", text, argv[i]);
+
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
+/* Wrong settings are found by every rank and said by one. */
+static int run_joined(const struct options *o, struct train_settings *settings,
+                      const struct topo_node *node, struct comm *comm, struct err *err)
+{
+    int bad = comm_agree(comm, err, read_settings(o, settings, err) < 0);
+
+    if (!bad)
+        return train_run(settings, node, comm, err);
+    if (comm_rank(comm) > 0)
+        err->text[0] = '\0';
+    return (int)err->code;
+}
+
+static int run(const struct options *o, struct train_settings *settings, struct err *err)
+{
+    struct launch launch;
+    struct topo_node *node;
+    struct comm *comm;
+    int code;
+
+    if (launch_detect(&launch, err) < 0)
+        return (int)err->code;
+    /* Before comm_open(): reading the hardware may start a process. */
+    node = topo_node_discover(NULL, err);
+    comm = node ? comm_open(&launch, err) : NULL;
+    if (!comm) {
+        topo_node_free(node);
+        return (int)err->code;
+    }
+    say_rank(o, comm);
+    catch_signals();
+    code = run_joined(o, settings, node, comm, err);
+    comm_close(comm);
+    topo_node_free(node);
+    return code;
+}
+
+int cmd_train(int argc, char **argv, struct err *err)
+{
+    struct options *options = options_parse(COMMAND_TRAIN, argc, argv, 1, err);
+    struct train_settings settings = { 0 };
+    char *line, *cache;
+    int code;
+
+    if (!options)
+        return (int)err->code;
+    line = command_line(argc, argv);
+    cache = cache_directory(options);
+    settings.command = line;
+    settings.cache_directory = cache;
+    code = run(options, &settings, err);
+    free(settings.replicas);
+    free(line);
+    free(cache);
+    options_free(options);
+    return code;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/journal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+struct journal {
+    char *path;
+    FILE *file;
+    int failed;     /* errno of the first failure */
+};
+
+struct journal *journal_open(const char *path, bool append, struct err *err)
+{
+    struct journal *journal = mem_new(1, sizeof(*journal));
+
+    if (!path)
+        return journal;
+    journal->path = mem_strdup(path);
+    journal->file = fopen(path, append ? "ae" : "we");
+    if (!journal->file) {
+        err_set(err, "%s: %s", path, strerror(errno));
+        journal_close(journal, NULL);
+        return NULL;
+    }
+    return journal;
+}
+
+static void note_failure(struct journal *journal)
+{
+    if (journal->failed)
+        return;
+    journal->failed = errno ? errno : EIO;
+    log_warning("%s: %s; the run goes on without its log", journal->path,
+                strerror(journal->failed));
+}
+
+void journal_write(struct journal *journal, json_t *line)
+{
+    char *text;
+
+    if (journal->file && !journal->failed) {
+        text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(17));
+        errno = 0;
+        if (fprintf(journal->file, "%s\n", text ? text : "{}") < 0 || fflush(journal->file))
+            note_failure(journal);
+        free(text);
+    }
+    json_decref(line);
+}
+
+int journal_close(struct journal *journal, struct err *err)
+{
+    int bad = 0;
+
+    if (!journal)
+        return 0;
+    if (journal->file && fclose(journal->file) && !journal->failed)
+        journal->failed = errno;
+    if (journal->failed)
+        bad = err_set(err, "%s: %s", journal->path, strerror(journal->failed));
+    free(journal->path);
+    free(journal);
+    return bad;
+}

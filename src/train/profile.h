@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/* What a model costs on this device. */
+#ifndef TASUKI_TRAIN_PROFILE_H
+#define TASUKI_TRAIN_PROFILE_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "graph/model.h"
+#include "kernels/backend.h"
+#include "scheduler/cost.h"
+#include "train/timings.h"
+
+struct err;
+
+struct profile_options {
+    struct model *model;
+    struct model_options model_options;     /* 'batch' is set to each size */
+    const struct backend *backend;
+    struct device *device;
+    struct timings *timings;
+    struct optimizer_args optimizer;
+    int n_sizes;
+    const int64_t *sizes;       /* ascending */
+};
+
+/* The cost file of the model: each unique operator is measured once per size, by itself. */
+struct cost *profile_cost(const struct profile_options *options, struct err *err);
+
+/* Run whole training steps of 'samples' samples on one device and print the time of each kind of
+ * operator as it is inside the step, with the share of layout reorders.
+ */
+int profile_table(const struct profile_options *options, int64_t samples, FILE *out,
+                  struct err *err);
+
+#endif

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/session.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "train/optimizer.h"
+
+int session_agreed(struct session *session, int bad, struct err *err)
+{
+    if (!bad)
+        return 0;
+    session->agreed = true;
+    if (session->rank != 0)
+        err->text[0] = '\0';
+    return -1;
+}
+
+int session_agree(struct session *session, int failed, struct err *err)
+{
+    return session_agreed(session, comm_agree(session->comm, err, failed), err);
+}
+
+json_t *session_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+void session_log(struct session *session, json_t *line)
+{
+    if (session->journal)
+        journal_write(session->journal, line);
+    else
+        json_decref(line);
+}
+
+/* Model and data ---------------------------------------------------------------------- */
+
+static bool is_plan(const char *path)
+{
+    size_t length = strlen(path);
+
+    return length > 5 && strcmp(path + length - 5, ".json") == 0;
+}
+
+/* A relative model path in a plan is looked for beside the plan, too. */
+static char *model_of_plan(const char *plan_path, const char *model)
+{
+    const char *slash = strrchr(plan_path, '/');
+
+    if (model[0] == '/' || !slash || access(model, R_OK) == 0)
+        return mem_strdup(model);
+    return mem_printf("%.*s%s", (int)(slash + 1 - plan_path), plan_path, model);
+}
+
+static int open_model(struct session *s, struct err *err)
+{
+    const char *input = s->settings.input;
+
+    if (is_plan(input)) {
+        s->given = plan_load(input, err);
+        if (!s->given)
+            return -1;
+        if (!s->given->model_path)
+            return err_set(err, "%s: made from a cost file alone: it names no model", input);
+        s->model_path = model_of_plan(input, s->given->model_path);
+    } else {
+        s->model_path = mem_strdup(input);
+    }
+    s->model = model_open(s->model_path, err);
+    if (!s->model)
+        return -1;
+    if (s->given && s->given->model_hash && *s->given->model_hash && *model_hash(s->model) &&
+        strcmp(s->given->model_hash, model_hash(s->model)) != 0)
+        return err_set(err, "%s: made for another graph than that of %s: plan again", input,
+                       s->model_path);
+    return 0;
+}
+
+static int open_backend(struct session *s, struct err *err)
+{
+    const char *name = s->settings.backend;
+
+    if (!name)
+        name = !s->settings.float64 && backend_find("cpu") ? "cpu" : "reference";
+    s->backend = backend_find(name);
+    if (!s->backend)
+        return err_set_code(err, EXIT_USAGE, "backend \"%s\": not in this build", name);
+    if (s->settings.float64 && strcmp(name, "reference") != 0)
+        return err_set_code(err, EXIT_USAGE,
+                            "--precision float64 needs --backend reference");
+    if (!s->settings.threads)
+        s->settings.threads = session_cores(s);
+    s->device = s->backend->device_open(s->settings.threads, err);
+    return s->device ? 0 : -1;
+}
+
+static int open_source(struct source *source, const char *path, const struct graph *probe,
+                       struct err *err)
+{
+    if (!source->data)
+        source->data = data_open(path, err);
+    if (!source->data)
+        return -1;
+    for (int v = 0; v < probe->n_values; v++)
+        if (probe->values[v].kind == VALUE_INPUT && v != probe->weight_sum &&
+            probe->values[v].n_consumers > 0 && data_bind(source->data, probe, v, err) < 0)
+            return -1;
+    return labels_init(&source->labels, source->data, probe, err);
+}
+
+/* The graph at some batch size says whether data and labels fit, before any plan is made. */
+static int probe_graph(struct session *s, struct err *err)
+{
+    struct model_options options = s->model_options;
+    struct graph *probe;
+    int bad;
+
+    options.batch = 2;
+    probe = model_build(s->model, &options, err);
+    if (!probe)
+        return -1;
+    for (int i = 0; s->rank == 0 && i < model_notes(s->model); i++)
+        log_info("%s", model_note(s->model, i));
+    for (int v = 0; v < probe->n_values; v++)
+        s->has_stats = s->has_stats || probe->values[v].kind == VALUE_STAT;
+    s->classifies = probe->correct >= 0;
+    s->loss_text = mem_strdup(probe->loss_rule.text ? probe->loss_rule.text : "");
+    if (probe->loss < 0)
+        bad = err_set(err, "%s: no loss: say --loss", s->model_path);
+    else
+        bad = open_source(&s->train, s->settings.data, probe, err);
+    if (!bad && s->settings.test)
+        bad = open_source(&s->test, s->settings.test, probe, err);
+    graph_free(probe);
+    return bad;
+}
+
+static int open_inputs(struct session *s, struct err *err)
+{
+    if (open_model(s, err) < 0 || open_backend(s, err) < 0)
+        return -1;
+    s->train.data = data_open(s->settings.data, err);
+    if (!s->train.data)
+        return -1;
+    s->model_options = (struct model_options){
+        .real = s->settings.float64 ? DTYPE_F64 : DTYPE_F32, .fuse = s->settings.fuse,
+        .loss = s->settings.loss,
+    };
+    s->model_options.tensors = data_tensors(s->train.data, &s->model_options.n_tensors);
+    return probe_graph(s, err);
+}
+
+/* Resuming ---------------------------------------------------------------------------- */
+
+static int check_same(const struct checkpoint *c, const char *what, int64_t said, int64_t saved,
+                      struct err *err)
+{
+    if (said == saved)
+        return 0;
+    return err_set(err, "%s: made with %s %lld, not %lld", checkpoint_path(c), what,
+                   (long long)saved, (long long)said);
+}
+
+static int merge_state(struct session *s, const struct checkpoint_state *saved, struct err *err)
+{
+    struct train_settings *t = &s->settings;
+    const struct checkpoint *c = s->resumed;
+
+    t->global_batch = t->global_batch ? t->global_batch : saved->global_batch;
+    if (s->has_stats && !t->batchnorm_samples)
+        t->batchnorm_samples = saved->batchnorm_samples;
+    if (!t->seed_given)
+        t->seed = saved->seed;
+    if (!t->optimizer_given)
+        t->optimizer = saved->optimizer;
+    if (check_same(c, "--global-batch", t->global_batch, saved->global_batch, err) < 0 ||
+        check_same(c, "--batchnorm-samples", t->batchnorm_samples,
+                   saved->batchnorm_samples, err) < 0 ||
+        check_same(c, "--seed", (int64_t)t->seed, (int64_t)saved->seed, err) < 0 ||
+        check_same(c, "as many samples as", data_samples(s->train.data), saved->data_samples,
+                   err) < 0)
+        return -1;
+    if (t->shuffle != saved->shuffle)
+        return err_set(err, "%s: made with --%sshuffle", checkpoint_path(c),
+                       saved->shuffle ? "" : "no-");
+    if (t->optimizer.kind != saved->optimizer.kind)
+        return err_set(err, "%s: made with --optimizer %s", checkpoint_path(c),
+                       optimizer_name(saved->optimizer.kind));
+    if (*saved->model_hash && *model_hash(s->model) &&
+        strcmp(saved->model_hash, model_hash(s->model)) != 0)
+        return err_set(err, "%s: made from another graph than that of %s", checkpoint_path(c),
+                       s->model_path);
+    s->first_step = saved->step;
+    return 0;
+}
+
+static int open_checkpoint(struct session *s, struct err *err)
+{
+    char *latest;
+
+    if (!s->settings.resume)
+        return 0;
+    if (checkpoint_latest(s->settings.checkpoint, &latest, err) < 0)
+        return -1;
+    if (!latest)
+        return 0;
+    s->resumed = checkpoint_open(latest, err);
+    free(latest);
+    if (!s->resumed)
+        return -1;
+    return merge_state(s, checkpoint_state(s->resumed), err);
+}
+
+/* A directory that cannot be written shows now, not after hours. */
+static int probe_directory(const struct session *s, struct err *err)
+{
+    char *path;
+    int bad;
+
+    if (!s->settings.checkpoint || s->rank != 0)
+        return 0;
+    if (file_mkdir(s->settings.checkpoint, err) < 0)
+        return -1;
+    path = mem_printf("%s/.probe", s->settings.checkpoint);
+    bad = file_write(path, "", 0, err);
+    if (!bad)
+        unlink(path);
+    free(path);
+    return bad;
+}
+
+/* What a step is ---------------------------------------------------------------------- */
+
+static int64_t largest_divisor(int64_t n, int64_t limit)
+{
+    for (int64_t d = limit < n ? limit : n; d > 1; d--)
+        if (n % d == 0)
+            return d;
+    return 1;
+}
+
+/* BatchNorm's groups where nobody said: what one rank takes at once, or at most 16 samples
+ * where the batch is going to be split by a planner.
+ */
+static int64_t default_group(const struct session *s)
+{
+    const struct train_settings *t = &s->settings;
+    int64_t whole = t->micro_batch > 0     ? t->micro_batch
+                    : t->micro_batches > 0 ? t->global_batch / t->micro_batches
+                                           : t->global_batch;
+
+    if (s->size == 1)
+        return whole > 0 ? whole : 1;
+    return largest_divisor(t->global_batch, whole > 0 && whole < 16 ? whole : 16);
+}
+
+static int complete_settings(struct session *s, struct err *err)
+{
+    struct train_settings *t = &s->settings;
+
+    if (!t->global_batch && s->given)
+        t->global_batch = s->given->global_batch;
+    if (!t->global_batch)
+        return err_set_code(err, EXIT_USAGE, "train: --global-batch is missing");
+    if (!s->has_stats)
+        t->batchnorm_samples = 0;
+    else if (!t->batchnorm_samples && s->given)
+        t->batchnorm_samples = s->given->batchnorm_samples;
+    if (s->has_stats && !t->batchnorm_samples) {
+        t->batchnorm_samples = default_group(s);
+        if (s->rank == 0)
+            log_info("BatchNorm normalises over %lld samples (--batchnorm-samples)",
+                     (long long)t->batchnorm_samples);
+    }
+    if (sampler_init(&s->sampler, data_samples(s->train.data), t->global_batch, t->seed,
+                     t->shuffle, err) < 0) {
+        err_prefix(err, "%s", data_path(s->train.data));
+        return -1;
+    }
+    s->total_steps = t->steps ? t->steps : t->epochs * s->sampler.steps_per_epoch;
+    if (s->rank == 0 && s->sampler.samples % t->global_batch)
+        log_info("%lld of %lld samples of each epoch do not fill a batch and are left out",
+                 (long long)(s->sampler.samples % t->global_batch),
+                 (long long)s->sampler.samples);
+    return 0;
+}
+
+/* The stage --------------------------------------------------------------------------- */
+
+static int check_memory(const struct session *s, struct err *err)
+{
+    double need = (double)s->compiled->memory.total;
+
+    if (s->settings.memory <= 0 || need <= s->settings.memory)
+        return 0;
+    return err_set(err, "stage %d (block \"%s\" and on) needs %.0f bytes, %.0f bytes more than "
+                   "--memory", s->placement.stage,
+                   s->plan->stages[s->placement.stage].blocks[0].name, need,
+                   need - s->settings.memory);
+}
+
+static int make_stage(struct session *s, struct err *err)
+{
+    struct compile_options options = {
+        .model = s->model, .model_options = s->model_options, .plan = s->plan,
+        .backend = s->backend, .device = s->device,
+        .optimizer_states = optimizer_states(s->settings.optimizer.kind),
+    };
+
+    if (s->placement.stage < 0)
+        return 0;
+    s->compiled = compile_stage(&options, s->placement.stage, s->placement.replica, err);
+    return s->compiled ? check_memory(s, err) : -1;
+}
+
+static int make_executor(struct session *s, struct err *err)
+{
+    struct executor_options options = {
+        .plan = s->plan, .placement = &s->placement, .compiled = s->compiled,
+        .device = s->device, .comm = s->comm, .optimizer = s->settings.optimizer,
+        .seed = s->settings.seed, .deterministic = s->settings.deterministic,
+        .delay_seed = s->settings.delay_seed, .delay_max = s->settings.delay_max,
+    };
+
+    if (s->placement.stage < 0)
+        return 0;
+    if (s->settings.trace) {
+        trace_init(&s->trace, 1 << 16);
+        options.trace = &s->trace;
+    }
+    s->executor = executor_new(&options, err);
+    if (!s->executor ||
+        executor_bind(s->executor, s->train.data, &s->train.tensors, err) < 0 ||
+        (s->test.data && executor_bind(s->executor, s->test.data, &s->test.tensors, err) < 0))
+        return -1;
+    if (!s->resumed)
+        return 0;
+    if (checkpoint_load(s->resumed, executor_store(s->executor), err) < 0)
+        return -1;
+    return executor_prepare(s->executor, err);
+}
+
+static int open_journal(struct session *s, struct err *err)
+{
+    if (s->rank != 0)
+        return 0;
+    s->journal = journal_open(s->settings.log, s->resumed != NULL, err);
+    return s->journal ? 0 : -1;
+}
+
+/* Each step may fail on any rank; all learn of it before the next collective. */
+int session_open(struct session *session, const struct train_settings *settings,
+                 const struct topo_node *node, struct comm *comm, struct err *err)
+{
+    struct session *s = session;
+
+    *s = (struct session){ .settings = *settings, .comm = comm, .node = node, .rank = comm_rank(comm),
+                           .size = comm_size(comm), .placement = { .stage = -1 } };
+    comm_set_deadline(comm, settings->deadline);
+    if (session_cluster(s, err) < 0)
+        return -1;
+    if (session_agree(s, open_inputs(s, err) < 0 || open_checkpoint(s, err) < 0 ||
+                             complete_settings(s, err) < 0 || probe_directory(s, err) < 0 ||
+                             open_journal(s, err) < 0, err))
+        return -1;
+    if (session_plan(s, err) < 0)
+        return -1;
+    if (settings->dry_run)
+        return 0;
+    if (session_agree(s, make_stage(s, err) < 0, err) ||
+        session_agree(s, make_executor(s, err) < 0, err))
+        return -1;
+    if (s->executor && executor_connect(s->executor, err) < 0)
+        return -1;
+    return board_init(&s->board, comm, err);
+}
+
+static void close_source(struct source *source)
+{
+    labels_clear(&source->labels);
+    free(source->tensors);
+    data_close(source->data);
+}
+
+void session_close(struct session *session)
+{
+    struct session *s = session;
+
+    board_clear(&s->board);
+    executor_free(s->executor);
+    compiled_free(s->compiled);
+    trace_clear(&s->trace);
+    sampler_clear(&s->sampler);
+    placement_clear(&s->placement);
+    json_decref(s->plan_json);
+    plan_free(s->plan);
+    plan_free(s->given);
+    cluster_free(s->cluster);
+    checkpoint_close(s->resumed);
+    close_source(&s->train);
+    close_source(&s->test);
+    if (s->device)
+        s->backend->device_close(s->device);
+    model_close(s->model);
+    free(s->model_path);
+    free(s->loss_text);
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/* The state of a training run, shared by the files that make it up. */
+#ifndef TASUKI_TRAIN_SESSION_H
+#define TASUKI_TRAIN_SESSION_H
+
+#include "comm/comm.h"
+#include "graph/model.h"
+#include "topology/cluster.h"
+#include "train/board.h"
+#include "train/checkpoint.h"
+#include "train/compile.h"
+#include "train/data.h"
+#include "train/executor.h"
+#include "train/journal.h"
+#include "train/labels.h"
+#include "train/placement.h"
+#include "train/settings.h"
+#include "train/trace.h"
+
+/* A data file and how it feeds this rank. */
+struct topo_node;
+
+struct source {
+    struct data *data;
+    int *tensors;               /* NULL on a rank without work */
+    struct labels labels;
+};
+
+struct session {
+    struct train_settings settings;     /* completed from plan and checkpoint */
+    struct comm *comm;
+    const struct topo_node *node;       /* where this rank is */
+    int rank, size;
+    const struct backend *backend;
+    struct device *device;
+    char *model_path;
+    struct model *model;
+    struct model_options model_options;
+    bool has_stats, classifies;
+    char *loss_text;                    /* as found or chosen */
+    struct source train, test;
+    struct checkpoint *resumed;
+    struct cluster *cluster;
+    struct plan *given, *plan;
+    json_t *plan_json;
+    struct placement placement;
+    struct compiled *compiled;          /* NULL on a rank without work, as below */
+    struct executor *executor;
+    struct sampler sampler;
+    struct board board;
+    struct trace trace;
+    struct journal *journal;            /* rank 0 */
+    int64_t first_step, total_steps;
+    bool agreed;                        /* the error is one that all ranks know of */
+};
+
+/* Collective; on failure the session is to be closed. */
+int session_open(struct session *session, const struct train_settings *settings,
+                 const struct topo_node *node, struct comm *comm, struct err *err);
+void session_close(struct session *session);
+
+/* All ranks learn whether any failed: see comm_agree(). The text stays on rank 0 alone. */
+int session_agree(struct session *session, int failed, struct err *err);
+/* The same for the result of a call that has agreed already: 'bad' is returned. */
+int session_agreed(struct session *session, int bad, struct err *err);
+
+/* Rank 0: write a line to the log. Takes the reference. */
+void session_log(struct session *session, json_t *line);
+/* A number for JSON; null where it is not finite. */
+json_t *session_number(double value);
+
+/* What is here, or what --cluster says. Collective. */
+int session_cluster(struct session *session, struct err *err);
+/* This rank's share of the cores of its node; 0: not known. */
+int session_cores(const struct session *session);
+/* Plan: from the file given, else by the planner, on rank 0, for all. Collective. */
+int session_plan(struct session *session, struct err *err);
+/* Steps, evaluations, checkpoints. Returns the exit code, or -1. */
+int session_loop(struct session *session, struct err *err);
+
+#endif

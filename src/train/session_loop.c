@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: MIT */
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/progress.h"
+#include "train/session.h"
+#include "train/train.h"
+
+#define TIMES 1024
+
+static volatile sig_atomic_t stop_asked;
+
+void train_stop(void)
+{
+    stop_asked = 1;
+}
+
+/* What rank 0 reports. */
+struct report {
+    struct progress *progress;
+    double seconds[2];          /* of the same */
+    int64_t counts[2];          /* labels */
+    int unread;
+    int n_steps;
+    double times[TIMES];        /* of the last steps, for the median */
+    double last_loss;
+    struct batch_result spent;  /* sums of this rank */
+    bool stop;
+};
+
+static int64_t epoch_of(const struct session *s, int64_t step)
+{
+    return step / s->sampler.steps_per_epoch;
+}
+
+/* One step ---------------------------------------------------------------------------- */
+
+static int run_step(struct session *s, int64_t step, double entries[BOARD_COUNT],
+                    int64_t *count, struct report *report, struct err *err)
+{
+    const int64_t *samples = sampler_step(&s->sampler, step);
+    struct batch_result result = { 0 };
+    struct batch_args args = {
+        .data = s->train.data, .tensors = s->train.tensors, .samples = samples, .step = step,
+        .weight_sum = labels_weight(&s->train.labels, samples, s->settings.global_batch),
+    };
+
+    *count = s->rank == 0 && s->classifies
+                 ? labels_count(&s->train.labels, samples, s->settings.global_batch)
+                 : 0;
+    if (s->executor && executor_step(s->executor, &args, &result, err) < 0)
+        return -1;
+    entries[BOARD_LOSS] = result.loss;
+    entries[BOARD_CORRECT] = result.correct;
+    entries[BOARD_STOP] = stop_asked ? 1 : 0;
+    report->spent.compute += result.compute;
+    report->spent.receive += result.receive;
+    report->spent.reduce += result.reduce;
+    return 0;
+}
+
+static void report_step(struct session *s, struct report *r, int64_t step, double seconds,
+                        int64_t count, const double sums[BOARD_COUNT])
+{
+    double accuracy = count > 0 ? sums[BOARD_CORRECT] / (double)count : 0;
+    json_t *line;
+
+    r->last_loss = sums[BOARD_LOSS];
+    if (s->rank != 0)
+        return;
+    line = json_pack("{s:I, s:I, s:o, s:f, s:f, s:f}", "step", (json_int_t)step + 1, "epoch",
+                     (json_int_t)epoch_of(s, step) + 1, "loss",
+                     session_number(sums[BOARD_LOSS]), "seconds", seconds,
+                     "samples_per_second", (double)s->settings.global_batch / seconds,
+                     "predicted_seconds", s->plan->iteration_seconds);
+    if (s->classifies) {
+        json_object_set_new(line, "accuracy", session_number(accuracy));
+        progress_update(r->progress, step + 1, "loss %.4f, accuracy %.1f %%", sums[BOARD_LOSS],
+                        100 * accuracy);
+    } else {
+        progress_update(r->progress, step + 1, "loss %.6g", sums[BOARD_LOSS]);
+    }
+    session_log(s, line);
+}
+
+/* Read the oldest post: its step was 'unread' steps before 'next'. */
+static int read_one(struct session *s, struct report *r, int64_t next, struct err *err)
+{
+    int64_t step = next - r->unread;
+    double sums[BOARD_COUNT];
+
+    if (board_read(&s->board, sums, err) < 0)
+        return -1;
+    report_step(s, r, step, r->seconds[step % 2], r->counts[step % 2], sums);
+    r->stop = r->stop || sums[BOARD_STOP] > 0;
+    r->unread--;
+    return 0;
+}
+
+static int read_rest(struct session *s, struct report *r, int64_t next, struct err *err)
+{
+    while (r->unread > 0)
+        if (read_one(s, r, next, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* Evaluation -------------------------------------------------------------------------- */
+
+/* 'n' real samples from 'first' on; the rest of the batch repeats the first one. */
+static int evaluate_batch(struct session *s, int64_t *samples, int64_t first, int64_t n,
+                          double scale, double entries[BOARD_COUNT], struct err *err)
+{
+    struct batch_result result;
+    struct batch_args args = { .data = s->test.data, .tensors = s->test.tensors,
+                               .samples = samples, .weight_sum = 1 };
+
+    for (int64_t i = 0; i < s->settings.global_batch; i++)
+        samples[i] = first + (i < n ? i : 0);
+    if (!s->executor)
+        return 0;
+    if (executor_evaluate(s->executor, &args, &result, err) < 0)
+        return -1;
+    entries[BOARD_LOSS] += scale * result.loss;
+    entries[BOARD_CORRECT] += scale * result.correct;
+    return 0;
+}
+
+/* A last batch that is not full is completed by its first sample, whose part is then measured
+ * by a batch of nothing else and taken off: in use, samples do not depend on each other.
+ */
+static int evaluate_all(struct session *s, double entries[BOARD_COUNT], struct err *err)
+{
+    int64_t b = s->settings.global_batch, n = data_samples(s->test.data), rest = n % b;
+    int64_t *samples = mem_new((size_t)b, sizeof(*samples));
+    int bad = 0;
+
+    for (int64_t first = 0; first + b <= n && !bad; first += b)
+        bad = evaluate_batch(s, samples, first, b, 1, entries, err);
+    if (!bad && rest > 0)
+        bad = evaluate_batch(s, samples, n - rest, rest, 1, entries, err);
+    if (!bad && rest > 0)
+        bad = evaluate_batch(s, samples, n - rest, 1, -(double)(b - rest) / (double)b, entries,
+                             err);
+    free(samples);
+    return bad;
+}
+
+static double test_weight(const struct session *s, int64_t *count)
+{
+    int64_t n = data_samples(s->test.data);
+    double weight = 0;
+
+    *count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        weight += s->test.labels.rule.weight == LOSS_WEIGHT_ONE
+                      ? 1.0 / (double)s->settings.global_batch
+                      : labels_weight(&s->test.labels, &i, 1);
+        *count += labels_count(&s->test.labels, &i, 1);
+    }
+    return weight;
+}
+
+static int evaluate(struct session *s, int64_t steps_done, struct err *err)
+{
+    double entries[BOARD_COUNT] = { 0 }, accuracy = 0, start = trace_clock(), weight;
+    int64_t count;
+    json_t *line;
+
+    if (!s->test.data)
+        return 0;
+    if (evaluate_all(s, entries, err) < 0 || board_post(&s->board, entries, err) < 0 ||
+        board_read(&s->board, entries, err) < 0)
+        return -1;
+    if (s->rank != 0)
+        return 0;
+    weight = test_weight(s, &count);
+    line = json_pack("{s:s, s:I, s:o, s:I, s:f}", "event", "evaluation", "step",
+                     (json_int_t)steps_done, "loss", session_number(entries[BOARD_LOSS] / weight),
+                     "samples", (json_int_t)data_samples(s->test.data), "seconds",
+                     trace_clock() - start);
+    if (count > 0) {
+        accuracy = entries[BOARD_CORRECT] / (double)count;
+        json_object_set_new(line, "accuracy", session_number(accuracy));
+        log_info("step %lld: test loss %.4f, accuracy %.2f %%", (long long)steps_done,
+                 entries[BOARD_LOSS] / weight, 100 * accuracy);
+    } else {
+        log_info("step %lld: test loss %.6g", (long long)steps_done,
+                 entries[BOARD_LOSS] / weight);
+    }
+    session_log(s, line);
+    return 0;
+}
+
+/* Checkpoints ------------------------------------------------------------------------- */
+
+static int save(struct session *s, int64_t steps_done, struct err *err)
+{
+    const struct train_settings *t = &s->settings;
+    struct checkpoint_state state = {
+        .step = steps_done, .data_samples = data_samples(s->train.data),
+        .global_batch = t->global_batch, .batchnorm_samples = t->batchnorm_samples,
+        .seed = t->seed, .shuffle = t->shuffle, .optimizer = t->optimizer,
+        .precision = t->float64 ? "float64" : "float32", .loss = t->loss,
+        .model_path = s->model_path, .model_hash = model_hash(s->model),
+        .plan = s->plan_json,
+    };
+    double start = trace_clock();
+
+    if (s->executor && executor_drain(s->executor, err) < 0)
+        return -1;
+    if (session_agreed(s, checkpoint_save(t->checkpoint, &state,
+                                          s->executor ? executor_store(s->executor) : NULL,
+                                          &s->placement, s->comm, err), err))
+        return -1;
+    if (s->rank == 0)
+        log_info("checkpoint: %s/step-%08lld", t->checkpoint, (long long)steps_done);
+    session_log(s, json_pack("{s:s, s:I, s:s, s:f}", "event", "checkpoint", "step",
+                             (json_int_t)steps_done, "directory", t->checkpoint, "seconds",
+                             trace_clock() - start));
+    return 0;
+}
+
+/* The loop ---------------------------------------------------------------------------- */
+
+static int64_t evaluation_period(const struct session *s)
+{
+    return s->settings.eval_every ? s->settings.eval_every : s->sampler.steps_per_epoch;
+}
+
+/* What happens between two steps. All ranks take the same branches. */
+static int between_steps(struct session *s, struct report *r, int64_t done, struct err *err)
+{
+    bool last = done == s->total_steps || r->stop, keep, test;
+
+    test = s->test.data && (last || done % evaluation_period(s) == 0);
+    keep = s->settings.checkpoint && (last || (s->settings.checkpoint_every > 0 &&
+                                               done % s->settings.checkpoint_every == 0));
+    if (!keep && !test && !last)
+        return 0;
+    if (read_rest(s, r, done, err) < 0)
+        return -1;
+    /* A signal may have shown in what was read just now. */
+    if (test && !r->stop && evaluate(s, done, err) < 0)
+        return -1;
+    return keep || (r->stop && s->settings.checkpoint) ? save(s, done, err) : 0;
+}
+
+static int loop(struct session *s, struct report *r, int64_t *done, struct err *err)
+{
+    for (int64_t step = s->first_step; step < s->total_steps && !r->stop; step++) {
+        double entries[BOARD_COUNT] = { 0 }, start = trace_clock();
+
+        if (run_step(s, step, entries, &r->counts[step % 2], r, err) < 0 ||
+            board_post(&s->board, entries, err) < 0)
+            return -1;
+        r->unread++;
+        r->seconds[step % 2] = trace_clock() - start;
+        r->times[r->n_steps++ % TIMES] = r->seconds[step % 2];
+        *done = step + 1;
+        if (r->unread == 2 && read_one(s, r, step + 1, err) < 0)
+            return -1;
+        if (between_steps(s, r, step + 1, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* Without the first step, which warms caches and connections. */
+static double median_seconds(struct report *r)
+{
+    int skip = r->n_steps > 1 && r->n_steps <= TIMES ? 1 : 0;
+    int n = (r->n_steps < TIMES ? r->n_steps : TIMES) - skip;
+
+    if (n == 0)
+        return 0;
+    qsort(r->times + skip, (size_t)n, sizeof(double), by_value);
+    return r->times[skip + n / 2];
+}
+
+/* Peaks and times of all ranks, in the log and in words. */
+static int summarize(struct session *s, struct report *r, struct err *err)
+{
+    double mine[4] = { (double)s->backend->peak(s->device), r->spent.compute,
+                       r->spent.receive, r->spent.reduce };
+    const void **parts = mem_new((size_t)s->size, sizeof(*parts));
+    size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
+    void *block = NULL;
+    json_t *peaks = json_array(), *ranks = json_array();
+    double measured = median_seconds(r), all[4];
+    int bad = comm_exchange(s->comm, mine, sizeof(mine), &block, parts, sizes, err);
+
+    for (int i = 0; i < s->size && !bad; i++) {
+        memcpy(all, parts[i], sizeof(all));
+        json_array_append_new(peaks, json_integer((json_int_t)all[0]));
+        json_array_append_new(ranks, json_pack("{s:f, s:f, s:f}", "compute", all[1], "receive",
+                                               all[2], "reduce", all[3]));
+    }
+    session_log(s, json_pack("{s:s, s:o}", "event", "memory", "peak", peaks));
+    session_log(s, json_pack("{s:s, s:i, s:f, s:f, s:o}", "event", "end", "steps", r->n_steps,
+                             "measured_seconds", measured, "predicted_seconds",
+                             s->plan->iteration_seconds, "ranks", ranks));
+    if (s->rank == 0 && !bad && r->n_steps > 0)
+        log_info("%d step%s; per iteration: predicted %.3f ms, measured %.3f ms (median)",
+                 r->n_steps, r->n_steps == 1 ? "" : "s", 1e3 * s->plan->iteration_seconds,
+                 1e3 * measured);
+    free(block);
+    free(parts);
+    free(sizes);
+    return bad;
+}
+
+static int collect_trace(struct session *s, const void **parts, const size_t *sizes,
+                         struct err *err)
+{
+    json_t *all = json_array(), *top;
+    int bad;
+
+    for (int i = 0; i < s->size; i++) {
+        json_t *events = json_loadb(parts[i], sizes[i], 0, NULL);
+
+        json_array_extend(all, events);
+        json_decref(events);
+    }
+    top = json_pack("{s:o, s:s}", "traceEvents", all, "displayTimeUnit", "ms");
+    bad = json_save(top, s->settings.trace, err);
+    json_decref(top);
+    return bad;
+}
+
+static int write_trace(struct session *s, double origin, struct err *err)
+{
+    const void **parts;
+    size_t *sizes;
+    void *block = NULL;
+    json_t *events;
+    char *text;
+    int bad;
+
+    if (!s->settings.trace)
+        return 0;
+    parts = mem_new((size_t)s->size, sizeof(*parts));
+    sizes = mem_new((size_t)s->size, sizeof(*sizes));
+    events = trace_events(&s->trace, s->rank, s->placement.stage, origin);
+    text = json_dumps(events, JSON_COMPACT);
+    bad = comm_exchange(s->comm, text, strlen(text), &block, parts, sizes, err);
+    if (!bad)
+        bad = session_agree(s, s->rank == 0 && collect_trace(s, parts, sizes, err) < 0, err);
+    json_decref(events);
+    free(text);
+    free(block);
+    free(parts);
+    free(sizes);
+    return bad;
+}
+
+static int stopped(struct session *s, struct err *err)
+{
+    if (s->settings.checkpoint)
+        return EXIT_REQUEUE;
+    s->agreed = true;
+    return s->rank == 0 ? err_set(err, "stopped by a signal; without --checkpoint nothing "
+                                  "was kept")
+                        : (int)err_set(err, "%s", "");
+}
+
+int session_loop(struct session *session, struct err *err)
+{
+    struct session *s = session;
+    struct report r = { .progress = NULL };
+    int64_t done = s->first_step;
+    double origin = trace_clock();
+    int code = -1;
+
+    if (s->rank == 0)
+        r.progress = progress_new("train", s->total_steps);
+    if (loop(s, &r, &done, err) == 0 &&
+        (!s->executor || executor_drain(s->executor, err) == 0)) {
+        progress_free(r.progress);
+        r.progress = NULL;
+        if (summarize(s, &r, err) == 0 && write_trace(s, origin, err) == 0)
+            code = r.stop && done < s->total_steps ? stopped(s, err) : EXIT_OK;
+    }
+    progress_free(r.progress);
+    return code;
+}

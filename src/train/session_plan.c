@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "train/discover.h"
+#include "train/planning.h"
+#include "train/session.h"
+
+/* A cluster that was described: its devices are the ranks in order. */
+static int open_cluster(struct session *s, struct err *err)
+{
+    s->cluster = cluster_open(s->settings.cluster, err);
+    if (s->cluster && s->cluster->n_devices > s->size)
+        err_set(err, "--cluster %s has %d devices, this run has %d rank%s",
+                s->settings.cluster, s->cluster->n_devices, s->size, s->size == 1 ? "" : "s");
+    if (session_agree(s, !s->cluster || s->cluster->n_devices > s->size, err))
+        return -1;
+    for (int d = 0; d < s->cluster->n_devices; d++)
+        s->cluster->devices[d].rank = d;
+    return 0;
+}
+
+static bool fits(const struct session *s, const struct plan *plan, struct err *err)
+{
+    struct placement placement;
+
+    if (placement_make(&placement, plan, s->cluster, s->rank, s->size, err) < 0)
+        return false;
+    placement_clear(&placement);
+    return true;
+}
+
+static int check_given(const struct session *s, struct err *err)
+{
+    const struct train_settings *t = &s->settings;
+    const struct plan *plan = s->given;
+
+    if (plan->global_batch != t->global_batch)
+        return err_set(err, "%s: made for --global-batch %lld, not %lld", t->input,
+                       (long long)plan->global_batch, (long long)t->global_batch);
+    if (plan->batchnorm_samples != t->batchnorm_samples)
+        return err_set(err, "%s: made for --batchnorm-samples %lld, not %lld", t->input,
+                       (long long)plan->batchnorm_samples, (long long)t->batchnorm_samples);
+    return 0;
+}
+
+/* Rank 0: the plan that was given where it fits this allocation, else a new one. */
+static struct plan *choose_plan(struct session *s, struct err *err)
+{
+    struct err why = { 0 };
+
+    if (!s->given)
+        return planning_make(s, err);
+    if (check_given(s, err) < 0)
+        return NULL;
+    if (fits(s, s->given, &why)) {
+        struct plan *plan = s->given;
+
+        s->given = NULL;
+        return plan;
+    }
+    if (s->settings.keep_plan) {
+        err_set(err, "%s: %s", s->settings.input, why.text);
+        return NULL;
+    }
+    log_info("%s: %s; planning anew (--keep-plan refuses that)", s->settings.input, why.text);
+    return planning_make(s, err);
+}
+
+static int share_plan(struct session *s, struct err *err)
+{
+    void *text = NULL;
+    size_t size = 0;
+    int bad;
+
+    if (s->rank == 0) {
+        s->plan = choose_plan(s, err);
+        if (s->plan) {
+            json_t *json = plan_to_json(s->plan);
+
+            text = json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17));
+            size = strlen(text);
+            json_decref(json);
+        }
+    }
+    if (session_agree(s, s->rank == 0 && !s->plan, err))
+        return -1;
+    bad = comm_broadcast(s->comm, 0, &text, &size, err);
+    if (!bad) {
+        s->plan_json = json_loadb(text, size, 0, NULL);
+        if (s->plan_json && !s->plan)
+            s->plan = plan_from_json("plan", s->plan_json, err);
+        bad = session_agree(s, !s->plan_json || !s->plan, err);
+    }
+    free(text);
+    return bad;
+}
+
+static void tell_plan(struct session *s)
+{
+    const struct plan *plan = s->plan;
+    json_t *stages = json_array();
+
+    for (int i = 0; i < plan->n_stages; i++)
+        json_array_append_new(stages, json_integer(plan->stages[i].replicas));
+    log_info("plan: %d stage%s, %d rank%s of %d, %lld micro-batch%s of %lld, %s, predicted "
+             "%.3f ms per iteration", plan->n_stages, plan->n_stages == 1 ? "" : "s",
+             s->placement.n_ranks, s->placement.n_ranks == 1 ? "" : "s", s->size,
+             (long long)plan->micro_batches, plan->micro_batches == 1 ? "" : "es",
+             (long long)plan->micro_batch, plan->schedule, 1e3 * plan->iteration_seconds);
+    if (s->placement.n_ranks < s->size)
+        log_info("%d rank%s of %d have no work in this plan", s->size - s->placement.n_ranks,
+                 s->size - s->placement.n_ranks == 1 ? "" : "s", s->size);
+    if (s->resumed)
+        log_info("resuming from %s", checkpoint_path(s->resumed));
+    session_log(s, json_pack("{s:s, s:I, s:I, s:s, s:i, s:o, s:s, s:s, s:s, s:s, s:O}", "event",
+                             "start", "first_step", (json_int_t)s->first_step + 1, "steps",
+                             (json_int_t)s->total_steps, "model", s->model_path, "ranks",
+                             s->size, "replicas", stages, "loss", s->loss_text, "backend",
+                             s->backend->name, "device", s->backend->device_name(s->device),
+                             "library", comm_library(s->comm), "plan", s->plan_json));
+}
+
+int session_cluster(struct session *session, struct err *err)
+{
+    if (session->settings.cluster)
+        return open_cluster(session, err);
+    session->cluster = discover_cluster(session->comm, session->node, true, err);
+    return session_agree(session, !session->cluster, err);
+}
+
+int session_cores(const struct session *session)
+{
+    for (int d = 0; d < session->cluster->n_devices; d++)
+        if (session->cluster->devices[d].rank == session->rank)
+            return session->cluster->devices[d].cores;
+    return 0;
+}
+
+int session_plan(struct session *session, struct err *err)
+{
+    struct session *s = session;
+    int bad;
+
+    if (share_plan(s, err) < 0)
+        return -1;
+    bad = placement_make(&s->placement, s->plan, s->cluster, s->rank, s->size, err);
+    if (session_agree(s, bad < 0, err))
+        return -1;
+    if (s->rank == 0)
+        tell_plan(s);
+    return 0;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/* What a training run was asked to do. Strings belong to the caller. */
+#ifndef TASUKI_TRAIN_SETTINGS_H
+#define TASUKI_TRAIN_SETTINGS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/backend.h"
+
+struct train_settings {
+    const char *input;          /* MODEL.onnx or plan.json */
+    const char *data, *test;    /* safetensors; 'test' may be NULL */
+    const char *loss;           /* NULL: chosen */
+    bool float64, fuse;
+    int64_t batchnorm_samples;  /* 0: not said */
+
+    int64_t global_batch;       /* 0: as the plan or the checkpoint says */
+    int64_t epochs, steps;      /* 0: not said */
+    bool optimizer_given;       /* any of the optimizer's options */
+    struct optimizer_args optimizer;
+    bool seed_given;
+    uint64_t seed;
+    bool shuffle;
+
+    const char *cluster;        /* NULL: what is here */
+    int n_costs;
+    const char *const *costs;
+    int stages, n_replicas;     /* pins; 0: free */
+    int *replicas;
+    int64_t micro_batches, micro_batch;
+    const char *schedule;
+    double memory;              /* bytes; 0: as the machine has it */
+    bool keep_plan;
+
+    const char *backend;        /* NULL: cpu, or reference for float64 */
+    int threads;                /* 0: this rank's share of the cores */
+    bool deterministic, dry_run;
+    const char *cache_directory;    /* of measured costs; NULL: none */
+    double deadline;
+    int64_t eval_every;
+    const char *checkpoint;     /* directory; NULL: none */
+    int64_t checkpoint_every;
+    bool resume;
+    const char *log, *trace;
+    const char *command;        /* the command line, for the plan file */
+    uint64_t delay_seed;        /* tests, see executor.h */
+    int delay_max;
+};
+
+#endif

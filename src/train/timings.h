@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/* Seconds of single operators on this device. Each unique (operator, attributes, shapes, types,
+ * layouts) is measured once: warm-up, then the median of several runs. Kept per device in
+ * $TASUKI_CACHE_DIR, else $XDG_CACHE_HOME/tasuki, else ~/.cache/tasuki.
+ */
+#ifndef TASUKI_TRAIN_TIMINGS_H
+#define TASUKI_TRAIN_TIMINGS_H
+
+#include <stdbool.h>
+
+#include "kernels/backend.h"
+
+struct err;
+struct timings;
+
+/* 'directory' NULL: nothing is read or kept. A file that does not parse is measured anew. */
+struct timings *timings_open(const struct backend *backend, struct device *device,
+                             const char *directory);
+/* Write what is new to the cache; a directory that cannot be written is no error. */
+void timings_close(struct timings *timings);
+
+/* Seconds of one run; -1 with 'err'. 'layouts' as for kernel_new(). 'fresh' (may be NULL): was
+ * it measured now?
+ */
+double timings_node(struct timings *timings, const struct graph *graph, int node,
+                    const struct value_layout *layouts, bool *fresh, struct err *err);
+/* What makes a node unique where all its values are plain: 16 hex digits. */
+void timings_key(const struct graph *graph, int node, char key[17]);
+/* Seconds of an update per byte of parameters. */
+double timings_update(struct timings *timings, const struct optimizer_args *args,
+                      struct err *err);
+
+/* The cache directory by the environment, malloc'ed; NULL where there is no home. */
+char *timings_directory(const char *cache_dir, const char *xdg_cache_home, const char *home);
+
+#endif
