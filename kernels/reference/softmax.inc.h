@@ -134,7 +134,8 @@ static int REAL(run_cross_entropy)(const struct kernel *k, const struct kernel_a
             REAL(put)(args->outputs, 2, row, log_sum);
         if (label < 0)
             continue;
-        loss += (weights ? (double)weights[label] : 1) * (log_sum - (double)x[label * k->after]);
+        loss += (weights ? (double)weights[label] : 1) *
+                (log_sum - (double)x[label * k->after]);
         correct += label == largest;
     }
     REAL(put)(args->outputs, 0, 0, loss / args->state->weight_sum);

@@ -279,7 +279,8 @@ static void find_wanted(struct grad *grad)
             any |= node->inputs[i] >= 0 && s->wanted[node->inputs[i]];
         for (int i = 0; any && i < node->n_outputs; i++)
             if (node->outputs[i] >= 0 && !(node->op->flags & OP_NO_GRAD))
-                s->wanted[node->outputs[i]] = dtype_is_float(graph->values[node->outputs[i]].dtype);
+                s->wanted[node->outputs[i]] =
+                    dtype_is_float(graph->values[node->outputs[i]].dtype);
     }
 }
 

@@ -142,7 +142,7 @@ struct graph {
     int n_inputs, n_outputs;
     int *inputs, *outputs;  /* value ids in the order of the model */
     int loss;               /* value id of the scalar loss, -1 while there is none */
-    int weight_sum;         /* VALUE_INPUT scalar: sum of the weights of the *global* batch; -1 */
+    int weight_sum;         /* VALUE_INPUT scalar: sum of the *global* batch's weights; -1 */
     struct loss_rule loss_rule;
     int correct;            /* scalar count of right predictions, -1 where not classification */
     int64_t batchnorm_samples;  /* G; 0: the whole share is one group */

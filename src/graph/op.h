@@ -79,7 +79,7 @@ int op_infer(struct graph *graph, int node, struct err *err);
 
 double op_flops(const struct graph *graph, int node);
 
-/* Names the node and operator before the text; the caller puts the file before it. Always -1. */
+/* Puts the node and operator before the text; the caller adds the file. Always -1. */
 int op_error(const struct graph *graph, int node, struct err *err, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 

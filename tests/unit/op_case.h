@@ -26,7 +26,7 @@ struct op_case {
 
 struct op_kind {
     const char *op;
-    int variants;               /* variant 0 … variants-1 together use every attribute and form */
+    int variants;               /* 0 … variants-1 together use every attribute and form */
     void (*make)(struct op_case *c);
 };
 
@@ -56,7 +56,7 @@ int case_integers(struct op_case *c, enum dtype dtype, int rank, const int *dim,
                   int high);
 /* The loss's weight_sum. */
 int case_weight_sum(struct op_case *c);
-/* The node under test, with its outputs, not inferred yet: set attributes, then case_infer(). */
+/* The node under test, not inferred yet: set attributes, then case_infer(). */
 int case_node(struct op_case *c, const char *op, int n_inputs, const int *inputs,
               int n_outputs);
 void case_attr(struct op_case *c, const char *name, int64_t value);

@@ -326,7 +326,7 @@ static void linear(struct op_case *c)
                        : case_positive(c, 3, DIMS(B, 2, 3), 0.1, 0.3);
     for (int64_t i = 0; i < (bit(c, 4) ? 3 : 6); i++)
         c->data[ids[0]][i] *= -1;
-    ids[1] = tb ? case_positive(c, 2, DIMS(4, 3), 0.1, 1) : case_positive(c, 2, DIMS(3, 4), 0.1, 1);
+    ids[1] = case_positive(c, 2, tb ? DIMS(4, 3) : DIMS(3, 4), 0.1, 1);
     if (bias)
         ids[2] = case_real(c, 1, DIMS(4), 1, 2);
     case_node(c, "Linear", bias ? 3 : 2, ids, 1);

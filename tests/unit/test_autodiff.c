@@ -259,8 +259,8 @@ static void gradients_do_not_depend_on_the_cuts(void **state)
         for (int v = 0; v < 8; v++)
             for (int k = 0; k < WIDTH * WIDTH; k++)
                 if (!(fabs(cut.of[v][k] - one.of[v][k]) <= 1e-13 * (1 + fabs(one.of[v][k]))))
-                    fail_msg("seed %llu, trial %d: gradient %d of value %d is %.16g, uncut %.16g",
-                             (unsigned long long)seed, trial, k, v, cut.of[v][k], one.of[v][k]);
+                    fail_msg("seed %llu, trial %d: gradient %d of value %d is %.16g, uncut "
+                             "%.16g", (unsigned long long)seed, trial, k, v, cut.of[v][k], one.of[v][k]);
     }
 }
 
@@ -279,6 +279,7 @@ static void gradients_agree_with_finite_differences(void **state)
     for (int v = 0; v < 8; v++) {
         int64_t n = shape_elements(&graph->values[v].shape);
         double base[WIDTH * WIDTH], direction[WIDTH * WIDTH], moved[WIDTH * WIDTH];
+        const double steps[4] = { 0x1p-10, -0x1p-10, 0x1p-11, -0x1p-11 };
         double expected = 0, loss[4];
 
         if (graph->values[v].kind != VALUE_PARAM)
@@ -291,7 +292,7 @@ static void gradients_agree_with_finite_differences(void **state)
         }
         for (int k = 0; k < 4; k++) {
             for (int64_t i = 0; i < n; i++)
-                moved[i] = base[i] + (k % 2 ? -1 : 1) * (k < 2 ? 0x1p-10 : 0x1p-11) * direction[i];
+                moved[i] = base[i] + steps[k] * direction[i];
             run_graph_set(run, v, moved);
             assert_int_equal(run_graph_nodes(run, 0, n_forward, &err), 0);
             run_graph_get(run, graph->loss, &loss[k]);

@@ -101,10 +101,11 @@ static void reshapes_keep_the_batch_and_transposes_move_it(void **state)
     struct graph *graph = graph_new(B, DTYPE_F32);
     struct err err = { 0 };
     int x = input(graph, (struct shape){ 3, { B, 3, 6 } }, (struct batch){ 1, 18, 1 });
-    int heads = apply(graph, &(struct step){ "Reshape", "shape", { B, 3, 2, 3 }, 4, NULL, 0 }, 1,
-                      &x, &err);
-    int swapped = apply(graph, &(struct step){ "Transpose", "perm", { 2, 0, 1, 3 }, 4, NULL, 0 },
-                        1, &heads, &err);
+    int heads = apply(graph, &(struct step){ "Reshape", "shape", { B, 3, 2, 3 }, 4, NULL, 0 },
+                      1, &x, &err);
+    int swapped = apply(graph,
+                        &(struct step){ "Transpose", "perm", { 2, 0, 1, 3 }, 4, NULL, 0 }, 1,
+                        &heads, &err);
     int merged = apply(graph, &(struct step){ "Reshape", "shape", { 2 * B, 9 }, 2, NULL, 0 }, 1,
                        &swapped, &err);
 
@@ -145,8 +146,8 @@ static void combining_samples_with_each_other_is_refused(void **state)
     struct graph *graph = graph_new(B, DTYPE_F32);
     struct err err = { 0 };
     int x = input(graph, (struct shape){ 2, { B, B } }, (struct batch){ 1, B, 1 });
-    int turned = apply(graph, &(struct step){ "Transpose", "perm", { 1, 0 }, 2, NULL, 0 }, 1, &x,
-                       &err);
+    int turned = apply(graph, &(struct step){ "Transpose", "perm", { 1, 0 }, 2, NULL, 0 }, 1,
+                       &x, &err);
     const struct step add = { .op = "Add" }, product = { .op = "MatMul" };
 
     (void)state;
@@ -182,7 +183,8 @@ static void shapes_that_do_not_fit_are_refused(void **state)
     int y = input(graph, (struct shape){ 2, { B, 5 } }, (struct batch){ 1, 5, 1 });
     int ids = value(graph, VALUE_INPUT, DTYPE_I64, (struct shape){ 1, { B } },
                     (struct batch){ 1, 1, 1 });
-    const struct step add = { .op = "Add" }, product = { .op = "MatMul" }, relu = { .op = "Relu" };
+    const struct step add = { .op = "Add" }, product = { .op = "MatMul" };
+    const struct step relu = { .op = "Relu" };
 
     (void)state;
     assert_int_equal(apply(graph, &add, 2, (int[]){ x, y }, &err), -1);
@@ -191,8 +193,8 @@ static void shapes_that_do_not_fit_are_refused(void **state)
     assert_contains(err.text, "does not fit");
     assert_int_equal(apply(graph, &relu, 1, &ids, &err), -1);
     assert_contains(err.text, "int64");
-    assert_int_equal(apply(graph, &(struct step){ "Reshape", "shape", { 5 }, 1, NULL, 0 }, 1, &x,
-                           &err), -1);
+    assert_int_equal(apply(graph, &(struct step){ "Reshape", "shape", { 5 }, 1, NULL, 0 }, 1,
+                           &x, &err), -1);
     assert_contains(err.text, "cannot become");
     assert_int_equal(apply(graph, &add, 1, &x, &err), -1);
     assert_contains(err.text, "1 inputs are not supported");

@@ -34,7 +34,8 @@ static int64_t elements(const struct graph *graph, int v)
 
 /* Losses ------------------------------------------------------------------------------ */
 
-static int append(struct graph *graph, const char *op, int n, const int *inputs, struct err *err)
+static int append(struct graph *graph, const char *op, int n, const int *inputs,
+                  struct err *err)
 {
     int node = op_append(graph, NULL, op, n, inputs, 1, err);
 
@@ -328,8 +329,8 @@ static void compare_outputs(struct run_graph *other, const struct run_graph *sin
         y = get(other, v);
         for (int64_t k = 0; k < elements(single->graph, v); k++)
             if (!(fabs(x[k] - y[k]) <= bound))
-                fail_msg("%s (in the case of %s, variant %d, batch %d, seed %llu): output %d[%d]"
-                         " is %.9g on %s, %.9g on reference (bound %g)",
+                fail_msg("%s (in the case of %s, variant %d, batch %d, seed %llu): output "
+                         "%d[%d] is %.9g on %s, %.9g on reference (bound %g)",
                          n->op->name, c->graph->nodes[c->node].op->name, c->variant,
                          (int)c->graph->batch, (unsigned long long)seed, i, (int)k, y[k],
                          other->backend->name, x[k], bound);

@@ -85,7 +85,8 @@ static void run_share(int first, int n, int group, double mean[2], double varian
 static void running_statistics_are_the_moving_average_over_groups(void **state)
 {
     const double m = 0.1;
-    double mean[2] = { 0.3, -0.2 }, variance[2] = { 1.5, 0.7 }, parts[2] = { 0 }, squares[2] = { 0 };
+    double mean[2] = { 0.3, -0.2 }, variance[2] = { 1.5, 0.7 };
+    double parts[2] = { 0 }, squares[2] = { 0 };
     const double old[2] = { 0.3, -0.2 }, old_variance[2] = { 1.5, 0.7 };
 
     (void)state;
@@ -165,7 +166,7 @@ static void dropout_keeps_its_ratio_and_changes_with_seed_and_step(void **state)
         same_step += (a[i] == 0) == (b[i] == 0);
         same_seed += (a[i] == 0) == (c[i] == 0);
     }
-    /* Means 300, 750, 750 of 1200; six standard deviations are 90 and 101. The draws are fixed. */
+    /* Means 300, 750, 750 of 1200; six standard deviations are 90 and 101. */
     assert_in_range(dropped, 210, 390);
     assert_in_range(same_step, 649, 851);
     assert_in_range(same_seed, 649, 851);
@@ -179,8 +180,8 @@ static void philox_gives_the_published_numbers(void **state)
 {
     struct philox zero = philox(0, (struct philox){ { 0, 0, 0, 0 } });
     struct philox ones = philox(UINT64_MAX, (struct philox){ { ~0u, ~0u, ~0u, ~0u } });
-    struct philox pi = philox(0x299f31d0a4093822u, (struct philox){ { 0x243f6a88, 0x85a308d3,
-                                                                      0x13198a2e, 0x03707344 } });
+    const struct philox digits = { { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344 } };
+    struct philox pi = philox(0x299f31d0a4093822u, digits);
 
     (void)state;
     assert_int_equal(zero.word[0], 0x6627e8d5);
@@ -282,7 +283,8 @@ static void labels_out_of_range_are_an_error(void **state)
     struct run_graph *run;
 
     (void)state;
-    ids[1] = graph_add_value(graph, NULL, VALUE_INPUT, DTYPE_I64, &rows, (struct batch){ 1, 1, 1 });
+    ids[1] = graph_add_value(graph, NULL, VALUE_INPUT, DTYPE_I64, &rows,
+                             (struct batch){ 1, 1, 1 });
     ids[2] = add(graph, VALUE_INPUT, (struct shape){ 0, { 0 } }, (struct batch){ 0 });
     assert_true(op_append(graph, "loss", "CrossEntropySum", 3, ids, 2, &err) >= 0);
     run = start(graph);

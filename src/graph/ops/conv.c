@@ -5,7 +5,8 @@
 #include "graph/ops/window.h"
 
 /* The samples of an image must be its first axis and nothing else of it. */
-static int images_batch(const struct graph *graph, int node, const struct value *x, struct err *err)
+static int images_batch(const struct graph *graph, int node, const struct value *x,
+                        struct err *err)
 {
     struct batch_place place;
 

@@ -185,8 +185,8 @@ static int infer_gemm(struct graph *graph, int node, struct err *err)
 
 static bool known_activation(const char *name)
 {
-    return strcmp(name, "none") == 0 || strcmp(name, "relu") == 0 || strcmp(name, "gelu") == 0 ||
-           strcmp(name, "gelu_tanh") == 0;
+    return strcmp(name, "none") == 0 || strcmp(name, "relu") == 0 ||
+           strcmp(name, "gelu") == 0 || strcmp(name, "gelu_tanh") == 0;
 }
 
 static int infer_linear(struct graph *graph, int node, struct err *err)
@@ -355,8 +355,9 @@ static int grad_matmul(struct grad *grad, int node, struct err *err)
         return -1;
     if (!grad_wanted(grad, 1))
         return 0;
-    return add_product(grad, 1, m.trans_b ? emit_product(grad, 1, dy, true, a, m.trans_a, err)
-                                          : emit_product(grad, 1, a, !m.trans_a, dy, false, err),
+    return add_product(grad, 1,
+                       m.trans_b ? emit_product(grad, 1, dy, true, a, m.trans_a, err)
+                                 : emit_product(grad, 1, a, !m.trans_a, dy, false, err),
                        err);
 }
 

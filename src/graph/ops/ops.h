@@ -19,9 +19,9 @@
  * Normalisation
  *   BatchNormalization(x, scale, bias, running mean, running var →
  *                      y, mean part, var part, saved mean, saved invstd; epsilon, momentum)
- *       the rule adds the four outputs after y. The parts are this share's weighted contributions to the running
- *       statistics (HACKING.md); saved are [groups, C]. Without step_state.training it
- *       normalises by the running statistics and the parts are zero
+ *       infer adds the four outputs after y. The parts are this share's weighted
+ *       contributions to the running statistics (HACKING.md); saved are [groups, C]. Without
+ *       step_state.training it normalises by the running statistics and the parts are zero
  *   BatchNormGrad(dy, x, scale, saved mean, saved invstd → dx, dscale, dbias)    dx may be -1
  *   LayerNormalization(x, scale, [bias] → y, [mean, invstd]; axis, epsilon)
  *   LayerNormDgrad(dy, x, scale, mean, invstd → dx; axis)

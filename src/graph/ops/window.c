@@ -46,7 +46,7 @@ static int slide(const struct graph *graph, int node, struct window *w, struct e
     int i;
 
     for (i = 0; i < w->rank; i++) {
-        room = w->in[i] + w->before[i] + w->after[i] - ((w->kernel[i] - 1) * w->dilation[i] + 1);
+        room = w->in[i] + w->before[i] + w->after[i] - (w->kernel[i] - 1) * w->dilation[i] - 1;
         if (room < 0)
             return op_error(graph, node, err, "the window is larger than its input");
         w->out[i] = (room + (ceiling ? w->stride[i] - 1 : 0)) / w->stride[i] + 1;
