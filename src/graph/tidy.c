@@ -143,6 +143,47 @@ void tidy_remove_dead(struct graph *graph)
 
 /* Parameters ---------------------------------------------------------------------------- */
 
+/* Inputs of a node that a gradient flows to; of a loss only what is predicted. */
+static int differentiable_inputs(const struct node *node)
+{
+    static const char *const losses[] = { "CrossEntropySum", "MseSum", "DotSum", "SumLoss" };
+    size_t i;
+
+    if (node->op->flags & OP_NO_GRAD)
+        return 0;
+    for (i = 0; i < sizeof(losses) / sizeof(losses[0]); i++)
+        if (strcmp(node->op->name, losses[i]) == 0)
+            return 1;
+    return node->n_inputs;
+}
+
+/* Constants come in the type of the run. */
+static void convert(struct graph *graph, struct value *value)
+{
+    size_t n = (size_t)shape_elements(&value->shape), i;
+    const unsigned char *from = value->data;
+    unsigned char *to;
+    double x;
+    float f;
+
+    if (value->file_dtype == value->dtype || !from)
+        return;
+    to = arena_alloc(graph->arena, n + 1, dtype_size(value->dtype));
+    for (i = 0; i < n; i++) {
+        if (value->file_dtype == DTYPE_F32) {
+            memcpy(&f, from + i * sizeof(f), sizeof(f));
+            x = (double)f;
+            memcpy(to + i * sizeof(x), &x, sizeof(x));
+        } else {
+            memcpy(&x, from + i * sizeof(x), sizeof(x));
+            f = (float)x;
+            memcpy(to + i * sizeof(f), &f, sizeof(f));
+        }
+    }
+    value->data = to;
+    value->file_dtype = value->dtype;
+}
+
 void tidy_parameters(struct graph *graph)
 {
     bool *reached = mem_new((size_t)graph->n_values, sizeof(*reached));
@@ -156,13 +197,15 @@ void tidy_parameters(struct graph *graph)
 
         for (i = 0; i < node->n_outputs; i++)
             flows |= node->outputs[i] >= 0 && reached[node->outputs[i]];
-        for (i = 0; i < node->n_inputs && flows && !(node->op->flags & OP_NO_GRAD); i++)
+        for (i = 0; i < differentiable_inputs(node) && flows; i++)
             if (node->inputs[i] >= 0 && dtype_is_float(graph->values[node->inputs[i]].dtype))
                 reached[node->inputs[i]] = true;
     }
     for (v = 0; v < graph->n_values && graph->loss >= 0; v++)
-        if (graph->values[v].kind == VALUE_PARAM && !reached[v])
+        if (graph->values[v].kind == VALUE_PARAM && !reached[v]) {
             graph->values[v].kind = VALUE_CONST;
+            convert(graph, &graph->values[v]);
+        }
     free(reached);
 }
 

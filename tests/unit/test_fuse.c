@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: MIT */
+/* A fused graph computes what the unfused one does: loss and every gradient, in double. */
+#include "unit.h"
+
+#include <math.h>
+
+#include "base/mem.h"
+#include "graph/autodiff.h"
+#include "graph/model.h"
+#include "graph/op.h"
+#include "onnx_text.h"
+#include "run_graph.h"
+
+#define BATCH 3
+
+/* What a network gives: the loss, and gradients by name of the parameter. */
+struct outcome {
+    double loss;
+    int n_params, n_nodes;
+    char **names;
+    int64_t *sizes;
+    double **gradients;
+    char ops[2048];         /* " Linear Gelu …" of the forward graph */
+};
+
+static char path[600];
+
+static int setup(void **state)
+{
+    (void)state;
+    snprintf(path, sizeof(path), "%s/net.onnx", unit_directory());
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    unlink(path);
+    *strrchr(path, '/') = '\0';
+    return rmdir(path);
+}
+
+static struct graph *build(struct model *model, bool fuse, const char *loss)
+{
+    struct model_options options = { .batch = BATCH, .real = DTYPE_F64, .fuse = fuse,
+                                     .loss = loss };
+    struct err err = { 0 };
+    struct graph *graph = model_build(model, &options, &err);
+
+    if (!graph)
+        fail_msg("%s", err.text);
+    return graph;
+}
+
+static void fill(struct run_graph *run, int v)
+{
+    const struct value *value = &run->graph->values[v];
+    int64_t n = shape_elements(&value->shape), i;
+    double *data = mem_new((size_t)n + 1, sizeof(*data));
+    float f;
+
+    for (i = 0; i < n; i++) {
+        double drawn = onnx_text_value(value->name, (size_t)i) + 0.5;
+
+        if (value->kind == VALUE_INPUT) {
+            data[i] = dtype_is_float(value->dtype) ? 4 * drawn - 2 : floor(3 * drawn);
+        } else {
+            assert_int_equal(value->file_dtype, DTYPE_F32);
+            memcpy(&f, (const char *)value->data + 4 * i, sizeof(f));
+            data[i] = (double)f;
+        }
+    }
+    run_graph_set(run, v, data);
+    free(data);
+}
+
+static void collect(struct outcome *out, struct run_graph *run, const struct graph *graph,
+                    const struct autodiff *gradients)
+{
+    int i;
+
+    run_graph_get(run, graph->loss, &out->loss);
+    out->n_params = gradients->n_params;
+    out->names = mem_new((size_t)out->n_params, sizeof(*out->names));
+    out->sizes = mem_new((size_t)out->n_params, sizeof(*out->sizes));
+    out->gradients = mem_new((size_t)out->n_params, sizeof(*out->gradients));
+    for (i = 0; i < out->n_params; i++) {
+        const struct param_grad *p = &gradients->params[i];
+
+        out->names[i] = mem_strdup(graph->values[p->param].name);
+        out->sizes[i] = shape_elements(&graph->values[p->param].shape);
+        out->gradients[i] = mem_new((size_t)out->sizes[i], sizeof(double));
+        run_graph_get(run, p->gradient, out->gradients[i]);
+    }
+}
+
+static void run_network(struct model *model, bool fuse, const char *loss, struct outcome *out)
+{
+    struct graph *graph = build(model, fuse, loss);
+    struct autodiff gradients;
+    struct err err = { 0 };
+    struct run_graph *run;
+    int v, n;
+
+    memset(out, 0, sizeof(*out));
+    for (n = 0; n < graph->n_nodes; n++) {
+        size_t used = strlen(out->ops);
+
+        snprintf(out->ops + used, sizeof(out->ops) - used, " %s", graph->nodes[n].op->name);
+    }
+    out->n_nodes = graph->n_nodes;
+    assert_int_equal(graph_check(graph, &err), 0);
+    if (autodiff(graph, NULL, 1, &gradients, NULL, &err))
+        fail_msg("%s", err.text);
+    run = run_graph_new(backend_find("reference"), graph, &err);
+    if (!run)
+        fail_msg("%s", err.text);
+    for (v = 0; v < graph->n_values; v++)
+        if (graph->values[v].kind == VALUE_PARAM ||
+            (graph->values[v].kind == VALUE_INPUT && v != graph->weight_sum))
+            fill(run, v);
+    if (run_graph_nodes(run, 0, graph->n_nodes, &err))
+        fail_msg("%s", err.text);
+    collect(out, run, graph, &gradients);
+    run_graph_free(run);
+    graph_free(graph);
+}
+
+static void outcome_clear(struct outcome *out)
+{
+    int i;
+
+    for (i = 0; i < out->n_params; i++) {
+        free(out->names[i]);
+        free(out->gradients[i]);
+    }
+    free(out->names);
+    free(out->sizes);
+    free(out->gradients);
+}
+
+static double largest(const struct outcome *out, int p)
+{
+    double most = 0;
+    int64_t i;
+
+    for (i = 0; i < out->sizes[p]; i++)
+        most = fmax(most, fabs(out->gradients[p][i]));
+    return most;
+}
+
+static int find_param(const struct outcome *out, const char *name)
+{
+    int p;
+
+    for (p = 0; p < out->n_params; p++)
+        if (strcmp(out->names[p], name) == 0)
+            return p;
+    fail_msg("%s has no gradient", name);
+    return -1;
+}
+
+/* Both ways agree within 'tolerance', relative; 'ops' of the fused graph are returned. */
+static struct outcome agree(const char *text, const char *loss, double tolerance)
+{
+    struct outcome plain, fused;
+    struct err err = { 0 };
+    struct model *model;
+    int p, q;
+    int64_t i;
+
+    onnx_write_text(path, text);
+    model = model_open(path, &err);
+    if (!model)
+        fail_msg("%s", err.text);
+    run_network(model, false, loss, &plain);
+    run_network(model, true, loss, &fused);
+    assert_true(fabs(plain.loss - fused.loss) <= tolerance * fabs(plain.loss));
+    assert_int_equal(plain.n_params, fused.n_params);
+    for (p = 0; p < plain.n_params; p++) {
+        q = find_param(&fused, plain.names[p]);
+        for (i = 0; i < plain.sizes[p]; i++)
+            if (!(fabs(plain.gradients[p][i] - fused.gradients[q][i]) <=
+                  tolerance * (largest(&plain, p) + 1e-3)))
+                fail_msg("%s[%d]: %g and %g", plain.names[p], (int)i, plain.gradients[p][i],
+                         fused.gradients[q][i]);
+    }
+    outcome_clear(&plain);
+    outcome_clear(&fused);
+    model_close(model);
+    return fused;
+}
+
+#define MSE "mse:y,target"
+/* Sums of some hundred terms in another order. */
+#define SAME 1e-12
+/* Constants such as 1/sqrt(2) are rounded to float32 in the unfused form. */
+#define ROUNDED 1e-6
+
+static void matmul_and_add_become_linear(void **state)
+{
+    struct outcome out = agree("input x float batch,5,4\n init w float 4,3\n init b float 3\n"
+                               "node MatMul x,w -> h\n node Add b,h -> y\n output y", MSE, SAME);
+
+    (void)state;
+    assert_string_equal(out.ops, " Linear MseSum");
+}
+
+static void a_transposed_weight_is_read_as_it_is(void **state)
+{
+    struct outcome out = agree("input x float batch,4\n init w float 3,4\n init b float 3\n"
+                               "node Transpose w -> t perm=[1,0]\n node MatMul x,t -> h\n"
+                               "node Add h,b -> y\n output y", MSE, SAME);
+
+    (void)state;
+    assert_string_equal(out.ops, " Linear MseSum");
+}
+
+static void gemm_and_relu_become_linear(void **state)
+{
+    struct outcome out = agree("input x float batch,4\n init w float 3,4\n init b float 3\n"
+                               "init v float 3,2\n node Gemm x,w,b -> h transB=1\n"
+                               "node Relu h -> r\n node Gemm r,v -> y\n output y", MSE, SAME);
+
+    (void)state;
+    assert_string_equal(out.ops, " Linear Linear MseSum");
+}
+
+static void gemm_with_factors_stays(void **state)
+{
+    struct outcome out = agree("input x float batch,4\n init w float 4,3\n init b float 3\n"
+                               "node Gemm x,w,b -> y alpha=0.5 beta=2.0\n output y", MSE, SAME);
+
+    (void)state;
+    assert_string_equal(out.ops, " Gemm MseSum");
+}
+
+static void a_shared_activation_is_kept(void **state)
+{
+    struct outcome out = agree("input x float batch,4\n init w float 4,4\n"
+                               "node MatMul x,w -> h\n node Relu h -> r\n node Add r,h -> y\n"
+                               "output y", MSE, SAME);
+
+    (void)state;
+    assert_string_equal(out.ops, " Linear Relu Add MseSum");
+}
+
+#define NORM_START "opset 16\n input x float batch,5,6\n init g float 6\n init b float 6\n"  \
+                   "init w float 6,6\n const two float . = 2.0\n const eps float . = 1e-5\n" \
+                   "node MatMul x,w -> h\n"                                                  \
+                   "node ReduceMean h -> m axes=[-1]\n node Sub h,m -> d\n"
+
+static void a_spelled_out_norm_becomes_one(void **state)
+{
+    struct outcome out = agree(NORM_START "node Pow d,two -> s\n"
+                               "node ReduceMean s -> v axes=[2] keepdims=1\n"
+                               "node Add v,eps -> e\n node Sqrt e -> r\n node Div d,r -> n\n"
+                               "node Mul n,g -> k\n node Add k,b -> y\n output y", MSE, SAME);
+
+    (void)state;
+    assert_string_equal(out.ops, " Linear LayerNormalization MseSum");
+}
+
+static void operands_may_stand_in_any_order(void **state)
+{
+    struct outcome out = agree(NORM_START "node Mul d,d -> s\n"
+                               "node ReduceMean s -> v axes=[-1] keepdims=1\n"
+                               "node Add eps,v -> e\n node Sqrt e -> r\n node Div d,r -> n\n"
+                               "node Mul g,n -> k\n node Add b,k -> y\n output y", MSE, SAME);
+
+    (void)state;
+    assert_string_equal(out.ops, " Linear LayerNormalization MseSum");
+}
+
+static void a_norm_without_scale_gets_ones(void **state)
+{
+    struct outcome out = agree(NORM_START "node Mul d,d -> s\n"
+                               "node ReduceMean s -> v axes=[-1] keepdims=1\n"
+                               "node Add eps,v -> e\n node Sqrt e -> r\n node Div d,r -> n\n"
+                               "node Mul n,n -> y\n output y", MSE, SAME);
+
+    (void)state;
+    assert_string_equal(out.ops, " Linear LayerNormalization Mul MseSum");
+}
+
+static void another_mean_is_no_norm(void **state)
+{
+    struct outcome out = agree(NORM_START "node Mul d,d -> s\n"
+                               "node ReduceMean s -> v axes=[1] keepdims=1\n"
+                               "node Add eps,v -> e\n node Sqrt e -> r\n node Div d,r -> y\n"
+                               "output y", MSE, SAME);
+
+    (void)state;
+    assert_null(strstr(out.ops, "LayerNormalization"));
+}
+
+#define GELU_START "opset 17\n input x float batch,6\n init w float 6,6\n"               \
+                   "const half float . = 0.5\n const one float . = 1\n"                   \
+                   "const root float . = 1.4142135623730951\n"                            \
+                   "const inverse float . = 0.7071067811865476\n"                         \
+                   "const c float . = 0.044715\n const k float . = 0.7978845608028654\n"  \
+                   "const three float . = 3\n"                                            \
+                   "node MatMul x,w -> m\n node Add m,x -> h\n"
+
+static void every_form_of_gelu_becomes_one(void **state)
+{
+    static const char *const forms[] = {
+        GELU_START "node Div h,root -> a\n node Erf a -> t\n node Add t,one -> p\n"
+        "node Mul h,p -> q\n node Mul q,half -> y\n output y",
+        GELU_START "node Mul inverse,h -> a\n node Erf a -> t\n node Add one,t -> p\n"
+        "node Mul half,h -> q\n node Mul q,p -> y\n output y",
+        GELU_START "node Mul h,inverse -> a\n node Erf a -> t\n node Add one,t -> p\n"
+        "node Mul p,half -> q\n node Mul q,h -> y\n output y",
+        GELU_START "node Pow h,three -> h3\n node Mul c,h3 -> i\n node Add h,i -> j\n"
+        "node Mul k,j -> a\n node Tanh a -> t\n node Add one,t -> p\n node Mul half,h -> q\n"
+        "node Mul q,p -> y\n output y",
+        GELU_START "node Mul h,h -> h2\n node Mul h2,h -> h3\n node Mul h3,c -> i\n"
+        "node Add i,h -> j\n node Mul j,k -> a\n node Tanh a -> t\n node Mul half,h -> q\n"
+        "node Mul t,q -> u\n node Add u,q -> y\n output y",
+    };
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+        struct outcome out = agree(forms[i], MSE, ROUNDED);
+
+        assert_string_equal(out.ops, " Linear Add Gelu MseSum");
+    }
+}
+
+static void gelu_after_linear_is_its_activation(void **state)
+{
+    struct outcome out = agree("opset 20\n input x float batch,6\n init w float 6,6\n"
+                               "node MatMul x,w -> h\n node Gelu h -> y approximate=\"tanh\"\n"
+                               "output y", MSE, SAME);
+
+    (void)state;
+    assert_string_equal(out.ops, " Linear MseSum");
+}
+
+static void what_is_almost_gelu_stays(void **state)
+{
+    struct outcome out = agree(GELU_START "node Div h,root -> a\n node Erf a -> t\n"
+                               "node Add t,half -> p\n node Mul h,p -> q\n"
+                               "node Mul q,half -> y\n output y", MSE, SAME);
+
+    (void)state;
+    assert_non_null(strstr(out.ops, "Erf"));
+}
+
+static void log_softmax_before_cross_entropy_goes(void **state)
+{
+    struct outcome out = agree("input x float batch,4\n init w float 4,3\n"
+                               "node MatMul x,w -> h\n node LogSoftmax h -> y axis=-1\n"
+                               "output y", "cross-entropy:y,labels", SAME);
+
+    (void)state;
+    assert_string_equal(out.ops, " Linear CrossEntropySum");
+}
+
+static void a_transformer_layer_agrees(void **state)
+{
+    agree("opset 16\n input x float batch,5,6\n init a float 6,18\n init ab float 18\n"
+          "init o float 6,6\n init g float 6\n init b float 6\n init s int64 5 = 0,0,3,2,3\n"
+          "init back int64 3 = 0,0,-1\n const two float . = 2.0\n const eps float . = 1e-5\n"
+          "const scale float . = 0.57735026\n const i0 int64 . = 0\n const i1 int64 . = 1\n"
+          "const i2 int64 . = 2\n"
+          "node MatMul x,a -> p\n node Add ab,p -> p1\n node Reshape p1,s -> p2\n"
+          "node Transpose p2 -> p3 perm=[2,0,3,1,4]\n node Gather p3,i0 -> q\n"
+          "node Gather p3,i1 -> k\n node Gather p3,i2 -> v\n"
+          "node Transpose k -> k1 perm=[0,1,3,2]\n node Mul q,scale -> q1\n"
+          "node MatMul q1,k1 -> w\n node Softmax w -> w1 axis=-1\n node MatMul w1,v -> c\n"
+          "node Transpose c -> c1 perm=[0,2,1,3]\n node Reshape c1,back -> c2\n"
+          "node MatMul c2,o -> c3\n node Add c3,x -> r\n"
+          "node ReduceMean r -> m axes=[-1]\n node Sub r,m -> d\n node Pow d,two -> d2\n"
+          "node ReduceMean d2 -> va axes=[-1]\n node Add va,eps -> ve\n node Sqrt ve -> sd\n"
+          "node Div d,sd -> n\n node Mul n,g -> n1\n node Add n1,b -> y\n output y", MSE, SAME);
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(matmul_and_add_become_linear),
+        cmocka_unit_test(a_transposed_weight_is_read_as_it_is),
+        cmocka_unit_test(gemm_and_relu_become_linear),
+        cmocka_unit_test(gemm_with_factors_stays),
+        cmocka_unit_test(a_shared_activation_is_kept),
+        cmocka_unit_test(a_spelled_out_norm_becomes_one),
+        cmocka_unit_test(operands_may_stand_in_any_order),
+        cmocka_unit_test(a_norm_without_scale_gets_ones),
+        cmocka_unit_test(another_mean_is_no_norm),
+        cmocka_unit_test(every_form_of_gelu_becomes_one),
+        cmocka_unit_test(gelu_after_linear_is_its_activation),
+        cmocka_unit_test(what_is_almost_gelu_stays),
+        cmocka_unit_test(log_softmax_before_cross_entropy_goes),
+        cmocka_unit_test(a_transformer_layer_agrees),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,672 @@
+/* SPDX-License-Identifier: MIT */
+/* From a file to the graph that is trained: batch sizes, parameters, losses, what is refused. */
+#include "unit.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "graph/autodiff.h"
+#include "graph/model.h"
+#include "graph/op.h"
+#include "onnx_text.h"
+
+static char directory[520], path[600];
+static struct model *model;
+
+static int setup(void **state)
+{
+    (void)state;
+    strcpy(directory, unit_directory());
+    snprintf(path, sizeof(path), "%s/net.onnx", directory);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    char command[700];
+
+    (void)state;
+    snprintf(command, sizeof(command), "rm -r '%s'", directory);
+    return system(command);
+}
+
+static void open_model(const char *text)
+{
+    struct err err = { 0 };
+
+    onnx_write_text(path, text);
+    model = model_open(path, &err);
+    if (!model)
+        fail_msg("%s", err.text);
+}
+
+static struct graph *build_with(struct model_options options)
+{
+    struct err err = { 0 };
+    struct graph *graph = model_build(model, &options, &err);
+
+    if (!graph)
+        fail_msg("%s", err.text);
+    if (graph_check(graph, &err))
+        fail_msg("%s", err.text);
+    return graph;
+}
+
+static struct graph *build(const char *text, int64_t batch)
+{
+    open_model(text);
+    return build_with((struct model_options){ .batch = batch, .real = DTYPE_F32 });
+}
+
+static void done(struct graph *graph)
+{
+    graph_free(graph);
+    model_close(model);
+    model = NULL;
+}
+
+static void refused_with(struct model_options options, const char *part)
+{
+    struct err err = { 0 };
+
+    assert_null(model_build(model, &options, &err));
+    assert_contains(err.text, path);
+    assert_contains(err.text, part);
+    assert_null(strchr(err.text, '\n'));
+}
+
+static void refused(const char *text, const char *part)
+{
+    open_model(text);
+    refused_with((struct model_options){ .batch = 4, .real = DTYPE_F32 }, part);
+    model_close(model);
+}
+
+static const struct value *value(const struct graph *graph, const char *name)
+{
+    int v = graph_find_value(graph, name);
+
+    if (v < 0)
+        fail_msg("there is no \"%s\"", name);
+    return &graph->values[v];
+}
+
+static void shape_is(const struct graph *graph, const char *name, const char *expected)
+{
+    char text[160];
+
+    assert_string_equal(shape_text(&value(graph, name)->shape, text, sizeof(text)), expected);
+}
+
+static bool noted(const char *part)
+{
+    int i;
+
+    for (i = 0; i < model_notes(model); i++)
+        if (strstr(model_note(model, i), part))
+            return true;
+    return false;
+}
+
+static int count(const struct graph *graph, const char *op)
+{
+    int n, found = 0;
+
+    for (n = 0; n < graph->n_nodes; n++)
+        found += strcmp(graph->nodes[n].op->name, op) == 0;
+    return found;
+}
+
+/* Batch ------------------------------------------------------------------------------- */
+
+static void the_batch_is_set_in_every_shape(void **state)
+{
+    struct graph *graph = build("input x float batch,4\n init w float 4,3\n"
+                                "node MatMul x,w -> y\n output y", 5);
+
+    (void)state;
+    shape_is(graph, "x", "5x4");
+    shape_is(graph, "y", "5x3");
+    shape_is(graph, "labels", "5");
+    assert_int_equal(value(graph, "y")->batch.outer, 1);
+    assert_int_equal(value(graph, "y")->batch.inner, 3);
+    assert_int_equal(value(graph, "w")->batch.outer, 0);
+    done(graph);
+}
+
+#define BAKED "input x float 2,6,4\n const r int64 2 = 12,4\n const q int64 3 = 2,6,4\n"        \
+              "const h int64 4 = 2,-1,2,2\n init w float 4,4\n node Reshape x,r -> a\n"         \
+              "node MatMul a,w -> b\n node Reshape b,q -> c\n node Reshape c,h -> d\n"          \
+              "node Transpose d -> e perm=[1,0,2,3]\n const f int64 3 = 6,4,2\n"                \
+              "node Reshape e,f -> g\n node Transpose g -> y perm=[1,0,2]\n"                    \
+              "const z int64 2 = 2,24\n node Transpose g -> t perm=[1,2,0]\n"                   \
+              "const k int64 4 = 2,2,2,6\n node Reshape t,k -> t1\n node Reshape t1,z -> u\n"   \
+              "output u"
+
+static void a_baked_in_batch_size_is_exchanged(void **state)
+{
+    static const int64_t sizes[] = { 1, 2, 3, 8 };
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        struct graph *graph = build(BAKED, sizes[i]);
+        char expected[64];
+
+        snprintf(expected, sizeof(expected), "%dx4", (int)sizes[i] * 6);
+        shape_is(graph, "a", expected);
+        snprintf(expected, sizeof(expected), "6x%dx2x2", (int)sizes[i]);
+        shape_is(graph, "e", expected);
+        snprintf(expected, sizeof(expected), "%dx24", (int)sizes[i]);
+        shape_is(graph, "u", expected);
+        assert_int_equal(value(graph, "e")->batch.outer, 6);
+        assert_int_equal(value(graph, "e")->batch.inner, 4);
+        done(graph);
+    }
+}
+
+static void shapes_at_one_sample_are_not_guessed(void **state)
+{
+    /* [batch, 3, 4] merged to [3 * batch, 4]: at one sample both axes could be it. */
+    struct graph *graph = build("input x float batch,3,4\n const r int64 2 = -1,4\n"
+                                "init w float 4,4\n init b float 4\n"
+                                "node Transpose x -> t perm=[1,0,2]\n node Reshape t,r -> a\n"
+                                "node Gemm a,w,b -> g\n const s int64 3 = 3,-1,4\n"
+                                "node Reshape g,s -> c\n node Transpose c -> y perm=[1,0,2]\n"
+                                "output y", 1);
+
+    (void)state;
+    assert_int_equal(value(graph, "g")->batch.outer, 3);
+    assert_int_equal(value(graph, "g")->batch.inner, 4);
+    assert_int_equal(value(graph, "y")->batch.outer, 1);
+    done(graph);
+}
+
+static void constants_as_long_as_the_batch_belong_to_the_samples(void **state)
+{
+    /* Position ids, expanded to the batch by the shape of the input. */
+    struct graph *graph = build("input t int64 batch,4\n init e float 9,6\n init p float 4,6\n"
+                                "const ids int64 1,4 = 0,1,2,3\n node Shape t -> s\n"
+                                "node Expand ids,s -> pos\n node Gather e,t -> a\n"
+                                "node Gather p,pos -> b\n node Add a,b -> y\n output y", 3);
+
+    (void)state;
+    assert_int_equal(value(graph, "b")->batch.outer, 1);
+    assert_int_equal(value(graph, "b")->batch.inner, 24);
+    shape_is(graph, "b", "3x4x6");
+    done(graph);
+}
+
+static void what_counts_the_samples_is_refused(void **state)
+{
+    (void)state;
+    refused("input x float batch,4\n node Shape x -> s\n const i int64 . = 0\n"
+            "node Gather s,i -> n\n node Cast n -> f to=1\n node Div x,f -> y\n output y",
+            "changes with the batch size");
+    refused("input x float batch,4\n node Transpose x -> t perm=[1,0]\n"
+            "node MatMul t,x -> y\n output y", "samples");
+    refused("input x float batch,4\n node ReduceMean x -> m axes=[0] keepdims=1\n"
+            "node Sub x,m -> y\n output y", "samples");
+}
+
+/* The same nodes, values and names at every batch size. */
+static void graphs_of_all_batch_sizes_are_alike(void **state)
+{
+    struct graph *a, *b;
+    int i;
+
+    (void)state;
+    open_model(BAKED);
+    a = build_with((struct model_options){ .batch = 1, .real = DTYPE_F32, .fuse = true });
+    b = build_with((struct model_options){ .batch = 7, .real = DTYPE_F32, .fuse = true });
+    assert_int_equal(a->n_nodes, b->n_nodes);
+    assert_int_equal(a->n_values, b->n_values);
+    for (i = 0; i < a->n_nodes; i++) {
+        assert_string_equal(a->nodes[i].name, b->nodes[i].name);
+        assert_ptr_equal(a->nodes[i].op, b->nodes[i].op);
+        assert_int_equal(a->nodes[i].key, b->nodes[i].key);
+    }
+    for (i = 0; i < a->n_values; i++) {
+        assert_string_equal(a->values[i].name, b->values[i].name);
+        assert_int_equal(a->values[i].batch.outer, b->values[i].batch.outer);
+        assert_int_equal(a->values[i].batch.inner, b->values[i].batch.inner);
+        assert_int_equal(a->values[i].batch.place, b->values[i].batch.place);
+    }
+    graph_free(a);
+    done(b);
+}
+
+/* Parameters -------------------------------------------------------------------------- */
+
+static void an_identity_of_a_parameter_is_a_tie(void **state)
+{
+    struct graph *graph = build("input t int64 batch,4\n init e float 9,6\n"
+                                "node Identity e -> h\n node Gather e,t -> a\n"
+                                "node Transpose h -> i perm=[1,0]\n node MatMul a,i -> y\n"
+                                "output y", 2);
+
+    (void)state;
+    assert_int_equal(value(graph, "e")->n_consumers, 2);
+    assert_true(graph_find_value(graph, "h") < 0);
+    assert_true(noted("tied"));
+    done(graph);
+}
+
+static void what_depends_on_no_sample_is_prepared_for_each_reader(void **state)
+{
+    struct graph *graph = build("input x float batch,4\n init w float 4,4\n"
+                                "node Transpose w -> t perm=[1,0]\n node MatMul x,t -> a\n"
+                                "node Relu a -> b\n node MatMul b,t -> y\n output y", 2);
+    int n, prepared = 0;
+
+    (void)state;
+    for (n = 0; n < graph->n_nodes; n++)
+        if (graph->nodes[n].part == PART_PREPARE) {
+            prepared++;
+            assert_int_equal(graph->values[graph->nodes[n].outputs[0]].n_consumers, 1);
+        }
+    assert_int_equal(prepared, 2);
+    done(graph);
+}
+
+static void masks_and_what_no_gradient_reaches_are_constants(void **state)
+{
+    struct graph *graph = build("input x float batch,3\n init w float 3,3\n"
+                                "init mask float 3 = 0,0,-inf\n node MatMul x,w -> a\n"
+                                "node Add a,mask -> b\n node Softmax b -> y axis=-1\n output y",
+                                2);
+
+    (void)state;
+    assert_int_equal(value(graph, "mask")->kind, VALUE_CONST);
+    assert_int_equal(value(graph, "w")->kind, VALUE_PARAM);
+    done(graph);
+}
+
+static void float64_widens_constants_and_keeps_the_files_parameters(void **state)
+{
+    struct graph *graph;
+    double half;
+
+    (void)state;
+    open_model("input x float batch,3\n init w float 3,3\n const c float . = 0.5\n"
+               "node MatMul x,w -> a\n node Mul a,c -> y\n output y");
+    graph = build_with((struct model_options){ .batch = 2, .real = DTYPE_F64 });
+    assert_int_equal(value(graph, "c")->file_dtype, DTYPE_F64);
+    memcpy(&half, value(graph, "c")->data, sizeof(half));
+    assert_true(half == 0.5);
+    assert_int_equal(value(graph, "w")->dtype, DTYPE_F64);
+    assert_int_equal(value(graph, "w")->file_dtype, DTYPE_F32);
+    assert_int_equal(value(graph, "y")->dtype, DTYPE_F64);
+    done(graph);
+}
+
+#define NORM(training)                                                                       \
+    "opset 17\n input x float batch,2,3,3\n init s float 2\n init b float 2\n init m float 2\n" \
+    "init v float 2\n node BatchNormalization x,s,b,m,v -> h " training "\n"                 \
+    "node Flatten h -> y\n output y"
+
+static void batch_norm_is_brought_into_training_form(void **state)
+{
+    struct graph *graph = build(NORM("epsilon=0.5 momentum=0.75"), 4);
+
+    (void)state;
+    assert_int_equal(value(graph, "m")->kind, VALUE_STAT);
+    assert_int_equal(value(graph, "v")->kind, VALUE_STAT);
+    assert_int_equal(value(graph, "s")->kind, VALUE_PARAM);
+    assert_true(noted("exported for inference"));
+    done(graph);
+    graph = build(NORM("training_mode=1"), 4);
+    assert_false(noted("exported for inference"));
+    done(graph);
+}
+
+static void dropout_keeps_the_key_of_its_node(void **state)
+{
+    struct graph *graph;
+    int n;
+
+    (void)state;
+    open_model("opset 11\n input x float batch,4\n init w float 4,4\n"
+               "node MatMul x,w -> a\n node Dropout a -> y ratio=0.25\n output y");
+    graph = build_with((struct model_options){ .batch = 2, .real = DTYPE_F32, .fuse = true });
+    for (n = 0; n < graph->n_nodes; n++)
+        if (strcmp(graph->nodes[n].op->name, "Dropout") == 0) {
+            assert_true(node_float(&graph->nodes[n], "ratio", 0) == 0.25);
+            assert_int_equal(graph->nodes[n].key, graph_key("y"));
+        }
+    assert_int_equal(count(graph, "Dropout"), 1);
+    done(graph);
+}
+
+/* Losses ------------------------------------------------------------------------------ */
+
+#define NET "input x float batch,4\n init w float 4,3\n node MatMul x,w -> y\n output y"
+
+static struct graph *build_on(const struct model_tensor *tensors, int n, const char *loss)
+{
+    open_model(NET);
+    return build_with((struct model_options){ .batch = 2, .real = DTYPE_F32, .loss = loss,
+                                              .n_tensors = n, .tensors = tensors });
+}
+
+static const struct model_tensor classes[] = {
+    { "x", DTYPE_F32, { 1, { 4 } } }, { "digit", DTYPE_I64, { 0 } },
+};
+
+static const struct model_tensor targets[] = {
+    { "x", DTYPE_F32, { 1, { 4 } } }, { "wanted", DTYPE_F32, { 1, { 3 } } },
+};
+
+static void an_integer_tensor_means_cross_entropy(void **state)
+{
+    struct graph *graph = build_on(classes, 2, NULL);
+
+    (void)state;
+    assert_int_equal(count(graph, "CrossEntropySum"), 1);
+    assert_true(graph->correct >= 0 && graph->weight_sum >= 0);
+    assert_int_equal(graph->loss_rule.weight, LOSS_WEIGHT_LABELS);
+    assert_true(graph->loss_rule.classify && graph->loss_rule.classes == 3);
+    assert_string_equal(graph->values[graph->loss_rule.labels].name, "digit");
+    assert_true(noted("cross-entropy of \"y\" and \"digit\""));
+    done(graph);
+}
+
+static void a_float_tensor_of_the_outputs_shape_means_squares(void **state)
+{
+    struct graph *graph = build_on(targets, 2, NULL);
+
+    (void)state;
+    assert_int_equal(count(graph, "MseSum"), 1);
+    assert_int_equal(graph->loss_rule.weight, LOSS_WEIGHT_SAMPLES);
+    assert_true(graph->loss_rule.per_sample == 3);
+    assert_true(graph->correct < 0);
+    done(graph);
+}
+
+static void a_dot_product_is_not_divided(void **state)
+{
+    struct graph *graph = build_on(targets, 2, "dot:y,wanted");
+
+    (void)state;
+    assert_int_equal(count(graph, "DotSum"), 1);
+    assert_int_equal(graph->loss_rule.weight, LOSS_WEIGHT_ONE);
+    done(graph);
+}
+
+static void an_unclear_loss_lists_what_there_is(void **state)
+{
+    static const struct model_tensor two[] = {
+        { "x", DTYPE_F32, { 1, { 4 } } }, { "digit", DTYPE_I64, { 0 } },
+        { "other", DTYPE_F32, { 2, { 7, 8 } } },
+    };
+    struct model_options options = { .batch = 2, .real = DTYPE_F32, .n_tensors = 3,
+                                     .tensors = two };
+    struct err err = { 0 };
+
+    (void)state;
+    open_model(NET);
+    refused_with(options, "which tensor has the labels?");
+    refused_with(options, "\"y\" (float32 2x3)");
+    refused_with(options, "\"other\" (float32, 7x8 per sample)");
+    options.loss = "cross-entropy:y,missing";
+    refused_with(options, "no tensor \"missing\"");
+    options.loss = "mse:y,other";
+    refused_with(options, "not of the output's type and shape: \"other\"");
+    options.loss = "hinge:y,digit";
+    assert_null(model_build(model, &options, &err));
+    assert_int_equal(err.code, EXIT_USAGE);
+    assert_contains(err.text, "hinge:y,digit");
+    model_close(model);
+}
+
+static void the_class_axis_follows_the_labels(void **state)
+{
+    static const struct model_tensor last[] = {
+        { "x", DTYPE_F32, { 2, { 5, 4 } } }, { "l", DTYPE_I64, { 1, { 5 } } },
+    };
+    static const struct model_tensor second[] = {
+        { "x", DTYPE_F32, { 2, { 5, 4 } } }, { "l", DTYPE_I64, { 1, { 4 } } },
+    };
+    const struct model_tensor *both[] = { last, second };
+    int i, n;
+
+    (void)state;
+    for (i = 0; i < 2; i++) {
+        struct graph *graph;
+
+        open_model("input x float batch,5,4\n init w float 4,4\n node MatMul x,w -> y\n"
+                   "output y");
+        graph = build_with((struct model_options){ .batch = 2, .real = DTYPE_F32,
+                                                   .n_tensors = 2, .tensors = both[i] });
+        for (n = 0; n < graph->n_nodes; n++)
+            if (strcmp(graph->nodes[n].op->name, "CrossEntropySum") == 0)
+                assert_int_equal(node_int(&graph->nodes[n], "axis", -1), i ? 1 : 2);
+        done(graph);
+    }
+}
+
+static void a_loss_in_the_graph_is_found(void **state)
+{
+    struct graph *graph = build("input x float batch,4\n input l int64 batch\n"
+                                "init w float 4,3\n init c float 3 = 1,2,3\n"
+                                "node MatMul x,w -> y\n"
+                                "node SoftmaxCrossEntropyLoss y,l,c -> loss ignore_index=-1\n"
+                                "output loss", 2);
+
+    (void)state;
+    assert_int_equal(count(graph, "CrossEntropySum"), 1);
+    assert_int_equal(graph->loss_rule.weight, LOSS_WEIGHT_LABELS);
+    assert_true(graph->loss_rule.ignores && graph->loss_rule.ignore_index == -1);
+    assert_string_equal(graph->values[graph->loss_rule.class_weights].name, "c");
+    assert_int_equal(value(graph, "c")->kind, VALUE_CONST);
+    done(graph);
+    graph = build("input x float batch,4\n input t float batch,3\n init w float 4,3\n"
+                  "node MatMul x,w -> y\n node Sub y,t -> d\n node Mul d,d -> s\n"
+                  "node ReduceMean s -> loss keepdims=0\n output loss", 2);
+    assert_int_equal(count(graph, "SumLoss"), 1);
+    assert_int_equal(graph->loss_rule.weight, LOSS_WEIGHT_SAMPLES);
+    assert_true(graph->loss_rule.per_sample == 3);
+    done(graph);
+}
+
+static void each_loss_has_gradients_for_all_parameters(void **state)
+{
+    static const char *const losses[] = { "cross-entropy:y,digit", "mse:y,t", "dot:y,t" };
+    struct autodiff gradients;
+    struct err err = { 0 };
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < 3; i++) {
+        struct graph *graph;
+
+        open_model(NET);
+        graph = build_with((struct model_options){ .batch = 2, .real = DTYPE_F32,
+                                                   .loss = losses[i], .fuse = true });
+        assert_int_equal(autodiff(graph, NULL, 1, &gradients, NULL, &err), 0);
+        assert_int_equal(gradients.n_params, 1);
+        done(graph);
+    }
+}
+
+/* Refusals ---------------------------------------------------------------------------- */
+
+static void all_unsupported_nodes_are_named_at_once(void **state)
+{
+    const struct model_unsupported *list;
+    struct err err = { 0 };
+    struct model_options options = { .batch = 2, .real = DTYPE_F32 };
+
+    (void)state;
+    open_model("input x float batch,4\n node LSTM x -> a\n node com.example:Foo a -> b\n"
+               "node Relu b -> c\n node Loop c -> y\n output y");
+    assert_null(model_build(model, &options, &err));
+    assert_contains(err.text, "3 nodes are not supported (opset 17)");
+    assert_contains(err.text, "\"a\" (LSTM)");
+    assert_contains(err.text, "\"b\" (com.example.Foo)");
+    assert_contains(err.text, "\"y\" (Loop)");
+    assert_int_equal(model_unsupported(model, &list), 3);
+    assert_string_equal(list[1].domain, "com.example");
+    model_close(model);
+}
+
+static void inputs_must_fit_the_data(void **state)
+{
+    static const struct model_tensor narrow[] = { { "x", DTYPE_F32, { 1, { 5 } } } };
+    static const struct model_tensor other[] = { { "z", DTYPE_F32, { 1, { 4 } } } };
+    static const struct model_tensor text[] = { { "x", DTYPE_I64, { 1, { 4 } } } };
+    struct model_options options = { .batch = 2, .real = DTYPE_F32, .n_tensors = 1 };
+
+    (void)state;
+    open_model(NET);
+    options.tensors = narrow;
+    refused_with(options, "dimension 1 is 4, in the data 5");
+    options.tensors = other;
+    refused_with(options, "the data have no tensor \"x\"");
+    options.tensors = text;
+    refused_with(options, "input \"x\" is float32, its data are int64");
+    model_close(model);
+}
+
+static void open_dimensions_come_from_the_data(void **state)
+{
+    static const struct model_tensor tensors[] = { { "x", DTYPE_F32, { 2, { 6, 4 } } },
+                                                   { "t", DTYPE_F32, { 2, { 6, 4 } } } };
+    struct graph *graph;
+
+    (void)state;
+    open_model("input x float batch,time,4\n init w float 4,4\n node MatMul x,w -> y\n"
+               "output y");
+    refused_with((struct model_options){ .batch = 2, .real = DTYPE_F32 },
+                 "dimension 1 of input \"x\" is not fixed");
+    graph = build_with((struct model_options){ .batch = 2, .real = DTYPE_F32, .n_tensors = 2,
+                                               .tensors = tensors });
+    shape_is(graph, "y", "2x6x4");
+    done(graph);
+}
+
+/* Export ------------------------------------------------------------------------------ */
+
+static int new_values(void *user, const char *name, enum dtype dtype, size_t elements,
+                      void *data, struct err *err)
+{
+    float *f = data;
+    size_t i;
+
+    (void)user;
+    (void)err;
+    if (dtype != DTYPE_F32 || strcmp(name, "w") != 0)
+        return 1;
+    for (i = 0; i < elements; i++)
+        f[i] = (float)i;
+    return 0;
+}
+
+static void an_export_changes_nothing_but_the_values(void **state)
+{
+    char copy[600];
+    struct file_map before, after;
+    struct err err = { 0 };
+    size_t i, first = 0, last = 0;
+
+    (void)state;
+    snprintf(copy, sizeof(copy), "%s/copy.onnx", directory);
+    open_model("input x float batch,4\n init v float 4\n init w float 2,2 = 7,7,7,7\n"
+               "init u float 4\n node Add x,v -> y\n output y");
+    assert_int_equal(model_export(model, copy, new_values, NULL, &err), 0);
+    assert_int_equal(file_map_open(path, &before, &err), 0);
+    assert_int_equal(file_map_open(copy, &after, &err), 0);
+    assert_int_equal(before.size, after.size);
+    for (i = 0; i < before.size; i++)
+        if (before.data[i] != after.data[i]) {
+            first = first ? first : i;
+            last = i;
+        }
+    assert_true(first && last - first < 16);
+    file_map_close(&before);
+    file_map_close(&after);
+    model_close(model);
+}
+
+static void an_export_takes_external_data_in(void **state)
+{
+    char copy[600], file[600];
+    struct err err = { 0 };
+    struct graph *graph;
+    float data[4];
+
+    (void)state;
+    snprintf(copy, sizeof(copy), "%s/copy.onnx", directory);
+    snprintf(file, sizeof(file), "%s/weights.bin", directory);
+    unit_write(file, "0123456789abcdefABCDEFGHIJKLMNOP");
+    open_model("input x float batch,4\n external w float 4 weights.bin 0 16\n"
+               "external b float 4 weights.bin 16 16\n init c float 4\n node Mul x,w -> a\n"
+               "node Add a,c -> d\n node Add d,b -> y\n output y");
+    assert_int_equal(model_export(model, copy, new_values, NULL, &err), 0);
+    model_close(model);
+    unlink(file);
+    model = model_open(copy, &err);
+    if (!model)
+        fail_msg("%s", err.text);
+    graph = build_with((struct model_options){ .batch = 2, .real = DTYPE_F32 });
+    memcpy(data, value(graph, "w")->data, sizeof(data));
+    assert_true(data[0] == 0 && data[3] == 3);
+    assert_memory_equal(value(graph, "b")->data, "ABCDEFGHIJKLMNOP", 16);
+    done(graph);
+}
+
+static int failing(void *user, const char *name, enum dtype dtype, size_t elements, void *data,
+                   struct err *err)
+{
+    (void)user;
+    (void)dtype;
+    (void)elements;
+    (void)data;
+    return err_set(err, "%s is lost", name);
+}
+
+static void a_failed_export_leaves_no_file(void **state)
+{
+    char copy[600];
+    struct err err = { 0 };
+
+    (void)state;
+    snprintf(copy, sizeof(copy), "%s/failed.onnx", directory);
+    open_model(NET);
+    assert_int_equal(model_export(model, copy, failing, NULL, &err), -1);
+    assert_string_equal(err.text, "w is lost");
+    assert_int_equal(access(copy, F_OK), -1);
+    model_close(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_batch_is_set_in_every_shape),
+        cmocka_unit_test(a_baked_in_batch_size_is_exchanged),
+        cmocka_unit_test(shapes_at_one_sample_are_not_guessed),
+        cmocka_unit_test(constants_as_long_as_the_batch_belong_to_the_samples),
+        cmocka_unit_test(what_counts_the_samples_is_refused),
+        cmocka_unit_test(graphs_of_all_batch_sizes_are_alike),
+        cmocka_unit_test(an_identity_of_a_parameter_is_a_tie),
+        cmocka_unit_test(what_depends_on_no_sample_is_prepared_for_each_reader),
+        cmocka_unit_test(masks_and_what_no_gradient_reaches_are_constants),
+        cmocka_unit_test(float64_widens_constants_and_keeps_the_files_parameters),
+        cmocka_unit_test(batch_norm_is_brought_into_training_form),
+        cmocka_unit_test(dropout_keeps_the_key_of_its_node),
+        cmocka_unit_test(an_integer_tensor_means_cross_entropy),
+        cmocka_unit_test(a_float_tensor_of_the_outputs_shape_means_squares),
+        cmocka_unit_test(a_dot_product_is_not_divided),
+        cmocka_unit_test(an_unclear_loss_lists_what_there_is),
+        cmocka_unit_test(the_class_axis_follows_the_labels),
+        cmocka_unit_test(a_loss_in_the_graph_is_found),
+        cmocka_unit_test(each_loss_has_gradients_for_all_parameters),
+        cmocka_unit_test(all_unsupported_nodes_are_named_at_once),
+        cmocka_unit_test(inputs_must_fit_the_data),
+        cmocka_unit_test(open_dimensions_come_from_the_data),
+        cmocka_unit_test(an_export_changes_nothing_but_the_values),
+        cmocka_unit_test(an_export_takes_external_data_in),
+        cmocka_unit_test(a_failed_export_leaves_no_file),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
