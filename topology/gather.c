@@ -19,6 +19,7 @@
 #define LOOPBACK_LATENCY 25e-6
 #define ETHERNET_BANDWIDTH 1.25e9
 #define ETHERNET_LATENCY 30e-6
+#define FABRIC_BANDWIDTH 12.5e9
 #define FABRIC_LATENCY 2e-6
 #define CORE_MEMORY_BANDWIDTH 8e9   /* one core streaming */
 #define USABLE_MEMORY 0.9           /* of a node: the system and MPI want some */
@@ -166,6 +167,7 @@ static bool is_fabric(const char *nic)
 static struct cluster_link network_of(const struct topo_node *node)
 {
     struct cluster_link link = { .bandwidth = 0, .latency = ETHERNET_LATENCY };
+    double unknown = ETHERNET_BANDWIDTH;
 
     for (int i = 0; i < node->n_devices; i++) {
         const struct topo_device *d = &node->devices[i];
@@ -173,11 +175,13 @@ static struct cluster_link network_of(const struct topo_node *node)
         if (d->kind != TOPO_NIC)
             continue;
         link.bandwidth = fmax(link.bandwidth, d->bandwidth);
-        if (is_fabric(d->name))
+        if (is_fabric(d->name)) {
             link.latency = FABRIC_LATENCY;
+            unknown = FABRIC_BANDWIDTH;
+        }
     }
     if (link.bandwidth <= 0)
-        link.bandwidth = ETHERNET_BANDWIDTH;
+        link.bandwidth = unknown;
     return link;
 }
 

@@ -8,15 +8,16 @@
 #include "topology/gather.h"
 #include "train/measure.h"
 
-static struct cluster *merge(struct comm *comm, const void *const *parts, const size_t *sizes,
-                             struct err *err)
+/* A lone process may describe a machine on which it does not run. */
+static struct cluster *merge(struct comm *comm, const struct topo_node *node,
+                             const void *const *parts, const size_t *sizes, struct err *err)
 {
     int n = comm_size(comm);
     const char **hosts = mem_new((size_t)n, sizeof(*hosts));
     struct cluster *cluster;
 
     for (int r = 0; r < n; r++)
-        hosts[r] = comm_host(comm, r);
+        hosts[r] = n > 1 ? comm_host(comm, r) : node->host;
     cluster = gather_merge(n, hosts, parts, sizes, n > 1 ? "this allocation" : "this node",
                            err);
     free(hosts);
@@ -36,7 +37,7 @@ struct cluster *discover_cluster(struct comm *comm, const struct topo_node *node
     if (comm_agree(comm, err, !text) ||
         comm_exchange(comm, text, size, &block, parts, sizes, err))
         goto out;
-    cluster = merge(comm, parts, sizes, err);
+    cluster = merge(comm, node, parts, sizes, err);
     if (comm_agree(comm, err, !cluster) ||
         (measure && n > 1 && measure_links(comm, cluster, err))) {
         cluster_free(cluster);

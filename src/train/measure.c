@@ -14,6 +14,7 @@
 #define SMALL_TRIPS 41
 #define LARGE_TRIPS 9
 #define LARGE ((size_t)512 << 10)
+#define BUFFERS 16              /* in turn, so that messages do not stay in a cache */
 #define SUM_ROUNDS 7
 #define SUM_SMALL ((size_t)1 << 10)     /* floats */
 #define SUM_LARGE ((size_t)256 << 10)
@@ -127,12 +128,15 @@ static int trips(struct comm *comm, const struct pair *pair, size_t bytes, int n
                  double *seconds, struct err *err)
 {
     struct comm_request *request = comm_request_new(comm);
-    char *data = mem_new(bytes, 1);
+    char *data = mem_new(BUFFERS, bytes);
     double times[SMALL_TRIPS], first;
-    int status = trip(comm, pair, data, bytes, request, &first, err);
+    int status;
 
+    memset(data, 1, BUFFERS * bytes);
+    status = trip(comm, pair, data, bytes, request, &first, err);
     for (int i = 0; i < n && !status; i++)
-        status = trip(comm, pair, data, bytes, request, &times[i], err);
+        status = trip(comm, pair, data + (size_t)(i % BUFFERS) * bytes, bytes, request,
+                      &times[i], err);
     if (!status)
         *seconds = median(times, n);
     comm_request_free(request);
