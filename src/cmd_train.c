@@ -18,6 +18,20 @@
 #include "train/timings.h"
 #include "train/train.h"
 
+/* At 1 the correction of Adam's bias would divide by zero. */
+static int read_beta(const struct options *o, const char *name, double def, double *value,
+                     struct err *err)
+{
+    double beta;
+
+    if (option_number(o, name, 0, 1, def, &beta, err) < 0)
+        return -1;
+    if (beta == 1)
+        return err_set_code(err, EXIT_USAGE, "--%s: expected a number below 1", name);
+    *value = beta;
+    return 0;
+}
+
 static int read_optimizer(const struct options *o, struct train_settings *t, struct err *err)
 {
     static const char *const names[] = { "optimizer", "lr",    "momentum",    "beta1",
@@ -33,8 +47,8 @@ static int read_optimizer(const struct options *o, struct train_settings *t, str
     t->optimizer = d;
     if (option_number(o, "lr", 0, 1e30, d.lr, &t->optimizer.lr, err) < 0 ||
         option_number(o, "momentum", 0, 1, d.momentum, &t->optimizer.momentum, err) < 0 ||
-        option_number(o, "beta1", 0, 1, d.beta1, &t->optimizer.beta1, err) < 0 ||
-        option_number(o, "beta2", 0, 1, d.beta2, &t->optimizer.beta2, err) < 0 ||
+        read_beta(o, "beta1", d.beta1, &t->optimizer.beta1, err) < 0 ||
+        read_beta(o, "beta2", d.beta2, &t->optimizer.beta2, err) < 0 ||
         option_number(o, "epsilon", 0, 1, d.epsilon, &t->optimizer.epsilon, err) < 0)
         return -1;
     return option_number(o, "weight-decay", 0, 1e30, d.weight_decay,

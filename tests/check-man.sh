@@ -1,12 +1,12 @@
 #!/bin/sh
-# Every command has a page with every option of the table, mandoc finds no fault in any page,
-# and the completion offers each option.
+# Every command has a page with every option of the table, the completion offers each and some
+# test uses it; mandoc finds no fault in any page.
 top=${srcdir:-$(cd "$(dirname "$0")/.." && pwd)}
 tasuki=${TASUKI:-$top/build/tasuki}
 
 commands=$("$tasuki" --help | awk '/^  [a-z]/ { print $1 }')
 pages=$(ls "$top"/man/*.[1-8])
-echo "1..$((3 * $(echo $commands | wc -w) + 1 + $(echo $pages | wc -w)))"
+echo "1..$((4 * $(echo $commands | wc -w) + 1 + $(echo $pages | wc -w)))"
 
 n=0
 result() {
@@ -58,6 +58,14 @@ missing_in_completion() {
     done
 }
 
+# --stages in a script, "--stages" in Python: some test gives it to the program.
+untested() {
+    for option in $(options_of "$1"); do
+        grep -rqE -e "--(no-)?$option([^a-z0-9-]|$)" --include='*.bats' --include='*.sh' \
+            --include='*.py' "$top/tests" "$top/etc/demo" || echo "--$option is in no test"
+    done
+}
+
 for command in $commands; do
     if command -v mandoc >/dev/null; then
         result "tasuki-$command(1) has every option" "$(missing_in_page "$command")"
@@ -67,6 +75,7 @@ for command in $commands; do
         skip "tasuki-$command(1) has no other option" "mandoc is not installed"
     fi
     result "completion offers every option of $command" "$(missing_in_completion "$command")"
+    result "every option of $command is in a test" "$(untested "$command")"
 done
 
 absent=

@@ -12,18 +12,19 @@ job="--global-batch 128 --optimizer momentum --weight-decay 1e-4"
 train="--epochs 8 --lr 0.03 --seed 1 --test $digits/digits-test.safetensors"
 train="$train --checkpoint $out/checkpoint --log $out/log.jsonl"
 
-# A figure of a JSON line: "seconds": 0.0123
+# figures LINES NAME: "seconds":0.0123 of the log's lines that begin like that.
 figures() {
-    sed -nE "s/.*\"$1\": *([-0-9.e+]+).*/\1/p" "$out/log.jsonl"
+    sed -nE "/^\{\"$1\"/s/.*\"$2\": *([-0-9.e+]+).*/\1/p" "$out/log.jsonl"
 }
 
-# The median of all steps but the first, which warms up.
+# In milliseconds, over all steps but the first, which warms up.
 median() {
-    figures "$1" | tail -n +2 | sort -g | awk '{ a[NR] = $1 } END { print a[int((NR + 1) / 2)] }'
+    figures step "$1" | tail -n +2 | sort -g |
+        awk '{ a[NR] = $1 } END { printf "%.2f ms\n", 1e3 * a[int((NR + 1) / 2)] }'
 }
 
 show() {
-    printf '\n$ %s\n' "$*" | sed "s|$top/||g"
+    printf '\n$ %s\n' "$*" | sed "s|$top/||g; s|mpirun_4|mpirun -n 4|"
     "$@"
 }
 
@@ -47,12 +48,12 @@ started=$(date +%s)
 show mpirun_4 "$tasuki" train $network $job $train
 seconds=$(($(date +%s) - started))
 
-say "Forecast and measurement, seconds for one iteration (median)"
+say "Forecast and measurement: one iteration (median)"
 printf '  predicted  %s\n  measured   %s\n' "$(median predicted_seconds)" "$(median seconds)"
 
 say "The checkpoint"
-ls -l "$out/checkpoint"
+ls -l "$out/checkpoint" "$out/checkpoint/$(ls "$out/checkpoint" | grep step | tail -n 1)"
 
-accuracy=$(figures test_accuracy | tail -n 1)
+accuracy=$(figures 'event":"evaluation' accuracy | tail -n 1)
 say "Test accuracy $accuracy after $seconds s of training"
 awk -v a="$accuracy" 'BEGIN { exit !(a >= 0.97) }' || fail "expected at least 0.97"

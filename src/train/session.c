@@ -348,9 +348,10 @@ static int make_executor(struct session *s, struct err *err)
     return executor_prepare(s->executor, err);
 }
 
+/* A dry run must leave the log of an earlier run alone. */
 static int open_journal(struct session *s, struct err *err)
 {
-    if (s->rank != 0)
+    if (s->rank != 0 || s->settings.dry_run)
         return 0;
     s->journal = journal_open(s->settings.log, s->resumed != NULL, err);
     return s->journal ? 0 : -1;
@@ -368,7 +369,8 @@ int session_open(struct session *session, const struct train_settings *settings,
     if (session_cluster(s, err) < 0)
         return -1;
     if (session_agree(s, open_inputs(s, err) < 0 || open_checkpoint(s, err) < 0 ||
-                             complete_settings(s, err) < 0 || probe_directory(s, err) < 0 ||
+                             complete_settings(s, err) < 0 ||
+                             (!settings->dry_run && probe_directory(s, err) < 0) ||
                              open_journal(s, err) < 0, err))
         return -1;
     if (session_plan(s, err) < 0)

@@ -1,0 +1,36 @@
+# What all commands do with options alike; train stands for those that take a model.
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+}
+
+@test "print-config writes a job file that gives the same job file again" {
+    "$TASUKI" train net.onnx --global-batch 8 --no-shuffle --cost a --cost b --print-config >1.conf
+    grep -qx 'model = net.onnx' 1.conf
+    grep -qx 'shuffle = no' 1.conf
+    "$TASUKI" train 1.conf --print-config >2.conf
+    diff 1.conf 2.conf
+}
+
+@test "an option beats the job file, and that the environment" {
+    printf 'model = net.onnx\nlr = 0.5\nseed = 3\n' >job.conf
+    TASUKI_LR=0.1 TASUKI_SEED=9 TASUKI_STEPS=7 \
+        "$TASUKI" train job.conf --seed 4 --print-config >out
+    grep -qx 'lr = 0.5' out
+    grep -qx 'seed = 4' out
+    grep -qx 'steps = 7' out
+}
+
+@test "a mistake in a job file is named with its line" {
+    printf 'model = net.onnx\n\nlearning-rate = 1\n' >job.conf
+    run "$TASUKI" train job.conf
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"job.conf:3: unknown option learning-rate"* ]]
+}
+
+@test "a number that is none is a usage error that names the option" {
+    printf 'x' >net.onnx
+    run "$TASUKI" train net.onnx --data d --steps 1x
+    [ "$status" -eq 2 ]
+    [[ "$output" == *'--steps: expected an integer'*'got "1x"'* ]]
+}

@@ -1,0 +1,121 @@
+# Options of train that say how to run: each does what its line of help says.
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    demo=$srcdir/etc/demo
+}
+
+# train OPTION...: a short run on the digits.
+train() {
+    "$TASUKI" train "$demo/digits.onnx" --data "$demo/digits-train.safetensors" \
+        --batchnorm-samples 32 --global-batch 32 --no-cache "$@"
+}
+
+# The losses of a run of four steps, on one line.
+losses() {
+    train --steps 4 --log log -q "$@" && sed -nE 's/^\{"step".*"loss": *([^,}]+).*/\1/p' log | xargs
+}
+
+@test "each figure of an optimizer changes the curve" {
+    adam=$(losses --optimizer adam)
+    [ "$(wc -w <<<"$adam")" -eq 4 ]
+    [ "$(losses --optimizer adam --beta1 0.9 --beta2 0.999 --epsilon 1e-8 --lr 0.001)" = "$adam" ]
+    for change in "--beta1 0.5" "--beta2 0.9" "--epsilon 1e-2" "--lr 0.01" "--seed 5"; do
+        [ "$(losses --optimizer adam $change)" != "$adam" ]
+    done
+    momentum=$(losses --optimizer momentum)
+    [ "$(losses --optimizer momentum --momentum 0.5)" != "$momentum" ]
+    [ "$(losses --optimizer momentum --weight-decay 0.1)" != "$momentum" ]
+}
+
+@test "figures outside their range are usage errors" {
+    for wrong in "--beta1 1" "--beta2 -0.1" "--epsilon -1" "--lr -1" "--threads 0" \
+                 "--deadline -1" "--checkpoint-every 0" "--eval-every 0" "--steps 0"; do
+        run train --steps 1 $wrong
+        echo "$wrong: $status $output"
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"${wrong% *}: expected"* ]]
+    done
+}
+
+@test "a dry run plans and writes nothing" {
+    run train --steps 2 --dry-run --log log --checkpoint saved
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"plan: "* ]]
+    [ ! -e log ] && [ ! -e saved ]
+}
+
+@test "quiet says nothing, verbose more than usual" {
+    train --steps 2 --quiet 2>quiet
+    [ ! -s quiet ]
+    train --steps 2 2>usual
+    train --steps 2 --verbose 2>verbose
+    [ "$(wc -l <verbose)" -gt "$(wc -l <usual)" ]
+}
+
+@test "checkpoints and evaluations come as often as asked for" {
+    train --steps 6 --checkpoint saved --checkpoint-every 2 --eval-every 3 --log log \
+        --test "$demo/digits-test.safetensors"
+    [ "$(grep -c '"event":"checkpoint"' log)" -eq 3 ]
+    [ "$(grep -c '"event":"evaluation"' log)" -ge 2 ]
+    grep -q '"event":"evaluation","step":3,' log
+}
+
+@test "the backend and the threads that were asked for run" {
+    train --steps 1 --backend reference --log log
+    grep -q '"backend":"reference"' log
+    train --steps 1 --threads 2 --log log
+    grep -q '2 threads' log
+}
+
+@test "a trace is JSON that a viewer of timelines reads" {
+    train --steps 2 --trace trace.json
+    python3 -c 'import json; t = json.load(open("trace.json"))
+events = t["traceEvents"] if isinstance(t, dict) else t
+assert any(e.get("ph") == "X" and e["dur"] >= 0 for e in events)'
+}
+
+@test "the same seed gives the same curve with and without a cache of costs" {
+    export XDG_CACHE_HOME=$PWD/cache
+    a=$(losses --cache --deadline 60)
+    b=$(losses --cache --no-keep-plan)
+    [ "$a" = "$b" ]
+}
+
+@test "export puts the parameters into the model that was asked for" {
+    train --steps 2 --checkpoint saved
+    cp "$demo/digits.onnx" other.onnx
+    "$TASUKI" export saved -o a.onnx
+    "$TASUKI" export saved --model other.onnx -o b.onnx
+    cmp a.onnx b.onnx
+    run cmp a.onnx other.onnx
+    [ "$status" -eq 1 ]
+    run "$TASUKI" export saved --model nosuch.onnx -o c.onnx
+    [ "$status" -eq 1 ]
+    [[ "$output" == *nosuch.onnx* ]]
+    [ ! -e c.onnx ]
+}
+
+@test "a micro-batch has the size that was asked for" {
+    run train --micro-batch-size 32 --dry-run --steps 1 --batchnorm-samples 8
+    [[ "$output" == *"1 micro-batch of 32"* ]]
+    run train --micro-batch-size 8 --dry-run --steps 1 --batchnorm-samples 8
+    [[ "$output" == *"4 micro-batches of 8"* ]]
+}
+
+@test "without fusion the model's own operators remain" {
+    "$TASUKI" inspect "$demo/digits.onnx" --no-fuse | grep -q '^Gemm '
+    "$TASUKI" inspect "$demo/digits.onnx" --fuse | grep -q '^Linear '
+}
+
+@test "topo describes a machine recorded elsewhere and refuses what is none" {
+    command -v lstopo-no-graphics >/dev/null || skip "hwloc's tools are not installed"
+    lstopo-no-graphics --of xml there.xml
+    run "$TASUKI" topo --input there.xml
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"from there.xml"* ]]
+    echo '<x' >bad.xml
+    run "$TASUKI" topo --input bad.xml
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"bad.xml: not a topology"* ]]
+}
