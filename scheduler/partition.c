@@ -40,7 +40,7 @@ struct search *search_new(const struct cost *cost, const struct cluster *cluster
         int threads = 0, cores = cluster->places[p].cores;
 
         for (int d = 0; d < cluster->n_devices; d++)
-            threads += cluster->devices[d].node == p ? cluster->devices[d].cores : 0;
+            threads += cluster_core_place(cluster, d) == p ? cluster->devices[d].cores : 0;
         if (cores && threads > cores)
             slow = fmax(slow, (double)threads / cores);
     }

@@ -62,11 +62,11 @@ static double devices_at_work(const struct cluster *cluster)
     double devices = 0;
 
     for (int d = 0; d < cluster->n_devices; d++) {
-        const struct cluster_device *device = &cluster->devices[d];
-        int cores = cluster->places[device->node].cores, threads = 0;
+        int place = cluster_core_place(cluster, d), threads = 0;
+        int cores = cluster->places[place].cores;
 
         for (int k = 0; k < cluster->n_devices && cores; k++)
-            if (cluster->devices[k].node == device->node)
+            if (cluster_core_place(cluster, k) == place)
                 threads += cluster->devices[k].cores;
         devices += threads > cores ? (double)cores / threads : 1;
     }

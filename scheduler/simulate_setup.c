@@ -50,7 +50,7 @@ static int add_worker(struct sim *sim, int pipeline, int s, int replica, struct 
     w->stage = s;
     w->replica = replica;
     w->device = device;
-    w->node = sim->cluster->devices[device].node;
+    w->node = cluster_core_place(sim->cluster, device);
     w->threads = sim->cluster->devices[device].cores;
     w->samples = stage->samples[replica];
     w->check = true;

@@ -254,7 +254,7 @@ double cluster_allreduce_time(const struct cluster *cluster, int n, const int *d
 
 int cluster_core_place(const struct cluster *cluster, int device)
 {
-    int highest = -1;
+    int highest = 0;
 
     for (int p = cluster->places[cluster->devices[device].place].parent; p >= 0;
          p = cluster->places[p].parent)

@@ -103,7 +103,7 @@ int cluster_route(const struct cluster *cluster, int a, int b, int wires[16], in
 double cluster_allreduce_time(const struct cluster *cluster, int n, const int *devices,
                               double bytes);
 /* The place whose cores a device shares with others: the highest above it that has some (nodes
- * that are virtual share those of their machine); -1: it has its own.
+ * that are virtual share those of their machine); the root where none has: then it has its own.
  */
 int cluster_core_place(const struct cluster *cluster, int device);
 int cluster_find_device(const struct cluster *cluster, const char *id);     /* -1 */

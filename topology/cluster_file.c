@@ -144,6 +144,7 @@ static int read_root(struct json_reader *r, struct cluster *cluster, struct err 
         return -1;
     cluster->places[0].latency = figures.latency;
     cluster->places[0].latency_origin = figures.latency_origin;
+    cluster->places[0].cores = figures.cores;
     return read_children(r, cluster, 0, 0, err);
 }
 

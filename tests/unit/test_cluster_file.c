@@ -56,7 +56,7 @@ static void a_file_is_read_with_its_defaults(void **state)
     assert_true(isinf(c->devices[1].memory));
     assert_int_equal(c->places[1].cores, 2);
     assert_int_equal(cluster_core_place(c, 0), 1);
-    assert_int_equal(cluster_core_place(c, 2), -1);
+    assert_int_equal(cluster_core_place(c, 2), 0);
     assert_int_equal(c->places[0].latency_origin, ORIGIN_MEASURED);
     assert_int_equal(c->places[1].origin, ORIGIN_REPORTED);
     assert_true(cluster_link(c, 0, 2).bandwidth == 1e9);
