@@ -133,6 +133,8 @@ static const char *enter_name(struct graph *graph, struct names *names, const ch
 int graph_add_value(struct graph *graph, const char *name, enum value_kind kind,
                     enum dtype dtype, const struct shape *shape, struct batch batch)
 {
+    /* 'shape' may be that of another value, and those move when the array grows. */
+    const struct shape own = shape ? *shape : (struct shape){ 0, { 0 } };
     int id = graph->n_values;
     struct value *value = mem_push((void **)&graph->values, &graph->n_values, sizeof(*value));
 
@@ -140,8 +142,7 @@ int graph_add_value(struct graph *graph, const char *name, enum value_kind kind,
     value->kind = kind;
     value->dtype = dtype;
     value->file_dtype = dtype;
-    if (shape)
-        value->shape = *shape;
+    value->shape = own;
     value->batch = batch;
     value->producer = -1;
     return id;

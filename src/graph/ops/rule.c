@@ -75,6 +75,7 @@ int rule_add_like(struct grad *grad, int index, const char *op, int n_inputs,
 
 int rule_view(struct grad *grad, int value, const struct shape *shape, struct err *err)
 {
+    const struct shape own = *shape;    /* it may be that of a value, which will move */
     struct graph *graph = grad->graph;
     int node = grad_node(grad, "View", 1, &value, 1, err), view;
 
@@ -82,7 +83,7 @@ int rule_view(struct grad *grad, int value, const struct shape *shape, struct er
         return -1;
     view = graph->nodes[node].outputs[0];
     graph->values[view].dtype = graph->values[view].file_dtype = graph->values[value].dtype;
-    graph->values[view].shape = *shape;
+    graph->values[view].shape = own;
     graph->values[view].batch = graph->values[value].batch;
     graph->values[view].batch.place = 0;
     return view;
