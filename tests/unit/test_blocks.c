@@ -10,7 +10,7 @@
 static int add_value(struct graph *g, const char *name, enum value_kind kind, int rows)
 {
     struct shape shape = { 2, { rows, WIDTH } };
-    struct batch batch = { kind == VALUE_INPUT ? 1 : 0, WIDTH };
+    struct batch batch = { kind == VALUE_INPUT ? 1 : 0, WIDTH, 0 };
 
     return graph_add_value(g, name, kind, DTYPE_F32, &shape, batch);
 }
@@ -36,7 +36,7 @@ static struct graph *build(int64_t batch)
     int x = add_value(g, "x", VALUE_INPUT, (int)batch);
     int w0 = add_value(g, "w0", VALUE_PARAM, WIDTH), w1 = add_value(g, "w1", VALUE_PARAM, WIDTH);
     int sum = graph_add_value(g, "weight_sum", VALUE_INPUT, DTYPE_F32, &scalar,
-                              (struct batch){ 0, 0 });
+                              (struct batch){ 0, 0, 0 });
     int turned = append(g, "turn", "Transpose", w0, -1);
     int h = append(g, "relu0", "Relu", append(g, "lin0", "MatMul", x, w0), -1);
     int k = append(g, "relu1", "Relu", append(g, "lin1", "MatMul", h, w1), -1);
