@@ -106,6 +106,18 @@ TASUKI_RESULT([mpi], [MPI], [libopenmpi-dev openmpi-bin], [openmpi],
   [one process only, no pipeline over several ranks])
 ])
 
+dnl An MPI that was built with a PMIx of its own does not run beside another one: found at load
+dnl time as undefined symbols. Nothing is lost without, so the other one is left out.
+AC_DEFUN([TASUKI_PMIX_BESIDE_MPI], [
+AS_IF([test "$have_pmix" = yes && test "$have_mpi" = yes && test "$cross_compiling" != yes],
+[AC_MSG_CHECKING([whether pmix is the one of mpi])
+ tasuki_save_LIBS=$LIBS
+ LIBS="-Wl,--no-as-needed $MPI_LIBS $PMIX_LIBS $LIBS"
+ AC_RUN_IFELSE([AC_LANG_PROGRAM([], [return 0])], [], [have_pmix=no], [])
+ LIBS=$tasuki_save_LIBS
+ AC_MSG_RESULT([$have_pmix])])
+])
+
 dnl CUDA: only detected so far; the module that uses it is not part of this release.
 AC_DEFUN([TASUKI_CUDA], [
 TASUKI_WITH([cuda], [CUDA toolkit])

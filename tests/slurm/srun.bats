@@ -108,6 +108,38 @@ srun() {
     [ "$(grep -c '"id": "n[1-4]/cpu[01]"' "$BATS_TEST_TMPDIR/topo.json")" -eq 8 ]
 }
 
+losses() {
+    sed -n '/^{"step"/s/.*"loss": *\([0-9.e+-]*\).*/\1/p' "$1"
+}
+
+# Numbers, line by line, within 1e-10 of their size.
+same_losses() {
+    paste <(losses "$1") <(losses "$2") | awk '
+        NF != 2 { bad = 1 }
+        { d = $1 - $2; if (d < 0) d = -d; if (d > 1e-10 * ($1 < 0 ? -$1 : $1)) bad = 1 }
+        END { exit bad || NR < 6 }'
+}
+
+@test "training gives the same numbers under srun, under mpirun and alone" {
+    local demo=$srcdir/etc/demo
+    local train=("$TASUKI" train "$demo/digits.onnx" --data "$demo/digits-train.safetensors"
+        --precision float64 --global-batch 32 --batchnorm-samples 8 --steps 6 --seed 5
+        --micro-batches 2 --no-shuffle)
+    local pins=(--stages 4 --replicas 2,2,2,2)
+    run srun --mpi=pmix -N4 --ntasks-per-node=2 "${train[@]}" "${pins[@]}" \
+        --log "$BATS_TEST_TMPDIR/srun"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    run timeout 120 mpirun -n 8 "${train[@]}" "${pins[@]}" --log "$BATS_TEST_TMPDIR/mpirun"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    run timeout 120 "${train[@]}" --log "$BATS_TEST_TMPDIR/alone"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    same_losses "$BATS_TEST_TMPDIR/srun" "$BATS_TEST_TMPDIR/mpirun"
+    same_losses "$BATS_TEST_TMPDIR/srun" "$BATS_TEST_TMPDIR/alone"
+}
+
 @test "plain mpirun spans the nodes by the lab's rsh agent" {
     "$lab" hosts 2 >"$BATS_TEST_TMPDIR/hosts"
     run "$lab" run timeout 120 mpirun -mca plm rsh -mca plm_rsh_agent "$lab rsh" -mca ras ^slurm \
