@@ -98,19 +98,6 @@ static int find_tensor(const struct data *data, const char *name)
     return -1;
 }
 
-/* The value's dimension that counts samples: the product before it is batch.outer. */
-static int batch_dimension(const struct value *v, int64_t b)
-{
-    int64_t outer = 1;
-
-    for (int i = 0; i < v->shape.rank; i++) {
-        if (outer == v->batch.outer && v->shape.dim[i] == b)
-            return i;
-        outer *= v->shape.dim[i];
-    }
-    return -1;
-}
-
 static struct shape without(const struct shape *shape, int dimension)
 {
     struct shape result = { .rank = shape->rank - 1 };
@@ -133,8 +120,8 @@ int data_bind(const struct data *data, const struct graph *graph, int value, str
         return err_set(err, "%s: no tensor \"%s\", which the model reads", data_path(data),
                        v->name);
     tensor = &data->tensors[t];
-    at = v->batch.outer > 0 ? batch_dimension(v, graph->batch) : -1;
-    if (at < 0)
+    at = v->batch.outer > 0 ? v->batch.place - 1 : -1;
+    if (at < 0 || at >= v->shape.rank)
         return err_set(err, "input \"%s\" has no batch dimension: it cannot be fed by sample",
                        v->name);
     want = without(&v->shape, at);
