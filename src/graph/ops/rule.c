@@ -28,11 +28,19 @@ int rule_want_output(struct grad *grad, int index, struct err *err)
     return rule_output(grad, index);
 }
 
+/* Of one shape whatever the batch: with one sample, a value of samples and one that all
+ * samples share may look alike, and the nodes must be those of other batches.
+ */
+static bool alike(const struct value *a, const struct value *b)
+{
+    return shape_equal(&a->shape, &b->shape) && (a->batch.outer > 0) == (b->batch.outer > 0);
+}
+
 int rule_add_reduced(struct grad *grad, int index, int gradient, struct err *err)
 {
     const struct value *values = grad->graph->values;
 
-    if (!shape_equal(&values[gradient].shape, &values[rule_input(grad, index)].shape))
+    if (!alike(&values[gradient], &values[rule_input(grad, index)]))
         gradient = grad_emit(grad, "ReduceSumTo", 1, &gradient, index, err);
     if (gradient < 0)
         return -1;
@@ -48,8 +56,7 @@ int rule_add_op(struct grad *grad, int index, const char *op, int n_inputs, cons
 
     if (!grad_wanted(grad, index))
         return 0;
-    if (shape_equal(&graph->values[rule_input(grad, index)].shape,
-                    &graph->values[rule_output(grad, 0)].shape))
+    if (alike(&graph->values[rule_input(grad, index)], &graph->values[rule_output(grad, 0)]))
         return rule_add_like(grad, index, op, n_inputs, inputs, NULL, err);
     node = grad_node(grad, op, n_inputs, inputs, 1, err);
     return node < 0 ? -1 : rule_add_reduced(grad, index, graph->nodes[node].outputs[0], err);
