@@ -218,6 +218,39 @@ void reduce_clear(struct reduce *reduce)
     *reduce = (struct reduce){ 0 };
 }
 
+static uint64_t mix(uint64_t hash, const void *data, size_t size)
+{
+    const unsigned char *bytes = data;
+
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static uint64_t mix_value(const struct compiled *c, int value, int gradient, uint64_t hash)
+{
+    const char *name = c->graph->values[value].name;
+    const struct program_value *v = &c->program->values[c->program->values[gradient].root];
+
+    hash = mix(hash, name, strlen(name));
+    hash = mix(hash, &v->offset, sizeof(v->offset));
+    return mix(hash, &v->layout.bytes, sizeof(v->layout.bytes));
+}
+
+uint64_t reduce_fingerprint(const struct compiled *compiled)
+{
+    const struct autodiff *ad = &compiled->autodiff;
+    uint64_t hash = 0xcbf29ce484222325u;
+
+    for (int i = 0; i < ad->n_params; i++)
+        if (ad->params[i].stage == compiled->stage)
+            hash = mix_value(compiled, ad->params[i].param, ad->params[i].gradient, hash);
+    for (int i = 0; i < ad->n_stats; i++)
+        if (ad->stats[i].stage == compiled->stage)
+            hash = mix_value(compiled, ad->stats[i].stat, ad->stats[i].contribution, hash);
+    return hash;
+}
+
 void reduce_start(struct reduce *reduce)
 {
     for (int i = 0; i < reduce->n_buckets; i++) {

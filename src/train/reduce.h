@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "comm/comm.h"
 #include "train/compile.h"
@@ -40,6 +41,11 @@ int reduce_init(struct reduce *reduce, struct comm *comm, const struct compiled 
                 const struct placement *placement, size_t bucket_bytes, bool deterministic,
                 struct err *err);
 void reduce_clear(struct reduce *reduce);
+
+/* What replicas must have alike to be summed: names and places of the gradients of a stage, as
+ * a hash. Two ranks with different ones would add what does not belong together.
+ */
+uint64_t reduce_fingerprint(const struct compiled *compiled);
 
 void reduce_start(struct reduce *reduce);   /* of a step */
 /* The node has run for the last time in this step: post what became final. */

@@ -47,11 +47,48 @@ static int check_given(const struct session *s, struct err *err)
     return 0;
 }
 
+static bool honours_pins(const struct session *s, const struct plan *plan)
+{
+    const struct train_settings *t = &s->settings;
+
+    if ((t->stages && t->stages != plan->n_stages) ||
+        (t->n_replicas && t->n_replicas != plan->n_stages) ||
+        (t->micro_batches && t->micro_batches != plan->micro_batches) ||
+        (t->micro_batch && t->micro_batch != plan->micro_batch) ||
+        (t->schedule && strcmp(t->schedule, plan->schedule) != 0))
+        return false;
+    for (int i = 0; i < t->n_replicas; i++)
+        if (t->replicas[i] != plan->stages[i].replicas * plan->pipelines)
+            return false;
+    return true;
+}
+
+/* The plan that the checkpoint was made under, where this run is like that one; else NULL. */
+static struct plan *plan_of_checkpoint(const struct session *s)
+{
+    struct err ignored = { 0 };
+    struct plan *plan;
+    int ranks = 0;
+
+    if (!s->resumed || !checkpoint_state(s->resumed)->plan || s->settings.memory > 0)
+        return NULL;
+    plan = plan_from_json("plan", checkpoint_state(s->resumed)->plan, &ignored);
+    for (int i = 0; plan && i < plan->n_stages; i++)
+        ranks += plan->stages[i].replicas * plan->pipelines;
+    if (plan && ranks == s->size && honours_pins(s, plan) && fits(s, plan, &ignored))
+        return plan;
+    plan_free(plan);
+    return NULL;
+}
+
 /* Rank 0: the plan that was given where it fits this allocation, else a new one. */
 static struct plan *choose_plan(struct session *s, struct err *err)
 {
     struct err why = { 0 };
+    struct plan *old = s->given ? NULL : plan_of_checkpoint(s);
 
+    if (old)
+        return old;
     if (!s->given)
         return planning_make(s, err);
     if (check_given(s, err) < 0)
@@ -128,7 +165,9 @@ int session_cluster(struct session *session, struct err *err)
 {
     if (session->settings.cluster)
         return open_cluster(session, err);
-    session->cluster = discover_cluster(session->comm, session->node, true, err);
+    /* What is measured differs from run to run, and so might the plan. */
+    session->cluster = discover_cluster(session->comm, session->node,
+                                        !session->settings.deterministic, err);
     return session_agree(session, !session->cluster, err);
 }
 
