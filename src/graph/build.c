@@ -15,6 +15,7 @@
 #include "graph/ops/infer.h"
 
 #define FOLD_BUDGET ((int64_t)1 << 27)
+#define MASK_LOOK 4096      /* elements */
 #define MAX_BATCH ((int64_t)1 << 24)
 
 void build_note(struct build *build, const char *format, ...)
@@ -459,7 +460,7 @@ static int add_inputs(struct build *build, struct err *err)
 }
 
 /* Exporters lift constants of the code into initializers: single numbers under made-up names,
- * and masks, which are known by their minus infinities.
+ * and masks, which are known by their infinities. Those come early; weights are not read here.
  */
 static bool is_lifted_constant(const struct onnx_tensor *tensor)
 {
@@ -468,7 +469,7 @@ static bool is_lifted_constant(const struct onnx_tensor *tensor)
 
     if (elements == 1 && strncmp(tensor->name, "val_", 4) == 0)
         return true;
-    for (i = 0; i < elements && tensor->dtype == DTYPE_F32; i++) {
+    for (i = 0; i < elements && i < MASK_LOOK && tensor->dtype == DTYPE_F32; i++) {
         memcpy(&f, tensor->data + 4 * i, sizeof(f));
         if (isinf(f))
             return true;
