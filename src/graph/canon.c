@@ -162,34 +162,54 @@ static int canon_reshape_node(struct build *build, const struct onnx_node *node,
     return emit_shape(build, node, expand ? "Expand" : "Reshape", shapes, err);
 }
 
-static int canon_squeeze(struct build *build, const struct onnx_node *node, struct err *err)
+/* Without axes a squeeze means all of length 1: at batch 2, so not the batch. */
+static int unit_axes(const struct build *build, int input, int64_t *axes)
+{
+    const struct shape *shape = canon_shape_of(build, input, 1);
+    int i, n = 0;
+
+    for (i = 0; i < shape->rank; i++)
+        if (shape->dim[i] == 1)
+            axes[n++] = i;
+    return n;
+}
+
+static int squeezed_shape(struct build *build, const struct onnx_node *node, int input,
+                          int which, struct shape *shape, struct err *err)
 {
     const char *op = node->proto->op_type;
-    int input = canon_input(build, node, 0, err), t, n, result;
-    struct shape shapes[BUILD_TWINS];
+    const struct shape *from = canon_shape_of(build, input, which);
     const int64_t *axes = NULL;
+    int64_t units[GRAPH_MAX_RANK];
+    int n;
 
-    if (input < 0)
+    if (*op == 'F')
+        return dims_flatten(from, onnx_int(node->proto, "axis", 1), shape, err);
+    n = canon_ints(build, node, 1, "axes", which, &axes, err);
+    if (n == -2)
         return -1;
-    for (t = 0; t < BUILD_TWINS; t++) {
-        const struct shape *from = canon_shape_of(build, input, t);
-
-        n = *op == 'F' ? 0 : canon_ints(build, node, 1, "axes", t, &axes, err);
-        if (n == -2)
-            return -1;
-        n = n < 0 ? 0 : n;
-        /* Without axes the unit dimensions at batch 2 and more are meant. */
-        if (*op == 'F')
-            result = dims_flatten(from, onnx_int(node->proto, "axis", 1), &shapes[t], err);
-        else if (*op == 'U')
-            result = dims_unsqueeze(from, n, axes, &shapes[t], err);
-        else
-            result = dims_squeeze(from, n, axes, &shapes[t], err);
-        if (result)
-            return -1;
+    if (*op == 'U')
+        return dims_unsqueeze(from, n < 0 ? 0 : n, axes, shape, err);
+    if (n <= 0) {
+        n = unit_axes(build, input, units);
+        axes = units;
     }
-    if (shapes[0].rank != shapes[1].rank)
-        return err_set(err, "a squeeze without axes that depends on the batch size");
+    if (n == 0) {
+        *shape = *from;
+        return 0;
+    }
+    return dims_squeeze(from, n, axes, shape, err);
+}
+
+/* Squeeze, Unsqueeze and Flatten */
+static int canon_squeeze(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    int input = canon_input(build, node, 0, err), t;
+    struct shape shapes[BUILD_TWINS];
+
+    for (t = 0; t < BUILD_TWINS; t++)
+        if (input < 0 || squeezed_shape(build, node, input, t, &shapes[t], err))
+            return -1;
     return emit_shape(build, node, "Reshape", shapes, err);
 }
 

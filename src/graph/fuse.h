@@ -20,6 +20,8 @@ int fuse_activation(struct graph *graph, int node, struct err *err);
 int fuse_layer_norm(struct graph *graph, int node, struct err *err);
 int fuse_gelu(struct graph *graph, int node, struct err *err);
 int fuse_cross_entropy(struct graph *graph, int node, struct err *err);
+int fuse_matmul(struct graph *graph, int node, struct err *err);
+int fuse_split(struct graph *graph, int node, struct err *err);
 
 /* For the patterns ---------------------------------------------------------------------- */
 

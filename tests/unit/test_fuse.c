@@ -358,6 +358,57 @@ static void log_softmax_before_cross_entropy_goes(void **state)
     assert_string_equal(out.ops, " Linear CrossEntropySum");
 }
 
+static void exchanges_and_factors_go_into_the_product(void **state)
+{
+    struct outcome out = agree("input x float batch,2,3,4\n init w float 3,4\n"
+                               "const s float . = 0.25\n const r float . = 3\n"
+                               "node Add x,w -> h\n node Mul s,h -> a\n"
+                               "node Transpose h -> t perm=[0,1,3,2]\n node Mul t,s -> b\n"
+                               "node MatMul a,b -> c\n node Div c,r -> y\n output y", MSE, ROUNDED);
+
+    (void)state;
+    assert_string_equal(out.ops, " Add MatMul MseSum");
+}
+
+static void a_quotient_by_the_product_stays(void **state)
+{
+    struct outcome out = agree("input x float batch,3,4\n init w float 3,4\n"
+                               "const r float . = 3\n node Add x,w -> h\n"
+                               "node Transpose h -> t perm=[0,2,1]\n node MatMul h,t -> c\n"
+                               "node Div r,c -> y\n output y", MSE, SAME);
+
+    (void)state;
+    assert_string_equal(out.ops, " Add MatMul Div MseSum");
+}
+
+#define PROJECTION "input x float batch,5,4\n init w float 4,12\n const z int64 . = 0\n"      \
+                   "const o int64 . = 1\n const t int64 . = 2\n node MatMul x,w -> p\n"      \
+                   "const s int64 4 = 0,0,3,4\n node Reshape p,s -> q\n"                     \
+                   "node Unsqueeze q -> u axes=[0]\n"                                        \
+                   "node Transpose u -> v perm=[3,1,2,0,4]\n node Squeeze v -> k axes=[3]\n"
+
+static void one_projection_for_all_is_split(void **state)
+{
+    struct outcome out = agree("opset 11\n" PROJECTION "node Gather k,o -> b\n"
+                               "node Gather k,z -> a\n node Gather k,t -> c\n"
+                               "node Mul a,b -> d\n node Sub d,c -> y\n output y", MSE, SAME);
+
+    (void)state;
+    assert_null(strstr(out.ops, "Gather"));
+    assert_null(strstr(out.ops, "Transpose"));
+    assert_non_null(strstr(out.ops, " Split"));
+}
+
+static void a_projection_read_twice_is_not_split(void **state)
+{
+    struct outcome out = agree("opset 11\n" PROJECTION "node Gather k,o -> b\n"
+                               "node Gather k,o -> a\n node Gather k,t -> c\n"
+                               "node Mul a,b -> d\n node Sub d,c -> y\n output y", MSE, SAME);
+
+    (void)state;
+    assert_non_null(strstr(out.ops, "Gather"));
+}
+
 static void a_transformer_layer_agrees(void **state)
 {
     agree("opset 16\n input x float batch,5,6\n init a float 6,18\n init ab float 18\n"
@@ -394,6 +445,10 @@ int main(void)
         cmocka_unit_test(gelu_after_linear_is_its_activation),
         cmocka_unit_test(what_is_almost_gelu_stays),
         cmocka_unit_test(log_softmax_before_cross_entropy_goes),
+        cmocka_unit_test(exchanges_and_factors_go_into_the_product),
+        cmocka_unit_test(a_quotient_by_the_product_stays),
+        cmocka_unit_test(one_projection_for_all_is_split),
+        cmocka_unit_test(a_projection_read_twice_is_not_split),
         cmocka_unit_test(a_transformer_layer_agrees),
     };
 

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT */
+/* Around attention: transposes and factors go into the product, and the split of one projection
+ * into queries, keys and values becomes a Split.
+ */
+#include "graph/fuse.h"
+
+#include <string.h>
+
+#include "graph/op.h"
+
+/* Products ----------------------------------------------------------------------------- */
+
+struct product {
+    int a, b, last;
+    bool trans_a, trans_b;
+    double alpha;
+};
+
+/* Does the node exchange the last two axes only? */
+static bool swaps_last(const struct graph *graph, int node)
+{
+    const struct attr *perm = node_attr(&graph->nodes[node], "perm");
+    int i;
+
+    if (!perm || perm->n < 2)
+        return false;
+    for (i = 0; i < perm->n - 2; i++)
+        if (perm->ints[i] != i)
+            return false;
+    return perm->ints[perm->n - 1] == perm->n - 2;
+}
+
+/* The operand without factors and exchanges of its last axes. */
+static int strip_operand(const struct graph *graph, int v, bool *transposed, double *alpha)
+{
+    int node = graph->values[v].producer, side;
+    double factor;
+
+    if (node < 0 || graph->values[v].shape.rank < 2)
+        return v;
+    if (fuse_is(graph, node, "Transpose") && swaps_last(graph, node)) {
+        *transposed = !*transposed;
+        return strip_operand(graph, graph->nodes[node].inputs[0], transposed, alpha);
+    }
+    for (side = 0; fuse_is(graph, node, "Mul") && side < 2; side++) {
+        int other = graph->nodes[node].inputs[1 - side];
+
+        if (!fuse_scalar(graph, graph->nodes[node].inputs[side], &factor) ||
+            !shape_equal(&graph->values[other].shape, &graph->values[v].shape))
+            continue;
+        *alpha *= factor;
+        return strip_operand(graph, other, transposed, alpha);
+    }
+    return v;
+}
+
+/* A factor or quotient of the product that is its only reader. */
+static int scaled_after(const struct graph *graph, int v, double *alpha)
+{
+    int node = fuse_reader(graph, v, "Mul"), divide = fuse_reader(graph, v, "Div");
+    const int *ids;
+    double factor;
+
+    if (node < 0 && divide < 0)
+        return -1;
+    ids = graph->nodes[node < 0 ? divide : node].inputs;
+    if (divide >= 0 && ids[0] != v)
+        return -1;
+    if (!fuse_scalar(graph, ids[0] == v ? ids[1] : ids[0], &factor) || factor == 0 ||
+        !shape_equal(&graph->values[v].shape,
+                     &graph->values[graph->nodes[node < 0 ? divide : node].outputs[0]].shape))
+        return -1;
+    *alpha *= node < 0 ? 1 / factor : factor;
+    return node < 0 ? divide : node;
+}
+
+int fuse_matmul(struct graph *graph, int node, struct err *err)
+{
+    const struct node *n = &graph->nodes[node];
+    struct product m = { .last = node, .alpha = 1 };
+    int after;
+
+    if (!fuse_is(graph, node, "MatMul") || n->n_attrs)
+        return 0;
+    m.a = strip_operand(graph, n->inputs[0], &m.trans_a, &m.alpha);
+    m.b = strip_operand(graph, n->inputs[1], &m.trans_b, &m.alpha);
+    after = scaled_after(graph, n->outputs[0], &m.alpha);
+    if (after >= 0)
+        m.last = after;
+    if (m.a == n->inputs[0] && m.b == n->inputs[1] && after < 0)
+        return 0;
+    if (fuse_rewrite(graph, m.last, "MatMul", 2, (const int[]){ m.a, m.b }, err))
+        return -1;
+    graph_set_int(graph, m.last, "transA", m.trans_a);
+    graph_set_int(graph, m.last, "transB", m.trans_b);
+    graph_set_float(graph, m.last, "alpha", m.alpha);
+    return fuse_check(graph, m.last, err);
+}
+
+/* Splits ------------------------------------------------------------------------------- */
+
+enum { MAX_PARTS = 8 };
+
+struct parts {
+    int transpose, axis;        /* of the transpose's input */
+    int n, gathers[MAX_PARTS];  /* by index */
+};
+
+/* Is axis 'axis' one element long, at any batch size? */
+static bool is_unit(const struct value *value, int axis)
+{
+    return value->shape.dim[axis] == 1 && axis != value->batch.place - 1;
+}
+
+/* Where the samples are is known, or there are none. */
+static bool is_placed(const struct value *value)
+{
+    return value->batch.outer == 0 || value->batch.place > 0;
+}
+
+/* A reshape that only drops or adds axes of length 1, and leaves axis 0 where it is. Told from
+ * the axis of the batch, so that it is told alike at each batch size.
+ */
+static bool drops_units(const struct value *from, const struct value *to)
+{
+    int i = 0, k = 0;
+
+    if (!is_placed(from) || !is_placed(to) || from->shape.rank < 1 || to->shape.rank < 1 ||
+        is_unit(from, 0) || is_unit(to, 0))
+        return false;
+    for (;; i++, k++) {
+        while (i < from->shape.rank && is_unit(from, i))
+            i++;
+        while (k < to->shape.rank && is_unit(to, k))
+            k++;
+        if (i == from->shape.rank || k == to->shape.rank)
+            return i == from->shape.rank && k == to->shape.rank;
+        if (from->shape.dim[i] != to->shape.dim[k] ||
+            (i == from->batch.place - 1) != (k == to->batch.place - 1))
+            return false;
+    }
+}
+
+/* All readers of 'v' pick one index of axis 0 each, and together all of them. */
+static bool match_gathers(const struct graph *graph, int v, struct parts *p)
+{
+    const struct value *value = &graph->values[v];
+    int64_t index;
+    int i;
+
+    if (value->output || value->n_consumers != value->shape.dim[0] || value->n_consumers < 2 ||
+        value->n_consumers > MAX_PARTS)
+        return false;
+    p->n = value->n_consumers;
+    for (i = 0; i < p->n; i++)
+        p->gathers[i] = -1;
+    for (i = 0; i < p->n; i++) {
+        const struct node *n = &graph->nodes[value->consumers[i]];
+        const struct value *at = n->n_inputs == 2 ? &graph->values[n->inputs[1]] : NULL;
+
+        if (!fuse_is(graph, value->consumers[i], "Gather") || n->inputs[0] != v ||
+            node_int(n, "axis", 0) != 0 || at->kind != VALUE_CONST || at->dtype != DTYPE_I64 ||
+            at->batch.outer || shape_elements(&at->shape) != 1)
+            return false;
+        memcpy(&index, at->data, sizeof(index));
+        if (index < 0 || index >= p->n || p->gathers[index] >= 0)
+            return false;
+        p->gathers[index] = value->consumers[i];
+    }
+    return true;
+}
+
+/* The transpose brings an axis that holds no samples to the front and leaves the others, but
+ * for those of length 1, in their order.
+ */
+static bool moves_to_front(const struct graph *graph, int node, int *axis)
+{
+    const struct attr *perm = node_attr(&graph->nodes[node], "perm");
+    const struct value *value = &graph->values[graph->nodes[node].inputs[0]];
+    int64_t last = -1;
+    int i;
+
+    if (!perm || perm->n < 2 || !is_placed(value) || perm->ints[0] == value->batch.place - 1)
+        return false;
+    *axis = (int)perm->ints[0];
+    for (i = 1; i < perm->n; i++) {
+        if (is_unit(value, (int)perm->ints[i]))
+            continue;
+        if (perm->ints[i] < last)
+            return false;
+        last = perm->ints[i];
+    }
+    return true;
+}
+
+static int rewrite_parts(struct graph *graph, const struct parts *p, struct err *err)
+{
+    int source = graph->nodes[p->transpose].inputs[0], outputs[MAX_PARTS], i;
+    int64_t sizes[MAX_PARTS];
+    struct batch batch = graph->values[source].batch;
+
+    if (batch.outer && p->axis < batch.place - 1)
+        batch.outer /= p->n;
+    else if (batch.outer)
+        batch.inner /= p->n;
+    if (fuse_rewrite(graph, p->transpose, "Split", 1, &source, err))
+        return -1;
+    graph->nodes[p->transpose].n_outputs = 0;
+    for (i = 0; i < p->n; i++) {
+        sizes[i] = 1;
+        outputs[i] = graph_add_output(graph, p->transpose);
+    }
+    graph_set_int(graph, p->transpose, "axis", p->axis);
+    graph_set_ints(graph, p->transpose, "split", p->n, sizes);
+    if (op_infer(graph, p->transpose, err))
+        return -1;
+    for (i = 0; i < p->n; i++) {
+        struct shape shape = graph->values[graph->nodes[p->gathers[i]].outputs[0]].shape;
+
+        graph->values[outputs[i]].batch = batch;
+        if (fuse_rewrite(graph, p->gathers[i], "Reshape", 1, &outputs[i], err))
+            return -1;
+        graph_set_ints(graph, p->gathers[i], "shape", shape.rank, shape.dim);
+        if (fuse_check(graph, p->gathers[i], err))
+            return -1;
+    }
+    return 0;
+}
+
+/* Transpose, perhaps a Reshape, and a Gather for each index. */
+int fuse_split(struct graph *graph, int node, struct err *err)
+{
+    struct parts p = { .transpose = node };
+    int v, view;
+
+    if (!fuse_is(graph, node, "Transpose") || !moves_to_front(graph, node, &p.axis))
+        return 0;
+    v = graph->nodes[node].outputs[0];
+    view = fuse_reader(graph, v, "Reshape");
+    if (view >= 0) {
+        if (!drops_units(&graph->values[v],
+                         &graph->values[graph->nodes[view].outputs[0]]))
+            return 0;
+        v = graph->nodes[view].outputs[0];
+    }
+    return match_gathers(graph, v, &p) ? rewrite_parts(graph, &p, err) : 0;
+}
