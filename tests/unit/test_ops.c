@@ -263,8 +263,8 @@ static double *get(const struct run_graph *run, int v)
     return x;
 }
 
-/* Give a node the inputs that it had in another run, each moved by a relative 'amount' of
- * random sign.
+/* Give a node the inputs that it had in another run, each moved by up to a relative
+ * 'amount'.
  */
 static void take_inputs(struct run_graph *to, const struct run_graph *from, int node,
                         struct op_case *c, double amount)
@@ -280,7 +280,7 @@ static void take_inputs(struct run_graph *to, const struct run_graph *from, int 
         x = get(from, v);
         for (int64_t k = 0; amount != 0 && dtype_is_float(from->graph->values[v].dtype) &&
                             k < elements(from->graph, v); k++)
-            x[k] *= 1 + (case_int(c, 0, 1) ? amount : -amount);
+            x[k] *= 1 + case_uniform(c, -amount, amount);
         run_graph_set(to, v, x);
         free(x);
     }
@@ -298,8 +298,9 @@ static double output_bound(struct run_graph *exact, const struct run_graph *sing
     take_inputs(exact, single, node, c, 0);
     run_nodes(exact, c, node, node + 1);
     y = get(exact, v);
-    for (int trial = 0; trial < 3; trial++) {
-        take_inputs(exact, single, node, c, EPS32);
+    /* As many that no chance of signs makes all of them small. */
+    for (int trial = 0; trial < 8; trial++) {
+        take_inputs(exact, single, node, c, 2 * EPS32);
         run_nodes(exact, c, node, node + 1);
         moved = get(exact, v);
         for (int64_t i = 0; i < n; i++) {
