@@ -18,6 +18,7 @@
 struct node {
     double bottleneck, sum, tail;
     double own;             /* f + d + w of the first stage */
+    double level, late;     /* bottleneck and tail as far as they can matter */
     int first, end, replicas, stages, devices;
     const struct share_table *share;
     struct node *next;      /* the stage behind */
@@ -34,6 +35,13 @@ struct option {
     const struct share_table *share;
 };
 
+/* What the blocks before a cut take at least, on so many devices, for a micro-batch. */
+struct least {
+    double work;            /* device-seconds */
+    double path;            /* seconds of F and B, one block after the other */
+    double back;            /* of B alone */
+};
+
 struct run {
     struct search *search;
     struct arena *arena;
@@ -43,8 +51,7 @@ struct run {
     int n_options;
     struct option *options;
     struct node_list *lists;    /* [(n + 1) * (devices + 1)] */
-    double *least_work;     /* device-seconds of a micro-batch before each cut, at least */
-    double *least_path;     /* seconds of F and B of a micro-batch before each cut, at least */
+    struct least *least;    /* [(devices + 1) * (n + 1)] */
 };
 
 static struct node_list *list_at(struct run *run, int first, int devices)
@@ -89,26 +96,42 @@ static void fill_options(struct run *run)
     }
 }
 
+static struct least *least_at(const struct run *run, int devices, int first)
+{
+    return &run->least[(size_t)devices * ((size_t)run->n + 1) + (size_t)first];
+}
+
+/* One block with the options that so many devices leave. */
+static struct least least_of(const struct run *run, int devices, int i)
+{
+    struct least least = { INFINITY, INFINITY, INFINITY };
+
+    for (int o = 0; o < run->n_options && run->options[o].replicas <= devices; o++) {
+        const struct share_table *s = run->options[o].share;
+        double f = s->forward[i + 1] - s->forward[i], d = s->dgrad[i + 1] - s->dgrad[i];
+        double all = f + d + s->wgrad[i + 1] - s->wgrad[i];
+
+        least.path = fmin(least.path, f + d);
+        least.back = fmin(least.back, d);
+        least.work = fmin(least.work, all * run->options[o].replicas);
+    }
+    return least;
+}
+
 static void fill_bounds(struct run *run)
 {
-    size_t n = (size_t)run->n + 1;
+    double slow = run->search->slow;
 
-    run->least_work = mem_new(n, sizeof(double));
-    run->least_path = mem_new(n, sizeof(double));
-    for (int i = 0; i < run->n; i++) {
-        double work = INFINITY, path = INFINITY;
+    run->least = mem_new(((size_t)run->devices + 1) * ((size_t)run->n + 1),
+                         sizeof(*run->least));
+    for (int d = 1; d <= run->devices; d++)
+        for (int i = 0; i < run->n; i++) {
+            struct least one = least_of(run, d, i), *sum = least_at(run, d, i);
 
-        for (int o = 0; o < run->n_options; o++) {
-            const struct share_table *s = run->options[o].share;
-            double f = s->forward[i + 1] - s->forward[i], d = s->dgrad[i + 1] - s->dgrad[i];
-            double all = f + d + s->wgrad[i + 1] - s->wgrad[i];
-
-            path = fmin(path, f + d);
-            work = fmin(work, all * run->options[o].replicas);
+            sum[1].work = sum->work + slow * one.work;
+            sum[1].path = sum->path + slow * one.path;
+            sum[1].back = sum->back + slow * one.back;
         }
-        run->least_work[i + 1] = run->least_work[i] + work * run->search->slow;
-        run->least_path[i + 1] = run->least_path[i] + path * run->search->slow;
-    }
 }
 
 double search_limit(const struct search *search, int device)
@@ -184,18 +207,40 @@ double search_message(const struct search *search, int from, int r, int to, doub
     return link.latency + seconds;
 }
 
-/* Does 'a' never do worse than 'b', whatever is put before them? */
+/* What cannot matter is levelled: every plan has a bottleneck of at least the work over the
+ * devices, and a tail shorter than the B's that are still to come is hidden by them.
+ */
+static void set_levels(const struct run *run, struct node *node)
+{
+    int left = run->devices - node->devices;
+    double all = least_at(run, run->devices, run->n)->work / run->devices;
+
+    node->level = fmax(node->bottleneck, all);
+    node->late = node->tail;
+    if (left > 0 && node->first > 0) {
+        const struct least *least = least_at(run, left, node->first);
+
+        node->level = fmax(node->level, least->work / left);
+        node->late = fmax(node->late, least->back);
+    }
+}
+
+/* Does 'a' never do worse than 'b', whatever is put before them? A maximum grows by no more
+ * than what it is taken of, so a worse bottleneck or tail is made up for by a smaller sum.
+ */
 static bool dominates(const struct run *run, const struct node *a, const struct node *b)
 {
     const struct table *t = run->search->table;
     size_t row = (size_t)a->first * ((size_t)t->n + 1);
+    double slower = a->level > b->level ? a->level - b->level : 0;
+    double later = a->late > b->late ? a->late - b->late : 0;
 
-    if (a->bottleneck > b->bottleneck || a->sum > b->sum || a->tail > b->tail)
+    if (!run->gpipe && a->own - b->own > slower)
+        slower = a->own - b->own;
+    if ((double)(run->m - 1) * slower + later + a->sum - b->sum > 0)
         return false;
     if (run->search->request->stages ? a->stages != b->stages
                                      : !run->gpipe && a->stages > b->stages)
-        return false;
-    if (!run->gpipe && a->own > b->own)
         return false;
     return a->share->samples <= b->share->samples &&
            t->n_received[row + (size_t)a->end] <= t->n_received[row + (size_t)b->end];
@@ -232,13 +277,15 @@ static double closed_form(const struct run *run, const struct node *node)
 static double least(const struct run *run, const struct node *node)
 {
     int left = run->devices - node->devices;
-    double bottleneck = node->bottleneck;
+    const struct least *rest;
 
-    if (node->first > 0)
-        bottleneck = left > 0 ? fmax(bottleneck, run->least_work[node->first] / left)
-                              : INFINITY;
-    return (double)(run->m - 1) * bottleneck + node->sum + run->least_path[node->first] +
-           fmax(0, node->tail - run->least_path[node->first]);
+    if (node->first == 0)
+        return closed_form(run, node);
+    if (left == 0)
+        return INFINITY;
+    rest = least_at(run, left, node->first);
+    return (double)(run->m - 1) * node->level + node->sum + rest->path +
+           (node->tail > rest->path ? node->tail - rest->path : 0);
 }
 
 /* Put messages between a new first stage and the one behind it. */
@@ -326,6 +373,7 @@ static void extend(struct run *run, const struct node *behind, int end,
         node.devices = used + option->replicas;
         node.share = option->share;
         node.next = (struct node *)behind;
+        set_levels(run, &node);
         /* A longer stage is slower still. */
         if ((double)(run->m - 1) * node.bottleneck + node.sum > run->search->best * SLACK)
             break;
@@ -478,7 +526,6 @@ void partition_dp(struct search *search, int64_t micro_batch, int64_t micro_batc
         free(run.lists[i].items);
     free(run.lists);
     free(run.options);
-    free(run.least_work);
-    free(run.least_path);
+    free(run.least);
     arena_free(run.arena);
 }

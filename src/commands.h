@@ -22,6 +22,8 @@ int cmd_topo(int argc, char **argv, struct err *err);
 int cmd_train(int argc, char **argv, struct err *err);
 int cmd_export(int argc, char **argv, struct err *err);
 int cmd_profile(int argc, char **argv, struct err *err);
+int cmd_plan(int argc, char **argv, struct err *err);
+int cmd_simulate(int argc, char **argv, struct err *err);
 int cmd_info(int argc, char **argv, struct err *err);
 int cmd_inspect(int argc, char **argv, struct err *err);
 

@@ -69,7 +69,7 @@ static const struct option_spec table[] = {
     /* the plan */
     { .name = "cluster", .argument = "SPEC", .commands = PLAN | TRAIN | SIMULATE,
       .help = "topology file, flat:N,... or tree:NxM,... (default: what is here)" },
-    { .name = "cost", .argument = "FILE", .commands = PLAN | TRAIN, .many = true,
+    { .name = "cost", .argument = "FILE", .commands = PLAN | TRAIN | SIMULATE, .many = true,
       .help = "cost file, one for each kind of device (default: measured or estimated)" },
     { .name = "stages", .argument = "N", .commands = PLAN | TRAIN,
       .help = "pin the number of stages" },

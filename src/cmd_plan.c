@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+/* tasuki plan: model or cost file, and cluster → plan.json, and why. */
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "commands.h"
+#include "scheduler/partition.h"
+#include "topology/cluster.h"
+#include "topology/gather.h"
+#include "topology/node.h"
+
+#define MAX_SAMPLES ((int64_t)1 << 40)
+#define MAX_COUNT 4096
+
+struct plan_run {
+    const struct options *options;
+    struct plan_request request;
+    int *replicas;
+    struct cluster *cluster;
+    struct cost *cost;
+    struct plan *plan;
+    char *why;
+};
+
+static int read_request(struct plan_run *r, struct err *err)
+{
+    const struct options *o = r->options;
+    struct plan_request *q = &r->request;
+    int64_t stages;
+    int schedule, optimizer;
+
+    if (!option_given(o, "global-batch"))
+        return err_set_code(err, EXIT_USAGE, "plan: --global-batch N is needed");
+    if (option_int(o, "global-batch", 1, MAX_SAMPLES, 0, &q->global_batch, err) ||
+        option_int(o, "stages", 1, MAX_COUNT, 0, &stages, err) ||
+        option_ints(o, "replicas", 1, MAX_COUNT, &q->n_replicas, &r->replicas, err) ||
+        option_int(o, "micro-batches", 1, MAX_SAMPLES, 0, &q->micro_batches, err) ||
+        option_int(o, "micro-batch-size", 1, MAX_SAMPLES, 0, &q->micro_batch, err) ||
+        option_int(o, "batchnorm-samples", 1, MAX_SAMPLES, 0, &q->batchnorm_samples, err) ||
+        option_size(o, "memory", 0, &q->memory, err) ||
+        option_word(o, "schedule", &schedule, err) ||
+        option_word(o, "optimizer", &optimizer, err))
+        return -1;
+    q->stages = (int)stages;
+    q->replicas = r->replicas;
+    q->schedule = option_string(o, "schedule", NULL);
+    q->optimizer = option_string(o, "optimizer", NULL);
+    return 0;
+}
+
+/* Where nobody says which cluster: this node, as one device. */
+static struct cluster *cluster_here(struct err *err)
+{
+    struct topo_node *node = topo_node_discover(NULL, err);
+    struct cluster *cluster = NULL;
+    size_t size;
+    char *part;
+
+    if (!node)
+        return NULL;
+    part = gather_pack(node, &size, err);
+    if (part) {
+        const char *hosts[] = { node->host };
+        const void *parts[] = { part };
+
+        cluster = gather_merge(1, hosts, parts, &size, "this machine", err);
+    }
+    free(part);
+    topo_node_free(node);
+    return cluster;
+}
+
+static int open_cluster(struct plan_run *r, struct err *err)
+{
+    const char *spec = option_string(r->options, "cluster", NULL);
+
+    r->cluster = spec ? cluster_open(spec, err) : cluster_here(err);
+    return r->cluster ? 0 : -1;
+}
+
+/* Of several files the one for the cluster's kind of device; the first where none is. */
+static int open_cost(struct plan_run *r, struct err *err)
+{
+    const char *const *paths;
+    int n = option_strings(r->options, "cost", &paths);
+
+    for (int i = 0; i < n; i++) {
+        struct cost *cost = cost_load(paths[i], err);
+
+        if (!cost)
+            return -1;
+        if (r->cost && strcmp(cost->device, r->cluster->devices[0].kind) != 0) {
+            cost_free(cost);
+            continue;
+        }
+        cost_free(r->cost);
+        r->cost = cost;
+    }
+    return 0;
+}
+
+static int make_plan(struct plan_run *r, struct err *err)
+{
+    r->plan = partition(r->cost, r->cluster, &r->request, &r->why, err);
+    return r->plan ? 0 : -1;
+}
+
+static void print_bytes(FILE *out, double bytes)
+{
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
+    int unit = 0;
+
+    while (bytes >= 1024 && unit < 4) {
+        bytes /= 1024;
+        unit++;
+    }
+    fprintf(out, "%7.4g %-3s", bytes, units[unit]);
+}
+
+static void print_stage(const struct plan *plan, int s, FILE *out)
+{
+    const struct plan_stage *stage = &plan->stages[s];
+    const char *first = stage->devices[0];
+    const char *last = stage->devices[plan->pipelines * stage->replicas - 1];
+    char devices[64];
+
+    snprintf(devices, sizeof(devices), first == last ? "%s" : "%s - %s", first, last);
+    fprintf(out, "%5d %7d %8d  %-15s %9.4g %9.4g %9.4g %10.4g  ", s, stage->n_blocks,
+            stage->replicas, devices, 1e3 * stage->forward, 1e3 * stage->dgrad,
+            1e3 * stage->wgrad, 1e3 * stage->allreduce);
+    print_bytes(out, stage->memory);
+    if (stage->n_blocks == 1)
+        fprintf(out, "  %s\n", stage->blocks[0].name);
+    else
+        fprintf(out, "  %s ... %s\n", stage->blocks[0].name,
+                stage->blocks[stage->n_blocks - 1].name);
+}
+
+static void print_table(const struct plan_run *r, FILE *out)
+{
+    const struct plan *plan = r->plan;
+    double bound = plan->lower_bound_seconds, seconds = plan->iteration_seconds;
+    int used = 0;
+
+    for (int s = 0; s < plan->n_stages; s++)
+        used += plan->pipelines * plan->stages[s].replicas;
+    fprintf(out, "%d stage%s on %d of %d devices of %s, %s, %lld micro-batch%s of %lld\n\n",
+            plan->n_stages, plan->n_stages == 1 ? "" : "s", used, r->cluster->n_devices,
+            r->cluster->name, plan->schedule, (long long)plan->micro_batches,
+            plan->micro_batches == 1 ? "" : "es", (long long)plan->micro_batch);
+    fprintf(out, "%5s %7s %8s  %-15s %9s %9s %9s %10s  %11s\n", "stage", "blocks", "replicas",
+            "devices", "F ms", "B ms", "W ms", "reduce ms", "memory");
+    for (int s = 0; s < plan->n_stages; s++)
+        print_stage(plan, s, out);
+    fprintf(out, "\niteration    %.6g ms, %.6g samples/s\n", 1e3 * seconds,
+            seconds > 0 ? (double)plan->global_batch / seconds : 0);
+    fprintf(out, "lower bound  %.6g ms, the plan is %.3g %% above\n", 1e3 * bound,
+            bound > 0 ? 1e2 * (seconds / bound - 1) : 0);
+    for (int i = 0; i < plan->n_shared; i++)
+        fprintf(out, "shared       %s, owned by stage %d\n", plan->shared[i].name,
+                plan->shared[i].owner);
+    fprintf(out, "\n%s", r->why ? r->why : "");
+}
+
+static int print(const struct plan_run *r, struct err *err)
+{
+    const char *output = option_string(r->options, "output", NULL);
+    int format;
+
+    if (option_word(r->options, "format", &format, err))
+        return -1;
+    if (output && plan_save(r->plan, output, err))
+        return -1;
+    if (output && strcmp(output, "-") == 0)
+        return 0;
+    if (format)
+        return plan_save(r->plan, "-", err);
+    print_table(r, stdout);
+    return 0;
+}
+
+static void set_text(char **text, const char *value)
+{
+    free(*text);
+    *text = mem_strdup(value);
+}
+
+/* The command line, as one would type it again. */
+static void note_command(struct plan *plan, int argc, char **argv)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    if (!out)
+        return;
+    fputs("tasuki", out);
+    for (int i = 0; i < argc; i++)
+        fprintf(out, " %s", argv[i]);
+    fclose(out);
+    set_text(&plan->command, text);
+    free(text);
+}
+
+static int run(struct plan_run *r, int argc, char **argv, struct err *err)
+{
+    if (options_operands(r->options) == 0 && !option_given(r->options, "cost"))
+        return err_set_code(err, EXIT_USAGE, "plan: a MODEL or --cost FILE is needed");
+    if (read_request(r, err) || open_cluster(r, err) || open_cost(r, err) || make_plan(r, err))
+        return -1;
+    note_command(r->plan, argc, argv);
+    return print(r, err);
+}
+
+int cmd_plan(int argc, char **argv, struct err *err)
+{
+    struct options *options = options_parse(COMMAND_PLAN, argc, argv, 1, err);
+    struct plan_run r = { .options = options };
+    int result;
+
+    if (!options)
+        return (int)err->code;
+    result = run(&r, argc, argv, err);
+    free(r.why);
+    plan_free(r.plan);
+    cost_free(r.cost);
+    cluster_free(r.cluster);
+    free(r.replicas);
+    options_free(options);
+    return result ? (int)err->code : EXIT_OK;
+}

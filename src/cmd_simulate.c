@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: MIT */
+/* tasuki simulate: plan.json → predicted timeline. */
+#include "config.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "commands.h"
+#include "scheduler/simulate.h"
+
+#define COLUMNS 100     /* of the timeline in text */
+
+struct simulate_run {
+    const struct options *options;
+    struct plan *plan;
+    struct cost *cost;
+    struct cluster *cluster;
+    struct simulation *sim;
+};
+
+enum { FORMAT_TEXT, FORMAT_JSON, FORMAT_SVG, FORMAT_TRACE };
+
+static int worker_of(const struct plan *plan, const struct simulated_event *e)
+{
+    int worker = 0, all = 0;
+
+    for (int s = 0; s < plan->n_stages; s++) {
+        worker += s < e->stage ? plan->stages[s].replicas : 0;
+        all += plan->stages[s].replicas;
+    }
+    return e->pipeline * all + worker + e->replica;
+}
+
+static const char *device_of(const struct plan *plan, int worker)
+{
+    int all = 0, pipeline;
+
+    for (int s = 0; s < plan->n_stages; s++)
+        all += plan->stages[s].replicas;
+    pipeline = worker / all;
+    worker %= all;
+    for (int s = 0; s < plan->n_stages; s++) {
+        if (worker < plan->stages[s].replicas)
+            return plan->stages[s].devices[pipeline * plan->stages[s].replicas + worker];
+        worker -= plan->stages[s].replicas;
+    }
+    return "";
+}
+
+static int open_all(struct simulate_run *r, struct err *err)
+{
+    const char *const *costs;
+    const char *spec;
+    int n = option_strings(r->options, "cost", &costs);
+
+    if (options_operands(r->options) != 1)
+        return err_set_code(err, EXIT_USAGE, "simulate: expected one PLAN");
+    if (n != 1)
+        return err_set_code(err, EXIT_USAGE, "simulate: --cost FILE is needed, once");
+    r->plan = plan_load(options_operand(r->options, 0), err);
+    if (!r->plan)
+        return -1;
+    spec = option_string(r->options, "cluster", r->plan->cluster);
+    r->cost = cost_load(costs[0], err);
+    r->cluster = r->cost ? cluster_open(spec, err) : NULL;
+    r->sim = r->cluster ? simulate(r->plan, r->cost, r->cluster, err) : NULL;
+    return r->sim ? 0 : -1;
+}
+
+/* F: the micro-batch's last digit; backward: a letter; W alone: its small letter. */
+static char mark_of(const struct instruction *i)
+{
+    switch (i->kind) {
+    case INSTRUCTION_F:
+        return (char)('0' + i->micro % 10);
+    case INSTRUCTION_B:
+    case INSTRUCTION_BW:
+        return (char)('A' + i->micro % 10);
+    case INSTRUCTION_W:
+        return (char)('a' + i->micro % 10);
+    case INSTRUCTION_STEP:
+        return '#';
+    default:
+        return ' ';
+    }
+}
+
+/* Reductions below computations: what overlaps is seen as computation. */
+static void draw(const struct simulate_run *r, char *rows)
+{
+    double scale = r->sim->iteration_seconds > 0 ? COLUMNS / r->sim->iteration_seconds : 0;
+
+    memset(rows, ' ', (size_t)r->sim->n_workers * COLUMNS);
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < r->sim->n_events; i++) {
+            const struct simulated_event *e = &r->sim->events[i];
+            bool reduce = e->instruction.kind == INSTRUCTION_REDUCE;
+            char *row = rows + (size_t)worker_of(r->plan, e) * COLUMNS;
+            char mark = reduce ? '=' : mark_of(&e->instruction);
+
+            if (reduce != (pass == 0) || mark == ' ')
+                continue;
+            for (int c = (int)(e->start * scale); c < (int)(e->end * scale + 0.5); c++)
+                if (c < COLUMNS)
+                    row[c] = mark;
+        }
+}
+
+static void print_text(const struct simulate_run *r, FILE *out)
+{
+    const struct simulation *sim = r->sim;
+    char *rows = mem_new((size_t)sim->n_workers * COLUMNS, 1);
+
+    draw(r, rows);
+    for (int w = 0; w < sim->n_workers; w++)
+        fprintf(out, "%-12s |%.*s| %5.1f %% busy\n", device_of(r->plan, w), COLUMNS,
+                rows + (size_t)w * COLUMNS,
+                sim->iteration_seconds > 0 ? 1e2 * sim->busy[w] / sim->iteration_seconds : 0);
+    fprintf(out, "\n0-9 forward of a micro-batch (last digit), A-J backward, a-j towards "
+            "parameters,\n= all-reduce, # update\n\niteration %.6g ms, %.6g samples/s\n",
+            1e3 * sim->iteration_seconds, sim->iteration_seconds > 0
+                ? (double)r->plan->global_batch / sim->iteration_seconds : 0);
+    free(rows);
+}
+
+static json_t *event_to_json(const struct simulate_run *r, const struct simulated_event *e)
+{
+    const struct instruction *i = &e->instruction;
+    json_t *o = json_pack("{s:s, s:i, s:i, s:i, s:i, s:f, s:f}", "kind",
+                          instruction_name(i->kind), "pipeline", e->pipeline, "stage", e->stage,
+                          "replica", e->replica, "micro", i->micro, "start", e->start, "end",
+                          e->end);
+
+    json_object_set_new(o, "device", json_string(device_of(r->plan, worker_of(r->plan, e))));
+    if (i->kind == INSTRUCTION_SEND || i->kind == INSTRUCTION_RECV) {
+        json_object_set_new(o, "peer", json_integer(i->peer));
+        json_object_set_new(o, "gradient", json_boolean(i->gradient));
+    }
+    return o;
+}
+
+static json_t *to_json(const struct simulate_run *r)
+{
+    json_t *events = json_array(), *busy = json_array();
+
+    for (int i = 0; i < r->sim->n_events; i++)
+        json_array_append_new(events, event_to_json(r, &r->sim->events[i]));
+    for (int w = 0; w < r->sim->n_workers; w++)
+        json_array_append_new(busy, json_pack("{s:s, s:f}", "device", device_of(r->plan, w),
+                                              "seconds", r->sim->busy[w]));
+    return json_pack("{s:s, s:i, s:f, s:o, s:o}", "schema", "tasuki-simulation", "version", 1,
+                     "iteration_seconds", r->sim->iteration_seconds, "busy", busy, "events",
+                     events);
+}
+
+/* Computations, messages and reductions each have a row of their worker, as they overlap. */
+static int row_of(enum instruction_kind kind)
+{
+    return kind == INSTRUCTION_REDUCE ? 1 : kind == INSTRUCTION_SEND ? 2
+           : kind == INSTRUCTION_RECV ? 3 : 0;
+}
+
+static json_t *trace_name(const char *what, int pid, int tid, const char *name)
+{
+    return json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", what, "ph", "M", "pid", pid, "tid",
+                     tid, "args", "name", name);
+}
+
+static json_t *to_trace(const struct simulate_run *r)
+{
+    static const char *const rows[] = { "instructions", "reduce", "send", "receive" };
+    json_t *events = json_array();
+
+    for (int w = 0; w < r->sim->n_workers; w++) {
+        json_array_append_new(events, trace_name("process_name", w, 0,
+                                                 device_of(r->plan, w)));
+        for (int t = 0; t < 4; t++)
+            json_array_append_new(events, trace_name("thread_name", w, t, rows[t]));
+    }
+    for (int i = 0; i < r->sim->n_events; i++) {
+        const struct simulated_event *e = &r->sim->events[i];
+        bool whole = e->instruction.kind == INSTRUCTION_REDUCE ||
+                     e->instruction.kind == INSTRUCTION_STEP;
+        char name[32];
+
+        snprintf(name, sizeof(name), whole ? "%s" : "%s %d",
+                 instruction_name(e->instruction.kind), e->instruction.micro);
+        json_array_append_new(
+            events, json_pack("{s:s, s:s, s:i, s:i, s:f, s:f}", "name", name, "ph", "X", "pid",
+                              worker_of(r->plan, e), "tid", row_of(e->instruction.kind), "ts",
+                              1e6 * e->start, "dur", 1e6 * (e->end - e->start)));
+    }
+    return json_pack("{s:o, s:s}", "traceEvents", events, "displayTimeUnit", "ms");
+}
+
+static const char *color_of(enum instruction_kind kind)
+{
+    switch (kind) {
+    case INSTRUCTION_F:
+        return "#4c78a8";
+    case INSTRUCTION_B:
+    case INSTRUCTION_BW:
+        return "#f58518";
+    case INSTRUCTION_W:
+        return "#e8b070";
+    case INSTRUCTION_REDUCE:
+        return "#54a24b";
+    default:
+        return "#b279a2";
+    }
+}
+
+static void print_text_escaped(const char *text, FILE *out)
+{
+    for (; *text; text++) {
+        if (*text == '<' || *text == '>' || *text == '&')
+            fprintf(out, "&#%d;", *text);
+        else
+            fputc(*text, out);
+    }
+}
+
+static void print_svg(const struct simulate_run *r, FILE *out)
+{
+    const int left = 120, width = 1000, height = 22;
+    double scale = r->sim->iteration_seconds > 0 ? width / r->sim->iteration_seconds : 0;
+
+    fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+            "font-family=\"sans-serif\" font-size=\"11\">\n", left + width + 10,
+            (r->sim->n_workers + 1) * height);
+    for (int w = 0; w < r->sim->n_workers; w++) {
+        fprintf(out, "<text x=\"4\" y=\"%d\">", w * height + 15);
+        print_text_escaped(device_of(r->plan, w), out);
+        fputs("</text>\n", out);
+    }
+    for (int i = 0; i < r->sim->n_events; i++) {
+        const struct simulated_event *e = &r->sim->events[i];
+        enum instruction_kind kind = e->instruction.kind;
+        bool reduce = kind == INSTRUCTION_REDUCE;
+
+        if (kind == INSTRUCTION_SEND || kind == INSTRUCTION_RECV || e->end <= e->start)
+            continue;
+        fprintf(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\">"
+                "<title>%s %d: %.6g ms</title></rect>\n", left + e->start * scale,
+                worker_of(r->plan, e) * height + (reduce ? height - 5 : 1),
+                (e->end - e->start) * scale, reduce ? 4 : height - 6, color_of(kind),
+                instruction_name(kind), e->instruction.micro, 1e3 * (e->end - e->start));
+    }
+    fprintf(out, "<text x=\"%d\" y=\"%d\">%.6g ms</text>\n</svg>\n", left,
+            r->sim->n_workers * height + 15, 1e3 * r->sim->iteration_seconds);
+}
+
+static int save_json(json_t *json, const char *path, struct err *err)
+{
+    int rc = json_save(json, path, err);
+
+    json_decref(json);
+    return rc;
+}
+
+static int print(const struct simulate_run *r, struct err *err)
+{
+    const char *output = option_string(r->options, "output", "-");
+    const char *trace = option_string(r->options, "trace", NULL);
+    size_t size = 0;
+    char *text = NULL;
+    int format, rc;
+    FILE *out;
+
+    if (option_word(r->options, "format", &format, err) ||
+        (trace && save_json(to_trace(r), trace, err)))
+        return -1;
+    if (format == FORMAT_JSON || format == FORMAT_TRACE)
+        return save_json(format == FORMAT_JSON ? to_json(r) : to_trace(r), output, err);
+    out = open_memstream(&text, &size);
+    if (!out)
+        return err_set(err, "out of memory");
+    if (format == FORMAT_SVG)
+        print_svg(r, out);
+    else
+        print_text(r, out);
+    fclose(out);
+    rc = file_write(output, text, size, err);
+    free(text);
+    return rc;
+}
+
+int cmd_simulate(int argc, char **argv, struct err *err)
+{
+    struct options *options = options_parse(COMMAND_SIMULATE, argc, argv, 1, err);
+    struct simulate_run r = { .options = options };
+    int result;
+
+    if (!options)
+        return (int)err->code;
+    result = open_all(&r, err);
+    if (!result)
+        result = print(&r, err);
+    simulation_free(r.sim);
+    cluster_free(r.cluster);
+    cost_free(r.cost);
+    plan_free(r.plan);
+    options_free(options);
+    return result ? (int)err->code : EXIT_OK;
+}
