@@ -111,6 +111,7 @@ static int read_running(const struct options *o, struct train_settings *t, struc
     t->resume = option_flag(o, "resume", false);
     t->log = option_string(o, "log", NULL);
     t->trace = option_string(o, "trace", NULL);
+    t->gradients = option_string(o, "dump-gradients", NULL);
     if ((t->resume || t->checkpoint_every) && !t->checkpoint)
         return err_set_code(err, EXIT_USAGE, "train: --%s needs --checkpoint",
                             t->resume ? "resume" : "checkpoint-every");
@@ -233,6 +234,11 @@ static int run(const struct options *o, struct train_settings *settings, struct 
     say_rank(o, comm);
     catch_signals();
     code = run_joined(o, settings, node, comm, err);
+    /* Before the others leave: a launcher ends all when the first one fails. */
+    if (code != EXIT_OK && err->text[0]) {
+        log_say(LOG_ERROR, "%s", err->text);
+        err->text[0] = '\0';
+    }
     comm_close(comm);
     topo_node_free(node);
     return code;

@@ -111,6 +111,8 @@ static const struct option_spec table[] = {
       .help = "ONNX file to put the parameters into (default: the checkpoint's)" },
     { .name = "log", .argument = "FILE", .commands = TRAIN,
       .help = "JSON lines: step, loss, seconds and more" },
+    { .name = "dump-gradients", .argument = "FILE", .commands = TRAIN, .line_only = true,
+      .help = "write the gradients of the first step as safetensors" },
     { .name = "trace", .argument = "FILE", .commands = TRAIN | SIMULATE,
       .help = "timeline for chrome://tracing or Perfetto" },
     { .name = "output", .letter = 'o', .argument = "FILE", .line_only = true,

@@ -11,13 +11,14 @@ static bool lower_stage_has(const struct autodiff *ad, int param, int stage)
     return false;
 }
 
-static void add(struct owned_tensor **list, int *n, int value, enum checkpoint_kind kind,
-                char *memory, bool owner)
+static struct owned_tensor *add(struct owned_tensor **list, int *n, int value,
+                                enum checkpoint_kind kind, char *memory, bool owner)
 {
     struct owned_tensor *t = mem_push((void **)list, n, sizeof(*t));
 
     *t = (struct owned_tensor){ .value = value, .kind = kind, .memory = memory,
                                 .owner = owner };
+    return t;
 }
 
 int owned_list(const struct store *store, struct owned_tensor **list)
@@ -36,7 +37,8 @@ int owned_list(const struct store *store, struct owned_tensor **list)
             continue;
         owner = !lower_stage_has(ad, p->param, c->stage);
         at = c->program->values[c->program->values[p->gradient].root].offset;
-        add(list, &n, p->param, CHECKPOINT_VALUE, store_address(store, p->param, 0), owner);
+        add(list, &n, p->param, CHECKPOINT_VALUE, store_address(store, p->param, 0), owner)
+            ->gradient = store->gradients + at;
         if (store->n_states > 0)
             add(list, &n, p->param, CHECKPOINT_M, store->states[0] + at, owner);
         if (store->n_states > 1)

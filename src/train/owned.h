@@ -12,6 +12,7 @@ struct owned_tensor {
     int value;              /* VALUE_PARAM or VALUE_STAT */
     enum checkpoint_kind kind;
     char *memory;           /* on the device */
+    char *gradient;         /* of a parameter; NULL otherwise */
     bool owner;             /* this is the lowest stage that has it */
 };
 

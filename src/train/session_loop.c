@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/progress.h"
+#include "train/gradients.h"
 #include "train/session.h"
 #include "train/train.h"
 
@@ -252,6 +253,16 @@ static int between_steps(struct session *s, struct report *r, int64_t done, stru
     return keep || (r->stop && s->settings.checkpoint) ? save(s, done, err) : 0;
 }
 
+/* They stay in their array until the next step. */
+static int dump_gradients(struct session *s, int64_t step, struct err *err)
+{
+    if (!s->settings.gradients || step != s->first_step)
+        return 0;
+    return session_agreed(s, gradients_write(s->settings.gradients,
+                                             s->executor ? executor_store(s->executor) : NULL,
+                                             &s->placement, s->comm, err), err);
+}
+
 static int loop(struct session *s, struct report *r, int64_t *done, struct err *err)
 {
     for (int64_t step = s->first_step; step < s->total_steps && !r->stop; step++) {
@@ -266,7 +277,7 @@ static int loop(struct session *s, struct report *r, int64_t *done, struct err *
         *done = step + 1;
         if (r->unread == 2 && read_one(s, r, step + 1, err) < 0)
             return -1;
-        if (between_steps(s, r, step + 1, err) < 0)
+        if (dump_gradients(s, step, err) < 0 || between_steps(s, r, step + 1, err) < 0)
             return -1;
     }
     return 0;

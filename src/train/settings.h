@@ -43,6 +43,7 @@ struct train_settings {
     int64_t checkpoint_every;
     bool resume;
     const char *log, *trace;
+    const char *gradients;      /* file for those of the first step; NULL: none */
     const char *command;        /* the command line, for the plan file */
     uint64_t delay_seed;        /* tests, see executor.h */
     int delay_max;

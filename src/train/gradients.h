@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* The gradients of a step as a file, to compare with other frameworks. */
+#ifndef TASUKI_TRAIN_GRADIENTS_H
+#define TASUKI_TRAIN_GRADIENTS_H
+
+#include "comm/comm.h"
+#include "train/placement.h"
+#include "train/store.h"
+
+struct err;
+
+/* What the last step left, summed over all replicas, by parameter, as safetensors. Collective
+ * over all ranks; 'store' is NULL on a rank without work. Rank 0 writes.
+ */
+int gradients_write(const char *path, const struct store *store,
+                    const struct placement *placement, struct comm *comm, struct err *err);
+
+#endif
