@@ -35,6 +35,14 @@ static bool too_deep(const unsigned char *data, size_t size)
     return false;
 }
 
+/* jansson quotes what it stumbled over, whatever that is. */
+static void one_line(char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || *text == 0x7f)
+            *text = '?';
+}
+
 static json_t *parse(const char *path, const struct file_map *map, struct err *err)
 {
     json_error_t error;
@@ -49,8 +57,10 @@ static json_t *parse(const char *path, const struct file_map *map, struct err *e
         return NULL;
     }
     json = json_loadb((const char *)map->data, map->size, JSON_REJECT_DUPLICATES, &error);
-    if (!json)
+    if (!json) {
+        one_line(error.text);
         err_set(err, "%s:%d: %s", path, error.line, error.text);
+    }
     return json;
 }
 

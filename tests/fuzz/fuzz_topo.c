@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+/* Hostile topology files. What is accepted is asked about as the planner would. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "fuzz.h"
+#include "topology/cluster.h"
+#include "topology/report.h"
+
+static const char *const keys[] = {
+    "kind", "name", "bandwidth", "origin", "latency", "latency_origin", "cores", "children",
+    "id", "device", "memory", "flops", "memory_bandwidth", "rank", "schema", "version", "root",
+    "allreduce", "bandwidth_factor", "latency_factor", "colour", "",
+};
+
+static const char *const words[] = {
+    "root", "switch", "node", "island", "device", "measured", "reported", "table", "cpu", "",
+    "n1/cpu0", "tasuki-topo", "a/b/c", "\xc3\xa9",
+};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static json_t *hostile_value(struct fuzz *fuzz)
+{
+    switch (fuzz_below(fuzz, 7)) {
+    case 0: return json_integer(fuzz_number(fuzz));
+    case 1: return json_real(ldexp(1, (int)fuzz_below(fuzz, 2000) - 1000));
+    case 2: return json_real(-(double)fuzz_below(fuzz, 10));
+    case 3: return json_string(words[fuzz_below(fuzz, COUNT(words))]);
+    case 4: return json_array();
+    case 5: return json_object();
+    default: return fuzz_once_in(fuzz, 2) ? json_null() : json_boolean(fuzz_once_in(fuzz, 2));
+    }
+}
+
+/* An object somewhere in the tree. */
+static json_t *pick(struct fuzz *fuzz, json_t *object)
+{
+    const json_t *root = json_object_get(object, "root");
+    json_t *children = json_object_get(object, "children");
+    size_t n = json_array_size(children);
+
+    if (root && !fuzz_once_in(fuzz, 8))
+        return pick(fuzz, json_object_get(object, "root"));
+    if (n > 0 && !fuzz_once_in(fuzz, 4)) {
+        json_t *child = json_array_get(children, fuzz_below(fuzz, n));
+
+        return json_is_object(child) ? pick(fuzz, child) : object;
+    }
+    return object;
+}
+
+static void mutate(struct fuzz *fuzz, json_t *top)
+{
+    json_t *object = pick(fuzz, top);
+    json_t *children = json_object_get(object, "children");
+    const char *key = keys[fuzz_below(fuzz, COUNT(keys))];
+
+    switch (fuzz_below(fuzz, 5)) {
+    case 0:
+        json_object_del(object, key);
+        break;
+    case 1:     /* the same subtree twice: ids that are not unique */
+        if (json_array_size(children) > 0)
+            json_array_append_new(children, json_deep_copy(json_array_get(children, 0)));
+        break;
+    case 2:     /* deeper */
+        if (json_is_array(children)) {
+            json_t *inner = json_pack("{s:s, s:s, s:o}", "kind", "switch", "name", "s",
+                                      "children", json_deep_copy(children));
+
+            json_array_clear(children);
+            json_array_append_new(children, inner);
+        }
+        break;
+    default:
+        json_object_set_new(object, key, hostile_value(fuzz));
+    }
+}
+
+static json_t *valid(struct fuzz *fuzz)
+{
+    static const char *const specs[] = {
+        "flat:3,bandwidth=1e9,memory=16e9", "tree:2x2,inside=150e9,across=12.5e9",
+        "tree:3x1,inside=1e9,across=1e9,latency=1e-6,flops=1e12,memory=1G",
+    };
+    struct err err = { 0 };
+    struct cluster *cluster = cluster_open(specs[fuzz_below(fuzz, COUNT(specs))], &err);
+    json_t *json;
+
+    cluster->sum_latency_factor = 1.5;
+    json = cluster_to_json(cluster);
+    cluster_free(cluster);
+    return json;
+}
+
+static void make(struct fuzz *fuzz, bool structured, struct fuzz_file *file)
+{
+    json_t *json = valid(fuzz);
+    size_t n = structured ? 1 + fuzz_below(fuzz, 4) : 0;
+    char *text;
+
+    while (n-- > 0)
+        mutate(fuzz, json);
+    text = json_dumps(json, JSON_INDENT(1));
+    fuzz_put(file, text, strlen(text));
+    free(text);
+    json_decref(json);
+    if (!structured)
+        fuzz_damage(fuzz, file);
+}
+
+/* Must end, whatever the figures are; the results may be anything but nonsense. */
+static void use(const struct cluster *c)
+{
+    int n = c->n_devices < 8 ? c->n_devices : 8, devices[8], wires[16], up;
+    char *text = report_cluster(c);
+    json_t *json = cluster_to_json(c);
+
+    for (int i = 0; i < n; i++)
+        devices[i] = n - 1 - i;
+    for (int a = 0; a < n; a++)
+        for (int b = 0; b < n; b++) {
+            struct cluster_link link = cluster_link(c, a, b);
+
+            if (!(link.bandwidth > 0) || !(link.latency >= 0) ||
+                cluster_route(c, a, b, wires, &up) > 16 || cluster_core_place(c, a) < 0)
+                abort();
+        }
+    if (isnan(cluster_allreduce_time(c, n, devices, 1e6)) || !json)
+        abort();
+    json_decref(json);
+    free(text);
+}
+
+static enum fuzz_result try(const char *path, struct err *err)
+{
+    json_t *json = json_load(path, err);
+    struct cluster *cluster;
+
+    if (!json)
+        return FUZZ_UNPARSED;
+    cluster = cluster_from_json(path, json, err);
+    json_decref(json);
+    if (!cluster)
+        return FUZZ_REFUSED;
+    use(cluster);
+    cluster_free(cluster);
+    return FUZZ_ACCEPTED;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct fuzz_target target = { "topo", ".json", make, try };
+
+    return fuzz_main(&target, argc, argv);
+}
