@@ -161,7 +161,7 @@ static void data_must_fit_their_shape(void **state)
     (void)state;
     refused("input x float b,4\n init w float16 2\n node Relu x -> y\n output y",
             "type float16");
-    refused("input x float b,4\n init w float 9,9,9,9,9,9,9,9,9 = 1\n node Relu x -> y\n"
+    refused("input x float b,4\n init w float 1,1,1,1,1,1,1,1,1 = 1\n node Relu x -> y\n"
             "output y", "more than 8 dimensions");
     /* Three floats in eight bytes; the opset comes first in the checks. */
     refused_bytes(tensor, sizeof(tensor), "runs past the end");
