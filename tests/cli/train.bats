@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: MIT
+# Runs from the outside: signals, plan files, cost files, traces.
+
+setup() {
+    DIR=$BATS_TEST_TMPDIR
+    DEMO=$srcdir/etc/demo
+    MODEL="$DEMO/digits.onnx --data $DEMO/digits-train.safetensors --batchnorm-samples 4"
+    export TASUKI_CACHE_DIR=$DIR/cache TASUKI_THREADS=1
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
+    export OMPI_MCA_hwloc_base_binding_policy=none
+}
+
+need_mpi() {
+    command -v mpirun >/dev/null || skip "no mpirun"
+    [ -n "$("$TASUKI" info | grep -E 'mpi +yes')" ] || [ -f "$builddir/.libs/tasuki-mpi.so" ] ||
+        skip "built without MPI"
+}
+
+need_python() {
+    command -v python3 >/dev/null || skip "no python3"
+}
+
+# Until the log has a line of a step; the run is over when it ends before that.
+wait_for_step() {
+    for _ in $(seq 600); do
+        grep -q '^{"step"' "$1" 2>/dev/null && return 0
+        kill -0 "$2" 2>/dev/null || return 1
+        sleep 0.1
+    done
+    return 1
+}
+
+@test "a signal ends the step, writes a checkpoint and exits 75; the run resumes" {
+    "$TASUKI" train $MODEL --global-batch 8 --steps 1000000 -q --checkpoint "$DIR/out" \
+        --log "$DIR/log" &
+    pid=$!
+    wait_for_step "$DIR/log" $pid
+    kill -TERM $pid
+    code=0
+    wait $pid || code=$?
+    [ "$code" -eq 75 ]
+    done=$(sed -E 's/^step-0*//' "$DIR/out/latest")
+    [ "$(grep -c '^{"step"' "$DIR/log")" -eq "$done" ]
+    run "$TASUKI" train $MODEL --global-batch 8 --steps $((done + 2)) -q \
+        --checkpoint "$DIR/out" --resume --log "$DIR/log"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^{"step"' "$DIR/log")" -eq "$((done + 2))" ]
+}
+
+@test "a signal without a checkpoint directory is an error" {
+    "$TASUKI" train $MODEL --global-batch 8 --steps 1000000 -q --log "$DIR/log" \
+        2>"$DIR/said" &
+    pid=$!
+    wait_for_step "$DIR/log" $pid
+    kill -USR1 $pid
+    code=0
+    wait $pid || code=$?
+    [ "$code" -eq 1 ]
+    grep -q "without --checkpoint nothing was kept" "$DIR/said"
+}
+
+@test "all ranks stop at the same step when one gets a signal" {
+    need_mpi
+    mpirun -n 3 sh -c 'echo $$ >"$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$DIR" \
+        "$TASUKI" train $MODEL --global-batch 24 --steps 1000000 -q --replicas 1,2 \
+        --checkpoint "$DIR/out" --log "$DIR/log" 2>"$DIR/said" &
+    pid=$!
+    wait_for_step "$DIR/log" $pid
+    kill -TERM "$(cat "$DIR/pid.2")"
+    code=0
+    wait $pid || code=$?
+    [ "$code" -ne 0 ]
+    done=$(sed -E 's/^step-0*//' "$DIR/out/latest")
+    [ "$(grep -c '^{"step"' "$DIR/log")" -eq "$done" ]
+}
+
+@test "a checkpoint's plan is executed as it is, or planned anew where it does not fit" {
+    need_mpi
+    need_python
+    mpirun -n 2 "$TASUKI" train $MODEL --global-batch 24 --steps 1 -q --stages 2 \
+        --micro-batches 3 --checkpoint "$DIR/out"
+    python3 -c 'import json, sys
+json.dump(json.load(open(sys.argv[1]))["plan"], open(sys.argv[2], "w"))' \
+        "$DIR/out/step-00000001/state.json" "$DIR/plan.json"
+    data="--data $DEMO/digits-train.safetensors --steps 1"
+    run mpirun -n 2 "$TASUKI" train "$DIR/plan.json" $data
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"2 stages"* && "$output" == *"3 micro-batches of 8"* ]]
+    run "$TASUKI" train "$DIR/plan.json" $data
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"planning anew"* && "$output" == *"1 stage,"* ]]
+    run "$TASUKI" train "$DIR/plan.json" $data --keep-plan
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"driven by no rank"* ]]
+    run "$TASUKI" train "$DIR/plan.json" $data --global-batch 12
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"made for --global-batch 24"* ]]
+}
+
+@test "profile writes a cost file from which train plans" {
+    run "$TASUKI" profile $MODEL --batch-size 4,8 -o "$DIR/cost.json" --no-cache -q
+    [ "$status" -eq 0 ]
+    grep -q '"tasuki-cost"' "$DIR/cost.json"
+    [ ! -e "$DIR/cache" ]
+    run "$TASUKI" train $MODEL --global-batch 8 --steps 1 --cost "$DIR/cost.json"
+    [ "$status" -eq 0 ]
+    [ ! -e "$DIR/cache" ]
+}
+
+@test "profile prints the operators of a whole step and the share of reorders" {
+    run "$TASUKI" profile $MODEL --batch-size 8 --optimizer adamw
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"reorders "* && "$output" == *"(optimizer)"* ]]
+}
+
+@test "ranks without work wait for the others and end well" {
+    need_mpi
+    run mpirun -n 3 "$TASUKI" train $MODEL --global-batch 8 --epochs 1 --replicas 1 \
+        --test "$DEMO/digits-test.safetensors" --checkpoint "$DIR/out" --checkpoint-every 50
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"2 ranks of 3 have no work"* ]]
+    [ -f "$DIR/out/latest" ]
+}
+
+@test "the first reduction starts before the last backward ends" {
+    need_mpi
+    need_python
+    mpirun -n 3 "$TASUKI" train $MODEL --global-batch 48 --steps 4 -q --replicas 2,1 \
+        --micro-batches 2 --trace "$DIR/trace.json"
+    python3 - "$DIR/trace.json" <<'END'
+import json, sys
+events = [e for e in json.load(open(sys.argv[1]))["traceEvents"] if e["ph"] == "X"]
+for step in range(4):
+    now = [e for e in events if e["args"]["step"] == step]
+    first = min(e["ts"] for e in now if e["cat"] == "REDUCE")
+    last = max(e["ts"] + e["dur"] for e in now if e["cat"] in ("B", "BW"))
+    assert first < last, (step, first, last)
+END
+}
+
+@test "evaluation counts each held-out sample once, whatever the batch" {
+    local mlp=$srcdir/tests/data/model/mlp what values
+    for batch in 5 24 72; do
+        "$TASUKI" train "$mlp/model.onnx" --data "$mlp/train.safetensors" \
+            --test "$mlp/train.safetensors" --global-batch $batch --steps 1 --lr 0 -q \
+            --log "$DIR/log.$batch" --no-shuffle --precision float64
+    done
+    for what in samples accuracy loss; do
+        values=$(sed -nE "s/.*evaluation.*\"$what\":([0-9.]+).*/\1/p" "$DIR"/log.* |
+                 awk '{ printf "%.9f\n", $1 }' | sort -u)
+        [ "$(echo "$values" | wc -l)" -eq 1 ]
+    done
+}
