@@ -18,8 +18,11 @@ no_mpi() {
 # Few cores, as root in a container: Open MPI 4 and 5. MPI libraries leak by design.
 mpi_environment() {
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-        OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
-        OMPI_MCA_mpi_yield_when_idle=1 ASAN_OPTIONS=detect_leaks=0
+        OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 \
+        PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe ASAN_OPTIONS=detect_leaks=0
+    # Of its own: two mpiruns that start and end at once fall over each other's folder in /tmp.
+    export OMPI_MCA_orte_tmpdir_base=$BATS_TEST_TMPDIR \
+        PRTE_MCA_prte_tmpdir_base=$BATS_TEST_TMPDIR
 }
 
 # All checks of comm_check in $output passed, over so many ranks.

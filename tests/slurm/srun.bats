@@ -142,8 +142,8 @@ same_losses() {
 
 @test "plain mpirun spans the nodes by the lab's rsh agent" {
     "$lab" hosts 2 >"$BATS_TEST_TMPDIR/hosts"
-    run "$lab" run timeout 120 mpirun -mca plm rsh -mca plm_rsh_agent "$lab rsh" -mca ras ^slurm \
-        --hostfile "$BATS_TEST_TMPDIR/hosts" -n 8 "$comm_check" hosts
+    run "$lab" run timeout 120 mpirun -mca plm rsh -mca plm_rsh_agent "$lab rsh" \
+        -mca ras ^slurm --hostfile "$BATS_TEST_TMPDIR/hosts" -n 8 "$comm_check" hosts
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "$output" == *"rank 7: n4"* ]]
