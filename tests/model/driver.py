@@ -87,7 +87,8 @@ class Session:
         self.cases, self.count, self.source = {}, 0, None
         self.mpirun = shutil.which("mpirun")
         self.environment = {**os.environ, **ENVIRONMENT,
-                            "XDG_CACHE_HOME": os.path.join(self.scratch, "cache")}
+                            "XDG_CACHE_HOME": os.path.join(self.scratch, "cache"),
+                            "OMPI_MCA_orte_tmpdir_base": self.scratch}
 
     def close(self):
         if os.environ.get("TASUKI_TEST_KEEP"):
