@@ -15,6 +15,9 @@
 #include "topology/cluster.h"
 #include "topology/gather.h"
 #include "topology/node.h"
+#include "train/optimizer.h"
+#include "train/planning.h"
+#include "train/timings.h"
 
 #define MAX_SAMPLES ((int64_t)1 << 40)
 #define MAX_COUNT 4096
@@ -106,8 +109,46 @@ static int open_cost(struct plan_run *r, struct err *err)
     return 0;
 }
 
+/* Costs of a model are measured here, unless a cost file is given; its memory is that of its
+ * compiled stages.
+ */
+static int plan_model(struct plan_run *r, struct err *err)
+{
+    const struct options *o = r->options;
+    char *cache = option_flag(o, "cache", true)
+                      ? timings_directory(getenv("TASUKI_CACHE_DIR"),
+                                          getenv("XDG_CACHE_HOME"), getenv("HOME"))
+                      : NULL;
+    struct planning planning = { .request = r->request, .cluster = r->cluster,
+                                 .cost = r->cost, .cache_directory = cache, .command = "" };
+    struct planning_source source = {
+        .model = options_operand(o, 0), .data = option_string(o, "data", NULL),
+        .loss = option_string(o, "loss", NULL), .fuse = option_flag(o, "fuse", true),
+        .backend = option_string(o, "backend", NULL),
+    };
+    enum optimizer_kind kind;
+    int precision, bad = -1;
+    int64_t threads;
+
+    if (option_word(o, "precision", &precision, err) == 0 &&
+        option_int(o, "threads", 1, MAX_COUNT, 0, &threads, err) == 0 &&
+        optimizer_from_name(option_string(o, "optimizer", "sgd"), &kind, err) == 0) {
+        source.float64 = precision == 1;
+        planning.threads = (int)threads;
+        planning.optimizer = optimizer_defaults(kind);
+        bad = planning_open(&planning, &source, err);
+    }
+    if (!bad)
+        r->plan = planning_run(&planning, &r->why, err);
+    planning_close(&planning, &source);
+    free(cache);
+    return r->plan ? 0 : -1;
+}
+
 static int make_plan(struct plan_run *r, struct err *err)
 {
+    if (options_operands(r->options) > 0)
+        return plan_model(r, err);
     r->plan = partition(r->cost, r->cluster, &r->request, &r->why, err);
     return r->plan ? 0 : -1;
 }

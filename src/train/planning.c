@@ -5,23 +5,41 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/log.h"
 #include "base/mem.h"
-#include "scheduler/partition.h"
+#include "train/compile.h"
+#include "train/data.h"
 #include "train/optimizer.h"
 #include "train/profile.h"
-#include "train/session.h"
 
 #define MAX_SIZES 4
 
-/* What one replica may get of a micro-batch: sizes to measure, multiples of 'group'. */
-static int choose_sizes(const struct session *s, int64_t sizes[MAX_SIZES])
+static int64_t largest_divisor(int64_t n, int64_t limit)
 {
-    const struct train_settings *t = &s->settings;
-    int64_t group = t->batchnorm_samples ? t->batchnorm_samples : 1;
-    int64_t most = t->micro_batch     ? t->micro_batch
-                   : t->micro_batches ? t->global_batch / t->micro_batches
-                                      : t->global_batch;
+    for (int64_t d = limit < n ? limit : n; d > 1; d--)
+        if (n % d == 0)
+            return d;
+    return 1;
+}
+
+int64_t planning_group(const struct plan_request *request, int n_devices)
+{
+    int64_t whole = request->micro_batch > 0     ? request->micro_batch
+                    : request->micro_batches > 0 ? request->global_batch /
+                                                       request->micro_batches
+                                                 : request->global_batch;
+
+    if (n_devices == 1)
+        return whole > 0 ? whole : 1;
+    return largest_divisor(request->global_batch, whole > 0 && whole < 16 ? whole : 16);
+}
+
+/* What one replica may get of a micro-batch: sizes to measure, multiples of the groups. */
+static int choose_sizes(const struct plan_request *q, int64_t sizes[MAX_SIZES])
+{
+    int64_t group = q->batchnorm_samples ? q->batchnorm_samples : 1;
+    int64_t most = q->micro_batch     ? q->micro_batch
+                   : q->micro_batches ? q->global_batch / q->micro_batches
+                                      : q->global_batch;
     int n = 0;
 
     for (int64_t size = group; n < MAX_SIZES && size <= most; size *= 4)
@@ -32,26 +50,25 @@ static int choose_sizes(const struct session *s, int64_t sizes[MAX_SIZES])
 }
 
 /* Measured on a device of its own, so that the run's peak of memory stays the run's. */
-static struct cost *measure_cost(struct session *s, struct err *err)
+static struct cost *measure_cost(const struct planning *p, struct err *err)
 {
-    const struct train_settings *t = &s->settings;
     int64_t sizes[MAX_SIZES];
     struct profile_options options = {
-        .model = s->model, .model_options = s->model_options, .backend = s->backend,
-        .optimizer = t->optimizer, .sizes = sizes,
+        .model = p->model, .model_options = p->model_options, .backend = p->backend,
+        .optimizer = p->optimizer, .sizes = sizes,
     };
-    struct cost *cost = NULL;
+    struct cost *cost;
 
-    options.n_sizes = choose_sizes(s, sizes);
-    options.model_options.batchnorm_samples = t->batchnorm_samples;
-    options.optimizer.dtype = s->model_options.real;
-    options.device = s->backend->device_open(t->threads, err);
+    options.n_sizes = choose_sizes(&p->request, sizes);
+    options.model_options.batchnorm_samples = p->request.batchnorm_samples;
+    options.optimizer.dtype = p->model_options.real;
+    options.device = p->backend->device_open(p->threads, err);
     if (!options.device)
         return NULL;
-    options.timings = timings_open(s->backend, options.device, t->cache_directory);
+    options.timings = timings_open(p->backend, options.device, p->cache_directory);
     cost = profile_cost(&options, err);
     timings_close(options.timings);
-    s->backend->device_close(options.device);
+    p->backend->device_close(options.device);
     return cost;
 }
 
@@ -59,11 +76,11 @@ static struct cost *measure_cost(struct session *s, struct err *err)
 static int memory_of(void *user, const struct plan *plan, int stage, double *bytes,
                      struct err *err)
 {
-    struct session *s = user;
+    const struct planning *p = user;
     struct compile_options options = {
-        .model = s->model, .model_options = s->model_options, .plan = plan,
-        .backend = s->backend, .device = s->device,
-        .optimizer_states = optimizer_states(s->settings.optimizer.kind),
+        .model = p->model, .model_options = p->model_options, .plan = plan,
+        .backend = p->backend, .device = p->device,
+        .optimizer_states = optimizer_states(p->optimizer.kind),
     };
     const struct plan_stage *of = &plan->stages[stage];
     struct compiled *compiled;
@@ -86,47 +103,98 @@ static void set_text(char **text, const char *value)
     *text = mem_strdup(value);
 }
 
-static void complete_plan(struct plan *plan, const struct session *s)
+static void complete_plan(struct plan *plan, const struct planning *p)
 {
-    set_text(&plan->model_path, s->model_path);
-    set_text(&plan->model_hash, model_hash(s->model));
-    set_text(&plan->cluster, s->cluster->name);
-    set_text(&plan->precision, s->settings.float64 ? "float64" : "float32");
-    set_text(&plan->optimizer, optimizer_name(s->settings.optimizer.kind));
-    set_text(&plan->command, s->settings.command);
-    plan->batchnorm_samples = s->settings.batchnorm_samples;
+    set_text(&plan->model_path, p->model_path);
+    set_text(&plan->model_hash, model_hash(p->model));
+    set_text(&plan->cluster, p->cluster->name);
+    set_text(&plan->precision, p->model_options.real == DTYPE_F64 ? "float64" : "float32");
+    set_text(&plan->optimizer, optimizer_name(p->optimizer.kind));
+    set_text(&plan->command, p->command);
+    plan->batchnorm_samples = p->request.batchnorm_samples;
 }
 
-static struct cost *get_cost(struct session *s, struct err *err)
+struct plan *planning_run(const struct planning *planning, char **why, struct err *err)
 {
-    if (s->settings.n_costs > 0)
-        return cost_load(s->settings.costs[0], err);
-    return measure_cost(s, err);
-}
-
-struct plan *planning_make(struct session *session, struct err *err)
-{
-    struct session *s = session;
-    const struct train_settings *t = &s->settings;
-    struct plan_request request = {
-        .global_batch = t->global_batch, .stages = t->stages, .n_replicas = t->n_replicas,
-        .replicas = t->replicas, .micro_batches = t->micro_batches,
-        .micro_batch = t->micro_batch, .schedule = t->schedule, .memory = t->memory,
-        .batchnorm_samples = t->batchnorm_samples,
-        .optimizer = optimizer_name(t->optimizer.kind), .memory_of = memory_of, .user = s,
-    };
-    struct cost *cost = get_cost(s, err);
+    struct plan_request request = planning->request;
+    struct cost *measured = planning->cost ? NULL : measure_cost(planning, err);
     struct plan *plan;
-    char *why = NULL;
 
-    if (!cost)
+    if (!planning->cost && !measured)
         return NULL;
-    plan = partition(cost, s->cluster, &request, &why, err);
-    if (plan) {
-        complete_plan(plan, s);
-        log_debug("%s", why ? why : "");
-    }
-    free(why);
-    cost_free(cost);
+    request.optimizer = optimizer_name(planning->optimizer.kind);
+    request.memory_of = memory_of;
+    request.user = (void *)planning;
+    plan = partition(measured ? measured : planning->cost, planning->cluster, &request, why,
+                     err);
+    if (plan)
+        complete_plan(plan, planning);
+    cost_free(measured);
     return plan;
+}
+
+/* Without a run ------------------------------------------------------------------------ */
+
+static int open_device(struct planning *p, const struct planning_source *source,
+                       struct err *err)
+{
+    const char *name = source->backend;
+
+    if (!name)
+        name = !source->float64 && backend_find("cpu") ? "cpu" : "reference";
+    p->backend = backend_find(name);
+    if (!p->backend)
+        return err_set_code(err, EXIT_USAGE, "backend \"%s\": not in this build", name);
+    p->device = p->backend->device_open(p->threads, err);
+    return p->device ? 0 : -1;
+}
+
+static int choose_group(struct planning *p, struct err *err)
+{
+    struct model_options options = p->model_options;
+    struct graph *probe;
+    bool has_stats = false;
+
+    options.batch = 2;
+    probe = model_build(p->model, &options, err);
+    if (!probe)
+        return -1;
+    for (int v = 0; v < probe->n_values; v++)
+        has_stats = has_stats || probe->values[v].kind == VALUE_STAT;
+    graph_free(probe);
+    if (!has_stats)
+        p->request.batchnorm_samples = 0;
+    else if (!p->request.batchnorm_samples)
+        p->request.batchnorm_samples = planning_group(&p->request, p->cluster->n_devices);
+    return 0;
+}
+
+int planning_open(struct planning *planning, struct planning_source *source, struct err *err)
+{
+    struct planning *p = planning;
+
+    p->model_options = (struct model_options){
+        .real = source->float64 ? DTYPE_F64 : DTYPE_F32, .fuse = source->fuse,
+        .loss = source->loss,
+    };
+    if (source->data) {
+        source->opened_data = data_open(source->data, err);
+        if (!source->opened_data)
+            return -1;
+        p->model_options.tensors = data_tensors(source->opened_data,
+                                                &p->model_options.n_tensors);
+    }
+    p->model = source->opened = model_open(source->model, err);
+    p->model_path = source->model;
+    if (!p->model || open_device(p, source, err) < 0)
+        return -1;
+    return choose_group(p, err);
+}
+
+void planning_close(struct planning *planning, struct planning_source *source)
+{
+    if (planning->device)
+        planning->backend->device_close(planning->device);
+    model_close(source->opened);
+    data_close(source->opened_data);
 }

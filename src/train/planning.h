@@ -1,13 +1,54 @@
 /* SPDX-License-Identifier: MIT */
-/* From a model and a cluster to a plan: costs measured or read, then the planner. */
+/* From a model and a cluster to a plan: costs measured or read, then the planner, whose memory
+ * forecast is the compiled stage itself.
+ */
 #ifndef TASUKI_TRAIN_PLANNING_H
 #define TASUKI_TRAIN_PLANNING_H
 
-struct err;
-struct plan;
-struct session;
+#include "graph/model.h"
+#include "kernels/backend.h"
+#include "scheduler/cost.h"
+#include "scheduler/partition.h"
 
-/* For rank 0 of a session whose inputs are open and whose cluster is known. */
-struct plan *planning_make(struct session *session, struct err *err);
+struct data;
+struct err;
+
+struct planning {
+    struct model *model;
+    const char *model_path;             /* for the plan file */
+    struct model_options model_options;
+    const struct backend *backend;
+    struct device *device;              /* compiles stages; measuring opens its own */
+    int threads;
+    const char *cache_directory;        /* of measured costs; NULL: none */
+    struct optimizer_args optimizer;
+    const struct cluster *cluster;
+    struct cost *cost;                  /* NULL: measure; else the caller's */
+    struct plan_request request;        /* optimizer, memory_of and user are filled in */
+    const char *command;
+};
+
+/* '*why' as partition() leaves it; may be NULL. */
+struct plan *planning_run(const struct planning *planning, char **why, struct err *err);
+
+/* BatchNorm's groups where nobody said: what one device takes at once, or at most 16 samples
+ * where several may share the batch.
+ */
+int64_t planning_group(const struct plan_request *request, int n_devices);
+
+/* For a command that has no run: the model, its data and a device. */
+struct planning_source {
+    const char *model, *data, *loss;    /* paths; data and loss may be NULL */
+    const char *backend;                /* NULL: cpu, or reference for float64 */
+    bool float64, fuse;
+    struct model *opened;               /* what planning_close() closes */
+    struct data *opened_data;
+};
+
+/* Fills model, options, backend and device; asks the graph whether it has BatchNorm, and
+ * chooses the request's groups where they are not given.
+ */
+int planning_open(struct planning *planning, struct planning_source *source, struct err *err);
+void planning_close(struct planning *planning, struct planning_source *source);
 
 #endif

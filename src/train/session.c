@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/optimizer.h"
+#include "train/planning.h"
 #include "train/reduce.h"
 
 int session_agreed(struct session *session, int bad, struct err *err)
@@ -240,29 +241,6 @@ static int probe_directory(const struct session *s, struct err *err)
 
 /* What a step is ---------------------------------------------------------------------- */
 
-static int64_t largest_divisor(int64_t n, int64_t limit)
-{
-    for (int64_t d = limit < n ? limit : n; d > 1; d--)
-        if (n % d == 0)
-            return d;
-    return 1;
-}
-
-/* BatchNorm's groups where nobody said: what one rank takes at once, or at most 16 samples
- * where the batch is going to be split by a planner.
- */
-static int64_t default_group(const struct session *s)
-{
-    const struct train_settings *t = &s->settings;
-    int64_t whole = t->micro_batch > 0     ? t->micro_batch
-                    : t->micro_batches > 0 ? t->global_batch / t->micro_batches
-                                           : t->global_batch;
-
-    if (s->size == 1)
-        return whole > 0 ? whole : 1;
-    return largest_divisor(t->global_batch, whole > 0 && whole < 16 ? whole : 16);
-}
-
 static int complete_settings(struct session *s, struct err *err)
 {
     struct train_settings *t = &s->settings;
@@ -276,7 +254,9 @@ static int complete_settings(struct session *s, struct err *err)
     else if (!t->batchnorm_samples && s->given)
         t->batchnorm_samples = s->given->batchnorm_samples;
     if (s->has_stats && !t->batchnorm_samples) {
-        t->batchnorm_samples = default_group(s);
+        struct plan_request request = session_request(s);
+
+        t->batchnorm_samples = planning_group(&request, s->size);
         if (s->rank == 0)
             log_info("BatchNorm normalises over %lld samples (--batchnorm-samples)",
                      (long long)t->batchnorm_samples);

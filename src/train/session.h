@@ -5,6 +5,7 @@
 
 #include "comm/comm.h"
 #include "graph/model.h"
+#include "scheduler/partition.h"
 #include "topology/cluster.h"
 #include "train/board.h"
 #include "train/checkpoint.h"
@@ -73,6 +74,8 @@ json_t *session_number(double value);
 int session_cluster(struct session *session, struct err *err);
 /* This rank's share of the cores of its node; 0: not known. */
 int session_cores(const struct session *session);
+/* What the settings ask of the planner. */
+struct plan_request session_request(const struct session *session);
 /* Plan: from the file given, else by the planner, on rank 0, for all. Collective. */
 int session_plan(struct session *session, struct err *err);
 /* Steps, evaluations, checkpoints. Returns the exit code, or -1. */

@@ -9,6 +9,44 @@
 #include "train/planning.h"
 #include "train/session.h"
 
+struct plan_request session_request(const struct session *session)
+{
+    const struct train_settings *t = &session->settings;
+
+    return (struct plan_request){
+        .global_batch = t->global_batch, .stages = t->stages, .n_replicas = t->n_replicas,
+        .replicas = t->replicas, .micro_batches = t->micro_batches,
+        .micro_batch = t->micro_batch, .schedule = t->schedule, .memory = t->memory,
+        .batchnorm_samples = t->batchnorm_samples,
+    };
+}
+
+/* The planner at work for this run. */
+static struct plan *make_plan(struct session *s, struct err *err)
+{
+    const struct train_settings *t = &s->settings;
+    struct planning planning = {
+        .model = s->model, .model_path = s->model_path, .model_options = s->model_options,
+        .backend = s->backend, .device = s->device, .threads = t->threads,
+        .cache_directory = t->cache_directory, .optimizer = t->optimizer,
+        .cluster = s->cluster, .request = session_request(s), .command = t->command,
+    };
+    struct plan *plan;
+    char *why = NULL;
+
+    if (t->n_costs > 0) {
+        planning.cost = cost_load(t->costs[0], err);
+        if (!planning.cost)
+            return NULL;
+    }
+    plan = planning_run(&planning, &why, err);
+    if (plan && why)
+        log_debug("%s", why);
+    free(why);
+    cost_free(planning.cost);
+    return plan;
+}
+
 /* A cluster that was described: its devices are the ranks in order. */
 static int open_cluster(struct session *s, struct err *err)
 {
@@ -90,7 +128,7 @@ static struct plan *choose_plan(struct session *s, struct err *err)
     if (old)
         return old;
     if (!s->given)
-        return planning_make(s, err);
+        return make_plan(s, err);
     if (check_given(s, err) < 0)
         return NULL;
     if (fits(s, s->given, &why)) {
@@ -104,7 +142,7 @@ static struct plan *choose_plan(struct session *s, struct err *err)
         return NULL;
     }
     log_info("%s: %s; planning anew (--keep-plan refuses that)", s->settings.input, why.text);
-    return planning_make(s, err);
+    return make_plan(s, err);
 }
 
 static int share_plan(struct session *s, struct err *err)
