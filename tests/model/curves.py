@@ -97,8 +97,9 @@ def dynamo(session, cases, name):
     if name not in cases:
         raise Skip("no Python with torch here")
     case = cases[name]
-    reference = case.reference("float64", "adamw")
-    result = session.train(case, "float64", "adamw", micro_batches=1, **pin(reference))
+    reference = case.runs[0]
+    result = session.train(case, "float64", reference["optimizer"], micro_batches=1,
+                           global_batch=reference["global_batch"], **pin(reference))
     return compare.same_curve(result.losses, reference["loss"], case.tolerance)
 
 

@@ -103,7 +103,7 @@ class Session:
         if python:
             subprocess.run([python, os.path.join(HERE, "export.py"), root, "--seed", str(SEED),
                             "--exporter", exporter, *names], check=True,
-                           stdout=subprocess.DEVNULL)
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             self.source = f"PyTorch, seed {SEED}"
         else:
             root = os.path.join(SRCDIR, "tests", "data", "model")

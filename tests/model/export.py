@@ -17,6 +17,8 @@ import sys
 import warnings
 
 import numpy as np
+import onnx
+import onnx.numpy_helper
 import torch
 
 import batchnorm
@@ -108,16 +110,18 @@ def export(case, path, exporter):
                               dynamic_axes=axes, **common)
 
 
-def references(case, directory):
+def references(case, directory, brief):
     """Run every (precision, optimizer, global batch, group) that the case asks for. Gradients
-    of the first step do not depend on the optimizer."""
+    of the first step do not depend on the optimizer. 'brief': one run in float64."""
     wanted = [(name, case.global_batch, group) for name in case.optimizers
               for group in (case.batchnorm[:1] or (0,))]
     wanted += [("momentum", case.global_batch, group) for group in case.batchnorm[1:]]
     wanted += [(name, batch, 0) for batch, name in case.curves]
+    if brief:
+        wanted = wanted[-1:]
     runs = []
     for name, batch, group in wanted:
-        for precision in REAL:
+        for precision in ["float64"] if brief else REAL:
             losses, gradients, final = train(case, precision, name, batch, group)
             files = {"gradients": f"gradients-{precision}-{batch}-{group}.safetensors",
                      "final": f"final-{precision}-{name}-{batch}-{group}.safetensors"}
@@ -126,6 +130,15 @@ def references(case, directory):
             tensors.write(os.path.join(directory, files["gradients"]), gradients)
             tensors.write(os.path.join(directory, files["final"]), final)
     return runs
+
+
+def start_where_the_file_does(case, path):
+    """Tracing runs the network once, which moves the running statistics that are written."""
+    written = {tensor.name: tensor for tensor in onnx.load(path).graph.initializer}
+    with torch.no_grad():
+        for name, buffer in case.module.named_buffers():
+            if name in written:
+                buffer.copy_(torch.from_numpy(onnx.numpy_helper.to_array(written[name]).copy()))
 
 
 def thin(directory, runs):
@@ -143,7 +156,9 @@ def thin(directory, runs):
 
 def write_case(case, directory, seed, exporter, shipped):
     os.makedirs(directory, exist_ok=True)
-    export(case, os.path.join(directory, "model.onnx"), exporter)
+    path = os.path.join(directory, "model.onnx")
+    export(case, path, exporter)
+    start_where_the_file_does(case, path)
     data = dict(case.inputs)
     data[case.target] = case.target_data
     tensors.write(os.path.join(directory, "train.safetensors"), data)
@@ -157,7 +172,7 @@ def write_case(case, directory, seed, exporter, shipped):
         "loss": f"{case.loss}:{case.output},{case.target}", "exact": case.exact,
         "random": case.random, "global_batch": case.global_batch, "options": options,
         "ties": case.ties, "batchnorm": list(case.batchnorm),
-        "runs": [] if case.random else references(case, directory)}
+        "runs": [] if case.random else references(case, directory, exporter != "torchscript")}
     with open(os.path.join(directory, "case.json"), "w") as out:
         json.dump(description, out, indent=1)
     if shipped:
