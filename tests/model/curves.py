@@ -76,17 +76,21 @@ def float32_curve(session, name, optimizer):
     return compare.within_spread(reference["loss"], curves[0], compare.spread(curves))
 
 
-def float32_gradients(session, name, backend):
+def float32_gradients(session, name, backend, layout=(), micro_batches=1):
     case = session.case(name)
     group = 3 if case.batchnorm else None
     reference = case.reference("float32", "momentum" if group else "sgd", group=group)
     if not reference or not os.path.exists(case.path(reference["gradients"])):
         raise Skip("no gradients")
-    dump = session.temporary(".safetensors")
-    session.train(case, "float32", reference["optimizer"], backend=backend, steps=1,
-                  micro_batches=1, dump_gradients=dump, **pin(reference))
+    dump = session.temporary()
+    session.train(case, "float32", reference["optimizer"], ranks=sum(layout), backend=backend,
+                  steps=1, micro_batches=micro_batches, stages=len(layout) or None,
+                  replicas=driver.replicas_text(layout) or None, **pin(reference),
+                  environment={"TASUKI_TEST_GRADIENTS": dump})
     wanted = tensors.read(case.path(reference["gradients"]))
-    got = tensors.read(dump)
+    got = {}
+    for stage in range(max(len(layout), 1)):
+        got.update(tensors.read(f"{dump}.{stage}"))
     check(set(got) <= set(wanted) | set(case.ties), f"unknown gradients {set(got)}")
     for alias, owner in case.ties.items():
         wanted.pop(alias if alias not in got else owner, None)
@@ -120,6 +124,8 @@ def main():
             for backend in ("reference", "cpu"):
                 tap.test(f"{name}: float32 gradients of step 1 are PyTorch's ({backend})",
                          float32_gradients, session, name, backend)
+            tap.test(f"{name}: so are those of stages 2,1 (cpu)", float32_gradients, session,
+                     name, "cpu", (2, 1), 2)
             tap.test(f"{name}: the float32 curve is as near PyTorch's as micro-batches are",
                      float32_curve, session, name, "sgd")
         tap.test("cnn of opset 9 gives PyTorch's curve", follows, session, "cnn-old",

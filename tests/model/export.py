@@ -16,7 +16,6 @@ import os
 import sys
 import warnings
 
-import numpy as np
 import onnx
 import onnx.numpy_helper
 import torch

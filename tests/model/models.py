@@ -78,7 +78,8 @@ def linear_dot(draw, rng):
 
 
 class CNN(nn.Module):
-    """Every operator of a residual image network, epsilon and momentum exact in float32."""
+    """Every operator of a residual image network, epsilon and momentum exact in float32. No
+    Conv with a bias stands before a BatchNorm: that bias has no gradient but rounding."""
 
     def __init__(self, channels, width, classes, eps):
         super().__init__()
@@ -88,12 +89,13 @@ class CNN(nn.Module):
         self.norm1 = norm(width)
         self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
         self.norm2 = norm(width)
-        self.conv3 = nn.Conv2d(width, width, 3, padding=1)
+        self.conv3 = nn.Conv2d(width, width, 3, padding=1, bias=False)
         self.norm3 = norm(width)
-        self.down = nn.Conv2d(width, 2 * width, 3, stride=2, padding=1)
+        self.down = nn.Conv2d(width, 2 * width, 3, stride=2, padding=1, bias=False)
         self.norm4 = norm(2 * width)
         self.short = nn.Conv2d(width, 2 * width, 1, stride=2, bias=False)
         self.norm5 = norm(2 * width)
+        self.mix = nn.Conv2d(2 * width, 2 * width, 1)
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
         self.avgpool = nn.AvgPool2d(2)
         self.gap = nn.AdaptiveAvgPool2d(1)
@@ -104,7 +106,7 @@ class CNN(nn.Module):
         y = torch.relu(self.norm2(self.conv2(x)))
         x = torch.relu(self.norm3(self.conv3(y)) + x)
         x = torch.relu(self.norm4(self.down(x)) + self.norm5(self.short(x)))
-        x = self.gap(self.avgpool(x))
+        x = self.gap(self.avgpool(torch.relu(self.mix(x))))
         return self.fc(torch.flatten(x, 1))
 
 
