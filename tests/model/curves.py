@@ -82,15 +82,13 @@ def float32_gradients(session, name, backend, layout=(), micro_batches=1):
     reference = case.reference("float32", "momentum" if group else "sgd", group=group)
     if not reference or not os.path.exists(case.path(reference["gradients"])):
         raise Skip("no gradients")
-    dump = session.temporary()
+    dump = session.temporary(".safetensors")
     session.train(case, "float32", reference["optimizer"], ranks=sum(layout), backend=backend,
                   steps=1, micro_batches=micro_batches, stages=len(layout) or None,
-                  replicas=driver.replicas_text(layout) or None, **pin(reference),
-                  environment={"TASUKI_TEST_GRADIENTS": dump})
+                  replicas=driver.replicas_text(layout) or None, dump_gradients=dump,
+                  **pin(reference))
     wanted = tensors.read(case.path(reference["gradients"]))
-    got = {}
-    for stage in range(max(len(layout), 1)):
-        got.update(tensors.read(f"{dump}.{stage}"))
+    got = tensors.read(dump)
     check(set(got) <= set(wanted) | set(case.ties), f"unknown gradients {set(got)}")
     for alias, owner in case.ties.items():
         wanted.pop(alias if alias not in got else owner, None)
