@@ -37,6 +37,9 @@ struct build {
     const char *name;                   /* of the node at work, and its operator, for errors */
     int n_losses;
     struct loss_candidate *losses;      /* in-graph losses met on the way */
+    /* Nodes in inference form that were brought into training form, and the first of each. */
+    int n_norms, n_dropouts;
+    const char *first_norm, *first_dropout;
     void (*note)(void *user, const char *text);
     void *user;
 };

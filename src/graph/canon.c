@@ -426,9 +426,9 @@ static int canon_dropout(struct build *build, const struct onnx_node *node, stru
         return err_set(err, "a ratio of %g", ratio);
     if (ratio == 0)
         return alias_node(build, node, err);
-    if (build->onnx->opset >= 12 && !(training && training->i && training->n && training->i[0]))
-        build_note(build, "dropout \"%.200s\": exported for inference, trained with ratio %g",
-                   node->name, ratio);
+    if (build->onnx->opset >= 12 && !(training && training->i && training->n && training->i[0]) &&
+        build->n_dropouts++ == 0)
+        build->first_dropout = node->name;
     id = canon_emit(build, node, "Dropout", 1, err);
     if (id < 0)
         return -1;

@@ -156,9 +156,8 @@ int canon_batch_norm(struct build *build, const struct onnx_node *node, struct e
         return err_set(err, "statistics for each element are not supported");
     if (make_stat(build, node, 3, err) || make_stat(build, node, 4, err))
         return -1;
-    if (!training)
-        build_note(build, "batch normalization \"%.200s\": exported for inference, trained "
-                   "with the statistics of the batch", node->name);
+    if (!training && build->n_norms++ == 0)
+        build->first_norm = node->name;
     for (i = 0; i < 5; i++) {
         ids[i] = canon_input(build, node, i, err);
         if (ids[i] < 0)

@@ -144,20 +144,55 @@ static int append_loss(struct model *model, const struct build *build, struct er
     return result;
 }
 
+/* Do all elements of a vector start with the same value, as those of biases and norms do? */
+static bool is_uniform(const struct value *value)
+{
+    size_t n = (size_t)shape_elements(&value->shape), size = dtype_size(value->file_dtype), i;
+    const unsigned char *data = value->data;
+
+    if (value->shape.rank != 1 || n < 2 || !data)
+        return false;
+    for (i = 1; i < n; i++)
+        if (memcmp(data, data + i * size, size) != 0)
+            return false;
+    return true;
+}
+
 static void note_ties(struct build *build)
 {
     const struct graph *graph = build->graph[0];
-    int v, ties = 0;
-    const char *first = NULL;
+    int v, ties = 0, uniform = 0;
+    const char *first = NULL, *first_uniform = NULL;
 
-    for (v = 0; v < graph->n_values; v++)
-        if (graph->values[v].kind == VALUE_PARAM && graph->values[v].n_consumers > 1) {
-            first = first ? first : graph->values[v].name;
-            ties++;
-        }
+    for (v = 0; v < graph->n_values; v++) {
+        const struct value *value = &graph->values[v];
+
+        if (value->kind != VALUE_PARAM || value->n_consumers < 2)
+            continue;
+        if (ties++ == 0)
+            first = value->name;
+        if (is_uniform(value) && uniform++ == 0)
+            first_uniform = value->name;
+    }
     if (ties)
         build_note(build, "%d parameter%s read by several operators (tied), \"%.200s\" first",
                    ties, ties > 1 ? "s are" : " is", first);
+    if (uniform)
+        build_note(build, "warning: %d of them start%s with one value everywhere, \"%.200s\" "
+                   "first: torch's dynamo exporter merges tensors that are equal (export with "
+                   "dynamo=False)", uniform, uniform > 1 ? "" : "s", first_uniform);
+}
+
+static void note_inference(struct build *build)
+{
+    if (build->n_norms)
+        build_note(build, "%d batch normalization%s exported for inference, trained with the "
+                   "statistics of the batch, \"%.200s\" first", build->n_norms,
+                   build->n_norms > 1 ? "s" : "", build->first_norm);
+    if (build->n_dropouts)
+        build_note(build, "%d dropout%s exported for inference, applied in training, \"%.200s\" "
+                   "first", build->n_dropouts, build->n_dropouts > 1 ? "s" : "",
+                   build->first_dropout);
 }
 
 /* Exporters fold batch normalisation into the convolution before it: a bias, and no norm. */
@@ -189,6 +224,7 @@ static int finish(struct model *model, struct build *build, struct err *err)
     if (build->options->fuse && fuse_graph(graph, err))
         return -1;
     tidy_parameters(graph);
+    note_inference(build);
     note_ties(build);
     note_folded_norms(build);
     if (tidy_prepare(graph, err))

@@ -40,6 +40,22 @@ static const char *const networks[] = {
     "node MatMul x,w -> h\n node Div h,r -> h1\n node Erf h1 -> h2\n node Add h2,o -> h3\n"
     "node Mul h3,h -> h4\n node Mul h4,c -> g\n node Reshape g,sh -> g1\n"
     "node Concat g1,g1 -> g2 axis=1\n node ReduceMean g2 -> y keepdims=0\n output y",
+
+    "opset 13\n input x float batch,3,4\n input l int64 batch,3\n init w float 4,12\n"
+    "init c float 12\n init q int64 4 = 0,0,3,4\n const i0 int64 . = 0\n const i1 int64 . = 1\n"
+    "const i2 int64 . = -1\n const ax int64 1 = 0\n const ax2 int64 1 = 3\n"
+    "const half int64 2 = 2,2\n const neg float . = -1e9\n const step int64 . = 1\n"
+    "node MatMul x,w -> p\n node Reshape p,q -> r\n node Unsqueeze r,ax -> u\n"
+    "node Transpose u -> t perm=[3,1,2,0,4]\n node Squeeze t,ax2 -> s\n"
+    "node Gather s,i0 -> a\n node Gather s,i1 -> b\n node Gather s,i2 -> d\n"
+    "node Transpose b -> bt perm=[0,2,1]\n node MatMul a,bt -> m\n node Shape m -> ms\n"
+    "node Gather ms,i1 -> n\n node Range i0,n,step -> ids\n node Unsqueeze ids,ax -> row\n"
+    "node Transpose row -> col perm=[1,0]\n node Less col,row -> mask\n"
+    "node Where mask,neg,m -> mm\n node Softmax mm -> sm axis=2\n node MatMul sm,d -> o\n"
+    "node Split o,half -> o1,o2 axis=2\n node Concat o2,o1 -> o3 axis=-1\n"
+    "node Expand o3,ms -> never\n node ReduceSum o3,ax2 -> never2\n"
+    "node MatMul o3,w -> z\n node Transpose z -> y perm=[0,2,1]\n"
+    "node SoftmaxCrossEntropyLoss y,l,c -> loss ignore_index=-1\n output loss",
 };
 
 /* One field in so many is damaged. */

@@ -251,6 +251,18 @@ static void an_identity_of_a_parameter_is_a_tie(void **state)
     done(graph);
 }
 
+static void what_an_exporter_merged_is_warned_about(void **state)
+{
+    struct graph *graph = build("input x float batch,4\n init w float 4,4\n init v float 4,4\n"
+                                "init b float 4 = 0\n node MatMul x,w -> a\n node Add a,b -> c\n"
+                                "node Relu c -> d\n node MatMul d,v -> e\n node Add e,b -> y\n"
+                                "output y", 2);
+
+    (void)state;
+    assert_true(noted("warning: 1 of them starts with one value everywhere, \"b\""));
+    done(graph);
+}
+
 static void what_depends_on_no_sample_is_prepared_for_each_reader(void **state)
 {
     struct graph *graph = build("input x float batch,4\n init w float 4,4\n"
@@ -648,6 +660,7 @@ int main(void)
         cmocka_unit_test(what_counts_the_samples_is_refused),
         cmocka_unit_test(graphs_of_all_batch_sizes_are_alike),
         cmocka_unit_test(an_identity_of_a_parameter_is_a_tie),
+        cmocka_unit_test(what_an_exporter_merged_is_warned_about),
         cmocka_unit_test(what_depends_on_no_sample_is_prepared_for_each_reader),
         cmocka_unit_test(masks_and_what_no_gradient_reaches_are_constants),
         cmocka_unit_test(float64_widens_constants_and_keeps_the_files_parameters),
