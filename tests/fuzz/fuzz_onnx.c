@@ -39,7 +39,7 @@ static const char *const networks[] = {
     "const st int64 2 = 0,0\n const en int64 2 = 3,2\n const sh int64 3 = 1,-1,2\n"
     "node MatMul x,w -> h\n node Div h,r -> h1\n node Erf h1 -> h2\n node Add h2,o -> h3\n"
     "node Mul h3,h -> h4\n node Mul h4,c -> g\n node Reshape g,sh -> g1\n"
-    "node Concat g1,g1 -> g2 axis=1\n node ReduceMean g2 -> y keepdims=0\n output y",
+    "node Concat g1,g1 -> g2 axis=2\n node ReduceMean g2 -> y keepdims=0\n output y",
 
     "opset 13\n input x float batch,3,4\n input l int64 batch,3\n init w float 4,12\n"
     "init c float 12\n init q int64 4 = 0,0,3,4\n const i0 int64 . = 0\n const i1 int64 . = 1\n"
