@@ -140,6 +140,25 @@ same_losses() {
     same_losses "$BATS_TEST_TMPDIR/srun" "$BATS_TEST_TMPDIR/alone"
 }
 
+@test "when a rank of a training dies, the others say on whom they waited, and end" {
+    local demo=$srcdir/etc/demo code=0 end=$((SECONDS + 60)) step
+    "$lab" run timeout 120 srun -K0 --mpi=pmix -N4 --ntasks-per-node=1 "$TASUKI" train \
+        "$demo/digits.onnx" --data "$demo/digits-train.safetensors" --global-batch 32 \
+        --batchnorm-samples 8 --steps 1000000 --stages 4 --replicas 1,1,1,1 --deadline 3 \
+        --log "$BATS_TEST_TMPDIR/log" >"$BATS_TEST_TMPDIR/out" 2>&1 3>&- &
+    step=$!
+    until grep -qs '^{"step":3' "$BATS_TEST_TMPDIR/log"; do
+        [ $SECONDS -lt $end ]
+        sleep 0.05
+    done
+    "$lab" at n4 pkill -9 -x tasuki
+    wait $step || code=$?
+    cat "$BATS_TEST_TMPDIR/out"
+    [ $code -ne 0 ]
+    [ $code -ne 124 ]
+    grep -q 'rank 3 (n4).*: nothing moved for 3 seconds' "$BATS_TEST_TMPDIR/out"
+}
+
 @test "plain mpirun spans the nodes by the lab's rsh agent" {
     "$lab" hosts 2 >"$BATS_TEST_TMPDIR/hosts"
     run "$lab" run timeout 120 mpirun -mca plm rsh -mca plm_rsh_agent "$lab rsh" \
