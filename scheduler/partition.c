@@ -78,10 +78,11 @@ static void search_all(struct search *s, const int64_t *sizes, int n)
 {
     if (partition_small(s, sizes, n, SMALL))
         return;
-    for (int i = 0; i < n; i++)
-        for (int gpipe = 0; gpipe < 2; gpipe++)
-            if (schedule_allowed(s->request, gpipe))
-                partition_dp(s, sizes[i], s->request->global_batch / sizes[i], gpipe);
+    for (int even = 1; even >= 0; even--)
+        for (int i = 0; i < n; i++)
+            for (int gpipe = 0; gpipe < 2; gpipe++)
+                if (schedule_allowed(s->request, gpipe))
+                    partition_dp(s, sizes[i], s->request->global_batch / sizes[i], gpipe, even);
 }
 
 /* An iteration of many micro-batches is a start, a steady state and an end: two short ones

@@ -11,9 +11,11 @@
 #include "scheduler/partition_private.h"
 
 /* Candidates this much above the best are still worth a simulation. */
-#define SLACK 1.1
+#define SLACK 1.02
 #define MAX_FOUND 24
 #define MAX_PER_RUN 6
+/* Partial plans kept in a state: more only where memory makes many incomparable. */
+#define MAX_KEPT 12
 
 struct node {
     double bottleneck, sum, tail;
@@ -235,6 +237,8 @@ static bool dominates(const struct run *run, const struct node *a, const struct 
     double slower = a->level > b->level ? a->level - b->level : 0;
     double later = a->late > b->late ? a->late - b->late : 0;
 
+    if (run->search->feasible)
+        return run->search->request->stages ? a->stages == b->stages : a->stages <= b->stages;
     if (!run->gpipe && a->own - b->own > slower)
         slower = a->own - b->own;
     if ((double)(run->m - 1) * slower + later + a->sum - b->sum > 0)
@@ -244,28 +248,6 @@ static bool dominates(const struct run *run, const struct node *a, const struct 
         return false;
     return a->share->samples <= b->share->samples &&
            t->n_received[row + (size_t)a->end] <= t->n_received[row + (size_t)b->end];
-}
-
-static void insert(struct run *run, const struct node *node)
-{
-    struct node_list *list = list_at(run, node->first, node->devices);
-    struct node *copy;
-    int kept = 0;
-
-    for (int i = 0; i < list->n; i++)
-        if (dominates(run, list->items[i], node))
-            return;
-    for (int i = 0; i < list->n; i++)
-        if (!dominates(run, node, list->items[i]))
-            list->items[kept++] = list->items[i];
-    copy = arena_alloc(run->arena, 1, sizeof(*copy));
-    *copy = *node;
-    if (kept == list->n) {
-        *(struct node **)mem_push((void **)&list->items, &list->n, sizeof(copy)) = copy;
-        return;
-    }
-    list->items[kept++] = copy;
-    list->n = kept;
 }
 
 static double closed_form(const struct run *run, const struct node *node)
@@ -286,6 +268,45 @@ static double least(const struct run *run, const struct node *node)
     rest = least_at(run, left, node->first);
     return (double)(run->m - 1) * node->level + node->sum + rest->path +
            (node->tail > rest->path ? node->tail - rest->path : 0);
+}
+
+/* A full list loses the node that promises least. */
+static bool make_room(const struct run *run, struct node_list *list, const struct node *node)
+{
+    int worst = 0;
+
+    for (int i = 1; i < list->n; i++)
+        if (least(run, list->items[i]) > least(run, list->items[worst]))
+            worst = i;
+    if (least(run, node) >= least(run, list->items[worst]))
+        return false;
+    list->items[worst] = list->items[--list->n];
+    return true;
+}
+
+static void insert(struct run *run, const struct node *node)
+{
+    struct node_list *list = list_at(run, node->first, node->devices);
+    struct node *copy;
+    int kept = 0;
+
+    for (int i = 0; i < list->n; i++)
+        if (dominates(run, list->items[i], node))
+            return;
+    for (int i = 0; i < list->n; i++)
+        if (!dominates(run, node, list->items[i]))
+            list->items[kept++] = list->items[i];
+    copy = arena_alloc(run->arena, 1, sizeof(*copy));
+    *copy = *node;
+    if (kept == MAX_KEPT && !make_room(run, list, node))
+        return;
+    kept = kept < list->n ? kept : list->n;
+    if (kept == list->n) {
+        *(struct node **)mem_push((void **)&list->items, &list->n, sizeof(copy)) = copy;
+        return;
+    }
+    list->items[kept++] = copy;
+    list->n = kept;
 }
 
 /* Put messages between a new first stage and the one behind it. */
@@ -380,27 +401,50 @@ static void extend(struct run *run, const struct node *behind, int end,
         if (!allowed(run->search->request, stages, option->replicas, i) ||
             least(run, &node) > run->search->best * SLACK)
             continue;
-        if (!fits(run, &c, device, option->replicas, stages))
+        if (!fits(run, &c, device, option->replicas, stages)) {
+            /* What it receives may shrink further up, the rest only grows. */
+            c.slot = c.activations;
+            if (!fits(run, &c, device, option->replicas, stages))
+                break;
             continue;
+        }
         insert(run, &node);
-        if (i == 0 && closed_form(run, &node) < run->search->best)
+        if (i == 0 && !run->search->feasible && closed_form(run, &node) < run->search->best)
             run->search->best = closed_form(run, &node);
     }
 }
 
-static void fill_lists(struct run *run)
+/* With the options first … end-1. */
+static void fill_lists(struct run *run, int first, int end)
 {
-    for (int o = 0; o < run->n_options; o++)
+    for (int o = first; o < end; o++)
         extend(run, NULL, run->n, &run->options[o]);
-    for (int end = run->n - 1; end > 0; end--)
+    for (int cut = run->n - 1; cut > 0; cut--)
         for (int used = 1; used < run->devices; used++) {
-            struct node_list *list = list_at(run, end, used);
+            struct node_list *list = list_at(run, cut, used);
 
             for (int k = 0; k < list->n; k++)
-                for (int o = 0; o < run->n_options; o++)
+                for (int o = first; o < end; o++)
                     if (least(run, list->items[k]) <= run->search->best * SLACK)
-                        extend(run, list->items[k], end, &run->options[o]);
+                        extend(run, list->items[k], cut, &run->options[o]);
         }
+}
+
+static void clear_lists(struct run *run, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        run->lists[i].n = 0;
+}
+
+/* Pipelines with one replica count for all stages are quickly found, and what is slower need
+ * not be looked at any more.
+ */
+static void find_even_pipelines(struct run *run, size_t n_lists)
+{
+    for (int o = 0; o < run->n_options; o++) {
+        fill_lists(run, o, o + 1);
+        clear_lists(run, n_lists);
+    }
 }
 
 static struct candidate *to_candidate(const struct run *run, const struct node *node)
@@ -510,7 +554,8 @@ double partition_closed(struct search *search, const struct candidate *c)
     return closed_form(&run, behind);
 }
 
-void partition_dp(struct search *search, int64_t micro_batch, int64_t micro_batches, bool gpipe)
+void partition_dp(struct search *search, int64_t micro_batch, int64_t micro_batches, bool gpipe,
+                  bool even)
 {
     struct run run = { .search = search, .arena = arena_new(), .b = micro_batch,
                        .m = micro_batches, .gpipe = gpipe, .n = search->table->n,
@@ -520,7 +565,10 @@ void partition_dp(struct search *search, int64_t micro_batch, int64_t micro_batc
     fill_options(&run);
     fill_bounds(&run);
     run.lists = mem_new(n_lists, sizeof(*run.lists));
-    fill_lists(&run);
+    if (even)
+        find_even_pipelines(&run, n_lists);
+    else
+        fill_lists(&run, 0, run.n_options);
     collect(&run);
     for (size_t i = 0; i < n_lists; i++)
         free(run.lists[i].items);

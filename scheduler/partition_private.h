@@ -33,7 +33,8 @@ struct table {
 };
 
 struct interval_cost {
-    double forward, dgrad, wgrad, step, parameters, slot, workspace;
+    double forward, dgrad, wgrad, step, parameters, workspace;
+    double activations, slot;   /* kept; and with what is received */
     double received, gradient;
 };
 
@@ -67,6 +68,7 @@ struct search {
     double state_bytes;     /* of the optimizer, for a 4-byte parameter */
     double memory_factor;   /* exact over estimated bytes, as found so far */
     double memory;          /* limit in place of all others, where > 0 */
+    bool feasible;          /* any plan that fits will do */
     double slow;            /* of computing, while all devices are busy */
     double best;            /* closed form of the best candidate yet */
     double *reduce_latency, *reduce_rate;   /* [devices * devices]: NAN until asked for */
@@ -81,9 +83,11 @@ struct search {
  *   T = (M - 1) * bottleneck + sum of (f + cf + d + cb) + tail
  *   bottleneck = max over s of f + d + w, and of cf + cb (gpipe) or f + d + w + cf (1f1b)
  *   tail = max over s of w + r - what the stages before s have still to do
+ * With 'even' only pipelines with one replica count for all stages are tried, and none is
+ * added: 'best' becomes a bound for the search proper.
  */
 void partition_dp(struct search *search, int64_t micro_batch, int64_t micro_batches,
-                  bool gpipe);
+                  bool gpipe, bool even);
 /* Where there are at most 'most' candidates in all, add all that fit to 'found' and return
  * true.
  */

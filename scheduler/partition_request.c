@@ -11,6 +11,9 @@
 
 #define MAX_MICRO 65536
 
+/* Of the memory that would do, relative. */
+#define PRECISION 1e-4
+
 #define REFUSE(...) err_set_code(err, EXIT_USAGE, __VA_ARGS__)
 
 static int check_batch(const struct plan_request *r, struct err *err)
@@ -200,7 +203,8 @@ static bool feasible(struct search *s, int64_t size, double memory)
 
     search_reset(s);
     s->memory = memory;
-    partition_dp(s, size, s->request->global_batch / size, gpipe);
+    s->feasible = true;
+    partition_dp(s, size, s->request->global_batch / size, gpipe, false);
     return s->n_found > 0;
 }
 
@@ -213,7 +217,7 @@ static double least_memory(struct search *s, int64_t size, double from)
         return 0;
     while (!feasible(s, size, high))
         high *= 2;
-    while (high - low > 1 && high - low > high * 1e-9) {
+    while (high - low > 1 && high - low > high * PRECISION) {
         double middle = low + (high - low) / 2;
 
         if (feasible(s, size, middle))

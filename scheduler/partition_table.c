@@ -346,6 +346,7 @@ void table_interval(const struct table *table, const struct share_table *s, int 
     r->parameters = table->parameters[j] - table->parameters[i] + table->shared[ij];
     r->received = s->received[ij];
     r->gradient = s->gradient[ij];
-    r->slot = s->activations[j] - s->activations[i] + s->received[ij] + s->inputs[ij];
+    r->activations = s->activations[j] - s->activations[i];
+    r->slot = r->activations + s->received[ij] + s->inputs[ij];
     r->workspace = s->workspace[ij];
 }

@@ -114,7 +114,8 @@ static void check_case(unsigned seed, const char *spec, const struct plan_reques
         sizes = micro_sizes(request, &n);
         for (int i = 0; i < n; i++)
             for (int gpipe = 0; gpipe < 2; gpipe++)
-                partition_dp(search, sizes[i], request->global_batch / sizes[i], gpipe);
+                partition_dp(search, sizes[i], request->global_batch / sizes[i], gpipe,
+                             false);
         free(sizes);
         if (fabs(search->best - brute.closed) > CLOSE * brute.closed)
             fail_msg("seed %u, %s: closed form %.9g, brute force %.9g", seed, spec,
