@@ -16,6 +16,7 @@
 #include "topology/node.h"
 #include "train/optimizer.h"
 #include "train/timings.h"
+#include "train/trace.h"
 #include "train/train.h"
 
 /* At 1 the correction of Adam's bias would divide by zero. */
@@ -217,6 +218,7 @@ static int run_joined(const struct options *o, struct train_settings *settings,
 
 static int run(const struct options *o, struct train_settings *settings, struct err *err)
 {
+    double start = trace_clock();
     struct launch launch;
     struct topo_node *node;
     struct comm *comm;
@@ -231,6 +233,7 @@ static int run(const struct options *o, struct train_settings *settings, struct 
         topo_node_free(node);
         return (int)err->code;
     }
+    settings->launch_seconds = trace_clock() - start;
     say_rank(o, comm);
     catch_signals();
     code = run_joined(o, settings, node, comm, err);

@@ -14,6 +14,7 @@ struct data {
     int64_t samples;
     int n;
     struct model_tensor *tensors;
+    const struct safetensors_tensor **stored;   /* the same, with their bytes */
 };
 
 static int add_tensor(struct data *data, const struct safetensors_tensor *t, struct err *err)
@@ -38,7 +39,7 @@ static int add_tensor(struct data *data, const struct safetensors_tensor *t, str
     to->shape.rank = t->shape.rank - 1;
     for (int i = 1; i < t->shape.rank; i++)
         to->shape.dim[i - 1] = t->shape.dim[i];
-    data->n++;
+    data->stored[data->n++] = t;
     return 0;
 }
 
@@ -52,6 +53,7 @@ struct data *data_open(const char *path, struct err *err)
         goto fail;
     n = safetensors_count(data->file);
     data->tensors = mem_new((size_t)n, sizeof(*data->tensors));
+    data->stored = mem_new((size_t)n, sizeof(*data->stored));
     for (int i = 0; i < n; i++)
         if (add_tensor(data, safetensors_at(data->file, i), err) < 0)
             goto fail;
@@ -70,6 +72,7 @@ void data_close(struct data *data)
     if (!data)
         return;
     free(data->tensors);
+    free(data->stored);
     safetensors_close(data->file);
     free(data);
 }
@@ -139,8 +142,7 @@ int data_bind(const struct data *data, const struct graph *graph, int value, str
 void data_gather(const struct data *data, int tensor, const int64_t *samples, int64_t n,
                  enum dtype to, struct batch batch, void *out)
 {
-    const struct safetensors_tensor *t = safetensors_find(data->file,
-                                                          data->tensors[tensor].name);
+    const struct safetensors_tensor *t = data->stored[tensor];
     size_t inner = (size_t)batch.inner, outer = (size_t)batch.outer;
     size_t in_row = inner * dtype_size(t->dtype), out_row = inner * dtype_size(to);
 

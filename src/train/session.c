@@ -366,6 +366,15 @@ static int open_journal(struct session *s, struct err *err)
     return s->journal ? 0 : -1;
 }
 
+/* Seconds since the last phase ended. */
+static double phase(struct session *s)
+{
+    double before = s->mark;
+
+    s->mark = trace_clock();
+    return s->mark - before;
+}
+
 /* Each step may fail on any rank; all learn of it before the next collective. */
 int session_open(struct session *session, const struct train_settings *settings,
                  const struct topo_node *node, struct comm *comm, struct err *err)
@@ -375,15 +384,19 @@ int session_open(struct session *session, const struct train_settings *settings,
     *s = (struct session){ .settings = *settings, .comm = comm, .node = node, .rank = comm_rank(comm),
                            .size = comm_size(comm), .placement = { .stage = -1 } };
     comm_set_deadline(comm, settings->deadline);
+    s->mark = trace_clock();
     if (session_cluster(s, err) < 0)
         return -1;
+    s->discovering = phase(s);
     if (session_agree(s, open_inputs(s, err) < 0 || open_checkpoint(s, err) < 0 ||
                              complete_settings(s, err) < 0 ||
                              (!settings->dry_run && probe_directory(s, err) < 0) ||
                              open_journal(s, err) < 0, err))
         return -1;
+    s->opening = phase(s);
     if (session_plan(s, err) < 0)
         return -1;
+    s->planning = phase(s);
     if (settings->dry_run)
         return 0;
     if (session_agree(s, make_stage(s, err) < 0, err) || check_alike(s, err) ||
@@ -391,7 +404,10 @@ int session_open(struct session *session, const struct train_settings *settings,
         return -1;
     if (s->executor && executor_connect(s->executor, err) < 0)
         return -1;
-    return board_init(&s->board, comm, err);
+    if (board_init(&s->board, comm, err) < 0)
+        return -1;
+    s->compiling = phase(s);
+    return 0;
 }
 
 static void close_source(struct source *source)

@@ -52,6 +52,8 @@ struct session {
     struct trace trace;
     struct journal *journal;            /* rank 0 */
     int64_t first_step, total_steps;
+    double mark;                        /* clock when the last phase ended */
+    double discovering, opening, planning, compiling;   /* seconds of the phases so far */
     bool agreed;                        /* the error is one that all ranks know of */
 };
 

@@ -302,6 +302,13 @@ static double median_seconds(struct report *r)
     return r->times[skip + n / 2];
 }
 
+static json_t *phases(const struct session *s)
+{
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "launch", s->settings.launch_seconds,
+                     "discover", s->discovering, "open", s->opening, "plan", s->planning,
+                     "compile", s->compiling, "steps", trace_clock() - s->mark);
+}
+
 /* Peaks and times of all ranks, in the log and in words. */
 static int summarize(struct session *s, struct report *r, struct err *err)
 {
@@ -321,9 +328,9 @@ static int summarize(struct session *s, struct report *r, struct err *err)
                                                all[2], "reduce", all[3]));
     }
     session_log(s, json_pack("{s:s, s:o}", "event", "memory", "peak", peaks));
-    session_log(s, json_pack("{s:s, s:i, s:f, s:f, s:o}", "event", "end", "steps", r->n_steps,
-                             "measured_seconds", measured, "predicted_seconds",
-                             s->plan->iteration_seconds, "ranks", ranks));
+    session_log(s, json_pack("{s:s, s:i, s:f, s:f, s:o, s:o}", "event", "end", "steps",
+                             r->n_steps, "measured_seconds", measured, "predicted_seconds",
+                             s->plan->iteration_seconds, "phases", phases(s), "ranks", ranks));
     if (s->rank == 0 && !bad && r->n_steps > 0)
         log_info("%d step%s; per iteration: predicted %.3f ms, measured %.3f ms (median)",
                  r->n_steps, r->n_steps == 1 ? "" : "s", 1e3 * s->plan->iteration_seconds,

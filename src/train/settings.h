@@ -44,6 +44,7 @@ struct train_settings {
     bool resume;
     const char *log, *trace;
     const char *gradients;      /* file for those of the first step; NULL: none */
+    double launch_seconds;      /* what joining the other ranks took */
     const char *command;        /* the command line, for the plan file */
     uint64_t delay_seed;        /* tests, see executor.h */
     int delay_max;
