@@ -300,6 +300,7 @@ static void shared_parameters_have_the_lowest_stage_as_owner(void **state)
 
     (void)state;
     cost->n_shared = 1;
+    free(cost->shared);
     cost->shared = mem_new(1, sizeof(*cost->shared));
     cost->shared[0] = (struct cost_shared){ mem_strdup("wte"), 500, 2,
                                             mem_new(2, sizeof(int)) };
