@@ -185,7 +185,7 @@ int reduce_init(struct reduce *reduce, struct comm *comm, const struct compiled 
     struct ranges ranges = { 0 };
     int *bucket_of, bad;
 
-    *reduce = (struct reduce){ .dtype = compiled->graph->real,
+    *reduce = (struct reduce){ .comm = comm, .dtype = compiled->graph->real,
                                .deterministic = deterministic };
     limit = limit < BUCKET_MIN ? BUCKET_MIN : limit > BUCKET_MAX ? BUCKET_MAX : limit;
     bucket_of = mem_new((size_t)compiled->graph->n_values, sizeof(int));
@@ -274,38 +274,40 @@ static int post(struct reduce *reduce, struct bucket *bucket, char *gradients,
                           reduce->deterministic, bucket->request, err);
 }
 
+/* All members of a group must reduce in the same order, but shares of other sizes may run their
+ * kernels in another one: what became final early waits for its turn.
+ */
+static int post_in_turn(struct reduce *reduce, const struct comm_group *group, char *gradients,
+                        struct err *err)
+{
+    for (int i = 0; i < reduce->n_buckets; i++) {
+        struct bucket *bucket = &reduce->buckets[i];
+
+        if (bucket->group != group || bucket->posted)
+            continue;
+        if (bucket->pending > 0)
+            return 0;
+        if (post(reduce, bucket, gradients, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 int reduce_final(struct reduce *reduce, int node, char *gradients, struct err *err)
 {
     for (int i = reduce->first[node]; i < reduce->first[node + 1]; i++) {
         struct bucket *bucket = &reduce->buckets[reduce->list[i]];
 
-        if (--bucket->pending == 0 && post(reduce, bucket, gradients, err) < 0)
+        if (--bucket->pending == 0 &&
+            post_in_turn(reduce, bucket->group, gradients, err) < 0)
             return -1;
     }
     return 0;
 }
 
-int reduce_wait(struct reduce *reduce, char *gradients, struct err *err)
+static int test_all(struct reduce *reduce, bool *done, struct err *err)
 {
-    for (int i = 0; i < reduce->n_buckets; i++)
-        if (!reduce->buckets[i].posted &&
-            post(reduce, &reduce->buckets[i], gradients, err) < 0)
-            return -1;
-    for (int i = 0; i < reduce->n_buckets; i++) {
-        struct bucket *bucket = &reduce->buckets[i];
-
-        if (bucket->done)
-            continue;
-        if (comm_wait(bucket->request, err) < 0)
-            return -1;
-        bucket->done = true;
-        bucket->end = trace_clock();
-    }
-    return 0;
-}
-
-int reduce_test(struct reduce *reduce, struct err *err)
-{
+    *done = true;
     for (int i = 0; i < reduce->n_buckets; i++) {
         struct bucket *bucket = &reduce->buckets[i];
 
@@ -315,6 +317,35 @@ int reduce_test(struct reduce *reduce, struct err *err)
             return -1;
         if (bucket->done)
             bucket->end = trace_clock();
+        else
+            *done = false;
     }
     return 0;
+}
+
+/* All are asked about, not one after the other: sums in rank order move only when asked about,
+ * and stages that share two parameters may come to them in opposite orders.
+ */
+int reduce_wait(struct reduce *reduce, char *gradients, struct err *err)
+{
+    bool done;
+
+    for (int i = 0; i < reduce->n_buckets; i++)
+        if (!reduce->buckets[i].posted &&
+            post(reduce, &reduce->buckets[i], gradients, err) < 0)
+            return -1;
+    for (;;) {
+        if (test_all(reduce, &done, err) < 0)
+            return -1;
+        if (done)
+            return 0;
+        comm_idle(reduce->comm);
+    }
+}
+
+int reduce_test(struct reduce *reduce, struct err *err)
+{
+    bool done;
+
+    return test_all(reduce, &done, err);
 }

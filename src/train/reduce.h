@@ -2,8 +2,9 @@
 /* Summing gradients over the replicas, in buckets, while the backward still runs.
  *
  * The gradient array is ordered by when a gradient becomes final. It is cut into buckets that
- * are posted as soon as the last kernel that writes into them has run for the last time.
- * A parameter that several stages read has a bucket of its own over the replicas of all.
+ * are posted in its order, each as soon as the last kernel that writes into it has run for the
+ * last time. A parameter that several stages read has a bucket of its own over the replicas of
+ * all.
  */
 #ifndef TASUKI_TRAIN_REDUCE_H
 #define TASUKI_TRAIN_REDUCE_H
@@ -26,6 +27,7 @@ struct bucket {
 };
 
 struct reduce {
+    struct comm *comm;
     int n_groups, n_buckets;
     struct comm_group **groups;
     struct bucket *buckets;

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT */
+/* Reductions on a comm that is none: it notes in which order they are posted, and lets them
+ * complete only when all of them are asked about.
+ */
+#include "unit.h"
+
+#include "base/mem.h"
+#include "comm/driver.h"
+#include "train/reduce.h"
+
+#define BUCKETS 3
+
+static int posted[BUCKETS], n_posted;
+static bool asked[BUCKETS];
+static char gradients[BUCKETS * 64];
+
+static int index_of(const struct comm_request *request)
+{
+    return request->tag;
+}
+
+static int fake_allreduce(struct comm_request *request, struct comm_group *group, void *data,
+                          size_t n, enum dtype dtype, bool deterministic, struct err *err)
+{
+    (void)group;
+    (void)n;
+    (void)dtype;
+    (void)deterministic;
+    (void)err;
+    request->tag = (int)(((char *)data - gradients) / 64);
+    posted[n_posted++] = request->tag;
+    asked[request->tag] = false;
+    return 0;
+}
+
+/* As where sums go through the members in steps, which each takes when it is asked. */
+static int fake_test(struct comm_request *request, bool *done, struct err *err)
+{
+    (void)err;
+    asked[index_of(request)] = true;
+    *done = true;
+    for (int i = 0; i < n_posted; i++)
+        *done = *done && asked[posted[i]];
+    return 0;
+}
+
+static const struct comm_driver driver = { .allreduce = fake_allreduce, .test = fake_test };
+
+struct scene {
+    struct comm comm;
+    struct comm_group groups[2];
+    int ranks[2];
+    struct comm_request requests[BUCKETS];
+    struct bucket buckets[BUCKETS];
+    int first[BUCKETS + 1], list[BUCKETS];
+    struct reduce reduce;
+};
+
+/* Node n writes bucket list[n]; bucket b belongs to group of[b]. */
+static void set_scene(struct scene *s, const int *list, const int *of)
+{
+    static char host[] = "here";
+    static char *hosts[] = { host, host };
+
+    *s = (struct scene){ .comm = { .driver = &driver, .size = 2, .hosts = hosts },
+                         .ranks = { 0, 1 } };
+    s->comm.patience.deadline = 0.5;
+    for (int g = 0; g < 2; g++)
+        s->groups[g] = (struct comm_group){ .comm = &s->comm, .n = 2, .ranks = s->ranks };
+    for (int i = 0; i < BUCKETS; i++) {
+        s->requests[i].comm = &s->comm;
+        s->buckets[i] = (struct bucket){ .offset = (size_t)i * 64, .bytes = 64,
+                                         .group = &s->groups[of[i]],
+                                         .request = &s->requests[i], .writers = 1 };
+        s->first[i] = i;
+        s->list[i] = list[i];
+    }
+    s->first[BUCKETS] = BUCKETS;
+    s->reduce = (struct reduce){ .comm = &s->comm, .n_buckets = BUCKETS,
+                                 .buckets = s->buckets, .dtype = DTYPE_F32,
+                                 .first = s->first, .list = s->list };
+    n_posted = 0;
+    reduce_start(&s->reduce);
+}
+
+static void run(struct scene *s)
+{
+    struct err err = { 0 };
+
+    for (int node = 0; node < BUCKETS; node++)
+        assert_int_equal(reduce_final(&s->reduce, node, gradients, &err), 0);
+}
+
+static void waiting_asks_about_all_reductions(void **state)
+{
+    static const int list[] = { 0, 1, 2 }, of[] = { 0, 1, 0 };
+    struct scene s;
+    struct err err = { 0 };
+
+    (void)state;
+    set_scene(&s, list, of);
+    run(&s);
+    if (reduce_wait(&s.reduce, gradients, &err))
+        fail_msg("%s", err.text);
+    for (int i = 0; i < BUCKETS; i++)
+        assert_true(s.buckets[i].done);
+}
+
+/* Replicas with shares of other sizes may run their kernels in another order. */
+static void a_group_reduces_in_one_order_whatever_the_kernels(void **state)
+{
+    static const int orders[][BUCKETS] = { { 0, 1, 2 }, { 2, 1, 0 }, { 1, 2, 0 }, { 0, 2, 1 } };
+    static const int same[] = { 0, 0, 0 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
+        struct scene s;
+
+        set_scene(&s, orders[i], same);
+        run(&s);
+        assert_int_equal(n_posted, BUCKETS);
+        for (int b = 0; b < BUCKETS; b++)
+            assert_int_equal(posted[b], b);
+    }
+}
+
+static void a_group_does_not_wait_for_the_kernels_of_another(void **state)
+{
+    static const int list[] = { 1, 2, 0 }, of[] = { 0, 1, 1 };
+    struct scene s;
+
+    (void)state;
+    set_scene(&s, list, of);
+    run(&s);
+    assert_int_equal(posted[0], 1);
+    assert_int_equal(posted[1], 2);
+    assert_int_equal(posted[2], 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(waiting_asks_about_all_reductions),
+        cmocka_unit_test(a_group_reduces_in_one_order_whatever_the_kernels),
+        cmocka_unit_test(a_group_does_not_wait_for_the_kernels_of_another),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
