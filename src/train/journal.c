@@ -2,6 +2,7 @@
 #include "train/journal.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,18 +42,44 @@ static void note_failure(struct journal *journal)
                 strerror(journal->failed));
 }
 
+static void write_line(struct journal *journal, const char *text)
+{
+    if (!journal->file || journal->failed)
+        return;
+    errno = 0;
+    if (fprintf(journal->file, "%s\n", text) < 0 || fflush(journal->file))
+        note_failure(journal);
+}
+
 void journal_write(struct journal *journal, json_t *line)
 {
-    char *text;
+    char *text = journal->file ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
 
-    if (journal->file && !journal->failed) {
-        text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(17));
-        errno = 0;
-        if (fprintf(journal->file, "%s\n", text ? text : "{}") < 0 || fflush(journal->file))
-            note_failure(journal);
-        free(text);
-    }
+    write_line(journal, text ? text : "{}");
+    free(text);
     json_decref(line);
+}
+
+/* JSON knows neither infinity nor NaN. */
+static const char *number(double value, char text[32])
+{
+    snprintf(text, 32, isfinite(value) ? "%.17g" : "null", value);
+    return text;
+}
+
+void journal_step(struct journal *journal, const struct journal_step *s)
+{
+    char text[512], accuracy[64] = "", a[32], b[32], c[32], d[32];
+
+    if (s->classifies)
+        snprintf(accuracy, sizeof(accuracy), ",\"accuracy\":%s", number(s->accuracy, a));
+    snprintf(text, sizeof(text),
+             "{\"step\":%lld,\"epoch\":%lld,\"loss\":%s,\"seconds\":%s,"
+             "\"samples_per_second\":%s,\"predicted_seconds\":%s%s}",
+             (long long)s->step, (long long)s->epoch, number(s->loss, a),
+             number(s->seconds, b), number(s->samples_per_second, c),
+             number(s->predicted_seconds, d), accuracy);
+    write_line(journal, text);
 }
 
 int journal_close(struct journal *journal, struct err *err)

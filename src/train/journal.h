@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 struct err;
 struct journal;
@@ -13,6 +14,14 @@ struct journal;
 struct journal *journal_open(const char *path, bool append, struct err *err);
 /* One line; takes the reference to 'line'. A failure is kept for journal_close(). */
 void journal_write(struct journal *journal, json_t *line);
+/* The line of a step, without allocating anything. Numbers that are not finite become null. */
+struct journal_step {
+    int64_t step, epoch;        /* from 1 */
+    double loss, seconds, samples_per_second, predicted_seconds;
+    bool classifies;
+    double accuracy;            /* where it does */
+};
+void journal_step(struct journal *journal, const struct journal_step *step);
 /* Fails where any line could not be written. NULL is fine. */
 int journal_close(struct journal *journal, struct err *err);
 

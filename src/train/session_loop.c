@@ -69,25 +69,23 @@ static int run_step(struct session *s, int64_t step, double entries[BOARD_COUNT]
 static void report_step(struct session *s, struct report *r, int64_t step, double seconds,
                         int64_t count, const double sums[BOARD_COUNT])
 {
-    double accuracy = count > 0 ? sums[BOARD_CORRECT] / (double)count : 0;
-    json_t *line;
+    double loss = sums[BOARD_LOSS];
+    struct journal_step line = {
+        .step = step + 1, .epoch = epoch_of(s, step) + 1, .loss = loss, .seconds = seconds,
+        .samples_per_second = (double)s->settings.global_batch / seconds,
+        .predicted_seconds = s->plan->iteration_seconds, .classifies = s->classifies,
+        .accuracy = count > 0 ? sums[BOARD_CORRECT] / (double)count : 0,
+    };
 
-    r->last_loss = sums[BOARD_LOSS];
+    r->last_loss = loss;
     if (s->rank != 0)
         return;
-    line = json_pack("{s:I, s:I, s:o, s:f, s:f, s:f}", "step", (json_int_t)step + 1, "epoch",
-                     (json_int_t)epoch_of(s, step) + 1, "loss",
-                     session_number(sums[BOARD_LOSS]), "seconds", seconds,
-                     "samples_per_second", (double)s->settings.global_batch / seconds,
-                     "predicted_seconds", s->plan->iteration_seconds);
-    if (s->classifies) {
-        json_object_set_new(line, "accuracy", session_number(accuracy));
-        progress_update(r->progress, step + 1, "loss %.4f, accuracy %.1f %%", sums[BOARD_LOSS],
-                        100 * accuracy);
-    } else {
-        progress_update(r->progress, step + 1, "loss %.6g", sums[BOARD_LOSS]);
-    }
-    session_log(s, line);
+    if (s->classifies)
+        progress_update(r->progress, step + 1, "loss %.4f, accuracy %.1f %%", loss,
+                        100 * line.accuracy);
+    else
+        progress_update(r->progress, step + 1, "loss %.6g", loss);
+    journal_step(s->journal, &line);
 }
 
 /* Read the oldest post: its step was 'unread' steps before 'next'. */
