@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/option.h"
 #include "commands.h"
+#include "comm/launch.h"
 #include "topology/node.h"
 #include "train/optimizer.h"
 #include "train/timings.h"
@@ -216,13 +217,23 @@ static int run_joined(const struct options *o, struct train_settings *settings,
     return (int)err->code;
 }
 
+/* Rank 0 alone asks to be requeued, and last: launchers end the others when one has failed. */
+static int leave(int rank, int size)
+{
+    if (rank > 0)
+        return EXIT_OK;
+    if (size > 1)
+        launch_linger();
+    return EXIT_REQUEUE;
+}
+
 static int run(const struct options *o, struct train_settings *settings, struct err *err)
 {
     double start = trace_clock();
     struct launch launch;
     struct topo_node *node;
     struct comm *comm;
-    int code;
+    int code, rank, size;
 
     if (launch_detect(&launch, err) < 0)
         return (int)err->code;
@@ -242,9 +253,11 @@ static int run(const struct options *o, struct train_settings *settings, struct 
         log_say(LOG_ERROR, "%s", err->text);
         err->text[0] = '\0';
     }
+    rank = comm_rank(comm);
+    size = comm_size(comm);
     comm_close(comm);
     topo_node_free(node);
-    return code;
+    return code == EXIT_REQUEUE ? leave(rank, size) : code;
 }
 
 int cmd_train(int argc, char **argv, struct err *err)

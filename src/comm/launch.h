@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* How ranks fail together before they know each other. */
+/* How ranks end together. */
 #ifndef TASUKI_COMM_LAUNCH_H
 #define TASUKI_COMM_LAUNCH_H
 
 struct err;
 
-/* Before a rank other than the first ends: a launcher ends all ranks when one has failed, and
- * the first must have said why. Their own exit code counts, so SIGTERM is ignored from now on.
+/* Before a rank ends after another one: a launcher ends all ranks when one has failed, and the
+ * others must have said why, or be gone. One's own exit code counts, so SIGTERM is ignored from
+ * now on.
  */
 void launch_linger(void);
 
