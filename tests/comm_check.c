@@ -259,7 +259,7 @@ static void check_sum(struct comm_group *group, int n, const int *ranks, size_t 
 
 static void check_sums(void)
 {
-    static const size_t lengths[] = { 1, 3, 1000, 70001, 300000 };
+    static const size_t lengths[] = { 1, 3, 1000, 70001 };
     int n = comm_size(comm), me = comm_rank(comm);
     int *ranks = mem_new((size_t)n, sizeof(*ranks));
 

@@ -154,7 +154,13 @@ static int join(struct comm *comm, const struct launch *launch, struct err *err)
     if (state->pmix && pmix_session_local_size(state->pmix) > 0)
         local = pmix_session_local_size(state->pmix);
     comm->patience.crowded = launch->yield || local > cores;
-    if (start_mpi(comm->patience.crowded, err) || make_communicators(comm, err))
+    if (start_mpi(comm->patience.crowded, err))
+        return -1;
+    /* The fence at the end of Open MPI's MPI_Init() collects nothing, so it is none in Slurm
+     * 22.05, and a message to a rank that is still in there crashes it.
+     */
+    if ((state->pmix && pmix_session_fence(state->pmix, comm, err)) ||
+        make_communicators(comm, err))
         return -1;
     describe_library(comm);
     if (check_world(comm, launch, err))

@@ -245,6 +245,12 @@ int pmix_session_exchange(struct pmix_session *session, struct comm *comm, const
     return 0;
 }
 
+int pmix_session_fence(struct pmix_session *session, struct comm *comm, struct err *err)
+{
+    session->round++;
+    return put(session, "", 1, err) || collecting_fence(session, comm, err) ? -1 : 0;
+}
+
 #else
 
 int pmix_session_open(struct pmix_session **session, struct err *err)
@@ -288,6 +294,12 @@ int pmix_session_exchange(struct pmix_session *session, struct comm *comm, const
 {
     (void)session, (void)comm, (void)data, (void)size, (void)block, (void)parts, (void)sizes;
     return err_set(err, "built without PMIx");
+}
+
+int pmix_session_fence(struct pmix_session *session, struct comm *comm, struct err *err)
+{
+    (void)session, (void)comm, (void)err;
+    return 0;
 }
 
 #endif

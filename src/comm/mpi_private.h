@@ -108,5 +108,6 @@ const char *pmix_session_version(void);
 int pmix_session_exchange(struct pmix_session *session, struct comm *comm, const void *data,
                           size_t size, void **block, const void **parts, size_t *sizes,
                           struct err *err);
+int pmix_session_fence(struct pmix_session *session, struct comm *comm, struct err *err);
 
 #endif

@@ -11,39 +11,39 @@ setup() {
 }
 
 @test "comm works over 4 ranks of mpirun" {
-    run timeout 120 mpirun -n 4 "$comm_check"
+    run timeout 300 mpirun -n 4 "$comm_check"
     all_passed 4
 }
 
 @test "comm works over 3 ranks, a number that no power of two divides" {
-    run timeout 120 mpirun -n 3 "$comm_check"
+    run timeout 300 mpirun -n 3 "$comm_check"
     all_passed 3
 }
 
 @test "comm works where no send ends before its receive has begun" {
-    TASUKI_RENDEZVOUS=1 run timeout 120 mpirun -n 4 "$comm_check"
+    TASUKI_RENDEZVOUS=1 run timeout 300 mpirun -n 4 "$comm_check"
     all_passed 4
 }
 
 # 64 bytes are the least with which Open MPI starts; its header is most of that.
 @test "comm works at the least eager limit, through shared memory and TCP" {
     OMPI_MCA_btl_vader_eager_limit=64 OMPI_MCA_btl_sm_eager_limit=64 \
-        run timeout 120 mpirun -n 4 "$comm_check"
+        run timeout 300 mpirun -n 4 "$comm_check"
     all_passed 4
     OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_eager_limit=64 \
-        run timeout 120 mpirun -n 4 "$comm_check"
+        run timeout 300 mpirun -n 4 "$comm_check"
     all_passed 4
 }
 
 @test "one rank needs no MPI" {
-    TASUKI_PKGLIBDIR=/nonexistent run timeout 60 mpirun -n 1 "$comm_check"
+    TASUKI_PKGLIBDIR=/nonexistent run timeout 300 mpirun -n 1 "$comm_check"
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "$output" == *"1 ranks, self"* ]]
 }
 
 @test "a missing module is named, with where it was looked for" {
-    TASUKI_PKGLIBDIR=$BATS_TEST_TMPDIR run timeout 60 mpirun -n 2 "$comm_check"
+    TASUKI_PKGLIBDIR=$BATS_TEST_TMPDIR run timeout 300 mpirun -n 2 "$comm_check"
     echo "$output"
     [ "$status" -ne 0 ]
     [[ "$output" == *"tasuki-mpi.so"* ]]
@@ -52,7 +52,7 @@ setup() {
 
 @test "a module that is no module is named" {
     echo "not a library" >"$BATS_TEST_TMPDIR/tasuki-mpi.so"
-    TASUKI_PKGLIBDIR=$BATS_TEST_TMPDIR run timeout 60 mpirun -n 2 "$comm_check"
+    TASUKI_PKGLIBDIR=$BATS_TEST_TMPDIR run timeout 300 mpirun -n 2 "$comm_check"
     echo "$output"
     [ "$status" -ne 0 ]
     [[ "$output" == *"$BATS_TEST_TMPDIR/tasuki-mpi.so"* ]]
@@ -60,21 +60,21 @@ setup() {
 
 # As hydra, MPICH's mpirun, would start it.
 @test "ranks of another MPI's mpirun get the line to use" {
-    PMI_RANK=0 PMI_SIZE=4 MPI_LOCALNRANKS=4 run timeout 60 "$comm_check"
+    PMI_RANK=0 PMI_SIZE=4 MPI_LOCALNRANKS=4 run timeout 300 "$comm_check"
     echo "$output"
     [ "$status" -eq 2 ]
     [[ "$output" == *"4 ranks were started by PMI"*"use: mpirun -n 4 "* ]]
 }
 
 @test "when a rank dies, the others end" {
-    run timeout 120 mpirun -n 4 "$comm_check" die 2 20
+    run timeout 300 mpirun -n 4 "$comm_check" die 2 20
     echo "$output"
     [ "$status" -ne 0 ]
     [ "$status" -ne 124 ]
 }
 
 @test "topo under mpirun prints one allocation" {
-    run timeout 120 mpirun -n 3 "$TASUKI" topo
+    run timeout 300 mpirun -n 3 "$TASUKI" topo
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(grep -c 'this allocation: 1 node, 3 devices' <<<"$output")" -eq 1 ]
@@ -83,14 +83,14 @@ setup() {
 }
 
 @test "topo without measuring takes the tables" {
-    run timeout 120 mpirun -n 2 "$TASUKI" topo --measure none
+    run timeout 300 mpirun -n 2 "$TASUKI" topo --measure none
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "$output" != *"(measured)"* ]]
 }
 
 @test "topo of an allocation is a file with a device for each rank" {
-    run timeout 120 mpirun -n 4 "$TASUKI" topo --format json -o "$BATS_TEST_TMPDIR/topo.json"
+    run timeout 300 mpirun -n 4 "$TASUKI" topo --format json -o "$BATS_TEST_TMPDIR/topo.json"
     echo "$output"
     [ "$status" -eq 0 ]
     for rank in 0 1 2 3; do
@@ -99,7 +99,7 @@ setup() {
 }
 
 @test "topo that cannot write fails once, on all ranks" {
-    run timeout 120 mpirun -n 3 "$TASUKI" topo -o /nonexistent/topo.txt
+    run timeout 300 mpirun -n 3 "$TASUKI" topo -o /nonexistent/topo.txt
     echo "$output"
     [ "$status" -eq 1 ]
     [ "$(grep -c '/nonexistent/' <<<"$output")" -eq 1 ]

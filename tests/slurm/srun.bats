@@ -22,7 +22,7 @@ setup() {
 }
 
 srun() {
-    "$lab" run timeout 120 srun "$@"
+    "$lab" run timeout 300 srun "$@"
 }
 
 @test "comm works over 4 nodes of 2 tasks" {
@@ -39,14 +39,25 @@ srun() {
     done
 }
 
-# Slurm 22.05 by its tree: no PMIx fence is a barrier, and what others put is not found.
+# Slurm 22.05 by its tree: no PMIx fence is a barrier, and what others put is not found. The
+# fences of MPI_Init itself then fail, too, and crash it now and then: those runs do not count.
 @test "exchange, fence and agreement hold where Slurm's PMIx fences are broken" {
+    local try
+    export SLURM_PMIX_FENCE=tree
     for check in exchange fence agreement; do
-        SLURM_PMIX_FENCE=tree run srun --mpi=pmix -N4 --ntasks-per-node=2 "$comm_check" $check
-        echo "$output"
+        for try in 1 2 3 4 5; do
+            run srun --mpi=pmix -N4 --ntasks-per-node=2 "$comm_check" $check
+            echo "$output"
+            [[ "$output" != *"ranks, mpi,"* ]] || break
+        done
         [ "$status" -eq 0 ]
         [[ "$output" == *"$check: ok"* ]]
     done
+}
+
+@test "comm works with the fences that Slurm chooses by itself" {
+    SLURM_PMIX_FENCE=mixed run srun --mpi=pmix -N4 --ntasks-per-node=2 "$comm_check"
+    all_passed 8
 }
 
 @test "comm works over TCP where no send ends before its receive has begun" {
@@ -136,10 +147,10 @@ same_losses() {
         --log "$BATS_TEST_TMPDIR/srun"
     echo "$output"
     [ "$status" -eq 0 ]
-    run timeout 120 mpirun -n 8 "${train[@]}" "${pins[@]}" --log "$BATS_TEST_TMPDIR/mpirun"
+    run timeout 300 mpirun -n 8 "${train[@]}" "${pins[@]}" --log "$BATS_TEST_TMPDIR/mpirun"
     echo "$output"
     [ "$status" -eq 0 ]
-    run timeout 120 "${train[@]}" --log "$BATS_TEST_TMPDIR/alone"
+    run timeout 300 "${train[@]}" --log "$BATS_TEST_TMPDIR/alone"
     echo "$output"
     [ "$status" -eq 0 ]
     same_losses "$BATS_TEST_TMPDIR/srun" "$BATS_TEST_TMPDIR/mpirun"
@@ -147,8 +158,8 @@ same_losses() {
 }
 
 @test "when a rank of a training dies, the others say on whom they waited, and end" {
-    local demo=$srcdir/etc/demo code=0 end=$((SECONDS + 60)) step
-    "$lab" run timeout 120 srun -K0 --mpi=pmix -N4 --ntasks-per-node=1 "$TASUKI" train \
+    local demo=$srcdir/etc/demo code=0 end=$((SECONDS + 300)) step
+    "$lab" run timeout 400 srun -K0 --mpi=pmix -N4 --ntasks-per-node=1 "$TASUKI" train \
         "$demo/digits.onnx" --data "$demo/digits-train.safetensors" --global-batch 32 \
         --batchnorm-samples 8 --steps 1000000 --stages 4 --replicas 1,1,1,1 --deadline 3 \
         --log "$BATS_TEST_TMPDIR/log" >"$BATS_TEST_TMPDIR/out" 2>&1 3>&- &
@@ -167,7 +178,7 @@ same_losses() {
 
 @test "plain mpirun spans the nodes by the lab's rsh agent" {
     "$lab" hosts 2 >"$BATS_TEST_TMPDIR/hosts"
-    run "$lab" run timeout 120 mpirun -mca plm rsh -mca plm_rsh_agent "$lab rsh" \
+    run "$lab" run timeout 300 mpirun -mca plm rsh -mca plm_rsh_agent "$lab rsh" \
         -mca ras ^slurm --hostfile "$BATS_TEST_TMPDIR/hosts" -n 8 "$comm_check" hosts
     echo "$output"
     [ "$status" -eq 0 ]
@@ -175,7 +186,7 @@ same_losses() {
 }
 
 @test "a node that loses its power ends the step" {
-    "$lab" run timeout 120 srun --mpi=pmix -N4 --ntasks-per-node=1 \
+    "$lab" run timeout 300 srun --mpi=pmix -N4 --ntasks-per-node=1 \
         "$comm_check" wait 60 >"$BATS_TEST_TMPDIR/out" 2>&1 3>&- &
     local step=$! code=0 end=$((SECONDS + 30))
     until grep -q waiting "$BATS_TEST_TMPDIR/out"; do
