@@ -23,6 +23,7 @@ struct search *search_new(const struct cost *cost, const struct cluster *cluster
 {
     size_t n = (size_t)cluster->n_devices;
     struct search *s = mem_new(1, sizeof(*s));
+    int *threads = mem_new((size_t)cluster->n_places, sizeof(*threads));
     double slow = 1;
 
     s->cost = cost;
@@ -36,14 +37,12 @@ struct search *search_new(const struct cost *cost, const struct cluster *cluster
     s->reduce_rate = mem_new(n * n, sizeof(double));
     for (size_t i = 0; i < n * n; i++)
         s->reduce_latency[i] = NAN;
-    for (int p = 0; p < cluster->n_places; p++) {
-        int threads = 0, cores = cluster->places[p].cores;
-
-        for (int d = 0; d < cluster->n_devices; d++)
-            threads += cluster_core_place(cluster, d) == p ? cluster->devices[d].cores : 0;
-        if (cores && threads > cores)
-            slow = fmax(slow, (double)threads / cores);
-    }
+    for (int d = 0; d < cluster->n_devices; d++)
+        threads[cluster_core_place(cluster, d)] += cluster->devices[d].cores;
+    for (int p = 0; p < cluster->n_places; p++)
+        if (cluster->places[p].cores && threads[p] > cluster->places[p].cores)
+            slow = fmax(slow, (double)threads[p] / cluster->places[p].cores);
+    free(threads);
     s->slow = slow;
     return s;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include <math.h>
+#include <stdlib.h>
 
+#include "base/mem.h"
 #include "scheduler/partition_private.h"
 
 /* The largest share and the fewest micro-batches that the request allows. */
@@ -56,20 +58,20 @@ static struct least least_of_block(const struct cost *cost, const struct cost_bl
     return least;
 }
 
-/* Devices that can be busy at once: those of a node have its cores, and no more. */
+/* Devices that can be busy at once: those that share cores have these, and no more. */
 static double devices_at_work(const struct cluster *cluster)
 {
+    int *threads = mem_new((size_t)cluster->n_places, sizeof(*threads));
     double devices = 0;
 
+    for (int d = 0; d < cluster->n_devices; d++)
+        threads[cluster_core_place(cluster, d)] += cluster->devices[d].cores;
     for (int d = 0; d < cluster->n_devices; d++) {
-        int place = cluster_core_place(cluster, d), threads = 0;
-        int cores = cluster->places[place].cores;
+        int place = cluster_core_place(cluster, d), cores = cluster->places[place].cores;
 
-        for (int k = 0; k < cluster->n_devices && cores; k++)
-            if (cluster_core_place(cluster, k) == place)
-                threads += cluster->devices[k].cores;
-        devices += threads > cores ? (double)cores / threads : 1;
+        devices += cores && threads[place] > cores ? (double)cores / threads[place] : 1;
     }
+    free(threads);
     return devices;
 }
 

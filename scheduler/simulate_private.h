@@ -45,7 +45,8 @@ struct id_list {
 
 /* One replica of a stage. */
 struct worker {
-    int pipeline, stage, replica, device, node, threads;
+    int pipeline, stage, replica, device, threads;
+    int node;                   /* place whose cores it shares */
     int64_t samples;
     struct stage_cost cost;
     struct id_list in[2], out[2];   /* channels: values, gradients */

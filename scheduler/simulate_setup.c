@@ -141,7 +141,7 @@ static void group_ring(struct sim *sim, struct group *g)
                    sim->workers[g->workers.items[(i + 1) % n]].device, &g->ring[i]);
         longest = g->ring[i].latency > longest ? g->ring[i].latency : longest;
     }
-    g->latency = 2.0 * (n - 1) * longest;
+    g->latency = 2.0 * (n - 1) * longest * sim->cluster->sum_latency_factor;
 }
 
 static struct group *add_group(struct sim *sim, bool shared, int n_pieces)

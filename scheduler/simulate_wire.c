@@ -86,6 +86,7 @@ static void group_start(struct sim *sim, int id)
     }
     if (g->reduced == 0)
         g->start = sim->now;
+    bytes *= sim->cluster->sum_bandwidth_factor;
     g->target = ready;
     g->flows = n;
     for (int i = 0; i < n; i++)

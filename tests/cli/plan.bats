@@ -1,0 +1,133 @@
+# tasuki plan and simulate, from a cost file: no MPI, no GPU, no model.
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    cat >cost.json <<'END'
+{ "schema": "tasuki-cost", "version": 1, "micro_batch": [1],
+  "optimizer_bytes_per_parameter": 8,
+  "blocks": [
+    { "name": "a", "forward": 1, "dgrad": 1, "wgrad": 1, "parameters": 1000, "activations": 10 },
+    { "name": "b", "forward": 1, "dgrad": 1, "wgrad": 1, "parameters": 1000, "activations": 10 },
+    { "name": "c", "forward": 2, "dgrad": 2, "wgrad": 2, "parameters": 1000, "activations": 10 } ],
+  "edges": [ { "from": "a", "to": "b", "bytes": 10 }, { "from": "b", "to": "c", "bytes": 10 } ] }
+END
+    flat=flat:4,bandwidth=1e9,latency=0,memory=1e9
+}
+
+plan() {
+    "$TASUKI" plan --cost cost.json --cluster "$flat" --global-batch 8 "$@"
+}
+
+@test "a plan from a cost file is printed as a table and written as a file" {
+    plan -o plan.json >table
+    grep -q 'iteration' table
+    grep -q 'lower bound' table
+    grep -q '"schema": "tasuki-plan"' plan.json
+    plan --format json >printed.json
+    grep -v '"command"' plan.json >1
+    grep -v '"command"' printed.json >2
+    diff 1 2
+}
+
+@test "pinned stages, replicas, micro-batches and schedule are in the plan" {
+    run plan --replicas 2,1 --micro-batches 2 --schedule gpipe
+    [ "$status" -eq 0 ]
+    [[ "$output" == "2 stages on 3 of 4 devices of flat:"*", gpipe, 2 micro-batches of 4"* ]]
+    run plan --stages 3 --micro-batch-size 1
+    [[ "$output" == "3 stages on "*" 8 micro-batches of 1"* ]]
+}
+
+@test "pins that cannot be are refused with the reason and a suggestion" {
+    run plan --stages 5
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--stages 5: "*" has 4 devices"* ]]
+    run plan --replicas 4 --micro-batch-size 2
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--micro-batch-size 4 would do"* ]]
+    run plan --micro-batches 3
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"does not divide the global batch of 8"* ]]
+}
+
+@test "every share is a multiple of the BatchNorm group" {
+    plan --batchnorm-samples 4 -o plan.json >/dev/null
+    ! grep -A4 '"samples"' plan.json | grep -qE '^ +[1235679],?$'
+}
+
+@test "a memory limit cuts the network, and names the block that does not fit" {
+    run plan --memory 9000 --optimizer adam -o plan.json
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"stages on"* ]]
+    run plan --memory 4000 --optimizer adam
+    [ "$status" -eq 1 ]
+    # 4 x 1000 bytes, one sample's output and what is received of another block.
+    [[ "$output" == *"block \"b\" does not fit on one device, by 20 bytes"* ]]
+}
+
+@test "the optimizer's state counts in the memory" {
+    plan --stages 1 --optimizer sgd --format json >sgd.json
+    plan --stages 1 --optimizer adam --format json >adam.json
+    [ "$(grep '"memory": [1-9]' sgd.json)" != "$(grep '"memory": [1-9]' adam.json)" ]
+}
+
+@test "a network and a global batch are needed" {
+    run "$TASUKI" plan --cost cost.json --cluster "$flat"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--global-batch"* ]]
+    run "$TASUKI" plan --cluster "$flat" --global-batch 8
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"MODEL or --cost"* ]]
+}
+
+@test "a cost file with an unknown key is refused by file and key" {
+    sed -i 's/"activations": 10/"activation": 10/' cost.json
+    run plan
+    [ "$status" -eq 1 ]
+    [[ "$output" == *'cost.json: blocks[0]: unknown key "activation"'* ]]
+}
+
+@test "of several cost files the one for the cluster's devices is used" {
+    sed 's/"version": 1,/"version": 1, "device": "other",/; s/"forward": 2/"forward": 9/' \
+        cost.json >other.json
+    run "$TASUKI" plan --cost cost.json --cost other.json --cluster "$flat" --global-batch 8 \
+        --stages 1 --replicas 1
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"iteration    96000 ms"* ]]
+}
+
+@test "a plan that cannot be written leaves nothing and is an error" {
+    run plan -o nowhere/plan.json
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"nowhere/plan.json"* ]]
+}
+
+@test "simulate draws what plan forecasts" {
+    plan --stages 2 -o plan.json >table
+    run "$TASUKI" simulate plan.json --cost cost.json --trace trace.json
+    [ "$status" -eq 0 ]
+    [ "$(echo "$output" | sed -n 's/^iteration *//p')" = "$(sed -n 's/^iteration *//p' table)" ]
+    grep -q '"traceEvents"' trace.json
+    run "$TASUKI" simulate plan.json --cost cost.json --cluster "$flat" --format json
+    [[ "$output" == *'"schema": "tasuki-simulation"'* ]]
+    "$TASUKI" simulate plan.json --cost cost.json --format svg -o plan.svg
+    grep -q '^<svg' plan.svg
+    "$TASUKI" simulate plan.json --cost cost.json --format trace -o t.json
+    diff t.json trace.json
+}
+
+@test "simulate refuses a plan of another network by block" {
+    plan -o plan.json >/dev/null
+    sed -i 's/"name": "c"/"name": "z"/; s/"to": "c"/"to": "z"/' cost.json
+    run "$TASUKI" simulate plan.json --cost cost.json
+    [ "$status" -eq 1 ]
+    [[ "$output" == *'block "c" is not in the cost file'* ]]
+}
+
+@test "a truncated plan is one clear error" {
+    plan -o plan.json >/dev/null
+    head -c 300 plan.json >cut.json
+    run "$TASUKI" simulate cut.json --cost cost.json
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"cut.json"* ]]
+    [ "$(echo "$output" | wc -l)" -eq 1 ]
+}
