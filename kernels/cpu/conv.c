@@ -159,10 +159,9 @@ static int conv_reorders(struct conv_kernel *k, const struct onednn_conv_shape *
     *scratch = larger(*scratch, onednn_reorder_scratch(k->reorder));
     if (!wgrad)
         return 0;
-    k->reorder_add = onednn_reorder_new(onednn, shape, k->format, NULL, true, err);
-    if (!k->reorder_add)
-        return -1;
-    *scratch = larger(*scratch, onednn_reorder_scratch(k->reorder_add));
+    k->reorder_add = onednn_reorder_new(onednn, shape, k->format, NULL, true, NULL);
+    if (k->reorder_add)
+        *scratch = larger(*scratch, onednn_reorder_scratch(k->reorder_add));
     return 0;
 }
 
@@ -187,7 +186,7 @@ static int conv_build(struct conv_kernel *k, const struct roles *r,
     if (k->format && conv_reorders(k, shape, &scratch, err))
         return -1;
     k->base.workspace = k->weights_bytes + scratch;
-    k->base.accumulates = k->kind == CONV_WGRAD && k->format;
+    k->base.accumulates = k->reorder_add != NULL;
     return 0;
 }
 
@@ -288,18 +287,24 @@ static int make_weights_reorder(const struct cpu_build *build, struct kernel **k
     const struct onednn_conv_shape *shape = from ? &from->shape : &to->shape;
     struct reorder_kernel *k = cpu_kernel_new(build, sizeof(*k), reorder_weights_run);
 
-    *kernel = &k->base;
     k->base.free = reorder_free;
-    k->base.accumulates = true;
     k->reorder = onednn_reorder_new(build->device->onednn, shape, from ? from->format : NULL,
                                     to ? to->format : NULL, false, err);
-    k->reorder_add =
-        onednn_reorder_new(build->device->onednn, shape, from ? from->format : NULL,
-                           to ? to->format : NULL, true, err);
-    if (!k->reorder || !k->reorder_add)
+    if (!k->reorder) {
+        reorder_free(&k->base);
         return -1;
-    k->base.workspace =
-        larger(onednn_reorder_scratch(k->reorder), onednn_reorder_scratch(k->reorder_add));
+    }
+    *kernel = &k->base;
+    k->base.workspace = onednn_reorder_scratch(k->reorder);
+    if (to)
+        return 0;
+    /* Not every version adds while it reorders; then the executor does it. */
+    k->reorder_add =
+        onednn_reorder_new(build->device->onednn, shape, from->format, NULL, true, NULL);
+    if (k->reorder_add) {
+        k->base.accumulates = true;
+        k->base.workspace = larger(k->base.workspace, onednn_reorder_scratch(k->reorder_add));
+    }
     return 0;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Products of matrices by oneDNN's sgemm: MatMul, and Linear with its gradients. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -91,10 +92,12 @@ int cpu_make_matmul(const struct cpu_build *build, struct kernel **kernel, struc
     if (!cpu_all_plain(build))
         return 0;
     k = cpu_kernel_new(build, sizeof(*k), matmul_run);
+    if (matmul_dims(build->graph, build->node, &k->m)) {
+        free(k);
+        return err_set(err, "node \"%s\": shapes do not fit", cpu_node(build)->name);
+    }
     *kernel = &k->base;
     k->base.accumulates = true;
-    if (matmul_dims(build->graph, build->node, &k->m))
-        return err_set(err, "node \"%s\": shapes do not fit", cpu_node(build)->name);
     a = k->m.m * k->m.k;
     b = k->m.k * k->m.n;
     k->stack = 1;
