@@ -16,7 +16,7 @@
 struct err;
 
 #define WIRE_MAX_DEPTH 64
-#define WIRE_MAX_ELEMENTS ((size_t)4 << 20)
+#define WIRE_MAX_ELEMENTS ((size_t)2 << 20)
 #define WIRE_MAX_SIZE (((size_t)1 << 31) - 1)
 
 /* Fields that stand for one WIRE_DATA field in the copy. */
