@@ -106,12 +106,40 @@ static int add_parameter(struct build *build, const struct onnx_tensor *tensor)
     return id;
 }
 
+/* A transposed copy is computed from what it is a copy of, and so trained as one. */
+static int add_copy(struct build *build, int copy, int of, struct err *err)
+{
+    const struct onnx_tensor *tensor = &build->onnx->initializers[copy];
+    const char *original = build->onnx->initializers[of].name;
+    int from = build_value(build, onnx_find(build->onnx, original), err), t, id = -1, node;
+
+    if (from < 0)
+        return -1;
+    for (t = 0; t < BUILD_TWINS; t++) {
+        struct graph *graph = build->graph[t];
+
+        id = graph_add_value(graph, tensor->name, VALUE_NODE, graph->real, &tensor->shape,
+                             (struct batch){ 0 });
+        node = graph_add_node(graph, tensor->name, op_find("Transpose"), 1, &from, 1, &id);
+        graph_set_ints(graph, node, "perm", 2, (const int64_t[]){ 1, 0 });
+        if (op_infer(graph, node, err))
+            return -1;
+    }
+    build_note(build, "\"%.200s\" is a transposed copy of \"%.200s\": trained as one (tied)",
+               tensor->name, original);
+    return id;
+}
+
 int build_value(struct build *build, int v, struct err *err)
 {
     struct build_item *item = &build->items[v];
     const struct onnx_value *value = &build->onnx->values[v];
 
-    if (item->kind == ITEM_NONE && value->kind == ONNX_INITIALIZER) {
+    if (item->kind == ITEM_NONE && value->kind == ONNX_INITIALIZER &&
+        build->onnx->copy_of[value->index] >= 0) {
+        item->id = add_copy(build, value->index, build->onnx->copy_of[value->index], err);
+        item->kind = ITEM_VALUE;
+    } else if (item->kind == ITEM_NONE && value->kind == ONNX_INITIALIZER) {
         item->kind = ITEM_VALUE;
         item->id = add_parameter(build, &build->onnx->initializers[value->index]);
     } else if (item->kind == ITEM_CONST && item->id < 0) {

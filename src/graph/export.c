@@ -175,31 +175,52 @@ static void copy_model(struct copy *copy)
     }
 }
 
-/* Current values into the copy. */
-static int patch(struct copy *copy,
-                 int (*get)(void *user, const char *name, enum dtype dtype, size_t elements,
-                            void *data, struct err *err),
-                 void *user, struct err *err)
+typedef int get_function(void *user, const char *name, enum dtype dtype, size_t elements,
+                         void *data, struct err *err);
+
+/* 'from' is the original of the transposed copy 'tensor'. */
+static void transpose(const struct onnx_tensor *tensor, const unsigned char *from,
+                      unsigned char *to)
 {
-    int i, result = 0;
+    size_t size = dtype_size(tensor->dtype), rows = (size_t)tensor->shape.dim[0];
+    size_t columns = (size_t)tensor->shape.dim[1], r, c;
 
-    for (i = 0; i < copy->n_tensors && result >= 0; i++) {
-        const struct onnx_tensor *tensor = &copy->onnx->initializers[i];
-        void *data;
+    for (r = 0; r < rows; r++)
+        for (c = 0; c < columns; c++)
+            memcpy(to + (r * columns + c) * size, from + (c * rows + r) * size, size);
+}
 
-        if (!copy->data[i] || !dtype_is_float(tensor->dtype) || !tensor->size)
-            continue;
-        /* The copy's bytes are not aligned. */
-        data = mem_try(tensor->size, 1, err);
-        if (!data)
-            return -1;
-        result = get(user, tensor->name, tensor->dtype,
-                     tensor->size / dtype_size(tensor->dtype), data, err);
-        if (result == 0)
-            memcpy(copy->bytes + copy->data[i], data, tensor->size);
-        free(data);
-    }
+/* Current values of one initializer; a transposed copy has those of its original. */
+static int patch_tensor(struct copy *copy, int index, get_function *get, void *user,
+                        struct err *err)
+{
+    const struct onnx_tensor *tensor = &copy->onnx->initializers[index];
+    int of = copy->onnx->copy_of[index], result;
+    const char *name = of < 0 ? tensor->name : copy->onnx->initializers[of].name;
+    /* The copy's bytes are not aligned. */
+    void *data = mem_try(tensor->size, 1, err);
+
+    if (!data)
+        return -1;
+    result = get(user, name, tensor->dtype, tensor->size / dtype_size(tensor->dtype), data,
+                 err);
+    if (result == 0 && of >= 0)
+        transpose(tensor, data, copy->bytes + copy->data[index]);
+    else if (result == 0)
+        memcpy(copy->bytes + copy->data[index], data, tensor->size);
+    free(data);
     return result < 0 ? -1 : 0;
+}
+
+static int patch(struct copy *copy, get_function *get, void *user, struct err *err)
+{
+    int i;
+
+    for (i = 0; i < copy->n_tensors; i++)
+        if (copy->data[i] && dtype_is_float(copy->onnx->initializers[i].dtype) &&
+            patch_tensor(copy, i, get, user, err))
+            return -1;
+    return 0;
 }
 
 int model_export(struct model *model, const char *path,

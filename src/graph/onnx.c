@@ -334,6 +334,7 @@ static int read_graph(struct onnx *onnx, struct err *err)
     for (i = 0; i < graph->n_input; i++)
         if (read_input(onnx, graph->input[i], err))
             return -1;
+    onnx_find_copies(onnx);
     if (read_nodes(onnx, err) || resolve(onnx, err) || sort_nodes(onnx, err))
         return -1;
     return hash_model(onnx, err);
@@ -372,6 +373,7 @@ void onnx_close(struct onnx *onnx)
     free(onnx->values);
     free(onnx->inputs);
     free(onnx->initializers);
+    free(onnx->copy_of);
     free(onnx->nodes);
     free(onnx->outputs);
     free(onnx->path);

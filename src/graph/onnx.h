@@ -67,6 +67,7 @@ struct onnx {
     struct onnx_value *values;
     struct onnx_input *inputs;
     struct onnx_tensor *initializers;
+    int *copy_of;               /* initializer that each is a transposed copy of, -1: none */
     struct onnx_node *nodes;    /* topologically sorted, otherwise in the order of the file */
     int *outputs;               /* value indices */
     struct names *names;
@@ -78,6 +79,9 @@ struct onnx *onnx_open(const char *path, struct err *err);
 void onnx_close(struct onnx *onnx);
 
 int onnx_find(const struct onnx *onnx, const char *name);   /* value index, -1 */
+
+/* Fill 'copy_of' (onnx_copy.c). */
+void onnx_find_copies(struct onnx *onnx);
 
 /* ONNX's number of a type as ours; DTYPE_NONE where it is not supported. */
 enum dtype onnx_dtype(int32_t data_type);
