@@ -135,8 +135,8 @@ static int check_tags(const struct executor *e, struct err *err)
     int max = comm_max_tag(e->options.comm);
 
     if (2 * micro_batches(e) > max)
-        return err_set(err, "%lld micro-batches: this MPI allows %d", (long long)micro_batches(e),
-                       max / 2);
+        return err_set(err, "%lld micro-batches: this MPI allows %d",
+                       (long long)micro_batches(e), max / 2);
     return 0;
 }
 

@@ -27,8 +27,8 @@ struct profile_options {
 /* The cost file of the model: each unique operator is measured once per size, by itself. */
 struct cost *profile_cost(const struct profile_options *options, struct err *err);
 
-/* Run whole training steps of 'samples' samples on one device and print the time of each kind of
- * operator as it is inside the step, with the share of layout reorders.
+/* Run whole training steps of 'samples' samples on one device and print the time of each kind
+ * of operator as it is inside the step, with the share of layout reorders.
  */
 int profile_table(const struct profile_options *options, int64_t samples, FILE *out,
                   struct err *err);

@@ -100,8 +100,7 @@ static int read_tensor(const struct safetensors *file, const char *name, const j
         return tensor_error(file, name, err, "expected dtype, shape and data_offsets");
     known = find_type(type);
     if (!known)
-        return err_set(err, "%s: tensor \"%s\": dtype \"%s\" is not known", file->path, name,
-                       type);
+        return tensor_error(file, name, err, "dtype: not known");
     *t = (struct safetensors_tensor){ .name = name, .type = known->name,
                                       .dtype = known->dtype };
     if (read_shape(file, name, json_object_get(json, "shape"), known->size, t, err) < 0)
@@ -149,6 +148,15 @@ static int check_cover(const struct safetensors *file, size_t data_at, struct er
     return 0;
 }
 
+/* Names stand in messages of one line. */
+static bool printable(const char *name)
+{
+    for (; *name; name++)
+        if ((unsigned char)*name < ' ' || *name == 127)
+            return false;
+    return true;
+}
+
 static int check_metadata(const struct safetensors *file, const json_t *json, struct err *err)
 {
     const char *key;
@@ -158,7 +166,7 @@ static int check_metadata(const struct safetensors *file, const json_t *json, st
         return err_set(err, "%s: __metadata__: expected an object of strings", file->path);
     json_object_foreach((json_t *)json, key, value)
         if (!json_is_string(value))
-            return err_set(err, "%s: __metadata__: \"%s\" is not a string", file->path, key);
+            return err_set(err, "%s: __metadata__: a value is not a string", file->path);
     return 0;
 }
 
@@ -179,7 +187,7 @@ static int read_header(struct safetensors *file, struct err *err)
     file->header = json_loadb((const char *)file->map.data + 8, (size_t)size,
                               JSON_REJECT_DUPLICATES, &bad);
     if (!file->header)
-        return err_set(err, "%s: header: %s", file->path, bad.text);
+        return err_set(err, "%s: header: no JSON from byte %d on", file->path, bad.position);
     if (!json_is_object(file->header))
         return err_set(err, "%s: header: expected an object", file->path);
     file->tensors = mem_new(json_object_size(file->header), sizeof(*file->tensors));
@@ -187,6 +195,8 @@ static int read_header(struct safetensors *file, struct err *err)
         if (strcmp(key, "__metadata__") == 0) {
             if (check_metadata(file, value, err) < 0)
                 return -1;
+        } else if (!printable(key)) {
+            return err_set(err, "%s: header: control characters in a name", file->path);
         } else {
             if (read_tensor(file, key, value, 8 + (size_t)size, &file->tensors[file->n],
                             err) < 0)

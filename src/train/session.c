@@ -381,8 +381,9 @@ int session_open(struct session *session, const struct train_settings *settings,
 {
     struct session *s = session;
 
-    *s = (struct session){ .settings = *settings, .comm = comm, .node = node, .rank = comm_rank(comm),
-                           .size = comm_size(comm), .placement = { .stage = -1 } };
+    *s = (struct session){ .settings = *settings, .comm = comm, .node = node,
+                           .rank = comm_rank(comm), .size = comm_size(comm),
+                           .placement = { .stage = -1 } };
     comm_set_deadline(comm, settings->deadline);
     s->mark = trace_clock();
     if (session_cluster(s, err) < 0)

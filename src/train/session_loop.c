@@ -181,8 +181,9 @@ static int evaluate(struct session *s, int64_t steps_done, struct err *err)
         return 0;
     weight = test_weight(s, &count);
     line = json_pack("{s:s, s:I, s:o, s:I, s:f}", "event", "evaluation", "step",
-                     (json_int_t)steps_done, "loss", session_number(entries[BOARD_LOSS] / weight),
-                     "samples", (json_int_t)data_samples(s->test.data), "seconds",
+                     (json_int_t)steps_done, "loss",
+                     session_number(entries[BOARD_LOSS] / weight), "samples",
+                     (json_int_t)data_samples(s->test.data), "seconds",
                      trace_clock() - start);
     if (count > 0) {
         accuracy = entries[BOARD_CORRECT] / (double)count;

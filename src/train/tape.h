@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A list of kernels with their pointers bound, for each slot: running it touches nothing else. */
+/* A list of kernels with their pointers bound, for each slot: running it touches nothing
+ * else.
+ */
 #ifndef TASUKI_TRAIN_TAPE_H
 #define TASUKI_TRAIN_TAPE_H
 

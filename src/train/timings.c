@@ -215,7 +215,8 @@ double timings_node(struct timings *timings, const struct graph *graph, int node
         *fresh = !had;
     if (had)
         return seconds;
-    if (stopwatch_node(timings->backend, timings->device, graph, node, layouts, &result, err) < 0)
+    if (stopwatch_node(timings->backend, timings->device, graph, node, layouts, &result,
+                       err) < 0)
         return -1;
     keep(timings, key, result.seconds);
     return result.seconds;
