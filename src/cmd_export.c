@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/err.h"
 #include "base/log.h"
@@ -58,20 +57,6 @@ static int export_onnx(struct checkpoint *checkpoint, const char *path, const ch
     return bad;
 }
 
-static int write_tensors(const char *output, int n, const struct safetensors_tensor *tensors,
-                         struct err *err)
-{
-    char *temporary = mem_printf("%s.tmp-%ld", output, (long)getpid());
-    int bad = safetensors_write(temporary, n, tensors, err);
-
-    if (!bad && rename(temporary, output) < 0) {
-        bad = err_set(err, "%s: %m", output);
-        unlink(temporary);
-    }
-    free(temporary);
-    return bad;
-}
-
 /* Parameters and statistics, without the optimizer's state. */
 static int export_safetensors(const struct checkpoint *checkpoint, const char *output,
                               struct err *err)
@@ -95,7 +80,7 @@ static int export_safetensors(const struct checkpoint *checkpoint, const char *o
         n++;
     }
     if (!bad)
-        bad = write_tensors(output, n, tensors, err);
+        bad = safetensors_replace(output, n, tensors, err);
     for (int i = 0; i < n; i++)
         free((void *)tensors[i].data);
     free(tensors);

@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -80,8 +79,7 @@ static int write_all(const char *path, int n_parts, const void **parts, const si
 
     for (int r = 0; r < n_parts; r++)
         unpack(parts[r], sizes[r], &list, &n);
-    unlink(path);
-    bad = safetensors_write(path, n, list, err);
+    bad = safetensors_replace(path, n, list, err);
     free(list);
     return bad;
 }

@@ -4,8 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/err.h"
@@ -340,4 +342,27 @@ int safetensors_write(const char *path, int n, const struct safetensors_tensor *
     if (bad)
         unlink(path);
     return bad ? -1 : 0;
+}
+
+int safetensors_replace(const char *path, int n, const struct safetensors_tensor *tensors,
+                        struct err *err)
+{
+    /* A link stays a link: what it points to is replaced. */
+    char *target = realpath(path, NULL), *temporary;
+    struct stat status;
+    int bad;
+
+    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
+        free(target);
+        return err_set(err, "%s: not a regular file", path);
+    }
+    temporary = mem_printf("%s.tmp-%ld", target ? target : path, (long)getpid());
+    bad = safetensors_write(temporary, n, tensors, err);
+    if (!bad && rename(temporary, target ? target : path) < 0) {
+        bad = err_set(err, "%s: %s", path, strerror(errno));
+        unlink(temporary);
+    }
+    free(temporary);
+    free(target);
+    return bad;
 }

@@ -41,5 +41,10 @@ void safetensors_hash(const struct safetensors *file, char hex[17]);
  */
 int safetensors_write(const char *path, int n, const struct safetensors_tensor *tensors,
                       struct err *err);
+/* The same over a file that may be there, which stays as it was until the new one is complete.
+ * What is there and no regular file is refused.
+ */
+int safetensors_replace(const char *path, int n, const struct safetensors_tensor *tensors,
+                        struct err *err);
 
 #endif

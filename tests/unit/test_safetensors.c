@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "unit.h"
 
+#include <sys/stat.h>
+
 #include "base/file.h"
 #include "train/safetensors.h"
 
@@ -77,6 +79,27 @@ static void an_existing_file_is_not_overwritten(void **state)
     assert_contains(err.text, path);
 }
 
+static void only_a_regular_file_is_replaced(void **state)
+{
+    struct err err = { 0 };
+    struct safetensors *file;
+    struct stat status;
+
+    (void)state;
+    unit_write(path, "x");
+    assert_int_equal(safetensors_replace(path, 0, NULL, &err), 0);
+    file = safetensors_open(path, &err);
+    assert_non_null(file);
+    safetensors_close(file);
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(safetensors_replace(path, 0, NULL, &err), -1);
+    assert_contains(err.text, "not a regular file");
+    assert_int_equal(stat(path, &status), 0);
+    assert_true(S_ISFIFO(status.st_mode));
+    unlink(path);
+}
+
 static void a_header_that_does_not_fit_is_refused(void **state)
 {
     struct err err = { 0 };
@@ -142,6 +165,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_is_read),
         cmocka_unit_test(an_existing_file_is_not_overwritten),
+        cmocka_unit_test(only_a_regular_file_is_replaced),
         cmocka_unit_test(a_header_that_does_not_fit_is_refused),
         cmocka_unit_test(sizes_must_agree),
         cmocka_unit_test(overlaps_and_holes_are_refused),
