@@ -58,10 +58,11 @@ missing_in_completion() {
     done
 }
 
-# --stages in a script, "--stages" in Python: some test gives it to the program.
+# --keep-plan in a script, keep_plan= for the driver in Python: some test gives it.
 untested() {
     for option in $(options_of "$1"); do
-        grep -rqE -e "--(no-)?$option([^a-z0-9-]|$)" --include='*.bats' --include='*.sh' \
+        keyword="[ (]$(echo "$option" | tr - _)="
+        grep -rqE -e "--(no-)?$option([^a-z0-9-]|$)|$keyword" --include='*.bats' --include='*.sh' \
             --include='*.py' "$top/tests" "$top/etc/demo" || echo "--$option is in no test"
     done
 }
@@ -87,6 +88,9 @@ result "tasuki(1) refers to every command" "$absent"
 # Which other manuals are installed here says nothing about the page; ours are checked.
 lint() {
     mandoc -Tlint "$1" 2>&1 | grep -vE 'referenced manual not found|outdated mandoc.db'
+    sed -nE 's/^\.Xr (tasuki[a-z.-]*) ([1-8]).*/\1.\2/p' "$1" | sort -u | while read -r other; do
+        [ -f "$top/man/$other" ] || echo "refers to $other, which does not exist"
+    done
 }
 
 for page in $pages; do
