@@ -17,10 +17,13 @@
 /* Partial plans kept in a state: more only where memory makes many incomparable. */
 #define MAX_KEPT 12
 
+/* Of the stages behind the first, whose message is not known before the stage in front of it. */
 struct node {
-    double bottleneck, sum, tail;
+    double bottleneck, sum;
     double own;             /* f + d + w of the first stage */
-    double level, late;     /* bottleneck and tail as far as they can matter */
+    double tail;            /* longest all-reduce and update, the first stage's too */
+    double level;           /* the bottleneck as far as it can matter */
+    double message;         /* what the first stage may wait for, at most */
     int first, end, replicas, stages, devices;
     const struct share_table *share;
     struct node *next;      /* the stage behind */
@@ -40,8 +43,7 @@ struct option {
 /* What the blocks before a cut take at least, on so many devices, for a micro-batch. */
 struct least {
     double work;            /* device-seconds */
-    double path;            /* seconds of F and B, one block after the other */
-    double back;            /* of B alone */
+    double path;            /* seconds, one block after the other */
 };
 
 struct run {
@@ -52,6 +54,7 @@ struct run {
     int n, devices;         /* cuts, devices */
     int n_options;
     struct option *options;
+    const struct share_table *whole;    /* all samples in one share */
     struct node_list *lists;    /* [(n + 1) * (devices + 1)] */
     struct least *least;    /* [(devices + 1) * (n + 1)] */
 };
@@ -106,15 +109,14 @@ static struct least *least_at(const struct run *run, int devices, int first)
 /* One block with the options that so many devices leave. */
 static struct least least_of(const struct run *run, int devices, int i)
 {
-    struct least least = { INFINITY, INFINITY, INFINITY };
+    struct least least = { INFINITY, INFINITY };
 
     for (int o = 0; o < run->n_options && run->options[o].replicas <= devices; o++) {
         const struct share_table *s = run->options[o].share;
-        double f = s->forward[i + 1] - s->forward[i], d = s->dgrad[i + 1] - s->dgrad[i];
-        double all = f + d + s->wgrad[i + 1] - s->wgrad[i];
+        double all = s->forward[i + 1] - s->forward[i] + s->dgrad[i + 1] - s->dgrad[i] +
+                     s->wgrad[i + 1] - s->wgrad[i];
 
-        least.path = fmin(least.path, f + d);
-        least.back = fmin(least.back, d);
+        least.path = fmin(least.path, all);
         least.work = fmin(least.work, all * run->options[o].replicas);
     }
     return least;
@@ -132,7 +134,6 @@ static void fill_bounds(struct run *run)
 
             sum[1].work = sum->work + slow * one.work;
             sum[1].path = sum->path + slow * one.path;
-            sum[1].back = sum->back + slow * one.back;
         }
 }
 
@@ -210,21 +211,16 @@ double search_message(const struct search *search, int from, int r, int to, doub
 }
 
 /* What cannot matter is levelled: every plan has a bottleneck of at least the work over the
- * devices, and a tail shorter than the B's that are still to come is hidden by them.
+ * devices.
  */
-static void set_levels(const struct run *run, struct node *node)
+static void set_level(const struct run *run, struct node *node)
 {
     int left = run->devices - node->devices;
-    double all = least_at(run, run->devices, run->n)->work / run->devices;
 
-    node->level = fmax(node->bottleneck, all);
-    node->late = node->tail;
-    if (left > 0 && node->first > 0) {
-        const struct least *least = least_at(run, left, node->first);
-
-        node->level = fmax(node->level, least->work / left);
-        node->late = fmax(node->late, least->back);
-    }
+    node->level = fmax(fmax(node->bottleneck, node->own),
+                       least_at(run, run->devices, run->n)->work / run->devices);
+    if (left > 0 && node->first > 0)
+        node->level = fmax(node->level, least_at(run, left, node->first)->work / left);
 }
 
 /* Does 'a' never do worse than 'b', whatever is put before them? A maximum grows by no more
@@ -235,13 +231,16 @@ static bool dominates(const struct run *run, const struct node *a, const struct 
     const struct table *t = run->search->table;
     size_t row = (size_t)a->first * ((size_t)t->n + 1);
     double slower = a->level > b->level ? a->level - b->level : 0;
-    double later = a->late > b->late ? a->late - b->late : 0;
+    double later = a->tail > b->tail ? a->tail - b->tail : 0;
+    double front = fmax(a->own, a->message) - b->own;
 
     if (run->search->feasible)
         return run->search->request->stages ? a->stages == b->stages : a->stages <= b->stages;
-    if (!run->gpipe && a->own - b->own > slower)
+    if (a->own - b->own > slower)
         slower = a->own - b->own;
-    if ((double)(run->m - 1) * slower + later + a->sum - b->sum > 0)
+    /* 'a' receives no more than 'b': its first stage is later by as much as its own work. */
+    front = fmin(front, a->own > b->own ? a->own - b->own : 0);
+    if ((double)(run->m - 1) * slower + later + front + a->sum - b->sum > 0)
         return false;
     if (run->search->request->stages ? a->stages != b->stages
                                      : !run->gpipe && a->stages > b->stages)
@@ -252,7 +251,8 @@ static bool dominates(const struct run *run, const struct node *a, const struct 
 
 static double closed_form(const struct run *run, const struct node *node)
 {
-    return (double)(run->m - 1) * node->bottleneck + node->sum + node->tail;
+    return (double)(run->m - 1) * fmax(node->bottleneck, node->own) + node->sum + node->own +
+           node->tail;
 }
 
 /* No completion of the node takes less. */
@@ -266,8 +266,8 @@ static double least(const struct run *run, const struct node *node)
     if (left == 0)
         return INFINITY;
     rest = least_at(run, left, node->first);
-    return (double)(run->m - 1) * node->level + node->sum + rest->path +
-           (node->tail > rest->path ? node->tail - rest->path : 0);
+    return (double)(run->m - 1) * node->level + node->sum + node->own + rest->path +
+           node->tail;
 }
 
 /* A full list loses the node that promises least. */
@@ -318,17 +318,32 @@ static void add_message(const struct run *run, const struct node *behind,
         option->share->samples > behind->share->samples ? option->share : behind->share;
     size_t row = (size_t)behind->first * ((size_t)table->n + 1) + (size_t)behind->end;
     int to = device + option->replicas;
-    double cf, cb;
+    double seconds;
 
-    cf = search_message(run->search, device, option->replicas, to, share->received[row],
-                        option->share->received[row]);
-    cb = search_message(run->search, device, option->replicas, to, share->gradient[row],
-                        option->share->gradient[row]);
-    node->bottleneck = fmax(behind->bottleneck, cf + cb);
-    if (!run->gpipe)
-        node->bottleneck = fmax(node->bottleneck, behind->own + cf);
-    node->sum = behind->sum + cf + cb;
-    node->tail = behind->tail - cb;
+    seconds = search_message(run->search, device, option->replicas, to, share->received[row],
+                             option->share->received[row]) +
+              search_message(run->search, device, option->replicas, to, share->gradient[row],
+                             option->share->gradient[row]);
+    seconds = fmax(seconds, behind->own);
+    node->bottleneck = fmax(behind->bottleneck, seconds);
+    node->sum = behind->sum + seconds;
+    node->tail = behind->tail;
+}
+
+/* As if all samples went through one wire. */
+static void set_message(const struct run *run, int device, struct node *node)
+{
+    struct table *table = run->search->table;
+    size_t row = (size_t)node->first * ((size_t)table->n + 1) + (size_t)node->end;
+    double bytes, back;
+
+    node->message = 0;
+    if (node->first == 0 || device == 0)
+        return;
+    bytes = run->whole->received[row];
+    back = run->whole->gradient[row];
+    node->message = fmax(search_message(run->search, device - 1, 1, device, bytes + back, 0),
+                         search_message(run->search, 0, 1, device, bytes + back, 0)) * 2;
 }
 
 static bool fits(const struct run *run, const struct interval_cost *c, int device, int r,
@@ -351,10 +366,7 @@ static void add_stage(const struct run *run, const struct interval_cost *c, int 
                                      stage_gradient_bytes(run->search->cost, c->parameters));
 
     node->own = slow * (c->forward + c->dgrad + c->wgrad);
-    node->bottleneck = fmax(node->bottleneck, node->own);
-    node->sum += slow * (c->forward + c->dgrad);
-    node->tail = fmax(node->tail - slow * c->dgrad,
-                      slow * (c->wgrad + c->step) + reduce);
+    node->tail = fmax(node->tail, slow * c->step + reduce);
 }
 
 static bool allowed(const struct plan_request *request, int stages_behind, int r, int first)
@@ -394,9 +406,11 @@ static void extend(struct run *run, const struct node *behind, int end,
         node.devices = used + option->replicas;
         node.share = option->share;
         node.next = (struct node *)behind;
-        set_levels(run, &node);
+        set_level(run, &node);
+        set_message(run, device, &node);
         /* A longer stage is slower still. */
-        if ((double)(run->m - 1) * node.bottleneck + node.sum > run->search->best * SLACK)
+        if ((double)(run->m - 1) * fmax(node.bottleneck, node.own) + node.sum + node.own >
+            run->search->best * SLACK)
             break;
         if (!allowed(run->search->request, stages, option->replicas, i) ||
             least(run, &node) > run->search->best * SLACK)
@@ -562,6 +576,7 @@ void partition_dp(struct search *search, int64_t micro_batch, int64_t micro_batc
                        .devices = search->cluster->n_devices };
     size_t n_lists = ((size_t)run.n + 1) * ((size_t)run.devices + 1);
 
+    run.whole = table_share(search->table, micro_batch);
     fill_options(&run);
     fill_bounds(&run);
     run.lists = mem_new(n_lists, sizeof(*run.lists));

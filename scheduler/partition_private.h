@@ -54,6 +54,7 @@ struct candidate {
     bool gpipe;
     double closed;          /* seconds by the closed form */
     double seconds;         /* by simulation */
+    bool far;               /* slower than others by the closed form */
 };
 
 struct candidate *candidate_copy(const struct candidate *c);
@@ -71,6 +72,7 @@ struct search {
     bool feasible;          /* any plan that fits will do */
     double slow;            /* of computing, while all devices are busy */
     double best;            /* closed form of the best candidate yet */
+    double near;            /* closed form up to which a candidate is as good */
     double *reduce_latency, *reduce_rate;   /* [devices * devices]: NAN until asked for */
     int n_found;
     struct candidate **found;   /* the best, by closed form */
@@ -78,11 +80,10 @@ struct search {
 
 /* The best candidates for one micro-batch size and schedule are added to 'found'.
  *
- * Objective (the closed form), over stages s with their F, B, W times f, d, w, messages
- * in from the stage before cf (values) and cb (gradients), all-reduce and step r:
- *   T = (M - 1) * bottleneck + sum of (f + cf + d + cb) + tail
- *   bottleneck = max over s of f + d + w, and of cf + cb (gpipe) or f + d + w + cf (1f1b)
- *   tail = max over s of w + r - what the stages before s have still to do
+ * Objective (the closed form), over stages s with work t_s = F + B + W of the largest share,
+ * messages c_s in from the stage before (values and gradients) and r_s for all-reduce and
+ * update:
+ *   T = sum of max(t_s, c_s) + (M - 1) * max of max(t_s, c_s) + max of r_s
  * With 'even' only pipelines with one replica count for all stages are tried, and none is
  * added: 'best' becomes a bound for the search proper.
  */
