@@ -98,35 +98,32 @@ static void the_reference_backend_trains_without_allocating(void **state)
 static void the_cpu_backend_trains_without_allocating(void **state)
 {
     (void)state;
-    if (!backend_find("cpu"))
-        skip();
     allocates_nothing("mlp", "cpu", 0);
     allocates_nothing("transformer-dropout", "cpu", 0);
 }
 
-#else
-
-static void the_reference_backend_trains_without_allocating(void **state)
-{
-    (void)state;
-    skip();     /* this C library or sanitizer has an allocator of its own */
-}
-
-static void the_cpu_backend_trains_without_allocating(void **state)
-{
-    (void)state;
-    skip();
-}
-
-#endif
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
+    const struct CMUnitTest reference[] = {
+        cmocka_unit_test(the_reference_backend_trains_without_allocating),
+    };
+    const struct CMUnitTest both[] = {
         cmocka_unit_test(the_reference_backend_trains_without_allocating),
         cmocka_unit_test(the_cpu_backend_trains_without_allocating),
     };
 
     log_setup(LOG_WARNING, -1);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (!backend_find("cpu"))
+        return cmocka_run_group_tests(reference, NULL, NULL);
+    return cmocka_run_group_tests(both, NULL, NULL);
 }
+
+#else
+
+int main(void)
+{
+    puts("1..0 # SKIP this C library or sanitizer has an allocator of its own");
+    return 0;
+}
+
+#endif
