@@ -71,20 +71,6 @@ static bool fits(const struct session *s, const struct plan *plan, struct err *e
     return true;
 }
 
-static int check_given(const struct session *s, struct err *err)
-{
-    const struct train_settings *t = &s->settings;
-    const struct plan *plan = s->given;
-
-    if (plan->global_batch != t->global_batch)
-        return err_set(err, "%s: made for --global-batch %lld, not %lld", t->input,
-                       (long long)plan->global_batch, (long long)t->global_batch);
-    if (plan->batchnorm_samples != t->batchnorm_samples)
-        return err_set(err, "%s: made for --batchnorm-samples %lld, not %lld", t->input,
-                       (long long)plan->batchnorm_samples, (long long)t->batchnorm_samples);
-    return 0;
-}
-
 static bool honours_pins(const struct session *s, const struct plan *plan)
 {
     const struct train_settings *t = &s->settings;
@@ -99,6 +85,24 @@ static bool honours_pins(const struct session *s, const struct plan *plan)
         if (t->replicas[i] != plan->stages[i].replicas * plan->pipelines)
             return false;
     return true;
+}
+
+static int check_given(const struct session *s, struct err *err)
+{
+    const struct train_settings *t = &s->settings;
+    const struct plan *plan = s->given;
+
+    if (plan->global_batch != t->global_batch)
+        return err_set(err, "%s: made for --global-batch %lld, not %lld", t->input,
+                       (long long)plan->global_batch, (long long)t->global_batch);
+    if (plan->batchnorm_samples != t->batchnorm_samples)
+        return err_set(err, "%s: made for --batchnorm-samples %lld, not %lld", t->input,
+                       (long long)plan->batchnorm_samples, (long long)t->batchnorm_samples);
+    if (!honours_pins(s, plan))
+        return err_set_code(err, EXIT_USAGE, "%s: a plan with other stages, replicas, "
+                            "micro-batches or another schedule than the options say: leave "
+                            "them out, or plan again", t->input);
+    return 0;
 }
 
 /* The plan that the checkpoint was made under, where this run is like that one; else NULL. */

@@ -99,6 +99,16 @@ json.dump(json.load(open(sys.argv[1]))["plan"], open(sys.argv[2], "w"))' \
     run "$TASUKI" train "$DIR/plan.json" $data --global-batch 12
     [ "$status" -eq 1 ]
     [[ "$output" == *"made for --global-batch 24"* ]]
+    other=gpipe
+    ! grep -q '"gpipe"' "$DIR/plan.json" || other=1f1b
+    for pin in "--stages 1" "--replicas 2" "--micro-batches 2" "--micro-batch-size 4" \
+               "--schedule $other"; do
+        run mpirun -n 2 "$TASUKI" train "$DIR/plan.json" $data $pin
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"plan.json: a plan with other stages"* ]]
+    done
+    run mpirun -n 2 "$TASUKI" train "$DIR/plan.json" $data --stages 2 --micro-batches 3
+    [ "$status" -eq 0 ]
 }
 
 @test "profile writes a cost file from which train plans" {
