@@ -112,12 +112,21 @@ static int write_state(const char *temporary, const struct checkpoint_state *sta
     return bad;
 }
 
-/* An older directory of the same step (of a run that was resumed from before) gives way. */
+/* An older directory of the same step (of a run that was resumed from before) gives way: at
+ * once, since "latest" may name it; in two moves where the file system cannot exchange names.
+ */
 static int rename_over(const char *temporary, const char *final, struct err *err)
 {
-    char *old = mem_printf("%s.old", final);
+    char *old;
     int bad = 0;
 
+    if (rename(temporary, final) == 0)
+        return 0;
+    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, final, RENAME_EXCHANGE) == 0) {
+        remove_directory(temporary);
+        return 0;
+    }
+    old = mem_printf("%s.old", final);
     remove_directory(old);
     if (rename(final, old) < 0 && errno != ENOENT)
         bad = err_set(err, "%s: %s", final, strerror(errno));
@@ -131,6 +140,36 @@ static int rename_over(const char *temporary, const char *final, struct err *err
     return bad;
 }
 
+/* "step-00000020" between 'before' and 'after'. */
+static bool is_step(const char *name, const char *before, const char *after)
+{
+    size_t head = strlen(before), digits;
+
+    if (strncmp(name, before, head) != 0 || strncmp(name + head, "step-", 5) != 0)
+        return false;
+    digits = strspn(name + head + 5, "0123456789");
+    return digits > 0 && strcmp(name + head + 5 + digits, after) == 0;
+}
+
+/* What runs that were killed in the midst of a checkpoint left behind. */
+static void remove_leftovers(const char *directory)
+{
+    DIR *dir = opendir(directory);
+    const struct dirent *entry;
+
+    while (dir && (entry = readdir(dir))) {
+        char *path;
+
+        if (!is_step(entry->d_name, ".", ".tmp") && !is_step(entry->d_name, "", ".old"))
+            continue;
+        path = mem_printf("%s/%s", directory, entry->d_name);
+        remove_directory(path);
+        free(path);
+    }
+    if (dir)
+        closedir(dir);
+}
+
 static int finish(const char *directory, const char *temporary, const char *name,
                   struct err *err)
 {
@@ -140,6 +179,8 @@ static int finish(const char *directory, const char *temporary, const char *name
               rename_over(temporary, final, err) < 0 || sync_directory(directory, err) < 0 ||
               file_write(latest, line, strlen(line), err) < 0;
 
+    if (!bad)
+        remove_leftovers(directory);
     free(final);
     free(latest);
     free(line);

@@ -48,6 +48,17 @@ wait_for_step() {
     [ "$(grep -c '^{"step"' "$DIR/log")" -eq "$((done + 2))" ]
 }
 
+@test "a checkpoint replaces that of the same step and clears what killed runs left behind" {
+    mkdir -p "$DIR/out/.step-00000007.tmp" "$DIR/out/step-00000007.old" "$DIR/out/step-kept.old"
+    touch "$DIR/out/.step-00000007.tmp/shard-0000.safetensors" "$DIR/out/step-00000007.old/x"
+    for seed in 1 2; do
+        "$TASUKI" train $MODEL --global-batch 8 --steps 2 -q --seed $seed \
+            --checkpoint "$DIR/out"
+        [ "$(ls -A "$DIR/out" | xargs)" = "latest step-00000002 step-kept.old" ]
+        grep -q "\"seed\": *$seed" "$DIR/out/step-00000002/state.json"
+    done
+}
+
 @test "a signal without a checkpoint directory is an error" {
     "$TASUKI" train $MODEL --global-batch 8 --steps 1000000 -q --log "$DIR/log" \
         2>"$DIR/said" &
