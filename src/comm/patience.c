@@ -4,6 +4,9 @@
 #include <sched.h>
 #include <time.h>
 
+#define SHORTEST_NAP 20e-6      /* seconds; the kernel adds some 50 of its own */
+#define LONGEST_NAP 2e-3
+
 static double now(void)
 {
     struct timespec t;
@@ -32,15 +35,17 @@ bool patience_over(struct patience *patience)
 void patience_pause(struct patience *patience)
 {
     /* A core of one's own: stay awake for some milliseconds, a wake-up costs more than that
-     * saves. On shared cores a spinning rank steals time from those it waits for.
+     * saves. On shared cores a rank that asks steals time from those it waits for: sleep a
+     * tenth of what it has waited already, so that this is the most that sleeping can add.
      */
-    unsigned awake = patience->crowded ? 50 : 20000;
-    struct timespec nap = { .tv_sec = 0, .tv_nsec = patience->crowded ? 20000 : 50000 };
+    unsigned awake = patience->crowded ? 20 : 20000;
+    double nap = patience->waited / 10;
 
     if (patience->idle < awake) {
         patience->idle++;
         sched_yield();
-    } else {
-        nanosleep(&nap, NULL);
+        return;
     }
+    nap = nap < SHORTEST_NAP ? SHORTEST_NAP : nap > LONGEST_NAP ? LONGEST_NAP : nap;
+    nanosleep(&(struct timespec){ .tv_nsec = (long)(nap * 1e9) }, NULL);
 }
