@@ -69,7 +69,7 @@ refused() {
     echo "exit code $status: $*"
     echo "$output"
     [ "$status" -eq 1 ] || [ "$status" -eq 2 ]
-    [ "$(echo "$output" | grep -c '^tasuki: .*error: ')" -eq 1 ]
+    [ "$(echo "$output" | grep '^tasuki: .*error: ' | sort -u | wc -l)" -eq 1 ]
     echo "$output" | grep '^tasuki: .*error: ' | grep -Eqi -e "$text"
 }
 
@@ -144,7 +144,8 @@ each() {
     for options in --nosuchthing '--lr 0.1x' '--global-batch 0' '--global-batch 9e99' \
         '--optimizer sdg' '--schedule 2f2b' '--micro-batches -1' '--replicas 1,,2' \
         '--memory 3Q' '--loss cross:logits,label' '--precision float16'; do
-        each "${options%% *}" $options
+        name=${options%% *}
+        each "${name#--}" $options
         [ "$status" -eq 2 ]
     done
 }
@@ -181,7 +182,7 @@ in_box='mount -t tmpfs -o "$1" none "$2" || exit 99; shift 2; "$@"; code=$?
             --log "$DIR/log"
         echo "$output"
         [ "$status" -eq 1 ]
-        [ "$(echo "$output" | grep -c '^tasuki: .*error: ')" -eq 1 ]
+        [ "$(echo "$output" | grep '^tasuki: .*error: ' | sort -u | wc -l)" -eq 1 ]
         echo "$output" | grep -qi 'box/c.*read-only'
         ! grep -q '"step"' "$DIR/log" 2>/dev/null
     done
@@ -197,7 +198,7 @@ in_box='mount -t tmpfs -o "$1" none "$2" || exit 99; shift 2; "$@"; code=$?
         echo "$output"
         cat "$DIR/box.list"
         [ "$status" -eq 1 ]
-        [ "$(echo "$output" | grep -c '^tasuki: .*error: ')" -eq 1 ]
+        [ "$(echo "$output" | grep '^tasuki: .*error: ' | sort -u | wc -l)" -eq 1 ]
         echo "$output" | grep -qi 'no space left'
         ! grep -Eq 'latest|safetensors|state.json' "$DIR/box.list"
     done
