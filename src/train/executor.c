@@ -321,7 +321,7 @@ static void set_state(struct executor *e, const struct batch_args *args, int mic
     };
 }
 
-/* Everything that comes from this direction for this micro-batch. */
+/* Everything that comes from this direction for this micro-batch. Step -1 is none to trace. */
 static int receive_all(struct executor *e, int micro, bool gradient,
                        struct batch_result *result, int64_t step, struct err *err)
 {
@@ -344,7 +344,7 @@ static int receive_all(struct executor *e, int micro, bool gradient,
             return -1;
         end = trace_clock();
         result->receive += end - start;
-        if (e->options.trace)
+        if (e->options.trace && step >= 0)
             trace_add(e->options.trace, INSTRUCTION_RECV, micro, r->peer, step, start, end);
     }
     return 0;
@@ -376,7 +376,7 @@ static int forward(struct executor *e, const struct batch_args *args, int micro,
     int slot = slot_of(e, micro);
     double start;
 
-    if (receive_all(e, micro, false, result, args->step, err) < 0)
+    if (receive_all(e, micro, false, result, training ? args->step : -1, err) < 0)
         return -1;
     start = trace_clock();
     set_state(e, args, micro, training, &e->states[slot]);

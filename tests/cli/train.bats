@@ -163,6 +163,21 @@ for step in range(4):
 END
 }
 
+@test "a trace shows the steps, not the evaluations" {
+    need_mpi
+    need_python
+    mpirun -n 2 "$TASUKI" train $MODEL --global-batch 48 --steps 2 -q --stages 2 \
+        --micro-batches 2 --eval-every 1 --test "$DEMO/digits-test.safetensors" \
+        --trace "$DIR/trace.json"
+    python3 - "$DIR/trace.json" <<'END'
+import json, sys
+events = [e for e in json.load(open(sys.argv[1]))["traceEvents"] if e["ph"] == "X"]
+for step in range(2):
+    now = [e for e in events if e["args"]["step"] == step and e["cat"] == "RECV"]
+    assert len(now) == 4, (step, len(now))
+END
+}
+
 @test "evaluation counts each held-out sample once, whatever the batch" {
     local mlp=$srcdir/tests/data/model/mlp what values
     for batch in 5 24 72; do
