@@ -33,7 +33,7 @@ struct build {
     struct fold fold[BUILD_TWINS];
     struct build_item *items;           /* one for each value of the file */
     bool *live;                         /* nodes that an output depends on */
-    int64_t file_batch;                 /* the batch size that the file was exported at; 0: any */
+    int64_t file_batch;                 /* batch size of the export; 0: any */
     const char *name;                   /* of the node at work, and its operator, for errors */
     int n_losses;
     struct loss_candidate *losses;      /* in-graph losses met on the way */

@@ -410,6 +410,7 @@ static int canon_dropout(struct build *build, const struct onnx_node *node, stru
     const OnnxFile__Node *proto = node->proto;
     const struct tensor *given = NULL, *training = NULL;
     double ratio = onnx_float(proto, "ratio", 0.5);
+    bool trains;
     int id;
 
     if (canon_read(build, node, 1))
@@ -426,8 +427,8 @@ static int canon_dropout(struct build *build, const struct onnx_node *node, stru
         return err_set(err, "a ratio of %g", ratio);
     if (ratio == 0)
         return alias_node(build, node, err);
-    if (build->onnx->opset >= 12 && !(training && training->i && training->n && training->i[0]) &&
-        build->n_dropouts++ == 0)
+    trains = training && training->i && training->n && training->i[0];
+    if (build->onnx->opset >= 12 && !trains && build->n_dropouts++ == 0)
         build->first_dropout = node->name;
     id = canon_emit(build, node, "Dropout", 1, err);
     if (id < 0)

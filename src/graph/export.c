@@ -103,7 +103,8 @@ static bool is_external(const struct onnx_tensor *tensor, const OnnxFile__Tensor
     return !tensor->in_file && proto->data_location == 1;
 }
 
-static void embed(struct copy *copy, const struct field *field, const struct onnx_tensor *tensor)
+static void embed(struct copy *copy, const struct field *field,
+                  const struct onnx_tensor *tensor)
 {
     const unsigned char *at = field->payload;
     size_t start = begin(copy, field->number);
@@ -239,8 +240,8 @@ int model_export(struct model *model, const char *path,
             return err_set(err, "%s: too large", path);
     if (size_add(copy.growth, onnx->map.size + 64, &copy.room) ||
         (copy.growth && copy.room > WIRE_MAX_SIZE))
-        return err_set(err, "%s: with its external data the model would exceed the 2 GiB of one "
-                       "ONNX file", path);
+        return err_set(err, "%s: with its external data the model would exceed the 2 GiB of "
+                       "one ONNX file", path);
     copy.bytes = mem_try(copy.room, 1, err);
     if (!copy.bytes)
         return -1;

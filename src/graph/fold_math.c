@@ -8,8 +8,8 @@
 #include "base/mem.h"
 #include "graph/dims.h"
 
-enum unary { NEG, ABS, SQRT, FLOOR, CEIL, ROUND, EXP, LOG, SIN, COS, TANH, ERF, RECIPROCAL, SIGN,
-             IS_NAN, IS_INF, NOT };
+enum unary { NEG, ABS, SQRT, FLOOR, CEIL, ROUND, EXP, LOG, SIN, COS, TANH, ERF, RECIPROCAL,
+             SIGN, IS_NAN, IS_INF, NOT };
 enum binary { ADD, SUB, MUL, DIV, MOD, POW, MIN, MAX, EQUAL, LESS, GREATER, LESS_EQUAL,
               GREATER_EQUAL, AND, OR, XOR };
 enum reduction { SUM, MEAN, PROD, LARGEST, SMALLEST };

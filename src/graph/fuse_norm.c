@@ -76,7 +76,8 @@ static int trailing_operand(const struct graph *graph, int node, int v, int axis
 static bool match_norm(const struct graph *graph, int node, struct norm *m)
 {
     const struct node *n = &graph->nodes[node];
-    int sub = fuse_producer(graph, node, 0, "Sub"), root = fuse_producer(graph, node, 1, "Sqrt");
+    int sub = fuse_producer(graph, node, 0, "Sub");
+    int root = fuse_producer(graph, node, 1, "Sqrt");
     int mean = sub < 0 ? -1 : fuse_producer(graph, sub, 1, "ReduceMean"), next;
 
     if (root < 0 || mean < 0 || graph->nodes[mean].inputs[0] != graph->nodes[sub].inputs[0])

@@ -190,8 +190,8 @@ static void note_inference(struct build *build)
                    "statistics of the batch, \"%.200s\" first", build->n_norms,
                    build->n_norms > 1 ? "s" : "", build->first_norm);
     if (build->n_dropouts)
-        build_note(build, "%d dropout%s exported for inference, applied in training, \"%.200s\" "
-                   "first", build->n_dropouts, build->n_dropouts > 1 ? "s" : "",
+        build_note(build, "%d dropout%s exported for inference, applied in training, "
+                   "\"%.200s\" first", build->n_dropouts, build->n_dropouts > 1 ? "s" : "",
                    build->first_dropout);
 }
 

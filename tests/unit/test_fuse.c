@@ -364,7 +364,8 @@ static void exchanges_and_factors_go_into_the_product(void **state)
                                "const s float . = 0.25\n const r float . = 3\n"
                                "node Add x,w -> h\n node Mul s,h -> a\n"
                                "node Transpose h -> t perm=[0,1,3,2]\n node Mul t,s -> b\n"
-                               "node MatMul a,b -> c\n node Div c,r -> y\n output y", MSE, ROUNDED);
+                               "node MatMul a,b -> c\n node Div c,r -> y\n output y", MSE,
+                               ROUNDED);
 
     (void)state;
     assert_string_equal(out.ops, " Add MatMul MseSum");
