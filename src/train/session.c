@@ -241,9 +241,30 @@ static int probe_directory(const struct session *s, struct err *err)
 
 /* What a step is ---------------------------------------------------------------------- */
 
+/* Pins that this run is too small for are answered with the line to start it by. */
+static int check_ranks(const struct session *s, struct err *err)
+{
+    const struct train_settings *t = &s->settings;
+    int need = t->stages;
+
+    for (int i = 0, sum = 0; i < t->n_replicas; i++) {
+        sum += t->replicas[i];
+        need = sum > need ? sum : need;
+    }
+    if (need <= s->size)
+        return 0;
+    return err_set_code(err, EXIT_USAGE, "%s needs %d ranks, this run has %d: start it with "
+                        "\"srun --mpi=pmix -n %d tasuki train ...\" or \"mpirun -n %d tasuki "
+                        "train ...\"", t->n_replicas ? "--replicas" : "--stages", need,
+                        s->size, need, need);
+}
+
 static int complete_settings(struct session *s, struct err *err)
 {
     struct train_settings *t = &s->settings;
+
+    if (check_ranks(s, err) < 0)
+        return -1;
 
     if (!t->global_batch && s->given)
         t->global_batch = s->given->global_batch;

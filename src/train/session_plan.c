@@ -105,19 +105,25 @@ static int check_given(const struct session *s, struct err *err)
     return 0;
 }
 
+static int ranks_of(const struct plan *plan)
+{
+    int ranks = 0;
+
+    for (int i = 0; i < plan->n_stages; i++)
+        ranks += plan->stages[i].replicas * plan->pipelines;
+    return ranks;
+}
+
 /* The plan that the checkpoint was made under, where this run is like that one; else NULL. */
 static struct plan *plan_of_checkpoint(const struct session *s)
 {
     struct err ignored = { 0 };
     struct plan *plan;
-    int ranks = 0;
 
     if (!s->resumed || !checkpoint_state(s->resumed)->plan || s->settings.memory > 0)
         return NULL;
     plan = plan_from_json("plan", checkpoint_state(s->resumed)->plan, &ignored);
-    for (int i = 0; plan && i < plan->n_stages; i++)
-        ranks += plan->stages[i].replicas * plan->pipelines;
-    if (plan && ranks == s->size && honours_pins(s, plan) && fits(s, plan, &ignored))
+    if (plan && ranks_of(plan) == s->size && honours_pins(s, plan) && fits(s, plan, &ignored))
         return plan;
     plan_free(plan);
     return NULL;
@@ -142,7 +148,8 @@ static struct plan *choose_plan(struct session *s, struct err *err)
         return plan;
     }
     if (s->settings.keep_plan) {
-        err_set(err, "%s: %s", s->settings.input, why.text);
+        err_set(err, "%s: %s; it is a plan for %d ranks", s->settings.input, why.text,
+                ranks_of(s->given));
         return NULL;
     }
     log_info("%s: %s; planning anew (--keep-plan refuses that)", s->settings.input, why.text);

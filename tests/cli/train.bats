@@ -106,7 +106,7 @@ json.dump(json.load(open(sys.argv[1]))["plan"], open(sys.argv[2], "w"))' \
     [[ "$output" == *"planning anew"* && "$output" == *"1 stage,"* ]]
     run "$TASUKI" train "$DIR/plan.json" $data --keep-plan
     [ "$status" -eq 1 ]
-    [[ "$output" == *"driven by no rank"* ]]
+    [[ "$output" == *"driven by no rank"* && "$output" == *"a plan for 2 ranks"* ]]
     run "$TASUKI" train "$DIR/plan.json" $data --global-batch 12
     [ "$status" -eq 1 ]
     [[ "$output" == *"made for --global-batch 24"* ]]
@@ -120,6 +120,12 @@ json.dump(json.load(open(sys.argv[1]))["plan"], open(sys.argv[2], "w"))' \
     done
     run mpirun -n 2 "$TASUKI" train "$DIR/plan.json" $data --stages 2 --micro-batches 3
     [ "$status" -eq 0 ]
+}
+
+@test "pins for more ranks than there are give the line to use" {
+    run "$TASUKI" train $MODEL --global-batch 8 --steps 1 --replicas 2,1
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"needs 3 ranks, this run has 1"*"srun --mpi=pmix -n 3"* ]]
 }
 
 @test "profile writes a cost file from which train plans" {
