@@ -17,8 +17,8 @@
 #define SMALL 1000
 /* Differences below this are noise of the arithmetic. */
 #define SAME 1e-9
-/* The closed form and the simulation see different things. Among plans that are as good by the
- * closed form, within this, the simulation decides.
+/* Where not all is simulated, the simulation decides among those that are as good by the closed
+ * form, within this.
  */
 #define NEAR 0.009
 
@@ -79,7 +79,8 @@ bool schedule_allowed(const struct plan_request *r, bool gpipe)
 
 static void search_all(struct search *s, const int64_t *sizes, int n)
 {
-    if (partition_small(s, sizes, n, SMALL))
+    s->complete = partition_small(s, sizes, n, SMALL);
+    if (s->complete)
         return;
     for (int even = 1; even >= 0; even--)
         for (int i = 0; i < n; i++)
@@ -264,7 +265,7 @@ static int rank(struct search *s, struct err *err)
     for (int i = 0; i < s->n_found; i++)
         best = fmin(best, s->found[i]->closed);
     /* Where devices share cores, what the others do matters, which only a simulation sees. */
-    s->near = s->slow > 1 ? INFINITY : best * (1 + NEAR);
+    s->near = s->complete || s->slow > 1 ? INFINITY : best * (1 + NEAR);
     for (int i = 0; i < s->n_found; i++)
         if (evaluate(s, s->found[i], err))
             return -1;

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "train/compile.h"
 #include "train/data.h"
+#include "train/estimate.h"
 #include "train/optimizer.h"
 #include "train/profile.h"
 
@@ -72,6 +73,26 @@ static struct cost *measure_cost(const struct planning *p, struct err *err)
     return cost;
 }
 
+/* A cluster that is described with the speed of its devices is not this machine. */
+static bool is_elsewhere(const struct cluster_device *device)
+{
+    return strcmp(device->kind, "cpu") != 0 &&
+           (device->flops > 0 || device->memory_bandwidth > 0);
+}
+
+static struct cost *find_cost(const struct planning *p, struct err *err)
+{
+    const struct cluster_device *device = &p->cluster->devices[0];
+    struct model_options options = p->model_options;
+    int64_t sizes[MAX_SIZES];
+
+    if (!is_elsewhere(device))
+        return measure_cost(p, err);
+    options.batchnorm_samples = p->request.batchnorm_samples;
+    return estimate_cost(p->model, &options, choose_sizes(&p->request, sizes), sizes, device,
+                         optimizer_states(p->optimizer.kind), err);
+}
+
 /* The largest replica of a stage, as the runtime will compile it. */
 static int memory_of(void *user, const struct plan *plan, int stage, double *bytes,
                      struct err *err)
@@ -117,7 +138,7 @@ static void complete_plan(struct plan *plan, const struct planning *p)
 struct plan *planning_run(const struct planning *planning, char **why, struct err *err)
 {
     struct plan_request request = planning->request;
-    struct cost *measured = planning->cost ? NULL : measure_cost(planning, err);
+    struct cost *measured = planning->cost ? NULL : find_cost(planning, err);
     struct plan *plan;
 
     if (!planning->cost && !measured)

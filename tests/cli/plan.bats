@@ -131,3 +131,18 @@ plan() {
     [[ "$output" == *"cut.json"* ]]
     [ "$(echo "$output" | wc -l)" -eq 1 ]
 }
+
+@test "a model is planned for a described machine, with its memory exact" {
+    demo=$srcdir/etc/demo
+    machine=$flat,flops=1e12,memory-bandwidth=1e11
+    run "$TASUKI" plan "$demo/digits.onnx" --data "$demo/digits-train.safetensors" \
+        --cluster "$machine" --global-batch 32 --stages 2 --backend reference -o plan.json
+    [ "$status" -eq 0 ]
+    [[ "$output" == "2 stages on "* ]]
+    grep -q '"xxh3"' plan.json
+    grep -q '"first"' plan.json
+    run "$TASUKI" plan "$demo/digits.onnx" --data "$demo/digits-train.safetensors" \
+        --cluster "$machine" --global-batch 32 --backend reference --memory 64K
+    [ "$status" -eq 1 ]
+    [[ "$output" == *'block "'*'does not fit'*' bytes'* ]]
+}

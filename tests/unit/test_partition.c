@@ -26,7 +26,6 @@ struct brute {
     struct candidate c;
     int cuts[8], replicas[8];
     double closed, seconds;
-    double near;            /* simulate only what is as good by the closed form; 0: nothing */
     long count;
 };
 
@@ -39,8 +38,6 @@ static void try_one(struct brute *b)
     if (isinf(closed))
         return;
     b->closed = fmin(b->closed, closed);
-    if (closed > b->near)
-        return;
     plan = place(b->search->cost, b->search->cluster, b->search->request, &b->c);
     b->seconds = fmin(b->seconds,
                       simulate_seconds(plan, b->search->cost, b->search->cluster, NULL));
@@ -71,13 +68,12 @@ static void extend(struct brute *b, int first, int left)
     b->c.n_stages = s;
 }
 
-static void brute_force(struct brute *b, struct search *search, double near)
+static void brute_force(struct brute *b, struct search *search)
 {
     int64_t *sizes;
     int n;
 
-    *b = (struct brute){ .search = search, .closed = INFINITY, .seconds = INFINITY,
-                         .near = near };
+    *b = (struct brute){ .search = search, .closed = INFINITY, .seconds = INFINITY };
     b->c.cuts = b->cuts;
     b->c.replicas = b->replicas;
     sizes = micro_sizes(search->request, &n);
@@ -110,8 +106,7 @@ static void check_case(unsigned seed, const char *spec, const struct plan_reques
     int64_t *sizes;
     int n;
 
-    brute_force(&brute, search, 0);
-    brute_force(&brute, search, brute.closed * 1.009);
+    brute_force(&brute, search);
     if (!plan) {
         if (!isinf(brute.closed))
             fail_msg("seed %u, %s: %s", seed, spec, err.text);

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/* What a model would cost on a device that is not here: a roofline over its figures. */
+#ifndef TASUKI_TRAIN_ESTIMATE_H
+#define TASUKI_TRAIN_ESTIMATE_H
+
+#include <stdint.h>
+
+#include "graph/model.h"
+#include "scheduler/cost.h"
+#include "topology/cluster.h"
+
+struct err;
+
+/* The cost file of the model at 'sizes' (ascending) on 'device', which has flops or a memory
+ * bandwidth. 'optimizer_states' arrays for each parameter.
+ */
+struct cost *estimate_cost(struct model *model, const struct model_options *options,
+                           int n_sizes, const int64_t *sizes,
+                           const struct cluster_device *device, int optimizer_states,
+                           struct err *err);
+
+#endif
