@@ -2,7 +2,7 @@
 /* tasuki-mpi.so: joining and leaving. */
 #include "comm/mpi_private.h"
 
-#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +72,8 @@ static int start_mpi(bool crowded, struct err *err)
 {
     int provided;
 
+    /* Open MPI writes to sockets of ranks that died: an error, not this rank's end. */
+    signal(SIGPIPE, SIG_IGN);
     /* Ranks that share a core must not spin: read by Open MPI when it starts. */
     if (crowded)
         setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
