@@ -22,10 +22,13 @@ HANGS = float(os.environ.get("TASUKI_TEST_HANGS", "300"))   # seconds: it will n
 ENVIRONMENT = {"OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_btl_base_warn_component_unused":
                "0", "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMP_NUM_THREADS": "1",
+               "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
                "OMPI_MCA_hwloc_base_binding_policy": "none", "TASUKI_THREADS": "1"}
 
 
 def python_with_torch():
+    if os.environ.get("TASUKI_PYTHON") == "none":
+        return None
     candidates = [os.environ.get("TASUKI_PYTHON"), "/opt/ref/bin/python3", "python3"]
     for python in filter(None, candidates):
         probe = [python, "-c", "import torch, numpy, onnx"]
@@ -86,7 +89,10 @@ class Session:
         self.scratch = tempfile.mkdtemp(prefix="tasuki-model-")
         self.cases, self.count, self.source = {}, 0, None
         self.mpirun = shutil.which("mpirun")
+        # Launchers of other tests that end meanwhile clear what they think is theirs in /tmp.
         self.environment = {**os.environ, **ENVIRONMENT,
+                            "OMPI_MCA_orte_tmpdir_base": self.scratch,
+                            "PRTE_MCA_prte_tmpdir_base": self.scratch,
                             "XDG_CACHE_HOME": os.path.join(self.scratch, "cache"),
                             "OMPI_MCA_orte_tmpdir_base": self.scratch}
 
