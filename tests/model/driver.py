@@ -29,7 +29,7 @@ ENVIRONMENT = {"OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1
 def python_with_torch():
     if os.environ.get("TASUKI_PYTHON") == "none":
         return None
-    candidates = [os.environ.get("TASUKI_PYTHON"), "/opt/ref/bin/python3", "python3"]
+    candidates = [os.environ.get("TASUKI_PYTHON"), "python3"]
     for python in filter(None, candidates):
         probe = [python, "-c", "import torch, numpy, onnx"]
         try:
