@@ -20,7 +20,7 @@
 /* Where not all is simulated, the simulation decides among those that are as good by the closed
  * form, within this.
  */
-#define NEAR 0.009
+#define NEAR 0.0095
 
 struct search *search_new(const struct cost *cost, const struct cluster *cluster,
                           const struct plan_request *request)
