@@ -19,7 +19,6 @@ struct norm_kernel {
     int64_t c, space;
     int64_t pieces;           /* of a group */
     double epsilon, momentum; /* PyTorch's */
-    bool wants_dx;
 };
 
 /* In the workspace. */

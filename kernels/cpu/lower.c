@@ -78,13 +78,12 @@ static void find_fixed(struct lowering *l)
     fix(l, l->graph->loss);
 }
 
-static int new_value(struct lowering *l, int like, const struct cpu_layout *layout)
+static int new_value(struct lowering *l, int like)
 {
     struct value v = *value_of(l, like);
     char *name = mem_printf("%s/reordered", v.name);
     int id = graph_add_value(l->graph, name, VALUE_NODE, v.dtype, &v.shape, v.batch);
 
-    (void)layout;
     free(name);
     return id;
 }
@@ -115,7 +114,7 @@ static int converted(struct lowering *l, int v, enum part part, int before)
 
     if (l->other[v] >= 0)
         return l->other[v];
-    id = new_value(l, v, NULL);
+    id = new_value(l, v);
     insert_reorder(l, v, id, part, before, false);
     set_layout(l, id, is_last(l, v) ? NULL : l->last);
     l->other[v] = id;
@@ -144,7 +143,7 @@ static void want_output(struct lowering *l, int node, int index, enum part part)
         set_layout(l, v, l->last);
         return;
     }
-    id = new_value(l, v, l->last);
+    id = new_value(l, v);
     l->graph->nodes[node].outputs[index] = id;
     l->graph->values[id].producer = node;
     insert_reorder(l, id, v, part, node, true);
@@ -180,7 +179,7 @@ static int prepared_weights(struct lowering *l, int param, struct onednn_format 
             onednn_format_free(format);
             return l->weights[i].value;
         }
-    id = new_value(l, param, NULL);
+    id = new_value(l, param);
     insert_reorder(l, param, id, PART_PREPARE, -1, true);
     p = mem_push((void **)&l->weights, &l->n_weights, sizeof(*p));
     *p = (struct prepared){param, id, keep_layout(l, format, shape)};
@@ -191,7 +190,7 @@ static int prepared_weights(struct lowering *l, int param, struct onednn_format 
 static void lower_weights_gradient(struct lowering *l, int node, struct onednn_format *format,
                                    const struct onednn_conv_shape *shape, enum part part)
 {
-    int v = l->graph->nodes[node].outputs[0], id = new_value(l, v, NULL);
+    int v = l->graph->nodes[node].outputs[0], id = new_value(l, v);
 
     l->graph->nodes[node].outputs[0] = id;
     l->graph->values[id].producer = node;
