@@ -112,32 +112,41 @@ static int write_state(const char *temporary, const struct checkpoint_state *sta
     return bad;
 }
 
+/* How a new directory took the place of an older one of the same step. */
+enum moved { MOVED_NOT, MOVED_IN, MOVED_EXCHANGED, MOVED_ASIDE };
+
 /* An older directory of the same step (of a run that was resumed from before) gives way: at
  * once, since "latest" may name it; in two moves where the file system cannot exchange names.
  */
-static int rename_over(const char *temporary, const char *final, struct err *err)
+static enum moved move_in(const char *temporary, const char *final, const char *old,
+                          struct err *err)
 {
-    char *old;
-    int bad = 0;
+    bool aside;
 
     if (rename(temporary, final) == 0)
-        return 0;
-    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, final, RENAME_EXCHANGE) == 0) {
-        remove_directory(temporary);
-        return 0;
-    }
-    old = mem_printf("%s.old", final);
+        return MOVED_IN;
+    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, final, RENAME_EXCHANGE) == 0)
+        return MOVED_EXCHANGED;
     remove_directory(old);
-    if (rename(final, old) < 0 && errno != ENOENT)
-        bad = err_set(err, "%s: %s", final, strerror(errno));
-    if (!bad && rename(temporary, final) < 0) {
-        bad = err_set(err, "%s: %s", final, strerror(errno));
+    aside = rename(final, old) == 0;
+    if ((aside || errno == ENOENT) && rename(temporary, final) == 0)
+        return aside ? MOVED_ASIDE : MOVED_IN;
+    err_set(err, "%s: %s", final, strerror(errno));
+    if (aside)
         (void)rename(old, final);
-    }
-    if (!bad)
-        remove_directory(old);
-    free(old);
-    return bad;
+    return MOVED_NOT;
+}
+
+/* As it was before: what is new is at 'temporary' again. */
+static void move_back(const char *temporary, const char *final, const char *old,
+                      enum moved moved)
+{
+    if (moved == MOVED_EXCHANGED)
+        (void)renameat2(AT_FDCWD, temporary, AT_FDCWD, final, RENAME_EXCHANGE);
+    else if (moved != MOVED_NOT)
+        (void)rename(final, temporary);
+    if (moved == MOVED_ASIDE)
+        (void)rename(old, final);
 }
 
 /* "step-00000020" between 'before' and 'after'. */
@@ -170,20 +179,33 @@ static void remove_leftovers(const char *directory)
         closedir(dir);
 }
 
+static int write_latest(const char *directory, const char *name, struct err *err)
+{
+    char *latest = mem_printf("%s/latest", directory), *line = mem_printf("%s\n", name);
+    int bad = file_write(latest, line, strlen(line), err);
+
+    free(latest);
+    free(line);
+    return bad;
+}
+
 static int finish(const char *directory, const char *temporary, const char *name,
                   struct err *err)
 {
-    char *final = mem_printf("%s/%s", directory, name);
-    char *latest = mem_printf("%s/latest", directory), *line = mem_printf("%s\n", name);
-    int bad = sync_directory(temporary, err) < 0 ||
-              rename_over(temporary, final, err) < 0 || sync_directory(directory, err) < 0 ||
-              file_write(latest, line, strlen(line), err) < 0;
+    char *final = mem_printf("%s/%s", directory, name), *old = mem_printf("%s.old", final);
+    enum moved moved = MOVED_NOT;
+    int bad = sync_directory(temporary, err);
 
     if (!bad)
+        moved = move_in(temporary, final, old, err);
+    bad = moved == MOVED_NOT || sync_directory(directory, err) < 0 ||
+          write_latest(directory, name, err) < 0;
+    if (bad)
+        move_back(temporary, final, old, moved);
+    else
         remove_leftovers(directory);
     free(final);
-    free(latest);
-    free(line);
+    free(old);
     return bad ? -1 : 0;
 }
 

@@ -59,6 +59,23 @@ wait_for_step() {
     done
 }
 
+@test "a checkpoint whose name cannot be written to \"latest\" leaves all as it was" {
+    mkdir -p "$DIR/new/latest" "$DIR/out"
+    run "$TASUKI" train $MODEL --global-batch 8 --steps 2 -q --checkpoint "$DIR/new"
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"new/latest"* ]]
+    [ "$(ls -A "$DIR/new")" = latest ]
+    # Over an older checkpoint of the same step.
+    "$TASUKI" train $MODEL --global-batch 8 --steps 2 -q --seed 1 --checkpoint "$DIR/out"
+    rm "$DIR/out/latest"
+    mkdir "$DIR/out/latest"
+    run "$TASUKI" train $MODEL --global-batch 8 --steps 2 -q --seed 2 --checkpoint "$DIR/out"
+    [ "$status" -eq 1 ]
+    [ "$(ls -A "$DIR/out" | xargs)" = "latest step-00000002" ]
+    grep -q '"seed": *1' "$DIR/out/step-00000002/state.json"
+}
+
 @test "a signal without a checkpoint directory is an error" {
     "$TASUKI" train $MODEL --global-batch 8 --steps 1000000 -q --log "$DIR/log" \
         2>"$DIR/said" &
