@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/near.h"
 #include "commands.h"
+#include "comm/launch.h"
 
 static const struct command *find_command(const char *name)
 {
@@ -27,7 +28,7 @@ static void print_help(FILE *out)
     fputs("\n'tasuki COMMAND --help' shows the options of a command.\n", out);
 }
 
-static int unknown_command(const char *name)
+static void unknown_command(const char *name, struct err *err)
 {
     struct near near;
 
@@ -35,10 +36,9 @@ static int unknown_command(const char *name)
     for (const struct command *c = commands; c->name; c++)
         near_try(&near, c->name);
     if (near.best)
-        log_say(LOG_ERROR, "no command \"%s\"; did you mean %s?", name, near.best);
+        err_set_code(err, EXIT_USAGE, "no command \"%s\"; did you mean %s?", name, near.best);
     else
-        log_say(LOG_ERROR, "no command \"%s\"; 'tasuki --help' lists them", name);
-    return EXIT_USAGE;
+        err_set_code(err, EXIT_USAGE, "no command \"%s\"; 'tasuki --help' lists them", name);
 }
 
 /* --help answers even where the rest of the line is wrong. */
@@ -76,12 +76,15 @@ static int common_options(const struct command *command, int argc, char **argv,
     return result;
 }
 
-/* Wrong use is wrong on every rank: one of them says so. */
-static bool is_echo(const struct err *err)
+/* Wrong use is wrong on every rank: the first one says so. */
+static void report(const struct err *err)
 {
-    const char *rank = getenv("PMIX_RANK");
-
-    return err->code == EXIT_USAGE && rank && strcmp(rank, "0") != 0;
+    if (!err->code || !err->text[0])
+        return;
+    if (err->code == EXIT_USAGE && !launch_first())
+        launch_step_back();
+    else
+        log_say(LOG_ERROR, "%s", err->text);
 }
 
 static int run_command(const struct command *command, int argc, char **argv, struct err *err)
@@ -90,8 +93,7 @@ static int run_command(const struct command *command, int argc, char **argv, str
 
     if (code < 0)
         code = command->run(argc, argv, err);
-    if (err->code && err->text[0] && !is_echo(err))
-        log_say(LOG_ERROR, "%s", err->text);
+    report(err);
     /* A full disk behind a redirection shows only here. */
     if (code == EXIT_OK && fflush(stdout)) {
         log_say(LOG_ERROR, "standard output: %m");
@@ -114,7 +116,10 @@ int main(int argc, char **argv)
         return EXIT_OK;
     }
     command = find_command(argv[1]);
-    if (!command)
-        return unknown_command(argv[1]);
+    if (!command) {
+        unknown_command(argv[1], &err);
+        report(&err);
+        return EXIT_USAGE;
+    }
     return run_command(command, argc - 1, argv + 1, &err);
 }

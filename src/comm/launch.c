@@ -167,9 +167,29 @@ void launch_linger(void)
     nanosleep(&grace, NULL);
 }
 
+bool launch_first(void)
+{
+    return is_first(environ);
+}
+
+static void wake(int number)
+{
+    (void)number;
+}
+
+void launch_step_back(void)
+{
+    struct sigaction action = { .sa_handler = wake };
+    struct timespec patience = { .tv_sec = 3 };
+
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGTERM, &action, NULL);
+    nanosleep(&patience, NULL);
+}
+
 int launch_follow(struct err *err)
 {
-    launch_linger();
+    launch_step_back();
     return err_set_code(err, EXIT_USAGE, "%s", "");
 }
 
