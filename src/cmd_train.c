@@ -36,13 +36,15 @@ static int read_beta(const struct options *o, const char *name, double def, doub
 
 static int read_optimizer(const struct options *o, struct train_settings *t, struct err *err)
 {
-    static const char *const names[] = { "optimizer", "lr",    "momentum",    "beta1",
-                                         "beta2",     "epsilon", "weight-decay" };
     enum optimizer_kind kind;
     struct optimizer_args d;
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        t->optimizer_given = t->optimizer_given || option_given(o, names[i]);
+    t->optimizer_given = (struct optimizer_given){
+        .kind = option_given(o, "optimizer"), .lr = option_given(o, "lr"),
+        .momentum = option_given(o, "momentum"), .beta1 = option_given(o, "beta1"),
+        .beta2 = option_given(o, "beta2"), .epsilon = option_given(o, "epsilon"),
+        .weight_decay = option_given(o, "weight-decay"),
+    };
     if (optimizer_from_name(option_string(o, "optimizer", "sgd"), &kind, err) < 0)
         return -1;
     d = optimizer_defaults(kind);

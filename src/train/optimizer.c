@@ -48,3 +48,17 @@ struct optimizer_args optimizer_defaults(enum optimizer_kind kind)
         .beta2 = 0.999, .epsilon = 1e-8, .weight_decay = kind == OPTIMIZER_ADAMW ? 0.01 : 0,
     };
 }
+
+void optimizer_resume(struct optimizer_args *args, const struct optimizer_given *given,
+                      const struct optimizer_args *saved)
+{
+    if (given->kind && args->kind != saved->kind)
+        return;
+    args->kind = saved->kind;
+    args->lr = given->lr ? args->lr : saved->lr;
+    args->momentum = given->momentum ? args->momentum : saved->momentum;
+    args->beta1 = given->beta1 ? args->beta1 : saved->beta1;
+    args->beta2 = given->beta2 ? args->beta2 : saved->beta2;
+    args->epsilon = given->epsilon ? args->epsilon : saved->epsilon;
+    args->weight_decay = given->weight_decay ? args->weight_decay : saved->weight_decay;
+}

@@ -3,6 +3,8 @@
 #ifndef TASUKI_TRAIN_OPTIMIZER_H
 #define TASUKI_TRAIN_OPTIMIZER_H
 
+#include <stdbool.h>
+
 #include "kernels/backend.h"
 
 struct err;
@@ -16,5 +18,15 @@ int optimizer_states(enum optimizer_kind kind);
  * (AdamW: 0.01); dtype and step are left zero.
  */
 struct optimizer_args optimizer_defaults(enum optimizer_kind kind);
+
+/* What the user said of an optimizer; the rest of its figures are defaults. */
+struct optimizer_given {
+    bool kind, lr, momentum, beta1, beta2, epsilon, weight_decay;
+};
+/* Going on from a checkpoint: what was not said is as it was 'saved'. A kind that was said and
+ * is another one leaves 'args' alone: the caller refuses it.
+ */
+void optimizer_resume(struct optimizer_args *args, const struct optimizer_given *given,
+                      const struct optimizer_args *saved);
 
 #endif

@@ -181,8 +181,7 @@ static int merge_state(struct session *s, const struct checkpoint_state *saved, 
         t->batchnorm_samples = saved->batchnorm_samples;
     if (!t->seed_given)
         t->seed = saved->seed;
-    if (!t->optimizer_given)
-        t->optimizer = saved->optimizer;
+    optimizer_resume(&t->optimizer, &t->optimizer_given, &saved->optimizer);
     if (check_same(c, "--global-batch", t->global_batch, saved->global_batch, err) < 0 ||
         check_same(c, "--batchnorm-samples", t->batchnorm_samples,
                    saved->batchnorm_samples, err) < 0 ||

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kernels/backend.h"
+#include "train/optimizer.h"
 
 struct train_settings {
     const char *input;          /* MODEL.onnx or plan.json */
@@ -17,7 +17,7 @@ struct train_settings {
 
     int64_t global_batch;       /* 0: as the plan or the checkpoint says */
     int64_t epochs, steps;      /* 0: not said */
-    bool optimizer_given;       /* any of the optimizer's options */
+    struct optimizer_given optimizer_given;
     struct optimizer_args optimizer;
     bool seed_given;
     uint64_t seed;

@@ -68,6 +68,27 @@ losses() {
     grep -q '2 threads' log
 }
 
+# saved KEY: of the optimizer in the checkpoint of step 4.
+saved() {
+    python3 -c 'import json, sys
+print(json.load(open("c/step-00000004/state.json"))["optimizer"][sys.argv[1]])' "$1"
+}
+
+@test "a resume keeps of the optimizer what the options do not say" {
+    command -v python3 >/dev/null || skip "no python3"
+    train -q --steps 2 --checkpoint c --optimizer adamw --lr 0.25 --beta2 0.9
+    train -q --steps 4 --checkpoint c --resume --lr 0.125
+    [ "$(saved name) $(saved lr) $(saved beta2) $(saved weight_decay)" = "adamw 0.125 0.9 0.01" ]
+    rm -r c/step-00000004
+    echo step-00000002 >c/latest
+    train -q --steps 4 --checkpoint c --resume --optimizer adamw --weight-decay 0
+    [ "$(saved name) $(saved lr) $(saved beta2) $(saved weight_decay)" = "adamw 0.25 0.9 0.0" ]
+    run train --steps 6 --checkpoint c --resume --optimizer sgd
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"made with --optimizer adamw"* ]]
+}
+
 @test "a trace is JSON that a viewer of timelines reads" {
     train --steps 2 --trace trace.json
     python3 -c 'import json; t = json.load(open("trace.json"))
