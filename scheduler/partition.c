@@ -365,7 +365,7 @@ struct plan *partition(const struct cost *cost, const struct cluster *cluster,
         explain_failure(s, sizes, n, &local);
     if (plan) {
         plan->lower_bound_seconds = partition_lower_bound(cost, cluster, request);
-        plan->iteration_seconds = simulate_seconds(plan, cost, cluster, &local);
+        simulate_forecast(plan, cost, cluster, &local);
         if (why)
             *why = explain(s, plan);
     }

@@ -100,6 +100,9 @@ static json_t *stage_to_json(const struct plan_stage *stage, int pipelines)
     json_object_set_new(o, "dgrad", json_real(stage->dgrad));
     json_object_set_new(o, "wgrad", json_real(stage->wgrad));
     json_object_set_new(o, "allreduce", json_real(stage->allreduce));
+    json_object_set_new(o, "busy", json_real(stage->busy));
+    json_object_set_new(o, "reducing", json_real(stage->reducing));
+    json_object_set_new(o, "idle", json_real(stage->idle));
     json_object_set_new(o, "memory", json_real(stage->memory));
     return o;
 }

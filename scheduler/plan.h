@@ -23,7 +23,11 @@ struct plan_stage {
     char **devices;                 /* [pipelines * replicas] ids, pipeline-major */
     int64_t *samples;               /* [replicas]: share of one micro-batch */
     double forward, dgrad, wgrad;   /* seconds per micro-batch, of the largest share */
-    double allreduce;               /* seconds */
+    double allreduce;               /* seconds, nothing else running */
+    /* Of an iteration, mean over its replicas: seconds of computing, of waiting for the
+     * all-reduce after that, and of waiting for other stages.
+     */
+    double busy, reducing, idle;
     double memory;                  /* bytes, of the largest share */
 };
 

@@ -141,6 +141,9 @@ static int read_figures(struct json_reader *r, struct plan_stage *stage, struct 
         json_get_number(r, "dgrad", 0, MAX_NUMBER, &zero, &stage->dgrad, err) ||
         json_get_number(r, "wgrad", 0, MAX_NUMBER, &zero, &stage->wgrad, err) ||
         json_get_number(r, "allreduce", 0, MAX_NUMBER, &zero, &stage->allreduce, err) ||
+        json_get_number(r, "busy", 0, MAX_NUMBER, &zero, &stage->busy, err) ||
+        json_get_number(r, "reducing", 0, MAX_NUMBER, &zero, &stage->reducing, err) ||
+        json_get_number(r, "idle", 0, MAX_NUMBER, &zero, &stage->idle, err) ||
         json_get_number(r, "memory", 0, MAX_NUMBER, &zero, &stage->memory, err) ||
         json_get_string(r, "recompute", false, "none", &recompute, err) ||
         json_get_int(r, "tensor", 1, 1, &one, &tensor, err))

@@ -197,10 +197,19 @@ static double workers_next(struct sim *sim)
         int cores = sim->cluster->places[w->node].cores, busy = sim->node_threads[w->node];
 
         w->rate = cores && busy > cores && w->threads ? (double)cores / busy : 1;
+        if (w->reductions)
+            w->rate *= sim->cluster->sum_overlap;
         if (w->computing)
             next = fmin(next, w->left / w->rate);
     }
     return next;
+}
+
+static bool at_reduce(const struct sim *sim, const struct worker *w)
+{
+    const struct instruction_list *list = list_of(sim, w);
+
+    return w->next < list->n && list->items[w->next].kind == INSTRUCTION_REDUCE;
 }
 
 static void workers_advance(struct sim *sim, double seconds)
@@ -208,6 +217,8 @@ static void workers_advance(struct sim *sim, double seconds)
     for (int i = 0; i < sim->n_workers; i++) {
         struct worker *w = &sim->workers[i];
 
+        if (at_reduce(sim, w))
+            w->reduced += seconds;
         if (!w->computing)
             continue;
         w->busy += seconds;
@@ -295,6 +306,29 @@ double simulate_seconds(const struct plan *plan, const struct cost *cost,
         seconds = sim->now;
     sim_free(sim);
     return seconds;
+}
+
+int simulate_forecast(struct plan *plan, const struct cost *cost, const struct cluster *cluster,
+                      struct err *err)
+{
+    struct sim *sim = sim_new(plan, cost, cluster, false, err);
+    int bad = sim ? sim_run(sim, err) : -1;
+
+    for (int i = 0; i < plan->n_stages; i++)
+        plan->stages[i].busy = plan->stages[i].reducing = plan->stages[i].idle = 0;
+    for (int i = 0; !bad && i < sim->n_workers; i++) {
+        const struct worker *w = &sim->workers[i];
+        struct plan_stage *stage = &plan->stages[w->stage];
+        double replicas = stage->replicas * plan->pipelines;
+
+        stage->busy += w->busy / replicas;
+        stage->reducing += w->reduced / replicas;
+        stage->idle += fmax(sim->now - w->busy - w->reduced, 0) / replicas;
+    }
+    if (!bad)
+        plan->iteration_seconds = sim->now;
+    sim_free(sim);
+    return bad;
 }
 
 void simulation_free(struct simulation *simulation)

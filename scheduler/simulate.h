@@ -12,6 +12,7 @@
  *   every replica has the gradients of some blocks, they are reduced, all that is ready at
  *   once, as a ring over the replicas: 2(n-1) times the longest latency, and on each hop
  *   2(n-1)/n of the bytes. Shared parameters are reduced over all their stages at the end.
+ *   Who computes while its gradients are reduced does so at the cluster's overlap.
  */
 #ifndef TASUKI_SCHEDULER_SIMULATE_H
 #define TASUKI_SCHEDULER_SIMULATE_H
@@ -43,6 +44,9 @@ struct simulation *simulate(const struct plan *plan, const struct cost *cost,
 /* The same for the iteration time alone; -1 with 'err' set on failure. */
 double simulate_seconds(const struct plan *plan, const struct cost *cost,
                         const struct cluster *cluster, struct err *err);
+/* Fill in the plan's iteration_seconds, and where the time of each stage goes. */
+int simulate_forecast(struct plan *plan, const struct cost *cost, const struct cluster *cluster,
+                      struct err *err);
 void simulation_free(struct simulation *simulation);
 
 #endif

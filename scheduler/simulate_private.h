@@ -55,7 +55,8 @@ struct worker {
     int pieces;                 /* blocks of it that are done */
     bool computing, check, reducing;
     double left, rate, start;   /* of the computation */
-    double busy;
+    int reductions;             /* of its gradients under way */
+    double busy, reduced;       /* seconds */
 };
 
 /* Gradients that some workers sum. A stage's has a piece for each block, last block first;

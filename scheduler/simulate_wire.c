@@ -66,6 +66,12 @@ static void check_workers(struct sim *sim, const struct group *g)
         sim->workers[g->workers.items[i]].check = true;
 }
 
+static void count_reductions(struct sim *sim, const struct group *g, int change)
+{
+    for (int i = 0; i < g->workers.n; i++)
+        sim->workers[g->workers.items[i]].reductions += change;
+}
+
 static void group_start(struct sim *sim, int id)
 {
     struct group *g = &sim->groups[id];
@@ -89,6 +95,7 @@ static void group_start(struct sim *sim, int id)
     bytes *= sim->cluster->sum_bandwidth_factor;
     g->target = ready;
     g->flows = n;
+    count_reductions(sim, g, 1);
     for (int i = 0; i < n; i++)
         add_flow(sim, &g->ring[i], g->latency, 2.0 * (n - 1) / n * bytes, -1, id);
 }
@@ -166,6 +173,7 @@ static void arrived(struct sim *sim, const struct flow *flow)
     g = &sim->groups[flow->group];
     if (--g->flows == 0) {
         g->reduced = g->target;
+        count_reductions(sim, g, -1);
         check_workers(sim, g);
         group_start(sim, flow->group);
     }

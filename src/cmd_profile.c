@@ -67,6 +67,7 @@ static int open_device(struct profile_run *r, bool float64, struct err *err)
     r->profile.backend = backend_find(name);
     if (!r->profile.backend)
         return err_set_code(err, EXIT_USAGE, "backend \"%s\": not in this build", name);
+    r->profile.threads = (int)threads;
     r->profile.device = r->profile.backend->device_open((int)threads, err);
     if (!r->profile.device)
         return -1;

@@ -15,7 +15,7 @@ struct cluster *cluster_new(const char *name)
     struct cluster *cluster = mem_new(1, sizeof(*cluster));
 
     cluster->name = mem_strdup(name);
-    cluster->sum_latency_factor = cluster->sum_bandwidth_factor = 1;
+    cluster->sum_latency_factor = cluster->sum_bandwidth_factor = cluster->sum_overlap = 1;
     cluster_add_place(cluster, CLUSTER_ROOT, "", -1, INFINITY);
     return cluster;
 }
@@ -150,7 +150,8 @@ static int check_ids(const struct cluster *cluster, struct err *err)
 int cluster_check(const struct cluster *cluster, struct err *err)
 {
     if (!is_rate(cluster->sum_latency_factor) || !is_rate(cluster->sum_bandwidth_factor) ||
-        isinf(cluster->sum_latency_factor) || isinf(cluster->sum_bandwidth_factor))
+        isinf(cluster->sum_latency_factor) || isinf(cluster->sum_bandwidth_factor) ||
+        !(cluster->sum_overlap >= 0 && cluster->sum_overlap <= 1))
         return err_set(err, "%s: the all-reduce factors are out of range", cluster->name);
     if (cluster->n_devices == 0)
         return err_set(err, "%s: there is no device", cluster->name);

@@ -54,6 +54,10 @@ struct cluster {
      * latency and that are bytes. 1: not measured.
      */
     double sum_latency_factor, sum_bandwidth_factor;
+    /* How much of its time a rank can compute while its all-reduce is under way: 1 where a
+     * device of its own moves the bytes, 0 where the computing thread does.
+     */
+    double sum_overlap;
 };
 
 struct cluster_link {

@@ -148,7 +148,7 @@ static int read_root(struct json_reader *r, struct cluster *cluster, struct err 
     return read_children(r, cluster, 0, 0, err);
 }
 
-/* "allreduce": {"latency_factor": 1.8, "bandwidth_factor": 2.5} */
+/* "allreduce": {"latency_factor": 1.8, "bandwidth_factor": 2.5, "overlap": 0.3} */
 static int read_factors(struct json_reader *top, struct cluster *cluster, struct err *err)
 {
     static const double one = 1;
@@ -163,7 +163,8 @@ static int read_factors(struct json_reader *top, struct cluster *cluster, struct
         json_get_number(&factors, "latency_factor", 1e-6, 1e9, &one,
                         &cluster->sum_latency_factor, err) ||
         json_get_number(&factors, "bandwidth_factor", 1e-6, 1e9, &one,
-                        &cluster->sum_bandwidth_factor, err))
+                        &cluster->sum_bandwidth_factor, err) ||
+        json_get_number(&factors, "overlap", 0, 1, &one, &cluster->sum_overlap, err))
         return -1;
     return json_reader_end(&factors, err);
 }
@@ -271,11 +272,13 @@ json_t *cluster_to_json(const struct cluster *cluster)
     }
     top = json_pack("{s:s, s:i, s:s, s:o}", "schema", "tasuki-topo", "version", 1, "name",
                     cluster->name, "root", objects[0]);
-    if (cluster->sum_latency_factor != 1 || cluster->sum_bandwidth_factor != 1)
+    if (cluster->sum_latency_factor != 1 || cluster->sum_bandwidth_factor != 1 ||
+        cluster->sum_overlap < 1)
         json_object_set_new(top, "allreduce",
-                            json_pack("{s:f, s:f}", "latency_factor",
+                            json_pack("{s:f, s:f, s:f}", "latency_factor",
                                       cluster->sum_latency_factor, "bandwidth_factor",
-                                      cluster->sum_bandwidth_factor));
+                                      cluster->sum_bandwidth_factor, "overlap",
+                                      cluster->sum_overlap));
     free(objects);
     return top;
 }

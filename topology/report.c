@@ -291,9 +291,9 @@ char *report_cluster(const struct cluster *cluster)
     write_place(out, cluster, 0);
     write_children(out, cluster, 0, 4);
     if (cluster->sum_latency_factor != 1 || cluster->sum_bandwidth_factor != 1)
-        fprintf(out, "  %-26s latency x %.3g, bytes x %.3g of an idle ring (measured)\n",
-                "all-reduce over all", cluster->sum_latency_factor,
-                cluster->sum_bandwidth_factor);
+        fprintf(out, "  %-26s latency x %.3g, bytes x %.3g of an idle ring, %.0f %% beside "
+                "computing (measured)\n", "all-reduce over all", cluster->sum_latency_factor,
+                cluster->sum_bandwidth_factor, 100 * cluster->sum_overlap);
     fclose(out);
     return text;
 }

@@ -17,6 +17,7 @@
 #define BUFFERS 16              /* in turn, so that messages do not stay in a cache */
 #define SUM_ROUNDS 7
 #define SUM_SMALL ((size_t)1 << 10)     /* floats */
+#define SLICES 8
 #define SUM_LARGE ((size_t)256 << 10)
 
 static double now(void)
@@ -207,8 +208,33 @@ static void apply(struct cluster *cluster, const struct pair *pairs, int n, int 
     }
 }
 
+static double cpu_seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Compute for so many seconds; between the slices ask after the request, as a step does. */
+static int compute(double seconds, struct comm_request *request, struct err *err)
+{
+    bool done = !request;
+
+    for (int slice = 0; slice < SLICES && seconds > 0; slice++) {
+        double start = cpu_seconds();
+
+        while (cpu_seconds() - start < seconds / SLICES)
+            continue;
+        if (!done && comm_test(request, &done, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* A sum of 'n' numbers (0: none), with so many seconds of computing meanwhile. */
 static int time_sum(struct comm *comm, struct comm_group *group, float *data, size_t n,
-                    double *seconds, struct err *err)
+                    double work, double *seconds, struct err *err)
 {
     struct comm_request *request = comm_request_new(comm);
     double times[SUM_ROUNDS], start;
@@ -217,8 +243,10 @@ static int time_sum(struct comm *comm, struct comm_group *group, float *data, si
     for (int i = -1; i < SUM_ROUNDS && !status; i++) {
         status = comm_fence(comm, err);
         start = now();
-        status = status || comm_allreduce(group, data, n, DTYPE_F32, false, request, err) ||
-                 comm_wait(request, err);
+        if (!status && n > 0)
+            status = comm_allreduce(group, data, n, DTYPE_F32, false, request, err);
+        status = status || compute(work, n > 0 ? request : NULL, err) ||
+                 (n > 0 && comm_wait(request, err));
         if (i >= 0)
             times[i] = now() - start;
     }
@@ -226,6 +254,21 @@ static int time_sum(struct comm *comm, struct comm_group *group, float *data, si
     if (!status)
         *seconds = median(times, SUM_ROUNDS);
     return status ? -1 : share(comm, 0, seconds, sizeof(*seconds), err);
+}
+
+/* How much of a sum's time passes while the rank computes: work that takes as long as the sum,
+ * by itself and beside it.
+ */
+static int measure_overlap(struct comm *comm, struct comm_group *group, float *data,
+                           double sum, double *overlap, struct err *err)
+{
+    double alone, both;
+
+    if (time_sum(comm, group, data, 0, sum, &alone, err) ||
+        time_sum(comm, group, data, SUM_LARGE, sum, &both, err))
+        return -1;
+    *overlap = fmin(fmax((alone + sum - both) / fmin(alone, sum), 0), 1);
+    return 0;
 }
 
 /* Sums over all ranks, of few and of many bytes: how much longer than the model's ring? */
@@ -240,8 +283,9 @@ static int measure_sums(struct comm *comm, struct cluster *cluster, struct err *
     for (int i = 0; i < n; i++)
         ranks[i] = all[i] = i;
     group = comm_group_new(comm, n, ranks, err);
-    if (!group || time_sum(comm, group, data, SUM_SMALL, &small, err) ||
-        time_sum(comm, group, data, SUM_LARGE, &large, err))
+    if (!group || time_sum(comm, group, data, SUM_SMALL, 0, &small, err) ||
+        time_sum(comm, group, data, SUM_LARGE, 0, &large, err) ||
+        measure_overlap(comm, group, data, large, &cluster->sum_overlap, err))
         goto out;
     cluster->sum_latency_factor = cluster->sum_bandwidth_factor = 1;
     trips_only = cluster_allreduce_time(cluster, n, all, 0);

@@ -13,6 +13,7 @@
 #include "train/profile.h"
 
 #define MAX_SIZES 4
+#define LARGEST 64      /* groups */
 
 static int64_t largest_divisor(int64_t n, int64_t limit)
 {
@@ -34,19 +35,23 @@ int64_t planning_group(const struct plan_request *request, int n_devices)
     return largest_divisor(request->global_batch, whole > 0 && whole < 16 ? whole : 16);
 }
 
-/* What one replica may get of a micro-batch: sizes to measure, multiples of the groups. */
+/* What one replica may get of a micro-batch: sizes to measure, multiples of the groups. Times
+ * are proportional beyond the largest, so that has to be one that can come up.
+ */
 static int choose_sizes(const struct plan_request *q, int64_t sizes[MAX_SIZES])
 {
     int64_t group = q->batchnorm_samples ? q->batchnorm_samples : 1;
     int64_t most = q->micro_batch     ? q->micro_batch
                    : q->micro_batches ? q->global_batch / q->micro_batches
                                       : q->global_batch;
-    int n = 0;
+    int64_t largest = most / group < LARGEST ? most / group : LARGEST;
+    int n = 1;
 
-    for (int64_t size = group; n < MAX_SIZES && size <= most; size *= 4)
-        sizes[n++] = size;
-    if (n == 0)
-        sizes[n++] = group;
+    for (int64_t size = largest; n < MAX_SIZES && size >= 4; size /= 4)
+        n++;
+    sizes[n - 1] = (largest > 0 ? largest : 1) * group;
+    for (int i = n - 1; i > 0; i--)
+        sizes[i - 1] = sizes[i] / group / 4 * group;
     return n;
 }
 
@@ -56,7 +61,7 @@ static struct cost *measure_cost(const struct planning *p, struct err *err)
     int64_t sizes[MAX_SIZES];
     struct profile_options options = {
         .model = p->model, .model_options = p->model_options, .backend = p->backend,
-        .optimizer = p->optimizer, .sizes = sizes,
+        .optimizer = p->optimizer, .sizes = sizes, .threads = p->threads,
     };
     struct cost *cost;
 

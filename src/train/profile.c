@@ -61,14 +61,31 @@ static int answers_for(const struct graph *graph, int node, int n_original)
     return reader >= 0 && reader < n_original ? reader : -1;
 }
 
+/* The whole step on one device: P, F, then the backward. */
+static void reuse_of_program(const struct profile_options *o, const struct program *p,
+                             const struct value_layout *layouts, struct reuse *reuse)
+{
+    const struct program_list *lists[] = { &p->list[PART_PREPARE], &p->list[PART_FORWARD],
+                                           &p->backward };
+    int *order = mem_new((size_t)p->graph->n_nodes + 1, sizeof(*order)), n = 0;
+
+    for (int l = 0; l < 3; l++)
+        for (int i = 0; i < lists[l]->n; i++)
+            order[n++] = lists[l]->nodes[i];
+    reuse_make(reuse, p->graph, n, order, layouts, reuse_cache(o->threads));
+    free(order);
+}
+
 static int time_program(const struct profile_options *o, struct program *p, int n_original,
                         struct lowered *lowered, struct err *err)
 {
     struct value_layout *layouts = mem_new((size_t)p->n_values, sizeof(*layouts));
+    struct reuse reuse;
     int bad = 0;
 
     for (int v = 0; v < p->n_values; v++)
         layouts[v] = p->values[v].layout;
+    reuse_of_program(o, p, layouts, &reuse);
     for (int part = 0; part < PART_COUNT; part++) {
         for (int i = 0; i < p->list[part].n && !bad; i++) {
             int node = p->list[part].nodes[i], of = node;
@@ -78,7 +95,7 @@ static int time_program(const struct profile_options *o, struct program *p, int 
 
             if (p->graph->nodes[node].op->flags & OP_VIEW)
                 continue;
-            seconds = timings_node(o->timings, p->graph, node, layouts, NULL, err);
+            seconds = timings_node(o->timings, p->graph, node, layouts, &reuse, err);
             if (seconds < 0)
                 bad = -1;
             if (node >= n_original)
@@ -91,6 +108,7 @@ static int time_program(const struct profile_options *o, struct program *p, int 
             e->count += of == node;
         }
     }
+    reuse_clear(&reuse);
     free(layouts);
     return bad;
 }
@@ -122,15 +140,28 @@ static int time_lowered(const struct profile_options *o, const struct model_opti
 /* One size: its graph with a stage for each block, and the seconds of its nodes. */
 struct size {
     struct graph *graph;
+    struct reuse reuse;
     struct autodiff autodiff;
     struct blocks *blocks;
     int *stage_of;
     double *seconds;
 };
 
+static void reuse_of_graph(const struct profile_options *o, const struct graph *graph,
+                           struct reuse *reuse)
+{
+    int *order = mem_new((size_t)graph->n_nodes + 1, sizeof(*order));
+
+    for (int n = 0; n < graph->n_nodes; n++)
+        order[n] = n;
+    reuse_make(reuse, graph, graph->n_nodes, order, NULL, reuse_cache(o->threads));
+    free(order);
+}
+
 static int time_nodes(const struct profile_options *o, struct size *s, struct lowered *lowered,
                       struct err *err)
 {
+    reuse_of_graph(o, s->graph, &s->reuse);
     s->seconds = mem_new((size_t)s->graph->n_nodes, sizeof(double));
     for (int n = 0; n < s->graph->n_nodes; n++) {
         const struct lowered_entry *e;
@@ -143,7 +174,7 @@ static int time_nodes(const struct profile_options *o, struct size *s, struct lo
         if (e && e->count > 0)
             s->seconds[n] = e->sum / e->count;
         else
-            s->seconds[n] = timings_node(o->timings, s->graph, n, NULL, NULL, err);
+            s->seconds[n] = timings_node(o->timings, s->graph, n, NULL, &s->reuse, err);
         if (s->seconds[n] < 0)
             return -1;
     }
@@ -172,30 +203,59 @@ static int profile_size(const struct profile_options *o, int64_t samples, struct
     return bad;
 }
 
+static void clear_sizes(struct size *sizes, int n)
+{
+    for (int i = 0; i < n; i++) {
+        free(sizes[i].seconds);
+        reuse_clear(&sizes[i].reuse);
+        blocks_free(sizes[i].blocks);
+        graph_free(sizes[i].graph);
+        sizes[i] = (struct size){ 0 };
+    }
+}
+
+/* One round over all sizes and the optimizer. */
+static int profile_sizes(const struct profile_options *o, struct size *sizes, double *step,
+                         struct err *err)
+{
+    for (int i = 0; i < o->n_sizes; i++)
+        if (profile_size(o, o->sizes[i], &sizes[i], err) < 0)
+            return -1;
+    *step = timings_update(o->timings, &o->optimizer, sizes[o->n_sizes - 1].reuse.ring, err);
+    return *step < 0 ? -1 : 0;
+}
+
+static struct cost *cost_of(const struct profile_options *o, const struct size *sizes,
+                            double step, struct err *err)
+{
+    struct block_timing *timings = mem_new((size_t)o->n_sizes, sizeof(*timings));
+    struct cost *cost;
+
+    for (int i = 0; i < o->n_sizes; i++)
+        timings[i] = (struct block_timing){ sizes[i].graph, &sizes[i].autodiff,
+                                            sizes[i].stage_of, sizes[i].seconds };
+    cost = blocks_cost(sizes[0].blocks, o->n_sizes, timings, step,
+                       optimizer_states(o->optimizer.kind), o->backend->device_name(o->device),
+                       err);
+    free(timings);
+    return cost;
+}
+
 struct cost *profile_cost(const struct profile_options *options, struct err *err)
 {
     const struct profile_options *o = options;
     struct size *sizes = mem_new((size_t)o->n_sizes, sizeof(*sizes));
-    struct block_timing *timings = mem_new((size_t)o->n_sizes, sizeof(*timings));
-    double step = timings_update(o->timings, &o->optimizer, err);
-    int bad = step < 0 ? -1 : 0;
     struct cost *cost = NULL;
+    double step = 0;
+    int bad;
 
-    for (int i = 0; i < o->n_sizes && !bad; i++) {
-        bad = profile_size(o, o->sizes[i], &sizes[i], err);
-        timings[i] = (struct block_timing){ sizes[i].graph, &sizes[i].autodiff,
-                                            sizes[i].stage_of, sizes[i].seconds };
-    }
+    do {
+        clear_sizes(sizes, o->n_sizes);
+        bad = profile_sizes(o, sizes, &step, err);
+    } while (!bad && timings_round(o->timings));
     if (!bad)
-        cost = blocks_cost(sizes[0].blocks, o->n_sizes, timings, step,
-                           optimizer_states(o->optimizer.kind),
-                           o->backend->device_name(o->device), err);
-    for (int i = 0; i < o->n_sizes; i++) {
-        free(sizes[i].seconds);
-        blocks_free(sizes[i].blocks);
-        graph_free(sizes[i].graph);
-    }
+        cost = cost_of(o, sizes, step, err);
+    clear_sizes(sizes, o->n_sizes);
     free(sizes);
-    free(timings);
     return cost;
 }

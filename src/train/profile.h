@@ -19,12 +19,15 @@ struct profile_options {
     const struct backend *backend;
     struct device *device;
     struct timings *timings;
+    int threads;                /* of the device; 0: not known */
     struct optimizer_args optimizer;
     int n_sizes;
     const int64_t *sizes;       /* ascending */
 };
 
-/* The cost file of the model: each unique operator is measured once per size, by itself. */
+/* The cost file of the model: each unique operator is measured once per size, by itself,
+ * with what a step has let fall out of the caches by then (reuse.h).
+ */
 struct cost *profile_cost(const struct profile_options *options, struct err *err);
 
 /* Run whole training steps of 'samples' samples on one device and print the time of each kind

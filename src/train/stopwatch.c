@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "train/stopwatch.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -8,8 +9,8 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-#define MAX_RUNS 15
-#define ENOUGH 0.02         /* seconds spent on one operator */
+#define MAX_RUNS 7
+#define ENOUGH 0.006        /* seconds spent on one operator */
 #define UPDATE_BYTES ((size_t)1 << 20)
 
 static double now(void)
@@ -20,17 +21,142 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What is measured: anything that can be run again and again. */
-struct subject {
-    int (*run)(struct subject *subject, struct err *err);
+#define ALIGN ((size_t)64)
+
+/* Memory that is walked through, round and round. Its floats lie between 0.5 and 1. */
+struct pool {
+    char *memory;
+    size_t bytes;       /* allocated */
+    size_t ring;        /* walked through now */
+    size_t next;
+    enum dtype dtype;
+};
+
+struct stopwatch {
     const struct backend *backend;
     struct device *device;
     struct stream *stream;
+    struct pool read, written;      /* what kernels write may be anything after a while */
+};
+
+/* What is measured: anything that can be run again and again. */
+struct subject {
+    int (*run)(struct subject *subject, struct err *err);
+    struct stopwatch *stopwatch;
     struct kernel *kernel;
     struct kernel_args args;
     const struct optimizer_args *optimizer;
-    void *update[4];
+    int n;                          /* operands, inputs before outputs */
+    struct operand {
+        void *memory;               /* its own, or that of this run in the pool */
+        size_t bytes;
+        struct pool *pool;          /* NULL: near */
+    } *operands;
+    void **pointers;                /* [n] for the kernel */
 };
+
+struct stopwatch *stopwatch_new(const struct backend *backend, struct device *device,
+                                struct err *err)
+{
+    struct stopwatch *w = mem_new(1, sizeof(*w));
+
+    w->backend = backend;
+    w->device = device;
+    w->stream = backend->stream_new(device, err);
+    if (w->stream)
+        return w;
+    free(w);
+    return NULL;
+}
+
+static void release_pool(struct stopwatch *w, struct pool *pool)
+{
+    if (pool->memory)
+        w->backend->release(w->device, pool->memory, pool->bytes);
+    *pool = (struct pool){ 0 };
+}
+
+void stopwatch_free(struct stopwatch *stopwatch)
+{
+    if (!stopwatch)
+        return;
+    release_pool(stopwatch, &stopwatch->read);
+    release_pool(stopwatch, &stopwatch->written);
+    stopwatch->backend->stream_free(stopwatch->stream);
+    free(stopwatch);
+}
+
+/* Integers are 0, a valid index or label; floats lie between 0.5 and 1. */
+static int fill(const struct stopwatch *w, enum dtype dtype, void *memory, size_t bytes,
+                struct err *err)
+{
+    char *host;
+    int bad;
+
+    if (!dtype_is_float(dtype))
+        return w->backend->fill_zero(w->stream, memory, bytes, err);
+    host = mem_new(bytes, 1);
+    for (size_t i = 0; i < bytes / dtype_size(dtype); i++) {
+        double d = 0.5 + (double)(i * 7919 % 1000) / 2000;
+        float f = (float)d;
+
+        memcpy(host + i * dtype_size(dtype), dtype == DTYPE_F32 ? (void *)&f : (void *)&d,
+               dtype_size(dtype));
+    }
+    bad = w->backend->copy(w->stream, memory, bytes, host, bytes, bytes, 1, err);
+    if (!bad)
+        bad = w->backend->stream_sync(w->stream, err);
+    free(host);
+    return bad;
+}
+
+/* Room for 'bytes' at a time, 'ring' bytes to walk through. */
+static int open_pool(struct stopwatch *w, struct pool *pool, enum dtype dtype, size_t bytes,
+                     size_t ring, struct err *err)
+{
+    size_t needed = bytes > ring ? bytes : ring;
+
+    if (!pool->memory || pool->bytes < needed || pool->dtype != dtype) {
+        release_pool(w, pool);
+        pool->memory = w->backend->alloc(w->device, needed, err);
+        if (!pool->memory)
+            return -1;
+        pool->bytes = needed;
+        pool->dtype = dtype;
+        if (fill(w, dtype, pool->memory, needed, err) < 0)
+            return -1;
+    }
+    pool->ring = needed;
+    return 0;
+}
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static void *walk(struct pool *pool, size_t bytes)
+{
+    char *memory;
+
+    if (pool->next + bytes > pool->ring)
+        pool->next = 0;
+    memory = pool->memory + pool->next;
+    pool->next += aligned(bytes);
+    return memory;
+}
+
+/* Before the clock starts: where the operands of the next run lie. */
+static void move_operands(struct subject *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        struct operand *o = &s->operands[i];
+
+        if (o->pool)
+            o->memory = walk(o->pool, o->bytes);
+        s->pointers[i] = o->memory;
+    }
+}
 
 static int by_value(const void *a, const void *b)
 {
@@ -44,6 +170,7 @@ static int measure(struct subject *s, struct measured *result, struct err *err)
     double times[MAX_RUNS], begun, spent = 0;
     int n = 0;
 
+    move_operands(s);
     begun = now();
     if (s->run(s, err) < 0)
         return -1;
@@ -52,6 +179,7 @@ static int measure(struct subject *s, struct measured *result, struct err *err)
     if (times[0] > 10 * ENOUGH)
         n = 1;
     while (n < MAX_RUNS && (n == 0 || spent < ENOUGH) && times[0] <= 10 * ENOUGH) {
+        move_operands(s);
         begun = now();
         if (s->run(s, err) < 0)
             return -1;
@@ -65,122 +193,140 @@ static int measure(struct subject *s, struct measured *result, struct err *err)
     return 0;
 }
 
-/* Buffers of a node -------------------------------------------------------------------- */
-
-struct buffers {
-    int n;
-    void **memory;
-    size_t *bytes;
-};
+/* A node ------------------------------------------------------------------------------- */
 
 static size_t bytes_of(const struct graph *graph, const struct value_layout *layouts, int value)
 {
-    size_t bytes;
+    size_t bytes = layouts ? layouts[value].bytes : value_bytes(&graph->values[value]);
 
-    if (value < 0)
-        return 0;
-    bytes = layouts ? layouts[value].bytes : value_bytes(&graph->values[value]);
     return bytes ? bytes : 1;
 }
 
-/* Integers are 0, a valid index or label; floats lie between 0.5 and 1. */
-static int fill(const struct subject *s, enum dtype dtype, void *memory, size_t bytes,
-                struct err *err)
+static int take_near(const struct stopwatch *w, struct operand *o, enum dtype dtype,
+                     struct err *err)
 {
-    char *host;
-    int bad;
-
-    if (!dtype_is_float(dtype))
-        return s->backend->fill_zero(s->stream, memory, bytes, err);
-    host = mem_new(bytes, 1);
-    for (size_t i = 0; i < bytes / dtype_size(dtype); i++) {
-        double d = 0.5 + (double)(i * 7919 % 1000) / 2000;
-        float f = (float)d;
-
-        memcpy(host + i * dtype_size(dtype), dtype == DTYPE_F32 ? (void *)&f : (void *)&d,
-               dtype_size(dtype));
-    }
-    bad = s->backend->copy(s->stream, memory, bytes, host, bytes, bytes, 1, err);
-    if (!bad)
-        bad = s->backend->stream_sync(s->stream, err);
-    free(host);
-    return bad;
+    o->memory = w->backend->alloc(w->device, o->bytes, err);
+    return o->memory ? fill(w, dtype, o->memory, o->bytes, err) : -1;
 }
 
-static int take(const struct subject *s, struct buffers *b, const struct graph *graph,
-                const struct value_layout *layouts, int value, struct err *err)
+/* How much of the far operands one run takes from each pool. */
+static int open_pools(struct subject *s, const enum dtype *dtypes, int n_inputs, size_t ring,
+                      struct err *err)
 {
-    size_t bytes = bytes_of(graph, layouts, value);
-    int i = b->n++;
+    struct stopwatch *w = s->stopwatch;
+    size_t bytes[2] = { 0, 0 };
+    enum dtype dtype[2] = { DTYPE_F32, DTYPE_F32 };
 
-    b->bytes[i] = bytes;
-    if (bytes == 0)
-        return 0;
-    b->memory[i] = s->backend->alloc(s->device, bytes, err);
-    if (!b->memory[i])
+    for (int i = 0; i < s->n; i++)
+        if (s->operands[i].pool) {
+            bytes[i >= n_inputs] += aligned(s->operands[i].bytes);
+            dtype[i >= n_inputs] = dtypes[i];
+        }
+    if (bytes[0] && open_pool(w, &w->read, dtype[0], bytes[0], ring, err) < 0)
         return -1;
-    return fill(s, graph->values[value].dtype, b->memory[i], bytes, err);
+    return bytes[1] ? open_pool(w, &w->written, dtype[1], bytes[1], ring, err) : 0;
+}
+
+static int take_operands(struct subject *s, const struct graph *graph, const struct node *node,
+                         const struct value_layout *layouts, uint64_t far, size_t ring,
+                         struct err *err)
+{
+    struct stopwatch *w = s->stopwatch;
+    enum dtype *dtypes = mem_new((size_t)s->n + 1, sizeof(*dtypes));
+    int bad = 0;
+
+    for (int i = 0; i < s->n && !bad; i++) {
+        struct operand *o = &s->operands[i];
+        int value = i < node->n_inputs ? node->inputs[i] : node->outputs[i - node->n_inputs];
+
+        if (value < 0)
+            continue;
+        o->bytes = bytes_of(graph, layouts, value);
+        dtypes[i] = graph->values[value].dtype;
+        if (i < REUSE_OPERANDS && (far >> i & 1) && dtype_is_float(dtypes[i]))
+            o->pool = i < node->n_inputs ? &w->read : &w->written;
+        else
+            bad = take_near(w, o, dtypes[i], err);
+    }
+    if (!bad)
+        bad = open_pools(s, dtypes, node->n_inputs, ring, err);
+    free(dtypes);
+    return bad;
 }
 
 static int run_kernel(struct subject *s, struct err *err)
 {
-    if (s->backend->kernel_run(s->kernel, s->stream, &s->args, err) < 0)
+    const struct stopwatch *w = s->stopwatch;
+
+    if (w->backend->kernel_run(s->kernel, w->stream, &s->args, err) < 0)
         return -1;
-    return s->backend->stream_sync(s->stream, err);
+    return w->backend->stream_sync(w->stream, err);
 }
 
-static int measure_kernel(struct subject *s, struct buffers *b, const struct graph *graph,
-                          const struct node *node, const struct value_layout *layouts,
-                          struct measured *result, struct err *err)
+static int measure_kernel(struct subject *s, const struct graph *graph,
+                          const struct node *node, bool adds, struct measured *result,
+                          struct err *err)
 {
-    size_t workspace = s->backend->kernel_workspace(s->kernel);
+    const struct stopwatch *w = s->stopwatch;
+    size_t workspace = w->backend->kernel_workspace(s->kernel);
     struct step_state state = { .global_batch = graph->batch, .samples = graph->batch,
                                 .weight_sum = 1, .training = true };
-    int bad = 0;
+    void *space = NULL;
+    int bad;
 
-    for (int i = 0; i < node->n_inputs && !bad; i++)
-        bad = take(s, b, graph, layouts, node->inputs[i], err);
-    for (int i = 0; i < node->n_outputs && !bad; i++)
-        bad = take(s, b, graph, layouts, node->outputs[i], err);
-    if (bad)
-        return -1;
     if (workspace) {
-        b->bytes[b->n] = workspace;
-        b->memory[b->n] = s->backend->alloc(s->device, workspace, err);
-        if (!b->memory[b->n++])
+        space = w->backend->alloc(w->device, workspace, err);
+        if (!space)
             return -1;
     }
     s->args = (struct kernel_args){
-        .inputs = (const void *const *)b->memory, .outputs = b->memory + node->n_inputs,
-        .workspace = workspace ? b->memory[b->n - 1] : NULL, .state = &state,
+        .inputs = (const void *const *)s->pointers, .outputs = s->pointers + node->n_inputs,
+        .workspace = space, .state = &state,
+        .accumulate = adds && w->backend->kernel_accumulates(s->kernel) ? ACCUMULATE_YES
+                                                                        : ACCUMULATE_NO,
     };
-    return measure(s, result, err);
+    bad = measure(s, result, err);
+    if (space)
+        w->backend->release(w->device, space, workspace);
+    return bad;
 }
 
-int stopwatch_node(const struct backend *backend, struct device *device,
-                 const struct graph *graph, int node, const struct value_layout *layouts,
-                 struct measured *result, struct err *err)
+static void release_operands(struct subject *s)
 {
+    const struct stopwatch *w = s->stopwatch;
+
+    for (int i = 0; i < s->n; i++)
+        if (!s->operands[i].pool && s->operands[i].memory)
+            w->backend->release(w->device, s->operands[i].memory, s->operands[i].bytes);
+    free(s->operands);
+    free(s->pointers);
+}
+
+static void make_operands(struct subject *s, int n)
+{
+    s->n = n;
+    s->operands = mem_new((size_t)n + 1, sizeof(*s->operands));
+    s->pointers = mem_new((size_t)n + 1, sizeof(*s->pointers));
+}
+
+int stopwatch_node(struct stopwatch *stopwatch, const struct graph *graph, int node,
+                   const struct value_layout *layouts, const struct reuse *reuse,
+                   struct measured *result, struct err *err)
+{
+    const struct backend *backend = stopwatch->backend;
     const struct node *n = &graph->nodes[node];
-    size_t most = (size_t)n->n_inputs + (size_t)n->n_outputs + 1;
-    struct subject s = { .run = run_kernel, .backend = backend, .device = device };
-    struct buffers b = { .memory = mem_new(most, sizeof(void *)),
-                         .bytes = mem_new(most, sizeof(size_t)) };
+    struct subject s = { .run = run_kernel, .stopwatch = stopwatch };
+    bool known = node < reuse->n_nodes;
+    uint64_t far = known ? reuse->far[node] : 0;
     int bad = -1;
 
-    s.stream = backend->stream_new(device, err);
-    s.kernel = s.stream ? backend->kernel_new(device, graph, node, layouts, err) : NULL;
-    if (s.kernel)
-        bad = measure_kernel(&s, &b, graph, n, layouts, result, err);
-    for (int i = 0; i < b.n; i++)
-        if (b.memory[i])
-            backend->release(device, b.memory[i], b.bytes[i]);
+    make_operands(&s, n->n_inputs + n->n_outputs);
+    s.kernel = backend->kernel_new(stopwatch->device, graph, node, layouts, err);
+    if (s.kernel && take_operands(&s, graph, n, layouts, far, reuse->ring, err) == 0)
+        bad = measure_kernel(&s, graph, n, known && reuse->result[node], result, err);
     if (s.kernel)
         backend->kernel_free(s.kernel);
-    if (s.stream)
-        backend->stream_free(s.stream);
-    free(b.memory);
-    free(b.bytes);
+    release_operands(&s);
     return bad;
 }
 
@@ -188,33 +334,36 @@ int stopwatch_node(const struct backend *backend, struct device *device,
 
 static int run_update(struct subject *s, struct err *err)
 {
-    if (s->backend->optimize(s->stream, s->optimizer,
-                             UPDATE_BYTES / dtype_size(s->optimizer->dtype), s->update[0],
-                             s->update[1], 1, s->update[2], s->update[3], err) < 0)
+    const struct stopwatch *w = s->stopwatch;
+
+    if (w->backend->optimize(w->stream, s->optimizer,
+                             UPDATE_BYTES / dtype_size(s->optimizer->dtype), s->pointers[1],
+                             s->pointers[0], 1, s->pointers[2], s->pointers[3], err) < 0)
         return -1;
-    return s->backend->stream_sync(s->stream, err);
+    return w->backend->stream_sync(w->stream, err);
 }
 
-int stopwatch_update(const struct backend *backend, struct device *device,
-                   const struct optimizer_args *args, struct measured *result,
-                   struct err *err)
+int stopwatch_update(struct stopwatch *stopwatch, const struct optimizer_args *args,
+                     size_t ring, struct measured *result, struct err *err)
 {
-    struct subject s = { .run = run_update, .backend = backend, .device = device,
-                         .optimizer = args };
-    int bad;
+    struct stopwatch *w = stopwatch;
+    struct subject s = { .run = run_update, .stopwatch = w, .optimizer = args };
+    enum dtype dtypes[4] = { args->dtype, args->dtype, args->dtype, args->dtype };
+    int bad = 0;
 
-    s.stream = backend->stream_new(device, err);
-    bad = s.stream ? 0 : -1;
-    for (int i = 0; i < 4 && !bad; i++) {
-        s.update[i] = backend->alloc(device, UPDATE_BYTES, err);
-        bad = s.update[i] ? backend->fill_zero(s.stream, s.update[i], UPDATE_BYTES, err) : -1;
+    /* The gradient, then what is written: parameters and two states. */
+    make_operands(&s, 4);
+    for (int i = 0; i < s.n && !bad; i++) {
+        s.operands[i].bytes = UPDATE_BYTES;
+        if (ring)
+            s.operands[i].pool = i == 0 ? &w->read : &w->written;
+        else
+            bad = take_near(w, &s.operands[i], args->dtype, err);
     }
     if (!bad)
+        bad = open_pools(&s, dtypes, 1, ring, err);
+    if (!bad)
         bad = measure(&s, result, err);
-    for (int i = 0; i < 4; i++)
-        if (s.update[i])
-            backend->release(device, s.update[i], UPDATE_BYTES);
-    if (s.stream)
-        backend->stream_free(s.stream);
+    release_operands(&s);
     return bad;
 }

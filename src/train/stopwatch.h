@@ -4,8 +4,11 @@
 #define TASUKI_TRAIN_STOPWATCH_H
 
 #include "kernels/backend.h"
+#include "train/reuse.h"
 
 struct err;
+
+struct stopwatch;
 
 struct measured {
     double seconds;         /* median */
@@ -13,12 +16,19 @@ struct measured {
     int runs;
 };
 
-int stopwatch_node(const struct backend *backend, struct device *device,
-                 const struct graph *graph, int node, const struct value_layout *layouts,
-                 struct measured *result, struct err *err);
-/* Of one megabyte of parameters. */
-int stopwatch_update(const struct backend *backend, struct device *device,
-                   const struct optimizer_args *args, struct measured *result,
-                   struct err *err);
+struct stopwatch *stopwatch_new(const struct backend *backend, struct device *device,
+                                struct err *err);
+void stopwatch_free(struct stopwatch *stopwatch);
+
+/* Far operands (reuse.h; integers are always near) lie elsewhere at each run, so that 'ring'
+ * bytes pass before a place is used again. Results are added to what is there, as all but the
+ * first micro-batch do.
+ */
+int stopwatch_node(struct stopwatch *stopwatch, const struct graph *graph, int node,
+                   const struct value_layout *layouts, const struct reuse *reuse,
+                   struct measured *result, struct err *err);
+/* Of one megabyte of parameters, their gradients and states far where 'ring' is not 0. */
+int stopwatch_update(struct stopwatch *stopwatch, const struct optimizer_args *args,
+                     size_t ring, struct measured *result, struct err *err);
 
 #endif

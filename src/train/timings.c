@@ -14,12 +14,17 @@
 #include "train/stopwatch.h"
 #include "train/optimizer.h"
 
+#define ROUNDS 5
+
 struct timings {
     const struct backend *backend;
     struct device *device;
     char *path;         /* NULL: nothing is kept */
     json_t *seconds;    /* key → number */
+    json_t *samples;    /* key → numbers, one for each round: what is new */
+    int round;
     bool changed;
+    struct stopwatch *stopwatch;    /* NULL: nothing was measured yet */
 };
 
 /* FNV-1a, 64 bits (Fowler, Noll, Vo). */
@@ -60,6 +65,7 @@ struct timings *timings_open(const struct backend *backend, struct device *devic
     t->backend = backend;
     t->device = device;
     t->seconds = json_object();
+    t->samples = json_object();
     if (!directory)
         return t;
     name = mem_printf("%s %s", backend->name, backend->device_name(device));
@@ -99,7 +105,9 @@ void timings_close(struct timings *timings)
         return;
     if (timings->path && timings->changed)
         write_cache(timings);
+    stopwatch_free(timings->stopwatch);
     json_decref(timings->seconds);
+    json_decref(timings->samples);
     free(timings->path);
     free(timings);
 }
@@ -189,53 +197,93 @@ void timings_key(const struct graph *graph, int node, char key[17])
 static bool known(const struct timings *t, const char *key, double *seconds)
 {
     const json_t *value = json_object_get(t->seconds, key);
+    const json_t *samples = json_object_get(t->samples, key);
 
-    if (value)
-        *seconds = json_number_value(value);
-    return value != NULL;
+    if (!value || (samples && (int)json_array_size(samples) <= t->round))
+        return false;
+    *seconds = json_number_value(value);
+    return true;
 }
 
-static void keep(struct timings *t, const char *key, double seconds)
+static int by_value(const void *a, const void *b)
 {
-    json_object_set_new(t->seconds, key, json_real(seconds));
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+/* Returns the median of what was measured so far. */
+static double keep(struct timings *t, const char *key, double seconds)
+{
+    json_t *samples = json_object_get(t->samples, key);
+    double sorted[ROUNDS];
+    int n;
+
+    if (!samples) {
+        samples = json_array();
+        json_object_set_new(t->samples, key, samples);
+    }
+    json_array_append_new(samples, json_real(seconds));
+    n = (int)json_array_size(samples);
+    for (int i = 0; i < n; i++)
+        sorted[i] = json_real_value(json_array_get(samples, (size_t)i));
+    qsort(sorted, (size_t)n, sizeof(sorted[0]), by_value);
+    json_object_set_new(t->seconds, key, json_real(sorted[n / 2]));
     t->changed = true;
+    return sorted[n / 2];
+}
+
+bool timings_round(struct timings *timings)
+{
+    if (json_object_size(timings->samples) == 0 || timings->round + 1 >= ROUNDS)
+        return false;
+    timings->round++;
+    return true;
+}
+
+static struct stopwatch *stopwatch_of(struct timings *t, struct err *err)
+{
+    if (!t->stopwatch)
+        t->stopwatch = stopwatch_new(t->backend, t->device, err);
+    return t->stopwatch;
 }
 
 double timings_node(struct timings *timings, const struct graph *graph, int node,
-                    const struct value_layout *layouts, bool *fresh, struct err *err)
+                    const struct value_layout *layouts, const struct reuse *reuse,
+                    struct err *err)
 {
-    struct measured result;
-    char key[17];
-    double seconds;
-    bool had;
-
-    node_key(graph, node, layouts, key);
-    had = known(timings, key, &seconds);
-    if (fresh)
-        *fresh = !had;
-    if (had)
-        return seconds;
-    if (stopwatch_node(timings->backend, timings->device, graph, node, layouts, &result,
-                       err) < 0)
-        return -1;
-    keep(timings, key, result.seconds);
-    return result.seconds;
-}
-
-double timings_update(struct timings *timings, const struct optimizer_args *args,
-                      struct err *err)
-{
+    struct timings *t = timings;
     struct measured result;
     char key[64];
     double seconds;
 
-    snprintf(key, sizeof(key), "update %s %s", optimizer_name(args->kind),
-             dtype_name(args->dtype));
-    if (known(timings, key, &seconds))
+    node_key(graph, node, layouts, key);
+    if (node < reuse->n_nodes)
+        snprintf(key + 16, sizeof(key) - 16, " far %llx of %zu%s",
+                 (unsigned long long)reuse->far[node], reuse->far[node] ? reuse->ring : 0,
+                 reuse->result[node] ? " adds" : "");
+    if (known(t, key, &seconds))
         return seconds;
-    if (stopwatch_update(timings->backend, timings->device, args, &result, err) < 0)
+    if (!stopwatch_of(t, err) || stopwatch_node(t->stopwatch, graph, node, layouts, reuse,
+                                                &result, err) < 0)
         return -1;
-    seconds = result.seconds / (double)(1 << 20);
-    keep(timings, key, seconds);
-    return seconds;
+    return keep(t, key, result.seconds);
+}
+
+double timings_update(struct timings *timings, const struct optimizer_args *args, size_t ring,
+                      struct err *err)
+{
+    struct timings *t = timings;
+    struct measured result;
+    char key[64];
+    double seconds;
+
+    snprintf(key, sizeof(key), "update %s %s of %zu", optimizer_name(args->kind),
+             dtype_name(args->dtype), ring);
+    if (known(t, key, &seconds))
+        return seconds;
+    if (!stopwatch_of(t, err) ||
+        stopwatch_update(t->stopwatch, args, ring, &result, err) < 0)
+        return -1;
+    return keep(t, key, result.seconds / (double)(1 << 20));
 }

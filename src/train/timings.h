@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Seconds of single operators on this device. Each unique (operator, attributes, shapes, types,
- * layouts) is measured once: warm-up, then the median of several runs. Kept per device in
+ * layouts, far operands) is measured once: warm-up, then the median of several runs. Kept per device in
  * $TASUKI_CACHE_DIR, else $XDG_CACHE_HOME/tasuki, else ~/.cache/tasuki.
  */
 #ifndef TASUKI_TRAIN_TIMINGS_H
@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #include "kernels/backend.h"
+#include "train/reuse.h"
 
 struct err;
 struct timings;
@@ -19,15 +20,20 @@ struct timings *timings_open(const struct backend *backend, struct device *devic
 /* Write what is new to the cache; a directory that cannot be written is no error. */
 void timings_close(struct timings *timings);
 
-/* Seconds of one run; -1 with 'err'. 'layouts' as for kernel_new(). 'fresh' (may be NULL): was
- * it measured now?
+/* A machine is slower at some moments than at others: what is new is measured in several rounds
+ * over all of it, and the median counts. Returns whether another round is wanted.
+ */
+bool timings_round(struct timings *timings);
+/* Seconds of one run; -1 with 'err'. 'layouts' as for kernel_new(). 'reuse' says which of its
+ * operands are far.
  */
 double timings_node(struct timings *timings, const struct graph *graph, int node,
-                    const struct value_layout *layouts, bool *fresh, struct err *err);
+                    const struct value_layout *layouts, const struct reuse *reuse,
+                    struct err *err);
 /* What makes a node unique where all its values are plain: 16 hex digits. */
 void timings_key(const struct graph *graph, int node, char key[17]);
-/* Seconds of an update per byte of parameters. */
-double timings_update(struct timings *timings, const struct optimizer_args *args,
+/* Seconds of an update per byte of parameters; 'ring' as in reuse.h. */
+double timings_update(struct timings *timings, const struct optimizer_args *args, size_t ring,
                       struct err *err);
 
 /* The cache directory by the environment, malloc'ed; NULL where there is no home. */

@@ -120,6 +120,32 @@ static void reduction_overlaps_the_last_backward(void **state)
     cost_free(cost);
 }
 
+static void who_computes_beside_its_reduction_is_slowed_down(void **state)
+{
+    const double overlaps[] = { 1, 0.5, 0 };
+    struct cost *cost = even_cost(2, 0, 1000);
+    struct cluster *cluster = cluster_open("flat:2,bandwidth=500,latency=0,memory=1e30", NULL);
+    struct plan *plan;
+
+    (void)state;
+    assert_non_null(cluster);
+    plan = make_plan(cost, cluster, 1, (int[]){ 0, 2 }, (int[]){ 2 }, 2, 1, true);
+    for (int i = 0; i < 3; i++) {
+        const struct plan_stage *stage = &plan->stages[0];
+
+        cluster->sum_overlap = overlaps[i];
+        assert_int_equal(simulate_forecast(plan, cost, cluster, NULL), 0);
+        /* The first block's backward takes as long as the second block's reduction. */
+        assert_true(fabs(plan->iteration_seconds - (8 + 2 * (1 - overlaps[i]))) < CLOSE);
+        assert_true(fabs(stage->busy - (6 + 2 * (1 - overlaps[i]))) < CLOSE);
+        assert_true(fabs(stage->reducing - 2) < CLOSE);
+        assert_true(fabs(stage->idle) < CLOSE);
+    }
+    plan_free(plan);
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
 /* A node of as many cores as wished; each device runs one thread. */
 static struct cluster *cluster_of_node(int devices, int cores)
 {
@@ -242,6 +268,7 @@ int main(void)
         cmocka_unit_test(messages_that_share_a_wire_share_its_bandwidth),
         cmocka_unit_test(replicas_share_samples_and_reduce_gradients),
         cmocka_unit_test(reduction_overlaps_the_last_backward),
+        cmocka_unit_test(who_computes_beside_its_reduction_is_slowed_down),
         cmocka_unit_test(more_threads_than_cores_slow_each_other_down),
         cmocka_unit_test(waiting_stages_leave_their_cores_to_others),
         cmocka_unit_test(events_say_who_does_what_when),

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* Which operands of a node have left the caches by the time it runs inside a step.
+ *
+ * An operator that is run again and again by itself finds its weights in the cache; inside a
+ * step all other weights have passed since. An operand is "far" where more bytes than the
+ * cache holds were touched since it was last touched, or, of an output, will be before it is
+ * read. The list is taken to be run over and over.
+ */
+#ifndef TASUKI_TRAIN_REUSE_H
+#define TASUKI_TRAIN_REUSE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "graph/program.h"
+
+#define REUSE_OPERANDS 64       /* what comes after them is taken to be near */
+
+struct reuse {
+    size_t ring;                /* bytes that pass between two uses of what is far; 0: none */
+    int n_nodes;
+    uint64_t *far;              /* [n_nodes] bit k: operand k, inputs before outputs */
+    bool *result;               /* [n_nodes] makes what nobody reads: gradients, for one */
+};
+
+/* 'order' has 'n' nodes in running order; nodes that are not in it have nothing far.
+ * 'layouts' NULL: all plain. 'cache' bytes are what a device keeps near.
+ */
+void reuse_make(struct reuse *reuse, const struct graph *graph, int n, const int *order,
+                const struct value_layout *layouts, size_t cache);
+void reuse_clear(struct reuse *reuse);
+/* Bytes of the second-level caches of so many cores, the last that no other core uses. */
+size_t reuse_cache(int threads);
+
+#endif
