@@ -8,12 +8,14 @@
 #include "base/mem.h"
 #include "scheduler/layout.h"
 
-/* The lists of a stage laid end to end; a part starts at 'start' and ends before 'end'. */
+/* The lists of a stage laid end to end, each with a point before it, where it is fed and
+ * receives, and one behind it, where it sends.
+ */
 struct timeline {
     struct program *program;
     int n_parts;
     const struct program_list *parts[PART_COUNT];
-    int start[PART_COUNT + 1];
+    int start[PART_COUNT + 1];  /* the point before a part */
     int *first, *last;      /* of each root; -1: never touched */
 };
 
@@ -49,22 +51,19 @@ static void touch_lists(struct timeline *line)
             const struct node *node = &graph->nodes[line->parts[p]->nodes[i]];
 
             for (int k = 0; k < node->n_inputs; k++)
-                touch(line, node->inputs[k], line->start[p] + i);
+                touch(line, node->inputs[k], line->start[p] + 1 + i);
             for (int k = 0; k < node->n_outputs; k++)
-                touch(line, node->outputs[k], line->start[p] + i);
+                touch(line, node->outputs[k], line->start[p] + 1 + i);
         }
     }
 }
 
-/* What comes from outside is there before the part that reads it; what leaves stays until the
- * slot is used again, since only then its sends are known to be over.
- */
 static void touch_borders(struct timeline *line)
 {
     const struct program *program = line->program;
     const struct autodiff *ad = program->autodiff;
-    int end = line->start[line->n_parts];
     int forward = line->start[1], backward = line->start[2];
+    int forward_end = backward - 1, backward_end = line->start[3] - 1;
 
     for (int i = 0; i < program->n_inputs; i++)
         touch(line, program->inputs[i], forward);
@@ -74,21 +73,21 @@ static void touch_borders(struct timeline *line)
         if (b->to == program->stage) {
             touch(line, b->value, forward);
             if (b->gradient >= 0)
-                touch(line, b->gradient, end);
+                touch(line, b->gradient, backward_end);
         }
         if (b->from == program->stage) {
-            touch(line, b->value, end);
+            touch(line, b->value, forward_end);
             if (b->gradient >= 0)
                 touch(line, b->received, backward);
         }
     }
 }
 
-/* The executor reads these after the part that made them. */
+/* The executor reads these right after the forward part. */
 static void touch_results(struct timeline *line)
 {
     const struct graph *graph = line->program->graph;
-    int end = line->start[line->n_parts];
+    int end = line->start[2] - 1;
     const int single[] = { graph->loss, graph->correct };
 
     for (int i = 0; i < 2; i++)
@@ -108,7 +107,7 @@ static void timeline_fill(struct timeline *line, struct program *program, bool m
     line->parts[3] = &program->list[PART_WGRAD];
     line->n_parts = merged ? 3 : 4;
     for (int p = 0; p < line->n_parts; p++)
-        line->start[p + 1] = line->start[p] + line->parts[p]->n;
+        line->start[p + 1] = line->start[p] + line->parts[p]->n + 2;
     line->first = mem_new((size_t)program->n_values, sizeof(int));
     line->last = mem_new((size_t)program->n_values, sizeof(int));
     for (int v = 0; v < program->n_values; v++)
@@ -116,6 +115,24 @@ static void timeline_fill(struct timeline *line, struct program *program, bool m
     touch_lists(line);
     touch_borders(line);
     touch_results(line);
+}
+
+/* What lives within F, or within B and W, is there for one micro-batch at a time. Where there is
+ * only one, all share one arena, which is smaller than two.
+ */
+static void share_places(struct timeline *line, int slots)
+{
+    struct program *program = line->program;
+    int backward = line->start[2];
+
+    for (int v = 0; v < program->n_values; v++) {
+        int root = root_of(program, v);
+        bool kept = line->first[root] < backward && line->last[root] >= backward;
+        enum value_place *place = &program->values[v].place;
+
+        if (*place == PLACE_SLOT || *place == PLACE_SCRATCH)
+            *place = slots == 1 || kept ? PLACE_SLOT : PLACE_SCRATCH;
+    }
 }
 
 /* Values of one place that share the arena by lifetime. */
@@ -208,12 +225,13 @@ static void place_views(struct program *program)
             program->values[v].offset = program->values[program->values[v].root].offset;
 }
 
-void memory_place(struct program *program, bool merged, size_t workspace)
+void memory_place(struct program *program, bool merged, int slots, size_t workspace)
 {
     struct timeline line = { 0 };
     bool *none = mem_new((size_t)program->n_values, sizeof(*none));
 
     timeline_fill(&line, program, merged);
+    share_places(&line, slots);
     place_params(program);
     program->prepared_bytes = 0;
     place_sequence(program, PLACE_PREPARED, none, &program->prepared_bytes);

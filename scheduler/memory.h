@@ -4,12 +4,14 @@
  * The same call serves the planner's forecast and the runtime, so the forecast is not an
  * estimate of a second program.
  *
- * What a stage receives has its place from the start of the part that reads it, what it sends
- * keeps its place until the slot is used again: so neither F nor a RECV may touch a slot whose
- * sends are not over. In the arrays of parameters and of gradients a trained parameter and its
- * gradient stand at the same offset, in the order in which the gradients become final, then
- * running statistics and their contributions; so an interval of one array is the same interval
- * of the other.
+ * Only what the backward needs of the forward is kept for each micro-batch in flight. All else
+ * has one place, in the scratch: what lives within F, and what lives within B and W, since W
+ * directly follows B. A stage is fed and receives right before the part that reads it; SEND
+ * directly follows the part that makes its values, and copies them.
+ *
+ * In the arrays of parameters and of gradients a trained parameter and its gradient stand at the
+ * same offset, in the order in which the gradients become final, then running statistics and
+ * their contributions; so an interval of one array is the same interval of the other.
  */
 #ifndef TASUKI_SCHEDULER_MEMORY_H
 #define TASUKI_SCHEDULER_MEMORY_H
@@ -30,13 +32,13 @@ struct memory_use {
     size_t total;
 };
 
-/* Set places' offsets and the sizes in 'program'. With 'merged' B and W run as one list
- * (program->backward), so that what W needs is freed earlier. 'workspace' is the largest
- * kernel workspace.
+/* Set places, their offsets and the sizes in 'program', for 'slots' micro-batches in flight (one
+ * slot is scratch, too). With 'merged' B and W run as one list (program->backward), so that what
+ * W needs is freed earlier. 'workspace' is the largest kernel workspace.
  */
-void memory_place(struct program *program, bool merged, size_t workspace);
+void memory_place(struct program *program, bool merged, int slots, size_t workspace);
 
-/* Add it all up for 'slots' micro-batches in flight. */
+/* Add it all up for as many micro-batches in flight. */
 struct memory_use memory_use(const struct program *program, int slots,
                              int optimizer_states, size_t buffers);
 

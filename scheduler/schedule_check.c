@@ -62,12 +62,27 @@ static int check_compute(const struct instruction *i, struct progress *p, const 
     return 0;
 }
 
+/* Does it directly follow what it needs in the scratch? */
+static bool follows(const struct instruction *i, const struct instruction *before)
+{
+    switch (i->kind) {
+    case INSTRUCTION_W:
+        return before && before->kind == INSTRUCTION_B && before->micro == i->micro;
+    case INSTRUCTION_SEND:
+        return before && before->micro == i->micro &&
+               (before->kind == INSTRUCTION_F) == !i->gradient;
+    default:
+        return true;
+    }
+}
+
 /* Each micro-batch runs F, B, W in this order; REDUCE and STEP end the list. */
 static int check_order(const struct schedule *schedule, int s, struct err *err)
 {
     const struct instruction_list *list = &schedule->stages[s];
     struct progress *progress =
         mem_new((size_t)schedule->micro_batches, sizeof(*progress));
+    const struct instruction *before = NULL;    /* the last computation */
     const char *why = NULL;
     int rc = 0;
 
@@ -78,9 +93,13 @@ static int check_order(const struct schedule *schedule, int s, struct err *err)
             rc = fail(schedule, s, i, err, "no such micro-batch");
         else if (is_compute(i->kind) && check_compute(i, &progress[i->micro], &why))
             rc = fail(schedule, s, i, err, why);
+        else if (!follows(i, before))
+            rc = fail(schedule, s, i, err, "does not directly follow what makes it");
         else if ((i->kind == INSTRUCTION_REDUCE && k != list->n - 2) ||
                  (i->kind == INSTRUCTION_STEP && k != list->n - 1))
             rc = fail(schedule, s, i, err, "not at the end");
+        if (is_compute(i->kind))
+            before = i;
     }
     for (int m = 0; m < schedule->micro_batches && rc == 0; m++)
         if (!progress[m].wgrad)

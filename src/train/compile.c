@@ -151,12 +151,14 @@ static int make_program(struct compiled *c, const struct compile_options *option
     const struct plan *plan = options->plan;
     struct routes routes;
     size_t workspace = 0;
+    int slots;
 
     make_edges(c);
     c->schedule = schedule_new(plan->schedule, plan->n_stages, (int)plan->micro_batches,
                                c->edges, c->n_edges, err);
     if (!c->schedule)
         return -1;
+    slots = c->schedule->stages[c->stage].slots;
     c->program = program_new(c->graph, &c->autodiff, c->stage_of, c->stage, plan->n_stages,
                              err);
     if (!c->program)
@@ -166,11 +168,10 @@ static int make_program(struct compiled *c, const struct compile_options *option
     if (check_support(c, options->device, err) < 0 ||
         make_kernels(c, options->device, &workspace, err) < 0)
         return -1;
-    memory_place(c->program, schedule_merged(c->schedule, c->stage), workspace);
+    memory_place(c->program, schedule_merged(c->schedule, c->stage), slots, workspace);
     c->program->slot_bytes = (c->program->slot_bytes + 63) & ~(size_t)63;
     routes_make(&routes, plan, c->stage, c->replica, c);
-    c->memory = memory_use(c->program, c->schedule->stages[c->stage].slots,
-                           options->optimizer_states,
+    c->memory = memory_use(c->program, slots, options->optimizer_states,
                            routes.bytes + c->spare_bytes + COMPILE_SCALARS);
     routes_clear(&routes);
     return 0;

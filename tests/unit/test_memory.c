@@ -81,18 +81,45 @@ static void what_is_still_needed_keeps_its_place(void **state)
     (void)state;
     for (int merged = 0; merged < 2; merged++) {
         build(&e);
-        memory_place(&e.program, merged, 640);
+        memory_place(&e.program, merged, 2, 640);
+        assert_int_equal(e.places[X].place, PLACE_SLOT);
+        assert_int_equal(e.places[H].place, PLACE_SLOT);
         assert_true(apart(&e, X, H));
-        assert_true(apart(&e, X, GY));
-        assert_true(apart(&e, H, GY));
-        assert_true(apart(&e, H, GH));
-        /* The send of y may not be over when its gradient is there. */
-        assert_true(apart(&e, Y, GY));
-        assert_true(apart(&e, Y, GH));
-        assert_true(apart(&e, X, GH));
+        assert_true(apart(&e, GY, GH));
         assert_int_equal(e.places[W].offset, e.places[GW].offset);
         assert_int_equal(e.program.workspace_bytes, 640);
     }
+}
+
+static void what_no_backward_reads_has_one_place_for_all_micro_batches(void **state)
+{
+    struct example e;
+
+    (void)state;
+    for (int merged = 0; merged < 2; merged++) {
+        build(&e);
+        memory_place(&e.program, merged, 2, 640);
+        /* Sent and no more needed; received for B; made in B for W. */
+        assert_int_equal(e.places[Y].place, PLACE_SCRATCH);
+        assert_int_equal(e.places[GY].place, PLACE_SCRATCH);
+        assert_int_equal(e.places[GH].place, PLACE_SCRATCH);
+        assert_int_equal(e.program.slot_bytes, 2 * 1024);
+        assert_int_equal(e.program.scratch_bytes, 2 * 1024);
+    }
+}
+
+static void with_one_micro_batch_all_share_one_arena(void **state)
+{
+    struct example e;
+
+    (void)state;
+    build(&e);
+    memory_place(&e.program, true, 1, 640);
+    assert_int_equal(e.program.scratch_bytes, 0);
+    assert_true(apart(&e, X, H) && apart(&e, X, Y) && apart(&e, H, Y));
+    assert_true(apart(&e, X, GY) && apart(&e, H, GY) && apart(&e, X, GH));
+    /* y is sent when its gradient comes. */
+    assert_int_equal(e.program.slot_bytes, 4 * 1024);
 }
 
 static void the_sum_has_every_part(void **state)
@@ -102,7 +129,7 @@ static void the_sum_has_every_part(void **state)
 
     (void)state;
     build(&e);
-    memory_place(&e.program, true, 640);
+    memory_place(&e.program, true, 3, 640);
     use = memory_use(&e.program, 3, 2, 10);
     assert_int_equal(use.parameters, 128);
     assert_int_equal(use.gradients, 128);
@@ -115,6 +142,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_still_needed_keeps_its_place),
+        cmocka_unit_test(what_no_backward_reads_has_one_place_for_all_micro_batches),
+        cmocka_unit_test(with_one_micro_batch_all_share_one_arena),
         cmocka_unit_test(the_sum_has_every_part),
     };
 

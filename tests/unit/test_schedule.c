@@ -167,12 +167,20 @@ static void a_wrong_list_is_refused_by_stage_and_instruction(void **state)
                "RECV 1 0 <- 0\nF 1 0\nRECV 0 0 <- 0\nF 0 0\nB 0 0\nSEND 0 0 -> 0 gradient\n"
                "W 0 0\nB 1 0\nSEND 1 0 -> 0 gradient\nW 1 0\nREDUCE\nSTEP\n",
                "stage 0: SEND 0 0 -> 1: is received in another order");
-    /* Stage 0 waits for the gradient of a micro-batch that it has not sent. */
+    /* Stage 0 waits for a gradient, and stage 1 for the next micro-batch. */
+    check_text("schedule x stages 2 micro-batches 2\nstage 0 slots 2\n"
+               "F 0 0\nSEND 0 0 -> 1\nRECV 0 0 <- 1 gradient\nBW 0 0\n"
+               "F 1 0\nSEND 1 0 -> 1\nRECV 1 0 <- 1 gradient\nBW 1 0\nREDUCE\nSTEP\n"
+               "stage 1 slots 2\n"
+               "RECV 0 0 <- 0\nF 0 0\nRECV 1 0 <- 0\nF 1 0\nB 0 0\nSEND 0 0 -> 0 gradient\n"
+               "W 0 0\nB 1 0\nSEND 1 0 -> 0 gradient\nW 1 0\nREDUCE\nSTEP\n",
+               "stage 0: BW 0 0: waits for ever");
+    /* What is sent may be overwritten by then. */
     check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\n"
                "F 0 0\nRECV 0 0 <- 1 gradient\nBW 0 0\nSEND 0 0 -> 1\nREDUCE\nSTEP\n"
                "stage 1 slots 1\n"
                "RECV 0 0 <- 0\nF 0 0\nB 0 0\nSEND 0 0 -> 0 gradient\nW 0 0\nREDUCE\nSTEP\n",
-               "stage 0: BW 0 0: waits for ever");
+               "stage 0: SEND 0 0 -> 1: does not directly follow what makes it");
     check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\nF 0 0\nREDUCE\nSTEP\n"
                "stage 1 slots 1\nREDUCE\nSTEP\n", "stage 0: micro-batch 0 is not complete");
 }
