@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "scheduler/memory.h"
 #include "scheduler/partition_private.h"
 #include "scheduler/simulate.h"
 
@@ -35,7 +36,7 @@ struct search *search_new(const struct cost *cost, const struct cluster *cluster
     s->request = request;
     s->table = table_new(cost);
     s->state_bytes = stage_state_bytes(cost, request->optimizer);
-    s->memory_factor = 1;
+    s->factor_fixed = s->factor_moving = 1;
     s->best = INFINITY;
     s->reduce_latency = mem_new(n * n, sizeof(double));
     s->reduce_rate = mem_new(n * n, sizeof(double));
@@ -110,14 +111,26 @@ static double forecast(const struct search *s, struct plan *plan, struct err *er
     return seconds;
 }
 
-static bool plan_fits(const struct search *s, const struct plan *plan)
+static double limit_of(const struct search *s, int device, int replicas)
+{
+    double limit = INFINITY;
+
+    for (int d = device; d < device + replicas; d++)
+        limit = fmin(limit, search_limit(s, d));
+    return limit;
+}
+
+static bool fits(struct search *s, const struct candidate *c)
 {
     int device = 0;
 
-    for (int k = 0; k < plan->n_stages; k++)
-        for (int i = 0; i < plan->stages[k].replicas; i++, device++)
-            if (plan->stages[k].memory * s->memory_factor > search_limit(s, device))
-                return false;
+    for (int k = 0; k < c->n_stages; device += c->replicas[k++]) {
+        struct stage_bytes bytes = search_stage(s, c, k);
+
+        if (bytes.fixed * s->factor_fixed + bytes.moving * s->factor_moving >
+            limit_of(s, device, c->replicas[k]))
+            return false;
+    }
     return true;
 }
 
@@ -127,7 +140,7 @@ static int evaluate(struct search *s, struct candidate *c, struct err *err)
 
     c->closed = partition_closed(s, c);
     c->far = c->closed > s->near;
-    c->seconds = plan_fits(s, plan) ? forecast(s, plan, err) : INFINITY;
+    c->seconds = fits(s, c) ? forecast(s, plan, err) : INFINITY;
     plan_free(plan);
     return c->seconds < 0 ? -1 : 0;
 }
@@ -273,33 +286,55 @@ static int rank(struct search *s, struct err *err)
     return s->n_found ? improve(s, &s->found[0], err) : 0;
 }
 
-/* The exact memory of every stage, from the compiled programs. 1 where it is too much, and
- * 'memory_factor' is then how far the estimate was off.
+/* How far the estimates were off. */
+struct factors {
+    double fixed, moving;
+};
+
+static void note_factors(const struct stage_bytes *estimate, const struct memory_use *use,
+                         struct factors *factors)
+{
+    double fixed = (double)(use->parameters + use->gradients + use->optimizer + use->prepared);
+
+    if (estimate->fixed > 0)
+        factors->fixed = fmax(factors->fixed, fixed / estimate->fixed);
+    if (estimate->moving > 0)
+        factors->moving = fmax(factors->moving,
+                               ((double)use->total - fixed) / estimate->moving);
+}
+
+/* The exact memory of every stage, from the compiled programs. 1 where it is too much: then the
+ * stages that it is too much for tell how far the estimate was off.
  */
-static int check_memory(struct search *s, struct plan *plan, double *factor, struct err *err)
+static int check_memory(struct search *s, const struct candidate *c, struct plan *plan,
+                        struct factors *factors, struct err *err)
 {
     int device = 0, over = 0;
 
     for (int k = 0; k < plan->n_stages && s->request->memory_of; k++) {
         struct plan_stage *stage = &plan->stages[k];
-        double estimate = stage->memory;
+        struct memory_use use = { 0 };
 
-        if (s->request->memory_of(s->request->user, plan, k, &stage->memory, err))
+        if (s->request->memory_of(s->request->user, plan, k, &use, err))
             return -1;
-        for (int i = 0; i < stage->replicas; i++, device++)
-            over |= stage->memory > search_limit(s, device);
-        if (estimate > 0)
-            *factor = fmax(*factor, stage->memory / estimate);
+        stage->memory = (double)use.total;
+        if (stage->memory > limit_of(s, device, stage->replicas)) {
+            struct stage_bytes estimate = search_stage(s, c, k);
+
+            note_factors(&estimate, &use, factors);
+            over = 1;
+        }
+        device += stage->replicas;
     }
     return over;
 }
 
 /* The fastest candidate whose exact memory fits, as a plan; NULL with err->code 0 if none. */
-static struct plan *first_that_fits(struct search *s, double *factor, struct err *err)
+static struct plan *first_that_fits(struct search *s, struct factors *factors, struct err *err)
 {
     for (int i = 0; i < s->n_found && isfinite(s->found[i]->seconds); i++) {
         struct plan *plan = place(s->cost, s->cluster, s->request, s->found[i]);
-        int over = check_memory(s, plan, factor, err);
+        int over = check_memory(s, s->found[i], plan, factors, err);
 
         if (over == 0) {
             plan->iteration_seconds = s->found[i]->seconds;
@@ -317,7 +352,7 @@ static struct plan *find(struct search *s, const int64_t *sizes, int n, struct e
     for (int round = 0; round < MAX_TIGHTENINGS; round++) {
         struct err local = { 0 };
         struct plan *plan;
-        double factor = 0;
+        struct factors factors = { 0, 0 };
 
         search_reset(s);
         search_all(s, sizes, n);
@@ -327,15 +362,16 @@ static struct plan *find(struct search *s, const int64_t *sizes, int n, struct e
             *err = local;
             return NULL;
         }
-        plan = first_that_fits(s, &factor, &local);
+        plan = first_that_fits(s, &factors, &local);
         if (plan)
             return plan;
         if (local.code) {
             *err = local;
             return NULL;
         }
-        /* Nothing found fits exactly: believe the estimate that much less. */
-        s->memory_factor = fmax(s->memory_factor * 1.02, factor);
+        /* Nothing found fits exactly: believe the estimates that much less. */
+        s->factor_fixed = fmax(s->factor_fixed, factors.fixed);
+        s->factor_moving = fmax(s->factor_moving * 1.02, factors.moving);
     }
     return NULL;
 }

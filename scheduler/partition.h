@@ -10,6 +10,7 @@
 #include "topology/cluster.h"
 
 struct err;
+struct memory_use;
 
 struct plan_request {
     int64_t global_batch;
@@ -25,7 +26,7 @@ struct plan_request {
     /* Exact memory of a stage (blocks first..last) at a share with so many slots, from the
      * compiled stage program; NULL: the sums of the cost file are used.
      */
-    int (*memory_of)(void *user, const struct plan *plan, int stage, double *bytes,
+    int (*memory_of)(void *user, const struct plan *plan, int stage, struct memory_use *use,
                      struct err *err);
     void *user;
 };

@@ -64,11 +64,6 @@ static struct node_list *list_at(struct run *run, int first, int devices)
     return &run->lists[(size_t)first * ((size_t)run->devices + 1) + (size_t)devices];
 }
 
-static int64_t largest_share(int64_t b, int r)
-{
-    return (b + r - 1) / r;
-}
-
 bool shares_allowed(const struct plan_request *request, int64_t b, int r)
 {
     int64_t group = request->batchnorm_samples;
@@ -93,9 +88,9 @@ static void fill_options(struct run *run)
         for (int i = 0; i < request->n_replicas; i++)
             wanted |= request->replicas[i] == r;
         if (!shares_allowed(request, run->b, r) ||
-            (request->n_replicas ? !wanted : largest_share(run->b, r) == last))
+            (request->n_replicas ? !wanted : candidate_share(run->b, r) == last))
             continue;
-        last = largest_share(run->b, r);
+        last = candidate_share(run->b, r);
         run->options[run->n_options++] =
             (struct option){ r, table_share(run->search->table, last) };
     }
@@ -135,25 +130,6 @@ static void fill_bounds(struct run *run)
             sum[1].work = sum->work + slow * one.work;
             sum[1].path = sum->path + slow * one.path;
         }
-}
-
-double search_limit(const struct search *search, int device)
-{
-    double limit = search->request->memory;
-    double own = search->cluster->devices[device].memory;
-
-    if (search->memory > 0)
-        return search->memory;
-    return limit > 0 && limit < own ? limit : own;
-}
-
-double search_memory(const struct search *search, const struct interval_cost *c, int slots)
-{
-    struct stage_cost stage = { .parameters = c->parameters, .activations = c->slot,
-                                .workspace = c->workspace };
-
-    return stage_memory(search->cost, &stage, slots, search->state_bytes) *
-           search->memory_factor;
 }
 
 double search_allreduce(struct search *search, int device, int r, double bytes)
@@ -349,8 +325,8 @@ static void set_message(const struct run *run, int device, struct node *node)
 static bool fits(const struct run *run, const struct interval_cost *c, int device, int r,
                  int behind)
 {
-    int64_t slots = run->gpipe || behind + 1 > run->m ? run->m : behind + 1;
-    double bytes = search_memory(run->search, c, (int)slots);
+    double bytes = search_memory(run->search, c, run->m,
+                                 candidate_slots(run->gpipe, run->m, behind));
 
     for (int d = device; d < device + r; d++)
         if (bytes > search_limit(run->search, d))
@@ -418,6 +394,7 @@ static void extend(struct run *run, const struct node *behind, int end,
         if (!fits(run, &c, device, option->replicas, stages)) {
             /* What it receives may shrink further up, the rest only grows. */
             c.slot = c.activations;
+            c.received = c.gradient = 0;
             if (!fits(run, &c, device, option->replicas, stages))
                 break;
             continue;
@@ -529,15 +506,6 @@ static void collect(struct run *run)
     free(some);
 }
 
-static int cut_index(const struct table *table, int block)
-{
-    int i = 0;
-
-    while (table->cuts[i] < block)
-        i++;
-    return i;
-}
-
 double partition_closed(struct search *search, const struct candidate *c)
 {
     struct run run = { .search = search, .b = c->micro_batch, .m = c->micro_batches,
@@ -549,12 +517,12 @@ double partition_closed(struct search *search, const struct candidate *c)
         struct node *node = &nodes[s % 2];
         struct option option = { c->replicas[s],
                                  table_share(search->table,
-                                             largest_share(c->micro_batch, c->replicas[s])) };
+                                             candidate_share(c->micro_batch, c->replicas[s])) };
         int device = run.devices - used - option.replicas, stages = c->n_stages - 1 - s;
         struct interval_cost cost;
 
-        *node = (struct node){ .first = cut_index(search->table, c->cuts[s]),
-                               .end = cut_index(search->table, c->cuts[s + 1]),
+        *node = (struct node){ .first = table_cut(search->table, c->cuts[s]),
+                               .end = table_cut(search->table, c->cuts[s + 1]),
                                .share = option.share };
         if (behind)
             add_message(&run, behind, &option, device, node);

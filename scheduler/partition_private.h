@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Between partition.c (the search), partition_table.c (costs of intervals of blocks),
- * partition_dp.c (dynamic programming), partition_small.c, partition_request.c (pins and reasons),
- * partition_bound.c and place.c.
+ * partition_dp.c (dynamic programming), partition_small.c, partition_memory.c,
+ * partition_request.c (pins and reasons), partition_bound.c and place.c.
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
 #define TASUKI_SCHEDULER_PARTITION_PRIVATE_H
@@ -19,6 +19,7 @@ struct share_table {
     int64_t samples;
     double *forward, *dgrad, *wgrad, *activations;
     double *received, *gradient, *inputs, *workspace;
+    double *sent;           /* values that later stages read, each once */
 };
 
 struct table {
@@ -35,9 +36,11 @@ struct table {
 struct interval_cost {
     double forward, dgrad, wgrad, step, parameters, workspace;
     double activations, slot;   /* kept; and with what is received */
-    double received, gradient;
+    double received, gradient, sent;
 };
 
+/* The cut before a block. */
+int table_cut(const struct table *table, int block);
 struct table *table_new(const struct cost *cost);
 void table_free(struct table *table);
 /* The table for a share, made on first use. */
@@ -57,6 +60,10 @@ struct candidate {
     bool far;               /* slower than others by the closed form */
 };
 
+/* The largest share of 'r' replicas. */
+int64_t candidate_share(int64_t micro_batch, int r);
+/* Micro-batches in flight in a stage with so many behind it. */
+int candidate_slots(bool gpipe, int64_t micro_batches, int behind);
 struct candidate *candidate_copy(const struct candidate *c);
 void candidate_free(struct candidate *c);
 
@@ -67,7 +74,7 @@ struct search {
     const struct plan_request *request;
     struct table *table;
     double state_bytes;     /* of the optimizer, for a 4-byte parameter */
-    double memory_factor;   /* exact over estimated bytes, as found so far */
+    double factor_fixed, factor_moving;     /* exact over estimated bytes, as found so far */
     double memory;          /* limit in place of all others, where > 0 */
     bool feasible;          /* any plan that fits will do */
     double slow;            /* of computing, while all devices are busy */
@@ -105,7 +112,18 @@ void search_free(struct search *search);
 /* Forget what was found. */
 void search_reset(struct search *search);
 double search_limit(const struct search *search, int device);
-double search_memory(const struct search *search, const struct interval_cost *cost, int slots);
+/* The estimate of a stage's bytes: parameters and what goes with them; all else. */
+struct stage_bytes {
+    double fixed, moving;
+};
+
+struct stage_bytes interval_bytes(const struct search *search, const struct interval_cost *cost,
+                                  int64_t micro_batches, int slots);
+/* For a stage of a candidate. */
+struct stage_bytes search_stage(struct search *search, const struct candidate *c, int s);
+/* All of it, by the factors. */
+double search_memory(const struct search *search, const struct interval_cost *cost,
+                     int64_t micro_batches, int slots);
 /* Seconds per micro-batch of values and gradients from a stage of 'r' replicas that starts at
  * device 'from' to one that starts at 'to'; '*back' is that of the gradients.
  */

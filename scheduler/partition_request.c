@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "scheduler/memory.h"
 #include "scheduler/partition_private.h"
 
 #define MAX_MICRO 65536
@@ -156,28 +157,52 @@ static double largest_room(const struct search *s)
     return room;
 }
 
-/* The interval of blocks that is too big for any device on its own, with the smallest share
- * and one micro-batch in flight; -1: each fits. '*over' is by how many bytes.
+/* The interval of blocks that wants most on its own, with the smallest share and so many
+ * micro-batches in flight, and its bytes, by the estimate.
  */
-static int find_giant(struct search *s, int64_t smallest, int slots, double *over)
+static int find_giant(const struct search *s, const struct share_table *share, int slots,
+                      double *bytes)
 {
-    const struct share_table *share = table_share(s->table, smallest);
-    int giant = -1;
-    double room = largest_room(s);
+    int giant = 0;
 
-    *over = 0;
+    *bytes = 0;
     for (int i = 0; i < s->table->n; i++) {
         struct interval_cost c;
-        double bytes;
+        struct stage_bytes own;
 
         table_interval(s->table, share, i, i + 1, &c);
-        bytes = search_memory(s, &c, slots);
-        if (bytes - room > *over) {
-            *over = bytes - room;
+        own = interval_bytes(s, &c, slots, slots);
+        if (own.fixed + own.moving > *bytes) {
+            *bytes = own.fixed + own.moving;
             giant = i;
         }
     }
     return giant;
+}
+
+/* The exact bytes of an interval as a stage of its own; 0 where they cannot be had. */
+static double exact_alone(const struct search *s, int interval, int64_t size, bool gpipe)
+{
+    const struct table *table = s->table;
+    int cuts[4] = { 0 }, replicas[3] = { 1, 1, 1 }, n = 0, own = interval > 0;
+    struct candidate c = { .cuts = cuts, .replicas = replicas, .micro_batch = size,
+                           .micro_batches = s->request->global_batch / size, .gpipe = gpipe };
+    struct memory_use use = { 0 };
+    struct plan *plan;
+
+    if (interval > 0)
+        cuts[++n] = table->cuts[interval];
+    cuts[++n] = table->cuts[interval + 1];
+    if (interval + 1 < table->n)
+        cuts[++n] = table->cuts[table->n];
+    c.n_stages = n;
+    if (!s->request->memory_of || n > s->cluster->n_devices)
+        return 0;
+    plan = place(s->cost, s->cluster, s->request, &c);
+    if (s->request->memory_of(s->request->user, plan, own, &use, NULL))
+        use.total = 0;
+    plan_free(plan);
+    return (double)use.total;
 }
 
 /* The block with most to keep among [first, end). */
@@ -256,15 +281,17 @@ int explain_failure(struct search *s, const int64_t *sizes, int n, struct err *e
     int64_t size = sizes[n - 1];
     bool gpipe = s->request->schedule && strcmp(s->request->schedule, "gpipe") == 0;
     int slots = gpipe ? (int)(s->request->global_batch / size) : 1, giant, stage;
+    int64_t share = smallest_share(s, size);
+    double room = largest_room(s), bytes, needed;
     const struct candidate *c;
-    double over, room, needed;
 
-    giant = find_giant(s, smallest_share(s, size), slots, &over);
-    if (giant >= 0)
+    giant = find_giant(s, table_share(s->table, share), slots, &bytes);
+    if (share == size)
+        bytes = fmax(bytes, exact_alone(s, giant, size, gpipe));
+    if (bytes > room)
         return err_set(err, "block \"%s\" does not fit on one device, by %.0f bytes",
                        heaviest(s->cost, s->table->cuts[giant], s->table->cuts[giant + 1]),
-                       ceil(over));
-    room = largest_room(s);
+                       ceil(bytes - room));
     needed = isfinite(room) ? least_memory(s, size, fmax(room, 1)) : 0;
     if (needed <= 0)
         return err_set_code(err, EXIT_USAGE, "these pins leave no plan; leave out --stages, "
@@ -339,9 +366,9 @@ char *explain(const struct search *s, const struct plan *plan)
         return NULL;
     explain_slowest(plan, out);
     explain_single(s, plan, out);
-    if (s->memory_factor > 1)
-        fprintf(out, "Exact memory is up to %.3g times the sums of the cost file.\n",
-                s->memory_factor);
+    if (s->factor_fixed > 1 || s->factor_moving > 1)
+        fprintf(out, "Exact memory is up to %.3g times the estimate of parameters and %.3g times "
+                "that of the rest.\n", s->factor_fixed, s->factor_moving);
     if (s->slow > 1)
         fprintf(out, "With all devices busy a node has %.3g threads for each core.\n", s->slow);
     fprintf(out, "The bound is the work of all blocks over the devices, or the way of one "

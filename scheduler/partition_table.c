@@ -183,7 +183,7 @@ static int end_of_value(const struct cost *cost, int first)
 
 /* Values received, in bytes at so many samples, or counted where 'samples' is 0. */
 static void add_edges(const struct table *table, const int *where, double samples,
-                      double *received, double *gradient)
+                      double *received, double *gradient, double *sent)
 {
     const struct cost *cost = table->cost;
 
@@ -191,6 +191,7 @@ static void add_edges(const struct table *table, const int *where, double sample
         const struct cost_edge *e = &cost->edges[i];
         bool scales = cost->blocks[e->from].batch_axis;
         struct readers r = { .after = where[e->from] };
+        double bytes;
 
         end = end_of_value(cost, i);
         for (int k = i; k < end; k++) {
@@ -199,9 +200,22 @@ static void add_edges(const struct table *table, const int *where, double sample
             add_reader(&r, where[cost->edges[k].to],
                        samples > 0 ? cost_at(cost, back, scales, samples) : 0);
         }
-        add_value(table, &r, samples > 0 ? cost_at(cost, e->bytes, scales, samples) : 1,
-                  received, gradient);
+        bytes = samples > 0 ? cost_at(cost, e->bytes, scales, samples) : 1;
+        add_value(table, &r, bytes, received, gradient);
+        if (sent && r.n > 0 && r.where[r.n - 1] > r.after) {
+            add_range(table, sent, 0, r.after, r.after, bytes);
+            add_range(table, sent, 0, r.after, r.where[r.n - 1], -bytes);
+        }
     }
+}
+
+int table_cut(const struct table *table, int block)
+{
+    int i = 0;
+
+    while (table->cuts[i] < block)
+        i++;
+    return i;
 }
 
 struct table *table_new(const struct cost *cost)
@@ -227,7 +241,7 @@ struct table *table_new(const struct cost *cost)
     for (int i = 0; i < cost->n_shared; i++)
         add_blocks(table, table->shared, cost->shared[i].blocks, cost->shared[i].n_blocks,
                    where, cost->shared[i].bytes);
-    add_edges(table, where, 0, table->n_received, NULL);
+    add_edges(table, where, 0, table->n_received, NULL, NULL);
     sum_up(table, table->shared);
     sum_up(table, table->n_received);
     free(where);
@@ -244,6 +258,7 @@ static void free_share(struct share_table *s)
     free(s->gradient);
     free(s->inputs);
     free(s->workspace);
+    free(s->sent);
     free(s);
 }
 
@@ -300,12 +315,13 @@ static void fill_edges(const struct table *table, struct share_table *s)
     int *where = interval_of_blocks(table);
     double n = (double)s->samples;
 
-    add_edges(table, where, n, s->received, s->gradient);
+    add_edges(table, where, n, s->received, s->gradient, s->sent);
     for (int i = 0; i < cost->n_inputs; i++)
         add_blocks(table, s->inputs, cost->inputs[i].to, cost->inputs[i].n_to, where,
                    cost_at(cost, cost->inputs[i].bytes, true, n));
     sum_up(table, s->received);
     sum_up(table, s->gradient);
+    sum_up(table, s->sent);
     sum_up(table, s->inputs);
     free(where);
 }
@@ -328,6 +344,7 @@ const struct share_table *table_share(struct table *table, int64_t samples)
     s->gradient = new_array(square(table));
     s->inputs = new_array(square(table));
     s->workspace = new_array(square(table));
+    s->sent = new_array(square(table));
     fill_sums(table, s);
     fill_edges(table, s);
     *(struct share_table **)mem_push((void **)&table->shares, &table->n_shares, sizeof(s)) = s;
@@ -346,6 +363,7 @@ void table_interval(const struct table *table, const struct share_table *s, int 
     r->parameters = table->parameters[j] - table->parameters[i] + table->shared[ij];
     r->received = s->received[ij];
     r->gradient = s->gradient[ij];
+    r->sent = s->sent[ij];
     r->activations = s->activations[j] - s->activations[i];
     r->slot = r->activations + s->received[ij] + s->inputs[ij];
     r->workspace = s->workspace[ij];

@@ -122,8 +122,7 @@ static void fill_figures(const struct cost *cost, const struct cluster *cluster,
                          const struct candidate *c, int device, struct plan_stage *stage)
 {
     double own = 0;
-    int64_t depth = c->n_stages - s;
-    int64_t slots = c->gpipe || depth > c->micro_batches ? c->micro_batches : depth;
+    int slots = candidate_slots(c->gpipe, c->micro_batches, c->n_stages - 1 - s);
     struct stage_cost sums;
 
     stage_cost_get(cost, stage_of, s, (double)largest(stage), &sums);
@@ -132,7 +131,7 @@ static void fill_figures(const struct cost *cost, const struct cluster *cluster,
     stage->forward = sums.forward;
     stage->dgrad = sums.dgrad;
     stage->wgrad = sums.wgrad;
-    stage->memory = stage_memory(cost, &sums, (int)slots,
+    stage->memory = stage_memory(cost, &sums, slots,
                                  stage_state_bytes(cost, request->optimizer));
     stage->allreduce = reduce_seconds(cluster, device, stage->replicas,
                                       stage_gradient_bytes(cost, own));

@@ -99,7 +99,7 @@ static struct cost *find_cost(const struct planning *p, struct err *err)
 }
 
 /* The largest replica of a stage, as the runtime will compile it. */
-static int memory_of(void *user, const struct plan *plan, int stage, double *bytes,
+static int memory_of(void *user, const struct plan *plan, int stage, struct memory_use *use,
                      struct err *err)
 {
     const struct planning *p = user;
@@ -118,7 +118,7 @@ static int memory_of(void *user, const struct plan *plan, int stage, double *byt
     compiled = compile_stage(&options, stage, largest, err);
     if (!compiled)
         return -1;
-    *bytes = (double)compiled->memory.total;
+    *use = compiled->memory;
     compiled_free(compiled);
     return 0;
 }

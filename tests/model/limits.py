@@ -10,6 +10,11 @@ import driver
 from tap import Tap, check
 
 MODELS = ["mlp", "transformer", "cnn"]
+# Micro-batches, and the share of what the whole network takes. A cut halves parameters, but each
+# stage has activations of several micro-batches in flight, and messages. Where layers are as
+# narrow as a micro-batch is long these outweigh the parameters: so the MLP gets one sample at a
+# time. Its largest layer alone may have 3/4 of all.
+CUTS = {"mlp": (24, 0.85), "transformer": (2, 0.75), "cnn": (2, 0.75)}
 
 
 def plan(session, case, **options):
@@ -41,22 +46,22 @@ def measured(result):
 
 def is_cut(session, name):
     case = session.case(name)
-    whole, said = plan(session, case, cluster=cluster(1), micro_batches=2)
+    micro_batches, share = CUTS[name]
+    whole, said = plan(session, case, cluster=cluster(1), micro_batches=micro_batches)
     check(whole, said.err)
     need = whole["stages"][0]["memory"]
-    limit = int(0.75 * need)
-    alone, said = plan(session, case, cluster=cluster(1), micro_batches=2, memory=limit)
+    limit = int(share * need)
+    alone, said = plan(session, case, cluster=cluster(1), micro_batches=micro_batches,
+                       memory=limit)
     check(alone is None and said.code == 1, "one device holds what it must not")
-    options = {"micro_batches": 2, "memory": limit}
+    options = {"micro_batches": micro_batches, "memory": limit}
     if case.batchnorm:
         options["batchnorm_samples"] = 3
     result = session.train(case, "float32", "sgd", ranks=3, **options)
     peaks = measured(result)
     check(len(peaks) == 3, f"{peaks}")
     check(max(peaks) < limit, f"peak {peaks}, limit {limit}")
-    baseline = session.train(case, "float64", "sgd", micro_batches=2,
-                             batchnorm_samples=options.get("batchnorm_samples"))
-    check(len(baseline.losses) == len(result.losses), "steps")
+    check(len(result.losses) == case.steps, "steps")
     return f"{need:.0f} bytes whole, limit {limit}, measured {max(peaks)}"
 
 
@@ -94,9 +99,8 @@ def main():
         session.load(MODELS)
         tap.note(session.source)
         for name in MODELS:
-            if name != "mlp":   # so small that message buffers outweigh what a cut saves
-                tap.test(f"{name}: what does not fit one device is cut, and stays below the "
-                         "limit", is_cut, session, name)
+            tap.test(f"{name}: what does not fit one device is cut, and stays below the limit",
+                     is_cut, session, name)
             tap.test(f"{name}: cut by memory, the curve stays", stays_below, session, name)
             for ranks in (0, 2):
                 tap.test(f"{name}: an impossible limit names the block ({ranks or 1} ranks)",

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/mem.h"
+#include "scheduler/memory.h"
 #include "scheduler/partition.h"
 #include "scheduler/partition_private.h"
 #include "scheduler/simulate.h"
@@ -265,12 +266,13 @@ static void a_block_that_fits_nowhere_is_named_with_what_it_lacks(void **state)
     assert_contains(err.text, "does not fit on 4 devices of 2500 bytes: block \"b");
 }
 
-static int half_as_much_again(void *user, const struct plan *plan, int stage, double *bytes,
-                              struct err *err)
+static int half_as_much_again(void *user, const struct plan *plan, int stage,
+                              struct memory_use *use, struct err *err)
 {
     (void)err;
     ++*(int *)user;
-    *bytes = 1.5 * 2000 * plan->stages[stage].n_blocks;
+    use->parameters = use->gradients = (size_t)(1500 * plan->stages[stage].n_blocks);
+    use->total = use->parameters + use->gradients;
     return 0;
 }
 
