@@ -336,13 +336,17 @@ static int receive_all(struct executor *e, int micro, bool gradient,
     }
     for (int i = 0; i < e->routes.n; i++) {
         const struct route *r = &e->routes.items[i];
-        double start = trace_clock(), end;
+        double start = trace_clock(), there, end;
 
         if (r->send || r->gradient != gradient)
             continue;
+        if (passage_wait(&e->passages[i], err) < 0)
+            return -1;
+        there = trace_clock();
         if (passage_receive(&e->passages[i], micro, slot, err) < 0)
             return -1;
         end = trace_clock();
+        result->idle += there - start;
         result->receive += end - start;
         if (e->options.trace && step >= 0)
             trace_add(e->options.trace, INSTRUCTION_RECV, micro, r->peer, step, start, end);
@@ -350,8 +354,11 @@ static int receive_all(struct executor *e, int micro, bool gradient,
     return 0;
 }
 
-static int send_all(struct executor *e, int micro, int peer, bool gradient, struct err *err)
+static int send_all(struct executor *e, int micro, int peer, bool gradient,
+                    struct batch_result *result, struct err *err)
 {
+    double start = trace_clock();
+
     for (int i = 0; i < e->routes.n; i++) {
         const struct route *r = &e->routes.items[i];
 
@@ -359,6 +366,7 @@ static int send_all(struct executor *e, int micro, int peer, bool gradient, stru
             passage_send(&e->passages[i], micro, slot_of(e, micro), err) < 0)
             return -1;
     }
+    result->send += trace_clock() - start;
     return 0;
 }
 
@@ -509,7 +517,7 @@ static int run_instruction(struct executor *e, const struct batch_args *args, in
         started[tape] = true;
         return backward(e, ins, accumulate, index == e->last[tape], args->step, result, err);
     case INSTRUCTION_SEND:
-        return send_all(e, ins->micro, ins->peer, ins->gradient, err);
+        return send_all(e, ins->micro, ins->peer, ins->gradient, result, err);
     case INSTRUCTION_RECV:      /* posted by the passages, completed by F and B */
         return progress(e, err);
     case INSTRUCTION_REDUCE:
@@ -559,7 +567,7 @@ int executor_evaluate(struct executor *executor, const struct batch_args *args,
         int micro = e->forward_micros[i];
 
         if (forward(e, args, micro, false, i > 0, false, result, err) < 0 ||
-            send_all(e, micro, -1, false, err) < 0)
+            send_all(e, micro, -1, false, result, err) < 0)
             return -1;
     }
     if (e->backend->stream_sync(e->stream, err) < 0)

@@ -43,7 +43,10 @@ struct batch_args {
 /* What this rank contributed, and where its time went. */
 struct batch_result {
     double loss, correct;       /* sums over its micro-batches; 0 where it has no loss */
-    double compute, receive, reduce;    /* seconds */
+    /* Seconds: computing; in receives, and of these waiting for messages; in sends; waiting for
+     * the all-reduce when nothing else is left to do.
+     */
+    double compute, receive, idle, send, reduce;
 };
 
 /* Everything but what needs others; parameters are loaded from the model. */

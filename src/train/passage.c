@@ -79,6 +79,11 @@ static int unpack(const struct passage *passage, const char *message, int slot,
     return backend->stream_sync(store->stream, err);
 }
 
+int passage_wait(struct passage *passage, struct err *err)
+{
+    return comm_wait(passage->requests[passage->used % passage->route->depth], err);
+}
+
 int passage_receive(struct passage *passage, int micro, int slot, struct err *err)
 {
     int i = passage->used;
@@ -86,7 +91,7 @@ int passage_receive(struct passage *passage, int micro, int slot, struct err *er
     if (i >= passage->n || passage->micros[i] != micro)
         return err_set(err, "receive from rank %d: micro-batch %d comes out of order",
                        passage->rank, micro);
-    if (comm_wait(passage->requests[i % passage->route->depth], err) < 0 ||
+    if (passage_wait(passage, err) < 0 ||
         unpack(passage, buffer_of(passage, i), slot, err) < 0)
         return -1;
     passage->used++;

@@ -26,7 +26,9 @@ void passage_clear(struct passage *passage);
 
 /* Start of a step with 'n' messages: post as many receives as there are buffers. */
 int passage_start(struct passage *passage, int n, const int *micros, struct err *err);
-/* Wait for the message of the next micro-batch, copy it into 'slot', post another receive. */
+/* Wait until the next message is there. */
+int passage_wait(struct passage *passage, struct err *err);
+/* The same, then copy it, which is of that micro-batch, into 'slot', and post another receive. */
 int passage_receive(struct passage *passage, int micro, int slot, struct err *err);
 /* Pack and post; waits only where the buffer is still on its way. */
 int passage_send(struct passage *passage, int micro, int slot, struct err *err);

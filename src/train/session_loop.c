@@ -62,6 +62,8 @@ static int run_step(struct session *s, int64_t step, double entries[BOARD_COUNT]
     entries[BOARD_STOP] = stop_asked ? 1 : 0;
     report->spent.compute += result.compute;
     report->spent.receive += result.receive;
+    report->spent.idle += result.idle;
+    report->spent.send += result.send;
     report->spent.reduce += result.reduce;
     return 0;
 }
@@ -311,20 +313,22 @@ static json_t *phases(const struct session *s)
 /* Peaks and times of all ranks, in the log and in words. */
 static int summarize(struct session *s, struct report *r, struct err *err)
 {
-    double mine[4] = { (double)s->backend->peak(s->device), r->spent.compute,
-                       r->spent.receive, r->spent.reduce };
+    const struct batch_result *t = &r->spent;
+    double mine[5] = { (double)s->backend->peak(s->device), t->compute, t->idle,
+                       t->receive - t->idle + t->send, t->reduce };
     const void **parts = mem_new((size_t)s->size, sizeof(*parts));
     size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
     void *block = NULL;
     json_t *peaks = json_array(), *ranks = json_array();
-    double measured = median_seconds(r), all[4];
+    double measured = median_seconds(r), all[5];
     int bad = comm_exchange(s->comm, mine, sizeof(mine), &block, parts, sizes, err);
 
     for (int i = 0; i < s->size && !bad; i++) {
         memcpy(all, parts[i], sizeof(all));
         json_array_append_new(peaks, json_integer((json_int_t)all[0]));
-        json_array_append_new(ranks, json_pack("{s:f, s:f, s:f}", "compute", all[1], "receive",
-                                               all[2], "reduce", all[3]));
+        json_array_append_new(ranks, json_pack("{s:f, s:f, s:f, s:f}", "compute", all[1],
+                                               "idle", all[2], "messages", all[3], "reduce",
+                                               all[4]));
     }
     session_log(s, json_pack("{s:s, s:o}", "event", "memory", "peak", peaks));
     session_log(s, json_pack("{s:s, s:i, s:f, s:f, s:o, s:o}", "event", "end", "steps",
