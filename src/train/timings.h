@@ -21,7 +21,7 @@ struct timings *timings_open(const struct backend *backend, struct device *devic
 void timings_close(struct timings *timings);
 
 /* A machine is slower at some moments than at others: what is new is measured in several rounds
- * over all of it, and the median counts. Returns whether another round is wanted.
+ * over all of it, and the lower quartile counts. Returns whether another round is wanted.
  */
 bool timings_round(struct timings *timings);
 /* Seconds of one run; -1 with 'err'. 'layouts' as for kernel_new(). 'reuse' says which of its
