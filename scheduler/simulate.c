@@ -134,6 +134,58 @@ static double reduce_start(const struct sim *sim, const struct worker *w)
     return start > 0 ? start : sim->now;
 }
 
+void worker_check(struct sim *sim, int worker)
+{
+    if (sim->workers[worker].check)
+        return;
+    sim->workers[worker].check = true;
+    sim->checks[(sim->first_check + sim->n_checks++) % sim->n_workers] = worker;
+}
+
+/* Busy threads share the cores of their node. */
+static double pace_of(const struct sim *sim, const struct worker *w)
+{
+    int cores = sim->cluster->places[w->node].cores, busy = sim->node_threads[w->node];
+    double pace = cores && busy > cores && w->threads ? (double)cores / busy : 1;
+
+    return w->reductions ? pace * sim->cluster->sum_overlap : pace;
+}
+
+void worker_pace(struct sim *sim, int worker)
+{
+    struct worker *w = &sim->workers[worker];
+    double pace = pace_of(sim, w);
+
+    if (!w->computing || (pace <= w->rate && pace >= w->rate))
+        return;
+    w->left = fmax(w->left - (sim->now - w->since) * w->rate, 0);
+    w->since = sim->now;
+    w->rate = pace;
+    timer_set(sim, worker, sim->now + w->left / pace);
+}
+
+/* One worker more or less computes on a node. */
+static void change_threads(struct sim *sim, int node, int change)
+{
+    const struct id_list *workers = &sim->node_workers[node];
+
+    if (!change)
+        return;
+    sim->node_threads[node] += change;
+    for (int i = 0; sim->cluster->places[node].cores && i < workers->n; i++)
+        worker_pace(sim, workers->items[i]);
+}
+
+static void compute(struct sim *sim, int id, double seconds)
+{
+    struct worker *w = &sim->workers[id];
+
+    w->left = seconds;
+    w->since = sim->now;
+    w->rate = pace_of(sim, w);
+    timer_set(sim, id, sim->now + w->left / w->rate);
+}
+
 /* Run what can be run at once; stop at a computation or where something is missing. */
 static void advance_worker(struct sim *sim, int id)
 {
@@ -146,6 +198,7 @@ static void advance_worker(struct sim *sim, int id)
 
         if (i->kind == INSTRUCTION_REDUCE && !w->reducing) {
             w->reducing = true;
+            w->waiting = sim->now;
             groups_start(sim);
         }
         if (!may_run(sim, id, i))
@@ -155,11 +208,13 @@ static void advance_worker(struct sim *sim, int id)
             w->next++;
         } else if (i->kind == INSTRUCTION_REDUCE) {
             sim_record(sim, id, i, reduce_start(sim, w), sim->now);
+            w->reduced = sim->now - w->waiting;
             w->next++;
         } else {
             w->computing = true;
-            w->left = compute_seconds(sim, w, i);
             w->start = sim->now;
+            change_threads(sim, w->node, w->threads);
+            compute(sim, id, compute_seconds(sim, w, i));
         }
     }
 }
@@ -171,62 +226,17 @@ static void finish(struct sim *sim, int id)
     const struct instruction *i = &list_of(sim, w)->items[w->next];
 
     if (w->next == w->last_backward && ++w->pieces < sim->blocks[w->stage].n) {
-        w->left = piece_seconds(sim, w, i->kind == INSTRUCTION_BW);
+        compute(sim, id, piece_seconds(sim, w, i->kind == INSTRUCTION_BW));
     } else {
         sim_record(sim, id, i, w->start, sim->now);
+        w->busy += sim->now - w->start;
         w->computing = false;
         w->next++;
-        w->check = true;
+        change_threads(sim, w->node, -w->threads);
+        worker_check(sim, id);
     }
     if (w->pieces)
         groups_start(sim);
-}
-
-/* Busy threads share the cores of their node. Returns the seconds to the next end. */
-static double workers_next(struct sim *sim)
-{
-    double next = INFINITY;
-
-    for (int p = 0; p < sim->cluster->n_places; p++)
-        sim->node_threads[p] = 0;
-    for (int i = 0; i < sim->n_workers; i++)
-        if (sim->workers[i].computing)
-            sim->node_threads[sim->workers[i].node] += sim->workers[i].threads;
-    for (int i = 0; i < sim->n_workers; i++) {
-        struct worker *w = &sim->workers[i];
-        int cores = sim->cluster->places[w->node].cores, busy = sim->node_threads[w->node];
-
-        w->rate = cores && busy > cores && w->threads ? (double)cores / busy : 1;
-        if (w->reductions)
-            w->rate *= sim->cluster->sum_overlap;
-        if (w->computing)
-            next = fmin(next, w->left / w->rate);
-    }
-    return next;
-}
-
-static bool at_reduce(const struct sim *sim, const struct worker *w)
-{
-    const struct instruction_list *list = list_of(sim, w);
-
-    return w->next < list->n && list->items[w->next].kind == INSTRUCTION_REDUCE;
-}
-
-static void workers_advance(struct sim *sim, double seconds)
-{
-    for (int i = 0; i < sim->n_workers; i++) {
-        struct worker *w = &sim->workers[i];
-
-        if (at_reduce(sim, w))
-            w->reduced += seconds;
-        if (!w->computing)
-            continue;
-        w->busy += seconds;
-        if (w->left / w->rate <= seconds)
-            finish(sim, i);
-        else
-            w->left -= seconds * w->rate;
-    }
 }
 
 static int deadlock(const struct sim *sim, struct err *err)
@@ -241,23 +251,35 @@ static int deadlock(const struct sim *sim, struct err *err)
     return 0;
 }
 
+static void advance_all(struct sim *sim)
+{
+    while (sim->n_checks) {
+        int id = sim->checks[sim->first_check];
+
+        sim->first_check = (sim->first_check + 1) % sim->n_workers;
+        sim->n_checks--;
+        advance_worker(sim, id);
+    }
+}
+
 static int sim_run(struct sim *sim, struct err *err)
 {
     for (;;) {
-        double compute, move, seconds;
+        double now;
 
-        for (int i = 0; i < sim->n_workers; i++)
-            if (sim->workers[i].check)
-                advance_worker(sim, i);
-        compute = workers_next(sim);
-        move = flows_next(sim);
-        seconds = fmin(compute, move);
-        if (!isfinite(seconds))
+        advance_all(sim);
+        now = timer_first(sim);
+        if (!isfinite(now))
             return deadlock(sim, err);
-        sim->now += seconds;
-        /* Flows first: those that a worker starts now have not moved yet. */
-        flows_advance(sim, seconds);
-        workers_advance(sim, seconds);
+        sim->now = now;
+        while (timer_first(sim) <= now) {
+            int id = timer_take(sim);
+
+            if (id < sim->n_workers)
+                finish(sim, id);
+            else
+                flow_timer(sim, id - sim->n_workers);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Between simulate.c (workers and time), simulate_setup.c and simulate_wire.c (messages,
- * reductions and wires).
+/* Between simulate.c (workers), simulate_setup.c, simulate_wire.c (messages, reductions and
+ * wires) and simulate_timer.c (what comes next).
  */
 #ifndef TASUKI_SCHEDULER_SIMULATE_PRIVATE_H
 #define TASUKI_SCHEDULER_SIMULATE_PRIVATE_H
@@ -17,13 +17,18 @@ struct route {
     double latency;
 };
 
+struct id_list {
+    int n, room;
+    int *items;
+};
+
 /* Bytes on their way. */
 struct flow {
     const struct route *route;
-    double latency, bytes;      /* that are left */
-    double rate;
+    double bytes, rate, since;  /* that were left, from when on, at which pace */
     double start;
     int channel, group;         /* whose they are; the other is -1 */
+    bool moving;                /* the latency is over */
 };
 
 /* Messages of one edge and direction between two replicas, in order. */
@@ -38,11 +43,6 @@ struct channel {
     bool busy;
 };
 
-struct id_list {
-    int n;
-    int *items;
-};
-
 /* One replica of a stage. */
 struct worker {
     int pipeline, stage, replica, device, threads;
@@ -54,8 +54,10 @@ struct worker {
     int last_backward;          /* the instruction whose pieces are reduced */
     int pieces;                 /* blocks of it that are done */
     bool computing, check, reducing;
-    double left, rate, start;   /* of the computation */
+    double left, rate, since;   /* of the computation: seconds, from when on, at which pace */
+    double start;               /* of the instruction */
     int reductions;             /* of its gradients under way */
+    double waiting;             /* since when at REDUCE */
     double busy, reduced;       /* seconds */
 };
 
@@ -74,6 +76,14 @@ struct group {
     double start;               /* of the first collective */
 };
 
+/* When what happens next: a heap of timers, one of each worker, then one of each flow. */
+struct timers {
+    int n, room;
+    int *heap;
+    int *place;                 /* in the heap, + 1; 0: not set */
+    double *when;
+};
+
 struct sim {
     const struct plan *plan;
     const struct cost *cost;
@@ -82,13 +92,18 @@ struct sim {
     int *stage;                 /* of each block */
     struct id_list *blocks;     /* of each stage */
     struct schedule *schedule;
-    int n_workers, n_channels, n_groups, n_flows, flow_room;
+    int n_workers, n_channels, n_groups, n_flows;
     struct worker *workers;
     struct channel *channels;
     struct group *groups;       /* one for each stage, then of shared parameters */
-    struct flow *flows, *landed;    /* under way; scratch */
-    int *wire_users;            /* [2 * n_places] */
+    struct flow *flows;
+    struct id_list idle_flows;  /* to be used again */
+    struct id_list *wire_flows; /* [2 * n_places]: that move */
+    struct id_list *node_workers;   /* [n_places] */
     int *node_threads;          /* [n_places]: busy */
+    int *checks;                /* [n_workers], a ring: workers that may go on */
+    int first_check, n_checks;
+    struct timers timers;
     double now;
     int n_events;
     struct simulated_event *events;
@@ -105,10 +120,19 @@ void channel_post(struct sim *sim, int channel);
 /* Start what all workers of the groups have ready. */
 void groups_start(struct sim *sim);
 bool group_done(const struct group *group);
-/* Share the wires; seconds until a flow arrives or starts to move (INFINITY: none). */
-double flows_next(struct sim *sim);
-/* Let 'seconds' pass; those that arrive mark their workers to be checked. */
-void flows_advance(struct sim *sim, double seconds);
+/* The latency of a flow is over, or it has arrived. */
+void flow_timer(struct sim *sim, int flow);
+/* Something has happened that may let the worker go on. */
+void worker_check(struct sim *sim, int worker);
+/* A computation goes on at the pace that cores and reductions leave it now. */
+void worker_pace(struct sim *sim, int worker);
+
+/* Timers: 'id' is a worker, or n_workers + a flow. Flows come before workers at one time. */
+void timer_set(struct sim *sim, int id, double when);
+/* Take the first; -1: there is none. */
+int timer_take(struct sim *sim);
+/* When is the first? INFINITY: there is none. */
+double timer_first(const struct sim *sim);
 void sim_record(struct sim *sim, int worker, const struct instruction *instruction,
                 double start, double end);
 

@@ -8,7 +8,11 @@
 
 void id_add(struct id_list *list, int id)
 {
-    *(int *)mem_push((void **)&list->items, &list->n, sizeof(int)) = id;
+    if (list->n == list->room) {
+        list->room = 2 * list->room + 4;
+        list->items = mem_resize(list->items, (size_t)list->room, sizeof(*list->items));
+    }
+    list->items[list->n++] = id;
 }
 
 static void route_fill(const struct cluster *cluster, int a, int b, struct route *route)
@@ -53,7 +57,6 @@ static int add_worker(struct sim *sim, int pipeline, int s, int replica, struct 
     w->node = cluster_core_place(sim->cluster, device);
     w->threads = sim->cluster->devices[device].cores;
     w->samples = stage->samples[replica];
-    w->check = true;
     stage_cost_get(sim->cost, sim->stage, s, (double)w->samples, &w->cost);
     for (int i = 0; i < list->n; i++)
         if (list->items[i].kind == INSTRUCTION_W || list->items[i].kind == INSTRUCTION_BW)
@@ -68,6 +71,11 @@ static int add_workers(struct sim *sim, struct err *err)
             for (int i = 0; i < sim->plan->stages[s].replicas; i++)
                 if (add_worker(sim, p, s, i, err))
                     return -1;
+    sim->checks = mem_new((size_t)sim->n_workers, sizeof(*sim->checks));
+    for (int i = 0; i < sim->n_workers; i++) {
+        id_add(&sim->node_workers[sim->workers[i].node], i);
+        worker_check(sim, i);
+    }
     return 0;
 }
 
@@ -229,7 +237,8 @@ struct sim *sim_new(const struct plan *plan, const struct cost *cost,
 
     *sim = (struct sim){ .plan = plan, .cost = cost, .cluster = cluster, .record = record };
     sim->blocks = mem_new((size_t)plan->n_stages, sizeof(*sim->blocks));
-    sim->wire_users = mem_new(2 * (size_t)cluster->n_places, sizeof(*sim->wire_users));
+    sim->wire_flows = mem_new(2 * (size_t)cluster->n_places, sizeof(*sim->wire_flows));
+    sim->node_workers = mem_new((size_t)cluster->n_places, sizeof(*sim->node_workers));
     sim->node_threads = mem_new((size_t)cluster->n_places, sizeof(*sim->node_threads));
     sim->stage = stage_of_blocks(plan, cost, err);
     if (!sim->stage) {
@@ -255,6 +264,13 @@ static void free_worker(struct worker *w)
     }
 }
 
+static void free_lists(struct id_list *lists, int n)
+{
+    for (int i = 0; i < n; i++)
+        free(lists[i].items);
+    free(lists);
+}
+
 void sim_free(struct sim *sim)
 {
     if (!sim)
@@ -278,8 +294,13 @@ void sim_free(struct sim *sim)
     free(sim->channels);
     free(sim->groups);
     free(sim->flows);
-    free(sim->landed);
-    free(sim->wire_users);
+    free_lists(sim->wire_flows, 2 * sim->cluster->n_places);
+    free_lists(sim->node_workers, sim->cluster->n_places);
+    free(sim->idle_flows.items);
+    free(sim->checks);
+    free(sim->timers.heap);
+    free(sim->timers.place);
+    free(sim->timers.when);
     free(sim->node_threads);
     free(sim->stage);
     free(sim->events);

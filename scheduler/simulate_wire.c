@@ -5,16 +5,22 @@
 #include "base/mem.h"
 #include "scheduler/simulate_private.h"
 
+static int new_flow(struct sim *sim)
+{
+    if (sim->idle_flows.n)
+        return sim->idle_flows.items[--sim->idle_flows.n];
+    mem_push((void **)&sim->flows, &sim->n_flows, sizeof(*sim->flows));
+    return sim->n_flows - 1;
+}
+
 static void add_flow(struct sim *sim, const struct route *route, double latency, double bytes,
                      int channel, int group)
 {
-    if (sim->n_flows == sim->flow_room) {
-        sim->flow_room = 2 * sim->flow_room + 64;
-        sim->flows = mem_resize(sim->flows, (size_t)sim->flow_room, sizeof(*sim->flows));
-        sim->landed = mem_resize(sim->landed, (size_t)sim->flow_room, sizeof(*sim->landed));
-    }
-    sim->flows[sim->n_flows++] = (struct flow){ route, latency, bytes, 0, sim->now, channel,
-                                                group };
+    int id = new_flow(sim);
+
+    sim->flows[id] = (struct flow){ .route = route, .bytes = bytes, .start = sim->now,
+                                    .channel = channel, .group = group };
+    timer_set(sim, sim->n_workers + id, sim->now + latency);
 }
 
 static void channel_start(struct sim *sim, int id)
@@ -63,13 +69,15 @@ static int ready_pieces(const struct sim *sim, const struct group *g)
 static void check_workers(struct sim *sim, const struct group *g)
 {
     for (int i = 0; i < g->workers.n; i++)
-        sim->workers[g->workers.items[i]].check = true;
+        worker_check(sim, g->workers.items[i]);
 }
 
 static void count_reductions(struct sim *sim, const struct group *g, int change)
 {
-    for (int i = 0; i < g->workers.n; i++)
+    for (int i = 0; i < g->workers.n; i++) {
         sim->workers[g->workers.items[i]].reductions += change;
+        worker_pace(sim, g->workers.items[i]);
+    }
 }
 
 static void group_start(struct sim *sim, int id)
@@ -112,38 +120,65 @@ static double share_of_wires(const struct sim *sim, const struct route *route)
 
     for (int i = 0; i < route->n; i++) {
         int wire = route->wires[i];
-        double share = sim->cluster->places[wire / 2].up_bandwidth / sim->wire_users[wire];
+        double share = sim->cluster->places[wire / 2].up_bandwidth / sim->wire_flows[wire].n;
 
         rate = share < rate ? share : rate;
     }
     return rate;
 }
 
-/* Seconds until it arrives or its latency is over, at the pace of now. */
-static double flow_seconds(const struct flow *flow)
+/* It goes on at the pace that the others on its wires leave it now. */
+static void flow_pace(struct sim *sim, int id)
 {
-    if (flow->latency > 0)
-        return flow->latency;
-    return flow->bytes > 0 ? flow->bytes / flow->rate : 0;
+    struct flow *flow = &sim->flows[id];
+    double rate = share_of_wires(sim, flow->route);
+
+    if (rate <= flow->rate && rate >= flow->rate)
+        return;
+    if (isfinite(flow->rate))
+        flow->bytes = fmax(flow->bytes - (sim->now - flow->since) * flow->rate, 0);
+    flow->since = sim->now;
+    flow->rate = rate;
+    timer_set(sim, sim->n_workers + id, sim->now + flow->bytes / rate);
 }
 
-double flows_next(struct sim *sim)
+static void pace_others(struct sim *sim, const struct route *route)
 {
-    double next = INFINITY;
+    for (int i = 0; i < route->n; i++) {
+        const struct id_list *list = &sim->wire_flows[route->wires[i]];
 
-    for (int w = 0; w < 2 * sim->cluster->n_places; w++)
-        sim->wire_users[w] = 0;
-    for (int i = 0; i < sim->n_flows; i++)
-        for (int k = 0; sim->flows[i].latency <= 0 && k < sim->flows[i].route->n; k++)
-            sim->wire_users[sim->flows[i].route->wires[k]]++;
-    for (int i = 0; i < sim->n_flows; i++) {
-        struct flow *flow = &sim->flows[i];
-
-        if (flow->latency <= 0)
-            flow->rate = share_of_wires(sim, flow->route);
-        next = fmin(next, flow_seconds(flow));
+        for (int k = 0; k < list->n; k++)
+            flow_pace(sim, list->items[k]);
     }
-    return next;
+}
+
+static void flow_move(struct sim *sim, int id)
+{
+    struct flow *flow = &sim->flows[id];
+
+    flow->moving = true;
+    flow->since = sim->now;
+    for (int i = 0; i < flow->route->n; i++)
+        id_add(&sim->wire_flows[flow->route->wires[i]], id);
+    if (flow->route->n)
+        pace_others(sim, flow->route);
+    else
+        flow_pace(sim, id);
+}
+
+static void leave_wires(struct sim *sim, int id)
+{
+    const struct route *route = sim->flows[id].route;
+
+    for (int i = 0; i < route->n; i++) {
+        struct id_list *list = &sim->wire_flows[route->wires[i]];
+        int k = 0;
+
+        while (list->items[k] != id)
+            k++;
+        list->items[k] = list->items[--list->n];
+    }
+    pace_others(sim, route);
 }
 
 static void channel_arrived(struct sim *sim, int id, double start)
@@ -157,7 +192,8 @@ static void channel_arrived(struct sim *sim, int id, double start)
 
     c->arrived[micro] = true;
     c->busy = false;
-    sim->workers[c->from].check = sim->workers[c->to].check = true;
+    worker_check(sim, c->from);
+    worker_check(sim, c->to);
     sim_record(sim, c->from, &send, start, sim->now);
     sim_record(sim, c->to, &recv, start, sim->now);
 }
@@ -179,33 +215,18 @@ static void arrived(struct sim *sim, const struct flow *flow)
     }
 }
 
-void flows_advance(struct sim *sim, double seconds)
+void flow_timer(struct sim *sim, int id)
 {
-    int n = sim->n_flows, kept = 0, landed = 0;
+    struct flow flow = sim->flows[id];
 
-    /* The caller has set "now" to the new time. */
-    for (int i = 0; i < n; i++) {
-        struct flow flow = sim->flows[i];
-
-        if (flow_seconds(&flow) > seconds) {
-            if (flow.latency > 0)
-                flow.latency -= seconds;
-            else if (isfinite(flow.rate))
-                flow.bytes -= flow.rate * seconds;
-            sim->flows[kept++] = flow;
-        } else if (flow.latency > 0 && flow.bytes > 0) {
-            flow.latency = 0;
-            sim->flows[kept++] = flow;
-        } else {
-            sim->landed[landed++] = flow;
-        }
+    if (!flow.moving && flow.bytes > 0) {
+        flow_move(sim, id);
+        return;
     }
-    sim->n_flows = kept;
-    for (int i = 0; i < landed; i++) {
-        struct flow flow = sim->landed[i];
-
-        arrived(sim, &flow);
-        if (flow.channel >= 0)
-            channel_start(sim, flow.channel);
-    }
+    if (flow.moving)
+        leave_wires(sim, id);
+    id_add(&sim->idle_flows, id);
+    arrived(sim, &flow);
+    if (flow.channel >= 0)
+        channel_start(sim, flow.channel);
 }
