@@ -90,25 +90,29 @@ static void search_all(struct search *s, const int64_t *sizes, int n)
                     partition_dp(s, sizes[i], s->request->global_batch / sizes[i], gpipe, even);
 }
 
-/* An iteration of many micro-batches is a start, a steady state and an end: two short ones
- * give the length of a long one.
- */
-static double forecast(const struct search *s, struct plan *plan, struct err *err)
+static int64_t short_run(int n_stages)
 {
-    int64_t all = plan->micro_batches, a = 2 * plan->n_stages + 4, b = 4 * plan->n_stages + 8;
-    double short_one, long_one, seconds;
+    return n_stages + 4;
+}
 
-    if (all <= 2 * b)
+/* An iteration of many micro-batches is a start, a steady state and an end: two short ones
+ * give the length of a long one, the better the longer they are.
+ */
+static double forecast(const struct search *s, struct plan *plan, bool exact, struct err *err)
+{
+    int64_t all = plan->micro_batches, a = short_run(plan->n_stages), b = 2 * a;
+    double short_one, long_one;
+
+    if (exact || all <= a + b)
         return simulate_seconds(plan, s->cost, s->cluster, err);
     plan->micro_batches = a;
     short_one = simulate_seconds(plan, s->cost, s->cluster, err);
     plan->micro_batches = b;
-    long_one = simulate_seconds(plan, s->cost, s->cluster, err);
+    long_one = short_one < 0 ? -1 : simulate_seconds(plan, s->cost, s->cluster, err);
     plan->micro_batches = all;
-    if (short_one < 0 || long_one < 0)
+    if (long_one < 0)
         return -1;
-    seconds = short_one + (double)(all - a) * (long_one - short_one) / (double)(b - a);
-    return seconds;
+    return short_one + (double)(all - a) * (long_one - short_one) / (double)(b - a);
 }
 
 static double limit_of(const struct search *s, int device, int replicas)
@@ -134,13 +138,19 @@ static bool fits(struct search *s, const struct candidate *c)
     return true;
 }
 
-static int evaluate(struct search *s, struct candidate *c, struct err *err)
+static int evaluate(struct search *s, struct candidate *c, bool exact, struct err *err)
 {
-    struct plan *plan = place(s->cost, s->cluster, s->request, c);
+    struct plan *plan;
 
     c->closed = partition_closed(s, c);
     c->far = c->closed > s->near;
-    c->seconds = fits(s, c) ? forecast(s, plan, err) : INFINITY;
+    c->seconds = INFINITY;
+    c->exact = true;
+    if (!fits(s, c))
+        return 0;
+    plan = place(s->cost, s->cluster, s->request, c);
+    c->exact = exact || c->micro_batches <= 3 * short_run(c->n_stages);
+    c->seconds = forecast(s, plan, exact, err);
     plan_free(plan);
     return c->seconds < 0 ? -1 : 0;
 }
@@ -222,6 +232,23 @@ static bool change_replicas(const struct search *s, struct candidate *c, int sta
            (other < 0 || shares_allowed(s->request, c->micro_batch, c->replicas[other]));
 }
 
+/* Is it better than the best, whose seconds are exact? 1, 0, or -1 on an error. What the stages
+ * compute alone may say that it is not.
+ */
+static int beats(struct search *s, struct candidate *c, const struct candidate *best,
+                 struct err *err)
+{
+    if (candidate_least(s, c) >= best->seconds)
+        return 0;
+    for (int exact = 0; exact < 2; exact++) {
+        if (evaluate(s, c, exact, err))
+            return -1;
+        if (!better(c, best) || c->exact)
+            return better(c, best);
+    }
+    return better(c, best);
+}
+
 /* The first change around a stage that makes '*best' faster; 1 where there is one. */
 static int improve_stage(struct search *s, struct candidate **best, int stage, struct err *err)
 {
@@ -231,9 +258,9 @@ static int improve_stage(struct search *s, struct candidate **best, int stage, s
         struct candidate *c = candidate_copy(*best);
         bool valid = m < N_MOVES ? change(s, c, stage, (enum move)m)
                                  : change_replicas(s, c, stage, m - N_MOVES - 1);
-        int rc = valid ? evaluate(s, c, err) : 0;
+        int rc = valid ? beats(s, c, *best, err) : 0;
 
-        if (rc == 0 && valid && better(c, *best)) {
+        if (rc > 0) {
             candidate_free(*best);
             *best = c;
             return 1;
@@ -280,9 +307,14 @@ static int rank(struct search *s, struct err *err)
     /* Where devices share cores, what the others do matters, which only a simulation sees. */
     s->near = s->complete || s->slow > 1 ? INFINITY : best * (1 + NEAR);
     for (int i = 0; i < s->n_found; i++)
-        if (evaluate(s, s->found[i], err))
+        if (evaluate(s, s->found[i], false, err))
             return -1;
     qsort(s->found, (size_t)s->n_found, sizeof(*s->found), by_seconds);
+    while (s->n_found && !s->found[0]->exact) {
+        if (evaluate(s, s->found[0], true, err))
+            return -1;
+        qsort(s->found, (size_t)s->n_found, sizeof(*s->found), by_seconds);
+    }
     return s->n_found ? improve(s, &s->found[0], err) : 0;
 }
 

@@ -92,3 +92,27 @@ double partition_lower_bound(const struct cost *cost, const struct cluster *clus
         devices = pinned;
     return fmax(work / devices, path);
 }
+
+/* The last F of a stage ends no earlier than all before it, and behind its last B the stages in
+ * front have theirs to do; that of the smallest share, since the others may not be asked for.
+ */
+double candidate_least(struct search *search, const struct candidate *c)
+{
+    struct table *table = search->table;
+    double before = 0, least = 0;
+
+    for (int s = 0; s < c->n_stages; s++) {
+        int first = table_cut(table, c->cuts[s]), end = table_cut(table, c->cuts[s + 1]);
+        int64_t share = candidate_share(c->micro_batch, c->replicas[s]);
+        struct interval_cost cost;
+
+        table_interval(table, table_share(table, share), first, end, &cost);
+        least = fmax(least, before + (double)c->micro_batches *
+                                         (cost.forward + cost.dgrad + cost.wgrad) -
+                                (s ? cost.wgrad : 0));
+        table_interval(table, table_share(table, c->micro_batch / c->replicas[s]), first, end,
+                       &cost);
+        before += cost.forward + cost.dgrad;
+    }
+    return least;
+}

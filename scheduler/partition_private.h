@@ -57,6 +57,7 @@ struct candidate {
     bool gpipe;
     double closed;          /* seconds by the closed form */
     double seconds;         /* by simulation */
+    bool exact;             /* of all micro-batches, not of some */
     bool far;               /* slower than others by the closed form */
 };
 
@@ -105,6 +106,9 @@ bool partition_small(struct search *search, const int64_t *sizes, int n, long mo
  * INFINITY where it does not fit into the memory.
  */
 double partition_closed(struct search *search, const struct candidate *c);
+
+/* Seconds that a candidate of a chain takes at least, by what its stages compute. */
+double candidate_least(struct search *search, const struct candidate *c);
 
 struct search *search_new(const struct cost *cost, const struct cluster *cluster,
                           const struct plan_request *request);
