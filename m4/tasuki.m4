@@ -113,7 +113,7 @@ AS_IF([test "$have_pmix" = yes && test "$have_mpi" = yes && test "$cross_compili
 [AC_MSG_CHECKING([whether pmix is the one of mpi])
  tasuki_save_LIBS=$LIBS
  LIBS="-Wl,--no-as-needed $MPI_LIBS $PMIX_LIBS $LIBS"
- AC_RUN_IFELSE([AC_LANG_PROGRAM([], [return 0])], [], [have_pmix=no], [])
+ AC_RUN_IFELSE([AC_LANG_PROGRAM([], [return 0])], [], [have_pmix=no], [:])
  LIBS=$tasuki_save_LIBS
  AC_MSG_RESULT([$have_pmix])])
 ])
