@@ -8,142 +8,39 @@
 #include "base/mem.h"
 #include "train/trace.h"
 
-#define BUCKET_MIN ((size_t)16 << 10)
-#define BUCKET_MAX ((size_t)4 << 20)
-
-/* A set of stages whose replicas sum together, one bit for each. */
-struct stages {
-    bool *in;
-    int n;
-};
-
-struct ranges {
-    int n;
-    struct range {
-        size_t offset, bytes;
-        int value;      /* root */
-        int group;      /* index into reduce->groups */
-    } *items;
-};
-
-static struct comm_group *stages_group(struct comm *comm, const struct placement *placement,
-                                       const bool *in, bool *mine, struct err *err)
+/* In the same order on all ranks; NULL where this rank is no member, or the only one. */
+static int make_groups(struct reduce *reduce, const struct buckets *layout,
+                       const struct placement *placement, struct err *err)
 {
-    int *ranks = mem_new((size_t)placement->n_ranks, sizeof(int)), n = 0;
-    struct comm_group *group = NULL;
+    int *ranks = mem_new((size_t)placement->n_ranks, sizeof(*ranks)), bad = 0;
 
-    *mine = in[placement->stage];
-    for (int s = 0; s < placement->n_stages; s++) {
-        int count;
-        const int *of_stage = placement_stage(placement, s, &count);
+    reduce->groups = mem_new((size_t)layout->n_groups, sizeof(struct comm_group *));
+    for (int g = 0; g < layout->n_groups && !bad; g++) {
+        int n = buckets_ranks(layout, g, placement, ranks);
 
-        for (int i = 0; in[s] && i < count; i++)
-            ranks[n++] = of_stage[i];
-    }
-    if (*mine && n > 1)
-        group = comm_group_new(comm, n, ranks, err);
-    if (!*mine || n < 2)
-        *mine = false;
-    free(ranks);
-    return group;
-}
-
-/* Group 'index' of the list: made where this rank is a member of more than one. */
-static int add_group(struct reduce *reduce, struct comm *comm,
-                     const struct placement *placement, const bool *in, struct err *err)
-{
-    bool wanted;
-    struct comm_group *group = stages_group(comm, placement, in, &wanted, err);
-
-    if (wanted && !group)
-        return -1;
-    *(struct comm_group **)mem_push((void **)&reduce->groups, &reduce->n_groups,
-                                    sizeof(group)) = group;
-    return reduce->n_groups - 1;
-}
-
-static int param_stages(const struct autodiff *ad, int param, bool *in, int n_stages)
-{
-    int n = 0;
-
-    memset(in, 0, (size_t)n_stages * sizeof(*in));
-    for (int i = 0; i < ad->n_params; i++) {
-        if (ad->params[i].param == param && !in[ad->params[i].stage]) {
-            in[ad->params[i].stage] = true;
-            n++;
-        }
-    }
-    return n;
-}
-
-static void add_range(struct ranges *ranges, const struct compiled *c, int value, int group)
-{
-    const struct program_value *v = &c->program->values[c->program->values[value].root];
-    struct range *r = mem_push((void **)&ranges->items, &ranges->n, sizeof(*r));
-
-    *r = (struct range){ .offset = v->offset, .bytes = v->layout.bytes,
-                         .value = c->program->values[value].root, .group = group };
-}
-
-/* Groups are made in the order of parameters, which all ranks share. Group 0 is the stage's. */
-static int find_ranges(struct reduce *reduce, struct ranges *ranges, struct comm *comm,
-                       const struct compiled *c, const struct placement *placement,
-                       struct err *err)
-{
-    const struct autodiff *ad = &c->autodiff;
-    bool *in = mem_new((size_t)placement->n_stages, sizeof(*in));
-    int group = 0, bad = -1;
-
-    in[c->stage] = true;
-    if (add_group(reduce, comm, placement, in, err) < 0)
-        goto out;
-    for (int param = 0; param < c->graph->n_values; param++) {
-        if (c->graph->values[param].kind != VALUE_PARAM ||
-            param_stages(ad, param, in, placement->n_stages) == 0)
+        reduce->n_groups++;
+        if (n < 2 || !layout->groups[g * layout->n_stages + placement->stage])
             continue;
-        group = 0;
-        if (param_stages(ad, param, in, placement->n_stages) > 1)
-            group = add_group(reduce, comm, placement, in, err);
-        if (group < 0)
-            goto out;
-        for (int i = 0; i < ad->n_params; i++)
-            if (ad->params[i].param == param && ad->params[i].stage == c->stage)
-                add_range(ranges, c, ad->params[i].gradient, group);
+        reduce->groups[g] = comm_group_new(reduce->comm, n, ranks, err);
+        bad = reduce->groups[g] ? 0 : -1;
     }
-    for (int i = 0; i < ad->n_stats; i++)
-        if (ad->stats[i].stage == c->stage)
-            add_range(ranges, c, ad->stats[i].contribution, 0);
-    bad = 0;
-out:
-    free(in);
+    free(ranks);
     return bad;
 }
 
-static int by_offset(const void *a, const void *b)
+static void make_buckets(struct reduce *reduce, const struct buckets *layout, int *bucket_of)
 {
-    const struct range *x = a, *y = b;
+    reduce->n_buckets = layout->n_cuts;
+    reduce->buckets = mem_new((size_t)layout->n_cuts, sizeof(*reduce->buckets));
+    for (int i = 0; i < layout->n_cuts; i++) {
+        const struct bucket_cut *c = &layout->cuts[i];
 
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
-
-static void make_buckets(struct reduce *reduce, const struct ranges *ranges, size_t limit,
-                         struct comm *comm, int *bucket_of)
-{
-    int group = -1;
-
-    for (int i = 0; i < ranges->n; i++) {
-        const struct range *r = &ranges->items[i];
-        struct bucket *b = reduce->n_buckets ? &reduce->buckets[reduce->n_buckets - 1] : NULL;
-
-        if (!b || r->group != group || r->offset + r->bytes - b->offset > limit) {
-            b = mem_push((void **)&reduce->buckets, &reduce->n_buckets, sizeof(*b));
-            b->offset = r->offset;
-            b->group = reduce->groups[r->group];
-            b->request = comm_request_new(comm);
-            group = r->group;
-        }
-        b->bytes = r->offset + r->bytes - b->offset;
-        bucket_of[r->value] = reduce->n_buckets - 1;
+        reduce->buckets[i] = (struct bucket){
+            .offset = c->offset, .bytes = c->bytes, .group = reduce->groups[c->group],
+            .request = comm_request_new(reduce->comm),
+        };
+        for (int r = c->first; r < c->first + c->n; r++)
+            bucket_of[layout->ranges[r].value] = i;
     }
 }
 
@@ -181,24 +78,22 @@ int reduce_init(struct reduce *reduce, struct comm *comm, const struct compiled 
                 const struct placement *placement, size_t bucket_bytes, bool deterministic,
                 struct err *err)
 {
-    size_t limit = compiled->program->gradient_bytes / 4;
-    struct ranges ranges = { 0 };
+    struct buckets layout;
     int *bucket_of, bad;
 
     *reduce = (struct reduce){ .comm = comm, .dtype = compiled->graph->real,
                                .deterministic = deterministic };
-    limit = limit < BUCKET_MIN ? BUCKET_MIN : limit > BUCKET_MAX ? BUCKET_MAX : limit;
     bucket_of = mem_new((size_t)compiled->graph->n_values, sizeof(int));
     for (int v = 0; v < compiled->graph->n_values; v++)
         bucket_of[v] = -1;
-    bad = find_ranges(reduce, &ranges, comm, compiled, placement, err);
+    buckets_make(&layout, compiled, placement->n_stages, bucket_bytes);
+    bad = make_groups(reduce, &layout, placement, err);
     if (!bad) {
-        qsort(ranges.items, (size_t)ranges.n, sizeof(*ranges.items), by_offset);
-        make_buckets(reduce, &ranges, bucket_bytes ? bucket_bytes : limit, comm, bucket_of);
+        make_buckets(reduce, &layout, bucket_of);
         find_writers(reduce, compiled, bucket_of);
     }
     free(bucket_of);
-    free(ranges.items);
+    buckets_clear(&layout);
     if (bad)
         reduce_clear(reduce);
     return bad;
@@ -216,39 +111,6 @@ void reduce_clear(struct reduce *reduce)
     free(reduce->first);
     free(reduce->list);
     *reduce = (struct reduce){ 0 };
-}
-
-static uint64_t mix(uint64_t hash, const void *data, size_t size)
-{
-    const unsigned char *bytes = data;
-
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ bytes[i]) * 0x100000001b3u;
-    return hash;
-}
-
-static uint64_t mix_value(const struct compiled *c, int value, int gradient, uint64_t hash)
-{
-    const char *name = c->graph->values[value].name;
-    const struct program_value *v = &c->program->values[c->program->values[gradient].root];
-
-    hash = mix(hash, name, strlen(name));
-    hash = mix(hash, &v->offset, sizeof(v->offset));
-    return mix(hash, &v->layout.bytes, sizeof(v->layout.bytes));
-}
-
-uint64_t reduce_fingerprint(const struct compiled *compiled)
-{
-    const struct autodiff *ad = &compiled->autodiff;
-    uint64_t hash = 0xcbf29ce484222325u;
-
-    for (int i = 0; i < ad->n_params; i++)
-        if (ad->params[i].stage == compiled->stage)
-            hash = mix_value(compiled, ad->params[i].param, ad->params[i].gradient, hash);
-    for (int i = 0; i < ad->n_stats; i++)
-        if (ad->stats[i].stage == compiled->stage)
-            hash = mix_value(compiled, ad->stats[i].stat, ad->stats[i].contribution, hash);
-    return hash;
 }
 
 void reduce_start(struct reduce *reduce)

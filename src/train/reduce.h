@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /* Summing gradients over the replicas, in buckets, while the backward still runs.
  *
- * The gradient array is ordered by when a gradient becomes final. It is cut into buckets that
+ * The gradient array is ordered by when a gradient becomes final. Its buckets (see buckets.h)
  * are posted in its order, each as soon as the last kernel that writes into it has run for the
- * last time. A parameter that several stages read has a bucket of its own over the replicas of
- * all.
+ * last time.
  */
 #ifndef TASUKI_TRAIN_REDUCE_H
 #define TASUKI_TRAIN_REDUCE_H
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 
 #include "comm/comm.h"
+#include "train/buckets.h"
 #include "train/compile.h"
 #include "train/placement.h"
 
@@ -36,18 +35,13 @@ struct reduce {
     int *first, *list;          /* buckets that a node writes: list[first[node] …] */
 };
 
-/* Collective over the ranks of the plan, and in the same order on all. 'bucket_bytes' 0: a
- * quarter of the array, at least 16 KiB and at most 4 MiB.
+/* Collective over the ranks of the plan, which buckets_check() has found alike. 'bucket_bytes': see
+ * buckets_make().
  */
 int reduce_init(struct reduce *reduce, struct comm *comm, const struct compiled *compiled,
                 const struct placement *placement, size_t bucket_bytes, bool deterministic,
                 struct err *err);
 void reduce_clear(struct reduce *reduce);
-
-/* What replicas must have alike to be summed: names and places of the gradients of a stage, as
- * a hash. Two ranks with different ones would add what does not belong together.
- */
-uint64_t reduce_fingerprint(const struct compiled *compiled);
 
 void reduce_start(struct reduce *reduce);   /* of a step */
 /* The node has run for the last time in this step: post what became final. */

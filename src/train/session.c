@@ -11,9 +11,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "train/buckets.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
-#include "train/reduce.h"
 
 int session_agreed(struct session *session, int bad, struct err *err)
 {
@@ -349,35 +349,17 @@ static int make_executor(struct session *s, struct err *err)
     return executor_prepare(s->executor, err);
 }
 
-/* A dry run must leave the log of an earlier run alone. */
-/* Replicas of a stage were compiled for shares of different sizes: are they alike? */
-static int check_alike(struct session *s, struct err *err)
+/* Replicas of a stage were compiled for shares of different sizes: do they sum alike? */
+static int check_buckets(struct session *s, struct err *err)
 {
-    struct { int64_t stage; uint64_t print; } mine = { s->placement.stage, 0 }, first, other;
-    const void **parts = mem_new((size_t)s->size, sizeof(*parts));
-    size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
-    void *block = NULL;
-    int bad;
+    int bad = buckets_check(s->comm, s->compiled, &s->placement, 0, err);
 
-    if (s->compiled)
-        mine.print = reduce_fingerprint(s->compiled);
-    bad = comm_exchange(s->comm, &mine, sizeof(mine), &block, parts, sizes, err);
-    for (int stage = 0; stage < s->plan->n_stages && !bad; stage++) {
-        memcpy(&first, parts[placement_rank(&s->placement, stage, 0, 0)], sizeof(first));
-        for (int r = 0; r < s->size && !bad; r++) {
-            memcpy(&other, parts[r], sizeof(other));
-            if (other.stage == stage && other.print != first.print)
-                bad = err_set(err, "%s: stage %d has other gradients on rank %d than on rank "
-                              "%d: the graph depends on the batch size", s->model_path, stage,
-                              r, placement_rank(&s->placement, stage, 0, 0));
-        }
-    }
-    free(block);
-    free(parts);
-    free(sizes);
+    if (bad)
+        err_prefix(err, "%s", s->model_path);
     return session_agreed(s, bad, err);
 }
 
+/* A dry run must leave the log of an earlier run alone. */
 static int open_journal(struct session *s, struct err *err)
 {
     if (s->rank != 0 || s->settings.dry_run)
@@ -420,7 +402,7 @@ int session_open(struct session *session, const struct train_settings *settings,
     s->planning = phase(s);
     if (settings->dry_run)
         return 0;
-    if (session_agree(s, make_stage(s, err) < 0, err) || check_alike(s, err) ||
+    if (session_agree(s, make_stage(s, err) < 0, err) || check_buckets(s, err) ||
         session_agree(s, make_executor(s, err) < 0, err))
         return -1;
     if (s->executor && executor_connect(s->executor, err) < 0)

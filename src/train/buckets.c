@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/buckets.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#define LEAST ((size_t)16 << 10)
+#define MOST ((size_t)4 << 20)
+
+/* What a group sums, for comparing. */
+struct print {
+    uint64_t members, content;
+};
+
+static bool *add_group(struct buckets *b)
+{
+    size_t n = (size_t)b->n_stages;
+    bool *group;
+
+    b->groups = mem_resize(b->groups, (size_t)(b->n_groups + 1) * n, sizeof(*b->groups));
+    group = b->groups + (size_t)b->n_groups++ * n;
+    memset(group, 0, n * sizeof(*group));
+    return group;
+}
+
+static int param_stages(const struct autodiff *ad, int param, bool *in, int n_stages)
+{
+    int n = 0;
+
+    memset(in, 0, (size_t)n_stages * sizeof(*in));
+    for (int i = 0; i < ad->n_params; i++) {
+        if (ad->params[i].param == param && !in[ad->params[i].stage]) {
+            in[ad->params[i].stage] = true;
+            n++;
+        }
+    }
+    return n;
+}
+
+static void add_range(struct buckets *b, const struct compiled *c, int state, int gradient,
+                      int group)
+{
+    int root = c->program->values[gradient].root;
+    const struct program_value *v = &c->program->values[root];
+    struct bucket_range *r = mem_push((void **)&b->ranges, &b->n_ranges, sizeof(*r));
+
+    *r = (struct bucket_range){ .offset = v->offset, .bytes = v->layout.bytes, .value = root,
+                                .state = state, .group = group };
+}
+
+static void find_ranges(struct buckets *b, const struct compiled *c)
+{
+    const struct autodiff *ad = &c->autodiff;
+    bool *in = mem_new((size_t)b->n_stages, sizeof(*in));
+
+    add_group(b)[c->stage] = true;
+    for (int param = 0; param < c->graph->n_values; param++) {
+        int group = 0, n;
+
+        if (c->graph->values[param].kind != VALUE_PARAM)
+            continue;
+        n = param_stages(ad, param, in, b->n_stages);
+        if (n > 1) {
+            group = b->n_groups;
+            memcpy(add_group(b), in, (size_t)b->n_stages * sizeof(*in));
+        }
+        for (int i = 0; n > 0 && i < ad->n_params; i++)
+            if (ad->params[i].param == param && ad->params[i].stage == c->stage)
+                add_range(b, c, param, ad->params[i].gradient, group);
+    }
+    for (int i = 0; i < ad->n_stats; i++)
+        if (ad->stats[i].stage == c->stage)
+            add_range(b, c, ad->stats[i].stat, ad->stats[i].contribution, 0);
+    free(in);
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const struct bucket_range *x = a, *y = b;
+
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+static void cut(struct buckets *b, size_t limit)
+{
+    for (int i = 0; i < b->n_ranges; i++) {
+        const struct bucket_range *r = &b->ranges[i];
+        struct bucket_cut *last = b->n_cuts ? &b->cuts[b->n_cuts - 1] : NULL;
+
+        if (!last || r->group != last->group || r->offset + r->bytes - last->offset > limit) {
+            last = mem_push((void **)&b->cuts, &b->n_cuts, sizeof(*last));
+            *last = (struct bucket_cut){ .offset = r->offset, .group = r->group, .first = i };
+        }
+        last->bytes = r->offset + r->bytes - last->offset;
+        last->n++;
+    }
+}
+
+void buckets_make(struct buckets *buckets, const struct compiled *compiled, int n_stages,
+                  size_t limit)
+{
+    size_t quarter = compiled->program->gradient_bytes / 4;
+
+    *buckets = (struct buckets){ .n_stages = n_stages };
+    if (limit == 0)
+        limit = quarter < LEAST ? LEAST : quarter > MOST ? MOST : quarter;
+    find_ranges(buckets, compiled);
+    if (buckets->n_ranges)
+        qsort(buckets->ranges, (size_t)buckets->n_ranges, sizeof(*buckets->ranges), by_offset);
+    cut(buckets, limit);
+}
+
+void buckets_clear(struct buckets *buckets)
+{
+    free(buckets->groups);
+    free(buckets->ranges);
+    free(buckets->cuts);
+    *buckets = (struct buckets){ 0 };
+}
+
+int buckets_ranks(const struct buckets *buckets, int group, const struct placement *placement,
+                  int *ranks)
+{
+    const bool *in = buckets->groups + (size_t)group * (size_t)buckets->n_stages;
+    int n = 0, count;
+
+    for (int s = 0; s < buckets->n_stages; s++) {
+        const int *of_stage = placement_stage(placement, s, &count);
+
+        for (int i = 0; in[s] && i < count; i++)
+            ranks[n++] = of_stage[i];
+    }
+    return n;
+}
+
+/* Comparing --------------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t hash, const void *data, size_t size)
+{
+    const unsigned char *bytes = data;
+
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    return hash;
+}
+
+static uint64_t mix_cut(uint64_t hash, const struct buckets *b, const struct bucket_cut *k,
+                        const struct compiled *c)
+{
+    hash = mix(hash, &k->bytes, sizeof(k->bytes));
+    for (int i = k->first; i < k->first + k->n; i++) {
+        const struct bucket_range *r = &b->ranges[i];
+        const char *name = c->graph->values[r->state].name;
+        size_t at = r->offset - k->offset;
+
+        hash = mix(hash, name, strlen(name) + 1);
+        hash = mix(hash, &at, sizeof(at));
+        hash = mix(hash, &r->bytes, sizeof(r->bytes));
+    }
+    return hash;
+}
+
+/* One for each group. */
+static struct print *make_prints(const struct buckets *b, const struct compiled *c)
+{
+    struct print *prints = mem_new((size_t)b->n_groups, sizeof(*prints));
+
+    for (int g = 0; g < b->n_groups; g++) {
+        uint64_t hash = 0xcbf29ce484222325u;
+
+        prints[g].members = mix(hash, b->groups + (size_t)g * (size_t)b->n_stages,
+                                (size_t)b->n_stages * sizeof(*b->groups));
+        hash = mix(hash, &c->graph->real, sizeof(c->graph->real));
+        for (int i = 0; i < b->n_cuts; i++)
+            if (b->cuts[i].group == g)
+                hash = mix_cut(hash, b, &b->cuts[i], c);
+        prints[g].content = hash;
+    }
+    return prints;
+}
+
+/* The same group as another rank has it: as many as that one has of these members, in order. */
+static bool has_print(const void *theirs, size_t size, const struct print *mine, int nth)
+{
+    struct print p;
+
+    for (size_t at = 0; at + sizeof(p) <= size; at += sizeof(p)) {
+        memcpy(&p, (const char *)theirs + at, sizeof(p));
+        if (p.members == mine->members && nth-- == 0)
+            return p.content == mine->content;
+    }
+    return false;
+}
+
+static int compare(const struct buckets *b, const struct print *prints,
+                   const struct placement *placement, const struct comm *comm,
+                   const void **parts, const size_t *sizes, struct err *err)
+{
+    int *ranks = mem_new((size_t)placement->n_ranks, sizeof(*ranks)), bad = 0;
+
+    for (int g = 0; g < b->n_groups && !bad; g++) {
+        int n = buckets_ranks(b, g, placement, ranks), nth = 0;
+        const bool *in = b->groups + (size_t)g * (size_t)b->n_stages;
+
+        for (int earlier = 0; earlier < g; earlier++)
+            nth += prints[earlier].members == prints[g].members;
+        for (int i = 0; in[placement->stage] && i < n && !bad; i++)
+            if (!has_print(parts[ranks[i]], sizes[ranks[i]], &prints[g], nth))
+                bad = err_set(err, "stage %d sums other gradients than rank %d (%s) does: its "
+                              "graph depends on the batch size, or the ranks do not run the "
+                              "same program", placement->stage, ranks[i],
+                              comm_host(comm, ranks[i]));
+    }
+    free(ranks);
+    return bad;
+}
+
+int buckets_check(struct comm *comm, const struct compiled *compiled,
+                  const struct placement *placement, size_t limit, struct err *err)
+{
+    size_t size = (size_t)comm_size(comm), *sizes = mem_new(size, sizeof(*sizes));
+    const void **parts = mem_new(size, sizeof(*parts));
+    struct buckets b = { 0 };
+    struct print *prints = NULL;
+    void *block = NULL;
+    int bad;
+
+    if (compiled) {
+        buckets_make(&b, compiled, placement->n_stages, limit);
+        prints = make_prints(&b, compiled);
+    }
+    bad = comm_exchange(comm, prints ? (const void *)prints : "",
+                        (size_t)b.n_groups * sizeof(*prints), &block, parts, sizes, err);
+    if (!bad)
+        bad = comm_agree(comm, err, compiled && compare(&b, prints, placement, comm, parts,
+                                                        sizes, err) < 0);
+    free(block);
+    free(parts);
+    free(sizes);
+    free(prints);
+    buckets_clear(&b);
+    return bad;
+}

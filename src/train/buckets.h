@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/* Which gradients are summed in one go, and over which ranks: found from a compiled stage alone.
+ *
+ * The gradient array is cut into buckets of neighbours. Group 0 are the replicas of the stage;
+ * a parameter that several stages read has a group and a bucket of its own, the replicas of all
+ * of them. Groups come in the order of parameters, which all ranks share.
+ */
+#ifndef TASUKI_TRAIN_BUCKETS_H
+#define TASUKI_TRAIN_BUCKETS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "comm/comm.h"
+#include "train/compile.h"
+#include "train/placement.h"
+
+struct bucket_range {
+    size_t offset, bytes;       /* in the gradient array */
+    int value;                  /* root of the gradient */
+    int state;                  /* the parameter or statistic */
+    int group;
+};
+
+struct bucket_cut {
+    size_t offset, bytes;
+    int group;
+    int first, n;               /* ranges */
+};
+
+struct buckets {
+    int n_stages, n_groups, n_ranges, n_cuts;
+    bool *groups;               /* [n_groups * n_stages]: is the stage in it? */
+    struct bucket_range *ranges;    /* by offset */
+    struct bucket_cut *cuts;
+};
+
+/* 'limit': bytes of a bucket; 0: a quarter of the array, at least 16 KiB and at most 4 MiB. */
+void buckets_make(struct buckets *buckets, const struct compiled *compiled, int n_stages,
+                  size_t limit);
+void buckets_clear(struct buckets *buckets);
+/* The ranks of a group into 'ranks' (room for all); returns how many. */
+int buckets_ranks(const struct buckets *buckets, int group, const struct placement *placement,
+                  int *ranks);
+
+/* Collective over all ranks, before anything is summed: would all members of each group sum the
+ * same gradients, by name, size and order? Else what does not belong together would be added,
+ * or waited for in vain. 'compiled' is NULL on a rank without work. Every rank has the same
+ * error.
+ */
+int buckets_check(struct comm *comm, const struct compiled *compiled,
+                  const struct placement *placement, size_t limit, struct err *err);
+
+#endif
