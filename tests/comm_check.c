@@ -2,8 +2,9 @@
 /* Checks of comm.h over as many ranks as a launcher gives: comm_check [CHECK] [SECONDS].
  *
  * Without arguments all checks run; rank 0 prints one line for each. "die RANK SECONDS": that
- * rank leaves in the midst of the others' work; the others must end by that deadline. "wait
- * SECONDS": the ranks pass a token around until somebody ends them, or one of them.
+ * rank leaves in the midst of the others' work; the others must end by that deadline, or when
+ * they notice. "fail RANK SECONDS": the same, but it says why. "wait SECONDS": the ranks pass a
+ * token around until somebody ends them, or one of them.
  */
 #include <signal.h>
 #include <stdint.h>
@@ -22,6 +23,8 @@ static struct err err;
 
 static void give_up(const char *what)
 {
+    if (comm)
+        comm_follow(comm, &err);
     fprintf(stderr, "comm_check: rank %d: %s: %s\n", comm ? comm_rank(comm) : -1, what,
             err.text);
     if (comm)
@@ -284,11 +287,13 @@ static void check_sums(void)
 }
 
 /* The others wait for somebody who never sends. */
-static void die(int victim)
+static void die(int victim, bool says_why)
 {
     struct comm_request *request = comm_request_new(comm);
     char byte;
 
+    if (comm_rank(comm) == victim && says_why)
+        must(err_set(&err, "a trouble of its own"), "fail");
     if (comm_rank(comm) == victim)
         kill(getpid(), SIGKILL);
     must(comm_receive(comm, &byte, 1, victim, 0, request, &err), "receive");
@@ -337,8 +342,8 @@ int main(int argc, char **argv)
         comm_set_deadline(comm, argc > 2 ? atof(argv[2]) : 60);
     if (comm_rank(comm) == 0)
         printf("%d ranks, %s, %s\n", comm_size(comm), comm_name(comm), comm_library(comm));
-    if (only && strcmp(only, "die") == 0)
-        die(argc > 2 ? atoi(argv[2]) : 0);
+    if (only && (strcmp(only, "die") == 0 || strcmp(only, "fail") == 0))
+        die(argc > 2 ? atoi(argv[2]) : 0, strcmp(only, "fail") == 0);
     if (only && strcmp(only, "wait") == 0)
         pass_around();
     for (size_t i = 0; i < sizeof(checks) / sizeof(checks[0]); i++) {

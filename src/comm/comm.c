@@ -11,8 +11,10 @@
 #include "base/module.h"
 #include "comm/driver.h"
 #include "comm/launch.h"
+#include "comm/watch.h"
 
 #define DEFAULT_DEADLINE 600
+#define HEARING 1.0     /* seconds in which one hears of a death that broke a message */
 
 static const struct comm_driver *load_driver(struct err *err)
 {
@@ -52,14 +54,25 @@ struct comm *comm_open(const struct launch *launch, struct err *err)
         free(comm);
         return NULL;
     }
+    /* No way back, as in a driver: the process ends instead. */
+    if (!launch->blind && watch_start(comm, &comm->watch, err))
+        return NULL;
     return comm;
 }
 
 void comm_close(struct comm *comm)
 {
+    struct err ignored = { 0 };
+    bool met;
+
     if (!comm)
         return;
-    comm->driver->close(comm);
+    /* Drivers end without a deadline: meet first, with one. Whoever is missing has failed, and
+     * said so.
+     */
+    met = comm->driver->fence(comm, &ignored) == 0;
+    watch_leave(comm->watch, false);
+    comm->driver->close(comm, met);
     free(comm);
 }
 
@@ -235,7 +248,7 @@ static void name_request(const struct comm_request *request, char *text, size_t 
 int comm_test(struct comm_request *request, bool *done, struct err *err)
 {
     struct comm *comm = request->comm;
-    char text[512];
+    char text[512], reason[64];
 
     *done = true;
     if (!request->active)
@@ -252,7 +265,8 @@ int comm_test(struct comm_request *request, bool *done, struct err *err)
     if (!patience_over(&comm->patience))
         return 0;
     name_request(request, text, sizeof(text));
-    return err_set(err, "%s: nothing moved for %.0f seconds", text, comm->patience.deadline);
+    patience_reason(&comm->patience, reason, sizeof(reason));
+    return err_set(err, "%s: %s", text, reason);
 }
 
 int comm_wait(struct comm_request *request, struct err *err)
@@ -333,9 +347,33 @@ int comm_allreduce(struct comm_group *group, void *data, size_t n, enum dtype dt
     return 0;
 }
 
-void comm_follow(struct comm *comm, const struct err *err)
+/* A rank that failed by itself says why: then there is nothing to say here. */
+static void blame(struct comm *comm, const struct watch_verdict *verdict, struct err *err)
 {
-    if (comm->rank == 0 || !comm->agreed)
+    char others[64] = "";
+
+    comm->agreed = true;
+    comm->speaker = verdict->rank < 0 ? -1 : verdict->speaker;
+    if (verdict->lost > 1)
+        snprintf(others, sizeof(others), ", and %d more", verdict->lost - 1);
+    if (verdict->rank < 0 || verdict->rank >= comm->size)
+        err_set(err, "%s", "");
+    else
+        err_set(err, "rank %d (%s) is lost: its process has ended%s", verdict->rank,
+                comm->hosts[verdict->rank], others);
+}
+
+void comm_follow(struct comm *comm, struct err *err)
+{
+    struct watch_verdict verdict;
+
+    if (!comm->agreed && watch_verdict(comm->watch, HEARING, &verdict))
+        blame(comm, &verdict, err);
+    else if (!comm->agreed && comm->size > 1)
+        err_prefix(err, "rank %d (%s)", comm->rank, comm->hosts[comm->rank]);
+    watch_leave(comm->watch, !comm->agreed);
+    comm->watch = NULL;
+    if (comm->rank == comm->speaker || !comm->agreed)
         return;
     launch_linger();
     _exit(err->code ? (int)err->code : EXIT_FAILED);

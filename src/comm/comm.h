@@ -3,7 +3,8 @@
  *
  * Two planes. Control: small exchanges, by collecting PMIx fences where they can be relied
  * upon, and agreements. Data: messages and reductions on host memory, posted and tested,
- * never waited for without a deadline.
+ * never waited for without a deadline. When a rank dies, all waits of the others end at once
+ * (watch.h), unless the network does not let them know.
  *
  * Errors: no call repairs a communicator. After an error the caller reports and leaves by
  * comm_abort(); it makes no further collective call.
@@ -33,6 +34,7 @@ struct launch {
     bool first;             /* rank 0, or no rank at all: who says what is wrong */
     bool yield;             /* the user or site wants idle ranks to give the CPU away */
     bool rendezvous;        /* TASUKI_RENDEZVOUS=1: no send ends before its receive began */
+    bool blind;             /* TASUKI_WATCH=no: nobody watches whether the others live */
     char line[192];         /* the command that starts it rightly: "srun --mpi=pmix -N4 …" */
 };
 /* Fails with the srun or mpirun line to use where ranks would come up as singletons: a step of
@@ -97,11 +99,13 @@ void comm_group_free(struct comm_group *group);
 int comm_allreduce(struct comm_group *group, void *data, size_t n, enum dtype dtype,
                    bool deterministic, struct comm_request *request, struct err *err);
 
-/* After a failure: if all ranks agreed on it, returns on rank 0 alone, which says it; the others
- * give it a moment, since launchers end all ranks when one has failed, and end with the code of
- * 'err'. A failure of one's own everybody says: returns.
+/* After a failure: if all ranks agreed on it, returns on rank 0 alone, which says it; the
+ * others give it a moment, since launchers end all ranks when one has failed, and end with the
+ * code of 'err'. If another rank died, 'err' says so instead (EXIT_FAILED), and this returns on
+ * the lowest rank that lives. A failure of one's own everybody says: returns, with "rank R
+ * (host): " put before the text. Only comm_abort() may follow.
  */
-void comm_follow(struct comm *comm, const struct err *err);
+void comm_follow(struct comm *comm, struct err *err);
 
 /* Leave now, without a collective: flushes nothing, tells the launcher by the exit code. */
 void comm_abort(struct comm *comm, int code) __attribute__((noreturn));

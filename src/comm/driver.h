@@ -10,7 +10,7 @@
 #include "comm/comm.h"
 #include "comm/patience.h"
 
-#define COMM_DRIVER_VERSION 1
+#define COMM_DRIVER_VERSION 2
 #define COMM_DRIVER_SYMBOL "tasuki_comm_driver"
 
 struct comm_driver {
@@ -20,8 +20,8 @@ struct comm_driver {
 
     /* Fills rank, size, hosts, library, max_tag and state. */
     int (*open)(struct comm *comm, const struct launch *launch, struct err *err);
-    /* Collective; also frees what open() allocated. */
-    void (*close)(struct comm *comm);
+    /* Frees what open() allocated; collective where all ranks have 'met'. */
+    void (*close)(struct comm *comm, bool met);
     int (*exchange)(struct comm *comm, const void *data, size_t size, void **block,
                     const void **parts, size_t *sizes, struct err *err);
     int (*broadcast)(struct comm *comm, int root, void **data, size_t *size, struct err *err);
@@ -47,7 +47,9 @@ struct comm {
     char **hosts;               /* [size]: one allocation each, freed by close() */
     char library[128];
     bool agreed;                /* all ranks know of a failure, and have the same text */
+    int speaker;                /* of that: the rank that says it */
     struct patience patience;
+    struct watch *watch;        /* NULL: nobody notices deaths */
     void *state;                /* the driver's own */
 };
 

@@ -140,6 +140,7 @@ static void read_environment(char *const *environment, struct launch *launch)
     static const char *const local[] = { "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS" };
     const char *yield = look_up(environment, "OMPI_MCA_mpi_yield_when_idle");
     const char *rendezvous = look_up(environment, "TASUKI_RENDEZVOUS");
+    const char *watch = look_up(environment, "TASUKI_WATCH");
 
     *launch = (struct launch){ .kind = LAUNCH_ALONE, .first = is_first(environment) };
     launch->pmix = look_up(environment, "PMIX_NAMESPACE") && look_up(environment, "PMIX_RANK");
@@ -147,6 +148,7 @@ static void read_environment(char *const *environment, struct launch *launch)
                   look_up(environment, "PALS_RANKID");
     launch->yield = yield && strcmp(yield, "0") != 0;
     launch->rendezvous = rendezvous && strcmp(rendezvous, "1") == 0;
+    launch->blind = watch && strcmp(watch, "no") == 0;
     /* mpirun starts its daemons by srun: what it says of itself comes before the step's. */
     launch->local_size = first_count(environment, local, 2);
     launch->size = count_of(environment, "OMPI_COMM_WORLD_SIZE");

@@ -181,15 +181,11 @@ static int mpi_open(struct comm *comm, const struct launch *launch, struct err *
     return join(comm, launch, err);
 }
 
-static void mpi_close(struct comm *comm)
+static void mpi_close(struct comm *comm, bool met)
 {
     struct mpi_state *state = mpi_state(comm);
-    struct err ignored = { 0 };
 
-    /* MPI_Finalize() waits without a limit: meet first, with one. Whoever is missing has
-     * failed, and said so.
-     */
-    if (mpi_fence(comm, &ignored) == 0) {
+    if (met) {
         MPI_Comm_free(&state->messages);
         MPI_Comm_free(&state->control);
         MPI_Finalize();

@@ -2,6 +2,7 @@
 #include "comm/patience.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <time.h>
 
 #define SHORTEST_NAP 20e-6      /* seconds; the kernel adds some 50 of its own */
@@ -29,7 +30,16 @@ bool patience_over(struct patience *patience)
     if (patience->last > 0 && since < 1)
         patience->waited += since;
     patience->last = time;
-    return patience->deadline > 0 && patience->waited > patience->deadline;
+    return atomic_load_explicit(&patience->broken, memory_order_relaxed) ||
+           (patience->deadline > 0 && patience->waited > patience->deadline);
+}
+
+void patience_reason(const struct patience *patience, char *text, size_t size)
+{
+    if (atomic_load(&patience->broken))
+        snprintf(text, size, "another rank is lost");
+    else
+        snprintf(text, size, "nothing moved for %.0f seconds", patience->deadline);
 }
 
 void patience_pause(struct patience *patience)

@@ -3,7 +3,9 @@
 #ifndef TASUKI_COMM_PATIENCE_H
 #define TASUKI_COMM_PATIENCE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 struct patience {
     double deadline;    /* seconds of asking in vain that are too many; 0: none */
@@ -11,14 +13,17 @@ struct patience {
     double last;        /* when was asked last */
     unsigned idle;      /* rounds without success since then */
     bool crowded;       /* more ranks than cores: sleep rather than spin */
+    atomic_int broken;  /* another rank is lost: no use in waiting (set by watch.c) */
 };
 
 /* Something completed. */
 void patience_renew(struct patience *patience);
-/* Asked in vain once more: is it too long now? Time during which nobody asked for a second
- * or more (the caller computed) does not count.
+/* Asked in vain once more: is it too long now, or of no use? Time during which nobody asked for
+ * a second or more (the caller computed) does not count.
  */
 bool patience_over(struct patience *patience);
+/* Why it is over: "nothing moved for 600 seconds". */
+void patience_reason(const struct patience *patience, char *text, size_t size);
 /* Let others use the CPU; the longer nothing happened, the longer. */
 void patience_pause(struct patience *patience);
 

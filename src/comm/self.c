@@ -34,8 +34,9 @@ static int self_open(struct comm *comm, const struct launch *launch, struct err 
     return 0;
 }
 
-static void self_close(struct comm *comm)
+static void self_close(struct comm *comm, bool met)
 {
+    (void)met;
     free(comm->hosts[0]);
     free(comm->hosts);
 }

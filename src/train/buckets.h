@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which gradients are summed in one go, and over which ranks: found from a compiled stage alone.
+/* Which gradients are summed in one go, and over which ranks: from a compiled stage alone.
  *
  * The gradient array is cut into buckets of neighbours. Group 0 are the replicas of the stage;
  * a parameter that several stages read has a group and a bucket of its own, the replicas of all

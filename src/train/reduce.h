@@ -35,8 +35,8 @@ struct reduce {
     int *first, *list;          /* buckets that a node writes: list[first[node] …] */
 };
 
-/* Collective over the ranks of the plan, which buckets_check() has found alike. 'bucket_bytes': see
- * buckets_make().
+/* Collective over the ranks of the plan, which buckets_check() has found alike.
+ * 'bucket_bytes': the limit of buckets_make().
  */
 int reduce_init(struct reduce *reduce, struct comm *comm, const struct compiled *compiled,
                 const struct placement *placement, size_t bucket_bytes, bool deterministic,

@@ -14,8 +14,8 @@ int train_run(const struct train_settings *settings, const struct topo_node *nod
     if (session_open(&session, settings, node, comm, err) == 0)
         code = settings->dry_run ? EXIT_OK : session_loop(&session, err);
     if (code < 0 && !session.agreed && comm_size(comm) > 1) {
-        log_say(LOG_ERROR, "rank %d (%s): %s", comm_rank(comm),
-                comm_host(comm, comm_rank(comm)), err->text);
+        comm_follow(comm, err);
+        log_say(LOG_ERROR, "%s", err->text);
         comm_abort(comm, (int)err->code);
     }
     if (journal_close(session.journal, code < 0 ? NULL : err) < 0 && code == EXIT_OK)

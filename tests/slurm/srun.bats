@@ -100,8 +100,41 @@ refused_by_tasks() {
     [ "$status" -ne 124 ]
 }
 
-@test "when a rank dies and Slurm does nothing, the others end by their deadline" {
-    run srun -K0 --mpi=pmix -N4 --ntasks-per-node=1 "$comm_check" die 3 2
+# The deadline is the default, 600 seconds: what ends them is that they notice.
+@test "when a rank dies and Slurm does nothing, the others notice, and one says which" {
+    local victim
+    for victim in 3 0; do
+        run srun -K0 --mpi=pmix -N4 --ntasks-per-node=1 "$comm_check" die $victim 600
+        echo "$output"
+        [ "$status" -ne 0 ]
+        [ "$status" -ne 124 ]
+        [ "$(grep -c "rank $victim (n$((victim + 1))) is lost: its process has ended\$" \
+            <<<"$output")" -eq 1 ]
+        [ "$(grep -c '^comm_check: rank' <<<"$output")" -eq 1 ]
+    done
+}
+
+@test "when all ranks of a node die at once, the others name the lowest and count the rest" {
+    local code=0 end=$((SECONDS + 60)) step
+    "$lab" run timeout 300 srun -K0 --mpi=pmix -N4 --ntasks-per-node=2 \
+        "$comm_check" wait 600 >"$BATS_TEST_TMPDIR/out" 2>&1 3>&- &
+    step=$!
+    until grep -q waiting "$BATS_TEST_TMPDIR/out"; do
+        [ $SECONDS -lt $end ]
+        sleep 0.05
+    done
+    "$lab" at n1 pkill -9 -x comm_check
+    wait $step || code=$?
+    cat "$BATS_TEST_TMPDIR/out"
+    [ $code -ne 0 ]
+    [ $code -ne 124 ]
+    [ "$(grep -c 'rank 0 (n1) is lost: its process has ended, and 1 more$' \
+        "$BATS_TEST_TMPDIR/out")" -eq 1 ]
+    [ "$(grep -c '^comm_check: rank' "$BATS_TEST_TMPDIR/out")" -eq 1 ]
+}
+
+@test "when a rank dies that nobody can watch, the others end by their deadline" {
+    TASUKI_WATCH=no run srun -K0 --mpi=pmix -N4 --ntasks-per-node=1 "$comm_check" die 3 2
     echo "$output"
     [ "$status" -ne 0 ]
     [ "$status" -ne 124 ]
@@ -157,26 +190,55 @@ same_losses() {
     same_losses "$BATS_TEST_TMPDIR/srun" "$BATS_TEST_TMPDIR/alone"
 }
 
-@test "when a rank of a training dies, the others say on whom they waited, and end" {
-    local demo=$srcdir/etc/demo code=0 end=$((SECONDS + 300)) step
+# A training on four nodes in the background, with these options, until it has done three steps.
+start_training() {
+    local demo=$srcdir/etc/demo end=$((SECONDS + 300))
     "$lab" run timeout 400 srun -K0 --mpi=pmix -N4 --ntasks-per-node=1 "$TASUKI" train \
         "$demo/digits.onnx" --data "$demo/digits-train.safetensors" --global-batch 32 \
-        --batchnorm-samples 8 --steps 1000000 --stages 4 --replicas 1,1,1,1 --deadline 3 \
+        --batchnorm-samples 8 --steps 1000000 --stages 4 --replicas 1,1,1,1 "$@" \
         --log "$BATS_TEST_TMPDIR/log" >"$BATS_TEST_TMPDIR/out" 2>&1 3>&- &
     step=$!
     until grep -qs '^{"step":3' "$BATS_TEST_TMPDIR/log"; do
         [ $SECONDS -lt $end ]
         sleep 0.05
     done
-    "$lab" at n4 pkill -9 -x tasuki
+}
+
+# The step ends by itself, with one error line that says this.
+ends_with_one_error() {
+    local code=0
     wait $step || code=$?
     cat "$BATS_TEST_TMPDIR/out"
-    [ $code -ne 0 ]
-    [ $code -ne 124 ]
-    [ -z "$(grep 'task [0-9]*: Broken pipe' "$BATS_TEST_TMPDIR/out")" ]
-    # On rank 3, on one that waits for it in turn, or on all.
-    grep -q 'error: rank [012] (n[123]): .*: nothing moved for 3 seconds' \
-        "$BATS_TEST_TMPDIR/out"
+    [ $code -eq "$1" ]
+    [ "$(grep -c 'tasuki: .*error:' "$BATS_TEST_TMPDIR/out")" -eq 1 ]
+    grep -q "$2" "$BATS_TEST_TMPDIR/out"
+}
+
+# srun gives the highest code of its tasks, the victim's; that of the others is in its talk.
+@test "when a rank of a training dies, the others end, and the lowest says which it was" {
+    local step victim signal
+    for victim in 4:KILL 1:SEGV; do
+        signal=${victim#*:}
+        victim=${victim%:*}
+        rm -f "$BATS_TEST_TMPDIR/log"
+        start_training
+        "$lab" at n$victim pkill -$signal -x tasuki
+        ends_with_one_error $((128 + $(kill -l $signal))) \
+            "error: rank $((victim - 1)) (n$victim) is lost: its process has ended\$"
+        [ -z "$(grep 'task [0-9]*: Broken pipe' "$BATS_TEST_TMPDIR/out")" ]
+        grep -q 'Exited with exit code 1$' "$BATS_TEST_TMPDIR/out"
+    done
+}
+
+@test "when a rank fails by itself, it says why, and the others end in silence" {
+    local victim
+    for victim in 3 0; do
+        run srun -K0 --mpi=pmix -N4 --ntasks-per-node=1 "$comm_check" fail $victim 600
+        echo "$output"
+        [ "$status" -eq 1 ]
+        [ "$(grep -c '^comm_check: rank' <<<"$output")" -eq 1 ]
+        [[ "$output" == *"rank $victim (n$((victim + 1))): a trouble of its own"* ]]
+    done
 }
 
 @test "plain mpirun spans the nodes by the lab's rsh agent" {

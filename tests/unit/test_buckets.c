@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Do all ranks sum the same gradients? On a comm that is none: rank 1 says what a test wants. */
+/* Do all ranks sum the same gradients? On a comm that is none: rank 1 says what a test says. */
 #include "unit.h"
 
 #include "base/mem.h"

@@ -1,0 +1,558 @@
+/* SPDX-License-Identifier: MIT */
+#include "comm/watch.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "comm/driver.h"
+#include "comm/watch_link.h"
+
+#define HUBS 2              /* ranks that watch: rank 0, and one for when that dies */
+#define STRANGERS 16        /* connections that have not said hello yet */
+#define MEETING 60.0        /* seconds in which all must have connected */
+#define ATTEMPT 5.0         /* for one address */
+#define START 1.0           /* who dies before it is watched dies unseen: wait for that */
+#define GATHERING 0.1       /* ranks of one node do not die in one instant */
+#define SILENCE 1.0         /* a rank that watches died: who tells, if not the other one? */
+
+enum { LEAVE_NOT, LEAVE_BYE, LEAVE_FAILED };
+
+struct watch {
+    struct comm *comm;
+    pthread_t thread;
+    int wake;                       /* eventfd: look at 'leave' */
+    atomic_int leave;
+
+    int hub[HUBS];                  /* ranks; twice the same where there is one */
+    struct link_place place[HUBS];
+    int listener;                   /* -1: closed */
+    double end_of_meeting;
+    int n_links, welcomed;
+    struct link *links;
+    struct pollfd *polls;           /* wake, listener, links */
+    bool *dead;                     /* [size] */
+    bool failed;                    /* a rank has said why it failed */
+    double decide_at, suspect_at;   /* clock; 0: not */
+
+    pthread_mutex_t lock;           /* of what follows */
+    pthread_cond_t told;
+    bool settled;                   /* this rank is watched, or cannot be */
+    bool decided;
+    struct watch_verdict verdict;
+};
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool is_hub(const struct watch *w)
+{
+    return w->comm->rank == w->hub[0] || w->comm->rank == w->hub[1];
+}
+
+/* Verdicts ----------------------------------------------------------------------------- */
+
+static void decide(struct watch *w, const struct watch_verdict *verdict)
+{
+    struct note note = { .kind = NOTE_VERDICT, .rank = verdict->rank, .lost = verdict->lost,
+                         .speaker = verdict->speaker };
+
+    w->decide_at = w->suspect_at = 0;
+    if (w->decided)
+        return;
+    for (int i = 0; i < w->n_links; i++)
+        if (w->links[i].state == LINK_LIVE && !w->links[i].up)
+            link_send(&w->links[i], &note);
+    pthread_mutex_lock(&w->lock);
+    w->verdict = *verdict;
+    w->decided = true;
+    pthread_cond_broadcast(&w->told);
+    pthread_mutex_unlock(&w->lock);
+    atomic_store(&w->comm->patience.broken, 1);
+}
+
+/* The lowest rank that is known to live. */
+static int lowest_living(const struct watch *w)
+{
+    int lowest = w->comm->rank;
+
+    for (int i = 0; i < w->n_links; i++) {
+        const struct link *link = &w->links[i];
+
+        if (link->state == LINK_LIVE && !w->dead[link->rank] && link->rank < lowest)
+            lowest = link->rank;
+    }
+    return lowest;
+}
+
+static struct watch_verdict count_dead(const struct watch *w)
+{
+    struct watch_verdict verdict = { .rank = -1, .speaker = lowest_living(w) };
+
+    for (int r = 0; r < w->comm->size; r++) {
+        if (!w->dead[r])
+            continue;
+        verdict.rank = verdict.rank < 0 ? r : verdict.rank;
+        verdict.lost++;
+    }
+    return verdict;
+}
+
+/* What was gathered is enough. The second rank that watches speaks for the first where that is
+ * dead.
+ */
+static void judge(struct watch *w)
+{
+    struct watch_verdict verdict = count_dead(w);
+
+    w->decide_at = 0;
+    if (w->comm->rank != w->hub[0] && !w->dead[w->hub[0]])
+        return;
+    if (w->failed)
+        verdict = (struct watch_verdict){ .rank = -1, .speaker = -1 };
+    if (w->failed || verdict.lost > 0)
+        decide(w, &verdict);
+}
+
+/* Both that watch are silent: this rank knows of nobody else, so the first that was neither is
+ * to speak.
+ */
+static void suspect(struct watch *w)
+{
+    struct watch_verdict verdict = count_dead(w);
+
+    w->suspect_at = 0;
+    for (verdict.speaker = 0; verdict.speaker < w->comm->rank; verdict.speaker++)
+        if (verdict.speaker != w->hub[0] && verdict.speaker != w->hub[1])
+            break;
+    decide(w, &verdict);
+}
+
+static void note_death(struct watch *w, const struct link *link)
+{
+    double time = now();
+
+    w->dead[link->rank] = true;
+    if (is_hub(w) && !link->up && w->decide_at == 0)
+        w->decide_at = time + GATHERING;
+    if (link->up && w->suspect_at == 0)
+        w->suspect_at = time + SILENCE;
+}
+
+/* Connections -------------------------------------------------------------------------- */
+
+static const struct link_place *place_of(const struct watch *w, const struct link *link)
+{
+    return &w->place[link->rank == w->hub[0] ? 0 : 1];
+}
+
+/* The next address, where this one was no use. */
+static void try_next(struct watch *w, struct link *link)
+{
+    link_close(link);
+    link->address++;
+    link->limit = now() + ATTEMPT;
+    (void)link_connect(link, place_of(w, link));
+}
+
+static void greet(struct watch *w, struct link *link)
+{
+    struct note hello = { .kind = NOTE_HELLO, .rank = w->comm->rank };
+
+    if (!link_connected(link)) {
+        try_next(w, link);
+        return;
+    }
+    memcpy(hello.token, place_of(w, link)->token, sizeof(hello.token));
+    link_send(link, &hello);
+    link->state = LINK_GREETED;
+}
+
+static void welcome(struct watch *w, struct link *link, const struct note *note)
+{
+    const struct link_place *mine = &w->place[w->comm->rank == w->hub[0] ? 0 : 1];
+    struct note answer = { .kind = NOTE_WELCOME };
+
+    if (note->kind != NOTE_HELLO || note->rank < 0 || note->rank >= w->comm->size ||
+        memcmp(note->token, mine->token, sizeof(mine->token)) != 0) {
+        link_close(link);
+        return;
+    }
+    link->rank = note->rank;
+    link->state = LINK_LIVE;
+    memcpy(answer.token, mine->token, sizeof(answer.token));
+    link_send(link, &answer);
+    w->welcomed++;
+}
+
+static void take_note(struct watch *w, struct link *link, const struct note *note)
+{
+    struct watch_verdict verdict = { note->rank, note->lost, note->speaker };
+
+    if (link->state == LINK_NEW) {
+        welcome(w, link, note);
+    } else if (link->state == LINK_GREETED) {
+        if (note->kind == NOTE_WELCOME &&
+            memcmp(note->token, place_of(w, link)->token, sizeof(note->token)) == 0)
+            link->state = LINK_LIVE;
+        else
+            try_next(w, link);
+    } else if (note->kind == NOTE_VERDICT && link->up) {
+        decide(w, &verdict);
+    } else if (note->kind == NOTE_BYE || note->kind == NOTE_FAILED) {
+        link_close(link);
+        if (note->kind == NOTE_FAILED && w->comm->rank == w->hub[0]) {
+            w->failed = true;
+            w->decide_at = now();
+        }
+    }
+}
+
+static void serve(struct watch *w, struct link *link)
+{
+    struct note note;
+    int status;
+
+    if (link->state == LINK_CONNECTING) {
+        greet(w, link);
+        return;
+    }
+    while (link->state != LINK_FREE && (status = link_read(link, &note)) != 0) {
+        if (status > 0) {
+            take_note(w, link, &note);
+            continue;
+        }
+        if (link->state == LINK_GREETED) {
+            try_next(w, link);
+            return;
+        }
+        if (link->state == LINK_LIVE && status == -1)
+            note_death(w, link);
+        link_close(link);
+    }
+}
+
+static struct link *free_link(struct watch *w)
+{
+    for (int i = 0; i < w->n_links; i++)
+        if (w->links[i].state == LINK_FREE && !w->links[i].up)
+            return &w->links[i];
+    return NULL;
+}
+
+static void accept_all(struct watch *w)
+{
+    struct link *link, stranger;
+
+    while ((link = free_link(w)) && link_accept(link, w->listener, now() + ATTEMPT))
+        ;
+    if (!link && link_accept(&stranger, w->listener, 0))
+        link_close(&stranger);
+}
+
+static void close_listener(struct watch *w)
+{
+    if (w->listener >= 0)
+        close(w->listener);
+    w->listener = -1;
+}
+
+/* The thread --------------------------------------------------------------------------- */
+
+static void soonest(double *next, double time)
+{
+    if (time > 0 && (*next == 0 || time < *next))
+        *next = time;
+}
+
+/* Milliseconds until something is due; -1: nothing is. */
+static int next_due(const struct watch *w)
+{
+    double next = 0, rest;
+
+    soonest(&next, w->decide_at);
+    soonest(&next, w->suspect_at);
+    if (w->listener >= 0)
+        soonest(&next, w->end_of_meeting);
+    for (int i = 0; i < w->n_links; i++)
+        if (w->links[i].state != LINK_FREE && w->links[i].state != LINK_LIVE)
+            soonest(&next, w->links[i].limit);
+    rest = next - now();
+    return next == 0 ? -1 : rest <= 0 ? 0 : (int)(1e3 * rest) + 1;
+}
+
+/* Is nothing under way any more that would have this rank watched? */
+static void check_settled(struct watch *w)
+{
+    bool settled = true;
+
+    for (int i = 0; i < w->n_links; i++)
+        settled = settled && (!w->links[i].up || w->links[i].state == LINK_LIVE ||
+                              w->links[i].state == LINK_FREE);
+    if (!settled || w->settled)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->settled = true;
+    pthread_cond_broadcast(&w->told);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void do_what_is_due(struct watch *w)
+{
+    double time = now();
+
+    check_settled(w);
+
+    for (int i = 0; i < w->n_links; i++) {
+        struct link *link = &w->links[i];
+
+        if (link->state == LINK_FREE || link->state == LINK_LIVE || time < link->limit)
+            continue;
+        if (link->up)
+            try_next(w, link);
+        else
+            link_close(link);
+    }
+    if (w->listener >= 0 && (time >= w->end_of_meeting || w->welcomed >= w->comm->size - 1))
+        close_listener(w);
+    if (w->decide_at > 0 && time >= w->decide_at)
+        judge(w);
+    if (w->suspect_at > 0 && time >= w->suspect_at)
+        suspect(w);
+}
+
+static void wait_for_something(struct watch *w)
+{
+    w->polls[0] = (struct pollfd){ .fd = w->wake, .events = POLLIN };
+    w->polls[1] = (struct pollfd){ .fd = w->listener, .events = POLLIN };
+    for (int i = 0; i < w->n_links; i++) {
+        const struct link *link = &w->links[i];
+
+        w->polls[2 + i] = (struct pollfd){
+            .fd = link->state == LINK_FREE ? -1 : link->fd,
+            .events = link->state == LINK_CONNECTING ? POLLOUT : POLLIN,
+        };
+    }
+    if (poll(w->polls, (nfds_t)w->n_links + 2, next_due(w)) <= 0)
+        return;
+    for (int i = 0; i < w->n_links; i++)
+        if (w->links[i].state != LINK_FREE && w->polls[2 + i].revents)
+            serve(w, &w->links[i]);
+    if (w->listener >= 0 && w->polls[1].revents)
+        accept_all(w);
+}
+
+/* Rank 0 that failed is itself the one who would tell. */
+static void say_farewell(struct watch *w, bool failed)
+{
+    struct note note = { .kind = failed ? NOTE_FAILED : NOTE_BYE, .rank = w->comm->rank };
+    struct note verdict = { .kind = NOTE_VERDICT, .rank = -1, .speaker = -1 };
+
+    for (int i = 0; i < w->n_links; i++) {
+        const struct link *link = &w->links[i];
+
+        if (link->state != LINK_LIVE)
+            continue;
+        if (failed && !link->up && w->comm->rank == w->hub[0])
+            link_send(link, &verdict);
+        link_send(link, &note);
+    }
+}
+
+static void *run(void *data)
+{
+    struct watch *w = data;
+
+    for (int i = 0; i < w->n_links; i++) {
+        if (w->links[i].up) {
+            w->links[i].limit = now() + ATTEMPT;
+            (void)link_connect(&w->links[i], place_of(w, &w->links[i]));
+        }
+    }
+    while (!atomic_load(&w->leave)) {
+        wait_for_something(w);
+        do_what_is_due(w);
+    }
+    say_farewell(w, atomic_load(&w->leave) == LEAVE_FAILED);
+    return NULL;
+}
+
+/* Starting and leaving ----------------------------------------------------------------- */
+
+/* Rank 0, and the first rank of another node, or rank 1. */
+static void choose_hubs(struct watch *w)
+{
+    const struct comm *comm = w->comm;
+
+    w->hub[0] = 0;
+    w->hub[1] = 1;
+    for (int r = comm->size - 1; r > 0; r--)
+        if (strcmp(comm->hosts[r], comm->hosts[0]) != 0)
+            w->hub[1] = r;
+}
+
+/* Room for the connections of all; where there is none, some are not watched. */
+static void raise_limit(int size)
+{
+    struct rlimit limit;
+    rlim_t need = (rlim_t)size + 256;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= need)
+        return;
+    limit.rlim_cur = limit.rlim_max < need ? limit.rlim_max : need;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+static void make_links(struct watch *w)
+{
+    int n = 0;
+
+    w->n_links = HUBS + (is_hub(w) ? w->comm->size + STRANGERS : 0);
+    w->links = mem_new((size_t)w->n_links, sizeof(*w->links));
+    w->polls = mem_new((size_t)w->n_links + 2, sizeof(*w->polls));
+    w->dead = mem_new((size_t)w->comm->size, sizeof(*w->dead));
+    for (int h = 0; h < HUBS; h++)
+        if (w->hub[h] != w->comm->rank)
+            w->links[n++] = (struct link){ .rank = w->hub[h], .up = true };
+}
+
+/* Everybody learns where the ranks that watch listen; n 0: nowhere. */
+static int share_places(struct watch *w, struct err *err)
+{
+    struct comm *comm = w->comm;
+
+    for (int h = 0; h < HUBS; h++) {
+        struct link_place place = { .n = 0 };
+        void *data = &place;
+        size_t size = sizeof(place);
+
+        if (comm->rank == w->hub[h])
+            w->listener = link_listen(&place);
+        if (comm->driver->broadcast(comm, w->hub[h], &data, &size, err))
+            return -1;
+        if (size == sizeof(place))
+            memcpy(&w->place[h], data, size);
+        if (comm->rank != w->hub[h])
+            free(data);
+    }
+    return 0;
+}
+
+static void free_watch(struct watch *w)
+{
+    for (int i = 0; i < w->n_links; i++)
+        link_close(&w->links[i]);
+    close_listener(w);
+    if (w->wake >= 0)
+        close(w->wake);
+    pthread_mutex_destroy(&w->lock);
+    pthread_cond_destroy(&w->told);
+    free(w->links);
+    free(w->polls);
+    free(w->dead);
+    free(w);
+}
+
+/* Signals are the main thread's. */
+static int start_thread(struct watch *w)
+{
+    sigset_t all, before;
+    int status;
+
+    w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (w->wake < 0)
+        return -1;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    status = pthread_create(&w->thread, NULL, run, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status ? -1 : 0;
+}
+
+static void init_lock(struct watch *w)
+{
+    pthread_condattr_t monotonic;
+
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->told, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+/* The thread sets a flag once, and what it is about before. */
+static bool wait_until(struct watch *w, const bool *flag, double seconds)
+{
+    double end = now() + seconds;
+    struct timespec limit = { .tv_sec = (time_t)end,
+                              .tv_nsec = (long)(1e9 * (end - (double)(time_t)end)) };
+    bool set;
+
+    pthread_mutex_lock(&w->lock);
+    while (!*flag && pthread_cond_timedwait(&w->told, &w->lock, &limit) != ETIMEDOUT)
+        ;
+    set = *flag;
+    pthread_mutex_unlock(&w->lock);
+    return set;
+}
+
+int watch_start(struct comm *comm, struct watch **watch, struct err *err)
+{
+    struct watch *w;
+
+    *watch = NULL;
+    if (comm->size < 2)
+        return 0;
+    w = mem_new(1, sizeof(*w));
+    w->comm = comm;
+    w->listener = w->wake = -1;
+    w->end_of_meeting = now() + MEETING;
+    init_lock(w);
+    choose_hubs(w);
+    if (is_hub(w))
+        raise_limit(comm->size);
+    make_links(w);
+    if (share_places(w, err)) {
+        free_watch(w);
+        return -1;
+    }
+    if (start_thread(w)) {
+        free_watch(w);
+        return 0;
+    }
+    (void)wait_until(w, &w->settled, START);
+    *watch = w;
+    return 0;
+}
+
+bool watch_verdict(struct watch *watch, double seconds, struct watch_verdict *verdict)
+{
+    if (!watch || !wait_until(watch, &watch->decided, seconds))
+        return false;
+    *verdict = watch->verdict;
+    return true;
+}
+
+void watch_leave(struct watch *watch, bool failed)
+{
+    if (!watch)
+        return;
+    atomic_store(&watch->leave, failed ? LEAVE_FAILED : LEAVE_BYE);
+    (void)!write(watch->wake, &(uint64_t){ 1 }, sizeof(uint64_t));
+    pthread_join(watch->thread, NULL);
+    free_watch(watch);
+}

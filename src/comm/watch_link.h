@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+/* The connections of watch.c: sockets that never block. */
+#ifndef TASUKI_COMM_WATCH_LINK_H
+#define TASUKI_COMM_WATCH_LINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define LINK_ADDRESSES 16
+
+/* Where a rank listens, for the others; plain bytes on the way. */
+struct link_place {
+    unsigned char token[16];    /* only ranks of this run know it */
+    uint16_t port;
+    uint8_t n;
+    struct {
+        uint8_t family;         /* AF_INET, AF_INET6 */
+        unsigned char bytes[16];
+    } address[LINK_ADDRESSES];
+};
+
+enum note_kind {
+    NOTE_HELLO = 1,     /* with token and rank, first */
+    NOTE_WELCOME,       /* its answer, with the token */
+    NOTE_BYE,           /* the sender leaves in order */
+    NOTE_FAILED,        /* the sender leaves, and says why */
+    NOTE_VERDICT
+};
+
+/* All that is ever sent. */
+struct note {
+    uint8_t kind;
+    unsigned char token[16];    /* of hello and welcome: no other program answers so */
+    int32_t rank, lost, speaker;
+};
+
+enum link_state { LINK_FREE, LINK_CONNECTING, LINK_GREETED, LINK_NEW, LINK_LIVE };
+
+struct link {
+    enum link_state state;
+    int fd;
+    int rank;                   /* of the other end; -1 before its hello */
+    bool up;                    /* to a rank that watches */
+    int address;                /* of its place that is tried */
+    double limit;               /* clock at which an attempt is given up */
+    size_t n_in;
+    unsigned char in[sizeof(struct note)];
+};
+
+/* A listening socket and its place; -1 where there can be none. */
+int link_listen(struct link_place *place);
+/* The next connection that waits there; false: none. */
+bool link_accept(struct link *link, int listener, double limit);
+/* Try address link->address or a later one; false: none is left. */
+bool link_connect(struct link *link, const struct link_place *place);
+/* Has it come about? */
+bool link_connected(const struct link *link);
+void link_send(const struct link *link, const struct note *note);
+/* 1: '*note' is complete; 0: not yet; -1: the other end closed it; -2: it broke. */
+int link_read(struct link *link, struct note *note);
+void link_close(struct link *link);
+
+#endif
