@@ -81,6 +81,7 @@ struct search {
     double slow;            /* of computing, while all devices are busy */
     double best;            /* closed form of the best candidate yet */
     bool complete;          /* 'found' has every candidate */
+    double least_closed;    /* of what was found */
     double near;            /* closed form up to which a candidate is as good */
     double *reduce_latency, *reduce_rate;   /* [devices * devices]: NAN until asked for */
     int n_found;
