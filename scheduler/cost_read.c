@@ -500,3 +500,22 @@ struct cost *cost_load(const char *path, struct err *err)
     json_decref(json);
     return cost;
 }
+
+struct cost *cost_choose(int n, const char *const *paths, const char *kind, struct err *err)
+{
+    struct cost *chosen = NULL;
+
+    for (int i = 0; i < n; i++) {
+        struct cost *cost = cost_load(paths[i], err);
+        bool better = cost && (!chosen || (strcmp(chosen->device, kind) != 0 &&
+                                           strcmp(cost->device, kind) == 0));
+
+        if (!cost) {
+            cost_free(chosen);
+            return NULL;
+        }
+        cost_free(better ? chosen : cost);
+        chosen = better ? cost : chosen;
+    }
+    return chosen;
+}

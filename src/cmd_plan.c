@@ -88,25 +88,15 @@ static int open_cluster(struct plan_run *r, struct err *err)
     return r->cluster ? 0 : -1;
 }
 
-/* Of several files the one for the cluster's kind of device; the first where none is. */
 static int open_cost(struct plan_run *r, struct err *err)
 {
     const char *const *paths;
     int n = option_strings(r->options, "cost", &paths);
 
-    for (int i = 0; i < n; i++) {
-        struct cost *cost = cost_load(paths[i], err);
-
-        if (!cost)
-            return -1;
-        if (r->cost && strcmp(cost->device, r->cluster->devices[0].kind) != 0) {
-            cost_free(cost);
-            continue;
-        }
-        cost_free(r->cost);
-        r->cost = cost;
-    }
-    return 0;
+    if (n == 0)
+        return 0;
+    r->cost = cost_choose(n, paths, r->cluster->devices[0].kind, err);
+    return r->cost ? 0 : -1;
 }
 
 /* Costs of a model are measured here, unless a cost file is given; its memory is that of its

@@ -13,8 +13,12 @@
 #include "base/mem.h"
 #include "commands.h"
 #include "scheduler/simulate.h"
+#include "train/optimizer.h"
+#include "train/planning.h"
+#include "train/timings.h"
 
 #define COLUMNS 100     /* of the timeline in text */
+#define MAX_THREADS 4096
 
 struct simulate_run {
     const struct options *options;
@@ -53,23 +57,83 @@ static const char *device_of(const struct plan *plan, int worker)
     return "";
 }
 
+/* The model that the plan was made for, unchanged. */
+static int open_model(const struct simulate_run *r, struct planning *planning,
+                      struct planning_source *source, struct err *err)
+{
+    enum optimizer_kind kind;
+    int64_t threads;
+
+    if (!r->plan->model_path)
+        return err_set_code(err, EXIT_USAGE, "%s: made from a cost file alone: give it by "
+                            "--cost FILE", options_operand(r->options, 0));
+    if (option_int(r->options, "threads", 1, MAX_THREADS, 0, &threads, err) ||
+        optimizer_from_name(r->plan->optimizer, &kind, err))
+        return -1;
+    planning->threads = (int)threads;
+    planning->optimizer = optimizer_defaults(kind);
+    if (planning_open(planning, source, err))
+        return err_prefix(err, "%s: without --cost FILE its model is needed",
+                          options_operand(r->options, 0));
+    if (r->plan->model_hash && strcmp(r->plan->model_hash, model_hash(planning->model)) != 0)
+        return err_set(err, "%s has changed since %s was made: plan again, or give --cost FILE",
+                       r->plan->model_path, options_operand(r->options, 0));
+    return 0;
+}
+
+/* Without a cost file: what the planner would measure or estimate. */
+static struct cost *cost_of_model(const struct simulate_run *r, struct err *err)
+{
+    const struct options *o = r->options;
+    char *cache = option_flag(o, "cache", true)
+                      ? timings_directory(getenv("TASUKI_CACHE_DIR"), getenv("XDG_CACHE_HOME"),
+                                          getenv("HOME"))
+                      : NULL;
+    struct planning planning = {
+        .cluster = r->cluster, .cache_directory = cache, .command = "",
+        /* The sizes that the planner looks at where none is pinned. */
+        .request = { .global_batch = r->plan->global_batch,
+                     .batchnorm_samples = r->plan->batchnorm_samples },
+    };
+    struct planning_source source = {
+        .model = r->plan->model_path, .data = option_string(o, "data", NULL),
+        .loss = option_string(o, "loss", NULL), .fuse = option_flag(o, "fuse", true),
+        .backend = option_string(o, "backend", NULL),
+        .float64 = strcmp(r->plan->precision, "float64") == 0,
+    };
+    struct cost *cost = NULL;
+
+    if (open_model(r, &planning, &source, err) == 0)
+        cost = planning_cost(&planning, err);
+    planning_close(&planning, &source);
+    free(cache);
+    return cost;
+}
+
+static int open_cluster(struct simulate_run *r, struct err *err)
+{
+    const char *spec = option_string(r->options, "cluster", NULL);
+
+    r->cluster = cluster_open(spec ? spec : r->plan->cluster, err);
+    if (!r->cluster && !spec)
+        err_prefix(err, "%s names its cluster \"%s\": give another by --cluster SPEC",
+                   options_operand(r->options, 0), r->plan->cluster);
+    return r->cluster ? 0 : -1;
+}
+
 static int open_all(struct simulate_run *r, struct err *err)
 {
     const char *const *costs;
-    const char *spec;
     int n = option_strings(r->options, "cost", &costs);
 
     if (options_operands(r->options) != 1)
         return err_set_code(err, EXIT_USAGE, "simulate: expected one PLAN");
-    if (n != 1)
-        return err_set_code(err, EXIT_USAGE, "simulate: --cost FILE is needed, once");
     r->plan = plan_load(options_operand(r->options, 0), err);
-    if (!r->plan)
+    if (!r->plan || open_cluster(r, err))
         return -1;
-    spec = option_string(r->options, "cluster", r->plan->cluster);
-    r->cost = cost_load(costs[0], err);
-    r->cluster = r->cost ? cluster_open(spec, err) : NULL;
-    r->sim = r->cluster ? simulate(r->plan, r->cost, r->cluster, err) : NULL;
+    r->cost = n ? cost_choose(n, costs, r->cluster->devices[0].kind, err)
+                : cost_of_model(r, err);
+    r->sim = r->cost ? simulate(r->plan, r->cost, r->cluster, err) : NULL;
     return r->sim ? 0 : -1;
 }
 

@@ -11,13 +11,14 @@
 #define INFO COMMAND_INFO
 #define EVERY (unsigned)COMMAND_ALL
 #define MODEL (INSPECT | PLAN | TRAIN | PROFILE)
+#define COSTS (PLAN | TRAIN | PROFILE | SIMULATE)
 
 /* In the order of --help. An option that means different things to two commands has an entry
  * for each.
  */
 static const struct option_spec table[] = {
     /* data */
-    { .name = "data", .argument = "FILE", .commands = MODEL,
+    { .name = "data", .argument = "FILE", .commands = MODEL | SIMULATE,
       .help = "safetensors file: one tensor per input, and labels" },
     { .name = "test", .argument = "FILE", .commands = TRAIN,
       .help = "the same, held out: evaluated after each epoch" },
@@ -29,11 +30,11 @@ static const struct option_spec table[] = {
       .help = "links between ranks: measure them (default), or take them from tables" },
 
     /* the network */
-    { .name = "loss", .argument = "SPEC", .commands = MODEL,
+    { .name = "loss", .argument = "SPEC", .commands = MODEL | SIMULATE,
       .help = "cross-entropy:LOGITS,LABELS, mse:OUT,TARGET or dot:OUT,TARGET" },
     { .name = "precision", .argument = "float32|float64", .commands = MODEL,
       .help = "arithmetic; float64 needs the reference backend" },
-    { .name = "fuse", .commands = MODEL,
+    { .name = "fuse", .commands = MODEL | SIMULATE,
       .help = "fuse patterns such as LayerNorm into one node (default: yes)" },
     { .name = "batchnorm-samples", .argument = "N", .commands = MODEL,
       .help = "consecutive samples over which BatchNorm normalises" },
@@ -87,13 +88,13 @@ static const struct option_spec table[] = {
       .help = "refuse, rather than plan anew, where a plan does not fit the allocation" },
 
     /* running */
-    { .name = "backend", .argument = "cpu|reference", .commands = PLAN | TRAIN | PROFILE,
+    { .name = "backend", .argument = "cpu|reference", .commands = COSTS,
       .help = "kernels (default: cpu where built in; reference for float64)" },
-    { .name = "threads", .argument = "N", .commands = PLAN | TRAIN | PROFILE,
+    { .name = "threads", .argument = "N", .commands = COSTS,
       .help = "threads of each rank (default: the cores of its share)" },
     { .name = "deterministic", .commands = TRAIN,
       .help = "the same plan, threads and machine give the same bits" },
-    { .name = "cache", .commands = PLAN | TRAIN | PROFILE,
+    { .name = "cache", .commands = COSTS,
       .help = "keep and use measured costs in ~/.cache/tasuki (default: yes)" },
     { .name = "deadline", .argument = "SECONDS", .commands = TRAIN,
       .help = "give up when nothing moves for so long (default: 600; 0: never)" },

@@ -85,8 +85,9 @@ static bool is_elsewhere(const struct cluster_device *device)
            (device->flops > 0 || device->memory_bandwidth > 0);
 }
 
-static struct cost *find_cost(const struct planning *p, struct err *err)
+struct cost *planning_cost(const struct planning *planning, struct err *err)
 {
+    const struct planning *p = planning;
     const struct cluster_device *device = &p->cluster->devices[0];
     struct model_options options = p->model_options;
     int64_t sizes[MAX_SIZES];
@@ -143,7 +144,7 @@ static void complete_plan(struct plan *plan, const struct planning *p)
 struct plan *planning_run(const struct planning *planning, char **why, struct err *err)
 {
     struct plan_request request = planning->request;
-    struct cost *measured = planning->cost ? NULL : find_cost(planning, err);
+    struct cost *measured = planning->cost ? NULL : planning_cost(planning, err);
     struct plan *plan;
 
     if (!planning->cost && !measured)

@@ -31,6 +31,11 @@ struct planning {
 /* '*why' as partition() leaves it; may be NULL. */
 struct plan *planning_run(const struct planning *planning, char **why, struct err *err);
 
+/* The costs that planning_run() takes where none are given: measured, or estimated for a cluster
+ * that is elsewhere. By the request's batch sizes.
+ */
+struct cost *planning_cost(const struct planning *planning, struct err *err);
+
 /* BatchNorm's groups where nobody said: what one device takes at once, or at most 16 samples
  * where several may share the batch.
  */

@@ -35,7 +35,7 @@ static struct plan *make_plan(struct session *s, struct err *err)
     char *why = NULL;
 
     if (t->n_costs > 0) {
-        planning.cost = cost_load(t->costs[0], err);
+        planning.cost = cost_choose(t->n_costs, t->costs, s->cluster->devices[0].kind, err);
         if (!planning.cost)
             return NULL;
     }

@@ -146,3 +146,60 @@ plan() {
     [ "$status" -eq 1 ]
     [[ "$output" == *'block "'*'does not fit'*' bytes'* ]]
 }
+
+@test "without a cost file simulate takes the plan's model" {
+    cp "$srcdir/etc/demo/digits.onnx" .
+    data=$srcdir/etc/demo/digits-train.safetensors
+    machine=$flat,flops=1e12,memory-bandwidth=1e11
+    "$TASUKI" plan digits.onnx --data "$data" --cluster "$machine" --global-batch 32 --stages 2 \
+        --backend reference -o plan.json >table
+    run "$TASUKI" simulate plan.json --data "$data" --backend reference --threads 1 --fuse --no-cache
+    [ "$status" -eq 0 ]
+    [ "$(echo "$output" | sed -n 's/^iteration *//p')" = "$(sed -n 's/^iteration *//p' table)" ]
+    rm digits.onnx
+    run "$TASUKI" simulate plan.json --data "$data"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"plan.json: without --cost FILE its model is needed: digits.onnx"* ]]
+    sed -i '/"model"/,/}/d; /"xxh3"/d' plan.json
+    plan -o plan.json >table
+    run "$TASUKI" simulate plan.json
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"plan.json: made from a cost file alone: give it by --cost FILE"* ]]
+}
+
+@test "simulate refuses a model that has changed, and asks for a cluster that is not known" {
+    data=$srcdir/etc/demo/digits-train.safetensors
+    "$TASUKI" plan "$srcdir/etc/demo/digits.onnx" --data "$data" --global-batch 32 -o plan.json \
+        --cluster "$flat,flops=1e12,memory-bandwidth=1e11" --backend reference -q >table
+    sed 's/"xxh3": "../"xxh3": "zz/' plan.json >other.json
+    run "$TASUKI" simulate other.json --data "$data" --loss cross-entropy:logits,label
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"digits.onnx has changed since other.json was made"* ]]
+    sed 's/"cluster": "[^"]*"/"cluster": "this machine"/' plan.json >here.json
+    run "$TASUKI" simulate here.json --cost cost.json
+    [ "$status" -eq 1 ]
+    [[ "$output" == *'names its cluster "this machine": give another by --cluster SPEC'* ]]
+}
+
+@test "train and simulate take the cost file of their kind of device, too" {
+    demo=$srcdir/etc/demo
+    options="$demo/digits.onnx --data $demo/digits-train.safetensors --backend reference"
+    "$TASUKI" profile $options --batch-size 8 --no-cache -o slow.json -q
+    sed 's/"device": "[^"]*"/"device": "V100"/' slow.json >v100.json
+    sed -E '/"forward": \[/{n;s/[0-9.e+-]+/1.0/}; s/"device": "[^"]*"/"device": "cpu"/' \
+        slow.json >cpu.json
+    train="$TASUKI train $options --global-batch 8 --epochs 1 --dry-run --no-cache"
+    run $train --cost v100.json --cost cpu.json
+    [ "$status" -eq 0 ]
+    predicted=$(echo "$output" | sed -nE 's/.*predicted ([0-9]+)\..*/\1/p')
+    [ "$predicted" -gt 1000 ]
+    run $train --cost v100.json
+    [ "$status" -eq 0 ]
+    predicted=$(echo "$output" | sed -nE 's/.*predicted ([0-9]+)\..*/\1/p')
+    [ "$predicted" -lt 1000 ]
+    sed 's/"version": 1,/"version": 1, "device": "other",/; s/"forward": 2/"forward": 9/' \
+        cost.json >other.json
+    plan --stages 1 --replicas 1 -o plan.json >table
+    run "$TASUKI" simulate plan.json --cost cost.json --cost other.json
+    [[ "$output" == *"iteration 96000 ms"* ]]
+}
