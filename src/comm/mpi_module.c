@@ -45,6 +45,15 @@ static void name_library(char *text, size_t size)
     snprintf(text, size, "%s", full);
 }
 
+/* Open MPI 5 does not find its own rank where PMIx was opened before it. Up to Open MPI 4 a
+ * session that is opened after MPI's ends with it.
+ */
+#if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5
+#define MPI_BEFORE_PMIX true
+#else
+#define MPI_BEFORE_PMIX false
+#endif
+
 /* Open MPI asks PMIx and nothing else who its peers are: without it it would end the process
  * or come up alone.
  */
@@ -142,6 +151,13 @@ static void describe_library(struct comm *comm)
     snprintf(comm->library, sizeof(comm->library), "%s%s%.24s", mpi, *pmix ? ", " : "", pmix);
 }
 
+static int open_pmix(struct comm *comm, const struct launch *launch, struct err *err)
+{
+    if (pmix_session_open(&mpi_state(comm)->pmix, err))
+        return err_prefix(err, "%s", launch->line);
+    return 0;
+}
+
 static int join(struct comm *comm, const struct launch *launch, struct err *err)
 {
     struct mpi_state *state = mpi_state(comm);
@@ -150,13 +166,13 @@ static int join(struct comm *comm, const struct launch *launch, struct err *err)
 
     if (check_launcher(launch, err))
         return -1;
-    /* PMIx before MPI: in the other order its own session would end with MPI's. */
-    if (launch->pmix && pmix_session_open(&state->pmix, err))
-        return err_prefix(err, "%s", launch->line);
+    if (launch->pmix && !MPI_BEFORE_PMIX && open_pmix(comm, launch, err))
+        return -1;
     if (state->pmix && pmix_session_local_size(state->pmix) > 0)
         local = pmix_session_local_size(state->pmix);
     comm->patience.crowded = launch->yield || local > cores;
-    if (start_mpi(comm->patience.crowded, err))
+    if (start_mpi(comm->patience.crowded, err) ||
+        (launch->pmix && MPI_BEFORE_PMIX && open_pmix(comm, launch, err)))
         return -1;
     /* The fence at the end of Open MPI's MPI_Init() collects nothing, so it is none in Slurm
      * 22.05, and a message to a rank that is still in there crashes it.
