@@ -64,29 +64,9 @@ static int run_tape(struct table *t, const struct tape *tape, bool measured, str
     return 0;
 }
 
-static int run_step(struct table *t, int64_t step, struct err *err)
-{
-    double start = trace_clock(), update;
-    struct table_row *row;
-
-    t->state.step = step;
-    for (int i = 0; i < 3; i++)
-        if (run_tape(t, &t->tapes[i], step > 0, err) < 0)
-            return -1;
-    update = trace_clock();
-    if (update_run(&t->update, &t->store, step, err) < 0 ||
-        t->compiled->backend->stream_sync(t->store.stream, err) < 0)
-        return -1;
-    row = row_of(t, "(optimizer)");
-    row->nodes = 1;
-    if (step > 0) {
-        row->seconds += trace_clock() - update;
-        t->step_seconds += trace_clock() - start;
-    }
-    return 0;
-}
-
-/* Inputs that are valid whatever they mean: 0 for integers, small numbers for floats. */
+/* Inputs that are valid whatever they mean: 0 for integers, small numbers for floats. A step
+ * may use their places for other things once they are read.
+ */
 static int fill_inputs(struct table *t, struct err *err)
 {
     const struct program *p = t->compiled->program;
@@ -103,10 +83,10 @@ static int fill_inputs(struct table *t, struct err *err)
         char *host;
         int bad;
 
-        if (!to || !dtype_is_float(v->dtype))
+        if (!to)
             continue;
         host = mem_new(bytes, 1);
-        for (size_t k = 0; k < n; k++) {
+        for (size_t k = 0; k < n && dtype_is_float(v->dtype); k++) {
             double d = (double)(k * 7919 % 1999) / 1000 - 1;
             float f = (float)d;
 
@@ -123,6 +103,31 @@ static int fill_inputs(struct table *t, struct err *err)
                       single ? (void *)&one_f : (void *)&one_d, element, element, 1, err) < 0)
         return -1;
     return backend->stream_sync(t->store.stream, err);
+}
+
+static int run_step(struct table *t, int64_t step, struct err *err)
+{
+    double start, update;
+    struct table_row *row;
+
+    if (fill_inputs(t, err) < 0)
+        return -1;
+    t->state.step = step;
+    start = trace_clock();
+    for (int i = 0; i < 3; i++)
+        if (run_tape(t, &t->tapes[i], step > 0, err) < 0)
+            return -1;
+    update = trace_clock();
+    if (update_run(&t->update, &t->store, step, err) < 0 ||
+        t->compiled->backend->stream_sync(t->store.stream, err) < 0)
+        return -1;
+    row = row_of(t, "(optimizer)");
+    row->nodes = 1;
+    if (step > 0) {
+        row->seconds += trace_clock() - update;
+        t->step_seconds += trace_clock() - start;
+    }
+    return 0;
 }
 
 static int by_seconds(const void *a, const void *b)
@@ -170,7 +175,7 @@ static int run_table(struct table *t, const struct plan *plan, struct err *err)
     const struct program_list *lists[3] = { &p->list[PART_PREPARE], &p->list[PART_FORWARD],
                                             &p->backward };
 
-    if (store_load(&t->store, err) < 0 || fill_inputs(t, err) < 0)
+    if (store_load(&t->store, err) < 0)
         return -1;
     for (int i = 0; i < 3; i++)
         tape_init(&t->tapes[i], lists[i], &t->store, &t->state, NULL);
