@@ -169,13 +169,11 @@ static struct cluster_link network_of(const struct topo_node *node)
     struct cluster_link link = { .bandwidth = 0, .latency = ETHERNET_LATENCY };
     double unknown = ETHERNET_BANDWIDTH;
 
-    for (int i = 0; i < node->n_devices; i++) {
-        const struct topo_device *d = &node->devices[i];
+    for (int i = 0; i < node->n_nics; i++) {
+        const struct topo_nic *nic = &node->nics[i];
 
-        if (d->kind != TOPO_NIC)
-            continue;
-        link.bandwidth = fmax(link.bandwidth, d->bandwidth);
-        if (is_fabric(d->name)) {
+        link.bandwidth = fmax(link.bandwidth, nic->bandwidth);
+        if (nic->hca || is_fabric(nic->name)) {
             link.latency = FABRIC_LATENCY;
             unknown = FABRIC_BANDWIDTH;
         }

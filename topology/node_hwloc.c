@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "base/err.h"
+#include "topology/node_apart.h"
 #include "topology/node_read.h"
 
 #ifdef HAVE_HWLOC
@@ -58,12 +59,20 @@ static void read_processors(hwloc_topology_t topology, struct topo_node *node)
     node->l3 = l3 > 0 ? l3 : node->l3;
 }
 
+/* Threads of a core come one after the other, whatever their numbers. */
+static int compare_ints(const void *a, const void *b)
+{
+    int x = *(const int *)a, y = *(const int *)b;
+
+    return (x > y) - (x < y);
+}
+
 /* A machine that is only described: everything that the process knows of itself is void. */
 static void read_foreign(hwloc_topology_t topology, struct topo_node *node, const char *xml)
 {
     hwloc_obj_t root = hwloc_get_root_obj(topology), package;
     const char *host = hwloc_obj_get_info_by_name(root, "HostName");
-    const char *slash = strrchr(xml, '/'), *cpu;
+    const char *slash = strrchr(xml, '/'), *cpu, *arch;
 
     topo_node_set_text(&node->host, host ? host : slash ? slash + 1 : xml);
     topo_node_set_text(&node->source, xml);
@@ -71,6 +80,9 @@ static void read_foreign(hwloc_topology_t topology, struct topo_node *node, cons
     cpu = package ? hwloc_obj_get_info_by_name(package, "CPUModel") : NULL;
     if (cpu)
         topo_node_set_text(&node->cpu, cpu);
+    arch = hwloc_obj_get_info_by_name(root, "Architecture");
+    if (arch)
+        topo_node_set_text(&node->arch, arch);
     node->memory = (double)root->total_memory;
     node->usable = mem_new((size_t)node->pus, sizeof(*node->usable));
     for (int i = 0; i < node->pus; i++) {
@@ -78,6 +90,7 @@ static void read_foreign(hwloc_topology_t topology, struct topo_node *node, cons
 
         node->usable[node->n_usable++] = (int)pu->os_index;
     }
+    qsort(node->usable, (size_t)node->n_usable, sizeof(int), compare_ints);
 }
 
 static int numa_of(hwloc_topology_t topology, hwloc_obj_t object)
@@ -89,6 +102,26 @@ static int numa_of(hwloc_topology_t topology, hwloc_obj_t object)
     return first >= 0 && hwloc_bitmap_weight(parent->nodeset) == 1 ? first : -1;
 }
 
+static void read_numas(hwloc_topology_t topology, struct topo_node *node)
+{
+    hwloc_obj_t object = NULL;
+
+    while ((object = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, object))) {
+        hwloc_obj_t package =
+            hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_PACKAGE, object->parent);
+        struct topo_numa *numa = topo_node_add_numa(node, (int)object->os_index);
+        char *cpus = NULL;
+
+        if (object->parent->type == HWLOC_OBJ_PACKAGE)
+            package = object->parent;
+        numa->package = package ? (int)package->os_index : -1;
+        numa->memory = (double)object->attr->numanode.local_memory;
+        if (object->cpuset && hwloc_bitmap_list_asprintf(&cpus, object->cpuset) >= 0)
+            topo_node_set_text(&numa->cpus, cpus);
+        free(cpus);
+    }
+}
+
 static void pci_address(hwloc_obj_t pci, char *text, size_t size)
 {
     const struct hwloc_pcidev_attr_s *a = &pci->attr->pcidev;
@@ -96,35 +129,98 @@ static void pci_address(hwloc_obj_t pci, char *text, size_t size)
     snprintf(text, size, "%04x:%02x:%02x.%01x", (unsigned)a->domain, a->bus, a->dev, a->func);
 }
 
-static bool is_gpu(hwloc_obj_t pci)
+static struct topo_pci *add_host_bridge(struct topo_node *node, hwloc_obj_t object)
 {
-    const struct hwloc_pcidev_attr_s *a = &pci->attr->pcidev;
+    const struct hwloc_bridge_attr_s *a = &object->attr->bridge;
+    char buses[64];
 
-    return (a->class_id == 0x0300 || a->class_id == 0x0302) &&
-           (a->vendor_id == 0x10de || a->vendor_id == 0x1002 || a->vendor_id == 0x8086);
+    snprintf(buses, sizeof(buses), "%04x:[%02x-%02x]", (unsigned)a->downstream.pci.domain,
+             a->downstream.pci.secondary_bus, a->downstream.pci.subordinate_bus);
+    return topo_node_add_pci(node, TOPO_PCI_HOST, buses);
 }
 
-static void read_gpus(hwloc_topology_t topology, struct topo_node *node)
+static void name_pci(struct topo_pci *pci, hwloc_obj_t object)
 {
-    hwloc_obj_t pci = NULL;
+    const char *vendor = hwloc_obj_get_info_by_name(object, "PCIVendor");
+    const char *device = hwloc_obj_get_info_by_name(object, "PCIDevice");
+    char name[256];
 
-    while ((pci = hwloc_get_next_pcidev(topology, pci))) {
-        const char *vendor = hwloc_obj_get_info_by_name(pci, "PCIVendor");
-        const char *device = hwloc_obj_get_info_by_name(pci, "PCIDevice");
-        char address[32], name[256];
-        struct topo_device *gpu;
+    snprintf(name, sizeof(name), "%s%s%s", vendor ? vendor : "", vendor && device ? " " : "",
+             device ? device : "");
+    topo_node_set_text(&pci->name, name);
+}
+
+/* Bridges, displays and accelerators, and networks; not disks. */
+static bool is_wanted(hwloc_obj_t object)
+{
+    int class = object->attr->pcidev.class_id >> 8;
+
+    return object->type == HWLOC_OBJ_BRIDGE || class == 0x02 || class == 0x03 || class == 0x12 ||
+           object->attr->pcidev.class_id == 0x0b40 || object->attr->pcidev.class_id == 0x0c06;
+}
+
+static void read_pcis(hwloc_topology_t topology, struct topo_node *node, hwloc_obj_t parent,
+                      int above)
+{
+    for (hwloc_obj_t o = parent->io_first_child; o; o = o->next_sibling) {
+        bool host = o->type == HWLOC_OBJ_BRIDGE &&
+                    o->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST;
+        struct topo_pci *pci;
+        char address[32];
+
+        if ((o->type != HWLOC_OBJ_BRIDGE && o->type != HWLOC_OBJ_PCI_DEVICE) ||
+            !(host || is_wanted(o)))
+            continue;
+        if (host) {
+            pci = add_host_bridge(node, o);
+        } else {
+            /* A bridge's PCI attributes start as a device's do. */
+            pci_address(o, address, sizeof(address));
+            pci = topo_node_add_pci(node, o->type == HWLOC_OBJ_BRIDGE ? TOPO_PCI_BRIDGE
+                                                                     : TOPO_PCI_DEVICE,
+                                    address);
+            pci->class = o->attr->pcidev.class_id;
+            pci->vendor = o->attr->pcidev.vendor_id;
+            pci->device = o->attr->pcidev.device_id;
+            pci->bandwidth = o->attr->pcidev.linkspeed * 1e9;
+            name_pci(pci, o);
+        }
+        pci->parent = host ? -1 : above;
+        pci->numa = numa_of(topology, o);
+        read_pcis(topology, node, o, node->n_pcis - 1);
+    }
+}
+
+static void read_all_pcis(hwloc_topology_t topology, struct topo_node *node, hwloc_obj_t object)
+{
+    read_pcis(topology, node, object, -1);
+    for (hwloc_obj_t child = object->first_child; child; child = child->next_sibling)
+        read_all_pcis(topology, node, child);
+}
+
+static bool is_gpu(const struct topo_pci *pci)
+{
+    bool maker = pci->vendor == 0x10de || pci->vendor == 0x1002 || pci->vendor == 0x8086;
+
+    return maker && (pci->class == 0x0300 || pci->class == 0x0302 || pci->class == 0x0380 ||
+                     pci->class >> 8 == 0x12);
+}
+
+/* Until a driver's own library names them. */
+static void read_gpus(struct topo_node *node)
+{
+    for (int i = 0; i < node->n_pcis; i++) {
+        const struct topo_pci *pci = &node->pcis[i];
+        struct topo_gpu *gpu;
+        char name[32];
 
         if (!is_gpu(pci))
             continue;
-        pci_address(pci, address, sizeof(address));
-        if (device)
-            snprintf(name, sizeof(name), "%s%s%s", vendor ? vendor : "", vendor ? " " : "",
-                     device);
-        else
-            snprintf(name, sizeof(name), "GPU %04x:%04x", pci->attr->pcidev.vendor_id,
-                     pci->attr->pcidev.device_id);
-        gpu = topo_node_add_device(node, TOPO_GPU, name, address);
-        gpu->numa = numa_of(topology, pci);
+        gpu = topo_node_add_gpu(node, pci->address);
+        gpu->numa = pci->numa;
+        snprintf(name, sizeof(name), "GPU %04x:%04x", (unsigned)pci->vendor,
+                 (unsigned)pci->device);
+        topo_node_set_text(&gpu->name, pci->name[0] ? pci->name : name);
     }
 }
 
@@ -134,14 +230,17 @@ static void read_nics(hwloc_topology_t topology, struct topo_node *node)
 
     while ((os = hwloc_get_next_osdev(topology, os))) {
         hwloc_obj_osdev_type_t type = os->attr->osdev.type;
-        struct topo_device *nic;
+        struct topo_nic *nic;
         char address[32] = "";
 
         if (type != HWLOC_OBJ_OSDEV_NETWORK && type != HWLOC_OBJ_OSDEV_OPENFABRICS)
             continue;
         if (os->parent->type == HWLOC_OBJ_PCI_DEVICE)
             pci_address(os->parent, address, sizeof(address));
-        nic = topo_node_add_device(node, TOPO_NIC, os->name ? os->name : "", address);
+        nic = topo_node_add_nic(node, os->name ? os->name : "",
+                                type == HWLOC_OBJ_OSDEV_OPENFABRICS);
+        nic->hca = type == HWLOC_OBJ_OSDEV_OPENFABRICS;
+        topo_node_set_text(&nic->address, address);
         nic->numa = numa_of(topology, os);
     }
 }
@@ -165,10 +264,19 @@ static int load(hwloc_topology_t *topology, const char *xml, struct err *err)
     return -1;
 }
 
-int topo_node_read_hwloc(struct topo_node *node, const char *xml, struct err *err)
+static void read_all(hwloc_topology_t topology, struct topo_node *node)
 {
-    hwloc_topology_t topology;
+    read_processors(topology, node);
+    read_numas(topology, node);
+    read_all_pcis(topology, node, hwloc_get_root_obj(topology));
+    read_gpus(node);
+    read_nics(topology, node);
+}
+
+static int read_topology(struct topo_node *node, const char *xml, struct err *err)
+{
     unsigned version = hwloc_get_api_version();
+    hwloc_topology_t topology;
     char source[64];
     int status;
 
@@ -178,29 +286,41 @@ int topo_node_read_hwloc(struct topo_node *node, const char *xml, struct err *er
     if (status)
         return -1;
     snprintf(source, sizeof(source), "hwloc %u.%u", version >> 16, version >> 8 & 0xff);
+    topo_node_say(node, "hwloc", TOPO_USED, "%s", xml ? "its XML" : source);
     topo_node_set_text(&node->source, source);
-    read_processors(topology, node);
-    /* Of the NICs of this machine /sys knows the speed as well. */
-    if (xml) {
+    read_all(topology, node);
+    if (xml)
         read_foreign(topology, node, xml);
-        read_nics(topology, node);
-    }
-    if (count(topology, HWLOC_OBJ_PCI_DEVICE) > 0 || xml) {
-        topo_node_clear_devices(node, TOPO_GPU);
-        read_gpus(topology, node);
-    }
     hwloc_topology_destroy(topology);
     return 0;
 }
 
+int topo_node_read_xml(struct topo_node *node, const char *xml, struct err *err)
+{
+    return read_topology(node, xml, err);
+}
+
+static int read_live(struct topo_node *node, const struct topo_input *input, struct err *err)
+{
+    return input->live ? read_topology(node, NULL, err) : 0;
+}
+
 #else
 
-int topo_node_read_hwloc(struct topo_node *node, const char *xml, struct err *err)
+int topo_node_read_xml(struct topo_node *node, const char *xml, struct err *err)
 {
     (void)node;
-    if (xml)
-        return err_set(err, "%s: this tasuki was built without hwloc", xml);
+    return err_set(err, "%s: this tasuki was built without hwloc", xml);
+}
+
+static int read_live(struct topo_node *node, const struct topo_input *input, struct err *err)
+{
+    (void)input;
+    (void)err;
+    topo_node_say(node, "hwloc", TOPO_ABSENT, "this tasuki was built without it");
     return 0;
 }
 
 #endif
+
+const struct topo_source topo_source_hwloc = { "hwloc", read_live };

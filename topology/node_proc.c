@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-#include <dirent.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,6 +73,7 @@ static void read_cpuinfo(struct topo_node *node)
     FILE *file = fopen("/proc/cpuinfo", "re");
     double mhz = read_number("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq") / 1e3;
     double per_cycle = 0;
+    struct utsname names;
     char *line = NULL;
     size_t room = 0;
 
@@ -92,12 +92,10 @@ static void read_cpuinfo(struct topo_node *node)
     if (file)
         fclose(file);
     node->flops = mhz * 1e6 * per_cycle;
-    if (!node->cpu[0]) {
-        struct utsname names;
-
-        if (uname(&names) == 0)
-            topo_node_set_text(&node->cpu, names.machine);
-    }
+    if (uname(&names) == 0)
+        topo_node_set_text(&node->arch, names.machine);
+    if (!node->cpu[0])
+        topo_node_set_text(&node->cpu, node->arch);
 }
 
 static void read_cpus(struct topo_node *node)
@@ -155,117 +153,17 @@ static void read_memory(struct topo_node *node)
     node->l3 = sysconf(_SC_LEVEL3_CACHE_SIZE) > 0 ? (double)sysconf(_SC_LEVEL3_CACHE_SIZE) : 0;
 }
 
-/* The last part of the path that a link in /sys points to: a PCI address. */
-static void read_address(const char *link, char *address, size_t size)
+static int read_proc(struct topo_node *node, const struct topo_input *input, struct err *err)
 {
-    char target[512];
-    ssize_t n = readlink(link, target, sizeof(target) - 1);
-    const char *slash;
-
-    address[0] = '\0';
-    if (n <= 0)
-        return;
-    target[n] = '\0';
-    slash = strrchr(target, '/');
-    snprintf(address, size, "%.*s", (int)size - 1, slash ? slash + 1 : target);
-}
-
-static int read_numa(const char *path)
-{
-    char line[16], *end;
-    long value;
-
-    read_line(path, line, sizeof(line));
-    value = strtol(line, &end, 10);
-    return end == line || value < 0 || value > 4096 ? -1 : (int)value;
-}
-
-/* Each entry of a folder, by a function that gets the entry's path and name. */
-static void each_entry(const char *folder, struct topo_node *node,
-                       void (*visit)(struct topo_node *, const char *path, const char *name))
-{
-    struct dirent **names;
-    int n = scandir(folder, &names, NULL, alphasort);
-
-    for (int i = 0; i < n; i++) {
-        char path[512];
-
-        if (names[i]->d_name[0] != '.') {
-            snprintf(path, sizeof(path), "%s/%s", folder, names[i]->d_name);
-            visit(node, path, names[i]->d_name);
-        }
-        free(names[i]);
-    }
-    if (n >= 0)
-        free(names);
-}
-
-static void add_nic(struct topo_node *node, const char *path, const char *name,
-                    double bandwidth)
-{
-    char file[640], address[64];
-    struct topo_device *nic;
-
-    snprintf(file, sizeof(file), "%s/device", path);
-    read_address(file, address, sizeof(address));
-    nic = topo_node_add_device(node, TOPO_NIC, name, strchr(address, ':') ? address : "");
-    nic->bandwidth = bandwidth;
-    snprintf(file, sizeof(file), "%s/device/numa_node", path);
-    nic->numa = read_numa(file);
-}
-
-/* "25000" is megabits per second; virtual interfaces say -1 or make a number up. */
-static void visit_interface(struct topo_node *node, const char *path, const char *name)
-{
-    char file[640], state[16];
-    double megabits;
-
-    snprintf(file, sizeof(file), "%s/operstate", path);
-    read_line(file, state, sizeof(state));
-    if (strcmp(name, "lo") == 0 || strcmp(state, "down") == 0)
-        return;
-    snprintf(file, sizeof(file), "%s/speed", path);
-    megabits = read_number(file);
-    add_nic(node, path, name, megabits > 0 ? megabits * 1e6 / 8 : 0);
-}
-
-/* "200 Gb/sec (4X HDR)" */
-static void visit_hca(struct topo_node *node, const char *path, const char *name)
-{
-    char file[640];
-
-    snprintf(file, sizeof(file), "%s/ports/1/rate", path);
-    add_nic(node, path, name, read_number(file) * 1e9 / 8);
-}
-
-/* Display and 3D controllers of those who make accelerators. */
-static void visit_pci(struct topo_node *node, const char *path, const char *name)
-{
-    static const struct { const char *vendor, *text; } makers[] = {
-        { "0x10de", "NVIDIA GPU" }, { "0x1002", "AMD GPU" }, { "0x8086", "Intel GPU" },
-    };
-    char file[640], class[16], vendor[16];
-
-    snprintf(file, sizeof(file), "%s/class", path);
-    read_line(file, class, sizeof(class));
-    snprintf(file, sizeof(file), "%s/vendor", path);
-    read_line(file, vendor, sizeof(vendor));
-    if (strncmp(class, "0x0300", 6) && strncmp(class, "0x0302", 6))
-        return;
-    snprintf(file, sizeof(file), "%s/numa_node", path);
-    for (size_t i = 0; i < sizeof(makers) / sizeof(makers[0]); i++)
-        if (strcmp(vendor, makers[i].vendor) == 0)
-            topo_node_add_device(node, TOPO_GPU, makers[i].text, name)->numa =
-                read_numa(file);
-}
-
-void topo_node_read_proc(struct topo_node *node)
-{
+    (void)err;
+    if (!input->live)
+        return 0;
     read_host(node);
     read_cpuinfo(node);
     read_cpus(node);
     read_memory(node);
-    each_entry("/sys/class/infiniband", node, visit_hca);
-    each_entry("/sys/class/net", node, visit_interface);
-    each_entry("/sys/bus/pci/devices", node, visit_pci);
+    topo_node_say(node, "proc", TOPO_USED, "/proc, sysconf()");
+    return 0;
 }
+
+const struct topo_source topo_source_proc = { "proc", read_proc };

@@ -8,7 +8,6 @@
 
 #include "base/mem.h"
 #include "topology/cluster.h"
-#include "topology/node.h"
 
 static const char *const origins[] = { "measured", "reported", "table" };
 
@@ -59,75 +58,6 @@ char *report_time(double seconds, char text[24])
 static void count(FILE *out, int n, const char *thing)
 {
     fprintf(out, "%d %s%s", n, thing, n == 1 ? "" : "s");
-}
-
-static void write_devices(FILE *out, const struct topo_node *node, enum topo_device_kind kind,
-                          const char *label)
-{
-    const char *head = label;
-    char text[24];
-
-    for (int i = 0; i < node->n_devices; i++) {
-        const struct topo_device *d = &node->devices[i];
-
-        if (d->kind != kind)
-            continue;
-        fprintf(out, "  %-8s %s", head, d->name);
-        if (d->address[0])
-            fprintf(out, " at %s", d->address);
-        if (d->numa >= 0 && node->numa_nodes > 1)
-            fprintf(out, ", near NUMA node %d", d->numa);
-        if (d->bandwidth > 0)
-            fprintf(out, ", %s (reported)", report_rate(d->bandwidth, text));
-        fputc('\n', out);
-        head = "";
-    }
-    if (head == label)
-        fprintf(out, "  %-8s none found\n", label);
-}
-
-static void write_caches(FILE *out, const struct topo_node *node)
-{
-    char l2[24], l3[24];
-
-    if (node->l2 <= 0 && node->l3 <= 0)
-        return;
-    fprintf(out, "  %-8s", "caches");
-    if (node->l2 > 0)
-        fprintf(out, " L2 %s", report_bytes(node->l2, l2));
-    if (node->l3 > 0)
-        fprintf(out, "%s L3 %s", node->l2 > 0 ? "," : "", report_bytes(node->l3, l3));
-    fputc('\n', out);
-}
-
-char *report_node(const struct topo_node *node)
-{
-    char *text = NULL, memory[24];
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-
-    if (!out)
-        return mem_strdup("");
-    fprintf(out, "node %s (from %s)\n  %-8s %s\n  %-8s ", node->host, node->source, "CPU",
-            node->cpu[0] ? node->cpu : "not known", "");
-    count(out, node->packages, "package");
-    fputs(", ", out);
-    count(out, node->numa_nodes, "NUMA node");
-    fputs(", ", out);
-    count(out, node->cores, "core");
-    fputs(", ", out);
-    count(out, node->pus, "thread");
-    if (node->n_usable < node->pus)
-        fprintf(out, " (%d for this process)", node->n_usable);
-    if (node->flops > 0)
-        fprintf(out, "; %.3g GFLOP/s float32 a core (table)", node->flops / 1e9);
-    fputc('\n', out);
-    write_caches(out, node);
-    fprintf(out, "  %-8s %s\n", "memory", report_bytes(node->memory, memory));
-    write_devices(out, node, TOPO_GPU, "GPUs");
-    write_devices(out, node, TOPO_NIC, "NICs");
-    fclose(out);
-    return text;
 }
 
 /* A place with all below it: places of a subtree are consecutive. */

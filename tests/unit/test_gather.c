@@ -12,7 +12,8 @@
 #include "base/err.h"
 #include "topology/cluster.h"
 #include "topology/gather.h"
-#include "topology/node.h"
+#include "base/mem.h"
+#include "topology/node_read.h"
 #include "topology/report.h"
 
 #define MOST 16
@@ -27,22 +28,24 @@ struct ranks {
 /* A rank on a node of 4 cores with two threads each, bound to the PUs [first, first + n). */
 static void add(struct ranks *ranks, const char *host, const char *machine, int first, int n)
 {
-    struct topo_device nic = { .kind = TOPO_NIC, .name = (char *)"mlx5_0",
-                               .address = (char *)"0000:1b:00.0", .numa = 0,
-                               .bandwidth = 25e9 };
-    int usable[8];
-    struct topo_node node = {
-        .host = (char *)host, .machine = (char *)machine, .cpu = (char *)"test",
-        .source = (char *)"test", .packages = 1, .numa_nodes = 1, .cores = 4, .pus = 8,
-        .memory = 100e9, .flops = 1e11, .n_usable = n, .usable = usable, .n_devices = 1,
-        .devices = &nic,
-    };
+    struct topo_node *node = topo_node_new();
+    struct topo_nic *nic = topo_node_add_nic(node, "mlx5_0", 1);
     struct err err = { 0 };
 
+    nic->bandwidth = 25e9;
+    topo_node_set_text(&node->host, host);
+    topo_node_set_text(&node->machine, machine);
+    node->packages = node->numa_nodes = 1;
+    node->cores = 4;
+    node->pus = 8;
+    node->memory = 100e9;
+    node->flops = 1e11;
+    node->usable = mem_new((size_t)n, sizeof(int));
     for (int i = 0; i < n; i++)
-        usable[i] = first + i;
+        node->usable[node->n_usable++] = first + i;
     ranks->hosts[ranks->n] = host;
-    ranks->parts[ranks->n] = gather_pack(&node, &ranks->sizes[ranks->n], &err);
+    ranks->parts[ranks->n] = gather_pack(node, &ranks->sizes[ranks->n], &err);
+    topo_node_free(node);
     if (!ranks->parts[ranks->n++])
         fail_msg("%s", err.text);
 }

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: MIT
+# Each folder of tests/data/topo is a machine: its recording, and expected.FORMAT for each format.
+# With TASUKI_UPDATE=1 the expected files are written instead: look at what changed.
+
+load topo.bash
+
+setup() {
+    unset HWLOC_XMLFILE CUDA_VISIBLE_DEVICES
+    needs_hwloc
+}
+
+# Every machine in format $1, all differences before the test fails.
+compare() {
+    local format=$1 wrong=0 machine data=$srcdir/tests/data/topo
+    cd "$BATS_TEST_TMPDIR"
+    for folder in "$data"/*/; do
+        machine=$(basename "$folder")
+        unpack "$machine" .
+        topo_of "$machine" --format "$format" >"$machine.out" 2>&1 || { cat "$machine.out"; wrong=1; }
+        [ -z "$TASUKI_UPDATE" ] || cp "$machine.out" "$data/$machine/expected.$format"
+        diff "$data/$machine/expected.$format" "$machine.out" || wrong=1
+    done
+    [ $wrong -eq 0 ]
+}
+
+@test "every recorded machine is described in text as expected" {
+    compare text
+}
