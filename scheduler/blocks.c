@@ -29,7 +29,7 @@ static void mark_fixed(struct maker *m)
     const struct graph *graph = m->graph;
 
     for (int v = 0; v < graph->n_values; v++)
-        m->matrix[v] = graph->values[v].kind == VALUE_PARAM &&
+        m->matrix[v] = (graph->values[v].kind == VALUE_PARAM || graph->values[v].frozen) &&
                        graph->values[v].shape.rank >= MATRIX_RANK;
     for (int n = 0; n < m->n; n++) {
         const struct node *node = &graph->nodes[n];

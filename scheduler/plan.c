@@ -27,6 +27,22 @@ static void free_stage(struct plan_stage *stage, int pipelines)
     free(stage->samples);
 }
 
+static void free_freeze(struct plan *plan)
+{
+    for (int i = 0; i < plan->n_freeze; i++)
+        free(plan->freeze[i]);
+    free(plan->freeze);
+}
+
+void plan_set_freeze(struct plan *plan, int n, const char *const *patterns)
+{
+    free_freeze(plan);
+    plan->n_freeze = n;
+    plan->freeze = mem_new((size_t)n, sizeof(*plan->freeze));
+    for (int i = 0; i < n; i++)
+        plan->freeze[i] = mem_strdup(patterns[i]);
+}
+
 void plan_free(struct plan *plan)
 {
     if (!plan)
@@ -37,6 +53,7 @@ void plan_free(struct plan *plan)
         free(plan->shared[i].name);
         free(plan->shared[i].stages);
     }
+    free_freeze(plan);
     free(plan->stages);
     free(plan->shared);
     free(plan->schedule);
@@ -117,6 +134,15 @@ static json_t *shared_to_json(const struct plan_shared *shared)
                      stages);
 }
 
+static json_t *freeze_to_json(const struct plan *plan)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < plan->n_freeze; i++)
+        json_array_append_new(list, json_string(plan->freeze[i]));
+    return list;
+}
+
 json_t *plan_to_json(const struct plan *plan)
 {
     json_t *o = json_object(), *stages = json_array(), *shared = json_array();
@@ -137,6 +163,8 @@ json_t *plan_to_json(const struct plan *plan)
     json_object_set_new(o, "pipelines", json_integer(plan->pipelines));
     json_object_set_new(o, "zero", json_boolean(plan->zero));
     json_object_set_new(o, "batchnorm_samples", json_integer(plan->batchnorm_samples));
+    if (plan->n_freeze)
+        json_object_set_new(o, "freeze", freeze_to_json(plan));
     json_object_set_new(o, "iteration_seconds", json_real(plan->iteration_seconds));
     json_object_set_new(o, "lower_bound_seconds", json_real(plan->lower_bound_seconds));
     if (plan->model_path)

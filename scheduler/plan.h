@@ -46,6 +46,8 @@ struct plan {
     int pipelines;
     bool zero;
     int64_t batchnorm_samples;
+    int n_freeze;                   /* --freeze: patterns of parameters that are not trained */
+    char **freeze;
     double iteration_seconds, lower_bound_seconds;
     char *model_path, *model_hash;  /* NULL where made from a cost file alone */
     char *cluster;                  /* as given to --cluster, or a description */
@@ -57,6 +59,9 @@ struct plan {
 
 /* First sample of replica i of r in a micro-batch of b samples: floor(i*b/r). */
 int64_t plan_share_start(int64_t b, int r, int i);
+
+/* Copies the patterns. */
+void plan_set_freeze(struct plan *plan, int n, const char *const *patterns);
 
 /* Strict: sums, ranges, device counts and names are checked. */
 struct plan *plan_load(const char *path, struct err *err);

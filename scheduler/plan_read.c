@@ -349,12 +349,32 @@ static int read_batch(struct plan *plan, struct json_reader *r, struct err *err)
     return 0;
 }
 
+static int read_freeze(struct plan *plan, struct json_reader *r, struct err *err)
+{
+    const json_t *list;
+
+    if (json_get_array(r, "freeze", false, &list, err))
+        return -1;
+    if (!list)
+        return 0;
+    plan->freeze = mem_new(json_array_size(list), sizeof(*plan->freeze));
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+
+        if (!json_is_string(item))
+            return json_error(r, "freeze", err, "expected names or patterns, which are strings");
+        plan->freeze[plan->n_freeze++] = mem_strdup(json_string_value(item));
+    }
+    return 0;
+}
+
 static int read_top(struct plan *plan, struct json_reader *r, struct err *err)
 {
     const double zero = 0;
     const bool no = false;
 
     if (read_batch(plan, r, err) || read_schedule(plan, r, err) ||
+        read_freeze(plan, r, err) ||
         json_get_bool(r, "zero", &no, &plan->zero, err) ||
         json_get_number(r, "iteration_seconds", 0, MAX_NUMBER, &zero, &plan->iteration_seconds,
                         err) ||

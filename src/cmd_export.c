@@ -2,6 +2,7 @@
 /* tasuki export: a checkpoint becomes an ONNX file or a safetensors file. */
 #include "config.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #include "base/option.h"
 #include "commands.h"
 #include "graph/model.h"
+#include "scheduler/plan.h"
 #include "train/checkpoint.h"
 #include "train/safetensors.h"
 
@@ -57,33 +59,96 @@ static int export_onnx(struct checkpoint *checkpoint, const char *path, const ch
     return bad;
 }
 
-/* Parameters and statistics, without the optimizer's state. */
-static int export_safetensors(const struct checkpoint *checkpoint, const char *output,
-                              struct err *err)
-{
-    int count = checkpoint_count(checkpoint), n = 0, bad = 0;
-    struct safetensors_tensor *tensors = mem_new((size_t)count, sizeof(*tensors));
+/* Tensors to be written, with memory of their own. */
+struct tensor_list {
+    int n;
+    struct safetensors_tensor *items;
+};
 
-    for (int i = 0; i < count && !bad; i++) {
-        struct safetensors_tensor *t = &tensors[n];
+static void *add_tensor(struct tensor_list *list, const char *name, enum dtype dtype,
+                        const struct shape *shape, struct err *err)
+{
+    void *data = mem_try((size_t)shape_elements(shape), dtype_size(dtype), err);
+
+    if (data)
+        *(struct safetensors_tensor *)mem_push((void **)&list->items, &list->n,
+                                               sizeof(*list->items)) =
+            (struct safetensors_tensor){ .name = name, .dtype = dtype, .shape = *shape,
+                                         .data = data };
+    return data;
+}
+
+static int add_saved(struct tensor_list *list, const struct checkpoint *checkpoint,
+                     struct err *err)
+{
+    for (int i = 0; i < checkpoint_count(checkpoint); i++) {
         enum checkpoint_kind kind;
+        enum dtype dtype;
+        struct shape shape;
+        const char *name = checkpoint_name(checkpoint, i, &kind, &shape, &dtype);
         void *data;
 
-        t->name = checkpoint_name(checkpoint, i, &kind, &t->shape, &t->dtype);
         if (kind != CHECKPOINT_VALUE)
             continue;
-        data = mem_try((size_t)shape_elements(&t->shape), dtype_size(t->dtype), err);
+        data = add_tensor(list, name, dtype, &shape, err);
+        if (!data)
+            return -1;
+        checkpoint_read(checkpoint, i, dtype, data);
+    }
+    return 0;
+}
+
+/* What --freeze left as it was is in the model alone. */
+static int add_frozen(struct tensor_list *list, const struct checkpoint *checkpoint,
+                      const struct plan *plan, const struct model *model, struct err *err)
+{
+    int n, bad = 0;
+    struct model_tensor_data *frozen =
+        model_frozen(model, plan->n_freeze, (const char *const *)plan->freeze, &n);
+
+    for (int i = 0; i < n && !bad; i++) {
+        const struct model_tensor_data *t = &frozen[i];
+        void *data;
+
+        if (checkpoint_find(checkpoint, t->name, CHECKPOINT_VALUE) >= 0)
+            continue;
+        data = add_tensor(list, t->name, t->dtype, &t->shape, err);
         bad = data ? 0 : -1;
         if (data)
-            checkpoint_read(checkpoint, i, t->dtype, data);
-        t->data = data;
-        n++;
+            memcpy(data, t->data, (size_t)shape_elements(&t->shape) * dtype_size(t->dtype));
+    }
+    free(frozen);
+    return bad;
+}
+
+static struct plan *plan_of(const struct checkpoint *checkpoint)
+{
+    const struct checkpoint_state *state = checkpoint_state(checkpoint);
+    struct err ignored = { 0 };
+
+    return state->plan ? plan_from_json("plan", state->plan, &ignored) : NULL;
+}
+
+/* Parameters and statistics, without the optimizer's state. */
+static int export_safetensors(const struct checkpoint *checkpoint, const char *path,
+                              const char *output, struct err *err)
+{
+    struct plan *plan = plan_of(checkpoint);
+    struct model *model = NULL;
+    struct tensor_list list = { 0 };
+    int bad = add_saved(&list, checkpoint, err);
+
+    if (!bad && plan && plan->n_freeze) {
+        model = model_open(path ? path : checkpoint_state(checkpoint)->model_path, err);
+        bad = model ? add_frozen(&list, checkpoint, plan, model, err) : -1;
     }
     if (!bad)
-        bad = safetensors_replace(output, n, tensors, err);
-    for (int i = 0; i < n; i++)
-        free((void *)tensors[i].data);
-    free(tensors);
+        bad = safetensors_replace(output, list.n, list.items, err);
+    for (int i = 0; i < list.n; i++)
+        free((void *)(uintptr_t)list.items[i].data);
+    free(list.items);
+    model_close(model);
+    plan_free(plan);
     return bad;
 }
 
@@ -112,7 +177,7 @@ static int run_export(const struct options *o, struct err *err)
     if (!checkpoint)
         return -1;
     if (format == 1)
-        bad = export_safetensors(checkpoint, output, err);
+        bad = export_safetensors(checkpoint, option_string(o, "model", NULL), output, err);
     else
         bad = export_onnx(checkpoint, option_string(o, "model", NULL), output, err);
     if (!bad)

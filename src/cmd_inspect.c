@@ -36,10 +36,10 @@ struct report {
     const struct model_unsupported *unsupported;
     int n_ops;
     struct op_count *ops;
-    int n_params, n_stats;
-    int64_t param_elements;
+    int n_params, n_frozen, n_stats;
+    int64_t param_elements, frozen_elements;
     double forward, dgrad, wgrad;
-    size_t param_bytes, gradient_bytes, constant_bytes, kept_bytes, scratch_bytes;
+    size_t frozen_bytes, param_bytes, gradient_bytes, constant_bytes, kept_bytes, scratch_bytes;
 };
 
 static struct op_count *op_entry(struct report *r, const char *name)
@@ -97,6 +97,11 @@ static void count_values(struct report *r)
         if (value->kind == VALUE_PARAM) {
             r->n_params++;
             r->param_elements += shape_elements(&value->shape);
+        }
+        if (value->frozen) {
+            r->n_frozen++;
+            r->frozen_elements += shape_elements(&value->shape);
+            r->frozen_bytes += value_bytes(value);
         }
         r->n_stats += value->kind == VALUE_STAT;
     }
@@ -181,6 +186,9 @@ static void print_costs(FILE *out, const struct report *r)
 
     fprintf(out, "%-14s %" PRId64 " in %d tensors, %s\n", "parameters", r->param_elements,
             r->n_params, scaled((double)r->param_bytes, 1024, "B", a));
+    if (r->n_frozen)
+        fprintf(out, "%-14s %" PRId64 " in %d tensors, %s, not trained\n", "frozen",
+                r->frozen_elements, r->n_frozen, scaled((double)r->frozen_bytes, 1024, "B", a));
     if (r->n_stats)
         fprintf(out, "%-14s %d tensors\n", "statistics", r->n_stats);
     fprintf(out, "%-14s forward %s, backward %s to activations and %s to parameters\n",
@@ -267,6 +275,10 @@ static void add_costs(json_t *top, const struct report *r)
                         json_pack("{s:i, s:I, s:I}", "tensors", r->n_params, "elements",
                                   (json_int_t)r->param_elements, "bytes",
                                   (json_int_t)r->param_bytes));
+    json_object_set_new(top, "frozen",
+                        json_pack("{s:i, s:I, s:I}", "tensors", r->n_frozen, "elements",
+                                  (json_int_t)r->frozen_elements, "bytes",
+                                  (json_int_t)r->frozen_bytes));
     json_object_set_new(top, "flops", json_pack("{s:f, s:f, s:f}", "forward", r->forward,
                                                 "dgrad", r->dgrad, "wgrad", r->wgrad));
     json_object_set_new(top, "memory",
@@ -326,6 +338,7 @@ static int read_options(struct report *r, struct err *err)
     r->build.real = precision ? DTYPE_F64 : DTYPE_F32;
     r->build.fuse = option_flag(options, "fuse", true);
     r->build.loss = option_string(options, "loss", NULL);
+    r->build.n_freeze = option_strings(options, "freeze", &r->build.freeze);
     if (!data)
         return 0;
     r->data = data_open(data, err);

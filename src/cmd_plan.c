@@ -124,6 +124,7 @@ static int plan_model(struct plan_run *r, struct err *err)
         option_int(o, "threads", 1, MAX_COUNT, 0, &threads, err) == 0 &&
         optimizer_from_name(option_string(o, "optimizer", "sgd"), &kind, err) == 0) {
         source.float64 = precision == 1;
+        source.n_freeze = option_strings(o, "freeze", &source.freeze);
         planning.threads = (int)threads;
         planning.optimizer = optimizer_defaults(kind);
         bad = planning_open(&planning, &source, err);

@@ -95,6 +95,7 @@ static int open_model(struct profile_run *r, struct err *err)
     m->real = precision == 1 ? DTYPE_F64 : DTYPE_F32;
     m->fuse = option_flag(r->options, "fuse", true);
     m->loss = option_string(r->options, "loss", NULL);
+    m->n_freeze = option_strings(r->options, "freeze", &m->freeze);
     r->profile.optimizer = optimizer_defaults(kind);
     r->profile.optimizer.dtype = m->real;
     if (data) {

@@ -159,6 +159,7 @@ static int read_settings(const struct options *o, struct train_settings *t, stru
     t->test = option_string(o, "test", NULL);
     t->loss = option_string(o, "loss", NULL);
     t->fuse = option_flag(o, "fuse", true);
+    t->n_freeze = option_strings(o, "freeze", &t->freeze);
     if (!t->data)
         return err_set_code(err, EXIT_USAGE, "train: --data is missing");
     if (option_word(o, "precision", &precision, err) < 0)

@@ -36,6 +36,8 @@ static const struct option_spec table[] = {
       .help = "arithmetic; float64 needs the reference backend" },
     { .name = "fuse", .commands = MODEL | SIMULATE,
       .help = "fuse patterns such as LayerNorm into one node (default: yes)" },
+    { .name = "freeze", .argument = "PATTERN", .commands = MODEL, .many = true,
+      .help = "leave these parameters as they are: a name, or a pattern such as 'encoder.*'" },
     { .name = "batchnorm-samples", .argument = "N", .commands = MODEL,
       .help = "consecutive samples over which BatchNorm normalises" },
     { .name = "batch-size", .argument = "N", .commands = INSPECT,

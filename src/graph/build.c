@@ -91,8 +91,9 @@ int build_add_const(struct build *build, const char *name,
     return id;
 }
 
-static int add_parameter(struct build *build, const struct onnx_tensor *tensor)
+static int add_parameter(struct build *build, int index)
 {
+    const struct onnx_tensor *tensor = &build->onnx->initializers[index];
     int t, id = -1;
 
     for (t = 0; t < BUILD_TWINS; t++) {
@@ -102,6 +103,7 @@ static int add_parameter(struct build *build, const struct onnx_tensor *tensor)
                              (struct batch){ 0 });
         graph->values[id].data = tensor->data;
         graph->values[id].file_dtype = tensor->dtype;
+        graph->values[id].frozen = build->freeze[index] != FREEZE_NOT;
     }
     return id;
 }
@@ -141,7 +143,7 @@ int build_value(struct build *build, int v, struct err *err)
         item->kind = ITEM_VALUE;
     } else if (item->kind == ITEM_NONE && value->kind == ONNX_INITIALIZER) {
         item->kind = ITEM_VALUE;
-        item->id = add_parameter(build, &build->onnx->initializers[value->index]);
+        item->id = add_parameter(build, value->index);
     } else if (item->kind == ITEM_CONST && item->id < 0) {
         item->id = build_add_const(build, value->name, item->constant, err);
     } else if (item->kind == ITEM_NONE) {
@@ -594,6 +596,9 @@ int build_run(struct build *build, struct err *err)
 
     if (options->batch < 1 || options->batch > MAX_BATCH)
         return err_set(err, "a batch of %" PRId64 " samples is out of range", options->batch);
+    build->freeze = freeze_resolve(build->onnx, options->n_freeze, options->freeze, err);
+    if (!build->freeze)
+        return -1;
     build->items = mem_new((size_t)build->onnx->n_values, sizeof(*build->items));
     build->live = mem_new((size_t)build->onnx->n_nodes, sizeof(*build->live));
     for (t = 0; t < BUILD_TWINS; t++) {
@@ -621,5 +626,6 @@ void build_free(struct build *build)
     }
     free(build->items);
     free(build->live);
+    free(build->freeze);
     free(build->losses);
 }

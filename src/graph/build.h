@@ -10,6 +10,7 @@
 #define TASUKI_GRAPH_BUILD_H
 
 #include "graph/fold.h"
+#include "graph/freeze.h"
 #include "graph/graph.h"
 #include "graph/loss.h"
 #include "graph/model.h"
@@ -33,6 +34,7 @@ struct build {
     struct fold fold[BUILD_TWINS];
     struct build_item *items;           /* one for each value of the file */
     bool *live;                         /* nodes that an output depends on */
+    enum freeze *freeze;                /* one for each initializer of the file */
     int64_t file_batch;                 /* batch size of the export; 0: any */
     const char *name;                   /* of the node at work, and its operator, for errors */
     int n_losses;

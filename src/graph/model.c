@@ -183,6 +183,40 @@ static void note_ties(struct build *build)
                    "dynamo=False)", uniform, uniform > 1 ? "" : "s", first_uniform);
 }
 
+/* What is frozen, by whom. */
+static int note_frozen(struct build *build, struct err *err)
+{
+    const struct graph *graph = build->graph[0];
+    const struct onnx *onnx = build->onnx;
+    const char *first[FREEZE_ASKED + 1] = { NULL };
+    int n[FREEZE_ASKED + 1] = { 0 }, v, trained = 0;
+
+    for (v = 0; v < graph->n_values; v++) {
+        const struct value *value = &graph->values[v];
+        enum freeze freeze;
+        int of;
+
+        trained += value->kind == VALUE_PARAM;
+        of = value->frozen ? onnx_find(onnx, value->name) : -1;
+        if (of < 0)
+            continue;
+        freeze = build->freeze[onnx->values[of].index];
+        if (n[freeze]++ == 0)
+            first[freeze] = value->name;
+    }
+    if (n[FREEZE_EXPORTER])
+        build_note(build, "%d initializer%s no parameter%s of the module, says the exporter, "
+                   "and not trained, \"%.200s\" first", n[FREEZE_EXPORTER],
+                   n[FREEZE_EXPORTER] > 1 ? "s are" : " is", n[FREEZE_EXPORTER] > 1 ? "s" : "",
+                   first[FREEZE_EXPORTER]);
+    if (n[FREEZE_ASKED])
+        build_note(build, "%d initializer%s frozen by --freeze, \"%.200s\" first",
+                   n[FREEZE_ASKED], n[FREEZE_ASKED] > 1 ? "s are" : " is", first[FREEZE_ASKED]);
+    if (n[FREEZE_ASKED] && !trained && graph->loss >= 0)
+        return err_set_code(err, EXIT_USAGE, "--freeze leaves nothing to train");
+    return 0;
+}
+
 static void note_inference(struct build *build)
 {
     if (build->n_norms)
@@ -224,6 +258,8 @@ static int finish(struct model *model, struct build *build, struct err *err)
     if (build->options->fuse && fuse_graph(graph, err))
         return -1;
     tidy_parameters(graph);
+    if (note_frozen(build, err))
+        return -1;
     note_inference(build);
     note_ties(build);
     note_folded_norms(build);
@@ -250,4 +286,48 @@ struct graph *model_build(struct model *model, const struct model_options *optio
     }
     build_free(&build);
     return graph;
+}
+
+/* Patterns that match nothing were refused before. */
+static enum freeze *resolve(const struct model *model, int n, const char *const *patterns)
+{
+    struct err ignored = { 0 };
+    enum freeze *freeze = freeze_resolve(model->onnx, n, patterns, &ignored);
+
+    return freeze ? freeze : freeze_resolve(model->onnx, 0, NULL, &ignored);
+}
+
+bool model_freezes_alike(const struct model *model, int n, const char *const *a, int m,
+                         const char *const *b)
+{
+    enum freeze *first = resolve(model, n, a), *second = resolve(model, m, b);
+    bool alike = true;
+    int i;
+
+    for (i = 0; i < model->onnx->n_initializers; i++)
+        alike &= !dtype_is_float(model->onnx->initializers[i].dtype) ||
+                 (first[i] == FREEZE_NOT) == (second[i] == FREEZE_NOT);
+    free(first);
+    free(second);
+    return alike;
+}
+
+struct model_tensor_data *model_frozen(const struct model *model, int n_freeze,
+                                       const char *const *freeze, int *n)
+{
+    enum freeze *found = resolve(model, n_freeze, freeze);
+    struct model_tensor_data *list = NULL;
+    int i;
+
+    *n = 0;
+    for (i = 0; i < model->onnx->n_initializers; i++) {
+        const struct onnx_tensor *t = &model->onnx->initializers[i];
+
+        if (found[i] == FREEZE_NOT || !dtype_is_float(t->dtype))
+            continue;
+        *(struct model_tensor_data *)mem_push((void **)&list, n, sizeof(*list)) =
+            (struct model_tensor_data){ t->name, t->dtype, t->shape, t->data };
+    }
+    free(found);
+    return list;
 }

@@ -11,7 +11,9 @@
  * Building: fix the inputs' batch dimension; infer shapes and fold constants and shape
  * arithmetic; refuse what is not supported, all of it at once; recognise ties (Identity of a
  * parameter); BatchNormalization in inference form becomes training form (said in 'notes');
- * remove what nobody reads; fuse (unless options say no); append the loss.
+ * remove what nobody reads; fuse (unless options say no); append the loss. Initializers that
+ * options freeze, and those of which the exporter says that they are no parameters, are
+ * constants in the end.
  */
 #ifndef TASUKI_GRAPH_MODEL_H
 #define TASUKI_GRAPH_MODEL_H
@@ -27,6 +29,8 @@ struct model_options {
     const char *loss;       /* --loss, NULL: choose (see loss.h) */
     int64_t batchnorm_samples;
     bool no_loss;           /* stop at the model's outputs */
+    int n_freeze;           /* initializers that are not trained: patterns (freeze.h) */
+    const char *const *freeze;
     /* Tensors of the data file, by which labels are known and inputs are checked; may be
      * empty (inspect, plan without data). Shapes are without the leading sample dimension.
      */
@@ -59,6 +63,19 @@ int64_t model_opset(const struct model *model);
 /* What was undone, assumed or chosen by the last build ("loss: cross-entropy of …"). */
 int model_notes(const struct model *model);
 const char *model_note(const struct model *model, int index);
+
+/* Do two lists of patterns freeze the same initializers? What matches nothing is ignored. */
+bool model_freezes_alike(const struct model *model, int n, const char *const *a, int m,
+                         const char *const *b);
+/* The floating initializers that stay as they are in the file, for free(); '*n' of them. */
+struct model_tensor_data {
+    const char *name;
+    enum dtype dtype;
+    struct shape shape;
+    const void *data;       /* perhaps unaligned; as long as the model */
+};
+struct model_tensor_data *model_frozen(const struct model *model, int n_freeze,
+                                       const char *const *freeze, int *n);
 
 /* Write the model with new parameter and statistics values to 'path' (one file, written
  * whole). 'get' fills 'data' with the current bytes of the named initializer in the file's

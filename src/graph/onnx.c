@@ -289,7 +289,7 @@ static int hash_model(struct onnx *onnx, struct err *err)
     size_t room;
     int i;
 
-    if (wire_strip(onnx->map.data, onnx->map.size, &onnx_wire_model, false, &copy, err))
+    if (wire_strip(onnx->map.data, onnx->map.size, &onnx_wire_hashed, false, &copy, err))
         return -1;
     room = copy.size;
     for (i = 0; i < onnx->n_initializers; i++) {
@@ -335,6 +335,7 @@ static int read_graph(struct onnx *onnx, struct err *err)
         if (read_input(onnx, graph->input[i], err))
             return -1;
     onnx_find_copies(onnx);
+    onnx_find_constants(onnx);
     if (read_nodes(onnx, err) || resolve(onnx, err) || sort_nodes(onnx, err))
         return -1;
     return hash_model(onnx, err);
@@ -374,6 +375,8 @@ void onnx_close(struct onnx *onnx)
     free(onnx->inputs);
     free(onnx->initializers);
     free(onnx->copy_of);
+    free(onnx->constant);
+    free(onnx->origin);
     free(onnx->nodes);
     free(onnx->outputs);
     free(onnx->path);

@@ -68,6 +68,8 @@ struct onnx {
     struct onnx_input *inputs;
     struct onnx_tensor *initializers;
     int *copy_of;               /* initializer that each is a transposed copy of, -1: none */
+    bool *constant;             /* the exporter says: a buffer or a constant, no parameter */
+    const char **origin;        /* the one parameter it was computed from; NULL: not known */
     struct onnx_node *nodes;    /* topologically sorted, otherwise in the order of the file */
     int *outputs;               /* value indices */
     struct names *names;
@@ -82,6 +84,11 @@ int onnx_find(const struct onnx *onnx, const char *name);   /* value index, -1 *
 
 /* Fill 'copy_of' (onnx_copy.c). */
 void onnx_find_copies(struct onnx *onnx);
+/* Fill 'constant' and 'origin' (onnx_constant.c). torch.export describes each initializer: a parameter, a
+ * buffer or a constant of the module, or what the exporter's optimizer computed from such. What
+ * was computed from a parameter stays one. Other exporters say nothing.
+ */
+void onnx_find_constants(struct onnx *onnx);
 
 /* ONNX's number of a type as ours; DTYPE_NONE where it is not supported. */
 enum dtype onnx_dtype(int32_t data_type);

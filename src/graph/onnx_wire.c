@@ -51,6 +51,18 @@ static const struct wire_message value_info = { "ValueInfo", (const struct wire_
     { .number = 0 },
 } };
 
+static const struct wire_message property = { "StringStringEntry", (const struct wire_field[]){
+    { 1, WIRE_BYTES, .repeated = false },
+    { 2, WIRE_BYTES, .repeated = false },
+    { .number = 0 },
+} };
+
+static const struct wire_message described = { "ValueInfo", (const struct wire_field[]){
+    { 1, WIRE_TEXT, .repeated = false },
+    { 4, WIRE_MESSAGE, .repeated = true, .message = &property },
+    { .number = 0 },
+} };
+
 static const struct wire_message graph;
 
 /* Subgraphs of control flow are checked, but not kept: their operators are not supported. */
@@ -78,14 +90,24 @@ static const struct wire_message node = { "Node", (const struct wire_field[]){
     { .number = 0 },
 } };
 
+#define GRAPH_FIELDS                                                                  \
+    { ONNX_GRAPH_INITIALIZER, WIRE_MESSAGE, .repeated = true, .message = &tensor },   \
+    { 1, WIRE_MESSAGE, .repeated = true, .message = &node },                          \
+    { 2, WIRE_TEXT, .repeated = false },                                              \
+    { 11, WIRE_MESSAGE, .repeated = true, .message = &value_info },                   \
+    { 12, WIRE_MESSAGE, .repeated = true, .message = &value_info },                   \
+    { 14, WIRE_REFUSED, .why = "quantized models cannot be trained" },                \
+    { 15, WIRE_REFUSED, .why = "sparse initializers are not supported" }
+
 static const struct wire_message graph = { "Graph", (const struct wire_field[]){
-    { ONNX_GRAPH_INITIALIZER, WIRE_MESSAGE, .repeated = true, .message = &tensor },
-    { 1, WIRE_MESSAGE, .repeated = true, .message = &node },
-    { 2, WIRE_TEXT, .repeated = false },
-    { 11, WIRE_MESSAGE, .repeated = true, .message = &value_info },
-    { 12, WIRE_MESSAGE, .repeated = true, .message = &value_info },
-    { 14, WIRE_REFUSED, .why = "quantized models cannot be trained" },
-    { 15, WIRE_REFUSED, .why = "sparse initializers are not supported" },
+    GRAPH_FIELDS,
+    { .number = 0 },
+} };
+
+static const struct wire_message described_graph = { "Graph", (const struct wire_field[]){
+    GRAPH_FIELDS,
+    { 13, WIRE_MESSAGE, .repeated = true, .message = &described },
+    { 16, WIRE_MESSAGE, .repeated = true, .message = &property },
     { .number = 0 },
 } };
 
@@ -95,10 +117,17 @@ static const struct wire_message operator_set = { "OperatorSet", (const struct w
     { .number = 0 },
 } };
 
-const struct wire_message onnx_wire_model = { "Model", (const struct wire_field[]){
-    { 1, WIRE_VARINT, .repeated = false },
-    { 2, WIRE_TEXT, .repeated = false },
-    { ONNX_MODEL_GRAPH, WIRE_MESSAGE, .repeated = false, .message = &graph },
-    { 8, WIRE_MESSAGE, .repeated = true, .message = &operator_set },
+#define MODEL_FIELDS(graph)                                                           \
+    { 1, WIRE_VARINT, .repeated = false },                                            \
+    { 2, WIRE_TEXT, .repeated = false },                                              \
+    { ONNX_MODEL_GRAPH, WIRE_MESSAGE, .repeated = false, .message = &(graph) },       \
+    { 8, WIRE_MESSAGE, .repeated = true, .message = &operator_set },                  \
     { .number = 0 },
+
+const struct wire_message onnx_wire_model = { "Model", (const struct wire_field[]){
+    MODEL_FIELDS(described_graph)
+} };
+
+const struct wire_message onnx_wire_hashed = { "Model", (const struct wire_field[]){
+    MODEL_FIELDS(graph)
 } };

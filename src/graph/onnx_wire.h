@@ -6,6 +6,8 @@
 #include "graph/wire.h"
 
 extern const struct wire_message onnx_wire_model;
+/* The same without what exporters say about it. */
+extern const struct wire_message onnx_wire_hashed;
 
 /* Field numbers on the way to an initializer's data. */
 enum { ONNX_MODEL_GRAPH = 7, ONNX_GRAPH_INITIALIZER = 5 };

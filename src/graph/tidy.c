@@ -201,11 +201,16 @@ void tidy_parameters(struct graph *graph)
             if (node->inputs[i] >= 0 && dtype_is_float(graph->values[node->inputs[i]].dtype))
                 reached[node->inputs[i]] = true;
     }
-    for (v = 0; v < graph->n_values && graph->loss >= 0; v++)
-        if (graph->values[v].kind == VALUE_PARAM && !reached[v]) {
-            graph->values[v].kind = VALUE_CONST;
-            convert(graph, &graph->values[v]);
+    for (v = 0; v < graph->n_values; v++) {
+        struct value *value = &graph->values[v];
+
+        if (value->kind != VALUE_PARAM) {
+            value->frozen = false;
+        } else if (value->frozen || (graph->loss >= 0 && !reached[v])) {
+            value->kind = VALUE_CONST;
+            convert(graph, value);
         }
+    }
     free(reached);
 }
 

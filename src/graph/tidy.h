@@ -15,7 +15,7 @@ void tidy_keep(struct graph *graph, int n, const int *order);
 /* Remove what neither the loss nor 'correct' needs (without a loss: what no output needs). */
 void tidy_remove_dead(struct graph *graph);
 
-/* Parameters that no gradient can reach become constants. */
+/* Parameters that no gradient can reach, and those that are frozen, become constants. */
 void tidy_parameters(struct graph *graph);
 
 /* Nodes that depend on no sample become PART_PREPARE, and one that several nodes read is

@@ -139,6 +139,7 @@ static void complete_plan(struct plan *plan, const struct planning *p)
     set_text(&plan->optimizer, optimizer_name(p->optimizer.kind));
     set_text(&plan->command, p->command);
     plan->batchnorm_samples = p->request.batchnorm_samples;
+    plan_set_freeze(plan, p->model_options.n_freeze, p->model_options.freeze);
 }
 
 struct plan *planning_run(const struct planning *planning, char **why, struct err *err)
@@ -202,7 +203,7 @@ int planning_open(struct planning *planning, struct planning_source *source, str
 
     p->model_options = (struct model_options){
         .real = source->float64 ? DTYPE_F64 : DTYPE_F32, .fuse = source->fuse,
-        .loss = source->loss,
+        .loss = source->loss, .n_freeze = source->n_freeze, .freeze = source->freeze,
     };
     if (source->data) {
         source->opened_data = data_open(source->data, err);

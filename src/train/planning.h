@@ -46,6 +46,8 @@ struct planning_source {
     const char *model, *data, *loss;    /* paths; data and loss may be NULL */
     const char *backend;                /* NULL: cpu, or reference for float64 */
     bool float64, fuse;
+    int n_freeze;                           /* as in model_options */
+    const char *const *freeze;
     struct model *opened;               /* what planning_close() closes */
     struct data *opened_data;
 };

@@ -145,6 +145,19 @@ static int probe_graph(struct session *s, struct err *err)
     return bad;
 }
 
+/* What the user says, else what the plan that was given says. */
+static void choose_freeze(struct session *s)
+{
+    struct model_options *m = &s->model_options;
+
+    m->n_freeze = s->settings.n_freeze;
+    m->freeze = s->settings.freeze;
+    if (m->n_freeze == 0 && s->given) {
+        m->n_freeze = s->given->n_freeze;
+        m->freeze = (const char *const *)s->given->freeze;
+    }
+}
+
 static int open_inputs(struct session *s, struct err *err)
 {
     if (open_model(s, err) < 0 || open_backend(s, err) < 0)
@@ -157,6 +170,7 @@ static int open_inputs(struct session *s, struct err *err)
         .loss = s->settings.loss,
     };
     s->model_options.tensors = data_tensors(s->train.data, &s->model_options.n_tensors);
+    choose_freeze(s);
     return probe_graph(s, err);
 }
 
@@ -169,6 +183,31 @@ static int check_same(const struct checkpoint *c, const char *what, int64_t said
         return 0;
     return err_set(err, "%s: made with %s %lld, not %lld", checkpoint_path(c), what,
                    (long long)saved, (long long)said);
+}
+
+/* What is frozen is not in the checkpoint, so it must be what was: nobody said otherwise. */
+static int resume_freeze(struct session *s, const struct checkpoint_state *saved,
+                         struct err *err)
+{
+    struct model_options *m = &s->model_options;
+    struct err ignored = { 0 };
+    int n = 0;
+    const char *const *freeze = NULL;
+
+    if (saved->plan)
+        s->resumed_plan = plan_from_json("plan", saved->plan, &ignored);
+    if (s->resumed_plan) {
+        n = s->resumed_plan->n_freeze;
+        freeze = (const char *const *)s->resumed_plan->freeze;
+    }
+    if (m->n_freeze && !model_freezes_alike(s->model, m->n_freeze, m->freeze, n, freeze))
+        return err_set(err, "%s: made with %s, and what is frozen is not in it; to train other "
+                       "parameters, export it and train the exported model",
+                       checkpoint_path(s->resumed), n ? "other --freeze patterns" :
+                       "no --freeze");
+    m->n_freeze = n;
+    m->freeze = freeze;
+    return 0;
 }
 
 static int merge_state(struct session *s, const struct checkpoint_state *saved, struct err *err)
@@ -200,7 +239,7 @@ static int merge_state(struct session *s, const struct checkpoint_state *saved, 
         return err_set(err, "%s: made from another graph than that of %s", checkpoint_path(c),
                        s->model_path);
     s->first_step = saved->step;
-    return 0;
+    return resume_freeze(s, saved, err);
 }
 
 static int open_checkpoint(struct session *s, struct err *err)
@@ -433,6 +472,7 @@ void session_close(struct session *session)
     json_decref(s->plan_json);
     plan_free(s->plan);
     plan_free(s->given);
+    plan_free(s->resumed_plan);
     cluster_free(s->cluster);
     checkpoint_close(s->resumed);
     close_source(&s->train);

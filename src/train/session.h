@@ -42,7 +42,7 @@ struct session {
     struct source train, test;
     struct checkpoint *resumed;
     struct cluster *cluster;
-    struct plan *given, *plan;
+    struct plan *given, *plan, *resumed_plan;
     json_t *plan_json;
     struct placement placement;
     struct compiled *compiled;          /* NULL on a rank without work, as below */

@@ -98,6 +98,9 @@ static int check_given(const struct session *s, struct err *err)
     if (plan->batchnorm_samples != t->batchnorm_samples)
         return err_set(err, "%s: made for --batchnorm-samples %lld, not %lld", t->input,
                        (long long)plan->batchnorm_samples, (long long)t->batchnorm_samples);
+    if (!model_freezes_alike(s->model, plan->n_freeze, (const char *const *)plan->freeze,
+                             s->model_options.n_freeze, s->model_options.freeze))
+        return err_set(err, "%s: made for other --freeze patterns: plan again", t->input);
     if (!honours_pins(s, plan))
         return err_set_code(err, EXIT_USAGE, "%s: a plan with other stages, replicas, "
                             "micro-batches or another schedule than the options say: leave "

@@ -13,6 +13,8 @@ struct train_settings {
     const char *data, *test;    /* safetensors; 'test' may be NULL */
     const char *loss;           /* NULL: chosen */
     bool float64, fuse;
+    int n_freeze;               /* patterns, see model.h; 0: as the plan or checkpoint says */
+    const char *const *freeze;
     int64_t batchnorm_samples;  /* 0: not said */
 
     int64_t global_batch;       /* 0: as the plan or the checkpoint says */

@@ -42,6 +42,8 @@ static const char *const networks[] = {
     "node Concat g1,g1 -> g2 axis=2\n node ReduceMean g2 -> y keepdims=0\n output y",
 
     "opset 13\n input x float batch,3,4\n input l int64 batch,3\n init w float 4,12\n"
+    "signature PARAMETER:v BUFFER:c CONSTANT_TENSOR:k\n about w folded v,val_1\n"
+    "about c kind BUFFER\n about q folded k,val_2\n"
     "init c float 12\n init q int64 4 = 0,0,3,4\n const i0 int64 . = 0\n const i1 int64 . = 1\n"
     "const i2 int64 . = -1\n const ax int64 1 = 0\n const ax2 int64 1 = 3\n"
     "const half int64 2 = 2,2\n const neg float . = -1e9\n const step int64 . = 1\n"

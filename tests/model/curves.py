@@ -10,11 +10,11 @@ import tensors
 from tap import Skip, Tap, check
 
 MODELS = ["mlp", "mlp-mse", "linear-dot", "cnn", "transformer", "transformer-post", "tied",
-          "skips"]
+          "skips", "frozen"]
 MICRO_BATCHES = (1, 2, 4, 8)
 # With the exporter's optimizations a CNN has no BatchNorm left.
-DYNAMO = {"dynamo": ["mlp", "transformer", "transformer-post", "tied"],
-          "dynamo-plain": ["cnn", "transformer"]}
+DYNAMO = {"dynamo": ["mlp", "transformer", "transformer-post", "tied", "frozen"],
+          "dynamo-plain": ["cnn", "transformer", "frozen"]}
 
 
 def pin(run):

@@ -164,6 +164,8 @@ class Session:
                     "optimizer": optimizer, "log": log, "no_shuffle": True, "quiet": True}
         settings.update(options)
         words = ["train", case.path("model.onnx"), *case.options[optimizer]]
+        for pattern in getattr(case, "freeze", []):
+            words += ["--freeze", pattern]
         for name, value in settings.items():
             if value is True:
                 words.append("--" + name.replace("_", "-"))

@@ -83,7 +83,8 @@ def train(case, precision, optimizer_name, global_batch, group):
         loss = loss_of(case, module(*(value[part] for value in inputs)), target[part])
         loss.backward()
         if step == 0:
-            gradients = {name: p.grad.numpy().copy() for name, p in module.named_parameters()}
+            gradients = {name: p.grad.numpy().copy() for name, p in module.named_parameters()
+                         if p.grad is not None}
         optimizer.step()
         losses.append(loss.item())
     return losses, gradients, names_and_values(module)
@@ -170,7 +171,9 @@ def write_case(case, directory, seed, exporter, shipped):
         "name": case.name, "seed": seed, "exporter": exporter, "steps": STEPS,
         "loss": f"{case.loss}:{case.output},{case.target}", "exact": case.exact,
         "random": case.random, "global_batch": case.global_batch, "options": options,
-        "ties": case.ties, "batchnorm": list(case.batchnorm),
+        "ties": case.ties,
+        # torch.export says what is a buffer; other files do not.
+        "freeze": case.freeze + (case.buffers if exporter == "torchscript" else []), "batchnorm": list(case.batchnorm),
         "runs": [] if case.random else references(case, directory, exporter != "torchscript")}
     with open(os.path.join(directory, "case.json"), "w") as out:
         json.dump(description, out, indent=1)

@@ -5,6 +5,7 @@ Each maker returns a Case: the module in float32, its data (NumPy, first axis = 
 loss in both languages and what is special about it.
 """
 import dataclasses
+import fnmatch
 import random
 import typing
 
@@ -30,6 +31,8 @@ class Case:
     batchnorm: typing.Tuple[int, ...] = ()  # groups to give references for; () without BN
     curves: typing.List[typing.Tuple[int, str]] = dataclasses.field(default_factory=list)
     ties: typing.Dict[str, str] = dataclasses.field(default_factory=dict)
+    freeze: typing.List[str] = dataclasses.field(default_factory=list)      # patterns
+    buffers: typing.List[str] = dataclasses.field(default_factory=list)     # floating ones
 
 
 def images(rng, samples, channels, size):
@@ -228,10 +231,43 @@ def mlp_dropout(draw, rng):
     return case
 
 
+class Frozen(nn.Module):
+    """A table that is no parameter, and layers that are not trained: at the bottom, where no
+    gradient need go, and in the midst, where one must pass."""
+
+    def __init__(self, width, length, vocabulary, classes):
+        super().__init__()
+        self.token = nn.Embedding(vocabulary, width)
+        self.register_buffer("position", torch.randn(1, length, width))
+        self.register_buffer("scale", 0.5 + torch.rand(width))
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(4))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, tokens):
+        x = self.token(tokens) + self.position
+        for layer in self.layers:
+            x = torch.relu(layer(x)) * self.scale
+        return self.head(self.norm(x))
+
+
+def frozen(draw, rng):
+    width, classes, length, vocabulary = draw.randint(9, 20), draw.randint(5, 9), 6, 17
+    case = Case("frozen", Frozen(width, length, vocabulary, classes),
+                {"tokens": rng.integers(0, vocabulary, (120, length))}, "logits", "label",
+                rng.integers(0, classes, (120, length)), "cross-entropy")
+    case.exact = False
+    case.freeze, case.buffers = ["token.*", "layers.[02].*"], ["position", "scale"]
+    for name, parameter in case.module.named_parameters():
+        if any(fnmatch.fnmatch(name, pattern) for pattern in case.freeze):
+            parameter.requires_grad_(False)
+    return case
+
+
 MAKERS = {"mlp": mlp, "mlp-mse": mlp_mse, "linear-dot": linear_dot, "cnn": cnn, "cnn-old": cnn_old,
           "transformer": transformer, "transformer-post": transformer_post,
           "transformer-dropout": transformer_dropout, "tied": tied, "skips": skips,
-          "mlp-dropout": mlp_dropout}
+          "mlp-dropout": mlp_dropout, "frozen": frozen}
 
 
 def make(name, seed):

@@ -9,7 +9,7 @@ import compare
 import driver
 from tap import Tap
 
-MODELS = ["mlp", "cnn", "transformer", "transformer-dropout", "tied", "skips"]
+MODELS = ["mlp", "cnn", "transformer", "transformer-dropout", "tied", "skips", "frozen"]
 LAYOUTS = [(1, 1), (1, 1, 1), (1, 1, 1, 1), (2, 1), (1, 3), (2, 2), (3,), (1, 2, 1)]
 SCHEDULES = ["gpipe", "1f1b"]
 MICRO_BATCHES = [1, 2, 3, 4, 6, 8]      # of 24 samples; 5 and 7 have their own test

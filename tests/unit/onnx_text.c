@@ -208,11 +208,12 @@ static size_t dims_fields(struct writer *w, char *dims)
     return elements;
 }
 
-static void entry_field(struct writer *w, const char *key, const char *value)
+static void entry_field(struct writer *w, uint32_t field, const char *key,
+                        const char *value)
 {
     struct nested entry;
 
-    begin(w, &entry, 13);
+    begin(w, &entry, field);
     string_field(w, 1, key);
     string_field(w, 2, value);
     end(w, &entry);
@@ -233,9 +234,9 @@ static void tensor_message(struct writer *w, uint32_t field, const char *kind, i
     if (strcmp(kind, "const") != 0)
         string_field(w, 8, words[0]);
     if (strcmp(kind, "external") == 0) {
-        entry_field(w, "location", words[3]);
-        entry_field(w, "offset", words[4]);
-        entry_field(w, "length", words[5]);
+        entry_field(w, 13, "location", words[3]);
+        entry_field(w, 13, "offset", words[4]);
+        entry_field(w, 13, "length", words[5]);
         number_field(w, 14, 1);
     } else {
         data_field(w, words[0], type, strcmp(kind, "typed") == 0, elements,
@@ -360,6 +361,48 @@ static void value_message(struct writer *w, uint32_t field, int n, char **words)
     end(w, &value);
 }
 
+/* What torch.export says of initializers: NAME kind KIND, or NAME folded FROM,FROM,... */
+static void about_message(struct writer *w, int n, char **words)
+{
+    char *from[MAX_WORDS], text[600] = "[";
+    struct nested about;
+    size_t used = 1;
+    int i, count = n == 3 ? split(words[2], ',', from) : 0;
+
+    if (count == 0)
+        wrong("about", words[0]);
+    for (i = 0; i < count; i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s'%s'", i ? ", " : "",
+                                 from[i]);
+    snprintf(text + used, sizeof(text) - used, "]");
+    begin(w, &about, 13);
+    string_field(w, 1, words[0]);
+    if (strcmp(words[1], "kind") == 0)
+        entry_field(w, 4, "pkg.torch.export.graph_signature.InputSpec.kind", from[0]);
+    else
+        entry_field(w, 4, "pkg.onnxscript.optimizer.folded_from", text);
+    end(w, &about);
+}
+
+/* KIND:NAME ... */
+static void signature_message(struct writer *w, int n, char **words)
+{
+    char text[600] = "\n# inputs\n";
+    size_t used = strlen(text);
+    int i;
+
+    for (i = 0; i < n; i++) {
+        char *name = strchr(words[i], ':');
+
+        if (!name)
+            wrong("signature", words[i]);
+        *name++ = '\0';
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "i%d: %s target='%s'\n", i,
+                                 words[i], name);
+    }
+    entry_field(w, 16, "pkg.torch.export.ExportedProgram.graph_signature", text);
+}
+
 /* The file ---------------------------------------------------------------------------- */
 
 static void line(struct writer *w, char *text, int64_t *opset)
@@ -381,6 +424,10 @@ static void line(struct writer *w, char *text, int64_t *opset)
         node_message(w, n - 1, words + 1);
     else if (strcmp(words[0], "const") == 0)
         const_message(w, n - 1, words + 1);
+    else if (strcmp(words[0], "about") == 0)
+        about_message(w, n - 1, words + 1);
+    else if (strcmp(words[0], "signature") == 0)
+        signature_message(w, n - 1, words + 1);
     else
         tensor_message(w, 5, words[0], n - 1, words + 1);
 }

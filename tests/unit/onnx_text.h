@@ -10,6 +10,9 @@
  *   const c float . = 0.5              (a Constant node; "." is a scalar)
  *   node Gemm x,w,b -> y transB=1 alpha=1.0 perm=[1,0] mode="SAME"   ("-": left out)
  *   node com.example:Foo y -> z
+ *   about w kind PARAMETER             (what torch.export says of it)
+ *   about v folded w,b                 (it was computed from these)
+ *   signature PARAMETER:w BUFFER:b     (what the module had)
  *   output y
  */
 #ifndef TASUKI_TESTS_ONNX_TEXT_H

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT */
+#include "graph/freeze.h"
+
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/near.h"
+
+#define LISTED 5        /* names in the error */
+
+static bool matches(const char *pattern, const char *name)
+{
+    return name && (strcmp(pattern, name) == 0 || fnmatch(pattern, name, 0) == 0);
+}
+
+/* The name whose beginning is nearest to what the pattern has before its first wildcard. */
+static const char *nearest(const struct onnx *onnx, const char *pattern)
+{
+    int head = (int)strcspn(pattern, "*?["), i;
+    char *word = mem_printf("%.*s", head, pattern);
+    const char *best = NULL;
+    struct near near;
+
+    near_start(&near, word);
+    for (i = 0; i < onnx->n_initializers && head > 0; i++) {
+        const char *name = onnx->initializers[i].name;
+        char *start = pattern[head] ? mem_printf("%.*s", head, name) : mem_strdup(name);
+        unsigned before = near.distance;
+
+        near_try(&near, start);
+        if (near.distance < before)
+            best = name;
+        free(start);
+    }
+    free(word);
+    return best;
+}
+
+static int no_match(const struct onnx *onnx, const char *pattern, struct err *err)
+{
+    const char *near = nearest(onnx, pattern);
+    char names[700] = "";
+    size_t used = 0;
+    int i;
+
+    if (near)
+        return err_set_code(err, EXIT_USAGE, "--freeze \"%.200s\" matches no initializer; did "
+                            "you mean \"%.200s\"?", pattern, near);
+    for (i = 0; i < onnx->n_initializers && i < LISTED; i++)
+        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s\"%.120s\"",
+                                 i ? ", " : "", onnx->initializers[i].name);
+    return err_set_code(err, EXIT_USAGE, "--freeze \"%.200s\" matches no initializer; they are "
+                        "%s%s", pattern, names, i < onnx->n_initializers ? ", ..." : "");
+}
+
+static int freeze_one(const struct onnx *onnx, const char *pattern, enum freeze *freeze,
+                      struct err *err)
+{
+    bool matched = false;
+    int i;
+
+    for (i = 0; i < onnx->n_initializers; i++) {
+        if (!matches(pattern, onnx->initializers[i].name) &&
+            !matches(pattern, onnx->origin[i]))
+            continue;
+        freeze[onnx->copy_of[i] < 0 ? i : onnx->copy_of[i]] = FREEZE_ASKED;
+        matched = true;
+    }
+    return matched ? 0 : no_match(onnx, pattern, err);
+}
+
+enum freeze *freeze_resolve(const struct onnx *onnx, int n, const char *const *patterns,
+                            struct err *err)
+{
+    enum freeze *freeze = mem_new((size_t)onnx->n_initializers, sizeof(*freeze));
+    int i;
+
+    for (i = 0; i < onnx->n_initializers; i++)
+        freeze[i] = onnx->constant[i] ? FREEZE_EXPORTER : FREEZE_NOT;
+    for (i = 0; i < n; i++)
+        if (freeze_one(onnx, patterns[i], freeze, err)) {
+            free(freeze);
+            return NULL;
+        }
+    return freeze;
+}
