@@ -117,8 +117,8 @@ static void timeline_fill(struct timeline *line, struct program *program, bool m
     touch_results(line);
 }
 
-/* What lives within F, or within B and W, is there for one micro-batch at a time. Where there is
- * only one, all share one arena, which is smaller than two.
+/* What lives within F, or within B and W, is there for one micro-batch at a time. Where there
+ * is only one, all share one arena, which is smaller than two.
  */
 static void share_places(struct timeline *line, int slots)
 {

@@ -9,9 +9,9 @@
  * directly follows B. A stage is fed and receives right before the part that reads it; SEND
  * directly follows the part that makes its values, and copies them.
  *
- * In the arrays of parameters and of gradients a trained parameter and its gradient stand at the
- * same offset, in the order in which the gradients become final, then running statistics and
- * their contributions; so an interval of one array is the same interval of the other.
+ * In the arrays of parameters and of gradients a trained parameter and its gradient stand at
+ * the same offset, in the order in which the gradients become final, then running statistics
+ * and their contributions; so an interval of one array is the same interval of the other.
  */
 #ifndef TASUKI_SCHEDULER_MEMORY_H
 #define TASUKI_SCHEDULER_MEMORY_H
@@ -32,9 +32,9 @@ struct memory_use {
     size_t total;
 };
 
-/* Set places, their offsets and the sizes in 'program', for 'slots' micro-batches in flight (one
- * slot is scratch, too). With 'merged' B and W run as one list (program->backward), so that what
- * W needs is freed earlier. 'workspace' is the largest kernel workspace.
+/* Set places, their offsets and the sizes in 'program', for 'slots' micro-batches in flight
+ * (one slot is scratch, too). With 'merged' B and W run as one list (program->backward), so that
+ * what W needs is freed earlier. 'workspace' is the largest kernel workspace.
  */
 void memory_place(struct program *program, bool merged, int slots, size_t workspace);
 

@@ -35,7 +35,7 @@ struct search *search_new(const struct cost *cost, const struct cluster *cluster
     s->cost = cost;
     s->cluster = cluster;
     s->request = request;
-    s->table = table_new(cost);
+    s->table = table_new(cost, MAX_CUTS);
     s->state_bytes = stage_state_bytes(cost, request->optimizer);
     s->factor_fixed = s->factor_moving = 1;
     s->best = INFINITY;
@@ -432,8 +432,10 @@ struct plan *partition(const struct cost *cost, const struct cluster *cluster,
     if (!plan && !local.code)
         explain_failure(s, sizes, n, &local);
     if (plan) {
-        plan->lower_bound_seconds = partition_lower_bound(cost, cluster, request);
         simulate_forecast(plan, cost, cluster, &local);
+        plan->lower_bound_seconds =
+            fmax(partition_lower_bound(cost, cluster, request),
+                 partition_relaxed(s, sizes, n, plan->iteration_seconds));
         if (why)
             *why = explain(s, plan);
     }

@@ -15,20 +15,9 @@ static double largest_share(const struct plan_request *r)
     return (double)r->global_batch;
 }
 
-static double seconds_at(const struct cost *cost, const struct cost_block *b, double n,
-                         bool with_wgrad)
-{
-    double seconds = cost_at(cost, b->forward, b->batch_axis, n) +
-                     cost_at(cost, b->dgrad, b->batch_axis, n);
-
-    if (with_wgrad && b->wgrad)
-        seconds += cost_at(cost, b->wgrad, b->batch_axis, n);
-    return seconds;
-}
-
 struct least {
-    double work;    /* device-seconds of the whole batch */
-    double path;    /* seconds of F and B of the smallest share */
+    double work;            /* device-seconds of the whole batch */
+    double forward, dgrad;  /* seconds of the smallest share */
 };
 
 static void take(const struct cost *cost, const struct cost_block *b,
@@ -36,9 +25,13 @@ static void take(const struct cost *cost, const struct cost_block *b,
 {
     double micro = (double)request->global_batch / largest_share(request);
     double times = b->batch_axis ? (double)request->global_batch / n : micro;
+    double forward = cost_at(cost, b->forward, b->batch_axis, n);
+    double dgrad = cost_at(cost, b->dgrad, b->batch_axis, n);
+    double wgrad = b->wgrad ? cost_at(cost, b->wgrad, b->batch_axis, n) : 0;
 
-    least->work = fmin(least->work, times * seconds_at(cost, b, n, true));
-    least->path = fmin(least->path, seconds_at(cost, b, n, false));
+    least->work = fmin(least->work, times * (forward + dgrad + wgrad));
+    least->forward = fmin(least->forward, forward);
+    least->dgrad = fmin(least->dgrad, dgrad);
 }
 
 /* Times are linear between the listed sizes and proportional outside, so that time per sample
@@ -48,7 +41,7 @@ static struct least least_of_block(const struct cost *cost, const struct cost_bl
                                    const struct plan_request *request)
 {
     double most = largest_share(request);
-    struct least least = { INFINITY, INFINITY };
+    struct least least = { INFINITY, INFINITY, INFINITY };
 
     take(cost, b, request, 1, &least);
     take(cost, b, request, most, &least);
@@ -75,17 +68,42 @@ static double devices_at_work(const struct cluster *cluster)
     return devices;
 }
 
+/* The longest way of one sample forward and back; edges ascend, and so do the ways. */
+static double longest_way(const struct cost *cost, const struct least *least)
+{
+    double *to = mem_new((size_t)cost->n_blocks, sizeof(*to));
+    double *back = mem_new((size_t)cost->n_blocks, sizeof(*back)), longest = 0;
+    int edge = 0;
+
+    for (int b = 0; b < cost->n_blocks; b++) {
+        to[b] += least[b].forward;
+        back[b] += least[b].dgrad;
+        longest = fmax(longest, to[b] + back[b]);
+        for (; edge < cost->n_edges && cost->edges[edge].from == b; edge++) {
+            const struct cost_edge *e = &cost->edges[edge];
+
+            to[e->to] = fmax(to[e->to], to[b]);
+            if (e->gradient_bytes[cost->n_sizes - 1] > 0)
+                back[e->to] = fmax(back[e->to], back[b]);
+        }
+    }
+    free(to);
+    free(back);
+    return longest;
+}
+
 double partition_lower_bound(const struct cost *cost, const struct cluster *cluster,
                              const struct plan_request *request)
 {
-    double work = 0, path = 0, devices = devices_at_work(cluster), pinned = 0;
+    struct least *least = mem_new((size_t)cost->n_blocks, sizeof(*least));
+    double work = 0, path, devices = devices_at_work(cluster), pinned = 0;
 
     for (int i = 0; i < cost->n_blocks; i++) {
-        struct least least = least_of_block(cost, &cost->blocks[i], request);
-
-        work += least.work + cost->blocks[i].step;
-        path += least.path;
+        least[i] = least_of_block(cost, &cost->blocks[i], request);
+        work += least[i].work + cost->blocks[i].step;
     }
+    path = longest_way(cost, least);
+    free(least);
     for (int i = 0; i < request->n_replicas; i++)
         pinned += request->replicas[i];
     if (pinned > 0 && pinned < devices)

@@ -30,7 +30,7 @@ static double message_buffers(const struct interval_cost *c, int64_t micro_batch
     return ahead * (c->received + c->sent) + slots * (c->sent + c->gradient);
 }
 
-/* What compiled stages have besides the sums of the cost file is foreseen where there are any. */
+/* What stages have besides the sums of the cost file is foreseen where they are compiled. */
 struct stage_bytes interval_bytes(const struct search *search, const struct interval_cost *c,
                                   int64_t micro_batches, int slots)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Between partition.c (the search), partition_table.c (costs of intervals of blocks),
  * partition_dp.c (dynamic programming), partition_small.c, partition_memory.c,
- * partition_request.c (pins and reasons), partition_bound.c and place.c.
+ * partition_request.c (pins and reasons), partition_bound.c, partition_relax.c and place.c.
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
 #define TASUKI_SCHEDULER_PARTITION_PRIVATE_H
@@ -13,6 +13,7 @@
  * [i, j) of cuts is one stage.
  */
 #define MAX_CUTS 160
+#define MOST_CUTS 256   /* that a table may have */
 
 /* Costs at one share. Sums from 0 to each cut; [i * (n + 1) + j] for intervals. */
 struct share_table {
@@ -25,7 +26,7 @@ struct share_table {
 struct table {
     const struct cost *cost;
     int n;                  /* cuts - 1: stages at most */
-    int cuts[MAX_CUTS + 1];
+    int cuts[MOST_CUTS + 1];
     double *step, *parameters;  /* sums */
     double *shared;         /* per interval: bytes of shared parameters */
     double *n_received;     /* per interval: values of earlier stages */
@@ -41,7 +42,8 @@ struct interval_cost {
 
 /* The cut before a block. */
 int table_cut(const struct table *table, int block);
-struct table *table_new(const struct cost *cost);
+/* With so many cuts at most. */
+struct table *table_new(const struct cost *cost, int most);
 void table_free(struct table *table);
 /* The table for a share, made on first use. */
 const struct share_table *table_share(struct table *table, int64_t samples);
@@ -153,6 +155,11 @@ char *explain(const struct search *search, const struct plan *plan);
 /* Seconds below which no plan for this request can come. */
 double partition_lower_bound(const struct cost *cost, const struct cluster *cluster,
                              const struct plan_request *request);
+/* The same for pipelines that cut the blocks in their order, and closer: bubbles, messages and
+ * all-reduces count. Nothing above 'upper', the seconds of a plan, is of interest. 0 where
+ * there are too many blocks to look at every cut.
+ */
+double partition_relaxed(struct search *search, const int64_t *sizes, int n, double upper);
 
 /* The candidate as a plan, stages on the first devices in order. */
 struct plan *place(const struct cost *cost, const struct cluster *cluster,

@@ -301,7 +301,8 @@ int explain_failure(struct search *s, const int64_t *sizes, int n, struct err *e
     return err_set(err, "the network does not fit on %d devices of %.0f bytes: block \"%s\" "
                    "lacks %.0f bytes; --memory %.0f or more devices would do",
                    s->cluster->n_devices, room,
-                   heaviest(s->cost, c->cuts[stage], c->cuts[stage + 1]), needed - room, needed);
+                   heaviest(s->cost, c->cuts[stage], c->cuts[stage + 1]), needed - room,
+                   needed);
 }
 
 /* Reasons ---------------------------------------------------------------------------- */
@@ -364,8 +365,8 @@ static void explain_far(const struct search *s, const struct plan *plan, FILE *o
 
         if (!c->far || c->seconds >= plan->iteration_seconds)
             continue;
-        fprintf(out, "A pipeline with %d stages, %s and %lld micro-batches would take %.4g ms by "
-                "the simulation,\nbut is %.3g %% slower than the best by the closed form.\n",
+        fprintf(out, "A pipeline with %d stages, %s and %lld micro-batches would take %.4g ms "
+                "by the simulation,\nbut is %.3g %% slower than the best by the closed form.\n",
                 c->n_stages, c->gpipe ? "gpipe" : "1f1b", (long long)c->micro_batches,
                 1e3 * c->seconds, 1e2 * (c->closed / s->least_closed - 1));
         return;
@@ -384,12 +385,12 @@ char *explain(const struct search *s, const struct plan *plan)
     explain_single(s, plan, out);
     explain_far(s, plan, out);
     if (s->factor_fixed > 1 || s->factor_moving > 1)
-        fprintf(out, "Exact memory is up to %.3g times the estimate of parameters and %.3g times "
-                "that of the rest.\n", s->factor_fixed, s->factor_moving);
+        fprintf(out, "Exact memory is up to %.3g times the estimate of parameters and %.3g "
+                "times that of the rest.\n", s->factor_fixed, s->factor_moving);
     if (s->slow > 1)
         fprintf(out, "With all devices busy a node has %.3g threads for each core.\n", s->slow);
-    fprintf(out, "The bound is the work of all blocks over the devices, or the way of one "
-            "sample through all blocks.\n");
+    fprintf(out, "Below the bound the devices do not suffice for stages that each wait for the "
+            "first sample,\ncompute all of theirs, and reduce.\n");
     fclose(out);
     return text;
 }

@@ -37,7 +37,7 @@ static double *crossing_bytes(const struct cost *cost)
 }
 
 /* Too many blocks: of each window of equal work take the thinnest place. */
-static void choose_cuts(struct table *table)
+static void choose_cuts(struct table *table, int most)
 {
     const struct cost *cost = table->cost;
     double *bytes = crossing_bytes(cost), all = 0, sum = 0;
@@ -50,8 +50,8 @@ static void choose_cuts(struct table *table)
         int w;
 
         sum += block_seconds(&cost->blocks[b - 1]);
-        w = all > 0 ? (int)(sum / all * (MAX_CUTS - 1))
-                    : (int)((double)b / cost->n_blocks * (MAX_CUTS - 1));
+        w = all > 0 ? (int)(sum / all * (most - 1))
+                    : (int)((double)b / cost->n_blocks * (most - 1));
         if (w != window && best >= 0) {
             table->cuts[++table->n] = best;
             best = -1;
@@ -66,11 +66,11 @@ static void choose_cuts(struct table *table)
     free(bytes);
 }
 
-static void fill_cuts(struct table *table)
+static void fill_cuts(struct table *table, int most)
 {
     table->cuts[0] = 0;
-    if (table->cost->n_blocks > MAX_CUTS) {
-        choose_cuts(table);
+    if (table->cost->n_blocks > most) {
+        choose_cuts(table, most);
         return;
     }
     table->n = table->cost->n_blocks;
@@ -103,8 +103,8 @@ static size_t at(const struct table *table, int i, int j)
 struct readers {
     int after;              /* its producer's interval; -1: there is none */
     int n;
-    int where[MAX_CUTS];
-    double back[MAX_CUTS];
+    int where[MOST_CUTS];
+    double back[MOST_CUTS];
 };
 
 static void add_reader(struct readers *r, int where, double back)
@@ -218,13 +218,13 @@ int table_cut(const struct table *table, int block)
     return i;
 }
 
-struct table *table_new(const struct cost *cost)
+struct table *table_new(const struct cost *cost, int most)
 {
     struct table *table = mem_new(1, sizeof(*table));
     int *where;
 
     table->cost = cost;
-    fill_cuts(table);
+    fill_cuts(table, most);
     table->step = new_array((size_t)table->n + 1);
     table->parameters = new_array((size_t)table->n + 1);
     table->shared = new_array(square(table));

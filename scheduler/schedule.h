@@ -7,7 +7,8 @@
  * reads it; an F, or a RECV for it, that reuses a slot waits for the sends out of that slot.
  * Under these rules a list must not deadlock even where no send completes before its receive
  * is posted. A SEND directly follows the computation that makes it, and W directly its B, but
- * for SENDs: what lives between them has one place (memory.h). Between two stages and in one direction the k-th SEND meets the k-th RECV.
+ * for SENDs: what lives between them has one place (memory.h). Between two stages and in one
+ * direction the k-th SEND meets the k-th RECV.
  *
  * gpipe: all F, then all B from the last micro-batch to the first; as many slots as
  * micro-batches. 1f1b: min(S - s, M) slots; the last stage's B directly follows its F.

@@ -151,6 +151,14 @@ static double pace_of(const struct sim *sim, const struct worker *w)
     return w->reductions ? pace * sim->cluster->sum_overlap : pace;
 }
 
+/* At a pace of 0 it goes on later. */
+static void set_end(struct sim *sim, int worker)
+{
+    const struct worker *w = &sim->workers[worker];
+
+    timer_set(sim, worker, w->left > 0 ? sim->now + w->left / w->rate : sim->now);
+}
+
 void worker_pace(struct sim *sim, int worker)
 {
     struct worker *w = &sim->workers[worker];
@@ -161,7 +169,7 @@ void worker_pace(struct sim *sim, int worker)
     w->left = fmax(w->left - (sim->now - w->since) * w->rate, 0);
     w->since = sim->now;
     w->rate = pace;
-    timer_set(sim, worker, sim->now + w->left / pace);
+    set_end(sim, worker);
 }
 
 /* One worker more or less computes on a node. */
@@ -183,7 +191,7 @@ static void compute(struct sim *sim, int id, double seconds)
     w->left = seconds;
     w->since = sim->now;
     w->rate = pace_of(sim, w);
-    timer_set(sim, id, sim->now + w->left / w->rate);
+    set_end(sim, id);
 }
 
 /* Run what can be run at once; stop at a computation or where something is missing. */

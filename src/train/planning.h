@@ -31,8 +31,8 @@ struct planning {
 /* '*why' as partition() leaves it; may be NULL. */
 struct plan *planning_run(const struct planning *planning, char **why, struct err *err);
 
-/* The costs that planning_run() takes where none are given: measured, or estimated for a cluster
- * that is elsewhere. By the request's batch sizes.
+/* The costs that planning_run() takes where none are given: measured, or estimated for a
+ * cluster that is elsewhere. By the request's batch sizes.
  */
 struct cost *planning_cost(const struct planning *planning, struct err *err);
 

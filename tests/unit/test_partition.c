@@ -154,6 +154,59 @@ static void nothing_that_is_pinned_is_faster_than_the_plan(void **state)
     }
 }
 
+/* Blocks that do not all wait for each other: some edges are missing. */
+static struct cost *branched_cost(int n, unsigned seed)
+{
+    struct cost *cost = random_cost(n, seed);
+    int kept = 0;
+
+    for (int i = 0; i < cost->n_edges; i++) {
+        if (next_random(&seed) % 3) {
+            cost->edges[kept++] = cost->edges[i];
+            continue;
+        }
+        free(cost->edges[i].value);
+        free(cost->edges[i].bytes);
+        free(cost->edges[i].gradient_bytes);
+    }
+    cost->n_edges = kept;
+    return cost;
+}
+
+static void no_plan_is_below_the_bound_and_most_are_near_it(void **state)
+{
+    const struct plan_request requests[] = {
+        { .global_batch = 8 }, { .global_batch = 12, .stages = 2 },
+        { .global_batch = 6, .stages = 3, .n_replicas = 3,
+          .replicas = (int[]){ 1, 2, 1 } },
+        { .global_batch = 8, .schedule = "gpipe", .memory = 6e6 },
+    };
+    int near = 0, plans = 0;
+
+    (void)state;
+    for (unsigned seed = 41; seed <= 52; seed++)
+        for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
+            for (size_t k = 0; k < sizeof(requests) / sizeof(requests[0]); k++) {
+                struct cost *cost = branched_cost(5, seed);
+                struct cluster *cluster = open_cluster(specs[i]);
+                struct plan *plan = partition(cost, cluster, &requests[k], NULL, NULL);
+                struct search *search = search_new(cost, cluster, &requests[k]);
+                struct brute brute;
+
+                brute_force(&brute, search);
+                if (plan && plan->lower_bound_seconds > brute.seconds * (1 + CLOSE))
+                    fail_msg("seed %u, %s, request %zu: bound %.9g, brute force %.9g", seed,
+                             specs[i], k, plan->lower_bound_seconds, brute.seconds);
+                near += plan && brute.seconds <= 1.1 * plan->lower_bound_seconds;
+                plans += plan != NULL;
+                plan_free(plan);
+                search_free(search);
+                cluster_free(cluster);
+                cost_free(cost);
+            }
+    assert_true(near > plans / 2);
+}
+
 static struct plan *plan_for(int blocks, const char *spec, const struct plan_request *request,
                              struct err *err)
 {
@@ -323,6 +376,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_faster_than_the_plan),
         cmocka_unit_test(nothing_that_is_pinned_is_faster_than_the_plan),
+        cmocka_unit_test(no_plan_is_below_the_bound_and_most_are_near_it),
         cmocka_unit_test(pins_are_honoured),
         cmocka_unit_test(pins_that_cannot_be_had_are_refused_with_the_reason),
         cmocka_unit_test(every_share_is_a_multiple_of_the_batchnorm_group),

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: MIT */
+/* A lower bound with bubbles. Each stage on its own says when an iteration can be over at the
+ * earliest: it starts when the shortest way there is done, runs all its micro-batches, and the
+ * way back and the all-reduce follow. No plan is faster than its slowest stage in this sense,
+ * and for a given time dynamic programming tells whether the devices suffice for any pipeline
+ * whose stages all keep to it.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "scheduler/partition_private.h"
+
+/* Relative, of the bound. */
+#define PRECISION 1e-4
+
+/* A replica count, the smallest with its largest share. */
+struct choice {
+    int replicas;
+    const struct share_table *share;
+};
+
+struct relaxation {
+    struct search *search;
+    struct table *table;
+    int *start, *into;      /* of each block: where its incoming edges begin in 'into' */
+    int64_t b, m;
+    int devices, n_choices;
+    struct choice *choices;
+    double *to, *back;      /* [blocks]: soonest end of F; from the gradient's arrival on, B of
+                             * this block and of all before it */
+    double bandwidth, latency;  /* of the best wire, of the nearest devices */
+    double messages;        /* the bandwidth; INFINITY where pieces do not add up */
+    int *needed, *behind;   /* [n + 1]: devices from this cut on; scratch */
+};
+
+/* The way into an interval and out of it. */
+struct border {
+    double first, last;     /* when the first and the last value that it reads may be there */
+    double back_first, back_last;
+    bool reads, returns;
+};
+
+static void fill_choices(struct relaxation *r)
+{
+    const struct plan_request *q = r->search->request;
+    int64_t most = r->b < r->devices ? r->b : r->devices, last = 0;
+
+    r->choices = mem_new((size_t)most, sizeof(*r->choices));
+    for (int k = 1; k <= most; k++) {
+        int64_t share = candidate_share(r->b, k);
+
+        if (!shares_allowed(q, r->b, k) || (!q->n_replicas && share == last))
+            continue;
+        last = share;
+        r->choices[r->n_choices++] =
+            (struct choice){ k, table_share(r->table, share) };
+    }
+}
+
+/* Of the shares that a replica may have the one for which F, or B, of a block is shortest. */
+static double least_seconds(const struct relaxation *r, const struct cost_block *block,
+                            const double *seconds)
+{
+    double least = INFINITY;
+
+    for (int k = 0; k < r->n_choices; k++) {
+        double share = (double)r->choices[k].share->samples;
+        double smallest = (double)(r->b / r->choices[k].replicas);
+
+        least = fmin(least, cost_at(r->search->cost, seconds, block->batch_axis, share));
+        least = fmin(least, cost_at(r->search->cost, seconds, block->batch_axis, smallest));
+    }
+    return least;
+}
+
+static bool has_gradient(const struct cost *cost, const struct cost_edge *e)
+{
+    return e->gradient_bytes[cost->n_sizes - 1] > 0;
+}
+
+static void index_edges(struct relaxation *r)
+{
+    const struct cost *cost = r->search->cost;
+
+    r->start = mem_new((size_t)cost->n_blocks + 2, sizeof(int));
+    r->into = mem_new((size_t)cost->n_edges, sizeof(int));
+    for (int e = 0; e < cost->n_edges; e++)
+        r->start[cost->edges[e].to + 2]++;
+    for (int b = 0; b < cost->n_blocks; b++)
+        r->start[b + 2] += r->start[b + 1];
+    for (int e = 0; e < cost->n_edges; e++)
+        r->into[r->start[cost->edges[e].to + 1]++] = e;
+}
+
+static void fill_ways(struct relaxation *r)
+{
+    const struct cost *cost = r->search->cost;
+
+    for (int b = 0; b < cost->n_blocks; b++) {
+        r->to[b] = r->back[b] = 0;
+        for (int i = r->start[b]; i < r->start[b + 1]; i++) {
+            const struct cost_edge *e = &cost->edges[r->into[i]];
+
+            r->to[b] = fmax(r->to[b], r->to[e->from]);
+            if (has_gradient(cost, e))
+                r->back[b] = fmax(r->back[b], r->back[e->from]);
+        }
+        r->to[b] += least_seconds(r, &cost->blocks[b], cost->blocks[b].forward);
+        r->back[b] += least_seconds(r, &cost->blocks[b], cost->blocks[b].dgrad);
+    }
+}
+
+/* Half the samples are half the bytes: pieces of a message add up to it. */
+static bool proportional(const struct cost *cost, const double *bytes)
+{
+    double each = bytes[0] / (double)cost->micro_batch[0];
+
+    for (int i = 1; i < cost->n_sizes; i++)
+        if (fabs(bytes[i] / (double)cost->micro_batch[i] - each) > 1e-9 * each)
+            return false;
+    return true;
+}
+
+static void fill_wires(struct relaxation *r)
+{
+    const struct cost *cost = r->search->cost;
+    const struct cluster *c = r->search->cluster;
+
+    r->latency = c->n_devices > 1 ? INFINITY : 0;
+    for (int d = 0; d < c->n_devices; d++) {
+        r->bandwidth = fmax(r->bandwidth, c->places[c->devices[d].place].up_bandwidth);
+        if (d > 0)
+            r->latency = fmin(r->latency, cluster_link(c, d - 1, d).latency);
+    }
+    r->messages = r->bandwidth;
+    for (int e = 0; e < cost->n_edges; e++)
+        if (cost->blocks[cost->edges[e].from].batch_axis &&
+            (!proportional(cost, cost->edges[e].bytes) ||
+             !proportional(cost, cost->edges[e].gradient_bytes)))
+            r->messages = INFINITY;
+}
+
+/* Blocks [cuts[i], cuts[j]) after those up to j - 1. */
+static void widen(const struct relaxation *r, int i, int j, struct border *border)
+{
+    const struct cost *cost = r->search->cost;
+    const int *cuts = r->table->cuts;
+
+    for (int k = r->start[cuts[j - 1]]; k < r->start[cuts[j]]; k++) {
+        const struct cost_edge *e = &cost->edges[r->into[k]];
+
+        if (e->from >= cuts[i])
+            continue;
+        border->first = border->reads ? fmin(border->first, r->to[e->from]) : r->to[e->from];
+        border->last = fmax(border->last, r->to[e->from]);
+        border->reads = true;
+        if (!has_gradient(cost, e))
+            continue;
+        border->back_first = border->returns ? fmin(border->back_first, r->back[e->from])
+                                             : r->back[e->from];
+        border->back_last = fmax(border->back_last, r->back[e->from]);
+        border->returns = true;
+    }
+}
+
+static double all_reduce(const struct relaxation *r, int replicas, double bytes)
+{
+    const struct cluster *c = r->search->cluster;
+
+    if (replicas < 2 || bytes <= 0)
+        return 0;
+    return 2.0 * (replicas - 1) * (r->latency * c->sum_latency_factor +
+                                   bytes / replicas * c->sum_bandwidth_factor / r->bandwidth);
+}
+
+/* Gradients are reduced from the last block to the first: those of the first when all is done,
+ * none before the last backward.
+ */
+static double tail(const struct relaxation *r, int i, int j, const struct choice *choice,
+                   const struct interval_cost *c)
+{
+    const struct table *t = r->table;
+    const struct cost *cost = r->search->cost;
+    double own = t->parameters[j] - t->parameters[i];
+    double first = cost->blocks[t->cuts[i]].parameters;
+
+    return c->step +
+           fmax(all_reduce(r, choice->replicas, stage_gradient_bytes(cost, first)),
+                all_reduce(r, choice->replicas, stage_gradient_bytes(cost, own)) -
+                    c->dgrad - c->wgrad);
+}
+
+/* Seconds that an iteration with this stage takes at least. */
+static double least_time(const struct relaxation *r, int i, int j, const struct choice *choice,
+                         const struct border *border)
+{
+    double m = (double)r->m, start = 0, end, most;
+    struct interval_cost c;
+
+    table_interval(r->table, choice->share, i, j, &c);
+    if (border->reads)
+        start = r->latency + fmax(border->last, border->first + c.received / r->messages);
+    end = start + m * (c.forward + c.dgrad + c.wgrad);
+    most = end + tail(r, i, j, choice, &c);
+    if (border->returns)
+        most = fmax(most, end - c.wgrad + r->latency +
+                              fmax(border->back_last,
+                                   border->back_first + c.gradient / r->messages));
+    return fmax(most, m * fmax(c.received, c.gradient) / r->messages);
+}
+
+static bool fits(const struct relaxation *r, int i, int j, const struct choice *choice)
+{
+    struct interval_cost c;
+    double room = 0;
+
+    if (r->search->request->memory_of)
+        return true;
+    for (int d = 0; d < r->search->cluster->n_devices; d++)
+        room = fmax(room, search_limit(r->search, d));
+    table_interval(r->table, choice->share, i, j, &c);
+    return search_memory(r->search, &c, r->m, 1) <= room;
+}
+
+/* Seconds without anything that may shrink with more blocks: what is too long stays so. */
+static double growing_time(const struct relaxation *r, int i, int j,
+                           const struct choice *choice, const struct border *border)
+{
+    const struct share_table *s = choice->share;
+    double each = s->forward[j] - s->forward[i] + s->dgrad[j] - s->dgrad[i] + s->wgrad[j] -
+                  s->wgrad[i];
+
+    return (border->reads ? r->latency + border->last : 0) + (double)r->m * each;
+}
+
+/* The fewest devices from cut 'i' on within so many seconds, by those from later cuts on.
+ * 'pinned' replicas of this stage; 0: any.
+ */
+static int needed_from(const struct relaxation *r, int i, double seconds, const int *behind,
+                       int pinned)
+{
+    int best = r->devices + 1;
+    struct border border = { 0 };
+
+    for (int j = i + 1, first = 0; j <= r->table->n; j++) {
+        widen(r, i, j, &border);
+        while (first < r->n_choices &&
+               growing_time(r, i, j, &r->choices[first], &border) > seconds)
+            first++;
+        for (int k = first; k < r->n_choices; k++) {
+            const struct choice *choice = &r->choices[k];
+
+            if (choice->replicas + behind[j] >= best)
+                break;
+            if ((pinned && choice->replicas != pinned) || !fits(r, i, j, choice) ||
+                least_time(r, i, j, choice, &border) > seconds)
+                continue;
+            best = choice->replicas + behind[j];
+        }
+    }
+    return best;
+}
+
+/* Do the devices suffice for stages that each keep to so many seconds? */
+static bool possible(struct relaxation *r, double seconds)
+{
+    const struct plan_request *q = r->search->request;
+    int n = r->table->n, *swap;
+
+    for (int i = 0; i <= n; i++)
+        r->needed[i] = i == n ? 0 : r->devices + 1;
+    if (!q->stages) {
+        for (int i = n - 1; i >= 0; i--)
+            r->needed[i] = needed_from(r, i, seconds, r->needed, 0);
+        return r->needed[0] <= r->devices;
+    }
+    for (int s = q->stages - 1; s >= 0; s--) {
+        swap = r->behind;
+        r->behind = r->needed;
+        r->needed = swap;
+        for (int i = 0; i < n; i++)
+            r->needed[i] = needed_from(r, i, seconds, r->behind,
+                                       q->n_replicas ? q->replicas[s] : 0);
+        r->needed[n] = r->devices + 1;
+    }
+    return r->needed[0] <= r->devices;
+}
+
+/* The least time that is possible, where that is less than 'upper'. */
+static double least_possible(struct relaxation *r, double upper)
+{
+    double low = 0, high = upper * (1 - PRECISION);
+
+    if (!possible(r, high))
+        return upper;
+    while (high - low > high * PRECISION) {
+        double middle = low + (high - low) / 2;
+
+        if (possible(r, middle))
+            high = middle;
+        else
+            low = middle;
+    }
+    return low;
+}
+
+static double relax(struct relaxation *r, const int64_t *sizes, int n, double upper)
+{
+    size_t blocks = (size_t)r->search->cost->n_blocks, cuts = (size_t)r->table->n + 1;
+    double bound = upper;
+
+    r->to = mem_new(blocks, sizeof(double));
+    r->back = mem_new(blocks, sizeof(double));
+    r->needed = mem_new(cuts, sizeof(int));
+    r->behind = mem_new(cuts, sizeof(int));
+    index_edges(r);
+    fill_wires(r);
+    for (int i = 0; i < n; i++) {
+        r->b = sizes[i];
+        r->m = r->search->request->global_batch / sizes[i];
+        r->n_choices = 0;
+        fill_choices(r);
+        fill_ways(r);
+        bound = least_possible(r, bound);
+        free(r->choices);
+    }
+    free(r->start);
+    free(r->into);
+    free(r->to);
+    free(r->back);
+    free(r->needed);
+    free(r->behind);
+    return bound * (1 - PRECISION);
+}
+
+double partition_relaxed(struct search *search, const int64_t *sizes, int n, double upper)
+{
+    struct relaxation r = { .search = search, .devices = search->cluster->n_devices };
+    double bound;
+
+    if (search->cost->n_blocks > MOST_CUTS)
+        return 0;
+    r.table = table_new(search->cost, MOST_CUTS);
+    bound = relax(&r, sizes, n, upper);
+    table_free(r.table);
+    return bound;
+}
