@@ -110,7 +110,8 @@ def rendezvous(tap, session, baselines, draw):
     """No message leaves before its receive is posted, and ranks dawdle at random."""
     # 56 bytes are the header alone: with btl tcp every message, however short, waits for its
     # receive (the shared-memory btl sends up to 256 bytes at once whatever it is told).
-    slow = {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_btl_tcp_eager_limit": "56",
+    slow = {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_btl_tcp_if_include": "lo",
+            "OMPI_MCA_btl_tcp_eager_limit": "56",
             "OMPI_MCA_btl_self_eager_limit": "56", "TASUKI_TEST_DELAY": f"{driver.SEED}:2000"}
     for name, layout in (("mlp", (1, 1, 1, 1)), ("mlp", (2, 2)), ("transformer", (1, 3)),
                          ("skips", (1, 1, 1, 1)), ("tied", (2, 1)), ("cnn", (2, 2))):

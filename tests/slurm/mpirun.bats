@@ -27,10 +27,10 @@ setup() {
 
 # 64 bytes are the least with which Open MPI starts; its header is most of that.
 @test "comm works at the least eager limit, through shared memory and TCP" {
-    OMPI_MCA_btl_vader_eager_limit=64 OMPI_MCA_btl_sm_eager_limit=64 \
+    OMPI_MCA_btl_vader_eager_limit=80 OMPI_MCA_btl_sm_eager_limit=80 \
         run timeout 300 mpirun -n 4 "$comm_check"
     all_passed 4
-    OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_eager_limit=64 \
+    OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_if_include=lo OMPI_MCA_btl_tcp_eager_limit=80 \
         run timeout 300 mpirun -n 4 "$comm_check"
     all_passed 4
 }

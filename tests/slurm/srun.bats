@@ -61,7 +61,7 @@ srun() {
 }
 
 @test "comm works over TCP where no send ends before its receive has begun" {
-    TASUKI_RENDEZVOUS=1 OMPI_MCA_btl_tcp_eager_limit=64 OMPI_MCA_btl_vader_eager_limit=64 \
+    TASUKI_RENDEZVOUS=1 OMPI_MCA_btl_tcp_eager_limit=80 OMPI_MCA_btl_vader_eager_limit=80 \
         run srun --mpi=pmix -N4 --ntasks-per-node=2 "$comm_check"
     all_passed 8
 }
@@ -243,6 +243,7 @@ ends_with_one_error() {
 
 @test "plain mpirun spans the nodes by the lab's rsh agent" {
     "$lab" hosts 2 >"$BATS_TEST_TMPDIR/hosts"
+    export PRTE_MCA_plm_ssh_agent="$lab rsh" PRTE_MCA_rmaps_default_mapping_policy=slot
     run "$lab" run timeout 300 mpirun -mca plm rsh -mca plm_rsh_agent "$lab rsh" \
         -mca ras ^slurm --hostfile "$BATS_TEST_TMPDIR/hosts" -n 8 "$comm_check" hosts
     echo "$output"
