@@ -156,14 +156,15 @@ class Session:
         return tensors.read(path)
 
     def train(self, case, precision="float64", optimizer="sgd", ranks=0, fails=False,
-              environment=None, **options):
-        """Train 'case'; options are long options ('_' for '-'), True a flag, None left out."""
+              environment=None, plan=None, **options):
+        """Train 'case', by a plan file if there is one; options are long options ('_' for '-'),
+        True a flag, None left out."""
         log = self.temporary(".jsonl")
         settings = {"data": case.path("train.safetensors"), "global_batch": case.global_batch,
                     "steps": case.steps, "loss": case.loss, "precision": precision,
                     "optimizer": optimizer, "log": log, "no_shuffle": True, "quiet": True}
         settings.update(options)
-        words = ["train", case.path("model.onnx"), *case.options[optimizer]]
+        words = ["train", plan or case.path("model.onnx"), *case.options[optimizer]]
         for pattern in getattr(case, "freeze", []):
             words += ["--freeze", pattern]
         for name, value in settings.items():

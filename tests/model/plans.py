@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: MIT
 """Every plan gives the curve of one rank: stages, replicas, schedules, micro-batches."""
 import itertools
+import json
 import random
 import sys
 
 import compare
 import driver
-from tap import Tap
+from tap import Tap, check
 
 MODELS = ["mlp", "cnn", "transformer", "transformer-dropout", "tied", "skips", "frozen"]
 LAYOUTS = [(1, 1), (1, 1, 1), (1, 1, 1, 1), (2, 1), (1, 3), (2, 2), (3,), (1, 2, 1)]
@@ -106,6 +107,54 @@ def unequal_shares(tap, session, baselines):
                  session, baselines, name, (3, 1), "1f1b", 3, "float64", **options)
 
 
+def as_pipelines(session, case, layout, pipelines, schedule, **options):
+    """A plan of so many whole pipelines, each on neighbouring devices: one, made by the planner,
+    and the same again."""
+    each, path = sum(layout), session.temporary(".json")
+    words = ["plan", case.path("model.onnx"), "--data", case.path("train.safetensors"), "--loss",
+             case.loss, "--cluster", f"flat:{each},bandwidth=1e9", "--precision", "float64",
+             "--global-batch", case.global_batch // pipelines, "--optimizer", OPTIMIZER, "-q",
+             "--replicas", driver.replicas_text(layout), "--schedule", schedule,
+             "--micro-batches", "2", "-o", path]
+    for name, value in options.items():
+        words += ["--" + name.replace("_", "-"), value]
+    for pattern in getattr(case, "freeze", []):
+        words += ["--freeze", pattern]
+    made = session.tasuki(words)
+    check(made.code == 0, made.err)
+    with open(path) as file:
+        plan = json.load(file)
+    plan["pipelines"], plan["global_batch"] = pipelines, case.global_batch
+    for stage in plan["stages"]:
+        stage["devices"] = [[str(int(device) + p * each) for device in stage["devices"][0]]
+                            for p in range(pipelines)]
+    with open(path, "w") as file:
+        json.dump(plan, file)
+    return path
+
+
+def pipelines_as_one_rank(session, baselines, name, layout, pipelines, schedule):
+    case = session.case(name)
+    options = {"batchnorm_samples": "1"} if case.batchnorm else {}
+    path = as_pipelines(session, case, layout, pipelines, schedule, **options)
+    ranks = sum(layout) * pipelines
+    result = session.train(case, "float64", OPTIMIZER, ranks=ranks, plan=path, keep_plan=True,
+                           cluster=f"flat:{ranks},bandwidth=1e9", **options)
+    check(result.event("start")["plan"]["pipelines"] == pipelines, "another plan was run")
+    return compare.same_curve(result.losses, baselines.curve(case, "float64", **options), 1e-10,
+                              case.loss)
+
+
+def whole_pipelines(tap, session, baselines, draw):
+    """Copies of the whole pipeline: gradients are summed over all replicas of all of them."""
+    for name in MODELS:
+        layout, pipelines = draw.choice([((1, 1), 2), ((2, 1), 2), ((1, 1), 3), ((1, 2), 2)])
+        schedule = draw.choice(SCHEDULES)
+        tap.test(f"{name}: {pipelines} pipelines of stages {driver.replicas_text(layout)}, "
+                 f"{schedule} give the one-rank curve", pipelines_as_one_rank, session, baselines,
+                 name, layout, pipelines, schedule)
+
+
 def rendezvous(tap, session, baselines, draw):
     """No message leaves before its receive is posted, and ranks dawdle at random."""
     # 56 bytes are the header alone: with btl tcp every message, however short, waits for its
@@ -136,6 +185,7 @@ def main():
         matrix(tap, session, baselines, draw, "float64")
         odd_counts(tap, session, baselines, draw)
         unequal_shares(tap, session, baselines)
+        whole_pipelines(tap, session, baselines, draw)
         rendezvous(tap, session, baselines, draw)
         matrix(tap, session, baselines, draw, "float32")
     finally:
