@@ -42,6 +42,20 @@ static int check_number(const struct json_reader *r, const char *key, const json
     return 0;
 }
 
+/* The number that stands at the first size, at all sizes. */
+static int spread(const struct cost *cost, const struct json_reader *r, const char *key,
+                  bool scales, double one, double *array, struct err *err)
+{
+    for (int i = 0; i < cost->n_sizes; i++) {
+        array[i] = scales ? one * (double)cost->micro_batch[i] / (double)cost->micro_batch[0]
+                          : one;
+        if (array[i] > MAX_NUMBER)
+            return json_error(r, key, err, "%g grows beyond %g with the samples", one,
+                              MAX_NUMBER);
+    }
+    return 0;
+}
+
 /* A list of one number per size, or one entry (a scalar too) that stands at the first. */
 static int read_numbers(struct reading *reading, struct json_reader *r, const char *key,
                         bool required, bool scales, double **result, struct err *err)
@@ -50,6 +64,7 @@ static int read_numbers(struct reading *reading, struct json_reader *r, const ch
     const json_t *value = json_object_get(r->object, key), *list = NULL;
     size_t n = (size_t)cost->n_sizes;
     double one, *array;
+    int bad = 0;
 
     if (json_is_number(value)) {
         if (json_get_number(r, key, 0, MAX_NUMBER, NULL, &one, err))
@@ -68,16 +83,14 @@ static int read_numbers(struct reading *reading, struct json_reader *r, const ch
     if (reading->numbers > MAX_NUMBERS)
         return json_error(r, key, err, "too many numbers in this file");
     array = mem_new(n, sizeof(*array));
-    for (size_t i = 0; i < n; i++)
-        array[i] = scales ? one * (double)cost->micro_batch[i] / (double)cost->micro_batch[0]
-                          : one;
-    if (list && json_array_size(list) == n) {
-        for (size_t i = 0; i < n; i++) {
-            if (check_number(r, key, json_array_get(list, i), &array[i], err)) {
-                free(array);
-                return -1;
-            }
-        }
+    if (list && json_array_size(list) == n)
+        for (size_t i = 0; i < n && !bad; i++)
+            bad = check_number(r, key, json_array_get(list, i), &array[i], err);
+    else
+        bad = spread(cost, r, key, scales, one, array, err);
+    if (bad) {
+        free(array);
+        return -1;
     }
     *result = array;
     return 0;

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Hostile cost and plan files. What is accepted is planned and simulated. */
+/* Hostile cost and plan files. What is accepted is planned and simulated. Each kind is counted
+ * apart.
+ */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,6 +43,11 @@ static const char plan_text[] =
     "\"allreduce\":0,\"memory\":5},"
     "{\"blocks\":[\"c\"],\"replicas\":1,\"devices\":[[\"n1/gpu1\"]]}]}";
 
+/* What became of the files of either kind. */
+static struct count {
+    long files, parsed, accepted;
+} counts[2], *made;
+
 static const char *const words[] = {
     "a", "b", "c", "h", "w", "", "n1/gpu1", "1f1b", "gpipe", "none", "full", "tasuki-plan",
     "tasuki-cost", "\xc3\xa9",
@@ -59,8 +67,27 @@ static json_t *hostile_value(struct fuzz *fuzz)
     }
 }
 
+/* Another value of the same type: most readers take it, and what comes behind them must cope. */
+static json_t *gentle_value(struct fuzz *fuzz, json_t *old)
+{
+    if (json_is_integer(old) && !fuzz_once_in(fuzz, 4))
+        return json_integer((json_int_t)fuzz_below(fuzz, 12));
+    if (json_is_integer(old))
+        return json_integer((json_int_t)1 << fuzz_below(fuzz, 40));
+    if (json_is_real(old))
+        return json_real(ldexp(1, (int)fuzz_below(fuzz, 80) - 40));
+    if (json_is_true(old) || json_is_false(old))
+        return json_boolean(fuzz_once_in(fuzz, 2));
+    return json_incref(old);
+}
+
+static json_t *other_value(struct fuzz *fuzz, json_t *old, bool gentle)
+{
+    return gentle ? gentle_value(fuzz, old) : hostile_value(fuzz);
+}
+
 /* Something somewhere in the tree is replaced, removed, doubled or added. */
-static void mutate(struct fuzz *fuzz, json_t *at)
+static void mutate(struct fuzz *fuzz, json_t *at, bool gentle)
 {
     size_t n = json_is_array(at) ? json_array_size(at) : json_object_size(at);
     size_t i = fuzz_below(fuzz, n);
@@ -79,13 +106,16 @@ static void mutate(struct fuzz *fuzz, json_t *at)
         i = 0;
     }
     if (inner && (json_is_array(inner) || json_is_object(inner)) && !fuzz_once_in(fuzz, 6)) {
-        mutate(fuzz, inner);
+        mutate(fuzz, inner, gentle);
         return;
     }
-    if (key && fuzz_once_in(fuzz, 4))
+    if (key && fuzz_once_in(fuzz, gentle ? 20 : 4))
         json_object_del(at, key);
     else if (key)
-        json_object_set_new(at, fuzz_once_in(fuzz, 12) ? "colour" : key, hostile_value(fuzz));
+        json_object_set_new(at, !gentle && fuzz_once_in(fuzz, 12) ? "colour" : key,
+                            other_value(fuzz, inner, gentle));
+    else if (gentle && inner)
+        json_array_set_new(at, i, other_value(fuzz, inner, gentle));
     else if (json_is_array(at) && n > 0 && fuzz_once_in(fuzz, 3))
         json_array_append_new(at, json_deep_copy(json_array_get(at, 0)));
     else if (json_is_array(at) && n > 0 && fuzz_once_in(fuzz, 3))
@@ -96,12 +126,15 @@ static void mutate(struct fuzz *fuzz, json_t *at)
 
 static void make(struct fuzz *fuzz, bool structured, struct fuzz_file *file)
 {
-    json_t *json = json_loads(fuzz_once_in(fuzz, 2) ? cost_text : plan_text, 0, NULL);
-    size_t n = structured ? 1 + fuzz_below(fuzz, 3) : 0;
+    bool is_plan = fuzz_once_in(fuzz, 2), gentle = fuzz_once_in(fuzz, 2);
+    json_t *json = json_loads(is_plan ? plan_text : cost_text, 0, NULL);
+    size_t n = structured ? 1 + fuzz_below(fuzz, gentle ? 6 : 3) : 0;
     char *text;
 
+    made = &counts[is_plan];
+    made->files++;
     while (n-- > 0)
-        mutate(fuzz, json);
+        mutate(fuzz, json, gentle);
     text = json_dumps(json, JSON_COMPACT);
     fuzz_put(file, text, strlen(text));
     free(text);
@@ -166,6 +199,7 @@ static enum fuzz_result try(const char *path, struct err *err)
 
     if (!json)
         return FUZZ_UNPARSED;
+    made->parsed++;
     if (schema && strcmp(schema, "tasuki-cost") == 0) {
         result = try_cost(path, json, err);
     } else if ((plan = plan_from_json(path, json, err))) {
@@ -173,6 +207,7 @@ static enum fuzz_result try(const char *path, struct err *err)
         plan_free(plan);
         result = FUZZ_ACCEPTED;
     }
+    made->accepted += result == FUZZ_ACCEPTED;
     json_decref(json);
     return result;
 }
@@ -181,5 +216,14 @@ int main(int argc, char **argv)
 {
     static const struct fuzz_target target = { "plan", ".json", make, try };
 
-    return fuzz_main(&target, argc, argv);
+    int code = fuzz_main(&target, argc, argv);
+
+    for (int i = 0; i < 2; i++) {
+        printf("# %s: %ld files, %ld past the parser, %ld accepted\n",
+               i ? "plans" : "cost files", counts[i].files, counts[i].parsed,
+               counts[i].accepted);
+        if (counts[i].parsed * 10 < counts[i].files * 3)
+            code = EXIT_FAILURE;
+    }
+    return code;
 }

@@ -122,6 +122,9 @@ static void mistakes_are_named_by_key(void **state)
           "cycle" },
         { HEAD "\"micro_batch\":[1],\"blocks\":[{\"name\":\"a\",\"forward\":1,\"dgrad\":1,"
           "\"variants\":[{\"recompute\":\"half\"}]}]}", "recompute" },
+        { HEAD "\"micro_batch\":[1,1048576],\"blocks\":"
+          "[{\"name\":\"a\",\"forward\":1,\"dgrad\":1,\"activations\":1e13}]}",
+          "blocks[0].activations: 1e+13 grows beyond 1e+18" },
         { "{\"schema\":\"tasuki-plan\",\"version\":1}", "schema" },
     };
 
