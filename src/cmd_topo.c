@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* tasuki topo: this node; under srun or mpirun, the allocation. */
-#include <math.h>
+/* tasuki topo: this node; under srun or mpirun, the allocation; or what a file describes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/option.h"
 #include "comm/comm.h"
 #include "commands.h"
 #include "topology/cluster.h"
+#include "topology/gather.h"
+#include "topology/model.h"
 #include "topology/node.h"
+#include "topology/record.h"
 #include "topology/report.h"
 #include "train/discover.h"
 
@@ -22,6 +25,13 @@ enum { FORMAT_TEXT, FORMAT_JSON };
 struct request {
     int format, measure;
     const char *input, *output;
+};
+
+/* What is reported: the nodes, and the cluster that the planner sees. */
+struct view {
+    struct topo_record *record;
+    struct cluster *cluster;
+    const char *library;    /* of the messages between ranks; NULL: there is one process */
 };
 
 static int read_request(const struct options *options, struct request *request,
@@ -35,62 +45,164 @@ static int read_request(const struct options *options, struct request *request,
     return 0;
 }
 
-static char *text_report(const struct comm *comm, const struct topo_node *node,
-                         const struct cluster *cluster)
+static int save_text(const struct request *request, char *text, struct err *err)
 {
-    char *hardware = report_node(node), *tree = report_cluster(cluster), *text;
+    int status = text ? file_write(request->output, text, strlen(text), err) : -1;
 
-    if (comm_size(comm) > 1)
-        text = mem_printf("%s\n%s  %-26s %s\n", hardware, tree, "library", comm_library(comm));
-    else
-        text = mem_printf("%s\n%s", hardware, tree);
-    free(hardware);
+    free(text);
+    return status;
+}
+
+static int save_json(const struct request *request, const struct view *view, struct err *err)
+{
+    json_t *json = cluster_to_json(view->cluster), *nodes = topo_record_to_json(view->record);
+    int status;
+
+    if (!json || !nodes)
+        return err_set(err, "%s: out of memory", request->output);
+    if (topo_record_hosts(view->record) > 0)
+        json_object_set(json, "nodes", nodes);
+    status = json_save(json, request->output, err);
+    json_decref(nodes);
+    json_decref(json);
+    return status;
+}
+
+static char *text_of(const struct view *view, struct err *err)
+{
+    char *nodes = report_record(view->record, err), *tree, *text;
+
+    if (!nodes)
+        return NULL;
+    tree = report_cluster(view->cluster);
+    text = view->library ? mem_printf("%s%s  %-26s %s\n", nodes, tree, "library", view->library)
+                         : mem_printf("%s%s", nodes, tree);
+    free(nodes);
     free(tree);
     return text;
 }
 
-static int write_report(const struct request *request, const struct comm *comm,
-                        const struct topo_node *node, const struct cluster *cluster,
+static int write_report(const struct request *request, const struct view *view,
                         struct err *err)
 {
-    char *text;
-    int status;
-
     if (request->format == FORMAT_JSON)
-        return cluster_save(cluster, request->output, err);
-    text = text_report(comm, node, cluster);
-    status = file_write(request->output, text, strlen(text), err);
-    free(text);
+        return save_json(request, view, err);
+    return save_text(request, text_of(view, err), err);
+}
+
+static void close_view(struct view *view)
+{
+    topo_record_free(view->record);
+    cluster_free(view->cluster);
+}
+
+/* A topology file: its cluster, and its nodes where it has some. */
+static int view_file(const char *path, const json_t *json, struct view *view, struct err *err)
+{
+    view->cluster = cluster_from_json(path, json, err);
+    if (view->cluster)
+        view->record = topo_record_from_json(path, json_object_get(json, "nodes"), err);
+    return view->record ? 0 : -1;
+}
+
+static int view_node(const struct topo_node *node, struct view *view, struct err *err)
+{
+    view->record = topo_record_new();
+    if (topo_record_add_node(view->record, node, err))
+        return -1;
+    view->cluster = model_of_record(view->record, "this node", err);
+    return view->cluster ? 0 : -1;
+}
+
+static int view_input(const char *path, struct view *view, struct err *err)
+{
+    struct topo_node *node;
+    int status = -1;
+
+    if (topo_is_json(path)) {
+        json_t *json = json_load(path, err);
+
+        status = json ? view_file(path, json, view, err) : -1;
+        json_decref(json);
+        return status;
+    }
+    node = topo_node_discover(path, err);
+    if (node)
+        status = view_node(node, view, err);
+    topo_node_free(node);
     return status;
+}
+
+static int report_input(const struct request *request, struct err *err)
+{
+    struct view view = { 0 };
+    int status = view_input(request->input, &view, err);
+
+    if (status == 0)
+        status = write_report(request, &view, err);
+    close_view(&view);
+    return status;
+}
+
+/* Every rank's description to every rank; only rank 0 needs them, as the first of each host says. */
+static struct topo_record *gather_record(struct comm *comm, const struct topo_node *node,
+                                         struct err *err)
+{
+    int n = comm_size(comm);
+    const void **parts = mem_new((size_t)n, sizeof(*parts));
+    size_t *sizes = mem_new((size_t)n, sizeof(*sizes)), size = 0;
+    struct topo_record *record = NULL;
+    void *block = NULL;
+    char *text = gather_pack(node, &size, err);
+
+    if (comm_agree(comm, err, !text) == 0 &&
+        comm_exchange(comm, text, size, &block, parts, sizes, err) == 0)
+        record = gather_record_of(n, parts, sizes, err);
+    free(text);
+    free(block);
+    free(parts);
+    free(sizes);
+    return record;
+}
+
+static int view_ranks(const struct request *request, struct comm *comm,
+                      const struct topo_node *node, struct view *view, struct err *err)
+{
+    if (comm_size(comm) == 1 && node->n_gpus > 0)
+        return view_node(node, view, err);
+    view->record = gather_record(comm, node, err);
+    if (comm_agree(comm, err, !view->record))
+        return -1;
+    view->cluster = discover_cluster(comm, node, request->measure == MEASURE_QUICK, err);
+    if (comm_size(comm) > 1)
+        view->library = comm_library(comm);
+    return view->cluster ? 0 : -1;
 }
 
 /* Rank 0 writes, and all learn whether it could. */
 static int report(const struct request *request, struct comm *comm,
                   const struct topo_node *node, struct err *err)
 {
-    struct cluster *cluster =
-        discover_cluster(comm, node, request->measure == MEASURE_QUICK, err);
-    int status = 0;
+    struct view view = { 0 };
+    int status = view_ranks(request, comm, node, &view, err);
 
-    if (!cluster)
-        return -1;
-    if (comm_rank(comm) == 0)
-        status = write_report(request, comm, node, cluster, err);
-    cluster_free(cluster);
-    return comm_agree(comm, err, status != 0);
+    if (status == 0) {
+        if (comm_rank(comm) == 0)
+            status = write_report(request, &view, err);
+        status = comm_agree(comm, err, status != 0);
+    }
+    close_view(&view);
+    return status;
 }
 
-static int with_ranks(const struct request *request, const struct topo_node *node,
-                      struct err *err)
+static int report_ranks(const struct request *request, const struct topo_node *node,
+                        struct err *err)
 {
     struct launch launch;
     struct comm *comm;
     int status;
 
-    /* A described machine is nobody's allocation. */
-    if (request->input)
-        launch = (struct launch){ .kind = LAUNCH_ALONE };
-    else if (launch_detect(&launch, err))
+    if (launch_detect(&launch, err))
         return -1;
     comm = comm_open(&launch, err);
     if (!comm)
@@ -104,19 +216,27 @@ static int with_ranks(const struct request *request, const struct topo_node *nod
     return 0;
 }
 
+/* The node is read before any rank is, since that may start a child process. */
+static int report_here(const struct request *request, struct err *err)
+{
+    struct topo_node *node = topo_node_discover(NULL, err);
+    int status = node ? report_ranks(request, node, err) : -1;
+
+    topo_node_free(node);
+    return status;
+}
+
 int cmd_topo(int argc, char **argv, struct err *err)
 {
     struct options *options = options_parse(COMMAND_TOPO, argc, argv, 0, err);
     struct request request;
-    struct topo_node *node = NULL;
     int status = -1;
 
     if (!options)
         return (int)err->code;
-    if (read_request(options, &request, err) == 0 &&
-        (node = topo_node_discover(request.input, err)))
-        status = with_ranks(&request, node, err);
-    topo_node_free(node);
+    /* A described machine is nobody's allocation. */
+    if (read_request(options, &request, err) == 0)
+        status = request.input ? report_input(&request, err) : report_here(&request, err);
     options_free(options);
     return status ? (int)err->code : EXIT_OK;
 }

@@ -271,3 +271,55 @@ int cluster_find_device(const struct cluster *cluster, const char *id)
             return i;
     return -1;
 }
+
+int cluster_end(const struct cluster *cluster, int place)
+{
+    int end = place + 1;
+
+    while (end < cluster->n_places && cluster->places[end].parent >= place)
+        end++;
+    return end;
+}
+
+const struct cluster_device *cluster_device_at(const struct cluster *cluster, int place)
+{
+    /* Both lists are in tree order. */
+    int low = 0, high = cluster->n_devices - 1;
+
+    while (low < high) {
+        int middle = (low + high) / 2;
+
+        if (cluster->devices[middle].place < place)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return &cluster->devices[low];
+}
+
+static bool same_device(const struct cluster_device *a, const struct cluster_device *b)
+{
+    return strcmp(a->kind, b->kind) == 0 && a->memory == b->memory && a->flops == b->flops &&
+           a->cores == b->cores;
+}
+
+bool cluster_alike(const struct cluster *cluster, int a, int b)
+{
+    int n = cluster_end(cluster, a) - a;
+
+    if (cluster_end(cluster, b) - b != n)
+        return false;
+    for (int i = 0; i < n; i++) {
+        const struct cluster_place *p = &cluster->places[a + i], *q = &cluster->places[b + i];
+
+        if (p->kind != q->kind || p->up_bandwidth != q->up_bandwidth ||
+            p->latency != q->latency || p->cores != q->cores || p->origin != q->origin ||
+            p->latency_origin != q->latency_origin ||
+            (i > 0 && p->parent - a != q->parent - b))
+            return false;
+        if (p->kind == CLUSTER_DEVICE && !same_device(cluster_device_at(cluster, a + i),
+                                                      cluster_device_at(cluster, b + i)))
+            return false;
+    }
+    return true;
+}

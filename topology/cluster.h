@@ -110,6 +110,12 @@ double cluster_allreduce_time(const struct cluster *cluster, int n, const int *d
  * that are virtual share those of their machine); the root where none has: then it has its own.
  */
 int cluster_core_place(const struct cluster *cluster, int device);
+/* One past the last place below 'place': those of a subtree are consecutive. */
+int cluster_end(const struct cluster *cluster, int place);
+/* Do the subtrees differ in nothing but names and ranks? */
+bool cluster_alike(const struct cluster *cluster, int a, int b);
+/* The device whose leaf is 'place', which must be one. */
+const struct cluster_device *cluster_device_at(const struct cluster *cluster, int place);
 int cluster_find_device(const struct cluster *cluster, const char *id);     /* -1 */
 
 #endif

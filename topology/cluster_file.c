@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "topology/cluster_spec.h"
 
 #define MAX_DEVICES (1 << 20)
@@ -53,6 +54,23 @@ static int read_figures(struct json_reader *r, struct cluster_place *place, stru
     return 0;
 }
 
+/* "/gpu0" is "NODE/gpu0". */
+static int add_device(struct cluster *cluster, const char *id, const char *kind, int parent,
+                      double bandwidth)
+{
+    int node = parent, index;
+    char *whole;
+
+    while (node > 0 && cluster->places[node].kind != CLUSTER_NODE)
+        node = cluster->places[node].parent;
+    if (id[0] != '/' || node == 0)
+        return cluster_add_device(cluster, id, kind, parent, bandwidth);
+    whole = mem_printf("%s%s", cluster->places[node].name, id);
+    index = cluster_add_device(cluster, whole, kind, parent, bandwidth);
+    free(whole);
+    return index;
+}
+
 static int read_device(struct json_reader *r, struct cluster *cluster, int parent,
                        const struct cluster_place *figures, struct err *err)
 {
@@ -75,7 +93,7 @@ static int read_device(struct json_reader *r, struct cluster *cluster, int paren
         return json_error(r, "memory", err, "must be positive");
     if (cluster->n_devices >= MAX_DEVICES)
         return json_error(r, "id", err, "more than %d devices", MAX_DEVICES);
-    index = cluster_add_device(cluster, id, kind, parent, figures->up_bandwidth);
+    index = add_device(cluster, id, kind, parent, figures->up_bandwidth);
     device = &cluster->devices[index];
     device->memory = memory;
     device->flops = flops;
@@ -89,12 +107,45 @@ static int read_device(struct json_reader *r, struct cluster *cluster, int paren
 static int read_children(struct json_reader *r, struct cluster *cluster, int place, int depth,
                          struct err *err);
 
+static int read_named(struct json_reader *r, struct cluster *cluster, int parent, int depth,
+                      const struct cluster_place *figures, const char *name, struct err *err)
+{
+    int place;
+
+    if (cluster->n_places >= 2 * MAX_DEVICES)
+        return json_error(r, "name", err, "too many places");
+    place = cluster_add_place(cluster, figures->kind, name, parent, figures->up_bandwidth);
+    cluster->places[place].latency = figures->latency;
+    cluster->places[place].latency_origin = figures->latency_origin;
+    cluster->places[place].cores = figures->cores;
+    cluster->places[place].origin = figures->origin;
+    return read_children(r, cluster, place, depth, err);
+}
+
+/* Nodes that are alike: one description, many names. */
+static int read_alike(struct json_reader *r, struct cluster *cluster, int parent, int depth,
+                      const struct cluster_place *figures, const json_t *names, struct err *err)
+{
+    if (figures->kind != CLUSTER_NODE || json_array_size(names) == 0)
+        return json_error(r, "names", err, "expected names, and a node");
+    for (size_t i = 0; i < json_array_size(names); i++) {
+        const char *name = json_string_value(json_array_get(names, i));
+
+        if (!name)
+            return json_error(r, "names", err, "expected strings");
+        if (read_named(r, cluster, parent, depth, figures, name, err))
+            return -1;
+    }
+    return 0;
+}
+
 static int read_place(struct json_reader *r, struct cluster *cluster, int parent, int depth,
                       struct err *err)
 {
     struct cluster_place figures = { 0 };
+    const json_t *names;
     const char *name;
-    int kind = 0, place;
+    int kind = 0;
 
     if (depth > MAX_DEPTH)
         return json_error(r, "children", err, "more than %d levels", MAX_DEPTH);
@@ -105,17 +156,14 @@ static int read_place(struct json_reader *r, struct cluster *cluster, int parent
         return json_error(r, "kind", err, "there is only one root");
     if (kind == CLUSTER_DEVICE)
         return read_device(r, cluster, parent, &figures, err);
+    figures.kind = (enum cluster_kind)kind;
+    if (json_get_array(r, "names", false, &names, err))
+        return -1;
+    if (names)
+        return read_alike(r, cluster, parent, depth, &figures, names, err);
     if (json_get_string(r, "name", true, NULL, &name, err))
         return -1;
-    if (cluster->n_places >= 2 * MAX_DEVICES)
-        return json_error(r, "name", err, "too many places");
-    place = cluster_add_place(cluster, (enum cluster_kind)kind, name, parent,
-                              figures.up_bandwidth);
-    cluster->places[place].latency = figures.latency;
-    cluster->places[place].latency_origin = figures.latency_origin;
-    cluster->places[place].cores = figures.cores;
-    cluster->places[place].origin = figures.origin;
-    return read_children(r, cluster, place, depth, err);
+    return read_named(r, cluster, parent, depth, &figures, name, err);
 }
 
 /* The last keys of a place: its children. */
@@ -173,10 +221,12 @@ struct cluster *cluster_from_json(const char *path, const json_t *json, struct e
 {
     struct cluster *cluster = NULL;
     struct json_reader top, root;
-    const json_t *object;
+    const json_t *object, *nodes;
     const char *name;
 
+    /* The nodes are record.c's; who wants the cluster alone does not need them. */
     if (json_reader_top(&top, path, json, "tasuki-topo", 1, err) ||
+        json_get_array(&top, "nodes", false, &nodes, err) ||
         json_get_string(&top, "name", false, path, &name, err) ||
         json_get_object(&top, "root", true, &object, err) ||
         json_reader_sub(&root, &top, "root", -1, object, err))
@@ -237,9 +287,10 @@ static json_t *figures_json(const struct cluster_place *place, bool root)
     return object;
 }
 
-static void add_device_json(json_t *object, const struct cluster_device *device)
+/* 'strip' characters of the id are the node's name. */
+static void add_device_json(json_t *object, const struct cluster_device *device, size_t strip)
 {
-    json_object_set_new(object, "id", json_string(device->id));
+    json_object_set_new(object, "id", json_string(device->id + strip));
     json_object_set_new(object, "device", json_string(device->kind));
     set_number(object, "memory", device->memory);
     if (device->flops > 0)
@@ -252,26 +303,81 @@ static void add_device_json(json_t *object, const struct cluster_device *device)
         json_object_set_new(object, "rank", json_integer(device->rank));
 }
 
+static bool is_named_after(const struct cluster_device *device, const char *node)
+{
+    size_t n = strlen(node);
+
+    return strncmp(device->id, node, n) == 0 && device->id[n] == '/';
+}
+
+/* May node 'b' be written as another name of node 'a'? */
+static bool same_but_name(const struct cluster *cluster, int a, int b)
+{
+    const char *name_a = cluster->places[a].name, *name_b = cluster->places[b].name;
+    int n = cluster_end(cluster, a) - a;
+
+    if (cluster->places[a].kind != CLUSTER_NODE || !cluster_alike(cluster, a, b))
+        return false;
+    for (int i = 1; i < n; i++) {
+        const struct cluster_device *x, *y;
+
+        if (cluster->places[a + i].kind != CLUSTER_DEVICE) {
+            if (strcmp(cluster->places[a + i].name, cluster->places[b + i].name) != 0)
+                return false;
+            continue;
+        }
+        x = cluster_device_at(cluster, a + i);
+        y = cluster_device_at(cluster, b + i);
+        if (x->rank >= 0 || y->rank >= 0 || !is_named_after(x, name_a) ||
+            !is_named_after(y, name_b) ||
+            strcmp(x->id + strlen(name_a), y->id + strlen(name_b)) != 0)
+            return false;
+    }
+    return true;
+}
+
+static json_t *place_json(const struct cluster *cluster, int place, size_t strip);
+
+static void add_children(json_t *array, const struct cluster *cluster, int parent, size_t strip)
+{
+    int place = parent + 1, end = cluster_end(cluster, parent);
+
+    while (place < end) {
+        int next = cluster_end(cluster, place), first = place;
+        json_t *names = NULL, *object;
+
+        while (next < end && same_but_name(cluster, first, next)) {
+            if (!names)
+                names = json_pack("[s]", cluster->places[first].name);
+            json_array_append_new(names, json_string(cluster->places[next].name));
+            next = cluster_end(cluster, next);
+        }
+        object = place_json(cluster, first, names ? strlen(cluster->places[first].name) : strip);
+        if (names) {
+            json_object_del(object, "name");
+            json_object_set_new(object, "names", names);
+        }
+        json_array_append_new(array, object);
+        place = next;
+    }
+}
+
+static json_t *place_json(const struct cluster *cluster, int place, size_t strip)
+{
+    json_t *object = figures_json(&cluster->places[place], place == 0);
+
+    if (cluster->places[place].kind == CLUSTER_DEVICE)
+        add_device_json(object, cluster_device_at(cluster, place), strip);
+    else
+        add_children(json_object_get(object, "children"), cluster, place, strip);
+    return object;
+}
+
 json_t *cluster_to_json(const struct cluster *cluster)
 {
-    json_t **objects = calloc((size_t)cluster->n_places, sizeof(*objects));
-    json_t *top;
-    int device = 0;
+    json_t *top = json_pack("{s:s, s:i, s:s, s:o}", "schema", "tasuki-topo", "version", 1,
+                            "name", cluster->name, "root", place_json(cluster, 0, 0));
 
-    if (!objects)
-        return NULL;
-    for (int i = 0; i < cluster->n_places; i++) {
-        const struct cluster_place *place = &cluster->places[i];
-
-        objects[i] = figures_json(place, i == 0);
-        if (place->kind == CLUSTER_DEVICE)
-            add_device_json(objects[i], &cluster->devices[device++]);
-        if (i > 0)
-            json_array_append_new(json_object_get(objects[place->parent], "children"),
-                                  objects[i]);
-    }
-    top = json_pack("{s:s, s:i, s:s, s:o}", "schema", "tasuki-topo", "version", 1, "name",
-                    cluster->name, "root", objects[0]);
     if (cluster->sum_latency_factor != 1 || cluster->sum_bandwidth_factor != 1 ||
         cluster->sum_overlap < 1)
         json_object_set_new(top, "allreduce",
@@ -279,7 +385,6 @@ json_t *cluster_to_json(const struct cluster *cluster)
                                       cluster->sum_latency_factor, "bandwidth_factor",
                                       cluster->sum_bandwidth_factor, "overlap",
                                       cluster->sum_overlap));
-    free(objects);
     return top;
 }
 

@@ -91,6 +91,17 @@ static struct topo_node *from_xml(const char *xml, struct err *err)
     return from_sources(topo_node_read_apart(xml, err), &input, err);
 }
 
+bool topo_is_json(const char *path)
+{
+    FILE *file = fopen(path, "re");
+    char c = '\0';
+    bool json = file && fscanf(file, " %c", &c) == 1 && c == '{';
+
+    if (file)
+        fclose(file);
+    return json;
+}
+
 struct topo_node *topo_node_discover(const char *path, struct err *err)
 {
     static const char standard[] = "libnvidia-ml.so.1";

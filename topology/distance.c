@@ -198,7 +198,7 @@ int topo_rails(const struct topo_node *node, int **nics)
     return n;
 }
 
-static bool is_down(const struct topo_nic *nic)
+bool topo_nic_is_down(const struct topo_nic *nic)
 {
     return nic->state[0] && strcasecmp(nic->state, "ACTIVE") && strcasecmp(nic->state, "up");
 }
@@ -213,7 +213,7 @@ static enum topo_near nearest(const struct topo_node *node, int gpu, int n, cons
     for (int i = 0; i < n; i++) {
         enum topo_near near = topo_distance_nic(node, gpu, rails[i]).near;
 
-        if (is_down(&node->nics[rails[i]]) || near > best)
+        if (topo_nic_is_down(&node->nics[rails[i]]) || near > best)
             continue;
         if (near < best)
             *n_list = 0;

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+struct topo_nic;
 struct topo_node;
 
 enum topo_near {
@@ -38,6 +39,8 @@ const char *topo_distance_legend(void);
  * PCI addresses: the position of a NIC is its rail. Returns how many; '*nics' is malloc'ed.
  */
 int topo_rails(const struct topo_node *node, int **nics);
+/* Not active; a state that is not known counts as active. */
+bool topo_nic_is_down(const struct topo_nic *nic);
 /* The rail of GPU 'gpu': the nearest NIC that is not down; GPUs that are as near to several share
  * them in turn. -1: there is none.
  */

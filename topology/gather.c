@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "topology/cluster.h"
 #include "topology/node.h"
+#include "topology/record.h"
 
 /* Until they are measured. Memory copies between processes, two per message; TCP over the
  * loopback of one machine; Ethernet by its socket path; InfiniBand, Omni-Path and the like.
@@ -48,31 +49,7 @@ struct merge {
 
 char *gather_pack(const struct topo_node *node, size_t *size, struct err *err)
 {
-    json_t *json = topo_node_to_json(node);
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
-
-    json_decref(json);
-    if (!text) {
-        err_set(err, "%s: a name on this node is not in UTF-8", node->host);
-        return NULL;
-    }
-    *size = strlen(text);
-    return text;
-}
-
-static struct topo_node *unpack(const char *host, const void *part, size_t size,
-                                struct err *err)
-{
-    json_t *json = json_loadb(part, size, JSON_REJECT_DUPLICATES, NULL);
-    struct topo_node *node;
-
-    if (!json) {
-        err_set(err, "%s: what it says of itself is not JSON", host);
-        return NULL;
-    }
-    node = topo_node_from_json(host, json, err);
-    json_decref(json);
-    return node;
+    return topo_record_pack(node, size, err);
 }
 
 /* Hardware threads count as the part of a core that they are. */
@@ -258,7 +235,7 @@ struct cluster *gather_merge(int n_ranks, const char *const *hosts, const void *
     struct cluster *cluster = NULL;
 
     for (int r = 0; r < n_ranks; r++) {
-        struct topo_node *node = unpack(hosts[r], parts[r], sizes[r], err);
+        struct topo_node *node = topo_record_unpack(hosts[r], parts[r], sizes[r], err);
 
         if (!node) {
             err_prefix(err, "rank %d", r);
@@ -277,4 +254,18 @@ struct cluster *gather_merge(int n_ranks, const char *const *hosts, const void *
 out:
     merge_free(&m);
     return cluster;
+}
+
+struct topo_record *gather_record_of(int n_ranks, const void *const *parts, const size_t *sizes,
+                                     struct err *err)
+{
+    struct topo_record *record = topo_record_new();
+
+    for (int r = 0; r < n_ranks; r++)
+        if (topo_record_add_packed(record, parts[r], sizes[r], err)) {
+            err_prefix(err, "rank %d", r);
+            topo_record_free(record);
+            return NULL;
+        }
+    return record;
 }

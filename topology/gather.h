@@ -12,8 +12,9 @@
 struct cluster;
 struct err;
 struct topo_node;
+struct topo_record;
 
-/* One line of JSON, malloc'ed. */
+/* Two lines of JSON, malloc'ed. */
 char *gather_pack(const struct topo_node *node, size_t *size, struct err *err);
 
 /* Rank r sits on hosts[r] and packed parts[r]. Ranks of a host become devices "HOST/cpu0" … of
@@ -22,5 +23,9 @@ char *gather_pack(const struct topo_node *node, size_t *size, struct err *err);
  */
 struct cluster *gather_merge(int n_ranks, const char *const *hosts, const void *const *parts,
                              const size_t *sizes, const char *name, struct err *err);
+
+/* The nodes of all ranks, each as the first of its ranks packed it. */
+struct topo_record *gather_record_of(int n_ranks, const void *const *parts, const size_t *sizes,
+                                     struct err *err);
 
 #endif

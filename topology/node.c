@@ -229,7 +229,7 @@ struct topo_node *topo_node_from_json(const char *what, const json_t *json, stru
         return NULL;
     }
     r.object = json;
-    node = mem_new(1, sizeof(*node));
+    node = topo_node_new();
     if (shape_from_json(&topo_node_shape, node, &r, err) == 0 &&
         check_references(node, what, err) == 0)
         return node;

@@ -146,6 +146,9 @@ struct topo_node {
 struct topo_node *topo_node_discover(const char *input, struct err *err);
 void topo_node_free(struct topo_node *node);
 
+/* Does the file start as JSON does? Otherwise it is for topo_node_discover(). */
+bool topo_is_json(const char *path);
+
 /* What ranks send to each other, and what recordings hold (tasuki-topo(5)). */
 json_t *topo_node_to_json(const struct topo_node *node);
 struct topo_node *topo_node_from_json(const char *what, const json_t *json, struct err *err);

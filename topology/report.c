@@ -60,72 +60,18 @@ static void count(FILE *out, int n, const char *thing)
     fprintf(out, "%d %s%s", n, thing, n == 1 ? "" : "s");
 }
 
-/* A place with all below it: places of a subtree are consecutive. */
-static int end_of(const struct cluster *cluster, int place)
-{
-    int end = place + 1;
-
-    while (end < cluster->n_places && cluster->places[end].parent >= place)
-        end++;
-    return end;
-}
-
-static const struct cluster_device *device_at(const struct cluster *cluster, int place)
-{
-    /* Both lists are in tree order. */
-    int low = 0, high = cluster->n_devices - 1;
-
-    while (low < high) {
-        int middle = (low + high) / 2;
-
-        if (cluster->devices[middle].place < place)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return &cluster->devices[low];
-}
-
-static bool same_device(const struct cluster_device *a, const struct cluster_device *b)
-{
-    return strcmp(a->kind, b->kind) == 0 && a->memory == b->memory && a->flops == b->flops &&
-           a->cores == b->cores;
-}
-
-/* Do the subtrees differ in nothing but names? */
-static bool alike(const struct cluster *cluster, int a, int b)
-{
-    int n = end_of(cluster, a) - a;
-
-    if (end_of(cluster, b) - b != n)
-        return false;
-    for (int i = 0; i < n; i++) {
-        const struct cluster_place *p = &cluster->places[a + i], *q = &cluster->places[b + i];
-
-        if (p->kind != q->kind || p->up_bandwidth != q->up_bandwidth ||
-            p->latency != q->latency || p->cores != q->cores || p->origin != q->origin ||
-            p->latency_origin != q->latency_origin ||
-            (i > 0 && p->parent - a != q->parent - b))
-            return false;
-        if (p->kind == CLUSTER_DEVICE && !same_device(device_at(cluster, a + i),
-                                                      device_at(cluster, b + i)))
-            return false;
-    }
-    return true;
-}
-
 /* How many siblings from 'place' on are alike; '*next' is what follows them. */
 static int run_of(const struct cluster *cluster, int place, int *last, int *next)
 {
     int n = 1;
 
     *last = place;
-    *next = end_of(cluster, place);
+    *next = cluster_end(cluster, place);
     while (*next < cluster->n_places &&
            cluster->places[*next].parent == cluster->places[place].parent &&
-           alike(cluster, place, *next)) {
+           cluster_alike(cluster, place, *next)) {
         *last = *next;
-        *next = end_of(cluster, *next);
+        *next = cluster_end(cluster, *next);
         n++;
     }
     return n;
@@ -133,7 +79,7 @@ static int run_of(const struct cluster *cluster, int place, int *last, int *next
 
 static void write_device(FILE *out, const struct cluster *cluster, int place)
 {
-    const struct cluster_device *d = device_at(cluster, place);
+    const struct cluster_device *d = cluster_device_at(cluster, place);
     char text[24];
 
     fprintf(out, "%s, %s", d->kind[0] ? d->kind : "any device", report_bytes(d->memory, text));
@@ -141,7 +87,9 @@ static void write_device(FILE *out, const struct cluster *cluster, int place)
         fputs(", ", out);
         count(out, d->cores, "core");
     }
-    if (d->flops > 0)
+    if (d->flops >= 1e12)
+        fprintf(out, ", %.3g TFLOP/s", d->flops / 1e12);
+    else if (d->flops > 0)
         fprintf(out, ", %.3g GFLOP/s", d->flops / 1e9);
 }
 
@@ -169,12 +117,12 @@ static const char *name_of(const struct cluster *cluster, int place)
 {
     const struct cluster_place *p = &cluster->places[place];
 
-    return p->kind == CLUSTER_DEVICE ? device_at(cluster, place)->id : p->name;
+    return p->kind == CLUSTER_DEVICE ? cluster_device_at(cluster, place)->id : p->name;
 }
 
 static void write_children(FILE *out, const struct cluster *cluster, int parent, int indent)
 {
-    int end = end_of(cluster, parent), place = parent + 1;
+    int end = cluster_end(cluster, parent), place = parent + 1;
 
     while (place < end) {
         int last, next, n = run_of(cluster, place, &last, &next);

@@ -4,10 +4,14 @@
 #define TASUKI_TOPOLOGY_REPORT_H
 
 struct cluster;
+struct err;
 struct topo_node;
+struct topo_record;
 
 /* This node's hardware, some lines; malloc'ed. */
 char *report_node(const struct topo_node *node);
+/* Each kind of node once, with the hosts that are of it; malloc'ed, "" where there are none. */
+char *report_record(const struct topo_record *record, struct err *err);
 /* The cluster as a tree; neighbours that are alike share a line. malloc'ed. */
 char *report_cluster(const struct cluster *cluster);
 

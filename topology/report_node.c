@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "topology/distance.h"
 #include "topology/node.h"
+#include "topology/record.h"
 
 #define LABEL 8         /* columns of the words on the left */
 
@@ -299,4 +300,51 @@ char *report_node(const struct topo_node *node)
     write_matrix(out, node);
     fclose(out);
     return text;
+}
+
+/* "n1, n2, n3 ... n8 (8 nodes alike)"; nothing for one. */
+static void write_hosts(FILE *out, const struct topo_record *record, int kind)
+{
+    int n = topo_record_count(record, kind, NULL), seen = 0;
+
+    if (n < 2)
+        return;
+    fprintf(out, "%d nodes alike:", n);
+    for (int i = 0; i < topo_record_hosts(record); i++) {
+        if (topo_record_kind(record, i) != kind)
+            continue;
+        seen++;
+        if (seen <= 3 || seen == n)
+            fprintf(out, "%s %s", seen == n && n > 4 ? " ..." : seen > 1 ? "," : "",
+                    topo_record_host(record, i));
+    }
+    fputs("; the first of them:\n", out);
+}
+
+char *report_record(const struct topo_record *record, struct err *err)
+{
+    char *text = NULL, *one;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    for (int k = 0; out && k < topo_record_kinds(record); k++) {
+        struct topo_node *node;
+        int first;
+
+        topo_record_count(record, k, &first);
+        node = topo_record_node(record, first, err);
+        if (!node) {
+            fclose(out);
+            free(text);
+            return NULL;
+        }
+        write_hosts(out, record, k);
+        one = report_node(node);
+        fprintf(out, "%s\n", one);
+        free(one);
+        topo_node_free(node);
+    }
+    if (out)
+        fclose(out);
+    return text ? text : mem_strdup("");
 }

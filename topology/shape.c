@@ -312,7 +312,6 @@ static int get_field(const struct shape_field *f, void *object, struct json_read
 int shape_from_json(const struct shape *shape, void *object, struct json_reader *r,
                     struct err *err)
 {
-    shape_init(shape, object);
     for (int i = 0; i < shape->n; i++)
         if (get_field(&shape->fields[i], object, r, err))
             return -1;

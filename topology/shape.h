@@ -57,7 +57,7 @@ void shape_clear(const struct shape *shape, void *object);
 /* Append an initialised element to the list 'field' of 'object'. */
 void *shape_push(const struct shape_field *field, void *object);
 json_t *shape_to_json(const struct shape *shape, const void *object);
-/* 'object' is initialised first; after an error it is to be cleared too. */
+/* 'object' was initialised; after an error it is to be cleared all the same. */
 int shape_from_json(const struct shape *shape, void *object, struct json_reader *r,
                     struct err *err);
 

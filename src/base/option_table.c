@@ -25,7 +25,7 @@ static const struct option_spec table[] = {
     { .name = "shuffle", .commands = TRAIN,
       .help = "draw the samples of each epoch in random order (default: yes)" },
     { .name = "input", .argument = "FILE", .commands = TOPO, .line_only = true,
-      .help = "a machine recorded elsewhere: hwloc XML, or a folder" },
+      .help = "a machine recorded elsewhere: hwloc XML, a folder, or JSON" },
     { .name = "measure", .argument = "quick|none", .commands = TOPO,
       .help = "links between ranks: measure them (default), or take them from tables" },
 

@@ -26,3 +26,20 @@ compare() {
 @test "every recorded machine is described in text as expected" {
     compare text
 }
+
+@test "every recorded machine is described in JSON as expected" {
+    compare json
+}
+
+@test "a machine that is read back from JSON is described the same" {
+    local wrong=0 machine
+    cd "$BATS_TEST_TMPDIR"
+    for folder in "$srcdir"/tests/data/topo/*/; do
+        machine=$(basename "$folder")
+        "$TASUKI" topo --input "$folder/expected.json" >"$machine.text" 2>&1 || wrong=1
+        diff "$folder/expected.text" "$machine.text" || wrong=1
+        "$TASUKI" topo --input "$folder/expected.json" --format json >"$machine.json" || wrong=1
+        diff "$folder/expected.json" "$machine.json" || wrong=1
+    done
+    [ $wrong -eq 0 ]
+}

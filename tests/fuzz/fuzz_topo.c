@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /* Hostile topology files. What is accepted is asked about as the planner would. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "fuzz.h"
 #include "topology/cluster.h"
+#include "topology/model.h"
+#include "topology/node_read.h"
+#include "topology/record.h"
 #include "topology/report.h"
 
 static const char *const keys[] = {
     "kind", "name", "bandwidth", "origin", "latency", "latency_origin", "cores", "children",
     "id", "device", "memory", "flops", "memory_bandwidth", "rank", "schema", "version", "root",
-    "allreduce", "bandwidth_factor", "latency_factor", "colour", "",
+    "allreduce", "bandwidth_factor", "latency_factor", "colour", "names", "nodes", "hosts",
+    "own", "node", "gpus", "nics", "pcis", "parent", "address", "links", "remote", "p2p", "usable",
+    "visible", "numas", "migs", "uuid", "",
 };
 
 static const char *const words[] = {
@@ -35,20 +41,33 @@ static json_t *hostile_value(struct fuzz *fuzz)
     }
 }
 
-/* An object somewhere in the tree. */
-static json_t *pick(struct fuzz *fuzz, json_t *object)
+/* An object or array in 'value', chosen at random; NULL: there is none. */
+static json_t *inner(struct fuzz *fuzz, json_t *value)
 {
-    const json_t *root = json_object_get(object, "root");
-    json_t *children = json_object_get(object, "children");
-    size_t n = json_array_size(children);
+    json_t *found = NULL, *each;
+    const char *key;
+    size_t i, n = 0;
 
-    if (root && !fuzz_once_in(fuzz, 8))
-        return pick(fuzz, json_object_get(object, "root"));
-    if (n > 0 && !fuzz_once_in(fuzz, 4)) {
-        json_t *child = json_array_get(children, fuzz_below(fuzz, n));
+    if (json_is_object(value))
+        json_object_foreach(value, key, each) {
+            if ((json_is_object(each) || json_is_array(each)) && fuzz_below(fuzz, ++n) == 0)
+                found = each;
+        }
+    else
+        json_array_foreach(value, i, each)
+            if ((json_is_object(each) || json_is_array(each)) && fuzz_below(fuzz, ++n) == 0)
+                found = each;
+    return found;
+}
 
-        return json_is_object(child) ? pick(fuzz, child) : object;
-    }
+/* An object somewhere in the file. */
+static json_t *pick(struct fuzz *fuzz, json_t *top)
+{
+    json_t *object = top, *at = top;
+
+    while ((at = inner(fuzz, at)) && !fuzz_once_in(fuzz, 8))
+        if (json_is_object(at))
+            object = at;
     return object;
 }
 
@@ -80,6 +99,55 @@ static void mutate(struct fuzz *fuzz, json_t *top)
     }
 }
 
+static void add_gpu(struct topo_node *node, int i)
+{
+    char address[32];
+    struct topo_gpu *gpu;
+    struct topo_nvlink *link;
+
+    snprintf(address, sizeof(address), "0000:%02x:00.0", 0x11 + i);
+    topo_node_add_pci(node, TOPO_PCI_DEVICE, address)->parent = 1;
+    gpu = topo_node_add_gpu(node, address);
+    topo_node_set_text(&gpu->name, "Tesla V100-SXM2-32GB");
+    topo_node_set_text(&gpu->p2p, i ? "KX" : "XK");
+    gpu->memory = 32e9;
+    link = topo_gpu_add_link(gpu, 0);
+    link->up = 1;
+    link->remote = TOPO_REMOTE_GPU;
+    link->bandwidth = 25e9;
+    topo_node_set_text(&link->address, i ? "0000:11:00.0" : "0000:12:00.0");
+    topo_gpu_add_mig(gpu, "MIG-1");
+}
+
+static json_t *valid_nodes(void)
+{
+    struct topo_record *record = topo_record_new();
+    struct err err = { 0 };
+    json_t *json;
+
+    for (int n = 0; n < 3; n++) {
+        struct topo_node *node = topo_node_new();
+        struct topo_nic *nic;
+
+        topo_node_set_text(&node->host, n == 0 ? "n0" : n == 1 ? "n1" : "n2");
+        node->cores = node->pus = 8 + n / 2;
+        node->numa_nodes = 2;
+        topo_node_set_text(&topo_node_add_numa(node, 0)->cpus, "0-3");
+        topo_node_add_pci(node, TOPO_PCI_HOST, "0000:[10-1f]");
+        topo_node_add_pci(node, TOPO_PCI_BRIDGE, "0000:10:01.0")->parent = 0;
+        add_gpu(node, 0);
+        add_gpu(node, 1);
+        nic = topo_node_add_nic(node, "mlx5_0", 1);
+        nic->hca = true;
+        topo_node_set_text(&nic->address, "0000:13:00.0");
+        topo_record_add_node(record, node, &err);
+        topo_node_free(node);
+    }
+    json = topo_record_to_json(record);
+    topo_record_free(record);
+    return json;
+}
+
 static json_t *valid(struct fuzz *fuzz)
 {
     static const char *const specs[] = {
@@ -93,6 +161,7 @@ static json_t *valid(struct fuzz *fuzz)
     cluster->sum_latency_factor = 1.5;
     json = cluster_to_json(cluster);
     cluster_free(cluster);
+    json_object_set_new(json, "nodes", valid_nodes());
     return json;
 }
 
@@ -135,20 +204,41 @@ static void use(const struct cluster *c)
     free(text);
 }
 
+static void use_record(const struct topo_record *record)
+{
+    struct err err = { 0 };
+    char *text = report_record(record, &err);
+
+    free(text);
+    for (int i = 0; i < topo_record_hosts(record); i++) {
+        struct topo_node *node = topo_record_node(record, i, &err);
+
+        if (node)
+            free(report_node(node));
+        topo_node_free(node);
+    }
+    cluster_free(model_of_record(record, "fuzz", &err));
+}
+
 static enum fuzz_result try(const char *path, struct err *err)
 {
     json_t *json = json_load(path, err);
+    struct topo_record *record = NULL;
     struct cluster *cluster;
 
     if (!json)
         return FUZZ_UNPARSED;
     cluster = cluster_from_json(path, json, err);
+    if (cluster)
+        record = topo_record_from_json(path, json_object_get(json, "nodes"), err);
     json_decref(json);
-    if (!cluster)
-        return FUZZ_REFUSED;
-    use(cluster);
+    if (record) {
+        use(cluster);
+        use_record(record);
+    }
     cluster_free(cluster);
-    return FUZZ_ACCEPTED;
+    topo_record_free(record);
+    return record ? FUZZ_ACCEPTED : FUZZ_REFUSED;
 }
 
 int main(int argc, char **argv)

@@ -171,7 +171,9 @@ static void the_network_is_that_of_the_fastest_nic(void **state)
 static void what_a_rank_sent_broken_is_named_by_rank(void **state)
 {
     static const char *const bad[] = { "", "{", "{}", "[1]", "{\"host\": \"n1\"}",
-                                       "{\"host\": 3}" };
+                                       "{\"host\": 3}", "{\"host\": \"n1\", \"own\": {}}\n",
+                                       "{\"host\": \"n1\", \"own\": {}}\n{}",
+                                       "{\"host\": \"n1\", \"own\": 1}\n{}" };
 
     (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* The cluster model of described nodes, as their hardware reports it: GPUs are its devices, a
+ * node without any is one CPU device.
+ *
+ * GPUs that NVLinks join are an island; a GPU's wire carries what its active links carry
+ * together where switches join them, else the mean of a pair. A node's wire is its rails that
+ * are up. Latencies come from tables.
+ */
+#ifndef TASUKI_TOPOLOGY_MODEL_H
+#define TASUKI_TOPOLOGY_MODEL_H
+
+struct cluster;
+struct err;
+struct topo_node;
+struct topo_record;
+
+struct cluster *model_of_record(const struct topo_record *record, const char *name,
+                                struct err *err);
+
+/* A kind of GPU as cost files call it ("V100-SXM2-32GB" for "Tesla V100-SXM2-32GB"). */
+const char *model_device_kind(const char *name);
+
+#endif

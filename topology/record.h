@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/* The nodes of a cluster, those that are alike stored once.
+ *
+ * Nodes are alike where they differ in nothing but names, serial numbers, addresses that a
+ * subnet manager deals out, what changes from second to second (clocks, corrected errors), and
+ * what the process may use. That is each host's own; the rest is its kind's. In a topology file this is the key "nodes".
+ */
+#ifndef TASUKI_TOPOLOGY_RECORD_H
+#define TASUKI_TOPOLOGY_RECORD_H
+
+#include <stddef.h>
+
+#include <jansson.h>
+
+struct err;
+struct topo_node;
+
+struct topo_record;
+
+struct topo_record *topo_record_new(void);
+void topo_record_free(struct topo_record *record);
+
+/* A node as ranks send it: what is its own on one line, its kind on the next. malloc'ed. */
+char *topo_record_pack(const struct topo_node *node, size_t *size, struct err *err);
+struct topo_node *topo_record_unpack(const char *what, const char *text, size_t size,
+                                     struct err *err);
+
+/* Add a packed node; a kind that is known is not even parsed. A host that is there already is
+ * left as it is.
+ */
+int topo_record_add_packed(struct topo_record *record, const char *text, size_t size,
+                           struct err *err);
+int topo_record_add_node(struct topo_record *record, const struct topo_node *node,
+                         struct err *err);
+
+int topo_record_hosts(const struct topo_record *record);
+int topo_record_kinds(const struct topo_record *record);
+const char *topo_record_host(const struct topo_record *record, int host);
+int topo_record_kind(const struct topo_record *record, int host);
+int topo_record_find(const struct topo_record *record, const char *host);   /* -1 */
+/* How many hosts are of a kind; the first of them in '*first' (may be NULL). */
+int topo_record_count(const struct topo_record *record, int kind, int *first);
+/* The node of a host, made anew: topo_node_free() it. */
+struct topo_node *topo_record_node(const struct topo_record *record, int host,
+                                   struct err *err);
+
+/* The value of the key "nodes". What is read is checked node by node of each kind. */
+json_t *topo_record_to_json(const struct topo_record *record);
+struct topo_record *topo_record_from_json(const char *path, const json_t *nodes,
+                                          struct err *err);
+
+#endif
