@@ -24,10 +24,52 @@
  */
 #define NEAR 0.0095
 
+/* Are some devices closer to each other than others? */
+static bool has_neighbours(const struct cluster *cluster)
+{
+    struct cluster_link first = cluster_link(cluster, 0, 1);
+
+    for (int d = 2; d < cluster->n_devices; d++) {
+        struct cluster_link link = cluster_link(cluster, d - 1, d);
+
+        if (link.latency < first.latency || link.latency > first.latency ||
+            link.bandwidth < first.bandwidth || link.bandwidth > first.bandwidth)
+            return true;
+    }
+    return false;
+}
+
+static void add_splits(struct search *s)
+{
+    struct plan_request each = *s->request;
+    int most = s->cluster->n_devices;
+
+    if (each.n_replicas || (each.micro_batch && each.micro_batches) || most < 3 ||
+        !has_neighbours(s->cluster))
+        most = 1;
+    for (int p = 1; p <= most; p++) {
+        int64_t *sizes;
+        int n;
+
+        if (s->request->global_batch % p)
+            continue;
+        each.global_batch = s->request->global_batch / p;
+        sizes = micro_sizes(&each, &n);
+        for (int i = 0; i < n; i++)
+            *(struct split *)mem_push((void **)&s->splits, &s->n_splits, sizeof(*s->splits)) =
+                (struct split){ p, sizes[i], each.global_batch / sizes[i] };
+        free(sizes);
+    }
+}
+
+int search_devices(const struct search *search, int pipelines)
+{
+    return search->cluster->n_devices / pipelines;
+}
+
 struct search *search_new(const struct cost *cost, const struct cluster *cluster,
                           const struct plan_request *request)
 {
-    size_t n = (size_t)cluster->n_devices;
     struct search *s = mem_new(1, sizeof(*s));
     int *threads = mem_new((size_t)cluster->n_places, sizeof(*threads));
     double slow = 1;
@@ -39,10 +81,8 @@ struct search *search_new(const struct cost *cost, const struct cluster *cluster
     s->state_bytes = stage_state_bytes(cost, request->optimizer);
     s->factor_fixed = s->factor_moving = 1;
     s->best = INFINITY;
-    s->reduce_latency = mem_new(n * n, sizeof(double));
-    s->reduce_rate = mem_new(n * n, sizeof(double));
-    for (size_t i = 0; i < n * n; i++)
-        s->reduce_latency[i] = NAN;
+    s->reduce = mem_new((size_t)cluster->n_devices + 1, sizeof(*s->reduce));
+    add_splits(s);
     for (int d = 0; d < cluster->n_devices; d++)
         threads[cluster_core_place(cluster, d)] += cluster->devices[d].cores;
     for (int p = 0; p < cluster->n_places; p++)
@@ -69,8 +109,12 @@ void search_free(struct search *s)
         return;
     search_reset(s);
     table_free(s->table);
-    free(s->reduce_latency);
-    free(s->reduce_rate);
+    for (int p = 0; p <= s->cluster->n_devices; p++) {
+        free(s->reduce[p].latency);
+        free(s->reduce[p].rate);
+    }
+    free(s->reduce);
+    free(s->splits);
     free(s);
 }
 
@@ -79,16 +123,16 @@ bool schedule_allowed(const struct plan_request *r, bool gpipe)
     return !r->schedule || strcmp(r->schedule, gpipe ? "gpipe" : "1f1b") == 0;
 }
 
-static void search_all(struct search *s, const int64_t *sizes, int n)
+static void search_all(struct search *s)
 {
-    s->complete = partition_small(s, sizes, n, SMALL);
+    s->complete = partition_small(s, SMALL);
     if (s->complete)
         return;
     for (int even = 1; even >= 0; even--)
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < s->n_splits; i++)
             for (int gpipe = 0; gpipe < 2; gpipe++)
                 if (schedule_allowed(s->request, gpipe))
-                    partition_dp(s, sizes[i], s->request->global_batch / sizes[i], gpipe, even);
+                    partition_dp(s, &s->splits[i], gpipe, even);
 }
 
 static int64_t short_run(int n_stages)
@@ -116,12 +160,14 @@ static double forecast(const struct search *s, struct plan *plan, bool exact, st
     return short_one + (double)(all - a) * (long_one - short_one) / (double)(b - a);
 }
 
-static double limit_of(const struct search *s, int device, int replicas)
+/* The least of a stage's devices may use so much. */
+static double limit_of(const struct search *s, int pipelines, int device, int replicas)
 {
     double limit = INFINITY;
 
-    for (int d = device; d < device + replicas; d++)
-        limit = fmin(limit, search_limit(s, d));
+    for (int p = 0; p < pipelines; p++)
+        for (int d = device; d < device + replicas; d++)
+            limit = fmin(limit, search_limit(s, p * search_devices(s, pipelines) + d));
     return limit;
 }
 
@@ -133,7 +179,7 @@ static bool fits(struct search *s, const struct candidate *c)
         struct stage_bytes bytes = search_stage(s, c, k);
 
         if (bytes.fixed * s->factor_fixed + bytes.moving * s->factor_moving >
-            limit_of(s, device, c->replicas[k]))
+            limit_of(s, candidate_pipelines(c), device, c->replicas[k]))
             return false;
     }
     return true;
@@ -156,7 +202,7 @@ static int evaluate(struct search *s, struct candidate *c, bool exact, struct er
     return c->seconds < 0 ? -1 : 0;
 }
 
-/* Ties, for one result: fewer stages, fewer micro-batches, 1f1b before gpipe. */
+/* Ties, for one result: fewer stages, pipelines, micro-batches, 1f1b before gpipe. */
 static bool better(const struct candidate *a, const struct candidate *b)
 {
     if (isinf(a->seconds) || isinf(b->seconds))
@@ -167,6 +213,8 @@ static bool better(const struct candidate *a, const struct candidate *b)
         return a->seconds < b->seconds;
     if (a->n_stages != b->n_stages)
         return a->n_stages < b->n_stages;
+    if (a->pipelines != b->pipelines)
+        return a->pipelines < b->pipelines;
     if (a->micro_batches != b->micro_batches)
         return a->micro_batches < b->micro_batches;
     return !a->gpipe && b->gpipe;
@@ -224,7 +272,7 @@ static bool change_replicas(const struct search *s, struct candidate *c, int sta
     for (int k = 0; k < c->n_stages; k++)
         used += c->replicas[k];
     if (s->request->n_replicas || other == stage ||
-        (other < 0 ? used >= s->cluster->n_devices : c->replicas[other] < 2))
+        (other < 0 ? used >= search_devices(s, candidate_pipelines(c)) : c->replicas[other] < 2))
         return false;
     c->replicas[stage]++;
     if (other >= 0)
@@ -350,7 +398,7 @@ static int check_memory(struct search *s, const struct candidate *c, struct plan
         if (s->request->memory_of(s->request->user, plan, k, &use, err))
             return -1;
         stage->memory = (double)use.total;
-        if (stage->memory > limit_of(s, device, stage->replicas)) {
+        if (stage->memory > limit_of(s, plan->pipelines, device, stage->replicas)) {
             struct stage_bytes estimate = search_stage(s, c, k);
 
             note_factors(&estimate, &use, factors);
@@ -379,7 +427,7 @@ static struct plan *first_that_fits(struct search *s, struct factors *factors, s
     return NULL;
 }
 
-static struct plan *find(struct search *s, const int64_t *sizes, int n, struct err *err)
+static struct plan *find(struct search *s, struct err *err)
 {
     for (int round = 0; round < MAX_TIGHTENINGS; round++) {
         struct err local = { 0 };
@@ -387,7 +435,7 @@ static struct plan *find(struct search *s, const int64_t *sizes, int n, struct e
         struct factors factors = { 0, 0 };
 
         search_reset(s);
-        search_all(s, sizes, n);
+        search_all(s);
         if (s->n_found == 0)
             return NULL;
         if (rank(s, &local)) {
@@ -415,8 +463,6 @@ struct plan *partition(const struct cost *cost, const struct cluster *cluster,
     struct err local = { 0 };
     struct search *s;
     struct plan *plan;
-    int64_t *sizes;
-    int n;
 
     if (pinned.n_replicas && !pinned.stages)
         pinned.stages = pinned.n_replicas;
@@ -426,22 +472,20 @@ struct plan *partition(const struct cost *cost, const struct cluster *cluster,
             *err = local;
         return NULL;
     }
-    sizes = micro_sizes(request, &n);
     s = search_new(cost, cluster, request);
-    plan = find(s, sizes, n, &local);
+    plan = find(s, &local);
     if (!plan && !local.code)
-        explain_failure(s, sizes, n, &local);
+        explain_failure(s, &local);
     if (plan) {
         simulate_forecast(plan, cost, cluster, &local);
         plan->lower_bound_seconds =
             fmax(partition_lower_bound(cost, cluster, request),
-                 partition_relaxed(s, sizes, n, plan->iteration_seconds));
+                 partition_relaxed(s, plan->iteration_seconds));
         if (why)
             *why = explain(s, plan);
     }
     if (!plan && err)
         *err = local;
     search_free(s);
-    free(sizes);
     return plan;
 }

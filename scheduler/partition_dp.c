@@ -49,6 +49,7 @@ struct least {
 struct run {
     struct search *search;
     struct arena *arena;
+    int pipelines;
     int64_t b, m;
     bool gpipe;
     int n, devices;         /* cuts, devices */
@@ -130,28 +131,6 @@ static void fill_bounds(struct run *run)
             sum[1].work = sum->work + slow * one.work;
             sum[1].path = sum->path + slow * one.path;
         }
-}
-
-double search_allreduce(struct search *search, int device, int r, double bytes)
-{
-    size_t n = (size_t)search->cluster->n_devices;
-    size_t at = (size_t)device * n + (size_t)(r - 1);
-    const double probe = 1e9;
-
-    if (r < 2 || bytes <= 0)
-        return 0;
-    if (isnan(search->reduce_latency[at])) {
-        int *devices = mem_new((size_t)r, sizeof(int));
-
-        for (int i = 0; i < r; i++)
-            devices[i] = device + i;
-        search->reduce_latency[at] = cluster_allreduce_time(search->cluster, r, devices, 0);
-        search->reduce_rate[at] =
-            (cluster_allreduce_time(search->cluster, r, devices, probe) -
-             search->reduce_latency[at]) / probe;
-        free(devices);
-    }
-    return search->reduce_latency[at] + bytes * search->reduce_rate[at];
 }
 
 /* How many of the devices from 'first' on, 'n' of them, are below a place. */
@@ -328,9 +307,10 @@ static bool fits(const struct run *run, const struct interval_cost *c, int devic
     double bytes = search_memory(run->search, c, run->m,
                                  candidate_slots(run->gpipe, run->m, behind));
 
-    for (int d = device; d < device + r; d++)
-        if (bytes > search_limit(run->search, d))
-            return false;
+    for (int p = 0; p < run->pipelines; p++)
+        for (int d = device; d < device + r; d++)
+            if (bytes > search_limit(run->search, p * run->devices + d))
+                return false;
     return true;
 }
 
@@ -338,7 +318,7 @@ static void add_stage(const struct run *run, const struct interval_cost *c, int 
                       struct node *node)
 {
     double slow = run->search->slow;
-    double reduce = search_allreduce(run->search, device, r,
+    double reduce = search_allreduce(run->search, run->pipelines, device, r,
                                      stage_gradient_bytes(run->search->cost, c->parameters));
 
     node->own = slow * (c->forward + c->dgrad + c->wgrad);
@@ -443,6 +423,7 @@ static struct candidate *to_candidate(const struct run *run, const struct node *
     const struct table *table = run->search->table;
     struct candidate *c = mem_new(1, sizeof(*c));
 
+    c->pipelines = run->pipelines;
     c->n_stages = node->stages;
     c->cuts = mem_new((size_t)node->stages + 1, sizeof(int));
     c->replicas = mem_new((size_t)node->stages, sizeof(int));
@@ -465,9 +446,11 @@ static int by_closed(const void *a, const void *b)
 
     if (x->closed < y->closed || x->closed > y->closed)
         return x->closed < y->closed ? -1 : 1;
-    /* Ties, for one result: fewer stages, fewer micro-batches, 1f1b before gpipe. */
+    /* Ties, for one result: fewer stages, pipelines, micro-batches, 1f1b before gpipe. */
     if (x->n_stages != y->n_stages)
         return x->n_stages < y->n_stages ? -1 : 1;
+    if (x->pipelines != y->pipelines)
+        return x->pipelines < y->pipelines ? -1 : 1;
     if (x->micro_batches != y->micro_batches)
         return x->micro_batches < y->micro_batches ? -1 : 1;
     return (int)x->gpipe - (int)y->gpipe;
@@ -508,8 +491,10 @@ static void collect(struct run *run)
 
 double partition_closed(struct search *search, const struct candidate *c)
 {
-    struct run run = { .search = search, .b = c->micro_batch, .m = c->micro_batches,
-                       .gpipe = c->gpipe, .devices = search->cluster->n_devices };
+    int pipelines = candidate_pipelines(c);
+    struct run run = { .search = search, .pipelines = pipelines, .b = c->micro_batch,
+                       .m = c->micro_batches, .gpipe = c->gpipe,
+                       .devices = search_devices(search, pipelines) };
     struct node nodes[2], *behind = NULL;
     int used = 0;
 
@@ -536,15 +521,15 @@ double partition_closed(struct search *search, const struct candidate *c)
     return closed_form(&run, behind);
 }
 
-void partition_dp(struct search *search, int64_t micro_batch, int64_t micro_batches, bool gpipe,
-                  bool even)
+void partition_dp(struct search *search, const struct split *split, bool gpipe, bool even)
 {
-    struct run run = { .search = search, .arena = arena_new(), .b = micro_batch,
-                       .m = micro_batches, .gpipe = gpipe, .n = search->table->n,
-                       .devices = search->cluster->n_devices };
+    struct run run = { .search = search, .arena = arena_new(), .pipelines = split->pipelines,
+                       .b = split->micro_batch, .m = split->micro_batches, .gpipe = gpipe,
+                       .n = search->table->n,
+                       .devices = search_devices(search, split->pipelines) };
     size_t n_lists = ((size_t)run.n + 1) * ((size_t)run.devices + 1);
 
-    run.whole = table_share(search->table, micro_batch);
+    run.whole = table_share(search->table, run.b);
     fill_options(&run);
     fill_bounds(&run);
     run.lists = mem_new(n_lists, sizeof(*run.lists));

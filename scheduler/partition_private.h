@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Between partition.c (the search), partition_table.c (costs of intervals of blocks),
  * partition_dp.c (dynamic programming), partition_small.c, partition_memory.c,
- * partition_request.c (pins and reasons), partition_bound.c, partition_relax.c and place.c.
+ * partition_reduce.c, partition_request.c (pins and reasons), partition_bound.c, partition_relax.c and place.c.
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
 #define TASUKI_SCHEDULER_PARTITION_PRIVATE_H
@@ -52,6 +52,7 @@ void table_interval(const struct table *table, const struct share_table *share, 
 
 /* One point of the search: everything but the devices, which follow in order. */
 struct candidate {
+    int pipelines;          /* 0 counts as 1; each has as many devices in a row */
     int n_stages;
     int *cuts;              /* [n_stages + 1] block indices */
     int *replicas;
@@ -70,6 +71,17 @@ int candidate_slots(bool gpipe, int64_t micro_batches, int behind);
 struct candidate *candidate_copy(const struct candidate *c);
 void candidate_free(struct candidate *c);
 
+/* One way to split the global batch. */
+struct split {
+    int pipelines;
+    int64_t micro_batch, micro_batches;
+};
+
+/* All-reduces of a number of pipelines: by first device and replicas, in one pipeline. */
+struct reduce_table {
+    double *latency, *rate;     /* [devices * devices]: NAN until asked for */
+};
+
 /* What a search needs. */
 struct search {
     const struct cost *cost;
@@ -85,7 +97,9 @@ struct search {
     bool complete;          /* 'found' has every candidate */
     double least_closed;    /* of what was found */
     double near;            /* closed form up to which a candidate is as good */
-    double *reduce_latency, *reduce_rate;   /* [devices * devices]: NAN until asked for */
+    struct reduce_table *reduce;    /* [devices + 1]: by pipelines */
+    int n_splits;
+    struct split *splits;   /* one pipeline first; the largest micro-batches first */
     int n_found;
     struct candidate **found;   /* the best, by closed form */
 };
@@ -96,15 +110,15 @@ struct search {
  * messages c_s in from the stage before (values and gradients) and r_s for all-reduce and
  * update:
  *   T = sum of max(t_s, c_s) + (M - 1) * max of max(t_s, c_s) + max of r_s
- * With 'even' only pipelines with one replica count for all stages are tried, and none is
- * added: 'best' becomes a bound for the search proper.
+ * M, and t of one pipeline; the all-reduce is over all. With 'even' only pipelines with one
+ * replica count for all stages are tried, and none is added: 'best' becomes a bound for the
+ * search proper.
  */
-void partition_dp(struct search *search, int64_t micro_batch, int64_t micro_batches,
-                  bool gpipe, bool even);
+void partition_dp(struct search *search, const struct split *split, bool gpipe, bool even);
 /* Where there are at most 'most' candidates in all, add all that fit to 'found' and return
  * true.
  */
-bool partition_small(struct search *search, const int64_t *sizes, int n, long most);
+bool partition_small(struct search *search, long most);
 /* The closed form of any candidate, 'first_device' of the last stages as in the search;
  * INFINITY where it does not fit into the memory.
  */
@@ -113,8 +127,14 @@ double partition_closed(struct search *search, const struct candidate *c);
 /* Seconds that a candidate of a chain takes at least, by what its stages compute. */
 double candidate_least(struct search *search, const struct candidate *c);
 
+/* Whole pipelines side by side are looked at where some devices are closer than others: else
+ * replicas of the stages do as well.
+ */
 struct search *search_new(const struct cost *cost, const struct cluster *cluster,
                           const struct plan_request *request);
+/* Devices that each pipeline may have. */
+int search_devices(const struct search *search, int pipelines);
+int candidate_pipelines(const struct candidate *c);
 void search_free(struct search *search);
 /* Forget what was found. */
 void search_reset(struct search *search);
@@ -136,7 +156,7 @@ double search_memory(const struct search *search, const struct interval_cost *co
  */
 double search_message(const struct search *search, int from, int r, int to, double bytes,
                       double own_bytes);
-double search_allreduce(struct search *search, int device, int r, double bytes);
+double search_allreduce(struct search *search, int pipelines, int device, int r, double bytes);
 
 bool schedule_allowed(const struct plan_request *request, bool gpipe);
 /* Is 'r' a replica count that the request allows for a stage? */
@@ -148,7 +168,7 @@ int check_request(const struct cost *cost, const struct cluster *cluster,
 /* Micro-batch sizes: every divisor of the global batch that the pins allow, largest first. */
 int64_t *micro_sizes(const struct plan_request *request, int *n);
 /* Why nothing was found. Always -1. */
-int explain_failure(struct search *search, const int64_t *sizes, int n, struct err *err);
+int explain_failure(struct search *search, struct err *err);
 /* Why this plan, in lines; malloc'ed. */
 char *explain(const struct search *search, const struct plan *plan);
 
@@ -159,7 +179,7 @@ double partition_lower_bound(const struct cost *cost, const struct cluster *clus
  * all-reduces count. Nothing above 'upper', the seconds of a plan, is of interest. 0 where
  * there are too many blocks to look at every cut.
  */
-double partition_relaxed(struct search *search, const int64_t *sizes, int n, double upper);
+double partition_relaxed(struct search *search, double upper);
 
 /* The candidate as a plan, stages on the first devices in order. */
 struct plan *place(const struct cost *cost, const struct cluster *cluster,

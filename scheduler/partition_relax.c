@@ -24,8 +24,9 @@ struct relaxation {
     struct search *search;
     struct table *table;
     int *start, *into;      /* of each block: where its incoming edges begin in 'into' */
+    int pipelines;
     int64_t b, m;
-    int devices, n_choices;
+    int devices, n_choices;     /* of one pipeline */
     struct choice *choices;
     double *to, *back;      /* [blocks]: soonest end of F; from the gradient's arrival on, B of
                              * this block and of all before it */
@@ -184,10 +185,11 @@ static double tail(const struct relaxation *r, int i, int j, const struct choice
     const struct cost *cost = r->search->cost;
     double own = t->parameters[j] - t->parameters[i];
     double first = cost->blocks[t->cuts[i]].parameters;
+    int replicas = r->pipelines * choice->replicas;
 
     return c->step +
-           fmax(all_reduce(r, choice->replicas, stage_gradient_bytes(cost, first)),
-                all_reduce(r, choice->replicas, stage_gradient_bytes(cost, own)) -
+           fmax(all_reduce(r, replicas, stage_gradient_bytes(cost, first)),
+                all_reduce(r, replicas, stage_gradient_bytes(cost, own)) -
                     c->dgrad - c->wgrad);
 }
 
@@ -305,9 +307,10 @@ static double least_possible(struct relaxation *r, double upper)
     return low;
 }
 
-static double relax(struct relaxation *r, const int64_t *sizes, int n, double upper)
+static double relax(struct relaxation *r, double upper)
 {
-    size_t blocks = (size_t)r->search->cost->n_blocks, cuts = (size_t)r->table->n + 1;
+    const struct search *s = r->search;
+    size_t blocks = (size_t)s->cost->n_blocks, cuts = (size_t)r->table->n + 1;
     double bound = upper;
 
     r->to = mem_new(blocks, sizeof(double));
@@ -316,9 +319,11 @@ static double relax(struct relaxation *r, const int64_t *sizes, int n, double up
     r->behind = mem_new(cuts, sizeof(int));
     index_edges(r);
     fill_wires(r);
-    for (int i = 0; i < n; i++) {
-        r->b = sizes[i];
-        r->m = r->search->request->global_batch / sizes[i];
+    for (int i = 0; i < s->n_splits; i++) {
+        r->pipelines = s->splits[i].pipelines;
+        r->b = s->splits[i].micro_batch;
+        r->m = s->splits[i].micro_batches;
+        r->devices = search_devices(s, r->pipelines);
         r->n_choices = 0;
         fill_choices(r);
         fill_ways(r);
@@ -334,15 +339,15 @@ static double relax(struct relaxation *r, const int64_t *sizes, int n, double up
     return bound * (1 - PRECISION);
 }
 
-double partition_relaxed(struct search *search, const int64_t *sizes, int n, double upper)
+double partition_relaxed(struct search *search, double upper)
 {
-    struct relaxation r = { .search = search, .devices = search->cluster->n_devices };
+    struct relaxation r = { .search = search };
     double bound;
 
     if (search->cost->n_blocks > MOST_CUTS)
         return 0;
     r.table = table_new(search->cost, MOST_CUTS);
-    bound = relax(&r, sizes, n, upper);
+    bound = relax(&r, upper);
     table_free(r.table);
     return bound;
 }

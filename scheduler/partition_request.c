@@ -225,11 +225,12 @@ static const char *heaviest(const struct cost *cost, int first, int end)
 static bool feasible(struct search *s, int64_t size, double memory)
 {
     bool gpipe = s->request->schedule && strcmp(s->request->schedule, "gpipe") == 0;
+    struct split split = { 1, size, s->request->global_batch / size };
 
     search_reset(s);
     s->memory = memory;
     s->feasible = true;
-    partition_dp(s, size, s->request->global_batch / size, gpipe, false);
+    partition_dp(s, &split, gpipe, false);
     return s->n_found > 0;
 }
 
@@ -276,9 +277,19 @@ static int64_t smallest_share(const struct search *s, int64_t size)
     return (size + r - 1) / r;
 }
 
-int explain_failure(struct search *s, const int64_t *sizes, int n, struct err *err)
+/* Several pipelines need no less than one whose stages have as many replicas. */
+static int64_t smallest_micro_batch(const struct search *s)
 {
-    int64_t size = sizes[n - 1];
+    int64_t smallest = s->splits[0].micro_batch;
+
+    for (int i = 1; i < s->n_splits && s->splits[i].pipelines == 1; i++)
+        smallest = s->splits[i].micro_batch;
+    return smallest;
+}
+
+int explain_failure(struct search *s, struct err *err)
+{
+    int64_t size = smallest_micro_batch(s);
     bool gpipe = s->request->schedule && strcmp(s->request->schedule, "gpipe") == 0;
     int slots = gpipe ? (int)(s->request->global_batch / size) : 1, giant, stage;
     int64_t share = smallest_share(s, size);

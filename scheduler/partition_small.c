@@ -54,22 +54,25 @@ static void walk_stages(struct walk *w, int first, int left)
     w->c.n_stages = s;
 }
 
-static void walk_all(struct walk *w, const int64_t *sizes, int n)
+static void walk_all(struct walk *w)
 {
+    const struct search *s = w->search;
+
     w->count = 0;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < s->n_splits; i++)
         for (int gpipe = 0; gpipe < 2; gpipe++) {
             if (!schedule_allowed(w->search->request, gpipe))
                 continue;
             w->c.n_stages = 0;
-            w->c.micro_batch = sizes[i];
-            w->c.micro_batches = w->search->request->global_batch / sizes[i];
+            w->c.pipelines = s->splits[i].pipelines;
+            w->c.micro_batch = s->splits[i].micro_batch;
+            w->c.micro_batches = s->splits[i].micro_batches;
             w->c.gpipe = gpipe;
-            walk_stages(w, 0, w->search->cluster->n_devices);
+            walk_stages(w, 0, search_devices(s, w->c.pipelines));
         }
 }
 
-bool partition_small(struct search *search, const int64_t *sizes, int n, long most)
+bool partition_small(struct search *search, long most)
 {
     size_t stages = (size_t)search->table->n + 1;
     struct walk w = { .search = search, .most = most };
@@ -80,11 +83,11 @@ bool partition_small(struct search *search, const int64_t *sizes, int n, long mo
         return false;
     w.c.cuts = mem_new(stages, sizeof(int));
     w.c.replicas = mem_new(stages, sizeof(int));
-    walk_all(&w, sizes, n);
+    walk_all(&w);
     small = w.count <= most;
     if (small) {
         w.add = true;
-        walk_all(&w, sizes, n);
+        walk_all(&w);
     }
     free(w.c.cuts);
     free(w.c.replicas);

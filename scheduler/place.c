@@ -5,6 +5,11 @@
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
+int candidate_pipelines(const struct candidate *c)
+{
+    return c->pipelines ? c->pipelines : 1;
+}
+
 struct candidate *candidate_copy(const struct candidate *c)
 {
     struct candidate *copy = mem_new(1, sizeof(*copy));
@@ -46,27 +51,40 @@ static void fill_blocks(const struct cost *cost, int first, int end, struct plan
     }
 }
 
-static double reduce_seconds(const struct cluster *cluster, int device, int r, double bytes)
+/* The device of a stage's i-th replica, counted over all pipelines, where its first one of the
+ * first pipeline has 'device'.
+ */
+static int device_of(const struct cluster *cluster, int pipelines, int r, int device, int i)
 {
-    int *devices = mem_new((size_t)r, sizeof(int));
+    return i / r * (cluster->n_devices / pipelines) + device + i % r;
+}
+
+static double reduce_seconds(const struct cluster *cluster, int pipelines, int device, int r,
+                             double bytes)
+{
+    int *devices = mem_new((size_t)(pipelines * r), sizeof(int));
     double seconds;
 
-    for (int i = 0; i < r; i++)
-        devices[i] = device + i;
-    seconds = bytes > 0 ? cluster_allreduce_time(cluster, r, devices, bytes) : 0;
+    for (int i = 0; i < pipelines * r; i++)
+        devices[i] = device_of(cluster, pipelines, r, device, i);
+    seconds = bytes > 0 ? cluster_allreduce_time(cluster, pipelines * r, devices, bytes) : 0;
     free(devices);
     return seconds;
 }
 
-static void fill_replicas(const struct cluster *cluster, int64_t b, int device,
+static void fill_replicas(const struct cluster *cluster, int pipelines, int64_t b, int device,
                           struct plan_stage *stage)
 {
-    size_t r = (size_t)stage->replicas;
+    int r = stage->replicas;
 
-    stage->devices = mem_new(r, sizeof(*stage->devices));
-    stage->samples = mem_new(r, sizeof(*stage->samples));
-    for (int i = 0; i < stage->replicas; i++) {
-        stage->devices[i] = mem_strdup(cluster->devices[device + i].id);
+    stage->devices = mem_new((size_t)(pipelines * r), sizeof(*stage->devices));
+    stage->samples = mem_new((size_t)r, sizeof(*stage->samples));
+    for (int i = 0; i < pipelines * r; i++) {
+        int d = device_of(cluster, pipelines, r, device, i);
+
+        stage->devices[i] = mem_strdup(cluster->devices[d].id);
+    }
+    for (int i = 0; i < r; i++) {
         stage->samples[i] = plan_share_start(b, stage->replicas, i + 1) -
                             plan_share_start(b, stage->replicas, i);
     }
@@ -133,7 +151,7 @@ static void fill_figures(const struct cost *cost, const struct cluster *cluster,
     stage->wgrad = sums.wgrad;
     stage->memory = stage_memory(cost, &sums, slots,
                                  stage_state_bytes(cost, request->optimizer));
-    stage->allreduce = reduce_seconds(cluster, device, stage->replicas,
+    stage->allreduce = reduce_seconds(cluster, candidate_pipelines(c), device, stage->replicas,
                                       stage_gradient_bytes(cost, own));
 }
 
@@ -149,7 +167,7 @@ struct plan *place(const struct cost *cost, const struct cluster *cluster,
     plan->micro_batches = c->micro_batches;
     plan->schedule = mem_strdup(c->gpipe ? "gpipe" : "1f1b");
     plan->chunks = 1;
-    plan->pipelines = 1;
+    plan->pipelines = candidate_pipelines(c);
     plan->batchnorm_samples = request->batchnorm_samples;
     plan->cluster = mem_strdup(cluster->name);
     plan->precision = mem_strdup(cost->precision);
@@ -162,7 +180,7 @@ struct plan *place(const struct cost *cost, const struct cluster *cluster,
 
         stage->replicas = c->replicas[s];
         fill_blocks(cost, c->cuts[s], c->cuts[s + 1], stage);
-        fill_replicas(cluster, c->micro_batch, device, stage);
+        fill_replicas(cluster, plan->pipelines, c->micro_batch, device, stage);
         fill_figures(cost, cluster, request, stage_of, s, c, device, stage);
         device += stage->replicas;
     }

@@ -183,6 +183,8 @@ static void print_table(const struct plan_run *r, FILE *out)
 
     for (int s = 0; s < plan->n_stages; s++)
         used += plan->pipelines * plan->stages[s].replicas;
+    if (plan->pipelines > 1)
+        fprintf(out, "%d pipelines of ", plan->pipelines);
     fprintf(out, "%d stage%s on %d of %d devices of %s, %s, %lld micro-batch%s of %lld\n\n",
             plan->n_stages, plan->n_stages == 1 ? "" : "s", used, r->cluster->n_devices,
             r->cluster->name, plan->schedule, (long long)plan->micro_batches,

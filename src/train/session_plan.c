@@ -192,11 +192,15 @@ static void tell_plan(struct session *s)
 {
     const struct plan *plan = s->plan;
     json_t *stages = json_array();
+    char side_by_side[64] = "";
 
     for (int i = 0; i < plan->n_stages; i++)
         json_array_append_new(stages, json_integer(plan->stages[i].replicas));
-    log_info("plan: %d stage%s, %d rank%s of %d, %lld micro-batch%s of %lld, %s, predicted "
-             "%.3f ms per iteration", plan->n_stages, plan->n_stages == 1 ? "" : "s",
+    if (plan->pipelines > 1)
+        snprintf(side_by_side, sizeof(side_by_side), "%d pipelines of ", plan->pipelines);
+    log_info("plan: %s%d stage%s, %d rank%s of %d, %lld micro-batch%s of %lld, %s, predicted "
+             "%.3f ms per iteration", side_by_side, plan->n_stages,
+             plan->n_stages == 1 ? "" : "s",
              s->placement.n_ranks, s->placement.n_ranks == 1 ? "" : "s", s->size,
              (long long)plan->micro_batches, plan->micro_batches == 1 ? "" : "es",
              (long long)plan->micro_batch, plan->schedule, 1e3 * plan->iteration_seconds);

@@ -71,22 +71,18 @@ static void extend(struct brute *b, int first, int left)
 
 static void brute_force(struct brute *b, struct search *search)
 {
-    int64_t *sizes;
-    int n;
-
     *b = (struct brute){ .search = search, .closed = INFINITY, .seconds = INFINITY };
     b->c.cuts = b->cuts;
     b->c.replicas = b->replicas;
-    sizes = micro_sizes(search->request, &n);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < search->n_splits; i++)
         for (int gpipe = 0; gpipe < 2; gpipe++) {
             b->c.n_stages = 0;
-            b->c.micro_batch = sizes[i];
-            b->c.micro_batches = search->request->global_batch / sizes[i];
+            b->c.pipelines = search->splits[i].pipelines;
+            b->c.micro_batch = search->splits[i].micro_batch;
+            b->c.micro_batches = search->splits[i].micro_batches;
             b->c.gpipe = gpipe;
-            extend(b, 0, search->cluster->n_devices);
+            extend(b, 0, search_devices(search, b->c.pipelines));
         }
-    free(sizes);
 }
 
 static const char *const specs[] = {
@@ -104,20 +100,15 @@ static void check_case(unsigned seed, const char *spec, const struct plan_reques
     struct search *search = search_new(cost, cluster, request);
     struct plan *plan = partition(cost, cluster, request, NULL, &err);
     struct brute brute;
-    int64_t *sizes;
-    int n;
 
     brute_force(&brute, search);
     if (!plan) {
         if (!isinf(brute.closed))
             fail_msg("seed %u, %s: %s", seed, spec, err.text);
     } else {
-        sizes = micro_sizes(request, &n);
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < search->n_splits; i++)
             for (int gpipe = 0; gpipe < 2; gpipe++)
-                partition_dp(search, sizes[i], request->global_batch / sizes[i], gpipe,
-                             false);
-        free(sizes);
+                partition_dp(search, &search->splits[i], gpipe, false);
         if (fabs(search->best - brute.closed) > CLOSE * brute.closed)
             fail_msg("seed %u, %s: closed form %.9g, brute force %.9g", seed, spec,
                      search->best, brute.closed);
@@ -346,6 +337,36 @@ static void the_exact_memory_decides(void **state)
     plan_free(plan);
 }
 
+/* Two blocks that do not fit one device, slow wires between the nodes: each node has a pipeline. */
+static void pipelines_stay_inside_the_nodes_where_messages_are_large(void **state)
+{
+    struct plan_request request = { .global_batch = 64, .memory = 3.2e6 };
+    const char *spec = "tree:4x2,inside=1e9,across=4e4,memory=1e9";
+    struct cost *cost = even_cost(2, 4e5, 1e6);
+    struct cluster *cluster = open_cluster(spec);
+    struct plan *plan = partition(cost, cluster, &request, NULL, NULL);
+
+    (void)state;
+    assert_non_null(plan);
+    assert_int_equal(plan->pipelines, 4);
+    assert_int_equal(plan->n_stages, 2);
+    assert_int_equal(plan->micro_batches * plan->micro_batch, 16);
+    for (int p = 0; p < 4; p++)
+        for (int s = 0; s < 2; s++)
+            assert_int_equal(cluster_find_device(cluster, plan->stages[s].devices[p]),
+                             2 * p + s);
+    plan_free(plan);
+    /* Replicas that are pinned are those of one pipeline. */
+    request.n_replicas = 2;
+    request.replicas = (int[]){ 4, 4 };
+    plan = partition(cost, cluster, &request, NULL, NULL);
+    assert_non_null(plan);
+    assert_int_equal(plan->pipelines, 1);
+    plan_free(plan);
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
 static void shared_parameters_have_the_lowest_stage_as_owner(void **state)
 {
     struct cost *cost = even_cost(4, 1, 1000);
@@ -383,6 +404,7 @@ int main(void)
         cmocka_unit_test(a_memory_limit_forces_a_cut),
         cmocka_unit_test(a_block_that_fits_nowhere_is_named_with_what_it_lacks),
         cmocka_unit_test(the_exact_memory_decides),
+        cmocka_unit_test(pipelines_stay_inside_the_nodes_where_messages_are_large),
         cmocka_unit_test(shared_parameters_have_the_lowest_stage_as_owner),
     };
 
