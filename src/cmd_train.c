@@ -215,6 +215,11 @@ static int run_joined(const struct options *o, struct train_settings *settings,
 
     if (!bad)
         return train_run(settings, node, comm, err);
+    if (!comm_agreed(comm)) {
+        comm_follow(comm, err);
+        log_say(LOG_ERROR, "%s", err->text);
+        comm_abort(comm, (int)err->code);
+    }
     if (comm_rank(comm) > 0)
         err->text[0] = '\0';
     return (int)err->code;

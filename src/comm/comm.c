@@ -168,6 +168,11 @@ int comm_agree(struct comm *comm, struct err *err, int failed)
     return first < comm->size ? spread(comm, first, err) : 0;
 }
 
+bool comm_agreed(const struct comm *comm)
+{
+    return comm->agreed;
+}
+
 struct comm_request *comm_request_new(struct comm *comm)
 {
     struct comm_request *request = comm->driver->request_new(comm);

@@ -73,6 +73,9 @@ int comm_fence(struct comm *comm, struct err *err);
  */
 int comm_agree(struct comm *comm, struct err *err, int failed);
 
+/* Have they all learnt of a failure? Not where the agreement itself has failed. */
+bool comm_agreed(const struct comm *comm);
+
 /* Data plane: nothing here allocates after the first use of a (peer, tag) pair. Requests are
  * preallocated by the caller with comm_request_new() and used again and again.
  */

@@ -19,8 +19,9 @@ int session_agreed(struct session *session, int bad, struct err *err)
 {
     if (!bad)
         return 0;
-    session->agreed = true;
-    if (session->rank != 0)
+    /* Agreeing may itself have failed: where a rank died, for instance. */
+    session->agreed = comm_agreed(session->comm);
+    if (session->agreed && session->rank != 0)
         err->text[0] = '\0';
     return -1;
 }

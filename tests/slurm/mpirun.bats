@@ -73,6 +73,18 @@ setup() {
     [ "$status" -ne 124 ]
 }
 
+# Told to carry on, mpirun leaves the others alone; their deadline is ten minutes.
+@test "when a rank dies and mpirun carries on, the others notice, and one says which" {
+    mpirun --enable-recovery -n 1 true || skip "this mpirun has no --enable-recovery"
+    for victim in 2 0; do
+        run timeout 300 mpirun --enable-recovery -n 4 "$comm_check" die $victim 600
+        echo "$output"
+        [ "$status" -ne 124 ]
+        [ "$(grep -c "rank $victim (.*) is lost: its process has ended\$" <<<"$output")" -eq 1 ]
+        [ "$(grep -c '^comm_check: rank' <<<"$output")" -eq 1 ]
+    done
+}
+
 @test "topo under mpirun prints one allocation" {
     run timeout 300 mpirun -n 3 "$TASUKI" topo
     echo "$output"

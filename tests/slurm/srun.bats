@@ -230,6 +230,22 @@ ends_with_one_error() {
     done
 }
 
+# In planning: rank 0 measures, the others wait to hear whether it failed.
+@test "when a rank dies before the first step, the others end and say which it was" {
+    local demo=$srcdir/etc/demo end=$((SECONDS + 100)) step
+    "$lab" run timeout 400 srun -K0 --mpi=pmix -N4 --ntasks-per-node=1 "$TASUKI" train \
+        "$demo/digits.onnx" --data "$demo/digits-train.safetensors" --global-batch 32 \
+        --batchnorm-samples 8 --steps 1000000 --no-cache \
+        >"$BATS_TEST_TMPDIR/out" 2>&1 3>&- &
+    step=$!
+    until grep -q '^tasuki: loss: ' "$BATS_TEST_TMPDIR/out"; do
+        [ $SECONDS -lt $end ]
+        sleep 0.01
+    done
+    "$lab" at n1 pkill -9 -x tasuki
+    ends_with_one_error 137 'error: rank 0 (n1) is lost: its process has ended$'
+}
+
 @test "when a rank fails by itself, it says why, and the others end in silence" {
     local victim
     for victim in 3 0; do
