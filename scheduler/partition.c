@@ -81,6 +81,10 @@ struct search *search_new(const struct cost *cost, const struct cluster *cluster
     s->state_bytes = stage_state_bytes(cost, request->optimizer);
     s->factor_fixed = s->factor_moving = 1;
     s->best = INFINITY;
+    s->uniform = true;
+    for (int d = 1; d < cluster->n_devices; d++)
+        s->uniform &= search_limit(s, d) >= search_limit(s, 0) &&
+                      search_limit(s, d) <= search_limit(s, 0);
     s->reduce = mem_new((size_t)cluster->n_devices + 1, sizeof(*s->reduce));
     add_splits(s);
     for (int d = 0; d < cluster->n_devices; d++)
@@ -160,17 +164,6 @@ static double forecast(const struct search *s, struct plan *plan, bool exact, st
     return short_one + (double)(all - a) * (long_one - short_one) / (double)(b - a);
 }
 
-/* The least of a stage's devices may use so much. */
-static double limit_of(const struct search *s, int pipelines, int device, int replicas)
-{
-    double limit = INFINITY;
-
-    for (int p = 0; p < pipelines; p++)
-        for (int d = device; d < device + replicas; d++)
-            limit = fmin(limit, search_limit(s, p * search_devices(s, pipelines) + d));
-    return limit;
-}
-
 static bool fits(struct search *s, const struct candidate *c)
 {
     int device = 0;
@@ -179,7 +172,7 @@ static bool fits(struct search *s, const struct candidate *c)
         struct stage_bytes bytes = search_stage(s, c, k);
 
         if (bytes.fixed * s->factor_fixed + bytes.moving * s->factor_moving >
-            limit_of(s, candidate_pipelines(c), device, c->replicas[k]))
+            search_room(s, candidate_pipelines(c), device, c->replicas[k]))
             return false;
     }
     return true;
@@ -398,7 +391,7 @@ static int check_memory(struct search *s, const struct candidate *c, struct plan
         if (s->request->memory_of(s->request->user, plan, k, &use, err))
             return -1;
         stage->memory = (double)use.total;
-        if (stage->memory > limit_of(s, plan->pipelines, device, stage->replicas)) {
+        if (stage->memory > search_room(s, plan->pipelines, device, stage->replicas)) {
             struct stage_bytes estimate = search_stage(s, c, k);
 
             note_factors(&estimate, &use, factors);

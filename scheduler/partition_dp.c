@@ -56,6 +56,8 @@ struct run {
     int n_options;
     struct option *options;
     const struct share_table *whole;    /* all samples in one share */
+    struct message_link *links;     /* [devices * options]: each NAN until asked for */
+    struct message_link *beside;    /* [2 * devices]: from the device before, from the first */
     struct node_list *lists;    /* [(n + 1) * (devices + 1)] */
     struct least *least;    /* [(devices + 1) * (n + 1)] */
 };
@@ -131,38 +133,6 @@ static void fill_bounds(struct run *run)
             sum[1].work = sum->work + slow * one.work;
             sum[1].path = sum->path + slow * one.path;
         }
-}
-
-/* How many of the devices from 'first' on, 'n' of them, are below a place. */
-static int devices_below(const struct cluster *cluster, int place, int first, int n)
-{
-    int below = 0;
-
-    for (int d = first; d < first + n; d++) {
-        int p = cluster->devices[d].place;
-
-        while (p > place)
-            p = cluster->places[p].parent;
-        below += p == place;
-    }
-    return below;
-}
-
-double search_message(const struct search *search, int from, int r, int to, double bytes,
-                      double own_bytes)
-{
-    const struct cluster *cluster = search->cluster;
-    struct cluster_link link = cluster_link(cluster, from, to);
-    int wires[16], up = 0;
-    double seconds = bytes / link.bandwidth;
-
-    if (bytes <= 0)
-        return 0;
-    cluster_route(cluster, from, to, wires, &up);
-    for (int i = 1; i < up; i++)
-        seconds = fmax(seconds, own_bytes * devices_below(cluster, wires[i], from, r) /
-                                    cluster->places[wires[i]].up_bandwidth);
-    return link.latency + seconds;
 }
 
 /* What cannot matter is levelled: every plan has a bottleneck of at least the work over the
@@ -264,6 +234,18 @@ static void insert(struct run *run, const struct node *node)
     list->n = kept;
 }
 
+static struct message_link link_of(const struct run *run, const struct option *option, int device)
+{
+    struct message_link *kept;
+
+    if (!run->links)
+        return search_link(run->search, device, option->replicas, device + option->replicas);
+    kept = &run->links[device * run->n_options + (int)(option - run->options)];
+    if (isnan(kept->each))
+        *kept = search_link(run->search, device, option->replicas, device + option->replicas);
+    return *kept;
+}
+
 /* Put messages between a new first stage and the one behind it. */
 static void add_message(const struct run *run, const struct node *behind,
                         const struct option *option, int device, struct node *node)
@@ -272,13 +254,11 @@ static void add_message(const struct run *run, const struct node *behind,
     const struct share_table *share =
         option->share->samples > behind->share->samples ? option->share : behind->share;
     size_t row = (size_t)behind->first * ((size_t)table->n + 1) + (size_t)behind->end;
-    int to = device + option->replicas;
+    struct message_link link = link_of(run, option, device);
     double seconds;
 
-    seconds = search_message(run->search, device, option->replicas, to, share->received[row],
-                             option->share->received[row]) +
-              search_message(run->search, device, option->replicas, to, share->gradient[row],
-                             option->share->gradient[row]);
+    seconds = search_message(&link, share->received[row], option->share->received[row]) +
+              search_message(&link, share->gradient[row], option->share->gradient[row]);
     seconds = fmax(seconds, behind->own);
     node->bottleneck = fmax(behind->bottleneck, seconds);
     node->sum = behind->sum + seconds;
@@ -290,15 +270,29 @@ static void set_message(const struct run *run, int device, struct node *node)
 {
     struct table *table = run->search->table;
     size_t row = (size_t)node->first * ((size_t)table->n + 1) + (size_t)node->end;
-    double bytes, back;
+    const struct message_link *beside = &run->beside[2 * device];
+    double bytes;
 
     node->message = 0;
     if (node->first == 0 || device == 0)
         return;
-    bytes = run->whole->received[row];
-    back = run->whole->gradient[row];
-    node->message = fmax(search_message(run->search, device - 1, 1, device, bytes + back, 0),
-                         search_message(run->search, 0, 1, device, bytes + back, 0)) * 2;
+    bytes = run->whole->received[row] + run->whole->gradient[row];
+    node->message = fmax(search_message(&beside[0], bytes, 0),
+                         search_message(&beside[1], bytes, 0)) * 2;
+}
+
+static void fill_links(struct run *run)
+{
+    int n = run->devices * run->n_options;
+
+    run->links = mem_new((size_t)n, sizeof(*run->links));
+    for (int i = 0; i < n; i++)
+        run->links[i].each = NAN;
+    run->beside = mem_new(2 * (size_t)run->devices, sizeof(*run->beside));
+    for (int d = 1; d < run->devices; d++) {
+        run->beside[2 * d] = search_link(run->search, d - 1, 1, d);
+        run->beside[2 * d + 1] = search_link(run->search, 0, 1, d);
+    }
 }
 
 static bool fits(const struct run *run, const struct interval_cost *c, int device, int r,
@@ -307,11 +301,7 @@ static bool fits(const struct run *run, const struct interval_cost *c, int devic
     double bytes = search_memory(run->search, c, run->m,
                                  candidate_slots(run->gpipe, run->m, behind));
 
-    for (int p = 0; p < run->pipelines; p++)
-        for (int d = device; d < device + r; d++)
-            if (bytes > search_limit(run->search, p * run->devices + d))
-                return false;
-    return true;
+    return bytes <= search_room(run->search, run->pipelines, device, r);
 }
 
 static void add_stage(const struct run *run, const struct interval_cost *c, int device, int r,
@@ -532,6 +522,7 @@ void partition_dp(struct search *search, const struct split *split, bool gpipe, 
     run.whole = table_share(search->table, run.b);
     fill_options(&run);
     fill_bounds(&run);
+    fill_links(&run);
     run.lists = mem_new(n_lists, sizeof(*run.lists));
     if (even)
         find_even_pipelines(&run, n_lists);
@@ -543,5 +534,7 @@ void partition_dp(struct search *search, const struct split *split, bool gpipe, 
     free(run.lists);
     free(run.options);
     free(run.least);
+    free(run.links);
+    free(run.beside);
     arena_free(run.arena);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How many bytes a stage will want, and may have. */
+#include <math.h>
+
 #include "scheduler/partition_private.h"
 
 double search_limit(const struct search *search, int device)
@@ -10,6 +12,17 @@ double search_limit(const struct search *search, int device)
     if (search->memory > 0)
         return search->memory;
     return limit > 0 && limit < own ? limit : own;
+}
+
+double search_room(const struct search *search, int pipelines, int device, int r)
+{
+    double room = search_limit(search, device);
+    int n = search_devices(search, pipelines);
+
+    for (int p = 0; p < pipelines && !search->uniform; p++)
+        for (int d = device; d < device + r; d++)
+            room = fmin(room, search_limit(search, p * n + d));
+    return room;
 }
 
 int64_t candidate_share(int64_t b, int r)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Between partition.c (the search), partition_table.c (costs of intervals of blocks),
  * partition_dp.c (dynamic programming), partition_small.c, partition_memory.c,
- * partition_reduce.c, partition_request.c (pins and reasons), partition_bound.c, partition_relax.c and place.c.
+ * partition_link.c, partition_request.c (pins and reasons), partition_bound.c, partition_relax.c and place.c.
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
 #define TASUKI_SCHEDULER_PARTITION_PRIVATE_H
@@ -92,6 +92,7 @@ struct search {
     double factor_fixed, factor_moving;     /* exact over estimated bytes, as found so far */
     double memory;          /* limit in place of all others, where > 0 */
     bool feasible;          /* any plan that fits will do */
+    bool uniform;           /* all devices have the same memory */
     double slow;            /* of computing, while all devices are busy */
     double best;            /* closed form of the best candidate yet */
     bool complete;          /* 'found' has every candidate */
@@ -139,6 +140,8 @@ void search_free(struct search *search);
 /* Forget what was found. */
 void search_reset(struct search *search);
 double search_limit(const struct search *search, int device);
+/* The least limit of a stage's devices: 'r' from 'device' on in each pipeline. */
+double search_room(const struct search *search, int pipelines, int device, int r);
 /* The estimate of a stage's bytes: parameters and what goes with them; all else. */
 struct stage_bytes {
     double fixed, moving;
@@ -151,11 +154,16 @@ struct stage_bytes search_stage(struct search *search, const struct candidate *c
 /* All of it, by the factors. */
 double search_memory(const struct search *search, const struct interval_cost *cost,
                      int64_t micro_batches, int slots);
-/* Seconds per micro-batch of values and gradients from a stage of 'r' replicas that starts at
- * device 'from' to one that starts at 'to'; '*back' is that of the gradients.
+/* The way from a stage of 'r' replicas that starts at device 'from' to one that starts at 'to':
+ * seconds, and seconds per byte of the receiver, and of each sender on wires that they share.
  */
-double search_message(const struct search *search, int from, int r, int to, double bytes,
-                      double own_bytes);
+struct message_link {
+    double latency, each, own;
+};
+
+struct message_link search_link(const struct search *search, int from, int r, int to);
+/* Seconds per micro-batch of values, or of gradients. */
+double search_message(const struct message_link *link, double bytes, double own_bytes);
 double search_allreduce(struct search *search, int pipelines, int device, int r, double bytes);
 
 bool schedule_allowed(const struct plan_request *request, bool gpipe);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What an all-reduce takes in the closed form: asked of the cluster once for each group. */
+/* What messages and all-reduces take in the closed form. The cluster is asked once for each group
+ * that reduces, and the caller may keep what it says of links.
+ */
 #include <math.h>
 #include <stdlib.h>
 
@@ -40,4 +42,38 @@ double search_allreduce(struct search *search, int pipelines, int device, int r,
         free(devices);
     }
     return t->latency[at] + bytes * t->rate[at];
+}
+
+/* How many of the devices from 'first' on, 'n' of them, are below a place. */
+static int devices_below(const struct cluster *cluster, int place, int first, int n)
+{
+    int below = 0;
+
+    for (int d = first; d < first + n; d++) {
+        int p = cluster->devices[d].place;
+
+        while (p > place)
+            p = cluster->places[p].parent;
+        below += p == place;
+    }
+    return below;
+}
+
+struct message_link search_link(const struct search *search, int from, int r, int to)
+{
+    const struct cluster *cluster = search->cluster;
+    struct cluster_link link = cluster_link(cluster, from, to);
+    struct message_link result = { link.latency, 1 / link.bandwidth, 0 };
+    int wires[16], up = 0;
+
+    cluster_route(cluster, from, to, wires, &up);
+    for (int i = 1; i < up; i++)
+        result.own = fmax(result.own, devices_below(cluster, wires[i], from, r) /
+                                          cluster->places[wires[i]].up_bandwidth);
+    return result;
+}
+
+double search_message(const struct message_link *link, double bytes, double own_bytes)
+{
+    return bytes > 0 ? link->latency + fmax(bytes * link->each, own_bytes * link->own) : 0;
 }
