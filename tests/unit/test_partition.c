@@ -338,6 +338,34 @@ static void the_exact_memory_decides(void **state)
 }
 
 /* Two blocks that do not fit one device, slow wires between the nodes: each node has a pipeline. */
+/* As estimated, but for the first stage, which has 3000 bytes of buffers more. */
+static int first_stage_has_more(void *user, const struct plan *plan, int stage,
+                                struct memory_use *use, struct err *err)
+{
+    (void)err;
+    (void)user;
+    use->parameters = use->gradients = (size_t)(1000 * plan->stages[stage].n_blocks);
+    use->buffers = stage == 0 && plan->n_stages > 1 ? 3000 : 0;
+    use->total = use->parameters + use->gradients + use->buffers;
+    return 0;
+}
+
+/* 6 blocks of 2000 bytes: 2 and 4 of them fit, once the first stage has buffers. */
+static void a_small_stage_that_was_underestimated_does_not_forbid_a_large_one(void **state)
+{
+    struct plan_request request = { .global_batch = 4, .memory = 8600, .stages = 2,
+                                    .micro_batches = 4, .memory_of = first_stage_has_more };
+    struct err err = { 0 };
+    struct plan *plan = plan_for(6, "flat:2,bandwidth=1e9,latency=0,memory=1e30", &request, &err);
+
+    (void)state;
+    if (!plan)
+        fail_msg("%s", err.text);
+    assert_int_equal(plan->stages[0].n_blocks, 2);
+    assert_int_equal(plan->stages[1].n_blocks, 4);
+    plan_free(plan);
+}
+
 static void pipelines_stay_inside_the_nodes_where_messages_are_large(void **state)
 {
     struct plan_request request = { .global_batch = 64, .memory = 3.2e6 };
@@ -404,6 +432,7 @@ int main(void)
         cmocka_unit_test(a_memory_limit_forces_a_cut),
         cmocka_unit_test(a_block_that_fits_nowhere_is_named_with_what_it_lacks),
         cmocka_unit_test(the_exact_memory_decides),
+        cmocka_unit_test(a_small_stage_that_was_underestimated_does_not_forbid_a_large_one),
         cmocka_unit_test(pipelines_stay_inside_the_nodes_where_messages_are_large),
         cmocka_unit_test(shared_parameters_have_the_lowest_stage_as_owner),
     };
