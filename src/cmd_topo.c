@@ -20,7 +20,7 @@
 #include "train/discover.h"
 
 enum { MEASURE_QUICK, MEASURE_NONE };
-enum { FORMAT_TEXT, FORMAT_JSON };
+enum { FORMAT_TEXT, FORMAT_JSON, FORMAT_SVG, FORMAT_DOT, FORMAT_NCCL };
 
 struct request {
     int format, measure;
@@ -82,12 +82,33 @@ static char *text_of(const struct view *view, struct err *err)
     return text;
 }
 
+/* NCCL's file is of one node: the first, which the others should be like. */
+static char *nccl_of(const struct topo_record *record, struct err *err)
+{
+    struct topo_node *node = NULL;
+    char *text;
+
+    if (topo_record_hosts(record) == 0)
+        err_set(err, "there is no node in it, only a tree");
+    else
+        node = topo_record_node(record, 0, err);
+    if (!node)
+        return NULL;
+    text = report_nccl(node, err);
+    topo_node_free(node);
+    return text;
+}
+
 static int write_report(const struct request *request, const struct view *view,
                         struct err *err)
 {
-    if (request->format == FORMAT_JSON)
-        return save_json(request, view, err);
-    return save_text(request, text_of(view, err), err);
+    switch (request->format) {
+    case FORMAT_JSON: return save_json(request, view, err);
+    case FORMAT_SVG: return save_text(request, report_svg(view->record, view->cluster, err), err);
+    case FORMAT_DOT: return save_text(request, report_dot(view->record, view->cluster, err), err);
+    case FORMAT_NCCL: return save_text(request, nccl_of(view->record, err), err);
+    default: return save_text(request, text_of(view, err), err);
+    }
 }
 
 static void close_view(struct view *view)

@@ -113,6 +113,8 @@ struct topo_node {
     char *host;
     char *machine;          /* the same for nodes that are virtual on one machine; "" unknown */
     char *cpu;              /* "Intel(R) Xeon(R) …" */
+    char *cpu_vendor;       /* "GenuineIntel", "AuthenticAMD"; "" */
+    int cpu_family, cpu_model;      /* x86's numbers, -1: not known */
     char *arch;             /* "x86_64", "aarch64"; "" unknown */
     char *source;           /* "hwloc 2.9.0", "/proc", the XML file */
     char *driver;           /* of the GPUs; "" unknown */

@@ -67,6 +67,28 @@ static int compare_ints(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static int info_number(hwloc_obj_t object, const char *name)
+{
+    const char *text = hwloc_obj_get_info_by_name(object, name);
+    char *end;
+    long value = text ? strtol(text, &end, 10) : -1;
+
+    return value >= 0 && value <= 4096 && end != text ? (int)value : -1;
+}
+
+static void read_model(hwloc_topology_t topology, struct topo_node *node)
+{
+    hwloc_obj_t package = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PACKAGE, 0);
+    const char *vendor = package ? hwloc_obj_get_info_by_name(package, "CPUVendor") : NULL;
+
+    if (vendor)
+        topo_node_set_text(&node->cpu_vendor, vendor);
+    if (package) {
+        node->cpu_family = info_number(package, "CPUFamilyNumber");
+        node->cpu_model = info_number(package, "CPUModelNumber");
+    }
+}
+
 /* A machine that is only described: everything that the process knows of itself is void. */
 static void read_foreign(hwloc_topology_t topology, struct topo_node *node, const char *xml)
 {
@@ -267,6 +289,7 @@ static int load(hwloc_topology_t *topology, const char *xml, struct err *err)
 static void read_all(hwloc_topology_t topology, struct topo_node *node)
 {
     read_processors(topology, node);
+    read_model(topology, node);
     read_numas(topology, node);
     read_all_pcis(topology, node, hwloc_get_root_obj(topology));
     read_gpus(node);

@@ -12,6 +12,14 @@ struct topo_record;
 char *report_node(const struct topo_node *node);
 /* Each kind of node once, with the hosts that are of it; malloc'ed, "" where there are none. */
 char *report_record(const struct topo_record *record, struct err *err);
+/* A drawing of one node, or of many as a grid; for Graphviz likewise; the file that
+ * NCCL_TOPO_FILE names. malloc'ed, NULL with 'err'.
+ */
+char *report_svg(const struct topo_record *record, const struct cluster *cluster,
+                 struct err *err);
+char *report_dot(const struct topo_record *record, const struct cluster *cluster,
+                 struct err *err);
+char *report_nccl(const struct topo_node *node, struct err *err);
 /* The cluster as a tree; neighbours that are alike share a line. malloc'ed. */
 char *report_cluster(const struct cluster *cluster);
 

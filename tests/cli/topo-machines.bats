@@ -16,7 +16,9 @@ compare() {
     for folder in "$data"/*/; do
         machine=$(basename "$folder")
         unpack "$machine" .
-        topo_of "$machine" --format "$format" >"$machine.out" 2>&1 || { cat "$machine.out"; wrong=1; }
+        topo_of "$machine" --format "$format" >"$machine.out" 2>&1 ||
+            [[ $format == nccl-xml && $(<"$machine.out") == *"PCI tree was not collected"* ]] ||
+            { cat "$machine.out"; wrong=1; }
         [ -z "$TASUKI_UPDATE" ] || cp "$machine.out" "$data/$machine/expected.$format"
         diff "$data/$machine/expected.$format" "$machine.out" || wrong=1
     done
@@ -29,6 +31,18 @@ compare() {
 
 @test "every recorded machine is described in JSON as expected" {
     compare json
+}
+
+@test "every recorded machine is drawn as expected" {
+    compare svg
+}
+
+@test "every recorded machine is described for Graphviz as expected" {
+    compare dot
+}
+
+@test "every recorded machine with a PCI tree is described for NCCL as expected" {
+    compare nccl-xml
 }
 
 @test "a machine that is read back from JSON is described the same" {

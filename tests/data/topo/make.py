@@ -141,6 +141,11 @@ def machine(host, cpu, packages, numas, cores, memory, hosts, threads=1, l3=32 <
                  **sets(pus(p * numas * cores, numas * cores),
                         range(p * numas, (p + 1) * numas)))
         xml.info("CPUModel", cpu)
+        vendor, family, model = ("AuthenticAMD", 25, 1) if "AMD" in cpu else ("GenuineIntel", 6, 85)
+        if arch == "x86_64":
+            xml.info("CPUVendor", vendor)
+            xml.info("CPUFamilyNumber", str(family))
+            xml.info("CPUModelNumber", str(model))
         for n in range(p * numas, (p + 1) * numas):
             mine = sets(pus(n * cores, cores), [n])
             if numas > 1:
@@ -249,7 +254,7 @@ def dgx2():
     def tree(bus, first, four, two):
         """Two switches below a third."""
         below = [Bridge(f"0000:{first + 1:02x}:{8 * k:02x}.0", (first + 2 + 7 * k, first + 8 + 7 * k),
-                        *[Bridge(f"0000:{first + 2 + 7 * k:02x}:{i:02x}.0", (0, 0), d) for i, d in
+                        *[Bridge(f"0000:{first + 1:02x}:{16 + 3 * k + i:02x}.0", (0, 0), d) for i, d in
                           enumerate([four[2 * k], four[2 * k + 1], two[k]])]) for k in range(2)]
         return root_port(bus, first, Bridge(f"0000:{first:02x}:00.0", (first + 1, first + 15), *below))
 
