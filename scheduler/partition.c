@@ -260,12 +260,12 @@ static bool change(const struct search *s, struct candidate *c, int stage, enum 
 /* Give the stage a replica of another one, or of the devices that are left (other < 0). */
 static bool change_replicas(const struct search *s, struct candidate *c, int stage, int other)
 {
-    int used = 0;
+    int left = search_devices(s, candidate_pipelines(c));
 
     for (int k = 0; k < c->n_stages; k++)
-        used += c->replicas[k];
+        left -= c->replicas[k];
     if (s->request->n_replicas || other == stage ||
-        (other < 0 ? used >= search_devices(s, candidate_pipelines(c)) : c->replicas[other] < 2))
+        (other < 0 ? left < 1 : c->replicas[other] < 2))
         return false;
     c->replicas[stage]++;
     if (other >= 0)

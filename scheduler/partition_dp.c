@@ -17,7 +17,7 @@
 /* Partial plans kept in a state: more only where memory makes many incomparable. */
 #define MAX_KEPT 12
 
-/* Of the stages behind the first, whose message is not known before the stage in front of it. */
+/* Of the stages behind the first: its message is not known before the stage in front of it. */
 struct node {
     double bottleneck, sum;
     double own;             /* f + d + w of the first stage */
@@ -234,7 +234,8 @@ static void insert(struct run *run, const struct node *node)
     list->n = kept;
 }
 
-static struct message_link link_of(const struct run *run, const struct option *option, int device)
+static struct message_link link_of(const struct run *run, const struct option *option,
+                                   int device)
 {
     struct message_link *kept;
 

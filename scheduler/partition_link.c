@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* What messages and all-reduces take in the closed form. The cluster is asked once for each group
- * that reduces, and the caller may keep what it says of links.
+/* What messages and all-reduces take in the closed form. The cluster is asked once for each
+ * group that reduces, and the caller may keep what it says of links.
  */
 #include <math.h>
 #include <stdlib.h>

@@ -17,7 +17,8 @@ void sim_record(struct sim *sim, int worker, const struct instruction *instructi
     if (!sim->record)
         return;
     e = mem_push((void **)&sim->events, &sim->n_events, sizeof(*e));
-    *e = (struct simulated_event){ w->stage, w->pipeline, w->replica, *instruction, start, end };
+    *e = (struct simulated_event){ w->stage, w->pipeline, w->replica, *instruction, start,
+                                   end };
 }
 
 static const struct instruction_list *list_of(const struct sim *sim, const struct worker *w)

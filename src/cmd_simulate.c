@@ -232,8 +232,8 @@ static int row_of(enum instruction_kind kind)
 
 static json_t *trace_name(const char *what, int pid, int tid, const char *name)
 {
-    return json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", what, "ph", "M", "pid", pid, "tid",
-                     tid, "args", "name", name);
+    return json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", what, "ph", "M", "pid", pid,
+                     "tid", tid, "args", "name", name);
 }
 
 static json_t *to_trace(const struct simulate_run *r)
