@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 """One rank follows PyTorch: loss curves, gradients of the first step, final state."""
 import os
+import random
 import sys
 
 import compare
@@ -95,6 +96,31 @@ def float32_gradients(session, name, backend, layout=(), micro_batches=1):
     return compare.same_tensors(got, wanted, 1e-5, floor=1e-3)
 
 
+def freezing_leaves_others(session, name, backend):
+    """Whatever is frozen, the gradients of the rest are those of the whole network."""
+    case = session.case(name)
+    precision = "float64" if backend == "reference" else "float32"
+    draw, groups = random.Random(driver.SEED), {"batchnorm_samples": 24} if case.batchnorm else {}
+
+    def gradients(frozen, **pins):
+        dump = session.temporary(".safetensors")
+        session.train(case, precision, "sgd" if "sgd" in case.options else "momentum",
+                      backend=backend, steps=1, micro_batches=1, dump_gradients=dump,
+                      freeze=frozen, **groups, **pins)
+        return tensors.read(dump)
+
+    whole, worst = gradients([]), 0.0
+    for share in (0.25, 0.5, 0.9):
+        frozen = [key for key in sorted(whole) if draw.random() < share]
+        frozen = frozen[1:] if len(frozen) == len(whole) else frozen
+        rest = gradients(frozen)
+        check(set(rest) == set(whole) - set(frozen), f"{frozen}: gradients of {sorted(rest)}")
+        compare.same_tensors(rest, {key: whole[key] for key in rest},
+                             1e-12 if precision == "float64" else 1e-5, floor=1e-3)
+        worst = max(worst, len(frozen))
+    return f"up to {worst} of {len(whole)} frozen"
+
+
 def dynamo(session, cases, name):
     if name not in cases:
         raise Skip("no Python with torch here")
@@ -122,6 +148,8 @@ def main():
             for backend in ("reference", "cpu"):
                 tap.test(f"{name}: float32 gradients of step 1 are PyTorch's ({backend})",
                          float32_gradients, session, name, backend)
+                tap.test(f"{name}: what is frozen leaves the gradients of the rest ({backend})",
+                         freezing_leaves_others, session, name, backend)
             tap.test(f"{name}: so are those of stages 2,1 (cpu)", float32_gradients, session,
                      name, "cpu", (2, 1), 2)
             tap.test(f"{name}: the float32 curve is as near PyTorch's as micro-batches are",

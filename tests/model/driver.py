@@ -158,7 +158,8 @@ class Session:
     def train(self, case, precision="float64", optimizer="sgd", ranks=0, fails=False,
               environment=None, plan=None, **options):
         """Train 'case', by a plan file if there is one; options are long options ('_' for '-'),
-        True a flag, None left out."""
+        True a flag, a list several,
+        None left out."""
         log = self.temporary(".jsonl")
         settings = {"data": case.path("train.safetensors"), "global_batch": case.global_batch,
                     "steps": case.steps, "loss": case.loss, "precision": precision,
@@ -170,6 +171,9 @@ class Session:
         for name, value in settings.items():
             if value is True:
                 words.append("--" + name.replace("_", "-"))
+            elif isinstance(value, list):
+                for item in value:
+                    words += ["--" + name.replace("_", "-"), str(item)]
             elif value is not None and value is not False:
                 words += ["--" + name.replace("_", "-"), str(value)]
         result = self.tasuki(words, ranks, environment)
