@@ -252,7 +252,7 @@ class Frozen(nn.Module):
 
 
 def frozen(draw, rng):
-    width, classes, length, vocabulary = draw.randint(9, 20), draw.randint(5, 9), 6, 17
+    width, classes, length, vocabulary = draw.randint(9, 20), draw.randint(7, 11), 6, 17
     case = Case("frozen", Frozen(width, length, vocabulary, classes),
                 {"tokens": rng.integers(0, vocabulary, (120, length))}, "logits", "label",
                 rng.integers(0, classes, (120, length)), "cross-entropy")
