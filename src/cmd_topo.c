@@ -11,6 +11,7 @@
 #include "base/option.h"
 #include "comm/comm.h"
 #include "commands.h"
+#include "topology/check.h"
 #include "topology/cluster.h"
 #include "topology/gather.h"
 #include "topology/model.h"
@@ -24,7 +25,10 @@ enum { FORMAT_TEXT, FORMAT_JSON, FORMAT_SVG, FORMAT_DOT, FORMAT_NCCL };
 
 struct request {
     int format, measure;
+    bool check, diff;
     const char *input, *output;
+    const char *one, *other;    /* what --diff compares */
+    bool found;                 /* the check found a problem, or there is a difference */
 };
 
 /* What is reported: the nodes, and the cluster that the planner sees. */
@@ -37,11 +41,25 @@ struct view {
 static int read_request(const struct options *options, struct request *request,
                         struct err *err)
 {
+    int operands = options_operands(options);
+
+    *request = (struct request){
+        .check = option_flag(options, "check", false),
+        .diff = option_flag(options, "diff", false),
+        .input = option_string(options, "input", NULL),
+        .output = option_string(options, "output", "-"),
+        .one = operands > 0 ? options_operand(options, 0) : NULL,
+        .other = operands > 1 ? options_operand(options, 1) : NULL,
+    };
     if (option_word(options, "format", &request->format, err) ||
         option_word(options, "measure", &request->measure, err))
         return -1;
-    request->input = option_string(options, "input", NULL);
-    request->output = option_string(options, "output", "-");
+    if (operands != (request->diff ? 2 : 0))
+        return err_set_code(err, EXIT_USAGE, request->diff
+                                ? "--diff compares two: files, or nodes of --input"
+                                : "only --diff takes operands, got \"%s\"", request->one);
+    if ((request->check || request->diff) && request->format > FORMAT_JSON)
+        return err_set_code(err, EXIT_USAGE, "--check and --diff are text or JSON");
     return 0;
 }
 
@@ -99,9 +117,30 @@ static char *nccl_of(const struct topo_record *record, struct err *err)
     return text;
 }
 
-static int write_report(const struct request *request, const struct view *view,
-                        struct err *err)
+static int save_check(struct request *request, const struct view *view, struct err *err)
 {
+    struct findings *findings = topo_check(view->record, err);
+    int status = -1;
+    json_t *json;
+
+    if (!findings)
+        return -1;
+    request->found = findings->n > 0;
+    if (request->format == FORMAT_JSON) {
+        json = findings_to_json(findings);
+        status = json_save(json, request->output, err);
+        json_decref(json);
+    } else {
+        status = save_text(request, findings_text(findings), err);
+    }
+    findings_free(findings);
+    return status;
+}
+
+static int write_report(struct request *request, const struct view *view, struct err *err)
+{
+    if (request->check)
+        return save_check(request, view, err);
     switch (request->format) {
     case FORMAT_JSON: return save_json(request, view, err);
     case FORMAT_SVG: return save_text(request, report_svg(view->record, view->cluster, err), err);
@@ -154,7 +193,70 @@ static int view_input(const char *path, struct view *view, struct err *err)
     return status;
 }
 
-static int report_input(const struct request *request, struct err *err)
+/* "FILE" that has one node, or a node of --input. */
+static struct topo_node *node_called(const struct request *request, const struct view *input,
+                                     const char *name, struct err *err)
+{
+    int host = input->record ? topo_record_find(input->record, name) : -1;
+    struct view own = { 0 };
+    struct topo_node *node = NULL;
+
+    if (host >= 0)
+        return topo_record_node(input->record, host, err);
+    if (request->input) {
+        err_set(err, "%s: there is no node \"%s\" in it", request->input, name);
+        return NULL;
+    }
+    if (view_input(name, &own, err) == 0) {
+        if (topo_record_hosts(own.record) == 1)
+            node = topo_record_node(own.record, 0, err);
+        else
+            err_set(err, "%s: there are %d nodes in it, not one: use --input %s --diff NODE NODE",
+                    name, topo_record_hosts(own.record), name);
+    }
+    close_view(&own);
+    return node;
+}
+
+static int save_diff(struct request *request, const struct topo_node *one,
+                     const struct topo_node *other, struct err *err)
+{
+    int n, status;
+    char *lines = topo_diff(one, other, &n);
+    json_t *json;
+
+    request->found = n > 0;
+    if (request->format == FORMAT_TEXT)
+        return save_text(request, lines, err);
+    json = json_pack("{s:s, s:i, s:s, s:s, s:[]}", "schema", "tasuki-topo-diff", "version", 1,
+                     "one", one->host, "other", other->host, "differences");
+    for (char *rest = lines, *line; (line = strsep(&rest, "\n")) && *line;)
+        json_array_append_new(json_object_get(json, "differences"), json_string(line));
+    status = json_save(json, request->output, err);
+    json_decref(json);
+    free(lines);
+    return status;
+}
+
+static int report_diff(struct request *request, struct err *err)
+{
+    struct view input = { 0 };
+    struct topo_node *one = NULL, *other = NULL;
+    int status = -1;
+
+    if (!request->input || view_input(request->input, &input, err) == 0) {
+        one = node_called(request, &input, request->one, err);
+        other = one ? node_called(request, &input, request->other, err) : NULL;
+    }
+    if (other)
+        status = save_diff(request, one, other, err);
+    topo_node_free(one);
+    topo_node_free(other);
+    close_view(&input);
+    return status;
+}
+
+static int report_input(struct request *request, struct err *err)
 {
     struct view view = { 0 };
     int status = view_input(request->input, &view, err);
@@ -201,7 +303,7 @@ static int view_ranks(const struct request *request, struct comm *comm,
 }
 
 /* Rank 0 writes, and all learn whether it could. */
-static int report(const struct request *request, struct comm *comm,
+static int report(struct request *request, struct comm *comm,
                   const struct topo_node *node, struct err *err)
 {
     struct view view = { 0 };
@@ -216,7 +318,7 @@ static int report(const struct request *request, struct comm *comm,
     return status;
 }
 
-static int report_ranks(const struct request *request, const struct topo_node *node,
+static int report_ranks(struct request *request, const struct topo_node *node,
                         struct err *err)
 {
     struct launch launch;
@@ -238,7 +340,7 @@ static int report_ranks(const struct request *request, const struct topo_node *n
 }
 
 /* The node is read before any rank is, since that may start a child process. */
-static int report_here(const struct request *request, struct err *err)
+static int report_here(struct request *request, struct err *err)
 {
     struct topo_node *node = topo_node_discover(NULL, err);
     int status = node ? report_ranks(request, node, err) : -1;
@@ -249,15 +351,17 @@ static int report_here(const struct request *request, struct err *err)
 
 int cmd_topo(int argc, char **argv, struct err *err)
 {
-    struct options *options = options_parse(COMMAND_TOPO, argc, argv, 0, err);
-    struct request request;
+    struct options *options = options_parse(COMMAND_TOPO, argc, argv, 2, err);
+    struct request request = { 0 };
     int status = -1;
 
     if (!options)
         return (int)err->code;
     /* A described machine is nobody's allocation. */
     if (read_request(options, &request, err) == 0)
-        status = request.input ? report_input(&request, err) : report_here(&request, err);
+        status = request.diff    ? report_diff(&request, err)
+                 : request.input ? report_input(&request, err)
+                                 : report_here(&request, err);
     options_free(options);
-    return status ? (int)err->code : EXIT_OK;
+    return status ? (int)err->code : request.found ? EXIT_FOUND : EXIT_OK;
 }

@@ -122,6 +122,8 @@ struct topo_node {
     double l2, l3;          /* bytes of one cache, 0: none or not known */
     double memory;          /* bytes, as far as this job may use them */
     double flops;           /* of one core, float32/s by clock and vector width; 0 unknown */
+    int gpudirect;          /* 1: the kernel has nvidia_peermem, 0: not, -1: not known */
+    int isolated;           /* 1: Slurm shows a task only its own GPUs, 0: not, -1: not known */
     int n_usable;           /* PUs this process may run on */
     int *usable;
     int n_numas;

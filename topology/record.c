@@ -66,10 +66,11 @@ static json_t *take_list(const json_t *object, const char *list, const char *con
 /* What is each host's own has the form of a node that has only that. */
 static json_t *take_own(json_t *node)
 {
-    static const char *const of_node[] = { "machine", "source", "usable", "visible", "notes",
+    static const char *const of_node[] = { "machine", "source", "memory", "usable", "visible", "notes",
                                            NULL };
     static const char *const of_gpu[] = { "uuid", "clock", "throttle", "ecc_corrected", NULL };
     static const char *const of_mig[] = { "uuid", NULL };
+    static const char *const of_numa[] = { "memory", NULL };
     static const char *const of_nic[] = { "guid", "lid", NULL };
     json_t *own = take(node, of_node), *gpu;
     json_t *gpus = take_list(node, "gpus", of_gpu);
@@ -81,6 +82,7 @@ static json_t *take_own(json_t *node)
                                 take_list(gpu, "migs", of_mig));
     }
     json_object_set_new(own, "gpus", gpus);
+    json_object_set_new(own, "numas", take_list(node, "numas", of_numa));
     json_object_set_new(own, "nics", take_list(node, "nics", of_nic));
     return own;
 }

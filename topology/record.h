@@ -2,8 +2,9 @@
 /* The nodes of a cluster, those that are alike stored once.
  *
  * Nodes are alike where they differ in nothing but names, serial numbers, addresses that a
- * subnet manager deals out, what changes from second to second (clocks, corrected errors), and
- * what the process may use. That is each host's own; the rest is its kind's. In a topology file this is the key "nodes".
+ * subnet manager deals out, memory (of which firmware takes a part), what changes from second to
+ * second (clocks, corrected errors), and what the process may use. That is each host's own; the
+ * rest is its kind's. In a topology file this is the key "nodes".
  */
 #ifndef TASUKI_TOPOLOGY_RECORD_H
 #define TASUKI_TOPOLOGY_RECORD_H

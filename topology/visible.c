@@ -168,6 +168,23 @@ static void explain_slurm(struct topo_node *node, const char *name, const char *
                        list, given, seen);
 }
 
+/* --gpus-per-task with a control group for each task: GPUs of one node cannot map each other's
+ * memory.
+ */
+static void read_isolation(struct topo_node *node, const struct topo_input *input)
+{
+    char *per_task = topo_input_variable(input, "SLURM_GPUS_PER_TASK");
+    char *tasks = topo_input_variable(input, "SLURM_NTASKS_PER_NODE");
+    int seen = 0;
+
+    for (int i = 0; i < node->n_gpus; i++)
+        seen += node->gpus[i].seen;
+    if (per_task && seen > 0)
+        node->isolated = seen < node->n_gpus && (!tasks || strtol(tasks, NULL, 10) > 1);
+    free(per_task);
+    free(tasks);
+}
+
 static int read_visible(struct topo_node *node, const struct topo_input *input, struct err *err)
 {
     static const char *const lists[] = { "SLURM_STEP_GPUS", "SLURM_JOB_GPUS" };
@@ -184,6 +201,7 @@ static int read_visible(struct topo_node *node, const struct topo_input *input, 
         if (list)
             explain_slurm(node, lists[i], list);
     }
+    read_isolation(node, input);
     free(list);
     free(visible);
     free(order);

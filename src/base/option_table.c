@@ -26,6 +26,10 @@ static const struct option_spec table[] = {
       .help = "draw the samples of each epoch in random order (default: yes)" },
     { .name = "input", .argument = "FILE", .commands = TOPO, .line_only = true,
       .help = "a machine recorded elsewhere: hwloc XML, a folder, or JSON" },
+    { .name = "check", .commands = TOPO, .line_only = true,
+      .help = "what is wrong with which node; exit status 3 where something is" },
+    { .name = "diff", .commands = TOPO, .line_only = true,
+      .help = "what differs between two files, or two nodes of --input" },
     { .name = "measure", .argument = "quick|none", .commands = TOPO,
       .help = "links between ranks: measure them (default), or take them from tables" },
 

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: MIT
+# tasuki topo --check and --diff on recorded machines; tests/unit/test_check.c plants the faults.
+
+setup() {
+    unset HWLOC_XMLFILE
+    data=$srcdir/tests/data/topo
+}
+
+@test "the check of one node finds its dead NVLink" {
+    run "$TASUKI" topo --check --input "$data/dead-nvlink/expected.json"
+    echo "$output"
+    [ "$status" -eq 3 ]
+    [[ "$output" == "2 problems on 1 of 1 node"* ]]
+    [[ "$output" == *"GPU1: NVLinks up: 11 of 12; other GPUs of the node have 12"* ]]
+    [[ "$output" != *"--exclude"* ]]
+}
+
+@test "the check of a GPU that is lost names it" {
+    run "$TASUKI" topo --check --input "$data/lost-gpu/expected.json" --format json
+    echo "$output"
+    [ "$status" -eq 3 ]
+    [[ "$output" == *'"schema": "tasuki-topo-check"'* ]]
+    [[ "$output" == *"GPU is lost"* ]]
+}
+
+@test "the check of a healthy machine finds nothing" {
+    for machine in dgx1 dgx2 hgx-h100 omni-path one-socket mig no-gpu arm; do
+        run "$TASUKI" topo --check --input "$data/$machine/expected.json"
+        echo "$machine: $output"
+        [ "$status" -eq 0 ]
+        [[ "$output" == "0 problems on 0 of 1 node" ]]
+    done
+}
+
+@test "two machines differ in what the diff says" {
+    run "$TASUKI" topo --diff "$data/dead-nvlink/expected.json" "$data/slurm-step/expected.json"
+    echo "$output"
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"GPU0: NVLinks up: 11 of 12 | not collected"* ]]
+    [[ "$output" == *"GPUs that the driver shows: 4 | 2"* ]]
+}
+
+@test "a machine does not differ from itself" {
+    run "$TASUKI" topo --diff "$data/dgx1/expected.json" "$data/dgx1/expected.json"
+    [ "$status" -eq 0 ]
+    [ -z "$output" ]
+    run "$TASUKI" topo --diff --format json --input "$data/dgx1/expected.json" dgx1 dgx1
+    [ "$status" -eq 0 ]
+    [[ "$output" == *'"differences": []'* ]]
+}
+
+@test "operands that are too few, too many or not there are named" {
+    run "$TASUKI" topo --diff "$data/dgx1/expected.json"
+    [ "$status" -eq 2 ]
+    run "$TASUKI" topo dgx1
+    [ "$status" -eq 2 ]
+    [[ "$output" == *'"dgx1"'* ]]
+    run "$TASUKI" topo --diff --input "$data/dgx1/expected.json" dgx1 dgx7
+    [ "$status" -eq 1 ]
+    [[ "$output" == *'no node "dgx7"'* ]]
+    run "$TASUKI" topo --check --format svg --input "$data/dgx1/expected.json"
+    [ "$status" -eq 2 ]
+}
