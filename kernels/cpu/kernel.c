@@ -55,6 +55,8 @@ static const struct cpu_op ops[] = {
     {"DropoutGrad", CPU_PLAIN, cpu_make_dropout},
     {"ReduceSumTo", CPU_PLAIN, cpu_make_reduce_to},
     {"Transpose", CPU_PLAIN, cpu_make_transpose},
+    {"Concat", CPU_PLAIN, cpu_make_pieces},
+    {"Split", CPU_PLAIN, cpu_make_pieces},
     {"Gather", CPU_PLAIN, cpu_make_gather},
     {"GatherGrad", CPU_PLAIN, cpu_make_gather_grad},
     {"CrossEntropySum", CPU_PLAIN, cpu_make_cross_entropy},

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Moving elements: Transpose, Gather and its gradient. */
+/* Moving elements: Transpose, Concat, Split, Gather and its gradient. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "graph/op.h"
 #include "kernels/cpu/cpu.h"
 
 /* Transpose --------------------------------------------------------------------------- */
@@ -29,29 +30,58 @@ struct transpose_run {
     int64_t blocks;
 };
 
+/* Where piece 'i' of the outer axes begins on both sides. */
+struct place {
+    int64_t at[GRAPH_MAX_RANK], x, y;
+};
+
+static void place_start(const struct transpose_kernel *k, int64_t i, struct place *p)
+{
+    p->x = p->y = 0;
+    for (int d = k->rank - 1; d >= 0; d--) {
+        p->at[d] = i % k->dim[d];
+        p->x += p->at[d] * k->in[d];
+        p->y += p->at[d] * k->out[d];
+        i /= k->dim[d];
+    }
+}
+
+static void place_next(const struct transpose_kernel *k, struct place *p)
+{
+    for (int d = k->rank - 1; d >= 0; d--) {
+        p->x += k->in[d];
+        p->y += k->out[d];
+        if (++p->at[d] < k->dim[d])
+            return;
+        p->at[d] = 0;
+        p->x -= k->dim[d] * k->in[d];
+        p->y -= k->dim[d] * k->out[d];
+    }
+}
+
 static void transpose_pieces(void *context, int64_t begin, int64_t end, int thread)
 {
     const struct transpose_run *r = context;
     const struct transpose_kernel *k = r->k;
+    int64_t block = begin % r->blocks;
+    struct place p;
 
     (void)thread;
+    place_start(k, begin / r->blocks, &p);
     for (int64_t i = begin; i < end; i++) {
-        int64_t rest = i / r->blocks, c = i % r->blocks * COLUMNS;
+        int64_t c = block * COLUMNS;
         int64_t width = k->columns - c < COLUMNS ? k->columns - c : COLUMNS;
-        const float *x = r->x;
-        float *y = r->y;
 
-        for (int d = k->rank - 1; d >= 0; d--) {
-            x += rest % k->dim[d] * k->in[d];
-            y += rest % k->dim[d] * k->out[d];
-            rest /= k->dim[d];
-        }
         if (k->copies)
-            memcpy(y, x, (size_t)k->rows * sizeof(*y));
+            memcpy(r->y + p.y, r->x + p.x, (size_t)k->rows * sizeof(float));
         else
-            k->base.device->simd->transpose((size_t)k->rows, (size_t)width, x + c,
-                                            (size_t)k->row_in, y + c * k->column_out,
+            k->base.device->simd->transpose((size_t)k->rows, (size_t)width, r->x + p.x + c,
+                                            (size_t)k->row_in, r->y + p.y + c * k->column_out,
                                             (size_t)k->column_out);
+        if (++block == r->blocks) {
+            block = 0;
+            place_next(k, &p);
+        }
     }
 }
 
@@ -143,6 +173,85 @@ int cpu_make_transpose(const struct cpu_build *build, struct kernel **kernel, st
     *kernel = &k->base;
     collect_axes(&x->shape, perm, &axes);
     split_axes(k, &axes);
+    return 0;
+}
+
+/* Concat and Split ---------------------------------------------------------------------- */
+
+/* Rows, and the pieces of which each is put together. */
+struct pieces_kernel {
+    struct kernel base;
+    bool split;
+    int64_t rows, row;  /* elements of a row */
+    int n;
+    int64_t length[];   /* elements of each piece */
+};
+
+struct pieces_run {
+    const struct pieces_kernel *k;
+    const struct kernel_args *args;
+};
+
+static void move_pieces(void *context, int64_t begin, int64_t end, int thread)
+{
+    const struct pieces_run *r = context;
+    const struct pieces_kernel *k = r->k;
+
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t at = i * k->row;
+
+        for (int j = 0; j < k->n; at += k->length[j++]) {
+            int64_t own = i * k->length[j];
+            size_t bytes = (size_t)k->length[j] * sizeof(float);
+
+            if (!k->split)
+                memcpy((float *)r->args->outputs[0] + at,
+                       (const float *)r->args->inputs[j] + own, bytes);
+            else
+                memcpy((float *)r->args->outputs[j] + own,
+                       (const float *)r->args->inputs[0] + at, bytes);
+        }
+    }
+}
+
+static int pieces_run(struct kernel *kernel, const struct kernel_args *args, struct err *err)
+{
+    const struct pieces_kernel *k = (const struct pieces_kernel *)kernel;
+    struct pieces_run run = { k, args };
+
+    (void)err;
+    cpu_parallel(kernel->device, k->rows, cpu_rows_grain(k->row), move_pieces, &run);
+    return 0;
+}
+
+int cpu_make_pieces(const struct cpu_build *build, struct kernel **kernel, struct err *err)
+{
+    bool split = strcmp(cpu_node(build)->op->name, "Split") == 0;
+    const struct value *whole = split ? cpu_input(build, 0) : cpu_output(build, 0);
+    int n = split ? cpu_node(build)->n_outputs : cpu_node(build)->n_inputs;
+    int64_t axis = node_int(cpu_node(build), "axis", 0), after = 1;
+    struct pieces_kernel *k;
+
+    (void)err;
+    axis += axis < 0 ? whole->shape.rank : 0;
+    if (!cpu_all_plain(build) || whole->dtype != DTYPE_F32 ||
+        shape_elements(&whole->shape) == 0)
+        return 0;
+    for (int i = 0; i < n; i++)
+        if (!(split ? cpu_output(build, i) : cpu_input(build, i)))
+            return 0;
+    k = cpu_kernel_new(build, sizeof(*k) + (size_t)n * sizeof(k->length[0]), pieces_run);
+    *kernel = &k->base;
+    for (int64_t i = axis + 1; i < whole->shape.rank; i++)
+        after *= whole->shape.dim[i];
+    k->split = split;
+    k->row = whole->shape.dim[axis] * after;
+    k->rows = shape_elements(&whole->shape) / k->row;
+    k->n = n;
+    for (int i = 0; i < n; i++)
+        k->length[i] = (split ? cpu_output(build, i) : cpu_input(build, i))->shape.dim[axis] *
+                       after;
     return 0;
 }
 
