@@ -360,8 +360,9 @@ static void explain_slowest(const struct plan *plan, FILE *out)
         }
         bound = fmax(bound, stage->allreduce);
     }
-    fprintf(out, "Stage %d is the slowest: %.4g ms for each of %lld micro-batches, %.3g %% of "
+    fprintf(out, "Stage %d is the slowest: %.4g ms for each of %lld micro-batch%s, %.3g %% of "
             "the iteration.\n", slowest, 1e3 * most, (long long)plan->micro_batches,
+            plan->micro_batches == 1 ? "" : "es",
             plan->iteration_seconds > 0
                 ? 1e2 * most * (double)plan->micro_batches / plan->iteration_seconds : 0);
     if (bound > 0)

@@ -196,7 +196,7 @@ static void print_table(const struct plan_run *r, FILE *out)
     fprintf(out, "\niteration    %.6g ms, %.6g samples/s\n", 1e3 * seconds,
             seconds > 0 ? (double)plan->global_batch / seconds : 0);
     fprintf(out, "lower bound  %.6g ms, the plan is %.3g %% above\n", 1e3 * bound,
-            bound > 0 ? 1e2 * (seconds / bound - 1) : 0);
+            bound > 0 && seconds > bound * (1 + 1e-9) ? 1e2 * (seconds / bound - 1) : 0);
     for (int i = 0; i < plan->n_shared; i++)
         fprintf(out, "shared       %s, owned by stage %d\n", plan->shared[i].name,
                 plan->shared[i].owner);

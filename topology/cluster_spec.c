@@ -26,12 +26,14 @@ static const char *const key_names[N_KEYS] = {
 
 /* Which keys each form takes and needs. */
 static const struct form {
-    const char *prefix;
+    const char *prefix, *example;
     unsigned takes, needs;
 } forms[] = {
-    { "flat:", 1u << KEY_BANDWIDTH | 1u << KEY_LATENCY | 1u << KEY_MEMORY | 1u << KEY_FLOPS |
+    { "flat:", "flat:16,bandwidth=1e9,memory=16e9",
+               1u << KEY_BANDWIDTH | 1u << KEY_LATENCY | 1u << KEY_MEMORY | 1u << KEY_FLOPS |
                1u << KEY_MEMORY_BANDWIDTH, 1u << KEY_BANDWIDTH },
-    { "tree:", 1u << KEY_INSIDE | 1u << KEY_ACROSS | 1u << KEY_LATENCY |
+    { "tree:", "tree:4x8,inside=150e9,across=12.5e9,memory=32e9",
+               1u << KEY_INSIDE | 1u << KEY_ACROSS | 1u << KEY_LATENCY |
                1u << KEY_INSIDE_LATENCY | 1u << KEY_MEMORY | 1u << KEY_FLOPS |
                1u << KEY_MEMORY_BANDWIDTH, 1u << KEY_INSIDE | 1u << KEY_ACROSS },
 };
@@ -130,7 +132,8 @@ static int parse_settings(const char *spec, const struct form *form, char *rest,
     }
     for (int key = 0; key < N_KEYS; key++)
         if (form->needs & ~settings->given & 1u << key)
-            return usage(spec, err, "missing key", key_names[key]);
+            return err_set_code(err, EXIT_USAGE, "cluster \"%s\": missing key \"%s\", as in %s",
+                                spec, key_names[key], form->example);
     return 0;
 }
 

@@ -29,6 +29,23 @@ plan() {
     diff 1 2
 }
 
+@test "the clusters of README and of the manual pages are planned for" {
+    local n=0
+    for flat in $(grep -ohE '(flat|tree):[0-9][^ ]*' "$srcdir/README.md" "$srcdir"/man/*.1); do
+        n=$((n + 1))
+        run plan --micro-batches 1
+        echo "$flat: $output"
+        [ "$status" -eq 0 ]
+    done
+    [ "$n" -ge 4 ]
+}
+
+@test "a plan that meets its bound, and has one micro-batch, is told so" {
+    flat=flat:1,bandwidth=1e9,latency=0
+    run plan --micro-batches 1
+    [[ "$output" == *"the plan is 0 % above"*"for each of 1 micro-batch, "* ]]
+}
+
 @test "pinned stages, replicas, micro-batches and schedule are in the plan" {
     run plan --replicas 2,1 --micro-batches 2 --schedule gpipe
     [ "$status" -eq 0 ]

@@ -115,7 +115,7 @@ static void what_is_wrong_in_a_spec_is_quoted(void **state)
         { "flat:0,bandwidth=1", "\"0\"" },
         { "flat:-4,bandwidth=1", "\"-4\"" },
         { "flat:4x,bandwidth=1", "\"4x\"" },
-        { "flat:4", "missing key \"bandwidth\"" },
+        { "flat:4", "missing key \"bandwidth\", as in flat:16,bandwidth=1e9" },
         { "flat:4,", "\"\"" },
         { "flat:4,bandwidth", "\"bandwidth\"" },
         { "flat:4,bandwidth=", "\"bandwidth=\"" },
@@ -134,7 +134,7 @@ static void what_is_wrong_in_a_spec_is_quoted(void **state)
         { "flat:99999999,bandwidth=1", "\"99999999\"" },
         { "tree:4,inside=1,across=1", "\"4\"" },
         { "tree:x8,inside=1,across=1", "\"x8\"" },
-        { "tree:4x8,inside=1", "missing key \"across\"" },
+        { "tree:4x8,inside=1", "missing key \"across\", as in tree:4x8,inside=" },
         { "tree:4x8,inside=1,across=1,bandwidth=1", "unknown key \"bandwidth\"" },
         { "tree:1048576x1048576,inside=1,across=1", "\"1048576x1048576\"" },
     };
