@@ -242,9 +242,9 @@ static void note_folded_norms(struct build *build)
         norms += strstr(op, "Normalization") != NULL;
     }
     if (biased && !norms)
-        build_note(build, "warning: %d convolutions with a bias and no normalization: if the "
-                   "network had any, the exporter folded it away (export it in training mode)",
-                   biased);
+        build_note(build, "warning: %d convolution%s with a bias and no normalization: if the "
+                   "network had any, the exporter folded it away (export with dynamo=False, "
+                   "training=torch.onnx.TrainingMode.TRAINING)", biased, biased > 1 ? "s" : "");
 }
 
 /* From the graph that does what the file says to the one that is trained. */
