@@ -406,7 +406,10 @@ int session_loop(struct session *session, struct err *err)
     double origin = trace_clock();
     int code = -1;
 
-    if (s->rank == 0)
+    if (s->rank == 0 && done >= s->total_steps)
+        log_info("nothing is left to do: %lld steps were asked for, %lld are done",
+                 (long long)s->total_steps, (long long)done);
+    else if (s->rank == 0)
         r.progress = progress_new("train", s->total_steps);
     if (loop(s, &r, &done, err) == 0 &&
         (!s->executor || executor_drain(s->executor, err) == 0)) {

@@ -205,8 +205,9 @@ static void tell_plan(struct session *s)
              (long long)plan->micro_batches, plan->micro_batches == 1 ? "" : "es",
              (long long)plan->micro_batch, plan->schedule, 1e3 * plan->iteration_seconds);
     if (s->placement.n_ranks < s->size)
-        log_info("%d rank%s of %d have no work in this plan", s->size - s->placement.n_ranks,
-                 s->size - s->placement.n_ranks == 1 ? "" : "s", s->size);
+        log_info("%d rank%s of %d %s no work in this plan", s->size - s->placement.n_ranks,
+                 s->size - s->placement.n_ranks == 1 ? "" : "s", s->size,
+                 s->size - s->placement.n_ranks == 1 ? "has" : "have");
     if (s->resumed)
         log_info("resuming from %s", checkpoint_path(s->resumed));
     session_log(s, json_pack("{s:s, s:I, s:I, s:s, s:i, s:o, s:s, s:s, s:s, s:s, s:O}", "event",

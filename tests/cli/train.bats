@@ -49,6 +49,18 @@ wait_for_step() {
     [ "$(grep -c '^{"step"' "$DIR/log")" -eq "$((done + 2))" ]
 }
 
+@test "a resume of a run that is done says so and trains nothing" {
+    "$TASUKI" train $MODEL --global-batch 8 --steps 3 -q --checkpoint "$DIR/out"
+    run "$TASUKI" train $MODEL --global-batch 8 --steps 2 --checkpoint "$DIR/out" --resume \
+        --log "$DIR/log"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"nothing is left to do: 2 steps were asked for, 3 are done"* ]]
+    [[ "$output" != *"train 0/2"* ]]
+    [ "$(grep -c '^{"step"' "$DIR/log")" -eq 0 ]
+    [ "$(cat "$DIR/out/latest")" = step-00000003 ]
+}
+
 @test "a checkpoint replaces that of the same step and clears what killed runs left behind" {
     mkdir -p "$DIR/out/.step-00000007.tmp" "$DIR/out/step-00000007.old" "$DIR/out/step-kept.old"
     touch "$DIR/out/.step-00000007.tmp/shard-0000.safetensors" "$DIR/out/step-00000007.old/x"
@@ -169,6 +181,8 @@ json.dump(json.load(open(sys.argv[1]))["plan"], open(sys.argv[2], "w"))' \
     [ "$status" -eq 0 ]
     [[ "$output" == *"2 ranks of 3 have no work"* ]]
     [ -f "$DIR/out/latest" ]
+    run mpirun -n 2 "$TASUKI" train $MODEL --global-batch 8 --steps 1 --replicas 1
+    [[ "$output" == *"1 rank of 2 has no work"* ]]
 }
 
 @test "the first reduction starts before the last backward ends" {
