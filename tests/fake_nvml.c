@@ -164,6 +164,14 @@ const char *nvmlErrorString(int result)
     return text;
 }
 
+int nvmlShutdown(void)
+{
+    for (int i = 0; i < n_gpus; i++)
+        free(gpus[i].parts);
+    n_gpus = 0;
+    return NVML_OK;
+}
+
 int nvmlInit_v2(void)
 {
     const char *path = getenv("TASUKI_FAKE_NVML");
@@ -178,16 +186,9 @@ int nvmlInit_v2(void)
     while (fgets(line, sizeof(line), file))
         read_line(line);
     fclose(file);
-    MAY_FAIL(&common);
-    return NVML_OK;
-}
-
-int nvmlShutdown(void)
-{
-    for (int i = 0; i < n_gpus; i++)
-        free(gpus[i].parts);
-    n_gpus = 0;
-    return NVML_OK;
+    if (planted(&common, "Init_v2"))
+        nvmlShutdown();
+    return planted(&common, "Init_v2");
 }
 
 int nvmlSystemGetDriverVersion(char *text, unsigned size)

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "fuzz.h"
+#include "topology/check.h"
 #include "topology/cluster.h"
 #include "topology/model.h"
 #include "topology/node_read.h"
@@ -204,17 +205,24 @@ static void use(const struct cluster *c)
     free(text);
 }
 
-static void use_record(const struct topo_record *record)
+static void use_record(const struct topo_record *record, const struct cluster *cluster)
 {
     struct err err = { 0 };
-    char *text = report_record(record, &err);
+    struct findings *findings = topo_check(record, &err);
 
-    free(text);
+    if (findings)
+        free(findings_text(findings));
+    findings_free(findings);
+    free(report_record(record, &err));
+    free(report_svg(record, cluster, &err));
+    free(report_dot(record, cluster, &err));
     for (int i = 0; i < topo_record_hosts(record); i++) {
         struct topo_node *node = topo_record_node(record, i, &err);
 
-        if (node)
+        if (node) {
             free(report_node(node));
+            free(report_nccl(node, &err));
+        }
         topo_node_free(node);
     }
     cluster_free(model_of_record(record, "fuzz", &err));
@@ -234,7 +242,7 @@ static enum fuzz_result try(const char *path, struct err *err)
     json_decref(json);
     if (record) {
         use(cluster);
-        use_record(record);
+        use_record(record, cluster);
     }
     cluster_free(cluster);
     topo_record_free(record);

@@ -131,12 +131,19 @@ static void isolated(struct topo_node *node)
     node->isolated = 1;
 }
 
+static void forget_links(struct topo_gpu *gpu)
+{
+    for (int i = 0; i < gpu->n_links; i++)
+        free(gpu->links[i].address);
+    gpu->n_links = -1;
+}
+
 static void lost_gpu(struct topo_node *node)
 {
     struct topo_gpu *gpu = &node->gpus[draw(8)];
 
     gpu->seen = false;
-    gpu->n_links = -1;
+    forget_links(gpu);
     gpu->ecc = gpu->mig = gpu->pcie_width = -1;
     gpu->ecc_corrected = gpu->ecc_uncorrected = gpu->throttle = -1;
 }
@@ -320,7 +327,7 @@ static void what_was_not_collected_is_not_held_against_a_node(void **state)
         struct topo_node *node = sibling(i);
 
         if (i == 3) {
-            node->gpus[2].n_links = -1;
+            forget_links(&node->gpus[2]);
             node->gpudirect = node->gpus[1].ecc = -1;
             node->nics[5].bandwidth = 0;
         }
