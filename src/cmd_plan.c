@@ -68,7 +68,7 @@ static struct cluster *cluster_here(struct err *err)
 
     if (!node)
         return NULL;
-    part = gather_pack(node, &size, err);
+    part = gather_pack(node, true, &size, err);
     if (part) {
         const char *hosts[] = { node->host };
         const void *parts[] = { part };

@@ -15,7 +15,7 @@
 #include "topology/cluster.h"
 #include "topology/gather.h"
 #include "topology/model.h"
-#include "topology/node.h"
+#include "topology/node_read.h"
 #include "topology/record.h"
 #include "topology/report.h"
 #include "train/discover.h"
@@ -36,6 +36,7 @@ struct view {
     struct topo_record *record;
     struct cluster *cluster;
     const char *library;    /* of the messages between ranks; NULL: there is one process */
+    char *tasks;            /* what each rank may use; NULL likewise */
 };
 
 static int read_request(const struct options *options, struct request *request,
@@ -93,7 +94,8 @@ static char *text_of(const struct view *view, struct err *err)
     if (!nodes)
         return NULL;
     tree = report_cluster(view->cluster);
-    text = view->library ? mem_printf("%s%s  %-26s %s\n", nodes, tree, "library", view->library)
+    text = view->library ? mem_printf("%s%s\n%s  %-26s %s\n", nodes, view->tasks, tree,
+                                      "library", view->library)
                          : mem_printf("%s%s", nodes, tree);
     free(nodes);
     free(tree);
@@ -154,6 +156,7 @@ static void close_view(struct view *view)
 {
     topo_record_free(view->record);
     cluster_free(view->cluster);
+    free(view->tasks);
 }
 
 /* A topology file: its cluster, and its nodes where it has some. */
@@ -267,34 +270,39 @@ static int report_input(struct request *request, struct err *err)
     return status;
 }
 
-/* Every rank's description to every rank; only rank 0 needs them, as the first of each host says. */
-static struct topo_record *gather_record(struct comm *comm, const struct topo_node *node,
-                                         struct err *err)
+/* Every rank tells every rank what it may use, the first of each host its node as well. */
+static int gather_view(struct comm *comm, struct topo_node *node, struct view *view,
+                       struct err *err)
 {
-    int n = comm_size(comm);
+    int n = comm_size(comm), status = -1;
     const void **parts = mem_new((size_t)n, sizeof(*parts));
     size_t *sizes = mem_new((size_t)n, sizeof(*sizes)), size = 0;
-    struct topo_record *record = NULL;
     void *block = NULL;
-    char *text = gather_pack(node, &size, err);
+    char *text;
 
+    /* The launcher's name: virtual nodes share a machine, and its. */
+    if (n > 1)
+        topo_node_set_text(&node->host, comm_host(comm, comm_rank(comm)));
+    text = gather_pack(node, discover_is_first(comm), &size, err);
     if (comm_agree(comm, err, !text) == 0 &&
-        comm_exchange(comm, text, size, &block, parts, sizes, err) == 0)
-        record = gather_record_of(n, parts, sizes, err);
+        comm_exchange(comm, text, size, &block, parts, sizes, err) == 0) {
+        view->record = gather_record_of(n, parts, sizes, err);
+        view->tasks = view->record ? gather_tasks(n, parts, sizes, err) : NULL;
+        status = comm_agree(comm, err, !view->tasks);
+    }
     free(text);
     free(block);
     free(parts);
     free(sizes);
-    return record;
+    return status;
 }
 
 static int view_ranks(const struct request *request, struct comm *comm,
-                      const struct topo_node *node, struct view *view, struct err *err)
+                      struct topo_node *node, struct view *view, struct err *err)
 {
     if (comm_size(comm) == 1 && node->n_gpus > 0)
         return view_node(node, view, err);
-    view->record = gather_record(comm, node, err);
-    if (comm_agree(comm, err, !view->record))
+    if (gather_view(comm, node, view, err))
         return -1;
     view->cluster = discover_cluster(comm, node, request->measure == MEASURE_QUICK, err);
     if (comm_size(comm) > 1)
@@ -304,7 +312,7 @@ static int view_ranks(const struct request *request, struct comm *comm,
 
 /* Rank 0 writes, and all learn whether it could. */
 static int report(struct request *request, struct comm *comm,
-                  const struct topo_node *node, struct err *err)
+                  struct topo_node *node, struct err *err)
 {
     struct view view = { 0 };
     int status = view_ranks(request, comm, node, &view, err);
@@ -318,7 +326,7 @@ static int report(struct request *request, struct comm *comm,
     return status;
 }
 
-static int report_ranks(struct request *request, const struct topo_node *node,
+static int report_ranks(struct request *request, struct topo_node *node,
                         struct err *err)
 {
     struct launch launch;

@@ -2,6 +2,7 @@
 #include "topology/gather.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,9 +48,9 @@ struct merge {
     int *rank_cores;        /* by each rank's own affinity */
 };
 
-char *gather_pack(const struct topo_node *node, size_t *size, struct err *err)
+char *gather_pack(const struct topo_node *node, bool whole, size_t *size, struct err *err)
 {
-    return topo_record_pack(node, size, err);
+    return topo_record_pack(node, whole, size, err);
 }
 
 /* Hardware threads count as the part of a core that they are. */
@@ -235,7 +236,10 @@ struct cluster *gather_merge(int n_ranks, const char *const *hosts, const void *
     struct cluster *cluster = NULL;
 
     for (int r = 0; r < n_ranks; r++) {
-        struct topo_node *node = topo_record_unpack(hosts[r], parts[r], sizes[r], err);
+        int at = find_host(&m, hosts[r]);   /* which may move the hosts */
+        int first = m.hosts[at].n_ranks ? m.hosts[at].ranks[0] : r;
+        struct topo_node *node = topo_record_unpack(hosts[r], parts[r], sizes[r], parts[first],
+                                                    sizes[first], err);
 
         if (!node) {
             err_prefix(err, "rank %d", r);
@@ -268,4 +272,50 @@ struct topo_record *gather_record_of(int n_ranks, const void *const *parts, cons
             return NULL;
         }
     return record;
+}
+
+static char *gpus_text(const json_t *own)
+{
+    const json_t *visible = json_object_get(own, "visible"), *gpu;
+    char *text = NULL;
+    size_t size, i;
+    FILE *out;
+
+    if (!visible && json_array_size(json_object_get(own, "gpus")) > 0)
+        return mem_strdup("all");
+    if (json_array_size(visible) == 0)
+        return mem_strdup("none");
+    out = open_memstream(&text, &size);
+    json_array_foreach(visible, i, gpu)
+        fprintf(out, "%s%lld", i ? "," : "", (long long)json_integer_value(gpu));
+    fclose(out);
+    return text;
+}
+
+char *gather_tasks(int n_ranks, const void *const *parts, const size_t *sizes, struct err *err)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    fputs("tasks\n", out);
+    for (int r = 0; r < n_ranks; r++) {
+        json_t *head = topo_record_own(parts[r], sizes[r], err);
+        const json_t *own = json_object_get(head, "own");
+        const char *cpus = json_string_value(json_object_get(own, "usable"));
+        char *gpus;
+
+        if (!head) {
+            fclose(out);
+            free(text);
+            return NULL;
+        }
+        gpus = gpus_text(own);
+        fprintf(out, "  rank %-5d %-16s CPUs %-16s GPUs %s\n", r,
+                json_string_value(json_object_get(head, "host")), cpus ? cpus : "?", gpus);
+        free(gpus);
+        json_decref(head);
+    }
+    fclose(out);
+    return text;
 }

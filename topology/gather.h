@@ -7,6 +7,7 @@
 #ifndef TASUKI_TOPOLOGY_GATHER_H
 #define TASUKI_TOPOLOGY_GATHER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 struct cluster;
@@ -14,8 +15,8 @@ struct err;
 struct topo_node;
 struct topo_record;
 
-/* Two lines of JSON, malloc'ed. */
-char *gather_pack(const struct topo_node *node, size_t *size, struct err *err);
+/* Two lines of JSON, malloc'ed. Of the ranks of a host the first sends the 'whole' node. */
+char *gather_pack(const struct topo_node *node, bool whole, size_t *size, struct err *err);
 
 /* Rank r sits on hosts[r] and packed parts[r]. Ranks of a host become devices "HOST/cpu0" … of
  * its node, in rank order, which share its cores and memory. Nodes on one machine become its
@@ -27,5 +28,9 @@ struct cluster *gather_merge(int n_ranks, const char *const *hosts, const void *
 /* The nodes of all ranks, each as the first of its ranks packed it. */
 struct topo_record *gather_record_of(int n_ranks, const void *const *parts, const size_t *sizes,
                                      struct err *err);
+
+/* Which CPUs and GPUs each rank may use, a line each; malloc'ed. */
+char *gather_tasks(int n_ranks, const void *const *parts, const size_t *sizes,
+                   struct err *err);
 
 #endif

@@ -166,7 +166,7 @@ static void add_host(struct topo_record *record, const char *name, int kind, jso
         (struct host){ .name = mem_strdup(name), .kind = kind, .own = own };
 }
 
-char *topo_record_pack(const struct topo_node *node, size_t *size, struct err *err)
+char *topo_record_pack(const struct topo_node *node, bool whole, size_t *size, struct err *err)
 {
     json_t *kind = topo_node_to_json(node), *head;
     char *first, *second, *text = NULL;
@@ -174,7 +174,7 @@ char *topo_record_pack(const struct topo_node *node, size_t *size, struct err *e
     head = json_pack("{s:s, s:o}", "host", node->host, "own", take_own(kind));
     json_object_del(kind, "host");
     first = head ? json_dumps(head, JSON_COMPACT) : NULL;
-    second = json_dumps(kind, JSON_COMPACT);
+    second = whole ? json_dumps(kind, JSON_COMPACT) : mem_strdup("");
     if (first && second) {
         text = mem_printf("%s\n%s", first, second);
         *size = strlen(text);
@@ -224,11 +224,18 @@ static struct topo_node *join(const char *host, json_t *kind, json_t *own, struc
     return topo_node_from_json(host, kind, err);
 }
 
-struct topo_node *topo_record_unpack(const char *what, const char *text, size_t size,
-                                     struct err *err)
+json_t *topo_record_own(const char *text, size_t size, struct err *err)
 {
     const char *rest;
-    json_t *head = parse_head(text, size, &rest, err), *kind;
+
+    return parse_head(text, size, &rest, err);
+}
+
+struct topo_node *topo_record_unpack(const char *what, const char *text, size_t size,
+                                     const char *kind, size_t kind_size, struct err *err)
+{
+    const char *rest, *line;
+    json_t *head = parse_head(text, size, &rest, err), *object;
     struct topo_node *node = NULL;
     char *copy;
 
@@ -236,13 +243,19 @@ struct topo_node *topo_record_unpack(const char *what, const char *text, size_t 
         err_prefix(err, "%s", what);
         return NULL;
     }
+    line = kind ? memchr(kind, '\n', kind_size) : NULL;
+    if (rest == text + size && line) {
+        rest = line + 1;
+        size = kind_size;
+        text = kind;
+    }
     copy = mem_printf("%.*s", (int)(size - (size_t)(rest - text)), rest);
-    kind = parse_kind(what, copy, err);
-    if (kind)
-        node = join(json_string_value(json_object_get(head, "host")), kind,
+    object = parse_kind(what, copy, err);
+    if (object)
+        node = join(json_string_value(json_object_get(head, "host")), object,
                     json_object_get(head, "own"), err);
     json_decref(head);
-    json_decref(kind);
+    json_decref(object);
     free(copy);
     return node;
 }
@@ -282,7 +295,7 @@ int topo_record_add_node(struct topo_record *record, const struct topo_node *nod
                          struct err *err)
 {
     size_t size = 0;
-    char *text = topo_record_pack(node, &size, err);
+    char *text = topo_record_pack(node, true, &size, err);
     int status = text ? topo_record_add_packed(record, text, size, err) : -1;
 
     free(text);

@@ -9,6 +9,7 @@
 #ifndef TASUKI_TOPOLOGY_RECORD_H
 #define TASUKI_TOPOLOGY_RECORD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <jansson.h>
@@ -21,10 +22,16 @@ struct topo_record;
 struct topo_record *topo_record_new(void);
 void topo_record_free(struct topo_record *record);
 
-/* A node as ranks send it: what is its own on one line, its kind on the next. malloc'ed. */
-char *topo_record_pack(const struct topo_node *node, size_t *size, struct err *err);
+/* A node as ranks send it: what is its own on one line, its kind on the next. Of the ranks of a
+ * node one sends its kind; the others leave it out (not 'whole'). malloc'ed.
+ */
+char *topo_record_pack(const struct topo_node *node, bool whole, size_t *size,
+                       struct err *err);
+/* 'kind' is for a part without one: the whole part of another rank of the same node, or NULL. */
 struct topo_node *topo_record_unpack(const char *what, const char *text, size_t size,
-                                     struct err *err);
+                                     const char *kind, size_t kind_size, struct err *err);
+/* What a part says of its own: {"host": …, "own": {…}}. json_decref() it. */
+json_t *topo_record_own(const char *text, size_t size, struct err *err);
 
 /* Add a packed node; a kind that is known is not even parsed. A host that is there already is
  * left as it is.

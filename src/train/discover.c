@@ -2,6 +2,7 @@
 #include "train/discover.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -24,6 +25,16 @@ static struct cluster *merge(struct comm *comm, const struct topo_node *node,
     return cluster;
 }
 
+bool discover_is_first(const struct comm *comm)
+{
+    int rank = comm_rank(comm);
+
+    for (int r = 0; r < rank; r++)
+        if (strcmp(comm_host(comm, r), comm_host(comm, rank)) == 0)
+            return false;
+    return true;
+}
+
 struct cluster *discover_cluster(struct comm *comm, const struct topo_node *node, bool measure,
                                  struct err *err)
 {
@@ -32,7 +43,7 @@ struct cluster *discover_cluster(struct comm *comm, const struct topo_node *node
     size_t *sizes = mem_new((size_t)n, sizeof(*sizes)), size = 0;
     struct cluster *cluster = NULL;
     void *block = NULL;
-    char *text = gather_pack(node, &size, err);
+    char *text = gather_pack(node, discover_is_first(comm), &size, err);
 
     if (comm_agree(comm, err, !text) ||
         comm_exchange(comm, text, size, &block, parts, sizes, err))

@@ -19,4 +19,7 @@ struct err;
 struct cluster *discover_cluster(struct comm *comm, const struct topo_node *node, bool measure,
                                  struct err *err);
 
+/* Is this rank the first of its host, which describes the node for all of them? */
+bool discover_is_first(const struct comm *comm);
+
 #endif

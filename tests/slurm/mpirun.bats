@@ -91,6 +91,7 @@ setup() {
     [ "$status" -eq 0 ]
     [ "$(grep -c 'this allocation: 1 node, 3 devices' <<<"$output")" -eq 1 ]
     [[ "$output" == *"/cpu0 ... "*"/cpu2"* ]]
+    [ "$(grep -c '^  rank [012] .* CPUs .* GPUs ' <<<"$output")" -eq 3 ]
     [[ "$output" == *"(measured)"* ]]
 }
 

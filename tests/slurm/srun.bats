@@ -146,8 +146,16 @@ refused_by_tasks() {
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "$output" == *"this allocation: 4 nodes, 8 devices"* ]]
-    [[ "$output" == *"n1"* ]]
+    [[ "$output" == *"4 nodes alike: n1, n2, n3, n4; the first of them:"* ]]
+    [[ "$output" == *"rank 5     n3 "*" CPUs "*"GPUs none"* ]]
     [[ "$output" == *"(measured)"* ]]
+}
+
+@test "topo --check under srun finds nothing on virtual nodes of one machine" {
+    run srun --mpi=pmix -N4 --ntasks-per-node=2 "$TASUKI" topo --check --measure none
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$output" = "0 problems on 0 of 4 nodes" ]
 }
 
 @test "the topology of an allocation can be planned with elsewhere" {

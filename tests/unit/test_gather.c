@@ -31,8 +31,11 @@ static void add(struct ranks *ranks, const char *host, const char *machine, int 
     struct topo_node *node = topo_node_new();
     struct topo_nic *nic = topo_node_add_nic(node, "mlx5_0", 1);
     struct err err = { 0 };
+    bool whole = true;
 
     nic->bandwidth = 25e9;
+    for (int i = 0; i < ranks->n; i++)
+        whole &= strcmp(ranks->hosts[i], host) != 0;
     topo_node_set_text(&node->host, host);
     topo_node_set_text(&node->machine, machine);
     node->packages = node->numa_nodes = 1;
@@ -44,7 +47,7 @@ static void add(struct ranks *ranks, const char *host, const char *machine, int 
     for (int i = 0; i < n; i++)
         node->usable[node->n_usable++] = first + i;
     ranks->hosts[ranks->n] = host;
-    ranks->parts[ranks->n] = gather_pack(node, &ranks->sizes[ranks->n], &err);
+    ranks->parts[ranks->n] = gather_pack(node, whole, &ranks->sizes[ranks->n], &err);
     topo_node_free(node);
     if (!ranks->parts[ranks->n++])
         fail_msg("%s", err.text);

@@ -132,7 +132,7 @@ static void thousands_of_ranks_become_one_small_record(void **state)
     (void)state;
     for (int i = 0; i < NODES; i++) {
         make_own(node, i);
-        parts[i] = gather_pack(node, &sizes[i], &err);
+        parts[i] = gather_pack(node, true, &sizes[i], &err);
     }
     start = now();
     record = gather_record_of(NODES, parts, sizes, &err);
