@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "kernels/cpu/simd_private.h"
 
-/* Columns are taken WIDE at a time over ROWS rows, with sums that stay in the nearest cache, and
- * then added in double. With fewer columns at a time the processor fetches no row ahead.
+/* Columns are taken WIDE at a time over ROWS rows, with sums that stay in the nearest cache,
+ * and then added in double. With fewer columns the processor fetches no row ahead.
  */
 enum { WIDE = 256, ROWS = 64 };
 
