@@ -112,6 +112,82 @@ int cpu_make_matmul(const struct cpu_build *build, struct kernel **kernel, struc
     return 0;
 }
 
+/* Products that the threads share ---------------------------------------------------------- */
+
+struct product {
+    bool trans_a, trans_b;
+    int64_t m, n, k;
+    const float *a, *b;
+    float beta, *c;
+    int failed[256];    /* by thread */
+};
+
+enum { ROWS = 512, FEW_ROWS = 128, UNIT = 16 };
+
+static int part_of_product(const struct product *p, int64_t row, int64_t rows, int64_t column,
+                           int64_t columns)
+{
+    int64_t lda = p->trans_a ? p->m : p->k, ldb = p->trans_b ? p->k : p->n;
+
+    return onednn_gemm(p->trans_a, p->trans_b, rows, columns, p->k, 1,
+                       p->a + row * (p->trans_a ? 1 : lda), lda,
+                       p->b + column * (p->trans_b ? ldb : 1), ldb, p->beta,
+                       p->c + row * p->n + column, p->n, NULL);
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void product_rows(void *context, int64_t begin, int64_t end, int thread)
+{
+    struct product *p = context;
+
+    end = least(end * UNIT, p->m);
+    for (int64_t row = begin * UNIT; row < end; row += ROWS)
+        if (part_of_product(p, row, least(ROWS, end - row), 0, p->n))
+            p->failed[thread % 256] = 1;
+}
+
+static void product_columns(void *context, int64_t begin, int64_t end, int thread)
+{
+    struct product *p = context;
+
+    end = least(end * UNIT, p->n);
+    if (part_of_product(p, 0, p->m, begin * UNIT, end - begin * UNIT))
+        p->failed[thread % 256] = 1;
+}
+
+/* Units of rows or columns that are worth a thread; 'other' is the length across. */
+static int64_t product_grain(const struct product *p, int64_t other)
+{
+    double work = (double)UNIT * (double)p->k * (double)other;
+
+    return work >= CPU_GRAIN * 16 ? 1 : 1 + (int64_t)(CPU_GRAIN * 16 / (work + 1));
+}
+
+/* oneDNN shares a product out by itself, but two kinds it does worse than we: a transposed A
+ * with many rows, of which it packs too much at once (7 to 11 % slower, measured with 512 columns
+ * of A), and few rows with a transposed B (10 %).
+ */
+static int run_product(const struct device *device, struct product *p, struct err *err)
+{
+    int failed = 0;
+
+    if (p->trans_a && p->m >= p->n)
+        cpu_parallel(device, (p->m + UNIT - 1) / UNIT, product_grain(p, p->n), product_rows,
+                     p);
+    else if (p->trans_b && p->m <= FEW_ROWS)
+        cpu_parallel(device, (p->n + UNIT - 1) / UNIT, product_grain(p, p->m), product_columns,
+                     p);
+    else
+        failed = part_of_product(p, 0, p->m, 0, p->n);
+    for (int i = 0; i < 256; i++)
+        failed |= p->failed[i];
+    return failed ? err_set(err, "oneDNN: sgemm failed") : 0;
+}
+
 /* Linear ------------------------------------------------------------------------------ */
 
 enum activation { NONE, RELU, GELU };
@@ -158,12 +234,14 @@ static int linear_run(struct kernel *kernel, const struct kernel_args *args, str
                               .simd = kernel->device->simd,
                               .bias = k->bias ? args->inputs[2] : NULL,
                               .y = args->outputs[k->pre] };
+    struct product product = { false, k->trans_b, k->rows, k->n, k->k, args->inputs[0],
+                               args->inputs[1], 0, NULL, { 0 } };
 
     if (run.bias)
         cpu_parallel(kernel->device, k->rows, cpu_rows_grain(k->n), fill_bias, &run);
-    if (onednn_gemm(false, k->trans_b, k->rows, k->n, k->k, 1, args->inputs[0], k->k,
-                    args->inputs[1], k->trans_b ? k->k : k->n, run.bias ? 1 : 0, run.y, k->n,
-                    err))
+    product.beta = run.bias ? 1 : 0;
+    product.c = run.y;
+    if (run_product(kernel->device, &product, err))
         return -1;
     if (k->activation == NONE)
         return 0;
@@ -202,9 +280,11 @@ static int dgrad_run(struct kernel *kernel, const struct kernel_args *args, stru
 {
     const struct linear_kernel *k = (const struct linear_kernel *)kernel;
 
-    return onednn_gemm(false, !k->trans_b, k->rows, k->k, k->n, 1, args->inputs[0], k->n,
-                       args->inputs[1], k->trans_b ? k->k : k->n,
-                       args->accumulate == ACCUMULATE_YES ? 1 : 0, args->outputs[0], k->k, err);
+    struct product product = { false, !k->trans_b, k->rows, k->k, k->n, args->inputs[0],
+                               args->inputs[1], 0, args->outputs[0], { 0 } };
+
+    product.beta = args->accumulate == ACCUMULATE_YES ? 1 : 0;
+    return run_product(kernel->device, &product, err);
 }
 
 int cpu_make_linear_dgrad(const struct cpu_build *build, struct kernel **kernel,
@@ -231,13 +311,17 @@ static int wgrad_run(struct kernel *kernel, const struct kernel_args *args, stru
 {
     const struct linear_kernel *k = (const struct linear_kernel *)kernel;
     const float *x = args->inputs[0], *dz = args->inputs[1];
-    float beta = args->accumulate == ACCUMULATE_YES ? 1 : 0;
+    struct product product = { true, false, k->k, k->n, k->rows, x, dz, 0, args->outputs[0],
+                               { 0 } };
 
-    if (k->trans_b)
-        return onednn_gemm(true, false, k->n, k->k, k->rows, 1, dz, k->n, x, k->k, beta,
-                           args->outputs[0], k->k, err);
-    return onednn_gemm(true, false, k->k, k->n, k->rows, 1, x, k->k, dz, k->n, beta,
-                       args->outputs[0], k->n, err);
+    product.beta = args->accumulate == ACCUMULATE_YES ? 1 : 0;
+    if (k->trans_b) {
+        product.m = k->n;
+        product.n = k->k;
+        product.a = dz;
+        product.b = x;
+    }
+    return run_product(kernel->device, &product, err);
 }
 
 int cpu_make_linear_wgrad(const struct cpu_build *build, struct kernel **kernel,

@@ -122,6 +122,8 @@ static void draw(const struct simd_dropout *d, uint64_t quad, uint32_t *words)
 
 static void dropout(size_t n, const struct simd_dropout *d, const float *x, float *y)
 {
+    const uint32_t threshold = d->threshold;
+    const float scale = d->scale;
     uint32_t words[4 * QUADS];
     size_t at = 0, i, m, skip = d->first % 4;
     uint64_t quad = d->first / 4;
@@ -130,8 +132,11 @@ static void dropout(size_t n, const struct simd_dropout *d, const float *x, floa
         m = 4 * QUADS - skip < n - at ? 4 * QUADS - skip : n - at;
         draw(d, quad, words);
 #pragma omp simd
-        for (i = 0; i < m; i++)
-            y[at + i] = words[skip + i] >= d->threshold ? x[at + i] * d->scale : 0;
+        for (i = 0; i < m; i++) {
+            float kept = x[at + i] * scale;
+
+            y[at + i] = words[skip + i] >= threshold ? kept : 0;
+        }
         at += m;
         quad += QUADS;
         skip = 0;
