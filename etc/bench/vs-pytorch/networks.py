@@ -37,8 +37,9 @@ def mlp():
     return nn.Sequential(*(nn.Linear(512, 512) for _ in range(10)))
 
 
-def encoder():
-    layer = nn.TransformerEncoderLayer(768, 12, 3072, activation="gelu", batch_first=True)
+def encoder(dropout=0.1):
+    layer = nn.TransformerEncoderLayer(768, 12, 3072, dropout, activation="gelu",
+                                       batch_first=True)
     return nn.TransformerEncoder(layer, 4, enable_nested_tensor=False)
 
 
@@ -80,4 +81,7 @@ NETWORKS = {
     "encoder": Network("Transformer encoder, 4 x 768, 4x128 tokens, dropout 0.1, AdamW",
                        encoder, (4, 128, 768), "tensor", "mse", "adamw",
                        ["--lr", "1e-4", "--weight-decay", "0.01"]),
+    "encoder-0": Network("Transformer encoder, the same without dropout",
+                         lambda: encoder(0), (4, 128, 768), "tensor", "mse", "adamw",
+                         ["--lr", "1e-4", "--weight-decay", "0.01"]),
 }
