@@ -145,8 +145,10 @@ static int write_report(struct request *request, const struct view *view, struct
         return save_check(request, view, err);
     switch (request->format) {
     case FORMAT_JSON: return save_json(request, view, err);
-    case FORMAT_SVG: return save_text(request, report_svg(view->record, view->cluster, err), err);
-    case FORMAT_DOT: return save_text(request, report_dot(view->record, view->cluster, err), err);
+    case FORMAT_SVG:
+        return save_text(request, report_svg(view->record, view->cluster, err), err);
+    case FORMAT_DOT:
+        return save_text(request, report_dot(view->record, view->cluster, err), err);
     case FORMAT_NCCL: return save_text(request, nccl_of(view->record, err), err);
     default: return save_text(request, text_of(view, err), err);
     }
@@ -214,8 +216,8 @@ static struct topo_node *node_called(const struct request *request, const struct
         if (topo_record_hosts(own.record) == 1)
             node = topo_record_node(own.record, 0, err);
         else
-            err_set(err, "%s: there are %d nodes in it, not one: use --input %s --diff NODE NODE",
-                    name, topo_record_hosts(own.record), name);
+            err_set(err, "%s: there are %d nodes in it, not one: use --input %s --diff NODE "
+                    "NODE", name, topo_record_hosts(own.record), name);
     }
     close_view(&own);
     return node;

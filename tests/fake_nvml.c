@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* A stand-in for NVIDIA's management library (TASUKI_NVML=…/fake_nvml.so): its GPUs are those of
- * the text file $TASUKI_FAKE_NVML, a word and its values on each line:
+/* A stand-in for NVIDIA's management library (TASUKI_NVML=…/fake_nvml.so): its GPUs are those
+ * of the text file $TASUKI_FAKE_NVML, a word and its values on each line:
  *
  *     driver 535.1            gpu 0000:1b:00.0         (what follows is of this GPU)
  *     name … uuid … memory BYTES compute 9.0 pcie GEN WIDTH MAXGEN MAXWIDTH
  *     link N up|down [gpu|switch|cpu ADDRESS MEGABYTES]   mig 0|1   part UUID BYTES NAME
  *     ecc 0|1 CORRECTED UNCORRECTED   rows UNCORRECTED FAILED   clocks NOW MOST   throttle BITS
- *     p2p STATUS OTHER        error CALL RESULT        (of this GPU, or of all before the first)
+ *     p2p STATUS OTHER        error CALL RESULT       (of this GPU, or of all before the first)
  *
  * What a GPU has no line for is "not supported".
  */

@@ -77,7 +77,8 @@ static const char *common_gpu(const struct topo_node *node)
 
 static void check_gpu(struct findings *findings, const struct topo_node *node, int i)
 {
-    static const char drain[] = "leave the node out and tell the administrators (nvidia-smi -q)";
+    static const char drain[] = "leave the node out and tell the administrators "
+                                "(nvidia-smi -q)";
     const struct topo_gpu *gpu = &node->gpus[i];
 
     if (gpu->ecc_uncorrected > 0)
@@ -159,8 +160,8 @@ static void check_task(struct findings *findings, const struct topo_node *node)
         free(text);
     }
     if (node->isolated == 1)
-        find(findings, node->host, "give GPUs by node (--gpus-per-node, --gres) and let each task "
-             "choose its own, or use --gpu-bind=none",
+        find(findings, node->host, "give GPUs by node (--gpus-per-node, --gres) and let each "
+             "task choose its own, or use --gpu-bind=none",
              mem_strdup("--gpus-per-task shows each task its own GPUs only, so that GPUs of a "
                         "node cannot reach each other"), "GPUs are isolated");
 }

@@ -352,7 +352,8 @@ static void add_children(json_t *array, const struct cluster *cluster, int paren
             json_array_append_new(names, json_string(cluster->places[next].name));
             next = cluster_end(cluster, next);
         }
-        object = place_json(cluster, first, names ? strlen(cluster->places[first].name) : strip);
+        object = place_json(cluster, first,
+                            names ? strlen(cluster->places[first].name) : strip);
         if (names) {
             json_object_del(object, "name");
             json_object_set_new(object, "names", names);

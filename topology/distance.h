@@ -41,8 +41,8 @@ const char *topo_distance_legend(void);
 int topo_rails(const struct topo_node *node, int **nics);
 /* Not active; a state that is not known counts as active. */
 bool topo_nic_is_down(const struct topo_nic *nic);
-/* The rail of GPU 'gpu': the nearest NIC that is not down; GPUs that are as near to several share
- * them in turn. -1: there is none.
+/* The rail of GPU 'gpu': the nearest NIC that is not down; GPUs that are as near to several
+ * share them in turn. -1: there is none.
  */
 int topo_nearest_rail(const struct topo_node *node, int gpu);
 

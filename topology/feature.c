@@ -99,8 +99,8 @@ static void add_links(struct features *f, const struct topo_gpu *gpu, int i)
             slowest = fmin(slowest, gpu->links[j].bandwidth);
     }
     if (gpu->n_links >= 0 && known == gpu->n_links)
-        add(f, FEATURE_NVLINK, up, mem_printf("%d of %d", up, gpu->n_links), "GPU%d: NVLinks up",
-            i);
+        add(f, FEATURE_NVLINK, up, mem_printf("%d of %d", up, gpu->n_links),
+            "GPU%d: NVLinks up", i);
     if (isfinite(slowest))
         add(f, FEATURE_NVLINK, slowest, rate_text(slowest), "GPU%d: slowest NVLink",
             i)->slack = RATE_SLACK;
@@ -257,14 +257,15 @@ const char *feature_advice(enum feature_kind kind)
     case FEATURE_GPUS: return "a GPU fell off the bus or is hidden (dmesg: Xid 79): leave the "
                               "node out";
     case FEATURE_GPU: return "GPUs of another kind: ask for one kind (--gres=gpu:TYPE:N)";
-    case FEATURE_NVLINK: return "nvidia-smi nvlink -s and -e show the link: leave the node out; "
-                                "a reset of the GPUs may bring it back";
+    case FEATURE_NVLINK: return "nvidia-smi nvlink -s and -e show the link: leave the node "
+                                "out; a reset of the GPUs may bring it back";
     case FEATURE_PCIE: return "lspci -vv shows LnkSta: the card may have to be reseated: leave "
                               "the node out";
     case FEATURE_MODE: return "nvidia-smi -q shows the mode; the administrators set it";
     case FEATURE_P2P: return "nvidia-smi topo -p2p r shows it: access between GPUs is switched "
                              "off (ACS, IOMMU or a setting of the driver)";
-    case FEATURE_DRIVER: return "the driver was not updated with the others: leave the node out";
+    case FEATURE_DRIVER: return "the driver was not updated with the others: leave the node "
+                                "out";
     case FEATURE_GPUDIRECT: return "modprobe nvidia_peermem, by the administrators; until then "
                                    "messages go through the host's memory";
     case FEATURE_NIC: return "an adapter is missing or another: leave the node out";

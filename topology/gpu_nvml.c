@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* NVIDIA's GPUs by NVML. A call that fails leaves its figures "not known" and a line in the GPU's
- * faults; the other calls, and the other GPUs, go on.
+/* NVIDIA's GPUs by NVML. A call that fails leaves its figures "not known" and a line in the
+ * GPU's faults; the other calls, and the other GPUs, go on.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -128,7 +128,7 @@ static void read_remote(const struct visit *v, struct topo_nvlink *link)
     }
 }
 
-/* Links that do not exist are "not supported" or "invalid"; one that cannot be asked may exist. */
+/* Links that do not exist are "not supported" or "invalid"; one that cannot be asked may be. */
 static void read_links(const struct visit *v)
 {
     if (!v->nvml->DeviceGetNvLinkState)

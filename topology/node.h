@@ -71,7 +71,7 @@ struct topo_gpu {
     int clock, max_clock;   /* MHz of the SMs, -1: not known */
     int64_t throttle;       /* bits of enum topo_throttle, -1: not known */
     char *p2p;              /* a letter for each GPU of the node, see topo_p2p_text(); "" */
-    int n_faults;           /* what the driver could not say: "nvmlDeviceGetName: GPU is lost" */
+    int n_faults;           /* what the driver could not say: "nvmlDeviceGetName: …" */
     char **faults;
 };
 

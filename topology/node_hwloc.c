@@ -177,8 +177,9 @@ static bool is_wanted(hwloc_obj_t object)
 {
     int class = object->attr->pcidev.class_id >> 8;
 
-    return object->type == HWLOC_OBJ_BRIDGE || class == 0x02 || class == 0x03 || class == 0x12 ||
-           object->attr->pcidev.class_id == 0x0b40 || object->attr->pcidev.class_id == 0x0c06;
+    return object->type == HWLOC_OBJ_BRIDGE || class == 0x02 || class == 0x03 ||
+           class == 0x12 || object->attr->pcidev.class_id == 0x0b40 ||
+           object->attr->pcidev.class_id == 0x0c06;
 }
 
 static void read_pcis(hwloc_topology_t topology, struct topo_node *node, hwloc_obj_t parent,

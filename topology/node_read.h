@@ -17,8 +17,8 @@ struct topo_input {
 /* An environment variable, malloc'ed; NULL where it is not set. */
 char *topo_input_variable(const struct topo_input *input, const char *name);
 
-/* A source that has nothing to say returns 0 and notes TOPO_ABSENT; -1 only where the user asked
- * for something that cannot be had.
+/* A source that has nothing to say returns 0 and notes TOPO_ABSENT; -1 only where the user
+ * asked for something that cannot be had.
  */
 struct topo_source {
     const char *name;

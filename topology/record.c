@@ -66,8 +66,8 @@ static json_t *take_list(const json_t *object, const char *list, const char *con
 /* What is each host's own has the form of a node that has only that. */
 static json_t *take_own(json_t *node)
 {
-    static const char *const of_node[] = { "machine", "source", "memory", "usable", "visible", "notes",
-                                           NULL };
+    static const char *const of_node[] = { "machine", "source", "memory", "usable", "visible",
+                                           "isolated", "notes", NULL };
     static const char *const of_gpu[] = { "uuid", "clock", "throttle", "ecc_corrected", NULL };
     static const char *const of_mig[] = { "uuid", NULL };
     static const char *const of_numa[] = { "memory", NULL };

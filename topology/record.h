@@ -2,9 +2,9 @@
 /* The nodes of a cluster, those that are alike stored once.
  *
  * Nodes are alike where they differ in nothing but names, serial numbers, addresses that a
- * subnet manager deals out, memory (of which firmware takes a part), what changes from second to
- * second (clocks, corrected errors), and what the process may use. That is each host's own; the
- * rest is its kind's. In a topology file this is the key "nodes".
+ * subnet manager deals out, memory (of which firmware takes a part), what changes from second
+ * to second (clocks, corrected errors), and what the process may use. That is each host's own;
+ * the rest is its kind's. In a topology file this is the key "nodes".
  */
 #ifndef TASUKI_TOPOLOGY_RECORD_H
 #define TASUKI_TOPOLOGY_RECORD_H
@@ -27,7 +27,7 @@ void topo_record_free(struct topo_record *record);
  */
 char *topo_record_pack(const struct topo_node *node, bool whole, size_t *size,
                        struct err *err);
-/* 'kind' is for a part without one: the whole part of another rank of the same node, or NULL. */
+/* 'kind' is for a part without one: the whole part of another rank of the node, or NULL. */
 struct topo_node *topo_record_unpack(const char *what, const char *text, size_t size,
                                      const char *kind, size_t kind_size, struct err *err);
 /* What a part says of its own: {"host": …, "own": {…}}. json_decref() it. */

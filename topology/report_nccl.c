@@ -22,8 +22,9 @@ static void indent(FILE *out, int depth)
 static void write_link(FILE *out, double bandwidth)
 {
     static const struct { double lane; const char *speed; } speeds[] = {
-        { 0.25e9, "2.5 GT/s PCIe" }, { 0.5e9, "5.0 GT/s PCIe" },     { 0.985e9, "8.0 GT/s PCIe" },
-        { 1.969e9, "16.0 GT/s PCIe" }, { 3.938e9, "32.0 GT/s PCIe" }, { 7.563e9, "64.0 GT/s PCIe" },
+        { 0.25e9, "2.5 GT/s PCIe" },   { 0.5e9, "5.0 GT/s PCIe" },
+        { 0.985e9, "8.0 GT/s PCIe" },  { 1.969e9, "16.0 GT/s PCIe" },
+        { 3.938e9, "32.0 GT/s PCIe" }, { 7.563e9, "64.0 GT/s PCIe" },
     };
     static const int widths[] = { 16, 8, 4, 2, 1 };
 
@@ -32,7 +33,8 @@ static void write_link(FILE *out, double bandwidth)
             double ratio = bandwidth / (speeds[s].lane * widths[w]);
 
             if (ratio > 0.97 && ratio < 1.03) {
-                fprintf(out, " link_speed=\"%s\" link_width=\"%d\"", speeds[s].speed, widths[w]);
+                fprintf(out, " link_speed=\"%s\" link_width=\"%d\"", speeds[s].speed,
+                        widths[w]);
                 return;
             }
         }
@@ -229,8 +231,8 @@ char *report_nccl(const struct topo_node *node, struct err *err)
     FILE *out;
 
     if (node->n_pcis == 0 || node->n_numas == 0) {
-        err_set(err, "%s: the PCI tree was not collected, without which NCCL's file has nothing",
-                node->host);
+        err_set(err, "%s: the PCI tree was not collected, without which NCCL's file has "
+                "nothing", node->host);
         return NULL;
     }
     out = open_memstream(&text, &size);

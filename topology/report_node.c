@@ -262,7 +262,8 @@ static void write_head(FILE *out, const struct topo_node *node, int n_rails)
         snprintf(name, sizeof(name), "%s%d", gpu ? "GPU" : "NIC", gpu ? i : i - node->n_gpus);
         fprintf(out, " %-5s", name);
     }
-    fprintf(out, " %-12s %-*s %-5s %s\n", "PCI address", width_of_cpus(node), "CPUs", "NUMA", "nearest NIC");
+    fprintf(out, " %-12s %-*s %-5s %s\n", "PCI address", width_of_cpus(node), "CPUs", "NUMA",
+            "nearest NIC");
 }
 
 /* GPUs against GPUs and NICs, and what each is best bound to. */

@@ -201,13 +201,14 @@ static int write_arcs(FILE *out, const struct topo_node *node, const struct leav
             int a = leaves->leaf[i].gpu, b = leaves->leaf[j].gpu, depth = 22 + 14 * (j - i);
             struct topo_distance d;
 
-            if (a < 0 || b < 0 || (switch_links(&node->gpus[a]) && switch_links(&node->gpus[b])))
+            if (a < 0 || b < 0 ||
+                (switch_links(&node->gpus[a]) && switch_links(&node->gpus[b])))
                 continue;
             d = topo_distance_gpus(node, a, b);
             if (d.near != TOPO_NVLINK)
                 continue;
-            fprintf(out, "<path class=\"nv\" stroke-width=\"%g\" d=\"M%d %d C%d %d %d %d %d %d\">"
-                    "<title>GPU%d-GPU%d: NV%d</title></path>\n", 0.8 + 0.8 * d.links,
+            fprintf(out, "<path class=\"nv\" stroke-width=\"%g\" d=\"M%d %d C%d %d %d %d "
+                    "%d %d\"><title>GPU%d-GPU%d: NV%d</title></path>\n", 0.8 + 0.8 * d.links,
                     middle_of(i), y, middle_of(i), y + depth, middle_of(j), y + depth,
                     middle_of(j), y, a, b, d.links);
             deepest = depth > deepest ? depth : deepest;
@@ -353,7 +354,8 @@ static char *many_nodes(const struct topo_record *record, const struct cluster *
         write_cell(out, record, i, &glances[topo_record_kind(record, i)],
                    MARGIN + column++ * CELL, y);
     }
-    write_text(out, "s", MARGIN, y + CELL_HEIGHT + 12, "green: GPUs; blue: NICs; red: down", 60);
+    write_text(out, "s", MARGIN, y + CELL_HEIGHT + 12, "green: GPUs; blue: NICs; red: down",
+               60);
     fclose(out);
     out = open_memstream(&text, &size);
     open_svg(out, 2 * MARGIN + (columns < 3 ? 3 : columns) * CELL, y + CELL_HEIGHT + 24);

@@ -294,7 +294,8 @@ static int get_field(const struct shape_field *f, void *object, struct json_read
     case SHAPE_TEXT: return get_text(f, object, r, err);
     case SHAPE_BOOL: return json_get_bool(r, f->key, &no, at(f, object), err);
     case SHAPE_INT:
-        if (json_get_int(r, f->key, f->least, f->most, f->required ? NULL : &f->none, &value, err))
+        if (json_get_int(r, f->key, f->least, f->most, f->required ? NULL : &f->none, &value,
+                         err))
             return -1;
         *(int *)at(f, object) = (int)value;
         return 0;

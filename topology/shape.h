@@ -2,8 +2,8 @@
 /* Structs described by tables, so that creating, freeing, writing and reading them as JSON is
  * written once.
  *
- * A field that is "not known" (its default), unless required, has no key in the JSON: what was not collected is
- * thus never read back as "none".
+ * A field that is "not known" (its default), unless required, has no key in the JSON: what was
+ * not collected is thus never read back as "none".
  */
 #ifndef TASUKI_TOPOLOGY_SHAPE_H
 #define TASUKI_TOPOLOGY_SHAPE_H

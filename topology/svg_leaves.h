@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Where the GPUs and NICs of a node stand in a drawing: a column for each, neighbours on the PCI
- * tree beside each other, and the PCIe switches above them.
+/* Where the GPUs and NICs of a node stand in a drawing: a column for each, neighbours on the
+ * PCI tree beside each other, and the PCIe switches above them.
  */
 #ifndef TASUKI_TOPOLOGY_SVG_LEAVES_H
 #define TASUKI_TOPOLOGY_SVG_LEAVES_H

@@ -158,8 +158,8 @@ static void explain_slurm(struct topo_node *node, const char *name, const char *
     if (given < 0)
         topo_node_note(node, "%s=%s: not a list of numbers", name, list);
     else if (seen > 0 && seen == given)
-        topo_node_note(node, "%s=%s: Slurm's numbers on the whole node; the control group shows "
-                       "this process just these %d, numbered from 0", name, list, given);
+        topo_node_note(node, "%s=%s: Slurm's numbers on the whole node; the control group "
+                       "shows this process just these %d, numbered from 0", name, list, given);
     else if (seen > given)
         topo_node_note(node, "%s=%s: Slurm gave %d GPUs, the driver shows this process %d: "
                        "devices are not confined (ConstrainDevices)", name, list, given, seen);

@@ -20,8 +20,9 @@
 
 /* Values of the kinds that attributes have. */
 static const char *const values[] = {
-    "", "0", "-1", "1", "4294967295", "18446744073709551616", "0x00000001", "0xffffffff,0xffffffff",
-    "0xf...f", "0000:11:00.0", "ffff:ff:1f.7", "0302 [10de:2330] [10de:16c1] a1", "0-1", "1-1",
+    "", "0", "-1", "1", "4294967295", "18446744073709551616", "0x00000001",
+    "0xffffffff,0xffffffff", "0xf...f",
+    "0000:11:00.0", "ffff:ff:1f.7", "0302 [10de:2330] [10de:16c1] a1", "0-1", "1-1",
     "0000:[10-12]", "PU", "Core", "Package", "NUMANode", "PCIDev", "Bridge", "OSDev", "Machine",
     "63.0", "1e300", "nan", "x", "&lt;&amp;",
 };

@@ -9,14 +9,22 @@
 static struct topo_node *some_node(void)
 {
     static const struct { int kind, parent, numa; const char *address; } pcis[] = {
-        { TOPO_PCI_HOST, -1, 0, "0000:[00-1f]" },       { TOPO_PCI_BRIDGE, 0, 0, "0000:00:01.0" },
-        { TOPO_PCI_BRIDGE, 1, 0, "0000:01:00.0" },      { TOPO_PCI_BRIDGE, 2, 0, "0000:02:00.0" },
-        { TOPO_PCI_DEVICE, 3, 0, "0000:03:00.0" },      { TOPO_PCI_BRIDGE, 2, 0, "0000:02:04.0" },
-        { TOPO_PCI_BRIDGE, 5, 0, "0000:04:00.0" },      { TOPO_PCI_BRIDGE, 6, 0, "0000:05:00.0" },
-        { TOPO_PCI_DEVICE, 7, 0, "0000:06:00.0" },      { TOPO_PCI_BRIDGE, 6, 0, "0000:05:04.0" },
-        { TOPO_PCI_DEVICE, 9, 0, "0000:07:00.0" },      { TOPO_PCI_BRIDGE, 0, 0, "0000:00:02.0" },
-        { TOPO_PCI_DEVICE, 11, 0, "0000:08:00.0" },     { TOPO_PCI_HOST, -1, 0, "0000:[20-2f]" },
-        { TOPO_PCI_DEVICE, 13, 0, "0000:21:00.0" },     { TOPO_PCI_HOST, -1, 1, "0000:[80-8f]" },
+        { TOPO_PCI_HOST, -1, 0, "0000:[00-1f]" },
+        { TOPO_PCI_BRIDGE, 0, 0, "0000:00:01.0" },
+        { TOPO_PCI_BRIDGE, 1, 0, "0000:01:00.0" },
+        { TOPO_PCI_BRIDGE, 2, 0, "0000:02:00.0" },
+        { TOPO_PCI_DEVICE, 3, 0, "0000:03:00.0" },
+        { TOPO_PCI_BRIDGE, 2, 0, "0000:02:04.0" },
+        { TOPO_PCI_BRIDGE, 5, 0, "0000:04:00.0" },
+        { TOPO_PCI_BRIDGE, 6, 0, "0000:05:00.0" },
+        { TOPO_PCI_DEVICE, 7, 0, "0000:06:00.0" },
+        { TOPO_PCI_BRIDGE, 6, 0, "0000:05:04.0" },
+        { TOPO_PCI_DEVICE, 9, 0, "0000:07:00.0" },
+        { TOPO_PCI_BRIDGE, 0, 0, "0000:00:02.0" },
+        { TOPO_PCI_DEVICE, 11, 0, "0000:08:00.0" },
+        { TOPO_PCI_HOST, -1, 0, "0000:[20-2f]" },
+        { TOPO_PCI_DEVICE, 13, 0, "0000:21:00.0" },
+        { TOPO_PCI_HOST, -1, 1, "0000:[80-8f]" },
         { TOPO_PCI_DEVICE, 15, 1, "0000:81:00.0" },
     };
     struct topo_node *node = topo_node_new();
