@@ -129,7 +129,7 @@ struct backend {
     void *(*collectives)(struct device *device);
 };
 
-/* "reference" or "cpu"; NULL where this build lacks it. The CUDA module registers itself. */
+/* "reference" or "cpu"; NULL where this build lacks it. */
 const struct backend *backend_find(const char *name);
 
 #endif

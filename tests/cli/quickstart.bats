@@ -49,3 +49,25 @@ fake() {
     [[ "$output" == *"cannot build without:"*jansson* ]]
     [ ! -e "$BATS_TEST_TMPDIR/to" ]
 }
+
+# The demo with quickstart's own functions, in a build folder that has the program alone.
+demo() {
+    mkdir -p "$BATS_TEST_TMPDIR/build" "$BATS_TEST_TMPDIR/login"
+    ln -s "$TASUKI" "$BATS_TEST_TMPDIR/build/tasuki"
+    printf '#!/bin/sh\necho "main up 1 idle n1"\n' >"$BATS_TEST_TMPDIR/login/sinfo"
+    chmod +x "$BATS_TEST_TMPDIR/login/sinfo"
+    env -u SLURM_JOB_ID PATH="$BATS_TEST_TMPDIR/login:$PATH" sh -euc '
+        eval "$(sed -n "/^say() {/,/^}/p; /^fail() {/,/^}/p; /^on_login_node() {/,/^}/p" "$1")"
+        mpirun_4() { fail "mpirun on a login node"; }
+        top=$2 build=$3 here=no
+        . "$2/etc/demo/run.sh"' sh "$quickstart" "$srcdir" "$BATS_TEST_TMPDIR/build"
+}
+
+@test "on a login node the demo stops after the plan and prints the srun line" {
+    run demo
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ -s "$BATS_TEST_TMPDIR/build/demo/plan.json" ]
+    [[ "$output" == *"srun --mpi=pmix -N 2 --ntasks-per-node=2 "*"tasuki train "* ]]
+    [ ! -e "$BATS_TEST_TMPDIR/build/demo/checkpoint" ]
+}
