@@ -76,70 +76,85 @@ static void reuse_of_program(const struct profile_options *o, const struct progr
     free(order);
 }
 
-static int time_program(const struct profile_options *o, struct program *p, int n_original,
-                        struct lowered *lowered, struct err *err)
-{
-    struct value_layout *layouts = mem_new((size_t)p->n_values, sizeof(*layouts));
+/* The step as the backend lowers it, in one stage on one device. */
+struct whole {
+    struct graph *graph;        /* NULL: this backend lowers nothing */
+    int n_original;             /* nodes before lowering */
+    struct autodiff autodiff;
+    struct program *program;
+    struct value_layout *layouts;
     struct reuse reuse;
-    int bad = 0;
+};
 
-    for (int v = 0; v < p->n_values; v++)
-        layouts[v] = p->values[v].layout;
-    reuse_of_program(o, p, layouts, &reuse);
-    for (int part = 0; part < PART_COUNT; part++) {
-        for (int i = 0; i < p->list[part].n && !bad; i++) {
-            int node = p->list[part].nodes[i], of = node;
-            struct lowered_entry *e;
-            char key[17];
-            double seconds;
-
-            if (p->graph->nodes[node].op->flags & OP_VIEW)
-                continue;
-            seconds = timings_node(o->timings, p->graph, node, layouts, &reuse, err);
-            if (seconds < 0)
-                bad = -1;
-            if (node >= n_original)
-                of = answers_for(p->graph, node, n_original);
-            if (bad || of < 0)
-                continue;
-            timings_key(p->graph, of, key);
-            e = find_entry(lowered, key, true);
-            e->sum += seconds;
-            e->count += of == node;
-        }
-    }
-    reuse_clear(&reuse);
-    free(layouts);
-    return bad;
-}
-
-static int time_lowered(const struct profile_options *o, const struct model_options *options,
-                        struct lowered *lowered, struct err *err)
+static int open_whole(const struct profile_options *o, const struct model_options *options,
+                      struct whole *w, struct err *err)
 {
-    struct graph *graph;
-    struct program *program = NULL;
-    struct autodiff ad;
-    int *stages, bad = -1, n_original;
+    int *stages;
 
     if (!o->backend->lower)
         return 0;
-    graph = model_build(o->model, options, err);
-    if (!graph)
+    w->graph = model_build(o->model, options, err);
+    if (!w->graph)
         return -1;
-    stages = arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(int));
-    if (autodiff(graph, stages, 1, &ad, &stages, err) == 0)
-        program = program_new(graph, &ad, stages, 0, 1, err);
-    n_original = graph->n_nodes;
-    if (program && o->backend->lower(o->device, program, err) == 0)
-        bad = time_program(o, program, n_original, lowered, err);
-    program_free(program);
-    graph_free(graph);
-    return bad;
+    stages = arena_alloc(w->graph->arena, (size_t)w->graph->n_nodes, sizeof(int));
+    if (autodiff(w->graph, stages, 1, &w->autodiff, &stages, err) < 0)
+        return -1;
+    w->program = program_new(w->graph, &w->autodiff, stages, 0, 1, err);
+    w->n_original = w->graph->n_nodes;
+    if (!w->program || o->backend->lower(o->device, w->program, err) < 0)
+        return -1;
+    w->layouts = mem_new((size_t)w->program->n_values, sizeof(*w->layouts));
+    for (int v = 0; v < w->program->n_values; v++)
+        w->layouts[v] = w->program->values[v].layout;
+    reuse_of_program(o, w->program, w->layouts, &w->reuse);
+    return 0;
+}
+
+static void close_whole(struct whole *w)
+{
+    reuse_clear(&w->reuse);
+    free(w->layouts);
+    program_free(w->program);
+    graph_free(w->graph);
+}
+
+static int time_lowered(const struct profile_options *o, const struct whole *w, int node,
+                        struct lowered *lowered, struct err *err)
+{
+    double seconds = timings_node(o->timings, w->graph, node, w->layouts, &w->reuse, err);
+    int of = node < w->n_original ? node : answers_for(w->graph, node, w->n_original);
+    struct lowered_entry *e;
+    char key[17];
+
+    if (seconds < 0)
+        return -1;
+    if (of < 0)
+        return 0;
+    timings_key(w->graph, of, key);
+    e = find_entry(lowered, key, true);
+    e->sum += seconds;
+    e->count += of == node;
+    return 0;
+}
+
+static int time_whole(const struct profile_options *o, const struct whole *w,
+                      struct lowered *lowered, struct err *err)
+{
+    for (int part = 0; w->graph && part < PART_COUNT; part++) {
+        const struct program_list *list = &w->program->list[part];
+
+        for (int i = 0; i < list->n; i++)
+            if (!(w->graph->nodes[list->nodes[i]].op->flags & OP_VIEW) &&
+                time_lowered(o, w, list->nodes[i], lowered, err) < 0)
+                return -1;
+    }
+    return 0;
 }
 
 /* One size: its graph with a stage for each block, and the seconds of its nodes. */
 struct size {
     struct graph *graph;
+    struct whole whole;
     struct reuse reuse;
     struct autodiff autodiff;
     struct blocks *blocks;
@@ -158,11 +173,30 @@ static void reuse_of_graph(const struct profile_options *o, const struct graph *
     free(order);
 }
 
+static int open_size(const struct profile_options *o, int64_t samples, struct size *s,
+                     struct err *err)
+{
+    struct model_options options = o->model_options;
+    int *stages;
+
+    options.batch = samples;
+    s->graph = model_build(o->model, &options, err);
+    s->blocks = s->graph ? blocks_new(s->graph, err) : NULL;
+    if (!s->blocks)
+        return -1;
+    stages = arena_alloc(s->graph->arena, (size_t)s->graph->n_nodes, sizeof(int));
+    for (int n = 0; n < s->graph->n_nodes; n++)
+        stages[n] = s->graph->nodes[n].block;
+    if (autodiff(s->graph, stages, s->blocks->n, &s->autodiff, &s->stage_of, err) < 0)
+        return -1;
+    reuse_of_graph(o, s->graph, &s->reuse);
+    s->seconds = mem_new((size_t)s->graph->n_nodes, sizeof(double));
+    return open_whole(o, &options, &s->whole, err);
+}
+
 static int time_nodes(const struct profile_options *o, struct size *s, struct lowered *lowered,
                       struct err *err)
 {
-    reuse_of_graph(o, s->graph, &s->reuse);
-    s->seconds = mem_new((size_t)s->graph->n_nodes, sizeof(double));
     for (int n = 0; n < s->graph->n_nodes; n++) {
         const struct lowered_entry *e;
         char key[17];
@@ -181,23 +215,12 @@ static int time_nodes(const struct profile_options *o, struct size *s, struct lo
     return 0;
 }
 
-static int profile_size(const struct profile_options *o, int64_t samples, struct size *s,
-                        struct err *err)
+static int time_size(const struct profile_options *o, struct size *s, struct err *err)
 {
-    struct model_options options = o->model_options;
     struct lowered lowered = { 0 };
-    int *stages, bad = -1;
+    int bad = time_whole(o, &s->whole, &lowered, err);
 
-    options.batch = samples;
-    s->graph = model_build(o->model, &options, err);
-    s->blocks = s->graph ? blocks_new(s->graph, err) : NULL;
-    if (!s->blocks)
-        return -1;
-    stages = arena_alloc(s->graph->arena, (size_t)s->graph->n_nodes, sizeof(int));
-    for (int n = 0; n < s->graph->n_nodes; n++)
-        stages[n] = s->graph->nodes[n].block;
-    if (autodiff(s->graph, stages, s->blocks->n, &s->autodiff, &s->stage_of, err) == 0 &&
-        time_lowered(o, &options, &lowered, err) == 0)
+    if (!bad)
         bad = time_nodes(o, s, &lowered, err);
     free(lowered.items);
     return bad;
@@ -207,10 +230,10 @@ static void clear_sizes(struct size *sizes, int n)
 {
     for (int i = 0; i < n; i++) {
         free(sizes[i].seconds);
+        close_whole(&sizes[i].whole);
         reuse_clear(&sizes[i].reuse);
         blocks_free(sizes[i].blocks);
         graph_free(sizes[i].graph);
-        sizes[i] = (struct size){ 0 };
     }
 }
 
@@ -219,7 +242,7 @@ static int profile_sizes(const struct profile_options *o, struct size *sizes, do
                          struct err *err)
 {
     for (int i = 0; i < o->n_sizes; i++)
-        if (profile_size(o, o->sizes[i], &sizes[i], err) < 0)
+        if (time_size(o, &sizes[i], err) < 0)
             return -1;
     *step = timings_update(o->timings, &o->optimizer, sizes[o->n_sizes - 1].reuse.ring, err);
     return *step < 0 ? -1 : 0;
@@ -247,12 +270,13 @@ struct cost *profile_cost(const struct profile_options *options, struct err *err
     struct size *sizes = mem_new((size_t)o->n_sizes, sizeof(*sizes));
     struct cost *cost = NULL;
     double step = 0;
-    int bad;
+    int bad = 0;
 
-    do {
-        clear_sizes(sizes, o->n_sizes);
-        bad = profile_sizes(o, sizes, &step, err);
-    } while (!bad && timings_round(o->timings));
+    for (int i = 0; i < o->n_sizes && !bad; i++)
+        bad = open_size(o, o->sizes[i], &sizes[i], err);
+    do
+        bad = bad ? bad : profile_sizes(o, sizes, &step, err);
+    while (!bad && timings_round(o->timings));
     if (!bad)
         cost = cost_of(o, sizes, step, err);
     clear_sizes(sizes, o->n_sizes);

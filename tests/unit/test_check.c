@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "unit.h"
+#include "recorded.h"
 
 #include "base/json.h"
 #include "base/mem.h"
@@ -19,22 +19,9 @@ static int draw(int n)
 
 static struct topo_node *sound_node(void)
 {
-    const char *top = getenv("srcdir");
-    char *path = mem_printf("%s/tests/data/topo/hgx-h100/expected.json", top ? top : ".");
-    struct err err = { 0 };
-    json_t *json = json_load(path, &err);
-    struct topo_record *record;
-    struct topo_node *node;
+    struct topo_node *node = recorded_machine("hgx-h100");
 
-    if (!json)
-        fail_msg("%s", err.text);
-    record = topo_record_from_json(path, json_object_get(json, "nodes"), &err);
-    node = topo_record_node(record, 0, &err);
-    assert_non_null(node);
     node->gpudirect = 1;
-    topo_record_free(record);
-    json_decref(json);
-    free(path);
     return node;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "unit.h"
+#include "recorded.h"
 
 #include <time.h>
 
@@ -20,26 +20,10 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The recorded machine with eight GPUs, eight NICs and NVSwitches. */
+/* Eight GPUs, eight NICs and NVSwitches. */
 static struct topo_node *big_node(void)
 {
-    const char *top = getenv("srcdir");
-    char *path = mem_printf("%s/tests/data/topo/hgx-h100/expected.json", top ? top : ".");
-    struct err err = { 0 };
-    json_t *json = json_load(path, &err);
-    struct topo_record *record;
-    struct topo_node *node;
-
-    if (!json)
-        fail_msg("%s", err.text);
-    record = topo_record_from_json(path, json_object_get(json, "nodes"), &err);
-    assert_non_null(record);
-    node = topo_record_node(record, 0, &err);
-    assert_non_null(node);
-    topo_record_free(record);
-    json_decref(json);
-    free(path);
-    return node;
+    return recorded_machine("hgx-h100");
 }
 
 /* What no two healthy nodes share. */
