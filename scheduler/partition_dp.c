@@ -278,8 +278,8 @@ static void set_message(const struct run *run, int device, struct node *node)
     if (node->first == 0 || device == 0)
         return;
     bytes = run->whole->received[row] + run->whole->gradient[row];
-    node->message = fmax(search_message(&beside[0], bytes, 0),
-                         search_message(&beside[1], bytes, 0)) * 2;
+    node->message = fmax(search_message(&beside[0], bytes, bytes),
+                         search_message(&beside[1], bytes, bytes)) * 2;
 }
 
 static void fill_links(struct run *run)

@@ -62,11 +62,15 @@ static int devices_below(const struct cluster *cluster, int place, int first, in
 struct message_link search_link(const struct search *search, int from, int r, int to)
 {
     const struct cluster *cluster = search->cluster;
-    struct cluster_link link = cluster_link(cluster, from, to);
-    struct message_link result = { link.latency, 1 / link.bandwidth, 0 };
-    int wires[16], up = 0;
+    struct message_link result = { .latency = cluster_link(cluster, from, to).latency };
+    int wires[16], up = 0, n = cluster_route(cluster, from, to, wires, &up);
 
-    cluster_route(cluster, from, to, wires, &up);
+    for (int i = 0; i < n; i++) {
+        const struct cluster_place *place = &cluster->places[wires[i]];
+
+        result.each = fmax(result.each, 1 / place->up_bandwidth);
+        result.flow = fmax(result.flow, 1 / place->flow_bandwidth);
+    }
     for (int i = 1; i < up; i++)
         result.own = fmax(result.own, devices_below(cluster, wires[i], from, r) /
                                           cluster->places[wires[i]].up_bandwidth);
@@ -75,5 +79,8 @@ struct message_link search_link(const struct search *search, int from, int r, in
 
 double search_message(const struct message_link *link, double bytes, double own_bytes)
 {
-    return bytes > 0 ? link->latency + fmax(bytes * link->each, own_bytes * link->own) : 0;
+    double together = fmax(bytes * link->each, own_bytes * link->own);
+
+    /* No transfer is longer than what one sends, or than what one receives. */
+    return bytes > 0 ? link->latency + fmax(together, fmin(bytes, own_bytes) * link->flow) : 0;
 }

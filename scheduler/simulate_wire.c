@@ -120,9 +120,10 @@ static double share_of_wires(const struct sim *sim, const struct route *route)
 
     for (int i = 0; i < route->n; i++) {
         int wire = route->wires[i];
-        double share = sim->cluster->places[wire / 2].up_bandwidth / sim->wire_flows[wire].n;
+        const struct cluster_place *place = &sim->cluster->places[wire / 2];
+        double share = place->up_bandwidth / sim->wire_flows[wire].n;
 
-        rate = share < rate ? share : rate;
+        rate = fmin(rate, fmin(share, place->flow_bandwidth));
     }
     return rate;
 }

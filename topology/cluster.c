@@ -44,7 +44,7 @@ int cluster_add_place(struct cluster *cluster, enum cluster_kind kind, const cha
 
     *place = (struct cluster_place){
         .kind = kind, .name = mem_strdup(name), .parent = parent,
-        .up_bandwidth = up_bandwidth, .origin = ORIGIN_TABLE,
+        .up_bandwidth = up_bandwidth, .flow_bandwidth = INFINITY, .origin = ORIGIN_TABLE,
         .latency_origin = ORIGIN_TABLE,
     };
     return cluster->n_places - 1;
@@ -104,7 +104,8 @@ static int check_place(const struct cluster *cluster, int i, struct err *err)
     if (depth_of(cluster, i) > MAX_DEPTH)
         return err_set(err, "%s: place \"%s\" is more than %d levels below the root",
                        cluster->name, p->name, MAX_DEPTH);
-    if (!is_rate(p->up_bandwidth) || !is_finite_or_zero(p->latency) || p->cores < 0)
+    if (!is_rate(p->up_bandwidth) || !is_rate(p->flow_bandwidth) ||
+        !is_finite_or_zero(p->latency) || p->cores < 0)
         return err_set(err, "%s: place \"%s\": bandwidth, latency or cores out of range",
                        cluster->name, p->name);
     return 0;
@@ -184,6 +185,12 @@ static int meet(const struct cluster *cluster, int a, int b, int up[MAX_DEPTH], 
     return pa;
 }
 
+/* What one transfer gets of a place's uplink where it is alone. */
+static double flow_of(const struct cluster *cluster, int place)
+{
+    return fmin(cluster->places[place].up_bandwidth, cluster->places[place].flow_bandwidth);
+}
+
 struct cluster_link cluster_link(const struct cluster *cluster, int a, int b)
 {
     int up[MAX_DEPTH], down[MAX_DEPTH], n_up, n_down;
@@ -193,9 +200,9 @@ struct cluster_link cluster_link(const struct cluster *cluster, int a, int b)
     if (a == b)
         return link;
     for (int i = 0; i < n_up; i++)
-        link.bandwidth = fmin(link.bandwidth, cluster->places[up[i]].up_bandwidth);
+        link.bandwidth = fmin(link.bandwidth, flow_of(cluster, up[i]));
     for (int i = 0; i < n_down; i++)
-        link.bandwidth = fmin(link.bandwidth, cluster->places[down[i]].up_bandwidth);
+        link.bandwidth = fmin(link.bandwidth, flow_of(cluster, down[i]));
     link.latency = cluster->places[top].latency;
     return link;
 }
@@ -313,7 +320,8 @@ bool cluster_alike(const struct cluster *cluster, int a, int b)
         const struct cluster_place *p = &cluster->places[a + i], *q = &cluster->places[b + i];
 
         if (p->kind != q->kind || p->up_bandwidth != q->up_bandwidth ||
-            p->latency != q->latency || p->cores != q->cores || p->origin != q->origin ||
+            p->flow_bandwidth != q->flow_bandwidth || p->latency != q->latency ||
+            p->cores != q->cores || p->origin != q->origin ||
             p->latency_origin != q->latency_origin ||
             (i > 0 && p->parent - a != q->parent - b))
             return false;

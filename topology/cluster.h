@@ -5,6 +5,9 @@
  * wire with a bandwidth in each direction, shared by everything below the place that talks to
  * anything above it. A transfer between two devices climbs to their lowest common ancestor;
  * it takes the latency of that ancestor plus bytes over the smallest bandwidth on the way.
+ *
+ * A wire may be several side by side: a node has as many as it has rails. Then one transfer is
+ * limited to one of them, and several together get up to all.
  */
 #ifndef TASUKI_TOPOLOGY_CLUSTER_H
 #define TASUKI_TOPOLOGY_CLUSTER_H
@@ -28,8 +31,9 @@ struct cluster_place {
     char *name;             /* "n1", "island0", "leaf2" */
     int parent;             /* -1: the root, which is place 0; parents come before children */
     double up_bandwidth;    /* bytes/s each way on the wire to the parent; INFINITY: no limit */
+    double flow_bandwidth;  /* of it, what one transfer gets; INFINITY: all */
     double latency;         /* seconds between two children of this place */
-    enum origin origin, latency_origin;     /* of up_bandwidth, of latency */
+    enum origin origin, latency_origin;     /* of the wire, of latency */
     int cores;              /* CPU cores that all below it share; 0: not limited here */
 };
 
@@ -61,7 +65,7 @@ struct cluster {
 };
 
 struct cluster_link {
-    double bandwidth;       /* bytes/s, alone on the wires */
+    double bandwidth;       /* bytes/s of one transfer, alone on the wires */
     double latency;         /* seconds */
 };
 
@@ -82,7 +86,7 @@ int cluster_save(const struct cluster *cluster, const char *path, struct err *er
 
 /* Build one by hand: places before what they contain, devices in tree order. The index is
  * returned; the strings are copied. A new root has no children; a device makes its own leaf
- * place, with that uplink. The other fields are the caller's to fill.
+ * place, with that uplink, whole for each transfer. The other fields are the caller's to fill.
  */
 struct cluster *cluster_new(const char *name);
 int cluster_add_place(struct cluster *cluster, enum cluster_kind kind, const char *name,

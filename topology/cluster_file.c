@@ -41,6 +41,8 @@ static int read_figures(struct json_reader *r, struct cluster_place *place, stru
     int origin = 0, latency_origin = 0;
 
     if (json_get_number(r, "bandwidth", 0, MOST, &unlimited, &place->up_bandwidth, err) ||
+        json_get_number(r, "flow_bandwidth", 0, MOST, &unlimited, &place->flow_bandwidth,
+                        err) ||
         json_get_number(r, "latency", 0, MOST, &none, &place->latency, err) ||
         json_get_int(r, "cores", 0, 1 << 20, &no_cores, &cores, err) ||
         word_index(r, "origin", origin_names, 3, "table", &origin, err) ||
@@ -48,6 +50,8 @@ static int read_figures(struct json_reader *r, struct cluster_place *place, stru
         return -1;
     if (place->up_bandwidth <= 0)
         return json_error(r, "bandwidth", err, "must be positive");
+    if (place->flow_bandwidth <= 0)
+        return json_error(r, "flow_bandwidth", err, "must be positive");
     place->cores = (int)cores;
     place->origin = (enum origin)origin;
     place->latency_origin = (enum origin)latency_origin;
@@ -100,6 +104,7 @@ static int read_device(struct json_reader *r, struct cluster *cluster, int paren
     device->memory_bandwidth = memory_bandwidth;
     device->cores = figures->cores;
     device->rank = (int)rank;
+    cluster->places[device->place].flow_bandwidth = figures->flow_bandwidth;
     cluster->places[device->place].origin = figures->origin;
     return json_reader_end(r, err);
 }
@@ -115,6 +120,7 @@ static int read_named(struct json_reader *r, struct cluster *cluster, int parent
     if (cluster->n_places >= 2 * MAX_DEVICES)
         return json_error(r, "name", err, "too many places");
     place = cluster_add_place(cluster, figures->kind, name, parent, figures->up_bandwidth);
+    cluster->places[place].flow_bandwidth = figures->flow_bandwidth;
     cluster->places[place].latency = figures->latency;
     cluster->places[place].latency_origin = figures->latency_origin;
     cluster->places[place].cores = figures->cores;
@@ -273,6 +279,7 @@ static json_t *figures_json(const struct cluster_place *place, bool root)
         json_object_set_new(object, "name", json_string(place->name));
     if (!root) {
         set_number(object, "bandwidth", place->up_bandwidth);
+        set_number(object, "flow_bandwidth", place->flow_bandwidth);
         json_object_set_new(object, "origin", json_string(origin_names[place->origin]));
     }
     if (place->kind != CLUSTER_DEVICE) {

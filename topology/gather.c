@@ -9,20 +9,17 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "topology/cluster.h"
+#include "topology/model.h"
 #include "topology/node.h"
 #include "topology/record.h"
 
 /* Until they are measured. Memory copies between processes, two per message; TCP over the
- * loopback of one machine; Ethernet by its socket path; InfiniBand, Omni-Path and the like.
+ * loopback of one machine.
  */
 #define SHARED_MEMORY_BANDWIDTH 4e9
 #define SHARED_MEMORY_LATENCY 2e-6
 #define LOOPBACK_BANDWIDTH 2e9
 #define LOOPBACK_LATENCY 25e-6
-#define ETHERNET_BANDWIDTH 1.25e9
-#define ETHERNET_LATENCY 30e-6
-#define FABRIC_BANDWIDTH 12.5e9
-#define FABRIC_LATENCY 2e-6
 #define CORE_MEMORY_BANDWIDTH 8e9   /* one core streaming */
 #define USABLE_MEMORY 0.9           /* of a node: the system and MPI want some */
 
@@ -130,37 +127,6 @@ static void find_machines(struct merge *m)
     }
 }
 
-static bool is_fabric(const char *nic)
-{
-    static const char *const drivers[] = { "mlx", "hfi", "ib", "qib", "hsi", "cxi", "efa",
-                                           "opa" };
-
-    for (size_t i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++)
-        if (strncmp(nic, drivers[i], strlen(drivers[i])) == 0)
-            return true;
-    return false;
-}
-
-/* The network as the fastest NIC suggests it. */
-static struct cluster_link network_of(const struct topo_node *node)
-{
-    struct cluster_link link = { .bandwidth = 0, .latency = ETHERNET_LATENCY };
-    double unknown = ETHERNET_BANDWIDTH;
-
-    for (int i = 0; i < node->n_nics; i++) {
-        const struct topo_nic *nic = &node->nics[i];
-
-        link.bandwidth = fmax(link.bandwidth, nic->bandwidth);
-        if (nic->hca || is_fabric(nic->name)) {
-            link.latency = FABRIC_LATENCY;
-            unknown = FABRIC_BANDWIDTH;
-        }
-    }
-    if (link.bandwidth <= 0)
-        link.bandwidth = unknown;
-    return link;
-}
-
 static void place_ranks(struct cluster *cluster, const struct merge *m,
                         const struct host *host, int place)
 {
@@ -183,10 +149,13 @@ static void place_ranks(struct cluster *cluster, const struct merge *m,
 }
 
 static void place_host(struct cluster *cluster, const struct merge *m, const struct host *host,
-                       int parent, double bandwidth)
+                       int parent, const struct model_network *network)
 {
-    int place = cluster_add_place(cluster, CLUSTER_NODE, host->name, parent, bandwidth);
+    int place = cluster_add_place(cluster, CLUSTER_NODE, host->name, parent,
+                                  network->bandwidth);
 
+    cluster->places[place].flow_bandwidth = network->flow_bandwidth;
+    cluster->places[place].origin = network->origin;
     cluster->places[place].latency = SHARED_MEMORY_LATENCY;
     cluster->places[place].cores = host->cores;
     place_ranks(cluster, m, host, place);
@@ -194,27 +163,31 @@ static void place_host(struct cluster *cluster, const struct merge *m, const str
 
 static void place_machine(struct cluster *cluster, const struct merge *m, int machine)
 {
+    static const struct model_network loopback = { LOOPBACK_BANDWIDTH, INFINITY, 0,
+                                                   ORIGIN_TABLE };
     const struct machine *which = &m->machines[machine];
     int parent = -1;
 
     for (int i = 0; i < m->n_hosts; i++) {
         const struct host *host = &m->hosts[i];
-        struct cluster_link network = network_of(host->node);
+        struct model_network network = model_network(host->node);
 
         if (host->machine != machine)
             continue;
         cluster->places[0].latency = fmax(cluster->places[0].latency, network.latency);
         if (which->n_hosts == 1) {
-            place_host(cluster, m, host, 0, network.bandwidth);
+            place_host(cluster, m, host, 0, &network);
             return;
         }
         if (parent < 0) {
             parent = cluster_add_place(cluster, CLUSTER_SWITCH, "machine", 0,
                                        network.bandwidth);
+            cluster->places[parent].flow_bandwidth = network.flow_bandwidth;
+            cluster->places[parent].origin = network.origin;
             cluster->places[parent].latency = LOOPBACK_LATENCY;
             cluster->places[parent].cores = which->cores;
         }
-        place_host(cluster, m, host, parent, LOOPBACK_BANDWIDTH);
+        place_host(cluster, m, host, parent, &loopback);
     }
 }
 

@@ -190,41 +190,70 @@ static void add_cpu(struct cluster *cluster, const struct topo_node *node, int p
     free(id);
 }
 
-/* All rails that are up, side by side. */
-static double rails_bandwidth(const struct topo_node *node, double *latency,
-                              enum origin *origin)
+static bool is_fabric(const struct topo_nic *nic)
 {
-    int *rails, n = topo_rails(node, &rails);
-    double sum = 0;
+    static const char *const drivers[] = { "mlx", "hfi", "ib", "qib", "hsi", "cxi", "efa",
+                                           "opa" };
 
-    *latency = ETHERNET_LATENCY;
-    *origin = ORIGIN_REPORTED;
+    for (size_t i = 0; i < sizeof(drivers) / sizeof(drivers[0]); i++)
+        if (strncmp(nic->name, drivers[i], strlen(drivers[i])) == 0)
+            return true;
+    return nic->hca;
+}
+
+/* Where no rail is known: as the fastest interface suggests it. */
+static void guess_network(const struct topo_node *node, struct model_network *network)
+{
+    double unknown = ETHERNET_BANDWIDTH;
+
+    for (int i = 0; i < node->n_nics; i++) {
+        network->bandwidth = fmax(network->bandwidth, node->nics[i].bandwidth);
+        if (is_fabric(&node->nics[i]))
+            unknown = FABRIC_BANDWIDTH;
+    }
+    network->origin = network->bandwidth > 0 ? ORIGIN_REPORTED : ORIGIN_TABLE;
+    if (network->bandwidth <= 0)
+        network->bandwidth = unknown;
+}
+
+struct model_network model_network(const struct topo_node *node)
+{
+    struct model_network network = { .flow_bandwidth = 0, .latency = ETHERNET_LATENCY,
+                                     .origin = ORIGIN_REPORTED };
+    int *rails, n = topo_rails(node, &rails), up = 0;
+
     for (int i = 0; i < n; i++) {
         const struct topo_nic *nic = &node->nics[rails[i]];
         bool known = nic->bandwidth > 0;
+        double rate = known ? nic->bandwidth : is_fabric(nic) ? FABRIC_BANDWIDTH : 0;
 
-        if (!topo_nic_is_down(nic))
-            sum += known ? nic->bandwidth : nic->hca ? FABRIC_BANDWIDTH : 0;
-        if (nic->hca)
-            *latency = FABRIC_LATENCY;
+        if (topo_nic_is_down(nic) || rate <= 0)
+            continue;
+        up++;
+        network.bandwidth += rate;
+        network.flow_bandwidth = fmax(network.flow_bandwidth, rate);
         if (!known)
-            *origin = ORIGIN_TABLE;
+            network.origin = ORIGIN_TABLE;
     }
     free(rails);
-    if (sum <= 0)
-        *origin = ORIGIN_TABLE;
-    return sum > 0 ? sum : ETHERNET_BANDWIDTH;
+    if (up == 0)
+        guess_network(node, &network);
+    if (up < 2)
+        network.flow_bandwidth = INFINITY;
+    for (int i = 0; i < node->n_nics; i++)
+        if (is_fabric(&node->nics[i]))
+            network.latency = FABRIC_LATENCY;
+    return network;
 }
 
 static void add_node(struct cluster *cluster, const struct topo_node *node)
 {
-    double latency;
-    enum origin origin;
-    double bandwidth = rails_bandwidth(node, &latency, &origin);
-    int place = cluster_add_place(cluster, CLUSTER_NODE, node->host, 0, bandwidth);
+    struct model_network network = model_network(node);
+    int place = cluster_add_place(cluster, CLUSTER_NODE, node->host, 0, network.bandwidth);
 
-    cluster->places[place].origin = origin;
-    cluster->places[0].latency = fmax(cluster->places[0].latency, latency);
+    cluster->places[place].flow_bandwidth = network.flow_bandwidth;
+    cluster->places[place].origin = network.origin;
+    cluster->places[0].latency = fmax(cluster->places[0].latency, network.latency);
     if (node->n_gpus > 0)
         add_gpus(cluster, node, place);
     else

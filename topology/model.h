@@ -4,18 +4,27 @@
  *
  * GPUs that NVLinks join are an island; a GPU's wire carries what its active links carry
  * together where switches join them, else the mean of a pair. A node's wire is its rails that
- * are up. Latencies come from tables.
+ * are up, of which one transfer takes one. Latencies come from tables.
  */
 #ifndef TASUKI_TOPOLOGY_MODEL_H
 #define TASUKI_TOPOLOGY_MODEL_H
 
-struct cluster;
+#include "topology/cluster.h"
+
 struct err;
 struct topo_node;
 struct topo_record;
 
 struct cluster *model_of_record(const struct topo_record *record, const char *name,
                                 struct err *err);
+
+/* What joins a node to others: the wire above it, and the latency of what that leads to. */
+struct model_network {
+    double bandwidth, flow_bandwidth, latency;
+    enum origin origin;
+};
+
+struct model_network model_network(const struct topo_node *node);
 
 /* A kind of GPU as cost files call it ("V100-SXM2-32GB" for "Tesla V100-SXM2-32GB"). */
 const char *model_device_kind(const char *name);

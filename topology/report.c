@@ -109,7 +109,11 @@ static void write_place(FILE *out, const struct cluster *cluster, int place)
                 origins[p->latency_origin]);
     }
     if (place > 0)
-        fprintf(out, "; %s up (%s)", report_rate(p->up_bandwidth, text), origins[p->origin]);
+        fprintf(out, "; %s up", report_rate(p->up_bandwidth, text));
+    if (place > 0 && isfinite(p->flow_bandwidth))
+        fprintf(out, ", %s for one transfer", report_rate(p->flow_bandwidth, text));
+    if (place > 0)
+        fprintf(out, " (%s)", origins[p->origin]);
     fputc('\n', out);
 }
 

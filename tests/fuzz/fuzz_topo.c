@@ -19,7 +19,7 @@ static const char *const keys[] = {
     "id", "device", "memory", "flops", "memory_bandwidth", "rank", "schema", "version", "root",
     "allreduce", "bandwidth_factor", "latency_factor", "colour", "names", "nodes", "hosts",
     "own", "node", "gpus", "nics", "pcis", "parent", "address", "links", "remote", "p2p",
-    "usable", "visible", "numas", "migs", "uuid", "",
+    "usable", "visible", "numas", "migs", "uuid", "flow_bandwidth", "",
 };
 
 static const char *const words[] = {

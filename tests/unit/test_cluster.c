@@ -98,6 +98,20 @@ static void a_ring_takes_2_n_minus_1_rounds_of_its_slowest_hop(void **state)
     cluster_free(c);
 }
 
+static void one_transfer_takes_one_of_the_wires_of_a_node(void **state)
+{
+    struct cluster *c = open_spec("tree:2x2,inside=4e9,across=2e9,latency=1e-3");
+    const int across[] = { 1, 2 };
+
+    (void)state;
+    c->places[c->devices[2].node].flow_bandwidth = 5e8;
+    assert_true(cluster_link(c, 1, 2).bandwidth == 5e8);
+    assert_true(cluster_link(c, 2, 3).bandwidth == 4e9);
+    assert_true(close_to(cluster_allreduce_time(c, 2, across, 1e9), 2 * (1e-3 + 1)));
+    assert_false(cluster_alike(c, c->devices[0].node, c->devices[2].node));
+    cluster_free(c);
+}
+
 static void sizes_may_have_suffixes(void **state)
 {
     struct cluster *c = open_spec("flat:1,bandwidth=10GB,memory=16G");
@@ -188,6 +202,7 @@ int main(void)
         cmocka_unit_test(a_device_reaches_itself_at_no_cost),
         cmocka_unit_test(a_route_climbs_to_where_the_two_meet_and_descends),
         cmocka_unit_test(a_ring_takes_2_n_minus_1_rounds_of_its_slowest_hop),
+        cmocka_unit_test(one_transfer_takes_one_of_the_wires_of_a_node),
         cmocka_unit_test(sizes_may_have_suffixes),
         cmocka_unit_test(what_is_wrong_in_a_spec_is_quoted),
         cmocka_unit_test(a_cluster_whose_devices_are_not_in_order_is_refused),

@@ -24,7 +24,8 @@ static const char good[] =
     "    {\"kind\": \"device\", \"id\": \"n1/cpu0\", \"device\": \"cpu\", \"bandwidth\": 4e9,"
     "     \"memory\": 1e9, \"cores\": 1, \"rank\": 0},"
     "    {\"kind\": \"device\", \"id\": \"n1/cpu1\", \"bandwidth\": 4e9}]},"
-    "  {\"kind\": \"node\", \"name\": \"n2\", \"bandwidth\": 1e9, \"children\": ["
+    "  {\"kind\": \"node\", \"name\": \"n2\", \"bandwidth\": 1e9, \"flow_bandwidth\": 4e8,"
+    "   \"children\": ["
     "    {\"kind\": \"device\", \"id\": \"n2/cpu0\"}]}]}}";
 
 static struct cluster *parse(const char *text, struct err *err)
@@ -59,7 +60,8 @@ static void a_file_is_read_with_its_defaults(void **state)
     assert_int_equal(cluster_core_place(c, 2), 0);
     assert_int_equal(c->places[0].latency_origin, ORIGIN_MEASURED);
     assert_int_equal(c->places[1].origin, ORIGIN_REPORTED);
-    assert_true(cluster_link(c, 0, 2).bandwidth == 1e9);
+    assert_true(cluster_link(c, 0, 2).bandwidth == 4e8);
+    assert_true(isinf(c->places[1].flow_bandwidth));
     assert_true(cluster_link(c, 0, 2).latency == 5e-6);
     assert_true(cluster_link(c, 0, 1).bandwidth == 4e9);
     cluster_free(c);
@@ -89,6 +91,7 @@ static void assert_same(const struct cluster *a, const struct cluster *b)
         assert_string_equal(p->name, q->name);
         assert_int_equal(p->parent, q->parent);
         assert_true(p->up_bandwidth == q->up_bandwidth && p->latency == q->latency);
+        assert_true(p->flow_bandwidth == q->flow_bandwidth);
         assert_int_equal(p->cores, q->cores);
         assert_int_equal(p->origin, q->origin);
     }
@@ -149,6 +152,8 @@ static void what_is_wrong_in_a_file_is_named(void **state)
         { DEVICE(", \"colour\": 3"), "colour" },
         { DEVICE(", \"bandwidth\": 0"), "bandwidth" },
         { DEVICE(", \"bandwidth\": -1"), "bandwidth" },
+        { DEVICE(", \"flow_bandwidth\": 0"), "flow_bandwidth" },
+        { DEVICE(", \"flow_bandwidth\": true"), "flow_bandwidth" },
         { DEVICE(", \"memory\": 0"), "memory" },
         { DEVICE(", \"memory\": \"16G\""), "memory" },
         { DEVICE(", \"cores\": 1.5"), "cores" },

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,6 +14,7 @@
 #include "topology/cluster.h"
 #include "topology/gather.h"
 #include "base/mem.h"
+#include "topology/model.h"
 #include "topology/node_read.h"
 #include "topology/report.h"
 
@@ -171,6 +173,31 @@ static void the_network_is_that_of_the_fastest_nic(void **state)
     cluster_free(c);
 }
 
+static void a_node_has_the_wires_of_its_rails_and_one_transfer_takes_one(void **state)
+{
+    struct topo_node *node = topo_node_new();
+    struct model_network network;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        char name[16];
+        struct topo_nic *nic;
+
+        snprintf(name, sizeof(name), "mlx5_%d", i);
+        nic = topo_node_add_nic(node, name, 1);
+        nic->hca = true;
+        nic->bandwidth = 25e9;
+        topo_node_set_text(&nic->state, i == 1 ? "DOWN" : "ACTIVE");
+    }
+    network = model_network(node);
+    assert_true(network.bandwidth == 50e9 && network.flow_bandwidth == 25e9);
+    assert_int_equal(network.origin, ORIGIN_REPORTED);
+    topo_node_set_text(&node->nics[2].state, "DOWN");
+    network = model_network(node);
+    assert_true(network.bandwidth == 25e9 && isinf(network.flow_bandwidth));
+    topo_node_free(node);
+}
+
 static void what_a_rank_sent_broken_is_named_by_rank(void **state)
 {
     static const char *const bad[] = { "", "{", "{}", "[1]", "{\"host\": \"n1\"}",
@@ -247,6 +274,7 @@ int main(void)
         cmocka_unit_test(more_ranks_than_cores_have_one_each_and_share),
         cmocka_unit_test(virtual_nodes_share_the_cores_of_their_machine),
         cmocka_unit_test(the_network_is_that_of_the_fastest_nic),
+        cmocka_unit_test(a_node_has_the_wires_of_its_rails_and_one_transfer_takes_one),
         cmocka_unit_test(what_a_rank_sent_broken_is_named_by_rank),
         cmocka_unit_test(this_node_has_cores_and_memory),
         cmocka_unit_test(places_that_are_alike_share_a_line_of_the_report),

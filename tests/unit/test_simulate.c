@@ -96,6 +96,42 @@ static void messages_that_share_a_wire_share_its_bandwidth(void **state)
     cost_free(cost);
 }
 
+/* A stage on each of two nodes, as many replicas as a node has devices, one sample each. */
+static double between_nodes(int devices, double flow_bandwidth)
+{
+    struct cost *cost = even_cost(2, 1000, 0);
+    char spec[64];
+    struct cluster *cluster;
+    struct plan *plan;
+    double result;
+
+    snprintf(spec, sizeof(spec), "tree:2x%d,inside=1e30,across=1000,memory=1e30", devices);
+    cluster = cluster_open(spec, NULL);
+    assert_non_null(cluster);
+    for (int p = 0; p < cluster->n_places; p++)
+        if (cluster->places[p].kind == CLUSTER_NODE)
+            cluster->places[p].flow_bandwidth = flow_bandwidth;
+    plan = make_plan(cost, cluster, 2, (int[]){ 0, 1, 2 }, (int[]){ devices, devices }, devices,
+                     1, true);
+    result = simulate_seconds(plan, cost, cluster, NULL);
+    plan_free(plan);
+    cluster_free(cluster);
+    cost_free(cost);
+    return result;
+}
+
+static void one_message_takes_one_rail_and_several_take_all(void **state)
+{
+    const double computing = 1 + 1 + 1 + 2;
+
+    (void)state;
+    assert_true(fabs(between_nodes(1, INFINITY) - (computing + 2 * 1)) < CLOSE);
+    assert_true(fabs(between_nodes(1, 500) - (computing + 2 * 2)) < CLOSE);
+    assert_true(fabs(between_nodes(2, 500) - (computing + 2 * 2)) < CLOSE);
+    assert_true(fabs(between_nodes(2, 800) - (computing + 2 * 2)) < CLOSE);
+    assert_true(fabs(between_nodes(4, 500) - (computing + 2 * 4)) < CLOSE);
+}
+
 static void replicas_share_samples_and_reduce_gradients(void **state)
 {
     struct cost *cost = even_cost(1, 0, 1000);
@@ -266,6 +302,7 @@ int main(void)
         cmocka_unit_test(an_even_pipeline_takes_what_the_formula_says),
         cmocka_unit_test(messages_take_latency_and_bytes_over_bandwidth),
         cmocka_unit_test(messages_that_share_a_wire_share_its_bandwidth),
+        cmocka_unit_test(one_message_takes_one_rail_and_several_take_all),
         cmocka_unit_test(replicas_share_samples_and_reduce_gradients),
         cmocka_unit_test(reduction_overlaps_the_last_backward),
         cmocka_unit_test(who_computes_beside_its_reduction_is_slowed_down),
