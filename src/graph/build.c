@@ -414,7 +414,7 @@ static int complete_input(const struct build *build, const struct onnx_input *in
         return err_set(err, "input \"%.200s\" has %d dimensions after the batch, its data %s",
                        input->name, shape->rank - 1,
                        shape_text(&tensor->shape, text, sizeof(text)));
-    for (i = 1; i < shape->rank; i++) {
+    for (i = build->options->no_batch ? 0 : 1; i < shape->rank; i++) {
         if (shape->dim[i] < 0 && !tensor)
             return err_set(err, "dimension %d of input \"%.200s\" is not fixed", i,
                            input->name);
@@ -432,7 +432,9 @@ static int add_input(struct build *build, const struct onnx_input *input, struct
     struct shape shape = input->shape;
     int t, i, id = -1;
 
-    if (input->dtype == DTYPE_NONE || !input->has_shape || shape.rank < 1)
+    bool samples = !build->options->no_batch;
+
+    if (input->dtype == DTYPE_NONE || !input->has_shape || (samples && shape.rank < 1))
         return err_set(err, "input \"%.200s\" is no tensor with a batch dimension",
                        input->name);
     if (complete_input(build, input, &shape, err))
@@ -442,14 +444,15 @@ static int add_input(struct build *build, const struct onnx_input *input, struct
         struct batch batch = { 1, 1, 1 };
         int64_t elements;
 
-        shape.dim[0] = graph->batch;
+        if (samples)
+            shape.dim[0] = graph->batch;
         if (dims_elements(&shape, &elements, err))
             return err_prefix(err, "input \"%.200s\"", input->name);
         for (i = 1; i < shape.rank; i++)
             batch.inner *= shape.dim[i];
         id = graph_add_value(graph, input->name, VALUE_INPUT,
                              dtype_is_float(input->dtype) ? graph->real : input->dtype, &shape,
-                             elements ? batch : (struct batch){ 0 });
+                             elements && samples ? batch : (struct batch){ 0 });
     }
     build->items[input->value] = (struct build_item){ .kind = ITEM_VALUE, .id = id };
     return id;
@@ -475,7 +478,7 @@ static int add_inputs(struct build *build, struct err *err)
         ids[n++] = id;
         build->file_batch = build->file_batch == -1 || build->file_batch == first ? first : 0;
     }
-    if (build->file_batch < 0)
+    if (build->file_batch < 0 || build->options->no_batch)
         build->file_batch = 0;
     for (t = 0; t < BUILD_TWINS; t++) {
         struct graph *graph = build->graph[t];
@@ -486,7 +489,7 @@ static int add_inputs(struct build *build, struct err *err)
             memcpy(graph->inputs, ids, (size_t)n * sizeof(*ids));
     }
     free(ids);
-    return n ? 0 : err_set(err, "the graph reads no input");
+    return n || build->options->no_batch ? 0 : err_set(err, "the graph reads no input");
 }
 
 /* Exporters lift constants of the code into initializers: single numbers under made-up names,
@@ -602,7 +605,8 @@ int build_run(struct build *build, struct err *err)
     build->items = mem_new((size_t)build->onnx->n_values, sizeof(*build->items));
     build->live = mem_new((size_t)build->onnx->n_nodes, sizeof(*build->live));
     for (t = 0; t < BUILD_TWINS; t++) {
-        build->graph[t] = graph_new((t + 1) * options->batch, options->real);
+        build->graph[t] = graph_new(options->no_batch ? 1 : (t + 1) * options->batch,
+                                    options->real);
         /* As many groups in both: statistics of groups are no values of samples. */
         build->graph[t]->batchnorm_samples = (t + 1) * options->batchnorm_samples;
         build->fold[t] = (struct fold){ arena_new(), options->real, FOLD_BUDGET };

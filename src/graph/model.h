@@ -29,6 +29,7 @@ struct model_options {
     const char *loss;       /* --loss, NULL: choose (see loss.h) */
     int64_t batchnorm_samples;
     bool no_loss;           /* stop at the model's outputs */
+    bool no_batch;          /* inputs hold no samples, their shapes are the file's: batch 1 */
     int n_freeze;           /* initializers that are not trained: patterns (freeze.h) */
     const char *const *freeze;
     /* Tensors of the data file, by which labels are known and inputs are checked; may be
