@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/json.h"
@@ -11,6 +12,21 @@
 int64_t plan_share_start(int64_t b, int r, int i)
 {
     return i * b / r;
+}
+
+char *plan_find_model(const struct plan *plan, const char *plan_path)
+{
+    const char *slash = strrchr(plan_path, '/'), *path = plan->model_path;
+
+    if (path[0] == '/' || !slash || access(path, R_OK) == 0)
+        return mem_strdup(path);
+    return mem_printf("%.*s%s", (int)(slash + 1 - plan_path), plan_path, path);
+}
+
+bool plan_suits(const struct plan *plan, const char *model_hash)
+{
+    return !plan->model_hash || !plan->model_hash[0] || !model_hash[0] ||
+           strcmp(plan->model_hash, model_hash) == 0;
 }
 
 static void free_stage(struct plan_stage *stage, int pipelines)

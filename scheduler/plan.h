@@ -60,6 +60,11 @@ struct plan {
 /* First sample of replica i of r in a micro-batch of b samples: floor(i*b/r). */
 int64_t plan_share_start(int64_t b, int r, int i);
 
+/* Where the model is: a relative path is looked for beside the plan file, too. malloc'ed. */
+char *plan_find_model(const struct plan *plan, const char *plan_path);
+/* Was it made for the graph of this hash? Yes where one of the two is not known. */
+bool plan_suits(const struct plan *plan, const char *model_hash);
+
 /* Copies the patterns. */
 void plan_set_freeze(struct plan *plan, int n, const char *const *patterns);
 

@@ -64,9 +64,6 @@ static int open_model(const struct simulate_run *r, struct planning *planning,
     enum optimizer_kind kind;
     int64_t threads;
 
-    if (!r->plan->model_path)
-        return err_set_code(err, EXIT_USAGE, "%s: made from a cost file alone: give it by "
-                            "--cost FILE", options_operand(r->options, 0));
     if (option_int(r->options, "threads", 1, MAX_THREADS, 0, &threads, err) ||
         optimizer_from_name(r->plan->optimizer, &kind, err))
         return -1;
@@ -75,14 +72,15 @@ static int open_model(const struct simulate_run *r, struct planning *planning,
     if (planning_open(planning, source, err))
         return err_prefix(err, "%s: without --cost FILE its model is needed",
                           options_operand(r->options, 0));
-    if (r->plan->model_hash && strcmp(r->plan->model_hash, model_hash(planning->model)) != 0)
+    if (!plan_suits(r->plan, model_hash(planning->model)))
         return err_set(err, "%s has changed since %s was made: plan again, or give --cost FILE",
-                       r->plan->model_path, options_operand(r->options, 0));
+                       source->model, options_operand(r->options, 0));
     return 0;
 }
 
 /* Without a cost file: what the planner would measure or estimate. */
-static struct cost *cost_of_model(const struct simulate_run *r, struct err *err)
+static struct cost *cost_of_model(const struct simulate_run *r, const char *model,
+                                  struct err *err)
 {
     const struct options *o = r->options;
     char *cache = option_flag(o, "cache", true)
@@ -96,10 +94,11 @@ static struct cost *cost_of_model(const struct simulate_run *r, struct err *err)
                      .batchnorm_samples = r->plan->batchnorm_samples },
     };
     struct planning_source source = {
-        .model = r->plan->model_path, .data = option_string(o, "data", NULL),
+        .model = model, .data = option_string(o, "data", NULL),
         .loss = option_string(o, "loss", NULL), .fuse = option_flag(o, "fuse", true),
         .backend = option_string(o, "backend", NULL),
         .float64 = strcmp(r->plan->precision, "float64") == 0,
+        .n_freeze = r->plan->n_freeze, .freeze = (const char *const *)r->plan->freeze,
     };
     struct cost *cost = NULL;
 
@@ -107,6 +106,26 @@ static struct cost *cost_of_model(const struct simulate_run *r, struct err *err)
         cost = planning_cost(&planning, err);
     planning_close(&planning, &source);
     free(cache);
+    return cost;
+}
+
+static struct cost *open_cost(const struct simulate_run *r, struct err *err)
+{
+    const char *path = options_operand(r->options, 0), *const *files;
+    int n = option_strings(r->options, "cost", &files);
+    struct cost *cost;
+    char *model;
+
+    if (n)
+        return cost_choose(n, files, r->cluster->devices[0].kind, err);
+    if (!r->plan->model_path) {
+        err_set_code(err, EXIT_USAGE, "%s: made from a cost file alone: give it by --cost FILE",
+                     path);
+        return NULL;
+    }
+    model = plan_find_model(r->plan, path);
+    cost = cost_of_model(r, model, err);
+    free(model);
     return cost;
 }
 
@@ -123,16 +142,12 @@ static int open_cluster(struct simulate_run *r, struct err *err)
 
 static int open_all(struct simulate_run *r, struct err *err)
 {
-    const char *const *costs;
-    int n = option_strings(r->options, "cost", &costs);
-
     if (options_operands(r->options) != 1)
         return err_set_code(err, EXIT_USAGE, "simulate: expected one PLAN");
     r->plan = plan_load(options_operand(r->options, 0), err);
     if (!r->plan || open_cluster(r, err))
         return -1;
-    r->cost = n ? cost_choose(n, costs, r->cluster->devices[0].kind, err)
-                : cost_of_model(r, err);
+    r->cost = open_cost(r, err);
     r->sim = r->cost ? simulate(r->plan, r->cost, r->cluster, err) : NULL;
     return r->sim ? 0 : -1;
 }

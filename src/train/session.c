@@ -53,16 +53,6 @@ static bool is_plan(const char *path)
     return length > 5 && strcmp(path + length - 5, ".json") == 0;
 }
 
-/* A relative model path in a plan is looked for beside the plan, too. */
-static char *model_of_plan(const char *plan_path, const char *model)
-{
-    const char *slash = strrchr(plan_path, '/');
-
-    if (model[0] == '/' || !slash || access(model, R_OK) == 0)
-        return mem_strdup(model);
-    return mem_printf("%.*s%s", (int)(slash + 1 - plan_path), plan_path, model);
-}
-
 static int open_model(struct session *s, struct err *err)
 {
     const char *input = s->settings.input;
@@ -73,15 +63,14 @@ static int open_model(struct session *s, struct err *err)
             return -1;
         if (!s->given->model_path)
             return err_set(err, "%s: made from a cost file alone: it names no model", input);
-        s->model_path = model_of_plan(input, s->given->model_path);
+        s->model_path = plan_find_model(s->given, input);
     } else {
         s->model_path = mem_strdup(input);
     }
     s->model = model_open(s->model_path, err);
     if (!s->model)
         return -1;
-    if (s->given && s->given->model_hash && *s->given->model_hash && *model_hash(s->model) &&
-        strcmp(s->given->model_hash, model_hash(s->model)) != 0)
+    if (s->given && !plan_suits(s->given, model_hash(s->model)))
         return err_set(err, "%s: made for another graph than that of %s: plan again", input,
                        s->model_path);
     return 0;

@@ -198,6 +198,19 @@ plan() {
     [[ "$output" == *'names its cluster "this machine": give another by --cluster SPEC'* ]]
 }
 
+@test "simulate finds a model beside its plan, whose hash may be unknown, and freezes what it froze" {
+    mkdir job
+    cp "$srcdir/etc/demo/digits.onnx" job
+    data=$srcdir/etc/demo/digits-train.safetensors
+    (cd job && "$TASUKI" plan digits.onnx --data "$data" --global-batch 32 --freeze '*weight' \
+        --cluster "$flat,flops=1e12,memory-bandwidth=1e11" --backend reference -o plan.json >table)
+    sed -i 's/"xxh3": ".*"/"xxh3": ""/' job/plan.json
+    run "$TASUKI" simulate job/plan.json --data "$data" --backend reference
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(echo "$output" | sed -n 's/^iteration *//p')" = "$(sed -n 's/^iteration *//p' job/table)" ]
+}
+
 @test "train and simulate take the cost file of their kind of device, too" {
     demo=$srcdir/etc/demo
     options="$demo/digits.onnx --data $demo/digits-train.safetensors --backend reference"
