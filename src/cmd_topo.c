@@ -18,6 +18,7 @@
 #include "topology/node_read.h"
 #include "topology/record.h"
 #include "topology/report.h"
+#include "topology/task.h"
 #include "train/discover.h"
 
 enum { MEASURE_QUICK, MEASURE_NONE };
@@ -36,7 +37,7 @@ struct view {
     struct topo_record *record;
     struct cluster *cluster;
     const char *library;    /* of the messages between ranks; NULL: there is one process */
-    char *tasks;            /* what each rank may use; NULL likewise */
+    struct topo_tasks *tasks;       /* NULL: nodes alone were described */
 };
 
 static int read_request(const struct options *options, struct request *request,
@@ -79,6 +80,8 @@ static int save_json(const struct request *request, const struct view *view, str
 
     if (!json || !nodes)
         return err_set(err, "%s: out of memory", request->output);
+    if (view->tasks)
+        json_object_set_new(json, "tasks", topo_tasks_to_json(view->tasks));
     if (topo_record_hosts(view->record) > 0)
         json_object_set(json, "nodes", nodes);
     status = json_save(json, request->output, err);
@@ -89,16 +92,21 @@ static int save_json(const struct request *request, const struct view *view, str
 
 static char *text_of(const struct view *view, struct err *err)
 {
-    char *nodes = report_record(view->record, err), *tree, *text;
+    char *nodes = report_record(view->record, err), *tasks, *tree, *text;
 
     if (!nodes)
         return NULL;
+    tasks = view->tasks ? topo_tasks_text(view->tasks) : NULL;
     tree = report_cluster(view->cluster);
-    text = view->library ? mem_printf("%s%s\n%s  %-26s %s\n", nodes, view->tasks, tree,
-                                      "library", view->library)
-                         : mem_printf("%s%s", nodes, tree);
+    text = mem_printf("%s%s%s%s", nodes, tasks ? tasks : "", tasks ? "\n" : "", tree);
     free(nodes);
+    free(tasks);
     free(tree);
+    if (view->library) {
+        nodes = text;
+        text = mem_printf("%s  %-26s %s\n", nodes, "library", view->library);
+        free(nodes);
+    }
     return text;
 }
 
@@ -121,7 +129,7 @@ static char *nccl_of(const struct topo_record *record, struct err *err)
 
 static int save_check(struct request *request, const struct view *view, struct err *err)
 {
-    struct findings *findings = topo_check(view->record, err);
+    struct findings *findings = topo_check(view->record, view->tasks, err);
     int status = -1;
     json_t *json;
 
@@ -158,16 +166,20 @@ static void close_view(struct view *view)
 {
     topo_record_free(view->record);
     cluster_free(view->cluster);
-    free(view->tasks);
+    topo_tasks_free(view->tasks);
 }
 
 /* A topology file: its cluster, and its nodes where it has some. */
 static int view_file(const char *path, const json_t *json, struct view *view, struct err *err)
 {
+    const json_t *tasks = json_object_get(json, "tasks");
+
     view->cluster = cluster_from_json(path, json, err);
     if (view->cluster)
         view->record = topo_record_from_json(path, json_object_get(json, "nodes"), err);
-    return view->record ? 0 : -1;
+    if (view->record && tasks)
+        view->tasks = topo_tasks_from_json(path, tasks, err);
+    return view->record && (view->tasks || !tasks) ? 0 : -1;
 }
 
 static int view_node(const struct topo_node *node, struct view *view, struct err *err)
@@ -289,8 +301,9 @@ static int gather_view(struct comm *comm, struct topo_node *node, struct view *v
     if (comm_agree(comm, err, !text) == 0 &&
         comm_exchange(comm, text, size, &block, parts, sizes, err) == 0) {
         view->record = gather_record_of(n, parts, sizes, err);
-        view->tasks = view->record ? gather_tasks(n, parts, sizes, err) : NULL;
-        status = comm_agree(comm, err, !view->tasks);
+        if (view->record && n > 1)
+            view->tasks = gather_tasks(n, parts, sizes, err);
+        status = comm_agree(comm, err, !view->record || (n > 1 && !view->tasks));
     }
     free(text);
     free(block);

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 #include "topology/check.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "topology/check_tasks.h"
 #include "topology/feature.h"
+#include "topology/findings.h"
 #include "topology/node.h"
 #include "topology/record.h"
-#include "topology/shape.h"
+#include "topology/task.h"
 
 struct host {
     struct features *features;
@@ -36,25 +37,6 @@ struct checker {
     int n_ballots;
     struct ballot *ballots;
 };
-
-static void find(struct findings *findings, const char *host, const char *advice,
-                 char *evidence, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
-
-/* Takes over 'evidence'. */
-static void find(struct findings *findings, const char *host, const char *advice,
-                 char *evidence, const char *format, ...)
-{
-    struct finding *f = mem_push((void **)&findings->list, &findings->n, sizeof(*f));
-    char what[128];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(what, sizeof(what), format, args);
-    va_end(args);
-    *f = (struct finding){ .host = mem_strdup(host), .what = mem_strdup(what),
-                           .evidence = evidence, .advice = advice };
-}
 
 /* The name that most of its GPUs have: one of them may not have said. */
 static const char *common_gpu(const struct topo_node *node)
@@ -82,19 +64,22 @@ static void check_gpu(struct findings *findings, const struct topo_node *node, i
     const struct topo_gpu *gpu = &node->gpus[i];
 
     if (gpu->ecc_uncorrected > 0)
-        find(findings, node->host, drain,
-             mem_printf("%lld since the driver was loaded", (long long)gpu->ecc_uncorrected),
-             "GPU%d: uncorrected ECC errors", i);
+        findings_add(findings, node->host, NULL, drain,
+                     mem_printf("%lld since the driver was loaded",
+                                (long long)gpu->ecc_uncorrected),
+                     "GPU%d: uncorrected ECC errors", i);
     if (gpu->remap_failure == 1)
-        find(findings, node->host, drain, mem_strdup("a row could not be remapped"),
-             "GPU%d: memory", i);
+        findings_add(findings, node->host, NULL, drain,
+                     mem_strdup("a row could not be remapped"), "GPU%d: memory", i);
     if (gpu->throttle > 0 && gpu->throttle & TOPO_THROTTLE_HARMFUL)
-        find(findings, node->host, "too hot or short of power: leave the node out",
-             mem_printf("reasons 0x%llx, %d of %d MHz", (unsigned long long)gpu->throttle,
-                        gpu->clock, gpu->max_clock), "GPU%d: clocks are throttled", i);
+        findings_add(findings, node->host, NULL,
+                     "too hot or short of power: leave the node out",
+                     mem_printf("reasons 0x%llx, %d of %d MHz",
+                                (unsigned long long)gpu->throttle, gpu->clock, gpu->max_clock),
+                     "GPU%d: clocks are throttled", i);
     for (int j = 0; j < gpu->n_faults; j++)
-        find(findings, node->host, drain, mem_strdup(gpu->faults[j]),
-             "GPU%d: the driver does not answer", i);
+        findings_add(findings, node->host, NULL, drain, mem_strdup(gpu->faults[j]),
+                     "GPU%d: the driver does not answer", i);
 }
 
 /* Links that others of the same node have. */
@@ -111,59 +96,10 @@ static void check_links(struct findings *findings, const struct topo_node *node)
                 up += gpu->links[j].up == 1;
             most = pass == 0 && up > most ? up : most;
             if (pass == 1 && gpu->n_links > 0 && up < most)
-                find(findings, node->host, feature_advice(FEATURE_NVLINK),
-                     mem_printf("%d of %d; other GPUs of the node have %d", up, gpu->n_links,
-                                most), "GPU%d: NVLinks up", i);
+                findings_add(findings, node->host, NULL, feature_advice(FEATURE_NVLINK),
+                             mem_printf("%d of %d; other GPUs of the node have %d", up,
+                                        gpu->n_links, most), "GPU%d: NVLinks up", i);
         }
-}
-
-static bool has(const int *list, int n, int value)
-{
-    for (int i = 0; i < n; i++)
-        if (list[i] == value)
-            return true;
-    return false;
-}
-
-/* How many packages the process may run on; 0: not known. */
-static int packages_used(const struct topo_node *node)
-{
-    bool *used = mem_new(65536 + 1, sizeof(bool));
-    int count = 0;
-
-    for (int i = 0; i < node->n_numas; i++) {
-        int n = 0, *cpus = NULL, package = node->numas[i].package;
-        bool touched = false;
-
-        if (package < 0 || set_parse(node->numas[i].cpus, 65535, &n, &cpus))
-            continue;
-        for (int j = 0; j < n && !touched; j++)
-            touched = has(node->usable, node->n_usable, cpus[j]);
-        count += touched && !used[package];
-        used[package] |= touched;
-        free(cpus);
-    }
-    free(used);
-    return count;
-}
-
-static void check_task(struct findings *findings, const struct topo_node *node)
-{
-    char *text;
-
-    if (node->n_usable > 0 && node->n_usable < node->pus && packages_used(node) > 1) {
-        text = set_text(node->n_usable, node->usable);
-        find(findings, node->host, "bind tasks within a socket: --cpu-bind=sockets, "
-             "--distribution=*:block:block",
-             mem_printf("the task may run on CPUs %s, of %d packages", text,
-                        packages_used(node)), "task is bound across sockets");
-        free(text);
-    }
-    if (node->isolated == 1)
-        find(findings, node->host, "give GPUs by node (--gpus-per-node, --gres) and let each "
-             "task choose its own, or use --gpu-bind=none",
-             mem_strdup("--gpus-per-task shows each task its own GPUs only, so that GPUs of a "
-                        "node cannot reach each other"), "GPUs are isolated");
 }
 
 /* What needs no sibling. */
@@ -173,11 +109,10 @@ static void check_alone(struct checker *c, const struct topo_node *node)
         check_gpu(c->findings, node, i);
     for (int i = 0; i < node->n_notes; i++)
         if (strncmp(node->notes[i], "NVML's GPU", 10) == 0)
-            find(c->findings, node->host, feature_advice(FEATURE_GPUS),
-                 mem_strdup(node->notes[i]), "a GPU does not answer");
+            findings_add(c->findings, node->host, NULL, feature_advice(FEATURE_GPUS),
+                         mem_strdup(node->notes[i]), "a GPU does not answer");
     if (topo_record_hosts(c->record) == 1)
         check_links(c->findings, node);
-    check_task(c->findings, node);
 }
 
 static struct ballot *ballot_of(struct checker *c, const char *family, const char *key)
@@ -232,9 +167,9 @@ static void compare(struct checker *c, const struct host *h, const char *name)
 
         if (feature_alike(f, best->feature))
             continue;
-        find(c->findings, name, feature_advice(f->kind),
-             mem_printf("%s; %d of %d siblings have %s", f->value, best->votes,
-                        ballot->with - 1, best->feature->value), "%s", f->key);
+        findings_add(c->findings, name, NULL, feature_advice(f->kind),
+                     mem_printf("%s; %d of %d siblings have %s", f->value, best->votes,
+                                ballot->with - 1, best->feature->value), "%s", f->key);
     }
 }
 
@@ -256,18 +191,25 @@ static int look_at_all(struct checker *c, struct err *err)
     return 0;
 }
 
-static int check_all(struct checker *c, struct err *err)
+static int check_all(struct checker *c, const struct topo_tasks *tasks, struct err *err)
 {
+    struct task_check *task_check = task_check_new(c->record, tasks);
+    int status = 0;
+
     for (int i = 0; i < c->n_hosts; i++) {
         struct topo_node *node = topo_record_node(c->record, i, err);
 
-        if (!node)
-            return -1;
+        if (!node) {
+            status = -1;
+            break;
+        }
         check_alone(c, node);
         compare(c, &c->hosts[i], node->host);
+        task_check_host(task_check, i, node, c->findings);
         topo_node_free(node);
     }
-    return 0;
+    task_check_free(task_check);
+    return status;
 }
 
 static void clear(struct checker *c)
@@ -283,94 +225,21 @@ static void clear(struct checker *c)
     json_decref(c->ballot_of);
 }
 
-struct findings *topo_check(const struct topo_record *record, struct err *err)
+struct findings *topo_check(const struct topo_record *record, const struct topo_tasks *tasks,
+                            struct err *err)
 {
     struct checker c = { .record = record, .n_hosts = topo_record_hosts(record),
                          .ballot_of = json_object() };
     int status;
 
-    c.findings = mem_new(1, sizeof(*c.findings));
-    c.findings->n_hosts = c.n_hosts;
+    c.findings = findings_new(c.n_hosts);
     c.hosts = mem_new((size_t)c.n_hosts, sizeof(*c.hosts));
-    status = look_at_all(&c, err) || check_all(&c, err);
+    status = look_at_all(&c, err) || check_all(&c, tasks, err);
     clear(&c);
     if (status == 0)
         return c.findings;
     findings_free(c.findings);
     return NULL;
-}
-
-void findings_free(struct findings *findings)
-{
-    if (!findings)
-        return;
-    for (int i = 0; i < findings->n; i++) {
-        free(findings->list[i].host);
-        free(findings->list[i].what);
-        free(findings->list[i].evidence);
-    }
-    free(findings->list);
-    free(findings);
-}
-
-/* Is it the first finding of its host? They stand together. */
-static bool is_first(const struct findings *findings, int i)
-{
-    return i == 0 || strcmp(findings->list[i].host, findings->list[i - 1].host) != 0;
-}
-
-static int count_hosts(const struct findings *findings)
-{
-    int n = 0;
-
-    for (int i = 0; i < findings->n; i++)
-        n += is_first(findings, i);
-    return n;
-}
-
-char *findings_text(const struct findings *findings)
-{
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    int hosts = count_hosts(findings);
-
-    if (!out)
-        return mem_strdup("");
-    fprintf(out, "%d problem%s on %d of %d node%s\n", findings->n, findings->n == 1 ? "" : "s",
-            hosts, findings->n_hosts, findings->n_hosts == 1 ? "" : "s");
-    for (int i = 0; i < findings->n; i++) {
-        const struct finding *f = &findings->list[i];
-
-        if (is_first(findings, i))
-            fprintf(out, "\n%s\n", f->host);
-        fprintf(out, "  %s: %s\n      %s\n", f->what, f->evidence, f->advice);
-    }
-    for (int i = 0; i < findings->n && findings->n_hosts > 1; i++)
-        if (is_first(findings, i))
-            fprintf(out, "%s%s", i ? "," : "\nwithout these nodes: --exclude=",
-                    findings->list[i].host);
-    if (findings->n > 0 && findings->n_hosts > 1)
-        fputc('\n', out);
-    fclose(out);
-    return text;
-}
-
-json_t *findings_to_json(const struct findings *findings)
-{
-    json_t *list = json_array(), *exclude = json_array();
-
-    for (int i = 0; i < findings->n; i++) {
-        const struct finding *f = &findings->list[i];
-
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s}", "host", f->host, "what",
-                                              f->what, "evidence", f->evidence, "advice",
-                                              f->advice));
-        if (is_first(findings, i))
-            json_array_append_new(exclude, json_string(f->host));
-    }
-    return json_pack("{s:s, s:i, s:i, s:o, s:o}", "schema", "tasuki-topo-check", "version", 1,
-                     "nodes", findings->n_hosts, "findings", list, "exclude", exclude);
 }
 
 static void diff_line(FILE *out, const struct feature *a, const struct feature *b, int *n)

@@ -227,12 +227,13 @@ struct cluster *cluster_from_json(const char *path, const json_t *json, struct e
 {
     struct cluster *cluster = NULL;
     struct json_reader top, root;
-    const json_t *object, *nodes;
+    const json_t *object, *nodes, *tasks;
     const char *name;
 
-    /* The nodes are record.c's; who wants the cluster alone does not need them. */
+    /* These are record.c's and task.c's; who wants the cluster alone does not need them. */
     if (json_reader_top(&top, path, json, "tasuki-topo", 1, err) ||
         json_get_array(&top, "nodes", false, &nodes, err) ||
+        json_get_array(&top, "tasks", false, &tasks, err) ||
         json_get_string(&top, "name", false, path, &name, err) ||
         json_get_object(&top, "root", true, &object, err) ||
         json_reader_sub(&root, &top, "root", -1, object, err))

@@ -12,6 +12,7 @@
 #include "topology/model.h"
 #include "topology/node.h"
 #include "topology/record.h"
+#include "topology/task.h"
 
 /* Until they are measured. Memory copies between processes, two per message; TCP over the
  * loopback of one machine.
@@ -247,48 +248,21 @@ struct topo_record *gather_record_of(int n_ranks, const void *const *parts, cons
     return record;
 }
 
-static char *gpus_text(const json_t *own)
+struct topo_tasks *gather_tasks(int n_ranks, const void *const *parts, const size_t *sizes,
+                                struct err *err)
 {
-    const json_t *visible = json_object_get(own, "visible"), *gpu;
-    char *text = NULL;
-    size_t size, i;
-    FILE *out;
+    struct topo_tasks *tasks = topo_tasks_new();
 
-    if (!visible && json_array_size(json_object_get(own, "gpus")) > 0)
-        return mem_strdup("all");
-    if (json_array_size(visible) == 0)
-        return mem_strdup("none");
-    out = open_memstream(&text, &size);
-    json_array_foreach(visible, i, gpu)
-        fprintf(out, "%s%lld", i ? "," : "", (long long)json_integer_value(gpu));
-    fclose(out);
-    return text;
-}
-
-char *gather_tasks(int n_ranks, const void *const *parts, const size_t *sizes, struct err *err)
-{
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-
-    fputs("tasks\n", out);
     for (int r = 0; r < n_ranks; r++) {
-        json_t *head = topo_record_own(parts[r], sizes[r], err);
-        const json_t *own = json_object_get(head, "own");
-        const char *cpus = json_string_value(json_object_get(own, "usable"));
-        char *gpus;
+        json_t *own = topo_record_own(parts[r], sizes[r], err);
+        int status = own ? topo_tasks_add(tasks, r, own, err) : -1;
 
-        if (!head) {
-            fclose(out);
-            free(text);
+        json_decref(own);
+        if (status) {
+            err_prefix(err, "rank %d", r);
+            topo_tasks_free(tasks);
             return NULL;
         }
-        gpus = gpus_text(own);
-        fprintf(out, "  rank %-5d %-16s CPUs %-16s GPUs %s\n", r,
-                json_string_value(json_object_get(head, "host")), cpus ? cpus : "?", gpus);
-        free(gpus);
-        json_decref(head);
     }
-    fclose(out);
-    return text;
+    return tasks;
 }

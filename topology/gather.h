@@ -14,6 +14,7 @@ struct cluster;
 struct err;
 struct topo_node;
 struct topo_record;
+struct topo_tasks;
 
 /* Two lines of JSON, malloc'ed. Of the ranks of a host the first sends the 'whole' node. */
 char *gather_pack(const struct topo_node *node, bool whole, size_t *size, struct err *err);
@@ -29,8 +30,8 @@ struct cluster *gather_merge(int n_ranks, const char *const *hosts, const void *
 struct topo_record *gather_record_of(int n_ranks, const void *const *parts, const size_t *sizes,
                                      struct err *err);
 
-/* Which CPUs and GPUs each rank may use, a line each; malloc'ed. */
-char *gather_tasks(int n_ranks, const void *const *parts, const size_t *sizes,
-                   struct err *err);
+/* Which CPUs and GPUs each rank may use. */
+struct topo_tasks *gather_tasks(int n_ranks, const void *const *parts, const size_t *sizes,
+                                struct err *err);
 
 #endif

@@ -68,7 +68,8 @@ static json_t *take_own(json_t *node)
 {
     static const char *const of_node[] = { "machine", "source", "memory", "usable", "visible",
                                            "isolated", "notes", NULL };
-    static const char *const of_gpu[] = { "uuid", "clock", "throttle", "ecc_corrected", NULL };
+    static const char *const of_gpu[] = { "uuid", "seen", "clock", "throttle", "ecc_corrected",
+                                          NULL };
     static const char *const of_mig[] = { "uuid", NULL };
     static const char *const of_numa[] = { "memory", NULL };
     static const char *const of_nic[] = { "guid", "lid", NULL };

@@ -13,13 +13,15 @@
 #include "topology/node_read.h"
 #include "topology/record.h"
 #include "topology/report.h"
+#include "topology/task.h"
 
 static const char *const keys[] = {
     "kind", "name", "bandwidth", "origin", "latency", "latency_origin", "cores", "children",
     "id", "device", "memory", "flops", "memory_bandwidth", "rank", "schema", "version", "root",
     "allreduce", "bandwidth_factor", "latency_factor", "colour", "names", "nodes", "hosts",
     "own", "node", "gpus", "nics", "pcis", "parent", "address", "links", "remote", "p2p",
-    "usable", "visible", "numas", "migs", "uuid", "flow_bandwidth", "",
+    "usable", "visible", "numas", "migs", "uuid", "flow_bandwidth", "tasks", "shown", "host",
+    "",
 };
 
 static const char *const words[] = {
@@ -149,6 +151,14 @@ static json_t *valid_nodes(void)
     return json;
 }
 
+static json_t *valid_tasks(void)
+{
+    return json_pack("[{s:i, s:s, s:s, s:[i], s:s}, {s:i, s:s, s:s, s:[i,i]}, {s:i, s:s}]",
+                     "rank", 0, "host", "n0", "usable", "0-3", "visible", 1, "shown", "1",
+                     "rank", 1, "host", "n0", "usable", "2,4-5", "visible", 0, 1,
+                     "rank", 2, "host", "n2");
+}
+
 static json_t *valid(struct fuzz *fuzz)
 {
     static const char *const specs[] = {
@@ -163,6 +173,7 @@ static json_t *valid(struct fuzz *fuzz)
     json = cluster_to_json(cluster);
     cluster_free(cluster);
     json_object_set_new(json, "nodes", valid_nodes());
+    json_object_set_new(json, "tasks", valid_tasks());
     return json;
 }
 
@@ -205,14 +216,17 @@ static void use(const struct cluster *c)
     free(text);
 }
 
-static void use_record(const struct topo_record *record, const struct cluster *cluster)
+static void use_record(const struct topo_record *record, const struct topo_tasks *tasks,
+                       const struct cluster *cluster)
 {
     struct err err = { 0 };
-    struct findings *findings = topo_check(record, &err);
+    struct findings *findings = topo_check(record, tasks, &err);
 
     if (findings)
         free(findings_text(findings));
     findings_free(findings);
+    free(topo_tasks_text(tasks));
+    json_decref(topo_tasks_to_json(tasks));
     free(report_record(record, &err));
     free(report_svg(record, cluster, &err));
     free(report_dot(record, cluster, &err));
@@ -232,6 +246,7 @@ static enum fuzz_result try(const char *path, struct err *err)
 {
     json_t *json = json_load(path, err);
     struct topo_record *record = NULL;
+    struct topo_tasks *tasks = NULL;
     struct cluster *cluster;
 
     if (!json)
@@ -239,14 +254,17 @@ static enum fuzz_result try(const char *path, struct err *err)
     cluster = cluster_from_json(path, json, err);
     if (cluster)
         record = topo_record_from_json(path, json_object_get(json, "nodes"), err);
+    if (record)
+        tasks = topo_tasks_from_json(path, json_object_get(json, "tasks"), err);
     json_decref(json);
-    if (record) {
+    if (tasks) {
         use(cluster);
-        use_record(record, cluster);
+        use_record(record, tasks, cluster);
     }
     cluster_free(cluster);
     topo_record_free(record);
-    return record ? FUZZ_ACCEPTED : FUZZ_REFUSED;
+    topo_tasks_free(tasks);
+    return tasks ? FUZZ_ACCEPTED : FUZZ_REFUSED;
 }
 
 int main(int argc, char **argv)

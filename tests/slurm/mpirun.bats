@@ -111,6 +111,47 @@ setup() {
     done
 }
 
+# Bound by taskset, as a job script might: each rank to the CPU that stands in $1 at its number.
+check_bound() {
+    run timeout 300 mpirun -n 2 --bind-to none sh -c '
+        set -- $0
+        shift $OMPI_COMM_WORLD_LOCAL_RANK
+        exec taskset -c $1 "$TASUKI" topo --measure none --check --format '"$2" "$1"
+    echo "$output"
+}
+
+@test "topo --check finds ranks that crowd on one CPU, and none where each has its own" {
+    local two
+    command -v taskset >/dev/null || skip "taskset is not installed"
+    two=$(for cpu in $(seq 0 $(($(nproc --all) - 1))); do
+              taskset -c $cpu true 2>/dev/null && echo $cpu
+          done | head -2 | xargs)
+    [[ "$two" == *" "* ]] || skip "there is one CPU only"
+    export TASUKI
+    check_bound "$two" text
+    [ "$status" -eq 0 ]
+    [[ "$output" == "0 problems on 0 of 1 node" ]]
+    check_bound "${two% *} ${two% *}" text
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"ranks 0-1: more tasks than CPUs: all 2 may run on CPUs ${two% *} only"* ]]
+    [[ "$output" != *"--exclude"* ]]
+    check_bound "${two% *} ${two% *}" json
+    [ "$status" -eq 3 ]
+    [[ "$output" == *'"ranks": "0-1"'*'"exclude": []'* ]]
+}
+
+@test "a file of an allocation keeps its tasks, and is checked like the allocation" {
+    run timeout 300 mpirun -n 2 --bind-to none "$TASUKI" topo --measure none --format json \
+        -o "$BATS_TEST_TMPDIR/topo.json"
+    [ "$status" -eq 0 ]
+    run "$TASUKI" topo --input "$BATS_TEST_TMPDIR/topo.json"
+    echo "$output"
+    [ "$(grep -c '^  rank [01] .* CPUs .* GPUs ' <<<"$output")" -eq 2 ]
+    run "$TASUKI" topo --input "$BATS_TEST_TMPDIR/topo.json" --check
+    echo "$output"
+    [[ "$output" == *" of 1 node"* ]]
+}
+
 @test "topo that cannot write fails once, on all ranks" {
     run timeout 300 mpirun -n 3 "$TASUKI" topo -o /nonexistent/topo.txt
     echo "$output"
