@@ -37,7 +37,6 @@ static int read_request(struct plan_run *r, struct err *err)
     const struct options *o = r->options;
     struct plan_request *q = &r->request;
     int64_t stages;
-    int schedule, optimizer;
 
     if (!option_given(o, "global-batch"))
         return err_set_code(err, EXIT_USAGE, "plan: --global-batch N is needed");
@@ -48,13 +47,11 @@ static int read_request(struct plan_run *r, struct err *err)
         option_int(o, "micro-batch-size", 1, MAX_SAMPLES, 0, &q->micro_batch, err) ||
         option_int(o, "batchnorm-samples", 1, MAX_SAMPLES, 0, &q->batchnorm_samples, err) ||
         option_size(o, "memory", 0, &q->memory, err) ||
-        option_word(o, "schedule", &schedule, err) ||
-        option_word(o, "optimizer", &optimizer, err))
+        option_choice(o, "schedule", &q->schedule, err) ||
+        option_choice(o, "optimizer", &q->optimizer, err))
         return -1;
     q->stages = (int)stages;
     q->replicas = r->replicas;
-    q->schedule = option_string(o, "schedule", NULL);
-    q->optimizer = option_string(o, "optimizer", NULL);
     return 0;
 }
 
@@ -114,19 +111,18 @@ static int plan_model(struct plan_run *r, struct err *err)
     struct planning_source source = {
         .model = options_operand(o, 0), .data = option_string(o, "data", NULL),
         .loss = option_string(o, "loss", NULL), .fuse = option_flag(o, "fuse", true),
-        .backend = option_string(o, "backend", NULL),
     };
-    enum optimizer_kind kind;
-    int precision, bad = -1;
+    int precision, optimizer, bad = -1;
     int64_t threads;
 
     if (option_word(o, "precision", &precision, err) == 0 &&
         option_int(o, "threads", 1, MAX_COUNT, 0, &threads, err) == 0 &&
-        optimizer_from_name(option_string(o, "optimizer", "sgd"), &kind, err) == 0) {
+        option_choice(o, "backend", &source.backend, err) == 0 &&
+        option_word(o, "optimizer", &optimizer, err) == 0) {
         source.float64 = precision == 1;
         source.n_freeze = option_strings(o, "freeze", &source.freeze);
         planning.threads = (int)threads;
-        planning.optimizer = optimizer_defaults(kind);
+        planning.optimizer = optimizer_defaults((enum optimizer_kind)optimizer);
         bad = planning_open(&planning, &source, err);
     }
     if (!bad)

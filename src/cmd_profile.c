@@ -14,6 +14,7 @@
 #include "commands.h"
 #include "train/data.h"
 #include "train/optimizer.h"
+#include "train/planning.h"
 #include "train/profile.h"
 
 struct profile_run {
@@ -56,17 +57,16 @@ static int read_sizes(struct profile_run *r, struct err *err)
 
 static int open_device(struct profile_run *r, bool float64, struct err *err)
 {
-    const char *name = option_string(r->options, "backend", NULL);
+    const char *name;
     int64_t threads;
     char *directory;
 
-    if (option_int(r->options, "threads", 1, 4096, 0, &threads, err) < 0)
+    if (option_int(r->options, "threads", 1, 4096, 0, &threads, err) < 0 ||
+        option_choice(r->options, "backend", &name, err) < 0)
         return -1;
-    if (!name)
-        name = !float64 && backend_find("cpu") ? "cpu" : "reference";
-    r->profile.backend = backend_find(name);
+    r->profile.backend = planning_backend(name, float64, err);
     if (!r->profile.backend)
-        return err_set_code(err, EXIT_USAGE, "backend \"%s\": not in this build", name);
+        return -1;
     r->profile.threads = (int)threads;
     r->profile.device = r->profile.backend->device_open((int)threads, err);
     if (!r->profile.device)
@@ -84,19 +84,18 @@ static int open_model(struct profile_run *r, struct err *err)
 {
     struct model_options *m = &r->profile.model_options;
     const char *data = option_string(r->options, "data", NULL);
-    enum optimizer_kind kind;
-    int precision;
+    int precision, optimizer;
 
     if (options_operands(r->options) != 1)
         return err_set_code(err, EXIT_USAGE, "profile: expected a MODEL");
     if (option_word(r->options, "precision", &precision, err) < 0 ||
-        optimizer_from_name(option_string(r->options, "optimizer", "sgd"), &kind, err) < 0)
+        option_word(r->options, "optimizer", &optimizer, err) < 0)
         return -1;
     m->real = precision == 1 ? DTYPE_F64 : DTYPE_F32;
     m->fuse = option_flag(r->options, "fuse", true);
     m->loss = option_string(r->options, "loss", NULL);
     m->n_freeze = option_strings(r->options, "freeze", &m->freeze);
-    r->profile.optimizer = optimizer_defaults(kind);
+    r->profile.optimizer = optimizer_defaults((enum optimizer_kind)optimizer);
     r->profile.optimizer.dtype = m->real;
     if (data) {
         r->data = data_open(data, err);

@@ -65,8 +65,11 @@ static int open_model(const struct simulate_run *r, struct planning *planning,
     int64_t threads;
 
     if (option_int(r->options, "threads", 1, MAX_THREADS, 0, &threads, err) ||
-        optimizer_from_name(r->plan->optimizer, &kind, err))
+        option_choice(r->options, "backend", &source->backend, err))
         return -1;
+    if (optimizer_from_name(r->plan->optimizer, &kind))
+        return err_set(err, "%s: optimizer: \"%s\" is not known; give the costs by --cost FILE",
+                       options_operand(r->options, 0), r->plan->optimizer);
     planning->threads = (int)threads;
     planning->optimizer = optimizer_defaults(kind);
     if (planning_open(planning, source, err))
@@ -96,7 +99,6 @@ static struct cost *cost_of_model(const struct simulate_run *r, const char *mode
     struct planning_source source = {
         .model = model, .data = option_string(o, "data", NULL),
         .loss = option_string(o, "loss", NULL), .fuse = option_flag(o, "fuse", true),
-        .backend = option_string(o, "backend", NULL),
         .float64 = strcmp(r->plan->precision, "float64") == 0,
         .n_freeze = r->plan->n_freeze, .freeze = (const char *const *)r->plan->freeze,
     };

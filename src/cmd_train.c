@@ -20,6 +20,8 @@
 #include "train/trace.h"
 #include "train/train.h"
 
+#define MAX_COUNT 4096      /* of stages, replicas and threads, as plan has it */
+
 /* At 1 the correction of Adam's bias would divide by zero. */
 static int read_beta(const struct options *o, const char *name, double def, double *value,
                      struct err *err)
@@ -36,8 +38,8 @@ static int read_beta(const struct options *o, const char *name, double def, doub
 
 static int read_optimizer(const struct options *o, struct train_settings *t, struct err *err)
 {
-    enum optimizer_kind kind;
     struct optimizer_args d;
+    int kind;
 
     t->optimizer_given = (struct optimizer_given){
         .kind = option_given(o, "optimizer"), .lr = option_given(o, "lr"),
@@ -45,9 +47,9 @@ static int read_optimizer(const struct options *o, struct train_settings *t, str
         .beta2 = option_given(o, "beta2"), .epsilon = option_given(o, "epsilon"),
         .weight_decay = option_given(o, "weight-decay"),
     };
-    if (optimizer_from_name(option_string(o, "optimizer", "sgd"), &kind, err) < 0)
+    if (option_word(o, "optimizer", &kind, err) < 0)
         return -1;
-    d = optimizer_defaults(kind);
+    d = optimizer_defaults((enum optimizer_kind)kind);
     t->optimizer = d;
     if (option_number(o, "lr", 0, 1e30, d.lr, &t->optimizer.lr, err) < 0 ||
         option_number(o, "momentum", 0, 1, d.momentum, &t->optimizer.momentum, err) < 0 ||
@@ -63,14 +65,14 @@ static int read_pins(const struct options *o, struct train_settings *t, struct e
 {
     int64_t stages;
 
-    if (option_int(o, "stages", 1, 1 << 20, 0, &stages, err) < 0 ||
-        option_ints(o, "replicas", 1, 1 << 20, &t->n_replicas, &t->replicas, err) < 0 ||
+    if (option_int(o, "stages", 1, MAX_COUNT, 0, &stages, err) < 0 ||
+        option_ints(o, "replicas", 1, MAX_COUNT, &t->n_replicas, &t->replicas, err) < 0 ||
         option_int(o, "micro-batches", 1, 1 << 20, 0, &t->micro_batches, err) < 0 ||
         option_int(o, "micro-batch-size", 1, 1 << 30, 0, &t->micro_batch, err) < 0 ||
-        option_size(o, "memory", 0, &t->memory, err) < 0)
+        option_size(o, "memory", 0, &t->memory, err) < 0 ||
+        option_choice(o, "schedule", &t->schedule, err) < 0)
         return -1;
     t->stages = (int)stages;
-    t->schedule = option_string(o, "schedule", NULL);
     t->cluster = option_string(o, "cluster", NULL);
     t->n_costs = option_strings(o, "cost", &t->costs);
     t->keep_plan = option_flag(o, "keep-plan", false);
@@ -102,13 +104,13 @@ static int read_running(const struct options *o, struct train_settings *t, struc
 {
     int64_t threads;
 
-    if (option_int(o, "threads", 1, 4096, 0, &threads, err) < 0 ||
+    if (option_int(o, "threads", 1, MAX_COUNT, 0, &threads, err) < 0 ||
+        option_choice(o, "backend", &t->backend, err) < 0 ||
         option_number(o, "deadline", 0, 1e9, 600, &t->deadline, err) < 0 ||
         option_int(o, "eval-every", 1, INT64_MAX / 2, 0, &t->eval_every, err) < 0 ||
         option_int(o, "checkpoint-every", 1, INT64_MAX / 2, 0, &t->checkpoint_every, err) < 0)
         return -1;
     t->threads = (int)threads;
-    t->backend = option_string(o, "backend", NULL);
     t->deterministic = option_flag(o, "deterministic", false);
     t->dry_run = option_flag(o, "dry-run", false);
     t->checkpoint = option_string(o, "checkpoint", NULL);

@@ -84,6 +84,9 @@ int option_ints(const struct options *options, const char *name, int64_t min, in
                 int *n, int **values, struct err *err);
 /* One of the words of the option's argument ("text|json"); the first is the default. */
 int option_word(const struct options *options, const char *name, int *index, struct err *err);
+/* The same as text; NULL where it was not given. */
+int option_choice(const struct options *options, const char *name, const char **word,
+                  struct err *err);
 
 void options_print_settings(const struct options *options, FILE *out);  /* --settings */
 /* A job file that gives this run again: operand, and whatever is not a default. */

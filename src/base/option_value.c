@@ -247,3 +247,14 @@ int option_word(const struct options *options, const char *name, int *index, str
     describe_words(setting->spec->argument, expected);
     return wrong(setting, value, err, expected);
 }
+
+int option_choice(const struct options *options, const char *name, const char **word,
+                  struct err *err)
+{
+    int index;
+
+    if (option_word(options, name, &index, err))
+        return -1;
+    *word = option_string(options, name, NULL);
+    return 0;
+}

@@ -90,7 +90,7 @@ static int read_optimizer(struct checkpoint *c, struct json_reader *top, struct 
         json_get_number(&r, "weight_decay", -1e30, 1e30, NULL, &o->weight_decay, err) < 0 ||
         json_reader_end(&r, err) < 0)
         return -1;
-    if (optimizer_from_name(name, &o->kind, err) < 0)
+    if (optimizer_from_name(name, &o->kind) < 0)
         return json_error(&r, "name", err, "\"%s\" is not known", name);
     return 0;
 }

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "base/err.h"
-
 static const struct rule {
     const char *name;
     int states;
@@ -16,7 +14,7 @@ static const struct rule {
     [OPTIMIZER_ADAMW] = { "adamw", 2 },
 };
 
-int optimizer_from_name(const char *name, enum optimizer_kind *kind, struct err *err)
+int optimizer_from_name(const char *name, enum optimizer_kind *kind)
 {
     for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
         if (strcmp(rules[i].name, name) == 0) {
@@ -24,9 +22,7 @@ int optimizer_from_name(const char *name, enum optimizer_kind *kind, struct err 
             return 0;
         }
     }
-    return err_set_code(err, EXIT_USAGE,
-                        "optimizer \"%s\": expected sgd, momentum, nesterov, adam or adamw",
-                        name);
+    return -1;
 }
 
 const char *optimizer_name(enum optimizer_kind kind)

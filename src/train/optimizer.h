@@ -7,10 +7,8 @@
 
 #include "kernels/backend.h"
 
-struct err;
-
-/* "sgd", "momentum", "nesterov", "adam", "adamw". */
-int optimizer_from_name(const char *name, enum optimizer_kind *kind, struct err *err);
+/* "sgd", "momentum", "nesterov", "adam", "adamw", as --optimizer lists them; -1: another. */
+int optimizer_from_name(const char *name, enum optimizer_kind *kind);
 const char *optimizer_name(enum optimizer_kind kind);
 /* Arrays of state for each parameter: 0, 1 (momentum) or 2 (Adam's m and v). */
 int optimizer_states(enum optimizer_kind kind);

@@ -35,6 +35,22 @@ int64_t planning_group(const struct plan_request *request, int n_devices)
     return largest_divisor(request->global_batch, whole > 0 && whole < 16 ? whole : 16);
 }
 
+const struct backend *planning_backend(const char *name, bool float64, struct err *err)
+{
+    const struct backend *backend;
+
+    if (!name)
+        name = !float64 && backend_find("cpu") ? "cpu" : "reference";
+    backend = backend_find(name);
+    if (!backend) {
+        err_set_code(err, EXIT_USAGE, "backend \"%s\": not in this build", name);
+    } else if (float64 && strcmp(name, "reference") != 0) {
+        err_set_code(err, EXIT_USAGE, "--precision float64 needs --backend reference");
+        backend = NULL;
+    }
+    return backend;
+}
+
 /* What one replica may get of a micro-batch: sizes to measure, multiples of the groups. Times
  * are proportional beyond the largest, so that has to be one that can come up.
  */
@@ -166,14 +182,8 @@ struct plan *planning_run(const struct planning *planning, char **why, struct er
 static int open_device(struct planning *p, const struct planning_source *source,
                        struct err *err)
 {
-    const char *name = source->backend;
-
-    if (!name)
-        name = !source->float64 && backend_find("cpu") ? "cpu" : "reference";
-    p->backend = backend_find(name);
-    if (!p->backend)
-        return err_set_code(err, EXIT_USAGE, "backend \"%s\": not in this build", name);
-    p->device = p->backend->device_open(p->threads, err);
+    p->backend = planning_backend(source->backend, source->float64, err);
+    p->device = p->backend ? p->backend->device_open(p->threads, err) : NULL;
     return p->device ? 0 : -1;
 }
 

@@ -41,10 +41,13 @@ struct cost *planning_cost(const struct planning *planning, struct err *err);
  */
 int64_t planning_group(const struct plan_request *request, int n_devices);
 
+/* Kernels by name; NULL: cpu, or reference for float64, which no other has. */
+const struct backend *planning_backend(const char *name, bool float64, struct err *err);
+
 /* For a command that has no run: the model, its data and a device. */
 struct planning_source {
     const char *model, *data, *loss;    /* paths; data and loss may be NULL */
-    const char *backend;                /* NULL: cpu, or reference for float64 */
+    const char *backend;                /* see planning_backend() */
     bool float64, fuse;
     int n_freeze;                           /* as in model_options */
     const char *const *freeze;

@@ -78,16 +78,9 @@ static int open_model(struct session *s, struct err *err)
 
 static int open_backend(struct session *s, struct err *err)
 {
-    const char *name = s->settings.backend;
-
-    if (!name)
-        name = !s->settings.float64 && backend_find("cpu") ? "cpu" : "reference";
-    s->backend = backend_find(name);
+    s->backend = planning_backend(s->settings.backend, s->settings.float64, err);
     if (!s->backend)
-        return err_set_code(err, EXIT_USAGE, "backend \"%s\": not in this build", name);
-    if (s->settings.float64 && strcmp(name, "reference") != 0)
-        return err_set_code(err, EXIT_USAGE,
-                            "--precision float64 needs --backend reference");
+        return -1;
     if (!s->settings.threads)
         s->settings.threads = session_cores(s);
     s->device = s->backend->device_open(s->settings.threads, err);

@@ -34,3 +34,23 @@ setup() {
     [ "$status" -eq 2 ]
     [[ "$output" == *'--steps: expected an integer'*'got "1x"'* ]]
 }
+
+@test "a word that is none of the option's is refused alike by every command that takes it" {
+    demo=$srcdir/etc/demo
+    given="$demo/digits.onnx --data $demo/digits-train.safetensors"
+    for command in "plan --global-batch 32" "train --global-batch 32 --steps 1" profile; do
+        run "$TASUKI" $command $given --backend refrence
+        echo "$command: $output"
+        [ "$status" -eq 2 ]
+        [[ "$output" == *'--backend: expected cpu or reference, got "refrence"'* ]]
+        run "$TASUKI" $command $given --optimizer rmsprop
+        echo "$command: $output"
+        [ "$status" -eq 2 ]
+        [[ "$output" == *'--optimizer: expected sgd, momentum, nesterov, adam or adamw, got "rmsprop"'* ]]
+        run "$TASUKI" $command $given --precision float64 --backend cpu
+        echo "$command: $output"
+        [ "$status" -eq 2 ]
+    done
+    run "$TASUKI" train $given --global-batch 32 --steps 1 --schedule zigzag
+    [[ "$output" == *'--schedule: expected gpipe or 1f1b, got "zigzag"'* ]]
+}

@@ -4,6 +4,7 @@
 #include "unit.h"
 
 #include "base/option.h"
+#include "train/optimizer.h"
 
 static struct options *parse(enum command_id command, struct err *err, ...)
 {
@@ -170,6 +171,21 @@ static void a_word_must_be_one_of_the_list(void **state)
     (void)state;
 }
 
+static void optimizers_are_listed_in_the_order_of_their_kinds(void **state)
+{
+    for (int kind = OPTIMIZER_SGD; kind <= OPTIMIZER_ADAMW; kind++) {
+        const char *name = optimizer_name((enum optimizer_kind)kind);
+        struct err err = { 0 };
+        struct options *o = parse(COMMAND_TRAIN, &err, "--optimizer", name, NULL);
+        int index = -1;
+
+        assert_int_equal(option_word(o, "optimizer", &index, &err), 0);
+        assert_int_equal(index, kind);
+        options_free(o);
+    }
+    (void)state;
+}
+
 static void an_option_beats_the_environment(void **state)
 {
     struct err err = { 0 };
@@ -321,6 +337,7 @@ int main(void)
         cmocka_unit_test(sizes_take_binary_and_decimal_suffixes),
         cmocka_unit_test(lists_are_strict),
         cmocka_unit_test(a_word_must_be_one_of_the_list),
+        cmocka_unit_test(optimizers_are_listed_in_the_order_of_their_kinds),
         cmocka_unit_test(an_option_beats_the_environment),
         cmocka_unit_test(an_option_that_may_be_repeated_keeps_all_values),
 #ifdef HAVE_INIH
