@@ -285,6 +285,15 @@ int json_reader_end(struct json_reader *r, struct err *err)
     return 0;
 }
 
+bool json_is_text(const char *text)
+{
+    json_t *string = json_string(text);
+    bool is_text = string != NULL;
+
+    json_decref(string);
+    return is_text;
+}
+
 int json_save(const json_t *value, const char *path, struct err *err)
 {
     char *text = json_dumps(value, JSON_INDENT(2) | JSON_REAL_PRECISION(17) | JSON_ENCODE_ANY);

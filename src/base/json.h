@@ -54,6 +54,9 @@ int json_reader_end(struct json_reader *r, struct err *err);
 int json_error(const struct json_reader *r, const char *key, struct err *err,
                const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+/* Is it UTF-8, which JSON is? File names need not be. */
+bool json_is_text(const char *text);
+
 /* Write pretty JSON by file_write(); takes no reference. */
 int json_save(const json_t *value, const char *path, struct err *err);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "train/compile.h"
 #include "train/data.h"
@@ -33,6 +34,15 @@ int64_t planning_group(const struct plan_request *request, int n_devices)
     if (n_devices == 1)
         return whole > 0 ? whole : 1;
     return largest_divisor(request->global_batch, whole > 0 && whole < 16 ? whole : 16);
+}
+
+struct model *planning_model(const char *path, struct err *err)
+{
+    if (json_is_text(path))
+        return model_open(path, err);
+    err_set(err, "%s: the name is not UTF-8, so no plan and no checkpoint could hold it: rename "
+            "the file or its folder", path);
+    return NULL;
 }
 
 const struct backend *planning_backend(const char *name, bool float64, struct err *err)
@@ -222,7 +232,7 @@ int planning_open(struct planning *planning, struct planning_source *source, str
         p->model_options.tensors = data_tensors(source->opened_data,
                                                 &p->model_options.n_tensors);
     }
-    p->model = source->opened = model_open(source->model, err);
+    p->model = source->opened = planning_model(source->model, err);
     p->model_path = source->model;
     if (!p->model || open_device(p, source, err) < 0)
         return -1;

@@ -41,6 +41,8 @@ struct cost *planning_cost(const struct planning *planning, struct err *err);
  */
 int64_t planning_group(const struct plan_request *request, int n_devices);
 
+/* model_open(), but for a path that plans and checkpoints could not name. */
+struct model *planning_model(const char *path, struct err *err);
 /* Kernels by name; NULL: cpu, or reference for float64, which no other has. */
 const struct backend *planning_backend(const char *name, bool float64, struct err *err);
 

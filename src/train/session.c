@@ -67,7 +67,7 @@ static int open_model(struct session *s, struct err *err)
     } else {
         s->model_path = mem_strdup(input);
     }
-    s->model = model_open(s->model_path, err);
+    s->model = planning_model(s->model_path, err);
     if (!s->model)
         return -1;
     if (s->given && !plan_suits(s->given, model_hash(s->model)))

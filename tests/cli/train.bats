@@ -229,3 +229,15 @@ END
         [ "$(echo "$values" | wc -l)" -eq 1 ]
     done
 }
+
+@test "a model whose name no checkpoint could hold is refused before the first step" {
+    name=$DIR/$(printf 'mod\xe9l').onnx
+    cp "$DEMO/digits.onnx" "$name" || skip "this file system wants UTF-8"
+    for command in "train --steps 1 --checkpoint $DIR/out" "plan -o $DIR/plan.json"; do
+        run "$TASUKI" $command "$name" --data "$DEMO/digits-train.safetensors" --global-batch 8
+        echo "$output"
+        [ "$status" -eq 1 ]
+        [[ "$output" == *"the name is not UTF-8"* ]]
+    done
+    [ ! -e "$DIR/out/latest" ] && [ ! -e "$DIR/plan.json" ]
+}
