@@ -91,13 +91,10 @@ int passage_receive(struct passage *passage, int micro, int slot, struct err *er
     if (i >= passage->n || passage->micros[i] != micro)
         return err_set(err, "receive from rank %d: micro-batch %d comes out of order",
                        passage->rank, micro);
-    if (passage_wait(passage, err) < 0 ||
-        unpack(passage, buffer_of(passage, i), slot, err) < 0)
+    if (unpack(passage, buffer_of(passage, i), slot, err) < 0)
         return -1;
     passage->used++;
-    if (passage->posted < passage->n)
-        return post_receive(passage, err);
-    return 0;
+    return passage->posted < passage->n ? post_receive(passage, err) : 0;
 }
 
 int passage_send(struct passage *passage, int micro, int slot, struct err *err)

@@ -28,7 +28,7 @@ void passage_clear(struct passage *passage);
 int passage_start(struct passage *passage, int n, const int *micros, struct err *err);
 /* Wait until the next message is there. */
 int passage_wait(struct passage *passage, struct err *err);
-/* The same, then copy it, which is of that micro-batch, into 'slot', and post another receive. */
+/* Copy that message, which is of this micro-batch, into 'slot', and post another receive. */
 int passage_receive(struct passage *passage, int micro, int slot, struct err *err);
 /* Pack and post; waits only where the buffer is still on its way. */
 int passage_send(struct passage *passage, int micro, int slot, struct err *err);
