@@ -23,8 +23,8 @@ struct plan_request {
     double memory;              /* bytes per device; 0: as the cluster says */
     int64_t batchnorm_samples;  /* shares must be multiples of it; 0: no BatchNorm */
     const char *optimizer;      /* its state decides the bytes per parameter */
-    /* Exact memory of a stage (blocks first..last) at a share with so many slots, from the
-     * compiled stage program; NULL: the sums of the cost file are used.
+    /* Exact memory of a stage of 'plan', from the compiled stage program; NULL: the sums of the
+     * cost file are used.
      */
     int (*memory_of)(void *user, const struct plan *plan, int stage, struct memory_use *use,
                      struct err *err);

@@ -60,7 +60,7 @@ struct schedule {
     struct instruction_list *stages;
 };
 
-/* Which stages exchange what: 'forward'/'backward' for pairs from < to. */
+/* Two stages, from < to, that exchange values. */
 struct schedule_edge {
     int from, to;
     bool gradient;          /* a gradient travels back */

@@ -35,7 +35,7 @@
 
 struct pmix_session {
     pmix_proc_t me, all;
-    int size, local_size;
+    int local_size;
     char host[256];
     unsigned round;         /* of exchanges: makes the keys */
     atomic_int fence;       /* status of the fence under way, FENCE_OPEN while it is */
@@ -85,7 +85,6 @@ int pmix_session_open(struct pmix_session **result, struct err *err)
     PMIX_PROC_CONSTRUCT(&session->all);
     memcpy(session->all.nspace, me.nspace, sizeof(me.nspace));
     session->all.rank = PMIX_RANK_WILDCARD;
-    session->size = get_count(&session->all, PMIX_JOB_SIZE);
     session->local_size = get_count(&session->all, PMIX_LOCAL_SIZE);
     get_text(&session->me, PMIX_HOSTNAME, session->host, sizeof(session->host));
     *result = session;
@@ -98,11 +97,6 @@ void pmix_session_close(struct pmix_session *session)
         return;
     PMIx_Finalize(NULL, 0);
     free(session);
-}
-
-int pmix_session_size(const struct pmix_session *session)
-{
-    return session->size;
 }
 
 int pmix_session_local_size(const struct pmix_session *session)
@@ -267,12 +261,6 @@ int pmix_session_open(struct pmix_session **session, struct err *err)
 void pmix_session_close(struct pmix_session *session)
 {
     (void)session;
-}
-
-int pmix_session_size(const struct pmix_session *session)
-{
-    (void)session;
-    return -1;
 }
 
 int pmix_session_local_size(const struct pmix_session *session)

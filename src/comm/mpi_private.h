@@ -101,7 +101,6 @@ int mpi_gather_all(struct comm *comm, const void *data, void *all, size_t size,
 int pmix_session_open(struct pmix_session **session, struct err *err);
 void pmix_session_close(struct pmix_session *session);
 /* This process as PMIx knows it; -1 or "" where it does not say. */
-int pmix_session_size(const struct pmix_session *session);
 int pmix_session_local_size(const struct pmix_session *session);
 const char *pmix_session_host(const struct pmix_session *session);
 const char *pmix_session_version(void);

@@ -18,9 +18,9 @@
 #include "train/settings.h"
 #include "train/trace.h"
 
-/* A data file and how it feeds this rank. */
 struct topo_node;
 
+/* A data file and how it feeds this rank. */
 struct source {
     struct data *data;
     int *tensors;               /* NULL on a rank without work */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Seconds of single operators on this device. Each unique (operator, attributes, shapes, types,
- * layouts, far operands) is measured once: warm-up, then the median of several runs. Kept per device in
- * $TASUKI_CACHE_DIR, else $XDG_CACHE_HOME/tasuki, else ~/.cache/tasuki.
+ * layouts, far operands) is measured once: warm-up, then the median of several runs. Kept per
+ * device in $TASUKI_CACHE_DIR, else $XDG_CACHE_HOME/tasuki, else ~/.cache/tasuki.
  */
 #ifndef TASUKI_TRAIN_TIMINGS_H
 #define TASUKI_TRAIN_TIMINGS_H
