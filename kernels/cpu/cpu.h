@@ -62,7 +62,8 @@ cpu_maker cpu_make_batchnorm, cpu_make_batchnorm_grad;
 cpu_maker cpu_make_layernorm, cpu_make_layernorm_dgrad, cpu_make_layernorm_wgrad;
 cpu_maker cpu_make_softmax, cpu_make_softmax_grad;
 cpu_maker cpu_make_pool, cpu_make_pool_grad, cpu_make_global_pool, cpu_make_global_pool_grad;
-cpu_maker cpu_make_unary, cpu_make_binary, cpu_make_slope, cpu_make_sum_of, cpu_make_dropout;
+cpu_maker cpu_make_unary, cpu_make_binary, cpu_make_slope, cpu_make_curve, cpu_make_sum_of,
+    cpu_make_dropout;
 cpu_maker cpu_make_reduce_to, cpu_make_bias_grad;
 cpu_maker cpu_make_transpose, cpu_make_pieces, cpu_make_gather, cpu_make_gather_grad;
 cpu_maker cpu_make_cross_entropy, cpu_make_cross_entropy_grad, cpu_make_pair_loss,

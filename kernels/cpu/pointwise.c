@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Element by element: functions, their gradients, broadcasting arithmetic, dropout. */
+#include <math.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -11,7 +12,8 @@ struct flat_kernel {
     struct kernel base;
     int64_t n;
     int n_inputs;
-    int which; /* enum simd_unary or simd_slope */
+    int which; /* enum simd_unary, simd_slope or simd_curve */
+    float a, b;
 };
 
 struct flat_run {
@@ -91,12 +93,12 @@ static bool exact_gelu(const struct cpu_build *build)
 
 int cpu_make_unary(const struct cpu_build *build, struct kernel **kernel, struct err *err)
 {
-    static const char *const names[] = {"Neg",     "Relu", "Sqrt", "Exp",    "Tanh",
-                                        "Sigmoid", "Gelu", "Copy", "Reorder"};
-    static const enum simd_unary functions[] = {SIMD_NEG,  SIMD_RELU, SIMD_SQRT,
-                                                SIMD_EXP,  SIMD_TANH, SIMD_SIGMOID,
-                                                SIMD_GELU, SIMD_COPY, SIMD_COPY};
-    int i = find_name(names, 9, cpu_node(build)->op->name);
+    static const char *const names[] = {"Neg",     "Relu", "Sqrt", "Exp",     "Tanh",
+                                        "Sigmoid", "Gelu", "Copy", "Reorder", "Reciprocal"};
+    static const enum simd_unary functions[] = {SIMD_NEG,  SIMD_RELU, SIMD_SQRT, SIMD_EXP,
+                                                SIMD_TANH, SIMD_SIGMOID, SIMD_GELU, SIMD_COPY,
+                                                SIMD_COPY, SIMD_RECIPROCAL};
+    int i = find_name(names, 10, cpu_node(build)->op->name);
 
     (void)err;
     if (i >= 0 && (functions[i] != SIMD_GELU || exact_gelu(build)))
@@ -132,6 +134,72 @@ int cpu_make_slope(const struct cpu_build *build, struct kernel **kernel, struct
     (void)err;
     if (i >= 0 && (slopes[i] != SIMD_GELU_SLOPE || exact_gelu(build)))
         flat_new(build, (int)slopes[i], kernel, slope_run);
+    return 0;
+}
+
+/* Functions with parameters ------------------------------------------------------------- */
+
+static void curve_range(void *context, int64_t begin, int64_t end, int thread)
+{
+    const struct flat_run *r = context;
+
+    (void)thread;
+    r->simd->curve((enum simd_curve)r->k->which, r->k->a, r->k->b, (size_t)(end - begin),
+                   (const float *)r->args->inputs[0] + begin,
+                   (float *)r->args->outputs[0] + begin);
+}
+
+static int curve_run(struct kernel *kernel, const struct kernel_args *args, struct err *err)
+{
+    (void)err;
+    over_elements(kernel, args, curve_range);
+    return 0;
+}
+
+static void curve_slope_range(void *context, int64_t begin, int64_t end, int thread)
+{
+    const struct flat_run *r = context;
+
+    (void)thread;
+    r->simd->curve_slope((enum simd_curve)r->k->which, r->k->a, r->k->b, (size_t)(end - begin),
+                         (const float *)r->args->inputs[0] + begin,
+                         (const float *)r->args->inputs[1] + begin,
+                         (float *)r->args->outputs[0] + begin);
+}
+
+static int curve_slope_run(struct kernel *kernel, const struct kernel_args *args,
+                           struct err *err)
+{
+    (void)err;
+    over_elements(kernel, args, curve_slope_range);
+    return 0;
+}
+
+/* "NAME" and "NAMEGrad" */
+int cpu_make_curve(const struct cpu_build *build, struct kernel **kernel, struct err *err)
+{
+    static const char *const names[] = {
+        "Abs",     "Clip",     "LeakyRelu",     "HardSigmoid",     "HardSwish",     "Swish",
+        "AbsGrad", "ClipGrad", "LeakyReluGrad", "HardSigmoidGrad", "HardSwishGrad", "SwishGrad",
+    };
+    static const enum simd_curve curves[] = {SIMD_ABS,          SIMD_CLIP,       SIMD_LEAKY_RELU,
+                                             SIMD_HARD_SIGMOID, SIMD_HARD_SWISH, SIMD_SWISH};
+    const struct node *node = cpu_node(build);
+    int i = find_name(names, 12, node->op->name);
+    struct flat_kernel *k;
+
+    (void)err;
+    if (i < 0)
+        return 0;
+    flat_new(build, (int)curves[i % 6], kernel, i < 6 ? curve_run : curve_slope_run);
+    k = (struct flat_kernel *)*kernel;
+    if (k && curves[i % 6] == SIMD_CLIP) {
+        k->a = (float)node_float(node, "min", (double)-INFINITY);
+        k->b = (float)node_float(node, "max", (double)INFINITY);
+    } else if (k) {
+        k->a = (float)node_float(node, "alpha", 1);
+        k->b = (float)node_float(node, "beta", 0);
+    }
     return 0;
 }
 

@@ -33,6 +33,16 @@ enum simd_slope {
     SIMD_SIGMOID_SLOPE /* kept: y */
 };
 
+/* Functions with parameters a and b, and their gradients from x. */
+enum simd_curve {
+    SIMD_ABS,
+    SIMD_CLIP,          /* between a and b */
+    SIMD_LEAKY_RELU,    /* slope a */
+    SIMD_HARD_SIGMOID,  /* a x + b */
+    SIMD_HARD_SWISH,
+    SIMD_SWISH          /* x sigmoid(a x) */
+};
+
 struct simd_dropout {       /* philox.h */
     uint64_t key;
     uint32_t step, sample;
@@ -53,6 +63,9 @@ struct simd {
                    int sb, float *y);
     void (*unary)(enum simd_unary op, size_t n, const float *x, float *y);
     void (*slope)(enum simd_slope op, size_t n, const float *dy, const float *kept, float *dx);
+    void (*curve)(enum simd_curve op, float a, float b, size_t n, const float *x, float *y);
+    void (*curve_slope)(enum simd_curve op, float a, float b, size_t n, const float *dy,
+                        const float *x, float *dx);
     void (*axpy)(size_t n, float a, const float *x, float *y);  /* y += a x */
     void (*scale)(size_t n, float a, const float *x, float *y); /* y = a x */
     double (*dot)(size_t n, const float *a, const float *b);

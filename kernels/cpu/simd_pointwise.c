@@ -121,6 +121,73 @@ static void slope(enum simd_slope op, size_t n, const float *dy, const float *ke
     }
 }
 
+/* A NaN stays one. */
+static inline float between(float x, float low, float high)
+{
+    x = x < low ? low : x;
+    return x > high ? high : x;
+}
+
+static void curve(enum simd_curve op, float a, float b, size_t n, const float *x, float *y)
+{
+    size_t i;
+
+    switch (op) {
+    case SIMD_ABS:
+        EACH(fabsf(v));
+        break;
+    case SIMD_CLIP:
+        EACH(between(v, a, b));
+        break;
+    case SIMD_LEAKY_RELU:
+        EACH(v < 0 ? a * v : v);
+        break;
+    case SIMD_HARD_SIGMOID:
+        EACH(between(a * v + b, 0.0f, 1.0f));
+        break;
+    case SIMD_HARD_SWISH:
+        EACH(v * between(v * (1.0f / 6) + 0.5f, 0.0f, 1.0f));
+        break;
+    case SIMD_SWISH:
+        EACH(v * simd_sigmoid(a * v));
+        break;
+    }
+}
+
+static inline float swish_slope(float x, float a)
+{
+    float s = simd_sigmoid(a * x);
+
+    return s + a * x * s * (1.0f - s);
+}
+
+static void curve_slope(enum simd_curve op, float a, float b, size_t n, const float *dy,
+                        const float *kept, float *dx)
+{
+    size_t i;
+
+    switch (op) {
+    case SIMD_ABS:
+        SLOPE(v > 0 ? g : v < 0 ? -g : 0);
+        break;
+    case SIMD_CLIP:
+        SLOPE(v >= a && v <= b ? g : 0);
+        break;
+    case SIMD_LEAKY_RELU:
+        SLOPE(v > 0 ? g : a * g);
+        break;
+    case SIMD_HARD_SIGMOID:
+        SLOPE(a * v + b > 0 && a * v + b < 1 ? a * g : 0);
+        break;
+    case SIMD_HARD_SWISH:
+        SLOPE(v < -3 ? 0 : v <= 3 ? g * (v * (1.0f / 3) + 0.5f) : g);
+        break;
+    case SIMD_SWISH:
+        SLOPE(g * swish_slope(v, a));
+        break;
+    }
+}
+
 static void axpy(size_t n, float a, const float *x, float *y)
 {
     size_t i;
@@ -180,6 +247,8 @@ void SIMD(fill_pointwise)(struct simd *table)
     table->binary = binary;
     table->unary = unary;
     table->slope = slope;
+    table->curve = curve;
+    table->curve_slope = curve_slope;
     table->axpy = axpy;
     table->scale = scale;
     table->max_into = max_into;

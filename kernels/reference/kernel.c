@@ -22,13 +22,41 @@ static const struct ref_entry *find_entry(const struct graph *graph, int node)
     const struct ref_entry *entry = find_in(ref_entries_any, n->op->name);
     int v = n->n_inputs > 0 ? n->inputs[0] : -1;
 
+    if (!entry)
+        entry = find_in(ref_entries_tests, n->op->name);
     if (entry || v < 0)
         return entry;
     if (graph->values[v].dtype == DTYPE_F32)
         return find_in(ref_entries_f32, n->op->name);
     if (graph->values[v].dtype == DTYPE_F64)
         return find_in(ref_entries_f64, n->op->name);
-    return NULL;
+    return find_in(ref_entries_whole, n->op->name);
+}
+
+double ref_number(const struct ref_tensor *t, const void *data, int64_t i)
+{
+    switch (t->dtype) {
+    case DTYPE_F32:
+        return (double)((const float *)data)[i];
+    case DTYPE_F64:
+        return ((const double *)data)[i];
+    case DTYPE_I32:
+    case DTYPE_I64:
+        return (double)ref_int(t, data, i);
+    default:
+        return (double)((const uint8_t *)data)[i];
+    }
+}
+
+int64_t ref_whole(const struct ref_tensor *t, const void *data, int64_t i)
+{
+    double x;
+
+    if (t->dtype == DTYPE_I32 || t->dtype == DTYPE_I64)
+        return ref_int(t, data, i);
+    x = ref_number(t, data, i);
+    /* What C leaves undefined becomes the nearest integer. */
+    return x != x ? 0 : x >= 0x1p63 ? INT64_MAX : x <= -0x1p63 ? INT64_MIN : (int64_t)x;
 }
 
 bool ref_supports(const struct device *device, const struct graph *graph, int node)

@@ -134,32 +134,6 @@ static int run_gather(const struct kernel *k, const struct kernel_args *args, st
     return 0;
 }
 
-static double load(const struct ref_tensor *t, const void *data, int64_t i)
-{
-    switch (t->dtype) {
-    case DTYPE_F32:
-        return (double)((const float *)data)[i];
-    case DTYPE_F64:
-        return ((const double *)data)[i];
-    case DTYPE_I32:
-    case DTYPE_I64:
-        return (double)ref_int(t, data, i);
-    default:
-        return (double)((const uint8_t *)data)[i];
-    }
-}
-
-static int64_t load_whole(const struct ref_tensor *t, const void *data, int64_t i)
-{
-    double x;
-
-    if (t->dtype == DTYPE_I32 || t->dtype == DTYPE_I64)
-        return ref_int(t, data, i);
-    x = load(t, data, i);
-    /* What C leaves undefined becomes the nearest integer. */
-    return x != x ? 0 : x >= 0x1p63 ? INT64_MAX : x <= -0x1p63 ? INT64_MIN : (int64_t)x;
-}
-
 static int run_cast(const struct kernel *k, const struct kernel_args *args, struct err *err)
 {
     const struct ref_tensor *t = &k->in[0];
@@ -171,22 +145,22 @@ static int run_cast(const struct kernel *k, const struct kernel_args *args, stru
     for (i = 0; i < k->out[0].elements; i++) {
         switch (k->out[0].dtype) {
         case DTYPE_F32:
-            ((float *)y)[i] = (float)load(t, x, i);
+            ((float *)y)[i] = (float)ref_number(t, x, i);
             break;
         case DTYPE_F64:
-            ((double *)y)[i] = load(t, x, i);
+            ((double *)y)[i] = ref_number(t, x, i);
             break;
         case DTYPE_I32:
-            ((int32_t *)y)[i] = (int32_t)load_whole(t, x, i);
+            ((int32_t *)y)[i] = (int32_t)ref_whole(t, x, i);
             break;
         case DTYPE_I64:
-            ((int64_t *)y)[i] = load_whole(t, x, i);
+            ((int64_t *)y)[i] = ref_whole(t, x, i);
             break;
         case DTYPE_BOOL:
-            ((uint8_t *)y)[i] = load(t, x, i) != 0;
+            ((uint8_t *)y)[i] = ref_number(t, x, i) != 0;
             break;
         default:
-            ((uint8_t *)y)[i] = (uint8_t)load_whole(t, x, i);
+            ((uint8_t *)y)[i] = (uint8_t)ref_whole(t, x, i);
         }
     }
     return 0;

@@ -41,22 +41,33 @@ static int REAL(run_binary)(const struct kernel *k, const struct kernel_args *ar
     return 0;
 }
 
-/* The exponent may be of an integer type. */
-static double REAL(number)(const struct ref_tensor *t, const void *data, int64_t i)
+static int REAL(run_curve)(const struct kernel *k, const struct kernel_args *args,
+                           struct err *err)
 {
-    switch (t->dtype) {
-    case DTYPE_F32:
-        return (double)((const float *)data)[i];
-    case DTYPE_F64:
-        return ((const double *)data)[i];
-    case DTYPE_I32:
-    case DTYPE_I64:
-        return (double)ref_int(t, data, i);
-    default:
-        return (double)((const uint8_t *)data)[i];
-    }
+    const real *x = args->inputs[0];
+    real *y = args->outputs[0];
+    int64_t i;
+
+    (void)err;
+    for (i = 0; i < k->out[0].elements; i++)
+        y[i] = (real)k->binary((double)x[i], k->alpha, k->beta);
+    return 0;
 }
 
+static int REAL(run_slope)(const struct kernel *k, const struct kernel_args *args,
+                           struct err *err)
+{
+    const real *dy = args->inputs[0], *v = args->inputs[1];
+    real *dx = args->outputs[0];
+    int64_t i;
+
+    (void)err;
+    for (i = 0; i < k->out[0].elements; i++)
+        dx[i] = (real)((double)dy[i] * k->binary((double)v[i], k->alpha, k->beta));
+    return 0;
+}
+
+/* The exponent may be of an integer type. */
 static int REAL(run_pow)(const struct kernel *k, const struct kernel_args *args,
                          struct err *err)
 {
@@ -71,7 +82,7 @@ static int REAL(run_pow)(const struct kernel *k, const struct kernel_args *args,
     for (cursor_start(w, &c); cursor_valid(w, &c); cursor_next(w, &c)) {
         for (j = 0; j < n; j++) {
             for (i = 0; i < w->n; i++)
-                v[i] = REAL(number)(&k->in[i], args->inputs[i],
+                v[i] = ref_number(&k->in[i], args->inputs[i],
                                     c.at[i] + j * row_stride(w, i));
             y[c.row * n + j] = (real)k->binary(v[0], v[1], v[2]);
         }

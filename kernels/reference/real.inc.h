@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "kernels/philox.h"
+#include "kernels/reference/curve.h"
 #include "kernels/reference/reference.h"
 #include "kernels/reference/scalar.h"
 

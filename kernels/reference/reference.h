@@ -77,7 +77,9 @@ struct kernel {
     int64_t ignore_index;
 };
 
-extern const struct ref_entry ref_entries_f32[], ref_entries_f64[], ref_entries_any[];
+/* By type of input 0: floating or whole; and for any (move.c, integer.c). */
+extern const struct ref_entry ref_entries_f32[], ref_entries_f64[], ref_entries_whole[],
+    ref_entries_any[], ref_entries_tests[];
 extern const struct backend reference_backend;
 
 /* walk.c */
@@ -110,6 +112,10 @@ static inline int64_t row_stride(const struct walk *walk, int i)
 /* setup.c: one for each form of attributes */
 int setup_plain(struct kernel *, const struct graph *, int node, struct err *);
 int setup_broadcast(struct kernel *, const struct graph *, int node, struct err *);
+int setup_curve(struct kernel *, const struct graph *, int node, struct err *);
+int setup_clip(struct kernel *, const struct graph *, int node, struct err *);
+int setup_mod(struct kernel *, const struct graph *, int node, struct err *);
+int setup_is_inf(struct kernel *, const struct graph *, int node, struct err *);
 int setup_gelu(struct kernel *, const struct graph *, int node, struct err *);
 int setup_dropout(struct kernel *, const struct graph *, int node, struct err *);
 int setup_matmul(struct kernel *, const struct graph *, int node, struct err *);
@@ -144,6 +150,10 @@ static inline int64_t ref_int(const struct ref_tensor *tensor, const void *data,
     return tensor->dtype == DTYPE_I64 ? ((const int64_t *)data)[i]
                                       : ((const int32_t *)data)[i];
 }
+
+/* Element 'i' of a tensor of any type; ref_whole() gives the nearest integer to what is none. */
+double ref_number(const struct ref_tensor *tensor, const void *data, int64_t i);
+int64_t ref_whole(const struct ref_tensor *tensor, const void *data, int64_t i);
 
 /* move.c: entry 'i' of input 1, the indices of a Gather along an axis of k->length. */
 int ref_index(const struct kernel *kernel, const struct kernel_args *args, int64_t i,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <math.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -24,6 +25,39 @@ int setup_broadcast(struct kernel *k, const struct graph *graph, int node, struc
     walk_start(&k->walk, &k->out[0].shape);
     for (i = 0; i < k->n_inputs && i < WALK_MAX; i++)
         walk_broadcast(&k->walk, i, &k->in[i].shape);
+    return 0;
+}
+
+int setup_curve(struct kernel *k, const struct graph *graph, int node, struct err *err)
+{
+    const struct node *n = &graph->nodes[node];
+
+    (void)err;
+    k->alpha = node_float(n, "alpha", 1);
+    k->beta = node_float(n, "beta", 0);
+    return 0;
+}
+
+int setup_clip(struct kernel *k, const struct graph *graph, int node, struct err *err)
+{
+    const struct node *n = &graph->nodes[node];
+
+    k->alpha = node_float(n, "min", (double)-INFINITY);
+    k->beta = node_float(n, "max", (double)INFINITY);
+    return setup_broadcast(k, graph, node, err);
+}
+
+int setup_mod(struct kernel *k, const struct graph *graph, int node, struct err *err)
+{
+    k->swap = node_int(&graph->nodes[node], "fmod", 0) != 0;
+    return setup_broadcast(k, graph, node, err);
+}
+
+int setup_is_inf(struct kernel *k, const struct graph *graph, int node, struct err *err)
+{
+    (void)err;
+    k->alpha = (double)node_int(&graph->nodes[node], "detect_negative", 1);
+    k->beta = (double)node_int(&graph->nodes[node], "detect_positive", 1);
     return 0;
 }
 

@@ -3,6 +3,9 @@
 
 #define UNARY(OP, F) { OP, setup_plain, REAL(run_unary), F, NULL }
 #define BINARY(OP, F) { OP, setup_broadcast, REAL(run_binary), NULL, F }
+#define CURVE(OP, SETUP, NAME)                                                        \
+    { OP, setup_##SETUP, REAL(run_curve), NULL, curve_##NAME },                       \
+    { OP "Grad", setup_##SETUP, REAL(run_slope), NULL, curve_##NAME##_slope }
 #define KERNEL(OP, SETUP, RUN) { OP, setup_##SETUP, REAL(run_##RUN), NULL, NULL }
 
 const struct ref_entry REAL(ref_entries)[] = {
@@ -20,6 +23,33 @@ const struct ref_entry REAL(ref_entries)[] = {
     BINARY("Mul", scalar_mul),
     BINARY("Div", scalar_div),
     { "Pow", setup_broadcast, REAL(run_pow), NULL, scalar_pow },
+    CURVE("Abs", curve, abs),
+    CURVE("Reciprocal", curve, reciprocal),
+    CURVE("Sin", curve, sin),
+    CURVE("Cos", curve, cos),
+    CURVE("LeakyRelu", curve, leaky_relu),
+    CURVE("Elu", curve, elu),
+    CURVE("Celu", curve, celu),
+    CURVE("Selu", curve, selu),
+    CURVE("Softplus", curve, softplus),
+    CURVE("Softsign", curve, softsign),
+    CURVE("HardSigmoid", curve, hard_sigmoid),
+    CURVE("HardSwish", curve, hard_swish),
+    CURVE("Swish", curve, swish),
+    CURVE("Mish", curve, mish),
+    CURVE("Clip", clip, clip),
+    UNARY("Floor", floor),
+    UNARY("Ceil", ceil),
+    UNARY("Round", nearbyint),
+    UNARY("Sign", curve_sign),
+    BINARY("Max", pair_max),
+    BINARY("Min", pair_min),
+    BINARY("MaxGrad", pair_max_grad),
+    BINARY("MinGrad", pair_min_grad),
+    BINARY("PRelu", pair_prelu),
+    BINARY("PReluGrad", pair_prelu_grad),
+    BINARY("PReluSlopeGrad", pair_prelu_slope_grad),
+    BINARY("Mod", pair_fmod),
     BINARY("ReluGrad", scalar_relu_grad),
     BINARY("TanhGrad", scalar_tanh_grad),
     BINARY("SigmoidGrad", scalar_sigmoid_grad),

@@ -73,6 +73,46 @@ int canon_emit(struct build *build, const struct onnx_node *node, const char *op
     return build_emit(build, node, op, n_inputs, ids, 1, err);
 }
 
+int canon_new(struct build *build, const struct onnx_node *node, const char *op, int n_inputs,
+              const int *inputs, struct err *err)
+{
+    const struct op *found = op_find(op);
+    int t, id = -1;
+
+    if (!found)
+        return err_set(err, "operator %s is not supported", op);
+    for (t = 0; t < BUILD_TWINS; t++) {
+        id = graph_add_node(build->graph[t], node->name, found, n_inputs, inputs, 0, NULL);
+        graph_add_output(build->graph[t], id);
+    }
+    return id;
+}
+
+int canon_settle(struct build *build, int id, struct err *err)
+{
+    return build_settle(build, id, err) ? -1 : build->graph[0]->nodes[id].outputs[0];
+}
+
+int canon_step(struct build *build, const struct onnx_node *node, const char *op, int n_inputs,
+               const int *inputs, struct err *err)
+{
+    int id = canon_new(build, node, op, n_inputs, inputs, err);
+
+    return id < 0 ? -1 : canon_settle(build, id, err);
+}
+
+int canon_result(struct build *build, const struct onnx_node *node, int output, int value)
+{
+    int v = output < (int)node->proto->n_output ? node->outputs[output] : -1, t;
+
+    if (v < 0)
+        return 0;
+    for (t = 0; t < BUILD_TWINS; t++)
+        graph_rename_value(build->graph[t], value, build->onnx->values[v].name);
+    build->items[v] = (struct build_item){ .kind = ITEM_VALUE, .id = value };
+    return 0;
+}
+
 /* Handlers ---------------------------------------------------------------------------- */
 
 /* Operators whose form is the same in all opsets: inputs and plain attributes. */
@@ -458,10 +498,11 @@ static int canon_pow(struct build *build, const struct onnx_node *node, struct e
     int ids[2], t, id;
     int64_t i;
 
-    if (node->proto->n_input != 2 || !build_const(build, node->inputs[1], 0) ||
-        build_const(build, node->inputs[1], 0)->f)
-        return copy_node(build, node, err);
     ids[0] = canon_input(build, node, 0, err);
+    if (ids[0] >= 0 && (node->proto->n_input != 2 || !build_const(build, node->inputs[1], 0) ||
+                        build_const(build, node->inputs[1], 0)->f ||
+                        !dtype_is_float(build->graph[0]->values[ids[0]].dtype)))
+        return copy_node(build, node, err);
     for (t = 0; t < BUILD_TWINS && ids[0] >= 0; t++) {
         const struct tensor *from = build_const(build, node->inputs[1], t);
 
@@ -512,6 +553,16 @@ static const struct canon {
     { "Pad", NULL, canon_pad },
     { "Gelu", "Gelu", canon_gelu },
     { "Pow", "Pow", canon_pow },
+    { "LeakyRelu", "LeakyRelu", canon_curve },
+    { "Elu", "Elu", canon_curve },
+    { "Celu", "Celu", canon_curve },
+    { "Selu", "Selu", canon_curve },
+    { "HardSigmoid", "HardSigmoid", canon_curve },
+    { "Swish", "Swish", canon_curve },
+    { "Clip", "Clip", canon_clip },
+    { "Max", "Max", canon_chain },
+    { "Min", "Min", canon_chain },
+    { "Sum", "Add", canon_chain },
     { "SoftmaxCrossEntropyLoss", "CrossEntropySum", canon_cross_entropy },
     { "NegativeLogLikelihoodLoss", "CrossEntropySum", canon_cross_entropy },
 };

@@ -19,7 +19,22 @@ int canon_ints(struct build *build, const struct onnx_node *node, int input, con
 int canon_emit(struct build *build, const struct onnx_node *node, const char *op, int n_inputs,
                struct err *err);
 
-/* Handlers (canon_window.c, canon_reduce.c) */
+/* An operator that becomes several: nodes in both graphs with one output that no name of the
+ * file stands for. canon_new() gives the node, for attributes, and canon_settle() its value;
+ * canon_step() does both where there are none. -1 with 'err'.
+ */
+int canon_new(struct build *build, const struct onnx_node *node, const char *op, int n_inputs,
+              const int *inputs, struct err *err);
+int canon_settle(struct build *build, int id, struct err *err);
+int canon_step(struct build *build, const struct onnx_node *node, const char *op, int n_inputs,
+               const int *inputs, struct err *err);
+/* Let the node's output be this value, which such a step made. Always 0. */
+int canon_result(struct build *build, const struct onnx_node *node, int output, int value);
+
+/* Handlers (canon_math.c, canon_window.c, canon_reduce.c) */
+int canon_curve(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_chain(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_clip(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_window(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_batch_norm(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_slice(struct build *build, const struct onnx_node *node, struct err *err);

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "graph/dims.h"
+#include "graph/integer.h"
 
 enum unary { NEG, ABS, SQRT, FLOOR, CEIL, ROUND, EXP, LOG, SIN, COS, TANH, ERF, RECIPROCAL,
              SIGN, IS_NAN, IS_INF, NOT };
@@ -109,37 +110,6 @@ static bool compare(enum binary kind, int order, bool unordered)
     }
 }
 
-static int64_t power(int64_t base, int64_t exponent)
-{
-    uint64_t result = 1, factor = (uint64_t)base;
-
-    if (exponent < 0)
-        return base == 1 ? 1 : base == -1 ? (exponent % 2 ? -1 : 1) : 0;
-    for (; exponent; exponent >>= 1, factor *= factor)
-        if (exponent & 1)
-            result *= factor;
-    return (int64_t)result;
-}
-
-static int divide(enum binary kind, bool c_rule, int64_t a, int64_t b, int64_t *result,
-                  struct err *err)
-{
-    int64_t rest;
-
-    if (b == 0)
-        return err_set(err, "division by zero");
-    if (b == -1) {
-        *result = kind == DIV ? (int64_t)(0 - (uint64_t)a) : 0;
-        return 0;
-    }
-    rest = a % b;
-    if (kind == DIV)
-        *result = a / b;
-    else
-        *result = rest && !c_rule && (rest < 0) != (b < 0) ? rest + b : rest;
-    return 0;
-}
-
 static int binary_integer(const struct fold_call *call, int64_t a, int64_t b, int64_t *result,
                           struct err *err)
 {
@@ -156,10 +126,12 @@ static int binary_integer(const struct fold_call *call, int64_t a, int64_t b, in
         *result = (int64_t)((uint64_t)a * (uint64_t)b);
         return 0;
     case DIV:
+        return integer_divide(a, b, result) ? err_set(err, "division by zero") : 0;
     case MOD:
-        return divide(kind, onnx_int(call->node, "fmod", 0) != 0, a, b, result, err);
+        return integer_rest(a, b, onnx_int(call->node, "fmod", 0) != 0, result)
+                   ? err_set(err, "division by zero") : 0;
     case POW:
-        *result = power(a, b);
+        *result = integer_power(a, b);
         return 0;
     case MIN:
         *result = a < b ? a : b;

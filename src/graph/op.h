@@ -26,6 +26,8 @@
  *                         ceil_mode, count_include_pad; auto_pad is resolved
  *   Dropout(x)            ratio; one output
  *   Clip(x)               min, max (absent: no bound)
+ *   LeakyRelu, Elu, Celu, Selu, HardSigmoid, Swish(x)   alpha, beta (Selu's gamma), given
+ *   Max, Min(a, b)        of two; Sum is Add
  *   Pad(x)                pads, mode, value
  *   Cast(x)               to: an enum dtype; casts between floating types are gone
  *   Gelu(x)               approximate: "none" or "tanh"

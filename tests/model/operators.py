@@ -23,7 +23,8 @@ TOLERANCE = 1e-13   # a few hundred roundings of 1e-16
 def tensor(described):
     kind = {"float64": np.float64, "int64": np.int64, "int32": np.int32, "bool": np.bool_,
             "uint8": np.uint8}[described["dtype"]]
-    return np.array(described["data"], np.float64).reshape(described["shape"]).astype(kind)
+    data = [float(x) for x in described["data"]]    # "nan" and "inf", too
+    return np.array(data, np.float64).reshape(described["shape"]).astype(kind)
 
 
 def t(x):
@@ -170,7 +171,34 @@ OPERATORS = {
     "Sigmoid": lambda a, x: torch.sigmoid(t(x[0])).numpy(), "Neg": lambda a, x: -x[0],
     "Gelu": lambda a, x: gelu(x[0], a.get("approximate", "none")),
     "Add": lambda a, x: x[0] + x[1], "Sub": lambda a, x: x[0] - x[1],
-    "Mul": lambda a, x: x[0] * x[1], "Div": lambda a, x: x[0] / x[1],
+    "Mul": lambda a, x: x[0] * x[1],
+    "Div": lambda a, x: x[0] / x[1] if x[0].dtype.kind == "f" else np.trunc(x[0] / x[1]),
+    "Abs": lambda a, x: np.abs(x[0]), "Reciprocal": lambda a, x: 1 / x[0],
+    "Sin": lambda a, x: np.sin(x[0]), "Cos": lambda a, x: np.cos(x[0]),
+    "LeakyRelu": lambda a, x: F.leaky_relu(t(x[0]), a["alpha"]).numpy(),
+    "Elu": lambda a, x: F.elu(t(x[0]), a["alpha"]).numpy(),
+    "Celu": lambda a, x: F.celu(t(x[0]), a["alpha"]).numpy(),
+    "Selu": lambda a, x: a["beta"] * F.elu(t(x[0]), a["alpha"]).numpy(),
+    "Softplus": lambda a, x: F.softplus(t(x[0])).numpy(),
+    "Softsign": lambda a, x: F.softsign(t(x[0])).numpy(),
+    "HardSigmoid": lambda a, x: F.hardsigmoid(t(x[0])).numpy(),
+    "HardSwish": lambda a, x: F.hardswish(t(x[0])).numpy(),
+    "Swish": lambda a, x: x[0] * torch.sigmoid(t(a["alpha"] * x[0])).numpy(),
+    "Mish": lambda a, x: F.mish(t(x[0])).numpy(),
+    "Clip": lambda a, x: np.trunc(np.clip(x[0], a.get("min"), a.get("max")))
+                         if x[0].dtype.kind == "i" else np.clip(x[0], a.get("min"), a.get("max")),
+    "Floor": lambda a, x: np.floor(x[0]), "Ceil": lambda a, x: np.ceil(x[0]),
+    "Round": lambda a, x: np.round(x[0]), "Sign": lambda a, x: np.sign(x[0]),
+    "Max": lambda a, x: np.maximum(*x), "Min": lambda a, x: np.minimum(*x),
+    "PRelu": lambda a, x: np.where(x[0] < 0, x[0] * x[1], x[0]),
+    "Equal": lambda a, x: x[0] == x[1], "Less": lambda a, x: x[0] < x[1],
+    "LessOrEqual": lambda a, x: x[0] <= x[1], "Greater": lambda a, x: x[0] > x[1],
+    "GreaterOrEqual": lambda a, x: x[0] >= x[1], "And": lambda a, x: x[0] & x[1],
+    "Or": lambda a, x: x[0] | x[1], "Xor": lambda a, x: x[0] ^ x[1], "Not": lambda a, x: ~x[0],
+    "Mod": lambda a, x: np.fmod(*x) if a.get("fmod") else np.mod(*x),
+    "IsNaN": lambda a, x: np.isnan(x[0]),
+    "IsInf": lambda a, x: (np.isposinf(x[0]) & (a.get("detect_positive", 1) == 1)) |
+                          (np.isneginf(x[0]) & (a.get("detect_negative", 1) == 1)),
     "Pow": lambda a, x: np.power(x[0], x[1].astype(np.float64)),
     "Where": lambda a, x: np.where(*x), "Dropout": lambda a, x: x[0],
     "AddN": lambda a, x: sum(x), "Copy": lambda a, x: x[0], "Reorder": lambda a, x: x[0],

@@ -150,6 +150,77 @@ void case_infer(struct op_case *c)
         fail_msg("%s", c->err->text);
 }
 
+void case_unary(struct op_case *c, const char *op, int x)
+{
+    case_node(c, op, 1, &x, 1);
+}
+
+int case_any_real(struct op_case *c, double low, double high)
+{
+    switch (case_choose(c, 1, 4)) {
+    case 0:
+        return case_real(c, 2, DIMS(B, 5), low, high);
+    case 1:
+        return case_real(c, 3, DIMS(2, B, 3), low, high);
+    case 2:
+        return case_real(c, 1, DIMS(7), low, high);
+    default:
+        return case_real(c, 0, NULL, low, high);
+    }
+}
+
+void case_two(struct op_case *c, double low, double high, int *a, int *b)
+{
+    int (*make)(struct op_case *, int, const int *, double, double) =
+        low > 0 ? case_positive : case_real;
+
+    switch (case_choose(c, 2, 7)) {
+    case 0:
+        *a = make(c, 2, DIMS(B, 4), low, high);
+        *b = make(c, 2, DIMS(B, 4), low, high);
+        break;
+    case 1:
+        *a = make(c, 2, DIMS(B, 4), low, high);
+        *b = make(c, 1, DIMS(4), low, high);
+        break;
+    case 2:
+        *a = make(c, 3, DIMS(B, 3, 4), low, high);
+        *b = make(c, 0, NULL, low, high);
+        break;
+    case 3:
+        *a = make(c, 3, DIMS(B, 3, 1), low, high);
+        *b = make(c, 2, DIMS(1, 5), low, high);
+        break;
+    case 4:
+        *a = make(c, 4, DIMS(2, B, 1, 3), low, high);
+        *b = make(c, 3, DIMS(B, 2, 1), low, high);
+        break;
+    case 5:
+        *a = make(c, 1, DIMS(3), low, high);
+        *b = make(c, 2, DIMS(2, 1), low, high);
+        break;
+    default:
+        *a = *b = make(c, 2, DIMS(B, 3), low, high);
+    }
+    if (case_bit(c, 0)) {
+        int swap = *a;
+
+        *a = *b;
+        *b = swap;
+    }
+}
+
+const struct op_kind *op_kind_at(int index)
+{
+    static const struct op_kind *const families[] = { op_kinds, op_kinds_math };
+
+    for (size_t f = 0; f < sizeof(families) / sizeof(families[0]); f++)
+        for (const struct op_kind *kind = families[f]; kind->op; kind++)
+            if (index-- == 0)
+                return kind;
+    return NULL;
+}
+
 struct op_case *op_case_new(const struct op_kind *kind, int variant, uint64_t seed,
                             enum dtype real)
 {

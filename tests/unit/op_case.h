@@ -30,8 +30,11 @@ struct op_kind {
     void (*make)(struct op_case *c);
 };
 
-/* One for each operator that is neither folded nor made by gradients alone. */
-extern const struct op_kind op_kinds[];
+/* One for each operator that is neither folded nor made by gradients alone; NULL past the end.
+ * They stand in op_cases*.c.
+ */
+const struct op_kind *op_kind_at(int index);
+extern const struct op_kind op_kinds[], op_kinds_math[];
 
 /* Make case 'variant' of a kind: the same for the same seed, in either type. */
 struct op_case *op_case_new(const struct op_kind *kind, int variant, uint64_t seed,
@@ -39,6 +42,20 @@ struct op_case *op_case_new(const struct op_kind *kind, int variant, uint64_t se
 void op_case_free(struct op_case *c);
 
 /* For the makers ----------------------------------------------------------------------- */
+
+#define DIMS(...) (const int[]){ __VA_ARGS__ }
+#define B 0     /* the batch, in a list of dimensions */
+
+static inline bool case_bit(const struct op_case *c, int i)
+{
+    return c->variant >> i & 1;
+}
+
+/* One of 'n', so that consecutive variants / 'every' go through all. */
+static inline int case_choose(const struct op_case *c, int every, int n)
+{
+    return c->variant / every % n;
+}
 
 double case_uniform(struct op_case *c, double low, double high);
 int case_int(struct op_case *c, int low, int high);     /* both included */
@@ -62,5 +79,11 @@ int case_node(struct op_case *c, const char *op, int n_inputs, const int *inputs
 void case_attr(struct op_case *c, const char *name, int64_t value);
 void case_list(struct op_case *c, const char *name, int n, const int64_t *values);
 void case_infer(struct op_case *c);
+/* The node, of one input. */
+void case_unary(struct op_case *c, const char *op, int x);
+/* An input of some rank, with or without the batch: 4 forms by variant. */
+int case_any_real(struct op_case *c, double low, double high);
+/* Every form of numpy's broadcast, on either side: 14 by variant. Positive where low > 0. */
+void case_two(struct op_case *c, double low, double high, int *a, int *b);
 
 #endif

@@ -3,128 +3,67 @@
 #include "op_case.h"
 #include "unit.h"
 
-#define DIMS(...) (const int[]){ __VA_ARGS__ }
-#define B 0     /* the batch, in a list of dimensions */
-
-static bool bit(const struct op_case *c, int i)
-{
-    return c->variant >> i & 1;
-}
-
-/* One of 'n', so that consecutive variants / 'every' go through all. */
-static int choose(const struct op_case *c, int every, int n)
-{
-    return c->variant / every % n;
-}
-
-static void one_input(struct op_case *c, const char *op, int x)
-{
-    case_node(c, op, 1, &x, 1);
-}
-
 /* Pointwise --------------------------------------------------------------------------- */
-
-static int any_real(struct op_case *c, double low, double high)
-{
-    switch (choose(c, 1, 4)) {
-    case 0:
-        return case_real(c, 2, DIMS(B, 5), low, high);
-    case 1:
-        return case_real(c, 3, DIMS(2, B, 3), low, high);
-    case 2:
-        return case_real(c, 1, DIMS(7), low, high);
-    default:
-        return case_real(c, 0, NULL, low, high);
-    }
-}
 
 #define UNARY(NAME, OP, MAKE, LOW, HIGH)                    \
     static void NAME(struct op_case *c)                     \
     {                                                       \
-        one_input(c, OP, MAKE(c, LOW, HIGH));               \
+        case_unary(c, OP, MAKE(c, LOW, HIGH));               \
         case_infer(c);                                      \
     }
 
 static int any_positive(struct op_case *c, double low, double high)
 {
-    return bit(c, 0) ? case_positive(c, 2, DIMS(B, 5), low, high)
+    return case_bit(c, 0) ? case_positive(c, 2, DIMS(B, 5), low, high)
                      : case_positive(c, 1, DIMS(6), low, high);
 }
 
-UNARY(relu, "Relu", any_real, 0.1, 2)
+UNARY(relu, "Relu", case_any_real, 0.1, 2)
 UNARY(square_root, "Sqrt", any_positive, 0.3, 3)
-UNARY(exponential, "Exp", any_real, 0, 2)
+UNARY(exponential, "Exp", case_any_real, 0, 2)
 UNARY(logarithm, "Log", any_positive, 0.3, 3)
-UNARY(error_function, "Erf", any_real, 0, 2)
-UNARY(hyperbolic, "Tanh", any_real, 0, 2)
-UNARY(sigmoid, "Sigmoid", any_real, 0, 3)
-UNARY(negative, "Neg", any_real, 0, 3)
+UNARY(error_function, "Erf", case_any_real, 0, 2)
+UNARY(hyperbolic, "Tanh", case_any_real, 0, 2)
+UNARY(sigmoid, "Sigmoid", case_any_real, 0, 3)
+UNARY(negative, "Neg", case_any_real, 0, 3)
 
 static void gelu(struct op_case *c)
 {
-    one_input(c, "Gelu", any_real(c, 0, 3));
-    if (bit(c, 2))
-        graph_set_string(c->graph, c->node, "approximate", bit(c, 3) ? "tanh" : "none");
+    case_unary(c, "Gelu", case_any_real(c, 0, 3));
+    if (case_bit(c, 2))
+        graph_set_string(c->graph, c->node, "approximate", case_bit(c, 3) ? "tanh" : "none");
     case_infer(c);
 }
 
 static void dropout(struct op_case *c)
 {
-    one_input(c, "Dropout", any_real(c, 0.1, 2));
-    graph_set_float(c->graph, c->node, "ratio", bit(c, 2) ? 0.5 : bit(c, 3) ? 0 : 0.1);
+    case_unary(c, "Dropout", case_any_real(c, 0.1, 2));
+    graph_set_float(c->graph, c->node, "ratio", case_bit(c, 2) ? 0.5 : case_bit(c, 3) ? 0 : 0.1);
     case_infer(c);
 }
 
-/* Every form of numpy's broadcast, on either side. */
-static void two_inputs(struct op_case *c, double low, double high, int *a, int *b)
+/* Of whole numbers, too; what they are divided by is not 0. */
+static void arithmetic(struct op_case *c, const char *op, double low, double high)
 {
-    int (*make)(struct op_case *, int, const int *, double, double) =
-        low > 0 ? case_positive : case_real;
+    static const enum dtype types[] = { DTYPE_I64, DTYPE_I32, DTYPE_U8 };
+    enum dtype dtype = types[case_choose(c, 1, 3)];
+    int ids[2];
 
-    switch (choose(c, 2, 7)) {
-    case 0:
-        *a = make(c, 2, DIMS(B, 4), low, high);
-        *b = make(c, 2, DIMS(B, 4), low, high);
-        break;
-    case 1:
-        *a = make(c, 2, DIMS(B, 4), low, high);
-        *b = make(c, 1, DIMS(4), low, high);
-        break;
-    case 2:
-        *a = make(c, 3, DIMS(B, 3, 4), low, high);
-        *b = make(c, 0, NULL, low, high);
-        break;
-    case 3:
-        *a = make(c, 3, DIMS(B, 3, 1), low, high);
-        *b = make(c, 2, DIMS(1, 5), low, high);
-        break;
-    case 4:
-        *a = make(c, 4, DIMS(2, B, 1, 3), low, high);
-        *b = make(c, 3, DIMS(B, 2, 1), low, high);
-        break;
-    case 5:
-        *a = make(c, 1, DIMS(3), low, high);
-        *b = make(c, 2, DIMS(2, 1), low, high);
-        break;
-    default:
-        *a = *b = make(c, 2, DIMS(B, 3), low, high);
+    if (c->variant < 14) {
+        case_two(c, low, high, &ids[0], &ids[1]);
+    } else {
+        c->gradient = false;
+        ids[0] = case_integers(c, dtype, 2, DIMS(B, 4), dtype == DTYPE_U8 ? 7 : -9, 9);
+        ids[1] = case_integers(c, dtype, 1, DIMS(4), 1, 7);
     }
-    if (bit(c, 0)) {
-        int swap = *a;
-
-        *a = *b;
-        *b = swap;
-    }
+    case_node(c, op, 2, ids, 1);
+    case_infer(c);
 }
 
 #define BINARY(NAME, OP, LOW, HIGH)                         \
     static void NAME(struct op_case *c)                     \
     {                                                       \
-        int ids[2];                                         \
-                                                            \
-        two_inputs(c, LOW, HIGH, &ids[0], &ids[1]);         \
-        case_node(c, OP, 2, ids, 1);                        \
-        case_infer(c);                                      \
+        arithmetic(c, OP, LOW, HIGH);                       \
     }
 
 BINARY(addition, "Add", 0, 2)
@@ -138,12 +77,12 @@ static void power(struct op_case *c)
     static const double whole[] = { 2, 3, 0, 1 };
     int ids[2];
 
-    if (choose(c, 14, 2) == 0) {
-        two_inputs(c, 0.5, 2, &ids[0], &ids[1]);
+    if (case_choose(c, 14, 2) == 0) {
+        case_two(c, 0.5, 2, &ids[0], &ids[1]);
     } else {
         ids[0] = case_real(c, 2, DIMS(B, 4), 0.3, 2);
-        ids[1] = case_integers(c, bit(c, 2) ? DTYPE_I64 : c->graph->real, 0, NULL, 0, 0);
-        c->data[ids[1]][0] = whole[choose(c, 1, 4)];
+        ids[1] = case_integers(c, case_bit(c, 2) ? DTYPE_I64 : c->graph->real, 0, NULL, 0, 0);
+        c->data[ids[1]][0] = whole[case_choose(c, 1, 4)];
     }
     case_node(c, "Pow", 2, ids, 1);
     case_infer(c);
@@ -153,8 +92,8 @@ static void where(struct op_case *c)
 {
     int ids[3];
 
-    two_inputs(c, 0, 2, &ids[1], &ids[2]);
-    switch (choose(c, 14, 3)) {
+    case_two(c, 0, 2, &ids[1], &ids[2]);
+    switch (case_choose(c, 14, 3)) {
     case 0:
         ids[0] = case_integers(c, DTYPE_BOOL, 0, NULL, 0, 1);
         break;
@@ -179,14 +118,14 @@ static void where(struct op_case *c)
 static void cast(struct op_case *c)
 {
     static const enum dtype types[] = { DTYPE_I32, DTYPE_I64, DTYPE_BOOL, DTYPE_U8 };
-    enum dtype other = types[choose(c, 2, 4)];
+    enum dtype other = types[case_choose(c, 2, 4)];
 
     c->gradient = false;
-    if (bit(c, 0)) {
-        one_input(c, "Cast", case_integers(c, other, 2, DIMS(B, 5), 0, 1));
+    if (case_bit(c, 0)) {
+        case_unary(c, "Cast", case_integers(c, other, 2, DIMS(B, 5), 0, 1));
         case_attr(c, "to", c->graph->real);
     } else {
-        one_input(c, "Cast", case_positive(c, 2, DIMS(B, 5), 0, 9));
+        case_unary(c, "Cast", case_positive(c, 2, DIMS(B, 5), 0, 9));
         case_attr(c, "to", other);
     }
     case_infer(c);
@@ -236,10 +175,10 @@ static int matrix(struct op_case *c, int rank, const int *stack, int rows, int c
 
 static void matmul(struct op_case *c)
 {
-    bool ta = bit(c, 0), tb = bit(c, 1);
+    bool ta = case_bit(c, 0), tb = case_bit(c, 1);
     int ids[2];
 
-    switch (choose(c, 4, 8)) {
+    switch (case_choose(c, 4, 8)) {
     case 0:
         ids[0] = matrix(c, 0, NULL, B, 3, ta);
         ids[1] = matrix(c, 0, NULL, 3, 4, tb);
@@ -277,17 +216,17 @@ static void matmul(struct op_case *c)
         case_attr(c, "transA", 1);
     if (tb)
         case_attr(c, "transB", 1);
-    if (choose(c, 32, 2))
+    if (case_choose(c, 32, 2))
         graph_set_float(c->graph, c->node, "alpha", 0.5);
     case_infer(c);
 }
 
 static void gemm(struct op_case *c)
 {
-    bool ta = bit(c, 0), tb = bit(c, 1);
+    bool ta = case_bit(c, 0), tb = case_bit(c, 1);
     int ids[3] = { matrix(c, 0, NULL, B, 3, ta), matrix(c, 0, NULL, 3, 4, tb), -1 }, n = 3;
 
-    switch (choose(c, 4, 5)) {
+    switch (case_choose(c, 4, 5)) {
     case 0:
         ids[2] = case_real(c, 1, DIMS(4), 0, 1);
         break;
@@ -306,7 +245,7 @@ static void gemm(struct op_case *c)
     case_node(c, "Gemm", n, ids, 1);
     case_attr(c, "transA", ta);
     case_attr(c, "transB", tb);
-    if (choose(c, 20, 2)) {
+    if (case_choose(c, 20, 2)) {
         graph_set_float(c->graph, c->node, "alpha", 0.75);
         graph_set_float(c->graph, c->node, "beta", 0.5);
     }
@@ -319,12 +258,12 @@ static void gemm(struct op_case *c)
 static void linear(struct op_case *c)
 {
     static const char *const names[] = { "none", "relu", "gelu", "gelu_tanh" };
-    bool tb = bit(c, 0), bias = bit(c, 1);
-    int ids[3], activation = choose(c, 4, 4);
+    bool tb = case_bit(c, 0), bias = case_bit(c, 1);
+    int ids[3], activation = case_choose(c, 4, 4);
 
-    ids[0] = bit(c, 4) ? case_positive(c, 2, DIMS(B, 3), 0.1, 0.3)
+    ids[0] = case_bit(c, 4) ? case_positive(c, 2, DIMS(B, 3), 0.1, 0.3)
                        : case_positive(c, 3, DIMS(B, 2, 3), 0.1, 0.3);
-    for (int64_t i = 0; i < (bit(c, 4) ? 3 : 6); i++)
+    for (int64_t i = 0; i < (case_bit(c, 4) ? 3 : 6); i++)
         c->data[ids[0]][i] *= -1;
     ids[1] = case_positive(c, 2, tb ? DIMS(4, 3) : DIMS(3, 4), 0.1, 1);
     if (bias)
@@ -375,9 +314,9 @@ static int image(struct op_case *c, const struct form *f, int channels, bool dis
 static void conv(struct op_case *c)
 {
     static const int groups[] = { 1, 2, 4 };
-    const struct form *f = &forms[choose(c, 1, 8)];
-    int group = groups[choose(c, 8, 3)], dim[5] = { 8, 4 / group };
-    bool bias = choose(c, 24, 2);
+    const struct form *f = &forms[case_choose(c, 1, 8)];
+    int group = groups[case_choose(c, 8, 3)], dim[5] = { 8, 4 / group };
+    bool bias = case_choose(c, 24, 2);
     int ids[3];
 
     ids[0] = image(c, f, 4, false);
@@ -397,14 +336,14 @@ static void conv(struct op_case *c)
 
 static void pool(struct op_case *c, const char *op, bool distinct)
 {
-    const struct form *f = &forms[choose(c, 1, 8)];
+    const struct form *f = &forms[case_choose(c, 1, 8)];
 
-    one_input(c, op, image(c, f, 2, distinct));
+    case_unary(c, op, image(c, f, 2, distinct));
     set_form(c, f);
-    if (choose(c, 8, 2))
+    if (case_choose(c, 8, 2))
         case_attr(c, "ceil_mode", 1);
     if (!distinct)
-        case_attr(c, "count_include_pad", choose(c, 16, 2));
+        case_attr(c, "count_include_pad", case_choose(c, 16, 2));
     case_infer(c);
 }
 
@@ -420,7 +359,7 @@ static void average_pool(struct op_case *c)
 
 static void global_average_pool(struct op_case *c)
 {
-    one_input(c, "GlobalAveragePool", image(c, &forms[choose(c, 1, 8)], 3, false));
+    case_unary(c, "GlobalAveragePool", image(c, &forms[case_choose(c, 1, 8)], 3, false));
     case_infer(c);
 }
 
@@ -430,9 +369,9 @@ static void batch_norm(struct op_case *c)
 {
     int dim[] = { B, 3, 2, 4 }, ids[5];
 
-    if (bit(c, 0))
+    if (case_bit(c, 0))
         c->graph->batchnorm_samples = c->graph->batch % 2 ? 1 : 2;
-    ids[0] = case_real(c, bit(c, 1) ? 4 : bit(c, 2) ? 3 : 2, dim, 0.1, 2);
+    ids[0] = case_real(c, case_bit(c, 1) ? 4 : case_bit(c, 2) ? 3 : 2, dim, 0.1, 2);
     ids[1] = case_real(c, 1, DIMS(3), 0.5, 1);
     ids[2] = case_real(c, 1, DIMS(3), 0, 1);
     ids[3] = case_real(c, 1, DIMS(3), 0, 1);
@@ -441,23 +380,23 @@ static void batch_norm(struct op_case *c)
     case_node(c, "BatchNormalization", 5, ids, 1);
     /* Groups of one sample have no variance to divide by. */
     graph_set_float(c->graph, c->node, "epsilon", 0.01);
-    if (bit(c, 3))
+    if (case_bit(c, 3))
         graph_set_float(c->graph, c->node, "momentum", 0.8);
     case_infer(c);
 }
 
 static void layer_norm(struct op_case *c)
 {
-    int ids[3], axis = 1 + choose(c, 4, 2), from = axis == 1 ? 0 : 1;
+    int ids[3], axis = 1 + case_choose(c, 4, 2), from = axis == 1 ? 0 : 1;
     int dim[] = { 3, 4 };
 
     ids[0] = case_real(c, 3, DIMS(B, 3, 4), 0.1, 2);
     ids[1] = case_real(c, 2 - from, dim + from, 0.5, 1);
-    if (bit(c, 0))
+    if (case_bit(c, 0))
         ids[2] = case_real(c, 2 - from, dim + from, 0, 1);
-    case_node(c, "LayerNormalization", bit(c, 0) ? 3 : 2, ids, 1);
+    case_node(c, "LayerNormalization", case_bit(c, 0) ? 3 : 2, ids, 1);
     case_attr(c, "axis", axis);
-    if (bit(c, 1))
+    if (case_bit(c, 1))
         graph_set_float(c->graph, c->node, "epsilon", 0.01);
     case_infer(c);
 }
@@ -466,8 +405,8 @@ static void soft(struct op_case *c, const char *op)
 {
     static const int axes[] = { 0, 2, 3, -1 };
 
-    one_input(c, op, case_real(c, 4, DIMS(3, B, 2, 4), 0, 3));
-    case_attr(c, "axis", axes[choose(c, 1, 4)]);
+    case_unary(c, op, case_real(c, 4, DIMS(3, B, 2, 4), 0, 3));
+    case_attr(c, "axis", axes[case_choose(c, 1, 4)]);
     case_infer(c);
 }
 
@@ -485,11 +424,11 @@ static void reduce(struct op_case *c, const char *op)
 {
     static const int64_t lists[][3] = { { 2 }, { 1, 3 }, { -1 }, { 1, 2, 3 }, { 0 } };
     static const int counts[] = { 1, 2, 1, 3, 0 };
-    int which = choose(c, 2, 5);
+    int which = case_choose(c, 2, 5);
 
-    one_input(c, op, case_real(c, 4, DIMS(B, 3, 2, 4), 0, 2));
+    case_unary(c, op, case_real(c, 4, DIMS(B, 3, 2, 4), 0, 2));
     case_list(c, "axes", counts[which], lists[which]);
-    if (bit(c, 0))
+    if (case_bit(c, 0))
         case_attr(c, "keepdims", 0);
     case_infer(c);
 }
@@ -510,7 +449,7 @@ static void reshape(struct op_case *c)
 {
     int64_t shape[3] = { 2 * c->graph->batch, 3, 2 };
 
-    one_input(c, "Reshape", case_real(c, 3, DIMS(2, B, 6), 0, 2));
+    case_unary(c, "Reshape", case_real(c, 3, DIMS(2, B, 6), 0, 2));
     case_list(c, "shape", 3, shape);
     case_infer(c);
 }
@@ -521,7 +460,7 @@ static void view(struct op_case *c)
     struct value *y;
 
     c->gradient = false;
-    one_input(c, "View", case_real(c, 2, DIMS(B, 6), 0, 2));
+    case_unary(c, "View", case_real(c, 2, DIMS(B, 6), 0, 2));
     y = &c->graph->values[c->graph->nodes[c->node].outputs[0]];
     y->dtype = c->graph->real;
     y->shape = case_shape(c, 3, DIMS(B, 2, 3));
@@ -534,7 +473,7 @@ static void transpose(struct op_case *c)
     static const int64_t perms[][4] = { { 0, 2, 1, 3 }, { 3, 0, 1, 2 }, { 1, 0, 3, 2 },
                                         { 0, 1, 2, 3 } };
 
-    one_input(c, "Transpose", case_real(c, 4, DIMS(B, 2, 3, 4), 0, 2));
+    case_unary(c, "Transpose", case_real(c, 4, DIMS(B, 2, 3, 4), 0, 2));
     if (c->variant < 4)
         case_list(c, "perm", 4, perms[c->variant]);
     case_infer(c);
@@ -542,13 +481,13 @@ static void transpose(struct op_case *c)
 
 static void concat(struct op_case *c)
 {
-    int ids[3] = { case_real(c, 3, DIMS(2, B, 3), 0, 2), -1, -1 }, n = 1 + choose(c, 2, 3);
+    int ids[3] = { case_real(c, 3, DIMS(2, B, 3), 0, 2), -1, -1 }, n = 1 + case_choose(c, 2, 3);
 
     for (int i = 1; i < n; i++)
-        ids[i] = bit(c, 0) ? case_real(c, 3, DIMS(2, B, 1 + i), 0, 2)
+        ids[i] = case_bit(c, 0) ? case_real(c, 3, DIMS(2, B, 1 + i), 0, 2)
                            : case_real(c, 3, DIMS(1 + i, B, 3), 0, 2);
     case_node(c, "Concat", n, ids, 1);
-    case_attr(c, "axis", bit(c, 0) ? 2 : 0);
+    case_attr(c, "axis", case_bit(c, 0) ? 2 : 0);
     case_infer(c);
 }
 
@@ -560,7 +499,7 @@ static void slice(struct op_case *c)
     static const int64_t axes[2] = { 1, 2 };
     int i = c->variant;
 
-    one_input(c, "Slice", case_real(c, 3, DIMS(B, 5, 4), 0, 2));
+    case_unary(c, "Slice", case_real(c, 3, DIMS(B, 5, 4), 0, 2));
     case_list(c, "starts", 2, starts[i]);
     case_list(c, "ends", 2, ends[i]);
     case_list(c, "axes", 2, axes);
@@ -572,7 +511,7 @@ static void split(struct op_case *c)
 {
     static const int64_t sizes[][3] = { { 2, 2, 2 }, { 1, 5 }, { 6 }, { 3, 0, 3 } };
     static const int counts[] = { 3, 2, 1, 3 };
-    int i = choose(c, 1, 4), x = case_real(c, 3, DIMS(B, 6, 2), 0, 2);
+    int i = case_choose(c, 1, 4), x = case_real(c, 3, DIMS(B, 6, 2), 0, 2);
 
     case_node(c, "Split", 1, &x, counts[i]);
     case_attr(c, "axis", 1);
@@ -584,15 +523,15 @@ static void expand(struct op_case *c)
 {
     int64_t shape[4] = { 2, c->graph->batch, 3, 4 };
 
-    switch (choose(c, 1, 3)) {
+    switch (case_choose(c, 1, 3)) {
     case 0:
-        one_input(c, "Expand", case_real(c, 3, DIMS(B, 1, 4), 0, 2));
+        case_unary(c, "Expand", case_real(c, 3, DIMS(B, 1, 4), 0, 2));
         break;
     case 1:
-        one_input(c, "Expand", case_real(c, 2, DIMS(1, 4), 0, 2));
+        case_unary(c, "Expand", case_real(c, 2, DIMS(1, 4), 0, 2));
         break;
     default:
-        one_input(c, "Expand", case_real(c, 4, DIMS(2, B, 3, 4), 0, 2));
+        case_unary(c, "Expand", case_real(c, 4, DIMS(2, B, 3, 4), 0, 2));
     }
     case_list(c, "shape", 4, shape);
     case_infer(c);
@@ -600,10 +539,10 @@ static void expand(struct op_case *c)
 
 static void gather(struct op_case *c)
 {
-    enum dtype dtype = bit(c, 2) ? DTYPE_I32 : DTYPE_I64;
+    enum dtype dtype = case_bit(c, 2) ? DTYPE_I32 : DTYPE_I64;
     int ids[2];
 
-    switch (choose(c, 1, 4)) {
+    switch (case_choose(c, 1, 4)) {
     case 0: /* an embedding */
         ids[0] = case_real(c, 2, DIMS(5, 3), 0, 2);
         ids[1] = case_integers(c, dtype, 2, DIMS(B, 4), 0, 4);
@@ -629,9 +568,9 @@ static void gather(struct op_case *c)
 
 static void cross_entropy(struct op_case *c)
 {
-    enum dtype dtype = bit(c, 0) ? DTYPE_I32 : DTYPE_I64;
-    bool weights = bit(c, 1), ignores = bit(c, 2);
-    int form = choose(c, 8, 3), ids[4], n = 3;
+    enum dtype dtype = case_bit(c, 0) ? DTYPE_I32 : DTYPE_I64;
+    bool weights = case_bit(c, 1), ignores = case_bit(c, 2);
+    int form = case_choose(c, 8, 3), ids[4], n = 3;
 
     ids[0] = form == 0   ? case_distinct(c, 2, DIMS(B, 5))
              : form == 1 ? case_distinct(c, 3, DIMS(B, 5, 2))
@@ -643,7 +582,7 @@ static void cross_entropy(struct op_case *c)
         ids[n++] = case_positive(c, 1, DIMS(5), 0.5, 2);
         c->graph->values[ids[3]].kind = VALUE_INPUT;
     }
-    case_node(c, "CrossEntropySum", n, ids, 1 + choose(c, 24, 2));
+    case_node(c, "CrossEntropySum", n, ids, 1 + case_choose(c, 24, 2));
     case_attr(c, "axis", form == 2 ? 2 : 1);
     if (ignores)
         case_attr(c, "ignore_index", -1);
@@ -653,7 +592,7 @@ static void cross_entropy(struct op_case *c)
 
 static void pair_loss(struct op_case *c, const char *op)
 {
-    int ids[3] = { any_real(c, 0, 2), any_real(c, 0, 2), case_weight_sum(c) };
+    int ids[3] = { case_any_real(c, 0, 2), case_any_real(c, 0, 2), case_weight_sum(c) };
 
     c->graph->values[ids[1]].kind = VALUE_INPUT;
     case_node(c, op, 3, ids, 1);
@@ -673,7 +612,7 @@ static void dot(struct op_case *c)
 
 static void sum_loss(struct op_case *c)
 {
-    int ids[2] = { any_real(c, 0, 2), case_weight_sum(c) };
+    int ids[2] = { case_any_real(c, 0, 2), case_weight_sum(c) };
 
     case_node(c, "SumLoss", 2, ids, 1);
     case_infer(c);
@@ -690,10 +629,10 @@ const struct op_kind op_kinds[] = {
     { "Sigmoid", 4, sigmoid },
     { "Neg", 4, negative },
     { "Gelu", 16, gelu },
-    { "Add", 14, addition },
-    { "Sub", 14, subtraction },
-    { "Mul", 14, multiplication },
-    { "Div", 14, division },
+    { "Add", 17, addition },
+    { "Sub", 17, subtraction },
+    { "Mul", 17, multiplication },
+    { "Div", 17, division },
     { "Pow", 28, power },
     { "Where", 42, where },
     { "Cast", 8, cast },

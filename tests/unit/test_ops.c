@@ -407,11 +407,11 @@ int main(void)
 
     seed = choose_seed();
     printf("# TASUKI_TEST_SEED=%llu\n", (unsigned long long)seed);
-    while (op_kinds[kinds].op)
+    while (op_kind_at((int)kinds))
         kinds++;
     tests = mem_new(2 * kinds + 2, sizeof(*tests));
     for (size_t i = 0; i < 2 * kinds; i++) {
-        const struct op_kind *kind = &op_kinds[i / 2];
+        const struct op_kind *kind = op_kind_at((int)i / 2);
 
         tests[n++] = (struct CMUnitTest){
             .name = mem_printf(i % 2 ? "%s agrees on every backend"

@@ -8,9 +8,7 @@
 
 const struct op ops_constant[] = {
     FOLDED("Constant"), FOLDED("ConstantOfShape"), FOLDED("Shape"), FOLDED("Size"),
-    FOLDED("Range"), FOLDED("Equal"), FOLDED("Less"), FOLDED("LessOrEqual"),
-    FOLDED("Greater"), FOLDED("GreaterOrEqual"), FOLDED("Not"), FOLDED("And"), FOLDED("Or"),
-    FOLDED("Mod"), FOLDED("Min"), FOLDED("Max"), FOLDED("Floor"), FOLDED("Ceil"),
-    FOLDED("Identity"), FOLDED("Flatten"), FOLDED("Squeeze"), FOLDED("Unsqueeze"),
+    FOLDED("Range"), FOLDED("Identity"), FOLDED("Flatten"), FOLDED("Squeeze"),
+    FOLDED("Unsqueeze"),
     { .name = NULL },
 };

@@ -215,6 +215,29 @@ int infer_broadcast(const struct graph *graph, int node, int first, int n, struc
     return 0;
 }
 
+int infer_same_types(const struct graph *graph, int node, int first, enum dtype *dtype,
+                     struct err *err)
+{
+    int i;
+
+    *dtype = node_input(graph, node, first)->dtype;
+    for (i = first; i < graph->nodes[node].n_inputs; i++)
+        if (node_input(graph, node, i)->dtype != *dtype)
+            return op_error(graph, node, err, "input %d is %s, the first is %s", i,
+                            dtype_name(node_input(graph, node, i)->dtype), dtype_name(*dtype));
+    return 0;
+}
+
+int set_broadcast(struct graph *graph, int node, enum dtype dtype, struct err *err)
+{
+    struct shape shape;
+    struct batch batch;
+
+    if (infer_broadcast(graph, node, 0, graph->nodes[node].n_inputs, &shape, &batch, err))
+        return -1;
+    return set_output(graph, node, 0, dtype, &shape, batch, err);
+}
+
 int normal_axis(const struct graph *graph, int node, int64_t axis, int rank, int *result,
                 struct err *err)
 {

@@ -41,6 +41,12 @@ int refuse_batch_axis(const struct graph *graph, int node, struct batch_place pl
 int infer_broadcast(const struct graph *graph, int node, int first, int n, struct shape *shape,
                     struct batch *batch, struct err *err);
 
+/* The type of the inputs from 'first' on; an error where they differ. */
+int infer_same_types(const struct graph *graph, int node, int first, enum dtype *dtype,
+                     struct err *err);
+/* Output 0: the broadcast of all inputs, of this type. */
+int set_broadcast(struct graph *graph, int node, enum dtype dtype, struct err *err);
+
 /* 0 <= axis < rank from -rank <= axis < rank. */
 int normal_axis(const struct graph *graph, int node, int64_t axis, int rank, int *result,
                 struct err *err);

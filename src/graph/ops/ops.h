@@ -31,6 +31,10 @@
  *   ReluGrad, TanhGrad, SigmoidGrad, SqrtGrad (dy, y), GeluGrad (dy, x; approximate),
  *   ErfGrad (dy, x), DivGrad (dy, y, b → gradient of b), PowGrad (dy, a, e → of a),
  *   PowExponentGrad (dy, a, y → of e), Dropout(x; ratio), DropoutGrad(dy; ratio),
+ *   AbsGrad, SinGrad, CosGrad, LeakyReluGrad, EluGrad, CeluGrad, SeluGrad, SoftplusGrad,
+ *   SoftsignGrad, HardSigmoidGrad, HardSwishGrad, SwishGrad, MishGrad, ClipGrad (dy, x; as the
+ *   forward op), ReciprocalGrad (dy, y), MaxGrad, MinGrad (dy, a, b → of a),
+ *   PReluGrad (dy, x, slope → of x), PReluSlopeGrad (dy, x → of the slope),
  *   AddN(x…), Copy(x), Reorder(x: to the layout of the output)
  *       operands broadcast as in the forward op; ReduceSumTo brings the result back
  * Shapes
@@ -58,7 +62,8 @@
 
 #include "graph/op.h"
 
-extern const struct op ops_pointwise[], ops_matmul[], ops_conv[], ops_pool[], ops_norm[],
-    ops_softmax[], ops_reduce[], ops_layout[], ops_index[], ops_loss[], ops_constant[];
+extern const struct op ops_pointwise[], ops_curve[], ops_compare[], ops_matmul[], ops_conv[],
+    ops_pool[], ops_norm[], ops_softmax[], ops_reduce[], ops_layout[], ops_index[],
+    ops_loss[], ops_constant[];
 
 #endif

@@ -22,52 +22,21 @@ static int infer_signed(struct graph *graph, int node, struct err *err)
     return infer_like(graph, node, err);
 }
 
-static int infer_same_types(struct graph *graph, int node, int first, enum dtype *dtype,
-                            struct err *err)
-{
-    int i;
-
-    *dtype = node_input(graph, node, first)->dtype;
-    for (i = first; i < graph->nodes[node].n_inputs; i++)
-        if (node_input(graph, node, i)->dtype != *dtype)
-            return op_error(graph, node, err, "input %d is %s, the first is %s", i,
-                            dtype_name(node_input(graph, node, i)->dtype), dtype_name(*dtype));
-    return 0;
-}
-
 static int infer_nary(struct graph *graph, int node, struct err *err)
 {
-    struct shape shape;
-    struct batch batch;
     enum dtype dtype;
 
-    if (infer_same_types(graph, node, 0, &dtype, err) ||
-        infer_broadcast(graph, node, 0, graph->nodes[node].n_inputs, &shape, &batch, err))
+    if (infer_same_types(graph, node, 0, &dtype, err))
         return -1;
-    return set_output(graph, node, 0, dtype, &shape, batch, err);
+    return set_broadcast(graph, node, dtype, err);
 }
 
-/* x^2 is often written with an integer exponent. */
+/* The base, the exponent of any type (x^2 is often written with an integer one); or dy, base
+ * and exponent.
+ */
 static int infer_pow(struct graph *graph, int node, struct err *err)
 {
-    struct shape shape;
-    struct batch batch;
-
-    if (need_float(graph, node, 0, err) ||
-        infer_broadcast(graph, node, 0, 2, &shape, &batch, err))
-        return -1;
-    return set_output(graph, node, 0, node_input(graph, node, 0)->dtype, &shape, batch, err);
-}
-
-/* dy, the base, the exponent. */
-static int infer_pow_grad(struct graph *graph, int node, struct err *err)
-{
-    struct shape shape;
-    struct batch batch;
-
-    if (infer_broadcast(graph, node, 0, 3, &shape, &batch, err))
-        return -1;
-    return set_output(graph, node, 0, node_input(graph, node, 0)->dtype, &shape, batch, err);
+    return set_broadcast(graph, node, node_input(graph, node, 0)->dtype, err);
 }
 
 static int infer_where(struct graph *graph, int node, struct err *err)
@@ -246,7 +215,7 @@ const struct op ops_pointwise[] = {
     INTERNAL("ErfGrad", 2, infer_like),
     INTERNAL("GeluGrad", 2, infer_like),
     INTERNAL("DivGrad", 3, infer_nary),
-    INTERNAL("PowGrad", 3, infer_pow_grad),
+    INTERNAL("PowGrad", 3, infer_pow),
     INTERNAL("PowExponentGrad", 3, infer_nary),
     INTERNAL("DropoutGrad", 1, infer_like),
     { "AddN", OP_INTERNAL | OP_INPLACE, 1, -1, 1, 1, infer_like, NULL, NULL },

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+/* Arithmetic on whole numbers, comparisons of any type, logic. */
+#include <math.h>
+
+#include "base/err.h"
+#include "graph/integer.h"
+#include "kernels/reference/reference.h"
+
+static void store(const struct ref_tensor *t, void *data, int64_t i, int64_t value)
+{
+    if (t->dtype == DTYPE_I64)
+        ((int64_t *)data)[i] = value;
+    else if (t->dtype == DTYPE_I32)
+        ((int32_t *)data)[i] = (int32_t)(uint32_t)(uint64_t)value;
+    else
+        ((uint8_t *)data)[i] = t->dtype == DTYPE_BOOL ? value != 0
+                                                      : (uint8_t)(uint64_t)value;
+}
+
+/* -1 for a division by zero. */
+typedef int integer_function(const struct kernel *k, int64_t a, int64_t b, int64_t *y);
+
+static int each(const struct kernel *k, const struct kernel_args *args, integer_function *f,
+                struct err *err)
+{
+    const struct walk *w = &k->walk;
+    int64_t n = row_length(w), j, a, b, y;
+    struct cursor c;
+
+    for (cursor_start(w, &c); cursor_valid(w, &c); cursor_next(w, &c))
+        for (j = 0; j < n; j++) {
+            a = ref_whole(&k->in[0], args->inputs[0], c.at[0] + j * row_stride(w, 0));
+            b = w->n < 2 ? 0 : ref_whole(&k->in[1], args->inputs[1],
+                                         c.at[1] + j * row_stride(w, 1));
+            if (f(k, a, b, &y))
+                return err_set(err, "node \"%s\": division by zero", k->name);
+            store(&k->out[0], args->outputs[0], c.row * n + j, y);
+        }
+    return 0;
+}
+
+#define INTEGER(NAME, EXPRESSION)                                                             \
+    static int NAME##_of(const struct kernel *k, int64_t a, int64_t b, int64_t *y)            \
+    {                                                                                         \
+        (void)k, (void)b;                                                                     \
+        *y = (EXPRESSION);                                                                    \
+        return 0;                                                                             \
+    }                                                                                         \
+    RUN(NAME)
+#define RUN(NAME)                                                                             \
+    static int run_##NAME(const struct kernel *k, const struct kernel_args *args,             \
+                          struct err *err)                                                    \
+    {                                                                                         \
+        return each(k, args, NAME##_of, err);                                                 \
+    }
+
+static int divide_of(const struct kernel *k, int64_t a, int64_t b, int64_t *y)
+{
+    (void)k;
+    return integer_divide(a, b, y);
+}
+
+static int rest_of(const struct kernel *k, int64_t a, int64_t b, int64_t *y)
+{
+    return integer_rest(a, b, k->swap, y);
+}
+
+INTEGER(add, (int64_t)((uint64_t)a + (uint64_t)b))
+INTEGER(subtract, (int64_t)((uint64_t)a - (uint64_t)b))
+INTEGER(multiply, (int64_t)((uint64_t)a * (uint64_t)b))
+INTEGER(negate, (int64_t)(0 - (uint64_t)a))
+INTEGER(absolute, a < 0 ? (int64_t)(0 - (uint64_t)a) : a)
+INTEGER(sign, (a > 0) - (a < 0))
+INTEGER(max, a > b ? a : b)
+INTEGER(min, a < b ? a : b)
+INTEGER(and, a && b)
+INTEGER(or, a || b)
+INTEGER(xor, !a != !b)
+INTEGER(not, !a)
+RUN(divide)
+RUN(rest)
+
+/* The bounds may be infinite. */
+static int clip_of(const struct kernel *k, int64_t a, int64_t b, int64_t *y)
+{
+    (void)b;
+    *y = (double)a < k->alpha ? (int64_t)k->alpha : a;
+    *y = (double)*y > k->beta ? (int64_t)k->beta : *y;
+    return 0;
+}
+
+RUN(clip)
+
+static int run_power(const struct kernel *k, const struct kernel_args *args, struct err *err)
+{
+    const struct walk *w = &k->walk;
+    int64_t n = row_length(w), j;
+    struct cursor c;
+
+    (void)err;
+    for (cursor_start(w, &c); cursor_valid(w, &c); cursor_next(w, &c))
+        for (j = 0; j < n; j++) {
+            int64_t at = c.at[1] + j * row_stride(w, 1);
+            int64_t a = ref_whole(&k->in[0], args->inputs[0], c.at[0] + j * row_stride(w, 0));
+            double real = dtype_is_float(k->in[1].dtype)
+                              ? pow((double)a, ref_number(&k->in[1], args->inputs[1], at)) : 0;
+
+            store(&k->out[0], args->outputs[0], c.row * n + j,
+                  dtype_is_float(k->in[1].dtype)
+                      ? (int64_t)real
+                      : integer_power(a, ref_whole(&k->in[1], args->inputs[1], at)));
+        }
+    return 0;
+}
+
+/* Comparisons ------------------------------------------------------------------------- */
+
+enum order { NEITHER, BELOW = 1, EQUAL = 2, ABOVE = 4 };
+
+static enum order order_of(const struct kernel *k, const struct kernel_args *args, int64_t ia,
+                           int64_t ib)
+{
+    if (dtype_is_float(k->in[0].dtype)) {
+        double a = ref_number(&k->in[0], args->inputs[0], ia);
+        double b = ref_number(&k->in[1], args->inputs[1], ib);
+
+        return a < b ? BELOW : a > b ? ABOVE : a == b ? EQUAL : NEITHER;
+    } else {
+        int64_t a = ref_whole(&k->in[0], args->inputs[0], ia);
+        int64_t b = ref_whole(&k->in[1], args->inputs[1], ib);
+
+        return a < b ? BELOW : a > b ? ABOVE : EQUAL;
+    }
+}
+
+static void compare(const struct kernel *k, const struct kernel_args *args, unsigned wanted)
+{
+    const struct walk *w = &k->walk;
+    uint8_t *y = args->outputs[0];
+    int64_t n = row_length(w), j;
+    struct cursor c;
+
+    for (cursor_start(w, &c); cursor_valid(w, &c); cursor_next(w, &c))
+        for (j = 0; j < n; j++)
+            *y++ = (uint8_t)((order_of(k, args, c.at[0] + j * row_stride(w, 0),
+                             c.at[1] + j * row_stride(w, 1)) & wanted) != 0);
+}
+
+#define COMPARE(NAME, WANTED)                                                                 \
+    static int run_##NAME(const struct kernel *k, const struct kernel_args *args,             \
+                          struct err *err)                                                    \
+    {                                                                                         \
+        (void)err;                                                                            \
+        compare(k, args, WANTED);                                                             \
+        return 0;                                                                             \
+    }
+
+COMPARE(equal, EQUAL)
+COMPARE(less, BELOW)
+COMPARE(less_equal, BELOW | EQUAL)
+COMPARE(greater, ABOVE)
+COMPARE(greater_equal, ABOVE | EQUAL)
+
+static int run_is_nan(const struct kernel *k, const struct kernel_args *args, struct err *err)
+{
+    uint8_t *y = args->outputs[0];
+
+    (void)err;
+    for (int64_t i = 0; i < k->out[0].elements; i++)
+        y[i] = (uint8_t)(isnan(ref_number(&k->in[0], args->inputs[0], i)) != 0);
+    return 0;
+}
+
+/* alpha and beta: are negative and positive ones wanted? */
+static int run_is_inf(const struct kernel *k, const struct kernel_args *args, struct err *err)
+{
+    uint8_t *y = args->outputs[0];
+
+    (void)err;
+    for (int64_t i = 0; i < k->out[0].elements; i++) {
+        double x = ref_number(&k->in[0], args->inputs[0], i);
+
+        y[i] = (uint8_t)(isinf(x) && (x < 0 ? k->alpha : k->beta) != 0);
+    }
+    return 0;
+}
+
+#define ENTRY(OP, SETUP, RUN) { OP, SETUP, RUN, NULL, NULL }
+
+const struct ref_entry ref_entries_whole[] = {
+    ENTRY("Add", setup_broadcast, run_add),
+    ENTRY("Sub", setup_broadcast, run_subtract),
+    ENTRY("Mul", setup_broadcast, run_multiply),
+    ENTRY("Div", setup_broadcast, run_divide),
+    ENTRY("Neg", setup_broadcast, run_negate),
+    ENTRY("Abs", setup_broadcast, run_absolute),
+    ENTRY("Sign", setup_broadcast, run_sign),
+    ENTRY("Clip", setup_clip, run_clip),
+    ENTRY("Max", setup_broadcast, run_max),
+    ENTRY("Min", setup_broadcast, run_min),
+    ENTRY("Mod", setup_mod, run_rest),
+    ENTRY("Pow", setup_broadcast, run_power),
+    ENTRY("And", setup_broadcast, run_and),
+    ENTRY("Or", setup_broadcast, run_or),
+    ENTRY("Xor", setup_broadcast, run_xor),
+    ENTRY("Not", setup_broadcast, run_not),
+    { .op = NULL },
+};
+
+const struct ref_entry ref_entries_tests[] = {
+    ENTRY("Equal", setup_broadcast, run_equal),
+    ENTRY("Less", setup_broadcast, run_less),
+    ENTRY("LessOrEqual", setup_broadcast, run_less_equal),
+    ENTRY("Greater", setup_broadcast, run_greater),
+    ENTRY("GreaterOrEqual", setup_broadcast, run_greater_equal),
+    ENTRY("IsNaN", setup_plain, run_is_nan),
+    ENTRY("IsInf", setup_is_inf, run_is_inf),
+    { .op = NULL },
+};
