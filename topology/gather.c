@@ -234,18 +234,88 @@ out:
     return cluster;
 }
 
+/* {HOST: {"3": …}}: GPUs that only some ranks of a host see, as those describe them. */
+static json_t *hidden_gpus(int n_ranks, const void *const *parts, const size_t *sizes)
+{
+    json_t *hidden = json_object();
+    struct err ignored = { 0 };     /* who adds the part reports it */
+
+    for (int r = 0; r < n_ranks; r++) {
+        json_t *own = topo_record_own(parts[r], sizes[r], &ignored);
+        json_t *gpus = json_object_get(own, "gpus"), *known;
+        const char *host = json_string_value(json_object_get(own, "host"));
+
+        if (json_is_object(gpus)) {
+            known = json_object_get(hidden, host);
+            if (known)
+                json_object_update_missing(known, gpus);
+            else
+                json_object_set(hidden, host, gpus);
+        }
+        json_decref(own);
+    }
+    return hidden;
+}
+
+/* The node with those GPUs that it does not see itself. */
+static struct topo_node *complete(const struct topo_node *node, json_t *gpus, struct err *err)
+{
+    json_t *json = topo_node_to_json(node), *gpu;
+    struct topo_node *whole;
+    const char *index;
+
+    json_object_foreach(gpus, index, gpu) {
+        int i = (int)strtol(index, NULL, 10);
+
+        if (i >= 0 && i < node->n_gpus && !node->gpus[i].seen)
+            json_array_set(json_object_get(json, "gpus"), (size_t)i, gpu);
+    }
+    whole = topo_node_from_json(node->host, json, err);
+    json_decref(json);
+    return whole;
+}
+
+/* 'hidden' are the GPUs that other ranks of its host see; NULL: there are none. */
+static int add_part(struct topo_record *record, const void *part, size_t size, json_t *hidden,
+                    struct err *err)
+{
+    struct topo_node *node, *whole;
+    int status = -1;
+
+    if (!hidden)
+        return topo_record_add_packed(record, part, size, err);
+    node = topo_record_unpack("its node", part, size, NULL, 0, err);
+    whole = node ? complete(node, hidden, err) : NULL;
+    if (whole)
+        status = topo_record_add_node(record, whole, err);
+    topo_node_free(node);
+    topo_node_free(whole);
+    return status;
+}
+
 struct topo_record *gather_record_of(int n_ranks, const void *const *parts, const size_t *sizes,
                                      struct err *err)
 {
     struct topo_record *record = topo_record_new();
+    json_t *hidden = hidden_gpus(n_ranks, parts, sizes);
+    int status = 0;
 
-    for (int r = 0; r < n_ranks; r++)
-        if (topo_record_add_packed(record, parts[r], sizes[r], err)) {
+    for (int r = 0; r < n_ranks && status == 0; r++) {
+        json_t *own = topo_record_own(parts[r], sizes[r], err);
+        const char *host = json_string_value(json_object_get(own, "host"));
+
+        status = own ? 0 : -1;
+        if (own && topo_record_find(record, host) < 0)
+            status = add_part(record, parts[r], sizes[r], json_object_get(hidden, host), err);
+        if (status)
             err_prefix(err, "rank %d", r);
-            topo_record_free(record);
-            return NULL;
-        }
-    return record;
+        json_decref(own);
+    }
+    json_decref(hidden);
+    if (status == 0)
+        return record;
+    topo_record_free(record);
+    return NULL;
 }
 
 struct topo_tasks *gather_tasks(int n_ranks, const void *const *parts, const size_t *sizes,

@@ -26,7 +26,9 @@ char *gather_pack(const struct topo_node *node, bool whole, size_t *size, struct
 struct cluster *gather_merge(int n_ranks, const char *const *hosts, const void *const *parts,
                              const size_t *sizes, const char *name, struct err *err);
 
-/* The nodes of all ranks, each as the first of its ranks packed it. */
+/* The nodes of all ranks, each as the first of its ranks packed it; GPUs that the driver hides
+ * from that one are as others packed them.
+ */
 struct topo_record *gather_record_of(int n_ranks, const void *const *parts, const size_t *sizes,
                                      struct err *err);
 

@@ -2,6 +2,7 @@
 #include "topology/record.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -167,12 +168,34 @@ static void add_host(struct topo_record *record, const char *name, int kind, jso
         (struct host){ .name = mem_strdup(name), .kind = kind, .own = own };
 }
 
+/* {"3": …} of those that the driver shows, where it hides others; NULL: it hides none. */
+static json_t *shown_gpus(const struct topo_node *node, const json_t *object)
+{
+    json_t *shown = json_object();
+
+    for (int i = 0; i < node->n_gpus; i++) {
+        char index[16];
+
+        snprintf(index, sizeof(index), "%d", i);
+        if (node->gpus[i].seen)
+            json_object_set_new(shown, index,
+                                json_deep_copy(json_array_get(json_object_get(object, "gpus"),
+                                                              (size_t)i)));
+    }
+    if (json_object_size(shown) > 0 && json_object_size(shown) < (size_t)node->n_gpus)
+        return shown;
+    json_decref(shown);
+    return NULL;
+}
+
 char *topo_record_pack(const struct topo_node *node, bool whole, size_t *size, struct err *err)
 {
     json_t *kind = topo_node_to_json(node), *head;
+    json_t *shown = whole ? NULL : shown_gpus(node, kind);
     char *first, *second, *text = NULL;
 
-    head = json_pack("{s:s, s:o}", "host", node->host, "own", take_own(kind));
+    head = json_pack("{s:s, s:o, s:o*}", "host", node->host, "own", take_own(kind), "gpus",
+                     shown);
     json_object_del(kind, "host");
     first = head ? json_dumps(head, JSON_COMPACT) : NULL;
     second = whole ? json_dumps(kind, JSON_COMPACT) : mem_strdup("");

@@ -23,14 +23,16 @@ struct topo_record *topo_record_new(void);
 void topo_record_free(struct topo_record *record);
 
 /* A node as ranks send it: what is its own on one line, its kind on the next. Of the ranks of a
- * node one sends its kind; the others leave it out (not 'whole'). malloc'ed.
+ * node one sends its kind; the others leave it out (not 'whole'), but for the GPUs that the
+ * driver shows them where it hides others. malloc'ed.
  */
 char *topo_record_pack(const struct topo_node *node, bool whole, size_t *size,
                        struct err *err);
 /* 'kind' is for a part without one: the whole part of another rank of the node, or NULL. */
 struct topo_node *topo_record_unpack(const char *what, const char *text, size_t size,
                                      const char *kind, size_t kind_size, struct err *err);
-/* What a part says of its own: {"host": …, "own": {…}}. json_decref() it. */
+/* What a part says of its own: {"host": …, "own": {…}, "gpus": {"3": …}}. json_decref() it.
+ */
 json_t *topo_record_own(const char *text, size_t size, struct err *err);
 
 /* Add a packed node; a kind that is known is not even parsed. A host that is there already is

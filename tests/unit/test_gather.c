@@ -16,7 +16,9 @@
 #include "base/mem.h"
 #include "topology/model.h"
 #include "topology/node_read.h"
+#include "topology/record.h"
 #include "topology/report.h"
+#include "topology/task.h"
 
 #define MOST 16
 
@@ -218,6 +220,54 @@ static void what_a_rank_sent_broken_is_named_by_rank(void **state)
     }
 }
 
+/* --gpus-per-task: rank i sees GPU i of four alone; the one of rank 2 has errors. */
+static void gpus_that_are_hidden_from_the_first_rank_are_described_by_others(void **state)
+{
+    const void *parts[4];
+    size_t sizes[4];
+    struct err err = { 0 };
+    struct topo_record *record;
+    struct topo_tasks *tasks;
+    struct topo_node *node;
+
+    (void)state;
+    for (int r = 0; r < 4; r++) {
+        node = topo_node_new();
+        topo_node_set_text(&node->host, "n1");
+        node->cores = node->pus = 8;
+        for (int i = 0; i < 4; i++) {
+            char address[32];
+            struct topo_gpu *gpu;
+
+            snprintf(address, sizeof(address), "0000:%d0:00.0", i + 1);
+            gpu = topo_node_add_gpu(node, address);
+            gpu->seen = i == r;
+            gpu->memory = gpu->seen ? 80e9 : 0;
+            gpu->ecc_uncorrected = gpu->seen ? r == 2 : -1;
+        }
+        parts[r] = gather_pack(node, r == 0, &sizes[r], &err);
+        assert_non_null(parts[r]);
+        topo_node_free(node);
+    }
+    record = gather_record_of(4, parts, sizes, &err);
+    assert_int_equal(topo_record_hosts(record), 1);
+    assert_int_equal(topo_record_kinds(record), 1);
+    node = topo_record_node(record, 0, &err);
+    for (int i = 0; i < 4; i++) {
+        assert_true(node->gpus[i].seen && node->gpus[i].memory == 80e9);
+        assert_int_equal(node->gpus[i].ecc_uncorrected, i == 2);
+    }
+    tasks = gather_tasks(4, parts, sizes, &err);
+    for (int r = 0; r < 4; r++) {
+        assert_int_equal(tasks->list[r].n_visible, 1);
+        assert_int_equal(tasks->list[r].visible[0], r);
+        free((void *)parts[r]);
+    }
+    topo_tasks_free(tasks);
+    topo_node_free(node);
+    topo_record_free(record);
+}
+
 static void this_node_has_cores_and_memory(void **state)
 {
     struct err err = { 0 };
@@ -276,6 +326,7 @@ int main(void)
         cmocka_unit_test(the_network_is_that_of_the_fastest_nic),
         cmocka_unit_test(a_node_has_the_wires_of_its_rails_and_one_transfer_takes_one),
         cmocka_unit_test(what_a_rank_sent_broken_is_named_by_rank),
+        cmocka_unit_test(gpus_that_are_hidden_from_the_first_rank_are_described_by_others),
         cmocka_unit_test(this_node_has_cores_and_memory),
         cmocka_unit_test(places_that_are_alike_share_a_line_of_the_report),
         cmocka_unit_test(figures_are_rounded_to_three_digits_of_a_fitting_unit),
