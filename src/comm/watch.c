@@ -19,6 +19,7 @@
 
 #define HUBS 2              /* ranks that watch: rank 0, and one for when that dies */
 #define STRANGERS 16        /* connections that have not said hello yet */
+#define OTHER_FILES 240     /* that MPI and the run have open beside these */
 #define MEETING 60.0        /* seconds in which all must have connected */
 #define ATTEMPT 5.0         /* for one address */
 #define START 1.0           /* who dies before it is watched dies unseen: wait for that */
@@ -365,7 +366,7 @@ static void say_farewell(struct watch *w, bool failed)
     for (int i = 0; i < w->n_links; i++) {
         const struct link *link = &w->links[i];
 
-        if (link->state != LINK_LIVE)
+        if (link->state != LINK_LIVE && link->state != LINK_GREETED)
             continue;
         if (failed && !link->up && w->comm->rank == w->hub[0])
             link_send(link, &verdict);
@@ -383,6 +384,7 @@ static void *run(void *data)
             (void)link_connect(&w->links[i], place_of(w, &w->links[i]));
         }
     }
+    do_what_is_due(w);
     while (!atomic_load(&w->leave)) {
         wait_for_something(w);
         do_what_is_due(w);
@@ -405,23 +407,27 @@ static void choose_hubs(struct watch *w)
             w->hub[1] = r;
 }
 
-/* Room for the connections of all; where there is none, some are not watched. */
-static void raise_limit(int size)
+/* How many connections of 'wanted' there may be: poll() refuses more than the process may open.
+ * Where there is no room for all, some ranks are not watched.
+ */
+static int make_room(int wanted)
 {
     struct rlimit limit;
-    rlim_t need = (rlim_t)size + 256;
+    rlim_t need = (rlim_t)wanted + OTHER_FILES;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= need)
-        return;
+        return wanted;
     limit.rlim_cur = limit.rlim_max < need ? limit.rlim_max : need;
-    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    if (setrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur < STRANGERS + OTHER_FILES)
+        return STRANGERS;
+    return (int)(limit.rlim_cur - OTHER_FILES);
 }
 
 static void make_links(struct watch *w)
 {
     int n = 0;
 
-    w->n_links = HUBS + (is_hub(w) ? w->comm->size + STRANGERS : 0);
+    w->n_links = HUBS + (is_hub(w) ? make_room(w->comm->size + STRANGERS) : 0);
     w->links = mem_new((size_t)w->n_links, sizeof(*w->links));
     w->polls = mem_new((size_t)w->n_links + 2, sizeof(*w->polls));
     w->dead = mem_new((size_t)w->comm->size, sizeof(*w->dead));
@@ -523,8 +529,6 @@ int watch_start(struct comm *comm, struct watch **watch, struct err *err)
     w->end_of_meeting = now() + MEETING;
     init_lock(w);
     choose_hubs(w);
-    if (is_hub(w))
-        raise_limit(comm->size);
     make_links(w);
     if (share_places(w, err)) {
         free_watch(w);

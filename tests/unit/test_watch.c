@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/* watch.c against ranks that this test plays. */
+#include "unit.h"
+
+#include <poll.h>
+#include <sys/resource.h>
+
+#include "base/mem.h"
+#include "comm/driver.h"
+#include "comm/watch.h"
+#include "comm/watch_link.h"
+
+#define MOST 2000
+#define PATIENCE 10000  /* milliseconds, for what takes a few */
+
+static struct link_place places[2];     /* of ranks 0 and 1 */
+static char *hosts[MOST];
+
+/* What the rank that is tested has to say is kept, what others say comes from 'places'. */
+static int broadcast(struct comm *comm, int root, void **data, size_t *size, struct err *err)
+{
+    (void)err;
+    assert_int_equal(*size, sizeof(places[0]));
+    if (comm->rank == root) {
+        memcpy(&places[root], *data, *size);
+        return 0;
+    }
+    *data = mem_new(1, *size);
+    memcpy(*data, &places[root], *size);
+    return 0;
+}
+
+static const struct comm_driver driver = { .broadcast = broadcast };
+
+static struct watch *start(struct comm *comm, int rank, int size)
+{
+    struct err err = { 0 };
+    struct watch *watch;
+
+    for (int r = 0; r < size; r++)
+        hosts[r] = (char *)(uintptr_t)"host";
+    *comm = (struct comm){ .driver = &driver, .rank = rank, .size = size, .hosts = hosts };
+    assert_int_equal(watch_start(comm, &watch, &err), 0);
+    assert_non_null(watch);
+    return watch;
+}
+
+static void wait_for(const struct link *link, short events)
+{
+    struct pollfd poll_for = { .fd = link->fd, .events = events };
+
+    assert_int_equal(poll(&poll_for, 1, PATIENCE), 1);
+}
+
+static int next_note(struct link *link, struct note *note)
+{
+    int status;
+
+    do {
+        wait_for(link, POLLIN);
+        status = link_read(link, note);
+    } while (status == 0);
+    return status;
+}
+
+static struct link connect_as(int rank, const struct link_place *place)
+{
+    struct note hello = { .kind = NOTE_HELLO, .rank = rank }, answer;
+    struct link link = { .state = LINK_FREE };
+
+    for (;; link.address++) {
+        assert_true(link_connect(&link, place));
+        wait_for(&link, POLLOUT);
+        if (link_connected(&link))
+            break;
+        link_close(&link);
+    }
+    memcpy(hello.token, place->token, sizeof(hello.token));
+    link_send(&link, &hello);
+    assert_int_equal(next_note(&link, &answer), 1);
+    assert_int_equal(answer.kind, NOTE_WELCOME);
+    return link;
+}
+
+static void a_connection_that_ends_without_a_farewell_is_a_death(void **state)
+{
+    struct watch_verdict verdict;
+    struct comm comm;
+    struct watch *watch;
+    struct link leaves, dies;
+
+    memset(places, 0, sizeof(places));
+    watch = start(&comm, 0, 4);
+    leaves = connect_as(2, &places[0]);
+    dies = connect_as(3, &places[0]);
+    link_send(&leaves, &(struct note){ .kind = NOTE_BYE, .rank = 2 });
+    link_close(&leaves);
+    link_close(&dies);
+    assert_true(watch_verdict(watch, PATIENCE / 1000, &verdict));
+    assert_int_equal(verdict.rank, 3);
+    assert_int_equal(verdict.lost, 1);
+    assert_int_equal(verdict.speaker, 0);
+    watch_leave(watch, false);
+    (void)state;
+}
+
+/* poll() refuses more connections than the process may have. */
+static void of_more_ranks_than_there_may_be_connections_some_are_watched(void **state)
+{
+    struct watch_verdict verdict;
+    struct rlimit before, few;
+    struct comm comm;
+    struct watch *watch;
+    struct link dies;
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = (struct rlimit){ .rlim_cur = 64, .rlim_max = before.rlim_max };
+    if (before.rlim_max > MOST)
+        few.rlim_max = MOST / 2;
+    if (setrlimit(RLIMIT_NOFILE, &few))
+        skip();
+    memset(places, 0, sizeof(places));
+    watch = start(&comm, 0, MOST);
+    dies = connect_as(MOST - 1, &places[0]);
+    link_close(&dies);
+    assert_true(watch_verdict(watch, PATIENCE / 1000, &verdict));
+    assert_int_equal(verdict.rank, MOST - 1);
+    watch_leave(watch, false);
+    (void)state;
+}
+
+/* To the one that watches it was there from its hello on. */
+static void who_leaves_before_it_was_welcomed_says_so(void **state)
+{
+    struct link_place place;
+    struct comm comm;
+    struct watch *watch;
+    struct link link = { .state = LINK_FREE };
+    struct pollfd arrival = { .fd = link_listen(&place), .events = POLLIN };
+    struct note note;
+
+    memset(places, 0, sizeof(places));
+    places[0] = place;
+    watch = start(&comm, 5, 6);
+    assert_int_equal(poll(&arrival, 1, PATIENCE), 1);
+    assert_true(link_accept(&link, arrival.fd, 0));
+    assert_int_equal(next_note(&link, &note), 1);
+    assert_int_equal(note.kind, NOTE_HELLO);
+    assert_int_equal(note.rank, 5);
+    watch_leave(watch, false);
+    assert_int_equal(next_note(&link, &note), 1);
+    assert_int_equal(note.kind, NOTE_BYE);
+    link_close(&link);
+    close(arrival.fd);
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_connection_that_ends_without_a_farewell_is_a_death),
+        cmocka_unit_test(who_leaves_before_it_was_welcomed_says_so),
+        cmocka_unit_test(of_more_ranks_than_there_may_be_connections_some_are_watched),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
