@@ -13,6 +13,7 @@
 #include "kernels/reference/conv.inc.h"
 #include "kernels/reference/pool.inc.h"
 #include "kernels/reference/norm.inc.h"
+#include "kernels/reference/groupnorm.inc.h"
 #include "kernels/reference/softmax.inc.h"
 #include "kernels/reference/sum.inc.h"
 #include "kernels/reference/table.inc.h"

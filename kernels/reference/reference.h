@@ -133,6 +133,8 @@ int setup_global_grad(struct kernel *, const struct graph *, int node, struct er
 int setup_batchnorm(struct kernel *, const struct graph *, int node, struct err *);
 int setup_layernorm(struct kernel *, const struct graph *, int node, struct err *);
 int setup_layernorm_grad(struct kernel *, const struct graph *, int node, struct err *);
+int setup_groupnorm(struct kernel *, const struct graph *, int node, struct err *);
+int setup_groupnorm_grad(struct kernel *, const struct graph *, int node, struct err *);
 int setup_reduce(struct kernel *, const struct graph *, int node, struct err *);
 int setup_reduce_to(struct kernel *, const struct graph *, int node, struct err *);
 int setup_reduce_grad(struct kernel *, const struct graph *, int node, struct err *);

@@ -303,6 +303,34 @@ int setup_layernorm_grad(struct kernel *k, const struct graph *graph, int node, 
     return 0;
 }
 
+/* x is [N, groups * length, after]. */
+static int groups_of_norm(struct kernel *k, const struct graph *graph, int node,
+                          const struct shape *x)
+{
+    int i;
+
+    k->epsilon = node_float(&graph->nodes[node], "epsilon", 1e-5);
+    k->batch = x->dim[0];
+    k->before = node_int(&graph->nodes[node], "num_groups", 1);
+    k->length = x->dim[1] / k->before;
+    k->after = 1;
+    for (i = 2; i < x->rank; i++)
+        k->after *= x->dim[i];
+    return 0;
+}
+
+int setup_groupnorm(struct kernel *k, const struct graph *graph, int node, struct err *err)
+{
+    (void)err;
+    return groups_of_norm(k, graph, node, &k->in[0].shape);
+}
+
+int setup_groupnorm_grad(struct kernel *k, const struct graph *graph, int node, struct err *err)
+{
+    (void)err;
+    return groups_of_norm(k, graph, node, &k->in[1].shape);
+}
+
 /* Sums and moves ---------------------------------------------------------------------- */
 
 /* Walk over the input; entry 0 is the output with stride 0 along the axes summed over. */

@@ -304,19 +304,6 @@ static int canon_softmax(struct build *build, const struct onnx_node *node, stru
     return build_settle(build, id, err);
 }
 
-static int canon_layer_norm(struct build *build, const struct onnx_node *node, struct err *err)
-{
-    int id;
-
-    if (canon_read(build, node, 1) || canon_read(build, node, 2))
-        return err_set(err, "its mean and deviation are read, which is not supported");
-    id = emit_axis(build, node, -1, 3, err);
-    if (id < 0)
-        return -1;
-    build_set_float(build, id, "epsilon", onnx_float(node->proto, "epsilon", 1e-5));
-    return build_settle(build, id, err);
-}
-
 static int canon_concat(struct build *build, const struct onnx_node *node, struct err *err)
 {
     size_t n = node->proto->n_input, i;
@@ -542,7 +529,10 @@ static const struct canon {
     { "ReduceMin", "ReduceMin", canon_reduce },
     { "Softmax", "Softmax", canon_softmax },
     { "LogSoftmax", "LogSoftmax", canon_softmax },
-    { "LayerNormalization", "LayerNormalization", canon_layer_norm },
+    { "LayerNormalization", "LayerNormalization", canon_row_norm },
+    { "RMSNormalization", "RMSNormalization", canon_row_norm },
+    { "GroupNormalization", "GroupNormalization", canon_group_norm },
+    { "InstanceNormalization", "GroupNormalization", canon_group_norm },
     { "BatchNormalization", "BatchNormalization", canon_batch_norm },
     { "Conv", "Conv", canon_window },
     { "MaxPool", "MaxPool", canon_window },

@@ -31,7 +31,9 @@ int canon_step(struct build *build, const struct onnx_node *node, const char *op
 /* Let the node's output be this value, which such a step made. Always 0. */
 int canon_result(struct build *build, const struct onnx_node *node, int output, int value);
 
-/* Handlers (canon_math.c, canon_window.c, canon_reduce.c) */
+/* Handlers (canon_*.c) */
+int canon_row_norm(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_group_norm(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_curve(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_chain(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_clip(struct build *build, const struct onnx_node *node, struct err *err);

@@ -19,7 +19,11 @@
  *   Concat(x…)  axis      Split(x)  axis, split (sizes)
  *   ReduceMean/ReduceSum/ReduceMax…(x)   axes (all of them where ONNX has none), keepdims
  *   Softmax/LogSoftmax(x) axis
- *   LayerNormalization(x, scale[, bias]) axis, epsilon; one output
+ *   LayerNormalization(x, scale[, bias]) axis, epsilon; scale and bias of the shape of the axes
+ *                         from there on; the mean and 1/deviation may be further outputs
+ *   RMSNormalization(x, scale)           the same, one output
+ *   GroupNormalization(x, scale, bias)   num_groups, epsilon; scale and bias for each channel.
+ *                         InstanceNormalization arrives as this, too
  *   BatchNormalization(x, scale, bias, mean, var)  epsilon, momentum (as in ONNX); mean and var
  *                         are VALUE_STATs; one output
  *   Conv, MaxPool, AveragePool           kernel_shape, strides, pads, (dilations), group,

@@ -401,6 +401,34 @@ static void layer_norm(struct op_case *c)
     case_infer(c);
 }
 
+static void group_norm(struct op_case *c)
+{
+    static const int groups[] = { 1, 2, 4 };
+    int dim[] = { B, 4, 3, 2 }, ids[3];
+
+    ids[0] = case_real(c, case_bit(c, 0) ? 4 : 3, dim, 0.1, 2);
+    ids[1] = case_real(c, 1, DIMS(4), 0.5, 1);
+    ids[2] = case_real(c, 1, DIMS(4), 0, 1);
+    case_node(c, "GroupNormalization", 3, ids, 1);
+    case_attr(c, "num_groups", groups[case_choose(c, 2, 3)]);
+    graph_set_float(c->graph, c->node, "epsilon", 0.01);
+    case_infer(c);
+}
+
+static void rms_norm(struct op_case *c)
+{
+    int ids[2], axis = 1 + case_choose(c, 1, 2);
+    int dim[] = { 3, 4 };
+
+    ids[0] = case_real(c, 3, DIMS(B, 3, 4), 0.1, 2);
+    ids[1] = case_real(c, 3 - axis, dim + axis - 1, 0.5, 1);
+    case_node(c, "RMSNormalization", 2, ids, 1);
+    case_attr(c, "axis", axis);
+    if (case_bit(c, 1))
+        graph_set_float(c->graph, c->node, "epsilon", 0.01);
+    case_infer(c);
+}
+
 static void soft(struct op_case *c, const char *op)
 {
     static const int axes[] = { 0, 2, 3, -1 };
@@ -649,6 +677,8 @@ const struct op_kind op_kinds[] = {
     { "GlobalAveragePool", 8, global_average_pool },
     { "BatchNormalization", 16, batch_norm },
     { "LayerNormalization", 8, layer_norm },
+    { "GroupNormalization", 6, group_norm },
+    { "RMSNormalization", 4, rms_norm },
     { "Softmax", 4, softmax },
     { "LogSoftmax", 4, log_softmax },
     { "ReduceMean", 10, reduce_mean },

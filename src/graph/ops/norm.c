@@ -127,7 +127,9 @@ static int grad_layernorm(struct grad *grad, int node, struct err *err)
     int dy = grad_of_output(grad, 0), x = rule_input(grad, 0), parts, result;
     int invstd = rule_want_output(grad, 2, err), mean = rule_output(grad, 1);
 
-    (void)node;
+    if (grad_of_output(grad, 1) >= 0 || grad_of_output(grad, 2) >= 0)
+        return op_error(grad->graph, node, err, "a gradient through its mean or deviation is "
+                        "not supported");
     if (invstd < 0 ||
         rule_add_like(grad, 0, "LayerNormDgrad", 5,
                       (int[]){ dy, x, rule_input(grad, 1), mean, invstd }, NULL, err))

@@ -26,6 +26,11 @@
  *   LayerNormalization(x, scale, [bias] → y, [mean, invstd]; axis, epsilon)
  *   LayerNormDgrad(dy, x, scale, mean, invstd → dx; axis)
  *   LayerNormWgrad(dy, x, mean, invstd → dscale, [dbias]; axis)
+ *   GroupNormalization(x, scale, bias → y, [mean, invstd]: [N, groups]; num_groups, epsilon)
+ *   GroupNormDgrad(dy, x, scale, mean, invstd → dx), GroupNormWgrad(dy, x, mean, invstd →
+ *   dscale, [dbias]; num_groups)
+ *   RMSNormalization(x, scale → y, [1/rms]; axis, epsilon)
+ *   RmsNormDgrad(dy, x, scale, 1/rms → dx; axis), RmsNormWgrad(dy, x, 1/rms → dscale; axis)
  *   SoftmaxGrad(dy, y → dx; axis), LogSoftmaxGrad(dy, y → dx; axis)
  * Pointwise
  *   ReluGrad, TanhGrad, SigmoidGrad, SqrtGrad (dy, y), GeluGrad (dy, x; approximate),
@@ -63,7 +68,7 @@
 #include "graph/op.h"
 
 extern const struct op ops_pointwise[], ops_curve[], ops_compare[], ops_matmul[], ops_conv[],
-    ops_pool[], ops_norm[], ops_softmax[], ops_reduce[], ops_layout[], ops_index[],
-    ops_loss[], ops_constant[];
+    ops_pool[], ops_norm[], ops_groupnorm[], ops_softmax[], ops_reduce[], ops_layout[],
+    ops_index[], ops_loss[], ops_constant[];
 
 #endif
