@@ -24,7 +24,7 @@ static int run(struct topo_node *node, const struct topo_input *input, struct er
 {
     static const struct topo_source *const sources[] = {
         &topo_source_proc, &topo_source_hwloc, &topo_source_sysfs, &topo_source_nvml,
-        &topo_source_visible,
+        &topo_source_gpudirect, &topo_source_visible,
     };
 
     for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++)
@@ -65,12 +65,13 @@ static const char *path_if(char **path, const char *folder, const char *name)
 
 static struct topo_node *from_folder(const char *folder, struct err *err)
 {
-    char *xml, *sys, *environment, *variables;
+    char *xml, *sys, *proc, *environment, *variables;
     struct topo_input input = { .nvml = getenv("TASUKI_NVML") };
     struct topo_node *node = NULL;
 
     input.xml = path_if(&xml, folder, "hwloc.xml");
     input.sys = path_if(&sys, folder, "sys");
+    input.proc = path_if(&proc, folder, "proc");
     environment = mem_printf("%s/environment", folder);
     input.variables = variables = read_text(environment);
     if (!input.xml)
@@ -79,6 +80,7 @@ static struct topo_node *from_folder(const char *folder, struct err *err)
         node = from_sources(topo_node_read_apart(input.xml, err), &input, err);
     free(xml);
     free(sys);
+    free(proc);
     free(environment);
     free(variables);
     return node;
@@ -116,6 +118,9 @@ struct topo_node *topo_node_discover(const char *path, struct err *err)
         return stat(path, &about) == 0 && S_ISDIR(about.st_mode) ? from_folder(path, err)
                                                                  : from_xml(path, err);
     live.nvml = nvml && *nvml ? nvml : standard;
-    live.sys = sys && *sys ? sys : live.sys;
+    if (sys && *sys)
+        live.sys = sys;
+    else
+        live.proc = "/proc";
     return from_sources(topo_node_new(), &live, err);
 }

@@ -69,7 +69,7 @@ static void add_processors(struct features *f, const struct topo_node *node)
     add_text(f, FEATURE_DRIVER, node->driver, "driver");
     if (node->gpudirect >= 0)
         add(f, FEATURE_GPUDIRECT, node->gpudirect,
-            mem_strdup(node->gpudirect ? "nvidia_peermem is loaded" : "no nvidia_peermem"),
+            mem_printf("%s%s", node->gpudirect ? "by " : "none: ", node->gpudirect_by),
             "GPUDirect");
 }
 
@@ -266,7 +266,7 @@ const char *feature_advice(enum feature_kind kind)
                              "off (ACS, IOMMU or a setting of the driver)";
     case FEATURE_DRIVER: return "the driver was not updated with the others: leave the node "
                                 "out";
-    case FEATURE_GPUDIRECT: return "modprobe nvidia_peermem, by the administrators; until then "
+    case FEATURE_GPUDIRECT: return "modprobe nvidia_peermem, by the administrators: until then "
                                    "messages go through the host's memory";
     case FEATURE_NIC: return "an adapter is missing or another: leave the node out";
     case FEATURE_PORT: return "ibstat and ibdiagnet show the port; the cable may be bad: leave "

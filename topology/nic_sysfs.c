@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "topology/node_read.h"
@@ -195,23 +194,6 @@ static int each_entry(const char *root, const char *class, struct topo_node *nod
     return n < 0 ? -1 : 0;
 }
 
-static bool exists(const char *root, const char *name)
-{
-    char *path = mem_printf("%s/%s", root, name);
-    bool there = access(path, F_OK) == 0;
-
-    free(path);
-    return there;
-}
-
-/* What lets an adapter read and write the memory of a GPU. */
-static void read_gpudirect(struct topo_node *node, const char *root)
-{
-    if (exists(root, "module"))
-        node->gpudirect = exists(root, "module/nvidia_peermem") ||
-                          exists(root, "module/nv_peer_mem");
-}
-
 static int read_sysfs(struct topo_node *node, const struct topo_input *input, struct err *err)
 {
     int hcas, interfaces;
@@ -223,7 +205,6 @@ static int read_sysfs(struct topo_node *node, const struct topo_input *input, st
     interfaces = each_entry(input->sys, "class/net", node, visit_interface);
     if (node->n_pcis == 0 && node->n_gpus == 0)
         each_entry(input->sys, "bus/pci/devices", node, visit_pci);
-    read_gpudirect(node, input->sys);
     if (interfaces && hcas)
         topo_node_say(node, "sysfs", TOPO_ABSENT, "neither class/infiniband nor class/net");
     else

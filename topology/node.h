@@ -122,7 +122,8 @@ struct topo_node {
     double l2, l3;          /* bytes of one cache, 0: none or not known */
     double memory;          /* bytes, as far as this job may use them */
     double flops;           /* of one core, float32/s by clock and vector width; 0 unknown */
-    int gpudirect;          /* 1: the kernel has nvidia_peermem, 0: not, -1: not known */
+    int gpudirect;          /* 1: adapters reach the memory of GPUs, 0: not, -1: not known */
+    char *gpudirect_by;     /* "nvidia_peermem", "DMA-BUF", or why it is not, or not known */
     int isolated;           /* 1: Slurm shows a task only its own GPUs, 0: not, -1: not known */
     int n_usable;           /* PUs this process may run on */
     int *usable;
@@ -143,9 +144,9 @@ struct topo_node {
 };
 
 /* Look at this node, or at the one that 'input' describes: an hwloc XML file, or a folder with
- * hwloc.xml, sys/ (a copy of what is read below /sys) and environment (KEY=VALUE lines). XML is
- * read in a child process: the library is known to crash on some mutated files. NULL: what
- * HWLOC_XMLFILE says, else this node.
+ * hwloc.xml, sys/ and proc/ (copies of what is read there) and environment (KEY=VALUE lines).
+ * XML is read in a child process: the library is known to crash on some mutated files.
+ * NULL: what HWLOC_XMLFILE says, else this node.
  */
 struct topo_node *topo_node_discover(const char *input, struct err *err);
 void topo_node_free(struct topo_node *node);

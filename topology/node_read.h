@@ -10,6 +10,7 @@ struct topo_input {
     bool live;              /* this machine: what a recording lacks is not asked of it */
     const char *xml;        /* hwloc's file; NULL: live, or none */
     const char *sys;        /* what stands for /sys; NULL: none */
+    const char *proc;       /* what stands for /proc, of GPUDirect only; NULL: none */
     const char *nvml;       /* path of the library; NULL: none */
     const char *variables;  /* "NAME=VALUE" lines; NULL: this process's environment */
 };
@@ -29,6 +30,7 @@ extern const struct topo_source topo_source_proc;   /* /proc, sysconf(): roughly
 extern const struct topo_source topo_source_hwloc;  /* processors, memory, PCI tree, names */
 extern const struct topo_source topo_source_sysfs;  /* class/infiniband, class/net */
 extern const struct topo_source topo_source_nvml;   /* NVIDIA's GPUs */
+extern const struct topo_source topo_source_gpudirect;  /* /sys/module, /proc/driver/nvidia */
 extern const struct topo_source topo_source_visible;/* CUDA_VISIBLE_DEVICES, Slurm's lists */
 
 struct topo_node *topo_node_new(void);

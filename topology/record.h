@@ -31,7 +31,8 @@ char *topo_record_pack(const struct topo_node *node, bool whole, size_t *size,
 /* 'kind' is for a part without one: the whole part of another rank of the node, or NULL. */
 struct topo_node *topo_record_unpack(const char *what, const char *text, size_t size,
                                      const char *kind, size_t kind_size, struct err *err);
-/* What a part says of its own: {"host": …, "own": {…}, "gpus": {"3": …}}. json_decref() it.
+/* What a part says of its own: {"host": …, "own": {…}, "gpus": {"3": …}}.
+ * json_decref() it.
  */
 json_t *topo_record_own(const char *text, size_t size, struct err *err);
 

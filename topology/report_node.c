@@ -198,7 +198,11 @@ static void write_nics(FILE *out, const struct topo_node *node)
 static void write_said(FILE *out, const struct topo_node *node)
 {
     if (node->driver[0])
-        fprintf(out, "  %-*s %s\n", LABEL, "driver", node->driver);
+        fprintf(out, "  %-*s %s; %s%s%s\n", LABEL, "driver", node->driver,
+                node->gpudirect == 1   ? "GPUDirect by "
+                : node->gpudirect == 0 ? "no GPUDirect: "
+                                       : "GPUDirect was not collected",
+                node->gpudirect < 0 && node->gpudirect_by[0] ? ": " : "", node->gpudirect_by);
     for (int i = 0; i < node->n_said; i++)
         if (node->said[i].state == TOPO_FAILED)
             fprintf(out, "  %-*s %s: %s: nothing was collected from it\n", LABEL, "note",

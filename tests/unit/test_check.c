@@ -19,10 +19,7 @@ static int draw(int n)
 
 static struct topo_node *sound_node(void)
 {
-    struct topo_node *node = recorded_machine("hgx-h100");
-
-    node->gpudirect = 1;
-    return node;
+    return recorded_machine("hgx-h100");
 }
 
 /* What healthy siblings do not share: serials, clocks, some memory, the order of names. */
@@ -104,6 +101,7 @@ static void bad_memory(struct topo_node *node)
 static void no_gpudirect(struct topo_node *node)
 {
     node->gpudirect = 0;
+    topo_node_set_text(&node->gpudirect_by, "no nvidia_peermem");
 }
 
 static void across_sockets(struct topo_node *node)
@@ -295,7 +293,7 @@ static void the_report_has_evidence_advice_and_whom_to_exclude(void **state)
     (void)state;
     assert_contains(text, "2 problems on 2 of 64 nodes\n");
     assert_contains(text, "NVLinks up: 17 of 18; 63 of 63 siblings have 18 of 18\n");
-    assert_contains(text, "no nvidia_peermem; 63 of 63 siblings have nvidia_peermem is loaded");
+    assert_contains(text, "none: no nvidia_peermem; 63 of 63 siblings have by nvidia_peermem");
     assert_contains(text, "--exclude=n007,n040\n");
     assert_int_equal(json_array_size(json_object_get(json, "exclude")), 2);
     json_decref(json);
@@ -344,7 +342,7 @@ static void two_nodes_differ_in_what_is_told(void **state)
     assert_int_equal(n, 3);
     assert_string_equal(text, "GPU3: NVLinks up: 18 of 18 | 17 of 18\n"
                         "GPU5: ECC: not collected | on\n"
-                        "GPUDirect: nvidia_peermem is loaded | no nvidia_peermem\n");
+                        "GPUDirect: by nvidia_peermem | none: no nvidia_peermem\n");
     free(text);
     topo_node_free(a);
     topo_node_free(b);

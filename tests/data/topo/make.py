@@ -207,14 +207,18 @@ def driver_gpu(g, n, name, memory, compute, links=(), gen=None, extra=(), n_gpus
     return [line for line in lines + list(extra) if line]
 
 
-def save(name, xml, sys_lines=(), nvml=(), environment=()):
+def save(name, xml, sys_lines=(), nvml=(), environment=(), proc=()):
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent, name)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "hwloc.xml").write_text(xml)
     for file, lines in (("sys.txt", sys_lines), ("nvml.txt", nvml),
-                        ("environment", environment)):
+                        ("environment", environment), ("proc.txt", proc)):
         if lines:
             (folder / file).write_text("\n".join(lines) + "\n")
+
+
+def driver_version(number, kind="x86_64 Kernel Module "):
+    return f"driver/nvidia/version:NVRM version: NVIDIA UNIX {kind} {number}  Release Build"
 
 
 def mesh(gpus, counts, speed):
@@ -241,7 +245,8 @@ def dgx1():
     ports = [line for i, n in enumerate(nics)
              for line in port(f"mlx5_{i}", n.address, i // 2, "100 Gb/sec (4X EDR)", lid=10 + i, guid=i)]
     save("dgx1", machine("dgx1", "Intel(R) Xeon(R) CPU E5-2698 v4 @ 2.20GHz", 2, 1, 20, 512 * GB,
-                         hosts, threads=2, l3=50 << 20, l2=256 << 10), ports, nvml)
+                         hosts, threads=2, l3=50 << 20, l2=256 << 10),
+         ports + ["module/nv_peer_mem/version:1.1-0"], nvml)
 
 
 def dgx2():
@@ -295,7 +300,8 @@ def hgx():
              for line in port(f"mlx5_{i}", n.address, i // 4, "400 Gb/sec (4X NDR)", lid=30 + i, guid=i,
                               gen=5)]
     save("hgx-h100", machine("hgx1", "Intel(R) Xeon(R) Platinum 8480C", 2, 1, 56, 2048 * GB, hosts,
-                             l3=105 << 20, l2=2 << 20), ports, nvml)
+                             l3=105 << 20, l2=2 << 20),
+         ports + ["module/nvidia_peermem/version:550.54.15"], nvml)
 
 
 def omni_path():
@@ -312,7 +318,8 @@ def omni_path():
     ports = [line for i, n in enumerate(nics)
              for line in port(f"hfi1_{i}", n.address, i // 2, "100 Gb/sec (4X EDR)", lid=40 + i, guid=i)]
     save("omni-path", machine("r1i0n0", "Intel(R) Xeon(R) CPU E5-2680 v4 @ 2.40GHz", 2, 1, 14, 256 * GB,
-                              hosts, threads=2, l3=35 << 20, l2=256 << 10), ports, nvml)
+                              hosts, threads=2, l3=35 << 20, l2=256 << 10),
+         ports + ["module/nvidia/holders/hfi1/version:10.13"], nvml)
 
 
 def one_socket():
@@ -325,8 +332,9 @@ def one_socket():
         nvml += driver_gpu(g, i, "NVIDIA A100-PCIE-40GB", 40 * GB, "8.0", [None] * 12, n_gpus=4,
                            clocks="1410 1410")
     save("one-socket", machine("gpu17", "AMD EPYC 7543 32-Core Processor", 2, 1, 32, 512 * GB, hosts,
-                               l2=512 << 10), port("mlx5_0", nic.address, 1, "200 Gb/sec (4X HDR)", gen=4),
-         nvml)
+                               l2=512 << 10),
+         port("mlx5_0", nic.address, 1, "200 Gb/sec (4X HDR)", gen=4) +
+         ["module/nvidia/version:525.60.13"], nvml, proc=[driver_version("525.60.13")])
 
 
 def mig():
@@ -361,7 +369,10 @@ def four_a100(name, host, dead=(), environment=(), seen=range(4), errors=()):
     ports = [line for i, n in enumerate(nics)
              for line in port(f"mlx5_{i}", n.address, 1 + 2 * i, "200 Gb/sec (4X HDR)", gen=4, guid=i)]
     save(name, machine(host, "AMD EPYC 7402 24-Core Processor", 2, 2, 12, 512 * GB, hosts,
-                       l3=16 << 20, l2=512 << 10), ports, nvml, environment)
+                       l3=16 << 20, l2=512 << 10),
+         ports + ["module/nvidia/version:515.65.01"], nvml, environment,
+         [driver_version("515.65.01", "Open Kernel Module for x86_64 "),
+          "kallsyms:0000000000000000 t ib_umem_dmabuf_get\t[ib_uverbs]"])
 
 
 def no_gpu():
