@@ -92,14 +92,19 @@ static int save_json(const struct request *request, const struct view *view, str
 
 static char *text_of(const struct view *view, struct err *err)
 {
-    char *nodes = report_record(view->record, err), *tasks, *tree, *text;
+    char *nodes = report_record(view->record, err), *switches, *tasks, *tree, *text;
 
-    if (!nodes)
+    switches = nodes ? report_switches(view->record, view->cluster, err) : NULL;
+    if (!switches) {
+        free(nodes);
         return NULL;
+    }
     tasks = view->tasks ? topo_tasks_text(view->tasks) : NULL;
     tree = report_cluster(view->cluster);
-    text = mem_printf("%s%s%s%s", nodes, tasks ? tasks : "", tasks ? "\n" : "", tree);
+    text = mem_printf("%s%s%s%s%s", nodes, switches, tasks ? tasks : "", tasks ? "\n" : "",
+                      tree);
     free(nodes);
+    free(switches);
     free(tasks);
     free(tree);
     if (view->library) {

@@ -24,7 +24,7 @@ static int run(struct topo_node *node, const struct topo_input *input, struct er
 {
     static const struct topo_source *const sources[] = {
         &topo_source_proc, &topo_source_hwloc, &topo_source_sysfs, &topo_source_nvml,
-        &topo_source_gpudirect, &topo_source_visible,
+        &topo_source_gpudirect, &topo_source_visible, &topo_source_switches,
     };
 
     for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++)
@@ -86,10 +86,16 @@ static struct topo_node *from_folder(const char *folder, struct err *err)
     return node;
 }
 
-static struct topo_node *from_xml(const char *xml, struct err *err)
+/* A file that somebody gives, or, where 'mine', the machine on which this process is to think
+ * itself: then what it was told by variables holds there.
+ */
+static struct topo_node *from_xml(const char *xml, bool mine, struct err *err)
 {
-    struct topo_input input = { .variables = "", .xml = xml };
+    const char *nvml = mine ? getenv("TASUKI_NVML") : NULL;
+    struct topo_input input = { .variables = mine ? NULL : "", .xml = xml };
 
+    input.nvml = nvml && *nvml ? nvml : NULL;
+    input.sys = mine ? getenv("TASUKI_SYSFS") : NULL;
     return from_sources(topo_node_read_apart(xml, err), &input, err);
 }
 
@@ -110,13 +116,14 @@ struct topo_node *topo_node_discover(const char *path, struct err *err)
     struct topo_input live = { .live = true, .sys = "/sys" };
     const char *nvml = getenv("TASUKI_NVML"), *sys = getenv("TASUKI_SYSFS");
     struct stat about;
+    bool mine = !path;
 
     /* hwloc's own way to be shown another machine. */
-    if (!path)
+    if (mine)
         path = getenv("HWLOC_XMLFILE");
     if (path && *path)
         return stat(path, &about) == 0 && S_ISDIR(about.st_mode) ? from_folder(path, err)
-                                                                 : from_xml(path, err);
+                                                                 : from_xml(path, mine, err);
     live.nvml = nvml && *nvml ? nvml : standard;
     if (sys && *sys)
         live.sys = sys;

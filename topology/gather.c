@@ -12,6 +12,7 @@
 #include "topology/model.h"
 #include "topology/node.h"
 #include "topology/record.h"
+#include "topology/switches.h"
 #include "topology/task.h"
 
 /* Until they are measured. Memory copies between processes, two per message; TCP over the
@@ -162,34 +163,81 @@ static void place_host(struct cluster *cluster, const struct merge *m, const str
     place_ranks(cluster, m, host, place);
 }
 
-static void place_machine(struct cluster *cluster, const struct merge *m, int machine)
+/* Hosts that get places, below their switches. */
+struct placing {
+    struct cluster *cluster;
+    const struct merge *merge;
+    int n_hosts;
+    const struct host **hosts;
+    bool virtual;           /* on one machine, whose loopback joins them */
+};
+
+static void place_one(void *context, int host, int parent)
 {
     static const struct model_network loopback = { LOOPBACK_BANDWIDTH, INFINITY, 0,
                                                    ORIGIN_TABLE };
-    const struct machine *which = &m->machines[machine];
-    int parent = -1;
+    const struct placing *p = context;
+    struct model_network network = model_network(p->hosts[host]->node);
+
+    place_host(p->cluster, p->merge, p->hosts[host], parent,
+               p->virtual ? &loopback : &network);
+}
+
+static void place_hosts(struct placing *p, int parent)
+{
+    const char **paths = mem_new((size_t)p->n_hosts, sizeof(*paths));
+
+    for (int i = 0; i < p->n_hosts; i++)
+        paths[i] = p->hosts[i]->node->switches;
+    switches_place(p->cluster, parent, p->n_hosts, paths, place_one, p);
+    free(paths);
+}
+
+/* The hosts of a machine on which several are virtual, or those that have one each. */
+static int choose_hosts(const struct merge *m, int machine, const struct host **hosts)
+{
+    int n = 0;
 
     for (int i = 0; i < m->n_hosts; i++) {
-        const struct host *host = &m->hosts[i];
-        struct model_network network = model_network(host->node);
+        int own = m->hosts[i].machine;
 
-        if (host->machine != machine)
-            continue;
-        cluster->places[0].latency = fmax(cluster->places[0].latency, network.latency);
-        if (which->n_hosts == 1) {
-            place_host(cluster, m, host, 0, &network);
-            return;
-        }
-        if (parent < 0) {
-            parent = cluster_add_place(cluster, CLUSTER_SWITCH, "machine", 0,
-                                       network.bandwidth);
-            cluster->places[parent].flow_bandwidth = network.flow_bandwidth;
-            cluster->places[parent].origin = network.origin;
-            cluster->places[parent].latency = LOOPBACK_LATENCY;
-            cluster->places[parent].cores = which->cores;
-        }
-        place_host(cluster, m, host, parent, &loopback);
+        if (own == machine || (machine < 0 && m->machines[own].n_hosts == 1))
+            hosts[n++] = &m->hosts[i];
     }
+    return n;
+}
+
+static void place_machine(struct placing *p, int machine)
+{
+    struct model_network network;
+    int place;
+
+    p->n_hosts = choose_hosts(p->merge, machine, p->hosts);
+    p->virtual = true;
+    network = model_network(p->hosts[0]->node);
+    place = cluster_add_place(p->cluster, CLUSTER_SWITCH, "machine", 0, network.bandwidth);
+    p->cluster->places[place].flow_bandwidth = network.flow_bandwidth;
+    p->cluster->places[place].origin = network.origin;
+    p->cluster->places[place].latency = LOOPBACK_LATENCY;
+    p->cluster->places[place].cores = p->merge->machines[machine].cores;
+    place_hosts(p, place);
+}
+
+static void place_all(struct cluster *cluster, const struct merge *m)
+{
+    struct placing p = { .cluster = cluster, .merge = m,
+                         .hosts = mem_new((size_t)m->n_hosts, sizeof(*p.hosts)) };
+
+    for (int i = 0; i < m->n_hosts; i++)
+        cluster->places[0].latency = fmax(cluster->places[0].latency,
+                                          model_network(m->hosts[i].node).latency);
+    for (int i = 0; i < m->n_machines; i++)
+        if (m->machines[i].n_hosts > 1)
+            place_machine(&p, i);
+    p.virtual = false;
+    p.n_hosts = choose_hosts(m, -1, p.hosts);
+    place_hosts(&p, 0);
+    free(p.hosts);
 }
 
 static void merge_free(struct merge *m)
@@ -223,8 +271,7 @@ struct cluster *gather_merge(int n_ranks, const char *const *hosts, const void *
     }
     find_machines(&m);
     cluster = cluster_new(name);
-    for (int i = 0; i < m.n_machines; i++)
-        place_machine(cluster, &m, i);
+    place_all(cluster, &m);
     if (cluster_check(cluster, err)) {
         cluster_free(cluster);
         cluster = NULL;

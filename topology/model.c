@@ -11,6 +11,7 @@
 #include "topology/distance.h"
 #include "topology/node.h"
 #include "topology/record.h"
+#include "topology/switches.h"
 
 /* Until they are measured. */
 #define NVLINK_LATENCY 2e-6
@@ -246,10 +247,11 @@ struct model_network model_network(const struct topo_node *node)
     return network;
 }
 
-static void add_node(struct cluster *cluster, const struct topo_node *node)
+static void add_node(struct cluster *cluster, const struct topo_node *node, int parent)
 {
     struct model_network network = model_network(node);
-    int place = cluster_add_place(cluster, CLUSTER_NODE, node->host, 0, network.bandwidth);
+    int place = cluster_add_place(cluster, CLUSTER_NODE, node->host, parent,
+                                  network.bandwidth);
 
     cluster->places[place].flow_bandwidth = network.flow_bandwidth;
     cluster->places[place].origin = network.origin;
@@ -260,23 +262,37 @@ static void add_node(struct cluster *cluster, const struct topo_node *node)
         add_cpu(cluster, node, place);
 }
 
+struct modelling {
+    struct cluster *cluster;
+    const struct topo_record *record;
+    struct err *err;
+    bool failed;
+};
+
+static void model_host(void *context, int host, int parent)
+{
+    struct modelling *m = context;
+    struct topo_node *node = m->failed ? NULL : topo_record_node(m->record, host, m->err);
+
+    m->failed = !node;
+    if (node)
+        add_node(m->cluster, node, parent);
+    topo_node_free(node);
+}
+
 struct cluster *model_of_record(const struct topo_record *record, const char *name,
                                 struct err *err)
 {
-    struct cluster *cluster = cluster_new(name);
+    int n = topo_record_hosts(record);
+    struct modelling m = { cluster_new(name), record, err, false };
+    const char **paths = mem_new((size_t)n, sizeof(*paths));
 
-    for (int i = 0; i < topo_record_hosts(record); i++) {
-        struct topo_node *node = topo_record_node(record, i, err);
-
-        if (!node) {
-            cluster_free(cluster);
-            return NULL;
-        }
-        add_node(cluster, node);
-        topo_node_free(node);
-    }
-    if (cluster_check(cluster, err) == 0)
-        return cluster;
-    cluster_free(cluster);
+    for (int i = 0; i < n; i++)
+        paths[i] = topo_record_switches(record, i);
+    switches_place(m.cluster, 0, n, paths, model_host, &m);
+    free(paths);
+    if (!m.failed && cluster_check(m.cluster, err) == 0)
+        return m.cluster;
+    cluster_free(m.cluster);
     return NULL;
 }

@@ -4,7 +4,8 @@
  *
  * GPUs that NVLinks join are an island; a GPU's wire carries what its active links carry
  * together where switches join them, else the mean of a pair. A node's wire is its rails that
- * are up, of which one transfer takes one. Latencies come from tables.
+ * are up, of which one transfer takes one. Latencies come from tables. Nodes
+ * are below their switches where these are known.
  */
 #ifndef TASUKI_TOPOLOGY_MODEL_H
 #define TASUKI_TOPOLOGY_MODEL_H

@@ -118,6 +118,8 @@ struct topo_node {
     char *arch;             /* "x86_64", "aarch64"; "" unknown */
     char *source;           /* "hwloc 2.9.0", "/proc", the XML file */
     char *driver;           /* of the GPUs; "" unknown */
+    char *switches;         /* above it, from the top: "/spine/leaf1"; "/": none is known; "":
+                             * not collected */
     int packages, numa_nodes, cores, pus;   /* PUs are hardware threads */
     double l2, l3;          /* bytes of one cache, 0: none or not known */
     double memory;          /* bytes, as far as this job may use them */

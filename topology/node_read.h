@@ -32,6 +32,7 @@ extern const struct topo_source topo_source_sysfs;  /* class/infiniband, class/n
 extern const struct topo_source topo_source_nvml;   /* NVIDIA's GPUs */
 extern const struct topo_source topo_source_gpudirect;  /* /sys/module, /proc/driver/nvidia */
 extern const struct topo_source topo_source_visible;/* CUDA_VISIBLE_DEVICES, Slurm's lists */
+extern const struct topo_source topo_source_switches;   /* SLURM_TOPOLOGY_ADDR */
 
 struct topo_node *topo_node_new(void);
 void topo_node_set_text(char **text, const char *value);

@@ -120,7 +120,7 @@ static const struct shape_field node_fields[] = {
     { .key = "host", .kind = SHAPE_TEXT, .at = offsetof(NODE, host), .required = true },
     TEXT(NODE, machine), TEXT(NODE, cpu), TEXT(NODE, cpu_vendor),
     INT(NODE, cpu_family, -1, 4096), INT(NODE, cpu_model, -1, 4096), TEXT(NODE, arch),
-    TEXT(NODE, source), TEXT(NODE, driver), INT(NODE, packages, 0, MOST_PUS),
+    TEXT(NODE, source), TEXT(NODE, driver), TEXT(NODE, switches), INT(NODE, packages, 0, MOST_PUS),
     INT(NODE, numa_nodes, 0, MOST_PUS), NEEDED(cores),
     NEEDED(pus), REAL(NODE, l2), REAL(NODE, l3), REAL(NODE, memory),
     REAL(NODE, flops),

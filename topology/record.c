@@ -68,7 +68,7 @@ static json_t *take_list(const json_t *object, const char *list, const char *con
 static json_t *take_own(json_t *node)
 {
     static const char *const of_node[] = { "machine", "source", "memory", "usable", "visible",
-                                           "isolated", "notes", NULL };
+                                           "isolated", "switches", "notes", NULL };
     static const char *const of_gpu[] = { "uuid", "seen", "clock", "throttle", "ecc_corrected",
                                           NULL };
     static const char *const of_mig[] = { "uuid", NULL };
@@ -358,6 +358,13 @@ int topo_record_count(const struct topo_record *record, int kind, int *first)
     if (first)
         *first = record->kinds[kind].first;
     return record->kinds[kind].n_hosts;
+}
+
+const char *topo_record_switches(const struct topo_record *record, int host)
+{
+    const char *path = json_string_value(json_object_get(record->hosts[host].own, "switches"));
+
+    return path ? path : "";
 }
 
 struct topo_node *topo_record_node(const struct topo_record *record, int host, struct err *err)

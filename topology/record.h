@@ -51,6 +51,8 @@ int topo_record_kind(const struct topo_record *record, int host);
 int topo_record_find(const struct topo_record *record, const char *host);   /* -1 */
 /* How many hosts are of a kind; the first of them in '*first' (may be NULL). */
 int topo_record_count(const struct topo_record *record, int kind, int *first);
+/* topo_node.switches of a host, without making the node. */
+const char *topo_record_switches(const struct topo_record *record, int host);
 /* The node of a host, made anew: topo_node_free() it. */
 struct topo_node *topo_record_node(const struct topo_record *record, int host,
                                    struct err *err);

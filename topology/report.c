@@ -108,6 +108,10 @@ static void write_place(FILE *out, const struct cluster *cluster, int place)
         fprintf(out, "%s between its parts (%s)", report_time(p->latency, text),
                 origins[p->latency_origin]);
     }
+    if (p->kind == CLUSTER_SWITCH && isinf(p->up_bandwidth)) {
+        fputs("; up not known, taken as no limit\n", out);
+        return;
+    }
     if (place > 0)
         fprintf(out, "; %s up", report_rate(p->up_bandwidth, text));
     if (place > 0 && isfinite(p->flow_bandwidth))

@@ -179,6 +179,12 @@ static int measure_pair(struct comm *comm, struct pair *pair, struct err *err)
     return 0;
 }
 
+/* One pair that crosses a switch's uplink does not show what that carries for all below. */
+static bool is_unlimited_switch(const struct cluster_place *place)
+{
+    return place->kind == CLUSTER_SWITCH && isinf(place->up_bandwidth);
+}
+
 /* Places of one depth are taken to be alike. */
 static void apply(struct cluster *cluster, const struct pair *pairs, int n, int depth)
 {
@@ -201,7 +207,7 @@ static void apply(struct cluster *cluster, const struct pair *pairs, int n, int 
         if (at == depth && place->kind != CLUSTER_DEVICE) {
             place->latency = latency;
             place->latency_origin = ORIGIN_MEASURED;
-        } else if (at == depth + 1) {
+        } else if (at == depth + 1 && !is_unlimited_switch(place)) {
             place->up_bandwidth = bandwidth;
             place->origin = ORIGIN_MEASURED;
         }

@@ -396,7 +396,9 @@ if __name__ == "__main__":
     mig()
     four_a100("dead-nvlink", "jw0103", dead=((1, 2), (0, 2)))
     four_a100("slurm-step", "jw0104", seen=(2, 3),
-              environment=["CUDA_VISIBLE_DEVICES=0,1", "SLURM_STEP_GPUS=2,3"])
+              environment=["CUDA_VISIBLE_DEVICES=0,1", "SLURM_STEP_GPUS=2,3", "SLURM_JOB_ID=7",
+                           "SLURM_TOPOLOGY_ADDR=spine.leaf1.jw0104",
+                           "SLURM_TOPOLOGY_ADDR_PATTERN=switch.switch.node"])
     four_a100("lost-gpu", "jw0105",
               errors=((2, "error DeviceGetHandleByIndex_v2 15"), (3, "error DeviceGetName 999"),
                       (3, "error DeviceGetMemoryInfo 999")))
