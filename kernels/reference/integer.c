@@ -113,6 +113,31 @@ static int run_power(const struct kernel *k, const struct kernel_args *args, str
     return 0;
 }
 
+/* ReduceMax and ReduceMin. */
+static int run_choose(const struct kernel *k, const struct kernel_args *args, struct err *err)
+{
+    const struct walk *w = &k->walk;
+    int64_t n = row_length(w), j;
+    struct cursor c;
+
+    (void)err;
+    for (j = 0; j < k->out[0].elements; j++)
+        store(&k->out[0], args->outputs[0], j, k->out[0].dtype == DTYPE_I64
+              ? (k->swap ? INT64_MAX : INT64_MIN)
+              : k->out[0].dtype == DTYPE_I32 ? (k->swap ? INT32_MAX : INT32_MIN)
+                                             : (k->swap ? UINT8_MAX : 0));
+    for (cursor_start(w, &c); cursor_valid(w, &c); cursor_next(w, &c))
+        for (j = 0; j < n; j++) {
+            int64_t at = c.at[0] + j * row_stride(w, 0);
+            int64_t x = ref_whole(&k->in[0], args->inputs[0], c.row * n + j);
+            int64_t best = ref_whole(&k->out[0], args->outputs[0], at);
+
+            if (k->swap ? x < best : x > best)
+                store(&k->out[0], args->outputs[0], at, x);
+        }
+    return 0;
+}
+
 /* Comparisons ------------------------------------------------------------------------- */
 
 enum order { NEITHER, BELOW = 1, EQUAL = 2, ABOVE = 4 };
@@ -200,6 +225,8 @@ const struct ref_entry ref_entries_whole[] = {
     ENTRY("Min", setup_broadcast, run_min),
     ENTRY("Mod", setup_mod, run_rest),
     ENTRY("Pow", setup_broadcast, run_power),
+    ENTRY("ReduceMax", setup_reduce, run_choose),
+    ENTRY("ReduceMin", setup_reduce, run_choose),
     ENTRY("And", setup_broadcast, run_and),
     ENTRY("Or", setup_broadcast, run_or),
     ENTRY("Xor", setup_broadcast, run_xor),

@@ -43,6 +43,45 @@ static int64_t REAL(box_at)(const struct window *w, const struct REAL(box) *box,
         for (p[1] = (box).from[1]; p[1] < (box).to[1]; p[1]++)      \
             for (p[2] = (box).from[2]; p[2] < (box).to[2]; p[2]++)
 
+/* Where in its plane the maximum of window 'index' is; -1 where it sees padding alone. */
+static int64_t REAL(best_in)(const struct window *w, int64_t index, const real *x)
+{
+    struct REAL(box) box = REAL(box_of)(w, index);
+    int64_t best = -1, p[3];
+
+    EACH_IN_BOX(box, p) {
+        int64_t at = REAL(box_at)(w, &box, p);
+
+        if (best < 0 || x[at] > x[best] || isnan((double)x[at]))
+            best = at;
+    }
+    return best;
+}
+
+/* With k->swap the first spatial axis runs fastest. */
+static int REAL(run_maxpool_indices)(const struct kernel *k, const struct kernel_args *args,
+                                     struct err *err)
+{
+    const struct window *w = &k->window;
+    const real *x = args->inputs[0];
+    int64_t *y = args->outputs[0];
+    int64_t in = REAL(volume)(w->in), out = REAL(volume)(w->out), plane, i, at;
+
+    (void)err;
+    for (plane = 0; plane < w->images * w->in_channels; plane++, x += in) {
+        for (i = 0; i < out; i++) {
+            at = REAL(best_in)(w, i, x);
+            if (k->swap && at >= 0) {
+                int64_t a = at / (w->in[1] * w->in[2]), b = at / w->in[2] % w->in[1];
+
+                at = a + w->in[0] * (b + w->in[1] * (at % w->in[2]));
+            }
+            *y++ = plane * in + at;
+        }
+    }
+    return 0;
+}
+
 static int REAL(run_maxpool)(const struct kernel *k, const struct kernel_args *args,
                              struct err *err)
 {
@@ -50,20 +89,13 @@ static int REAL(run_maxpool)(const struct kernel *k, const struct kernel_args *a
     const real *x = args->inputs[0];
     real *y = args->outputs[0];
     int32_t *saved = k->n_outputs > 1 ? args->outputs[1] : NULL;
-    int64_t in = REAL(volume)(w->in), out = REAL(volume)(w->out), plane, i, p[3];
+    int64_t in = REAL(volume)(w->in), out = REAL(volume)(w->out), plane, i;
 
     (void)err;
     for (plane = 0; plane < w->images * w->in_channels; plane++, x += in) {
         for (i = 0; i < out; i++) {
-            struct REAL(box) box = REAL(box_of)(w, i);
-            int64_t best = -1;
+            int64_t best = REAL(best_in)(w, i, x);
 
-            EACH_IN_BOX(box, p) {
-                int64_t at = REAL(box_at)(w, &box, p);
-
-                if (best < 0 || x[at] > x[best] || isnan((double)x[at]))
-                    best = at;
-            }
             *y++ = best < 0 ? (real)-INFINITY : x[best];
             if (saved)
                 *saved++ = (int32_t)best;

@@ -226,6 +226,7 @@ int setup_conv_wgrad(struct kernel *k, const struct graph *graph, int node, stru
 
 int setup_pool(struct kernel *k, const struct graph *graph, int node, struct err *err)
 {
+    k->swap = node_int(&graph->nodes[node], "storage_order", 0) != 0;
     return three_axes(k, graph, node, &k->in[0].shape, NULL, err);
 }
 
@@ -357,6 +358,7 @@ int setup_reduce(struct kernel *k, const struct graph *graph, int node, struct e
     if (reduce_axes(graph, node, &axes, err))
         return -1;
     walk_reduce(k, axes);
+    k->swap = strcmp(graph->nodes[node].op->name, "ReduceMin") == 0;
     k->scale = mean && k->in[0].elements
                    ? (double)k->out[0].elements / (double)k->in[0].elements : 1;
     return 0;
@@ -389,6 +391,7 @@ int setup_reduce_grad(struct kernel *k, const struct graph *graph, int node, str
         step *= reduced >> i & 1 ? 1 : x->dim[i];
     }
     walk_strides(&k->walk, 0, 0, stride);
+    k->workspace = k->n_inputs > 2 ? (size_t)k->in[2].elements * sizeof(double) : 0;
     k->scale = node_float(&graph->nodes[node], "scale", 1);
     return 0;
 }

@@ -38,6 +38,19 @@ const struct tensor *build_const(struct build *build, int v, int which)
     return &build->items[v].constant[which];
 }
 
+const struct tensor *build_literal(struct build *build, int v, int which)
+{
+    const struct tensor *constant = build_const(build, v, which);
+    const struct onnx_value *value = v < 0 ? NULL : &build->onnx->values[v];
+    struct tensor *tensor;
+
+    if (constant || !value || value->kind != ONNX_INITIALIZER)
+        return constant;
+    tensor = arena_alloc(build->fold[which].arena, 1, sizeof(*tensor));
+    return fold_load(&build->fold[which], &build->onnx->initializers[value->index], tensor, NULL)
+               ? NULL : tensor;
+}
+
 /* The batch of a constant that is as long as the batch along one axis, the same for each
  * sample. Anything else that changes with the batch cannot be split.
  */
@@ -329,11 +342,13 @@ static int fold_inputs(struct build *build, const struct onnx_node *node, int wh
 {
     const char *op = node->proto->op_type;
     bool shapes = strcmp(op, "Shape") == 0 || strcmp(op, "Size") == 0, found;
+    bool range = strcmp(op, "Range") == 0;
     int i;
 
     *n = (int)node->proto->n_input;
     for (i = 0; i < *n; i++) {
-        inputs[i] = build_const(build, node->inputs[i], which);
+        inputs[i] = range ? build_literal(build, node->inputs[i], which)
+                          : build_const(build, node->inputs[i], which);
         if (shapes && node->inputs[i] >= 0) {
             if (shape_of(build, node->inputs[i], which, own, err))
                 return -1;
@@ -402,27 +417,27 @@ static int complete_input(const struct build *build, const struct onnx_input *in
                           struct shape *shape, struct err *err)
 {
     const struct model_tensor *tensor = find_tensor(build->options, input->name);
+    int lead = build->options->no_batch ? 0 : 1, i;
     char text[160];
-    int i;
 
     if (build->options->n_tensors && !tensor)
         return err_set(err, "the data have no tensor \"%.200s\" for this input", input->name);
     if (tensor && dtype_is_float(tensor->dtype) != dtype_is_float(input->dtype))
         return err_set(err, "input \"%.200s\" is %s, its data are %s", input->name,
                        dtype_name(input->dtype), dtype_name(tensor->dtype));
-    if (tensor && tensor->shape.rank != shape->rank - 1)
-        return err_set(err, "input \"%.200s\" has %d dimensions after the batch, its data %s",
-                       input->name, shape->rank - 1,
+    if (tensor && tensor->shape.rank != shape->rank - lead)
+        return err_set(err, "input \"%.200s\" has %d dimensions%s, its data %s", input->name,
+                       shape->rank - lead, lead ? " after the batch" : "",
                        shape_text(&tensor->shape, text, sizeof(text)));
-    for (i = build->options->no_batch ? 0 : 1; i < shape->rank; i++) {
+    for (i = lead; i < shape->rank; i++) {
         if (shape->dim[i] < 0 && !tensor)
             return err_set(err, "dimension %d of input \"%.200s\" is not fixed", i,
                            input->name);
         if (shape->dim[i] < 0)
-            shape->dim[i] = tensor->shape.dim[i - 1];
-        if (tensor && tensor->shape.dim[i - 1] != shape->dim[i])
+            shape->dim[i] = tensor->shape.dim[i - lead];
+        if (tensor && tensor->shape.dim[i - lead] != shape->dim[i])
             return err_set(err, "input \"%.200s\": dimension %d is %" PRId64 ", in the data %"
-                           PRId64, input->name, i, shape->dim[i], tensor->shape.dim[i - 1]);
+                           PRId64, input->name, i, shape->dim[i], tensor->shape.dim[i - lead]);
     }
     return 0;
 }

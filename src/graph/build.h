@@ -60,6 +60,10 @@ void build_note(struct build *build, const char *format, ...)
  * -1. Parameters are no constants.
  */
 const struct tensor *build_const(struct build *build, int v, int which);
+/* The same, and the elements of an initializer that would be a parameter: for inputs that are
+ * numbers of the operator (a ratio, a bound). They are then taken as they stand in the file.
+ */
+const struct tensor *build_literal(struct build *build, int v, int which);
 /* The graphs' value for it; constants and parameters are added when first asked for. -1 with
  * 'err'.
  */

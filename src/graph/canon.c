@@ -432,6 +432,27 @@ static int canon_pad(struct build *build, const struct onnx_node *node, struct e
     return alias_node(build, node, err);
 }
 
+/* Nothing is dropped: the output is the input, and the mask, if anybody reads it, true. */
+static int keep_all(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    int input = canon_input(build, node, 0, err), t;
+    struct tensor mask[BUILD_TWINS];
+    int64_t i;
+
+    if (input < 0)
+        return -1;
+    for (t = 0; t < BUILD_TWINS && canon_read(build, node, 1); t++) {
+        if (fold_new(&build->fold[t], DTYPE_BOOL, canon_shape_of(build, input, t), &mask[t], err))
+            return -1;
+        for (i = 0; i < mask[t].n; i++)
+            mask[t].i[i] = 1;
+        build->items[node->outputs[1]].kind = ITEM_CONST;
+        build->items[node->outputs[1]].id = -1;
+        build->items[node->outputs[1]].constant[t] = mask[t];
+    }
+    return alias_node(build, node, err);
+}
+
 static int canon_dropout(struct build *build, const struct onnx_node *node, struct err *err)
 {
     const OnnxFile__Node *proto = node->proto;
@@ -440,10 +461,8 @@ static int canon_dropout(struct build *build, const struct onnx_node *node, stru
     bool trains;
     int id;
 
-    if (canon_read(build, node, 1))
-        return err_set(err, "its mask is read, which is not supported");
     if (proto->n_input > 1 && node->inputs[1] >= 0) {
-        given = build_const(build, node->inputs[1], 0);
+        given = build_literal(build, node->inputs[1], 0);
         if (!given || !given->f || given->n != 1)
             return err_set(err, "its ratio is no constant");
         ratio = given->f[0];
@@ -452,9 +471,11 @@ static int canon_dropout(struct build *build, const struct onnx_node *node, stru
         training = build_const(build, node->inputs[2], 0);
     if (!(ratio >= 0 && ratio < 1))
         return err_set(err, "a ratio of %g", ratio);
-    if (ratio == 0)
-        return alias_node(build, node, err);
     trains = training && training->i && training->n && training->i[0];
+    if (ratio == 0 || (!trains && canon_read(build, node, 1)))
+        return keep_all(build, node, err);
+    if (canon_read(build, node, 1))
+        return err_set(err, "its mask is read, which is not supported");
     if (build->onnx->opset >= 12 && !trains && build->n_dropouts++ == 0)
         build->first_dropout = node->name;
     id = canon_emit(build, node, "Dropout", 1, err);
@@ -535,7 +556,13 @@ static const struct canon {
     { "InstanceNormalization", "GroupNormalization", canon_group_norm },
     { "BatchNormalization", "BatchNormalization", canon_batch_norm },
     { "Conv", "Conv", canon_window },
+    { "ReduceL1", "ReduceSum", canon_reduce_of },
+    { "ReduceL2", "ReduceL2", canon_reduce },
+    { "ReduceSumSquare", "ReduceSum", canon_reduce_of },
+    { "ReduceLogSum", "ReduceSum", canon_reduce_of },
+    { "ReduceLogSumExp", "ReduceMax", canon_log_sum_exp },
     { "MaxPool", "MaxPool", canon_window },
+    { "GlobalMaxPool", "MaxPool", canon_global_max_pool },
     { "AveragePool", "AveragePool", canon_window },
     { "Dropout", "Dropout", canon_dropout },
     { "Cast", "Cast", canon_cast },

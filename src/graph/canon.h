@@ -41,6 +41,9 @@ int canon_window(struct build *build, const struct onnx_node *node, struct err *
 int canon_batch_norm(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_slice(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_split(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_reduce_of(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_log_sum_exp(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_global_max_pool(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_reduce(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_cross_entropy(struct build *build, const struct onnx_node *node, struct err *err);
 

@@ -74,7 +74,7 @@ static int read_bound(struct build *build, const struct onnx_node *node, int ind
         *bound = onnx_float(node->proto, attr, *bound);
         return 0;
     }
-    constant = build_const(build, node->inputs[index], 0);
+    constant = build_literal(build, node->inputs[index], 0);
     *computed = !constant;
     if (constant && constant->n != 1)
         return err_set(err, "its bounds are no scalars");

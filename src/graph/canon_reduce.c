@@ -167,37 +167,102 @@ static int emit_sum_loss(struct build *build, const struct onnx_node *node, int 
     return 0;
 }
 
+/* The axes of a reduction: how many, 0 where it changes nothing, -1 with 'err'. */
+static int read_axes(struct build *build, const struct onnx_node *node, int rank, int64_t *list,
+                     struct err *err)
+{
+    bool all = !onnx_int(node->proto, "noop_with_empty_axes", 0);
+    int axes[GRAPH_MAX_RANK], n_axes, i;
+    const int64_t *given = NULL;
+    int n = canon_ints(build, node, 1, "axes", 0, &given, err);
+
+    if (n == -2 || dims_axes(n < 0 ? 0 : n, given, rank, all, &n_axes, axes, err))
+        return -1;
+    for (i = 0; i < n_axes; i++)
+        list[i] = axes[i];
+    return n_axes;
+}
+
+static int reduce_step(struct build *build, const struct onnx_node *node, const char *op,
+                       int input, int n, const int64_t *axes, int64_t keepdims, struct err *err)
+{
+    int id = canon_new(build, node, op, 1, &input, err);
+
+    if (id < 0)
+        return -1;
+    build_set_ints(build, id, "axes", n, axes);
+    build_set_int(build, id, "keepdims", keepdims);
+    return canon_settle(build, id, err);
+}
+
 int canon_reduce(struct build *build, const struct onnx_node *node, struct err *err)
 {
     const OnnxFile__Node *proto = node->proto;
     bool mean = strcmp(proto->op_type, "ReduceMean") == 0;
     bool sum = strcmp(proto->op_type, "ReduceSum") == 0;
-    int input = canon_input(build, node, 0, err), axes[GRAPH_MAX_RANK], n, n_axes, i, id, rank;
-    const int64_t *given = NULL;
-    int64_t list[GRAPH_MAX_RANK];
+    int input = canon_input(build, node, 0, err), n, rank;
+    int64_t axes[GRAPH_MAX_RANK];
 
     if (input < 0)
         return -1;
     rank = canon_shape_of(build, input, 0)->rank;
-    n = canon_ints(build, node, 1, "axes", 0, &given, err);
-    if (n == -2 || dims_axes(n < 0 ? 0 : n, given, rank,
-                             !onnx_int(proto, "noop_with_empty_axes", 0), &n_axes, axes, err))
+    n = read_axes(build, node, rank, axes, err);
+    if (n < 0)
         return -1;
-    if (n_axes == 0 && rank > 0) {
+    if (n == 0 && rank > 0) {
         build_alias(build, node, 0);
         return 0;
     }
-    if (n_axes == rank && (mean || sum) && build->graph[1]->values[input].batch.outer &&
+    if (n == rank && (mean || sum) && build->graph[1]->values[input].batch.outer &&
         is_final(build, node))
         return emit_sum_loss(build, node, input, mean, err);
-    for (i = 0; i < n_axes; i++)
-        list[i] = axes[i];
-    id = build_emit(build, node, proto->op_type, 1, &input, 1, err);
-    if (id < 0)
+    input = reduce_step(build, node, proto->op_type, input, n, axes,
+                        onnx_int(proto, "keepdims", 1), err);
+    return input < 0 ? -1 : canon_result(build, node, 0, input);
+}
+
+/* A sum of a function: of absolute values, of squares; or the logarithm of a sum. */
+int canon_reduce_of(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    const char *op = node->proto->op_type;
+    int x = canon_input(build, node, 0, err), n;
+    int64_t axes[GRAPH_MAX_RANK];
+
+    n = x < 0 ? -1 : read_axes(build, node, canon_shape_of(build, x, 0)->rank, axes, err);
+    if (n < 0)
         return -1;
-    build_set_ints(build, id, "axes", n_axes, list);
-    build_set_int(build, id, "keepdims", onnx_int(proto, "keepdims", 1));
-    return build_settle(build, id, err);
+    if (strcmp(op, "ReduceL1") == 0)
+        x = canon_step(build, node, "Abs", 1, &x, err);
+    else if (strcmp(op, "ReduceSumSquare") == 0)
+        x = canon_step(build, node, "Mul", 2, (int[]){ x, x }, err);
+    if (x >= 0)
+        x = reduce_step(build, node, "ReduceSum", x, n, axes,
+                        onnx_int(node->proto, "keepdims", 1), err);
+    if (x >= 0 && strcmp(op, "ReduceLogSum") == 0)
+        x = canon_step(build, node, "Log", 1, &x, err);
+    return x < 0 ? -1 : canon_result(build, node, 0, x);
+}
+
+/* log(sum(exp(x - m))) + m with the largest element m, along which no gradient is lost: that of
+ * both uses together is 0.
+ */
+int canon_log_sum_exp(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    int64_t keep = onnx_int(node->proto, "keepdims", 1), axes[GRAPH_MAX_RANK];
+    int x = canon_input(build, node, 0, err), n, wide, narrow, y;
+
+    n = x < 0 ? -1 : read_axes(build, node, canon_shape_of(build, x, 0)->rank, axes, err);
+    if (n < 0)
+        return -1;
+    wide = reduce_step(build, node, "ReduceMax", x, n, axes, 1, err);
+    narrow = wide < 0 ? -1 : keep ? wide
+                                  : reduce_step(build, node, "ReduceMax", x, n, axes, 0, err);
+    y = narrow < 0 ? -1 : canon_step(build, node, "Sub", 2, (int[]){ x, wide }, err);
+    y = y < 0 ? -1 : canon_step(build, node, "Exp", 1, &y, err);
+    y = y < 0 ? -1 : reduce_step(build, node, "ReduceSum", y, n, axes, keep, err);
+    y = y < 0 ? -1 : canon_step(build, node, "Log", 1, &y, err);
+    y = y < 0 ? -1 : canon_step(build, node, "Add", 2, (int[]){ y, narrow }, err);
+    return y < 0 ? -1 : canon_result(build, node, 0, y);
 }
 
 /* Cross-entropy ----------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Convolutions, pools and batch normalisation. */
 #include "graph/canon.h"
+#include "graph/op.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -84,18 +85,77 @@ static int read_window(const struct onnx_node *node, const struct shape *shape,
     return 0;
 }
 
+static void set_window(struct build *build, int id, const struct onnx_node *node,
+                       const struct window *w)
+{
+    const char *op = build->graph[0]->nodes[id].op->name;
+
+    build_set_ints(build, id, "kernel_shape", w->n, w->kernel);
+    build_set_ints(build, id, "strides", w->n, w->strides);
+    build_set_ints(build, id, "dilations", w->n, w->dilations);
+    build_set_ints(build, id, "pads", 2 * w->n, w->pads);
+    if (strcmp(op, "Conv") == 0)
+        build_set_int(build, id, "group", onnx_int(node->proto, "group", 1));
+    else
+        build_set_int(build, id, "ceil_mode", onnx_int(node->proto, "ceil_mode", 0));
+    if (strcmp(op, "AveragePool") == 0)
+        build_set_int(build, id, "count_include_pad",
+                      onnx_int(node->proto, "count_include_pad", 0));
+}
+
+static int cast_step(struct build *build, const struct onnx_node *node, int value,
+                     enum dtype dtype, struct err *err)
+{
+    int id = canon_new(build, node, "Cast", 1, &value, err);
+
+    if (id < 0)
+        return -1;
+    build_set_int(build, id, "to", dtype);
+    return canon_settle(build, id, err);
+}
+
+/* A pool; bytes are pooled as numbers. */
+static int emit_pool(struct build *build, const struct onnx_node *node, const char *op, int input,
+                     const struct window *w, struct err *err)
+{
+    enum dtype dtype = build->graph[0]->values[input].dtype;
+    bool whole = !dtype_is_float(dtype);
+    int id;
+
+    if (whole)
+        input = cast_step(build, node, input, build->options->real, err);
+    id = input < 0 ? -1 : canon_new(build, node, op, 1, &input, err);
+    if (id < 0)
+        return -1;
+    set_window(build, id, node, w);
+    if (strcmp(op, "MaxPoolIndices") == 0)
+        build_set_int(build, id, "storage_order", onnx_int(node->proto, "storage_order", 0));
+    id = canon_settle(build, id, err);
+    return id >= 0 && whole && strcmp(op, "MaxPoolIndices") != 0
+               ? cast_step(build, node, id, dtype, err) : id;
+}
+
+static int emit_conv(struct build *build, const struct onnx_node *node, const struct window *w,
+                     struct err *err)
+{
+    int id = canon_emit(build, node, "Conv", 3, err);
+
+    if (id < 0)
+        return -1;
+    set_window(build, id, node, w);
+    return build_settle(build, id, err);
+}
+
 int canon_window(struct build *build, const struct onnx_node *node, struct err *err)
 {
     const char *op = node->proto->op_type;
     bool conv = strcmp(op, "Conv") == 0;
     const struct shape *weights = NULL;
-    int input = canon_input(build, node, 0, err), second, id;
+    int input = canon_input(build, node, 0, err), second, y;
     struct window w;
 
     if (input < 0)
         return -1;
-    if (canon_read(build, node, 1))
-        return err_set(err, "its indices are read, which is not supported");
     if (conv) {
         second = canon_input(build, node, 1, err);
         if (second < 0)
@@ -104,23 +164,35 @@ int canon_window(struct build *build, const struct onnx_node *node, struct err *
     }
     if (read_window(node, canon_shape_of(build, input, 0), weights, &w, err))
         return -1;
-    id = canon_emit(build, node, op, conv ? 3 : 1, err);
-    if (id < 0)
-        return -1;
-    build_set_ints(build, id, "kernel_shape", w.n, w.kernel);
-    build_set_ints(build, id, "strides", w.n, w.strides);
-    build_set_ints(build, id, "dilations", w.n, w.dilations);
-    build_set_ints(build, id, "pads", 2 * w.n, w.pads);
     if (conv)
-        build_set_int(build, id, "group", onnx_int(node->proto, "group", 1));
-    else
-        build_set_int(build, id, "ceil_mode", onnx_int(node->proto, "ceil_mode", 0));
-    if (strcmp(op, "AveragePool") == 0)
-        build_set_int(build, id, "count_include_pad",
-                      onnx_int(node->proto, "count_include_pad", 0));
-    if (strcmp(op, "MaxPool") == 0)
-        build_set_int(build, id, "storage_order", onnx_int(node->proto, "storage_order", 0));
-    return build_settle(build, id, err);
+        return emit_conv(build, node, &w, err);
+    y = emit_pool(build, node, op, input, &w, err);
+    if (y < 0)
+        return -1;
+    canon_result(build, node, 0, y);
+    if (!canon_read(build, node, 1))
+        return 0;
+    y = emit_pool(build, node, "MaxPoolIndices", input, &w, err);
+    return y < 0 ? -1 : canon_result(build, node, 1, y);
+}
+
+/* One window as large as the input. */
+int canon_global_max_pool(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    int input = canon_input(build, node, 0, err), i, y;
+    struct window w = { 0 };
+
+    if (input < 0)
+        return -1;
+    w.n = canon_shape_of(build, input, 0)->rank - 2;
+    if (w.n < 1 || w.n > MAX_SPATIAL)
+        return err_set(err, "an input of %d dimensions", w.n + 2);
+    for (i = 0; i < w.n; i++) {
+        w.kernel[i] = canon_shape_of(build, input, 0)->dim[i + 2];
+        w.strides[i] = w.dilations[i] = 1;
+    }
+    y = emit_pool(build, node, "MaxPool", input, &w, err);
+    return y < 0 ? -1 : canon_result(build, node, 0, y);
 }
 
 /* Running statistics are state, whatever else reads them. */

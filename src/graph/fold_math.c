@@ -280,6 +280,23 @@ static void reduce_all(const struct fold_call *call, const struct tensor *x, str
     finish_reduction(kind, x->n / y->n, y);
 }
 
+/* The neutral element of each reduction. */
+static void reduce_nothing(enum reduction kind, struct tensor *y)
+{
+    int64_t largest = y->dtype == DTYPE_I64 ? INT64_MAX : y->dtype == DTYPE_I32 ? INT32_MAX
+                    : y->dtype == DTYPE_BOOL ? 1 : UINT8_MAX;
+    int64_t smallest = y->dtype == DTYPE_I64 ? INT64_MIN : y->dtype == DTYPE_I32 ? INT32_MIN : 0;
+    int64_t i;
+
+    for (i = 0; i < y->n; i++)
+        if (y->f)
+            y->f[i] = (double)(kind == PROD ? 1 : kind == LARGEST ? -INFINITY
+                               : kind == SMALLEST ? INFINITY : kind == MEAN ? NAN : 0);
+        else
+            y->i[i] = kind == PROD ? 1 : kind == LARGEST ? smallest
+                    : kind == SMALLEST ? largest : 0;
+}
+
 static int run_reduce(const struct fold_call *call, struct err *err)
 {
     const struct tensor *x = call->inputs[0];
@@ -295,11 +312,12 @@ static int run_reduce(const struct fold_call *call, struct err *err)
         squeezed[i] = chosen[i];
         kept.dim[chosen[i]] = 1;
     }
-    if (x->n == 0)
-        return err_set(err, "nothing to reduce");
     if (fold_new(call->fold, x->dtype, &kept, call->outputs, err))
         return -1;
-    reduce_all(call, x, call->outputs);
+    if (x->n)
+        reduce_all(call, x, call->outputs);
+    else
+        reduce_nothing((enum reduction)call->kind, call->outputs);
     if (onnx_int(call->node, "keepdims", 1) || n_chosen == 0)
         return 0;
     return dims_squeeze(&kept, n_chosen, squeezed, &call->outputs->shape, err);

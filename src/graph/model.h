@@ -33,7 +33,8 @@ struct model_options {
     int n_freeze;           /* initializers that are not trained: patterns (freeze.h) */
     const char *const *freeze;
     /* Tensors of the data file, by which labels are known and inputs are checked; may be
-     * empty (inspect, plan without data). Shapes are without the leading sample dimension.
+     * empty (inspect, plan without data). Shapes are without the leading sample dimension,
+     * but with no_batch.
      */
     int n_tensors;
     const struct model_tensor {

@@ -101,6 +101,20 @@ def windows(a, x, reduce):
     return y
 
 
+def max_pool_indices(a, x):
+    """By pooling the numbers of the elements in the order of their values."""
+    order = np.argsort(x[0], axis=None)
+    rank = np.empty(x[0].size, np.int64)
+    rank[order] = np.arange(x[0].size)
+    best = order[windows(a, rank.reshape(x[0].shape), lambda v, n: v.max(-1)).astype(np.int64)]
+    if not a.get("storage_order"):
+        return best
+    where = np.unravel_index(best, x[0].shape)
+    plane = where[0] * x[0].shape[1] + where[1]
+    return plane * math.prod(x[0].shape[2:]) + np.ravel_multi_index(where[2:], x[0].shape[2:],
+                                                                    order="F")
+
+
 def symmetric(a, spatial):
     _, dilations, pads = geometry(a, spatial)
     return (pads[:spatial] == pads[spatial:] and
@@ -214,6 +228,11 @@ OPERATORS = {
     "LogSoftmax": lambda a, x: F.log_softmax(t(x[0]), a["axis"]).numpy(),
     "ReduceMean": lambda a, x: x[0].mean(tuple(a["axes"]), keepdims=a.get("keepdims", 1) == 1),
     "ReduceSum": lambda a, x: x[0].sum(tuple(a["axes"]), keepdims=a.get("keepdims", 1) == 1),
+    "ReduceMax": lambda a, x: x[0].max(tuple(a["axes"]), keepdims=a.get("keepdims", 1) == 1),
+    "ReduceMin": lambda a, x: x[0].min(tuple(a["axes"]), keepdims=a.get("keepdims", 1) == 1),
+    "ReduceL2": lambda a, x: np.sqrt((x[0] ** 2).sum(tuple(a["axes"]),
+                                                     keepdims=a.get("keepdims", 1) == 1)),
+    "MaxPoolIndices": max_pool_indices,
     "Reshape": lambda a, x: x[0].reshape(a["shape"]),
     "Transpose": lambda a, x: np.transpose(x[0], a.get("perm")),
     "Concat": lambda a, x: np.concatenate(x, a["axis"]), "Slice": slices, "Split": split,

@@ -352,6 +352,14 @@ static void max_pool(struct op_case *c)
     pool(c, "MaxPool", true);
 }
 
+static void max_pool_indices(struct op_case *c)
+{
+    c->gradient = false;
+    pool(c, "MaxPoolIndices", true);
+    if (case_bit(c, 3))
+        case_attr(c, "storage_order", 1);
+}
+
 static void average_pool(struct op_case *c)
 {
     pool(c, "AveragePool", false);
@@ -469,6 +477,47 @@ static void reduce_mean(struct op_case *c)
 static void reduce_sum(struct op_case *c)
 {
     reduce(c, "ReduceSum");
+}
+
+/* No two elements are equal, but none are 0 either: the norm has no slope there. */
+static void reduce_l2(struct op_case *c)
+{
+    static const int64_t lists[][3] = { { 2 }, { 1, 3 }, { -1 }, { 1, 2, 3 } };
+    static const int counts[] = { 1, 2, 1, 3 };
+    int which = case_choose(c, 2, 4);
+
+    case_unary(c, "ReduceL2", case_real(c, 4, DIMS(B, 3, 2, 4), 0.2, 2));
+    case_list(c, "axes", counts[which], lists[which]);
+    case_attr(c, "keepdims", case_bit(c, 0));
+    case_infer(c);
+}
+
+static void reduce_choice(struct op_case *c, const char *op)
+{
+    static const int64_t lists[][3] = { { 2 }, { 1, 3 }, { -1 }, { 1, 2, 3 } };
+    static const int counts[] = { 1, 2, 1, 3 };
+    int which = case_choose(c, 2, 4), x;
+
+    if (c->variant >= 8) {
+        c->gradient = false;
+        x = case_integers(c, c->variant % 2 ? DTYPE_I32 : DTYPE_I64, 4, DIMS(B, 3, 2, 4), -9, 9);
+    } else {
+        x = case_distinct(c, 4, DIMS(B, 3, 2, 4));
+    }
+    case_unary(c, op, x);
+    case_list(c, "axes", counts[which], lists[which]);
+    case_attr(c, "keepdims", case_bit(c, 0));
+    case_infer(c);
+}
+
+static void reduce_max(struct op_case *c)
+{
+    reduce_choice(c, "ReduceMax");
+}
+
+static void reduce_min(struct op_case *c)
+{
+    reduce_choice(c, "ReduceMin");
 }
 
 /* Moves ------------------------------------------------------------------------------- */
@@ -673,6 +722,7 @@ const struct op_kind op_kinds[] = {
     { "Linear", 32, linear },
     { "Conv", 48, conv },
     { "MaxPool", 16, max_pool },
+    { "MaxPoolIndices", 16, max_pool_indices },
     { "AveragePool", 32, average_pool },
     { "GlobalAveragePool", 8, global_average_pool },
     { "BatchNormalization", 16, batch_norm },
@@ -683,6 +733,9 @@ const struct op_kind op_kinds[] = {
     { "LogSoftmax", 4, log_softmax },
     { "ReduceMean", 10, reduce_mean },
     { "ReduceSum", 10, reduce_sum },
+    { "ReduceMax", 10, reduce_max },
+    { "ReduceMin", 10, reduce_min },
+    { "ReduceL2", 8, reduce_l2 },
     { "Reshape", 1, reshape },
     { "View", 1, view },
     { "Transpose", 5, transpose },

@@ -14,6 +14,7 @@
  * Pooling
  *   MaxPool(x → y, [saved]; …)       saved: int32, the position of the maximum within its
  *       plane of the input; its meaning is the backend's own. Added by the gradient rule
+ *   MaxPoolIndices(x → int64; as MaxPool, storage_order)     where in the whole of x they are
  *   MaxPoolGrad(dy, saved → dx), AveragePoolGrad(dy → dx; as AveragePool),
  *   GlobalAveragePoolGrad(dy → dx)
  * Normalisation
@@ -44,7 +45,8 @@
  *       operands broadcast as in the forward op; ReduceSumTo brings the result back
  * Shapes
  *   View(x → the same bytes under another shape), ReduceSumTo(x → sum over broadcast axes),
- *   ReduceGrad(dy → broadcast over the reduced axes; axes, scale), SliceGrad(dy; starts,
+ *   ReduceChoiceGrad(dy, x, y → equal parts to the elements that are y; axes),
+ *   ReduceL2Grad(dy, x, y; axes), ReduceGrad(dy → broadcast over the reduced axes; axes, scale), SliceGrad(dy; starts,
  *   steps for every axis: scatter into zeros), GatherGrad(dy, indices → zeros + sums; axis)
  * Losses: each divides by step_state.weight_sum. The input weight_sum only says so in the
  * graph; kernels read the state and the pointer may be NULL.

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT */
+#include <string.h>
+
 #include "graph/ops/infer.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/rule.h"
@@ -16,12 +18,12 @@ static int infer_pool(struct graph *graph, int node, struct err *err)
         window_of(graph, node, &x->shape, NULL, &window, err) ||
         batch_find(graph, node, x, &place, err))
         return -1;
-    if (node_int(&graph->nodes[node], "storage_order", 0) != 0)
-        return op_error(graph, node, err, "storage_order is not supported");
     if (place.axis >= 2 && graph->batch > 1)
         return op_error(graph, node, err, "pools over the samples of the batch");
     for (i = 0; i < window.rank; i++)
         shape.dim[2 + i] = window.out[i];
+    if (strcmp(graph->nodes[node].op->name, "MaxPoolIndices") == 0)
+        return set_output(graph, node, 0, DTYPE_I64, &shape, batch_at(&shape, place), err);
     if (set_output(graph, node, 0, x->dtype, &shape, batch_at(&shape, place), err))
         return -1;
     return set_output(graph, node, 1, DTYPE_I32, &shape, batch_at(&shape, place), err);
@@ -95,6 +97,7 @@ const struct op ops_pool[] = {
     { "AveragePool", 0, 1, 1, 1, 1, infer_pool, flops_pool, grad_average_pool },
     { "GlobalAveragePool", 0, 1, 1, 1, 1, infer_global, flops_input,
       grad_global_average_pool },
+    { "MaxPoolIndices", OP_INTERNAL | OP_NO_GRAD, 1, 1, 1, 1, infer_pool, flops_pool, NULL },
     { "MaxPoolGrad", OP_INTERNAL, 2, 2, 1, 1, NULL, NULL, NULL },
     { "AveragePoolGrad", OP_INTERNAL, 1, 1, 1, 1, NULL, NULL, NULL },
     { "GlobalAveragePoolGrad", OP_INTERNAL, 1, 1, 1, 1, NULL, NULL, NULL },

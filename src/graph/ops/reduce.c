@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/ops/reduce.h"
 
+#include <string.h>
+
 #include "graph/ops/infer.h"
 #include "graph/ops/ops.h"
 #include "graph/ops/rule.h"
@@ -24,6 +26,13 @@ int reduce_axes(const struct graph *graph, int node, unsigned *axes, struct err 
     return 0;
 }
 
+/* The largest and smallest element may be of any type. */
+static bool chooses(const struct graph *graph, int node)
+{
+    return strncmp(graph->nodes[node].op->name, "ReduceM", 7) == 0 &&
+           strcmp(graph->nodes[node].op->name, "ReduceMean") != 0;
+}
+
 static int infer_reduce(struct graph *graph, int node, struct err *err)
 {
     const struct value *x = node_input(graph, node, 0);
@@ -33,7 +42,7 @@ static int infer_reduce(struct graph *graph, int node, struct err *err)
     unsigned axes;
     int i;
 
-    if (need_float(graph, node, 0, err) || reduce_axes(graph, node, &axes, err) ||
+    if ((!chooses(graph, node) && need_float(graph, node, 0, err)) || reduce_axes(graph, node, &axes, err) ||
         batch_find(graph, node, x, &place, err))
         return -1;
     for (i = 0; i < x->shape.rank; i++) {
@@ -79,9 +88,34 @@ static int grad_reduce_mean(struct grad *grad, int node, struct err *err)
     return add_spread(grad, from ? (double)to / (double)from : 0, err);
 }
 
+/* From dy, x and the result. */
+static int grad_from_all(struct grad *grad, const char *op, struct err *err)
+{
+    return rule_add_like(grad, 0, op, 3,
+                         (int[]){ grad_of_output(grad, 0), rule_input(grad, 0),
+                                  rule_output(grad, 0) }, NULL, err);
+}
+
+static int grad_reduce_choice(struct grad *grad, int node, struct err *err)
+{
+    (void)node;
+    return grad_from_all(grad, "ReduceChoiceGrad", err);
+}
+
+static int grad_reduce_l2(struct grad *grad, int node, struct err *err)
+{
+    (void)node;
+    return grad_from_all(grad, "ReduceL2Grad", err);
+}
+
 const struct op ops_reduce[] = {
     { "ReduceMean", 0, 1, 1, 1, 1, infer_reduce, flops_reduce, grad_reduce_mean },
     { "ReduceSum", 0, 1, 1, 1, 1, infer_reduce, flops_reduce, grad_reduce_sum },
+    { "ReduceMax", 0, 1, 1, 1, 1, infer_reduce, flops_reduce, grad_reduce_choice },
+    { "ReduceMin", 0, 1, 1, 1, 1, infer_reduce, flops_reduce, grad_reduce_choice },
+    { "ReduceL2", 0, 1, 1, 1, 1, infer_reduce, flops_reduce, grad_reduce_l2 },
+    { "ReduceChoiceGrad", OP_INTERNAL, 3, 3, 1, 1, NULL, flops_reduce, NULL },
+    { "ReduceL2Grad", OP_INTERNAL, 3, 3, 1, 1, NULL, flops_reduce, NULL },
     { "ReduceGrad", OP_INTERNAL, 1, 1, 1, 1, NULL, NULL, NULL },
     { "ReduceSumTo", OP_INTERNAL, 1, 1, 1, 1, NULL, flops_reduce, NULL },
     { .name = NULL },
