@@ -75,7 +75,8 @@ static int open_device(struct profile_run *r, bool float64, struct err *err)
                     ? timings_directory(getenv("TASUKI_CACHE_DIR"), getenv("XDG_CACHE_HOME"),
                                         getenv("HOME"))
                     : NULL;
-    r->profile.timings = timings_open(r->profile.backend, r->profile.device, directory);
+    r->profile.timings = timings_open(r->profile.backend, r->profile.device, (int)threads,
+                                      directory);
     free(directory);
     return 0;
 }

@@ -97,7 +97,8 @@ static struct cost *measure_cost(const struct planning *p, struct err *err)
     options.device = p->backend->device_open(p->threads, err);
     if (!options.device)
         return NULL;
-    options.timings = timings_open(p->backend, options.device, p->cache_directory);
+    options.timings = timings_open(p->backend, options.device, p->threads,
+                                   p->cache_directory);
     cost = profile_cost(&options, err);
     timings_close(options.timings);
     p->backend->device_close(options.device);

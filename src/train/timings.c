@@ -9,10 +9,12 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "graph/op.h"
-#include "train/stopwatch.h"
+#include "train/load.h"
 #include "train/optimizer.h"
+#include "train/stopwatch.h"
 
 #define ROUNDS 5
 
@@ -21,9 +23,12 @@ struct timings {
     struct device *device;
     char *path;         /* NULL: nothing is kept */
     json_t *seconds;    /* key → number */
+    json_t *crowded;    /* keys of what was measured while others were at work */
     json_t *samples;    /* key → numbers, one for each round: what is new */
-    int round;
+    int threads, round;
     bool changed;
+    bool looked, calm;  /* are they still? */
+    struct load start;  /* when measuring began */
     struct stopwatch *stopwatch;    /* NULL: nothing was measured yet */
 };
 
@@ -42,21 +47,24 @@ static void read_cache(struct timings *t, const char *device_name)
     struct err ignored = { 0 };
     struct json_reader r;
     const char *device;
-    const json_t *seconds;
+    const json_t *seconds, *crowded;
     json_t *top = json_load(t->path, &ignored), *value;
     const char *key;
 
     if (top && json_reader_top(&r, t->path, top, "tasuki-timings", 1, &ignored) == 0 &&
         json_get_string(&r, "device", true, NULL, &device, &ignored) == 0 &&
         json_get_object(&r, "seconds", true, &seconds, &ignored) == 0 &&
-        strcmp(device, device_name) == 0)
+        json_get_object(&r, "crowded", false, &crowded, &ignored) == 0 &&
+        strcmp(device, device_name) == 0) {
         json_object_foreach((json_t *)seconds, key, value)
             if (json_is_number(value) && json_number_value(value) >= 0)
                 json_object_set(t->seconds, key, value);
+        json_object_update(t->crowded, (json_t *)crowded);
+    }
     json_decref(top);
 }
 
-struct timings *timings_open(const struct backend *backend, struct device *device,
+struct timings *timings_open(const struct backend *backend, struct device *device, int threads,
                              const char *directory)
 {
     struct timings *t = mem_new(1, sizeof(*t));
@@ -64,7 +72,9 @@ struct timings *timings_open(const struct backend *backend, struct device *devic
 
     t->backend = backend;
     t->device = device;
+    t->threads = threads;
     t->seconds = json_object();
+    t->crowded = json_object();
     t->samples = json_object();
     if (!directory)
         return t;
@@ -92,21 +102,45 @@ static void write_cache(const struct timings *t)
     }
     mkdir(t->path, 0777);
     *slash = '/';
-    top = json_pack("{s:s, s:i, s:s, s:O}", "schema", "tasuki-timings", "version", 1, "device",
-                    name, "seconds", t->seconds);
+    top = json_pack("{s:s, s:i, s:s, s:O, s:O}", "schema", "tasuki-timings", "version", 1,
+                    "device", name, "seconds", t->seconds, "crowded", t->crowded);
     json_save(top, t->path, &ignored);
     json_decref(top);
     free(name);
+}
+
+/* What is new was measured with others at work, or not. */
+static void note_crowd(struct timings *t)
+{
+    struct load now;
+    bool crowded;
+    const char *key;
+    json_t *value;
+
+    load_read(&now);
+    crowded = load_crowded(&t->start, &now, t->threads);
+    json_object_foreach(t->samples, key, value) {
+        if (crowded)
+            json_object_set_new(t->crowded, key, json_true());
+        else
+            json_object_del(t->crowded, key);
+    }
+    if (crowded)
+        log_info("costs were measured while others were at work on the same cores: they will be "
+                 "measured again");
 }
 
 void timings_close(struct timings *timings)
 {
     if (!timings)
         return;
-    if (timings->path && timings->changed)
+    if (timings->path && timings->changed) {
+        note_crowd(timings);
         write_cache(timings);
+    }
     stopwatch_free(timings->stopwatch);
     json_decref(timings->seconds);
+    json_decref(timings->crowded);
     json_decref(timings->samples);
     free(timings->path);
     free(timings);
@@ -194,12 +228,23 @@ void timings_key(const struct graph *graph, int node, char key[17])
 
 /* Asking -------------------------------------------------------------------------------- */
 
-static bool known(const struct timings *t, const char *key, double *seconds)
+/* What was measured in a crowd is measured again once there is none. */
+static bool outdated(struct timings *t, const char *key)
+{
+    if (!json_object_get(t->crowded, key))
+        return false;
+    if (!t->looked)
+        t->calm = !load_crowded_now(t->threads);
+    t->looked = true;
+    return t->calm;
+}
+
+static bool known(struct timings *t, const char *key, double *seconds)
 {
     const json_t *value = json_object_get(t->seconds, key);
     const json_t *samples = json_object_get(t->samples, key);
 
-    if (!value || (samples && (int)json_array_size(samples) <= t->round))
+    if (!value || (samples ? (int)json_array_size(samples) <= t->round : outdated(t, key)))
         return false;
     *seconds = json_number_value(value);
     return true;
@@ -245,8 +290,10 @@ bool timings_round(struct timings *timings)
 
 static struct stopwatch *stopwatch_of(struct timings *t, struct err *err)
 {
-    if (!t->stopwatch)
+    if (!t->stopwatch) {
+        load_read(&t->start);
         t->stopwatch = stopwatch_new(t->backend, t->device, err);
+    }
     return t->stopwatch;
 }
 

@@ -14,8 +14,10 @@
 struct err;
 struct timings;
 
-/* 'directory' NULL: nothing is read or kept. A file that does not parse is measured anew. */
-struct timings *timings_open(const struct backend *backend, struct device *device,
+/* 'directory' NULL: nothing is read or kept. A file that does not parse is measured anew, and
+ * what was measured in a crowd (load.h) once there is none. 'threads' of the device; 0: all cores.
+ */
+struct timings *timings_open(const struct backend *backend, struct device *device, int threads,
                              const char *directory);
 /* Write what is new to the cache; a directory that cannot be written is no error. */
 void timings_close(struct timings *timings);

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT */
+/* What is kept of measured costs, and for how long; load.c's part is played by this test. */
+#include "unit.h"
+
+#include <dirent.h>
+#include <jansson.h>
+
+#include "kernels/backend.h"
+#include "train/load.h"
+#include "train/optimizer.h"
+#include "train/timings.h"
+
+#define WRONG 1000.0    /* seconds: nothing takes so long */
+
+static bool crowded, crowded_now;
+
+void load_read(struct load *load)
+{
+    *load = (struct load){ 0 };
+}
+
+bool load_crowded(const struct load *from, const struct load *to, int threads)
+{
+    (void)from;
+    (void)to;
+    assert_int_equal(threads, 1);
+    return crowded;
+}
+
+bool load_crowded_now(int threads)
+{
+    assert_int_equal(threads, 1);
+    return crowded_now;
+}
+
+/* The one file of the directory; malloc'ed. */
+static char *cache_file(const char *directory)
+{
+    DIR *dir = opendir(directory);
+    const struct dirent *entry;
+    char *path = NULL;
+
+    assert_non_null(dir);
+    while ((entry = readdir(dir)))
+        if (entry->d_name[0] != '.' && asprintf(&path, "%s/%s", directory, entry->d_name) < 0)
+            fail();
+    closedir(dir);
+    assert_non_null(path);
+    return path;
+}
+
+static double seconds_of_update(const char *directory)
+{
+    const struct backend *backend = backend_find("reference");
+    struct optimizer_args args = optimizer_defaults(OPTIMIZER_SGD);
+    struct err err = { 0 };
+    struct device *device = backend->device_open(1, &err);
+    struct timings *timings = timings_open(backend, device, 1, directory);
+    double seconds;
+
+    args.dtype = DTYPE_F32;
+    do
+        seconds = timings_update(timings, &args, 0, &err);
+    while (timings_round(timings));
+    timings_close(timings);
+    backend->device_close(device);
+    return seconds;
+}
+
+/* As if it had been slow when that was measured. Returns how much was measured in a crowd. */
+static size_t spoil(const char *directory)
+{
+    char *path = cache_file(directory);
+    json_t *top = json_load_file(path, 0, NULL), *seconds = json_object_get(top, "seconds"), *old;
+    size_t n = json_object_size(json_object_get(top, "crowded"));
+    const char *key;
+
+    assert_int_equal(json_object_size(seconds), 1);
+    json_object_foreach(seconds, key, old)
+        json_real_set(old, WRONG);
+    assert_int_equal(json_dump_file(top, path, 0), 0);
+    json_decref(top);
+    free(path);
+    return n;
+}
+
+static void what_was_measured_in_a_crowd_is_measured_again_when_it_is_gone(void **state)
+{
+    const char *directory = unit_directory();
+    char *path;
+
+    crowded = true;
+    assert_true(seconds_of_update(directory) < WRONG);
+    assert_int_equal(spoil(directory), 1);
+    crowded_now = true;
+    assert_true(seconds_of_update(directory) >= WRONG);
+    crowded = crowded_now = false;
+    assert_true(seconds_of_update(directory) < WRONG);
+    assert_int_equal(spoil(directory), 0);
+    assert_true(seconds_of_update(directory) >= WRONG);
+    path = cache_file(directory);
+    unlink(path);
+    rmdir(directory);
+    free(path);
+    (void)state;
+}
+
+static void a_file_without_a_word_about_crowds_is_believed(void **state)
+{
+    const char *directory = unit_directory();
+    json_t *top;
+    char *path;
+
+    crowded = crowded_now = false;
+    seconds_of_update(directory);
+    spoil(directory);
+    path = cache_file(directory);
+    top = json_load_file(path, 0, NULL);
+    json_object_del(top, "crowded");
+    assert_int_equal(json_dump_file(top, path, 0), 0);
+    json_decref(top);
+    assert_true(seconds_of_update(directory) >= WRONG);
+    unlink(path);
+    rmdir(directory);
+    free(path);
+    (void)state;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_was_measured_in_a_crowd_is_measured_again_when_it_is_gone),
+        cmocka_unit_test(a_file_without_a_word_about_crowds_is_believed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
