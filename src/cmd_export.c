@@ -40,21 +40,28 @@ static int get_tensor(void *user, const char *name, enum dtype dtype, size_t ele
     return 0;
 }
 
-static int export_onnx(struct checkpoint *checkpoint, const char *path, const char *output,
-                       struct err *err)
+/* The model that the checkpoint is of, at 'path' or where it was. */
+static struct model *open_model(const struct checkpoint *checkpoint, const char *path,
+                                struct err *err)
 {
     const struct checkpoint_state *state = checkpoint_state(checkpoint);
     struct model *model = model_open(path ? path : state->model_path, err);
-    int bad;
 
-    if (!model)
-        return -1;
-    if (*state->model_hash && *model_hash(model) &&
-        strcmp(state->model_hash, model_hash(model)) != 0)
-        bad = err_set(err, "%s: not the graph that %s was trained from", model_path(model),
-                      checkpoint_path(checkpoint));
-    else
-        bad = model_export(model, output, get_tensor, checkpoint, err);
+    if (!model || !*state->model_hash || !*model_hash(model) ||
+        strcmp(state->model_hash, model_hash(model)) == 0)
+        return model;
+    err_set(err, "%s: not the graph that %s was trained from", model_path(model),
+            checkpoint_path(checkpoint));
+    model_close(model);
+    return NULL;
+}
+
+static int export_onnx(struct checkpoint *checkpoint, const char *path, const char *output,
+                       struct err *err)
+{
+    struct model *model = open_model(checkpoint, path, err);
+    int bad = model ? model_export(model, output, get_tensor, checkpoint, err) : -1;
+
     model_close(model);
     return bad;
 }
@@ -139,7 +146,7 @@ static int export_safetensors(const struct checkpoint *checkpoint, const char *p
     int bad = add_saved(&list, checkpoint, err);
 
     if (!bad && plan && plan->n_freeze) {
-        model = model_open(path ? path : checkpoint_state(checkpoint)->model_path, err);
+        model = open_model(checkpoint, path, err);
         bad = model ? add_frozen(&list, checkpoint, plan, model, err) : -1;
     }
     if (!bad)

@@ -120,3 +120,14 @@ END
     "$TASUKI" inspect job.conf --print-config >again.conf
     [ "$(grep -c '^freeze = ' again.conf)" -eq 2 ]
 }
+
+@test "what is frozen is not taken from another network" {
+    train --freeze '*weight' --checkpoint out
+    other=$srcdir/tests/data/model/mlp/model.onnx
+    [ -e "$other" ]
+    run "$TASUKI" export out -o all.safetensors --model "$other"
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"not the graph that"* ]]
+    [ ! -e all.safetensors ]
+}
