@@ -6,17 +6,6 @@
 #include "graph/integer.h"
 #include "kernels/reference/reference.h"
 
-static void store(const struct ref_tensor *t, void *data, int64_t i, int64_t value)
-{
-    if (t->dtype == DTYPE_I64)
-        ((int64_t *)data)[i] = value;
-    else if (t->dtype == DTYPE_I32)
-        ((int32_t *)data)[i] = (int32_t)(uint32_t)(uint64_t)value;
-    else
-        ((uint8_t *)data)[i] = t->dtype == DTYPE_BOOL ? value != 0
-                                                      : (uint8_t)(uint64_t)value;
-}
-
 /* -1 for a division by zero. */
 typedef int integer_function(const struct kernel *k, int64_t a, int64_t b, int64_t *y);
 
@@ -34,7 +23,7 @@ static int each(const struct kernel *k, const struct kernel_args *args, integer_
                                          c.at[1] + j * row_stride(w, 1));
             if (f(k, a, b, &y))
                 return err_set(err, "node \"%s\": division by zero", k->name);
-            store(&k->out[0], args->outputs[0], c.row * n + j, y);
+            ref_store_whole(&k->out[0], args->outputs[0], c.row * n + j, y);
         }
     return 0;
 }
@@ -105,7 +94,7 @@ static int run_power(const struct kernel *k, const struct kernel_args *args, str
             double real = dtype_is_float(k->in[1].dtype)
                               ? pow((double)a, ref_number(&k->in[1], args->inputs[1], at)) : 0;
 
-            store(&k->out[0], args->outputs[0], c.row * n + j,
+            ref_store_whole(&k->out[0], args->outputs[0], c.row * n + j,
                   dtype_is_float(k->in[1].dtype)
                       ? (int64_t)real
                       : integer_power(a, ref_whole(&k->in[1], args->inputs[1], at)));
@@ -122,7 +111,7 @@ static int run_choose(const struct kernel *k, const struct kernel_args *args, st
 
     (void)err;
     for (j = 0; j < k->out[0].elements; j++)
-        store(&k->out[0], args->outputs[0], j, k->out[0].dtype == DTYPE_I64
+        ref_store_whole(&k->out[0], args->outputs[0], j, k->out[0].dtype == DTYPE_I64
               ? (k->swap ? INT64_MAX : INT64_MIN)
               : k->out[0].dtype == DTYPE_I32 ? (k->swap ? INT32_MAX : INT32_MIN)
                                              : (k->swap ? UINT8_MAX : 0));
@@ -133,7 +122,7 @@ static int run_choose(const struct kernel *k, const struct kernel_args *args, st
             int64_t best = ref_whole(&k->out[0], args->outputs[0], at);
 
             if (k->swap ? x < best : x > best)
-                store(&k->out[0], args->outputs[0], at, x);
+                ref_store_whole(&k->out[0], args->outputs[0], at, x);
         }
     return 0;
 }

@@ -142,27 +142,11 @@ static int run_cast(const struct kernel *k, const struct kernel_args *args, stru
     int64_t i;
 
     (void)err;
-    for (i = 0; i < k->out[0].elements; i++) {
-        switch (k->out[0].dtype) {
-        case DTYPE_F32:
-            ((float *)y)[i] = (float)ref_number(t, x, i);
-            break;
-        case DTYPE_F64:
-            ((double *)y)[i] = ref_number(t, x, i);
-            break;
-        case DTYPE_I32:
-            ((int32_t *)y)[i] = (int32_t)ref_whole(t, x, i);
-            break;
-        case DTYPE_I64:
-            ((int64_t *)y)[i] = ref_whole(t, x, i);
-            break;
-        case DTYPE_BOOL:
-            ((uint8_t *)y)[i] = ref_number(t, x, i) != 0;
-            break;
-        default:
-            ((uint8_t *)y)[i] = (uint8_t)ref_whole(t, x, i);
-        }
-    }
+    for (i = 0; i < k->out[0].elements; i++)
+        if (dtype_is_float(t->dtype) || dtype_is_float(k->out[0].dtype))
+            ref_store(&k->out[0], y, i, ref_number(t, x, i));
+        else
+            ref_store_whole(&k->out[0], y, i, ref_whole(t, x, i));
     return 0;
 }
 

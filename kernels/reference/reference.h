@@ -9,6 +9,7 @@
 #ifndef TASUKI_KERNELS_REFERENCE_H
 #define TASUKI_KERNELS_REFERENCE_H
 
+#include "graph/ops/element.h"
 #include "graph/ops/matmul.h"
 #include "graph/ops/slice.h"
 #include "graph/ops/window.h"
@@ -44,6 +45,7 @@ typedef double ref_unary_function(double x);
 /* Of up to three operands; those that an op lacks are 0. */
 typedef double ref_binary_function(double a, double b, double c);
 
+enum ref_reduction { REF_PUT, REF_ADD, REF_MULTIPLY, REF_LARGER, REF_SMALLER };
 enum ref_activation { REF_NONE, REF_RELU, REF_GELU, REF_GELU_TANH };
 
 struct ref_entry {
@@ -72,14 +74,19 @@ struct kernel {
     ref_unary_function *unary;
     ref_binary_function *binary;
     enum ref_activation activation;
-    bool swap;                      /* the two factors */
+    enum ref_reduction reduction;
+    struct tuple tuple;
+    int64_t count;                  /* of a TopK */
+    bool reverse, exclusive;        /* of a CumSum */
+    bool last;                      /* of equal elements */
+    bool swap;                      /* the two factors; smallest in place of largest */
     bool ignores;
     int64_t ignore_index;
 };
 
-/* By type of input 0: floating or whole; and for any (move.c, integer.c). */
+/* By type of input 0: floating or whole; and for any (move.c, integer.c, element.c). */
 extern const struct ref_entry ref_entries_f32[], ref_entries_f64[], ref_entries_whole[],
-    ref_entries_any[], ref_entries_tests[];
+    ref_entries_any[], ref_entries_tests[], ref_entries_element[];
 extern const struct backend reference_backend;
 
 /* walk.c */
@@ -112,6 +119,9 @@ static inline int64_t row_stride(const struct walk *walk, int i)
 /* setup.c: one for each form of attributes */
 int setup_plain(struct kernel *, const struct graph *, int node, struct err *);
 int setup_broadcast(struct kernel *, const struct graph *, int node, struct err *);
+/* [before, length, after] around the axis that the attribute "axis" names. */
+int setup_around(struct kernel *, const struct graph *, int node, const struct shape *,
+                 int64_t def, struct err *);
 int setup_curve(struct kernel *, const struct graph *, int node, struct err *);
 int setup_clip(struct kernel *, const struct graph *, int node, struct err *);
 int setup_mod(struct kernel *, const struct graph *, int node, struct err *);
@@ -156,6 +166,8 @@ static inline int64_t ref_int(const struct ref_tensor *tensor, const void *data,
 /* Element 'i' of a tensor of any type; ref_whole() gives the nearest integer to what is none. */
 double ref_number(const struct ref_tensor *tensor, const void *data, int64_t i);
 int64_t ref_whole(const struct ref_tensor *tensor, const void *data, int64_t i);
+void ref_store(const struct ref_tensor *tensor, void *data, int64_t i, double value);
+void ref_store_whole(const struct ref_tensor *tensor, void *data, int64_t i, int64_t value);
 
 /* move.c: entry 'i' of input 1, the indices of a Gather along an axis of k->length. */
 int ref_index(const struct kernel *kernel, const struct kernel_args *args, int64_t i,

@@ -76,9 +76,8 @@ int setup_dropout(struct kernel *k, const struct graph *graph, int node, struct 
     return 0;
 }
 
-/* [before, length, after] around the axis named by the attribute. */
-static int around_axis(struct kernel *k, const struct graph *graph, int node,
-                       const struct shape *shape, int64_t def, struct err *err)
+int setup_around(struct kernel *k, const struct graph *graph, int node,
+                 const struct shape *shape, int64_t def, struct err *err)
 {
     int axis, i;
 
@@ -99,7 +98,7 @@ int setup_axis(struct kernel *k, const struct graph *graph, int node, struct err
     bool first = strcmp(graph->nodes[node].op->name, "Concat") == 0;
     bool split = strcmp(graph->nodes[node].op->name, "Split") == 0;
 
-    return around_axis(k, graph, node, first ? &k->out[0].shape : &k->in[0].shape,
+    return setup_around(k, graph, node, first ? &k->out[0].shape : &k->in[0].shape,
                        first || split ? 0 : -1, err);
 }
 
@@ -284,7 +283,7 @@ int setup_batchnorm(struct kernel *k, const struct graph *graph, int node, struc
 static int rows_of_norm(struct kernel *k, const struct graph *graph, int node,
                         const struct shape *x, struct err *err)
 {
-    if (around_axis(k, graph, node, x, -1, err))
+    if (setup_around(k, graph, node, x, -1, err))
         return -1;
     k->length *= k->after;
     k->epsilon = node_float(&graph->nodes[node], "epsilon", 1e-5);
@@ -447,13 +446,13 @@ int setup_slice_grad(struct kernel *k, const struct graph *graph, int node, stru
 
 int setup_gather(struct kernel *k, const struct graph *graph, int node, struct err *err)
 {
-    return around_axis(k, graph, node, &k->in[0].shape, 0, err);
+    return setup_around(k, graph, node, &k->in[0].shape, 0, err);
 }
 
 int setup_gather_grad(struct kernel *k, const struct graph *graph, int node, struct err *err)
 {
     k->workspace = (size_t)k->out[0].elements * sizeof(double);
-    return around_axis(k, graph, node, &k->out[0].shape, 0, err);
+    return setup_around(k, graph, node, &k->out[0].shape, 0, err);
 }
 
 static int setup_classes(struct kernel *k, const struct graph *graph, int node, int logits,
@@ -463,7 +462,7 @@ static int setup_classes(struct kernel *k, const struct graph *graph, int node, 
 
     k->ignores = node_attr(n, "ignore_index") != NULL;
     k->ignore_index = node_int(n, "ignore_index", 0);
-    return around_axis(k, graph, node, &k->in[logits].shape, 1, err);
+    return setup_around(k, graph, node, &k->in[logits].shape, 1, err);
 }
 
 int setup_cross_entropy(struct kernel *k, const struct graph *graph, int node, struct err *err)

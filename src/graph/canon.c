@@ -415,23 +415,6 @@ static int canon_cast_like(struct build *build, const struct onnx_node *node, st
     return like < 0 ? -1 : cast_to(build, node, build->graph[0]->values[like].dtype, err);
 }
 
-/* Padding by nothing, which torch puts before an AveragePool in old opsets. */
-static int canon_pad(struct build *build, const struct onnx_node *node, struct err *err)
-{
-    const int64_t *pads;
-    int n = canon_ints(build, node, 1, "pads", 0, &pads, err);
-
-    if (n == -2)
-        return -1;
-    if (n < 0)
-        return err_set(err, "its pads are no constant");
-    for (int i = 0; i < n; i++)
-        if (pads[i])
-            return err_set(err, "padding by itself is not supported, only that of Conv and "
-                           "pooling");
-    return alias_node(build, node, err);
-}
-
 /* Nothing is dropped: the output is the input, and the mask, if anybody reads it, true. */
 static int keep_all(struct build *build, const struct onnx_node *node, struct err *err)
 {
@@ -567,7 +550,19 @@ static const struct canon {
     { "Dropout", "Dropout", canon_dropout },
     { "Cast", "Cast", canon_cast },
     { "CastLike", "Cast", canon_cast_like },
-    { "Pad", NULL, canon_pad },
+    { "Pad", "Pad", canon_pad },
+    { "Tile", "Gather", canon_tile },
+    { "GatherElements", "GatherElements", canon_element },
+    { "ScatterElements", "ScatterElements", canon_element },
+    { "Scatter", "ScatterElements", canon_element },
+    { "GatherND", "GatherND", canon_element },
+    { "ScatterND", "ScatterND", canon_element },
+    { "CumSum", "CumSum", canon_cumsum },
+    { "ArgMax", "ArgMax", canon_argmax },
+    { "ArgMin", "ArgMax", canon_argmax },
+    { "TopK", "TopK", canon_topk },
+    { "Trilu", "Where", canon_trilu },
+    { "OneHot", "Equal", canon_one_hot },
     { "Gelu", "Gelu", canon_gelu },
     { "Pow", "Pow", canon_pow },
     { "LeakyRelu", "LeakyRelu", canon_curve },

@@ -35,6 +35,14 @@ int canon_result(struct build *build, const struct onnx_node *node, int output, 
 int canon_row_norm(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_group_norm(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_curve(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_tile(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_pad(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_element(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_cumsum(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_argmax(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_topk(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_trilu(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_one_hot(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_chain(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_clip(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_window(struct build *build, const struct onnx_node *node, struct err *err);

@@ -433,6 +433,27 @@ static int run_trilu(const struct fold_call *call, struct err *err)
     return 0;
 }
 
+/* The coordinates of each element that is not 0, one row for each axis. */
+static int run_nonzero(const struct fold_call *call, struct err *err)
+{
+    const struct tensor *x = call->inputs[0];
+    int64_t n = 0, e, at, rest;
+    int d, rank = x->shape.rank;
+
+    for (e = 0; e < x->n; e++)
+        n += x->f ? x->f[e] != 0 : x->i[e] != 0;
+    if (fold_new(call->fold, DTYPE_I64, &(struct shape){ 2, { rank, n } }, call->outputs, err))
+        return -1;
+    for (e = at = 0; e < x->n; e++) {
+        if (!(x->f ? x->f[e] != 0 : x->i[e] != 0))
+            continue;
+        for (d = rank - 1, rest = e; d >= 0; rest /= x->shape.dim[d--])
+            call->outputs->i[d * n + at] = rest % x->shape.dim[d];
+        at++;
+    }
+    return 0;
+}
+
 const struct fold_op fold_layout[] = {
     { "Constant", 0, run_constant, 0 },
     { "ConstantOfShape", 1, run_constant_of_shape, 0 },
@@ -452,5 +473,6 @@ const struct fold_op fold_layout[] = {
     { "Range", 3, run_range, 0 },
     { "Tile", 2, run_tile, 0 },
     { "Trilu", 1, run_trilu, 0 },
+    { "NonZero", 1, run_nonzero, 0 },
     { NULL, 0, NULL, 0 },
 };

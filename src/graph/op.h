@@ -32,7 +32,14 @@
  *   Clip(x)               min, max (absent: no bound)
  *   LeakyRelu, Elu, Celu, Selu, HardSigmoid, Swish(x)   alpha, beta (Selu's gamma), given
  *   Max, Min(a, b)        of two; Sum is Add
- *   Pad(x)                pads, mode, value
+ *   Pad(x)                pads >= 0, two for each axis; value. Other modes arrive as Gather, a
+ *                         negative pad as Slice, and Tile as Gather
+ *   GatherElements(x, indices), ScatterElements(x, indices, updates)   axis, reduction
+ *   GatherND(x, indices)  batch_dims      ScatterND(x, indices, updates)   reduction
+ *   CumSum(x)             axis, exclusive, reverse
+ *   ArgMax(x)             axis, keepdims, select_last_index, largest (0: an ArgMin)
+ *   TopK(x)               k, axis, largest; two outputs, sorted
+ *   Trilu is a Where with a constant mask, OneHot an Equal and a Where
  *   Cast(x)               to: an enum dtype; casts between floating types are gone
  *   Gelu(x)               approximate: "none" or "tanh"
  * Identity, Constant, Shape, Range, ConstantOfShape and the like never reach a graph. Other

@@ -178,7 +178,66 @@ def cross_entropy(a, x):
     return [loss, ((logits.argmax(1) == x[1]) & counted).sum()]
 
 
+def scatter(a, x):
+    data, index, updates = t(x[0]), t(x[1].astype(np.int64)), t(x[2])
+    index = torch.where(index < 0, index + data.shape[a["axis"]], index)
+    if a.get("reduction", "none") == "none":
+        return data.scatter(a["axis"], index, updates).numpy()
+    name = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}[a["reduction"]]
+    return data.scatter_reduce(a["axis"], index, updates, name).numpy()
+
+
+def gather_elements(a, x):
+    index = np.where(x[1] < 0, x[1] + x[0].shape[a["axis"]], x[1])
+    return torch.gather(t(x[0]), a["axis"], t(index.astype(np.int64))).numpy()
+
+
+def gather_nd(a, x):
+    lead = a.get("batch_dims", 0)
+    groups = x[1].shape[:lead]
+    data = x[0].reshape(-1, *x[0].shape[lead:])
+    index = x[1].reshape(-1, *x[1].shape[lead:])
+    parts = [d[tuple(np.moveaxis(i, -1, 0))] for d, i in zip(data, index)]
+    return np.stack(parts).reshape(*groups, *parts[0].shape)
+
+
+def scatter_nd(a, x):
+    y = x[0].copy()
+    at = tuple(np.moveaxis(x[1], -1, 0))
+    if a.get("reduction", "none") == "none":
+        y[at] = x[2]
+    else:
+        {"add": np.add, "mul": np.multiply, "max": np.maximum,
+         "min": np.minimum}[a["reduction"]].at(y, at, x[2])
+    return y
+
+
+def cumsum(a, x):
+    y = np.flip(x[0], a["axis"]) if a.get("reverse") else x[0]
+    sums = np.cumsum(y, a["axis"], dtype=x[0].dtype) - (y if a.get("exclusive") else 0)
+    return np.flip(sums, a["axis"]) if a.get("reverse") else sums
+
+
+def argmax(a, x):
+    y = x[0] if a.get("largest", 1) else -x[0]
+    if a.get("select_last_index"):
+        best = y.shape[a["axis"]] - 1 - np.flip(y, a["axis"]).argmax(a["axis"])
+    else:
+        best = y.argmax(a["axis"])
+    return np.expand_dims(best, a["axis"]) if a.get("keepdims", 1) else best
+
+
+def topk(a, x):
+    y = x[0] if not a.get("largest", 1) else -x[0]
+    index = np.argsort(y, a["axis"], kind="stable").take(range(a["k"]), a["axis"])
+    return [np.take_along_axis(x[0], index, a["axis"]), index]
+
+
 OPERATORS = {
+    "GatherElements": gather_elements, "ScatterElements": scatter, "GatherND": gather_nd,
+    "ScatterND": scatter_nd, "CumSum": cumsum, "ArgMax": argmax, "TopK": topk,
+    "Pad": lambda a, x: np.pad(x[0], list(zip(a["pads"][:x[0].ndim], a["pads"][x[0].ndim:])),
+                               constant_values=a.get("value", 0)),
     "Relu": lambda a, x: np.maximum(x[0], 0), "Sqrt": lambda a, x: np.sqrt(x[0]),
     "Exp": lambda a, x: np.exp(x[0]), "Log": lambda a, x: np.log(x[0]),
     "Erf": lambda a, x: torch.erf(t(x[0])).numpy(), "Tanh": lambda a, x: np.tanh(x[0]),

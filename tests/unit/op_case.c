@@ -212,7 +212,8 @@ void case_two(struct op_case *c, double low, double high, int *a, int *b)
 
 const struct op_kind *op_kind_at(int index)
 {
-    static const struct op_kind *const families[] = { op_kinds, op_kinds_math };
+    static const struct op_kind *const families[] = { op_kinds, op_kinds_math,
+                                                     op_kinds_element };
 
     for (size_t f = 0; f < sizeof(families) / sizeof(families[0]); f++)
         for (const struct op_kind *kind = families[f]; kind->op; kind++)

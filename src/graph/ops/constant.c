@@ -9,6 +9,6 @@
 const struct op ops_constant[] = {
     FOLDED("Constant"), FOLDED("ConstantOfShape"), FOLDED("Shape"), FOLDED("Size"),
     FOLDED("Range"), FOLDED("Identity"), FOLDED("Flatten"), FOLDED("Squeeze"),
-    FOLDED("Unsqueeze"),
+    FOLDED("Unsqueeze"), FOLDED("NonZero"),
     { .name = NULL },
 };

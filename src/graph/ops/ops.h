@@ -48,6 +48,8 @@
  *   ReduceChoiceGrad(dy, x, y → equal parts to the elements that are y; axes),
  *   ReduceL2Grad(dy, x, y; axes), ReduceGrad(dy → broadcast over the reduced axes; axes, scale), SliceGrad(dy; starts,
  *   steps for every axis: scatter into zeros), GatherGrad(dy, indices → zeros + sums; axis)
+ *   GatherElementsGrad(dy, indices → zeros + sums; axis), GatherNdGrad(dy, indices; batch_dims),
+ *   ClearElements, ClearNd(x, indices → x with zeros there; as the Scatter)
  * Losses: each divides by step_state.weight_sum. The input weight_sum only says so in the
  * graph; kernels read the state and the pointer may be NULL.
  *   CrossEntropySum(logits, labels, weight_sum, [class weights] → loss, [correct], [saved];
@@ -71,6 +73,6 @@
 
 extern const struct op ops_pointwise[], ops_curve[], ops_compare[], ops_matmul[], ops_conv[],
     ops_pool[], ops_norm[], ops_groupnorm[], ops_softmax[], ops_reduce[], ops_layout[],
-    ops_index[], ops_loss[], ops_constant[];
+    ops_index[], ops_element[], ops_loss[], ops_constant[];
 
 #endif
