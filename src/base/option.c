@@ -223,6 +223,9 @@ static int read_job_file(struct options *options, struct err *err)
                               COMMAND_PROFILE)) ||
         length < 6 || strcmp(path + length - 5, ".conf") != 0)
         return 0;
+    if (options->n_operands > 1)
+        return err_set_code(err, EXIT_USAGE, "unexpected operand \"%s\" beside the job file %s",
+                            options->operands[1], path);
     options->n_operands = 0;
     result = config_file_read(path, take_line, &job, err);
     if (result > 0)

@@ -297,6 +297,8 @@ static void a_job_file_stands_in_for_the_model_and_options_win(void **state)
     assert_int_equal(n, 6);
     assert_false(option_flag(o, "shuffle", true));
     options_free(o);
+    assert_null(parse(COMMAND_TRAIN, &err, path, "more", NULL));
+    assert_contains(err.text, "unexpected operand \"more\" beside the job file");
 
     unit_write(path, "steps = 5\n");
     assert_null(parse(COMMAND_TRAIN, &err, path, NULL));
