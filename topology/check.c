@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "topology/check.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -158,14 +159,25 @@ static const struct choice *usual(const struct ballot *ballot)
     return best;
 }
 
+/* Are there as many as most siblings have? */
+static bool is_usual(struct checker *c, const struct host *h, const char *key)
+{
+    const struct feature *f = feature_find(h->features, key);
+
+    return !f || feature_alike(f, usual(ballot_of(c, h->family, key))->feature);
+}
+
+/* Where one is missing, the numbers of those behind it are not those of its siblings. */
 static void compare(struct checker *c, const struct host *h, const char *name)
 {
+    bool gpus = is_usual(c, h, "GPUs"), nics = is_usual(c, h, "NICs");
+
     for (int i = 0; i < h->features->n; i++) {
         const struct feature *f = &h->features->list[i];
         const struct ballot *ballot = ballot_of(c, h->family, f->key);
         const struct choice *best = usual(ballot);
 
-        if (feature_alike(f, best->feature))
+        if (feature_alike(f, best->feature) || (f->of_gpu && !gpus) || (f->of_nic && !nics))
             continue;
         findings_add(c->findings, name, NULL, feature_advice(f->kind),
                      mem_printf("%s; %d of %d siblings have %s", f->value, best->votes,

@@ -31,7 +31,8 @@ static struct feature *add(struct features *features, enum feature_kind kind, do
     vsnprintf(key, sizeof(key), format, args);
     va_end(args);
     *f = (struct feature){ .kind = kind, .key = mem_strdup(key), .value = value,
-                           .number = number };
+                           .number = number, .of_gpu = strncmp(format, "GPU%d", 5) == 0,
+                           .of_nic = strncmp(format, "NIC%d", 5) == 0 };
     return f;
 }
 
@@ -174,7 +175,7 @@ static void add_distances(struct features *f, const struct topo_node *node, int 
                                                                  rails[j - node->n_gpus]),
                                          word));
         if (node->n_pcis > 0)
-            add(f, FEATURE_PCIE, NAN, row, "GPU%d: way to GPUs and NICs", i);
+            add(f, FEATURE_PCIE, NAN, row, "GPU%d: way to GPUs and NICs", i)->of_nic = true;
         else
             free(row);
     }

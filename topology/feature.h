@@ -7,6 +7,8 @@
 #ifndef TASUKI_TOPOLOGY_FEATURE_H
 #define TASUKI_TOPOLOGY_FEATURE_H
 
+#include <stdbool.h>
+
 struct topo_node;
 
 enum feature_kind {
@@ -21,6 +23,7 @@ struct feature {
     char *value;            /* "17 of 18" */
     double number;          /* the value as a number; NAN: it is none */
     double slack;           /* two numbers are alike that differ by less than this part */
+    bool of_gpu, of_nic;    /* one with a number, or several */
 };
 
 struct features {
