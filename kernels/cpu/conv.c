@@ -20,7 +20,7 @@ static struct roles find_roles(const struct cpu_build *b)
 {
     const char *op = cpu_node(b)->op->name;
 
-    if (strcmp(op, "ConvDgrad") == 0)
+    if (strcmp(op, "ConvDgrad") == 0 || strcmp(op, "ConvTranspose") == 0)
         return (struct roles){CONV_DGRAD,
                               cpu_output(b, 0),
                               cpu_input(b, 1),

@@ -17,6 +17,7 @@ static const struct cpu_op ops[] = {
     {"LinearWgrad", CPU_PLAIN, cpu_make_linear_wgrad},
     {"BiasGrad", CPU_SPATIAL, cpu_make_bias_grad},
     {"Conv", CPU_SPATIAL, cpu_make_conv},
+    {"ConvTranspose", CPU_SPATIAL, cpu_make_conv},
     {"ConvDgrad", CPU_SPATIAL, cpu_make_conv},
     {"ConvWgrad", CPU_SPATIAL, cpu_make_conv},
     {"Reorder", CPU_SPATIAL, cpu_make_reorder},

@@ -69,6 +69,7 @@ const struct ref_entry REAL(ref_entries)[] = {
     KERNEL("LinearWgrad", linear_wgrad, product),
     KERNEL("BiasGrad", axis, bias_grad),
     KERNEL("Conv", conv, conv),
+    KERNEL("ConvTranspose", conv_dgrad, conv_dgrad),
     KERNEL("ConvDgrad", conv_dgrad, conv_dgrad),
     KERNEL("ConvWgrad", conv_wgrad, conv_wgrad),
     KERNEL("MaxPool", pool, maxpool),

@@ -539,6 +539,7 @@ static const struct canon {
     { "InstanceNormalization", "GroupNormalization", canon_group_norm },
     { "BatchNormalization", "BatchNormalization", canon_batch_norm },
     { "Conv", "Conv", canon_window },
+    { "ConvTranspose", "ConvTranspose", canon_conv_transpose },
     { "ReduceL1", "ReduceSum", canon_reduce_of },
     { "ReduceL2", "ReduceL2", canon_reduce },
     { "ReduceSumSquare", "ReduceSum", canon_reduce_of },

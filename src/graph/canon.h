@@ -51,6 +51,7 @@ int canon_slice(struct build *build, const struct onnx_node *node, struct err *e
 int canon_split(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_reduce_of(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_log_sum_exp(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_conv_transpose(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_global_max_pool(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_reduce(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_cross_entropy(struct build *build, const struct onnx_node *node, struct err *err);

@@ -94,7 +94,7 @@ static void set_window(struct build *build, int id, const struct onnx_node *node
     build_set_ints(build, id, "strides", w->n, w->strides);
     build_set_ints(build, id, "dilations", w->n, w->dilations);
     build_set_ints(build, id, "pads", 2 * w->n, w->pads);
-    if (strcmp(op, "Conv") == 0)
+    if (strncmp(op, "Conv", 4) == 0)
         build_set_int(build, id, "group", onnx_int(node->proto, "group", 1));
     else
         build_set_int(build, id, "ceil_mode", onnx_int(node->proto, "ceil_mode", 0));
@@ -174,6 +174,81 @@ int canon_window(struct build *build, const struct onnx_node *node, struct err *
         return 0;
     y = emit_pool(build, node, "MaxPoolIndices", input, &w, err);
     return y < 0 ? -1 : canon_result(build, node, 1, y);
+}
+
+/* ConvTranspose ----------------------------------------------------------------------- */
+
+/* The shape of the output, from the pads, or the pads from it. */
+static int output_shape(const struct onnx_node *node, const struct shape *shape, struct window *w,
+                        int64_t *out, struct err *err)
+{
+    bool upper = onnx_string_is(node->proto, "auto_pad", "SAME_UPPER", false);
+    bool same = upper || onnx_string_is(node->proto, "auto_pad", "SAME_LOWER", false);
+    int64_t more[MAX_SPATIAL], total;
+    const int64_t *given = NULL;
+    int n = onnx_ints(node->proto, "output_shape", &given), i;
+
+    if (read_list(node, "output_padding", w->n, 0, more, err))
+        return -1;
+    if (n == w->n + 2)
+        given += 2;
+    else if (n >= 0 && n != w->n)
+        return err_set(err, "output_shape has %d entries, not %d", n, w->n);
+    for (i = 0; i < w->n; i++) {
+        int64_t full = w->strides[i] * (shape->dim[i + 2] - 1) + more[i] +
+                       (w->kernel[i] - 1) * w->dilations[i] + 1;
+
+        out[i] = n >= 0 ? given[i] : same ? shape->dim[i + 2] * w->strides[i]
+                                          : full - w->pads[i] - w->pads[w->n + i];
+        if (n < 0 && !same)
+            continue;
+        total = full - out[i] > 0 ? full - out[i] : 0;
+        w->pads[i] = upper || !same ? total / 2 : total - total / 2;
+        w->pads[w->n + i] = total - w->pads[i];
+    }
+    return 0;
+}
+
+/* The bias is added by itself. */
+static int add_bias(struct build *build, const struct onnx_node *node, int y, struct err *err)
+{
+    int bias = canon_input(build, node, 2, err), id;
+    struct shape column;
+
+    if (bias < 0)
+        return -1;
+    column = *canon_shape_of(build, y, 0);
+    for (int i = 0; i < column.rank; i++)
+        column.dim[i] = i == 1 ? column.dim[1] : 1;
+    id = canon_new(build, node, "Reshape", 1, &bias, err);
+    if (id < 0)
+        return -1;
+    build_set_ints(build, id, "shape", column.rank, column.dim);
+    bias = canon_settle(build, id, err);
+    return bias < 0 ? -1 : canon_step(build, node, "Add", 2, (int[]){ y, bias }, err);
+}
+
+int canon_conv_transpose(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    int ids[2] = { canon_input(build, node, 0, err), -1 }, id;
+    int64_t out[MAX_SPATIAL];
+    struct window w;
+
+    if (ids[0] >= 0)
+        ids[1] = canon_input(build, node, 1, err);
+    if (ids[1] < 0 || read_window(node, canon_shape_of(build, ids[0], 0),
+                                  canon_shape_of(build, ids[1], 0), &w, err) ||
+        output_shape(node, canon_shape_of(build, ids[0], 0), &w, out, err))
+        return -1;
+    id = canon_new(build, node, "ConvTranspose", 2, ids, err);
+    if (id < 0)
+        return -1;
+    set_window(build, id, node, &w);
+    build_set_ints(build, id, "output_shape", w.n, out);
+    id = canon_settle(build, id, err);
+    if (id >= 0 && node->proto->n_input > 2 && node->inputs[2] >= 0)
+        id = add_bias(build, node, id, err);
+    return id < 0 ? -1 : canon_result(build, node, 0, id);
 }
 
 /* One window as large as the input. */

@@ -76,6 +76,17 @@ def conv(a, x):
                     stride=strides, dilation=dilations, groups=a.get("group", 1)).numpy()
 
 
+def conv_transpose(a, x):
+    """Without pads and with all that the strides leave open, then cut."""
+    spatial = x[0].ndim - 2
+    strides, dilations, pads = geometry(a, spatial)
+    function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[spatial - 1]
+    y = function(t(x[0]), t(x[1]), stride=strides, dilation=dilations, groups=a["group"]).numpy()
+    y = np.pad(y, [(0, 0), (0, 0)] + [(0, s) for s in strides])
+    at = tuple(slice(p, p + n) for p, n in zip(pads, a["output_shape"]))
+    return y[(slice(None), slice(None)) + at]
+
+
 def windows(a, x, reduce):
     """Pooling by its definition: for each window the elements inside the input, and how many
     positions lie inside the padded input."""
@@ -275,7 +286,8 @@ OPERATORS = {
     "Pow": lambda a, x: np.power(x[0], x[1].astype(np.float64)),
     "Where": lambda a, x: np.where(*x), "Dropout": lambda a, x: x[0],
     "AddN": lambda a, x: sum(x), "Copy": lambda a, x: x[0], "Reorder": lambda a, x: x[0],
-    "MatMul": matmul, "Gemm": gemm, "Linear": linear, "Conv": conv, "MaxPool": max_pool,
+    "MatMul": matmul, "Gemm": gemm, "Linear": linear, "Conv": conv,
+    "ConvTranspose": conv_transpose, "MaxPool": max_pool,
     "AveragePool": average_pool,
     "GlobalAveragePool": lambda a, x: x[0].mean(tuple(range(2, x[0].ndim)), keepdims=True),
     "LayerNormalization": layer_norm,

@@ -334,6 +334,31 @@ static void conv(struct op_case *c)
     case_infer(c);
 }
 
+/* Onto an image as large as the form's own window may come from. */
+static void conv_transpose(struct op_case *c)
+{
+    static const int groups[] = { 1, 2 };
+    const struct form *f = &forms[case_choose(c, 1, 8)];
+    int group = groups[case_choose(c, 8, 2)], dim[5] = { 4, 6 / group }, x[5] = { B, 4 }, ids[2];
+    int64_t out[3];
+
+    for (int i = 0; i < f->rank; i++) {
+        int64_t reach = (f->kernel[i] - 1) * f->dilations[i] + 1;
+
+        dim[2 + i] = (int)f->kernel[i];
+        x[2 + i] = 3;
+        out[i] = f->strides[i] * 2 + reach - f->pads[i] - f->pads[f->rank + i] +
+                 (case_bit(c, 4) ? f->strides[i] - 1 : 0);
+    }
+    ids[0] = case_real(c, 2 + f->rank, x, 0, 1);
+    ids[1] = case_real(c, 2 + f->rank, dim, 0, 1);
+    case_node(c, "ConvTranspose", 2, ids, 1);
+    set_form(c, f);
+    case_attr(c, "group", group);
+    case_list(c, "output_shape", f->rank, out);
+    case_infer(c);
+}
+
 static void pool(struct op_case *c, const char *op, bool distinct)
 {
     const struct form *f = &forms[case_choose(c, 1, 8)];
@@ -721,6 +746,7 @@ const struct op_kind op_kinds[] = {
     { "Gemm", 40, gemm },
     { "Linear", 32, linear },
     { "Conv", 48, conv },
+    { "ConvTranspose", 32, conv_transpose },
     { "MaxPool", 16, max_pool },
     { "MaxPoolIndices", 16, max_pool_indices },
     { "AveragePool", 32, average_pool },

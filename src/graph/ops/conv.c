@@ -77,7 +77,53 @@ static int grad_conv(struct grad *grad, int node, struct err *err)
     return 0;
 }
 
+/* The gradient of a Conv from [images, w's channels in, output_shape] towards its input, as an
+ * operator of its own.
+ */
+static int infer_conv_transpose(struct graph *graph, int node, struct err *err)
+{
+    const struct value *x = node_input(graph, node, 0), *w = node_input(graph, node, 1);
+    struct shape shape = x->shape;
+    struct batch batch = { 1, 1, 1 };
+    struct window window;
+    int n, i;
+
+    if (need_float(graph, node, 0, err) || need_float(graph, node, 1, err) ||
+        attr_ints(graph, node, "output_shape", WINDOW_MAX, shape.dim + 2, &n, err) ||
+        images_batch(graph, node, x, err))
+        return -1;
+    if (n != shape.rank - 2 || w->shape.rank != shape.rank)
+        return op_error(graph, node, err, "the weights do not fit the input");
+    shape.dim[1] = w->shape.dim[1] * node_int(&graph->nodes[node], "group", 1);
+    if (window_of(graph, node, &shape, &w->shape, &window, err))
+        return -1;
+    for (i = 0; i < n; i++)
+        if (window.out[i] != x->shape.dim[2 + i])
+            return op_error(graph, node, err, "its output would not have the shape that its "
+                            "pads and strides say");
+    if (x->shape.dim[1] != window.out_channels)
+        return op_error(graph, node, err, "the weights' channels do not fit the input's");
+    if (w->batch.outer > 0)
+        return op_error(graph, node, err, "the weights depend on the sample");
+    if (x->batch.outer == 0)
+        batch = batch_none;
+    else
+        batch.inner = shape_elements(&shape) / graph->batch;
+    return set_output(graph, node, 0, x->dtype, &shape, batch, err);
+}
+
+static int grad_conv_transpose(struct grad *grad, int node, struct err *err)
+{
+    int dy = grad_of_output(grad, 0);
+
+    (void)node;
+    if (rule_add_like(grad, 0, "Conv", 2, (int[]){ dy, rule_input(grad, 1) }, NULL, err))
+        return -1;
+    return rule_add_like(grad, 1, "ConvWgrad", 2, (int[]){ dy, rule_input(grad, 0) }, NULL, err);
+}
+
 const struct op ops_conv[] = {
+    { "ConvTranspose", 0, 2, 2, 1, 1, infer_conv_transpose, flops_dgrad, grad_conv_transpose },
     { "Conv", 0, 2, 3, 1, 1, infer_conv, flops_conv, grad_conv },
     { "ConvDgrad", OP_INTERNAL, 2, 2, 1, 1, NULL, flops_dgrad, NULL },
     { "ConvWgrad", OP_INTERNAL, 2, 2, 1, 1, NULL, flops_wgrad, NULL },
