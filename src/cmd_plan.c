@@ -7,9 +7,6 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/file.h"
-#include "base/json.h"
-#include "base/mem.h"
 #include "commands.h"
 #include "scheduler/partition.h"
 #include "topology/cluster.h"
@@ -216,36 +213,14 @@ static int print(const struct plan_run *r, struct err *err)
     return 0;
 }
 
-static void set_text(char **text, const char *value)
-{
-    free(*text);
-    *text = mem_strdup(value);
-}
-
-/* The command line, as one would type it again. */
-static void note_command(struct plan *plan, int argc, char **argv)
-{
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-
-    if (!out)
-        return;
-    fputs("tasuki", out);
-    for (int i = 0; i < argc; i++)
-        fprintf(out, " %s", argv[i]);
-    fclose(out);
-    set_text(&plan->command, text);
-    free(text);
-}
-
 static int run(struct plan_run *r, int argc, char **argv, struct err *err)
 {
     if (options_operands(r->options) == 0 && !option_given(r->options, "cost"))
         return err_set_code(err, EXIT_USAGE, "plan: a MODEL or --cost FILE is needed");
     if (read_request(r, err) || open_cluster(r, err) || open_cost(r, err) || make_plan(r, err))
         return -1;
-    note_command(r->plan, argc, argv);
+    free(r->plan->command);
+    r->plan->command = options_command_line(argc, argv);
     return print(r, err);
 }
 

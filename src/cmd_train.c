@@ -10,7 +10,6 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/option.h"
 #include "commands.h"
 #include "comm/launch.h"
@@ -196,19 +195,6 @@ static void say_rank(const struct options *o, const struct comm *comm)
     log_setup(level, comm_size(comm) > 1 ? comm_rank(comm) : -1);
 }
 
-static char *command_line(int argc, char **argv)
-{
-    char *text = mem_strdup("tasuki");
-
-    for (int i = 0; i < argc; i++) {
-        char *longer = mem_printf("%s %s", text, argv[i]);
-
-        free(text);
-        text = longer;
-    }
-    return text;
-}
-
 /* Wrong settings are found by every rank and said by one. */
 static int run_joined(const struct options *o, struct train_settings *settings,
                       const struct topo_node *node, struct comm *comm, struct err *err)
@@ -279,7 +265,7 @@ int cmd_train(int argc, char **argv, struct err *err)
 
     if (!options)
         return (int)err->code;
-    line = command_line(argc, argv);
+    line = options_command_line(argc, argv);
     cache = cache_directory(options);
     settings.command = line;
     settings.cache_directory = cache;

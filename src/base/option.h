@@ -91,6 +91,8 @@ int option_choice(const struct options *options, const char *name, const char **
 void options_print_settings(const struct options *options, FILE *out);  /* --settings */
 /* A job file that gives this run again: operand, and whatever is not a default. */
 void options_print_config(const struct options *options, FILE *out);    /* --print-config */
+/* "tasuki" and these words as one would type them again, quoted for a shell; malloc'ed. */
+char *options_command_line(int argc, char **argv);
 void options_print_help(enum command_id command, const char *synopsis, FILE *out);
 
 #endif

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/option_private.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/mem.h"
 
 static void print_value(const struct setting *setting, FILE *out)
 {
@@ -45,6 +48,41 @@ void options_print_config(const struct options *options, FILE *out)
         for (int v = 0; v < setting->n; v++)
             fprintf(out, "%s = %s\n", setting->spec->name, setting->values[v]);
     }
+}
+
+static bool is_plain(const char *word)
+{
+    return word[0] && word[strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                        "0123456789_-+=:,./@%")] == '\0';
+}
+
+/* A quote ends the quoted text, stands for itself, and begins it anew. */
+static void quote(const char *word, FILE *out)
+{
+    fputc('\'', out);
+    for (; *word; word++)
+        fprintf(out, *word == '\'' ? "'\\''" : "%c", *word);
+    fputc('\'', out);
+}
+
+char *options_command_line(int argc, char **argv)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    if (!out)
+        return mem_strdup("tasuki");
+    fputs("tasuki", out);
+    for (int i = 0; i < argc; i++) {
+        fputc(' ', out);
+        if (is_plain(argv[i]))
+            fputs(argv[i], out);
+        else
+            quote(argv[i], out);
+    }
+    fclose(out);
+    return text;
 }
 
 /* "-o, --output FILE", "    --[no-]shuffle" */

@@ -311,6 +311,16 @@ static void a_job_file_stands_in_for_the_model_and_options_win(void **state)
 }
 #endif
 
+static void a_command_line_is_quoted_where_a_shell_wants_it(void **state)
+{
+    const char *const words[] = { "plan", "net.onnx", "--freeze", "*.weight", "it's", "" };
+    char *text = options_command_line(6, (char **)(uintptr_t)words);
+
+    assert_string_equal(text, "tasuki plan net.onnx --freeze '*.weight' 'it'\\''s' ''");
+    free(text);
+    (void)state;
+}
+
 static void every_entry_of_the_table_is_sound(void **state)
 {
     const struct option_spec *a, *b;
@@ -346,6 +356,7 @@ int main(void)
         cmocka_unit_test(user_file_is_read_and_named_in_errors),
         cmocka_unit_test(a_job_file_stands_in_for_the_model_and_options_win),
 #endif
+        cmocka_unit_test(a_command_line_is_quoted_where_a_shell_wants_it),
         cmocka_unit_test(every_entry_of_the_table_is_sound),
     };
 
