@@ -8,14 +8,15 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "topology/cluster_private.h"
 #include "topology/cluster_spec.h"
 
 #define MAX_DEVICES (1 << 20)
 #define MAX_DEPTH 8
 #define MOST 1e300      /* any figure in the file: keeps sums and products finite */
 
-static const char *const kind_names[] = { "root", "switch", "node", "island", "device" };
-static const char *const origin_names[] = { "measured", "reported", "table" };
+const char *const cluster_kind_names[] = { "root", "switch", "node", "island", "device" };
+const char *const cluster_origin_names[] = { "measured", "reported", "table" };
 
 static int word_index(struct json_reader *r, const char *key, const char *const *words, int n,
                       const char *def, int *index, struct err *err)
@@ -45,8 +46,8 @@ static int read_figures(struct json_reader *r, struct cluster_place *place, stru
                         err) ||
         json_get_number(r, "latency", 0, MOST, &none, &place->latency, err) ||
         json_get_int(r, "cores", 0, 1 << 20, &no_cores, &cores, err) ||
-        word_index(r, "origin", origin_names, 3, "table", &origin, err) ||
-        word_index(r, "latency_origin", origin_names, 3, "table", &latency_origin, err))
+        word_index(r, "origin", cluster_origin_names, 3, "table", &origin, err) ||
+        word_index(r, "latency_origin", cluster_origin_names, 3, "table", &latency_origin, err))
         return -1;
     if (place->up_bandwidth <= 0)
         return json_error(r, "bandwidth", err, "must be positive");
@@ -155,7 +156,7 @@ static int read_place(struct json_reader *r, struct cluster *cluster, int parent
 
     if (depth > MAX_DEPTH)
         return json_error(r, "children", err, "more than %d levels", MAX_DEPTH);
-    if (word_index(r, "kind", kind_names, 5, NULL, &kind, err) ||
+    if (word_index(r, "kind", cluster_kind_names, 5, NULL, &kind, err) ||
         read_figures(r, &figures, err))
         return -1;
     if (kind == CLUSTER_ROOT)
@@ -262,149 +263,4 @@ struct cluster *cluster_open(const char *spec, struct err *err)
     cluster = cluster_from_json(spec, json, err);
     json_decref(json);
     return cluster;
-}
-
-static void set_number(json_t *object, const char *key, double value)
-{
-    if (isfinite(value))
-        json_object_set_new(object, key, json_real(value));
-}
-
-static json_t *figures_json(const struct cluster_place *place, bool root)
-{
-    json_t *object = json_object();
-
-    if (!root)
-        json_object_set_new(object, "kind", json_string(kind_names[place->kind]));
-    if (!root && place->kind != CLUSTER_DEVICE)
-        json_object_set_new(object, "name", json_string(place->name));
-    if (!root) {
-        set_number(object, "bandwidth", place->up_bandwidth);
-        set_number(object, "flow_bandwidth", place->flow_bandwidth);
-        json_object_set_new(object, "origin", json_string(origin_names[place->origin]));
-    }
-    if (place->kind != CLUSTER_DEVICE) {
-        set_number(object, "latency", place->latency);
-        json_object_set_new(object, "latency_origin",
-                            json_string(origin_names[place->latency_origin]));
-    }
-    if (place->cores)
-        json_object_set_new(object, "cores", json_integer(place->cores));
-    if (place->kind != CLUSTER_DEVICE)
-        json_object_set_new(object, "children", json_array());
-    return object;
-}
-
-/* 'strip' characters of the id are the node's name. */
-static void add_device_json(json_t *object, const struct cluster_device *device, size_t strip)
-{
-    json_object_set_new(object, "id", json_string(device->id + strip));
-    json_object_set_new(object, "device", json_string(device->kind));
-    set_number(object, "memory", device->memory);
-    if (device->flops > 0)
-        set_number(object, "flops", device->flops);
-    if (device->memory_bandwidth > 0)
-        set_number(object, "memory_bandwidth", device->memory_bandwidth);
-    if (device->cores)
-        json_object_set_new(object, "cores", json_integer(device->cores));
-    if (device->rank >= 0)
-        json_object_set_new(object, "rank", json_integer(device->rank));
-}
-
-static bool is_named_after(const struct cluster_device *device, const char *node)
-{
-    size_t n = strlen(node);
-
-    return strncmp(device->id, node, n) == 0 && device->id[n] == '/';
-}
-
-/* May node 'b' be written as another name of node 'a'? */
-static bool same_but_name(const struct cluster *cluster, int a, int b)
-{
-    const char *name_a = cluster->places[a].name, *name_b = cluster->places[b].name;
-    int n = cluster_end(cluster, a) - a;
-
-    if (cluster->places[a].kind != CLUSTER_NODE || !cluster_alike(cluster, a, b))
-        return false;
-    for (int i = 1; i < n; i++) {
-        const struct cluster_device *x, *y;
-
-        if (cluster->places[a + i].kind != CLUSTER_DEVICE) {
-            if (strcmp(cluster->places[a + i].name, cluster->places[b + i].name) != 0)
-                return false;
-            continue;
-        }
-        x = cluster_device_at(cluster, a + i);
-        y = cluster_device_at(cluster, b + i);
-        if (x->rank >= 0 || y->rank >= 0 || !is_named_after(x, name_a) ||
-            !is_named_after(y, name_b) ||
-            strcmp(x->id + strlen(name_a), y->id + strlen(name_b)) != 0)
-            return false;
-    }
-    return true;
-}
-
-static json_t *place_json(const struct cluster *cluster, int place, size_t strip);
-
-static void add_children(json_t *array, const struct cluster *cluster, int parent, size_t strip)
-{
-    int place = parent + 1, end = cluster_end(cluster, parent);
-
-    while (place < end) {
-        int next = cluster_end(cluster, place), first = place;
-        json_t *names = NULL, *object;
-
-        while (next < end && same_but_name(cluster, first, next)) {
-            if (!names)
-                names = json_pack("[s]", cluster->places[first].name);
-            json_array_append_new(names, json_string(cluster->places[next].name));
-            next = cluster_end(cluster, next);
-        }
-        object = place_json(cluster, first,
-                            names ? strlen(cluster->places[first].name) : strip);
-        if (names) {
-            json_object_del(object, "name");
-            json_object_set_new(object, "names", names);
-        }
-        json_array_append_new(array, object);
-        place = next;
-    }
-}
-
-static json_t *place_json(const struct cluster *cluster, int place, size_t strip)
-{
-    json_t *object = figures_json(&cluster->places[place], place == 0);
-
-    if (cluster->places[place].kind == CLUSTER_DEVICE)
-        add_device_json(object, cluster_device_at(cluster, place), strip);
-    else
-        add_children(json_object_get(object, "children"), cluster, place, strip);
-    return object;
-}
-
-json_t *cluster_to_json(const struct cluster *cluster)
-{
-    json_t *top = json_pack("{s:s, s:i, s:s, s:o}", "schema", "tasuki-topo", "version", 1,
-                            "name", cluster->name, "root", place_json(cluster, 0, 0));
-
-    if (cluster->sum_latency_factor != 1 || cluster->sum_bandwidth_factor != 1 ||
-        cluster->sum_overlap < 1)
-        json_object_set_new(top, "allreduce",
-                            json_pack("{s:f, s:f, s:f}", "latency_factor",
-                                      cluster->sum_latency_factor, "bandwidth_factor",
-                                      cluster->sum_bandwidth_factor, "overlap",
-                                      cluster->sum_overlap));
-    return top;
-}
-
-int cluster_save(const struct cluster *cluster, const char *path, struct err *err)
-{
-    json_t *json = cluster_to_json(cluster);
-    int status;
-
-    if (!json)
-        return err_set(err, "%s: out of memory", path);
-    status = json_save(json, path, err);
-    json_decref(json);
-    return status;
 }
