@@ -11,6 +11,7 @@
 #include "scheduler/partition.h"
 #include "topology/cluster.h"
 #include "topology/gather.h"
+#include "topology/machine.h"
 #include "topology/node.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
@@ -18,6 +19,7 @@
 
 #define MAX_SAMPLES ((int64_t)1 << 40)
 #define MAX_COUNT 4096
+#define MAX_NODES (1 << 20)
 
 struct plan_run {
     const struct options *options;
@@ -76,9 +78,17 @@ static struct cluster *cluster_here(struct err *err)
 
 static int open_cluster(struct plan_run *r, struct err *err)
 {
-    const char *spec = option_string(r->options, "cluster", NULL);
+    int64_t nodes;
+    char *spec;
 
-    r->cluster = spec ? cluster_open(spec, err) : cluster_here(err);
+    if (option_int(r->options, "nodes", 1, MAX_NODES, 0, &nodes, err))
+        return -1;
+    spec = machine_spec(option_string(r->options, "cluster", NULL), nodes, err);
+    if (spec)
+        r->cluster = cluster_open(spec, err);
+    else if (nodes == 0)
+        r->cluster = cluster_here(err);
+    free(spec);
     return r->cluster ? 0 : -1;
 }
 

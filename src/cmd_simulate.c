@@ -13,12 +13,14 @@
 #include "base/mem.h"
 #include "commands.h"
 #include "scheduler/simulate.h"
+#include "topology/machine.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
 #include "train/timings.h"
 
 #define COLUMNS 100     /* of the timeline in text */
 #define MAX_THREADS 4096
+#define MAX_NODES (1 << 20)
 
 struct simulate_run {
     const struct options *options;
@@ -133,10 +135,15 @@ static struct cost *open_cost(const struct simulate_run *r, struct err *err)
 
 static int open_cluster(struct simulate_run *r, struct err *err)
 {
-    const char *spec = option_string(r->options, "cluster", NULL);
+    int64_t nodes;
+    char *spec;
 
-    r->cluster = cluster_open(spec ? spec : r->plan->cluster, err);
-    if (!r->cluster && !spec)
+    if (option_int(r->options, "nodes", 1, MAX_NODES, 0, &nodes, err))
+        return -1;
+    spec = machine_spec(option_string(r->options, "cluster", NULL), nodes, err);
+    if (spec || nodes == 0)
+        r->cluster = cluster_open(spec ? spec : r->plan->cluster, err);
+    if (!r->cluster && !spec && nodes == 0)
         err_prefix(err, "%s names its cluster \"%s\": give another by --cluster SPEC",
                    options_operand(r->options, 0), r->plan->cluster);
     return r->cluster ? 0 : -1;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/file.h"
@@ -14,6 +15,7 @@
 #include "topology/check.h"
 #include "topology/cluster.h"
 #include "topology/gather.h"
+#include "topology/machine.h"
 #include "topology/model.h"
 #include "topology/node_read.h"
 #include "topology/record.h"
@@ -174,19 +176,6 @@ static void close_view(struct view *view)
     topo_tasks_free(view->tasks);
 }
 
-/* A topology file: its cluster, and its nodes where it has some. */
-static int view_file(const char *path, const json_t *json, struct view *view, struct err *err)
-{
-    const json_t *tasks = json_object_get(json, "tasks");
-
-    view->cluster = cluster_from_json(path, json, err);
-    if (view->cluster)
-        view->record = topo_record_from_json(path, json_object_get(json, "nodes"), err);
-    if (view->record && tasks)
-        view->tasks = topo_tasks_from_json(path, tasks, err);
-    return view->record && (view->tasks || !tasks) ? 0 : -1;
-}
-
 static int view_node(const struct topo_node *node, struct view *view, struct err *err)
 {
     view->record = topo_record_new();
@@ -201,12 +190,10 @@ static int view_input(const char *path, struct view *view, struct err *err)
     struct topo_node *node;
     int status = -1;
 
-    if (topo_is_json(path)) {
-        json_t *json = json_load(path, err);
-
-        status = json ? view_file(path, json, view, err) : -1;
-        json_decref(json);
-        return status;
+    /* A topology file: its cluster, and its nodes and tasks where it has some. */
+    if (access(path, F_OK) != 0 || topo_is_json(path)) {
+        view->cluster = machine_open(path, &view->record, &view->tasks, err);
+        return view->cluster ? 0 : -1;
     }
     node = topo_node_discover(path, err);
     if (node)

@@ -30,6 +30,10 @@ void cluster_free(struct cluster *cluster)
         free(cluster->devices[i].id);
         free(cluster->devices[i].kind);
     }
+    for (int i = 0; i < cluster->n_sources; i++)
+        free(cluster->sources[i]);
+    storage_clear(&cluster->storage);
+    free(cluster->sources);
     free(cluster->places);
     free(cluster->devices);
     free(cluster->name);
@@ -71,6 +75,17 @@ int cluster_add_device(struct cluster *cluster, const char *id, const char *kind
         .node = node_above(cluster, parent), .memory = INFINITY, .rank = -1,
     };
     return cluster->n_devices - 1;
+}
+
+int cluster_add_source(struct cluster *cluster, const char *text)
+{
+    /* Neighbours have theirs in common. */
+    for (int i = cluster->n_sources; i > 0 && i > cluster->n_sources - 32; i--)
+        if (strcmp(cluster->sources[i - 1], text) == 0)
+            return i;
+    *(char **)mem_push((void **)&cluster->sources, &cluster->n_sources, sizeof(char *)) =
+        mem_strdup(text);
+    return cluster->n_sources;
 }
 
 static int depth_of(const struct cluster *cluster, int place)
@@ -307,7 +322,7 @@ const struct cluster_device *cluster_device_at(const struct cluster *cluster, in
 static bool same_device(const struct cluster_device *a, const struct cluster_device *b)
 {
     return strcmp(a->kind, b->kind) == 0 && a->memory == b->memory && a->flops == b->flops &&
-           a->cores == b->cores;
+           a->memory_bandwidth == b->memory_bandwidth && a->cores == b->cores;
 }
 
 bool cluster_alike(const struct cluster *cluster, int a, int b)
@@ -322,7 +337,7 @@ bool cluster_alike(const struct cluster *cluster, int a, int b)
         if (p->kind != q->kind || p->up_bandwidth != q->up_bandwidth ||
             p->flow_bandwidth != q->flow_bandwidth || p->latency != q->latency ||
             p->cores != q->cores || p->origin != q->origin ||
-            p->latency_origin != q->latency_origin ||
+            p->latency_origin != q->latency_origin || p->source != q->source ||
             (i > 0 && p->parent - a != q->parent - b))
             return false;
         if (p->kind == CLUSTER_DEVICE && !same_device(cluster_device_at(cluster, a + i),

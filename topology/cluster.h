@@ -18,6 +18,8 @@
 
 #include <jansson.h>
 
+#include "topology/storage.h"
+
 struct err;
 
 enum cluster_kind {
@@ -34,6 +36,7 @@ struct cluster_place {
     double flow_bandwidth;  /* of it, what one transfer gets; INFINITY: all */
     double latency;         /* seconds between two children of this place */
     enum origin origin, latency_origin;     /* of the wire, of latency */
+    int source;             /* which document that is from: one of 'sources', from 1; 0: none */
     int cores;              /* CPU cores that all below it share; 0: not limited here */
 };
 
@@ -62,6 +65,10 @@ struct cluster {
      * device of its own moves the bytes, 0 where the computing thread does.
      */
     double sum_overlap;
+    struct cluster_storage storage;
+    int source;             /* of the machine as a whole, as in cluster_place */
+    int n_sources;
+    char **sources;
 };
 
 struct cluster_link {
@@ -70,7 +77,8 @@ struct cluster_link {
 };
 
 /* "flat:16,bandwidth=1e9,latency=0,memory=16e9", "tree:4x8,inside=150e9,across=12.5e9,
- * memory=32e9", or the path of a topology file (tasuki-topo, version 1).
+ * memory=32e9", a machine and a number of nodes such as "dgx-h100:16" (machine.h), or the path
+ * of a topology file (tasuki-topo, version 1).
  *
  * flat: needs bandwidth and takes latency, memory, flops, memory-bandwidth. tree: needs inside
  * and across and takes latency (across), inside-latency, memory, flops, memory-bandwidth.
@@ -79,8 +87,12 @@ struct cluster_link {
 struct cluster *cluster_open(const char *spec, struct err *err);
 void cluster_free(struct cluster *cluster);
 
-/* The topology file: read strictly, written whole. */
-struct cluster *cluster_from_json(const char *path, const json_t *json, struct err *err);
+/* The topology file: read strictly, written whole. Only so many of the nodes are built, under
+ * as few switches as possible; 0: all. More than the file describes are an error (EXIT_USAGE),
+ * unless it says that it may be extended.
+ */
+struct cluster *cluster_from_json(const char *path, const json_t *json, int64_t nodes,
+                                  struct err *err);
 json_t *cluster_to_json(const struct cluster *cluster);
 int cluster_save(const struct cluster *cluster, const char *path, struct err *err);
 
@@ -93,6 +105,8 @@ int cluster_add_place(struct cluster *cluster, enum cluster_kind kind, const cha
                       int parent, double up_bandwidth);
 int cluster_add_device(struct cluster *cluster, const char *id, const char *kind, int parent,
                        double up_bandwidth);
+/* A document; returns its number for 'source'. */
+int cluster_add_source(struct cluster *cluster, const char *text);
 /* Is it a cluster that the functions below may be asked about: at most 8 levels below the
  * root, devices in tree order with ids of their own, figures in range?
  */

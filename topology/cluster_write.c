@@ -14,7 +14,14 @@ static void set_number(json_t *object, const char *key, double value)
         json_object_set_new(object, key, json_real(value));
 }
 
-static json_t *figures_json(const struct cluster_place *place, bool root)
+static void set_source(json_t *object, const struct cluster *cluster, int source)
+{
+    if (source > 0)
+        json_object_set_new(object, "source", json_string(cluster->sources[source - 1]));
+}
+
+static json_t *figures_json(const struct cluster *cluster, const struct cluster_place *place,
+                            bool root)
 {
     json_t *object = json_object();
 
@@ -34,6 +41,7 @@ static json_t *figures_json(const struct cluster_place *place, bool root)
     }
     if (place->cores)
         json_object_set_new(object, "cores", json_integer(place->cores));
+    set_source(object, cluster, place->source);
     if (place->kind != CLUSTER_DEVICE)
         json_object_set_new(object, "children", json_array());
     return object;
@@ -117,7 +125,7 @@ static void add_children(json_t *array, const struct cluster *cluster, int paren
 
 static json_t *place_json(const struct cluster *cluster, int place, size_t strip)
 {
-    json_t *object = figures_json(&cluster->places[place], place == 0);
+    json_t *object = figures_json(cluster, &cluster->places[place], place == 0);
 
     if (cluster->places[place].kind == CLUSTER_DEVICE)
         add_device_json(object, cluster_device_at(cluster, place), strip);
@@ -130,7 +138,14 @@ json_t *cluster_to_json(const struct cluster *cluster)
 {
     json_t *top = json_pack("{s:s, s:i, s:s, s:o}", "schema", "tasuki-topo", "version", 1,
                             "name", cluster->name, "root", place_json(cluster, 0, 0));
+    json_t *storage;
 
+    set_source(top, cluster, cluster->source);
+    if (storage_is_known(&cluster->storage)) {
+        storage = storage_to_json(&cluster->storage);
+        set_source(storage, cluster, cluster->storage.source);
+        json_object_set_new(top, "storage", storage);
+    }
     if (cluster->sum_latency_factor != 1 || cluster->sum_bandwidth_factor != 1 ||
         cluster->sum_overlap < 1)
         json_object_set_new(top, "allreduce",

@@ -157,6 +157,14 @@ static int count_kind(const struct cluster *cluster, enum cluster_kind kind)
     return n;
 }
 
+static void write_storage(FILE *out, const struct cluster_storage *storage)
+{
+    char *text = storage_text(storage);
+
+    fprintf(out, "  %-26s %s\n", "storage", text);
+    free(text);
+}
+
 char *report_cluster(const struct cluster *cluster)
 {
     char *text = NULL;
@@ -180,6 +188,10 @@ char *report_cluster(const struct cluster *cluster)
         fprintf(out, "  %-26s latency x %.3g, bytes x %.3g of an idle ring, %.0f %% beside "
                 "computing (measured)\n", "all-reduce over all", cluster->sum_latency_factor,
                 cluster->sum_bandwidth_factor, 100 * cluster->sum_overlap);
+    if (storage_is_known(&cluster->storage))
+        write_storage(out, &cluster->storage);
+    if (cluster->source > 0)
+        fprintf(out, "  %-26s %s\n", "source", cluster->sources[cluster->source - 1]);
     fclose(out);
     return text;
 }

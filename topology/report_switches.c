@@ -99,9 +99,10 @@ char *report_switches(const struct topo_record *record, const struct cluster *cl
     size_t size;
     FILE *out;
 
-    if (hosts == 0 && !has_switches(cluster))
+    /* A tree alone shows its switches itself, alike ones on one line. */
+    if (hosts == 0)
         return mem_strdup("");
-    node = hosts > 0 ? topo_record_node(record, 0, err) : topo_node_new();
+    node = topo_record_node(record, 0, err);
     if (!node)
         return NULL;
     out = open_memstream(&text, &size);

@@ -16,22 +16,31 @@ struct directories {
     char *path[2];
 };
 
+char *module_program_folder(void)
+{
+    char program[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
+
+    if (length <= 0)
+        return NULL;
+    program[length] = '\0';
+    return mem_strdup(dirname(program));
+}
+
 static struct directories directories(void)
 {
     const char *chosen = getenv("TASUKI_PKGLIBDIR");
     struct directories list = { 0 };
-    char program[PATH_MAX];
-    ssize_t length;
+    char *program;
 
     if (chosen && chosen[0]) {
         list.path[list.n++] = mem_strdup(chosen);
         return list;
     }
-    length = readlink("/proc/self/exe", program, sizeof(program) - 1);
-    if (length > 0) {
-        program[length] = '\0';
-        list.path[list.n++] = mem_printf("%s/.libs", dirname(program));
-    }
+    program = module_program_folder();
+    if (program)
+        list.path[list.n++] = mem_printf("%s/.libs", program);
+    free(program);
     list.path[list.n++] = mem_strdup(PKGLIBDIR);
     return list;
 }

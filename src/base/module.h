@@ -11,6 +11,10 @@
 
 struct err;
 
+/* The folder that the running program is in, malloc'ed; NULL where it cannot be known. In a
+ * build tree it holds what else runs in place.
+ */
+char *module_program_folder(void);
 /* The module's path in malloc'ed memory, NULL where there is none. */
 char *module_find(const char *name);
 /* dlopen() it, once: a module stays. NULL with 'err' that names the file and, where it is

@@ -25,7 +25,7 @@ static const struct option_spec table[] = {
     { .name = "shuffle", .commands = TRAIN,
       .help = "draw the samples of each epoch in random order (default: yes)" },
     { .name = "input", .argument = "FILE", .commands = TOPO, .line_only = true,
-      .help = "a machine recorded elsewhere: hwloc XML, a folder, or JSON" },
+      .help = "a machine recorded elsewhere: hwloc XML, a folder, JSON, or NAME:NODES" },
     { .name = "check", .commands = TOPO, .line_only = true,
       .help = "what is wrong with which node; exit status 3 where something is" },
     { .name = "diff", .commands = TOPO, .line_only = true,
@@ -75,7 +75,9 @@ static const struct option_spec table[] = {
 
     /* the plan */
     { .name = "cluster", .argument = "SPEC", .commands = PLAN | TRAIN | SIMULATE,
-      .help = "topology file, flat:N,... or tree:NxM,... (default: what is here)" },
+      .help = "NAME:NODES of a machine, topology file, flat:... or tree:... (default: here)" },
+    { .name = "nodes", .argument = "N", .commands = PLAN | SIMULATE,
+      .help = "so many nodes of the machine (default: the saved one, or that of --cluster)" },
     { .name = "cost", .argument = "FILE", .commands = PLAN | TRAIN | SIMULATE, .many = true,
       .help = "cost file, one for each kind of device (default: measured or estimated)" },
     { .name = "stages", .argument = "N", .commands = PLAN | TRAIN,

@@ -251,7 +251,7 @@ static enum fuzz_result try(const char *path, struct err *err)
 
     if (!json)
         return FUZZ_UNPARSED;
-    cluster = cluster_from_json(path, json, err);
+    cluster = cluster_from_json(path, json, 0, err);
     if (cluster)
         record = topo_record_from_json(path, json_object_get(json, "nodes"), err);
     if (record)

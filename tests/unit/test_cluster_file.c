@@ -28,7 +28,7 @@ static const char good[] =
     "   \"children\": ["
     "    {\"kind\": \"device\", \"id\": \"n2/cpu0\"}]}]}}";
 
-static struct cluster *parse(const char *text, struct err *err)
+static struct cluster *parse_some(const char *text, int64_t nodes, struct err *err)
 {
     json_error_t error;
     json_t *json = json_loads(text, 0, &error);
@@ -36,9 +36,14 @@ static struct cluster *parse(const char *text, struct err *err)
 
     if (!json)
         fail_msg("%s: %s", text, error.text);
-    cluster = cluster_from_json("topo.json", json, err);
+    cluster = cluster_from_json("topo.json", json, nodes, err);
     json_decref(json);
     return cluster;
+}
+
+static struct cluster *parse(const char *text, struct err *err)
+{
+    return parse_some(text, 0, err);
 }
 
 static void a_file_is_read_with_its_defaults(void **state)
@@ -92,6 +97,7 @@ static void assert_same(const struct cluster *a, const struct cluster *b)
         assert_int_equal(p->parent, q->parent);
         assert_true(p->up_bandwidth == q->up_bandwidth && p->latency == q->latency);
         assert_true(p->flow_bandwidth == q->flow_bandwidth);
+        assert_int_equal(p->source, q->source);
         assert_int_equal(p->cores, q->cores);
         assert_int_equal(p->origin, q->origin);
     }
@@ -136,6 +142,15 @@ static void what_is_written_is_read_back(void **state)
 #define TOP(root) "{\"schema\": \"tasuki-topo\", \"version\": 1, \"root\": " root "}"
 #define DEVICE(more) TOP("{\"children\": [{\"kind\": \"device\", \"id\": \"a\"" more "}]}")
 
+/* Leaves of 3 nodes and of 2, two GPUs in each. */
+#define NODES "{\"kind\": \"node\", \"name\": \"n#\", \"children\": [{\"kind\": \"device\"," \
+    " \"id\": \"/gpu#\", \"count\": 2, \"memory\": 16e9, \"bandwidth\": 1e10," \
+    " \"source\": {\"memory\": \"the driver\", \"bandwidth\": \"a guess\"}}], \"count\": "
+#define LEAVES(n, nodes) "{\"kind\": \"switch\", \"name\": \"leaf#\", \"count\": " n "," \
+    " \"bandwidth\": " nodes "e9, \"children\": [" NODES nodes "}]}"
+#define MACHINE(more) "{\"schema\": \"tasuki-topo\", \"version\": 1, " more "," \
+    " \"root\": {\"children\": [" LEAVES("2", "3") ", " LEAVES("4", "2") "]}}"
+
 static void what_is_wrong_in_a_file_is_named(void **state)
 {
     static const struct { const char *text, *named; } cases[] = {
@@ -154,6 +169,19 @@ static void what_is_wrong_in_a_file_is_named(void **state)
         { DEVICE(", \"bandwidth\": -1"), "bandwidth" },
         { DEVICE(", \"flow_bandwidth\": 0"), "flow_bandwidth" },
         { DEVICE(", \"flow_bandwidth\": true"), "flow_bandwidth" },
+        { DEVICE(", \"source\": 3"), "source" },
+        { DEVICE(", \"source\": {\"memory\": \"a data sheet\"}"), "\"memory\"" },
+        { DEVICE(", \"memory\": 1, \"source\": {\"memory\": 1}"), "\"memory\"" },
+        { DEVICE(", \"count\": 0"), "count" },
+        { DEVICE(", \"count\": 1048577"), "count" },
+        { DEVICE(", \"count\": 2"), "\"a\"" },
+        { DEVICE(", \"names\": [\"a\"]"), "names" },
+        { MACHINE("\"extend_to\": -1"), "extend_to" },
+        { MACHINE("\"storage\": 1"), "storage" },
+        { MACHINE("\"storage\": {\"speed\": 1}"), "\"speed\"" },
+        { MACHINE("\"storage\": {\"bandwidth\": -1}"), "storage.bandwidth" },
+        { MACHINE("\"storage\": {\"slow_down\": \"little\"}"), "storage.slow_down" },
+        { MACHINE("\"storage\": {\"name\": 1}"), "storage.name" },
         { DEVICE(", \"memory\": 0"), "memory" },
         { DEVICE(", \"memory\": \"16G\""), "memory" },
         { DEVICE(", \"cores\": 1.5"), "cores" },
@@ -172,6 +200,102 @@ static void what_is_wrong_in_a_file_is_named(void **state)
         if (!strstr(err.text, cases[i].named) || !strstr(err.text, "topo.json"))
             fail_msg("%s: %s", cases[i].text, err.text);
     }
+}
+
+static struct cluster *take(const char *text, int64_t nodes)
+{
+    struct err err = { 0 };
+    struct cluster *c = parse_some(text, nodes, &err);
+
+    if (!c)
+        fail_msg("%s", err.text);
+    return c;
+}
+
+static int count_places(const struct cluster *c, enum cluster_kind kind)
+{
+    int n = 0;
+
+    for (int i = 0; i < c->n_places; i++)
+        n += c->places[i].kind == kind;
+    return n;
+}
+
+static void places_that_are_alike_are_counted_and_numbered(void **state)
+{
+    struct cluster *c = take(MACHINE("\"source\": \"a brochure\""), 0);
+    const struct cluster_device *last = &c->devices[c->n_devices - 1];
+
+    (void)state;
+    assert_int_equal(count_places(c, CLUSTER_NODE), 2 * 3 + 4 * 2);
+    assert_int_equal(c->n_devices, 2 * (2 * 3 + 4 * 2));
+    assert_string_equal(c->devices[0].id, "n0/gpu0");
+    assert_string_equal(c->devices[7].id, "n3/gpu1");
+    assert_string_equal(last->id, "n13/gpu1");
+    assert_string_equal(c->places[c->places[last->node].parent].name, "leaf5");
+    assert_true(last->memory == 16e9);
+    assert_string_equal(c->sources[c->source - 1], "a brochure");
+    assert_string_equal(c->sources[c->places[last->place].source - 1],
+                        "memory: the driver; bandwidth: a guess");
+    cluster_free(c);
+}
+
+/* Of leaves with 3, 3, 2, 2, 2 and 2 nodes. */
+static void some_nodes_are_taken_under_as_few_switches_as_can_be(void **state)
+{
+    static const struct { int nodes, switches, first; } cases[] = {
+        { 1, 1, 2 }, { 2, 1, 2 }, { 3, 1, 3 }, { 4, 2, 3 }, { 5, 2, 3 }, { 6, 2, 3 },
+        { 7, 3, 3 }, { 8, 3, 3 }, { 13, 6, 3 }, { 14, 6, 3 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct cluster *c = take(MACHINE("\"name\": \"m\""), cases[i].nodes);
+
+        assert_int_equal(count_places(c, CLUSTER_NODE), cases[i].nodes);
+        assert_int_equal(count_places(c, CLUSTER_SWITCH), cases[i].switches);
+        assert_true(c->places[1].up_bandwidth == (cases[i].first == 3 ? 3e9 : 2e9));
+        assert_string_equal(c->devices[0].id, "n0/gpu0");
+        cluster_free(c);
+    }
+}
+
+static void more_nodes_than_there_are_need_a_machine_that_may_grow(void **state)
+{
+    static const struct { const char *top; int nodes; const char *named; } bad[] = {
+        { MACHINE("\"name\": \"m\""), 15, "has 14 nodes, not 15" },
+        { MACHINE("\"extend_to\": 20"), 21, "has 20 nodes, not 21" },
+        { DEVICE(""), 1, "no nodes" },
+    };
+    struct cluster *c = take(MACHINE("\"extend_to\": 20"), 20);
+
+    (void)state;
+    assert_int_equal(count_places(c, CLUSTER_NODE), 20);
+    assert_int_equal(count_places(c, CLUSTER_SWITCH), 6 + 2);
+    assert_string_equal(c->devices[c->n_devices - 1].id, "n19/gpu1");
+    cluster_free(c);
+    c = take(MACHINE("\"extend_to\": 0"), 1000);
+    assert_int_equal(count_places(c, CLUSTER_NODE), 1000);
+    cluster_free(c);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct err err = { 0 };
+
+        assert_null(parse_some(bad[i].top, bad[i].nodes, &err));
+        if (!strstr(err.text, bad[i].named) || err.code != EXIT_USAGE)
+            fail_msg("%s", err.text);
+    }
+}
+
+static void counts_that_multiply_beyond_what_may_be_are_refused(void **state)
+{
+    const char *text = TOP("{\"children\": [{\"kind\": \"switch\", \"name\": \"a\","
+                           " \"count\": 1000000, \"children\": [{\"kind\": \"switch\","
+                           " \"name\": \"b\", \"count\": 1000000, \"children\": []}]}]}");
+    struct err err = { 0 };
+
+    (void)state;
+    assert_null(parse(text, &err));
+    assert_non_null(strstr(err.text, "too many"));
 }
 
 static void a_tree_that_is_too_deep_is_refused(void **state)
@@ -200,6 +324,10 @@ int main(void)
         cmocka_unit_test(measured_factors_stretch_the_ring),
         cmocka_unit_test(what_is_written_is_read_back),
         cmocka_unit_test(what_is_wrong_in_a_file_is_named),
+        cmocka_unit_test(places_that_are_alike_are_counted_and_numbered),
+        cmocka_unit_test(some_nodes_are_taken_under_as_few_switches_as_can_be),
+        cmocka_unit_test(more_nodes_than_there_are_need_a_machine_that_may_grow),
+        cmocka_unit_test(counts_that_multiply_beyond_what_may_be_are_refused),
         cmocka_unit_test(a_tree_that_is_too_deep_is_refused),
     };
 

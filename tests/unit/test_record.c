@@ -176,7 +176,7 @@ static void a_file_of_ten_thousand_nodes_is_read_and_reported(void **state)
     start = now();
     json = json_load(path, &err);
     assert_non_null(json);
-    cluster = cluster_from_json(path, json, &err);
+    cluster = cluster_from_json(path, json, 0, &err);
     record = topo_record_from_json(path, json_object_get(json, "nodes"), &err);
     assert_non_null(cluster);
     assert_non_null(record);

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: MIT
+# Descriptions of machines: those that are shipped, by name, and those that sites save.
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    shipped=$(cd "$srcdir/etc/machines" && ls | sed 's/\.json$//')
+    cat >cost.json <<'END'
+{ "schema": "tasuki-cost", "version": 1, "micro_batch": [1],
+  "blocks": [
+    { "name": "a", "forward": 1e-3, "dgrad": 1e-3, "wgrad": 1e-3, "parameters": 1000 },
+    { "name": "b", "forward": 2e-3, "dgrad": 2e-3, "wgrad": 2e-3, "parameters": 1000 } ],
+  "edges": [ { "from": "a", "to": "b", "bytes": 1000 } ] }
+END
+    export TASUKI_MACHINES=$PWD/mine:$PWD/others
+    mkdir mine others
+}
+
+# A machine of $2 nodes called $1, in folder $3; $4: further keys.
+describe() {
+    cat >"$3/$1.json" <<END
+{ "schema": "tasuki-topo", "version": 1, "name": "$1", $4
+  "root": { "latency": 1e-6, "children": [
+    { "kind": "node", "count": $2, "name": "$1-#", "bandwidth": 1e9, "children": [
+      { "kind": "device", "id": "/gpu0", "device": "$3", "memory": 1e9 } ] } ] } }
+END
+}
+
+plan() {
+    "$TASUKI" plan --cost cost.json --global-batch 8 --micro-batches 4 "$@"
+}
+
+no_machine_of_the_site() {
+    local site=$("$TASUKI" info --format json | sed -n 's/.*"sysconfdir": "\(.*\)".*/\1/p')
+    [ -z "$(ls "$site/tasuki/machines" 2>/dev/null)" ] || skip "$site/tasuki/machines has some"
+}
+
+@test "every shipped machine is reported, whole and in part, and its JSON is read back" {
+    for machine in $shipped; do
+        for format in text json dot svg; do
+            "$TASUKI" topo --input "$machine:1" --format $format -o one
+            [ -s one ]
+        done
+        run "$TASUKI" topo --input "$machine:1" --format nccl-xml
+        [ "$status" -eq 1 ]
+        [[ "$output" == *"only a tree"* ]]
+        "$TASUKI" topo --input "$machine" -o text
+        head -1 text | grep -Eq "^$machine: [0-9]+ nodes?, [0-9]+ devices?$"
+        "$TASUKI" topo --input "$machine:1" --format json -o one.json
+        "$TASUKI" topo --input one.json -o back
+        "$TASUKI" topo --input "$machine:1" -o text
+        diff <(sed 1d text) <(sed 1d back)
+    done
+}
+
+@test "a shipped machine is as big as it is" {
+    check() {
+        "$TASUKI" topo --input "$1" | head -1
+        "$TASUKI" topo --input "$1" | head -1 | grep -q ": $2, $3$"
+    }
+    check tsubame3 "540 nodes" "2160 devices"
+    check flow-type2 "221 nodes" "884 devices"
+    check fugaku "158976 nodes" "635904 devices"
+    check fugaku:1000 "1000 nodes" "4000 devices"
+    check dgx-a100:16 "16 nodes" "128 devices"
+    check dgx-h100:100 "100 nodes" "800 devices"
+    check dgx-h200:2 "2 nodes" "16 devices"
+    check rannc-v100:8 "8 nodes" "64 devices"
+    check laptop "1 node" "1 device"
+}
+
+@test "every figure of a shipped machine has a source" {
+    command -v "${TASUKI_PYTHON:-python3}" >/dev/null || skip "no Python"
+    "${TASUKI_PYTHON:-python3}" - "$srcdir"/etc/machines/*.json <<'END' || false
+import json, sys
+figures = {"bandwidth", "flow_bandwidth", "latency", "memory", "flops", "memory_bandwidth",
+           "client_bandwidth", "slow_down", "local_bandwidth", "local_size"}
+
+def check(where, place):
+    source = place.get("source", {})
+    missing = figures & set(place) - (set(place) if isinstance(source, str) else set(source))
+    assert not missing, (where, place.get("name", place.get("id")), missing)
+    for child in place.get("children", []):
+        check(where, child)
+
+for path in sys.argv[1:]:
+    machine = json.load(open(path))
+    assert machine["source"], path
+    check(path, machine["root"])
+    check(path, machine["storage"])
+END
+}
+
+@test "a plan is made for some nodes of every shipped machine, and simulated there" {
+    for machine in $shipped; do
+        n=2
+        [ "$machine" = laptop ] && n=1
+        plan --cluster "$machine:$n" -o plan.json >table
+        grep -q " devices of $machine:$n, " table
+        "$TASUKI" simulate plan.json --cost cost.json >again
+        [ "$(grep iteration table)" ] && [ "$(grep iteration again)" ]
+    done
+}
+
+@test "a model is planned for a described machine by its speed, and by a cost file of its GPU" {
+    "$TASUKI" plan "$srcdir/etc/demo/digits.onnx" --global-batch 64 --cluster dgx-h100:1 \
+        --data "$srcdir/etc/demo/digits-train.safetensors" -o plan.json
+    grep -q '"node0/gpu0"' plan.json
+    for device in "H100 80GB HBM3" V100-SXM2-32GB; do
+        sed "s/\"version\": 1,/& \"device\": \"$device\",/" cost.json >"$device.json"
+    done
+    sed -i 's/e-3/e-1/g' "V100-SXM2-32GB.json"
+    run "$TASUKI" plan --global-batch 8 --cost "V100-SXM2-32GB.json" \
+        --cost "H100 80GB HBM3.json" --cluster dgx-h100:1 --stages 1 --replicas 1
+    echo "$output"
+    [[ "$output" == *"iteration    72 ms"* ]]
+}
+
+@test "more nodes than the machine has, or none, are one clear error" {
+    for n in 541 0 -1 many 1e3 99999999999; do
+        run "$TASUKI" topo --input "tsubame3:$n"
+        echo "$output"
+        [ "$status" -eq 2 ]
+        [ "${#lines[@]}" -eq 1 ]
+    done
+    run plan --cluster tsubame3:541
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"has 540 nodes, not 541"* ]]
+    [[ "$output" == *"tsubame3.json"* ]]
+}
+
+@test "an unknown machine is answered with those there are" {
+    describe ours 4 mine
+    run plan --cluster no-such:2
+    [ "$status" -eq 1 ]
+    echo "$output"
+    for machine in $shipped ours; do
+        [[ "$output" == *"$machine"* ]]
+    done
+}
+
+@test "the first folder that has the name counts, and a file is a file" {
+    describe ours 4 others
+    [[ $("$TASUKI" topo --input ours) == *"4 nodes"* ]]
+    describe ours 3 mine
+    [[ $("$TASUKI" topo --input ours) == *"3 nodes"* ]]
+    describe ours 2 .
+    [[ $("$TASUKI" topo --input ours.json) == *"2 nodes"* ]]
+    [[ $("$TASUKI" topo --input ./ours.json:1) == *"1 node,"* ]]
+    TASUKI_MACHINES= XDG_CONFIG_HOME=$PWD/config run "$TASUKI" topo --input ours
+    [ "$status" -eq 1 ]
+    mkdir -p config/tasuki
+    mv mine config/tasuki/machines
+    TASUKI_MACHINES= XDG_CONFIG_HOME=$PWD/config run "$TASUKI" topo --input ours
+    [[ "$output" == *"3 nodes"* ]]
+}
+
+@test "a description that may grow does, up to what there is" {
+    describe ours 2 mine '"extend_to": 12,'
+    run "$TASUKI" topo --input ours:12
+    [[ "$output" == *"12 nodes, 12 devices"* ]]
+    [[ "$output" == *"ours-0 ... ours-11"* ]]
+    run "$TASUKI" topo --input ours:13
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"has 12 nodes, not 13"* ]]
+}
+
+@test "--nodes needs no --cluster where one machine was saved, or the settings name one" {
+    no_machine_of_the_site
+    run plan --nodes 4
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--save-machine"* ]]
+    describe ours 4 mine
+    run plan --nodes 4
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"of ours:4, "* ]]
+    describe theirs 8 others
+    run plan --nodes 4
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"ours, theirs"* ]]
+    TASUKI_CLUSTER=theirs run plan --nodes 4
+    [[ "$output" == *"of theirs:4, "* ]]
+    mkdir config
+    echo "cluster = ours" >config/tasuki.conf
+    XDG_CONFIG_HOME=$PWD/config run plan --nodes 3
+    [[ "$output" == *"of ours:3, "* ]]
+    run plan --cluster theirs --nodes 8 -o plan.json
+    [[ "$output" == *"of theirs:8, "* ]]
+    run "$TASUKI" simulate plan.json --cost cost.json --cluster theirs --nodes 8
+    [ "$status" -eq 0 ]
+}
+
+@test "--nodes beside a number of nodes, or a cluster in one word, is refused" {
+    describe ours 4 mine
+    for cluster in ours:2 flat:4,bandwidth=1e9 tree:2x2,inside=1e9,across=1e9; do
+        run plan --cluster $cluster --nodes 2
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"--cluster $cluster says how many nodes"* ]]
+    done
+    run plan --cluster ours --nodes 0
+    [ "$status" -eq 2 ]
+}
+
+@test "the storage of a machine is shown" {
+    run "$TASUKI" topo --input tsubame3:2
+    [[ "$output" == *"storage "*"Lustre, "*" for all, "*" for a node, "*"disk in the node"* ]]
+}
