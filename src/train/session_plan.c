@@ -118,18 +118,16 @@ static int ranks_of(const struct plan *plan)
 }
 
 /* The plan that the checkpoint was made under, where this run is like that one; else NULL. */
-static struct plan *plan_of_checkpoint(const struct session *s)
+static struct plan *plan_of_checkpoint(struct session *s)
 {
+    struct plan *plan = s->resumed_plan;
     struct err ignored = { 0 };
-    struct plan *plan;
 
-    if (!s->resumed || !checkpoint_state(s->resumed)->plan || s->settings.memory > 0)
+    if (!plan || s->settings.memory > 0 || ranks_of(plan) != s->size ||
+        !honours_pins(s, plan) || !fits(s, plan, &ignored))
         return NULL;
-    plan = plan_from_json("plan", checkpoint_state(s->resumed)->plan, &ignored);
-    if (plan && ranks_of(plan) == s->size && honours_pins(s, plan) && fits(s, plan, &ignored))
-        return plan;
-    plan_free(plan);
-    return NULL;
+    s->resumed_plan = NULL;
+    return plan;
 }
 
 /* Rank 0: the plan that was given where it fits this allocation, else a new one. */
