@@ -373,6 +373,9 @@ static int write_trace(struct session *s, double origin, struct err *err)
 
     if (!s->settings.trace)
         return 0;
+    if (s->trace.dropped)
+        log_warning("%s: without the last %lld events, for which there was no room",
+                    s->settings.trace, (long long)s->trace.dropped);
     parts = mem_new((size_t)s->size, sizeof(*parts));
     sizes = mem_new((size_t)s->size, sizeof(*sizes));
     events = trace_events(&s->trace, s->rank, s->placement.stage, origin);

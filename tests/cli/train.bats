@@ -201,6 +201,15 @@ for step in range(4):
 END
 }
 
+@test "a trace that had no room for all says what it lacks" {
+    case=$srcdir/tests/data/model/linear-dot
+    run "$TASUKI" train "$case/model.onnx" --data "$case/train.safetensors" --global-batch 32 \
+        --micro-batches 32 --steps 1020 --no-cache -q --trace "$DIR/trace.json"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"trace.json: without the last "*" events"* ]]
+}
+
 @test "a trace shows the steps, not the evaluations" {
     need_mpi
     need_python
