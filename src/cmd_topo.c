@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* tasuki topo: this node; under srun or mpirun, the allocation; or what a file describes. */
+/* tasuki topo: this node; under srun or mpirun, the allocation; what a file describes, or what
+ * Slurm knows of a job or partition.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +14,7 @@
 #include "base/option.h"
 #include "comm/comm.h"
 #include "commands.h"
+#include "scheduler/slurm/slurm.h"
 #include "topology/check.h"
 #include "topology/cluster.h"
 #include "topology/gather.h"
@@ -29,7 +32,7 @@ enum { FORMAT_TEXT, FORMAT_JSON, FORMAT_SVG, FORMAT_DOT, FORMAT_NCCL };
 struct request {
     int format, measure;
     bool check, diff;
-    const char *input, *output;
+    const char *input, *output, *job, *partition;
     const char *one, *other;    /* what --diff compares */
     bool found;                 /* the check found a problem, or there is a difference */
 };
@@ -38,6 +41,7 @@ struct request {
 struct view {
     struct topo_record *record;
     struct cluster *cluster;
+    struct slurm_facts *facts;      /* what Slurm alone knows; NULL: it was not asked */
     const char *library;    /* of the messages between ranks; NULL: there is one process */
     struct topo_tasks *tasks;       /* NULL: nodes alone were described */
 };
@@ -52,6 +56,8 @@ static int read_request(const struct options *options, struct request *request,
         .diff = option_flag(options, "diff", false),
         .input = option_string(options, "input", NULL),
         .output = option_string(options, "output", "-"),
+        .job = option_string(options, "job", NULL),
+        .partition = option_string(options, "partition", NULL),
         .one = operands > 0 ? options_operand(options, 0) : NULL,
         .other = operands > 1 ? options_operand(options, 1) : NULL,
     };
@@ -62,6 +68,12 @@ static int read_request(const struct options *options, struct request *request,
         return err_set_code(err, EXIT_USAGE, request->diff
                                 ? "--diff compares two: files, or nodes of --input"
                                 : "only --diff takes operands, got \"%s\"", request->one);
+    if (!!request->job + !!request->partition + !!request->input > 1)
+        return err_set_code(err, EXIT_USAGE, "--job, --partition and --input each describe "
+                            "something else: give one of them");
+    if ((request->job || request->partition) && (request->check || request->diff))
+        return err_set_code(err, EXIT_USAGE, "what --check and --diff need, Slurm does not know: "
+                            "use srun tasuki topo --check");
     if ((request->check || request->diff) && request->format > FORMAT_JSON)
         return err_set_code(err, EXIT_USAGE, "--check and --diff are text or JSON");
     return 0;
@@ -84,12 +96,28 @@ static int save_json(const struct request *request, const struct view *view, str
         return err_set(err, "%s: out of memory", request->output);
     if (view->tasks)
         json_object_set_new(json, "tasks", topo_tasks_to_json(view->tasks));
+    if (view->facts)
+        json_object_set_new(json, "slurm", slurm_facts_to_json(view->facts));
     if (topo_record_hosts(view->record) > 0)
         json_object_set(json, "nodes", nodes);
     status = json_save(json, request->output, err);
     json_decref(nodes);
     json_decref(json);
     return status;
+}
+
+/* The figures of the tree would all be from tables: it is left to the other formats. */
+static char *facts_text_of(const struct view *view, struct err *err)
+{
+    char *facts = slurm_text(view->facts), *switches, *text = NULL;
+
+    switches = view->cluster ? report_switches(view->record, view->cluster, err)
+                             : mem_strdup("");
+    if (switches)
+        text = mem_printf("%s%s", facts, switches);
+    free(facts);
+    free(switches);
+    return text;
 }
 
 static char *text_of(const struct view *view, struct err *err)
@@ -156,6 +184,11 @@ static int save_check(struct request *request, const struct view *view, struct e
 
 static int write_report(struct request *request, const struct view *view, struct err *err)
 {
+    if (!view->cluster && request->format != FORMAT_TEXT)
+        return err_set(err, "job %s is %s and has no nodes yet", view->facts->job,
+                       view->facts->state);
+    if (view->facts && request->format == FORMAT_TEXT && !request->check)
+        return save_text(request, facts_text_of(view, err), err);
     if (request->check)
         return save_check(request, view, err);
     switch (request->format) {
@@ -173,6 +206,7 @@ static void close_view(struct view *view)
 {
     topo_record_free(view->record);
     cluster_free(view->cluster);
+    slurm_facts_free(view->facts);
     topo_tasks_free(view->tasks);
 }
 
@@ -185,16 +219,54 @@ static int view_node(const struct topo_node *node, struct view *view, struct err
     return view->cluster ? 0 : -1;
 }
 
+/* Takes over the facts of the view. A job that waits has no nodes, and no cluster. */
+static int view_facts(struct view *view, struct err *err)
+{
+    char *title = slurm_title(view->facts);
+
+    view->record = slurm_record(view->facts, err);
+    if (view->record && view->facts->n_nodes > 0)
+        view->cluster = model_of_record(view->record, title, err);
+    free(title);
+    return view->record && (view->cluster || view->facts->n_nodes == 0) ? 0 : -1;
+}
+
+/* What Slurm once said. */
+static int view_recording(const char *path, struct view *view, struct err *err)
+{
+    json_t *json = json_load(path, err);
+
+    view->facts = json ? slurm_facts_from_json(path, json, err) : NULL;
+    json_decref(json);
+    return view->facts ? view_facts(view, err) : -1;
+}
+
+/* A topology file: its cluster, and its nodes, tasks and Slurm's facts where it has some. */
+static int view_file(const char *path, struct view *view, struct err *err)
+{
+    json_t *facts = NULL;
+    int status;
+
+    view->cluster = machine_open(path, &view->record, &view->tasks, &facts, err);
+    if (facts)
+        view->facts = slurm_facts_from_json(path, facts, err);
+    status = view->cluster && (view->facts || !facts) ? 0 : -1;
+    json_decref(facts);
+    return status;
+}
+
 static int view_input(const char *path, struct view *view, struct err *err)
 {
+    char *slurm = mem_printf("%s/slurm.json", path);
+    bool recorded = access(slurm, F_OK) == 0;
     struct topo_node *node;
-    int status = -1;
+    int status = recorded ? view_recording(slurm, view, err) : -1;
 
-    /* A topology file: its cluster, and its nodes and tasks where it has some. */
-    if (access(path, F_OK) != 0 || topo_is_json(path)) {
-        view->cluster = machine_open(path, &view->record, &view->tasks, err);
-        return view->cluster ? 0 : -1;
-    }
+    free(slurm);
+    if (recorded)
+        return status;
+    if (access(path, F_OK) != 0 || topo_is_json(path))
+        return view_file(path, view, err);
     node = topo_node_discover(path, err);
     if (node)
         status = view_node(node, view, err);
@@ -269,6 +341,19 @@ static int report_input(struct request *request, struct err *err)
 {
     struct view view = { 0 };
     int status = view_input(request->input, &view, err);
+
+    if (status == 0)
+        status = write_report(request, &view, err);
+    close_view(&view);
+    return status;
+}
+
+/* From a login node, or from wherever slurmctld can be reached. */
+static int report_slurm(struct request *request, struct err *err)
+{
+    struct view view = { .facts = request->job ? slurm_ask_job(request->job, err)
+                                               : slurm_ask_partition(request->partition, err) };
+    int status = view.facts ? view_facts(&view, err) : -1;
 
     if (status == 0)
         status = write_report(request, &view, err);
@@ -374,9 +459,10 @@ int cmd_topo(int argc, char **argv, struct err *err)
         return (int)err->code;
     /* A described machine is nobody's allocation. */
     if (read_request(options, &request, err) == 0)
-        status = request.diff    ? report_diff(&request, err)
-                 : request.input ? report_input(&request, err)
-                                 : report_here(&request, err);
+        status = request.diff                         ? report_diff(&request, err)
+                 : request.input                      ? report_input(&request, err)
+                 : request.job || request.partition   ? report_slurm(&request, err)
+                                                      : report_here(&request, err);
     options_free(options);
     return status ? (int)err->code : request.found ? EXIT_FOUND : EXIT_OK;
 }

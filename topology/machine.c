@@ -294,7 +294,7 @@ static int read_parts(const char *path, const json_t *json, bool all,
 }
 
 struct cluster *machine_open(const char *spec, struct topo_record **record,
-                             struct topo_tasks **tasks, struct err *err)
+                             struct topo_tasks **tasks, json_t **slurm, struct err *err)
 {
     struct cluster *cluster = NULL;
     int64_t nodes = 0;
@@ -314,6 +314,8 @@ struct cluster *machine_open(const char *spec, struct topo_record **record,
         cluster_free(cluster);
         cluster = NULL;
     }
+    if (slurm)
+        *slurm = cluster && nodes == 0 ? json_incref(json_object_get(json, "slurm")) : NULL;
     json_decref(json);
     free(path);
     return cluster;

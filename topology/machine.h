@@ -15,6 +15,8 @@
 
 #include <stdint.h>
 
+#include <jansson.h>
+
 struct cluster;
 struct err;
 struct topo_record;
@@ -25,11 +27,11 @@ struct topo_tasks;
  * those there are.
  *
  * 'record' (NULL: not wanted) gets the nodes that are described there, those of the cluster;
- * all alike where only one kind is described. 'tasks', too, gets NULL where none are described,
- * or not all nodes are wanted. Both are NULL, or neither.
+ * all alike where only one kind is described. 'tasks' and 'slurm' (json_decref() it) get NULL
+ * where the file has none, or not all nodes are wanted. All are NULL, or none.
  */
 struct cluster *machine_open(const char *spec, struct topo_record **record,
-                             struct topo_tasks **tasks, struct err *err);
+                             struct topo_tasks **tasks, json_t **slurm, struct err *err);
 
 /* What --cluster and --nodes together mean, malloc'ed: 'cluster' NULL and 'nodes' > 0 are so
  * many nodes of the only machine that was saved. EXIT_USAGE where none was or several were, and

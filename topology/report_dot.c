@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* For Graphviz: one node in detail, or the tree of many. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,7 +147,7 @@ static void write_tree(FILE *out, const struct cluster *cluster)
         write_box(out, "place", i, name, p->kind == CLUSTER_DEVICE ? "" : ", shape=box");
         if (i > 0)
             fprintf(out, "  place%d -- place%d [label=\"%s\"];\n", p->parent, i,
-                    report_rate(p->up_bandwidth, rate));
+                    isinf(p->up_bandwidth) ? "" : report_rate(p->up_bandwidth, rate));
     }
 }
 

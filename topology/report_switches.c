@@ -81,8 +81,8 @@ static void write_origin(FILE *out, const struct cluster *cluster, const struct 
                                                                          : "from the file");
         write_switches(out, cluster);
     } else if (strcmp(node->switches, "/") == 0) {
-        fprintf(out, "switches\n  no switches known: topology/none (%s)\n",
-                said ? said->text : "from the file");
+        fprintf(out, "switches\n  no switches known: %s\n",
+                said ? said->text : "the file has none");
     } else {
         fprintf(out, "switches\n  not collected: %s\n",
                 said ? said->text : "this is no allocation of Slurm");

@@ -63,7 +63,10 @@ static int read_switches(struct topo_node *node, const struct topo_input *input,
         path = switches_path(address, pattern, &trouble);
     if (path) {
         topo_node_set_text(&node->switches, path);
-        topo_node_say(node, "switches", TOPO_USED, "SLURM_TOPOLOGY_ADDR");
+        topo_node_say(node, "switches", TOPO_USED, "%s",
+                      strcmp(pattern, "node") == 0 ? "topology/none (SLURM_TOPOLOGY_ADDR)"
+                      : path[1]                    ? "SLURM_TOPOLOGY_ADDR"
+                                                   : "above this node (SLURM_TOPOLOGY_ADDR)");
     } else if (address && pattern) {
         topo_node_say(node, "switches", TOPO_FAILED, "%s", trouble.text);
     } else if (job) {

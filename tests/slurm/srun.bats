@@ -149,6 +149,12 @@ refused_by_tasks() {
     [[ "$output" == *"4 nodes alike: n1, n2, n3, n4; the first of them:"* ]]
     [[ "$output" == *"rank 5     n3 "*" CPUs "*"GPUs none"* ]]
     [[ "$output" == *"(measured)"* ]]
+    [[ "$output" == *"no switches known: topology/none (SLURM_TOPOLOGY_ADDR)"* ]]
+    [ ! -e "$TASUKI_PKGLIBDIR/tasuki-slurm.so" ] || {
+        run "$lab" run "$TASUKI" topo --partition main
+        echo "$output"
+        [[ "$output" == *"no switches known: libslurm: topology/"* ]]
+    }
 }
 
 @test "topo --check under srun finds nothing on virtual nodes of one machine" {

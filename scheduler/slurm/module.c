@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT */
+/* tasuki-slurm.so: what libslurm tells of jobs, partitions, nodes and switches. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "scheduler/slurm/driver.h"
+#include "scheduler/slurm/module_private.h"
+
+static int refused(struct err *err, const char *what)
+{
+    return err_set(err, "Slurm: %s: %s", what, slurm_strerror(errno));
+}
+
+static const char *job_state(uint32_t state)
+{
+    static const char *const words[] = { "pending", "running", "suspended", "completed",
+                                         "cancelled", "failed", "timed out", "node failed",
+                                         "preempted", "boot failed", "deadline missed",
+                                         "out of memory" };
+    uint32_t base = state & JOB_STATE_BASE;
+
+    return base < sizeof(words) / sizeof(words[0]) ? words[base] : "not known";
+}
+
+static void set_user(struct slurm_facts *facts, const slurm_job_info_t *job)
+{
+    const struct passwd *user = getpwuid(job->user_id);
+
+    if (job->user_name && *job->user_name)
+        module_set(&facts->user, job->user_name);
+    else if (user)
+        module_set(&facts->user, user->pw_name);
+}
+
+/* A limit in minutes as Slurm has them. */
+static int64_t seconds_of(uint32_t minutes)
+{
+    return minutes == NO_VAL ? -1 : minutes == INFINITE ? SLURM_NO_LIMIT
+                                                         : (int64_t)minutes * 60;
+}
+
+static void set_job(struct slurm_facts *facts, const slurm_job_info_t *job)
+{
+    uint32_t state = job->job_state & JOB_STATE_BASE;
+    int64_t left = (int64_t)job->end_time - (int64_t)time(NULL);
+
+    module_set(&facts->name, job->name);
+    set_user(facts, job);
+    module_set(&facts->state, job_state(job->job_state));
+    module_set(&facts->partition, job->partition);
+    facts->time_limit = seconds_of(job->time_limit);
+    if (state == JOB_RUNNING && facts->time_limit > 0)
+        facts->time_left = left > 0 ? left : 0;
+    if (state == JOB_PENDING) {
+        module_set(&facts->why, job->state_desc);
+        facts->nodes_wanted = job->num_nodes;
+    }
+}
+
+/* Is it the job that was asked for, or a component of it? */
+static bool is_asked(const slurm_job_info_t *job, const struct slurm_job_id *id)
+{
+    if (id->task >= 0)
+        return job->array_job_id == id->job && job->array_task_id == (uint32_t)id->task;
+    if (id->component >= 0)
+        return job->het_job_id == id->job && job->het_job_offset == (uint32_t)id->component;
+    return job->job_id == id->job || (job->het_job_id != 0 && job->het_job_id == id->job);
+}
+
+/* The nodes of a job, which is one component of 'facts', and the GPUs it has of each. */
+static int add_job_nodes(struct slurm_facts *facts, const slurm_job_info_t *job,
+                         const node_info_msg_t *all, struct err *err)
+{
+    int first = facts->n_nodes;
+
+    if (!job->nodes || !*job->nodes)
+        return 0;
+    if (module_add_nodes(facts, job->nodes, all, err))
+        return -1;
+    for (uint32_t i = 0; i < job->gres_detail_cnt; i++)
+        if (first + (int)i < facts->n_nodes)
+            module_set(&facts->nodes[first + (int)i].given, job->gres_detail_str[i]);
+    return 0;
+}
+
+static int add_jobs(struct slurm_facts *facts, const struct slurm_job_id *id,
+                    const job_info_msg_t *jobs, struct err *err)
+{
+    node_info_msg_t *nodes = NULL;
+    int found = 0, status = 0;
+
+    if (slurm_load_node(0, &nodes, SHOW_ALL | SHOW_DETAIL | SHOW_MIXED))
+        return refused(err, "its nodes");
+    for (uint32_t i = 0; i < jobs->record_count && !status; i++) {
+        const slurm_job_info_t *job = &jobs->job_array[i];
+
+        if (!is_asked(job, id))
+            continue;
+        if (found++ == 0)
+            set_job(facts, job);
+        status = add_job_nodes(facts, job, nodes, err);
+    }
+    slurm_free_node_info_msg(nodes);
+    if (!status && !found)
+        status = err_set(err, "Slurm knows of no such job");
+    return status;
+}
+
+/* Slurm's own plugins look for symbols of libslurm without naming it: they must find it among
+ * those that everybody sees.
+ */
+static void start(void)
+{
+    union {
+        void (*function)(const char *);
+        void *address;
+    } known = { slurm_init };
+    Dl_info library;
+
+    if (dladdr(known.address, &library))
+        dlopen(library.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD);
+    slurm_init(NULL);
+}
+
+static int ask_job(const struct slurm_job_id *id, struct slurm_facts *facts, struct err *err)
+{
+    job_info_msg_t *jobs = NULL;
+    int status;
+
+    start();
+    if (slurm_load_job(&jobs, id->job, SHOW_ALL | SHOW_DETAIL))
+        return errno == ESLURM_INVALID_JOB_ID
+                   ? err_set(err, "Slurm knows of no such job") : refused(err, "the job");
+    status = add_jobs(facts, id, jobs, err);
+    slurm_free_job_info_msg(jobs);
+    return status ? -1 : module_add_cluster(facts, err);
+}
+
+static void set_partition(struct slurm_facts *facts, const partition_info_t *partition)
+{
+    module_set(&facts->partition, partition->name);
+    module_set(&facts->state, partition->state_up == PARTITION_UP      ? "up"
+                       : partition->state_up == PARTITION_DOWN  ? "down"
+                       : partition->state_up == PARTITION_DRAIN ? "drain"
+                                                                : "inactive");
+    facts->time_limit = seconds_of(partition->max_time);
+    facts->time_default = seconds_of(partition->default_time);
+    facts->nodes_least = partition->min_nodes;
+    facts->nodes_most = partition->max_nodes == INFINITE ? SLURM_NO_LIMIT
+                                                         : (int64_t)partition->max_nodes;
+}
+
+static int add_partition(struct slurm_facts *facts, const char *name,
+                         const partition_info_msg_t *partitions, struct err *err)
+{
+    for (uint32_t i = 0; i < partitions->record_count; i++) {
+        const partition_info_t *partition = &partitions->partition_array[i];
+        node_info_msg_t *nodes = NULL;
+        int status = 0;
+
+        if (!partition->name || strcmp(partition->name, name) != 0)
+            continue;
+        set_partition(facts, partition);
+        if (!partition->nodes || !*partition->nodes)
+            return 0;
+        if (slurm_load_node(0, &nodes, SHOW_ALL | SHOW_DETAIL | SHOW_MIXED))
+            return refused(err, "its nodes");
+        status = module_add_nodes(facts, partition->nodes, nodes, err);
+        slurm_free_node_info_msg(nodes);
+        return status;
+    }
+    return err_set(err, "Slurm knows of no such partition");
+}
+
+static int ask_partition(const char *name, struct slurm_facts *facts, struct err *err)
+{
+    partition_info_msg_t *partitions = NULL;
+    int status;
+
+    start();
+    if (slurm_load_partitions(0, &partitions, SHOW_ALL))
+        return refused(err, "the partitions");
+    status = add_partition(facts, name, partitions, err);
+    slurm_free_partition_info_msg(partitions);
+    return status ? -1 : module_add_cluster(facts, err);
+}
+
+__attribute__((visibility("default"))) extern const struct slurm_driver tasuki_slurm_driver;
+const struct slurm_driver tasuki_slurm_driver = {
+    .version = SLURM_DRIVER_VERSION,
+    .facts_size = sizeof(struct slurm_facts),
+    .node_size = sizeof(struct slurm_node),
+    .switch_size = sizeof(struct slurm_switch),
+    .err_size = sizeof(struct err),
+    .job = ask_job,
+    .partition = ask_partition,
+};

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/* Ask Slurm, from wherever its controller can be reached; or read what it said once. */
+#ifndef TASUKI_SLURM_SLURM_H
+#define TASUKI_SLURM_SLURM_H
+
+#include <stdbool.h>
+
+#include "scheduler/slurm/driver.h"
+
+struct cluster;
+struct err;
+struct topo_record;
+
+/* "123", "123_4", "123+1"; EXIT_USAGE otherwise. */
+int slurm_parse_job(const char *text, struct slurm_job_id *id, struct err *err);
+
+/* What Slurm knows of a job, or of a partition. A module that is missing, a controller that does
+ * not answer, and a job or partition that does not exist are errors. The question is put in a
+ * child process: call it before other libraries start threads.
+ */
+struct slurm_facts *slurm_ask_job(const char *job, struct err *err);
+struct slurm_facts *slurm_ask_partition(const char *partition, struct err *err);
+
+/* Nodes as the rest of the program knows them: of a job's, the GPUs that the job has; below
+ * their switches. What Slurm does not know is "not known".
+ */
+struct topo_record *slurm_record(const struct slurm_facts *facts, struct err *err);
+/* A report; malloc'ed. */
+char *slurm_text(const struct slurm_facts *facts);
+/* "job 123", "partition gpu"; malloc'ed. */
+char *slurm_title(const struct slurm_facts *facts);
+
+#endif

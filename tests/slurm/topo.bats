@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: MIT
+# tasuki topo on 4 virtual nodes of a real Slurm, with 4 GPUs each and 2 leaf switches: what it
+# says of nodes, switches, GPUs and CPUs is compared with what Slurm and the kernel say.
+# The GPUs are Slurm's only; tests/fake_nvml.c is the driver that shows them.
+
+load common
+
+setup_file() {
+    local reason
+    export LAB_DIR=$BATS_FILE_TMPDIR/lab LAB_NODES=4 LAB_CPUS=2 LAB_GPUS=4 LAB_LEAF=2 \
+        LAB_BIND=affinity LAB_EXTRA="PartitionName=short Nodes=n[1-2] MaxTime=30 MaxNodes=2"
+    reason=$(no_mpi)
+    [ -n "$reason" ] || [ -e "$TASUKI_PKGLIBDIR/tasuki-slurm.so" ] || reason="built without Slurm"
+    [ -n "$reason" ] || [ "$(nproc)" -ge 2 ] || reason="tasks of a node need 2 CPUs to differ"
+    [ -n "$reason" ] || reason=$("$lab" why-not) || reason=
+    export WHY_NOT=$reason
+    [ -n "$reason" ] || "$lab" up
+}
+
+teardown_file() {
+    [ -n "$WHY_NOT" ] || "$lab" down
+}
+
+setup() {
+    [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
+    mpi_environment
+    unset HWLOC_XMLFILE CUDA_VISIBLE_DEVICES
+    cd "$BATS_TEST_TMPDIR"
+}
+
+teardown() {
+    [ -n "$WHY_NOT" ] || "$lab" run scancel -u root || true
+}
+
+srun() {
+    "$lab" run timeout 300 srun "$@"
+}
+
+topo() {
+    "$lab" run timeout 300 "$TASUKI" topo "$@"
+}
+
+# A driver that shows the GPUs which Slurm has: nvidia0 … nvidia3.
+with_driver() {
+    local i
+    for i in 1 2 3 4; do
+        printf 'gpu 0000:%d0:00.0\nname Tesla P100-SXM2-16GB\nuuid GPU-%d\n' $i $i
+    done >nvml.txt
+    export TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so TASUKI_FAKE_NVML=$PWD/nvml.txt
+}
+
+# "rank host CPUs GPUs" of each task of a step with these options, as tasuki says, and as the
+# environment, taskset and hwloc-bind say inside such a step. $1: what has no list.
+tasks_agree() {
+    local none=$1
+    shift
+    srun --mpi=pmix -N4 --ntasks-per-node=2 "$@" "$TASUKI" topo --measure none >report
+    awk '$1 == "rank" { print $2, $3, $5, $7 }' report | sort -n >said
+    # Two CPUs are "0-1" or "0,1".
+    srun -N4 --ntasks-per-node=2 "$@" bash -c 'cpus=$(taskset -cp $$) cpus=${cpus##* }
+        mask=$(hwloc-bind --get)
+        [ $((mask)) = $((0x$(taskset -p $$ | sed "s/.* //"))) ] || mask="hwloc says $mask,"
+        echo $SLURM_PROCID $SLURMD_NODENAME ${cpus/0,1/0-1} ${CUDA_VISIBLE_DEVICES:-'"$none"'} \
+            ${mask##0x*}' | sort -n >real
+    cat report
+    diff real said
+    [ "$(wc -l <said)" -eq 8 ]
+}
+
+@test "each task's GPUs are those that Slurm gave it, one for each task" {
+    with_driver
+    tasks_agree all --gpus-per-task=1
+    [ "$(awk '{ printf "%s ", $4 }' said)" = "0 1 0 1 0 1 0 1 " ]
+    ! grep -q "$LAB_DIR" report
+}
+
+@test "each task's GPUs are those of --gpu-bind=map_gpu and mask_gpu" {
+    with_driver
+    tasks_agree all --gpus-per-node=4 --gpu-bind=map_gpu:2,1
+    [ "$(awk '{ printf "%s ", $4 }' said)" = "2 1 2 1 2 1 2 1 " ]
+    tasks_agree all --gpus-per-node=4 --gpu-bind=mask_gpu:0x6,0x9
+    [ "$(awk '{ printf "%s ", $4 }' said)" = "1,2 0,3 1,2 0,3 1,2 0,3 1,2 0,3 " ]
+}
+
+@test "tasks share the GPUs of --gres, and have all where they asked for none" {
+    with_driver
+    tasks_agree all --gres=gpu:3
+    [ "$(awk '{ print $4 }' said | sort -u)" = 0,1,2 ]
+    tasks_agree all
+    [ "$(awk '{ print $4 }' said | sort -u)" = all ]
+}
+
+@test "SLURM_STEP_GPUS is explained, and a driver that shows more" {
+    with_driver
+    run srun -N1 -n1 --gres=gpu:2 "$TASUKI" topo
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"SLURM_STEP_GPUS=0,1: Slurm gave 2 GPUs, the driver shows this process 4"* ]]
+    [[ "$output" == *"CUDA_VISIBLE_DEVICES=0,1: this process sees 2 of 4 GPUs"* ]]
+}
+
+@test "each task's CPUs are those that Slurm bound it to" {
+    local bind
+    for bind in none rank cores map_cpu:1,0 mask_cpu:3,2; do
+        tasks_agree none --cpu-bind=$bind
+    done
+    [ "$(awk '{ printf "%s ", $3 }' said | cut -c 1-6)" = "0-1 1 " ]
+}
+
+@test "a machine that each task is told to be on has the GPUs that Slurm gave the task" {
+    "$TASUKI" info | grep -q '^hwloc *built in' || skip "built without hwloc"
+    export HWLOC_XMLFILE=$srcdir/tests/data/gpu-node.xml
+    run srun --mpi=pmix -N4 --ntasks-per-node=2 --gpus-per-task=1 "$TASUKI" topo --measure none
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(awk '$1 == "rank" { printf "%s ", $NF }' <<<"$output")" = "0 1 0 1 0 1 0 1 " ]
+    [[ "$output" == *"    leaf2            n[3-4]"* ]]
+}
+
+# "switch what-is-on-it" of a report's section.
+switches_of() {
+    awk '/^switches/ { on = 1; next } /^$/ { on = 0 } on { print $1, $2 }' | sort
+}
+
+# The same of scontrol: nodes of leaves, switches of others.
+switches_of_slurm() {
+    "$lab" run scontrol show topology | sed -nE \
+        -e 's/^SwitchName=([^ ]*) Level=0 .* Nodes=([^ ]*).*/\1 \2/p' \
+        -e 's/^SwitchName=([^ ]*) Level=[1-9].* Switches=([^ ]*).*/\1 \2/p' | sort
+}
+
+@test "the switches are those that scontrol shows, by the task's address and by libslurm" {
+    switches_of_slurm >real
+    [ "$(wc -l <real)" -eq 3 ]
+    srun --mpi=pmix -N4 --ntasks-per-node=1 "$TASUKI" topo --measure none >step
+    cat step
+    diff real <(switches_of <step)
+    grep -q '^switches (SLURM_TOPOLOGY_ADDR)$' step
+    topo --partition main >partition
+    cat partition
+    [[ "$(<partition)" != *"not collected: libslurm shows them to no program"* ]] ||
+        skip "this libslurm keeps switches to itself"
+    diff real <(switches_of <partition)
+}
+
+@test "the planner's cluster has the nodes below their switches" {
+    srun --mpi=pmix -N4 --ntasks-per-node=1 "$TASUKI" topo --format json -o topo.json
+    "$TASUKI" topo --input topo.json >again
+    cat again
+    diff <(switches_of_slurm) <(switches_of <again)
+    "$TASUKI" topo --input topo.json --format dot >again.dot
+    for edge in 'spine" leaf1' 'spine" leaf2' 'leaf1" n1' 'leaf1" n2' 'leaf2" n3' 'leaf2" n4'; do
+        awk -v up="${edge%%\"*}" -v down="${edge##*\" }" '
+            match($0, /label="[^"]*"/) && $2 ~ /^\[label/ {
+                name[$1] = substr($0, RSTART + 7, RLENGTH - 8) }
+            $2 == "--" { if (name[$1] == up) want[$3] = 1; to[$3] = 1 }
+            END { for (p in want) if (name[p] == down) exit 0; exit 1 }' again.dot
+    done
+    "$TASUKI" topo --input topo.json --format svg | grep -q '>leaf2<'
+}
+
+start_job() {
+    job=$("$lab" run sbatch --parsable -o /dev/null "$@" --wrap 'sleep 1000')
+    local end=$((SECONDS + 60))
+    until [ "$("$lab" run squeue -h -j "$job" -o %T)" = RUNNING ]; do
+        [ $SECONDS -lt $end ]
+        sleep 0.05
+    done
+}
+
+# What scontrol says of a job, by name.
+job_word() {
+    "$lab" run scontrol show -d job "$job" | grep -oE "(^| )$1=[^ ]*" | head -n 1 | sed 's/.*=//'
+}
+
+@test "--job tells the nodes, GPUs, time and switches that scontrol shows" {
+    start_job -J mine -N2 --nodelist=n[2-3] --gres=gpu:p100:2 -t 50
+    topo --job "$job" >report
+    cat report
+    grep -qx "job $job \"mine\" of root: running, partition main" report
+    grep -qE '^  time +(49 min [0-9]+ s|50 min) left of 50 min$' report
+    [ "$(job_word NodeList)" = "n[2-3]" ]
+    grep -qE '^  n\[2-3\] +2 nodes, mixed$' report
+    [ "$("$lab" run scontrol show -d job "$job" | grep -oE ' GRES=[^ ]*' | sort -u)" = \
+        " GRES=gpu:p100:2(IDX:0-1)" ]
+    grep -q 'GPUs 4 x p100, of which the job has 0-1$' report
+    [ "$("$lab" run scontrol show node n2 | grep -oE 'State=[A-Z]*')" = State=MIXED ]
+    grep -q '1 socket, 2 cores, 2 threads, 9.77 GiB$' report
+    grep -q '^switches (libslurm: topology/tree)$' report ||
+        grep -q 'not collected: libslurm shows them to no program' report
+}
+
+@test "--job gives a file that topo and plan read, with the job's GPUs" {
+    start_job -N2 --gres=gpu:2
+    topo --job "$job" --format json -o job.json
+    [ "$(grep -c '"device": "p100"' job.json)" -ge 2 ]
+    "$TASUKI" topo --input job.json >again
+    topo --job "$job" | sed 's/[0-9]* s left/left/' >direct
+    diff direct <(sed 's/[0-9]* s left/left/' again)
+    echo '{ "schema": "tasuki-cost", "version": 1, "device": "p100", "precision": "float32",
+        "micro_batch": [1], "blocks": [
+        { "name": "a", "forward": 1e-3, "dgrad": 1e-3, "wgrad": 1e-3, "parameters": 8,
+          "activations": 8, "kept_for_wgrad": 0, "workspace": 0 }], "edges": [] }' >cost.json
+    run "$TASUKI" plan --cost cost.json --cluster job.json --global-batch 8 --format json
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *'n1/gpu0'* ]]
+}
+
+@test "a job that waits has no nodes, and says why" {
+    start_job -N4 --exclusive
+    local first=$job
+    job=$("$lab" run sbatch --parsable -N3 -o /dev/null --wrap true)
+    run topo --job "$job"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *": pending"*", partition main"* ]]
+    [[ "$output" == *"none yet, it wants 3"* ]]
+    run topo --job "$job" --format json
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"has no nodes yet"* ]]
+}
+
+@test "--partition tells limits, and which nodes are bad and why" {
+    "$lab" run scontrol update nodename=n4 state=drain reason="bad fan"
+    run topo --partition main
+    "$lab" run scontrol update nodename=n4 state=resume
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"partition main: up"* ]]
+    [[ "$output" == *"no time limit"* ]]
+    [[ "$output" == *"  n[1-3] "*" 3 nodes, idle"* ]]
+    [[ "$output" == *"  n4 "*" 1 node, idle+drain: bad fan"* ]]
+    [[ "$output" == *"GPUs 4 x p100"* ]]
+    run topo --partition short
+    echo "$output"
+    [[ "$output" == *"30 min at most"*"at most 2 nodes"* ]]
+    [[ "$output" == *"  n[1-2] "* ]]
+    topo --partition main --format json -o all.json
+    [ "$("$TASUKI" topo --input all.json --format dot | grep -c '/gpu[0-3]"')" -eq 16 ]
+}
+
+@test "tasks of arrays are told apart" {
+    job=$("$lab" run sbatch --parsable -a 1-2 -N1 -o /dev/null --wrap 'sleep 1000')
+    local end=$((SECONDS + 60))
+    until [ "$("$lab" run squeue -h -r -j "$job" -o %T | grep -c RUNNING)" = 2 ]; do
+        [ $SECONDS -lt $end ]
+        sleep 0.05
+    done
+    for task in 1 2; do
+        run topo --job "${job}_$task"
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [[ "$output" == *"  $("$lab" run squeue -h -j "${job}_$task" -o %N) "*"1 node, "* ]]
+    done
+    run topo --job "${job}_3"
+    [ "$status" -eq 1 ]
+}
+
+one_line() {
+    echo "$output"
+    [ "$status" -eq "$1" ]
+    [ "$(wc -l <<<"$output")" -eq 1 ]
+    [[ "$output" == *"$2"* ]]
+}
+
+@test "what does not exist, and a module that is missing, is one line and the exit code" {
+    run topo --job 99999
+    one_line 1 "job 99999: Slurm knows of no such job"
+    run topo --partition nowhere
+    one_line 1 "partition nowhere: Slurm knows of no such partition"
+    run topo --job n1
+    one_line 2 "--job: expected"
+    TASUKI_PKGLIBDIR=$PWD run topo --job 1
+    one_line 1 "tasuki-slurm.so is not installed"
+    echo "no library" >tasuki-slurm.so
+    TASUKI_PKGLIBDIR=$PWD run topo --job 1
+    one_line 1 "tasuki-slurm.so: cannot be loaded"
+    run topo --job 1 --partition main
+    one_line 2 "give one of them"
+    run topo --job 1 --check
+    one_line 2 "srun tasuki topo --check"
+}
+
+@test "the login node has the module that info names" {
+    run "$lab" run "$TASUKI" info
+    echo "$output"
+    [[ "$output" == *"$TASUKI_PKGLIBDIR/tasuki-slurm.so"* ]]
+}
+
+# Outside of the lab its address leads nowhere; then its controller is gone.
+@test "a Slurm that does not answer is one line" {
+    SLURM_CONF=/nonexistent/slurm.conf run timeout 300 "$TASUKI" topo --job 1
+    one_line 1 "SLURM_CONF=/nonexistent/slurm.conf: No such file"
+    echo "nonsense" >slurm.conf
+    SLURM_CONF=$PWD/slurm.conf run timeout 300 "$TASUKI" topo --job 1
+    one_line 1 "job 1: Slurm does not answer: "
+    "$lab" run pkill -9 slurmctld
+    run topo --job 1
+    one_line 1 "job 1: Slurm: the job: Unable to contact slurm controller"
+}
