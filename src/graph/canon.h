@@ -31,6 +31,18 @@ int canon_step(struct build *build, const struct onnx_node *node, const char *op
 /* Let the node's output be this value, which such a step made. Always 0. */
 int canon_result(struct build *build, const struct onnx_node *node, int output, int value);
 
+/* A reduction over these axes; its value. */
+int canon_reduce_step(struct build *build, const struct onnx_node *node, const char *op, int input,
+                      int n, const int64_t *axes, int64_t keepdims, struct err *err);
+/* A constant of one element. */
+int canon_scalar(struct build *build, enum dtype dtype, double value, struct err *err);
+
+/* Is this node the end of the file's loss: an output that nothing else reads? */
+bool canon_is_final(const struct build *build, const struct onnx_node *node);
+/* The node 'id' makes a loss, as the file has it; labels and class weights are none yet. */
+struct loss_candidate *canon_new_loss(struct build *build, const struct onnx_node *node, int id);
+int canon_weight_sum(struct build *build);
+
 /* Handlers (canon_*.c) */
 int canon_row_norm(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_group_norm(struct build *build, const struct onnx_node *node, struct err *err);

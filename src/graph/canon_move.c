@@ -310,7 +310,7 @@ int canon_topk(struct build *build, const struct onnx_node *node, struct err *er
 
 /* Masks ------------------------------------------------------------------------------- */
 
-static int add_scalar(struct build *build, enum dtype dtype, double value, struct err *err)
+int canon_scalar(struct build *build, enum dtype dtype, double value, struct err *err)
 {
     struct tensor scalar[BUILD_TWINS];
     int t;
@@ -356,7 +356,7 @@ int canon_trilu(struct build *build, const struct onnx_node *node, struct err *e
     }
     ids[0] = build_add_const(build, NULL, mask, err);
     ids[1] = x;
-    ids[2] = ids[0] < 0 ? -1 : add_scalar(build, build->graph[0]->values[x].dtype, 0, err);
+    ids[2] = ids[0] < 0 ? -1 : canon_scalar(build, build->graph[0]->values[x].dtype, 0, err);
     if (ids[2] < 0)
         return -1;
     id = build_emit(build, node, "Where", 3, ids, 1, err);
@@ -395,8 +395,8 @@ static int hot_indices(struct build *build, const struct onnx_node *node, int x,
     int64_t place = axis;
     int t, zero, wrapped, negative, id;
 
-    zero = add_scalar(build, dtype, 0, err);
-    wrapped = add_scalar(build, dtype, (double)depth, err);
+    zero = canon_scalar(build, dtype, 0, err);
+    wrapped = canon_scalar(build, dtype, (double)depth, err);
     if (zero < 0 || wrapped < 0)
         return -1;
     negative = canon_step(build, node, "Less", 2, (int[]){ x, zero }, err);
@@ -435,9 +435,9 @@ int canon_one_hot(struct build *build, const struct onnx_node *node, struct err 
     ids[0] = x < 0 ? -1 : canon_step(build, node, "Equal", 2, (int[]){ x, list }, err);
     if (ids[0] < 0)
         return -1;
-    ids[1] = add_scalar(build, values->dtype, values->f ? values->f[1] : (double)values->i[1],
+    ids[1] = canon_scalar(build, values->dtype, values->f ? values->f[1] : (double)values->i[1],
                         err);
-    ids[2] = add_scalar(build, values->dtype, values->f ? values->f[0] : (double)values->i[0],
+    ids[2] = canon_scalar(build, values->dtype, values->f ? values->f[0] : (double)values->i[0],
                         err);
     x = ids[1] < 0 || ids[2] < 0 ? -1 : canon_step(build, node, "Where", 3, ids, err);
     return x < 0 ? -1 : canon_result(build, node, 0, x);

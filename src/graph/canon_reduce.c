@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Slices, reductions, and losses that the file computes by itself. */
+/* Slices and reductions; the mean or sum that a file ends with is its loss. */
 #include "graph/canon.h"
 
 #include <inttypes.h>
@@ -114,8 +114,7 @@ int canon_split(struct build *build, const struct onnx_node *node, struct err *e
 
 /* Reductions -------------------------------------------------------------------------- */
 
-static struct loss_candidate *new_loss(struct build *build, const struct onnx_node *node,
-                                       int id)
+struct loss_candidate *canon_new_loss(struct build *build, const struct onnx_node *node, int id)
 {
     struct loss_candidate *loss = mem_push((void **)&build->losses, &build->n_losses,
                                            sizeof(*loss));
@@ -127,7 +126,7 @@ static struct loss_candidate *new_loss(struct build *build, const struct onnx_no
     return loss;
 }
 
-static int weight_sum(struct build *build)
+int canon_weight_sum(struct build *build)
 {
     int t, id = -1;
 
@@ -136,8 +135,7 @@ static int weight_sum(struct build *build)
     return id;
 }
 
-/* Is this node the end of the file's loss: an output that nothing else reads? */
-static bool is_final(const struct build *build, const struct onnx_node *node)
+bool canon_is_final(const struct build *build, const struct onnx_node *node)
 {
     int i;
 
@@ -152,14 +150,14 @@ static int emit_sum_loss(struct build *build, const struct onnx_node *node, int 
                          bool mean, struct err *err)
 {
     const struct value *x = &build->graph[0]->values[input];
-    int ids[] = { input, weight_sum(build) }, id;
+    int ids[] = { input, canon_weight_sum(build) }, id;
     struct loss_candidate *loss;
 
     id = build_emit(build, node, "SumLoss", 2, ids, 1, err);
     if (id < 0 || build_settle(build, id, err))
         return -1;
     x = &build->graph[0]->values[input];
-    loss = new_loss(build, node, id);
+    loss = canon_new_loss(build, node, id);
     loss->rule.weight = mean ? LOSS_WEIGHT_SAMPLES : LOSS_WEIGHT_ONE;
     loss->rule.per_sample = (double)(x->batch.outer * x->batch.inner);
     loss->rule.text = arena_printf(build->graph[0]->arena, "%s of \"%s\", in the graph",
@@ -183,8 +181,8 @@ static int read_axes(struct build *build, const struct onnx_node *node, int rank
     return n_axes;
 }
 
-static int reduce_step(struct build *build, const struct onnx_node *node, const char *op,
-                       int input, int n, const int64_t *axes, int64_t keepdims, struct err *err)
+int canon_reduce_step(struct build *build, const struct onnx_node *node, const char *op, int input,
+                      int n, const int64_t *axes, int64_t keepdims, struct err *err)
 {
     int id = canon_new(build, node, op, 1, &input, err);
 
@@ -214,9 +212,9 @@ int canon_reduce(struct build *build, const struct onnx_node *node, struct err *
         return 0;
     }
     if (n == rank && (mean || sum) && build->graph[1]->values[input].batch.outer &&
-        is_final(build, node))
+        canon_is_final(build, node))
         return emit_sum_loss(build, node, input, mean, err);
-    input = reduce_step(build, node, proto->op_type, input, n, axes,
+    input = canon_reduce_step(build, node, proto->op_type, input, n, axes,
                         onnx_int(proto, "keepdims", 1), err);
     return input < 0 ? -1 : canon_result(build, node, 0, input);
 }
@@ -236,7 +234,7 @@ int canon_reduce_of(struct build *build, const struct onnx_node *node, struct er
     else if (strcmp(op, "ReduceSumSquare") == 0)
         x = canon_step(build, node, "Mul", 2, (int[]){ x, x }, err);
     if (x >= 0)
-        x = reduce_step(build, node, "ReduceSum", x, n, axes,
+        x = canon_reduce_step(build, node, "ReduceSum", x, n, axes,
                         onnx_int(node->proto, "keepdims", 1), err);
     if (x >= 0 && strcmp(op, "ReduceLogSum") == 0)
         x = canon_step(build, node, "Log", 1, &x, err);
@@ -254,76 +252,13 @@ int canon_log_sum_exp(struct build *build, const struct onnx_node *node, struct 
     n = x < 0 ? -1 : read_axes(build, node, canon_shape_of(build, x, 0)->rank, axes, err);
     if (n < 0)
         return -1;
-    wide = reduce_step(build, node, "ReduceMax", x, n, axes, 1, err);
+    wide = canon_reduce_step(build, node, "ReduceMax", x, n, axes, 1, err);
     narrow = wide < 0 ? -1 : keep ? wide
-                                  : reduce_step(build, node, "ReduceMax", x, n, axes, 0, err);
+                                  : canon_reduce_step(build, node, "ReduceMax", x, n, axes, 0, err);
     y = narrow < 0 ? -1 : canon_step(build, node, "Sub", 2, (int[]){ x, wide }, err);
     y = y < 0 ? -1 : canon_step(build, node, "Exp", 1, &y, err);
-    y = y < 0 ? -1 : reduce_step(build, node, "ReduceSum", y, n, axes, keep, err);
+    y = y < 0 ? -1 : canon_reduce_step(build, node, "ReduceSum", y, n, axes, keep, err);
     y = y < 0 ? -1 : canon_step(build, node, "Log", 1, &y, err);
     y = y < 0 ? -1 : canon_step(build, node, "Add", 2, (int[]){ y, narrow }, err);
     return y < 0 ? -1 : canon_result(build, node, 0, y);
-}
-
-/* Cross-entropy ----------------------------------------------------------------------- */
-
-/* The loss and the number of right predictions. */
-static int emit_cross_entropy(struct build *build, const struct onnx_node *node,
-                              const int *ids, struct err *err)
-{
-    int n = ids[3] < 0 ? 3 : 4, t, id, correct = -1;
-
-    id = build_emit(build, node, "CrossEntropySum", n, ids, 1, err);
-    if (id < 0)
-        return -1;
-    for (t = 0; t < BUILD_TWINS; t++)
-        correct = graph_add_output(build->graph[t], id);
-    build_set_int(build, id, "axis", 1);
-    if (onnx_attr(node->proto, "ignore_index"))
-        build_set_int(build, id, "ignore_index", onnx_int(node->proto, "ignore_index", 0));
-    if (build_settle(build, id, err))
-        return -1;
-    new_loss(build, node, id)->correct = correct;
-    return 0;
-}
-
-int canon_cross_entropy(struct build *build, const struct onnx_node *node, struct err *err)
-{
-    const OnnxFile__Node *proto = node->proto;
-    bool mean = onnx_string_is(proto, "reduction", "mean", true);
-    int ids[4] = { -1, -1, -1, -1 };
-    struct loss_rule *rule;
-    const struct value *labels;
-
-    if (!mean && !onnx_string_is(proto, "reduction", "sum", false))
-        return err_set(err, "only the reductions mean and sum are supported");
-    if (canon_read(build, node, 1) || !is_final(build, node))
-        return err_set(err, "a loss inside the graph is supported only as an output");
-    ids[0] = canon_input(build, node, 0, err);
-    ids[1] = ids[0] < 0 ? -1 : canon_input(build, node, 1, err);
-    if (ids[1] < 0)
-        return -1;
-    if (proto->n_input > 2 && node->inputs[2] >= 0) {
-        ids[3] = canon_input(build, node, 2, err);
-        if (ids[3] < 0)
-            return -1;
-    }
-    ids[2] = weight_sum(build);
-    if (build->graph[0]->values[ids[1]].kind != VALUE_INPUT)
-        return err_set(err, "its labels are no input of the model");
-    if (emit_cross_entropy(build, node, ids, err))
-        return -1;
-    labels = &build->graph[0]->values[ids[1]];
-    rule = &build->losses[build->n_losses - 1].rule;
-    rule->weight = mean ? LOSS_WEIGHT_LABELS : LOSS_WEIGHT_ONE;
-    rule->per_sample = (double)(labels->batch.outer * labels->batch.inner);
-    rule->labels = ids[1];
-    rule->classify = true;
-    rule->classes = canon_shape_of(build, ids[0], 0)->dim[1];
-    rule->ignores = onnx_attr(proto, "ignore_index") != NULL;
-    rule->ignore_index = onnx_int(proto, "ignore_index", 0);
-    rule->class_weights = ids[3];
-    rule->text = arena_printf(build->graph[0]->arena, "cross-entropy of \"%s\" and \"%s\", in "
-                              "the graph", build->graph[0]->values[ids[0]].name, labels->name);
-    return 0;
 }

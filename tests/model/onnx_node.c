@@ -8,7 +8,7 @@
  * fold the operator, once more with constants for inputs. What the reader wants to know as a
  * constant (a shape, axes, bounds) is made an initializer; everything else is fed. Inputs hold
  * no samples (model_options.no_batch) but where an operator's meaning is about samples
- * (BatchNormalization, losses): then the first axis of the first input is the batch.
+ * (BatchNormalization; losses, once more): then the first axis of the first input is the batch.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -481,21 +481,29 @@ static bool folds(const OnnxFile__Graph *graph)
     return true;
 }
 
+static int64_t first_axis(const struct data_set *data)
+{
+    return data->tensors[0] && data->tensors[0]->n_dims ? data->tensors[0]->dims[0] : 1;
+}
+
 static int run_set(struct test *t, const OnnxFile__Model *model, const struct data_set *data,
                    const char *scratch)
 {
     uint64_t fixed = named_constants(model);
     int result;
 
-    t->batch = 0;
-    if (strcmp(t->op, "BatchNormalization") == 0 && data->tensors[0]->n_dims)
-        t->batch = data->tensors[0]->dims[0];
+    t->batch = strcmp(t->op, "BatchNormalization") == 0 ? first_axis(data) : 0;
     result = attempt(t, model, data, fixed, scratch);
 
     if (result && model->graph->n_node > 1 && (fixed | integers(data)) != fixed)
         result = attempt(t, model, data, fixed | integers(data), scratch);
     if (!result && folds(model->graph))
         result = attempt(t, model, data, UINT64_MAX, scratch);
+    /* A loss of samples is divided by what is known of all of them. */
+    if (!result && strstr(t->op, "Loss") && data->tensors[data->n_inputs]->n_dims == 0) {
+        t->batch = first_axis(data);
+        result = attempt(t, model, data, fixed, scratch);
+    }
     return result;
 }
 
