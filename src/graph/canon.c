@@ -553,6 +553,8 @@ static const struct canon {
     { "CastLike", "Cast", canon_cast_like },
     { "Pad", "Pad", canon_pad },
     { "Tile", "Gather", canon_tile },
+    { "Resize", "MatMul", canon_resize },
+    { "Upsample", "MatMul", canon_resize },
     { "GatherElements", "GatherElements", canon_element },
     { "ScatterElements", "ScatterElements", canon_element },
     { "Scatter", "ScatterElements", canon_element },

@@ -37,6 +37,10 @@ int canon_reduce_step(struct build *build, const struct onnx_node *node, const c
 /* A constant of one element. */
 int canon_scalar(struct build *build, enum dtype dtype, double value, struct err *err);
 
+/* Element i along 'axis' is element index[t].i[i] of x, in graph t. */
+int canon_take(struct build *build, const struct onnx_node *node, int x, int axis,
+               const struct tensor index[BUILD_TWINS], struct err *err);
+
 /* Is this node the end of the file's loss: an output that nothing else reads? */
 bool canon_is_final(const struct build *build, const struct onnx_node *node);
 /* The node 'id' makes a loss, as the file has it; labels and class weights are none yet. */
@@ -55,6 +59,7 @@ int canon_argmax(struct build *build, const struct onnx_node *node, struct err *
 int canon_topk(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_trilu(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_one_hot(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_resize(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_chain(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_clip(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_window(struct build *build, const struct onnx_node *node, struct err *err);

@@ -8,9 +8,8 @@
 #include "base/err.h"
 #include "graph/dims.h"
 
-/* Element i of the result along 'axis' is element index[t][i] of x, in graph t. */
-static int take_along(struct build *build, const struct onnx_node *node, int x, int axis,
-                      const struct tensor index[BUILD_TWINS], struct err *err)
+int canon_take(struct build *build, const struct onnx_node *node, int x, int axis,
+               const struct tensor index[BUILD_TWINS], struct err *err)
 {
     int ids[2] = { x, build_add_const(build, NULL, index, err) }, id;
 
@@ -42,7 +41,7 @@ static int tile_axis(struct build *build, const struct onnx_node *node, int x, i
         for (i = 0; i < length * repeats; i++)
             index[t].i[i] = i % length;
     }
-    return take_along(build, node, x, axis, index, err);
+    return canon_take(build, node, x, axis, index, err);
 }
 
 int canon_tile(struct build *build, const struct onnx_node *node, struct err *err)
@@ -136,7 +135,7 @@ static int continue_axis(struct build *build, const struct onnx_node *node, int 
         for (i = 0; i < index[t].n; i++)
             index[t].i[i] = continued(mode, i - begin, length);
     }
-    return take_along(build, node, x, axis, index, err);
+    return canon_take(build, node, x, axis, index, err);
 }
 
 /* Negative pads cut off. */

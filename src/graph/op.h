@@ -40,6 +40,7 @@
  *   CumSum(x)             axis, exclusive, reverse
  *   ArgMax(x)             axis, keepdims, select_last_index, largest (0: an ArgMin)
  *   TopK(x)               k, axis, largest; two outputs, sorted
+ *   Resize arrives as a Gather (nearest) or a MatMul with a constant matrix for each axis
  *   Trilu is a Where with a constant mask, OneHot an Equal and a Where
  *   Cast(x)               to: an enum dtype; casts between floating types are gone
  *   Gelu(x)               approximate: "none" or "tanh"
