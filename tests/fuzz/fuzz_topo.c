@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "fuzz.h"
+#include "scheduler/slurm/slurm.h"
 #include "topology/check.h"
 #include "topology/cluster.h"
 #include "topology/model.h"
@@ -21,12 +22,13 @@ static const char *const keys[] = {
     "allreduce", "bandwidth_factor", "latency_factor", "colour", "names", "nodes", "hosts",
     "own", "node", "gpus", "nics", "pcis", "parent", "address", "links", "remote", "p2p",
     "usable", "visible", "numas", "migs", "uuid", "flow_bandwidth", "tasks", "shown", "host",
-    "",
+    "slurm", "switches", "given", "gres", "level", "time_left", "sockets", "job", "",
 };
 
 static const char *const words[] = {
     "root", "switch", "node", "island", "device", "measured", "reported", "table", "cpu", "",
-    "n1/cpu0", "tasuki-topo", "a/b/c", "\xc3\xa9",
+    "n1/cpu0", "tasuki-topo", "a/b/c", "\xc3\xa9", "leaf", "/a/b/c/d/e/f/g", "gpu:x:9(IDX:0-8)",
+    "gpu:((", ",,gpu:99999", "n1",
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -159,6 +161,17 @@ static json_t *valid_tasks(void)
                      "rank", 2, "host", "n2");
 }
 
+static json_t *valid_slurm(void)
+{
+    return json_pack("{s:s, s:s, s:s, s:I, s:[{s:s, s:s, s:s, s:i, s:i, s:i}, {s:s}],"
+                     " s:[{s:s, s:[s,s]}, {s:s, s:i, s:[s]}]}",
+                     "job", "7", "topology", "topology/tree", "state", "running", "time_left",
+                     (json_int_t)90061, "nodes", "name", "n1", "gres", "gpu:p100:4(S:0-1),nic:1",
+                     "given", "gpu:p100:2(IDX:0,3)", "sockets", 2, "cores", 8, "threads", 2,
+                     "name", "n2", "switches", "name", "leaf", "nodes", "n1", "n2", "name",
+                     "spine", "level", 1, "switches", "leaf");
+}
+
 static json_t *valid(struct fuzz *fuzz)
 {
     static const char *const specs[] = {
@@ -174,6 +187,7 @@ static json_t *valid(struct fuzz *fuzz)
     cluster_free(cluster);
     json_object_set_new(json, "nodes", valid_nodes());
     json_object_set_new(json, "tasks", valid_tasks());
+    json_object_set_new(json, "slurm", valid_slurm());
     return json;
 }
 
@@ -228,6 +242,7 @@ static void use_record(const struct topo_record *record, const struct topo_tasks
     free(topo_tasks_text(tasks));
     json_decref(topo_tasks_to_json(tasks));
     free(report_record(record, &err));
+    free(report_switches(record, cluster, &err));
     free(report_svg(record, cluster, &err));
     free(report_dot(record, cluster, &err));
     for (int i = 0; i < topo_record_hosts(record); i++) {
@@ -242,15 +257,34 @@ static void use_record(const struct topo_record *record, const struct topo_tasks
     cluster_free(model_of_record(record, "fuzz", &err));
 }
 
+/* Returns whether it is what Slurm said; a file without it is fine. */
+static bool use_facts(const char *path, const json_t *json, struct err *err)
+{
+    struct slurm_facts *facts = json ? slurm_facts_from_json(path, json, err) : NULL;
+    struct topo_record *record = facts ? slurm_record(facts, err) : NULL;
+
+    if (record) {
+        free(slurm_text(facts));
+        free(slurm_title(facts));
+        json_decref(slurm_facts_to_json(facts));
+        cluster_free(model_of_record(record, "fuzz", err));
+    }
+    topo_record_free(record);
+    slurm_facts_free(facts);
+    return facts || !json;
+}
+
 static enum fuzz_result try(const char *path, struct err *err)
 {
     json_t *json = json_load(path, err);
     struct topo_record *record = NULL;
     struct topo_tasks *tasks = NULL;
     struct cluster *cluster;
+    bool known;
 
     if (!json)
         return FUZZ_UNPARSED;
+    known = use_facts(path, json_object_get(json, "slurm"), err);
     cluster = cluster_from_json(path, json, 0, err);
     if (cluster)
         record = topo_record_from_json(path, json_object_get(json, "nodes"), err);
@@ -264,7 +298,7 @@ static enum fuzz_result try(const char *path, struct err *err)
     cluster_free(cluster);
     topo_record_free(record);
     topo_tasks_free(tasks);
-    return tasks ? FUZZ_ACCEPTED : FUZZ_REFUSED;
+    return tasks && known ? FUZZ_ACCEPTED : FUZZ_REFUSED;
 }
 
 int main(int argc, char **argv)
