@@ -439,11 +439,25 @@ static int report_ranks(struct request *request, struct topo_node *node,
     return 0;
 }
 
+/* Inside a job, where the task's environment does not name them. */
+static void find_switches(struct topo_node *node)
+{
+    const char *job = getenv("SLURM_JOB_ID"), *recorded = getenv("HWLOC_XMLFILE");
+
+    if (job && *job && !node->switches[0] && !(recorded && *recorded))
+        slurm_find_switches(node, job, getenv("SLURMD_NODENAME"));
+}
+
 /* The node is read before any rank is, since that may start a child process. */
 static int report_here(struct request *request, struct err *err)
 {
     struct topo_node *node = topo_node_discover(NULL, err);
-    int status = node ? report_ranks(request, node, err) : -1;
+    int status = -1;
+
+    if (node) {
+        find_switches(node);
+        status = report_ranks(request, node, err);
+    }
 
     topo_node_free(node);
     return status;

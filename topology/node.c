@@ -142,9 +142,11 @@ const struct topo_said *topo_node_said(const struct topo_node *node, const char 
 void topo_node_say(struct topo_node *node, const char *source, enum topo_state state,
                    const char *format, ...)
 {
-    struct topo_said *said = shape_push(&topo_field_said, node);
+    struct topo_said *said = (struct topo_said *)topo_node_said(node, source);
     va_list args;
 
+    if (!said)
+        said = shape_push(&topo_field_said, node);
     topo_node_set_text(&said->name, source);
     said->state = (int)state;
     free(said->text);

@@ -36,6 +36,7 @@ extern const struct topo_source topo_source_switches;   /* SLURM_TOPOLOGY_ADDR *
 
 struct topo_node *topo_node_new(void);
 void topo_node_set_text(char **text, const char *value);
+/* In place of what the source said before. */
 void topo_node_say(struct topo_node *node, const char *source, enum topo_state state,
                    const char *format, ...) __attribute__((format(printf, 4, 5)));
 void topo_node_note(struct topo_node *node, const char *format, ...)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* The switches above a node, and nodes in a cluster model below their switches.
  *
- * topo_node.switches is a path from the top of the network: "/spine/leaf1". "/" is a network of
- * which no switch is known, "" one that nobody described. Where a node hangs on several switches
- * of a level they stand together, as Slurm writes them: "/spine/leaf[1-2]".
+ * topo_node.switches is a path from the top of the network: "/spine/leaf1". "/" is a network
+ * of which no switch is known, "" one that nobody described. Where a node hangs on several
+ * switches of a level they stand together, as Slurm writes them: "/spine/leaf[1-2]".
  */
 #ifndef TASUKI_TOPOLOGY_SWITCHES_H
 #define TASUKI_TOPOLOGY_SWITCHES_H

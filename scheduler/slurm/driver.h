@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* What stands behind slurm.h: tasuki-slurm.so, a table of functions over libslurm.
  *
- * The module is linked without the core and shares these structs and nothing else, so both sides
- * compare SLURM_DRIVER_VERSION and the sizes. libslurm ends the process where it cannot read its
- * configuration and waits long for a controller that is away: call it in a child (base/apart.h).
+ * The module is linked without the core and shares these structs and nothing else, so both
+ * sides compare SLURM_DRIVER_VERSION and the sizes. libslurm ends the process where it cannot
+ * read its configuration and waits long for a controller that is away: call it in a child
+ * (base/apart.h).
  */
 #ifndef TASUKI_SLURM_DRIVER_H
 #define TASUKI_SLURM_DRIVER_H

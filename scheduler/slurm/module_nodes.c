@@ -174,14 +174,15 @@ static void add_switches(struct slurm_facts *facts)
 /* The message has them in a form that only Slurm's own plugins know. */
 static void add_switches(struct slurm_facts *facts)
 {
-    static const char *const none[] = { "topology/none", "topology/flat", "topology/default" };
+    static const char *const none[] = { "topology/none", "topology/flat",
+                                        "topology/default" };
 
     for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++)
         if (strcmp(facts->topology, none[i]) == 0)
             facts->n_switches = 0;
     if (facts->n_switches < 0)
-        module_set(&facts->switches_why, "libslurm shows them to no program since 23.11; the tasks of "
-            "a step know theirs: srun tasuki topo");
+        module_set(&facts->switches_why, "libslurm shows them to no program since 23.11; "
+                   "the tasks of a step know theirs: srun tasuki topo");
 }
 #endif
 

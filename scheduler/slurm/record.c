@@ -57,8 +57,8 @@ static char *path_of(const struct above *above, const char *node)
     return mem_strdup("/");
 }
 
-static void set_switches(struct topo_node *node, const struct slurm_facts *facts,
-                         const struct above *above)
+static void set_switches(struct topo_node *node, const char *name,
+                         const struct slurm_facts *facts, const struct above *above)
 {
     char *path;
 
@@ -66,7 +66,7 @@ static void set_switches(struct topo_node *node, const struct slurm_facts *facts
         topo_node_say(node, "switches", TOPO_ABSENT, "%s", facts->switches_why);
         return;
     }
-    path = path_of(above, node->host);
+    path = path_of(above, name);
     topo_node_set_text(&node->switches, path);
     topo_node_say(node, "switches", TOPO_USED, "libslurm: %s", facts->topology);
     free(path);
@@ -97,7 +97,7 @@ static struct topo_node *node_of(const struct slurm_facts *facts, const struct s
     node->pus = node->cores * from->threads;
     node->memory = from->memory;
     add_gpus(node, facts->job[0] ? from->given : from->gres);
-    set_switches(node, facts, above);
+    set_switches(node, from->name, facts, above);
     return node;
 }
 
@@ -117,4 +117,32 @@ struct topo_record *slurm_record(const struct slurm_facts *facts, struct err *er
     }
     above_free(&above);
     return record;
+}
+
+static const struct slurm_node *node_called(const struct slurm_facts *facts, const char *name)
+{
+    for (int i = 0; i < facts->n_nodes; i++)
+        if (strcmp(facts->nodes[i].name, name) == 0)
+            return &facts->nodes[i];
+    return NULL;
+}
+
+void slurm_find_switches(struct topo_node *node, const char *job, const char *name)
+{
+    struct err err = { 0 };
+    struct slurm_facts *facts = slurm_ask_job(job, &err);
+    struct above above;
+
+    name = name ? name : node->host;
+    if (!facts) {
+        topo_node_say(node, "switches", TOPO_ABSENT, "%s", err.text);
+    } else if (!node_called(facts, name)) {
+        topo_node_say(node, "switches", TOPO_ABSENT, "this is no node of job %s: see tasuki topo "
+                      "--job %s", job, job);
+    } else {
+        above = above_new(facts);
+        set_switches(node, name, facts, &above);
+        above_free(&above);
+    }
+    slurm_facts_free(facts);
 }

@@ -9,14 +9,15 @@
 
 struct cluster;
 struct err;
+struct topo_node;
 struct topo_record;
 
 /* "123", "123_4", "123+1"; EXIT_USAGE otherwise. */
 int slurm_parse_job(const char *text, struct slurm_job_id *id, struct err *err);
 
-/* What Slurm knows of a job, or of a partition. A module that is missing, a controller that does
- * not answer, and a job or partition that does not exist are errors. The question is put in a
- * child process: call it before other libraries start threads.
+/* What Slurm knows of a job, or of a partition. A module that is missing, a controller that
+ * does not answer, and a job or partition that does not exist are errors. The question is put
+ * in a child process: call it before other libraries start threads.
  */
 struct slurm_facts *slurm_ask_job(const char *job, struct err *err);
 struct slurm_facts *slurm_ask_partition(const char *partition, struct err *err);
@@ -25,6 +26,10 @@ struct slurm_facts *slurm_ask_partition(const char *partition, struct err *err);
  * their switches. What Slurm does not know is "not known".
  */
 struct topo_record *slurm_record(const struct slurm_facts *facts, struct err *err);
+/* The switches above a node of a job, where its task was not told them: asks, and notes in the
+ * node what came of it. 'name' is Slurm's name of the node, NULL: its host's.
+ */
+void slurm_find_switches(struct topo_node *node, const char *job, const char *name);
 /* A report; malloc'ed. */
 char *slurm_text(const struct slurm_facts *facts);
 /* "job 123", "partition gpu"; malloc'ed. */

@@ -9,7 +9,7 @@ struct err;
 
 struct apart {
     char *answer;           /* what 'work' returned, "" where it did not return */
-    char *talk;             /* the last line the child wrote to stderr; "" where not listened to */
+    char *talk;             /* the last line it wrote to stderr; "" where nobody listened */
     int signal;             /* which ended the child; SIGALRM: its time was over; 0: none did */
 };
 

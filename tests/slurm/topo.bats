@@ -143,6 +143,37 @@ switches_of_slurm() {
     diff real <(switches_of <partition)
 }
 
+@test "a task that was not told its switches asks libslurm" {
+    run srun --mpi=pmix -N4 --ntasks-per-node=1 env -u SLURM_TOPOLOGY_ADDR "$TASUKI" topo \
+        --measure none
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" != *"not collected: libslurm shows them to no program"* ]] ||
+        skip "this libslurm keeps switches to itself"
+    [[ "$output" == *"switches (libslurm: topology/tree)"* ]]
+    diff <(switches_of_slurm) <(switches_of <<<"$output")
+}
+
+@test "mpirun in an allocation has its nodes, switches and GPUs" {
+    with_driver
+    "$lab" run timeout 300 salloc -N4 --ntasks-per-node=2 --gpus-per-node=3 \
+        mpirun "$TASUKI" topo --measure none >report 2>&1
+    cat report
+    diff <(switches_of_slurm) <(switches_of <report)
+    [ "$(awk '$1 == "rank" { printf "%s ", $3 }' report)" = "n1 n1 n2 n2 n3 n3 n4 n4 " ]
+    [ "$(awk '$1 == "rank" { print $7 }' report | sort -u)" = 0,1,2 ]
+}
+
+@test "a node has the sockets, cores and memory that lstopo shows on it" {
+    command -v lstopo-no-graphics hwloc-calc >/dev/null || skip "hwloc's tools are not installed"
+    run srun -N1 -n1 --cpu-bind=none "$TASUKI" topo
+    echo "$output"
+    for kind in package:socket core:core pu:thread; do
+        n=$(srun -N1 -n1 --cpu-bind=none hwloc-calc -N "${kind%:*}" all)
+        [[ "$output" =~ [^0-9]$n\ (package|${kind#*:}) ]]
+    done
+}
+
 @test "the planner's cluster has the nodes below their switches" {
     srun --mpi=pmix -N4 --ntasks-per-node=1 "$TASUKI" topo --format json -o topo.json
     "$TASUKI" topo --input topo.json >again
