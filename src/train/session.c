@@ -141,23 +141,34 @@ static void choose_freeze(struct session *s)
     }
 }
 
-static int open_inputs(struct session *s, struct err *err)
+/* Resuming ---------------------------------------------------------------------------- */
+
+/* The loss decides what the graph is: before any is made. */
+static int resume_loss(struct session *s, const char *saved, struct err *err)
 {
-    if (open_model(s, err) < 0 || open_backend(s, err) < 0)
-        return -1;
-    s->train.data = data_open(s->settings.data, err);
-    if (!s->train.data)
-        return -1;
-    s->model_options = (struct model_options){
-        .real = s->settings.float64 ? DTYPE_F64 : DTYPE_F32, .fuse = s->settings.fuse,
-        .loss = s->settings.loss,
-    };
-    s->model_options.tensors = data_tensors(s->train.data, &s->model_options.n_tensors);
-    choose_freeze(s);
-    return probe_graph(s, err);
+    struct train_settings *t = &s->settings;
+
+    if (t->loss && (!saved || strcmp(t->loss, saved) != 0))
+        return err_set(err, "%s: made with%s%s", checkpoint_path(s->resumed),
+                       saved ? " --loss " : "out --loss", saved ? saved : "");
+    t->loss = saved;
+    return 0;
 }
 
-/* Resuming ---------------------------------------------------------------------------- */
+static int open_checkpoint(struct session *s, struct err *err)
+{
+    char *latest;
+
+    if (!s->settings.resume)
+        return 0;
+    if (checkpoint_latest(s->settings.checkpoint, &latest, err) < 0)
+        return -1;
+    if (!latest)
+        return 0;
+    s->resumed = checkpoint_open(latest, err);
+    free(latest);
+    return s->resumed ? resume_loss(s, checkpoint_state(s->resumed)->loss, err) : -1;
+}
 
 static int check_same(const struct checkpoint *c, const char *what, int64_t said, int64_t saved,
                       struct err *err)
@@ -193,10 +204,11 @@ static int resume_freeze(struct session *s, const struct checkpoint_state *saved
     return 0;
 }
 
-static int merge_state(struct session *s, const struct checkpoint_state *saved, struct err *err)
+static int merge_state(struct session *s, struct err *err)
 {
     struct train_settings *t = &s->settings;
     const struct checkpoint *c = s->resumed;
+    const struct checkpoint_state *saved = checkpoint_state(c);
 
     t->global_batch = t->global_batch ? t->global_batch : saved->global_batch;
     if (s->has_stats && !t->batchnorm_samples)
@@ -225,21 +237,24 @@ static int merge_state(struct session *s, const struct checkpoint_state *saved, 
     return resume_freeze(s, saved, err);
 }
 
-static int open_checkpoint(struct session *s, struct err *err)
-{
-    char *latest;
+/* All that is read -------------------------------------------------------------------- */
 
-    if (!s->settings.resume)
-        return 0;
-    if (checkpoint_latest(s->settings.checkpoint, &latest, err) < 0)
+static int open_inputs(struct session *s, struct err *err)
+{
+    if (open_model(s, err) < 0 || open_backend(s, err) < 0 || open_checkpoint(s, err) < 0)
         return -1;
-    if (!latest)
-        return 0;
-    s->resumed = checkpoint_open(latest, err);
-    free(latest);
-    if (!s->resumed)
+    s->train.data = data_open(s->settings.data, err);
+    if (!s->train.data)
         return -1;
-    return merge_state(s, checkpoint_state(s->resumed), err);
+    s->model_options = (struct model_options){
+        .real = s->settings.float64 ? DTYPE_F64 : DTYPE_F32, .fuse = s->settings.fuse,
+        .loss = s->settings.loss,
+    };
+    s->model_options.tensors = data_tensors(s->train.data, &s->model_options.n_tensors);
+    choose_freeze(s);
+    if (probe_graph(s, err) < 0)
+        return -1;
+    return s->resumed ? merge_state(s, err) : 0;
 }
 
 /* A directory that cannot be written shows now, not after hours. */
@@ -413,7 +428,7 @@ int session_open(struct session *session, const struct train_settings *settings,
     if (session_cluster(s, err) < 0)
         return -1;
     s->discovering = phase(s);
-    if (session_agree(s, open_inputs(s, err) < 0 || open_checkpoint(s, err) < 0 ||
+    if (session_agree(s, open_inputs(s, err) < 0 ||
                              complete_settings(s, err) < 0 ||
                              (!settings->dry_run && probe_directory(s, err) < 0) ||
                              open_journal(s, err) < 0, err))

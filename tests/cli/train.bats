@@ -61,6 +61,27 @@ wait_for_step() {
     [ "$(cat "$DIR/out/latest")" = step-00000003 ]
 }
 
+@test "a resume goes on with the loss that was said, and refuses another" {
+    case=$srcdir/tests/data/model/linear-dot
+    go="train $case/model.onnx --data $case/train.safetensors --global-batch 8 --no-cache -q"
+    "$TASUKI" $go --steps 4 --loss dot:out,grad --log "$DIR/whole"
+    "$TASUKI" $go --steps 2 --loss dot:out,grad --checkpoint "$DIR/out"
+    for other in "--loss mse:out,grad" "--loss dot:grad,out"; do
+        run "$TASUKI" $go --steps 4 --checkpoint "$DIR/out" --resume $other
+        echo "$output"
+        [ "$status" -eq 1 ]
+        [[ "$output" == *"made with --loss dot:out,grad"* ]]
+    done
+    "$TASUKI" $go --steps 3 --checkpoint "$DIR/out" --resume --log "$DIR/log"
+    "$TASUKI" $go --steps 4 --checkpoint "$DIR/out" --resume --loss dot:out,grad --log "$DIR/log"
+    losses() { sed -nE 's/^\{"step".*"loss": *([^,}]+).*/\1/p' "$1"; }
+    [ "$(losses "$DIR/whole" | tail -n 2)" = "$(losses "$DIR/log")" ]
+    "$TASUKI" $go --steps 2 --checkpoint "$DIR/chosen"
+    run "$TASUKI" $go --steps 4 --checkpoint "$DIR/chosen" --resume --loss dot:out,grad
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"made without --loss"* ]]
+}
+
 @test "a checkpoint replaces that of the same step and clears what killed runs left behind" {
     mkdir -p "$DIR/out/.step-00000007.tmp" "$DIR/out/step-00000007.old" "$DIR/out/step-kept.old"
     touch "$DIR/out/.step-00000007.tmp/shard-0000.safetensors" "$DIR/out/step-00000007.old/x"
