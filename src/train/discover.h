@@ -15,6 +15,7 @@ struct err;
  * all ranks. Collective. 'node' is this rank's, discovered before comm_open() because reading
  * the hardware may start a child process, which MPI does not like. With 'measure' bandwidth and
  * latency of the links between ranks are measured (some 50 ms), else they come from tables.
+ * A failure is one that all ranks have agreed on, or of the agreement itself.
  */
 struct cluster *discover_cluster(struct comm *comm, const struct topo_node *node, bool measure,
                                  struct err *err);

@@ -223,7 +223,7 @@ int session_cluster(struct session *session, struct err *err)
     /* What is measured differs from run to run, and so might the plan. */
     session->cluster = discover_cluster(session->comm, session->node,
                                         !session->settings.deterministic, err);
-    return session_agree(session, !session->cluster, err);
+    return session_agreed(session, session->cluster ? 0 : -1, err);
 }
 
 int session_cores(const struct session *session)
