@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What works on rows: LayerNormalization, Softmax, and their gradients. */
 #include <stdlib.h>
+#include <float.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -10,6 +11,7 @@ struct row_kernel {
     struct kernel base;
     int64_t rows, n;
     float epsilon;
+    bool masked;                /* of a Softmax */
     bool bias, mean, inv_std;   /* are input 2 and outputs 1, 2 there? */
 };
 
@@ -188,8 +190,14 @@ static void softmax_rows(void *context, int64_t begin, int64_t end, int thread)
     int64_t n = r->k->n;
 
     (void)thread;
-    for (int64_t i = begin; i < end; i++)
-        r->simd->softmax((size_t)n, r->x + i * n, r->y + i * n);
+    for (int64_t i = begin; i < end; i++) {
+        const float *x = r->x + i * n;
+
+        if (r->k->masked && r->simd->max((size_t)n, x) < -FLT_MAX)
+            memset(r->y + i * n, 0, (size_t)n * sizeof(*r->y));
+        else
+            r->simd->softmax((size_t)n, x, r->y + i * n);
+    }
 }
 
 static int softmax_run(struct kernel *kernel, const struct kernel_args *args, struct err *err)
@@ -232,9 +240,14 @@ static bool along_last(const struct cpu_build *build)
 
 int cpu_make_softmax(const struct cpu_build *build, struct kernel **kernel, struct err *err)
 {
+    struct row_kernel *k;
+
     (void)err;
-    if (along_last(build))
-        *kernel = &row_kernel_new(build, cpu_input(build, 0), -1, softmax_run)->base;
+    if (!along_last(build))
+        return 0;
+    k = row_kernel_new(build, cpu_input(build, 0), -1, softmax_run);
+    k->masked = node_int(cpu_node(build), "masked", 0) != 0;
+    *kernel = &k->base;
     return 0;
 }
 

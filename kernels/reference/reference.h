@@ -78,6 +78,7 @@ struct kernel {
     struct tuple tuple;
     int64_t count;                  /* of a TopK */
     bool reverse, exclusive;        /* of a CumSum */
+    bool masked;                    /* of a Softmax */
     bool last;                      /* of equal elements */
     bool swap;                      /* the two factors; smallest in place of largest */
     bool ignores;

@@ -98,6 +98,7 @@ int setup_axis(struct kernel *k, const struct graph *graph, int node, struct err
     bool first = strcmp(graph->nodes[node].op->name, "Concat") == 0;
     bool split = strcmp(graph->nodes[node].op->name, "Split") == 0;
 
+    k->masked = node_int(&graph->nodes[node], "masked", 0) != 0;
     return setup_around(k, graph, node, first ? &k->out[0].shape : &k->in[0].shape,
                        first || split ? 0 : -1, err);
 }

@@ -36,8 +36,9 @@ static int REAL(softmax)(const struct kernel *k, const struct kernel_args *args,
 
         for (i = 0; i < k->length; i++) {
             double l = (double)x[i * k->after] - log_sum;
+            bool unseen = k->masked && isinf(log_sum) && log_sum < 0;
 
-            y[i * k->after] = (real)(logarithm ? l : exp(l));
+            y[i * k->after] = (real)(logarithm ? l : unseen ? 0 : exp(l));
         }
     }
     return 0;

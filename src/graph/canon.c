@@ -25,6 +25,26 @@ int canon_input(struct build *build, const struct onnx_node *node, int index, st
     return build_value(build, node->inputs[index], err);
 }
 
+int canon_constant(struct build *build, const struct onnx_node *node, int index, struct err *err)
+{
+    int v = index < (int)node->proto->n_input ? node->inputs[index] : -1, t, id;
+    struct tensor copy[BUILD_TWINS];
+
+    if (v < 0 || build->items[v].kind != ITEM_NONE)
+        return canon_input(build, node, index, err);
+    for (t = 0; t < BUILD_TWINS; t++) {
+        const struct tensor *literal = build_literal(build, v, t);
+
+        if (!literal)
+            return canon_input(build, node, index, err);
+        copy[t] = *literal;
+    }
+    id = build_add_const(build, build->onnx->values[v].name, copy, err);
+    if (id >= 0)
+        build->items[v] = (struct build_item){ .kind = ITEM_VALUE, .id = id };
+    return id;
+}
+
 int canon_read(const struct build *build, const struct onnx_node *node, int output)
 {
     return output < (int)node->proto->n_output && node->outputs[output] >= 0
@@ -553,6 +573,8 @@ static const struct canon {
     { "CastLike", "Cast", canon_cast_like },
     { "Pad", "Pad", canon_pad },
     { "Tile", "Gather", canon_tile },
+    { "Attention", "Softmax", canon_attention },
+    { "RotaryEmbedding", "Mul", canon_rotary },
     { "Resize", "MatMul", canon_resize },
     { "Upsample", "MatMul", canon_resize },
     { "GatherElements", "GatherElements", canon_element },

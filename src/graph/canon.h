@@ -8,6 +8,10 @@
 const struct shape *canon_shape_of(const struct build *build, int id, int which);
 /* Value of input 'index', which must be there. */
 int canon_input(struct build *build, const struct onnx_node *node, int index, struct err *err);
+/* The same for numbers that are not trained (a table of angles, weights of classes): where an
+ * initializer is first read like this, it is a constant.
+ */
+int canon_constant(struct build *build, const struct onnx_node *node, int index, struct err *err);
 /* How many read output 'output'. */
 int canon_read(const struct build *build, const struct onnx_node *node, int output);
 /* A short list of integers from a constant input, or where that is absent an attribute: its
@@ -59,6 +63,8 @@ int canon_argmax(struct build *build, const struct onnx_node *node, struct err *
 int canon_topk(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_trilu(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_one_hot(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_attention(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_rotary(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_resize(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_chain(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_clip(struct build *build, const struct onnx_node *node, struct err *err);

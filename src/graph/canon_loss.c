@@ -18,32 +18,6 @@ struct entropy {
     int64_t ignore_index;
 };
 
-/* Weights of classes are numbers, not trained. */
-static int read_weights(struct build *build, const struct onnx_node *node, int *id,
-                        struct err *err)
-{
-    struct tensor weights[BUILD_TWINS];
-    struct build_item *item;
-    int t;
-
-    *id = -1;
-    if (node->proto->n_input < 3 || node->inputs[2] < 0)
-        return 0;
-    item = &build->items[node->inputs[2]];
-    for (t = 0; t < BUILD_TWINS; t++) {
-        const struct tensor *literal = build_literal(build, node->inputs[2], t);
-
-        if (item->kind != ITEM_NONE || !literal)
-            return (*id = canon_input(build, node, 2, err)) < 0 ? -1 : 0;
-        weights[t] = *literal;
-    }
-    *id = build_add_const(build, build->onnx->values[node->inputs[2]].name, weights, err);
-    if (*id < 0)
-        return -1;
-    *item = (struct build_item){ .kind = ITEM_VALUE, .id = *id };
-    return 0;
-}
-
 static int read_entropy(struct build *build, const struct onnx_node *node, struct entropy *e,
                         struct err *err)
 {
@@ -62,7 +36,11 @@ static int read_entropy(struct build *build, const struct onnx_node *node, struc
         return -1;
     if (canon_shape_of(build, e->scores, 0)->rank < 2)
         return err_set(err, "its input has no classes");
-    return read_weights(build, node, &e->weights, err);
+    e->weights = -1;
+    if (proto->n_input < 3 || node->inputs[2] < 0)
+        return 0;
+    e->weights = canon_constant(build, node, 2, err);
+    return e->weights < 0 ? -1 : 0;
 }
 
 static void fill_rule(struct build *build, const struct entropy *e, struct loss_rule *rule)

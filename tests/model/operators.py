@@ -295,7 +295,8 @@ OPERATORS = {
                                                     a["epsilon"]).numpy(),
     "RMSNormalization": lambda a, x: F.rms_norm(t(x[0]), x[1].shape, t(x[1]),
                                                 a.get("epsilon", 1e-5)).numpy(),
-    "Softmax": lambda a, x: F.softmax(t(x[0]), a["axis"]).numpy(),
+    "Softmax": lambda a, x: (np.nan_to_num if a.get("masked") else np.asarray)(
+        F.softmax(t(x[0]), a["axis"]).numpy()),
     "LogSoftmax": lambda a, x: F.log_softmax(t(x[0]), a["axis"]).numpy(),
     "ReduceMean": lambda a, x: x[0].mean(tuple(a["axes"]), keepdims=a.get("keepdims", 1) == 1),
     "ReduceSum": lambda a, x: x[0].sum(tuple(a["axes"]), keepdims=a.get("keepdims", 1) == 1),
