@@ -7,8 +7,6 @@
 
 /* Write 'text' with <, >, & and quotes as entities; control characters become '?'. */
 void xml_text(FILE *out, const char *text);
-/* The same, but for at most so many characters; longer ones end in "…". */
-void xml_text_cut(FILE *out, const char *text, int most);
 /* Write 'text' as a quoted string of DOT. */
 void dot_text(FILE *out, const char *text);
 
