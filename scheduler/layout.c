@@ -7,11 +7,6 @@
 
 #include "base/mem.h"
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + LAYOUT_ALIGNMENT - 1) & ~(size_t)(LAYOUT_ALIGNMENT - 1);
-}
-
 /* Largest first; ties in order of birth, then of index, so that the result is one. */
 static int by_size(const void *a, const void *b)
 {
@@ -34,7 +29,7 @@ static bool overlaps(const struct layout_buffer *a, const struct layout_buffer *
 static size_t best_offset(struct layout_buffer *const *placed, int n,
                           const struct layout_buffer *buffer)
 {
-    size_t need = aligned(buffer->bytes), end = 0, best = 0, best_gap = SIZE_MAX;
+    size_t need = layout_aligned(buffer->bytes), end = 0, best = 0, best_gap = SIZE_MAX;
 
     for (int i = 0; i < n; i++) {
         const struct layout_buffer *p = placed[i];
@@ -45,8 +40,8 @@ static size_t best_offset(struct layout_buffer *const *placed, int n,
             best = end;
             best_gap = p->offset - end;
         }
-        if (p->offset + aligned(p->bytes) > end)
-            end = p->offset + aligned(p->bytes);
+        if (p->offset + layout_aligned(p->bytes) > end)
+            end = p->offset + layout_aligned(p->bytes);
     }
     return best_gap == SIZE_MAX ? end : best;
 }
@@ -75,8 +70,8 @@ size_t layout_place(struct layout_buffer *buffers, int n)
 
         b->offset = best_offset(placed, i, b);
         insert(placed, i, b);
-        if (b->offset + aligned(b->bytes) > end)
-            end = b->offset + aligned(b->bytes);
+        if (b->offset + layout_aligned(b->bytes) > end)
+            end = b->offset + layout_aligned(b->bytes);
     }
     free(placed);
     free(order);
@@ -104,9 +99,10 @@ size_t layout_lower_bound(const struct layout_buffer *buffers, int n)
     size_t live = 0, most = 0;
 
     for (int i = 0; i < n; i++) {
-        changes[2 * i] = (struct change){ buffers[i].first, true, aligned(buffers[i].bytes) };
-        changes[2 * i + 1] =
-            (struct change){ buffers[i].last + 1, false, aligned(buffers[i].bytes) };
+        size_t bytes = layout_aligned(buffers[i].bytes);
+
+        changes[2 * i] = (struct change){ buffers[i].first, true, bytes };
+        changes[2 * i + 1] = (struct change){ buffers[i].last + 1, false, bytes };
     }
     qsort(changes, 2 * (size_t)n, sizeof(*changes), by_point);
     for (int i = 0; i < 2 * n; i++) {

@@ -12,6 +12,12 @@
 
 #define LAYOUT_ALIGNMENT 64
 
+/* Rounded up to a multiple of it: so memory is laid out, and so it is walked through. */
+static inline size_t layout_aligned(size_t bytes)
+{
+    return (bytes + LAYOUT_ALIGNMENT - 1) & ~(size_t)(LAYOUT_ALIGNMENT - 1);
+}
+
 struct layout_buffer {
     size_t bytes;
     int first, last;    /* points; first <= last */

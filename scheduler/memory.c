@@ -19,11 +19,6 @@ struct timeline {
     int *first, *last;      /* of each root; -1: never touched */
 };
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + LAYOUT_ALIGNMENT - 1) & ~(size_t)(LAYOUT_ALIGNMENT - 1);
-}
-
 static int root_of(const struct program *program, int value)
 {
     return program->values[value].root;
@@ -167,7 +162,7 @@ static size_t place_by_lifetime(struct timeline *line, enum value_place place)
 static void place_next(struct program *program, int value, size_t *end)
 {
     program->values[value].offset = *end;
-    *end += aligned(program->values[value].layout.bytes);
+    *end += layout_aligned(program->values[value].layout.bytes);
 }
 
 static void place_sequence(struct program *program, enum value_place place, const bool *done,
@@ -188,10 +183,10 @@ static void place_pair(struct program *program, int value, int gradient, bool *d
 
     gradient = root_of(program, gradient);
     if (program->values[value].place == PLACE_PARAM && !done[value])
-        bytes = aligned(program->values[value].layout.bytes);
+        bytes = layout_aligned(program->values[value].layout.bytes);
     if (program->values[gradient].place == PLACE_GRADIENT && !done[gradient] &&
-        aligned(program->values[gradient].layout.bytes) > bytes)
-        bytes = aligned(program->values[gradient].layout.bytes);
+        layout_aligned(program->values[gradient].layout.bytes) > bytes)
+        bytes = layout_aligned(program->values[gradient].layout.bytes);
     if (!done[value])
         program->values[value].offset = *end;
     if (!done[gradient])

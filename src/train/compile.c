@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "graph/op.h"
 #include "scheduler/blocks.h"
+#include "scheduler/layout.h"
 #include "train/route.h"
 
 /* One stage needs no blocks: a plan for a single device may leave them out. */
@@ -108,7 +109,7 @@ static void note_spare(struct compiled *c, int node)
         return;
     for (int k = 0; k < n->n_outputs; k++)
         if (compiled_is_gradient(c, n->outputs[k]))
-            bytes += (c->program->values[n->outputs[k]].layout.bytes + 63) & ~(size_t)63;
+            bytes += layout_aligned(c->program->values[n->outputs[k]].layout.bytes);
     if (bytes > c->spare_bytes)
         c->spare_bytes = bytes;
 }
@@ -169,7 +170,7 @@ static int make_program(struct compiled *c, const struct compile_options *option
         make_kernels(c, options->device, &workspace, err) < 0)
         return -1;
     memory_place(c->program, schedule_merged(c->schedule, c->stage), slots, workspace);
-    c->program->slot_bytes = (c->program->slot_bytes + 63) & ~(size_t)63;
+    c->program->slot_bytes = layout_aligned(c->program->slot_bytes);
     routes_make(&routes, plan, c->stage, c->replica, c);
     c->memory = memory_use(c->program, slots, options->optimizer_states,
                            routes.bytes + c->spare_bytes + COMPILE_SCALARS);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "scheduler/layout.h"
 
 struct interval {
     int64_t first, end;
@@ -98,7 +99,7 @@ static void fill_route(struct route *route, const struct plan *plan, int stage, 
         if (value >= 0 && (like->batch.outer > 0 || whole))
             add_piece(route, c->graph, value, like, mine, both);
     }
-    route->bytes = (route->bytes + 63) & ~(size_t)63;
+    route->bytes = layout_aligned(route->bytes);
 }
 
 static int in_flight(const struct plan *plan, const struct compiled *c, bool send)

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "scheduler/layout.h"
 
 #define MAX_RUNS 7
 #define ENOUGH 0.006        /* seconds spent on one operator */
@@ -20,8 +21,6 @@ static double now(void)
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
-
-#define ALIGN ((size_t)64)
 
 /* Memory that is walked through, round and round. Its floats lie between 0.5 and 1. */
 struct pool {
@@ -130,11 +129,6 @@ static int open_pool(struct stopwatch *w, struct pool *pool, enum dtype dtype, s
     return 0;
 }
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
-}
-
 static void *walk(struct pool *pool, size_t bytes)
 {
     char *memory;
@@ -142,7 +136,7 @@ static void *walk(struct pool *pool, size_t bytes)
     if (pool->next + bytes > pool->ring)
         pool->next = 0;
     memory = pool->memory + pool->next;
-    pool->next += aligned(bytes);
+    pool->next += layout_aligned(bytes);
     return memory;
 }
 
@@ -219,7 +213,7 @@ static int open_pools(struct subject *s, const enum dtype *dtypes, int n_inputs,
 
     for (int i = 0; i < s->n; i++)
         if (s->operands[i].pool) {
-            bytes[i >= n_inputs] += aligned(s->operands[i].bytes);
+            bytes[i >= n_inputs] += layout_aligned(s->operands[i].bytes);
             dtype[i >= n_inputs] = dtypes[i];
         }
     if (bytes[0] && open_pool(w, &w->read, dtype[0], bytes[0], ring, err) < 0)

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "scheduler/layout.h"
 
 static void bind_sums(struct tape_item *item, const struct store *store, char *spare)
 {
@@ -26,7 +27,7 @@ static void bind_sums(struct tape_item *item, const struct store *store, char *s
         *sum = (struct tape_sum){ .output = k, .spare = spare + at,
                                   .n = bytes / dtype_size(c->graph->real),
                                   .gradient = store_address(store, node->outputs[k], 0) };
-        at += (bytes + 63) & ~(size_t)63;
+        at += layout_aligned(bytes);
     }
 }
 

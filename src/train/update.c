@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "scheduler/layout.h"
 #include "train/optimizer.h"
 
 int update_states(const struct optimizer_args *args)
@@ -15,11 +16,6 @@ int update_states(const struct optimizer_args *args)
 static const struct program_value *root(const struct program *program, int value)
 {
     return &program->values[program->values[value].root];
-}
-
-static size_t aligned(size_t bytes)
-{
-    return (bytes + 63) & ~(size_t)63;
 }
 
 static int by_gradient(const void *a, const void *b)
@@ -38,8 +34,8 @@ static void merge_ranges(struct update *u)
     for (int i = 0; i < u->n_ranges; i++) {
         struct update_range *last = n ? &u->ranges[n - 1] : NULL, next = u->ranges[i];
 
-        if (last && last->param + aligned(last->bytes) == next.param &&
-            last->gradient + aligned(last->bytes) == next.gradient)
+        if (last && last->param + layout_aligned(last->bytes) == next.param &&
+            last->gradient + layout_aligned(last->bytes) == next.gradient)
             last->bytes = next.gradient + next.bytes - last->gradient;
         else
             u->ranges[n++] = next;
