@@ -82,8 +82,12 @@ static int common(int n, const int *a, int m, const int *b)
 
 static bool same_cpus(const struct topo_task *a, const struct topo_task *b)
 {
-    return a->n_usable == b->n_usable &&
-           memcmp(a->usable, b->usable, (size_t)a->n_usable * sizeof(int)) == 0;
+    if (a->n_usable != b->n_usable)
+        return false;
+    for (int i = 0; i < a->n_usable; i++)
+        if (a->usable[i] != b->usable[i])
+            return false;
+    return true;
 }
 
 static bool is_near(const struct topo_task *task, const struct numa *numa)
