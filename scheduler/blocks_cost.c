@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/order.h"
 #include "graph/op.h"
 #include "scheduler/blocks.h"
 
@@ -182,11 +183,6 @@ static void add_edges(const struct writer *w)
     }
 }
 
-static int by_number(const void *a, const void *b)
-{
-    return *(const int *)a < *(const int *)b ? -1 : *(const int *)a > *(const int *)b;
-}
-
 /* The blocks whose nodes read a value, ascending, each once. */
 static int reading_blocks(const struct writer *w, int value, int **result)
 {
@@ -195,7 +191,7 @@ static int reading_blocks(const struct writer *w, int value, int **result)
 
     for (int i = 0; i < v->n_consumers; i++)
         blocks[i] = w->t->stage_of[v->consumers[i]];
-    qsort(blocks, (size_t)v->n_consumers, sizeof(*blocks), by_number);
+    qsort(blocks, (size_t)v->n_consumers, sizeof(*blocks), order_ints);
     for (int i = 0; i < v->n_consumers; i++)
         if (n == 0 || blocks[n - 1] != blocks[i])
             blocks[n++] = blocks[i];
@@ -248,7 +244,7 @@ static void add_parameter(const struct writer *w, int entry, double step_seconds
         free(blocks);
         return;
     }
-    qsort(blocks, (size_t)n, sizeof(*blocks), by_number);
+    qsort(blocks, (size_t)n, sizeof(*blocks), order_ints);
     *(struct cost_shared *)mem_push((void **)&w->cost->shared, &w->cost->n_shared,
                                     sizeof(*w->cost->shared)) =
         (struct cost_shared){ mem_strdup(w->t->graph->values[param].name), bytes, n, blocks };

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/order.h"
 #include "scheduler/cost_internal.h"
 
 double cost_at(const struct cost *cost, const double *array, bool scales, double samples)
@@ -134,16 +135,11 @@ static int topological(const struct cost *cost, struct sorter *s, int *order)
     return n;
 }
 
-static int by_number(const void *a, const void *b)
-{
-    return *(const int *)a < *(const int *)b ? -1 : *(const int *)a > *(const int *)b;
-}
-
 static void renumber_list(int *blocks, int n, const int *place)
 {
     for (int i = 0; i < n; i++)
         blocks[i] = place[blocks[i]];
-    qsort(blocks, (size_t)n, sizeof(*blocks), by_number);
+    qsort(blocks, (size_t)n, sizeof(*blocks), order_ints);
 }
 
 static void renumber(struct cost *cost, const int *order)

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/order.h"
 #include "scheduler/cost_internal.h"
 
 #define MAX_SIZES 64
@@ -331,11 +332,6 @@ static int read_edges(struct reading *reading, struct err *err)
     return 0;
 }
 
-static int by_number(const void *a, const void *b)
-{
-    return *(const int *)a < *(const int *)b ? -1 : *(const int *)a > *(const int *)b;
-}
-
 /* A list of block names under 'key', each once. */
 static int read_block_list(struct reading *reading, struct json_reader *r, const char *key,
                            int *n, int **blocks, struct err *err)
@@ -357,7 +353,7 @@ static int read_block_list(struct reading *reading, struct json_reader *r, const
         if (find_block(reading, r, key, json_string_value(name), &result[*n], err))
             return -1;
     }
-    qsort(result, (size_t)*n, sizeof(*result), by_number);
+    qsort(result, (size_t)*n, sizeof(*result), order_ints);
     for (int i = 1; i < *n; i++)
         if (result[i] == result[i - 1])
             return json_error(r, key, err, "\"%s\" stands there twice",

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "comm/comm.h"
@@ -79,14 +80,6 @@ static void check_exchange(void)
     free(sizes);
 }
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* One rank comes late; nobody may leave before it has come. All ranks are on one clock. */
 static void check_fence(void)
 {
@@ -101,9 +94,9 @@ static void check_fence(void)
 
         if (me == late)
             usleep(20000);
-        times[0] = now();
+        times[0] = clock_now();
         must(comm_fence(comm, &err), "fence");
-        times[1] = now();
+        times[1] = clock_now();
         must(comm_exchange(comm, times, sizeof(times), &block, parts, sizes, &err), "times");
         memcpy(&arrival, parts[late], sizeof(arrival));
         for (int r = 0; r < n; r++) {

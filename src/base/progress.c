@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -22,14 +22,6 @@ struct progress {
     double start, last;     /* seconds */
     char remark[WIDEST];
 };
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void format_time(double seconds, char text[32])
 {
@@ -86,7 +78,7 @@ static void draw(struct progress *p)
     int width = p->terminal ? terminal_width() : 0;
     char text[2 * WIDEST];
 
-    progress_format(p->what, p->done, p->total, now() - p->start, p->remark, width, text,
+    progress_format(p->what, p->done, p->total, clock_now() - p->start, p->remark, width, text,
                     sizeof(text));
     if (p->terminal) {
         text[width - 1] = '\0';
@@ -105,7 +97,7 @@ struct progress *progress_new(const char *what, int64_t total)
     p->total = total;
     p->terminal = isatty(STDERR_FILENO);
     p->silent = !log_speaks(LOG_INFO);
-    p->start = p->last = now();
+    p->start = p->last = clock_now();
     return p;
 }
 
@@ -125,7 +117,7 @@ static bool due(struct progress *p, double time)
 
 void progress_update(struct progress *p, int64_t done, const char *format, ...)
 {
-    double time = now();
+    double time = clock_now();
     va_list args;
 
     if (p->silent)

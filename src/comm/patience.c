@@ -5,16 +5,10 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/clock.h"
+
 #define SHORTEST_NAP 20e-6      /* seconds; the kernel adds some 50 of its own */
 #define LONGEST_NAP 2e-3
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void patience_renew(struct patience *patience)
 {
@@ -25,7 +19,7 @@ void patience_renew(struct patience *patience)
 
 bool patience_over(struct patience *patience)
 {
-    double time = now(), since = time - patience->last;
+    double time = clock_now(), since = time - patience->last;
 
     if (patience->last > 0 && since < 1)
         patience->waited += since;

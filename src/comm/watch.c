@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "comm/driver.h"
 #include "comm/watch_link.h"
@@ -51,14 +52,6 @@ struct watch {
     bool decided;
     struct watch_verdict verdict;
 };
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool is_hub(const struct watch *w)
 {
@@ -145,7 +138,7 @@ static void suspect(struct watch *w)
 
 static void note_death(struct watch *w, const struct link *link)
 {
-    double time = now();
+    double time = clock_now();
 
     w->dead[link->rank] = true;
     if (is_hub(w) && !link->up && w->decide_at == 0)
@@ -166,7 +159,7 @@ static void try_next(struct watch *w, struct link *link)
 {
     link_close(link);
     link->address++;
-    link->limit = now() + ATTEMPT;
+    link->limit = clock_now() + ATTEMPT;
     (void)link_connect(link, place_of(w, link));
 }
 
@@ -218,7 +211,7 @@ static void take_note(struct watch *w, struct link *link, const struct note *not
         link_close(link);
         if (note->kind == NOTE_FAILED && w->comm->rank == w->hub[0]) {
             w->failed = true;
-            w->decide_at = now();
+            w->decide_at = clock_now();
         }
     }
 }
@@ -259,7 +252,7 @@ static void accept_all(struct watch *w)
 {
     struct link *link, stranger;
 
-    while ((link = free_link(w)) && link_accept(link, w->listener, now() + ATTEMPT))
+    while ((link = free_link(w)) && link_accept(link, w->listener, clock_now() + ATTEMPT))
         ;
     if (!link && link_accept(&stranger, w->listener, 0))
         link_close(&stranger);
@@ -292,7 +285,7 @@ static int next_due(const struct watch *w)
     for (int i = 0; i < w->n_links; i++)
         if (w->links[i].state != LINK_FREE && w->links[i].state != LINK_LIVE)
             soonest(&next, w->links[i].limit);
-    rest = next - now();
+    rest = next - clock_now();
     return next == 0 ? -1 : rest <= 0 ? 0 : (int)(1e3 * rest) + 1;
 }
 
@@ -314,7 +307,7 @@ static void check_settled(struct watch *w)
 
 static void do_what_is_due(struct watch *w)
 {
-    double time = now();
+    double time = clock_now();
 
     check_settled(w);
 
@@ -380,7 +373,7 @@ static void *run(void *data)
 
     for (int i = 0; i < w->n_links; i++) {
         if (w->links[i].up) {
-            w->links[i].limit = now() + ATTEMPT;
+            w->links[i].limit = clock_now() + ATTEMPT;
             (void)link_connect(&w->links[i], place_of(w, &w->links[i]));
         }
     }
@@ -503,7 +496,7 @@ static void init_lock(struct watch *w)
 /* The thread sets a flag once, and what it is about before. */
 static bool wait_until(struct watch *w, const bool *flag, double seconds)
 {
-    double end = now() + seconds;
+    double end = clock_now() + seconds;
     struct timespec limit = { .tv_sec = (time_t)end,
                               .tv_nsec = (long)(1e9 * (end - (double)(time_t)end)) };
     bool set;
@@ -526,7 +519,7 @@ int watch_start(struct comm *comm, struct watch **watch, struct err *err)
     w = mem_new(1, sizeof(*w));
     w->comm = comm;
     w->listener = w->wake = -1;
-    w->end_of_meeting = now() + MEETING;
+    w->end_of_meeting = clock_now() + MEETING;
     init_lock(w);
     choose_hubs(w);
     make_links(w);

@@ -5,6 +5,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 #define SHARE 0.1           /* of the threads' time */
 #define LOOK 200000000      /* nanoseconds */
 
@@ -47,12 +49,9 @@ static double own_seconds(void)
 void load_read(struct load *load)
 {
     FILE *stat = fopen("/proc/stat", "re");
-    struct timespec t;
     cpu_set_t mine;
 
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    *load = (struct load){ .clock = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec,
-                           .own = own_seconds() };
+    *load = (struct load){ .clock = clock_now(), .own = own_seconds() };
     if (stat && sched_getaffinity(0, sizeof(mine), &mine) == 0)
         load->busy = load_of_cores(stat, &mine, &load->cores);
     if (stat)

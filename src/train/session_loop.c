@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/order.h"
 #include "base/progress.h"
 #include "train/gradients.h"
 #include "train/session.h"
@@ -284,13 +285,6 @@ static int loop(struct session *s, struct report *r, int64_t *done, struct err *
     return 0;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 /* Without the first step, which warms caches and connections. */
 static double median_seconds(struct report *r)
 {
@@ -299,7 +293,7 @@ static double median_seconds(struct report *r)
 
     if (n == 0)
         return 0;
-    qsort(r->times + skip, (size_t)n, sizeof(double), by_value);
+    qsort(r->times + skip, (size_t)n, sizeof(double), order_doubles);
     return r->times[skip + n / 2];
 }
 

@@ -4,23 +4,16 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/order.h"
 #include "scheduler/layout.h"
 
 #define MAX_RUNS 7
 #define ENOUGH 0.006        /* seconds spent on one operator */
 #define UPDATE_BYTES ((size_t)1 << 20)
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* Memory that is walked through, round and round. Its floats lie between 0.5 and 1. */
 struct pool {
@@ -152,35 +145,28 @@ static void move_operands(struct subject *s)
     }
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 static int measure(struct subject *s, struct measured *result, struct err *err)
 {
     double times[MAX_RUNS], begun, spent = 0;
     int n = 0;
 
     move_operands(s);
-    begun = now();
+    begun = clock_now();
     if (s->run(s, err) < 0)
         return -1;
-    times[0] = now() - begun;
+    times[0] = clock_now() - begun;
     /* A first run that long is not about warming up. */
     if (times[0] > 10 * ENOUGH)
         n = 1;
     while (n < MAX_RUNS && (n == 0 || spent < ENOUGH) && times[0] <= 10 * ENOUGH) {
         move_operands(s);
-        begun = now();
+        begun = clock_now();
         if (s->run(s, err) < 0)
             return -1;
-        times[n] = now() - begun;
+        times[n] = clock_now() - begun;
         spent += times[n++];
     }
-    qsort(times, (size_t)n, sizeof(times[0]), by_value);
+    qsort(times, (size_t)n, sizeof(times[0]), order_doubles);
     result->runs = n;
     result->seconds = times[n / 2];
     result->spread = times[n / 2] > 0 ? (times[n * 3 / 4] - times[n / 4]) / times[n / 2] : 0;

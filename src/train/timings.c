@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/order.h"
 #include "graph/op.h"
 #include "train/load.h"
 #include "train/optimizer.h"
@@ -250,13 +251,6 @@ static bool known(struct timings *t, const char *key, double *seconds)
     return true;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 /* Returns the lower quartile of what was measured so far: somebody else at work on this machine
  * makes a round slower by any factor, nothing makes one much faster.
  */
@@ -274,7 +268,7 @@ static double keep(struct timings *t, const char *key, double seconds)
     n = (int)json_array_size(samples);
     for (int i = 0; i < n; i++)
         sorted[i] = json_real_value(json_array_get(samples, (size_t)i));
-    qsort(sorted, (size_t)n, sizeof(sorted[0]), by_value);
+    qsort(sorted, (size_t)n, sizeof(sorted[0]), order_doubles);
     json_object_set_new(t->seconds, key, json_real(sorted[n / 4]));
     t->changed = true;
     return sorted[n / 4];
