@@ -573,6 +573,9 @@ static const struct canon {
     { "CastLike", "Cast", canon_cast_like },
     { "Pad", "Pad", canon_pad },
     { "Tile", "Gather", canon_tile },
+    { "LSTM", "MatMul", canon_recurrent },
+    { "GRU", "MatMul", canon_recurrent },
+    { "RNN", "MatMul", canon_recurrent },
     { "Attention", "Softmax", canon_attention },
     { "RotaryEmbedding", "Mul", canon_rotary },
     { "Resize", "MatMul", canon_resize },
@@ -633,7 +636,8 @@ int canon_node(struct build *build, const struct onnx_node *node, struct err *er
 
     if (!canon && (!op || op->flags & (OP_INTERNAL | OP_FOLD)))
         return err_set(err, "supported only where its inputs are constants");
-    if (node->proto->n_output < 1 || node->outputs[0] < 0)
+    if (node->proto->n_output < 1 || (node->outputs[0] < 0 && canon &&
+                                      canon->run != canon_recurrent))
         return err_set(err, "it has no first output");
     return canon ? canon->run(build, node, err) : copy_node(build, node, err);
 }

@@ -63,6 +63,7 @@ int canon_argmax(struct build *build, const struct onnx_node *node, struct err *
 int canon_topk(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_trilu(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_one_hot(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_recurrent(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_attention(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_rotary(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_resize(struct build *build, const struct onnx_node *node, struct err *err);

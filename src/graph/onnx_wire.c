@@ -75,6 +75,7 @@ static const struct wire_message attribute = { "Attribute", (const struct wire_f
     { 6, WIRE_HIDDEN, .repeated = false, .message = &graph },
     { 7, WIRE_FLOAT, .repeated = true },
     { 8, WIRE_VARINT, .repeated = true },
+    { 9, WIRE_BYTES, .repeated = true },
     { 11, WIRE_HIDDEN, .repeated = true, .message = &graph },
     { 20, WIRE_VARINT, .repeated = false },
     { .number = 0 },
