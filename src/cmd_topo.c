@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/option.h"
 #include "comm/comm.h"
@@ -17,6 +18,7 @@
 #include "scheduler/slurm/slurm.h"
 #include "topology/check.h"
 #include "topology/cluster.h"
+#include "topology/describe.h"
 #include "topology/gather.h"
 #include "topology/machine.h"
 #include "topology/model.h"
@@ -33,6 +35,9 @@ struct request {
     int format, measure;
     bool check, diff;
     const char *input, *output, *job, *partition;
+    const char *machine;        /* --save-machine */
+    bool elsewhere, force;      /* -o says where to save it; it may replace another */
+    struct slurm_facts *facts;  /* of the partition whose machine is saved, where known */
     const char *one, *other;    /* what --diff compares */
     bool found;                 /* the check found a problem, or there is a difference */
 };
@@ -55,6 +60,9 @@ static int read_request(const struct options *options, struct request *request,
         .check = option_flag(options, "check", false),
         .diff = option_flag(options, "diff", false),
         .input = option_string(options, "input", NULL),
+        .machine = option_string(options, "save-machine", NULL),
+        .elsewhere = option_given(options, "output"),
+        .force = option_flag(options, "force", false),
         .output = option_string(options, "output", "-"),
         .job = option_string(options, "job", NULL),
         .partition = option_string(options, "partition", NULL),
@@ -74,6 +82,10 @@ static int read_request(const struct options *options, struct request *request,
     if ((request->job || request->partition) && (request->check || request->diff))
         return err_set_code(err, EXIT_USAGE, "what --check and --diff need, Slurm does not know: "
                             "use srun tasuki topo --check");
+    if (request->machine && (request->check || request->diff || request->format ||
+                             request->job || request->partition))
+        return err_set_code(err, EXIT_USAGE, "--save-machine writes a description of what is "
+                            "here, or of --input, and no report beside it");
     if ((request->check || request->diff) && request->format > FORMAT_JSON)
         return err_set_code(err, EXIT_USAGE, "--check and --diff are text or JSON");
     return 0;
@@ -182,8 +194,68 @@ static int save_check(struct request *request, const struct view *view, struct e
     return status;
 }
 
+/* How many nodes of this job's partition are like its own, as far as Slurm knows; 0: nobody
+ * does.
+ */
+static int nodes_of_partition(const struct slurm_facts *facts, const struct topo_record *record)
+{
+    const struct slurm_node *own = NULL;
+    int n = 0;
+
+    for (int i = 0; facts && i < facts->n_nodes && !own; i++)
+        if (topo_record_find(record, facts->nodes[i].name) >= 0)
+            own = &facts->nodes[i];
+    for (int i = 0; own && i < facts->n_nodes; i++) {
+        const struct slurm_node *node = &facts->nodes[i];
+
+        n += node->sockets == own->sockets && node->cores == own->cores &&
+             node->threads == own->threads && strcmp(node->gres, own->gres) == 0;
+    }
+    return n;
+}
+
+static int write_description(const struct request *request, const struct view *view,
+                             const char *path, struct err *err)
+{
+    bool exists = strcmp(path, "-") != 0 && access(path, F_OK) == 0;
+    struct err ignored = { 0 };
+    json_t *json, *older;
+    int status;
+
+    if (exists && !request->force)
+        return err_set(err, "%s exists: --force replaces it", path);
+    json = describe_machine(request->machine, view->cluster, view->record, err);
+    if (!json)
+        return -1;
+    if (!request->input)
+        json_object_set_new(json, "extend_to", json_integer(
+            nodes_of_partition(request->facts, view->record)));
+    older = exists ? json_load(path, &ignored) : NULL;
+    describe_keep(json, older);
+    status = json_save(json, path, err);
+    json_decref(older);
+    json_decref(json);
+    if (status == 0)
+        log_info("%s describes %s: --cluster %s:N are N of its nodes", path, request->machine,
+                 request->elsewhere ? path : request->machine);
+    return status;
+}
+
+static int save_machine(const struct request *request, const struct view *view,
+                        struct err *err)
+{
+    char *path = request->elsewhere ? mem_strdup(request->output)
+                                    : machine_save_path(request->machine, err);
+    int status = path ? write_description(request, view, path, err) : -1;
+
+    free(path);
+    return status;
+}
+
 static int write_report(struct request *request, const struct view *view, struct err *err)
 {
+    if (request->machine)
+        return save_machine(request, view, err);
     if (!view->cluster && request->format != FORMAT_TEXT)
         return err_set(err, "job %s is %s and has no nodes yet", view->facts->job,
                        view->facts->state);
@@ -451,14 +523,17 @@ static void find_switches(struct topo_node *node)
 /* The node is read before any rank is, since that may start a child process. */
 static int report_here(struct request *request, struct err *err)
 {
+    const char *partition = getenv("SLURM_JOB_PARTITION"), *rank = getenv("SLURM_PROCID");
     struct topo_node *node = topo_node_discover(NULL, err);
-    int status = -1;
+    struct err ignored = { 0 };
+    int status;
 
-    if (node) {
+    if (request->machine && partition && (!rank || strcmp(rank, "0") == 0))
+        request->facts = slurm_ask_partition(partition, &ignored);
+    if (node)
         find_switches(node);
-        status = report_ranks(request, node, err);
-    }
-
+    status = node ? report_ranks(request, node, err) : -1;
+    slurm_facts_free(request->facts);
     topo_node_free(node);
     return status;
 }

@@ -28,6 +28,8 @@ struct build {
         const char *pattern;    /* its name or id, as the file has it */
         int depth;
     } *marks;
+    const json_t *growing;      /* the place whose children are repeated for 'more' nodes */
+    int64_t described, more;
     int switches[CLUSTER_MOST_LEVELS + 2], nodes, islands, devices;     /* the next numbers */
 };
 
@@ -331,16 +333,13 @@ static int read_place(struct json_reader *r, struct build *b, int parent, int de
                  : read_counted(r, b, parent, depth, &figures, share, err);
 }
 
-/* The last key of a place: its children, those that have a share of its nodes. */
-static int read_children(struct json_reader *r, struct build *b, int place, int depth,
-                         int64_t share, struct err *err)
+/* The children that have a share of the nodes. */
+static int read_shares(const struct json_reader *r, struct build *b, const json_t *children,
+                       int place, int depth, int64_t share, struct err *err)
 {
-    const json_t *children;
     int64_t *shares = NULL;
     int status = 0;
 
-    if (json_get_array(r, "children", true, &children, err) || json_reader_end(r, err))
-        return -1;
     if (share >= 0) {
         shares = mem_new(json_array_size(children), sizeof(*shares));
         take_shares(children, share, shares);
@@ -358,6 +357,23 @@ static int read_children(struct json_reader *r, struct build *b, int place, int 
     return status ? -1 : 0;
 }
 
+/* The last key of a place. */
+static int read_children(struct json_reader *r, struct build *b, int place, int depth,
+                         int64_t share, struct err *err)
+{
+    const json_t *children;
+
+    if (json_get_array(r, "children", true, &children, err) || json_reader_end(r, err))
+        return -1;
+    if (read_shares(r, b, children, place, depth, share, err))
+        return -1;
+    for (; r->object == b->growing && b->more > 0; b->more -= b->described)
+        if (read_shares(r, b, children, place, depth, b->more < b->described ? b->more : -1,
+                        err))
+            return -1;
+    return 0;
+}
+
 static int64_t count_nodes(const json_t *root)
 {
     const json_t *child;
@@ -373,7 +389,7 @@ static int64_t count_nodes(const json_t *root)
 static int check_nodes(const char *file, int64_t nodes, int64_t described, int64_t most,
                        struct err *err)
 {
-    if (nodes == 0 || (nodes <= described && described > 0))
+    if (nodes == 0 || (nodes <= described && (most <= 0 || nodes <= most)))
         return 0;
     if (described == 0)
         return err_set_code(err, EXIT_USAGE, "%s: describes no nodes, so %lld of them cannot "
@@ -394,6 +410,9 @@ static int read_root(struct json_reader *r, struct build *b, int64_t nodes, int6
     struct cluster_place figures = { 0 }, *root = &b->cluster->places[0];
     int64_t described = count_nodes(r->object);
 
+    /* Switches of one size, as they are saved, may have room for more than there are. */
+    if (nodes == 0 && most > 0 && most < described)
+        nodes = most;
     if (read_figures(r, b, &figures, err) ||
         check_nodes(r->file, nodes, described, most, err))
         return -1;
@@ -401,11 +420,11 @@ static int read_root(struct json_reader *r, struct build *b, int64_t nodes, int6
     root->latency_origin = figures.latency_origin;
     root->cores = figures.cores;
     root->source = figures.source;
-    for (; nodes > described; nodes -= described) {
-        struct json_reader again = *r;
-
-        if (read_children(&again, b, 0, 0, -1, err))
-            return -1;
+    if (nodes > described) {
+        b->growing = take_growing(r->object);
+        b->described = described;
+        b->more = nodes - described;
+        nodes = 0;
     }
     return read_children(r, b, 0, 0, nodes > 0 ? nodes : -1, err);
 }
@@ -493,5 +512,6 @@ struct cluster *cluster_from_json(const char *path, const json_t *json, int64_t 
 
 struct cluster *cluster_open(const char *spec, struct err *err)
 {
-    return cluster_is_spec(spec) ? cluster_from_spec(spec, err) : machine_open(spec, NULL, NULL, NULL, err);
+    return cluster_is_spec(spec) ? cluster_from_spec(spec, err)
+                                 : machine_open(spec, NULL, NULL, NULL, err);
 }

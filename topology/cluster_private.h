@@ -24,6 +24,10 @@ extern const char *const cluster_origin_names[];
 int64_t take_nodes(const json_t *place);
 /* Of one of the places that it stands for. */
 int64_t take_nodes_each(const json_t *place);
+/* Where a network grows: what is below this place is repeated. A switch that is the only one of
+ * its level has room for more switches, but none for more nodes.
+ */
+const json_t *take_growing(const json_t *root);
 /* Which children have how many of 'nodes' nodes, that all of them have at least: as few
  * subtrees as possible. 'shares' has room for each child.
  */

@@ -51,6 +51,26 @@ int64_t take_nodes(const json_t *place)
     return count_of(place) * nodes_each(place, 0);
 }
 
+static bool has_switches(const json_t *place)
+{
+    const json_t *first = json_array_get(json_object_get(place, "children"), 0);
+    const char *kind = json_string_value(json_object_get(first, "kind"));
+
+    return kind && strcmp(kind, "switch") == 0;
+}
+
+const json_t *take_growing(const json_t *root)
+{
+    const json_t *place = root, *children = json_object_get(root, "children");
+
+    while (json_array_size(children) == 1 && count_of(json_array_get(children, 0)) == 1 &&
+           has_switches(json_array_get(children, 0))) {
+        place = json_array_get(children, 0);
+        children = json_object_get(place, "children");
+    }
+    return place;
+}
+
 /* Of two sizes, the one to fill first: the least that is enough, else the greatest. */
 static bool is_better(int64_t a, int64_t b, int64_t nodes)
 {

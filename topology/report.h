@@ -13,8 +13,8 @@ char *report_node(const struct topo_node *node);
 /* Each kind of node once, with the hosts that are of it; malloc'ed, "" where there are none. */
 char *report_record(const struct topo_record *record, struct err *err);
 /* Each switch with what hangs on it, and who says so; that none is known; or, of several
- * nodes, that it was not collected. "" for one node of which nothing is known, and for a cluster
- * without descriptions of nodes. malloc'ed; NULL with 'err'.
+ * nodes, that it was not collected. "" for one node of which nothing is known, and for a
+ * cluster without descriptions of nodes. malloc'ed; NULL with 'err'.
  */
 char *report_switches(const struct topo_record *record, const struct cluster *cluster,
                       struct err *err);

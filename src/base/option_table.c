@@ -34,6 +34,10 @@ static const struct option_spec table[] = {
       .help = "what is wrong with which node; exit status 3 where something is" },
     { .name = "diff", .commands = TOPO, .line_only = true,
       .help = "what differs between two files, or two nodes of --input" },
+    { .name = "save-machine", .argument = "NAME", .commands = TOPO, .line_only = true,
+      .help = "describe this machine for --cluster NAME:N, in place of a report" },
+    { .name = "force", .commands = TOPO, .line_only = true,
+      .help = "replace a description that is there" },
     { .name = "measure", .argument = "quick|none", .commands = TOPO,
       .help = "links between ranks: measure them (default), or take them from tables" },
 

@@ -204,3 +204,92 @@ END
     run "$TASUKI" topo --input tsubame3:2
     [[ "$output" == *"storage "*"Lustre, "*" for all, "*" for a node, "*"disk in the node"* ]]
 }
+
+@test "a machine is saved once, and --nodes takes as many of its nodes as there are to be" {
+    no_machine_of_the_site
+    run "$TASUKI" topo --measure none --save-machine here
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"$PWD/mine/here.json describes here: --cluster here:N"* ]]
+    grep -q '"source": "tasuki topo --save-machine on 1 node, ' mine/here.json
+    run plan --nodes 3
+    [ "$status" -eq 0 ]
+    [[ "$output" == *" of here:3, "* ]]
+    run "$TASUKI" topo --input here:3
+    [[ "$output" == *"3 nodes alike: node0, node1, node2;"* ]]
+    for serial in GPU- guid '"machine"'; do
+        ! grep -q -e "$serial" mine/here.json
+    done
+}
+
+@test "a description that is there is replaced with --force alone, and keeps what nobody measures" {
+    describe here 2 mine '"extend_to": 7, "storage": { "bandwidth": 12e9 },'
+    cp mine/here.json before
+    run "$TASUKI" topo --measure none --save-machine here
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"mine/here.json exists: --force replaces it" ]]
+    cmp before mine/here.json
+    "$TASUKI" topo --measure none --save-machine here --force -q
+    grep -q '"extend_to": 7' mine/here.json
+    [[ $("$TASUKI" topo --input here:7) == *"12 GB/s for all"* ]]
+    run "$TASUKI" topo --input here:8
+    [ "$status" -eq 2 ]
+    [ "$(ls mine)" = here.json ]
+}
+
+@test "-o says where a description goes, and it does not replace a file silently either" {
+    "$TASUKI" topo --input tsubame3:20 --save-machine ours -q -o ours.json
+    [ -z "$(find mine others -type f)" ]
+    [[ $("$TASUKI" topo --input ours.json:600) == *"600 nodes, 2400 devices"* ]]
+    "$TASUKI" topo --input ours.json:600 | grep -q 'switch0 ... switch65 .*66 x '
+    run "$TASUKI" topo --input tsubame3:2 --save-machine ours -o ours.json
+    [ "$status" -eq 1 ]
+    "$TASUKI" topo --input tsubame3:2 --save-machine ours -o - | grep -q '"name": "ours"'
+    run "$TASUKI" topo --input tsubame3:2 --save-machine ours -o /nonexistent/ours.json
+    [ "$status" -eq 1 ]
+}
+
+@test "the first folder of TASUKI_MACHINES that is missing is made, else the user's where the site's may not be written" {
+    "$TASUKI" info --format json | grep -q sysconfdir
+    TASUKI_MACHINES=$PWD/new/folder "$TASUKI" topo --input laptop --save-machine mine -q
+    [ -f new/folder/mine.json ]
+    [ "$(id -u)" -ne 0 ] || skip "root may write the site's"
+    TASUKI_MACHINES= XDG_CONFIG_HOME=$PWD/config "$TASUKI" topo --input laptop \
+        --save-machine mine -q
+    [ -f config/tasuki/machines/mine.json ]
+}
+
+@test "nodes that differ are not one machine" {
+    cat >two.json <<'END'
+{ "schema": "tasuki-topo", "version": 1, "root": { "children": [
+    { "kind": "node", "name": "n1", "children": [ { "kind": "device", "id": "/gpu0" } ] },
+    { "kind": "node", "name": "n2", "children": [
+        { "kind": "device", "id": "/gpu0" }, { "kind": "device", "id": "/gpu1" } ] } ] } }
+END
+    run "$TASUKI" topo --input two.json --save-machine two
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"nodes n1 and n2 have other devices"* ]]
+    sed 's/, { "kind": "device", "id": "\/gpu1" }//; s/"name": "n2"/"name": "deep"/' two.json |
+        sed 's/^    { "kind": "node", "name": "deep"/    { "kind": "switch", "name": "s", "children": [\n&/; s/ \] } \] } }$/ ] } ] } ] } }/' >deep.json
+    run "$TASUKI" topo --input deep.json --save-machine deep
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"node deep is below more switches"* ]]
+    echo '{ "schema": "tasuki-topo", "version": 1, "root": { "children": [
+        { "kind": "device", "id": "0" } ] } }' >flat.json
+    run "$TASUKI" topo --input flat.json --save-machine flat
+    [[ "$output" == *"no nodes to describe"* ]]
+    [ -z "$(ls mine)" ]
+}
+
+@test "a name that could be a path, and a report beside a description, are refused" {
+    for name in ../up a/b "" .hidden "a b" x.json; do
+        run "$TASUKI" topo --input laptop --save-machine "$name"
+        [ "$status" -eq 2 ]
+    done
+    for option in --check "--format json" "--job 1"; do
+        run "$TASUKI" topo --save-machine ours $option
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"--save-machine"* ]]
+    done
+    [ -z "$(ls mine)" ]
+}

@@ -190,6 +190,40 @@ switches_of_slurm() {
     "$TASUKI" topo --input topo.json --format svg | grep -q '>leaf2<'
 }
 
+@test "the machine is saved by one step, and more of its nodes are planned for on the login node" {
+    export TASUKI_MACHINES=$PWD/machines XDG_CONFIG_HOME=$PWD/none
+    cat >cost.json <<'END'
+{ "schema": "tasuki-cost", "version": 1, "micro_batch": [1],
+  "blocks": [ { "name": "a", "forward": 1e-3, "dgrad": 1e-3, "parameters": 1000 } ] }
+END
+    with_driver
+    srun --mpi=pmix -N2 --ntasks-per-node=1 --gres=gpu:4 "$TASUKI" topo --save-machine gpus
+    TASUKI_NVML= srun --mpi=pmix -N2 --ntasks-per-node=2 "$TASUKI" topo --save-machine ranks \
+        -o "$PWD/ranks.json"
+    run srun --mpi=pmix -N2 --ntasks-per-node=1 "$TASUKI" topo --save-machine gpus
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"gpus.json exists: --force replaces it"* ]]
+    grep -q '"measured"' machines/gpus.json
+    "$TASUKI" topo --input gpus:4 >report
+    cat report
+    grep -q '^gpus:4: 4 nodes, 16 devices$' report
+    grep -q '^4 nodes alike: node0, ' report
+    grep -q '"extend_to"' ranks.json
+    "$TASUKI" topo --input ranks.json:4 >report
+    cat report
+    grep -q ': 4 nodes, 8 devices$' report
+    run "$TASUKI" plan --cost cost.json --global-batch 16 --nodes 4
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *" of gpus:4, "* ]]
+    # The partition has four nodes, where libslurm tells.
+    if grep -q '"extend_to": 4' machines/gpus.json; then
+        run "$TASUKI" plan --cost cost.json --global-batch 16 --nodes 5
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"has 4 nodes, not 5"* ]]
+    fi
+}
+
 start_job() {
     job=$("$lab" run sbatch --parsable -o /dev/null "$@" --wrap 'sleep 1000')
     local end=$((SECONDS + 60))

@@ -286,6 +286,23 @@ static void more_nodes_than_there_are_need_a_machine_that_may_grow(void **state)
     }
 }
 
+/* Two nodes were seen, under one leaf of one spine. */
+static void a_network_grows_below_its_only_spine(void **state)
+{
+    static const char text[] = "{\"schema\": \"tasuki-topo\", \"version\": 1, \"extend_to\": 0,"
+        " \"root\": {\"children\": [{\"kind\": \"switch\", \"name\": \"spine\","
+        " \"children\": [" LEAVES("1", "2") "]}]}}";
+    struct cluster *c = take(text, 5);
+
+    (void)state;
+    assert_int_equal(count_places(c, CLUSTER_NODE), 5);
+    assert_int_equal(count_places(c, CLUSTER_SWITCH), 1 + 3);
+    assert_string_equal(c->places[1].name, "spine");
+    assert_int_equal(cluster_end(c, 1), c->n_places);
+    assert_string_equal(c->devices[9].id, "n4/gpu1");
+    cluster_free(c);
+}
+
 static void counts_that_multiply_beyond_what_may_be_are_refused(void **state)
 {
     const char *text = TOP("{\"children\": [{\"kind\": \"switch\", \"name\": \"a\","
@@ -327,6 +344,7 @@ int main(void)
         cmocka_unit_test(places_that_are_alike_are_counted_and_numbered),
         cmocka_unit_test(some_nodes_are_taken_under_as_few_switches_as_can_be),
         cmocka_unit_test(more_nodes_than_there_are_need_a_machine_that_may_grow),
+        cmocka_unit_test(a_network_grows_below_its_only_spine),
         cmocka_unit_test(counts_that_multiply_beyond_what_may_be_are_refused),
         cmocka_unit_test(a_tree_that_is_too_deep_is_refused),
     };
