@@ -109,10 +109,7 @@ static int open_cost(struct plan_run *r, struct err *err)
 static int plan_model(struct plan_run *r, struct err *err)
 {
     const struct options *o = r->options;
-    char *cache = option_flag(o, "cache", true)
-                      ? timings_directory(getenv("TASUKI_CACHE_DIR"),
-                                          getenv("XDG_CACHE_HOME"), getenv("HOME"))
-                      : NULL;
+    char *cache = timings_directory(option_flag(o, "cache", true));
     struct planning planning = { .request = r->request, .cluster = r->cluster,
                                  .cost = r->cost, .cache_directory = cache, .command = "" };
     struct planning_source source = {

@@ -71,10 +71,7 @@ static int open_device(struct profile_run *r, bool float64, struct err *err)
     r->profile.device = r->profile.backend->device_open((int)threads, err);
     if (!r->profile.device)
         return -1;
-    directory = option_flag(r->options, "cache", true)
-                    ? timings_directory(getenv("TASUKI_CACHE_DIR"), getenv("XDG_CACHE_HOME"),
-                                        getenv("HOME"))
-                    : NULL;
+    directory = timings_directory(option_flag(r->options, "cache", true));
     r->profile.timings = timings_open(r->profile.backend, r->profile.device, (int)threads,
                                       directory);
     free(directory);

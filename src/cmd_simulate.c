@@ -88,10 +88,7 @@ static struct cost *cost_of_model(const struct simulate_run *r, const char *mode
                                   struct err *err)
 {
     const struct options *o = r->options;
-    char *cache = option_flag(o, "cache", true)
-                      ? timings_directory(getenv("TASUKI_CACHE_DIR"), getenv("XDG_CACHE_HOME"),
-                                          getenv("HOME"))
-                      : NULL;
+    char *cache = timings_directory(option_flag(o, "cache", true));
     struct planning planning = {
         .cluster = r->cluster, .cache_directory = cache, .command = "",
         /* The sizes that the planner looks at where none is pinned. */

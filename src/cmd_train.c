@@ -123,15 +123,6 @@ static int read_running(const struct options *o, struct train_settings *t, struc
     return 0;
 }
 
-/* Where measured costs are kept, unless --no-cache says nowhere. */
-static char *cache_directory(const struct options *o)
-{
-    if (!option_flag(o, "cache", true))
-        return NULL;
-    return timings_directory(getenv("TASUKI_CACHE_DIR"), getenv("XDG_CACHE_HOME"),
-                             getenv("HOME"));
-}
-
 /* TASUKI_TEST_DELAY=SEED:MICROSECONDS shakes the order in which ranks arrive. */
 static int read_delay(struct train_settings *t, struct err *err)
 {
@@ -266,7 +257,7 @@ int cmd_train(int argc, char **argv, struct err *err)
     if (!options)
         return (int)err->code;
     line = options_command_line(argc, argv);
-    cache = cache_directory(options);
+    cache = timings_directory(option_flag(options, "cache", true));
     settings.command = line;
     settings.cache_directory = cache;
     code = run(options, &settings, err);

@@ -147,15 +147,18 @@ void timings_close(struct timings *timings)
     free(timings);
 }
 
-char *timings_directory(const char *cache_dir, const char *xdg_cache_home, const char *home)
+char *timings_directory(bool kept)
 {
-    if (cache_dir && *cache_dir)
-        return mem_strdup(cache_dir);
-    if (xdg_cache_home && *xdg_cache_home)
-        return mem_printf("%s/tasuki", xdg_cache_home);
-    if (home && *home)
-        return mem_printf("%s/.cache/tasuki", home);
-    return NULL;
+    const char *own = getenv("TASUKI_CACHE_DIR"), *shared = getenv("XDG_CACHE_HOME");
+    const char *home = getenv("HOME");
+
+    if (!kept)
+        return NULL;
+    if (own && *own)
+        return mem_strdup(own);
+    if (shared && *shared)
+        return mem_printf("%s/tasuki", shared);
+    return home && *home ? mem_printf("%s/.cache/tasuki", home) : NULL;
 }
 
 /* Keys ---------------------------------------------------------------------------------- */

@@ -38,7 +38,9 @@ void timings_key(const struct graph *graph, int node, char key[17]);
 double timings_update(struct timings *timings, const struct optimizer_args *args, size_t ring,
                       struct err *err);
 
-/* The cache directory by the environment, malloc'ed; NULL where there is no home. */
-char *timings_directory(const char *cache_dir, const char *xdg_cache_home, const char *home);
+/* The cache directory by the environment, malloc'ed; NULL where nothing is to be 'kept', or there
+ * is no home.
+ */
+char *timings_directory(bool kept);
 
 #endif
