@@ -188,6 +188,8 @@ static int emit_shape(struct build *build, const struct onnx_node *node, const c
     id = build_emit(build, node, op, 1, &input, 1, err);
     for (t = 0; t < BUILD_TWINS && id >= 0; t++)
         graph_set_ints(build->graph[t], id, "shape", shapes[t].rank, shapes[t].dim);
+    if (id >= 0 && *op == 'E' && shape_equal(&shapes[0], &shapes[1]))
+        build_set_int(build, id, "fixed", 1);
     return id < 0 ? -1 : build_settle(build, id, err);
 }
 

@@ -27,6 +27,8 @@ static int widen(struct build *build, const struct onnx_node *node, int id,
         if (id < 0)
             return -1;
         build_set_ints(build, id, "shape", shapes[i]->rank, shapes[i]->dim);
+        if (i == 1)
+            build_set_int(build, id, "fixed", 1);
         id = canon_settle(build, id, err);
     }
     return id;

@@ -11,7 +11,7 @@
  * attribute and no longer an input:
  *   Reshape(x)            shape: complete, without 0 and -1. Squeeze, Unsqueeze and Flatten
  *                         arrive as Reshape, too
- *   Expand(x)             shape: of the output
+ *   Expand(x)             shape: of the output; fixed (1: the same at any batch size)
  *   Transpose(x)          perm
  *   Slice(x)              starts, ends, axes, steps: same length; starts and ends clamped
  *                         (an end of -1 with a negative step: down to element 0)

@@ -171,7 +171,7 @@ static int infer_expand(struct graph *graph, int node, struct err *err)
     }
     if (place.axis >= 0)
         place.axis += shape.rank - x->shape.rank;
-    else
+    else if (!node_int(&graph->nodes[node], "fixed", 0))
         new_samples(graph, x, &shape, &place);
     return set_output(graph, node, 0, x->dtype, &shape, batch_at(&shape, place), err);
 }
