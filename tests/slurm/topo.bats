@@ -157,7 +157,7 @@ switches_of_slurm() {
 @test "mpirun in an allocation has its nodes, switches and GPUs" {
     with_driver
     "$lab" run timeout 300 salloc -N4 --ntasks-per-node=2 --gpus-per-node=3 \
-        mpirun "$TASUKI" topo --measure none >report 2>&1
+        mpirun -n 8 --map-by ppr:2:node:oversubscribe "$TASUKI" topo --measure none >report 2>&1
     cat report
     diff <(switches_of_slurm) <(switches_of <report)
     [ "$(awk '$1 == "rank" { printf "%s ", $3 }' report)" = "n1 n1 n2 n2 n3 n3 n4 n4 " ]
