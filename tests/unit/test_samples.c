@@ -150,6 +150,7 @@ static void a_batch_is_the_sum_of_its_samples(void **state)
     const struct net *net = *state;
     struct result whole = { 0 }, parts = { 0 };
     char path[] = "/tmp/test_samples.XXXXXX";
+    double largest = 0;
     char *text = mem_printf("opset 23\n%s\n node Mul y,y -> square\n"
                             "node ReduceSum square -> loss keepdims=0\n output loss\n",
                             net->text);
@@ -164,14 +165,13 @@ static void a_batch_is_the_sum_of_its_samples(void **state)
     assert_true(fabs(whole.loss - parts.loss) <= 1e-12 * fabs(whole.loss));
     assert_int_equal(whole.n, parts.n);
     assert_true(whole.n > 0);
-    for (int p = 0; p < whole.n; p++) {
-        double largest = 0;
-
+    for (int p = 0; p < whole.n; p++)
         for (int64_t i = 0; i < whole.elements[p]; i++)
             largest = fmax(largest, fabs(whole.gradients[p][i]));
+    assert_true(largest > 0);
+    for (int p = 0; p < whole.n; p++) {
         for (int64_t i = 0; i < whole.elements[p]; i++)
             assert_true(fabs(whole.gradients[p][i] - parts.gradients[p][i]) <= 1e-12 * largest);
-        assert_true(largest > 0);
         free(whole.gradients[p]);
         free(parts.gradients[p]);
     }
