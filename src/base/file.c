@@ -70,7 +70,7 @@ void file_map_close(struct file_map *map)
     map->size = 0;
 }
 
-static int write_all(int fd, const char *path, const void *data, size_t size, struct err *err)
+int file_write_all(int fd, const char *path, const void *data, size_t size, struct err *err)
 {
     const unsigned char *at = data;
 
@@ -94,7 +94,7 @@ static int write_special(const char *path, const void *data, size_t size, struct
 
     if (fd < 0)
         return system_error(err, path);
-    result = write_all(fd, path, data, size, err);
+    result = file_write_all(fd, path, data, size, err);
     if (close(fd) && result == 0)
         result = system_error(err, path);
     return result;
@@ -119,7 +119,7 @@ static int fill_temporary(int fd, const char *path, const void *data, size_t siz
     mode_t mask = umask(0);
 
     umask(mask);
-    if (write_all(fd, path, data, size, err)) {
+    if (file_write_all(fd, path, data, size, err)) {
         close(fd);
         return -1;
     }
@@ -160,7 +160,7 @@ int file_write(const char *path, const void *data, size_t size, struct err *err)
 
     if (strcmp(path, "-") == 0) {
         fflush(stdout);
-        return write_all(STDOUT_FILENO, "standard output", data, size, err);
+        return file_write_all(STDOUT_FILENO, "standard output", data, size, err);
     }
     if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
         return err_set(err, "%s: is a directory", path);

@@ -22,6 +22,9 @@ void file_map_close(struct file_map *map);
  */
 int file_write(const char *path, const void *data, size_t size, struct err *err);
 
+/* All 'size' bytes to an open file; 'path' is for the error. */
+int file_write_all(int fd, const char *path, const void *data, size_t size, struct err *err);
+
 /* XXH3-64 as 16 hex digits into 'hex'; "" where Tasuki was built without xxhash. */
 void file_hash(const void *data, size_t size, char hex[17]);
 

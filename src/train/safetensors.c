@@ -300,23 +300,6 @@ static char *make_header(int n, const struct safetensors_tensor *tensors, size_t
     return header;
 }
 
-static int write_all(int fd, const void *data, size_t size)
-{
-    const char *at = data;
-
-    while (size > 0) {
-        ssize_t n = write(fd, at, size < ((size_t)1 << 30) ? size : (size_t)1 << 30);
-
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -1;
-        at += n;
-        size -= (size_t)n;
-    }
-    return 0;
-}
-
 int safetensors_write(const char *path, int n, const struct safetensors_tensor *tensors,
                       struct err *err)
 {
@@ -327,21 +310,17 @@ int safetensors_write(const char *path, int n, const struct safetensors_tensor *
     if (fd < 0)
         return err_set(err, "%s: %s", path, strerror(errno));
     header = make_header(n, tensors, &size);
-    bad = write_all(fd, header, size);
+    bad = file_write_all(fd, path, header, size, err);
     for (int i = 0; i < n && !bad; i++)
-        bad = write_all(fd, tensors[i].data, tensor_bytes(&tensors[i]));
+        bad = file_write_all(fd, path, tensors[i].data, tensor_bytes(&tensors[i]), err);
     free(header);
-    if (!bad)
-        bad = fsync(fd);
-    if (bad)
-        err_set(err, "%s: %s", path, strerror(errno));
-    if (close(fd) < 0 && !bad) {
-        bad = -1;
-        err_set(err, "%s: %s", path, strerror(errno));
-    }
+    if (!bad && fsync(fd))
+        bad = err_set(err, "%s: %s", path, strerror(errno));
+    if (close(fd) && !bad)
+        bad = err_set(err, "%s: %s", path, strerror(errno));
     if (bad)
         unlink(path);
-    return bad ? -1 : 0;
+    return bad;
 }
 
 int safetensors_replace(const char *path, int n, const struct safetensors_tensor *tensors,
