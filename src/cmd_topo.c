@@ -252,13 +252,21 @@ static int save_machine(const struct request *request, const struct view *view,
     return status;
 }
 
+static int refuse_empty(const struct slurm_facts *facts, struct err *err)
+{
+    char *title = slurm_title(facts);
+
+    err_set(err, "%s is %s and has no nodes", title, facts->state);
+    free(title);
+    return -1;
+}
+
 static int write_report(struct request *request, const struct view *view, struct err *err)
 {
     if (request->machine)
         return save_machine(request, view, err);
     if (!view->cluster && request->format != FORMAT_TEXT)
-        return err_set(err, "job %s is %s and has no nodes yet", view->facts->job,
-                       view->facts->state);
+        return refuse_empty(view->facts, err);
     if (view->facts && request->format == FORMAT_TEXT && !request->check)
         return save_text(request, facts_text_of(view, err), err);
     if (request->check)

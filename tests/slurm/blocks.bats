@@ -7,23 +7,20 @@ setup_file() {
     local reason version
     export LAB_DIR=$BATS_FILE_TMPDIR/lab LAB_NODES=4 LAB_CPUS=2 LAB_LEAF=2 LAB_TOPOLOGY=block
     reason=$(no_mpi)
-    [ -n "$reason" ] || reason=$("$lab" why-not) || reason=
-    if [ -z "$reason" ]; then
-        version=$(slurmctld -V | sed -nE 's/^slurm[a-z-]* ([0-9]+)\.([0-9]+).*/\1\2/p')
-        [ "${version:-0}" -ge 2311 ] || reason="this Slurm has no topology/block"
-    fi
-    export WHY_NOT=$reason
-    [ -n "$reason" ] || "$lab" up
+    version=$(slurmctld -V 2>/dev/null | sed -nE 's/^slurm[a-z-]* ([0-9]+)\.([0-9]+).*/\1\2/p')
+    [ -n "$reason" ] || [ "${version:-2311}" -ge 2311 ] ||
+        reason="this Slurm has no topology/block"
+    start_lab "$reason"
 }
 
 teardown_file() {
-    [ -n "$WHY_NOT" ] || "$lab" down
+    stop_lab
 }
 
 @test "the nodes of a block hang together below it" {
     [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
     mpi_environment
-    run "$lab" run timeout 300 srun --mpi=pmix -N4 --ntasks-per-node=1 "$TASUKI" topo \
+    run srun --mpi=pmix -N4 --ntasks-per-node=1 "$TASUKI" topo \
         --measure none
     echo "$output"
     [ "$status" -eq 0 ]

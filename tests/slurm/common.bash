@@ -15,6 +15,22 @@ no_mpi() {
     [ -x "$comm_check" ] || echo "$comm_check is not built"
 }
 
+# Bring the lab up, unless there is a reason not to, $1 or the lab's own: then tests are skipped.
+start_lab() {
+    export WHY_NOT=$1
+    [ -n "$WHY_NOT" ] || WHY_NOT=$("$lab" why-not) || WHY_NOT=
+    [ -n "$WHY_NOT" ] || "$lab" up
+}
+
+stop_lab() {
+    [ -n "$WHY_NOT" ] || "$lab" down
+}
+
+# On the login node of the lab.
+srun() {
+    "$lab" run timeout 300 srun "$@"
+}
+
 # Few cores, as root in a container: Open MPI 4 and 5. MPI libraries leak by design.
 mpi_environment() {
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \

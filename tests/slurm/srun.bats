@@ -4,25 +4,17 @@
 load common
 
 setup_file() {
-    local reason
     export LAB_DIR=$BATS_FILE_TMPDIR/lab LAB_NODES=4 LAB_CPUS=4
-    reason=$(no_mpi)
-    [ -n "$reason" ] || reason=$("$lab" why-not) || reason=
-    export WHY_NOT=$reason
-    [ -n "$reason" ] || "$lab" up
+    start_lab "$(no_mpi)"
 }
 
 teardown_file() {
-    [ -n "$WHY_NOT" ] || "$lab" down
+    stop_lab
 }
 
 setup() {
     [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
     mpi_environment
-}
-
-srun() {
-    "$lab" run timeout 300 srun "$@"
 }
 
 @test "comm works over 4 nodes of 2 tasks" {

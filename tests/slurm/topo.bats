@@ -12,13 +12,11 @@ setup_file() {
     reason=$(no_mpi)
     [ -n "$reason" ] || [ -e "$TASUKI_PKGLIBDIR/tasuki-slurm.so" ] || reason="built without Slurm"
     [ -n "$reason" ] || [ "$(nproc)" -ge 2 ] || reason="tasks of a node need 2 CPUs to differ"
-    [ -n "$reason" ] || reason=$("$lab" why-not) || reason=
-    export WHY_NOT=$reason
-    [ -n "$reason" ] || "$lab" up
+    start_lab "$reason"
 }
 
 teardown_file() {
-    [ -n "$WHY_NOT" ] || "$lab" down
+    stop_lab
 }
 
 setup() {
@@ -30,10 +28,6 @@ setup() {
 
 teardown() {
     [ -n "$WHY_NOT" ] || "$lab" run scancel -u root || true
-}
-
-srun() {
-    "$lab" run timeout 300 srun "$@"
 }
 
 topo() {
@@ -284,7 +278,7 @@ job_word() {
     run topo --job "$job" --format json
     echo "$output"
     [ "$status" -eq 1 ]
-    [[ "$output" == *"has no nodes yet"* ]]
+    [[ "$output" == *"job $job is pending and has no nodes" ]]
 }
 
 @test "--partition tells limits, and which nodes are bad and why" {
