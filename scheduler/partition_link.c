@@ -62,7 +62,7 @@ static int devices_below(const struct cluster *cluster, int place, int first, in
 struct message_link search_link(const struct search *search, int from, int r, int to)
 {
     const struct cluster *cluster = search->cluster;
-    struct message_link result = { .latency = cluster_link(cluster, from, to).latency };
+    struct message_link result = { .link = cluster_link(cluster, from, to) };
     int wires[16], up = 0, n = cluster_route(cluster, from, to, wires, &up);
 
     for (int i = 0; i < n; i++) {
@@ -79,8 +79,10 @@ struct message_link search_link(const struct search *search, int from, int r, in
 
 double search_message(const struct message_link *link, double bytes, double own_bytes)
 {
-    double together = fmax(bytes * link->each, own_bytes * link->own);
-
     /* No transfer is longer than what one sends, or than what one receives. */
-    return bytes > 0 ? link->latency + fmax(together, fmin(bytes, own_bytes) * link->flow) : 0;
+    double together = fmax(bytes * link->each, own_bytes * link->own);
+    double one = fmin(bytes, own_bytes);
+
+    return bytes > 0 ? cluster_link_start(&link->link, one) + fmax(together, one * link->flow)
+                     : 0;
 }

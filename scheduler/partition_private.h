@@ -156,11 +156,12 @@ struct stage_bytes search_stage(struct search *search, const struct candidate *c
 double search_memory(const struct search *search, const struct interval_cost *cost,
                      int64_t micro_batches, int slots);
 /* The way from a stage of 'r' replicas that starts at device 'from' to one that starts at 'to':
- * seconds, and seconds per byte of the receiver, of each sender on wires that they share, and of
- * one transfer where it does not get the whole wire.
+ * how it starts, and seconds per byte of the receiver, of each sender on wires that they share,
+ * and of one transfer where it does not get the whole wire.
  */
 struct message_link {
-    double latency, each, own, flow;
+    struct cluster_link link;
+    double each, own, flow;
 };
 
 struct message_link search_link(const struct search *search, int from, int r, int to);

@@ -123,6 +123,13 @@ static bool proportional(const struct cost *cost, const double *bytes)
     return true;
 }
 
+static double least_start(const struct cluster *cluster, int a, int b)
+{
+    struct cluster_link link = cluster_link(cluster, a, b);
+
+    return cluster_link_least(&link);
+}
+
 static void fill_wires(struct relaxation *r)
 {
     const struct cost *cost = r->search->cost;
@@ -132,7 +139,7 @@ static void fill_wires(struct relaxation *r)
     for (int d = 0; d < c->n_devices; d++) {
         r->bandwidth = fmax(r->bandwidth, c->places[c->devices[d].place].up_bandwidth);
         if (d > 0)
-            r->latency = fmin(r->latency, cluster_link(c, d - 1, d).latency);
+            r->latency = fmin(r->latency, least_start(c, d - 1, d));
     }
     r->messages = r->bandwidth;
     for (int e = 0; e < cost->n_edges; e++)

@@ -14,7 +14,7 @@
 struct route {
     int n;
     int wires[MAX_WIRES];
-    double latency;
+    struct cluster_link link;
 };
 
 struct id_list {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +26,7 @@ static void route_fill(const struct cluster *cluster, int a, int b, struct route
     route->n = cluster_route(cluster, a, b, route->wires, &up);
     for (int i = 0; i < route->n; i++)
         route->wires[i] = 2 * route->wires[i] + (i >= up);
-    route->latency = cluster_link(cluster, a, b).latency;
+    route->link = cluster_link(cluster, a, b);
 }
 
 static int worker_id(const struct plan *plan, int pipeline, int stage, int replica)
@@ -147,7 +148,7 @@ static void group_ring(struct sim *sim, struct group *g)
     for (int i = 0; i < n; i++) {
         route_fill(sim->cluster, sim->workers[g->workers.items[i]].device,
                    sim->workers[g->workers.items[(i + 1) % n]].device, &g->ring[i]);
-        longest = g->ring[i].latency > longest ? g->ring[i].latency : longest;
+        longest = fmax(longest, g->ring[i].link.latency);
     }
     g->latency = 2.0 * (n - 1) * longest * sim->cluster->sum_latency_factor;
 }

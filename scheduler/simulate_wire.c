@@ -30,7 +30,7 @@ static void channel_start(struct sim *sim, int id)
     if (c->busy || c->done >= c->sent || c->done >= c->posted)
         return;
     c->busy = true;
-    add_flow(sim, &c->route, c->route.latency, c->bytes, id, -1);
+    add_flow(sim, &c->route, cluster_link_start(&c->route.link, c->bytes), c->bytes, id, -1);
 }
 
 void channel_send(struct sim *sim, int channel, int micro)

@@ -49,6 +49,7 @@ int cluster_add_place(struct cluster *cluster, enum cluster_kind kind, const cha
     *place = (struct cluster_place){
         .kind = kind, .name = mem_strdup(name), .parent = parent,
         .up_bandwidth = up_bandwidth, .flow_bandwidth = INFINITY, .origin = ORIGIN_TABLE,
+        .eager.copy_bandwidth = INFINITY,
         .latency_origin = ORIGIN_TABLE,
     };
     return cluster->n_places - 1;
@@ -120,6 +121,8 @@ static int check_place(const struct cluster *cluster, int i, struct err *err)
         return err_set(err, "%s: place \"%s\" is more than %d levels below the root",
                        cluster->name, p->name, MAX_DEPTH);
     if (!is_rate(p->up_bandwidth) || !is_rate(p->flow_bandwidth) ||
+        !is_finite_or_zero(p->eager.bytes) || !is_finite_or_zero(p->eager.latency) ||
+        !is_rate(p->eager.copy_bandwidth) ||
         !is_finite_or_zero(p->latency) || p->cores < 0)
         return err_set(err, "%s: place \"%s\": bandwidth, latency or cores out of range",
                        cluster->name, p->name);
@@ -219,7 +222,19 @@ struct cluster_link cluster_link(const struct cluster *cluster, int a, int b)
     for (int i = 0; i < n_down; i++)
         link.bandwidth = fmin(link.bandwidth, flow_of(cluster, down[i]));
     link.latency = cluster->places[top].latency;
+    link.eager = cluster->places[top].eager;
     return link;
+}
+
+double cluster_link_start(const struct cluster_link *link, double bytes)
+{
+    return bytes <= link->eager.bytes ? link->eager.latency + bytes / link->eager.copy_bandwidth
+                                      : link->latency;
+}
+
+double cluster_link_least(const struct cluster_link *link)
+{
+    return link->eager.bytes > 0 ? fmin(link->eager.latency, link->latency) : link->latency;
 }
 
 int cluster_route(const struct cluster *cluster, int a, int b, int wires[16], int *up)
@@ -336,6 +351,8 @@ bool cluster_alike(const struct cluster *cluster, int a, int b)
 
         if (p->kind != q->kind || p->up_bandwidth != q->up_bandwidth ||
             p->flow_bandwidth != q->flow_bandwidth || p->latency != q->latency ||
+            p->eager.bytes != q->eager.bytes || p->eager.latency != q->eager.latency ||
+            p->eager.copy_bandwidth != q->eager.copy_bandwidth ||
             p->cores != q->cores || p->origin != q->origin ||
             p->latency_origin != q->latency_origin || p->source != q->source ||
             (i > 0 && p->parent - a != q->parent - b))

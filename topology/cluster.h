@@ -5,6 +5,7 @@
  * wire with a bandwidth in each direction, shared by everything below the place that talks to
  * anything above it. A transfer between two devices climbs to their lowest common ancestor;
  * it takes the latency of that ancestor plus bytes over the smallest bandwidth on the way.
+ * Short ones may start sooner: MPI sends them without asking first.
  *
  * A wire may be several side by side: a node has as many as it has rails. Then one transfer is
  * limited to one of them, and several together get up to all.
@@ -21,12 +22,19 @@
 #include "topology/storage.h"
 
 struct err;
+struct json_reader;
 
 enum cluster_kind {
     CLUSTER_ROOT, CLUSTER_SWITCH, CLUSTER_NODE, CLUSTER_ISLAND, CLUSTER_DEVICE
 };
 
 enum origin { ORIGIN_MEASURED, ORIGIN_REPORTED, ORIGIN_TABLE };
+
+/* Messages of up to so many bytes, 0: none, take another latency and are copied once more. */
+struct cluster_eager {
+    double bytes, latency;
+    double copy_bandwidth;  /* INFINITY: the copy costs nothing */
+};
 
 struct cluster_place {
     enum cluster_kind kind;
@@ -35,7 +43,8 @@ struct cluster_place {
     double up_bandwidth;    /* bytes/s each way on the wire to the parent; INFINITY: no limit */
     double flow_bandwidth;  /* of it, what one transfer gets; INFINITY: all */
     double latency;         /* seconds between two children of this place */
-    enum origin origin, latency_origin;     /* of the wire, of latency */
+    struct cluster_eager eager;             /* likewise */
+    enum origin origin, latency_origin;     /* of the wire, of latency and eager */
     int source;             /* which document that is from: one of 'sources', from 1; 0: none */
     int cores;              /* CPU cores that all below it share; 0: not limited here */
 };
@@ -74,6 +83,7 @@ struct cluster {
 struct cluster_link {
     double bandwidth;       /* bytes/s of one transfer, alone on the wires */
     double latency;         /* seconds */
+    struct cluster_eager eager;
 };
 
 /* "flat:16,bandwidth=1e9,latency=0,memory=16e9", "tree:4x8,inside=150e9,across=12.5e9,
@@ -94,6 +104,9 @@ void cluster_free(struct cluster *cluster);
 struct cluster *cluster_from_json(const char *path, const json_t *json, int64_t nodes,
                                   struct err *err);
 json_t *cluster_to_json(const struct cluster *cluster);
+/* Of an object with figures: its key "eager", or none; and the value of that key. */
+int cluster_eager_read(struct json_reader *r, struct cluster_eager *eager, struct err *err);
+json_t *cluster_eager_json(const struct cluster_eager *eager);
 int cluster_save(const struct cluster *cluster, const char *path, struct err *err);
 
 /* Build one by hand: places before what they contain, devices in tree order. The index is
@@ -114,6 +127,10 @@ int cluster_check(const struct cluster *cluster, struct err *err);
 
 /* The link between two devices (a == b: infinite bandwidth, no latency). */
 struct cluster_link cluster_link(const struct cluster *cluster, int a, int b);
+/* Seconds before so many bytes are on the wires, for which they then need bytes / bandwidth. */
+double cluster_link_start(const struct cluster_link *link, double bytes);
+/* The least that any message needs to start. */
+double cluster_link_least(const struct cluster_link *link);
 /* The places whose uplinks a transfer from a to b uses: written to 'wires' (room for 16);
  * climbing ones first, 'up' of them, then the descending ones. Returns how many in all.
  */

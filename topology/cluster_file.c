@@ -81,6 +81,29 @@ static int read_source(struct json_reader *r, struct cluster *cluster, int *sour
     return key ? json_error(r, "source", err, "\"%s\" is no text for a key beside it", key) : 0;
 }
 
+/* "eager": {"bytes": 65536, "latency": 1e-6, "copy_bandwidth": 5e9} */
+int cluster_eager_read(struct json_reader *r, struct cluster_eager *eager, struct err *err)
+{
+    static const double unlimited = INFINITY;
+    struct json_reader sub;
+    const json_t *object;
+
+    *eager = (struct cluster_eager){ .copy_bandwidth = INFINITY };
+    if (json_get_object(r, "eager", false, &object, err))
+        return -1;
+    if (!object)
+        return 0;
+    if (json_reader_sub(&sub, r, "eager", -1, object, err) ||
+        json_get_number(&sub, "bytes", 0, MOST, NULL, &eager->bytes, err) ||
+        json_get_number(&sub, "latency", 0, MOST, NULL, &eager->latency, err) ||
+        json_get_number(&sub, "copy_bandwidth", 0, MOST, &unlimited, &eager->copy_bandwidth,
+                        err))
+        return -1;
+    if (eager->copy_bandwidth <= 0)
+        return json_error(&sub, "copy_bandwidth", err, "must be positive");
+    return json_reader_end(&sub, err);
+}
+
 /* Keys that a place of any kind has. */
 static int read_figures(struct json_reader *r, struct build *b, struct cluster_place *place,
                         struct err *err)
@@ -104,6 +127,8 @@ static int read_figures(struct json_reader *r, struct build *b, struct cluster_p
         return json_error(r, "bandwidth", err, "must be positive");
     if (place->flow_bandwidth <= 0)
         return json_error(r, "flow_bandwidth", err, "must be positive");
+    if (cluster_eager_read(r, &place->eager, err))
+        return -1;
     place->cores = (int)cores;
     place->origin = (enum origin)origin;
     place->latency_origin = (enum origin)latency_origin;
@@ -417,6 +442,7 @@ static int read_root(struct json_reader *r, struct build *b, int64_t nodes, int6
         check_nodes(r->file, nodes, described, most, err))
         return -1;
     root->latency = figures.latency;
+    root->eager = figures.eager;
     root->latency_origin = figures.latency_origin;
     root->cores = figures.cores;
     root->source = figures.source;
@@ -489,7 +515,9 @@ struct cluster *cluster_from_json(const char *path, const json_t *json, int64_t 
     const json_t *ignored;
     const char *name;
 
-    /* These are record.c's and task.c's; who wants the cluster alone does not need them. */
+    /* These are record.c's, task.c's and links.h's; who wants the cluster alone does not need
+     * them.
+     */
     if (json_reader_top(&top, path, json, "tasuki-topo", 1, err) ||
         json_get_array(&top, "nodes", false, &ignored, err) ||
         json_get_array(&top, "tasks", false, &ignored, err) ||

@@ -20,6 +20,16 @@ static void set_source(json_t *object, const struct cluster *cluster, int source
         json_object_set_new(object, "source", json_string(cluster->sources[source - 1]));
 }
 
+json_t *cluster_eager_json(const struct cluster_eager *eager)
+{
+    json_t *object = json_object();
+
+    set_number(object, "bytes", eager->bytes);
+    set_number(object, "latency", eager->latency);
+    set_number(object, "copy_bandwidth", eager->copy_bandwidth);
+    return object;
+}
+
 static json_t *figures_json(const struct cluster *cluster, const struct cluster_place *place,
                             bool root)
 {
@@ -39,6 +49,8 @@ static json_t *figures_json(const struct cluster *cluster, const struct cluster_
         json_object_set_new(object, "latency_origin",
                             json_string(cluster_origin_names[place->latency_origin]));
     }
+    if (place->kind != CLUSTER_DEVICE && place->eager.bytes > 0)
+        json_object_set_new(object, "eager", cluster_eager_json(&place->eager));
     if (place->cores)
         json_object_set_new(object, "cores", json_integer(place->cores));
     set_source(object, cluster, place->source);

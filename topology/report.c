@@ -105,8 +105,12 @@ static void write_place(FILE *out, const struct cluster *cluster, int place)
             count(out, p->cores, "core");
             fputs(", ", out);
         }
-        fprintf(out, "%s between its parts (%s)", report_time(p->latency, text),
-                origins[p->latency_origin]);
+        fprintf(out, "%s between its parts", report_time(p->latency, text));
+        if (p->eager.bytes > 0) {
+            fprintf(out, ", %s", report_time(p->eager.latency, text));
+            fprintf(out, " up to %s", report_bytes(p->eager.bytes, text));
+        }
+        fprintf(out, " (%s)", origins[p->latency_origin]);
     }
     if (p->kind == CLUSTER_SWITCH && isinf(p->up_bandwidth)) {
         fputs("; up not known, taken as no limit\n", out);

@@ -112,6 +112,23 @@ static void one_transfer_takes_one_of_the_wires_of_a_node(void **state)
     cluster_free(c);
 }
 
+static void short_messages_may_start_sooner(void **state)
+{
+    struct cluster *c = open_spec("tree:2x2,inside=4e9,across=2e9,latency=1e-3");
+    struct cluster_link link;
+
+    (void)state;
+    c->places[0].eager = (struct cluster_eager){ 4096, 1e-4, 1e9 };
+    link = cluster_link(c, 1, 2);
+    assert_true(close_to(cluster_link_start(&link, 0), 1e-4));
+    assert_true(close_to(cluster_link_start(&link, 4096), 1e-4 + 4096 / 1e9));
+    assert_true(close_to(cluster_link_start(&link, 4097), 1e-3));
+    assert_true(close_to(cluster_link_least(&link), 1e-4));
+    link = cluster_link(c, 0, 1);
+    assert_true(close_to(cluster_link_start(&link, 8), cluster_link_least(&link)));
+    cluster_free(c);
+}
+
 static void sizes_may_have_suffixes(void **state)
 {
     struct cluster *c = open_spec("flat:1,bandwidth=10GB,memory=16G");
@@ -203,6 +220,7 @@ int main(void)
         cmocka_unit_test(a_route_climbs_to_where_the_two_meet_and_descends),
         cmocka_unit_test(a_ring_takes_2_n_minus_1_rounds_of_its_slowest_hop),
         cmocka_unit_test(one_transfer_takes_one_of_the_wires_of_a_node),
+        cmocka_unit_test(short_messages_may_start_sooner),
         cmocka_unit_test(sizes_may_have_suffixes),
         cmocka_unit_test(what_is_wrong_in_a_spec_is_quoted),
         cmocka_unit_test(a_cluster_whose_devices_are_not_in_order_is_refused),

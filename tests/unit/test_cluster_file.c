@@ -18,7 +18,8 @@
 static const char good[] =
     "{\"schema\": \"tasuki-topo\", \"version\": 1, \"name\": \"two nodes\","
     " \"allreduce\": {\"latency_factor\": 1.5, \"bandwidth_factor\": 2},"
-    " \"root\": {\"latency\": 5e-6, \"latency_origin\": \"measured\", \"children\": ["
+    " \"root\": {\"latency\": 5e-6, \"latency_origin\": \"measured\","
+    "  \"eager\": {\"bytes\": 4096, \"latency\": 2e-6}, \"children\": ["
     "  {\"kind\": \"node\", \"name\": \"n1\", \"bandwidth\": 1e9, \"origin\": \"reported\","
     "   \"latency\": 1e-6, \"cores\": 2, \"children\": ["
     "    {\"kind\": \"device\", \"id\": \"n1/cpu0\", \"device\": \"cpu\", \"bandwidth\": 4e9,"
@@ -67,6 +68,9 @@ static void a_file_is_read_with_its_defaults(void **state)
     assert_int_equal(c->places[1].origin, ORIGIN_REPORTED);
     assert_true(cluster_link(c, 0, 2).bandwidth == 4e8);
     assert_true(isinf(c->places[1].flow_bandwidth));
+    assert_true(c->places[0].eager.bytes == 4096 && c->places[0].eager.latency == 2e-6);
+    assert_true(isinf(c->places[0].eager.copy_bandwidth));
+    assert_true(c->places[1].eager.bytes == 0);
     assert_true(cluster_link(c, 0, 2).latency == 5e-6);
     assert_true(cluster_link(c, 0, 1).bandwidth == 4e9);
     cluster_free(c);
@@ -97,6 +101,8 @@ static void assert_same(const struct cluster *a, const struct cluster *b)
         assert_int_equal(p->parent, q->parent);
         assert_true(p->up_bandwidth == q->up_bandwidth && p->latency == q->latency);
         assert_true(p->flow_bandwidth == q->flow_bandwidth);
+        assert_true(p->eager.bytes == q->eager.bytes && p->eager.latency == q->eager.latency);
+        assert_true(p->eager.copy_bandwidth == q->eager.copy_bandwidth);
         assert_int_equal(p->source, q->source);
         assert_int_equal(p->cores, q->cores);
         assert_int_equal(p->origin, q->origin);
@@ -168,6 +174,10 @@ static void what_is_wrong_in_a_file_is_named(void **state)
         { DEVICE(", \"bandwidth\": 0"), "bandwidth" },
         { DEVICE(", \"bandwidth\": -1"), "bandwidth" },
         { DEVICE(", \"flow_bandwidth\": 0"), "flow_bandwidth" },
+        { DEVICE(", \"eager\": {}"), "eager.bytes" },
+        { DEVICE(", \"eager\": {\"bytes\": 1, \"latency\": -1}"), "eager.latency" },
+        { DEVICE(", \"eager\": {\"bytes\": 1, \"latency\": 1, \"copy_bandwidth\": 0}"),
+          "copy_bandwidth" },
         { DEVICE(", \"flow_bandwidth\": true"), "flow_bandwidth" },
         { DEVICE(", \"source\": 3"), "source" },
         { DEVICE(", \"source\": {\"memory\": \"a data sheet\"}"), "\"memory\"" },

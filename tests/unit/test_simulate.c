@@ -97,7 +97,7 @@ static void messages_that_share_a_wire_share_its_bandwidth(void **state)
 }
 
 /* A stage on each of two nodes, as many replicas as a node has devices, one sample each. */
-static double between_nodes(int devices, double flow_bandwidth)
+static double between_nodes(int devices, double flow_bandwidth, struct cluster_eager eager)
 {
     struct cost *cost = even_cost(2, 1000, 0);
     char spec[64];
@@ -108,6 +108,7 @@ static double between_nodes(int devices, double flow_bandwidth)
     snprintf(spec, sizeof(spec), "tree:2x%d,inside=1e30,across=1000,memory=1e30", devices);
     cluster = cluster_open(spec, NULL);
     assert_non_null(cluster);
+    cluster->places[0].eager = eager;
     for (int p = 0; p < cluster->n_places; p++)
         if (cluster->places[p].kind == CLUSTER_NODE)
             cluster->places[p].flow_bandwidth = flow_bandwidth;
@@ -122,14 +123,26 @@ static double between_nodes(int devices, double flow_bandwidth)
 
 static void one_message_takes_one_rail_and_several_take_all(void **state)
 {
+    const struct cluster_eager none = { .copy_bandwidth = INFINITY };
     const double computing = 1 + 1 + 1 + 2;
 
     (void)state;
-    assert_true(fabs(between_nodes(1, INFINITY) - (computing + 2 * 1)) < CLOSE);
-    assert_true(fabs(between_nodes(1, 500) - (computing + 2 * 2)) < CLOSE);
-    assert_true(fabs(between_nodes(2, 500) - (computing + 2 * 2)) < CLOSE);
-    assert_true(fabs(between_nodes(2, 800) - (computing + 2 * 2)) < CLOSE);
-    assert_true(fabs(between_nodes(4, 500) - (computing + 2 * 4)) < CLOSE);
+    assert_true(fabs(between_nodes(1, INFINITY, none) - (computing + 2 * 1)) < CLOSE);
+    assert_true(fabs(between_nodes(1, 500, none) - (computing + 2 * 2)) < CLOSE);
+    assert_true(fabs(between_nodes(2, 500, none) - (computing + 2 * 2)) < CLOSE);
+    assert_true(fabs(between_nodes(2, 800, none) - (computing + 2 * 2)) < CLOSE);
+    assert_true(fabs(between_nodes(4, 500, none) - (computing + 2 * 4)) < CLOSE);
+}
+
+static void short_messages_start_sooner_and_are_copied(void **state)
+{
+    const double computing = 1 + 1 + 1 + 2;
+
+    (void)state;
+    assert_true(fabs(between_nodes(1, INFINITY, (struct cluster_eager){ 1000, 0.25, 2000 }) -
+                     (computing + 2 * (0.25 + 0.5 + 1))) < CLOSE);
+    assert_true(fabs(between_nodes(1, INFINITY, (struct cluster_eager){ 999, 0.25, 2000 }) -
+                     (computing + 2 * 1)) < CLOSE);
 }
 
 static void replicas_share_samples_and_reduce_gradients(void **state)
@@ -303,6 +316,7 @@ int main(void)
         cmocka_unit_test(messages_take_latency_and_bytes_over_bandwidth),
         cmocka_unit_test(messages_that_share_a_wire_share_its_bandwidth),
         cmocka_unit_test(one_message_takes_one_rail_and_several_take_all),
+        cmocka_unit_test(short_messages_start_sooner_and_are_copied),
         cmocka_unit_test(replicas_share_samples_and_reduce_gradients),
         cmocka_unit_test(reduction_overlaps_the_last_backward),
         cmocka_unit_test(who_computes_beside_its_reduction_is_slowed_down),
