@@ -20,6 +20,7 @@
 #include "topology/cluster.h"
 #include "topology/describe.h"
 #include "topology/gather.h"
+#include "topology/links.h"
 #include "topology/machine.h"
 #include "topology/model.h"
 #include "topology/node_read.h"
@@ -28,12 +29,12 @@
 #include "topology/task.h"
 #include "train/discover.h"
 
-enum { MEASURE_QUICK, MEASURE_NONE };
 enum { FORMAT_TEXT, FORMAT_JSON, FORMAT_SVG, FORMAT_DOT, FORMAT_NCCL };
 
 struct request {
     int format, measure;
     bool check, diff;
+    bool measure_asked;         /* it is not the default */
     const char *input, *output, *job, *partition;
     const char *machine;        /* --save-machine */
     bool elsewhere, force;      /* -o says where to save it; it may replace another */
@@ -49,6 +50,7 @@ struct view {
     struct slurm_facts *facts;      /* what Slurm alone knows; NULL: it was not asked */
     const char *library;    /* of the messages between ranks; NULL: there is one process */
     struct topo_tasks *tasks;       /* NULL: nodes alone were described */
+    struct links *links;            /* NULL: nothing was measured */
 };
 
 static int read_request(const struct options *options, struct request *request,
@@ -59,6 +61,7 @@ static int read_request(const struct options *options, struct request *request,
     *request = (struct request){
         .check = option_flag(options, "check", false),
         .diff = option_flag(options, "diff", false),
+        .measure_asked = option_origin(options, "measure") == OPTION_COMMAND_LINE,
         .input = option_string(options, "input", NULL),
         .machine = option_string(options, "save-machine", NULL),
         .elsewhere = option_given(options, "output"),
@@ -112,6 +115,8 @@ static int save_json(const struct request *request, const struct view *view, str
         json_object_set_new(json, "slurm", slurm_facts_to_json(view->facts));
     if (topo_record_hosts(view->record) > 0)
         json_object_set(json, "nodes", nodes);
+    if (view->links)
+        json_object_set_new(json, "measured", links_to_json(view->links));
     status = json_save(json, request->output, err);
     json_decref(nodes);
     json_decref(json);
@@ -134,7 +139,7 @@ static char *facts_text_of(const struct view *view, struct err *err)
 
 static char *text_of(const struct view *view, struct err *err)
 {
-    char *nodes = report_record(view->record, err), *switches, *tasks, *tree, *text;
+    char *nodes = report_record(view->record, err), *switches, *tasks, *tree, *links, *text;
 
     switches = nodes ? report_switches(view->record, view->cluster, err) : NULL;
     if (!switches) {
@@ -143,8 +148,10 @@ static char *text_of(const struct view *view, struct err *err)
     }
     tasks = view->tasks ? topo_tasks_text(view->tasks) : NULL;
     tree = report_cluster(view->cluster);
-    text = mem_printf("%s%s%s%s%s", nodes, switches, tasks ? tasks : "", tasks ? "\n" : "",
-                      tree);
+    links = view->links ? links_text(view->links) : mem_strdup("");
+    text = mem_printf("%s%s%s%s%s%s", nodes, switches, tasks ? tasks : "", tasks ? "\n" : "",
+                      tree, links);
+    free(links);
     free(nodes);
     free(switches);
     free(tasks);
@@ -176,7 +183,7 @@ static char *nccl_of(const struct topo_record *record, struct err *err)
 
 static int save_check(struct request *request, const struct view *view, struct err *err)
 {
-    struct findings *findings = topo_check(view->record, view->tasks, err);
+    struct findings *findings = topo_check(view->record, view->tasks, view->links, err);
     int status = -1;
     json_t *json;
 
@@ -288,6 +295,7 @@ static void close_view(struct view *view)
     cluster_free(view->cluster);
     slurm_facts_free(view->facts);
     topo_tasks_free(view->tasks);
+    links_free(view->links);
 }
 
 static int view_node(const struct topo_node *node, struct view *view, struct err *err)
@@ -324,14 +332,17 @@ static int view_recording(const char *path, struct view *view, struct err *err)
 /* A topology file: its cluster, and its nodes, tasks and Slurm's facts where it has some. */
 static int view_file(const char *path, struct view *view, struct err *err)
 {
-    json_t *facts = NULL;
+    struct machine_parts parts;
     int status;
 
-    view->cluster = machine_open(path, &view->record, &view->tasks, &facts, err);
-    if (facts)
-        view->facts = slurm_facts_from_json(path, facts, err);
-    status = view->cluster && (view->facts || !facts) ? 0 : -1;
-    json_decref(facts);
+    view->cluster = machine_open(path, &parts, err);
+    view->record = parts.record;
+    view->tasks = parts.tasks;
+    view->links = parts.links;
+    if (parts.slurm)
+        view->facts = slurm_facts_from_json(path, parts.slurm, err);
+    status = view->cluster && (view->facts || !parts.slurm) ? 0 : -1;
+    json_decref(parts.slurm);
     return status;
 }
 
@@ -476,7 +487,8 @@ static int view_ranks(const struct request *request, struct comm *comm,
         return view_node(node, view, err);
     if (gather_view(comm, node, view, err))
         return -1;
-    view->cluster = discover_cluster(comm, node, request->measure == MEASURE_QUICK, err);
+    view->cluster = discover_cluster(comm, node, (enum measure)request->measure, &view->links,
+                                     err);
     if (comm_size(comm) > 1)
         view->library = comm_library(comm);
     return view->cluster ? 0 : -1;
@@ -510,6 +522,10 @@ static int report_ranks(struct request *request, struct topo_node *node,
     comm = comm_open(&launch, err);
     if (!comm)
         return -1;
+    log_set_rank(comm_rank(comm));
+    if (comm_size(comm) == 1 && request->measure_asked && request->measure != MEASURE_NONE)
+        log_warning("--measure: one rank alone has nobody to send to, nothing is measured: "
+                    "start several by srun or mpirun");
     status = report(request, comm, node, err);
     if (status) {
         comm_follow(comm, err);

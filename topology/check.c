@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "topology/check_tasks.h"
 #include "topology/feature.h"
+#include "topology/links.h"
 #include "topology/findings.h"
 #include "topology/node.h"
 #include "topology/record.h"
@@ -31,6 +32,7 @@ struct ballot {
 
 struct checker {
     const struct topo_record *record;
+    const struct links *links;      /* NULL: none was measured */
     struct findings *findings;
     int n_hosts;
     struct host *hosts;
@@ -203,6 +205,19 @@ static int look_at_all(struct checker *c, struct err *err)
     return 0;
 }
 
+/* What was slower than other pairs when it was measured. */
+static void check_messages(struct checker *c, const char *host)
+{
+    for (int i = 0; c->links && i < c->links->n_slow; i++) {
+        const struct links_slow *slow = &c->links->slow[i];
+
+        if (strcmp(slow->host, host) == 0)
+            findings_add(c->findings, host, NULL, "compare the node's port and cable with its "
+                         "siblings' (ibdiagnet, ethtool -S), or leave the node out",
+                         links_evidence(slow), "link %s", slow->what);
+    }
+}
+
 static int check_all(struct checker *c, const struct topo_tasks *tasks, struct err *err)
 {
     struct task_check *task_check = task_check_new(c->record, tasks);
@@ -218,6 +233,7 @@ static int check_all(struct checker *c, const struct topo_tasks *tasks, struct e
         check_alone(c, node);
         compare(c, &c->hosts[i], node->host);
         task_check_host(task_check, i, node, c->findings);
+        check_messages(c, node->host);
         topo_node_free(node);
     }
     task_check_free(task_check);
@@ -238,9 +254,9 @@ static void clear(struct checker *c)
 }
 
 struct findings *topo_check(const struct topo_record *record, const struct topo_tasks *tasks,
-                            struct err *err)
+                            const struct links *links, struct err *err)
 {
-    struct checker c = { .record = record, .n_hosts = topo_record_hosts(record),
+    struct checker c = { .record = record, .links = links, .n_hosts = topo_record_hosts(record),
                          .ballot_of = json_object() };
     int status;
 

@@ -12,13 +12,16 @@
 #include "topology/findings.h"
 
 struct err;
+struct links;
 struct topo_node;
 struct topo_record;
 struct topo_tasks;
 
-/* 'tasks' may be NULL: then the process that described a node is its only task. */
+/* 'tasks' may be NULL: then the process that described a node is its only task. 'links' may be
+ * NULL: then no link was measured.
+ */
 struct findings *topo_check(const struct topo_record *record, const struct topo_tasks *tasks,
-                            struct err *err);
+                            const struct links *links, struct err *err);
 
 /* What differs between two nodes, a line each; "" where nothing does. '*n' lines. malloc'ed. */
 char *topo_diff(const struct topo_node *a, const struct topo_node *b, int *n);

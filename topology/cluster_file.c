@@ -522,6 +522,7 @@ struct cluster *cluster_from_json(const char *path, const json_t *json, int64_t 
         json_get_array(&top, "nodes", false, &ignored, err) ||
         json_get_array(&top, "tasks", false, &ignored, err) ||
         json_get_object(&top, "slurm", false, &ignored, err) ||
+        json_get_object(&top, "measured", false, &ignored, err) ||
         json_get_string(&top, "name", false, path, &name, err))
         return NULL;
     b.cluster = cluster_new(name);
@@ -541,5 +542,5 @@ struct cluster *cluster_from_json(const char *path, const json_t *json, int64_t 
 struct cluster *cluster_open(const char *spec, struct err *err)
 {
     return cluster_is_spec(spec) ? cluster_from_spec(spec, err)
-                                 : machine_open(spec, NULL, NULL, NULL, err);
+                                 : machine_open(spec, NULL, err);
 }

@@ -17,6 +17,7 @@
 #include "base/module.h"
 #include "topology/cluster.h"
 #include "topology/cluster_spec.h"
+#include "topology/links.h"
 #include "topology/record.h"
 #include "topology/task.h"
 
@@ -277,24 +278,27 @@ static struct topo_record *record_of(const char *path, const json_t *nodes,
 }
 
 static int read_parts(const char *path, const json_t *json, bool all,
-                      const struct cluster *cluster, struct topo_record **record,
-                      struct topo_tasks **tasks, struct err *err)
+                      const struct cluster *cluster, struct machine_parts *parts,
+                      struct err *err)
 {
     const json_t *nodes = json_object_get(json, "nodes");
-    const json_t *described = all ? json_object_get(json, "tasks") : NULL;
+    const json_t *tasks = all ? json_object_get(json, "tasks") : NULL;
+    const json_t *measured = all ? json_object_get(json, "measured") : NULL;
+    struct machine_parts p = { .record = all ? topo_record_from_json(path, nodes, err)
+                                             : record_of(path, nodes, cluster, err) };
 
-    *tasks = NULL;
-    *record = all ? topo_record_from_json(path, nodes, err)
-                  : record_of(path, nodes, cluster, err);
-    if (*record && described && !(*tasks = topo_tasks_from_json(path, described, err))) {
-        topo_record_free(*record);
-        *record = NULL;
+    if (p.record && (!tasks || (p.tasks = topo_tasks_from_json(path, tasks, err))) &&
+        (!measured || (p.links = links_from_json(path, measured, err)))) {
+        p.slurm = all ? json_incref(json_object_get(json, "slurm")) : NULL;
+        *parts = p;
+        return 0;
     }
-    return *record ? 0 : -1;
+    topo_tasks_free(p.tasks);
+    topo_record_free(p.record);
+    return -1;
 }
 
-struct cluster *machine_open(const char *spec, struct topo_record **record,
-                             struct topo_tasks **tasks, json_t **slurm, struct err *err)
+struct cluster *machine_open(const char *spec, struct machine_parts *parts, struct err *err)
 {
     struct cluster *cluster = NULL;
     int64_t nodes = 0;
@@ -302,6 +306,8 @@ struct cluster *machine_open(const char *spec, struct topo_record **record,
     char *path = find(spec, &nodes, &by_name, err);
     json_t *json = path ? json_load(path, err) : NULL;
 
+    if (parts)
+        *parts = (struct machine_parts){ 0 };
     if (json)
         cluster = cluster_from_json(path, json, nodes, err);
     /* By this name it is found again. */
@@ -309,13 +315,10 @@ struct cluster *machine_open(const char *spec, struct topo_record **record,
         free(cluster->name);
         cluster->name = mem_strdup(spec);
     }
-    if (cluster && record &&
-        read_parts(path, json, nodes == 0, cluster, record, tasks, err)) {
+    if (cluster && parts && read_parts(path, json, nodes == 0, cluster, parts, err)) {
         cluster_free(cluster);
         cluster = NULL;
     }
-    if (slurm)
-        *slurm = cluster && nodes == 0 ? json_incref(json_object_get(json, "slurm")) : NULL;
     json_decref(json);
     free(path);
     return cluster;

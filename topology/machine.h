@@ -19,19 +19,27 @@
 
 struct cluster;
 struct err;
+struct links;
 struct topo_record;
 struct topo_tasks;
+
+/* What a topology file describes beside the cluster. Where it does not, and but for the record
+ * where not all nodes are wanted, that is NULL.
+ */
+struct machine_parts {
+    struct topo_record *record; /* the nodes of the cluster; all alike where one is described */
+    struct topo_tasks *tasks;
+    struct links *links;
+    json_t *slurm;              /* json_decref() it */
+};
 
 /* "NAME", "FILE", "NAME:N" or "FILE:N", which is N nodes of it. A word with a slash, one that
  * ends in ".json" and a file that exists are files. An unknown name is an error that lists
  * those there are.
  *
- * 'record' (NULL: not wanted) gets the nodes that are described there, those of the cluster;
- * all alike where only one kind is described. 'tasks' and 'slurm' (json_decref() it) get NULL
- * where the file has none, or not all nodes are wanted. All are NULL, or none.
+ * 'parts' (NULL: not wanted) are the caller's to free; after an error all are NULL.
  */
-struct cluster *machine_open(const char *spec, struct topo_record **record,
-                             struct topo_tasks **tasks, json_t **slurm, struct err *err);
+struct cluster *machine_open(const char *spec, struct machine_parts *parts, struct err *err);
 
 /* What --cluster and --nodes together mean, malloc'ed: 'cluster' NULL and 'nodes' > 0 are so
  * many nodes of the only machine that was saved. EXIT_USAGE where none was or several were, and

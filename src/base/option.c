@@ -260,8 +260,9 @@ static int take_long(struct options *options, int argc, char **argv, int *i, str
         snprintf(where, sizeof(where), "--%s", spec->name);
         if (!spec->argument && !value)
             value = "yes";
-        if (!value && *i + 1 < argc)
+        if (!value && *i + 1 < argc && !(spec->plain && argv[*i + 1][0] == '-'))
             value = argv[++*i];
+        value = value ? value : spec->plain;
         if (value)
             store(options, spec, OPTION_COMMAND_LINE, where, value);
         else

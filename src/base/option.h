@@ -38,6 +38,7 @@ struct option_spec {
     const char *help;       /* one line */
     bool line_only;         /* only on the command line (-o, --dry-run, …) */
     bool many;              /* may be given several times */
+    const char *plain;      /* what it means before another option, or last; NULL: an error */
 };
 /* The table; NULL past the end. */
 const struct option_spec *option_at(int index);

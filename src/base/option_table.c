@@ -38,8 +38,8 @@ static const struct option_spec table[] = {
       .help = "describe this machine for --cluster NAME:N, in place of a report" },
     { .name = "force", .commands = TOPO, .line_only = true,
       .help = "replace a description that is there" },
-    { .name = "measure", .argument = "quick|none", .commands = TOPO,
-      .help = "links between ranks: measure them (default), or take them from tables" },
+    { .name = "measure", .argument = "quick|full|none", .commands = TOPO, .plain = "full",
+      .help = "links between ranks: a few of each kind (default), many, or from tables" },
 
     /* the network */
     { .name = "loss", .argument = "SPEC", .commands = MODEL | SIMULATE,

@@ -7,7 +7,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "topology/gather.h"
-#include "train/measure.h"
 
 /* A lone process may describe a machine on which it does not run. */
 static struct cluster *merge(struct comm *comm, const struct topo_node *node,
@@ -35,8 +34,8 @@ bool discover_is_first(const struct comm *comm)
     return true;
 }
 
-struct cluster *discover_cluster(struct comm *comm, const struct topo_node *node, bool measure,
-                                 struct err *err)
+struct cluster *discover_cluster(struct comm *comm, const struct topo_node *node,
+                                 enum measure measure, struct links **links, struct err *err)
 {
     int n = comm_size(comm);
     const void **parts = mem_new((size_t)n, sizeof(*parts));
@@ -50,7 +49,8 @@ struct cluster *discover_cluster(struct comm *comm, const struct topo_node *node
         goto out;
     cluster = merge(comm, node, parts, sizes, err);
     if (comm_agree(comm, err, !cluster) ||
-        (measure && n > 1 && measure_links(comm, cluster, err))) {
+        (measure != MEASURE_NONE && n > 1 &&
+         measure_links(comm, cluster, measure, links, err))) {
         cluster_free(cluster);
         cluster = NULL;
     }

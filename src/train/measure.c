@@ -4,319 +4,301 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/progress.h"
+#include "topology/fit.h"
+#include "topology/pairs.h"
+#include "train/probe.h"
 
-#define TAG 0
-#define MOST_SAMPLES 4          /* places of one depth that are measured */
-#define SMALL_TRIPS 41
-#define LARGE_TRIPS 9
-#define LARGE ((size_t)512 << 10)
-#define BUFFERS 16              /* in turn, so that messages do not stay in a cache */
-#define SUM_ROUNDS 7
-#define SUM_SMALL ((size_t)1 << 10)     /* floats */
-#define SLICES 8
-#define SUM_LARGE ((size_t)256 << 10)
+#define LOAD_ROUNDS 5
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof(*values), compare);
-    return values[n / 2];
-}
-
-/* Two ranks that meet in a place, and what they found. */
-struct pair {
-    int place, depth;
-    int a, b;               /* ranks */
-    double latency, bandwidth;
+/* What one rank tells the others of one pair, or of one transfer of a load. */
+struct pair_record {
+    int pair;
+    struct link_trial trial;
 };
 
-static int depth_of(const struct cluster *cluster, int place)
-{
-    int depth = 0;
+struct flow_record {
+    int flow;
+    double bytes, seconds[LOAD_ROUNDS];
+};
 
-    for (; place > 0; place = cluster->places[place].parent)
-        depth++;
-    return depth;
+struct measuring {
+    struct comm *comm;
+    struct cluster *cluster;
+    struct pairs *pairs;
+    struct probe *probe;
+    bool full;
+    int n_sizes, me;                    /* me: my device */
+    size_t bytes[LINKS_SIZES];
+    struct link_trial *trials;          /* of each pair */
+    struct flow_record *flows;          /* of each transfer of a load */
+    bool again;                         /* pairs are measured for the second time */
+    struct progress *progress;          /* NULL: it is over soon */
+    int done;                           /* rounds */
+};
+
+static int rank_of(const struct measuring *m, int device)
+{
+    return m->cluster->devices[device].rank;
 }
 
-/* The child of 'place' under which the device is; -1: it is elsewhere. */
-static int child_above(const struct cluster *cluster, int place, int device)
+static int device_of(const struct cluster *cluster, int rank)
 {
-    int child = cluster->devices[device].place;
-
-    while (child > 0 && cluster->places[child].parent != place)
-        child = cluster->places[child].parent;
-    return child > 0 ? child : -1;
+    for (int d = 0; d < cluster->n_devices; d++)
+        if (cluster->devices[d].rank == rank)
+            return d;
+    return -1;
 }
 
-/* The first devices of the first two children that have any. */
-static bool find_pair(const struct cluster *cluster, int place, struct pair *pair)
+static int measure_pair(struct measuring *m, const struct pair *pair, struct link_trial *trial,
+                        struct err *err)
 {
-    int first = -1;
+    static const struct probe_effort quick = { 0.02, 5, 40, 0 };
+    static const struct probe_effort full = { 0.25, 20, 100, 1 };
+    bool starts = m->me == pair->a;
+    int peer = rank_of(m, starts ? pair->b : pair->a);
 
-    for (int d = 0; d < cluster->n_devices; d++) {
-        int child = child_above(cluster, place, d);
+    if (probe_trips(m->probe, peer, starts, m->full ? &full : &quick, m->n_sizes, m->bytes,
+                    trial->quiet, trial->median, err))
+        return -1;
+    return m->full && (probe_stream(m->probe, peer, starts, &trial->there, err) ||
+                       probe_stream(m->probe, peer, !starts, &trial->back, err)) ? -1 : 0;
+}
 
-        if (child < 0)
-            continue;
-        if (first < 0) {
-            first = child;
-            pair->a = cluster->devices[d].rank;
-        } else if (child != first) {
-            pair->b = cluster->devices[d].rank;
-            pair->place = place;
-            pair->depth = depth_of(cluster, place);
-            return true;
+/* What each rank has found, all have afterwards: 'take' is called with each record. */
+static int share(struct measuring *m, const void *records, int n, size_t size,
+                 void (*take)(struct measuring *m, const void *record), struct err *err)
+{
+    int ranks = comm_size(m->comm);
+    const void **parts = mem_new((size_t)ranks, sizeof(*parts));
+    size_t *sizes = mem_new((size_t)ranks, sizeof(*sizes));
+    void *block = NULL, *record = mem_new(1, size);
+    int status = comm_exchange(m->comm, records, (size_t)n * size, &block, parts, sizes, err);
+
+    for (int r = 0; r < ranks && !status; r++)
+        for (size_t at = 0; at + size <= sizes[r]; at += size) {
+            memcpy(record, (const char *)parts[r] + at, size);
+            take(m, record);
         }
-    }
-    return false;
-}
-
-static int find_pairs(const struct cluster *cluster, struct pair **pairs)
-{
-    int found[16] = { 0 }, n = 0;
-    struct pair pair = { 0 };
-
-    for (int p = 0; p < cluster->n_places; p++) {
-        if (cluster->places[p].kind == CLUSTER_DEVICE || found[depth_of(cluster, p)] ==
-            MOST_SAMPLES || !find_pair(cluster, p, &pair))
-            continue;
-        found[pair.depth]++;
-        *(struct pair *)mem_push((void **)pairs, &n, sizeof(pair)) = pair;
-    }
-    return n;
-}
-
-/* There and back; the one-way time is half of it. */
-static int trip(struct comm *comm, const struct pair *pair, void *data, size_t bytes,
-                struct comm_request *request, double *seconds, struct err *err)
-{
-    bool starts = comm_rank(comm) == pair->a;
-    int peer = starts ? pair->b : pair->a;
-    double start = now();
-
-    for (int leg = 0; leg < 2; leg++) {
-        int status = (leg == 0) == starts
-                         ? comm_send(comm, data, bytes, peer, TAG, request, err)
-                         : comm_receive(comm, data, bytes, peer, TAG, request, err);
-
-        if (status || comm_wait(request, err))
-            return -1;
-    }
-    *seconds = (now() - start) / 2;
-    return 0;
-}
-
-static int trips(struct comm *comm, const struct pair *pair, size_t bytes, int n,
-                 double *seconds, struct err *err)
-{
-    struct comm_request *request = comm_request_new(comm);
-    char *data = mem_new(BUFFERS, bytes);
-    double times[SMALL_TRIPS], first;
-    int status;
-
-    memset(data, 1, BUFFERS * bytes);
-    status = trip(comm, pair, data, bytes, request, &first, err);
-    for (int i = 0; i < n && !status; i++)
-        status = trip(comm, pair, data + (size_t)(i % BUFFERS) * bytes, bytes, request,
-                      &times[i], err);
-    if (!status)
-        *seconds = median(times, n);
-    comm_request_free(request);
-    free(data);
+    free(record);
+    free(block);
+    free(parts);
+    free(sizes);
     return status;
 }
 
-/* What rank 'from' has in '*value', all have afterwards. */
-static int share(struct comm *comm, int from, void *value, size_t bytes, struct err *err)
+static void take_pair(struct measuring *m, const void *record)
 {
-    void *data = value;
-    size_t size = bytes;
+    const struct pair_record *r = record;
 
-    if (comm_broadcast(comm, from, &data, &size, err))
-        return -1;
-    if (comm_rank(comm) == from)
-        return 0;
-    if (size == bytes)
-        memcpy(value, data, bytes);
-    free(data);
-    return size == bytes ? 0 : err_set(err, "measurement: %zu bytes for %zu", size, bytes);
+    if (m->again)
+        links_merge(&m->trials[r->pair], &r->trial);
+    else
+        m->trials[r->pair] = r->trial;
 }
 
-static int measure_pair(struct comm *comm, struct pair *pair, struct err *err)
+static void take_flow(struct measuring *m, const void *record)
 {
-    int me = comm_rank(comm);
-    double small = 0, large = 0, figures[2];
+    const struct flow_record *r = record;
 
-    if ((me == pair->a || me == pair->b) &&
-        (trips(comm, pair, 1, SMALL_TRIPS, &small, err) ||
-         trips(comm, pair, LARGE, LARGE_TRIPS, &large, err)))
-        return err_prefix(err, "measurement");
-    figures[0] = small;
-    figures[1] = (double)LARGE / fmax(large - small, large / 10);
-    if (share(comm, pair->a, figures, sizeof(figures), err))
+    m->flows[r->flow] = *r;
+}
+
+static void say(struct measuring *m, const char *what)
+{
+    if (m->progress)
+        progress_update(m->progress, ++m->done, "%s", what);
+}
+
+/* All rounds of these pairs, of which 'index' (NULL: the same) says which of all they are. */
+static int run_rounds(struct measuring *m, const struct pair *pairs, const int *index, int n,
+                      int n_rounds, struct err *err)
+{
+    struct pair_record *records = NULL;
+    int n_records = 0, status = 0;
+
+    for (int round = 0; round < n_rounds && !status; round++) {
+        for (int i = 0; i < n && !status; i++) {
+            struct pair_record record = { .pair = index ? index[i] : i };
+
+            if (pairs[i].round != round || (m->me != pairs[i].a && m->me != pairs[i].b))
+                continue;
+            status = measure_pair(m, &pairs[i], &record.trial, err);
+            if (m->me == pairs[i].a)
+                *(struct pair_record *)mem_push((void **)&records, &n_records,
+                                                sizeof(record)) = record;
+        }
+        status = status || comm_fence(m->comm, err) ? -1 : 0;
+        say(m, "pairs of ranks");
+    }
+    if (status == 0)
+        status = share(m, records, n_records, sizeof(*records), take_pair, err);
+    free(records);
+    return status;
+}
+
+/* Somebody else may have been at work: only what is slow twice is slow. */
+static int measure_suspects(struct measuring *m, struct err *err)
+{
+    int n_pairs = m->pairs->n_pairs, n = 0, status = 0;
+    bool *suspect = mem_new((size_t)n_pairs, sizeof(*suspect));
+    int *index = mem_new((size_t)n_pairs, sizeof(*index));
+    struct pair *pairs = mem_new((size_t)n_pairs, sizeof(*pairs));
+
+    if (links_suspects(m->pairs, m->trials, m->full, suspect) > 0) {
+        for (int i = 0; i < n_pairs; i++)
+            if (suspect[i]) {
+                pairs[n] = m->pairs->pairs[i];
+                index[n++] = i;
+            }
+        m->again = true;
+        status = run_rounds(m, pairs, index, n, pairs_schedule(m->cluster, n, pairs), err);
+    }
+    free(suspect);
+    free(index);
+    free(pairs);
+    return status;
+}
+
+static int run_flow(struct measuring *m, int flow, int round, struct flow_record *record,
+                    struct err *err)
+{
+    const struct pair *f = &m->pairs->flows[flow];
+    bool sends = m->me == f->a;
+    size_t bytes;
+
+    record->flow = flow;
+    if (probe_burst(m->probe, rank_of(m, sends ? f->b : f->a), sends, &bytes,
+                    &record->seconds[round], err))
         return -1;
-    pair->latency = figures[0];
-    pair->bandwidth = figures[1];
+    record->bytes = (double)bytes;
     return 0;
 }
 
-/* One pair that crosses a switch's uplink does not show what that carries for all below. */
-static bool is_unlimited_switch(const struct cluster_place *place)
+/* A load takes as long as its slowest transfer. */
+static double load_rate(const struct measuring *m, const struct pair_load *load)
 {
-    return place->kind == CLUSTER_SWITCH && isinf(place->up_bandwidth);
+    double times[LOAD_ROUNDS] = { 0 }, bytes = 0;
+
+    for (int i = load->first; i < load->first + load->n; i++) {
+        bytes += m->flows[i].bytes;
+        for (int round = 0; round < LOAD_ROUNDS; round++)
+            times[round] = fmax(times[round], m->flows[i].seconds[round]);
+    }
+    return bytes / fit_quiet(times, LOAD_ROUNDS);
 }
 
-/* Places of one depth are taken to be alike. */
-static void apply(struct cluster *cluster, const struct pair *pairs, int n, int depth)
+static int measure_loads(struct measuring *m, double *loads, struct err *err)
 {
-    double latencies[MOST_SAMPLES], bandwidths[MOST_SAMPLES], latency, bandwidth;
-    int found = 0;
+    const struct pairs *pairs = m->pairs;
+    struct flow_record *records = NULL;
+    int n = 0, status = 0;
 
-    for (int i = 0; i < n; i++)
-        if (pairs[i].depth == depth) {
-            latencies[found] = pairs[i].latency;
-            bandwidths[found++] = pairs[i].bandwidth;
+    m->flows = mem_new((size_t)pairs->n_flows, sizeof(*m->flows));
+    for (int l = 0; l < pairs->n_loads && !status; l++) {
+        const struct pair_load *load = &pairs->loads[l];
+        struct flow_record record = { .flow = -1 };
+        bool mine = false;
+
+        for (int round = -1; round < LOAD_ROUNDS && !status; round++) {
+            status = comm_fence(m->comm, err);
+            for (int i = load->first; i < load->first + load->n && !status; i++)
+                if (m->me == pairs->flows[i].a || m->me == pairs->flows[i].b) {
+                    status = run_flow(m, i, round < 0 ? 0 : round, &record, err);
+                    mine = m->me == pairs->flows[i].a;
+                }
         }
-    if (found == 0)
-        return;
-    latency = median(latencies, found);
-    bandwidth = median(bandwidths, found);
-    for (int p = 0; p < cluster->n_places; p++) {
-        struct cluster_place *place = &cluster->places[p];
-        int at = depth_of(cluster, p);
-
-        if (at == depth && place->kind != CLUSTER_DEVICE) {
-            place->latency = latency;
-            place->latency_origin = ORIGIN_MEASURED;
-        } else if (at == depth + 1 && !is_unlimited_switch(place)) {
-            place->up_bandwidth = bandwidth;
-            place->origin = ORIGIN_MEASURED;
-        }
+        if (mine)
+            *(struct flow_record *)mem_push((void **)&records, &n, sizeof(record)) = record;
+        say(m, "all ranks of a node at once");
     }
-}
-
-static double cpu_seconds(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* Compute for so many seconds; between the slices ask after the request, as a step does. */
-static int compute(double seconds, struct comm_request *request, struct err *err)
-{
-    bool done = !request;
-
-    for (int slice = 0; slice < SLICES && seconds > 0; slice++) {
-        double start = cpu_seconds();
-
-        while (cpu_seconds() - start < seconds / SLICES)
-            continue;
-        if (!done && comm_test(request, &done, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* A sum of 'n' numbers (0: none), with so many seconds of computing meanwhile. */
-static int time_sum(struct comm *comm, struct comm_group *group, float *data, size_t n,
-                    double work, double *seconds, struct err *err)
-{
-    struct comm_request *request = comm_request_new(comm);
-    double times[SUM_ROUNDS], start;
-    int status = 0;
-
-    for (int i = -1; i < SUM_ROUNDS && !status; i++) {
-        status = comm_fence(comm, err);
-        start = now();
-        if (!status && n > 0)
-            status = comm_allreduce(group, data, n, DTYPE_F32, false, request, err);
-        status = status || compute(work, n > 0 ? request : NULL, err) ||
-                 (n > 0 && comm_wait(request, err));
-        if (i >= 0)
-            times[i] = now() - start;
-    }
-    comm_request_free(request);
-    if (!status)
-        *seconds = median(times, SUM_ROUNDS);
-    return status ? -1 : share(comm, 0, seconds, sizeof(*seconds), err);
+    if (status == 0)
+        status = share(m, records, n, sizeof(*records), take_flow, err);
+    for (int l = 0; l < pairs->n_loads && !status; l++)
+        loads[l] = load_rate(m, &pairs->loads[l]);
+    free(records);
+    free(m->flows);
+    return status;
 }
 
 /* How much of a sum's time passes while the rank computes: work that takes as long as the sum,
  * by itself and beside it.
  */
-static int measure_overlap(struct comm *comm, struct comm_group *group, float *data,
-                           double sum, double *overlap, struct err *err)
+static int measure_overlap(struct measuring *m, struct comm_group *group, size_t floats,
+                           double sum, struct err *err)
 {
-    double alone, both;
+    const size_t which[] = { 0, floats };
+    const double work[] = { sum, sum };
+    double s[2];
 
-    if (time_sum(comm, group, data, 0, sum, &alone, err) ||
-        time_sum(comm, group, data, SUM_LARGE, sum, &both, err))
+    if (probe_sums(m->probe, group, 2, which, work, s, err))
         return -1;
-    *overlap = fmin(fmax((alone + sum - both) / fmin(alone, sum), 0), 1);
+    m->cluster->sum_overlap = fmin(fmax((s[0] + sum - s[1]) / fmin(s[0], sum), 0), 1);
     return 0;
 }
 
 /* Sums over all ranks, of few and of many bytes: how much longer than the model's ring? */
-static int measure_sums(struct comm *comm, struct cluster *cluster, struct err *err)
+static int measure_sums(struct measuring *m, struct err *err)
 {
-    int n = comm_size(comm), status = -1;
-    int *ranks = mem_new((size_t)n, sizeof(*ranks)), *all = mem_new((size_t)n, sizeof(*all));
-    float *data = mem_new(SUM_LARGE, sizeof(*data));
-    double small, large, wires, trips_only;
+    int n_ranks = comm_size(m->comm), n, status = -1;
+    int *ranks = mem_new((size_t)n_ranks, sizeof(*ranks));
+    struct links_sums sums;
     struct comm_group *group;
 
-    for (int i = 0; i < n; i++)
-        ranks[i] = all[i] = i;
-    group = comm_group_new(comm, n, ranks, err);
-    if (!group || time_sum(comm, group, data, SUM_SMALL, 0, &small, err) ||
-        time_sum(comm, group, data, SUM_LARGE, 0, &large, err) ||
-        measure_overlap(comm, group, data, large, &cluster->sum_overlap, err))
-        goto out;
-    cluster->sum_latency_factor = cluster->sum_bandwidth_factor = 1;
-    trips_only = cluster_allreduce_time(cluster, n, all, 0);
-    wires = cluster_allreduce_time(cluster, n, all, (double)(SUM_LARGE - SUM_SMALL) * 4) -
-            trips_only;
-    cluster->sum_bandwidth_factor = fmax((large - small) / wires, 1e-3);
-    cluster->sum_latency_factor = fmax(small / trips_only, 1e-3);
-    status = 0;
-out:
+    for (int i = 0; i < n_ranks; i++)
+        ranks[i] = i;
+    n = links_sum_sizes(m->full, sums.floats);
+    group = comm_group_new(m->comm, n_ranks, ranks, err);
+    if (group && probe_sums(m->probe, group, n, sums.floats, NULL, sums.seconds, err) == 0 &&
+        measure_overlap(m, group, sums.floats[n - 1], sums.seconds[n - 1], err) == 0) {
+        links_apply_sums(m->cluster, n, &sums);
+        status = 0;
+    }
     comm_group_free(group);
     free(ranks);
-    free(all);
-    free(data);
     return status;
 }
 
-int measure_links(struct comm *comm, struct cluster *cluster, struct err *err)
+static int measure_all(struct measuring *m, struct links **links, struct err *err)
 {
-    struct pair *pairs = NULL;
-    int n = find_pairs(cluster, &pairs), status = 0;
+    double *loads = mem_new((size_t)m->pairs->n_loads, sizeof(*loads));
+    struct links *found;
+    int status = -1;
 
-    for (int i = 0; i < n && !status; i++)
-        status = measure_pair(comm, &pairs[i], err);
-    for (int depth = 0; depth < 16 && !status; depth++)
-        apply(cluster, pairs, n, depth);
-    free(pairs);
-    return status ? -1 : measure_sums(comm, cluster, err);
+    if (run_rounds(m, m->pairs->pairs, NULL, m->pairs->n_pairs, m->pairs->n_rounds, err) ||
+        (m->full && (measure_suspects(m, err) || measure_loads(m, loads, err))))
+        goto out;
+    found = links_new(m->cluster, m->pairs, m->trials, loads, m->full);
+    links_apply(found, m->cluster);
+    status = measure_sums(m, err);
+    if (status == 0 && links)
+        *links = found;
+    else
+        links_free(found);
+out:
+    free(loads);
+    return status;
+}
+
+int measure_links(struct comm *comm, struct cluster *cluster, enum measure how,
+                  struct links **links, struct err *err)
+{
+    struct measuring m = { .comm = comm, .cluster = cluster, .full = how == MEASURE_FULL };
+    int status;
+
+    m.me = device_of(cluster, comm_rank(comm));
+    m.pairs = pairs_choose(cluster, m.full);
+    m.trials = mem_new((size_t)m.pairs->n_pairs, sizeof(*m.trials));
+    m.n_sizes = links_sizes(m.full, m.bytes);
+    m.probe = probe_new(comm, m.bytes[m.n_sizes - 1]);
+    m.progress = m.full ? progress_new("measure", m.pairs->n_rounds + m.pairs->n_loads) : NULL;
+    status = measure_all(&m, links, err);
+    progress_free(m.progress);
+    probe_free(m.probe);
+    pairs_free(m.pairs);
+    free(m.trials);
+    return status ? err_prefix(err, "measurement") : 0;
 }

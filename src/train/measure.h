@@ -5,16 +5,22 @@
 
 #include "comm/comm.h"
 #include "topology/cluster.h"
+#include "topology/links.h"
 
 struct err;
 
-/* Replace the table's bandwidths and latencies in 'cluster', which has a device for each rank,
- * by what messages between ranks show; the same figures on all ranks. Collective.
- *
- * For each kind of place one pair of ranks that meet there sends messages to and fro, small
- * ones for the latency and larger ones for the bandwidth (the median of several); places of
- * one kind and depth take the median over up to four of them.
+/* QUICK takes some tenths of a second: one pair of ranks in each of up to four places of a
+ * class, and sums over all ranks. FULL takes the pairs of pairs_choose(), each until it is
+ * known, both directions, all ranks of a node at once, and measures again what looks slow:
+ * about half a second for each round of pairs, so that 1,000 nodes take about a minute.
  */
-int measure_links(struct comm *comm, struct cluster *cluster, struct err *err);
+enum measure { MEASURE_QUICK, MEASURE_FULL, MEASURE_NONE };
+
+/* Replace the table's bandwidths, latencies and factors of sums in 'cluster', which has a
+ * device for each of at least two ranks, by what messages between ranks show; the same figures on all
+ * ranks. Collective. What was found, in detail, in '*links', unless that is NULL.
+ */
+int measure_links(struct comm *comm, struct cluster *cluster, enum measure how,
+                  struct links **links, struct err *err);
 
 #endif

@@ -222,7 +222,9 @@ int session_cluster(struct session *session, struct err *err)
         return open_cluster(session, err);
     /* What is measured differs from run to run, and so might the plan. */
     session->cluster = discover_cluster(session->comm, session->node,
-                                        !session->settings.deterministic, err);
+                                        session->settings.deterministic ? MEASURE_NONE
+                                                                        : MEASURE_QUICK,
+                                        NULL, err);
     return session_agreed(session, session->cluster ? 0 : -1, err);
 }
 

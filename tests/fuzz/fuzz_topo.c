@@ -22,7 +22,9 @@ static const char *const keys[] = {
     "allreduce", "bandwidth_factor", "latency_factor", "colour", "names", "nodes", "hosts",
     "own", "node", "gpus", "nics", "pcis", "parent", "address", "links", "remote", "p2p",
     "usable", "visible", "numas", "migs", "uuid", "flow_bandwidth", "tasks", "shown", "host",
-    "slurm", "switches", "given", "gres", "level", "time_left", "sockets", "job", "",
+    "slurm", "switches", "given", "gres", "level", "time_left", "sockets", "job", "eager",
+    "bytes", "copy_bandwidth", "measured", "classes", "seconds", "slowest", "slow", "pair",
+    "usual", "",
 };
 
 static const char *const words[] = {
@@ -234,7 +236,7 @@ static void use_record(const struct topo_record *record, const struct topo_tasks
                        const struct cluster *cluster)
 {
     struct err err = { 0 };
-    struct findings *findings = topo_check(record, tasks, &err);
+    struct findings *findings = topo_check(record, tasks, NULL, &err);
 
     if (findings)
         free(findings_text(findings));

@@ -158,3 +158,57 @@ check_bound() {
     [ "$status" -eq 1 ]
     [ "$(grep -c '/nonexistent/' <<<"$output")" -eq 1 ]
 }
+
+@test "topo --measure has a line for each class of pairs, and says that all was measured" {
+    run timeout 300 mpirun -n 3 "$TASUKI" topo --measure
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^links, measured *$' <<<"$output")" -eq 1 ]
+    [ "$(grep -c '^  same node  *3  *[0-9.]* us ' <<<"$output")" -eq 1 ]
+    [[ "$output" == *" between its parts"*" (measured)"* ]]
+    [[ "$output" == *"GB/s up (measured)"* ]]
+    [[ "$output" == *"all-reduce over all "*"(measured)"* ]]
+}
+
+@test "what was measured comes back from the file, and a plan is made with it" {
+    run timeout 300 mpirun -n 2 "$TASUKI" topo --measure=full --format json \
+        -o "$BATS_TEST_TMPDIR/topo.json"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    run "$TASUKI" topo --input "$BATS_TEST_TMPDIR/topo.json"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^  same node  *1  *[0-9.]* us ' <<<"$output")" -eq 1 ]
+    run "$TASUKI" topo --input "$BATS_TEST_TMPDIR/topo.json" --format json \
+        -o "$BATS_TEST_TMPDIR/again.json"
+    cmp "$BATS_TEST_TMPDIR/topo.json" "$BATS_TEST_TMPDIR/again.json"
+    run "$TASUKI" plan "$srcdir/etc/demo/digits.onnx" --cluster "$BATS_TEST_TMPDIR/topo.json" \
+        --global-batch 16 --batchnorm-samples 8 -o "$BATS_TEST_TMPDIR/plan.json"
+    echo "$output"
+    [ "$status" -eq 0 ]
+}
+
+@test "one rank alone is told that there is nothing to measure" {
+    run timeout 300 "$TASUKI" topo --measure=full
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c 'one rank alone .* nothing is measured' <<<"$output")" -eq 1 ]
+    run timeout 300 "$TASUKI" topo
+    [ "$status" -eq 0 ]
+    [[ "$output" != *"nothing is measured"* ]]
+}
+
+@test "a way to measure that does not exist is refused" {
+    run "$TASUKI" topo --measure=fast
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--measure"*"quick"*"fast"* ]]
+}
+
+# link_check decides by itself whether this machine is steady enough to say.
+@test "forecasts of messages that were not fitted are within 20 % of their measurement" {
+    run timeout 300 mpirun -n 2 "$builddir/tests/link_check"
+    echo "$output"
+    [ "$status" -ne 77 ] || skip "repeated measurements on this machine differ too much"
+    [ "$status" -eq 0 ]
+}

@@ -263,6 +263,30 @@ ends_with_one_error() {
     done
 }
 
+@test "topo --measure=full under srun measures all classes of pairs" {
+    run srun --mpi=pmix -N4 --ntasks-per-node=2 "$TASUKI" topo --measure=full
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^  same node  *4 ' <<<"$output")" -eq 1 ]
+    [[ "$output" == *": 2 transfers at once have "* ]]
+    # The network between machines, of which there is one, is still a table's.
+    [ "$(grep -c '    [a-z].* between its parts.*(measured)' <<<"$output")" -ge 2 ]
+    [ "$(grep -c '    [a-z].* between its parts.*(table); ' <<<"$output")" -eq 0 ]
+}
+
+@test "when a rank dies while links are measured, the others end and say which it was" {
+    local end=$((SECONDS + 100)) step
+    "$lab" run timeout 300 srun -K0 --mpi=pmix -N4 --ntasks-per-node=1 \
+        "$TASUKI" topo --measure=full >"$BATS_TEST_TMPDIR/out" 2>&1 3>&- &
+    step=$!
+    until grep -q '^tasuki: measure ' "$BATS_TEST_TMPDIR/out"; do
+        [ $SECONDS -lt $end ]
+        sleep 0.01
+    done
+    "$lab" at n3 pkill -9 -x tasuki
+    ends_with_one_error 137 'error: .*rank 2 (n3) is lost: its process has ended$'
+}
+
 @test "plain mpirun spans the nodes by the lab's rsh agent" {
     "$lab" hosts 2 >"$BATS_TEST_TMPDIR/hosts"
     export PRTE_MCA_plm_ssh_agent="$lab rsh" PRTE_MCA_rmaps_default_mapping_policy=slot

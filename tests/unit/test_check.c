@@ -514,7 +514,7 @@ static struct findings *examine(const struct ward *ward)
 {
     struct err err = { 0 };
     struct topo_tasks *tasks = topo_tasks_from_json("test", ward->tasks, &err);
-    struct findings *findings = tasks ? topo_check(ward->record, tasks, &err) : NULL;
+    struct findings *findings = tasks ? topo_check(ward->record, tasks, NULL, &err) : NULL;
 
     if (!findings)
         fail_msg("%s", err.text);
@@ -731,7 +731,7 @@ static void what_was_not_collected_is_not_held_against_a_node(void **state)
         assert_int_equal(topo_record_add_node(record, node, &err), 0);
         topo_node_free(node);
     }
-    findings = topo_check(record, NULL, &err);
+    findings = topo_check(record, NULL, NULL, &err);
     assert_int_equal(findings->n, 0);
     findings_free(findings);
     topo_record_free(record);

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/probe.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "topology/fit.h"
+
+#define TAG 0
+#define MOST_TRIPS 256
+#define LITTLE ((size_t)64 << 10)       /* so small that the message before it matters */
+#define POOL ((size_t)16 << 20)         /* more than caches of a core */
+#define SETTLED 0.03                    /* relative difference of two halves */
+#define BURST 8                         /* messages in one direction, */
+#define IN_FLIGHT 4                     /* at once, */
+#define PIECE ((size_t)1 << 20)         /* of so many bytes */
+#define STREAM_SECONDS 0.05
+#define MOST_BURSTS 7
+#define SUM_ROUNDS 9
+#define SLICES 8
+
+struct probe {
+    struct comm *comm;
+    struct comm_request *requests[IN_FLIGHT];
+    size_t size, at;                    /* of the pool; where the next message starts */
+    char *pool;
+    int n[PROBE_SIZES];                 /* times that were taken */
+    double times[PROBE_SIZES][MOST_TRIPS];
+};
+
+static double clock_seconds(clockid_t clock)
+{
+    struct timespec t;
+
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double now(void)
+{
+    return clock_seconds(CLOCK_MONOTONIC);
+}
+
+struct probe *probe_new(struct comm *comm, size_t most)
+{
+    struct probe *probe = mem_new(1, sizeof(*probe));
+
+    probe->comm = comm;
+    for (int i = 0; i < IN_FLIGHT; i++)
+        probe->requests[i] = comm_request_new(comm);
+    most = most < PIECE ? PIECE : most;
+    probe->size = most < POOL / 2 ? POOL : 2 * most;
+    probe->pool = mem_new(probe->size, 1);
+    memset(probe->pool, 1, probe->size);
+    return probe;
+}
+
+void probe_free(struct probe *probe)
+{
+    if (!probe)
+        return;
+    for (int i = 0; i < IN_FLIGHT; i++)
+        comm_request_free(probe->requests[i]);
+    free(probe->pool);
+    free(probe);
+}
+
+static char *take_buffer(struct probe *probe, size_t bytes)
+{
+    char *data;
+
+    if (probe->at + bytes > probe->size)
+        probe->at = 0;
+    data = probe->pool + probe->at;
+    probe->at += (bytes + 63) / 64 * 64;
+    return data;
+}
+
+static int move(struct probe *probe, int peer, bool send, void *data, size_t bytes,
+                struct err *err)
+{
+    struct comm_request *request = probe->requests[0];
+    int status = send ? comm_send(probe->comm, data, bytes, peer, TAG, request, err)
+                      : comm_receive(probe->comm, data, bytes, peer, TAG, request, err);
+
+    return status ? -1 : comm_wait(request, err);
+}
+
+static int trip(struct probe *probe, int peer, bool starts, size_t bytes, double *seconds,
+                struct err *err)
+{
+    char *data = take_buffer(probe, bytes);
+    double start = now();
+
+    if (move(probe, peer, starts, data, bytes, err) ||
+        move(probe, peer, !starts, data, bytes, err))
+        return -1;
+    *seconds = (now() - start) / 2;
+    return 0;
+}
+
+/* Of each size so many trips, the sizes in turn. */
+static int block(struct probe *probe, int peer, bool starts, int n, const size_t *bytes,
+                 const int *counts, struct err *err)
+{
+    double seconds;
+    int left = 1;
+
+    for (int round = 0; left > 0; round++) {
+        left = 0;
+        for (int s = 0; s < n; s++) {
+            if (round >= counts[s])
+                continue;
+            left += round + 1 < counts[s];
+            if ((bytes[s] <= LITTLE && trip(probe, peer, starts, bytes[s], &seconds, err)) ||
+                trip(probe, peer, starts, bytes[s], &seconds, err))
+                return -1;
+            if (probe->n[s] < MOST_TRIPS)
+                probe->times[s][probe->n[s]++] = seconds;
+        }
+    }
+    return 0;
+}
+
+static double quiet_of(const double *times, int n)
+{
+    double copy[MOST_TRIPS];
+
+    memcpy(copy, times, (size_t)n * sizeof(*copy));
+    return fit_quiet(copy, n);
+}
+
+/* Do the first and the second half of the times say the same? */
+static bool is_settled(const struct probe *probe, int n)
+{
+    for (int s = 0; s < n; s++) {
+        int half = probe->n[s] / 2;
+        double one = quiet_of(probe->times[s], half);
+        double other = quiet_of(probe->times[s] + half, probe->n[s] - half);
+
+        if (fabs(one - other) > SETTLED * fmin(one, other))
+            return false;
+    }
+    return true;
+}
+
+/* How often, from how long the first trip took: each size gets its share of the time. */
+static void count_trips(const struct probe *probe, const struct probe_effort *effort, int n,
+                        const size_t *bytes, int *counts)
+{
+    for (int s = 0; s < n; s++) {
+        double cost = 2 * probe->times[s][0] * (bytes[s] <= LITTLE ? 2 : 1);
+        double fit = effort->seconds / (n * cost);
+
+        counts[s] = fit > effort->most ? effort->most : (int)fit;
+        counts[s] = counts[s] < effort->fewest ? effort->fewest : counts[s];
+    }
+}
+
+/* Who starts says how many trips follow; zero: it is over. */
+static int agree(struct probe *probe, int peer, bool starts, int n, int *counts,
+                 struct err *err)
+{
+    return move(probe, peer, starts, counts, (size_t)n * sizeof(*counts), err);
+}
+
+int probe_trips(struct probe *probe, int peer, bool starts, const struct probe_effort *effort,
+                int n, const size_t *bytes, double *quiet, double *median, struct err *err)
+{
+    int counts[PROBE_SIZES];
+
+    memset(probe->n, 0, sizeof(probe->n));
+    for (int s = 0; s < n; s++)
+        counts[s] = 1;
+    for (int repeat = -1;; repeat++) {
+        if (agree(probe, peer, starts, n, counts, err))
+            return -1;
+        if (counts[0] == 0)
+            break;
+        if (block(probe, peer, starts, n, bytes, counts, err))
+            return -1;
+        if (starts && repeat < 0)
+            count_trips(probe, effort, n, bytes, counts);
+        else if (starts && (repeat >= effort->repeats || is_settled(probe, n)))
+            memset(counts, 0, sizeof(counts));
+        if (repeat < 0)
+            memset(probe->n, 0, sizeof(probe->n));
+    }
+    for (int s = 0; s < n && starts; s++) {
+        quiet[s] = fit_quiet(probe->times[s], probe->n[s]);
+        median[s] = fit_quantile(probe->times[s], probe->n[s], 0.5);
+    }
+    return 0;
+}
+
+static int post(struct probe *probe, int peer, bool send, struct comm_request *request,
+                struct err *err)
+{
+    char *data = take_buffer(probe, PIECE);
+
+    return send ? comm_send(probe->comm, data, PIECE, peer, TAG, request, err)
+                : comm_receive(probe->comm, data, PIECE, peer, TAG, request, err);
+}
+
+int probe_burst(struct probe *probe, int peer, bool sends, size_t *bytes, double *seconds,
+                struct err *err)
+{
+    char arrived = 1;
+    double start = now();
+
+    for (int i = 0; i < BURST + IN_FLIGHT; i++) {
+        struct comm_request *request = probe->requests[i % IN_FLIGHT];
+
+        if ((i >= IN_FLIGHT && comm_wait(request, err)) ||
+            (i < BURST && post(probe, peer, sends, request, err)))
+            return -1;
+    }
+    if (move(probe, peer, !sends, &arrived, 1, err))
+        return -1;
+    *bytes = BURST * PIECE;
+    *seconds = now() - start;
+    return 0;
+}
+
+int probe_stream(struct probe *probe, int peer, bool sends, double *rate, struct err *err)
+{
+    double times[MOST_BURSTS], sum = 0;
+    int n = 0, more = 1;
+    size_t bytes = 0;
+
+    for (;;) {
+        if (agree(probe, peer, sends, 1, &more, err))
+            return -1;
+        if (!more)
+            break;
+        if (probe_burst(probe, peer, sends, &bytes, &times[n], err))
+            return -1;
+        sum += times[n++];
+        if (sends)
+            more = n < MOST_BURSTS && (n < 2 || sum < STREAM_SECONDS);
+    }
+    if (sends)
+        *rate = (double)bytes / fit_quiet(times, n);
+    return move(probe, peer, sends, rate, sizeof(*rate), err);
+}
+
+/* Compute for so many seconds; between the slices ask after the request, as a step does. */
+static int compute(double seconds, struct comm_request *request, struct err *err)
+{
+    bool done = !request;
+
+    for (int slice = 0; slice < SLICES && seconds > 0; slice++) {
+        double start = clock_seconds(CLOCK_THREAD_CPUTIME_ID);
+
+        while (clock_seconds(CLOCK_THREAD_CPUTIME_ID) - start < seconds / SLICES)
+            continue;
+        if (!done && comm_test(request, &done, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int time_sum(struct probe *probe, struct comm_group *group, size_t floats, double work,
+                    double *seconds, struct err *err)
+{
+    struct comm_request *request = probe->requests[0];
+    float *data = (float *)(void *)take_buffer(probe, floats * sizeof(float));
+    int status = comm_fence(probe->comm, err);
+    double start = now();
+
+    if (!status && floats > 0)
+        status = comm_allreduce(group, data, floats, DTYPE_F32, false, request, err);
+    status = status || compute(work, floats > 0 ? request : NULL, err) ||
+             (floats > 0 && comm_wait(request, err));
+    *seconds = now() - start;
+    return status ? -1 : 0;
+}
+
+/* What rank 0 has, all have afterwards. */
+static int share(struct comm *comm, double *values, int n, struct err *err)
+{
+    void *data = values;
+    size_t size = (size_t)n * sizeof(*values), bytes = size;
+
+    if (comm_broadcast(comm, 0, &data, &size, err))
+        return -1;
+    if (comm_rank(comm) == 0)
+        return 0;
+    if (size == bytes)
+        memcpy(values, data, bytes);
+    free(data);
+    return size == bytes ? 0 : err_set(err, "measurement: %zu bytes for %zu", size, bytes);
+}
+
+int probe_sums(struct probe *probe, struct comm_group *group, int n, const size_t *floats,
+               const double *work, double *seconds, struct err *err)
+{
+    double ignored;
+
+    memset(probe->pool, 0, probe->size);    /* sums of zeros stay what they are */
+    for (int round = -1; round < SUM_ROUNDS; round++)
+        for (int s = 0; s < n; s++) {
+            double *time = round < 0 ? &ignored : &probe->times[s][round];
+
+            if ((floats[s] * sizeof(float) <= LITTLE &&
+                 time_sum(probe, group, floats[s], 0, time, err)) ||
+                time_sum(probe, group, floats[s], work ? work[s] : 0, time, err))
+                return -1;
+        }
+    for (int s = 0; s < n; s++)
+        seconds[s] = fit_quantile(probe->times[s], SUM_ROUNDS, 0.5);
+    return share(probe->comm, seconds, n, err);
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: MIT */
+#include "topology/pairs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#define MOST_SAMPLES 4          /* places of a class where one pair is enough */
+#define MOST_NODES 32           /* of a child */
+#define MOST_DEVICES 16         /* of a node */
+#define MOST_LOADS 4            /* of a class */
+#define MOST_FLOWS 64           /* of a load */
+#define ROUNDS 1024
+#define WORDS (ROUNDS / 64)
+
+/* The devices with which a child of a place takes part. */
+struct ends {
+    int n;
+    int devices[MOST_NODES];
+};
+
+struct chooser {
+    const struct cluster *cluster;
+    bool full;
+    struct pairs *pairs;
+};
+
+static int depth_of(const struct cluster *cluster, int place)
+{
+    int depth = 0;
+
+    for (; place > 0; place = cluster->places[place].parent)
+        depth++;
+    return depth;
+}
+
+/* The first device whose leaf is not before 'place'; n_devices: there is none. */
+static int device_from(const struct cluster *cluster, int place)
+{
+    int low = 0, high = cluster->n_devices;
+
+    while (low < high) {
+        int middle = (low + high) / 2;
+
+        if (cluster->devices[middle].place < place)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* One of every so many, so that at most 'most' of n are taken. */
+static bool is_taken(int i, int n, int most)
+{
+    return n <= most || (long)i * most / n != (long)(i - 1) * most / n || i == 0;
+}
+
+static void find_ends(const struct cluster *cluster, int child, struct ends *ends)
+{
+    int first = device_from(cluster, child);
+    int last = device_from(cluster, cluster_end(cluster, child)), n = 0;
+    bool nodes = cluster->places[child].kind <= CLUSTER_NODE;
+
+    ends->n = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        int i = 0;
+
+        for (int d = first; d < last; d++) {
+            if (nodes && d > first && cluster->devices[d].node == cluster->devices[d - 1].node)
+                continue;
+            if (pass == 1 && ends->n < MOST_NODES && is_taken(i, n, MOST_NODES))
+                ends->devices[ends->n++] = d;
+            i++;
+        }
+        n = i;
+    }
+}
+
+/* The children of a place with which it is measured. */
+static int find_children(const struct cluster *cluster, int place, int **children)
+{
+    int end = cluster_end(cluster, place), all = 0, n = 0, i = 0;
+
+    for (int c = place + 1; c < end; c = cluster_end(cluster, c))
+        all++;
+    for (int c = place + 1; c < end; c = cluster_end(cluster, c), i++)
+        if (cluster->places[c].kind != CLUSTER_DEVICE || is_taken(i, all, MOST_DEVICES))
+            *(int *)mem_push((void **)children, &n, sizeof(int)) = c;
+    return n;
+}
+
+static int class_of(struct pairs *pairs, const struct cluster *cluster, int place)
+{
+    int depth = depth_of(cluster, place);
+    enum cluster_kind kind = cluster->places[place].kind;
+
+    for (int i = 0; i < pairs->n_classes; i++)
+        if (pairs->classes[i].depth == depth && pairs->classes[i].kind == kind)
+            return i;
+    *(struct pair_class *)mem_push((void **)&pairs->classes, &pairs->n_classes,
+                                   sizeof(struct pair_class)) =
+        (struct pair_class){ depth, kind, place };
+    return pairs->n_classes - 1;
+}
+
+static void add_pair(struct pairs *pairs, int class, int a, int b)
+{
+    *(struct pair *)mem_push((void **)&pairs->pairs, &pairs->n_pairs, sizeof(struct pair)) =
+        (struct pair){ class, a, b, 0 };
+}
+
+static void pair_children(struct chooser *c, int class, int x, int y)
+{
+    struct ends from, to;
+
+    find_ends(c->cluster, x, &from);
+    find_ends(c->cluster, y, &to);
+    if (from.n == 0 || to.n == 0)
+        return;
+    for (int i = 0; i < (c->full ? from.n > to.n ? from.n : to.n : 1); i++)
+        add_pair(c->pairs, class, from.devices[i % from.n], to.devices[i % to.n]);
+}
+
+/* Half of the list apart, each is the other's. */
+static void pair_at(struct chooser *c, int class, const int *children, int n, int step)
+{
+    int last = !c->full ? 1 : 2 * step == n ? step : n;
+
+    for (int i = 0; i < last; i++)
+        pair_children(c, class, children[i], children[(i + step) % n]);
+}
+
+static void choose_in(struct chooser *c, int place)
+{
+    int *children = NULL, n = find_children(c->cluster, place, &children);
+
+    if (n > 1) {
+        int class = class_of(c->pairs, c->cluster, place);
+
+        pair_at(c, class, children, n, 1);
+        if (c->full && n / 2 > 1)
+            pair_at(c, class, children, n, n / 2);
+    }
+    free(children);
+}
+
+static void add_load(struct chooser *c, int class, int x, int y)
+{
+    const struct cluster *cluster = c->cluster;
+    struct pairs *pairs = c->pairs;
+    int a = device_from(cluster, x), b = device_from(cluster, y);
+    int n_a = device_from(cluster, cluster_end(cluster, x)) - a;
+    int n_b = device_from(cluster, cluster_end(cluster, y)) - b, n = n_a < n_b ? n_a : n_b;
+    struct pair_load load = { class, pairs->n_flows, 0 };
+
+    for (int i = 0; i < n; i++)
+        if (is_taken(i, n, MOST_FLOWS)) {
+            *(struct pair *)mem_push((void **)&pairs->flows, &pairs->n_flows,
+                                     sizeof(struct pair)) =
+                (struct pair){ class, a + i, b + i, 0 };
+            load.n++;
+        }
+    if (load.n > 1)
+        *(struct pair_load *)mem_push((void **)&pairs->loads, &pairs->n_loads,
+                                      sizeof(load)) = load;
+    else
+        pairs->n_flows = load.first;
+}
+
+/* Wires of devices carry one transfer at a time; others are shared. */
+static void choose_loads(struct chooser *c, int place)
+{
+    int *children = NULL, n = find_children(c->cluster, place, &children), class, found = 0;
+
+    if (n > 1 && c->cluster->places[children[0]].kind != CLUSTER_DEVICE) {
+        class = class_of(c->pairs, c->cluster, place);
+        for (int i = 0; i < c->pairs->n_loads; i++)
+            found += c->pairs->loads[i].class == class;
+        for (int i = 0; i + 1 < n && found < MOST_LOADS; i += 2, found++)
+            add_load(c, class, children[i], children[i + 1]);
+    }
+    free(children);
+}
+
+static int by_depth(const void *a, const void *b)
+{
+    const struct pair_class *x = a, *y = b;
+
+    return x->depth != y->depth ? y->depth - x->depth : x->place - y->place;
+}
+
+static int by_class(const void *a, const void *b)
+{
+    const struct pair *x = a, *y = b;
+
+    return x->class != y->class ? x->class - y->class
+           : x->round != y->round ? x->round - y->round : x->a - y->a;
+}
+
+/* So that the classes are there before the pairs. */
+static void find_classes(struct chooser *c)
+{
+    for (int p = 0; p < c->cluster->n_places; p++) {
+        int *children = NULL;
+
+        if (c->cluster->places[p].kind != CLUSTER_DEVICE &&
+            find_children(c->cluster, p, &children) > 1)
+            class_of(c->pairs, c->cluster, p);
+        free(children);
+    }
+    if (c->pairs->n_classes > 1)
+        qsort(c->pairs->classes, (size_t)c->pairs->n_classes, sizeof(struct pair_class),
+              by_depth);
+}
+
+/* Classes are measured one after the other. */
+static void schedule(struct chooser *c)
+{
+    struct pairs *pairs = c->pairs;
+    int first = 0, kept = 0;
+
+    while (first < pairs->n_pairs) {
+        struct pair *list = &pairs->pairs[first];
+        int n = 1, rounds;
+
+        while (first + n < pairs->n_pairs && list[n].class == list[0].class)
+            n++;
+        first += n;
+        rounds = pairs_schedule(c->cluster, n, list);
+        for (int i = 0; i < n; i++)
+            if (list[i].round >= 0) {
+                pairs->pairs[kept] = list[i];
+                pairs->pairs[kept++].round += pairs->n_rounds;
+            }
+        pairs->n_rounds += rounds;
+    }
+    pairs->n_pairs = kept;
+    if (kept > 1)
+        qsort(pairs->pairs, (size_t)kept, sizeof(struct pair), by_class);
+}
+
+struct pairs *pairs_choose(const struct cluster *cluster, bool full)
+{
+    struct chooser c = { cluster, full, mem_new(1, sizeof(struct pairs)) };
+    int *samples;
+
+    find_classes(&c);
+    samples = mem_new((size_t)c.pairs->n_classes, sizeof(*samples));
+    for (int class = 0; class < c.pairs->n_classes; class++)
+        for (int p = 0; p < cluster->n_places; p++) {
+            const struct pair_class *k = &c.pairs->classes[class];
+
+            if (cluster->places[p].kind != k->kind || depth_of(cluster, p) != k->depth ||
+                (!full && samples[class] == MOST_SAMPLES))
+                continue;
+            samples[class]++;
+            choose_in(&c, p);
+            if (full)
+                choose_loads(&c, p);
+        }
+    free(samples);
+    schedule(&c);
+    return c.pairs;
+}
+
+void pairs_free(struct pairs *pairs)
+{
+    if (!pairs)
+        return;
+    free(pairs->classes);
+    free(pairs->pairs);
+    free(pairs->loads);
+    free(pairs->flows);
+    free(pairs);
+}
+
+static bool has_child(const struct cluster *cluster, int place, enum cluster_kind kind)
+{
+    int end = cluster_end(cluster, place);
+
+    for (int c = place + 1; c < end; c = cluster_end(cluster, c))
+        if (cluster->places[c].kind == kind && strcmp(cluster->places[c].name, "machine") != 0)
+            return true;
+    return false;
+}
+
+char *pairs_class_name(const struct cluster *cluster, const struct pair_class *class)
+{
+    const struct cluster_place *place = &cluster->places[class->place];
+
+    switch (class->kind) {
+    case CLUSTER_NODE: return mem_strdup("same node");
+    case CLUSTER_ISLAND: return mem_strdup("same island");
+    case CLUSTER_SWITCH:
+        if (strcmp(place->name, "machine") == 0)
+            return mem_strdup("same machine");
+        return has_child(cluster, class->place, CLUSTER_SWITCH)
+                   ? mem_printf("same switch, level %d", class->depth)
+                   : mem_strdup("same switch");
+    default:
+        return mem_strdup(has_child(cluster, 0, CLUSTER_SWITCH) ? "across switches"
+                          : has_child(cluster, 0, CLUSTER_DEVICE) ? "across the network"
+                                                                  : "across nodes");
+    }
+}
+
+/* What a pair needs to itself: the wires on its way, and the cores of both ends. */
+static int resources_of(const struct cluster *cluster, const struct pair *pair, int list[18])
+{
+    int up, n = cluster_route(cluster, pair->a, pair->b, list, &up);
+    int cores[2] = { cluster_core_place(cluster, pair->a),
+                     cluster_core_place(cluster, pair->b) };
+
+    for (int i = 0; i < 2; i++)
+        if (cluster->places[cores[i]].cores > 0)
+            list[n++] = cores[i];
+    return n;
+}
+
+static int first_free(const uint64_t used[WORDS])
+{
+    for (int w = 0; w < WORDS; w++)
+        if (~used[w])
+            return 64 * w + __builtin_ctzll(~used[w]);
+    return -1;
+}
+
+int pairs_schedule(const struct cluster *cluster, int n, struct pair *pairs)
+{
+    uint64_t (*used)[WORDS] = mem_new((size_t)cluster->n_places, sizeof(*used));
+    int rounds = 0;
+
+    for (int i = 0; i < n; i++) {
+        int list[18], n_list = resources_of(cluster, &pairs[i], list), round;
+        uint64_t any[WORDS] = { 0 };
+
+        for (int j = 0; j < n_list; j++)
+            for (int w = 0; w < WORDS; w++)
+                any[w] |= used[list[j]][w];
+        round = pairs[i].round = first_free(any);
+        for (int j = 0; j < n_list && round >= 0; j++)
+            used[list[j]][round / 64] |= (uint64_t)1 << (round % 64);
+        rounds = round >= rounds ? round + 1 : rounds;
+    }
+    free(used);
+    return rounds;
+}
