@@ -28,6 +28,14 @@ bool log_speaks(enum log_level level)
     return level < LOG_INFO || logger.rank <= 0 || logger.level >= LOG_DEBUG;
 }
 
+/* Names may come from any file: they are not to command a terminal, nor to begin a line. */
+static void make_plain(enum log_level level, char *line)
+{
+    for (; *line; line++)
+        if (((unsigned char)*line < ' ' && (*line != '\n' || level < LOG_INFO)) || *line == 127)
+            *line = '?';
+}
+
 void log_say(enum log_level level, const char *format, ...)
 {
     static const char *const word[] = { "error: ", "warning: ", "", "" };
@@ -40,6 +48,7 @@ void log_say(enum log_level level, const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
+    make_plain(level, line);
     if (logger.rank > 0)
         fprintf(stderr, "%stasuki: rank %d: %s%s\n%s", clear, logger.rank, word[level], line,
                 logger.status);

@@ -149,6 +149,16 @@ plan() {
     [ "$(echo "$output" | wc -l)" -eq 1 ]
 }
 
+@test "names in a file cannot write to the terminal" {
+    plan -o plan.json >table
+    sed 's/"zero"/"\\u001b[31m\\nred"/' plan.json >bad.json
+    run "$TASUKI" simulate bad.json --cost cost.json
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [ "${#lines[@]}" -eq 1 ]
+    [[ "$output" == *'unknown key "?[31m?red"'* ]]
+}
+
 @test "a model is planned for a described machine, with its memory exact" {
     demo=$srcdir/etc/demo
     machine=$flat,flops=1e12,memory-bandwidth=1e11
