@@ -124,6 +124,8 @@ static void set_figures(struct cluster_place *place, struct level *level)
     place->up_bandwidth = median(level->up, level->n);
     place->flow_bandwidth = median(level->flow, level->n);
     place->latency = median(level->latency, level->n);
+    /* Places of a class were measured to be alike. */
+    place->eager = level->first->eager;
     place->origin = level->first->origin;
     place->latency_origin = level->first->latency_origin;
 }
@@ -163,6 +165,7 @@ static void copy_inside(struct cluster *to, int parent, const struct cluster *fr
         }
         to->places[place].flow_bandwidth = p->flow_bandwidth;
         to->places[place].latency = p->latency;
+        to->places[place].eager = p->eager;
         to->places[place].origin = p->origin;
         to->places[place].latency_origin = p->latency_origin;
         to->places[place].cores = p->cores;
@@ -213,6 +216,7 @@ static struct cluster *typical(const char *name, const struct cluster *cluster,
     /* Inside a node, and of sums, ranks on CPUs tell nothing about its GPUs. */
     if (inside != cluster) {
         result->places[place].latency = node->latency;
+        result->places[place].eager = node->eager;
         result->places[place].latency_origin = node->latency_origin;
         return result;
     }

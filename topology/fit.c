@@ -4,24 +4,19 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/order.h"
+
 #define QUIET 0.1
 #define GOOD_ENOUGH 0.15
 #define FAR_BETTER 1.5
 #define NO_SLOPE 1e-12  /* of the latency, for all the bytes: bandwidth stays finite */
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
 
 double fit_quantile(double *values, int n, double share)
 {
     double at = share * (n - 1);
     int below = (int)at;
 
-    qsort(values, (size_t)n, sizeof(*values), compare);
+    qsort(values, (size_t)n, sizeof(*values), order_doubles);
     if (below >= n - 1)
         return values[n - 1];
     return values[below] + (at - below) * (values[below + 1] - values[below]);

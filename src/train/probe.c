@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
 #include "topology/fit.h"
@@ -32,17 +33,13 @@ struct probe {
     double times[PROBE_SIZES][MOST_TRIPS];
 };
 
-static double clock_seconds(clockid_t clock)
+/* What this thread itself has computed. */
+static double cpu_seconds(void)
 {
     struct timespec t;
 
-    clock_gettime(clock, &t);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static double now(void)
-{
-    return clock_seconds(CLOCK_MONOTONIC);
 }
 
 struct probe *probe_new(struct comm *comm, size_t most)
@@ -94,12 +91,12 @@ static int trip(struct probe *probe, int peer, bool starts, size_t bytes, double
                 struct err *err)
 {
     char *data = take_buffer(probe, bytes);
-    double start = now();
+    double start = clock_now();
 
     if (move(probe, peer, starts, data, bytes, err) ||
         move(probe, peer, !starts, data, bytes, err))
         return -1;
-    *seconds = (now() - start) / 2;
+    *seconds = (clock_now() - start) / 2;
     return 0;
 }
 
@@ -210,7 +207,7 @@ int probe_burst(struct probe *probe, int peer, bool sends, size_t *bytes, double
                 struct err *err)
 {
     char arrived = 1;
-    double start = now();
+    double start = clock_now();
 
     for (int i = 0; i < BURST + IN_FLIGHT; i++) {
         struct comm_request *request = probe->requests[i % IN_FLIGHT];
@@ -222,7 +219,7 @@ int probe_burst(struct probe *probe, int peer, bool sends, size_t *bytes, double
     if (move(probe, peer, !sends, &arrived, 1, err))
         return -1;
     *bytes = BURST * PIECE;
-    *seconds = now() - start;
+    *seconds = clock_now() - start;
     return 0;
 }
 
@@ -254,9 +251,9 @@ static int compute(double seconds, struct comm_request *request, struct err *err
     bool done = !request;
 
     for (int slice = 0; slice < SLICES && seconds > 0; slice++) {
-        double start = clock_seconds(CLOCK_THREAD_CPUTIME_ID);
+        double start = cpu_seconds();
 
-        while (clock_seconds(CLOCK_THREAD_CPUTIME_ID) - start < seconds / SLICES)
+        while (cpu_seconds() - start < seconds / SLICES)
             continue;
         if (!done && comm_test(request, &done, err) < 0)
             return -1;
@@ -270,13 +267,13 @@ static int time_sum(struct probe *probe, struct comm_group *group, size_t floats
     struct comm_request *request = probe->requests[0];
     float *data = (float *)(void *)take_buffer(probe, floats * sizeof(float));
     int status = comm_fence(probe->comm, err);
-    double start = now();
+    double start = clock_now();
 
     if (!status && floats > 0)
         status = comm_allreduce(group, data, floats, DTYPE_F32, false, request, err);
     status = status || compute(work, floats > 0 ? request : NULL, err) ||
              (floats > 0 && comm_wait(request, err));
-    *seconds = now() - start;
+    *seconds = clock_now() - start;
     return status ? -1 : 0;
 }
 

@@ -55,6 +55,28 @@ static void all_forms_of_an_option_are_read(void **state)
     (void)state;
 }
 
+static void an_option_may_mean_something_without_its_word(void **state)
+{
+    static const struct { const char *argv[3], *value; } forms[] = {
+        { { "--measure", NULL }, "full" },
+        { { "--measure", "--check", NULL }, "full" },
+        { { "--measure", "none", NULL }, "none" },
+        { { "--measure=quick", "--check", NULL }, "quick" },
+    };
+
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+        struct err err = { 0 };
+        struct options *o = parse(COMMAND_TOPO, &err, forms[i].argv[0], forms[i].argv[1],
+                                  NULL);
+
+        assert_non_null(o);
+        assert_string_equal(option_string(o, "measure", ""), forms[i].value);
+        assert_int_equal(options_operands(o), 0);
+        options_free(o);
+    }
+    (void)state;
+}
+
 static void a_mistyped_option_is_refused_with_the_nearest_one(void **state)
 {
     expect_usage(COMMAND_TRAIN, "--lrr=1", NULL, "did you mean --lr?");
@@ -342,6 +364,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_forms_of_an_option_are_read),
+        cmocka_unit_test(an_option_may_mean_something_without_its_word),
         cmocka_unit_test(a_mistyped_option_is_refused_with_the_nearest_one),
         cmocka_unit_test(wrong_use_of_an_option_is_refused),
         cmocka_unit_test(too_many_operands_are_refused),
