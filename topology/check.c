@@ -269,37 +269,3 @@ struct findings *topo_check(const struct topo_record *record, const struct topo_
     findings_free(c.findings);
     return NULL;
 }
-
-static void diff_line(FILE *out, const struct feature *a, const struct feature *b, int *n)
-{
-    fprintf(out, "%s: %s | %s\n", a ? a->key : b->key, a ? a->value : "not collected",
-            b ? b->value : "not collected");
-    (*n)++;
-}
-
-/* Both lists are in the order of their keys. */
-char *topo_diff(const struct topo_node *a, const struct topo_node *b, int *n)
-{
-    struct features *x = features_of(a), *y = features_of(b);
-    char *text = NULL;
-    size_t size;
-    FILE *out = open_memstream(&text, &size);
-    int i = 0, j = 0;
-
-    *n = 0;
-    while (out && (i < x->n || j < y->n)) {
-        int order = i == x->n ? 1 : j == y->n ? -1 : strcmp(x->list[i].key, y->list[j].key);
-
-        if (order < 0)
-            diff_line(out, &x->list[i++], NULL, n);
-        else if (order > 0)
-            diff_line(out, NULL, &y->list[j++], n);
-        else if (!feature_alike(&x->list[i++], &y->list[j++]))
-            diff_line(out, &x->list[i - 1], &y->list[j - 1], n);
-    }
-    if (out)
-        fclose(out);
-    features_free(x);
-    features_free(y);
-    return text ? text : mem_strdup("");
-}

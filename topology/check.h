@@ -13,7 +13,6 @@
 
 struct err;
 struct links;
-struct topo_node;
 struct topo_record;
 struct topo_tasks;
 
@@ -22,8 +21,5 @@ struct topo_tasks;
  */
 struct findings *topo_check(const struct topo_record *record, const struct topo_tasks *tasks,
                             const struct links *links, struct err *err);
-
-/* What differs between two nodes, a line each; "" where nothing does. '*n' lines. malloc'ed. */
-char *topo_diff(const struct topo_node *a, const struct topo_node *b, int *n);
 
 #endif

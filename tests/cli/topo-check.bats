@@ -49,6 +49,26 @@ setup() {
     [[ "$output" == *'"differences": []'* ]]
 }
 
+@test "recordings of several nodes are compared name by name" {
+    two=$BATS_TEST_TMPDIR/two.json
+    "$TASUKI" topo --input "$data/dgx1/expected.json" --format json >"$two"
+    sed -e 's/^ *"dgx1"$/"n2", "n1"/' -e 's/"own": \[/"own": [{},/' "$two" >"$BATS_TEST_TMPDIR/a.json"
+    sed -e 's/"n2"/"n3"/' -e 's/"up": 1/"up": 0/' "$BATS_TEST_TMPDIR/a.json" \
+        >"$BATS_TEST_TMPDIR/b.json"
+    cd "$BATS_TEST_TMPDIR"
+    run "$TASUKI" topo --diff a.json b.json
+    echo "$output"
+    [ "$status" -eq 3 ]
+    [[ "$output" == "n2: only in a.json"$'\n'"n1"$'\n'"  GPU0: NVLinks up: 6 of 6 | 0 of 6"* ]]
+    [[ "$output" == *$'\n'"n3: only in b.json" ]]
+    run "$TASUKI" topo --diff a.json b.json --format json
+    [ "$status" -eq 3 ]
+    [[ "$output" == *'"host": "n3"'*'"only": "other"'* ]]
+    run "$TASUKI" topo --diff a.json a.json
+    [ "$status" -eq 0 ]
+    [ -z "$output" ]
+}
+
 @test "operands that are too few, too many or not there are named" {
     run "$TASUKI" topo --diff "$data/dgx1/expected.json"
     [ "$status" -eq 2 ]

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "topology/check.h"
 #include "topology/cluster.h"
+#include "topology/diff.h"
 #include "topology/model.h"
 #include "topology/node_read.h"
 #include "topology/record.h"
