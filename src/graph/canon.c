@@ -575,6 +575,7 @@ static const struct canon {
     { "CastLike", "Cast", canon_cast_like },
     { "Pad", "Pad", canon_pad },
     { "Tile", "Gather", canon_tile },
+    { "Einsum", "MatMul", canon_einsum },
     { "LSTM", "MatMul", canon_recurrent },
     { "GRU", "MatMul", canon_recurrent },
     { "RNN", "MatMul", canon_recurrent },

@@ -45,6 +45,18 @@ int canon_scalar(struct build *build, enum dtype dtype, double value, struct err
 int canon_take(struct build *build, const struct onnx_node *node, int x, int axis,
                const struct tensor index[BUILD_TWINS], struct err *err);
 
+/* Moves (canon_step.c), each a node unless it changes nothing: another shape of as many
+ * elements, other places of the axes, a Concat, elements start … end-1 of one axis.
+ */
+int canon_shaped(struct build *build, const struct onnx_node *node, int x,
+                 const struct shape shapes[BUILD_TWINS], struct err *err);
+int canon_permuted(struct build *build, const struct onnx_node *node, int x,
+                   const int64_t *perm, struct err *err);
+int canon_joined(struct build *build, const struct onnx_node *node, int n, const int *parts,
+                 int axis, struct err *err);
+int canon_cut(struct build *build, const struct onnx_node *node, int x, int64_t axis,
+              int64_t start, int64_t end, int64_t step, struct err *err);
+
 /* Is this node the end of the file's loss: an output that nothing else reads? */
 bool canon_is_final(const struct build *build, const struct onnx_node *node);
 /* The node 'id' makes a loss, as the file has it; labels and class weights are none yet. */
@@ -63,6 +75,7 @@ int canon_argmax(struct build *build, const struct onnx_node *node, struct err *
 int canon_topk(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_trilu(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_one_hot(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_einsum(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_recurrent(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_attention(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_rotary(struct build *build, const struct onnx_node *node, struct err *err);

@@ -10,19 +10,6 @@
 
 /* Shapes ------------------------------------------------------------------------------ */
 
-static int reshape(struct build *build, const struct onnx_node *node, int x,
-                   const struct shape shapes[BUILD_TWINS], struct err *err)
-{
-    int id, t;
-
-    if (shape_equal(canon_shape_of(build, x, 0), &shapes[0]))
-        return x;
-    id = canon_new(build, node, "Reshape", 1, &x, err);
-    for (t = 0; t < BUILD_TWINS && id >= 0; t++)
-        graph_set_ints(build->graph[t], id, "shape", shapes[t].rank, shapes[t].dim);
-    return id < 0 ? -1 : canon_settle(build, id, err);
-}
-
 /* Axis 'axis' of x as 'a' times what is left. */
 static int split_axis(struct build *build, const struct onnx_node *node, int x, int axis,
                       int64_t a, struct err *err)
@@ -41,7 +28,7 @@ static int split_axis(struct build *build, const struct onnx_node *node, int x, 
         shapes[t].dim[axis] = a;
         shapes[t].dim[axis + 1] = from->dim[axis] / a;
     }
-    return reshape(build, node, x, shapes, err);
+    return canon_shaped(build, node, x, shapes, err);
 }
 
 /* Axes 'axis' and the next one as one. */
@@ -59,7 +46,7 @@ static int merge_axes(struct build *build, const struct onnx_node *node, int x, 
             shapes[t].dim[i] = from->dim[i + (i > axis)];
         shapes[t].dim[axis] = from->dim[axis] * from->dim[axis + 1];
     }
-    return reshape(build, node, x, shapes, err);
+    return canon_shaped(build, node, x, shapes, err);
 }
 
 static int add_axis(struct build *build, const struct onnx_node *node, int x, int axis,
@@ -72,28 +59,12 @@ static int add_axis(struct build *build, const struct onnx_node *node, int x, in
     for (t = 0; t < BUILD_TWINS; t++)
         if (dims_unsqueeze(canon_shape_of(build, x, t), 1, &place, &shapes[t], err))
             return -1;
-    return reshape(build, node, x, shapes, err);
+    return canon_shaped(build, node, x, shapes, err);
 }
 
 static int swap_middle(struct build *build, const struct onnx_node *node, int x, struct err *err)
 {
-    int id = canon_new(build, node, "Transpose", 1, &x, err);
-
-    if (id < 0)
-        return -1;
-    build_set_ints(build, id, "perm", 4, (const int64_t[]){ 0, 2, 1, 3 });
-    return canon_settle(build, id, err);
-}
-
-static int concat(struct build *build, const struct onnx_node *node, int n, const int *parts,
-                  int axis, struct err *err)
-{
-    int id = canon_new(build, node, "Concat", n, parts, err);
-
-    if (id < 0)
-        return -1;
-    build_set_int(build, id, "axis", axis);
-    return canon_settle(build, id, err);
+    return canon_permuted(build, node, x, (const int64_t[]){ 0, 2, 1, 3 }, err);
 }
 
 static bool given(const struct onnx_node *node, int index)
@@ -134,7 +105,7 @@ static int with_past(struct build *build, const struct onnx_node *node, int x, i
     if (!given(node, index))
         return x;
     past = canon_input(build, node, index, err);
-    return past < 0 ? -1 : concat(build, node, 2, (int[]){ past, x }, 2, err);
+    return past < 0 ? -1 : canon_joined(build, node, 2, (int[]){ past, x }, 2, err);
 }
 
 static int read_attention(struct build *build, const struct onnx_node *node,
@@ -319,22 +290,6 @@ int canon_attention(struct build *build, const struct onnx_node *node, struct er
 
 /* RotaryEmbedding --------------------------------------------------------------------- */
 
-/* Elements start, start + step, … below end of the last axis. */
-static int slice(struct build *build, const struct onnx_node *node, int x, int64_t start,
-                 int64_t end, int64_t step, struct err *err)
-{
-    int64_t axis = canon_shape_of(build, x, 0)->rank - 1;
-    int id = canon_new(build, node, "Slice", 1, &x, err);
-
-    if (id < 0)
-        return -1;
-    build_set_ints(build, id, "starts", 1, &start);
-    build_set_ints(build, id, "ends", 1, &end);
-    build_set_ints(build, id, "axes", 1, &axis);
-    build_set_ints(build, id, "steps", 1, &step);
-    return canon_settle(build, id, err);
-}
-
 /* A table of angles by position, for each sample, beside the axis of the heads. */
 static int angles(struct build *build, const struct onnx_node *node, int index, int axis,
                   struct err *err)
@@ -376,7 +331,7 @@ static int join(struct build *build, const struct onnx_node *node, int parts[2],
         if (parts[i] < 0)
             return -1;
     }
-    x = concat(build, node, 2, parts, in_turn ? last + 1 : last, err);
+    x = canon_joined(build, node, 2, parts, in_turn ? last + 1 : last, err);
     return x >= 0 && in_turn ? merge_axes(build, node, x, last, err) : x;
 }
 
@@ -386,17 +341,17 @@ static int turn(struct build *build, const struct onnx_node *node, int x, int co
 {
     bool in_turn = onnx_int(node->proto, "interleaved", 0) != 0;
     int64_t size = canon_shape_of(build, x, 0)->dim[3];
-    int a = slice(build, node, x, 0, in_turn ? dim : dim / 2, in_turn ? 2 : 1, err), b;
+    int a = canon_cut(build, node, x, 3, 0, in_turn ? dim : dim / 2, in_turn ? 2 : 1, err), b;
     int parts[2], rest;
 
-    b = a < 0 ? -1 : slice(build, node, x, in_turn ? 1 : dim / 2, dim, in_turn ? 2 : 1, err);
+    b = a < 0 ? -1 : canon_cut(build, node, x, 3, in_turn ? 1 : dim / 2, dim, in_turn ? 2 : 1, err);
     parts[0] = b < 0 ? -1 : rotate(build, node, "Sub", cosine, a, sine, b, err);
     parts[1] = parts[0] < 0 ? -1 : rotate(build, node, "Add", sine, a, cosine, b, err);
     a = parts[1] < 0 ? -1 : join(build, node, parts, in_turn, err);
     if (a < 0 || dim == size)
         return a;
-    rest = slice(build, node, x, dim, size, 1, err);
-    return rest < 0 ? -1 : concat(build, node, 2, (int[]){ a, rest }, 3, err);
+    rest = canon_cut(build, node, x, 3, dim, size, 1, err);
+    return rest < 0 ? -1 : canon_joined(build, node, 2, (int[]){ a, rest }, 3, err);
 }
 
 int canon_rotary(struct build *build, const struct onnx_node *node, struct err *err)

@@ -101,21 +101,20 @@ static int log_softmax(struct build *build, const struct onnx_node *node, int sc
 static int reshape_labels(struct build *build, const struct onnx_node *node, int value,
                           bool classes, struct err *err)
 {
-    int id = canon_new(build, node, "Reshape", 1, &value, err), t, i;
+    struct shape shapes[BUILD_TWINS] = { 0 };
+    int t, i;
 
-    for (t = 0; t < BUILD_TWINS && id >= 0; t++) {
+    for (t = 0; t < BUILD_TWINS; t++) {
         const struct shape *from = canon_shape_of(build, value, t);
-        struct shape shape = { 0 };
 
         for (i = 0; i < from->rank; i++) {
             if (classes || i != 1)
-                shape.dim[shape.rank++] = from->dim[i];
+                shapes[t].dim[shapes[t].rank++] = from->dim[i];
             if (classes && i == 0)
-                shape.dim[shape.rank++] = 1;
+                shapes[t].dim[shapes[t].rank++] = 1;
         }
-        graph_set_ints(build->graph[t], id, "shape", shape.rank, shape.dim);
     }
-    return id < 0 ? -1 : canon_settle(build, id, err);
+    return canon_shaped(build, node, value, shapes, err);
 }
 
 /* Minus the score of each label. */

@@ -392,7 +392,7 @@ static int hot_indices(struct build *build, const struct onnx_node *node, int x,
     enum dtype dtype = build->graph[0]->values[x].dtype;
     struct shape shape[BUILD_TWINS];
     int64_t place = axis;
-    int t, zero, wrapped, negative, id;
+    int t, zero, wrapped, negative;
 
     zero = canon_scalar(build, dtype, 0, err);
     wrapped = canon_scalar(build, dtype, (double)depth, err);
@@ -402,13 +402,10 @@ static int hot_indices(struct build *build, const struct onnx_node *node, int x,
     wrapped = negative < 0 ? -1 : canon_step(build, node, "Add", 2, (int[]){ x, wrapped }, err);
     x = wrapped < 0 ? -1 : canon_step(build, node, "Where", 3, (int[]){ negative, wrapped, x },
                                       err);
-    id = x < 0 ? -1 : canon_new(build, node, "Reshape", 1, &x, err);
-    for (t = 0; t < BUILD_TWINS && id >= 0; t++) {
+    for (t = 0; t < BUILD_TWINS && x >= 0; t++)
         if (dims_unsqueeze(canon_shape_of(build, x, t), 1, &place, &shape[t], err))
             return -1;
-        graph_set_ints(build->graph[t], id, "shape", shape[t].rank, shape[t].dim);
-    }
-    return id < 0 ? -1 : canon_settle(build, id, err);
+    return x < 0 ? -1 : canon_shaped(build, node, x, shape, err);
 }
 
 int canon_one_hot(struct build *build, const struct onnx_node *node, struct err *err)

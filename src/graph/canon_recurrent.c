@@ -53,16 +53,13 @@ static int scalar(struct recurrent *r, double value)
 /* x under a shape; an axis of -1 is what is left. */
 static int reshape(struct recurrent *r, int x, int rank, const int64_t *dims)
 {
-    struct shape shape;
-    int id, t;
+    struct shape shapes[BUILD_TWINS];
+    int t;
 
-    id = x < 0 ? -1 : canon_new(r->build, r->node, "Reshape", 1, &x, r->err);
-    for (t = 0; t < BUILD_TWINS && id >= 0; t++) {
-        if (dims_reshape(canon_shape_of(r->build, x, t), rank, dims, true, &shape, r->err))
+    for (t = 0; t < BUILD_TWINS && x >= 0; t++)
+        if (dims_reshape(canon_shape_of(r->build, x, t), rank, dims, true, &shapes[t], r->err))
             return -1;
-        graph_set_ints(r->build->graph[t], id, "shape", shape.rank, shape.dim);
-    }
-    return id < 0 ? -1 : canon_settle(r->build, id, r->err);
+    return x < 0 ? -1 : canon_shaped(r->build, r->node, x, shapes, r->err);
 }
 
 static int product(struct recurrent *r, int a, int b)
@@ -79,19 +76,9 @@ static int product(struct recurrent *r, int a, int b)
 /* Elements from … end-1 of an axis. */
 static int cut(struct recurrent *r, int x, int64_t axis, int64_t from, int64_t end)
 {
-    int64_t one = 1;
-    int id;
-
     if (x < 0 || (from == 0 && canon_shape_of(r->build, x, 0)->dim[axis] == end))
         return x;
-    id = canon_new(r->build, r->node, "Slice", 1, &x, r->err);
-    if (id < 0)
-        return -1;
-    build_set_ints(r->build, id, "starts", 1, &from);
-    build_set_ints(r->build, id, "ends", 1, &end);
-    build_set_ints(r->build, id, "axes", 1, &axis);
-    build_set_ints(r->build, id, "steps", 1, &one);
-    return canon_settle(r->build, id, r->err);
+    return canon_cut(r->build, r->node, x, axis, from, end, 1, r->err);
 }
 
 /* Equal parts along an axis. */
@@ -120,12 +107,7 @@ static int divide(struct recurrent *r, int x, int axis, int parts, int *out)
 
 static int join(struct recurrent *r, int n, const int *parts, int axis)
 {
-    int id = canon_new(r->build, r->node, "Concat", n, parts, r->err);
-
-    if (id < 0)
-        return -1;
-    build_set_int(r->build, id, "axis", axis);
-    return canon_settle(r->build, id, r->err);
+    return canon_joined(r->build, r->node, n, parts, axis, r->err);
 }
 
 /* Activations ------------------------------------------------------------------------- */
@@ -383,16 +365,6 @@ static int read_state(struct recurrent *r, bool last_first)
     return (given(r, 5) && r->h < 0) || (r->gates == 4 && given(r, 6) && r->c < 0) ? -1 : 0;
 }
 
-static int transpose(struct recurrent *r, int x, int rank, const int64_t *perm)
-{
-    int id = x < 0 ? -1 : canon_new(r->build, r->node, "Transpose", 1, &x, r->err);
-
-    if (id < 0)
-        return -1;
-    build_set_ints(r->build, id, "perm", rank, perm);
-    return canon_settle(r->build, id, r->err);
-}
-
 static int start(struct recurrent *r, bool samples_first)
 {
     const OnnxFile__Node *proto = r->node->proto;
@@ -407,7 +379,7 @@ static int start(struct recurrent *r, bool samples_first)
     if (r->x < 0 || canon_shape_of(r->build, r->x, 0)->rank != 3)
         return r->x < 0 ? -1 : err_set(r->err, "its input has not 3 dimensions");
     if (samples_first)
-        r->x = transpose(r, r->x, 3, (const int64_t[]){ 1, 0, 2 });
+        r->x = canon_permuted(r->build, r->node, r->x, (const int64_t[]){ 1, 0, 2 }, r->err);
     if (r->x < 0 || !given(r, 1) || !given(r, 2))
         return r->x < 0 ? -1 : err_set(r->err, "its weights are missing");
     shape = canon_shape_of(r->build, canon_input(r->build, r->node, 2, r->err), 0);
@@ -461,8 +433,8 @@ static int run_directions(struct recurrent *r, bool samples_first)
     }
     if (canon_read(r->build, r->node, 0)) {
         x = r->directions == 1 ? y[0] : join(r, 2, y, 1);
-        if (samples_first)
-            x = transpose(r, x, 4, (const int64_t[]){ 2, 0, 1, 3 });
+        if (samples_first && x >= 0)
+            x = canon_permuted(r->build, r->node, x, (const int64_t[]){ 2, 0, 1, 3 }, r->err);
         if (x < 0)
             return -1;
         canon_result(r->build, r->node, 0, x);

@@ -289,17 +289,10 @@ static int swap_with_last(struct build *build, const struct onnx_node *node, int
                           int rank, struct err *err)
 {
     int64_t perm[GRAPH_MAX_RANK];
-    int id, i;
 
-    if (axis == rank - 1)
-        return x;
-    for (i = 0; i < rank; i++)
+    for (int i = 0; i < rank; i++)
         perm[i] = i == axis ? rank - 1 : i == rank - 1 ? axis : i;
-    id = canon_new(build, node, "Transpose", 1, &x, err);
-    if (id < 0)
-        return -1;
-    build_set_ints(build, id, "perm", rank, perm);
-    return canon_settle(build, id, err);
+    return canon_permuted(build, node, x, perm, err);
 }
 
 static int interpolate(struct build *build, const struct onnx_node *node, int x, int axis,

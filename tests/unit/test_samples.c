@@ -28,6 +28,11 @@ static const struct net {
     { "attention", "input x float batch,5,8\n init q float 8,16\n init k float 8,8\n"
                    "node MatMul x,q -> a\n node MatMul x,k -> b\n"
                    "node Attention a,b,b -> y q_num_heads=4 kv_num_heads=2 is_causal=1" },
+    { "einsum", "input x float batch,4,3\n init w float 3,2,5\n init v float 2,3\n"
+                "node Einsum x,w -> a equation=\"bti,iho->bhto\"\n"
+                "node Einsum a,v,x -> b equation=\"bhto,hi,bti->bth\"\n"
+                "node Einsum b -> c equation=\"...th->...ht\"\n"
+                "node Einsum c,x -> y equation=\"bht,bti->bhi\"" },
     { "rotary", "input x float batch,4,12\n init w float 12,12\n init c float batch,4,2\n"
                 "node MatMul x,w -> a\n init cos float 5,2\n init sin float 5,2\n"
                 "init p int64 1,4 = 0,1,2,3\n"
