@@ -185,8 +185,8 @@ static long argument(int argc, char **argv, int index, const char *variable, lon
 
 static void report(const struct run *run)
 {
-    printf("# %ld files, %ld past the parser, %ld accepted\n", run->files, run->parsed,
-           run->accepted);
+    printf("# fuzz_%s: %ld files, %ld of them structured, %ld past the parser, %ld accepted\n",
+           run->target->name, run->files, (run->files + 1) / 2, run->parsed, run->accepted);
     printf("ok 1 - the reader survives %ld hostile files\n", run->files);
     printf("%sok 2 - each refusal is one line that names the file\n",
            run->bad_errors ? "not " : "");
