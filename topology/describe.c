@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/order.h"
 #include "topology/cluster.h"
 #include "topology/model.h"
 #include "topology/names.h"
@@ -105,16 +106,9 @@ static void free_levels(struct levels *levels)
     }
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static double median(double *values, int n)
 {
-    qsort(values, (size_t)n, sizeof(*values), compare);
+    qsort(values, (size_t)n, sizeof(*values), order_doubles);
     return values[n / 2];
 }
 

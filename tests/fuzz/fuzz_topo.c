@@ -6,10 +6,12 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/mem.h"
 #include "fuzz.h"
 #include "scheduler/slurm/slurm.h"
 #include "topology/check.h"
 #include "topology/cluster.h"
+#include "topology/describe.h"
 #include "topology/model.h"
 #include "topology/node_read.h"
 #include "topology/record.h"
@@ -24,13 +26,14 @@ static const char *const keys[] = {
     "usable", "visible", "numas", "migs", "uuid", "flow_bandwidth", "tasks", "shown", "host",
     "slurm", "switches", "given", "gres", "level", "time_left", "sockets", "job", "eager",
     "bytes", "copy_bandwidth", "measured", "classes", "seconds", "slowest", "slow", "pair",
-    "usual", "",
+    "usual", "count", "extend_to", "source", "storage", "slow_down", "client_bandwidth",
+    "local_size", "",
 };
 
 static const char *const words[] = {
     "root", "switch", "node", "island", "device", "measured", "reported", "table", "cpu", "",
     "n1/cpu0", "tasuki-topo", "a/b/c", "\xc3\xa9", "leaf", "/a/b/c/d/e/f/g", "gpu:x:9(IDX:0-8)",
-    "gpu:((", ",,gpu:99999", "n1",
+    "gpu:((", ",,gpu:99999", "n1", "a#", "/b#",
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -174,6 +177,27 @@ static json_t *valid_slurm(void)
                      "spine", "level", 1, "switches", "leaf");
 }
 
+/* Places that stand for several, under two levels of switches. */
+static json_t *machine(void)
+{
+    static const char text[] =
+        "{'schema': 'tasuki-topo', 'version': 1, 'name': 'm', 'source': 's', 'extend_to': 40,"
+        " 'storage': {'bandwidth': 1e9, 'slow_down': 0.1, 'source': {'bandwidth': 's'}},"
+        " 'root': {'latency': 2e-6, 'children': [{'kind': 'switch', 'name': 'spine',"
+        "  'children': [{'kind': 'switch', 'name': 'leaf#', 'count': 3, 'bandwidth': 4e9,"
+        "   'source': 's', 'children': [{'kind': 'node', 'name': 'n#', 'count': 4, 'cores': 4,"
+        "    'bandwidth': 1e9, 'source': {'cores': 's'}, 'children': [{'kind': 'device',"
+        "     'id': '/cpu#', 'count': 2, 'device': 'cpu', 'memory': 1e9, 'cores': 2}]}]}]}]}}";
+    char *copy = mem_strdup(text);
+    json_t *json;
+
+    for (char *quote = copy; (quote = strchr(quote, '\''));)
+        *quote = '"';
+    json = json_loads(copy, 0, NULL);
+    free(copy);
+    return json;
+}
+
 static json_t *valid(struct fuzz *fuzz)
 {
     static const char *const specs[] = {
@@ -185,7 +209,7 @@ static json_t *valid(struct fuzz *fuzz)
     json_t *json;
 
     cluster->sum_latency_factor = 1.5;
-    json = cluster_to_json(cluster);
+    json = fuzz_once_in(fuzz, 3) ? machine() : cluster_to_json(cluster);
     cluster_free(cluster);
     json_object_set_new(json, "nodes", valid_nodes());
     json_object_set_new(json, "tasks", valid_tasks());
@@ -276,6 +300,24 @@ static bool use_facts(const char *path, const json_t *json, struct err *err)
     return facts || !json;
 }
 
+/* Some of its nodes, and what would be saved of it, which must be good. */
+static void use_machine(const char *path, const json_t *json, const struct cluster *all,
+                        const struct topo_record *record)
+{
+    struct err err = { 0 };
+    json_t *saved = describe_machine("m", all, record, &err);
+    struct cluster *again = saved ? cluster_from_json("saved", saved, 17, &err) : NULL;
+    struct cluster *some = cluster_from_json(path, json, 5, &err);
+
+    if (saved && !again)
+        abort();
+    if (some)
+        use(some);
+    json_decref(saved);
+    cluster_free(again);
+    cluster_free(some);
+}
+
 static enum fuzz_result try(const char *path, struct err *err)
 {
     json_t *json = json_load(path, err);
@@ -292,11 +334,12 @@ static enum fuzz_result try(const char *path, struct err *err)
         record = topo_record_from_json(path, json_object_get(json, "nodes"), err);
     if (record)
         tasks = topo_tasks_from_json(path, json_object_get(json, "tasks"), err);
-    json_decref(json);
     if (tasks) {
         use(cluster);
         use_record(record, tasks, cluster);
+        use_machine(path, json, cluster, record);
     }
+    json_decref(json);
     cluster_free(cluster);
     topo_record_free(record);
     topo_tasks_free(tasks);
