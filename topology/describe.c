@@ -112,16 +112,25 @@ static double median(double *values, int n)
     return values[n / 2];
 }
 
+/* All but what makes a place this one. */
+static void copy_figures(struct cluster_place *place, const struct cluster_place *like)
+{
+    struct cluster_place copy = *like;
+
+    copy.kind = place->kind;
+    copy.name = place->name;
+    copy.parent = place->parent;
+    copy.source = 0;
+    *place = copy;
+}
+
 /* The figures of a level's uplinks, and of what is between its children. */
 static void set_figures(struct cluster_place *place, struct level *level)
 {
+    copy_figures(place, level->first);
     place->up_bandwidth = median(level->up, level->n);
     place->flow_bandwidth = median(level->flow, level->n);
     place->latency = median(level->latency, level->n);
-    /* Places of a class were measured to be alike. */
-    place->eager = level->first->eager;
-    place->origin = level->first->origin;
-    place->latency_origin = level->first->latency_origin;
 }
 
 static int first_node(const struct cluster *cluster)
@@ -157,12 +166,7 @@ static void copy_inside(struct cluster *to, int parent, const struct cluster *fr
         } else {
             place = cluster_add_place(to, p->kind, p->name, above, p->up_bandwidth);
         }
-        to->places[place].flow_bandwidth = p->flow_bandwidth;
-        to->places[place].latency = p->latency;
-        to->places[place].eager = p->eager;
-        to->places[place].origin = p->origin;
-        to->places[place].latency_origin = p->latency_origin;
-        to->places[place].cores = p->cores;
+        copy_figures(&to->places[place], p);
     }
 }
 
@@ -205,13 +209,15 @@ static struct cluster *typical(const char *name, const struct cluster *cluster,
                                       last ? NODE_NAME : "switch#", place, 1);
         set_figures(&result->places[place], &levels->list[i]);
     }
-    result->places[place].cores = node->cores;
     copy_inside(result, place, inside, first_node(inside));
     /* Inside a node, and of sums, ranks on CPUs tell nothing about its GPUs. */
     if (inside != cluster) {
-        result->places[place].latency = node->latency;
-        result->places[place].eager = node->eager;
-        result->places[place].latency_origin = node->latency_origin;
+        struct cluster_place *ours = &result->places[place];
+
+        ours->latency = node->latency;
+        ours->latency_origin = node->latency_origin;
+        ours->eager = node->eager;
+        ours->cores = node->cores;
         return result;
     }
     result->sum_latency_factor = cluster->sum_latency_factor;
