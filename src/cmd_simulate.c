@@ -143,6 +143,7 @@ static int open_cluster(struct simulate_run *r, struct err *err)
     if (!r->cluster && !spec && nodes == 0)
         err_prefix(err, "%s names its cluster \"%s\": give another by --cluster SPEC",
                    options_operand(r->options, 0), r->plan->cluster);
+    free(spec);
     return r->cluster ? 0 : -1;
 }
 

@@ -227,7 +227,7 @@ END
     cp mine/here.json before
     run "$TASUKI" topo --measure none --save-machine here
     [ "$status" -eq 1 ]
-    [[ "$output" == *"mine/here.json exists: --force replaces it" ]]
+    [[ "$output" == *"mine/here.json exists: --force replaces it"* ]]
     cmp before mine/here.json
     "$TASUKI" topo --measure none --save-machine here --force -q
     grep -q '"extend_to": 7' mine/here.json
