@@ -89,7 +89,7 @@ int cluster_add_source(struct cluster *cluster, const char *text)
     return cluster->n_sources;
 }
 
-static int depth_of(const struct cluster *cluster, int place)
+int cluster_depth(const struct cluster *cluster, int place)
 {
     int depth = 0;
 
@@ -117,7 +117,7 @@ static int check_place(const struct cluster *cluster, int i, struct err *err)
         return err_set(err, "%s: place \"%s\" is not below the root", cluster->name, p->name);
     if (i > 0 && cluster->places[p->parent].kind == CLUSTER_DEVICE)
         return err_set(err, "%s: place \"%s\" is below a device", cluster->name, p->name);
-    if (depth_of(cluster, i) > MAX_DEPTH)
+    if (cluster_depth(cluster, i) > MAX_DEPTH)
         return err_set(err, "%s: place \"%s\" is more than %d levels below the root",
                        cluster->name, p->name, MAX_DEPTH);
     if (!is_rate(p->up_bandwidth) || !is_rate(p->flow_bandwidth) ||

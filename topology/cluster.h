@@ -145,6 +145,8 @@ double cluster_allreduce_time(const struct cluster *cluster, int n, const int *d
  * that are virtual share those of their machine); the root where none has: then it has its own.
  */
 int cluster_core_place(const struct cluster *cluster, int device);
+/* How many levels below the root, which is 0. */
+int cluster_depth(const struct cluster *cluster, int place);
 /* One past the last place below 'place': those of a subtree are consecutive. */
 int cluster_end(const struct cluster *cluster, int place);
 /* Do the subtrees differ in nothing but names and ranks? */

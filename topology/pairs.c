@@ -26,15 +26,6 @@ struct chooser {
     struct pairs *pairs;
 };
 
-static int depth_of(const struct cluster *cluster, int place)
-{
-    int depth = 0;
-
-    for (; place > 0; place = cluster->places[place].parent)
-        depth++;
-    return depth;
-}
-
 /* The first device whose leaf is not before 'place'; n_devices: there is none. */
 static int device_from(const struct cluster *cluster, int place)
 {
@@ -93,7 +84,7 @@ static int find_children(const struct cluster *cluster, int place, int **childre
 
 static int class_of(struct pairs *pairs, const struct cluster *cluster, int place)
 {
-    int depth = depth_of(cluster, place);
+    int depth = cluster_depth(cluster, place);
     enum cluster_kind kind = cluster->places[place].kind;
 
     for (int i = 0; i < pairs->n_classes; i++)
@@ -252,7 +243,7 @@ struct pairs *pairs_choose(const struct cluster *cluster, bool full)
         for (int p = 0; p < cluster->n_places; p++) {
             const struct pair_class *k = &c.pairs->classes[class];
 
-            if (cluster->places[p].kind != k->kind || depth_of(cluster, p) != k->depth ||
+            if (cluster->places[p].kind != k->kind || cluster_depth(cluster, p) != k->depth ||
                 (!full && samples[class] == MOST_SAMPLES))
                 continue;
             samples[class]++;
