@@ -27,6 +27,8 @@ struct recurrent {
     /* Values of the direction at work; -1: absent. */
     int x;                      /* [steps, batch, input] */
     int recurrence;             /* [gates * hidden, hidden] */
+    int gated, fresh;           /* of a GRU: those of the two gates, and of the new state */
+    int fresh_bias;
     int bias[2];                /* [gates * hidden]: with the input, with the state */
     int peephole[3];            /* [hidden]: input, output, forget */
     int h, c;                   /* [batch, hidden] */
@@ -205,13 +207,12 @@ static int step_lstm(struct recurrent *r, int pre, int *h, int *c)
 static int step_gru(struct recurrent *r, int pre, int *h)
 {
     bool before = onnx_int(r->node->proto, "linear_before_reset", 0) != 0;
-    int64_t n = r->hidden;
     int part[3], state[3] = { -1, -1, -1 }, all, z, reset, fresh;
 
     if (divide(r, pre, 1, 3, part))
         return -1;
     if (*h >= 0) {
-        all = product(r, *h, cut(r, r->recurrence, 0, 0, before ? 3 * n : 2 * n));
+        all = product(r, *h, before ? r->recurrence : r->gated);
         if (all < 0 || divide(r, all, 1, before ? 3 : 2, state))
             return -1;
         part[0] = pair(r, "Add", part[0], state[0]);
@@ -220,12 +221,9 @@ static int step_gru(struct recurrent *r, int pre, int *h)
     z = gate(r, 0, part[0]);
     reset = gate(r, 0, part[1]);
     if (*h >= 0 && !before)
-        state[2] = product(r, pair(r, "Mul", reset, *h), cut(r, r->recurrence, 0, 2 * n, 3 * n));
-    if (before && r->bias[1] >= 0) {
-        int bias = cut(r, r->bias[1], 0, 2 * n, 3 * n);
-
-        state[2] = state[2] < 0 ? bias : pair(r, "Add", state[2], bias);
-    }
+        state[2] = product(r, pair(r, "Mul", reset, *h), r->fresh);
+    if (r->fresh_bias >= 0)
+        state[2] = state[2] < 0 ? r->fresh_bias : pair(r, "Add", state[2], r->fresh_bias);
     if (before && state[2] >= 0)
         state[2] = pair(r, "Mul", reset, state[2]);
     fresh = gate(r, 1, state[2] < 0 ? part[2] : pair(r, "Add", part[2], state[2]));
@@ -304,7 +302,11 @@ static int own(struct recurrent *r, int index, int axis)
         dims[i] = shape.dim[i + (i >= axis)];
     if (index >= 5 && index <= 6)
         dims[0] = -1;
-    return reshape(r, x, shape.rank - 1, dims);
+    x = reshape(r, x, shape.rank - 1, dims);
+    /* Every step reads it. */
+    if (x >= 0)
+        build_set_int(r->build, r->build->graph[0]->values[x].producer, "shared", 1);
+    return x;
 }
 
 /* The input's part of all steps, with the biases that need not wait for the state. */
@@ -318,6 +320,13 @@ static int prepare(struct recurrent *r)
     r->recurrence = own(r, 2, 0);
     if (weights < 0 || r->recurrence < 0)
         return -1;
+    r->gated = r->fresh = r->fresh_bias = -1;
+    if (r->gates == 3 && !before) {
+        r->gated = cut(r, r->recurrence, 0, 0, 2 * r->hidden);
+        r->fresh = cut(r, r->recurrence, 0, 2 * r->hidden, n);
+        if (r->gated < 0 || r->fresh < 0)
+            return -1;
+    }
     all = product(r, r->x, weights);
     r->bias[0] = r->bias[1] = -1;
     if (given(r, 3)) {
@@ -335,6 +344,7 @@ static int prepare(struct recurrent *r)
                              &(struct shape){ 1, { r->hidden } }, &zeros[i], r->err))
                     return -1;
             parts[1] = build_add_const(r->build, NULL, zeros, r->err);
+            r->fresh_bias = cut(r, r->bias[1], 0, 2 * r->hidden, n);
             all = parts[0] < 0 || parts[1] < 0 ? -1 : pair(r, "Add", all, join(r, 2, parts, 0));
         } else {
             all = pair(r, "Add", all, r->bias[1]);

@@ -11,6 +11,7 @@
  * attribute and no longer an input:
  *   Reshape(x)            shape: complete, without 0 and -1. Squeeze, Unsqueeze and Flatten
  *                         arrive as Reshape, too
+ *                         shared (1): many read it, do not repeat it for each
  *   Expand(x)             shape: of the output; fixed (1: the same at any batch size)
  *   Transpose(x)          perm
  *   Slice(x)              starts, ends, axes, steps: same length; starts and ends clamped

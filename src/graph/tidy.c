@@ -221,7 +221,8 @@ static bool is_prepared(const struct graph *graph, int n)
     const struct node *node = &graph->nodes[n];
     int i;
 
-    if (node->n_outputs > MAX_OUTPUTS || strcmp(node->op->name, "Dropout") == 0)
+    if (node->n_outputs > MAX_OUTPUTS || strcmp(node->op->name, "Dropout") == 0 ||
+        node_int(node, "shared", 0))
         return false;
     for (i = 0; i < node->n_inputs; i++) {
         const struct value *value = node->inputs[i] < 0 ? NULL
@@ -306,10 +307,11 @@ static int place_inputs(struct graph *graph, struct copies *copies, int reader, 
         for (i = graph->nodes[node].n_inputs - 1; i >= 0; i--) {
             int producer = producer_of(graph, node, i);
 
-            if (producer < 0 || producer >= limit || is_repeated(graph, node, i) ||
+            if (producer < 0 || is_repeated(graph, node, i) ||
                 graph->nodes[producer].part != PART_PREPARE)
                 continue;
-            if (taken[producer])
+            /* A copy has the inputs of what it is a copy of: those may be copies, too. */
+            if (producer >= limit || taken[producer])
                 producer = copy_for(graph, producer, node);
             else
                 taken[producer] = true;

@@ -14,8 +14,9 @@ MODELS = ["mlp", "mlp-mse", "linear-dot", "cnn", "transformer", "transformer-pos
           "skips", "frozen"]
 MICRO_BATCHES = (1, 2, 4, 8)
 # With the exporter's optimizations a CNN has no BatchNorm left.
-DYNAMO = {"dynamo": ["mlp", "transformer", "transformer-post", "tied", "frozen"],
-          "dynamo-plain": ["cnn", "transformer", "frozen"]}
+DYNAMO = {"dynamo": ["mlp", "transformer", "transformer-post", "tied", "frozen", "unet", "llama"],
+          "dynamo-plain": ["cnn", "transformer", "frozen"],
+          "torchscript": ["unet", "tagger"]}
 
 
 def pin(run):

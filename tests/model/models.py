@@ -264,10 +264,110 @@ def frozen(draw, rng):
     return case
 
 
+class UNet(nn.Module):
+    """Down and up again over a skip: group and instance norms, transposed and resized."""
+
+    def __init__(self, channels, width, classes):
+        super().__init__()
+        self.down = nn.Conv2d(channels, width, 3, padding=1, padding_mode="reflect")
+        self.norm1 = nn.GroupNorm(2, width, eps=2.0 ** -16)
+        self.deep = nn.Conv2d(width, 2 * width, 3, stride=2, padding=1, bias=False)
+        self.norm2 = nn.InstanceNorm2d(2 * width, affine=True, eps=2.0 ** -16)
+        self.up = nn.ConvTranspose2d(2 * width, width, 2, stride=2)
+        self.prelu = nn.PReLU(width)
+        self.head = nn.Conv2d(2 * width, classes, 1)
+
+    def forward(self, x):
+        skip = nn.functional.silu(self.norm1(self.down(x)))
+        y = nn.functional.hardswish(self.norm2(self.deep(skip)))
+        y = torch.cat([self.prelu(self.up(y)), skip], 1)
+        y = nn.functional.interpolate(self.head(y), scale_factor=2, mode="bilinear")
+        return nn.functional.adaptive_max_pool2d(y, 1).flatten(1)
+
+
+def unet(draw, rng):
+    channels, width, classes = draw.randint(1, 3), 2 * draw.randint(2, 4), draw.randint(5, 9)
+    case = Case("unet", UNet(channels, width, classes),
+                {"image": images(rng, 120, channels, 8)}, "logits", "label",
+                labels(rng, 120, classes), "cross-entropy")
+    case.exact = False
+    return case
+
+
+class Tagger(nn.Module):
+    """Two layers of LSTM in both directions, then a GRU."""
+
+    def __init__(self, vocabulary, width, classes):
+        super().__init__()
+        self.token = nn.Embedding(vocabulary, width)
+        self.lstm = nn.LSTM(width, width, 2, bidirectional=True, batch_first=True)
+        self.gru = nn.GRU(2 * width, width, batch_first=True)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, tokens):
+        x, _ = self.lstm(self.token(tokens))
+        x, _ = self.gru(x)
+        return self.head(x)
+
+
+def tagger(draw, rng):
+    width, classes, length, vocabulary = draw.randint(5, 12), draw.randint(5, 9), 5, 17
+    case = Case("tagger", Tagger(vocabulary, width, classes),
+                {"tokens": rng.integers(0, vocabulary, (120, length))}, "logits", "label",
+                rng.integers(0, classes, (120, length)), "cross-entropy")
+    return case
+
+
+class Llama(nn.Module):
+    """RMS norms, rotated grouped queries, causal attention and SwiGLU."""
+
+    def __init__(self, vocabulary, heads, shared, size, length):
+        super().__init__()
+        self.heads, self.shared, self.size = heads, shared, size
+        width = heads * size
+        self.token = nn.Embedding(vocabulary, width)
+        self.norm1, self.norm2 = (nn.RMSNorm(width, eps=2.0 ** -16) for _ in range(2))
+        self.q = nn.Linear(width, width, bias=False)
+        self.kv = nn.Linear(width, 2 * shared * size, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        self.gate, self.rise = (nn.Linear(width, 2 * width, bias=False) for _ in range(2))
+        self.fall = nn.Linear(2 * width, width, bias=False)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        angle = torch.outer(torch.arange(length), 100.0 ** -torch.arange(0, 1, 2 / size))
+        self.register_buffer("cos", torch.cat([angle.cos(), angle.cos()], -1))
+        self.register_buffer("sin", torch.cat([angle.sin(), angle.sin()], -1))
+
+    def turn(self, x):
+        a, b = x.chunk(2, -1)
+        return x * self.cos + torch.cat([-b, a], -1) * self.sin
+
+    def forward(self, tokens):
+        x = self.token(tokens)
+        y = self.norm1(x)
+        q = self.q(y).unflatten(2, (self.heads, self.size)).transpose(1, 2)
+        k, v = self.kv(y).unflatten(2, (2 * self.shared, self.size)).transpose(1, 2).chunk(2, 1)
+        y = nn.functional.scaled_dot_product_attention(
+            self.turn(q), self.turn(k).repeat_interleave(self.heads // self.shared, 1),
+            v.repeat_interleave(self.heads // self.shared, 1), is_causal=True)
+        x = x + self.out(y.transpose(1, 2).flatten(2))
+        y = self.norm2(x)
+        return self.head(x + self.fall(nn.functional.silu(self.gate(y)) * self.rise(y)))
+
+
+def llama(draw, rng):
+    length, vocabulary = 6, 17
+    case = Case("llama", Llama(vocabulary, 4, 2, 2 * draw.randint(2, 4), length),
+                {"tokens": rng.integers(0, vocabulary, (120, length))}, "logits", "label",
+                rng.integers(0, vocabulary, (120, length)), "cross-entropy")
+    case.exact, case.buffers = False, ["cos", "sin"]
+    return case
+
+
 MAKERS = {"mlp": mlp, "mlp-mse": mlp_mse, "linear-dot": linear_dot, "cnn": cnn, "cnn-old": cnn_old,
           "transformer": transformer, "transformer-post": transformer_post,
           "transformer-dropout": transformer_dropout, "tied": tied, "skips": skips,
-          "mlp-dropout": mlp_dropout, "frozen": frozen}
+          "mlp-dropout": mlp_dropout, "frozen": frozen, "unet": unet, "tagger": tagger,
+          "llama": llama}
 
 
 def make(name, seed):

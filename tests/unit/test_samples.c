@@ -18,11 +18,16 @@ enum { SAMPLES = 3 };
 static const struct net {
     const char *name, *text;
 } nets[] = {
-    { "lstm", "input x float batch,5,3\n init w float 2,16,3\n init r float 2,16,4\n"
-              "init b float 2,32\n node Transpose x -> t perm=[1,0,2]\n"
+    { "lstm", "input x float batch,5,3\n init w float 2,16,3\n init r1 float 1,16,4\n"
+              "init r2 float 1,16,4\n init b1 float 1,32\n init b2 float 1,32\n"
+              "node Concat r1,r2 -> r axis=0\n node Concat b1,b2 -> b axis=0\n node Transpose x -> t perm=[1,0,2]\n"
               "node LSTM t,w,r,b -> y direction=\"bidirectional\"" },
     { "gru", "input x float batch,4,3\n init w float 1,12,3\n init r float 1,12,4\n"
              "init b float 1,24\n node GRU x,w,r,b -> y linear_before_reset=1 layout=1" },
+    { "gru without", "input x float batch,4,3\n init w float 1,12,3\n init r1 float 1,12,2\n"
+                     "init r2 float 1,12,2\n init b float 1,24\n"
+                     "node Concat r1,r2 -> r axis=2\n"
+                     "node GRU x,w,r,b -> y layout=1 direction=\"reverse\"" },
     { "rnn", "input x float batch,4,3\n init w float 1,4,3\n init r float 1,4,4\n"
              "node RNN x,w,r -> -,y direction=\"reverse\" layout=1" },
     { "attention", "input x float batch,5,8\n init q float 8,16\n init k float 8,8\n"
