@@ -182,8 +182,9 @@ int cpu_make_curve(const struct cpu_build *build, struct kernel **kernel, struct
         "Abs",     "Clip",     "LeakyRelu",     "HardSigmoid",     "HardSwish",     "Swish",
         "AbsGrad", "ClipGrad", "LeakyReluGrad", "HardSigmoidGrad", "HardSwishGrad", "SwishGrad",
     };
-    static const enum simd_curve curves[] = {SIMD_ABS,          SIMD_CLIP,       SIMD_LEAKY_RELU,
-                                             SIMD_HARD_SIGMOID, SIMD_HARD_SWISH, SIMD_SWISH};
+    static const enum simd_curve curves[] = {SIMD_ABS,          SIMD_CLIP,
+                                             SIMD_LEAKY_RELU,   SIMD_HARD_SIGMOID,
+                                             SIMD_HARD_SWISH,   SIMD_SWISH};
     const struct node *node = cpu_node(build);
     int i = find_name(names, 12, node->op->name);
     struct flat_kernel *k;

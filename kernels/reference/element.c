@@ -165,7 +165,8 @@ static double combine(enum ref_reduction reduction, double a, double b)
 }
 
 /* Put element 'from' of input 2 to element 'at' of the output. */
-static void put(const struct kernel *k, const struct kernel_args *args, int64_t at, int64_t from)
+static void put(const struct kernel *k, const struct kernel_args *args, int64_t at,
+                int64_t from)
 {
     size_t size = dtype_size(k->out[0].dtype);
 

@@ -164,7 +164,7 @@ static inline int64_t ref_int(const struct ref_tensor *tensor, const void *data,
                                       : ((const int32_t *)data)[i];
 }
 
-/* Element 'i' of a tensor of any type; ref_whole() gives the nearest integer to what is none. */
+/* Element 'i' of a tensor of any type; ref_whole() gives the nearest integer. */
 double ref_number(const struct ref_tensor *tensor, const void *data, int64_t i);
 int64_t ref_whole(const struct ref_tensor *tensor, const void *data, int64_t i);
 void ref_store(const struct ref_tensor *tensor, void *data, int64_t i, double value);

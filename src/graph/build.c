@@ -47,8 +47,9 @@ const struct tensor *build_literal(struct build *build, int v, int which)
     if (constant || !value || value->kind != ONNX_INITIALIZER)
         return constant;
     tensor = arena_alloc(build->fold[which].arena, 1, sizeof(*tensor));
-    return fold_load(&build->fold[which], &build->onnx->initializers[value->index], tensor, NULL)
-               ? NULL : tensor;
+    if (fold_load(&build->fold[which], &build->onnx->initializers[value->index], tensor, NULL))
+        return NULL;
+    return tensor;
 }
 
 /* The batch of a constant that is as long as the batch along one axis, the same for each

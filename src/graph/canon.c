@@ -25,7 +25,8 @@ int canon_input(struct build *build, const struct onnx_node *node, int index, st
     return build_value(build, node->inputs[index], err);
 }
 
-int canon_constant(struct build *build, const struct onnx_node *node, int index, struct err *err)
+int canon_constant(struct build *build, const struct onnx_node *node, int index,
+                   struct err *err)
 {
     int v = index < (int)node->proto->n_input ? node->inputs[index] : -1, t, id;
     struct tensor copy[BUILD_TWINS];
@@ -447,7 +448,8 @@ static int keep_all(struct build *build, const struct onnx_node *node, struct er
     if (input < 0)
         return -1;
     for (t = 0; t < BUILD_TWINS && canon_read(build, node, 1); t++) {
-        if (fold_new(&build->fold[t], DTYPE_BOOL, canon_shape_of(build, input, t), &mask[t], err))
+        if (fold_new(&build->fold[t], DTYPE_BOOL, canon_shape_of(build, input, t), &mask[t],
+                     err))
             return -1;
         for (i = 0; i < mask[t].n; i++)
             mask[t].i[i] = 1;

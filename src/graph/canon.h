@@ -11,7 +11,8 @@ int canon_input(struct build *build, const struct onnx_node *node, int index, st
 /* The same for numbers that are not trained (a table of angles, weights of classes): where an
  * initializer is first read like this, it is a constant.
  */
-int canon_constant(struct build *build, const struct onnx_node *node, int index, struct err *err);
+int canon_constant(struct build *build, const struct onnx_node *node, int index,
+                   struct err *err);
 /* How many read output 'output'. */
 int canon_read(const struct build *build, const struct onnx_node *node, int output);
 /* A short list of integers from a constant input, or where that is absent an attribute: its
@@ -36,8 +37,9 @@ int canon_step(struct build *build, const struct onnx_node *node, const char *op
 int canon_result(struct build *build, const struct onnx_node *node, int output, int value);
 
 /* A reduction over these axes; its value. */
-int canon_reduce_step(struct build *build, const struct onnx_node *node, const char *op, int input,
-                      int n, const int64_t *axes, int64_t keepdims, struct err *err);
+int canon_reduce_step(struct build *build, const struct onnx_node *node, const char *op,
+                      int input, int n, const int64_t *axes, int64_t keepdims,
+                      struct err *err);
 /* A constant of one element. */
 int canon_scalar(struct build *build, enum dtype dtype, double value, struct err *err);
 
@@ -60,7 +62,8 @@ int canon_cut(struct build *build, const struct onnx_node *node, int x, int64_t 
 /* Is this node the end of the file's loss: an output that nothing else reads? */
 bool canon_is_final(const struct build *build, const struct onnx_node *node);
 /* The node 'id' makes a loss, as the file has it; labels and class weights are none yet. */
-struct loss_candidate *canon_new_loss(struct build *build, const struct onnx_node *node, int id);
+struct loss_candidate *canon_new_loss(struct build *build, const struct onnx_node *node,
+                                      int id);
 int canon_weight_sum(struct build *build);
 
 /* Handlers (canon_*.c) */

@@ -62,7 +62,8 @@ static int add_axis(struct build *build, const struct onnx_node *node, int x, in
     return canon_shaped(build, node, x, shapes, err);
 }
 
-static int swap_middle(struct build *build, const struct onnx_node *node, int x, struct err *err)
+static int swap_middle(struct build *build, const struct onnx_node *node, int x,
+                       struct err *err)
 {
     return canon_permuted(build, node, x, (const int64_t[]){ 0, 2, 1, 3 }, err);
 }
@@ -344,7 +345,8 @@ static int turn(struct build *build, const struct onnx_node *node, int x, int co
     int a = canon_cut(build, node, x, 3, 0, in_turn ? dim : dim / 2, in_turn ? 2 : 1, err), b;
     int parts[2], rest;
 
-    b = a < 0 ? -1 : canon_cut(build, node, x, 3, in_turn ? 1 : dim / 2, dim, in_turn ? 2 : 1, err);
+    b = a < 0 ? -1 : canon_cut(build, node, x, 3, in_turn ? 1 : dim / 2, dim, in_turn ? 2 : 1,
+                               err);
     parts[0] = b < 0 ? -1 : rotate(build, node, "Sub", cosine, a, sine, b, err);
     parts[1] = parts[0] < 0 ? -1 : rotate(build, node, "Add", sine, a, cosine, b, err);
     a = parts[1] < 0 ? -1 : join(build, node, parts, in_turn, err);

@@ -81,7 +81,7 @@ static int letters(const char *p, const char *end)
     return n;
 }
 
-/* Without "->": what stands once, in the order of the alphabet, behind what "..." stands for. */
+/* Without "->": what stands once, by the alphabet, behind what "..." stands for. */
 static int imply_result(struct einsum *e, int more)
 {
     e->result.n = 0;
@@ -307,7 +307,8 @@ static int multiply(struct einsum *e, int which)
     if (merge(e, a, rows, rows + sum - stack) || merge(e, a, stack, rows) ||
         merge(e, b, sum, columns) || merge(e, b, stack, sum))
         return -1;
-    a->value = canon_step(e->build, e->node, "MatMul", 2, (int[]){ a->value, b->value }, e->err);
+    a->value = canon_step(e->build, e->node, "MatMul", 2, (int[]){ a->value, b->value },
+                          e->err);
     if (a->value >= 0)
         a->value = canon_shaped(e->build, e->node, a->value, full, e->err);
     memcpy(a->label, left, (size_t)rows);

@@ -157,7 +157,8 @@ static int cut_off(struct build *build, const struct onnx_node *node, int x, str
             axes[i] = i;
             steps[i] = 1;
             starts[i] = pads->begin[i] < 0 ? -pads->begin[i] : 0;
-            ends[i] = canon_shape_of(build, x, t)->dim[i] + (pads->end[i] < 0 ? pads->end[i] : 0);
+            ends[i] = canon_shape_of(build, x, t)->dim[i] +
+                      (pads->end[i] < 0 ? pads->end[i] : 0);
         }
         graph_set_ints(build->graph[t], id, "starts", pads->rank, starts);
         graph_set_ints(build->graph[t], id, "ends", pads->rank, ends);

@@ -7,8 +7,8 @@
 #include "base/err.h"
 #include "graph/dims.h"
 
-/* A scale or bias under a shape that it broadcasts to: of the normalised axes, or one number for
- * each group. -1 with 'err'.
+/* A scale or bias under a shape that it broadcasts to: of the normalised axes, or one number
+ * for each group. -1 with 'err'.
  */
 static int widen(struct build *build, const struct onnx_node *node, int id,
                  const struct shape *first, const struct shape *wide, const struct shape *last,

@@ -114,7 +114,8 @@ int canon_split(struct build *build, const struct onnx_node *node, struct err *e
 
 /* Reductions -------------------------------------------------------------------------- */
 
-struct loss_candidate *canon_new_loss(struct build *build, const struct onnx_node *node, int id)
+struct loss_candidate *canon_new_loss(struct build *build, const struct onnx_node *node,
+                                      int id)
 {
     struct loss_candidate *loss = mem_push((void **)&build->losses, &build->n_losses,
                                            sizeof(*loss));
@@ -181,8 +182,9 @@ static int read_axes(struct build *build, const struct onnx_node *node, int rank
     return n_axes;
 }
 
-int canon_reduce_step(struct build *build, const struct onnx_node *node, const char *op, int input,
-                      int n, const int64_t *axes, int64_t keepdims, struct err *err)
+int canon_reduce_step(struct build *build, const struct onnx_node *node, const char *op,
+                      int input, int n, const int64_t *axes, int64_t keepdims,
+                      struct err *err)
 {
     int id = canon_new(build, node, op, 1, &input, err);
 
@@ -253,8 +255,8 @@ int canon_log_sum_exp(struct build *build, const struct onnx_node *node, struct 
     if (n < 0)
         return -1;
     wide = canon_reduce_step(build, node, "ReduceMax", x, n, axes, 1, err);
-    narrow = wide < 0 ? -1 : keep ? wide
-                                  : canon_reduce_step(build, node, "ReduceMax", x, n, axes, 0, err);
+    narrow = keep || wide < 0 ? wide : canon_reduce_step(build, node, "ReduceMax", x, n, axes,
+                                                         0, err);
     y = narrow < 0 ? -1 : canon_step(build, node, "Sub", 2, (int[]){ x, wide }, err);
     y = y < 0 ? -1 : canon_step(build, node, "Exp", 1, &y, err);
     y = y < 0 ? -1 : canon_reduce_step(build, node, "ReduceSum", y, n, axes, keep, err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Resize and Upsample: along each axis the result is a linear function of the input, so a Gather
- * with constant indices (nearest) or a product with a constant matrix.
+/* Resize and Upsample: along each axis the result is a linear function of the input, so a
+ * Gather with constant indices (nearest) or a product with a constant matrix.
  */
 #include "graph/canon.h"
 
@@ -10,8 +10,8 @@
 #include "base/err.h"
 #include "graph/dims.h"
 
-enum transform { HALF_PIXEL, HALF_PIXEL_SYMMETRIC, PYTORCH_HALF_PIXEL, ALIGN_CORNERS, ASYMMETRIC,
-                 TF_HALF_PIXEL, TF_CROP };
+enum transform { HALF_PIXEL, HALF_PIXEL_SYMMETRIC, PYTORCH_HALF_PIXEL, ALIGN_CORNERS,
+                 ASYMMETRIC, TF_HALF_PIXEL, TF_CROP };
 enum method { NEAREST, LINEAR, CUBIC };
 enum rounding { PREFER_FLOOR, PREFER_CEIL, FLOOR, CEIL };
 
@@ -70,7 +70,8 @@ static int read_modes(const struct build *build, const struct onnx_node *node, s
 }
 
 /* A list of numbers from input 'index' of the node; NULL where there is none. */
-static const struct tensor *numbers(struct build *build, const struct onnx_node *node, int index)
+static const struct tensor *numbers(struct build *build, const struct onnx_node *node,
+                                    int index)
 {
     const struct tensor *list;
 
@@ -145,7 +146,8 @@ static int set_axes(struct build *build, const struct onnx_node *node, int n, co
 static int read_resize(struct build *build, const struct onnx_node *node, int x,
                        struct resize *r, struct err *err)
 {
-    const struct shape *shape = canon_shape_of(build, x, 0), *twin = canon_shape_of(build, x, 1);
+    const struct shape *shape = canon_shape_of(build, x, 0);
+    const struct shape *twin = canon_shape_of(build, x, 1);
     const int64_t *given = NULL;
     int n = onnx_ints(node->proto, "axes", &given), axes[GRAPH_MAX_RANK], i;
 

@@ -115,8 +115,8 @@ static int cast_step(struct build *build, const struct onnx_node *node, int valu
 }
 
 /* A pool; bytes are pooled as numbers. */
-static int emit_pool(struct build *build, const struct onnx_node *node, const char *op, int input,
-                     const struct window *w, struct err *err)
+static int emit_pool(struct build *build, const struct onnx_node *node, const char *op,
+                     int input, const struct window *w, struct err *err)
 {
     enum dtype dtype = build->graph[0]->values[input].dtype;
     bool whole = !dtype_is_float(dtype);
@@ -179,8 +179,8 @@ int canon_window(struct build *build, const struct onnx_node *node, struct err *
 /* ConvTranspose ----------------------------------------------------------------------- */
 
 /* The shape of the output, from the pads, or the pads from it. */
-static int output_shape(const struct onnx_node *node, const struct shape *shape, struct window *w,
-                        int64_t *out, struct err *err)
+static int output_shape(const struct onnx_node *node, const struct shape *shape,
+                        struct window *w, int64_t *out, struct err *err)
 {
     bool upper = onnx_string_is(node->proto, "auto_pad", "SAME_UPPER", false);
     bool same = upper || onnx_string_is(node->proto, "auto_pad", "SAME_LOWER", false);

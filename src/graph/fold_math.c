@@ -285,7 +285,8 @@ static void reduce_nothing(enum reduction kind, struct tensor *y)
 {
     int64_t largest = y->dtype == DTYPE_I64 ? INT64_MAX : y->dtype == DTYPE_I32 ? INT32_MAX
                     : y->dtype == DTYPE_BOOL ? 1 : UINT8_MAX;
-    int64_t smallest = y->dtype == DTYPE_I64 ? INT64_MIN : y->dtype == DTYPE_I32 ? INT32_MIN : 0;
+    int64_t smallest = y->dtype == DTYPE_I64 ? INT64_MIN
+                     : y->dtype == DTYPE_I32 ? INT32_MIN : 0;
     int64_t i;
 
     for (i = 0; i < y->n; i++)

@@ -20,8 +20,8 @@
  *   Concat(x…)  axis      Split(x)  axis, split (sizes)
  *   ReduceMean/ReduceSum/ReduceMax…(x)   axes (all of them where ONNX has none), keepdims
  *   Softmax/LogSoftmax(x) axis; Softmax: masked (1: a row that is -infinity all over gives 0)
- *   Einsum, Attention, RotaryEmbedding, LSTM, GRU and RNN arrive as what they are made of, the latter
- *   with nodes for each step
+ *   Einsum, Attention, RotaryEmbedding, LSTM, GRU and RNN arrive as what they are made of, the
+ *   latter with nodes for each step
  *   LayerNormalization(x, scale[, bias]) axis, epsilon; scale and bias of the shape of the axes
  *                         from there on; the mean and 1/deviation may be further outputs
  *   RMSNormalization(x, scale)           the same, one output

@@ -14,7 +14,8 @@ MODELS = ["mlp", "mlp-mse", "linear-dot", "cnn", "transformer", "transformer-pos
           "skips", "frozen"]
 MICRO_BATCHES = (1, 2, 4, 8)
 # With the exporter's optimizations a CNN has no BatchNorm left.
-DYNAMO = {"dynamo": ["mlp", "transformer", "transformer-post", "tied", "frozen", "unet", "llama"],
+DYNAMO = {"dynamo": ["mlp", "transformer", "transformer-post", "tied", "frozen", "unet",
+                     "llama"],
           "dynamo-plain": ["cnn", "transformer", "frozen"],
           "torchscript": ["unet", "tagger"]}
 

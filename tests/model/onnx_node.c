@@ -404,7 +404,8 @@ static int build_and_run(struct test *t, const char *path, const struct onnx *al
         return -1;
     options.no_loss = !t->batch || strcmp(t->op, "BatchNormalization") == 0;
     for (i = 0; i < all->n_initializers && !t->batch; i++)
-        tensors[i] = (struct model_tensor){ all->initializers[i].name, all->initializers[i].dtype,
+        tensors[i] = (struct model_tensor){ all->initializers[i].name,
+                                            all->initializers[i].dtype,
                                             all->initializers[i].shape };
     options.n_tensors = i;
     options.tensors = tensors;

@@ -81,7 +81,8 @@ def conv_transpose(a, x):
     spatial = x[0].ndim - 2
     strides, dilations, pads = geometry(a, spatial)
     function = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[spatial - 1]
-    y = function(t(x[0]), t(x[1]), stride=strides, dilation=dilations, groups=a["group"]).numpy()
+    y = function(t(x[0]), t(x[1]), stride=strides, dilation=dilations,
+                 groups=a["group"]).numpy()
     y = np.pad(y, [(0, 0), (0, 0)] + [(0, s) for s in strides])
     at = tuple(slice(p, p + n) for p, n in zip(pads, a["output_shape"]))
     return y[(slice(None), slice(None)) + at]
@@ -269,8 +270,8 @@ OPERATORS = {
     "HardSwish": lambda a, x: F.hardswish(t(x[0])).numpy(),
     "Swish": lambda a, x: x[0] * torch.sigmoid(t(a["alpha"] * x[0])).numpy(),
     "Mish": lambda a, x: F.mish(t(x[0])).numpy(),
-    "Clip": lambda a, x: np.trunc(np.clip(x[0], a.get("min"), a.get("max")))
-                         if x[0].dtype.kind == "i" else np.clip(x[0], a.get("min"), a.get("max")),
+    "Clip": lambda a, x: (np.trunc if x[0].dtype.kind == "i" else np.asarray)(
+        np.clip(x[0], a.get("min"), a.get("max"))),
     "Floor": lambda a, x: np.floor(x[0]), "Ceil": lambda a, x: np.ceil(x[0]),
     "Round": lambda a, x: np.round(x[0]), "Sign": lambda a, x: np.sign(x[0]),
     "Max": lambda a, x: np.maximum(*x), "Min": lambda a, x: np.minimum(*x),

@@ -40,7 +40,8 @@ static void gelu(struct op_case *c)
 static void dropout(struct op_case *c)
 {
     case_unary(c, "Dropout", case_any_real(c, 0.1, 2));
-    graph_set_float(c->graph, c->node, "ratio", case_bit(c, 2) ? 0.5 : case_bit(c, 3) ? 0 : 0.1);
+    graph_set_float(c->graph, c->node, "ratio",
+                    case_bit(c, 2) ? 0.5 : case_bit(c, 3) ? 0 : 0.1);
     case_infer(c);
 }
 
@@ -341,7 +342,8 @@ static void conv_transpose(struct op_case *c)
 {
     static const int groups[] = { 1, 2 };
     const struct form *f = &forms[case_choose(c, 1, 8)];
-    int group = groups[case_choose(c, 8, 2)], dim[5] = { 4, 6 / group }, x[5] = { B, 4 }, ids[2];
+    int group = groups[case_choose(c, 8, 2)], dim[5] = { 4, 6 / group }, x[5] = { B, 4 };
+    int ids[2];
     int64_t out[3];
 
     for (int i = 0; i < f->rank; i++) {
@@ -538,7 +540,8 @@ static void reduce_choice(struct op_case *c, const char *op)
 
     if (c->variant >= 8) {
         c->gradient = false;
-        x = case_integers(c, c->variant % 2 ? DTYPE_I32 : DTYPE_I64, 4, DIMS(B, 3, 2, 4), -9, 9);
+        x = case_integers(c, c->variant % 2 ? DTYPE_I32 : DTYPE_I64, 4, DIMS(B, 3, 2, 4), -9,
+                          9);
     } else {
         x = case_distinct(c, 4, DIMS(B, 3, 2, 4));
     }

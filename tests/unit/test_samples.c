@@ -20,7 +20,8 @@ static const struct net {
 } nets[] = {
     { "lstm", "input x float batch,5,3\n init w float 2,16,3\n init r1 float 1,16,4\n"
               "init r2 float 1,16,4\n init b1 float 1,32\n init b2 float 1,32\n"
-              "node Concat r1,r2 -> r axis=0\n node Concat b1,b2 -> b axis=0\n node Transpose x -> t perm=[1,0,2]\n"
+              "node Concat r1,r2 -> r axis=0\n node Concat b1,b2 -> b axis=0\n"
+              "node Transpose x -> t perm=[1,0,2]\n"
               "node LSTM t,w,r,b -> y direction=\"bidirectional\"" },
     { "gru", "input x float batch,4,3\n init w float 1,12,3\n init r float 1,12,4\n"
              "init b float 1,24\n node GRU x,w,r,b -> y linear_before_reset=1 layout=1" },
@@ -43,7 +44,8 @@ static const struct net {
                 "init p int64 1,4 = 0,1,2,3\n"
                 "node RotaryEmbedding a,cos,sin,p -> y num_heads=3" },
     { "norms", "input x float batch,4,3,2\n init s float 2\n init t float 2\n init c float 4\n"
-               "init d float 4\n init e float 2\n node GroupNormalization x,s,t -> a num_groups=2\n"
+               "init d float 4\n init e float 2\n"
+               "node GroupNormalization x,s,t -> a num_groups=2\n"
                "node InstanceNormalization a,c,d -> b\n node RMSNormalization b,e -> y" },
     { "upsampling", "input x float batch,2,3,4\n init w float 2,3,2,2\n init b float 3\n"
                     "init s float 4 = 1,1,2,1.5\n init none float 0\n"

@@ -119,7 +119,8 @@ static int grad_conv_transpose(struct grad *grad, int node, struct err *err)
     (void)node;
     if (rule_add_like(grad, 0, "Conv", 2, (int[]){ dy, rule_input(grad, 1) }, NULL, err))
         return -1;
-    return rule_add_like(grad, 1, "ConvWgrad", 2, (int[]){ dy, rule_input(grad, 0) }, NULL, err);
+    return rule_add_like(grad, 1, "ConvWgrad", 2, (int[]){ dy, rule_input(grad, 0) }, NULL,
+                         err);
 }
 
 const struct op ops_conv[] = {

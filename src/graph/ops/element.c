@@ -23,8 +23,8 @@ static int same_place(const struct graph *graph, int node, int a, int b,
     return 0;
 }
 
-static int element_axis(const struct graph *graph, int node, struct batch_place place, int *axis,
-                        struct err *err)
+static int element_axis(const struct graph *graph, int node, struct batch_place place,
+                        int *axis, struct err *err)
 {
     const struct value *x = node_input(graph, node, 0);
 
@@ -141,7 +141,7 @@ static int tuple_shape(const struct graph *graph, int node, const struct tuple *
     return 0;
 }
 
-/* Samples may be common leading axes of both, in the indices alone, or behind what is indexed. */
+/* Samples may be a common leading axis, in the indices alone, or behind what is indexed. */
 static int tuple_place(const struct graph *graph, int node, const struct tuple *tuple,
                        struct batch_place *place, struct err *err)
 {

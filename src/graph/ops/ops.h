@@ -46,9 +46,10 @@
  * Shapes
  *   View(x → the same bytes under another shape), ReduceSumTo(x → sum over broadcast axes),
  *   ReduceChoiceGrad(dy, x, y → equal parts to the elements that are y; axes),
- *   ReduceL2Grad(dy, x, y; axes), ReduceGrad(dy → broadcast over the reduced axes; axes, scale), SliceGrad(dy; starts,
- *   steps for every axis: scatter into zeros), GatherGrad(dy, indices → zeros + sums; axis)
- *   GatherElementsGrad(dy, indices → zeros + sums; axis), GatherNdGrad(dy, indices; batch_dims),
+ *   ReduceL2Grad(dy, x, y; axes), ReduceGrad(dy → broadcast over the reduced axes; axes,
+ *   scale), SliceGrad(dy; starts, steps for every axis: scatter into zeros),
+ *   GatherGrad, GatherElementsGrad(dy, indices → zeros + sums; axis),
+ *   GatherNdGrad(dy, indices → the same; batch_dims),
  *   ClearElements, ClearNd(x, indices → x with zeros there; as the Scatter)
  * Losses: each divides by step_state.weight_sum. The input weight_sum only says so in the
  * graph; kernels read the state and the pointer may be NULL.

@@ -42,7 +42,8 @@ static int infer_reduce(struct graph *graph, int node, struct err *err)
     unsigned axes;
     int i;
 
-    if ((!chooses(graph, node) && need_float(graph, node, 0, err)) || reduce_axes(graph, node, &axes, err) ||
+    if ((!chooses(graph, node) && need_float(graph, node, 0, err)) ||
+        reduce_axes(graph, node, &axes, err) ||
         batch_find(graph, node, x, &place, err))
         return -1;
     for (i = 0; i < x->shape.rank; i++) {
