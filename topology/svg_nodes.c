@@ -117,9 +117,9 @@ static int look_at_place(struct drawing *d, int place)
     const struct cluster *c = d->cluster;
     const char *kind = NULL;
     struct glance g = { 0 };
-    int n = 0;
+    int n = 0, end = cluster_end(c, place);
 
-    for (int i = place; i < cluster_end(c, place); i++)
+    for (int i = place; i < end; i++)
         if (c->places[i].kind == CLUSTER_DEVICE) {
             kind = kind ? kind : cluster_device_at(c, i)->kind;
             n++;
@@ -167,8 +167,9 @@ static struct frame frame_of(struct drawing *d, int place)
 {
     const struct cluster *c = d->cluster;
     struct frame frame = { .name = place ? c->places[place].name : "network" };
+    int end = cluster_end(c, place);
 
-    for (int i = place + 1; i < cluster_end(c, place); i = cluster_end(c, i)) {
+    for (int i = place + 1; i < end; i = cluster_end(c, i)) {
         struct frame below;
 
         if (c->places[i].kind == CLUSTER_NODE)

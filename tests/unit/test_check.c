@@ -17,7 +17,7 @@
 
 #define NODES 64
 #define UNITS 8         /* GPUs, NICs and tasks of a node */
-#define ROUNDS 40
+#define ROUNDS 16
 
 static uint64_t dice = 1;
 
