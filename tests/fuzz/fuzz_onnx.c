@@ -58,6 +58,29 @@ static const char *const networks[] = {
     "node Expand o3,ms -> never\n node ReduceSum o3,ax2 -> never2\n"
     "node MatMul o3,w -> z\n node Transpose z -> y perm=[0,2,1]\n"
     "node SoftmaxCrossEntropyLoss y,l,c -> loss ignore_index=-1\n output loss",
+    /* What becomes several operators. */
+    "opset 23\n input x float batch,5,8\n init w float 2,16,8\n init r float 2,16,4\n"
+    "init b float 2,32\n init k float 8,8\n init s float 3 = 1,2,1.5\n"
+    "init p int64 6 = 0,1,0,0,2,-1\n init t int64 3 = 1,2,1\n init n int64 1 = 2\n"
+    "init ax int64 . = 1\n node Transpose x -> xt perm=[1,0,2]\n"
+    "node LSTM xt,w,r,b -> h,hn,cn direction=\"bidirectional\" hidden_size=4\n"
+    "node ReduceMax h -> hm axes=[1] keepdims=0\n node Transpose hm -> a perm=[1,0,2]\n"
+    "node ReduceMean a -> am axes=[1,2] keepdims=1\n node MatMul x,k -> q\n"
+    "node Attention q,q,x -> o q_num_heads=2 kv_num_heads=2 is_causal=1\n"
+    "node Resize o,-,s -> z mode=\"cubic\" coordinate_transformation_mode=\"align_corners\"\n"
+    "node Pad z,p -> z1 mode=\"reflect\"\n node Tile z1,t -> z2\n"
+    "node CumSum z2,ax -> z3 reverse=1\n node TopK z3,n -> v,i axis=1 largest=1\n"
+    "node GatherElements z3,i -> g axis=1\n"
+    "node Einsum v,g -> e equation=\"bij,bkj->bik\"\n node Add e,am -> y\n output y",
+
+    "opset 17\n input x float batch,4,6,6\n init w float 4,2,2,2\n init b float 4\n"
+    "init g float 4\n init d int64 . = 3\n init hv float 2 = 0,1\n"
+    "node ConvTranspose x,w,b -> c group=2 strides=[2,2] pads=[1,0,0,1] "
+    "output_padding=[1,1]\n node InstanceNormalization c,g,g -> e epsilon=0.01\n"
+    "node GlobalMaxPool e -> m\n node Flatten m -> f axis=1\n"
+    "node ArgMax f -> am axis=1 keepdims=0\n node OneHot am,d,hv -> oh axis=-1\n"
+    "node ReduceMax oh -> om axes=[1] keepdims=0\n node Trilu c -> tr upper=0\n"
+    "node ReduceLogSumExp tr -> ls axes=[1,2,3] keepdims=0\n node Add ls,om -> y\n output y",
 };
 
 /* One field in so many is damaged. */
