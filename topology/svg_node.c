@@ -15,8 +15,8 @@
 #include "topology/svg.h"
 #include "topology/svg_leaves.h"
 
-#define COLUMN 116      /* of a GPU or NIC, with its gap */
-#define BOX 104
+#define COLUMN 124      /* of a GPU or NIC, with its gap */
+#define BOX 112
 #define MARGIN 20
 #define ROW 46
 

@@ -4,6 +4,7 @@
 #include "recorded.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "topology/cluster.h"
@@ -146,6 +147,8 @@ static void every_recorded_machine_is_drawn_without_overlaps(void **state)
         char *text = report_svg(record, cluster, &err);
 
         assert_non_null(text);
+        if (strstr(text, "\xe2\x80\xa6"))
+            fail_msg("%s: a label is cut", machines[i]);
         check_picture(machines[i], text, 2);
         cluster_free(cluster);
         topo_record_free(record);
