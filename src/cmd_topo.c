@@ -86,6 +86,9 @@ static int read_request(const struct options *options, struct request *request,
     if ((request->job || request->partition) && (request->check || request->diff))
         return err_set_code(err, EXIT_USAGE, "what --check and --diff need, Slurm does not know: "
                             "use srun tasuki topo --check");
+    if (request->check && request->diff)
+        return err_set_code(err, EXIT_USAGE, "--check and --diff ask for different things: give "
+                            "one of them");
     if (request->machine && (request->check || request->diff || request->format ||
                              request->job || request->partition))
         return err_set_code(err, EXIT_USAGE, "--save-machine writes a description of what is "
@@ -182,12 +185,26 @@ static char *nccl_of(const struct topo_record *record, struct err *err)
     return text;
 }
 
+/* What is not collected must not look as if nothing were wrong. */
+static int need_hardware(const struct view *view, const char *input, struct err *err)
+{
+    if (view->facts)
+        return err_set(err, "%s: what --check and --diff need, Slurm does not know", input);
+    if (topo_record_hosts(view->record) == 0)
+        return err_set(err, "%s: only the tree of its nodes is described, not their hardware, "
+                       "which --check and --diff need", input);
+    return 0;
+}
+
 static int save_check(struct request *request, const struct view *view, struct err *err)
 {
-    struct findings *findings = topo_check(view->record, view->tasks, view->links, err);
+    struct findings *findings;
     int status = -1;
     json_t *json;
 
+    if (request->input && need_hardware(view, request->input, err))
+        return -1;
+    findings = topo_check(view->record, view->tasks, view->links, err);
     if (!findings)
         return -1;
     request->found = findings->n > 0;
@@ -474,10 +491,13 @@ static int report_diff(struct request *request, struct err *err)
     int status = -1;
 
     if (request->input) {
-        if (view_input(request->input, &one, err) == 0)
+        if (view_input(request->input, &one, err) == 0 &&
+            need_hardware(&one, request->input, err) == 0)
             status = diff_nodes(request, &one, err);
     } else if (view_input(request->one, &one, err) == 0 &&
-               view_input(request->other, &other, err) == 0) {
+               view_input(request->other, &other, err) == 0 &&
+               need_hardware(&one, request->one, err) == 0 &&
+               need_hardware(&other, request->other, err) == 0) {
         status = diff_views(request, &one, &other, err);
     }
     close_view(&one);

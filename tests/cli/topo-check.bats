@@ -81,3 +81,23 @@ setup() {
     run "$TASUKI" topo --check --format svg --input "$data/dgx1/expected.json"
     [ "$status" -eq 2 ]
 }
+
+@test "where no hardware is described, nothing is called healthy or alike" {
+    tree=$BATS_TEST_TMPDIR/tree.json
+    echo '{"schema": "tasuki-topo", "version": 1, "name": "t", "root": {"children": [
+        {"kind": "node", "name": "n1", "children": [{"kind": "device", "id": "n1/gpu0",
+         "device": "V100-SXM2-32GB"}]}]}}' >"$tree"
+    "$TASUKI" topo --input "$tree"
+    for file in "$tree" "$data/slurm-job/expected.json"; do
+        for asked in "--check --input $file" "--diff $file $data/dgx1/expected.json" \
+            "--diff $data/dgx1/expected.json $file" "--diff --input $file n1 n1"; do
+            # shellcheck disable=SC2086
+            run "$TASUKI" topo $asked
+            echo "$asked: $output"
+            [ "$status" -eq 1 ]
+            [[ "$output" == *"$file: "*"--check and --diff need"* ]]
+        done
+    done
+    run "$TASUKI" topo --check --diff "$data/dgx1/expected.json" "$data/dgx2/expected.json"
+    [ "$status" -eq 2 ]
+}
