@@ -98,10 +98,15 @@ static int read_request(const struct options *options, struct request *request,
     return 0;
 }
 
+/* Names are what a file says: a terminal must not obey them. */
 static int save_text(const struct request *request, char *text, struct err *err)
 {
-    int status = text ? file_write(request->output, text, strlen(text), err) : -1;
+    int status;
 
+    for (char *c = text; c && *c; c++)
+        if (((unsigned char)*c < ' ' && *c != '\n') || *c == 0x7f)
+            *c = '?';
+    status = text ? file_write(request->output, text, strlen(text), err) : -1;
     free(text);
     return status;
 }

@@ -81,3 +81,16 @@ needs_hwloc() {
     run "$TASUKI" topo here
     [ "$status" -eq 2 ]
 }
+
+@test "names from a file do not reach the terminal as commands to it" {
+    echo '{"schema": "tasuki-topo", "version": 1, "name": "t", "root": {"children": [
+        {"kind": "node", "name": "\u001b[31mred", "children": [{"kind": "device",
+         "id": "g", "device": "\u007fa\tb"}]}]}}' >"$BATS_TEST_TMPDIR/names.json"
+    for format in text svg dot; do
+        run "$TASUKI" topo --input "$BATS_TEST_TMPDIR/names.json" --format $format
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [[ "$output" == *"[31mred"* ]]
+        [[ "$output" != *[$'\e\t\x7f']* ]]
+    done
+}
