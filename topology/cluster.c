@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/order.h"
 
 #define MAX_DEPTH 8     /* cluster_route() has room for this many climbing wires */
 
@@ -248,13 +249,6 @@ int cluster_route(const struct cluster *cluster, int a, int b, int wires[16], in
     return *up + n_down;
 }
 
-static int compare_ints(const void *a, const void *b)
-{
-    int x = *(const int *)a, y = *(const int *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* In tree order every subtree is one run of the ring: each wire carries one hop each way, and
  * a hop has its whole route to itself.
  */
@@ -283,7 +277,7 @@ double cluster_allreduce_time(const struct cluster *cluster, int n, const int *d
     if (n > (int)(sizeof(few) / sizeof(few[0])))
         ring = mem_new((size_t)n, sizeof(*ring));
     memcpy(ring, devices, (size_t)n * sizeof(*ring));
-    qsort(ring, (size_t)n, sizeof(*ring), compare_ints);
+    qsort(ring, (size_t)n, sizeof(*ring), order_ints);
     seconds = 2.0 * (n - 1) * ring_round(cluster, n, ring, bytes / n);
     if (ring != few)
         free(ring);
@@ -318,10 +312,10 @@ int cluster_end(const struct cluster *cluster, int place)
     return end;
 }
 
-const struct cluster_device *cluster_device_at(const struct cluster *cluster, int place)
+int cluster_device_from(const struct cluster *cluster, int place)
 {
     /* Both lists are in tree order. */
-    int low = 0, high = cluster->n_devices - 1;
+    int low = 0, high = cluster->n_devices;
 
     while (low < high) {
         int middle = (low + high) / 2;
@@ -331,7 +325,12 @@ const struct cluster_device *cluster_device_at(const struct cluster *cluster, in
         else
             high = middle;
     }
-    return &cluster->devices[low];
+    return low;
+}
+
+const struct cluster_device *cluster_device_at(const struct cluster *cluster, int place)
+{
+    return &cluster->devices[cluster_device_from(cluster, place)];
 }
 
 static bool same_device(const struct cluster_device *a, const struct cluster_device *b)

@@ -151,6 +151,8 @@ int cluster_depth(const struct cluster *cluster, int place);
 int cluster_end(const struct cluster *cluster, int place);
 /* Do the subtrees differ in nothing but names and ranks? */
 bool cluster_alike(const struct cluster *cluster, int a, int b);
+/* The first device whose leaf is not before 'place'; n_devices: there is none. */
+int cluster_device_from(const struct cluster *cluster, int place);
 /* The device whose leaf is 'place', which must be one. */
 const struct cluster_device *cluster_device_at(const struct cluster *cluster, int place);
 int cluster_find_device(const struct cluster *cluster, const char *id);     /* -1 */

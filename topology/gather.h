@@ -20,8 +20,9 @@ struct topo_tasks;
 char *gather_pack(const struct topo_node *node, bool whole, size_t *size, struct err *err);
 
 /* Rank r sits on hosts[r] and packed parts[r]. Ranks of a host become devices "HOST/cpu0" … of
- * its node, in rank order, which share its cores and memory. Nodes are below their switches where
- * these are known; those on one machine are below it. Links are those of the tables until somebody measures.
+ * its node, in rank order, which share its cores and memory. Nodes are below their switches
+ * where these are known; those on one machine are below it. Links are those of the tables until
+ * somebody measures.
  */
 struct cluster *gather_merge(int n_ranks, const char *const *hosts, const void *const *parts,
                              const size_t *sizes, const char *name, struct err *err);

@@ -20,6 +20,7 @@
 #include <strings.h>
 
 #include "base/mem.h"
+#include "base/order.h"
 
 /* hwloc's PCI plugin leaks and is unloaded, so that no list of suppressions can name it. */
 #ifdef __SANITIZE_ADDRESS__
@@ -57,14 +58,6 @@ static void read_processors(hwloc_topology_t topology, struct topo_node *node)
     node->numa_nodes = count(topology, HWLOC_OBJ_NUMANODE);
     node->l2 = l2 > 0 ? l2 : node->l2;
     node->l3 = l3 > 0 ? l3 : node->l3;
-}
-
-/* Threads of a core come one after the other, whatever their numbers. */
-static int compare_ints(const void *a, const void *b)
-{
-    int x = *(const int *)a, y = *(const int *)b;
-
-    return (x > y) - (x < y);
 }
 
 static int info_number(hwloc_obj_t object, const char *name)
@@ -112,7 +105,8 @@ static void read_foreign(hwloc_topology_t topology, struct topo_node *node, cons
 
         node->usable[node->n_usable++] = (int)pu->os_index;
     }
-    qsort(node->usable, (size_t)node->n_usable, sizeof(int), compare_ints);
+    /* Threads of a core come one after the other, whatever their numbers. */
+    qsort(node->usable, (size_t)node->n_usable, sizeof(int), order_ints);
 }
 
 static int numa_of(hwloc_topology_t topology, hwloc_obj_t object)

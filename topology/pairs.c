@@ -26,22 +26,6 @@ struct chooser {
     struct pairs *pairs;
 };
 
-/* The first device whose leaf is not before 'place'; n_devices: there is none. */
-static int device_from(const struct cluster *cluster, int place)
-{
-    int low = 0, high = cluster->n_devices;
-
-    while (low < high) {
-        int middle = (low + high) / 2;
-
-        if (cluster->devices[middle].place < place)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* One of every so many, so that at most 'most' of n are taken. */
 static bool is_taken(int i, int n, int most)
 {
@@ -50,8 +34,8 @@ static bool is_taken(int i, int n, int most)
 
 static void find_ends(const struct cluster *cluster, int child, struct ends *ends)
 {
-    int first = device_from(cluster, child);
-    int last = device_from(cluster, cluster_end(cluster, child)), n = 0;
+    int first = cluster_device_from(cluster, child);
+    int last = cluster_device_from(cluster, cluster_end(cluster, child)), n = 0;
     bool nodes = cluster->places[child].kind <= CLUSTER_NODE;
 
     ends->n = 0;
@@ -141,9 +125,9 @@ static void add_load(struct chooser *c, int class, int x, int y)
 {
     const struct cluster *cluster = c->cluster;
     struct pairs *pairs = c->pairs;
-    int a = device_from(cluster, x), b = device_from(cluster, y);
-    int n_a = device_from(cluster, cluster_end(cluster, x)) - a;
-    int n_b = device_from(cluster, cluster_end(cluster, y)) - b, n = n_a < n_b ? n_a : n_b;
+    int a = cluster_device_from(cluster, x), b = cluster_device_from(cluster, y);
+    int n_a = cluster_device_from(cluster, cluster_end(cluster, x)) - a;
+    int n_b = cluster_device_from(cluster, cluster_end(cluster, y)) - b, n = n_a < n_b ? n_a : n_b;
     struct pair_load load = { class, pairs->n_flows, 0 };
 
     for (int i = 0; i < n; i++)
