@@ -2,6 +2,7 @@
 /* tasuki topo: this node; under srun or mpirun, the allocation; what a file describes, or what
  * Slurm knows of a job or partition.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,6 +90,8 @@ static int read_request(const struct options *options, struct request *request,
     if (request->check && request->diff)
         return err_set_code(err, EXIT_USAGE, "--check and --diff ask for different things: give "
                             "one of them");
+    if (request->force && !request->machine)
+        return err_set_code(err, EXIT_USAGE, "--force goes with --save-machine");
     if (request->machine && (request->check || request->diff || request->format ||
                              request->job || request->partition))
         return err_set_code(err, EXIT_USAGE, "--save-machine writes a description of what is "
@@ -379,6 +382,8 @@ static int view_input(const char *path, struct view *view, struct err *err)
     free(slurm);
     if (recorded)
         return status;
+    if (access(path, F_OK) == 0 && access(path, R_OK) != 0)
+        return err_set(err, "%s: %s", path, strerror(errno));
     if (access(path, F_OK) != 0 || topo_is_json(path))
         return view_file(path, view, err);
     node = topo_node_discover(path, err);

@@ -82,6 +82,12 @@ needs_hwloc() {
     [ "$status" -eq 2 ]
 }
 
+@test "an option that only goes with another is refused without it" {
+    run "$TASUKI" topo --force
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--force"*"--save-machine"* ]]
+}
+
 @test "names from a file do not reach the terminal as commands to it" {
     echo '{"schema": "tasuki-topo", "version": 1, "name": "t", "root": {"children": [
         {"kind": "node", "name": "\u001b[31mred", "children": [{"kind": "device",
