@@ -127,6 +127,14 @@ static int class_axis(const struct shape *logits, const struct shape *labels)
     return labels ? -1 : logits->rank - 1;
 }
 
+static bool is_ambiguous(const struct shape *logits, int axis)
+{
+    struct shape one = without_axis(logits, axis);
+    struct shape other = without_axis(logits, logits->rank - 1);
+
+    return axis < logits->rank - 1 && shape_equal(&one, &other);
+}
+
 /* A VALUE_INPUT beside the model's own, with the samples first. */
 static int add_input(const struct work *w, const char *name, enum dtype dtype,
                      const struct shape *shape)
@@ -197,8 +205,10 @@ static int append_cross_entropy(const struct work *w, int out, const char *out_n
         .ignores = true,
         .ignore_index = IGNORED_LABEL,
         .class_weights = -1,
-        .text = arena_printf(graph->arena, "cross-entropy of \"%s\" and \"%s\"", out_name,
-                             labels_name),
+        .text = arena_printf(graph->arena, "cross-entropy of \"%s\" and \"%s\"%s", out_name,
+                             labels_name, is_ambiguous(&logits, axis)
+                                              ? ", classes on the second axis, though the last "
+                                                "is as long" : ""),
     };
     return op_infer(graph, node, w->err);
 }

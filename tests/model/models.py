@@ -311,7 +311,8 @@ class Tagger(nn.Module):
 
 
 def tagger(draw, rng):
-    width, classes, length, vocabulary = draw.randint(5, 12), draw.randint(5, 9), 5, 17
+    # As many classes as words in a sentence would be taken for PyTorch's order of axes.
+    width, classes, length, vocabulary = draw.randint(5, 12), draw.randint(6, 9), 5, 17
     case = Case("tagger", Tagger(vocabulary, width, classes),
                 {"tokens": rng.integers(0, vocabulary, (120, length))}, "logits", "label",
                 rng.integers(0, classes, (120, length)), "cross-entropy")

@@ -513,6 +513,21 @@ static void the_class_axis_follows_the_labels(void **state)
     }
 }
 
+static void two_axes_that_may_be_the_classes_are_said(void **state)
+{
+    static const struct model_tensor tensors[] = {
+        { "x", DTYPE_F32, { 2, { 4, 4 } } }, { "l", DTYPE_I64, { 1, { 4 } } },
+    };
+    struct graph *graph;
+
+    (void)state;
+    open_model("input x float batch,4,4\n init w float 4,4\n node MatMul x,w -> y\n output y");
+    graph = build_with((struct model_options){ .batch = 2, .real = DTYPE_F32, .n_tensors = 2,
+                                               .tensors = tensors });
+    assert_true(noted("classes on the second axis, though the last is as long"));
+    done(graph);
+}
+
 static void a_loss_in_the_graph_is_found(void **state)
 {
     struct graph *graph = build("input x float batch,4\n input l int64 batch\n"
@@ -730,6 +745,7 @@ int main(void)
         cmocka_unit_test(a_dot_product_is_not_divided),
         cmocka_unit_test(an_unclear_loss_lists_what_there_is),
         cmocka_unit_test(the_class_axis_follows_the_labels),
+        cmocka_unit_test(two_axes_that_may_be_the_classes_are_said),
         cmocka_unit_test(a_loss_in_the_graph_is_found),
         cmocka_unit_test(each_loss_has_gradients_for_all_parameters),
         cmocka_unit_test(all_unsupported_nodes_are_named_at_once),
