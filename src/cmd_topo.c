@@ -557,7 +557,7 @@ static int gather_view(struct comm *comm, struct topo_node *node, struct view *v
         comm_exchange(comm, text, size, &block, parts, sizes, err) == 0) {
         view->record = gather_record_of(n, parts, sizes, err);
         if (view->record && n > 1)
-            view->tasks = gather_tasks(n, parts, sizes, err);
+            view->tasks = gather_tasks(view->record, n, parts, sizes, err);
         status = comm_agree(comm, err, !view->record || (n > 1 && !view->tasks));
     }
     free(text);

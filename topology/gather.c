@@ -281,7 +281,14 @@ out:
     return cluster;
 }
 
-/* {HOST: {"3": …}}: GPUs that only some ranks of a host see, as those describe them. */
+static const char *address_of(const json_t *gpu)
+{
+    const char *address = json_string_value(json_object_get(gpu, "address"));
+
+    return address ? address : "";
+}
+
+/* {HOST: {ADDRESS: …}}: GPUs that only some ranks of a host see, as those describe them. */
 static json_t *hidden_gpus(int n_ranks, const void *const *parts, const size_t *sizes)
 {
     json_t *hidden = json_object();
@@ -289,16 +296,15 @@ static json_t *hidden_gpus(int n_ranks, const void *const *parts, const size_t *
 
     for (int r = 0; r < n_ranks; r++) {
         json_t *own = topo_record_own(parts[r], sizes[r], &ignored);
-        json_t *gpus = json_object_get(own, "gpus"), *known;
-        const char *host = json_string_value(json_object_get(own, "host"));
+        json_t *gpus = json_object_get(own, "gpus"), *known, *gpu;
+        const char *host = json_string_value(json_object_get(own, "host")), *index;
 
-        if (json_is_object(gpus)) {
-            known = json_object_get(hidden, host);
-            if (known)
-                json_object_update_missing(known, gpus);
-            else
-                json_object_set(hidden, host, gpus);
-        }
+        if (json_is_object(gpus) && !json_object_get(hidden, host))
+            json_object_set_new(hidden, host, json_object());
+        known = json_object_get(hidden, host);
+        json_object_foreach(gpus, index, gpu)
+            if (!json_object_get(known, address_of(gpu)))
+                json_object_set(known, address_of(gpu), gpu);
         json_decref(own);
     }
     return hidden;
@@ -307,16 +313,23 @@ static json_t *hidden_gpus(int n_ranks, const void *const *parts, const size_t *
 /* The node with those GPUs that it does not see itself. */
 static struct topo_node *complete(const struct topo_node *node, json_t *gpus, struct err *err)
 {
-    json_t *json = topo_node_to_json(node), *gpu;
+    json_t *json = topo_node_to_json(node), *list = json_object_get(json, "gpus"), *gpu;
     struct topo_node *whole;
-    const char *index;
+    const char *address;
+    size_t i;
 
-    json_object_foreach(gpus, index, gpu) {
-        int i = (int)strtol(index, NULL, 10);
+    json_object_foreach(gpus, address, gpu) {
+        int at = topo_node_find_gpu(node, address);
 
-        if (i >= 0 && i < node->n_gpus && !node->gpus[i].seen)
-            json_array_set(json_object_get(json, "gpus"), (size_t)i, gpu);
+        if (at >= 0 && !node->gpus[at].seen)
+            json_array_set(list, (size_t)at, gpu);
+        else if (at < 0 && *address)
+            json_array_append(list, gpu);
     }
+    /* Of which others each reaches was said of fewer. */
+    if (json_array_size(list) > (size_t)node->n_gpus)
+        json_array_foreach(list, i, gpu)
+            json_object_del(gpu, "p2p");
     whole = topo_node_from_json(node->host, json, err);
     json_decref(json);
     return whole;
@@ -365,21 +378,43 @@ struct topo_record *gather_record_of(int n_ranks, const void *const *parts, cons
     return NULL;
 }
 
-struct topo_tasks *gather_tasks(int n_ranks, const void *const *parts, const size_t *sizes,
-                                struct err *err)
+/* {HOST: {ADDRESS: 3}}: the GPUs of the hosts whose ranks do not see the same. */
+static json_t *gpu_places(const struct topo_record *record, int n_ranks,
+                          const void *const *parts, const size_t *sizes, struct err *err)
+{
+    json_t *places = json_object(), *hidden = hidden_gpus(n_ranks, parts, sizes), *gpus;
+    const char *host;
+
+    json_object_foreach(hidden, host, gpus) {
+        struct topo_node *node = topo_record_node(record, topo_record_find(record, host), err);
+        json_t *of_host = json_object();
+
+        for (int i = 0; node && i < node->n_gpus; i++)
+            json_object_set_new(of_host, node->gpus[i].address, json_integer(i));
+        json_object_set_new(places, host, of_host);
+        topo_node_free(node);
+    }
+    json_decref(hidden);
+    return places;
+}
+
+struct topo_tasks *gather_tasks(const struct topo_record *record, int n_ranks,
+                                const void *const *parts, const size_t *sizes, struct err *err)
 {
     struct topo_tasks *tasks = topo_tasks_new();
+    json_t *places = gpu_places(record, n_ranks, parts, sizes, err);
 
-    for (int r = 0; r < n_ranks; r++) {
+    for (int r = 0; r < n_ranks && tasks; r++) {
         json_t *own = topo_record_own(parts[r], sizes[r], err);
-        int status = own ? topo_tasks_add(tasks, r, own, err) : -1;
+        const char *host = json_string_value(json_object_get(own, "host"));
 
-        json_decref(own);
-        if (status) {
+        if (!own || topo_tasks_add(tasks, r, own, json_object_get(places, host), err)) {
             err_prefix(err, "rank %d", r);
             topo_tasks_free(tasks);
-            return NULL;
+            tasks = NULL;
         }
+        json_decref(own);
     }
+    json_decref(places);
     return tasks;
 }

@@ -34,7 +34,7 @@ struct topo_record *gather_record_of(int n_ranks, const void *const *parts, cons
                                      struct err *err);
 
 /* Which CPUs and GPUs each rank may use. */
-struct topo_tasks *gather_tasks(int n_ranks, const void *const *parts, const size_t *sizes,
-                                struct err *err);
+struct topo_tasks *gather_tasks(const struct topo_record *record, int n_ranks,
+                                const void *const *parts, const size_t *sizes, struct err *err);
 
 #endif

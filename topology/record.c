@@ -168,21 +168,25 @@ static void add_host(struct topo_record *record, const char *name, int kind, jso
         (struct host){ .name = mem_strdup(name), .kind = kind, .own = own };
 }
 
-/* {"3": …} of those that the driver shows, where it hides others; NULL: it hides none. */
+/* {"3": …} of those that the driver shows, where it hides others, or where nobody else knows them:
+ * other ranks may see others then. NULL: all are known to all.
+ */
 static json_t *shown_gpus(const struct topo_node *node, const json_t *object)
 {
     json_t *shown = json_object();
+    bool some = false;
 
     for (int i = 0; i < node->n_gpus; i++) {
         char index[16];
 
         snprintf(index, sizeof(index), "%d", i);
+        some |= !node->gpus[i].seen || topo_node_find_pci(node, node->gpus[i].address) < 0;
         if (node->gpus[i].seen)
             json_object_set_new(shown, index,
                                 json_deep_copy(json_array_get(json_object_get(object, "gpus"),
                                                               (size_t)i)));
     }
-    if (json_object_size(shown) > 0 && json_object_size(shown) < (size_t)node->n_gpus)
+    if (json_object_size(shown) > 0 && some)
         return shown;
     json_decref(shown);
     return NULL;

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/order.h"
 #include "topology/node.h"
 #include "topology/shape.h"
 
@@ -78,7 +79,22 @@ static void add_shown(struct topo_task *task, int n_gpus, int n_shown, const int
     }
 }
 
-int topo_tasks_add(struct topo_tasks *tasks, int rank, const json_t *own, struct err *err)
+/* What the rank calls GPU i, as all ranks of its host do. */
+static int common_index(const json_t *own, const json_t *places, int i)
+{
+    char key[16];
+    const json_t *gpu, *place;
+
+    snprintf(key, sizeof(key), "%d", i);
+    gpu = json_object_get(json_object_get(own, "gpus"), key);
+    place = json_object_get(places, json_is_object(gpu)
+                                        ? json_string_value(json_object_get(gpu, "address"))
+                                        : NULL);
+    return json_is_integer(place) ? (int)json_integer_value(place) : i;
+}
+
+int topo_tasks_add(struct topo_tasks *tasks, int rank, const json_t *own, const json_t *places,
+                   struct err *err)
 {
     static const char *const keys[] = { "host", "usable", "visible", "isolated" };
     const json_t *gpus = json_object_get(json_object_get(own, "own"), "gpus"), *gpu;
@@ -95,9 +111,13 @@ int topo_tasks_add(struct topo_tasks *tasks, int rank, const json_t *own, struct
              shape_from_json(&shape, task, &r, err);
     json_array_foreach(gpus, i, gpu)
         if (i < MOST_GPUS && json_is_true(json_object_get(gpu, "seen")))
-            shown[n_shown++] = (int)i;
+            shown[n_shown++] = common_index(own, places, (int)i);
+    qsort(shown, (size_t)n_shown, sizeof(int), order_ints);
+    for (int j = 0; j < task->n_visible; j++)
+        task->visible[j] = common_index(own, places, task->visible[j]);
     task->rank = rank;
-    add_shown(task, (int)json_array_size(gpus), n_shown, shown);
+    add_shown(task, (int)(places ? json_object_size(places) : json_array_size(gpus)), n_shown,
+              shown);
     json_decref(object);
     return status ? -1 : 0;
 }

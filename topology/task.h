@@ -24,8 +24,12 @@ struct topo_tasks {
 
 struct topo_tasks *topo_tasks_new(void);
 void topo_tasks_free(struct topo_tasks *tasks);
-/* From what a rank says of its own (topo_record_own()); -1: it is not in the form of a node. */
-int topo_tasks_add(struct topo_tasks *tasks, int rank, const json_t *own, struct err *err);
+/* From what a rank says of its own (topo_record_own()); -1: it is not in the form of a node.
+ * 'places' are the indices of all GPUs of its host by address, where ranks do not see the same
+ * ones; else NULL.
+ */
+int topo_tasks_add(struct topo_tasks *tasks, int rank, const json_t *own, const json_t *places,
+                   struct err *err);
 /* The process that described 'node'. */
 void topo_tasks_add_node(struct topo_tasks *tasks, const struct topo_node *node);
 

@@ -257,10 +257,56 @@ static void gpus_that_are_hidden_from_the_first_rank_are_described_by_others(voi
         assert_true(node->gpus[i].seen && node->gpus[i].memory == 80e9);
         assert_int_equal(node->gpus[i].ecc_uncorrected, i == 2);
     }
-    tasks = gather_tasks(4, parts, sizes, &err);
+    tasks = gather_tasks(record, 4, parts, sizes, &err);
     for (int r = 0; r < 4; r++) {
         assert_int_equal(tasks->list[r].n_visible, 1);
         assert_int_equal(tasks->list[r].visible[0], r);
+        free((void *)parts[r]);
+    }
+    topo_tasks_free(tasks);
+    topo_node_free(node);
+    topo_record_free(record);
+}
+
+/* The same where no PCI tree names the others: each rank knows one GPU, and calls it GPU 0. */
+static void gpus_that_each_rank_calls_by_one_number_are_told_apart(void **state)
+{
+    const void *parts[3];
+    size_t sizes[3];
+    struct err err = { 0 };
+    struct topo_record *record;
+    struct topo_tasks *tasks;
+    struct topo_node *node;
+
+    (void)state;
+    for (int r = 0; r < 3; r++) {
+        char address[32];
+        struct topo_gpu *gpu;
+
+        node = topo_node_new();
+        topo_node_set_text(&node->host, "n1");
+        node->cores = node->pus = 8;
+        snprintf(address, sizeof(address), "0000:%d0:00.0", r + 1);
+        gpu = topo_node_add_gpu(node, address);
+        gpu->seen = true;
+        topo_node_set_text(&gpu->p2p, "X");
+        node->n_visible = 1;
+        node->visible = mem_new(1, sizeof(int));
+        parts[r] = gather_pack(node, r == 0, &sizes[r], &err);
+        assert_non_null(parts[r]);
+        topo_node_free(node);
+    }
+    record = gather_record_of(3, parts, sizes, &err);
+    assert_non_null(record);
+    node = topo_record_node(record, 0, &err);
+    assert_int_equal(node->n_gpus, 3);
+    assert_string_equal(node->gpus[2].address, "0000:30:00.0");
+    tasks = gather_tasks(record, 3, parts, sizes, &err);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(tasks->list[r].n_visible, 1);
+        assert_int_equal(tasks->list[r].visible[0], r);
+        assert_int_equal(tasks->list[r].n_shown, 1);
+        assert_int_equal(tasks->list[r].shown[0], r);
         free((void *)parts[r]);
     }
     topo_tasks_free(tasks);
@@ -327,6 +373,7 @@ int main(void)
         cmocka_unit_test(a_node_has_the_wires_of_its_rails_and_one_transfer_takes_one),
         cmocka_unit_test(what_a_rank_sent_broken_is_named_by_rank),
         cmocka_unit_test(gpus_that_are_hidden_from_the_first_rank_are_described_by_others),
+        cmocka_unit_test(gpus_that_each_rank_calls_by_one_number_are_told_apart),
         cmocka_unit_test(this_node_has_cores_and_memory),
         cmocka_unit_test(places_that_are_alike_share_a_line_of_the_report),
         cmocka_unit_test(figures_are_rounded_to_three_digits_of_a_fitting_unit),
