@@ -194,6 +194,10 @@ static int output_shape(const struct onnx_node *node, const struct shape *shape,
         given += 2;
     else if (n >= 0 && n != w->n)
         return err_set(err, "output_shape has %d entries, not %d", n, w->n);
+    for (i = 0; i < w->n; i++)
+        if (shape->dim[i + 2] > INT32_MAX || w->kernel[i] > INT32_MAX ||
+            (n >= 0 && (given[i] < 0 || given[i] > INT32_MAX)))
+            return err_set(err, "its output is too large");
     for (i = 0; i < w->n; i++) {
         int64_t full = w->strides[i] * (shape->dim[i + 2] - 1) + more[i] +
                        (w->kernel[i] - 1) * w->dilations[i] + 1;

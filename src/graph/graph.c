@@ -42,7 +42,8 @@ int64_t shape_elements(const struct shape *shape)
     int i;
 
     for (i = 0; i < shape->rank; i++)
-        n *= shape->dim[i];
+        if (__builtin_mul_overflow(n, shape->dim[i], &n))
+            return INT64_MAX;
     return n;
 }
 

@@ -33,7 +33,8 @@ struct shape {
     int64_t dim[GRAPH_MAX_RANK];
 };
 
-int64_t shape_elements(const struct shape *shape);  /* product; builders refuse overflow */
+/* Their product; INT64_MAX where it is more, which builders refuse. */
+int64_t shape_elements(const struct shape *shape);
 bool shape_equal(const struct shape *a, const struct shape *b);
 /* "64x3x224x224" ("scalar" for rank 0) into 'text', which is returned. */
 char *shape_text(const struct shape *shape, char *text, size_t size);

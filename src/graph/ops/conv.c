@@ -92,9 +92,10 @@ static int infer_conv_transpose(struct graph *graph, int node, struct err *err)
         attr_ints(graph, node, "output_shape", WINDOW_MAX, shape.dim + 2, &n, err) ||
         images_batch(graph, node, x, err))
         return -1;
-    if (n != shape.rank - 2 || w->shape.rank != shape.rank)
+    if (n != shape.rank - 2 || w->shape.rank != shape.rank ||
+        __builtin_mul_overflow(w->shape.dim[1], node_int(&graph->nodes[node], "group", 1),
+                               &shape.dim[1]))
         return op_error(graph, node, err, "the weights do not fit the input");
-    shape.dim[1] = w->shape.dim[1] * node_int(&graph->nodes[node], "group", 1);
     if (window_of(graph, node, &shape, &w->shape, &window, err))
         return -1;
     for (i = 0; i < n; i++)
