@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "commands.h"
 #include "graph/autodiff.h"
+#include "graph/fuse.h"
 #include "graph/model.h"
 #include "graph/op.h"
 #include "scheduler/memory.h"
@@ -38,6 +39,9 @@ struct report {
     struct op_count *ops;
     int n_params, n_frozen, n_stats;
     int64_t param_elements, frozen_elements;
+    bool list_fusions;
+    int n_fusions;
+    struct fuse_found *fusions;
     double forward, dgrad, wgrad;
     size_t frozen_bytes, param_bytes, gradient_bytes, constant_bytes, kept_bytes, scratch_bytes;
 };
@@ -115,6 +119,8 @@ static int measure(struct report *r, struct err *err)
     int *stage_of, n, result = -1;
 
     count_values(r);
+    if (r->list_fusions)
+        r->fusions = fuse_found(r->graph, &r->n_fusions);
     if (autodiff(r->graph, NULL, 1, &autodiff_result, &stage_of, err))
         return err_prefix(err, "%s", model_path(r->model));
     for (n = 0; n < r->graph->n_nodes; n++)
@@ -206,6 +212,24 @@ static void print_costs(FILE *out, const struct report *r)
                 scaled(r->ops[i].dgrad + r->ops[i].wgrad, 1000, "FLOP", b));
 }
 
+static void print_fusions(FILE *out, const struct report *r)
+{
+    enum { SHOWN = 3 };
+    int i, k;
+
+    fprintf(out, "\n%-24s %6s  %s\n", "fusion", "count", "nodes");
+    for (i = 0; i < r->n_fusions; i++) {
+        const struct fuse_found *found = &r->fusions[i];
+
+        fprintf(out, "%-24s %6d ", found->fusion, found->n);
+        for (k = 0; k < found->n && k < SHOWN; k++)
+            fprintf(out, "%s %s", k ? "," : "", r->graph->nodes[found->nodes[k]].name);
+        fprintf(out, "%s\n", found->n > SHOWN ? ", ..." : "");
+    }
+    if (!r->n_fusions)
+        fprintf(out, "%-24s %6d\n", "none", 0);
+}
+
 static void print_text(FILE *out, const struct report *r)
 {
     int i;
@@ -216,6 +240,8 @@ static void print_text(FILE *out, const struct report *r)
         fprintf(out, "%-14s %" PRId64 "\n", "batch size", r->build.batch);
         print_values(out, "inputs", r->graph, r->graph->n_inputs, r->graph->inputs);
         print_costs(out, r);
+        if (r->list_fusions)
+            print_fusions(out, r);
     } else {
         print_unsupported(out, r);
     }
@@ -264,6 +290,24 @@ static json_t *json_operators(const struct report *r)
     return list;
 }
 
+static json_t *json_fusions(const struct report *r)
+{
+    json_t *list = json_array();
+    int i, k;
+
+    for (i = 0; i < r->n_fusions; i++) {
+        const struct fuse_found *found = &r->fusions[i];
+        json_t *nodes = json_array();
+
+        for (k = 0; k < found->n; k++)
+            json_array_append_new(nodes,
+                                  json_string(r->graph->nodes[found->nodes[k]].name));
+        json_array_append_new(list, json_pack("{s:s, s:i, s:o}", "fusion", found->fusion,
+                                              "count", found->n, "nodes", nodes));
+    }
+    return list;
+}
+
 static void add_costs(json_t *top, const struct report *r)
 {
     json_object_set_new(top, "batch_size", json_integer(r->build.batch));
@@ -289,6 +333,8 @@ static void add_costs(json_t *top, const struct report *r)
                                   (json_int_t)r->scratch_bytes, "constants",
                                   (json_int_t)r->constant_bytes));
     json_object_set_new(top, "operators", json_operators(r));
+    if (r->list_fusions)
+        json_object_set_new(top, "fusions", json_fusions(r));
 }
 
 static int print_json(FILE *out, const struct report *r, struct err *err)
@@ -337,6 +383,7 @@ static int read_options(struct report *r, struct err *err)
         return -1;
     r->build.real = precision ? DTYPE_F64 : DTYPE_F32;
     r->build.fuse = option_flag(options, "fuse", true);
+    r->list_fusions = option_flag(options, "fusions", false);
     r->build.loss = option_string(options, "loss", NULL);
     r->build.n_freeze = option_strings(options, "freeze", &r->build.freeze);
     if (!data)
@@ -404,6 +451,7 @@ int cmd_inspect(int argc, char **argv, struct err *err)
     model_close(r.model);
     data_close(r.data);
     free(r.ops);
+    fuse_found_free(r.n_fusions, r.fusions);
     options_free(options);
     return result ? (int)err->code : r.n_unsupported ? EXIT_FOUND : EXIT_OK;
 }

@@ -52,6 +52,8 @@ static const struct option_spec table[] = {
       .help = "leave these parameters as they are: a name, or a pattern such as 'encoder.*'" },
     { .name = "batchnorm-samples", .argument = "N", .commands = MODEL,
       .help = "consecutive samples over which BatchNorm normalises" },
+    { .name = "fusions", .commands = INSPECT, .line_only = true,
+      .help = "list what was fused: kind, count, nodes" },
     { .name = "batch-size", .argument = "N", .commands = INSPECT,
       .help = "samples of one micro-batch (default: 1)" },
     { .name = "batch-size", .argument = "N,N,...", .commands = PROFILE,

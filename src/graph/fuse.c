@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/fuse.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -50,8 +51,8 @@ bool fuse_scalar(const struct graph *graph, int v, double *x)
     return true;
 }
 
-int fuse_rewrite(struct graph *graph, int node, const char *op, int n_inputs,
-                 const int *inputs, struct err *err)
+int fuse_rewrite(struct graph *graph, int node, const char *fusion, const char *op,
+                 int n_inputs, const int *inputs, struct err *err)
 {
     const struct op *found = op_find(op);
     struct node *n = &graph->nodes[node];
@@ -59,6 +60,7 @@ int fuse_rewrite(struct graph *graph, int node, const char *op, int n_inputs,
     if (!found)
         return err_set(err, "there is no operator \"%s\"", op);
     n->op = found;
+    n->fusion = fusion;
     n->n_inputs = n_inputs;
     n->inputs = arena_alloc(graph->arena, (size_t)n_inputs, sizeof(*n->inputs));
     memcpy(n->inputs, inputs, (size_t)n_inputs * sizeof(*inputs));
@@ -107,4 +109,41 @@ int fuse_graph(struct graph *graph, struct err *err)
         if (run_pass(graph, patterns[i], err))
             return -1;
     return 0;
+}
+
+static struct fuse_found *found_entry(struct fuse_found **found, int *n, const char *fusion)
+{
+    struct fuse_found *entry;
+    int i;
+
+    for (i = 0; i < *n; i++)
+        if (strcmp((*found)[i].fusion, fusion) == 0)
+            return &(*found)[i];
+    entry = mem_push((void **)found, n, sizeof(*entry));
+    *entry = (struct fuse_found){ .fusion = fusion };
+    return entry;
+}
+
+struct fuse_found *fuse_found(const struct graph *graph, int *n)
+{
+    struct fuse_found *found = NULL, *entry;
+    int node;
+
+    *n = 0;
+    for (node = 0; node < graph->n_nodes; node++) {
+        if (!graph->nodes[node].fusion)
+            continue;
+        entry = found_entry(&found, n, graph->nodes[node].fusion);
+        *(int *)mem_push((void **)&entry->nodes, &entry->n, sizeof(int)) = node;
+    }
+    return found;
+}
+
+void fuse_found_free(int n, struct fuse_found *found)
+{
+    int i;
+
+    for (i = 0; i < n; i++)
+        free(found[i].nodes);
+    free(found);
 }

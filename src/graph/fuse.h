@@ -14,6 +14,15 @@ struct err;
 
 int fuse_graph(struct graph *graph, struct err *err);
 
+/* What was found, by kind (node->fusion), in the order in which the kinds first occur. */
+struct fuse_found {
+    const char *fusion;
+    int n, *nodes;          /* ascending */
+};
+/* '*n' kinds; fuse_found_free(). */
+struct fuse_found *fuse_found(const struct graph *graph, int *n);
+void fuse_found_free(int n, struct fuse_found *found);
+
 /* One pattern (fuse_*.c): look whether it ends with, or starts at, 'node' and rewrite. */
 int fuse_linear(struct graph *graph, int node, struct err *err);
 int fuse_activation(struct graph *graph, int node, struct err *err);
@@ -33,10 +42,11 @@ int fuse_reader(const struct graph *graph, int v, const char *op);
 /* Is the value a constant with one element? */
 bool fuse_scalar(const struct graph *graph, int v, double *x);
 /* Make 'node' an 'op' on these inputs, without attributes; its output 0 stays, others go.
- * fuse_check() infers it when its attributes are set: the output must keep its shape.
+ * 'fusion' names the pattern; NULL where the node is only a part of one. fuse_check() infers it
+ * when its attributes are set: the output must keep its shape.
  */
-int fuse_rewrite(struct graph *graph, int node, const char *op, int n_inputs,
-                 const int *inputs, struct err *err);
+int fuse_rewrite(struct graph *graph, int node, const char *fusion, const char *op,
+                 int n_inputs, const int *inputs, struct err *err);
 int fuse_check(struct graph *graph, int node, struct err *err);
 
 #endif

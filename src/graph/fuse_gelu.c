@@ -207,7 +207,7 @@ int fuse_gelu(struct graph *graph, int node, struct err *err)
     if (end < 0 || !shape_equal(&graph->values[r.x].shape,
                                 &graph->values[graph->nodes[end].outputs[0]].shape))
         return 0;
-    if (fuse_rewrite(graph, end, "Gelu", 1, &r.x, err))
+    if (fuse_rewrite(graph, end, "gelu", "Gelu", 1, &r.x, err))
         return -1;
     graph_set_string(graph, end, "approximate", tangens ? "tanh" : "none");
     return fuse_check(graph, end, err);

@@ -81,7 +81,8 @@ int fuse_linear(struct graph *graph, int node, struct err *err)
     ids[0] = m.x;
     ids[1] = m.w;
     ids[2] = m.bias;
-    if (fuse_rewrite(graph, m.last, "Linear", m.bias < 0 ? 2 : 3, ids, err))
+    if (fuse_rewrite(graph, m.last, m.bias < 0 ? "linear" : "linear+bias", "Linear",
+                     m.bias < 0 ? 2 : 3, ids, err))
         return -1;
     graph_set_int(graph, m.last, "transB", m.transposed);
     graph_set_string(graph, m.last, "activation", "none");
@@ -93,8 +94,9 @@ int fuse_activation(struct graph *graph, int node, struct err *err)
 {
     bool relu = fuse_is(graph, node, "Relu"), gelu = fuse_is(graph, node, "Gelu");
     int linear = relu || gelu ? fuse_producer(graph, node, 0, "Linear") : -1;
-    const char *activation;
+    const char *activation, *fusion;
     int64_t transposed;
+    bool biased;
 
     if (linear < 0 || fuse_reader(graph, graph->nodes[linear].outputs[0],
                                   graph->nodes[node].op->name) != node)
@@ -104,8 +106,11 @@ int fuse_activation(struct graph *graph, int node, struct err *err)
     activation = relu ? "relu"
                : strcmp(node_string(&graph->nodes[node], "approximate", "none"), "tanh") == 0
                    ? "gelu_tanh" : "gelu";
+    biased = graph->nodes[linear].n_inputs > 2;
+    fusion = relu ? biased ? "linear+bias+relu" : "linear+relu"
+                  : biased ? "linear+bias+gelu" : "linear+gelu";
     transposed = node_int(&graph->nodes[linear], "transB", 0);
-    if (fuse_rewrite(graph, node, "Linear", graph->nodes[linear].n_inputs,
+    if (fuse_rewrite(graph, node, fusion, "Linear", graph->nodes[linear].n_inputs,
                      graph->nodes[linear].inputs, err))
         return -1;
     graph_set_int(graph, node, "transB", transposed);
@@ -123,7 +128,9 @@ int fuse_cross_entropy(struct graph *graph, int node, struct err *err)
         return 0;
     softmax = fuse_producer(graph, node, 0, "LogSoftmax");
     if (softmax >= 0 && node_int(&graph->nodes[softmax], "axis", -1) ==
-                            node_int(&graph->nodes[node], "axis", 1))
+                            node_int(&graph->nodes[node], "axis", 1)) {
         graph->nodes[node].inputs[0] = graph->nodes[softmax].inputs[0];
+        graph->nodes[node].fusion = "softmax+cross-entropy";
+    }
     return 0;
 }

@@ -89,7 +89,7 @@ int fuse_matmul(struct graph *graph, int node, struct err *err)
         m.last = after;
     if (m.a == n->inputs[0] && m.b == n->inputs[1] && after < 0)
         return 0;
-    if (fuse_rewrite(graph, m.last, "MatMul", 2, (const int[]){ m.a, m.b }, err))
+    if (fuse_rewrite(graph, m.last, "product", "MatMul", 2, (const int[]){ m.a, m.b }, err))
         return -1;
     graph_set_int(graph, m.last, "transA", m.trans_a);
     graph_set_int(graph, m.last, "transB", m.trans_b);
@@ -203,7 +203,7 @@ static int rewrite_parts(struct graph *graph, const struct parts *p, struct err 
         batch.outer /= p->n;
     else if (batch.outer)
         batch.inner /= p->n;
-    if (fuse_rewrite(graph, p->transpose, "Split", 1, &source, err))
+    if (fuse_rewrite(graph, p->transpose, "split", "Split", 1, &source, err))
         return -1;
     graph->nodes[p->transpose].n_outputs = 0;
     for (i = 0; i < p->n; i++) {
@@ -218,7 +218,7 @@ static int rewrite_parts(struct graph *graph, const struct parts *p, struct err 
         struct shape shape = graph->values[graph->nodes[p->gathers[i]].outputs[0]].shape;
 
         graph->values[outputs[i]].batch = batch;
-        if (fuse_rewrite(graph, p->gathers[i], "Reshape", 1, &outputs[i], err))
+        if (fuse_rewrite(graph, p->gathers[i], NULL, "Reshape", 1, &outputs[i], err))
             return -1;
         graph_set_ints(graph, p->gathers[i], "shape", shape.rank, shape.dim);
         if (fuse_check(graph, p->gathers[i], err))

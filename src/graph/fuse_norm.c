@@ -131,7 +131,8 @@ int fuse_layer_norm(struct graph *graph, int node, struct err *err)
     ids[0] = m.x;
     ids[1] = m.scale < 0 ? add_ones(graph, &m) : m.scale;
     ids[2] = m.bias;
-    if (fuse_rewrite(graph, m.last, "LayerNormalization", m.bias < 0 ? 2 : 3, ids, err))
+    if (fuse_rewrite(graph, m.last, "layer-norm", "LayerNormalization", m.bias < 0 ? 2 : 3,
+                     ids, err))
         return -1;
     graph_set_int(graph, m.last, "axis", m.axis);
     graph_set_float(graph, m.last, "epsilon", m.epsilon);

@@ -112,6 +112,7 @@ struct node {
     int source;             /* forward node this one is the gradient of, -1 for forward nodes */
     int block;              /* index into the plan's blocks; -1 before blocks are made */
     uint64_t key;           /* hash of the ONNX node's name, taken before fusion: Philox */
+    const char *fusion;     /* the pattern that it stands for (fuse.h); NULL: none */
 };
 
 /* How the runtime knows weight_sum before a step (see loss.h). */

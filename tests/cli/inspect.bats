@@ -57,6 +57,29 @@ EOF
     [ "$(grep ^parameters fused)" = "$(grep ^parameters plain)" ]
 }
 
+@test "inspect --fusions shows kinds, counts and nodes" {
+    command -v python3 >/dev/null || skip "no python3"
+    run "$TASUKI" inspect "$models/transformer/model.onnx" --fusions
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"fusion "*" count  nodes"* ]]
+    [[ "$output" == *"linear+bias "* ]]
+    "$TASUKI" inspect "$models/transformer/model.onnx" --fusions --format json >with.json
+    "$TASUKI" inspect "$models/transformer/model.onnx" --format json >without.json
+    python3 - <<'EOF'
+import json
+report = json.load(open("with.json"))
+found = {f["fusion"]: f for f in report["fusions"]}
+linear = sum(f["count"] for name, f in found.items() if name.startswith("linear"))
+assert linear == sum(o["nodes"] for o in report["operators"] if o["op"] == "Linear")
+assert all(f["count"] == len(set(f["nodes"])) for f in found.values())
+assert "fusions" not in json.load(open("without.json"))
+EOF
+    run "$TASUKI" inspect "$models/transformer/model.onnx" --fusions --no-fuse
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"none "*" 0"* ]]
+    [[ "$output" != *"linear+bias"* ]]
+}
+
 @test "inspect lists every unsupported node and exits 3" {
     unsupported_model >bad.onnx
     run "$TASUKI" inspect bad.onnx
