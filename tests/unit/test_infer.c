@@ -125,6 +125,31 @@ static void reshapes_keep_the_batch_and_transposes_move_it(void **state)
     graph_free(graph);
 }
 
+/* Frames of videos, the first of all samples, then the second: [2 b, 1, 3, 3]. */
+static void images_that_are_several_to_a_sample_keep_their_order(void **state)
+{
+    struct graph *graph = graph_new(B, DTYPE_F32);
+    struct err err = { 0 };
+    int frames = input(graph, (struct shape){ 4, { 2 * B, 1, 3, 3 } }, (struct batch){ 2, 9, 1 });
+    int w = value(graph, VALUE_PARAM, DTYPE_F32, (struct shape){ 4, { 1, 5, 1, 1 } },
+                  (struct batch){ 0, 0, 0 });
+    int v = value(graph, VALUE_PARAM, DTYPE_F32, (struct shape){ 4, { 5, 1, 1, 1 } },
+                  (struct batch){ 0, 0, 0 });
+    const struct step conv = { .op = "Conv" };
+    const struct step transposed = { "ConvTranspose", "output_shape", { 3, 3 }, 2, NULL, 0 };
+    int y = apply(graph, &conv, 2, (int[]){ frames, v }, &err);
+    int z = apply(graph, &transposed, 2, (int[]){ frames, w }, &err);
+
+    (void)state;
+    if (y < 0 || z < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(graph->values[y].batch.outer, 2);
+    assert_int_equal(graph->values[y].batch.inner, 5 * 9);
+    assert_int_equal(graph->values[z].batch.outer, 2);
+    assert_int_equal(graph->values[z].batch.inner, 5 * 9);
+    graph_free(graph);
+}
+
 static void samples_across_two_axes_are_refused_when_used(void **state)
 {
     struct graph *graph = graph_new(B, DTYPE_F32);
@@ -237,6 +262,7 @@ int main(void)
         cmocka_unit_test(what_mixes_samples_is_refused_by_node),
         cmocka_unit_test(along_other_axes_the_same_is_allowed),
         cmocka_unit_test(reshapes_keep_the_batch_and_transposes_move_it),
+        cmocka_unit_test(images_that_are_several_to_a_sample_keep_their_order),
         cmocka_unit_test(samples_across_two_axes_are_refused_when_used),
         cmocka_unit_test(combining_samples_with_each_other_is_refused),
         cmocka_unit_test(a_baked_in_row_for_each_sample_is_refused),

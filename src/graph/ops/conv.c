@@ -4,30 +4,17 @@
 #include "graph/ops/rule.h"
 #include "graph/ops/window.h"
 
-/* The samples of an image must be its first axis and nothing else of it. */
-static int images_batch(const struct graph *graph, int node, const struct value *x,
-                        struct err *err)
-{
-    struct batch_place place;
-
-    if (batch_find(graph, node, x, &place, err))
-        return -1;
-    if (place.axis >= 0 && graph->batch > 1 && place.axis != 0)
-        return op_error(graph, node, err, "the samples are not the first axis of its input");
-    return 0;
-}
-
 static int infer_conv(struct graph *graph, int node, struct err *err)
 {
     const struct value *x = node_input(graph, node, 0), *w = node_input(graph, node, 1);
     struct shape shape = { 0 }, bias = { 1, { w->shape.dim[0] } };
-    struct batch batch = { 1, 1, 1 };
+    struct batch_place place;
     struct window window;
     int i;
 
-    if (need_float(graph, node, 0, err) || need_float(graph, node, 1, err) ||
+    if (infer_images(graph, node, &place, err) || need_float(graph, node, 1, err) ||
         window_of(graph, node, &x->shape, &w->shape, &window, err) ||
-        need_shape(graph, node, 2, &bias, err) || images_batch(graph, node, x, err))
+        need_shape(graph, node, 2, &bias, err))
         return -1;
     if (w->batch.outer > 0)
         return op_error(graph, node, err, "the weights depend on the sample");
@@ -36,11 +23,7 @@ static int infer_conv(struct graph *graph, int node, struct err *err)
     shape.dim[1] = window.out_channels;
     for (i = 0; i < window.rank; i++)
         shape.dim[2 + i] = window.out[i];
-    if (x->batch.outer == 0)
-        batch = batch_none;
-    else
-        batch.inner = shape_elements(&shape) / graph->batch;
-    return set_output(graph, node, 0, x->dtype, &shape, batch, err);
+    return set_output(graph, node, 0, x->dtype, &shape, batch_at(&shape, place), err);
 }
 
 static double conv_work(const struct shape *w, const struct shape *y)
@@ -84,13 +67,12 @@ static int infer_conv_transpose(struct graph *graph, int node, struct err *err)
 {
     const struct value *x = node_input(graph, node, 0), *w = node_input(graph, node, 1);
     struct shape shape = x->shape;
-    struct batch batch = { 1, 1, 1 };
+    struct batch_place place;
     struct window window;
     int n, i;
 
-    if (need_float(graph, node, 0, err) || need_float(graph, node, 1, err) ||
-        attr_ints(graph, node, "output_shape", WINDOW_MAX, shape.dim + 2, &n, err) ||
-        images_batch(graph, node, x, err))
+    if (infer_images(graph, node, &place, err) || need_float(graph, node, 1, err) ||
+        attr_ints(graph, node, "output_shape", WINDOW_MAX, shape.dim + 2, &n, err))
         return -1;
     if (n != shape.rank - 2 || w->shape.rank != shape.rank ||
         __builtin_mul_overflow(w->shape.dim[1], node_int(&graph->nodes[node], "group", 1),
@@ -106,11 +88,7 @@ static int infer_conv_transpose(struct graph *graph, int node, struct err *err)
         return op_error(graph, node, err, "the weights' channels do not fit the input's");
     if (w->batch.outer > 0)
         return op_error(graph, node, err, "the weights depend on the sample");
-    if (x->batch.outer == 0)
-        batch = batch_none;
-    else
-        batch.inner = shape_elements(&shape) / graph->batch;
-    return set_output(graph, node, 0, x->dtype, &shape, batch, err);
+    return set_output(graph, node, 0, x->dtype, &shape, batch_at(&shape, place), err);
 }
 
 static int grad_conv_transpose(struct grad *grad, int node, struct err *err)

@@ -12,12 +12,8 @@ static int infer_groupnorm(struct graph *graph, int node, struct err *err)
     struct batch_place place;
     int i;
 
-    if (need_float(graph, node, 0, err) || batch_find(graph, node, x, &place, err))
+    if (infer_images(graph, node, &place, err))
         return -1;
-    if (x->shape.rank < 2)
-        return op_error(graph, node, err, "the input has no channels");
-    if (place.axis > 0 && graph->batch > 1)
-        return op_error(graph, node, err, "the samples are not the first axis of its input");
     channels.dim[0] = x->shape.dim[1];
     if (groups < 1 || channels.dim[0] % groups)
         return op_error(graph, node, err, "%d channels do not make %d groups",

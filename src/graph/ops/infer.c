@@ -132,6 +132,22 @@ int refuse_batch_axis(const struct graph *graph, int node, struct batch_place pl
                     axis);
 }
 
+int infer_images(const struct graph *graph, int node, struct batch_place *place,
+                 struct err *err)
+{
+    const struct value *x = node_input(graph, node, 0);
+
+    if (need_float(graph, node, 0, err) || batch_find(graph, node, x, place, err))
+        return -1;
+    if (x->shape.rank < 2)
+        return op_error(graph, node, err, "the input has no channels");
+    if (place->axis > 0 && graph->batch > 1)
+        return op_error(graph, node, err, "the samples are not the first axis of its input");
+    if (place->axis > 0)
+        *place = (struct batch_place){ 0, 1, x->shape.dim[0] };
+    return 0;
+}
+
 static int broadcast_shape(const struct graph *graph, int node, int first, int n,
                            struct shape *shape, struct err *err)
 {

@@ -37,6 +37,12 @@ struct batch batch_at(const struct shape *shape, struct batch_place place);
 int refuse_batch_axis(const struct graph *graph, int node, struct batch_place place, int axis,
                       const char *verb, struct err *err);
 
+/* Input 0 as images or the like: [samples, channels, ...], where 'place' is the batch. An error
+ * where it is not floating, has no channels, or has its samples elsewhere.
+ */
+int infer_images(const struct graph *graph, int node, struct batch_place *place,
+                 struct err *err);
+
 /* Numpy's broadcast of inputs first … first+n-1 and where the batch stands in the result. */
 int infer_broadcast(const struct graph *graph, int node, int first, int n, struct shape *shape,
                     struct batch *batch, struct err *err);

@@ -23,10 +23,8 @@ static int infer_batchnorm(struct graph *graph, int node, struct err *err)
     struct batch_place place;
     int i;
 
-    if (need_float(graph, node, 0, err) || batch_find(graph, node, x, &place, err))
+    if (infer_images(graph, node, &place, err))
         return -1;
-    if (x->shape.rank < 2)
-        return op_error(graph, node, err, "the input has no channels");
     if (graph->batch > 1 && (place.axis != 0 || place.outer != 1 || place.inner != 1))
         return op_error(graph, node, err, "the samples are not the first axis of its input");
     while (graph->nodes[node].n_outputs < 5)
