@@ -1,23 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 /* Included by f32.c and f64.c. Sums along axes, and what spreads them again. */
 
-static int REAL(run_sum)(const struct kernel *k, const struct kernel_args *args,
-                         struct err *err)
+/* Of the elements, or of their squares: in the workspace, which is returned. */
+static const double *REAL(add_up)(const struct kernel *k, const struct kernel_args *args,
+                                  bool squares)
 {
     const struct walk *w = &k->walk;
     const real *x = args->inputs[0];
-    real *y = args->outputs[0];
     double *sum = args->workspace;
     int64_t n = row_length(w), stride = row_stride(w, 0), j;
     struct cursor c;
 
-    (void)err;
     for (j = 0; j < k->out[0].elements; j++)
         sum[j] = 0;
     for (cursor_start(w, &c); cursor_valid(w, &c); cursor_next(w, &c))
-        for (j = 0; j < n; j++)
-            sum[c.at[0] + j * stride] += (double)*x++;
-    for (j = 0; j < k->out[0].elements; j++)
+        for (j = 0; j < n; j++, x++)
+            sum[c.at[0] + j * stride] += squares ? (double)*x * (double)*x : (double)*x;
+    return sum;
+}
+
+static int REAL(run_sum)(const struct kernel *k, const struct kernel_args *args,
+                         struct err *err)
+{
+    const double *sum = REAL(add_up)(k, args, false);
+    real *y = args->outputs[0];
+
+    (void)err;
+    for (int64_t j = 0; j < k->out[0].elements; j++)
         y[j] = (real)(sum[j] * k->scale);
     return 0;
 }
@@ -73,20 +82,11 @@ static int REAL(run_choose_grad)(const struct kernel *k, const struct kernel_arg
 static int REAL(run_norm)(const struct kernel *k, const struct kernel_args *args,
                           struct err *err)
 {
-    const struct walk *w = &k->walk;
-    const real *x = args->inputs[0];
+    const double *sum = REAL(add_up)(k, args, true);
     real *y = args->outputs[0];
-    double *sum = args->workspace;
-    int64_t n = row_length(w), stride = row_stride(w, 0), j;
-    struct cursor c;
 
     (void)err;
-    for (j = 0; j < k->out[0].elements; j++)
-        sum[j] = 0;
-    for (cursor_start(w, &c); cursor_valid(w, &c); cursor_next(w, &c))
-        for (j = 0; j < n; j++, x++)
-            sum[c.at[0] + j * stride] += (double)*x * (double)*x;
-    for (j = 0; j < k->out[0].elements; j++)
+    for (int64_t j = 0; j < k->out[0].elements; j++)
         y[j] = (real)sqrt(sum[j]);
     return 0;
 }
