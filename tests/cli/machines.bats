@@ -29,8 +29,12 @@ plan() {
     "$TASUKI" plan --cost cost.json --global-batch 8 --micro-batches 4 "$@"
 }
 
+site() {
+    "$TASUKI" info --format json | sed -n 's/.*"sysconfdir": "\(.*\)".*/\1/p'
+}
+
 no_machine_of_the_site() {
-    local site=$("$TASUKI" info --format json | sed -n 's/.*"sysconfdir": "\(.*\)".*/\1/p')
+    local site=$(site)
     [ -z "$(ls "$site/tasuki/machines" 2>/dev/null)" ] || skip "$site/tasuki/machines has some"
 }
 
@@ -253,9 +257,14 @@ END
     "$TASUKI" info --format json | grep -q sysconfdir
     TASUKI_MACHINES=$PWD/new/folder "$TASUKI" topo --input laptop --save-machine mine -q
     [ -f new/folder/mine.json ]
-    [ "$(id -u)" -ne 0 ] || skip "root may write the site's"
-    TASUKI_MACHINES= XDG_CONFIG_HOME=$PWD/config "$TASUKI" topo --input laptop \
-        --save-machine mine -q
+    export TASUKI_MACHINES= XDG_CONFIG_HOME=$PWD/config
+    # Root may write all but what is mounted read-only.
+    local before=()
+    if [ "$(id -u)" -eq 0 ]; then
+        before=(unshare -m sh -c 'mount -t tmpfs -o ro tmpfs "$0" && exec "$@"' "$(site)")
+        "${before[@]}" true || skip "root may write the site's, and may not mount"
+    fi
+    "${before[@]}" "$TASUKI" topo --input laptop --save-machine mine -q
     [ -f config/tasuki/machines/mine.json ]
 }
 

@@ -196,19 +196,23 @@ same_losses() {
     same_losses "$BATS_TEST_TMPDIR/srun" "$BATS_TEST_TMPDIR/alone"
 }
 
-# A training on four nodes in the background, with these options, until it has done three steps.
-start_training() {
-    local demo=$srcdir/etc/demo end=$((SECONDS + 300))
-    "$lab" run timeout 400 srun -K0 --mpi=pmix -N4 --ntasks-per-node=1 "$TASUKI" train \
-        "$demo/digits.onnx" --data "$demo/digits-train.safetensors" --global-batch 32 \
-        --batchnorm-samples 8 --steps 1000000 --stages 4 --replicas 1,1,1,1 "$@" \
-        --log "$BATS_TEST_TMPDIR/log" >"$BATS_TEST_TMPDIR/out" 2>&1 3>&- &
+# Tasuki on four nodes in the background, with these options: $step, which prints to the file
+# "out". Until the file $1 has a line like $2.
+start_until() {
+    local file=$BATS_TEST_TMPDIR/$1 line=$2 end=$((SECONDS + 300))
+    shift 2
+    "$lab" run timeout 400 srun -K0 --mpi=pmix -N4 --ntasks-per-node=1 "$TASUKI" "$@" \
+        >"$BATS_TEST_TMPDIR/out" 2>&1 3>&- &
     step=$!
-    until grep -qs '^{"step":3' "$BATS_TEST_TMPDIR/log"; do
+    until grep -qs "$line" "$file"; do
         [ $SECONDS -lt $end ]
-        sleep 0.05
+        sleep 0.01
     done
 }
+
+# A training that goes on for ever.
+demo_training=("$srcdir/etc/demo/digits.onnx" --data "$srcdir/etc/demo/digits-train.safetensors"
+    --global-batch 32 --batchnorm-samples 8 --steps 1000000)
 
 # The step ends by itself, with one error line that says this.
 ends_with_one_error() {
@@ -227,7 +231,8 @@ ends_with_one_error() {
         signal=${victim#*:}
         victim=${victim%:*}
         rm -f "$BATS_TEST_TMPDIR/log"
-        start_training
+        start_until log '^{"step":3' train "${demo_training[@]}" --stages 4 \
+            --replicas 1,1,1,1 --log "$BATS_TEST_TMPDIR/log"
         "$lab" at n$victim pkill -$signal -x tasuki
         ends_with_one_error $((128 + $(kill -l $signal))) \
             "error: rank $((victim - 1)) (n$victim) is lost: its process has ended\$"
@@ -238,16 +243,8 @@ ends_with_one_error() {
 
 # In planning: rank 0 measures, the others wait to hear whether it failed.
 @test "when a rank dies before the first step, the others end and say which it was" {
-    local demo=$srcdir/etc/demo end=$((SECONDS + 100)) step
-    "$lab" run timeout 400 srun -K0 --mpi=pmix -N4 --ntasks-per-node=1 "$TASUKI" train \
-        "$demo/digits.onnx" --data "$demo/digits-train.safetensors" --global-batch 32 \
-        --batchnorm-samples 8 --steps 1000000 --no-cache \
-        >"$BATS_TEST_TMPDIR/out" 2>&1 3>&- &
-    step=$!
-    until grep -q '^tasuki: loss: ' "$BATS_TEST_TMPDIR/out"; do
-        [ $SECONDS -lt $end ]
-        sleep 0.01
-    done
+    local step
+    start_until out '^tasuki: loss: ' train "${demo_training[@]}" --no-cache
     "$lab" at n1 pkill -9 -x tasuki
     ends_with_one_error 137 'error: rank 0 (n1) is lost: its process has ended$'
 }
@@ -275,14 +272,8 @@ ends_with_one_error() {
 }
 
 @test "when a rank dies while links are measured, the others end and say which it was" {
-    local end=$((SECONDS + 100)) step
-    "$lab" run timeout 300 srun -K0 --mpi=pmix -N4 --ntasks-per-node=1 \
-        "$TASUKI" topo --measure=full >"$BATS_TEST_TMPDIR/out" 2>&1 3>&- &
-    step=$!
-    until grep -q '^tasuki: measure ' "$BATS_TEST_TMPDIR/out"; do
-        [ $SECONDS -lt $end ]
-        sleep 0.01
-    done
+    local step
+    start_until out '^tasuki: measure ' topo --measure=full
     "$lab" at n3 pkill -9 -x tasuki
     ends_with_one_error 137 'error: .*rank 2 (n3) is lost: its process has ended$'
 }
