@@ -127,24 +127,35 @@ static int run_gather_elements(const struct kernel *k, const struct kernel_args 
     return 0;
 }
 
+/* Sums for the elements of the output, in the workspace. */
+static double *sums_start(const struct kernel *k, const struct kernel_args *args)
+{
+    return memset(args->workspace, 0, (size_t)k->out[0].elements * sizeof(double));
+}
+
+static void sums_store(const struct kernel *k, const struct kernel_args *args)
+{
+    const double *sum = args->workspace;
+
+    for (int64_t i = 0; i < k->out[0].elements; i++)
+        ref_store(&k->out[0], args->outputs[0], i, sum[i]);
+}
+
 static int run_gather_elements_grad(const struct kernel *k, const struct kernel_args *args,
                                     struct err *err)
 {
     const struct walk *w = &k->walk;
-    double *sum = args->workspace;
+    double *sum = sums_start(k, args);
     int64_t n = row_length(w), j, at;
     struct cursor c;
 
-    for (j = 0; j < k->out[0].elements; j++)
-        sum[j] = 0;
     for (cursor_start(w, &c); cursor_valid(w, &c); cursor_next(w, &c))
         for (j = 0; j < n; j++) {
             if (element_at(k, args, c.at[0] + j * row_stride(w, 0), c.row * n + j, &at, err))
                 return -1;
             sum[at] += ref_number(&k->in[0], args->inputs[0], c.row * n + j);
         }
-    for (j = 0; j < k->out[0].elements; j++)
-        ref_store(&k->out[0], args->outputs[0], j, sum[j]);
+    sums_store(k, args);
     return 0;
 }
 
@@ -249,19 +260,16 @@ static int run_gather_nd_grad(const struct kernel *k, const struct kernel_args *
                               struct err *err)
 {
     const struct tuple *t = &k->tuple;
-    double *sum = args->workspace;
+    double *sum = sums_start(k, args);
     int64_t row, i, at;
 
-    for (i = 0; i < k->out[0].elements; i++)
-        sum[i] = 0;
     for (row = 0; row < t->groups * t->rows; row++) {
         if (tuple_at(k, args, row, &at, err))
             return -1;
         for (i = 0; i < t->inner; i++)
             sum[at + i] += ref_number(&k->in[0], args->inputs[0], row * t->inner + i);
     }
-    for (i = 0; i < k->out[0].elements; i++)
-        ref_store(&k->out[0], args->outputs[0], i, sum[i]);
+    sums_store(k, args);
     return 0;
 }
 
@@ -397,20 +405,18 @@ static int run_pad(const struct kernel *k, const struct kernel_args *args, struc
     return 0;
 }
 
-#define ENTRY(OP, SETUP, RUN) { OP, SETUP, RUN, NULL, NULL }
-
 const struct ref_entry ref_entries_element[] = {
-    ENTRY("GatherElements", setup_elements, run_gather_elements),
-    ENTRY("GatherElementsGrad", setup_elements_grad, run_gather_elements_grad),
-    ENTRY("ScatterElements", setup_elements, run_scatter_elements),
-    ENTRY("ClearElements", setup_elements, run_scatter_elements),
-    ENTRY("GatherND", setup_tuples, run_gather_nd),
-    ENTRY("GatherNdGrad", setup_tuples_grad, run_gather_nd_grad),
-    ENTRY("ScatterND", setup_tuples, run_scatter_nd),
-    ENTRY("ClearNd", setup_tuples, run_scatter_nd),
-    ENTRY("CumSum", setup_along, run_cumsum),
-    ENTRY("ArgMax", setup_along, run_argmax),
-    ENTRY("TopK", setup_along, run_topk),
-    ENTRY("Pad", setup_pad, run_pad),
+    REF_ENTRY("GatherElements", setup_elements, run_gather_elements),
+    REF_ENTRY("GatherElementsGrad", setup_elements_grad, run_gather_elements_grad),
+    REF_ENTRY("ScatterElements", setup_elements, run_scatter_elements),
+    REF_ENTRY("ClearElements", setup_elements, run_scatter_elements),
+    REF_ENTRY("GatherND", setup_tuples, run_gather_nd),
+    REF_ENTRY("GatherNdGrad", setup_tuples_grad, run_gather_nd_grad),
+    REF_ENTRY("ScatterND", setup_tuples, run_scatter_nd),
+    REF_ENTRY("ClearNd", setup_tuples, run_scatter_nd),
+    REF_ENTRY("CumSum", setup_along, run_cumsum),
+    REF_ENTRY("ArgMax", setup_along, run_argmax),
+    REF_ENTRY("TopK", setup_along, run_topk),
+    REF_ENTRY("Pad", setup_pad, run_pad),
     { .op = NULL },
 };

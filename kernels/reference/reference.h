@@ -56,6 +56,8 @@ struct ref_entry {
     ref_binary_function *binary;
 };
 
+#define REF_ENTRY(OP, SETUP, RUN) { OP, SETUP, RUN, NULL, NULL }
+
 struct kernel {
     const struct ref_entry *entry;
     char *name;                     /* of the node, for messages */

@@ -6,7 +6,7 @@
 #define CURVE(OP, SETUP, NAME)                                                        \
     { OP, setup_##SETUP, REAL(run_curve), NULL, curve_##NAME },                       \
     { OP "Grad", setup_##SETUP, REAL(run_slope), NULL, curve_##NAME##_slope }
-#define KERNEL(OP, SETUP, RUN) { OP, setup_##SETUP, REAL(run_##RUN), NULL, NULL }
+#define KERNEL(OP, SETUP, RUN) REF_ENTRY(OP, setup_##SETUP, REAL(run_##RUN))
 
 const struct ref_entry REAL(ref_entries)[] = {
     UNARY("Relu", scalar_relu),
