@@ -193,20 +193,43 @@ static struct cluster *hardware_of(const struct cluster *cluster,
     return model;
 }
 
+/* What switches of a level are called: as the first one, with # for the number at its end; where
+ * that is nothing, or a level above is called so, by the level.
+ */
+static void name_level(const struct levels *levels, int level, const struct cluster *named,
+                       char *name, size_t size)
+{
+    const char *first = levels->list[level].first->name;
+    int length = (int)strlen(first);
+
+    if (length > 64)
+        length = 64;
+    while (length > 0 && first[length - 1] >= '0' && first[length - 1] <= '9')
+        length--;
+    snprintf(name, size, "%.*s#", length, first);
+    for (int i = 0; i < level; i++)
+        if (length == 0 || strcmp(named->places[i].name, name) == 0)
+            snprintf(name, size, "%.*s-%d-#", length ? length : 6, length ? first : "switch",
+                     level);
+}
+
 /* One place of each level. */
 static struct cluster *typical(const char *name, const struct cluster *cluster,
                                const struct cluster *inside, struct levels *levels)
 {
     struct cluster *result = cluster_new(name);
     const struct cluster_place *node = &inside->places[first_node(inside)];
+    char switches[128];
     int place = 0;
 
     for (int i = 0; i < levels->n; i++) {
         bool last = i + 1 == levels->n;
 
-        if (i > 0)
+        if (i > 0) {
+            name_level(levels, i, result, switches, sizeof(switches));
             place = cluster_add_place(result, last ? CLUSTER_NODE : CLUSTER_SWITCH,
-                                      last ? NODE_NAME : "switch#", place, 1);
+                                      last ? NODE_NAME : switches, place, 1);
+        }
         set_figures(&result->places[place], &levels->list[i]);
     }
     copy_inside(result, place, inside, first_node(inside));

@@ -245,7 +245,7 @@ END
     "$TASUKI" topo --input tsubame3:20 --save-machine ours -q -o ours.json
     [ -z "$(find mine others -type f)" ]
     [[ $("$TASUKI" topo --input ours.json:600) == *"600 nodes, 2400 devices"* ]]
-    "$TASUKI" topo --input ours.json:600 | grep -q 'switch0 ... switch65 .*66 x '
+    "$TASUKI" topo --input ours.json:600 | grep -q 'chassis0 ... chassis65 .*66 x '
     run "$TASUKI" topo --input tsubame3:2 --save-machine ours -o ours.json
     [ "$status" -eq 1 ]
     "$TASUKI" topo --input tsubame3:2 --save-machine ours -o - | grep -q '"name": "ours"'
