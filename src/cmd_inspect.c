@@ -372,6 +372,7 @@ static int read_options(struct report *r, struct err *err)
 {
     const struct options *options = r->options;
     const char *data = option_string(options, "data", NULL);
+    struct data_options data_options;
     int precision;
 
     if (options_operands(options) != 1)
@@ -379,7 +380,8 @@ static int read_options(struct report *r, struct err *err)
     if (option_int(options, "batch-size", 1, 1 << 24, 1, &r->build.batch, err) ||
         option_int(options, "batchnorm-samples", 1, 1 << 24, 0, &r->build.batchnorm_samples,
                    err) ||
-        option_word(options, "precision", &precision, err))
+        option_word(options, "precision", &precision, err) ||
+        data_options_read(options, &data_options, err))
         return -1;
     r->build.real = precision ? DTYPE_F64 : DTYPE_F32;
     r->build.fuse = option_flag(options, "fuse", true);
@@ -388,11 +390,8 @@ static int read_options(struct report *r, struct err *err)
     r->build.n_freeze = option_strings(options, "freeze", &r->build.freeze);
     if (!data)
         return 0;
-    r->data = data_open(data, err);
-    if (!r->data)
-        return -1;
-    r->build.tensors = data_tensors(r->data, &r->build.n_tensors);
-    return 0;
+    r->data = data_open(data, &data_options, err);
+    return r->data ? 0 : -1;
 }
 
 /* Unsupported nodes are a finding, everything else that fails is an error. */
@@ -401,6 +400,11 @@ static int look(struct report *r, struct err *err)
     r->model = model_open(options_operand(r->options, 0), err);
     if (!r->model)
         return -1;
+    if (r->data) {
+        if (data_complete(r->data, r->model, r->build.loss, err) < 0)
+            return -1;
+        r->build.tensors = data_tensors(r->data, &r->build.n_tensors);
+    }
     r->graph = model_build(r->model, &r->build, err);
     r->n_unsupported = model_unsupported(r->model, &r->unsupported);
     if (r->graph)

@@ -119,7 +119,8 @@ static int plan_model(struct plan_run *r, struct err *err)
     int precision, optimizer, bad = -1;
     int64_t threads;
 
-    if (option_word(o, "precision", &precision, err) == 0 &&
+    if (data_options_read(o, &source.data_options, err) == 0 &&
+        option_word(o, "precision", &precision, err) == 0 &&
         option_int(o, "threads", 1, MAX_COUNT, 0, &threads, err) == 0 &&
         option_choice(o, "backend", &source.backend, err) == 0 &&
         option_word(o, "optimizer", &optimizer, err) == 0) {

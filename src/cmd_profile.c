@@ -78,6 +78,16 @@ static int open_device(struct profile_run *r, bool float64, struct err *err)
     return 0;
 }
 
+static int open_data(struct profile_run *r, const char *spec, struct err *err)
+{
+    struct data_options options;
+
+    if (data_options_read(r->options, &options, err) < 0)
+        return -1;
+    r->data = data_open(spec, &options, err);
+    return r->data ? 0 : -1;
+}
+
 static int open_model(struct profile_run *r, struct err *err)
 {
     struct model_options *m = &r->profile.model_options;
@@ -95,14 +105,17 @@ static int open_model(struct profile_run *r, struct err *err)
     m->n_freeze = option_strings(r->options, "freeze", &m->freeze);
     r->profile.optimizer = optimizer_defaults((enum optimizer_kind)optimizer);
     r->profile.optimizer.dtype = m->real;
-    if (data) {
-        r->data = data_open(data, err);
-        if (!r->data)
+    if (data && open_data(r, data, err) < 0)
+        return -1;
+    r->profile.model = model_open(options_operand(r->options, 0), err);
+    if (!r->profile.model)
+        return -1;
+    if (r->data) {
+        if (data_complete(r->data, r->profile.model, m->loss, err) < 0)
             return -1;
         m->tensors = data_tensors(r->data, &m->n_tensors);
     }
-    r->profile.model = model_open(options_operand(r->options, 0), err);
-    return r->profile.model ? open_device(r, precision == 1, err) : -1;
+    return open_device(r, precision == 1, err);
 }
 
 static int write_cost(struct profile_run *r, const char *output, struct err *err)

@@ -103,7 +103,8 @@ static struct cost *cost_of_model(const struct simulate_run *r, const char *mode
     };
     struct cost *cost = NULL;
 
-    if (open_model(r, &planning, &source, err) == 0)
+    if (data_options_read(o, &source.data_options, err) == 0 &&
+        open_model(r, &planning, &source, err) == 0)
         cost = planning_cost(&planning, err);
     planning_close(&planning, &source);
     free(cache);

@@ -18,10 +18,14 @@
  */
 static const struct option_spec table[] = {
     /* data */
-    { .name = "data", .argument = "FILE", .commands = MODEL | SIMULATE,
-      .help = "safetensors file: one tensor per input, and labels" },
-    { .name = "test", .argument = "FILE", .commands = TRAIN,
+    { .name = "data", .argument = "DATA", .commands = MODEL | SIMULATE,
+      .help = "safetensors, NAME=FILE.npy,..., or synthetic: see tasuki-data(5)" },
+    { .name = "test", .argument = "DATA", .commands = TRAIN,
       .help = "the same, held out: evaluated after each epoch" },
+    { .name = "sequence-length", .argument = "N", .commands = MODEL | SIMULATE,
+      .help = "tokens of a sample, where the model leaves it open" },
+    { .name = "image-size", .argument = "N", .commands = MODEL | SIMULATE,
+      .help = "height and width of images, where the model leaves them open" },
     { .name = "shuffle", .commands = TRAIN,
       .help = "draw the samples of each epoch in random order (default: yes)" },
     { .name = "input", .argument = "FILE", .commands = TOPO, .line_only = true,

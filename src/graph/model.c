@@ -55,6 +55,20 @@ void model_close(struct model *model)
     free(model);
 }
 
+bool model_input(const struct model *model, int index, struct model_tensor *input)
+{
+    const struct onnx_input *in;
+
+    if (index >= model->onnx->n_inputs)
+        return false;
+    in = &model->onnx->inputs[index];
+    *input = (struct model_tensor){ .name = in->name, .dtype = in->dtype,
+                                    .shape.rank = in->has_shape ? in->shape.rank - 1 : -1 };
+    for (int i = 0; i < input->shape.rank; i++)
+        input->shape.dim[i] = in->shape.dim[i + 1];
+    return true;
+}
+
 const char *model_path(const struct model *model)
 {
     return model->onnx->path;

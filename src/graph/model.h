@@ -58,6 +58,11 @@ struct model_unsupported {
 };
 int model_unsupported(const struct model *model, const struct model_unsupported **list);
 
+/* The index-th input as the file declares it: the shape of one sample, -1 where a dimension is
+ * open, rank -1 where no shape is known. False past the last.
+ */
+bool model_input(const struct model *model, int index, struct model_tensor *input);
+
 const char *model_path(const struct model *model);
 /* XXH3 of the graph without weight data, 16 hex digits ("" without xxhash). */
 const char *model_hash(const struct model *model);

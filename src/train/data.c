@@ -1,64 +1,105 @@
 /* SPDX-License-Identifier: MIT */
 #include "train/data.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/option.h"
 #include "train/convert.h"
-#include "train/safetensors.h"
+#include "train/data_format.h"
 
-struct data {
-    struct safetensors *file;
-    int64_t samples;
-    int n;
-    struct model_tensor *tensors;
-    const struct safetensors_tensor **stored;   /* the same, with their bytes */
+static const struct data_format *const formats[] = {
+    &data_synthetic, &data_npy, &data_safetensors,
 };
 
-static int add_tensor(struct data *data, const struct safetensors_tensor *t, struct err *err)
-{
-    const char *path = safetensors_path(data->file);
-    struct model_tensor *to = &data->tensors[data->n];
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-    if (t->dtype == DTYPE_NONE)
-        return err_set(err, "%s: tensor \"%s\": type %s is not supported (float32, float64, "
-                       "int32, int64, uint8 or bool)", path, t->name, t->type);
-    if (t->shape.rank == 0)
-        return err_set(err, "%s: tensor \"%s\": a scalar has no sample dimension", path,
-                       t->name);
+int data_options_read(const struct options *options, struct data_options *data,
+                      struct err *err)
+{
+    *data = (struct data_options){ 0 };
+    if (option_int(options, "sequence-length", 1, 1 << 30, 0, &data->sequence_length, err) < 0)
+        return -1;
+    return option_int(options, "image-size", 1, 1 << 15, 0, &data->image_size, err);
+}
+
+/* Opening ---------------------------------------------------------------------------- */
+
+/* The beginning of a regular file; false where there is none. */
+static bool read_head(const char *path, unsigned char head[DATA_HEAD])
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+    bool there = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode);
+
+    memset(head, 0, DATA_HEAD);
+    there = there && pread(fd, head, DATA_HEAD, 0) >= 0;
+    if (fd >= 0)
+        close(fd);
+    return there;
+}
+
+static const struct data_format *find_format(const char *spec)
+{
+    unsigned char head[DATA_HEAD];
+    bool there = read_head(spec, head);
+    size_t i = 0;
+
+    while (!formats[i]->takes(spec, there ? head : NULL))
+        i++;
+    return formats[i];
+}
+
+void data_add(struct data *data, const char *name, enum dtype dtype, const struct shape *shape,
+              const void *rows)
+{
+    size_t n = (size_t)data->n + 1;
+
+    data->tensors = mem_resize(data->tensors, n, sizeof(*data->tensors));
+    data->rows = mem_resize(data->rows, n, sizeof(*data->rows));
+    data->tensors[data->n] = (struct model_tensor){
+        .name = arena_strdup(data->arena, name), .dtype = dtype, .shape = *shape,
+    };
+    data->rows[data->n++] = rows;
+}
+
+int data_add_array(struct data *data, const char *path, const char *name, enum dtype dtype,
+                   const struct shape *shape, const void *rows, struct err *err)
+{
+    struct shape sample = { .rank = shape->rank - 1 };
+
+    if (shape->rank == 0)
+        return err_set(err, "%s: tensor \"%s\": a scalar has no sample dimension", path, name);
     if (data->n == 0)
-        data->samples = t->shape.dim[0];
-    if (t->shape.dim[0] != data->samples)
-        return err_set(err, "%s: tensor \"%s\" has %lld samples, \"%s\" has %lld", path,
-                       t->name, (long long)t->shape.dim[0], data->tensors[0].name,
+        data->samples = shape->dim[0];
+    if (shape->dim[0] != data->samples)
+        return err_set(err, "%s: tensor \"%s\" has %lld samples, \"%s\" has %lld", path, name,
+                       (long long)shape->dim[0], data->tensors[0].name,
                        (long long)data->samples);
-    to->name = t->name;
-    to->dtype = t->dtype;
-    to->shape.rank = t->shape.rank - 1;
-    for (int i = 1; i < t->shape.rank; i++)
-        to->shape.dim[i - 1] = t->shape.dim[i];
-    data->stored[data->n++] = t;
+    for (int i = 1; i < shape->rank; i++)
+        sample.dim[i - 1] = shape->dim[i];
+    data_add(data, name, dtype, &sample, rows);
     return 0;
 }
 
-struct data *data_open(const char *path, struct err *err)
+struct data *data_open(const char *spec, const struct data_options *options, struct err *err)
 {
     struct data *data = mem_new(1, sizeof(*data));
-    int n;
 
-    data->file = safetensors_open(path, err);
-    if (!data->file)
+    data->path = mem_strdup(spec);
+    data->arena = arena_new();
+    if (options)
+        data->options = *options;
+    data->format = find_format(spec);
+    if (data->format->open(data, err) < 0)
         goto fail;
-    n = safetensors_count(data->file);
-    data->tensors = mem_new((size_t)n, sizeof(*data->tensors));
-    data->stored = mem_new((size_t)n, sizeof(*data->stored));
-    for (int i = 0; i < n; i++)
-        if (add_tensor(data, safetensors_at(data->file, i), err) < 0)
-            goto fail;
     if (data->samples == 0) {
-        err_set(err, "%s: no samples", path);
+        err_set(err, "%s: no samples", data->path);
         goto fail;
     }
     return data;
@@ -71,15 +112,17 @@ void data_close(struct data *data)
 {
     if (!data)
         return;
+    data->format->close(data->state);
+    arena_free(data->arena);
     free(data->tensors);
-    free(data->stored);
-    safetensors_close(data->file);
+    free(data->rows);
+    free(data->path);
     free(data);
 }
 
 const char *data_path(const struct data *data)
 {
-    return safetensors_path(data->file);
+    return data->path;
 }
 
 int64_t data_samples(const struct data *data)
@@ -91,6 +134,49 @@ const struct model_tensor *data_tensors(const struct data *data, int *n)
 {
     *n = data->n;
     return data->tensors;
+}
+
+/* What the model wants --------------------------------------------------------------- */
+
+/* The labels' name: the last one in --loss, and what the loss takes where nothing is said. */
+static const char *label_name(const char *loss)
+{
+    const char *comma = loss ? strrchr(loss, ',') : NULL;
+
+    if (!loss)
+        return "labels";
+    return comma ? comma + 1 : NULL;
+}
+
+int data_complete(struct data *data, struct model *model, const char *loss,
+                  struct err *err)
+{
+    struct data_wanted wanted = { .model = model, .loss = loss, .label = label_name(loss) };
+    struct model_tensor input;
+    int result;
+
+    if (!data->format->complete)
+        return 0;
+    while (model_input(model, wanted.n, &input))
+        *(struct model_tensor *)mem_push((void **)&wanted.inputs, &wanted.n, sizeof(input)) =
+            input;
+    result = data->format->complete(data, &wanted, err);
+    free(wanted.inputs);
+    return result;
+}
+
+int data_fix_dim(const struct data *data, const struct model_tensor *input, int axis,
+                 int64_t said, const char *option, int64_t *dim, struct err *err)
+{
+    if (*dim < 0 && !said)
+        return err_set(err, "%s: dimension %d of input \"%s\" is not fixed by the model: say "
+                       "--%s", data->path, axis + 1, input->name, option);
+    if (*dim >= 0 && said && *dim != said)
+        return err_set(err, "--%s %lld: dimension %d of input \"%s\" is %lld", option,
+                       (long long)said, axis + 1, input->name, (long long)*dim);
+    if (*dim < 0)
+        *dim = said;
+    return 0;
 }
 
 static int find_tensor(const struct data *data, const char *name)
@@ -139,83 +225,62 @@ int data_bind(const struct data *data, const struct graph *graph, int value, str
     return t;
 }
 
-void data_gather(const struct data *data, int tensor, const int64_t *samples, int64_t n,
-                 enum dtype to, struct batch batch, void *out)
+/* Reading ---------------------------------------------------------------------------- */
+
+struct data_reader *data_reader_new(const struct data *data)
 {
-    const struct safetensors_tensor *t = data->stored[tensor];
-    size_t inner = (size_t)batch.inner, outer = (size_t)batch.outer;
-    size_t in_row = inner * dtype_size(t->dtype), out_row = inner * dtype_size(to);
+    struct data_reader *reader = mem_new(1, sizeof(*reader));
 
-    for (int64_t s = 0; s < n; s++) {
-        const char *from = (const char *)t->data + (size_t)samples[s] * outer * in_row;
+    reader->data = data;
+    if (data->format->reader_new)
+        reader->state = data->format->reader_new(data);
+    return reader;
+}
 
-        for (size_t o = 0; o < outer; o++)
-            convert(t->dtype, from + o * in_row, to,
-                    (char *)out + (o * (size_t)n + (size_t)s) * out_row, inner);
+void data_reader_free(struct data_reader *reader)
+{
+    if (!reader)
+        return;
+    if (reader->data->format->reader_free)
+        reader->data->format->reader_free(reader->state);
+    free(reader);
+}
+
+void data_put(const struct data_target *to, enum dtype from, const void *values, size_t first,
+              size_t n)
+{
+    const char *in = values;
+    size_t size = dtype_size(to->type), in_size = dtype_size(from);
+
+    while (n > 0) {
+        size_t block = first / to->inner, at = first % to->inner;
+        size_t part = to->inner - at < n ? to->inner - at : n;
+
+        convert(from, in, to->type, to->out + (block * to->stride + at) * size, part);
+        in += part * in_size;
+        first += part;
+        n -= part;
     }
 }
 
-/* SplitMix64 (Steele, Lea, Flood 2014). */
-static uint64_t next_random(uint64_t *state)
+int data_gather(struct data_reader *reader, const struct data_want *want, int64_t epoch,
+                const int64_t *samples, int64_t n, int64_t first, int64_t count, void *out,
+                struct err *err)
 {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    const struct data *data = reader->data;
+    const struct model_tensor *t = &data->tensors[want->tensor];
+    const char *rows = data->rows[want->tensor];
+    size_t elements = (size_t)(want->batch.outer * want->batch.inner);
+    struct data_target to = { .type = want->to, .inner = (size_t)want->batch.inner,
+                              .stride = (size_t)(n * want->batch.inner) };
 
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-/* Uniform in [0, n) without bias. */
-static uint64_t random_below(uint64_t *state, uint64_t n)
-{
-    uint64_t limit = UINT64_MAX - UINT64_MAX % n, x;
-
-    do
-        x = next_random(state);
-    while (x >= limit);
-    return x % n;
-}
-
-static void make_order(struct sampler *s, int64_t epoch)
-{
-    uint64_t state = s->seed;
-
-    state = next_random(&state) ^ (uint64_t)epoch;
-    for (int64_t i = 0; i < s->samples; i++)
-        s->order[i] = i;
-    for (int64_t i = s->samples - 1; s->shuffle && i > 0; i--) {
-        int64_t j = (int64_t)random_below(&state, (uint64_t)i + 1), swap = s->order[i];
-
-        s->order[i] = s->order[j];
-        s->order[j] = swap;
+    for (int64_t s = first; s < first + count; s++) {
+        to.out = (char *)out + (size_t)s * to.inner * dtype_size(to.type);
+        if (rows)
+            data_put(&to, t->dtype, rows + (size_t)samples[s] * elements * dtype_size(t->dtype),
+                     0, elements);
+        else if (data->format->read(reader, want->tensor, samples[s], epoch, &to, err) < 0)
+            return -1;
     }
-    s->epoch = epoch;
-}
-
-int sampler_init(struct sampler *sampler, int64_t samples, int64_t global_batch,
-                 uint64_t seed, bool shuffle, struct err *err)
-{
-    if (samples < global_batch)
-        return err_set(err, "the data has %lld samples, fewer than one global batch of %lld",
-                       (long long)samples, (long long)global_batch);
-    *sampler = (struct sampler){ .samples = samples, .global_batch = global_batch,
-                                 .steps_per_epoch = samples / global_batch, .seed = seed,
-                                 .shuffle = shuffle, .epoch = -1 };
-    sampler->order = mem_try((size_t)samples, sizeof(int64_t), err);
-    return sampler->order ? 0 : -1;
-}
-
-void sampler_clear(struct sampler *sampler)
-{
-    free(sampler->order);
-    sampler->order = NULL;
-}
-
-const int64_t *sampler_step(struct sampler *sampler, int64_t step)
-{
-    int64_t epoch = step / sampler->steps_per_epoch;
-
-    if (epoch != sampler->epoch)
-        make_order(sampler, epoch);
-    return sampler->order + step % sampler->steps_per_epoch * sampler->global_batch;
+    return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Training data: a safetensors file with one tensor per model input plus labels. The first
- * dimension counts samples and is the same for all. Which samples a step uses follows from
- * (seed, epoch, step) alone, never from the number of ranks.
+/* Training data: samples of named tensors, read by index from one of several formats
+ * (tasuki-data(5)). What a sample is follows from the data, the seed and the epoch alone, never
+ * from who reads it, when or in which order.
  */
 #ifndef TASUKI_TRAIN_DATA_H
 #define TASUKI_TRAIN_DATA_H
@@ -11,11 +11,31 @@
 
 #include "graph/graph.h"
 #include "graph/model.h"
+#include "train/sampler.h"
 
-struct err;
 struct data;
+struct data_reader;
+struct err;
+struct options;
 
-struct data *data_open(const char *path, struct err *err);
+struct data_options {
+    uint64_t seed;                  /* of synthetic samples */
+    bool test;                      /* held out */
+    int64_t sequence_length;        /* where the model leaves it open; 0: not said */
+    int64_t image_size;             /* the same of height and width */
+};
+/* What the options of a command say; the seed is left 0. */
+int data_options_read(const struct options *options, struct data_options *data,
+                      struct err *err);
+
+/* 'spec' is a path or what else tasuki-data(5) allows; 'options' may be NULL. */
+struct data *data_open(const char *spec, const struct data_options *options, struct err *err);
+/* Formats that know no names and shapes of their own take those of the model's inputs, and of
+ * the labels that 'loss' (--loss; may be NULL) asks for. To be called once, before all that
+ * follows.
+ */
+int data_complete(struct data *data, struct model *model, const char *loss,
+                  struct err *err);
 void data_close(struct data *data);
 const char *data_path(const struct data *data);
 int64_t data_samples(const struct data *data);
@@ -28,29 +48,24 @@ const struct model_tensor *data_tensors(const struct data *data, int *n);
  */
 int data_bind(const struct data *data, const struct graph *graph, int value, struct err *err);
 
-/* Gather 'n' samples of a tensor into [outer, n, inner] of type 'to'. Integers widen, floats
- * change precision, integers become floats by value.
- */
-void data_gather(const struct data *data, int tensor, const int64_t *samples, int64_t n,
-                 enum dtype to, struct batch batch, void *out);
+/* Working memory for reading; each thread has its own. */
+struct data_reader *data_reader_new(const struct data *data);
+void data_reader_free(struct data_reader *reader);
 
-/* The order of samples. One epoch visits samples / global_batch batches; the incomplete last
- * one is dropped.
+/* A tensor in the form that is wanted: a batch is [outer, samples, inner] of type 'to'. Integers
+ * widen, floats change precision, integers become floats by value.
  */
-struct sampler {
-    int64_t samples, global_batch;
-    int64_t steps_per_epoch;
-    uint64_t seed;
-    bool shuffle;
-    int64_t epoch;      /* of 'order'; -1: none yet */
-    int64_t *order;
+struct data_want {
+    int tensor;
+    enum dtype to;
+    struct batch batch;
 };
 
-/* Fails where there are fewer samples than one global batch. */
-int sampler_init(struct sampler *sampler, int64_t samples, int64_t global_batch,
-                 uint64_t seed, bool shuffle, struct err *err);
-void sampler_clear(struct sampler *sampler);
-/* Indices of the global batch of a step (from 0); valid until the next call. */
-const int64_t *sampler_step(struct sampler *sampler, int64_t step);
+/* Samples 'first' to 'first' + 'count' - 1 of a batch of 'n' samples into their places in 'out',
+ * as they are in this epoch. Errors name the file and the sample.
+ */
+int data_gather(struct data_reader *reader, const struct data_want *want, int64_t epoch,
+                const int64_t *samples, int64_t n, int64_t first, int64_t count, void *out,
+                struct err *err);
 
 #endif

@@ -292,12 +292,14 @@ static int feed(struct executor *e, const struct batch_args *args, int slot,
         const struct value *v = &e->compiled->graph->values[p->inputs[i]];
         void *to = store_address(&e->store, p->inputs[i], slot);
         size_t bytes = value_bytes(v);
+        struct data_want want;
 
         if (!to)
             continue;
-        data_gather(args->data, args->tensors[i], args->samples + state->first_sample,
-                    state->samples, v->dtype, v->batch, e->staging);
-        if (e->backend->copy(e->stream, to, bytes, e->staging, bytes, bytes, 1, err) < 0 ||
+        want = (struct data_want){ args->tensors[i], v->dtype, v->batch };
+        if (data_gather(args->reader, &want, args->epoch, args->samples + state->first_sample,
+                        state->samples, 0, state->samples, e->staging, err) < 0 ||
+            e->backend->copy(e->stream, to, bytes, e->staging, bytes, bytes, 1, err) < 0 ||
             e->backend->stream_sync(e->stream, err) < 0)
             return -1;
     }

@@ -33,10 +33,10 @@ struct executor_options {
 
 /* One global batch. */
 struct batch_args {
-    const struct data *data;
+    struct data_reader *reader;
     const int *tensors;         /* see executor_bind() */
     const int64_t *samples;     /* global batch, in order */
-    int64_t step;
+    int64_t step, epoch;
     double weight_sum;
 };
 

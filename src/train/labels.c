@@ -2,15 +2,27 @@
 #include "train/labels.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
 #include "train/convert.h"
 
+static int load_checked(const struct labels *l, int64_t sample, struct err *err)
+{
+    struct data_want want = { .tensor = l->tensor, .to = DTYPE_I64,
+                              .batch = { .outer = 1, .inner = l->per_sample } };
+
+    return data_gather(l->reader, &want, 0, &sample, 1, 0, 1, l->buffer, err);
+}
+
+/* What cannot be read counts as label 0: it ends the step where it is fed. */
 static void load(const struct labels *l, int64_t sample)
 {
-    data_gather(l->data, l->tensor, &sample, 1, DTYPE_I64,
-                (struct batch){ .outer = 1, .inner = l->per_sample }, l->buffer);
+    struct err ignored = { 0 };
+
+    if (load_checked(l, sample, &ignored) < 0)
+        memset(l->buffer, 0, (size_t)l->per_sample * sizeof(*l->buffer));
 }
 
 static bool ignored(const struct labels *l, int64_t label)
@@ -24,7 +36,8 @@ static int check(const struct labels *l, struct err *err)
     const struct model_tensor *tensors = data_tensors(l->data, &n);
 
     for (int64_t s = 0; s < data_samples(l->data); s++) {
-        load(l, s);
+        if (load_checked(l, s, err) < 0)
+            return -1;
         for (int64_t i = 0; i < l->per_sample; i++) {
             int64_t label = l->buffer[i];
 
@@ -49,6 +62,7 @@ int labels_init(struct labels *labels, const struct data *data, const struct gra
     if (labels->tensor < 0)
         return -1;
     labels->per_sample = shape_elements(&graph->values[rule->labels].shape) / graph->batch;
+    labels->reader = data_reader_new(data);
     labels->buffer = mem_new((size_t)labels->per_sample, sizeof(int64_t));
     if (rule->class_weights >= 0) {
         const struct value *v = &graph->values[rule->class_weights];
@@ -66,8 +80,10 @@ int labels_init(struct labels *labels, const struct data *data, const struct gra
 
 void labels_clear(struct labels *labels)
 {
+    data_reader_free(labels->reader);
     free(labels->class_weights);
     free(labels->buffer);
+    labels->reader = NULL;
     labels->class_weights = NULL;
     labels->buffer = NULL;
 }

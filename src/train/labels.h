@@ -12,6 +12,7 @@ struct err;
 
 struct labels {
     const struct data *data;
+    struct data_reader *reader;
     int tensor;                 /* -1: no labels, or they carry no weights */
     struct loss_rule rule;
     int64_t per_sample;         /* labels of one sample */

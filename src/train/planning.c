@@ -227,16 +227,20 @@ int planning_open(struct planning *planning, struct planning_source *source, str
         .loss = source->loss, .n_freeze = source->n_freeze, .freeze = source->freeze,
     };
     if (source->data) {
-        source->opened_data = data_open(source->data, err);
+        source->opened_data = data_open(source->data, &source->data_options, err);
         if (!source->opened_data)
             return -1;
-        p->model_options.tensors = data_tensors(source->opened_data,
-                                                &p->model_options.n_tensors);
     }
     p->model = source->opened = planning_model(source->model, err);
     p->model_path = source->model;
     if (!p->model || open_device(p, source, err) < 0)
         return -1;
+    if (source->data) {
+        if (data_complete(source->opened_data, p->model, source->loss, err) < 0)
+            return -1;
+        p->model_options.tensors = data_tensors(source->opened_data,
+                                                &p->model_options.n_tensors);
+    }
     return choose_group(p, err);
 }
 

@@ -9,8 +9,8 @@
 #include "kernels/backend.h"
 #include "scheduler/cost.h"
 #include "scheduler/partition.h"
+#include "train/data.h"
 
-struct data;
 struct err;
 
 struct planning {
@@ -49,6 +49,7 @@ const struct backend *planning_backend(const char *name, bool float64, struct er
 /* For a command that has no run: the model, its data and a device. */
 struct planning_source {
     const char *model, *data, *loss;    /* paths; data and loss may be NULL */
+    struct data_options data_options;
     const char *backend;                /* see planning_backend() */
     bool float64, fuse;
     int n_freeze;                           /* as in model_options */

@@ -87,13 +87,23 @@ static int open_backend(struct session *s, struct err *err)
     return s->device ? 0 : -1;
 }
 
-static int open_source(struct source *source, const char *path, const struct graph *probe,
-                       struct err *err)
+static int open_data(struct session *s, struct source *source, const char *spec,
+                     struct err *err)
 {
-    if (!source->data)
-        source->data = data_open(path, err);
-    if (!source->data)
+    struct data_options options = s->settings.data_options;
+
+    options.test = source == &s->test;
+    options.seed = s->resumed && !s->settings.seed_given ? checkpoint_state(s->resumed)->seed
+                                                         : s->settings.seed;
+    source->data = data_open(spec, &options, err);
+    if (!source->data || data_complete(source->data, s->model, s->settings.loss, err) < 0)
         return -1;
+    source->reader = data_reader_new(source->data);
+    return 0;
+}
+
+static int bind_source(struct source *source, const struct graph *probe, struct err *err)
+{
     for (int v = 0; v < probe->n_values; v++)
         if (probe->values[v].kind == VALUE_INPUT && v != probe->weight_sum &&
             probe->values[v].n_consumers > 0 && data_bind(source->data, probe, v, err) < 0)
@@ -121,9 +131,9 @@ static int probe_graph(struct session *s, struct err *err)
     if (probe->loss < 0)
         bad = err_set(err, "%s: no loss: say --loss", s->model_path);
     else
-        bad = open_source(&s->train, s->settings.data, probe, err);
-    if (!bad && s->settings.test)
-        bad = open_source(&s->test, s->settings.test, probe, err);
+        bad = bind_source(&s->train, probe, err);
+    if (!bad && s->test.data)
+        bad = bind_source(&s->test, probe, err);
     graph_free(probe);
     return bad;
 }
@@ -243,8 +253,8 @@ static int open_inputs(struct session *s, struct err *err)
 {
     if (open_model(s, err) < 0 || open_backend(s, err) < 0 || open_checkpoint(s, err) < 0)
         return -1;
-    s->train.data = data_open(s->settings.data, err);
-    if (!s->train.data)
+    if (open_data(s, &s->train, s->settings.data, err) < 0 ||
+        (s->settings.test && open_data(s, &s->test, s->settings.test, err) < 0))
         return -1;
     s->model_options = (struct model_options){
         .real = s->settings.float64 ? DTYPE_F64 : DTYPE_F32, .fuse = s->settings.fuse,
@@ -454,6 +464,7 @@ static void close_source(struct source *source)
 {
     labels_clear(&source->labels);
     free(source->tensors);
+    data_reader_free(source->reader);
     data_close(source->data);
 }
 

@@ -23,6 +23,7 @@ struct topo_node;
 /* A data file and how it feeds this rank. */
 struct source {
     struct data *data;
+    struct data_reader *reader;
     int *tensors;               /* NULL on a rank without work */
     struct labels labels;
 };

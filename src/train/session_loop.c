@@ -49,7 +49,8 @@ static int run_step(struct session *s, int64_t step, double entries[BOARD_COUNT]
     const int64_t *samples = sampler_step(&s->sampler, step);
     struct batch_result result = { 0 };
     struct batch_args args = {
-        .data = s->train.data, .tensors = s->train.tensors, .samples = samples, .step = step,
+        .reader = s->train.reader, .tensors = s->train.tensors, .samples = samples,
+        .step = step, .epoch = epoch_of(s, step),
         .weight_sum = labels_weight(&s->train.labels, samples, s->settings.global_batch),
     };
 
@@ -120,7 +121,7 @@ static int evaluate_batch(struct session *s, int64_t *samples, int64_t first, in
                           double scale, double entries[BOARD_COUNT], struct err *err)
 {
     struct batch_result result;
-    struct batch_args args = { .data = s->test.data, .tensors = s->test.tensors,
+    struct batch_args args = { .reader = s->test.reader, .tensors = s->test.tensors,
                                .samples = samples, .weight_sum = 1 };
 
     for (int64_t i = 0; i < s->settings.global_batch; i++)

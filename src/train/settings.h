@@ -6,11 +6,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "train/data.h"
 #include "train/optimizer.h"
 
 struct train_settings {
     const char *input;          /* MODEL.onnx or plan.json */
-    const char *data, *test;    /* safetensors; 'test' may be NULL */
+    const char *data, *test;    /* see data_open(); 'test' may be NULL */
+    struct data_options data_options;
     const char *loss;           /* NULL: chosen */
     bool float64, fuse;
     int n_freeze;               /* patterns, see model.h; 0: as the plan or checkpoint says */

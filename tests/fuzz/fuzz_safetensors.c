@@ -109,16 +109,19 @@ static void use(const struct data *data)
 {
     int n;
     const struct model_tensor *tensors = data_tensors(data, &n);
+    struct data_reader *reader = data_reader_new(data);
 
     for (int t = 0; t < n; t++) {
         int64_t inner = shape_elements(&tensors[t].shape);
-        enum dtype to = dtype_is_float(tensors[t].dtype) ? DTYPE_F64 : DTYPE_I64;
+        struct data_want want = { t, dtype_is_float(tensors[t].dtype) ? DTYPE_F64 : DTYPE_I64,
+                                  { .outer = 1, .inner = inner } };
         void *out = calloc((size_t)inner + 1, 8);
 
         for (int64_t s = 0; out && s < data_samples(data) && s < 64; s++)
-            data_gather(data, t, &s, 1, to, (struct batch){ .outer = 1, .inner = inner }, out);
+            data_gather(reader, &want, 0, &s, 1, 0, 1, out, NULL);
         free(out);
     }
+    data_reader_free(reader);
 }
 
 static enum fuzz_result try(const char *path, struct err *err)
@@ -131,7 +134,7 @@ static enum fuzz_result try(const char *path, struct err *err)
                    ? FUZZ_REFUSED
                    : FUZZ_UNPARSED;
     safetensors_close(file);
-    data = data_open(path, err);
+    data = data_open(path, NULL, err);
     if (!data)
         return FUZZ_REFUSED;
     use(data);

@@ -12,7 +12,7 @@ static struct data *make(int n, const struct safetensors_tensor *tensors, struct
 {
     unlink(path);
     assert_int_equal(safetensors_write(path, n, tensors, err), 0);
-    return data_open(path, err);
+    return data_open(path, NULL, err);
 }
 
 static void all_tensors_have_as_many_samples(void **state)
@@ -49,6 +49,8 @@ static void samples_are_gathered_and_converted(void **state)
 {
     struct err err = { 0 };
     struct data *data = matrices(&err);
+    struct data_reader *reader;
+    struct data_want want = { .to = DTYPE_F64, .batch = { .outer = 1, .inner = 4 } };
     int64_t samples[] = { 3, 1 };
     double out[8];
     static const double first[] = { 30, 31, 32, 33, 10, 11, 12, 13 };
@@ -56,11 +58,16 @@ static void samples_are_gathered_and_converted(void **state)
 
     (void)state;
     assert_non_null(data);
+    reader = data_reader_new(data);
     assert_int_equal(data_samples(data), 4);
-    data_gather(data, 0, samples, 2, DTYPE_F64, (struct batch){ .outer = 1, .inner = 4 }, out);
+    assert_int_equal(data_gather(reader, &want, 0, samples, 2, 0, 2, out, &err), 0);
     assert_memory_equal(out, first, sizeof(out));
-    data_gather(data, 0, samples, 2, DTYPE_F64, (struct batch){ .outer = 2, .inner = 2 }, out);
+    want.batch = (struct batch){ .outer = 2, .inner = 2 };
+    memset(out, 0, sizeof(out));
+    assert_int_equal(data_gather(reader, &want, 0, samples, 2, 1, 1, out, &err), 0);
+    assert_int_equal(data_gather(reader, &want, 0, samples, 2, 0, 1, out, &err), 0);
     assert_memory_equal(out, second, sizeof(out));
+    data_reader_free(reader);
     data_close(data);
 }
 

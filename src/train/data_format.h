@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+/* What data.c and the formats share. A format is one entry of the table in data.c. */
+#ifndef TASUKI_TRAIN_DATA_FORMAT_H
+#define TASUKI_TRAIN_DATA_FORMAT_H
+
+#include "train/data.h"
+
+struct arena;
+struct data_format;
+
+struct data {
+    const struct data_format *format;
+    void *state;                    /* the format's own */
+    struct data_options options;
+    char *path;                     /* as it was given */
+    struct arena *arena;            /* names, and what the format keeps */
+    int64_t samples;
+    int n;
+    struct model_tensor *tensors;
+    const void **rows;              /* bytes of sample 0 of each; NULL: made by 'read' */
+};
+
+struct data_reader {
+    const struct data *data;
+    void *state;                    /* the format's own */
+};
+
+/* Where a sample's elements go: blocks of 'inner', 'stride' elements apart. */
+struct data_target {
+    enum dtype type;
+    char *out;
+    size_t inner, stride;
+};
+
+/* What the model and the loss want: inputs with their samples' shapes, -1 where a dimension is
+ * open, and the labels, which may be one of the inputs.
+ */
+struct data_wanted {
+    struct model *model;
+    const char *loss;
+    int n;
+    struct model_tensor *inputs;
+    const char *label;              /* their name; NULL: the loss has none */
+};
+
+struct data_format {
+    const char *name;
+    /* Is this spec meant for it? By the form of the spec and, where it names a file, by what
+     * the file starts with ('head', zeros past its end; NULL: no regular file).
+     */
+    bool (*takes)(const char *spec, const unsigned char *head);
+    /* Fills 'state' and, where they are known, 'samples' and the tensors by data_add(). What is
+     * left after a failure is for 'close'.
+     */
+    int (*open)(struct data *data, struct err *err);
+    /* NULL: the file says all. */
+    int (*complete)(struct data *data, const struct data_wanted *wanted, struct err *err);
+    /* One sample of a tensor that has no rows. */
+    int (*read)(struct data_reader *reader, int tensor, int64_t sample, int64_t epoch,
+                const struct data_target *to, struct err *err);
+    void (*close)(void *state);     /* NULL is fine */
+    void *(*reader_new)(const struct data *data);   /* NULL: readers have no state */
+    void (*reader_free)(void *state);
+};
+
+extern const struct data_format data_synthetic, data_npy, data_safetensors;
+
+#define DATA_HEAD 512               /* bytes that 'takes' sees */
+
+/* A tensor of which every sample has 'shape'; 'rows' may be NULL. The name is copied. */
+void data_add(struct data *data, const char *name, enum dtype dtype, const struct shape *shape,
+              const void *rows);
+/* The same from a whole array, whose first dimension is the samples and must be as long as that
+ * of the others.
+ */
+int data_add_array(struct data *data, const char *path, const char *name, enum dtype dtype,
+                   const struct shape *shape, const void *rows, struct err *err);
+
+/* Elements 'first' to 'first' + 'n' - 1 of a sample. */
+void data_put(const struct data_target *to, enum dtype from, const void *values, size_t first,
+              size_t n);
+
+/* Replace what the model leaves open: 'said' (an option's value; 0: not said) by its name. */
+int data_fix_dim(const struct data *data, const struct model_tensor *input, int axis,
+                 int64_t said, const char *option, int64_t *dim, struct err *err);
+
+#endif

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+# Formats of data: what is read is the same on any number of ranks and after a resume.
+
+setup() {
+    . "$srcdir/tests/cli/data.bash"
+    ranks_setup
+    DEMO=$srcdir/etc/demo
+    DIGITS="$DEMO/digits.onnx --global-batch 8 --batchnorm-samples 2"
+    MLP=$srcdir/tests/data/model/mlp
+}
+
+@test "arrays in .npy files give the curve of the same data in safetensors" {
+    need_python
+    python3 "$srcdir/tests/cli/make-data.py" npy "$MLP/train.safetensors" "$DIR/arrays"
+    x=$(basename "$(ls "$DIR/arrays" | grep -v label)" .npy)
+    y=$(basename "$(ls "$DIR/arrays" | grep label)" .npy)
+    for data in "$MLP/train.safetensors" "$DIR/arrays" \
+        "$x=$DIR/arrays/$x.npy,$y=$DIR/arrays/$y.npy"; do
+        curve "$DIR/log" 1 "$MLP/model.onnx" --global-batch 24 --steps 3 --data "$data"
+        losses "$DIR/log" >>"$DIR/all"
+    done
+    [ "$(wc -l <"$DIR/all")" -eq 9 ]
+    [ "$(sort -u "$DIR/all" | wc -l)" -eq 3 ]
+}
+
+@test "npy: the same on 1, 2 and 4 ranks, and after a resume in mid-epoch" {
+    need_python
+    python3 "$srcdir/tests/cli/make-data.py" npy "$DEMO/digits-train.safetensors" "$DIR/arrays"
+    same_anywhere 6 $DIGITS --data "$DIR/arrays"
+}
+
+@test "synthetic: the same on 1, 2 and 4 ranks, and after a resume in mid-epoch" {
+    same_anywhere 6 $DIGITS --data synthetic:40
+}
+
+@test "synthetic samples suit text and images, and follow from the seed" {
+    for seed in 1 1 2; do
+        "$TASUKI" train "$srcdir/tests/data/model/transformer/model.onnx" --global-batch 8 \
+            --steps 1 --data synthetic:16 --test synthetic:16 --seed $seed -q --log "$DIR/log" \
+            --backend reference
+        losses "$DIR/log" >>"$DIR/all"
+    done
+    [ "$(sort -u "$DIR/all" | wc -l)" -eq 2 ]
+    run "$TASUKI" inspect $DEMO/digits.onnx --data synthetic --image-size 9
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"--image-size 9: dimension "*" is 8"* ]]
+    run "$TASUKI" inspect "$srcdir/tests/data/model/transformer/model.onnx" --data synthetic \
+        --sequence-length 7
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"--sequence-length 7: dimension "* ]]
+    run "$TASUKI" inspect $DEMO/digits.onnx --data synthetic:none
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"expected synthetic:SAMPLES"* ]]
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* Hostile data files of the formats that are known by how they start. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fuzz.h"
+#include "train/data.h"
+#include "train/npy.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* The number where it is to be right, else one that hurts. */
+static int64_t mostly(struct fuzz *fuzz, bool structured, int64_t number)
+{
+    return structured && fuzz_once_in(fuzz, 6) ? fuzz_number(fuzz) : number;
+}
+
+static void put_little(struct fuzz_file *file, uint64_t number, int bytes)
+{
+    unsigned char out[8];
+
+    for (int i = 0; i < bytes; i++)
+        out[i] = (unsigned char)(number >> 8 * i);
+    fuzz_put(file, out, (size_t)bytes);
+}
+
+static void make_npy(struct fuzz *fuzz, bool structured, struct fuzz_file *file)
+{
+    static const char *const descr[] = { "'<f4'", "'<i8'", "'|u1'", "'>f4'", "[('a', '<f4')]" };
+    static const int size[] = { 4, 8, 1, 4, 4 };
+    static const unsigned char zeros[8 * 16 * 8];
+    size_t type = fuzz_below(fuzz, structured ? COUNT(descr) : 3);
+    int64_t rows = 1 + (int64_t)fuzz_below(fuzz, 15), width = 1 + (int64_t)fuzz_below(fuzz, 7);
+    int version = structured && fuzz_once_in(fuzz, 8) ? (int)fuzz_below(fuzz, 256)
+                                                       : 1 + (int)fuzz_below(fuzz, 3);
+    char header[256];
+    int n = snprintf(header, sizeof(header), "{'descr': %s, 'fortran_order': %s, 'shape': "
+                     "(%" PRId64 ", %" PRId64 "), }", descr[type],
+                     structured && fuzz_once_in(fuzz, 8) ? "True" : "False",
+                     mostly(fuzz, structured, rows), mostly(fuzz, structured, width));
+
+    fuzz_put(file, NPY_MAGIC, 6);
+    put_little(file, (uint64_t)version, 2);
+    put_little(file, (uint64_t)mostly(fuzz, structured, n), version == 1 ? 2 : 4);
+    fuzz_put(file, header, (size_t)n);
+    fuzz_put(file, zeros, (size_t)(rows * width * size[type]));
+}
+
+static void make(struct fuzz *fuzz, bool structured, struct fuzz_file *file)
+{
+    make_npy(fuzz, structured, file);
+    if (!structured)
+        fuzz_damage(fuzz, file);
+}
+
+/* Read every element of what was accepted. */
+static int use(const struct data *data, struct err *err)
+{
+    int n, bad = 0;
+    const struct model_tensor *tensors = data_tensors(data, &n);
+    struct data_reader *reader = data_reader_new(data);
+
+    for (int t = 0; t < n; t++) {
+        int64_t inner = shape_elements(&tensors[t].shape);
+        struct data_want want = { t, dtype_is_float(tensors[t].dtype) ? DTYPE_F64 : DTYPE_I64,
+                                  { .outer = 1, .inner = inner } };
+        void *out = calloc((size_t)inner + 1, 8);
+
+        for (int64_t s = 0; out && !bad && s < data_samples(data) && s < 64; s++)
+            bad = data_gather(reader, &want, 0, &s, 1, 0, 1, out, err);
+        free(out);
+    }
+    data_reader_free(reader);
+    return bad;
+}
+
+static enum fuzz_result try(const char *path, struct err *err)
+{
+    struct data *data = data_open(path, NULL, err);
+    int bad;
+
+    if (!data)
+        return strstr(err->text, "no .npy file") || strstr(err->text, "safetensors") ||
+                       strstr(err->text, "ends inside its header")
+                   ? FUZZ_UNPARSED
+                   : FUZZ_REFUSED;
+    bad = use(data, err);
+    data_close(data);
+    return bad ? FUZZ_REFUSED : FUZZ_ACCEPTED;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct fuzz_target target = { "data", ".bin", make, try };
+
+    return fuzz_main(&target, argc, argv);
+}
