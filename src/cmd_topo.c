@@ -87,6 +87,10 @@ static int read_request(const struct options *options, struct request *request,
     if ((request->job || request->partition) && (request->check || request->diff))
         return err_set_code(err, EXIT_USAGE, "what --check and --diff need, Slurm does not know: "
                             "use srun tasuki topo --check");
+    if (request->measure_asked && request->measure != MEASURE_NONE &&
+        (request->input || request->job || request->partition || request->diff))
+        return err_set_code(err, EXIT_USAGE, "--measure is about the ranks that are here: not "
+                            "with --input, --job, --partition or --diff");
     if (request->check && request->diff)
         return err_set_code(err, EXIT_USAGE, "--check and --diff ask for different things: give "
                             "one of them");

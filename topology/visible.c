@@ -161,11 +161,12 @@ static void explain_slurm(struct topo_node *node, const char *name, const char *
         topo_node_note(node, "%s=%s: Slurm's numbers on the whole node; the control group "
                        "shows this process just these %d, numbered from 0", name, list, given);
     else if (seen > given)
-        topo_node_note(node, "%s=%s: Slurm gave %d GPUs, the driver shows this process %d: "
-                       "devices are not confined (ConstrainDevices)", name, list, given, seen);
+        topo_node_note(node, "%s=%s: Slurm gave %d of the %d GPUs that the driver shows this "
+                       "process: devices are not confined (ConstrainDevices)", name, list, given,
+                       seen);
     else
-        topo_node_note(node, "%s=%s: Slurm gave %d GPUs, of which the driver shows %d", name,
-                       list, given, seen);
+        topo_node_note(node, "%s=%s: the driver shows %d of the %d GPUs that Slurm gave", name,
+                       list, seen, given);
 }
 
 /* --gpus-per-task with a control group for each task: GPUs of one node cannot map each other's

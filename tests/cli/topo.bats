@@ -86,6 +86,10 @@ needs_hwloc() {
     run "$TASUKI" topo --force
     [ "$status" -eq 2 ]
     [[ "$output" == *"--force"*"--save-machine"* ]]
+    run "$TASUKI" topo --input laptop --measure=full
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--measure"*"--input"* ]]
+    "$TASUKI" topo --input laptop --measure=none >"$BATS_TEST_TMPDIR/out"
 }
 
 @test "names from a file do not reach the terminal as commands to it" {

@@ -89,7 +89,7 @@ tasks_agree() {
     run srun -N1 -n1 --gres=gpu:2 "$TASUKI" topo
     echo "$output"
     [ "$status" -eq 0 ]
-    [[ "$output" == *"SLURM_STEP_GPUS=0,1: Slurm gave 2 GPUs, the driver shows this process 4"* ]]
+    [[ "$output" == *"SLURM_STEP_GPUS=0,1: Slurm gave 2 of the 4 GPUs that the driver shows this process"* ]]
     [[ "$output" == *"CUDA_VISIBLE_DEVICES=0,1: this process sees 2 of 4 GPUs"* ]]
 }
 

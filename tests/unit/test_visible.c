@@ -92,7 +92,7 @@ static void slurms_numbers_are_explained(void **state)
     (void)state;
     expect("SLURM_STEP_GPUS=1-3", -1, 0, "control group shows");
     expect("SLURM_JOB_GPUS=0,2", -1, 0, "not confined");
-    expect("SLURM_STEP_GPUS=0-3\nSLURM_JOB_GPUS=0", -1, 0, "of which the driver shows 3");
+    expect("SLURM_STEP_GPUS=0-3\nSLURM_JOB_GPUS=0", -1, 0, "the driver shows 3 of the 4 GPUs that Slurm gave");
     expect("SLURM_STEP_GPUS=gpu", -1, 0, "not a list");
 }
 
