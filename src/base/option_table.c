@@ -19,7 +19,7 @@
 static const struct option_spec table[] = {
     /* data */
     { .name = "data", .argument = "DATA", .commands = MODEL | SIMULATE,
-      .help = "safetensors, NAME=FILE.npy,..., or synthetic: see tasuki-data(5)" },
+      .help = "safetensors, NAME=FILE.npy,..., tokens, or synthetic: see tasuki-data(5)" },
     { .name = "test", .argument = "DATA", .commands = TRAIN,
       .help = "the same, held out: evaluated after each epoch" },
     { .name = "sequence-length", .argument = "N", .commands = MODEL | SIMULATE,

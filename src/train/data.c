@@ -14,7 +14,7 @@
 #include "train/data_format.h"
 
 static const struct data_format *const formats[] = {
-    &data_synthetic, &data_npy, &data_safetensors,
+    &data_synthetic, &data_tokens, &data_npy, &data_safetensors,
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -223,6 +223,11 @@ int data_bind(const struct data *data, const struct graph *graph, int value, str
         return err_set(err, "%s: tensor \"%s\" is %s, the model wants %s", data_path(data),
                        v->name, dtype_name(tensor->dtype), dtype_name(v->dtype));
     return t;
+}
+
+int64_t data_below(const struct data *data, int tensor)
+{
+    return data->format->below ? data->format->below(data, tensor) : 0;
 }
 
 /* Reading ---------------------------------------------------------------------------- */

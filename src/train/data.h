@@ -48,6 +48,9 @@ const struct model_tensor *data_tensors(const struct data *data, int *n);
  */
 int data_bind(const struct data *data, const struct graph *graph, int value, struct err *err);
 
+/* Integers of this tensor are in 0 … result - 1, or reading them fails; 0: not known. */
+int64_t data_below(const struct data *data, int tensor);
+
 /* Working memory for reading; each thread has its own. */
 struct data_reader *data_reader_new(const struct data *data);
 void data_reader_free(struct data_reader *reader);

@@ -58,12 +58,14 @@ struct data_format {
     /* One sample of a tensor that has no rows. */
     int (*read)(struct data_reader *reader, int tensor, int64_t sample, int64_t epoch,
                 const struct data_target *to, struct err *err);
+    /* Integers of the tensor are in 0 … result - 1, which 'read' checks; NULL, 0: not known. */
+    int64_t (*below)(const struct data *data, int tensor);
     void (*close)(void *state);     /* NULL is fine */
     void *(*reader_new)(const struct data *data);   /* NULL: readers have no state */
     void (*reader_free)(void *state);
 };
 
-extern const struct data_format data_synthetic, data_npy, data_safetensors;
+extern const struct data_format data_synthetic, data_tokens, data_npy, data_safetensors;
 
 #define DATA_HEAD 512               /* bytes that 'takes' sees */
 

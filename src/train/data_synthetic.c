@@ -230,6 +230,11 @@ static int read_sample(struct data_reader *reader, int tensor, int64_t sample, i
     return 0;
 }
 
+static int64_t below_of(const struct data *data, int tensor)
+{
+    return ((const struct synthetic *)data->state)->below[tensor];
+}
+
 static void close_spec(void *state)
 {
     struct synthetic *s = state;
@@ -241,5 +246,5 @@ static void close_spec(void *state)
 
 const struct data_format data_synthetic = {
     .name = NAME, .takes = takes, .open = open_spec, .complete = complete,
-    .read = read_sample, .close = close_spec,
+    .read = read_sample, .below = below_of, .close = close_spec,
 };

@@ -34,7 +34,11 @@ static int check(const struct labels *l, struct err *err)
 {
     int n;
     const struct model_tensor *tensors = data_tensors(l->data, &n);
+    int64_t below = data_below(l->data, l->tensor);
 
+    /* Reading through a large file takes long. */
+    if (below > 0 && below <= l->rule.classes)
+        return 0;
     for (int64_t s = 0; s < data_samples(l->data); s++) {
         if (load_checked(l, s, err) < 0)
             return -1;

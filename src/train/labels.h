@@ -20,7 +20,9 @@ struct labels {
     int64_t *buffer;            /* of one sample */
 };
 
-/* Reads through all labels of the file once: one out of range is an error that names it. */
+/* Reads through all labels of the file once, unless it is known what they are below: one out of
+ * range is an error that names it.
+ */
 int labels_init(struct labels *labels, const struct data *data, const struct graph *graph,
                 struct err *err);
 void labels_clear(struct labels *labels);

@@ -33,6 +33,28 @@ setup() {
     same_anywhere 6 $DIGITS --data synthetic:40
 }
 
+@test "tokens: the same on 1, 2 and 4 ranks, and after a resume in mid-epoch" {
+    need_python
+    model=$srcdir/tests/data/model/transformer
+    python3 "$srcdir/tests/cli/make-data.py" tokens "$DIR/t.bin" 400 7 header
+    same_anywhere 6 "$model/model.onnx" --global-batch 8 --data "$DIR/t.bin"
+    python3 "$srcdir/tests/cli/make-data.py" tokens "$DIR/raw.bin" 400 7 raw
+    curve "$DIR/raw" 1 "$model/model.onnx" --global-batch 8 --steps 6 --data "uint16:$DIR/raw.bin"
+    diff <(losses "$DIR/1") <(losses "$DIR/raw")
+}
+
+@test "tokens that the model has no class for are an error" {
+    need_python
+    model=$srcdir/tests/data/model/transformer
+    python3 "$srcdir/tests/cli/make-data.py" tokens "$DIR/t.bin" 400 600 header
+    run "$TASUKI" train "$model/model.onnx" --global-batch 8 --steps 1 --data "$DIR/t.bin"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"t.bin"*"has label "*"the model has "*" classes"* ]]
+    run "$TASUKI" train $DEMO/digits.onnx --global-batch 8 --steps 1 --data "$DIR/t.bin"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"is no sequence of tokens"* ]]
+}
+
 @test "synthetic samples suit text and images, and follow from the seed" {
     for seed in 1 1 2; do
         "$TASUKI" train "$srcdir/tests/data/model/transformer/model.onnx" --global-batch 8 \

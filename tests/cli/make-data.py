@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""make-data.py npy FILE.safetensors DIRECTORY: one NAME.npy for each tensor."""
+"""make-data.py npy FILE.safetensors DIRECTORY: one NAME.npy for each tensor;
+tokens FILE COUNT VOCABULARY header|raw."""
 import json
 import os
 import struct
@@ -27,7 +28,19 @@ def arrays(source, directory):
                 data[8 + size + begin:8 + size + end])
 
 
-COMMANDS = {"npy": arrays}
+def tokens(path, count, vocabulary, header):
+    """Tokens that follow a rule, so that there is something to learn."""
+    count, vocabulary, values, token = int(count), int(vocabulary), [], 1
+    for i in range(count):
+        token = (5 * token + i % 3) % vocabulary
+        values.append(token)
+    with open(path, "wb") as file:
+        if header == "header":
+            file.write(b"TASUKITK" + struct.pack("<IIQQ", 1, 2, count, vocabulary))
+        file.write(struct.pack("<%dH" % count, *values))
+
+
+COMMANDS = {"npy": arrays, "tokens": tokens}
 
 if __name__ == "__main__":
     COMMANDS[sys.argv[1]](*sys.argv[2:])

@@ -6,7 +6,8 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "train/data.h"
+#include "train/data_format.h"
+#include "train/data_tokens.h"
 #include "train/npy.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -48,9 +49,22 @@ static void make_npy(struct fuzz *fuzz, bool structured, struct fuzz_file *file)
     fuzz_put(file, zeros, (size_t)(rows * width * size[type]));
 }
 
+static void make_tokens(struct fuzz *fuzz, bool structured, struct fuzz_file *file)
+{
+    static const unsigned char zeros[4 * 64];
+    size_t width = fuzz_once_in(fuzz, 2) ? 2 : 4, count = 2 + fuzz_below(fuzz, 62);
+
+    fuzz_put(file, TOKENS_MAGIC, 8);
+    put_little(file, (uint64_t)mostly(fuzz, structured, 1), 4);
+    put_little(file, (uint64_t)mostly(fuzz, structured, (int64_t)width), 4);
+    put_little(file, (uint64_t)mostly(fuzz, structured, (int64_t)count), 8);
+    put_little(file, (uint64_t)mostly(fuzz, structured, 256), 8);
+    fuzz_put(file, zeros, count * width);
+}
+
 static void make(struct fuzz *fuzz, bool structured, struct fuzz_file *file)
 {
-    make_npy(fuzz, structured, file);
+    (fuzz_once_in(fuzz, 2) ? make_npy : make_tokens)(fuzz, structured, file);
     if (!structured)
         fuzz_damage(fuzz, file);
 }
@@ -78,6 +92,8 @@ static int use(const struct data *data, struct err *err)
 
 static enum fuzz_result try(const char *path, struct err *err)
 {
+    struct model_tensor input = { "x", DTYPE_I64, { .rank = 1, .dim = { 7 } } };
+    struct data_wanted wanted = { .n = 1, .inputs = &input, .label = "labels" };
     struct data *data = data_open(path, NULL, err);
     int bad;
 
@@ -86,7 +102,8 @@ static enum fuzz_result try(const char *path, struct err *err)
                        strstr(err->text, "ends inside its header")
                    ? FUZZ_UNPARSED
                    : FUZZ_REFUSED;
-    bad = use(data, err);
+    bad = data->format->complete && data->format->complete(data, &wanted, err) < 0 ? -1
+                                                                                  : use(data, err);
     data_close(data);
     return bad ? FUZZ_REFUSED : FUZZ_ACCEPTED;
 }
