@@ -119,6 +119,11 @@ static int add_frozen(struct tensor_list *list, const struct checkpoint *checkpo
 
         if (checkpoint_find(checkpoint, t->name, CHECKPOINT_VALUE) >= 0)
             continue;
+        if (!t->data && shape_elements(&t->shape)) {
+            bad = err_set(err, "%s: \"%s\" was frozen, and has no values in this file",
+                          model_path(model), t->name);
+            continue;
+        }
         data = add_tensor(list, t->name, t->dtype, &t->shape, err);
         bad = data ? 0 : -1;
         if (data)

@@ -516,6 +516,8 @@ static bool is_lifted_constant(const struct onnx_tensor *tensor)
     size_t elements = tensor->size / dtype_size(tensor->dtype), i;
     float f;
 
+    if (!tensor->data)
+        return false;
     if (elements == 1 && strncmp(tensor->name, "val_", 4) == 0)
         return true;
     for (i = 0; i < elements && i < MASK_LOOK && tensor->dtype == DTYPE_F32; i++) {

@@ -119,7 +119,13 @@ static void embed(struct copy *copy, const struct field *field,
     put_varint(copy, RAW_DATA << 3 | 2);
     put_varint(copy, tensor->size);
     copy->data[copy->n_tensors] = copy->size;
-    put(copy, tensor->data, tensor->size);
+    /* What is absent is given by the caller, or patch_tensor() refuses. */
+    if (tensor->data) {
+        put(copy, tensor->data, tensor->size);
+    } else {
+        memset(copy->bytes + copy->size, 0, tensor->size);
+        copy->size += tensor->size;
+    }
     finish(copy, start);
 }
 
@@ -209,6 +215,8 @@ static int patch_tensor(struct copy *copy, int index, get_function *get, void *u
         transpose(tensor, data, copy->bytes + copy->data[index]);
     else if (result == 0)
         memcpy(copy->bytes + copy->data[index], data, tensor->size);
+    else if (result > 0 && !tensor->data && tensor->size)
+        result = err_set(err, "\"%.200s\" has no values, neither here nor in the model", name);
     free(data);
     return result < 0 ? -1 : 0;
 }

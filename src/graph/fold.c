@@ -78,6 +78,8 @@ int fold_load(struct fold *fold, const struct onnx_tensor *from, struct tensor *
     enum dtype dtype = dtype_is_float(from->dtype) ? fold->real : from->dtype;
     int64_t i;
 
+    if (!from->data && from->size)
+        return err_set(err, "tensor \"%s\" has no values in this file", from->name);
     if (fold_new(fold, dtype, &from->shape, tensor, err))
         return err_prefix(err, "tensor \"%s\"", from->name);
     for (i = 0; i < tensor->n; i++)

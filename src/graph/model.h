@@ -79,7 +79,7 @@ struct model_tensor_data {
     const char *name;
     enum dtype dtype;
     struct shape shape;
-    const void *data;       /* perhaps unaligned; as long as the model */
+    const void *data;       /* perhaps unaligned, as long as the model; NULL: no weights */
 };
 struct model_tensor_data *model_frozen(const struct model *model, int n_freeze,
                                        const char *const *freeze, int *n);

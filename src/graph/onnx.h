@@ -21,7 +21,9 @@ struct external;
 #define ONNX_MIN_OPSET 9
 #define ONNX_MAX_OPSET 23
 
-/* Tensor data, checked: 'size' bytes of row-major elements of 'dtype' at 'data'. */
+/* Tensor data, checked: 'size' bytes of row-major elements of 'dtype' at 'data'. A file without
+ * weights says of floating tensors that their external data are "absent": 'data' is NULL.
+ */
 struct onnx_tensor {
     const char *name;
     enum dtype dtype;

@@ -18,7 +18,7 @@ static bool is_made_up(const char *name)
 
 static bool is_matrix(const struct onnx_tensor *t)
 {
-    return dtype_is_float(t->dtype) && t->shape.rank == 2 &&
+    return t->data && dtype_is_float(t->dtype) && t->shape.rank == 2 &&
            shape_elements(&t->shape) >= LEAST_ELEMENTS;
 }
 

@@ -79,6 +79,7 @@ static int read_external(struct onnx *onnx, const OnnxFile__Tensor *proto,
 {
     const char *location = NULL;
     uint64_t offset = 0, length = tensor->size;
+    bool absent = false;
     size_t i;
 
     for (i = 0; i < proto->n_external_data; i++) {
@@ -86,6 +87,7 @@ static int read_external(struct onnx *onnx, const OnnxFile__Tensor *proto,
         uint64_t *number = !key ? NULL : strcmp(key, "offset") == 0 ? &offset
                          : strcmp(key, "length") == 0 ? &length : NULL;
 
+        absent |= key && strcmp(key, "absent") == 0;
         if (key && strcmp(key, "location") == 0)
             location = value;
         else if (number && (!value || parse_number(value, number)))
@@ -96,7 +98,12 @@ static int read_external(struct onnx *onnx, const OnnxFile__Tensor *proto,
     if (length != tensor->size)
         return err_set(err, "%zu bytes of external data expected, %" PRIu64 " given",
                        tensor->size, length);
-    return external_data(onnx->external, location, offset, length, &tensor->data, err);
+    if (!absent)
+        return external_data(onnx->external, location, offset, length, &tensor->data, err);
+    if (!dtype_is_float(tensor->dtype))
+        return err_set(err, "only floating weights may be absent, not %s",
+                       dtype_name(tensor->dtype));
+    return 0;
 }
 
 static void store_integer(enum dtype dtype, unsigned char *to, size_t index, uint64_t value)

@@ -238,6 +238,10 @@ static void tensor_message(struct writer *w, uint32_t field, const char *kind, i
         entry_field(w, 13, "offset", words[4]);
         entry_field(w, 13, "length", words[5]);
         number_field(w, 14, 1);
+    } else if (strcmp(kind, "absent") == 0) {
+        entry_field(w, 13, "location", "absent");
+        entry_field(w, 13, "absent", "1");
+        number_field(w, 14, 1);
     } else {
         data_field(w, words[0], type, strcmp(kind, "typed") == 0, elements,
                    n > 4 ? split(words[4], ',', values) : 0, values);

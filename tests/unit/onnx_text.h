@@ -7,6 +7,7 @@
  *   init n int64 2 = -1,4
  *   typed b float 3 = 1,2,3            (in float_data rather than raw_data)
  *   external e float 4 weights.bin 16 16   (location, offset, length)
+ *   absent a float 4                   (external data that are nowhere)
  *   const c float . = 0.5              (a Constant node; "." is a scalar)
  *   node Gemm x,w,b -> y transB=1 alpha=1.0 perm=[1,0] mode="SAME"   ("-": left out)
  *   node com.example:Foo y -> z

@@ -698,6 +698,45 @@ static void an_export_takes_external_data_in(void **state)
     done(graph);
 }
 
+static int unchanged(void *user, const char *name, enum dtype dtype, size_t elements,
+                     void *data, struct err *err)
+{
+    (void)user;
+    (void)name;
+    (void)dtype;
+    (void)elements;
+    (void)data;
+    (void)err;
+    return 1;
+}
+
+static void a_model_without_weights_is_built_and_exported_with_new_ones(void **state)
+{
+    char copy[600];
+    struct err err = { 0 };
+    struct graph *graph;
+    float data[4];
+
+    (void)state;
+    snprintf(copy, sizeof(copy), "%s/copy.onnx", directory);
+    open_model("input x float batch,4\n absent w float 4\n init c float 4\n"
+               "node Mul x,w -> a\n node Add a,c -> y\n output y");
+    graph = build_with((struct model_options){ .batch = 2, .real = DTYPE_F32 });
+    assert_int_equal(value(graph, "w")->kind, VALUE_PARAM);
+    assert_null(value(graph, "w")->data);
+    graph_free(graph);
+    assert_int_equal(model_export(model, copy, unchanged, NULL, &err), -1);
+    assert_non_null(strstr(err.text, "\"w\" has no values"));
+    assert_int_equal(model_export(model, copy, new_values, NULL, &err), 0);
+    model_close(model);
+    model = model_open(copy, &err);
+    assert_non_null(model);
+    graph = build_with((struct model_options){ .batch = 2, .real = DTYPE_F32 });
+    memcpy(data, value(graph, "w")->data, sizeof(data));
+    assert_true(data[0] == 0 && data[3] == 3);
+    done(graph);
+}
+
 static int failing(void *user, const char *name, enum dtype dtype, size_t elements, void *data,
                    struct err *err)
 {
@@ -753,6 +792,7 @@ int main(void)
         cmocka_unit_test(open_dimensions_come_from_the_data),
         cmocka_unit_test(an_export_changes_nothing_but_the_values),
         cmocka_unit_test(an_export_takes_external_data_in),
+        cmocka_unit_test(a_model_without_weights_is_built_and_exported_with_new_ones),
         cmocka_unit_test(a_failed_export_leaves_no_file),
     };
 

@@ -190,6 +190,24 @@ static void external_data_are_mapped(void **state)
             "output y", "16 bytes of external data expected, 12 given");
 }
 
+static void absent_weights_have_a_shape_and_no_data(void **state)
+{
+    struct onnx *onnx = open_text("input x float b,4\n absent w float 4\n"
+                                  "node Add x,w -> y\n output y");
+
+    (void)state;
+    assert_null(initializer(onnx, "w")->data);
+    assert_int_equal(initializer(onnx, "w")->size, 16);
+    onnx_close(onnx);
+    /* Nothing is allocated for them. */
+    onnx = open_text("input x float b,4\n absent w float 1000000,1000000\n"
+                     "node Relu x -> y\n output y");
+    assert_int_equal(initializer(onnx, "w")->size, 4000000000000);
+    onnx_close(onnx);
+    refused("input x float b,4\n absent n int64 2\n node Reshape x,n -> y\n output y",
+            "only floating weights may be absent");
+}
+
 static void external_data_stay_in_the_directory(void **state)
 {
     char link[600], outside[600];
@@ -301,6 +319,7 @@ int main(void)
         cmocka_unit_test(only_opsets_9_to_23_are_read),
         cmocka_unit_test(data_must_fit_their_shape),
         cmocka_unit_test(external_data_are_mapped),
+        cmocka_unit_test(absent_weights_have_a_shape_and_no_data),
         cmocka_unit_test(external_data_stay_in_the_directory),
         cmocka_unit_test(what_is_no_protobuf_says_where),
         cmocka_unit_test(deep_nesting_is_refused),
