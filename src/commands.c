@@ -11,6 +11,8 @@ const struct command commands[] = {
       COMMAND_INSPECT, "inspect [OPTION]... MODEL" },
     { "train", cmd_train, "train a model over the ranks of this run", COMMAND_TRAIN,
       "train [OPTION]... MODEL|PLAN.json|JOB.conf" },
+    { "import", cmd_import, "write a PyTorch model as ONNX, or data as safetensors",
+      COMMAND_IMPORT, "import [OPTION]... -o FILE FILE.py:NAME" },
     { "export", cmd_export, "write a checkpoint as ONNX or safetensors", COMMAND_EXPORT,
       "export [OPTION]... -o FILE CHECKPOINT" },
     { "profile", cmd_profile, "measure what a model costs on this device", COMMAND_PROFILE,

@@ -20,6 +20,7 @@ extern const struct command commands[]; /* ends with a NULL name */
 
 int cmd_topo(int argc, char **argv, struct err *err);
 int cmd_train(int argc, char **argv, struct err *err);
+int cmd_import(int argc, char **argv, struct err *err);
 int cmd_export(int argc, char **argv, struct err *err);
 int cmd_profile(int argc, char **argv, struct err *err);
 int cmd_plan(int argc, char **argv, struct err *err);

@@ -27,6 +27,7 @@ enum command_id {
     COMMAND_PROFILE = 1 << 5,
     COMMAND_SIMULATE = 1 << 6,
     COMMAND_INFO = 1 << 7,
+    COMMAND_IMPORT = 1 << 8,
     COMMAND_ALL = ~0
 };
 

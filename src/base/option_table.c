@@ -9,6 +9,7 @@
 #define PROFILE COMMAND_PROFILE
 #define SIMULATE COMMAND_SIMULATE
 #define INFO COMMAND_INFO
+#define IMPORT COMMAND_IMPORT
 #define EVERY (unsigned)COMMAND_ALL
 #define MODEL (INSPECT | PLAN | TRAIN | PROFILE)
 #define COSTS (PLAN | TRAIN | PROFILE | SIMULATE)
@@ -30,6 +31,21 @@ static const struct option_spec table[] = {
       .help = "draw the samples of each epoch in random order (default: yes)" },
     { .name = "input", .argument = "FILE", .commands = TOPO, .line_only = true,
       .help = "a machine recorded elsewhere: hwloc XML, a folder, JSON, or NAME:NODES" },
+    { .name = "input", .argument = "NAME:DIMS[:TYPE]", .commands = IMPORT, .line_only = true,
+      .many = true,
+      .help = "an input of the network, the batch first: x:64x512, ids:8x128:int64" },
+    { .name = "weights", .commands = IMPORT, .line_only = true,
+      .help = "write the weights, not only their shapes (default: yes)" },
+    { .name = "exporter", .argument = "auto|dynamo|torchscript", .commands = IMPORT,
+      .line_only = true, .help = "of PyTorch (default: dynamo, or torchscript where it fails)" },
+    { .name = "opset", .argument = "N", .commands = IMPORT, .line_only = true,
+      .help = "of ONNX, 13 to 23 (default: the exporter's)" },
+    { .name = "names", .argument = "NAME,...", .commands = IMPORT, .line_only = true,
+      .help = "of what one sample of the data is a tuple of (default: x,label)" },
+    { .name = "samples", .argument = "N", .commands = IMPORT, .line_only = true,
+      .help = "take so many samples of the data at most (default: all)" },
+    { .name = "python", .argument = "FILE", .commands = IMPORT,
+      .help = "Python that has PyTorch (default: python3)" },
     { .name = "job", .argument = "ID", .commands = TOPO, .line_only = true,
       .help = "what Slurm knows of a job: its nodes, GPUs, switches, time left" },
     { .name = "partition", .argument = "NAME", .commands = TOPO, .line_only = true,
@@ -132,6 +148,8 @@ static const struct option_spec table[] = {
     /* what is written */
     { .name = "model", .argument = "FILE", .commands = EXPORT, .line_only = true,
       .help = "ONNX file to put the parameters into (default: the checkpoint's)" },
+    { .name = "model", .argument = "FILE", .commands = IMPORT, .line_only = true,
+      .help = "ONNX file whose inputs give the names of the data, with \"label\" last" },
     { .name = "log", .argument = "FILE", .commands = TRAIN,
       .help = "JSON lines: step, loss, seconds and more" },
     { .name = "dump-gradients", .argument = "FILE", .commands = TRAIN, .line_only = true,
@@ -139,7 +157,7 @@ static const struct option_spec table[] = {
     { .name = "trace", .argument = "FILE", .commands = TRAIN | SIMULATE,
       .help = "timeline for chrome://tracing or Perfetto" },
     { .name = "output", .letter = 'o', .argument = "FILE", .line_only = true,
-      .commands = TOPO | INSPECT | PLAN | PROFILE | SIMULATE | EXPORT,
+      .commands = TOPO | INSPECT | PLAN | PROFILE | SIMULATE | EXPORT | IMPORT,
       .help = "write here (default: standard output)" },
     { .name = "format", .argument = "text|json", .line_only = true,
       .commands = INSPECT | PLAN | PROFILE | INFO, .help = "of what is printed" },
