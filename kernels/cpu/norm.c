@@ -2,6 +2,7 @@
 /* What works on rows: LayerNormalization, Softmax, and their gradients. */
 #include <stdlib.h>
 #include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -178,6 +179,146 @@ int cpu_make_layernorm_wgrad(const struct cpu_build *build, struct kernel **kern
                        layernorm_wgrad_run);
     k->bias = cpu_output(build, 1) != NULL;
     k->base.workspace = (size_t)(build->device->threads * 2 * k->n) * sizeof(float);
+    *kernel = &k->base;
+    return 0;
+}
+
+/* RMSNormalization -------------------------------------------------------------------- */
+
+static void rmsnorm_rows(void *context, int64_t begin, int64_t end, int thread)
+{
+    const struct row_run *r = context;
+    size_t n = (size_t)r->k->n;
+
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        const float *x = r->x + (size_t)i * n;
+        float *y = r->y + (size_t)i * n;
+        double mean = r->simd->sum_squares(n, x) / (double)n;
+        float inverse = (float)(1 / sqrt(mean + (double)r->k->epsilon));
+
+        r->simd->binary(SIMD_MUL, n, x, 1, r->scale, 1, y);
+        r->simd->scale(n, inverse, y, y);
+        if (r->inv_std)
+            r->inv_std[i] = inverse;
+    }
+}
+
+static int rmsnorm_run(struct kernel *kernel, const struct kernel_args *args, struct err *err)
+{
+    const struct row_kernel *k = (const struct row_kernel *)kernel;
+    struct row_run run = { .x = args->inputs[0],
+                           .scale = args->inputs[1],
+                           .y = args->outputs[0],
+                           .inv_std = k->inv_std ? args->outputs[1] : NULL };
+
+    (void)err;
+    over_rows(k, rmsnorm_rows, &run);
+    return 0;
+}
+
+int cpu_make_rmsnorm(const struct cpu_build *build, struct kernel **kernel, struct err *err)
+{
+    struct row_kernel *k;
+
+    (void)err;
+    if (!cpu_all_plain(build))
+        return 0;
+    k = row_kernel_new(build, cpu_input(build, 0), node_int(cpu_node(build), "axis", -1),
+                       rmsnorm_run);
+    k->epsilon = (float)node_float(cpu_node(build), "epsilon", 1e-5);
+    k->inv_std = cpu_output(build, 1) != NULL;
+    *kernel = &k->base;
+    return 0;
+}
+
+static void rmsnorm_dgrad_rows(void *context, int64_t begin, int64_t end, int thread)
+{
+    const struct row_run *r = context;
+    size_t n = (size_t)r->k->n;
+
+    (void)thread;
+    for (int64_t i = begin; i < end; i++) {
+        const float *x = r->x + (size_t)i * n;
+        float *dx = r->y + (size_t)i * n, inverse = r->saved_inv_std[i];
+        double product;
+
+        r->simd->binary(SIMD_MUL, n, r->dy + (size_t)i * n, 1, r->scale, 1, dx);
+        product = r->simd->dot(n, dx, x) * (double)inverse * (double)inverse / (double)n;
+        r->simd->axpy(n, (float)-product, x, dx);
+        r->simd->scale(n, inverse, dx, dx);
+    }
+}
+
+static int rmsnorm_dgrad_run(struct kernel *kernel, const struct kernel_args *args,
+                             struct err *err)
+{
+    struct row_run run = { .dy = args->inputs[0],
+                           .x = args->inputs[1],
+                           .scale = args->inputs[2],
+                           .saved_inv_std = args->inputs[3],
+                           .y = args->outputs[0] };
+
+    (void)err;
+    over_rows((const struct row_kernel *)kernel, rmsnorm_dgrad_rows, &run);
+    return 0;
+}
+
+int cpu_make_rmsnorm_dgrad(const struct cpu_build *build, struct kernel **kernel,
+                           struct err *err)
+{
+    (void)err;
+    if (!cpu_all_plain(build))
+        return 0;
+    *kernel = &row_kernel_new(build, cpu_input(build, 1),
+                              node_int(cpu_node(build), "axis", -1), rmsnorm_dgrad_run)
+                   ->base;
+    return 0;
+}
+
+static void rmsnorm_wgrad_rows(void *context, int64_t begin, int64_t end, int thread)
+{
+    const struct row_run *r = context;
+    int64_t n = r->k->n;
+
+    for (int64_t i = begin; i < end; i++)
+        r->simd->layernorm_wgrad((size_t)n, r->x + i * n, r->dy + i * n, 0, r->saved_inv_std[i],
+                                 r->partial + thread * n, NULL);
+}
+
+static int rmsnorm_wgrad_run(struct kernel *kernel, const struct kernel_args *args,
+                             struct err *err)
+{
+    const struct row_kernel *k = (const struct row_kernel *)kernel;
+    struct row_run run = { .dy = args->inputs[0],
+                           .x = args->inputs[1],
+                           .saved_inv_std = args->inputs[2],
+                           .partial = args->workspace };
+    float *y = args->outputs[0];
+    size_t n = (size_t)k->n;
+
+    (void)err;
+    memset(run.partial, 0, kernel->workspace);
+    over_rows(k, rmsnorm_wgrad_rows, &run);
+    if (args->accumulate != ACCUMULATE_YES)
+        memset(y, 0, n * sizeof(float));
+    for (int t = 0; t < kernel->device->threads; t++)
+        kernel->device->simd->axpy(n, 1, run.partial + (size_t)t * n, y);
+    return 0;
+}
+
+int cpu_make_rmsnorm_wgrad(const struct cpu_build *build, struct kernel **kernel,
+                           struct err *err)
+{
+    struct row_kernel *k;
+
+    (void)err;
+    if (!cpu_all_plain(build))
+        return 0;
+    k = row_kernel_new(build, cpu_input(build, 1), node_int(cpu_node(build), "axis", -1),
+                       rmsnorm_wgrad_run);
+    k->base.accumulates = true;
+    k->base.workspace = (size_t)(build->device->threads * k->n) * sizeof(float);
     *kernel = &k->base;
     return 0;
 }

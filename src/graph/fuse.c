@@ -100,8 +100,8 @@ static int run_pass(struct graph *graph,
 int fuse_graph(struct graph *graph, struct err *err)
 {
     static int (*const patterns[])(struct graph *graph, int node, struct err *err) = {
-        fuse_linear, fuse_layer_norm, fuse_gelu, fuse_activation, fuse_cross_entropy,
-        fuse_matmul, fuse_split,
+        fuse_linear, fuse_layer_norm, fuse_rms_norm, fuse_gelu, fuse_silu, fuse_activation,
+        fuse_log_softmax, fuse_cross_entropy, fuse_matmul, fuse_split,
     };
     size_t i;
 

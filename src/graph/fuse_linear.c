@@ -118,6 +118,51 @@ int fuse_activation(struct graph *graph, int node, struct err *err)
     return fuse_check(graph, node, err);
 }
 
+/* x sigmoid(x), or of a multiple of x. */
+int fuse_silu(struct graph *graph, int node, struct err *err)
+{
+    const int *ids = graph->nodes[node].inputs;
+    int side, sigmoid, scaled, x, k;
+    double alpha;
+
+    for (side = 0; side < 2 && fuse_is(graph, node, "Mul"); side++) {
+        sigmoid = fuse_producer(graph, node, side, "Sigmoid");
+        x = ids[1 - side];
+        if (sigmoid < 0 || fuse_reader(graph, ids[side], "Mul") != node ||
+            !shape_equal(&graph->values[x].shape, &graph->values[ids[side]].shape))
+            continue;
+        alpha = 1;
+        scaled = fuse_producer(graph, sigmoid, 0, "Mul");
+        for (k = 0; scaled >= 0 && k < 2; k++)
+            if (graph->nodes[scaled].inputs[k] == x &&
+                fuse_scalar(graph, graph->nodes[scaled].inputs[1 - k], &alpha))
+                break;
+        if (graph->nodes[sigmoid].inputs[0] != x && (scaled < 0 || k == 2))
+            continue;
+        if (fuse_rewrite(graph, node, "silu", "Swish", 1, &x, err))
+            return -1;
+        graph_set_float(graph, node, "alpha", alpha);
+        return fuse_check(graph, node, err);
+    }
+    return 0;
+}
+
+int fuse_log_softmax(struct graph *graph, int node, struct err *err)
+{
+    int softmax = fuse_is(graph, node, "Log") ? fuse_producer(graph, node, 0, "Softmax") : -1;
+    int64_t axis;
+
+    if (softmax < 0 || fuse_reader(graph, graph->nodes[node].inputs[0], "Log") != node ||
+        node_int(&graph->nodes[softmax], "masked", 0))
+        return 0;
+    axis = node_int(&graph->nodes[softmax], "axis", -1);
+    if (fuse_rewrite(graph, node, "log-softmax", "LogSoftmax", 1, graph->nodes[softmax].inputs,
+                     err))
+        return -1;
+    graph_set_int(graph, node, "axis", axis);
+    return fuse_check(graph, node, err);
+}
+
 /* A log-softmax right before a cross-entropy over the same classes changes nothing. */
 int fuse_cross_entropy(struct graph *graph, int node, struct err *err)
 {

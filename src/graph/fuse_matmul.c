@@ -30,10 +30,39 @@ static bool swaps_last(const struct graph *graph, int node)
     return perm->ints[perm->n - 1] == perm->n - 2;
 }
 
+/* The last axes are exchanged where all before them are one, by a reshape before and another
+ * after: the value before both, else -1.
+ */
+static int swapped_view(const struct graph *graph, int node)
+{
+    int swap = fuse_is(graph, node, "Reshape") ? fuse_producer(graph, node, 0, "Transpose") : -1;
+    int before = swap < 0 || !swaps_last(graph, swap) ? -1
+                                                      : fuse_producer(graph, swap, 0, "Reshape");
+    const struct value *to = &graph->values[graph->nodes[node].outputs[0]], *from;
+    int last = to->shape.rank - 1, i;
+
+    if (before < 0 || last < 1)
+        return -1;
+    from = &graph->values[graph->nodes[before].inputs[0]];
+    if (from->shape.rank != last + 1 || from->batch.place != to->batch.place)
+        return -1;
+    for (i = 0; i < last - 1; i++)
+        if (from->shape.dim[i] != to->shape.dim[i])
+            return -1;
+    if (from->shape.dim[last] != to->shape.dim[last - 1] ||
+        from->shape.dim[last - 1] != to->shape.dim[last])
+        return -1;
+    from = &graph->values[graph->nodes[swap].inputs[0]];
+    to = &graph->values[graph->nodes[before].inputs[0]];
+    return from->shape.dim[from->shape.rank - 1] == to->shape.dim[last] &&
+                   from->shape.dim[from->shape.rank - 2] == to->shape.dim[last - 1]
+               ? graph->nodes[before].inputs[0] : -1;
+}
+
 /* The operand without factors and exchanges of its last axes. */
 static int strip_operand(const struct graph *graph, int v, bool *transposed, double *alpha)
 {
-    int node = graph->values[v].producer, side;
+    int node = graph->values[v].producer, side, view;
     double factor;
 
     if (node < 0 || graph->values[v].shape.rank < 2)
@@ -41,6 +70,11 @@ static int strip_operand(const struct graph *graph, int v, bool *transposed, dou
     if (fuse_is(graph, node, "Transpose") && swaps_last(graph, node)) {
         *transposed = !*transposed;
         return strip_operand(graph, graph->nodes[node].inputs[0], transposed, alpha);
+    }
+    view = swapped_view(graph, node);
+    if (view >= 0) {
+        *transposed = !*transposed;
+        return strip_operand(graph, view, transposed, alpha);
     }
     for (side = 0; fuse_is(graph, node, "Mul") && side < 2; side++) {
         int other = graph->nodes[node].inputs[1 - side];

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* (x - mean) / sqrt(variance + epsilon) * scale + bias, spelled out. */
+/* Spelled out: (x - mean) / sqrt(variance + epsilon) * scale + bias, and
+ * x / sqrt(mean square + epsilon) * scale.
+ */
 #include "graph/fuse.h"
 
 #include <string.h>
@@ -43,6 +45,34 @@ static bool is_square(const struct graph *graph, int v, int d)
     return fuse_is(graph, node, "Mul") && n->inputs[0] == d && n->inputs[1] == d;
 }
 
+/* The node that takes the root of a sum, if value 'v' is 1 over that root; else -1. */
+static int inverse_root(const struct graph *graph, int v)
+{
+    int node = graph->values[v].producer;
+    double x;
+
+    if (fuse_is(graph, node, "Reciprocal"))
+        return fuse_producer(graph, node, 0, "Sqrt");
+    if (fuse_is(graph, node, "Div"))
+        return fuse_scalar(graph, graph->nodes[node].inputs[0], &x) && x == 1
+                   ? fuse_producer(graph, node, 1, "Sqrt") : -1;
+    return fuse_is(graph, node, "Pow") &&
+                   fuse_scalar(graph, graph->nodes[node].inputs[1], &x) && x == -0.5
+               ? node : -1;
+}
+
+/* The node divides value 'd' by a root, in either way; -1: it does not. */
+static int divides(const struct graph *graph, int node, int side, int *d)
+{
+    const struct node *n = &graph->nodes[node];
+
+    *d = n->inputs[side];
+    if (fuse_is(graph, node, "Mul"))
+        return inverse_root(graph, n->inputs[1 - side]);
+    return fuse_is(graph, node, "Div") && side == 0 ? fuse_producer(graph, node, 1, "Sqrt")
+                                                    : -1;
+}
+
 /* sqrt(mean(d * d) + epsilon) */
 static bool match_deviation(const struct graph *graph, int root, int d, struct norm *m)
 {
@@ -50,8 +80,10 @@ static bool match_deviation(const struct graph *graph, int root, int d, struct n
 
     for (side = 0; add >= 0 && side < 2; side++) {
         mean = fuse_producer(graph, add, side, "ReduceMean");
-        if (mean >= 0 && trailing_mean(graph, mean) == m->axis &&
-            fuse_scalar(graph, graph->nodes[add].inputs[1 - side], &m->epsilon) &&
+        if (mean < 0)
+            continue;
+        m->axis = trailing_mean(graph, mean);
+        if (m->axis >= 0 && fuse_scalar(graph, graph->nodes[add].inputs[1 - side], &m->epsilon) &&
             is_square(graph, graph->nodes[mean].inputs[0], d))
             return true;
     }
@@ -73,24 +105,43 @@ static int trailing_operand(const struct graph *graph, int node, int v, int axis
     return other;
 }
 
-static bool match_norm(const struct graph *graph, int node, struct norm *m)
+/* d / sqrt(mean(d * d) + epsilon), and a scale where one follows. */
+static bool match_quotient(const struct graph *graph, int node, struct norm *m)
 {
     const struct node *n = &graph->nodes[node];
-    int sub = fuse_producer(graph, node, 0, "Sub");
-    int root = fuse_producer(graph, node, 1, "Sqrt");
-    int mean = sub < 0 ? -1 : fuse_producer(graph, sub, 1, "ReduceMean"), next;
+    int side, root, next;
 
-    if (root < 0 || mean < 0 || graph->nodes[mean].inputs[0] != graph->nodes[sub].inputs[0])
+    if (!fuse_is(graph, node, "Div") && !fuse_is(graph, node, "Mul"))
         return false;
-    *m = (struct norm){ graph->nodes[sub].inputs[0], -1, -1, node, trailing_mean(graph, mean),
-                        0 };
-    if (m->axis < 0 || !match_deviation(graph, root, n->inputs[0], m))
+    for (side = 0; side < 2; side++) {
+        *m = (struct norm){ -1, -1, -1, node, -1, 0 };
+        root = divides(graph, node, side, &m->x);
+        if (root >= 0 && match_deviation(graph, root, m->x, m))
+            break;
+    }
+    if (side == 2)
         return false;
     next = fuse_reader(graph, n->outputs[0], "Mul");
     m->scale = next < 0 ? -1 : trailing_operand(graph, next, n->outputs[0], m->axis);
+    if (m->scale >= 0)
+        m->last = next;
+    return true;
+}
+
+static bool match_norm(const struct graph *graph, int node, struct norm *m)
+{
+    int sub, mean, next;
+
+    if (!match_quotient(graph, node, m))
+        return false;
+    sub = graph->values[m->x].producer;
+    mean = fuse_is(graph, sub, "Sub") ? fuse_producer(graph, sub, 1, "ReduceMean") : -1;
+    if (mean < 0 || graph->nodes[mean].inputs[0] != graph->nodes[sub].inputs[0] ||
+        trailing_mean(graph, mean) != m->axis)
+        return false;
+    m->x = graph->nodes[sub].inputs[0];
     if (m->scale < 0)
         return true;
-    m->last = next;
     next = fuse_reader(graph, graph->nodes[m->last].outputs[0], "Add");
     m->bias = next < 0 ? -1 : trailing_operand(graph, next, graph->nodes[m->last].outputs[0],
                                                m->axis);
@@ -126,13 +177,30 @@ int fuse_layer_norm(struct graph *graph, int node, struct err *err)
     struct norm m;
     int ids[3];
 
-    if (!fuse_is(graph, node, "Div") || !match_norm(graph, node, &m))
+    if (!match_norm(graph, node, &m))
         return 0;
     ids[0] = m.x;
     ids[1] = m.scale < 0 ? add_ones(graph, &m) : m.scale;
     ids[2] = m.bias;
     if (fuse_rewrite(graph, m.last, "layer-norm", "LayerNormalization", m.bias < 0 ? 2 : 3,
                      ids, err))
+        return -1;
+    graph_set_int(graph, m.last, "axis", m.axis);
+    graph_set_float(graph, m.last, "epsilon", m.epsilon);
+    return fuse_check(graph, m.last, err);
+}
+
+/* After fuse_layer_norm(), whose patterns have this one inside. */
+int fuse_rms_norm(struct graph *graph, int node, struct err *err)
+{
+    struct norm m;
+    int ids[2];
+
+    if (!match_quotient(graph, node, &m))
+        return 0;
+    ids[0] = m.x;
+    ids[1] = m.scale < 0 ? add_ones(graph, &m) : m.scale;
+    if (fuse_rewrite(graph, m.last, "rms-norm", "RMSNormalization", 2, ids, err))
         return -1;
     graph_set_int(graph, m.last, "axis", m.axis);
     graph_set_float(graph, m.last, "epsilon", m.epsilon);

@@ -294,6 +294,59 @@ static void another_mean_is_no_norm(void **state)
     assert_null(strstr(out.ops, "LayerNormalization"));
 }
 
+static void another_spelling_of_the_root_is_a_norm(void **state)
+{
+    static const char *const roots[] = {
+        "node Sqrt e -> r\n node Reciprocal r -> i\n",
+        "node Sqrt e -> r\n node Div one,r -> i\n",
+        "node Pow e,minus -> i\n",
+    };
+    char text[1024];
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < sizeof(roots) / sizeof(roots[0]); i++) {
+        struct outcome out;
+
+        snprintf(text, sizeof(text), NORM_START "const one float . = 1\n"
+                 "const minus float . = -0.5\n node Mul d,d -> s\n"
+                 "node ReduceMean s -> v axes=[-1] keepdims=1\n node Add eps,v -> e\n%s"
+                 "node Mul i,d -> n\n node Mul g,n -> k\n node Add b,k -> y\n output y",
+                 roots[i]);
+        out = agree(text, MSE, SAME);
+        assert_string_equal(out.ops, " Linear LayerNormalization MseSum");
+    }
+}
+
+static void every_spelling_of_an_rms_norm_becomes_one(void **state)
+{
+    static const char *const ends[] = {
+        "node Sqrt e -> r\n node Div h,r -> n\n",
+        "node Sqrt e -> r\n node Reciprocal r -> i\n node Mul h,i -> n\n",
+        "node Sqrt e -> r\n node Div one,r -> i\n node Mul i,h -> n\n",
+        "node Pow e,minus -> i\n node Mul h,i -> n\n",
+    };
+    char text[1024];
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < 2 * sizeof(ends) / sizeof(ends[0]); i++) {
+        struct outcome out;
+
+        snprintf(text, sizeof(text),
+                 "opset 16\n input x float batch,5,6\n init g float 6\n init w float 6,6\n"
+                 "const two float . = 2.0\n const eps float . = 1e-5\n"
+                 "const one float . = 1\n const minus float . = -0.5\n"
+                 "node MatMul x,w -> h\n node Pow h,two -> s\n"
+                 "node ReduceMean s -> v axes=[-1] keepdims=1\n node Add v,eps -> e\n%s%s"
+                 "output y", ends[i / 2], i % 2 ? "node Mul n,n -> y\n"
+                                                : "node Mul g,n -> y\n");
+        out = agree(text, MSE, SAME);
+        assert_string_equal(out.ops, i % 2 ? " Linear RMSNormalization Mul MseSum"
+                                           : " Linear RMSNormalization MseSum");
+    }
+}
+
 #define GELU_START "opset 17\n input x float batch,6\n init w float 6,6\n"               \
                    "const half float . = 0.5\n const one float . = 1\n"                   \
                    "const root float . = 1.4142135623730951\n"                            \
@@ -348,6 +401,39 @@ static void what_is_almost_gelu_stays(void **state)
     assert_non_null(strstr(out.ops, "Erf"));
 }
 
+static void a_value_times_its_sigmoid_is_silu(void **state)
+{
+    struct outcome out = agree("input x float batch,4\n init w float 4,3\n"
+                               "const c float . = 1.75\n node MatMul x,w -> h\n"
+                               "node Sigmoid h -> s\n node Mul s,h -> a\n"
+                               "node Mul c,a -> b\n node Sigmoid b -> t\n"
+                               "node Mul a,t -> y\n output y", MSE, SAME);
+
+    (void)state;
+    assert_string_equal(out.ops, " Linear Swish Swish MseSum");
+}
+
+static void a_sigmoid_of_another_or_read_twice_stays(void **state)
+{
+    struct outcome out = agree("input x float batch,4\n init w float 4,4\n"
+                               "node MatMul x,w -> h\n node Sigmoid h -> s\n"
+                               "node Mul s,x -> a\n node Sigmoid a -> t\n"
+                               "node Mul a,t -> b\n node Add b,t -> y\n output y", MSE, SAME);
+
+    (void)state;
+    assert_string_equal(out.ops, " Linear Sigmoid Mul Sigmoid Mul Add MseSum");
+}
+
+static void the_logarithm_of_a_softmax_goes_as_well(void **state)
+{
+    struct outcome out = agree("input x float batch,4\n init w float 4,3\n"
+                               "node MatMul x,w -> h\n node Softmax h -> p axis=-1\n"
+                               "node Log p -> y\n output y", "cross-entropy:y,labels", SAME);
+
+    (void)state;
+    assert_string_equal(out.ops, " Linear CrossEntropySum");
+}
+
 static void log_softmax_before_cross_entropy_goes(void **state)
 {
     struct outcome out = agree("input x float batch,4\n init w float 4,3\n"
@@ -366,6 +452,19 @@ static void exchanges_and_factors_go_into_the_product(void **state)
                                "node Transpose h -> t perm=[0,1,3,2]\n node Mul t,s -> b\n"
                                "node MatMul a,b -> c\n node Div c,r -> y\n output y", MSE,
                                ROUNDED);
+
+    (void)state;
+    assert_string_equal(out.ops, " Add MatMul MseSum");
+}
+
+static void a_transpose_between_reshapes_goes_into_the_product(void **state)
+{
+    struct outcome out = agree("input x float batch,2,3,4\n init w float 3,4\n"
+                               "init s int64 3 = -1,3,4\n const u int64 4 = -1,2,4,3\n"
+                               "node Add x,w -> h\n node Reshape h,s -> f\n"
+                               "node Transpose f -> t perm=[0,2,1]\n"
+                               "node Reshape t,u -> b\n node MatMul h,b -> y\n output y", MSE,
+                               SAME);
 
     (void)state;
     assert_string_equal(out.ops, " Add MatMul MseSum");
@@ -442,11 +541,17 @@ int main(void)
         cmocka_unit_test(operands_may_stand_in_any_order),
         cmocka_unit_test(a_norm_without_scale_gets_ones),
         cmocka_unit_test(another_mean_is_no_norm),
+        cmocka_unit_test(another_spelling_of_the_root_is_a_norm),
+        cmocka_unit_test(every_spelling_of_an_rms_norm_becomes_one),
+        cmocka_unit_test(a_value_times_its_sigmoid_is_silu),
+        cmocka_unit_test(a_sigmoid_of_another_or_read_twice_stays),
+        cmocka_unit_test(the_logarithm_of_a_softmax_goes_as_well),
         cmocka_unit_test(every_form_of_gelu_becomes_one),
         cmocka_unit_test(gelu_after_linear_is_its_activation),
         cmocka_unit_test(what_is_almost_gelu_stays),
         cmocka_unit_test(log_softmax_before_cross_entropy_goes),
         cmocka_unit_test(exchanges_and_factors_go_into_the_product),
+        cmocka_unit_test(a_transpose_between_reshapes_goes_into_the_product),
         cmocka_unit_test(a_quotient_by_the_product_stays),
         cmocka_unit_test(one_projection_for_all_is_split),
         cmocka_unit_test(a_projection_read_twice_is_not_split),
