@@ -60,6 +60,7 @@ cpu_maker cpu_make_matmul, cpu_make_linear, cpu_make_linear_dgrad, cpu_make_line
 cpu_maker cpu_make_conv, cpu_make_reorder;
 cpu_maker cpu_make_batchnorm, cpu_make_batchnorm_grad;
 cpu_maker cpu_make_layernorm, cpu_make_layernorm_dgrad, cpu_make_layernorm_wgrad;
+cpu_maker cpu_make_attention, cpu_make_attention_grad;
 cpu_maker cpu_make_rmsnorm, cpu_make_rmsnorm_dgrad, cpu_make_rmsnorm_wgrad;
 cpu_maker cpu_make_softmax, cpu_make_softmax_grad;
 cpu_maker cpu_make_pool, cpu_make_pool_grad, cpu_make_global_pool, cpu_make_global_pool_grad;

@@ -35,6 +35,8 @@ static const struct cpu_op ops[] = {
     {"RMSNormalization", CPU_PLAIN, cpu_make_rmsnorm},
     {"RmsNormDgrad", CPU_PLAIN, cpu_make_rmsnorm_dgrad},
     {"RmsNormWgrad", CPU_PLAIN, cpu_make_rmsnorm_wgrad},
+    {"Attention", CPU_PLAIN, cpu_make_attention},
+    {"AttentionGrad", CPU_PLAIN, cpu_make_attention_grad},
     {"Softmax", CPU_PLAIN, cpu_make_softmax},
     {"SoftmaxGrad", CPU_PLAIN, cpu_make_softmax_grad},
     {"Relu", CPU_FLAT, cpu_make_unary},

@@ -16,4 +16,5 @@
 #include "kernels/reference/groupnorm.inc.h"
 #include "kernels/reference/softmax.inc.h"
 #include "kernels/reference/sum.inc.h"
+#include "kernels/reference/attention.inc.h"
 #include "kernels/reference/table.inc.h"

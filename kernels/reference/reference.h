@@ -9,6 +9,7 @@
 #ifndef TASUKI_KERNELS_REFERENCE_H
 #define TASUKI_KERNELS_REFERENCE_H
 
+#include "graph/ops/attention.h"
 #include "graph/ops/element.h"
 #include "graph/ops/matmul.h"
 #include "graph/ops/slice.h"
@@ -71,6 +72,7 @@ struct kernel {
     struct walk walk;
     struct window window;           /* always three spatial axes */
     struct matmul matmul;
+    struct attention attention;
     int64_t before, length, after;  /* [before, length, after] around an axis */
     double alpha, beta, epsilon, momentum, ratio, scale;
     ref_unary_function *unary;
@@ -135,6 +137,8 @@ int setup_matmul(struct kernel *, const struct graph *, int node, struct err *);
 int setup_linear(struct kernel *, const struct graph *, int node, struct err *);
 int setup_linear_dgrad(struct kernel *, const struct graph *, int node, struct err *);
 int setup_linear_wgrad(struct kernel *, const struct graph *, int node, struct err *);
+int setup_attention(struct kernel *, const struct graph *, int node, struct err *);
+int setup_attention_grad(struct kernel *, const struct graph *, int node, struct err *);
 int setup_axis(struct kernel *, const struct graph *, int node, struct err *);
 int setup_conv(struct kernel *, const struct graph *, int node, struct err *);
 int setup_conv_dgrad(struct kernel *, const struct graph *, int node, struct err *);

@@ -168,6 +168,27 @@ int setup_linear_wgrad(struct kernel *k, const struct graph *graph, int node, st
     return 0;
 }
 
+int setup_attention(struct kernel *k, const struct graph *graph, int node, struct err *err)
+{
+    const struct attention *a = &k->attention;
+
+    if (attention_dims(graph, node, 0, 3, &k->attention))
+        return op_error(graph, node, err, "the operands do not fit");
+    k->workspace = (size_t)(a->n + a->e) * sizeof(double);
+    return 0;
+}
+
+int setup_attention_grad(struct kernel *k, const struct graph *graph, int node, struct err *err)
+{
+    const struct attention *a = &k->attention;
+
+    if (attention_dims(graph, node, 1, 5, &k->attention))
+        return op_error(graph, node, err, "the operands do not fit");
+    k->workspace = (size_t)(2 * a->n + a->d + a->n * (a->d + a->e) + a->mask_elements) *
+                   sizeof(double);
+    return 0;
+}
+
 /* Windows ----------------------------------------------------------------------------- */
 
 /* Two-dimensional kernels are three-dimensional ones with a first axis of one. */

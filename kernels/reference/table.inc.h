@@ -94,6 +94,8 @@ const struct ref_entry REAL(ref_entries)[] = {
     KERNEL("LogSoftmax", axis, logsoftmax),
     KERNEL("SoftmaxGrad", axis, softmax_grad),
     KERNEL("LogSoftmaxGrad", axis, logsoftmax_grad),
+    KERNEL("Attention", attention, attention),
+    KERNEL("AttentionGrad", attention_grad, attention_grad),
     KERNEL("ReduceMean", reduce, sum),
     KERNEL("ReduceSum", reduce, sum),
     KERNEL("ReduceMax", reduce, choose),

@@ -258,35 +258,83 @@ static int probabilities(struct build *build, const struct onnx_node *node, int 
     return canon_settle(build, id, err);
 }
 
-int canon_attention(struct build *build, const struct onnx_node *node, struct err *err)
+/* Does one node say all that the file's does? */
+static bool fits_whole(const struct build *build, const struct onnx_node *node,
+                       const struct attention *a)
 {
-    bool causal = onnx_int(node->proto, "is_causal", 0) != 0, masked = given(node, 3);
-    struct attention a;
-    int x, stage[4], y;
+    const struct shape *q = canon_shape_of(build, a->q, 0);
+    const struct shape *k = canon_shape_of(build, a->k, 0);
 
-    if (read_attention(build, node, &a, err))
+    return build->options->fuse && a->softcap <= 0 && !canon_read(build, node, 3) &&
+           q->dim[0] == k->dim[0];
+}
+
+static int whole(struct build *build, const struct onnx_node *node, const struct attention *a,
+                 bool masked, bool causal, struct err *err)
+{
+    int ids[4] = { a->q, a->k, a->v, -1 }, id, t;
+
+    if (masked)
+        ids[3] = canon_constant(build, node, 3, err);
+    if (masked && ids[3] >= 0)
+        ids[3] = widen_mask(build, node, ids[3], canon_shape_of(build, a->k, 0)->dim[2], err);
+    if (masked && ids[3] < 0)
         return -1;
-    stage[0] = product(build, node, &a, a.q, a.k, true, err);
-    stage[1] = stage[0] < 0 ? -1 : cap(build, node, &a, stage[0], err);
+    id = canon_new(build, node, "Attention", masked ? 4 : 3, ids, err);
+    if (id < 0)
+        return -1;
+    build_set_float(build, id, "scale", a->scale);
+    if (masked)
+        build_set_int(build, id, "masked", 1);
+    if (causal) {
+        build_set_int(build, id, "causal", 1);
+        build_set_int(build, id, "past", a->before);
+    }
+    for (t = 0; t < BUILD_TWINS; t++)
+        build->graph[t]->nodes[id].fusion = "attention";
+    return canon_settle(build, id, err);
+}
+
+/* The same in parts; the value that queries are answered with. */
+static int parts(struct build *build, const struct onnx_node *node, const struct attention *a,
+                 bool masked, bool causal, struct err *err)
+{
+    int stage[4], x, y;
+
+    stage[0] = product(build, node, a, a->q, a->k, true, err);
+    stage[1] = stage[0] < 0 ? -1 : cap(build, node, a, stage[0], err);
     x = stage[1];
     if (x >= 0 && masked)
         x = apply_mask(build, node, x, err);
     if (x >= 0 && causal)
-        x = mask_future(build, node, &a, x, err);
+        x = mask_future(build, node, a, x, err);
     stage[2] = x;
     stage[3] = x < 0 ? -1 : probabilities(build, node, x, masked, err);
-    y = stage[3] < 0 ? -1 : product(build, node, &a, stage[3], a.v, false, err);
+    y = stage[3] < 0 ? -1 : product(build, node, a, stage[3], a->v, false, err);
+    if (y < 0)
+        return -1;
+    if (canon_read(build, node, 3) && (a->mode < 0 || a->mode > 3))
+        return err_set(err, "qk_matmul_output_mode is not known");
+    if (canon_read(build, node, 3))
+        canon_result(build, node, 3, stage[a->mode]);
+    return y;
+}
+
+int canon_attention(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    bool causal = onnx_int(node->proto, "is_causal", 0) != 0, masked = given(node, 3);
+    struct attention a;
+    int y;
+
+    if (read_attention(build, node, &a, err))
+        return -1;
+    y = fits_whole(build, node, &a) ? whole(build, node, &a, masked, causal, err)
+                                    : parts(build, node, &a, masked, causal, err);
     if (y >= 0 && a.flat) {
         y = swap_middle(build, node, y, err);
         y = y < 0 ? -1 : merge_axes(build, node, y, 2, err);
     }
-    if (y < 0)
-        return -1;
-    if (canon_read(build, node, 3) && (a.mode < 0 || a.mode > 3))
-        return err_set(err, "qk_matmul_output_mode is not known");
-    if (canon_read(build, node, 3))
-        canon_result(build, node, 3, stage[a.mode]);
-    return canon_result(build, node, 0, y);
+    return y < 0 ? -1 : canon_result(build, node, 0, y);
 }
 
 /* RotaryEmbedding --------------------------------------------------------------------- */

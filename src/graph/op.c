@@ -11,7 +11,7 @@
 
 static const struct op *const families[] = {
     ops_pointwise, ops_curve, ops_compare, ops_matmul, ops_conv, ops_pool, ops_norm,
-    ops_groupnorm, ops_softmax, ops_reduce, ops_layout, ops_index, ops_element,
+    ops_groupnorm, ops_attention, ops_softmax, ops_reduce, ops_layout, ops_index, ops_element,
     ops_loss, ops_constant,
 };
 

@@ -21,7 +21,8 @@
  *   ReduceMean/ReduceSum/ReduceMax…(x)   axes (all of them where ONNX has none), keepdims
  *   Softmax/LogSoftmax(x) axis; Softmax: masked (1: a row that is -infinity all over gives 0)
  *   Einsum, Attention, RotaryEmbedding, LSTM, GRU and RNN arrive as what they are made of, the
- *   latter with nodes for each step
+ *   latter with nodes for each step; with fusion, Attention as the operator of ops/ops.h where
+ *   that says all
  *   LayerNormalization(x, scale[, bias]) axis, epsilon; scale and bias of the shape of the axes
  *                         from there on; the mean and 1/deviation may be further outputs
  *   RMSNormalization(x, scale)           the same, one output

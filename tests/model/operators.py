@@ -245,6 +245,23 @@ def topk(a, x):
     return [np.take_along_axis(x[0], index, a["axis"]), index]
 
 
+def attention(a, x):
+    q, k, v = map(t, x[:3])
+    k = k.transpose(-1, -2) if a.get("transK") else k
+    if q.ndim == 4:
+        k, v = (y.repeat_interleave(q.shape[1] // y.shape[1], 1) for y in (k, v))
+    s = a["scale"] * q @ k.transpose(-1, -2)
+    if len(x) > 3 and x[3].dtype == bool:
+        hidden = t(x[3]) == bool(a.get("hide"))
+        s = torch.where(hidden, a.get("fill", -np.inf), s)
+    elif len(x) > 3:
+        s = s + t(x[3])
+    if a.get("causal"):
+        s = s.masked_fill(torch.ones(s.shape[-2:]).tril(a["past"]) == 0, -np.inf)
+    p = F.softmax(s, -1)
+    return ((torch.nan_to_num(p) if a.get("masked") else p) @ v).numpy()
+
+
 OPERATORS = {
     "GatherElements": gather_elements, "ScatterElements": scatter, "GatherND": gather_nd,
     "ScatterND": scatter_nd, "CumSum": cumsum, "ArgMax": argmax, "TopK": topk,
@@ -287,7 +304,7 @@ OPERATORS = {
     "Pow": lambda a, x: np.power(x[0], x[1].astype(np.float64)),
     "Where": lambda a, x: np.where(*x), "Dropout": lambda a, x: x[0],
     "AddN": lambda a, x: sum(x), "Copy": lambda a, x: x[0], "Reorder": lambda a, x: x[0],
-    "MatMul": matmul, "Gemm": gemm, "Linear": linear, "Conv": conv,
+    "Attention": attention, "MatMul": matmul, "Gemm": gemm, "Linear": linear, "Conv": conv,
     "ConvTranspose": conv_transpose, "MaxPool": max_pool,
     "AveragePool": average_pool,
     "GlobalAveragePool": lambda a, x: x[0].mean(tuple(range(2, x[0].ndim)), keepdims=True),

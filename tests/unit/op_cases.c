@@ -466,6 +466,52 @@ static void rms_norm(struct op_case *c)
     case_infer(c);
 }
 
+/* In the forms of masks: none; added, with and without samples; chosen, with the score of what
+ * is hidden given or not.
+ */
+static int attention_mask_of(struct op_case *c, int form, bool flat, int m)
+{
+    switch (form) {
+    case 1:
+        return case_real(c, 2, DIMS(m, 5), 0, 2);
+    case 2:
+        return flat ? case_real(c, 3, DIMS(B, 1, 5), 0, 2)
+                    : case_real(c, 4, DIMS(B, 4, m, 5), 0, 2);
+    case 3:
+        return flat ? case_integers(c, DTYPE_BOOL, 3, DIMS(B, m, 1), 0, 1)
+                    : case_integers(c, DTYPE_BOOL, 4, DIMS(B, 1, 1, 5), 0, 1);
+    default:
+        return case_integers(c, DTYPE_BOOL, 2, DIMS(m, 5), 0, 1);
+    }
+}
+
+static void attention(struct op_case *c)
+{
+    bool trans = case_bit(c, 0), flat = case_choose(c, 2, 2) != 0;
+    int form = case_choose(c, 4, 5), causal = case_choose(c, 20, 3), ids[4] = { 0 };
+    int k[4] = { B, 2, trans ? 2 : 5, trans ? 5 : 2 };
+    int m = causal == 2 ? 67 : 3;       /* more than a backend may take at once */
+
+    ids[0] = flat ? case_real(c, 3, DIMS(B, m, 2), 0, 2)
+                  : case_real(c, 4, DIMS(B, 4, m, 2), 0, 2);
+    if (flat)
+        k[1] = B;
+    ids[1] = case_real(c, flat ? 3 : 4, k + flat, 0, 2);
+    ids[2] = flat ? case_real(c, 3, DIMS(B, 5, 3), 0, 2)
+                  : case_real(c, 4, DIMS(B, 2, 5, 3), 0, 2);
+    ids[3] = form ? attention_mask_of(c, form, flat, m) : -1;
+    case_node(c, "Attention", form ? 4 : 3, ids, 1);
+    graph_set_float(c->graph, c->node, "scale", 0.75);
+    case_attr(c, "transK", trans);
+    case_attr(c, "causal", causal != 0);
+    case_attr(c, "past", causal == 1 ? 0 : 2);
+    case_attr(c, "masked", form == 3);
+    case_attr(c, "hide", form == 4);
+    if (form == 4)
+        graph_set_float(c->graph, c->node, "fill", -2);
+    case_infer(c);
+}
+
 static void soft(struct op_case *c, const char *op)
 {
     static const int axes[] = { 0, 2, 3, -1 };
@@ -771,6 +817,7 @@ const struct op_kind op_kinds[] = {
     { "LayerNormalization", 8, layer_norm },
     { "GroupNormalization", 6, group_norm },
     { "RMSNormalization", 4, rms_norm },
+    { "Attention", 60, attention },
     { "Softmax", 8, softmax },
     { "LogSoftmax", 4, log_softmax },
     { "ReduceMean", 10, reduce_mean },

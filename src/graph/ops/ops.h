@@ -32,6 +32,13 @@
  *   dscale, [dbias]; num_groups)
  *   RMSNormalization(x, scale → y, [1/rms]; axis, epsilon)
  *   RmsNormDgrad(dy, x, scale, 1/rms → dx; axis), RmsNormWgrad(dy, x, 1/rms → dscale; axis)
+ *   Attention(q[…,h,m,d], k[…,g,n,d], v[…,g,n,e], [mask] → y[…,h,m,e], [log of the sums: …,h,m];
+ *             scale, transK (k is […,d,n]), causal, past, masked, hide, fill)
+ *       softmax(scale q k' + mask) v; g divides h, and h/g heads of queries in a row share keys. A
+ *       mask of a floating type is added, broadcast to […,h,m,n]; where one of bool is "hide" (0:
+ *       true shows, 1: true hides) the score is "fill" (absent: -infinity). causal: query i sees
+ *       keys 0 … i + past. masked: a query that sees none gives 0 (and 0 for the logarithm)
+ *   AttentionGrad(dy, q, k, v, log of the sums, [mask] → dq, dk, dv, [dmask]; as Attention)
  *   SoftmaxGrad(dy, y → dx; axis), LogSoftmaxGrad(dy, y → dx; axis)
  * Pointwise
  *   ReluGrad, TanhGrad, SigmoidGrad, SqrtGrad (dy, y), GeluGrad (dy, x; approximate),
@@ -73,7 +80,8 @@
 #include "graph/op.h"
 
 extern const struct op ops_pointwise[], ops_curve[], ops_compare[], ops_matmul[], ops_conv[],
-    ops_pool[], ops_norm[], ops_groupnorm[], ops_softmax[], ops_reduce[], ops_layout[],
+    ops_pool[], ops_norm[], ops_groupnorm[], ops_attention[], ops_softmax[], ops_reduce[],
+    ops_layout[],
     ops_index[], ops_element[], ops_loss[], ops_constant[];
 
 #endif
