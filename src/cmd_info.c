@@ -41,6 +41,16 @@ static const struct feature features[] = {
 #else
     { "inih", false, "no configuration files" },
 #endif
+#ifdef HAVE_ARCHIVE
+    { "libarchive", true, NULL },
+#else
+    { "libarchive", false, "no pictures in tar archives as data" },
+#endif
+#ifdef HAVE_JPEG
+    { "libjpeg", true, NULL },
+#else
+    { "libjpeg", false, "no pictures in tar archives as data" },
+#endif
 #ifdef HAVE_XXHASH
     { "xxHash", true, NULL },
 #else

@@ -20,7 +20,7 @@
 static const struct option_spec table[] = {
     /* data */
     { .name = "data", .argument = "DATA", .commands = MODEL | SIMULATE,
-      .help = "safetensors, NAME=FILE.npy,..., tokens, or synthetic: see tasuki-data(5)" },
+      .help = "safetensors, NAME=FILE.npy,..., tokens, tars, synthetic: see tasuki-data(5)" },
     { .name = "test", .argument = "DATA", .commands = TRAIN,
       .help = "the same, held out: evaluated after each epoch" },
     { .name = "sequence-length", .argument = "N", .commands = MODEL | SIMULATE,
@@ -29,6 +29,14 @@ static const struct option_spec table[] = {
       .help = "height and width of images, where the model leaves them open" },
     { .name = "shuffle", .commands = TRAIN,
       .help = "draw the samples of each epoch in random order (default: yes)" },
+    { .name = "augment", .commands = TRAIN,
+      .help = "draw crops and flips of pictures at random (default: yes)" },
+    { .name = "image-mean", .argument = "R,G,B", .commands = TRAIN,
+      .help = "taken from colors in 0 to 1 (default: ImageNet's)" },
+    { .name = "image-std", .argument = "R,G,B", .commands = TRAIN,
+      .help = "what they are then divided by (default: ImageNet's)" },
+    { .name = "max-bad-samples", .argument = "N", .commands = TRAIN,
+      .help = "leave out so many that cannot be read (default: 0)" },
     { .name = "input", .argument = "FILE", .commands = TOPO, .line_only = true,
       .help = "a machine recorded elsewhere: hwloc XML, a folder, JSON, or NAME:NODES" },
     { .name = "input", .argument = "NAME:DIMS[:TYPE]", .commands = IMPORT, .line_only = true,

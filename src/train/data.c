@@ -2,6 +2,7 @@
 #include "train/data.h"
 
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,15 +15,64 @@
 #include "train/data_format.h"
 
 static const struct data_format *const formats[] = {
-    &data_synthetic, &data_tokens, &data_npy, &data_safetensors,
+    &data_synthetic, &data_tokens, &data_tar, &data_npy, &data_safetensors,
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
+static int bad_colors(const char *name, struct err *err)
+{
+    return err_set_code(err, EXIT_USAGE, "--%s: expected R,G,B, or one number for all, from 0 to "
+                        "1", name);
+}
+
+/* "R,G,B", or one number for all. */
+static int read_colors(const struct options *options, const char *name, double colors[3],
+                       struct err *err)
+{
+    const char *text = option_string(options, name, NULL);
+    char *end;
+    int n = 0;
+
+    if (!text)
+        return 0;
+    do {
+        colors[n] = strtod(text, &end);
+        if (end == text || !(colors[n] >= 0 && colors[n] <= 1))
+            return bad_colors(name, err);
+        text = end + 1;
+        n++;
+    } while (*end == ',' && n < 3);
+    if (*end || n == 2)
+        return bad_colors(name, err);
+    if (n == 1)
+        colors[1] = colors[2] = colors[0];
+    return 0;
+}
+
+static int check_colors(const struct options *options, const struct data_options *data,
+                        struct err *err)
+{
+    if (option_given(options, "image-mean") != option_given(options, "image-std"))
+        return err_set_code(err, EXIT_USAGE, "--image-mean and --image-std go together");
+    for (int c = 0; option_given(options, "image-std") && c < 3; c++)
+        if (data->image_std[c] <= 0)
+            return err_set_code(err, EXIT_USAGE, "--image-std: expected more than 0");
+    return 0;
+}
+
 int data_options_read(const struct options *options, struct data_options *data,
                       struct err *err)
 {
-    *data = (struct data_options){ 0 };
+    *data = (struct data_options){ .augment = true, .max_bad = INT64_MAX };
+    if (options_takes(options, "max-bad-samples") &&
+        (option_int(options, "max-bad-samples", 0, INT64_MAX, 0, &data->max_bad, err) < 0 ||
+         read_colors(options, "image-mean", data->image_mean, err) < 0 ||
+         read_colors(options, "image-std", data->image_std, err) < 0 ||
+         check_colors(options, data, err) < 0))
+        return -1;
+    if (options_takes(options, "augment"))
+        data->augment = option_flag(options, "augment", true);
     if (option_int(options, "sequence-length", 1, 1 << 30, 0, &data->sequence_length, err) < 0)
         return -1;
     return option_int(options, "image-size", 1, 1 << 15, 0, &data->image_size, err);
@@ -93,8 +143,7 @@ struct data *data_open(const char *spec, const struct data_options *options, str
 
     data->path = mem_strdup(spec);
     data->arena = arena_new();
-    if (options)
-        data->options = *options;
+    data->options = options ? *options : (struct data_options){ .max_bad = INT64_MAX };
     data->format = find_format(spec);
     if (data->format->open(data, err) < 0)
         goto fail;
@@ -225,6 +274,26 @@ int data_bind(const struct data *data, const struct graph *graph, int value, str
     return t;
 }
 
+int64_t data_bad(const struct data *data, int *n, const char *const **names)
+{
+    *n = 0;
+    return data->format->bad ? data->format->bad(data, n, names) : 0;
+}
+
+void data_note_damage(struct data_reader *reader, const char *name)
+{
+    atomic_store(&reader->data->damaged_name, name);
+    atomic_fetch_add(&reader->data->damaged, 1);
+}
+
+int64_t data_damaged(const struct data *data, const char **name)
+{
+    int64_t n = atomic_load(&data->damaged);
+
+    *name = atomic_load(&data->damaged_name);
+    return n;
+}
+
 int64_t data_below(const struct data *data, int tensor)
 {
     return data->format->below ? data->format->below(data, tensor) : 0;
@@ -232,7 +301,7 @@ int64_t data_below(const struct data *data, int tensor)
 
 /* Reading ---------------------------------------------------------------------------- */
 
-struct data_reader *data_reader_new(const struct data *data)
+struct data_reader *data_reader_new(struct data *data)
 {
     struct data_reader *reader = mem_new(1, sizeof(*reader));
 

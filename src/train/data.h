@@ -19,10 +19,13 @@ struct err;
 struct options;
 
 struct data_options {
-    uint64_t seed;                  /* of synthetic samples */
+    uint64_t seed;                  /* of synthetic samples and of what is drawn */
     bool test;                      /* held out */
     int64_t sequence_length;        /* where the model leaves it open; 0: not said */
     int64_t image_size;             /* the same of height and width */
+    bool augment;                   /* pictures: crops and flips are drawn at random */
+    double image_mean[3], image_std[3];     /* of colors in 0 … 1; std 0: as ImageNet's */
+    int64_t max_bad;                /* samples that may be unreadable and are left out */
 };
 /* What the options of a command say; the seed is left 0. */
 int data_options_read(const struct options *options, struct data_options *data,
@@ -42,6 +45,15 @@ int64_t data_samples(const struct data *data);
 /* The tensors without their sample dimension, for model_options. */
 const struct model_tensor *data_tensors(const struct data *data, int *n);
 
+/* Samples that were left out, as they cannot be read; '*n' of them are named and say why. What is
+ * left out is decided when the data are opened, alike on every rank.
+ */
+int64_t data_bad(const struct data *data, int *n, const char *const **names);
+/* How often a sample was read so far of which a part is damaged, and the name of the last; its
+ * rest is used. By any thread.
+ */
+int64_t data_damaged(const struct data *data, const char **name);
+
 /* The tensor that feeds a VALUE_INPUT: its index, or -1 with 'err' where there is none by
  * that name, its shape differs from the value's without the batch, or floats would become
  * integers.
@@ -52,7 +64,7 @@ int data_bind(const struct data *data, const struct graph *graph, int value, str
 int64_t data_below(const struct data *data, int tensor);
 
 /* Working memory for reading; each thread has its own. */
-struct data_reader *data_reader_new(const struct data *data);
+struct data_reader *data_reader_new(struct data *data);
 void data_reader_free(struct data_reader *reader);
 
 /* A tensor in the form that is wanted: a batch is [outer, samples, inner] of type 'to'. Integers

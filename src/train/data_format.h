@@ -17,11 +17,13 @@ struct data {
     int64_t samples;
     int n;
     struct model_tensor *tensors;
+    _Atomic int64_t damaged;        /* see data_damaged() */
+    const char *_Atomic damaged_name;
     const void **rows;              /* bytes of sample 0 of each; NULL: made by 'read' */
 };
 
 struct data_reader {
-    const struct data *data;
+    struct data *data;
     void *state;                    /* the format's own */
 };
 
@@ -55,6 +57,8 @@ struct data_format {
     int (*open)(struct data *data, struct err *err);
     /* NULL: the file says all. */
     int (*complete)(struct data *data, const struct data_wanted *wanted, struct err *err);
+    /* As data_bad(); NULL: a file is good or refused. */
+    int64_t (*bad)(const struct data *data, int *n, const char *const **names);
     /* One sample of a tensor that has no rows. */
     int (*read)(struct data_reader *reader, int tensor, int64_t sample, int64_t epoch,
                 const struct data_target *to, struct err *err);
@@ -65,7 +69,8 @@ struct data_format {
     void (*reader_free)(void *state);
 };
 
-extern const struct data_format data_synthetic, data_tokens, data_npy, data_safetensors;
+extern const struct data_format data_synthetic, data_tokens, data_tar, data_npy,
+    data_safetensors;
 
 #define DATA_HEAD 512               /* bytes that 'takes' sees */
 
@@ -81,6 +86,9 @@ int data_add_array(struct data *data, const char *path, const char *name, enum d
 /* Elements 'first' to 'first' + 'n' - 1 of a sample. */
 void data_put(const struct data_target *to, enum dtype from, const void *values, size_t first,
               size_t n);
+
+/* A sample was read as far as it could be; the name lives as long as the data. */
+void data_note_damage(struct data_reader *reader, const char *name);
 
 /* Replace what the model leaves open: 'said' (an option's value; 0: not said) by its name. */
 int data_fix_dim(const struct data *data, const struct model_tensor *input, int axis,

@@ -54,7 +54,7 @@ static int check(const struct labels *l, struct err *err)
     return 0;
 }
 
-int labels_init(struct labels *labels, const struct data *data, const struct graph *graph,
+int labels_init(struct labels *labels, struct data *data, const struct graph *graph,
                 struct err *err)
 {
     const struct loss_rule *rule = &graph->loss_rule;

@@ -11,7 +11,7 @@
 struct err;
 
 struct labels {
-    const struct data *data;
+    struct data *data;
     struct data_reader *reader;
     int tensor;                 /* -1: no labels, or they carry no weights */
     struct loss_rule rule;
@@ -23,7 +23,7 @@ struct labels {
 /* Reads through all labels of the file once, unless it is known what they are below: one out of
  * range is an error that names it.
  */
-int labels_init(struct labels *labels, const struct data *data, const struct graph *graph,
+int labels_init(struct labels *labels, struct data *data, const struct graph *graph,
                 struct err *err);
 void labels_clear(struct labels *labels);
 /* The loss of these samples is divided by this. */

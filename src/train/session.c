@@ -87,6 +87,18 @@ static int open_backend(struct session *s, struct err *err)
     return s->device ? 0 : -1;
 }
 
+static void tell_bad(const struct session *s, const struct data *data)
+{
+    const char *const *names;
+    int n;
+    int64_t bad = data_bad(data, &n, &names);
+
+    for (int i = 0; s->rank == 0 && i < n; i++)
+        log_warning("%s", names[i]);
+    if (s->rank == 0 && bad > 0)
+        log_warning("%s: %lld bad samples are left out", data_path(data), (long long)bad);
+}
+
 static int open_data(struct session *s, struct source *source, const char *spec,
                      struct err *err)
 {
@@ -98,6 +110,7 @@ static int open_data(struct session *s, struct source *source, const char *spec,
     source->data = data_open(spec, &options, err);
     if (!source->data || data_complete(source->data, s->model, s->settings.loss, err) < 0)
         return -1;
+    tell_bad(s, source->data);
     source->reader = data_reader_new(source->data);
     return 0;
 }

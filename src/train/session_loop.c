@@ -305,6 +305,16 @@ static json_t *phases(const struct session *s)
                      "compile", s->compiling, "steps", trace_clock() - s->mark);
 }
 
+static void tell_damage(const struct data *data)
+{
+    const char *name;
+    int64_t n = data ? data_damaged(data, &name) : 0;
+
+    if (n > 0)
+        log_warning("%s: %lld times a damaged sample was read as far as it could be, \"%s\" last",
+                    data_path(data), (long long)n, name);
+}
+
 /* Peaks and times of all ranks, in the log and in words. */
 static int summarize(struct session *s, struct report *r, struct err *err)
 {
@@ -325,6 +335,8 @@ static int summarize(struct session *s, struct report *r, struct err *err)
                                                "idle", all[2], "messages", all[3], "reduce",
                                                all[4]));
     }
+    tell_damage(s->train.data);
+    tell_damage(s->test.data);
     session_log(s, json_pack("{s:s, s:o}", "event", "memory", "peak", peaks));
     session_log(s, json_pack("{s:s, s:i, s:f, s:f, s:o, s:o}", "event", "end", "steps",
                              r->n_steps, "measured_seconds", measured, "predicted_seconds",

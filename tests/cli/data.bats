@@ -55,6 +55,34 @@ setup() {
     [[ "$output" == *"is no sequence of tokens"* ]]
 }
 
+# Two shards of pictures; the one given is bad.
+make_shards() {
+    "$builddir/tests/make_tar" "$DIR/p-00.tar" 0 25 10 "$@" || skip "no libjpeg, no libarchive"
+    "$builddir/tests/make_tar" "$DIR/p-01.tar" 25 20 10
+}
+
+@test "tars: the same on 1, 2 and 4 ranks, and after a resume in mid-epoch" {
+    make_shards
+    same_anywhere 6 $DIGITS --data "$DIR/p-{00..01}.tar" --test "$DIR/p-*.tar"
+}
+
+@test "a picture that is cut off is named and left out, if so many may be" {
+    make_shards 3
+    run "$TASUKI" train $DIGITS --steps 1 --data "$DIR/p-*.tar"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *'p-00.tar: sample "pictures/000003": '*"1 of 45, more than --max-bad-samples 0"* ]]
+    run "$TASUKI" train $DIGITS --steps 6 --data "$DIR/p-*.tar" --max-bad-samples 1 --no-augment \
+        --image-mean 0.5 --image-std 0.25 --log "$DIR/log"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *'sample "pictures/000003": '* ]]
+    [[ "$output" == *"1 bad samples are left out"* ]]
+    [[ "$output" == *"4 of 44 samples of each epoch do not fill a batch"* ]]
+    run "$TASUKI" train $DIGITS --steps 1 --data "$DIR/p-*.tar" --image-mean 0.5
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--image-mean and --image-std go together"* ]]
+}
+
 @test "synthetic samples suit text and images, and follow from the seed" {
     for seed in 1 1 2; do
         "$TASUKI" train "$srcdir/tests/data/model/transformer/model.onnx" --global-batch 8 \

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "fuzz.h"
+#include "picture.h"
 #include "train/data_format.h"
 #include "train/data_tokens.h"
 #include "train/npy.h"
@@ -62,15 +63,33 @@ static void make_tokens(struct fuzz *fuzz, bool structured, struct fuzz_file *fi
     fuzz_put(file, zeros, count * width);
 }
 
+/* Two samples; the numbers in the headers of the archive are text. */
+static void make_tar(struct fuzz *fuzz, bool structured, struct fuzz_file *file)
+{
+    struct bytes tar = { 0 };
+
+    tar_add_sample(&tar, "a", 9, 9, 1);
+    tar_add_sample(&tar, "b", 16, 16, 2);
+    tar_end(&tar);
+    for (size_t n = structured ? fuzz_below(fuzz, 4) : 0; n > 0; n--)
+        tar.data[fuzz_below(fuzz, tar.size)] = (unsigned char)fuzz_next(fuzz);
+    fuzz_put(file, tar.data, tar.size);
+    bytes_clear(&tar);
+}
+
 static void make(struct fuzz *fuzz, bool structured, struct fuzz_file *file)
 {
-    (fuzz_once_in(fuzz, 2) ? make_npy : make_tokens)(fuzz, structured, file);
+    static void (*const makers[])(struct fuzz *, bool, struct fuzz_file *) = {
+        make_npy, make_tokens, make_tar,
+    };
+
+    makers[fuzz_below(fuzz, picture_built() ? 3 : 2)](fuzz, structured, file);
     if (!structured)
         fuzz_damage(fuzz, file);
 }
 
 /* Read every element of what was accepted. */
-static int use(const struct data *data, struct err *err)
+static int use(struct data *data, struct err *err)
 {
     int n, bad = 0;
     const struct model_tensor *tensors = data_tensors(data, &n);
@@ -97,6 +116,8 @@ static enum fuzz_result try(const char *path, struct err *err)
     struct data *data = data_open(path, NULL, err);
     int bad;
 
+    if (data && strcmp(data->format->name, "tar") == 0)
+        input = (struct model_tensor){ "x", DTYPE_F32, { .rank = 3, .dim = { 3, 4, 4 } } };
     if (!data)
         return strstr(err->text, "no .npy file") || strstr(err->text, "safetensors") ||
                        strstr(err->text, "ends inside its header")

@@ -105,7 +105,7 @@ static void make(struct fuzz *fuzz, bool structured, struct fuzz_file *file)
 }
 
 /* Read every element of what was accepted. */
-static void use(const struct data *data)
+static void use(struct data *data)
 {
     int n;
     const struct model_tensor *tensors = data_tensors(data, &n);
