@@ -53,13 +53,15 @@ struct kernel_args {
 };
 
 enum optimizer_kind {
-    OPTIMIZER_SGD, OPTIMIZER_MOMENTUM, OPTIMIZER_NESTEROV, OPTIMIZER_ADAM, OPTIMIZER_ADAMW
+    OPTIMIZER_SGD, OPTIMIZER_MOMENTUM, OPTIMIZER_NESTEROV, OPTIMIZER_ADAM, OPTIMIZER_ADAMW,
+    OPTIMIZER_LARS, OPTIMIZER_LAMB
 };
 
 struct optimizer_args {
     enum optimizer_kind kind;
     enum dtype dtype;
     double lr, momentum, beta1, beta2, epsilon, weight_decay;
+    double trust;           /* LARS: the coefficient; LAMB: see moments() */
     int64_t step;           /* 1 for the first update: Adam's bias correction */
 };
 
@@ -118,10 +120,19 @@ struct backend {
                struct err *err);
     /* One fused update over a flat range: p, g, and up to two state arrays (m, v) of the same
      * length. PyTorch's formulas; g is multiplied by 'g_scale' first (gradient clipping).
+     * LARS is momentum here: whoever knows the norms has scaled gradient and decay by them.
+     * LAMB only steps p, by lr * trust * u: see moments().
      */
     int (*optimize)(struct stream *stream, const struct optimizer_args *args, size_t n,
                     void *p, const void *g, double g_scale, void *m, void *v,
                     struct err *err);
+    /* LAMB's other half, before optimize(): Adam's m and v advance, and the sum of squares of
+     * u = m' / (sqrt(v') + epsilon) + weight_decay * p, bias corrected, comes into '*squares'
+     * (host).
+     */
+    int (*moments)(struct stream *stream, const struct optimizer_args *args, size_t n,
+                   const void *p, const void *g, double g_scale, void *m, void *v,
+                   double *squares, struct err *err);
     /* Sum of squares of a flat range into '*result' (host), for the global gradient norm. */
     int (*sum_squares)(struct stream *stream, enum dtype dtype, size_t n, const void *x,
                        double *result, struct err *err);

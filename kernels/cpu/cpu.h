@@ -141,6 +141,9 @@ static inline int64_t cpu_rows_grain(int64_t row)
 /* Flat updates: optimize.c. */
 int cpu_optimize(struct stream *stream, const struct optimizer_args *args, size_t n, void *p,
                  const void *g, double g_scale, void *m, void *v, struct err *err);
+int cpu_moments(struct stream *stream, const struct optimizer_args *args, size_t n,
+                const void *p, const void *g, double g_scale, void *m, void *v,
+                double *squares, struct err *err);
 int cpu_sum_squares(struct stream *stream, enum dtype dtype, size_t n, const void *x,
                     double *result, struct err *err);
 int cpu_add(struct stream *stream, enum dtype dtype, size_t n, const void *x, void *y,

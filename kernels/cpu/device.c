@@ -285,6 +285,7 @@ const struct backend backend_cpu = {
     .fill_zero = device_fill_zero,
     .add = cpu_add,
     .optimize = cpu_optimize,
+    .moments = cpu_moments,
     .sum_squares = cpu_sum_squares,
     .collectives = device_collectives,
 };

@@ -18,6 +18,7 @@ struct entropy_kernel {
     bool wide, ignores;         /* labels are int64; is there an ignore_index? */
     int64_t ignore_index;
     bool weighted, correct, saved;
+    double smoothing;           /* of labels, without class weights */
 };
 
 struct entropy_run {
@@ -25,6 +26,7 @@ struct entropy_run {
     const float *logits, *saved, *weights;
     const void *labels;
     double factor;
+    double smoothing;
     float *out;                 /* log-sums, or the gradient */
     double *terms, *hits;       /* of each row */
 };
@@ -60,6 +62,19 @@ static bool is_largest(const float *x, int64_t n, int64_t label)
     return true;
 }
 
+static double entropy_term(const struct entropy_run *r, const float *x, double log_sum,
+                           int64_t label)
+{
+    const struct entropy_kernel *k = r->k;
+    double term = log_sum - (double)x[label];
+
+    if (r->smoothing == 0)
+        return (r->weights ? (double)r->weights[label] : 1) * term;
+    return (1 - r->smoothing) * term +
+           r->smoothing * (log_sum - k->base.device->simd->sum((size_t)k->classes, x) /
+                                     (double)k->classes);
+}
+
 static void entropy_rows(void *context, int64_t begin, int64_t end, int thread)
 {
     const struct entropy_run *r = context;
@@ -76,8 +91,7 @@ static void entropy_rows(void *context, int64_t begin, int64_t end, int thread)
         r->terms[row] = r->hits[row] = 0;
         if (ignored(k, label))
             continue;
-        r->terms[row] = (r->weights ? (double)r->weights[label] : 1) *
-                        ((double)log_sum - (double)x[label]);
+        r->terms[row] = entropy_term(r, x, (double)log_sum, label);
         r->hits[row] = is_largest(x, k->classes, label);
     }
 }
@@ -90,6 +104,7 @@ static int entropy_run(struct kernel *kernel, const struct kernel_args *args, st
                                .labels = args->inputs[1],
                                .weights = k->weighted ? args->inputs[3] : NULL,
                                .out = k->saved ? args->outputs[2] : NULL,
+                               .smoothing = args->state->training ? k->smoothing : 0,
                                .terms = args->workspace };
     double loss = 0, hits = 0;
 
@@ -117,6 +132,7 @@ static void entropy_grad_rows(void *context, int64_t begin, int64_t end, int thr
     (void)thread;
     for (int64_t row = begin; row < end; row++) {
         float *dx = r->out + row * k->classes, f, minus = -r->saved[row];
+        float share = (float)(-k->smoothing / (double)k->classes);
         int64_t label = label_at(k, r->labels, row);
 
         if (ignored(k, label)) {
@@ -126,7 +142,9 @@ static void entropy_grad_rows(void *context, int64_t begin, int64_t end, int thr
         f = (float)(r->factor * (r->weights ? (double)r->weights[label] : 1));
         simd->binary(SIMD_ADD, n, r->logits + row * k->classes, 1, &minus, 0, dx);
         simd->unary(SIMD_EXP, n, dx, dx);
-        dx[label] -= 1;
+        if (k->smoothing > 0)
+            simd->binary(SIMD_ADD, n, dx, 1, &share, 0, dx);
+        dx[label] -= (float)(1 - k->smoothing);
         simd->scale(n, f, dx, dx);
     }
 }
@@ -160,14 +178,15 @@ static void entropy_free(struct kernel *kernel)
 
 static struct entropy_kernel *
 entropy_new(const struct cpu_build *build, const struct value *logits,
-            const struct value *labels,
+            const struct value *labels, const struct value *weights,
             int (*run)(struct kernel *, const struct kernel_args *, struct err *))
 {
     int64_t axis = node_int(cpu_node(build), "axis", 1);
+    double smoothing = node_float(cpu_node(build), "label_smoothing", 0);
     int rank = logits->shape.rank;
     struct entropy_kernel *k;
 
-    if (!cpu_all_plain(build) || rank < 1 || (axis != rank - 1 && axis != -1) ||
+    if ((weights && smoothing > 0) || !cpu_all_plain(build) || rank < 1 || (axis != rank - 1 && axis != -1) ||
         (labels->dtype != DTYPE_I64 && labels->dtype != DTYPE_I32))
         return NULL;
     k = cpu_kernel_new(build, sizeof(*k), run);
@@ -176,8 +195,10 @@ entropy_new(const struct cpu_build *build, const struct value *logits,
     k->classes = logits->shape.dim[rank - 1];
     k->rows = k->classes > 0 ? shape_elements(&logits->shape) / k->classes : 0;
     k->wide = labels->dtype == DTYPE_I64;
+    k->weighted = weights != NULL;
     k->ignores = node_attr(cpu_node(build), "ignore_index") != NULL;
     k->ignore_index = node_int(cpu_node(build), "ignore_index", 0);
+    k->smoothing = smoothing;
     return k;
 }
 
@@ -185,12 +206,11 @@ int cpu_make_cross_entropy(const struct cpu_build *build, struct kernel **kernel
                            struct err *err)
 {
     struct entropy_kernel *k = entropy_new(build, cpu_input(build, 0), cpu_input(build, 1),
-                                           entropy_run);
+                                           cpu_input(build, 3), entropy_run);
 
     (void)err;
     if (!k)
         return 0;
-    k->weighted = cpu_input(build, 3) != NULL;
     k->correct = cpu_output(build, 1) != NULL;
     k->saved = cpu_output(build, 2) != NULL;
     k->base.workspace = (size_t)(2 * k->rows) * sizeof(double);
@@ -202,12 +222,11 @@ int cpu_make_cross_entropy_grad(const struct cpu_build *build, struct kernel **k
                                 struct err *err)
 {
     struct entropy_kernel *k = entropy_new(build, cpu_input(build, 1), cpu_input(build, 2),
-                                           entropy_grad_run);
+                                           cpu_input(build, 4), entropy_grad_run);
 
     (void)err;
     if (!k)
         return 0;
-    k->weighted = cpu_input(build, 4) != NULL;
     *kernel = &k->base;
     return 0;
 }

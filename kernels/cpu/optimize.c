@@ -26,6 +26,7 @@ static void optimize_range(void *context, int64_t begin, int64_t end, int thread
         f->simd->sgd(n, &f->update, p, g);
         break;
     case OPTIMIZER_MOMENTUM:
+    case OPTIMIZER_LARS:
         f->simd->momentum(n, &f->update, p, g, f->m + begin);
         break;
     case OPTIMIZER_NESTEROV:
@@ -37,20 +38,17 @@ static void optimize_range(void *context, int64_t begin, int64_t end, int thread
     case OPTIMIZER_ADAMW:
         f->simd->adamw(n, &f->update, p, g, f->m + begin, f->v + begin);
         break;
+    case OPTIMIZER_LAMB:
+        f->simd->lamb(n, &f->update, p, f->m + begin, f->v + begin);
+        break;
     }
 }
 
-int cpu_optimize(struct stream *stream, const struct optimizer_args *args, size_t n, void *p,
-                 const void *g, double g_scale, void *m, void *v, struct err *err)
+static struct simd_update constants(const struct optimizer_args *args, double g_scale)
 {
-    struct device *device = stream->device;
     double step = (double)args->step;
-    struct flat f = {.simd = device->simd, .kind = args->kind, .p = p, .g = g, .m = m, .v = v};
 
-    if (args->dtype != DTYPE_F32)
-        return device->reference->optimize(device->reference_stream, args, n, p, g, g_scale, m,
-                                           v, err);
-    f.update = (struct simd_update){
+    return (struct simd_update){
         .lr = (float)args->lr,
         .g_scale = (float)g_scale,
         .decay = (float)args->weight_decay,
@@ -62,12 +60,26 @@ int cpu_optimize(struct stream *stream, const struct optimizer_args *args, size_
         .epsilon = (float)args->epsilon,
         .step_size = (float)(args->lr / (1 - pow(args->beta1, step))),
         .root_scale = (float)(1 / sqrt(1 - pow(args->beta2, step))),
+        .m_scale = (float)(1 / (1 - pow(args->beta1, step))),
+        .trusted = (float)(args->lr * args->trust),
     };
+}
+
+int cpu_optimize(struct stream *stream, const struct optimizer_args *args, size_t n, void *p,
+                 const void *g, double g_scale, void *m, void *v, struct err *err)
+{
+    struct device *device = stream->device;
+    struct flat f = {.simd = device->simd, .kind = args->kind, .p = p, .g = g, .m = m, .v = v};
+
+    if (args->dtype != DTYPE_F32)
+        return device->reference->optimize(device->reference_stream, args, n, p, g, g_scale, m,
+                                           v, err);
+    f.update = constants(args, g_scale);
     cpu_parallel(device, (int64_t)n, CPU_GRAIN, optimize_range, &f);
     return 0;
 }
 
-/* The sum is taken over fixed pieces, so that it does not depend on the threads. */
+/* Sums are taken over fixed pieces, so that they do not depend on the threads. */
 enum { SQUARES_PIECE = 1 << 16, SQUARES_BATCH = 256 };
 
 static void squares_range(void *context, int64_t begin, int64_t end, int thread)
@@ -78,6 +90,46 @@ static void squares_range(void *context, int64_t begin, int64_t end, int thread)
     (void)thread;
     for (i = begin; i < end; i++)
         f->partial[i] = f->simd->sum_squares(SQUARES_PIECE, f->g + i * SQUARES_PIECE);
+}
+
+static void moments_range(void *context, int64_t begin, int64_t end, int thread)
+{
+    struct flat *f = context;
+    int64_t i;
+
+    (void)thread;
+    for (i = begin; i < end; i++) {
+        int64_t at = i * SQUARES_PIECE;
+
+        f->partial[i] = f->simd->lamb_moments(SQUARES_PIECE, &f->update, f->p + at, f->g + at,
+                                              f->m + at, f->v + at);
+    }
+}
+
+int cpu_moments(struct stream *stream, const struct optimizer_args *args, size_t n,
+                const void *p, const void *g, double g_scale, void *m, void *v,
+                double *squares, struct err *err)
+{
+    struct device *device = stream->device;
+    double partial[SQUARES_BATCH], total = 0;
+    struct flat f = {.simd = device->simd, .p = (float *)(uintptr_t)p, .g = g, .m = m, .v = v,
+                     .partial = partial};
+    size_t pieces, done;
+
+    if (args->dtype != DTYPE_F32)
+        return device->reference->moments(device->reference_stream, args, n, p, g, g_scale, m,
+                                          v, squares, err);
+    f.update = constants(args, g_scale);
+    for (; n >= SQUARES_PIECE; n -= done) {
+        pieces = n / SQUARES_PIECE < SQUARES_BATCH ? n / SQUARES_PIECE : SQUARES_BATCH;
+        cpu_parallel(device, (int64_t)pieces, 1, moments_range, &f);
+        for (size_t i = 0; i < pieces; i++)
+            total += partial[i];
+        done = pieces * SQUARES_PIECE;
+        f.p += done, f.g += done, f.m += done, f.v += done;
+    }
+    *squares = total + device->simd->lamb_moments(n, &f.update, f.p, f.g, f.m, f.v);
+    return 0;
 }
 
 int cpu_sum_squares(struct stream *stream, enum dtype dtype, size_t n, const void *x,

@@ -54,6 +54,7 @@ struct simd_dropout {       /* philox.h */
 struct simd_update { /* constants of one optimizer step, see optimize.c */
     float lr, g_scale, decay, momentum, rest1, beta2, rest2; /* rest: 1 - beta */
     float epsilon, step_size, root_scale, keep;              /* keep: 1 - lr * decay */
+    float m_scale, trusted;                                  /* LAMB; trusted: lr * trust */
 };
 
 struct simd {
@@ -125,6 +126,11 @@ struct simd {
                  float *v);
     void (*adamw)(size_t n, const struct simd_update *u, float *p, const float *g, float *m,
                   float *v);
+    /* LAMB's two halves; the first returns the sum of squares of its direction. */
+    double (*lamb_moments)(size_t n, const struct simd_update *u, const float *p,
+                           const float *g, float *m, float *v);
+    void (*lamb)(size_t n, const struct simd_update *u, float *p, const float *m,
+                 const float *v);
 };
 
 const struct simd *simd_best(void);

@@ -65,6 +65,39 @@ static void adamw(size_t n, const struct simd_update *u, float *p, const float *
     }
 }
 
+static inline float lamb_direction(const struct simd_update *u, float p, float m, float v)
+{
+    return m * u->m_scale / (sqrtf(v) * u->root_scale + u->epsilon) + u->decay * p;
+}
+
+static double lamb_moments(size_t n, const struct simd_update *u, const float *p,
+                           const float *g, float *m, float *v)
+{
+    double total = 0;
+    size_t i;
+
+#pragma omp simd reduction(+ : total)
+    for (i = 0; i < n; i++) {
+        float d = g[i] * u->g_scale, direction;
+
+        m[i] += (d - m[i]) * u->rest1;
+        v[i] = u->beta2 * v[i] + u->rest2 * d * d;
+        direction = lamb_direction(u, p[i], m[i], v[i]);
+        total += (double)direction * (double)direction;
+    }
+    return total;
+}
+
+static void lamb(size_t n, const struct simd_update *u, float *p, const float *m,
+                 const float *v)
+{
+    size_t i;
+
+#pragma omp simd
+    for (i = 0; i < n; i++)
+        p[i] -= u->trusted * lamb_direction(u, p[i], m[i], v[i]);
+}
+
 void SIMD(fill_train)(struct simd *table)
 {
     table->sgd = sgd;
@@ -72,4 +105,6 @@ void SIMD(fill_train)(struct simd *table)
     table->nesterov = nesterov;
     table->adam = adam;
     table->adamw = adamw;
+    table->lamb_moments = lamb_moments;
+    table->lamb = lamb;
 }

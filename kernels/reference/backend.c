@@ -172,6 +172,7 @@ const struct backend reference_backend = {
     .fill_zero = fill_zero,
     .add = ref_add,
     .optimize = ref_optimize,
+    .moments = ref_moments,
     .sum_squares = ref_sum_squares,
     .collectives = no_collectives,
 };

@@ -87,6 +87,7 @@ struct kernel {
     bool swap;                      /* the two factors; smallest in place of largest */
     bool ignores;
     int64_t ignore_index;
+    double smoothing;               /* of labels */
 };
 
 /* By type of input 0: floating or whole; and for any (move.c, integer.c, element.c). */
@@ -195,6 +196,9 @@ int ref_add(struct stream *stream, enum dtype dtype, size_t n, const void *x, vo
             struct err *err);
 int ref_optimize(struct stream *stream, const struct optimizer_args *args, size_t n, void *p,
                  const void *g, double g_scale, void *m, void *v, struct err *err);
+int ref_moments(struct stream *stream, const struct optimizer_args *args, size_t n,
+                const void *p, const void *g, double g_scale, void *m, void *v,
+                double *squares, struct err *err);
 int ref_sum_squares(struct stream *stream, enum dtype dtype, size_t n, const void *x,
                     double *result, struct err *err);
 

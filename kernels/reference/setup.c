@@ -484,6 +484,7 @@ static int setup_classes(struct kernel *k, const struct graph *graph, int node, 
 
     k->ignores = node_attr(n, "ignore_index") != NULL;
     k->ignore_index = node_int(n, "ignore_index", 0);
+    k->smoothing = node_float(n, "label_smoothing", 0);
     return setup_around(k, graph, node, &k->in[logits].shape, 1, err);
 }
 

@@ -118,11 +118,31 @@ static int REAL(label)(const struct kernel *k, int input, const struct kernel_ar
     return 0;
 }
 
+static double REAL(class_weight)(const real *weights, int64_t class)
+{
+    return weights ? (double)weights[class] : 1;
+}
+
+/* What a row adds to the loss: 'smoothing' of the target is spread over all classes. */
+static double REAL(entropy_term)(const struct kernel *k, const real *x, const real *weights,
+                                 double log_sum, int64_t label, double smoothing)
+{
+    double term = REAL(class_weight)(weights, label) * (log_sum - (double)x[label * k->after]);
+    double spread = 0;
+    int64_t i;
+
+    if (smoothing == 0)
+        return term;
+    for (i = 0; i < k->length; i++)
+        spread += REAL(class_weight)(weights, i) * (log_sum - (double)x[i * k->after]);
+    return (1 - smoothing) * term + smoothing / (double)k->length * spread;
+}
+
 static int REAL(run_cross_entropy)(const struct kernel *k, const struct kernel_args *args,
                                    struct err *err)
 {
     const real *logits = args->inputs[0], *weights = k->n_inputs > 3 ? args->inputs[3] : NULL;
-    double loss = 0, correct = 0;
+    double loss = 0, correct = 0, smoothing = args->state->training ? k->smoothing : 0;
     int64_t row, label, largest;
 
     for (row = 0; row < k->before * k->after; row++) {
@@ -135,8 +155,7 @@ static int REAL(run_cross_entropy)(const struct kernel *k, const struct kernel_a
             REAL(put)(args->outputs, 2, row, log_sum);
         if (label < 0)
             continue;
-        loss += (weights ? (double)weights[label] : 1) *
-                (log_sum - (double)x[label * k->after]);
+        loss += REAL(entropy_term)(k, x, weights, log_sum, label, smoothing);
         correct += label == largest;
     }
     REAL(put)(args->outputs, 0, 0, loss / args->state->weight_sum);
@@ -151,20 +170,28 @@ static int REAL(run_cross_entropy_grad)(const struct kernel *k, const struct ker
     const real *logits = args->inputs[1], *log_sums = args->inputs[3];
     const real *weights = k->n_inputs > 4 ? args->inputs[4] : NULL;
     double factor = (double)*(const real *)args->inputs[0] / args->state->weight_sum;
+    double share = k->smoothing / (double)k->length, all = 0;
     int64_t row, label, i;
 
+    for (i = 0; i < k->length; i++)
+        all += REAL(class_weight)(weights, i);
     for (row = 0; row < k->before * k->after; row++) {
         int64_t start = REAL(row_start)(k, row);
         const real *x = logits + start;
         real *dx = (real *)args->outputs[0] + start;
-        double f;
+        double own;
 
         if (REAL(label)(k, 2, args, row, &label, err))
             return -1;
-        f = label < 0 ? 0 : factor * (weights ? (double)weights[label] : 1);
-        for (i = 0; i < k->length; i++)
-            dx[i * k->after] = (real)(f * (exp((double)x[i * k->after] -
-                                               (double)log_sums[row]) - (i == label)));
+        own = label < 0 ? 0 : (1 - k->smoothing) * REAL(class_weight)(weights, label);
+        for (i = 0; i < k->length; i++) {
+            double p = exp((double)x[i * k->after] - (double)log_sums[row]);
+            double d = own * (p - (i == label));
+
+            if (label >= 0)
+                d += share * (all * p - REAL(class_weight)(weights, i));
+            dx[i * k->after] = (real)(factor * d);
+        }
     }
     return 0;
 }

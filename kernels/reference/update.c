@@ -59,6 +59,13 @@ static void update_adam(const struct optimizer_args *a, struct element *e)
     e->p -= a->lr / c1 * e->m / (sqrt(e->v) / sqrt(c2) + a->epsilon);
 }
 
+static double lamb_direction(const struct optimizer_args *a, const struct element *e)
+{
+    double c1 = 1 - pow(a->beta1, (double)a->step), c2 = 1 - pow(a->beta2, (double)a->step);
+
+    return e->m / c1 / (sqrt(e->v / c2) + a->epsilon) + a->weight_decay * e->p;
+}
+
 static void update(const struct optimizer_args *a, struct element *e)
 {
     switch (a->kind) {
@@ -67,11 +74,15 @@ static void update(const struct optimizer_args *a, struct element *e)
         break;
     case OPTIMIZER_MOMENTUM:
     case OPTIMIZER_NESTEROV:
+    case OPTIMIZER_LARS:
         update_momentum(a, e);
         break;
     case OPTIMIZER_ADAM:
     case OPTIMIZER_ADAMW:
         update_adam(a, e);
+        break;
+    case OPTIMIZER_LAMB:
+        e->p -= a->lr * a->trust * lamb_direction(a, e);
         break;
     }
 }
@@ -108,5 +119,28 @@ int ref_optimize(struct stream *stream, const struct optimizer_args *args, size_
         set(args->dtype, m, i, e.m);
         set(args->dtype, v, i, e.v);
     }
+    return 0;
+}
+
+int ref_moments(struct stream *stream, const struct optimizer_args *args, size_t n,
+                const void *p, const void *g, double g_scale, void *m, void *v,
+                double *squares, struct err *err)
+{
+    double sum = 0, u;
+    size_t i;
+
+    (void)stream, (void)err;
+    for (i = 0; i < n; i++) {
+        struct element e = { get(args->dtype, p, i), g_scale * get(args->dtype, g, i),
+                             get(args->dtype, m, i), get(args->dtype, v, i) };
+
+        e.m += (1 - args->beta1) * (e.g - e.m);
+        e.v = args->beta2 * e.v + (1 - args->beta2) * e.g * e.g;
+        set(args->dtype, m, i, e.m);
+        set(args->dtype, v, i, e.v);
+        u = lamb_direction(args, &e);
+        sum += u * u;
+    }
+    *squares = sum;
     return 0;
 }

@@ -118,6 +118,7 @@ static int add_parameter(struct build *build, int index)
         graph->values[id].data = tensor->data;
         graph->values[id].file_dtype = tensor->dtype;
         graph->values[id].frozen = build->freeze[index] != FREEZE_NOT;
+        graph->values[id].no_decay = build->no_decay[index];
     }
     return id;
 }
@@ -618,7 +619,9 @@ int build_run(struct build *build, struct err *err)
     if (options->batch < 1 || options->batch > MAX_BATCH)
         return err_set(err, "a batch of %" PRId64 " samples is out of range", options->batch);
     build->freeze = freeze_resolve(build->onnx, options->n_freeze, options->freeze, err);
-    if (!build->freeze)
+    build->no_decay = freeze_match(build->onnx, "--no-decay", options->n_no_decay,
+                                   options->no_decay, err);
+    if (!build->freeze || !build->no_decay)
         return -1;
     build->items = mem_new((size_t)build->onnx->n_values, sizeof(*build->items));
     build->live = mem_new((size_t)build->onnx->n_nodes, sizeof(*build->live));
@@ -649,5 +652,6 @@ void build_free(struct build *build)
     free(build->items);
     free(build->live);
     free(build->freeze);
+    free(build->no_decay);
     free(build->losses);
 }

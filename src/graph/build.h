@@ -35,6 +35,7 @@ struct build {
     struct build_item *items;           /* one for each value of the file */
     bool *live;                         /* nodes that an output depends on */
     enum freeze *freeze;                /* one for each initializer of the file */
+    bool *no_decay;                     /* the same */
     int64_t file_batch;                 /* batch size of the export; 0: any */
     const char *name;                   /* of the node at work, and its operator, for errors */
     int n_losses;

@@ -40,7 +40,8 @@ static const char *nearest(const struct onnx *onnx, const char *pattern)
     return best;
 }
 
-static int no_match(const struct onnx *onnx, const char *pattern, struct err *err)
+static int no_match(const struct onnx *onnx, const char *option, const char *pattern,
+                    struct err *err)
 {
     const char *near = nearest(onnx, pattern);
     char names[700] = "";
@@ -48,17 +49,16 @@ static int no_match(const struct onnx *onnx, const char *pattern, struct err *er
     int i;
 
     if (near)
-        return err_set_code(err, EXIT_USAGE, "--freeze \"%.200s\" matches no initializer; did "
-                            "you mean \"%.200s\"?", pattern, near);
+        return err_set_code(err, EXIT_USAGE, "%s \"%.200s\" matches no initializer; did you "
+                            "mean \"%.200s\"?", option, pattern, near);
     for (i = 0; i < onnx->n_initializers && i < LISTED; i++)
         used += (size_t)snprintf(names + used, sizeof(names) - used, "%s\"%.120s\"",
                                  i ? ", " : "", onnx->initializers[i].name);
-    return err_set_code(err, EXIT_USAGE, "--freeze \"%.200s\" matches no initializer; they are "
-                        "%s%s", pattern, names, i < onnx->n_initializers ? ", ..." : "");
+    return err_set_code(err, EXIT_USAGE, "%s \"%.200s\" matches no initializer; they are %s%s",
+                        option, pattern, names, i < onnx->n_initializers ? ", ..." : "");
 }
 
-static int freeze_one(const struct onnx *onnx, const char *pattern, enum freeze *freeze,
-                      struct err *err)
+static bool match_one(const struct onnx *onnx, const char *pattern, bool *named)
 {
     bool matched = false;
     int i;
@@ -67,24 +67,39 @@ static int freeze_one(const struct onnx *onnx, const char *pattern, enum freeze 
         if (!matches(pattern, onnx->initializers[i].name) &&
             !matches(pattern, onnx->origin[i]))
             continue;
-        freeze[onnx->copy_of[i] < 0 ? i : onnx->copy_of[i]] = FREEZE_ASKED;
+        named[onnx->copy_of[i] < 0 ? i : onnx->copy_of[i]] = true;
         matched = true;
     }
-    return matched ? 0 : no_match(onnx, pattern, err);
+    return matched;
+}
+
+bool *freeze_match(const struct onnx *onnx, const char *option, int n,
+                   const char *const *patterns, struct err *err)
+{
+    bool *named = mem_new((size_t)onnx->n_initializers, sizeof(*named));
+    int i;
+
+    for (i = 0; i < n; i++)
+        if (!match_one(onnx, patterns[i], named)) {
+            no_match(onnx, option, patterns[i], err);
+            free(named);
+            return NULL;
+        }
+    return named;
 }
 
 enum freeze *freeze_resolve(const struct onnx *onnx, int n, const char *const *patterns,
                             struct err *err)
 {
-    enum freeze *freeze = mem_new((size_t)onnx->n_initializers, sizeof(*freeze));
+    bool *asked = freeze_match(onnx, "--freeze", n, patterns, err);
+    enum freeze *freeze;
     int i;
 
+    if (!asked)
+        return NULL;
+    freeze = mem_new((size_t)onnx->n_initializers, sizeof(*freeze));
     for (i = 0; i < onnx->n_initializers; i++)
-        freeze[i] = onnx->constant[i] ? FREEZE_EXPORTER : FREEZE_NOT;
-    for (i = 0; i < n; i++)
-        if (freeze_one(onnx, patterns[i], freeze, err)) {
-            free(freeze);
-            return NULL;
-        }
+        freeze[i] = asked[i] ? FREEZE_ASKED : onnx->constant[i] ? FREEZE_EXPORTER : FREEZE_NOT;
+    free(asked);
     return freeze;
 }

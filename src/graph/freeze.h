@@ -15,10 +15,15 @@ enum freeze {
     FREEZE_ASKED
 };
 
-/* One for each initializer, for free(). Patterns are those of the shell ("*", "?", "[...]"); a
- * name matches itself, and what an exporter computed from that parameter. A transposed copy and its original are one. NULL where a pattern
- * matches no initializer: the error has the nearest.
+/* Is it named? One answer for each initializer, for free(). Patterns are those of the shell ("*",
+ * "?", "[...]"); a name matches itself, and what an exporter computed from that parameter. A
+ * transposed copy and its original are one. NULL where a pattern matches no initializer: the
+ * error has the option that the patterns are from, and the nearest name.
  */
+bool *freeze_match(const struct onnx *onnx, const char *option, int n,
+                   const char *const *patterns, struct err *err);
+
+/* The same for --freeze, and what the exporter says. */
 enum freeze *freeze_resolve(const struct onnx *onnx, int n, const char *const *patterns,
                             struct err *err);
 

@@ -76,6 +76,7 @@ struct value {
     enum dtype file_dtype;  /* of 'data'; float32 while dtype may be float64 */
     bool output;            /* an output of the ONNX model */
     bool frozen;            /* an initializer that could be trained, and is not to be */
+    bool no_decay;          /* a parameter that weight decay leaves alone */
 };
 
 enum attr_type { ATTR_INT, ATTR_FLOAT, ATTR_STRING, ATTR_INTS, ATTR_FLOATS, ATTR_TENSOR };

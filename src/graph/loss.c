@@ -336,11 +336,27 @@ static int choose(const struct work *w, bool *assumed)
                        choice->outputs[0], tensor->name);
 }
 
+static int smooth(const struct work *w)
+{
+    double smoothing = w->choice->options->label_smoothing;
+    int node = w->graph->values[w->graph->loss].producer;
+
+    if (smoothing <= 0)
+        return 0;
+    if (node < 0 || strcmp(w->graph->nodes[node].op->name, "CrossEntropySum") != 0)
+        return err_set_code(w->err, EXIT_USAGE, "--label-smoothing: the loss is no cross-entropy, "
+                            "but %s", w->graph->loss_rule.text);
+    graph_set_float(w->graph, node, "label_smoothing", smoothing);
+    return 0;
+}
+
 int loss_append(struct graph *graph, const struct loss_choice *choice, bool *assumed,
                 struct err *err)
 {
     struct work w = { graph, choice, err };
+    int bad;
 
     *assumed = false;
-    return choice->options->loss ? parse(&w, choice->options->loss) : choose(&w, assumed);
+    bad = choice->options->loss ? parse(&w, choice->options->loss) : choose(&w, assumed);
+    return bad ? bad : smooth(&w);
 }

@@ -13,8 +13,9 @@
  *
  * Internal operators (ops/loss.c), all outputs scalars of the run's floating type:
  *   CrossEntropySum(logits, labels, weight_sum[, class_weights]) -> loss[, correct]
- *       attributes: axis (of the classes), ignore_index (absent: none). 'correct' counts the
- *       labels that are not ignored and equal to the first largest logit.
+ *       attributes: axis (of the classes), ignore_index (absent: none), label_smoothing (absent:
+ *       0; of the classes' share in the target, as in PyTorch, while training). 'correct' counts
+ *       the labels that are not ignored and equal to the first largest logit.
  *   MseSum(out, target, weight_sum) -> loss = sum((out - target)^2) / weight_sum
  *   DotSum(out, target, weight_sum) -> loss = sum(out * target) / weight_sum
  *   SumLoss(x, weight_sum)          -> loss = sum(x) / weight_sum

@@ -27,11 +27,14 @@ struct model_options {
     enum dtype real;        /* DTYPE_F32 or DTYPE_F64 */
     bool fuse;
     const char *loss;       /* --loss, NULL: choose (see loss.h) */
+    double label_smoothing; /* of a cross-entropy; an error where the loss is none */
     int64_t batchnorm_samples;
     bool no_loss;           /* stop at the model's outputs */
     bool no_batch;          /* inputs hold no samples, their shapes are the file's: batch 1 */
     int n_freeze;           /* initializers that are not trained: patterns (freeze.h) */
     const char *const *freeze;
+    int n_no_decay;         /* parameters that weight decay leaves alone: patterns, too */
+    const char *const *no_decay;
     /* Tensors of the data file, by which labels are known and inputs are checked; may be
      * empty (inspect, plan without data). Shapes are without the leading sample dimension,
      * but with no_batch.

@@ -185,7 +185,8 @@ def cross_entropy(a, x):
     logits = np.moveaxis(x[0], a["axis"], 1)
     loss = F.cross_entropy(t(logits), t(x[1].astype(np.int64)),
                            t(x[3]) if len(x) > 3 else None,
-                           ignore_index=a.get("ignore_index", -100), reduction="sum").numpy()
+                           ignore_index=a.get("ignore_index", -100), reduction="sum",
+                           label_smoothing=a.get("label_smoothing", 0)).numpy()
     counted = x[1] != a.get("ignore_index", -100)
     return [loss, ((logits.argmax(1) == x[1]) & counted).sum()]
 

@@ -750,6 +750,8 @@ static void cross_entropy(struct op_case *c)
     case_attr(c, "axis", form == 2 ? 2 : 1);
     if (ignores)
         case_attr(c, "ignore_index", -1);
+    if (case_choose(c, 48, 2))
+        graph_set_float(c->graph, c->node, "label_smoothing", 0.125);
     case_infer(c);
     c->graph->loss = c->graph->nodes[c->node].outputs[0];
 }
@@ -833,7 +835,7 @@ const struct op_kind op_kinds[] = {
     { "Split", 4, split },
     { "Expand", 3, expand },
     { "Gather", 8, gather },
-    { "CrossEntropySum", 48, cross_entropy },
+    { "CrossEntropySum", 96, cross_entropy },
     { "MseSum", 4, mse },
     { "DotSum", 4, dot },
     { "SumLoss", 4, sum_loss },
