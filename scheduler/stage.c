@@ -91,7 +91,8 @@ double stage_state_bytes(const struct cost *cost, const char *optimizer)
         return cost->optimizer_bytes_per_parameter;
     if (strcmp(optimizer, "sgd") == 0)
         return 0;
-    if (strcmp(optimizer, "momentum") == 0 || strcmp(optimizer, "nesterov") == 0)
+    if (strcmp(optimizer, "momentum") == 0 || strcmp(optimizer, "nesterov") == 0 ||
+        strcmp(optimizer, "lars") == 0)
         return PARAMETER_BYTES;
     return 2 * PARAMETER_BYTES;
 }

@@ -16,12 +16,28 @@
 #include "train/checkpoint.h"
 #include "train/safetensors.h"
 
+/* What is exported. */
+struct source {
+    struct checkpoint *checkpoint;
+    bool averages;          /* of parameters; statistics have none */
+};
+
+/* -1: it is not in the checkpoint. */
+static int find(const struct source *source, const char *name)
+{
+    int index = source->averages ? checkpoint_find(source->checkpoint, name, CHECKPOINT_EMA)
+                                 : -1;
+
+    return index >= 0 ? index : checkpoint_find(source->checkpoint, name, CHECKPOINT_VALUE);
+}
+
 /* Bytes of an initializer for model_export(). */
 static int get_tensor(void *user, const char *name, enum dtype dtype, size_t elements,
                       void *data, struct err *err)
 {
-    const struct checkpoint *checkpoint = user;
-    int index = checkpoint_find(checkpoint, name, CHECKPOINT_VALUE);
+    const struct source *source = user;
+    const struct checkpoint *checkpoint = source->checkpoint;
+    int index = find(source, name);
     enum checkpoint_kind kind;
     enum dtype saved;
     struct shape shape;
@@ -56,11 +72,11 @@ static struct model *open_model(const struct checkpoint *checkpoint, const char 
     return NULL;
 }
 
-static int export_onnx(struct checkpoint *checkpoint, const char *path, const char *output,
+static int export_onnx(struct source *source, const char *path, const char *output,
                        struct err *err)
 {
-    struct model *model = open_model(checkpoint, path, err);
-    int bad = model ? model_export(model, output, get_tensor, checkpoint, err) : -1;
+    struct model *model = open_model(source->checkpoint, path, err);
+    int bad = model ? model_export(model, output, get_tensor, source, err) : -1;
 
     model_close(model);
     return bad;
@@ -85,9 +101,10 @@ static void *add_tensor(struct tensor_list *list, const char *name, enum dtype d
     return data;
 }
 
-static int add_saved(struct tensor_list *list, const struct checkpoint *checkpoint,
-                     struct err *err)
+static int add_saved(struct tensor_list *list, const struct source *source, struct err *err)
 {
+    const struct checkpoint *checkpoint = source->checkpoint;
+
     for (int i = 0; i < checkpoint_count(checkpoint); i++) {
         enum checkpoint_kind kind;
         enum dtype dtype;
@@ -100,7 +117,7 @@ static int add_saved(struct tensor_list *list, const struct checkpoint *checkpoi
         data = add_tensor(list, name, dtype, &shape, err);
         if (!data)
             return -1;
-        checkpoint_read(checkpoint, i, dtype, data);
+        checkpoint_read(checkpoint, find(source, name), dtype, data);
     }
     return 0;
 }
@@ -142,13 +159,14 @@ static struct plan *plan_of(const struct checkpoint *checkpoint)
 }
 
 /* Parameters and statistics, without the optimizer's state. */
-static int export_safetensors(const struct checkpoint *checkpoint, const char *path,
+static int export_safetensors(const struct source *source, const char *path,
                               const char *output, struct err *err)
 {
+    const struct checkpoint *checkpoint = source->checkpoint;
     struct plan *plan = plan_of(checkpoint);
     struct model *model = NULL;
     struct tensor_list list = { 0 };
-    int bad = add_saved(&list, checkpoint, err);
+    int bad = add_saved(&list, source, err);
 
     if (!bad && plan && plan->n_freeze) {
         model = open_model(checkpoint, path, err);
@@ -171,9 +189,15 @@ static bool ends_with(const char *text, const char *end)
     return length >= n && strcmp(text + length - n, end) == 0;
 }
 
+static bool has_averages(const struct checkpoint *checkpoint)
+{
+    return checkpoint_state(checkpoint)->recipe.ema > 0;
+}
+
 static int run_export(const struct options *o, struct err *err)
 {
     const char *output = option_string(o, "output", NULL);
+    struct source source = { .averages = option_flag(o, "ema", false) };
     struct checkpoint *checkpoint;
     int format, bad;
 
@@ -188,10 +212,14 @@ static int run_export(const struct options *o, struct err *err)
     checkpoint = checkpoint_open(options_operand(o, 0), err);
     if (!checkpoint)
         return -1;
-    if (format == 1)
-        bad = export_safetensors(checkpoint, option_string(o, "model", NULL), output, err);
+    source.checkpoint = checkpoint;
+    if (source.averages && !has_averages(checkpoint))
+        bad = err_set(err, "%s: no averages: it was made without --ema",
+                      checkpoint_path(checkpoint));
+    else if (format == 1)
+        bad = export_safetensors(&source, option_string(o, "model", NULL), output, err);
     else
-        bad = export_onnx(checkpoint, option_string(o, "model", NULL), output, err);
+        bad = export_onnx(&source, option_string(o, "model", NULL), output, err);
     if (!bad)
         log_info("%s: step %lld of %s", output,
                  (long long)checkpoint_state(checkpoint)->step, checkpoint_path(checkpoint));

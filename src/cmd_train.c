@@ -21,7 +21,7 @@
 
 #define MAX_COUNT 4096      /* of stages, replicas and threads, as plan has it */
 
-/* At 1 the correction of Adam's bias would divide by zero. */
+/* At 1 the correction of Adam's bias would divide by zero, and averages never move. */
 static int read_beta(const struct options *o, const char *name, double def, double *value,
                      struct err *err)
 {
@@ -45,6 +45,7 @@ static int read_optimizer(const struct options *o, struct train_settings *t, str
         .momentum = option_given(o, "momentum"), .beta1 = option_given(o, "beta1"),
         .beta2 = option_given(o, "beta2"), .epsilon = option_given(o, "epsilon"),
         .weight_decay = option_given(o, "weight-decay"),
+        .trust = option_given(o, "trust-coefficient"),
     };
     if (option_word(o, "optimizer", &kind, err) < 0)
         return -1;
@@ -54,10 +55,47 @@ static int read_optimizer(const struct options *o, struct train_settings *t, str
         option_number(o, "momentum", 0, 1, d.momentum, &t->optimizer.momentum, err) < 0 ||
         read_beta(o, "beta1", d.beta1, &t->optimizer.beta1, err) < 0 ||
         read_beta(o, "beta2", d.beta2, &t->optimizer.beta2, err) < 0 ||
-        option_number(o, "epsilon", 0, 1, d.epsilon, &t->optimizer.epsilon, err) < 0)
+        option_number(o, "epsilon", 0, 1, d.epsilon, &t->optimizer.epsilon, err) < 0 ||
+        option_number(o, "trust-coefficient", 0, 1e30, d.trust, &t->optimizer.trust, err) < 0)
         return -1;
     return option_number(o, "weight-decay", 0, 1e30, d.weight_decay,
                          &t->optimizer.weight_decay, err);
+}
+
+static int read_schedule(const struct options *o, struct recipe *r, struct err *err)
+{
+    int schedule;
+
+    if (option_word(o, "lr-schedule", &schedule, err) < 0 ||
+        option_span(o, "warmup", 0, r->warmup, &r->warmup, err) < 0 ||
+        option_span(o, "lr-every", 1, r->every, &r->every, err) < 0 ||
+        option_span(o, "lr-length", 1, r->length, &r->length, err) < 0 ||
+        option_number(o, "lr-factor", 0, 1e30, r->factor, &r->factor, err) < 0 ||
+        option_number(o, "lr-final", 0, 1e30, r->final, &r->final, err) < 0)
+        return -1;
+    r->schedule = (enum rate_kind)schedule;
+    return 0;
+}
+
+static int read_recipe(const struct options *o, struct train_settings *t, struct err *err)
+{
+    struct recipe *r = &t->recipe;
+
+    *r = recipe_defaults();
+    t->recipe_given = (struct recipe_given){
+        .schedule = option_given(o, "lr-schedule"), .warmup = option_given(o, "warmup"),
+        .every = option_given(o, "lr-every"), .length = option_given(o, "lr-length"),
+        .factor = option_given(o, "lr-factor"), .final = option_given(o, "lr-final"),
+        .clip = option_given(o, "clip-norm"), .ema = option_given(o, "ema"),
+        .label_smoothing = option_given(o, "label-smoothing"),
+        .no_decay = option_given(o, "no-decay"),
+    };
+    r->n_no_decay = option_strings(o, "no-decay", &r->no_decay);
+    if (read_schedule(o, r, err) < 0 ||
+        option_number(o, "clip-norm", 0, 1e30, 0, &r->clip, err) < 0 ||
+        option_number(o, "label-smoothing", 0, 1, 0, &r->label_smoothing, err) < 0)
+        return -1;
+    return read_beta(o, "ema", 0, &r->ema, err);
 }
 
 static int read_pins(const struct options *o, struct train_settings *t, struct err *err)
@@ -102,13 +140,18 @@ static int read_length(const struct options *o, struct train_settings *t, struct
 static int read_running(const struct options *o, struct train_settings *t, struct err *err)
 {
     int64_t threads;
+    int best;
 
     if (option_int(o, "threads", 1, MAX_COUNT, 0, &threads, err) < 0 ||
         option_choice(o, "backend", &t->backend, err) < 0 ||
         option_number(o, "deadline", 0, 1e9, 600, &t->deadline, err) < 0 ||
-        option_int(o, "eval-every", 1, INT64_MAX / 2, 0, &t->eval_every, err) < 0 ||
-        option_int(o, "checkpoint-every", 1, INT64_MAX / 2, 0, &t->checkpoint_every, err) < 0)
+        option_span(o, "eval-every", 1, t->eval_every, &t->eval_every, err) < 0 ||
+        option_span(o, "checkpoint-every", 1, t->checkpoint_every, &t->checkpoint_every,
+                    err) < 0)
         return -1;
+    if (!t->eval_every.n)
+        t->eval_every = (struct span){ 1, true };
+    t->eval_ema = option_flag(o, "eval-ema", false);
     t->threads = (int)threads;
     t->deterministic = option_flag(o, "deterministic", false);
     t->dry_run = option_flag(o, "dry-run", false);
@@ -117,7 +160,12 @@ static int read_running(const struct options *o, struct train_settings *t, struc
     t->log = option_string(o, "log", NULL);
     t->trace = option_string(o, "trace", NULL);
     t->gradients = option_string(o, "dump-gradients", NULL);
-    if ((t->resume || t->checkpoint_every) && !t->checkpoint)
+    if (option_word(o, "best", &best, err) < 0)
+        return -1;
+    t->best = (enum best_by)best;
+    if (t->best != BEST_NONE && (!t->checkpoint || !t->test))
+        return err_set_code(err, EXIT_USAGE, "train: --best needs --checkpoint and --test");
+    if ((t->resume || t->checkpoint_every.n) && !t->checkpoint)
         return err_set_code(err, EXIT_USAGE, "train: --%s needs --checkpoint",
                             t->resume ? "resume" : "checkpoint-every");
     return 0;
@@ -158,7 +206,8 @@ static int read_settings(const struct options *o, struct train_settings *t, stru
         return -1;
     t->float64 = precision == 1;
     return data_options_read(o, &t->data_options, err) < 0 ||
-           read_optimizer(o, t, err) < 0 || read_pins(o, t, err) < 0 ||
+           read_optimizer(o, t, err) < 0 || read_recipe(o, t, err) < 0 ||
+           read_pins(o, t, err) < 0 ||
            read_length(o, t, err) < 0 || read_running(o, t, err) < 0 ||
            read_delay(t, err) < 0 ? -1 : 0;
 }

@@ -42,7 +42,7 @@ unknown_in_page() {
     for option in $(sed -nE 's/^\.It .*Fl Fl (no-|Oo Cm no- Oc Ns Cm )?([a-z0-9-]+).*/\2/p' \
                         "$page"); do
         case $known in
-        *" $option "*) ;;
+        *" $option "* | *" no-$option "*) ;;
         *) echo "man/tasuki-$1.1: --$option is no option of $1" ;;
         esac
     done

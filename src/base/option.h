@@ -81,6 +81,13 @@ int option_number(const struct options *options, const char *name, double min, d
                   double def, double *value, struct err *err);
 int option_size(const struct options *options, const char *name, double def, double *value,
                 struct err *err);
+/* "5epochs" (or "1epoch"), "500steps" or "500", which are steps; a count of 'min' or more. */
+struct span {
+    int64_t n;
+    bool epochs;
+};
+int option_span(const struct options *options, const char *name, int64_t min, struct span def,
+                struct span *value, struct err *err);
 /* "2,1" → {2, 1}; *values is malloc'ed, NULL with n 0 where not given. */
 int option_ints(const struct options *options, const char *name, int64_t min, int64_t max,
                 int *n, int **values, struct err *err);

@@ -181,6 +181,30 @@ int option_size(const struct options *options, const char *name, double def, dou
     return 0;
 }
 
+int option_span(const struct options *options, const char *name, int64_t min, struct span def,
+                struct span *value, struct err *err)
+{
+    const struct setting *setting = option_setting(options, name);
+    const char *text = option_string(options, name, NULL), *end;
+    char expected[96];
+    struct span span;
+
+    if (!setting) {
+        *value = def;
+        return 0;
+    }
+    end = parse_int(text, &span.n);
+    span.epochs = end && (strcmp(end, "epochs") == 0 || strcmp(end, "epoch") == 0);
+    if (!end || span.n < min || span.n > INT64_MAX / 2 ||
+        (*end && !span.epochs && strcmp(end, "steps") != 0 && strcmp(end, "step") != 0)) {
+        snprintf(expected, sizeof(expected), "a number of steps, at least %lld, or of epochs, "
+                 "such as 5epochs", (long long)min);
+        return wrong(setting, text, err, expected);
+    }
+    *value = span;
+    return 0;
+}
+
 int option_ints(const struct options *options, const char *name, int64_t min, int64_t max,
                 int *n, int **values, struct err *err)
 {

@@ -8,7 +8,7 @@
 
 #include "comm/comm.h"
 
-enum board_entry { BOARD_LOSS, BOARD_CORRECT, BOARD_STOP, BOARD_COUNT };
+enum board_entry { BOARD_LOSS, BOARD_CORRECT, BOARD_NORM, BOARD_STOP, BOARD_COUNT };
 
 struct board {
     struct comm_group *group;   /* NULL: one rank */

@@ -17,14 +17,18 @@
 #include <stdint.h>
 
 #include "comm/comm.h"
+#include "train/best.h"
 #include "train/placement.h"
+#include "train/recipe.h"
 #include "train/store.h"
 
 struct err;
 struct checkpoint;
 
 /* What a tensor is to its parameter. */
-enum checkpoint_kind { CHECKPOINT_VALUE, CHECKPOINT_M, CHECKPOINT_V };
+enum checkpoint_kind {
+    CHECKPOINT_VALUE, CHECKPOINT_M, CHECKPOINT_V, CHECKPOINT_EMA, CHECKPOINT_KINDS
+};
 
 /* The run, beside its tensors. Strings of a loaded one live as long as the checkpoint. */
 struct checkpoint_state {
@@ -34,6 +38,12 @@ struct checkpoint_state {
     uint64_t seed;
     bool shuffle;
     struct optimizer_args optimizer;
+    struct recipe recipe;   /* resolved; defaults where a file has none */
+    struct checkpoint_best {
+        enum best_by by;
+        double value;
+        int64_t step;       /* 0: there was no evaluation yet */
+    } best;
     const char *precision;  /* "float32", "float64" */
     const char *loss;       /* --loss, or NULL */
     const char *model_path, *model_hash;
@@ -46,6 +56,9 @@ struct checkpoint_state {
 int checkpoint_save(const char *directory, const struct checkpoint_state *state,
                     const struct store *store, const struct placement *placement,
                     struct comm *comm, struct err *err);
+
+/* Remove all steps but the newest. */
+void checkpoint_prune(const char *directory);
 
 /* The newest checkpoint in a directory: '*path' is malloc'ed, NULL where there is none. */
 int checkpoint_latest(const char *directory, char **path, struct err *err);
@@ -68,7 +81,9 @@ int checkpoint_find(const struct checkpoint *checkpoint, const char *name,
 void checkpoint_read(const struct checkpoint *checkpoint, int index, enum dtype dtype,
                      void *data);
 
-/* Parameters, statistics and optimizer state of this rank. */
+/* Parameters, statistics and optimizer state of this rank. Averages that were not kept are the
+ * parameters.
+ */
 int checkpoint_load(const struct checkpoint *checkpoint, struct store *store,
                     struct err *err);
 

@@ -33,6 +33,7 @@ struct saved {
 struct checkpoint {
     char *path, *state_path;
     json_t *json;           /* owns names */
+    const char **no_decay;
     struct checkpoint_state state;
     int n_shards;
     struct safetensors **shards;
@@ -75,6 +76,7 @@ int checkpoint_latest(const char *directory, char **path, struct err *err)
 static int read_optimizer(struct checkpoint *c, struct json_reader *top, struct err *err)
 {
     struct optimizer_args *o = &c->state.optimizer;
+    const double trust = 0.001;     /* where it is not said */
     const json_t *object;
     struct json_reader r;
     const char *name;
@@ -88,10 +90,34 @@ static int read_optimizer(struct checkpoint *c, struct json_reader *top, struct 
         json_get_number(&r, "beta2", 0, 1, NULL, &o->beta2, err) < 0 ||
         json_get_number(&r, "epsilon", 0, 1e30, NULL, &o->epsilon, err) < 0 ||
         json_get_number(&r, "weight_decay", -1e30, 1e30, NULL, &o->weight_decay, err) < 0 ||
+        json_get_number(&r, "trust_coefficient", 0, 1e30, &trust, &o->trust, err) < 0 ||
         json_reader_end(&r, err) < 0)
         return -1;
     if (optimizer_from_name(name, &o->kind) < 0)
         return json_error(&r, "name", err, "\"%s\" is not known", name);
+    return 0;
+}
+
+static int read_best(struct checkpoint *c, struct json_reader *top, struct err *err)
+{
+    struct checkpoint_best *b = &c->state.best;
+    const json_t *object;
+    struct json_reader r;
+    const char *metric;
+
+    if (json_get_object(top, "best", false, &object, err) < 0)
+        return -1;
+    if (!object)
+        return 0;
+    if (json_reader_sub(&r, top, "best", -1, object, err) < 0 ||
+        json_get_string(&r, "metric", true, NULL, &metric, err) < 0 ||
+        json_get_number(&r, "value", -1e300, 1e300, NULL, &b->value, err) < 0 ||
+        json_get_int(&r, "step", 1, INT64_MAX, NULL, &b->step, err) < 0 ||
+        json_reader_end(&r, err) < 0)
+        return -1;
+    b->by = strcmp(metric, "accuracy") == 0 ? BEST_ACCURACY : BEST_LOSS;
+    if (b->by == BEST_LOSS && strcmp(metric, "loss") != 0)
+        return json_error(&r, "metric", err, "expected loss or accuracy");
     return 0;
 }
 
@@ -126,7 +152,8 @@ static int read_state(struct checkpoint *c, struct json_reader *r, struct err *e
         json_get_string(r, "precision", true, NULL, &s->precision, err) < 0 ||
         json_get_string(r, "loss", false, NULL, &s->loss, err) < 0 ||
         json_get_object(r, "plan", false, &plan, err) < 0 || read_optimizer(c, r, err) < 0 ||
-        read_model(c, r, err) < 0)
+        recipe_from_json(&s->recipe, r, &c->no_decay, err) < 0 ||
+        read_best(c, r, err) < 0 || read_model(c, r, err) < 0)
         return -1;
     s->seed = (uint64_t)seed;
     s->plan = (json_t *)plan;
@@ -138,13 +165,13 @@ static int read_state(struct checkpoint *c, struct json_reader *r, struct err *e
 static int read_kind(const struct json_reader *r, const char *text, enum checkpoint_kind *kind,
                      struct err *err)
 {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < CHECKPOINT_KINDS; i++) {
         if (strcmp(shard_kinds[i], text) == 0) {
             *kind = (enum checkpoint_kind)i;
             return 0;
         }
     }
-    return json_error(r, "kind", err, "expected value, m or v");
+    return json_error(r, "kind", err, "expected value, m, v or ema");
 }
 
 static int read_dtype(const struct json_reader *r, const char *text, enum dtype *dtype,
@@ -366,6 +393,7 @@ void checkpoint_close(struct checkpoint *checkpoint)
     for (int i = 0; i < checkpoint->n_shards; i++)
         safetensors_close(checkpoint->shards[i]);
     free(checkpoint->shards);
+    free(checkpoint->no_decay);
     json_decref(checkpoint->json);
     free(checkpoint->state_path);
     free(checkpoint->path);
@@ -430,6 +458,8 @@ static int load_tensor(const struct checkpoint *c, const struct store *store,
     int index = checkpoint_find(c, v->name, tensor->kind), bad;
     void *data;
 
+    if (index < 0 && tensor->kind == CHECKPOINT_EMA)
+        index = checkpoint_find(c, v->name, CHECKPOINT_VALUE);
     if (index < 0)
         return err_set(err, "%s: no \"%s\" (%s)", c->path, v->name, shard_kinds[tensor->kind]);
     if (!shape_equal(&c->tensors[index].shape, &v->shape))

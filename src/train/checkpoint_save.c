@@ -60,13 +60,6 @@ static int start_directory(const char *directory, const char *temporary, struct 
     return 0;
 }
 
-static json_t *optimizer_json(const struct optimizer_args *o)
-{
-    return json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f}", "name", optimizer_name(o->kind),
-                     "lr", o->lr, "momentum", o->momentum, "beta1", o->beta1, "beta2",
-                     o->beta2, "epsilon", o->epsilon, "weight_decay", o->weight_decay);
-}
-
 static json_t *state_json(const struct checkpoint_state *s)
 {
     json_t *top = json_pack(
@@ -75,8 +68,15 @@ static json_t *state_json(const struct checkpoint_state *s)
         (json_int_t)s->data_samples, "global_batch", (json_int_t)s->global_batch,
         "batchnorm_samples", (json_int_t)s->batchnorm_samples, "random", "philox4x32-10",
         "seed", (json_int_t)s->seed, "shuffle", s->shuffle, "precision", s->precision,
-        "optimizer", optimizer_json(&s->optimizer));
+        "optimizer", optimizer_to_json(&s->optimizer));
 
+    if (s->best.step > 0)
+        json_object_set_new(top, "best", json_pack("{s:s, s:f, s:I}", "metric",
+                                                   s->best.by == BEST_ACCURACY ? "accuracy"
+                                                                               : "loss",
+                                                   "value", s->best.value, "step",
+                                                   (json_int_t)s->best.step));
+    json_object_set_new(top, "recipe", recipe_to_json(&s->recipe));
     if (s->loss)
         json_object_set_new(top, "loss", json_string(s->loss));
     json_object_set_new(top, "model", json_pack("{s:s, s:s}", "path", s->model_path, "xxh3",
@@ -160,8 +160,17 @@ static bool is_step(const char *name, const char *before, const char *after)
     return digits > 0 && strcmp(name + head + 5 + digits, after) == 0;
 }
 
-/* What runs that were killed in the midst of a checkpoint left behind. */
-static void remove_leftovers(const char *directory)
+static bool is_leftover(const char *name, const char *kept)
+{
+    if (is_step(name, ".", ".tmp") || is_step(name, "", ".old"))
+        return true;
+    return kept && is_step(name, "", "") && strcmp(name, kept) != 0;
+}
+
+/* What runs that were killed in the midst of a checkpoint left behind; where a name is given,
+ * all others, too.
+ */
+static void remove_leftovers(const char *directory, const char *kept)
 {
     DIR *dir = opendir(directory);
     const struct dirent *entry;
@@ -169,7 +178,7 @@ static void remove_leftovers(const char *directory)
     while (dir && (entry = readdir(dir))) {
         char *path;
 
-        if (!is_step(entry->d_name, ".", ".tmp") && !is_step(entry->d_name, "", ".old"))
+        if (!is_leftover(entry->d_name, kept))
             continue;
         path = mem_printf("%s/%s", directory, entry->d_name);
         remove_directory(path);
@@ -203,7 +212,7 @@ static int finish(const char *directory, const char *temporary, const char *name
     if (bad)
         move_back(temporary, final, old, moved);
     else
-        remove_leftovers(directory);
+        remove_leftovers(directory, NULL);
     free(final);
     free(old);
     return bad ? -1 : 0;
@@ -270,4 +279,15 @@ int checkpoint_save(const char *directory, const struct checkpoint_state *state,
     free(temporary);
     free(name);
     return bad;
+}
+
+void checkpoint_prune(const char *directory)
+{
+    struct err ignored = { 0 };
+    char *latest;
+
+    if (checkpoint_latest(directory, &latest, &ignored) < 0 || !latest)
+        return;
+    remove_leftovers(directory, strrchr(latest, '/') + 1);
+    free(latest);
 }

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "train/optimizer.h"
 #include "train/passage.h"
 #include "train/reduce.h"
 #include "train/tape.h"
@@ -29,6 +30,8 @@ struct executor {
     int *forward_micros, *backward_micros;  /* orders in which receives are used */
     int n_backward;
     struct reduce reduce;
+    struct comm_group *everybody;       /* who clips; NULL: this rank alone */
+    struct comm_request *clipping;
     struct update update;
     char *staging;                      /* one input of one share */
     char *scalars;                      /* loss and correct of each micro-batch */
@@ -150,8 +153,8 @@ static int set_up(struct executor *e, struct err *err)
     e->stream = e->backend->stream_new(o->device, err);
     if (!e->stream ||
         store_init(&e->store, e->compiled, o->device, e->stream,
-                   update_states(&o->optimizer), e->routes.bytes + e->compiled->spare_bytes,
-                   err) < 0 ||
+                   optimizer_states(o->optimizer.kind), o->ema > 0,
+                   e->routes.bytes + e->compiled->spare_bytes, err) < 0 ||
         store_load(&e->store, err) < 0)
         return -1;
     make_tapes(e, e->store.buffers + e->routes.bytes);
@@ -163,7 +166,7 @@ static int set_up(struct executor *e, struct err *err)
         return -1;
     e->has_loss = runs_here(e, e->compiled->graph->loss);
     e->has_correct = runs_here(e, e->compiled->graph->correct);
-    update_init(&e->update, &e->store, &o->optimizer, o->plan);
+    update_init(&e->update, &e->store, &o->optimizer, o->ema, o->plan);
     return 0;
 }
 
@@ -186,9 +189,16 @@ struct executor *executor_new(const struct executor_options *options, struct err
 int executor_connect(struct executor *executor, struct err *err)
 {
     const struct executor_options *o = &executor->options;
+    const struct placement *place = o->placement;
 
-    return reduce_init(&executor->reduce, o->comm, executor->compiled, o->placement,
-                       o->bucket_bytes, o->deterministic, err);
+    if (reduce_init(&executor->reduce, o->comm, executor->compiled, place, o->bucket_bytes,
+                    o->deterministic, err) < 0)
+        return -1;
+    if (o->clip <= 0 || place->n_ranks < 2)
+        return 0;
+    executor->everybody = comm_group_new(o->comm, place->n_ranks, place->rank, err);
+    executor->clipping = comm_request_new(o->comm);
+    return executor->everybody ? 0 : -1;
 }
 
 void executor_free(struct executor *executor)
@@ -198,6 +208,10 @@ void executor_free(struct executor *executor)
     if (!e)
         return;
     reduce_clear(&e->reduce);
+    if (e->clipping)
+        comm_request_free(e->clipping);
+    if (e->everybody)
+        comm_group_free(e->everybody);
     update_clear(&e->update);
     for (int i = 0; e->passages && i < e->routes.n; i++)
         passage_clear(&e->passages[i]);
@@ -475,12 +489,40 @@ static int reduce_and_note(struct executor *e, int64_t step, struct batch_result
     return 0;
 }
 
-static int update_and_prepare(struct executor *e, int64_t step, struct batch_result *result,
-                              struct err *err)
+/* The norm over all stages, for each of which one replica speaks: the same on all ranks. What
+ * gradients are multiplied by is that of PyTorch's clip_grad_norm_().
+ */
+static int clip(struct executor *e, double *norm, double *scale, struct err *err)
 {
+    const struct placement *place = e->options.placement;
+    bool speaks = place->pipeline == 0 && place->replica == 0;
+    double squares = 0, factor;
+
+    *norm = 0;
+    *scale = 1;
+    if (e->options.clip <= 0)
+        return 0;
+    if (speaks && update_squares(&e->update, &e->store, &squares, err) < 0)
+        return -1;
+    if (e->everybody &&
+        (comm_allreduce(e->everybody, &squares, 1, DTYPE_F64, true, e->clipping, err) < 0 ||
+         comm_wait(e->clipping, err) < 0))
+        return -1;
+    factor = e->options.clip / (sqrt(squares) + 1e-6);
+    *scale = factor < 1 ? factor : 1;
+    if (speaks && place->stage == 0)
+        *norm = sqrt(squares);
+    return 0;
+}
+
+static int update_and_prepare(struct executor *e, const struct batch_args *args,
+                              struct batch_result *result, struct err *err)
+{
+    struct update_step step = { .step = args->step, .rate = args->rate };
     double start = trace_clock();
 
-    if (update_run(&e->update, &e->store, step, err) < 0 || executor_prepare(e, err) < 0)
+    if (clip(e, &result->norm, &step.g_scale, err) < 0 ||
+        update_run(&e->update, &e->store, &step, err) < 0 || executor_prepare(e, err) < 0)
         return -1;
     result->compute += trace_clock() - start;
     return 0;
@@ -525,7 +567,7 @@ static int run_instruction(struct executor *e, const struct batch_args *args, in
     case INSTRUCTION_REDUCE:
         return reduce_and_note(e, args->step, result, err);
     default:
-        return update_and_prepare(e, args->step, result, err);
+        return update_and_prepare(e, args, result, err);
     }
 }
 
@@ -576,6 +618,15 @@ int executor_evaluate(struct executor *executor, const struct batch_args *args,
         return -1;
     sum_scalars(e, result);
     return 0;
+}
+
+int executor_average(struct executor *executor, bool averages, struct err *err)
+{
+    struct executor *e = executor;
+    int bad = averages ? update_borrow(&e->update, &e->store, err)
+                       : update_return(&e->update, &e->store, err);
+
+    return bad ? bad : executor_prepare(e, err);
 }
 
 int executor_drain(struct executor *executor, struct err *err)

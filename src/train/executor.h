@@ -23,6 +23,8 @@ struct executor_options {
     struct device *device;
     struct comm *comm;
     struct optimizer_args optimizer;
+    double ema;                 /* of the averages; 0: none are kept */
+    double clip;                /* largest norm of all gradients; 0: any */
     uint64_t seed;
     bool deterministic;
     size_t bucket_bytes;        /* 0: see reduce.h */
@@ -38,11 +40,13 @@ struct batch_args {
     const int64_t *samples;     /* global batch, in order */
     int64_t step, epoch;
     double weight_sum;
+    double rate;                /* what the learning rate is multiplied by */
 };
 
 /* What this rank contributed, and where its time went. */
 struct batch_result {
     double loss, correct;       /* sums over its micro-batches; 0 where it has no loss */
+    double norm;                /* of the gradients, on the plan's first rank where clipped */
     /* Seconds: computing; in receives, and of these waiting for messages; in sends; waiting for
      * the all-reduce when nothing else is left to do.
      */
@@ -66,6 +70,8 @@ int executor_step(struct executor *executor, const struct batch_args *args,
 /* Forward only, as in use: no dropout, running statistics. */
 int executor_evaluate(struct executor *executor, const struct batch_args *args,
                       struct batch_result *result, struct err *err);
+/* Until the next call with 'false' the averages stand in the parameters' place. */
+int executor_average(struct executor *executor, bool averages, struct err *err);
 /* Nothing of this rank is under way any more. */
 int executor_drain(struct executor *executor, struct err *err);
 struct store *executor_store(struct executor *executor);

@@ -69,16 +69,18 @@ static const char *number(double value, char text[32])
 
 void journal_step(struct journal *journal, const struct journal_step *s)
 {
-    char text[512], accuracy[64] = "", a[32], b[32], c[32], d[32];
+    char text[512], accuracy[64] = "", norm[64] = "", a[32], b[32], c[32], d[32], e[32];
 
     if (s->classifies)
         snprintf(accuracy, sizeof(accuracy), ",\"accuracy\":%s", number(s->accuracy, a));
+    if (s->clips)
+        snprintf(norm, sizeof(norm), ",\"gradient_norm\":%s", number(s->norm, a));
     snprintf(text, sizeof(text),
              "{\"step\":%lld,\"epoch\":%lld,\"loss\":%s,\"seconds\":%s,"
-             "\"samples_per_second\":%s,\"predicted_seconds\":%s%s}",
+             "\"samples_per_second\":%s,\"predicted_seconds\":%s,\"lr\":%s%s%s}",
              (long long)s->step, (long long)s->epoch, number(s->loss, a),
              number(s->seconds, b), number(s->samples_per_second, c),
-             number(s->predicted_seconds, d), accuracy);
+             number(s->predicted_seconds, d), number(s->lr, e), accuracy, norm);
     write_line(journal, text);
 }
 

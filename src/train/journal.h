@@ -20,6 +20,9 @@ struct journal_step {
     double loss, seconds, samples_per_second, predicted_seconds;
     bool classifies;
     double accuracy;            /* where it does */
+    double lr;
+    bool clips;
+    double norm;                /* of the gradients, where they are clipped */
 };
 void journal_step(struct journal *journal, const struct journal_step *step);
 /* Fails where any line could not be written. NULL is fine. */

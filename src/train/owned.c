@@ -3,12 +3,14 @@
 
 #include "base/mem.h"
 
-static bool lower_stage_has(const struct autodiff *ad, int param, int stage)
+bool owned_here(const struct compiled *compiled, int param)
 {
+    const struct autodiff *ad = &compiled->autodiff;
+
     for (int i = 0; i < ad->n_params; i++)
-        if (ad->params[i].param == param && ad->params[i].stage < stage)
-            return true;
-    return false;
+        if (ad->params[i].param == param && ad->params[i].stage < compiled->stage)
+            return false;
+    return true;
 }
 
 static struct owned_tensor *add(struct owned_tensor **list, int *n, int value,
@@ -35,7 +37,7 @@ int owned_list(const struct store *store, struct owned_tensor **list)
 
         if (p->stage != c->stage)
             continue;
-        owner = !lower_stage_has(ad, p->param, c->stage);
+        owner = owned_here(c, p->param);
         at = c->program->values[c->program->values[p->gradient].root].offset;
         add(list, &n, p->param, CHECKPOINT_VALUE, store_address(store, p->param, 0), owner)
             ->gradient = store->gradients + at;
@@ -43,6 +45,8 @@ int owned_list(const struct store *store, struct owned_tensor **list)
             add(list, &n, p->param, CHECKPOINT_M, store->states[0] + at, owner);
         if (store->n_states > 1)
             add(list, &n, p->param, CHECKPOINT_V, store->states[1] + at, owner);
+        if (store->averages)
+            add(list, &n, p->param, CHECKPOINT_EMA, store->averages + at, owner);
     }
     for (int i = 0; i < ad->n_stats; i++)
         if (ad->stats[i].stage == c->stage)

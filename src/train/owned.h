@@ -16,6 +16,8 @@ struct owned_tensor {
     bool owner;             /* this is the lowest stage that has it */
 };
 
+/* Has no stage below this one the parameter, too? */
+bool owned_here(const struct compiled *compiled, int param);
 /* Everything that this rank keeps from step to step, in a fixed order; '*list' is malloc'ed. */
 int owned_list(const struct store *store, struct owned_tensor **list);
 

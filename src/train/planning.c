@@ -123,7 +123,7 @@ struct cost *planning_cost(const struct planning *planning, struct err *err)
         return measure_cost(p, err);
     options.batchnorm_samples = p->request.batchnorm_samples;
     return estimate_cost(p->model, &options, choose_sizes(&p->request, sizes), sizes, device,
-                         optimizer_states(p->optimizer.kind), err);
+                         optimizer_states(p->optimizer.kind) + p->averaged, err);
 }
 
 /* The largest replica of a stage, as the runtime will compile it. */
@@ -134,7 +134,7 @@ static int memory_of(void *user, const struct plan *plan, int stage, struct memo
     struct compile_options options = {
         .model = p->model, .model_options = p->model_options, .plan = plan,
         .backend = p->backend, .device = p->device,
-        .optimizer_states = optimizer_states(p->optimizer.kind),
+        .optimizer_states = optimizer_states(p->optimizer.kind) + p->averaged,
     };
     const struct plan_stage *of = &plan->stages[stage];
     struct compiled *compiled;

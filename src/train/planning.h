@@ -22,6 +22,7 @@ struct planning {
     int threads;
     const char *cache_directory;        /* of measured costs; NULL: none */
     struct optimizer_args optimizer;
+    bool averaged;                      /* --ema: one array more for each parameter */
     const struct cluster *cluster;
     struct cost *cost;                  /* NULL: measure; else the caller's */
     struct plan_request request;        /* optimizer, memory_of and user are filled in */

@@ -118,7 +118,11 @@ static int run_step(struct table *t, int64_t step, struct err *err)
         if (run_tape(t, &t->tapes[i], step > 0, err) < 0)
             return -1;
     update = trace_clock();
-    if (update_run(&t->update, &t->store, step, err) < 0 ||
+    /* At rate 0 nothing is learnt: made-up labels are soon fitted, and then all gradients are
+     * denormal, which takes a processor up to ten times as long.
+     */
+    if (update_run(&t->update, &t->store, &(struct update_step){ .step = step, .g_scale = 1 },
+                   err) < 0 ||
         t->compiled->backend->stream_sync(t->store.stream, err) < 0)
         return -1;
     row = row_of(t, "(optimizer)");
@@ -179,11 +183,7 @@ static int run_table(struct table *t, const struct plan *plan, struct err *err)
         return -1;
     for (int i = 0; i < 3; i++)
         tape_init(&t->tapes[i], lists[i], &t->store, &t->state, NULL);
-    update_init(&t->update, &t->store, &t->options->optimizer, plan);
-    /* Nothing is learnt: made-up labels are soon fitted, and then all gradients are denormal,
-     * which takes a processor up to ten times as long.
-     */
-    t->update.args.lr = 0;
+    update_init(&t->update, &t->store, &t->options->optimizer, 0, plan);
     for (int step = 0; step <= STEPS; step++)
         if (run_step(t, step, err) < 0)
             return -1;
@@ -214,7 +214,7 @@ int profile_table(const struct profile_options *options, int64_t samples, FILE *
     if (compiled)
         stream = options->backend->stream_new(options->device, err);
     if (stream && store_init(&t.store, compiled, options->device, stream,
-                             compile.optimizer_states, 0, err) == 0)
+                             compile.optimizer_states, false, 0, err) == 0)
         bad = run_table(&t, &plan, err);
     if (!bad)
         print_table(&t, samples, out);

@@ -178,6 +178,14 @@ static int resume_loss(struct session *s, const char *saved, struct err *err)
     return 0;
 }
 
+/* So do the recipe's patterns and smoothing. */
+static void resume_recipe(struct session *s)
+{
+    struct train_settings *t = &s->settings;
+
+    recipe_resume(&t->recipe, &t->recipe_given, &checkpoint_state(s->resumed)->recipe);
+}
+
 static int open_checkpoint(struct session *s, struct err *err)
 {
     char *latest;
@@ -190,7 +198,10 @@ static int open_checkpoint(struct session *s, struct err *err)
         return 0;
     s->resumed = checkpoint_open(latest, err);
     free(latest);
-    return s->resumed ? resume_loss(s, checkpoint_state(s->resumed)->loss, err) : -1;
+    if (!s->resumed)
+        return -1;
+    resume_recipe(s);
+    return resume_loss(s, checkpoint_state(s->resumed)->loss, err);
 }
 
 static int check_same(const struct checkpoint *c, const char *what, int64_t said, int64_t saved,
@@ -256,6 +267,8 @@ static int merge_state(struct session *s, struct err *err)
         strcmp(saved->model_hash, model_hash(s->model)) != 0)
         return err_set(err, "%s: made from another graph than that of %s", checkpoint_path(c),
                        s->model_path);
+    if (saved->best.by == t->best)
+        s->best = saved->best;
     s->first_step = saved->step;
     return resume_freeze(s, saved, err);
 }
@@ -271,7 +284,8 @@ static int open_inputs(struct session *s, struct err *err)
         return -1;
     s->model_options = (struct model_options){
         .real = s->settings.float64 ? DTYPE_F64 : DTYPE_F32, .fuse = s->settings.fuse,
-        .loss = s->settings.loss,
+        .loss = s->settings.loss, .label_smoothing = s->settings.recipe.label_smoothing,
+        .n_no_decay = s->settings.recipe.n_no_decay, .no_decay = s->settings.recipe.no_decay,
     };
     s->model_options.tensors = data_tensors(s->train.data, &s->model_options.n_tensors);
     choose_freeze(s);
@@ -347,6 +361,14 @@ static int complete_settings(struct session *s, struct err *err)
         return -1;
     }
     s->total_steps = t->steps ? t->steps : t->epochs * s->sampler.steps_per_epoch;
+    if (recipe_resolve(&t->recipe, s->sampler.steps_per_epoch, s->total_steps, err) < 0)
+        return -1;
+    s->rate = recipe_rate(&t->recipe);
+    if (t->eval_ema && t->recipe.ema <= 0)
+        return err_set_code(err, EXIT_USAGE, "train: --eval-ema needs --ema");
+    if (t->best == BEST_ACCURACY && !s->classifies)
+        return err_set_code(err, EXIT_USAGE, "train: --best accuracy: the model classifies "
+                            "nothing, its loss is %s", s->loss_text);
     if (s->rank == 0 && s->sampler.samples % t->global_batch)
         log_info("%lld of %lld samples of each epoch do not fill a batch and are left out",
                  (long long)(s->sampler.samples % t->global_batch),
@@ -373,7 +395,8 @@ static int make_stage(struct session *s, struct err *err)
     struct compile_options options = {
         .model = s->model, .model_options = s->model_options, .plan = s->plan,
         .backend = s->backend, .device = s->device,
-        .optimizer_states = optimizer_states(s->settings.optimizer.kind),
+        .optimizer_states = optimizer_states(s->settings.optimizer.kind) +
+                            (s->settings.recipe.ema > 0),
     };
 
     if (s->placement.stage < 0)
@@ -387,6 +410,7 @@ static int make_executor(struct session *s, struct err *err)
     struct executor_options options = {
         .plan = s->plan, .placement = &s->placement, .compiled = s->compiled,
         .device = s->device, .comm = s->comm, .optimizer = s->settings.optimizer,
+        .ema = s->settings.recipe.ema, .clip = s->settings.recipe.clip,
         .seed = s->settings.seed, .deterministic = s->settings.deterministic,
         .delay_seed = s->settings.delay_seed, .delay_max = s->settings.delay_max,
     };

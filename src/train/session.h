@@ -28,6 +28,11 @@ struct source {
     struct labels labels;
 };
 
+/* What an evaluation gives. */
+struct evaluation {
+    double loss, accuracy;      /* accuracy 0 where nothing is classified */
+};
+
 struct session {
     struct train_settings settings;     /* completed from plan and checkpoint */
     struct comm *comm;
@@ -49,9 +54,11 @@ struct session {
     struct compiled *compiled;          /* NULL on a rank without work, as below */
     struct executor *executor;
     struct sampler sampler;
+    struct rate rate;
     struct board board;
     struct trace trace;
     struct journal *journal;            /* rank 0 */
+    struct checkpoint_best best;        /* of the evaluations so far */
     int64_t first_step, total_steps;
     double mark;                        /* clock when the last phase ended */
     double discovering, opening, planning, compiling;   /* seconds of the phases so far */
@@ -81,6 +88,12 @@ int session_cores(const struct session *session);
 struct plan_request session_request(const struct session *session);
 /* Plan: from the file given, else by the planner, on rank 0, for all. Collective. */
 int session_plan(struct session *session, struct err *err);
+/* Of the test data, into the log; the best so far is kept, where that is wanted. Collective. */
+int session_evaluate(struct session *session, int64_t steps_done, struct err *err);
+void session_tell_best(const struct session *session);
+/* A checkpoint into 'directory'. Collective. */
+int session_save(struct session *session, const char *directory, int64_t steps_done,
+                 struct err *err);
 /* Steps, evaluations, checkpoints. Returns the exit code, or -1. */
 int session_loop(struct session *session, struct err *err);
 

@@ -52,6 +52,7 @@ static int run_step(struct session *s, int64_t step, double entries[BOARD_COUNT]
         .reader = s->train.reader, .tensors = s->train.tensors, .samples = samples,
         .step = step, .epoch = epoch_of(s, step),
         .weight_sum = labels_weight(&s->train.labels, samples, s->settings.global_batch),
+        .rate = rate_at(&s->rate, step),
     };
 
     *count = s->rank == 0 && s->classifies
@@ -61,6 +62,7 @@ static int run_step(struct session *s, int64_t step, double entries[BOARD_COUNT]
         return -1;
     entries[BOARD_LOSS] = result.loss;
     entries[BOARD_CORRECT] = result.correct;
+    entries[BOARD_NORM] = result.norm;
     entries[BOARD_STOP] = stop_asked ? 1 : 0;
     report->spent.compute += result.compute;
     report->spent.receive += result.receive;
@@ -79,6 +81,8 @@ static void report_step(struct session *s, struct report *r, int64_t step, doubl
         .samples_per_second = (double)s->settings.global_batch / seconds,
         .predicted_seconds = s->plan->iteration_seconds, .classifies = s->classifies,
         .accuracy = count > 0 ? sums[BOARD_CORRECT] / (double)count : 0,
+        .lr = s->settings.optimizer.lr * rate_at(&s->rate, step),
+        .clips = s->settings.recipe.clip > 0, .norm = sums[BOARD_NORM],
     };
 
     r->last_loss = loss;
@@ -114,103 +118,18 @@ static int read_rest(struct session *s, struct report *r, int64_t next, struct e
     return 0;
 }
 
-/* Evaluation -------------------------------------------------------------------------- */
-
-/* 'n' real samples from 'first' on; the rest of the batch repeats the first one. */
-static int evaluate_batch(struct session *s, int64_t *samples, int64_t first, int64_t n,
-                          double scale, double entries[BOARD_COUNT], struct err *err)
-{
-    struct batch_result result;
-    struct batch_args args = { .reader = s->test.reader, .tensors = s->test.tensors,
-                               .samples = samples, .weight_sum = 1 };
-
-    for (int64_t i = 0; i < s->settings.global_batch; i++)
-        samples[i] = first + (i < n ? i : 0);
-    if (!s->executor)
-        return 0;
-    if (executor_evaluate(s->executor, &args, &result, err) < 0)
-        return -1;
-    entries[BOARD_LOSS] += scale * result.loss;
-    entries[BOARD_CORRECT] += scale * result.correct;
-    return 0;
-}
-
-/* A last batch that is not full is completed by its first sample, whose part is then measured
- * by a batch of nothing else and taken off: in use, samples do not depend on each other.
- */
-static int evaluate_all(struct session *s, double entries[BOARD_COUNT], struct err *err)
-{
-    int64_t b = s->settings.global_batch, n = data_samples(s->test.data), rest = n % b;
-    int64_t *samples = mem_new((size_t)b, sizeof(*samples));
-    int bad = 0;
-
-    for (int64_t first = 0; first + b <= n && !bad; first += b)
-        bad = evaluate_batch(s, samples, first, b, 1, entries, err);
-    if (!bad && rest > 0)
-        bad = evaluate_batch(s, samples, n - rest, rest, 1, entries, err);
-    if (!bad && rest > 0)
-        bad = evaluate_batch(s, samples, n - rest, 1, -(double)(b - rest) / (double)b, entries,
-                             err);
-    free(samples);
-    return bad;
-}
-
-static double test_weight(const struct session *s, int64_t *count)
-{
-    int64_t n = data_samples(s->test.data);
-    double weight = 0;
-
-    *count = 0;
-    for (int64_t i = 0; i < n; i++) {
-        weight += s->test.labels.rule.weight == LOSS_WEIGHT_ONE
-                      ? 1.0 / (double)s->settings.global_batch
-                      : labels_weight(&s->test.labels, &i, 1);
-        *count += labels_count(&s->test.labels, &i, 1);
-    }
-    return weight;
-}
-
-static int evaluate(struct session *s, int64_t steps_done, struct err *err)
-{
-    double entries[BOARD_COUNT] = { 0 }, accuracy = 0, start = trace_clock(), weight;
-    int64_t count;
-    json_t *line;
-
-    if (!s->test.data)
-        return 0;
-    if (evaluate_all(s, entries, err) < 0 || board_post(&s->board, entries, err) < 0 ||
-        board_read(&s->board, entries, err) < 0)
-        return -1;
-    if (s->rank != 0)
-        return 0;
-    weight = test_weight(s, &count);
-    line = json_pack("{s:s, s:I, s:o, s:I, s:f}", "event", "evaluation", "step",
-                     (json_int_t)steps_done, "loss",
-                     session_number(entries[BOARD_LOSS] / weight), "samples",
-                     (json_int_t)data_samples(s->test.data), "seconds",
-                     trace_clock() - start);
-    if (count > 0) {
-        accuracy = entries[BOARD_CORRECT] / (double)count;
-        json_object_set_new(line, "accuracy", session_number(accuracy));
-        log_info("step %lld: test loss %.4f, accuracy %.2f %%", (long long)steps_done,
-                 entries[BOARD_LOSS] / weight, 100 * accuracy);
-    } else {
-        log_info("step %lld: test loss %.6g", (long long)steps_done,
-                 entries[BOARD_LOSS] / weight);
-    }
-    session_log(s, line);
-    return 0;
-}
-
 /* Checkpoints ------------------------------------------------------------------------- */
 
-static int save(struct session *s, int64_t steps_done, struct err *err)
+int session_save(struct session *session, const char *directory, int64_t steps_done,
+                 struct err *err)
 {
+    struct session *s = session;
     const struct train_settings *t = &s->settings;
     struct checkpoint_state state = {
         .step = steps_done, .data_samples = data_samples(s->train.data),
         .global_batch = t->global_batch, .batchnorm_samples = t->batchnorm_samples,
         .seed = t->seed, .shuffle = t->shuffle, .optimizer = t->optimizer,
+        .recipe = t->recipe, .best = s->best,
         .precision = t->float64 ? "float64" : "float32", .loss = t->loss,
         .model_path = s->model_path, .model_hash = model_hash(s->model),
         .plan = s->plan_json,
@@ -219,41 +138,43 @@ static int save(struct session *s, int64_t steps_done, struct err *err)
 
     if (s->executor && executor_drain(s->executor, err) < 0)
         return -1;
-    if (session_agreed(s, checkpoint_save(t->checkpoint, &state,
+    if (session_agreed(s, checkpoint_save(directory, &state,
                                           s->executor ? executor_store(s->executor) : NULL,
                                           &s->placement, s->comm, err), err))
         return -1;
     if (s->rank == 0)
-        log_info("checkpoint: %s/step-%08lld", t->checkpoint, (long long)steps_done);
+        log_info("checkpoint: %s/step-%08lld", directory, (long long)steps_done);
     session_log(s, json_pack("{s:s, s:I, s:s, s:f}", "event", "checkpoint", "step",
-                             (json_int_t)steps_done, "directory", t->checkpoint, "seconds",
+                             (json_int_t)steps_done, "directory", directory, "seconds",
                              trace_clock() - start));
     return 0;
 }
 
 /* The loop ---------------------------------------------------------------------------- */
 
-static int64_t evaluation_period(const struct session *s)
+/* Steps of a period; 0: none. */
+static int64_t period(const struct session *s, struct span span)
 {
-    return s->settings.eval_every ? s->settings.eval_every : s->sampler.steps_per_epoch;
+    return span.epochs ? span.n * s->sampler.steps_per_epoch : span.n;
 }
 
 /* What happens between two steps. All ranks take the same branches. */
 static int between_steps(struct session *s, struct report *r, int64_t done, struct err *err)
 {
+    int64_t saves = period(s, s->settings.checkpoint_every);
     bool last = done == s->total_steps || r->stop, keep, test;
 
-    test = s->test.data && (last || done % evaluation_period(s) == 0);
-    keep = s->settings.checkpoint && (last || (s->settings.checkpoint_every > 0 &&
-                                               done % s->settings.checkpoint_every == 0));
+    test = s->test.data && (last || done % period(s, s->settings.eval_every) == 0);
+    keep = s->settings.checkpoint && (last || (saves > 0 && done % saves == 0));
     if (!keep && !test && !last)
         return 0;
     if (read_rest(s, r, done, err) < 0)
         return -1;
     /* A signal may have shown in what was read just now. */
-    if (test && !r->stop && evaluate(s, done, err) < 0)
+    if (test && !r->stop && session_evaluate(s, done, err) < 0)
         return -1;
-    return keep || (r->stop && s->settings.checkpoint) ? save(s, done, err) : 0;
+    return keep || (r->stop && s->settings.checkpoint)
+               ? session_save(s, s->settings.checkpoint, done, err) : 0;
 }
 
 /* They stay in their array until the next step. */
@@ -345,6 +266,7 @@ static int summarize(struct session *s, struct report *r, struct err *err)
         log_info("%d step%s; per iteration: predicted %.3f ms, measured %.3f ms (median)",
                  r->n_steps, r->n_steps == 1 ? "" : "s", 1e3 * s->plan->iteration_seconds,
                  1e3 * measured);
+    session_tell_best(s);
     free(block);
     free(parts);
     free(sizes);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/discover.h"
+#include "train/optimizer.h"
 #include "train/planning.h"
 #include "train/session.h"
 
@@ -29,6 +30,7 @@ static struct plan *make_plan(struct session *s, struct err *err)
         .model = s->model, .model_path = s->model_path, .model_options = s->model_options,
         .backend = s->backend, .device = s->device, .threads = t->threads,
         .cache_directory = t->cache_directory, .optimizer = t->optimizer,
+        .averaged = t->recipe.ema > 0,
         .cluster = s->cluster, .request = session_request(s), .command = t->command,
     };
     struct plan *plan;
@@ -189,7 +191,7 @@ static int share_plan(struct session *s, struct err *err)
 static void tell_plan(struct session *s)
 {
     const struct plan *plan = s->plan;
-    json_t *stages = json_array();
+    json_t *stages = json_array(), *optimizer = optimizer_to_json(&s->settings.optimizer);
     char side_by_side[64] = "";
 
     for (int i = 0; i < plan->n_stages; i++)
@@ -208,12 +210,15 @@ static void tell_plan(struct session *s)
                  s->size - s->placement.n_ranks == 1 ? "has" : "have");
     if (s->resumed)
         log_info("resuming from %s", checkpoint_path(s->resumed));
-    session_log(s, json_pack("{s:s, s:I, s:I, s:s, s:i, s:o, s:s, s:s, s:s, s:s, s:O}", "event",
+    session_log(s, json_pack("{s:s, s:I, s:I, s:s, s:i, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:O}",
+                             "event",
                              "start", "first_step", (json_int_t)s->first_step + 1, "steps",
                              (json_int_t)s->total_steps, "model", s->model_path, "ranks",
                              s->size, "replicas", stages, "loss", s->loss_text, "backend",
                              s->backend->name, "device", s->backend->device_name(s->device),
-                             "library", comm_library(s->comm), "plan", s->plan_json));
+                             "library", comm_library(s->comm), "optimizer", optimizer,
+                             "recipe", recipe_to_json(&s->settings.recipe), "plan",
+                             s->plan_json));
 }
 
 int session_cluster(struct session *session, struct err *err)

@@ -6,8 +6,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "train/best.h"
 #include "train/data.h"
 #include "train/optimizer.h"
+#include "train/recipe.h"
 
 struct train_settings {
     const char *input;          /* MODEL.onnx or plan.json */
@@ -23,6 +25,8 @@ struct train_settings {
     int64_t epochs, steps;      /* 0: not said */
     struct optimizer_given optimizer_given;
     struct optimizer_args optimizer;
+    struct recipe_given recipe_given;
+    struct recipe recipe;
     bool seed_given;
     uint64_t seed;
     bool shuffle;
@@ -42,9 +46,11 @@ struct train_settings {
     bool deterministic, dry_run;
     const char *cache_directory;    /* of measured costs; NULL: none */
     double deadline;
-    int64_t eval_every;
+    struct span eval_every;
+    bool eval_ema;
+    enum best_by best;
     const char *checkpoint;     /* directory; NULL: none */
-    int64_t checkpoint_every;
+    struct span checkpoint_every;   /* 0: at the end */
     bool resume;
     const char *log, *trace;
     const char *gradients;      /* file for those of the first step; NULL: none */

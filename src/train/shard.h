@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "train/checkpoint.h"
 #include "train/placement.h"
 #include "train/store.h"
 
@@ -17,6 +18,6 @@ struct err;
 json_t *shard_write(const char *directory, const char *name, const struct store *store,
                     const struct placement *placement, struct err *err);
 
-extern const char *const shard_kinds[3];    /* by enum checkpoint_kind */
+extern const char *const shard_kinds[CHECKPOINT_KINDS];
 
 #endif

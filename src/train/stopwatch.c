@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "train/stopwatch.h"
+#include "train/update.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -316,9 +317,9 @@ static int run_update(struct subject *s, struct err *err)
 {
     const struct stopwatch *w = s->stopwatch;
 
-    if (w->backend->optimize(w->stream, s->optimizer,
-                             UPDATE_BYTES / dtype_size(s->optimizer->dtype), s->pointers[1],
-                             s->pointers[0], 1, s->pointers[2], s->pointers[3], err) < 0)
+    if (update_range(w->backend, w->stream, s->optimizer, true,
+                     UPDATE_BYTES / dtype_size(s->optimizer->dtype), s->pointers[1],
+                     s->pointers[0], 1, s->pointers[2], s->pointers[3], err) < 0)
         return -1;
     return w->backend->stream_sync(w->stream, err);
 }

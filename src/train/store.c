@@ -13,7 +13,7 @@ struct block {
     size_t bytes;
 };
 
-static int list_blocks(struct store *s, struct block blocks[12])
+static int list_blocks(struct store *s, struct block blocks[13])
 {
     const struct program *p = s->compiled->program;
     int n = 0;
@@ -22,6 +22,8 @@ static int list_blocks(struct store *s, struct block blocks[12])
     blocks[n++] = (struct block){ &s->gradients, p->gradient_bytes };
     for (int i = 0; i < s->n_states; i++)
         blocks[n++] = (struct block){ &s->states[i], p->gradient_bytes };
+    if (s->averaged)
+        blocks[n++] = (struct block){ &s->averages, p->gradient_bytes };
     blocks[n++] = (struct block){ &s->prepared, p->prepared_bytes };
     blocks[n++] = (struct block){ &s->slots, (size_t)s->n_slots * p->slot_bytes };
     blocks[n++] = (struct block){ &s->scratch, p->scratch_bytes };
@@ -32,16 +34,16 @@ static int list_blocks(struct store *s, struct block blocks[12])
 }
 
 int store_init(struct store *store, const struct compiled *compiled, struct device *device,
-               struct stream *stream, int optimizer_states, size_t buffer_bytes,
-               struct err *err)
+               struct stream *stream, int optimizer_states, bool averaged,
+               size_t buffer_bytes, struct err *err)
 {
-    struct block blocks[12];
+    struct block blocks[13];
     int n;
 
     *store = (struct store){
         .compiled = compiled, .device = device, .stream = stream,
         .n_slots = compiled->schedule->stages[compiled->stage].slots,
-        .n_states = optimizer_states, .buffer_bytes = buffer_bytes,
+        .n_states = optimizer_states, .averaged = averaged, .buffer_bytes = buffer_bytes,
     };
     n = list_blocks(store, blocks);
     for (int i = 0; i < n; i++) {
@@ -59,7 +61,7 @@ int store_init(struct store *store, const struct compiled *compiled, struct devi
 
 void store_clear(struct store *store)
 {
-    struct block blocks[12];
+    struct block blocks[13];
     int n;
 
     if (!store->compiled)

@@ -3,6 +3,7 @@
 #ifndef TASUKI_TRAIN_STORE_H
 #define TASUKI_TRAIN_STORE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "train/compile.h"
@@ -12,7 +13,9 @@ struct store {
     struct device *device;
     struct stream *stream;
     int n_slots, n_states;
+    bool averaged;
     char *params, *gradients, *states[2], *prepared, *slots, *scratch, *workspace;
+    char *averages;             /* of parameters, as the gradients lie; NULL: none are kept */
     char *buffers;              /* messages and spare gradients */
     char *weight_sum;           /* the scalar that losses divide by */
     size_t buffer_bytes;
@@ -20,8 +23,8 @@ struct store {
 
 /* Allocate everything, zeroed. The device counts it: see backend->peak(). */
 int store_init(struct store *store, const struct compiled *compiled, struct device *device,
-               struct stream *stream, int optimizer_states, size_t buffer_bytes,
-               struct err *err);
+               struct stream *stream, int optimizer_states, bool averaged,
+               size_t buffer_bytes, struct err *err);
 void store_clear(struct store *store);
 
 /* Parameters, statistics and constants as the model file has them. */

@@ -3,13 +3,17 @@
 #ifndef TASUKI_TRAIN_UPDATE_H
 #define TASUKI_TRAIN_UPDATE_H
 
+#include <stdbool.h>
+
 #include "train/store.h"
 
 struct update {
     struct optimizer_args args;
+    double ema;                 /* decay of store->averages; 0: there are none */
     int n_ranges;
     struct update_range {       /* neighbours in both arrays become one */
         size_t param, gradient, bytes;  /* offsets */
+        bool decays, owned;     /* owned: no lower stage has it, too */
     } *ranges;
     int n_stats;
     struct update_stat {
@@ -18,11 +22,34 @@ struct update {
     } *stats;
 };
 
-int update_states(const struct optimizer_args *args);
 void update_init(struct update *update, const struct store *store,
-                 const struct optimizer_args *args, const struct plan *plan);
+                 const struct optimizer_args *args, double ema, const struct plan *plan);
 void update_clear(struct update *update);
-/* Gradients are final; 'step' counts from 0. */
-int update_run(struct update *update, struct store *store, int64_t step, struct err *err);
+/* One optimizer's step over a range of 'n', which is a whole tensor for LARS and LAMB: these
+ * scale it by norms, of a tensor that decays.
+ *   LARS (You, Gitman, Ginsburg 2017): momentum of r (g + wd p), r = trust |p| / (|g| + wd |p|)
+ *   LAMB (You et al. 2019): p -= lr |p| / |u| u, u = m' / (sqrt(v') + epsilon) + wd p, where m'
+ *   and v' are Adam's moments, bias corrected
+ * The ratio is 1 where one of its norms is 0.
+ */
+int update_range(const struct backend *backend, struct stream *stream,
+                 const struct optimizer_args *args, bool decays, size_t n, void *p,
+                 const void *g, double g_scale, void *m, void *v, struct err *err);
+/* Of the gradients of owned parameters. */
+int update_squares(const struct update *update, const struct store *store, double *squares,
+                   struct err *err);
+
+struct update_step {
+    int64_t step;               /* from 0 */
+    double rate;                /* what the learning rate is multiplied by */
+    double g_scale;             /* and the gradients */
+};
+/* Gradients are final. Averages start as the parameters after step 0. */
+int update_run(struct update *update, struct store *store, const struct update_step *step,
+               struct err *err);
+
+/* Put the averages in the parameters' place, whose values then are in the gradients' place. */
+int update_borrow(const struct update *update, struct store *store, struct err *err);
+int update_return(const struct update *update, struct store *store, struct err *err);
 
 #endif

@@ -46,7 +46,7 @@ setup() {
         run "$TASUKI" $command $given --optimizer rmsprop
         echo "$command: $output"
         [ "$status" -eq 2 ]
-        [[ "$output" == *'--optimizer: expected sgd, momentum, nesterov, adam or adamw, got "rmsprop"'* ]]
+        [[ "$output" == *'--optimizer: expected sgd, momentum, nesterov, adam, adamw, lars or lamb, got "rmsprop"'* ]]
         run "$TASUKI" $command $given --precision float64 --backend cpu
         echo "$command: $output"
         [ "$status" -eq 2 ]

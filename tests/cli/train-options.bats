@@ -30,7 +30,10 @@ losses() {
 
 @test "figures outside their range are usage errors" {
     for wrong in "--beta1 1" "--beta2 -0.1" "--epsilon -1" "--lr -1" "--threads 0" \
-                 "--deadline -1" "--checkpoint-every 0" "--eval-every 0" "--steps 0"; do
+                 "--deadline -1" "--checkpoint-every 0" "--eval-every 0" "--steps 0" \
+                 "--warmup 1.5" "--lr-every 0epochs" "--lr-length 3days" "--lr-factor -1" \
+                 "--lr-final -1" "--clip-norm -1" "--label-smoothing 1.5" "--ema 1" \
+                 "--trust-coefficient -1" "--lr-schedule steep" "--best perplexity"; do
         run train --steps 1 $wrong
         echo "$wrong: $status $output"
         [ "$status" -eq 2 ]
@@ -87,6 +90,53 @@ print(json.load(open("c/step-00000004/state.json"))["optimizer"][sys.argv[1]])' 
     echo "$output"
     [ "$status" -eq 1 ]
     [[ "$output" == *"made with --optimizer adamw"* ]]
+}
+
+@test "a recipe is in the log, and what does not go together is a usage error" {
+    train -q --steps 3 --lr 0.5 --warmup 1epoch --lr-schedule step --lr-every 2epochs --ema 0.5 \
+        --clip-norm 1 --no-decay '*.bias' --log log
+    grep -q '"lr_schedule":"step","warmup":45,"lr_every":90,.*"no_decay":\["\*.bias"\]' log
+    [ "$(grep -c '^{"step".*"lr":0.0[0-9]*,.*"gradient_norm":[0-9]' log)" -eq 3 ]
+    test=$demo/digits-test.safetensors
+    while IFS='|' read -r options message; do
+        run train --steps 5 $options
+        echo "$status: $output"
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"$message"* ]]
+    done <<END
+--best loss --test $test|--best needs --checkpoint and --test
+--best loss --checkpoint c|--best needs --checkpoint and --test
+--eval-ema --test $test|--eval-ema needs --ema
+--lr-schedule cosine --warmup 6|--warmup: 6 steps, but --lr-schedule cosine has 5
+--no-decay nosuch|--no-decay "nosuch" matches no initializer
+END
+}
+
+@test "averages are exported where they were kept" {
+    train -q --steps 3 --ema 0.5 --checkpoint c --lr 0.5
+    "$TASUKI" export c -o a.safetensors
+    "$TASUKI" export c --ema -o b.safetensors
+    run cmp a.safetensors b.safetensors
+    [ "$status" -eq 1 ]
+    train -q --steps 3 --checkpoint d
+    run "$TASUKI" export d --ema -o d.onnx
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"it was made without --ema"* ]]
+    train -q --steps 4 --checkpoint d --resume --ema 0.5
+    "$TASUKI" export d --ema -o d.onnx
+    "$TASUKI" export d --no-ema -o e.onnx
+}
+
+@test "averages and evaluations have the memory that the plan foresaw" {
+    for ema in 0 0.9; do
+        train -q --steps 2 --ema $ema --log log --test "$demo/digits-test.safetensors"
+        grep -o '"peak":\[[0-9]*' log | tr -dc '0-9\n' >>peaks
+    done
+    [ "$(sed -n 2p peaks)" -gt "$(sed -n 1p peaks)" ]
+    run train --steps 2 --ema 0.9 --memory "$(sed -n 1p peaks)"
+    echo "$output"
+    [ "$status" -ne 0 ]
+    train -q --steps 2 --ema 0.9 --memory "$(sed -n 2p peaks)" --replicas 1
 }
 
 @test "a trace is JSON that a viewer of timelines reads" {

@@ -185,17 +185,43 @@ static void a_word_must_be_one_of_the_list(void **state)
     assert_int_equal(option_word(o, "schedule", &index, &err), 0);
     assert_int_equal(index, 1);
     assert_int_equal(option_word(o, "optimizer", &index, &err), -1);
-    assert_string_equal(err.text, "--optimizer: expected sgd, momentum, nesterov, adam or "
-                                  "adamw, got \"adamx\"");
+    assert_string_equal(err.text, "--optimizer: expected sgd, momentum, nesterov, adam, "
+                                  "adamw, lars or lamb, got \"adamx\"");
     assert_int_equal(option_word(o, "precision", &index, &err), 0);
     assert_int_equal(index, 0);
     options_free(o);
     (void)state;
 }
 
+static void a_span_is_in_steps_or_epochs(void **state)
+{
+    static const char *const wrong[] = { "-1", "0", "2.5", "3 epochs", "4weeks", "epochs", "5epochss" };
+    struct err err = { 0 };
+    struct options *o = parse(COMMAND_TRAIN, &err, "--warmup", "7", "--lr-every", "3epochs",
+                              "--lr-length", "1step", NULL);
+    struct span span = { 0 }, def = { 30, true };
+
+    assert_int_equal(option_span(o, "warmup", 0, def, &span, &err), 0);
+    assert_true(span.n == 7 && !span.epochs);
+    assert_int_equal(option_span(o, "lr-every", 1, def, &span, &err), 0);
+    assert_true(span.n == 3 && span.epochs);
+    assert_int_equal(option_span(o, "lr-length", 1, def, &span, &err), 0);
+    assert_true(span.n == 1 && !span.epochs);
+    assert_int_equal(option_span(o, "eval-every", 1, def, &span, &err), 0);
+    assert_true(span.n == 30 && span.epochs);
+    options_free(o);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        o = parse(COMMAND_TRAIN, &err, "--lr-every", wrong[i], NULL);
+        assert_int_equal(option_span(o, "lr-every", 1, def, &span, &err), -1);
+        assert_non_null(strstr(err.text, "--lr-every: expected a number of steps, at least 1"));
+        options_free(o);
+    }
+    (void)state;
+}
+
 static void optimizers_are_listed_in_the_order_of_their_kinds(void **state)
 {
-    for (int kind = OPTIMIZER_SGD; kind <= OPTIMIZER_ADAMW; kind++) {
+    for (int kind = OPTIMIZER_SGD; kind <= OPTIMIZER_LAMB; kind++) {
         const char *name = optimizer_name((enum optimizer_kind)kind);
         struct err err = { 0 };
         struct options *o = parse(COMMAND_TRAIN, &err, "--optimizer", name, NULL);
@@ -343,16 +369,22 @@ static void a_command_line_is_quoted_where_a_shell_wants_it(void **state)
     (void)state;
 }
 
+static bool negates(const char *name, const char *other)
+{
+    return strncmp(name, "no-", 3) == 0 && strcmp(name + 3, other) == 0;
+}
+
 static void every_entry_of_the_table_is_sound(void **state)
 {
     const struct option_spec *a, *b;
 
     for (int i = 0; (a = option_at(i)); i++) {
         assert_true(a->name[0] && a->help[0] && a->commands);
-        assert_true(strncmp(a->name, "no-", 3) != 0);
+        assert_true(strncmp(a->name, "no-", 3) != 0 || a->argument);
         for (int j = 0; j < i && (b = option_at(j)); j++)
             if (a->commands & b->commands) {
                 assert_string_not_equal(a->name, b->name);
+                assert_false(negates(a->name, b->name) || negates(b->name, a->name));
                 assert_true(!a->letter || a->letter != b->letter);
             }
     }
@@ -372,6 +404,7 @@ int main(void)
         cmocka_unit_test(sizes_take_binary_and_decimal_suffixes),
         cmocka_unit_test(lists_are_strict),
         cmocka_unit_test(a_word_must_be_one_of_the_list),
+        cmocka_unit_test(a_span_is_in_steps_or_epochs),
         cmocka_unit_test(optimizers_are_listed_in_the_order_of_their_kinds),
         cmocka_unit_test(an_option_beats_the_environment),
         cmocka_unit_test(an_option_that_may_be_repeated_keeps_all_values),

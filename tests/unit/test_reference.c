@@ -7,6 +7,7 @@
 #include "graph/op.h"
 #include "kernels/philox.h"
 #include "run_graph.h"
+#include "train/update.h"
 
 static int add(struct graph *graph, enum value_kind kind, struct shape shape,
                struct batch batch)
@@ -242,6 +243,44 @@ static void optimizers_follow_their_formulas(void **state)
                                        (sqrt((0.0099 + 0.0025) / 0.0199) + 1e-8))) < 1e-12);
 }
 
+/* A step of two numbers by LARS or LAMB, gradients doubled. */
+static void adaptive_step(const struct optimizer_args *args, bool decays, double p[2])
+{
+    const double g[2] = { 0.15, 0.2 };
+    double m[2] = { 0 }, v[2] = { 0 };
+    struct err err = { 0 };
+
+    p[0] = 3;
+    p[1] = 4;
+    assert_int_equal(update_range(backend_find("reference"), NULL, args, decays, 2, p, g, 2, m,
+                                  v, &err), 0);
+}
+
+/* By hand: |p| = 5, |g| = 0.5. */
+static void adaptive_optimizers_scale_by_norms(void **state)
+{
+    struct optimizer_args a = { .kind = OPTIMIZER_LARS, .dtype = DTYPE_F64, .lr = 0.5,
+                                .momentum = 0.9, .trust = 0.01, .weight_decay = 0.1, .step = 1 };
+    double p[2], u, r = 0.01 * 5 / (0.5 + 0.1 * 5);
+
+    (void)state;
+    adaptive_step(&a, true, p);
+    assert_true(fabs(p[0] - (3 - 0.5 * r * (0.3 + 0.1 * 3))) < 1e-15);
+    assert_true(fabs(p[1] - (4 - 0.5 * r * (0.4 + 0.1 * 4))) < 1e-15);
+    adaptive_step(&a, false, p);
+    assert_true(fabs(p[0] - (3 - 0.5 * 0.3)) < 1e-15);
+    a = (struct optimizer_args){ .kind = OPTIMIZER_LAMB, .dtype = DTYPE_F64, .lr = 0.5,
+                                 .beta1 = 0.9, .beta2 = 0.99, .epsilon = 0.1,
+                                 .weight_decay = 0.1, .step = 1 };
+    /* The first moments, bias corrected, are the gradient and its size. */
+    adaptive_step(&a, true, p);
+    u = hypot(0.3 / 0.4 + 0.3, 0.4 / 0.5 + 0.4);
+    assert_true(fabs(p[0] - (3 - 0.5 * 5 / u * (0.3 / 0.4 + 0.3))) < 1e-13);
+    assert_true(fabs(p[1] - (4 - 0.5 * 5 / u * (0.4 / 0.5 + 0.4))) < 1e-13);
+    adaptive_step(&a, false, p);
+    assert_true(fabs(p[0] - (3 - 0.5 * 0.3 / 0.4)) < 1e-13);
+}
+
 /* Memory -------------------------------------------------------------------------------- */
 
 static void the_peak_counts_what_is_out_at_once(void **state)
@@ -304,6 +343,7 @@ int main(void)
         cmocka_unit_test(dropout_keeps_its_ratio_and_changes_with_seed_and_step),
         cmocka_unit_test(philox_gives_the_published_numbers),
         cmocka_unit_test(optimizers_follow_their_formulas),
+        cmocka_unit_test(adaptive_optimizers_scale_by_norms),
         cmocka_unit_test(the_peak_counts_what_is_out_at_once),
         cmocka_unit_test(copies_cut_an_interval_out_of_rows),
         cmocka_unit_test(labels_out_of_range_are_an_error),

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "train/session.h"
+
+/* 'n' real samples from 'first' on; the rest of the batch repeats the first one. */
+static int evaluate_batch(struct session *s, int64_t *samples, int64_t first, int64_t n,
+                          double scale, double entries[BOARD_COUNT], struct err *err)
+{
+    struct batch_result result;
+    struct batch_args args = { .reader = s->test.reader, .tensors = s->test.tensors,
+                               .samples = samples, .weight_sum = 1 };
+
+    for (int64_t i = 0; i < s->settings.global_batch; i++)
+        samples[i] = first + (i < n ? i : 0);
+    if (!s->executor)
+        return 0;
+    if (executor_evaluate(s->executor, &args, &result, err) < 0)
+        return -1;
+    entries[BOARD_LOSS] += scale * result.loss;
+    entries[BOARD_CORRECT] += scale * result.correct;
+    return 0;
+}
+
+/* A last batch that is not full is completed by its first sample, whose part is then measured
+ * by a batch of nothing else and taken off: in use, samples do not depend on each other.
+ */
+static int evaluate_all(struct session *s, double entries[BOARD_COUNT], struct err *err)
+{
+    int64_t b = s->settings.global_batch, n = data_samples(s->test.data), rest = n % b;
+    int64_t *samples = mem_new((size_t)b, sizeof(*samples));
+    int bad = 0;
+
+    for (int64_t first = 0; first + b <= n && !bad; first += b)
+        bad = evaluate_batch(s, samples, first, b, 1, entries, err);
+    if (!bad && rest > 0)
+        bad = evaluate_batch(s, samples, n - rest, rest, 1, entries, err);
+    if (!bad && rest > 0)
+        bad = evaluate_batch(s, samples, n - rest, 1, -(double)(b - rest) / (double)b, entries,
+                             err);
+    free(samples);
+    return bad;
+}
+
+/* What the sum of losses is divided by, and how many labels count. */
+static double test_weight(const struct session *s, int64_t *count)
+{
+    int64_t n = data_samples(s->test.data);
+    double weight = 0;
+
+    *count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        weight += s->test.labels.rule.weight == LOSS_WEIGHT_ONE
+                      ? 1.0 / (double)s->settings.global_batch
+                      : labels_weight(&s->test.labels, &i, 1);
+        *count += labels_count(&s->test.labels, &i, 1);
+    }
+    return weight;
+}
+
+static bool counts_tokens(const struct session *s)
+{
+    return s->classifies && s->test.labels.per_sample > 1;
+}
+
+static void tell(struct session *s, int64_t steps_done, double seconds,
+                 const struct evaluation *e)
+{
+    json_t *line = json_pack("{s:s, s:I, s:o, s:I, s:b, s:f}", "event", "evaluation", "step",
+                             (json_int_t)steps_done, "loss", session_number(e->loss),
+                             "samples", (json_int_t)data_samples(s->test.data), "ema",
+                             s->settings.eval_ema, "seconds", seconds);
+    char accuracy[64] = "", perplexity[64] = "";
+
+    if (s->classifies) {
+        json_object_set_new(line, "accuracy", session_number(e->accuracy));
+        snprintf(accuracy, sizeof(accuracy), ", accuracy %.2f %%", 100 * e->accuracy);
+    }
+    if (counts_tokens(s)) {
+        json_object_set_new(line, "perplexity", session_number(exp(e->loss)));
+        snprintf(perplexity, sizeof(perplexity), ", perplexity %.4g", exp(e->loss));
+    }
+    session_log(s, line);
+    if (s->rank == 0)
+        log_info("step %lld: test loss %.*g%s%s", (long long)steps_done, s->classifies ? 4 : 6,
+                 e->loss, accuracy, perplexity);
+}
+
+/* A directory of its own, in which the newest is the best. */
+static int keep_best(struct session *s, int64_t steps_done, const struct evaluation *e,
+                     struct err *err)
+{
+    bool by_accuracy = s->settings.best == BEST_ACCURACY;
+    double value = by_accuracy ? e->accuracy : e->loss;
+    char *directory;
+    int bad;
+
+    if (s->settings.best == BEST_NONE || !isfinite(value) ||
+        (s->best.step > 0 && (by_accuracy ? value <= s->best.value : value >= s->best.value)))
+        return 0;
+    s->best = (struct checkpoint_best){ .by = s->settings.best, .value = value,
+                                        .step = steps_done };
+    directory = mem_printf("%s/best", s->settings.checkpoint);
+    bad = session_save(s, directory, steps_done, err);
+    if (!bad && s->rank == 0)
+        checkpoint_prune(directory);
+    free(directory);
+    return bad;
+}
+
+int session_evaluate(struct session *session, int64_t steps_done, struct err *err)
+{
+    struct session *s = session;
+    double entries[BOARD_COUNT] = { 0 }, start = trace_clock();
+    bool averages = s->settings.eval_ema && s->executor;
+    struct evaluation result;
+    int64_t count;
+
+    if ((averages && executor_average(s->executor, true, err) < 0) ||
+        evaluate_all(s, entries, err) < 0 || board_post(&s->board, entries, err) < 0 ||
+        board_read(&s->board, entries, err) < 0 ||
+        (averages && executor_average(s->executor, false, err) < 0))
+        return -1;
+    result.loss = entries[BOARD_LOSS] / test_weight(s, &count);
+    result.accuracy = count > 0 ? entries[BOARD_CORRECT] / (double)count : 0;
+    tell(s, steps_done, trace_clock() - start, &result);
+    return keep_best(s, steps_done, &result, err);
+}
+
+void session_tell_best(const struct session *session)
+{
+    const struct session *s = session;
+
+    if (s->rank == 0 && s->best.step > 0)
+        log_info("best: test %s %.4g at step %lld, in %s/best",
+                 s->best.by == BEST_ACCURACY ? "accuracy" : "loss", s->best.value,
+                 (long long)s->best.step, s->settings.checkpoint);
+}
