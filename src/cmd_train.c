@@ -198,6 +198,7 @@ static int read_settings(const struct options *o, struct train_settings *t, stru
     t->data = option_string(o, "data", NULL);
     t->test = option_string(o, "test", NULL);
     t->loss = option_string(o, "loss", NULL);
+    t->init = option_string(o, "init", NULL);
     t->fuse = option_flag(o, "fuse", true);
     t->n_freeze = option_strings(o, "freeze", &t->freeze);
     if (!t->data)

@@ -78,6 +78,8 @@ static const struct option_spec table[] = {
       .help = "fuse patterns such as LayerNorm into one node (default: yes)" },
     { .name = "freeze", .argument = "PATTERN", .commands = MODEL, .many = true,
       .help = "leave these parameters as they are: a name, or a pattern such as 'encoder.*'" },
+    { .name = "init", .argument = "fan-in|FILE", .commands = TRAIN, .plain = "fan-in",
+      .help = "what a model without weights starts from: usual rules, or a safetensors file" },
     { .name = "batchnorm-samples", .argument = "N", .commands = MODEL,
       .help = "consecutive samples over which BatchNorm normalises" },
     { .name = "fusions", .commands = INSPECT, .line_only = true,

@@ -155,7 +155,7 @@ static int set_up(struct executor *e, struct err *err)
         store_init(&e->store, e->compiled, o->device, e->stream,
                    optimizer_states(o->optimizer.kind), o->ema > 0,
                    e->routes.bytes + e->compiled->spare_bytes, err) < 0 ||
-        store_load(&e->store, err) < 0)
+        store_load(&e->store, o->initial, o->seed, err) < 0)
         return -1;
     make_tapes(e, e->store.buffers + e->routes.bytes);
     make_passages(e);

@@ -26,6 +26,7 @@ struct executor_options {
     double ema;                 /* of the averages; 0: none are kept */
     double clip;                /* largest norm of all gradients; 0: any */
     uint64_t seed;
+    const struct initial *initial;  /* of what the model has no values for; may be NULL */
     bool deterministic;
     size_t bucket_bytes;        /* 0: see reduce.h */
     struct trace *trace;        /* NULL: none */

@@ -173,13 +173,30 @@ static void plan_alone(struct plan *plan, struct plan_stage *stage, int64_t samp
     *stage = (struct plan_stage){ .replicas = 1 };
 }
 
+/* What the model has no weights for takes as long with any that it may start from. */
+static int load(struct table *t, struct err *err)
+{
+    struct initial *initial = NULL;
+    int n, bad;
+
+    if (initial_absent(t->compiled->graph, &n)) {
+        initial = initial_new(t->options->model, &t->options->model_options, INITIAL_FAN_IN,
+                              err);
+        if (!initial)
+            return -1;
+    }
+    bad = store_load(&t->store, initial, 0, err);
+    initial_free(initial);
+    return bad;
+}
+
 static int run_table(struct table *t, const struct plan *plan, struct err *err)
 {
     const struct program *p = t->compiled->program;
     const struct program_list *lists[3] = { &p->list[PART_PREPARE], &p->list[PART_FORWARD],
                                             &p->backward };
 
-    if (store_load(&t->store, err) < 0)
+    if (load(t, err) < 0)
         return -1;
     for (int i = 0; i < 3; i++)
         tape_init(&t->tapes[i], lists[i], &t->store, &t->state, NULL);

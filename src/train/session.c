@@ -129,6 +129,7 @@ static int probe_graph(struct session *s, struct err *err)
 {
     struct model_options options = s->model_options;
     struct graph *probe;
+    const char *absent;
     int bad;
 
     options.batch = 2;
@@ -139,6 +140,8 @@ static int probe_graph(struct session *s, struct err *err)
         log_info("%s", model_note(s->model, i));
     for (int v = 0; v < probe->n_values; v++)
         s->has_stats = s->has_stats || probe->values[v].kind == VALUE_STAT;
+    if ((absent = initial_absent(probe, &s->n_absent)))
+        s->absent = mem_strdup(absent);
     s->classifies = probe->correct >= 0;
     s->loss_text = mem_strdup(probe->loss_rule.text ? probe->loss_rule.text : "");
     if (probe->loss < 0)
@@ -273,6 +276,23 @@ static int merge_state(struct session *s, struct err *err)
     return resume_freeze(s, saved, err);
 }
 
+/* What the model has no weights for: a checkpoint has its parameters. */
+static int open_initial(struct session *s, struct err *err)
+{
+    const char *how = s->settings.init;
+
+    if (!s->absent && how && !s->resumed)
+        return err_set_code(err, EXIT_USAGE, "--init: %s has its weights", s->model_path);
+    if (!s->absent)
+        return 0;
+    if (!how && !s->resumed)
+        return err_set(err, "%s: has no weights for \"%.200s\"%s: say --init=fan-in, or --init "
+                       "FILE for those of a safetensors file", s->model_path, s->absent,
+                       s->n_absent > 1 ? " and others" : "");
+    s->initial = initial_new(s->model, &s->model_options, how, err);
+    return s->initial ? 0 : -1;
+}
+
 /* All that is read -------------------------------------------------------------------- */
 
 static int open_inputs(struct session *s, struct err *err)
@@ -291,7 +311,9 @@ static int open_inputs(struct session *s, struct err *err)
     choose_freeze(s);
     if (probe_graph(s, err) < 0)
         return -1;
-    return s->resumed ? merge_state(s, err) : 0;
+    if (s->resumed && merge_state(s, err) < 0)
+        return -1;
+    return open_initial(s, err);
 }
 
 /* A directory that cannot be written shows now, not after hours. */
@@ -411,7 +433,8 @@ static int make_executor(struct session *s, struct err *err)
         .plan = s->plan, .placement = &s->placement, .compiled = s->compiled,
         .device = s->device, .comm = s->comm, .optimizer = s->settings.optimizer,
         .ema = s->settings.recipe.ema, .clip = s->settings.recipe.clip,
-        .seed = s->settings.seed, .deterministic = s->settings.deterministic,
+        .seed = s->settings.seed, .initial = s->initial,
+        .deterministic = s->settings.deterministic,
         .delay_seed = s->settings.delay_seed, .delay_max = s->settings.delay_max,
     };
 
@@ -521,6 +544,8 @@ void session_close(struct session *session)
     plan_free(s->resumed_plan);
     cluster_free(s->cluster);
     checkpoint_close(s->resumed);
+    initial_free(s->initial);
+    free(s->absent);
     close_source(&s->train);
     close_source(&s->test);
     if (s->device)

@@ -47,6 +47,9 @@ struct session {
     char *loss_text;                    /* as found or chosen */
     struct source train, test;
     struct checkpoint *resumed;
+    int n_absent;                       /* values of the model without weights … */
+    char *absent;                       /* … of which this is one; NULL: there are none */
+    struct initial *initial;
     struct cluster *cluster;
     struct plan *given, *plan, *resumed_plan;
     json_t *plan_json;

@@ -16,6 +16,7 @@ struct train_settings {
     const char *data, *test;    /* see data_open(); 'test' may be NULL */
     struct data_options data_options;
     const char *loss;           /* NULL: chosen */
+    const char *init;           /* see initial.h; NULL: not said */
     bool float64, fuse;
     int n_freeze;               /* patterns, see model.h; 0: as the plan or checkpoint says */
     const char *const *freeze;

@@ -94,27 +94,32 @@ void *store_address(const struct store *store, int value, int slot)
     }
 }
 
-static int load_value(struct store *store, int value, struct err *err)
+static int load_value(struct store *store, const struct initial *initial, uint64_t seed,
+                      int value, struct err *err)
 {
     const struct value *v = &store->compiled->graph->values[value];
     size_t n = (size_t)shape_elements(&v->shape), bytes = n * dtype_size(v->dtype);
     void *to = store_address(store, value, 0), *data;
-    int bad;
+    int bad = 0;
 
     if (!to || bytes == 0)
         return 0;
-    if (!v->data)
-        return err_set(err, "parameter \"%s\": the model has no weights for it", v->name);
     data = mem_new(bytes, 1);
-    convert(v->file_dtype, v->data, v->dtype, data, n);
-    bad = store->compiled->backend->copy(store->stream, to, bytes, data, bytes, bytes, 1, err);
+    if (v->data)
+        convert(v->file_dtype, v->data, v->dtype, data, n);
+    else
+        bad = initial_fill(initial, seed, v, data, err);
+    if (!bad)
+        bad = store->compiled->backend->copy(store->stream, to, bytes, data, bytes, bytes, 1,
+                                             err);
     if (!bad)
         bad = store->compiled->backend->stream_sync(store->stream, err);
     free(data);
     return bad;
 }
 
-int store_load(struct store *store, struct err *err)
+int store_load(struct store *store, const struct initial *initial, uint64_t seed,
+               struct err *err)
 {
     const struct program *p = store->compiled->program;
 
@@ -125,7 +130,7 @@ int store_load(struct store *store, struct err *err)
             continue;
         if (kind != VALUE_PARAM && kind != VALUE_STAT && kind != VALUE_CONST)
             continue;
-        if (load_value(store, v, err) < 0)
+        if (load_value(store, initial, seed, v, err) < 0)
             return -1;
     }
     return 0;

@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "train/compile.h"
+#include "train/initial.h"
 
 struct store {
     const struct compiled *compiled;
@@ -27,8 +28,11 @@ int store_init(struct store *store, const struct compiled *compiled, struct devi
                size_t buffer_bytes, struct err *err);
 void store_clear(struct store *store);
 
-/* Parameters, statistics and constants as the model file has them. */
-int store_load(struct store *store, struct err *err);
+/* Parameters, statistics and constants as the model file has them; 'initial', with 'seed', gives
+ * those that it lacks (NULL: that is an error).
+ */
+int store_load(struct store *store, const struct initial *initial, uint64_t seed,
+               struct err *err);
 
 /* NULL where the value has no place on this rank. */
 void *store_address(const struct store *store, int value, int slot);

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/* What parameters start from where the model has no weights: the usual rules of fan-in, or a
+ * safetensors file.
+ *
+ * The rules are PyTorch's defaults, and follow from what first reads the parameter, whatever the
+ * plan and the fusions: tasuki-train(1) lists them. Element i of a parameter is a function of
+ * (seed, the parameter's name, i) alone, by Philox.
+ */
+#ifndef TASUKI_TRAIN_INITIAL_H
+#define TASUKI_TRAIN_INITIAL_H
+
+#include <stdint.h>
+
+#include "graph/model.h"
+
+struct err;
+struct initial;
+
+#define INITIAL_FAN_IN "fan-in"
+
+/* 'how': INITIAL_FAN_IN, or the path of a file that has all of these tensors, by name and shape.
+ * NULL: what is said by nobody starts as 0, for a run whose checkpoint has the parameters. Fails
+ * where values are absent that are no parameters and no file gives.
+ */
+struct initial *initial_new(struct model *model, const struct model_options *options,
+                            const char *how, struct err *err);
+void initial_free(struct initial *initial);
+
+/* Values of the model without data, by the first of their names; NULL where there are none. */
+const char *initial_absent(const struct graph *graph, int *n);
+
+/* All elements of a value that has no data, in its type. */
+int initial_fill(const struct initial *initial, uint64_t seed, const struct value *value,
+                 void *data, struct err *err);
+
+#endif
