@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What works on rows: LayerNormalization, Softmax, and their gradients. */
+/* What works on rows: LayerNormalization, RMSNormalization, Softmax, and their gradients. */
 #include <stdlib.h>
 #include <float.h>
 #include <math.h>
@@ -12,8 +12,10 @@ struct row_kernel {
     struct kernel base;
     int64_t rows, n;
     float epsilon;
+    cpu_range *range;           /* of a norm */
+    bool centred;               /* it takes the mean off */
     bool masked;                /* of a Softmax */
-    bool bias, mean, inv_std;   /* are input 2 and outputs 1, 2 there? */
+    bool bias, mean, inv_std;   /* are they there? */
 };
 
 struct row_run {
@@ -46,7 +48,25 @@ static struct row_kernel *row_kernel_new(const struct cpu_build *build, const st
     return k;
 }
 
-/* LayerNormalization ------------------------------------------------------------------ */
+/* LayerNormalization and RMSNormalization --------------------------------------------- */
+
+/* The first is centred: it also saves, and its gradients read, the mean of each row. */
+static int make_norm(const struct cpu_build *build, const struct value *x, bool centred,
+                     cpu_range *range,
+                     int (*run)(struct kernel *, const struct kernel_args *, struct err *),
+                     struct kernel **kernel)
+{
+    struct row_kernel *k;
+
+    if (!cpu_all_plain(build))
+        return 0;
+    k = row_kernel_new(build, x, node_int(cpu_node(build), "axis", -1), run);
+    k->range = range;
+    k->centred = centred;
+    k->epsilon = (float)node_float(cpu_node(build), "epsilon", 1e-5);
+    *kernel = &k->base;
+    return 0;
+}
 
 static void layernorm_rows(void *context, int64_t begin, int64_t end, int thread)
 {
@@ -59,131 +79,6 @@ static void layernorm_rows(void *context, int64_t begin, int64_t end, int thread
                            r->y + i * n, r->mean ? r->mean + i : NULL,
                            r->inv_std ? r->inv_std + i : NULL);
 }
-
-static int layernorm_run(struct kernel *kernel, const struct kernel_args *args, struct err *err)
-{
-    const struct row_kernel *k = (const struct row_kernel *)kernel;
-    struct row_run run = { .x = args->inputs[0],
-                           .scale = args->inputs[1],
-                           .bias = k->bias ? args->inputs[2] : NULL,
-                           .y = args->outputs[0],
-                           .mean = k->mean ? args->outputs[1] : NULL,
-                           .inv_std = k->inv_std ? args->outputs[2] : NULL };
-
-    (void)err;
-    over_rows(k, layernorm_rows, &run);
-    return 0;
-}
-
-int cpu_make_layernorm(const struct cpu_build *build, struct kernel **kernel, struct err *err)
-{
-    struct row_kernel *k;
-
-    (void)err;
-    if (!cpu_all_plain(build))
-        return 0;
-    k = row_kernel_new(build, cpu_input(build, 0), node_int(cpu_node(build), "axis", -1),
-                       layernorm_run);
-    k->epsilon = (float)node_float(cpu_node(build), "epsilon", 1e-5);
-    k->bias = cpu_input(build, 2) != NULL;
-    k->mean = cpu_output(build, 1) != NULL;
-    k->inv_std = cpu_output(build, 2) != NULL;
-    *kernel = &k->base;
-    return 0;
-}
-
-static void layernorm_dgrad_rows(void *context, int64_t begin, int64_t end, int thread)
-{
-    const struct row_run *r = context;
-    int64_t n = r->k->n;
-
-    (void)thread;
-    for (int64_t i = begin; i < end; i++)
-        r->simd->layernorm_dgrad((size_t)n, r->x + i * n, r->dy + i * n, r->scale,
-                                 r->saved_mean[i], r->saved_inv_std[i], r->y + i * n);
-}
-
-static int layernorm_dgrad_run(struct kernel *kernel, const struct kernel_args *args,
-                               struct err *err)
-{
-    struct row_run run = { .dy = args->inputs[0],
-                           .x = args->inputs[1],
-                           .scale = args->inputs[2],
-                           .saved_mean = args->inputs[3],
-                           .saved_inv_std = args->inputs[4],
-                           .y = args->outputs[0] };
-
-    (void)err;
-    over_rows((const struct row_kernel *)kernel, layernorm_dgrad_rows, &run);
-    return 0;
-}
-
-int cpu_make_layernorm_dgrad(const struct cpu_build *build, struct kernel **kernel,
-                             struct err *err)
-{
-    (void)err;
-    if (!cpu_all_plain(build))
-        return 0;
-    *kernel = &row_kernel_new(build, cpu_input(build, 1),
-                              node_int(cpu_node(build), "axis", -1), layernorm_dgrad_run)
-                   ->base;
-    return 0;
-}
-
-static void layernorm_wgrad_rows(void *context, int64_t begin, int64_t end, int thread)
-{
-    const struct row_run *r = context;
-    int64_t n = r->k->n;
-    float *dscale = r->partial + thread * 2 * n, *dbias = dscale + n;
-
-    for (int64_t i = begin; i < end; i++)
-        r->simd->layernorm_wgrad((size_t)n, r->x + i * n, r->dy + i * n, r->saved_mean[i],
-                                 r->saved_inv_std[i], dscale, r->k->bias ? dbias : NULL);
-}
-
-static int layernorm_wgrad_run(struct kernel *kernel, const struct kernel_args *args,
-                               struct err *err)
-{
-    const struct row_kernel *k = (const struct row_kernel *)kernel;
-    const struct simd *simd = kernel->device->simd;
-    struct row_run run = { .dy = args->inputs[0],
-                           .x = args->inputs[1],
-                           .saved_mean = args->inputs[2],
-                           .saved_inv_std = args->inputs[3],
-                           .partial = args->workspace };
-    size_t n = (size_t)k->n;
-
-    (void)err;
-    memset(run.partial, 0, kernel->workspace);
-    over_rows(k, layernorm_wgrad_rows, &run);
-    for (int which = 0; which < (k->bias ? 2 : 1); which++) {
-        float *y = args->outputs[which];
-
-        if (args->accumulate != ACCUMULATE_YES)
-            memset(y, 0, n * sizeof(float));
-        for (int t = 0; t < kernel->device->threads; t++)
-            simd->axpy(n, 1, run.partial + ((size_t)t * 2 + (size_t)which) * n, y);
-    }
-    return 0;
-}
-
-int cpu_make_layernorm_wgrad(const struct cpu_build *build, struct kernel **kernel,
-                             struct err *err)
-{
-    struct row_kernel *k;
-
-    (void)err;
-    if (!cpu_all_plain(build))
-        return 0;
-    k = row_kernel_new(build, cpu_input(build, 1), node_int(cpu_node(build), "axis", -1),
-                       layernorm_wgrad_run);
-    k->bias = cpu_output(build, 1) != NULL;
-    k->base.workspace = (size_t)(build->device->threads * 2 * k->n) * sizeof(float);
-    *kernel = &k->base;
-    return 0;
-}
-
-/* RMSNormalization -------------------------------------------------------------------- */
 
 static void rmsnorm_rows(void *context, int64_t begin, int64_t end, int thread)
 {
@@ -204,32 +99,57 @@ static void rmsnorm_rows(void *context, int64_t begin, int64_t end, int thread)
     }
 }
 
-static int rmsnorm_run(struct kernel *kernel, const struct kernel_args *args, struct err *err)
+static int norm_run(struct kernel *kernel, const struct kernel_args *args, struct err *err)
 {
     const struct row_kernel *k = (const struct row_kernel *)kernel;
     struct row_run run = { .x = args->inputs[0],
                            .scale = args->inputs[1],
+                           .bias = k->bias ? args->inputs[2] : NULL,
                            .y = args->outputs[0],
-                           .inv_std = k->inv_std ? args->outputs[1] : NULL };
+                           .mean = k->mean ? args->outputs[1] : NULL,
+                           .inv_std = k->inv_std ? args->outputs[k->centred ? 2 : 1] : NULL };
 
     (void)err;
-    over_rows(k, rmsnorm_rows, &run);
+    over_rows(k, k->range, &run);
     return 0;
+}
+
+static int make_norm_forward(const struct cpu_build *build, bool centred, cpu_range *range,
+                             struct kernel **kernel)
+{
+    struct row_kernel *k;
+
+    make_norm(build, cpu_input(build, 0), centred, range, norm_run, kernel);
+    k = (struct row_kernel *)*kernel;
+    if (!k)
+        return 0;
+    k->bias = centred && cpu_input(build, 2);
+    k->mean = centred && cpu_output(build, 1);
+    k->inv_std = cpu_output(build, centred ? 2 : 1) != NULL;
+    return 0;
+}
+
+int cpu_make_layernorm(const struct cpu_build *build, struct kernel **kernel, struct err *err)
+{
+    (void)err;
+    return make_norm_forward(build, true, layernorm_rows, kernel);
 }
 
 int cpu_make_rmsnorm(const struct cpu_build *build, struct kernel **kernel, struct err *err)
 {
-    struct row_kernel *k;
-
     (void)err;
-    if (!cpu_all_plain(build))
-        return 0;
-    k = row_kernel_new(build, cpu_input(build, 0), node_int(cpu_node(build), "axis", -1),
-                       rmsnorm_run);
-    k->epsilon = (float)node_float(cpu_node(build), "epsilon", 1e-5);
-    k->inv_std = cpu_output(build, 1) != NULL;
-    *kernel = &k->base;
-    return 0;
+    return make_norm_forward(build, false, rmsnorm_rows, kernel);
+}
+
+static void layernorm_dgrad_rows(void *context, int64_t begin, int64_t end, int thread)
+{
+    const struct row_run *r = context;
+    int64_t n = r->k->n;
+
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        r->simd->layernorm_dgrad((size_t)n, r->x + i * n, r->dy + i * n, r->scale,
+                                 r->saved_mean[i], r->saved_inv_std[i], r->y + i * n);
 }
 
 static void rmsnorm_dgrad_rows(void *context, int64_t begin, int64_t end, int thread)
@@ -250,77 +170,103 @@ static void rmsnorm_dgrad_rows(void *context, int64_t begin, int64_t end, int th
     }
 }
 
-static int rmsnorm_dgrad_run(struct kernel *kernel, const struct kernel_args *args,
-                             struct err *err)
+static int norm_dgrad_run(struct kernel *kernel, const struct kernel_args *args,
+                          struct err *err)
 {
+    const struct row_kernel *k = (const struct row_kernel *)kernel;
     struct row_run run = { .dy = args->inputs[0],
                            .x = args->inputs[1],
                            .scale = args->inputs[2],
-                           .saved_inv_std = args->inputs[3],
+                           .saved_mean = k->centred ? args->inputs[3] : NULL,
+                           .saved_inv_std = args->inputs[k->centred ? 4 : 3],
                            .y = args->outputs[0] };
 
     (void)err;
-    over_rows((const struct row_kernel *)kernel, rmsnorm_dgrad_rows, &run);
+    over_rows(k, k->range, &run);
     return 0;
+}
+
+int cpu_make_layernorm_dgrad(const struct cpu_build *build, struct kernel **kernel,
+                             struct err *err)
+{
+    (void)err;
+    return make_norm(build, cpu_input(build, 1), true, layernorm_dgrad_rows, norm_dgrad_run,
+                     kernel);
 }
 
 int cpu_make_rmsnorm_dgrad(const struct cpu_build *build, struct kernel **kernel,
                            struct err *err)
 {
     (void)err;
-    if (!cpu_all_plain(build))
-        return 0;
-    *kernel = &row_kernel_new(build, cpu_input(build, 1),
-                              node_int(cpu_node(build), "axis", -1), rmsnorm_dgrad_run)
-                   ->base;
-    return 0;
+    return make_norm(build, cpu_input(build, 1), false, rmsnorm_dgrad_rows, norm_dgrad_run,
+                     kernel);
 }
 
-static void rmsnorm_wgrad_rows(void *context, int64_t begin, int64_t end, int thread)
+/* Without a mean, x is taken as it is. */
+static void norm_wgrad_rows(void *context, int64_t begin, int64_t end, int thread)
 {
     const struct row_run *r = context;
     int64_t n = r->k->n;
+    float *dscale = r->partial + thread * 2 * n, *dbias = dscale + n;
 
     for (int64_t i = begin; i < end; i++)
-        r->simd->layernorm_wgrad((size_t)n, r->x + i * n, r->dy + i * n, 0, r->saved_inv_std[i],
-                                 r->partial + thread * n, NULL);
+        r->simd->layernorm_wgrad((size_t)n, r->x + i * n, r->dy + i * n,
+                                 r->saved_mean ? r->saved_mean[i] : 0, r->saved_inv_std[i],
+                                 dscale, r->k->bias ? dbias : NULL);
 }
 
-static int rmsnorm_wgrad_run(struct kernel *kernel, const struct kernel_args *args,
-                             struct err *err)
+static int norm_wgrad_run(struct kernel *kernel, const struct kernel_args *args,
+                          struct err *err)
 {
     const struct row_kernel *k = (const struct row_kernel *)kernel;
+    const struct simd *simd = kernel->device->simd;
     struct row_run run = { .dy = args->inputs[0],
                            .x = args->inputs[1],
-                           .saved_inv_std = args->inputs[2],
+                           .saved_mean = k->centred ? args->inputs[2] : NULL,
+                           .saved_inv_std = args->inputs[k->centred ? 3 : 2],
                            .partial = args->workspace };
-    float *y = args->outputs[0];
     size_t n = (size_t)k->n;
 
     (void)err;
     memset(run.partial, 0, kernel->workspace);
-    over_rows(k, rmsnorm_wgrad_rows, &run);
-    if (args->accumulate != ACCUMULATE_YES)
-        memset(y, 0, n * sizeof(float));
-    for (int t = 0; t < kernel->device->threads; t++)
-        kernel->device->simd->axpy(n, 1, run.partial + (size_t)t * n, y);
+    over_rows(k, k->range, &run);
+    for (int which = 0; which < (k->bias ? 2 : 1); which++) {
+        float *y = args->outputs[which];
+
+        if (args->accumulate != ACCUMULATE_YES)
+            memset(y, 0, n * sizeof(float));
+        for (int t = 0; t < kernel->device->threads; t++)
+            simd->axpy(n, 1, run.partial + ((size_t)t * 2 + (size_t)which) * n, y);
+    }
     return 0;
+}
+
+static int make_norm_wgrad(const struct cpu_build *build, bool centred, struct kernel **kernel)
+{
+    struct row_kernel *k;
+
+    make_norm(build, cpu_input(build, 1), centred, norm_wgrad_rows, norm_wgrad_run, kernel);
+    k = (struct row_kernel *)*kernel;
+    if (!k)
+        return 0;
+    k->bias = cpu_output(build, 1) != NULL;
+    k->base.accumulates = !centred;
+    k->base.workspace = (size_t)(build->device->threads * 2 * k->n) * sizeof(float);
+    return 0;
+}
+
+int cpu_make_layernorm_wgrad(const struct cpu_build *build, struct kernel **kernel,
+                             struct err *err)
+{
+    (void)err;
+    return make_norm_wgrad(build, true, kernel);
 }
 
 int cpu_make_rmsnorm_wgrad(const struct cpu_build *build, struct kernel **kernel,
                            struct err *err)
 {
-    struct row_kernel *k;
-
     (void)err;
-    if (!cpu_all_plain(build))
-        return 0;
-    k = row_kernel_new(build, cpu_input(build, 1), node_int(cpu_node(build), "axis", -1),
-                       rmsnorm_wgrad_run);
-    k->base.accumulates = true;
-    k->base.workspace = (size_t)(build->device->threads * k->n) * sizeof(float);
-    *kernel = &k->base;
-    return 0;
+    return make_norm_wgrad(build, false, kernel);
 }
 
 /* Softmax ----------------------------------------------------------------------------- */
