@@ -143,6 +143,7 @@ static int read_running(const struct options *o, struct train_settings *t, struc
     int best;
 
     if (option_int(o, "threads", 1, MAX_COUNT, 0, &threads, err) < 0 ||
+        option_int(o, "data-threads", 0, 1024, 0, &t->data_threads, err) < 0 ||
         option_choice(o, "backend", &t->backend, err) < 0 ||
         option_number(o, "deadline", 0, 1e9, 600, &t->deadline, err) < 0 ||
         option_span(o, "eval-every", 1, t->eval_every, &t->eval_every, err) < 0 ||
@@ -152,6 +153,7 @@ static int read_running(const struct options *o, struct train_settings *t, struc
     if (!t->eval_every.n)
         t->eval_every = (struct span){ 1, true };
     t->eval_ema = option_flag(o, "eval-ema", false);
+    t->data_threads_given = option_given(o, "data-threads");
     t->threads = (int)threads;
     t->deterministic = option_flag(o, "deterministic", false);
     t->dry_run = option_flag(o, "dry-run", false);

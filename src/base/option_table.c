@@ -35,6 +35,8 @@ static const struct option_spec table[] = {
       .help = "taken from colors in 0 to 1 (default: ImageNet's)" },
     { .name = "image-std", .argument = "R,G,B", .commands = TRAIN,
       .help = "what they are then divided by (default: ImageNet's)" },
+    { .name = "data-threads", .argument = "N", .commands = TRAIN,
+      .help = "threads of each rank that read samples ahead (0: none)" },
     { .name = "max-bad-samples", .argument = "N", .commands = TRAIN,
       .help = "leave out so many that cannot be read (default: 0)" },
     { .name = "input", .argument = "FILE", .commands = TOPO, .line_only = true,

@@ -294,6 +294,11 @@ int64_t data_damaged(const struct data *data, const char **name)
     return n;
 }
 
+bool data_decodes(const struct data *data)
+{
+    return data->format->decodes;
+}
+
 int64_t data_below(const struct data *data, int tensor)
 {
     return data->format->below ? data->format->below(data, tensor) : 0;

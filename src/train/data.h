@@ -63,6 +63,9 @@ int data_bind(const struct data *data, const struct graph *graph, int value, str
 /* Integers of this tensor are in 0 … result - 1, or reading them fails; 0: not known. */
 int64_t data_below(const struct data *data, int tensor);
 
+/* Does reading a sample take much longer than copying it? */
+bool data_decodes(const struct data *data);
+
 /* Working memory for reading; each thread has its own. */
 struct data_reader *data_reader_new(struct data *data);
 void data_reader_free(struct data_reader *reader);

@@ -47,6 +47,7 @@ struct data_wanted {
 
 struct data_format {
     const char *name;
+    bool decodes;                   /* see data_decodes() */
     /* Is this spec meant for it? By the form of the spec and, where it names a file, by what
      * the file starts with ('head', zeros past its end; NULL: no regular file).
      */

@@ -225,7 +225,7 @@ static void reader_free(void *state)
 }
 
 const struct data_format data_tar = {
-    .name = "tar", .takes = takes, .open = open_shards, .complete = complete,
+    .name = "tar", .decodes = true, .takes = takes, .open = open_shards, .complete = complete,
     .bad = bad_samples, .read = read_sample, .close = close_shards, .reader_new = reader_new,
     .reader_free = reader_free,
 };

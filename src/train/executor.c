@@ -301,9 +301,13 @@ static int feed(struct executor *e, const struct batch_args *args, int slot,
                 const struct step_state *state, struct err *err)
 {
     const struct program *p = e->compiled->program;
+    const void *const *ready = NULL;
 
+    if (args->prefetch && prefetch_take(args->prefetch, &ready, err) < 0)
+        return -1;
     for (int i = 0; i < p->n_inputs; i++) {
         const struct value *v = &e->compiled->graph->values[p->inputs[i]];
+        const void *from = ready ? ready[i] : e->staging;
         void *to = store_address(&e->store, p->inputs[i], slot);
         size_t bytes = value_bytes(v);
         struct data_want want;
@@ -311,12 +315,15 @@ static int feed(struct executor *e, const struct batch_args *args, int slot,
         if (!to)
             continue;
         want = (struct data_want){ args->tensors[i], v->dtype, v->batch };
-        if (data_gather(args->reader, &want, args->epoch, args->samples + state->first_sample,
-                        state->samples, 0, state->samples, e->staging, err) < 0 ||
-            e->backend->copy(e->stream, to, bytes, e->staging, bytes, bytes, 1, err) < 0 ||
+        if ((!ready &&
+             data_gather(args->reader, &want, args->epoch, args->samples + state->first_sample,
+                         state->samples, 0, state->samples, e->staging, err) < 0) ||
+            e->backend->copy(e->stream, to, bytes, from, bytes, bytes, 1, err) < 0 ||
             e->backend->stream_sync(e->stream, err) < 0)
             return -1;
     }
+    if (ready)
+        prefetch_release(args->prefetch);
     return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "train/compile.h"
 #include "train/data.h"
 #include "train/placement.h"
+#include "train/prefetch.h"
 #include "train/store.h"
 #include "train/trace.h"
 
@@ -37,6 +38,7 @@ struct executor_options {
 /* One global batch. */
 struct batch_args {
     struct data_reader *reader;
+    struct prefetch *prefetch;  /* reads ahead what 'reader' would read; NULL: none does */
     const int *tensors;         /* see executor_bind() */
     const int64_t *samples;     /* global batch, in order */
     int64_t step, epoch;

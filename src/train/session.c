@@ -15,6 +15,8 @@
 #include "train/optimizer.h"
 #include "train/planning.h"
 
+#define MAX_READERS 16
+
 int session_agreed(struct session *session, int bad, struct err *err)
 {
     if (!bad)
@@ -456,6 +458,26 @@ static int make_executor(struct session *s, struct err *err)
     return executor_prepare(s->executor, err);
 }
 
+/* Pictures cost time, what is mapped hardly any. */
+static int make_prefetch(struct session *s, struct err *err)
+{
+    int cores = session_cores(s), most = cores > MAX_READERS ? MAX_READERS : cores;
+    struct prefetch_options options = {
+        .data = s->train.data, .tensors = s->train.tensors, .compiled = s->compiled,
+        .placement = &s->placement, .plan = s->plan, .sampler = &s->sampler,
+        .first_step = s->first_step, .end_step = s->total_steps,
+        .threads = (int)s->settings.data_threads,
+    };
+    struct err problem = { 0 };
+
+    if (!s->settings.data_threads_given)
+        options.threads = data_decodes(s->train.data) && most > 0 ? most : 1;
+    if (!s->executor || options.threads == 0)
+        return 0;
+    s->prefetch = prefetch_new(&options, &problem);
+    return problem.code ? err_set(err, "%s", problem.text) : 0;
+}
+
 /* Replicas of a stage were compiled for shares of different sizes: do they sum alike? */
 static int check_buckets(struct session *s, struct err *err)
 {
@@ -514,7 +536,8 @@ int session_open(struct session *session, const struct train_settings *settings,
         return -1;
     if (s->executor && executor_connect(s->executor, err) < 0)
         return -1;
-    if (board_init(&s->board, comm, err) < 0)
+    if (session_agree(s, make_prefetch(s, err) < 0, err) ||
+        board_init(&s->board, comm, err) < 0)
         return -1;
     s->compiling = phase(s);
     return 0;
@@ -533,6 +556,7 @@ void session_close(struct session *session)
     struct session *s = session;
 
     board_clear(&s->board);
+    prefetch_free(s->prefetch);
     executor_free(s->executor);
     compiled_free(s->compiled);
     trace_clear(&s->trace);

@@ -56,6 +56,7 @@ struct session {
     struct placement placement;
     struct compiled *compiled;          /* NULL on a rank without work, as below */
     struct executor *executor;
+    struct prefetch *prefetch;          /* NULL: the loop reads by itself */
     struct sampler sampler;
     struct rate rate;
     struct board board;

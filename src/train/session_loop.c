@@ -49,7 +49,7 @@ static int run_step(struct session *s, int64_t step, double entries[BOARD_COUNT]
     const int64_t *samples = sampler_step(&s->sampler, step);
     struct batch_result result = { 0 };
     struct batch_args args = {
-        .reader = s->train.reader, .tensors = s->train.tensors, .samples = samples,
+        .reader = s->train.reader, .prefetch = s->prefetch, .tensors = s->train.tensors, .samples = samples,
         .step = step, .epoch = epoch_of(s, step),
         .weight_sum = labels_weight(&s->train.labels, samples, s->settings.global_batch),
         .rate = rate_at(&s->rate, step),
@@ -240,21 +240,22 @@ static void tell_damage(const struct data *data)
 static int summarize(struct session *s, struct report *r, struct err *err)
 {
     const struct batch_result *t = &r->spent;
-    double mine[5] = { (double)s->backend->peak(s->device), t->compute, t->idle,
-                       t->receive - t->idle + t->send, t->reduce };
+    double mine[6] = { (double)s->backend->peak(s->device), t->compute, t->idle,
+                       t->receive - t->idle + t->send, t->reduce,
+                       prefetch_waited(s->prefetch) };
     const void **parts = mem_new((size_t)s->size, sizeof(*parts));
     size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
     void *block = NULL;
     json_t *peaks = json_array(), *ranks = json_array();
-    double measured = median_seconds(r), all[5];
+    double measured = median_seconds(r), all[6];
     int bad = comm_exchange(s->comm, mine, sizeof(mine), &block, parts, sizes, err);
 
     for (int i = 0; i < s->size && !bad; i++) {
         memcpy(all, parts[i], sizeof(all));
         json_array_append_new(peaks, json_integer((json_int_t)all[0]));
-        json_array_append_new(ranks, json_pack("{s:f, s:f, s:f, s:f}", "compute", all[1],
+        json_array_append_new(ranks, json_pack("{s:f, s:f, s:f, s:f, s:f}", "compute", all[1],
                                                "idle", all[2], "messages", all[3], "reduce",
-                                               all[4]));
+                                               all[4], "data", all[5]));
     }
     tell_damage(s->train.data);
     tell_damage(s->test.data);

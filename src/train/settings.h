@@ -15,6 +15,8 @@ struct train_settings {
     const char *input;          /* MODEL.onnx or plan.json */
     const char *data, *test;    /* see data_open(); 'test' may be NULL */
     struct data_options data_options;
+    int64_t data_threads;       /* that read ahead; 0: none */
+    bool data_threads_given;    /* else as many as the format is worth */
     const char *loss;           /* NULL: chosen */
     const char *init;           /* see initial.h; NULL: not said */
     bool float64, fuse;

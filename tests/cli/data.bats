@@ -64,6 +64,11 @@ make_shards() {
 @test "tars: the same on 1, 2 and 4 ranks, and after a resume in mid-epoch" {
     make_shards
     same_anywhere 6 $DIGITS --data "$DIR/p-{00..01}.tar" --test "$DIR/p-*.tar"
+    for threads in 0 3; do
+        curve "$DIR/threads" 1 $DIGITS --steps 6 --data "$DIR/p-{00..01}.tar" \
+            --data-threads $threads
+        diff <(losses "$DIR/1") <(losses "$DIR/threads")
+    done
 }
 
 @test "a picture that is cut off is named and left out, if so many may be" {
@@ -81,6 +86,35 @@ make_shards() {
     run "$TASUKI" train $DIGITS --steps 1 --data "$DIR/p-*.tar" --image-mean 0.5
     [ "$status" -eq 2 ]
     [[ "$output" == *"--image-mean and --image-std go together"* ]]
+}
+
+@test "an error of a sample that was read ahead ends the run, by name" {
+    need_python
+    model=$srcdir/tests/data/model/transformer
+    python3 "$srcdir/tests/cli/make-data.py" tokens "$DIR/t.bin" 400 7 header
+    printf '\377\377' | dd of="$DIR/t.bin" bs=1 seek=$((32 + 2 * 200)) conv=notrunc status=none
+    run "$TASUKI" train "$model/model.onnx" --global-batch 8 --epochs 1 --data "$DIR/t.bin"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"t.bin: token 200 is 65535, the header says a vocabulary of 7"* ]]
+}
+
+@test "tars: what was killed goes on with the samples that come next" {
+    make_shards
+    set -- $DIGITS --data "$DIR/p-*.tar" --steps 400
+    curve "$DIR/whole" 1 "$@"
+    "$TASUKI" train --precision float64 --seed 5 -q "$@" --checkpoint "$DIR/out" \
+        --checkpoint-every 3 &
+    pid=$!
+    while [ ! -e "$DIR/out/latest" ]; do
+        kill -0 $pid
+        sleep 0.05
+    done
+    kill -KILL $pid
+    wait $pid || true
+    curve "$DIR/after" 1 "$@" --checkpoint "$DIR/out" --resume
+    n=$(losses "$DIR/after" | wc -l)
+    [ $((n % 3)) -eq 1 ]
+    diff <(losses "$DIR/after") <(losses "$DIR/whole" | tail -n "$n")
 }
 
 @test "synthetic samples suit text and images, and follow from the seed" {

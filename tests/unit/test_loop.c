@@ -55,6 +55,7 @@ static long count_of_run(const char *model, const char *backend, int64_t steps, 
         .optimizer = optimizer_defaults(OPTIMIZER_ADAMW), .shuffle = true, .threads = 1,
         .cluster = "flat:1,bandwidth=1e9,latency=0,memory=16e9", .backend = backend,
         .loss = NULL, .command = "",
+        .data_threads = 2, .data_threads_given = true,
     };
     struct err err = { 0 };
     struct comm *comm;
