@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "graph/dims.h"
+#include "graph/memo.h"
 #include "graph/op.h"
 #include "graph/ops/infer.h"
 
@@ -147,6 +148,33 @@ static int add_copy(struct build *build, int copy, int of, struct err *err)
     return id;
 }
 
+static bool same_memory(const struct tensor *a, const struct tensor *b)
+{
+    return a->dtype == b->dtype && shape_equal(&a->shape, &b->shape) &&
+           (a->f ? a->f == b->f : a->i == b->i);
+}
+
+/* What was folded once is one constant, however many nodes of the file make it. */
+static int shared_const(struct build *build, const char *name,
+                        const struct tensor constant[BUILD_TWINS], struct err *err)
+{
+    struct build_const *c;
+    int i, id;
+
+    for (i = 0; i < build->n_consts; i++) {
+        c = &build->consts[i];
+        if (same_memory(&constant[0], &c->constant[0]) &&
+            same_memory(&constant[1], &c->constant[1]))
+            return c->id;
+    }
+    id = build_add_const(build, name, constant, err);
+    if (id < 0)
+        return -1;
+    c = mem_push((void **)&build->consts, &build->n_consts, sizeof(*c));
+    *c = (struct build_const){ id, { constant[0], constant[1] } };
+    return id;
+}
+
 int build_value(struct build *build, int v, struct err *err)
 {
     struct build_item *item = &build->items[v];
@@ -160,7 +188,7 @@ int build_value(struct build *build, int v, struct err *err)
         item->kind = ITEM_VALUE;
         item->id = add_parameter(build, value->index);
     } else if (item->kind == ITEM_CONST && item->id < 0) {
-        item->id = build_add_const(build, value->name, item->constant, err);
+        item->id = shared_const(build, value->name, item->constant, err);
     } else if (item->kind == ITEM_NONE) {
         return err_set(err, "\"%.200s\" is not there", value->name);
     }
@@ -368,6 +396,19 @@ static int fold_inputs(struct build *build, const struct onnx_node *node, int wh
     return 0;
 }
 
+static int fold_once(struct build *build, const OnnxFile__Node *proto, int which, int n,
+                     const struct tensor **inputs, struct tensor *outputs, struct err *err)
+{
+    int n_outputs = (int)proto->n_output;
+
+    if (memo_find(build->memo, proto, n, inputs, n_outputs, outputs))
+        return 0;
+    if (fold_run(&build->fold[which], proto, n, inputs, n_outputs, outputs, err))
+        return -1;
+    memo_put(build->memo, n_outputs, outputs);
+    return 0;
+}
+
 /* 0: the node became constants; 1: it is to be computed; -1: an error. */
 static int fold_node(struct build *build, const struct onnx_node *node, struct err *err)
 {
@@ -383,8 +424,7 @@ static int fold_node(struct build *build, const struct onnx_node *node, struct e
     for (t = 0; t < BUILD_TWINS && !result; t++) {
         result = fold_inputs(build, node, t, &own, inputs, &n, err);
         if (!result)
-            result = fold_run(&build->fold[t], node->proto, n, inputs, (int)n_outputs, outputs,
-                              err);
+            result = fold_once(build, node->proto, t, n, inputs, outputs, err);
         for (o = 0; o < n_outputs && !result; o++)
             if (node->outputs[o] >= 0) {
                 struct build_item *item = &build->items[node->outputs[o]];
@@ -632,6 +672,7 @@ int build_run(struct build *build, struct err *err)
         build->graph[t]->batchnorm_samples = (t + 1) * options->batchnorm_samples;
         build->fold[t] = (struct fold){ arena_new(), options->real, FOLD_BUDGET };
     }
+    build->memo = memo_new();
     mark_live(build);
     if (add_inputs(build, err) || load_initializers(build, err))
         return -1;
@@ -649,6 +690,8 @@ void build_free(struct build *build)
         graph_free(build->graph[t]);
         arena_free(build->fold[t].arena);
     }
+    memo_free(build->memo);
+    free(build->consts);
     free(build->items);
     free(build->live);
     free(build->freeze);

@@ -17,6 +17,7 @@
 #include "graph/onnx.h"
 
 struct err;
+struct memo;
 
 enum { BUILD_TWINS = 2 };
 
@@ -27,11 +28,20 @@ struct build_item {
     struct tensor constant[BUILD_TWINS];
 };
 
+/* A constant of the graphs and where it came from. */
+struct build_const {
+    int id;
+    struct tensor constant[BUILD_TWINS];
+};
+
 struct build {
     struct onnx *onnx;
     const struct model_options *options;
     struct graph *graph[BUILD_TWINS];
     struct fold fold[BUILD_TWINS];
+    struct memo *memo;
+    int n_consts;
+    struct build_const *consts;
     struct build_item *items;           /* one for each value of the file */
     bool *live;                         /* nodes that an output depends on */
     enum freeze *freeze;                /* one for each initializer of the file */

@@ -737,6 +737,30 @@ static void a_model_without_weights_is_built_and_exported_with_new_ones(void **s
     done(graph);
 }
 
+/* Sixteen masks of 2^23 elements are more than may be folded; one is not. */
+static void what_layers_repeat_is_folded_once_and_is_one_constant(void **state)
+{
+    char text[4096] = "input x float batch,4\n init n int64 2 = 2048,4096\n"
+                      " node Identity x -> x0\n";
+    struct graph *graph;
+    int v, constants = 0;
+
+    (void)state;
+    for (int i = 0; i < 16; i++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text),
+                 " node ConstantOfShape n -> c%d\n node Trilu c%d -> t%d upper=0\n"
+                 " node ReduceMax t%d -> r%d keepdims=0\n node Add x%d,r%d -> x%d\n", i, i, i,
+                 i, i, i, i, i + 1);
+    strcat(text, " output x16");
+    open_model(text);
+    graph = build_with((struct model_options){ .batch = 2, .real = DTYPE_F32 });
+    for (v = 0; v < graph->n_values; v++)
+        constants += graph->values[v].kind == VALUE_CONST;
+    assert_int_equal(constants, 1);
+    assert_int_equal(count(graph, "Add"), 16);
+    done(graph);
+}
+
 static int failing(void *user, const char *name, enum dtype dtype, size_t elements, void *data,
                    struct err *err)
 {
@@ -793,6 +817,7 @@ int main(void)
         cmocka_unit_test(an_export_changes_nothing_but_the_values),
         cmocka_unit_test(an_export_takes_external_data_in),
         cmocka_unit_test(a_model_without_weights_is_built_and_exported_with_new_ones),
+        cmocka_unit_test(what_layers_repeat_is_folded_once_and_is_one_constant),
         cmocka_unit_test(a_failed_export_leaves_no_file),
     };
 
