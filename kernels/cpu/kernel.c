@@ -35,6 +35,8 @@ static const struct cpu_op ops[] = {
     {"RMSNormalization", CPU_PLAIN, cpu_make_rmsnorm},
     {"RmsNormDgrad", CPU_PLAIN, cpu_make_rmsnorm_dgrad},
     {"RmsNormWgrad", CPU_PLAIN, cpu_make_rmsnorm_wgrad},
+    {"AddLayerNorm", CPU_PLAIN, cpu_make_layernorm},
+    {"AddRmsNorm", CPU_PLAIN, cpu_make_rmsnorm},
     {"Attention", CPU_PLAIN, cpu_make_attention},
     {"AttentionGrad", CPU_PLAIN, cpu_make_attention_grad},
     {"Softmax", CPU_PLAIN, cpu_make_softmax},

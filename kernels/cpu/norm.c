@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "graph/op.h"
 #include "kernels/cpu/cpu.h"
 
 struct row_kernel {
@@ -16,13 +17,15 @@ struct row_kernel {
     bool centred;               /* it takes the mean off */
     bool masked;                /* of a Softmax */
     bool bias, mean, inv_std;   /* are they there? */
+    int sum;                    /* 1: x is the sum of inputs 0 and 1, and output 1 */
 };
 
 struct row_run {
     const struct row_kernel *k;
     const struct simd *simd;
     const float *x, *dy, *scale, *bias;
-    float *y, *mean, *inv_std;
+    const float *a, *b;         /* what x is the sum of; NULL: x is there */
+    float *sum, *y, *mean, *inv_std;
     const float *saved_mean, *saved_inv_std;
     float *partial;             /* [thread][2][n] */
 };
@@ -68,6 +71,15 @@ static int make_norm(const struct cpu_build *build, const struct value *x, bool 
     return 0;
 }
 
+static const float *row_of(const struct row_run *r, int64_t i)
+{
+    size_t n = (size_t)r->k->n, at = (size_t)i * n;
+
+    if (r->a)
+        r->simd->binary(SIMD_ADD, n, r->a + at, 1, r->b + at, 1, r->sum + at);
+    return r->x + at;
+}
+
 static void layernorm_rows(void *context, int64_t begin, int64_t end, int thread)
 {
     const struct row_run *r = context;
@@ -75,7 +87,7 @@ static void layernorm_rows(void *context, int64_t begin, int64_t end, int thread
 
     (void)thread;
     for (int64_t i = begin; i < end; i++)
-        r->simd->layernorm((size_t)n, r->x + i * n, r->scale, r->bias, r->k->epsilon,
+        r->simd->layernorm((size_t)n, row_of(r, i), r->scale, r->bias, r->k->epsilon,
                            r->y + i * n, r->mean ? r->mean + i : NULL,
                            r->inv_std ? r->inv_std + i : NULL);
 }
@@ -87,7 +99,7 @@ static void rmsnorm_rows(void *context, int64_t begin, int64_t end, int thread)
 
     (void)thread;
     for (int64_t i = begin; i < end; i++) {
-        const float *x = r->x + (size_t)i * n;
+        const float *x = row_of(r, i);
         float *y = r->y + (size_t)i * n;
         double mean = r->simd->sum_squares(n, x) / (double)n;
         float inverse = (float)(1 / sqrt(mean + (double)r->k->epsilon));
@@ -102,14 +114,21 @@ static void rmsnorm_rows(void *context, int64_t begin, int64_t end, int thread)
 static int norm_run(struct kernel *kernel, const struct kernel_args *args, struct err *err)
 {
     const struct row_kernel *k = (const struct row_kernel *)kernel;
+    const void *const *in = args->inputs + k->sum;
+    void *const *out = args->outputs + k->sum;
     struct row_run run = { .x = args->inputs[0],
-                           .scale = args->inputs[1],
-                           .bias = k->bias ? args->inputs[2] : NULL,
+                           .scale = in[1],
+                           .bias = k->bias ? in[2] : NULL,
                            .y = args->outputs[0],
-                           .mean = k->mean ? args->outputs[1] : NULL,
-                           .inv_std = k->inv_std ? args->outputs[k->centred ? 2 : 1] : NULL };
+                           .mean = k->mean ? out[1] : NULL,
+                           .inv_std = k->inv_std ? out[k->centred ? 2 : 1] : NULL };
 
     (void)err;
+    if (k->sum) {
+        run.a = args->inputs[0];
+        run.b = args->inputs[1];
+        run.x = run.sum = args->outputs[1];
+    }
     over_rows(k, k->range, &run);
     return 0;
 }
@@ -123,9 +142,10 @@ static int make_norm_forward(const struct cpu_build *build, bool centred, cpu_ra
     k = (struct row_kernel *)*kernel;
     if (!k)
         return 0;
-    k->bias = centred && cpu_input(build, 2);
-    k->mean = centred && cpu_output(build, 1);
-    k->inv_std = cpu_output(build, centred ? 2 : 1) != NULL;
+    k->sum = strncmp(cpu_node(build)->op->name, "Add", 3) == 0;
+    k->bias = centred && cpu_input(build, 2 + k->sum);
+    k->mean = centred && cpu_output(build, 1 + k->sum);
+    k->inv_std = cpu_output(build, k->sum + (centred ? 2 : 1)) != NULL;
     return 0;
 }
 

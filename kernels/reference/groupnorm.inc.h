@@ -147,3 +147,40 @@ static int REAL(run_rmsnorm_wgrad)(const struct kernel *k, const struct kernel_a
         REAL(put)(args->outputs, 0, i, dscale[i]);
     return 0;
 }
+
+/* The sum of inputs 0 and 1 is output 1; then the norm of the rest of the operands. */
+static int REAL(add_norm)(const struct kernel *k, const struct kernel_args *args,
+                          ref_run_function *norm, struct err *err)
+{
+    const real *a = args->inputs[0], *b = args->inputs[1];
+    const void *inputs[3] = { args->outputs[1] };
+    void *outputs[3] = { args->outputs[0] };
+    struct kernel_args inner_args = *args;
+    struct kernel inner = *k;
+    real *sum = args->outputs[1];
+    int64_t i;
+
+    for (i = 0; i < k->in[0].elements; i++)
+        sum[i] = (real)((double)a[i] + (double)b[i]);
+    for (i = 2; i < k->n_inputs; i++)
+        inputs[i - 1] = args->inputs[i];
+    for (i = 2; i < k->n_outputs; i++)
+        outputs[i - 1] = args->outputs[i];
+    inner.n_inputs--;
+    inner.n_outputs--;
+    inner_args.inputs = inputs;
+    inner_args.outputs = outputs;
+    return norm(&inner, &inner_args, err);
+}
+
+static int REAL(run_add_layernorm)(const struct kernel *k, const struct kernel_args *args,
+                                   struct err *err)
+{
+    return REAL(add_norm)(k, args, REAL(run_layernorm), err);
+}
+
+static int REAL(run_add_rmsnorm)(const struct kernel *k, const struct kernel_args *args,
+                                 struct err *err)
+{
+    return REAL(add_norm)(k, args, REAL(run_rmsnorm), err);
+}

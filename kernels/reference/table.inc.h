@@ -90,6 +90,8 @@ const struct ref_entry REAL(ref_entries)[] = {
     KERNEL("RMSNormalization", layernorm, rmsnorm),
     KERNEL("RmsNormDgrad", layernorm_grad, rmsnorm_dgrad),
     KERNEL("RmsNormWgrad", layernorm_grad, rmsnorm_wgrad),
+    KERNEL("AddLayerNorm", layernorm, add_layernorm),
+    KERNEL("AddRmsNorm", layernorm, add_rmsnorm),
     KERNEL("Softmax", axis, softmax),
     KERNEL("LogSoftmax", axis, logsoftmax),
     KERNEL("SoftmaxGrad", axis, softmax_grad),

@@ -28,6 +28,7 @@ int fuse_linear(struct graph *graph, int node, struct err *err);
 int fuse_activation(struct graph *graph, int node, struct err *err);
 int fuse_layer_norm(struct graph *graph, int node, struct err *err);
 int fuse_rms_norm(struct graph *graph, int node, struct err *err);
+int fuse_residual_norm(struct graph *graph, int node, struct err *err);
 int fuse_silu(struct graph *graph, int node, struct err *err);
 int fuse_log_softmax(struct graph *graph, int node, struct err *err);
 int fuse_gelu(struct graph *graph, int node, struct err *err);

@@ -206,3 +206,38 @@ int fuse_rms_norm(struct graph *graph, int node, struct err *err)
     graph_set_float(graph, m.last, "epsilon", m.epsilon);
     return fuse_check(graph, m.last, err);
 }
+
+/* The sum that a norm alone reads becomes part of it. */
+int fuse_residual_norm(struct graph *graph, int node, struct err *err)
+{
+    bool layer = fuse_is(graph, node, "LayerNormalization");
+    const struct node *n = &graph->nodes[node];
+    const struct value *a, *b;
+    int add, ids[4];
+    double epsilon;
+    int64_t axis;
+
+    if ((!layer && !fuse_is(graph, node, "RMSNormalization")) || n->n_outputs > 1)
+        return 0;
+    add = fuse_producer(graph, node, 0, "Add");
+    if (add < 0 || fuse_reader(graph, n->inputs[0], n->op->name) != node)
+        return 0;
+    a = &graph->values[graph->nodes[add].inputs[0]];
+    b = &graph->values[graph->nodes[add].inputs[1]];
+    if (!shape_equal(&a->shape, &b->shape) || a->batch.outer == 0 || b->batch.outer == 0 ||
+        a->batch.place != b->batch.place || n->n_inputs > 3)
+        return 0;
+    ids[0] = graph->nodes[add].inputs[0];
+    ids[1] = graph->nodes[add].inputs[1];
+    ids[2] = n->inputs[1];
+    ids[3] = n->n_inputs > 2 ? n->inputs[2] : -1;
+    axis = node_int(n, "axis", -1);
+    epsilon = node_float(n, "epsilon", 1e-5);
+    if (fuse_rewrite(graph, node, layer ? "residual+layer-norm" : "residual+rms-norm",
+                     layer ? "AddLayerNorm" : "AddRmsNorm", ids[3] < 0 ? 3 : 4, ids, err))
+        return -1;
+    graph_add_output(graph, node);
+    graph_set_int(graph, node, "axis", axis);
+    graph_set_float(graph, node, "epsilon", epsilon);
+    return fuse_check(graph, node, err);
+}

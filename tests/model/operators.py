@@ -246,6 +246,10 @@ def topk(a, x):
     return [np.take_along_axis(x[0], index, a["axis"]), index]
 
 
+def add_norm(a, x, norm):
+    return [norm(a, [x[0] + x[1], *x[2:]]), x[0] + x[1]]
+
+
 def attention(a, x):
     q, k, v = map(t, x[:3])
     k = k.transpose(-1, -2) if a.get("transK") else k
@@ -305,7 +309,10 @@ OPERATORS = {
     "Pow": lambda a, x: np.power(x[0], x[1].astype(np.float64)),
     "Where": lambda a, x: np.where(*x), "Dropout": lambda a, x: x[0],
     "AddN": lambda a, x: sum(x), "Copy": lambda a, x: x[0], "Reorder": lambda a, x: x[0],
-    "Attention": attention, "MatMul": matmul, "Gemm": gemm, "Linear": linear, "Conv": conv,
+    "Attention": attention,
+    "AddLayerNorm": lambda a, x: add_norm(a, x, layer_norm),
+    "AddRmsNorm": lambda a, x: add_norm(a, x, OPERATORS["RMSNormalization"]),
+    "MatMul": matmul, "Gemm": gemm, "Linear": linear, "Conv": conv,
     "ConvTranspose": conv_transpose, "MaxPool": max_pool,
     "AveragePool": average_pool,
     "GlobalAveragePool": lambda a, x: x[0].mean(tuple(range(2, x[0].ndim)), keepdims=True),

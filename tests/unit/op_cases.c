@@ -438,6 +438,32 @@ static void layer_norm(struct op_case *c)
     case_infer(c);
 }
 
+static void add_norm(struct op_case *c, const char *op, bool biased)
+{
+    int ids[4], axis = 1 + case_choose(c, 2, 2), from = axis - 1, dim[] = { 3, 4 };
+
+    ids[0] = case_real(c, 3, DIMS(B, 3, 4), 0.1, 2);
+    ids[1] = case_choose(c, 4, 4) == 3 ? ids[0] : case_real(c, 3, DIMS(B, 3, 4), 0.1, 2);
+    ids[2] = case_real(c, 2 - from, dim + from, 0.5, 1);
+    if (biased)
+        ids[3] = case_real(c, 2 - from, dim + from, 0, 1);
+    case_node(c, op, biased ? 4 : 3, ids, 2);
+    case_attr(c, "axis", axis);
+    if (case_choose(c, 4, 2))
+        graph_set_float(c->graph, c->node, "epsilon", 0.01);
+    case_infer(c);
+}
+
+static void add_layer_norm(struct op_case *c)
+{
+    add_norm(c, "AddLayerNorm", case_bit(c, 0));
+}
+
+static void add_rms_norm(struct op_case *c)
+{
+    add_norm(c, "AddRmsNorm", false);
+}
+
 static void group_norm(struct op_case *c)
 {
     static const int groups[] = { 1, 2, 4 };
@@ -819,6 +845,8 @@ const struct op_kind op_kinds[] = {
     { "LayerNormalization", 8, layer_norm },
     { "GroupNormalization", 6, group_norm },
     { "RMSNormalization", 4, rms_norm },
+    { "AddLayerNorm", 16, add_layer_norm },
+    { "AddRmsNorm", 16, add_rms_norm },
     { "Attention", 60, attention },
     { "Softmax", 8, softmax },
     { "LogSoftmax", 4, log_softmax },

@@ -529,6 +529,44 @@ static void a_transformer_layer_agrees(void **state)
     (void)state;
 }
 
+static void a_sum_that_only_a_norm_reads_goes_into_it(void **state)
+{
+    static const char *const norms[] = {
+        "node LayerNormalization r,g,b -> y\n output y",
+        "node LayerNormalization r,g -> y\n output y",
+        "node Pow r,two -> s\n node ReduceMean s -> v axes=[-1] keepdims=1\n"
+        "node Add v,eps -> e\n node Sqrt e -> q\n node Div r,q -> n\n node Mul n,g -> y\n"
+        "output y",
+    };
+    char text[1024];
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < 2 * sizeof(norms) / sizeof(norms[0]); i++) {
+        struct outcome out;
+
+        snprintf(text, sizeof(text),
+                 "opset 17\n input x float batch,5,6\n init g float 6\n init b float 6\n"
+                 "init w float 6,6\n const two float . = 2\n const eps float . = 1e-5\n"
+                 "node MatMul x,w -> h\n node Add %s -> r\n%s", i % 2 ? "h,b" : "x,h",
+                 norms[i / 2]);
+        out = agree(text, MSE, SAME);
+        assert_int_equal(strstr(out.ops, " AddLayerNorm") || strstr(out.ops, " AddRmsNorm"),
+                         i % 2 == 0);
+    }
+}
+
+static void a_sum_that_goes_on_stays(void **state)
+{
+    struct outcome out = agree("opset 17\n input x float batch,5,6\n init g float 6\n"
+                               "init w float 6,6\n node MatMul x,w -> h\n"
+                               "node Add x,h -> r\n node LayerNormalization r,g -> n\n"
+                               "node Add n,r -> y\n output y", MSE, SAME);
+
+    (void)state;
+    assert_string_equal(out.ops, " Linear Add LayerNormalization Add MseSum");
+}
+
 /* Queries, keys and values of two heads from one input. */
 #define HEADS "input x float batch,5,8\n init wq float 8,8\n init wk float 8,8\n"          \
               "init wv float 8,8\n init s int64 4 = 0,5,2,4\n"                             \
@@ -716,6 +754,8 @@ int main(void)
         cmocka_unit_test(one_projection_for_all_is_split),
         cmocka_unit_test(a_projection_read_twice_is_not_split),
         cmocka_unit_test(a_transformer_layer_agrees),
+        cmocka_unit_test(a_sum_that_only_a_norm_reads_goes_into_it),
+        cmocka_unit_test(a_sum_that_goes_on_stays),
         cmocka_unit_test(attention_is_found_wherever_its_scale_is),
         cmocka_unit_test(attention_takes_every_mask_with_it),
         cmocka_unit_test(queries_without_keys_answer_zero),

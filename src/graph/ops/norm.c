@@ -78,6 +78,39 @@ static int infer_layernorm(struct graph *graph, int node, struct err *err)
     return set_output(graph, node, 2, x->dtype, &mean, batch_at(&mean, place), err);
 }
 
+/* The sum of two values and its norm: outputs y, the sum, and what the norm alone has further. */
+static int infer_add_norm(struct graph *graph, int node, struct err *err)
+{
+    const struct value *a = node_input(graph, node, 0), *b = node_input(graph, node, 1);
+    struct shape normal = { 0 }, row = a->shape;
+    struct batch_place place;
+    int axis, i;
+
+    if (need_float(graph, node, 0, err) || need_float(graph, node, 1, err) ||
+        need_shape(graph, node, 1, &a->shape, err) ||
+        batch_find(graph, node, a, &place, err) ||
+        normal_axis(graph, node, node_int(&graph->nodes[node], "axis", -1), a->shape.rank,
+                    &axis, err))
+        return -1;
+    if ((a->batch.outer > 0) != (b->batch.outer > 0))
+        return op_error(graph, node, err, "one of its terms depends on the sample");
+    if (place.axis >= axis && graph->batch > 1)
+        return refuse_batch_axis(graph, node, place, place.axis, "normalises over", err);
+    for (i = axis; i < a->shape.rank; i++) {
+        normal.dim[normal.rank++] = a->shape.dim[i];
+        row.dim[i] = 1;
+    }
+    if (need_shape(graph, node, 2, &normal, err) || need_shape(graph, node, 3, &normal, err))
+        return -1;
+    for (i = 0; i < 2; i++)
+        if (set_output_like(graph, node, i, 0, err))
+            return -1;
+    for (i = 2; i < graph->nodes[node].n_outputs; i++)
+        if (set_output(graph, node, i, graph->real, &row, batch_at(&row, place), err))
+            return -1;
+    return 0;
+}
+
 static int infer_layernorm_dgrad(struct graph *graph, int node, struct err *err)
 {
     return set_output_like(graph, node, 0, 1, err);
@@ -144,6 +177,51 @@ static int grad_layernorm(struct grad *grad, int node, struct err *err)
     return 0;
 }
 
+/* Both terms have the gradient of the sum. */
+static int add_to_terms(struct grad *grad, const char *op, int n_inputs, const int *inputs,
+                        struct err *err)
+{
+    bool first = grad_wanted(grad, 0), second = grad_wanted(grad, 1);
+    int sum = first || second ? grad_emit(grad, op, n_inputs, inputs, !first, err) : 0, i;
+
+    for (i = 0; sum >= 0 && i < 2; i++)
+        if (grad_wanted(grad, i))
+            grad_add(grad, i, sum);
+    return sum < 0 ? -1 : 0;
+}
+
+static int grad_add_layernorm(struct grad *grad, int node, struct err *err)
+{
+    int dy = grad_of_output(grad, 0), invstd = rule_want_output(grad, 3, err), parts, result;
+    int sum = rule_output(grad, 1), mean = rule_output(grad, 2);
+
+    (void)node;
+    if (invstd < 0 ||
+        add_to_terms(grad, "LayerNormDgrad", 5,
+                     (int[]){ dy, sum, rule_input(grad, 2), mean, invstd }, err))
+        return -1;
+    if (!grad_wanted(grad, 2) && !grad_wanted(grad, 3))
+        return 0;
+    parts = grad_wanted(grad, 3) ? 2 : 1;
+    result = grad_node(grad, "LayerNormWgrad", 4, (int[]){ dy, sum, mean, invstd }, parts, err);
+    for (int i = 0; result >= 0 && i < parts; i++)
+        if (grad_wanted(grad, 2 + i))
+            grad_add(grad, 2 + i, grad->graph->nodes[result].outputs[i]);
+    return result < 0 ? -1 : 0;
+}
+
+static int grad_add_rmsnorm(struct grad *grad, int node, struct err *err)
+{
+    int dy = grad_of_output(grad, 0), saved = rule_want_output(grad, 2, err);
+    int sum = rule_output(grad, 1);
+
+    (void)node;
+    if (saved < 0 || add_to_terms(grad, "RmsNormDgrad", 4,
+                                  (int[]){ dy, sum, rule_input(grad, 2), saved }, err))
+        return -1;
+    return rule_add_like(grad, 2, "RmsNormWgrad", 3, (int[]){ dy, sum, saved }, NULL, err);
+}
+
 const struct op ops_norm[] = {
     { "BatchNormalization", 0, 5, 5, 1, 5, infer_batchnorm, flops_norm,
       grad_batchnorm },
@@ -152,5 +230,7 @@ const struct op ops_norm[] = {
       grad_layernorm },
     { "LayerNormDgrad", OP_INTERNAL, 5, 5, 1, 1, infer_layernorm_dgrad, flops_norm, NULL },
     { "LayerNormWgrad", OP_INTERNAL, 4, 4, 1, 2, infer_layernorm_wgrad, flops_norm, NULL },
+    { "AddLayerNorm", OP_INTERNAL, 3, 4, 2, 4, infer_add_norm, flops_norm, grad_add_layernorm },
+    { "AddRmsNorm", OP_INTERNAL, 3, 3, 2, 3, infer_add_norm, flops_norm, grad_add_rmsnorm },
     { .name = NULL },
 };

@@ -39,6 +39,8 @@
  *       true shows, 1: true hides) the score is "fill" (absent: -infinity). causal: query i sees
  *       keys 0 … i + past. masked: a query that sees none gives 0 (and 0 for the logarithm)
  *   AttentionGrad(dy, q, k, v, log of the sums, [mask] → dq, dk, dv, [dmask]; as Attention)
+ *   AddLayerNorm(a, b, scale, [bias] → y, a + b, [mean, invstd]; axis, epsilon), AddRmsNorm(a, b,
+ *   scale → y, a + b, [1/rms]; axis, epsilon): a and b of one shape
  *   SoftmaxGrad(dy, y → dx; axis), LogSoftmaxGrad(dy, y → dx; axis)
  * Pointwise
  *   ReluGrad, TanhGrad, SigmoidGrad, SqrtGrad (dy, y), GeluGrad (dy, x; approximate),
