@@ -188,7 +188,7 @@ int cpu_make_attention(const struct cpu_build *build, struct kernel **kernel, st
 
 /* Gradients --------------------------------------------------------------------------- */
 
-/* From scores to probabilities, and from what the probabilities want to what the scores want. */
+/* From scores to probabilities, and from the gradients of these to those of the scores. */
 static void score_gradients(const struct attention_run *run, const struct block *b, float *p,
                             float *dp, float *dmask)
 {

@@ -35,13 +35,15 @@ static bool swaps_last(const struct graph *graph, int node)
  */
 static int swapped_view(const struct graph *graph, int node)
 {
-    int swap = fuse_is(graph, node, "Reshape") ? fuse_producer(graph, node, 0, "Transpose") : -1;
-    int before = swap < 0 || !swaps_last(graph, swap) ? -1
-                                                      : fuse_producer(graph, swap, 0, "Reshape");
+    bool shaped = fuse_is(graph, node, "Reshape");
+    int swap = shaped ? fuse_producer(graph, node, 0, "Transpose") : -1, before, last, i;
     const struct value *to = &graph->values[graph->nodes[node].outputs[0]], *from;
-    int last = to->shape.rank - 1, i;
 
-    if (before < 0 || last < 1)
+    last = to->shape.rank - 1;
+    if (swap < 0 || !swaps_last(graph, swap) || last < 1)
+        return -1;
+    before = fuse_producer(graph, swap, 0, "Reshape");
+    if (before < 0)
         return -1;
     from = &graph->values[graph->nodes[before].inputs[0]];
     if (from->shape.rank != last + 1 || from->batch.place != to->batch.place)

@@ -83,7 +83,8 @@ static bool match_deviation(const struct graph *graph, int root, int d, struct n
         if (mean < 0)
             continue;
         m->axis = trailing_mean(graph, mean);
-        if (m->axis >= 0 && fuse_scalar(graph, graph->nodes[add].inputs[1 - side], &m->epsilon) &&
+        if (m->axis >= 0 &&
+            fuse_scalar(graph, graph->nodes[add].inputs[1 - side], &m->epsilon) &&
             is_square(graph, graph->nodes[mean].inputs[0], d))
             return true;
     }

@@ -5,7 +5,7 @@
     export.py DIRECTORY [--seed N] [--exporter torchscript|dynamo|dynamo-plain] [MODEL …]
 
 For each model, DIRECTORY/MODEL gets model.onnx, train.safetensors, case.json (options,
-tolerances, loss curves of STEPS steps in float64 and float32), gradients-*.safetensors (of
+tolerances, loss curves in float64 and float32), gradients-*.safetensors (of
 step 1) and final-*.safetensors (parameters and running statistics after the last step).
 Samples are taken in order, from the start again after the last.
 """
@@ -24,7 +24,6 @@ import batchnorm
 import models
 import tensors
 
-STEPS = 20
 REAL = {"float64": torch.float64, "float32": torch.float32}
 OPTIMIZERS = {
     "sgd": {"--lr": "0.125"},
@@ -76,7 +75,7 @@ def train(case, precision, optimizer_name, global_batch, group):
     inputs = [to_torch(data, real) for data in case.inputs.values()]
     target = to_torch(case.target_data, real)
     samples, losses, gradients = len(target), [], {}
-    for step in range(STEPS):
+    for step in range(case.steps):
         at = step * global_batch % samples
         part = slice(at, at + global_batch)
         optimizer.zero_grad()
@@ -168,12 +167,14 @@ def write_case(case, directory, seed, exporter, shipped):
         settings["--lr"] = repr(float(settings["--lr"]) * lr_scale(case))
         options[name] = [word for pair in settings.items() for word in pair]
     description = {
-        "name": case.name, "seed": seed, "exporter": exporter, "steps": STEPS,
+        "name": case.name, "seed": seed, "exporter": exporter, "steps": case.steps,
         "loss": f"{case.loss}:{case.output},{case.target}", "exact": case.exact,
         "random": case.random, "global_batch": case.global_batch, "options": options,
         "ties": case.ties,
         # torch.export says what is a buffer; other files do not.
-        "freeze": case.freeze + (case.buffers if exporter == "torchscript" else []), "batchnorm": list(case.batchnorm),
+        "freeze": case.freeze + (case.buffers if exporter == "torchscript" else []),
+        "batchnorm": list(case.batchnorm),
+        "fusions": case.fusions,
         "runs": [] if case.random else references(case, directory, exporter != "torchscript")}
     with open(os.path.join(directory, "case.json"), "w") as out:
         json.dump(description, out, indent=1)

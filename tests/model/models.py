@@ -28,6 +28,8 @@ class Case:
     exact: bool = True              # no constant that float32 rounds is baked into the file
     random: bool = False            # dropout: PyTorch's masks are its own
     optimizers: typing.Tuple[str, ...] = ("sgd", "momentum", "adamw")
+    steps: int = 20
+    fusions: typing.Dict[str, int] = dataclasses.field(default_factory=dict)
     batchnorm: typing.Tuple[int, ...] = ()  # groups to give references for; () without BN
     curves: typing.List[typing.Tuple[int, str]] = dataclasses.field(default_factory=list)
     ties: typing.Dict[str, str] = dataclasses.field(default_factory=dict)
@@ -373,8 +375,9 @@ MAKERS = {"mlp": mlp, "mlp-mse": mlp_mse, "linear-dot": linear_dot, "cnn": cnn, 
 
 def make(name, seed):
     """No two parameters are equal (exporters merge equal ones) and none is 0 or 1 throughout."""
+    from networks import NETWORKS
     torch.manual_seed(seed)
-    case = MAKERS[name](random.Random(seed), np.random.default_rng(seed))
+    case = {**MAKERS, **NETWORKS}[name](random.Random(seed), np.random.default_rng(seed))
     with torch.no_grad():
         for parameter in case.module.parameters():
             if parameter.dim() == 1:

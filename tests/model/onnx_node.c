@@ -389,12 +389,13 @@ static enum dtype widest(const struct onnx *all)
     return real;
 }
 
-static int build_and_run(struct test *t, const char *path, const struct onnx *all,
+/* As the file has it, or fused. */
+static int build_and_run(struct test *t, const char *path, const struct onnx *all, bool fuse,
                          struct err *err)
 {
     static const char *const backends[] = { "reference", "cpu" };
     struct model_options options = { .batch = t->batch ? t->batch : 1, .real = widest(all),
-                                     .no_batch = !t->batch };
+                                     .no_batch = !t->batch, .fuse = fuse };
     struct model *model = model_open(path, err);
     struct model_tensor tensors[4 * MAX_VALUES];
     struct graph *graph = NULL;
@@ -435,7 +436,8 @@ static int attempt(struct test *t, const OnnxFile__Model *model, const struct da
         compose(model, data, fixed, false, path))
         snprintf(t->why, sizeof(t->why), "the scratch folder cannot be written");
     else if ((all = onnx_open(all_path, &err)))
-        result = build_and_run(t, path, all, &err);
+        result = build_and_run(t, path, all, false, &err) ||
+                         build_and_run(t, path, all, true, &err) ? -1 : 0;
     onnx_close(all);
     if (result && !*t->why)
         snprintf(t->why, sizeof(t->why), "%s",

@@ -574,7 +574,7 @@ static void a_sum_that_goes_on_stays(void **state)
               "const half float . = 0.5\n const zero float . = 0\n"                          \
               "node MatMul x,wq -> q0\n node MatMul x,wk -> k0\n node MatMul x,wv -> v0\n"  \
               "node Reshape q0,s -> q1\n node Reshape k0,s -> k1\n node Reshape v0,s -> v1\n" \
-              "node Transpose q1 -> q perm=[0,2,1,3]\n node Transpose v1 -> v perm=[0,2,1,3]\n" \
+              "node Transpose q1 -> q perm=[0,2,1,3]\n node Transpose v1 -> v perm=[0,2,1,3]\n"\
               "node Transpose k1 -> k perm=[0,2,3,1]\n"
 #define NEVER "const never float . = -1e38\n"
 #define LOWER "const o bool 5,5 = 1\n node Trilu o -> m upper=0\n"

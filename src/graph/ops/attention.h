@@ -5,8 +5,8 @@
 
 #include "graph/graph.h"
 
-/* For each of 'stack' matrices: y[m, e] = softmax(scale q[m, d] k'[d, n] + mask) v[n, e]. Matrix s
- * of the queries meets matrix s / group of keys and values.
+/* For each of 'stack' matrices: y[m, e] = softmax(scale q[m, d] k'[d, n] + mask) v[n, e]. Matrix
+ * s of the queries meets matrix s / group of keys and values.
  */
 struct attention {
     int64_t stack, group, m, n, d, e;
@@ -26,8 +26,8 @@ struct attention {
     int64_t mask_elements;
 };
 
-/* 'first': index of q among the node's inputs, which k, v follow; 'mask': of the mask, which may
- * be absent. -1 where the shapes do not fit.
+/* 'first': index of q among the node's inputs, which k, v follow; 'mask': of the mask, which
+ * may be absent. -1 where the shapes do not fit.
  */
 int attention_dims(const struct graph *graph, int node, int first, int mask,
                    struct attention *a);

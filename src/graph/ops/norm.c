@@ -78,7 +78,7 @@ static int infer_layernorm(struct graph *graph, int node, struct err *err)
     return set_output(graph, node, 2, x->dtype, &mean, batch_at(&mean, place), err);
 }
 
-/* The sum of two values and its norm: outputs y, the sum, and what the norm alone has further. */
+/* The sum of two values and its norm: y, the sum, and what else the norm alone gives. */
 static int infer_add_norm(struct graph *graph, int node, struct err *err)
 {
     const struct value *a = node_input(graph, node, 0), *b = node_input(graph, node, 1);
