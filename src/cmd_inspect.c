@@ -179,10 +179,12 @@ static void print_unsupported(FILE *out, const struct report *r)
 
     fprintf(out, "not supported  %d node%s (opset %" PRId64 ")\n", r->n_unsupported,
             r->n_unsupported == 1 ? "" : "s", model_opset(r->model));
-    for (i = 0; i < r->n_unsupported; i++)
-        fprintf(out, "  %s%s%s  \"%s\"\n", r->unsupported[i].domain,
-                *r->unsupported[i].domain ? "." : "", r->unsupported[i].op,
-                r->unsupported[i].node);
+    for (i = 0; i < r->n_unsupported; i++) {
+        const struct model_unsupported *u = &r->unsupported[i];
+
+        fprintf(out, "  %s%s%s  \"%s\": %s (opset %" PRId64 ", %s)\n", u->domain,
+                *u->domain ? "." : "", u->op, u->node, u->why, u->opset, u->scope);
+    }
 }
 
 static void print_costs(FILE *out, const struct report *r)
@@ -343,11 +345,15 @@ static int print_json(FILE *out, const struct report *r, struct err *err)
     char *text;
     int i;
 
-    for (i = 0; i < r->n_unsupported; i++)
+    for (i = 0; i < r->n_unsupported; i++) {
+        const struct model_unsupported *u = &r->unsupported[i];
+
         json_array_append_new(unsupported,
-                              json_pack("{s:s, s:s, s:s}", "node", r->unsupported[i].node, "op",
-                                        r->unsupported[i].op, "domain",
-                                        r->unsupported[i].domain));
+                              json_pack("{s:s, s:s, s:s, s:I, s:s, s:s}", "node", u->node, "op",
+                                        u->op, "domain", u->domain, "opset",
+                                        (json_int_t)u->opset, "scope", u->scope, "why",
+                                        u->why));
+    }
     for (i = 0; i < model_notes(r->model); i++)
         json_array_append_new(notes, json_string(model_note(r->model, i)));
     top = json_pack("{s:s, s:i, s:s, s:s, s:I}", "schema", "tasuki-inspect", "version", 1,

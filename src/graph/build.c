@@ -329,117 +329,7 @@ int build_settle(struct build *build, int id, struct err *err)
     return 0;
 }
 
-/* Folding ----------------------------------------------------------------------------- */
-
-/* The shape of any value, in graph 'which'. */
-static int shape_of(struct build *build, int v, int which, struct tensor *shape,
-                    struct err *err)
-{
-    const struct onnx_value *value = &build->onnx->values[v];
-    const struct build_item *item = &build->items[v];
-
-    memset(shape, 0, sizeof(*shape));
-    if (item->kind == ITEM_CONST)
-        shape->shape = item->constant[which].shape;
-    else if (item->kind == ITEM_VALUE)
-        shape->shape = build->graph[which]->values[item->id].shape;
-    else if (value->kind == ONNX_INITIALIZER)
-        shape->shape = build->onnx->initializers[value->index].shape;
-    else
-        return err_set(err, "\"%.200s\" is not there", value->name);
-    return 0;
-}
-
-/* Constant and ConstantOfShape carry a tensor that fold.c expects as an input. */
-static int attribute_tensor(struct build *build, const struct onnx_node *node, int which,
-                            struct tensor *tensor, bool *found, struct err *err)
-{
-    const OnnxFile__Attribute *attr = onnx_attr(node->proto, "value");
-    struct onnx_tensor loaded;
-
-    *found = attr && attr->t;
-    if (!*found)
-        return 0;
-    if (onnx_tensor_read(build->onnx, attr->t, &loaded, err))
-        return -1;
-    return fold_load(&build->fold[which], &loaded, tensor, err);
-}
-
-/* Inputs of a fold in graph 'which'. Returns 1 where one is no constant. */
-static int fold_inputs(struct build *build, const struct onnx_node *node, int which,
-                       struct tensor *own, const struct tensor **inputs, int *n,
-                       struct err *err)
-{
-    const char *op = node->proto->op_type;
-    bool shapes = strcmp(op, "Shape") == 0 || strcmp(op, "Size") == 0, found;
-    bool range = strcmp(op, "Range") == 0;
-    int i;
-
-    *n = (int)node->proto->n_input;
-    for (i = 0; i < *n; i++) {
-        inputs[i] = range ? build_literal(build, node->inputs[i], which)
-                          : build_const(build, node->inputs[i], which);
-        if (shapes && node->inputs[i] >= 0) {
-            if (shape_of(build, node->inputs[i], which, own, err))
-                return -1;
-            inputs[i] = own;
-        } else if (node->inputs[i] >= 0 && !inputs[i]) {
-            return 1;
-        }
-    }
-    if (strcmp(op, "Constant") == 0 || strcmp(op, "ConstantOfShape") == 0) {
-        if (attribute_tensor(build, node, which, own, &found, err))
-            return -1;
-        if (found)
-            inputs[(*n)++] = own;
-    }
-    return 0;
-}
-
-static int fold_once(struct build *build, const OnnxFile__Node *proto, int which, int n,
-                     const struct tensor **inputs, struct tensor *outputs, struct err *err)
-{
-    int n_outputs = (int)proto->n_output;
-
-    if (memo_find(build->memo, proto, n, inputs, n_outputs, outputs))
-        return 0;
-    if (fold_run(&build->fold[which], proto, n, inputs, n_outputs, outputs, err))
-        return -1;
-    memo_put(build->memo, n_outputs, outputs);
-    return 0;
-}
-
-/* 0: the node became constants; 1: it is to be computed; -1: an error. */
-static int fold_node(struct build *build, const struct onnx_node *node, struct err *err)
-{
-    size_t n_inputs = node->proto->n_input, n_outputs = node->proto->n_output, o;
-    const struct tensor **inputs;
-    struct tensor own, *outputs;
-    int t, n, result = 0;
-
-    if (!fold_knows(node->proto->op_type))
-        return 1;
-    inputs = mem_new(n_inputs + 1, sizeof(*inputs));
-    outputs = mem_new(n_outputs, sizeof(*outputs));
-    for (t = 0; t < BUILD_TWINS && !result; t++) {
-        result = fold_inputs(build, node, t, &own, inputs, &n, err);
-        if (!result)
-            result = fold_once(build, node->proto, t, n, inputs, outputs, err);
-        for (o = 0; o < n_outputs && !result; o++)
-            if (node->outputs[o] >= 0) {
-                struct build_item *item = &build->items[node->outputs[o]];
-
-                item->kind = ITEM_CONST;
-                item->id = -1;
-                item->constant[t] = outputs[o];
-            }
-    }
-    free(inputs);
-    free(outputs);
-    return result;
-}
-
-/* The beginning: inputs and initializers ---------------------------------------------- */
+/* Inputs, initializers, outputs ------------------------------------------------------- */
 
 static const struct model_tensor *find_tensor(const struct model_options *options,
                                               const char *name)
@@ -552,14 +442,16 @@ static int add_inputs(struct build *build, struct err *err)
 /* Exporters lift constants of the code into initializers: single numbers under made-up names,
  * and masks, which are known by their infinities. Those come early; weights are not read here.
  */
-static bool is_lifted_constant(const struct onnx_tensor *tensor)
+static bool is_lifted_constant(const struct build *build, int index)
 {
+    const struct onnx_tensor *tensor = &build->onnx->initializers[index];
     size_t elements = tensor->size / dtype_size(tensor->dtype), i;
     float f;
 
     if (!tensor->data)
         return false;
-    if (elements == 1 && strncmp(tensor->name, "val_", 4) == 0)
+    if (elements == 1 && (strncmp(tensor->name, "val_", 4) == 0 ||
+                          build->freeze[index] == FREEZE_SUBGRAPH))
         return true;
     for (i = 0; i < elements && i < MASK_LOOK && tensor->dtype == DTYPE_F32; i++) {
         memcpy(&f, tensor->data + 4 * i, sizeof(f));
@@ -581,7 +473,7 @@ static int load_initializers(struct build *build, struct err *err)
         if (value->kind != ONNX_INITIALIZER || !value->readers)
             continue;
         tensor = &onnx->initializers[value->index];
-        if (dtype_is_float(tensor->dtype) && !is_lifted_constant(tensor))
+        if (dtype_is_float(tensor->dtype) && !is_lifted_constant(build, value->index))
             continue;
         build->items[v].kind = ITEM_CONST;
         build->items[v].id = -1;
@@ -592,42 +484,6 @@ static int load_initializers(struct build *build, struct err *err)
     return 0;
 }
 
-/* Nodes that an output of the model depends on. */
-static void mark_live(struct build *build)
-{
-    const struct onnx *onnx = build->onnx;
-    bool *needed = mem_new((size_t)onnx->n_values, sizeof(*needed));
-    size_t i;
-    int n;
-
-    for (n = 0; n < onnx->n_outputs; n++)
-        needed[onnx->outputs[n]] = true;
-    for (n = onnx->n_nodes - 1; n >= 0; n--) {
-        const struct onnx_node *node = &onnx->nodes[n];
-
-        for (i = 0; i < node->proto->n_output; i++)
-            build->live[n] |= node->outputs[i] >= 0 && needed[node->outputs[i]];
-        for (i = 0; i < node->proto->n_input && build->live[n]; i++)
-            if (node->inputs[i] >= 0)
-                needed[node->inputs[i]] = true;
-    }
-    free(needed);
-}
-
-static int build_node(struct build *build, const struct onnx_node *node, struct err *err)
-{
-    int result;
-
-    build->name = node->name;
-    result = fold_node(build, node, err);
-    if (result == 1)
-        result = canon_node(build, node, err);
-    /* The rules of the operators name the node by themselves. */
-    if (result && strncmp(err->text, "node \"", 6) != 0)
-        err_prefix(err, "node \"%.200s\" (%.100s)", node->name, node->proto->op_type);
-    return result;
-}
-
 static int set_outputs(struct build *build, struct err *err)
 {
     const struct onnx *onnx = build->onnx;
@@ -636,11 +492,11 @@ static int set_outputs(struct build *build, struct err *err)
     for (t = 0; t < BUILD_TWINS; t++) {
         struct graph *graph = build->graph[t];
 
-        graph->outputs = arena_alloc(graph->arena, (size_t)onnx->n_outputs, sizeof(int));
-        graph->n_outputs = onnx->n_outputs;
+        graph->outputs = arena_alloc(graph->arena, (size_t)onnx->main.n_outputs, sizeof(int));
+        graph->n_outputs = onnx->main.n_outputs;
     }
-    for (i = 0; i < onnx->n_outputs; i++) {
-        id = build_value(build, onnx->outputs[i], err);
+    for (i = 0; i < onnx->main.n_outputs; i++) {
+        id = build_value(build, onnx->main.outputs[i], err);
         if (id < 0)
             return -1;
         for (t = 0; t < BUILD_TWINS; t++) {
@@ -654,7 +510,7 @@ static int set_outputs(struct build *build, struct err *err)
 int build_run(struct build *build, struct err *err)
 {
     const struct model_options *options = build->options;
-    int t, n;
+    int t;
 
     if (options->batch < 1 || options->batch > MAX_BATCH)
         return err_set(err, "a batch of %" PRId64 " samples is out of range", options->batch);
@@ -664,7 +520,6 @@ int build_run(struct build *build, struct err *err)
     if (!build->freeze || !build->no_decay)
         return -1;
     build->items = mem_new((size_t)build->onnx->n_values, sizeof(*build->items));
-    build->live = mem_new((size_t)build->onnx->n_nodes, sizeof(*build->live));
     for (t = 0; t < BUILD_TWINS; t++) {
         build->graph[t] = graph_new(options->no_batch ? 1 : (t + 1) * options->batch,
                                     options->real);
@@ -673,18 +528,17 @@ int build_run(struct build *build, struct err *err)
         build->fold[t] = (struct fold){ arena_new(), options->real, FOLD_BUDGET };
     }
     build->memo = memo_new();
-    mark_live(build);
-    if (add_inputs(build, err) || load_initializers(build, err))
+    if (add_inputs(build, err) || load_initializers(build, err)) {
+        build_list_unknown(build, &build->onnx->main);
         return -1;
-    for (n = 0; n < build->onnx->n_nodes; n++)
-        if (build->live[n] && build_node(build, &build->onnx->nodes[n], err))
-            return -1;
-    return set_outputs(build, err);
+    }
+    build_nodes(build, &build->onnx->main);
+    return build->n_problems ? -1 : set_outputs(build, err);
 }
 
 void build_free(struct build *build)
 {
-    int t;
+    int t, i;
 
     for (t = 0; t < BUILD_TWINS; t++) {
         graph_free(build->graph[t]);
@@ -693,7 +547,9 @@ void build_free(struct build *build)
     memo_free(build->memo);
     free(build->consts);
     free(build->items);
-    free(build->live);
+    for (i = 0; i < build->n_problems; i++)
+        free(build->problems[i].why);
+    free(build->problems);
     free(build->freeze);
     free(build->no_decay);
     free(build->losses);

@@ -23,7 +23,10 @@ enum { BUILD_TWINS = 2 };
 
 /* What became of a named value of the file. */
 struct build_item {
-    enum { ITEM_NONE, ITEM_VALUE, ITEM_CONST } kind;
+    enum {
+        ITEM_NONE, ITEM_VALUE, ITEM_CONST,
+        ITEM_BROKEN                     /* what should make it is refused */
+    } kind;
     int id;                             /* in the graphs; -1: a constant not needed there yet */
     struct tensor constant[BUILD_TWINS];
 };
@@ -34,6 +37,16 @@ struct build_const {
     struct tensor constant[BUILD_TWINS];
 };
 
+/* A node that is refused. */
+struct build_problem {
+    const struct onnx_node *node;
+    char *why;
+    int code;                           /* enum exit_code */
+};
+
+/* Loops become at most so many nodes, inputs and outputs, iterations counted as nodes. */
+#define BUILD_MAX_UNROLLED (1 << 17)
+
 struct build {
     struct onnx *onnx;
     const struct model_options *options;
@@ -43,11 +56,12 @@ struct build {
     int n_consts;
     struct build_const *consts;
     struct build_item *items;           /* one for each value of the file */
-    bool *live;                         /* nodes that an output depends on */
     enum freeze *freeze;                /* one for each initializer of the file */
     bool *no_decay;                     /* the same */
     int64_t file_batch;                 /* batch size of the export; 0: any */
-    const char *name;                   /* of the node at work, and its operator, for errors */
+    int n_problems;
+    struct build_problem *problems;
+    int loops, unrolled;                /* around the node at work; spent by all loops */
     int n_losses;
     struct loss_candidate *losses;      /* in-graph losses met on the way */
     /* Nodes in inference form that were brought into training form, and the first of each. */
@@ -58,12 +72,28 @@ struct build {
 };
 
 /* Build both graphs up to the model's outputs. 'build' has the first two fields, note and
- * user; build_free() in any case.
+ * user; build_free() in any case. Where it fails and there are 'problems', these are why: all
+ * nodes that are refused, but those that read what others should have made; else 'err' is.
  */
 int build_run(struct build *build, struct err *err);
 void build_free(struct build *build);
 void build_note(struct build *build, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* For control.c ----------------------------------------------------------------------- */
+
+/* The live nodes of a body; what is refused goes to 'problems'. */
+void build_nodes(struct build *build, const struct onnx_body *body);
+/* Count what a loop makes. */
+int build_unroll(struct build *build, size_t n, struct err *err);
+/* Refuse the operators of a body that is not built which could not be. */
+void build_list_unknown(struct build *build, const struct onnx_body *body);
+/* Where it cannot be said what the node's subgraphs are for: refuse what could be no part of
+ * the graph anyway.
+ */
+void build_not_entered(struct build *build, const struct onnx_node *node);
+/* Let the node's outputs be none that could be read. */
+void build_break(struct build *build, const struct onnx_node *node);
 
 /* For canon.c ------------------------------------------------------------------------- */
 

@@ -314,7 +314,7 @@ static int emit_axis(struct build *build, const struct onnx_node *node, int64_t 
 
 static int canon_softmax(struct build *build, const struct onnx_node *node, struct err *err)
 {
-    bool flattens = build->onnx->opset < 13;
+    bool flattens = node->opset < 13;
     int id = emit_axis(build, node, flattens ? 1 : -1, 1, err), i;
     const struct shape *shape;
 
@@ -483,7 +483,7 @@ static int canon_dropout(struct build *build, const struct onnx_node *node, stru
         return keep_all(build, node, err);
     if (canon_read(build, node, 1))
         return err_set(err, "its mask is read, which is not supported");
-    if (build->onnx->opset >= 12 && !trains && build->n_dropouts++ == 0)
+    if (node->opset >= 12 && !trains && build->n_dropouts++ == 0)
         build->first_dropout = node->name;
     id = canon_emit(build, node, "Dropout", 1, err);
     if (id < 0)
@@ -608,6 +608,8 @@ static const struct canon {
     { "Max", "Max", canon_chain },
     { "Min", "Min", canon_chain },
     { "Sum", "Add", canon_chain },
+    { "If", NULL, control_if },
+    { "Loop", NULL, control_loop },
     { "SoftmaxCrossEntropyLoss", "CrossEntropySum", canon_cross_entropy },
     { "NegativeLogLikelihoodLoss", "CrossEntropySum", canon_cross_entropy },
 };
@@ -627,7 +629,7 @@ bool canon_knows(const OnnxFile__Node *node)
     const struct canon *canon = find_canon(node->op_type);
     const struct op *op = op_find(canon && canon->needs ? canon->needs : node->op_type);
 
-    if (node->domain && *node->domain && strcmp(node->domain, "ai.onnx") != 0)
+    if (*onnx_domain(node->domain))
         return false;
     if (fold_knows(node->op_type) || (canon && (!canon->needs || op)))
         return true;
@@ -642,7 +644,8 @@ int canon_node(struct build *build, const struct onnx_node *node, struct err *er
     if (!canon && (!op || op->flags & (OP_INTERNAL | OP_FOLD)))
         return err_set(err, "supported only where its inputs are constants");
     if (node->proto->n_output < 1 || (node->outputs[0] < 0 && canon &&
-                                      canon->run != canon_recurrent))
+                                      canon->run != canon_recurrent &&
+                                      canon->run != control_loop))
         return err_set(err, "it has no first output");
     return canon ? canon->run(build, node, err) : copy_node(build, node, err);
 }

@@ -66,7 +66,9 @@ struct loss_candidate *canon_new_loss(struct build *build, const struct onnx_nod
                                       int id);
 int canon_weight_sum(struct build *build);
 
-/* Handlers (canon_*.c) */
+/* Handlers (canon_*.c, control.c) */
+int control_if(struct build *build, const struct onnx_node *node, struct err *err);
+int control_loop(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_row_norm(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_group_norm(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_curve(struct build *build, const struct onnx_node *node, struct err *err);

@@ -140,8 +140,8 @@ bool canon_is_final(const struct build *build, const struct onnx_node *node)
 {
     int i;
 
-    for (i = 0; i < build->onnx->n_outputs; i++)
-        if (build->onnx->outputs[i] == node->outputs[0])
+    for (i = 0; i < build->onnx->main.n_outputs; i++)
+        if (build->onnx->main.outputs[i] == node->outputs[0])
             return canon_read(build, node, 0) == 1;
     return false;
 }

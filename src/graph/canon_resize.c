@@ -41,8 +41,7 @@ static int choice(const struct onnx_node *node, const char *attr, const char *co
     return -1;
 }
 
-static int read_modes(const struct build *build, const struct onnx_node *node, struct resize *r,
-                      struct err *err)
+static int read_modes(const struct onnx_node *node, struct resize *r, struct err *err)
 {
     static const char *const methods[] = { "nearest", "linear", "cubic", NULL };
     static const char *const transforms[] = { "half_pixel", "half_pixel_symmetric",
@@ -51,7 +50,7 @@ static int read_modes(const struct build *build, const struct onnx_node *node, s
                                               "tf_crop_and_resize", NULL };
     static const char *const roundings[] = { "round_prefer_floor", "round_prefer_ceil", "floor",
                                              "ceil", NULL };
-    bool old = build->onnx->opset < 11;
+    bool old = node->opset < 11;
     int method = choice(node, "mode", methods, NEAREST);
     int transform = choice(node, "coordinate_transformation_mode", transforms,
                            old ? ASYMMETRIC : HALF_PIXEL);
@@ -112,7 +111,7 @@ static void keep_aspect(const struct onnx_node *node, const struct tensor *sizes
 static int set_axes(struct build *build, const struct onnx_node *node, int n, const int *axes,
                     struct resize *r, struct err *err)
 {
-    bool old = build->onnx->opset < 11;
+    bool old = node->opset < 11;
     const struct tensor *roi = old ? NULL : numbers(build, node, 1);
     const struct tensor *scales = numbers(build, node, old ? 1 : 2);
     const struct tensor *sizes = old ? NULL : numbers(build, node, 3);
@@ -160,7 +159,7 @@ static int read_resize(struct build *build, const struct onnx_node *node, int x,
     for (i = 0; i < (n < 0 ? r->rank : n); i++)
         if (dims_axis(n < 0 ? i : given[i], r->rank, &axes[i], err))
             return -1;
-    if (read_modes(build, node, r, err) ||
+    if (read_modes(node, r, err) ||
         set_axes(build, node, n < 0 ? r->rank : n, axes, r, err))
         return -1;
     for (i = 0; i < r->rank; i++)

@@ -296,7 +296,7 @@ static int make_stat(struct build *build, const struct onnx_node *node, int inde
 int canon_batch_norm(struct build *build, const struct onnx_node *node, struct err *err)
 {
     const OnnxFile__Node *proto = node->proto;
-    bool training = build->onnx->opset >= 14 ? onnx_int(proto, "training_mode", 0) != 0
+    bool training = node->opset >= 14 ? onnx_int(proto, "training_mode", 0) != 0
                                              : proto->n_output > 1;
     int ids[5], i, id;
 

@@ -241,7 +241,7 @@ int model_export(struct model *model, const char *path,
     struct copy copy = { .onnx = onnx };
     int i, result = -1;
 
-    for (i = 0; i < onnx->n_initializers; i++)
+    for (i = 0; i < (int)onnx->main.proto->n_initializer; i++)
         if (is_external(&onnx->initializers[i], onnx->model->graph->initializer[i]) &&
             (size_add(copy.growth, onnx->initializers[i].size, &copy.growth) ||
              size_add(copy.growth, 64, &copy.growth)))

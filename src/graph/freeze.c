@@ -99,7 +99,9 @@ enum freeze *freeze_resolve(const struct onnx *onnx, int n, const char *const *p
         return NULL;
     freeze = mem_new((size_t)onnx->n_initializers, sizeof(*freeze));
     for (i = 0; i < onnx->n_initializers; i++)
-        freeze[i] = asked[i] ? FREEZE_ASKED : onnx->constant[i] ? FREEZE_EXPORTER : FREEZE_NOT;
+        freeze[i] = asked[i] ? FREEZE_ASKED
+                    : i >= (int)onnx->main.proto->n_initializer ? FREEZE_SUBGRAPH
+                    : onnx->constant[i] ? FREEZE_EXPORTER : FREEZE_NOT;
     free(asked);
     return freeze;
 }

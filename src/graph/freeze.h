@@ -12,6 +12,7 @@ struct err;
 enum freeze {
     FREEZE_NOT,
     FREEZE_EXPORTER,    /* a buffer or a constant of the module */
+    FREEZE_SUBGRAPH,    /* of a branch or a loop: no parameter stands there */
     FREEZE_ASKED
 };
 

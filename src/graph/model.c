@@ -25,6 +25,17 @@ static void clear_notes(struct model *model)
     model->n_notes = 0;
 }
 
+static void clear_unsupported(struct model *model)
+{
+    int i;
+
+    for (i = 0; i < model->n_unsupported; i++)
+        free(model->unsupported[i].why);
+    free(model->unsupported);
+    model->unsupported = NULL;
+    model->n_unsupported = 0;
+}
+
 static void add_note(void *user, const char *text)
 {
     struct model *model = user;
@@ -50,7 +61,7 @@ void model_close(struct model *model)
     if (!model)
         return;
     clear_notes(model);
-    free(model->unsupported);
+    clear_unsupported(model);
     onnx_close(model->onnx);
     free(model);
 }
@@ -100,56 +111,59 @@ int model_unsupported(const struct model *model, const struct model_unsupported 
     return model->n_unsupported;
 }
 
-/* Operators that are not supported, all of them at once. */
-static int check_supported(struct model *model, struct err *err)
+static int problem_text(const struct model_unsupported *u, char *text, size_t size)
 {
-    const struct onnx *onnx = model->onnx;
-    char text[1600];
+    return snprintf(text, size, "node \"%.200s\" (%s%s%.100s): %s (opset %" PRId64 ", %.400s)",
+                    u->node, u->domain, *u->domain ? "." : "", u->op, u->why, u->opset,
+                    u->scope);
+}
+
+/* What was refused, all of it at once. */
+static int report(struct model *model, const struct build *build, struct err *err)
+{
+    char text[1700];
     size_t used = 0;
-    int n, named = 0;
+    int i, named = 0;
 
-    free(model->unsupported);
-    model->unsupported = NULL;
-    model->n_unsupported = 0;
-    for (n = 0; n < onnx->n_nodes; n++) {
-        const OnnxFile__Node *proto = onnx->nodes[n].proto;
-        const char *domain = proto->domain ? proto->domain : "";
+    for (i = 0; i < build->n_problems; i++) {
+        const struct onnx_node *node = build->problems[i].node;
+        struct model_unsupported *u = mem_push((void **)&model->unsupported,
+                                               &model->n_unsupported, sizeof(*u));
+        int n;
 
-        if (canon_knows(proto))
+        *u = (struct model_unsupported){ node->name, node->proto->op_type,
+                                         onnx_domain(node->proto->domain), node->scope,
+                                         node->opset, mem_strdup(build->problems[i].why) };
+        if (named < i)
             continue;
-        *(struct model_unsupported *)mem_push((void **)&model->unsupported,
-                                              &model->n_unsupported,
-                                              sizeof(*model->unsupported)) =
-            (struct model_unsupported){ onnx->nodes[n].name, proto->op_type, domain };
-        if (used + strlen(onnx->nodes[n].name) + strlen(proto->op_type) + strlen(domain) + 16 >
-            sizeof(text))
-            continue;
-        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s\"%s\" (%s%s%s)",
-                                 named++ ? ", " : "", onnx->nodes[n].name, domain,
-                                 *domain ? "." : "", proto->op_type);
+        n = snprintf(text + used, sizeof(text) - used, "%s", i ? "; " : "");
+        n += problem_text(u, text + used + n, sizeof(text) - used - (size_t)n);
+        if (i == 0 || (size_t)n < sizeof(text) - used) {
+            used += (size_t)n < sizeof(text) - used ? (size_t)n : sizeof(text) - used - 1;
+            named++;
+        } else {
+            text[used] = '\0';
+        }
     }
-    if (model->n_unsupported == 0)
-        return 0;
-    if (model->n_unsupported > named)
-        return err_set(err, "%d nodes are not supported (opset %" PRId64 "): %s%sand %d more",
-                       model->n_unsupported, onnx->opset, named ? text : "",
-                       named ? " " : "", model->n_unsupported - named);
-    return err_set(err, "%d node%s not supported (opset %" PRId64 "): %s",
-                   model->n_unsupported, named > 1 ? "s are" : " is", onnx->opset, text);
+    if (build->n_problems == 1)
+        return err_set_code(err, (enum exit_code)build->problems[0].code, "%s", text);
+    if (named < i)
+        return err_set(err, "%d nodes are not supported: %s; and %d more", i, text, i - named);
+    return err_set(err, "%d nodes are not supported: %s", i, text);
 }
 
 static int append_loss(struct model *model, const struct build *build, struct err *err)
 {
     const struct onnx *onnx = model->onnx;
-    const char **outputs = mem_new((size_t)onnx->n_outputs, sizeof(*outputs));
+    const char **outputs = mem_new((size_t)onnx->main.n_outputs, sizeof(*outputs));
     struct graph *graph = build->graph[0];
-    struct loss_choice choice = { build->options, onnx->n_outputs, outputs, build->n_losses,
-                                  build->losses };
+    struct loss_choice choice = { build->options, onnx->main.n_outputs, outputs,
+                                  build->n_losses, build->losses };
     bool assumed = false;
     int i, result;
 
-    for (i = 0; i < onnx->n_outputs; i++)
-        outputs[i] = onnx->values[onnx->outputs[i]].name;
+    for (i = 0; i < onnx->main.n_outputs; i++)
+        outputs[i] = onnx->values[onnx->main.outputs[i]].name;
     result = loss_append(graph, &choice, &assumed, err);
     free(outputs);
     if (!result)
@@ -223,6 +237,10 @@ static int note_frozen(struct build *build, struct err *err)
                    "and not trained, \"%.200s\" first", n[FREEZE_EXPORTER],
                    n[FREEZE_EXPORTER] > 1 ? "s are" : " is", n[FREEZE_EXPORTER] > 1 ? "s" : "",
                    first[FREEZE_EXPORTER]);
+    if (n[FREEZE_SUBGRAPH])
+        build_note(build, "%d initializer%s in a branch or a loop, and not trained, "
+                   "\"%.200s\" first", n[FREEZE_SUBGRAPH],
+                   n[FREEZE_SUBGRAPH] > 1 ? "s stand" : " stands", first[FREEZE_SUBGRAPH]);
     if (n[FREEZE_ASKED])
         build_note(build, "%d initializer%s frozen by --freeze, \"%.200s\" first",
                    n[FREEZE_ASKED], n[FREEZE_ASKED] > 1 ? "s are" : " is", first[FREEZE_ASKED]);
@@ -291,8 +309,10 @@ struct graph *model_build(struct model *model, const struct model_options *optio
     struct graph *graph = NULL;
 
     clear_notes(model);
-    if (check_supported(model, &own) || build_run(&build, &own) ||
-        finish(model, &build, &own)) {
+    clear_unsupported(model);
+    if (build_run(&build, &own) || finish(model, &build, &own)) {
+        if (build.n_problems)
+            report(model, &build, &own);
         err_set_code(err, own.code, "%s: %s", model->onnx->path, own.text);
     } else {
         graph = build.graph[0];

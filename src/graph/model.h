@@ -49,15 +49,18 @@ struct model_options {
 
 struct model *model_open(const char *path, struct err *err);
 void model_close(struct model *model);
-/* Where operators are not supported 'err' names as many nodes as fit; all of them are in
- * model_unsupported() until the next build.
+/* Where nodes are refused 'err' names as many as fit; all of them are in model_unsupported()
+ * until the next build. Not among them are nodes that read what others should have made.
  * The graph borrows the model's mapped weights: free graphs before the model. */
 struct graph *model_build(struct model *model, const struct model_options *options,
                           struct err *err);
 
-/* Nodes of the last build that are not supported, in the order of the file. */
+/* Nodes of the last build that are not supported, in topological order. */
 struct model_unsupported {
     const char *node, *op, *domain;     /* domain "" is ai.onnx */
+    const char *scope;                  /* main/If "x"/then_branch, main/f "call" */
+    int64_t opset;                      /* of the domain, 0: not imported */
+    char *why;
 };
 int model_unsupported(const struct model *model, const struct model_unsupported **list);
 

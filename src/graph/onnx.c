@@ -17,36 +17,57 @@ int onnx_find(const struct onnx *onnx, const char *name)
     return names_find(onnx->names, name);
 }
 
-static int check_opset(struct onnx *onnx, struct err *err)
+const char *onnx_domain(const char *domain)
 {
+    return !domain || strcmp(domain, "ai.onnx") == 0 ? "" : domain;
+}
+
+const char *onnx_text(const char *text)
+{
+    return text ? text : "";
+}
+
+int64_t onnx_import(size_t n, OnnxFile__OperatorSet *const *sets, const char *domain)
+{
+    int64_t version = 0;
     size_t i;
 
-    for (i = 0; i < onnx->model->n_opset_import; i++) {
-        const OnnxFile__OperatorSet *set = onnx->model->opset_import[i];
+    for (i = 0; i < n; i++)
+        if (strcmp(onnx_domain(sets[i]->domain), onnx_domain(domain)) == 0)
+            version = sets[i]->version;
+    return version;
+}
 
-        if (!set->domain || !*set->domain || strcmp(set->domain, "ai.onnx") == 0)
-            onnx->opset = set->version;
-    }
+static int check_opset(struct onnx *onnx, struct err *err)
+{
+    onnx->opset = onnx_import(onnx->model->n_opset_import, onnx->model->opset_import, "");
     if (onnx->opset < ONNX_MIN_OPSET || onnx->opset > ONNX_MAX_OPSET)
         return err_set(err, "opset %" PRId64 " is not supported, only %d to %d", onnx->opset,
                        ONNX_MIN_OPSET, ONNX_MAX_OPSET);
     return 0;
 }
 
-static int add_value(struct onnx *onnx, const char *name, enum onnx_kind kind, int index,
-                     struct err *err)
+int onnx_add_value(struct onnx *onnx, struct names *names, const char *name,
+                   struct onnx_value value, struct err *err)
 {
     int id = onnx->n_values;
-    struct onnx_value *value;
 
     if (!name || !*name)
         return err_set(err, "a value has no name");
-    if (names_find(onnx->names, name) >= 0)
+    if (names_find(names, name) >= 0)
         return err_set(err, "two values are named \"%.200s\"", name);
-    value = mem_push((void **)&onnx->values, &onnx->n_values, sizeof(*value));
-    *value = (struct onnx_value){ .name = name, .kind = kind, .index = index };
-    names_put(onnx->names, name, id);
+    *(struct onnx_value *)mem_push((void **)&onnx->values, &onnx->n_values, sizeof(value)) =
+        value;
+    names_put(names, name, id);
     return id;
+}
+
+static int add_value(struct onnx *onnx, const char *name, enum onnx_kind kind, int index,
+                     struct err *err)
+{
+    struct onnx_value value = { name, kind, index, .body = &onnx->main };
+
+    return onnx_add_value(onnx, onnx->names, name, value, err);
 }
 
 static int read_initializers(struct onnx *onnx, struct err *err)
@@ -54,14 +75,15 @@ static int read_initializers(struct onnx *onnx, struct err *err)
     const OnnxFile__Graph *graph = onnx->model->graph;
     size_t i;
 
-    onnx->initializers = mem_new(graph->n_initializer, sizeof(*onnx->initializers));
     for (i = 0; i < graph->n_initializer; i++) {
         const OnnxFile__Tensor *proto = graph->initializer[i];
+        struct onnx_tensor tensor;
 
         if (add_value(onnx, proto->name, ONNX_INITIALIZER, (int)i, err) < 0 ||
-            onnx_tensor_read(onnx, proto, &onnx->initializers[i], err))
+            onnx_tensor_read(onnx, proto, &tensor, err))
             return -1;
-        onnx->n_initializers++;
+        *(struct onnx_tensor *)mem_push((void **)&onnx->initializers, &onnx->n_initializers,
+                                        sizeof(tensor)) = tensor;
     }
     return 0;
 }
@@ -105,181 +127,6 @@ static int read_input(struct onnx *onnx, const OnnxFile__ValueInfo *proto, struc
     input->value = id;
     input->dtype = type ? onnx_dtype(type->elem_type) : DTYPE_NONE;
     return type && type->shape ? read_input_shape(type->shape, input, err) : 0;
-}
-
-static const char *node_name(struct onnx *onnx, const OnnxFile__Node *proto, size_t index)
-{
-    if (proto->name && *proto->name)
-        return proto->name;
-    if (proto->n_output && *proto->output[0])
-        return proto->output[0];
-    return arena_printf(onnx->arena, "node %zu", index);
-}
-
-static int read_node_outputs(struct onnx *onnx, int index, struct err *err)
-{
-    struct onnx_node *node = &onnx->nodes[index];
-    size_t i;
-
-    node->inputs = arena_alloc(onnx->arena, node->proto->n_input, sizeof(int));
-    node->outputs = arena_alloc(onnx->arena, node->proto->n_output, sizeof(int));
-    for (i = 0; i < node->proto->n_output; i++) {
-        node->outputs[i] = -1;
-        if (!*node->proto->output[i])
-            continue;
-        node->outputs[i] = add_value(onnx, node->proto->output[i], ONNX_OUTPUT, index, err);
-        if (node->outputs[i] < 0)
-            return err_prefix(err, "node \"%.200s\"", node->name);
-    }
-    return 0;
-}
-
-static int read_nodes(struct onnx *onnx, struct err *err)
-{
-    const OnnxFile__Graph *graph = onnx->model->graph;
-    size_t i;
-
-    onnx->nodes = mem_new(graph->n_node, sizeof(*onnx->nodes));
-    onnx->n_nodes = (int)graph->n_node;
-    for (i = 0; i < graph->n_node; i++) {
-        const OnnxFile__Node *proto = graph->node[i];
-
-        onnx->nodes[i].proto = proto;
-        onnx->nodes[i].name = node_name(onnx, proto, i);
-        if (!proto->op_type || !*proto->op_type)
-            return err_set(err, "node \"%.200s\" has no operator", onnx->nodes[i].name);
-        if (read_node_outputs(onnx, (int)i, err))
-            return -1;
-    }
-    return 0;
-}
-
-static int resolve_node_inputs(struct onnx *onnx, struct onnx_node *node, struct err *err)
-{
-    size_t i;
-
-    for (i = 0; i < node->proto->n_input; i++) {
-        const char *name = node->proto->input[i];
-
-        node->inputs[i] = *name ? names_find(onnx->names, name) : -1;
-        if (*name && node->inputs[i] < 0)
-            return err_set(err, "node \"%.200s\" reads \"%.200s\", which nothing makes",
-                           node->name, name);
-        if (*name)
-            onnx->values[node->inputs[i]].readers++;
-    }
-    return 0;
-}
-
-static int resolve(struct onnx *onnx, struct err *err)
-{
-    const OnnxFile__Graph *graph = onnx->model->graph;
-    size_t i;
-
-    for (i = 0; i < graph->n_node; i++)
-        if (resolve_node_inputs(onnx, &onnx->nodes[i], err))
-            return -1;
-    onnx->outputs = mem_new(graph->n_output, sizeof(int));
-    for (i = 0; i < graph->n_output; i++) {
-        const char *name = graph->output[i]->name;
-        int id = name ? names_find(onnx->names, name) : -1;
-
-        if (id < 0)
-            return err_set(err, "nothing makes the output \"%.200s\"", name ? name : "");
-        onnx->values[id].readers++;
-        onnx->outputs[onnx->n_outputs++] = id;
-    }
-    return onnx->n_outputs ? 0 : err_set(err, "the graph has no output");
-}
-
-/* Depth first from each node in the order of the file: a file in order stays as it is. */
-struct sorter {
-    struct onnx *onnx;
-    enum { NEW, OPEN, DONE } *state;
-    int *stack, *order;
-    size_t *next;       /* of the node: which input to look at */
-    int depth, n;
-};
-
-/* The node to sort before node 'id' can be; -1: none, -2: that is a cycle. */
-static int next_needed(struct sorter *s, int id)
-{
-    const struct onnx_node *node = &s->onnx->nodes[id];
-
-    while (s->next[id] < node->proto->n_input) {
-        int v = node->inputs[s->next[id]++], producer;
-
-        if (v < 0 || s->onnx->values[v].kind != ONNX_OUTPUT)
-            continue;
-        producer = s->onnx->values[v].index;
-        if (s->state[producer] == OPEN)
-            return -2;
-        if (s->state[producer] == NEW)
-            return producer;
-    }
-    return -1;
-}
-
-static int sort_from(struct sorter *s, int root, struct err *err)
-{
-    if (s->state[root] == DONE)
-        return 0;
-    s->stack[s->depth++] = root;
-    while (s->depth) {
-        int id = s->stack[s->depth - 1], needed;
-
-        s->state[id] = OPEN;
-        needed = next_needed(s, id);
-        if (needed == -2)
-            return err_set(err, "node \"%.200s\" lies on a cycle", s->onnx->nodes[id].name);
-        if (needed >= 0) {
-            s->stack[s->depth++] = needed;
-            continue;
-        }
-        s->state[id] = DONE;
-        s->order[s->n++] = id;
-        s->depth--;
-    }
-    return 0;
-}
-
-static void apply_order(struct onnx *onnx, const int *order)
-{
-    struct onnx_node *nodes = mem_new((size_t)onnx->n_nodes, sizeof(*nodes));
-    size_t o;
-    int i;
-
-    for (i = 0; i < onnx->n_nodes; i++) {
-        nodes[i] = onnx->nodes[order[i]];
-        for (o = 0; o < nodes[i].proto->n_output; o++)
-            if (nodes[i].outputs[o] >= 0)
-                onnx->values[nodes[i].outputs[o]].index = i;
-    }
-    free(onnx->nodes);
-    onnx->nodes = nodes;
-}
-
-static int sort_nodes(struct onnx *onnx, struct err *err)
-{
-    size_t n = (size_t)onnx->n_nodes;
-    struct sorter s = {
-        .onnx = onnx,
-        .state = mem_new(n, sizeof(*s.state)),
-        .stack = mem_new(n, sizeof(*s.stack)),
-        .order = mem_new(n, sizeof(*s.order)),
-        .next = mem_new(n, sizeof(*s.next)),
-    };
-    int i, result = 0;
-
-    for (i = 0; i < onnx->n_nodes && !result; i++)
-        result = sort_from(&s, i, err);
-    if (!result)
-        apply_order(onnx, s.order);
-    free(s.state);
-    free(s.stack);
-    free(s.order);
-    free(s.next);
-    return result;
 }
 
 /* The structure, and the tensors that are no weights. */
@@ -334,10 +181,10 @@ static int read_graph(struct onnx *onnx, struct err *err)
     for (i = 0; i < graph->n_input; i++)
         if (read_input(onnx, graph->input[i], err))
             return -1;
+    if (onnx_read_nodes(onnx, err))
+        return -1;
     onnx_find_copies(onnx);
     onnx_find_constants(onnx);
-    if (read_nodes(onnx, err) || resolve(onnx, err) || sort_nodes(onnx, err))
-        return -1;
     return hash_model(onnx, err);
 }
 
@@ -377,8 +224,6 @@ void onnx_close(struct onnx *onnx)
     free(onnx->copy_of);
     free(onnx->constant);
     free(onnx->origin);
-    free(onnx->nodes);
-    free(onnx->outputs);
     free(onnx->path);
     free(onnx);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* An ONNX file, read and checked: nodes in a topological order, names resolved to values.
+/* An ONNX file, read and checked: nodes in a topological order, names resolved to values,
+ * functions of the file written out where they are called.
  *
- * Nothing is known yet of shapes or of what the operators mean. Weights stay in the mapped
- * file, or in the mapped files that hold external data.
+ * Nothing is known yet of shapes or of what the operators mean, but that If and Loop have
+ * subgraphs. Weights stay in the mapped file, or in the mapped files that hold external data.
  */
 #ifndef TASUKI_GRAPH_ONNX_H
 #define TASUKI_GRAPH_ONNX_H
@@ -33,14 +34,22 @@ struct onnx_tensor {
     bool in_file;               /* 'data' lies in the model's own mapping */
 };
 
-enum onnx_kind { ONNX_INPUT, ONNX_INITIALIZER, ONNX_OUTPUT };
+/* Limits of what a file may say. ONNX_MAX_WRITTEN: nodes, inputs, outputs and attributes that
+ * functions come to, written out; their names have at most ONNX_MAX_NAMES characters.
+ */
+#define ONNX_MAX_WRITTEN (1 << 20)
+#define ONNX_MAX_NAMES ((size_t)1 << 26)
+#define ONNX_MAX_CALLS 64       /* subgraphs and functions within each other */
 
-/* A named value. */
+enum onnx_kind { ONNX_INPUT, ONNX_INITIALIZER, ONNX_OUTPUT, ONNX_FORMAL };
+
+/* A named value. Those of a function have the name of the call before theirs. */
 struct onnx_value {
     const char *name;
-    enum onnx_kind kind;        /* ONNX_OUTPUT: of a node */
-    int index;                  /* of the input, the initializer or the node */
-    int readers;                /* nodes' inputs and model outputs that name it */
+    enum onnx_kind kind;        /* ONNX_OUTPUT: of a node; ONNX_FORMAL: input of a subgraph */
+    int index;                  /* of the input, the initializer or the node in its body */
+    int readers;                /* inputs of nodes and outputs of bodies that name it */
+    const struct onnx_body *body;   /* where it is made */
 };
 
 /* A model input. Dimensions that are not fixed are -1. */
@@ -55,7 +64,21 @@ struct onnx_input {
 struct onnx_node {
     const OnnxFile__Node *proto;
     const char *name;           /* made up from the first output where the file has none */
+    const char *scope;          /* where it stands: main/If "x"/then_branch, main/f "call" */
+    int64_t opset;              /* version of its operator's domain there, 0: not imported */
     int *inputs, *outputs;      /* value indices, -1: left out */
+    bool live;                  /* an output of its body depends on it */
+    int n_captured, *captured;  /* what its subgraphs read of the bodies around them */
+    struct onnx_body *bodies[2];    /* If: then, else; Loop: the body. NULL: none */
+};
+
+/* Nodes that are run together: those of the model's graph, or of a subgraph. */
+struct onnx_body {
+    int n_nodes, n_inputs, n_outputs;
+    struct onnx_node *nodes;    /* topologically sorted, otherwise in the order of the file */
+    int *inputs;                /* of a subgraph: its ONNX_FORMAL values */
+    int *outputs;               /* value indices */
+    const OnnxFile__Graph *proto;
 };
 
 struct onnx {
@@ -65,16 +88,15 @@ struct onnx {
     struct arena *arena;
     struct external *external;
     int64_t opset;
-    int n_values, n_inputs, n_initializers, n_nodes, n_outputs;
+    int n_values, n_inputs, n_initializers;
     struct onnx_value *values;
     struct onnx_input *inputs;
-    struct onnx_tensor *initializers;
+    struct onnx_tensor *initializers;   /* of the main graph, then of subgraphs */
     int *copy_of;               /* initializer that each is a transposed copy of, -1: none */
     bool *constant;             /* the exporter says: a buffer or a constant, no parameter */
     const char **origin;        /* the one parameter it was computed from; NULL: not known */
-    struct onnx_node *nodes;    /* topologically sorted, otherwise in the order of the file */
-    int *outputs;               /* value indices */
-    struct names *names;
+    struct onnx_body main;
+    struct names *names;        /* of the main graph's values */
     char hash[17];              /* of the graph without weight data */
 };
 
@@ -83,6 +105,22 @@ struct onnx *onnx_open(const char *path, struct err *err);
 void onnx_close(struct onnx *onnx);
 
 int onnx_find(const struct onnx *onnx, const char *name);   /* value index, -1 */
+
+/* Enter a value; its index, -1 with 'err'. 'names' may not have it yet. */
+int onnx_add_value(struct onnx *onnx, struct names *names, const char *name,
+                   struct onnx_value value, struct err *err);
+/* Read the nodes of the model's graph, and all that they contain, into 'main' (onnx_nodes.c). */
+int onnx_read_nodes(struct onnx *onnx, struct err *err);
+/* Sort a body's nodes, which free() is for and the arena's are then, and see which are live
+ * (onnx_sort.c).
+ */
+int onnx_sort(struct onnx *onnx, struct onnx_body *body, struct err *err);
+/* The version in which a list of imports has 'domain', 0: it has it not. */
+int64_t onnx_import(size_t n, OnnxFile__OperatorSet *const *sets, const char *domain);
+/* "ai.onnx" is "", and NULL is. */
+const char *onnx_domain(const char *domain);
+/* A name, "" where there is none. */
+const char *onnx_text(const char *text);
 
 /* Fill 'copy_of' (onnx_copy.c). */
 void onnx_find_copies(struct onnx *onnx);

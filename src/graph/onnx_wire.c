@@ -65,19 +65,20 @@ static const struct wire_message described = { "ValueInfo", (const struct wire_f
 
 static const struct wire_message graph;
 
-/* Subgraphs of control flow are checked, but not kept: their operators are not supported. */
+/* Lists of subgraphs are checked, but not kept: no operator has them. */
 static const struct wire_message attribute = { "Attribute", (const struct wire_field[]){
     { 1, WIRE_TEXT, .repeated = false },
     { 2, WIRE_FLOAT, .repeated = false },
     { 3, WIRE_VARINT, .repeated = false },
     { 4, WIRE_BYTES, .repeated = false },
     { 5, WIRE_MESSAGE, .repeated = false, .message = &tensor },
-    { 6, WIRE_HIDDEN, .repeated = false, .message = &graph },
+    { 6, WIRE_MESSAGE, .repeated = false, .message = &graph },
     { 7, WIRE_FLOAT, .repeated = true },
     { 8, WIRE_VARINT, .repeated = true },
     { 9, WIRE_BYTES, .repeated = true },
     { 11, WIRE_HIDDEN, .repeated = true, .message = &graph },
     { 20, WIRE_VARINT, .repeated = false },
+    { 21, WIRE_TEXT, .repeated = false },
     { .number = 0 },
 } };
 
@@ -88,6 +89,7 @@ static const struct wire_message node = { "Node", (const struct wire_field[]){
     { 4, WIRE_TEXT, .repeated = false },
     { 5, WIRE_MESSAGE, .repeated = true, .message = &attribute },
     { 7, WIRE_TEXT, .repeated = false },
+    { 8, WIRE_TEXT, .repeated = false },
     { .number = 0 },
 } };
 
@@ -118,11 +120,25 @@ static const struct wire_message operator_set = { "OperatorSet", (const struct w
     { .number = 0 },
 } };
 
+static const struct wire_message function = { "Function", (const struct wire_field[]){
+    { 1, WIRE_TEXT, .repeated = false },
+    { 4, WIRE_TEXT, .repeated = true },
+    { 5, WIRE_TEXT, .repeated = true },
+    { 6, WIRE_TEXT, .repeated = true },
+    { 7, WIRE_MESSAGE, .repeated = true, .message = &node },
+    { 9, WIRE_MESSAGE, .repeated = true, .message = &operator_set },
+    { 10, WIRE_TEXT, .repeated = false },
+    { 11, WIRE_MESSAGE, .repeated = true, .message = &attribute },
+    { 13, WIRE_TEXT, .repeated = false },
+    { .number = 0 },
+} };
+
 #define MODEL_FIELDS(graph)                                                           \
     { 1, WIRE_VARINT, .repeated = false },                                            \
     { 2, WIRE_TEXT, .repeated = false },                                              \
     { ONNX_MODEL_GRAPH, WIRE_MESSAGE, .repeated = false, .message = &(graph) },       \
     { 8, WIRE_MESSAGE, .repeated = true, .message = &operator_set },                  \
+    { 25, WIRE_MESSAGE, .repeated = true, .message = &function },                     \
     { .number = 0 },
 
 const struct wire_message onnx_wire_model = { "Model", (const struct wire_field[]){

@@ -9,7 +9,7 @@ setup() {
 unsupported_model() {
     printf '\x08\x08\x3a\x40'                                     # ir_version 8, graph (64)
     printf '\x0a\x11\x0a\x01x\x12\x01a\x1a\x02n1\x22\x05Lstmm'    # node n1
-    printf '\x0a\x10\x0a\x01a\x12\x01y\x1a\x02n2\x22\x04Loop'     # node n2
+    printf '\x0a\x10\x0a\x01a\x12\x01y\x1a\x02n2\x22\x04Scan'     # node n2
     printf '\x5a\x14\x0a\x01x\x12\x0f\x0a\x0d\x08\x01\x12\x09\x0a\x03\x12\x01b\x0a\x02\x08\x04'
     printf '\x62\x03\x0a\x01y'                                    # output y
     printf '\x42\x02\x10\x11'                                     # opset 17
@@ -85,11 +85,12 @@ EOF
     run "$TASUKI" inspect bad.onnx
     [ "$status" -eq 3 ]
     [[ "$output" == *"not supported  2 nodes (opset 17)"* ]]
-    [[ "$output" == *'Lstmm  "n1"'* ]]
-    [[ "$output" == *'Loop  "n2"'* ]]
+    [[ "$output" == *'Lstmm  "n1": the operator is not supported (opset 17, main)'* ]]
+    [[ "$output" == *'Scan  "n2"'* ]]
     run "$TASUKI" inspect bad.onnx --format json
     [ "$status" -eq 3 ]
     [[ "$output" == *'"node": "n2"'* ]]
+    [[ "$output" == *'"scope": "main"'* ]]
 }
 
 @test "inspect names a file that is no model, in one line" {

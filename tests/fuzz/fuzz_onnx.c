@@ -81,6 +81,26 @@ static const char *const networks[] = {
     "node ArgMax f -> am axis=1 keepdims=0\n node OneHot am,d,hv -> oh axis=-1\n"
     "node ReduceMax oh -> om axes=[1] keepdims=0\n node Trilu c -> tr upper=0\n"
     "node ReduceLogSumExp tr -> ls axes=[1,2,3] keepdims=0\n node Add ls,om -> y\n output y",
+
+    "input x float batch,4\n init w float 4\n const n int64 . = 2\n const zero int64 . = 0\n"
+    "const c bool . = 1\n node Loop n,c,x -> h,s body={B}\n const ax int64 1 = 0\n"
+    "node ReduceSum s,ax -> r keepdims=0\n node Add h,r -> y\n output y\n"
+    "graph B\n input i\n input go\n input h\n node Equal i,zero -> c\n"
+    "node If c -> t then_branch={T} else_branch={E}\n node Loop n,-,t -> m body={M}\n"
+    "output go\n output m\n output t\n end\n"
+    "graph T\n init w2 float 4\n node Tanh h -> a\n node Mul a,w2 -> b\n output b\n end\n"
+    "graph E\n node Relu h -> a\n output a\n end\n"
+    "graph M\n input j\n input k\n input u\n node Mul u,w -> v\n output k\n output v\n end",
+
+    "input x float batch,4\n init w float 4\n const yes bool . = 1\n const no bool . = 0\n"
+    "node f:S x,yes -> h,g beta=0.5\n node f:S h,no -> k\n node Add k,g -> y\n output y\n"
+    "function f:S x,c,o -> z,x alpha,beta\n default alpha=0.25\n node f:T x -> t\n"
+    "node LayerNormalization t,t0,o -> t1 epsilon=@alpha\n const t0 float 4 = 1,2,3,4\n"
+    "node If c -> z then_branch={T} else_branch={E}\n end\n"
+    "graph T\n node f:R t1 -> u\n output u\n end\n"
+    "graph E\n node Neg t -> u\n node LeakyRelu u -> v alpha=@beta\n output v\n end\n"
+    "function f:R t -> u,u\n node Relu t -> u\n end\n"
+    "function f:T p -> q\n opset 13\n node f:R p -> r\n node Tanh r -> q\n end",
 };
 
 /* One field in so many is damaged. */
@@ -107,6 +127,7 @@ static int mutate_string(void *user, const char **text)
         "Slice", "Expand", "Identity", "Constant", "Range", "Where", "Loop", "value", "Cast",
         "Squeeze", "Split", "Tile", "ReduceSum", "SoftmaxCrossEntropyLoss", "a\nb", "\xff",
         "Transpose", "Flatten", "Shape", "Gather", "GlobalAveragePool", "Log", "Pow",
+        "If", "S", "T", "R", "f", "c", "a", "b", "u", "t", "alpha", "beta", "body",
     };
     struct damage *d = user;
 

@@ -366,8 +366,8 @@ static int run_on(struct test *t, const char *backend, const struct graph *graph
     feed(run, all);
     if (run_graph_nodes(run, 0, graph->n_nodes, err))
         goto cleanup;
-    for (i = 0; i < all->n_outputs; i++) {
-        const char *name = all->values[all->outputs[i]].name;
+    for (i = 0; i < all->main.n_outputs; i++) {
+        const char *name = all->values[all->main.outputs[i]].name;
 
         if (i < graph->n_outputs &&
             compare(t, run, graph->outputs[i], name, find(all, "expected ", name)))

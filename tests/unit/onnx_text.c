@@ -14,6 +14,8 @@
 struct writer {
     struct onnx_bytes *out;
     const struct onnx_mutator *mutator;
+    const char *text;       /* all of it */
+    uint32_t node_field;    /* of what the nodes stand in */
 };
 
 struct type {
@@ -263,7 +265,9 @@ static void list_attribute(struct writer *w, char *list)
     number_field(w, 20, 7);
 }
 
-static void attribute_message(struct writer *w, char *word)
+static void graph_field(struct writer *w, char *name);
+
+static void attribute_message(struct writer *w, uint32_t field, char *word)
 {
     char *value = strchr(word, '=');
     struct nested attribute;
@@ -271,9 +275,14 @@ static void attribute_message(struct writer *w, char *word)
     if (!value)
         wrong("attribute", word);
     *value++ = '\0';
-    begin(w, &attribute, 5);
+    begin(w, &attribute, field);
     string_field(w, 1, word);
-    if (*value == '[') {
+    if (*value == '{') {
+        graph_field(w, value + 1);
+        number_field(w, 20, 5);
+    } else if (*value == '@') {
+        string_field(w, 21, value + 1);
+    } else if (*value == '[') {
         list_attribute(w, value + 1);
     } else if (*value == '"') {
         value[1 + strcspn(value + 1, "\"")] = '\0';
@@ -307,13 +316,13 @@ static void node_message(struct writer *w, int n, char **words)
 
     if (n < 4 || strcmp(words[2], "->") != 0)
         wrong("node", words[0]);
-    begin(w, &node, 1);
+    begin(w, &node, w->node_field);
     if (strcmp(words[1], ".") != 0)
         name_fields(w, 1, words[1]);
     name_fields(w, 2, words[3]);
     string_field(w, 4, colon ? colon + 1 : words[0]);
     for (i = 4; i < n; i++)
-        attribute_message(w, words[i]);
+        attribute_message(w, 5, words[i]);
     if (colon) {
         *colon = '\0';
         string_field(w, 7, words[0]);
@@ -325,7 +334,7 @@ static void const_message(struct writer *w, int n, char **words)
 {
     struct nested node, attribute;
 
-    begin(w, &node, 1);
+    begin(w, &node, w->node_field);
     string_field(w, 2, words[0]);
     string_field(w, 4, "Constant");
     begin(w, &attribute, 5);
@@ -409,13 +418,18 @@ static void signature_message(struct writer *w, int n, char **words)
 
 /* The file ---------------------------------------------------------------------------- */
 
-static void line(struct writer *w, char *text, int64_t *opset)
+static void set_message(struct writer *w, uint32_t field, int64_t opset)
 {
-    char *words[MAX_WORDS];
-    int n = split(text + strspn(text, " "), ' ', words);
+    struct nested set;
 
-    if (n == 0)
-        return;
+    begin(w, &set, field);
+    string_field(w, 1, "");
+    number_field(w, 2, opset);
+    end(w, &set);
+}
+
+static void line(struct writer *w, int n, char **words, int64_t *opset)
+{
     if (n < 2)
         wrong("line", words[0]);
     if (strcmp(words[0], "opset") == 0)
@@ -428,6 +442,8 @@ static void line(struct writer *w, char *text, int64_t *opset)
         node_message(w, n - 1, words + 1);
     else if (strcmp(words[0], "const") == 0)
         const_message(w, n - 1, words + 1);
+    else if (strcmp(words[0], "default") == 0)
+        attribute_message(w, 11, words[1]);
     else if (strcmp(words[0], "about") == 0)
         about_message(w, n - 1, words + 1);
     else if (strcmp(words[0], "signature") == 0)
@@ -436,28 +452,109 @@ static void line(struct writer *w, char *text, int64_t *opset)
         tensor_message(w, 5, words[0], n - 1, words + 1);
 }
 
+/* The next line as words in 'copy', for free(); where the one after it starts. */
+static const char *next_line(const char *at, char **copy, int *n, char **words)
+{
+    size_t length;
+
+    length = strcspn(at, "\n");
+    *copy = mem_printf("%.*s", (int)length, at);
+    *n = split(*copy + strspn(*copy, " "), ' ', words);
+    return at + length + (at[length] == '\n');
+}
+
+static bool begins(int n, char **words, const char *kind)
+{
+    return n > 0 && strcmp(words[0], kind) == 0;
+}
+
+/* The lines from 'at' up to the "end" of the block; blocks inside are left out. */
+static void block(struct writer *w, const char *at, int64_t *opset)
+{
+    int n, depth = 0;
+    char *words[MAX_WORDS], *copy;
+
+    while (*at && depth >= 0) {
+        at = next_line(at, &copy, &n, words);
+        if (begins(n, words, "graph") || begins(n, words, "function"))
+            depth++;
+        else if (begins(n, words, "end"))
+            depth--;
+        else if (n && depth == 0)
+            line(w, n, words, opset);
+        free(copy);
+    }
+}
+
+static void graph_field(struct writer *w, char *name)
+{
+    const char *at = w->text;
+    char *words[MAX_WORDS], *copy;
+    uint32_t outside = w->node_field;
+    struct nested graph;
+    bool found = false;
+    int64_t opset;
+    int n;
+
+    name[strcspn(name, "}")] = '\0';
+    while (*at && !found) {
+        at = next_line(at, &copy, &n, words);
+        found = begins(n, words, "graph") && n == 2 && strcmp(words[1], name) == 0;
+        free(copy);
+    }
+    if (!found)
+        wrong("graph", name);
+    begin(w, &graph, 6);
+    w->node_field = 1;
+    block(w, at, &opset);
+    w->node_field = outside;
+    end(w, &graph);
+}
+
+/* function DOMAIN:NAME INPUTS -> OUTPUTS [ATTRIBUTES] */
+static void function_message(struct writer *w, int n, char **words, const char *at)
+{
+    char *colon = n < 5 ? NULL : strchr(words[1], ':');
+    struct nested function;
+    int64_t opset = 17;
+
+    if (!colon || strcmp(words[3], "->") != 0)
+        wrong("function", words[1]);
+    *colon = '\0';
+    begin(w, &function, 25);
+    string_field(w, 10, words[1]);
+    string_field(w, 1, colon + 1);
+    name_fields(w, 4, words[2]);
+    name_fields(w, 5, words[4]);
+    if (n > 5)
+        name_fields(w, 6, words[5]);
+    w->node_field = 7;
+    block(w, at, &opset);
+    if (opset)
+        set_message(w, 9, opset);
+    end(w, &function);
+}
+
 void onnx_from_text(const char *text, const struct onnx_mutator *mutator,
                     struct onnx_bytes *bytes)
 {
-    char *copy = mem_strdup(text), *at = copy, *next;
-    struct writer w = { bytes, mutator };
-    struct nested graph, set;
+    struct writer w = { bytes, mutator, text, 1 };
+    char *words[MAX_WORDS], *copy;
+    struct nested graph;
     int64_t opset = 17;
+    int n;
 
     number_field(&w, 1, 8);
     begin(&w, &graph, 7);
-    for (; at; at = next) {
-        next = strchr(at, '\n');
-        if (next)
-            *next++ = '\0';
-        line(&w, at, &opset);
-    }
+    block(&w, text, &opset);
     end(&w, &graph);
-    begin(&w, &set, 8);
-    string_field(&w, 1, "");
-    number_field(&w, 2, opset);
-    end(&w, &set);
-    free(copy);
+    set_message(&w, 8, opset);
+    while (*text) {
+        text = next_line(text, &copy, &n, words);
+        if (begins(n, words, "function"))
+            function_message(&w, n, words, text);
+        free(copy);
+    }
 }
 
 void onnx_write_text(const char *path, const char *text)

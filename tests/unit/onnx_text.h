@@ -15,6 +15,13 @@
  *   about v folded w,b                 (it was computed from these)
  *   signature PARAMETER:w BUFFER:b     (what the module had)
  *   output y
+ *   graph G                            (a subgraph: lines as these, up to "end", for node If
+ *   ...                                 c -> z then_branch={G} else_branch={H})
+ *   end
+ *   function com.example:Foo a,b -> c alpha,beta   (inputs, outputs, attributes)
+ *   default beta=0.5                   (an attribute with a default)
+ *   node Elu a -> c alpha=@alpha       (an attribute of the call)
+ *   end
  */
 #ifndef TASUKI_TESTS_ONNX_TEXT_H
 #define TASUKI_TESTS_ONNX_TEXT_H

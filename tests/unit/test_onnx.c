@@ -117,8 +117,8 @@ static void nodes_out_of_order_are_sorted(void **state)
                                   "node Relu a -> b\n node Relu x -> a\n output y");
 
     (void)state;
-    assert_string_equal(onnx->nodes[0].proto->output[0], "a");
-    assert_string_equal(onnx->nodes[2].proto->output[0], "y");
+    assert_string_equal(onnx->main.nodes[0].proto->output[0], "a");
+    assert_string_equal(onnx->main.nodes[2].proto->output[0], "y");
     onnx_close(onnx);
 }
 
