@@ -598,6 +598,7 @@ static const struct canon {
     { "OneHot", "Equal", canon_one_hot },
     { "Gelu", "Gelu", canon_gelu },
     { "Pow", "Pow", canon_pow },
+    { "Mod", "Mod", canon_mod },
     { "LeakyRelu", "LeakyRelu", canon_curve },
     { "Elu", "Elu", canon_curve },
     { "Celu", "Celu", canon_curve },

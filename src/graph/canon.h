@@ -86,6 +86,7 @@ int canon_attention(struct build *build, const struct onnx_node *node, struct er
 int canon_rotary(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_resize(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_chain(struct build *build, const struct onnx_node *node, struct err *err);
+int canon_mod(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_clip(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_window(struct build *build, const struct onnx_node *node, struct err *err);
 int canon_batch_norm(struct build *build, const struct onnx_node *node, struct err *err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Attention and RotaryEmbedding (opset 23): the products, masks and shapes they are made of. */
+/* Attention and RotaryEmbedding (opset 23 to 25): products, masks and shapes they are made of. */
 #include "graph/canon.h"
 
 #include <math.h>
@@ -80,6 +80,8 @@ struct attention {
     int64_t q_heads, kv_heads;
     bool flat;                  /* they came as [batch, length, heads * size] */
     int64_t before;             /* length of the past */
+    int64_t left, right;        /* keys seen to both sides of a query's place; -1: all */
+    int lengths;                /* of the keys of each sample, [batch, 1, 1, 1]; -1: all */
     double scale, softcap;
     int64_t mode;               /* of qk_matmul_output */
 };
@@ -109,14 +111,34 @@ static int with_past(struct build *build, const struct onnx_node *node, int x, i
     return past < 0 ? -1 : canon_joined(build, node, 2, (int[]){ past, x }, 2, err);
 }
 
+/* Which keys a query may see. */
+static int read_window(struct build *build, const struct onnx_node *node, struct attention *a,
+                       struct err *err)
+{
+    const OnnxFile__Node *proto = node->proto;
+    int axis;
+
+    a->left = onnx_int(proto, "left_window_size", -1);
+    a->right = onnx_int(proto, "is_causal", 0) ? 0 : onnx_int(proto, "right_window_size", -1);
+    a->lengths = -1;
+    if (!given(node, 6))
+        return 0;
+    if (given(node, 4) || given(node, 5))
+        return err_set(err, "it has both a past and lengths of the keys");
+    a->lengths = canon_input(build, node, 6, err);
+    for (axis = 1; axis < 4 && a->lengths >= 0; axis++)
+        a->lengths = add_axis(build, node, a->lengths, axis, err);
+    return a->lengths < 0 ? -1 : 0;
+}
+
 static int read_attention(struct build *build, const struct onnx_node *node,
                           struct attention *a, struct err *err)
 {
     const OnnxFile__Node *proto = node->proto;
     int64_t length;
 
-    if (given(node, 6))
-        return err_set(err, "lengths of the keys as an input are not supported");
+    if (read_window(build, node, a, err))
+        return -1;
     a->q = heads(build, node, 0, onnx_int(proto, "q_num_heads", 0), err);
     a->k = a->q < 0 ? -1 : heads(build, node, 1, onnx_int(proto, "kv_num_heads", 0), err);
     a->v = a->k < 0 ? -1 : heads(build, node, 2, onnx_int(proto, "kv_num_heads", 0), err);
@@ -190,8 +212,8 @@ static int keep_where(struct build *build, const struct onnx_node *node, int mas
     return never < 0 ? -1 : canon_step(build, node, "Where", 3, (int[]){ mask, x, never }, err);
 }
 
-/* A query sees the keys up to its own place, counted behind the past. */
-static int mask_future(struct build *build, const struct onnx_node *node,
+/* A query sees the keys near its own place, counted behind the past. */
+static int mask_window(struct build *build, const struct onnx_node *node,
                        const struct attention *a, int x, struct err *err)
 {
     struct tensor mask[BUILD_TWINS];
@@ -204,11 +226,54 @@ static int mask_future(struct build *build, const struct onnx_node *node,
         if (fold_new(&build->fold[t], DTYPE_BOOL,
                      &(struct shape){ 2, { shape->dim[2], shape->dim[3] } }, &mask[t], err))
             return -1;
-        for (e = 0; e < mask[t].n; e++)
-            mask[t].i[e] = e % shape->dim[3] <= e / shape->dim[3] + a->before;
+        for (e = 0; e < mask[t].n; e++) {
+            int64_t away = e % shape->dim[3] - e / shape->dim[3] - a->before;
+
+            mask[t].i[e] = (a->left < 0 || away >= -a->left) &&
+                           (a->right < 0 || away <= a->right);
+        }
     }
     id = build_add_const(build, NULL, mask, err);
     return id < 0 ? -1 : keep_where(build, node, id, x, err);
+}
+
+/* A query sees key k where "k + shift op length" of its sample's keys. Where places count, the
+ * last query is at the last of these keys: k is that place further, for each query before it.
+ */
+static int mask_lengths(struct build *build, const struct onnx_node *node,
+                        const struct attention *a, int x, const char *op, bool places,
+                        int64_t shift, struct err *err)
+{
+    struct tensor keys[BUILD_TWINS];
+    int64_t e;
+    int t, id;
+
+    for (t = 0; t < BUILD_TWINS; t++) {
+        const struct shape *shape = canon_shape_of(build, x, t);
+        int64_t queries = shape->dim[2], n = shape->dim[3];
+
+        if (fold_new(&build->fold[t], DTYPE_I64, &(struct shape){ 2, { places ? queries : 1, n } },
+                     &keys[t], err))
+            return -1;
+        for (e = 0; e < keys[t].n; e++)
+            keys[t].i[e] = e % n + shift + (places ? queries - e / n : 0);
+    }
+    id = build_add_const(build, NULL, keys, err);
+    id = id < 0 ? -1 : canon_step(build, node, op, 2, (int[]){ id, a->lengths }, err);
+    return id < 0 ? -1 : keep_where(build, node, id, x, err);
+}
+
+static int mask_keys(struct build *build, const struct onnx_node *node,
+                     const struct attention *a, int x, struct err *err)
+{
+    if (a->lengths < 0)
+        return a->left < 0 && a->right < 0 ? x : mask_window(build, node, a, x, err);
+    x = mask_lengths(build, node, a, x, "Less", false, 0, err);
+    if (x >= 0 && a->right >= 0)
+        x = mask_lengths(build, node, a, x, "LessOrEqual", true, -a->right, err);
+    if (x >= 0 && a->left >= 0)
+        x = mask_lengths(build, node, a, x, "GreaterOrEqual", true, a->left, err);
+    return x;
 }
 
 /* A mask that ends early hides the rest. */
@@ -266,12 +331,13 @@ static bool fits_whole(const struct build *build, const struct onnx_node *node,
     const struct shape *k = canon_shape_of(build, a->k, 0);
 
     return build->options->fuse && a->softcap <= 0 && !canon_read(build, node, 3) &&
-           q->dim[0] == k->dim[0];
+           q->dim[0] == k->dim[0] && a->lengths < 0 && a->left < 0 && a->right <= 0;
 }
 
 static int whole(struct build *build, const struct onnx_node *node, const struct attention *a,
-                 bool masked, bool causal, struct err *err)
+                 struct err *err)
 {
+    bool masked = given(node, 3);
     int ids[4] = { a->q, a->k, a->v, -1 }, id, t;
 
     if (masked)
@@ -286,7 +352,7 @@ static int whole(struct build *build, const struct onnx_node *node, const struct
     build_set_float(build, id, "scale", a->scale);
     if (masked)
         build_set_int(build, id, "masked", 1);
-    if (causal) {
+    if (a->right == 0) {
         build_set_int(build, id, "causal", 1);
         build_set_int(build, id, "past", a->before);
     }
@@ -297,17 +363,18 @@ static int whole(struct build *build, const struct onnx_node *node, const struct
 
 /* The same in parts; the value that queries are answered with. */
 static int parts(struct build *build, const struct onnx_node *node, const struct attention *a,
-                 bool masked, bool causal, struct err *err)
+                 struct err *err)
 {
+    bool masked = given(node, 3) || a->lengths >= 0 || a->left >= 0;
     int stage[4], x, y;
 
     stage[0] = product(build, node, a, a->q, a->k, true, err);
     stage[1] = stage[0] < 0 ? -1 : cap(build, node, a, stage[0], err);
     x = stage[1];
-    if (x >= 0 && masked)
+    if (x >= 0 && given(node, 3))
         x = apply_mask(build, node, x, err);
-    if (x >= 0 && causal)
-        x = mask_future(build, node, a, x, err);
+    if (x >= 0)
+        x = mask_keys(build, node, a, x, err);
     stage[2] = x;
     stage[3] = x < 0 ? -1 : probabilities(build, node, x, masked, err);
     y = stage[3] < 0 ? -1 : product(build, node, a, stage[3], a->v, false, err);
@@ -322,14 +389,13 @@ static int parts(struct build *build, const struct onnx_node *node, const struct
 
 int canon_attention(struct build *build, const struct onnx_node *node, struct err *err)
 {
-    bool causal = onnx_int(node->proto, "is_causal", 0) != 0, masked = given(node, 3);
     struct attention a;
     int y;
 
     if (read_attention(build, node, &a, err))
         return -1;
-    y = fits_whole(build, node, &a) ? whole(build, node, &a, masked, causal, err)
-                                    : parts(build, node, &a, masked, causal, err);
+    y = fits_whole(build, node, &a) ? whole(build, node, &a, err)
+                                    : parts(build, node, &a, err);
     if (y >= 0 && a.flat) {
         y = swap_middle(build, node, y, err);
         y = y < 0 ? -1 : merge_axes(build, node, y, 2, err);

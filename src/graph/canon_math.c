@@ -118,3 +118,46 @@ int canon_clip(struct build *build, const struct onnx_node *node, struct err *er
         build_set_float(build, id, "max", max);
     return build_settle(build, id, err);
 }
+
+/* What is left of a division that is rounded down: one rounded to zero leaves as much, or where
+ * it has another sign than the divisor, the divisor less.
+ */
+static int rest_of_floor(struct build *build, const struct onnx_node *node, const int *ids,
+                         struct err *err)
+{
+    int zero = canon_scalar(build, build->options->real, 0, err);
+    int rest = zero < 0 ? -1 : canon_new(build, node, "Mod", 2, ids, err), a, b;
+
+    if (rest < 0)
+        return -1;
+    build_set_int(build, rest, "fmod", 1);
+    rest = canon_settle(build, rest, err);
+    a = rest < 0 ? -1 : canon_step(build, node, "Less", 2, (int[]){ rest, zero }, err);
+    b = a < 0 ? -1 : canon_step(build, node, "Less", 2, (int[]){ ids[1], zero }, err);
+    a = b < 0 ? -1 : canon_step(build, node, "Xor", 2, (int[]){ a, b }, err);
+    b = a < 0 ? -1 : canon_step(build, node, "Equal", 2, (int[]){ rest, zero }, err);
+    b = b < 0 ? -1 : canon_step(build, node, "Not", 1, &b, err);
+    a = b < 0 ? -1 : canon_step(build, node, "And", 2, (int[]){ a, b }, err);
+    b = a < 0 ? -1 : canon_step(build, node, "Add", 2, (int[]){ rest, ids[1] }, err);
+    return b < 0 ? -1 : canon_step(build, node, "Where", 3, (int[]){ a, b, rest }, err);
+}
+
+int canon_mod(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    int64_t towards_zero = onnx_int(node->proto, "fmod", 0);
+    int ids[2], id;
+
+    ids[0] = canon_input(build, node, 0, err);
+    ids[1] = ids[0] < 0 ? -1 : canon_input(build, node, 1, err);
+    if (ids[1] < 0)
+        return -1;
+    if (!towards_zero && dtype_is_float(build->graph[0]->values[ids[0]].dtype)) {
+        id = rest_of_floor(build, node, ids, err);
+        return id < 0 ? -1 : canon_result(build, node, 0, id);
+    }
+    id = build_emit(build, node, "Mod", 2, ids, 1, err);
+    if (id < 0)
+        return -1;
+    build_set_int(build, id, "fmod", towards_zero);
+    return build_settle(build, id, err);
+}

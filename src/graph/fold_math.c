@@ -10,7 +10,7 @@
 #include "graph/integer.h"
 
 enum unary { NEG, ABS, SQRT, FLOOR, CEIL, ROUND, EXP, LOG, SIN, COS, TANH, ERF, RECIPROCAL,
-             SIGN, IS_NAN, IS_INF, NOT };
+             RELU, SIGN, IS_NAN, IS_INF, NOT };
 enum binary { ADD, SUB, MUL, DIV, MOD, POW, MIN, MAX, EQUAL, LESS, GREATER, LESS_EQUAL,
               GREATER_EQUAL, AND, OR, XOR };
 enum reduction { SUM, MEAN, PROD, LARGEST, SMALLEST };
@@ -44,6 +44,8 @@ static double unary_float(enum unary kind, double x)
         return erf(x);
     case RECIPROCAL:
         return 1 / x;
+    case RELU:
+        return x < 0 ? 0 : x;
     default:
         return (double)((x > 0) - (x < 0));
     }
@@ -57,6 +59,9 @@ static int unary_integer(enum unary kind, int64_t x, int64_t *result)
         return 0;
     case ABS:
         *result = x < 0 ? (int64_t)(0 - (uint64_t)x) : x;
+        return 0;
+    case RELU:
+        *result = x < 0 ? 0 : x;
         return 0;
     case SIGN:
         *result = (x > 0) - (x < 0);
@@ -154,7 +159,15 @@ static int binary_integer(const struct fold_call *call, int64_t a, int64_t b, in
     }
 }
 
-static double binary_float(enum binary kind, double a, double b)
+/* The rest of a division that is rounded down has the sign of the divisor. */
+static double float_rest(double a, double b, bool towards_zero)
+{
+    double rest = fmod(a, b);
+
+    return towards_zero || rest == 0 || (rest < 0) == (b < 0) ? rest : rest + b;
+}
+
+static double binary_float(const struct fold_call *call, enum binary kind, double a, double b)
 {
     switch (kind) {
     case ADD:
@@ -166,7 +179,7 @@ static double binary_float(enum binary kind, double a, double b)
     case DIV:
         return a / b;
     case MOD:
-        return fmod(a, b);
+        return float_rest(a, b, onnx_int(call->node, "fmod", 0) != 0);
     case POW:
         return pow(a, b);
     case MIN:
@@ -176,17 +189,38 @@ static double binary_float(enum binary kind, double a, double b)
     }
 }
 
+static double as_double(const struct tensor *x, int64_t index)
+{
+    return x->f ? x->f[index] : (double)x->i[index];
+}
+
+/* A power of a base of one type and an exponent of another has the type of the base. */
+static int mixed_power(const struct tensor *a, int64_t ia, const struct tensor *b, int64_t ib,
+                       struct tensor *y, int64_t index, struct err *err)
+{
+    double x = pow(as_double(a, ia), as_double(b, ib));
+
+    if (y->f)
+        y->f[index] = fold_round(y->dtype, x);
+    else if (!(fabs(x) < 0x1p63))
+        return err_set(err, "a power out of range");
+    else
+        y->i[index] = fold_wrap(y->dtype, (int64_t)x);
+    return 0;
+}
+
 static int apply_binary(const struct fold_call *call, const struct tensor *a,
                         const struct tensor *b, struct tensor *y, struct err *err)
 {
     enum binary kind = (enum binary)call->kind;
     bool compares = kind >= EQUAL && kind <= GREATER_EQUAL;
+    bool mixed = kind == POW && !a->f != !b->f;
     struct shape shape;
     int64_t i;
 
     if (a->dtype != b->dtype && kind != POW)
         return err_set(err, "%s and %s elements", dtype_name(a->dtype), dtype_name(b->dtype));
-    if (!a->f != !b->f || (a->f && kind >= AND))
+    if ((!mixed && !a->f != !b->f) || (a->f && kind >= AND))
         return err_set(err, "elements of type %s", dtype_name(a->dtype));
     if (dims_broadcast(&a->shape, &b->shape, &shape, err) ||
         fold_new(call->fold, kind >= EQUAL ? DTYPE_BOOL : a->dtype, &shape, y, err))
@@ -194,11 +228,15 @@ static int apply_binary(const struct fold_call *call, const struct tensor *a,
     for (i = 0; i < y->n; i++) {
         int64_t ia = fold_source(&a->shape, &shape, i), ib = fold_source(&b->shape, &shape, i);
 
+        if (mixed && mixed_power(a, ia, b, ib, y, i, err))
+            return -1;
+        if (mixed)
+            continue;
         if (a->f && compares)
             y->i[i] = compare(kind, (a->f[ia] > b->f[ib]) - (a->f[ia] < b->f[ib]),
                               isunordered(a->f[ia], b->f[ib]));
         else if (a->f)
-            y->f[i] = fold_round(y->dtype, binary_float(kind, a->f[ia], b->f[ib]));
+            y->f[i] = fold_round(y->dtype, binary_float(call, kind, a->f[ia], b->f[ib]));
         else if (binary_integer(call, a->i[ia], b->i[ib], &y->i[i], err))
             return -1;
         else
@@ -397,6 +435,7 @@ const struct fold_op fold_math[] = {
     { "Sin", 1, run_unary, SIN },       { "Cos", 1, run_unary, COS },
     { "Tanh", 1, run_unary, TANH },     { "Erf", 1, run_unary, ERF },
     { "Reciprocal", 1, run_unary, RECIPROCAL },
+    { "Relu", 1, run_unary, RELU },
     { "Sign", 1, run_unary, SIGN },     { "IsNaN", 1, run_unary, IS_NAN },
     { "IsInf", 1, run_unary, IS_INF },  { "Not", 1, run_unary, NOT },
     { "Add", 2, run_binary, ADD },      { "Sub", 2, run_binary, SUB },

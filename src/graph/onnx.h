@@ -20,7 +20,7 @@ struct err;
 struct external;
 
 #define ONNX_MIN_OPSET 9
-#define ONNX_MAX_OPSET 23
+#define ONNX_MAX_OPSET 28
 
 /* Tensor data, checked: 'size' bytes of row-major elements of 'dtype' at 'data'. A file without
  * weights says of floating tensors that their external data are "absent": 'data' is NULL.

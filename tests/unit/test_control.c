@@ -469,7 +469,7 @@ static void all_that_is_refused_is_named_at_once(void **state)
         "(opset 17, main/If \"d\"/then_branch)",
         "node \"e/m\" (MatMul): ",
         "(opset 13, main/f.M \"e\")",
-        "node \"g/r\" (Relu): opset 8 is not supported, only 9 to 23 "
+        "node \"g/r\" (Relu): opset 8 is not supported, only 9 to 28 "
         "(opset 8, main/f.Old \"g\")",
         "node \"k\" (com.example.Foo): there is no such operator",
     };
