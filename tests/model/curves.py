@@ -17,7 +17,8 @@ MICRO_BATCHES = (1, 2, 4, 8)
 DYNAMO = {"dynamo": ["mlp", "transformer", "transformer-post", "tied", "frozen", "unet",
                      "llama"],
           "dynamo-plain": ["cnn", "transformer", "frozen"],
-          "torchscript": ["unet", "tagger"]}
+          "torchscript": ["unet", "tagger", "steps"],
+          "functions": ["mlp"]}
 
 
 def pin(run):

@@ -97,7 +97,7 @@ def export(case, path, exporter):
               "training": torch.onnx.TrainingMode.TRAINING, "do_constant_folding": False}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if exporter != "torchscript":
+        if exporter.startswith("dynamo"):
             batch = torch.export.Dim("batch", min=2, max=4096)
             common["dynamic_shapes"] = tuple({0: batch} for _ in names)
             torch.onnx.export(module, arguments, path, dynamo=True, external_data=False,
@@ -107,6 +107,23 @@ def export(case, path, exporter):
             torch.onnx.export(module, arguments, path, dynamo=False,
                               opset_version=case.opset,
                               dynamic_axes=axes, **common)
+    if exporter == "functions":
+        outline(path)
+
+
+def outline(path):
+    """Each Gemm becomes a call of a function of the file: PyTorch itself writes none."""
+    model = onnx.load(path)
+    gemm = onnx.helper.make_node("Gemm", ["x", "w", "b"], ["y"])
+    integer = onnx.AttributeProto.INT
+    gemm.attribute.add(name="transB", ref_attr_name="transB", type=integer)
+    model.functions.append(onnx.helper.make_function(
+        "net.layers", "Linear", ["x", "w", "b"], ["y"], [gemm], model.opset_import, ["transB"]))
+    for node in model.graph.node:
+        if node.op_type == "Gemm":
+            node.domain, node.op_type = "net.layers", "Linear"
+    model.opset_import.add(domain="net.layers", version=1)
+    onnx.save(model, path)
 
 
 def references(case, directory, brief):
@@ -187,7 +204,7 @@ def main():
     parser.add_argument("directory")
     parser.add_argument("models", nargs="*")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--exporter", choices=("torchscript", "dynamo", "dynamo-plain"),
+    parser.add_argument("--exporter", choices=("torchscript", "dynamo", "dynamo-plain", "functions"),
                         default="torchscript")
     parser.add_argument("--shipped", action="store_true", help="leave out what fixtures lack")
     args = parser.parse_intermixed_args()

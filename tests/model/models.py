@@ -8,6 +8,7 @@ import dataclasses
 import fnmatch
 import random
 import typing
+import warnings
 
 import numpy as np
 import torch
@@ -321,6 +322,41 @@ def tagger(draw, rng):
     return case
 
 
+def settle(x, weight, bias):
+    """Scripted: the exporter writes a Loop with an If in it, and an If behind it."""
+    for i in range(3):
+        x = torch.tanh(torch.nn.functional.linear(x, weight, bias))
+        if i == 1:
+            x = x + 1.0
+    if x.size(1) > 4:
+        x = torch.relu(x)
+    else:
+        x = -x
+    return x
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")     # of its deprecation
+    settle = torch.jit.script(settle)
+
+
+class Steps(nn.Module):
+    def __init__(self, width, classes):
+        super().__init__()
+        self.first, self.deep = nn.Linear(width, width), nn.Linear(width, width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x):
+        return self.head(settle(self.first(x), self.deep.weight, self.deep.bias))
+
+
+def steps(draw, rng):
+    width, classes = draw.randint(6, 20), draw.randint(5, 11)
+    return Case("steps", Steps(width, classes),
+                {"x": rng.standard_normal((120, width), dtype=np.float32)}, "logits", "label",
+                labels(rng, 120, classes), "cross-entropy")
+
+
 class Llama(nn.Module):
     """RMS norms, rotated grouped queries, causal attention and SwiGLU."""
 
@@ -370,7 +406,7 @@ MAKERS = {"mlp": mlp, "mlp-mse": mlp_mse, "linear-dot": linear_dot, "cnn": cnn, 
           "transformer": transformer, "transformer-post": transformer_post,
           "transformer-dropout": transformer_dropout, "tied": tied, "skips": skips,
           "mlp-dropout": mlp_dropout, "frozen": frozen, "unet": unet, "tagger": tagger,
-          "llama": llama}
+          "llama": llama, "steps": steps}
 
 
 def make(name, seed):
