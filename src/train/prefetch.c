@@ -205,6 +205,10 @@ struct prefetch *prefetch_new(const struct prefetch_options *options, struct err
     pthread_cond_init(&p->ready, NULL);
     find_wants(p, options);
     find_order(p, options);
+    if (p->samples == 0) {
+        prefetch_free(p);
+        return NULL;
+    }
     if (make_shares(p, options, err) < 0 ||
         sampler_init(&p->sampler, s->samples, s->global_batch, s->seed, s->shuffle, err) < 0 ||
         start(p, options, err) < 0) {

@@ -25,7 +25,7 @@ struct prefetch_options {
     int threads;                        /* >= 1 */
 };
 
-/* NULL without an error where the stage has no inputs. Starts the threads. */
+/* NULL without an error where the stage reads nothing. Starts the threads. */
 struct prefetch *prefetch_new(const struct prefetch_options *options, struct err *err);
 void prefetch_free(struct prefetch *prefetch);
 

@@ -61,9 +61,33 @@ static int find_weights(struct resize *r, double start, double length, int in, i
     return 0;
 }
 
+/* The loop below for three colors, of which the compiler then knows that they are three. */
+static void shrink_colors(const struct resize *r, const unsigned char *in, int width, int taps,
+                          float *out)
+{
+    for (int x = 0; x < width; x++) {
+        const float *w = r->weights + (size_t)x * (size_t)taps;
+        const unsigned char *at = in + (size_t)r->first[x] * 3;
+        float red = 0, green = 0, blue = 0;
+
+        for (int i = 0; i < r->count[x]; i++, at += 3) {
+            red += w[i] * (float)at[0];
+            green += w[i] * (float)at[1];
+            blue += w[i] * (float)at[2];
+        }
+        out[x] = red;
+        out[width + x] = green;
+        out[2 * width + x] = blue;
+    }
+}
+
 static void shrink_row(const struct resize *r, const unsigned char *in, int components,
                        int width, int taps, float *out)
 {
+    if (components == 3) {
+        shrink_colors(r, in, width, taps, out);
+        return;
+    }
     for (int x = 0; x < width; x++) {
         const float *w = r->weights + (size_t)x * (size_t)taps;
         const unsigned char *at = in + (size_t)r->first[x] * (size_t)components;
