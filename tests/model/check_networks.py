@@ -29,6 +29,12 @@ def pins(case):
     return {"batchnorm_samples": case.batchnorm[-1]} if case.batchnorm else {}
 
 
+def pinned(case):
+    """The same as words."""
+    return [word for name, value in pins(case).items()
+            for word in ("--" + name.replace("_", "-"), value)]
+
+
 def optimizer(case):
     return OPTIMIZER if any(run["optimizer"] == OPTIMIZER for run in case.runs) \
         else case.runs[0]["optimizer"]
@@ -93,9 +99,8 @@ class Cuts:
         path = session.temporary(".json")
         run = session.tasuki(["profile", case.path("model.onnx"), "--data",
                               case.path("train.safetensors"), "--loss", case.loss,
-                              "--precision", "float64", "--batch-size", "4", "-o", path, "-q",
-                              *freeze(case), *(["--batchnorm-samples", "4"]
-                                               if case.batchnorm else [])])
+                              "--precision", "float64", "--batch-size",
+                              case.global_batch // 2, "-o", path, "-q", *freeze(case), *pinned(case)])
         check(run.code == 0, run.err)
         with open(path) as file:
             cost = json.load(file)
@@ -129,9 +134,7 @@ def cut_at(session, case, names, cuts):
              "--loss", case.loss, "--cluster", f"flat:{STAGES},bandwidth=1e9", "--precision",
              "float64", "--global-batch", case.global_batch, "--optimizer", optimizer(case),
              "-q", "--stages", STAGES, "--replicas", "1,1,1", "--micro-batches", "2", "-o",
-             path, *freeze(case)]
-    for name, value in pins(case).items():
-        words += ["--" + name.replace("_", "-"), value]
+             path, *freeze(case), *pinned(case)]
     made = session.tasuki(words)
     check(made.code == 0, made.err)
     with open(path) as file:

@@ -63,10 +63,11 @@ def residual_net(depths, width, classes, expand=0, wide=1):
     return nn.Sequential(*layers, Head(i, classes))
 
 
-def vision(name, module, rng, classes, size=16, batchnorm=True, **fusions):
+def vision(name, module, rng, classes, size=16, batchnorm=True, batch=8, **fusions):
     case = Case(name, module, {"image": images(rng, 32, 3, size)}, "logits", "label",
-                labels(rng, 32, classes), "cross-entropy", global_batch=8, steps=10,
-                optimizers=("momentum",), batchnorm=(8, 4) if batchnorm else (),
+                labels(rng, 32, classes), "cross-entropy", global_batch=batch, steps=10,
+                optimizers=("momentum",),
+                batchnorm=(batch, batch // 2) if batchnorm else (),
                 fusions=fusions or {"linear+bias": 1})
     case.exact = False
     return case
@@ -77,8 +78,8 @@ def resnet18(draw, rng):
 
 
 def resnet50(draw, rng):
-    return vision("resnet50", residual_net((3, 4, 6, 3), 2, 7, expand=4), rng, 7,
-                  size=32)
+    return vision("resnet50", residual_net((3, 4, 6, 3), 4, 7, expand=4), rng, 7,
+                  size=32, batch=16)
 
 
 def wide_resnet(draw, rng):
