@@ -34,6 +34,12 @@ static const struct net {
     { "attention", "input x float batch,5,8\n init q float 8,16\n init k float 8,8\n"
                    "node MatMul x,q -> a\n node MatMul x,k -> b\n"
                    "node Attention a,b,b -> y q_num_heads=4 kv_num_heads=2 is_causal=1" },
+    { "window", "opset 25\n input x float batch,5,8\n init q float 8,16\n init k float 8,8\n"
+                "init e float 8,6\n node MatMul x,q -> a\n node MatMul x,k -> b\n"
+                "node MatMul x,e -> l\n node ReduceMax l -> m axes=[1] keepdims=0\n"
+                "node ArgMax m -> n axis=1 keepdims=0\n"
+                "node Attention a,b,b,-,-,-,n -> y q_num_heads=4 kv_num_heads=2 "
+                "left_window_size=1 right_window_size=1" },
     { "einsum", "input x float batch,4,3\n init w float 3,2,5\n init v float 2,3\n"
                 "node Einsum x,w -> a equation=\"bti,iho->bhto\"\n"
                 "node Einsum a,v,x -> b equation=\"bhto,hi,bti->bth\"\n"
