@@ -72,11 +72,29 @@ static struct model *open_model(const struct checkpoint *checkpoint, const char 
     return NULL;
 }
 
+/* A statistic that the file has merged with another has no place of its own in it. */
+static int check_places(const struct checkpoint *checkpoint, const struct model *model,
+                        struct err *err)
+{
+    for (int i = 0; i < checkpoint_count(checkpoint); i++) {
+        enum checkpoint_kind kind;
+        enum dtype dtype;
+        struct shape shape;
+        const char *name = checkpoint_name(checkpoint, i, &kind, &shape, &dtype);
+
+        if (kind == CHECKPOINT_VALUE && !model_has(model, name))
+            return err_set(err, "%s: \"%s\" has no place in it, since its exporter merged what "
+                           "was equal: write --format safetensors", model_path(model), name);
+    }
+    return 0;
+}
+
 static int export_onnx(struct source *source, const char *path, const char *output,
                        struct err *err)
 {
     struct model *model = open_model(source->checkpoint, path, err);
-    int bad = model ? model_export(model, output, get_tensor, source, err) : -1;
+    int bad = model && !check_places(source->checkpoint, model, err)
+                  ? model_export(model, output, get_tensor, source, err) : -1;
 
     model_close(model);
     return bad;

@@ -8,9 +8,9 @@ grow with the number of its parameters.
 """
 import contextlib
 import inspect
-import io
 import logging
 import os
+import sys
 import warnings
 
 import numpy as np
@@ -163,15 +163,26 @@ def flatten(result):
 
 @contextlib.contextmanager
 def silence():
-    """Exporters print on both streams, and warn."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), \
-            contextlib.redirect_stderr(io.StringIO()):
-        warnings.simplefilter("ignore")
-        logging.disable(logging.WARNING)
-        try:
+    """Exporters print on both streams, from C++ as well, and warn."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(1), os.dup(2)]
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            logging.disable(logging.WARNING)
             yield
-        finally:
-            logging.disable(logging.NOTSET)
+    finally:
+        logging.disable(logging.NOTSET)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for stream, copy in enumerate(kept, 1):
+            os.dup2(copy, stream)
+        for descriptor in [*kept, nowhere]:
+            os.close(descriptor)
 
 
 def by_dynamo(net, inputs, opset):

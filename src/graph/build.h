@@ -66,6 +66,7 @@ struct build {
     struct loss_candidate *losses;      /* in-graph losses met on the way */
     /* Nodes in inference form that were brought into training form, and the first of each. */
     int n_norms, n_dropouts;
+    int n_unmerged;                     /* running statistics that were one initializer */
     const char *first_norm, *first_dropout;
     void (*note)(void *user, const char *text);
     void *user;

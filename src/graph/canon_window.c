@@ -274,6 +274,30 @@ int canon_global_max_pool(struct build *build, const struct onnx_node *node, str
     return y < 0 ? -1 : canon_result(build, node, 0, y);
 }
 
+/* Statistics that start alike are one initializer in an export for inference, and an Identity
+ * gives back the name of each other: they move apart in training.
+ */
+static int unmerge_stat(struct build *build, const struct onnx_node *node, int index, int merged,
+                        struct err *err)
+{
+    int v = node->inputs[index], t, id = -1;
+    const char *name = build->onnx->values[v].name;
+
+    if (strcmp(name, build->graph[0]->values[merged].name) == 0 || build->items[v].id != merged)
+        return err_set(err, "its running statistics are shared, which is not supported");
+    for (t = 0; t < BUILD_TWINS; t++) {
+        const struct value of = build->graph[t]->values[merged];
+
+        id = graph_add_value(build->graph[t], name, VALUE_STAT, of.dtype, &of.shape, of.batch);
+        build->graph[t]->values[id].data = of.data;
+        build->graph[t]->values[id].file_dtype = of.file_dtype;
+        build->graph[t]->values[id].frozen = of.frozen;
+    }
+    build->items[v].id = id;
+    build->n_unmerged++;
+    return 0;
+}
+
 /* Running statistics are state, whatever else reads them. */
 static int make_stat(struct build *build, const struct onnx_node *node, int index,
                      struct err *err)
@@ -287,7 +311,7 @@ static int make_stat(struct build *build, const struct onnx_node *node, int inde
     if (kind != VALUE_PARAM && kind != VALUE_STAT)
         return err_set(err, "its running statistics are no initializers");
     if (kind == VALUE_STAT)
-        return err_set(err, "its running statistics are shared, which is not supported");
+        return unmerge_stat(build, node, index, id, err);
     for (t = 0; t < BUILD_TWINS; t++)
         build->graph[t]->values[id].kind = VALUE_STAT;
     return 0;

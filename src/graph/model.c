@@ -255,6 +255,9 @@ static void note_inference(struct build *build)
         build_note(build, "%d batch normalization%s exported for inference, trained with the "
                    "statistics of the batch, \"%.200s\" first", build->n_norms,
                    build->n_norms > 1 ? "s" : "", build->first_norm);
+    if (build->n_unmerged)
+        build_note(build, "%d running statistic%s merged with another by the exporter, and kept "
+                   "apart", build->n_unmerged, build->n_unmerged > 1 ? "s were" : " was");
     if (build->n_dropouts)
         build_note(build, "%d dropout%s exported for inference, applied in training, "
                    "\"%.200s\" first", build->n_dropouts, build->n_dropouts > 1 ? "s" : "",
@@ -320,6 +323,13 @@ struct graph *model_build(struct model *model, const struct model_options *optio
     }
     build_free(&build);
     return graph;
+}
+
+bool model_has(const struct model *model, const char *name)
+{
+    int v = onnx_find(model->onnx, name);
+
+    return v >= 0 && model->onnx->values[v].kind == ONNX_INITIALIZER;
 }
 
 /* Patterns that match nothing were refused before. */

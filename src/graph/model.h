@@ -77,6 +77,9 @@ int64_t model_opset(const struct model *model);
 int model_notes(const struct model *model);
 const char *model_note(const struct model *model, int index);
 
+/* Is it an initializer of the file? */
+bool model_has(const struct model *model, const char *name);
+
 /* Do two lists of patterns freeze the same initializers? What matches nothing is ignored. */
 bool model_freezes_alike(const struct model *model, int n, const char *const *a, int m,
                          const char *const *b);

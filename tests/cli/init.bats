@@ -109,3 +109,31 @@ tensors.write("part.safetensors", {"token.weight": (sys.argv[1], [2, 2], [1, 2, 
     [ "$status" -eq 1 ]
     [[ "$output" == *'few.safetensors: no tensor "layers.0.'*', for which the model has no values'* ]]
 }
+
+@test "weights that stand beyond 2 GB and 4 GB of a file beside the model are read there" {
+    train "$net/model.onnx" --log whole
+    train "$net/model.onnx" --steps 1 --lr 0 --checkpoint start
+    "$TASUKI" export start -o start.safetensors -q
+    # A sparse file: it takes no more room than the weights.
+    PYTHONPATH="$srcdir/tests/model:$srcdir/tests" python3 -B - "$net/model.onnx" <<'END'
+import array
+import sys
+import tensors
+import weightless
+
+places, at = [], 3 * 10 ** 9 + 1
+with open("big.bin", "wb") as file:
+    for name, (kind, shape, values) in tensors.read("start.safetensors").items():
+        file.seek(at)
+        file.write(array.array("f", values).tobytes())
+        places.append(f"{name}=big.bin:{at}")
+        at += 10 ** 9 // 8
+weightless.main(sys.argv[1], "big.onnx", *places)
+END
+    [ "$(stat -c %s big.bin)" -gt 4294967296 ]
+    [ "$(du -k big.bin | cut -f1)" -lt 2000 ]
+    train big.onnx --log big
+    same whole big
+    "$TASUKI" inspect big.onnx | tail -n +2 >there
+    "$TASUKI" inspect "$net/model.onnx" | tail -n +2 | diff - there
+}

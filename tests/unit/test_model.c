@@ -388,6 +388,27 @@ static void batch_norm_is_brought_into_training_form(void **state)
     done(graph);
 }
 
+static void merged_statistics_are_kept_apart(void **state)
+{
+    struct graph *graph;
+
+    (void)state;
+    graph = build("input x float batch,2,3\n init s float 2\n init b float 2\n init m float 2\n"
+                  "init v float 2\n node Identity m -> m2\n node Identity v -> v2\n"
+                  "node BatchNormalization x,s,b,m,v -> h\n"
+                  "node BatchNormalization h,s,b,m2,v2 -> y\n output y", 4);
+    assert_int_equal(value(graph, "m")->kind, VALUE_STAT);
+    assert_int_equal(value(graph, "m2")->kind, VALUE_STAT);
+    assert_ptr_equal(value(graph, "m")->data, value(graph, "m2")->data);
+    assert_int_equal(value(graph, "v2")->n_consumers, 1);
+    assert_true(noted("2 running statistics were merged"));
+    assert_true(model_has(model, "m") && !model_has(model, "m2"));
+    done(graph);
+    refused("input x float batch,2,3\n init s float 2\n init b float 2\n init m float 2\n"
+            "init v float 2\n node BatchNormalization x,s,b,m,v -> h\n"
+            "node BatchNormalization h,s,b,m,v -> y\n output y", "are shared");
+}
+
 static void dropout_keeps_the_key_of_its_node(void **state)
 {
     struct graph *graph;
@@ -802,6 +823,7 @@ int main(void)
         cmocka_unit_test(masks_and_what_no_gradient_reaches_are_constants),
         cmocka_unit_test(float64_widens_constants_and_keeps_the_files_parameters),
         cmocka_unit_test(batch_norm_is_brought_into_training_form),
+        cmocka_unit_test(merged_statistics_are_kept_apart),
         cmocka_unit_test(dropout_keeps_the_key_of_its_node),
         cmocka_unit_test(an_integer_tensor_means_cross_entropy),
         cmocka_unit_test(a_float_tensor_of_the_outputs_shape_means_squares),
