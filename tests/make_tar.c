@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* make_tar FILE FIRST COUNT CLASSES [BAD]: a WebDataset tar of drawn pictures, samples FIRST and
- * on; number BAD is cut in the middle. Exit code 77 where libjpeg or libarchive is missing.
+/* make_tar FILE FIRST COUNT CLASSES [BAD]: a WebDataset tar of drawn pictures, samples FIRST
+ * and on; number BAD is cut in the middle. Exit code 77 where libjpeg or libarchive is missing.
  */
 #include <stdio.h>
 #include <stdlib.h>

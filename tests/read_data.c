@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* read_data DATA SIZE SECONDS: read pictures of SIZE x SIZE from DATA on one thread, as training
- * does, for so long and print how many each second. For etc/bench/jpeg.
+/* read_data DATA SIZE SECONDS: read pictures of SIZE x SIZE from DATA on one thread, as
+ * training does, for so long and print how many each second. For etc/bench/jpeg.
  */
 #include <stdio.h>
 #include <stdlib.h>

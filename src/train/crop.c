@@ -41,7 +41,8 @@ struct crop crop_random(uint64_t seed, int64_t epoch, int64_t sample, int width,
         if (w < 1 || h < 1 || w > width || h > height)
             continue;
         crop.window = (struct jpeg_window){ floor(uniform(p.word[2]) * (width - w + 1)),
-                                            floor(uniform(p.word[3]) * (height - h + 1)), w, h };
+                                            floor(uniform(p.word[3]) * (height - h + 1)),
+                                            w, h };
         return crop;
     }
     crop.window = largest(width, height);

@@ -22,8 +22,8 @@ static const struct data_format *const formats[] = {
 
 static int bad_colors(const char *name, struct err *err)
 {
-    return err_set_code(err, EXIT_USAGE, "--%s: expected R,G,B, or one number for all, from 0 to "
-                        "1", name);
+    return err_set_code(err, EXIT_USAGE, "--%s: expected R,G,B, or one number for all, from 0 "
+                        "to 1", name);
 }
 
 /* "R,G,B", or one number for all. */

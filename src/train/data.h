@@ -45,8 +45,8 @@ int64_t data_samples(const struct data *data);
 /* The tensors without their sample dimension, for model_options. */
 const struct model_tensor *data_tensors(const struct data *data, int *n);
 
-/* Samples that were left out, as they cannot be read; '*n' of them are named and say why. What is
- * left out is decided when the data are opened, alike on every rank.
+/* Samples that were left out, as they cannot be read; '*n' of them are named and say why. What
+ * is left out is decided when the data are opened, alike on every rank.
  */
 int64_t data_bad(const struct data *data, int *n, const char *const **names);
 /* How often a sample was read so far of which a part is damaged, and the name of the last; its
@@ -70,8 +70,8 @@ bool data_decodes(const struct data *data);
 struct data_reader *data_reader_new(struct data *data);
 void data_reader_free(struct data_reader *reader);
 
-/* A tensor in the form that is wanted: a batch is [outer, samples, inner] of type 'to'. Integers
- * widen, floats change precision, integers become floats by value.
+/* A tensor in the form that is wanted: a batch is [outer, samples, inner] of type 'to'.
+ * Integers widen, floats change precision, integers become floats by value.
  */
 struct data_want {
     int tensor;
@@ -79,8 +79,8 @@ struct data_want {
     struct batch batch;
 };
 
-/* Samples 'first' to 'first' + 'count' - 1 of a batch of 'n' samples into their places in 'out',
- * as they are in this epoch. Errors name the file and the sample.
+/* Samples 'first' to 'first' + 'count' - 1 of a batch of 'n' samples into their places in
+ * 'out', as they are in this epoch. Errors name the file and the sample.
  */
 int data_gather(struct data_reader *reader, const struct data_want *want, int64_t epoch,
                 const int64_t *samples, int64_t n, int64_t first, int64_t count, void *out,

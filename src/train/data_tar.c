@@ -102,7 +102,8 @@ static void choose_scale(struct tar *tar, const struct data_options *o)
     static const double mean[] = { 0.485, 0.456, 0.406 }, std[] = { 0.229, 0.224, 0.225 };
 
     for (int c = 0; c < 3; c++) {
-        double m = o->image_std[0] > 0 ? o->image_mean[c] : tar->channels == 1 ? 0.449 : mean[c];
+        double m = o->image_std[0] > 0 ? o->image_mean[c]
+                   : tar->channels == 1 ? 0.449 : mean[c];
         double s = o->image_std[0] > 0 ? o->image_std[c] : tar->channels == 1 ? 0.226 : std[c];
 
         tar->mean[c] = (float)(255 * m);

@@ -168,7 +168,8 @@ static int find_part(struct jpeg *jpeg, const struct jpeg_window *window, unsign
     p->x = p->x < info->output_width ? p->x : info->output_width - 1;
     p->y = p->y < info->output_height ? p->y : info->output_height - 1;
     p->width = (right < info->output_width ? (JDIMENSION)right : info->output_width) - p->x;
-    p->height = (bottom < info->output_height ? (JDIMENSION)bottom : info->output_height) - p->y;
+    p->height = (bottom < info->output_height ? (JDIMENSION)bottom : info->output_height) -
+                p->y;
     p->width = p->width ? p->width : 1;
     p->height = p->height ? p->height : 1;
     if (p->width < info->output_width)

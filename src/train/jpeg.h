@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Windows of JPEG pictures as numbers, by libjpeg. A decoder belongs to one thread and keeps its
- * memory from picture to picture.
+/* Windows of JPEG pictures as numbers, by libjpeg. A decoder belongs to one thread and keeps
+ * its memory from picture to picture.
  */
 #ifndef TASUKI_TRAIN_JPEG_H
 #define TASUKI_TRAIN_JPEG_H

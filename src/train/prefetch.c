@@ -74,7 +74,8 @@ static void find_order(struct prefetch *p, const struct prefetch_options *o)
     int replicas = plan->stages[o->placement->stage].replicas, n = 0;
     int64_t start = plan_share_start(plan->micro_batch, replicas, o->placement->replica);
 
-    p->samples = plan_share_start(plan->micro_batch, replicas, o->placement->replica + 1) - start;
+    p->samples = plan_share_start(plan->micro_batch, replicas, o->placement->replica + 1) -
+                 start;
     p->n_micros = plan->micro_batches;
     p->first = mem_new((size_t)p->n_micros, sizeof(*p->first));
     for (int i = 0; i < list->n; i++)

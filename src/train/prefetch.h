@@ -16,7 +16,7 @@ struct prefetch;
 
 struct prefetch_options {
     struct data *data;
-    const int *tensors;                 /* one for each input of the stage, see executor_bind() */
+    const int *tensors;                 /* one for each input, see executor_bind() */
     const struct compiled *compiled;    /* of the stage */
     const struct placement *placement;
     const struct plan *plan;
@@ -29,8 +29,8 @@ struct prefetch_options {
 struct prefetch *prefetch_new(const struct prefetch_options *options, struct err *err);
 void prefetch_free(struct prefetch *prefetch);
 
-/* The next share in the order of the stage's forward passes, step after step: one buffer for each
- * input, valid until it is released. Waits where it is not complete yet. An error of a sample
+/* The next share in the order of the stage's forward passes, step after step: one buffer for
+ * each input, valid until it is released. Waits where it is not complete yet. An error of a sample
  * comes with its share.
  */
 int prefetch_take(struct prefetch *prefetch, const void *const **inputs, struct err *err);

@@ -28,7 +28,7 @@ static int grow(void **memory, size_t *have, size_t need, size_t size, struct er
     return 0;
 }
 
-/* For each of 'out' pixels the input pixels it is made of, and their weights, which sum to 1. */
+/* For each of 'out' pixels the input pixels it is made of, and their weights: the sum is 1. */
 static int find_weights(struct resize *r, double start, double length, int in, int out,
                         int *taps, struct err *err)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Pictures resized by a triangle filter, whose width is that of an output pixel where the picture
- * shrinks, and two of its own pixels where it grows.
+/* Pictures resized by a triangle filter, whose width is that of an output pixel where the
+ * picture shrinks, and two of its own pixels where it grows.
  */
 #ifndef TASUKI_TRAIN_RESIZE_H
 #define TASUKI_TRAIN_RESIZE_H
@@ -24,7 +24,7 @@ struct resize_source {
 };
 
 void resize_clear(struct resize *resize);
-/* Planes [channels][height][width]; components are 'channels', or 3 of which the grey is made. */
+/* Planes [channels][height][width]; components are 'channels', or 3 that grey is made of. */
 int resize_planes(struct resize *resize, const struct resize_source *source, int channels,
                   int height, int width, float *out, struct err *err);
 

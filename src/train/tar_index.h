@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Where the samples of WebDataset tars are: consecutive files of one name up to the first dot of
- * the last component, of which .jpg or .jpeg is the picture and .cls its class as a number. Only
- * headers of the archives and of the pictures, and the pictures' ends are read.
+/* Where the samples of WebDataset tars are: consecutive files of one name up to the first dot
+ * of the last component, of which .jpg or .jpeg is the picture and .cls its class as a number.
+ * Only headers of the archives and of the pictures, and the pictures' ends are read.
  */
 #ifndef TASUKI_TRAIN_TAR_INDEX_H
 #define TASUKI_TRAIN_TAR_INDEX_H

@@ -31,7 +31,7 @@ curve() {
     $launcher "$TASUKI" train --precision float64 --seed 5 --log "$log" -q "$@"
 }
 
-# same_anywhere STEPS ARGUMENTS...: 2 and 4 ranks as 1, and stopped in mid-epoch at another number.
+# same_anywhere STEPS ARGUMENTS...: 2 and 4 ranks as 1, and stopped in mid-epoch and resumed.
 same_anywhere() {
     local steps=$1 half=$(($1 / 2))
     shift

@@ -39,7 +39,8 @@ setup() {
     python3 "$srcdir/tests/cli/make-data.py" tokens "$DIR/t.bin" 400 7 header
     same_anywhere 6 "$model/model.onnx" --global-batch 8 --data "$DIR/t.bin"
     python3 "$srcdir/tests/cli/make-data.py" tokens "$DIR/raw.bin" 400 7 raw
-    curve "$DIR/raw" 1 "$model/model.onnx" --global-batch 8 --steps 6 --data "uint16:$DIR/raw.bin"
+    curve "$DIR/raw" 1 "$model/model.onnx" --global-batch 8 --steps 6 \
+        --data "uint16:$DIR/raw.bin"
     diff <(losses "$DIR/1") <(losses "$DIR/raw")
 }
 
@@ -75,9 +76,10 @@ make_shards() {
     make_shards 3
     run "$TASUKI" train $DIGITS --steps 1 --data "$DIR/p-*.tar"
     [ "$status" -eq 1 ]
-    [[ "$output" == *'p-00.tar: sample "pictures/000003": '*"1 of 45, more than --max-bad-samples 0"* ]]
-    run "$TASUKI" train $DIGITS --steps 6 --data "$DIR/p-*.tar" --max-bad-samples 1 --no-augment \
-        --image-mean 0.5 --image-std 0.25 --log "$DIR/log"
+    [[ "$output" == *'p-00.tar: sample "pictures/000003": '* ]]
+    [[ "$output" == *"1 of 45, more than --max-bad-samples 0"* ]]
+    run "$TASUKI" train $DIGITS --steps 6 --data "$DIR/p-*.tar" --max-bad-samples 1 \
+        --no-augment --image-mean 0.5 --image-std 0.25 --log "$DIR/log"
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "$output" == *'sample "pictures/000003": '* ]]

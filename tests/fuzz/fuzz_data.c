@@ -123,8 +123,9 @@ static enum fuzz_result try(const char *path, struct err *err)
                        strstr(err->text, "ends inside its header")
                    ? FUZZ_UNPARSED
                    : FUZZ_REFUSED;
-    bad = data->format->complete && data->format->complete(data, &wanted, err) < 0 ? -1
-                                                                                  : use(data, err);
+    bad = data->format->complete ? data->format->complete(data, &wanted, err) : 0;
+    if (!bad)
+        bad = use(data, err);
     data_close(data);
     return bad ? FUZZ_REFUSED : FUZZ_ACCEPTED;
 }

@@ -15,8 +15,8 @@ void bytes_add(struct bytes *bytes, const void *data, size_t size);
 void bytes_clear(struct bytes *bytes);
 
 bool picture_built(void);       /* are libjpeg and libarchive there? */
-/* A JPEG: red grows from left to right, green from top to bottom, blue is 'blue'; 'components' 1
- * (the grey of it), 3 or 4 (CMYK as Adobe writes it). Empty where there is no libjpeg.
+/* A JPEG: red grows from left to right, green from top to bottom, blue is 'blue'; 'components'
+ * 1 (the grey of it), 3 or 4 (CMYK as Adobe writes it). Empty where there is no libjpeg.
  */
 struct bytes picture_draw(int width, int height, int blue, int components, bool progressive);
 

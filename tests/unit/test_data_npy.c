@@ -10,7 +10,7 @@
 
 static const char *directory;
 
-/* A file of this version with this header and 'bytes' of elements 0, 1, 2, …; returns its size. */
+/* A file of this version, this header and 'bytes' of elements 0, 1, 2, …; returns its size. */
 static size_t make(unsigned char *file, int version, const char *header, size_t bytes)
 {
     size_t length = strlen(header), n = 6;

@@ -207,8 +207,8 @@ static void pictures_follow_from_seed_epoch_and_sample(void **state)
     free(path);
 }
 
-/* The window [8, 56) x [6, 42) of 64 x 48 pixels, as 12 x 9: each covers 4 x 4, and red is 255/64
- * for each pixel, so that the mean of a symmetric filter is that of its center. JPEG at quality
+/* The window [8, 56) x [6, 42) of 64 x 48 pixels, as 12 x 9: each covers 4 x 4, and red is
+ * 255/64 for each pixel, so that the mean of a symmetric filter is that of its center. JPEG at quality
  * 95 leaves errors of some levels.
  */
 static void a_window_is_decoded_where_it_lies(void **state)

@@ -15,7 +15,7 @@ static size_t put(unsigned char *out, uint64_t number, int bytes)
     return (size_t)bytes;
 }
 
-/* 'count' tokens 1000, 1001, … of this width behind a header; without it where 'version' is 0. */
+/* 'count' tokens 1000, 1001, … of this width behind a header, but where 'version' is 0. */
 static void make(unsigned version, int width, uint64_t said, int count, uint64_t vocabulary)
 {
     unsigned char file[1024];
