@@ -142,8 +142,9 @@ def evaluate(case, module, inputs, target):
 
 
 def run(recipe, directory, seed):
-    o, steps = recipe["options"], export.STEPS
+    o = recipe["options"]
     case = models.make(recipe["model"], seed)
+    steps = case.steps
     export.start_where_the_file_does(case, os.path.join(directory, case.name, "model.onnx"))
     module = copy.deepcopy(case.module).double().train()
     inputs = [export.to_torch(data, torch.float64) for data in case.inputs.values()]
