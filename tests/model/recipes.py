@@ -202,7 +202,7 @@ def main():
             k, before, after = draw.randint(1, 19), layouts[i], layouts[i - 1]
             tap.test(f"{RECIPES[i][0]}: stopped after {k} steps of {before}, resumed as {after}",
                      goes_on, session, RECIPES[i], k, before, after)
-        for i, layout, by in ((2, (), "loss"), (6, (2, 1), "loss"), (0, (1, 2), "accuracy")):
+        for i, layout, by in ((2, (), "loss"), (6, (2, 1), "loss"), (8, (1, 2), "accuracy")):
             tap.test(f"the best by {by} is kept over {layout or 'one rank'}", keeps_the_best,
                      session, RECIPES[i], layout, by)
     finally:
