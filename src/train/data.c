@@ -214,6 +214,32 @@ int data_complete(struct data *data, struct model *model, const char *loss,
     return result;
 }
 
+const struct model_tensor *data_only_input(const struct data *data,
+                                           const struct data_wanted *wanted,
+                                           bool (*reads)(const struct model_tensor *input),
+                                           const char *what, struct err *err)
+{
+    const struct model_tensor *found = NULL;
+    int bad = 0;
+
+    for (int i = 0; i < wanted->n && !bad; i++) {
+        const struct model_tensor *input = &wanted->inputs[i];
+
+        if (wanted->label && strcmp(input->name, wanted->label) == 0)
+            continue;
+        if (!reads(input))
+            bad = err_set(err, "%s: input \"%s\" is for no %s, and the data have nothing else",
+                          data->path, input->name, what);
+        else if (found)
+            bad = err_set(err, "%s: which input reads the %s, \"%s\" or \"%s\"? The data have "
+                          "nothing else", data->path, what, found->name, input->name);
+        found = input;
+    }
+    if (!found)
+        bad = err_set(err, "%s: the model has no input that reads %s", data->path, what);
+    return bad ? NULL : found;
+}
+
 int data_fix_dim(const struct data *data, const struct model_tensor *input, int axis,
                  int64_t said, const char *option, int64_t *dim, struct err *err)
 {

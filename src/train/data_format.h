@@ -91,6 +91,14 @@ void data_put(const struct data_target *to, enum dtype from, const void *values,
 /* A sample was read as far as it could be; the name lives as long as the data. */
 void data_note_damage(struct data_reader *reader, const char *name);
 
+/* The model's one input beside the labels, for data that have nothing else; it must be one that
+ * reads 'what'.
+ */
+const struct model_tensor *data_only_input(const struct data *data,
+                                           const struct data_wanted *wanted,
+                                           bool (*reads)(const struct model_tensor *input),
+                                           const char *what, struct err *err);
+
 /* Replace what the model leaves open: 'said' (an option's value; 0: not said) by its name. */
 int data_fix_dim(const struct data *data, const struct model_tensor *input, int axis,
                  int64_t said, const char *option, int64_t *dim, struct err *err);

@@ -73,27 +73,10 @@ static int64_t bad_samples(const struct data *data, int *n, const char *const **
     return tar->index.n_bad;
 }
 
-/* The only float input of [N, C, H, W]. */
-static const struct model_tensor *find_input(const struct data *data,
-                                             const struct data_wanted *wanted, struct err *err)
+/* Floats, [N, C, H, W]. */
+static bool reads_pictures(const struct model_tensor *input)
 {
-    const struct model_tensor *found = NULL;
-
-    for (int i = 0; i < wanted->n; i++) {
-        const struct model_tensor *input = &wanted->inputs[i];
-
-        if (wanted->label && strcmp(input->name, wanted->label) == 0)
-            continue;
-        if (found || input->shape.rank != 3 || !dtype_is_float(input->dtype)) {
-            err_set(err, "%s: input \"%s\" is no picture%s, and the archives have nothing else",
-                    data->path, input->name, found ? " that the first is" : "");
-            return NULL;
-        }
-        found = input;
-    }
-    if (!found)
-        err_set(err, "%s: the model has no input that reads pictures", data->path);
-    return found;
+    return input->shape.rank == 3 && dtype_is_float(input->dtype);
 }
 
 /* Of ImageNet, in 0 … 255; grey is the mean of the three. */
@@ -113,7 +96,8 @@ static void choose_scale(struct tar *tar, const struct data_options *o)
 
 static int complete(struct data *data, const struct data_wanted *wanted, struct err *err)
 {
-    const struct model_tensor *input = find_input(data, wanted, err);
+    const struct model_tensor *input = data_only_input(data, wanted, reads_pictures,
+                                                       "pictures", err);
     struct tar *tar = data->state;
     struct shape shape;
 

@@ -100,39 +100,16 @@ static int open_file(struct data *data, struct err *err)
     return 0;
 }
 
-/* The only integer input that is not the labels. */
-static const struct model_tensor *find_input(const struct data *data,
-                                             const struct data_wanted *wanted, struct err *err)
+static bool reads_tokens(const struct model_tensor *input)
 {
-    const struct model_tensor *found = NULL;
-
-    for (int i = 0; i < wanted->n; i++) {
-        const struct model_tensor *input = &wanted->inputs[i];
-
-        if (wanted->label && strcmp(input->name, wanted->label) == 0)
-            continue;
-        if (input->shape.rank != 1 ||
-            (input->dtype != DTYPE_I64 && input->dtype != DTYPE_I32)) {
-            err_set(err, "%s: input \"%s\" is no sequence of tokens, and the file has nothing "
-                    "else", data->path, input->name);
-            return NULL;
-        }
-        if (found) {
-            err_set(err, "%s: which input reads the tokens, \"%s\" or \"%s\"? The file has "
-                    "nothing else", data->path, found->name, input->name);
-            return NULL;
-        }
-        found = input;
-    }
-    if (!found)
-        err_set(err, "%s: the model has no input that reads tokens", data->path);
-    return found;
+    return input->shape.rank == 1 && (input->dtype == DTYPE_I64 || input->dtype == DTYPE_I32);
 }
 
 static int complete(struct data *data, const struct data_wanted *wanted, struct err *err)
 {
     struct tokens *t = data->state;
-    const struct model_tensor *input = find_input(data, wanted, err);
+    const struct model_tensor *input = data_only_input(data, wanted, reads_tokens,
+                                                       "tokens", err);
     struct shape shape;
 
     if (!input)

@@ -165,7 +165,7 @@ static void other_inputs_are_refused_by_name(void **state)
     inputs[1].dtype = DTYPE_F32;
     err = (struct err){ 0 };
     assert_int_equal(data->format->complete(data, &wanted, &err), -1);
-    assert_contains(err.text, "\"mask\" is no sequence");
+    assert_contains(err.text, "\"mask\" is for no tokens");
     wanted.n = 1;
     wanted.label = "x";
     err = (struct err){ 0 };
