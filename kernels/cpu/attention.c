@@ -13,6 +13,8 @@
 
 enum { QUERIES = 64 };      /* of a block: their scores stay in the cache */
 
+#define LARGE 1e4f          /* beyond it a logarithm of a sum has lost a thousandth */
+
 struct attention_kernel {
     struct kernel base;
     struct attention a;
@@ -199,8 +201,13 @@ static void score_gradients(const struct attention_run *run, const struct block 
         float sum = run->saved[b->s * a->m + b->first + i];
         int64_t at = attention_mask(a, b->s) + (b->first + i) * a->step_m;
 
-        run->simd->binary(SIMD_SUB, n, p, 1, &sum, 0, p);
-        run->simd->unary(SIMD_EXP, n, p, p);
+        /* Scores so large do not differ from the logarithm of their sum. */
+        if (fabsf(sum) > LARGE) {
+            run->simd->log_sum_exp(n, p, p);
+        } else {
+            run->simd->binary(SIMD_SUB, n, p, 1, &sum, 0, p);
+            run->simd->unary(SIMD_EXP, n, p, p);
+        }
         run->simd->softmax_grad(n, p, dp, dp);
         for (int64_t j = 0; a->mask == ATTENTION_CHOOSE && j < b->seen; j++)
             if (hides(a, (const uint8_t *)run->mask + at, j))

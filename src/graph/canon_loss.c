@@ -40,6 +40,8 @@ static int read_entropy(struct build *build, const struct onnx_node *node, struc
     if (proto->n_input < 3 || node->inputs[2] < 0)
         return 0;
     e->weights = canon_constant(build, node, 2, err);
+    if (e->weights >= 0 && !build->graph[0]->values[e->weights].data)
+        return err_set(err, "its class weights are no constants of the file");
     return e->weights < 0 ? -1 : 0;
 }
 

@@ -265,11 +265,12 @@ static int stack(struct loop *loop, int scan, struct err *err)
 
 static int run_loop(struct loop *loop, struct err *err)
 {
+    size_t cost = 1 + (size_t)loop->body->n_inputs + (size_t)loop->body->n_outputs;
     int first = loop->build->graph[0]->n_values, result = 0, i;
     int64_t iteration;
 
     for (iteration = 0; result == 0 && loop->condition && iteration != loop->trips; iteration++) {
-        result = build_unroll(loop->build, 1, err);
+        result = build_unroll(loop->build, cost, err);
         if (!result)
             result = iterate(loop, iteration, err);
     }

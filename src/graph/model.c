@@ -113,7 +113,7 @@ int model_unsupported(const struct model *model, const struct model_unsupported 
 
 static int problem_text(const struct model_unsupported *u, char *text, size_t size)
 {
-    return snprintf(text, size, "node \"%.200s\" (%s%s%.100s): %s (opset %" PRId64 ", %.400s)",
+    return snprintf(text, size, "node \"%.200s\" (%.200s%s%.100s): %s (opset %" PRId64 ", %.400s)",
                     u->node, u->domain, *u->domain ? "." : "", u->op, u->why, u->opset,
                     u->scope);
 }
@@ -134,7 +134,7 @@ static int report(struct model *model, const struct build *build, struct err *er
         *u = (struct model_unsupported){ node->name, node->proto->op_type,
                                          onnx_domain(node->proto->domain), node->scope,
                                          node->opset, mem_strdup(build->problems[i].why) };
-        if (named < i)
+        if (named < i || sizeof(text) - used <= strlen("; "))
             continue;
         n = snprintf(text + used, sizeof(text) - used, "%s", i ? "; " : "");
         n += problem_text(u, text + used + n, sizeof(text) - used - (size_t)n);

@@ -56,15 +56,20 @@ struct reader {
 
 /* Limits ------------------------------------------------------------------------------ */
 
-static int spend(struct reader *r, const struct place *place, const OnnxFile__Node *proto,
-                 struct err *err)
+static int spend(struct reader *r, const struct place *place, size_t n, struct err *err)
 {
     if (!place->call)
         return 0;
-    r->written += 1 + proto->n_input + proto->n_output + proto->n_attribute;
+    r->written += n;
     return r->written <= ONNX_MAX_WRITTEN
                ? 0 : err_set(err, "its functions come to more than %d nodes, inputs and outputs",
                              ONNX_MAX_WRITTEN);
+}
+
+static int spend_node(struct reader *r, const struct place *place, const OnnxFile__Node *proto,
+                      struct err *err)
+{
+    return spend(r, place, 1 + proto->n_input + proto->n_output + proto->n_attribute, err);
 }
 
 static const char *compose(struct reader *r, struct err *err, const char *format, ...)
@@ -148,23 +153,30 @@ static int look_up(const struct place *place, const char *name)
     return id;
 }
 
-/* A name that is read: the value's index, ABSENT, -1 with 'err'. */
-static int read_name(struct reader *r, const struct place *place, const char *name,
-                     struct err *err)
+/* The value is read here: the nodes whose subgraphs the place is in depend on it. */
+static void capture(struct reader *r, const struct place *place, int id)
 {
     const struct onnx_body *body = place->body;
-    int id = look_up(place, name);
     struct owner *owner = place->owner;
 
-    if (id < 0)
-        return err_set(err, "it reads \"%.200s\", which nothing makes", name);
-    if (id == ABSENT)
-        return id;
     r->onnx->values[id].readers++;
     for (; r->onnx->values[id].body != body; owner = owner->outer) {
         *(int *)mem_push((void **)&owner->captured, &owner->n_captured, sizeof(int)) = id;
         body = owner->body;
     }
+}
+
+/* A name that is read: the value's index, ABSENT, -1 with 'err'. */
+static int read_name(struct reader *r, const struct place *place, const char *name,
+                     struct err *err)
+{
+    int id = look_up(place, name);
+
+    if (id < 0)
+        return err_set(err, "it reads \"%.200s\", which nothing makes", name);
+    if (id == ABSENT)
+        return id;
+    capture(r, place, id);
     return id;
 }
 
@@ -174,7 +186,8 @@ static int declare_output(struct reader *r, const struct place *place, const cha
     int id = names_find(place->names, name);
     struct onnx_value *value = id < 0 || id == ABSENT ? NULL : &r->onnx->values[id];
 
-    if (value && value->kind == ONNX_OUTPUT && value->index == PENDING) {
+    if (value && value->kind == ONNX_OUTPUT && value->index == PENDING &&
+        value->body == place->body) {
         value->index = index;
         return id;
     }
@@ -197,7 +210,7 @@ static int add_identity(struct reader *r, const struct place *place, int from, i
     onnx_file__node__init(proto);
     proto->op_type = arena_strdup(arena, "Identity");
     proto->n_input = proto->n_output = 1;
-    if (spend(r, place, proto, err))
+    if (spend_node(r, place, proto, err))
         return -1;
     node = mem_push((void **)&place->body->nodes, &place->body->n_nodes, sizeof(*node));
     *node = (struct onnx_node){ .proto = proto, .name = r->onnx->values[to].name,
@@ -207,7 +220,7 @@ static int add_identity(struct reader *r, const struct place *place, int from, i
     node->inputs[0] = from;
     node->outputs[0] = to;
     r->onnx->values[to].index = own;
-    r->onnx->values[from].readers++;
+    capture(r, place, from);
     return 0;
 }
 
@@ -297,7 +310,8 @@ static int expand(struct reader *r, const struct place *place, const struct call
 
     inner.scope = compose(r, err, "%s/%s%s%s \"%s\"", place->scope, domain, *domain ? "." : "",
                           onnx_text(f->name), label(call->proto));
-    if (check_recursion(call, err) || !inner.scope || enter(place, &inner, err))
+    if (check_recursion(call, err) || !inner.scope || enter(place, &inner, err) ||
+        spend(r, &inner, f->n_input + f->n_output, err))
         return blame(place, call->name, err);
     inner.names = names_new();
     if (bind_inputs(place, &inner, call, err) || bind_outputs(r, &inner, call, err))
@@ -340,12 +354,15 @@ static int read_initializers(struct reader *r, const struct place *place, struct
         struct onnx_value value = { .kind = ONNX_INITIALIZER, .index = onnx->n_initializers,
                                     .body = &onnx->main };
         struct onnx_tensor tensor;
+        size_t decoded;
         int id;
 
         if (onnx_tensor_read(onnx, graph->initializer[i], &tensor, err))
             return -1;
         value.name = compose(r, err, "%s/%s", place->scope, name);
-        if (!value.name || spend(r, place, &(OnnxFile__Node){ .n_input = 1 }, err))
+        /* In a function, what is decoded is decoded at each call. */
+        decoded = tensor.in_file || graph->initializer[i]->n_external_data ? 0 : tensor.size;
+        if (!value.name || spend(r, place, 1 + decoded / 16, err))
             return -1;
         id = onnx_add_value(onnx, onnx->names, value.name, value, err);
         if (id < 0)
@@ -473,7 +490,7 @@ static int declare(struct reader *r, const struct place *place, const OnnxFile__
     const OnnxFile__Function *function;
     int *outputs;
 
-    if (spend(r, place, proto, err))
+    if (spend_node(r, place, proto, err))
         return -1;
     if (!proto->op_type || !*proto->op_type)
         return err_set(err, "it has no operator");

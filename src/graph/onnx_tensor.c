@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "graph/dims.h"
 #include "graph/external.h"
 #include "graph/wire.h"
 
@@ -80,6 +81,7 @@ static int read_external(struct onnx *onnx, const OnnxFile__Tensor *proto,
     const char *location = NULL;
     uint64_t offset = 0, length = tensor->size;
     bool absent = false;
+    int64_t elements;
     size_t i;
 
     for (i = 0; i < proto->n_external_data; i++) {
@@ -103,7 +105,7 @@ static int read_external(struct onnx *onnx, const OnnxFile__Tensor *proto,
     if (!dtype_is_float(tensor->dtype))
         return err_set(err, "only floating weights may be absent, not %s",
                        dtype_name(tensor->dtype));
-    return 0;
+    return dims_elements(&tensor->shape, &elements, err);
 }
 
 static void store_integer(enum dtype dtype, unsigned char *to, size_t index, uint64_t value)

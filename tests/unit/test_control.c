@@ -388,6 +388,18 @@ static void functions_that_cannot_be_written_out_are_refused(void **state)
 }
 
 /* Each function calls the one before ten times. */
+/* "a" of H is y, which a node of main would have to make. */
+static void a_node_makes_no_value_of_where_its_function_is_called(void **state)
+{
+    (void)state;
+    not_opened("input x float b,4\n const k bool . = 1\n node f:A k -> y\n node Relu y -> o\n"
+               "output o\n"
+               "function f:A c -> p\n node If c -> t then_branch={T} else_branch={T}\n end\n"
+               "graph T\n node f:H p -> z\n output z\n end\n"
+               "function f:H a -> z\n node Tanh a -> u\n node Tanh u -> v\n node Tanh v -> a\n"
+               "node Identity a -> z\n end", "two values are named \"a\"");
+}
+
 static void a_flood_of_calls_is_refused(void **state)
 {
     char text[4096];
@@ -490,6 +502,20 @@ static void all_that_is_refused_is_named_at_once(void **state)
     refused(text, (int)(sizeof(parts) / sizeof(parts[0])), parts);
 }
 
+static void long_names_do_not_hide_how_many_are_refused(void **state)
+{
+    const char *const parts[] = { "3 nodes are not supported" };
+    char domain[2001], *text;
+
+    (void)state;
+    memset(domain, 'd', sizeof(domain) - 1);
+    domain[sizeof(domain) - 1] = '\0';
+    text = mem_printf("input x float b,4\n node %s:A x -> a\n node %s:B x -> c\n"
+                      "node %s:C x -> d\n node Sum a,c,d -> y\n output y", domain, domain, domain);
+    refused(text, 1, parts);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -510,11 +536,13 @@ int main(void)
         cmocka_unit_test(a_function_has_an_opset_of_its_own),
         cmocka_unit_test(nodes_of_functions_have_names_of_their_own),
         cmocka_unit_test(functions_that_cannot_be_written_out_are_refused),
+        cmocka_unit_test(a_node_makes_no_value_of_where_its_function_is_called),
         cmocka_unit_test(a_flood_of_calls_is_refused),
         cmocka_unit_test(deep_calls_are_refused),
         cmocka_unit_test(names_in_subgraphs_are_checked),
         cmocka_unit_test(a_condition_that_depends_on_data_is_named),
         cmocka_unit_test(all_that_is_refused_is_named_at_once),
+        cmocka_unit_test(long_names_do_not_hide_how_many_are_refused),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);

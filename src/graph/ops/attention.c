@@ -127,6 +127,9 @@ static int infer_attention(struct graph *graph, int node, struct err *err)
         return -1;
     if (attention_dims(graph, node, 0, 3, &a))
         return op_error(graph, node, err, "queries, keys, values and mask do not fit");
+    if (node_input(graph, node, 3) && node_input(graph, node, 3)->dtype != DTYPE_BOOL &&
+        need_float(graph, node, 3, err))
+        return -1;
     if (attention_place(graph, node, &a, &place, err))
         return -1;
     y.dim[y.rank - 1] = a.e;
