@@ -34,10 +34,13 @@ static void add(struct words *words, const char *word)
 
 static void add_pair(struct words *words, const char *option, const char *value)
 {
+    char *word;
+
     if (!value)
         return;
-    add(words, option);
-    add(words, value);
+    word = mem_printf("%s=%s", option, value);
+    add(words, word);
+    free(word);
 }
 
 static void clear(struct words *words)

@@ -47,7 +47,8 @@ class OnMeta(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
-        dtype = kwargs.get("dtype") or torch.get_default_dtype()
+        like = args[0].dtype if args and isinstance(args[0], torch.Tensor) else None
+        dtype = kwargs.get("dtype") or like or torch.get_default_dtype()
         if func in self.FACTORIES and kwargs.get("device") is None and dtype.is_floating_point:
             kwargs["device"] = "meta"
             kwargs.pop("pin_memory", None)
@@ -352,6 +353,8 @@ def write(model, args, missing, folder):
         onnx_ir.save(model, path)
     else:
         onnx_ir.save(model, path, external_data=base + ".data")
+        if os.path.exists(args.output):     # it would name the new data
+            os.remove(args.output)
         tool.release(path + ".data", args.output + ".data")
     tool.release(path, args.output)
 

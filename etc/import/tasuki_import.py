@@ -13,6 +13,7 @@ import importlib
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import traceback
@@ -24,6 +25,14 @@ FRAMES = 5                          # of the user's files, in an error
 
 class Failure(Exception):
     """Said in one line, without a traceback."""
+
+
+class Terminated(KeyboardInterrupt):
+    """By SIGTERM: what was begun is removed."""
+
+
+def terminate(*_):
+    raise Terminated
 
 
 def say(text):
@@ -159,6 +168,7 @@ def parse(words):
 
 def main():
     args = parse(sys.argv[1:])
+    signal.signal(signal.SIGTERM, terminate)
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != HERE]
     sys.argv = [args.source]            # what the user's file may look at is not ours
     try:
@@ -173,6 +183,8 @@ def main():
     except Failure as failure:
         say(f"error: {failure}")
         return 1
+    except Terminated:
+        return 143
     except KeyboardInterrupt:
         return 130
     except MemoryError:

@@ -186,7 +186,8 @@ entropy_new(const struct cpu_build *build, const struct value *logits,
     int rank = logits->shape.rank;
     struct entropy_kernel *k;
 
-    if ((weights && smoothing > 0) || !cpu_all_plain(build) || rank < 1 || (axis != rank - 1 && axis != -1) ||
+    if ((weights && smoothing > 0) || !cpu_all_plain(build) || rank < 1 ||
+        (axis != rank - 1 && axis != -1) ||
         (labels->dtype != DTYPE_I64 && labels->dtype != DTYPE_I32))
         return NULL;
     k = cpu_kernel_new(build, sizeof(*k), run);

@@ -195,7 +195,7 @@ int option_span(const struct options *options, const char *name, int64_t min, st
     }
     end = parse_int(text, &span.n);
     span.epochs = end && (strcmp(end, "epochs") == 0 || strcmp(end, "epoch") == 0);
-    if (!end || span.n < min || span.n > INT64_MAX / 2 ||
+    if (!end || span.n < min || span.n > (span.epochs ? 1 << 30 : INT64_MAX / 2) ||
         (*end && !span.epochs && strcmp(end, "steps") != 0 && strcmp(end, "step") != 0)) {
         snprintf(expected, sizeof(expected), "a number of steps, at least %lld, or of epochs, "
                  "such as 5epochs", (long long)min);

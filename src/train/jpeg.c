@@ -15,16 +15,20 @@
 #include <string.h>
 
 #include <jpeglib.h>
+#include <jerror.h>
 
 #include "train/resize.h"
 
 #define MAX_PIXELS ((int64_t)1 << 28)
 #define TAIL 1024               /* bytes in which the end must be found */
 #define GREY 128
+#define MAX_SCANS 500           /* each takes a pass over all pixels */
+#define SCANNED_PIXELS (MAX_PIXELS / 8)     /* of several scans, whose coefficients are kept */
 
 struct jpeg {
     struct jpeg_decompress_struct info;
     struct jpeg_error_mgr errors;
+    struct jpeg_progress_mgr progress;
     jmp_buf failed;
     char why[JMSG_LENGTH_MAX];
     unsigned char *pixels;          /* the part that was decoded, interleaved */
@@ -52,6 +56,17 @@ static void note(j_common_ptr info, int level)
         info->err->num_warnings++;
 }
 
+static void count_scans(j_common_ptr info)
+{
+    struct jpeg *jpeg = info->client_data;
+
+    if (jpeg->info.input_scan_number <= MAX_SCANS)
+        return;
+    jpeg->errors.msg_code = 0;
+    snprintf(jpeg->why, sizeof(jpeg->why), "more than %d scans", MAX_SCANS);
+    longjmp(jpeg->failed, 1);
+}
+
 struct jpeg *jpeg_new(void)
 {
     struct jpeg *jpeg = mem_new(1, sizeof(*jpeg));
@@ -62,6 +77,8 @@ struct jpeg *jpeg_new(void)
     jpeg->info.client_data = jpeg;
     if (setjmp(jpeg->failed) == 0)
         jpeg_create_decompress(&jpeg->info);
+    jpeg->progress.progress_monitor = count_scans;
+    jpeg->info.progress = &jpeg->progress;
     return jpeg;
 }
 
@@ -94,7 +111,8 @@ static const char *read_header(struct jpeg *jpeg, const void *bytes, size_t size
         return "no JPEG";
     jpeg_mem_src(info, bytes, size);
     jpeg_read_header(info, TRUE);
-    if ((int64_t)info->image_width * info->image_height > MAX_PIXELS)
+    if ((int64_t)info->image_width * info->image_height >
+        (jpeg_has_multiple_scans(info) ? SCANNED_PIXELS : MAX_PIXELS))
         return "more pixels than are supported";
     if (info->data_precision != 8)
         return "not 8 bits for each color";
@@ -214,7 +232,8 @@ struct decoding {
     const struct jpeg_window *window;
     int channels, height, width;
     struct part part;
-    bool started;                   /* the part is known, and may be damaged from here on */
+    bool opened;                    /* the header is that of a picture */
+    bool started;                   /* the part is known */
     const char *why;                /* it is refused */
     struct err *err;
 };
@@ -224,6 +243,7 @@ static int read_part(struct jpeg *jpeg, struct decoding *d)
     struct jpeg_decompress_struct *info = &jpeg->info;
     struct part *p = &d->part;
 
+    d->opened = true;
     choose_colors(jpeg, d->channels);
     info->scale_num = choose_scale(d->window, d->height, d->width);
     info->scale_denom = 8;
@@ -252,6 +272,14 @@ static int read_picture(struct jpeg *jpeg, struct decoding *d)
     return d->why ? err_set(d->err, "%s", d->why) : read_part(jpeg, d);
 }
 
+static int all_grey(struct jpeg *jpeg, size_t n, float *out)
+{
+    jpeg_abort_decompress(&jpeg->info);
+    for (size_t i = 0; i < n; i++)
+        out[i] = GREY;
+    return 0;
+}
+
 int jpeg_decode(struct jpeg *jpeg, const void *bytes, size_t size,
                 const struct jpeg_window *window, int channels, int height, int width,
                 float *out, bool *damaged, struct err *err)
@@ -262,8 +290,12 @@ int jpeg_decode(struct jpeg *jpeg, const void *bytes, size_t size,
     struct resize_source source;
 
     *damaged = bad > 0 || jpeg->errors.num_warnings > 0;
-    if (bad > 0)
-        bad = d.started ? 0 : err_set(err, "%s", jpeg->why);
+    /* What jpeg_check() cannot see is damage: the picture is grey from there on. */
+    if (bad > 0 && (!d.opened || jpeg->errors.msg_code == JERR_OUT_OF_MEMORY))
+        bad = err_set(err, "%s", jpeg->why);
+    else if (bad > 0 && !d.started)
+        return all_grey(jpeg, (size_t)channels * (size_t)height * (size_t)width, out);
+    bad = bad < 0 ? -1 : 0;
     if (!bad && d.part.components == 4)
         to_rgb(jpeg, &d.part);
     jpeg_abort_decompress(&jpeg->info);

@@ -8,7 +8,9 @@
 
 #include "kernels/backend.h"
 
-/* "sgd", "momentum", "nesterov", "adam", "adamw", "lars", "lamb", as --optimizer lists them; -1: another. */
+/* "sgd", "momentum", "nesterov", "adam", "adamw", "lars", "lamb", as --optimizer lists them; -1:
+ * another.
+ */
 int optimizer_from_name(const char *name, enum optimizer_kind *kind);
 const char *optimizer_name(enum optimizer_kind kind);
 /* Arrays of state for each parameter: 0, 1 (momentum) or 2 (Adam's m and v). */

@@ -507,6 +507,34 @@ static double phase(struct session *s)
 }
 
 /* Each step may fail on any rank; all learn of it before the next collective. */
+/* Every rank opens the data itself, on its own node: all must have found the same samples. */
+static int check_data(struct session *s, struct err *err)
+{
+    int64_t mine[2] = { data_samples(s->train.data),
+                        s->test.data ? data_samples(s->test.data) : 0 };
+    const void **parts = mem_new((size_t)s->size, sizeof(*parts));
+    size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
+    void *block = NULL;
+    int bad = comm_exchange(s->comm, mine, sizeof(mine), &block, parts, sizes, err);
+
+    for (int r = 1; r < s->size && !bad; r++) {
+        int64_t theirs[2], first[2];
+
+        memcpy(theirs, parts[r], sizeof(theirs));
+        memcpy(first, parts[0], sizeof(first));
+        for (int i = 0; i < 2 && !bad; i++)
+            if (theirs[i] != first[i])
+                bad = err_set(err, "%s: rank %d (%s) finds %lld samples, rank 0 (%s) %lld",
+                              data_path(i ? s->test.data : s->train.data), r,
+                              comm_host(s->comm, r), (long long)theirs[i],
+                              comm_host(s->comm, 0), (long long)first[i]);
+    }
+    free(block);
+    free(parts);
+    free(sizes);
+    return bad;
+}
+
 int session_open(struct session *session, const struct train_settings *settings,
                  const struct topo_node *node, struct comm *comm, struct err *err)
 {
@@ -523,7 +551,8 @@ int session_open(struct session *session, const struct train_settings *settings,
     if (session_agree(s, open_inputs(s, err) < 0 ||
                              complete_settings(s, err) < 0 ||
                              (!settings->dry_run && probe_directory(s, err) < 0) ||
-                             open_journal(s, err) < 0, err))
+                             open_journal(s, err) < 0, err) ||
+        session_agree(s, check_data(s, err) < 0, err))
         return -1;
     s->opening = phase(s);
     if (session_plan(s, err) < 0)

@@ -49,7 +49,8 @@ static int run_step(struct session *s, int64_t step, double entries[BOARD_COUNT]
     const int64_t *samples = sampler_step(&s->sampler, step);
     struct batch_result result = { 0 };
     struct batch_args args = {
-        .reader = s->train.reader, .prefetch = s->prefetch, .tensors = s->train.tensors, .samples = samples,
+        .reader = s->train.reader, .prefetch = s->prefetch, .tensors = s->train.tensors,
+        .samples = samples,
         .step = step, .epoch = epoch_of(s, step),
         .weight_sum = labels_weight(&s->train.labels, samples, s->settings.global_batch),
         .rate = rate_at(&s->rate, step),

@@ -138,3 +138,13 @@ make_shards() {
     [ "$status" -eq 1 ]
     [[ "$output" == *"expected synthetic:SAMPLES"* ]]
 }
+
+@test "ranks that find different samples are named" {
+    has_mpi || skip "no MPI"
+    export TASUKI MODEL=$srcdir/tests/data/model/transformer/model.onnx
+    run timeout 300 mpirun -n 2 sh -c 'exec "$TASUKI" train "$MODEL" --global-batch 8 --steps 1 \
+        --data synthetic:$((64 - 32 * OMPI_COMM_WORLD_RANK)) --no-cache'
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [ "$(grep -c 'error:.*rank 1 .*finds 32 samples, rank 0 .* 64' <<<"$output")" -eq 1 ]
+}
