@@ -13,8 +13,6 @@
 
 enum { QUERIES = 64 };      /* of a block: their scores stay in the cache */
 
-#define LARGE 1e4f          /* beyond it a logarithm of a sum has lost a thousandth */
-
 struct attention_kernel {
     struct kernel base;
     struct attention a;
@@ -201,8 +199,7 @@ static void score_gradients(const struct attention_run *run, const struct block 
         float sum = run->saved[b->s * a->m + b->first + i];
         int64_t at = attention_mask(a, b->s) + (b->first + i) * a->step_m;
 
-        /* Scores so large do not differ from the logarithm of their sum. */
-        if (fabsf(sum) > LARGE) {
+        if (fabsf(sum) > (float)ATTENTION_LARGE) {
             run->simd->log_sum_exp(n, p, p);
         } else {
             run->simd->binary(SIMD_SUB, n, p, 1, &sum, 0, p);

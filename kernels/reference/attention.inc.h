@@ -110,13 +110,17 @@ struct REAL(attention_sums) {
 };
 
 static void REAL(attention_scores)(const struct attention *a, const struct REAL(query) *query,
-                                   const real *dy, const struct REAL(attention_sums) *sums)
+                                   double saved, const real *dy,
+                                   const struct REAL(attention_sums) *sums)
 {
     double total = 0;
     int64_t j, c;
 
-    REAL(attend)(a, query, sums->p);
+    if (fabs(saved) > ATTENTION_LARGE)
+        REAL(attend)(a, query, sums->p);
     for (j = 0; j < query->seen; j++) {
+        if (!(fabs(saved) > ATTENTION_LARGE))
+            sums->p[j] = exp(REAL(score)(a, query, j) - saved);
         sums->dp[j] = 0;
         for (c = 0; c < a->e; c++)
             sums->dp[j] += (double)dy[c] * (double)query->v[j * a->e + c];
@@ -158,7 +162,7 @@ static int REAL(run_attention_grad)(const struct kernel *k, const struct kernel_
 {
     const struct attention *a = &k->attention;
     const void *mask = k->n_inputs > 5 ? args->inputs[5] : NULL;
-    const real *dys = args->inputs[0];
+    const real *dys = args->inputs[0], *saved = args->inputs[4];
     struct REAL(attention_sums) sums = { .p = args->workspace };
     int64_t s, i, j;
 
@@ -178,7 +182,7 @@ static int REAL(run_attention_grad)(const struct kernel *k, const struct kernel_
             struct REAL(query) query = REAL(query_of)(a, s, i, args->inputs + 1, mask);
             const real *dy = dys + (s * a->m + i) * a->e;
 
-            REAL(attention_scores)(a, &query, dy, &sums);
+            REAL(attention_scores)(a, &query, (double)saved[s * a->m + i], dy, &sums);
             REAL(attention_row)(a, &query, dy, &sums);
             REAL(put_all)(args->outputs, 0, (s * a->m + i) * a->d, a->d, sums.dq);
             for (j = 0; k->n_outputs > 3 && j < query.seen; j++)
