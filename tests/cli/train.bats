@@ -1,25 +1,18 @@
 # SPDX-License-Identifier: MIT
 # Runs from the outside: signals, plan files, cost files, traces.
 
+load data.bash
+
 setup() {
-    DIR=$BATS_TEST_TMPDIR
+    ranks_setup
     DEMO=$srcdir/etc/demo
     MODEL="$DEMO/digits.onnx --data $DEMO/digits-train.safetensors --batchnorm-samples 4"
-    export TASUKI_CACHE_DIR=$DIR/cache TASUKI_THREADS=1
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-    export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
-    export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
-    export OMPI_MCA_hwloc_base_binding_policy=none
 }
 
 need_mpi() {
     command -v mpirun >/dev/null || skip "no mpirun"
     [ -n "$("$TASUKI" info | grep -E 'mpi +yes')" ] || [ -f "$builddir/.libs/tasuki-mpi.so" ] ||
         skip "built without MPI"
-}
-
-need_python() {
-    command -v python3 >/dev/null || skip "no python3"
 }
 
 # Until the log has a line of a step; the run is over when it ends before that.

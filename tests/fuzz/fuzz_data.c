@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "fuzz.h"
+#include "read_data.h"
 #include "picture.h"
 #include "train/data_format.h"
 #include "train/data_tokens.h"
@@ -88,27 +89,6 @@ static void make(struct fuzz *fuzz, bool structured, struct fuzz_file *file)
         fuzz_damage(fuzz, file);
 }
 
-/* Read every element of what was accepted. */
-static int use(struct data *data, struct err *err)
-{
-    int n, bad = 0;
-    const struct model_tensor *tensors = data_tensors(data, &n);
-    struct data_reader *reader = data_reader_new(data);
-
-    for (int t = 0; t < n; t++) {
-        int64_t inner = shape_elements(&tensors[t].shape);
-        struct data_want want = { t, dtype_is_float(tensors[t].dtype) ? DTYPE_F64 : DTYPE_I64,
-                                  { .outer = 1, .inner = inner } };
-        void *out = calloc((size_t)inner + 1, 8);
-
-        for (int64_t s = 0; out && !bad && s < data_samples(data) && s < 64; s++)
-            bad = data_gather(reader, &want, 0, &s, 1, 0, 1, out, err);
-        free(out);
-    }
-    data_reader_free(reader);
-    return bad;
-}
-
 static enum fuzz_result try(const char *path, struct err *err)
 {
     struct model_tensor input = { "x", DTYPE_I64, { .rank = 1, .dim = { 7 } } };
@@ -125,7 +105,7 @@ static enum fuzz_result try(const char *path, struct err *err)
                    : FUZZ_REFUSED;
     bad = data->format->complete ? data->format->complete(data, &wanted, err) : 0;
     if (!bad)
-        bad = use(data, err);
+        bad = fuzz_read_data(data, err);
     data_close(data);
     return bad ? FUZZ_REFUSED : FUZZ_ACCEPTED;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "fuzz.h"
+#include "read_data.h"
 #include "train/data.h"
 #include "train/safetensors.h"
 
@@ -104,26 +105,6 @@ static void make(struct fuzz *fuzz, bool structured, struct fuzz_file *file)
         fuzz_damage(fuzz, file);
 }
 
-/* Read every element of what was accepted. */
-static void use(struct data *data)
-{
-    int n;
-    const struct model_tensor *tensors = data_tensors(data, &n);
-    struct data_reader *reader = data_reader_new(data);
-
-    for (int t = 0; t < n; t++) {
-        int64_t inner = shape_elements(&tensors[t].shape);
-        struct data_want want = { t, dtype_is_float(tensors[t].dtype) ? DTYPE_F64 : DTYPE_I64,
-                                  { .outer = 1, .inner = inner } };
-        void *out = calloc((size_t)inner + 1, 8);
-
-        for (int64_t s = 0; out && s < data_samples(data) && s < 64; s++)
-            data_gather(reader, &want, 0, &s, 1, 0, 1, out, NULL);
-        free(out);
-    }
-    data_reader_free(reader);
-}
-
 static enum fuzz_result try(const char *path, struct err *err)
 {
     struct safetensors *file = safetensors_open(path, err);
@@ -137,7 +118,7 @@ static enum fuzz_result try(const char *path, struct err *err)
     data = data_open(path, NULL, err);
     if (!data)
         return FUZZ_REFUSED;
-    use(data);
+    fuzz_read_data(data, NULL);
     data_close(data);
     return FUZZ_ACCEPTED;
 }

@@ -205,15 +205,15 @@ check_bound() {
     [[ "$output" == *"--measure"*"quick"*"fast"* ]]
 }
 
-# Two ranks need not yield, which costs short messages more than they take. What else runs on
-# this machine makes some sizes slower than others: one calm moment in several will do.
+# Two ranks need not yield, which costs short messages more than they take. Where link_check says
+# that its measurements differ among themselves it measures again, up to eight times.
 @test "forecasts of messages that were not fitted are within 20 % of their measurement" {
     local try
     for try in 1 2 3 4 5 6 7 8; do
         run env OMPI_MCA_mpi_yield_when_idle=0 timeout 300 \
             mpirun -n 2 "$builddir/tests/link_check"
         echo "$output"
-        [ "$status" -ne 0 ] || break
+        [ "$status" -eq 77 ] || break
     done
     [ "$status" -eq 0 ]
 }
