@@ -35,60 +35,10 @@ static const struct ref_entry *find_entry(const struct graph *graph, int node)
     return find_in(ref_entries_whole, n->op->name);
 }
 
-double ref_number(const struct ref_tensor *t, const void *data, int64_t i)
-{
-    switch (t->dtype) {
-    case DTYPE_F32:
-        return (double)((const float *)data)[i];
-    case DTYPE_F64:
-        return ((const double *)data)[i];
-    case DTYPE_I32:
-    case DTYPE_I64:
-        return (double)ref_int(t, data, i);
-    default:
-        return (double)((const uint8_t *)data)[i];
-    }
-}
-
-/* What C leaves undefined becomes the nearest integer. */
-static int64_t nearest(double x)
-{
-    return x != x ? 0 : x >= 0x1p63 ? INT64_MAX : x <= -0x1p63 ? INT64_MIN : (int64_t)x;
-}
-
-int64_t ref_whole(const struct ref_tensor *t, const void *data, int64_t i)
-{
-    return t->dtype == DTYPE_I32 || t->dtype == DTYPE_I64 ? ref_int(t, data, i)
-                                                          : nearest(ref_number(t, data, i));
-}
-
 bool ref_supports(const struct device *device, const struct graph *graph, int node)
 {
     (void)device;
     return find_entry(graph, node) != NULL;
-}
-
-void ref_store_whole(const struct ref_tensor *t, void *data, int64_t i, int64_t value)
-{
-    if (t->dtype == DTYPE_I64)
-        ((int64_t *)data)[i] = value;
-    else if (t->dtype == DTYPE_I32)
-        ((int32_t *)data)[i] = (int32_t)(uint32_t)(uint64_t)value;
-    else
-        ((uint8_t *)data)[i] = t->dtype == DTYPE_BOOL ? value != 0
-                                                      : (uint8_t)(uint64_t)value;
-}
-
-void ref_store(const struct ref_tensor *t, void *data, int64_t i, double x)
-{
-    if (t->dtype == DTYPE_F32)
-        ((float *)data)[i] = (float)x;
-    else if (t->dtype == DTYPE_F64)
-        ((double *)data)[i] = x;
-    else if (t->dtype == DTYPE_BOOL)
-        ((uint8_t *)data)[i] = x != 0;
-    else
-        ref_store_whole(t, data, i, nearest(x));
 }
 
 static struct ref_tensor *describe(const struct graph *graph, int n, const int *ids)

@@ -136,17 +136,9 @@ static int run_gather(const struct kernel *k, const struct kernel_args *args, st
 
 static int run_cast(const struct kernel *k, const struct kernel_args *args, struct err *err)
 {
-    const struct ref_tensor *t = &k->in[0];
-    const void *x = args->inputs[0];
-    void *y = args->outputs[0];
-    int64_t i;
-
     (void)err;
-    for (i = 0; i < k->out[0].elements; i++)
-        if (dtype_is_float(t->dtype) || dtype_is_float(k->out[0].dtype))
-            ref_store(&k->out[0], y, i, ref_number(t, x, i));
-        else
-            ref_store_whole(&k->out[0], y, i, ref_whole(t, x, i));
+    dtype_convert(k->in[0].dtype, args->inputs[0], k->out[0].dtype, args->outputs[0],
+                  (size_t)k->out[0].elements);
     return 0;
 }
 

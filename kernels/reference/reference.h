@@ -171,11 +171,24 @@ static inline int64_t ref_int(const struct ref_tensor *tensor, const void *data,
                                       : ((const int32_t *)data)[i];
 }
 
-/* Element 'i' of a tensor of any type; ref_whole() gives the nearest integer. */
-double ref_number(const struct ref_tensor *tensor, const void *data, int64_t i);
-int64_t ref_whole(const struct ref_tensor *tensor, const void *data, int64_t i);
-void ref_store(const struct ref_tensor *tensor, void *data, int64_t i, double value);
-void ref_store_whole(const struct ref_tensor *tensor, void *data, int64_t i, int64_t value);
+/* Element 'i' of a tensor of any type, as dtype.h has it. */
+static inline double ref_number(const struct ref_tensor *tensor, const void *data, int64_t i)
+{
+    return dtype_real(tensor->dtype, data, i);
+}
+static inline int64_t ref_whole(const struct ref_tensor *tensor, const void *data, int64_t i)
+{
+    return dtype_whole(tensor->dtype, data, i);
+}
+static inline void ref_store(const struct ref_tensor *tensor, void *data, int64_t i, double x)
+{
+    dtype_put_real(tensor->dtype, data, i, x);
+}
+static inline void ref_store_whole(const struct ref_tensor *tensor, void *data, int64_t i,
+                                   int64_t x)
+{
+    dtype_put_whole(tensor->dtype, data, i, x);
+}
 
 /* move.c: entry 'i' of input 1, the indices of a Gather along an axis of k->length. */
 int ref_index(const struct kernel *kernel, const struct kernel_args *args, int64_t i,

@@ -30,48 +30,6 @@ double fold_round(enum dtype dtype, double x)
     return dtype == DTYPE_F32 ? (double)(float)x : x;
 }
 
-int64_t fold_wrap(enum dtype dtype, int64_t x)
-{
-    switch (dtype) {
-    case DTYPE_I32:
-        return (int32_t)(uint32_t)(uint64_t)x;
-    case DTYPE_U8:
-        return (uint8_t)(uint64_t)x;
-    case DTYPE_BOOL:
-        return x != 0;
-    default:
-        return x;
-    }
-}
-
-static void load_element(const struct onnx_tensor *from, struct tensor *to, int64_t index)
-{
-    const unsigned char *at = from->data + (size_t)index * dtype_size(from->dtype);
-    float f32;
-    double f64;
-    int32_t i32;
-
-    switch (from->dtype) {
-    case DTYPE_F32:
-        memcpy(&f32, at, sizeof(f32));
-        to->f[index] = (double)f32;
-        break;
-    case DTYPE_F64:
-        memcpy(&f64, at, sizeof(f64));
-        to->f[index] = fold_round(to->dtype, f64);
-        break;
-    case DTYPE_I32:
-        memcpy(&i32, at, sizeof(i32));
-        to->i[index] = i32;
-        break;
-    case DTYPE_I64:
-        memcpy(&to->i[index], at, sizeof(int64_t));
-        break;
-    default:
-        to->i[index] = fold_wrap(from->dtype, *at);
-    }
-}
-
 int fold_load(struct fold *fold, const struct onnx_tensor *from, struct tensor *tensor,
               struct err *err)
 {
@@ -82,31 +40,23 @@ int fold_load(struct fold *fold, const struct onnx_tensor *from, struct tensor *
         return err_set(err, "tensor \"%s\" has no values in this file", from->name);
     if (fold_new(fold, dtype, &from->shape, tensor, err))
         return err_prefix(err, "tensor \"%s\"", from->name);
-    for (i = 0; i < tensor->n; i++)
-        load_element(from, tensor, i);
+    if (tensor->i)
+        dtype_convert(from->dtype, from->data, DTYPE_I64, tensor->i, (size_t)tensor->n);
+    else
+        dtype_convert(from->dtype, from->data, DTYPE_F64, tensor->f, (size_t)tensor->n);
+    for (i = 0; i < tensor->n && from->dtype == DTYPE_F64; i++)
+        tensor->f[i] = fold_round(dtype, tensor->f[i]);
     return 0;
 }
 
 const void *fold_bytes(const struct tensor *tensor, struct arena *arena)
 {
-    size_t size = dtype_size(tensor->dtype);
-    unsigned char *bytes = arena_alloc(arena, (size_t)tensor->n + 1, size);
-    int64_t i;
+    void *bytes = arena_alloc(arena, (size_t)tensor->n + 1, dtype_size(tensor->dtype));
 
-    for (i = 0; i < tensor->n; i++) {
-        unsigned char *at = bytes + (size_t)i * size;
-
-        if (tensor->dtype == DTYPE_F32)
-            memcpy(at, &(float){ (float)tensor->f[i] }, size);
-        else if (tensor->dtype == DTYPE_F64)
-            memcpy(at, &tensor->f[i], size);
-        else if (tensor->dtype == DTYPE_I64)
-            memcpy(at, &tensor->i[i], size);
-        else if (tensor->dtype == DTYPE_I32)
-            memcpy(at, &(int32_t){ (int32_t)tensor->i[i] }, size);
-        else
-            *at = (unsigned char)tensor->i[i];
-    }
+    if (tensor->f)
+        dtype_convert(DTYPE_F64, tensor->f, tensor->dtype, bytes, (size_t)tensor->n);
+    else
+        dtype_convert(DTYPE_I64, tensor->i, tensor->dtype, bytes, (size_t)tensor->n);
     return bytes;
 }
 

@@ -69,9 +69,8 @@ struct fold_op {
 
 extern const struct fold_op fold_math[], fold_layout[];    /* end with a NULL name */
 
-/* Round 'x' to what 'dtype' holds. */
+/* Round 'x' to what 'dtype' holds; dtype_wrap() does so for integers. */
 double fold_round(enum dtype dtype, double x);
-int64_t fold_wrap(enum dtype dtype, int64_t x);
 /* Copy element 'from' of 'a' to element 'to' of 'b', of the same type. */
 void fold_copy(const struct tensor *a, int64_t from, struct tensor *b, int64_t to);
 /* A list of integers from input 'index', or from the attribute where there is none. -1: neither

@@ -372,7 +372,7 @@ static int run_range(const struct fold_call *call, struct err *err)
             call->outputs->f[i] = fold_round(start->dtype,
                                              start->f[0] + (double)i * delta->f[0]);
         else
-            call->outputs->i[i] = fold_wrap(
+            call->outputs->i[i] = dtype_wrap(
                 start->dtype, (int64_t)((uint64_t)start->i[0] +
                                         (uint64_t)i * (uint64_t)delta->i[0]));
     return 0;

@@ -94,7 +94,7 @@ static int run_unary(const struct fold_call *call, struct err *err)
         else if (unary_integer(kind, x->i[i], &y->i[i]))
             return err_set(err, "elements of type %s", dtype_name(x->dtype));
         else
-            y->i[i] = fold_wrap(y->dtype, y->i[i]);
+            y->i[i] = dtype_wrap(y->dtype, y->i[i]);
     }
     return 0;
 }
@@ -205,7 +205,7 @@ static int mixed_power(const struct tensor *a, int64_t ia, const struct tensor *
     else if (!(fabs(x) < 0x1p63))
         return err_set(err, "a power out of range");
     else
-        y->i[index] = fold_wrap(y->dtype, (int64_t)x);
+        y->i[index] = dtype_wrap(y->dtype, (int64_t)x);
     return 0;
 }
 
@@ -240,7 +240,7 @@ static int apply_binary(const struct fold_call *call, const struct tensor *a,
         else if (binary_integer(call, a->i[ia], b->i[ib], &y->i[i], err))
             return -1;
         else
-            y->i[i] = fold_wrap(y->dtype, y->i[i]);
+            y->i[i] = dtype_wrap(y->dtype, y->i[i]);
     }
     return 0;
 }
@@ -294,7 +294,7 @@ static void finish_reduction(enum reduction kind, int64_t count, struct tensor *
         if (y->f)
             y->f[i] = fold_round(y->dtype, kind == MEAN ? y->f[i] / (double)count : y->f[i]);
         else
-            y->i[i] = fold_wrap(y->dtype, kind == MEAN && count ? y->i[i] / count : y->i[i]);
+            y->i[i] = dtype_wrap(y->dtype, kind == MEAN && count ? y->i[i] / count : y->i[i]);
     }
 }
 
@@ -362,14 +362,6 @@ static int run_reduce(const struct fold_call *call, struct err *err)
     return dims_squeeze(&kept, n_chosen, squeezed, &call->outputs->shape, err);
 }
 
-static int64_t to_integer(double x)
-{
-    if (isnan(x))
-        return 0;
-    return x >= 9223372036854775807.0 ? INT64_MAX : x <= -9223372036854775808.0 ? INT64_MIN
-                                                                               : (int64_t)x;
-}
-
 static int cast_to(const struct fold_call *call, enum dtype dtype, struct err *err)
 {
     const struct tensor *x = call->inputs[0];
@@ -381,10 +373,8 @@ static int cast_to(const struct fold_call *call, enum dtype dtype, struct err *e
     for (i = 0; i < x->n; i++) {
         if (y->f)
             y->f[i] = x->f ? x->f[i] : fold_round(dtype, (double)x->i[i]);
-        else if (x->f && dtype == DTYPE_BOOL)
-            y->i[i] = x->f[i] != 0;
         else
-            y->i[i] = fold_wrap(dtype, x->f ? to_integer(x->f[i]) : x->i[i]);
+            y->i[i] = x->f ? dtype_truncate(dtype, x->f[i]) : dtype_wrap(dtype, x->i[i]);
     }
     return 0;
 }

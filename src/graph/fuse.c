@@ -35,19 +35,11 @@ int fuse_reader(const struct graph *graph, int v, const char *op)
 bool fuse_scalar(const struct graph *graph, int v, double *x)
 {
     const struct value *value = v < 0 ? NULL : &graph->values[v];
-    float f;
 
     if (!value || value->kind != VALUE_CONST || !value->data || value->batch.outer ||
-        shape_elements(&value->shape) != 1)
+        shape_elements(&value->shape) != 1 || !dtype_is_float(value->file_dtype))
         return false;
-    if (value->file_dtype == DTYPE_F32) {
-        memcpy(&f, value->data, sizeof(f));
-        *x = (double)f;
-    } else if (value->file_dtype == DTYPE_F64) {
-        memcpy(x, value->data, sizeof(*x));
-    } else {
-        return false;
-    }
+    *x = dtype_real(value->file_dtype, value->data, 0);
     return true;
 }
 

@@ -29,24 +29,17 @@ static bool read_by(const struct graph *graph, int v, int reader)
 /* Does element 'i' of a constant hide its key? 1, 0, or -1 where it does neither. */
 static int constant_hides(const struct value *value, int64_t i, bool hide)
 {
-    double x;
-    float f;
+    double x = dtype_real(value->file_dtype, value->data, i);
 
     if (value->dtype == DTYPE_BOOL)
-        return (((const unsigned char *)value->data)[i] != 0) == hide;
-    if (value->file_dtype == DTYPE_F32) {
-        memcpy(&f, (const char *)value->data + i * (int64_t)sizeof(f), sizeof(f));
-        x = (double)f;
-    } else {
-        memcpy(&x, (const char *)value->data + i * (int64_t)sizeof(x), sizeof(x));
-    }
+        return (x != 0) == hide;
     return x <= NEVER ? 1 : x == 0 ? 0 : -1;
 }
 
 /* Row i - 1 moved by one key: causal if that row is, and seen at the speed of memory. */
 static bool is_moved_row(const struct value *value, int64_t i, int64_t n, bool hide)
 {
-    size_t size = dtype_size(value->dtype == DTYPE_BOOL ? DTYPE_BOOL : value->file_dtype);
+    size_t size = dtype_size(value->file_dtype);
     const char *row = (const char *)value->data + (size_t)(i * n) * size;
 
     return i > 0 && constant_hides(value, i * n, hide) == 0 &&

@@ -11,31 +11,6 @@
 #include "graph/names.h"
 #include "graph/op.h"
 
-static const struct {
-    const char *name;
-    size_t size;
-} dtypes[] = {
-    [DTYPE_NONE] = { "none", 0 },    [DTYPE_F32] = { "float32", 4 },
-    [DTYPE_F64] = { "float64", 8 },  [DTYPE_I32] = { "int32", 4 },
-    [DTYPE_I64] = { "int64", 8 },    [DTYPE_BOOL] = { "bool", 1 },
-    [DTYPE_U8] = { "uint8", 1 },
-};
-
-size_t dtype_size(enum dtype dtype)
-{
-    return dtypes[dtype].size;
-}
-
-const char *dtype_name(enum dtype dtype)
-{
-    return dtypes[dtype].name;
-}
-
-bool dtype_is_float(enum dtype dtype)
-{
-    return dtype == DTYPE_F32 || dtype == DTYPE_F64;
-}
-
 int64_t shape_elements(const struct shape *shape)
 {
     int64_t n = 1;

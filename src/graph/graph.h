@@ -15,18 +15,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "graph/dtype.h"
+
 struct arena;
 struct err;
 struct names;
 struct op;
 
 #define GRAPH_MAX_RANK 8
-
-enum dtype { DTYPE_NONE, DTYPE_F32, DTYPE_F64, DTYPE_I32, DTYPE_I64, DTYPE_BOOL, DTYPE_U8 };
-
-size_t dtype_size(enum dtype dtype);        /* bytes; 0 for DTYPE_NONE */
-const char *dtype_name(enum dtype dtype);   /* "float32", "int64", … */
-bool dtype_is_float(enum dtype dtype);
 
 struct shape {
     int rank;                       /* 0: a scalar */

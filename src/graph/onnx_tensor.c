@@ -108,18 +108,6 @@ static int read_external(struct onnx *onnx, const OnnxFile__Tensor *proto,
     return dims_elements(&tensor->shape, &elements, err);
 }
 
-static void store_integer(enum dtype dtype, unsigned char *to, size_t index, uint64_t value)
-{
-    int32_t narrow = (int32_t)(uint32_t)value;
-
-    if (dtype == DTYPE_I64)
-        memcpy(to + 8 * index, &value, 8);
-    else if (dtype == DTYPE_I32)
-        memcpy(to + 4 * index, &narrow, 4);
-    else
-        to[index] = dtype == DTYPE_BOOL ? value != 0 : (unsigned char)value;
-}
-
 /* Typed integers stand as packed base-128 numbers. */
 static int decode_integers(struct onnx *onnx, const unsigned char *at, size_t bytes,
                            struct onnx_tensor *tensor, struct err *err)
@@ -136,7 +124,7 @@ static int decode_integers(struct onnx *onnx, const unsigned char *at, size_t by
         at = wire_varint(at, end, &value);
         if (!at)
             return err_set(err, "fewer elements than its shape says");
-        store_integer(tensor->dtype, to, i, value);
+        dtype_put_whole(tensor->dtype, to, (int64_t)i, (int64_t)value);
     }
     if (at != end)
         return err_set(err, "more elements than its shape says");

@@ -160,26 +160,13 @@ static int differentiable_inputs(const struct node *node)
 /* Constants come in the type of the run. */
 static void convert(struct graph *graph, struct value *value)
 {
-    size_t n = (size_t)shape_elements(&value->shape), i;
-    const unsigned char *from = value->data;
-    unsigned char *to;
-    double x;
-    float f;
+    size_t n = (size_t)shape_elements(&value->shape);
+    void *to;
 
-    if (value->file_dtype == value->dtype || !from)
+    if (value->file_dtype == value->dtype || !value->data)
         return;
     to = arena_alloc(graph->arena, n + 1, dtype_size(value->dtype));
-    for (i = 0; i < n; i++) {
-        if (value->file_dtype == DTYPE_F32) {
-            memcpy(&f, from + i * sizeof(f), sizeof(f));
-            x = (double)f;
-            memcpy(to + i * sizeof(x), &x, sizeof(x));
-        } else {
-            memcpy(&x, from + i * sizeof(x), sizeof(x));
-            f = (float)x;
-            memcpy(to + i * sizeof(f), &f, sizeof(f));
-        }
-    }
+    dtype_convert(value->file_dtype, value->data, value->dtype, to, n);
     value->data = to;
     value->file_dtype = value->dtype;
 }

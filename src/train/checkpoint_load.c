@@ -10,7 +10,6 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "train/checkpoint.h"
-#include "train/convert.h"
 #include "train/optimizer.h"
 #include "train/owned.h"
 #include "train/safetensors.h"
@@ -445,9 +444,9 @@ void checkpoint_read(const struct checkpoint *checkpoint, int index, enum dtype 
     const struct saved *t = &checkpoint->tensors[index];
 
     for (int k = 0; k < t->n_parts; k++)
-        convert(t->dtype, t->parts[k].data, dtype,
-                (char *)data + (size_t)t->parts[k].start * dtype_size(dtype),
-                (size_t)t->parts[k].count);
+        dtype_convert(t->dtype, t->parts[k].data, dtype,
+                      (char *)data + (size_t)t->parts[k].start * dtype_size(dtype),
+                      (size_t)t->parts[k].count);
 }
 
 static int load_tensor(const struct checkpoint *c, const struct store *store,

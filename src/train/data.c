@@ -11,7 +11,6 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "base/option.h"
-#include "train/convert.h"
 #include "train/data_format.h"
 
 static const struct data_format *const formats[] = {
@@ -361,7 +360,7 @@ void data_put(const struct data_target *to, enum dtype from, const void *values,
         size_t block = first / to->inner, at = first % to->inner;
         size_t part = to->inner - at < n ? to->inner - at : n;
 
-        convert(from, in, to->type, to->out + (block * to->stride + at) * size, part);
+        dtype_convert(from, in, to->type, to->out + (block * to->stride + at) * size, part);
         in += part * in_size;
         first += part;
         n -= part;

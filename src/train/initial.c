@@ -10,7 +10,6 @@
 #include "graph/names.h"
 #include "graph/op.h"
 #include "kernels/philox.h"
-#include "train/convert.h"
 #include "train/safetensors.h"
 
 #define POSITION_DEVIATION 0.02
@@ -272,11 +271,6 @@ void initial_free(struct initial *initial)
 
 /* Drawing ----------------------------------------------------------------------------- */
 
-static void put(enum dtype dtype, void *data, size_t index, double x)
-{
-    convert(DTYPE_F64, &x, dtype, (char *)data + index * dtype_size(dtype), 1);
-}
-
 /* In (0, 1). */
 static double unit(uint32_t word)
 {
@@ -312,7 +306,7 @@ static void fill_by_rule(const struct start *start, uint64_t seed, const struct 
         if (start->draw != DRAW_CONSTANT)
             draw(start, key, at / 4, x);
         for (size_t i = at; i < n && i < at + 4; i++)
-            put(value->dtype, data, i, x[i - at]);
+            dtype_put_real(value->dtype, data, (int64_t)i, x[i - at]);
     }
 }
 
@@ -326,7 +320,8 @@ int initial_fill(const struct initial *initial, uint64_t seed, const struct valu
     if (initial->file) {
         const struct safetensors_tensor *t = safetensors_find(initial->file, value->name);
 
-        convert(t->dtype, t->data, value->dtype, data, (size_t)shape_elements(&value->shape));
+        dtype_convert(t->dtype, t->data, value->dtype, data,
+                      (size_t)shape_elements(&value->shape));
     } else {
         fill_by_rule(&initial->starts[index], seed, value, data);
     }

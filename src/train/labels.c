@@ -6,7 +6,6 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "train/convert.h"
 
 static int load_checked(const struct labels *l, int64_t sample, struct err *err)
 {
@@ -72,8 +71,8 @@ int labels_init(struct labels *labels, struct data *data, const struct graph *gr
         const struct value *v = &graph->values[rule->class_weights];
 
         labels->class_weights = mem_new((size_t)rule->classes, sizeof(double));
-        convert(v->file_dtype, v->data, DTYPE_F64, labels->class_weights,
-                (size_t)rule->classes);
+        dtype_convert(v->file_dtype, v->data, DTYPE_F64, labels->class_weights,
+                      (size_t)rule->classes);
     }
     if (check(labels, err) < 0) {
         labels_clear(labels);

@@ -5,7 +5,6 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "train/convert.h"
 
 /* Every block is freed with the size that it was asked for. */
 struct block {
@@ -106,7 +105,7 @@ static int load_value(struct store *store, const struct initial *initial, uint64
         return 0;
     data = mem_new(bytes, 1);
     if (v->data)
-        convert(v->file_dtype, v->data, v->dtype, data, n);
+        dtype_convert(v->file_dtype, v->data, v->dtype, data, n);
     else
         bad = initial_fill(initial, seed, v, data, err);
     if (!bad)

@@ -111,53 +111,17 @@ void run_graph_free(struct run_graph *run)
 void run_graph_set(struct run_graph *run, int value, const double *data)
 {
     const struct value *v = &run->graph->values[value];
-    void *to = run->buffers[value];
-    int64_t n = shape_elements(&v->shape), i;
 
-    for (i = 0; i < n; i++) {
-        switch (v->dtype) {
-        case DTYPE_F32:
-            ((float *)to)[i] = (float)data[i];
-            break;
-        case DTYPE_F64:
-            ((double *)to)[i] = data[i];
-            break;
-        case DTYPE_I32:
-            ((int32_t *)to)[i] = (int32_t)data[i];
-            break;
-        case DTYPE_I64:
-            ((int64_t *)to)[i] = (int64_t)data[i];
-            break;
-        default:
-            ((uint8_t *)to)[i] = (uint8_t)data[i];
-        }
-    }
+    dtype_convert(DTYPE_F64, data, v->dtype, run->buffers[value],
+                  (size_t)shape_elements(&v->shape));
 }
 
 void run_graph_get(const struct run_graph *run, int value, double *data)
 {
     const struct value *v = &run->graph->values[value];
-    const void *from = run->buffers[value];
-    int64_t n = shape_elements(&v->shape), i;
 
-    for (i = 0; i < n; i++) {
-        switch (v->dtype) {
-        case DTYPE_F32:
-            data[i] = (double)((const float *)from)[i];
-            break;
-        case DTYPE_F64:
-            data[i] = ((const double *)from)[i];
-            break;
-        case DTYPE_I32:
-            data[i] = (double)((const int32_t *)from)[i];
-            break;
-        case DTYPE_I64:
-            data[i] = (double)((const int64_t *)from)[i];
-            break;
-        default:
-            data[i] = (double)((const uint8_t *)from)[i];
-        }
-    }
+    dtype_convert(v->dtype, run->buffers[value], DTYPE_F64, data,
+                  (size_t)shape_elements(&v->shape));
 }
 
 static int run_node(struct run_graph *run, int n, struct err *err)

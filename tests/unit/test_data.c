@@ -2,7 +2,6 @@
 #include "unit.h"
 
 #include "base/mem.h"
-#include "train/convert.h"
 #include "train/data.h"
 #include "train/safetensors.h"
 

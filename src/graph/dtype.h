@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/* Types of elements, and arrays of them that need not be aligned. */
+#ifndef TASUKI_GRAPH_DTYPE_H
+#define TASUKI_GRAPH_DTYPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum dtype { DTYPE_NONE, DTYPE_F32, DTYPE_F64, DTYPE_I32, DTYPE_I64, DTYPE_BOOL, DTYPE_U8 };
+
+size_t dtype_size(enum dtype dtype);        /* bytes; 0 for DTYPE_NONE */
+const char *dtype_name(enum dtype dtype);   /* "float32", "int64", … */
+bool dtype_is_float(enum dtype dtype);
+
+/* What an integer type or bool makes of a number: the number modulo 2^bits; of a real one what
+ * is left of the decimal point, where that is beyond 64 bits the nearest of them, and of a NaN 0.
+ */
+int64_t dtype_wrap(enum dtype dtype, int64_t x);
+int64_t dtype_truncate(enum dtype dtype, double x);
+
+/* Element 'i' of an array as a real number or an integer, truncated as to int64. */
+double dtype_real(enum dtype dtype, const void *data, int64_t i);
+int64_t dtype_whole(enum dtype dtype, const void *data, int64_t i);
+/* Set it; to an integer where it is of an integer type or bool. */
+void dtype_put_real(enum dtype dtype, void *data, int64_t i, double x);
+void dtype_put_whole(enum dtype dtype, void *data, int64_t i, int64_t x);
+/* 'n' elements. */
+void dtype_convert(enum dtype from, const void *in, enum dtype to, void *out, size_t n);
+
+#endif
