@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/err.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "train/checkpoint.h"
@@ -39,36 +36,6 @@ struct checkpoint {
     int n;
     struct saved *tensors;
 };
-
-/* Finding it -------------------------------------------------------------------------- */
-
-int checkpoint_latest(const char *directory, char **path, struct err *err)
-{
-    char *latest = mem_printf("%s/latest", directory);
-    struct file_map map;
-    struct stat st;
-    int bad = 0;
-
-    *path = NULL;
-    if (stat(latest, &st) == 0) {
-        bad = file_map_open(latest, &map, err);
-        if (!bad) {
-            int length = (int)strnlen((const char *)map.data, map.size < 256 ? map.size : 256);
-
-            while (length > 0 && map.data[length - 1] == '\n')
-                length--;
-            if (length == 0 || memchr(map.data, '/', (size_t)length))
-                bad = err_set(err, "%s: expected the name of a checkpoint", latest);
-            else
-                *path = mem_printf("%s/%.*s", directory, length, (const char *)map.data);
-            file_map_close(&map);
-        }
-    } else if (errno != ENOENT && errno != ENOTDIR) {
-        bad = err_set(err, "%s: %s", latest, strerror(errno));
-    }
-    free(latest);
-    return bad;
-}
 
 /* Reading state.json ------------------------------------------------------------------ */
 

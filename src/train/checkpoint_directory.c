@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/checkpoint_directory.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "train/checkpoint.h"
+
+void checkpoint_remove(const char *path)
+{
+    DIR *dir = opendir(path);
+    const struct dirent *entry;
+
+    while (dir && (entry = readdir(dir))) {
+        char *file;
+
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        file = mem_printf("%s/%s", path, entry->d_name);
+        unlink(file);
+        free(file);
+    }
+    if (dir)
+        closedir(dir);
+    rmdir(path);
+}
+
+static int sync_directory(const char *path, struct err *err)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), bad;
+
+    if (fd < 0)
+        return err_set(err, "%s: %s", path, strerror(errno));
+    /* Some file systems cannot sync a directory, and then need not. */
+    bad = fsync(fd) < 0 && errno != EINVAL;
+    if (bad)
+        err_set(err, "%s: %s", path, strerror(errno));
+    close(fd);
+    return bad ? -1 : 0;
+}
+
+int checkpoint_start(const char *directory, const char *temporary, struct err *err)
+{
+    if (file_mkdir(directory, err) < 0)
+        return -1;
+    checkpoint_remove(temporary);
+    if (mkdir(temporary, 0777) < 0)
+        return err_set(err, "%s: %s", temporary, strerror(errno));
+    return 0;
+}
+
+/* How a new directory took the place of an older one of the same step. */
+enum moved { MOVED_NOT, MOVED_IN, MOVED_EXCHANGED, MOVED_ASIDE };
+
+/* An older directory of the same step (of a run that was resumed from before) gives way: at
+ * once, since "latest" may name it; in two moves where the file system cannot exchange names.
+ */
+static enum moved move_in(const char *temporary, const char *final, const char *old,
+                          struct err *err)
+{
+    bool aside;
+
+    if (rename(temporary, final) == 0)
+        return MOVED_IN;
+    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, final, RENAME_EXCHANGE) == 0)
+        return MOVED_EXCHANGED;
+    checkpoint_remove(old);
+    aside = rename(final, old) == 0;
+    if ((aside || errno == ENOENT) && rename(temporary, final) == 0)
+        return aside ? MOVED_ASIDE : MOVED_IN;
+    err_set(err, "%s: %s", final, strerror(errno));
+    if (aside)
+        (void)rename(old, final);
+    return MOVED_NOT;
+}
+
+/* As it was before: what is new is at 'temporary' again. */
+static void move_back(const char *temporary, const char *final, const char *old,
+                      enum moved moved)
+{
+    if (moved == MOVED_EXCHANGED)
+        (void)renameat2(AT_FDCWD, temporary, AT_FDCWD, final, RENAME_EXCHANGE);
+    else if (moved != MOVED_NOT)
+        (void)rename(final, temporary);
+    if (moved == MOVED_ASIDE)
+        (void)rename(old, final);
+}
+
+/* "step-00000020" between 'before' and 'after'. */
+static bool is_step(const char *name, const char *before, const char *after)
+{
+    size_t head = strlen(before), digits;
+
+    if (strncmp(name, before, head) != 0 || strncmp(name + head, "step-", 5) != 0)
+        return false;
+    digits = strspn(name + head + 5, "0123456789");
+    return digits > 0 && strcmp(name + head + 5 + digits, after) == 0;
+}
+
+static bool is_leftover(const char *name, const char *kept)
+{
+    if (is_step(name, ".", ".tmp") || is_step(name, "", ".old"))
+        return true;
+    return kept && is_step(name, "", "") && strcmp(name, kept) != 0;
+}
+
+/* What runs that were killed in the midst of a checkpoint left behind; where a name is given,
+ * all others, too.
+ */
+static void remove_leftovers(const char *directory, const char *kept)
+{
+    DIR *dir = opendir(directory);
+    const struct dirent *entry;
+
+    while (dir && (entry = readdir(dir))) {
+        char *path;
+
+        if (!is_leftover(entry->d_name, kept))
+            continue;
+        path = mem_printf("%s/%s", directory, entry->d_name);
+        checkpoint_remove(path);
+        free(path);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+static int write_latest(const char *directory, const char *name, struct err *err)
+{
+    char *latest = mem_printf("%s/latest", directory), *line = mem_printf("%s\n", name);
+    int bad = file_write(latest, line, strlen(line), err);
+
+    free(latest);
+    free(line);
+    return bad;
+}
+
+int checkpoint_finish(const char *directory, const char *temporary, const char *name,
+                      struct err *err)
+{
+    char *final = mem_printf("%s/%s", directory, name), *old = mem_printf("%s.old", final);
+    enum moved moved = MOVED_NOT;
+    int bad = sync_directory(temporary, err);
+
+    if (!bad)
+        moved = move_in(temporary, final, old, err);
+    bad = moved == MOVED_NOT || sync_directory(directory, err) < 0 ||
+          write_latest(directory, name, err) < 0;
+    if (bad)
+        move_back(temporary, final, old, moved);
+    else
+        remove_leftovers(directory, NULL);
+    free(final);
+    free(old);
+    return bad ? -1 : 0;
+}
+
+int checkpoint_latest(const char *directory, char **path, struct err *err)
+{
+    char *latest = mem_printf("%s/latest", directory);
+    struct file_map map;
+    struct stat st;
+    int bad = 0;
+
+    *path = NULL;
+    if (stat(latest, &st) == 0) {
+        bad = file_map_open(latest, &map, err);
+        if (!bad) {
+            int length = (int)strnlen((const char *)map.data, map.size < 256 ? map.size : 256);
+
+            while (length > 0 && map.data[length - 1] == '\n')
+                length--;
+            if (length == 0 || memchr(map.data, '/', (size_t)length))
+                bad = err_set(err, "%s: expected the name of a checkpoint", latest);
+            else
+                *path = mem_printf("%s/%.*s", directory, length, (const char *)map.data);
+            file_map_close(&map);
+        }
+    } else if (errno != ENOENT && errno != ENOTDIR) {
+        bad = err_set(err, "%s: %s", latest, strerror(errno));
+    }
+    free(latest);
+    return bad;
+}
+
+void checkpoint_prune(const char *directory)
+{
+    struct err ignored = { 0 };
+    char *latest;
+
+    if (checkpoint_latest(directory, &latest, &ignored) < 0 || !latest)
+        return;
+    remove_leftovers(directory, strrchr(latest, '/') + 1);
+    free(latest);
+}

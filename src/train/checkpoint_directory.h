@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/* How a checkpoint comes to stand in its directory: complete, or not at all. */
+#ifndef TASUKI_TRAIN_CHECKPOINT_DIRECTORY_H
+#define TASUKI_TRAIN_CHECKPOINT_DIRECTORY_H
+
+struct err;
+
+/* An empty directory 'temporary' in 'directory', which is made where it is missing. */
+int checkpoint_start(const char *directory, const char *temporary, struct err *err);
+/* 'temporary' becomes the step 'name', and the newest; on failure all is as it was. */
+int checkpoint_finish(const char *directory, const char *temporary, const char *name,
+                      struct err *err);
+/* A directory of plain files, if it is there. */
+void checkpoint_remove(const char *path);
+
+#endif
