@@ -230,6 +230,9 @@ static int run_export(const struct options *o, struct err *err)
     checkpoint = checkpoint_open(options_operand(o, 0), err);
     if (!checkpoint)
         return -1;
+    if (checkpoint_is_aside(checkpoint_path(checkpoint)))
+        log_warning("%s: a run was killed while it replaced this checkpoint: taking the older "
+                    "one", checkpoint_path(checkpoint));
     source.checkpoint = checkpoint;
     if (source.averages && !has_averages(checkpoint))
         bad = err_set(err, "%s: no averages: it was made without --ema",

@@ -60,8 +60,11 @@ int checkpoint_save(const char *directory, const struct checkpoint_state *state,
 /* Remove all steps but the newest. */
 void checkpoint_prune(const char *directory);
 
-/* The newest checkpoint in a directory: '*path' is malloc'ed, NULL where there is none. */
+/* The newest checkpoint in a directory: '*path' is malloc'ed, NULL where there is none. Where a
+ * run was killed while it replaced that step, this is the older one, renamed away.
+ */
 int checkpoint_latest(const char *directory, char **path, struct err *err);
+bool checkpoint_is_aside(const char *path);     /* Is it such an older one? */
 /* 'path' is one step's directory, or one that has "latest". Sizes, ranges and checksums of all
  * files are checked.
  */

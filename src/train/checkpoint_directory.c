@@ -165,6 +165,25 @@ int checkpoint_finish(const char *directory, const char *temporary, const char *
     return bad ? -1 : 0;
 }
 
+/* Between the two moves of a replacement the step has only its other name. */
+static char *existing(const char *directory, int length, const char *name)
+{
+    char *path = mem_printf("%s/%.*s", directory, length, name);
+    char *old = mem_printf("%s.old", path);
+    struct stat st;
+    bool aside = stat(path, &st) < 0 && errno == ENOENT && stat(old, &st) == 0;
+
+    free(aside ? path : old);
+    return aside ? old : path;
+}
+
+bool checkpoint_is_aside(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return is_step(slash ? slash + 1 : path, "", ".old");
+}
+
 int checkpoint_latest(const char *directory, char **path, struct err *err)
 {
     char *latest = mem_printf("%s/latest", directory);
@@ -183,7 +202,7 @@ int checkpoint_latest(const char *directory, char **path, struct err *err)
             if (length == 0 || memchr(map.data, '/', (size_t)length))
                 bad = err_set(err, "%s: expected the name of a checkpoint", latest);
             else
-                *path = mem_printf("%s/%.*s", directory, length, (const char *)map.data);
+                *path = existing(directory, length, (const char *)map.data);
             file_map_close(&map);
         }
     } else if (errno != ENOENT && errno != ENOTDIR) {

@@ -205,6 +205,9 @@ static int open_checkpoint(struct session *s, struct err *err)
     free(latest);
     if (!s->resumed)
         return -1;
+    if (s->rank == 0 && checkpoint_is_aside(checkpoint_path(s->resumed)))
+        log_warning("%s: a run was killed while it replaced this checkpoint: going on from the "
+                    "older one", checkpoint_path(s->resumed));
     resume_recipe(s);
     return resume_loss(s, checkpoint_state(s->resumed)->loss, err);
 }

@@ -86,6 +86,27 @@ wait_for_step() {
     done
 }
 
+# As where names cannot be exchanged and a run is killed between two renames.
+@test "a checkpoint that was renamed away and never replaced is the newest" {
+    go="train $MODEL --global-batch 8 --checkpoint $DIR/out"
+    "$TASUKI" $go --steps 4 -q --checkpoint-every 2
+    mv "$DIR/out/step-00000004" "$DIR/out/step-00000004.old"
+    run "$TASUKI" export "$DIR/out" -o "$DIR/old.onnx"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"out/step-00000004.old: a run was killed while it replaced"* ]]
+    run "$TASUKI" $go --steps 5 --resume --log "$DIR/log"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"out/step-00000004.old: a run was killed while it replaced"* ]]
+    grep -q '^{"step":5,' "$DIR/log"
+    [ "$(ls -A "$DIR/out" | xargs)" = "latest step-00000002 step-00000005" ]
+    rm -r "$DIR/out/step-00000005"
+    run "$TASUKI" $go --steps 6 --resume
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"out/step-00000005/state.json"* ]]
+}
+
 @test "a checkpoint whose name cannot be written to \"latest\" leaves all as it was" {
     mkdir -p "$DIR/new/latest" "$DIR/out"
     run "$TASUKI" train $MODEL --global-batch 8 --steps 2 -q --checkpoint "$DIR/new"
