@@ -65,6 +65,10 @@ void checkpoint_prune(const char *directory);
  */
 int checkpoint_latest(const char *directory, char **path, struct err *err);
 bool checkpoint_is_aside(const char *path);     /* Is it such an older one? */
+/* By what the newest checkpoint in DIR/best of 'directory' was chosen; step 0 where there is
+ * none. The checkpoints of 'directory' itself may be older than that one.
+ */
+int checkpoint_best(const char *directory, struct checkpoint_best *best, struct err *err);
 /* 'path' is one step's directory, or one that has "latest". Sizes, ranges and checksums of all
  * files are checked.
  */

@@ -313,40 +313,56 @@ static int check_complete(const struct checkpoint *c, struct err *err)
     return 0;
 }
 
-static int read_all(struct checkpoint *c, struct err *err)
+static int read_files(struct checkpoint *c, const struct json_reader *top,
+                      const json_t *files, struct err *err)
 {
-    struct json_reader r;
-    const json_t *files;
-
-    c->json = json_load(c->state_path, err);
-    if (!c->json)
-        return -1;
-    if (json_reader_top(&r, c->state_path, c->json, "tasuki-checkpoint", 1, err) < 0 ||
-        read_state(c, &r, err) < 0 || json_get_array(&r, "files", true, &files, err) < 0 ||
-        json_reader_end(&r, err) < 0)
-        return -1;
     for (size_t i = 0; i < json_array_size(files); i++)
-        if (read_file(c, &r, (int)i, json_array_get(files, i), err) < 0)
+        if (read_file(c, top, (int)i, json_array_get(files, i), err) < 0)
             return -1;
     return check_complete(c, err);
 }
 
-struct checkpoint *checkpoint_open(const char *path, struct err *err)
+/* 'path' becomes the checkpoint's. */
+static struct checkpoint *open_step(char *path, bool tensors, struct err *err)
 {
     struct checkpoint *c = mem_new(1, sizeof(*c));
+    struct json_reader r;
+    const json_t *files;
+
+    c->path = path;
+    c->state_path = mem_printf("%s/state.json", path);
+    c->json = json_load(c->state_path, err);
+    if (c->json &&
+        json_reader_top(&r, c->state_path, c->json, "tasuki-checkpoint", 1, err) == 0 &&
+        read_state(c, &r, err) == 0 && json_get_array(&r, "files", true, &files, err) == 0 &&
+        json_reader_end(&r, err) == 0 && (!tensors || read_files(c, &r, files, err) == 0))
+        return c;
+    checkpoint_close(c);
+    return NULL;
+}
+
+struct checkpoint *checkpoint_open(const char *path, struct err *err)
+{
     char *latest;
 
-    if (checkpoint_latest(path, &latest, err) < 0) {
-        free(c);
+    if (checkpoint_latest(path, &latest, err) < 0)
         return NULL;
-    }
-    c->path = latest ? latest : mem_strdup(path);
-    c->state_path = mem_printf("%s/state.json", c->path);
-    if (read_all(c, err) < 0) {
-        checkpoint_close(c);
-        return NULL;
-    }
-    return c;
+    return open_step(latest ? latest : mem_strdup(path), true, err);
+}
+
+int checkpoint_best(const char *directory, struct checkpoint_best *best, struct err *err)
+{
+    char *path = mem_printf("%s/best", directory), *latest;
+    int bad = checkpoint_latest(path, &latest, err);
+    struct checkpoint *c = bad || !latest ? NULL : open_step(latest, false, err);
+
+    *best = (struct checkpoint_best){ 0 };
+    if (c)
+        *best = c->state.best;
+    bad = bad || (latest && !c);
+    checkpoint_close(c);
+    free(path);
+    return bad ? -1 : 0;
 }
 
 void checkpoint_close(struct checkpoint *checkpoint)

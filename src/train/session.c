@@ -246,6 +246,20 @@ static int resume_freeze(struct session *s, const struct checkpoint_state *saved
     return 0;
 }
 
+/* What is kept may be newer than what is resumed, and of a run that went another way. */
+static int resume_best(struct session *s, struct err *err)
+{
+    struct checkpoint_best best;
+
+    if (s->settings.best == BEST_NONE)
+        return 0;
+    if (checkpoint_best(s->settings.checkpoint, &best, err) < 0)
+        return -1;
+    if (best.by == s->settings.best)
+        s->best = best;
+    return 0;
+}
+
 static int merge_state(struct session *s, struct err *err)
 {
     struct train_settings *t = &s->settings;
@@ -275,10 +289,8 @@ static int merge_state(struct session *s, struct err *err)
         strcmp(saved->model_hash, model_hash(s->model)) != 0)
         return err_set(err, "%s: made from another graph than that of %s", checkpoint_path(c),
                        s->model_path);
-    if (saved->best.by == t->best)
-        s->best = saved->best;
     s->first_step = saved->step;
-    return resume_freeze(s, saved, err);
+    return resume_best(s, err) < 0 ? -1 : resume_freeze(s, saved, err);
 }
 
 /* What the model has no weights for: a checkpoint has its parameters. */

@@ -92,6 +92,40 @@ print(json.load(open("c/step-00000004/state.json"))["optimizer"][sys.argv[1]])' 
     [[ "$output" == *"made with --optimizer adamw"* ]]
 }
 
+# best KEY: of what the checkpoint in c/best says of itself.
+best() {
+    python3 -c 'import json, sys
+at = open("c/best/latest").read().strip()
+print(json.load(open("c/best/" + at + "/state.json"))["best"][sys.argv[1]])' "$1"
+}
+
+# As where a run is killed after it kept its best and before it wrote its own checkpoint.
+@test "a resume replaces the best that is there only by a better one" {
+    command -v python3 >/dev/null || skip "no python3"
+    go="train -q --checkpoint c --best loss --test $demo/digits-test.safetensors
+        --checkpoint-every 20 --eval-every 20"
+    tested() { sed -nE 's/.*"evaluation","step":'$1',"loss":([^,]*),.*/\1/p' log; }
+    $go --steps 40 --lr 0.02 --log log
+    [ "$(best step)" -eq 40 ]
+    value=$(best value)
+    first=$(tested 20)
+    rm -r c/step-00000040
+    echo step-00000020 >c/latest
+    # Better than after step 20, but not than what is kept.
+    $go --steps 40 --resume --lr 0.001 --log log
+    python3 -c 'import sys; a, b, c = map(float, sys.argv[1:]); assert a < b < c' \
+        "$value" "$(tested 40 | tail -n 1)" "$first"
+    [ "$(best step) $(best value)" = "40 $value" ]
+    rm -r c/best
+    $go --steps 60 --resume
+    [ "$(best step)" -eq 60 ]
+    echo '{' >c/best/step-00000060/state.json
+    run $go --steps 80 --resume
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"c/best/step-00000060/state.json"* ]]
+}
+
 @test "a recipe is in the log, and what does not go together is a usage error" {
     train -q --steps 3 --lr 0.5 --warmup 1epoch --lr-schedule step --lr-every 2epochs --ema 0.5 \
         --clip-norm 1 --no-decay '*.bias' --log log
