@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "graph/dims.h"
 #include "graph/memo.h"
+#include "graph/names.h"
 #include "graph/op.h"
 #include "graph/ops/infer.h"
 
@@ -148,30 +149,33 @@ static int add_copy(struct build *build, int copy, int of, struct err *err)
     return id;
 }
 
-static bool same_memory(const struct tensor *a, const struct tensor *b)
+/* By which two constants are known to lie in the same memory. */
+static const char *memory_name(const struct build *build,
+                               const struct tensor constant[BUILD_TWINS])
 {
-    return a->dtype == b->dtype && shape_equal(&a->shape, &b->shape) &&
-           (a->f ? a->f == b->f : a->i == b->i);
+    const void *at[BUILD_TWINS];
+    char shapes[BUILD_TWINS][160];
+
+    for (int t = 0; t < BUILD_TWINS; t++) {
+        at[t] = constant[t].f ? (const void *)constant[t].f : (const void *)constant[t].i;
+        shape_text(&constant[t].shape, shapes[t], sizeof(shapes[t]));
+    }
+    return arena_printf(build->fold[0].arena, "%d %p %s, %d %p %s", (int)constant[0].dtype,
+                        at[0], shapes[0], (int)constant[1].dtype, at[1], shapes[1]);
 }
 
 /* What was folded once is one constant, however many nodes of the file make it. */
 static int shared_const(struct build *build, const char *name,
                         const struct tensor constant[BUILD_TWINS], struct err *err)
 {
-    struct build_const *c;
-    int i, id;
+    const char *memory = memory_name(build, constant);
+    int id = names_find(build->consts, memory);
 
-    for (i = 0; i < build->n_consts; i++) {
-        c = &build->consts[i];
-        if (same_memory(&constant[0], &c->constant[0]) &&
-            same_memory(&constant[1], &c->constant[1]))
-            return c->id;
-    }
+    if (id >= 0)
+        return id;
     id = build_add_const(build, name, constant, err);
-    if (id < 0)
-        return -1;
-    c = mem_push((void **)&build->consts, &build->n_consts, sizeof(*c));
-    *c = (struct build_const){ id, { constant[0], constant[1] } };
+    if (id >= 0)
+        names_put(build->consts, memory, id);
     return id;
 }
 
@@ -528,6 +532,7 @@ int build_run(struct build *build, struct err *err)
         build->fold[t] = (struct fold){ arena_new(), options->real, FOLD_BUDGET };
     }
     build->memo = memo_new();
+    build->consts = names_new();
     if (add_inputs(build, err) || load_initializers(build, err)) {
         build_list_unknown(build, &build->onnx->main);
         return -1;
@@ -545,7 +550,7 @@ void build_free(struct build *build)
         arena_free(build->fold[t].arena);
     }
     memo_free(build->memo);
-    free(build->consts);
+    names_free(build->consts);
     free(build->items);
     for (i = 0; i < build->n_problems; i++)
         free(build->problems[i].why);

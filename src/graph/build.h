@@ -18,6 +18,7 @@
 
 struct err;
 struct memo;
+struct names;
 
 enum { BUILD_TWINS = 2 };
 
@@ -28,12 +29,6 @@ struct build_item {
         ITEM_BROKEN                     /* what should make it is refused */
     } kind;
     int id;                             /* in the graphs; -1: a constant not needed there yet */
-    struct tensor constant[BUILD_TWINS];
-};
-
-/* A constant of the graphs and where it came from. */
-struct build_const {
-    int id;
     struct tensor constant[BUILD_TWINS];
 };
 
@@ -53,8 +48,7 @@ struct build {
     struct graph *graph[BUILD_TWINS];
     struct fold fold[BUILD_TWINS];
     struct memo *memo;
-    int n_consts;
-    struct build_const *consts;
+    struct names *consts;               /* constants of the graphs, by their memory */
     struct build_item *items;           /* one for each value of the file */
     enum freeze *freeze;                /* one for each initializer of the file */
     bool *no_decay;                     /* the same */
