@@ -39,11 +39,13 @@ static int attribute_tensor(struct build *build, const struct onnx_node *node, i
     struct onnx_tensor loaded;
 
     *found = attr && attr->t;
-    if (!*found)
+    if (!*found || memo_find_tensor(build->memo, attr, tensor))
         return 0;
-    if (onnx_tensor_read(build->onnx, attr->t, &loaded, err))
+    if (onnx_tensor_read(build->onnx, attr->t, &loaded, err) ||
+        fold_load(&build->fold[which], &loaded, tensor, err))
         return -1;
-    return fold_load(&build->fold[which], &loaded, tensor, err);
+    memo_put(build->memo, 1, tensor);
+    return 0;
 }
 
 /* Inputs of a fold in graph 'which'. Returns 1 where one is no constant. */

@@ -88,11 +88,20 @@ static void add_tensor(struct memo *memo, const struct tensor *t)
         add(memo, &data, sizeof(data));
 }
 
+/* What is known by the key. */
+static bool look(const struct memo *memo, int n_outputs, struct tensor *outputs)
+{
+    int id = names_find(memo->keys, (const char *)memo->key);
+
+    if (id < 0 || memo->results[id].n != n_outputs)
+        return false;
+    memcpy(outputs, memo->results[id].outputs, (size_t)n_outputs * sizeof(*outputs));
+    return true;
+}
+
 bool memo_find(struct memo *memo, const OnnxFile__Node *node, int n_inputs,
                const struct tensor *const *inputs, int n_outputs, struct tensor *outputs)
 {
-    int id;
-
     memo->size = 0;
     add(memo, node->op_type, strlen(node->op_type) + 1);
     add(memo, &n_outputs, sizeof(n_outputs));
@@ -100,11 +109,16 @@ bool memo_find(struct memo *memo, const OnnxFile__Node *node, int n_inputs,
         add_attribute(memo, node->attribute[i]);
     for (int i = 0; i < n_inputs; i++)
         add_tensor(memo, inputs[i]);
-    id = names_find(memo->keys, (const char *)memo->key);
-    if (id < 0 || memo->results[id].n != n_outputs)
-        return false;
-    memcpy(outputs, memo->results[id].outputs, (size_t)n_outputs * sizeof(*outputs));
-    return true;
+    return look(memo, n_outputs, outputs);
+}
+
+bool memo_find_tensor(struct memo *memo, const OnnxFile__Attribute *attribute,
+                      struct tensor *tensor)
+{
+    memo->size = 0;
+    add(memo, "", 1);           /* where a call has its operator */
+    add_attribute(memo, attribute);
+    return look(memo, 1, tensor);
 }
 
 void memo_put(struct memo *memo, int n_outputs, const struct tensor *outputs)

@@ -20,6 +20,11 @@ void memo_free(struct memo *memo);
  */
 bool memo_find(struct memo *memo, const OnnxFile__Node *node, int n_inputs,
                const struct tensor *const *inputs, int n_outputs, struct tensor *outputs);
+/* The same for the tensor that an attribute carries: its elements stand in one place of the file,
+ * wherever a function is called or a loop unrolled.
+ */
+bool memo_find_tensor(struct memo *memo, const OnnxFile__Attribute *attribute,
+                      struct tensor *tensor);
 void memo_put(struct memo *memo, int n_outputs, const struct tensor *outputs);
 
 #endif

@@ -782,6 +782,29 @@ static void what_layers_repeat_is_folded_once_and_is_one_constant(void **state)
     done(graph);
 }
 
+/* Each call makes a node "const" of its own; read 130 times it were more than may be folded. */
+static void a_constant_of_a_function_is_read_once(void **state)
+{
+    char text[8192] = "function f:C p -> q\n const c float 1048576\n"
+                      " node ReduceMax c -> r keepdims=0\n node Add p,r -> q\n end\n"
+                      "input x float batch,4\n node Identity x -> x0\n";
+    struct graph *graph;
+    int constants = 0;
+
+    (void)state;
+    for (int i = 0; i < 130; i++)
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), " node f:C x%d -> x%d\n", i,
+                 i + 1);
+    strcat(text, " output x130");
+    open_model(text);
+    graph = build_with((struct model_options){ .batch = 2, .real = DTYPE_F32 });
+    for (int v = 0; v < graph->n_values; v++)
+        constants += graph->values[v].kind == VALUE_CONST;
+    assert_int_equal(constants, 1);
+    assert_int_equal(count(graph, "Add"), 130);
+    done(graph);
+}
+
 static int failing(void *user, const char *name, enum dtype dtype, size_t elements, void *data,
                    struct err *err)
 {
@@ -840,6 +863,7 @@ int main(void)
         cmocka_unit_test(an_export_takes_external_data_in),
         cmocka_unit_test(a_model_without_weights_is_built_and_exported_with_new_ones),
         cmocka_unit_test(what_layers_repeat_is_folded_once_and_is_one_constant),
+        cmocka_unit_test(a_constant_of_a_function_is_read_once),
         cmocka_unit_test(a_failed_export_leaves_no_file),
     };
 
