@@ -13,12 +13,22 @@
 #include "topology/links.h"
 #include "topology/findings.h"
 #include "topology/node.h"
+#include "topology/node_read.h"
 #include "topology/record.h"
 #include "topology/task.h"
 
+/* Hosts that differ in nothing that is looked at but their names and their memory. */
+struct group {
+    struct topo_node *node;     /* of the host that is looked at */
+    struct features *features;  /* of the first one; but for the memory, of all */
+    char *family;               /* siblings have the same */
+    bool some_memory;           /* it is known */
+    int n_odd, *odd;            /* features that siblings do not have, and the memory */
+};
+
 struct host {
-    struct features *features;
-    char *family;           /* siblings have the same */
+    int group;
+    struct feature memory;
 };
 
 /* The values that the nodes of a family have for one key. */
@@ -36,6 +46,9 @@ struct checker {
     struct findings *findings;
     int n_hosts;
     struct host *hosts;
+    int n_groups;
+    struct group *groups;
+    json_t *group_of;       /* what its hosts have in common → index */
     json_t *ballot_of;      /* "FAMILY/KEY" → index */
     int n_ballots;
     struct ballot *ballots;
@@ -132,18 +145,19 @@ static struct ballot *ballot_of(struct checker *c, const char *family, const cha
     return &c->ballots[at];
 }
 
-static void vote(struct checker *c, const char *family, const struct feature *f)
+/* So many nodes have the feature. */
+static void vote(struct checker *c, const char *family, const struct feature *f, int nodes)
 {
     struct ballot *ballot = ballot_of(c, family, f->key);
 
-    ballot->with++;
+    ballot->with += nodes;
     for (int i = 0; i < ballot->n; i++)
         if (feature_alike(ballot->choices[i].feature, f)) {
-            ballot->choices[i].votes++;
+            ballot->choices[i].votes += nodes;
             return;
         }
     *(struct choice *)mem_push((void **)&ballot->choices, &ballot->n, sizeof(struct choice)) =
-        (struct choice){ f, 1 };
+        (struct choice){ f, nodes };
 }
 
 /* What most siblings have; where as many have another value, the greater. */
@@ -162,46 +176,101 @@ static const struct choice *usual(const struct ballot *ballot)
 }
 
 /* Are there as many as most siblings have? */
-static bool is_usual(struct checker *c, const struct host *h, const char *key)
+static bool is_usual(struct checker *c, const struct group *g, const char *key)
 {
-    const struct feature *f = feature_find(h->features, key);
+    const struct feature *f = feature_find(g->features, key);
 
-    return !f || feature_alike(f, usual(ballot_of(c, h->family, key))->feature);
+    return !f || feature_alike(f, usual(ballot_of(c, g->family, key))->feature);
 }
 
 /* Where one is missing, the numbers of those behind it are not those of its siblings. */
+static void find_odd(struct checker *c, struct group *g)
+{
+    bool gpus = is_usual(c, g, "GPUs"), nics = is_usual(c, g, "NICs");
+
+    for (int i = 0; i < g->features->n; i++) {
+        const struct feature *f = &g->features->list[i];
+
+        if (f->kind == FEATURE_MEMORY ||
+            (!feature_alike(f, usual(ballot_of(c, g->family, f->key))->feature) &&
+             (!f->of_gpu || gpus) && (!f->of_nic || nics)))
+            *(int *)mem_push((void **)&g->odd, &g->n_odd, sizeof(int)) = i;
+    }
+}
+
 static void compare(struct checker *c, const struct host *h, const char *name)
 {
-    bool gpus = is_usual(c, h, "GPUs"), nics = is_usual(c, h, "NICs");
+    const struct group *g = &c->groups[h->group];
 
-    for (int i = 0; i < h->features->n; i++) {
-        const struct feature *f = &h->features->list[i];
-        const struct ballot *ballot = ballot_of(c, h->family, f->key);
+    for (int i = 0; i < g->n_odd; i++) {
+        const struct feature *of_group = &g->features->list[g->odd[i]];
+        const struct feature *f = of_group->kind == FEATURE_MEMORY ? &h->memory : of_group;
+        const struct ballot *ballot = ballot_of(c, g->family, f->key);
         const struct choice *best = usual(ballot);
 
-        if (feature_alike(f, best->feature) || (f->of_gpu && !gpus) || (f->of_nic && !nics))
-            continue;
-        findings_add(c->findings, name, NULL, feature_advice(f->kind),
-                     mem_printf("%s; %d of %d siblings have %s", f->value, best->votes,
-                                ballot->with - 1, best->feature->value), "%s", f->key);
+        if (!feature_alike(f, best->feature))
+            findings_add(c->findings, name, NULL, feature_advice(f->kind),
+                         mem_printf("%s; %d of %d siblings have %s", f->value, best->votes,
+                                    ballot->with - 1, best->feature->value), "%s", f->key);
     }
+}
+
+static int add_group(struct checker *c, int host, struct err *err)
+{
+    struct topo_node *node = topo_record_node(c->record, host, err);
+    struct group *g;
+
+    if (!node)
+        return -1;
+    g = mem_push((void **)&c->groups, &c->n_groups, sizeof(*g));
+    *g = (struct group){ .node = node, .features = features_of(node),
+                         .family = mem_printf("%s/%s", node->cpu, common_gpu(node)),
+                         .some_memory = node->memory > 0 };
+    return 0;
+}
+
+static int find_group(struct checker *c, int i, struct err *err)
+{
+    double memory = topo_record_memory(c->record, i);
+    char *alike = topo_record_likeness(c->record, i);
+    char *key = mem_printf("%d %s", memory > 0, alike);
+    const json_t *index = json_object_get(c->group_of, key);
+    int status = 0;
+
+    c->hosts[i].group = index ? (int)json_integer_value(index) : c->n_groups;
+    c->hosts[i].memory = feature_of_memory(memory);
+    if (!index) {
+        json_object_set_new(c->group_of, key, json_integer(c->n_groups));
+        status = add_group(c, i, err);
+    }
+    free(alike);
+    free(key);
+    return status;
 }
 
 /* First all say what they are, then each is held against what is usual. */
 static int look_at_all(struct checker *c, struct err *err)
 {
-    for (int i = 0; i < c->n_hosts; i++) {
-        struct topo_node *node = topo_record_node(c->record, i, err);
-        struct host *h = &c->hosts[i];
+    int *sizes;
 
-        if (!node)
+    for (int i = 0; i < c->n_hosts; i++)
+        if (find_group(c, i, err))
             return -1;
-        h->features = features_of(node);
-        h->family = mem_printf("%s/%s", node->cpu, common_gpu(node));
-        for (int j = 0; j < h->features->n; j++)
-            vote(c, h->family, &h->features->list[j]);
-        topo_node_free(node);
+    sizes = mem_new((size_t)c->n_groups, sizeof(*sizes));
+    for (int i = 0; i < c->n_hosts; i++) {
+        const struct host *h = &c->hosts[i];
+
+        sizes[h->group]++;
+        if (c->groups[h->group].some_memory)
+            vote(c, c->groups[h->group].family, &h->memory, 1);
     }
+    for (int k = 0; k < c->n_groups; k++)
+        for (int j = 0; j < c->groups[k].features->n; j++)
+            if (c->groups[k].features->list[j].kind != FEATURE_MEMORY)
+                vote(c, c->groups[k].family, &c->groups[k].features->list[j], sizes[k]);
+    free(sizes);
+    for (int k = 0; k < c->n_groups; k++)
+        find_odd(c, &c->groups[k]);
     return 0;
 }
 
@@ -218,38 +287,38 @@ static void check_messages(struct checker *c, const char *host)
     }
 }
 
-static int check_all(struct checker *c, const struct topo_tasks *tasks, struct err *err)
+static void check_all(struct checker *c, const struct topo_tasks *tasks)
 {
     struct task_check *task_check = task_check_new(c->record, tasks);
-    int status = 0;
 
     for (int i = 0; i < c->n_hosts; i++) {
-        struct topo_node *node = topo_record_node(c->record, i, err);
+        struct topo_node *node = c->groups[c->hosts[i].group].node;
 
-        if (!node) {
-            status = -1;
-            break;
-        }
+        topo_node_set_text(&node->host, topo_record_host(c->record, i));
         check_alone(c, node);
         compare(c, &c->hosts[i], node->host);
         task_check_host(task_check, i, node, c->findings);
         check_messages(c, node->host);
-        topo_node_free(node);
     }
     task_check_free(task_check);
-    return status;
 }
 
 static void clear(struct checker *c)
 {
-    for (int i = 0; i < c->n_hosts; i++) {
-        features_free(c->hosts[i].features);
-        free(c->hosts[i].family);
+    for (int i = 0; i < c->n_hosts; i++)
+        feature_clear(&c->hosts[i].memory);
+    for (int i = 0; i < c->n_groups; i++) {
+        topo_node_free(c->groups[i].node);
+        features_free(c->groups[i].features);
+        free(c->groups[i].family);
+        free(c->groups[i].odd);
     }
     for (int i = 0; i < c->n_ballots; i++)
         free(c->ballots[i].choices);
     free(c->hosts);
+    free(c->groups);
     free(c->ballots);
+    json_decref(c->group_of);
     json_decref(c->ballot_of);
 }
 
@@ -257,12 +326,14 @@ struct findings *topo_check(const struct topo_record *record, const struct topo_
                             const struct links *links, struct err *err)
 {
     struct checker c = { .record = record, .links = links, .n_hosts = topo_record_hosts(record),
-                         .ballot_of = json_object() };
+                         .group_of = json_object(), .ballot_of = json_object() };
     int status;
 
     c.findings = findings_new(c.n_hosts);
     c.hosts = mem_new((size_t)c.n_hosts, sizeof(*c.hosts));
-    status = look_at_all(&c, err) || check_all(&c, tasks, err);
+    status = look_at_all(&c, err);
+    if (status == 0)
+        check_all(&c, tasks);
     clear(&c);
     if (status == 0)
         return c.findings;

@@ -55,18 +55,25 @@ static void add_text(struct features *f, enum feature_kind kind, const char *val
         add(f, kind, NAN, mem_strdup(value), "%s", key);
 }
 
+struct feature feature_of_memory(double bytes)
+{
+    char text[24];
+
+    return (struct feature){ .kind = FEATURE_MEMORY, .key = mem_strdup("memory"),
+                             .value = mem_strdup(report_bytes(bytes, text)), .number = bytes,
+                             .slack = MEMORY_SLACK };
+}
+
 static void add_processors(struct features *f, const struct topo_node *node)
 {
-    char memory[24];
-
     add_text(f, FEATURE_PROCESSOR, node->cpu, "processor");
     add(f, FEATURE_PROCESSOR, node->packages, number_text(node->packages), "packages");
     add(f, FEATURE_PROCESSOR, node->numa_nodes, number_text(node->numa_nodes), "NUMA nodes");
     add(f, FEATURE_PROCESSOR, node->cores, number_text(node->cores), "cores");
     add(f, FEATURE_PROCESSOR, node->pus, number_text(node->pus), "threads");
     if (node->memory > 0)
-        add(f, FEATURE_MEMORY, node->memory, mem_strdup(report_bytes(node->memory, memory)),
-            "memory")->slack = MEMORY_SLACK;
+        *(struct feature *)mem_push((void **)&f->list, &f->n, sizeof(struct feature)) =
+            feature_of_memory(node->memory);
     add_text(f, FEATURE_DRIVER, node->driver, "driver");
     if (node->gpudirect >= 0)
         add(f, FEATURE_GPUDIRECT, node->gpudirect,
@@ -221,14 +228,18 @@ struct features *features_of(const struct topo_node *node)
     return features;
 }
 
+void feature_clear(struct feature *feature)
+{
+    free(feature->key);
+    free(feature->value);
+}
+
 void features_free(struct features *features)
 {
     if (!features)
         return;
-    for (int i = 0; i < features->n; i++) {
-        free(features->list[i].key);
-        free(features->list[i].value);
-    }
+    for (int i = 0; i < features->n; i++)
+        feature_clear(&features->list[i]);
     free(features->list);
     free(features);
 }

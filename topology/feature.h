@@ -32,6 +32,9 @@ struct features {
 };
 
 struct features *features_of(const struct topo_node *node);
+/* The only one of its kind, of so many bytes; feature_clear() it. */
+struct feature feature_of_memory(double bytes);
+void feature_clear(struct feature *feature);
 void features_free(struct features *features);
 /* NULL: it was not collected. */
 const struct feature *feature_find(const struct features *features, const char *key);

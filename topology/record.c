@@ -371,6 +371,53 @@ const char *topo_record_switches(const struct topo_record *record, int host)
     return path ? path : "";
 }
 
+double topo_record_memory(const struct topo_record *record, int host)
+{
+    const struct host *h = &record->hosts[host];
+    const json_t *own = json_object_get(h->own, "memory");
+
+    return json_number_value(own ? own
+                                 : json_object_get(record->kinds[h->kind].node, "memory"));
+}
+
+/* Remove what says nothing; the clock of a GPU that is held down is evidence. */
+static void drop_harmless(json_t *own, const json_t *kind)
+{
+    static const char *const of_node[] = { "machine", "source", "memory", "switches", NULL };
+    static const char *const of_gpu[] = { "uuid", "throttle", "ecc_corrected", "clock", NULL };
+    static const char *const of_held[] = { "uuid", "ecc_corrected", NULL };
+    static const char *const of_mig[] = { "uuid", NULL };
+    static const char *const of_numa[] = { "memory", NULL };
+    static const char *const of_nic[] = { "guid", "lid", NULL };
+    const json_t *gpus = json_object_get(kind, "gpus");
+    json_t *gpu;
+    size_t i;
+
+    json_array_foreach(json_object_get(own, "gpus"), i, gpu) {
+        const json_t *throttle = json_object_get(json_array_get(gpus, i), "throttle");
+
+        json_decref(take(gpu, is_harmful("throttle", throttle) ? of_held : of_gpu));
+        json_decref(take_list(gpu, "migs", of_mig));
+    }
+    json_decref(take(own, of_node));
+    json_decref(take_list(own, "numas", of_numa));
+    json_decref(take_list(own, "nics", of_nic));
+}
+
+char *topo_record_likeness(const struct topo_record *record, int host)
+{
+    const struct host *h = &record->hosts[host];
+    json_t *own = json_deep_copy(h->own);
+    char *left, *text;
+
+    drop_harmless(own, record->kinds[h->kind].node);
+    left = json_dumps(own, JSON_COMPACT);
+    text = mem_printf("%d %s", h->kind, left ? left : "");
+    free(left);
+    json_decref(own);
+    return text;
+}
+
 struct topo_node *topo_record_node(const struct topo_record *record, int host, struct err *err)
 {
     const struct host *h = &record->hosts[host];

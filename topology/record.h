@@ -53,6 +53,11 @@ int topo_record_find(const struct topo_record *record, const char *host);   /* -
 int topo_record_count(const struct topo_record *record, int kind, int *first);
 /* topo_node.switches of a host, without making the node. */
 const char *topo_record_switches(const struct topo_record *record, int host);
+double topo_record_memory(const struct topo_record *record, int host);     /* topo_node.memory */
+/* What tells hosts apart but their names, their memory, and what says nothing of how they are:
+ * serial numbers, addresses, clocks that nothing holds down. malloc'ed.
+ */
+char *topo_record_likeness(const struct topo_record *record, int host);
 /* The node of a host, made anew: topo_node_free() it. */
 struct topo_node *topo_record_node(const struct topo_record *record, int host,
                                    struct err *err);

@@ -738,6 +738,50 @@ static void what_was_not_collected_is_not_held_against_a_node(void **state)
     topo_record_free(record);
 }
 
+/* They are looked at once, but for what is each one's own. */
+static void nodes_of_one_kind_keep_what_is_their_own(void **state)
+{
+    static const char *const expected[] = {
+        "n002: GPU1: clocks are throttled: reasons 0x40, 502 of 1980 MHz",
+        "n003: GPU1: clocks are throttled: reasons 0x40, 503 of 1980 MHz",
+        "n005: memory: ",
+        "n006: a GPU does not answer: NVML's GPU 4 is lost",
+    };
+    struct topo_record *record = topo_record_new();
+    struct findings *findings;
+    struct err err = { 0 };
+    char *text;
+
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        struct topo_node *node = recorded_machine("hgx-h100");
+
+        topo_node_set_text(&node->host, (const char[]){ 'n', '0', '0', (char)('0' + i), 0 });
+        node->memory *= i == 5 ? 0.9 : 1 - 0.001 * i;
+        node->gpus[1].clock = 500 + i;
+        node->gpus[1].max_clock = 1980;
+        node->gpus[1].throttle = i == 2 || i == 3 ? TOPO_THROTTLE_HW_THERMAL
+                                                  : TOPO_THROTTLE_IDLE;
+        if (i == 6)
+            topo_node_note(node, "NVML's GPU 4 is lost");
+        assert_int_equal(topo_record_add_node(record, node, &err), 0);
+        topo_node_free(node);
+    }
+    assert_int_equal(topo_record_kinds(record), 2);
+    findings = topo_check(record, NULL, NULL, &err);
+    assert_non_null(findings);
+    assert_int_equal(findings->n, 4);
+    for (int i = 0; i < 4; i++) {
+        const struct finding *f = &findings->list[i];
+
+        text = mem_printf("%s: %s: %s", f->host, f->what, f->evidence);
+        assert_int_equal(strncmp(text, expected[i], strlen(expected[i])), 0);
+        free(text);
+    }
+    findings_free(findings);
+    topo_record_free(record);
+}
+
 static void two_nodes_differ_in_what_is_told(void **state)
 {
     struct topo_node *a = sibling(1), *b = sibling(2);
@@ -771,6 +815,7 @@ int main(void)
         cmocka_unit_test(the_report_has_evidence_advice_and_whom_to_exclude),
         cmocka_unit_test(the_program_finds_the_same_in_a_file_of_the_nodes),
         cmocka_unit_test(what_was_not_collected_is_not_held_against_a_node),
+        cmocka_unit_test(nodes_of_one_kind_keep_what_is_their_own),
         cmocka_unit_test(two_nodes_differ_in_what_is_told),
     };
 

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "topology/check.h"
 #include "topology/cluster.h"
 #include "topology/gather.h"
 #include "topology/model.h"
@@ -101,6 +102,64 @@ static void a_node_that_is_throttled_or_lacks_a_link_is_another_kind(void **stat
     topo_record_free(record);
 }
 
+/* Host 'number' after 'change' is like one that nothing happened to, or not. */
+static bool stays_alike(int number, void (*change)(struct topo_node *node))
+{
+    struct topo_record *record = topo_record_new();
+    struct topo_node *node = big_node();
+    char *text[2];
+    bool alike;
+
+    for (int i = 0; i < 2; i++) {
+        struct err err = { 0 };
+
+        make_own(node, i * number);
+        if (i == 1 && change)
+            change(node);
+        assert_int_equal(topo_record_add_node(record, node, &err), 0);
+        text[i] = topo_record_likeness(record, i);
+        assert_true(topo_record_memory(record, i) == node->memory);
+    }
+    alike = strcmp(text[0], text[1]) == 0;
+    free(text[0]);
+    free(text[1]);
+    topo_node_free(node);
+    topo_record_free(record);
+    return alike;
+}
+
+static void lose_memory(struct topo_node *node)
+{
+    node->memory /= 2;
+    node->numas[0].memory /= 2;
+}
+
+static void hide_gpu(struct topo_node *node)
+{
+    node->gpus[2].seen = !node->gpus[2].seen;
+}
+
+static void bind_tighter(struct topo_node *node)
+{
+    assert_true(node->n_usable > 1);
+    node->n_usable--;
+}
+
+static void throttle(struct topo_node *node)
+{
+    node->gpus[3].throttle |= TOPO_THROTTLE_HW_THERMAL;
+}
+
+static void hosts_are_alike_whatever_their_serials_clocks_and_memory(void **state)
+{
+    (void)state;
+    assert_true(stays_alike(7, NULL));
+    assert_true(stays_alike(7, lose_memory));
+    assert_false(stays_alike(7, hide_gpu));
+    assert_false(stays_alike(7, bind_tighter));
+    assert_false(stays_alike(7, throttle));
+}
+
 static void thousands_of_ranks_become_one_small_record(void **state)
 {
     enum { NODES = 1000 };
@@ -169,6 +228,7 @@ static void a_file_of_ten_thousand_nodes_is_read_and_reported(void **state)
     int nodes = number ? atoi(number) : 10000;
     char alike[96], count[32];
     char *path = mem_printf("%s/topo.json", unit_directory()), *text;
+    struct findings *findings;
     struct cluster *cluster;
     struct topo_record *record;
     struct err err = { 0 };
@@ -199,6 +259,12 @@ static void a_file_of_ten_thousand_nodes_is_read_and_reported(void **state)
     assert_contains(text, alike);
     printf("# reported in %.3f s\n", now() - start);
     free(text);
+    start = now();
+    findings = topo_check(record, NULL, NULL, &err);
+    assert_non_null(findings);
+    assert_int_equal(findings->n, 0);
+    printf("# checked in %.3f s\n", now() - start);
+    findings_free(findings);
     json_decref(json);
     cluster_free(cluster);
     topo_record_free(record);
@@ -235,6 +301,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nodes_that_differ_in_serials_alone_are_one_kind),
         cmocka_unit_test(a_node_that_is_throttled_or_lacks_a_link_is_another_kind),
+        cmocka_unit_test(hosts_are_alike_whatever_their_serials_clocks_and_memory),
         cmocka_unit_test(thousands_of_ranks_become_one_small_record),
         cmocka_unit_test(a_file_of_ten_thousand_nodes_is_read_and_reported),
         cmocka_unit_test(what_is_wrong_is_named),
