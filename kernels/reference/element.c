@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "graph/integer.h"
 #include "graph/ops/infer.h"
 #include "kernels/reference/reference.h"
 
@@ -175,6 +176,23 @@ static double combine(enum ref_reduction reduction, double a, double b)
     }
 }
 
+static int64_t combine_whole(enum ref_reduction reduction, enum dtype dtype, int64_t a,
+                             int64_t b)
+{
+    switch (reduction) {
+    case REF_ADD:
+        return (int64_t)((uint64_t)a + (uint64_t)b);
+    case REF_MULTIPLY:
+        return (int64_t)((uint64_t)a * (uint64_t)b);
+    case REF_LARGER:
+        return integer_order(dtype, a, b) > 0 ? a : b;
+    case REF_SMALLER:
+        return integer_order(dtype, a, b) < 0 ? a : b;
+    default:
+        return b;
+    }
+}
+
 /* Put element 'from' of input 2 to element 'at' of the output. */
 static void put(const struct kernel *k, const struct kernel_args *args, int64_t at,
                 int64_t from)
@@ -184,10 +202,15 @@ static void put(const struct kernel *k, const struct kernel_args *args, int64_t 
     if (k->reduction == REF_PUT)
         memcpy((unsigned char *)args->outputs[0] + (size_t)at * size,
                (const unsigned char *)args->inputs[2] + (size_t)from * size, size);
-    else
+    else if (dtype_is_float(k->out[0].dtype))
         ref_store(&k->out[0], args->outputs[0], at,
                   combine(k->reduction, ref_number(&k->out[0], args->outputs[0], at),
                           ref_number(&k->in[2], args->inputs[2], from)));
+    else
+        ref_store_whole(&k->out[0], args->outputs[0], at,
+                        combine_whole(k->reduction, k->out[0].dtype,
+                                      ref_whole(&k->out[0], args->outputs[0], at),
+                                      ref_whole(&k->in[2], args->inputs[2], from)));
 }
 
 static void copy_data(const struct kernel *k, const struct kernel_args *args)
@@ -333,9 +356,10 @@ static bool precedes(const struct kernel *k, const void *x, int64_t a, int64_t b
             return k->swap ? isnan(v) && !isnan(u) : isnan(u) && !isnan(v);
         return k->swap ? u < v : u > v;
     } else {
-        int64_t u = ref_whole(&k->in[0], x, a), v = ref_whole(&k->in[0], x, b);
+        int order = integer_order(k->in[0].dtype, ref_whole(&k->in[0], x, a),
+                                  ref_whole(&k->in[0], x, b));
 
-        return k->swap ? u < v : u > v;
+        return k->swap ? order < 0 : order > 0;
     }
 }
 

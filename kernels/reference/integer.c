@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Arithmetic on whole numbers, comparisons of any type, logic. */
 #include <math.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "graph/integer.h"
@@ -28,6 +29,7 @@ static int each(const struct kernel *k, const struct kernel_args *args, integer_
     return 0;
 }
 
+#define ORDER(a, b) integer_order(k->in[0].dtype, a, b)
 #define INTEGER(NAME, EXPRESSION)                                                             \
     static int NAME##_of(const struct kernel *k, int64_t a, int64_t b, int64_t *y)            \
     {                                                                                         \
@@ -45,40 +47,28 @@ static int each(const struct kernel *k, const struct kernel_args *args, integer_
 
 static int divide_of(const struct kernel *k, int64_t a, int64_t b, int64_t *y)
 {
-    (void)k;
-    return integer_divide(a, b, y);
+    return integer_divide(k->in[0].dtype, a, b, y);
 }
 
 static int rest_of(const struct kernel *k, int64_t a, int64_t b, int64_t *y)
 {
-    return integer_rest(a, b, k->swap, y);
+    return integer_rest(k->in[0].dtype, a, b, k->swap, y);
 }
 
 INTEGER(add, (int64_t)((uint64_t)a + (uint64_t)b))
 INTEGER(subtract, (int64_t)((uint64_t)a - (uint64_t)b))
 INTEGER(multiply, (int64_t)((uint64_t)a * (uint64_t)b))
 INTEGER(negate, (int64_t)(0 - (uint64_t)a))
-INTEGER(absolute, a < 0 ? (int64_t)(0 - (uint64_t)a) : a)
-INTEGER(sign, (a > 0) - (a < 0))
-INTEGER(max, a > b ? a : b)
-INTEGER(min, a < b ? a : b)
+INTEGER(absolute, ORDER(a, 0) < 0 ? (int64_t)(0 - (uint64_t)a) : a)
+INTEGER(sign, ORDER(a, 0))
+INTEGER(max, ORDER(a, b) > 0 ? a : b)
+INTEGER(min, ORDER(a, b) < 0 ? a : b)
 INTEGER(and, a && b)
 INTEGER(or, a || b)
 INTEGER(xor, !a != !b)
 INTEGER(not, !a)
 RUN(divide)
 RUN(rest)
-
-/* The bounds may be infinite. */
-static int clip_of(const struct kernel *k, int64_t a, int64_t b, int64_t *y)
-{
-    (void)b;
-    *y = (double)a < k->alpha ? (int64_t)k->alpha : a;
-    *y = (double)*y > k->beta ? (int64_t)k->beta : *y;
-    return 0;
-}
-
-RUN(clip)
 
 static int run_power(const struct kernel *k, const struct kernel_args *args, struct err *err)
 {
@@ -89,15 +79,19 @@ static int run_power(const struct kernel *k, const struct kernel_args *args, str
     (void)err;
     for (cursor_start(w, &c); cursor_valid(w, &c); cursor_next(w, &c))
         for (j = 0; j < n; j++) {
-            int64_t at = c.at[1] + j * row_stride(w, 1);
-            int64_t a = ref_whole(&k->in[0], args->inputs[0], c.at[0] + j * row_stride(w, 0));
-            double real = dtype_is_float(k->in[1].dtype)
-                              ? pow((double)a, ref_number(&k->in[1], args->inputs[1], at)) : 0;
+            int64_t from = c.at[0] + j * row_stride(w, 0), at = c.at[1] + j * row_stride(w, 1);
+            int64_t to = c.row * n + j;
 
-            ref_store_whole(&k->out[0], args->outputs[0], c.row * n + j,
-                  dtype_is_float(k->in[1].dtype)
-                      ? (int64_t)real
-                      : integer_power(a, ref_whole(&k->in[1], args->inputs[1], at)));
+            if (dtype_is_float(k->in[1].dtype))
+                ref_store(&k->out[0], args->outputs[0], to,
+                          pow(ref_number(&k->in[0], args->inputs[0], from),
+                              ref_number(&k->in[1], args->inputs[1], at)));
+            else
+                ref_store_whole(&k->out[0], args->outputs[0], to,
+                                integer_power(k->in[0].dtype,
+                                              ref_whole(&k->in[0], args->inputs[0], from),
+                                              k->in[1].dtype,
+                                              ref_whole(&k->in[1], args->inputs[1], at)));
         }
     return 0;
 }
@@ -111,18 +105,36 @@ static int run_choose(const struct kernel *k, const struct kernel_args *args, st
 
     (void)err;
     for (j = 0; j < k->out[0].elements; j++)
-        ref_store_whole(&k->out[0], args->outputs[0], j, k->out[0].dtype == DTYPE_I64
-              ? (k->swap ? INT64_MAX : INT64_MIN)
-              : k->out[0].dtype == DTYPE_I32 ? (k->swap ? INT32_MAX : INT32_MIN)
-                                             : (k->swap ? UINT8_MAX : 0));
+        ref_store_whole(&k->out[0], args->outputs[0], j,
+                        k->swap ? integer_largest(k->out[0].dtype)
+                                : integer_smallest(k->out[0].dtype));
     for (cursor_start(w, &c); cursor_valid(w, &c); cursor_next(w, &c))
         for (j = 0; j < n; j++) {
             int64_t at = c.at[0] + j * row_stride(w, 0);
             int64_t x = ref_whole(&k->in[0], args->inputs[0], c.row * n + j);
             int64_t best = ref_whole(&k->out[0], args->outputs[0], at);
 
-            if (k->swap ? x < best : x > best)
+            if (k->swap ? ORDER(x, best) < 0 : ORDER(x, best) > 0)
                 ref_store_whole(&k->out[0], args->outputs[0], at, x);
+        }
+    return 0;
+}
+
+static int run_sum(const struct kernel *k, const struct kernel_args *args, struct err *err)
+{
+    const struct walk *w = &k->walk;
+    int64_t n = row_length(w), j;
+    struct cursor c;
+
+    (void)err;
+    memset(args->outputs[0], 0, (size_t)k->out[0].elements * dtype_size(k->out[0].dtype));
+    for (cursor_start(w, &c); cursor_valid(w, &c); cursor_next(w, &c))
+        for (j = 0; j < n; j++) {
+            int64_t at = c.at[0] + j * row_stride(w, 0);
+            uint64_t x = (uint64_t)ref_whole(&k->in[0], args->inputs[0], c.row * n + j);
+            uint64_t sum = (uint64_t)ref_whole(&k->out[0], args->outputs[0], at);
+
+            ref_store_whole(&k->out[0], args->outputs[0], at, (int64_t)(sum + x));
         }
     return 0;
 }
@@ -140,10 +152,10 @@ static enum order order_of(const struct kernel *k, const struct kernel_args *arg
 
         return a < b ? BELOW : a > b ? ABOVE : a == b ? EQUAL : NEITHER;
     } else {
-        int64_t a = ref_whole(&k->in[0], args->inputs[0], ia);
-        int64_t b = ref_whole(&k->in[1], args->inputs[1], ib);
+        int order = ORDER(ref_whole(&k->in[0], args->inputs[0], ia),
+                          ref_whole(&k->in[1], args->inputs[1], ib));
 
-        return a < b ? BELOW : a > b ? ABOVE : EQUAL;
+        return order < 0 ? BELOW : order > 0 ? ABOVE : EQUAL;
     }
 }
 
@@ -207,13 +219,13 @@ const struct ref_entry ref_entries_whole[] = {
     REF_ENTRY("Neg", setup_broadcast, run_negate),
     REF_ENTRY("Abs", setup_broadcast, run_absolute),
     REF_ENTRY("Sign", setup_broadcast, run_sign),
-    REF_ENTRY("Clip", setup_clip, run_clip),
     REF_ENTRY("Max", setup_broadcast, run_max),
     REF_ENTRY("Min", setup_broadcast, run_min),
     REF_ENTRY("Mod", setup_mod, run_rest),
     REF_ENTRY("Pow", setup_broadcast, run_power),
     REF_ENTRY("ReduceMax", setup_reduce, run_choose),
     REF_ENTRY("ReduceMin", setup_reduce, run_choose),
+    REF_ENTRY("ReduceSum", setup_reduce, run_sum),
     REF_ENTRY("And", setup_broadcast, run_and),
     REF_ENTRY("Or", setup_broadcast, run_or),
     REF_ENTRY("Xor", setup_broadcast, run_xor),

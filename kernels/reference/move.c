@@ -21,6 +21,8 @@ static void take(unsigned char *to, const unsigned char *from, int64_t n, int64_
             memcpy(to, from, 8);
         else if (size == 4)
             memcpy(to, from, 4);
+        else if (size == 2)
+            memcpy(to, from, 2);
         else
             memcpy(to, from, 1);
     }

@@ -381,11 +381,13 @@ static int complete_input(const struct build *build, const struct onnx_input *in
 static int add_input(struct build *build, const struct onnx_input *input, struct err *err)
 {
     struct shape shape = input->shape;
+    bool samples = !build->options->no_batch;
     int t, i, id = -1;
 
-    bool samples = !build->options->no_batch;
-
-    if (input->dtype == DTYPE_NONE || !input->has_shape || (samples && shape.rank < 1))
+    if (input->type && input->dtype == DTYPE_NONE)
+        return err_set(err, "input \"%.200s\": elements of type %s are not supported",
+                       input->name, input->type);
+    if (!input->type || !input->has_shape || (samples && shape.rank < 1))
         return err_set(err, "input \"%.200s\" is no tensor with a batch dimension",
                        input->name);
     if (complete_input(build, input, &shape, err))

@@ -524,13 +524,35 @@ static int canon_pow(struct build *build, const struct onnx_node *node, struct e
         if (fold_new(&build->fold[t], build->options->real, &from->shape, &exponents[t], err))
             return -1;
         for (i = 0; i < from->n; i++)
-            exponents[t].f[i] = (double)from->i[i];
+            exponents[t].f[i] = fold_number(from, i);
     }
     ids[1] = ids[0] < 0 ? -1 : build_add_const(build, NULL, exponents, err);
     if (ids[1] < 0)
         return -1;
     id = build_emit(build, node, "Pow", 2, ids, 1, err);
     return id < 0 ? -1 : build_settle(build, id, err);
+}
+
+/* No gradient flows through integers: what becomes of them are the larger, or a choice. */
+static int canon_rectify(struct build *build, const struct onnx_node *node, struct err *err)
+{
+    int x = canon_input(build, node, 0, err), zero, scaled, negative;
+
+    if (x < 0 || dtype_is_float(build->graph[0]->values[x].dtype))
+        return x < 0 ? -1 : copy_node(build, node, err);
+    zero = canon_scalar(build, build->graph[0]->values[x].dtype, 0, err);
+    if (zero < 0)
+        return -1;
+    if (strcmp(node->proto->op_type, "Relu") == 0) {
+        x = canon_step(build, node, "Max", 2, (int[]){ x, zero }, err);
+        return x < 0 ? -1 : canon_result(build, node, 0, x);
+    }
+    scaled = canon_input(build, node, 1, err);
+    scaled = scaled < 0 ? -1 : canon_step(build, node, "Mul", 2, (int[]){ x, scaled }, err);
+    negative = scaled < 0 ? -1 : canon_step(build, node, "Less", 2, (int[]){ x, zero }, err);
+    x = negative < 0 ? -1 : canon_step(build, node, "Where", 3,
+                                       (int[]){ negative, scaled, x }, err);
+    return x < 0 ? -1 : canon_result(build, node, 0, x);
 }
 
 /* The table --------------------------------------------------------------------------- */
@@ -597,6 +619,8 @@ static const struct canon {
     { "Trilu", "Where", canon_trilu },
     { "OneHot", "Equal", canon_one_hot },
     { "Gelu", "Gelu", canon_gelu },
+    { "Relu", "Relu", canon_rectify },
+    { "PRelu", "PRelu", canon_rectify },
     { "Pow", "Pow", canon_pow },
     { "Mod", "Mod", canon_mod },
     { "LeakyRelu", "LeakyRelu", canon_curve },

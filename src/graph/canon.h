@@ -47,9 +47,11 @@ int canon_scalar(struct build *build, enum dtype dtype, double value, struct err
 int canon_take(struct build *build, const struct onnx_node *node, int x, int axis,
                const struct tensor index[BUILD_TWINS], struct err *err);
 
-/* Moves (canon_step.c), each a node unless it changes nothing: another shape of as many
- * elements, other places of the axes, a Concat, elements start … end-1 of one axis.
+/* Moves (canon_step.c), each a node unless it changes nothing: another type, another shape of as
+ * many elements, other places of the axes, a Concat, elements start … end-1 of one axis.
  */
+int canon_typed(struct build *build, const struct onnx_node *node, int x, enum dtype dtype,
+                struct err *err);
 int canon_shaped(struct build *build, const struct onnx_node *node, int x,
                  const struct shape shapes[BUILD_TWINS], struct err *err);
 int canon_permuted(struct build *build, const struct onnx_node *node, int x,

@@ -79,15 +79,17 @@ static int read_bound(struct build *build, const struct onnx_node *node, int ind
     if (constant && constant->n != 1)
         return err_set(err, "its bounds are no scalars");
     if (constant)
-        *bound = constant->f ? constant->f[0] : (double)constant->i[0];
+        *bound = fold_number(constant, 0);
     return 0;
 }
 
-/* Bounds that are computed: the larger of x and one, the smaller of that and the other. */
+/* Bounds that are computed, or of integers, which a double may not hold: the larger of x and one,
+ * the smaller of that and the other.
+ */
 static int clip_between(struct build *build, const struct onnx_node *node, struct err *err)
 {
     static const char *const ops[] = { NULL, "Max", "Min" };
-    int x = canon_input(build, node, 0, err), bound, i;
+    int first = canon_input(build, node, 0, err), x = first, bound, i;
 
     for (i = 1; i < 3 && x >= 0; i++) {
         if (i >= (int)node->proto->n_input || node->inputs[i] < 0)
@@ -95,19 +97,21 @@ static int clip_between(struct build *build, const struct onnx_node *node, struc
         bound = canon_input(build, node, i, err);
         x = bound < 0 ? -1 : canon_step(build, node, ops[i], 2, (int[]){ x, bound }, err);
     }
-    return x < 0 ? -1 : canon_result(build, node, 0, x);
+    if (x == first)
+        build_alias(build, node, 0);
+    return x < 0 ? -1 : x == first ? 0 : canon_result(build, node, 0, x);
 }
 
 int canon_clip(struct build *build, const struct onnx_node *node, struct err *err)
 {
     double min = (double)-INFINITY, max = (double)INFINITY;
+    int id = canon_input(build, node, 0, err);
     bool low, high;
-    int id;
 
-    if (read_bound(build, node, 1, "min", &min, &low, err) ||
+    if (id < 0 || read_bound(build, node, 1, "min", &min, &low, err) ||
         read_bound(build, node, 2, "max", &max, &high, err))
         return -1;
-    if (low || high)
+    if (low || high || !dtype_is_float(build->graph[0]->values[id].dtype))
         return clip_between(build, node, err);
     id = canon_emit(build, node, "Clip", 1, err);
     if (id < 0)

@@ -99,7 +99,7 @@ static int read_pads(struct build *build, const struct onnx_node *node, int rank
         if (!value || value->n > 1)
             return err_set(err, "the value it pads with is no constant");
         if (value->n)
-            pads->value = value->f ? value->f[0] : (double)value->i[0];
+            pads->value = fold_number(value, 0);
     }
     return 0;
 }
@@ -321,7 +321,7 @@ int canon_scalar(struct build *build, enum dtype dtype, double value, struct err
         if (scalar[t].f)
             scalar[t].f[0] = fold_round(dtype, value);
         else
-            scalar[t].i[0] = (int64_t)value;
+            scalar[t].i[0] = dtype_truncate(dtype, value);
     }
     return build_add_const(build, NULL, scalar, err);
 }
@@ -409,6 +409,22 @@ static int hot_indices(struct build *build, const struct onnx_node *node, int x,
     return x < 0 ? -1 : canon_shaped(build, node, x, shape, err);
 }
 
+/* An element of a constant. */
+static int element_of(struct build *build, int value, int64_t index, struct err *err)
+{
+    struct tensor scalar[BUILD_TWINS];
+    int t;
+
+    for (t = 0; t < BUILD_TWINS; t++) {
+        const struct tensor *list = build_literal(build, value, t);
+
+        if (fold_new(&build->fold[t], list->dtype, &(struct shape){ 0 }, &scalar[t], err))
+            return -1;
+        fold_copy(list, index, &scalar[t], 0);
+    }
+    return build_add_const(build, NULL, scalar, err);
+}
+
 int canon_one_hot(struct build *build, const struct onnx_node *node, struct err *err)
 {
     const struct tensor *depths, *values;
@@ -421,21 +437,22 @@ int canon_one_hot(struct build *build, const struct onnx_node *node, struct err 
     values = build_literal(build, node->inputs[2], 0);
     if (!depths || depths->n != 1 || !values || values->n != 2)
         return err_set(err, "its depth and values are no constants");
-    depth = depths->f ? (int64_t)depths->f[0] : depths->i[0];
+    depth = dtype_truncate(DTYPE_I64, fold_number(depths, 0));
     rank = canon_shape_of(build, x, 0)->rank + 1;
     if (depth < 0 || depth > FOLD_MAX_ELEMENTS || rank > GRAPH_MAX_RANK)
         return err_set(err, "a depth of %" PRId64 " is out of range", depth);
     if (dims_axis(onnx_int(node->proto, "axis", -1), rank, &axis, err))
         return -1;
-    list = counting(build, build->graph[0]->values[x].dtype, depth, axis, rank, err);
+    /* A small type may not hold the depth. */
+    if (!dtype_is_float(build->graph[0]->values[x].dtype))
+        x = canon_typed(build, node, x, DTYPE_I64, err);
+    list = x < 0 ? -1 : counting(build, build->graph[0]->values[x].dtype, depth, axis, rank, err);
     x = list < 0 ? -1 : hot_indices(build, node, x, depth, axis, err);
     ids[0] = x < 0 ? -1 : canon_step(build, node, "Equal", 2, (int[]){ x, list }, err);
     if (ids[0] < 0)
         return -1;
-    ids[1] = canon_scalar(build, values->dtype, values->f ? values->f[1] : (double)values->i[1],
-                        err);
-    ids[2] = canon_scalar(build, values->dtype, values->f ? values->f[0] : (double)values->i[0],
-                        err);
+    ids[1] = element_of(build, node->inputs[2], 1, err);
+    ids[2] = element_of(build, node->inputs[2], 0, err);
     x = ids[1] < 0 || ids[2] < 0 ? -1 : canon_step(build, node, "Where", 3, ids, err);
     return x < 0 ? -1 : canon_result(build, node, 0, x);
 }

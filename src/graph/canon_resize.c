@@ -80,11 +80,6 @@ static const struct tensor *numbers(struct build *build, const struct onnx_node 
     return list && list->n > 0 ? list : NULL;
 }
 
-static double number(const struct tensor *list, int64_t i)
-{
-    return list->f ? list->f[i] : (double)list->i[i];
-}
-
 /* All axes alike, as large as fits into the sizes, or as small as they fit into it. */
 static void keep_aspect(const struct onnx_node *node, const struct tensor *sizes, int n,
                         const int *axes, struct resize *r)
@@ -97,7 +92,7 @@ static void keep_aspect(const struct onnx_node *node, const struct tensor *sizes
         !onnx_string_is(node->proto, "keep_aspect_ratio_policy", "not_larger", false))
         return;
     for (i = 0; i < n; i++) {
-        double own = number(sizes, i) / (double)r->axis[axes[i]].in;
+        double own = fold_number(sizes, i) / (double)r->axis[axes[i]].in;
 
         scale = i == 0 || (larger ? own > scale : own < scale) ? own : scale;
     }
@@ -124,13 +119,13 @@ static int set_axes(struct build *build, const struct onnx_node *node, int n, co
     for (i = 0; i < n; i++) {
         struct axis *a = &r->axis[axes[i]];
 
-        a->scale = scales ? number(scales, i) : number(sizes, i) / (double)a->in;
+        a->scale = scales ? fold_number(scales, i) : fold_number(sizes, i) / (double)a->in;
         if (!(a->scale > 0) || !(a->scale * (double)a->in < (double)FOLD_MAX_ELEMENTS))
             return err_set(err, "a scale is out of range");
-        a->width = scales ? (double)a->in * a->scale : number(sizes, i);
+        a->width = scales ? (double)a->in * a->scale : fold_number(sizes, i);
         a->out = (int64_t)floor(a->width);
-        a->start = roi && r->transform == TF_CROP ? number(roi, i) : 0;
-        a->end = roi && r->transform == TF_CROP ? number(roi, n + i) : 1;
+        a->start = roi && r->transform == TF_CROP ? fold_number(roi, i) : 0;
+        a->end = roi && r->transform == TF_CROP ? fold_number(roi, n + i) : 1;
     }
     if (sizes)
         keep_aspect(node, sizes, n, axes, r);

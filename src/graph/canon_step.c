@@ -2,6 +2,20 @@
 /* Moves that operators which become several are made of. */
 #include "graph/canon.h"
 
+int canon_typed(struct build *build, const struct onnx_node *node, int x, enum dtype dtype,
+                struct err *err)
+{
+    int id;
+
+    if (build->graph[0]->values[x].dtype == dtype)
+        return x;
+    id = canon_new(build, node, "Cast", 1, &x, err);
+    if (id < 0)
+        return -1;
+    build_set_int(build, id, "to", dtype);
+    return canon_settle(build, id, err);
+}
+
 int canon_shaped(struct build *build, const struct onnx_node *node, int x,
                  const struct shape shapes[BUILD_TWINS], struct err *err)
 {

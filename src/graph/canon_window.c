@@ -103,17 +103,6 @@ static void set_window(struct build *build, int id, const struct onnx_node *node
                       onnx_int(node->proto, "count_include_pad", 0));
 }
 
-static int cast_step(struct build *build, const struct onnx_node *node, int value,
-                     enum dtype dtype, struct err *err)
-{
-    int id = canon_new(build, node, "Cast", 1, &value, err);
-
-    if (id < 0)
-        return -1;
-    build_set_int(build, id, "to", dtype);
-    return canon_settle(build, id, err);
-}
-
 /* A pool; bytes are pooled as numbers. */
 static int emit_pool(struct build *build, const struct onnx_node *node, const char *op,
                      int input, const struct window *w, struct err *err)
@@ -123,7 +112,7 @@ static int emit_pool(struct build *build, const struct onnx_node *node, const ch
     int id;
 
     if (whole)
-        input = cast_step(build, node, input, build->options->real, err);
+        input = canon_typed(build, node, input, build->options->real, err);
     id = input < 0 ? -1 : canon_new(build, node, op, 1, &input, err);
     if (id < 0)
         return -1;
@@ -132,7 +121,7 @@ static int emit_pool(struct build *build, const struct onnx_node *node, const ch
         build_set_int(build, id, "storage_order", onnx_int(node->proto, "storage_order", 0));
     id = canon_settle(build, id, err);
     return id >= 0 && whole && strcmp(op, "MaxPoolIndices") != 0
-               ? cast_step(build, node, id, dtype, err) : id;
+               ? canon_typed(build, node, id, dtype, err) : id;
 }
 
 static int emit_conv(struct build *build, const struct onnx_node *node, const struct window *w,

@@ -60,6 +60,11 @@ const void *fold_bytes(const struct tensor *tensor, struct arena *arena)
     return bytes;
 }
 
+double fold_number(const struct tensor *tensor, int64_t index)
+{
+    return tensor->f ? tensor->f[index] : dtype_widen(tensor->dtype, tensor->i[index]);
+}
+
 bool fold_equal(const struct tensor *a, const struct tensor *b)
 {
     if (a->dtype != b->dtype || !shape_equal(&a->shape, &b->shape))

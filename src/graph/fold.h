@@ -18,7 +18,7 @@ struct tensor {
     enum dtype dtype;
     struct shape shape;
     int64_t n;
-    int64_t *i;         /* DTYPE_I32, I64, BOOL, U8 */
+    int64_t *i;         /* integers and bool */
     double *f;          /* DTYPE_F32, F64 */
 };
 
@@ -38,6 +38,7 @@ int fold_load(struct fold *fold, const struct onnx_tensor *from, struct tensor *
               struct err *err);
 /* Packed elements of tensor->dtype, allocated in 'arena'. */
 const void *fold_bytes(const struct tensor *tensor, struct arena *arena);
+double fold_number(const struct tensor *tensor, int64_t index);     /* of any type */
 bool fold_equal(const struct tensor *a, const struct tensor *b);
 
 bool fold_knows(const char *op);

@@ -361,7 +361,9 @@ static int run_range(const struct fold_call *call, struct err *err)
     if (start->f ? delta->f[0] == 0 : delta->i[0] == 0)
         return err_set(err, "a delta of 0");
     n = start->f ? ceil((limit->f[0] - start->f[0]) / delta->f[0])
-                 : ceil(((double)limit->i[0] - (double)start->i[0]) / (double)delta->i[0]);
+                 : ceil((dtype_widen(limit->dtype, limit->i[0]) -
+                         dtype_widen(start->dtype, start->i[0])) /
+                        dtype_widen(delta->dtype, delta->i[0]));
     if (!(n <= (double)FOLD_MAX_ELEMENTS))
         return err_set(err, "the range is too long");
     if (fold_new(call->fold, start->dtype,

@@ -51,20 +51,22 @@ static double unary_float(enum unary kind, double x)
     }
 }
 
-static int unary_integer(enum unary kind, int64_t x, int64_t *result)
+static int unary_integer(enum unary kind, enum dtype dtype, int64_t x, int64_t *result)
 {
+    int sign = integer_order(dtype, x, 0);
+
     switch (kind) {
     case NEG:
         *result = (int64_t)(0 - (uint64_t)x);
         return 0;
     case ABS:
-        *result = x < 0 ? (int64_t)(0 - (uint64_t)x) : x;
+        *result = sign < 0 ? (int64_t)(0 - (uint64_t)x) : x;
         return 0;
     case RELU:
-        *result = x < 0 ? 0 : x;
+        *result = sign < 0 ? 0 : x;
         return 0;
     case SIGN:
-        *result = (x > 0) - (x < 0);
+        *result = sign;
         return 0;
     case NOT:
         *result = !x;
@@ -91,7 +93,7 @@ static int run_unary(const struct fold_call *call, struct err *err)
             y->i[i] = kind == IS_NAN ? isnan(x->f[i]) != 0 : isinf(x->f[i]) != 0;
         else if (x->f)
             y->f[i] = fold_round(y->dtype, unary_float(kind, x->f[i]));
-        else if (unary_integer(kind, x->i[i], &y->i[i]))
+        else if (unary_integer(kind, x->dtype, x->i[i], &y->i[i]))
             return err_set(err, "elements of type %s", dtype_name(x->dtype));
         else
             y->i[i] = dtype_wrap(y->dtype, y->i[i]);
@@ -115,10 +117,11 @@ static bool compare(enum binary kind, int order, bool unordered)
     }
 }
 
-static int binary_integer(const struct fold_call *call, int64_t a, int64_t b, int64_t *result,
-                          struct err *err)
+static int binary_integer(const struct fold_call *call, enum dtype dtype, int64_t a, int64_t b,
+                          int64_t *result, struct err *err)
 {
     enum binary kind = (enum binary)call->kind;
+    int order = integer_order(dtype, a, b);
 
     switch (kind) {
     case ADD:
@@ -131,18 +134,18 @@ static int binary_integer(const struct fold_call *call, int64_t a, int64_t b, in
         *result = (int64_t)((uint64_t)a * (uint64_t)b);
         return 0;
     case DIV:
-        return integer_divide(a, b, result) ? err_set(err, "division by zero") : 0;
+        return integer_divide(dtype, a, b, result) ? err_set(err, "division by zero") : 0;
     case MOD:
-        return integer_rest(a, b, onnx_int(call->node, "fmod", 0) != 0, result)
+        return integer_rest(dtype, a, b, onnx_int(call->node, "fmod", 0) != 0, result)
                    ? err_set(err, "division by zero") : 0;
     case POW:
-        *result = integer_power(a, b);
+        *result = integer_power(dtype, a, call->inputs[1]->dtype, b);
         return 0;
     case MIN:
-        *result = a < b ? a : b;
+        *result = order < 0 ? a : b;
         return 0;
     case MAX:
-        *result = a > b ? a : b;
+        *result = order > 0 ? a : b;
         return 0;
     case AND:
         *result = a && b;
@@ -154,7 +157,7 @@ static int binary_integer(const struct fold_call *call, int64_t a, int64_t b, in
         *result = !a != !b;
         return 0;
     default:
-        *result = compare(kind, (a > b) - (a < b), false);
+        *result = compare(kind, order, false);
         return 0;
     }
 }
@@ -189,24 +192,16 @@ static double binary_float(const struct fold_call *call, enum binary kind, doubl
     }
 }
 
-static double as_double(const struct tensor *x, int64_t index)
-{
-    return x->f ? x->f[index] : (double)x->i[index];
-}
-
 /* A power of a base of one type and an exponent of another has the type of the base. */
-static int mixed_power(const struct tensor *a, int64_t ia, const struct tensor *b, int64_t ib,
-                       struct tensor *y, int64_t index, struct err *err)
+static void mixed_power(const struct tensor *a, int64_t ia, const struct tensor *b, int64_t ib,
+                        struct tensor *y, int64_t index)
 {
-    double x = pow(as_double(a, ia), as_double(b, ib));
+    double x = pow(fold_number(a, ia), fold_number(b, ib));
 
     if (y->f)
         y->f[index] = fold_round(y->dtype, x);
-    else if (!(fabs(x) < 0x1p63))
-        return err_set(err, "a power out of range");
     else
-        y->i[index] = dtype_wrap(y->dtype, (int64_t)x);
-    return 0;
+        y->i[index] = dtype_truncate(y->dtype, x);
 }
 
 static int apply_binary(const struct fold_call *call, const struct tensor *a,
@@ -228,16 +223,14 @@ static int apply_binary(const struct fold_call *call, const struct tensor *a,
     for (i = 0; i < y->n; i++) {
         int64_t ia = fold_source(&a->shape, &shape, i), ib = fold_source(&b->shape, &shape, i);
 
-        if (mixed && mixed_power(a, ia, b, ib, y, i, err))
-            return -1;
         if (mixed)
-            continue;
-        if (a->f && compares)
+            mixed_power(a, ia, b, ib, y, i);
+        else if (a->f && compares)
             y->i[i] = compare(kind, (a->f[ia] > b->f[ib]) - (a->f[ia] < b->f[ib]),
                               isunordered(a->f[ia], b->f[ib]));
         else if (a->f)
             y->f[i] = fold_round(y->dtype, binary_float(call, kind, a->f[ia], b->f[ib]));
-        else if (binary_integer(call, a->i[ia], b->i[ib], &y->i[i], err))
+        else if (binary_integer(call, a->dtype, a->i[ia], b->i[ib], &y->i[i], err))
             return -1;
         else
             y->i[i] = dtype_wrap(y->dtype, y->i[i]);
@@ -281,8 +274,9 @@ static void reduce_element(enum reduction kind, bool first, const struct tensor 
         int64_t v = x->i[i], *r = &y->i[o];
 
         *r = kind == PROD ? (int64_t)((uint64_t)*r * (uint64_t)v)
-           : kind == LARGEST ? (v > *r ? v : *r) : kind == SMALLEST ? (v < *r ? v : *r)
-                             : (int64_t)((uint64_t)*r + (uint64_t)v);
+           : kind == LARGEST ? (integer_order(y->dtype, v, *r) > 0 ? v : *r)
+           : kind == SMALLEST ? (integer_order(y->dtype, v, *r) < 0 ? v : *r)
+                              : (int64_t)((uint64_t)*r + (uint64_t)v);
     }
 }
 
@@ -293,8 +287,8 @@ static void finish_reduction(enum reduction kind, int64_t count, struct tensor *
     for (i = 0; i < y->n; i++) {
         if (y->f)
             y->f[i] = fold_round(y->dtype, kind == MEAN ? y->f[i] / (double)count : y->f[i]);
-        else
-            y->i[i] = dtype_wrap(y->dtype, kind == MEAN && count ? y->i[i] / count : y->i[i]);
+        else if (kind != MEAN || integer_divide(y->dtype, y->i[i], count, &y->i[i]) == 0)
+            y->i[i] = dtype_wrap(y->dtype, y->i[i]);
     }
 }
 
@@ -321,10 +315,6 @@ static void reduce_all(const struct fold_call *call, const struct tensor *x, str
 /* The neutral element of each reduction. */
 static void reduce_nothing(enum reduction kind, struct tensor *y)
 {
-    int64_t largest = y->dtype == DTYPE_I64 ? INT64_MAX : y->dtype == DTYPE_I32 ? INT32_MAX
-                    : y->dtype == DTYPE_BOOL ? 1 : UINT8_MAX;
-    int64_t smallest = y->dtype == DTYPE_I64 ? INT64_MIN
-                     : y->dtype == DTYPE_I32 ? INT32_MIN : 0;
     int64_t i;
 
     for (i = 0; i < y->n; i++)
@@ -332,8 +322,8 @@ static void reduce_nothing(enum reduction kind, struct tensor *y)
             y->f[i] = (double)(kind == PROD ? 1 : kind == LARGEST ? -INFINITY
                                : kind == SMALLEST ? INFINITY : kind == MEAN ? NAN : 0);
         else
-            y->i[i] = kind == PROD ? 1 : kind == LARGEST ? smallest
-                    : kind == SMALLEST ? largest : 0;
+            y->i[i] = kind == PROD ? 1 : kind == LARGEST ? integer_smallest(y->dtype)
+                    : kind == SMALLEST ? integer_largest(y->dtype) : 0;
 }
 
 static int run_reduce(const struct fold_call *call, struct err *err)
@@ -372,7 +362,7 @@ static int cast_to(const struct fold_call *call, enum dtype dtype, struct err *e
         return -1;
     for (i = 0; i < x->n; i++) {
         if (y->f)
-            y->f[i] = x->f ? x->f[i] : fold_round(dtype, (double)x->i[i]);
+            y->f[i] = fold_round(dtype, fold_number(x, i));
         else
             y->i[i] = x->f ? dtype_truncate(dtype, x->f[i]) : dtype_wrap(dtype, x->i[i]);
     }

@@ -125,6 +125,7 @@ static int read_input(struct onnx *onnx, const OnnxFile__ValueInfo *proto, struc
     input = mem_push((void **)&onnx->inputs, &onnx->n_inputs, sizeof(*input));
     input->name = proto->name;
     input->value = id;
+    input->type = type ? onnx_dtype_name(type->elem_type) : NULL;
     input->dtype = type ? onnx_dtype(type->elem_type) : DTYPE_NONE;
     return type && type->shape ? read_input_shape(type->shape, input, err) : 0;
 }

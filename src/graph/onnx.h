@@ -56,7 +56,8 @@ struct onnx_value {
 struct onnx_input {
     const char *name;
     int value;
-    enum dtype dtype;           /* DTYPE_NONE: no tensor of a known type */
+    const char *type;           /* of its elements, for messages; NULL: no tensor */
+    enum dtype dtype;           /* DTYPE_NONE: not one that is supported */
     struct shape shape;
     bool has_shape;
 };

@@ -13,7 +13,8 @@
 #include "graph/wire.h"
 
 /* Field numbers of TensorProto. */
-enum { FLOAT_DATA = 4, INT32_DATA = 5, INT64_DATA = 7, RAW_DATA = 9, DOUBLE_DATA = 10 };
+enum { FLOAT_DATA = 4, INT32_DATA = 5, INT64_DATA = 7, RAW_DATA = 9, DOUBLE_DATA = 10,
+       UINT64_DATA = 11 };
 
 enum { LOCATION_EXTERNAL = 1 };
 
@@ -23,14 +24,19 @@ static const struct {
     uint32_t field;     /* where typed data of it stands */
 } types[] = {
     { "undefined", DTYPE_NONE, 0 },         { "float32", DTYPE_F32, FLOAT_DATA },
-    { "uint8", DTYPE_U8, INT32_DATA },      { "int8", DTYPE_NONE, 0 },
-    { "uint16", DTYPE_NONE, 0 },            { "int16", DTYPE_NONE, 0 },
+    { "uint8", DTYPE_U8, INT32_DATA },      { "int8", DTYPE_I8, INT32_DATA },
+    { "uint16", DTYPE_U16, INT32_DATA },    { "int16", DTYPE_I16, INT32_DATA },
     { "int32", DTYPE_I32, INT32_DATA },     { "int64", DTYPE_I64, INT64_DATA },
     { "string", DTYPE_NONE, 0 },            { "bool", DTYPE_BOOL, INT32_DATA },
     { "float16", DTYPE_NONE, 0 },           { "float64", DTYPE_F64, DOUBLE_DATA },
-    { "uint32", DTYPE_NONE, 0 },            { "uint64", DTYPE_NONE, 0 },
+    { "uint32", DTYPE_U32, UINT64_DATA },   { "uint64", DTYPE_U64, UINT64_DATA },
     { "complex64", DTYPE_NONE, 0 },         { "complex128", DTYPE_NONE, 0 },
-    { "bfloat16", DTYPE_NONE, 0 },
+    { "bfloat16", DTYPE_NONE, 0 },          { "float8e4m3fn", DTYPE_NONE, 0 },
+    { "float8e4m3fnuz", DTYPE_NONE, 0 },    { "float8e5m2", DTYPE_NONE, 0 },
+    { "float8e5m2fnuz", DTYPE_NONE, 0 },    { "uint4", DTYPE_NONE, 0 },
+    { "int4", DTYPE_NONE, 0 },              { "float4e2m1", DTYPE_NONE, 0 },
+    { "float8e8m0", DTYPE_NONE, 0 },        { "uint2", DTYPE_NONE, 0 },
+    { "int2", DTYPE_NONE, 0 },
 };
 
 enum { N_TYPES = sizeof(types) / sizeof(types[0]) };
@@ -147,7 +153,7 @@ static int read_data(struct onnx *onnx, const OnnxFile__Tensor *proto,
         return err_set(err, "it has no data");
     if (proto->has_data_field && field != RAW_DATA && field != types[proto->data_type].field)
         return err_set(err, "its data is of another type");
-    if (field == INT32_DATA || field == INT64_DATA)
+    if (field == INT32_DATA || field == INT64_DATA || field == UINT64_DATA)
         return decode_integers(onnx, at, bytes, tensor, err);
     if (bytes != tensor->size)
         return err_set(err, "%zu bytes expected by its shape, %zu given", tensor->size, bytes);

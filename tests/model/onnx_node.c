@@ -282,24 +282,6 @@ static int compose(const OnnxFile__Model *from, const struct data_set *data, uin
 
 /* Comparison -------------------------------------------------------------------------- */
 
-static double *as_doubles(const struct onnx_tensor *t)
-{
-    int64_t n = shape_elements(&t->shape), i;
-    struct fold fold = { arena_new(), DTYPE_F64, INT64_MAX };
-    double *x = mem_new((size_t)n + 1, sizeof(*x));
-    struct tensor tensor;
-    struct err err = { 0 };
-
-    if (fold_load(&fold, t, &tensor, &err)) {
-        fprintf(stderr, "onnx_node: %s\n", err.text);
-        abort();
-    }
-    for (i = 0; i < n; i++)
-        x[i] = tensor.f ? tensor.f[i] : (double)tensor.i[i];
-    arena_free(fold.arena);
-    return x;
-}
-
 static const struct onnx_tensor *find(const struct onnx *onnx, const char *prefix,
                                       const char *name)
 {
@@ -312,9 +294,9 @@ static const struct onnx_tensor *find(const struct onnx *onnx, const char *prefi
     return NULL;
 }
 
-static bool close_enough(const struct test *t, bool real, double ours, double theirs)
+static bool close_enough(const struct test *t, double ours, double theirs)
 {
-    if (!real || isinf(theirs) || isinf(ours))
+    if (isinf(theirs) || isinf(ours))
         return ours == theirs;
     if (isnan(theirs) || isnan(ours))
         return isnan(theirs) && isnan(ours);
@@ -326,10 +308,9 @@ static int compare(struct test *t, const struct run_graph *run, int v, const cha
 {
     const struct value *value = &run->graph->values[v];
     bool real = dtype_is_float(expected->dtype);
-    int64_t n = shape_elements(&value->shape), i;
+    const void *data = run->buffers[v];
     char ours[128], theirs[128];
-    double *x, *y;
-    int result = 0;
+    int64_t i;
 
     if (!shape_equal(&value->shape, &expected->shape) ||
         dtype_is_float(value->dtype) != real || (!real && value->dtype != expected->dtype)) {
@@ -339,18 +320,19 @@ static int compare(struct test *t, const struct run_graph *run, int v, const cha
                  shape_text(&expected->shape, theirs, sizeof(theirs)));
         return -1;
     }
-    x = mem_new((size_t)n + 1, sizeof(*x));
-    y = as_doubles(expected);
-    run_graph_get(run, v, x);
-    for (i = 0; i < n && !result; i++)
-        if (!close_enough(t, real, x[i], y[i])) {
-            snprintf(t->why, sizeof(t->why), "%s: %s[%d] is %.9g, expected %.9g",
-                     run->backend->name, name, (int)i, x[i], y[i]);
-            result = -1;
-        }
-    free(x);
-    free(y);
-    return result;
+    for (i = 0; i < shape_elements(&value->shape); i++) {
+        double x = dtype_real(value->dtype, data, i);
+        double y = dtype_real(expected->dtype, expected->data, i);
+
+        if (real ? close_enough(t, x, y)
+                 : dtype_whole(value->dtype, data, i) ==
+                       dtype_whole(expected->dtype, expected->data, i))
+            continue;
+        snprintf(t->why, sizeof(t->why), "%s: %s[%d] is %.9g, expected %.9g",
+                 run->backend->name, name, (int)i, x, y);
+        return -1;
+    }
+    return 0;
 }
 
 /* Running ----------------------------------------------------------------------------- */
@@ -360,26 +342,22 @@ static double weight_sum(const struct graph *graph, const struct onnx *all)
 {
     const struct loss_rule *rule = &graph->loss_rule;
     const struct onnx_tensor *tensor;
-    double sum = 0, *labels;
+    double sum = 0;
 
     if (rule->weight == LOSS_WEIGHT_SAMPLES)
         return rule->per_sample * (double)graph->batch;
     if (rule->weight != LOSS_WEIGHT_LABELS || rule->labels < 0)
         return 1;
     tensor = find(all, "", graph->values[rule->labels].name);
-    labels = as_doubles(tensor);
     for (int64_t i = 0; i < shape_elements(&tensor->shape); i++) {
-        int64_t label = (int64_t)labels[i];
-        const void *weights = rule->class_weights < 0
-                                  ? NULL : graph->values[rule->class_weights].data;
+        int64_t label = dtype_whole(tensor->dtype, tensor->data, i);
+        const struct value *weights = rule->class_weights < 0
+                                          ? NULL : &graph->values[rule->class_weights];
 
         if (rule->ignores && label == rule->ignore_index)
             continue;
-        sum += !weights                  ? 1
-               : graph->real == DTYPE_F64 ? ((const double *)weights)[label]
-                                          : (double)((const float *)weights)[label];
+        sum += weights ? dtype_real(weights->file_dtype, weights->data, label) : 1;
     }
-    free(labels);
     return sum;
 }
 
@@ -391,12 +369,9 @@ static void feed(struct run_graph *run, const struct onnx *all)
         const struct value *value = &graph->values[v];
         const struct onnx_tensor *tensor = find(all, "", value->name);
 
-        if (value->kind != VALUE_NODE && value->kind != VALUE_CONST && tensor) {
-            double *x = as_doubles(tensor);
-
-            run_graph_set(run, v, x);
-            free(x);
-        }
+        if (value->kind != VALUE_NODE && value->kind != VALUE_CONST && tensor)
+            dtype_convert(tensor->dtype, tensor->data, value->dtype, run->buffers[v],
+                          (size_t)shape_elements(&value->shape));
     }
 }
 

@@ -21,10 +21,8 @@ TOLERANCE = 1e-13   # a few hundred roundings of 1e-16
 
 
 def tensor(described):
-    kind = {"float64": np.float64, "int64": np.int64, "int32": np.int32, "bool": np.bool_,
-            "uint8": np.uint8}[described["dtype"]]
     data = [float(x) for x in described["data"]]    # "nan" and "inf", too
-    return np.array(data, np.float64).reshape(described["shape"]).astype(kind)
+    return np.array(data, np.float64).reshape(described["shape"]).astype(described["dtype"])
 
 
 def t(x):
@@ -192,6 +190,9 @@ def cross_entropy(a, x):
 
 
 def scatter(a, x):
+    if x[0].dtype.kind != "f":      # PyTorch has no sums of small integers
+        wide = scatter(a, [part.astype(np.int64).astype(float) for part in x])
+        return wide.astype(np.int64).astype(x[0].dtype)
     data, index, updates = t(x[0]), t(x[1].astype(np.int64)), t(x[2])
     index = torch.where(index < 0, index + data.shape[a["axis"]], index)
     if a.get("reduction", "none") == "none":
@@ -292,8 +293,7 @@ OPERATORS = {
     "HardSwish": lambda a, x: F.hardswish(t(x[0])).numpy(),
     "Swish": lambda a, x: x[0] * torch.sigmoid(t(a["alpha"] * x[0])).numpy(),
     "Mish": lambda a, x: F.mish(t(x[0])).numpy(),
-    "Clip": lambda a, x: (np.trunc if x[0].dtype.kind == "i" else np.asarray)(
-        np.clip(x[0], a.get("min"), a.get("max"))),
+    "Clip": lambda a, x: np.clip(x[0], a.get("min"), a.get("max")),
     "Floor": lambda a, x: np.floor(x[0]), "Ceil": lambda a, x: np.ceil(x[0]),
     "Round": lambda a, x: np.round(x[0]), "Sign": lambda a, x: np.sign(x[0]),
     "Max": lambda a, x: np.maximum(*x), "Min": lambda a, x: np.minimum(*x),
@@ -325,7 +325,8 @@ OPERATORS = {
         F.softmax(t(x[0]), a["axis"]).numpy()),
     "LogSoftmax": lambda a, x: F.log_softmax(t(x[0]), a["axis"]).numpy(),
     "ReduceMean": lambda a, x: x[0].mean(tuple(a["axes"]), keepdims=a.get("keepdims", 1) == 1),
-    "ReduceSum": lambda a, x: x[0].sum(tuple(a["axes"]), keepdims=a.get("keepdims", 1) == 1),
+    "ReduceSum": lambda a, x: x[0].sum(tuple(a["axes"]), x[0].dtype,
+                                       keepdims=a.get("keepdims", 1) == 1),
     "ReduceMax": lambda a, x: x[0].max(tuple(a["axes"]), keepdims=a.get("keepdims", 1) == 1),
     "ReduceMin": lambda a, x: x[0].min(tuple(a["axes"]), keepdims=a.get("keepdims", 1) == 1),
     "ReduceL2": lambda a, x: np.sqrt((x[0] ** 2).sum(tuple(a["axes"]),

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "graph/names.h"
+#include "graph/onnx.h"
 
 #define MAX_WORDS 16
 
@@ -26,8 +27,11 @@ struct type {
 };
 
 static const struct type types[] = {
-    { "float", 1, 4, 4 }, { "uint8", 2, 1, 5 }, { "int32", 6, 4, 5 }, { "int64", 7, 8, 7 },
-    { "bool", 9, 1, 5 }, { "float16", 10, 2, 5 }, { "double", 11, 8, 10 },
+    { "float", 1, 4, 4 },    { "uint8", 2, 1, 5 },   { "int8", 3, 1, 5 },
+    { "uint16", 4, 2, 5 },   { "int16", 5, 2, 5 },   { "int32", 6, 4, 5 },
+    { "int64", 7, 8, 7 },    { "string", 8, 0, 6 },  { "bool", 9, 1, 5 },
+    { "float16", 10, 2, 5 }, { "double", 11, 8, 10 }, { "uint32", 12, 4, 11 },
+    { "uint64", 13, 8, 11 },
 };
 
 static void wrong(const char *what, const char *word)
@@ -155,25 +159,12 @@ double onnx_text_value(const char *name, size_t index)
 
 static void put_element(struct onnx_bytes *out, const struct type *type, double value)
 {
-    switch (type->number) {
-    case 1:
-        put(out, &(float){ (float)value }, 4);
-        break;
-    case 11:
-        put(out, &value, 8);
-        break;
-    case 6:
-        put(out, &(int32_t){ (int32_t)value }, 4);
-        break;
-    case 7:
-        put(out, &(int64_t){ (int64_t)value }, 8);
-        break;
-    case 10:
-        put(out, "\0\0", 2);
-        break;
-    default:
-        put(out, &(unsigned char){ (unsigned char)value }, 1);
-    }
+    unsigned char bytes[sizeof(value)] = { 0 };
+    enum dtype dtype = onnx_dtype(type->number);
+
+    if (dtype != DTYPE_NONE)
+        dtype_put_real(dtype, bytes, 0, value);
+    put(out, bytes, type->size);
 }
 
 static void data_field(struct writer *w, const char *name, const struct type *type,

@@ -104,13 +104,21 @@ int case_distinct(struct op_case *c, int rank, const int *dim)
     return v;
 }
 
+enum dtype case_integer_type(const struct op_case *c)
+{
+    static const enum dtype types[] = { DTYPE_I64, DTYPE_I32, DTYPE_U8, DTYPE_I8,
+                                        DTYPE_I16, DTYPE_U16, DTYPE_U32, DTYPE_U64 };
+
+    return types[case_choose(c, 1, 8)];
+}
+
 int case_integers(struct op_case *c, enum dtype dtype, int rank, const int *dim, int low,
                   int high)
 {
     int v = add(c, VALUE_INPUT, dtype, rank, dim);
 
     for (int64_t i = 0; i < count(c, v); i++)
-        c->data[v][i] = case_int(c, low, high);
+        c->data[v][i] = case_int(c, low < 0 && dtype_is_unsigned(dtype) ? 0 : low, high);
     return v;
 }
 

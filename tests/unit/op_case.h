@@ -68,7 +68,9 @@ int case_real(struct op_case *c, int rank, const int *dim, double low, double hi
 int case_positive(struct op_case *c, int rank, const int *dim, double low, double high);
 /* All elements differ by 0.05 or more: nothing changes places when one moves a little. */
 int case_distinct(struct op_case *c, int rank, const int *dim);
-/* Integers or booleans in low … high. */
+/* One of the integer types: eight consecutive variants have all. */
+enum dtype case_integer_type(const struct op_case *c);
+/* Integers or booleans in low … high, or from 0 on where the type has no sign. */
 int case_integers(struct op_case *c, enum dtype dtype, int rank, const int *dim, int low,
                   int high);
 /* The loss's weight_sum. */

@@ -45,18 +45,19 @@ static void dropout(struct op_case *c)
     case_infer(c);
 }
 
-/* Of whole numbers, too; what they are divided by is not 0. */
+/* Of whole numbers, too, of which the small ones wrap around. What they are divided by is not 0;
+ * what no double holds (a uint64 below 0) is left to test_dtype.c.
+ */
 static void arithmetic(struct op_case *c, const char *op, double low, double high)
 {
-    static const enum dtype types[] = { DTYPE_I64, DTYPE_I32, DTYPE_U8 };
-    enum dtype dtype = types[case_choose(c, 1, 3)];
-    int ids[2];
+    enum dtype dtype = case_integer_type(c);
+    int most = dtype_size(dtype) == 1 ? 120 : 9, ids[2];
 
     if (c->variant < 14) {
         case_two(c, low, high, &ids[0], &ids[1]);
     } else {
         c->gradient = false;
-        ids[0] = case_integers(c, dtype, 2, DIMS(B, 4), dtype == DTYPE_U8 ? 7 : -9, 9);
+        ids[0] = case_integers(c, dtype, 2, DIMS(B, 4), dtype == DTYPE_U64 ? 7 : -most, most);
         ids[1] = case_integers(c, dtype, 1, DIMS(4), 1, 7);
     }
     case_node(c, op, 2, ids, 1);
@@ -120,11 +121,10 @@ static void where(struct op_case *c)
 
 static void cast(struct op_case *c)
 {
-    static const enum dtype types[] = { DTYPE_I32, DTYPE_I64, DTYPE_BOOL, DTYPE_U8 };
-    enum dtype other = types[case_choose(c, 2, 4)];
+    enum dtype other = c->variant < 16 ? case_integer_type(c) : DTYPE_BOOL;
 
     c->gradient = false;
-    if (case_bit(c, 0)) {
+    if (c->variant >= 8 && c->variant < 17) {
         case_unary(c, "Cast", case_integers(c, other, 2, DIMS(B, 5), 0, 1));
         case_attr(c, "to", c->graph->real);
     } else {
@@ -574,7 +574,10 @@ static void reduce(struct op_case *c, const char *op)
     static const int counts[] = { 1, 2, 1, 3, 0 };
     int which = case_choose(c, 2, 5);
 
-    case_unary(c, op, case_real(c, 4, DIMS(B, 3, 2, 4), 0, 2));
+    c->gradient = c->variant < 10;
+    case_unary(c, op, c->gradient ? case_real(c, 4, DIMS(B, 3, 2, 4), 0, 2)
+                                  : case_integers(c, case_integer_type(c), 4,
+                                                  DIMS(B, 3, 2, 4), -90, 90));
     case_list(c, "axes", counts[which], lists[which]);
     if (case_bit(c, 0))
         case_attr(c, "keepdims", 0);
@@ -612,8 +615,7 @@ static void reduce_choice(struct op_case *c, const char *op)
 
     if (c->variant >= 8) {
         c->gradient = false;
-        x = case_integers(c, c->variant % 2 ? DTYPE_I32 : DTYPE_I64, 4, DIMS(B, 3, 2, 4), -9,
-                          9);
+        x = case_integers(c, case_integer_type(c), 4, DIMS(B, 3, 2, 4), -9, 9);
     } else {
         x = case_distinct(c, 4, DIMS(B, 3, 2, 4));
     }
@@ -821,13 +823,13 @@ const struct op_kind op_kinds[] = {
     { "Sigmoid", 4, sigmoid },
     { "Neg", 4, negative },
     { "Gelu", 16, gelu },
-    { "Add", 17, addition },
-    { "Sub", 17, subtraction },
-    { "Mul", 17, multiplication },
-    { "Div", 17, division },
+    { "Add", 22, addition },
+    { "Sub", 22, subtraction },
+    { "Mul", 22, multiplication },
+    { "Div", 22, division },
     { "Pow", 28, power },
     { "Where", 42, where },
-    { "Cast", 8, cast },
+    { "Cast", 18, cast },
     { "Dropout", 16, dropout },
     { "AddN", 3, add_n },
     { "Copy", 1, copy },
@@ -851,9 +853,9 @@ const struct op_kind op_kinds[] = {
     { "Softmax", 8, softmax },
     { "LogSoftmax", 4, log_softmax },
     { "ReduceMean", 10, reduce_mean },
-    { "ReduceSum", 10, reduce_sum },
-    { "ReduceMax", 10, reduce_max },
-    { "ReduceMin", 10, reduce_min },
+    { "ReduceSum", 18, reduce_sum },
+    { "ReduceMax", 16, reduce_max },
+    { "ReduceMin", 16, reduce_min },
     { "ReduceL2", 8, reduce_l2 },
     { "Reshape", 1, reshape },
     { "View", 1, view },

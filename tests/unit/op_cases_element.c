@@ -36,16 +36,23 @@ static void gather_elements(struct op_case *c)
 
 static const char *const reductions[] = { "none", "add", "mul", "max", "min" };
 
+/* Real numbers, or where no gradient is asked for integers. */
+static int scattered(struct op_case *c, int rank, const int *dim)
+{
+    return c->variant < 20 ? case_real(c, rank, dim, 0.1, 2)
+                           : case_integers(c, case_integer_type(c), rank, dim, -9, 9);
+}
+
 static void scatter_elements(struct op_case *c)
 {
     int which = case_choose(c, 4, 5), ids[3];
 
-    c->gradient = which < 2;
-    ids[0] = case_real(c, 3, DIMS(B, 4, 3), 0.1, 2);
+    c->gradient = which < 2 && c->variant < 20;
+    ids[0] = scattered(c, 3, DIMS(B, 4, 3));
     ids[1] = case_integers(c, index_type(c), 3, DIMS(B, 3, 2), 0, 3);
     if (which == 0)
         make_distinct(c, ids[1], 4);
-    ids[2] = case_real(c, 3, DIMS(B, 3, 2), 0.1, 2);
+    ids[2] = scattered(c, 3, DIMS(B, 3, 2));
     case_node(c, "ScatterElements", 3, ids, 1);
     case_attr(c, "axis", 1);
     graph_set_string(c->graph, c->node, "reduction", reductions[which]);
@@ -163,7 +170,7 @@ static void pad(struct op_case *c)
 
 const struct op_kind op_kinds_element[] = {
     { "GatherElements", 4, gather_elements },
-    { "ScatterElements", 20, scatter_elements },
+    { "ScatterElements", 40, scatter_elements },
     { "GatherND", 16, gather_nd },
     { "ScatterND", 20, scatter_nd },
     { "CumSum", 8, cumsum },

@@ -614,6 +614,41 @@ static void all_unsupported_nodes_are_named_at_once(void **state)
     model_close(model);
 }
 
+static void integers_keep_their_types(void **state)
+{
+    static const enum dtype types[] = { DTYPE_U8,  DTYPE_I8,  DTYPE_U16, DTYPE_I16,
+                                        DTYPE_I32, DTYPE_I64, DTYPE_U32, DTYPE_U64 };
+    struct graph *graph;
+    char text[300];
+
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        const char *name = dtype_name(types[i]);
+
+        snprintf(text, sizeof(text),
+                 "input x %s batch,3\n const c %s . = 200\n node Add x,c -> a\n"
+                 "node Relu a -> r\n const t float 3,1 = 1\n node Cast r -> f to=1\n"
+                 "node MatMul f,t -> y\n output y", name, name);
+        graph = build(text, 2);
+        assert_int_equal(value(graph, "x")->dtype, types[i]);
+        assert_int_equal(value(graph, "a")->dtype, types[i]);
+        assert_int_equal(value(graph, "r")->dtype, types[i]);
+        assert_int_equal(value(graph, "f")->dtype, DTYPE_F32);
+        done(graph);
+    }
+}
+
+static void types_that_are_not_supported_are_named(void **state)
+{
+    (void)state;
+    refused("input x string batch,3\n node Identity x -> y\n output y",
+            "input \"x\": elements of type string are not supported");
+    refused("input x float batch,3\n node Cast x -> y to=8\n output y",
+            "node \"y\" (Cast): a cast to string is not supported");
+    refused("input x uint16 batch,3\n node Neg x -> y\n output y",
+            "node \"y\" (Neg): input 0 is uint16");
+}
+
 static void inputs_must_fit_the_data(void **state)
 {
     static const struct model_tensor narrow[] = { { "x", DTYPE_F32, { 1, { 5 } } } };
@@ -857,6 +892,8 @@ int main(void)
         cmocka_unit_test(a_loss_in_the_graph_is_found),
         cmocka_unit_test(each_loss_has_gradients_for_all_parameters),
         cmocka_unit_test(all_unsupported_nodes_are_named_at_once),
+        cmocka_unit_test(integers_keep_their_types),
+        cmocka_unit_test(types_that_are_not_supported_are_named),
         cmocka_unit_test(inputs_must_fit_the_data),
         cmocka_unit_test(open_dimensions_come_from_the_data),
         cmocka_unit_test(an_export_changes_nothing_but_the_values),

@@ -96,6 +96,7 @@ static void typed_data_are_read(void **state)
     struct onnx *onnx = open_text("input x float batch,3\n typed f float 3 = 1.5,2,3\n"
                                   "typed d double 1 = 0.25\n typed i int64 3 = -1,300,7\n"
                                   "typed n int32 2 = -5,9\n typed b bool 2 = 1,0\n"
+                                  "typed s int8 2 = -5,9\n typed u uint64 1 = 5000000000\n"
                                   "node Add x,f -> y\n output y");
     const struct onnx_tensor *i = initializer(onnx, "i"), *n = initializer(onnx, "n");
     const int64_t expected[] = { -1, 300, 7 };
@@ -108,6 +109,8 @@ static void typed_data_are_read(void **state)
     assert_memory_equal(i->data, expected, sizeof(expected));
     assert_memory_equal(n->data, narrow, sizeof(narrow));
     assert_memory_equal(initializer(onnx, "b")->data, "\1\0", 2);
+    assert_memory_equal(initializer(onnx, "s")->data, ((int8_t[]){ -5, 9 }), 2);
+    assert_memory_equal(initializer(onnx, "u")->data, &(uint64_t){ 5000000000 }, 8);
     onnx_close(onnx);
 }
 

@@ -110,7 +110,7 @@ static int grad_prelu(struct grad *grad, int node, struct err *err)
 
 const struct op ops_curve[] = {
     NUMBER("Abs"),
-    NUMBER("Clip"),
+    CURVE("Clip", NULL),
     CURVE("Reciprocal", NULL),
     CURVE("Sin", flops_curve),
     CURVE("Cos", flops_curve),

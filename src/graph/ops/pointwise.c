@@ -17,7 +17,7 @@ static int infer_signed(struct graph *graph, int node, struct err *err)
 {
     const struct value *x = node_input(graph, node, 0);
 
-    if (x->dtype == DTYPE_BOOL || x->dtype == DTYPE_U8)
+    if (dtype_is_unsigned(x->dtype))
         return op_error(graph, node, err, "input 0 is %s", dtype_name(x->dtype));
     return infer_like(graph, node, err);
 }
@@ -58,7 +58,7 @@ static int infer_cast(struct graph *graph, int node, struct err *err)
     const struct value *x = node_input(graph, node, 0);
     int64_t to = node_int(&graph->nodes[node], "to", DTYPE_NONE);
 
-    if (to <= DTYPE_NONE || to > DTYPE_U8)
+    if (to <= DTYPE_NONE || to > DTYPE_U64)
         return op_error(graph, node, err, "type %d is not supported", (int)to);
     return set_output(graph, node, 0, (enum dtype)to, &x->shape, x->batch, err);
 }

@@ -26,11 +26,12 @@ int reduce_axes(const struct graph *graph, int node, unsigned *axes, struct err 
     return 0;
 }
 
-/* The largest and smallest element may be of any type. */
-static bool chooses(const struct graph *graph, int node)
+/* The largest, the smallest element and the sum are of the elements' type. */
+static bool needs_float(const struct graph *graph, int node)
 {
-    return strncmp(graph->nodes[node].op->name, "ReduceM", 7) == 0 &&
-           strcmp(graph->nodes[node].op->name, "ReduceMean") != 0;
+    const char *name = graph->nodes[node].op->name;
+
+    return strcmp(name, "ReduceMean") == 0 || strcmp(name, "ReduceL2") == 0;
 }
 
 static int infer_reduce(struct graph *graph, int node, struct err *err)
@@ -42,7 +43,7 @@ static int infer_reduce(struct graph *graph, int node, struct err *err)
     unsigned axes;
     int i;
 
-    if ((!chooses(graph, node) && need_float(graph, node, 0, err)) ||
+    if ((needs_float(graph, node) && need_float(graph, node, 0, err)) ||
         reduce_axes(graph, node, &axes, err) ||
         batch_find(graph, node, x, &place, err))
         return -1;
