@@ -199,12 +199,16 @@ static int read_settings(const struct options *o, struct train_settings *t, stru
     t->input = options_operand(o, 0);
     t->data = option_string(o, "data", NULL);
     t->test = option_string(o, "test", NULL);
+    t->stage_to = option_string(o, "stage-to", NULL);
+    t->keep_staged = option_flag(o, "keep-staged", false);
     t->loss = option_string(o, "loss", NULL);
     t->init = option_string(o, "init", NULL);
     t->fuse = option_flag(o, "fuse", true);
     t->n_freeze = option_strings(o, "freeze", &t->freeze);
     if (!t->data)
         return err_set_code(err, EXIT_USAGE, "train: --data is missing");
+    if (t->keep_staged && !t->stage_to)
+        return err_set_code(err, EXIT_USAGE, "train: --keep-staged needs --stage-to");
     if (option_word(o, "precision", &precision, err) < 0)
         return -1;
     t->float64 = precision == 1;

@@ -30,6 +30,30 @@ static int system_error(struct err *err, const char *path)
     return err_set(err, "%s: %s", path, strerror(errno));
 }
 
+static struct file_stamp stamp_of(const struct stat *status)
+{
+    return (struct file_stamp){
+        (uint64_t)status->st_dev, (uint64_t)status->st_ino, (uint64_t)status->st_size,
+        (int64_t)status->st_mtim.tv_sec, (int64_t)status->st_mtim.tv_nsec,
+    };
+}
+
+int file_stamp(int fd, struct file_stamp *stamp)
+{
+    struct stat status;
+
+    if (fstat(fd, &status))
+        return -1;
+    *stamp = stamp_of(&status);
+    return 0;
+}
+
+bool file_stamp_same(const struct file_stamp *a, const struct file_stamp *b)
+{
+    return a->device == b->device && a->inode == b->inode && a->size == b->size &&
+           a->seconds == b->seconds && a->nanoseconds == b->nanoseconds;
+}
+
 static int map_descriptor(int fd, const char *path, struct file_map *map, struct err *err)
 {
     struct stat status;
@@ -41,6 +65,7 @@ static int map_descriptor(int fd, const char *path, struct file_map *map, struct
         return err_set(err, "%s: not a regular file", path);
     map->data = NULL;
     map->size = (size_t)status.st_size;
+    map->stamp = stamp_of(&status);
     if (map->size == 0)
         return 0;
     data = mmap(NULL, map->size, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -60,6 +85,13 @@ int file_map_open(const char *path, struct file_map *map, struct err *err)
     result = map_descriptor(fd, path, map, err);
     close(fd);
     return result;
+}
+
+int file_map_replace(const struct file_map *map, int fd)
+{
+    void *data = mmap((void *)map->data, map->size, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0);
+
+    return data == MAP_FAILED ? -1 : 0;
 }
 
 void file_map_close(struct file_map *map)
@@ -182,6 +214,46 @@ void file_hash(const void *data, size_t size, char hex[17])
     (void)size;
     hex[0] = '\0';
 #endif
+}
+
+/* NULL without xxhash, or without memory: then there is no checksum. */
+struct file_sum {
+    void *state;
+};
+
+struct file_sum *file_sum_new(void)
+{
+    struct file_sum *sum = mem_new(1, sizeof(*sum));
+
+#ifdef HAVE_XXHASH
+    sum->state = XXH3_createState();
+    if (sum->state)
+        XXH3_64bits_reset(sum->state);
+#endif
+    return sum;
+}
+
+void file_sum_add(struct file_sum *sum, const void *data, size_t size)
+{
+#ifdef HAVE_XXHASH
+    if (sum->state)
+        XXH3_64bits_update(sum->state, data, size);
+#else
+    (void)sum;
+    (void)data;
+    (void)size;
+#endif
+}
+
+void file_sum_end(struct file_sum *sum, char hex[17])
+{
+    hex[0] = '\0';
+#ifdef HAVE_XXHASH
+    if (sum->state)
+        snprintf(hex, 17, "%016llx", (unsigned long long)XXH3_64bits_digest(sum->state));
+    XXH3_freeState(sum->state);
+#endif
+    free(sum);
 }
 
 int file_mkdir(const char *path, struct err *err)

@@ -3,18 +3,33 @@
 #ifndef TASUKI_BASE_FILE_H
 #define TASUKI_BASE_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct err;
 
+/* Which file it is, and of what age its content. */
+struct file_stamp {
+    uint64_t device, inode, size;
+    int64_t seconds, nanoseconds;   /* of the last change */
+};
+/* Of an open file. */
+int file_stamp(int fd, struct file_stamp *stamp);
+bool file_stamp_same(const struct file_stamp *a, const struct file_stamp *b);
+
 struct file_map {
     const unsigned char *data;  /* NULL where the file is empty */
     size_t size;
+    struct file_stamp stamp;    /* when it was mapped */
 };
 
 /* Map a regular file read-only. Errors name 'path'. */
 int file_map_open(const char *path, struct file_map *map, struct err *err);
+/* From now on the same addresses show the bytes of another file, open as 'fd' and as long. Others
+ * may read there meanwhile: they see the one or the other.
+ */
+int file_map_replace(const struct file_map *map, int fd);
 void file_map_close(struct file_map *map);
 
 /* Write 'size' bytes under a temporary name in the same directory, fsync, rename over
@@ -27,6 +42,11 @@ int file_write_all(int fd, const char *path, const void *data, size_t size, stru
 
 /* XXH3-64 as 16 hex digits into 'hex'; "" where Tasuki was built without xxhash. */
 void file_hash(const void *data, size_t size, char hex[17]);
+/* The same of bytes that come piece by piece; file_sum_end() frees it. */
+struct file_sum;
+struct file_sum *file_sum_new(void);
+void file_sum_add(struct file_sum *sum, const void *data, size_t size);
+void file_sum_end(struct file_sum *sum, char hex[17]);
 
 /* mkdir -p for the last component only; an existing directory is fine. */
 int file_mkdir(const char *path, struct err *err);

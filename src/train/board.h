@@ -8,7 +8,11 @@
 
 #include "comm/comm.h"
 
-enum board_entry { BOARD_LOSS, BOARD_CORRECT, BOARD_NORM, BOARD_STOP, BOARD_COUNT };
+enum board_entry {
+    BOARD_LOSS, BOARD_CORRECT, BOARD_NORM, BOARD_STOP,
+    BOARD_STAGED,                               /* ranks that have done with it, and bytes */
+    BOARD_STAGED_BYTES, BOARD_COPIED_BYTES, BOARD_COUNT
+};
 
 struct board {
     struct comm_group *group;   /* NULL: one rank */

@@ -136,6 +136,13 @@ int data_add_array(struct data *data, const char *path, const char *name, enum d
     return 0;
 }
 
+void data_add_file(struct data *data, const char *path, const struct file_map *map)
+{
+    *(struct data_file *)mem_push((void **)&data->files, &data->n_files,
+                                  sizeof(*data->files)) =
+        (struct data_file){ arena_strdup(data->arena, path), *map };
+}
+
 struct data *data_open(const char *spec, const struct data_options *options, struct err *err)
 {
     struct data *data = mem_new(1, sizeof(*data));
@@ -164,6 +171,7 @@ void data_close(struct data *data)
     arena_free(data->arena);
     free(data->tensors);
     free(data->rows);
+    free(data->files);
     free(data->path);
     free(data);
 }
@@ -182,6 +190,20 @@ const struct model_tensor *data_tensors(const struct data *data, int *n)
 {
     *n = data->n;
     return data->tensors;
+}
+
+const struct data_file *data_files(const struct data *data, int *n)
+{
+    *n = data->n_files;
+    return data->files;
+}
+
+bool data_file_feeds(const struct data *data, int file, int tensor)
+{
+    const struct file_map *map = &data->files[file].map;
+    const unsigned char *rows = data->rows[tensor];
+
+    return !rows || (rows >= map->data && rows < map->data + map->size);
 }
 
 /* What the model wants --------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/file.h"
 #include "graph/graph.h"
 #include "graph/model.h"
 #include "train/sampler.h"
@@ -44,6 +45,15 @@ const char *data_path(const struct data *data);
 int64_t data_samples(const struct data *data);
 /* The tensors without their sample dimension, for model_options. */
 const struct model_tensor *data_tensors(const struct data *data, int *n);
+
+/* The files that samples are read from, as long as the data are open. */
+struct data_file {
+    const char *path;
+    struct file_map map;
+};
+const struct data_file *data_files(const struct data *data, int *n);
+/* Is this tensor read from this file? */
+bool data_file_feeds(const struct data *data, int file, int tensor);
 
 /* Samples that were left out, as they cannot be read; '*n' of them are named and say why. What
  * is left out is decided when the data are opened, alike on every rank.

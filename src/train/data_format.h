@@ -20,6 +20,8 @@ struct data {
     _Atomic int64_t damaged;        /* see data_damaged() */
     const char *_Atomic damaged_name;
     const void **rows;              /* bytes of sample 0 of each; NULL: made by 'read' */
+    int n_files;
+    struct data_file *files;
 };
 
 struct data_reader {
@@ -83,6 +85,9 @@ void data_add(struct data *data, const char *name, enum dtype dtype, const struc
  */
 int data_add_array(struct data *data, const char *path, const char *name, enum dtype dtype,
                    const struct shape *shape, const void *rows, struct err *err);
+
+/* A file that samples are read from: see data_files(). */
+void data_add_file(struct data *data, const char *path, const struct file_map *map);
 
 /* Elements 'first' to 'first' + 'n' - 1 of a sample. */
 void data_put(const struct data_target *to, enum dtype from, const void *values, size_t first,

@@ -82,6 +82,7 @@ static int add(struct data *data, const char *name, const char *path, struct err
     for (int i = 0; i < data->n; i++)
         if (strcmp(data->tensors[i].name, name) == 0)
             return err_set(err, "%s: \"%s\" is there twice", data->path, name);
+    data_add_file(data, path, map);
     return data_add_array(data, path, name, npy.dtype, &npy.shape, npy.data, err);
 }
 

@@ -25,7 +25,10 @@ static int open_file(struct data *data, struct err *err)
         if (data_add_array(data, data->path, t->name, t->dtype, &t->shape, t->data, err) < 0)
             return -1;
     }
-    return file ? 0 : -1;
+    if (!file)
+        return -1;
+    data_add_file(data, data->path, safetensors_map(file));
+    return 0;
 }
 
 static void close_file(void *state)

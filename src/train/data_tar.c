@@ -61,6 +61,8 @@ static int open_shards(struct data *data, struct err *err)
                        index->bad[0], (long long)index->n_bad,
                        (long long)(index->n + index->n_bad), (long long)data->options.max_bad);
     data->samples = index->n;
+    for (int i = 0; i < index->n_shards; i++)
+        data_add_file(data, index->paths[i], &index->maps[i]);
     return 0;
 }
 
@@ -94,6 +96,17 @@ static void choose_scale(struct tar *tar, const struct data_options *o)
     }
 }
 
+/* No file is read for them. */
+static const int64_t *list_labels(struct data *data)
+{
+    const struct tar *tar = data->state;
+    int64_t *labels = arena_alloc(data->arena, (size_t)data->samples, sizeof(*labels));
+
+    for (int64_t i = 0; i < data->samples; i++)
+        labels[i] = tar->index.samples[i].label;
+    return labels;
+}
+
 static int complete(struct data *data, const struct data_wanted *wanted, struct err *err)
 {
     const struct model_tensor *input = data_only_input(data, wanted, reads_pictures,
@@ -122,7 +135,7 @@ static int complete(struct data *data, const struct data_wanted *wanted, struct 
     choose_scale(tar, &data->options);
     data_add(data, input->name, DTYPE_F32, &shape, NULL);
     if (wanted->label)
-        data_add(data, wanted->label, DTYPE_I64, &(struct shape){ 0 }, NULL);
+        data_add(data, wanted->label, DTYPE_I64, &(struct shape){ 0 }, list_labels(data));
     return 0;
 }
 
@@ -164,10 +177,7 @@ static int read_sample(struct data_reader *reader, int tensor, int64_t sample, i
     struct crop crop;
     bool damaged;
 
-    if (tensor == 1) {
-        data_put(to, DTYPE_I64, &s->label, 0, 1);
-        return 0;
-    }
+    (void)tensor;
     crop = choose_crop(data, s, sample, epoch);
     if (jpeg_decode(own->jpeg, s->bytes, s->size, &crop.window, tar->channels, tar->height,
                     tar->width, own->planes, &damaged, err) < 0)

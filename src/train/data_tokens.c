@@ -96,6 +96,7 @@ static int open_file(struct data *data, struct err *err)
     }
     if (t->count < 2)
         return err_set(err, "%s: %lld tokens are no sequence", t->path, (long long)t->count);
+    data_add_file(data, t->path, &t->map);
     data->samples = t->count - 1;
     return 0;
 }

@@ -238,6 +238,11 @@ const char *safetensors_path(const struct safetensors *file)
     return file->path;
 }
 
+const struct file_map *safetensors_map(const struct safetensors *file)
+{
+    return &file->map;
+}
+
 int safetensors_count(const struct safetensors *file)
 {
     return file->n;

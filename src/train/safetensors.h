@@ -13,6 +13,7 @@
 #include "graph/graph.h"
 
 struct err;
+struct file_map;
 struct safetensors;
 
 struct safetensors_tensor {
@@ -28,6 +29,7 @@ struct safetensors_tensor {
 struct safetensors *safetensors_open(const char *path, struct err *err);
 void safetensors_close(struct safetensors *file);
 const char *safetensors_path(const struct safetensors *file);
+const struct file_map *safetensors_map(const struct safetensors *file);
 int safetensors_count(const struct safetensors *file);
 /* In the order of their bytes in the file. */
 const struct safetensors_tensor *safetensors_at(const struct safetensors *file, int index);

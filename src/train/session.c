@@ -334,11 +334,13 @@ static int open_inputs(struct session *s, struct err *err)
 }
 
 /* A directory that cannot be written shows now, not after hours. */
-static int probe_directory(const struct session *s, struct err *err)
+static int probe_directories(const struct session *s, struct err *err)
 {
     char *path;
     int bad;
 
+    if (s->settings.stage_to && staging_probe(s->settings.stage_to, err) < 0)
+        return -1;
     if (!s->settings.checkpoint || s->rank != 0)
         return 0;
     if (file_mkdir(s->settings.checkpoint, err) < 0)
@@ -565,7 +567,7 @@ int session_open(struct session *session, const struct train_settings *settings,
     s->discovering = phase(s);
     if (session_agree(s, open_inputs(s, err) < 0 ||
                              complete_settings(s, err) < 0 ||
-                             (!settings->dry_run && probe_directory(s, err) < 0) ||
+                             (!settings->dry_run && probe_directories(s, err) < 0) ||
                              open_journal(s, err) < 0, err) ||
         session_agree(s, check_data(s, err) < 0, err))
         return -1;
@@ -579,6 +581,8 @@ int session_open(struct session *session, const struct train_settings *settings,
         session_agree(s, make_executor(s, err) < 0, err))
         return -1;
     if (s->executor && executor_connect(s->executor, err) < 0)
+        return -1;
+    if (session_stage(s, err) < 0)
         return -1;
     if (session_agree(s, make_prefetch(s, err) < 0, err) ||
         board_init(&s->board, comm, err) < 0)
@@ -601,6 +605,7 @@ void session_close(struct session *session)
 
     board_clear(&s->board);
     prefetch_free(s->prefetch);
+    staging_close(s->staging);
     executor_free(s->executor);
     compiled_free(s->compiled);
     trace_clear(&s->trace);

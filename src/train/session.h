@@ -16,6 +16,7 @@
 #include "train/labels.h"
 #include "train/placement.h"
 #include "train/settings.h"
+#include "train/staging.h"
 #include "train/trace.h"
 
 struct topo_node;
@@ -57,6 +58,10 @@ struct session {
     struct compiled *compiled;          /* NULL on a rank without work, as below */
     struct executor *executor;
     struct prefetch *prefetch;          /* NULL: the loop reads by itself */
+    struct staging *staging;            /* NULL: this rank has nothing staged */
+    int staging_ranks, staging_nodes;   /* of all: how many do */
+    double staging_start;               /* clock */
+    bool staged;                        /* has it been told? */
     struct sampler sampler;
     struct rate rate;
     struct board board;
@@ -92,6 +97,13 @@ int session_cores(const struct session *session);
 struct plan_request session_request(const struct session *session);
 /* Plan: from the file given, else by the planner, on rank 0, for all. Collective. */
 int session_plan(struct session *session, struct err *err);
+/* --stage-to: the nodes begin to copy their data. Collective. */
+int session_stage(struct session *session, struct err *err);
+/* Use what is copied by now; what this rank has of it. */
+void session_note_staging(struct session *session, double entries[BOARD_COUNT]);
+/* Once all ranks have what there will be. */
+void session_tell_staged(struct session *session, int64_t step,
+                         const double sums[BOARD_COUNT]);
 /* Of the test data, into the log; the best so far is kept, where that is wanted. Collective. */
 int session_evaluate(struct session *session, int64_t steps_done, struct err *err);
 void session_tell_best(const struct session *session);

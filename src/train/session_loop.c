@@ -65,6 +65,7 @@ static int run_step(struct session *s, int64_t step, double entries[BOARD_COUNT]
     entries[BOARD_CORRECT] = result.correct;
     entries[BOARD_NORM] = result.norm;
     entries[BOARD_STOP] = stop_asked ? 1 : 0;
+    session_note_staging(s, entries);
     report->spent.compute += result.compute;
     report->spent.receive += result.receive;
     report->spent.idle += result.idle;
@@ -106,6 +107,7 @@ static int read_one(struct session *s, struct report *r, int64_t next, struct er
     if (board_read(&s->board, sums, err) < 0)
         return -1;
     report_step(s, r, step, r->seconds[step % 2], r->counts[step % 2], sums);
+    session_tell_staged(s, step + 1, sums);
     r->stop = r->stop || sums[BOARD_STOP] > 0;
     r->unread--;
     return 0;
@@ -269,6 +271,8 @@ static int summarize(struct session *s, struct report *r, struct err *err)
                  r->n_steps, r->n_steps == 1 ? "" : "s", 1e3 * s->plan->iteration_seconds,
                  1e3 * measured);
     session_tell_best(s);
+    if (s->rank == 0 && s->staging_ranks > 0 && !s->staged)
+        log_info("the run ended before all data were staged");
     free(block);
     free(parts);
     free(sizes);

@@ -17,6 +17,8 @@ struct train_settings {
     struct data_options data_options;
     int64_t data_threads;       /* that read ahead; 0: none */
     bool data_threads_given;    /* else as many as the format is worth */
+    const char *stage_to;       /* directory of each node for copies of the data; NULL: none */
+    bool keep_staged;
     const char *loss;           /* NULL: chosen */
     const char *init;           /* see initial.h; NULL: not said */
     bool float64, fuse;
