@@ -196,6 +196,43 @@ same_losses() {
     same_losses "$BATS_TEST_TMPDIR/srun" "$BATS_TEST_TMPDIR/alone"
 }
 
+# Two ranks of each node read: one of them copies. Then only those of the first and the last stage
+# read, each another file.
+@test "each node stages what its ranks read, once" {
+    local demo=$srcdir/etc/demo dir=$BATS_TEST_TMPDIR node size
+    local data=$demo/digits-train.safetensors
+    local train=("$TASUKI" train "$demo/digits.onnx" --precision float64 --global-batch 32
+        --batchnorm-samples 4 --steps 40 --seed 5 --deterministic --no-shuffle)
+    mkdir "$dir/disk"
+    export TASUKI_TEST_DELAY=1:20000
+    size=$(stat -c %s "$data")
+    run srun --mpi=pmix -N4 --ntasks-per-node=2 "${train[@]}" --stages 1 --replicas 8 \
+        --data "$data" --stage-to "$dir/disk" --keep-staged --log "$dir/log"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    grep '"event":"staged"' "$dir/log"
+    grep -q "\"nodes\":4,\"bytes\":$((4 * size)),\"copied\":$((4 * size))," "$dir/log"
+    [ "$(ls "$dir/disk" | wc -l)" -eq 4 ]
+    for node in n1 n2 n3 n4; do
+        [ "$(ls -A "$dir/disk/tasuki-$(id -u)-$node-0" | wc -l)" -eq 1 ]
+        cmp "$data" "$dir/disk/tasuki-$(id -u)-$node-0/"*
+    done
+    rm -r "$dir/disk"/*
+
+    python3 "$srcdir/tests/cli/make-data.py" npy "$data" "$dir/arrays"
+    size=$(cat "$dir"/arrays/* | wc -c)
+    run srun --mpi=pmix -N4 --ntasks-per-node=2 "${train[@]}" --stages 4 --replicas 2,2,2,2 \
+        --micro-batches 2 --data "$dir/arrays" --stage-to "$dir/disk" --keep-staged \
+        --log "$dir/log"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    grep '"event":"staged"' "$dir/log"
+    ls -lR "$dir/disk"
+    grep -q "\"nodes\":2,\"bytes\":$size,\"copied\":$size," "$dir/log"
+    [ "$(ls "$dir/disk" | wc -l)" -eq 2 ]
+    [ "$(ls "$dir/disk"/*/* | wc -l)" -eq 2 ]
+}
+
 # Tasuki on four nodes in the background, with these options: $step, which prints to the file
 # "out". Until the file $1 has a line like $2.
 start_until() {
