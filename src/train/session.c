@@ -55,6 +55,39 @@ static bool is_plan(const char *path)
     return length > 5 && strcmp(path + length - 5, ".json") == 0;
 }
 
+/* What the user says, else what the plan or checkpoint of this path was made with. */
+static int settle_precision(struct session *s, const char *path, const char *made,
+                            struct err *err)
+{
+    struct train_settings *t = &s->settings;
+    bool float64 = strcmp(made, "float64") == 0;
+
+    if (!float64 && strcmp(made, "float32") != 0)
+        return err_set(err, "%s: precision \"%.64s\" is not known", path, made);
+    if (t->precision_given && t->float64 != float64)
+        return err_set(err, "%s: made with --precision %s, not %s", path, made,
+                       t->float64 ? "float64" : "float32");
+    t->precision_given = true;
+    t->float64 = float64;
+    return 0;
+}
+
+/* Its state decides how much memory the plan foresees. */
+static int settle_optimizer(struct session *s, const struct plan *plan, struct err *err)
+{
+    struct train_settings *t = &s->settings;
+    struct optimizer_args usual;
+    enum optimizer_kind kind;
+
+    if (!plan->optimizer[0])
+        return 0;
+    if (optimizer_from_name(plan->optimizer, &kind) < 0)
+        return err_set(err, "%s: optimizer \"%.64s\" is not known", t->input, plan->optimizer);
+    usual = optimizer_defaults(kind);
+    optimizer_resume(&t->optimizer, &t->optimizer_given, &usual);
+    return 0;
+}
+
 static int open_model(struct session *s, struct err *err)
 {
     const char *input = s->settings.input;
@@ -65,6 +98,9 @@ static int open_model(struct session *s, struct err *err)
             return -1;
         if (!s->given->model_path)
             return err_set(err, "%s: made from a cost file alone: it names no model", input);
+        if (settle_precision(s, input, s->given->precision, err) < 0 ||
+            settle_optimizer(s, s->given, err) < 0)
+            return -1;
         s->model_path = plan_find_model(s->given, input);
     } else {
         s->model_path = mem_strdup(input);
@@ -208,6 +244,9 @@ static int open_checkpoint(struct session *s, struct err *err)
     if (s->rank == 0 && checkpoint_is_aside(checkpoint_path(s->resumed)))
         log_warning("%s: a run was killed while it replaced this checkpoint: going on from the "
                     "older one", checkpoint_path(s->resumed));
+    if (settle_precision(s, checkpoint_path(s->resumed),
+                         checkpoint_state(s->resumed)->precision, err) < 0)
+        return -1;
     resume_recipe(s);
     return resume_loss(s, checkpoint_state(s->resumed)->loss, err);
 }
@@ -283,8 +322,9 @@ static int merge_state(struct session *s, struct err *err)
         return err_set(err, "%s: made with --%sshuffle", checkpoint_path(c),
                        saved->shuffle ? "" : "no-");
     if (t->optimizer.kind != saved->optimizer.kind)
-        return err_set(err, "%s: made with --optimizer %s", checkpoint_path(c),
-                       optimizer_name(saved->optimizer.kind));
+        return err_set(err, "%s: made with --optimizer %s, not %s", checkpoint_path(c),
+                       optimizer_name(saved->optimizer.kind),
+                       optimizer_name(t->optimizer.kind));
     if (*saved->model_hash && *model_hash(s->model) &&
         strcmp(saved->model_hash, model_hash(s->model)) != 0)
         return err_set(err, "%s: made from another graph than that of %s", checkpoint_path(c),
@@ -314,7 +354,7 @@ static int open_initial(struct session *s, struct err *err)
 
 static int open_inputs(struct session *s, struct err *err)
 {
-    if (open_model(s, err) < 0 || open_backend(s, err) < 0 || open_checkpoint(s, err) < 0)
+    if (open_model(s, err) < 0 || open_checkpoint(s, err) < 0 || open_backend(s, err) < 0)
         return -1;
     if (open_data(s, &s->train, s->settings.data, err) < 0 ||
         (s->settings.test && open_data(s, &s->test, s->settings.test, err) < 0))

@@ -100,6 +100,9 @@ static int check_given(const struct session *s, struct err *err)
     if (plan->batchnorm_samples != t->batchnorm_samples)
         return err_set(err, "%s: made for --batchnorm-samples %lld, not %lld", t->input,
                        (long long)plan->batchnorm_samples, (long long)t->batchnorm_samples);
+    if (plan->optimizer[0] && strcmp(plan->optimizer, optimizer_name(t->optimizer.kind)) != 0)
+        return err_set(err, "%s: made for --optimizer %s, not %s: plan again", t->input,
+                       plan->optimizer, optimizer_name(t->optimizer.kind));
     if (!model_freezes_alike(s->model, plan->n_freeze, (const char *const *)plan->freeze,
                              s->model_options.n_freeze, s->model_options.freeze))
         return err_set(err, "%s: made for other --freeze patterns: plan again", t->input);

@@ -21,6 +21,7 @@ struct train_settings {
     bool keep_staged;
     const char *loss;           /* NULL: chosen */
     const char *init;           /* see initial.h; NULL: not said */
+    bool precision_given;       /* else as the plan or the checkpoint says */
     bool float64, fuse;
     int n_freeze;               /* patterns, see model.h; 0: as the plan or checkpoint says */
     const char *const *freeze;

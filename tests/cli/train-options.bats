@@ -92,6 +92,29 @@ print(json.load(open("c/step-00000004/state.json"))["optimizer"][sys.argv[1]])' 
     [[ "$output" == *"made with --optimizer adamw"* ]]
 }
 
+@test "a plan and a checkpoint have their precision and optimizer, and refuse others" {
+    "$TASUKI" plan "$demo/digits.onnx" --data "$demo/digits-train.safetensors" \
+        --batchnorm-samples 32 --global-batch 32 --no-cache \
+        --precision float64 --optimizer adam -o plan.json
+    go="train plan.json --data $demo/digits-train.safetensors --steps 2 --no-cache"
+    "$TASUKI" $go -q --log log --checkpoint c --lr 0.5
+    grep -q '"backend":"reference".*"optimizer":{"name":"adam","lr":0.5,.*"beta2":0.999' log
+    grep -q '"precision": *"float64"' c/step-00000002/state.json
+    train -q --steps 3 --checkpoint c --resume --log log
+    grep -q '"backend":"reference".*"optimizer":{"name":"adam","lr":0.5,' log
+    while IFS='|' read -r command message; do
+        run $command
+        echo "$command: $status $output"
+        [ "$status" -eq 1 ]
+        [[ "$output" == *"$message"* ]]
+    done <<END
+$TASUKI $go --optimizer sgd|plan.json: made for --optimizer adam, not sgd: plan again
+$TASUKI $go --precision float32|plan.json: made with --precision float64, not float32
+train --steps 4 --checkpoint c --resume --precision float32|c/step-00000003: made with --precision float64, not float32
+train --steps 4 --checkpoint c --resume --optimizer sgd|c/step-00000003: made with --optimizer adam, not sgd
+END
+}
+
 # best KEY: of what the checkpoint in c/best says of itself.
 best() {
     python3 -c 'import json, sys
