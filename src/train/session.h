@@ -89,6 +89,14 @@ void session_log(struct session *session, json_t *line);
 /* A number for JSON; null where it is not finite. */
 json_t *session_number(double value);
 
+/* As the user says, else as the plan or checkpoint 'path' was made; -1 where both differ. */
+int session_precision(struct session *session, const char *path, const char *made,
+                      struct err *err);
+/* With --resume, the newest checkpoint, and what of it decides what the graph is. */
+int session_find_checkpoint(struct session *session, struct err *err);
+/* The rest, once model and data are open: go on where it was left. */
+int session_resume(struct session *session, struct err *err);
+
 /* What is here, or what --cluster says. Collective. */
 int session_cluster(struct session *session, struct err *err);
 /* This rank's share of the cores of its node; 0: not known. */
