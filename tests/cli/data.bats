@@ -100,12 +100,15 @@ make_shards() {
     [[ "$output" == *"t.bin: token 200 is 65535, the header says a vocabulary of 7"* ]]
 }
 
-@test "tars: what was killed goes on with the samples that come next" {
-    make_shards
-    set -- $DIGITS --data "$DIR/p-*.tar" --steps 400
+# killed_goes_on ARGUMENTS...: no sample of the epoch is lost or comes twice. A multiple of 43 steps
+# is no whole number of epochs before step 200, where an epoch has 5 steps or more.
+killed_goes_on() {
+    local pid n
+    set -- "$@" --steps 200
+    rm -rf "$DIR/out" "$DIR/after"
     curve "$DIR/whole" 1 "$@"
-    "$TASUKI" train --precision float64 --seed 5 -q "$@" --checkpoint "$DIR/out" \
-        --checkpoint-every 3 &
+    TASUKI_TEST_DELAY=1:5000 "$TASUKI" train --precision float64 --seed 5 -q "$@" \
+        --checkpoint "$DIR/out" --checkpoint-every 43 3>&- &
     pid=$!
     while [ ! -e "$DIR/out/latest" ]; do
         kill -0 $pid
@@ -115,8 +118,25 @@ make_shards() {
     wait $pid || true
     curve "$DIR/after" 1 "$@" --checkpoint "$DIR/out" --resume
     n=$(losses "$DIR/after" | wc -l)
-    [ $((n % 3)) -eq 1 ]
+    [ $((n % 43)) -eq $((200 % 43)) ]
+    [ "$(grep '^{"step"' "$DIR/whole" | tail -n $((n + 1)) | head -n 2 |
+        sed -E 's/.*"epoch":([0-9]*).*/\1/' | uniq | wc -l)" -eq 1 ]
     diff <(losses "$DIR/after") <(losses "$DIR/whole" | tail -n "$n")
+}
+
+@test "what was killed in mid-epoch goes on with the samples that come next, in each format" {
+    need_python
+    make_data() { python3 "$srcdir/tests/cli/make-data.py" "$@"; }
+    local mlp="$MLP/model.onnx --global-batch 20"
+    killed_goes_on $mlp --data "$MLP/train.safetensors"
+    make_data npy "$MLP/train.safetensors" "$DIR/arrays"
+    killed_goes_on $mlp --data "$DIR/arrays"
+    make_data tokens "$DIR/t.bin" 400 7 header
+    killed_goes_on "$srcdir/tests/data/model/transformer/model.onnx" --global-batch 8 \
+        --data "$DIR/t.bin"
+    killed_goes_on $mlp --data synthetic:130
+    make_shards
+    killed_goes_on $DIGITS --data "$DIR/p-*.tar"
 }
 
 @test "synthetic samples suit text and images, and follow from the seed" {
