@@ -195,7 +195,6 @@ static int start(struct prefetch *p, const struct prefetch_options *o, struct er
 
 struct prefetch *prefetch_new(const struct prefetch_options *options, struct err *err)
 {
-    const struct sampler *s = options->sampler;
     struct prefetch *p;
 
     if (options->compiled->program->n_inputs == 0)
@@ -211,7 +210,7 @@ struct prefetch *prefetch_new(const struct prefetch_options *options, struct err
         return NULL;
     }
     if (make_shares(p, options, err) < 0 ||
-        sampler_init(&p->sampler, s->samples, s->global_batch, s->seed, s->shuffle, err) < 0 ||
+        sampler_copy(&p->sampler, options->sampler, err) < 0 ||
         start(p, options, err) < 0) {
         prefetch_free(p);
         return NULL;

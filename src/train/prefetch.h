@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Samples read ahead by threads, so that the training loop does not wait for them.
  *
- * The loop takes shares (one micro-batch's samples of a replica) in a fixed order; a ring of
- * shares is filled ahead of it. Everything is allocated when it is made.
+ * The loop, of training or of an evaluation, takes shares (one micro-batch's samples of a replica)
+ * in a fixed order; a ring of shares is filled ahead of it. Everything is allocated when it is made.
  */
 #ifndef TASUKI_TRAIN_PREFETCH_H
 #define TASUKI_TRAIN_PREFETCH_H
@@ -20,7 +20,7 @@ struct prefetch_options {
     const struct compiled *compiled;    /* of the stage */
     const struct placement *placement;
     const struct plan *plan;
-    const struct sampler *sampler;      /* asked for its order, which is made anew */
+    const struct sampler *sampler;      /* copied */
     int64_t first_step, end_step;
     int threads;                        /* >= 1 */
 };

@@ -2,6 +2,7 @@
 #include "train/sampler.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -51,9 +52,34 @@ int sampler_init(struct sampler *sampler, int64_t samples, int64_t global_batch,
                        (long long)samples, (long long)global_batch);
     *sampler = (struct sampler){ .samples = samples, .global_batch = global_batch,
                                  .steps_per_epoch = samples / global_batch, .seed = seed,
-                                 .shuffle = shuffle, .epoch = -1 };
+                                 .shuffle = shuffle, .epoch = -1, .length = samples };
     sampler->order = mem_try((size_t)samples, sizeof(int64_t), err);
     return sampler->order ? 0 : -1;
+}
+
+int sampler_init_whole(struct sampler *sampler, int64_t samples, int64_t global_batch,
+                       struct err *err)
+{
+    int64_t rest = samples % global_batch, steps = samples / global_batch + (rest ? 2 : 0);
+
+    *sampler = (struct sampler){ .samples = samples, .global_batch = global_batch,
+                                 .steps_per_epoch = steps, .length = steps * global_batch };
+    sampler->order = mem_try((size_t)sampler->length, sizeof(int64_t), err);
+    for (int64_t i = 0; sampler->order && i < sampler->length; i++)
+        sampler->order[i] = i < samples ? i : samples - rest;
+    return sampler->order ? 0 : -1;
+}
+
+int sampler_copy(struct sampler *copy, const struct sampler *sampler, struct err *err)
+{
+    int64_t *order = mem_try((size_t)sampler->length, sizeof(int64_t), err);
+
+    if (!order)
+        return -1;
+    memcpy(order, sampler->order, (size_t)sampler->length * sizeof(int64_t));
+    *copy = *sampler;
+    copy->order = order;
+    return 0;
 }
 
 void sampler_clear(struct sampler *sampler)

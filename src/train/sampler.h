@@ -19,12 +19,20 @@ struct sampler {
     uint64_t seed;
     bool shuffle;
     int64_t epoch;      /* of 'order'; -1: none yet */
+    int64_t length;
     int64_t *order;
 };
 
 /* Fails where there are fewer samples than one global batch. */
 int sampler_init(struct sampler *sampler, int64_t samples, int64_t global_batch,
                  uint64_t seed, bool shuffle, struct err *err);
+/* The order of an evaluation: one epoch of all samples as they stand. Where the last batch is not
+ * full its first sample completes it, and a batch of nothing but that sample follows.
+ */
+int sampler_init_whole(struct sampler *sampler, int64_t samples, int64_t global_batch,
+                       struct err *err);
+/* The same order once more. */
+int sampler_copy(struct sampler *copy, const struct sampler *sampler, struct err *err);
 void sampler_clear(struct sampler *sampler);
 /* Indices of the global batch of a step (from 0); valid until the next call. */
 const int64_t *sampler_step(struct sampler *sampler, int64_t step);

@@ -372,23 +372,32 @@ static int make_executor(struct session *s, struct err *err)
 }
 
 /* Pictures cost time, what is mapped hardly any. */
-static int make_prefetch(struct session *s, struct err *err)
+int session_prefetch(const struct session *session, const struct source *source,
+                     const struct sampler *sampler, int64_t first, int64_t end,
+                     struct prefetch **prefetch, struct err *err)
 {
+    const struct session *s = session;
     int cores = session_cores(s), most = cores > MAX_READERS ? MAX_READERS : cores;
     struct prefetch_options options = {
-        .data = s->train.data, .tensors = s->train.tensors, .compiled = s->compiled,
-        .placement = &s->placement, .plan = s->plan, .sampler = &s->sampler,
-        .first_step = s->first_step, .end_step = s->total_steps,
-        .threads = (int)s->settings.data_threads,
+        .data = source->data, .tensors = source->tensors, .compiled = s->compiled,
+        .placement = &s->placement, .plan = s->plan, .sampler = sampler, .first_step = first,
+        .end_step = end, .threads = (int)s->settings.data_threads,
     };
     struct err problem = { 0 };
 
+    *prefetch = NULL;
     if (!s->settings.data_threads_given)
-        options.threads = data_decodes(s->train.data) && most > 0 ? most : 1;
+        options.threads = data_decodes(source->data) && most > 0 ? most : 1;
     if (!s->executor || options.threads == 0)
         return 0;
-    s->prefetch = prefetch_new(&options, &problem);
+    *prefetch = prefetch_new(&options, &problem);
     return problem.code ? err_set(err, "%s", problem.text) : 0;
+}
+
+static int make_prefetch(struct session *s, struct err *err)
+{
+    return session_prefetch(s, &s->train, &s->sampler, s->first_step, s->total_steps,
+                            &s->prefetch, err);
 }
 
 /* Replicas of a stage were compiled for shares of different sizes: do they sum alike? */

@@ -105,6 +105,12 @@ int session_cores(const struct session *session);
 struct plan_request session_request(const struct session *session);
 /* Plan: from the file given, else by the planner, on rank 0, for all. Collective. */
 int session_plan(struct session *session, struct err *err);
+/* Threads that read ahead the steps from 'first' to 'end' - 1; '*prefetch' is NULL where this rank
+ * reads nothing, or the loop is to do so by itself.
+ */
+int session_prefetch(const struct session *session, const struct source *source,
+                     const struct sampler *sampler, int64_t first, int64_t end,
+                     struct prefetch **prefetch, struct err *err);
 /* --stage-to: the nodes begin to copy their data. Collective. */
 int session_stage(struct session *session, struct err *err);
 /* Use what is copied by now; what this rank has of it. */

@@ -7,42 +7,41 @@
 #include "base/mem.h"
 #include "train/session.h"
 
-/* 'n' real samples from 'first' on; the rest of the batch repeats the first one. */
-static int evaluate_batch(struct session *s, int64_t *samples, int64_t first, int64_t n,
-                          double scale, double entries[BOARD_COUNT], struct err *err)
+static int evaluate_batch(struct session *s, const struct batch_args *args, double scale,
+                          double entries[BOARD_COUNT], struct err *err)
 {
     struct batch_result result;
-    struct batch_args args = { .reader = s->test.reader, .tensors = s->test.tensors,
-                               .samples = samples, .weight_sum = 1 };
 
-    for (int64_t i = 0; i < s->settings.global_batch; i++)
-        samples[i] = first + (i < n ? i : 0);
     if (!s->executor)
         return 0;
-    if (executor_evaluate(s->executor, &args, &result, err) < 0)
+    if (executor_evaluate(s->executor, args, &result, err) < 0)
         return -1;
     entries[BOARD_LOSS] += scale * result.loss;
     entries[BOARD_CORRECT] += scale * result.correct;
     return 0;
 }
 
-/* A last batch that is not full is completed by its first sample, whose part is then measured
- * by a batch of nothing else and taken off: in use, samples do not depend on each other.
+/* What the first sample of the last batch adds by completing it is measured by the batch of nothing
+ * else, and taken off: in use, samples do not depend on each other.
  */
 static int evaluate_all(struct session *s, double entries[BOARD_COUNT], struct err *err)
 {
-    int64_t b = s->settings.global_batch, n = data_samples(s->test.data), rest = n % b;
-    int64_t *samples = mem_new((size_t)b, sizeof(*samples));
-    int bad = 0;
+    int64_t b = s->settings.global_batch, n = data_samples(s->test.data);
+    struct batch_args args = { .reader = s->test.reader, .tensors = s->test.tensors,
+                               .weight_sum = 1 };
+    struct sampler order = { 0 };
+    int bad = sampler_init_whole(&order, n, b, err);
 
-    for (int64_t first = 0; first + b <= n && !bad; first += b)
-        bad = evaluate_batch(s, samples, first, b, 1, entries, err);
-    if (!bad && rest > 0)
-        bad = evaluate_batch(s, samples, n - rest, rest, 1, entries, err);
-    if (!bad && rest > 0)
-        bad = evaluate_batch(s, samples, n - rest, 1, -(double)(b - rest) / (double)b, entries,
-                             err);
-    free(samples);
+    if (!bad)
+        bad = session_prefetch(s, &s->test, &order, 0, order.steps_per_epoch, &args.prefetch,
+                               err);
+    for (int64_t i = 0; i < order.steps_per_epoch && !bad; i++) {
+        args.samples = sampler_step(&order, i);
+        bad = evaluate_batch(s, &args, i * b < n ? 1 : -(double)(b - n % b) / (double)b,
+                             entries, err);
+    }
+    prefetch_free(args.prefetch);
+    sampler_clear(&order);
     return bad;
 }
 

@@ -23,6 +23,12 @@ losses() {
     grep '^{"step"' "$1" | sed -E 's/.*"loss":([^,]*),.*/\1/' | awk '{ printf "%.9e\n", $1 }'
 }
 
+# The same of its evaluations, with their steps and accuracies.
+tested() {
+    sed -nE 's/.*"event":"evaluation","step":([0-9]*),"loss":([^,]*),.*"accuracy":([^,}]*).*/\1 \2 \3/p' \
+        "$1" | awk '{ printf "%d %.9e %.9e\n", $1, $2, $3 }'
+}
+
 # curve LOG RANKS ARGUMENTS...
 curve() {
     local log=$1 ranks=$2 launcher=

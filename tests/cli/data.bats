@@ -67,9 +67,12 @@ make_shards() {
     same_anywhere 6 $DIGITS --data "$DIR/p-{00..01}.tar" --test "$DIR/p-*.tar"
     for threads in 0 3; do
         curve "$DIR/threads" 1 $DIGITS --steps 6 --data "$DIR/p-{00..01}.tar" \
-            --data-threads $threads
+            --test "$DIR/p-*.tar" --data-threads $threads
         diff <(losses "$DIR/1") <(losses "$DIR/threads")
+        diff <(tested "$DIR/1") <(tested "$DIR/threads")
     done
+    [ -n "$(tested "$DIR/1")" ]
+    ! has_mpi || diff <(tested "$DIR/1") <(tested "$DIR/4")
 }
 
 @test "a picture that is cut off is named and left out, if so many may be" {

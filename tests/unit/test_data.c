@@ -164,6 +164,29 @@ static void without_shuffling_samples_come_in_order(void **state)
     sampler_clear(&sampler);
 }
 
+static void an_evaluation_has_each_sample_and_what_completes_the_last_batch(void **state)
+{
+    static const int64_t partly[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 8, 8, 8, 8, 8, 8 };
+    struct sampler sampler, copy;
+    struct err err = { 0 };
+
+    (void)state;
+    assert_int_equal(sampler_init_whole(&sampler, 10, 4, &err), 0);
+    assert_int_equal(sampler.steps_per_epoch, 4);
+    assert_int_equal(sampler_copy(&copy, &sampler, &err), 0);
+    sampler_clear(&sampler);
+    for (int step = 0; step < 4; step++)
+        assert_memory_equal(sampler_step(&copy, step), partly + 4 * step, 4 * sizeof(*partly));
+    sampler_clear(&copy);
+    assert_int_equal(sampler_init_whole(&sampler, 8, 4, &err), 0);
+    assert_int_equal(sampler.steps_per_epoch, 2);
+    sampler_clear(&sampler);
+    assert_int_equal(sampler_init_whole(&sampler, 2, 4, &err), 0);
+    assert_int_equal(sampler.steps_per_epoch, 2);
+    assert_int_equal(sampler_step(&sampler, 1)[3], 0);
+    sampler_clear(&sampler);
+}
+
 static void too_few_samples_are_refused(void **state)
 {
     struct sampler sampler;
@@ -184,6 +207,7 @@ int main(void)
         cmocka_unit_test(an_epoch_visits_each_sample_once),
         cmocka_unit_test(the_order_follows_from_seed_and_epoch_alone),
         cmocka_unit_test(without_shuffling_samples_come_in_order),
+        cmocka_unit_test(an_evaluation_has_each_sample_and_what_completes_the_last_batch),
         cmocka_unit_test(too_few_samples_are_refused),
     };
     char *directory = unit_directory();
