@@ -452,18 +452,15 @@ static bool is_lifted_constant(const struct build *build, int index)
 {
     const struct onnx_tensor *tensor = &build->onnx->initializers[index];
     size_t elements = tensor->size / dtype_size(tensor->dtype), i;
-    float f;
 
     if (!tensor->data)
         return false;
     if (elements == 1 && (strncmp(tensor->name, "val_", 4) == 0 ||
                           build->freeze[index] == FREEZE_SUBGRAPH))
         return true;
-    for (i = 0; i < elements && i < MASK_LOOK && tensor->dtype == DTYPE_F32; i++) {
-        memcpy(&f, tensor->data + 4 * i, sizeof(f));
-        if (isinf(f))
+    for (i = 0; i < elements && i < MASK_LOOK; i++)
+        if (isinf(dtype_real(tensor->dtype, tensor->data, (int64_t)i)))
             return true;
-    }
     return false;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "graph/dtype.h"
 
+#include <math.h>
 #include <string.h>
 
 static const struct {
@@ -13,6 +14,7 @@ static const struct {
     [DTYPE_U8] = { "uint8", 1 },     [DTYPE_I8] = { "int8", 1 },
     [DTYPE_I16] = { "int16", 2 },    [DTYPE_U16] = { "uint16", 2 },
     [DTYPE_U32] = { "uint32", 4 },   [DTYPE_U64] = { "uint64", 8 },
+    [DTYPE_F16] = { "float16", 2 },  [DTYPE_BF16] = { "bfloat16", 2 },
 };
 
 size_t dtype_size(enum dtype dtype)
@@ -27,7 +29,8 @@ const char *dtype_name(enum dtype dtype)
 
 bool dtype_is_float(enum dtype dtype)
 {
-    return dtype == DTYPE_F32 || dtype == DTYPE_F64;
+    return dtype == DTYPE_F32 || dtype == DTYPE_F64 || dtype == DTYPE_F16 ||
+           dtype == DTYPE_BF16;
 }
 
 bool dtype_is_unsigned(enum dtype dtype)
@@ -75,6 +78,57 @@ double dtype_widen(enum dtype dtype, int64_t x)
     return dtype == DTYPE_U64 ? (double)(uint64_t)x : (double)x;
 }
 
+static float float_of(uint32_t bits)
+{
+    float x;
+
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+
+/* float16 has 5 bits of exponent, biased by 15, and 10 of fraction; float32 8, by 127, and 23. */
+static double half_real(uint16_t half)
+{
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16, rest = half & 0x7fff;
+
+    if (rest < 0x400)   /* subnormal: multiples of 2^-24 */
+        return (double)float_of(sign | bits_of((float)rest * 0x1p-24f));
+    return (double)float_of(sign | ((rest << 13) +
+                                    ((rest < 0x7c00 ? 127u - 15 : 255u - 31) << 23)));
+}
+
+/* Both round to the nearest, of two the even one. */
+static uint16_t half_of(double x)
+{
+    uint32_t bits = bits_of((float)x), sign = bits >> 16 & 0x8000;
+
+    bits &= 0x7fffffff;
+    if (bits > 0x7f800000)
+        bits = 0x7e00;
+    else if (bits >= 0x477ff000)        /* 65520, half way beyond the largest */
+        bits = 0x7c00;
+    else if (bits < 0x38800000)         /* 2^-14 */
+        bits = (uint32_t)lrintf(float_of(bits) * 0x1p24f);
+    else
+        bits = (bits - ((127u - 15) << 23) + 0xfff + (bits >> 13 & 1)) >> 13;
+    return (uint16_t)(sign | bits);
+}
+
+static uint16_t brain_of(double x)
+{
+    uint32_t bits = bits_of((float)x);
+
+    return x != x ? 0x7fc0 : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
 #define LOAD(TYPE)                                                                            \
     do {                                                                                      \
         TYPE x_;                                                                              \
@@ -91,6 +145,10 @@ double dtype_real(enum dtype dtype, const void *data, int64_t i)
         LOAD(float);
     case DTYPE_F64:
         LOAD(double);
+    case DTYPE_F16:
+        return half_real((uint16_t)dtype_whole(DTYPE_U16, data, i));
+    case DTYPE_BF16:
+        return (double)float_of((uint32_t)dtype_whole(DTYPE_U16, data, i) << 16);
     default:
         return dtype_widen(dtype, dtype_whole(dtype, data, i));
     }
@@ -101,6 +159,8 @@ int64_t dtype_whole(enum dtype dtype, const void *data, int64_t i)
     switch (dtype) {
     case DTYPE_F32:
     case DTYPE_F64:
+    case DTYPE_F16:
+    case DTYPE_BF16:
         return dtype_truncate(DTYPE_I64, dtype_real(dtype, data, i));
     case DTYPE_I8:
         LOAD(int8_t);
@@ -130,6 +190,12 @@ void dtype_put_real(enum dtype dtype, void *data, int64_t i, double x)
         break;
     case DTYPE_F64:
         STORE(double, x);
+        break;
+    case DTYPE_F16:
+        STORE(uint16_t, half_of(x));
+        break;
+    case DTYPE_BF16:
+        STORE(uint16_t, brain_of(x));
         break;
     default:
         dtype_put_whole(dtype, data, i, dtype_truncate(dtype, x));

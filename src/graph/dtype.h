@@ -9,7 +9,8 @@
 
 enum dtype {
     DTYPE_NONE, DTYPE_F32, DTYPE_F64, DTYPE_I32, DTYPE_I64, DTYPE_BOOL, DTYPE_U8, DTYPE_I8,
-    DTYPE_I16, DTYPE_U16, DTYPE_U32, DTYPE_U64
+    DTYPE_I16, DTYPE_U16, DTYPE_U32, DTYPE_U64,
+    DTYPE_F16, DTYPE_BF16       /* of files only: values are of the run's floating type */
 };
 
 size_t dtype_size(enum dtype dtype);        /* bytes; 0 for DTYPE_NONE */

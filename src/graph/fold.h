@@ -19,7 +19,7 @@ struct tensor {
     struct shape shape;
     int64_t n;
     int64_t *i;         /* integers and bool */
-    double *f;          /* DTYPE_F32, F64 */
+    double *f;          /* floating types */
 };
 
 #define FOLD_MAX_ELEMENTS ((int64_t)1 << 24)

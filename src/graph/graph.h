@@ -69,7 +69,7 @@ struct value {
     int *consumers;         /* nodes, ascending; a node that reads it twice stands there once */
     const void *data;       /* PARAM, STAT, CONST: bytes of 'file_dtype', or NULL (no weights);
                              * may lie unaligned in a mapped file: memcpy() */
-    enum dtype file_dtype;  /* of 'data'; float32 while dtype may be float64 */
+    enum dtype file_dtype;  /* of 'data'; float16 or float32 while dtype may be float64 */
     bool output;            /* an output of the ONNX model */
     bool frozen;            /* an initializer that could be trained, and is not to be */
     bool no_decay;          /* a parameter that weight decay leaves alone */

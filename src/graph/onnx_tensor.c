@@ -28,10 +28,10 @@ static const struct {
     { "uint16", DTYPE_U16, INT32_DATA },    { "int16", DTYPE_I16, INT32_DATA },
     { "int32", DTYPE_I32, INT32_DATA },     { "int64", DTYPE_I64, INT64_DATA },
     { "string", DTYPE_NONE, 0 },            { "bool", DTYPE_BOOL, INT32_DATA },
-    { "float16", DTYPE_NONE, 0 },           { "float64", DTYPE_F64, DOUBLE_DATA },
+    { "float16", DTYPE_F16, INT32_DATA },    { "float64", DTYPE_F64, DOUBLE_DATA },
     { "uint32", DTYPE_U32, UINT64_DATA },   { "uint64", DTYPE_U64, UINT64_DATA },
     { "complex64", DTYPE_NONE, 0 },         { "complex128", DTYPE_NONE, 0 },
-    { "bfloat16", DTYPE_NONE, 0 },          { "float8e4m3fn", DTYPE_NONE, 0 },
+    { "bfloat16", DTYPE_BF16, INT32_DATA },         { "float8e4m3fn", DTYPE_NONE, 0 },
     { "float8e4m3fnuz", DTYPE_NONE, 0 },    { "float8e5m2", DTYPE_NONE, 0 },
     { "float8e5m2fnuz", DTYPE_NONE, 0 },    { "uint4", DTYPE_NONE, 0 },
     { "int4", DTYPE_NONE, 0 },              { "float4e2m1", DTYPE_NONE, 0 },
@@ -114,12 +114,13 @@ static int read_external(struct onnx *onnx, const OnnxFile__Tensor *proto,
     return dims_elements(&tensor->shape, &elements, err);
 }
 
-/* Typed integers stand as packed base-128 numbers. */
+/* Typed integers, and the bits of small floating types, stand as packed base-128 numbers. */
 static int decode_integers(struct onnx *onnx, const unsigned char *at, size_t bytes,
                            struct onnx_tensor *tensor, struct err *err)
 {
     const unsigned char *end = at + bytes;
-    size_t elements = tensor->size / dtype_size(tensor->dtype), i;
+    enum dtype dtype = dtype_is_float(tensor->dtype) ? DTYPE_U16 : tensor->dtype;
+    size_t elements = tensor->size / dtype_size(dtype), i;
     unsigned char *to;
     uint64_t value;
 
@@ -130,7 +131,7 @@ static int decode_integers(struct onnx *onnx, const unsigned char *at, size_t by
         at = wire_varint(at, end, &value);
         if (!at)
             return err_set(err, "fewer elements than its shape says");
-        dtype_put_whole(tensor->dtype, to, (int64_t)i, (int64_t)value);
+        dtype_put_whole(dtype, to, (int64_t)i, (int64_t)value);
     }
     if (at != end)
         return err_set(err, "more elements than its shape says");

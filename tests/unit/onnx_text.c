@@ -31,7 +31,7 @@ static const struct type types[] = {
     { "uint16", 4, 2, 5 },   { "int16", 5, 2, 5 },   { "int32", 6, 4, 5 },
     { "int64", 7, 8, 7 },    { "string", 8, 0, 6 },  { "bool", 9, 1, 5 },
     { "float16", 10, 2, 5 }, { "double", 11, 8, 10 }, { "uint32", 12, 4, 11 },
-    { "uint64", 13, 8, 11 },
+    { "uint64", 13, 8, 11 },  { "bfloat16", 16, 2, 5 },
 };
 
 static void wrong(const char *what, const char *word)

@@ -77,6 +77,65 @@ static void conversions_go_by_way_of_the_value(void **state)
     assert_true(wide[0] == UINT32_MAX && wide[1] == 3000000000u);
 }
 
+/* By the definition: sign, 5 or 8 bits of exponent, 10 or 7 of fraction. */
+static double small_float(unsigned bits, int fraction_bits)
+{
+    int exponent_bits = 15 - fraction_bits, bias = (1 << (exponent_bits - 1)) - 1;
+    int exponent = (int)(bits >> fraction_bits) & ((1 << exponent_bits) - 1);
+    int fraction = (int)(bits & ((1u << fraction_bits) - 1));
+    double size = exponent == 0 ? ldexp(fraction, 1 - bias - fraction_bits)
+                                : ldexp(fraction + (1 << fraction_bits),
+                                        exponent - bias - fraction_bits);
+
+    if (exponent == (1 << exponent_bits) - 1)
+        size = (double)(fraction ? NAN : INFINITY);
+    return bits >> 15 ? -size : size;
+}
+
+static void every_small_float_is_read_and_written(void **state)
+{
+    static const enum dtype types[] = { DTYPE_F16, DTYPE_BF16 };
+
+    (void)state;
+    for (int k = 0; k < 2; k++)
+        for (unsigned bits = 0; bits < 1 << 16; bits++) {
+            uint16_t from = (uint16_t)bits, to;
+            double x = small_float(bits, k ? 7 : 10), y = dtype_real(types[k], &from, 0);
+
+            dtype_put_real(types[k], &to, 0, x);
+            if (isnan(x))
+                assert_true(isnan(y) && isnan(dtype_real(types[k], &to, 0)));
+            else
+                assert_true(x == y && from == to);
+        }
+}
+
+/* Half way to the next goes to the even one, a little more or less to the nearest. */
+static void small_floats_are_rounded_to_the_nearest(void **state)
+{
+    static const enum dtype types[] = { DTYPE_F16, DTYPE_BF16 };
+    uint16_t top[2];
+
+    (void)state;
+    dtype_put_real(DTYPE_F16, top, 0, 65519);
+    dtype_put_real(DTYPE_F16, top, 1, -65520);
+    assert_true(dtype_real(DTYPE_F16, top, 0) == 65504);
+    assert_true(dtype_real(DTYPE_F16, top, 1) == (double)-INFINITY);
+    for (int k = 0; k < 2; k++)
+        for (uint16_t bits = 1; small_float(bits, k ? 7 : 10) < (double)INFINITY; bits++) {
+            double x = small_float(bits, k ? 7 : 10), before = small_float(bits - 1u, k ? 7 : 10);
+            double middle = (x + before) / 2;
+            uint16_t low, half, high;
+
+            dtype_put_real(types[k], &low, 0, middle - (x - before) / 8);
+            dtype_put_real(types[k], &half, 0, middle);
+            dtype_put_real(types[k], &high, 0, middle + (x - before) / 8);
+            assert_int_equal(low, bits - 1);
+            assert_int_equal(half, bits % 2 ? bits - 1 : bits);
+            assert_int_equal(high, bits);
+        }
+}
+
 static void division_knows_whether_there_is_a_sign(void **state)
 {
     int64_t y;
@@ -115,6 +174,8 @@ int main(void)
         cmocka_unit_test(integers_wrap_around),
         cmocka_unit_test(real_numbers_are_truncated),
         cmocka_unit_test(conversions_go_by_way_of_the_value),
+        cmocka_unit_test(every_small_float_is_read_and_written),
+        cmocka_unit_test(small_floats_are_rounded_to_the_nearest),
         cmocka_unit_test(division_knows_whether_there_is_a_sign),
         cmocka_unit_test(powers_take_an_exponent_of_any_type),
     };

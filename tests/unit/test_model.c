@@ -689,15 +689,12 @@ static void open_dimensions_come_from_the_data(void **state)
 static int new_values(void *user, const char *name, enum dtype dtype, size_t elements,
                       void *data, struct err *err)
 {
-    float *f = data;
-    size_t i;
-
     (void)user;
     (void)err;
-    if (dtype != DTYPE_F32 || strcmp(name, "w") != 0)
+    if (strcmp(name, "w") != 0)
         return 1;
-    for (i = 0; i < elements; i++)
-        f[i] = (float)i;
+    for (size_t i = 0; i < elements; i++)
+        dtype_put_real(dtype, data, (int64_t)i, (double)i);
     return 0;
 }
 
@@ -725,6 +722,35 @@ static void an_export_changes_nothing_but_the_values(void **state)
     file_map_close(&before);
     file_map_close(&after);
     model_close(model);
+}
+
+static void small_floats_are_trained_as_the_runs_and_exported_as_they_were(void **state)
+{
+    struct err err = { 0 };
+    struct graph *graph;
+    char copy[600];
+
+    (void)state;
+    snprintf(copy, sizeof(copy), "%s/copy.onnx", directory);
+    open_model("input x float16 batch,2\n init w float16 2,2 = 0.5\n init b bfloat16 2 = 1.5\n"
+               "const c float16 . = 2\n node MatMul x,w -> m\n node Add m,b -> a\n"
+               "node Mul a,c -> t\n node Cast t -> y to=10\n output y");
+    graph = build_with((struct model_options){ .batch = 3, .real = DTYPE_F32 });
+    assert_int_equal(value(graph, "x")->dtype, DTYPE_F32);
+    assert_int_equal(value(graph, "w")->dtype, DTYPE_F32);
+    assert_int_equal(value(graph, "w")->file_dtype, DTYPE_F16);
+    assert_true(dtype_real(DTYPE_F16, value(graph, "w")->data, 3) == 0.5);
+    assert_true(dtype_real(DTYPE_BF16, value(graph, "b")->data, 1) == 1.5);
+    assert_int_equal(value(graph, "t")->dtype, DTYPE_F32);
+    assert_int_equal(count(graph, "Cast"), 0);
+    assert_int_equal(model_export(model, copy, new_values, NULL, &err), 0);
+    done(graph);
+    model = model_open(copy, &err);
+    assert_non_null(model);
+    graph = build_with((struct model_options){ .batch = 3, .real = DTYPE_F64 });
+    assert_int_equal(value(graph, "w")->file_dtype, DTYPE_F16);
+    assert_true(dtype_real(DTYPE_F16, value(graph, "w")->data, 3) == 3);
+    done(graph);
 }
 
 static void an_export_takes_external_data_in(void **state)
@@ -897,6 +923,7 @@ int main(void)
         cmocka_unit_test(inputs_must_fit_the_data),
         cmocka_unit_test(open_dimensions_come_from_the_data),
         cmocka_unit_test(an_export_changes_nothing_but_the_values),
+        cmocka_unit_test(small_floats_are_trained_as_the_runs_and_exported_as_they_were),
         cmocka_unit_test(an_export_takes_external_data_in),
         cmocka_unit_test(a_model_without_weights_is_built_and_exported_with_new_ones),
         cmocka_unit_test(what_layers_repeat_is_folded_once_and_is_one_constant),

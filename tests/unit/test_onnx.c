@@ -97,6 +97,7 @@ static void typed_data_are_read(void **state)
                                   "typed d double 1 = 0.25\n typed i int64 3 = -1,300,7\n"
                                   "typed n int32 2 = -5,9\n typed b bool 2 = 1,0\n"
                                   "typed s int8 2 = -5,9\n typed u uint64 1 = 5000000000\n"
+                                  "typed h float16 2 = 15360,49152\n"
                                   "node Add x,f -> y\n output y");
     const struct onnx_tensor *i = initializer(onnx, "i"), *n = initializer(onnx, "n");
     const int64_t expected[] = { -1, 300, 7 };
@@ -111,6 +112,8 @@ static void typed_data_are_read(void **state)
     assert_memory_equal(initializer(onnx, "b")->data, "\1\0", 2);
     assert_memory_equal(initializer(onnx, "s")->data, ((int8_t[]){ -5, 9 }), 2);
     assert_memory_equal(initializer(onnx, "u")->data, &(uint64_t){ 5000000000 }, 8);
+    assert_true(dtype_real(DTYPE_F16, initializer(onnx, "h")->data, 0) == 1);
+    assert_true(dtype_real(DTYPE_F16, initializer(onnx, "h")->data, 1) == -2);
     onnx_close(onnx);
 }
 
@@ -162,8 +165,8 @@ static void data_must_fit_their_shape(void **state)
     };
 
     (void)state;
-    refused("input x float b,4\n init w float16 2\n node Relu x -> y\n output y",
-            "type float16");
+    refused("input x float b,4\n init w string 2\n node Relu x -> y\n output y",
+            "tensor \"w\": elements of type string");
     refused("input x float b,4\n init w float 1,1,1,1,1,1,1,1,1 = 1\n node Relu x -> y\n"
             "output y", "more than 8 dimensions");
     /* Three floats in eight bytes; the opset comes first in the checks. */
