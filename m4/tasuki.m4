@@ -118,19 +118,44 @@ AS_IF([test "$have_pmix" = yes && test "$have_mpi" = yes && test "$cross_compili
  AC_MSG_RESULT([$have_pmix])])
 ])
 
-dnl CUDA: only detected so far; the module that uses it is not part of this release.
+dnl CUDA: nvcc in DIR, on PATH or where NVIDIA installs it says where headers and libraries are.
+dnl A cross compiler wants DIR.
 AC_DEFUN([TASUKI_CUDA], [
-TASUKI_WITH([cuda], [CUDA toolkit])
+TASUKI_WITH([cuda], [CUDA toolkit: GPUs, in a module of its own])
 have_cuda=no NVCC=no
 AS_IF([test "$with_cuda" = no], [],
  [test "$cross_compiling" = yes && test -z "$cuda_dir"], [],
 [AC_PATH_PROG([NVCC], [nvcc], [no], [$cuda_dir/bin$PATH_SEPARATOR$PATH$PATH_SEPARATOR/usr/local/cuda/bin])
  AS_IF([test "$NVCC" != no],
-  [AS_IF([test -n "$cuda_dir"], [], [cuda_dir=`AS_DIRNAME(["$NVCC"])`/..])
+  [AS_IF([test -n "$cuda_dir"], [],
+     [cuda_dir=`AS_DIRNAME(["$NVCC"])` cuda_dir=`AS_DIRNAME(["$cuda_dir"])`])
    AC_MSG_CHECKING([for cuda])
-   AS_IF([test -r "$cuda_dir/include/cuda.h" || test -r /usr/include/cuda.h], [have_cuda=yes])
+   for tasuki_lib in lib64 lib lib/$host; do
+     AS_IF([test "$have_cuda" = no && test -d "$cuda_dir/$tasuki_lib"],
+       [tasuki_libs="-L$cuda_dir/$tasuki_lib -Wl,-rpath,$cuda_dir/$tasuki_lib"
+        # The system's own needs no path.
+        AS_IF([test "$cuda_dir" = /usr], [tasuki_cflags= tasuki_libs=],
+          [tasuki_cflags="-isystem $cuda_dir/include"])
+        TASUKI_TRY_LINK([cuda], [CUDA], [$tasuki_cflags], [$tasuki_libs -lcudart],
+          [@%:@include <cuda_runtime_api.h>], [int n; cudaGetDeviceCount(&n)])])
+   done
    AC_MSG_RESULT([$have_cuda])])])
-AS_IF([test "$have_cuda" = yes], [CUDA_CFLAGS=-I$cuda_dir/include])
-TASUKI_RESULT([cuda], [CUDA], [nvidia-cuda-toolkit], [cuda], [no GPUs],
-  [found; the module that uses it comes later])
+TASUKI_RESULT([cuda], [CUDA], [nvidia-cuda-toolkit], [cuda], [no GPUs])
+])
+
+dnl NCCL is of use with CUDA alone, whose directories may hold it.
+AC_DEFUN([TASUKI_NCCL], [
+TASUKI_WITH([nccl], [NCCL: messages from GPU to GPU])
+tasuki_with_nccl=$with_nccl
+AS_IF([test "$have_cuda" = no && test "$with_nccl" = check], [with_nccl=no])
+tasuki_cuda_CPPFLAGS=$CPPFLAGS tasuki_cuda_LIBS=$LIBS
+CPPFLAGS="$CPPFLAGS $CUDA_CFLAGS" LIBS="$CUDA_LIBS $LIBS"
+TASUKI_SEARCH([nccl], [NCCL], [nccl], [-lnccl],
+  [@%:@include <nccl.h>
+   @%:@if NCCL_VERSION_CODE < 21400
+   @%:@error too old
+   @%:@endif], [ncclConfig_t c = NCCL_CONFIG_INITIALIZER; ncclCommInitRankConfig(0, 0, (ncclUniqueId){ 0 }, 0, &c)])
+CPPFLAGS=$tasuki_cuda_CPPFLAGS LIBS=$tasuki_cuda_LIBS with_nccl=$tasuki_with_nccl
+TASUKI_RESULT([nccl], [NCCL], [libnccl-dev], [nccl],
+  [messages between GPUs go through the memory of hosts])
 ])

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+/* What the files of tasuki-cuda.so share. Nothing of the core is linked into it but err.c and
+ * mem.c, of which it has its own copies.
+ */
+#ifndef TASUKI_KERNELS_CUDA_MODULE_PRIVATE_H
+#define TASUKI_KERNELS_CUDA_MODULE_PRIVATE_H
+
+#include "config.h"
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#ifdef HAVE_NCCL
+#include <nccl.h>
+#endif
+
+#include "base/err.h"
+#include "kernels/cuda/driver.h"
+
+struct cuda_state {
+    cudaStream_t stream;
+    cudaEvent_t events[CUDA_SLOTS];
+#ifdef HAVE_NCCL
+    ncclComm_t comm;            /* NULL: not connected */
+#endif
+};
+
+static inline struct cuda_state *cuda_state(const struct cuda_gpu *gpu)
+{
+    return gpu->state;
+}
+
+/* Return -1 from the caller, with what CUDA says of the failed call on this GPU. */
+#define CUDA_CHECK(gpu, call, err)                                      \
+    do {                                                                \
+        cudaError_t cuda_check_code = (call);                           \
+        if (cuda_check_code != cudaSuccess)                             \
+            return cuda_error((gpu)->address, cuda_check_code, #call, (err)); \
+    } while (0)
+
+/* "GPU 0000:1b:00.0: cudaMalloc: out of memory"; 'address' may be "". */
+int cuda_error(const char *address, cudaError_t code, const char *call, struct err *err);
+/* An event after all that is in the stream: 'slot' is done when that is. */
+int cuda_mark(struct cuda_gpu *gpu, int slot, struct err *err);
+
+#ifdef HAVE_NCCL
+int cuda_nccl(char text[32], struct err *err);
+int cuda_id(char id[CUDA_ID_SIZE], struct err *err);
+int cuda_connect(struct cuda_gpu *gpu, int n, int rank, const char id[CUDA_ID_SIZE],
+                 struct err *err);
+int cuda_ready(struct cuda_gpu *gpu, bool *ready, struct err *err);
+int cuda_post(struct cuda_gpu *gpu, bool send, void *data, size_t bytes, int peer,
+              struct err *err);
+int cuda_launched(struct cuda_gpu *gpu, int slot, bool *launched, struct err *err);
+int cuda_leave(struct cuda_gpu *gpu, struct err *err);
+void cuda_disconnect(struct cuda_gpu *gpu);
+#endif
+
+#endif
