@@ -154,7 +154,8 @@ TASUKI_SEARCH([nccl], [NCCL], [nccl], [-lnccl],
   [@%:@include <nccl.h>
    @%:@if NCCL_VERSION_CODE < 21400
    @%:@error too old
-   @%:@endif], [ncclConfig_t c = NCCL_CONFIG_INITIALIZER; ncclCommInitRankConfig(0, 0, (ncclUniqueId){ 0 }, 0, &c)])
+   @%:@endif], [ncclConfig_t c = NCCL_CONFIG_INITIALIZER; ncclUniqueId id = { 0 };
+               ncclCommInitRankConfig(0, 0, id, 0, &c)])
 CPPFLAGS=$tasuki_cuda_CPPFLAGS LIBS=$tasuki_cuda_LIBS with_nccl=$tasuki_with_nccl
 TASUKI_RESULT([nccl], [NCCL], [libnccl-dev], [nccl],
   [messages between GPUs go through the memory of hosts])

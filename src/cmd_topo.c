@@ -22,6 +22,7 @@
 #include "topology/describe.h"
 #include "topology/diff.h"
 #include "topology/gather.h"
+#include "topology/gpu_links.h"
 #include "topology/links.h"
 #include "topology/machine.h"
 #include "topology/model.h"
@@ -53,6 +54,7 @@ struct view {
     const char *library;    /* of the messages between ranks; NULL: there is one process */
     struct topo_tasks *tasks;       /* NULL: nodes alone were described */
     struct links *links;            /* NULL: nothing was measured */
+    struct gpu_links *gpus;         /* NULL: nor was it to be, or there are none */
 };
 
 static int read_request(const struct options *options, struct request *request,
@@ -133,6 +135,8 @@ static int save_json(const struct request *request, const struct view *view, str
         json_object_set(json, "nodes", nodes);
     if (view->links)
         json_object_set_new(json, "measured", links_to_json(view->links));
+    if (view->gpus)
+        json_object_set_new(json, "gpus", gpu_links_to_json(view->gpus));
     status = json_save(json, request->output, err);
     json_decref(nodes);
     json_decref(json);
@@ -155,7 +159,8 @@ static char *facts_text_of(const struct view *view, struct err *err)
 
 static char *text_of(const struct view *view, struct err *err)
 {
-    char *nodes = report_record(view->record, err), *switches, *tasks, *tree, *links, *text;
+    char *nodes = report_record(view->record, err), *switches, *tasks, *tree, *links, *gpus;
+    char *library, *text;
 
     switches = nodes ? report_switches(view->record, view->cluster, err) : NULL;
     if (!switches) {
@@ -164,19 +169,19 @@ static char *text_of(const struct view *view, struct err *err)
     }
     tasks = view->tasks ? topo_tasks_text(view->tasks) : NULL;
     tree = report_cluster(view->cluster);
-    links = view->links ? links_text(view->links) : mem_strdup("");
-    text = mem_printf("%s%s%s%s%s%s", nodes, switches, tasks ? tasks : "", tasks ? "\n" : "",
-                      tree, links);
+    links = view->links ? links_text(view->links, "links") : mem_strdup("");
+    library = view->library ? mem_printf("  %-26s %s\n", "library", view->library)
+                            : mem_strdup("");
+    gpus = view->gpus ? gpu_links_text(view->gpus) : mem_strdup("");
+    text = mem_printf("%s%s%s%s%s%s%s%s", nodes, switches, tasks ? tasks : "",
+                      tasks ? "\n" : "", tree, links, library, gpus);
+    free(gpus);
+    free(library);
     free(links);
     free(nodes);
     free(switches);
     free(tasks);
     free(tree);
-    if (view->library) {
-        nodes = text;
-        text = mem_printf("%s  %-26s %s\n", nodes, "library", view->library);
-        free(nodes);
-    }
     return text;
 }
 
@@ -216,7 +221,8 @@ static int save_check(struct request *request, const struct view *view, struct e
 
     if (request->input && need_hardware(view, request->input, err))
         return -1;
-    findings = topo_check(view->record, view->tasks, view->links, err);
+    findings = topo_check(view->record, view->tasks, view->links,
+                          view->gpus ? view->gpus->links : NULL, err);
     if (!findings)
         return -1;
     request->found = findings->n > 0;
@@ -255,13 +261,15 @@ static int write_description(const struct request *request, const struct view *v
                              const char *path, struct err *err)
 {
     bool exists = strcmp(path, "-") != 0 && access(path, F_OK) == 0;
+    bool measured = view->gpus && view->gpus->links;
     struct err ignored = { 0 };
     json_t *json, *older;
     int status;
 
     if (exists && !request->force)
         return err_set(err, "%s exists: --force replaces it", path);
-    json = describe_machine(request->machine, view->cluster, view->record, err);
+    json = describe_machine(request->machine, measured ? view->gpus->cluster : view->cluster,
+                            view->record, err);
     if (!json)
         return -1;
     if (!request->input)
@@ -326,6 +334,7 @@ static void close_view(struct view *view)
     slurm_facts_free(view->facts);
     topo_tasks_free(view->tasks);
     links_free(view->links);
+    gpu_links_free(view->gpus);
 }
 
 static int view_node(const struct topo_node *node, struct view *view, struct err *err)
@@ -369,6 +378,7 @@ static int view_file(const char *path, struct view *view, struct err *err)
     view->record = parts.record;
     view->tasks = parts.tasks;
     view->links = parts.links;
+    view->gpus = parts.gpus;
     if (parts.slurm)
         view->facts = slurm_facts_from_json(path, parts.slurm, err);
     status = view->cluster && (view->facts || !parts.slurm) ? 0 : -1;
@@ -580,9 +590,12 @@ static int view_ranks(const struct request *request, struct comm *comm,
         return -1;
     view->cluster = discover_cluster(comm, node, (enum measure)request->measure, &view->links,
                                      err);
-    if (comm_size(comm) > 1)
-        view->library = comm_library(comm);
-    return view->cluster ? 0 : -1;
+    if (!view->cluster || comm_size(comm) == 1)
+        return view->cluster ? 0 : -1;
+    view->library = comm_library(comm);
+    return request->measure == MEASURE_NONE
+               ? 0 : measure_gpus(comm, view->record, (enum measure)request->measure,
+                                  &view->gpus, err);
 }
 
 /* Rank 0 writes, and all learn whether it could. */

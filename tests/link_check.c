@@ -19,6 +19,7 @@
 #include "topology/fit.h"
 #include "topology/links.h"
 #include "train/probe.h"
+#include "train/wire.h"
 
 #define MOST 32
 #define PASSES 5
@@ -113,7 +114,7 @@ static int check_messages(struct probe *probe, double seconds, struct fit_curve 
     size_t fitted[LINKS_SIZES];
     double median[MOST];
 
-    n = links_sizes(true, fitted);
+    n = links_sizes(true, false, fitted);
     for (int i = 0; i < n; i++)
         add(&p.sizes, fitted[i], true);
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
@@ -200,16 +201,19 @@ int main(int argc, char **argv)
     double seconds = argc > 1 ? atof(argv[1]) : 4;
     struct fit_curve curve;
     struct probe *probe;
+    struct wire *wire;
     struct launch launch;
     int messages;
 
     must(launch_detect(&launch, &err), "launch");
     comm = comm_open(&launch, &err);
     must(!comm || comm_size(comm) < 2, "two ranks are needed");
-    probe = probe_new(comm, (size_t)4 << 20);
+    wire = wire_of_hosts(comm, probe_pool((size_t)4 << 20));
+    probe = probe_new(comm, wire);
     messages = check_messages(probe, seconds, &curve);
     check_sums(probe, &curve);
     probe_free(probe);
+    wire_free(wire);
     comm_close(comm);
     return messages;
 }

@@ -42,7 +42,7 @@ struct ballot {
 
 struct checker {
     const struct topo_record *record;
-    const struct links *links;      /* NULL: none was measured */
+    const struct links *links, *gpus;   /* NULL: none was measured */
     struct findings *findings;
     int n_hosts;
     struct host *hosts;
@@ -275,10 +275,10 @@ static int look_at_all(struct checker *c, struct err *err)
 }
 
 /* What was slower than other pairs when it was measured. */
-static void check_messages(struct checker *c, const char *host)
+static void check_messages(struct checker *c, const struct links *links, const char *host)
 {
-    for (int i = 0; c->links && i < c->links->n_slow; i++) {
-        const struct links_slow *slow = &c->links->slow[i];
+    for (int i = 0; links && i < links->n_slow; i++) {
+        const struct links_slow *slow = &links->slow[i];
 
         if (strcmp(slow->host, host) == 0)
             findings_add(c->findings, host, NULL, "compare the node's port and cable with its "
@@ -298,7 +298,8 @@ static void check_all(struct checker *c, const struct topo_tasks *tasks)
         check_alone(c, node);
         compare(c, &c->hosts[i], node->host);
         task_check_host(task_check, i, node, c->findings);
-        check_messages(c, node->host);
+        check_messages(c, c->links, node->host);
+        check_messages(c, c->gpus, node->host);
     }
     task_check_free(task_check);
 }
@@ -323,10 +324,12 @@ static void clear(struct checker *c)
 }
 
 struct findings *topo_check(const struct topo_record *record, const struct topo_tasks *tasks,
-                            const struct links *links, struct err *err)
+                            const struct links *links, const struct links *gpus,
+                            struct err *err)
 {
-    struct checker c = { .record = record, .links = links, .n_hosts = topo_record_hosts(record),
-                         .group_of = json_object(), .ballot_of = json_object() };
+    struct checker c = { .record = record, .links = links, .gpus = gpus,
+                         .n_hosts = topo_record_hosts(record), .group_of = json_object(),
+                         .ballot_of = json_object() };
     int status;
 
     c.findings = findings_new(c.n_hosts);

@@ -16,10 +16,11 @@ struct links;
 struct topo_record;
 struct topo_tasks;
 
-/* 'tasks' may be NULL: then the process that described a node is its only task. 'links' may be
- * NULL: then no link was measured.
+/* 'tasks' may be NULL: then the process that described a node is its only task. 'links' and
+ * 'gpus' may be NULL: then no link was measured between hosts, between GPUs.
  */
 struct findings *topo_check(const struct topo_record *record, const struct topo_tasks *tasks,
-                            const struct links *links, struct err *err);
+                            const struct links *links, const struct links *gpus,
+                            struct err *err);
 
 #endif

@@ -515,14 +515,15 @@ struct cluster *cluster_from_json(const char *path, const json_t *json, int64_t 
     const json_t *ignored;
     const char *name;
 
-    /* These are record.c's, task.c's and links.h's; who wants the cluster alone does not need
-     * them.
+    /* These are record.c's, task.c's, links.h's and gpu_links.c's; who wants the cluster alone
+     * does not need them.
      */
     if (json_reader_top(&top, path, json, "tasuki-topo", 1, err) ||
         json_get_array(&top, "nodes", false, &ignored, err) ||
         json_get_array(&top, "tasks", false, &ignored, err) ||
         json_get_object(&top, "slurm", false, &ignored, err) ||
         json_get_object(&top, "measured", false, &ignored, err) ||
+        json_get_object(&top, "gpus", false, &ignored, err) ||
         json_get_string(&top, "name", false, path, &name, err))
         return NULL;
     b.cluster = cluster_new(name);

@@ -12,6 +12,7 @@
 
 #define MOST_FULL ((size_t)3 << 20)
 #define MOST_QUICK ((size_t)384 << 10)
+#define GPUS_MORE 8             /* times as many bytes */
 #define SLOW_RATE 0.6           /* of what is usual */
 #define SLOW_LATENCY 3.0
 #define FEWEST 4                /* pairs from which something is usual */
@@ -19,12 +20,13 @@
 #define LEAST_FACTOR 1e-3
 #define SEVERAL 1.15            /* a load is faster than one transfer by so much: not noise */
 
-int links_sizes(bool full, size_t bytes[LINKS_SIZES])
+int links_sizes(bool full, bool gpus, size_t bytes[LINKS_SIZES])
 {
+    size_t most = (full ? MOST_FULL : MOST_QUICK) * (gpus ? GPUS_MORE : 1);
     int n = 0;
 
     bytes[n++] = 8;
-    for (size_t size = 1536; size <= (full ? MOST_FULL : MOST_QUICK); size *= 2)
+    for (size_t size = 1536; size <= most; size *= 2)
         bytes[n++] = size;
     return n;
 }
@@ -75,11 +77,12 @@ static int class_end(const struct pairs *pairs, int first)
     return end;
 }
 
-static struct usual figures_of(const struct link_trial *trials, int first, int end,
-                               enum figure figure, bool full, double *values)
+static struct usual figures_of(const struct pairs *pairs, const struct link_trial *trials,
+                               int first, int end, enum figure figure, bool full,
+                               double *values)
 {
     size_t bytes[LINKS_SIZES];
-    int n = links_sizes(full, bytes);
+    int n = links_sizes(full, pairs->gpus, bytes);
 
     /* A direction may have gone unmeasured, in all or in none. */
     for (int i = first; i < end; i++)
@@ -94,14 +97,15 @@ static unsigned *find_slow(const struct pairs *pairs, const struct link_trial *t
     unsigned *slow = mem_new((size_t)pairs->n_pairs, sizeof(*slow));
     double *values = mem_new((size_t)pairs->n_pairs, sizeof(*values));
     size_t bytes[LINKS_SIZES];
-    int n = links_sizes(full, bytes);
+    int n = links_sizes(full, pairs->gpus, bytes);
 
     for (int first = 0, end; first < pairs->n_pairs; first = end) {
         struct usual *usual = &usuals[pairs->pairs[first].class * N_FIGURES];
 
         end = class_end(pairs, first);
         for (int f = 0; f < N_FIGURES && end - first >= FEWEST; f++) {
-            usual[f] = figures_of(trials, first, end, (enum figure)f, full, values);
+            usual[f] = figures_of(pairs, trials, first, end, (enum figure)f, full,
+                                  values);
             for (int i = first; i < end; i++)
                 if (is_slow(figure_of(&trials[i], (enum figure)f, n, bytes), (enum figure)f,
                             &usual[f]))
@@ -277,7 +281,7 @@ struct links *links_new(const struct cluster *cluster, const struct pairs *pairs
     struct links *links = mem_new(1, sizeof(*links));
 
     links->full = full;
-    links->n_sizes = links_sizes(full, links->bytes);
+    links->n_sizes = links_sizes(full, pairs->gpus, links->bytes);
     for (int first = 0, end; first < pairs->n_pairs; first = end) {
         const struct pair_class *of = &pairs->classes[pairs->pairs[first].class];
         struct links_class *class =
@@ -285,6 +289,7 @@ struct links *links_new(const struct cluster *cluster, const struct pairs *pairs
 
         end = class_end(pairs, first);
         class->name = pairs_class_name(cluster, of);
+        class->way = of->way ? mem_strdup(of->way) : NULL;
         class->depth = of->depth;
         class->kind = (int)of->kind;
         class->pairs = end - first;
@@ -303,6 +308,7 @@ void links_free(struct links *links)
         return;
     for (int i = 0; i < links->n_classes; i++) {
         free(links->classes[i].name);
+        free(links->classes[i].way);
         free(links->classes[i].slowest);
     }
     for (int i = 0; i < links->n_slow; i++) {

@@ -27,6 +27,7 @@ struct link_trial {
 
 struct links_class {
     char *name;
+    char *way;                  /* who carries the bytes between GPUs: "NCCL"; NULL: hosts */
     int depth, kind;            /* of the places */
     int pairs;
     struct fit_curve curve;     /* of half of the pairs */
@@ -58,9 +59,9 @@ struct links {
 };
 
 /* The sizes that are measured, ascending; how many is returned. Next to each power of two from
- * 2048 on lies one above and one below.
+ * 2048 on lies one above and one below. Between GPUs they go further: NVLinks want long ones.
  */
-int links_sizes(bool full, size_t bytes[LINKS_SIZES]);
+int links_sizes(bool full, bool gpus, size_t bytes[LINKS_SIZES]);
 
 /* 'trials' of all pairs; 'loads', bytes/s of each load. */
 struct links *links_new(const struct cluster *cluster, const struct pairs *pairs,
@@ -93,8 +94,8 @@ struct links_sums {
 int links_sum_sizes(bool full, size_t floats[LINKS_SIZES]);
 void links_apply_sums(struct cluster *cluster, int n, const struct links_sums *sums);
 
-/* A table; malloc'ed. */
-char *links_text(const struct links *links);
+/* A table of these "links" or "GPU links"; malloc'ed. */
+char *links_text(const struct links *links, const char *what);
 /* "3.1 GB/s of 12.4 GB/s", the evidence; malloc'ed. */
 char *links_evidence(const struct links_slow *slow);
 /* The key "measured" of a topology file; NULL with 'err' where it is wrong. */

@@ -16,15 +16,18 @@
 static void write_class(FILE *out, const struct links_class *class)
 {
     char small[24], latency[24], eager[24] = "-", rate[24], slowest[24];
+    char *name = class->way ? mem_printf("%s, %s", class->name, class->way)
+                            : mem_strdup(class->name);
 
     if (class->curve.eager_bytes > 0)
         report_bytes(class->curve.eager_bytes, eager);
-    fprintf(out, "  %-20s %5d %9s %9s %9s %11s %5.0f %% %5.0f %%  %s, %s\n", class->name,
+    fprintf(out, "  %-26s %5d %9s %9s %9s %11s %5.0f %% %5.0f %%  %s, %s\n", name,
             class->pairs, report_time(class->seconds[0], small), eager,
             report_time(class->curve.line.latency, latency),
             report_rate(class->curve.line.bandwidth, rate), 100 * class->error,
             100 * class->noise, class->slowest,
             report_rate(class->slowest_bandwidth, slowest));
+    free(name);
 }
 
 static void write_together(FILE *out, const struct links_class *class)
@@ -37,7 +40,7 @@ static void write_together(FILE *out, const struct links_class *class)
                 report_rate(class->curve.line.bandwidth, one));
 }
 
-char *links_text(const struct links *links)
+char *links_text(const struct links *links, const char *what)
 {
     char *text = NULL;
     size_t size;
@@ -45,7 +48,7 @@ char *links_text(const struct links *links)
 
     if (!out)
         return mem_strdup("");
-    fprintf(out, "links, measured%s\n  %-20s %5s %9s %9s %9s %11s %7s %7s  %s\n",
+    fprintf(out, "%s, measured%s\n  %-26s %5s %9s %9s %9s %11s %7s %7s  %s\n", what,
             links->full ? "" : " (quick)", "", "pairs", "8 bytes", "eager to", "latency",
             "bandwidth", "error", "noise", "slowest pair");
     for (int i = 0; i < links->n_classes; i++)
@@ -87,6 +90,8 @@ static json_t *class_json(const struct links *links, const struct links_class *c
                        "bandwidth", class->curve.line.bandwidth, "error", class->error,
                        "noise", class->noise, "seconds", seconds, "slowest", class->slowest, "slowest_bandwidth",
                        class->slowest_bandwidth);
+    if (class->way)
+        json_object_set_new(object, "way", json_string(class->way));
     if (class->curve.eager_bytes > 0)
         json_object_set_new(object, "eager", cluster_eager_json(&eager));
     if (class->together > 0) {
@@ -145,13 +150,15 @@ static int read_class(struct json_reader *r, struct links *links, struct err *er
     struct links_class *class =
         mem_push((void **)&links->classes, &links->n_classes, sizeof(*class));
     struct cluster_eager eager;
-    const char *name, *slowest;
+    const char *name, *way, *slowest;
     int64_t pairs, together;
 
     if (json_get_string(r, "class", true, NULL, &name, err) ||
+        json_get_string(r, "way", false, "", &way, err) ||
         json_get_string(r, "slowest", true, NULL, &slowest, err))
         return -1;
     class->name = mem_strdup(name);
+    class->way = *way ? mem_strdup(way) : NULL;
     class->slowest = mem_strdup(slowest);
     if (json_get_int(r, "pairs", 1, INT32_MAX, NULL, &pairs, err) ||
         json_get_number(r, "latency", 0, MOST, NULL, &class->curve.line.latency, err) ||

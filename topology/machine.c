@@ -17,6 +17,7 @@
 #include "base/module.h"
 #include "topology/cluster.h"
 #include "topology/cluster_spec.h"
+#include "topology/gpu_links.h"
 #include "topology/links.h"
 #include "topology/record.h"
 #include "topology/task.h"
@@ -284,15 +285,18 @@ static int read_parts(const char *path, const json_t *json, bool all,
     const json_t *nodes = json_object_get(json, "nodes");
     const json_t *tasks = all ? json_object_get(json, "tasks") : NULL;
     const json_t *measured = all ? json_object_get(json, "measured") : NULL;
+    const json_t *gpus = all ? json_object_get(json, "gpus") : NULL;
     struct machine_parts p = { .record = all ? topo_record_from_json(path, nodes, err)
                                              : record_of(path, nodes, cluster, err) };
 
     if (p.record && (!tasks || (p.tasks = topo_tasks_from_json(path, tasks, err))) &&
-        (!measured || (p.links = links_from_json(path, measured, err)))) {
+        (!measured || (p.links = links_from_json(path, measured, err))) &&
+        (!gpus || (p.gpus = gpu_links_from_json(path, gpus, err)))) {
         p.slurm = all ? json_incref(json_object_get(json, "slurm")) : NULL;
         *parts = p;
         return 0;
     }
+    links_free(p.links);
     topo_tasks_free(p.tasks);
     topo_record_free(p.record);
     return -1;

@@ -19,6 +19,7 @@
 
 struct cluster;
 struct err;
+struct gpu_links;
 struct links;
 struct topo_record;
 struct topo_tasks;
@@ -30,6 +31,7 @@ struct machine_parts {
     struct topo_record *record; /* the nodes of the cluster; all alike where one is described */
     struct topo_tasks *tasks;
     struct links *links;
+    struct gpu_links *gpus;
     json_t *slurm;              /* json_decref() it */
 };
 

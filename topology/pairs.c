@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include "topology/pairs.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "topology/pairs_private.h"
 
-#define MOST_SAMPLES 4          /* places of a class where one pair is enough */
 #define MOST_NODES 32           /* of a child */
 #define MOST_DEVICES 16         /* of a node */
 #define MOST_LOADS 4            /* of a class */
@@ -20,11 +18,10 @@ struct ends {
     int devices[MOST_NODES];
 };
 
-struct chooser {
-    const struct cluster *cluster;
-    bool full;
-    struct pairs *pairs;
-};
+bool pairs_takes_part(const struct pairs_chooser *c, int device)
+{
+    return !c->pairs->gpus || c->cluster->devices[device].rank >= 0;
+}
 
 /* One of every so many, so that at most 'most' of n are taken. */
 static bool is_taken(int i, int n, int most)
@@ -32,19 +29,31 @@ static bool is_taken(int i, int n, int most)
     return n <= most || (long)i * most / n != (long)(i - 1) * most / n || i == 0;
 }
 
-static void find_ends(const struct cluster *cluster, int child, struct ends *ends)
+bool pairs_has_part(const struct pairs_chooser *c, int place)
 {
+    int last = cluster_device_from(c->cluster, cluster_end(c->cluster, place));
+
+    for (int d = cluster_device_from(c->cluster, place); d < last; d++)
+        if (pairs_takes_part(c, d))
+            return true;
+    return false;
+}
+
+static void find_ends(const struct pairs_chooser *c, int child, struct ends *ends)
+{
+    const struct cluster *cluster = c->cluster;
     int first = cluster_device_from(cluster, child);
     int last = cluster_device_from(cluster, cluster_end(cluster, child)), n = 0;
     bool nodes = cluster->places[child].kind <= CLUSTER_NODE;
 
     ends->n = 0;
     for (int pass = 0; pass < 2; pass++) {
-        int i = 0;
+        int i = 0, node = -1;
 
         for (int d = first; d < last; d++) {
-            if (nodes && d > first && cluster->devices[d].node == cluster->devices[d - 1].node)
+            if (!pairs_takes_part(c, d) || (nodes && cluster->devices[d].node == node))
                 continue;
+            node = cluster->devices[d].node;
             if (pass == 1 && ends->n < MOST_NODES && is_taken(i, n, MOST_NODES))
                 ends->devices[ends->n++] = d;
             i++;
@@ -54,15 +63,17 @@ static void find_ends(const struct cluster *cluster, int child, struct ends *end
 }
 
 /* The children of a place with which it is measured. */
-static int find_children(const struct cluster *cluster, int place, int **children)
+static int find_children(const struct pairs_chooser *c, int place, int **children)
 {
+    const struct cluster *cluster = c->cluster;
     int end = cluster_end(cluster, place), all = 0, n = 0, i = 0;
 
-    for (int c = place + 1; c < end; c = cluster_end(cluster, c))
+    for (int p = place + 1; p < end; p = cluster_end(cluster, p))
         all++;
-    for (int c = place + 1; c < end; c = cluster_end(cluster, c), i++)
-        if (cluster->places[c].kind != CLUSTER_DEVICE || is_taken(i, all, MOST_DEVICES))
-            *(int *)mem_push((void **)children, &n, sizeof(int)) = c;
+    for (int p = place + 1; p < end; p = cluster_end(cluster, p), i++)
+        if (pairs_has_part(c, p) &&
+            (cluster->places[p].kind != CLUSTER_DEVICE || is_taken(i, all, MOST_DEVICES)))
+            *(int *)mem_push((void **)children, &n, sizeof(int)) = p;
     return n;
 }
 
@@ -76,30 +87,30 @@ static int class_of(struct pairs *pairs, const struct cluster *cluster, int plac
             return i;
     *(struct pair_class *)mem_push((void **)&pairs->classes, &pairs->n_classes,
                                    sizeof(struct pair_class)) =
-        (struct pair_class){ depth, kind, place };
+        (struct pair_class){ .depth = depth, .kind = kind, .place = place };
     return pairs->n_classes - 1;
 }
 
-static void add_pair(struct pairs *pairs, int class, int a, int b)
+void pairs_add(struct pairs *pairs, int class, int a, int b)
 {
     *(struct pair *)mem_push((void **)&pairs->pairs, &pairs->n_pairs, sizeof(struct pair)) =
         (struct pair){ class, a, b, 0 };
 }
 
-static void pair_children(struct chooser *c, int class, int x, int y)
+static void pair_children(struct pairs_chooser *c, int class, int x, int y)
 {
     struct ends from, to;
 
-    find_ends(c->cluster, x, &from);
-    find_ends(c->cluster, y, &to);
+    find_ends(c, x, &from);
+    find_ends(c, y, &to);
     if (from.n == 0 || to.n == 0)
         return;
     for (int i = 0; i < (c->full ? from.n > to.n ? from.n : to.n : 1); i++)
-        add_pair(c->pairs, class, from.devices[i % from.n], to.devices[i % to.n]);
+        pairs_add(c->pairs, class, from.devices[i % from.n], to.devices[i % to.n]);
 }
 
 /* Half of the list apart, each is the other's. */
-static void pair_at(struct chooser *c, int class, const int *children, int n, int step)
+static void pair_at(struct pairs_chooser *c, int class, const int *children, int n, int step)
 {
     int last = !c->full ? 1 : 2 * step == n ? step : n;
 
@@ -107,9 +118,9 @@ static void pair_at(struct chooser *c, int class, const int *children, int n, in
         pair_children(c, class, children[i], children[(i + step) % n]);
 }
 
-static void choose_in(struct chooser *c, int place)
+static void choose_in(struct pairs_chooser *c, int place)
 {
-    int *children = NULL, n = find_children(c->cluster, place, &children);
+    int *children = NULL, n = find_children(c, place, &children);
 
     if (n > 1) {
         int class = class_of(c->pairs, c->cluster, place);
@@ -121,7 +132,7 @@ static void choose_in(struct chooser *c, int place)
     free(children);
 }
 
-static void add_load(struct chooser *c, int class, int x, int y)
+static void add_load(struct pairs_chooser *c, int class, int x, int y)
 {
     const struct cluster *cluster = c->cluster;
     struct pairs *pairs = c->pairs;
@@ -131,7 +142,8 @@ static void add_load(struct chooser *c, int class, int x, int y)
     struct pair_load load = { class, pairs->n_flows, 0 };
 
     for (int i = 0; i < n; i++)
-        if (is_taken(i, n, MOST_FLOWS)) {
+        if (is_taken(i, n, MOST_FLOWS) && pairs_takes_part(c, a + i) &&
+            pairs_takes_part(c, b + i)) {
             *(struct pair *)mem_push((void **)&pairs->flows, &pairs->n_flows,
                                      sizeof(struct pair)) =
                 (struct pair){ class, a + i, b + i, 0 };
@@ -145,9 +157,9 @@ static void add_load(struct chooser *c, int class, int x, int y)
 }
 
 /* Wires of devices carry one transfer at a time; others are shared. */
-static void choose_loads(struct chooser *c, int place)
+static void choose_loads(struct pairs_chooser *c, int place)
 {
-    int *children = NULL, n = find_children(c->cluster, place, &children), class, found = 0;
+    int *children = NULL, n = find_children(c, place, &children), class, found = 0;
 
     if (n > 1 && c->cluster->places[children[0]].kind != CLUSTER_DEVICE) {
         class = class_of(c->pairs, c->cluster, place);
@@ -163,7 +175,9 @@ static int by_depth(const void *a, const void *b)
 {
     const struct pair_class *x = a, *y = b;
 
-    return x->depth != y->depth ? y->depth - x->depth : x->place - y->place;
+    return x->depth != y->depth ? y->depth - x->depth
+           : x->kind != y->kind ? (int)x->kind - (int)y->kind
+           : strcmp(x->word, y->word) ? strcmp(x->word, y->word) : x->place - y->place;
 }
 
 static int by_class(const void *a, const void *b)
@@ -175,23 +189,43 @@ static int by_class(const void *a, const void *b)
 }
 
 /* So that the classes are there before the pairs. */
-static void find_classes(struct chooser *c)
+static void find_classes(struct pairs_chooser *c)
 {
     for (int p = 0; p < c->cluster->n_places; p++) {
         int *children = NULL;
 
-        if (c->cluster->places[p].kind != CLUSTER_DEVICE &&
-            find_children(c->cluster, p, &children) > 1)
+        if (c->cluster->places[p].kind < (c->pairs->gpus ? CLUSTER_NODE : CLUSTER_DEVICE) &&
+            find_children(c, p, &children) > 1)
             class_of(c->pairs, c->cluster, p);
         free(children);
     }
-    if (c->pairs->n_classes > 1)
-        qsort(c->pairs->classes, (size_t)c->pairs->n_classes, sizeof(struct pair_class),
-              by_depth);
+}
+
+/* The deepest first, and the pairs that there are by them. */
+static void sort_classes(struct pairs *pairs)
+{
+    int n = pairs->n_classes, *to = mem_new((size_t)n, sizeof(*to));
+    struct pair_class *sorted = mem_new((size_t)n, sizeof(*sorted));
+
+    for (int i = 0; i < n; i++) {
+        for (int j = 0; j < n; j++) {
+            int order = by_depth(&pairs->classes[j], &pairs->classes[i]);
+
+            to[i] += order < 0 || (order == 0 && j < i);
+        }
+        sorted[to[i]] = pairs->classes[i];
+    }
+    for (int i = 0; i < pairs->n_pairs; i++)
+        pairs->pairs[i].class = to[pairs->pairs[i].class];
+    if (pairs->n_pairs > 1)
+        qsort(pairs->pairs, (size_t)pairs->n_pairs, sizeof(struct pair), by_class);
+    free(pairs->classes);
+    free(to);
+    pairs->classes = sorted;
 }
 
 /* Classes are measured one after the other. */
-static void schedule(struct chooser *c)
+static void schedule(struct pairs_chooser *c)
 {
     struct pairs *pairs = c->pairs;
     int first = 0, kept = 0;
@@ -216,27 +250,47 @@ static void schedule(struct chooser *c)
         qsort(pairs->pairs, (size_t)kept, sizeof(struct pair), by_class);
 }
 
-struct pairs *pairs_choose(const struct cluster *cluster, bool full)
+/* Of GPUs only what lies between nodes: those of one node are another affair. */
+static void choose_at(struct pairs_chooser *c, int class, int place)
 {
-    struct chooser c = { cluster, full, mem_new(1, sizeof(struct pairs)) };
-    int *samples;
+    if (!c->pairs->gpus || c->cluster->places[place].kind < CLUSTER_NODE)
+        choose_in(c, place);
+    if (c->full && class_of(c->pairs, c->cluster, place) == class)
+        choose_loads(c, place);
+}
 
-    find_classes(&c);
-    samples = mem_new((size_t)c.pairs->n_classes, sizeof(*samples));
-    for (int class = 0; class < c.pairs->n_classes; class++)
+static void choose_places(struct pairs_chooser *c)
+{
+    const struct cluster *cluster = c->cluster;
+    int *samples = mem_new((size_t)c->pairs->n_classes, sizeof(*samples));
+
+    for (int class = 0, n = c->pairs->n_classes; class < n; class++)
         for (int p = 0; p < cluster->n_places; p++) {
-            const struct pair_class *k = &c.pairs->classes[class];
+            const struct pair_class *k = &c->pairs->classes[class];
 
             if (cluster->places[p].kind != k->kind || cluster_depth(cluster, p) != k->depth ||
-                (!full && samples[class] == MOST_SAMPLES))
+                (!c->full && samples[class] == MOST_SAMPLES))
                 continue;
             samples[class]++;
-            choose_in(&c, p);
-            if (full)
-                choose_loads(&c, p);
+            choose_at(c, class, p);
         }
     free(samples);
-    schedule(&c);
+}
+
+void pairs_finish(struct pairs_chooser *c)
+{
+    find_classes(c);
+    sort_classes(c->pairs);
+    choose_places(c);
+    schedule(c);
+}
+
+struct pairs *pairs_choose(const struct cluster *cluster, bool full)
+{
+    struct pairs_chooser c = { .cluster = cluster, .full = full,
+                               .pairs = mem_new(1, sizeof(struct pairs)) };
+
+    pairs_finish(&c);
     return c.pairs;
 }
 
@@ -265,6 +319,9 @@ char *pairs_class_name(const struct cluster *cluster, const struct pair_class *c
 {
     const struct cluster_place *place = &cluster->places[class->place];
 
+    if (class->word[0])
+        return mem_printf("%s%s", class->word, class->depth < 0 && class->kind == CLUSTER_ISLAND
+                                                   ? ", same island" : "");
     switch (class->kind) {
     case CLUSTER_NODE: return mem_strdup("same node");
     case CLUSTER_ISLAND: return mem_strdup("same island");

@@ -49,7 +49,9 @@ struct cuda_driver {
                 struct err *err);
     int (*done)(struct cuda_gpu *gpu, int slot, bool *done, struct err *err);
 
-    /* "2.28.9", the NCCL that is loaded, into 'text'. Built without, all that follow are NULL. */
+    /* "2.28.9", the NCCL that is loaded, into 'text'. Built without NCCL, this and all that
+     * follow are NULL.
+     */
     int (*nccl)(char text[32], struct err *err);
     /* One rank makes an id, all of them connect by it; ready() says when all have. */
     int (*id)(char id[CUDA_ID_SIZE], struct err *err);

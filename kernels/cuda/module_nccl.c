@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* tasuki-cuda.so: messages from GPU to GPU by NCCL.
  *
- * The communicator does not block: a call that NCCL has only begun is asked after by
- * ncclCommGetAsyncError(), so that a peer that is gone ends a wait rather than makes it endless.
+ * The communicator does not block: what NCCL has only begun is asked after by
+ * ncclCommGetAsyncError(), so that no wait for a peer that is gone is endless.
  */
 #include "kernels/cuda/module_private.h"
 

@@ -292,6 +292,22 @@ void comm_idle(struct comm *comm)
     patience_pause(&comm->patience);
 }
 
+int comm_asked(struct comm *comm, bool done, struct err *err)
+{
+    char reason[64];
+
+    if (done) {
+        patience_renew(&comm->patience);
+        return 0;
+    }
+    if (patience_over(&comm->patience)) {
+        patience_reason(&comm->patience, reason, sizeof(reason));
+        return err_set(err, "%s", reason);
+    }
+    comm_idle(comm);
+    return 0;
+}
+
 static int find_me(const struct comm *comm, int n, const int *ranks, struct err *err)
 {
     int me = -1;

@@ -91,6 +91,10 @@ int comm_test(struct comm_request *request, bool *done, struct err *err);
 int comm_wait(struct comm_request *request, struct err *err);
 /* Call between rounds of comm_test() in which nothing completed: gives the CPU to others. */
 void comm_idle(struct comm *comm);
+/* Who waits for something else that needs other ranks, a GPU say, calls this whenever it has
+ * asked: was it 'done'? If not, gives the CPU to others; fails where comm_wait() would.
+ */
+int comm_asked(struct comm *comm, bool done, struct err *err);
 /* Tags are 0 … comm_max_tag(). */
 int comm_max_tag(const struct comm *comm);
 

@@ -10,9 +10,9 @@
 #include "base/progress.h"
 #include "topology/fit.h"
 #include "topology/pairs.h"
+#include "train/measure_private.h"
 #include "train/probe.h"
-
-#define LOAD_ROUNDS 5
+#include "train/wire.h"
 
 /* What one rank tells the others of one pair, or of one transfer of a load. */
 struct pair_record {
@@ -22,22 +22,7 @@ struct pair_record {
 
 struct flow_record {
     int flow;
-    double bytes, seconds[LOAD_ROUNDS];
-};
-
-struct measuring {
-    struct comm *comm;
-    struct cluster *cluster;
-    struct pairs *pairs;
-    struct probe *probe;
-    bool full;
-    int n_sizes, me;                    /* me: my device */
-    size_t bytes[LINKS_SIZES];
-    struct link_trial *trials;          /* of each pair */
-    struct flow_record *flows;          /* of each transfer of a load */
-    bool again;                         /* pairs are measured for the second time */
-    struct progress *progress;          /* NULL: it is over soon */
-    int done;                           /* rounds */
+    double bytes, seconds[MEASURE_ROUNDS];
 };
 
 static int rank_of(const struct measuring *m, int device)
@@ -45,27 +30,28 @@ static int rank_of(const struct measuring *m, int device)
     return m->cluster->devices[device].rank;
 }
 
-static int device_of(const struct cluster *cluster, int rank)
+/* The other rank of a pair; -1: this one is none of both. 'starts': is this one the first? */
+static int peer_of(const struct measuring *m, const struct pair *pair, bool *starts)
 {
-    for (int d = 0; d < cluster->n_devices; d++)
-        if (cluster->devices[d].rank == rank)
-            return d;
-    return -1;
+    int first = rank_of(m, pair->a), me = comm_rank(m->comm);
+    int other = pair->b == pair->a ? m->second[pair->a] : rank_of(m, pair->b);
+
+    *starts = me == first;
+    return *starts ? other : me == other ? first : -1;
 }
 
-static int measure_pair(struct measuring *m, const struct pair *pair, struct link_trial *trial,
-                        struct err *err)
+static int measure_pair(struct measuring *m, const struct pair *pair, int peer, bool starts,
+                        struct link_trial *trial, struct err *err)
 {
     static const struct probe_effort quick = { 0.02, 5, 40, 0 };
     static const struct probe_effort full = { 0.25, 20, 100, 1 };
-    bool starts = m->me == pair->a;
-    int peer = rank_of(m, starts ? pair->b : pair->a);
+    struct probe *probe = pair->a == pair->b ? m->shared_probe : m->probe;
 
-    if (probe_trips(m->probe, peer, starts, m->full ? &full : &quick, m->n_sizes, m->bytes,
+    if (probe_trips(probe, peer, starts, m->full ? &full : &quick, m->n_sizes, m->bytes,
                     trial->quiet, trial->median, err))
         return -1;
-    return m->full && (probe_stream(m->probe, peer, starts, &trial->there, err) ||
-                       probe_stream(m->probe, peer, !starts, &trial->back, err)) ? -1 : 0;
+    return m->full && (probe_stream(probe, peer, starts, &trial->there, err) ||
+                       probe_stream(probe, peer, !starts, &trial->back, err)) ? -1 : 0;
 }
 
 /* What each rank has found, all have afterwards: 'take' is called with each record. */
@@ -123,11 +109,13 @@ static int run_rounds(struct measuring *m, const struct pair *pairs, const int *
     for (int round = 0; round < n_rounds && !status; round++) {
         for (int i = 0; i < n && !status; i++) {
             struct pair_record record = { .pair = index ? index[i] : i };
+            bool starts;
+            int peer = peer_of(m, &pairs[i], &starts);
 
-            if (pairs[i].round != round || (m->me != pairs[i].a && m->me != pairs[i].b))
+            if (pairs[i].round != round || peer < 0)
                 continue;
-            status = measure_pair(m, &pairs[i], &record.trial, err);
-            if (m->me == pairs[i].a)
+            status = measure_pair(m, &pairs[i], peer, starts, &record.trial, err);
+            if (starts)
                 *(struct pair_record *)mem_push((void **)&records, &n_records,
                                                 sizeof(record)) = record;
         }
@@ -163,16 +151,13 @@ static int measure_suspects(struct measuring *m, struct err *err)
     return status;
 }
 
-static int run_flow(struct measuring *m, int flow, int round, struct flow_record *record,
-                    struct err *err)
+static int run_flow(struct measuring *m, int flow, int peer, bool sends, int round,
+                    struct flow_record *record, struct err *err)
 {
-    const struct pair *f = &m->pairs->flows[flow];
-    bool sends = m->me == f->a;
     size_t bytes;
 
     record->flow = flow;
-    if (probe_burst(m->probe, rank_of(m, sends ? f->b : f->a), sends, &bytes,
-                    &record->seconds[round], err))
+    if (probe_burst(m->probe, peer, sends, &bytes, &record->seconds[round], err))
         return -1;
     record->bytes = (double)bytes;
     return 0;
@@ -181,14 +166,14 @@ static int run_flow(struct measuring *m, int flow, int round, struct flow_record
 /* A load takes as long as its slowest transfer. */
 static double load_rate(const struct measuring *m, const struct pair_load *load)
 {
-    double times[LOAD_ROUNDS] = { 0 }, bytes = 0;
+    double times[MEASURE_ROUNDS] = { 0 }, bytes = 0;
 
     for (int i = load->first; i < load->first + load->n; i++) {
         bytes += m->flows[i].bytes;
-        for (int round = 0; round < LOAD_ROUNDS; round++)
+        for (int round = 0; round < MEASURE_ROUNDS; round++)
             times[round] = fmax(times[round], m->flows[i].seconds[round]);
     }
-    return bytes / fit_quiet(times, LOAD_ROUNDS);
+    return bytes / fit_quiet(times, MEASURE_ROUNDS);
 }
 
 static int measure_loads(struct measuring *m, double *loads, struct err *err)
@@ -203,13 +188,17 @@ static int measure_loads(struct measuring *m, double *loads, struct err *err)
         struct flow_record record = { .flow = -1 };
         bool mine = false;
 
-        for (int round = -1; round < LOAD_ROUNDS && !status; round++) {
+        for (int round = -1; round < MEASURE_ROUNDS && !status; round++) {
             status = comm_fence(m->comm, err);
-            for (int i = load->first; i < load->first + load->n && !status; i++)
-                if (m->me == pairs->flows[i].a || m->me == pairs->flows[i].b) {
-                    status = run_flow(m, i, round < 0 ? 0 : round, &record, err);
-                    mine = m->me == pairs->flows[i].a;
-                }
+            for (int i = load->first; i < load->first + load->n && !status; i++) {
+                bool sends;
+                int peer = peer_of(m, &pairs->flows[i], &sends);
+
+                if (peer < 0)
+                    continue;
+                status = run_flow(m, i, peer, sends, round < 0 ? 0 : round, &record, err);
+                mine = sends;
+            }
         }
         if (mine)
             *(struct flow_record *)mem_push((void **)&records, &n, sizeof(record)) = record;
@@ -262,24 +251,45 @@ static int measure_sums(struct measuring *m, struct err *err)
     return status;
 }
 
-static int measure_all(struct measuring *m, struct links **links, struct err *err)
+size_t measure_start(struct measuring *m)
 {
-    double *loads = mem_new((size_t)m->pairs->n_loads, sizeof(*loads));
-    struct links *found;
-    int status = -1;
+    m->trials = mem_new((size_t)m->pairs->n_pairs, sizeof(*m->trials));
+    m->loads = mem_new((size_t)m->pairs->n_loads, sizeof(*m->loads));
+    m->n_sizes = links_sizes(m->full, m->pairs->gpus, m->bytes);
+    if (m->full)
+        m->progress = progress_new("measure", m->pairs->n_rounds + m->pairs->n_loads);
+    return probe_pool(m->bytes[m->n_sizes - 1]);
+}
 
-    if (run_rounds(m, m->pairs->pairs, NULL, m->pairs->n_pairs, m->pairs->n_rounds, err) ||
-        (m->full && (measure_suspects(m, err) || measure_loads(m, loads, err))))
-        goto out;
-    found = links_new(m->cluster, m->pairs, m->trials, loads, m->full);
+int measure_run(struct measuring *m, struct err *err)
+{
+    if (run_rounds(m, m->pairs->pairs, NULL, m->pairs->n_pairs, m->pairs->n_rounds, err))
+        return -1;
+    return m->full && (measure_suspects(m, err) || measure_loads(m, m->loads, err)) ? -1 : 0;
+}
+
+void measure_end(struct measuring *m)
+{
+    progress_free(m->progress);
+    pairs_free(m->pairs);
+    free(m->trials);
+    free(m->loads);
+}
+
+static int measure_hosts(struct measuring *m, struct links **links, struct err *err)
+{
+    struct links *found;
+    int status;
+
+    if (measure_run(m, err))
+        return -1;
+    found = links_new(m->cluster, m->pairs, m->trials, m->loads, m->full);
     links_apply(found, m->cluster);
     status = measure_sums(m, err);
     if (status == 0 && links)
         *links = found;
     else
         links_free(found);
-out:
-    free(loads);
     return status;
 }
 
@@ -287,18 +297,15 @@ int measure_links(struct comm *comm, struct cluster *cluster, enum measure how,
                   struct links **links, struct err *err)
 {
     struct measuring m = { .comm = comm, .cluster = cluster, .full = how == MEASURE_FULL };
+    struct wire *wire;
     int status;
 
-    m.me = device_of(cluster, comm_rank(comm));
     m.pairs = pairs_choose(cluster, m.full);
-    m.trials = mem_new((size_t)m.pairs->n_pairs, sizeof(*m.trials));
-    m.n_sizes = links_sizes(m.full, m.bytes);
-    m.probe = probe_new(comm, m.bytes[m.n_sizes - 1]);
-    m.progress = m.full ? progress_new("measure", m.pairs->n_rounds + m.pairs->n_loads) : NULL;
-    status = measure_all(&m, links, err);
-    progress_free(m.progress);
+    wire = wire_of_hosts(comm, measure_start(&m));
+    m.probe = probe_new(comm, wire);
+    status = measure_hosts(&m, links, err);
     probe_free(m.probe);
-    pairs_free(m.pairs);
-    free(m.trials);
+    wire_free(wire);
+    measure_end(&m);
     return status ? err_prefix(err, "measurement") : 0;
 }

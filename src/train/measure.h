@@ -8,6 +8,8 @@
 #include "topology/links.h"
 
 struct err;
+struct gpu_links;
+struct topo_record;
 
 /* QUICK takes some tenths of a second: one pair of ranks in each of up to four places of a
  * class, and sums over all ranks. FULL takes the pairs of pairs_choose(), each until it is
@@ -22,5 +24,12 @@ enum measure { MEASURE_QUICK, MEASURE_FULL, MEASURE_NONE };
  */
 int measure_links(struct comm *comm, struct cluster *cluster, enum measure how,
                   struct links **links, struct err *err);
+
+/* The same between the GPUs of the ranks, by tasuki-cuda.so. '*gpus' is NULL where no node has
+ * any, the same on all ranks otherwise; what could not be measured, it says and why. That a GPU
+ * fails while it is used is an error. Collective.
+ */
+int measure_gpus(struct comm *comm, const struct topo_record *record, enum measure how,
+                 struct gpu_links **gpus, struct err *err);
 
 #endif

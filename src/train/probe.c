@@ -10,14 +10,14 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "topology/fit.h"
+#include "train/wire.h"
 
 #define TAG 0
 #define MOST_TRIPS 256
 #define LITTLE ((size_t)64 << 10)       /* so small that the message before it matters */
 #define POOL ((size_t)16 << 20)         /* more than caches of a core */
 #define SETTLED 0.03                    /* relative difference of two halves */
-#define BURST 8                         /* messages in one direction, */
-#define IN_FLIGHT 4                     /* at once, */
+#define BURST 8                         /* messages in one direction, a slot for each, */
 #define PIECE ((size_t)1 << 20)         /* of so many bytes */
 #define STREAM_SECONDS 0.05
 #define MOST_BURSTS 7
@@ -26,9 +26,9 @@
 
 struct probe {
     struct comm *comm;
-    struct comm_request *requests[IN_FLIGHT];
-    size_t size, at;                    /* of the pool; where the next message starts */
-    char *pool;
+    struct comm_request *request;       /* what the two tell each other, and sums */
+    struct wire *wire;
+    size_t at;                          /* of its pool: where the next message starts */
     int n[PROBE_SIZES];                 /* times that were taken */
     double times[PROBE_SIZES][MOST_TRIPS];
 };
@@ -42,17 +42,19 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-struct probe *probe_new(struct comm *comm, size_t most)
+size_t probe_pool(size_t most)
+{
+    most = most < PIECE ? PIECE : most;
+    return most < POOL / 2 ? POOL : 2 * most;
+}
+
+struct probe *probe_new(struct comm *comm, struct wire *wire)
 {
     struct probe *probe = mem_new(1, sizeof(*probe));
 
     probe->comm = comm;
-    for (int i = 0; i < IN_FLIGHT; i++)
-        probe->requests[i] = comm_request_new(comm);
-    most = most < PIECE ? PIECE : most;
-    probe->size = most < POOL / 2 ? POOL : 2 * most;
-    probe->pool = mem_new(probe->size, 1);
-    memset(probe->pool, 1, probe->size);
+    probe->wire = wire;
+    probe->request = comm_request_new(comm);
     return probe;
 }
 
@@ -60,9 +62,7 @@ void probe_free(struct probe *probe)
 {
     if (!probe)
         return;
-    for (int i = 0; i < IN_FLIGHT; i++)
-        comm_request_free(probe->requests[i]);
-    free(probe->pool);
+    comm_request_free(probe->request);
     free(probe);
 }
 
@@ -70,21 +70,29 @@ static char *take_buffer(struct probe *probe, size_t bytes)
 {
     char *data;
 
-    if (probe->at + bytes > probe->size)
+    if (probe->at + bytes > probe->wire->size)
         probe->at = 0;
-    data = probe->pool + probe->at;
+    data = probe->wire->pool + probe->at;
     probe->at += (bytes + 63) / 64 * 64;
     return data;
 }
 
-static int move(struct probe *probe, int peer, bool send, void *data, size_t bytes,
+/* What is not measured. */
+static int tell(struct probe *probe, int peer, bool send, void *data, size_t bytes,
                 struct err *err)
 {
-    struct comm_request *request = probe->requests[0];
-    int status = send ? comm_send(probe->comm, data, bytes, peer, TAG, request, err)
-                      : comm_receive(probe->comm, data, bytes, peer, TAG, request, err);
+    int status = send ? comm_send(probe->comm, data, bytes, peer, TAG, probe->request, err)
+                      : comm_receive(probe->comm, data, bytes, peer, TAG, probe->request, err);
 
-    return status ? -1 : comm_wait(request, err);
+    return status ? -1 : comm_wait(probe->request, err);
+}
+
+static int move(struct probe *probe, int peer, bool send, char *data, size_t bytes,
+                struct err *err)
+{
+    struct wire *wire = probe->wire;
+
+    return wire->post(wire, 0, peer, send, data, bytes, err) ? -1 : wire->wait(wire, 0, err);
 }
 
 static int trip(struct probe *probe, int peer, bool starts, size_t bytes, double *seconds,
@@ -162,7 +170,7 @@ static void count_trips(const struct probe *probe, const struct probe_effort *ef
 static int agree(struct probe *probe, int peer, bool starts, int n, int *counts,
                  struct err *err)
 {
-    return move(probe, peer, starts, counts, (size_t)n * sizeof(*counts), err);
+    return tell(probe, peer, starts, counts, (size_t)n * sizeof(*counts), err);
 }
 
 int probe_trips(struct probe *probe, int peer, bool starts, const struct probe_effort *effort,
@@ -194,29 +202,22 @@ int probe_trips(struct probe *probe, int peer, bool starts, const struct probe_e
     return 0;
 }
 
-static int post(struct probe *probe, int peer, bool send, struct comm_request *request,
-                struct err *err)
-{
-    char *data = take_buffer(probe, PIECE);
-
-    return send ? comm_send(probe->comm, data, PIECE, peer, TAG, request, err)
-                : comm_receive(probe->comm, data, PIECE, peer, TAG, request, err);
-}
-
 int probe_burst(struct probe *probe, int peer, bool sends, size_t *bytes, double *seconds,
                 struct err *err)
 {
+    struct wire *wire = probe->wire;
     char arrived = 1;
     double start = clock_now();
 
-    for (int i = 0; i < BURST + IN_FLIGHT; i++) {
-        struct comm_request *request = probe->requests[i % IN_FLIGHT];
+    for (int i = 0; i < BURST + WIRE_SLOTS; i++) {
+        int slot = i % WIRE_SLOTS;
 
-        if ((i >= IN_FLIGHT && comm_wait(request, err)) ||
-            (i < BURST && post(probe, peer, sends, request, err)))
+        if ((i >= WIRE_SLOTS && wire->wait(wire, slot, err)) ||
+            (i < BURST && wire->post(wire, slot, peer, sends, take_buffer(probe, PIECE), PIECE,
+                                     err)))
             return -1;
     }
-    if (move(probe, peer, !sends, &arrived, 1, err))
+    if (tell(probe, peer, !sends, &arrived, 1, err))
         return -1;
     *bytes = BURST * PIECE;
     *seconds = clock_now() - start;
@@ -242,7 +243,7 @@ int probe_stream(struct probe *probe, int peer, bool sends, double *rate, struct
     }
     if (sends)
         *rate = (double)bytes / fit_quiet(times, n);
-    return move(probe, peer, sends, rate, sizeof(*rate), err);
+    return tell(probe, peer, sends, rate, sizeof(*rate), err);
 }
 
 /* Compute for so many seconds; between the slices ask after the request, as a step does. */
@@ -264,7 +265,7 @@ static int compute(double seconds, struct comm_request *request, struct err *err
 static int time_sum(struct probe *probe, struct comm_group *group, size_t floats, double work,
                     double *seconds, struct err *err)
 {
-    struct comm_request *request = probe->requests[0];
+    struct comm_request *request = probe->request;
     float *data = (float *)(void *)take_buffer(probe, floats * sizeof(float));
     int status = comm_fence(probe->comm, err);
     double start = clock_now();
@@ -298,7 +299,7 @@ int probe_sums(struct probe *probe, struct comm_group *group, int n, const size_
 {
     double ignored;
 
-    memset(probe->pool, 0, probe->size);    /* sums of zeros stay what they are */
+    memset(probe->wire->pool, 0, probe->wire->size);    /* sums of zeros stay what they are */
     for (int round = -1; round < SUM_ROUNDS; round++)
         for (int s = 0; s < n; s++) {
             double *time = round < 0 ? &ignored : &probe->times[s][round];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* How long messages between two ranks take, and sums over a group.
  *
- * Messages go through comm.h from buffers of the host, as those of a run do. Sizes are measured
- * in turn, so that what disturbs one disturbs all, and each time from another part of a buffer
- * that is larger than caches.
+ * Messages go through a wire (wire.h): between buffers of the host, as those of a run do, or
+ * between GPUs. Sizes are measured in turn, so that what disturbs one disturbs all, and each
+ * time from another part of a buffer that is larger than caches.
  */
 #ifndef TASUKI_TRAIN_PROBE_H
 #define TASUKI_TRAIN_PROBE_H
@@ -14,6 +14,7 @@
 #include "comm/comm.h"
 
 struct err;
+struct wire;
 
 #define PROBE_SIZES 32          /* at most, at a time */
 
@@ -25,8 +26,10 @@ struct probe_effort {
 
 struct probe;
 
-/* Buffers for messages of up to 'most' bytes, used again and again. */
-struct probe *probe_new(struct comm *comm, size_t most);
+/* How large the pool of a wire is to be for messages of up to 'most' bytes. */
+size_t probe_pool(size_t most);
+/* The wire stays the caller's. */
+struct probe *probe_new(struct comm *comm, struct wire *wire);
 void probe_free(struct probe *probe);
 
 /* Seconds of a message of each size, one way: to the peer and back, halved; the lower decile
@@ -44,7 +47,7 @@ int probe_burst(struct probe *probe, int peer, bool sends, size_t *bytes, double
 /* Seconds of a sum of so many floats over the group, the median of some rounds in which each
  * is measured once. 'work' (NULL: none): for so many seconds each member computes meanwhile,
  * and then waits for the rest; 0 floats: it only computes. The same on all members, which are all
- * ranks. Collective.
+ * ranks. Collective; on a wire of hosts alone.
  */
 int probe_sums(struct probe *probe, struct comm_group *group, int n, const size_t *floats,
                const double *work, double *seconds, struct err *err);

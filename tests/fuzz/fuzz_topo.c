@@ -260,7 +260,7 @@ static void use_record(const struct topo_record *record, const struct topo_tasks
                        const struct cluster *cluster)
 {
     struct err err = { 0 };
-    struct findings *findings = topo_check(record, tasks, NULL, &err);
+    struct findings *findings = topo_check(record, tasks, NULL, NULL, &err);
 
     if (findings)
         free(findings_text(findings));

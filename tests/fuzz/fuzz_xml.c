@@ -128,7 +128,7 @@ static void use(const struct topo_node *node)
 
         if (cluster)
             free(report_svg(record, cluster, &err));
-        findings = topo_check(record, NULL, NULL, &err);
+        findings = topo_check(record, NULL, NULL, NULL, &err);
         findings_free(findings);
         cluster_free(cluster);
     }

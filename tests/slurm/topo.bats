@@ -218,6 +218,20 @@ END
     fi
 }
 
+@test "GPUs of several nodes are measured below a switch and across switches" {
+    [ -e "$builddir/.libs/tasuki-cuda.so" ] || skip "built without CUDA"
+    with_driver
+    echo 'wire network network 1e-3 1e9' >>nvml.txt
+    srun --mpi=pmix -N4 --ntasks-per-node=1 --gres=gpu:1 \
+        env LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" "$TASUKI" topo --measure=full >report
+    cat report
+    grep -q '^GPUs of this allocation: 4 nodes, 16 devices$' report
+    grep -qE '^  same switch, NCCL +2 ' report
+    grep -qE '^  same switch, level 1, NCCL +2 ' report
+    sed '1,/^GPUs of/d' report | grep -qE '^ +leaf1 .* between its parts.* \(measured\)'
+    sed '1,/^GPUs of/d' report | grep -qE '^ +n1 .* up \(measured\)'
+}
+
 start_job() {
     job=$("$lab" run sbatch --parsable -o /dev/null "$@" --wrap 'sleep 1000')
     local end=$((SECONDS + 60))

@@ -515,7 +515,8 @@ static struct findings *examine(const struct ward *ward)
 {
     struct err err = { 0 };
     struct topo_tasks *tasks = topo_tasks_from_json("test", ward->tasks, &err);
-    struct findings *findings = tasks ? topo_check(ward->record, tasks, NULL, &err) : NULL;
+    struct findings *findings =
+        tasks ? topo_check(ward->record, tasks, NULL, NULL, &err) : NULL;
 
     if (!findings)
         fail_msg("%s", err.text);
@@ -732,7 +733,7 @@ static void what_was_not_collected_is_not_held_against_a_node(void **state)
         assert_int_equal(topo_record_add_node(record, node, &err), 0);
         topo_node_free(node);
     }
-    findings = topo_check(record, NULL, NULL, &err);
+    findings = topo_check(record, NULL, NULL, NULL, &err);
     assert_int_equal(findings->n, 0);
     findings_free(findings);
     topo_record_free(record);
@@ -768,7 +769,7 @@ static void nodes_of_one_kind_keep_what_is_their_own(void **state)
         topo_node_free(node);
     }
     assert_int_equal(topo_record_kinds(record), 2);
-    findings = topo_check(record, NULL, NULL, &err);
+    findings = topo_check(record, NULL, NULL, NULL, &err);
     assert_non_null(findings);
     assert_int_equal(findings->n, 4);
     for (int i = 0; i < 4; i++) {

@@ -66,7 +66,7 @@ static struct findings *check(const struct bound *bound, int n, int per_host)
         assert_int_equal(topo_record_add_node(record, node, &err), 0);
         topo_node_free(node);
     }
-    findings = topo_check(record, tasks, NULL, &err);
+    findings = topo_check(record, tasks, NULL, NULL, &err);
     if (!findings)
         fail_msg("%s", err.text);
     topo_tasks_free(tasks);

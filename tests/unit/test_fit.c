@@ -48,7 +48,7 @@ static double disturbed(double seconds, const struct noise *noise)
 static int sizes_of(double bytes[LINKS_SIZES])
 {
     size_t sizes[LINKS_SIZES];
-    int n = links_sizes(true, sizes);
+    int n = links_sizes(true, false, sizes);
 
     for (int i = 0; i < n; i++)
         bytes[i] = (double)sizes[i];

@@ -36,7 +36,7 @@ struct lab {
 static void set_trial(struct link_trial *trial, double latency, double bandwidth)
 {
     size_t bytes[LINKS_SIZES];
-    int n = links_sizes(true, bytes);
+    int n = links_sizes(true, false, bytes);
 
     for (int s = 0; s < n; s++) {
         trial->quiet[s] = latency + (double)bytes[s] / bandwidth;
@@ -164,7 +164,7 @@ static void a_slow_pair_is_named(void **state)
     evidence = links_evidence(&lab.links->slow[0]);
     assert_non_null(strstr(evidence, " of "));
     assert_non_null(strstr(evidence, "MB/s"));
-    text = links_text(lab.links);
+    text = links_text(lab.links, "links");
     assert_non_null(strstr(text, "slow: n2 - n3: "));
     /* One pair does not change the class. */
     assert_true(close_to(lab.links->classes[1].curve.line.bandwidth, ACROSS));
@@ -255,8 +255,8 @@ static void a_file_gives_back_what_was_measured(void **state)
         fail_msg("%s", err.text);
     second = links_to_json(again);
     assert_true(json_equal(json, second));
-    text = links_text(lab.links);
-    copy = links_text(again);
+    text = links_text(lab.links, "links");
+    copy = links_text(again, "links");
     assert_string_equal(text, copy);
     free(text);
     free(copy);

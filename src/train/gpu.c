@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/gpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/module.h"
+#include "kernels/cuda/driver.h"
+#include "topology/node_read.h"
+#include "train/wire.h"
+
+#define TAG 0
+
+_Static_assert(WIRE_SLOTS <= CUDA_SLOTS, "a slot of a wire is one of the module");
+
+struct gpu {
+    const struct cuda_driver *driver;
+    struct comm *comm;
+    struct cuda_gpu *cuda;
+    int *places;                /* of each rank among those that are connected */
+    struct comm_request *requests[WIRE_SLOTS];
+};
+
+static const struct cuda_driver *load_driver(struct err *err)
+{
+    void *module = module_open("cuda", err);
+    const struct cuda_driver *driver =
+        module ? module_symbol(module, CUDA_DRIVER_SYMBOL, err) : NULL;
+
+    if (driver && (driver->version != CUDA_DRIVER_VERSION ||
+                   driver->err_size != sizeof(struct err) ||
+                   driver->gpu_size != sizeof(struct cuda_gpu))) {
+        err_set(err, "tasuki-cuda.so belongs to another version of tasuki: install both anew");
+        return NULL;
+    }
+    return driver;
+}
+
+/* What a rank tells the others: "" where it has nothing to do with GPUs, "!REASON", or its NCCL
+ * and the addresses of its GPUs, a line each.
+ */
+static char *look(struct err *err)
+{
+    const struct cuda_driver *driver = load_driver(err);
+    struct cuda_address *list = NULL;
+    char version[32] = "", *text, *more;
+    int n;
+
+    if (!driver || driver->list(&n, &list, err) ||
+        (driver->nccl && driver->nccl(version, err))) {
+        free(list);
+        return mem_printf("!%s", err->text);
+    }
+    text = mem_strdup(version);
+    for (int i = 0; i < n; i++) {
+        char address[32];
+
+        if (topo_pci_address(list[i].text, address))
+            continue;
+        more = mem_printf("%s\n%s", text, address);
+        free(text);
+        text = more;
+    }
+    free(list);
+    return text;
+}
+
+/* The i-th line after the first, from 0; false: there are not so many. */
+static bool read_address(const char *text, int i, char address[32])
+{
+    for (; i >= 0; i--) {
+        text = strchr(text, '\n');
+        if (!text)
+            return false;
+        text++;
+    }
+    snprintf(address, 32, "%.*s", (int)strcspn(text, "\n"), text);
+    return true;
+}
+
+static bool is_taken(const struct comm *comm, const struct gpu_choices *choices, int rank,
+                     const char *address)
+{
+    for (int r = 0; r < rank; r++)
+        if (strcmp(choices->list[r].address, address) == 0 &&
+            strcmp(comm_host(comm, r), comm_host(comm, rank)) == 0)
+            return true;
+    return false;
+}
+
+static void choose(const struct comm *comm, struct gpu_choices *choices, int rank,
+                   const char *text)
+{
+    char *address = choices->list[rank].address;
+    int before = 0, n = 0;
+
+    for (; read_address(text, n, address); n++)
+        if (!is_taken(comm, choices, rank, address))
+            return;
+    for (int r = 0; r < rank; r++)
+        before += choices->list[r].address[0] &&
+                  strcmp(comm_host(comm, r), comm_host(comm, rank)) == 0;
+    if (n > 0)
+        read_address(text, before % n, address);
+    else
+        choices->list[rank].why = mem_strdup("CUDA shows it none");
+}
+
+/* The NCCL of all that have a GPU. */
+static void agree_on_nccl(struct gpu_choices *choices, const char *text, bool *any)
+{
+    char version[32];
+
+    snprintf(version, sizeof(version), "%.*s", (int)strcspn(text, "\n"), text);
+    if (!*any)
+        snprintf(choices->nccl, sizeof(choices->nccl), "%s", version);
+    else if (strcmp(choices->nccl, version) != 0)
+        choices->nccl[0] = '\0';
+    *any = true;
+}
+
+static void choose_all(const struct comm *comm, struct gpu_choices *choices,
+                       const void *const *parts, const size_t *sizes)
+{
+    bool any = false;
+
+    for (int r = 0; r < choices->n; r++) {
+        char *text = mem_printf("%.*s", (int)sizes[r], (const char *)parts[r]);
+
+        if (text[0] == '!')
+            choices->list[r].why = mem_strdup(text + 1);
+        else if (sizes[r] > 0)
+            choose(comm, choices, r, text);
+        if (choices->list[r].address[0])
+            agree_on_nccl(choices, text, &any);
+        free(text);
+    }
+}
+
+int gpu_choose(struct comm *comm, bool wanted, struct gpu_choices *choices, struct err *err)
+{
+    int n = comm_size(comm), status;
+    const void **parts = mem_new((size_t)n, sizeof(*parts));
+    size_t *sizes = mem_new((size_t)n, sizeof(*sizes));
+    struct err why = { 0 };
+    char *text = wanted ? look(&why) : mem_strdup("");
+    void *block = NULL;
+
+    status = comm_exchange(comm, text, wanted ? strlen(text) + 1 : 0, &block, parts, sizes,
+                           err);
+    if (status == 0) {
+        *choices = (struct gpu_choices){ n, mem_new((size_t)n, sizeof(*choices->list)), "" };
+        choose_all(comm, choices, parts, sizes);
+    }
+    free(text);
+    free(block);
+    free(parts);
+    free(sizes);
+    return status;
+}
+
+void gpu_choices_clear(struct gpu_choices *choices)
+{
+    for (int i = 0; i < choices->n; i++)
+        free(choices->list[i].why);
+    free(choices->list);
+}
+
+struct gpu *gpu_open(struct comm *comm, const char *address, size_t bytes, struct err *err)
+{
+    const struct cuda_driver *driver = load_driver(err);
+    struct cuda_gpu *cuda = driver ? driver->open(address, bytes, err) : NULL;
+    struct gpu *gpu;
+
+    if (!cuda)
+        return NULL;
+    gpu = mem_new(1, sizeof(*gpu));
+    *gpu = (struct gpu){ .driver = driver, .comm = comm, .cuda = cuda };
+    gpu->places = mem_new((size_t)comm_size(comm), sizeof(*gpu->places));
+    for (int i = 0; i < WIRE_SLOTS; i++)
+        gpu->requests[i] = comm_request_new(comm);
+    return gpu;
+}
+
+void gpu_close(struct gpu *gpu)
+{
+    if (!gpu)
+        return;
+    for (int i = 0; i < WIRE_SLOTS; i++)
+        comm_request_free(gpu->requests[i]);
+    gpu->driver->close(gpu->cuda);
+    free(gpu->places);
+    free(gpu);
+}
+
+static int wait_ready(struct gpu *gpu, struct err *err)
+{
+    bool ready = false;
+
+    while (!ready)
+        if (gpu->driver->ready(gpu->cuda, &ready, err) || comm_asked(gpu->comm, ready, err))
+            return -1;
+    return 0;
+}
+
+static int wait_slot(struct gpu *gpu, int slot, struct err *err)
+{
+    bool done = false;
+
+    while (!done)
+        if (gpu->driver->done(gpu->cuda, slot, &done, err) || comm_asked(gpu->comm, done, err))
+            return -1;
+    return 0;
+}
+
+int gpu_connect(struct comm *comm, struct gpu *gpu, int n, const int *ranks, struct err *err)
+{
+    int me = comm_rank(comm), place = 0, status;
+    char first[CUDA_ID_SIZE];
+    void *id = first;
+    size_t size = sizeof(first);
+
+    if (me == ranks[0] && gpu->driver->id(first, err))
+        return -1;
+    if (comm_broadcast(comm, ranks[0], &id, &size, err))
+        return -1;
+    status = size == sizeof(first) ? 0 : err_set(err, "NCCL: an id of %zu bytes", size);
+    for (int i = 0; i < n && gpu; i++) {
+        gpu->places[ranks[i]] = i;
+        place = ranks[i] == me ? i : place;
+    }
+    if (gpu && !status)
+        status = gpu->driver->connect(gpu->cuda, n, place, id, err) || wait_ready(gpu, err);
+    if (me != ranks[0])
+        free(id);
+    return status ? -1 : 0;
+}
+
+int gpu_leave(struct gpu *gpu, struct err *err)
+{
+    return gpu->driver->leave(gpu->cuda, err) || wait_ready(gpu, err) ? -1 : 0;
+}
+
+struct gpu_wire {
+    struct wire base;
+    struct gpu *gpu;
+    struct {
+        char *data;             /* where what the host receives is to go; NULL: it sends */
+        size_t bytes;
+    } slots[WIRE_SLOTS];
+};
+
+static int post_nccl(struct wire *base, int slot, int peer, bool send, char *data, size_t bytes,
+                     struct err *err)
+{
+    struct gpu *gpu = ((struct gpu_wire *)base)->gpu;
+    bool launched = false;
+
+    if (gpu->driver->post(gpu->cuda, send, data, bytes, gpu->places[peer], err))
+        return -1;
+    while (!launched)
+        if (gpu->driver->launched(gpu->cuda, slot, &launched, err) ||
+            comm_asked(gpu->comm, launched, err))
+            return -1;
+    return 0;
+}
+
+static int wait_nccl(struct wire *base, int slot, struct err *err)
+{
+    return wait_slot(((struct gpu_wire *)base)->gpu, slot, err);
+}
+
+/* The pinned pool is as large as that of the GPU: a message has the same place in both. */
+static char *beside(const struct gpu *gpu, const char *data)
+{
+    return gpu->cuda->host + (data - gpu->cuda->device);
+}
+
+static int post_hosts(struct wire *base, int slot, int peer, bool send, char *data,
+                      size_t bytes, struct err *err)
+{
+    struct gpu_wire *wire = (struct gpu_wire *)base;
+    struct gpu *gpu = wire->gpu;
+    char *pinned = beside(gpu, data);
+
+    wire->slots[slot].data = send ? NULL : data;
+    wire->slots[slot].bytes = bytes;
+    if (!send)
+        return comm_receive(gpu->comm, pinned, bytes, peer, TAG, gpu->requests[slot], err);
+    if (gpu->driver->copy(gpu->cuda, slot, pinned, data, bytes, err) ||
+        wait_slot(gpu, slot, err))
+        return -1;
+    return comm_send(gpu->comm, pinned, bytes, peer, TAG, gpu->requests[slot], err);
+}
+
+static int wait_hosts(struct wire *base, int slot, struct err *err)
+{
+    struct gpu_wire *wire = (struct gpu_wire *)base;
+    struct gpu *gpu = wire->gpu;
+    char *data = wire->slots[slot].data;
+
+    if (comm_wait(gpu->requests[slot], err))
+        return -1;
+    if (!data)
+        return 0;
+    if (gpu->driver->copy(gpu->cuda, slot, data, beside(gpu, data), wire->slots[slot].bytes,
+                          err))
+        return -1;
+    return wait_slot(gpu, slot, err);
+}
+
+static void free_gpu_wire(struct wire *base)
+{
+    free(base);
+}
+
+static struct gpu_wire *new_gpu_wire(struct gpu *gpu)
+{
+    struct gpu_wire *wire = mem_new(1, sizeof(*wire));
+
+    wire->base = (struct wire){ .size = gpu->cuda->bytes, .pool = gpu->cuda->device,
+                                .free = free_gpu_wire };
+    wire->gpu = gpu;
+    return wire;
+}
+
+struct wire *gpu_wire_nccl(struct gpu *gpu)
+{
+    struct gpu_wire *wire = new_gpu_wire(gpu);
+
+    wire->base.post = post_nccl;
+    wire->base.wait = wait_nccl;
+    return &wire->base;
+}
+
+struct wire *gpu_wire_hosts(struct gpu *gpu)
+{
+    struct gpu_wire *wire = new_gpu_wire(gpu);
+
+    wire->base.post = post_hosts;
+    wire->base.wait = wait_hosts;
+    return &wire->base;
+}

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: MIT
+# Links between GPUs, measured by tasuki-cuda.so over stand-ins of NVML, CUDA and NCCL.
+
+load common
+
+# NVLinks join the first two GPUs of four, a PCIe switch the others.
+setup() {
+    local reason
+    reason=$(no_mpi)
+    [ -n "$reason" ] || [ -e "$builddir/.libs/tasuki-cuda.so" ] || reason="built without CUDA"
+    [ -n "$reason" ] || [ -e "$builddir/tests/.libs/fake_cuda.so" ] ||
+        reason="fake_cuda.so is not built"
+    [ -z "$reason" ] || skip "$reason"
+    mpi_environment
+    cd "$BATS_TEST_TMPDIR"
+    # Sanitizers want to be the first library.
+    export ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0
+    export HWLOC_XMLFILE=$srcdir/tests/data/topo/omni-path/hwloc.xml
+    export TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so TASUKI_FAKE_NVML=$PWD/machine
+    awk '$1 == "gpu" { gpu = $2 }
+        $1 == "link" && (gpu ~ /:8[67]:/ || $5 ~ /:8[67]:/) { $3 = "down" }
+        { print }' "$srcdir/tests/data/topo/omni-path/nvml.txt" >good
+    cat >>good <<'END'
+wire host host 1e-4 1e9
+wire 0000:06:00.0 0000:07:00.0 10e-3 40e6
+wire 0000:86:00.0 0000:87:00.0 15e-3 30e6
+wire * * 20e-3 20e6
+END
+    cp good machine
+}
+
+# So many ranks run this with GPUs. mpirun itself shall not see the stand-in.
+ranks() {
+    local n=$1
+    shift
+    timeout 300 mpirun -n $n -x LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" "$@"
+}
+
+topo_of_gpus() {
+    local n=$1
+    shift
+    ranks $n "$TASUKI" topo "$@"
+}
+
+# The report says which rank has no GPU and why.
+is_told() {
+    grep "^GPU links: not measured: rank $1" report
+}
+
+# Wires so fast that they take no time.
+no_wires() {
+    sed '/^wire/d' good >machine
+}
+
+# Prints what of topo.json is more than 20 % from CLASS SECONDS BYTES/S, and fails: bandwidth,
+# and what a short, a middling and the longest message take by the figures. Where it waits a rank
+# sleeps a tenth of what it has waited already: half of the 20 %; what others do is the rest.
+agrees() {
+    python3 - "$@" <<'END'
+import json, sys
+gpus = json.load(open("topo.json"))["gpus"]
+node = gpus["cluster"]["root"]["children"][0]
+island = next(c for c in node["children"] if c["kind"] == "island")
+classes = {c["class"]: c for c in gpus["measured"]["classes"]}
+wrong = []
+def check(what, value, truth):
+    if abs(value / truth - 1) > 0.2:
+        wrong.append("%s: %g for %g" % (what, value, truth))
+def seconds(place, bandwidth, size):
+    eager = place.get("eager")
+    if not eager or size > eager["bytes"]:
+        return place["latency"] + size / bandwidth
+    return eager["latency"] + size / eager.get("copy_bandwidth", 1e99) + size / bandwidth
+def check_line(what, place, bandwidth, latency, truth):
+    check(what + ", bandwidth", bandwidth, truth)
+    for size in 8, 49152, 3145728:
+        check("%s, %d bytes" % (what, size), seconds(place, bandwidth, size),
+              latency + size / truth)
+for at in range(1, len(sys.argv), 3):
+    name, latency, bandwidth = sys.argv[at], float(sys.argv[at + 1]), float(sys.argv[at + 2])
+    check_line(name, classes[name], classes[name]["bandwidth"], latency, bandwidth)
+    if name.startswith("NV"):
+        check_line("the island", island, island["children"][0]["bandwidth"], latency, bandwidth)
+        assert island["latency_origin"] == "measured"
+        assert all(c["origin"] == "measured" for c in island["children"])
+assert node["latency_origin"] == "measured"
+print("\n".join(wrong))
+sys.exit(len(wrong) > 0)
+END
+}
+
+# Other work makes messages slower: then it is measured again, up to eight times.
+@test "each class of GPU pairs has the figures of its wire, in the table and the tree" {
+    local try
+    for try in 1 2 3 4 5 6 7 8; do
+        topo_of_gpus 4 --format json -o topo.json
+        ! agrees NV2 10e-3 40e6 PIX 15e-3 30e6 SYS 20e-3 20e6 || break
+        [ $try -lt 8 ]
+    done
+    "$TASUKI" topo --input topo.json >report
+    cat report
+    grep -q '^GPUs of this allocation: 1 node, 4 devices$' report
+    grep -qE '^GPU links by NCCL [0-9.]+, measured \(quick\)$' report
+    [ "$(grep -cE '^  (NV2|PIX|SYS), NCCL +1 ' report)" -eq 3 ]
+    ! grep -q 'not measured' report
+    "$TASUKI" topo --input topo.json --format json -o again.json
+    cmp topo.json again.json
+}
+
+@test "a full measurement has each pair of GPUs, and no slow one among good ones" {
+    no_wires
+    topo_of_gpus 4 --measure=full >report
+    cat report
+    grep -qE '^GPU links by NCCL [0-9.]+, measured$' report
+    grep -qE '^  NV2, NCCL +1 ' report
+    grep -qE '^  PIX, NCCL +1 ' report
+    grep -qE '^  SYS, NCCL +4 ' report
+}
+
+@test "ranks on one GPU send through the hosts, which is said" {
+    sed '/^wire 0000/d' good >machine
+    CUDA_VISIBLE_DEVICES=3 topo_of_gpus 2 --format json -o topo.json
+    python3 - <<'END'
+import json
+gpus = json.load(open("topo.json"))["gpus"]
+(x,) = gpus["measured"]["classes"]
+assert (x["class"], x["way"], x["pairs"]) == ("X", "hosts", 1)
+assert "gpu3 - " in x["slowest"]
+# A copy to the host and one from it, at least.
+for seconds, size in zip(x["seconds"], gpus["measured"]["bytes"]):
+    assert seconds > 2 * (1e-4 + size / 1e9), size
+END
+    "$TASUKI" topo --input topo.json | grep -qE '^  X, hosts +1 '
+}
+
+# Three ranks on two GPUs: the third shares the first one's.
+@test "a rank for which no GPU is left shares one, and the others still use NCCL" {
+    no_wires
+    CUDA_VISIBLE_DEVICES=2,1 topo_of_gpus 3 >report
+    cat report
+    grep -qE '^  X, hosts +1 .* [^ ]*/gpu2 - [^ ]*/gpu2, ' report
+    grep -qE '^  SYS, NCCL +1 .* [^ ]*/gpu1 - [^ ]*/gpu2, ' report
+}
+
+# Each rank by itself sees one GPU, which CUDA calls 0.
+@test "GPUs are joined with the node by PCI address, whatever numbers ranks see" {
+    no_wires
+    ranks 2 sh -c '
+        CUDA_VISIBLE_DEVICES=$((3 - OMPI_COMM_WORLD_RANK)) exec "$TASUKI" topo' >report
+    cat report
+    grep -qE '^  PIX, NCCL +1 .* [^ ]*/gpu2 - [^ ]*/gpu3, ' report
+}
+
+@test "a GPU that its node does not report is named" {
+    no_wires
+    sed 's/0000:86/0000:96/' good >machine.other
+    ranks 2 sh -c '
+        CUDA_VISIBLE_DEVICES=$((2 * OMPI_COMM_WORLD_RANK)); export CUDA_VISIBLE_DEVICES
+        [ $OMPI_COMM_WORLD_RANK = 0 ] || export TASUKI_NVML= TASUKI_FAKE_NVML=machine.other
+        exec "$TASUKI" topo' >report
+    cat report
+    is_told '1 (.*) has no GPU: 0000:96:00.0 is none of the GPUs that its node reports$'
+}
+
+@test "without the module, a driver or a second GPU, the report says what is missing" {
+    mkdir modules
+    ln -s "$TASUKI_PKGLIBDIR/tasuki-mpi.so" modules/
+    TASUKI_PKGLIBDIR=$PWD/modules topo_of_gpus 2 --format json -o topo.json
+    "$TASUKI" topo --input topo.json >report
+    is_told '0 (.*) and 1 more have no GPU: tasuki-cuda.so is not installed'
+    ! grep -q '^GPUs of' report
+    { echo 'error cudaGetDeviceCount 100'; cat good; } >machine
+    topo_of_gpus 2 >report
+    is_told '0 .* have no GPU: cudaGetDeviceCount: no CUDA-capable device is detected$'
+    cp good machine
+    ranks 2 sh -c '
+        [ $OMPI_COMM_WORLD_RANK = 0 ] || export CUDA_VISIBLE_DEVICES=
+        exec "$TASUKI" topo' >report
+    cat report
+    is_told '1 (.*) has no GPU: cudaGetDeviceCount: no CUDA'
+}
+
+@test "nodes without GPUs, --measure=none and one rank alone are silent about GPU links" {
+    run topo_of_gpus 2 --measure none
+    [ "$status" -eq 0 ]
+    [[ "$output" != *"GPU links"* ]]
+    run topo_of_gpus 1
+    [ "$status" -eq 0 ]
+    [[ "$output" != *"GPU links"* ]]
+    HWLOC_XMLFILE=$srcdir/tests/data/topo/no-gpu/hwloc.xml TASUKI_NVML= run topo_of_gpus 2
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"links, measured"* ]]
+    [[ "$output" != *"GPU links"* ]]
+}
+
+# The second GPU, of rank 1, is the one that fails.
+fails_with() {
+    no_wires
+    awk -v fault="error $1" '{ print } /^gpu 0000:07/ { print fault }' machine >failing
+    mv failing machine
+    run topo_of_gpus 2
+    echo "$1: $output"
+    [ "$status" -eq 1 ]
+    [ "$(grep -c '^tasuki: ' <<<"$output")" -eq 1 ]
+    grep -qE "^tasuki: (rank 1: )?error: rank 1 \(.*\): GPU 0000:07:00.0: ${1%% *}: $2\$" \
+        <<<"$output"
+    [[ "$output" != *"GPU links"* ]]
+}
+
+@test "a call of CUDA that fails is one error with rank, GPU and call, and all ranks end" {
+    fails_with "cudaSetDevice 46" "error 46"
+    for call in cudaStreamCreateWithFlags cudaEventCreateWithFlags cudaMalloc cudaMallocHost \
+                cudaMemcpyAsync cudaStreamSynchronize cudaEventRecord cudaEventQuery; do
+        fails_with "$call 2" "out of memory"
+    done
+    fails_with "cudaEventQuery 719 50" "error 719"
+}
+
+@test "a call of NCCL that fails is one error with rank, GPU and call, and all ranks end" {
+    for call in ncclCommInitRankConfig ncclCommGetAsyncError ncclGroupStart ncclSend ncclRecv \
+                ncclGroupEnd ncclCommFinalize; do
+        fails_with "$call 5" "invalid usage"
+    done
+    fails_with "ncclSend 5 20" "invalid usage"
+    fails_with "ncclCommGetAsyncError 6 30" "error 6"
+}
+
+@test "when a rank dies while GPU links are measured, the others end" {
+    no_wires
+    awk '{ print } /^gpu 0000:07/ { print "error ncclSend -1 20" }' machine >failing
+    mv failing machine
+    run topo_of_gpus 3
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [ "$status" -ne 124 ]
+    [[ "$output" != *"GPU links"* ]]
+}
+
+@test "a machine that is saved has the links of its GPUs as measured" {
+    no_wires
+    topo_of_gpus 2 --save-machine ours -o "$PWD/ours.json"
+    "$TASUKI" topo --input ours.json:2 >report
+    cat report
+    grep -qE '^ours.json:2: 2 nodes, 8 devices$' report
+    grep -qE '^ +island0 .* between its parts.* \(measured\)' report
+    grep -qE 'gpu0, .*gpu1 .* up \(measured\)$' report
+}
