@@ -228,8 +228,8 @@ END
     grep -q '^GPUs of this allocation: 4 nodes, 16 devices$' report
     grep -qE '^  same switch, NCCL +2 ' report
     grep -qE '^  same switch, level 1, NCCL +2 ' report
-    sed '1,/^GPUs of/d' report | grep -qE '^ +leaf1 .* between its parts.* \(measured\)'
-    sed '1,/^GPUs of/d' report | grep -qE '^ +n1 .* up \(measured\)'
+    sed '1,/^GPUs of/d' report | grep -qE '^ +leaf1, leaf2 .* between its parts.* \(measured\)'
+    sed '1,/^GPUs of/d' report | grep -qE '^ +n1, n2 .* up \(measured\)'
 }
 
 start_job() {
