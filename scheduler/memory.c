@@ -93,8 +93,11 @@ static void touch_results(struct timeline *line)
             touch(line, graph->outputs[i], end);
 }
 
-static void timeline_fill(struct timeline *line, struct program *program, bool merged)
+static void timeline_fill(struct timeline *line, struct program *program,
+                          enum backward_form form)
 {
+    bool merged = form == BACKWARD_MERGED;
+
     line->program = program;
     line->parts[0] = &program->list[PART_PREPARE];
     line->parts[1] = &program->list[PART_FORWARD];
@@ -112,17 +115,25 @@ static void timeline_fill(struct timeline *line, struct program *program, bool m
     touch_results(line);
 }
 
+/* Does it live in both of two parts that other micro-batches may run between? */
+static bool is_kept(const struct timeline *line, int root, enum backward_form form)
+{
+    bool wgrad = form == BACKWARD_DELAYED && line->first[root] < line->start[3] &&
+                 line->last[root] >= line->start[3];
+
+    return wgrad || (line->first[root] < line->start[2] && line->last[root] >= line->start[2]);
+}
+
 /* What lives within F, or within B and W, is there for one micro-batch at a time. Where there
  * is only one, all share one arena, which is smaller than two.
  */
-static void share_places(struct timeline *line, int slots)
+static void share_places(struct timeline *line, enum backward_form form, int slots)
 {
     struct program *program = line->program;
-    int backward = line->start[2];
 
     for (int v = 0; v < program->n_values; v++) {
         int root = root_of(program, v);
-        bool kept = line->first[root] < backward && line->last[root] >= backward;
+        bool kept = is_kept(line, root, form);
         enum value_place *place = &program->values[v].place;
 
         if (*place == PLACE_SLOT || *place == PLACE_SCRATCH)
@@ -220,13 +231,14 @@ static void place_views(struct program *program)
             program->values[v].offset = program->values[program->values[v].root].offset;
 }
 
-void memory_place(struct program *program, bool merged, int slots, size_t workspace)
+void memory_place(struct program *program, enum backward_form form, int slots,
+                  size_t workspace)
 {
     struct timeline line = { 0 };
     bool *none = mem_new((size_t)program->n_values, sizeof(*none));
 
-    timeline_fill(&line, program, merged);
-    share_places(&line, slots);
+    timeline_fill(&line, program, form);
+    share_places(&line, form, slots);
     place_params(program);
     program->prepared_bytes = 0;
     place_sequence(program, PLACE_PREPARED, none, &program->prepared_bytes);

@@ -4,10 +4,10 @@
  * The same call serves the planner's forecast and the runtime, so the forecast is not an
  * estimate of a second program.
  *
- * Only what the backward needs of the forward is kept for each micro-batch in flight. All else
- * has one place, in the scratch: what lives within F, and what lives within B and W, since W
- * directly follows B. A stage is fed and receives right before the part that reads it; SEND
- * directly follows the part that makes its values, and copies them.
+ * Only what the backward needs of the forward is kept for each micro-batch in flight, and what W
+ * needs of B where W does not directly follow. All else has one place, in the scratch: what
+ * lives within F, and what lives within B and W. A stage is fed and receives right before the
+ * part that reads it; SEND directly follows the part that makes its values, and copies them.
  *
  * In the arrays of parameters and of gradients a trained parameter and its gradient stand at
  * the same offset, in the order in which the gradients become final, then running statistics
@@ -19,6 +19,7 @@
 #include <stddef.h>
 
 #include "graph/program.h"
+#include "scheduler/schedule.h"
 
 struct memory_use {
     size_t parameters;      /* and statistics */
@@ -33,10 +34,11 @@ struct memory_use {
 };
 
 /* Set places, their offsets and the sizes in 'program', for 'slots' micro-batches in flight
- * (one slot is scratch, too). With 'merged' B and W run as one list (program->backward), so that
- * what W needs is freed earlier. 'workspace' is the largest kernel workspace.
+ * (one slot is scratch, too). Merged, B and W run as one list (program->backward), so that what W
+ * needs is freed earlier. 'workspace' is the largest kernel workspace.
  */
-void memory_place(struct program *program, bool merged, int slots, size_t workspace);
+void memory_place(struct program *program, enum backward_form form, int slots,
+                  size_t workspace);
 
 /* Add it all up for as many micro-batches in flight. */
 struct memory_use memory_use(const struct program *program, int slots,

@@ -122,9 +122,10 @@ void search_free(struct search *s)
     free(s);
 }
 
-bool schedule_allowed(const struct plan_request *r, bool gpipe)
+/* Is it gpipe, or any other, that the request allows? */
+static bool base_allowed(const struct plan_request *r, bool gpipe)
 {
-    return !r->schedule || strcmp(r->schedule, gpipe ? "gpipe" : "1f1b") == 0;
+    return !r->schedule || (strcmp(r->schedule, schedule_name(SCHEDULE_GPIPE)) == 0) == gpipe;
 }
 
 static void search_all(struct search *s)
@@ -135,13 +136,18 @@ static void search_all(struct search *s)
     for (int even = 1; even >= 0; even--)
         for (int i = 0; i < s->n_splits; i++)
             for (int gpipe = 0; gpipe < 2; gpipe++)
-                if (schedule_allowed(s->request, gpipe))
+                if (base_allowed(s->request, gpipe))
                     partition_dp(s, &s->splits[i], gpipe, even);
+    /* Schedules that put W off cut like 1f1b. They keep more: what does not fit is passed over
+     * when it is simulated.
+     */
+    for (int i = 0; i < s->n_found && s->request->schedule; i++)
+        set_schedule(s, s->found[i], (enum schedule_kind)schedule_find(s->request->schedule));
 }
 
 static int64_t short_run(int n_stages)
 {
-    return n_stages + 4;
+    return 2 * n_stages + 4;
 }
 
 /* An iteration of many micro-batches is a start, a steady state and an end: two short ones
@@ -164,20 +170,6 @@ static double forecast(const struct search *s, struct plan *plan, bool exact, st
     return short_one + (double)(all - a) * (long_one - short_one) / (double)(b - a);
 }
 
-static bool fits(struct search *s, const struct candidate *c)
-{
-    int device = 0;
-
-    for (int k = 0; k < c->n_stages; device += c->replicas[k++]) {
-        struct stage_bytes bytes = search_stage(s, c, k);
-
-        if (bytes.fixed * s->factor_fixed + bytes.moving * s->factor_moving >
-            search_room(s, candidate_pipelines(c), device, c->replicas[k]))
-            return false;
-    }
-    return true;
-}
-
 static int evaluate(struct search *s, struct candidate *c, bool exact, struct err *err)
 {
     struct plan *plan;
@@ -186,7 +178,7 @@ static int evaluate(struct search *s, struct candidate *c, bool exact, struct er
     c->far = c->closed > s->near;
     c->seconds = INFINITY;
     c->exact = true;
-    if (!fits(s, c))
+    if (!search_fits(s, c))
         return 0;
     plan = place(s->cost, s->cluster, s->request, c);
     c->exact = exact || c->micro_batches <= 3 * short_run(c->n_stages);
@@ -195,7 +187,7 @@ static int evaluate(struct search *s, struct candidate *c, bool exact, struct er
     return c->seconds < 0 ? -1 : 0;
 }
 
-/* Ties, for one result: fewer stages, pipelines, micro-batches, 1f1b before gpipe. */
+/* Ties, for one result: fewer stages, pipelines, micro-batches, 1f1b before others. */
 static bool better(const struct candidate *a, const struct candidate *b)
 {
     if (isinf(a->seconds) || isinf(b->seconds))
@@ -210,7 +202,7 @@ static bool better(const struct candidate *a, const struct candidate *b)
         return a->pipelines < b->pipelines;
     if (a->micro_batches != b->micro_batches)
         return a->micro_batches < b->micro_batches;
-    return !a->gpipe && b->gpipe;
+    return a->schedule < b->schedule;
 }
 
 /* Stages from the slowest to the fastest, by the work of a micro-batch. */
@@ -235,10 +227,10 @@ static void sort_stages(const struct search *s, const struct candidate *c, int *
     plan_free(plan);
 }
 
-enum move { MOVE_FIRST, MOVE_LAST, MOVE_GROW_FIRST, MOVE_GROW_LAST, MOVE_SCHEDULE, N_MOVES };
+enum move { MOVE_FIRST, MOVE_LAST, MOVE_GROW_FIRST, MOVE_GROW_LAST, N_MOVES };
 
 /* One change around a stage; false where there is none such. */
-static bool change(const struct search *s, struct candidate *c, int stage, enum move move)
+static bool change(struct candidate *c, int stage, enum move move)
 {
     int *cuts = c->cuts;
 
@@ -249,11 +241,8 @@ static bool change(const struct search *s, struct candidate *c, int stage, enum 
         return stage > 0 && --cuts[stage] > cuts[stage - 1];
     case MOVE_LAST:
         return stage + 1 < c->n_stages && --cuts[stage + 1] > cuts[stage];
-    case MOVE_GROW_LAST:
-        return stage + 1 < c->n_stages && ++cuts[stage + 1] < cuts[stage + 2];
     default:
-        c->gpipe = !c->gpipe;
-        return schedule_allowed(s->request, c->gpipe);
+        return stage + 1 < c->n_stages && ++cuts[stage + 1] < cuts[stage + 2];
     }
 }
 
@@ -291,6 +280,35 @@ static int beats(struct search *s, struct candidate *c, const struct candidate *
     return better(c, best);
 }
 
+/* Keep the candidate where it beats the best, else free it; 1, 0, or -1. */
+static int try_instead(struct search *s, struct candidate **best, struct candidate *c,
+                       struct err *err)
+{
+    int rc = beats(s, c, *best, err);
+    struct candidate *loser = rc > 0 ? *best : c;
+
+    if (rc > 0)
+        *best = c;
+    candidate_free(loser);
+    return rc;
+}
+
+/* Another schedule that makes '*best' faster; 1 where there is one. */
+static int improve_schedule(struct search *s, struct candidate **best, struct err *err)
+{
+    int rc = 0;
+
+    for (int k = 0; k < SCHEDULE_KINDS && (*best)->n_stages > 1 && rc == 0; k++) {
+        struct candidate *c = candidate_copy(*best);
+
+        if (k != (int)(*best)->schedule && set_schedule(s, c, (enum schedule_kind)k))
+            rc = try_instead(s, best, c, err);
+        else
+            candidate_free(c);
+    }
+    return rc;
+}
+
 /* The first change around a stage that makes '*best' faster; 1 where there is one. */
 static int improve_stage(struct search *s, struct candidate **best, int stage, struct err *err)
 {
@@ -298,18 +316,16 @@ static int improve_stage(struct search *s, struct candidate **best, int stage, s
 
     for (int m = 0; m < n_moves; m++) {
         struct candidate *c = candidate_copy(*best);
-        bool valid = m < N_MOVES ? change(s, c, stage, (enum move)m)
+        bool valid = m < N_MOVES ? change(c, stage, (enum move)m)
                                  : change_replicas(s, c, stage, m - N_MOVES - 1);
-        int rc = valid ? beats(s, c, *best, err) : 0;
+        int rc = 0;
 
-        if (rc > 0) {
-            candidate_free(*best);
-            *best = c;
-            return 1;
-        }
-        candidate_free(c);
+        if (valid)
+            rc = try_instead(s, best, c, err);
+        else
+            candidate_free(c);
         if (rc)
-            return -1;
+            return rc;
     }
     return 0;
 }
@@ -322,7 +338,7 @@ static int improve(struct search *s, struct candidate **best, struct err *err)
     for (int round = 0; round < MAX_MOVES && rc > 0; round++) {
         int n = (*best)->n_stages < MAX_STAGES_MOVED ? (*best)->n_stages : MAX_STAGES_MOVED;
 
-        rc = 0;
+        rc = improve_schedule(s, best, err);
         sort_stages(s, *best, order);
         for (int i = 0; i < n && rc == 0; i++)
             rc = improve_stage(s, best, order[i], err);

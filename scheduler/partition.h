@@ -20,6 +20,7 @@ struct plan_request {
     int *replicas;
     int64_t micro_batches, micro_batch;
     const char *schedule;
+    double schedule_memory;     /* of zb, see schedule_slots(); 0: any that fits */
     double memory;              /* bytes per device; 0: as the cluster says */
     int64_t batchnorm_samples;  /* shares must be multiples of it; 0: no BatchNorm */
     const char *optimizer;      /* its state decides the bytes per parameter */

@@ -296,11 +296,16 @@ static void fill_links(struct run *run)
     }
 }
 
-static bool fits(const struct run *run, const struct interval_cost *c, int device, int r,
-                 int behind)
+/* Of a stage with so many behind it. */
+static int slots_before(const struct run *run, int behind)
 {
-    double bytes = search_memory(run->search, c, run->m,
-                                 candidate_slots(run->gpipe, run->m, behind));
+    return schedule_slots(run->gpipe ? SCHEDULE_GPIPE : SCHEDULE_1F1B, 0, behind + 1, run->m, 0);
+}
+
+static bool fits(const struct run *run, const struct interval_cost *c, int device, int r,
+                 int slots)
+{
+    double bytes = search_memory(run->search, c, run->m, slots);
 
     return bytes <= search_room(run->search, run->pipelines, device, r);
 }
@@ -333,7 +338,7 @@ static void extend(struct run *run, const struct node *behind, int end,
 {
     const struct node none = { 0 };
     int used = behind ? behind->devices : 0, stages = behind ? behind->stages : 0;
-    int device = run->devices - used - option->replicas;
+    int device = run->devices - used - option->replicas, slots = slots_before(run, stages);
     struct node base = none;
 
     if (device < 0)
@@ -362,11 +367,11 @@ static void extend(struct run *run, const struct node *behind, int end,
         if (!allowed(run->search->request, stages, option->replicas, i) ||
             least(run, &node) > run->search->best * SLACK)
             continue;
-        if (!fits(run, &c, device, option->replicas, stages)) {
+        if (!fits(run, &c, device, option->replicas, slots)) {
             /* What it receives may shrink further up, the rest only grows. */
             c.slot = c.activations;
             c.received = c.gradient = 0;
-            if (!fits(run, &c, device, option->replicas, stages))
+            if (!fits(run, &c, device, option->replicas, slots))
                 break;
             continue;
         }
@@ -420,7 +425,7 @@ static struct candidate *to_candidate(const struct run *run, const struct node *
     c->replicas = mem_new((size_t)node->stages, sizeof(int));
     c->micro_batch = run->b;
     c->micro_batches = run->m;
-    c->gpipe = run->gpipe;
+    c->schedule = run->gpipe ? SCHEDULE_GPIPE : SCHEDULE_1F1B;
     c->closed = closed_form(run, node);
     for (int s = 0; node; node = node->next, s++) {
         c->cuts[s] = table->cuts[node->first];
@@ -437,14 +442,14 @@ static int by_closed(const void *a, const void *b)
 
     if (x->closed < y->closed || x->closed > y->closed)
         return x->closed < y->closed ? -1 : 1;
-    /* Ties, for one result: fewer stages, pipelines, micro-batches, 1f1b before gpipe. */
+    /* Ties, for one result: fewer stages, pipelines, micro-batches, 1f1b before others. */
     if (x->n_stages != y->n_stages)
         return x->n_stages < y->n_stages ? -1 : 1;
     if (x->pipelines != y->pipelines)
         return x->pipelines < y->pipelines ? -1 : 1;
     if (x->micro_batches != y->micro_batches)
         return x->micro_batches < y->micro_batches ? -1 : 1;
-    return (int)x->gpipe - (int)y->gpipe;
+    return (int)x->schedule - (int)y->schedule;
 }
 
 static void keep_found(struct search *search, struct candidate **some, int n)
@@ -484,7 +489,7 @@ double partition_closed(struct search *search, const struct candidate *c)
 {
     int pipelines = candidate_pipelines(c);
     struct run run = { .search = search, .pipelines = pipelines, .b = c->micro_batch,
-                       .m = c->micro_batches, .gpipe = c->gpipe,
+                       .m = c->micro_batches,
                        .devices = search_devices(search, pipelines) };
     struct node nodes[2], *behind = NULL;
     int used = 0;
@@ -494,7 +499,7 @@ double partition_closed(struct search *search, const struct candidate *c)
         struct option option = { c->replicas[s],
                                  table_share(search->table,
                                              candidate_share(c->micro_batch, c->replicas[s])) };
-        int device = run.devices - used - option.replicas, stages = c->n_stages - 1 - s;
+        int device = run.devices - used - option.replicas;
         struct interval_cost cost;
 
         *node = (struct node){ .first = table_cut(search->table, c->cuts[s]),
@@ -503,7 +508,7 @@ double partition_closed(struct search *search, const struct candidate *c)
         if (behind)
             add_message(&run, behind, &option, device, node);
         table_interval(search->table, option.share, node->first, node->end, &cost);
-        if (!fits(&run, &cost, device, option.replicas, stages))
+        if (!fits(&run, &cost, device, option.replicas, candidate_slots(c, s)))
             return INFINITY;
         add_stage(&run, &cost, device, option.replicas, node);
         used += option.replicas;

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* How many bytes a stage will want, and may have. */
 #include <math.h>
+#include <string.h>
 
 #include "scheduler/partition_private.h"
+
+#define BUDGET_STEP 0.25    /* of zb's slots, where they are tried */
 
 double search_limit(const struct search *search, int device)
 {
@@ -30,9 +33,9 @@ int64_t candidate_share(int64_t b, int r)
     return (b + r - 1) / r;
 }
 
-int candidate_slots(bool gpipe, int64_t micro_batches, int behind)
+int candidate_slots(const struct candidate *c, int s)
 {
-    return (int)(gpipe || behind + 1 > micro_batches ? micro_batches : behind + 1);
+    return schedule_slots(c->schedule, c->budget, c->n_stages, c->micro_batches, s);
 }
 
 /* A receive is posted one ahead; each slot may have its sends under way. */
@@ -77,5 +80,38 @@ struct stage_bytes search_stage(struct search *search, const struct candidate *c
     table_interval(table, share, table_cut(table, c->cuts[s]), table_cut(table, c->cuts[s + 1]),
                    &cost);
     return interval_bytes(search, &cost, c->micro_batches,
-                          candidate_slots(c->gpipe, c->micro_batches, c->n_stages - 1 - s));
+                          candidate_slots(c, s));
+}
+
+bool search_fits(struct search *search, const struct candidate *c)
+{
+    int device = 0;
+
+    for (int s = 0; s < c->n_stages; device += c->replicas[s++]) {
+        struct stage_bytes bytes = search_stage(search, c, s);
+
+        if (bytes.fixed * search->factor_fixed + bytes.moving * search->factor_moving >
+            search_room(search, candidate_pipelines(c), device, c->replicas[s]))
+            return false;
+    }
+    return true;
+}
+
+bool schedule_allowed(const struct plan_request *r, enum schedule_kind schedule)
+{
+    return !r->schedule || strcmp(r->schedule, schedule_name(schedule)) == 0;
+}
+
+bool set_schedule(struct search *search, struct candidate *c, enum schedule_kind schedule)
+{
+    double pinned = search->request->schedule_memory;
+
+    c->schedule = schedule;
+    c->budget = 0;
+    if (schedule != SCHEDULE_ZB || !schedule_allowed(search->request, schedule))
+        return schedule_allowed(search->request, schedule);
+    for (c->budget = pinned > 0 ? pinned : SCHEDULE_MEMORY;
+         pinned <= 0 && c->budget > 1 + BUDGET_STEP && !search_fits(search, c);)
+        c->budget -= BUDGET_STEP;
+    return true;
 }

@@ -8,6 +8,7 @@
 #define TASUKI_SCHEDULER_PARTITION_PRIVATE_H
 
 #include "scheduler/partition.h"
+#include "scheduler/schedule.h"
 #include "scheduler/stage.h"
 
 /* Blocks are cut only at these places, 0 = cuts[0] < … < cuts[n] = n_blocks; an interval
@@ -58,7 +59,8 @@ struct candidate {
     int *cuts;              /* [n_stages + 1] block indices */
     int *replicas;
     int64_t micro_batch, micro_batches;
-    bool gpipe;
+    enum schedule_kind schedule;
+    double budget;          /* of SCHEDULE_ZB: schedule_slots()' memory */
     double closed;          /* seconds by the closed form */
     double seconds;         /* by simulation */
     bool exact;             /* of all micro-batches, not of some */
@@ -67,8 +69,8 @@ struct candidate {
 
 /* The largest share of 'r' replicas. */
 int64_t candidate_share(int64_t micro_batch, int r);
-/* Micro-batches in flight in a stage with so many behind it. */
-int candidate_slots(bool gpipe, int64_t micro_batches, int behind);
+/* Micro-batches in flight in a stage. */
+int candidate_slots(const struct candidate *c, int s);
 struct candidate *candidate_copy(const struct candidate *c);
 void candidate_free(struct candidate *c);
 
@@ -106,7 +108,7 @@ struct search {
     struct candidate **found;   /* the best, by closed form */
 };
 
-/* The best candidates for one micro-batch size and schedule are added to 'found'.
+/* The best candidates for one micro-batch size and gpipe, or 1f1b, are added to 'found'.
  *
  * Objective (the closed form), over stages s with work t_s = F + B + W of the largest share,
  * messages c_s in from the stage before (values and gradients) and r_s for all-reduce and
@@ -169,7 +171,11 @@ struct message_link search_link(const struct search *search, int from, int r, in
 double search_message(const struct message_link *link, double bytes, double own_bytes);
 double search_allreduce(struct search *search, int pipelines, int device, int r, double bytes);
 
-bool schedule_allowed(const struct plan_request *request, bool gpipe);
+bool schedule_allowed(const struct plan_request *request, enum schedule_kind schedule);
+/* Give the candidate a schedule, zb as many slots as fit; false where it is not allowed. */
+bool set_schedule(struct search *search, struct candidate *c, enum schedule_kind schedule);
+/* Does the estimate of every stage's memory fit? */
+bool search_fits(struct search *search, const struct candidate *c);
 /* Is 'r' a replica count that the request allows for a stage? */
 bool shares_allowed(const struct plan_request *request, int64_t micro_batch, int r);
 

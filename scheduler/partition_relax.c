@@ -31,6 +31,7 @@ struct relaxation {
     double *to, *back;      /* [blocks]: soonest end of F; from the gradient's arrival on, B of
                              * this block and of all before it */
     double bandwidth, latency;  /* of the best wire, of the nearest devices */
+    double late;            /* W that may follow the last B of a stage, at most */
     double messages;        /* the bandwidth; INFINITY where pieces do not add up */
     int *needed, *behind;   /* [n + 1]: devices from this cut on; scratch */
 };
@@ -149,6 +150,23 @@ static void fill_wires(struct relaxation *r)
             r->messages = INFINITY;
 }
 
+/* As much as the last of as many stages as there can be puts off. */
+static double late_wgrads(const struct relaxation *r)
+{
+    const struct plan_request *q = r->search->request;
+    int most = r->devices < r->table->n ? r->devices : r->table->n, late = 0;
+    int stages = q->stages ? q->stages : most;
+
+    for (int k = 0; k < SCHEDULE_KINDS; k++) {
+        enum schedule_kind kind = (enum schedule_kind)k;
+        int delay = schedule_delay(kind, q->schedule_memory, stages, r->m, stages - 1);
+
+        if (schedule_allowed(q, kind) && delay > late)
+            late = delay;
+    }
+    return late + 1;
+}
+
 /* Blocks [cuts[i], cuts[j]) after those up to j - 1. */
 static void widen(const struct relaxation *r, int i, int j, struct border *border)
 {
@@ -213,7 +231,7 @@ static double least_time(const struct relaxation *r, int i, int j, const struct 
     end = start + m * (c.forward + c.dgrad + c.wgrad);
     most = end + tail(r, i, j, choice, &c);
     if (border->returns)
-        most = fmax(most, end - c.wgrad + r->latency +
+        most = fmax(most, end - r->late * c.wgrad + r->latency +
                               fmax(border->back_last,
                                    border->back_first + c.gradient / r->messages));
     return fmax(most, m * fmax(c.received, c.gradient) / r->messages);
@@ -331,6 +349,7 @@ static double relax(struct relaxation *r, double upper)
         r->b = s->splits[i].micro_batch;
         r->m = s->splits[i].micro_batches;
         r->devices = search_devices(s, r->pipelines);
+        r->late = late_wgrads(r);
         r->n_choices = 0;
         fill_choices(r);
         fill_ways(r);

@@ -57,8 +57,10 @@ static int check_counts(const struct cost *cost, const struct cluster *cluster,
     if (all > cluster->n_devices)
         return REFUSE("--replicas: %d in all, %s has %d devices", all, cluster->name,
                       cluster->n_devices);
-    if (r->schedule && strcmp(r->schedule, "gpipe") != 0 && strcmp(r->schedule, "1f1b") != 0)
-        return REFUSE("--schedule %s: expected gpipe or 1f1b", r->schedule);
+    if (r->schedule && schedule_find(r->schedule) < 0)
+        return REFUSE("--schedule %s: expected " SCHEDULE_NAMES, r->schedule);
+    if (r->schedule_memory > 0 && (!r->schedule || strcmp(r->schedule, "zb") != 0))
+        return REFUSE("--schedule-memory is about --schedule zb alone");
     return 0;
 }
 
@@ -181,12 +183,14 @@ static int find_giant(const struct search *s, const struct share_table *share, i
 }
 
 /* The exact bytes of an interval as a stage of its own; 0 where they cannot be had. */
-static double exact_alone(const struct search *s, int interval, int64_t size, bool gpipe)
+static double exact_alone(const struct search *s, int interval, int64_t size,
+                          enum schedule_kind schedule)
 {
     const struct table *table = s->table;
     int cuts[4] = { 0 }, replicas[3] = { 1, 1, 1 }, n = 0, own = interval > 0;
     struct candidate c = { .cuts = cuts, .replicas = replicas, .micro_batch = size,
-                           .micro_batches = s->request->global_batch / size, .gpipe = gpipe };
+                           .micro_batches = s->request->global_batch / size,
+                           .schedule = schedule };
     struct memory_use use = { 0 };
     struct plan *plan;
 
@@ -222,9 +226,16 @@ static const char *heaviest(const struct cost *cost, int first, int end)
     return cost->blocks[block].name;
 }
 
+/* What keeps least of what the request allows. */
+static enum schedule_kind pinned_base(const struct plan_request *r)
+{
+    return r->schedule && strcmp(r->schedule, schedule_name(SCHEDULE_GPIPE)) == 0
+               ? SCHEDULE_GPIPE : SCHEDULE_1F1B;
+}
+
 static bool feasible(struct search *s, int64_t size, double memory)
 {
-    bool gpipe = s->request->schedule && strcmp(s->request->schedule, "gpipe") == 0;
+    bool gpipe = pinned_base(s->request) == SCHEDULE_GPIPE;
     struct split split = { 1, size, s->request->global_batch / size };
 
     search_reset(s);
@@ -290,15 +301,15 @@ static int64_t smallest_micro_batch(const struct search *s)
 int explain_failure(struct search *s, struct err *err)
 {
     int64_t size = smallest_micro_batch(s);
-    bool gpipe = s->request->schedule && strcmp(s->request->schedule, "gpipe") == 0;
-    int slots = gpipe ? (int)(s->request->global_batch / size) : 1, giant, stage;
+    enum schedule_kind base = pinned_base(s->request);
+    int slots = schedule_slots(base, 0, 1, s->request->global_batch / size, 0), giant, stage;
     int64_t share = smallest_share(s, size);
     double room = largest_room(s), bytes, needed;
     const struct candidate *c;
 
     giant = find_giant(s, table_share(s->table, share), slots, &bytes);
     if (share == size)
-        bytes = fmax(bytes, exact_alone(s, giant, size, gpipe));
+        bytes = fmax(bytes, exact_alone(s, giant, size, base));
     if (bytes > room)
         return err_set(err, "block \"%s\" does not fit on one device, by %.0f bytes",
                        heaviest(s->cost, s->table->cuts[giant], s->table->cuts[giant + 1]),
@@ -379,7 +390,7 @@ static void explain_far(const struct search *s, const struct plan *plan, FILE *o
             continue;
         fprintf(out, "A pipeline with %d stages, %s and %lld micro-batches would take %.4g ms "
                 "by the simulation,\nbut is %.3g %% slower than the best by the closed form.\n",
-                c->n_stages, c->gpipe ? "gpipe" : "1f1b", (long long)c->micro_batches,
+                c->n_stages, schedule_name(c->schedule), (long long)c->micro_batches,
                 1e3 * c->seconds, 1e2 * (c->closed / s->least_closed - 1));
         return;
     }

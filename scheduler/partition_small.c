@@ -21,6 +21,7 @@ static void reach(struct walk *w)
     w->count++;
     if (!w->add)
         return;
+    set_schedule(s, &w->c, w->c.schedule);
     w->c.closed = partition_closed(s, &w->c);
     if (isfinite(w->c.closed))
         *(struct candidate **)mem_push((void **)&s->found, &s->n_found, sizeof(*s->found)) =
@@ -60,14 +61,14 @@ static void walk_all(struct walk *w)
 
     w->count = 0;
     for (int i = 0; i < s->n_splits; i++)
-        for (int gpipe = 0; gpipe < 2; gpipe++) {
-            if (!schedule_allowed(w->search->request, gpipe))
+        for (int k = 0; k < SCHEDULE_KINDS; k++) {
+            if (!schedule_allowed(w->search->request, (enum schedule_kind)k))
                 continue;
             w->c.n_stages = 0;
             w->c.pipelines = s->splits[i].pipelines;
             w->c.micro_batch = s->splits[i].micro_batch;
             w->c.micro_batches = s->splits[i].micro_batches;
-            w->c.gpipe = gpipe;
+            w->c.schedule = (enum schedule_kind)k;
             walk_stages(w, 0, search_devices(s, w->c.pipelines));
         }
 }

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "scheduler/plan.h"
+#include "scheduler/schedule.h"
 
 #define MAX_STAGES 4096
 #define MAX_DEVICES 1048576
@@ -283,15 +284,18 @@ static int read_schedule(struct plan *plan, struct json_reader *r, struct err *e
     if (json_get_string(r, "schedule", true, NULL, &name, err) ||
         json_get_object(r, "schedule_options", false, &options, err))
         return -1;
-    if (strcmp(name, "gpipe") != 0 && strcmp(name, "1f1b") != 0)
-        return json_error(r, "schedule", err, "expected gpipe or 1f1b, got \"%s\"", name);
+    if (schedule_find(name) < 0)
+        return json_error(r, "schedule", err, "expected " SCHEDULE_NAMES ", got \"%s\"", name);
     plan->schedule = mem_strdup(name);
     if (options &&
         (json_reader_sub(&sub, r, "schedule_options", -1, options, err) ||
          json_get_int(&sub, "chunks", 1, 1, &one, &chunks, err) ||
-         json_get_number(&sub, "memory", 0, MAX_NUMBER, &zero, &plan->schedule_memory, err) ||
+         json_get_number(&sub, "memory", 0, SCHEDULE_MEMORY, &zero, &plan->schedule_memory,
+                         err) ||
          json_reader_end(&sub, err)))
         return -1;
+    if (plan->schedule_memory > 0 && plan->schedule_memory < 1)
+        return json_error(&sub, "memory", err, "expected 0, or 1 to %g", SCHEDULE_MEMORY);
     plan->chunks = (int)chunks;
     return 0;
 }

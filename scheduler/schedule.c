@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 #include "scheduler/schedule.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
+
+static const char *const kind_names[SCHEDULE_KINDS] = {
+    [SCHEDULE_1F1B] = "1f1b", [SCHEDULE_GPIPE] = "gpipe", [SCHEDULE_ZB_H1] = "zb-h1",
+    [SCHEDULE_ZB] = "zb",
+};
 
 /* One stage's list in the making. */
 struct builder {
@@ -15,6 +21,19 @@ struct builder {
     int n_edges;
     bool sends_gradient;
 };
+
+const char *schedule_name(enum schedule_kind kind)
+{
+    return kind_names[kind];
+}
+
+int schedule_find(const char *name)
+{
+    for (int k = 0; k < SCHEDULE_KINDS; k++)
+        if (strcmp(kind_names[k], name) == 0)
+            return k;
+    return -1;
+}
 
 static void add(struct builder *b, enum instruction_kind kind, int micro, int peer,
                 bool gradient)
@@ -53,15 +72,18 @@ static void add_forward(struct builder *b, int micro)
     add_sends(b, micro, false);
 }
 
-static void add_backward(struct builder *b, int micro)
+static void add_dgrad(struct builder *b, int micro)
 {
-    if (!b->sends_gradient) {
-        add(b, INSTRUCTION_BW, micro, 0, false);
+    if (!b->sends_gradient)
         return;
-    }
     add(b, INSTRUCTION_B, micro, 0, false);
     add_sends(b, micro, true);
-    add(b, INSTRUCTION_W, micro, 0, false);
+}
+
+/* Where nobody waits for its gradient a stage runs both at once. */
+static void add_wgrad(struct builder *b, int micro)
+{
+    add(b, b->sends_gradient ? INSTRUCTION_W : INSTRUCTION_BW, micro, 0, false);
 }
 
 static void build_gpipe(struct builder *b, int n_micro)
@@ -76,33 +98,82 @@ static void build_gpipe(struct builder *b, int n_micro)
     for (int m = n_micro - 1; m >= 0; m--) {
         if (m > 0)
             add_recvs(b, m - 1, true);
-        add_backward(b, m);
+        add_dgrad(b, m);
+        add_wgrad(b, m);
     }
 }
 
-/* Warm-up of 'ahead' forwards, then F and B in turn. What the next computation receives is
- * posted before this one, unless that one needs the slot that this one frees.
- */
-static void build_1f1b(struct builder *b, int n_stages, int n_micro)
+/* Slots beyond those of 1f1b's first stage, where there are micro-batches to use them. */
+static int more_slots(enum schedule_kind kind, double memory, int n_stages,
+                      int64_t micro_batches)
 {
-    int ahead = n_stages - 1 - b->stage < n_micro ? n_stages - 1 - b->stage : n_micro;
-    int next = 0;   /* forward not yet run */
-    int posted = 0; /* forwards whose RECVs are posted */
-    int asked = 0;  /* the same for gradients */
+    double times = memory > 0 ? memory : SCHEDULE_MEMORY;
+    double more = fmin(n_stages - 1, floor((times - 1) * n_stages + 1e-9));
+
+    if (kind != SCHEDULE_ZB)
+        return 0;
+    return (int)fmax(0, fmin(more, (double)(micro_batches - n_stages)));
+}
+
+/* Forwards that stage 's' is ahead of 1f1b: no further than its gradients take to come back. */
+static int further(enum schedule_kind kind, double memory, int n_stages, int64_t micro_batches,
+                   int s)
+{
+    int more = more_slots(kind, memory, n_stages, micro_batches), useful = n_stages - 1 - s;
+
+    return more < useful ? more : useful;
+}
+
+int schedule_slots(enum schedule_kind kind, double memory, int n_stages, int64_t micro_batches,
+                   int s)
+{
+    int64_t slots = kind == SCHEDULE_GPIPE ? micro_batches
+                    : kind == SCHEDULE_1F1B ? n_stages - s
+                                            : n_stages + more_slots(kind, memory, n_stages,
+                                                                    micro_batches);
+
+    return (int)(slots < micro_batches ? slots : micro_batches);
+}
+
+int schedule_delay(enum schedule_kind kind, double memory, int n_stages, int64_t micro_batches,
+                   int s)
+{
+    int64_t delay = s + more_slots(kind, memory, n_stages, micro_batches) -
+                    further(kind, memory, n_stages, micro_batches, s);
+
+    if (kind == SCHEDULE_GPIPE || kind == SCHEDULE_1F1B)
+        return 0;
+    return (int)(delay < micro_batches ? delay : micro_batches - 1);
+}
+
+/* Warm-up of 'ahead' forwards, then F and B in turn, and W 'delay' micro-batches behind its B.
+ * What the next computation receives is posted before this one, unless that one needs the slot
+ * that this one frees.
+ */
+static void build_alternating(struct builder *b, int ahead, int delay, int n_micro)
+{
+    int forward = 0;    /* not yet run */
+    int posted = 0;     /* forwards whose RECVs are posted */
+    int asked = 0;      /* the same for gradients */
+    int complete = 0;
 
     for (int done = 0; done < n_micro; done++) {
-        while (next < n_micro && next <= done + ahead) {
-            for (; posted < n_micro && posted < done + b->list->slots && posted <= next + 1;
-                 posted++)
+        while (forward < n_micro && forward <= done + ahead) {
+            for (; posted < n_micro && posted < complete + b->list->slots &&
+                   posted <= forward + 1; posted++)
                 add_recvs(b, posted, false);
-            if (next == done + ahead)
+            if (forward == done + ahead)
                 add_recvs(b, asked++, true);
-            add_forward(b, next++);
+            add_forward(b, forward++);
         }
-        while (asked < n_micro && asked <= done + (next == n_micro))
+        while (asked < n_micro && asked <= done + (forward == n_micro))
             add_recvs(b, asked++, true);
-        add_backward(b, done);
+        add_dgrad(b, done);
+        if (done >= delay)
+            add_wgrad(b, complete++);
     }
+    while (complete < n_micro)
+        add_wgrad(b, complete++);
 }
 
 static bool sends_gradient(const struct schedule_edge *edges, int n_edges, int stage)
@@ -129,15 +200,35 @@ static int check_edges(const struct schedule_edge *edges, int n_edges, int n_sta
     return 0;
 }
 
-struct schedule *schedule_new(const char *name, int n_stages, int micro_batches,
+static void build_stage(struct schedule *schedule, enum schedule_kind kind, double memory, int s,
+                        const struct schedule_edge *edges, int n_edges)
+{
+    int n_stages = schedule->n_stages, n_micro = schedule->micro_batches;
+    struct builder b = { &schedule->stages[s], s, edges, n_edges,
+                         sends_gradient(edges, n_edges, s) };
+    int ahead = n_stages - 1 - s + further(kind, memory, n_stages, n_micro, s);
+    int delay = 0;
+
+    b.list->slots = schedule_slots(kind, memory, n_stages, n_micro, s);
+    if (b.sends_gradient)
+        delay = schedule_delay(kind, memory, n_stages, n_micro, s);
+    if (kind == SCHEDULE_GPIPE)
+        build_gpipe(&b, n_micro);
+    else
+        build_alternating(&b, ahead < n_micro ? ahead : n_micro, delay, n_micro);
+    add(&b, INSTRUCTION_REDUCE, 0, 0, false);
+    add(&b, INSTRUCTION_STEP, 0, 0, false);
+}
+
+struct schedule *schedule_new(const char *name, double memory, int n_stages, int micro_batches,
                               const struct schedule_edge *edges, int n_edges,
                               struct err *err)
 {
-    bool gpipe = strcmp(name, "gpipe") == 0;
+    int kind = schedule_find(name);
     struct schedule *schedule;
 
-    if (!gpipe && strcmp(name, "1f1b") != 0) {
-        err_set(err, "schedule \"%s\": expected gpipe or 1f1b", name);
+    if (kind < 0) {
+        err_set(err, "schedule \"%s\": expected " SCHEDULE_NAMES, name);
         return NULL;
     }
     if (n_stages < 1 || micro_batches < 1) {
@@ -152,19 +243,8 @@ struct schedule *schedule_new(const char *name, int n_stages, int micro_batches,
     schedule->n_stages = n_stages;
     schedule->micro_batches = micro_batches;
     schedule->stages = mem_new((size_t)n_stages, sizeof(*schedule->stages));
-    for (int s = 0; s < n_stages; s++) {
-        struct builder b = { &schedule->stages[s], s, edges, n_edges,
-                             sends_gradient(edges, n_edges, s) };
-        int depth = n_stages - s;
-
-        b.list->slots = gpipe || depth > micro_batches ? micro_batches : depth;
-        if (gpipe)
-            build_gpipe(&b, micro_batches);
-        else
-            build_1f1b(&b, n_stages, micro_batches);
-        add(&b, INSTRUCTION_REDUCE, 0, 0, false);
-        add(&b, INSTRUCTION_STEP, 0, 0, false);
-    }
+    for (int s = 0; s < n_stages; s++)
+        build_stage(schedule, (enum schedule_kind)kind, memory, s, edges, n_edges);
     return schedule;
 }
 
@@ -211,12 +291,21 @@ int schedule_in_flight(const struct schedule *schedule, int s)
     return most;
 }
 
-bool schedule_merged(const struct schedule *schedule, int s)
+enum backward_form schedule_backward(const struct schedule *schedule, int s)
 {
     const struct instruction_list *list = &schedule->stages[s];
+    const struct instruction *before = NULL;    /* the last computation */
 
-    for (int k = 0; k < list->n; k++)
-        if (list->items[k].kind == INSTRUCTION_BW)
-            return true;
-    return false;
+    for (int k = 0; k < list->n; k++) {
+        const struct instruction *i = &list->items[k];
+
+        if (i->kind == INSTRUCTION_BW)
+            return BACKWARD_MERGED;
+        if (i->kind == INSTRUCTION_W &&
+            (before->kind != INSTRUCTION_B || before->micro != i->micro))
+            return BACKWARD_DELAYED;
+        if (i->kind != INSTRUCTION_SEND && i->kind != INSTRUCTION_RECV)
+            before = i;
+    }
+    return BACKWARD_SPLIT;
 }

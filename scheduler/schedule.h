@@ -6,13 +6,18 @@
  * posted and complete on their own; a receive must have completed before the F or B that
  * reads it; an F, or a RECV for it, that reuses a slot waits for the sends out of that slot.
  * Under these rules a list must not deadlock even where no send completes before its receive
- * is posted. A SEND directly follows the computation that makes it, and W directly its B, but
- * for SENDs: what lives between them has one place (memory.h). Between two stages and in one
- * direction the k-th SEND meets the k-th RECV.
+ * is posted. A SEND directly follows the computation that makes it. Between two stages and in
+ * one direction the k-th SEND meets the k-th RECV.
  *
  * gpipe: all F, then all B from the last micro-batch to the first; as many slots as
  * micro-batches. 1f1b: min(S - s, M) slots; the last stage's B directly follows its F.
- * Both post a RECV one computation ahead where its slot is free by then. A stage that sends
+ * zb-h1: 1f1b, with W of stage s put off by s micro-batches, so that it fills the time in which
+ * the stage would wait; min(S, M) slots in each stage. zb: up to S - 1 slots more, by which
+ * stages run further ahead. Without communication, where B takes no less than W, a stage under
+ * zb-h1 is idle for (S - 1)(F + B - W) of an iteration; W less for each slot more, as long as
+ * there are as many micro-batches as slots, but no less than (S - 1)F.
+ *
+ * All post a RECV one computation ahead where its slot is free by then. A stage that sends
  * gradients runs B, SEND, W, so that the stage before need not wait for W; one that sends none
  * runs BW.
  *
@@ -25,6 +30,7 @@
 #define TASUKI_SCHEDULER_SCHEDULE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 struct err;
@@ -48,6 +54,12 @@ struct instruction {
     bool gradient;          /* SEND, RECV: travels backwards */
 };
 
+enum schedule_kind { SCHEDULE_1F1B, SCHEDULE_GPIPE, SCHEDULE_ZB_H1, SCHEDULE_ZB };
+
+#define SCHEDULE_KINDS 4
+#define SCHEDULE_NAMES "gpipe, 1f1b, zb-h1 or zb"
+#define SCHEDULE_MEMORY 2.0     /* where 'zb' is not told how much it may use */
+
 struct instruction_list {
     int n;
     struct instruction *items;
@@ -66,8 +78,20 @@ struct schedule_edge {
     bool gradient;          /* a gradient travels back */
 };
 
+const char *schedule_name(enum schedule_kind kind);
+/* A kind, or -1. */
+int schedule_find(const char *name);
+/* Micro-batches in flight in stage 's'. 'memory', of 'zb' alone: how many times those of 1f1b's
+ * first stage there may be, 1 to 2; 0: SCHEDULE_MEMORY.
+ */
+int schedule_slots(enum schedule_kind kind, double memory, int n_stages, int64_t micro_batches,
+                   int s);
+/* After so many more B does W run in stage 's'? */
+int schedule_delay(enum schedule_kind kind, double memory, int n_stages, int64_t micro_batches,
+                   int s);
+
 /* NULL with 'err' for an unknown name. 'edges' sorted by (from, to). */
-struct schedule *schedule_new(const char *name, int n_stages, int micro_batches,
+struct schedule *schedule_new(const char *name, double memory, int n_stages, int micro_batches,
                               const struct schedule_edge *edges, int n_edges,
                               struct err *err);
 void schedule_free(struct schedule *schedule);
@@ -82,8 +106,14 @@ struct schedule *schedule_read(const char *path, FILE *in, struct err *err);
  * F to its last B or W. Never more than the list's slots.
  */
 int schedule_in_flight(const struct schedule *schedule, int s);
-/* Does stage 's' run BW (memory_place's 'merged')? */
-bool schedule_merged(const struct schedule *schedule, int s);
+/* How the backward of a stage is run. */
+enum backward_form {
+    BACKWARD_MERGED,        /* BW */
+    BACKWARD_SPLIT,         /* W directly behind its B */
+    BACKWARD_DELAYED        /* other computations may run between B and W */
+};
+
+enum backward_form schedule_backward(const struct schedule *schedule, int s);
 /* "F", "BW", "REDUCE", … */
 const char *instruction_name(enum instruction_kind kind);
 

@@ -62,18 +62,11 @@ static int check_compute(const struct instruction *i, struct progress *p, const 
     return 0;
 }
 
-/* Does it directly follow what it needs in the scratch? */
+/* What is sent may lie in the scratch: does it directly follow the computation? */
 static bool follows(const struct instruction *i, const struct instruction *before)
 {
-    switch (i->kind) {
-    case INSTRUCTION_W:
-        return before && before->kind == INSTRUCTION_B && before->micro == i->micro;
-    case INSTRUCTION_SEND:
-        return before && before->micro == i->micro &&
-               (before->kind == INSTRUCTION_F) == !i->gradient;
-    default:
-        return true;
-    }
+    return i->kind != INSTRUCTION_SEND || (before && before->micro == i->micro &&
+                                           (before->kind == INSTRUCTION_F) == !i->gradient);
 }
 
 /* Each micro-batch runs F, B, W in this order; REDUCE and STEP end the list. */

@@ -128,7 +128,7 @@ static int measure(struct report *r, struct err *err)
     qsort(r->ops, (size_t)r->n_ops, sizeof(*r->ops), by_work);
     program = program_new(r->graph, &autodiff_result, stage_of, 0, 1, err);
     if (program) {
-        memory_place(program, true, 2, 0);
+        memory_place(program, BACKWARD_MERGED, 2, 0);
         r->param_bytes = program->param_bytes;
         r->gradient_bytes = program->gradient_bytes;
         r->constant_bytes = program->prepared_bytes;

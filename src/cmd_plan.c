@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "commands.h"
 #include "scheduler/partition.h"
+#include "scheduler/schedule.h"
 #include "topology/cluster.h"
 #include "topology/gather.h"
 #include "topology/machine.h"
@@ -47,6 +48,7 @@ static int read_request(struct plan_run *r, struct err *err)
         option_int(o, "batchnorm-samples", 1, MAX_SAMPLES, 0, &q->batchnorm_samples, err) ||
         option_size(o, "memory", 0, &q->memory, err) ||
         option_choice(o, "schedule", &q->schedule, err) ||
+        option_number(o, "schedule-memory", 1, SCHEDULE_MEMORY, 0, &q->schedule_memory, err) ||
         option_choice(o, "optimizer", &q->optimizer, err))
         return -1;
     q->stages = (int)stages;

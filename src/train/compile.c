@@ -155,8 +155,8 @@ static int make_program(struct compiled *c, const struct compile_options *option
     int slots;
 
     make_edges(c);
-    c->schedule = schedule_new(plan->schedule, plan->n_stages, (int)plan->micro_batches,
-                               c->edges, c->n_edges, err);
+    c->schedule = schedule_new(plan->schedule, plan->schedule_memory, plan->n_stages,
+                               (int)plan->micro_batches, c->edges, c->n_edges, err);
     if (!c->schedule)
         return -1;
     slots = c->schedule->stages[c->stage].slots;
@@ -169,7 +169,7 @@ static int make_program(struct compiled *c, const struct compile_options *option
     if (check_support(c, options->device, err) < 0 ||
         make_kernels(c, options->device, &workspace, err) < 0)
         return -1;
-    memory_place(c->program, schedule_merged(c->schedule, c->stage), slots, workspace);
+    memory_place(c->program, schedule_backward(c->schedule, c->stage), slots, workspace);
     c->program->slot_bytes = layout_aligned(c->program->slot_bytes);
     routes_make(&routes, plan, c->stage, c->replica, c);
     c->memory = memory_use(c->program, slots, options->optimizer_states,

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,8 @@ struct plan_request session_request(const struct session *session)
     return (struct plan_request){
         .global_batch = t->global_batch, .stages = t->stages, .n_replicas = t->n_replicas,
         .replicas = t->replicas, .micro_batches = t->micro_batches,
-        .micro_batch = t->micro_batch, .schedule = t->schedule, .memory = t->memory,
+        .micro_batch = t->micro_batch, .schedule = t->schedule,
+        .schedule_memory = t->schedule_memory, .memory = t->memory,
         .batchnorm_samples = t->batchnorm_samples,
     };
 }
@@ -81,7 +83,8 @@ static bool honours_pins(const struct session *s, const struct plan *plan)
         (t->n_replicas && t->n_replicas != plan->n_stages) ||
         (t->micro_batches && t->micro_batches != plan->micro_batches) ||
         (t->micro_batch && t->micro_batch != plan->micro_batch) ||
-        (t->schedule && strcmp(t->schedule, plan->schedule) != 0))
+        (t->schedule && strcmp(t->schedule, plan->schedule) != 0) ||
+        (t->schedule_memory > 0 && fabs(t->schedule_memory - plan->schedule_memory) > 1e-6))
         return false;
     for (int i = 0; i < t->n_replicas; i++)
         if (t->replicas[i] != plan->stages[i].replicas * plan->pipelines)

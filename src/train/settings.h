@@ -44,6 +44,7 @@ struct train_settings {
     int *replicas;
     int64_t micro_batches, micro_batch;
     const char *schedule;
+    double schedule_memory;
     double memory;              /* bytes; 0: as the machine has it */
     bool keep_plan;
 

@@ -52,5 +52,5 @@ setup() {
         [ "$status" -eq 2 ]
     done
     run "$TASUKI" train $given --global-batch 32 --steps 1 --schedule zigzag
-    [[ "$output" == *'--schedule: expected gpipe or 1f1b, got "zigzag"'* ]]
+    [[ "$output" == *'--schedule: expected gpipe, 1f1b, zb-h1 or zb, got "zigzag"'* ]]
 }

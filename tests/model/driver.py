@@ -191,14 +191,28 @@ def replicas_text(replicas):
     return ",".join(map(str, replicas))
 
 
-def shards(checkpoint):
-    """The bytes of every tensor file of the newest checkpoint: optimizer state too."""
+def shard_paths(checkpoint):
+    """The tensor files of the newest checkpoint."""
     with open(os.path.join(checkpoint, "latest")) as file:
         folder = os.path.join(checkpoint, file.read().strip())
-    found = {}
-    for name in sorted(os.listdir(folder)):
-        if name.endswith(".safetensors"):
-            with open(os.path.join(folder, name), "rb") as file:
-                found[name] = file.read()
+    found = [os.path.join(folder, name) for name in sorted(os.listdir(folder))
+             if name.endswith(".safetensors")]
     check(found, f"{folder} holds no tensors")
+    return found
+
+
+def shards(checkpoint):
+    """Their bytes: optimizer state too."""
+    found = {}
+    for path in shard_paths(checkpoint):
+        with open(path, "rb") as file:
+            found[os.path.basename(path)] = file.read()
+    return found
+
+
+def state(checkpoint):
+    """Their tensors, whichever stage wrote them; no stage may have replicas."""
+    found = {}
+    for path in shard_paths(checkpoint):
+        found.update(tensors.read(path))
     return found

@@ -79,9 +79,9 @@ static void what_is_still_needed_keeps_its_place(void **state)
     struct example e;
 
     (void)state;
-    for (int merged = 0; merged < 2; merged++) {
+    for (int form = BACKWARD_MERGED; form <= BACKWARD_DELAYED; form++) {
         build(&e);
-        memory_place(&e.program, merged, 2, 640);
+        memory_place(&e.program, (enum backward_form)form, 2, 640);
         assert_int_equal(e.places[X].place, PLACE_SLOT);
         assert_int_equal(e.places[H].place, PLACE_SLOT);
         assert_true(apart(&e, X, H));
@@ -96,9 +96,9 @@ static void what_no_backward_reads_has_one_place_for_all_micro_batches(void **st
     struct example e;
 
     (void)state;
-    for (int merged = 0; merged < 2; merged++) {
+    for (int form = BACKWARD_MERGED; form <= BACKWARD_SPLIT; form++) {
         build(&e);
-        memory_place(&e.program, merged, 2, 640);
+        memory_place(&e.program, (enum backward_form)form, 2, 640);
         /* Sent and no more needed; received for B; made in B for W. */
         assert_int_equal(e.places[Y].place, PLACE_SCRATCH);
         assert_int_equal(e.places[GY].place, PLACE_SCRATCH);
@@ -108,13 +108,25 @@ static void what_no_backward_reads_has_one_place_for_all_micro_batches(void **st
     }
 }
 
+static void what_w_reads_of_b_is_kept_where_others_run_between(void **state)
+{
+    struct example e;
+
+    (void)state;
+    build(&e);
+    memory_place(&e.program, BACKWARD_DELAYED, 2, 640);
+    assert_int_equal(e.places[Y].place, PLACE_SCRATCH);
+    assert_int_equal(e.places[GH].place, PLACE_SLOT);
+    assert_true(apart(&e, GH, X));
+}
+
 static void with_one_micro_batch_all_share_one_arena(void **state)
 {
     struct example e;
 
     (void)state;
     build(&e);
-    memory_place(&e.program, true, 1, 640);
+    memory_place(&e.program, BACKWARD_MERGED, 1, 640);
     assert_int_equal(e.program.scratch_bytes, 0);
     assert_true(apart(&e, X, H) && apart(&e, X, Y) && apart(&e, H, Y));
     assert_true(apart(&e, X, GY) && apart(&e, H, GY) && apart(&e, X, GH));
@@ -129,7 +141,7 @@ static void the_sum_has_every_part(void **state)
 
     (void)state;
     build(&e);
-    memory_place(&e.program, true, 3, 640);
+    memory_place(&e.program, BACKWARD_MERGED, 3, 640);
     use = memory_use(&e.program, 3, 2, 10);
     assert_int_equal(use.parameters, 128);
     assert_int_equal(use.gradients, 128);
@@ -143,6 +155,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_still_needed_keeps_its_place),
         cmocka_unit_test(what_no_backward_reads_has_one_place_for_all_micro_batches),
+        cmocka_unit_test(what_w_reads_of_b_is_kept_where_others_run_between),
         cmocka_unit_test(with_one_micro_batch_all_share_one_arena),
         cmocka_unit_test(the_sum_has_every_part),
     };

@@ -32,9 +32,11 @@ struct brute {
 
 static void try_one(struct brute *b)
 {
-    double closed = partition_closed(b->search, &b->c);
+    double closed;
     struct plan *plan;
 
+    set_schedule(b->search, &b->c, b->c.schedule);
+    closed = partition_closed(b->search, &b->c);
     b->count++;
     if (isinf(closed))
         return;
@@ -75,12 +77,12 @@ static void brute_force(struct brute *b, struct search *search)
     b->c.cuts = b->cuts;
     b->c.replicas = b->replicas;
     for (int i = 0; i < search->n_splits; i++)
-        for (int gpipe = 0; gpipe < 2; gpipe++) {
+        for (int k = 0; k < SCHEDULE_KINDS; k++) {
             b->c.n_stages = 0;
             b->c.pipelines = search->splits[i].pipelines;
             b->c.micro_batch = search->splits[i].micro_batch;
             b->c.micro_batches = search->splits[i].micro_batches;
-            b->c.gpipe = gpipe;
+            b->c.schedule = (enum schedule_kind)k;
             extend(b, 0, search_devices(search, b->c.pipelines));
         }
 }
@@ -246,7 +248,7 @@ static void pins_that_cannot_be_had_are_refused_with_the_reason(void **state)
         { { .global_batch = 8, .micro_batches = 3 }, "does not divide" },
         { { .global_batch = 8, .micro_batch = 3 }, "does not divide" },
         { { .global_batch = 8, .micro_batch = 4, .micro_batches = 4 }, "leave one of them" },
-        { { .global_batch = 8, .schedule = "zigzag" }, "expected gpipe or 1f1b" },
+        { { .global_batch = 8, .schedule = "zigzag" }, "expected gpipe, 1f1b, zb-h1 or zb" },
         { { .global_batch = 8, .n_replicas = 1, .replicas = (int[]){ 4 }, .micro_batch = 2 },
           "--micro-batch-size 4 would do" },
         { { .global_batch = 12, .batchnorm_samples = 4, .n_replicas = 1,

@@ -11,18 +11,19 @@
 
 static struct plan *make_plan(const struct cost *cost, const struct cluster *cluster,
                               int n_stages, const int *cuts, const int *replicas, int64_t micro,
-                              int64_t count, bool gpipe)
+                              int64_t count, enum schedule_kind schedule)
 {
     struct plan_request request = { .global_batch = micro * count };
     struct candidate c = { .n_stages = n_stages, .cuts = (int *)cuts,
                            .replicas = (int *)replicas, .micro_batch = micro,
-                           .micro_batches = count, .gpipe = gpipe };
+                           .micro_batches = count, .schedule = schedule };
 
     return place(cost, cluster, &request, &c);
 }
 
 static double seconds(const struct cost *cost, const char *spec, int n_stages, const int *cuts,
-                      const int *replicas, int64_t micro, int64_t count, bool gpipe)
+                      const int *replicas, int64_t micro, int64_t count,
+                      enum schedule_kind schedule)
 {
     struct err err = { 0 };
     struct cluster *cluster = cluster_open(spec, &err);
@@ -31,7 +32,7 @@ static double seconds(const struct cost *cost, const char *spec, int n_stages, c
 
     if (!cluster)
         fail_msg("%s", err.text);
-    plan = make_plan(cost, cluster, n_stages, cuts, replicas, micro, count, gpipe);
+    plan = make_plan(cost, cluster, n_stages, cuts, replicas, micro, count, schedule);
     result = simulate_seconds(plan, cost, cluster, &err);
     if (result < 0)
         fail_msg("%s", err.text);
@@ -47,8 +48,8 @@ static void one_stage_runs_one_micro_batch_after_the_other(void **state)
     struct cost *cost = even_cost(4, 0, 0);
 
     (void)state;
-    assert_true(fabs(seconds(cost, FREE_WIRES, 1, (int[]){ 0, 4 }, (int[]){ 1 }, 1, 5, false) -
-                     5 * 12) < CLOSE);
+    assert_true(fabs(seconds(cost, FREE_WIRES, 1, (int[]){ 0, 4 }, (int[]){ 1 }, 1, 5,
+                             SCHEDULE_1F1B) - 5 * 12) < CLOSE);
     cost_free(cost);
 }
 
@@ -59,14 +60,17 @@ static void an_even_pipeline_takes_what_the_formula_says(void **state)
     const double m = 8, s = 4;
 
     (void)state;
-    for (int gpipe = 0; gpipe < 2; gpipe++) {
-        double t = seconds(cost, FREE_WIRES, 4, cuts, ones, 1, 8, gpipe);
+    for (int k = SCHEDULE_1F1B; k <= SCHEDULE_GPIPE; k++) {
+        double t = seconds(cost, FREE_WIRES, 4, cuts, ones, 1, 8, (enum schedule_kind)k);
 
         /* M times F, B and W, and the way of one sample there and back: no B waits for the W
          * of the stage behind, else it would be (M + S - 1) times F, B and W.
          */
         assert_true(fabs(t - (3 * m + 2 * (s - 1))) < CLOSE);
     }
+    /* On the way back the stages run W that they have put off. */
+    assert_true(fabs(seconds(cost, FREE_WIRES, 4, cuts, ones, 1, 8, SCHEDULE_ZB_H1) -
+                     (3 * m + s - 1)) < CLOSE);
     cost_free(cost);
 }
 
@@ -78,7 +82,7 @@ static void messages_take_latency_and_bytes_over_bandwidth(void **state)
 
     (void)state;
     /* F, message, F, B, message, B and W of the first stage. */
-    assert_true(fabs(seconds(cost, spec, 2, cuts, ones, 1, 1, true) -
+    assert_true(fabs(seconds(cost, spec, 2, cuts, ones, 1, 1, SCHEDULE_GPIPE) -
                      (1 + 2.25 + 1 + 1 + 2.25 + 2)) < CLOSE);
     cost_free(cost);
 }
@@ -91,7 +95,7 @@ static void messages_that_share_a_wire_share_its_bandwidth(void **state)
 
     (void)state;
     /* The first stage sends each of two replicas half of two samples over its one wire. */
-    assert_true(fabs(seconds(cost, spec, 2, cuts, (int[]){ 1, 2 }, 2, 1, true) -
+    assert_true(fabs(seconds(cost, spec, 2, cuts, (int[]){ 1, 2 }, 2, 1, SCHEDULE_GPIPE) -
                      (2 + 4 + 1 + 1 + 4 + 4)) < CLOSE);
     cost_free(cost);
 }
@@ -113,7 +117,7 @@ static double between_nodes(int devices, double flow_bandwidth, struct cluster_e
         if (cluster->places[p].kind == CLUSTER_NODE)
             cluster->places[p].flow_bandwidth = flow_bandwidth;
     plan = make_plan(cost, cluster, 2, (int[]){ 0, 1, 2 }, (int[]){ devices, devices }, devices,
-                     1, true);
+                     1, SCHEDULE_GPIPE);
     result = simulate_seconds(plan, cost, cluster, NULL);
     plan_free(plan);
     cluster_free(cluster);
@@ -152,7 +156,8 @@ static void replicas_share_samples_and_reduce_gradients(void **state)
 
     (void)state;
     /* A ring over two: 2 (n-1)/n of 1000 bytes. */
-    assert_true(fabs(seconds(cost, spec, 1, (int[]){ 0, 1 }, (int[]){ 2 }, 4, 1, true) -
+    assert_true(fabs(seconds(cost, spec, 1, (int[]){ 0, 1 }, (int[]){ 2 }, 4, 1,
+                             SCHEDULE_GPIPE) -
                      (2 * 3 + 2)) < CLOSE);
     cost_free(cost);
 }
@@ -164,7 +169,8 @@ static void reduction_overlaps_the_last_backward(void **state)
 
     (void)state;
     /* The last block's gradients move while the first block is still at work. */
-    assert_true(fabs(seconds(cost, spec, 1, (int[]){ 0, 2 }, (int[]){ 2 }, 2, 1, true) -
+    assert_true(fabs(seconds(cost, spec, 1, (int[]){ 0, 2 }, (int[]){ 2 }, 2, 1,
+                             SCHEDULE_GPIPE) -
                      (2 + 4 + 2)) < CLOSE);
     cost_free(cost);
 }
@@ -178,7 +184,7 @@ static void who_computes_beside_its_reduction_is_slowed_down(void **state)
 
     (void)state;
     assert_non_null(cluster);
-    plan = make_plan(cost, cluster, 1, (int[]){ 0, 2 }, (int[]){ 2 }, 2, 1, true);
+    plan = make_plan(cost, cluster, 1, (int[]){ 0, 2 }, (int[]){ 2 }, 2, 1, SCHEDULE_GPIPE);
     for (int i = 0; i < 3; i++) {
         const struct plan_stage *stage = &plan->stages[0];
 
@@ -248,7 +254,7 @@ static void events_say_who_does_what_when(void **state)
     struct cost *cost = even_cost(3, 100, 100);
     struct cluster *cluster = cluster_open("flat:3,bandwidth=1e3,latency=0,memory=1e30", NULL);
     struct plan *plan = make_plan(cost, cluster, 3, (int[]){ 0, 1, 2, 3 }, (int[]){ 1, 1, 1 }, 1,
-                                  4, false);
+                                  4, SCHEDULE_1F1B);
     struct simulation *sim = simulate(plan, cost, cluster, NULL);
     double busy[3] = { 0 };
     int forwards = 0;
