@@ -52,6 +52,8 @@ plan() {
     [[ "$output" == "2 stages on 3 of 4 devices of flat:"*", gpipe, 2 micro-batches of 4"* ]]
     run plan --stages 3 --micro-batch-size 1
     [[ "$output" == "3 stages on "*" 8 micro-batches of 1"* ]]
+    run plan --stages 2 --schedule zb --schedule-memory 1.5 --format json
+    [[ "$output" == *'"schedule": "zb"'*'"memory": 1.5'* ]]
 }
 
 @test "pins that cannot be are refused with the reason and a suggestion" {
@@ -61,6 +63,11 @@ plan() {
     run plan --replicas 4 --micro-batch-size 2
     [ "$status" -eq 2 ]
     [[ "$output" == *"--micro-batch-size 4 would do"* ]]
+    run plan --schedule zb-h1 --schedule-memory 1.5
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--schedule-memory is about --schedule zb alone"* ]]
+    run plan --schedule zb --schedule-memory 3
+    [ "$status" -eq 2 ]
     run plan --micro-batches 3
     [ "$status" -eq 2 ]
     [[ "$output" == *"does not divide the global batch of 8"* ]]

@@ -235,6 +235,41 @@ static void pins_are_honoured(void **state)
     plan_free(plan);
 }
 
+/* Four stages of F = B = W = 1: 8 micro-batches take 24, and 3 more for the way of the first one
+ * there; under 1f1b 3 more for the way back. That is the choice where later stages, which receive,
+ * have no room for as many micro-batches as the first.
+ */
+static void the_schedule_follows_from_times_and_memory(void **state)
+{
+    const struct {
+        const char *spec, *schedule;
+        double seconds;
+    } cases[] = {
+        { "flat:4,bandwidth=1e30,latency=0,memory=1e30", "zb-h1", 27 },
+        { "flat:4,bandwidth=1e30,latency=0,memory=2402", "1f1b", 30 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct plan_request request = { .global_batch = 8, .n_replicas = 4,
+                                        .replicas = (int[]){ 1, 1, 1, 1 },
+                                        .micro_batches = 8 };
+        struct err err = { 0 };
+        struct cost *cost = even_cost(4, 1, 1000);
+        struct cluster *cluster = open_cluster(cases[i].spec);
+        struct plan *plan = partition(cost, cluster, &request, NULL, &err);
+
+        if (!plan)
+            fail_msg("%s: %s", cases[i].spec, err.text);
+        assert_string_equal(plan->schedule, cases[i].schedule);
+        assert_true(fabs(plan->iteration_seconds - cases[i].seconds) < 1e-6);
+        assert_true(plan->lower_bound_seconds < cases[i].seconds);
+        plan_free(plan);
+        cluster_free(cluster);
+        cost_free(cost);
+    }
+}
+
 static void pins_that_cannot_be_had_are_refused_with_the_reason(void **state)
 {
     const struct {
@@ -429,6 +464,7 @@ int main(void)
         cmocka_unit_test(nothing_that_is_pinned_is_faster_than_the_plan),
         cmocka_unit_test(no_plan_is_below_the_bound_and_most_are_near_it),
         cmocka_unit_test(pins_are_honoured),
+        cmocka_unit_test(the_schedule_follows_from_times_and_memory),
         cmocka_unit_test(pins_that_cannot_be_had_are_refused_with_the_reason),
         cmocka_unit_test(every_share_is_a_multiple_of_the_batchnorm_group),
         cmocka_unit_test(a_memory_limit_forces_a_cut),
