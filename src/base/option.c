@@ -74,14 +74,26 @@ static void setting_clear(struct setting *setting)
     setting->n = 0;
 }
 
-/* A stronger origin replaces what a weaker one said; the same one adds or replaces. */
-static void store(struct options *options, const struct option_spec *spec,
-                  enum option_origin origin, const char *where, const char *value)
+/* What else may not be empty is refused by who reads it. */
+static bool is_path(const struct option_spec *spec)
 {
-    struct setting *setting = setting_of(options, spec);
+    return spec->argument &&
+           (strstr(spec->argument, "FILE") || strcmp(spec->argument, "DIR") == 0);
+}
 
+/* A stronger origin replaces what a weaker one said; the same one adds or replaces. */
+static int store(struct options *options, const struct option_spec *spec,
+                 enum option_origin origin, const char *where, const char *value,
+                 struct err *err)
+{
+    struct setting *setting;
+
+    if (!value[0] && is_path(spec))
+        return err_set_code(err, EXIT_USAGE, "%s: expected %s, got \"\"", where,
+                            spec->argument);
+    setting = setting_of(options, spec);
     if (setting->origin > origin)
-        return;
+        return 0;
     if (setting->origin < origin || !spec->many)
         setting_clear(setting);
     free(setting->where);
@@ -89,6 +101,7 @@ static void store(struct options *options, const struct option_spec *spec,
     setting->origin = origin;
     *(char **)mem_push((void **)&setting->values, &setting->n, sizeof(char *)) =
         mem_strdup(value);
+    return 0;
 }
 
 static const char *flag_value(const char *text)
@@ -115,8 +128,7 @@ static int store_text(struct options *options, const struct option_spec *spec,
     if (!word)
         return err_set_code(err, EXIT_USAGE, "%s: expected yes or no, got \"%s\"", where,
                             value);
-    store(options, spec, origin, where, word);
-    return 0;
+    return store(options, spec, origin, where, word, err);
 }
 
 static int unknown_option(unsigned command, const char *where, const char *name,
@@ -264,7 +276,7 @@ static int take_long(struct options *options, int argc, char **argv, int *i, str
             value = argv[++*i];
         value = value ? value : spec->plain;
         if (value)
-            store(options, spec, OPTION_COMMAND_LINE, where, value);
+            result = store(options, spec, OPTION_COMMAND_LINE, where, value, err);
         else
             result = err_set_code(err, EXIT_USAGE, "--%s: expected %s", name, spec->argument);
     }
@@ -289,7 +301,8 @@ static int take_letters(struct options *options, int argc, char **argv, int *i,
             value = c[1] ? c + 1 : *i + 1 < argc ? argv[++*i] : NULL;
         if (!value)
             return err_set_code(err, EXIT_USAGE, "-%c: expected %s", *c, spec->argument);
-        store(options, spec, OPTION_COMMAND_LINE, where, value);
+        if (store(options, spec, OPTION_COMMAND_LINE, where, value, err))
+            return -1;
         if (spec->argument)
             break;
     }

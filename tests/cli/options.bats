@@ -35,6 +35,21 @@ setup() {
     [[ "$output" == *'--steps: expected an integer'*'got "1x"'* ]]
 }
 
+@test "nothing is no file, wherever it stands" {
+    printf 'model = net.onnx\nlog =\n' >job.conf
+    while IFS='|' read -r command message; do
+        run eval "$command"
+        echo "$command: $status $output"
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"$message"* ]]
+    done <<'END'
+"$TASUKI" topo -o ''|--output: expected FILE, got ""
+"$TASUKI" plan net.onnx --output=|--output: expected FILE, got ""
+TASUKI_LOG= "$TASUKI" train net.onnx|TASUKI_LOG: expected FILE, got ""
+"$TASUKI" train job.conf|job.conf:2: log: expected FILE, got ""
+END
+}
+
 @test "a word that is none of the option's is refused alike by every command that takes it" {
     demo=$srcdir/etc/demo
     given="$demo/digits.onnx --data $demo/digits-train.safetensors"
