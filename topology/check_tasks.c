@@ -268,9 +268,7 @@ static char *idle_gpus(const struct scene *s)
     return text;
 }
 
-/* Tasks that have one and the same GPU, while the node has enough for all. Parts that MIG makes
- * of a GPU are not told apart here.
- */
+/* Tasks that have one and the same GPU, while the node has enough for all. */
 static void check_shared(const struct scene *s)
 {
     for (int g = 0; g < s->node->n_gpus && s->crew->n <= s->node->n_gpus; g++) {
@@ -291,6 +289,47 @@ static void check_shared(const struct scene *s)
                  "SLURM_LOCALID");
             free(idle);
         }
+        free(marked);
+    }
+}
+
+/* The only partition of a GPU that the task may use. */
+static const char *only_partition(const struct topo_task *task)
+{
+    return task->n_visible == 1 && task->n_partitions == 1 ? task->partitions[0] : NULL;
+}
+
+/* What CUDA gives to one process each: GPUs, or parts of them. */
+static int count_devices(const struct topo_node *node)
+{
+    int n = 0;
+
+    for (int g = 0; g < node->n_gpus; g++)
+        n += node->gpus[g].mig == 1 ? node->gpus[g].n_migs : 1;
+    return n;
+}
+
+/* The same of what MIG makes of a GPU. */
+static void check_partitions(const struct scene *s)
+{
+    for (int i = 0; i < s->crew->n && s->crew->n <= count_devices(s->node); i++) {
+        const char *own = only_partition(s->crew->tasks[i]);
+        bool *marked = mem_new((size_t)s->crew->n, sizeof(bool)), seen = false;
+        int n = 0;
+
+        for (int j = 0; own && j < s->crew->n; j++) {
+            const char *other = only_partition(s->crew->tasks[j]);
+
+            marked[j] = other && strcmp(own, other) == 0;
+            seen |= marked[j] && j < i;
+            n += marked[j];
+        }
+        if (n > 1 && !seen)
+            find(s, marked, "tasks share a partition of a GPU",
+                 mem_printf("each has %s of GPU%d only, of %d partitions and GPUs", own,
+                            s->crew->tasks[i]->visible[0], count_devices(s->node)),
+                 "give each its own: --gpus-per-task=1 where partitions are Slurm's GPUs, else "
+                 "another CUDA_VISIBLE_DEVICES for each SLURM_LOCALID");
         free(marked);
     }
 }
@@ -385,6 +424,7 @@ static void look(const struct scene *s, bool some_gpu)
     }
     check_no_gpu(s, some_gpu);
     check_shared(s);
+    check_partitions(s);
     check_isolation(s);
 }
 

@@ -283,6 +283,13 @@ static int nodes_of(const struct levels *levels)
     return n;
 }
 
+static void forget(char **texts, int *n)
+{
+    for (int i = 0; i < *n; i++)
+        free(texts[i]);
+    *n = 0;
+}
+
 /* What is a host's own, or of the moment. */
 static void make_common(struct topo_node *node)
 {
@@ -292,9 +299,8 @@ static void make_common(struct topo_node *node)
     for (node->n_usable = 0; node->n_usable < node->pus; node->n_usable++)
         node->usable[node->n_usable] = node->n_usable;
     node->n_visible = -1;
-    for (int i = 0; i < node->n_notes; i++)
-        free(node->notes[i]);
-    node->n_notes = 0;
+    forget(node->partitions, &node->n_partitions);
+    forget(node->notes, &node->n_notes);
     for (int i = 0; i < node->n_gpus; i++) {
         struct topo_gpu *gpu = &node->gpus[i];
 

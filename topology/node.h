@@ -139,6 +139,8 @@ struct topo_node {
     struct topo_nic *nics;
     int n_visible;          /* GPUs that CUDA shows this process; -1: all, nothing limits it */
     int *visible;           /* their indices in gpus, in CUDA's order */
+    int n_partitions;       /* parts of these by MIG that CUDA shows it; 0: GPUs are named */
+    char **partitions;      /* their UUIDs */
     int n_notes;            /* how that came about, and other remarks, a line each */
     char **notes;
     int n_said;

@@ -131,6 +131,7 @@ static const struct shape_field node_fields[] = {
     MANY(NODE, gpus, SHAPE_LIST, &gpu_shape, 0, 256),
     MANY(NODE, nics, SHAPE_LIST, &nic_shape, 0, MOST_DEVICES),
     MANY(NODE, visible, SHAPE_INTS, NULL, -1, 256),
+    MANY(NODE, partitions, SHAPE_TEXTS, NULL, 0, 256),
     MANY(NODE, notes, SHAPE_TEXTS, NULL, 0, 256),
     MANY(NODE, said, SHAPE_LIST, &said_shape, 0, 64),
 };

@@ -68,7 +68,8 @@ static json_t *take_list(const json_t *object, const char *list, const char *con
 static json_t *take_own(json_t *node)
 {
     static const char *const of_node[] = { "machine", "source", "memory", "usable", "visible",
-                                           "isolated", "switches", "notes", NULL };
+                                           "partitions", "isolated", "switches", "notes",
+                                           NULL };
     static const char *const of_gpu[] = { "uuid", "seen", "clock", "throttle", "ecc_corrected",
                                           NULL };
     static const char *const of_mig[] = { "uuid", NULL };
@@ -383,7 +384,8 @@ double topo_record_memory(const struct topo_record *record, int host)
 /* Remove what says nothing; the clock of a GPU that is held down is evidence. */
 static void drop_harmless(json_t *own, const json_t *kind)
 {
-    static const char *const of_node[] = { "machine", "source", "memory", "switches", NULL };
+    static const char *const of_node[] = { "machine", "source", "memory", "switches",
+                                           "partitions", NULL };
     static const char *const of_gpu[] = { "uuid", "throttle", "ecc_corrected", "clock", NULL };
     static const char *const of_held[] = { "uuid", "ecc_corrected", NULL };
     static const char *const of_mig[] = { "uuid", NULL };

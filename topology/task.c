@@ -27,6 +27,7 @@ static const struct shape_field fields[] = {
     { .key = "host", .kind = SHAPE_TEXT, .at = offsetof(TASK, host), .required = true },
     NUMBERS(usable, SHAPE_SET, 0, MOST_PUS),
     NUMBERS(visible, SHAPE_INTS, -1, MOST_GPUS),
+    NUMBERS(partitions, SHAPE_TEXTS, 0, MOST_GPUS),
     NUMBERS(shown, SHAPE_SET, -1, MOST_GPUS),
     NUMBER(isolated, 1),
 };
@@ -96,7 +97,8 @@ static int common_index(const json_t *own, const json_t *places, int i)
 int topo_tasks_add(struct topo_tasks *tasks, int rank, const json_t *own, const json_t *places,
                    struct err *err)
 {
-    static const char *const keys[] = { "host", "usable", "visible", "isolated" };
+    static const char *const keys[] = { "host", "usable", "visible", "partitions",
+                                        "isolated" };
     const json_t *gpus = json_object_get(json_object_get(own, "own"), "gpus"), *gpu;
     json_t *object = json_object();
     struct json_reader r, top = { .file = "task" };
@@ -133,6 +135,9 @@ void topo_tasks_add_node(struct topo_tasks *tasks, const struct topo_node *node)
     task->usable = copy_of(node->n_usable, node->usable);
     task->n_visible = node->n_visible;
     task->visible = copy_of(node->n_visible, node->visible);
+    for (int i = 0; i < node->n_partitions; i++)
+        *(char **)mem_push((void **)&task->partitions, &task->n_partitions, sizeof(char *)) =
+            mem_strdup(node->partitions[i]);
     task->isolated = node->isolated;
     for (int i = 0; i < node->n_gpus; i++)
         if (node->gpus[i].seen && n_shown < MOST_GPUS)

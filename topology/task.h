@@ -13,6 +13,8 @@ struct topo_task {
     char *host;
     int n_usable, *usable;  /* PUs; 0: not known */
     int n_visible, *visible;/* GPUs it may use, by index, in CUDA's order; -1: all of them */
+    int n_partitions;       /* parts of these by MIG; 0: whole GPUs */
+    char **partitions;      /* their UUIDs */
     int n_shown, *shown;    /* GPUs that the driver shows it; -1: it hides none from it */
     int isolated;           /* as in struct topo_node */
 };

@@ -37,13 +37,16 @@ static int gpu_called(const struct topo_node *node, const char *uuid)
     return found;
 }
 
-/* "MIG-UUID", or the older "MIG-GPU-UUID/1/0". */
-static int gpu_of_mig(const struct topo_node *node, const char *uuid)
+/* "MIG-UUID", or the older "MIG-GPU-UUID/1/0"; the partition it is joins those of the node. */
+static int gpu_of_mig(struct topo_node *node, const char *uuid)
 {
     for (int i = 0; i < node->n_gpus; i++)
         for (int j = 0; j < node->gpus[i].n_migs; j++)
-            if (strncasecmp(node->gpus[i].migs[j].uuid, uuid, strlen(uuid)) == 0)
+            if (strncasecmp(node->gpus[i].migs[j].uuid, uuid, strlen(uuid)) == 0) {
+                *(char **)mem_push((void **)&node->partitions, &node->n_partitions,
+                                   sizeof(char *)) = mem_strdup(node->gpus[i].migs[j].uuid);
                 return i;
+            }
     return -1;
 }
 

@@ -11,7 +11,7 @@
 
 struct bound {
     const char *cpus;
-    const char *visible;    /* "[0,1]"; NULL: all GPUs */
+    const char *visible;    /* "[0,1]", "[0] MIG-1"; NULL: all GPUs */
     const char *shown;      /* NULL: all */
 };
 
@@ -21,6 +21,21 @@ static struct topo_node *machine(const char *host)
 
     topo_node_set_text(&node->host, host);
     return node;
+}
+
+/* Two of the GPUs, each into two partitions: MIG-0 to MIG-3. */
+static void cut_gpus(struct topo_node *node)
+{
+    for (int i = 0; i < 4; i++) {
+        topo_gpu_add_mig(&node->gpus[i / 2],
+                         (const char[]){ 'M', 'I', 'G', '-', (char)('0' + i), 0 });
+        node->gpus[i / 2].mig = 1;
+    }
+}
+
+static const char *partition_of(const struct bound *bound)
+{
+    return bound->visible ? strstr(bound->visible, "MIG-") : NULL;
 }
 
 static struct topo_tasks *read_tasks(const struct bound *bound, int n, int per_host)
@@ -38,9 +53,12 @@ static struct topo_tasks *read_tasks(const struct bound *bound, int n, int per_h
         if (bound[r].cpus)
             json_object_set_new(task, "usable", json_string(bound[r].cpus));
         if (bound[r].visible)
-            json_object_set_new(task, "visible", json_loads(bound[r].visible, 0, NULL));
+            json_object_set_new(task, "visible",
+                                json_loads(bound[r].visible, JSON_DISABLE_EOF_CHECK, NULL));
         if (bound[r].shown)
             json_object_set_new(task, "shown", json_string(bound[r].shown));
+        if (partition_of(&bound[r]))
+            json_object_set_new(task, "partitions", json_pack("[s]", partition_of(&bound[r])));
         json_array_append_new(list, task);
     }
     tasks = topo_tasks_from_json("test", list, &err);
@@ -63,6 +81,8 @@ static struct findings *check(const struct bound *bound, int n, int per_host)
 
         snprintf(host, sizeof(host), "n%d", h);
         node = machine(host);
+        if (partition_of(&bound[0]))
+            cut_gpus(node);
         assert_int_equal(topo_record_add_node(record, node, &err), 0);
         topo_node_free(node);
     }
@@ -189,6 +209,23 @@ static void tasks_that_share_a_gpu_are_found_while_others_idle(void **state)
     expect(bound, 4, "0-1,3", "tasks share a GPU", "GPU0 only; no task has GPU 2-7");
 }
 
+static void tasks_that_share_a_partition_are_found(void **state)
+{
+    static const struct bound bound[] = {
+        { "0-7", "[0] MIG-1", NULL }, { "8-15", "[1] MIG-2", NULL },
+        { "16-23", "[0] MIG-1", NULL }, { "24-31", "[0] MIG-0", NULL },
+    };
+    static const struct bound each_its_own[] = {
+        { "0-7", "[0] MIG-1", NULL }, { "8-15", "[1] MIG-2", NULL },
+        { "16-23", "[1] MIG-3", NULL }, { "24-31", "[0] MIG-0", NULL },
+    };
+
+    (void)state;
+    expect(bound, 4, "0,2", "tasks share a partition of a GPU",
+           "each has MIG-1 of GPU0 only, of 10 partitions and GPUs");
+    expect_nothing(each_its_own, 4);
+}
+
 static void more_tasks_than_gpus_may_share_them(void **state)
 {
     struct bound bound[9];
@@ -294,6 +331,7 @@ int main(void)
         cmocka_unit_test(masks_that_overlap_in_part_are_found),
         cmocka_unit_test(more_tasks_than_the_node_has_cpus_are_what_somebody_asked_for),
         cmocka_unit_test(tasks_that_share_a_gpu_are_found_while_others_idle),
+        cmocka_unit_test(tasks_that_share_a_partition_are_found),
         cmocka_unit_test(more_tasks_than_gpus_may_share_them),
         cmocka_unit_test(a_task_without_gpu_is_found_where_others_have_one),
         cmocka_unit_test(cpus_on_another_numa_node_than_the_gpu_are_found),

@@ -79,6 +79,17 @@ static void uuids_may_be_cut_short_where_they_stay_unique(void **state)
     expect("CUDA_VISIBLE_DEVICES=GPU-a", 0, 0, "several GPUs");
 }
 
+static void partitions_are_kept_by_their_names(void **state)
+{
+    struct topo_node *node = with("CUDA_VISIBLE_DEVICES=MIG-2,MIG-1");
+
+    (void)state;
+    assert_int_equal(node->n_partitions, 2);
+    assert_string_equal(node->partitions[0], "MIG-2");
+    assert_string_equal(node->partitions[1], "MIG-1");
+    topo_node_free(node);
+}
+
 static void partitions_stand_for_their_gpu(void **state)
 {
     (void)state;
@@ -104,6 +115,7 @@ int main(void)
         cmocka_unit_test(the_list_ends_where_it_names_nothing),
         cmocka_unit_test(a_gpu_that_is_named_twice_leaves_none),
         cmocka_unit_test(uuids_may_be_cut_short_where_they_stay_unique),
+        cmocka_unit_test(partitions_are_kept_by_their_names),
         cmocka_unit_test(partitions_stand_for_their_gpu),
         cmocka_unit_test(slurms_numbers_are_explained),
     };
