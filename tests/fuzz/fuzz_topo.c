@@ -12,6 +12,7 @@
 #include "topology/check.h"
 #include "topology/cluster.h"
 #include "topology/describe.h"
+#include "topology/gpu_links.h"
 #include "topology/model.h"
 #include "topology/node_read.h"
 #include "topology/record.h"
@@ -27,7 +28,7 @@ static const char *const keys[] = {
     "slurm", "switches", "given", "gres", "level", "time_left", "sockets", "job", "eager",
     "bytes", "copy_bandwidth", "measured", "classes", "seconds", "slowest", "slow", "pair",
     "usual", "count", "extend_to", "source", "storage", "slow_down", "client_bandwidth",
-    "local_size", "",
+    "local_size", "cluster", "way", "library", "note", "",
 };
 
 static const char *const words[] = {
@@ -198,6 +199,18 @@ static json_t *machine(void)
     return json;
 }
 
+static json_t *valid_gpus(const struct cluster *cluster)
+{
+    json_t *class = json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:[f, f], s:s, s:f}", "class",
+                              "NV4", "way", "NCCL", "pairs", 1, "latency", 1e-5, "bandwidth",
+                              1e10, "error", 0.1, "noise", 0.1, "seconds", 1e-5, 2e-5, "slowest",
+                              "a - b", "slowest_bandwidth", 1e10);
+
+    return json_pack("{s:o, s:s, s:s, s:{s:s, s:[i, i], s:[o], s:[]}}", "cluster",
+                     cluster_to_json(cluster), "library", "NCCL", "note", "x", "measured",
+                     "measure", "full", "bytes", 8, 1536, "classes", class, "slow");
+}
+
 static json_t *valid(struct fuzz *fuzz)
 {
     static const char *const specs[] = {
@@ -210,6 +223,7 @@ static json_t *valid(struct fuzz *fuzz)
 
     cluster->sum_latency_factor = 1.5;
     json = fuzz_once_in(fuzz, 3) ? machine() : cluster_to_json(cluster);
+    json_object_set_new(json, "gpus", valid_gpus(cluster));
     cluster_free(cluster);
     json_object_set_new(json, "nodes", valid_nodes());
     json_object_set_new(json, "tasks", valid_tasks());
@@ -318,6 +332,25 @@ static void use_machine(const char *path, const json_t *json, const struct clust
     cluster_free(some);
 }
 
+/* Returns whether it is what was measured between GPUs; a file without it is fine. */
+static bool use_gpus(const char *path, const json_t *json, const struct topo_record *record,
+                     struct err *err)
+{
+    struct gpu_links *gpus = json ? gpu_links_from_json(path, json, err) : NULL;
+    struct err ignored = { 0 };
+
+    if (gpus) {
+        free(gpu_links_text(gpus));
+        json_decref(gpu_links_to_json(gpus));
+    }
+    if (gpus && gpus->cluster) {
+        use(gpus->cluster);
+        json_decref(describe_machine("m", gpus->cluster, record, &ignored));
+    }
+    gpu_links_free(gpus);
+    return gpus || !json;
+}
+
 static enum fuzz_result try(const char *path, struct err *err)
 {
     json_t *json = json_load(path, err);
@@ -338,6 +371,7 @@ static enum fuzz_result try(const char *path, struct err *err)
         use(cluster);
         use_record(record, tasks, cluster);
         use_machine(path, json, cluster, record);
+        known &= use_gpus(path, json_object_get(json, "gpus"), record, err);
     }
     json_decref(json);
     cluster_free(cluster);

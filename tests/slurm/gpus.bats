@@ -29,6 +29,10 @@ END
     cp good machine
 }
 
+needs_nccl() {
+    grep -q ncclSend "$builddir/.libs/tasuki-cuda.so" || skip "built without NCCL"
+}
+
 # So many ranks run this with GPUs. mpirun itself shall not see the stand-in.
 ranks() {
     local n=$1
@@ -89,8 +93,19 @@ sys.exit(len(wrong) > 0)
 END
 }
 
+@test "bytes arrive as they were sent, by NCCL and through the hosts" {
+    no_wires
+    run ranks 2 "$builddir/tests/gpu_check"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"hosts: ok"* ]]
+    needs_nccl
+    [[ "$output" == *"NCCL: ok"* ]]
+}
+
 # Other work makes messages slower: then it is measured again, up to eight times.
 @test "each class of GPU pairs has the figures of its wire, in the table and the tree" {
+    needs_nccl
     local try
     for try in 1 2 3 4 5 6 7 8; do
         topo_of_gpus 4 --format json -o topo.json
@@ -108,6 +123,7 @@ END
 }
 
 @test "a full measurement has each pair of GPUs, and no slow one among good ones" {
+    needs_nccl
     no_wires
     topo_of_gpus 4 --measure=full >report
     cat report
@@ -135,6 +151,7 @@ END
 
 # Three ranks on two GPUs: the third shares the first one's.
 @test "a rank for which no GPU is left shares one, and the others still use NCCL" {
+    needs_nccl
     no_wires
     CUDA_VISIBLE_DEVICES=2,1 topo_of_gpus 3 >report
     cat report
@@ -144,6 +161,7 @@ END
 
 # Each rank by itself sees one GPU, which CUDA calls 0.
 @test "GPUs are joined with the node by PCI address, whatever numbers ranks see" {
+    needs_nccl
     no_wires
     ranks 2 sh -c '
         CUDA_VISIBLE_DEVICES=$((3 - OMPI_COMM_WORLD_RANK)) exec "$TASUKI" topo' >report
@@ -218,6 +236,7 @@ fails_with() {
 }
 
 @test "a call of NCCL that fails is one error with rank, GPU and call, and all ranks end" {
+    needs_nccl
     for call in ncclCommInitRankConfig ncclCommGetAsyncError ncclGroupStart ncclSend ncclRecv \
                 ncclGroupEnd ncclCommFinalize; do
         fails_with "$call 5" "invalid usage"
@@ -227,6 +246,7 @@ fails_with() {
 }
 
 @test "when a rank dies while GPU links are measured, the others end" {
+    needs_nccl
     no_wires
     awk '{ print } /^gpu 0000:07/ { print "error ncclSend -1 20" }' machine >failing
     mv failing machine

@@ -219,7 +219,7 @@ END
 }
 
 @test "GPUs of several nodes are measured below a switch and across switches" {
-    [ -e "$builddir/.libs/tasuki-cuda.so" ] || skip "built without CUDA"
+    grep -qs ncclSend "$builddir/.libs/tasuki-cuda.so" || skip "built without CUDA or NCCL"
     with_driver
     echo 'wire network network 1e-3 1e9' >>nvml.txt
     srun --mpi=pmix -N4 --ntasks-per-node=1 --gres=gpu:1 \
