@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/mem.h"
+#include "cmd_plan.h"
 #include "commands.h"
 #include "scheduler/partition.h"
 #include "scheduler/schedule.h"
@@ -20,11 +22,12 @@
 
 #define MAX_SAMPLES ((int64_t)1 << 40)
 #define MAX_COUNT 4096
-#define MAX_NODES (1 << 20)
 
 struct plan_run {
     const struct options *options;
+    const char *command;
     struct plan_request request;
+    struct size_request sizes;
     int *replicas;
     struct cluster *cluster;
     struct cost *cost;
@@ -80,18 +83,69 @@ static struct cluster *cluster_here(struct err *err)
 
 static int open_cluster(struct plan_run *r, struct err *err)
 {
-    int64_t nodes;
+    const char *given = option_string(r->options, "cluster", NULL);
+    int64_t nodes = r->sizes.nodes ? r->sizes.last ? r->sizes.last : r->sizes.first : 0;
     char *spec;
 
-    if (option_int(r->options, "nodes", 1, MAX_NODES, 0, &nodes, err))
-        return -1;
-    spec = machine_spec(option_string(r->options, "cluster", NULL), nodes, err);
+    /* What says how many nodes there are has as many as are compared, or more. */
+    if (r->sizes.last && given && machine_counts(given))
+        nodes = 0;
+    spec = machine_spec(given, nodes, err);
     if (spec)
         r->cluster = cluster_open(spec, err);
     else if (nodes == 0)
         r->cluster = cluster_here(err);
     free(spec);
     return r->cluster ? 0 : -1;
+}
+
+static struct plan *plan_part_by_cost(void *user, const struct cluster *part, struct err *err)
+{
+    const struct plan_run *r = user;
+
+    return partition(r->cost, part, &r->request, NULL, err);
+}
+
+static struct plan *plan_part(void *user, const struct cluster *part, struct err *err)
+{
+    struct planning *planning = user;
+
+    planning->cluster = part;
+    return planning_run(planning, NULL, err);
+}
+
+static int compare_sizes(struct plan_run *r, struct err *err)
+{
+    struct sizes *sizes = sizes_new(r->cluster, &r->sizes, err);
+    int bad = -1;
+
+    if (!sizes)
+        return -1;
+    for (int i = 0; i < sizes->n; i++)
+        if (sizes->rows[i].plan) {
+            free(sizes->rows[i].plan->command);
+            sizes->rows[i].plan->command = mem_strdup(r->command);
+        }
+    bad = sizes_print(sizes, r->cluster, r->options, err);
+    sizes_free(sizes);
+    return bad;
+}
+
+/* The network is measured once for all sizes. */
+static int compare_model(struct plan_run *r, struct planning *planning, struct err *err)
+{
+    struct cost *measured = NULL;
+    int bad = -1;
+
+    if (!planning->cost)
+        planning->cost = measured = planning_cost(planning, err);
+    if (planning->cost) {
+        r->sizes.plan = plan_part;
+        r->sizes.user = planning;
+        bad = compare_sizes(r, err);
+    }
+    cost_free(measured);
+    return bad;
 }
 
 static int open_cost(struct plan_run *r, struct err *err)
@@ -132,17 +186,26 @@ static int plan_model(struct plan_run *r, struct err *err)
         planning.optimizer = optimizer_defaults((enum optimizer_kind)optimizer);
         bad = planning_open(&planning, &source, err);
     }
-    if (!bad)
+    if (!bad && r->sizes.last) {
+        bad = compare_model(r, &planning, err);
+    } else if (!bad) {
         r->plan = planning_run(&planning, &r->why, err);
+        bad = r->plan ? 0 : -1;
+    }
     planning_close(&planning, &source);
     free(cache);
-    return r->plan ? 0 : -1;
+    return bad;
 }
 
 static int make_plan(struct plan_run *r, struct err *err)
 {
     if (options_operands(r->options) > 0)
         return plan_model(r, err);
+    if (r->sizes.last) {
+        r->sizes.plan = plan_part_by_cost;
+        r->sizes.user = r;
+        return compare_sizes(r, err);
+    }
     r->plan = partition(r->cost, r->cluster, &r->request, &r->why, err);
     return r->plan ? 0 : -1;
 }
@@ -223,14 +286,17 @@ static int print(const struct plan_run *r, struct err *err)
     return 0;
 }
 
-static int run(struct plan_run *r, int argc, char **argv, struct err *err)
+static int run(struct plan_run *r, struct err *err)
 {
     if (options_operands(r->options) == 0 && !option_given(r->options, "cost"))
         return err_set_code(err, EXIT_USAGE, "plan: a MODEL or --cost FILE is needed");
-    if (read_request(r, err) || open_cluster(r, err) || open_cost(r, err) || make_plan(r, err))
+    if (read_request(r, err) || sizes_read(r->options, &r->sizes, err) || open_cluster(r, err) ||
+        open_cost(r, err) || make_plan(r, err))
         return -1;
+    if (!r->plan)
+        return 0;
     free(r->plan->command);
-    r->plan->command = options_command_line(argc, argv);
+    r->plan->command = mem_strdup(r->command);
     return print(r, err);
 }
 
@@ -238,16 +304,19 @@ int cmd_plan(int argc, char **argv, struct err *err)
 {
     struct options *options = options_parse(COMMAND_PLAN, argc, argv, 1, err);
     struct plan_run r = { .options = options };
+    char *command = NULL;
     int result;
 
     if (!options)
         return (int)err->code;
-    result = run(&r, argc, argv, err);
+    r.command = command = options_command_line(argc, argv);
+    result = run(&r, err);
     free(r.why);
     plan_free(r.plan);
     cost_free(r.cost);
     cluster_free(r.cluster);
     free(r.replicas);
+    free(command);
     options_free(options);
     return result ? (int)err->code : EXIT_OK;
 }

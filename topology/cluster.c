@@ -90,6 +90,38 @@ int cluster_add_source(struct cluster *cluster, const char *text)
     return cluster->n_sources;
 }
 
+static void *copy_of(const void *items, size_t n, size_t size)
+{
+    void *copy = mem_new(n, size);
+
+    if (n > 0)
+        memcpy(copy, items, n * size);
+    return copy;
+}
+
+struct cluster *cluster_first(const struct cluster *cluster, int devices)
+{
+    struct cluster *part = mem_new(1, sizeof(*part));
+
+    *part = *cluster;
+    part->n_devices = devices;
+    part->n_places = cluster->devices[devices - 1].place + 1;
+    part->name = mem_strdup(cluster->name);
+    part->storage.name = cluster->storage.name ? mem_strdup(cluster->storage.name) : NULL;
+    part->places = copy_of(cluster->places, (size_t)part->n_places, sizeof(*part->places));
+    part->devices = copy_of(cluster->devices, (size_t)devices, sizeof(*part->devices));
+    part->sources = copy_of(cluster->sources, (size_t)part->n_sources, sizeof(*part->sources));
+    for (int i = 0; i < part->n_places; i++)
+        part->places[i].name = mem_strdup(part->places[i].name);
+    for (int d = 0; d < devices; d++) {
+        part->devices[d].id = mem_strdup(part->devices[d].id);
+        part->devices[d].kind = mem_strdup(part->devices[d].kind);
+    }
+    for (int i = 0; i < part->n_sources; i++)
+        part->sources[i] = mem_strdup(part->sources[i]);
+    return part;
+}
+
 int cluster_depth(const struct cluster *cluster, int place)
 {
     int depth = 0;

@@ -120,6 +120,8 @@ int cluster_add_device(struct cluster *cluster, const char *id, const char *kind
                        double up_bandwidth);
 /* A document; returns its number for 'source'. */
 int cluster_add_source(struct cluster *cluster, const char *text);
+/* A copy with the first so many devices (>= 1) and the places above them. */
+struct cluster *cluster_first(const struct cluster *cluster, int devices);
 /* Is it a cluster that the functions below may be asked about: at most 8 levels below the
  * root, devices in tree order with ids of their own, figures in range?
  */

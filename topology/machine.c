@@ -348,17 +348,26 @@ static char *only_machine(struct err *err)
     return name;
 }
 
+bool machine_counts(const char *cluster)
+{
+    char *name = mem_strdup(cluster);
+    int64_t own = 0;
+    bool counts = cluster_is_spec(name) || (split(name, &own) == 0 && own > 0);
+
+    free(name);
+    return counts;
+}
+
 char *machine_spec(const char *cluster, int64_t nodes, struct err *err)
 {
     char *name = NULL, *spec = NULL;
-    int64_t own = 0;
 
     if (nodes == 0)
         return cluster ? mem_strdup(cluster) : NULL;
     name = cluster ? mem_strdup(cluster) : only_machine(err);
     if (!name)
         return NULL;
-    if (cluster_is_spec(name) || (split(name, &own) == 0 && own > 0))
+    if (machine_counts(name))
         err_set_code(err, EXIT_USAGE, "--nodes %lld: --cluster %s says how many nodes there "
                      "are", (long long)nodes, cluster);
     else

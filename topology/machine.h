@@ -13,6 +13,7 @@
 #ifndef TASUKI_TOPOLOGY_MACHINE_H
 #define TASUKI_TOPOLOGY_MACHINE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <jansson.h>
@@ -42,6 +43,9 @@ struct machine_parts {
  * 'parts' (NULL: not wanted) are the caller's to free; after an error all are NULL.
  */
 struct cluster *machine_open(const char *spec, struct machine_parts *parts, struct err *err);
+
+/* Does it say how many nodes there are? */
+bool machine_counts(const char *cluster);
 
 /* What --cluster and --nodes together mean, malloc'ed: 'cluster' NULL and 'nodes' > 0 are so
  * many nodes of the only machine that was saved. EXIT_USAGE where none was or several were, and

@@ -56,6 +56,47 @@ plan() {
     [[ "$output" == *'"schedule": "zb"'*'"memory": 1.5'* ]]
 }
 
+@test "sizes are compared, and one is recommended" {
+    flat=flat:4,bandwidth=1e9,latency=0
+    run plan --gpus 1..4 --steps 10 --start-up 5 -o "$BATS_TEST_TMPDIR/best.json"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c ' %$' <<<"$output")" -eq 4 ]
+    [[ "$output" == *"Recommended: "*" devices."* ]]
+    # The size that is recommended is the one whose plan is written.
+    seconds=$(sed -n 's/.*"iteration_seconds": \([0-9.e-]*\).*/\1/p' "$BATS_TEST_TMPDIR/best.json")
+    marked=$(awk '$1 == "*" { print $5 }' <<<"$output")
+    awk -v a="$seconds" -v b="$marked" 'BEGIN { d = 1e3 * a / b; exit !(d > 0.999 && d < 1.001) }'
+    # 10 steps and the start.
+    awk '$1 ~ /^[*1]$/ { i = $1 == "*"; d = $(10 + i) - 5 - 10 * $(4 + i) / 1e3
+                         if (d > 0.01 || d < -0.01) exit 1 }' <<<"$output"
+    run plan --gpus 1..4 --format json
+    [ "$(grep -c '"efficiency"' <<<"$output")" -eq 4 ]
+    plan --gpus 2..2 -o "$BATS_TEST_TMPDIR/two.json" >/dev/null
+    flat=flat:2,bandwidth=1e9,latency=0
+    plan -o "$BATS_TEST_TMPDIR/same.json" >/dev/null
+    cmp <(grep -h iteration_seconds "$BATS_TEST_TMPDIR/two.json") \
+        <(grep -h iteration_seconds "$BATS_TEST_TMPDIR/same.json")
+}
+
+@test "sizes that cannot be compared are refused" {
+    flat=flat:4,bandwidth=1e9
+    for wrong in 0..3 3..2 1.. ..4 1..2..3 x 1..5; do
+        run plan --gpus $wrong
+        echo "$wrong: $output"
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"--gpus"* ]]
+    done
+    run plan --gpus 1..2 --nodes 1..2
+    [ "$status" -eq 2 ]
+    run plan --gpus 1..2 --data-size 3G
+    [[ "$status" -eq 2 && "$output" == *"--data-size: needs --steps"* ]]
+    run plan --gpus 1..2 --start-up 3
+    [[ "$status" -eq 2 && "$output" == *"--start-up: needs --steps"* ]]
+    run plan --steps 3
+    [[ "$status" -eq 2 && "$output" == *"--steps: only "* ]]
+}
+
 @test "pins that cannot be are refused with the reason and a suggestion" {
     run plan --stages 5
     [ "$status" -eq 2 ]

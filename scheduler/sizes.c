@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+#include "scheduler/sizes.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+/* Devices of the first so many nodes; 0: there are fewer. A cluster without nodes has one. */
+static int devices_of(const struct cluster *c, int nodes)
+{
+    int seen = 0, d = 0;
+
+    for (; d < c->n_devices; d++)
+        if ((d == 0 || c->devices[d].node != c->devices[d - 1].node) && ++seen > nodes)
+            break;
+    return seen < nodes ? 0 : d;
+}
+
+static int nodes_of(const struct cluster *c)
+{
+    int nodes = 0;
+
+    for (int d = 0; d < c->n_devices; d++)
+        nodes += d == 0 || c->devices[d].node != c->devices[d - 1].node;
+    return nodes;
+}
+
+static void fill_shares(struct size_row *row)
+{
+    const struct plan *plan = row->plan;
+    double all = row->devices * plan->iteration_seconds;
+
+    for (int s = 0; s < plan->n_stages; s++) {
+        double n = plan->pipelines * plan->stages[s].replicas;
+
+        row->busy += n * plan->stages[s].busy / all;
+        row->reducing += n * plan->stages[s].reducing / all;
+    }
+    row->idle = fmax(0, 1 - row->busy - row->reducing);
+}
+
+static void fill(struct sizes *sizes, const struct cluster *part, struct size_row *row)
+{
+    const struct size_request *q = &sizes->request;
+    struct err err = { 0 };
+
+    row->nodes = nodes_of(part);
+    row->devices = part->n_devices;
+    row->plan = q->plan(q->user, part, &err);
+    if (!row->plan) {
+        row->refused = mem_strdup(err.text);
+        return;
+    }
+    if (sizes->storage && q->data_bytes > 0)
+        row->staging = storage_seconds(&part->storage, row->nodes, q->data_bytes, false);
+    row->steps = (double)(q->steps ? q->steps : 1) * row->plan->iteration_seconds;
+    row->finish = (q->steps ? q->start_up + row->staging : 0) + row->steps;
+    row->node_hours = row->nodes * row->finish / 3600;
+    fill_shares(row);
+}
+
+static void compare(struct sizes *sizes)
+{
+    double least = INFINITY, reference = 0;
+
+    sizes->best = -1;
+    for (int i = 0; i < sizes->n; i++) {
+        struct size_row *row = &sizes->rows[i];
+        double each;
+
+        if (!row->plan)
+            continue;
+        each = (double)row->plan->global_batch / row->plan->iteration_seconds / row->devices;
+        if (reference <= 0)
+            reference = each;
+        row->efficiency = each / reference;
+        least = fmin(least, row->finish);
+    }
+    for (int i = 0; i < sizes->n; i++) {
+        const struct size_row *row = &sizes->rows[i];
+
+        if (row->plan && row->finish <= least * (1 + SIZES_NEAR) &&
+            (sizes->best < 0 || row->node_hours < sizes->rows[sizes->best].node_hours))
+            sizes->best = i;
+    }
+}
+
+struct sizes *sizes_new(const struct cluster *cluster, const struct size_request *request,
+                        struct err *err)
+{
+    int there = request->nodes ? nodes_of(cluster) : cluster->n_devices;
+    struct sizes *sizes;
+
+    if (request->last > there) {
+        err_set_code(err, EXIT_USAGE, "%s %d..%d: %s has %d", request->nodes ? "--nodes" : "--gpus",
+                     request->first, request->last, cluster->name, there);
+        return NULL;
+    }
+    sizes = mem_new(1, sizeof(*sizes));
+    sizes->request = *request;
+    sizes->n = request->last - request->first + 1;
+    sizes->rows = mem_new((size_t)sizes->n, sizeof(*sizes->rows));
+    sizes->storage = storage_is_known(&cluster->storage);
+    for (int i = 0; i < sizes->n; i++) {
+        int size = request->first + i;
+        struct cluster *part =
+            cluster_first(cluster, request->nodes ? devices_of(cluster, size) : size);
+
+        fill(sizes, part, &sizes->rows[i]);
+        cluster_free(part);
+    }
+    compare(sizes);
+    return sizes;
+}
+
+void sizes_free(struct sizes *sizes)
+{
+    if (!sizes)
+        return;
+    for (int i = 0; i < sizes->n; i++) {
+        plan_free(sizes->rows[i].plan);
+        free(sizes->rows[i].refused);
+    }
+    free(sizes->rows);
+    free(sizes);
+}
+
+static json_t *row_to_json(const struct sizes *sizes, const struct size_row *row)
+{
+    json_t *o = json_pack("{s:i, s:i}", "nodes", row->nodes, "devices", row->devices);
+
+    if (!row->plan) {
+        json_object_set_new(o, "refused", json_string(row->refused));
+        return o;
+    }
+    json_object_set_new(o, "iteration_seconds", json_real(row->plan->iteration_seconds));
+    json_object_set_new(o, "samples_per_second",
+                        json_real((double)row->plan->global_batch /
+                                  row->plan->iteration_seconds));
+    json_object_set_new(o, "efficiency", json_real(row->efficiency));
+    json_object_set_new(o, "busy", json_real(row->busy));
+    json_object_set_new(o, "reducing", json_real(row->reducing));
+    json_object_set_new(o, "idle", json_real(row->idle));
+    if (sizes->request.steps) {
+        json_object_set_new(o, "start_up_seconds", json_real(sizes->request.start_up));
+        json_object_set_new(o, "staging_seconds", json_real(row->staging));
+        json_object_set_new(o, "steps_seconds", json_real(row->steps));
+        json_object_set_new(o, "finish_seconds", json_real(row->finish));
+        json_object_set_new(o, "node_hours", json_real(row->node_hours));
+    }
+    return o;
+}
+
+json_t *sizes_to_json(const struct sizes *sizes)
+{
+    json_t *rows = json_array();
+
+    for (int i = 0; i < sizes->n; i++)
+        json_array_append_new(rows, row_to_json(sizes, &sizes->rows[i]));
+    return json_pack("{s:s, s:i, s:I, s:i, s:o}", "schema", "tasuki-sizes", "version", 1, "steps",
+                     (json_int_t)sizes->request.steps, "best", sizes->best, "sizes", rows);
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/* The same training on more and on less of a cluster: how long it takes, and which to ask for. */
+#ifndef TASUKI_SCHEDULER_SIZES_H
+#define TASUKI_SCHEDULER_SIZES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include "scheduler/plan.h"
+#include "topology/cluster.h"
+
+struct err;
+
+/* What the sizes are asked about. */
+struct size_request {
+    bool nodes;             /* sizes count nodes, else devices */
+    int first, last;
+    int64_t steps;          /* 0: not said */
+    double start_up;        /* seconds before the first step; 0: not said */
+    double data_bytes;      /* that each node reads once; 0: not said */
+    /* A plan for this much of the cluster; NULL with 'err' where there is none. */
+    struct plan *(*plan)(void *user, const struct cluster *part, struct err *err);
+    void *user;
+};
+
+struct size_row {
+    int nodes, devices;     /* of which the plan may leave some idle */
+    struct plan *plan;      /* NULL: there is none */
+    char *refused;          /* why */
+    double staging, steps, finish;      /* seconds; finish is the sum with start_up */
+    double efficiency;      /* samples/s of a device, relative to the smallest with a plan */
+    double node_hours;
+    /* Shares of the iteration, mean over all devices: computing, waiting for the all-reduce, and
+     * for other stages, or without work.
+     */
+    double busy, reducing, idle;
+};
+
+struct sizes {
+    struct size_request request;
+    int n, best;            /* best: -1 where no size has a plan */
+    struct size_row *rows;
+    bool storage;           /* the cluster says how fast data is read */
+};
+
+/* Of sizes that finish within this much of the fastest the one with fewest node-hours is best. */
+#define SIZES_NEAR 0.05
+
+/* Each size is the first so many nodes or devices. NULL where the cluster has fewer. */
+struct sizes *sizes_new(const struct cluster *cluster, const struct size_request *request,
+                        struct err *err);
+void sizes_free(struct sizes *sizes);
+json_t *sizes_to_json(const struct sizes *sizes);
+
+#endif

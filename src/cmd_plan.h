@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+/* Between cmd_plan.c and cmd_plan_sizes.c. */
+#ifndef TASUKI_CMD_PLAN_H
+#define TASUKI_CMD_PLAN_H
+
+#include "base/option.h"
+#include "scheduler/sizes.h"
+
+struct err;
+
+/* --nodes FIRST..LAST or --gpus FIRST..LAST, --steps, --start-up, --data-size; 'last' is 0 where
+ * no sizes are compared, and 'first' then what --nodes says, or 0.
+ */
+int sizes_read(const struct options *options, struct size_request *request, struct err *err);
+/* The table, or JSON; with -o the plan of the size that is recommended is written, too. */
+int sizes_print(const struct sizes *sizes, const struct cluster *cluster,
+                const struct options *options, struct err *err);
+
+#endif
