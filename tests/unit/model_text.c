@@ -18,11 +18,8 @@ int setup(void **state)
 
 int teardown(void **state)
 {
-    char command[700];
-
     (void)state;
-    snprintf(command, sizeof(command), "rm -r '%s'", net_directory);
-    return system(command);
+    return unit_remove(net_directory);
 }
 
 void open_model(const char *text)

@@ -10,13 +10,12 @@
 #include "onnx_text.h"
 #include "run_graph.h"
 
-static char path[600], written_path[600];
+static char directory[520], path[600], written_path[600];
 
 static int setup(void **state)
 {
-    const char *directory = unit_directory();
-
     (void)state;
+    strcpy(directory, unit_directory());
     snprintf(path, sizeof(path), "%s/net.onnx", directory);
     snprintf(written_path, sizeof(written_path), "%s/written.onnx", directory);
     return 0;
@@ -24,11 +23,8 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    char command[700];
-
     (void)state;
-    snprintf(command, sizeof(command), "rm -r '%s'", unit_directory());
-    return system(command);
+    return unit_remove(directory);
 }
 
 static struct model_options options_of(int64_t batch)

@@ -21,11 +21,8 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    char command[700];
-
     (void)state;
-    snprintf(command, sizeof(command), "rm -r '%s'", directory);
-    return system(command);
+    return unit_remove(directory);
 }
 
 static struct onnx *open_text(const char *text)
