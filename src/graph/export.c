@@ -69,33 +69,24 @@ static void put_field(struct copy *copy, const struct field *field)
 static size_t put_varint(struct copy *copy, uint64_t value)
 {
     unsigned char text[10];
-    size_t n = 0;
+    size_t n = wire_put_varint(text, value);
 
-    do {
-        text[n] = (unsigned char)((value & 0x7f) | (value > 0x7f ? 0x80 : 0));
-        value >>= 7;
-        n++;
-    } while (value);
     put(copy, text, n);
     return n;
 }
 
-/* A message of unknown length: its five bytes are filled when it is known. */
 static size_t begin(struct copy *copy, uint64_t number)
 {
+    static const unsigned char length[WIRE_LENGTH_SIZE];
+
     put_varint(copy, number << 3 | 2);
-    put(copy, "\0\0\0\0", 5);
+    put(copy, length, sizeof(length));
     return copy->size;
 }
 
 static void finish(struct copy *copy, size_t start)
 {
-    size_t length = copy->size - start;
-    int i;
-
-    for (i = 0; i < 5; i++)
-        copy->bytes[start - 5 + (size_t)i] =
-            (unsigned char)((length >> (7 * i) & 0x7f) | (i < 4 ? 0x80 : 0));
+    wire_put_length(copy->bytes + start - WIRE_LENGTH_SIZE, copy->size - start);
 }
 
 static bool is_external(const struct onnx_tensor *tensor, const OnnxFile__Tensor *proto)

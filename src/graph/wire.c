@@ -43,6 +43,27 @@ const unsigned char *wire_varint(const unsigned char *at, const unsigned char *e
     return NULL;
 }
 
+size_t wire_put_varint(unsigned char to[10], uint64_t value)
+{
+    size_t n = 0;
+
+    do {
+        to[n] = (unsigned char)((value & 0x7f) | (value > 0x7f ? 0x80 : 0));
+        value >>= 7;
+        n++;
+    } while (value);
+    return n;
+}
+
+void wire_put_length(unsigned char to[WIRE_LENGTH_SIZE], size_t length)
+{
+    int i;
+
+    for (i = 0; i < WIRE_LENGTH_SIZE; i++)
+        to[i] = (unsigned char)((length >> (7 * i) & 0x7f) |
+                                (i < WIRE_LENGTH_SIZE - 1 ? 0x80 : 0));
+}
+
 static int fail(const struct scan *s, const unsigned char *at, const char *text)
 {
     return err_set(s->err, "byte %zu: %s", (size_t)(at - s->file), text);
@@ -66,32 +87,22 @@ static void put(struct scan *s, const void *bytes, size_t size)
 static void put_varint(struct scan *s, uint64_t value)
 {
     unsigned char text[10];
-    size_t n = 0;
 
-    do {
-        text[n] = (unsigned char)((value & 0x7f) | (value > 0x7f ? 0x80 : 0));
-        value >>= 7;
-        n++;
-    } while (value);
-    put(s, text, n);
+    put(s, text, wire_put_varint(text, value));
 }
 
-/* Lengths of messages are written after their contents, always as five bytes. */
 static size_t begin_message(struct scan *s, uint32_t number)
 {
+    static const unsigned char length[WIRE_LENGTH_SIZE];
+
     put_varint(s, (uint64_t)number << 3 | TYPE_LENGTH);
-    put(s, "\0\0\0\0", 5);
+    put(s, length, sizeof(length));
     return s->copy->size;
 }
 
 static void end_message(struct scan *s, size_t start)
 {
-    size_t length = s->copy->size - start;
-    unsigned char *at = s->copy->bytes + start - 5;
-    int i;
-
-    for (i = 0; i < 5; i++)
-        at[i] = (unsigned char)((length >> (7 * i) & 0x7f) | (i < 4 ? 0x80 : 0));
+    wire_put_length(s->copy->bytes + start - WIRE_LENGTH_SIZE, s->copy->size - start);
 }
 
 static void put_data(struct scan *s, const struct item *item)

@@ -57,6 +57,11 @@ struct wire_copy {
 int wire_strip(const unsigned char *file, size_t size, const struct wire_message *message,
                bool offsets, struct wire_copy *copy, struct err *err);
 
+/* Write one base-128 number; the bytes it takes. */
+size_t wire_put_varint(unsigned char to[10], uint64_t value);
+/* The length of a message, always as so many bytes: they are filled when it is known. */
+enum { WIRE_LENGTH_SIZE = 5 };
+void wire_put_length(unsigned char to[WIRE_LENGTH_SIZE], size_t length);
 /* Read one base-128 number; NULL where it does not end before 'end' or within 10 bytes. */
 const unsigned char *wire_varint(const unsigned char *at, const unsigned char *end,
                                  uint64_t *value);
