@@ -63,9 +63,10 @@ static float max(size_t n, const float *x)
     return m;
 }
 
-static void softmax(size_t n, const float *x, float *y)
+/* Exponentials of x - m, over their sum, which is returned. */
+static float exponentials(size_t n, const float *x, float m, float *y)
 {
-    float m = max(n, x), s = 0, inverse;
+    float s = 0, inverse;
     size_t i;
 
 #pragma omp simd reduction(+ : s)
@@ -78,6 +79,12 @@ static void softmax(size_t n, const float *x, float *y)
 #pragma omp simd
     for (i = 0; i < n; i++)
         y[i] *= inverse;
+    return s;
+}
+
+static void softmax(size_t n, const float *x, float *y)
+{
+    exponentials(n, x, max(n, x), y);
 }
 
 static void softmax_grad(size_t n, const float *y, const float *dy, float *dx)
@@ -92,7 +99,7 @@ static void softmax_grad(size_t n, const float *y, const float *dy, float *dx)
 
 static float log_sum_exp(size_t n, const float *x, float *p)
 {
-    float m = max(n, x), s = 0, inverse;
+    float m = max(n, x), s = 0;
     size_t i;
 
     if (!p) {
@@ -101,17 +108,7 @@ static float log_sum_exp(size_t n, const float *x, float *p)
             s += simd_exp(x[i] - m);
         return m + logf(s);
     }
-#pragma omp simd reduction(+ : s)
-    for (i = 0; i < n; i++) {
-        float e = simd_exp(x[i] - m);
-        p[i] = e;
-        s += e;
-    }
-    inverse = 1.0f / s;
-#pragma omp simd
-    for (i = 0; i < n; i++)
-        p[i] *= inverse;
-    return m + logf(s);
+    return m + logf(exponentials(n, x, m, p));
 }
 
 static void layernorm(size_t n, const float *x, const float *scale, const float *bias,

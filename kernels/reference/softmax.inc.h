@@ -58,12 +58,11 @@ static int REAL(run_logsoftmax)(const struct kernel *k, const struct kernel_args
     return REAL(softmax)(k, args, true);
 }
 
-static int REAL(run_softmax_grad)(const struct kernel *k, const struct kernel_args *args,
-                                  struct err *err)
+static int REAL(softmax_grad)(const struct kernel *k, const struct kernel_args *args,
+                              bool logarithm)
 {
     int64_t row, i;
 
-    (void)err;
     for (row = 0; row < k->before * k->after; row++) {
         int64_t start = REAL(row_start)(k, row);
         const real *dy = (const real *)args->inputs[0] + start;
@@ -72,32 +71,26 @@ static int REAL(run_softmax_grad)(const struct kernel *k, const struct kernel_ar
         double sum = 0;
 
         for (i = 0; i < k->length * k->after; i += k->after)
-            sum += (double)dy[i] * (double)y[i];
+            sum += (double)dy[i] * (logarithm ? 1 : (double)y[i]);
         for (i = 0; i < k->length * k->after; i += k->after)
-            dx[i] = (real)((double)y[i] * ((double)dy[i] - sum));
+            dx[i] = (real)(logarithm ? (double)dy[i] - exp((double)y[i]) * sum
+                                     : (double)y[i] * ((double)dy[i] - sum));
     }
     return 0;
+}
+
+static int REAL(run_softmax_grad)(const struct kernel *k, const struct kernel_args *args,
+                                  struct err *err)
+{
+    (void)err;
+    return REAL(softmax_grad)(k, args, false);
 }
 
 static int REAL(run_logsoftmax_grad)(const struct kernel *k, const struct kernel_args *args,
                                      struct err *err)
 {
-    int64_t row, i;
-
     (void)err;
-    for (row = 0; row < k->before * k->after; row++) {
-        int64_t start = REAL(row_start)(k, row);
-        const real *dy = (const real *)args->inputs[0] + start;
-        const real *y = (const real *)args->inputs[1] + start;
-        real *dx = (real *)args->outputs[0] + start;
-        double sum = 0;
-
-        for (i = 0; i < k->length * k->after; i += k->after)
-            sum += (double)dy[i];
-        for (i = 0; i < k->length * k->after; i += k->after)
-            dx[i] = (real)((double)dy[i] - exp((double)y[i]) * sum);
-    }
-    return 0;
+    return REAL(softmax_grad)(k, args, true);
 }
 
 /* Losses ------------------------------------------------------------------------------ */
