@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/* What executor_setup.c makes and executor.c runs. */
+#ifndef TASUKI_TRAIN_EXECUTOR_PRIVATE_H
+#define TASUKI_TRAIN_EXECUTOR_PRIVATE_H
+
+#include "train/executor.h"
+#include "train/passage.h"
+#include "train/reduce.h"
+#include "train/tape.h"
+#include "train/update.h"
+
+enum tape_kind { TAPE_P, TAPE_F, TAPE_B, TAPE_W, TAPE_BW, TAPE_COUNT };
+
+struct executor {
+    struct executor_options options;
+    const struct compiled *compiled;
+    const struct backend *backend;
+    const struct instruction_list *list;
+    struct stream *stream;
+    struct store store;
+    struct step_state *states;          /* [slots] */
+    struct tape tapes[TAPE_COUNT];
+    struct routes routes;
+    struct passage *passages;           /* [routes.n] */
+    int *forward_micros, *backward_micros;  /* orders in which receives are used */
+    int n_backward;
+    struct reduce reduce;
+    struct comm_group *everybody;       /* who clips; NULL: this rank alone */
+    struct comm_request *clipping;
+    struct update update;
+    char *staging;                      /* one input of one share */
+    char *scalars;                      /* loss and correct of each micro-batch */
+    bool has_loss, has_correct;
+    int last[TAPE_COUNT];               /* index of the last instruction that runs it */
+    int turn;                           /* which passage is tested next */
+    uint64_t random;
+};
+
+static inline int64_t micro_batches(const struct executor *e)
+{
+    return e->options.plan->micro_batches;
+}
+
+static inline enum tape_kind tape_of(enum instruction_kind kind)
+{
+    switch (kind) {
+    case INSTRUCTION_F: return TAPE_F;
+    case INSTRUCTION_B: return TAPE_B;
+    case INSTRUCTION_W: return TAPE_W;
+    default: return TAPE_BW;
+    }
+}
+
+static inline bool computes(enum instruction_kind kind)
+{
+    return kind == INSTRUCTION_F || kind == INSTRUCTION_B || kind == INSTRUCTION_W ||
+           kind == INSTRUCTION_BW;
+}
+
+#endif

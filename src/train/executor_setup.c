@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: MIT */
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "train/executor_private.h"
+#include "train/optimizer.h"
+
+static bool runs_here(const struct executor *e, int value)
+{
+    int producer = value < 0 ? -1 : e->compiled->graph->values[value].producer;
+
+    return producer >= 0 && e->compiled->stage_of[producer] == e->compiled->stage;
+}
+
+static size_t staging_bytes(const struct compiled *c)
+{
+    size_t most = 0;
+
+    for (int i = 0; i < c->program->n_inputs; i++) {
+        size_t bytes = value_bytes(&c->graph->values[c->program->inputs[i]]);
+
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* The order in which micro-batches are computed, and the last run of each tape. */
+static void read_list(struct executor *e)
+{
+    int f = 0;
+
+    e->forward_micros = mem_new((size_t)micro_batches(e), sizeof(int));
+    e->backward_micros = mem_new((size_t)micro_batches(e), sizeof(int));
+    for (int i = 0; i < e->list->n; i++) {
+        const struct instruction *ins = &e->list->items[i];
+
+        if (!computes(ins->kind))
+            continue;
+        e->last[tape_of(ins->kind)] = i;
+        if (ins->kind == INSTRUCTION_F)
+            e->forward_micros[f++] = ins->micro;
+        else if (ins->kind != INSTRUCTION_W)
+            e->backward_micros[e->n_backward++] = ins->micro;
+    }
+}
+
+static void make_tapes(struct executor *e, char *spare)
+{
+    const struct program *p = e->compiled->program;
+    const struct program_list *lists[TAPE_COUNT] = {
+        [TAPE_P] = &p->list[PART_PREPARE], [TAPE_F] = &p->list[PART_FORWARD],
+        [TAPE_B] = &p->list[PART_DGRAD],   [TAPE_W] = &p->list[PART_WGRAD],
+        [TAPE_BW] = &p->backward,
+    };
+
+    e->states = mem_new((size_t)e->store.n_slots, sizeof(*e->states));
+    for (int t = 0; t < TAPE_COUNT; t++)
+        tape_init(&e->tapes[t], lists[t], &e->store, e->states, spare);
+}
+
+static void make_passages(struct executor *e)
+{
+    const struct placement *place = e->options.placement;
+    char *at = e->store.buffers;
+
+    e->passages = mem_new((size_t)e->routes.n, sizeof(*e->passages));
+    for (int i = 0; i < e->routes.n; i++) {
+        const struct route *r = &e->routes.items[i];
+
+        passage_init(&e->passages[i], r, e->options.comm,
+                     placement_rank(place, r->peer, place->pipeline, r->replica), &e->store,
+                     at);
+        at += (size_t)r->depth * r->bytes;
+    }
+}
+
+static int check_tags(const struct executor *e, struct err *err)
+{
+    int max = comm_max_tag(e->options.comm);
+
+    if (2 * micro_batches(e) > max)
+        return err_set(err, "%lld micro-batches: this MPI allows %d",
+                       (long long)micro_batches(e), max / 2);
+    return 0;
+}
+
+static int set_up(struct executor *e, struct err *err)
+{
+    const struct executor_options *o = &e->options;
+
+    if (check_tags(e, err) < 0)
+        return -1;
+    routes_make(&e->routes, o->plan, o->placement->stage, o->placement->replica, e->compiled);
+    e->stream = e->backend->stream_new(o->device, err);
+    if (!e->stream ||
+        store_init(&e->store, e->compiled, o->device, e->stream,
+                   optimizer_states(o->optimizer.kind), o->ema > 0,
+                   e->routes.bytes + e->compiled->spare_bytes, err) < 0 ||
+        store_load(&e->store, o->initial, o->seed, err) < 0)
+        return -1;
+    make_tapes(e, e->store.buffers + e->routes.bytes);
+    make_passages(e);
+    read_list(e);
+    e->staging = mem_try(staging_bytes(e->compiled), 1, err);
+    e->scalars = mem_new((size_t)micro_batches(e), 2 * sizeof(double));
+    if (!e->staging)
+        return -1;
+    e->has_loss = runs_here(e, e->compiled->graph->loss);
+    e->has_correct = runs_here(e, e->compiled->graph->correct);
+    update_init(&e->update, &e->store, &o->optimizer, o->ema, o->plan);
+    return 0;
+}
+
+struct executor *executor_new(const struct executor_options *options, struct err *err)
+{
+    struct executor *e = mem_new(1, sizeof(*e));
+
+    e->options = *options;
+    e->compiled = options->compiled;
+    e->backend = e->compiled->backend;
+    e->list = &e->compiled->schedule->stages[e->compiled->stage];
+    e->random = options->delay_seed * 2654435761u + (uint64_t)comm_rank(options->comm) + 1;
+    if (set_up(e, err) < 0 || executor_prepare(e, err) < 0) {
+        executor_free(e);
+        return NULL;
+    }
+    return e;
+}
+
+int executor_connect(struct executor *executor, struct err *err)
+{
+    const struct executor_options *o = &executor->options;
+    const struct placement *place = o->placement;
+
+    if (reduce_init(&executor->reduce, o->comm, executor->compiled, place, o->bucket_bytes,
+                    o->deterministic, err) < 0)
+        return -1;
+    if (o->clip <= 0 || place->n_ranks < 2)
+        return 0;
+    executor->everybody = comm_group_new(o->comm, place->n_ranks, place->rank, err);
+    executor->clipping = comm_request_new(o->comm);
+    return executor->everybody ? 0 : -1;
+}
+
+void executor_free(struct executor *executor)
+{
+    struct executor *e = executor;
+
+    if (!e)
+        return;
+    reduce_clear(&e->reduce);
+    if (e->clipping)
+        comm_request_free(e->clipping);
+    if (e->everybody)
+        comm_group_free(e->everybody);
+    update_clear(&e->update);
+    for (int i = 0; e->passages && i < e->routes.n; i++)
+        passage_clear(&e->passages[i]);
+    for (int t = 0; t < TAPE_COUNT; t++)
+        tape_clear(&e->tapes[t]);
+    routes_clear(&e->routes);
+    store_clear(&e->store);
+    if (e->stream)
+        e->backend->stream_free(e->stream);
+    free(e->passages);
+    free(e->states);
+    free(e->forward_micros);
+    free(e->backward_micros);
+    free(e->staging);
+    free(e->scalars);
+    free(e);
+}
+
+struct store *executor_store(struct executor *executor)
+{
+    return &executor->store;
+}
+
+int executor_bind(const struct executor *executor, const struct data *data, int **tensors,
+                  struct err *err)
+{
+    const struct program *p = executor->compiled->program;
+    int *list = mem_new((size_t)p->n_inputs, sizeof(int));
+
+    for (int i = 0; i < p->n_inputs; i++) {
+        list[i] = data_bind(data, executor->compiled->graph, p->inputs[i], err);
+        if (list[i] < 0) {
+            free(list);
+            return -1;
+        }
+    }
+    *tensors = list;
+    return 0;
+}
