@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Arrays in .npy files: NAME=FILE,NAME=FILE, a directory of NAME.npy, or one such file. */
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -10,6 +9,7 @@
 #include "base/mem.h"
 #include "train/data_format.h"
 #include "train/npy.h"
+#include "train/shards.h"
 
 struct arrays {
     int n;
@@ -23,48 +23,17 @@ static bool is_array(const char *name)
     return n > 4 && strcmp(name + n - 4, ".npy") == 0;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* Names of the arrays in a directory, sorted; -1 where it is none. */
-static int list(const char *path, char ***names)
-{
-    DIR *directory = opendir(path);
-    const struct dirent *entry;
-    int n = 0;
-
-    *names = NULL;
-    if (!directory)
-        return -1;
-    while ((entry = readdir(directory)))
-        if (is_array(entry->d_name))
-            *(char **)mem_push((void **)names, &n, sizeof(**names)) = mem_strdup(entry->d_name);
-    closedir(directory);
-    if (n > 1)
-        qsort(*names, (size_t)n, sizeof(**names), by_name);
-    return n;
-}
-
-static void free_names(char **names, int n)
-{
-    for (int i = 0; i < n; i++)
-        free(names[i]);
-    free(names);
-}
-
 static bool takes(const char *spec, const unsigned char *head)
 {
     struct stat st;
-    char **names;
+    char **paths = NULL;
     int n;
 
     if (head)
         return is_array(spec) || memcmp(head, NPY_MAGIC, sizeof(NPY_MAGIC) - 1) == 0;
     if (stat(spec, &st) == 0) {
-        n = list(spec, &names);
-        free_names(names, n);
+        n = shards_in(spec, ".npy", &paths);
+        shards_free(paths, n);
         return n > 0;
     }
     return strchr(spec, '=') != NULL;
@@ -102,16 +71,12 @@ static int add_by_name(struct data *data, const char *path, struct err *err)
 
 static int add_directory(struct data *data, struct err *err)
 {
-    char **names;
-    int n = list(data->path, &names), bad = 0;
+    char **paths = NULL;
+    int n = shards_in(data->path, ".npy", &paths), bad = 0;
 
-    for (int i = 0; i < n && !bad; i++) {
-        char *path = mem_printf("%s/%s", data->path, names[i]);
-
-        bad = add_by_name(data, path, err);
-        free(path);
-    }
-    free_names(names, n);
+    for (int i = 0; i < n && !bad; i++)
+        bad = add_by_name(data, paths[i], err);
+    shards_free(paths, n);
     return bad;
 }
 

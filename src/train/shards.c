@@ -2,11 +2,14 @@
 #include "train/shards.h"
 
 #include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
 #include <glob.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -50,11 +53,50 @@ static int read_range(const char *text, long *first, long *last, int *digits)
     return 4 + a + b;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool ends_in(const char *name, const char *suffix)
+{
+    size_t n = strlen(name), m = strlen(suffix);
+
+    return n > m && strcmp(name + n - m, suffix) == 0;
+}
+
+int shards_in(const char *directory, const char *suffix, char ***paths)
+{
+    struct list list = { NULL, 0 };
+    DIR *open = opendir(directory);
+    const struct dirent *entry;
+
+    if (!open)
+        return -1;
+    while ((entry = readdir(open)))
+        if (entry->d_name[0] != '.' && ends_in(entry->d_name, suffix)) {
+            char *path = mem_printf("%s/%s", directory, entry->d_name);
+
+            push(&list, path);
+            free(path);
+        }
+    closedir(open);
+    if (list.n > 1)
+        qsort(list.paths, (size_t)list.n, sizeof(*list.paths), by_name);
+    *paths = list.paths;
+    return list.n;
+}
+
 static int add_pattern(struct list *list, const char *pattern, struct err *err)
 {
     glob_t found = { 0 };
-    int result = glob(pattern, GLOB_BRACE | GLOB_NOMAGIC, NULL, &found);
+    int result;
 
+    if (access(pattern, F_OK) == 0) {
+        push(list, pattern);
+        return 0;
+    }
+    result = glob(pattern, GLOB_BRACE | GLOB_NOMAGIC, NULL, &found);
     for (size_t i = 0; result == 0 && i < found.gl_pathc && list->n < MAX_SHARDS; i++)
         push(list, found.gl_pathv[i]);
     globfree(&found);
@@ -92,10 +134,13 @@ int shards_find(const char *spec, const char *suffix, char ***paths, int *n, str
     int bad = 0;
 
     if (there && S_ISDIR(st.st_mode)) {
-        char *pattern = mem_printf("%s/*%s", spec, suffix);
-
-        bad = add_pattern(&list, pattern, err);
-        free(pattern);
+        list.n = shards_in(spec, suffix, &list.paths);
+        if (list.n < 0)
+            return err_set(err, "%s: %s", spec, strerror(errno));
+        if (list.n == 0)
+            bad = err_set(err, "%s: no files *%s", spec, suffix);
+        else if (list.n >= MAX_SHARDS)
+            bad = err_set(err, "%s: more than %d files", spec, MAX_SHARDS - 1);
     } else if (there) {
         push(&list, spec);
     } else {

@@ -8,9 +8,12 @@
 struct err;
 
 /* Paths in the order of numbers and names; '*paths' and each are malloc'ed. In a directory
- * those that end in 'suffix'. Fails where there are none.
+ * those that end in 'suffix'. What is there by the very name is no pattern. Fails where there are
+ * none.
  */
 int shards_find(const char *spec, const char *suffix, char ***paths, int *n, struct err *err);
+/* Files of a directory whose names end so, hidden ones aside, by name; -1 where it is none. */
+int shards_in(const char *directory, const char *suffix, char ***paths);
 void shards_free(char **paths, int n);
 
 #endif
