@@ -256,6 +256,19 @@ void file_sum_end(struct file_sum *sum, char hex[17])
     free(sum);
 }
 
+void file_mkdirs(const char *path)
+{
+    char *part = mem_strdup(path);
+
+    for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(part, 0777);
+        *slash = '/';
+    }
+    mkdir(part, 0777);
+    free(part);
+}
+
 int file_mkdir(const char *path, struct err *err)
 {
     struct stat status;

@@ -48,6 +48,8 @@ struct file_sum *file_sum_new(void);
 void file_sum_add(struct file_sum *sum, const void *data, size_t size);
 void file_sum_end(struct file_sum *sum, char hex[17]);
 
+/* mkdir -p; what fails shows when something is written there. */
+void file_mkdirs(const char *path);
 /* mkdir -p for the last component only; an existing directory is fine. */
 int file_mkdir(const char *path, struct err *err);
 

@@ -26,6 +26,8 @@ struct data_options {
     int64_t image_size;             /* the same of height and width */
     bool augment;                   /* pictures: crops and flips are drawn at random */
     double image_mean[3], image_std[3];     /* of colors in 0 … 1; std 0: as ImageNet's */
+    const char *cache;              /* directory for what it takes long to find out; NULL: none */
+    bool keeps_cache;               /* write there, too: one rank does */
     int64_t max_bad;                /* samples that may be unreadable and are left out */
 };
 /* What the options of a command say; the seed is left 0. */

@@ -54,7 +54,8 @@ static int open_shards(struct data *data, struct err *err)
         return err_set(err, "%s: pictures in tar archives are read by libarchive and libjpeg: "
                        "this build is without %s", data->path,
                        tar_index_built() ? "libjpeg" : "libarchive");
-    if (tar_index_open(index, data->path, err) < 0)
+    if (tar_index_open(index, data->path, data->options.cache, data->options.keeps_cache,
+                       err) < 0)
         return -1;
     if (index->n_bad > data->options.max_bad)
         return err_set(err, "%s (bad samples: %lld of %lld, more than --max-bad-samples %lld)",

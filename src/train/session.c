@@ -126,6 +126,8 @@ static int open_data(struct session *s, struct source *source, const char *spec,
     struct data_options options = s->settings.data_options;
 
     options.test = source == &s->test;
+    options.cache = s->settings.cache_directory;
+    options.keeps_cache = s->rank == 0;
     options.seed = s->resumed && !s->settings.seed_given ? checkpoint_state(s->resumed)->seed
                                                          : s->settings.seed;
     source->data = data_open(spec, &options, err);

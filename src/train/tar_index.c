@@ -19,8 +19,8 @@
 #include "base/mem.h"
 #include "train/jpeg.h"
 #include "train/shards.h"
+#include "train/tar_cache.h"
 
-#define MAX_NAMED 16
 #define MAX_NAME 4096
 
 void tar_index_clear(struct tar_index *index)
@@ -63,7 +63,7 @@ static void add_bad(struct gathering *g, const char *name, const char *why)
     char *text;
 
     index->n_bad++;
-    if (index->n_named >= MAX_NAMED)
+    if (index->n_named >= TAR_INDEX_NAMED)
         return;
     text = mem_printf("%s: sample \"%.200s\": %.200s", index->paths[g->shard], name, why);
     for (char *c = text; *c; c++)
@@ -153,14 +153,16 @@ static const void *entry_bytes(struct archive *a, const struct file_map *map, si
     const void *bytes = "";
     size_t n = 0;
     la_int64_t offset = 0;
+    uintptr_t at;
 
     if (size == 0)
         return bytes;
     if (archive_read_data_block(a, &bytes, &n, &offset) != ARCHIVE_OK || offset != 0 ||
-        n < size || (const unsigned char *)bytes < map->data ||
-        size > map->size - (size_t)((const unsigned char *)bytes - map->data))
+        n < size)
         return NULL;
-    return bytes;
+    /* Before the mapping it is huge. */
+    at = (uintptr_t)bytes - (uintptr_t)map->data;
+    return at <= map->size && size <= map->size - at ? bytes : NULL;
 }
 
 static int take_entry(struct gathering *g, struct archive *a, struct archive_entry *entry,
@@ -217,41 +219,55 @@ static int read_entries(struct gathering *g, struct archive *a, struct err *err)
 static int read_shard(struct gathering *g, struct err *err)
 {
     const char *path = g->index->paths[g->shard];
-    struct file_map *map = &g->index->maps[g->shard];
-    struct archive *a;
+    const struct file_map *map = &g->index->maps[g->shard];
+    struct archive *a = archive_read_new();
     int bad;
 
-    if (file_map_open(path, map, err) < 0)
-        return -1;
-    if (map->size == 0)
-        return err_set(err, "%s: the file is empty", path);
-    /* Only some pages of each picture are wanted. */
-    madvise((void *)map->data, map->size, MADV_RANDOM);
-    a = archive_read_new();
     if (!a)
         return err_set(err, "%s: libarchive cannot start", path);
+    /* Only some pages of each picture are wanted now. */
+    madvise((void *)map->data, map->size, MADV_RANDOM);
     archive_read_support_format_tar(a);
     if (archive_read_open_memory(a, map->data, map->size) != ARCHIVE_OK)
         bad = err_set(err, "%s: no tar archive (compressed ones must be unpacked)", path);
     else
         bad = read_entries(g, a, err);
     archive_read_free(a);
+    madvise((void *)map->data, map->size, MADV_NORMAL);
     return bad;
 }
 
-int tar_index_open(struct tar_index *index, const char *spec, struct err *err)
+static int read_shards(struct tar_index *index, struct err *err)
 {
     struct gathering g = { .index = index };
     int bad = 0;
 
-    if (shards_find(spec, ".tar", &index->paths, &index->n_shards, err) < 0)
-        return -1;
-    index->maps = mem_new((size_t)index->n_shards, sizeof(*index->maps));
     g.jpeg = jpeg_new();
     for (g.shard = 0; g.shard < index->n_shards && !bad; g.shard++)
         bad = read_shard(&g, err);
     jpeg_free(g.jpeg);
     return bad;
+}
+
+int tar_index_open(struct tar_index *index, const char *spec, const char *cache, bool keeps,
+                   struct err *err)
+{
+    if (shards_find(spec, ".tar", &index->paths, &index->n_shards, err) < 0)
+        return -1;
+    index->maps = mem_new((size_t)index->n_shards, sizeof(*index->maps));
+    for (int i = 0; i < index->n_shards; i++) {
+        if (file_map_open(index->paths[i], &index->maps[i], err) < 0)
+            return -1;
+        if (index->maps[i].size == 0)
+            return err_set(err, "%s: the file is empty", index->paths[i]);
+    }
+    if (cache && tar_cache_load(index, cache))
+        return 0;
+    if (read_shards(index, err) < 0)
+        return -1;
+    if (cache && keeps)
+        tar_cache_save(index, cache);
+    return 0;
 }
 
 #else
@@ -261,9 +277,12 @@ bool tar_index_built(void)
     return false;
 }
 
-int tar_index_open(struct tar_index *index, const char *spec, struct err *err)
+int tar_index_open(struct tar_index *index, const char *spec, const char *cache, bool keeps,
+                   struct err *err)
 {
     (void)index;
+    (void)cache;
+    (void)keeps;
     return err_set(err, "%s: this build is without libarchive", spec);
 }
 

@@ -33,9 +33,14 @@ struct tar_index {
     char **bad;                 /* the first of them: "shard.tar: sample \"x\": why" */
 };
 
+#define TAR_INDEX_NAMED 16
+
 bool tar_index_built(void);     /* is libarchive there? */
-/* What is left after a failure is for tar_index_clear(). */
-int tar_index_open(struct tar_index *index, const char *spec, struct err *err);
+/* From 'cache' (a directory; NULL: none) where that is possible; what was read instead is kept
+ * there for the next time if 'keeps'. What is left after a failure is for tar_index_clear().
+ */
+int tar_index_open(struct tar_index *index, const char *spec, const char *cache, bool keeps,
+                   struct err *err);
 void tar_index_clear(struct tar_index *index);
 
 #endif

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -90,18 +90,12 @@ struct timings *timings_open(const struct backend *backend, struct device *devic
 static void write_cache(const struct timings *t)
 {
     struct err ignored = { 0 };
-    char *slash = strrchr(t->path, '/'), *parent;
+    char *slash = strrchr(t->path, '/');
     json_t *top;
     char *name = mem_printf("%s %s", t->backend->name, t->backend->device_name(t->device));
 
     *slash = '\0';
-    parent = strrchr(t->path, '/');
-    if (parent && parent != t->path) {
-        *parent = '\0';
-        mkdir(t->path, 0777);
-        *parent = '/';
-    }
-    mkdir(t->path, 0777);
+    file_mkdirs(t->path);
     *slash = '/';
     top = json_pack("{s:s, s:i, s:s, s:O, s:O}", "schema", "tasuki-timings", "version", 1,
                     "device", name, "seconds", t->seconds, "crowded", t->crowded);

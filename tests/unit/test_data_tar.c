@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Pictures in tar archives: which samples there are, and what is seen of each. */
+#include "config.h"
+
 #include "unit.h"
 
+#include <fcntl.h>
+#include <glob.h>
 #include <math.h>
+#include <sys/stat.h>
 
 #include "base/mem.h"
 #include "picture.h"
@@ -340,11 +345,201 @@ static void shards_are_expanded_in_order(void **state)
     bytes_clear(&tar);
 }
 
+static void a_directory_and_files_may_be_called_like_patterns(void **state)
+{
+    char *inside = mem_printf("%s/a[b]*?{1..2}", directory);
+    char *path = mem_printf("%s/t{00..01}[x].tar", inside), **found;
+    struct err err = { 0 };
+    const char *specs[] = { inside, path };
+    int n;
+
+    (void)state;
+    assert_int_equal(mkdir(inside, 0700), 0);
+    unit_write(path, "x");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(shards_find(specs[i], ".tar", &found, &n, &err), 0);
+        assert_int_equal(n, 1);
+        assert_string_equal(found[0], path);
+        shards_free(found, n);
+    }
+    unlink(path);
+    assert_int_equal(shards_find(inside, ".tar", &found, &n, &err), -1);
+    assert_contains(err.text, "no files *.tar");
+    rmdir(inside);
+    free(path);
+    free(inside);
+}
+
+/* The index --------------------------------------------------------------------------- */
+
+/* Without xxhash nothing is kept. */
+#ifdef HAVE_XXHASH
+
+struct kept {
+    struct bytes tar;
+    char *path, *cache;             /* cache: the file, once there is one */
+};
+
+static void open_kept(struct kept *k, struct tar_index *index)
+{
+    struct err err = { 0 };
+
+    *index = (struct tar_index){ 0 };
+    if (tar_index_open(index, k->path, directory, true, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static void make_kept(struct kept *k)
+{
+    struct tar_index index;
+    glob_t found;
+    char *pattern = mem_printf("%s/tar-*.index", directory);
+
+    k->tar = make_bad();
+    k->path = save("kept.tar", &k->tar);
+    open_kept(k, &index);
+    tar_index_clear(&index);
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    assert_int_equal(found.gl_pathc, 1);
+    k->cache = mem_strdup(found.gl_pathv[0]);
+    globfree(&found);
+    free(pattern);
+}
+
+static void clear_kept(struct kept *k)
+{
+    bytes_clear(&k->tar);
+    unlink(k->path);
+    unlink(k->cache);
+    free(k->path);
+    free(k->cache);
+}
+
+/* Of the archive in another form, of which the time of change is that of before. */
+static void change_quietly(const char *path, size_t at)
+{
+    struct stat before;
+    struct timespec times[2];
+    int fd = open(path, O_WRONLY);
+
+    assert_int_equal(fstat(fd, &before), 0);
+    assert_int_equal(pwrite(fd, "?", 1, (off_t)at), 1);
+    times[0] = before.st_atim;
+    times[1] = before.st_mtim;
+    assert_int_equal(futimens(fd, times), 0);
+    close(fd);
+}
+
+static void the_index_is_kept_while_the_archives_stay_the_same(void **state)
+{
+    struct timespec times[2] = { { .tv_sec = 1000000000 }, { .tv_sec = 1000000000 } };
+    struct tar_index fresh = { 0 }, again;
+    struct err err = { 0 };
+    struct kept k;
+
+    (void)state;
+    make_kept(&k);
+    assert_int_equal(tar_index_open(&fresh, k.path, NULL, true, &err), 0);
+    /* Read anew, this would be a bad sample more. */
+    change_quietly(k.path, (size_t)(fresh.samples[0].bytes - fresh.maps[0].data));
+    open_kept(&k, &again);
+    assert_int_equal(again.n, 2);
+    for (int i = 0; i < 2; i++) {
+        const struct tar_sample *a = &fresh.samples[i], *b = &again.samples[i];
+
+        assert_string_equal(a->name, b->name);
+        assert_int_equal(a->bytes - fresh.maps[0].data, b->bytes - again.maps[0].data);
+        assert_int_equal(a->size, b->size);
+        assert_int_equal(a->shard, b->shard);
+        assert_int_equal(a->width, b->width);
+        assert_int_equal(a->height, b->height);
+        assert_int_equal(a->label, b->label);
+    }
+    assert_int_equal(again.n_bad, fresh.n_bad);
+    assert_int_equal(again.n_named, fresh.n_named);
+    for (int i = 0; i < fresh.n_named; i++)
+        assert_string_equal(again.bad[i], fresh.bad[i]);
+    tar_index_clear(&again);
+    tar_index_clear(&fresh);
+    assert_int_equal(utimensat(AT_FDCWD, k.path, times, 0), 0);
+    for (int i = 0; i < 2; i++) {       /* read anew, then from what was kept anew */
+        open_kept(&k, &again);
+        assert_int_equal(again.n, 1);
+        assert_int_equal(again.n_bad, 8);
+        tar_index_clear(&again);
+    }
+    clear_kept(&k);
+}
+
+static void load_file(const char *path, struct bytes *bytes)
+{
+    struct file_map map;
+
+    assert_int_equal(file_map_open(path, &map, NULL), 0);
+    bytes->data = malloc(map.size);
+    bytes->size = map.size;
+    memcpy(bytes->data, map.data, map.size);
+    file_map_close(&map);
+}
+
+/* Whatever a kept index says, what is used of it lies in the archive; where it is only damaged,
+ * it is not used.
+ */
+static void a_kept_index_is_not_believed(void **state)
+{
+    struct bytes good, bad;
+    struct tar_index index;
+    struct kept k;
+
+    (void)state;
+    make_kept(&k);
+    load_file(k.cache, &good);
+    load_file(k.cache, &bad);
+    srand(1);
+    for (int i = 0; i < 2000; i++) {
+        bool forged = i % 2;
+        size_t at = (size_t)rand() % (good.size - 16);
+        char hex[17];
+
+        memcpy(bad.data, good.data, good.size);
+        bad.data[at] = (unsigned char)(forged && i % 4 == 1 ? 0xff : rand());
+        bad.data[at] = (unsigned char)(bad.data[at] + (bad.data[at] == good.data[at]));
+        bad.size = i % 32 == 31 ? at : good.size;
+        if (forged && bad.size > 16) {
+            file_hash(bad.data, bad.size - 16, hex);
+            memcpy(bad.data + bad.size - 16, hex, 16);
+        }
+        assert_int_equal(file_write(k.cache, bad.data, bad.size, NULL), 0);
+        open_kept(&k, &index);
+        for (int64_t s = 0; s < index.n; s++) {
+            const struct tar_sample *it = &index.samples[s];
+            const struct file_map *map = &index.maps[it->shard];
+
+            assert_true(it->bytes >= map->data && it->bytes <= map->data + map->size &&
+                        it->size <= (size_t)(map->data + map->size - it->bytes));
+            assert_true(it->width > 0 && it->height > 0 && strlen(it->name) < 4096);
+        }
+        assert_true(forged || (index.n == 2 && index.n_bad == 7));
+        tar_index_clear(&index);
+    }
+    bytes_clear(&good);
+    bytes_clear(&bad);
+    clear_kept(&k);
+}
+
+#define INDEX_TESTS                                                       \
+    cmocka_unit_test(the_index_is_kept_while_the_archives_stay_the_same), \
+        cmocka_unit_test(a_kept_index_is_not_believed),
+#else
+#define INDEX_TESTS
+#endif
+
 /* These need neither libarchive nor libjpeg. */
 #define PLAIN_TESTS                                                      \
     cmocka_unit_test(resizing_keeps_a_flat_picture_and_one_of_its_size), \
         cmocka_unit_test(crops_lie_inside_and_cover_what_they_should),   \
-        cmocka_unit_test(shards_are_expanded_in_order)
+        cmocka_unit_test(shards_are_expanded_in_order),                  \
+        cmocka_unit_test(a_directory_and_files_may_be_called_like_patterns)
 
 int main(void)
 {
@@ -356,6 +551,7 @@ int main(void)
         cmocka_unit_test(pictures_follow_from_seed_epoch_and_sample),
         cmocka_unit_test(a_window_is_decoded_where_it_lies),
         cmocka_unit_test(damage_inside_is_noticed_and_grey),
+        INDEX_TESTS
         PLAIN_TESTS,
     };
     int failed;
