@@ -41,12 +41,13 @@ static bool is_private(int fd)
     return fstat(fd, &status) == 0 && status.st_uid == geteuid() && !(status.st_mode & 077);
 }
 
-/* One that was removed by who held the lock before is none any more. */
-static bool is_there(int fd)
+/* Who held the lock before may have removed it meanwhile. */
+static bool is_there(const char *path, int fd)
 {
-    struct stat status;
+    struct stat there, status;
 
-    return fstat(fd, &status) == 0 && status.st_nlink > 0;
+    return lstat(path, &there) == 0 && fstat(fd, &status) == 0 &&
+           there.st_dev == status.st_dev && there.st_ino == status.st_ino;
 }
 
 static enum attempt attempt(const char *path, int *fd, struct err *err)
@@ -71,7 +72,7 @@ static enum attempt attempt(const char *path, int *fd, struct err *err)
         err_set(err, "--stage-to: %s: cannot be locked: %s", path, strerror(why));
         return FAILED;
     }
-    if (is_there(*fd))
+    if (is_there(path, *fd))
         return TAKEN;
     close(*fd);
     return TRY_AGAIN;

@@ -95,8 +95,8 @@ staged_alike() {
     local pid model=$srcdir/tests/data/model/transformer/model.onnx
     need_python
     python3 "$srcdir/tests/cli/make-data.py" tokens "$DIR/t.bin" 0 7 header
-    printf '\0\0\0\020' | dd of="$DIR/t.bin" bs=1 seek=16 conv=notrunc status=none
-    truncate -s $((32 + 2 * (16 << 24))) "$DIR/t.bin"
+    printf '\0\0\0\010' | dd of="$DIR/t.bin" bs=1 seek=16 conv=notrunc status=none
+    truncate -s $((32 + 2 * (8 << 24))) "$DIR/t.bin"
     set -- "$model" --global-batch 8 --no-shuffle --data "$DIR/t.bin"
     curve "$DIR/whole" 1 "$@" --steps 12
     curve "$DIR/part" 1 "$@" --steps 6 --checkpoint "$DIR/out"
