@@ -430,7 +430,7 @@ int cpu_make_dropout(const struct cpu_build *build, struct kernel **kernel, stru
     struct dropout_kernel *k;
 
     (void)err;
-    if (!cpu_all_plain(build) || !y)
+    if (!cpu_all_plain(build) || !y || cpu_output(build, 1))
         return 0;
     k = cpu_kernel_new(build, sizeof(*k), dropout_run);
     *kernel = &k->base;

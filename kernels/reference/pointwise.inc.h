@@ -133,6 +133,7 @@ static int REAL(run_dropout)(const struct kernel *k, const struct kernel_args *a
     const struct step_state *state = args->state;
     const real *x = args->inputs[0];
     real *y = args->outputs[0];
+    uint8_t *mask = k->n_outputs > 1 ? args->outputs[1] : NULL;
     uint64_t key = philox_key(state->seed, k->key), threshold = philox_threshold(k->ratio);
     bool samples = k->out[0].batch.outer > 0;
     int64_t outer = samples ? k->out[0].batch.outer : 1, batch = samples ? k->batch : 1;
@@ -147,10 +148,11 @@ static int REAL(run_dropout)(const struct kernel *k, const struct kernel_args *a
             for (i = 0; i < inner; i++, x++, y++) {
                 uint64_t e = (uint64_t)(o * inner + i);
                 struct philox r = philox_dropout(key, (uint64_t)state->step, sample, e / 4);
+                bool kept = !state->training || r.word[e % 4] >= threshold;
 
-                *y = !state->training             ? *x
-                     : r.word[e % 4] >= threshold ? (real)((double)*x * scale)
-                                                  : 0;
+                *y = !state->training ? *x : kept ? (real)((double)*x * scale) : 0;
+                if (mask)
+                    *mask++ = kept;
             }
         }
     }

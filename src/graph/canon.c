@@ -465,7 +465,7 @@ static int canon_dropout(struct build *build, const struct onnx_node *node, stru
     const OnnxFile__Node *proto = node->proto;
     const struct tensor *given = NULL, *training = NULL;
     double ratio = onnx_float(proto, "ratio", 0.5);
-    bool trains;
+    bool trains, read = canon_read(build, node, 1) > 0;
     int id;
 
     if (proto->n_input > 1 && node->inputs[1] >= 0) {
@@ -479,13 +479,12 @@ static int canon_dropout(struct build *build, const struct onnx_node *node, stru
     if (!(ratio >= 0 && ratio < 1))
         return err_set(err, "a ratio of %g", ratio);
     trains = training && training->i && training->n && training->i[0];
-    if (ratio == 0 || (!trains && canon_read(build, node, 1)))
+    if (ratio == 0 || (!trains && read))
         return keep_all(build, node, err);
-    if (canon_read(build, node, 1))
-        return err_set(err, "its mask is read, which is not supported");
     if (node->opset >= 12 && !trains && build->n_dropouts++ == 0)
         build->first_dropout = node->name;
-    id = canon_emit(build, node, "Dropout", 1, err);
+    id = canon_input(build, node, 0, err);
+    id = id < 0 ? -1 : build_emit(build, node, "Dropout", 1, &id, read ? 2 : 1, err);
     if (id < 0)
         return -1;
     build_set_float(build, id, "ratio", ratio);

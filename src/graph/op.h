@@ -33,7 +33,7 @@
  *   Conv, MaxPool, AveragePool           kernel_shape, strides, pads, (dilations), group,
  *                         ceil_mode, count_include_pad; auto_pad is resolved
  *   ConvTranspose(x, w)   as Conv, output_shape (spatial); a bias is an Add
- *   Dropout(x)            ratio; one output
+ *   Dropout(x)            ratio; what was kept, if anybody reads it, is a second output
  *   Clip(x)               min, max (absent: no bound)
  *   LeakyRelu, Elu, Celu, Selu, HardSigmoid, Swish(x)   alpha, beta (Selu's gamma), given
  *   Max, Min(a, b)        of two; Sum is Add

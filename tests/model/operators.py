@@ -307,7 +307,7 @@ OPERATORS = {
     "IsInf": lambda a, x: (np.isposinf(x[0]) & (a.get("detect_positive", 1) == 1)) |
                           (np.isneginf(x[0]) & (a.get("detect_negative", 1) == 1)),
     "Pow": lambda a, x: np.power(x[0], x[1].astype(np.float64)),
-    "Where": lambda a, x: np.where(*x), "Dropout": lambda a, x: x[0],
+    "Where": lambda a, x: np.where(*x), "Dropout": lambda a, x: [x[0], np.ones(x[0].shape)],
     "AddN": lambda a, x: sum(x), "Copy": lambda a, x: x[0], "Reorder": lambda a, x: x[0],
     "Attention": attention,
     "AddLayerNorm": lambda a, x: add_norm(a, x, layer_norm),

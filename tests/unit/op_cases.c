@@ -39,7 +39,9 @@ static void gelu(struct op_case *c)
 
 static void dropout(struct op_case *c)
 {
-    case_unary(c, "Dropout", case_any_real(c, 0.1, 2));
+    int x = case_any_real(c, 0.1, 2);
+
+    case_node(c, "Dropout", 1, &x, c->variant < 16 ? 1 : 2);
     graph_set_float(c->graph, c->node, "ratio",
                     case_bit(c, 2) ? 0.5 : case_bit(c, 3) ? 0 : 0.1);
     case_infer(c);
@@ -830,7 +832,7 @@ const struct op_kind op_kinds[] = {
     { "Pow", 28, power },
     { "Where", 42, where },
     { "Cast", 18, cast },
-    { "Dropout", 16, dropout },
+    { "Dropout", 32, dropout },
     { "AddN", 3, add_n },
     { "Copy", 1, copy },
     { "Reorder", 1, reorder },

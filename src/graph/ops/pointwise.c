@@ -78,7 +78,10 @@ static int infer_dropout(struct graph *graph, int node, struct err *err)
 
     if (!(ratio >= 0 && ratio < 1))
         return op_error(graph, node, err, "ratio %g: expected 0 <= ratio < 1", ratio);
-    return infer_unary(graph, node, err);
+    if (infer_unary(graph, node, err))
+        return -1;
+    return set_output(graph, node, 1, DTYPE_BOOL, &node_input(graph, node, 0)->shape,
+                      node_input(graph, node, 0)->batch, err);
 }
 
 static double flops_transcendental(const struct graph *graph, int node)
@@ -207,7 +210,7 @@ const struct op ops_pointwise[] = {
     { "Pow", OP_INPLACE, 2, 2, 1, 1, infer_pow, flops_transcendental, grad_pow },
     { "Where", 0, 3, 3, 1, 1, infer_where, NULL, grad_where },
     { "Cast", 0, 1, 1, 1, 1, infer_cast, NULL, NULL },
-    { "Dropout", OP_INPLACE, 1, 1, 1, 1, infer_dropout, flops_transcendental, grad_dropout },
+    { "Dropout", OP_INPLACE, 1, 1, 1, 2, infer_dropout, flops_transcendental, grad_dropout },
     INTERNAL("ReluGrad", 2, infer_like),
     INTERNAL("TanhGrad", 2, infer_like),
     INTERNAL("SigmoidGrad", 2, infer_like),
