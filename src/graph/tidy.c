@@ -27,6 +27,8 @@ static void mark_values(const struct graph *graph, int n, const int *order, bool
             if (node->outputs[k] >= 0)
                 used[node->outputs[k]] = true;
     }
+    for (i = 0; i < graph->n_outputs && graph->loss < 0; i++)
+        used[graph->outputs[i]] = true;
     if (graph->weight_sum >= 0)
         used[graph->weight_sum] = true;
 }

@@ -8,7 +8,8 @@
 struct err;
 
 /* Keep these nodes in this order, which must be topological, and the values they touch; ids
- * change. Inputs and outputs of the graph that no node touches are dropped.
+ * change. Inputs of the graph that no node touches are dropped, and where there is a loss such
+ * outputs.
  */
 void tidy_keep(struct graph *graph, int n, const int *order);
 

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 # ONNX's own node tests through our reader and kernels: a table operator → passed, failed, not
 # applicable, of the operators that are listed and of others; then each failure and each test that
-# does not apply, and why. The tests are those of Debian's libonnx-testdata and those that the onnx
+# does not apply, with the type that is none of float16, bfloat16, float32, float64, bool and the
+# integers of 8 to 64 bits. The tests are those of Debian's libonnx-testdata and those that the onnx
 # package of a Python writes. Exits with 1 where a test of a listed operator fails, 77 where there
 # are no tests at all.
 set -u
@@ -80,7 +81,7 @@ END {
     printf "%-30s %7d %7d %7d\n", "all of these", total["pass", 1], total["fail", 1],
            total["na", 1]
     if (note["fail"]) printf "\nfailed:\n%s", note["fail"]
-    if (note["na"]) printf "\nnot applicable:\n%s", note["na"]
+    if (note["na"]) printf "\nnot applicable, for the type:\n%s", note["na"]
     if (note["other"]) printf "\nnot listed, and not passed:\n%s", note["other"]
     exit bad
 }' "$results"

@@ -316,6 +316,39 @@ static void dropout_keeps_the_key_of_its_node(void **state)
     done(graph);
 }
 
+static void the_mask_of_a_dropout_may_be_read(void **state)
+{
+    struct graph *graph = build("input x float batch,4\n init w float 4,4\n"
+                                "const r float . = 0.25\n const t bool . = 1\n"
+                                "node Dropout x,r,t -> a,m\n node Cast m -> f to=1\n"
+                                "node Mul a,f -> b\n node MatMul b,w -> y\n output y", 3);
+    const struct node *node = &graph->nodes[value(graph, "m")->producer];
+
+    (void)state;
+    assert_string_equal(node->op->name, "Dropout");
+    assert_int_equal(node->n_outputs, 2);
+    assert_int_equal(value(graph, "m")->dtype, DTYPE_BOOL);
+    shape_is(graph, "m", "3x4");
+    assert_int_equal(value(graph, "m")->batch.inner, 4);
+    done(graph);
+}
+
+static void outputs_that_no_node_makes_are_kept_without_a_loss(void **state)
+{
+    struct graph *graph;
+
+    (void)state;
+    open_model("input x float batch,4\n const c int64 2 = 5,6\n node Identity x -> y\n"
+               "node Abs x -> z\n output c\n output y\n output z");
+    graph = build_with((struct model_options){ .batch = 2, .real = DTYPE_F32,
+                                               .no_loss = true });
+    assert_int_equal(graph->n_outputs, 3);
+    assert_int_equal(graph->values[graph->outputs[0]].kind, VALUE_CONST);
+    assert_int_equal(graph->outputs[1], graph->inputs[0]);
+    assert_int_equal(graph->outputs[2], graph_find_value(graph, "z"));
+    done(graph);
+}
+
 /* Sixteen masks of 2^23 elements are more than may be folded; one is not. */
 static void what_layers_repeat_is_folded_once_and_is_one_constant(void **state)
 {
@@ -473,6 +506,8 @@ int main(void)
         cmocka_unit_test(batch_norm_is_brought_into_training_form),
         cmocka_unit_test(merged_statistics_are_kept_apart),
         cmocka_unit_test(dropout_keeps_the_key_of_its_node),
+        cmocka_unit_test(the_mask_of_a_dropout_may_be_read),
+        cmocka_unit_test(outputs_that_no_node_makes_are_kept_without_a_loss),
         cmocka_unit_test(all_unsupported_nodes_are_named_at_once),
         cmocka_unit_test(integers_keep_their_types),
         cmocka_unit_test(types_that_are_not_supported_are_named),
