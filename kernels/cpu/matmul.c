@@ -190,7 +190,7 @@ static int run_product(const struct device *device, struct product *p, struct er
 
 /* Linear ------------------------------------------------------------------------------ */
 
-enum activation { NONE, RELU, GELU };
+enum activation { NONE, RELU, GELU, SILU };
 
 struct linear_kernel {
     struct kernel base;
@@ -223,8 +223,12 @@ static void activate(void *context, int64_t begin, int64_t end, int thread)
     int64_t n = run->kernel->n;
 
     (void)thread;
-    run->simd->unary(run->kernel->activation == RELU ? SIMD_RELU : SIMD_GELU,
-                     (size_t)((end - begin) * n), run->x + begin * n, run->y + begin * n);
+    if (run->kernel->activation == SILU)
+        run->simd->curve(SIMD_SWISH, 1, 0, (size_t)((end - begin) * n), run->x + begin * n,
+                         run->y + begin * n);
+    else
+        run->simd->unary(run->kernel->activation == RELU ? SIMD_RELU : SIMD_GELU,
+                         (size_t)((end - begin) * n), run->x + begin * n, run->y + begin * n);
 }
 
 static int linear_run(struct kernel *kernel, const struct kernel_args *args, struct err *err)
@@ -257,6 +261,7 @@ int cpu_make_linear(const struct cpu_build *build, struct kernel **kernel, struc
     const char *name = node_string(cpu_node(build), "activation", "none");
     enum activation activation = strcmp(name, "relu") == 0   ? RELU
                                  : strcmp(name, "gelu") == 0 ? GELU
+                                 : strcmp(name, "silu") == 0 ? SILU
                                                              : NONE;
     struct linear_kernel *k;
 

@@ -102,6 +102,8 @@ static double REAL(activate)(enum ref_activation activation, double z)
         return scalar_gelu(z);
     case REF_GELU_TANH:
         return scalar_gelu_tanh(z);
+    case REF_SILU:
+        return curve_swish(z, 1, 0);
     default:
         return z;
     }

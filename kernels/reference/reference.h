@@ -47,7 +47,7 @@ typedef double ref_unary_function(double x);
 typedef double ref_binary_function(double a, double b, double c);
 
 enum ref_reduction { REF_PUT, REF_ADD, REF_MULTIPLY, REF_LARGER, REF_SMALLER };
-enum ref_activation { REF_NONE, REF_RELU, REF_GELU, REF_GELU_TANH };
+enum ref_activation { REF_NONE, REF_RELU, REF_GELU, REF_GELU_TANH, REF_SILU };
 
 struct ref_entry {
     const char *op;

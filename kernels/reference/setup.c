@@ -142,6 +142,7 @@ int setup_linear(struct kernel *k, const struct graph *graph, int node, struct e
     k->activation = strcmp(activation, "relu") == 0        ? REF_RELU
                     : strcmp(activation, "gelu") == 0      ? REF_GELU
                     : strcmp(activation, "gelu_tanh") == 0 ? REF_GELU_TANH
+                    : strcmp(activation, "silu") == 0      ? REF_SILU
                                                            : REF_NONE;
     return 0;
 }

@@ -89,12 +89,32 @@ int fuse_linear(struct graph *graph, int node, struct err *err)
     return fuse_check(graph, m.last, err);
 }
 
+struct activation {
+    const char *name, *fusion, *with_bias;
+};
+
+/* What a Linear calls the activation that a node is; NULL: none of its own. */
+static const struct activation *activation_of(const struct graph *graph, int node)
+{
+    static const struct activation relu = { "relu", "linear+relu", "linear+bias+relu" };
+    static const struct activation gelu = { "gelu", "linear+gelu", "linear+bias+gelu" };
+    static const struct activation tanh_gelu = { "gelu_tanh", "linear+gelu",
+                                                 "linear+bias+gelu" };
+    static const struct activation silu = { "silu", "linear+silu", "linear+bias+silu" };
+    const struct node *n = &graph->nodes[node];
+
+    if (fuse_is(graph, node, "Relu"))
+        return &relu;
+    if (fuse_is(graph, node, "Gelu"))
+        return strcmp(node_string(n, "approximate", "none"), "tanh") == 0 ? &tanh_gelu : &gelu;
+    return fuse_is(graph, node, "Swish") && node_float(n, "alpha", 1) == 1 ? &silu : NULL;
+}
+
 /* An activation after a Linear that nothing else reads. */
 int fuse_activation(struct graph *graph, int node, struct err *err)
 {
-    bool relu = fuse_is(graph, node, "Relu"), gelu = fuse_is(graph, node, "Gelu");
-    int linear = relu || gelu ? fuse_producer(graph, node, 0, "Linear") : -1;
-    const char *activation, *fusion;
+    const struct activation *activation = activation_of(graph, node);
+    int linear = activation ? fuse_producer(graph, node, 0, "Linear") : -1;
     int64_t transposed;
     bool biased;
 
@@ -103,18 +123,13 @@ int fuse_activation(struct graph *graph, int node, struct err *err)
         return 0;
     if (strcmp(node_string(&graph->nodes[linear], "activation", "none"), "none") != 0)
         return 0;
-    activation = relu ? "relu"
-               : strcmp(node_string(&graph->nodes[node], "approximate", "none"), "tanh") == 0
-                   ? "gelu_tanh" : "gelu";
     biased = graph->nodes[linear].n_inputs > 2;
-    fusion = relu ? biased ? "linear+bias+relu" : "linear+relu"
-                  : biased ? "linear+bias+gelu" : "linear+gelu";
     transposed = node_int(&graph->nodes[linear], "transB", 0);
-    if (fuse_rewrite(graph, node, fusion, "Linear", graph->nodes[linear].n_inputs,
-                     graph->nodes[linear].inputs, err))
+    if (fuse_rewrite(graph, node, biased ? activation->with_bias : activation->fusion, "Linear",
+                     graph->nodes[linear].n_inputs, graph->nodes[linear].inputs, err))
         return -1;
     graph_set_int(graph, node, "transB", transposed);
-    graph_set_string(graph, node, "activation", activation);
+    graph_set_string(graph, node, "activation", activation->name);
     return fuse_check(graph, node, err);
 }
 

@@ -52,8 +52,8 @@
  * inputs that are constants (the exponent of Pow, a mask) are VALUE_CONSTs.
  *
  * Made by fusion: Linear(x, w[, bias]) = x w + bias, x of any rank >= 2, w 2-d [K, N] or with
- * transB=1 [N, K], bias [N]; activation: "none", "relu", "gelu" or "gelu_tanh". MatMul gets
- * transA, transB and alpha.
+ * transB=1 [N, K], bias [N]; activation: "none", "relu", "gelu", "gelu_tanh" or "silu".
+ * MatMul gets transA, transB and alpha.
  */
 #ifndef TASUKI_GRAPH_OP_H
 #define TASUKI_GRAPH_OP_H

@@ -262,13 +262,13 @@ static void gemm(struct op_case *c)
  */
 static void linear(struct op_case *c)
 {
-    static const char *const names[] = { "none", "relu", "gelu", "gelu_tanh" };
+    static const char *const names[] = { "none", "relu", "gelu", "gelu_tanh", "silu" };
     bool tb = case_bit(c, 0), bias = case_bit(c, 1);
-    int ids[3], activation = case_choose(c, 4, 4);
+    int ids[3], activation = case_choose(c, 8, 5);
 
-    ids[0] = case_bit(c, 4) ? case_positive(c, 2, DIMS(B, 3), 0.1, 0.3)
+    ids[0] = case_bit(c, 2) ? case_positive(c, 2, DIMS(B, 3), 0.1, 0.3)
                        : case_positive(c, 3, DIMS(B, 2, 3), 0.1, 0.3);
-    for (int64_t i = 0; i < (case_bit(c, 4) ? 3 : 6); i++)
+    for (int64_t i = 0; i < (case_bit(c, 2) ? 3 : 6); i++)
         c->data[ids[0]][i] *= -1;
     ids[1] = case_positive(c, 2, tb ? DIMS(4, 3) : DIMS(3, 4), 0.1, 1);
     if (bias)
@@ -838,7 +838,7 @@ const struct op_kind op_kinds[] = {
     { "Reorder", 1, reorder },
     { "MatMul", 64, matmul },
     { "Gemm", 40, gemm },
-    { "Linear", 32, linear },
+    { "Linear", 40, linear },
     { "Conv", 48, conv },
     { "ConvTranspose", 32, conv_transpose },
     { "MaxPool", 16, max_pool },

@@ -410,7 +410,28 @@ static void a_value_times_its_sigmoid_is_silu(void **state)
                                "node Mul a,t -> y\n output y", MSE, SAME);
 
     (void)state;
-    assert_string_equal(out.ops, " Linear Swish Swish MseSum");
+    assert_string_equal(out.ops, " Linear Swish MseSum");
+}
+
+static void silu_after_linear_is_its_activation(void **state)
+{
+    struct outcome out = agree("input x float batch,4\n init w float 4,3\n init b float 3\n"
+                               "node MatMul x,w -> h\n node Add h,b -> g\n"
+                               "node Sigmoid g -> s\n node Mul g,s -> y\n output y", MSE, SAME);
+
+    (void)state;
+    assert_string_equal(out.ops, " Linear MseSum");
+}
+
+static void a_silu_of_a_multiple_stays(void **state)
+{
+    struct outcome out = agree("input x float batch,4\n init w float 4,3\n"
+                               "const c float . = 1.75\n node MatMul x,w -> h\n"
+                               "node Mul c,h -> b\n node Sigmoid b -> s\n"
+                               "node Mul h,s -> y\n output y", MSE, SAME);
+
+    (void)state;
+    assert_string_equal(out.ops, " Linear Swish MseSum");
 }
 
 static void a_sigmoid_of_another_or_read_twice_stays(void **state)
@@ -742,6 +763,8 @@ int main(void)
         cmocka_unit_test(another_spelling_of_the_root_is_a_norm),
         cmocka_unit_test(every_spelling_of_an_rms_norm_becomes_one),
         cmocka_unit_test(a_value_times_its_sigmoid_is_silu),
+        cmocka_unit_test(silu_after_linear_is_its_activation),
+        cmocka_unit_test(a_silu_of_a_multiple_stays),
         cmocka_unit_test(a_sigmoid_of_another_or_read_twice_stays),
         cmocka_unit_test(the_logarithm_of_a_softmax_goes_as_well),
         cmocka_unit_test(every_form_of_gelu_becomes_one),

@@ -185,8 +185,12 @@ static int infer_gemm(struct graph *graph, int node, struct err *err)
 
 static bool known_activation(const char *name)
 {
-    return strcmp(name, "none") == 0 || strcmp(name, "relu") == 0 ||
-           strcmp(name, "gelu") == 0 || strcmp(name, "gelu_tanh") == 0;
+    static const char *const names[] = { "none", "relu", "gelu", "gelu_tanh", "silu" };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
 }
 
 static int infer_linear(struct graph *graph, int node, struct err *err)
@@ -394,6 +398,7 @@ static int grad_gemm(struct grad *grad, int node, struct err *err)
 static int before_activation(struct grad *grad, int node, struct err *err)
 {
     const char *activation = node_string(&grad->graph->nodes[node], "activation", "none");
+    bool silu = strcmp(activation, "silu") == 0;
     int dy = grad_of_output(grad, 0), pre, gradient;
 
     if (strcmp(activation, "none") == 0)
@@ -405,11 +410,14 @@ static int before_activation(struct grad *grad, int node, struct err *err)
     pre = rule_want_output(grad, 1, err);
     if (pre < 0)
         return -1;
-    gradient = grad_node(grad, "GeluGrad", 2, (int[]){ dy, pre }, 1, err);
+    gradient = grad_node(grad, silu ? "SwishGrad" : "GeluGrad", 2, (int[]){ dy, pre }, 1, err);
     if (gradient < 0)
         return -1;
-    graph_set_string(grad->graph, gradient, "approximate",
-                     strcmp(activation, "gelu_tanh") == 0 ? "tanh" : "none");
+    if (silu)
+        graph_set_float(grad->graph, gradient, "alpha", 1);
+    else
+        graph_set_string(grad->graph, gradient, "approximate",
+                         strcmp(activation, "gelu_tanh") == 0 ? "tanh" : "none");
     return grad->graph->nodes[gradient].outputs[0];
 }
 

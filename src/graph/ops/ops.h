@@ -6,8 +6,8 @@
  * Every op on weights
  *   MatMul(a, b → y; transA, transB, alpha)        as ONNX where the attributes are absent
  *   Linear(x[…,k], w, [bias] → y, [pre]; transB, activation)
- *       w is [k,n], or [n,k] with transB = 1; activation "none", "relu", "gelu", "gelu_tanh";
- *       pre (the value before a gelu) is added by the gradient rule
+ *       w is [k,n], or [n,k] with transB = 1; activation "none", "relu", "gelu", "gelu_tanh",
+ *       "silu"; pre (the value before a gelu or silu) is added by the gradient rule
  *   LinearDgrad(dz, w → dx; transB), LinearWgrad(x, dz → dw; transB)
  *   BiasGrad(dz → db; axis)                        sums over all axes but one
  *   ConvDgrad(dy, w → dx; as Conv), ConvWgrad(x, dy → dw; as Conv)
