@@ -220,7 +220,8 @@ void case_two(struct op_case *c, double low, double high, int *a, int *b)
 
 const struct op_kind *op_kind_at(int index)
 {
-    static const struct op_kind *const families[] = { op_kinds, op_kinds_math,
+    static const struct op_kind *const families[] = { op_kinds, op_kinds_product,
+                                                     op_kinds_norm, op_kinds_math,
                                                      op_kinds_element };
 
     for (size_t f = 0; f < sizeof(families) / sizeof(families[0]); f++)

@@ -34,7 +34,8 @@ struct op_kind {
  * They stand in op_cases*.c.
  */
 const struct op_kind *op_kind_at(int index);
-extern const struct op_kind op_kinds[], op_kinds_math[], op_kinds_element[];
+extern const struct op_kind op_kinds[], op_kinds_product[], op_kinds_norm[], op_kinds_math[],
+                            op_kinds_element[];
 
 /* Make case 'variant' of a kind: the same for the same seed, in either type. */
 struct op_case *op_case_new(const struct op_kind *kind, int variant, uint64_t seed,
