@@ -383,7 +383,7 @@ static int gather_indices(struct build *build, const struct onnx_node *node, int
 
 static int canon_gather(struct build *build, const struct onnx_node *node, struct err *err)
 {
-    int ids[2], axis, id;
+    int ids[2], axis, id, picked;
 
     ids[0] = canon_input(build, node, 0, err);
     if (ids[0] < 0 || node->proto->n_input < 2 || node->inputs[1] < 0)
@@ -391,6 +391,9 @@ static int canon_gather(struct build *build, const struct onnx_node *node, struc
     if (dims_axis(onnx_int(node->proto, "axis", 0), canon_shape_of(build, ids[0], 0)->rank,
                   &axis, err))
         return -1;
+    picked = axis ? 1 : canon_pick(build, node, ids[0], err);
+    if (picked <= 0)
+        return picked;
     ids[1] = gather_indices(build, node, axis, ids[0], err);
     if (ids[1] < 0)
         return -1;

@@ -47,6 +47,12 @@ int canon_scalar(struct build *build, enum dtype dtype, double value, struct err
 int canon_take(struct build *build, const struct onnx_node *node, int x, int axis,
                const struct tensor index[BUILD_TWINS], struct err *err);
 
+/* Of a Gather along axis 0 or a GatherND of x whose indices, a constant, name in each row the
+ * sample that the row stands for: the indices inside that sample (canon_pick.c). 0 with the
+ * node built, 1 where the indices are others, -1 with 'err'.
+ */
+int canon_pick(struct build *build, const struct onnx_node *node, int x, struct err *err);
+
 /* Moves (canon_step.c), each a node unless it changes nothing: another type, another shape of as
  * many elements, other places of the axes, a Concat, elements start … end-1 of one axis.
  */

@@ -246,9 +246,15 @@ int canon_element(struct build *build, const struct onnx_node *node, struct err 
 {
     const char *op = node->proto->op_type;
     bool scatter = op[0] == 'S', tuples = strstr(op, "ND") != NULL;
-    int id = canon_emit(build, node, strcmp(op, "Scatter") == 0 ? "ScatterElements" : op,
-                        scatter ? 3 : 2, err);
+    int x = canon_input(build, node, 0, err), picked, id;
 
+    if (x < 0)
+        return -1;
+    picked = tuples && !scatter ? canon_pick(build, node, x, err) : 1;
+    if (picked <= 0)
+        return picked;
+    id = canon_emit(build, node, strcmp(op, "Scatter") == 0 ? "ScatterElements" : op,
+                    scatter ? 3 : 2, err);
     if (id < 0)
         return -1;
     if (!tuples && set_axis(build, node, id, onnx_int(node->proto, "axis", 0), err))

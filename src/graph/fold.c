@@ -123,7 +123,7 @@ int fold_ints(const struct fold_call *call, int index, const char *attr,
 
 static const struct fold_op *find_op(const char *name)
 {
-    static const struct fold_op *const families[] = { fold_math, fold_layout };
+    static const struct fold_op *const families[] = { fold_math, fold_layout, fold_index };
     const struct fold_op *op;
     size_t f;
 

@@ -49,7 +49,7 @@ int fold_run(struct fold *fold, const OnnxFile__Node *node, int n_inputs,
              const struct tensor *const *inputs, int n_outputs, struct tensor *outputs,
              struct err *err);
 
-/* For the families (fold_math.c, fold_layout.c) --------------------------------------- */
+/* For the families (fold_math.c, fold_layout.c, fold_index.c) ------------------------- */
 
 struct fold_call {
     struct fold *fold;
@@ -68,7 +68,8 @@ struct fold_op {
     int kind;
 };
 
-extern const struct fold_op fold_math[], fold_layout[];    /* end with a NULL name */
+/* Each ends with a NULL name. */
+extern const struct fold_op fold_math[], fold_layout[], fold_index[];
 
 /* Round 'x' to what 'dtype' holds; dtype_wrap() does so for integers. */
 double fold_round(enum dtype dtype, double x);

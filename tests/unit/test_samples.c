@@ -67,6 +67,19 @@ static const struct net {
                 "init k int64 1 = 2\n node TopK a,k -> b,i axis=1\n"
                 "node GatherElements x,i -> c axis=1\n node Mul b,c -> d\n"
                 "node ReduceMax d -> e axes=[2] keepdims=1\n node Add d,e -> y" },
+    /* Pairs (s, k), and s * 4 + k in what is flat, as torch.vmap writes the indices of a mask. */
+    { "pairs", "input x float batch,4\n init w float 4\n node Mul x,w -> a\n"
+               "const o int64 . = 0\n const i int64 . = 1\n init f int64 2 = 1,2\n"
+               "init k int64 1,3,1 = 2,-4,3\n node Shape x -> n end=1\n node Squeeze n -> b\n"
+               "node Range o,b,i -> r\n node Unsqueeze r,f -> s\n node Max s,k -> m\n"
+               "node Shape m -> d\n node Expand s,d -> p\n node Expand k,d -> q\n"
+               "node Concat p,q -> t axis=2\n node GatherND a,t -> y" },
+    { "flat", "input x float batch,4,2\n init w float 2\n node Mul x,w -> a\n"
+              "const o int64 . = 0\n const i int64 . = 1\n const l int64 . = 4\n"
+              "init f int64 2 = 1,2\n init k int64 1,3,1 = 2,0,3\n node Shape x -> n end=1\n"
+              "init e int64 2 = -1,2\n node Reshape a,e -> g\n node Squeeze n -> b\n"
+              "node Range o,b,i -> r\n node Mul r,l -> v\n node Unsqueeze v,f -> s\n"
+              "node Add s,k -> t\n node Gather g,t -> y" },
     { "hot", "input x float batch,5\n init w float 3\n init v float 2 = 0,1\n"
              "init n int64 . = 3\n node ArgMax x -> i axis=1 keepdims=0\n"
              "node OneHot i,n,v -> h\n node Mul h,w -> y" },
