@@ -249,6 +249,33 @@ static int note_frozen(struct build *build, struct err *err)
     return 0;
 }
 
+/* A lookup that the exporter made once and for all: its results are trained, not the table. */
+static void note_computed(struct build *build)
+{
+    const struct graph *graph = build->graph[0];
+    const struct onnx *onnx = build->onnx;
+    const char *first = NULL, *of = NULL;
+    int v, n = 0;
+
+    for (v = 0; v < graph->n_values; v++) {
+        const struct value *value = &graph->values[v];
+        int found = value->kind == VALUE_PARAM && !value->frozen ? onnx_find(onnx, value->name)
+                                                                 : -1;
+
+        if (found < 0 || !onnx->computed[onnx->values[found].index])
+            continue;
+        if (n++ == 0) {
+            first = value->name;
+            of = onnx->computed[onnx->values[found].index];
+        }
+    }
+    if (n)
+        build_note(build, "warning: %d initializer%s computed by the exporter from parameters, and "
+                   "trained in place of them: \"%.200s\" from \"%.200s\"%s (export with "
+                   "optimize=False)", n, n > 1 ? "s were" : " was", first, of,
+                   n > 1 ? ", ..." : "");
+}
+
 static void note_inference(struct build *build)
 {
     if (build->n_norms)
@@ -295,6 +322,7 @@ static int finish(struct model *model, struct build *build, struct err *err)
     tidy_parameters(graph);
     if (note_frozen(build, err))
         return -1;
+    note_computed(build);
     note_inference(build);
     note_ties(build);
     note_folded_norms(build);

@@ -225,6 +225,7 @@ void onnx_close(struct onnx *onnx)
     free(onnx->copy_of);
     free(onnx->constant);
     free(onnx->origin);
+    free(onnx->computed);
     free(onnx->path);
     free(onnx);
 }

@@ -96,6 +96,7 @@ struct onnx {
     int *copy_of;               /* initializer that each is a transposed copy of, -1: none */
     bool *constant;             /* the exporter says: a buffer or a constant, no parameter */
     const char **origin;        /* the one parameter it was computed from; NULL: not known */
+    const char **computed;      /* a parameter that it was computed from with other values */
     struct onnx_body main;
     struct names *names;        /* of the main graph's values */
     char hash[17];              /* of the graph without weight data */
@@ -125,7 +126,7 @@ const char *onnx_text(const char *text);
 
 /* Fill 'copy_of' (onnx_copy.c). */
 void onnx_find_copies(struct onnx *onnx);
-/* Fill 'constant' and 'origin' (onnx_constant.c). torch.export describes each initializer: a
+/* Fill 'constant', 'origin' and 'computed' (onnx_constant.c). torch.export describes each initializer: a
  * parameter, a buffer or a constant of the module, or what the exporter's optimizer computed from
  * such. What was computed from a parameter stays one. Other exporters say nothing.
  */

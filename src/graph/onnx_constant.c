@@ -100,9 +100,9 @@ static void read_folded(struct onnx *onnx, const struct names *kinds, struct tex
     const char *origin = NULL;
     struct text quoted;
     bool known = false;
-    int parameters = 0;
+    int parameters = 0, names = 0;
 
-    while (next_quoted(from, &quoted)) {
+    for (; next_quoted(from, &quoted); names++) {
         const char *name = copy_text(onnx, &quoted);
         int kind = names_find(kinds, name);
 
@@ -113,6 +113,7 @@ static void read_folded(struct onnx *onnx, const struct names *kinds, struct tex
     }
     onnx->constant[initializer] = known && parameters == 0;
     onnx->origin[initializer] = parameters == 1 ? origin : NULL;
+    onnx->computed[initializer] = names > 1 ? origin : NULL;
 }
 
 void onnx_find_constants(struct onnx *onnx)
@@ -126,6 +127,7 @@ void onnx_find_constants(struct onnx *onnx)
 
     onnx->constant = mem_new((size_t)onnx->n_initializers, sizeof(*onnx->constant));
     onnx->origin = mem_new((size_t)onnx->n_initializers, sizeof(*onnx->origin));
+    onnx->computed = mem_new((size_t)onnx->n_initializers, sizeof(*onnx->computed));
     for (i = 0; i < graph->n_value_info; i++) {
         const OnnxFile__Described *d = graph->value_info[i];
         int v = d->name ? onnx_find(onnx, d->name) : -1;

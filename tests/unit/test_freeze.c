@@ -76,6 +76,14 @@ static void expect_kinds(const struct scene *s, const char *const *names, int n,
             fail_msg("\"%s\" is of another kind", names[i]);
 }
 
+static bool says(const struct scene *s, const char *part)
+{
+    for (int i = 0; i < model_notes(s->model); i++)
+        if (strstr(model_note(s->model, i), part))
+            return true;
+    return false;
+}
+
 static void what_the_exporter_calls_no_parameter_is_a_constant(void **state)
 {
     static const char *const trained[] = { "a.weight", "a.bias", "b.weight", "made", "pos" };
@@ -89,6 +97,25 @@ static void what_the_exporter_calls_no_parameter_is_a_constant(void **state)
     expect_kinds(&s, trained, 5, VALUE_PARAM);
     expect_kinds(&s, kept, 2, VALUE_CONST);
     assert_true(s.graph->values[graph_find_value(s.graph, "half")].frozen);
+    clear(&s);
+}
+
+static void what_was_looked_up_in_a_parameter_is_warned_of(void **state)
+{
+    static const char *const patterns[] = { "made" };
+    struct scene s;
+
+    (void)state;
+    build(&s, network, 0, NULL);
+    if (!s.graph)
+        fail_msg("%s", s.err.text);
+    assert_true(says(&s, "warning: 1 initializer was computed by the exporter from parameters, "
+                     "and trained in place of them: \"made\" from \"c\""));
+    clear(&s);
+    build(&s, network, 1, patterns);
+    if (!s.graph)
+        fail_msg("%s", s.err.text);
+    assert_false(says(&s, "computed by the exporter"));
     clear(&s);
 }
 
@@ -211,6 +238,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_the_exporter_calls_no_parameter_is_a_constant),
+        cmocka_unit_test(what_was_looked_up_in_a_parameter_is_warned_of),
         cmocka_unit_test(patterns_freeze_names_and_what_was_computed_from_them),
         cmocka_unit_test(brackets_in_a_name_match_themselves),
         cmocka_unit_test(a_pattern_that_matches_nothing_is_refused_with_the_nearest),
