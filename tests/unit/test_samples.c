@@ -57,6 +57,9 @@ static const struct net {
                     "init s float 4 = 1,1,2,1.5\n init none float 0\n"
                     "node ConvTranspose x,w,b -> a strides=[2,2] output_padding=[1,0]\n"
                     "node Resize a,none,s -> y mode=\"cubic\"" },
+    { "one window that reaches beyond", "input x float batch,2,2,2\n init w float 2,1,1\n"
+                                        "node Mul x,w -> a\n node MaxPool a -> y "
+                                        "kernel_shape=[3,3] strides=[2,2] ceil_mode=1" },
     { "nearest", "input x float batch,2,3,4\n init w float 2,1,1\n init s float 4 = 1,1,2,2\n"
                  "node Mul x,w -> a\n node Resize a,-,s -> y" },
     { "moves", "input x float batch,4,4\n init w float 4,4\n node MatMul x,w -> a\n"

@@ -47,7 +47,8 @@ static int slide(const struct graph *graph, int node, struct window *w, struct e
 
     for (i = 0; i < w->rank; i++) {
         room = w->in[i] + w->before[i] + w->after[i] - (w->kernel[i] - 1) * w->dilation[i] - 1;
-        if (room < 0)
+        /* A last window that begins inside may reach beyond, the only one too. */
+        if (room < 0 && (!ceiling || room <= -w->stride[i]))
             return op_error(graph, node, err, "the window is larger than its input");
         w->out[i] = (room + (ceiling ? w->stride[i] - 1 : 0)) / w->stride[i] + 1;
         if (ceiling && (w->out[i] - 1) * w->stride[i] >= w->in[i] + w->before[i])
