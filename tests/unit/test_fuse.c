@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A fused graph computes what the unfused one does: loss and every gradient, in double. */
+/* A fused graph computes what the unfused one does: loss and every gradient, in double and in
+ * float.
+ */
 #include "unit.h"
 
 #include <math.h>
@@ -40,9 +42,9 @@ static int teardown(void **state)
     return rmdir(path);
 }
 
-static struct graph *build(struct model *model, bool fuse, const char *loss)
+static struct graph *build(struct model *model, enum dtype real, bool fuse, const char *loss)
 {
-    struct model_options options = { .batch = BATCH, .real = DTYPE_F64, .fuse = fuse,
+    struct model_options options = { .batch = BATCH, .real = real, .fuse = fuse,
                                      .loss = loss };
     struct err err = { 0 };
     struct graph *graph = model_build(model, &options, &err);
@@ -94,9 +96,10 @@ static void collect(struct outcome *out, struct run_graph *run, const struct gra
     }
 }
 
-static void run_network(struct model *model, bool fuse, const char *loss, struct outcome *out)
+static void run_network(struct model *model, enum dtype real, bool fuse, const char *loss,
+                        struct outcome *out)
 {
-    struct graph *graph = build(model, fuse, loss);
+    struct graph *graph = build(model, real, fuse, loss);
     struct autodiff gradients;
     struct err err = { 0 };
     struct run_graph *run;
@@ -160,33 +163,50 @@ static int find_param(const struct outcome *out, const char *name)
     return -1;
 }
 
-/* Both ways agree within 'tolerance', relative; 'ops' of the fused graph are returned. */
-static struct outcome agree(const char *text, const char *loss, double tolerance)
+/* Each of some hundred nodes, gradients among them, rounds what it makes to float. */
+#define SINGLE (300 * 0x1p-24)
+
+/* Both ways in one type; the fused one is returned. */
+static struct outcome compare(struct model *model, enum dtype real, const char *loss,
+                              double tolerance)
 {
     struct outcome plain, fused;
-    struct err err = { 0 };
-    struct model *model;
     int p, q;
     int64_t i;
 
-    onnx_write_text(path, text);
-    model = model_open(path, &err);
-    if (!model)
-        fail_msg("%s", err.text);
-    run_network(model, false, loss, &plain);
-    run_network(model, true, loss, &fused);
-    assert_true(fabs(plain.loss - fused.loss) <= tolerance * fabs(plain.loss));
+    run_network(model, real, false, loss, &plain);
+    run_network(model, real, true, loss, &fused);
+    if (!(fabs(plain.loss - fused.loss) <= tolerance * fabs(plain.loss)))
+        fail_msg("loss: %g and %g (%s)", plain.loss, fused.loss, dtype_name(real));
     assert_int_equal(plain.n_params, fused.n_params);
     for (p = 0; p < plain.n_params; p++) {
         q = find_param(&fused, plain.names[p]);
         for (i = 0; i < plain.sizes[p]; i++)
             if (!(fabs(plain.gradients[p][i] - fused.gradients[q][i]) <=
                   tolerance * (largest(&plain, p) + 1e-3)))
-                fail_msg("%s[%d]: %g and %g", plain.names[p], (int)i, plain.gradients[p][i],
-                         fused.gradients[q][i]);
+                fail_msg("%s[%d]: %g and %g (%s)", plain.names[p], (int)i,
+                         plain.gradients[p][i], fused.gradients[q][i], dtype_name(real));
     }
     outcome_clear(&plain);
     outcome_clear(&fused);
+    return fused;
+}
+
+/* Both ways agree within 'tolerance', relative, and in float; 'ops' of the fused graph are
+ * returned.
+ */
+static struct outcome agree(const char *text, const char *loss, double tolerance)
+{
+    struct outcome fused;
+    struct err err = { 0 };
+    struct model *model;
+
+    onnx_write_text(path, text);
+    model = model_open(path, &err);
+    if (!model)
+        fail_msg("%s", err.text);
+    compare(model, DTYPE_F32, loss, SINGLE);
+    fused = compare(model, DTYPE_F64, loss, tolerance);
     model_close(model);
     return fused;
 }
