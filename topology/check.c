@@ -275,16 +275,25 @@ static int look_at_all(struct checker *c, struct err *err)
 }
 
 /* What was slower than other pairs when it was measured. */
-static void check_messages(struct checker *c, const struct links *links, const char *host)
+static void check_messages(struct checker *c, const struct links *links, const char *what,
+                           const char *advice, const char *host)
 {
     for (int i = 0; links && i < links->n_slow; i++) {
         const struct links_slow *slow = &links->slow[i];
 
         if (strcmp(slow->host, host) == 0)
-            findings_add(c->findings, host, NULL, "compare the node's port and cable with its "
-                         "siblings' (ibdiagnet, ethtool -S), or leave the node out",
-                         links_evidence(slow), "link %s", slow->what);
+            findings_add(c->findings, host, NULL, advice, links_evidence(slow), "%s %s", what,
+                         slow->what);
     }
+}
+
+static void check_all_messages(struct checker *c, const char *host)
+{
+    check_messages(c, c->links, "link", "compare the node's port and cable with its siblings' "
+                   "(ibdiagnet, ethtool -S), or leave the node out", host);
+    check_messages(c, c->gpus, "GPU link", "compare the GPUs' NVLinks and PCIe links with their "
+                   "siblings' (nvidia-smi nvlink -e, nvidia-smi -q), or leave the node out",
+                   host);
 }
 
 static void check_all(struct checker *c, const struct topo_tasks *tasks)
@@ -298,8 +307,7 @@ static void check_all(struct checker *c, const struct topo_tasks *tasks)
         check_alone(c, node);
         compare(c, &c->hosts[i], node->host);
         task_check_host(task_check, i, node, c->findings);
-        check_messages(c, c->links, node->host);
-        check_messages(c, c->gpus, node->host);
+        check_all_messages(c, node->host);
     }
     task_check_free(task_check);
 }

@@ -18,7 +18,7 @@ struct wire;
 
 struct gpu_choice {
     char address[32];           /* "": none */
-    char *why;                  /* it has none on a node with GPUs; else NULL */
+    char *why;                  /* why not, on a node that has GPUs; else NULL */
 };
 
 struct gpu_choices {

@@ -27,7 +27,7 @@ struct driving {
     int n_ranks;                /* that have a GPU */
 };
 
-/* Has the node of this rank GPUs; -1: no node has any. */
+/* Has any node GPUs, and has this rank's 'own'? -1 with 'err'. */
 static int has_gpus(const struct topo_record *record, const char *mine, bool *own,
                     struct err *err)
 {
@@ -110,11 +110,11 @@ static char *note_of(const struct driving *d, struct comm *comm)
             without++;
         }
     if (first >= 0 && without > 1)
-        return mem_printf("%srank %d (%s) and %d more have no GPU: %s", what, first,
+        return mem_printf("%srank %d (%s) and %d more take no part: %s", what, first,
                           comm_host(comm, first), without - 1, d->choices.list[first].why);
     if (first >= 0)
-        return mem_printf("%srank %d (%s) has no GPU: %s", what, first, comm_host(comm, first),
-                          d->choices.list[first].why);
+        return mem_printf("%srank %d (%s) takes no part: %s", what, first,
+                          comm_host(comm, first), d->choices.list[first].why);
     return d->n_ranks < 2 ? mem_strdup("not measured: one rank alone has a GPU") : NULL;
 }
 

@@ -46,7 +46,7 @@ topo_of_gpus() {
     ranks $n "$TASUKI" topo "$@"
 }
 
-# The report says which rank has no GPU and why.
+# The report says which rank takes no part and why.
 is_told() {
     grep "^GPU links: not measured: rank $1" report
 }
@@ -133,6 +133,21 @@ END
     grep -qE '^  SYS, NCCL +4 ' report
 }
 
+# Of the four pairs across the sockets one is slow.
+@test "a slow pair of GPUs is named, by --check as well" {
+    needs_nccl
+    {
+        sed '/^wire/d' good
+        echo 'wire 0000:06:00.0 0000:86:00.0 1e-3 400e6'
+        echo 'wire * * 1e-3 2e9'
+    } >machine
+    run topo_of_gpus 4 --measure=full --check
+    echo "$output"
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"GPU link "*"/gpu0 - "*"/gpu2: "*" of "*" GB/s"* ]]
+    [[ "$output" == *"nvidia-smi nvlink"* ]]
+}
+
 @test "ranks on one GPU send through the hosts, which is said" {
     sed '/^wire 0000/d' good >machine
     CUDA_VISIBLE_DEVICES=3 topo_of_gpus 2 --format json -o topo.json
@@ -177,7 +192,7 @@ END
         [ $OMPI_COMM_WORLD_RANK = 0 ] || export TASUKI_NVML= TASUKI_FAKE_NVML=machine.other
         exec "$TASUKI" topo' >report
     cat report
-    is_told '1 (.*) has no GPU: 0000:96:00.0 is none of the GPUs that its node reports$'
+    is_told '1 (.*) takes no part: 0000:96:00.0 is none of the GPUs that its node reports$'
 }
 
 @test "without the module, a driver or a second GPU, the report says what is missing" {
@@ -185,17 +200,17 @@ END
     ln -s "$TASUKI_PKGLIBDIR/tasuki-mpi.so" modules/
     TASUKI_PKGLIBDIR=$PWD/modules topo_of_gpus 2 --format json -o topo.json
     "$TASUKI" topo --input topo.json >report
-    is_told '0 (.*) and 1 more have no GPU: tasuki-cuda.so is not installed'
+    is_told '0 (.*) and 1 more take no part: tasuki-cuda.so is not installed'
     ! grep -q '^GPUs of' report
     { echo 'error cudaGetDeviceCount 100'; cat good; } >machine
     topo_of_gpus 2 >report
-    is_told '0 .* have no GPU: cudaGetDeviceCount: no CUDA-capable device is detected$'
+    is_told '0 .* take no part: cudaGetDeviceCount: no CUDA-capable device is detected$'
     cp good machine
     ranks 2 sh -c '
         [ $OMPI_COMM_WORLD_RANK = 0 ] || export CUDA_VISIBLE_DEVICES=
         exec "$TASUKI" topo' >report
     cat report
-    is_told '1 (.*) has no GPU: cudaGetDeviceCount: no CUDA'
+    is_told '1 (.*) takes no part: cudaGetDeviceCount: no CUDA'
 }
 
 @test "nodes without GPUs, --measure=none and one rank alone are silent about GPU links" {
