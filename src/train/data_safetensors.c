@@ -19,8 +19,8 @@ static int open_file(struct data *data, struct err *err)
         const struct safetensors_tensor *t = safetensors_at(file, i);
 
         if (t->dtype == DTYPE_NONE)
-            return err_set(err, "%s: tensor \"%s\": type %s is not supported (float32, "
-                           "float64, int32, int64, uint8 or bool)", data->path, t->name,
+            return err_set(err, "%s: tensor \"%s\": type %s is not supported (floats of 16, 32 "
+                           "or 64 bits, integers of 8 to 64, bool)", data->path, t->name,
                            t->type);
         if (data_add_array(data, data->path, t->name, t->dtype, &t->shape, t->data, err) < 0)
             return -1;

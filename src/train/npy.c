@@ -27,6 +27,8 @@ static const struct {
 } types[] = {
     { "<f4", DTYPE_F32 }, { "<f8", DTYPE_F64 }, { "<i4", DTYPE_I32 }, { "<i8", DTYPE_I64 },
     { "|u1", DTYPE_U8 },  { "|b1", DTYPE_BOOL }, { "<u1", DTYPE_U8 }, { "<b1", DTYPE_BOOL },
+    { "<f2", DTYPE_F16 }, { "|i1", DTYPE_I8 },  { "<i1", DTYPE_I8 },  { "<i2", DTYPE_I16 },
+    { "<u2", DTYPE_U16 }, { "<u4", DTYPE_U32 }, { "<u8", DTYPE_U64 },
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -119,8 +121,8 @@ static int parse_descr(struct text *t, struct npy *npy)
         }
     if (descr[0] == '>')
         return fail(t, "big-endian: save it as little-endian");
-    return err_set(t->err, "%s: type '%s' is not supported (float32, float64, int32, int64, "
-                   "uint8 or bool)", t->path, descr);
+    return err_set(t->err, "%s: type '%s' is not supported (floats of 16, 32 or 64 bits, "
+                   "integers of 8 to 64, bool)", t->path, descr);
 }
 
 static int parse_order(struct text *t)

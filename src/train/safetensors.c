@@ -31,9 +31,9 @@ static const struct type_name {
 } types[] = {
     { "F32", DTYPE_F32, 4 },  { "F64", DTYPE_F64, 8 },  { "I64", DTYPE_I64, 8 },
     { "I32", DTYPE_I32, 4 },  { "U8", DTYPE_U8, 1 },    { "BOOL", DTYPE_BOOL, 1 },
-    { "F16", DTYPE_NONE, 2 }, { "BF16", DTYPE_NONE, 2 }, { "I16", DTYPE_NONE, 2 },
-    { "I8", DTYPE_NONE, 1 },  { "U16", DTYPE_NONE, 2 }, { "U32", DTYPE_NONE, 4 },
-    { "U64", DTYPE_NONE, 8 }, { "F8_E4M3", DTYPE_NONE, 1 }, { "F8_E5M2", DTYPE_NONE, 1 },
+    { "F16", DTYPE_F16, 2 },  { "BF16", DTYPE_BF16, 2 }, { "I16", DTYPE_I16, 2 },
+    { "I8", DTYPE_I8, 1 },    { "U16", DTYPE_U16, 2 },  { "U32", DTYPE_U32, 4 },
+    { "U64", DTYPE_U64, 8 },  { "F8_E4M3", DTYPE_NONE, 1 }, { "F8_E5M2", DTYPE_NONE, 1 },
 };
 
 static const struct type_name *find_type(const char *name)

@@ -68,12 +68,35 @@ static void a_vector_has_a_comma(void **state)
     assert_contains(err.text, "no tuple of sizes");
 }
 
+static void every_type_is_read(void **state)
+{
+    static const struct {
+        const char *descr;
+        enum dtype dtype;
+    } types[] = {
+        { "<f2", DTYPE_F16 }, { "<f4", DTYPE_F32 }, { "<f8", DTYPE_F64 }, { "|i1", DTYPE_I8 },
+        { "<i2", DTYPE_I16 }, { "<i4", DTYPE_I32 }, { "<i8", DTYPE_I64 }, { "|u1", DTYPE_U8 },
+        { "<u2", DTYPE_U16 }, { "<u4", DTYPE_U32 }, { "<u8", DTYPE_U64 }, { "|b1", DTYPE_BOOL },
+    };
+    char header[100];
+    struct err err;
+    struct npy npy;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        snprintf(header, sizeof(header),
+                 "{'descr': '%s', 'fortran_order': False, 'shape': (3,), }", types[i].descr);
+        assert_int_equal(parse(1, header, 3 * dtype_size(types[i].dtype), &npy, &err), 0);
+        assert_int_equal(npy.dtype, types[i].dtype);
+    }
+}
+
 static void other_orders_and_types_are_refused_by_name(void **state)
 {
     static const char *const cases[][2] = {
         { "{'descr': '<f4', 'fortran_order': True, 'shape': (1,), }", "Fortran's order" },
         { "{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }", "big-endian" },
-        { "{'descr': '<f2', 'fortran_order': False, 'shape': (1,), }", "type '<f2'" },
+        { "{'descr': '<c8', 'fortran_order': False, 'shape': (1,), }", "type '<c8'" },
         { "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }", "records" },
         { "{'descr': '<f4', 'descr': '<f4', 'shape': (1,), }", "each once" },
         { "{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'x': 1}", "each once" },
@@ -187,6 +210,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_three_versions_are_read),
         cmocka_unit_test(a_vector_has_a_comma),
+        cmocka_unit_test(every_type_is_read),
         cmocka_unit_test(other_orders_and_types_are_refused_by_name),
         cmocka_unit_test(sizes_are_not_trusted),
         cmocka_unit_test(arrays_are_named_by_the_list_or_by_their_files),
