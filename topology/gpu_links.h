@@ -12,7 +12,7 @@ struct links;
 struct gpu_links {
     struct cluster *cluster;    /* all GPUs; those of ranks know them. NULL: none measured */
     struct links *links;        /* likewise */
-    char *library;              /* "NCCL 2.28.9", "the hosts"; NULL likewise */
+    char *library;              /* "NCCL 2.28.9", "hosts"; NULL likewise */
     char *note;                 /* what was not measured, and why; NULL: everything was */
 };
 

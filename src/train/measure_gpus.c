@@ -118,6 +118,18 @@ static char *note_of(const struct driving *d, struct comm *comm)
     return d->n_ranks < 2 ? mem_strdup("not measured: one rank alone has a GPU") : NULL;
 }
 
+static bool uses_nccl(const struct driving *d)
+{
+    return d->choices.nccl[0] && d->n_first > 1;
+}
+
+static char *library_of(const struct driving *d)
+{
+    if (uses_nccl(d))
+        return mem_printf("NCCL %s", d->choices.nccl);
+    return mem_strdup(d->n_first > 1 ? "hosts (there is no NCCL that all ranks have)" : "hosts");
+}
+
 static bool is_first(const struct driving *d, int rank)
 {
     for (int i = 0; i < d->n_first; i++)
@@ -130,7 +142,7 @@ static bool is_first(const struct driving *d, int rank)
 static int measure_on(struct measuring *m, const struct driving *d, struct gpu *gpu,
                       struct err *err)
 {
-    bool nccl = d->choices.nccl[0] && d->n_first > 1;
+    bool nccl = uses_nccl(d);
     struct gpu *connected = nccl && is_first(d, comm_rank(m->comm)) ? gpu : NULL;
     struct wire *hosts, *wire;
     int status;
@@ -164,8 +176,7 @@ static void apply(const struct measuring *m, const struct driving *d, struct gpu
     links_free(found);
     pairs_free(places);
     gpus->links = links_new(m->cluster, m->pairs, m->trials, m->loads, m->full);
-    gpus->library = d->choices.nccl[0] ? mem_printf("NCCL %s", d->choices.nccl)
-                                       : mem_strdup("hosts, tasuki-cuda.so has no NCCL");
+    gpus->library = library_of(d);
 }
 
 static int measure_driven(struct comm *comm, const struct topo_record *record,

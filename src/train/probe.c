@@ -17,7 +17,7 @@
 #define LITTLE ((size_t)64 << 10)       /* so small that the message before it matters */
 #define POOL ((size_t)16 << 20)         /* more than caches of a core */
 #define SETTLED 0.03                    /* relative difference of two halves */
-#define BURST 8                         /* messages in one direction, a slot for each, */
+#define BURST 8                         /* messages in one direction, */
 #define PIECE ((size_t)1 << 20)         /* of so many bytes */
 #define STREAM_SECONDS 0.05
 #define MOST_BURSTS 7

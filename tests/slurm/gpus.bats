@@ -161,7 +161,9 @@ assert "gpu3 - " in x["slowest"]
 for seconds, size in zip(x["seconds"], gpus["measured"]["bytes"]):
     assert seconds > 2 * (1e-4 + size / 1e9), size
 END
-    "$TASUKI" topo --input topo.json | grep -qE '^  X, hosts +1 '
+    "$TASUKI" topo --input topo.json >report
+    grep -q '^GPU links by hosts, measured (quick)$' report
+    grep -qE '^  X, hosts +1 ' report
 }
 
 # Three ranks on two GPUs: the third shares the first one's.
