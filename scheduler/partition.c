@@ -122,10 +122,11 @@ void search_free(struct search *s)
     free(s);
 }
 
-/* Is it gpipe, or any other, that the request allows? */
-static bool base_allowed(const struct plan_request *r, bool gpipe)
+/* Is it pinned, or one of the two that are searched where none is? */
+static bool is_searched(const struct plan_request *r, enum schedule_kind kind)
 {
-    return !r->schedule || (strcmp(r->schedule, schedule_name(SCHEDULE_GPIPE)) == 0) == gpipe;
+    return r->schedule ? schedule_allowed(r, kind)
+                       : kind == SCHEDULE_1F1B || kind == SCHEDULE_GPIPE;
 }
 
 static void search_all(struct search *s)
@@ -135,14 +136,11 @@ static void search_all(struct search *s)
         return;
     for (int even = 1; even >= 0; even--)
         for (int i = 0; i < s->n_splits; i++)
-            for (int gpipe = 0; gpipe < 2; gpipe++)
-                if (base_allowed(s->request, gpipe))
-                    partition_dp(s, &s->splits[i], gpipe, even);
-    /* Schedules that put W off cut like 1f1b. They keep more: what does not fit is passed over
-     * when it is simulated.
-     */
-    for (int i = 0; i < s->n_found && s->request->schedule; i++)
-        set_schedule(s, s->found[i], (enum schedule_kind)schedule_find(s->request->schedule));
+            for (int k = 0; k < SCHEDULE_KINDS; k++)
+                if (is_searched(s->request, (enum schedule_kind)k))
+                    partition_dp(s, &s->splits[i], (enum schedule_kind)k, even);
+    for (int i = 0; i < s->n_found; i++)
+        set_schedule(s, s->found[i], s->found[i]->schedule);
 }
 
 static int64_t short_run(int n_stages)
@@ -280,48 +278,50 @@ static int beats(struct search *s, struct candidate *c, const struct candidate *
     return better(c, best);
 }
 
-/* Keep the candidate where it beats the best, else free it; 1, 0, or -1. */
-static int try_instead(struct search *s, struct candidate **best, struct candidate *c,
-                       struct err *err)
+/* Put the candidate before the best where it beats that, else free it; 1, 0, or -1. */
+static int try_instead(struct search *s, struct candidate *c, struct err *err)
 {
-    int rc = beats(s, c, *best, err);
-    struct candidate *loser = rc > 0 ? *best : c;
+    int rc = beats(s, c, s->found[0], err);
 
-    if (rc > 0)
-        *best = c;
-    candidate_free(loser);
+    if (rc <= 0) {
+        candidate_free(c);
+        return rc;
+    }
+    s->found = mem_resize(s->found, (size_t)s->n_found + 1, sizeof(*s->found));
+    memmove(s->found + 1, s->found, (size_t)s->n_found++ * sizeof(*s->found));
+    s->found[0] = c;
     return rc;
 }
 
-/* Another schedule that makes '*best' faster; 1 where there is one. */
-static int improve_schedule(struct search *s, struct candidate **best, struct err *err)
+/* Another schedule that makes the best faster; 1 where there is one. */
+static int improve_schedule(struct search *s, struct err *err)
 {
     int rc = 0;
 
-    for (int k = 0; k < SCHEDULE_KINDS && (*best)->n_stages > 1 && rc == 0; k++) {
-        struct candidate *c = candidate_copy(*best);
+    for (int k = 0; k < SCHEDULE_KINDS && s->found[0]->n_stages > 1 && rc == 0; k++) {
+        struct candidate *c = candidate_copy(s->found[0]);
 
-        if (k != (int)(*best)->schedule && set_schedule(s, c, (enum schedule_kind)k))
-            rc = try_instead(s, best, c, err);
+        if (k != (int)s->found[0]->schedule && set_schedule(s, c, (enum schedule_kind)k))
+            rc = try_instead(s, c, err);
         else
             candidate_free(c);
     }
     return rc;
 }
 
-/* The first change around a stage that makes '*best' faster; 1 where there is one. */
-static int improve_stage(struct search *s, struct candidate **best, int stage, struct err *err)
+/* The first change around a stage that makes the best faster; 1 where there is one. */
+static int improve_stage(struct search *s, int stage, struct err *err)
 {
-    int n_moves = N_MOVES + 1 + (*best)->n_stages;
+    int n_moves = N_MOVES + 1 + s->found[0]->n_stages;
 
     for (int m = 0; m < n_moves; m++) {
-        struct candidate *c = candidate_copy(*best);
+        struct candidate *c = candidate_copy(s->found[0]);
         bool valid = m < N_MOVES ? change(c, stage, (enum move)m)
                                  : change_replicas(s, c, stage, m - N_MOVES - 1);
         int rc = 0;
 
         if (valid)
-            rc = try_instead(s, best, c, err);
+            rc = try_instead(s, c, err);
         else
             candidate_free(c);
         if (rc)
@@ -330,18 +330,21 @@ static int improve_stage(struct search *s, struct candidate **best, int stage, s
     return 0;
 }
 
-/* Local moves while they help, around the slowest stages first. */
-static int improve(struct search *s, struct candidate **best, struct err *err)
+/* Local moves while they help, around the slowest stages first. What they start from stays
+ * behind the result, for where only the exact memory says that this does not fit.
+ */
+static int improve(struct search *s, struct err *err)
 {
-    int *order = mem_new((size_t)(*best)->n_stages, sizeof(*order)), rc = 1;
+    int *order = mem_new((size_t)s->found[0]->n_stages, sizeof(*order)), rc = 1;
 
     for (int round = 0; round < MAX_MOVES && rc > 0; round++) {
-        int n = (*best)->n_stages < MAX_STAGES_MOVED ? (*best)->n_stages : MAX_STAGES_MOVED;
+        int n = s->found[0]->n_stages < MAX_STAGES_MOVED ? s->found[0]->n_stages
+                                                         : MAX_STAGES_MOVED;
 
-        rc = improve_schedule(s, best, err);
-        sort_stages(s, *best, order);
+        rc = improve_schedule(s, err);
+        sort_stages(s, s->found[0], order);
         for (int i = 0; i < n && rc == 0; i++)
-            rc = improve_stage(s, best, order[i], err);
+            rc = improve_stage(s, order[i], err);
     }
     free(order);
     return rc < 0 ? -1 : 0;
@@ -372,7 +375,7 @@ static int rank(struct search *s, struct err *err)
             return -1;
         qsort(s->found, (size_t)s->n_found, sizeof(*s->found), by_seconds);
     }
-    return s->n_found ? improve(s, &s->found[0], err) : 0;
+    return s->n_found ? improve(s, err) : 0;
 }
 
 /* How far the estimates were off. */

@@ -51,7 +51,7 @@ struct run {
     struct arena *arena;
     int pipelines;
     int64_t b, m;
-    bool gpipe;
+    enum schedule_kind kind;
     int n, devices;         /* cuts, devices */
     int n_options;
     struct option *options;
@@ -168,7 +168,7 @@ static bool dominates(const struct run *run, const struct node *a, const struct 
     if ((double)(run->m - 1) * slower + later + front + a->sum - b->sum > 0)
         return false;
     if (run->search->request->stages ? a->stages != b->stages
-                                     : !run->gpipe && a->stages > b->stages)
+                                     : run->kind != SCHEDULE_GPIPE && a->stages > b->stages)
         return false;
     return a->share->samples <= b->share->samples &&
            t->n_received[row + (size_t)a->end] <= t->n_received[row + (size_t)b->end];
@@ -296,10 +296,16 @@ static void fill_links(struct run *run)
     }
 }
 
-/* Of a stage with so many behind it. */
+/* Of a stage with so many behind it, the fewest that there can be: how many are in front is
+ * known where it is pinned.
+ */
 static int slots_before(const struct run *run, int behind)
 {
-    return schedule_slots(run->gpipe ? SCHEDULE_GPIPE : SCHEDULE_1F1B, 0, behind + 1, run->m, 0);
+    const struct plan_request *q = run->search->request;
+    int stages = q->stages > behind ? q->stages : behind + 1;
+
+    return schedule_slots(run->kind, q->schedule_memory > 0 ? q->schedule_memory : 1, stages,
+                          run->m, stages - 1 - behind);
 }
 
 static bool fits(const struct run *run, const struct interval_cost *c, int device, int r,
@@ -425,7 +431,7 @@ static struct candidate *to_candidate(const struct run *run, const struct node *
     c->replicas = mem_new((size_t)node->stages, sizeof(int));
     c->micro_batch = run->b;
     c->micro_batches = run->m;
-    c->schedule = run->gpipe ? SCHEDULE_GPIPE : SCHEDULE_1F1B;
+    c->schedule = run->kind;
     c->closed = closed_form(run, node);
     for (int s = 0; node; node = node->next, s++) {
         c->cuts[s] = table->cuts[node->first];
@@ -517,10 +523,11 @@ double partition_closed(struct search *search, const struct candidate *c)
     return closed_form(&run, behind);
 }
 
-void partition_dp(struct search *search, const struct split *split, bool gpipe, bool even)
+void partition_dp(struct search *search, const struct split *split, enum schedule_kind kind,
+                  bool even)
 {
     struct run run = { .search = search, .arena = arena_new(), .pipelines = split->pipelines,
-                       .b = split->micro_batch, .m = split->micro_batches, .gpipe = gpipe,
+                       .b = split->micro_batch, .m = split->micro_batches, .kind = kind,
                        .n = search->table->n,
                        .devices = search_devices(search, split->pipelines) };
     size_t n_lists = ((size_t)run.n + 1) * ((size_t)run.devices + 1);

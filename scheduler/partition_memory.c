@@ -5,8 +5,6 @@
 
 #include "scheduler/partition_private.h"
 
-#define BUDGET_STEP 0.25    /* of zb's slots, where they are tried */
-
 double search_limit(const struct search *search, int device)
 {
     double limit = search->request->memory;
@@ -110,8 +108,11 @@ bool set_schedule(struct search *search, struct candidate *c, enum schedule_kind
     c->budget = 0;
     if (schedule != SCHEDULE_ZB || !schedule_allowed(search->request, schedule))
         return schedule_allowed(search->request, schedule);
-    for (c->budget = pinned > 0 ? pinned : SCHEDULE_MEMORY;
-         pinned <= 0 && c->budget > 1 + BUDGET_STEP && !search_fits(search, c);)
-        c->budget -= BUDGET_STEP;
+    c->budget = pinned;
+    for (int more = c->n_stages - 1; more >= 0 && pinned <= 0; more--) {
+        c->budget = 1 + (double)more / c->n_stages;
+        if (search_fits(search, c))
+            break;
+    }
     return true;
 }

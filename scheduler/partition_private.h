@@ -108,7 +108,9 @@ struct search {
     struct candidate **found;   /* the best, by closed form */
 };
 
-/* The best candidates for one micro-batch size and gpipe, or 1f1b, are added to 'found'.
+/* The best candidates for one micro-batch size and schedule are added to 'found'. How many
+ * slots a stage has under those that put W off is known where the number of stages is pinned;
+ * else some of these may hold more than fits, which is seen before they are simulated.
  *
  * Objective (the closed form), over stages s with work t_s = F + B + W of the largest share,
  * messages c_s in from the stage before (values and gradients) and r_s for all-reduce and
@@ -118,7 +120,8 @@ struct search {
  * replica count for all stages are tried, and none is added: 'best' becomes a bound for the
  * search proper.
  */
-void partition_dp(struct search *search, const struct split *split, bool gpipe, bool even);
+void partition_dp(struct search *search, const struct split *split, enum schedule_kind kind,
+                  bool even);
 /* Where there are at most 'most' candidates in all, add all that fit to 'found' and return
  * true.
  */

@@ -190,7 +190,7 @@ static double exact_alone(const struct search *s, int interval, int64_t size,
     int cuts[4] = { 0 }, replicas[3] = { 1, 1, 1 }, n = 0, own = interval > 0;
     struct candidate c = { .cuts = cuts, .replicas = replicas, .micro_batch = size,
                            .micro_batches = s->request->global_batch / size,
-                           .schedule = schedule };
+                           .schedule = schedule, .budget = 1 };
     struct memory_use use = { 0 };
     struct plan *plan;
 
@@ -227,21 +227,19 @@ static const char *heaviest(const struct cost *cost, int first, int end)
 }
 
 /* What keeps least of what the request allows. */
-static enum schedule_kind pinned_base(const struct plan_request *r)
+static enum schedule_kind least_schedule(const struct plan_request *r)
 {
-    return r->schedule && strcmp(r->schedule, schedule_name(SCHEDULE_GPIPE)) == 0
-               ? SCHEDULE_GPIPE : SCHEDULE_1F1B;
+    return r->schedule ? (enum schedule_kind)schedule_find(r->schedule) : SCHEDULE_1F1B;
 }
 
 static bool feasible(struct search *s, int64_t size, double memory)
 {
-    bool gpipe = pinned_base(s->request) == SCHEDULE_GPIPE;
     struct split split = { 1, size, s->request->global_batch / size };
 
     search_reset(s);
     s->memory = memory;
     s->feasible = true;
-    partition_dp(s, &split, gpipe, false);
+    partition_dp(s, &split, least_schedule(s->request), false);
     return s->n_found > 0;
 }
 
@@ -301,15 +299,15 @@ static int64_t smallest_micro_batch(const struct search *s)
 int explain_failure(struct search *s, struct err *err)
 {
     int64_t size = smallest_micro_batch(s);
-    enum schedule_kind base = pinned_base(s->request);
-    int slots = schedule_slots(base, 0, 1, s->request->global_batch / size, 0), giant, stage;
+    enum schedule_kind kind = least_schedule(s->request);
+    int slots = schedule_slots(kind, 0, 1, s->request->global_batch / size, 0), giant, stage;
     int64_t share = smallest_share(s, size);
     double room = largest_room(s), bytes, needed;
     const struct candidate *c;
 
     giant = find_giant(s, table_share(s->table, share), slots, &bytes);
     if (share == size)
-        bytes = fmax(bytes, exact_alone(s, giant, size, base));
+        bytes = fmax(bytes, exact_alone(s, giant, size, kind));
     if (bytes > room)
         return err_set(err, "block \"%s\" does not fit on one device, by %.0f bytes",
                        heaviest(s->cost, s->table->cuts[giant], s->table->cuts[giant + 1]),
@@ -318,6 +316,10 @@ int explain_failure(struct search *s, struct err *err)
     if (needed <= 0)
         return err_set_code(err, EXIT_USAGE, "these pins leave no plan; leave out --stages, "
                             "--replicas or --micro-batch-size");
+    if (needed - room < 1)
+        return err_set_code(err, EXIT_USAGE, "--schedule %s: nothing was found that fits %.0f "
+                            "bytes per device: leave it out, or say --stages",
+                            schedule_name(kind), room);
     c = s->found[0];
     stage = fullest_stage(s, c);
     return err_set(err, "the network does not fit on %d devices of %.0f bytes: block \"%s\" "

@@ -127,8 +127,8 @@ static void check_case(unsigned seed, const char *spec, const struct plan_reques
             fail_msg("seed %u, %s: %s", seed, spec, err.text);
     } else {
         for (int i = 0; i < search->n_splits; i++)
-            for (int gpipe = 0; gpipe < 2; gpipe++)
-                partition_dp(search, &search->splits[i], gpipe, false);
+            for (int k = SCHEDULE_1F1B; k <= SCHEDULE_GPIPE; k++)
+                partition_dp(search, &search->splits[i], (enum schedule_kind)k, false);
         if (fabs(search->best - brute.closed) > CLOSE * brute.closed)
             fail_msg("seed %u, %s: closed form %.9g, brute force %.9g", seed, spec,
                      search->best, brute.closed);
@@ -428,6 +428,74 @@ static void a_small_stage_that_was_underestimated_does_not_forbid_a_large_one(vo
     plan_free(plan);
 }
 
+/* As estimated under 1f1b; what W needs of B, which no cost file says, is as much again. */
+static int more_where_w_waits(void *user, const struct plan *plan, int stage,
+                              struct memory_use *use, struct err *err)
+{
+    double fixed = 2000.0 * plan->stages[stage].n_blocks;
+    bool waits = strcmp(plan->schedule, "1f1b") != 0 && strcmp(plan->schedule, "gpipe") != 0;
+
+    (void)user;
+    (void)err;
+    use->parameters = use->gradients = (size_t)fixed / 2;
+    use->total = (size_t)(fixed + (plan->stages[stage].memory - fixed) * (waits ? 3 : 1));
+    return 0;
+}
+
+/* So many blocks that not all cuts are tried. */
+static void a_schedule_that_does_not_fit_leaves_the_plan_that_it_was_to_improve(void **state)
+{
+    struct plan_request request = { .global_batch = 64, .micro_batch = 1, .memory = 26000,
+                                    .stages = 4, .memory_of = more_where_w_waits };
+    struct plan_request pinned = request;
+    struct err err = { 0 };
+    struct plan *plan = plan_for(40, ROOMY, &request, &err), *other;
+
+    (void)state;
+    if (!plan)
+        fail_msg("%s", err.text);
+    pinned.schedule = "1f1b";
+    other = plan_for(40, ROOMY, &pinned, &err);
+    assert_non_null(other);
+    assert_string_equal(plan->schedule, "1f1b");
+    assert_true(plan->iteration_seconds <= other->iteration_seconds * (1 + CLOSE));
+    plan_free(plan);
+    plan_free(other);
+}
+
+/* zb-h1 keeps four micro-batches in each of four stages: 10 blocks and so 20000 bytes of
+ * parameters and 4000 of activations. zb has as many slots more as fit, none and then one.
+ */
+static void a_schedule_that_is_asked_for_is_cut_by_its_own_slots(void **state)
+{
+    struct plan_request request = { .global_batch = 64, .micro_batch = 1, .memory = 24100,
+                                    .stages = 4, .schedule = "zb-h1" };
+    struct err err = { 0 };
+    struct plan *plan;
+
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        request.schedule = k ? "zb" : "zb-h1";
+        request.memory = k < 2 ? 24100 : 25100;
+        plan = plan_for(40, ROOMY, &request, &err);
+        if (!plan)
+            fail_msg("%s", err.text);
+        for (int s = 0; s < 4; s++)
+            assert_true(plan->stages[s].memory <= request.memory);
+        assert_int_equal((int)(4 * plan->schedule_memory + 0.5), k == 0 ? 0 : k + 3);
+        plan_free(plan);
+    }
+    request.memory = 23000;
+    assert_null(plan_for(40, ROOMY, &request, &err));
+    assert_contains(err.text, "lacks 10");
+    /* 1f1b would fit. */
+    request.stages = 0;
+    request.memory = 23800;
+    memset(&err, 0, sizeof(err));
+    assert_null(plan_for(40, ROOMY, &request, &err));
+    assert_contains(err.text, "--schedule zb: nothing was found that fits 23800 bytes");
+}
+
 /* Two blocks that do not fit one device, slow wires between the nodes: each node has a pipeline. */
 static void pipelines_stay_inside_the_nodes_where_messages_are_large(void **state)
 {
@@ -497,6 +565,8 @@ int main(void)
         cmocka_unit_test(a_block_that_fits_nowhere_is_named_with_what_it_lacks),
         cmocka_unit_test(the_exact_memory_decides),
         cmocka_unit_test(a_small_stage_that_was_underestimated_does_not_forbid_a_large_one),
+        cmocka_unit_test(a_schedule_that_does_not_fit_leaves_the_plan_that_it_was_to_improve),
+        cmocka_unit_test(a_schedule_that_is_asked_for_is_cut_by_its_own_slots),
         cmocka_unit_test(pipelines_stay_inside_the_nodes_where_messages_are_large),
         cmocka_unit_test(shared_parameters_have_the_lowest_stage_as_owner),
     };
