@@ -17,7 +17,9 @@
 #define SLOW_LATENCY 3.0
 #define FEWEST 4                /* pairs from which something is usual */
 #define SCATTER (4 * 1.4826)    /* four standard deviations, from the median deviation */
+/* Of all-reduces: what a topology file may say. */
 #define LEAST_FACTOR 1e-3
+#define MOST_FACTOR 1e9
 #define SEVERAL 1.15            /* a load is faster than one transfer by so much: not noise */
 
 int links_sizes(bool full, bool gpus, size_t bytes[LINKS_SIZES])
@@ -398,6 +400,11 @@ int links_sum_sizes(bool full, size_t floats[LINKS_SIZES])
     return n;
 }
 
+static double in_range(double factor)
+{
+    return fmin(fmax(factor, LEAST_FACTOR), MOST_FACTOR);
+}
+
 void links_apply_sums(struct cluster *cluster, int n, const struct links_sums *sums)
 {
     int *all = mem_new((size_t)cluster->n_devices, sizeof(*all));
@@ -412,8 +419,9 @@ void links_apply_sums(struct cluster *cluster, int n, const struct links_sums *s
     cluster->sum_latency_factor = cluster->sum_bandwidth_factor = 1;
     latency = cluster_allreduce_time(cluster, cluster->n_devices, all, 0);
     ring = cluster_allreduce_time(cluster, cluster->n_devices, all, bytes[n - 1]) - latency;
-    cluster->sum_bandwidth_factor = fmax(bytes[n - 1] / line.bandwidth / ring, LEAST_FACTOR);
+    /* Wires whose fit has no slope, on a busy machine, may make a ring of no time at all. */
+    cluster->sum_bandwidth_factor = in_range(bytes[n - 1] / line.bandwidth / ring);
     if (latency > 0)
-        cluster->sum_latency_factor = fmax(line.latency / latency, LEAST_FACTOR);
+        cluster->sum_latency_factor = in_range(line.latency / latency);
     free(all);
 }
