@@ -312,7 +312,7 @@ static void the_factors_of_sums_give_back_their_times(void **state)
 /* As the fit of messages leaves them where others took the machine meanwhile. */
 static void sums_over_wires_without_a_slope_can_be_saved(void **state)
 {
-    struct cluster *c = cluster_open("flat:4,bandwidth=1e30,latency=1e-6", NULL), *again;
+    struct cluster *c = cluster_open("flat:4,bandwidth=1e20,latency=1e-6", NULL), *again;
     struct links_sums sums;
     struct err err = { 0 };
     int n = links_sum_sizes(false, sums.floats);
