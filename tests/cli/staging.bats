@@ -4,13 +4,18 @@
 setup() {
     . "$srcdir/tests/cli/data.bash"
     ranks_setup
-    mkdir "$DIR/disk"
+    # In memory where that can be: runs are over soon, and syncing may take long.
+    DISK=$(mktemp -d -p /dev/shm || mktemp -d)
     DEMO=$srcdir/etc/demo
     DIGITS="$DEMO/digits.onnx --global-batch 8 --batchnorm-samples 2"
     cp "$DEMO/digits-train.safetensors" "$DEMO/digits-test.safetensors" "$DIR"
     DATA=$DIR/digits-train.safetensors
     # The places of other runs, and which host it is, do not matter.
-    OWN=$DIR/disk/tasuki-$(id -u)-
+    OWN=$DISK/tasuki-$(id -u)-
+}
+
+teardown() {
+    rm -rf "$DISK"
 }
 
 # Losses with all their bits.
@@ -48,8 +53,8 @@ staged_alike() {
         pins="$pins --micro-batches 2 --deterministic --steps 40"
         curve "$DIR/plain" $ranks $model $pins "$@"
         rm -f "$DIR/staged"
-        TASUKI_TEST_DELAY=1:20000 curve "$DIR/staged" $ranks $model $pins "$@" \
-            --stage-to "$DIR/disk" 3>&- &
+        TASUKI_TEST_DELAY=1:10000 curve "$DIR/staged" $ranks $model $pins "$@" \
+            --stage-to "$DISK" 3>&- &
         pid=$!
         wait_for grep -qs '"event":"staged"' "$DIR/staged"
         for file in "${files[@]}"; do
@@ -58,8 +63,9 @@ staged_alike() {
         wait $pid
         [ "$(bits "$DIR/staged" | wc -l)" -eq 40 ]
         diff <(bits "$DIR/plain") <(bits "$DIR/staged")
+        diff <(tested "$DIR/plain") <(tested "$DIR/staged")
         grep -q "\"event\":\"staged\".*\"nodes\":1,\"bytes\":$size,\"copied\":$size," "$DIR/staged"
-        [ -z "$(ls -A "$DIR/disk")" ]
+        [ -z "$(ls -A "$DISK")" ]
         for file in "${files[@]}"; do cat "$file.kept" >"$file"; done
     done
 }
@@ -93,7 +99,9 @@ staged_alike() {
 # A file of which most is a hole is read at once and written slowly enough to be interrupted.
 @test "what was killed while it copied leaves no half copy in use, and goes on" {
     local pid model=$srcdir/tests/data/model/transformer/model.onnx
+    local place=$DIR/disk/tasuki-$(id -u)-
     need_python
+    mkdir "$DIR/disk"
     python3 "$srcdir/tests/cli/make-data.py" tokens "$DIR/t.bin" 0 7 header
     printf '\0\0\0\010' | dd of="$DIR/t.bin" bs=1 seek=16 conv=notrunc status=none
     truncate -s $((32 + 2 * (8 << 24))) "$DIR/t.bin"
@@ -103,10 +111,10 @@ staged_alike() {
     "$TASUKI" train --precision float64 --seed 5 -q "$@" --steps 1000000 --checkpoint \
         "$DIR/out" --resume --stage-to "$DIR/disk" 3>&- &
     pid=$!
-    wait_for compgen -G "$OWN*-0/*.new"
+    wait_for compgen -G "$place*-0/*.new"
     kill -KILL $pid
     wait $pid || true
-    compgen -G "$OWN*-0/*.new"
+    compgen -G "$place*-0/*.new"
     curve "$DIR/part" 1 "$@" --steps 12 --checkpoint "$DIR/out" --resume --stage-to "$DIR/disk"
     diff <(bits "$DIR/whole") <(bits "$DIR/part")
     [ -z "$(ls -A "$DIR/disk")" ]
@@ -116,7 +124,7 @@ staged_alike() {
     set -- $DIGITS --steps 40 --data "$DATA" --deterministic
     curve "$DIR/plain" 1 "$@"
     run_staged() {
-        TASUKI_TEST_DELAY=1:20000 curve "$DIR/log" 1 "$@" --stage-to "$DIR/disk" 2>&1
+        TASUKI_TEST_DELAY=1:10000 curve "$DIR/log" 1 "$@" --stage-to "$DISK" 2>&1
         diff <(bits "$DIR/plain") <(bits "$DIR/log")
     }
     size=$(stat -c %s "$DATA")
@@ -138,16 +146,16 @@ staged_alike() {
     run run_staged "$@"
     [ "$status" -eq 0 ]
     [[ "$output" == *"$DATA: has changed since it was copied: it is copied anew"* ]]
-    [ -z "$(ls -A "$DIR/disk")" ]
+    [ -z "$(ls -A "$DISK")" ]
 }
 
 # staged_on_small KILOBYTES: on a disk of so many, seen by this run only.
 staged_on_small() {
     unshare --map-root-user --mount sh -c '
-        mount -t tmpfs -o size='"$1"'k none "$1" && shift && exec "$@"' sh "$DIR/disk" \
-        env TASUKI_TEST_DELAY=1:20000 \
+        mount -t tmpfs -o size='"$1"'k none "$1" && shift && exec "$@"' sh "$DISK" \
+        env TASUKI_TEST_DELAY=1:10000 \
         "$TASUKI" train --precision float64 --seed 5 --log "$DIR/log" $DIGITS --steps 40 \
-        --data "$DATA" --test "$DIR/digits-test.safetensors" --stage-to "$DIR/disk" 2>&1
+        --data "$DATA" --test "$DIR/digits-test.safetensors" --stage-to "$DISK" 2>&1
 }
 
 @test "what the disk has no room for is read from where it is" {
@@ -169,14 +177,14 @@ staged_on_small() {
     full() {
         trap '' XFSZ
         ulimit -f 200
-        TASUKI_TEST_DELAY=1:20000 curve "$DIR/log" 1 "$@" --stage-to "$DIR/disk" 2>&1
+        TASUKI_TEST_DELAY=1:10000 curve "$DIR/log" 1 "$@" --stage-to "$DISK" 2>&1
     }
     run full "$@"
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "$output" == *"warning: --stage-to: $OWN"*": File too large: what has not been copied"* ]]
     diff <(bits "$DIR/plain") <(bits "$DIR/log")
-    [ -z "$(ls -A "$DIR/disk")" ]
+    [ -z "$(ls -A "$DISK")" ]
 }
 
 @test "a directory that cannot be used is one error, before anything is planned" {
@@ -197,7 +205,7 @@ staged_on_small() {
 }
 
 @test "synthetic samples are no files, which is said" {
-    run "$TASUKI" train $DIGITS --steps 1 --data synthetic:16 --stage-to "$DIR/disk"
+    run "$TASUKI" train $DIGITS --steps 1 --data synthetic:16 --stage-to "$DISK"
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "$output" == *"warning: --stage-to: synthetic:16 has no files: there is nothing to stage"* ]]

@@ -3,9 +3,12 @@
 
 #include "unit.h"
 
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <signal.h>
 
 #include "base/file.h"
 
@@ -132,6 +135,58 @@ static void hash_is_xxh3(void **state)
     (void)state;
 }
 
+struct watcher {
+    const volatile unsigned char *bytes;
+    atomic_bool stop;
+    int others;                     /* bytes that neither file has */
+};
+
+static void *watch(void *argument)
+{
+    struct watcher *w = argument;
+
+    while (!atomic_load(&w->stop))
+        for (int i = 0; i < 2; i++) {
+            unsigned char byte = w->bytes[i * 4096];
+
+            w->others += byte != 'a' && byte != 'b';
+        }
+    return NULL;
+}
+
+/* Thousands of times while another thread reads. */
+static void a_mapping_is_replaced_under_its_readers(void **state)
+{
+    char bytes[8192], other[700];
+    struct file_map map;
+    struct watcher watcher = { .others = 0 };
+    struct err err = { 0 };
+    pthread_t thread;
+    int fds[2];
+
+    (void)state;
+    snprintf(other, sizeof(other), "%s.other", path);
+    for (int i = 0; i < 2; i++) {
+        memset(bytes, 'a' + i, sizeof(bytes));
+        assert_int_equal(file_write(i ? other : path, bytes, sizeof(bytes), &err), 0);
+        fds[i] = open(i ? other : path, O_RDONLY);
+        assert_true(fds[i] >= 0);
+    }
+    assert_int_equal(file_map_open(path, &map, &err), 0);
+    watcher.bytes = map.data;
+    assert_int_equal(pthread_create(&thread, NULL, watch, &watcher), 0);
+    for (int i = 1; i < 5000; i++)
+        assert_int_equal(file_map_replace(&map, fds[i % 2]), 0);
+    assert_int_equal(map.data[8191], 'b');
+    atomic_store(&watcher.stop, true);
+    pthread_join(thread, NULL);
+    assert_int_equal(watcher.others, 0);
+    file_map_close(&map);
+    close(fds[0]);
+    close(fds[1]);
+    unlink(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -142,6 +197,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(special_files_are_written_in_place_and_never_mapped,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(mkdir_accepts_a_directory_that_exists, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_mapping_is_replaced_under_its_readers, setup,
+                                        teardown),
         cmocka_unit_test(hash_is_xxh3),
     };
 
