@@ -89,9 +89,16 @@ int file_map_open(const char *path, struct file_map *map, struct err *err)
 
 int file_map_replace(const struct file_map *map, int fd)
 {
-    void *data = mmap((void *)map->data, map->size, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0);
+    /* Elsewhere first: a MAP_FIXED that fails may have unmapped what was there. */
+    void *data = mmap(NULL, map->size, PROT_READ, MAP_PRIVATE, fd, 0);
 
-    return data == MAP_FAILED ? -1 : 0;
+    if (data == MAP_FAILED)
+        return -1;
+    if (mremap(data, map->size, map->size, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)map->data) !=
+        MAP_FAILED)
+        return 0;
+    munmap(data, map->size);
+    return -1;
 }
 
 void file_map_close(struct file_map *map)

@@ -27,7 +27,7 @@ struct file_map {
 /* Map a regular file read-only. Errors name 'path'. */
 int file_map_open(const char *path, struct file_map *map, struct err *err);
 /* From now on the same addresses show the bytes of another file, open as 'fd' and as long. Others
- * may read there meanwhile: they see the one or the other.
+ * may read there meanwhile: they see the one or the other. -1: it is as it was.
  */
 int file_map_replace(const struct file_map *map, int fd);
 void file_map_close(struct file_map *map);

@@ -122,6 +122,30 @@ static void mkdir_accepts_a_directory_that_exists(void **state)
     (void)state;
 }
 
+static void a_mapping_shows_another_file_or_what_it_showed(void **state)
+{
+    char copy[600];
+    struct err err = { 0 };
+    struct file_map map;
+    int fd;
+
+    (void)state;
+    snprintf(copy, sizeof(copy), "%s/copy", directory);
+    assert_int_equal(file_write(path, "old", 3, &err), 0);
+    assert_int_equal(file_write(copy, "new", 3, &err), 0);
+    assert_int_equal(file_map_open(path, &map, &err), 0);
+    fd = open("/proc/cpuinfo", O_RDONLY);   /* which cannot be mapped, as the kernel finds late */
+    assert_int_equal(file_map_replace(&map, fd), -1);
+    assert_memory_equal(map.data, "old", 3);
+    close(fd);
+    fd = open(copy, O_RDONLY);
+    assert_int_equal(file_map_replace(&map, fd), 0);
+    close(fd);
+    assert_memory_equal(map.data, "new", 3);
+    file_map_close(&map);
+    unlink(copy);
+}
+
 static void hash_is_xxh3(void **state)
 {
     char hex[17];
@@ -198,6 +222,8 @@ int main(void)
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(mkdir_accepts_a_directory_that_exists, setup, teardown),
         cmocka_unit_test_setup_teardown(a_mapping_is_replaced_under_its_readers, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_mapping_shows_another_file_or_what_it_showed, setup,
                                         teardown),
         cmocka_unit_test(hash_is_xxh3),
     };
