@@ -269,8 +269,10 @@ static void note(struct staging_copier *c, int i, bool copied)
 }
 
 /* False: there is no use in going on. */
-static bool stage(struct staging_copier *c, int i)
+static bool stage(struct staging_copier *c, int index)
 {
+    /* Of items that are one file, the first knows what is left of it. */
+    int i = staging_find(c->table, c->table->items[index].key);
     const struct staging_item *item = &c->table->items[i];
     struct err err = { 0 };
     enum outcome outcome = DISK_FAILED;

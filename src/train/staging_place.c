@@ -50,31 +50,35 @@ static bool is_there(const char *path, int fd)
            there.st_dev == status.st_dev && there.st_ino == status.st_ino;
 }
 
-static enum attempt attempt(const char *path, int *fd, struct err *err)
+static enum attempt attempt(const char *path, int *claimed, struct err *err)
 {
+    int fd;
+
     if (mkdir(path, 0700) < 0 && errno != EEXIST) {
         err_set(err, "--stage-to: %s: %s", path, strerror(errno));
         return FAILED;
     }
-    *fd = open_directory(path);
-    if (*fd < 0)
+    fd = open_directory(path);
+    if (fd < 0)
         return errno == ENOENT ? TRY_AGAIN : NOT_OURS;
-    if (!is_private(*fd)) {
-        close(*fd);
+    if (!is_private(fd)) {
+        close(fd);
         return NOT_OURS;
     }
-    if (flock(*fd, LOCK_EX | LOCK_NB) < 0) {
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
         int why = errno;
 
-        close(*fd);
+        close(fd);
         if (why == EWOULDBLOCK)
             return NOT_OURS;
         err_set(err, "--stage-to: %s: cannot be locked: %s", path, strerror(why));
         return FAILED;
     }
-    if (is_there(path, *fd))
+    if (is_there(path, fd)) {
+        *claimed = fd;
         return TAKEN;
-    close(*fd);
+    }
+    close(fd);
     return TRY_AGAIN;
 }
 

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "train/staging.h"
+#include "train/staging_private.h"
 
 #define SIZE 100000
 
@@ -214,19 +214,29 @@ static void an_original_that_changes_is_read_where_it_is(void **state)
     leave(&rank);
 }
 
+static void map_one_twice(struct rank *r)
+{
+    map_files(r);
+    file_map_close(&r->files[1].map);
+    r->files[1].path = source[0];
+    assert_int_equal(file_map_open(source[0], &r->files[1].map, &r->err), 0);
+}
+
 static void a_file_that_is_there_twice_is_copied_once(void **state)
 {
     struct staging_state last;
     struct rank rank;
 
     (void)state;
-    map_files(&rank);
-    file_map_close(&rank.files[1].map);
-    rank.files[1].path = source[0];
-    assert_int_equal(file_map_open(source[0], &rank.files[1].map, &rank.err), 0);
+    map_one_twice(&rank);
+    stage(&rank, NULL, true);
+    last = finish(&rank);
+    assert_true(last.bytes == SIZE && last.copied == SIZE);
+    leave(&rank);
+    map_one_twice(&rank);
     stage(&rank, NULL, false);
     last = finish(&rank);
-    assert_true(last.bytes == SIZE);
+    assert_true(last.bytes == SIZE && last.copied == 0);
     fill(source[0], 'x');
     for (int i = 0; i < 2; i++)
         assert_int_equal(rank.files[i].map.data[0], 'a');
@@ -321,6 +331,29 @@ static void a_part_that_a_killed_run_left_is_removed(void **state)
     free(part);
 }
 
+/* Or a descriptor that was opened meanwhile would be closed in its place. */
+static void where_no_place_is_left_no_descriptor_is_given(void **state)
+{
+    struct err err = { 0 };
+    char *path = NULL, *taken;
+    int fd = -1, n = 0;
+
+    (void)state;
+    do {
+        taken = mem_printf("%s/tasuki-%ld-node-%d", disk, (long)geteuid(), n++);
+        assert_int_equal(mkdir(taken, 0700) || chmod(taken, 0777), 0);
+        free(taken);
+    } while (n < 64);
+    assert_int_equal(staging_claim(disk, "node", &path, &fd, &err), -1);
+    assert_contains(err.text, "64 directories");
+    assert_true(!path && fd == -1);
+    while (n--) {
+        taken = mem_printf("%s/tasuki-%ld-node-%d", disk, (long)geteuid(), n);
+        assert_int_equal(rmdir(taken), 0);
+        free(taken);
+    }
+}
+
 static void a_directory_that_cannot_be_used_is_an_error(void **state)
 {
     struct staging_options options = { .parent = source[0], .host = "node" };
@@ -353,6 +386,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(
             where_a_write_fails_the_originals_are_read_and_nothing_half_stays, setup, teardown),
         cmocka_unit_test_setup_teardown(a_part_that_a_killed_run_left_is_removed, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(where_no_place_is_left_no_descriptor_is_given, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_directory_that_cannot_be_used_is_an_error, setup,
                                         teardown),
