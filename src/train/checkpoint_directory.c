@@ -68,19 +68,20 @@ enum moved { MOVED_NOT, MOVED_IN, MOVED_EXCHANGED, MOVED_ASIDE };
 static enum moved move_in(const char *temporary, const char *final, const char *old,
                           struct err *err)
 {
-    bool aside;
-
     if (rename(temporary, final) == 0)
         return MOVED_IN;
+    /* Where nothing is in the way, 'old' may be the only one of the step. */
+    if (errno != EEXIST && errno != ENOTEMPTY) {
+        err_set(err, "%s: %s", final, strerror(errno));
+        return MOVED_NOT;
+    }
     if (renameat2(AT_FDCWD, temporary, AT_FDCWD, final, RENAME_EXCHANGE) == 0)
         return MOVED_EXCHANGED;
     checkpoint_remove(old);
-    aside = rename(final, old) == 0;
-    if ((aside || errno == ENOENT) && rename(temporary, final) == 0)
-        return aside ? MOVED_ASIDE : MOVED_IN;
+    if (rename(final, old) == 0 && rename(temporary, final) == 0)
+        return MOVED_ASIDE;
     err_set(err, "%s: %s", final, strerror(errno));
-    if (aside)
-        (void)rename(old, final);
+    (void)rename(old, final);
     return MOVED_NOT;
 }
 
