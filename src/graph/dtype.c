@@ -105,10 +105,23 @@ static double half_real(uint16_t half)
                                     ((rest < 0x7c00 ? 127u - 15 : 255u - 31) << 23)));
 }
 
+/* The bits of a float beside 'x', odd ones where it is not 'x' itself (Boldo and Melquiond 2008): it
+ * is rounded on as 'x' is. The nearest float may lie in the middle where 'x' is only near it.
+ */
+static uint32_t odd_bits(double x)
+{
+    float nearest = (float)x;
+    uint32_t bits = bits_of(nearest);
+
+    if (x != x || (double)nearest == x)
+        return bits;
+    return (fabs((double)nearest) > fabs(x) ? bits - 1 : bits) | 1;
+}
+
 /* Both round to the nearest, of two the even one. */
 static uint16_t half_of(double x)
 {
-    uint32_t bits = bits_of((float)x), sign = bits >> 16 & 0x8000;
+    uint32_t bits = odd_bits(x), sign = bits >> 16 & 0x8000;
 
     bits &= 0x7fffffff;
     if (bits > 0x7f800000)
@@ -124,7 +137,7 @@ static uint16_t half_of(double x)
 
 static uint16_t brain_of(double x)
 {
-    uint32_t bits = bits_of((float)x);
+    uint32_t bits = odd_bits(x);
 
     return x != x ? 0x7fc0 : (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }

@@ -127,9 +127,10 @@ static void small_floats_are_rounded_to_the_nearest(void **state)
             double middle = (x + before) / 2;
             uint16_t low, half, high;
 
-            dtype_put_real(types[k], &low, 0, middle - (x - before) / 8);
+            /* The nearest float to these is the middle itself. */
+            dtype_put_real(types[k], &low, 0, nextafter(middle, before));
             dtype_put_real(types[k], &half, 0, middle);
-            dtype_put_real(types[k], &high, 0, middle + (x - before) / 8);
+            dtype_put_real(types[k], &high, 0, nextafter(middle, x));
             assert_int_equal(low, bits - 1);
             assert_int_equal(half, bits % 2 ? bits - 1 : bits);
             assert_int_equal(high, bits);
