@@ -93,6 +93,7 @@ static int setup_pad(struct kernel *k, const struct graph *graph, int node, stru
     walk_start(&k->walk, &k->in[0].shape);
     walk_strides(&k->walk, 0, start, stride);
     k->alpha = node_float(&graph->nodes[node], "value", 0);
+    k->whole = node_int(&graph->nodes[node], "value", 0);
     return 0;
 }
 
@@ -421,7 +422,10 @@ static int run_pad(const struct kernel *k, const struct kernel_args *args, struc
 
     (void)err;
     for (i = 0; i < k->out[0].elements; i++)
-        ref_store(&k->out[0], y, i, k->alpha);
+        if (dtype_is_float(k->out[0].dtype))
+            ref_store(&k->out[0], y, i, k->alpha);
+        else
+            ref_store_whole(&k->out[0], y, i, k->whole);
     for (cursor_start(w, &c); cursor_valid(w, &c); cursor_next(w, &c)) {
         memcpy(y + (size_t)c.at[0] * size, x, (size_t)n * size);
         x += (size_t)n * size;

@@ -81,6 +81,7 @@ struct kernel {
     enum ref_reduction reduction;
     struct tuple tuple;
     int64_t count;                  /* of a TopK */
+    int64_t whole;                  /* that a Pad puts among integers */
     bool reverse, exclusive;        /* of a CumSum */
     bool masked;                    /* of a Softmax */
     bool last;                      /* of equal elements */

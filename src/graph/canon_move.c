@@ -68,6 +68,7 @@ struct pads {
     int rank;
     int64_t begin[GRAPH_MAX_RANK], end[GRAPH_MAX_RANK];
     double value;
+    int64_t whole;      /* of integers */
 };
 
 static int read_pads(struct build *build, const struct onnx_node *node, int rank,
@@ -100,6 +101,8 @@ static int read_pads(struct build *build, const struct onnx_node *node, int rank
             return err_set(err, "the value it pads with is no constant");
         if (value->n)
             pads->value = fold_number(value, 0);
+        if (value->n && value->i)
+            pads->whole = value->i[0];
     }
     return 0;
 }
@@ -188,7 +191,10 @@ static int pad_constant(struct build *build, const struct onnx_node *node, int x
     if (id < 0)
         return any ? -1 : x;
     build_set_ints(build, id, "pads", 2 * pads->rank, list);
-    build_set_float(build, id, "value", pads->value);
+    if (dtype_is_float(build->graph[0]->values[x].dtype))
+        build_set_float(build, id, "value", pads->value);
+    else
+        build_set_int(build, id, "value", pads->whole);
     return canon_settle(build, id, err);
 }
 

@@ -105,8 +105,8 @@ static double half_real(uint16_t half)
                                     ((rest < 0x7c00 ? 127u - 15 : 255u - 31) << 23)));
 }
 
-/* The bits of a float beside 'x', odd ones where it is not 'x' itself (Boldo and Melquiond 2008): it
- * is rounded on as 'x' is. The nearest float may lie in the middle where 'x' is only near it.
+/* The bits of a float beside 'x', odd ones where it is not 'x' itself (Boldo and Melquiond 2008):
+ * it is rounded on as 'x' is. The nearest float may lie in the middle where 'x' is only near it.
  */
 static uint32_t odd_bits(double x)
 {

@@ -164,7 +164,10 @@ static void pad(struct op_case *c)
     }
     case_unary(c, "Pad", x);
     case_list(c, "pads", 6, pads);
-    graph_set_float(c->graph, c->node, "value", case_bit(c, 1) ? -1 : 0);
+    if (case_bit(c, 0))
+        case_attr(c, "value", case_bit(c, 1) ? -1 : 0);
+    else
+        graph_set_float(c->graph, c->node, "value", case_bit(c, 1) ? -1 : 0);
     case_infer(c);
 }
 

@@ -487,6 +487,21 @@ static void open_dimensions_come_from_the_data(void **state)
     done(graph);
 }
 
+/* A double has 53. */
+static void what_pads_integers_keeps_all_its_bits(void **state)
+{
+    struct graph *graph = build("input t int64 batch,2\n const p int64 4 = 0,1,0,0\n"
+                                "const a int64 . = 9007199254740992\n const b int64 . = 1\n"
+                                "init w float 3\n node Add a,b -> v\n node Pad t,p,v -> q\n node Cast q -> r to=1\n"
+                                "node Mul r,w -> y\n output y", 2);
+
+    (void)state;
+    shape_is(graph, "q", "2x3");
+    assert_true(node_int(&graph->nodes[value(graph, "q")->producer], "value", 0) ==
+                9007199254740993);
+    done(graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -515,6 +530,7 @@ int main(void)
         cmocka_unit_test(open_dimensions_come_from_the_data),
         cmocka_unit_test(what_layers_repeat_is_folded_once_and_is_one_constant),
         cmocka_unit_test(a_constant_of_a_function_is_read_once),
+        cmocka_unit_test(what_pads_integers_keeps_all_its_bits),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
