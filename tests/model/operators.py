@@ -50,8 +50,8 @@ def gemm(a, x):
 def linear(a, x):
     y = np.matmul(x[0], x[1].T if a.get("transB") else x[1]) + (x[2] if len(x) > 2 else 0)
     kind = a.get("activation", "none")
-    if kind == "relu":
-        return np.maximum(y, 0)
+    if kind in ("relu", "silu"):
+        return getattr(F, kind)(t(y)).numpy()
     return y if kind == "none" else gelu(y, "tanh" if kind == "gelu_tanh" else "none")
 
 
