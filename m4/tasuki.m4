@@ -147,7 +147,8 @@ dnl NCCL is of use with CUDA alone, whose directories may hold it.
 AC_DEFUN([TASUKI_NCCL], [
 TASUKI_WITH([nccl], [NCCL: messages from GPU to GPU])
 tasuki_with_nccl=$with_nccl
-AS_IF([test "$have_cuda" = no && test "$with_nccl" = check], [with_nccl=no])
+AS_CASE([$have_cuda/$with_nccl], [no/yes], [AC_MSG_ERROR([--with-nccl: wants CUDA, too])],
+  [no/check], [with_nccl=no])
 tasuki_cuda_CPPFLAGS=$CPPFLAGS tasuki_cuda_LIBS=$LIBS
 CPPFLAGS="$CPPFLAGS $CUDA_CFLAGS" LIBS="$CUDA_LIBS $LIBS"
 TASUKI_SEARCH([nccl], [NCCL], [nccl], [-lnccl],

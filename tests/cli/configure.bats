@@ -35,6 +35,12 @@ configure() {
     [[ "$output" == *'expected yes, no or an absolute directory, got "maybe"'* ]]
 }
 
+@test "NCCL without CUDA is an error" {
+    run configure --with-nccl
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"--with-nccl: wants CUDA, too"* ]]
+}
+
 @test "a directory is searched before the system" {
     command -v pkg-config >/dev/null && pkg-config --exists inih || skip "no inih to copy"
     mkdir -p own/include own/lib
