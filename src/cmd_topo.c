@@ -2,7 +2,6 @@
 /* tasuki topo: this node; under srun or mpirun, the allocation; what a file describes, or what
  * Slurm knows of a job or partition.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,47 +14,21 @@
 #include "base/mem.h"
 #include "base/option.h"
 #include "comm/comm.h"
+#include "cmd_topo.h"
 #include "commands.h"
 #include "scheduler/slurm/slurm.h"
 #include "topology/check.h"
 #include "topology/cluster.h"
 #include "topology/describe.h"
-#include "topology/diff.h"
 #include "topology/gather.h"
 #include "topology/gpu_links.h"
 #include "topology/links.h"
 #include "topology/machine.h"
-#include "topology/model.h"
 #include "topology/node_read.h"
 #include "topology/record.h"
 #include "topology/report.h"
 #include "topology/task.h"
 #include "train/discover.h"
-
-enum { FORMAT_TEXT, FORMAT_JSON, FORMAT_SVG, FORMAT_DOT, FORMAT_NCCL };
-
-struct request {
-    int format, measure;
-    bool check, diff;
-    bool measure_asked;         /* it is not the default */
-    const char *input, *output, *job, *partition;
-    const char *machine;        /* --save-machine */
-    bool elsewhere, force;      /* -o says where to save it; it may replace another */
-    struct slurm_facts *facts;  /* of the partition whose machine is saved, where known */
-    const char *one, *other;    /* what --diff compares */
-    bool found;                 /* the check found a problem, or there is a difference */
-};
-
-/* What is reported: the nodes, and the cluster that the planner sees. */
-struct view {
-    struct topo_record *record;
-    struct cluster *cluster;
-    struct slurm_facts *facts;      /* what Slurm alone knows; NULL: it was not asked */
-    const char *library;    /* of the messages between ranks; NULL: there is one process */
-    struct topo_tasks *tasks;       /* NULL: nodes alone were described */
-    struct links *links;            /* NULL: nothing was measured */
-    struct gpu_links *gpus;         /* NULL: nor was it to be, or there are none */
-};
 
 static int read_request(const struct options *options, struct request *request,
                         struct err *err)
@@ -107,8 +80,7 @@ static int read_request(const struct options *options, struct request *request,
     return 0;
 }
 
-/* Names are what a file says: a terminal must not obey them. */
-static int save_text(const struct request *request, char *text, struct err *err)
+int topo_save_text(const struct request *request, char *text, struct err *err)
 {
     int status;
 
@@ -202,24 +174,13 @@ static char *nccl_of(const struct topo_record *record, struct err *err)
     return text;
 }
 
-/* What is not collected must not look as if nothing were wrong. */
-static int need_hardware(const struct view *view, const char *input, struct err *err)
-{
-    if (view->facts)
-        return err_set(err, "%s: what --check and --diff need, Slurm does not know", input);
-    if (topo_record_hosts(view->record) == 0)
-        return err_set(err, "%s: only the tree of its nodes is described, not their hardware, "
-                       "which --check and --diff need", input);
-    return 0;
-}
-
 static int save_check(struct request *request, const struct view *view, struct err *err)
 {
     struct findings *findings;
     int status = -1;
     json_t *json;
 
-    if (request->input && need_hardware(view, request->input, err))
+    if (request->input && topo_view_need_hardware(view, request->input, err))
         return -1;
     findings = topo_check(view->record, view->tasks, view->links,
                           view->gpus ? view->gpus->links : NULL, err);
@@ -231,7 +192,7 @@ static int save_check(struct request *request, const struct view *view, struct e
         status = json_save(json, request->output, err);
         json_decref(json);
     } else {
-        status = save_text(request, findings_text(findings), err);
+        status = topo_save_text(request, findings_text(findings), err);
     }
     findings_free(findings);
     return status;
@@ -313,230 +274,28 @@ static int write_report(struct request *request, const struct view *view, struct
     if (!view->cluster && request->format != FORMAT_TEXT)
         return refuse_empty(view->facts, err);
     if (view->facts && request->format == FORMAT_TEXT && !request->check)
-        return save_text(request, facts_text_of(view, err), err);
+        return topo_save_text(request, facts_text_of(view, err), err);
     if (request->check)
         return save_check(request, view, err);
     switch (request->format) {
     case FORMAT_JSON: return save_json(request, view, err);
     case FORMAT_SVG:
-        return save_text(request, report_svg(view->record, view->cluster, err), err);
+        return topo_save_text(request, report_svg(view->record, view->cluster, err), err);
     case FORMAT_DOT:
-        return save_text(request, report_dot(view->record, view->cluster, err), err);
-    case FORMAT_NCCL: return save_text(request, nccl_of(view->record, err), err);
-    default: return save_text(request, text_of(view, err), err);
+        return topo_save_text(request, report_dot(view->record, view->cluster, err), err);
+    case FORMAT_NCCL: return topo_save_text(request, nccl_of(view->record, err), err);
+    default: return topo_save_text(request, text_of(view, err), err);
     }
-}
-
-static void close_view(struct view *view)
-{
-    topo_record_free(view->record);
-    cluster_free(view->cluster);
-    slurm_facts_free(view->facts);
-    topo_tasks_free(view->tasks);
-    links_free(view->links);
-    gpu_links_free(view->gpus);
-}
-
-static int view_node(const struct topo_node *node, struct view *view, struct err *err)
-{
-    view->record = topo_record_new();
-    if (topo_record_add_node(view->record, node, err))
-        return -1;
-    view->cluster = model_of_record(view->record, "this node", err);
-    return view->cluster ? 0 : -1;
-}
-
-/* Takes over the facts of the view. A job that waits has no nodes, and no cluster. */
-static int view_facts(struct view *view, struct err *err)
-{
-    char *title = slurm_title(view->facts);
-
-    view->record = slurm_record(view->facts, err);
-    if (view->record && view->facts->n_nodes > 0)
-        view->cluster = model_of_record(view->record, title, err);
-    free(title);
-    return view->record && (view->cluster || view->facts->n_nodes == 0) ? 0 : -1;
-}
-
-/* What Slurm once said. */
-static int view_recording(const char *path, struct view *view, struct err *err)
-{
-    json_t *json = json_load(path, err);
-
-    view->facts = json ? slurm_facts_from_json(path, json, err) : NULL;
-    json_decref(json);
-    return view->facts ? view_facts(view, err) : -1;
-}
-
-/* A topology file: its cluster, and its nodes, tasks and Slurm's facts where it has some. */
-static int view_file(const char *path, struct view *view, struct err *err)
-{
-    struct machine_parts parts;
-    int status;
-
-    view->cluster = machine_open(path, &parts, err);
-    view->record = parts.record;
-    view->tasks = parts.tasks;
-    view->links = parts.links;
-    view->gpus = parts.gpus;
-    if (parts.slurm)
-        view->facts = slurm_facts_from_json(path, parts.slurm, err);
-    status = view->cluster && (view->facts || !parts.slurm) ? 0 : -1;
-    json_decref(parts.slurm);
-    return status;
-}
-
-static int view_input(const char *path, struct view *view, struct err *err)
-{
-    char *slurm = mem_printf("%s/slurm.json", path);
-    bool recorded = access(slurm, F_OK) == 0;
-    struct topo_node *node;
-    int status = recorded ? view_recording(slurm, view, err) : -1;
-
-    free(slurm);
-    if (recorded)
-        return status;
-    if (access(path, F_OK) == 0 && access(path, R_OK) != 0)
-        return err_set(err, "%s: %s", path, strerror(errno));
-    if (access(path, F_OK) != 0 || topo_is_json(path))
-        return view_file(path, view, err);
-    node = topo_node_discover(path, err);
-    if (node)
-        status = view_node(node, view, err);
-    topo_node_free(node);
-    return status;
-}
-
-static int save_diff(struct request *request, const struct topo_node *one,
-                     const struct topo_node *other, struct err *err)
-{
-    int n, status;
-    char *lines = topo_diff(one, other, &n);
-    json_t *json;
-
-    request->found = n > 0;
-    if (request->format == FORMAT_TEXT)
-        return save_text(request, lines, err);
-    json = json_pack("{s:s, s:i, s:s, s:s, s:o}", "schema", "tasuki-topo-diff", "version", 1,
-                     "one", one->host, "other", other->host, "differences",
-                     topo_diff_lines(lines));
-    status = json_save(json, request->output, err);
-    json_decref(json);
-    return status;
-}
-
-static char *diff_text(const struct request *request, const json_t *hosts)
-{
-    const json_t *host, *line;
-    char *text = NULL;
-    size_t size, i, j;
-    FILE *out = open_memstream(&text, &size);
-
-    json_array_foreach(hosts, i, host) {
-        const char *only = json_string_value(json_object_get(host, "only"));
-
-        fputs(json_string_value(json_object_get(host, "host")), out);
-        if (only)
-            fprintf(out, ": only in %s", strcmp(only, "one") == 0 ? request->one
-                                                                  : request->other);
-        fputc('\n', out);
-        json_array_foreach(json_object_get(host, "differences"), j, line)
-            fprintf(out, "  %s\n", json_string_value(line));
-    }
-    fclose(out);
-    return text;
-}
-
-/* Recordings of several nodes: those of the same name. */
-static int save_diff_records(struct request *request, const struct view *one,
-                             const struct view *other, struct err *err)
-{
-    json_t *hosts = topo_diff_records(one->record, other->record, err), *json;
-    int status;
-
-    if (!hosts)
-        return -1;
-    request->found = json_array_size(hosts) > 0;
-    if (request->format == FORMAT_TEXT) {
-        status = save_text(request, diff_text(request, hosts), err);
-    } else {
-        json = json_pack("{s:s, s:i, s:s, s:s, s:O}", "schema", "tasuki-topo-diff", "version",
-                         1, "one", request->one, "other", request->other, "hosts", hosts);
-        status = json_save(json, request->output, err);
-        json_decref(json);
-    }
-    json_decref(hosts);
-    return status;
-}
-
-static struct topo_node *node_of_input(const struct request *request, const struct view *input,
-                                       const char *name, struct err *err)
-{
-    int host = topo_record_find(input->record, name);
-
-    if (host >= 0)
-        return topo_record_node(input->record, host, err);
-    err_set(err, "%s: there is no node \"%s\" in it", request->input, name);
-    return NULL;
-}
-
-static int diff_nodes(struct request *request, const struct view *input, struct err *err)
-{
-    struct topo_node *one = node_of_input(request, input, request->one, err);
-    struct topo_node *other = one ? node_of_input(request, input, request->other, err) : NULL;
-    int status = other ? save_diff(request, one, other, err) : -1;
-
-    topo_node_free(one);
-    topo_node_free(other);
-    return status;
-}
-
-/* Two files with a node each are compared whatever it is called. */
-static int diff_views(struct request *request, const struct view *one, const struct view *other,
-                      struct err *err)
-{
-    struct topo_node *a, *b;
-    int status = -1;
-
-    if (topo_record_hosts(one->record) != 1 || topo_record_hosts(other->record) != 1)
-        return save_diff_records(request, one, other, err);
-    a = topo_record_node(one->record, 0, err);
-    b = a ? topo_record_node(other->record, 0, err) : NULL;
-    if (b)
-        status = save_diff(request, a, b, err);
-    topo_node_free(a);
-    topo_node_free(b);
-    return status;
-}
-
-static int report_diff(struct request *request, struct err *err)
-{
-    struct view one = { 0 }, other = { 0 };
-    int status = -1;
-
-    if (request->input) {
-        if (view_input(request->input, &one, err) == 0 &&
-            need_hardware(&one, request->input, err) == 0)
-            status = diff_nodes(request, &one, err);
-    } else if (view_input(request->one, &one, err) == 0 &&
-               view_input(request->other, &other, err) == 0 &&
-               need_hardware(&one, request->one, err) == 0 &&
-               need_hardware(&other, request->other, err) == 0) {
-        status = diff_views(request, &one, &other, err);
-    }
-    close_view(&one);
-    close_view(&other);
-    return status;
 }
 
 static int report_input(struct request *request, struct err *err)
 {
     struct view view = { 0 };
-    int status = view_input(request->input, &view, err);
+    int status = topo_view_input(request->input, &view, err);
 
     if (status == 0)
         status = write_report(request, &view, err);
-    close_view(&view);
+    topo_view_close(&view);
     return status;
 }
 
@@ -545,11 +304,11 @@ static int report_slurm(struct request *request, struct err *err)
 {
     struct view view = { .facts = request->job ? slurm_ask_job(request->job, err)
                                                : slurm_ask_partition(request->partition, err) };
-    int status = view.facts ? view_facts(&view, err) : -1;
+    int status = view.facts ? topo_view_facts(&view, err) : -1;
 
     if (status == 0)
         status = write_report(request, &view, err);
-    close_view(&view);
+    topo_view_close(&view);
     return status;
 }
 
@@ -585,7 +344,7 @@ static int view_ranks(const struct request *request, struct comm *comm,
                       struct topo_node *node, struct view *view, struct err *err)
 {
     if (comm_size(comm) == 1 && node->n_gpus > 0)
-        return view_node(node, view, err);
+        return topo_view_node(node, view, err);
     if (gather_view(comm, node, view, err))
         return -1;
     view->cluster = discover_cluster(comm, node, (enum measure)request->measure, &view->links,
@@ -610,7 +369,7 @@ static int report(struct request *request, struct comm *comm,
             status = write_report(request, &view, err);
         status = comm_agree(comm, err, status != 0);
     }
-    close_view(&view);
+    topo_view_close(&view);
     return status;
 }
 
@@ -676,7 +435,7 @@ int cmd_topo(int argc, char **argv, struct err *err)
         return (int)err->code;
     /* A described machine is nobody's allocation. */
     if (read_request(options, &request, err) == 0)
-        status = request.diff                         ? report_diff(&request, err)
+        status = request.diff                         ? topo_report_diff(&request, err)
                  : request.input                      ? report_input(&request, err)
                  : request.job || request.partition   ? report_slurm(&request, err)
                                                       : report_here(&request, err);
