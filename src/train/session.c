@@ -430,7 +430,6 @@ static double phase(struct session *s)
     return s->mark - before;
 }
 
-/* Each step may fail on any rank; all learn of it before the next collective. */
 /* Every rank opens the data itself, on its own node: all must have found the same samples. */
 static int check_data(struct session *s, struct err *err)
 {
@@ -459,6 +458,7 @@ static int check_data(struct session *s, struct err *err)
     return bad;
 }
 
+/* Each step may fail on any rank; all learn of it before the next collective. */
 int session_open(struct session *session, const struct train_settings *settings,
                  const struct topo_node *node, struct comm *comm, struct err *err)
 {
