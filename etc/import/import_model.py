@@ -372,6 +372,15 @@ def check_dropout(model, module):
                  "has none")
 
 
+def check_padding(module):
+    """PyTorch gives the row of padding no gradient; ONNX has no word for that."""
+    rows = [(name, part.padding_idx) for name, part in module.named_modules()
+            if isinstance(part, torch.nn.Embedding) and part.padding_idx is not None]
+    if rows:
+        tool.say(f"warning: \"{rows[0][0]}\" does not train its row {rows[0][1]} (padding_idx), "
+                 "which the file cannot say: it is trained where the loss depends on it")
+
+
 def run(args, helper):
     global tool
     tool = helper
@@ -392,6 +401,7 @@ def run(args, helper):
         rename(model, list(inputs), OUTPUTS)
         mark(model, module)
         check_dropout(model, module)
+        check_padding(module)
         try:
             write(model, args, missing, folder)
         except OSError as error:

@@ -151,7 +151,7 @@ import torch
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.embed = torch.nn.Embedding(50, 16)
+        self.embed = torch.nn.Embedding(50, 16, padding_idx=3)
         self.register_buffer("place", torch.arange(12.0))
         self.head = torch.nn.Linear(16, 50)
 
@@ -164,6 +164,7 @@ END
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "$output" == *"net.onnx: Net, 1650 parameters without weights"*"outputs logits"* ]]
+    [[ "$output" == *'warning: "embed" does not train its row 3 (padding_idx)'* ]]
     run "$TASUKI" inspect net.onnx --batch-size 3
     echo "$output"
     [[ "$output" == *"parameters     1650 in 3 tensors"* ]]
