@@ -13,7 +13,7 @@ from tap import Skip, Tap, check
 # (network, how it is exported)
 JOBS = [("transformer", "static-torchscript"), ("transformer", "static-dynamo"),
         ("cnn", "static-torchscript"), ("cnn", "inference-kept"), ("cnn", "inference-folded"),
-        ("fresh", "inference-folded"), ("fresh", "optimized")]
+        ("fresh", "inference-folded"), ("fresh", "optimized"), ("t5", "optimized")]
 
 EXPORT = """\
 import json, sys, warnings
@@ -99,10 +99,13 @@ def main():
                  "exported for inference, trained with the statistics of the batch")
         tap.test("BatchNorm folded into Conv is warned of", notes, session, paths[JOBS[4]],
                  "warning: ", "no normalization: if the network had any, the exporter folded it")
-        for job in JOBS[5:]:
+        for job in JOBS[5:7]:
             tap.test(f"parameters that were equal and are merged are warned of ({job[1]})",
                      notes, session, paths[job], "(tied)", "start with one value everywhere",
                      "merges tensors that are equal")
+        tap.test("a table of which the lookups are left is warned of", notes, session,
+                 paths[JOBS[7]], "warning: 2 initializers were computed by the exporter from "
+                 "parameters, and trained in place of them", "from \"near.0.weight\"")
     finally:
         session.close()
     return tap.done()
