@@ -35,11 +35,11 @@ def largest(tensor):
     return max(map(abs, tensor[2]), default=0.0)
 
 
-def same_tensors(got, wanted, tolerance, floor=0.0, skip=()):
-    """Each tensor of 'wanted' within 'tolerance' of max(its largest entry, 'floor' x the
-    largest entry of all)."""
+def worst(got, wanted, floor, skip):
+    """(difference, name): the largest of a tensor relative to max(its largest entry, 'floor' x
+    the largest entry of all)."""
     top = max(largest(tensor) for tensor in wanted.values())
-    worst, where = 0.0, ""
+    found = (0.0, "")
     for name, tensor in wanted.items():
         if name in skip:
             continue
@@ -47,7 +47,18 @@ def same_tensors(got, wanted, tolerance, floor=0.0, skip=()):
         check(list(got[name][1]) == list(tensor[1]), f"{name}: shape {got[name][1]}")
         scale = max(largest(tensor), floor * top) or 1.0
         error = max((abs(a - b) for a, b in zip(got[name][2], tensor[2])), default=0.0) / scale
-        if not error <= worst:
-            worst, where = error, name
-    check(worst <= tolerance, f"{where} differs by {worst:.3g}, allowed {tolerance:.3g}")
-    return f"{worst:.2g}"
+        if not error <= found[0]:
+            found = (error, name)
+    return found
+
+
+def distance(got, wanted, floor=0.0, skip=()):
+    return worst(got, wanted, floor, skip)[0]
+
+
+def same_tensors(got, wanted, tolerance, floor=0.0, skip=()):
+    """Each tensor of 'wanted' within 'tolerance' of max(its largest entry, 'floor' x the
+    largest entry of all)."""
+    error, where = worst(got, wanted, floor, skip)
+    check(error <= tolerance, f"{where} differs by {error:.3g}, allowed {tolerance:.3g}")
+    return f"{error:.2g}"

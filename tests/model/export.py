@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: MIT
 """Export the test networks to ONNX and run PyTorch on them: the reference.
 
-    export.py DIRECTORY [--seed N] [--exporter torchscript|dynamo|dynamo-plain] [MODEL …]
+    export.py DIRECTORY [--seed N] [--exporter torchscript|dynamo|dynamo-plain|functions|import]
+              [MODEL …]
+
+"import" is `tasuki import` of what a user would have.
 
 For each model, DIRECTORY/MODEL gets model.onnx, train.safetensors, case.json (options,
 tolerances, loss curves in float64 and float32), gradients-*.safetensors (of
@@ -10,21 +13,29 @@ step 1) and final-*.safetensors (parameters and running statistics after the las
 Samples are taken in order, from the start again after the last.
 """
 import argparse
+import contextlib
 import copy
 import json
 import os
+import subprocess
 import sys
 import warnings
 
+import numpy as np
 import onnx
 import onnx.numpy_helper
 import torch
+from torch.overrides import TorchFunctionMode
 
 import batchnorm
+import driver
+import importing
 import models
 import tensors
 
-REAL = {"float64": torch.float64, "float32": torch.float32}
+EXPORTERS = ("torchscript", "dynamo", "dynamo-plain", "functions", "import")
+SPELLED = "float64-spelled"     # GELU as a file without fusion has it
+REAL = {"float64": torch.float64, "float32": torch.float32, SPELLED: torch.float64}
 OPTIMIZERS = {
     "sgd": {"--lr": "0.125"},
     "momentum": {"--lr": "0.03125", "--momentum": "0.875", "--weight-decay": "0.0078125"},
@@ -43,7 +54,7 @@ def make_optimizer(name, parameters, lr_scale):
 
 def lr_scale(case):
     """A sum over the batch (dot) has gradients as large as the batch."""
-    return 2.0 ** -10 if case.loss == "dot" else 1.0
+    return 2.0 ** -10 if case.loss == "dot" else case.rate
 
 
 def loss_of(case, output, target):
@@ -66,9 +77,52 @@ def names_and_values(module):
     return {name: value.detach().numpy() for name, value in state.items()}
 
 
+def to_float32(value):
+    return float(np.float32(value)) if abs(value) < 3e38 else value
+
+
+def spelled_gelu(x, approximate="none"):
+    """As the TorchScript exporter writes it."""
+    root = to_float32(2.0 ** 0.5)
+    return 0.5 * x * (torch.erf(x / root) + 1) if approximate == "none" \
+        else torch.nn.functional.gelu(x, approximate=approximate)
+
+
+def hardsigmoid(x, inplace=False):
+    return torch.clamp(x * to_float32(1 / 6) + 0.5, 0.0, 1.0)
+
+
+class InDouble(TorchFunctionMode):
+    """The network as the file has it, in double: numbers in the code are rounded to float32, as
+    attributes and constants are in every file, and what the code takes to float32 in between
+    (norms and angles of transformers) stays double. 'spelled': GELU in its parts."""
+
+    def __init__(self, spelled):
+        super().__init__()
+        self.spelled = spelled
+
+    @staticmethod
+    def replace(value):
+        if type(value) is float:
+            return to_float32(value)
+        return torch.float64 if value is torch.float32 else value
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func is torch.Tensor.float:
+            func = torch.Tensor.double
+        elif func is torch.nn.functional.hardsigmoid:
+            func = hardsigmoid
+        elif func is torch.nn.functional.gelu and self.spelled:
+            func = spelled_gelu
+        return func(*map(self.replace, args),
+                    **{name: self.replace(value) for name, value in (kwargs or {}).items()})
+
+
 def train(case, precision, optimizer_name, global_batch, group):
     """Return (losses, gradients of step 1, final state)."""
     real = REAL[precision]
+    as_in_file = InDouble(precision == SPELLED) if real == torch.float64 \
+        else contextlib.nullcontext()
     module = batchnorm.by_groups(copy.deepcopy(case.module), group).to(real)
     module.train()
     optimizer = make_optimizer(optimizer_name, module.parameters(), lr_scale(case))
@@ -79,7 +133,8 @@ def train(case, precision, optimizer_name, global_batch, group):
         at = step * global_batch % samples
         part = slice(at, at + global_batch)
         optimizer.zero_grad()
-        loss = loss_of(case, module(*(value[part] for value in inputs)), target[part])
+        with as_in_file:
+            loss = loss_of(case, module(*(value[part] for value in inputs)), target[part])
         loss.backward()
         if step == 0:
             gradients = {name: p.grad.numpy().copy() for name, p in module.named_parameters()
@@ -89,7 +144,22 @@ def train(case, precision, optimizer_name, global_batch, group):
     return losses, gradients, names_and_values(module)
 
 
-def export(case, path, exporter):
+def by_import(case, path, seed):
+    """As a user would: by a file with a function that makes the module."""
+    net = os.path.join(os.path.dirname(path), "net.py")
+    with open(net, "w") as file:
+        file.write(importing.NET.format(here=driver.HERE, name=case.name, seed=seed))
+    words = [sys.executable, importing.HELPER, "model", net + ":make_model", path, "--quiet",
+             "--exporter", "dynamo"]
+    for name, data in case.inputs.items():
+        words += ["--input", f"{name}:{'x'.join(map(str, (4, *data.shape[1:])))}:{data.dtype}"]
+    subprocess.run(words, check=True)
+
+
+def export(case, path, exporter, seed):
+    if exporter == "import":
+        by_import(case, path, seed)
+        return
     module = copy.deepcopy(case.module).train()
     arguments = tuple(torch.from_numpy(data[:4]) for data in case.inputs.values())
     names = list(case.inputs)
@@ -126,9 +196,20 @@ def outline(path):
     onnx.save(model, path)
 
 
-def references(case, directory, brief):
+def as_exported(values, exporter):
+    """Under the names of the module itself, where it was that one which was exported."""
+    return {name.removeprefix("net.") if exporter == "import" else name: value
+            for name, value in values.items()}
+
+
+def references(case, directory, exporter):
     """Run every (precision, optimizer, global batch, group) that the case asks for. Gradients
-    of the first step do not depend on the optimizer. 'brief': one run in float64."""
+    of the first step do not depend on the optimizer. Of a second exporter's file one run in
+    float64 is enough."""
+    brief = exporter != case.exporter
+    precisions = ["float64", "float32"]
+    if any("gelu" in name for name in case.fusions):
+        precisions.append(SPELLED)
     wanted = [(name, case.global_batch, group) for name in case.optimizers
               for group in (case.batchnorm[:1] or (0,))]
     wanted += [("momentum", case.global_batch, group) for group in case.batchnorm[1:]]
@@ -137,14 +218,15 @@ def references(case, directory, brief):
         wanted = wanted[-1:]
     runs = []
     for name, batch, group in wanted:
-        for precision in ["float64"] if brief else REAL:
+        for precision in ["float64"] if brief else precisions:
             losses, gradients, final = train(case, precision, name, batch, group)
             files = {"gradients": f"gradients-{precision}-{batch}-{group}.safetensors",
                      "final": f"final-{precision}-{name}-{batch}-{group}.safetensors"}
             runs.append({"precision": precision, "optimizer": name, "global_batch": batch,
                          "batchnorm_samples": group, "loss": losses, **files})
-            tensors.write(os.path.join(directory, files["gradients"]), gradients)
-            tensors.write(os.path.join(directory, files["final"]), final)
+            tensors.write(os.path.join(directory, files["gradients"]),
+                          as_exported(gradients, exporter))
+            tensors.write(os.path.join(directory, files["final"]), as_exported(final, exporter))
     return runs
 
 
@@ -173,7 +255,7 @@ def thin(directory, runs):
 def write_case(case, directory, seed, exporter, shipped):
     os.makedirs(directory, exist_ok=True)
     path = os.path.join(directory, "model.onnx")
-    export(case, path, exporter)
+    export(case, path, exporter, seed)
     start_where_the_file_does(case, path)
     data = dict(case.inputs)
     data[case.target] = case.target_data
@@ -183,16 +265,19 @@ def write_case(case, directory, seed, exporter, shipped):
         settings = dict(OPTIMIZERS[name])
         settings["--lr"] = repr(float(settings["--lr"]) * lr_scale(case))
         options[name] = [word for pair in settings.items() for word in pair]
+    output = "output" if exporter == "import" and not hasattr(case.module, "net") \
+        else case.output
     description = {
         "name": case.name, "seed": seed, "exporter": exporter, "steps": case.steps,
-        "loss": f"{case.loss}:{case.output},{case.target}", "exact": case.exact,
+        "loss": f"{case.loss}:{output},{case.target}", "exact": case.exact,
         "random": case.random, "global_batch": case.global_batch, "options": options,
-        "ties": case.ties,
+        "ties": {alias: owner.removeprefix("net.") if exporter == "import" else owner
+                 for alias, owner in as_exported(case.ties, exporter).items()},
         # torch.export says what is a buffer; other files do not.
         "freeze": case.freeze + (case.buffers if exporter == "torchscript" else []),
         "batchnorm": list(case.batchnorm),
-        "fusions": case.fusions,
-        "runs": [] if case.random else references(case, directory, exporter != "torchscript")}
+        "fusions": case.fusions, "carries": list(case.carries),
+        "runs": [] if case.random else references(case, directory, exporter)}
     with open(os.path.join(directory, "case.json"), "w") as out:
         json.dump(description, out, indent=1)
     if shipped:
@@ -204,8 +289,7 @@ def main():
     parser.add_argument("directory")
     parser.add_argument("models", nargs="*")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--exporter", choices=("torchscript", "dynamo", "dynamo-plain", "functions"),
-                        default="torchscript")
+    parser.add_argument("--exporter", default="torchscript", choices=EXPORTERS)
     parser.add_argument("--shipped", action="store_true", help="leave out what fixtures lack")
     args = parser.parse_intermixed_args()
     torch.set_num_threads(1)

@@ -16,6 +16,8 @@ DROPPING = ["transformer-dropout"]
 # Each writes LayerNorm, GELU, attention and linear layers in its own way.
 OPSETS = [f"torchscript-{n}" for n in range(14, 18)] + [f"dynamo-{n}" for n in range(18, 24)]
 
+HELPER = os.path.join(driver.SRCDIR, "etc", "import", "tasuki_import.py")
+
 NET = """\
 import sys
 sys.path.insert(0, {here!r})
@@ -25,7 +27,7 @@ case = models.make({name!r}, {seed})
 
 
 def make_model():
-    return case.module
+    return getattr(case.module, "net", case.module)
 
 
 class Samples:
@@ -77,8 +79,7 @@ def import_all(session, python, wanted):
                          + [case.loss.rpartition(",")[2]])
         lines.append("\t".join(["data", net + ":Samples", case.path("imported.safetensors"),
                                 "--quiet", "--names", names]))
-    helper = os.path.join(driver.SRCDIR, "etc", "import", "tasuki_import.py")
-    run = subprocess.run([python, "-c", ALL, helper, *lines], stdout=subprocess.PIPE,
+    run = subprocess.run([python, "-c", ALL, HELPER, *lines], stdout=subprocess.PIPE,
                          stderr=subprocess.STDOUT, text=True, check=False)
     check(run.returncode == 0, run.stdout[-3000:])
 

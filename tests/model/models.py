@@ -25,15 +25,18 @@ class Case:
     target_data: np.ndarray
     loss: str                       # "cross-entropy", "mse", "dot"
     global_batch: int = 24
+    exporter: str = "torchscript"   # whose file is compared in full
     opset: int = 17
     exact: bool = True              # no constant that float32 rounds is baked into the file
     random: bool = False            # dropout: PyTorch's masks are its own
     optimizers: typing.Tuple[str, ...] = ("sgd", "momentum", "adamw")
     steps: int = 20
+    rate: float = 1.0               # times the learning rates of export.py
     fusions: typing.Dict[str, int] = dataclasses.field(default_factory=dict)
     batchnorm: typing.Tuple[int, ...] = ()  # groups to give references for; () without BN
     curves: typing.List[typing.Tuple[int, str]] = dataclasses.field(default_factory=list)
     ties: typing.Dict[str, str] = dataclasses.field(default_factory=dict)
+    carries: typing.Tuple[str, ...] = ()    # what goes far in it: "skip", "table", "tie"
     freeze: typing.List[str] = dataclasses.field(default_factory=list)      # patterns
     buffers: typing.List[str] = dataclasses.field(default_factory=list)     # floating ones
 
@@ -293,7 +296,7 @@ def unet(draw, rng):
     case = Case("unet", UNet(channels, width, classes),
                 {"image": images(rng, 120, channels, 8)}, "logits", "label",
                 labels(rng, 120, classes), "cross-entropy")
-    case.exact = False
+    case.exact, case.carries = False, ("skip",)
     return case
 
 
@@ -398,7 +401,8 @@ def llama(draw, rng):
     case = Case("llama", Llama(vocabulary, 4, 2, 2 * draw.randint(2, 4), length),
                 {"tokens": rng.integers(0, vocabulary, (120, length))}, "logits", "label",
                 rng.integers(0, vocabulary, (120, length)), "cross-entropy")
-    case.exact, case.buffers = False, ["cos", "sin"]
+    case.exact, case.buffers, case.carries = False, ["cos", "sin"], ("skip",)
+    case.exporter = "import"
     return case
 
 
@@ -412,8 +416,12 @@ MAKERS = {"mlp": mlp, "mlp-mse": mlp_mse, "linear-dot": linear_dot, "cnn": cnn, 
 def make(name, seed):
     """No two parameters are equal (exporters merge equal ones) and none is 0 or 1 throughout."""
     from networks import NETWORKS
+    from zoo import ZOO
+    makers = {**MAKERS, **NETWORKS, **{f"{package}-{key}": maker for package in ZOO
+                                       for key, maker in ZOO[package].items()}}
     torch.manual_seed(seed)
-    case = {**MAKERS, **NETWORKS}[name](random.Random(seed), np.random.default_rng(seed))
+    case = makers[name](random.Random(seed), np.random.default_rng(seed))
+    case.name = name
     with torch.no_grad():
         for parameter in case.module.parameters():
             if parameter.dim() == 1:

@@ -44,7 +44,9 @@ class Residual(nn.Module):
         self.body = nn.Sequential(
             unit(i, narrow, 1), unit(narrow, narrow, 3, stride), unit(narrow, o, 1, act=None)
         ) if narrow else nn.Sequential(unit(i, o, 3, stride), unit(o, o, act=None))
-        # As if trained a little: a block starts near its skip, and rounding does not grow.
+        # As if trained a little: a block starts near its skip, and rounding does not grow. As
+        # it is initialised by itself (so it is in zoo.py), PyTorch's own float32 gradients of
+        # the deep ones are off by percents (rounding() in check_networks.py).
         nn.init.constant_(self.body[-1][1].weight, 0.25)
         self.short = unit(i, o, 1, stride, act=None) if stride > 1 or i != o else nn.Identity()
 
@@ -69,7 +71,7 @@ def vision(name, module, rng, classes, size=16, batchnorm=True, batch=8, **fusio
                 optimizers=("momentum",),
                 batchnorm=(batch, batch // 2) if batchnorm else (),
                 fusions=fusions or {"linear+bias": 1})
-    case.exact = False
+    case.exact, case.carries = False, ("skip",)
     return case
 
 
@@ -94,8 +96,10 @@ def vgg(draw, rng):
             i = o
         layers.append(nn.MaxPool2d(2))
     layers += [nn.Flatten(), nn.Linear(32, 12), nn.ReLU(), nn.Linear(12, 7)]
-    return vision("vgg", nn.Sequential(*layers), rng, 7, batchnorm=False,
+    case = vision("vgg", nn.Sequential(*layers), rng, 7, batchnorm=False,
                   **{"linear+bias+relu": 1, "linear+bias": 1})
+    case.carries = ()
+    return case
 
 
 class Dense(nn.Module):
@@ -302,7 +306,7 @@ LENGTH, VOCABULARY = 6, 19
 def text(name, module, inputs, target, classes_at="logits", **fusions):
     case = Case(name, module, inputs, classes_at, "label", target, "cross-entropy",
                 global_batch=8, steps=10, optimizers=("momentum",), fusions=fusions)
-    case.exact = False
+    case.exact, case.carries = False, ("skip",)
     return case
 
 
@@ -372,7 +376,7 @@ def gpt2(draw, rng):
     case = text("gpt2", Gpt2(8, 2, 4), {"tokens": words(rng)}, words(rng),
                 attention=4, **{"linear": 1, "linear+bias": 16, "gelu": 4,
                                 "residual+layer-norm": 1})
-    case.ties = {"head.weight": "token.weight"}
+    case.ties, case.carries = {"head.weight": "token.weight"}, ("skip", "tie")
     return case
 
 
@@ -436,6 +440,7 @@ def bert(draw, rng):
     case = text("bert", MaskedWords(8, 2, 4), bert_inputs(rng), target, attention=4,
                 **{"linear+bias": 21, "linear+bias+gelu": 5, "residual+layer-norm": 9})
     case.ties = {"decoder.weight": "bert.token.weight"}
+    case.carries = ("skip", "table", "tie")
     return case
 
 
@@ -549,6 +554,7 @@ def t5(draw, rng):
     case = text("t5", T5(8, 2, 2), {"tokens": words(rng, length=7), "answer": words(rng)},
                 words(rng), attention=6, **{"rms-norm": 10, "residual+rms-norm": 2,
                                            "linear+relu": 4, "linear": 29})
+    case.carries = ("skip", "tie")
     return case
 
 
