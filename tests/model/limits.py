@@ -79,6 +79,17 @@ def stays_below(session, name):
     return f"limit {limit}, measured {max(peaks)}"
 
 
+def foreseen(session, name, schedule):
+    """Between B and W other micro-batches run, and so more is kept."""
+    case = session.case(name)
+    options = {"batchnorm_samples": 3} if case.batchnorm else {}
+    result = session.train(case, "float32", "adamw", ranks=4, replicas="1,1,1,1",
+                           micro_batches=8, schedule=schedule, **options)
+    plan = [stage["memory"] for stage in result.event("start")["plan"]["stages"]]
+    peaks = measured(result)
+    check(peaks == plan, f"peaks {peaks}, the plan says {plan}")
+
+
 def names_the_block(session, name, ranks):
     case = session.case(name)
     options = {"batchnorm_samples": 3} if case.batchnorm else {}
@@ -102,6 +113,9 @@ def main():
             tap.test(f"{name}: what does not fit one device is cut, and stays below the limit",
                      is_cut, session, name)
             tap.test(f"{name}: cut by memory, the curve stays", stays_below, session, name)
+            for schedule in ("zb-h1", "zb"):
+                tap.test(f"{name}: what is measured under {schedule} is what was foreseen",
+                         foreseen, session, name, schedule)
             for ranks in (0, 2):
                 tap.test(f"{name}: an impossible limit names the block ({ranks or 1} ranks)",
                          names_the_block, session, name, ranks)

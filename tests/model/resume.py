@@ -11,6 +11,7 @@ from tap import Tap, check
 
 MODELS = ["mlp", "cnn", "transformer-dropout", "tied"]
 PLANS = [(), (1, 1), (2, 1), (1, 1, 1), (1, 2), (3,)]
+SCHEDULES = ["gpipe", "1f1b", "zb-h1", "zb"]
 
 
 def pins(case, layout, micro_batches):
@@ -23,15 +24,15 @@ def pins(case, layout, micro_batches):
     return options
 
 
-def goes_on(session, name, optimizer, k, before, after, shuffle):
+def goes_on(session, name, optimizer, k, before, after, schedules, shuffle):
     case = session.case(name)
     common = {"no_shuffle": not shuffle, "seed": 7}
     whole = session.train(case, "float64", optimizer, **common, **pins(case, (), 1))
     checkpoint = session.temporary()
     first = session.train(case, "float64", optimizer, checkpoint=checkpoint, steps=k, **common,
-                          **pins(case, before, 2))
+                          schedule=schedules[0], **pins(case, before, 2))
     second = session.train(case, "float64", optimizer, checkpoint=checkpoint, resume=True,
-                           **common, **pins(case, after, 3))
+                           schedule=schedules[1], **common, **pins(case, after, 3))
     check(len(first.losses) == k and len(second.losses) == case.steps - k,
           f"{len(first.losses)} and {len(second.losses)} steps")
     return compare.same_curve(first.losses + second.losses, whole.losses, 1e-10, case.loss)
@@ -69,12 +70,13 @@ def main():
         tap.note(f"{session.source}; drawn with TASUKI_TEST_SEED={driver.SEED}")
         for name in MODELS:
             for optimizer in ("momentum", "adamw"):
-                k, (before, after) = draw.randint(1, 18), draw.sample(PLANS, 2)
-                tap.test(f"{name}, {optimizer}: stopped after {k} steps as "
-                         f"{driver.replicas_text(before) or 'one rank'}, resumed as "
-                         f"{driver.replicas_text(after) or 'one rank'}, goes on the same",
-                         goes_on, session, name, optimizer, k, before, after,
-                         draw.choice([True, False]))
+                k, plans = draw.randint(1, 18), draw.sample(PLANS, 2)
+                schedules = draw.sample(SCHEDULES, 2)
+                first, second = [f"{driver.replicas_text(layout) or 'one rank'}, {schedule}"
+                                 for layout, schedule in zip(plans, schedules)]
+                tap.test(f"{name}, {optimizer}: stopped after {k} steps as {first}, resumed as "
+                         f"{second}, goes on the same", goes_on, session, name, optimizer, k,
+                         *plans, schedules, draw.choice([True, False]))
             for layout, precision in (((2, 1), "float32"), ((1, 1, 1), "float64")):
                 tap.test(f"{name}, {precision}: {driver.replicas_text(layout)} with "
                          "--deterministic gives the same bits, resumed too",
