@@ -44,9 +44,9 @@ class Residual(nn.Module):
         self.body = nn.Sequential(
             unit(i, narrow, 1), unit(narrow, narrow, 3, stride), unit(narrow, o, 1, act=None)
         ) if narrow else nn.Sequential(unit(i, o, 3, stride), unit(o, o, act=None))
-        # As if trained a little: a block starts near its skip, and rounding does not grow. As
-        # it is initialised by itself (so it is in zoo.py), PyTorch's own float32 gradients of
-        # the deep ones are off by percents (rounding() in check_networks.py).
+        # As if trained a little: a block starts near its skip, and rounding does not grow. With
+        # 1, as zoo.py has the shallower ones, PyTorch's own float32 gradients of a deep one are
+        # off by a tenth (rounding() in check_networks.py).
         nn.init.constant_(self.body[-1][1].weight, 0.25)
         self.short = unit(i, o, 1, stride, act=None) if stride > 1 or i != o else nn.Identity()
 
