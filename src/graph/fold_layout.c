@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "graph/dims.h"
+#include "graph/integer.h"
 
 enum reshape { RESHAPE, SQUEEZE, UNSQUEEZE, FLATTEN, SAME };
 
@@ -348,6 +349,18 @@ static int run_split(const struct fold_call *call, struct err *err)
     return at == length ? 0 : err_set(err, "the sizes do not add up");
 }
 
+/* A double holds 53 bits of start and limit. */
+static double count_integers(enum dtype dtype, int64_t start, int64_t limit, int64_t delta)
+{
+    bool up = integer_order(dtype, delta, 0) > 0;
+    uint64_t from = (uint64_t)(up ? start : limit), to = (uint64_t)(up ? limit : start);
+    uint64_t step = up ? (uint64_t)delta : 0 - (uint64_t)delta;
+
+    if (integer_order(dtype, (int64_t)to, (int64_t)from) <= 0)
+        return 0;
+    return (double)((to - from - 1) / step) + 1;
+}
+
 static int run_range(const struct fold_call *call, struct err *err)
 {
     const struct tensor *start = call->inputs[0], *limit = call->inputs[1],
@@ -361,9 +374,7 @@ static int run_range(const struct fold_call *call, struct err *err)
     if (start->f ? delta->f[0] == 0 : delta->i[0] == 0)
         return err_set(err, "a delta of 0");
     n = start->f ? ceil((limit->f[0] - start->f[0]) / delta->f[0])
-                 : ceil((dtype_widen(limit->dtype, limit->i[0]) -
-                         dtype_widen(start->dtype, start->i[0])) /
-                        dtype_widen(delta->dtype, delta->i[0]));
+                 : count_integers(start->dtype, start->i[0], limit->i[0], delta->i[0]);
     if (!(n <= (double)FOLD_MAX_ELEMENTS))
         return err_set(err, "the range is too long");
     if (fold_new(call->fold, start->dtype,

@@ -114,6 +114,10 @@ static const struct fold_case cases[] = {
     { "Transpose", { I2(2, 2, 1, 2, 3, 4), NONE }, .expected = I2(2, 2, 1, 3, 2, 4) },
     { "ConstantOfShape", { I1(1, 2), NONE }, .expected = F1(2, 0, 0) },
     { "Range", { I0(2), I0(9), I0(3), NONE }, .expected = I1(3, 2, 5, 8) },
+    { "Range", { I0(9), I0(2), I0(-3), NONE }, .expected = I1(3, 9, 6, 3) },
+    { "Range", { I0(2), I0(9), I0(-3), NONE }, .expected = I1(0, 0) },
+    { "Range", { I0(-0x1p63), I0(0x1p62 + 1024), I0(0x1p62), NONE },   /* 54 bits apart */
+      .expected = I1(4, -0x1p63, -0x1p62, 0, 0x1p62) },
     { "Tile", { I2(1, 2, 5, 6), I1(2, 2, 2), NONE },
       .expected = I2(2, 4, 5, 6, 5, 6, 5, 6, 5, 6) },
     { "Trilu", { I2(2, 2, 1, 2, 3, 4), NONE }, .attr = { "upper" }, .values = { { 0 } },
