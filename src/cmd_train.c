@@ -208,7 +208,9 @@ static int read_settings(const struct options *o, struct train_settings *t, stru
     t->n_freeze = option_strings(o, "freeze", &t->freeze);
     if (!t->data)
         return err_set_code(err, EXIT_USAGE, "train: --data is missing");
-    if (t->keep_staged && !t->stage_to)
+    /* In the environment and other files it may stand for other runs. */
+    if (t->keep_staged && !t->stage_to &&
+        option_origin(o, "keep-staged") >= OPTION_JOB_FILE)
         return err_set_code(err, EXIT_USAGE, "train: --keep-staged needs --stage-to");
     if (option_word(o, "precision", &precision, err) < 0)
         return -1;

@@ -202,6 +202,7 @@ staged_on_small() {
     run "$TASUKI" train $DIGITS --steps 1 --data "$DATA" --keep-staged
     [ "$status" -eq 2 ]
     [[ "$output" == *"--keep-staged needs --stage-to"* ]]
+    TASUKI_KEEP_STAGED=yes "$TASUKI" train $DIGITS --steps 1 --data "$DATA" -q
 }
 
 @test "synthetic samples are no files, which is said" {
