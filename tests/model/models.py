@@ -4,6 +4,7 @@
 Each maker returns a Case: the module in float32, its data (NumPy, first axis = samples), the
 loss in both languages and what is special about it.
 """
+import copy
 import dataclasses
 import fnmatch
 import random
@@ -13,6 +14,7 @@ import warnings
 import numpy as np
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 @dataclasses.dataclass
@@ -413,7 +415,44 @@ MAKERS = {"mlp": mlp, "mlp-mse": mlp_mse, "linear-dot": linear_dot, "cnn": cnn, 
           "llama": llama, "steps": steps}
 
 
+class Kinks(TorchDispatchMode):
+    """How near to 0 an input of a ReLU comes, relative to the largest."""
+
+    def __init__(self):
+        super().__init__()
+        self.nearest = 1.0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket in (torch.ops.aten.relu, torch.ops.aten.relu_):
+            size = args[0].detach().abs()
+            self.nearest = min(self.nearest, (size.min() / size.max()).item())
+        return func(*args, **(kwargs or {}))
+
+
+def is_smooth(case):
+    """Is no ReLU so near its kink that float32 may take the other side? Then its gradient is
+    another one: the first step says nothing. 8 units of float32 stand for the rounding of what
+    comes before."""
+    def first(data):
+        data = torch.from_numpy(data[:case.global_batch])
+        return data.double() if data.is_floating_point() else data
+
+    with torch.random.fork_rng(), torch.no_grad(), Kinks() as kinks:
+        copy.deepcopy(case.module).double().train()(*map(first, case.inputs.values()))
+    return kinks.nearest > 8 * 2.0 ** -24
+
+
 def make(name, seed):
+    """Small networks are drawn until they are smooth; among the activations of large ones some
+    always are not."""
+    for attempt in range(32):
+        case = drawn(name, seed + 10000 * attempt)
+        if name not in MAKERS or is_smooth(case):
+            break
+    return case
+
+
+def drawn(name, seed):
     """No two parameters are equal (exporters merge equal ones) and none is 0 or 1 throughout."""
     from networks import NETWORKS
     from zoo import ZOO
