@@ -15,6 +15,7 @@ Samples are taken in order, from the start again after the last.
 import argparse
 import contextlib
 import copy
+import inspect
 import json
 import os
 import subprocess
@@ -169,7 +170,11 @@ def export(case, path, exporter, seed):
         warnings.simplefilter("ignore")
         if exporter.startswith("dynamo"):
             batch = torch.export.Dim("batch", min=2, max=4096)
-            common["dynamic_shapes"] = tuple({0: batch} for _ in names)
+            shapes = tuple({0: batch} for _ in names)
+            # What stands for all inputs takes the shapes of all.
+            packed = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in
+                         inspect.signature(module.forward).parameters.values())
+            common["dynamic_shapes"] = (shapes,) if packed else shapes
             torch.onnx.export(module, arguments, path, dynamo=True, external_data=False,
                               verbose=False, optimize=exporter == "dynamo", **common)
         else:
