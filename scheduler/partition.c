@@ -18,11 +18,6 @@
 #define SMALL 1000
 /* Differences below this are noise of the arithmetic. */
 #define SAME 1e-9
-/* Where not all is simulated, the simulation decides among those that are as good by the closed
- * form, within this. The formula is public: whoever recomputes it finds no plan that beats this
- * one by a percent.
- */
-#define NEAR 0.0095
 
 /* Are some devices closer to each other than others? */
 static bool has_neighbours(const struct cluster *cluster)
@@ -173,7 +168,6 @@ static int evaluate(struct search *s, struct candidate *c, bool exact, struct er
     struct plan *plan;
 
     c->closed = partition_closed(s, c);
-    c->far = c->closed > s->near;
     c->seconds = INFINITY;
     c->exact = true;
     if (!search_fits(s, c))
@@ -190,8 +184,6 @@ static bool better(const struct candidate *a, const struct candidate *b)
 {
     if (isinf(a->seconds) || isinf(b->seconds))
         return a->seconds < b->seconds;
-    if (a->far != b->far)
-        return b->far;
     if (fabs(a->seconds - b->seconds) > SAME * b->seconds)
         return a->seconds < b->seconds;
     if (a->n_stages != b->n_stages)
@@ -361,11 +353,6 @@ static int by_seconds(const void *a, const void *b)
 /* Simulate what the closed form found; the fastest comes first. */
 static int rank(struct search *s, struct err *err)
 {
-    s->least_closed = INFINITY;
-    for (int i = 0; i < s->n_found; i++)
-        s->least_closed = fmin(s->least_closed, s->found[i]->closed);
-    /* Where devices share cores, what the others do matters, which only a simulation sees. */
-    s->near = s->complete || s->slow > 1 ? INFINITY : s->least_closed * (1 + NEAR);
     for (int i = 0; i < s->n_found; i++)
         if (evaluate(s, s->found[i], false, err))
             return -1;

@@ -64,7 +64,6 @@ struct candidate {
     double closed;          /* seconds by the closed form */
     double seconds;         /* by simulation */
     bool exact;             /* of all micro-batches, not of some */
-    bool far;               /* slower than others by the closed form */
 };
 
 /* The largest share of 'r' replicas. */
@@ -99,8 +98,6 @@ struct search {
     double slow;            /* of computing, while all devices are busy */
     double best;            /* closed form of the best candidate yet */
     bool complete;          /* 'found' has every candidate */
-    double least_closed;    /* of what was found */
-    double near;            /* closed form up to which a candidate is as good */
     struct reduce_table *reduce;    /* [devices + 1]: by pipelines */
     int n_splits;
     struct split *splits;   /* one pipeline first; the largest micro-batches first */

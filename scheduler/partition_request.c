@@ -382,22 +382,6 @@ static void explain_slowest(const struct plan *plan, FILE *out)
         fprintf(out, "The longest all-reduce takes %.4g ms alone.\n", 1e3 * bound);
 }
 
-/* Found, faster by the simulation, and not taken: slower by the closed form. */
-static void explain_far(const struct search *s, const struct plan *plan, FILE *out)
-{
-    for (int i = 0; i < s->n_found; i++) {
-        const struct candidate *c = s->found[i];
-
-        if (!c->far || c->seconds >= plan->iteration_seconds)
-            continue;
-        fprintf(out, "A pipeline with %d stages, %s and %lld micro-batches would take %.4g ms "
-                "by the simulation,\nbut is %.3g %% slower than the best by the closed form.\n",
-                c->n_stages, schedule_name(c->schedule), (long long)c->micro_batches,
-                1e3 * c->seconds, 1e2 * (c->closed / s->least_closed - 1));
-        return;
-    }
-}
-
 char *explain(const struct search *s, const struct plan *plan)
 {
     char *text = NULL;
@@ -408,7 +392,6 @@ char *explain(const struct search *s, const struct plan *plan)
         return NULL;
     explain_slowest(plan, out);
     explain_single(s, plan, out);
-    explain_far(s, plan, out);
     if (s->factor_fixed > 1 || s->factor_moving > 1)
         fprintf(out, "Exact memory is up to %.3g times the estimate of parameters and %.3g "
                 "times that of the rest.\n", s->factor_fixed, s->factor_moving);
