@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Between partition.c (the search), partition_table.c (costs of intervals of blocks),
- * partition_dp.c (dynamic programming), partition_small.c, partition_memory.c,
- * partition_link.c, partition_request.c (pins and reasons), partition_bound.c,
+ * partition_dp.c (dynamic programming), partition_small.c, partition_improve.c,
+ * partition_memory.c, partition_link.c, partition_request.c (pins and reasons), partition_bound.c,
  * partition_relax.c and place.c.
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
@@ -127,6 +127,19 @@ bool partition_small(struct search *search, long most);
  * INFINITY where it does not fit into the memory.
  */
 double partition_closed(struct search *search, const struct candidate *c);
+
+/* Fill in 'seconds': of all micro-batches where 'exact' or where there are few, else foreseen
+ * from some; INFINITY where it does not fit. -1 on an error.
+ */
+int search_evaluate(struct search *search, struct candidate *c, bool exact, struct err *err);
+/* By 'seconds'; ties, for one result: fewer stages, pipelines, micro-batches, 1f1b before
+ * others.
+ */
+bool candidate_better(const struct candidate *a, const struct candidate *b);
+/* Local moves while they help, around the slowest stages of found[0] first. What they start from
+ * stays behind the result, for where only the exact memory says that this does not fit.
+ */
+int search_improve(struct search *search, struct err *err);
 
 /* Seconds that a candidate of a chain takes at least, by what its stages compute. */
 double candidate_least(struct search *search, const struct candidate *c);
