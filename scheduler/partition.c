@@ -149,7 +149,7 @@ static double forecast(const struct search *s, struct plan *plan, bool exact, st
     int64_t all = plan->micro_batches, a = short_run(plan->n_stages), b = 2 * a;
     double short_one, long_one;
 
-    if (exact || all <= a + b)
+    if (exact || all <= a + b || plan->list)
         return simulate_seconds(plan, s->cost, s->cluster, err);
     plan->micro_batches = a;
     short_one = simulate_seconds(plan, s->cost, s->cluster, err);
@@ -171,8 +171,11 @@ int search_evaluate(struct search *s, struct candidate *c, bool exact, struct er
     if (!search_fits(s, c))
         return 0;
     plan = place(s->cost, s->cluster, s->request, c);
-    c->exact = exact || c->micro_batches <= 3 * short_run(c->n_stages);
-    c->seconds = forecast(s, plan, exact, err);
+    c->exact = exact || plan->list || c->micro_batches <= 3 * short_run(c->n_stages);
+    c->seconds = forecast(s, plan, exact, plan->list ? &s->refused : err);
+    /* The messages between its stages may not be those of the list. */
+    if (c->seconds < 0 && plan->list)
+        c->seconds = INFINITY;
     plan_free(plan);
     return c->seconds < 0 ? -1 : 0;
 }
@@ -284,6 +287,7 @@ static struct plan *find(struct search *s, struct err *err)
         struct factors factors = { 0, 0 };
 
         search_reset(s);
+        s->refused = (struct err){ 0 };
         search_all(s);
         if (s->n_found == 0)
             return NULL;
@@ -294,6 +298,8 @@ static struct plan *find(struct search *s, struct err *err)
         plan = first_that_fits(s, &factors, &local);
         if (plan)
             return plan;
+        if (!local.code && isinf(s->found[0]->seconds))
+            local = s->refused;
         if (local.code) {
             *err = local;
             return NULL;

@@ -11,6 +11,7 @@
 
 struct err;
 struct memory_use;
+struct schedule;
 
 struct plan_request {
     int64_t global_batch;
@@ -20,6 +21,7 @@ struct plan_request {
     int *replicas;
     int64_t micro_batches, micro_batch;
     const char *schedule;
+    const struct schedule *list;    /* instructions, for the stages and micro-batches pinned */
     double schedule_memory;     /* of zb, see schedule_slots(); 0: any that fits */
     double memory;              /* bytes per device; 0: as the cluster says */
     int64_t batchnorm_samples;  /* shares must be multiples of it; 0: no BatchNorm */

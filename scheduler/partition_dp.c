@@ -304,6 +304,8 @@ static int slots_before(const struct run *run, int behind)
     const struct plan_request *q = run->search->request;
     int stages = q->stages > behind ? q->stages : behind + 1;
 
+    if (q->list)
+        return q->list->stages[stages - 1 - behind].slots;
     return schedule_slots(run->kind, q->schedule_memory > 0 ? q->schedule_memory : 1, stages,
                           run->m, stages - 1 - behind);
 }
@@ -514,7 +516,7 @@ double partition_closed(struct search *search, const struct candidate *c)
         if (behind)
             add_message(&run, behind, &option, device, node);
         table_interval(search->table, option.share, node->first, node->end, &cost);
-        if (!fits(&run, &cost, device, option.replicas, candidate_slots(c, s)))
+        if (!fits(&run, &cost, device, option.replicas, candidate_slots(search->request, c, s)))
             return INFINITY;
         add_stage(&run, &cost, device, option.replicas, node);
         used += option.replicas;

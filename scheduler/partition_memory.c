@@ -31,8 +31,10 @@ int64_t candidate_share(int64_t b, int r)
     return (b + r - 1) / r;
 }
 
-int candidate_slots(const struct candidate *c, int s)
+int candidate_slots(const struct plan_request *request, const struct candidate *c, int s)
 {
+    if (request->list)
+        return request->list->stages[s].slots;
     return schedule_slots(c->schedule, c->budget, c->n_stages, c->micro_batches, s);
 }
 
@@ -78,7 +80,7 @@ struct stage_bytes search_stage(struct search *search, const struct candidate *c
     table_interval(table, share, table_cut(table, c->cuts[s]), table_cut(table, c->cuts[s + 1]),
                    &cost);
     return interval_bytes(search, &cost, c->micro_batches,
-                          candidate_slots(c, s));
+                          candidate_slots(search->request, c, s));
 }
 
 bool search_fits(struct search *search, const struct candidate *c)
@@ -97,6 +99,8 @@ bool search_fits(struct search *search, const struct candidate *c)
 
 bool schedule_allowed(const struct plan_request *r, enum schedule_kind schedule)
 {
+    if (r->list)
+        return schedule == SCHEDULE_1F1B;
     return !r->schedule || strcmp(r->schedule, schedule_name(schedule)) == 0;
 }
 

@@ -7,6 +7,7 @@
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
 #define TASUKI_SCHEDULER_PARTITION_PRIVATE_H
 
+#include "base/err.h"
 #include "scheduler/partition.h"
 #include "scheduler/schedule.h"
 #include "scheduler/stage.h"
@@ -69,7 +70,7 @@ struct candidate {
 /* The largest share of 'r' replicas. */
 int64_t candidate_share(int64_t micro_batch, int r);
 /* Micro-batches in flight in a stage. */
-int candidate_slots(const struct candidate *c, int s);
+int candidate_slots(const struct plan_request *request, const struct candidate *c, int s);
 struct candidate *candidate_copy(const struct candidate *c);
 void candidate_free(struct candidate *c);
 
@@ -103,6 +104,7 @@ struct search {
     struct split *splits;   /* one pipeline first; the largest micro-batches first */
     int n_found;
     struct candidate **found;   /* the best, by closed form */
+    struct err refused;         /* why the list that was given does not suit a candidate */
 };
 
 /* The best candidates for one micro-batch size and schedule are added to 'found'. How many
@@ -184,6 +186,7 @@ struct message_link search_link(const struct search *search, int from, int r, in
 double search_message(const struct message_link *link, double bytes, double own_bytes);
 double search_allreduce(struct search *search, int pipelines, int device, int r, double bytes);
 
+/* Lists that are given are searched for as 1f1b. */
 bool schedule_allowed(const struct plan_request *request, enum schedule_kind schedule);
 /* Give the candidate a schedule, zb as many slots as fit; false where it is not allowed. */
 bool set_schedule(struct search *search, struct candidate *c, enum schedule_kind schedule);

@@ -157,6 +157,8 @@ static double late_wgrads(const struct relaxation *r)
     int most = r->devices < r->table->n ? r->devices : r->table->n, late = 0;
     int stages = q->stages ? q->stages : most;
 
+    if (q->list)
+        return (double)r->m;
     for (int k = 0; k < SCHEDULE_KINDS; k++) {
         enum schedule_kind kind = (enum schedule_kind)k;
         int delay = schedule_delay(kind, q->schedule_memory, stages, r->m, stages - 1);

@@ -52,6 +52,12 @@ static int check_counts(const struct cost *cost, const struct cluster *cluster,
     if (r->n_replicas && r->stages && r->n_replicas != r->stages)
         return REFUSE("--replicas names %d stages, --stages %d; leave one of them out",
                       r->n_replicas, r->stages);
+    if (r->list && (r->list->n_stages != r->stages ||
+                    r->list->micro_batches != r->micro_batches))
+        return REFUSE("%s: lists for %d stages and %d micro-batches, asked for %d and %lld; "
+                      "leave out --stages, --replicas and --micro-batches", r->list->source,
+                      r->list->n_stages, r->list->micro_batches, r->stages,
+                      (long long)r->micro_batches);
     for (int i = 0; i < r->n_replicas; i++)
         all += r->replicas[i];
     if (all > cluster->n_devices)
@@ -200,7 +206,7 @@ static double exact_alone(const struct search *s, int interval, int64_t size,
     if (interval + 1 < table->n)
         cuts[++n] = table->cuts[table->n];
     c.n_stages = n;
-    if (!s->request->memory_of || n > s->cluster->n_devices)
+    if (!s->request->memory_of || s->request->list || n > s->cluster->n_devices)
         return 0;
     plan = place(s->cost, s->cluster, s->request, &c);
     if (s->request->memory_of(s->request->user, plan, own, &use, NULL))

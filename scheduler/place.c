@@ -140,7 +140,7 @@ static void fill_figures(const struct cost *cost, const struct cluster *cluster,
                          const struct candidate *c, int device, struct plan_stage *stage)
 {
     double own = 0;
-    int slots = candidate_slots(c, s);
+    int slots = candidate_slots(request, c, s);
     struct stage_cost sums;
 
     stage_cost_get(cost, stage_of, s, (double)largest(stage), &sums);
@@ -167,6 +167,8 @@ struct plan *place(const struct cost *cost, const struct cluster *cluster,
     plan->micro_batches = c->micro_batches;
     plan->schedule = mem_strdup(schedule_name(c->schedule));
     plan->schedule_memory = c->budget;
+    if (request->list)
+        plan_set_list(plan, request->list);
     plan->chunks = 1;
     plan->pipelines = candidate_pipelines(c);
     plan->batchnorm_samples = request->batchnorm_samples;

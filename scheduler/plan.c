@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "scheduler/schedule.h"
 
 int64_t plan_share_start(int64_t b, int r, int i)
 {
@@ -27,6 +28,58 @@ bool plan_suits(const struct plan *plan, const char *model_hash)
 {
     return !plan->model_hash || !plan->model_hash[0] || !model_hash[0] ||
            strcmp(plan->model_hash, model_hash) == 0;
+}
+
+static int check_shape(const struct plan *plan, const struct schedule *list, struct err *err)
+{
+    if (list->n_stages == plan->n_stages && list->micro_batches == plan->micro_batches)
+        return 0;
+    return err_set(err, "%s: lists for %d stages and %d micro-batches, the plan has %d stages and "
+                   "%lld micro-batches", list->source, list->n_stages, list->micro_batches,
+                   plan->n_stages, (long long)plan->micro_batches);
+}
+
+struct schedule *plan_schedule(const struct plan *plan, const struct schedule_edge *edges,
+                               int n_edges, struct err *err)
+{
+    if (!plan->list)
+        return schedule_new(plan->schedule, plan->schedule_memory, plan->n_stages,
+                            (int)plan->micro_batches, edges, n_edges, err);
+    if (check_shape(plan, plan->list, err) || schedule_check(plan->list, edges, n_edges, err))
+        return NULL;
+    return schedule_copy(plan->list);
+}
+
+static void set_schedule_name(struct plan *plan, const char *name)
+{
+    free(plan->schedule);
+    schedule_free(plan->list);
+    plan->schedule = mem_strdup(name);
+    plan->list = NULL;
+    plan->schedule_memory = 0;
+}
+
+void plan_set_list(struct plan *plan, const struct schedule *list)
+{
+    set_schedule_name(plan, list->name);
+    plan->list = schedule_copy(list);
+}
+
+int plan_set_schedule(struct plan *plan, const char *name_or_file, struct err *err)
+{
+    struct schedule *list;
+    int bad;
+
+    if (schedule_find(name_or_file) >= 0) {
+        set_schedule_name(plan, name_or_file);
+        return 0;
+    }
+    list = schedule_load(name_or_file, err);
+    bad = list ? check_shape(plan, list, err) : -1;
+    if (!bad)
+        plan_set_list(plan, list);
+    schedule_free(list);
+    return bad;
 }
 
 static void free_stage(struct plan_stage *stage, int pipelines)
@@ -73,6 +126,7 @@ void plan_free(struct plan *plan)
     free(plan->stages);
     free(plan->shared);
     free(plan->schedule);
+    schedule_free(plan->list);
     free(plan->model_path);
     free(plan->model_hash);
     free(plan->cluster);
@@ -150,6 +204,25 @@ static json_t *shared_to_json(const struct plan_shared *shared)
                      stages);
 }
 
+/* The lines of its text. */
+static json_t *list_to_json(const struct schedule *list)
+{
+    json_t *lines = json_array();
+    char *text = NULL, *save = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    if (out) {
+        schedule_print(list, out);
+        fclose(out);
+    }
+    for (char *line = text ? strtok_r(text, "\n", &save) : NULL; line;
+         line = strtok_r(NULL, "\n", &save))
+        json_array_append_new(lines, json_string(line));
+    free(text);
+    return lines;
+}
+
 static json_t *freeze_to_json(const struct plan *plan)
 {
     json_t *list = json_array();
@@ -176,6 +249,8 @@ json_t *plan_to_json(const struct plan *plan)
     json_object_set_new(o, "schedule_options",
                         json_pack("{s:i, s:f}", "chunks", plan->chunks, "memory",
                                   plan->schedule_memory));
+    if (plan->list)
+        json_object_set_new(o, "instructions", list_to_json(plan->list));
     json_object_set_new(o, "pipelines", json_integer(plan->pipelines));
     json_object_set_new(o, "zero", json_boolean(plan->zero));
     json_object_set_new(o, "batchnorm_samples", json_integer(plan->batchnorm_samples));

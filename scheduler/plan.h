@@ -10,6 +10,8 @@
 #include <jansson.h>
 
 struct err;
+struct schedule;
+struct schedule_edge;
 
 struct plan_block {
     char *name;
@@ -40,7 +42,8 @@ struct plan_shared {
 
 struct plan {
     int64_t global_batch, micro_batches, micro_batch;   /* global = pipelines*batches*micro */
-    char *schedule;                 /* "gpipe", "1f1b" */
+    char *schedule;                 /* "gpipe", "1f1b", ...; the name of 'list' if there is one */
+    struct schedule *list;          /* instructions that were given; NULL: made by the name */
     int chunks;                     /* schedule_options */
     double schedule_memory;
     int pipelines;
@@ -64,6 +67,18 @@ int64_t plan_share_start(int64_t b, int r, int i);
 char *plan_find_model(const struct plan *plan, const char *plan_path);
 /* Was it made for the graph of this hash? Yes where one of the two is not known. */
 bool plan_suits(const struct plan *plan, const char *model_hash);
+
+/* What the stages run: the list that was given, checked, or what the schedule's name makes.
+ * 'edges' as for schedule_new().
+ */
+struct schedule *plan_schedule(const struct plan *plan, const struct schedule_edge *edges,
+                               int n_edges, struct err *err);
+/* Run these instructions. They are copied. */
+void plan_set_list(struct plan *plan, const struct schedule *list);
+/* Run what this says: the name of a schedule, or a file of instructions for as many stages and
+ * micro-batches.
+ */
+int plan_set_schedule(struct plan *plan, const char *name_or_file, struct err *err);
 
 /* Copies the patterns. */
 void plan_set_freeze(struct plan *plan, int n, const char *const *patterns);

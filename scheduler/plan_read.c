@@ -272,6 +272,41 @@ static int read_shared(struct plan *plan, struct json_reader *r, struct err *err
     return 0;
 }
 
+/* Lines as in a file. Against the stages they are checked when their messages are known. */
+static int read_instructions(struct plan *plan, struct json_reader *r, struct err *err)
+{
+    const json_t *lines;
+    char *text = NULL, *path;
+    size_t size = 0;
+    FILE *file;
+    int bad = 0;
+
+    if (json_get_array(r, "instructions", false, &lines, err))
+        return -1;
+    if (!lines)
+        return 0;
+    file = open_memstream(&text, &size);
+    for (size_t i = 0; file && i < json_array_size(lines) && !bad; i++) {
+        const char *line = json_string_value(json_array_get(lines, i));
+
+        bad = !line || strchr(line, '\n');
+        fprintf(file, "%s\n", bad ? "" : line);
+    }
+    if (!file || fclose(file) || bad) {
+        free(text);
+        return json_error(r, "instructions", err, "expected lines, which are strings");
+    }
+    path = mem_printf("%s: instructions", r->file);
+    file = fmemopen(text, size, "r");
+    plan->list = file ? schedule_read(path, file, err)
+                      : (json_error(r, "instructions", err, "there are none"), NULL);
+    if (file)
+        fclose(file);
+    free(path);
+    free(text);
+    return plan->list ? 0 : -1;
+}
+
 static int read_schedule(struct plan *plan, struct json_reader *r, struct err *err)
 {
     const int64_t one = 1;
@@ -284,9 +319,11 @@ static int read_schedule(struct plan *plan, struct json_reader *r, struct err *e
     if (json_get_string(r, "schedule", true, NULL, &name, err) ||
         json_get_object(r, "schedule_options", false, &options, err))
         return -1;
-    if (schedule_find(name) < 0)
-        return json_error(r, "schedule", err, "expected " SCHEDULE_NAMES ", got \"%s\"", name);
     plan->schedule = mem_strdup(name);
+    if (read_instructions(plan, r, err))
+        return -1;
+    if (schedule_find(name) < 0 && !plan->list)
+        return json_error(r, "schedule", err, "expected " SCHEDULE_NAMES ", got \"%s\"", name);
     if (options &&
         (json_reader_sub(&sub, r, "schedule_options", -1, options, err) ||
          json_get_int(&sub, "chunks", 1, 1, &one, &chunks, err) ||

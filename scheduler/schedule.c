@@ -256,7 +256,49 @@ void schedule_free(struct schedule *schedule)
         free(schedule->stages[s].items);
     free(schedule->stages);
     free(schedule->name);
+    free(schedule->source);
     free(schedule);
+}
+
+struct schedule *schedule_copy(const struct schedule *schedule)
+{
+    struct schedule *copy = mem_new(1, sizeof(*copy));
+
+    *copy = *schedule;
+    copy->name = mem_strdup(schedule->name);
+    copy->source = schedule->source ? mem_strdup(schedule->source) : NULL;
+    copy->stages = mem_new((size_t)copy->n_stages, sizeof(*copy->stages));
+    for (int s = 0; s < copy->n_stages; s++) {
+        const struct instruction_list *from = &schedule->stages[s];
+        size_t n = (size_t)from->n;
+
+        copy->stages[s] = *from;
+        copy->stages[s].items = mem_new(n, sizeof(*from->items));
+        memcpy(copy->stages[s].items, from->items, n * sizeof(*from->items));
+    }
+    return copy;
+}
+
+static bool same_instruction(const struct instruction *a, const struct instruction *b)
+{
+    return a->kind == b->kind && a->micro == b->micro && a->chunk == b->chunk &&
+           a->peer == b->peer && a->gradient == b->gradient;
+}
+
+bool schedule_same(const struct schedule *a, const struct schedule *b)
+{
+    if (a->n_stages != b->n_stages || a->micro_batches != b->micro_batches)
+        return false;
+    for (int s = 0; s < a->n_stages; s++) {
+        const struct instruction_list *x = &a->stages[s], *y = &b->stages[s];
+
+        if (x->n != y->n || x->slots != y->slots)
+            return false;
+        for (int i = 0; i < x->n; i++)
+            if (!same_instruction(&x->items[i], &y->items[i]))
+                return false;
+    }
+    return true;
 }
 
 /* Frees the slot of its micro-batch: no later instruction of that micro-batch. */
@@ -288,6 +330,37 @@ int schedule_in_flight(const struct schedule *schedule, int s)
         }
     }
     free(live);
+    return most;
+}
+
+/* Messages are used in the order in which they are asked for. */
+static int ahead_of(const struct schedule *schedule, int s, int peer, bool gradient)
+{
+    const struct instruction_list *list = &schedule->stages[s];
+    int asked = 0, most = 0;
+
+    for (int k = 0; k < list->n; k++) {
+        const struct instruction *i = &list->items[k];
+        bool uses = gradient ? i->kind == INSTRUCTION_B || i->kind == INSTRUCTION_BW
+                             : i->kind == INSTRUCTION_F;
+
+        if (i->kind == INSTRUCTION_RECV && i->peer == peer && i->gradient == gradient)
+            most = ++asked > most ? asked : most;
+        else if (uses)
+            asked--;
+    }
+    return most;
+}
+
+int schedule_ahead(const struct schedule *schedule, int s)
+{
+    int most = 0;
+
+    for (int peer = 0; peer < schedule->n_stages; peer++) {
+        int ahead = ahead_of(schedule, s, peer, peer > s);
+
+        most = ahead > most ? ahead : most;
+    }
     return most;
 }
 

@@ -24,7 +24,7 @@
  * Text form (schedule_print): a line "schedule NAME stages S micro-batches M", then for each
  * stage "stage S slots N" and one instruction per line: "F micro chunk", "B …", "W …",
  * "BW …", "SEND micro chunk -> peer [gradient]", "RECV micro chunk <- peer [gradient]",
- * "REDUCE", "STEP". Empty lines and what follows '#' are skipped.
+ * "REDUCE", "STEP". Empty lines and what follows '#' are skipped. NAME is anything.
  */
 #ifndef TASUKI_SCHEDULER_SCHEDULE_H
 #define TASUKI_SCHEDULER_SCHEDULE_H
@@ -68,6 +68,7 @@ struct instruction_list {
 
 struct schedule {
     char *name;
+    char *source;           /* where it was read from; NULL: made here */
     int n_stages, micro_batches;
     struct instruction_list *stages;
 };
@@ -95,17 +96,24 @@ struct schedule *schedule_new(const char *name, double memory, int n_stages, int
                               const struct schedule_edge *edges, int n_edges,
                               struct err *err);
 void schedule_free(struct schedule *schedule);
-/* Complete, free of deadlock under rendezvous, within its slots; else 'err' names stage and
- * instruction.
+/* Complete, free of deadlock under rendezvous, within its slots, and such that the runtime can
+ * execute it; else 'err' names where it was read, stage and instruction.
  */
 int schedule_check(const struct schedule *schedule, const struct schedule_edge *edges,
                    int n_edges, struct err *err);
 int schedule_print(const struct schedule *schedule, FILE *out);
 struct schedule *schedule_read(const char *path, FILE *in, struct err *err);
+/* What --schedule takes where it is no name. */
+struct schedule *schedule_load(const char *path, struct err *err);
+struct schedule *schedule_copy(const struct schedule *schedule);
+/* The same instructions and slots, whatever they are called? */
+bool schedule_same(const struct schedule *a, const struct schedule *b);
 /* Micro-batches whose activations stage 's' holds at once at most: each from its first RECV or
  * F to its last B or W. Never more than the list's slots.
  */
 int schedule_in_flight(const struct schedule *schedule, int s);
+/* Messages of one edge and direction that stage 's' has asked for and not used, at most. */
+int schedule_ahead(const struct schedule *schedule, int s);
 /* How the backward of a stage is run. */
 enum backward_form {
     BACKWARD_MERGED,        /* BW */

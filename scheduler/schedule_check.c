@@ -26,13 +26,29 @@ static const char *text_of(const struct instruction *i, char text[64])
     return text;
 }
 
+/* An error about it; always -1. */
+static int refuse(const struct schedule *schedule, struct err *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static int refuse(const struct schedule *schedule, struct err *err, const char *format, ...)
+{
+    char text[256];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (schedule->source)
+        return err_set(err, "%s: %s", schedule->source, text);
+    return err_set(err, "schedule %s: %s", schedule->name, text);
+}
+
 static int fail(const struct schedule *schedule, int stage, const struct instruction *i,
                 struct err *err, const char *why)
 {
     char text[64];
 
-    return err_set(err, "schedule %s: stage %d: %s: %s", schedule->name, stage,
-                   text_of(i, text), why);
+    return refuse(schedule, err, "stage %d: %s: %s", stage, text_of(i, text), why);
 }
 
 /* What has been seen of one micro-batch, in list order. */
@@ -65,8 +81,19 @@ static int check_compute(const struct instruction *i, struct progress *p, const 
 /* What is sent may lie in the scratch: does it directly follow the computation? */
 static bool follows(const struct instruction *i, const struct instruction *before)
 {
-    return i->kind != INSTRUCTION_SEND || (before && before->micro == i->micro &&
-                                           (before->kind == INSTRUCTION_F) == !i->gradient);
+    if (i->kind != INSTRUCTION_SEND)
+        return true;
+    return before && before->micro == i->micro && before->kind != INSTRUCTION_W &&
+           (before->kind == INSTRUCTION_F) == !i->gradient;
+}
+
+/* The memory of a stage is laid out for BW, or for B and W. */
+static bool mixes(const struct instruction *i, const struct instruction *before)
+{
+    bool part = i->kind == INSTRUCTION_B || i->kind == INSTRUCTION_W;
+
+    return before && ((part && before->kind == INSTRUCTION_BW) ||
+                      (i->kind == INSTRUCTION_BW && before->kind != INSTRUCTION_BW));
 }
 
 /* Each micro-batch runs F, B, W in this order; REDUCE and STEP end the list. */
@@ -76,6 +103,7 @@ static int check_order(const struct schedule *schedule, int s, struct err *err)
     struct progress *progress =
         mem_new((size_t)schedule->micro_batches, sizeof(*progress));
     const struct instruction *before = NULL;    /* the last computation */
+    const struct instruction *backward = NULL;  /* that was no F */
     const char *why = NULL;
     int rc = 0;
 
@@ -84,8 +112,12 @@ static int check_order(const struct schedule *schedule, int s, struct err *err)
 
         if (i->micro < 0 || i->micro >= schedule->micro_batches)
             rc = fail(schedule, s, i, err, "no such micro-batch");
+        else if (i->chunk)
+            rc = fail(schedule, s, i, err, "no such chunk");
         else if (is_compute(i->kind) && check_compute(i, &progress[i->micro], &why))
             rc = fail(schedule, s, i, err, why);
+        else if (mixes(i, backward))
+            rc = fail(schedule, s, i, err, "a stage runs BW, or B and W, but not both");
         else if (!follows(i, before))
             rc = fail(schedule, s, i, err, "does not directly follow what makes it");
         else if ((i->kind == INSTRUCTION_REDUCE && k != list->n - 2) ||
@@ -93,15 +125,15 @@ static int check_order(const struct schedule *schedule, int s, struct err *err)
             rc = fail(schedule, s, i, err, "not at the end");
         if (is_compute(i->kind))
             before = i;
+        if (is_compute(i->kind) && i->kind != INSTRUCTION_F)
+            backward = i;
     }
     for (int m = 0; m < schedule->micro_batches && rc == 0; m++)
         if (!progress[m].wgrad)
-            rc = err_set(err, "schedule %s: stage %d: micro-batch %d is not complete",
-                         schedule->name, s, m);
+            rc = refuse(schedule, err, "stage %d: micro-batch %d is not complete", s, m);
     if (rc == 0 && (list->n < 2 || list->items[list->n - 2].kind != INSTRUCTION_REDUCE ||
                     list->items[list->n - 1].kind != INSTRUCTION_STEP))
-        rc = err_set(err, "schedule %s: stage %d: does not end with REDUCE and STEP",
-                     schedule->name, s);
+        rc = refuse(schedule, err, "stage %d: does not end with REDUCE and STEP", s);
     free(progress);
     return rc;
 }
@@ -293,6 +325,29 @@ static int check_sequence(const struct schedule *schedule, const struct schedule
     return 0;
 }
 
+/* What a stage receives it uses in the same order. */
+static int check_use(const struct schedule *schedule, const struct schedule_edge *edge,
+                     bool gradient, struct err *err)
+{
+    int from = gradient ? edge->to : edge->from, to = gradient ? edge->from : edge->to;
+    const struct instruction_list *list = &schedule->stages[to];
+    int j = 0;
+
+    for (int i = 0; i < list->n; i++) {
+        const struct instruction *recv = &list->items[i];
+
+        if (recv->kind != INSTRUCTION_RECV || recv->peer != from || recv->gradient != gradient)
+            continue;
+        while (gradient ? list->items[j].kind != INSTRUCTION_B &&
+                              list->items[j].kind != INSTRUCTION_BW
+                        : list->items[j].kind != INSTRUCTION_F)
+            j++;
+        if (list->items[j++].micro != recv->micro)
+            return fail(schedule, to, recv, err, "is used in another order");
+    }
+    return 0;
+}
+
 static int check_counts(const struct schedule *schedule, const struct schedule_edge *edges,
                         int n_edges, const int *count, struct err *err)
 {
@@ -302,11 +357,12 @@ static int check_counts(const struct schedule *schedule, const struct schedule_e
                 long at = 2 * (((long)e * 2 + g) * schedule->micro_batches + m);
 
                 if (count[at] != 1 || count[at + 1] != 1)
-                    return err_set(err, "schedule %s: micro-batch %d's %s between stages %d "
-                                   "and %d is missing", schedule->name, m,
-                                   g ? "gradient" : "value", edges[e].from, edges[e].to);
+                    return refuse(schedule, err, "micro-batch %d's %s between stages %d and "
+                                  "%d is missing", m, g ? "gradient" : "value", edges[e].from,
+                                  edges[e].to);
             }
-            if (check_sequence(schedule, &edges[e], g, err))
+            if (check_sequence(schedule, &edges[e], g, err) ||
+                check_use(schedule, &edges[e], g, err))
                 return -1;
         }
     }
@@ -333,9 +389,8 @@ int schedule_check(const struct schedule *schedule, const struct schedule_edge *
         if (rc == 0)
             rc = check_messages(schedule, edges, n_edges, s, count, err);
         if (rc == 0 && schedule_in_flight(schedule, s) > schedule->stages[s].slots)
-            rc = err_set(err, "schedule %s: stage %d: %d micro-batches in flight, %d slots",
-                         schedule->name, s, schedule_in_flight(schedule, s),
-                         schedule->stages[s].slots);
+            rc = refuse(schedule, err, "stage %d: %d micro-batches in flight, %d slots", s,
+                        schedule_in_flight(schedule, s), schedule->stages[s].slots);
     }
     if (rc == 0)
         rc = check_counts(schedule, edges, n_edges, count, err);

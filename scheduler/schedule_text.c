@@ -2,6 +2,7 @@
 #include "scheduler/schedule.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -213,8 +214,25 @@ struct schedule *schedule_read(const char *path, FILE *in, struct err *err)
     if (rc == 0 && (!schedule || stage + 1 != schedule->n_stages))
         rc = err_set(err, "%s: ends before its last stage", path);
     free(text);
-    if (rc == 0)
+    if (rc == 0) {
+        schedule->source = mem_strdup(path);
         return schedule;
+    }
     schedule_free(schedule);
     return NULL;
+}
+
+struct schedule *schedule_load(const char *path, struct err *err)
+{
+    FILE *file = fopen(path, "r");
+    struct schedule *schedule;
+
+    if (!file) {
+        err_set_code(err, EXIT_USAGE, "--schedule: expected " SCHEDULE_NAMES " or a file, got "
+                     "\"%s\": %s", path, strerror(errno));
+        return NULL;
+    }
+    schedule = schedule_read(path, file, err);
+    fclose(file);
+    return schedule;
 }

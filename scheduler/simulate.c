@@ -321,7 +321,9 @@ struct simulation *simulate(const struct plan *plan, const struct cost *cost,
     result->busy = mem_new((size_t)sim->n_workers, sizeof(double));
     for (int i = 0; i < sim->n_workers; i++)
         result->busy[i] = sim->workers[i].busy;
+    result->schedule = sim->schedule;
     sim->events = NULL;
+    sim->schedule = NULL;
     qsort(result->events, (size_t)result->n_events, sizeof(*result->events), by_start);
     sim_free(sim);
     return result;
@@ -368,5 +370,6 @@ void simulation_free(struct simulation *simulation)
         return;
     free(simulation->events);
     free(simulation->busy);
+    schedule_free(simulation->schedule);
     free(simulation);
 }

@@ -37,6 +37,7 @@ struct simulation {
     /* Workers are replicas: pipeline-major, then by stage, then by replica. */
     int n_workers;
     double *busy;               /* seconds of computing */
+    struct schedule *schedule;  /* what was run */
 };
 
 struct simulation *simulate(const struct plan *plan, const struct cost *cost,

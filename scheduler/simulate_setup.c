@@ -216,8 +216,7 @@ static int sim_fill(struct sim *sim, const struct traffic_list *traffic, struct 
     int rc = 0;
 
     traffic_edges(sim->cost, traffic, edges);
-    sim->schedule = schedule_new(plan->schedule, plan->schedule_memory, plan->n_stages,
-                                 (int)plan->micro_batches, edges, traffic->n, err);
+    sim->schedule = plan_schedule(plan, edges, traffic->n, err);
     if (!sim->schedule || add_workers(sim, err))
         rc = -1;
     for (int p = 0; p < plan->pipelines && rc == 0; p++)

@@ -29,11 +29,29 @@ struct plan_run {
     struct plan_request request;
     struct size_request sizes;
     int *replicas;
+    struct schedule *list;
     struct cluster *cluster;
     struct cost *cost;
     struct plan *plan;
     char *why;
 };
+
+static int read_schedule(struct plan_run *r, struct err *err)
+{
+    const char *schedule = option_string(r->options, "schedule", NULL);
+
+    if (!schedule || schedule_find(schedule) >= 0) {
+        r->request.schedule = schedule;
+        return 0;
+    }
+    r->request.list = r->list = schedule_load(schedule, err);
+    if (!r->list)
+        return -1;
+    r->request.stages = r->request.stages ? r->request.stages : r->list->n_stages;
+    if (!r->request.micro_batches)
+        r->request.micro_batches = r->list->micro_batches;
+    return 0;
+}
 
 static int read_request(struct plan_run *r, struct err *err)
 {
@@ -50,13 +68,12 @@ static int read_request(struct plan_run *r, struct err *err)
         option_int(o, "micro-batch-size", 1, MAX_SAMPLES, 0, &q->micro_batch, err) ||
         option_int(o, "batchnorm-samples", 1, MAX_SAMPLES, 0, &q->batchnorm_samples, err) ||
         option_size(o, "memory", 0, &q->memory, err) ||
-        option_choice(o, "schedule", &q->schedule, err) ||
         option_number(o, "schedule-memory", 1, SCHEDULE_MEMORY, 0, &q->schedule_memory, err) ||
         option_choice(o, "optimizer", &q->optimizer, err))
         return -1;
     q->stages = (int)stages;
     q->replicas = r->replicas;
-    return 0;
+    return read_schedule(r, err);
 }
 
 /* Where nobody says which cluster: this node, as one device. */
@@ -315,6 +332,7 @@ int cmd_plan(int argc, char **argv, struct err *err)
     plan_free(r.plan);
     cost_free(r.cost);
     cluster_free(r.cluster);
+    schedule_free(r.list);
     free(r.replicas);
     free(command);
     options_free(options);

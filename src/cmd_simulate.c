@@ -30,7 +30,7 @@ struct simulate_run {
     struct simulation *sim;
 };
 
-enum { FORMAT_TEXT, FORMAT_JSON, FORMAT_SVG, FORMAT_TRACE };
+enum { FORMAT_TEXT, FORMAT_JSON, FORMAT_SVG, FORMAT_TRACE, FORMAT_SCHEDULE };
 
 static int worker_of(const struct plan *plan, const struct simulated_event *e)
 {
@@ -150,10 +150,13 @@ static int open_cluster(struct simulate_run *r, struct err *err)
 
 static int open_all(struct simulate_run *r, struct err *err)
 {
+    const char *schedule = option_string(r->options, "schedule", NULL);
+
     if (options_operands(r->options) != 1)
         return err_set_code(err, EXIT_USAGE, "simulate: expected one PLAN");
     r->plan = plan_load(options_operand(r->options, 0), err);
-    if (!r->plan || open_cluster(r, err))
+    if (!r->plan || open_cluster(r, err) ||
+        (schedule && plan_set_schedule(r->plan, schedule, err)))
         return -1;
     r->cost = open_cost(r, err);
     r->sim = r->cost ? simulate(r->plan, r->cost, r->cluster, err) : NULL;
@@ -368,7 +371,9 @@ static int print(const struct simulate_run *r, struct err *err)
     out = open_memstream(&text, &size);
     if (!out)
         return err_set(err, "out of memory");
-    if (format == FORMAT_SVG)
+    if (format == FORMAT_SCHEDULE)
+        schedule_print(r->sim->schedule, out);
+    else if (format == FORMAT_SVG)
         print_svg(r, out);
     else
         print_text(r, out);

@@ -13,6 +13,7 @@
 #include "base/option.h"
 #include "commands.h"
 #include "comm/launch.h"
+#include "scheduler/schedule.h"
 #include "topology/node.h"
 #include "train/optimizer.h"
 #include "train/timings.h"
@@ -98,6 +99,24 @@ static int read_recipe(const struct options *o, struct train_settings *t, struct
     return read_beta(o, "ema", 0, &r->ema, err);
 }
 
+/* The order of micro-batches: a name, or a file, which pins what its lists are for. */
+static int read_schedule_list(const struct options *o, struct train_settings *t, struct err *err)
+{
+    const char *schedule = option_string(o, "schedule", NULL);
+
+    if (!schedule || schedule_find(schedule) >= 0) {
+        t->schedule = schedule;
+        return 0;
+    }
+    t->list = schedule_load(schedule, err);
+    if (!t->list)
+        return -1;
+    t->stages = t->stages ? t->stages : t->list->n_stages;
+    if (!t->micro_batches)
+        t->micro_batches = t->list->micro_batches;
+    return 0;
+}
+
 static int read_pins(const struct options *o, struct train_settings *t, struct err *err)
 {
     int64_t stages;
@@ -107,10 +126,11 @@ static int read_pins(const struct options *o, struct train_settings *t, struct e
         option_int(o, "micro-batches", 1, 1 << 20, 0, &t->micro_batches, err) < 0 ||
         option_int(o, "micro-batch-size", 1, 1 << 30, 0, &t->micro_batch, err) < 0 ||
         option_size(o, "memory", 0, &t->memory, err) < 0 ||
-        option_choice(o, "schedule", &t->schedule, err) < 0 ||
         option_number(o, "schedule-memory", 1, SCHEDULE_MEMORY, 0, &t->schedule_memory, err) < 0)
         return -1;
     t->stages = (int)stages;
+    if (read_schedule_list(o, t, err) < 0)
+        return -1;
     t->cluster = option_string(o, "cluster", NULL);
     t->n_costs = option_strings(o, "cost", &t->costs);
     t->keep_plan = option_flag(o, "keep-plan", false);
@@ -323,6 +343,7 @@ int cmd_train(int argc, char **argv, struct err *err)
     settings.cache_directory = cache;
     code = run(options, &settings, err);
     free(settings.replicas);
+    schedule_free(settings.list);
     free(line);
     free(cache);
     options_free(options);

@@ -155,8 +155,7 @@ static int make_program(struct compiled *c, const struct compile_options *option
     int slots;
 
     make_edges(c);
-    c->schedule = schedule_new(plan->schedule, plan->schedule_memory, plan->n_stages,
-                               (int)plan->micro_batches, c->edges, c->n_edges, err);
+    c->schedule = plan_schedule(plan, c->edges, c->n_edges, err);
     if (!c->schedule)
         return -1;
     slots = c->schedule->stages[c->stage].slots;

@@ -104,11 +104,12 @@ static void fill_route(struct route *route, const struct plan *plan, int stage, 
 
 static int in_flight(const struct plan *plan, const struct compiled *c, bool send)
 {
-    int slots = c->schedule->stages[c->stage].slots;
+    int ahead;
 
     if (send)
-        return slots;
-    return plan->micro_batches < 2 ? 1 : 2;
+        return c->schedule->stages[c->stage].slots;
+    ahead = schedule_ahead(c->schedule, c->stage);
+    return ahead > 2 ? ahead : plan->micro_batches < 2 ? 1 : 2;
 }
 
 static void add_routes(struct routes *routes, const struct plan *plan, int stage, int replica,

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "scheduler/schedule.h"
 #include "train/discover.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
@@ -18,7 +19,7 @@ struct plan_request session_request(const struct session *session)
     return (struct plan_request){
         .global_batch = t->global_batch, .stages = t->stages, .n_replicas = t->n_replicas,
         .replicas = t->replicas, .micro_batches = t->micro_batches,
-        .micro_batch = t->micro_batch, .schedule = t->schedule,
+        .micro_batch = t->micro_batch, .schedule = t->schedule, .list = t->list,
         .schedule_memory = t->schedule_memory, .memory = t->memory,
         .batchnorm_samples = t->batchnorm_samples,
     };
@@ -83,7 +84,8 @@ static bool honours_pins(const struct session *s, const struct plan *plan)
         (t->n_replicas && t->n_replicas != plan->n_stages) ||
         (t->micro_batches && t->micro_batches != plan->micro_batches) ||
         (t->micro_batch && t->micro_batch != plan->micro_batch) ||
-        (t->schedule && strcmp(t->schedule, plan->schedule) != 0) ||
+        (t->schedule && (plan->list || strcmp(t->schedule, plan->schedule) != 0)) ||
+        (t->list && (!plan->list || !schedule_same(t->list, plan->list))) ||
         (t->schedule_memory > 0 && fabs(t->schedule_memory - plan->schedule_memory) > 1e-6))
         return false;
     for (int i = 0; i < t->n_replicas; i++)

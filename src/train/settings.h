@@ -11,6 +11,8 @@
 #include "train/optimizer.h"
 #include "train/recipe.h"
 
+struct schedule;
+
 struct train_settings {
     const char *input;          /* MODEL.onnx or plan.json */
     const char *data, *test;    /* see data_open(); 'test' may be NULL */
@@ -44,6 +46,7 @@ struct train_settings {
     int *replicas;
     int64_t micro_batches, micro_batch;
     const char *schedule;
+    struct schedule *list;      /* instructions in its place */
     double schedule_memory;
     double memory;              /* bytes; 0: as the machine has it */
     bool keep_plan;

@@ -291,3 +291,44 @@ plan() {
     run "$TASUKI" simulate plan.json --cost cost.json --cost other.json
     [[ "$output" == *"iteration 96000 ms"* ]]
 }
+
+@test "instructions are printed, read back, planned for and forecast alike" {
+    simulate() { "$TASUKI" simulate --cost cost.json "$@"; }
+    plan --stages 2 --micro-batches 4 --schedule zb -o zb.json >table
+    simulate zb.json --format schedule -o list
+    plan --schedule list -o list.json >same
+    diff <(grep -E '^(iteration|lower| +[01] )' table) <(grep -E '^(iteration|lower| +[01] )' same)
+    grep -q '"schedule zb stages 2 micro-batches 4"' list.json
+    simulate list.json --format schedule | diff - list
+    # Another plan under these lists, and these lists under another schedule.
+    plan --stages 2 --micro-batches 4 --schedule gpipe -o gpipe.json >other
+    iteration() { sed -n 's/^iteration *//p'; }
+    [ "$(iteration <other)" != "$(iteration <table)" ]
+    [ "$(simulate gpipe.json --schedule list | iteration)" = "$(iteration <table)" ]
+    [ "$(simulate list.json --schedule gpipe | iteration)" = "$(iteration <other)" ]
+    # Memory follows the slots.
+    sed 's/slots [0-9]*/slots 4/' list >wide
+    plan --schedule wide --format json >wide.json
+    memory() { sed -n 's/.*"memory": \([1-9][0-9.]*\).*/\1/p' "$1" | head -n 1; }
+    [ "$(memory wide.json)" != "$(memory list.json)" ]
+}
+
+@test "instructions that do not suit are refused by file, line or stage, and instruction" {
+    plan --stages 2 --micro-batches 4 --schedule 1f1b -o plan.json >table
+    "$TASUKI" simulate plan.json --cost cost.json --format schedule -o list
+    refused() {
+        run plan --schedule "$1" "${@:3}"
+        echo "$output"
+        [ "$status" -ne 0 ] && [ "${#lines[@]}" -eq 1 ] && [[ "$output" == *"$2"* ]]
+    }
+    sed 's/^BW 0 0/BW 1 0/' list >twice
+    refused twice 'twice: stage 0: BW 1 0: before its F, or twice'
+    sed 's/^F 1 0/F 1/' list >short
+    refused short 'short: line 6: too few or too many words'
+    refused list 'list: lists for 2 stages and 4 micro-batches, asked for 3 and 4' --stages 3
+    refused nothing ' or a file, got "nothing": '
+    plan --schedule list -o list.json >table
+    sed 's/"BW 0 0"/"BW 9 0"/' list.json >wrong.json
+    run "$TASUKI" simulate wrong.json --cost cost.json
+    [[ "$status" -eq 1 && "$output" == *'wrong.json: instructions: line '*'"9"'* ]]
+}

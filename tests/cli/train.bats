@@ -187,6 +187,51 @@ json.dump(json.load(open(sys.argv[1]))["plan"], open(sys.argv[2], "w"))' \
     [ "$status" -eq 0 ]
 }
 
+# Lists that no schedule makes: the last micro-batch first, all W at the end.
+reversed_list() {
+    echo "schedule reversed stages 2 micro-batches 4"
+    echo "stage 0 slots 4"
+    for m in 3 2 1 0; do printf 'F %d 0\nSEND %d 0 -> 1\n' $m $m; done
+    for m in 3 2 1 0; do printf 'RECV %d 0 <- 1 gradient\n' $m; done
+    for m in 3 2 1 0; do printf 'BW %d 0\n' $m; done
+    printf 'REDUCE\nSTEP\nstage 1 slots 4\n'
+    for m in 3 2 1 0; do printf 'RECV %d 0 <- 0\n' $m; done
+    for m in 3 2 1 0; do printf 'F %d 0\nB %d 0\nSEND %d 0 -> 0 gradient\n' $m $m $m; done
+    for m in 3 2 1 0; do printf 'W %d 0\n' $m; done
+    printf 'REDUCE\nSTEP\n'
+}
+
+@test "instructions from a file run as they stand, and from the plan that has them" {
+    need_mpi
+    need_python
+    data="--data $DEMO/digits-train.safetensors"
+    new="$MODEL --global-batch 48"
+    go() { mpirun -n 2 "$TASUKI" train "$@" --steps 3 --deterministic --no-cache -q; }
+    "$TASUKI" plan $new --stages 2 --micro-batches 4 --schedule zb -o "$DIR/zb.json" -q \
+        --cluster flat:2,bandwidth=1e9,flops=1e12,memory-bandwidth=1e11 >/dev/null
+    "$TASUKI" simulate "$DIR/zb.json" $data --format schedule -o "$DIR/list"
+    go $new --stages 2 --micro-batches 4 --schedule zb --dump-gradients "$DIR/zb"
+    go $new --schedule "$DIR/list" --dump-gradients "$DIR/same"
+    cmp "$DIR/zb" "$DIR/same"
+    reversed_list >"$DIR/reversed"
+    go $new --precision float64 --schedule "$DIR/reversed" --log "$DIR/two" \
+        --checkpoint "$DIR/out"
+    python3 -c 'import json, sys
+json.dump(json.load(open(sys.argv[1]))["plan"], open(sys.argv[2], "w"))' \
+        "$DIR/out/step-00000003/state.json" "$DIR/plan.json"
+    grep -q '"schedule reversed stages 2 micro-batches 4"' "$DIR/plan.json"
+    go "$DIR/plan.json" $data --log "$DIR/again"
+    go "$DIR/plan.json" $data --log "$DIR/third" --schedule "$DIR/reversed"
+    "$TASUKI" train $new --precision float64 --steps 3 -q --log "$DIR/one"
+    exactly() { sed -nE 's/^\{"step".*"loss":([^,}]+).*/\1/p' "$DIR/$1"; }
+    [ "$(exactly two)" = "$(exactly again)" ]
+    [ "$(exactly two)" = "$(exactly third)" ]
+    [ "$(losses "$DIR/two")" = "$(losses "$DIR/one")" ]
+    run mpirun -n 2 "$TASUKI" train "$DIR/plan.json" $data --steps 3 -q --schedule zb
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"another schedule than the options say"* ]]
+}
+
 @test "pins for more ranks than there are give the line to use" {
     run "$TASUKI" train $MODEL --global-batch 8 --steps 1 --replicas 2,1
     [ "$status" -eq 2 ]

@@ -210,6 +210,10 @@ static void what_is_printed_can_be_read_back(void **state)
     assert_non_null(copy);
     third = round_trip(copy, &again, &err);
     assert_string_equal(text, again);
+    assert_true(schedule_same(copy, third));
+    assert_true(schedule_same(copy, s));
+    third->stages[4].items[third->stages[4].n / 2].micro ^= 1;
+    assert_false(schedule_same(copy, third));
     assert_int_equal(schedule_check(copy, edges, n, &err), 0);
     assert_int_equal(copy->stages[0].slots, s->stages[0].slots);
     schedule_free(s);
@@ -289,6 +293,27 @@ static void a_wrong_list_is_refused_by_stage_and_instruction(void **state)
                "stage 1 slots 1\n"
                "RECV 0 0 <- 0\nF 0 0\nB 0 0\nSEND 0 0 -> 0 gradient\nW 0 0\nREDUCE\nSTEP\n",
                "stage 0: SEND 0 0 -> 1: does not directly follow what makes it");
+    /* The same of a gradient that W may overwrite. */
+    check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\n"
+               "F 0 0\nSEND 0 0 -> 1\nRECV 0 0 <- 1 gradient\nBW 0 0\nREDUCE\nSTEP\n"
+               "stage 1 slots 1\n"
+               "RECV 0 0 <- 0\nF 0 0\nB 0 0\nW 0 0\nSEND 0 0 -> 0 gradient\nREDUCE\nSTEP\n",
+               "list: stage 1: SEND 0 0 -> 0 gradient: does not directly follow");
+    /* Their memory is not the same. */
+    check_text("schedule x stages 2 micro-batches 2\nstage 0 slots 2\n"
+               "F 0 0\nSEND 0 0 -> 1\nF 1 0\nSEND 1 0 -> 1\n"
+               "RECV 0 0 <- 1 gradient\nBW 0 0\nRECV 1 0 <- 1 gradient\nB 1 0\nW 1 0\n"
+               "REDUCE\nSTEP\nstage 1 slots 1\nREDUCE\nSTEP\n",
+               "stage 0: B 1 0: a stage runs BW, or B and W, but not both");
+    /* Both are received before one is used. */
+    check_text("schedule x stages 2 micro-batches 2\nstage 0 slots 2\n"
+               "F 0 0\nSEND 0 0 -> 1\nF 1 0\nSEND 1 0 -> 1\n"
+               "RECV 0 0 <- 1 gradient\nBW 0 0\nRECV 1 0 <- 1 gradient\nBW 1 0\nREDUCE\nSTEP\n"
+               "stage 1 slots 2\nRECV 0 0 <- 0\nRECV 1 0 <- 0\nF 1 0\nF 0 0\n"
+               "B 0 0\nSEND 0 0 -> 0 gradient\nW 0 0\nB 1 0\nSEND 1 0 -> 0 gradient\nW 1 0\n"
+               "REDUCE\nSTEP\n", "stage 1: RECV 0 0 <- 0: is used in another order");
+    check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\nF 0 1\n"
+               "stage 1 slots 1\n", "stage 0: F 0 1: no such chunk");
     check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\nF 0 0\nREDUCE\nSTEP\n"
                "stage 1 slots 1\nREDUCE\nSTEP\n", "stage 0: micro-batch 0 is not complete");
 }
