@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "graph/op.h"
+#include "scheduler/stage.h"
 
 /* Rank of a weight from which on it is a matrix; below are biases, scales and shifts. */
 #define MATRIX_RANK 2
@@ -205,27 +206,33 @@ void blocks_free(struct blocks *blocks)
     free(blocks);
 }
 
-/* The stage of each block; the plan's blocks must be these, in this order. */
-static int match_plan(const struct blocks *blocks, const struct plan *plan, int *stage,
-                      struct err *err)
+/* The stage of each block. */
+static int *match_plan(const struct blocks *blocks, const struct plan *plan, struct err *err)
 {
-    int b = 0;
+    const char **names = mem_new((size_t)blocks->n, sizeof(*names));
+    int *stage;
 
-    for (int s = 0; s < plan->n_stages; s++) {
-        for (int i = 0; i < plan->stages[s].n_blocks; i++, b++) {
-            const char *name = plan->stages[s].blocks[i].name;
+    for (int b = 0; b < blocks->n; b++)
+        names[b] = blocks->items[b].name;
+    stage = stage_by_name(plan, names, blocks->n, "model", err);
+    free(names);
+    return stage;
+}
 
-            if (b == blocks->n)
-                return err_set(err, "stage %d: the model has no block \"%s\"", s, name);
-            if (strcmp(name, blocks->items[b].name) != 0)
-                return err_set(err, "stage %d: block \"%s\" stands where the model has \"%s\"",
-                               s, name, blocks->items[b].name);
-            stage[b] = s;
+/* No block reads of a later stage. */
+static int check_order(const struct graph *graph, const struct blocks *blocks, const int *stage,
+                       struct err *err)
+{
+    for (int n = 0; n < graph->n_nodes; n++)
+        for (int i = 0; i < graph->nodes[n].n_inputs; i++) {
+            int value = graph->nodes[n].inputs[i], to = graph->nodes[n].block;
+            int producer = value < 0 ? -1 : graph->values[value].producer;
+
+            if (producer >= 0 && stage[graph->nodes[producer].block] > stage[to])
+                return err_set(err, "the plan puts block \"%s\" before \"%s\", which it reads",
+                               blocks->items[to].name,
+                               blocks->items[graph->nodes[producer].block].name);
         }
-    }
-    if (b < blocks->n)
-        return err_set(err, "the model's block \"%s\" is not in the plan",
-                       blocks->items[b].name);
     return 0;
 }
 
@@ -236,8 +243,8 @@ int *blocks_stages(struct graph *graph, const struct plan *plan, struct err *err
 
     if (!blocks)
         return NULL;
-    of_block = mem_new((size_t)blocks->n, sizeof(*of_block));
-    if (match_plan(blocks, plan, of_block, err) == 0) {
+    of_block = match_plan(blocks, plan, err);
+    if (of_block && check_order(graph, blocks, of_block, err) == 0) {
         result = arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(*result));
         for (int n = 0; n < graph->n_nodes; n++)
             result[n] = of_block[graph->nodes[n].block];

@@ -36,8 +36,8 @@ struct blocks *blocks_new(struct graph *graph, struct err *err);
 void blocks_free(struct blocks *blocks);
 
 /* The stage of each of the graph's nodes (before autodiff()) under a plan, in the graph's
- * arena: what autodiff() wants. The plan's blocks must be those of the graph, by name and in
- * order.
+ * arena: what autodiff() wants. The plan's blocks must be those of the graph, by name, none
+ * before one that it reads.
  */
 int *blocks_stages(struct graph *graph, const struct plan *plan, struct err *err);
 

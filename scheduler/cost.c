@@ -291,3 +291,18 @@ int cost_save(const struct cost *cost, const char *path, struct err *err)
     json_decref(json);
     return rc;
 }
+
+void cost_edges_into(const struct cost *cost, int **start, int **into)
+{
+    int *from = mem_new((size_t)cost->n_blocks + 2, sizeof(int));
+    int *edges = mem_new((size_t)cost->n_edges, sizeof(int));
+
+    for (int e = 0; e < cost->n_edges; e++)
+        from[cost->edges[e].to + 2]++;
+    for (int b = 0; b < cost->n_blocks; b++)
+        from[b + 2] += from[b + 1];
+    for (int e = 0; e < cost->n_edges; e++)
+        edges[from[cost->edges[e].to + 1]++] = e;
+    *start = from;
+    *into = edges;
+}

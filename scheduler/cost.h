@@ -74,6 +74,9 @@ json_t *cost_to_json(const struct cost *cost);
 int cost_save(const struct cost *cost, const char *path, struct err *err);
 void cost_free(struct cost *cost);
 
+/* The edges into block b are into[start[b]] … into[start[b + 1] - 1]; malloc'ed. */
+void cost_edges_into(const struct cost *cost, int **start, int **into);
+
 /* An array of the file at 'samples' samples. 'scales': false keeps it constant. */
 double cost_at(const struct cost *cost, const double *array, bool scales, double samples);
 

@@ -12,8 +12,9 @@
 #include "scheduler/simulate.h"
 
 #define MAX_TIGHTENINGS 8
-/* So many candidates are all simulated. */
+/* So many plans are all simulated; and where that is asked for. */
 #define SMALL 1000
+#define EXHAUSTIVE_PLANS 10000000
 /* Differences below this are noise of the arithmetic. */
 #define SAME 1e-9
 
@@ -38,7 +39,7 @@ static void add_splits(struct search *s)
     int most = s->cluster->n_devices;
 
     if (each.n_replicas || (each.micro_batch && each.micro_batches) || most < 3 ||
-        !has_neighbours(s->cluster))
+        (!each.micro_batch && !has_neighbours(s->cluster)))
         most = 1;
     for (int p = 1; p <= most; p++) {
         int64_t *sizes;
@@ -122,11 +123,18 @@ static bool is_searched(const struct plan_request *r, enum schedule_kind kind)
                        : kind == SCHEDULE_1F1B || kind == SCHEDULE_GPIPE;
 }
 
-static void search_all(struct search *s)
+static int search_all(struct search *s, struct err *err)
 {
-    s->complete = partition_small(s, SMALL);
+    long most = s->request->exhaustive ? EXHAUSTIVE_PLANS : SMALL;
+
+    if (partition_small(s, most, &s->count, err))
+        return -1;
+    s->complete = s->count <= most;
     if (s->complete)
-        return;
+        return 0;
+    if (s->request->exhaustive)
+        return err_set_code(err, EXIT_USAGE, "--exhaustive: there are more than %ld plans; pin "
+                            "some of it, or leave it out", most);
     for (int even = 1; even >= 0; even--)
         for (int i = 0; i < s->n_splits; i++)
             for (int k = 0; k < SCHEDULE_KINDS; k++)
@@ -134,6 +142,7 @@ static void search_all(struct search *s)
                     partition_dp(s, &s->splits[i], (enum schedule_kind)k, even);
     for (int i = 0; i < s->n_found; i++)
         set_schedule(s, s->found[i], s->found[i]->schedule);
+    return 0;
 }
 
 static int64_t short_run(int n_stages)
@@ -165,7 +174,6 @@ int search_evaluate(struct search *s, struct candidate *c, bool exact, struct er
 {
     struct plan *plan;
 
-    c->closed = partition_closed(s, c);
     c->seconds = INFINITY;
     c->exact = true;
     if (!search_fits(s, c))
@@ -203,17 +211,23 @@ static int by_seconds(const void *a, const void *b)
     return candidate_better(x, y) ? -1 : candidate_better(y, x);
 }
 
+void search_sort(struct search *s)
+{
+    if (s->n_found)
+        qsort(s->found, (size_t)s->n_found, sizeof(*s->found), by_seconds);
+}
+
 /* Simulate what the closed form found; the fastest comes first. */
 static int rank(struct search *s, struct err *err)
 {
     for (int i = 0; i < s->n_found; i++)
         if (search_evaluate(s, s->found[i], false, err))
             return -1;
-    qsort(s->found, (size_t)s->n_found, sizeof(*s->found), by_seconds);
+    search_sort(s);
     while (s->n_found && !s->found[0]->exact) {
         if (search_evaluate(s, s->found[0], true, err))
             return -1;
-        qsort(s->found, (size_t)s->n_found, sizeof(*s->found), by_seconds);
+        search_sort(s);
     }
     return s->n_found ? search_improve(s, err) : 0;
 }
@@ -241,7 +255,7 @@ static void note_factors(const struct stage_bytes *estimate, const struct memory
 static int check_memory(struct search *s, const struct candidate *c, struct plan *plan,
                         struct factors *factors, struct err *err)
 {
-    int device = 0, over = 0;
+    int over = 0;
 
     for (int k = 0; k < plan->n_stages && s->request->memory_of; k++) {
         struct plan_stage *stage = &plan->stages[k];
@@ -250,13 +264,12 @@ static int check_memory(struct search *s, const struct candidate *c, struct plan
         if (s->request->memory_of(s->request->user, plan, k, &use, err))
             return -1;
         stage->memory = (double)use.total;
-        if (stage->memory > search_room(s, plan->pipelines, device, stage->replicas)) {
+        if (stage->memory > candidate_room(s, c, k)) {
             struct stage_bytes estimate = search_stage(s, c, k);
 
             note_factors(&estimate, &use, factors);
             over = 1;
         }
-        device += stage->replicas;
     }
     return over;
 }
@@ -288,19 +301,16 @@ static struct plan *find(struct search *s, struct err *err)
 
         search_reset(s);
         s->refused = (struct err){ 0 };
-        search_all(s);
-        if (s->n_found == 0)
-            return NULL;
-        if (rank(s, &local)) {
+        if (search_all(s, &local) || (!s->complete && rank(s, &local))) {
             *err = local;
             return NULL;
         }
         plan = first_that_fits(s, &factors, &local);
         if (plan)
             return plan;
-        if (!local.code && isinf(s->found[0]->seconds))
+        if (!local.code && (s->n_found == 0 || isinf(s->found[0]->seconds)))
             local = s->refused;
-        if (local.code) {
+        if (local.code || s->n_found == 0) {
             *err = local;
             return NULL;
         }

@@ -3,6 +3,7 @@
 #ifndef TASUKI_SCHEDULER_PARTITION_H
 #define TASUKI_SCHEDULER_PARTITION_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "scheduler/cost.h"
@@ -26,6 +27,7 @@ struct plan_request {
     double memory;              /* bytes per device; 0: as the cluster says */
     int64_t batchnorm_samples;  /* shares must be multiples of it; 0: no BatchNorm */
     const char *optimizer;      /* its state decides the bytes per parameter */
+    bool exhaustive;            /* simulate every plan; refused where there is too much */
     /* Exact memory of a stage of 'plan', from the compiled stage program; NULL: the sums of the
      * cost file are used.
      */

@@ -116,22 +116,19 @@ double partition_lower_bound(const struct cost *cost, const struct cluster *clus
  */
 double candidate_least(struct search *search, const struct candidate *c)
 {
-    struct table *table = search->table;
     double before = 0, least = 0;
 
     /* W may follow the last B. */
     for (int s = 0; s < c->n_stages; s++) {
-        int first = table_cut(table, c->cuts[s]), end = table_cut(table, c->cuts[s + 1]);
         int64_t share = candidate_share(c->micro_batch, c->replicas[s]);
         int late = schedule_delay(c->schedule, c->budget, c->n_stages, c->micro_batches, s) + 1;
         struct interval_cost cost;
 
-        table_interval(table, table_share(table, share), first, end, &cost);
+        candidate_interval(search, c, s, share, &cost);
         least = fmax(least, before + (double)c->micro_batches *
                                          (cost.forward + cost.dgrad + cost.wgrad) -
                                 (s ? late * cost.wgrad : 0));
-        table_interval(table, table_share(table, c->micro_batch / c->replicas[s]), first, end,
-                       &cost);
+        candidate_interval(search, c, s, c->micro_batch / c->replicas[s], &cost);
         before += cost.forward + cost.dgrad;
     }
     return least;

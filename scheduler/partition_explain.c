@@ -66,6 +66,8 @@ char *explain(const struct search *s, const struct plan *plan)
         return NULL;
     explain_slowest(plan, out);
     explain_single(s, plan, out);
+    if (s->complete)
+        fprintf(out, "All %ld plans were simulated: none is faster.\n", s->count);
     if (s->factor_fixed > 1 || s->factor_moving > 1)
         fprintf(out, "Exact memory is up to %.3g times the estimate of parameters and %.3g "
                 "times that of the rest.\n", s->factor_fixed, s->factor_moving);

@@ -26,18 +26,6 @@ double search_room(const struct search *search, int pipelines, int device, int r
     return room;
 }
 
-int64_t candidate_share(int64_t b, int r)
-{
-    return (b + r - 1) / r;
-}
-
-int candidate_slots(const struct plan_request *request, const struct candidate *c, int s)
-{
-    if (request->list)
-        return request->list->stages[s].slots;
-    return schedule_slots(c->schedule, c->budget, c->n_stages, c->micro_batches, s);
-}
-
 /* A receive is posted one ahead; each slot may have its sends under way. */
 static double message_buffers(const struct interval_cost *c, int64_t micro_batches, int slots)
 {
@@ -72,26 +60,20 @@ double search_memory(const struct search *search, const struct interval_cost *c,
 
 struct stage_bytes search_stage(struct search *search, const struct candidate *c, int s)
 {
-    struct table *table = search->table;
-    const struct share_table *share =
-        table_share(table, candidate_share(c->micro_batch, c->replicas[s]));
     struct interval_cost cost;
 
-    table_interval(table, share, table_cut(table, c->cuts[s]), table_cut(table, c->cuts[s + 1]),
-                   &cost);
+    candidate_interval(search, c, s, candidate_share(c->micro_batch, c->replicas[s]), &cost);
     return interval_bytes(search, &cost, c->micro_batches,
                           candidate_slots(search->request, c, s));
 }
 
 bool search_fits(struct search *search, const struct candidate *c)
 {
-    int device = 0;
-
-    for (int s = 0; s < c->n_stages; device += c->replicas[s++]) {
+    for (int s = 0; s < c->n_stages; s++) {
         struct stage_bytes bytes = search_stage(search, c, s);
 
         if (bytes.fixed * search->factor_fixed + bytes.moving * search->factor_moving >
-            search_room(search, candidate_pipelines(c), device, c->replicas[s]))
+            candidate_room(search, c, s))
             return false;
     }
     return true;

@@ -54,12 +54,15 @@ const struct share_table *table_share(struct table *table, int64_t samples);
 void table_interval(const struct table *table, const struct share_table *share, int i, int j,
                     struct interval_cost *result);
 
-/* One point of the search: everything but the devices, which follow in order. */
+/* One point of the search. */
 struct candidate {
-    int pipelines;          /* 0 counts as 1; each has as many devices in a row */
+    int pipelines;          /* 0 counts as 1 */
     int n_stages;
-    int *cuts;              /* [n_stages + 1] block indices */
+    int *cuts;              /* [n_stages + 1] places in 'order', from 0 to all */
+    int *order;             /* [blocks]: a topological one; NULL: as in the cost file */
     int *replicas;
+    int *devices;           /* [pipelines * replicas]: pipeline by pipeline, then stage by stage;
+                             * NULL: in order, each pipeline as many devices in a row */
     int64_t micro_batch, micro_batches;
     enum schedule_kind schedule;
     double budget;          /* of SCHEDULE_ZB: schedule_slots()' memory */
@@ -67,13 +70,6 @@ struct candidate {
     double seconds;         /* by simulation */
     bool exact;             /* of all micro-batches, not of some */
 };
-
-/* The largest share of 'r' replicas. */
-int64_t candidate_share(int64_t micro_batch, int r);
-/* Micro-batches in flight in a stage. */
-int candidate_slots(const struct plan_request *request, const struct candidate *c, int s);
-struct candidate *candidate_copy(const struct candidate *c);
-void candidate_free(struct candidate *c);
 
 /* One way to split the global batch. */
 struct split {
@@ -99,7 +95,8 @@ struct search {
     bool uniform;           /* all devices have the same memory */
     double slow;            /* of computing, while all devices are busy */
     double best;            /* closed form of the best candidate yet */
-    bool complete;          /* 'found' has every candidate */
+    long count;             /* plans that there are, as far as they were counted */
+    bool complete;          /* all of them were simulated */
     struct reduce_table *reduce;    /* [devices + 1]: by pipelines */
     int n_splits;
     struct split *splits;   /* one pipeline first; the largest micro-batches first */
@@ -107,6 +104,30 @@ struct search {
     struct candidate **found;   /* the best, by closed form */
     struct err refused;         /* why the list that was given does not suit a candidate */
 };
+
+struct candidate *candidate_copy(const struct candidate *c);
+void candidate_free(struct candidate *c);
+int candidate_pipelines(const struct candidate *c);
+/* Of one pipeline. */
+int candidate_devices(const struct candidate *c);
+/* The device of the replica that is number 'at' of its pipeline. */
+int candidate_device(const struct candidate *c, const struct cluster *cluster, int pipeline,
+                     int at);
+/* The block at a place of its order. */
+int candidate_block(const struct candidate *c, int at);
+/* The stage of each block; malloc'ed. */
+int *candidate_stages(const struct candidate *c);
+/* Give it these, none of them empty. */
+void candidate_assign(struct candidate *c, const int *stage);
+/* The largest share of 'r' replicas. */
+int64_t candidate_share(int64_t micro_batch, int r);
+/* Micro-batches in flight in a stage. */
+int candidate_slots(const struct plan_request *request, const struct candidate *c, int s);
+/* Sums over a stage at so many samples; what it exchanges only where memory_of is to be met. */
+void candidate_interval(struct search *search, const struct candidate *c, int s, int64_t samples,
+                        struct interval_cost *result);
+/* The least memory of a stage's devices. */
+double candidate_room(const struct search *search, const struct candidate *c, int s);
 
 /* The best candidates for one micro-batch size and schedule are added to 'found'. How many
  * slots a stage has under those that put W off is known where the number of stages is pinned;
@@ -122,10 +143,19 @@ struct search {
  */
 void partition_dp(struct search *search, const struct split *split, enum schedule_kind kind,
                   bool even);
-/* Where there are at most 'most' candidates in all, add all that fit to 'found' and return
- * true.
+/* Every plan of these, simulated in full; what fits is added to 'found', sorted:
+ * - pipelines, micro-batch sizes and counts: as search_new() has them;
+ * - stages: every way to part the blocks into a row of sets, none empty, so that no block is
+ *   before one that it reads;
+ * - replicas of each stage: any number that the micro-batch allows, as long as a pipeline has no
+ *   more than its part of the devices, of which some may stay idle;
+ * - devices of the replicas: any, but of those that differ only by what is alike in the cluster
+ *   tree, or by the order of the pipelines, one;
+ * - schedules: 1f1b, gpipe, zb-h1, and zb with each number of slots.
+ * All of that within the pins. '*count' is how many there are; where that is more than 'most'
+ * nothing is added. -1 on an error.
  */
-bool partition_small(struct search *search, long most);
+int partition_small(struct search *search, long most, long *count, struct err *err);
 /* The closed form of any candidate, 'first_device' of the last stages as in the search;
  * INFINITY where it does not fit into the memory.
  */
@@ -139,6 +169,8 @@ int search_evaluate(struct search *search, struct candidate *c, bool exact, stru
  * others.
  */
 bool candidate_better(const struct candidate *a, const struct candidate *b);
+/* The fastest first. */
+void search_sort(struct search *search);
 /* Local moves while they help, around the slowest stages of found[0] first. What they start from
  * stays behind the result, for where only the exact memory says that this does not fit.
  */
@@ -154,7 +186,6 @@ struct search *search_new(const struct cost *cost, const struct cluster *cluster
                           const struct plan_request *request);
 /* Devices that each pipeline may have. */
 int search_devices(const struct search *search, int pipelines);
-int candidate_pipelines(const struct candidate *c);
 void search_free(struct search *search);
 /* Forget what was found. */
 void search_reset(struct search *search);

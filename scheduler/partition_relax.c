@@ -81,20 +81,6 @@ static bool has_gradient(const struct cost *cost, const struct cost_edge *e)
     return e->gradient_bytes[cost->n_sizes - 1] > 0;
 }
 
-static void index_edges(struct relaxation *r)
-{
-    const struct cost *cost = r->search->cost;
-
-    r->start = mem_new((size_t)cost->n_blocks + 2, sizeof(int));
-    r->into = mem_new((size_t)cost->n_edges, sizeof(int));
-    for (int e = 0; e < cost->n_edges; e++)
-        r->start[cost->edges[e].to + 2]++;
-    for (int b = 0; b < cost->n_blocks; b++)
-        r->start[b + 2] += r->start[b + 1];
-    for (int e = 0; e < cost->n_edges; e++)
-        r->into[r->start[cost->edges[e].to + 1]++] = e;
-}
-
 static void fill_ways(struct relaxation *r)
 {
     const struct cost *cost = r->search->cost;
@@ -344,7 +330,7 @@ static double relax(struct relaxation *r, double upper)
     r->back = mem_new(blocks, sizeof(double));
     r->needed = mem_new(cuts, sizeof(int));
     r->behind = mem_new(cuts, sizeof(int));
-    index_edges(r);
+    cost_edges_into(s->cost, &r->start, &r->into);
     fill_wires(r);
     for (int i = 0; i < s->n_splits; i++) {
         r->pipelines = s->splits[i].pipelines;

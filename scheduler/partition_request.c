@@ -70,6 +70,35 @@ static int check_counts(const struct cost *cost, const struct cluster *cluster,
     return 0;
 }
 
+/* One crossbar of equal devices? */
+static bool is_flat(const struct cluster *cluster)
+{
+    int first = cluster->devices[0].place;
+
+    for (int d = 1; d < cluster->n_devices; d++) {
+        int place = cluster->devices[d].place;
+
+        if (cluster->places[place].parent != cluster->places[first].parent ||
+            !cluster_alike(cluster, first, place))
+            return false;
+    }
+    return true;
+}
+
+static int check_exhaustive(const struct cost *cost, const struct cluster *cluster,
+                            struct err *err)
+{
+    bool flat = is_flat(cluster);
+    int blocks = flat ? 12 : 8, devices = flat ? 8 : 4;
+
+    if (cost->n_blocks > blocks || cluster->n_devices > devices)
+        return REFUSE("--exhaustive: %d blocks on %d devices: at most %d on %d, %s",
+                      cost->n_blocks, cluster->n_devices, blocks, devices,
+                      flat ? "where all devices are alike"
+                           : "or 12 on 8 that are all alike");
+    return 0;
+}
+
 static bool size_suits(const struct plan_request *r, int64_t b)
 {
     if (r->batchnorm_samples && b % r->batchnorm_samples)
@@ -124,7 +153,8 @@ int check_request(const struct cost *cost, const struct cluster *cluster,
     int64_t *sizes;
     int n;
 
-    if (check_batch(request, err) || check_counts(cost, cluster, request, err))
+    if (check_batch(request, err) || check_counts(cost, cluster, request, err) ||
+        (request->exhaustive && check_exhaustive(cost, cluster, err)))
         return -1;
     sizes = micro_sizes(request, &n);
     free(sizes);

@@ -1,58 +1,185 @@
 /* SPDX-License-Identifier: MIT */
-/* Small problems: every cut, replica count, micro-batch size and schedule. */
+/* Small problems: every plan there is, simulated in full. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
+
+/* Of more devices nobody asks which are alike. */
+#define MAX_DEVICES 64
+#define MOST_KEPT 1000
 
 struct walk {
     struct search *search;
     struct candidate c;     /* being built; arrays of the largest size */
+    int *stage;             /* [blocks]: -1 where in none yet */
+    int n_blocks, limit;    /* devices of a pipeline */
+    int *start, *into;      /* of each block: where its incoming edges begin in 'into' */
+    int *like;              /* [places]: the first sibling that differs in nothing */
+    int *used;              /* [places]: devices below it that are taken */
     long count, most;
     bool add;               /* to what was found, else count only */
+    struct err *err;
+    bool failed;
 };
 
-static void reach(struct walk *w)
+/* Keep the best. */
+static void keep(struct search *s, const struct candidate *c)
 {
-    struct search *s = w->search;
-
-    w->count++;
-    if (!w->add)
+    *(struct candidate **)mem_push((void **)&s->found, &s->n_found, sizeof(*s->found)) =
+        candidate_copy(c);
+    if (s->n_found < 2 * MOST_KEPT)
         return;
-    set_schedule(s, &w->c, w->c.schedule);
-    w->c.closed = partition_closed(s, &w->c);
-    if (isfinite(w->c.closed))
-        *(struct candidate **)mem_push((void **)&s->found, &s->n_found, sizeof(*s->found)) =
-            candidate_copy(&w->c);
+    search_sort(s);
+    while (s->n_found > MOST_KEPT)
+        candidate_free(s->found[--s->n_found]);
 }
 
-static void walk_stages(struct walk *w, int first, int left)
+static void reach(struct walk *w, enum schedule_kind schedule, double budget)
+{
+    struct candidate *c = &w->c;
+
+    w->count++;
+    if (!w->add || w->failed)
+        return;
+    c->schedule = schedule;
+    c->budget = budget;
+    candidate_assign(c, w->stage);
+    if (search_evaluate(w->search, c, true, w->err))
+        w->failed = true;
+    else if (isfinite(c->seconds))
+        keep(w->search, c);
+}
+
+/* One stage or one micro-batch has one order; zb is tried with each number of slots, of which
+ * the least is that of zb-h1.
+ */
+static void reach_schedules(struct walk *w)
 {
     const struct plan_request *r = w->search->request;
-    const struct table *table = w->search->table;
-    int s = w->c.n_stages;
+    int n = w->c.n_stages;
+    int64_t idle = w->c.micro_batches - n, more = idle < 0 ? 0 : idle < n - 1 ? idle : n - 1;
 
-    if (first == table->n) {
+    for (int k = 0; k < SCHEDULE_KINDS; k++) {
+        if (!schedule_allowed(r, (enum schedule_kind)k))
+            continue;
+        if (k != SCHEDULE_ZB || r->schedule_memory > 0)
+            reach(w, (enum schedule_kind)k, r->schedule_memory);
+        else
+            for (int i = r->schedule ? 0 : 1; i <= more; i++)
+                reach(w, SCHEDULE_ZB, 1 + (double)i / n);
+        if (n == 1 || w->c.micro_batches == 1)
+            return;
+    }
+}
+
+/* Is there a free place before this one or one above it, that is as good? */
+static bool has_twin(const struct walk *w, int device)
+{
+    const struct cluster *cluster = w->search->cluster;
+
+    for (int p = cluster->devices[device].place; p > 0; p = cluster->places[p].parent) {
+        if (w->used[p])
+            return false;
+        for (int q = w->like[p]; q < p; q++)
+            if (w->like[q] == w->like[p] && !w->used[q])
+                return true;
+    }
+    return false;
+}
+
+static void take(struct walk *w, int device, int change)
+{
+    const struct cluster *cluster = w->search->cluster;
+
+    for (int p = cluster->devices[device].place; p >= 0; p = cluster->places[p].parent)
+        w->used[p] += change;
+}
+
+/* All places for the replicas from number 'at' on, of which no two differ only by what is
+ * alike. Pipelines are alike, too.
+ */
+static void walk_places(struct walk *w, int at)
+{
+    const struct cluster *cluster = w->search->cluster;
+    int each = candidate_devices(&w->c);
+    int first = at % each == 0 && at > 0 ? w->c.devices[at - each] + 1 : 0;
+
+    if (at == each * w->c.pipelines) {
+        reach_schedules(w);
+        return;
+    }
+    for (int d = first; d < cluster->n_devices && w->count <= w->most; d++) {
+        if (w->used[cluster->devices[d].place] || has_twin(w, d))
+            continue;
+        w->c.devices[at] = d;
+        take(w, d, 1);
+        walk_places(w, at + 1);
+        take(w, d, -1);
+    }
+}
+
+static void walk_stages(struct walk *w, int left);
+
+/* Is all that a block reads in this stage or before it? */
+static bool ready(const struct walk *w, int block)
+{
+    for (int i = w->start[block]; i < w->start[block + 1]; i++)
+        if (w->stage[w->search->cost->edges[w->into[i]].from] < 0)
+            return false;
+    return true;
+}
+
+/* With or without each block from 'block' on that may be in the stage, of which there are
+ * 'taken' by now. 'whole': all must be.
+ */
+static void walk_blocks(struct walk *w, int block, int taken, bool whole, int left)
+{
+    int s = w->c.n_stages - 1;
+
+    while (block < w->n_blocks && (w->stage[block] >= 0 || !ready(w, block)))
+        block++;
+    if (w->count > w->most)
+        return;
+    if (block == w->n_blocks) {
+        if (taken)
+            walk_stages(w, left);
+        return;
+    }
+    w->stage[block] = s;
+    walk_blocks(w, block + 1, taken + 1, whole, left);
+    w->stage[block] = -1;
+    if (!whole)
+        walk_blocks(w, block + 1, taken, whole, left);
+}
+
+static void walk_stages(struct walk *w, int left)
+{
+    const struct plan_request *r = w->search->request;
+    int s = w->c.n_stages, rest = 0;
+
+    for (int b = 0; b < w->n_blocks; b++)
+        rest += w->stage[b] < 0;
+    if (rest == 0) {
+        w->c.cuts[s] = w->n_blocks;
         if (!r->stages || r->stages == s)
-            reach(w);
+            walk_places(w, 0);
         return;
     }
     if (r->stages && s == r->stages)
         return;
-    w->c.n_stages = s + 1;
-    for (int end = first + 1; end <= table->n && w->count <= w->most; end++)
-        for (int k = 1; k <= left && k <= w->c.micro_batch; k++) {
-            if ((r->n_replicas && r->replicas[s] != k) ||
-                !shares_allowed(r, w->c.micro_batch, k))
-                continue;
-            w->c.cuts[s] = table->cuts[first];
-            w->c.cuts[s + 1] = table->cuts[end];
-            w->c.replicas[s] = k;
-            walk_stages(w, end, left - k);
-        }
-    w->c.n_stages = s;
+    for (int k = 1; k <= left && k <= w->c.micro_batch; k++) {
+        if ((r->n_replicas && r->replicas[s] != k) ||
+            !shares_allowed(r, w->c.micro_batch, k))
+            continue;
+        w->c.replicas[s] = k;
+        w->c.n_stages = s + 1;
+        walk_blocks(w, 0, 0, k == left || r->stages == s + 1, left - k);
+        w->c.n_stages = s;
+    }
 }
 
 static void walk_all(struct walk *w)
@@ -60,37 +187,78 @@ static void walk_all(struct walk *w)
     const struct search *s = w->search;
 
     w->count = 0;
-    for (int i = 0; i < s->n_splits; i++)
-        for (int k = 0; k < SCHEDULE_KINDS; k++) {
-            if (!schedule_allowed(w->search->request, (enum schedule_kind)k))
-                continue;
-            w->c.n_stages = 0;
-            w->c.pipelines = s->splits[i].pipelines;
-            w->c.micro_batch = s->splits[i].micro_batch;
-            w->c.micro_batches = s->splits[i].micro_batches;
-            w->c.schedule = (enum schedule_kind)k;
-            walk_stages(w, 0, search_devices(s, w->c.pipelines));
-        }
+    for (int i = 0; i < s->n_splits && w->count <= w->most; i++) {
+        w->c.n_stages = 0;
+        w->c.pipelines = s->splits[i].pipelines;
+        w->c.micro_batch = s->splits[i].micro_batch;
+        w->c.micro_batches = s->splits[i].micro_batches;
+        walk_stages(w, search_devices(s, w->c.pipelines));
+    }
 }
 
-bool partition_small(struct search *search, long most)
+static void find_like(struct walk *w)
 {
-    size_t stages = (size_t)search->table->n + 1;
-    struct walk w = { .search = search, .most = most };
-    bool small;
+    const struct cluster *cluster = w->search->cluster;
+
+    for (int p = 0; p < cluster->n_places; p++) {
+        int q = 0;
+
+        while (q < p && (cluster->places[q].parent != cluster->places[p].parent ||
+                         !cluster_alike(cluster, q, p)))
+            q++;
+        w->like[p] = q;
+    }
+}
+
+static void walk_new(struct walk *w)
+{
+    const struct cost *cost = w->search->cost;
+    size_t n = (size_t)cost->n_blocks, places = (size_t)w->search->cluster->n_places;
+
+    w->n_blocks = cost->n_blocks;
+    w->stage = mem_new(n, sizeof(int));
+    for (int b = 0; b < cost->n_blocks; b++)
+        w->stage[b] = -1;
+    w->c.cuts = mem_new(n + 1, sizeof(int));
+    w->c.order = mem_new(n, sizeof(int));
+    w->c.replicas = mem_new(n, sizeof(int));
+    w->c.devices = mem_new((size_t)w->search->cluster->n_devices, sizeof(int));
+    w->like = mem_new(places, sizeof(int));
+    w->used = mem_new(places, sizeof(int));
+    find_like(w);
+    cost_edges_into(cost, &w->start, &w->into);
+}
+
+static void walk_clear(struct walk *w)
+{
+    free(w->stage);
+    free(w->c.cuts);
+    free(w->c.order);
+    free(w->c.replicas);
+    free(w->c.devices);
+    free(w->like);
+    free(w->used);
+    free(w->start);
+    free(w->into);
+}
+
+int partition_small(struct search *search, long most, long *count, struct err *err)
+{
+    struct walk w = { .search = search, .most = most, .err = err };
 
     /* Micro-batches cost simulation time, too. */
-    if (search->request->global_batch > most)
-        return false;
-    w.c.cuts = mem_new(stages, sizeof(int));
-    w.c.replicas = mem_new(stages, sizeof(int));
+    *count = most + 1;
+    if (search->cluster->n_devices > MAX_DEVICES || search->cost->n_blocks > MAX_CUTS ||
+        (!search->request->exhaustive && search->request->global_batch > most))
+        return 0;
+    walk_new(&w);
     walk_all(&w);
-    small = w.count <= most;
-    if (small) {
+    *count = w.count;
+    if (w.count <= most) {
         w.add = true;
         walk_all(&w);
+        search_sort(search);
     }
-    free(w.c.cuts);
-    free(w.c.replicas);
-    return small;
+    walk_clear(&w);
+    return w.failed ? -1 : 0;
 }

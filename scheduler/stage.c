@@ -211,8 +211,8 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
 }
 
-static int assign(const struct plan *plan, const struct name *names, int n, int *stage,
-                  struct err *err)
+static int assign(const struct plan *plan, const struct name *names, int n, const char *where,
+                  int *stage, struct err *err)
 {
     for (int s = 0; s < plan->n_stages; s++) {
         for (int i = 0; i < plan->stages[s].n_blocks; i++) {
@@ -221,43 +221,52 @@ static int assign(const struct plan *plan, const struct name *names, int n, int 
                 bsearch(&wanted, names, (size_t)n, sizeof(wanted), by_name);
 
             if (!found)
-                return err_set(err, "the plan's block \"%s\" is not in the cost file",
-                               wanted.text);
+                return err_set(err, "the plan's block \"%s\" is not in the %s", wanted.text,
+                               where);
             stage[found->index] = s;
         }
     }
     return 0;
 }
 
-static int check_stages(const struct cost *cost, const int *stage, struct err *err)
+int *stage_by_name(const struct plan *plan, const char *const *names, int n, const char *where,
+                   struct err *err)
 {
-    for (int b = 0; b < cost->n_blocks; b++)
+    struct name *sorted = mem_new((size_t)n, sizeof(*sorted));
+    int *stage = mem_new((size_t)n, sizeof(*stage)), bad;
+
+    for (int b = 0; b < n; b++) {
+        sorted[b] = (struct name){ names[b], b };
+        stage[b] = -1;
+    }
+    qsort(sorted, (size_t)n, sizeof(*sorted), by_name);
+    bad = assign(plan, sorted, n, where, stage, err);
+    for (int b = 0; b < n && !bad; b++)
         if (stage[b] < 0)
-            return err_set(err, "the cost file's block \"%s\" is not in the plan",
-                           cost->blocks[b].name);
-    for (int i = 0; i < cost->n_edges; i++)
-        if (stage[cost->edges[i].from] > stage[cost->edges[i].to])
-            return err_set(err, "the plan puts block \"%s\" before \"%s\", which it reads",
-                           cost->blocks[cost->edges[i].to].name,
-                           cost->blocks[cost->edges[i].from].name);
-    return 0;
+            bad = err_set(err, "the %s's block \"%s\" is not in the plan", where, names[b]);
+    free(sorted);
+    if (!bad)
+        return stage;
+    free(stage);
+    return NULL;
 }
 
 int *stage_of_blocks(const struct plan *plan, const struct cost *cost, struct err *err)
 {
-    size_t n = (size_t)cost->n_blocks;
-    struct name *names = mem_new(n, sizeof(*names));
-    int *stage = mem_new(n, sizeof(*stage));
+    const char **names = mem_new((size_t)cost->n_blocks, sizeof(*names));
+    int *stage;
 
-    for (int b = 0; b < cost->n_blocks; b++) {
-        names[b] = (struct name){ cost->blocks[b].name, b };
-        stage[b] = -1;
-    }
-    qsort(names, n, sizeof(*names), by_name);
-    if (assign(plan, names, cost->n_blocks, stage, err) || check_stages(cost, stage, err)) {
-        free(stage);
-        stage = NULL;
-    }
+    for (int b = 0; b < cost->n_blocks; b++)
+        names[b] = cost->blocks[b].name;
+    stage = stage_by_name(plan, names, cost->n_blocks, "cost file", err);
     free(names);
+    for (int i = 0; i < cost->n_edges && stage; i++)
+        if (stage[cost->edges[i].from] > stage[cost->edges[i].to]) {
+            err_set(err, "the plan puts block \"%s\" before \"%s\", which it reads",
+                    cost->blocks[cost->edges[i].to].name,
+                    cost->blocks[cost->edges[i].from].name);
+            free(stage);
+            stage = NULL;
+        }
     return stage;
 }

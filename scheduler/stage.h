@@ -56,6 +56,11 @@ double traffic_bytes(const struct cost *cost, const struct traffic *t, double sa
 void traffic_edges(const struct cost *cost, const struct traffic_list *list,
                    struct schedule_edge *edges);
 
+/* The stage of each of 'n' blocks, allocated. Fails where the plan's blocks are not these, which
+ * 'where' ("cost file") calls by its name.
+ */
+int *stage_by_name(const struct plan *plan, const char *const *names, int n, const char *where,
+                   struct err *err);
 /* The stage of each block of the cost file, allocated. Fails where the plan's blocks are not
  * the file's, or an edge runs backwards.
  */

@@ -72,6 +72,7 @@ static int read_request(struct plan_run *r, struct err *err)
         option_choice(o, "optimizer", &q->optimizer, err))
         return -1;
     q->stages = (int)stages;
+    q->exhaustive = option_flag(o, "exhaustive", false);
     q->replicas = r->replicas;
     return read_schedule(r, err);
 }

@@ -155,6 +155,8 @@ static const struct option_spec table[] = {
       .help = "what each node reads before the steps, where sizes are compared" },
     { .name = "cost", .argument = "FILE", .commands = PLAN | TRAIN | SIMULATE, .many = true,
       .help = "cost file, one for each kind of device (default: measured or estimated)" },
+    { .name = "exhaustive", .commands = PLAN,
+      .help = "simulate every plan that there is; small problems only" },
     { .name = "stages", .argument = "N", .commands = PLAN | TRAIN,
       .help = "pin the number of stages" },
     { .name = "replicas", .argument = "N,N,...", .commands = PLAN | TRAIN,

@@ -56,6 +56,32 @@ plan() {
     [[ "$output" == *'"schedule": "zb"'*'"memory": 1.5'* ]]
 }
 
+@test "every plan is simulated where that is asked for, and too much is refused" {
+    run plan --exhaustive
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"All "*" plans were simulated: none is faster."* ]]
+    flat=flat:9,bandwidth=1e9,latency=0
+    run plan --exhaustive
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--exhaustive: 3 blocks on 9 devices: at most 12 on 8, where all"* ]]
+    flat=tree:3x2,inside=1e9,across=1e8
+    run plan --exhaustive
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--exhaustive: 3 blocks on 6 devices: at most 8 on 4, or 12 on 8 that"* ]]
+    # Blocks that do not depend on each other can be parted in very many ways.
+    {
+        echo '{ "schema": "tasuki-cost", "version": 1, "micro_batch": [1], "blocks": ['
+        for b in a b c d e f g h i j k; do
+            echo "{ \"name\": \"$b\", \"forward\": 1, \"dgrad\": 1 },"
+        done
+        echo '{ "name": "l", "forward": 1, "dgrad": 1 } ] }'
+    } >cost.json
+    flat=flat:8,bandwidth=1e9,latency=0
+    run plan --exhaustive
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--exhaustive: there are more than 10000000 plans; pin some of it"* ]]
+}
+
 @test "sizes are compared, and one is recommended" {
     flat=flat:4,bandwidth=1e9,latency=0
     run plan --gpus 1..4 --steps 10 --start-up 5 -o "$BATS_TEST_TMPDIR/best.json"

@@ -118,6 +118,7 @@ static void a_plan_gives_each_node_its_stage(void **state)
 {
     struct graph *g = build(4);
     struct plan *plan = plan_of("lin0", "lin1", "lin2"), *wrong = plan_of("lin0", "x", "lin2");
+    struct plan *mixed = plan_of("lin1", "lin0", "lin2"), *late = plan_of("lin0", "lin2", "lin1");
     struct err err = { 0 };
     int *stage = blocks_stages(g, plan, &err);
 
@@ -127,6 +128,11 @@ static void a_plan_gives_each_node_its_stage(void **state)
         assert_int_equal(stage[n], g->nodes[n].block == 2);
     assert_null(blocks_stages(g, wrong, &err));
     assert_contains(err.text, "\"x\"");
+    assert_non_null(blocks_stages(g, mixed, NULL));
+    assert_null(blocks_stages(g, late, &err));
+    assert_contains(err.text, "puts block \"lin2\" before \"lin1\", which it reads");
+    plan_free(mixed);
+    plan_free(late);
     plan_free(plan);
     plan_free(wrong);
     graph_free(g);

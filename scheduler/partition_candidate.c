@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/* A candidate: which blocks and which devices its stages have, and what they cost. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "scheduler/partition_private.h"
+
+static int *copy_ints(const int *from, int n)
+{
+    int *copy = from ? mem_new((size_t)n, sizeof(*copy)) : NULL;
+
+    if (copy)
+        memcpy(copy, from, (size_t)n * sizeof(*copy));
+    return copy;
+}
+
+struct candidate *candidate_copy(const struct candidate *c)
+{
+    struct candidate *copy = mem_new(1, sizeof(*copy));
+
+    *copy = *c;
+    copy->cuts = copy_ints(c->cuts, c->n_stages + 1);
+    copy->order = copy_ints(c->order, c->cuts[c->n_stages]);
+    copy->replicas = copy_ints(c->replicas, c->n_stages);
+    copy->devices = copy_ints(c->devices, candidate_pipelines(c) * candidate_devices(c));
+    return copy;
+}
+
+void candidate_free(struct candidate *c)
+{
+    if (!c)
+        return;
+    free(c->cuts);
+    free(c->order);
+    free(c->replicas);
+    free(c->devices);
+    free(c);
+}
+
+int candidate_pipelines(const struct candidate *c)
+{
+    return c->pipelines ? c->pipelines : 1;
+}
+
+int candidate_devices(const struct candidate *c)
+{
+    int all = 0;
+
+    for (int s = 0; s < c->n_stages; s++)
+        all += c->replicas[s];
+    return all;
+}
+
+int candidate_device(const struct candidate *c, const struct cluster *cluster, int pipeline,
+                     int at)
+{
+    if (c->devices)
+        return c->devices[pipeline * candidate_devices(c) + at];
+    return pipeline * (cluster->n_devices / candidate_pipelines(c)) + at;
+}
+
+int candidate_block(const struct candidate *c, int at)
+{
+    return c->order ? c->order[at] : at;
+}
+
+int *candidate_stages(const struct candidate *c)
+{
+    int *stage = mem_new((size_t)c->cuts[c->n_stages], sizeof(*stage));
+
+    for (int s = 0; s < c->n_stages; s++)
+        for (int i = c->cuts[s]; i < c->cuts[s + 1]; i++)
+            stage[candidate_block(c, i)] = s;
+    return stage;
+}
+
+void candidate_assign(struct candidate *c, const int *stage)
+{
+    int n = c->cuts[c->n_stages], at = 0;
+    bool sorted = true;
+
+    if (!c->order)
+        c->order = mem_new((size_t)n, sizeof(*c->order));
+    for (int s = 0; s < c->n_stages; s++) {
+        c->cuts[s] = at;
+        for (int b = 0; b < n; b++)
+            if (stage[b] == s) {
+                sorted &= at == b;
+                c->order[at++] = b;
+            }
+    }
+    if (sorted) {
+        free(c->order);
+        c->order = NULL;
+    }
+}
+
+int64_t candidate_share(int64_t b, int r)
+{
+    return (b + r - 1) / r;
+}
+
+int candidate_slots(const struct plan_request *request, const struct candidate *c, int s)
+{
+    if (request->list)
+        return request->list->stages[s].slots;
+    return schedule_slots(c->schedule, c->budget, c->n_stages, c->micro_batches, s);
+}
+
+/* A stage that is an interval between the table's cuts? */
+static bool in_table(const struct table *table, const struct candidate *c, int s, int *i, int *j)
+{
+    if (c->order)
+        return false;
+    *i = table_cut(table, c->cuts[s]);
+    *j = table_cut(table, c->cuts[s + 1]);
+    return table->cuts[*i] == c->cuts[s] && table->cuts[*j] == c->cuts[s + 1];
+}
+
+/* What a stage receives and gives back, and what it sends, a value once. */
+static void add_traffic(const struct cost *cost, const int *stage, int s, double samples,
+                        struct interval_cost *result)
+{
+    struct traffic_list *list = traffic_new(cost, stage);
+
+    for (int i = 0; i < list->n; i++) {
+        const struct traffic *t = &list->items[i];
+
+        if (t->to == s) {
+            result->received += traffic_bytes(cost, t, samples, true, false);
+            result->gradient += traffic_bytes(cost, t, samples, true, true);
+        } else if (t->from == s) {
+            result->sent += traffic_bytes(cost, t, samples, true, false);
+        }
+    }
+    traffic_free(list);
+}
+
+void candidate_interval(struct search *search, const struct candidate *c, int s, int64_t samples,
+                        struct interval_cost *result)
+{
+    struct stage_cost sums;
+    int *stage, i, j;
+
+    if (in_table(search->table, c, s, &i, &j)) {
+        table_interval(search->table, table_share(search->table, samples), i, j, result);
+        return;
+    }
+    stage = candidate_stages(c);
+    stage_cost_get(search->cost, stage, s, (double)samples, &sums);
+    *result = (struct interval_cost){
+        .forward = sums.forward, .dgrad = sums.dgrad, .wgrad = sums.wgrad, .step = sums.step,
+        .parameters = sums.parameters, .workspace = sums.workspace,
+        .activations = sums.activations, .slot = sums.activations + sums.received,
+    };
+    if (search->request->memory_of)
+        add_traffic(search->cost, stage, s, (double)samples, result);
+    free(stage);
+}
+
+double candidate_room(const struct search *search, const struct candidate *c, int s)
+{
+    int first = 0;
+    double room;
+
+    for (int k = 0; k < s; k++)
+        first += c->replicas[k];
+    room = search_limit(search, candidate_device(c, search->cluster, 0, first));
+    for (int p = 0; p < candidate_pipelines(c) && !search->uniform; p++)
+        for (int i = 0; i < c->replicas[s]; i++) {
+            int device = candidate_device(c, search->cluster, p, first + i);
+            double limit = search_limit(search, device);
+
+            room = limit < room ? limit : room;
+        }
+    return room;
+}
