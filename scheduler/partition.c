@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "scheduler/memory.h"
 #include "scheduler/partition_private.h"
+#include "scheduler/policy.h"
 #include "scheduler/simulate.h"
 
 #define MAX_TIGHTENINGS 8
@@ -127,6 +128,10 @@ static int search_all(struct search *s, struct err *err)
 {
     long most = s->request->exhaustive ? EXHAUSTIVE_PLANS : SMALL;
 
+    if (s->request->policy) {
+        policy_search(s);
+        return 0;
+    }
     if (partition_small(s, most, &s->count, err))
         return -1;
     s->complete = s->count <= most;
@@ -229,7 +234,7 @@ static int rank(struct search *s, struct err *err)
             return -1;
         search_sort(s);
     }
-    return s->n_found ? search_improve(s, err) : 0;
+    return s->n_found && !s->request->policy ? search_improve(s, err) : 0;
 }
 
 /* How far the estimates were off. */
@@ -332,7 +337,8 @@ struct plan *partition(const struct cost *cost, const struct cluster *cluster,
     if (pinned.n_replicas && !pinned.stages)
         pinned.stages = pinned.n_replicas;
     request = &pinned;
-    if (check_request(cost, cluster, request, &local)) {
+    if (check_request(cost, cluster, request, &local) ||
+        (request->policy && policy_check(cost, request, &local))) {
         if (err)
             *err = local;
         return NULL;
@@ -340,7 +346,7 @@ struct plan *partition(const struct cost *cost, const struct cluster *cluster,
     s = search_new(cost, cluster, request);
     plan = find(s, &local);
     if (!plan && !local.code)
-        explain_failure(s, &local);
+        (request->policy ? policy_explain_failure : explain_failure)(s, &local);
     if (plan) {
         simulate_forecast(plan, cost, cluster, &local);
         plan->lower_bound_seconds =

@@ -26,6 +26,7 @@ struct plan_request {
     double schedule_memory;     /* of zb, see schedule_slots(); 0: any that fits */
     double memory;              /* bytes per device; 0: as the cluster says */
     int64_t batchnorm_samples;  /* shares must be multiples of it; 0: no BatchNorm */
+    const char *policy;         /* see policy.h; NULL: the search */
     const char *optimizer;      /* its state decides the bytes per parameter */
     bool exhaustive;            /* simulate every plan; refused where there is too much */
     /* Exact memory of a stage of 'plan', from the compiled stage program; NULL: the sums of the

@@ -443,7 +443,7 @@ static struct candidate *to_candidate(const struct run *run, const struct node *
     return c;
 }
 
-static int by_closed(const void *a, const void *b)
+int candidate_order(const void *a, const void *b)
 {
     const struct candidate *x = *(struct candidate *const *)a;
     const struct candidate *y = *(struct candidate *const *)b;
@@ -462,7 +462,7 @@ static int by_closed(const void *a, const void *b)
 
 static void keep_found(struct search *search, struct candidate **some, int n)
 {
-    qsort(some, (size_t)n, sizeof(*some), by_closed);
+    qsort(some, (size_t)n, sizeof(*some), candidate_order);
     for (int i = MAX_PER_RUN; i < n; i++)
         candidate_free(some[i]);
     n = n < MAX_PER_RUN ? n : MAX_PER_RUN;
@@ -470,7 +470,7 @@ static void keep_found(struct search *search, struct candidate **some, int n)
                                sizeof(*search->found));
     memcpy(search->found + search->n_found, some, (size_t)n * sizeof(*some));
     search->n_found += n;
-    qsort(search->found, (size_t)search->n_found, sizeof(*search->found), by_closed);
+    qsort(search->found, (size_t)search->n_found, sizeof(*search->found), candidate_order);
     for (; search->n_found > MAX_FOUND; search->n_found--)
         candidate_free(search->found[search->n_found - 1]);
 }

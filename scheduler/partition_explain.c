@@ -65,7 +65,10 @@ char *explain(const struct search *s, const struct plan *plan)
     if (!out)
         return NULL;
     explain_slowest(plan, out);
-    explain_single(s, plan, out);
+    if (s->request->policy)
+        fprintf(out, "The plan follows --policy %s, not the search.\n", s->request->policy);
+    else
+        explain_single(s, plan, out);
     if (s->complete)
         fprintf(out, "All %ld plans were simulated: none is faster.\n", s->count);
     if (s->factor_fixed > 1 || s->factor_moving > 1)

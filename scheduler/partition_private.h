@@ -48,6 +48,8 @@ struct interval_cost {
 int table_cut(const struct table *table, int block);
 /* With so many cuts at most. */
 struct table *table_new(const struct cost *cost, int most);
+/* With these cuts, [n + 1]. */
+struct table *table_at(const struct cost *cost, int n, const int *cuts);
 void table_free(struct table *table);
 /* The table for a share, made on first use. */
 const struct share_table *table_share(struct table *table, int64_t samples);
@@ -107,6 +109,8 @@ struct search {
 
 struct candidate *candidate_copy(const struct candidate *c);
 void candidate_free(struct candidate *c);
+/* The best by closed form first, for qsort(). */
+int candidate_order(const void *a, const void *b);
 int candidate_pipelines(const struct candidate *c);
 /* Of one pipeline. */
 int candidate_devices(const struct candidate *c);

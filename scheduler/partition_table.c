@@ -218,13 +218,11 @@ int table_cut(const struct table *table, int block)
     return i;
 }
 
-struct table *table_new(const struct cost *cost, int most)
+static struct table *fill(struct table *table)
 {
-    struct table *table = mem_new(1, sizeof(*table));
+    const struct cost *cost = table->cost;
     int *where;
 
-    table->cost = cost;
-    fill_cuts(table, most);
     table->step = new_array((size_t)table->n + 1);
     table->parameters = new_array((size_t)table->n + 1);
     table->shared = new_array(square(table));
@@ -246,6 +244,25 @@ struct table *table_new(const struct cost *cost, int most)
     sum_up(table, table->n_received);
     free(where);
     return table;
+}
+
+struct table *table_new(const struct cost *cost, int most)
+{
+    struct table *table = mem_new(1, sizeof(*table));
+
+    table->cost = cost;
+    fill_cuts(table, most);
+    return fill(table);
+}
+
+struct table *table_at(const struct cost *cost, int n, const int *cuts)
+{
+    struct table *table = mem_new(1, sizeof(*table));
+
+    table->cost = cost;
+    table->n = n;
+    memcpy(table->cuts, cuts, ((size_t)n + 1) * sizeof(*cuts));
+    return fill(table);
 }
 
 static void free_share(struct share_table *s)

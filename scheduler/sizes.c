@@ -19,15 +19,6 @@ static int devices_of(const struct cluster *c, int nodes)
     return seen < nodes ? 0 : d;
 }
 
-static int nodes_of(const struct cluster *c)
-{
-    int nodes = 0;
-
-    for (int d = 0; d < c->n_devices; d++)
-        nodes += d == 0 || c->devices[d].node != c->devices[d - 1].node;
-    return nodes;
-}
-
 static void fill_shares(struct size_row *row)
 {
     const struct plan *plan = row->plan;
@@ -47,7 +38,7 @@ static void fill(struct sizes *sizes, const struct cluster *part, struct size_ro
     const struct size_request *q = &sizes->request;
     struct err err = { 0 };
 
-    row->nodes = nodes_of(part);
+    row->nodes = cluster_nodes(part);
     row->devices = part->n_devices;
     row->plan = q->plan(q->user, part, &err);
     if (!row->plan) {
@@ -91,7 +82,7 @@ static void compare(struct sizes *sizes)
 struct sizes *sizes_new(const struct cluster *cluster, const struct size_request *request,
                         struct err *err)
 {
-    int there = request->nodes ? nodes_of(cluster) : cluster->n_devices;
+    int there = request->nodes ? cluster_nodes(cluster) : cluster->n_devices;
     struct sizes *sizes;
 
     if (request->last > there) {

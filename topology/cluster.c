@@ -344,6 +344,15 @@ int cluster_end(const struct cluster *cluster, int place)
     return end;
 }
 
+int cluster_nodes(const struct cluster *cluster)
+{
+    int nodes = 0;
+
+    for (int d = 0; d < cluster->n_devices; d++)
+        nodes += d == 0 || cluster->devices[d].node != cluster->devices[d - 1].node;
+    return nodes;
+}
+
 int cluster_device_from(const struct cluster *cluster, int place)
 {
     /* Both lists are in tree order. */

@@ -153,6 +153,8 @@ int cluster_depth(const struct cluster *cluster, int place);
 int cluster_end(const struct cluster *cluster, int place);
 /* Do the subtrees differ in nothing but names and ranks? */
 bool cluster_alike(const struct cluster *cluster, int a, int b);
+/* Nodes that have devices; a cluster without nodes is one. */
+int cluster_nodes(const struct cluster *cluster);
 /* The first device whose leaf is not before 'place'; n_devices: there is none. */
 int cluster_device_from(const struct cluster *cluster, int place);
 /* The device whose leaf is 'place', which must be one. */

@@ -172,6 +172,8 @@ static const struct option_spec table[] = {
       .help = "micro-batches that zb may hold, relative to 1f1b: 1 to 2 (default: what fits)" },
     { .name = "memory", .argument = "BYTES", .commands = PLAN | TRAIN,
       .help = "limit of each device, such as 512M or 16GB" },
+    { .name = "policy", .argument = "rannc|gpipe|megatron|equal", .commands = PLAN,
+      .help = "plan by the rules of others, to compare (default: search)" },
     { .name = "keep-plan", .commands = TRAIN,
       .help = "refuse, rather than plan anew, where a plan does not fit the allocation" },
 

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "graph/op.h"
 #include "train/compile.h"
 #include "train/data.h"
 #include "train/estimate.h"
@@ -198,11 +199,46 @@ static int open_device(struct planning *p, const struct planning_source *source,
     return p->device ? 0 : -1;
 }
 
+/* The node, or where dropout makes the value, the one before it. */
+static const struct node *maker(const struct graph *graph, int value)
+{
+    int n = value < 0 ? -1 : graph->values[value].producer;
+
+    if (n >= 0 && strcmp(graph->nodes[n].op->name, "Dropout") == 0)
+        return maker(graph, graph->nodes[n].inputs[0]);
+    return n < 0 ? NULL : &graph->nodes[n];
+}
+
+/* Whole, or as a product with what a Softmax gives. */
+static bool has_attention(const struct graph *graph)
+{
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const struct node *node = &graph->nodes[n], *left;
+
+        if (strcmp(node->op->name, "Attention") == 0)
+            return true;
+        left = strcmp(node->op->name, "MatMul") == 0 ? maker(graph, node->inputs[0]) : NULL;
+        if (left && strcmp(left->op->name, "Softmax") == 0)
+            return true;
+    }
+    return false;
+}
+
+static int check_policy(const struct planning *p, const struct graph *graph, struct err *err)
+{
+    if (!p->request.policy || strcmp(p->request.policy, "megatron") != 0 ||
+        has_attention(graph))
+        return 0;
+    return err_set_code(err, EXIT_USAGE, "--policy megatron: the network is no Transformer: it "
+                        "has no attention; --policy equal takes any network");
+}
+
 static int choose_group(struct planning *p, struct err *err)
 {
     struct model_options options = p->model_options;
     struct graph *probe;
     bool has_stats = false;
+    int bad;
 
     options.batch = 2;
     probe = model_build(p->model, &options, err);
@@ -210,7 +246,10 @@ static int choose_group(struct planning *p, struct err *err)
         return -1;
     for (int v = 0; v < probe->n_values; v++)
         has_stats = has_stats || probe->values[v].kind == VALUE_STAT;
+    bad = check_policy(p, probe, err);
     graph_free(probe);
+    if (bad)
+        return -1;
     if (!has_stats)
         p->request.batchnorm_samples = 0;
     else if (!p->request.batchnorm_samples)

@@ -358,3 +358,35 @@ plan() {
     run "$TASUKI" simulate wrong.json --cost cost.json
     [[ "$status" -eq 1 && "$output" == *'wrong.json: instructions: line '*'"9"'* ]]
 }
+
+@test "a plan by the rules of others is an ordinary plan, and no faster" {
+    plan -o search.json >/dev/null
+    best=$(sed -n 's/.*"iteration_seconds": \([0-9.e-]*\).*/\1/p' search.json)
+    for policy in rannc gpipe equal; do
+        run plan --policy $policy -o $policy.json
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [[ "$output" == *"The plan follows --policy $policy, not the search."* ]]
+        "$TASUKI" simulate $policy.json --cost cost.json --cluster "$flat"
+        seconds=$(sed -n 's/.*"iteration_seconds": \([0-9.e-]*\).*/\1/p' $policy.json)
+        awk -v a="$best" -v b="$seconds" 'BEGIN { exit !(a <= b * 1.000001) }'
+    done
+    [[ "$(plan --policy gpipe)" == "3 stages on 3 of 4 devices of "*", gpipe, "* ]]
+}
+
+@test "a policy that does not suit the pins or the network is refused" {
+    run plan --policy gpipe --schedule zb
+    [[ "$status" -eq 2 && "$output" == *"--policy gpipe runs under --schedule gpipe, not zb"* ]]
+    run plan --policy gpipe --replicas 2,1
+    [[ "$status" -eq 2 && "$output" == *"leave out --replicas"* ]]
+    run plan --policy rannc --replicas 3
+    [[ "$status" -eq 2 && "$output" == *"only powers of two"* ]]
+    run plan --policy best
+    [[ "$status" -eq 2 && "$output" == *"--policy"*"rannc"* ]]
+    # What it lacks is named, of the costs and of the model.
+    sed -i '/"a"/s/1000/999/; /"b"/s/1000/998/' cost.json
+    run plan --policy megatron
+    [[ "$status" -eq 2 && "$output" == *"no layer of it is repeated"* ]]
+    run "$TASUKI" plan "$srcdir/etc/demo/digits.onnx" --global-batch 8 --policy megatron
+    [[ "$status" -eq 2 && "$output" == *"it has no attention"* ]]
+}

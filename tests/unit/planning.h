@@ -6,6 +6,17 @@
 #include "unit.h"
 
 #include "scheduler/cost.h"
+#include "topology/cluster.h"
+
+static inline struct cluster *open_cluster(const char *spec)
+{
+    struct err err = { 0 };
+    struct cluster *cluster = cluster_open(spec, &err);
+
+    if (!cluster)
+        fail_msg("%s", err.text);
+    return cluster;
+}
 
 static inline unsigned next_random(unsigned *state)
 {

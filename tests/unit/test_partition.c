@@ -11,16 +11,6 @@
 
 #define CLOSE 1e-9
 
-static struct cluster *open_cluster(const char *spec)
-{
-    struct err err = { 0 };
-    struct cluster *cluster = cluster_open(spec, &err);
-
-    if (!cluster)
-        fail_msg("%s", err.text);
-    return cluster;
-}
-
 /* Every cut, replica count, micro-batch and schedule of a small problem, by brute force. */
 struct brute {
     struct search *search;
