@@ -120,8 +120,8 @@ void search_free(struct search *s)
 /* Is it pinned, or one of the two that are searched where none is? */
 static bool is_searched(const struct plan_request *r, enum schedule_kind kind)
 {
-    return r->schedule ? schedule_allowed(r, kind)
-                       : kind == SCHEDULE_1F1B || kind == SCHEDULE_GPIPE;
+    return r->schedule || r->list ? schedule_allowed(r, kind)
+                                  : kind == SCHEDULE_1F1B || kind == SCHEDULE_GPIPE;
 }
 
 static int search_all(struct search *s, struct err *err)
@@ -287,7 +287,8 @@ static struct plan *first_that_fits(struct search *s, struct factors *factors, s
         int over = check_memory(s, s->found[i], plan, factors, err);
 
         if (over == 0) {
-            plan->iteration_seconds = s->found[i]->seconds;
+            s->taken = s->found[i];
+            plan->iteration_seconds = s->taken->seconds;
             return plan;
         }
         plan_free(plan);
@@ -349,6 +350,7 @@ struct plan *partition(const struct cost *cost, const struct cluster *cluster,
         (request->policy ? policy_explain_failure : explain_failure)(s, &local);
     if (plan) {
         simulate_forecast(plan, cost, cluster, &local);
+        describe(s, plan);
         plan->lower_bound_seconds =
             fmax(partition_lower_bound(cost, cluster, request),
                  partition_relaxed(s, plan->iteration_seconds));

@@ -2,61 +2,360 @@
 /* Why this plan and no other, in words. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/mem.h"
 #include "scheduler/partition_private.h"
 
-static const struct candidate *best_of(const struct search *s, int stages, int not_stages)
+#define N_OTHERS 3      /* that are named */
+#define SAME 1e-6       /* relative */
+
+static double limit_of(const struct search *s, const struct plan *plan, int stage)
 {
-    for (int i = 0; i < s->n_found; i++)
-        if (isfinite(s->found[i]->seconds) && (!stages || s->found[i]->n_stages == stages) &&
-            s->found[i]->n_stages != not_stages)
-            return s->found[i];
-    return NULL;
+    const struct plan_stage *of = &plan->stages[stage];
+    double limit = INFINITY;
+
+    for (int i = 0; i < plan->pipelines * of->replicas; i++)
+        limit = fmin(limit, search_limit(s, cluster_find_device(s->cluster, of->devices[i])));
+    return limit;
 }
 
-static void explain_single(const struct search *s, const struct plan *plan, FILE *out)
+static void add_peak(const struct search *s, struct plan *plan)
 {
-    const struct candidate *one = best_of(s, 1, 0);
+    plan->peak_flops = 0;
+    for (int k = 0; k < plan->n_stages; k++)
+        for (int i = 0; i < plan->pipelines * plan->stages[k].replicas; i++) {
+            int device = cluster_find_device(s->cluster, plan->stages[k].devices[i]);
 
-    if (plan->n_stages == 1) {
-        const struct candidate *other = best_of(s, 0, 1);
+            if (s->cluster->devices[device].flops <= 0) {
+                plan->peak_flops = 0;
+                return;
+            }
+            plan->peak_flops += s->cluster->devices[device].flops;
+        }
+}
 
-        if (other)
-            fprintf(out, "The fastest pipeline looked at has %d stages and takes %.4g ms.\n",
-                    other->n_stages, 1e3 * other->seconds);
-    } else if (one) {
-        fprintf(out, "One stage with %d replicas would take %.4g ms.\n", one->replicas[0],
-                1e3 * one->seconds);
-    } else if (!s->request->stages) {
-        fprintf(out, "One stage alone does not fit into the memory, or is far slower.\n");
+/* What a value's several readers are sent is counted once. */
+static double sent_bytes(const struct cost *cost, const int *stage, int k, double samples)
+{
+    double bytes = 0;
+
+    for (int i = 0; i < cost->n_edges;) {
+        const struct cost_edge *e = &cost->edges[i];
+        bool leaves = false;
+
+        for (; i < cost->n_edges && cost->edges[i].from == e->from &&
+               strcmp(cost->edges[i].value, e->value) == 0; i++)
+            leaves |= stage[cost->edges[i].to] != k;
+        if (leaves && stage[e->from] == k)
+            bytes += cost_at(cost, e->bytes, cost->blocks[e->from].batch_axis, samples);
+    }
+    return bytes;
+}
+
+void describe(const struct search *s, struct plan *plan)
+{
+    int *stage = stage_of_blocks(plan, s->cost, NULL);
+
+    add_peak(s, plan);
+    for (int k = 0; k < plan->n_stages; k++) {
+        struct stage_cost sums;
+
+        stage_cost_get(s->cost, stage, k, 1, &sums);
+        plan->stages[k].parameters = sums.parameters;
+        plan->stages[k].sent = sent_bytes(s->cost, stage, k, (double)plan->micro_batch);
+        plan->stages[k].memory_limit = limit_of(s, plan, k);
+    }
+    free(stage);
+}
+
+/* Others ------------------------------------------------------------------------------- */
+
+struct pool {
+    struct search *search;
+    int n, n_made;
+    const struct candidate **items;
+    struct candidate **made;        /* of these, what is not in 'found' */
+};
+
+/* Takes the candidate. Where it cannot be simulated, it is none. */
+static void add_other(struct pool *pool, struct candidate *c)
+{
+    if (search_evaluate(pool->search, c, false, NULL)) {
+        candidate_free(c);
+        return;
+    }
+    *(struct candidate **)mem_push((void **)&pool->made, &pool->n_made, sizeof(c)) = c;
+    *(const struct candidate **)mem_push((void **)&pool->items, &pool->n, sizeof(c)) = c;
+}
+
+static void add_schedules(struct pool *pool, const struct candidate *taken)
+{
+    for (int k = 0; k < SCHEDULE_KINDS && taken->n_stages > 1; k++) {
+        struct candidate *c = candidate_copy(taken);
+
+        if (k != (int)taken->schedule &&
+            set_schedule(pool->search, c, (enum schedule_kind)k))
+            add_other(pool, c);
+        else
+            candidate_free(c);
     }
 }
+
+/* Replicas of the whole network, with the largest micro-batch that fits, else the smallest. */
+static void add_whole(struct pool *pool, const struct candidate *taken)
+{
+    struct search *s = pool->search;
+    struct candidate *c = candidate_copy(taken);
+
+    free(c->devices);
+    c->devices = NULL;
+    c->pipelines = 1;
+    c->n_stages = 1;
+    c->cuts[1] = s->cost->n_blocks;
+    for (int i = 0; i < s->n_splits && s->splits[i].pipelines == 1; i++) {
+        c->micro_batch = s->splits[i].micro_batch;
+        c->micro_batches = s->splits[i].micro_batches;
+        c->replicas[0] = s->cluster->n_devices;
+        while (c->replicas[0] > 1 && !shares_allowed(s->request, c->micro_batch, c->replicas[0]))
+            c->replicas[0]--;
+        if (c->replicas[0] < s->cluster->n_devices && i > 0)
+            break;
+        if (set_schedule(s, c, taken->schedule) && search_fits(s, c))
+            break;
+    }
+    add_other(pool, c);
+}
+
+static double seconds_of(const struct plan_stage *stage)
+{
+    return stage->forward + stage->dgrad + stage->wgrad;
+}
+
+/* One stage less: the two neighbours that have least to do become one. */
+static void add_merged(struct pool *pool, const struct candidate *taken, const struct plan *plan)
+{
+    struct candidate *c = candidate_copy(taken);
+    int best = 0;
+
+    for (int k = 1; k + 1 < c->n_stages; k++)
+        if (seconds_of(&plan->stages[k]) + seconds_of(&plan->stages[k + 1]) <
+            seconds_of(&plan->stages[best]) + seconds_of(&plan->stages[best + 1]))
+            best = k;
+    c->replicas[best] += c->replicas[best + 1];
+    c->n_stages--;
+    for (int k = best + 1; k <= c->n_stages; k++)
+        c->cuts[k] = c->cuts[k + 1];
+    for (int k = best + 1; k < c->n_stages; k++)
+        c->replicas[k] = c->replicas[k + 1];
+    if (shares_allowed(pool->search->request, c->micro_batch, c->replicas[best]) &&
+        set_schedule(pool->search, c, taken->schedule))
+        add_other(pool, c);
+    else
+        candidate_free(c);
+}
+
+/* What the search found, the plan under other schedules, with a stage less, and with one. */
+static void pool_fill(struct pool *pool, const struct plan *plan)
+{
+    const struct search *s = pool->search;
+    const struct candidate *taken = s->taken;
+
+    for (int i = 0; i < s->n_found; i++)
+        if (s->found[i] != taken)
+            *(const struct candidate **)mem_push((void **)&pool->items, &pool->n,
+                                                 sizeof(*pool->items)) = s->found[i];
+    add_schedules(pool, taken);
+    if (s->request->stages || taken->n_stages < 2)
+        return;
+    add_whole(pool, taken);
+    if (taken->n_stages > 2)
+        add_merged(pool, taken, plan);
+}
+
+static void pool_clear(struct pool *pool)
+{
+    for (int i = 0; i < pool->n_made; i++)
+        candidate_free(pool->made[i]);
+    free(pool->made);
+    free(pool->items);
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const struct candidate *x = *(const struct candidate *const *)a;
+    const struct candidate *y = *(const struct candidate *const *)b;
+
+    return candidate_better(x, y) ? -1 : candidate_better(y, x);
+}
+
+/* Other cuts or replica counts alone make no other kind of plan. What tells kinds apart: */
+enum kind { KIND_STAGES, KIND_SCHEDULE, KIND_MICRO_BATCHES, N_KINDS };
+
+static bool alike(const struct candidate *a, const struct candidate *b, enum kind by)
+{
+    return candidate_pipelines(a) == candidate_pipelines(b) && a->n_stages == b->n_stages &&
+           (by < KIND_SCHEDULE || a->n_stages == 1 || a->schedule == b->schedule) &&
+           (by < KIND_MICRO_BATCHES || a->micro_batches == b->micro_batches);
+}
+
+static int choose_others(const struct pool *pool, const struct candidate *chosen[N_OTHERS])
+{
+    const struct candidate *taken = pool->search->taken;
+    int n = 0;
+
+    for (int by = 0; by < N_KINDS; by++)
+        for (int i = 0; i < pool->n && n < N_OTHERS; i++) {
+            const struct candidate *c = pool->items[i];
+            bool known = alike(c, taken, (enum kind)by);
+
+            for (int k = 0; k < n; k++)
+                known |= alike(c, chosen[k], (enum kind)by);
+            if (!known)
+                chosen[n++] = c;
+        }
+    qsort(chosen, (size_t)n, sizeof(*chosen), by_time);
+    return n;
+}
+
+/* Where the time goes: what the slowest stage computes, the longest all-reduce on idle wires,
+ * and the rest.
+ */
+enum share { SHARE_COMPUTE, SHARE_REDUCE, SHARE_WAIT, N_SHARES };
+
+static void shares_of(const struct search *s, const struct plan *plan, double seconds,
+                      double shares[N_SHARES])
+{
+    double slowest = 0, reduce = 0;
+
+    for (int k = 0; k < plan->n_stages; k++) {
+        slowest = fmax(slowest, seconds_of(&plan->stages[k]));
+        reduce = fmax(reduce, plan->stages[k].allreduce);
+    }
+    shares[SHARE_COMPUTE] = slowest * s->slow * (double)plan->micro_batches;
+    shares[SHARE_REDUCE] = reduce;
+    shares[SHARE_WAIT] = seconds - shares[SHARE_COMPUTE] - shares[SHARE_REDUCE];
+}
+
+static void print_slower(const struct search *s, const struct plan *plan,
+                         const struct plan *other, double seconds, FILE *out)
+{
+    static const char *const words[] = {
+        [SHARE_COMPUTE] = "its slowest stage computes",
+        [SHARE_REDUCE] = "its all-reduce takes",
+        [SHARE_WAIT] = "bubble, messages and waiting are",
+    };
+    double ours[N_SHARES], theirs[N_SHARES];
+    int most = 0;
+
+    shares_of(s, plan, plan->iteration_seconds, ours);
+    shares_of(s, other, seconds, theirs);
+    for (int i = 1; i < N_SHARES; i++)
+        if (theirs[i] - ours[i] > theirs[most] - ours[most])
+            most = i;
+    if (seconds <= plan->iteration_seconds * (1 + SAME)) {
+        fprintf(out, "as fast\n");
+        return;
+    }
+    fprintf(out, "%.6g ms, %.3g %% more: %s %.4g ms longer\n", 1e3 * seconds,
+            1e2 * (seconds / plan->iteration_seconds - 1), words[most],
+            1e3 * (theirs[most] - ours[most]));
+}
+
+static void print_too_large(struct search *s, const struct candidate *c, FILE *out)
+{
+    double most = -INFINITY, bytes = 0, room = 0;
+    int stage = 0;
+
+    for (int k = 0; k < c->n_stages; k++) {
+        struct stage_bytes want = search_stage(s, c, k);
+        double own = want.fixed * s->factor_fixed + want.moving * s->factor_moving;
+        double limit = candidate_room(s, c, k);
+
+        if (own - limit > most) {
+            most = own - limit;
+            bytes = own;
+            room = limit;
+            stage = k;
+        }
+    }
+    fprintf(out, "does not fit: stage %d wants %.0f bytes of %.0f\n", stage, bytes, room);
+}
+
+static void print_other(struct search *s, const struct plan *plan, struct candidate *c,
+                        FILE *out)
+{
+    struct plan *other;
+
+    /* What was foreseen from some of its micro-batches may be too good. */
+    if (!c->exact && candidate_better(c, s->taken) && search_evaluate(s, c, true, NULL))
+        return;
+    fputs("  ", out);
+    if (candidate_pipelines(c) > 1)
+        fprintf(out, "%d pipelines of ", candidate_pipelines(c));
+    fprintf(out, "%d stage%s", c->n_stages, c->n_stages == 1 ? "" : "s");
+    if (c->n_stages > 1)
+        fprintf(out, ", %s", schedule_name(c->schedule));
+    fprintf(out, ", %lld micro-batch%s of %lld: ", (long long)c->micro_batches,
+            c->micro_batches == 1 ? "" : "es", (long long)c->micro_batch);
+    if (!isfinite(c->seconds)) {
+        print_too_large(s, c, out);
+    } else if (candidate_better(c, s->taken)) {
+        fprintf(out, "%.6g ms, but the stages as compiled do not fit\n", 1e3 * c->seconds);
+    } else {
+        other = place(s->cost, s->cluster, s->request, c);
+        print_slower(s, plan, other, c->seconds, out);
+        plan_free(other);
+    }
+}
+
+/* Lists that were given, and rules of others, leave no choice that could be told in a line. */
+static void explain_others(struct search *s, const struct plan *plan, FILE *out)
+{
+    struct pool pool = { .search = s };
+    const struct candidate *chosen[N_OTHERS];
+    int n;
+
+    if (plan->list || s->request->policy)
+        return;
+    pool_fill(&pool, plan);
+    qsort(pool.items, (size_t)pool.n, sizeof(*pool.items), by_time);
+    n = choose_others(&pool, chosen);
+    if (n)
+        fprintf(out, "Others, and why they lost:\n");
+    for (int i = 0; i < n; i++) {
+        struct candidate *c = candidate_copy(chosen[i]);
+
+        print_other(s, plan, c, out);
+        candidate_free(c);
+    }
+    pool_clear(&pool);
+}
+
+/* The plan itself ---------------------------------------------------------------------- */
 
 static void explain_slowest(const struct plan *plan, FILE *out)
 {
-    double most = 0, bound = 0;
+    double bound = 0;
     int slowest = 0;
 
     for (int k = 0; k < plan->n_stages; k++) {
-        const struct plan_stage *stage = &plan->stages[k];
-        double seconds = stage->forward + stage->dgrad + stage->wgrad;
-
-        if (seconds > most) {
-            most = seconds;
+        if (seconds_of(&plan->stages[k]) > seconds_of(&plan->stages[slowest]))
             slowest = k;
-        }
-        bound = fmax(bound, stage->allreduce);
+        bound = fmax(bound, plan->stages[k].allreduce);
     }
     fprintf(out, "Stage %d is the slowest: %.4g ms for each of %lld micro-batch%s, %.3g %% of "
-            "the iteration.\n", slowest, 1e3 * most, (long long)plan->micro_batches,
-            plan->micro_batches == 1 ? "" : "es",
-            plan->iteration_seconds > 0
-                ? 1e2 * most * (double)plan->micro_batches / plan->iteration_seconds : 0);
+            "the iteration.\n", slowest, 1e3 * seconds_of(&plan->stages[slowest]),
+            (long long)plan->micro_batches, plan->micro_batches == 1 ? "" : "es",
+            plan->iteration_seconds > 0 ? 1e2 * seconds_of(&plan->stages[slowest]) *
+                                              (double)plan->micro_batches /
+                                              plan->iteration_seconds : 0);
     if (bound > 0)
         fprintf(out, "The longest all-reduce takes %.4g ms alone.\n", 1e3 * bound);
 }
 
-char *explain(const struct search *s, const struct plan *plan)
+char *explain(struct search *s, const struct plan *plan)
 {
     char *text = NULL;
     size_t size;
@@ -67,8 +366,6 @@ char *explain(const struct search *s, const struct plan *plan)
     explain_slowest(plan, out);
     if (s->request->policy)
         fprintf(out, "The plan follows --policy %s, not the search.\n", s->request->policy);
-    else
-        explain_single(s, plan, out);
     if (s->complete)
         fprintf(out, "All %ld plans were simulated: none is faster.\n", s->count);
     if (s->factor_fixed > 1 || s->factor_moving > 1)
@@ -78,6 +375,7 @@ char *explain(const struct search *s, const struct plan *plan)
         fprintf(out, "With all devices busy a node has %.3g threads for each core.\n", s->slow);
     fprintf(out, "Below the bound the devices do not suffice for stages that each wait for the "
             "first sample,\ncompute all of theirs, and reduce.\n");
+    explain_others(s, plan, out);
     fclose(out);
     return text;
 }

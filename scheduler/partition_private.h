@@ -104,6 +104,7 @@ struct search {
     struct split *splits;   /* one pipeline first; the largest micro-batches first */
     int n_found;
     struct candidate **found;   /* the best, by closed form */
+    const struct candidate *taken;      /* of these, for the plan */
     struct err refused;         /* why the list that was given does not suit a candidate */
 };
 
@@ -238,8 +239,10 @@ int check_request(const struct cost *cost, const struct cluster *cluster,
 int64_t *micro_sizes(const struct plan_request *request, int *n);
 /* Why nothing was found. Always -1. */
 int explain_failure(struct search *search, struct err *err);
-/* Why this plan, in lines; malloc'ed. */
-char *explain(const struct search *search, const struct plan *plan);
+/* Fill in what the plan says of its stages beyond what a run needs. */
+void describe(const struct search *search, struct plan *plan);
+/* Why this plan, and why not others, in lines; malloc'ed. */
+char *explain(struct search *search, const struct plan *plan);
 
 /* Seconds below which no plan for this request can come. */
 double partition_lower_bound(const struct cost *cost, const struct cluster *cluster,

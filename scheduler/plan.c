@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "scheduler/plan.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -191,6 +192,10 @@ static json_t *stage_to_json(const struct plan_stage *stage, int pipelines)
     json_object_set_new(o, "reducing", json_real(stage->reducing));
     json_object_set_new(o, "idle", json_real(stage->idle));
     json_object_set_new(o, "memory", json_real(stage->memory));
+    if (isfinite(stage->memory_limit))
+        json_object_set_new(o, "memory_limit", json_real(stage->memory_limit));
+    json_object_set_new(o, "parameters", json_real(stage->parameters));
+    json_object_set_new(o, "sent", json_real(stage->sent));
     return o;
 }
 
@@ -258,6 +263,8 @@ json_t *plan_to_json(const struct plan *plan)
         json_object_set_new(o, "freeze", freeze_to_json(plan));
     json_object_set_new(o, "iteration_seconds", json_real(plan->iteration_seconds));
     json_object_set_new(o, "lower_bound_seconds", json_real(plan->lower_bound_seconds));
+    json_object_set_new(o, "flops", json_real(plan->flops));
+    json_object_set_new(o, "peak_flops", json_real(plan->peak_flops));
     if (plan->model_path)
         json_object_set_new(o, "model",
                             json_pack("{s:s, s:o}", "path", plan->model_path, "xxh3",

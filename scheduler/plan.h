@@ -31,6 +31,9 @@ struct plan_stage {
      */
     double busy, reducing, idle;
     double memory;                  /* bytes, of the largest share */
+    double memory_limit;            /* bytes that each of its devices may use; INFINITY: any */
+    double parameters;              /* bytes, shared ones included */
+    double sent;                    /* bytes of one micro-batch that later stages read */
 };
 
 struct plan_shared {
@@ -52,6 +55,7 @@ struct plan {
     int n_freeze;                   /* --freeze: patterns of parameters that are not trained */
     char **freeze;
     double iteration_seconds, lower_bound_seconds;
+    double flops, peak_flops;       /* of an iteration; of its devices per second; 0: not known */
     char *model_path, *model_hash;  /* NULL where made from a cost file alone */
     char *cluster;                  /* as given to --cluster, or a description */
     char *precision, *optimizer, *command;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,7 +134,7 @@ static int read_samples(const struct plan *plan, struct json_reader *r,
 
 static int read_figures(struct json_reader *r, struct plan_stage *stage, struct err *err)
 {
-    const double zero = 0;
+    const double zero = 0, any = INFINITY;
     const int64_t one = 1;
     const char *recompute;
     int64_t tensor;
@@ -146,6 +147,9 @@ static int read_figures(struct json_reader *r, struct plan_stage *stage, struct 
         json_get_number(r, "reducing", 0, MAX_NUMBER, &zero, &stage->reducing, err) ||
         json_get_number(r, "idle", 0, MAX_NUMBER, &zero, &stage->idle, err) ||
         json_get_number(r, "memory", 0, MAX_NUMBER, &zero, &stage->memory, err) ||
+        json_get_number(r, "memory_limit", 0, MAX_NUMBER, &any, &stage->memory_limit, err) ||
+        json_get_number(r, "parameters", 0, MAX_NUMBER, &zero, &stage->parameters, err) ||
+        json_get_number(r, "sent", 0, MAX_NUMBER, &zero, &stage->sent, err) ||
         json_get_string(r, "recompute", false, "none", &recompute, err) ||
         json_get_int(r, "tensor", 1, 1, &one, &tensor, err))
         return -1;
@@ -421,6 +425,9 @@ static int read_top(struct plan *plan, struct json_reader *r, struct err *err)
                         err) ||
         json_get_number(r, "lower_bound_seconds", 0, MAX_NUMBER, &zero,
                         &plan->lower_bound_seconds, err) ||
+        json_get_number(r, "flops", 0, MAX_NUMBER * MAX_NUMBER, &zero, &plan->flops, err) ||
+        json_get_number(r, "peak_flops", 0, MAX_NUMBER * MAX_NUMBER, &zero, &plan->peak_flops,
+                        err) ||
         read_model(plan, r, err) || read_text(r, "cluster", "", &plan->cluster, err) ||
         read_text(r, "precision", "float32", &plan->precision, err) ||
         read_text(r, "optimizer", "", &plan->optimizer, err) ||

@@ -229,65 +229,6 @@ static int make_plan(struct plan_run *r, struct err *err)
     return r->plan ? 0 : -1;
 }
 
-static void print_bytes(FILE *out, double bytes)
-{
-    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
-    int unit = 0;
-
-    while (bytes >= 1024 && unit < 4) {
-        bytes /= 1024;
-        unit++;
-    }
-    fprintf(out, "%7.4g %-3s", bytes, units[unit]);
-}
-
-static void print_stage(const struct plan *plan, int s, FILE *out)
-{
-    const struct plan_stage *stage = &plan->stages[s];
-    const char *first = stage->devices[0];
-    const char *last = stage->devices[plan->pipelines * stage->replicas - 1];
-    char devices[64];
-
-    snprintf(devices, sizeof(devices), first == last ? "%s" : "%s - %s", first, last);
-    fprintf(out, "%5d %7d %8d  %-15s %9.4g %9.4g %9.4g %10.4g  ", s, stage->n_blocks,
-            stage->replicas, devices, 1e3 * stage->forward, 1e3 * stage->dgrad,
-            1e3 * stage->wgrad, 1e3 * stage->allreduce);
-    print_bytes(out, stage->memory);
-    if (stage->n_blocks == 1)
-        fprintf(out, "  %s\n", stage->blocks[0].name);
-    else
-        fprintf(out, "  %s ... %s\n", stage->blocks[0].name,
-                stage->blocks[stage->n_blocks - 1].name);
-}
-
-static void print_table(const struct plan_run *r, FILE *out)
-{
-    const struct plan *plan = r->plan;
-    double bound = plan->lower_bound_seconds, seconds = plan->iteration_seconds;
-    int used = 0;
-
-    for (int s = 0; s < plan->n_stages; s++)
-        used += plan->pipelines * plan->stages[s].replicas;
-    if (plan->pipelines > 1)
-        fprintf(out, "%d pipelines of ", plan->pipelines);
-    fprintf(out, "%d stage%s on %d of %d devices of %s, %s, %lld micro-batch%s of %lld\n\n",
-            plan->n_stages, plan->n_stages == 1 ? "" : "s", used, r->cluster->n_devices,
-            r->cluster->name, plan->schedule, (long long)plan->micro_batches,
-            plan->micro_batches == 1 ? "" : "es", (long long)plan->micro_batch);
-    fprintf(out, "%5s %7s %8s  %-15s %9s %9s %9s %10s  %11s\n", "stage", "blocks", "replicas",
-            "devices", "F ms", "B ms", "W ms", "reduce ms", "memory");
-    for (int s = 0; s < plan->n_stages; s++)
-        print_stage(plan, s, out);
-    fprintf(out, "\niteration    %.6g ms, %.6g samples/s\n", 1e3 * seconds,
-            seconds > 0 ? (double)plan->global_batch / seconds : 0);
-    fprintf(out, "lower bound  %.6g ms, the plan is %.3g %% above\n", 1e3 * bound,
-            bound > 0 && seconds > bound * (1 + 1e-9) ? 1e2 * (seconds / bound - 1) : 0);
-    for (int i = 0; i < plan->n_shared; i++)
-        fprintf(out, "shared       %s, owned by stage %d\n", plan->shared[i].name,
-                plan->shared[i].owner);
-    fprintf(out, "\n%s", r->why ? r->why : "");
-}
-
 static int print(const struct plan_run *r, struct err *err)
 {
     const char *output = option_string(r->options, "output", NULL);
@@ -301,7 +242,7 @@ static int print(const struct plan_run *r, struct err *err)
         return 0;
     if (format)
         return plan_save(r->plan, "-", err);
-    print_table(r, stdout);
+    plan_table(r->plan, r->cluster, r->why, stdout);
     return 0;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Between cmd_plan.c and cmd_plan_sizes.c. */
+/* Between cmd_plan.c, cmd_plan_sizes.c and cmd_plan_table.c. */
 #ifndef TASUKI_CMD_PLAN_H
 #define TASUKI_CMD_PLAN_H
 
@@ -15,5 +15,9 @@ int sizes_read(const struct options *options, struct size_request *request, stru
 /* The table, or JSON; with -o the plan of the size that is recommended is written, too. */
 int sizes_print(const struct sizes *sizes, const struct cluster *cluster,
                 const struct options *options, struct err *err);
+
+/* The plan for people. 'why': the planner's reasons; may be NULL. */
+void plan_table(const struct plan *plan, const struct cluster *cluster, const char *why,
+                FILE *out);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "graph/autodiff.h"
 #include "graph/op.h"
 #include "train/compile.h"
 #include "train/data.h"
@@ -158,6 +159,25 @@ static void set_text(char **text, const char *value)
     *text = mem_strdup(value);
 }
 
+/* Of all samples of an iteration: forward and backward. 0 where that cannot be told. */
+static double iteration_flops(const struct planning *p, const struct plan *plan)
+{
+    struct model_options options = p->model_options;
+    struct autodiff autodiff_result;
+    struct graph *graph;
+    double flops = 0;
+    int *stage_of;
+
+    options.batch = plan->stages[0].samples[0];
+    options.batchnorm_samples = plan->batchnorm_samples;
+    graph = model_build(p->model, &options, NULL);
+    if (graph && autodiff(graph, NULL, 1, &autodiff_result, &stage_of, NULL) == 0)
+        for (int n = 0; n < graph->n_nodes; n++)
+            flops += op_flops(graph, n);
+    graph_free(graph);
+    return flops * (double)plan->global_batch / (double)options.batch;
+}
+
 static void complete_plan(struct plan *plan, const struct planning *p)
 {
     set_text(&plan->model_path, p->model_path);
@@ -167,6 +187,7 @@ static void complete_plan(struct plan *plan, const struct planning *p)
     set_text(&plan->optimizer, optimizer_name(p->optimizer.kind));
     set_text(&plan->command, p->command);
     plan->batchnorm_samples = p->request.batchnorm_samples;
+    plan->flops = iteration_flops(p, plan);
     plan_set_freeze(plan, p->model_options.n_freeze, p->model_options.freeze);
 }
 

@@ -29,6 +29,27 @@ plan() {
     diff 1 2
 }
 
+@test "the table says of each stage what it has, and of others why they lost" {
+    flat=tree:2x2,inside=1e10,across=1e9,memory=1e9
+    run plan --replicas 3,1 --micro-batches 2
+    echo "$output"
+    [[ "$output" == *"0        3       500   n0/gpu0-1, n1/gpu0       a ... b (2 blocks)"* ]]
+    [[ "$output" == *" of 953.7 MiB "*" 40 B"* ]]
+    [[ "$output" == *"MFU          not known: a cost file says nothing of operations"* ]]
+    # Times of the two stages: 8/3 and 8 of 12.
+    [[ "$output" == *"limited by   stage 1, which computes "*" % of the time"* ]]
+    run plan
+    echo "$output"
+    [ "$(sed -n '/^Others/,$p' <<<"$output" | grep -cE '^  .* micro-batch(es)? of [0-9]+: ')" -eq 3 ]
+    # The others are slower, in order, and each says what takes longer.
+    seconds=$(sed -nE 's/^iteration +([0-9.]+) ms.*/\1/p' <<<"$output")
+    sed -nE 's/^  .* of [0-9]+: ([0-9.]+) ms, .* more: .* longer$/\1/p' <<<"$output" |
+        awk -v last="$seconds" '$1 < last { exit 1 } { last = $1 }'
+    run plan --memory 9000 --optimizer adam
+    [[ "$output" == *"1 stage, "*": does not fit: stage 0 wants 12030 bytes of 9000"* ]]
+    grep -q '"memory_limit": 9000' <(plan --memory 9000 --format json)
+}
+
 @test "the clusters of README and of the manual pages are planned for" {
     local n=0
     for flat in $(grep -ohE '(flat|tree):[0-9][^ ]*' "$srcdir/README.md" "$srcdir"/man/*.1); do
@@ -242,6 +263,12 @@ plan() {
     [[ "$output" == "2 stages on "* ]]
     grep -q '"xxh3"' plan.json
     grep -q '"first"' plan.json
+    # 2 devices of 1e12, and the operations that inspect counts in forward and backward.
+    flops=$("$TASUKI" inspect "$demo/digits.onnx" --data "$demo/digits-train.safetensors" \
+        --batch-size 16 --format json | awk -F'[:,]' '/_flops/ { n += $2 } END { print 2 * n }')
+    awk -v flops="$flops" -F'[:,]' '/"flops"/ { d = $2 / flops } /"peak_flops"/ { peak = $2 }
+        END { exit !(d > 0.999 && d < 1.001 && peak == 2e12) }' plan.json
+    [[ "$output" == *"MFU          "*" of 2 TFLOP/s"* ]]
     run "$TASUKI" plan "$demo/digits.onnx" --data "$demo/digits-train.safetensors" \
         --cluster "$machine" --global-batch 32 --backend reference --memory 64K
     [ "$status" -eq 1 ]

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+/* tasuki plan: what the plan is, what it costs and why. */
+#include "config.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cmd_plan.h"
+
+#define MOST_RUNS 3     /* of devices in a row that are written out */
+
+/* "7.871 KiB", "1.2 M": at most 9 letters. */
+static const char *scaled(double value, double step, const char *const *units, char text[32])
+{
+    int unit = 0;
+
+    while (value >= step && unit < 4) {
+        value /= step;
+        unit++;
+    }
+    snprintf(text, 32, "%.4g %s", value, units[unit]);
+    return text;
+}
+
+static const char *bytes_text(double bytes, char text[32])
+{
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
+
+    return isfinite(bytes) ? scaled(bytes, 1024, units, text) : "any";
+}
+
+static const char *count_text(double n, char text[32])
+{
+    static const char *const units[] = { "", "K", "M", "G", "T" };
+
+    return scaled(n, 1000, units, text);
+}
+
+/* The number at the end of an id, and how long what stands before it is. */
+static long split_id(const char *id, size_t *head)
+{
+    size_t n = strlen(id);
+
+    *head = n;
+    while (*head > 0 && n - *head < 9 && isdigit((unsigned char)id[*head - 1]))
+        (*head)--;
+    return *head < n ? strtol(id + *head, NULL, 10) : -1;
+}
+
+static bool follows(const char *before, const char *id)
+{
+    size_t a, b;
+    long m = split_id(before, &a), n = split_id(id, &b);
+
+    return a == b && memcmp(before, id, a) == 0 && m >= 0 && n == m + 1;
+}
+
+/* "n1/gpu0-3, n2/gpu0-3, ... (32 devices)"; malloc'ed. */
+static char *devices_text(const struct plan *plan, const struct plan_stage *stage)
+{
+    int n = plan->pipelines * stage->replicas, runs = 0;
+    size_t size, head;
+    char *text = NULL;
+    FILE *out = open_memstream(&text, &size);
+
+    if (!out)
+        return mem_strdup("");
+    for (int i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && follows(stage->devices[end - 1], stage->devices[end]);)
+            end++;
+        if (runs++ == MOST_RUNS) {
+            fprintf(out, ", ... (%d devices)", n);
+            break;
+        }
+        fprintf(out, "%s%s", i ? ", " : "", stage->devices[i]);
+        split_id(stage->devices[end - 1], &head);
+        if (end > i + 1)
+            fprintf(out, "-%s", stage->devices[end - 1] + head);
+    }
+    fclose(out);
+    return text;
+}
+
+/* Parameters are counted in bytes of their precision. */
+static double parameters_of(const struct plan *plan, const struct plan_stage *stage)
+{
+    return stage->parameters / (strcmp(plan->precision, "float64") == 0 ? 8 : 4);
+}
+
+static void print_what(const struct plan *plan, FILE *out)
+{
+    fprintf(out, "%5s %8s %10s  %-24s %s\n", "stage", "replicas", "parameters", "devices",
+            "nodes");
+    for (int s = 0; s < plan->n_stages; s++) {
+        const struct plan_stage *stage = &plan->stages[s];
+        const struct plan_block *first = &stage->blocks[0];
+        const struct plan_block *last = &stage->blocks[stage->n_blocks - 1];
+        const char *from = first->first_node ? first->first_node : first->name;
+        const char *to = last->last_node ? last->last_node : last->name;
+        char *devices = devices_text(plan, stage), number[32];
+
+        fprintf(out, "%5d %8d %10s  %-24s %s", s, stage->replicas,
+                count_text(parameters_of(plan, stage), number), devices, from);
+        if (strcmp(from, to) != 0)
+            fprintf(out, " ... %s", to);
+        fprintf(out, " (%d block%s)\n", stage->n_blocks, stage->n_blocks == 1 ? "" : "s");
+        free(devices);
+    }
+}
+
+static void print_costs(const struct plan *plan, FILE *out)
+{
+    fprintf(out, "\n%5s %9s %9s %9s %10s  %10s of %-10s %11s\n", "stage", "F ms", "B ms", "W ms",
+            "reduce ms", "memory", "at most", "sends");
+    for (int s = 0; s < plan->n_stages; s++) {
+        const struct plan_stage *stage = &plan->stages[s];
+        char memory[32], limit[32], sent[32];
+
+        fprintf(out, "%5d %9.4g %9.4g %9.4g %10.4g  %10s of %-10s %11s\n", s,
+                1e3 * stage->forward, 1e3 * stage->dgrad, 1e3 * stage->wgrad,
+                1e3 * stage->allreduce, bytes_text(stage->memory, memory),
+                bytes_text(stage->memory_limit, limit), bytes_text(stage->sent, sent));
+    }
+}
+
+static void print_utilization(const struct plan *plan, FILE *out)
+{
+    double seconds = plan->iteration_seconds, all = plan->peak_flops;
+
+    if (plan->flops <= 0)
+        fprintf(out, "MFU          not known: a cost file says nothing of operations\n");
+    else if (strcmp(plan->precision, "float64") == 0)
+        fprintf(out, "MFU          not known: nothing says how fast its devices are in float64\n");
+    else if (all <= 0)
+        fprintf(out, "MFU          not known: nothing says how fast its devices can be\n");
+    else
+        fprintf(out, "MFU          %.3g %%: %.4g of %.4g TFLOP/s\n",
+                1e2 * plan->flops / seconds / all, 1e-12 * plan->flops / seconds, 1e-12 * all);
+}
+
+/* Shares of the time of all devices that are used, and what the busiest stage does. */
+static void print_shares(const struct plan *plan, FILE *out)
+{
+    const struct plan_stage *least = &plan->stages[0];
+    double busy = 0, reducing = 0, idle = 0, all = 0;
+
+    for (int s = 0; s < plan->n_stages; s++) {
+        const struct plan_stage *stage = &plan->stages[s];
+        double n = plan->pipelines * stage->replicas;
+
+        busy += n * stage->busy;
+        reducing += n * stage->reducing;
+        idle += n * stage->idle;
+        all += n * plan->iteration_seconds;
+        if (stage->idle < least->idle)
+            least = stage;
+    }
+    if (all <= 0)
+        return;
+    fprintf(out, "devices      compute %.3g %%, wait for the all-reduce %.3g %%, bubble %.3g %%\n",
+            1e2 * busy / all, 1e2 * reducing / all, 1e2 * idle / all);
+    fprintf(out, "limited by   ");
+    if (least->busy >= least->reducing && least->busy >= least->idle)
+        fprintf(out, "stage %d, which computes", (int)(least - plan->stages));
+    else if (least->reducing >= least->idle)
+        fprintf(out, "the all-reduce of stage %d, which waits for it",
+                (int)(least - plan->stages));
+    else
+        fprintf(out, "the bubble: even stage %d waits for others", (int)(least - plan->stages));
+    fprintf(out, " %.3g %% of the time\n",
+            1e2 * fmax(least->busy, fmax(least->reducing, least->idle)) /
+                plan->iteration_seconds);
+}
+
+void plan_table(const struct plan *plan, const struct cluster *cluster, const char *why,
+                FILE *out)
+{
+    double bound = plan->lower_bound_seconds, seconds = plan->iteration_seconds;
+    int used = 0;
+
+    for (int s = 0; s < plan->n_stages; s++)
+        used += plan->pipelines * plan->stages[s].replicas;
+    if (plan->pipelines > 1)
+        fprintf(out, "%d pipelines of ", plan->pipelines);
+    fprintf(out, "%d stage%s on %d of %d devices of %s, %s, %lld micro-batch%s of %lld\n\n",
+            plan->n_stages, plan->n_stages == 1 ? "" : "s", used, cluster->n_devices,
+            cluster->name, plan->schedule, (long long)plan->micro_batches,
+            plan->micro_batches == 1 ? "" : "es", (long long)plan->micro_batch);
+    print_what(plan, out);
+    print_costs(plan, out);
+    fprintf(out, "\niteration    %.6g ms, %.6g samples/s\n", 1e3 * seconds,
+            seconds > 0 ? (double)plan->global_batch / seconds : 0);
+    print_utilization(plan, out);
+    print_shares(plan, out);
+    fprintf(out, "lower bound  %.6g ms, the plan is %.3g %% above\n", 1e3 * bound,
+            bound > 0 && seconds > bound * (1 + 1e-9) ? 1e2 * (seconds / bound - 1) : 0);
+    for (int i = 0; i < plan->n_shared; i++)
+        fprintf(out, "shared       %s, owned by stage %d\n", plan->shared[i].name,
+                plan->shared[i].owner);
+    fprintf(out, "\n%s", why ? why : "");
+}
