@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "cmd_plan.h"
 #include "commands.h"
@@ -229,6 +230,17 @@ static int make_plan(struct plan_run *r, struct err *err)
     return r->plan ? 0 : -1;
 }
 
+enum { FORMAT_TEXT, FORMAT_JSON, FORMAT_SVG };
+
+static int print_svg(const struct plan_run *r, struct err *err)
+{
+    char *text = plan_svg(r->plan, r->cluster);
+    int bad = text ? file_write("-", text, strlen(text), err) : err_set(err, "out of memory");
+
+    free(text);
+    return bad;
+}
+
 static int print(const struct plan_run *r, struct err *err)
 {
     const char *output = option_string(r->options, "output", NULL);
@@ -240,8 +252,10 @@ static int print(const struct plan_run *r, struct err *err)
         return -1;
     if (output && strcmp(output, "-") == 0)
         return 0;
-    if (format)
+    if (format == FORMAT_JSON)
         return plan_save(r->plan, "-", err);
+    if (format == FORMAT_SVG)
+        return print_svg(r, err);
     plan_table(r->plan, r->cluster, r->why, stdout);
     return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Between cmd_plan.c, cmd_plan_sizes.c and cmd_plan_table.c. */
+/* Between cmd_plan.c, cmd_plan_sizes.c, cmd_plan_svg.c and cmd_plan_table.c. */
 #ifndef TASUKI_CMD_PLAN_H
 #define TASUKI_CMD_PLAN_H
 
@@ -19,5 +19,7 @@ int sizes_print(const struct sizes *sizes, const struct cluster *cluster,
 /* The plan for people. 'why': the planner's reasons; may be NULL. */
 void plan_table(const struct plan *plan, const struct cluster *cluster, const char *why,
                 FILE *out);
+/* The same drawn; malloc'ed, NULL where memory is short. */
+char *plan_svg(const struct plan *plan, const struct cluster *cluster);
 
 #endif

@@ -151,6 +151,9 @@ int sizes_print(const struct sizes *sizes, const struct cluster *cluster,
 
     if (option_word(options, "format", &format, err))
         return -1;
+    if (format > 1)
+        return err_set_code(err, EXIT_USAGE, "--format svg draws one plan: leave out --%s "
+                            "FIRST..LAST", sizes->request.nodes ? "nodes" : "gpus");
     if (sizes->best < 0)
         return err_set(err, "no size has a plan; %d: %s", sizes->request.first,
                        sizes->rows[0].refused);

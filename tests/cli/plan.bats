@@ -50,6 +50,30 @@ plan() {
     grep -q '"memory_limit": 9000' <(plan --memory 9000 --format json)
 }
 
+@test "a plan is drawn on the tree, with names escaped and in bounds" {
+    sed -i 's/"a"/"<a \\"\&\\">"/g' cost.json
+    flat=tree:2x2,inside=1e10,across=1e9,memory=1e9
+    plan --replicas 2,1 --micro-batches 2 --format svg -o plan.json >plan.svg
+    grep -q '"schema": "tasuki-plan"' plan.json
+    ! grep -q '<a "' plan.svg
+    grep -q 'stage 0: 2 replicas' plan.svg
+    for label in 0.0 0.1 1.0 n0 n1 gpu1; do grep -q ">$label<" plan.svg; done
+    [ "$(grep -c 'hsl(' plan.svg)" -eq 5 ]
+    flat=tree:1000x8,inside=1e10,across=1e9
+    plan --stages 1 --replicas 8 --format svg >large.svg
+    size=$(sed -nE '1s/.* width="([0-9]+)" height="([0-9]+)".*/\1 \2/p' large.svg)
+    echo "$size"
+    read -r width height <<<"$size"
+    [ "$width" -le 2400 ] && [ "$height" -le 4500 ]
+    [ "$(grep -c 'class="numa"' large.svg)" -eq 512 ]
+    run plan --format svg --gpus 1..2
+    [[ "$status" -eq 2 && "$output" == *"--format svg draws one plan: leave out --gpus"* ]]
+    command -v python3 >/dev/null || skip "no python3"
+    for file in plan.svg large.svg; do
+        python3 -c 'import sys, xml.dom.minidom as x; x.parse(sys.argv[1])' $file
+    done
+}
+
 @test "the clusters of README and of the manual pages are planned for" {
     local n=0
     for flat in $(grep -ohE '(flat|tree):[0-9][^ ]*' "$srcdir/README.md" "$srcdir"/man/*.1); do
