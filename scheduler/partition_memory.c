@@ -83,7 +83,9 @@ bool schedule_allowed(const struct plan_request *r, enum schedule_kind schedule)
 {
     if (r->list)
         return schedule == SCHEDULE_1F1B;
-    return !r->schedule || strcmp(r->schedule, schedule_name(schedule)) == 0;
+    if (r->schedule)
+        return strcmp(r->schedule, schedule_name(schedule)) == 0;
+    return schedule_chunks(schedule, 2) == 1;
 }
 
 bool set_schedule(struct search *search, struct candidate *c, enum schedule_kind schedule)

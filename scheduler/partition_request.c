@@ -65,6 +65,10 @@ static int check_counts(const struct cost *cost, const struct cluster *cluster,
                       cluster->n_devices);
     if (r->schedule && schedule_find(r->schedule) < 0)
         return REFUSE("--schedule %s: expected " SCHEDULE_NAMES, r->schedule);
+    if (r->schedule &&
+        schedule_chunks((enum schedule_kind)schedule_find(r->schedule), 2) > 1)
+        return REFUSE("--schedule %s: the planner does not cut stages for several chunks of a "
+                      "device", r->schedule);
     if (r->schedule_memory > 0 && (!r->schedule || strcmp(r->schedule, "zb") != 0))
         return REFUSE("--schedule-memory is about --schedule zb alone");
     return 0;

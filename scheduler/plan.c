@@ -43,9 +43,18 @@ static int check_shape(const struct plan *plan, const struct schedule *list, str
 struct schedule *plan_schedule(const struct plan *plan, const struct schedule_edge *edges,
                                int n_edges, struct err *err)
 {
+    const struct schedule_options options = { plan->schedule_memory, plan->chunks };
+    int kind = schedule_find(plan->schedule);
+
+    if (plan->list ? plan->list->n_lists < plan->n_stages
+                   : schedule_chunks((enum schedule_kind)kind, 2) > 1) {
+        err_set(err, "schedule \"%s\": this version runs one stage on a device",
+                plan->schedule);
+        return NULL;
+    }
     if (!plan->list)
-        return schedule_new(plan->schedule, plan->schedule_memory, plan->n_stages,
-                            (int)plan->micro_batches, edges, n_edges, err);
+        return schedule_new(plan->schedule, &options, plan->n_stages, (int)plan->micro_batches,
+                            edges, n_edges, err);
     if (check_shape(plan, plan->list, err) || schedule_check(plan->list, edges, n_edges, err))
         return NULL;
     return schedule_copy(plan->list);

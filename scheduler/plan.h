@@ -9,9 +9,9 @@
 
 #include <jansson.h>
 
+#include "scheduler/schedule.h"
+
 struct err;
-struct schedule;
-struct schedule_edge;
 
 struct plan_block {
     char *name;

@@ -7,19 +7,11 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "scheduler/schedule_private.h"
 
 static const char *const kind_names[SCHEDULE_KINDS] = {
     [SCHEDULE_1F1B] = "1f1b", [SCHEDULE_GPIPE] = "gpipe", [SCHEDULE_ZB_H1] = "zb-h1",
-    [SCHEDULE_ZB] = "zb",
-};
-
-/* One stage's list in the making. */
-struct builder {
-    struct instruction_list *list;
-    int stage;
-    const struct schedule_edge *edges;
-    int n_edges;
-    bool sends_gradient;
+    [SCHEDULE_ZB] = "zb", [SCHEDULE_INTERLEAVED] = "interleaved", [SCHEDULE_ZB_V] = "zb-v",
 };
 
 const char *schedule_name(enum schedule_kind kind)
@@ -35,24 +27,25 @@ int schedule_find(const char *name)
     return -1;
 }
 
-static void add(struct builder *b, enum instruction_kind kind, int micro, int peer,
-                bool gradient)
+void builder_add(struct builder *b, enum instruction_kind kind, int micro, int peer,
+                 bool gradient)
 {
     struct instruction *i = mem_push((void **)&b->list->items, &b->list->n, sizeof(*i));
 
     i->kind = kind;
     i->micro = micro;
+    i->chunk = b->chunk;
     i->peer = peer;
     i->gradient = gradient;
 }
 
-static void add_recvs(struct builder *b, int micro, bool gradient)
+void builder_recvs(struct builder *b, int micro, bool gradient)
 {
     for (int i = 0; i < b->n_edges; i++) {
         const struct schedule_edge *e = &b->edges[i];
 
         if (gradient ? e->gradient && e->from == b->stage : e->to == b->stage)
-            add(b, INSTRUCTION_RECV, micro, gradient ? e->to : e->from, gradient);
+            builder_add(b, INSTRUCTION_RECV, micro, gradient ? e->to : e->from, gradient);
     }
 }
 
@@ -62,44 +55,44 @@ static void add_sends(struct builder *b, int micro, bool gradient)
         const struct schedule_edge *e = &b->edges[i];
 
         if (gradient ? e->gradient && e->to == b->stage : e->from == b->stage)
-            add(b, INSTRUCTION_SEND, micro, gradient ? e->from : e->to, gradient);
+            builder_add(b, INSTRUCTION_SEND, micro, gradient ? e->from : e->to, gradient);
     }
 }
 
-static void add_forward(struct builder *b, int micro)
+void builder_forward(struct builder *b, int micro)
 {
-    add(b, INSTRUCTION_F, micro, 0, false);
+    builder_add(b, INSTRUCTION_F, micro, 0, false);
     add_sends(b, micro, false);
 }
 
-static void add_dgrad(struct builder *b, int micro)
+void builder_dgrad(struct builder *b, int micro)
 {
     if (!b->sends_gradient)
         return;
-    add(b, INSTRUCTION_B, micro, 0, false);
+    builder_add(b, INSTRUCTION_B, micro, 0, false);
     add_sends(b, micro, true);
 }
 
 /* Where nobody waits for its gradient a stage runs both at once. */
-static void add_wgrad(struct builder *b, int micro)
+void builder_wgrad(struct builder *b, int micro)
 {
-    add(b, b->sends_gradient ? INSTRUCTION_W : INSTRUCTION_BW, micro, 0, false);
+    builder_add(b, b->sends_gradient ? INSTRUCTION_W : INSTRUCTION_BW, micro, 0, false);
 }
 
 static void build_gpipe(struct builder *b, int n_micro)
 {
-    add_recvs(b, 0, false);
+    builder_recvs(b, 0, false);
     for (int m = 0; m < n_micro; m++) {
         if (m + 1 < n_micro)
-            add_recvs(b, m + 1, false);
-        add_forward(b, m);
+            builder_recvs(b, m + 1, false);
+        builder_forward(b, m);
     }
-    add_recvs(b, n_micro - 1, true);
+    builder_recvs(b, n_micro - 1, true);
     for (int m = n_micro - 1; m >= 0; m--) {
         if (m > 0)
-            add_recvs(b, m - 1, true);
-        add_dgrad(b, m);
-        add_wgrad(b, m);
+            builder_recvs(b, m - 1, true);
+        builder_dgrad(b, m);
+        builder_wgrad(b, m);
     }
 }
 
@@ -159,21 +152,21 @@ static void build_alternating(struct builder *b, int ahead, int delay, int n_mic
 
     for (int done = 0; done < n_micro; done++) {
         while (forward < n_micro && forward <= done + ahead) {
-            for (; posted < n_micro && posted < complete + b->list->slots &&
+            for (; posted < n_micro && posted < complete + b->slots &&
                    posted <= forward + 1; posted++)
-                add_recvs(b, posted, false);
+                builder_recvs(b, posted, false);
             if (forward == done + ahead)
-                add_recvs(b, asked++, true);
-            add_forward(b, forward++);
+                builder_recvs(b, asked++, true);
+            builder_forward(b, forward++);
         }
         while (asked < n_micro && asked <= done + (forward == n_micro))
-            add_recvs(b, asked++, true);
-        add_dgrad(b, done);
+            builder_recvs(b, asked++, true);
+        builder_dgrad(b, done);
         if (done >= delay)
-            add_wgrad(b, complete++);
+            builder_wgrad(b, complete++);
     }
     while (complete < n_micro)
-        add_wgrad(b, complete++);
+        builder_wgrad(b, complete++);
 }
 
 static bool sends_gradient(const struct schedule_edge *edges, int n_edges, int stage)
@@ -200,51 +193,98 @@ static int check_edges(const struct schedule_edge *edges, int n_edges, int n_sta
     return 0;
 }
 
-static void build_stage(struct schedule *schedule, enum schedule_kind kind, double memory, int s,
-                        const struct schedule_edge *edges, int n_edges)
+/* The list of a stage that has one of its own. */
+static void build_stage(const struct schedule *schedule, enum schedule_kind kind, double memory,
+                        struct builder *b)
 {
-    int n_stages = schedule->n_stages, n_micro = schedule->micro_batches;
-    struct builder b = { &schedule->stages[s], s, edges, n_edges,
-                         sends_gradient(edges, n_edges, s) };
+    int n_stages = schedule->n_stages, n_micro = schedule->micro_batches, s = b->stage;
     int ahead = n_stages - 1 - s + further(kind, memory, n_stages, n_micro, s);
     int delay = 0;
 
-    b.list->slots = schedule_slots(kind, memory, n_stages, n_micro, s);
-    if (b.sends_gradient)
+    b->slots = schedule_slots(kind, memory, n_stages, n_micro, s);
+    if (b->sends_gradient)
         delay = schedule_delay(kind, memory, n_stages, n_micro, s);
     if (kind == SCHEDULE_GPIPE)
-        build_gpipe(&b, n_micro);
+        build_gpipe(b, n_micro);
     else
-        build_alternating(&b, ahead < n_micro ? ahead : n_micro, delay, n_micro);
-    add(&b, INSTRUCTION_REDUCE, 0, 0, false);
-    add(&b, INSTRUCTION_STEP, 0, 0, false);
+        build_alternating(b, ahead < n_micro ? ahead : n_micro, delay, n_micro);
 }
 
-struct schedule *schedule_new(const char *name, double memory, int n_stages, int micro_batches,
+static void build_list(struct schedule *schedule, enum schedule_kind kind, double memory, int l,
+                       const struct schedule_edge *edges, int n_edges)
+{
+    struct instruction_list *list = &schedule->lists[l];
+    struct builder *chunks = mem_new((size_t)list->n_chunks, sizeof(*chunks));
+
+    for (int c = 0; c < list->n_chunks; c++)
+        chunks[c] = (struct builder){ list, list->stages[c], c, 0, edges, n_edges,
+                                      sends_gradient(edges, n_edges, list->stages[c]) };
+    if (list->n_chunks > 1)
+        schedule_build_chunks(schedule, kind, l, chunks);
+    else
+        build_stage(schedule, kind, memory, chunks);
+    for (int c = 0; c < list->n_chunks; c++)
+        schedule->stages[list->stages[c]].slots = chunks[c].slots;
+    builder_add(chunks, INSTRUCTION_REDUCE, 0, 0, false);
+    builder_add(chunks, INSTRUCTION_STEP, 0, 0, false);
+    free(chunks);
+}
+
+static int check_shape(enum schedule_kind kind, int chunks, int n_stages, int micro_batches,
+                       struct err *err)
+{
+    const char *name = schedule_name(kind);
+
+    if (n_stages < 1 || micro_batches < 1)
+        return err_set(err, "schedule \"%s\": %d stages and %d micro-batches", name, n_stages,
+                       micro_batches);
+    if (kind == SCHEDULE_INTERLEAVED && (chunks < 2 || chunks > SCHEDULE_MAX_CHUNKS))
+        return err_set(err, "schedule \"%s\": %d chunks for each device: expected 2 to %d", name,
+                       chunks, SCHEDULE_MAX_CHUNKS);
+    if (n_stages % chunks)
+        return err_set(err, "schedule \"%s\": %d stages are not %d for each device", name,
+                       n_stages, chunks);
+    return schedule_suits(kind, n_stages / chunks, micro_batches, err);
+}
+
+void schedule_assign(struct schedule *schedule, int s, int l)
+{
+    struct instruction_list *list = &schedule->lists[l];
+
+    schedule->stages[s].list = l;
+    schedule->stages[s].chunk = list->n_chunks;
+    *(int *)mem_push((void **)&list->stages, &list->n_chunks, sizeof(int)) = s;
+}
+
+struct schedule *schedule_new(const char *name, const struct schedule_options *options,
+                              int n_stages, int micro_batches,
                               const struct schedule_edge *edges, int n_edges,
                               struct err *err)
 {
     int kind = schedule_find(name);
+    int chunks = schedule_chunks((enum schedule_kind)kind, options ? options->chunks : 0);
     struct schedule *schedule;
 
     if (kind < 0) {
         err_set(err, "schedule \"%s\": expected " SCHEDULE_NAMES, name);
         return NULL;
     }
-    if (n_stages < 1 || micro_batches < 1) {
-        err_set(err, "schedule \"%s\": %d stages and %d micro-batches", name, n_stages,
-                micro_batches);
-        return NULL;
-    }
-    if (check_edges(edges, n_edges, n_stages, err))
+    if (check_shape((enum schedule_kind)kind, chunks, n_stages, micro_batches, err) ||
+        check_edges(edges, n_edges, n_stages, err))
         return NULL;
     schedule = mem_new(1, sizeof(*schedule));
     schedule->name = mem_strdup(name);
     schedule->n_stages = n_stages;
     schedule->micro_batches = micro_batches;
+    schedule->n_lists = n_stages / chunks;
     schedule->stages = mem_new((size_t)n_stages, sizeof(*schedule->stages));
+    schedule->lists = mem_new((size_t)schedule->n_lists, sizeof(*schedule->lists));
     for (int s = 0; s < n_stages; s++)
-        build_stage(schedule, (enum schedule_kind)kind, memory, s, edges, n_edges);
+        schedule_assign(schedule, s,
+                        schedule_list((enum schedule_kind)kind, schedule->n_lists, s));
+    for (int l = 0; l < schedule->n_lists; l++)
+        build_list(schedule, (enum schedule_kind)kind, options ? options->memory : 0, l, edges,
+                   n_edges);
     return schedule;
 }
 
@@ -252,12 +292,20 @@ void schedule_free(struct schedule *schedule)
 {
     if (!schedule)
         return;
-    for (int s = 0; s < schedule->n_stages; s++)
-        free(schedule->stages[s].items);
+    for (int l = 0; l < schedule->n_lists; l++) {
+        free(schedule->lists[l].items);
+        free(schedule->lists[l].stages);
+    }
+    free(schedule->lists);
     free(schedule->stages);
     free(schedule->name);
     free(schedule->source);
     free(schedule);
+}
+
+static void *copy_array(const void *array, size_t n, size_t size)
+{
+    return memcpy(mem_new(n, size), array, n * size);
 }
 
 struct schedule *schedule_copy(const struct schedule *schedule)
@@ -267,14 +315,13 @@ struct schedule *schedule_copy(const struct schedule *schedule)
     *copy = *schedule;
     copy->name = mem_strdup(schedule->name);
     copy->source = schedule->source ? mem_strdup(schedule->source) : NULL;
-    copy->stages = mem_new((size_t)copy->n_stages, sizeof(*copy->stages));
-    for (int s = 0; s < copy->n_stages; s++) {
-        const struct instruction_list *from = &schedule->stages[s];
-        size_t n = (size_t)from->n;
+    copy->stages = copy_array(schedule->stages, (size_t)copy->n_stages, sizeof(*copy->stages));
+    copy->lists = copy_array(schedule->lists, (size_t)copy->n_lists, sizeof(*copy->lists));
+    for (int l = 0; l < copy->n_lists; l++) {
+        struct instruction_list *list = &copy->lists[l];
 
-        copy->stages[s] = *from;
-        copy->stages[s].items = mem_new(n, sizeof(*from->items));
-        memcpy(copy->stages[s].items, from->items, n * sizeof(*from->items));
+        list->items = copy_array(list->items, (size_t)list->n, sizeof(*list->items));
+        list->stages = copy_array(list->stages, (size_t)list->n_chunks, sizeof(int));
     }
     return copy;
 }
@@ -289,10 +336,13 @@ bool schedule_same(const struct schedule *a, const struct schedule *b)
 {
     if (a->n_stages != b->n_stages || a->micro_batches != b->micro_batches)
         return false;
-    for (int s = 0; s < a->n_stages; s++) {
-        const struct instruction_list *x = &a->stages[s], *y = &b->stages[s];
+    for (int s = 0; s < a->n_stages; s++)
+        if (a->stages[s].list != b->stages[s].list || a->stages[s].slots != b->stages[s].slots)
+            return false;
+    for (int l = 0; l < a->n_lists; l++) {
+        const struct instruction_list *x = &a->lists[l], *y = &b->lists[l];
 
-        if (x->n != y->n || x->slots != y->slots)
+        if (x->n != y->n)
             return false;
         for (int i = 0; i < x->n; i++)
             if (!same_instruction(&x->items[i], &y->items[i]))
@@ -314,13 +364,15 @@ static bool starts_micro(const struct instruction *i)
 
 int schedule_in_flight(const struct schedule *schedule, int s)
 {
-    const struct instruction_list *list = &schedule->stages[s];
+    const struct instruction_list *list = &schedule->lists[schedule->stages[s].list];
     bool *live = mem_new((size_t)schedule->micro_batches, sizeof(*live));
     int n = 0, most = 0;
 
     for (int k = 0; k < list->n; k++) {
         const struct instruction *i = &list->items[k];
 
+        if (i->chunk != schedule->stages[s].chunk)
+            continue;
         if (starts_micro(i) && !live[i->micro]) {
             live[i->micro] = true;
             most = ++n > most ? n : most;
@@ -336,7 +388,7 @@ int schedule_in_flight(const struct schedule *schedule, int s)
 /* Messages are used in the order in which they are asked for. */
 static int ahead_of(const struct schedule *schedule, int s, int peer, bool gradient)
 {
-    const struct instruction_list *list = &schedule->stages[s];
+    const struct instruction_list *list = &schedule->lists[schedule->stages[s].list];
     int asked = 0, most = 0;
 
     for (int k = 0; k < list->n; k++) {
@@ -344,6 +396,8 @@ static int ahead_of(const struct schedule *schedule, int s, int peer, bool gradi
         bool uses = gradient ? i->kind == INSTRUCTION_B || i->kind == INSTRUCTION_BW
                              : i->kind == INSTRUCTION_F;
 
+        if (i->chunk != schedule->stages[s].chunk)
+            continue;
         if (i->kind == INSTRUCTION_RECV && i->peer == peer && i->gradient == gradient)
             most = ++asked > most ? asked : most;
         else if (uses)
@@ -366,12 +420,14 @@ int schedule_ahead(const struct schedule *schedule, int s)
 
 enum backward_form schedule_backward(const struct schedule *schedule, int s)
 {
-    const struct instruction_list *list = &schedule->stages[s];
+    const struct instruction_list *list = &schedule->lists[schedule->stages[s].list];
     const struct instruction *before = NULL;    /* the last computation */
 
     for (int k = 0; k < list->n; k++) {
         const struct instruction *i = &list->items[k];
 
+        if (i->chunk != schedule->stages[s].chunk)
+            continue;
         if (i->kind == INSTRUCTION_BW)
             return BACKWARD_MERGED;
         if (i->kind == INSTRUCTION_W &&

@@ -2,9 +2,11 @@
 /* Schedules as instruction lists: what a rank does, in order. The simulator and the runtime
  * execute the same lists.
  *
- * A list belongs to a (pipeline, stage); all replicas of a stage run the same one. Sends are
- * posted and complete on their own; a receive must have completed before the F or B that
- * reads it; an F, or a RECV for it, that reuses a slot waits for the sends out of that slot.
+ * A list belongs to a (pipeline, device position) and names the stages that are its chunks: one,
+ * but under interleaved and zb-v; all replicas of these stages run the same list. Sends are
+ * posted and complete on their own, those to another chunk of the list too; a receive must have
+ * completed before the F or B that reads it; an F, or a RECV for it, that reuses a slot of its
+ * chunk waits for the sends out of that slot.
  * Under these rules a list must not deadlock even where no send completes before its receive
  * is posted. A SEND directly follows the computation that makes it. Between two stages and in
  * one direction the k-th SEND meets the k-th RECV.
@@ -17,13 +19,21 @@
  * zb-h1 is idle for (S - 1)(F + B - W) of an iteration; W less for each slot more, as long as
  * there are as many micro-batches as slots, but no less than (S - 1)F.
  *
+ * interleaved: chunk c of list d of p is stage c·p + d, in the order of Megatron-LM (Narayanan et
+ * al. 2021): p micro-batches through a chunk, then through the next. Micro-batches come in
+ * multiples of p; idle for (p - 1)(F + B + W)/chunks, where F, B, W are those of a device.
+ * zb-v: list d has stages d and 2p - 1 - d (Qi et al., "Pipeline Parallelism with Controllable
+ * Memory", 2024), so that the loss is where the first stage is; 2p slots of half a device each.
+ * From 2p micro-batches on no device is idle between its first F and its last W where F, B and W
+ * take the same.
+ *
  * All post a RECV one computation ahead where its slot is free by then. A stage that sends
  * gradients runs B, SEND, W, so that the stage before need not wait for W; one that sends none
  * runs BW.
  *
  * Text form (schedule_print): a line "schedule NAME stages S micro-batches M", then for each
- * stage "stage S slots N" and one instruction per line: "F micro chunk", "B …", "W …",
- * "BW …", "SEND micro chunk -> peer [gradient]", "RECV micro chunk <- peer [gradient]",
+ * list a line "stage S slots N" for each of its chunks and one instruction per line: "F micro
+ * chunk", "B …", "W …", "BW …", "SEND micro chunk -> peer [gradient]", "RECV micro chunk <- peer [gradient]",
  * "REDUCE", "STEP". Empty lines and what follows '#' are skipped. NAME is anything.
  */
 #ifndef TASUKI_SCHEDULER_SCHEDULE_H
@@ -49,28 +59,46 @@ enum instruction_kind {
 
 struct instruction {
     enum instruction_kind kind;
-    int micro, chunk;
+    int micro;
+    int chunk;              /* of the list */
     int peer;               /* SEND, RECV: the other stage */
     bool gradient;          /* SEND, RECV: travels backwards */
 };
 
-enum schedule_kind { SCHEDULE_1F1B, SCHEDULE_GPIPE, SCHEDULE_ZB_H1, SCHEDULE_ZB };
+enum schedule_kind {
+    SCHEDULE_1F1B, SCHEDULE_GPIPE, SCHEDULE_ZB_H1, SCHEDULE_ZB, SCHEDULE_INTERLEAVED,
+    SCHEDULE_ZB_V
+};
 
-#define SCHEDULE_KINDS 4
-#define SCHEDULE_NAMES "gpipe, 1f1b, zb-h1 or zb"
+#define SCHEDULE_KINDS 6
+#define SCHEDULE_NAMES "gpipe, 1f1b, interleaved, zb-h1, zb or zb-v"
 #define SCHEDULE_MEMORY 2.0     /* where 'zb' is not told how much it may use */
+#define SCHEDULE_MAX_CHUNKS 64
+
+struct schedule_options {
+    double memory;          /* of zb, see schedule_slots(); 0: SCHEDULE_MEMORY */
+    int chunks;             /* of interleaved, at least 2 */
+};
 
 struct instruction_list {
     int n;
     struct instruction *items;
+    int n_chunks;
+    int *stages;            /* of each chunk, ascending */
+};
+
+/* Which list runs a stage, and as which chunk. */
+struct schedule_stage {
+    int list, chunk;
     int slots;              /* micro-batches in flight at once: slot = micro % slots */
 };
 
 struct schedule {
     char *name;
     char *source;           /* where it was read from; NULL: made here */
-    int n_stages, micro_batches;
-    struct instruction_list *stages;
+    int n_stages, n_lists, micro_batches;
+    struct schedule_stage *stages;
+    struct instruction_list *lists;
 };
 
 /* Two stages, from < to, that exchange values. */
@@ -82,7 +110,14 @@ struct schedule_edge {
 const char *schedule_name(enum schedule_kind kind);
 /* A kind, or -1. */
 int schedule_find(const char *name);
-/* Micro-batches in flight in stage 's'. 'memory', of 'zb' alone: how many times those of 1f1b's
+/* Chunks of a list: 1, but under interleaved ('chunks' are asked for) and zb-v. */
+int schedule_chunks(enum schedule_kind kind, int chunks);
+/* The list that runs stage 's' where each of 'n_lists' has its share. */
+int schedule_list(enum schedule_kind kind, int n_lists, int s);
+/* Can so many lists run so many micro-batches? Else 'err' names the nearest count. */
+int schedule_suits(enum schedule_kind kind, int n_lists, int64_t micro_batches,
+                   struct err *err);
+/* Where lists have one chunk: micro-batches in flight in stage 's'. 'memory', of 'zb' alone: how many times those of 1f1b's
  * first stage there may be, 1 to 2; 0: SCHEDULE_MEMORY.
  */
 int schedule_slots(enum schedule_kind kind, double memory, int n_stages, int64_t micro_batches,
@@ -91,8 +126,11 @@ int schedule_slots(enum schedule_kind kind, double memory, int n_stages, int64_t
 int schedule_delay(enum schedule_kind kind, double memory, int n_stages, int64_t micro_batches,
                    int s);
 
-/* NULL with 'err' for an unknown name. 'edges' sorted by (from, to). */
-struct schedule *schedule_new(const char *name, double memory, int n_stages, int micro_batches,
+/* NULL with 'err' for an unknown name, or where stages, chunks and micro-batches do not go
+ * together. 'edges' sorted by (from, to). 'options' may be NULL.
+ */
+struct schedule *schedule_new(const char *name, const struct schedule_options *options,
+                              int n_stages, int micro_batches,
                               const struct schedule_edge *edges, int n_edges,
                               struct err *err);
 void schedule_free(struct schedule *schedule);
@@ -109,7 +147,7 @@ struct schedule *schedule_copy(const struct schedule *schedule);
 /* The same instructions and slots, whatever they are called? */
 bool schedule_same(const struct schedule *a, const struct schedule *b);
 /* Micro-batches whose activations stage 's' holds at once at most: each from its first RECV or
- * F to its last B or W. Never more than the list's slots.
+ * F to its last B or W. Never more than the stage's slots.
  */
 int schedule_in_flight(const struct schedule *schedule, int s);
 /* Messages of one edge and direction that stage 's' has asked for and not used, at most. */

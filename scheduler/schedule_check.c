@@ -43,15 +43,17 @@ static int refuse(const struct schedule *schedule, struct err *err, const char *
     return err_set(err, "schedule %s: %s", schedule->name, text);
 }
 
-static int fail(const struct schedule *schedule, int stage, const struct instruction *i,
+static int fail(const struct schedule *schedule, int l, const struct instruction *i,
                 struct err *err, const char *why)
 {
+    const struct instruction_list *list = &schedule->lists[l];
+    int stage = list->stages[i->chunk < list->n_chunks ? i->chunk : 0];
     char text[64];
 
     return refuse(schedule, err, "stage %d: %s: %s", stage, text_of(i, text), why);
 }
 
-/* What has been seen of one micro-batch, in list order. */
+/* What has been seen of one micro-batch in one chunk, in list order. */
 struct progress {
     bool forward, dgrad, wgrad;
 };
@@ -83,8 +85,8 @@ static bool follows(const struct instruction *i, const struct instruction *befor
 {
     if (i->kind != INSTRUCTION_SEND)
         return true;
-    return before && before->micro == i->micro && before->kind != INSTRUCTION_W &&
-           (before->kind == INSTRUCTION_F) == !i->gradient;
+    return before && before->micro == i->micro && before->chunk == i->chunk &&
+           before->kind != INSTRUCTION_W && (before->kind == INSTRUCTION_F) == !i->gradient;
 }
 
 /* The memory of a stage is laid out for BW, or for B and W. */
@@ -96,14 +98,30 @@ static bool mixes(const struct instruction *i, const struct instruction *before)
                       (i->kind == INSTRUCTION_BW && before->kind != INSTRUCTION_BW));
 }
 
-/* Each micro-batch runs F, B, W in this order; REDUCE and STEP end the list. */
-static int check_order(const struct schedule *schedule, int s, struct err *err)
+static int check_complete(const struct schedule *schedule, const struct instruction_list *list,
+                          const struct progress *progress, struct err *err)
 {
-    const struct instruction_list *list = &schedule->stages[s];
-    struct progress *progress =
-        mem_new((size_t)schedule->micro_batches, sizeof(*progress));
+    for (int c = 0; c < list->n_chunks; c++)
+        for (int m = 0; m < schedule->micro_batches; m++)
+            if (!progress[c * schedule->micro_batches + m].wgrad)
+                return refuse(schedule, err, "stage %d: micro-batch %d is not complete",
+                              list->stages[c], m);
+    if (list->n < 2 || list->items[list->n - 2].kind != INSTRUCTION_REDUCE ||
+        list->items[list->n - 1].kind != INSTRUCTION_STEP)
+        return refuse(schedule, err, "stage %d: does not end with REDUCE and STEP",
+                      list->stages[0]);
+    return 0;
+}
+
+/* Each micro-batch runs F, B, W in this order; REDUCE and STEP end the list. */
+static int check_order(const struct schedule *schedule, int l, struct err *err)
+{
+    const struct instruction_list *list = &schedule->lists[l];
+    size_t n = (size_t)schedule->micro_batches;
+    struct progress *progress = mem_new((size_t)list->n_chunks * n, sizeof(*progress));
     const struct instruction *before = NULL;    /* the last computation */
-    const struct instruction *backward = NULL;  /* that was no F */
+    const struct instruction **backward =       /* the last of each chunk that was no F */
+        mem_new((size_t)list->n_chunks, sizeof(*backward));
     const char *why = NULL;
     int rc = 0;
 
@@ -111,29 +129,27 @@ static int check_order(const struct schedule *schedule, int s, struct err *err)
         const struct instruction *i = &list->items[k];
 
         if (i->micro < 0 || i->micro >= schedule->micro_batches)
-            rc = fail(schedule, s, i, err, "no such micro-batch");
-        else if (i->chunk)
-            rc = fail(schedule, s, i, err, "no such chunk");
-        else if (is_compute(i->kind) && check_compute(i, &progress[i->micro], &why))
-            rc = fail(schedule, s, i, err, why);
-        else if (mixes(i, backward))
-            rc = fail(schedule, s, i, err, "a stage runs BW, or B and W, but not both");
+            rc = fail(schedule, l, i, err, "no such micro-batch");
+        else if (i->chunk < 0 || i->chunk >= list->n_chunks)
+            rc = fail(schedule, l, i, err, "no such chunk");
+        else if (is_compute(i->kind) &&
+                 check_compute(i, &progress[(size_t)i->chunk * n + (size_t)i->micro], &why))
+            rc = fail(schedule, l, i, err, why);
+        else if (mixes(i, backward[i->chunk]))
+            rc = fail(schedule, l, i, err, "a stage runs BW, or B and W, but not both");
         else if (!follows(i, before))
-            rc = fail(schedule, s, i, err, "does not directly follow what makes it");
+            rc = fail(schedule, l, i, err, "does not directly follow what makes it");
         else if ((i->kind == INSTRUCTION_REDUCE && k != list->n - 2) ||
                  (i->kind == INSTRUCTION_STEP && k != list->n - 1))
-            rc = fail(schedule, s, i, err, "not at the end");
-        if (is_compute(i->kind))
+            rc = fail(schedule, l, i, err, "not at the end");
+        if (rc == 0 && is_compute(i->kind))
             before = i;
-        if (is_compute(i->kind) && i->kind != INSTRUCTION_F)
-            backward = i;
+        if (rc == 0 && is_compute(i->kind) && i->kind != INSTRUCTION_F)
+            backward[i->chunk] = i;
     }
-    for (int m = 0; m < schedule->micro_batches && rc == 0; m++)
-        if (!progress[m].wgrad)
-            rc = refuse(schedule, err, "stage %d: micro-batch %d is not complete", s, m);
-    if (rc == 0 && (list->n < 2 || list->items[list->n - 2].kind != INSTRUCTION_REDUCE ||
-                    list->items[list->n - 1].kind != INSTRUCTION_STEP))
-        rc = refuse(schedule, err, "stage %d: does not end with REDUCE and STEP", s);
+    if (rc == 0)
+        rc = check_complete(schedule, list, progress, err);
+    free(backward);
     free(progress);
     return rc;
 }
@@ -148,8 +164,9 @@ static int find_edge(const struct schedule_edge *edges, int n_edges, int from, i
 
 /* Where an instruction's message is in an array over (edge, gradient, micro); -1: no edge. */
 static long message_index(const struct schedule *schedule, const struct schedule_edge *edges,
-                          int n_edges, int stage, const struct instruction *i)
+                          int n_edges, int l, const struct instruction *i)
 {
+    int stage = schedule->lists[l].stages[i->chunk];
     bool forth = (i->kind == INSTRUCTION_SEND) != i->gradient;
     int e = forth ? find_edge(edges, n_edges, stage, i->peer)
                   : find_edge(edges, n_edges, i->peer, stage);
@@ -164,10 +181,9 @@ struct replay {
     const struct schedule *schedule;
     const struct schedule_edge *edges;
     int n_edges;
-    int *next;              /* instruction of each stage */
+    int *next;              /* instruction of each list */
     bool *sent, *received;  /* per message: posted */
     bool *freed;            /* per (stage, micro): W is done */
-
 };
 
 static bool done(const struct replay *r, long message)
@@ -213,8 +229,9 @@ static bool slot_free(const struct replay *r, int stage, int micro)
 }
 
 /* May the instruction run now? Posts it if so. */
-static bool run(struct replay *r, int stage, const struct instruction *i)
+static bool run(struct replay *r, int l, const struct instruction *i)
 {
+    int stage = r->schedule->lists[l].stages[i->chunk];
     long message;
 
     switch (i->kind) {
@@ -233,11 +250,11 @@ static bool run(struct replay *r, int stage, const struct instruction *i)
     case INSTRUCTION_RECV:
         if (!i->gradient && !slot_free(r, stage, i->micro))
             return false;
-        message = message_index(r->schedule, r->edges, r->n_edges, stage, i);
+        message = message_index(r->schedule, r->edges, r->n_edges, l, i);
         r->received[message] = true;
         return true;
     case INSTRUCTION_SEND:
-        message = message_index(r->schedule, r->edges, r->n_edges, stage, i);
+        message = message_index(r->schedule, r->edges, r->n_edges, l, i);
         r->sent[message] = true;
         return true;
     default:
@@ -251,54 +268,73 @@ static int replay_all(struct replay *r, struct err *err)
 
     while (moved) {
         moved = false;
-        for (int s = 0; s < r->schedule->n_stages; s++) {
-            const struct instruction_list *list = &r->schedule->stages[s];
+        for (int l = 0; l < r->schedule->n_lists; l++) {
+            const struct instruction_list *list = &r->schedule->lists[l];
 
-            while (r->next[s] < list->n && run(r, s, &list->items[r->next[s]])) {
-                r->next[s]++;
+            while (r->next[l] < list->n && run(r, l, &list->items[r->next[l]])) {
+                r->next[l]++;
                 moved = true;
             }
         }
     }
-    for (int s = 0; s < r->schedule->n_stages; s++)
-        if (r->next[s] < r->schedule->stages[s].n)
-            return fail(r->schedule, s, &r->schedule->stages[s].items[r->next[s]], err,
+    for (int l = 0; l < r->schedule->n_lists; l++)
+        if (r->next[l] < r->schedule->lists[l].n)
+            return fail(r->schedule, l, &r->schedule->lists[l].items[r->next[l]], err,
                         "waits for ever");
     return 0;
 }
 
 /* Every message is sent after it was made and received before it is used, once. */
 static int check_messages(const struct schedule *schedule, const struct schedule_edge *edges,
-                          int n_edges, int s, int *count, struct err *err)
+                          int n_edges, int l, int *count, struct err *err)
 {
-    const struct instruction_list *list = &schedule->stages[s];
-    bool *forward = mem_new((size_t)schedule->micro_batches, sizeof(*forward));
-    bool *backward = mem_new((size_t)schedule->micro_batches, sizeof(*backward));
+    const struct instruction_list *list = &schedule->lists[l];
+    size_t n = (size_t)schedule->micro_batches * (size_t)list->n_chunks;
+    bool *forward = mem_new(n, sizeof(*forward));
+    bool *backward = mem_new(n, sizeof(*backward));
     int rc = 0;
 
     for (int k = 0; k < list->n && rc == 0; k++) {
         const struct instruction *i = &list->items[k];
+        int at = i->chunk * schedule->micro_batches + i->micro;
         bool send = i->kind == INSTRUCTION_SEND;
 
         if (i->kind == INSTRUCTION_F)
-            forward[i->micro] = true;
+            forward[at] = true;
         if (i->kind == INSTRUCTION_B || i->kind == INSTRUCTION_BW)
-            backward[i->micro] = true;
+            backward[at] = true;
         if (!send && i->kind != INSTRUCTION_RECV)
             continue;
-        long message = message_index(schedule, edges, n_edges, s, i);
-        bool made = i->gradient ? backward[i->micro] : forward[i->micro];
+        long message = message_index(schedule, edges, n_edges, l, i);
+        bool made = i->gradient ? backward[at] : forward[at];
 
         if (message < 0)
-            rc = fail(schedule, s, i, err, "no such edge");
+            rc = fail(schedule, l, i, err, "no such edge");
         else if (made != send)
-            rc = fail(schedule, s, i, err, send ? "before it is made" : "after its use");
+            rc = fail(schedule, l, i, err, send ? "before it is made" : "after its use");
         else if (count[2 * message + send]++)
-            rc = fail(schedule, s, i, err, "twice");
+            rc = fail(schedule, l, i, err, "twice");
     }
     free(forward);
     free(backward);
     return rc;
+}
+
+/* The next message in this direction between two stages, from 'at' on; the list's end if none. */
+static int find_message(const struct schedule *schedule, enum instruction_kind kind, int stage,
+                        int peer, bool gradient, int at)
+{
+    const struct schedule_stage *here = &schedule->stages[stage];
+    const struct instruction_list *list = &schedule->lists[here->list];
+
+    for (; at < list->n; at++) {
+        const struct instruction *i = &list->items[at];
+
+        if (i->kind == kind && i->chunk == here->chunk && i->peer == peer &&
+            i->gradient == gradient)
+            break;
+    }
+    return at;
 }
 
 /* Both ends of a connection name the micro-batches in one order. */
@@ -306,23 +342,26 @@ static int check_sequence(const struct schedule *schedule, const struct schedule
                           bool gradient, struct err *err)
 {
     int from = gradient ? edge->to : edge->from, to = gradient ? edge->from : edge->to;
-    const struct instruction_list *out = &schedule->stages[from];
-    const struct instruction_list *in = &schedule->stages[to];
-    int j = 0;
+    const struct instruction_list *out = &schedule->lists[schedule->stages[from].list];
+    const struct instruction_list *in = &schedule->lists[schedule->stages[to].list];
+    int i = -1, j = -1;
 
-    for (int i = 0; i < out->n; i++) {
-        const struct instruction *send = &out->items[i];
-
-        if (send->kind != INSTRUCTION_SEND || send->peer != to || send->gradient != gradient)
-            continue;
-        while (j < in->n && (in->items[j].kind != INSTRUCTION_RECV ||
-                             in->items[j].peer != from || in->items[j].gradient != gradient))
-            j++;
-        if (j == in->n || in->items[j].micro != send->micro)
-            return fail(schedule, from, send, err, "is received in another order");
-        j++;
+    for (;;) {
+        i = find_message(schedule, INSTRUCTION_SEND, from, to, gradient, i + 1);
+        if (i == out->n)
+            return 0;
+        j = find_message(schedule, INSTRUCTION_RECV, to, from, gradient, j + 1);
+        if (j == in->n || in->items[j].micro != out->items[i].micro)
+            return fail(schedule, schedule->stages[from].list, &out->items[i], err,
+                        "is received in another order");
     }
-    return 0;
+}
+
+static bool reads(const struct instruction *i, int chunk, bool gradient)
+{
+    return i->chunk == chunk &&
+           (gradient ? i->kind == INSTRUCTION_B || i->kind == INSTRUCTION_BW
+                     : i->kind == INSTRUCTION_F);
 }
 
 /* What a stage receives it uses in the same order. */
@@ -330,22 +369,19 @@ static int check_use(const struct schedule *schedule, const struct schedule_edge
                      bool gradient, struct err *err)
 {
     int from = gradient ? edge->to : edge->from, to = gradient ? edge->from : edge->to;
-    const struct instruction_list *list = &schedule->stages[to];
-    int j = 0;
+    const struct schedule_stage *here = &schedule->stages[to];
+    const struct instruction_list *list = &schedule->lists[here->list];
+    int i = -1, j = 0;
 
-    for (int i = 0; i < list->n; i++) {
-        const struct instruction *recv = &list->items[i];
-
-        if (recv->kind != INSTRUCTION_RECV || recv->peer != from || recv->gradient != gradient)
-            continue;
-        while (gradient ? list->items[j].kind != INSTRUCTION_B &&
-                              list->items[j].kind != INSTRUCTION_BW
-                        : list->items[j].kind != INSTRUCTION_F)
+    for (;;) {
+        i = find_message(schedule, INSTRUCTION_RECV, to, from, gradient, i + 1);
+        if (i == list->n)
+            return 0;
+        while (!reads(&list->items[j], here->chunk, gradient))
             j++;
-        if (list->items[j++].micro != recv->micro)
-            return fail(schedule, to, recv, err, "is used in another order");
+        if (list->items[j++].micro != list->items[i].micro)
+            return fail(schedule, here->list, &list->items[i], err, "is used in another order");
     }
-    return 0;
 }
 
 static int check_counts(const struct schedule *schedule, const struct schedule_edge *edges,
@@ -384,14 +420,15 @@ int schedule_check(const struct schedule *schedule, const struct schedule_edge *
     };
     int rc = 0;
 
-    for (int s = 0; s < schedule->n_stages && rc == 0; s++) {
-        rc = check_order(schedule, s, err);
+    for (int l = 0; l < schedule->n_lists && rc == 0; l++) {
+        rc = check_order(schedule, l, err);
         if (rc == 0)
-            rc = check_messages(schedule, edges, n_edges, s, count, err);
-        if (rc == 0 && schedule_in_flight(schedule, s) > schedule->stages[s].slots)
+            rc = check_messages(schedule, edges, n_edges, l, count, err);
+    }
+    for (int s = 0; s < schedule->n_stages && rc == 0; s++)
+        if (schedule_in_flight(schedule, s) > schedule->stages[s].slots)
             rc = refuse(schedule, err, "stage %d: %d micro-batches in flight, %d slots", s,
                         schedule_in_flight(schedule, s), schedule->stages[s].slots);
-    }
     if (rc == 0)
         rc = check_counts(schedule, edges, n_edges, count, err);
     if (rc == 0)

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "scheduler/schedule_private.h"
 
 /* Figures in a file beyond these are mistakes. */
 #define MAX_STAGES 4096
@@ -41,10 +42,14 @@ int schedule_print(const struct schedule *schedule, FILE *out)
 {
     fprintf(out, "schedule %s stages %d micro-batches %d\n", schedule->name,
             schedule->n_stages, schedule->micro_batches);
-    for (int s = 0; s < schedule->n_stages; s++) {
-        fprintf(out, "stage %d slots %d\n", s, schedule->stages[s].slots);
-        for (int i = 0; i < schedule->stages[s].n; i++)
-            print_instruction(&schedule->stages[s].items[i], out);
+    for (int l = 0; l < schedule->n_lists; l++) {
+        const struct instruction_list *list = &schedule->lists[l];
+
+        for (int c = 0; c < list->n_chunks; c++)
+            fprintf(out, "stage %d slots %d\n", list->stages[c],
+                    schedule->stages[list->stages[c]].slots);
+        for (int i = 0; i < list->n; i++)
+            print_instruction(&list->items[i], out);
     }
     return ferror(out) ? -1 : 0;
 }
@@ -152,28 +157,45 @@ static struct schedule *read_head(const struct line *line, struct err *err)
     schedule->n_stages = stages;
     schedule->micro_batches = micro;
     schedule->stages = mem_new((size_t)stages, sizeof(*schedule->stages));
+    schedule->lists = mem_new((size_t)stages, sizeof(*schedule->lists));
     return schedule;
 }
 
-static int read_stage(const struct line *line, struct schedule *schedule, int *stage,
-                      struct err *err)
+/* Lists are in the order of their first stages, and so are the chunks of a list. */
+static bool in_order(const struct schedule *schedule, const struct instruction_list *list,
+                     int stage)
 {
-    int s;
+    if (list->n_chunks)
+        return stage > list->stages[list->n_chunks - 1];
+    return schedule->n_lists == 1 || stage > list[-1].stages[0];
+}
+
+/* Such a line behind another one is a further chunk of its list. */
+static int read_stage(const struct line *line, struct schedule *schedule, struct err *err)
+{
+    struct instruction_list *list;
+    int s, slots;
 
     if (line->n != 4 || strcmp(line->words[2], "slots"))
         return line_error(line, err, "expected \"stage S slots N\"");
-    if (read_int(line, 1, schedule->n_stages - 1, &s, err))
+    if (read_int(line, 1, schedule->n_stages - 1, &s, err) ||
+        read_int(line, 3, schedule->micro_batches, &slots, err))
         return -1;
-    if (s != *stage + 1)
+    if (slots == 0)
+        return line_error(line, err, "no slots");
+    if (schedule->stages[s].slots)
+        return line_error(line, err, "a stage for the second time");
+    if (schedule->n_lists == 0 || schedule->lists[schedule->n_lists - 1].n > 0)
+        schedule->n_lists++;
+    list = &schedule->lists[schedule->n_lists - 1];
+    if (!in_order(schedule, list, s))
         return line_error(line, err, "stages are not in order");
-    *stage = s;
-    if (read_int(line, 3, schedule->micro_batches, &schedule->stages[s].slots, err))
-        return -1;
-    return schedule->stages[s].slots ? 0 : line_error(line, err, "no slots");
+    schedule_assign(schedule, s, schedule->n_lists - 1);
+    schedule->stages[s].slots = slots;
+    return 0;
 }
 
-static int read_line(const struct line *line, struct schedule **schedule, int *stage,
-                     struct err *err)
+static int read_line(const struct line *line, struct schedule **schedule, struct err *err)
 {
     struct instruction_list *list;
     struct instruction i;
@@ -185,14 +207,22 @@ static int read_line(const struct line *line, struct schedule **schedule, int *s
         return *schedule ? 0 : -1;
     }
     if (strcmp(line->words[0], "stage") == 0)
-        return read_stage(line, *schedule, stage, err);
-    if (*stage < 0)
+        return read_stage(line, *schedule, err);
+    if ((*schedule)->n_lists == 0)
         return line_error(line, err, "an instruction before the first \"stage\"");
     if (read_instruction(line, *schedule, &i, err))
         return -1;
-    list = &(*schedule)->stages[*stage];
+    list = &(*schedule)->lists[(*schedule)->n_lists - 1];
     *(struct instruction *)mem_push((void **)&list->items, &list->n, sizeof(i)) = i;
     return 0;
+}
+
+static bool has_all_stages(const struct schedule *schedule)
+{
+    for (int s = 0; schedule && s < schedule->n_stages; s++)
+        if (!schedule->stages[s].slots)
+            return false;
+    return schedule != NULL;
 }
 
 struct schedule *schedule_read(const char *path, FILE *in, struct err *err)
@@ -201,17 +231,17 @@ struct schedule *schedule_read(const char *path, FILE *in, struct err *err)
     struct line line = { .path = path };
     char *text = NULL;
     size_t size = 0;
-    int stage = -1, rc = 0;
+    int rc = 0;
 
     while (rc == 0 && getline(&text, &size, in) >= 0) {
         line.number++;
         rc = split(&line, text, err);
         if (rc == 0)
-            rc = read_line(&line, &schedule, &stage, err);
+            rc = read_line(&line, &schedule, err);
     }
     if (rc == 0 && ferror(in))
         rc = err_set(err, "%s: cannot be read", path);
-    if (rc == 0 && (!schedule || stage + 1 != schedule->n_stages))
+    if (rc == 0 && !has_all_stages(schedule))
         rc = err_set(err, "%s: ends before its last stage", path);
     free(text);
     if (rc == 0) {

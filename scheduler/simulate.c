@@ -23,7 +23,7 @@ void sim_record(struct sim *sim, int worker, const struct instruction *instructi
 
 static const struct instruction_list *list_of(const struct sim *sim, const struct worker *w)
 {
-    return &sim->schedule->stages[w->stage];
+    return &sim->schedule->lists[w->stage];
 }
 
 static bool have_arrived(const struct sim *sim, const struct id_list *channels, int micro)
@@ -37,7 +37,7 @@ static bool have_arrived(const struct sim *sim, const struct id_list *channels, 
 /* The sends out of the slot that 'micro' will use are over. */
 static bool slot_free(const struct sim *sim, const struct worker *w, int micro)
 {
-    int before = micro - list_of(sim, w)->slots;
+    int before = micro - sim->schedule->stages[w->stage].slots;
 
     return before < 0 || (have_arrived(sim, &w->out[0], before) &&
                           have_arrived(sim, &w->out[1], before));

@@ -45,7 +45,7 @@ static int add_worker(struct sim *sim, int pipeline, int s, int replica, struct 
     const struct plan_stage *stage = &sim->plan->stages[s];
     const char *id = stage->devices[pipeline * stage->replicas + replica];
     int device = cluster_find_device(sim->cluster, id);
-    const struct instruction_list *list = &sim->schedule->stages[s];
+    const struct instruction_list *list = &sim->schedule->lists[s];
     struct worker *w;
 
     if (device < 0)

@@ -119,7 +119,7 @@ struct executor *executor_new(const struct executor_options *options, struct err
     e->options = *options;
     e->compiled = options->compiled;
     e->backend = e->compiled->backend;
-    e->list = &e->compiled->schedule->stages[e->compiled->stage];
+    e->list = &e->compiled->schedule->lists[e->compiled->stage];
     e->random = options->delay_seed * 2654435761u + (uint64_t)comm_rank(options->comm) + 1;
     if (set_up(e, err) < 0 || executor_prepare(e, err) < 0) {
         executor_free(e);

@@ -69,7 +69,7 @@ static void find_wants(struct prefetch *p, const struct prefetch_options *o)
 
 static void find_order(struct prefetch *p, const struct prefetch_options *o)
 {
-    const struct instruction_list *list = &o->compiled->schedule->stages[o->compiled->stage];
+    const struct instruction_list *list = &o->compiled->schedule->lists[o->compiled->stage];
     const struct plan *plan = o->plan;
     int replicas = plan->stages[o->placement->stage].replicas, n = 0;
     int64_t start = plan_share_start(plan->micro_batch, replicas, o->placement->replica);

@@ -299,7 +299,7 @@ static void pins_that_cannot_be_had_are_refused_with_the_reason(void **state)
         { { .global_batch = 8, .micro_batches = 3 }, "does not divide" },
         { { .global_batch = 8, .micro_batch = 3 }, "does not divide" },
         { { .global_batch = 8, .micro_batch = 4, .micro_batches = 4 }, "leave one of them" },
-        { { .global_batch = 8, .schedule = "zigzag" }, "expected gpipe, 1f1b, zb-h1 or zb" },
+        { { .global_batch = 8, .schedule = "zigzag" }, "expected gpipe, 1f1b, interleaved, zb-h1, zb or zb-v" },
         { { .global_batch = 8, .n_replicas = 1, .replicas = (int[]){ 4 }, .micro_batch = 2 },
           "--micro-batch-size 4 would do" },
         { { .global_batch = 12, .batchnorm_samples = 4, .n_replicas = 1,

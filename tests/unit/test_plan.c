@@ -73,7 +73,7 @@ static void mistakes_are_named_by_key(void **state)
         const char *key, *value, *message;
     } cases[] = {
         { -1, "global_batch", "23", "global_batch" },
-        { -1, "schedule", "\"zigzag\"", "schedule: expected gpipe, 1f1b, zb-h1 or zb" },
+        { -1, "schedule", "\"zigzag\"", "schedule: expected gpipe, 1f1b, interleaved, zb-h1, zb or zb-v" },
         { -1, "speed", "1", "speed" },
         { -1, "zero", "true", "zero" },
         { -1, "batchnorm_samples", "2", "stages[0].samples: replica 1's share of 3" },

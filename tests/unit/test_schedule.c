@@ -6,8 +6,11 @@
 #include "scheduler/schedule.h"
 
 #define MAX_EDGES 64
-#define MAX_STAGES 16
+#define MAX_LISTS 16
+#define MAX_CHUNKS 4
+#define MAX_STAGES (MAX_LISTS * MAX_CHUNKS)
 #define MAX_MICRO 64
+#define CHAINS (SCHEDULE_ZB + 1)    /* kinds of one chunk */
 
 #define CLOSE 1e-9
 
@@ -35,9 +38,10 @@ static void check_one(enum schedule_kind kind, double memory, int stages, int mi
 {
     struct schedule_edge edges[MAX_EDGES];
     struct err err = { 0 };
+    const struct schedule_options options = { .memory = memory };
     int n = random_edges(edges, stages, seed);
     struct schedule *s =
-        schedule_new(schedule_name(kind), memory, stages, micro, edges, n, &err);
+        schedule_new(schedule_name(kind), &options, stages, micro, edges, n, &err);
 
     assert_non_null(s);
     if (schedule_check(s, edges, n, &err))
@@ -65,8 +69,48 @@ static void every_list_is_complete_and_free_of_deadlock(void **state)
     for (int stages = 1; stages <= 8; stages++)
         for (int micro = 1; micro <= 16; micro++)
             for (int round = 0; round < 8; round++)
-                for (int k = 0; k < SCHEDULE_KINDS; k++)
+                for (int k = 0; k < CHAINS; k++)
                     check_one((enum schedule_kind)k, 1 + 0.125 * round, stages, micro, &seed);
+}
+
+static void check_chunks(enum schedule_kind kind, int lists, int chunks, int micro,
+                         unsigned *seed)
+{
+    struct schedule_edge edges[16 * 15 / 2];
+    const struct schedule_options options = { .chunks = chunks };
+    struct err err = { 0 };
+    int n = random_edges(edges, lists * chunks, seed);
+    struct schedule *s =
+        schedule_new(schedule_name(kind), &options, lists * chunks, micro, edges, n, &err);
+
+    assert_non_null(s);
+    assert_int_equal(s->n_lists, lists);
+    if (schedule_check(s, edges, n, &err))
+        fail_msg("%d times %d stages, %d micro-batches: %s", chunks, lists, micro, err.text);
+    for (int i = 0; i < s->n_stages; i++) {
+        const struct schedule_stage *at = &s->stages[i];
+
+        assert_int_equal(at->list, schedule_list(kind, lists, i));
+        assert_int_equal(s->lists[at->list].stages[at->chunk], i);
+        assert_true(at->slots <= micro);
+    }
+    schedule_free(s);
+}
+
+static void lists_of_several_chunks_are_complete_and_free_of_deadlock(void **state)
+{
+    unsigned seed = 2;
+
+    (void)state;
+    for (int lists = 1; lists <= 5; lists++) {
+        for (int round = 0; round < 4; round++) {
+            for (int micro = 1; micro <= 16; micro++)
+                check_chunks(SCHEDULE_ZB_V, lists, 2, micro, &seed);
+            for (int chunks = 2; chunks * lists <= 16; chunks++)
+                for (int times = 1; times <= 4; times++)
+                    check_chunks(SCHEDULE_INTERLEAVED, lists, chunks, times * lists, &seed);
+        }
+    }
 }
 
 /* Seconds of F, B, W. */
@@ -74,59 +118,97 @@ struct times {
     double f, b, w;
 };
 
-/* When a chain of stages is done with the lists, if messages take no time. */
-static double makespan(const struct schedule *s, const struct times *t)
-{
-    double end[MAX_STAGES] = { 0 }, forward[MAX_STAGES][MAX_MICRO], last = 0;
-    double backward[MAX_STAGES][MAX_MICRO];
-    int next[MAX_STAGES] = { 0 };
+/* A chain of stages at work, if messages take no time. */
+struct replay {
+    const struct schedule *schedule;
+    double forward[MAX_STAGES][MAX_MICRO], backward[MAX_STAGES][MAX_MICRO];     /* ends */
+    double start[MAX_LISTS], end[MAX_LISTS];    /* of a list's computations so far */
+    double idle[MAX_LISTS];                     /* between them */
+    int next[MAX_LISTS];
+};
 
+/* Run the next instruction of a list, where it can run. 't' is of a device: of all its chunks. */
+static bool run_next(struct replay *r, int l, const struct times *t)
+{
+    const struct instruction_list *list = &r->schedule->lists[l];
+    const struct instruction *ins = &list->items[r->next[l]];
+    bool f = ins->kind == INSTRUCTION_F, w = ins->kind == INSTRUCTION_W;
+    bool both = ins->kind == INSTRUCTION_BW, b = both || ins->kind == INSTRUCTION_B;
+    double ready = r->end[l];
+    int s = list->stages[ins->chunk];
+
+    if (f && s > 0)
+        ready = fmax(ready, r->forward[s - 1][ins->micro]);
+    if (b && s + 1 < r->schedule->n_stages)
+        ready = fmax(ready, r->backward[s + 1][ins->micro]);
+    if (isinf(ready))
+        return false;
+    r->next[l]++;
+    if (!f && !b && !w)
+        return true;
+    if (f && ins->micro == 0 && ins->chunk == 0)
+        r->start[l] = ready;
+    else
+        r->idle[l] += ready - r->end[l];
+    r->end[l] = ready + (f * t->f + b * t->b + (w || both) * t->w) / list->n_chunks;
+    if (f)
+        r->forward[s][ins->micro] = r->end[l];
+    if (b)
+        r->backward[s][ins->micro] = r->end[l];
+    return true;
+}
+
+static void replay(struct replay *r, const struct schedule *s, const struct times *t)
+{
+    *r = (struct replay){ .schedule = s };
     for (int i = 0; i < MAX_STAGES; i++)
         for (int m = 0; m < MAX_MICRO; m++)
-            forward[i][m] = backward[i][m] = INFINITY;
+            r->forward[i][m] = r->backward[i][m] = INFINITY;
     for (bool moved = true; moved;) {
         moved = false;
-        for (int i = 0; i < s->n_stages; i++) {
-            const struct instruction_list *list = &s->stages[i];
-
-            for (; next[i] < list->n; next[i]++, moved = true) {
-                const struct instruction *ins = &list->items[next[i]];
-                bool f = ins->kind == INSTRUCTION_F, w = ins->kind == INSTRUCTION_W;
-                bool both = ins->kind == INSTRUCTION_BW, b = both || ins->kind == INSTRUCTION_B;
-                double ready = end[i];
-
-                if (f && i > 0)
-                    ready = fmax(ready, forward[i - 1][ins->micro]);
-                if (b && i + 1 < s->n_stages)
-                    ready = fmax(ready, backward[i + 1][ins->micro]);
-                if (isinf(ready))
-                    break;
-                end[i] = ready + f * t->f + b * t->b + (w || both) * t->w;
-                if (f)
-                    forward[i][ins->micro] = end[i];
-                if (b)
-                    backward[i][ins->micro] = end[i];
-            }
-        }
+        for (int l = 0; l < s->n_lists; l++)
+            while (r->next[l] < s->lists[l].n && run_next(r, l, t))
+                moved = true;
     }
-    for (int i = 0; i < s->n_stages; i++) {
-        assert_int_equal(next[i], s->stages[i].n);
-        last = fmax(last, end[i]);
-    }
+    for (int l = 0; l < s->n_lists; l++)
+        assert_int_equal(r->next[l], s->lists[l].n);
+}
+
+static double makespan(const struct schedule *s, const struct times *t)
+{
+    struct replay r;
+    double last = 0;
+
+    replay(&r, s, t);
+    for (int l = 0; l < s->n_lists; l++)
+        last = fmax(last, r.end[l]);
     return last;
+}
+
+/* The lists for a chain. */
+static struct schedule *chain(enum schedule_kind kind, double memory, int lists, int chunks,
+                              int micro)
+{
+    const struct schedule_options options = { memory, chunks };
+    struct schedule_edge edges[MAX_STAGES];
+    struct err err = { 0 };
+    struct schedule *s;
+
+    for (int i = 0; i + 1 < lists * chunks; i++)
+        edges[i] = (struct schedule_edge){ i, i + 1, true };
+    s = schedule_new(schedule_name(kind), &options, lists * chunks, micro, edges,
+                     lists * chunks - 1, &err);
+    if (!s || (chunks > 1 && schedule_check(s, edges, lists * chunks - 1, &err)))
+        fail_msg("%s", err.text);
+    return s;
 }
 
 static double bubble(enum schedule_kind kind, double memory, int stages, int micro,
                      const struct times *t)
 {
-    struct schedule_edge edges[MAX_STAGES];
-    struct schedule *s;
-    double seconds;
+    struct schedule *s = chain(kind, memory, stages, 1, micro);
+    double seconds = makespan(s, t);
 
-    for (int i = 0; i + 1 < stages; i++)
-        edges[i] = (struct schedule_edge){ i, i + 1, true };
-    s = schedule_new(schedule_name(kind), memory, stages, micro, edges, stages - 1, NULL);
-    seconds = makespan(s, t);
     schedule_free(s);
     return seconds - micro * (t->f + t->b + t->w);
 }
@@ -154,22 +236,104 @@ static void check_bubbles(int p, int m, const struct times *t)
     }
 }
 
+static const struct times times[] = { { 1, 1, 1 }, { 1, 1.4, 0.7 }, { 1, 2, 1 } };
+
 static void bubbles_are_as_long_as_the_formulas_say(void **state)
 {
-    static const struct times times[] = { { 1, 1, 1 }, { 1, 1.4, 0.7 }, { 1, 2, 1 } };
-
     (void)state;
-    for (int p = 2; p <= MAX_STAGES; p++)
+    for (int p = 2; p <= MAX_LISTS; p++)
         for (int m = p; m <= 4 * p; m++)
             for (int i = 0; i < 3; i++)
                 check_bubbles(p, m, &times[i]);
 }
 
+/* Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters" (2021),
+ * 2.2; sending gradients before W makes it no longer.
+ */
+static void check_interleaved(int p, int chunks, int m, const struct times *t)
+{
+    const struct times fused = { t->f, t->b + t->w, 0 };
+    struct schedule *s = chain(SCHEDULE_INTERLEAVED, 0, p, chunks, m);
+    double all = t->f + t->b + t->w, bubble = (p - 1) * all / chunks;
+
+    assert_true(fabs(makespan(s, &fused) - m * all - bubble) < CLOSE * m);
+    assert_true(makespan(s, t) - m * all < bubble + CLOSE * m);
+    schedule_free(s);
+}
+
+static void interleaving_divides_the_bubble_by_the_chunks(void **state)
+{
+    (void)state;
+    for (int p = 2; p <= MAX_LISTS; p++)
+        for (int m = p; m <= 4 * p; m += p)
+            for (int chunks = 2; chunks <= MAX_CHUNKS; chunks++)
+                for (int i = 0; i < 3; i++)
+                    check_interleaved(p, chunks, m, &times[i]);
+}
+
+static void interleaved_wants_multiples_of_the_devices(void **state)
+{
+    const struct schedule_options options = { .chunks = 2 }, one = { .chunks = 1 };
+    static const struct {
+        int micro;
+        const char *nearest;
+    } cases[] = { { 1, " is 4" }, { 5, " is 4" }, { 7, " is 8" }, { 13, " is 12" } };
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct err err = { 0 };
+
+        assert_null(schedule_new("interleaved", &options, 8, cases[i].micro, NULL, 0, &err));
+        assert_contains(err.text, cases[i].nearest);
+    }
+    struct err few = { 0 }, uneven = { 0 };
+
+    assert_null(schedule_new("interleaved", &one, 8, 8, NULL, 0, &few));
+    assert_contains(few.text, "1 chunks for each device");
+    assert_null(schedule_new("zb-v", NULL, 7, 8, NULL, 0, &uneven));
+    assert_contains(uneven.text, "7 stages are not 2 for each device");
+}
+
+/* Slots of a list, each of which holds one chunk of a device. */
+static int slots_of(const struct schedule *s, int l)
+{
+    int slots = 0;
+
+    for (int c = 0; c < s->lists[l].n_chunks; c++)
+        slots += s->stages[s->lists[l].stages[c]].slots;
+    return slots;
+}
+
+static void check_v(int p, int m)
+{
+    struct schedule *s = chain(SCHEDULE_ZB_V, 0, p, 2, m);
+    struct replay r;
+
+    replay(&r, s, &times[0]);
+    for (int l = 0; l < p; l++) {
+        /* 1f1b's first stage has p slots of a whole device. */
+        assert_true(slots_of(s, l) <= 2 * p);
+        if (m < 2 * p)
+            continue;
+        assert_int_equal(slots_of(s, l), 2 * p);
+        assert_true(fabs(r.idle[l]) < CLOSE * m);
+    }
+    schedule_free(s);
+}
+
+static void no_device_of_a_v_is_idle_between_its_computations(void **state)
+{
+    (void)state;
+    for (int p = 2; p <= MAX_LISTS; p++)
+        for (int m = p; m <= 4 * p; m++)
+            check_v(p, m);
+}
+
 static void the_last_stage_of_1f1b_turns_back_at_once(void **state)
 {
     const struct schedule_edge edge = { 0, 1, true };
-    struct schedule *s = schedule_new("1f1b", 0, 2, 3, &edge, 1, NULL);
-    const struct instruction_list *last = &s->stages[1];
+    struct schedule *s = schedule_new("1f1b", NULL, 2, 3, &edge, 1, NULL);
+    const struct instruction_list *last = &s->lists[1];
 
     (void)state;
     for (int i = 0; i < last->n; i++)
@@ -196,31 +360,41 @@ static struct schedule *round_trip(const struct schedule *s, char **text, struct
     return copy;
 }
 
-static void what_is_printed_can_be_read_back(void **state)
+static void print_and_read(const char *name, unsigned *seed)
 {
     struct schedule_edge edges[MAX_EDGES];
-    unsigned seed = 3;
-    int n = random_edges(edges, 5, &seed);
-    struct schedule *s = schedule_new("1f1b", 0, 5, 7, edges, n, NULL);
+    const struct schedule_options options = { .chunks = 2 };
+    int n = random_edges(edges, 6, seed);
+    struct schedule *s = schedule_new(name, &options, 6, 9, edges, n, NULL);
     char *text, *again;
     struct err err = { 0 };
     struct schedule *copy = round_trip(s, &text, &err), *third;
 
-    (void)state;
     assert_non_null(copy);
     third = round_trip(copy, &again, &err);
     assert_string_equal(text, again);
     assert_true(schedule_same(copy, third));
     assert_true(schedule_same(copy, s));
-    third->stages[4].items[third->stages[4].n / 2].micro ^= 1;
+    third->lists[1].items[third->lists[1].n / 2].micro ^= 1;
     assert_false(schedule_same(copy, third));
     assert_int_equal(schedule_check(copy, edges, n, &err), 0);
-    assert_int_equal(copy->stages[0].slots, s->stages[0].slots);
+    assert_int_equal(copy->n_lists, s->n_lists);
+    assert_int_equal(copy->stages[5].slots, s->stages[5].slots);
     schedule_free(s);
     schedule_free(copy);
     schedule_free(third);
     free(text);
     free(again);
+}
+
+static void what_is_printed_can_be_read_back(void **state)
+{
+    static const char *const names[] = { "1f1b", "zb-v", "interleaved" };
+    unsigned seed = 3;
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        print_and_read(names[i], &seed);
 }
 
 static struct schedule *read_text(const char *text, struct err *err)
@@ -245,6 +419,10 @@ static void a_wrong_line_is_named(void **state)
         { "schedule x stages 1 micro-batches 1\nstage 0 slots 1\nF 1 0\n", "line 3: \"1\"" },
         { "schedule x stages 1 micro-batches 1\nstage 0 slots 1\nSEND 0 0 <- 0\n", "->" },
         { "schedule x stages 2 micro-batches 1\nstage 0 slots 1\n", "ends before" },
+        { "schedule x stages 2 micro-batches 1\nstage 1 slots 1\nstage 0 slots 1\n",
+          "line 3: stages are not in order" },
+        { "schedule x stages 2 micro-batches 1\nstage 0 slots 1\nF 0 0\nstage 0 slots 1\n",
+          "line 4: a stage for the second time" },
     };
 
     (void)state;
@@ -316,6 +494,16 @@ static void a_wrong_list_is_refused_by_stage_and_instruction(void **state)
                "stage 1 slots 1\n", "stage 0: F 0 1: no such chunk");
     check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\nF 0 0\nREDUCE\nSTEP\n"
                "stage 1 slots 1\nREDUCE\nSTEP\n", "stage 0: micro-batch 0 is not complete");
+    /* One list with both stages: the second needs what the first sends. */
+    check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\nstage 1 slots 1\n"
+               "RECV 0 1 <- 0\nF 0 1\nF 0 0\nSEND 0 0 -> 1\nREDUCE\nSTEP\n",
+               "stage 0: micro-batch 0 is not complete");
+    check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\nstage 1 slots 1\n"
+               "RECV 0 1 <- 0\nF 0 1\nB 0 1\nSEND 0 1 -> 0 gradient\nW 0 1\nF 0 0\n"
+               "SEND 0 0 -> 1\nRECV 0 0 <- 1 gradient\nBW 0 0\nREDUCE\nSTEP\n",
+               "stage 1: F 0 1: waits for ever");
+    check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\nstage 1 slots 1\n"
+               "F 0 2\nREDUCE\nSTEP\n", "F 0 2: no such chunk");
 }
 
 static void unknown_names_are_refused(void **state)
@@ -323,7 +511,7 @@ static void unknown_names_are_refused(void **state)
     struct err err = { 0 };
 
     (void)state;
-    assert_null(schedule_new("zigzag", 0, 1, 1, NULL, 0, &err));
+    assert_null(schedule_new("zigzag", NULL, 1, 1, NULL, 0, &err));
     assert_contains(err.text, "\"zigzag\"");
 }
 
@@ -331,7 +519,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_list_is_complete_and_free_of_deadlock),
+        cmocka_unit_test(lists_of_several_chunks_are_complete_and_free_of_deadlock),
         cmocka_unit_test(bubbles_are_as_long_as_the_formulas_say),
+        cmocka_unit_test(interleaving_divides_the_bubble_by_the_chunks),
+        cmocka_unit_test(interleaved_wants_multiples_of_the_devices),
+        cmocka_unit_test(no_device_of_a_v_is_idle_between_its_computations),
         cmocka_unit_test(the_last_stage_of_1f1b_turns_back_at_once),
         cmocka_unit_test(what_is_printed_can_be_read_back),
         cmocka_unit_test(a_wrong_line_is_named),

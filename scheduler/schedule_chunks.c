@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT */
+#include "scheduler/schedule.h"
+
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "scheduler/schedule_private.h"
+
+/* The computations of a list, without the messages. */
+struct pass {
+    enum instruction_kind kind;     /* F, B or W */
+    int chunk, micro;
+};
+
+struct order {
+    int n;
+    struct pass *items;
+    int n_micro;
+    int next[INSTRUCTION_W + 1][2]; /* zb-v: the micro-batch that comes next */
+};
+
+int schedule_chunks(enum schedule_kind kind, int chunks)
+{
+    return kind == SCHEDULE_INTERLEAVED ? chunks : kind == SCHEDULE_ZB_V ? 2 : 1;
+}
+
+int schedule_list(enum schedule_kind kind, int n_lists, int s)
+{
+    return kind == SCHEDULE_ZB_V && s >= n_lists ? 2 * n_lists - 1 - s : s % n_lists;
+}
+
+int schedule_suits(enum schedule_kind kind, int n_lists, int64_t micro_batches,
+                   struct err *err)
+{
+    int64_t nearest = (micro_batches + n_lists / 2) / n_lists * n_lists;
+
+    if (kind != SCHEDULE_INTERLEAVED || micro_batches % n_lists == 0)
+        return 0;
+    return err_set(err, "schedule \"interleaved\": %lld micro-batches over %d devices: the "
+                   "nearest count that is a multiple of the devices is %lld",
+                   (long long)micro_batches, n_lists,
+                   (long long)(nearest ? nearest : n_lists));
+}
+
+static void add(struct order *o, enum instruction_kind kind, int chunk, int micro)
+{
+    struct pass *pass = mem_push((void **)&o->items, &o->n, sizeof(*pass));
+
+    *pass = (struct pass){ kind, chunk, micro };
+}
+
+/* The k-th forward and the k-th backward are of one micro-batch, and of opposite chunks. */
+static void order_interleaved(struct order *o, int l, int n_lists, int chunks)
+{
+    int all = chunks * o->n_micro, ahead = 2 * (n_lists - 1 - l) + (chunks - 1) * n_lists;
+
+    ahead = ahead < all ? ahead : all;
+    for (int i = 0; i < all + ahead; i++) {
+        int k = i - ahead, chunk = chunks - 1 - k / n_lists % chunks;
+        int micro = k / (n_lists * chunks) * n_lists + k % n_lists;
+
+        if (i < all)
+            add(o, INSTRUCTION_F, i / n_lists % chunks,
+                i / (n_lists * chunks) * n_lists + i % n_lists);
+        if (k < 0)
+            continue;
+        add(o, INSTRUCTION_B, chunk, micro);
+        add(o, INSTRUCTION_W, chunk, micro);
+    }
+}
+
+/* The next micro-batch of this kind and chunk; nothing where there are fewer than the order was
+ * made for.
+ */
+static void add_next(struct order *o, enum instruction_kind kind, int chunk)
+{
+    int micro = o->next[kind][chunk]++;
+
+    if (micro < o->n_micro)
+        add(o, kind, chunk, micro);
+}
+
+static void add_backward(struct order *o, int chunk)
+{
+    add_next(o, INSTRUCTION_B, chunk);
+    add_next(o, INSTRUCTION_W, chunk);
+}
+
+/* Warm-up until the first gradient comes to chunk 0; then B W F of chunk 0 and F B W of chunk 1
+ * in turn, so that a slot of chunk 0 is left before it is needed; at the end the W of the last
+ * micro-batches fill the time in which gradients are under way.
+ */
+static void order_v(struct order *o, int l, int n_lists)
+{
+    int most = 2 * n_lists - 1 > o->n_micro ? 2 * n_lists - 1 : o->n_micro;
+    const int *f = o->next[INSTRUCTION_F], *b = o->next[INSTRUCTION_B];
+    const int *w = o->next[INSTRUCTION_W];
+
+    for (int i = 0; i < 2 * (n_lists - l) - 1; i++)
+        add_next(o, INSTRUCTION_F, 0);
+    for (int i = 0; i < l; i++) {
+        add_next(o, INSTRUCTION_F, 1);
+        add_next(o, INSTRUCTION_F, 0);
+    }
+    for (int i = 0; i < n_lists - l; i++) {
+        add_next(o, INSTRUCTION_F, 1);
+        add_backward(o, 1);
+    }
+    while (f[1] < most) {
+        add_backward(o, 0);
+        if (f[0] < most)
+            add_next(o, INSTRUCTION_F, 0);
+        add_next(o, INSTRUCTION_F, 1);
+        add_backward(o, 1);
+    }
+    for (int i = 0; i < l; i++) {
+        add_next(o, INSTRUCTION_B, 0);
+        add_next(o, INSTRUCTION_B, 1);
+    }
+    for (int i = 0; i < n_lists - l; i++)
+        add_backward(o, 0);
+    while (w[1] < b[1])
+        add_next(o, INSTRUCTION_W, 1);
+    while (w[0] < b[0])
+        add_next(o, INSTRUCTION_W, 0);
+}
+
+/* After this pass its micro-batch needs the slot no more. */
+static bool frees(const struct builder *b, const struct pass *pass)
+{
+    return pass->kind == (b->sends_gradient ? INSTRUCTION_W : INSTRUCTION_B);
+}
+
+static void count_slots(struct builder *chunks, int n_chunks, const struct order *o)
+{
+    int *live = mem_new((size_t)n_chunks, sizeof(*live));
+
+    for (int i = 0; i < o->n; i++) {
+        const struct pass *pass = &o->items[i];
+        struct builder *b = &chunks[pass->chunk];
+
+        if (pass->kind == INSTRUCTION_F && ++live[pass->chunk] > b->slots)
+            b->slots = live[pass->chunk];
+        else if (frees(b, pass))
+            live[pass->chunk]--;
+    }
+    free(live);
+}
+
+static bool is_local(const struct builder *b, int stage)
+{
+    for (int c = 0; c < b->list->n_chunks; c++)
+        if (b->list->stages[c] == stage)
+            return true;
+    return false;
+}
+
+/* Gradients from the next stage are received when they are due. Those that a later stage has
+ * made long before are received as soon as F has run: that stage reuses its slot earlier.
+ */
+static void add_gradients(struct builder *b, int micro, bool due)
+{
+    for (int i = 0; i < b->n_edges; i++) {
+        const struct schedule_edge *e = &b->edges[i];
+        bool next = e->to == b->stage + 1 && !is_local(b, e->to);
+
+        if (e->gradient && e->from == b->stage && next == due)
+            builder_add(b, INSTRUCTION_RECV, micro, e->to, true);
+    }
+}
+
+/* A stage that sends no gradient runs BW where it would run B. */
+static void emit(struct builder *b, const struct pass *pass)
+{
+    if (pass->kind == INSTRUCTION_F) {
+        builder_forward(b, pass->micro);
+        add_gradients(b, pass->micro, false);
+    } else if (pass->kind == INSTRUCTION_B && b->sends_gradient)
+        builder_dgrad(b, pass->micro);
+    else if (frees(b, pass))
+        builder_wgrad(b, pass->micro);
+}
+
+static void post(struct builder *chunks, const struct order *o, int i, int *posted)
+{
+    const struct pass *pass = &o->items[i];
+
+    if (i >= *posted && pass->kind == INSTRUCTION_F)
+        builder_recvs(&chunks[pass->chunk], pass->micro, false);
+    else if (i >= *posted && pass->kind == INSTRUCTION_B)
+        add_gradients(&chunks[pass->chunk], pass->micro, true);
+    *posted = i >= *posted ? i + 1 : *posted;
+}
+
+/* The F or B that follows pass 'i', where its slot is free before that; else 'i'. */
+static int post_ahead(const struct builder *chunks, const struct order *o, int i,
+                      const int *complete)
+{
+    int next = i + 1;
+
+    while (next < o->n && o->items[next].kind == INSTRUCTION_W)
+        next++;
+    if (next == o->n || o->items[i].kind == INSTRUCTION_W)
+        return i;
+    if (o->items[next].kind == INSTRUCTION_F &&
+        o->items[next].micro >=
+            complete[o->items[next].chunk] + chunks[o->items[next].chunk].slots)
+        return i;
+    return next;
+}
+
+static void emit_all(struct builder *chunks, int n_chunks, const struct order *o)
+{
+    int *complete = mem_new((size_t)n_chunks, sizeof(*complete)), posted = 0;
+
+    for (int i = 0; i < o->n; i++) {
+        const struct pass *pass = &o->items[i];
+
+        post(chunks, o, i, &posted);
+        post(chunks, o, post_ahead(chunks, o, i, complete), &posted);
+        emit(&chunks[pass->chunk], pass);
+        complete[pass->chunk] += frees(&chunks[pass->chunk], pass);
+    }
+    free(complete);
+}
+
+void schedule_build_chunks(const struct schedule *schedule, enum schedule_kind kind, int l,
+                           struct builder *chunks)
+{
+    int n_chunks = schedule->lists[l].n_chunks;
+    struct order order = { .n_micro = schedule->micro_batches };
+
+    if (kind == SCHEDULE_ZB_V)
+        order_v(&order, l, schedule->n_lists);
+    else
+        order_interleaved(&order, l, schedule->n_lists, n_chunks);
+    count_slots(chunks, n_chunks, &order);
+    emit_all(chunks, n_chunks, &order);
+    free(order.items);
+}
