@@ -254,24 +254,42 @@ int *blocks_stages(struct graph *graph, const struct plan *plan, struct err *err
     return result;
 }
 
-static double node_bytes(const struct graph *graph, int node)
+double blocks_bytes(const struct graph *graph, int64_t batch, int value)
+{
+    const struct value *v = &graph->values[value];
+    double bytes = (double)value_bytes(v);
+
+    return v->batch.outer ? bytes / (double)graph->batch * (double)batch : bytes;
+}
+
+/* All that it reads and writes; '*samples': does any of that follow the batch? */
+static double node_bytes(const struct graph *graph, int64_t batch, int node, bool *samples)
 {
     const struct node *n = &graph->nodes[node];
     double bytes = 0;
 
-    for (int i = 0; i < n->n_inputs; i++)
-        bytes += n->inputs[i] < 0 ? 0 : (double)value_bytes(&graph->values[n->inputs[i]]);
-    for (int i = 0; i < n->n_outputs; i++)
-        bytes += n->outputs[i] < 0 ? 0 : (double)value_bytes(&graph->values[n->outputs[i]]);
+    *samples = false;
+    for (int i = 0; i < n->n_inputs + n->n_outputs; i++) {
+        int v = i < n->n_inputs ? n->inputs[i] : n->outputs[i - n->n_inputs];
+
+        if (v < 0)
+            continue;
+        bytes += blocks_bytes(graph, batch, v);
+        *samples |= graph->values[v].batch.outer != 0;
+    }
     return bytes;
 }
 
-void blocks_roofline(const struct graph *graph, double flops, double memory_bandwidth,
-                     double *seconds)
+void blocks_roofline(const struct graph *graph, int64_t batch, double flops,
+                     double memory_bandwidth, double *seconds)
 {
+    double scale = (double)batch / (double)graph->batch;
+
     for (int n = 0; n < graph->n_nodes; n++) {
-        double work = flops > 0 ? op_flops(graph, n) / flops : 0;
-        double move = memory_bandwidth > 0 ? node_bytes(graph, n) / memory_bandwidth : 0;
+        bool samples;
+        double bytes = node_bytes(graph, batch, n, &samples);
+        double move = memory_bandwidth > 0 ? bytes / memory_bandwidth : 0;
+        double work = flops > 0 ? op_flops(graph, n) / flops * (samples ? scale : 1) : 0;
 
         seconds[n] = graph->nodes[n].op->flags & OP_VIEW ? 0 : work > move ? work : move;
     }

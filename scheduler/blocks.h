@@ -43,8 +43,10 @@ int *blocks_stages(struct graph *graph, const struct plan *plan, struct err *err
 
 /* One batch size of a model: the training graph, differentiated with every block a stage of
  * its own, and the seconds that one run of each node takes (0 for views and what is not run).
+ * The graph may have been built for another batch: what follows the samples is scaled.
  */
 struct block_timing {
+    int64_t batch;
     const struct graph *graph;
     const struct autodiff *autodiff;
     const int *stage_of;        /* block of every node, gradient nodes too */
@@ -58,10 +60,12 @@ struct cost *blocks_cost(const struct blocks *blocks, int n_sizes,
                          const struct block_timing *timings, double step_seconds,
                          int optimizer_states, const char *device, struct err *err);
 
-/* Seconds of every node from a device's operations/s and bytes/s (0: not known, no limit);
- * views are free.
+/* Bytes of a value of a graph that was built for another batch. */
+double blocks_bytes(const struct graph *graph, int64_t batch, int value);
+/* Seconds of every node at so many samples from a device's operations/s and bytes/s (0: not
+ * known, no limit); views are free.
  */
-void blocks_roofline(const struct graph *graph, double flops, double memory_bandwidth,
-                     double *seconds);
+void blocks_roofline(const struct graph *graph, int64_t batch, double flops,
+                     double memory_bandwidth, double *seconds);
 
 #endif

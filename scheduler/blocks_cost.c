@@ -20,7 +20,7 @@ struct writer {
 
 static double bytes_of(const struct writer *w, int value)
 {
-    return (double)value_bytes(&w->t->graph->values[value]);
+    return blocks_bytes(w->t->graph, w->t->batch, value);
 }
 
 static double *new_sizes(const struct cost *cost)
@@ -272,18 +272,18 @@ static struct cost *cost_empty(int n_sizes, const struct block_timing *timings,
     cost->n_sizes = n_sizes;
     cost->micro_batch = mem_new((size_t)n_sizes, sizeof(*cost->micro_batch));
     for (int i = 0; i < n_sizes; i++)
-        cost->micro_batch[i] = timings[i].graph->batch;
+        cost->micro_batch[i] = timings[i].batch;
     return cost;
 }
 
 static int check_sizes(int n_sizes, const struct block_timing *timings, struct err *err)
 {
     for (int i = 1; i < n_sizes; i++) {
-        if (timings[i].graph->batch <= timings[i - 1].graph->batch)
+        if (timings[i].batch <= timings[i - 1].batch)
             return err_set(err, "cost: batch sizes are not in ascending order");
         if (timings[i].autodiff->n_boundaries != timings[0].autodiff->n_boundaries)
             return err_set(err, "cost: the graph has another structure at batch %lld",
-                           (long long)timings[i].graph->batch);
+                           (long long)timings[i].batch);
     }
     return 0;
 }

@@ -65,6 +65,58 @@ struct graph *graph_new(int64_t batch, enum dtype real)
     return graph;
 }
 
+/* With the room that mem_push() relies on: up to the next power of two. */
+static void *copy_list(const void *list, int n, size_t size)
+{
+    size_t room = 1;
+    void *copy;
+
+    if (n == 0)
+        return NULL;
+    while (room < (size_t)n)
+        room *= 2;
+    copy = mem_resize(NULL, room, size);
+    memcpy(copy, list, (size_t)n * size);
+    return copy;
+}
+
+static void *copy_array(struct graph *graph, const void *array, int n, size_t size)
+{
+    void *copy = arena_alloc(graph->arena, (size_t)n, size);
+
+    if (n)
+        memcpy(copy, array, (size_t)n * size);
+    return copy;
+}
+
+struct graph *graph_copy(const struct graph *graph)
+{
+    struct graph *copy = mem_new(1, sizeof(*copy));
+    int i;
+
+    *copy = *graph;
+    copy->arena = arena_new();
+    copy->value_names = names_copy(graph->value_names);
+    copy->node_names = names_copy(graph->node_names);
+    copy->inputs = copy_array(copy, graph->inputs, graph->n_inputs, sizeof(int));
+    copy->outputs = copy_array(copy, graph->outputs, graph->n_outputs, sizeof(int));
+    copy->values = copy_list(graph->values, graph->n_values, sizeof(*graph->values));
+    copy->nodes = copy_list(graph->nodes, graph->n_nodes, sizeof(*graph->nodes));
+    for (i = 0; i < graph->n_values; i++) {
+        struct value *value = &copy->values[i];
+
+        value->consumers = copy_list(value->consumers, value->n_consumers, sizeof(int));
+    }
+    for (i = 0; i < graph->n_nodes; i++) {
+        struct node *node = &copy->nodes[i];
+
+        node->inputs = copy_array(copy, node->inputs, node->n_inputs, sizeof(int));
+        node->outputs = copy_array(copy, node->outputs, node->n_outputs, sizeof(int));
+        node->attrs = copy_array(copy, node->attrs, node->n_attrs, sizeof(*node->attrs));
+    }
+    return copy;
+}
+
 void graph_free(struct graph *graph)
 {
     int v;
@@ -146,15 +198,6 @@ static void link_node(struct graph *graph, int id)
             graph->values[node->outputs[i]].producer = id;
 }
 
-static int *copy_ids(struct graph *graph, int n, const int *ids)
-{
-    int *copy = arena_alloc(graph->arena, (size_t)n, sizeof(*copy));
-
-    if (n)
-        memcpy(copy, ids, (size_t)n * sizeof(*copy));
-    return copy;
-}
-
 int graph_add_node(struct graph *graph, const char *name, const struct op *op, int n_inputs,
                    const int *inputs, int n_outputs, const int *outputs)
 {
@@ -165,8 +208,8 @@ int graph_add_node(struct graph *graph, const char *name, const struct op *op, i
     node->op = op;
     node->n_inputs = n_inputs;
     node->n_outputs = n_outputs;
-    node->inputs = copy_ids(graph, n_inputs, inputs);
-    node->outputs = copy_ids(graph, n_outputs, outputs);
+    node->inputs = copy_array(graph, inputs, n_inputs, sizeof(int));
+    node->outputs = copy_array(graph, outputs, n_outputs, sizeof(int));
     node->part = PART_FORWARD;
     node->source = -1;
     node->block = -1;

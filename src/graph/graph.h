@@ -150,6 +150,10 @@ struct graph {
 };
 
 struct graph *graph_new(int64_t batch, enum dtype real);
+/* A graph of its own, but for names, attributes' values and constants: the original must outlive
+ * it.
+ */
+struct graph *graph_copy(const struct graph *graph);
 void graph_free(struct graph *graph);
 
 /* Append; ids are returned. Names are copied into the arena; one that is taken is completed by

@@ -8,6 +8,7 @@
 
 struct entry {
     const char *name;   /* NULL: never used */
+    uint32_t hash;      /* part of its hash: few other names need to be compared */
     int id;             /* -1: removed */
 };
 
@@ -42,18 +43,30 @@ void names_free(struct names *names)
     free(names);
 }
 
-static struct entry *look(const struct names *names, const char *name)
+struct names *names_copy(const struct names *names)
 {
-    size_t i = (size_t)names_hash(name) & (names->size - 1);
+    struct names *copy = mem_new(1, sizeof(*copy));
 
-    while (names->entries[i].name && strcmp(names->entries[i].name, name) != 0)
+    *copy = *names;
+    copy->entries = mem_new(copy->size, sizeof(*copy->entries));
+    memcpy(copy->entries, names->entries, copy->size * sizeof(*copy->entries));
+    return copy;
+}
+
+/* The place of a name, or the free one that it would get. */
+static struct entry *look(const struct names *names, const char *name, uint32_t hash)
+{
+    size_t i = hash & (names->size - 1);
+
+    while (names->entries[i].name && (names->entries[i].hash != hash ||
+                                      strcmp(names->entries[i].name, name) != 0))
         i = (i + 1) & (names->size - 1);
     return &names->entries[i];
 }
 
 int names_find(const struct names *names, const char *name)
 {
-    const struct entry *entry = look(names, name);
+    const struct entry *entry = look(names, name, (uint32_t)names_hash(name));
 
     return entry->name ? entry->id : -1;
 }
@@ -66,25 +79,26 @@ static void grow(struct names *names)
     larger.entries = mem_new(larger.size, sizeof(*larger.entries));
     for (i = 0; i < names->size; i++)
         if (names->entries[i].name)
-            *look(&larger, names->entries[i].name) = names->entries[i];
+            *look(&larger, names->entries[i].name, names->entries[i].hash) = names->entries[i];
     free(names->entries);
     *names = larger;
 }
 
 void names_put(struct names *names, const char *name, int id)
 {
+    uint32_t hash = (uint32_t)names_hash(name);
     struct entry *entry;
 
     if (2 * names->n >= names->size)
         grow(names);
-    entry = look(names, name);
+    entry = look(names, name, hash);
     names->n += !entry->name;
-    *entry = (struct entry){ name, id };
+    *entry = (struct entry){ name, hash, id };
 }
 
 void names_remove(struct names *names, const char *name)
 {
-    struct entry *entry = look(names, name);
+    struct entry *entry = look(names, name, (uint32_t)names_hash(name));
 
     if (entry->name)
         entry->id = -1;

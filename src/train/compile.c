@@ -32,7 +32,13 @@ static int build_graph(struct compiled *c, const struct compile_options *options
         return err_set(err, "stage %d: %d replicas for %lld samples of a micro-batch",
                        c->stage, r, (long long)plan->micro_batch);
     m.batchnorm_samples = plan->batchnorm_samples;
-    c->graph = model_build(options->model, &m, err);
+    if (options->built) {
+        const struct graph *built = built_graph(options->built, m.batch, m.batchnorm_samples, err);
+
+        c->graph = built ? graph_copy(built) : NULL;
+    } else {
+        c->graph = model_build(options->model, &m, err);
+    }
     if (!c->graph)
         return -1;
     if (c->graph->loss < 0)

@@ -12,12 +12,14 @@
 #include "scheduler/memory.h"
 #include "scheduler/plan.h"
 #include "scheduler/schedule.h"
+#include "train/built.h"
 
 #define COMPILE_SCALARS 64  /* bytes for the divisor of the loss */
 
 struct compile_options {
     struct model *model;
     struct model_options model_options;     /* 'batch' is set to the share */
+    struct built *built;                    /* of them; NULL: build the graph anew */
     const struct plan *plan;
     const struct backend *backend;
     struct device *device;

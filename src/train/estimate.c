@@ -7,64 +7,41 @@
 #include "base/mem.h"
 #include "scheduler/blocks.h"
 
-/* One batch size: the graph with every block a stage of its own. */
-struct size {
-    struct graph *graph;
-    struct blocks *blocks;
-    struct autodiff autodiff;
-    double *seconds;
-};
-
-static int size_fill(struct size *s, struct block_timing *timing, struct model *model,
-                     const struct model_options *options, int64_t batch,
-                     const struct cluster_device *device, struct err *err)
+/* The stages of all nodes, with every block a stage of its own. */
+static int *differentiate(struct graph *graph, const struct blocks *blocks,
+                          struct autodiff *result, struct err *err)
 {
-    struct model_options m = *options;
-    int *stage;
+    int *stage = arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(*stage));
 
-    m.batch = batch;
-    s->graph = model_build(model, &m, err);
-    if (!s->graph)
-        return -1;
-    s->blocks = blocks_new(s->graph, err);
-    if (!s->blocks)
-        return -1;
-    stage = arena_alloc(s->graph->arena, (size_t)s->graph->n_nodes, sizeof(*stage));
-    for (int n = 0; n < s->graph->n_nodes; n++)
-        stage[n] = s->graph->nodes[n].block;
-    if (autodiff(s->graph, stage, s->blocks->n, &s->autodiff, &stage, err))
-        return -1;
-    s->seconds = mem_new((size_t)s->graph->n_nodes, sizeof(*s->seconds));
-    blocks_roofline(s->graph, device->flops, device->memory_bandwidth, s->seconds);
-    *timing = (struct block_timing){ s->graph, &s->autodiff, stage, s->seconds };
-    return 0;
+    for (int n = 0; n < graph->n_nodes; n++)
+        stage[n] = graph->nodes[n].block;
+    return autodiff(graph, stage, blocks->n, result, &stage, err) ? NULL : stage;
 }
 
-struct cost *estimate_cost(struct model *model, const struct model_options *options,
-                           int n_sizes, const int64_t *sizes,
+struct cost *estimate_cost(const struct graph *built, int n_sizes, const int64_t *sizes,
                            const struct cluster_device *device, int optimizer_states,
                            struct err *err)
 {
-    struct size *all = mem_new((size_t)n_sizes, sizeof(*all));
     struct block_timing *timings = mem_new((size_t)n_sizes, sizeof(*timings));
     /* An update reads parameter, gradient and state and writes all but the gradient. */
     double step = device->memory_bandwidth > 0
                       ? (3 + 2 * optimizer_states) / device->memory_bandwidth : 0;
+    struct graph *graph = graph_copy(built);
+    struct blocks *blocks = blocks_new(graph, err);
+    struct autodiff gradients;
+    const int *stage = blocks ? differentiate(graph, blocks, &gradients, err) : NULL;
     struct cost *cost = NULL;
-    int made = 0;
 
-    while (made < n_sizes &&
-           size_fill(&all[made], &timings[made], model, options, sizes[made], device, err) == 0)
-        made++;
-    if (made == n_sizes)
-        cost = blocks_cost(all[0].blocks, n_sizes, timings, step, optimizer_states,
-                           device->kind, err);
-    for (int i = 0; i < n_sizes; i++) {
-        blocks_free(all[i].blocks);
-        free(all[i].seconds);
-        graph_free(all[i].graph);
+    for (int i = 0; i < n_sizes && stage; i++) {
+        double *seconds = arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(*seconds));
+
+        blocks_roofline(graph, sizes[i], device->flops, device->memory_bandwidth, seconds);
+        timings[i] = (struct block_timing){ sizes[i], graph, &gradients, stage, seconds };
     }
+    if (stage)
+        cost = blocks_cost(blocks, n_sizes, timings, step, optimizer_states, device->kind, err);
+    blocks_free(blocks);
+    graph_free(graph);
     free(timings);
-    free(all);
     return cost;
 }

@@ -5,17 +5,17 @@
 
 #include <stdint.h>
 
-#include "graph/model.h"
+#include "graph/graph.h"
 #include "scheduler/cost.h"
 #include "topology/cluster.h"
 
 struct err;
 
-/* The cost file of the model at 'sizes' (ascending) on 'device', which has flops or a memory
- * bandwidth. 'optimizer_states' arrays for each parameter.
+/* The cost file of a graph with its loss at 'sizes' (ascending), whatever batch it was built for,
+ * on 'device', which has flops or a memory bandwidth. 'optimizer_states' arrays for each
+ * parameter.
  */
-struct cost *estimate_cost(struct model *model, const struct model_options *options,
-                           int n_sizes, const int64_t *sizes,
+struct cost *estimate_cost(const struct graph *built, int n_sizes, const int64_t *sizes,
                            const struct cluster_device *device, int optimizer_states,
                            struct err *err);
 

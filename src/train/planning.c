@@ -17,6 +17,7 @@
 
 #define MAX_SIZES 4
 #define LARGEST 64      /* groups */
+#define PROBE 2         /* samples of a graph that is only looked at */
 
 static int64_t largest_divisor(int64_t n, int64_t limit)
 {
@@ -118,14 +119,23 @@ struct cost *planning_cost(const struct planning *planning, struct err *err)
 {
     const struct planning *p = planning;
     const struct cluster_device *device = &p->cluster->devices[0];
-    struct model_options options = p->model_options;
-    int64_t sizes[MAX_SIZES];
+    int64_t sizes[MAX_SIZES], group = p->request.batchnorm_samples;
+    struct built *built;
+    const struct graph *graph;
+    struct cost *cost = NULL;
+    int n;
 
     if (!is_elsewhere(device))
         return measure_cost(p, err);
-    options.batchnorm_samples = p->request.batchnorm_samples;
-    return estimate_cost(p->model, &options, choose_sizes(&p->request, sizes), sizes, device,
-                         optimizer_states(p->optimizer.kind) + p->averaged, err);
+    built = p->built ? p->built : built_new(p->model, &p->model_options);
+    n = choose_sizes(&p->request, sizes);
+    graph = built_graph(built, group ? sizes[0] : PROBE, group, err);
+    if (graph)
+        cost = estimate_cost(graph, n, sizes, device,
+                             optimizer_states(p->optimizer.kind) + p->averaged, err);
+    if (!p->built)
+        built_free(built);
+    return cost;
 }
 
 /* The largest replica of a stage, as the runtime will compile it. */
@@ -134,7 +144,7 @@ static int memory_of(void *user, const struct plan *plan, int stage, struct memo
 {
     const struct planning *p = user;
     struct compile_options options = {
-        .model = p->model, .model_options = p->model_options, .plan = plan,
+        .model = p->model, .model_options = p->model_options, .built = p->built, .plan = plan,
         .backend = p->backend, .device = p->device,
         .optimizer_states = optimizer_states(p->optimizer.kind) + p->averaged,
     };
@@ -195,17 +205,22 @@ struct plan *planning_run(const struct planning *planning, char **why, struct er
 {
     struct plan_request request = planning->request;
     struct cost *measured = planning->cost ? NULL : planning_cost(planning, err);
+    struct planning own = *planning;
     struct plan *plan;
 
     if (!planning->cost && !measured)
         return NULL;
+    if (!own.built)
+        own.built = built_new(own.model, &own.model_options);
     request.optimizer = optimizer_name(planning->optimizer.kind);
     request.memory_of = memory_of;
-    request.user = (void *)planning;
+    request.user = &own;
     plan = partition(measured ? measured : planning->cost, planning->cluster, &request, why,
                      err);
     if (plan)
         complete_plan(plan, planning);
+    if (!planning->built)
+        built_free(own.built);
     cost_free(measured);
     return plan;
 }
@@ -256,20 +271,14 @@ static int check_policy(const struct planning *p, const struct graph *graph, str
 
 static int choose_group(struct planning *p, struct err *err)
 {
-    struct model_options options = p->model_options;
-    struct graph *probe;
+    const struct graph *probe = built_graph(p->built, PROBE, 0, err);
     bool has_stats = false;
-    int bad;
 
-    options.batch = 2;
-    probe = model_build(p->model, &options, err);
     if (!probe)
         return -1;
     for (int v = 0; v < probe->n_values; v++)
         has_stats = has_stats || probe->values[v].kind == VALUE_STAT;
-    bad = check_policy(p, probe, err);
-    graph_free(probe);
-    if (bad)
+    if (check_policy(p, probe, err))
         return -1;
     if (!has_stats)
         p->request.batchnorm_samples = 0;
@@ -301,6 +310,7 @@ int planning_open(struct planning *planning, struct planning_source *source, str
         p->model_options.tensors = data_tensors(source->opened_data,
                                                 &p->model_options.n_tensors);
     }
+    p->built = built_new(p->model, &p->model_options);
     return choose_group(p, err);
 }
 
@@ -308,6 +318,7 @@ void planning_close(struct planning *planning, struct planning_source *source)
 {
     if (planning->device)
         planning->backend->device_close(planning->device);
+    built_free(planning->built);
     model_close(source->opened);
     data_close(source->opened_data);
 }

@@ -9,6 +9,7 @@
 #include "kernels/backend.h"
 #include "scheduler/cost.h"
 #include "scheduler/partition.h"
+#include "train/built.h"
 #include "train/data.h"
 
 struct err;
@@ -17,6 +18,7 @@ struct planning {
     struct model *model;
     const char *model_path;             /* for the plan file */
     struct model_options model_options;
+    struct built *built;                /* of them; NULL: one for each call */
     const struct backend *backend;
     struct device *device;              /* compiles stages; measuring opens its own */
     int threads;

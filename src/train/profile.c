@@ -255,7 +255,7 @@ static struct cost *cost_of(const struct profile_options *o, const struct size *
     struct cost *cost;
 
     for (int i = 0; i < o->n_sizes; i++)
-        timings[i] = (struct block_timing){ sizes[i].graph, &sizes[i].autodiff,
+        timings[i] = (struct block_timing){ o->sizes[i], sizes[i].graph, &sizes[i].autodiff,
                                             sizes[i].stage_of, sizes[i].seconds };
     cost = blocks_cost(sizes[0].blocks, o->n_sizes, timings, step,
                        optimizer_states(o->optimizer.kind), o->backend->device_name(o->device),

@@ -159,7 +159,8 @@ static struct cost *cost_of(struct graph **graphs, int n, struct err *err)
         seconds[i] = mem_new((size_t)graphs[i]->n_nodes, sizeof(double));
         for (int k = 0; k < graphs[i]->n_nodes; k++)
             seconds[i][k] = 1;
-        timing[i] = (struct block_timing){ graphs[i], &ad[i], all, seconds[i] };
+        timing[i] = (struct block_timing){ graphs[i]->batch, graphs[i], &ad[i], all,
+                                           seconds[i] };
     }
     cost = blocks_cost(blocks[0], n, timing, 0, 2, "test", err);
     for (int i = 0; i < n; i++) {
@@ -202,6 +203,54 @@ static void a_cost_file_is_made_of_timed_nodes(void **state)
     graph_free(graphs[1]);
 }
 
+/* At four samples, from a copy of a graph that was built for so many. */
+static struct cost *estimate(const struct graph *built)
+{
+    struct graph *graph = graph_copy(built);
+    struct err err = { 0 };
+    struct blocks *blocks = blocks_new(graph, &err);
+    int *stage = arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(int));
+    struct autodiff ad;
+    struct cost *cost;
+    double *seconds;
+
+    for (int k = 0; k < graph->n_nodes; k++)
+        stage[k] = graph->nodes[k].block;
+    if (autodiff(graph, stage, blocks->n, &ad, &stage, &err))
+        fail_msg("%s", err.text);
+    seconds = arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(double));
+    blocks_roofline(graph, 4, 1e3, 1e3, seconds);
+    cost = blocks_cost(blocks, 1,
+                       &(struct block_timing){ 4, graph, &ad, stage, seconds }, 0, 2, "test",
+                       &err);
+    blocks_free(blocks);
+    graph_free(graph);
+    if (!cost)
+        fail_msg("%s", err.text);
+    return cost;
+}
+
+static void a_graph_gives_the_costs_of_any_batch_and_is_left_as_it_was(void **state)
+{
+    struct graph *two = build(2), *four = build(4);
+    int nodes = two->n_nodes;
+    struct cost *scaled = estimate(two), *same = estimate(four), *again = estimate(two);
+    json_t *a = cost_to_json(scaled), *b = cost_to_json(same), *c = cost_to_json(again);
+
+    (void)state;
+    assert_true(json_equal(a, b));
+    assert_true(json_equal(a, c));
+    assert_int_equal(two->n_nodes, nodes);
+    json_decref(a);
+    json_decref(b);
+    json_decref(c);
+    cost_free(scaled);
+    cost_free(same);
+    cost_free(again);
+    graph_free(two);
+    graph_free(four);
+}
+
 static void a_roofline_takes_the_slower_of_work_and_memory(void **state)
 {
     struct graph *g = build(4);
@@ -212,9 +261,9 @@ static void a_roofline_takes_the_slower_of_work_and_memory(void **state)
     for (int n = 0; n < g->n_nodes; n++)
         if (strcmp(g->nodes[n].name, "lin0") == 0)
             lin = n;
-    blocks_roofline(g, 1, 0, seconds);
+    blocks_roofline(g, 4, 1, 0, seconds);
     assert_true(seconds[lin] == 2.0 * 4 * WIDTH * WIDTH);
-    blocks_roofline(g, 0, 1, seconds);
+    blocks_roofline(g, 4, 0, 1, seconds);
     assert_true(seconds[lin] == 4.0 * (4 * WIDTH + WIDTH * WIDTH + 4 * WIDTH));
     graph_free(g);
 }
@@ -226,6 +275,7 @@ int main(void)
         cmocka_unit_test(edges_never_run_backwards_and_batch_size_changes_nothing),
         cmocka_unit_test(a_plan_gives_each_node_its_stage),
         cmocka_unit_test(a_cost_file_is_made_of_timed_nodes),
+        cmocka_unit_test(a_graph_gives_the_costs_of_any_batch_and_is_left_as_it_was),
         cmocka_unit_test(a_roofline_takes_the_slower_of_work_and_memory),
     };
 
