@@ -37,12 +37,14 @@ static bool has_neighbours(const struct cluster *cluster)
 static void add_splits(struct search *s)
 {
     struct plan_request each = *s->request;
-    int most = s->cluster->n_devices;
+    int pinned = each.pipelines, most = s->cluster->n_devices;
 
-    if (each.n_replicas || (each.micro_batch && each.micro_batches) || most < 3 ||
+    if (pinned)
+        most = pinned;
+    else if (each.n_replicas || (each.micro_batch && each.micro_batches) || most < 3 ||
         (!each.micro_batch && !has_neighbours(s->cluster)))
         most = 1;
-    for (int p = 1; p <= most; p++) {
+    for (int p = pinned ? pinned : 1; p <= most; p++) {
         int64_t *sizes;
         int n;
 
@@ -181,7 +183,7 @@ int search_evaluate(struct search *s, struct candidate *c, bool exact, struct er
 
     c->seconds = INFINITY;
     c->exact = true;
-    if (!search_fits(s, c))
+    if (!pins_hold(s->request->block_stage, c) || !search_fits(s, c))
         return 0;
     plan = place(s->cost, s->cluster, s->request, c);
     c->exact = exact || plan->list || c->micro_batches <= 3 * short_run(c->n_stages);
@@ -327,38 +329,98 @@ static struct plan *find(struct search *s, struct err *err)
     return NULL;
 }
 
+static void set_bound(struct search *s, struct plan *plan)
+{
+    plan->lower_bound_seconds = fmax(partition_lower_bound(s->cost, s->cluster, s->request),
+                                     partition_relaxed(s, plan->iteration_seconds));
+}
+
+/* For as many stages as the request pins, or any number. */
+static struct plan *partition_once(const struct cost *cost, const struct cluster *cluster,
+                                   const struct plan_request *request, char **why,
+                                   struct err *err)
+{
+    struct search *s;
+    struct plan *plan;
+
+    if (check_request(cost, cluster, request, err) ||
+        (request->policy && policy_check(cost, request, err)))
+        return NULL;
+    s = search_new(cost, cluster, request);
+    plan = find(s, err);
+    if (!plan && !err->code)
+        (request->policy ? policy_explain_failure : explain_failure)(s, err);
+    if (plan) {
+        simulate_forecast(plan, cost, cluster, err);
+        describe(s, plan);
+        set_bound(s, plan);
+        if (why)
+            *why = explain(s, plan);
+    }
+    search_free(s);
+    return plan;
+}
+
+/* Pinned blocks say how many stages there are at least: as many more are tried as help. */
+static struct plan *partition_pinned(const struct cost *cost, const struct cluster *cluster,
+                                     struct plan_request *request, char **why, struct err *err)
+{
+    int most = cost->n_blocks < cluster->n_devices ? cost->n_blocks : cluster->n_devices;
+    struct plan *best = NULL;
+    struct search *any;
+
+    for (request->stages = pins_least_stages(request->block_stage, cost->n_blocks);;
+         request->stages++) {
+        struct err local = { 0 };
+        char *reasons = NULL;
+        struct plan *plan = partition_once(cost, cluster, request, why ? &reasons : NULL, &local);
+        bool better = plan && (!best || plan->iteration_seconds < best->iteration_seconds);
+
+        if (!plan && !best)
+            *err = local;
+        if (better) {
+            plan_free(best);
+            best = plan;
+            if (why) {
+                free(*why);
+                *why = reasons;
+            }
+        } else {
+            plan_free(plan);
+            free(reasons);
+        }
+        if ((best && !better && !request->exhaustive) || request->stages >= most)
+            break;
+    }
+    if (!best)
+        return NULL;
+    *err = (struct err){ 0 };
+    request->stages = 0;
+    any = search_new(cost, cluster, request);
+    set_bound(any, best);
+    search_free(any);
+    return best;
+}
+
 struct plan *partition(const struct cost *cost, const struct cluster *cluster,
                        const struct plan_request *request, char **why, struct err *err)
 {
     struct plan_request pinned = *request;
     struct err local = { 0 };
-    struct search *s;
-    struct plan *plan;
+    struct plan *plan = NULL;
+    int *stages = NULL;
 
     if (pinned.n_replicas && !pinned.stages)
         pinned.stages = pinned.n_replicas;
-    request = &pinned;
-    if (check_request(cost, cluster, request, &local) ||
-        (request->policy && policy_check(cost, request, &local))) {
-        if (err)
-            *err = local;
-        return NULL;
-    }
-    s = search_new(cost, cluster, request);
-    plan = find(s, &local);
-    if (!plan && !local.code)
-        (request->policy ? policy_explain_failure : explain_failure)(s, &local);
-    if (plan) {
-        simulate_forecast(plan, cost, cluster, &local);
-        describe(s, plan);
-        plan->lower_bound_seconds =
-            fmax(partition_lower_bound(cost, cluster, request),
-                 partition_relaxed(s, plan->iteration_seconds));
-        if (why)
-            *why = explain(s, plan);
-    }
+    if (pinned.n_pins)
+        pinned.block_stage = stages = pins_resolve(cost, &pinned, &local);
+    if (why)
+        *why = NULL;
+    if (!local.code)
+        plan = stages && !pinned.stages ? partition_pinned(cost, cluster, &pinned, why, &local)
+                                        : partition_once(cost, cluster, &pinned, why, &local);
+    free(stages);
     if (!plan && err)
         *err = local;
-    search_free(s);
     return plan;
 }

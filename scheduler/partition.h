@@ -14,12 +14,23 @@ struct err;
 struct memory_use;
 struct schedule;
 
+/* A node of the network, by its ONNX name, and the block that it is in. */
+struct plan_node {
+    const char *name, *block;
+};
+
 struct plan_request {
     int64_t global_batch;
     /* Pins; 0 or NULL: the planner decides. A pin is honoured or refused with the reason. */
+    int pipelines;
     int stages;
-    int n_replicas;
+    int n_replicas;             /* of each pipeline, where those are pinned */
     int *replicas;
+    int n_pins;                 /* "PATTERN=STAGE": of blocks, and of these nodes */
+    const char *const *pins;
+    int n_nodes;
+    const struct plan_node *nodes;
+    const int *block_stage;     /* partition()'s own: of each block, -1: any */
     int64_t micro_batches, micro_batch;
     const char *schedule;
     const struct schedule *list;    /* instructions, for the stages and micro-batches pinned */

@@ -344,6 +344,7 @@ static bool allowed(const struct plan_request *request, int stages_behind, int r
 static void extend(struct run *run, const struct node *behind, int end,
                    const struct option *option)
 {
+    const struct plan_request *request = run->search->request;
     const struct node none = { 0 };
     int used = behind ? behind->devices : 0, stages = behind ? behind->stages : 0;
     int device = run->devices - used - option->replicas, slots = slots_before(run, stages);
@@ -368,11 +369,15 @@ static void extend(struct run *run, const struct node *behind, int end,
         node.next = (struct node *)behind;
         set_level(run, &node);
         set_message(run, device, &node);
+        /* Pins are for a number of stages that is known. */
+        if (!pins_allow(request->block_stage, run->search->table, i,
+                        request->stages - 1 - stages))
+            break;
         /* A longer stage is slower still. */
         if ((double)(run->m - 1) * fmax(node.bottleneck, node.own) + node.sum + node.own >
             run->search->best * SLACK)
             break;
-        if (!allowed(run->search->request, stages, option->replicas, i) ||
+        if (!allowed(request, stages, option->replicas, i) ||
             least(run, &node) > run->search->best * SLACK)
             continue;
         if (!fits(run, &c, device, option->replicas, slots)) {

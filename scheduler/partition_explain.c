@@ -107,8 +107,11 @@ static void add_schedules(struct pool *pool, const struct candidate *taken)
 static void add_whole(struct pool *pool, const struct candidate *taken)
 {
     struct search *s = pool->search;
-    struct candidate *c = candidate_copy(taken);
+    struct candidate *c;
 
+    if (s->request->pipelines)
+        return;
+    c = candidate_copy(taken);
     free(c->devices);
     c->devices = NULL;
     c->pipelines = 1;

@@ -239,6 +239,16 @@ int check_request(const struct cost *cost, const struct cluster *cluster,
 int64_t *micro_sizes(const struct plan_request *request, int *n);
 /* Why nothing was found. Always -1. */
 int explain_failure(struct search *search, struct err *err);
+/* The stage of each block that the request's patterns give it, -1: any; malloc'ed. NULL where
+ * they contradict each other, the network or the number of stages.
+ */
+int *pins_resolve(const struct cost *cost, const struct plan_request *request, struct err *err);
+int pins_least_stages(const int *pins, int n_blocks);
+/* 'pins' may be NULL. */
+bool pins_hold(const int *pins, const struct candidate *c);
+/* May a stage with this number have this interval between cuts? */
+bool pins_allow(const int *pins, const struct table *table, int interval, int stage);
+
 /* Fill in what the plan says of its stages beyond what a run needs. */
 void describe(const struct search *search, struct plan *plan);
 /* Why this plan, and why not others, in lines; malloc'ed. */

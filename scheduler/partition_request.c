@@ -17,33 +17,61 @@
 
 #define REFUSE(...) err_set_code(err, EXIT_USAGE, __VA_ARGS__)
 
+static int64_t nearest_divisor(int64_t n, int64_t wanted)
+{
+    for (int64_t i = 0; i < wanted; i++) {
+        if (n % (wanted - i) == 0)
+            return wanted - i;
+        if (n % (wanted + i) == 0)
+            return wanted + i;
+    }
+    return 1;
+}
+
+static int check_divides(const char *option, int64_t value, int64_t samples, int pipelines,
+                         struct err *err)
+{
+    if (!value || samples % value == 0)
+        return 0;
+    return REFUSE("--%s %lld: does not divide the global batch of %lld%s; %lld would do", option,
+                  (long long)value, (long long)samples * pipelines,
+                  pipelines > 1 ? " over --pipelines" : "",
+                  (long long)nearest_divisor(samples, value));
+}
+
 static int check_batch(const struct plan_request *r, struct err *err)
 {
-    int64_t g = r->global_batch, group = r->batchnorm_samples;
+    int64_t g = r->global_batch;
+    int pipelines = r->pipelines ? r->pipelines : 1;
 
     if (g < 1)
         return REFUSE("the global batch is %lld samples: at least 1 is needed", (long long)g);
-    if (r->micro_batches && g % r->micro_batches)
-        return REFUSE("--micro-batches %lld: does not divide the global batch of %lld",
-                      (long long)r->micro_batches, (long long)g);
-    if (r->micro_batch && g % r->micro_batch)
-        return REFUSE("--micro-batch-size %lld: does not divide the global batch of %lld",
-                      (long long)r->micro_batch, (long long)g);
+    if (check_divides("pipelines", pipelines, g, 1, err))
+        return -1;
+    g /= pipelines;
+    if (check_divides("micro-batches", r->micro_batches, g, pipelines, err) ||
+        check_divides("micro-batch-size", r->micro_batch, g, pipelines, err) ||
+        check_divides("batchnorm-samples", r->batchnorm_samples, g, pipelines, err))
+        return -1;
     if (r->micro_batch && r->micro_batches && r->micro_batches != g / r->micro_batch)
         return REFUSE("--micro-batches %lld of %lld samples are not the global batch of %lld; "
                       "leave one of them out", (long long)r->micro_batches,
                       (long long)r->micro_batch, (long long)g);
-    if (group && g % group)
-        return REFUSE("--batchnorm-samples %lld: does not divide the global batch of %lld",
-                      (long long)group, (long long)g);
     return 0;
 }
 
 static int check_counts(const struct cost *cost, const struct cluster *cluster,
                         const struct plan_request *r, struct err *err)
 {
-    int all = 0;
+    int pipelines = r->pipelines ? r->pipelines : 1, all = 0;
 
+    if (r->policy && (r->n_pins || r->pipelines))
+        return REFUSE("--policy %s and --%s: leave one of them out", r->policy,
+                      r->n_pins ? "pin" : "pipelines");
+    if (pipelines > cluster->n_devices / (r->stages ? r->stages : 1) && pipelines > 1)
+        return REFUSE("--pipelines %d%s: %s has %d devices", pipelines,
+                      r->stages > 1 ? " of so many stages" : "", cluster->name,
+                      cluster->n_devices);
     if (r->stages > cluster->n_devices)
         return REFUSE("--stages %d: %s has %d devices", r->stages, cluster->name,
                       cluster->n_devices);
@@ -60,9 +88,9 @@ static int check_counts(const struct cost *cost, const struct cluster *cluster,
                       (long long)r->micro_batches);
     for (int i = 0; i < r->n_replicas; i++)
         all += r->replicas[i];
-    if (all > cluster->n_devices)
-        return REFUSE("--replicas: %d in all, %s has %d devices", all, cluster->name,
-                      cluster->n_devices);
+    if (all * pipelines > cluster->n_devices)
+        return REFUSE("--replicas: %d in all, %s has %d devices", all * pipelines,
+                      cluster->name, cluster->n_devices);
     if (r->schedule && schedule_find(r->schedule) < 0)
         return REFUSE("--schedule %s: expected " SCHEDULE_NAMES, r->schedule);
     if (r->schedule &&
@@ -154,15 +182,17 @@ static int refuse_size(const struct plan_request *r, struct err *err)
 int check_request(const struct cost *cost, const struct cluster *cluster,
                   const struct plan_request *request, struct err *err)
 {
+    struct plan_request each = *request;
     int64_t *sizes;
     int n;
 
     if (check_batch(request, err) || check_counts(cost, cluster, request, err) ||
         (request->exhaustive && check_exhaustive(cost, cluster, err)))
         return -1;
-    sizes = micro_sizes(request, &n);
+    each.global_batch /= request->pipelines ? request->pipelines : 1;
+    sizes = micro_sizes(&each, &n);
     free(sizes);
-    return n ? 0 : refuse_size(request, err);
+    return n ? 0 : refuse_size(&each, err);
 }
 
 static bool size_allowed(const struct plan_request *r, int64_t micro_batch)
@@ -274,7 +304,8 @@ static enum schedule_kind least_schedule(const struct plan_request *r)
 
 static bool feasible(struct search *s, int64_t size, double memory)
 {
-    struct split split = { 1, size, s->request->global_batch / size };
+    int pipelines = s->splits[0].pipelines;
+    struct split split = { pipelines, size, s->request->global_batch / pipelines / size };
 
     search_reset(s);
     s->memory = memory;
@@ -326,12 +357,14 @@ static int64_t smallest_share(const struct search *s, int64_t size)
     return (size + r - 1) / r;
 }
 
-/* Several pipelines need no less than one whose stages have as many replicas. */
+/* Several pipelines need no less than one whose stages have as many replicas, where there may be
+ * one.
+ */
 static int64_t smallest_micro_batch(const struct search *s)
 {
     int64_t smallest = s->splits[0].micro_batch;
 
-    for (int i = 1; i < s->n_splits && s->splits[i].pipelines == 1; i++)
+    for (int i = 1; i < s->n_splits && s->splits[i].pipelines == s->splits[0].pipelines; i++)
         smallest = s->splits[i].micro_batch;
     return smallest;
 }
@@ -355,7 +388,7 @@ int explain_failure(struct search *s, struct err *err)
     needed = isfinite(room) ? least_memory(s, size, fmax(room, 1)) : 0;
     if (needed <= 0)
         return err_set_code(err, EXIT_USAGE, "these pins leave no plan; leave out --stages, "
-                            "--replicas or --micro-batch-size");
+                            "--replicas, --micro-batch-size or --pin");
     if (needed - room < 1)
         return err_set_code(err, EXIT_USAGE, "--schedule %s: nothing was found that fits %.0f "
                             "bytes per device: leave it out, or say --stages",

@@ -58,12 +58,13 @@ static int read_request(struct plan_run *r, struct err *err)
 {
     const struct options *o = r->options;
     struct plan_request *q = &r->request;
-    int64_t stages;
+    int64_t stages, pipelines;
 
     if (!option_given(o, "global-batch"))
         return err_set_code(err, EXIT_USAGE, "plan: --global-batch N is needed");
     if (option_int(o, "global-batch", 1, MAX_SAMPLES, 0, &q->global_batch, err) ||
         option_int(o, "stages", 1, MAX_COUNT, 0, &stages, err) ||
+        option_int(o, "pipelines", 1, MAX_COUNT, 0, &pipelines, err) ||
         option_ints(o, "replicas", 1, MAX_COUNT, &q->n_replicas, &r->replicas, err) ||
         option_int(o, "micro-batches", 1, MAX_SAMPLES, 0, &q->micro_batches, err) ||
         option_int(o, "micro-batch-size", 1, MAX_SAMPLES, 0, &q->micro_batch, err) ||
@@ -74,6 +75,8 @@ static int read_request(struct plan_run *r, struct err *err)
         option_choice(o, "optimizer", &q->optimizer, err))
         return -1;
     q->stages = (int)stages;
+    q->pipelines = (int)pipelines;
+    q->n_pins = option_strings(o, "pin", &q->pins);
     q->exhaustive = option_flag(o, "exhaustive", false);
     q->replicas = r->replicas;
     return read_schedule(r, err);

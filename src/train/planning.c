@@ -13,6 +13,7 @@
 #include "train/data.h"
 #include "train/estimate.h"
 #include "train/optimizer.h"
+#include "train/plan_names.h"
 #include "train/profile.h"
 
 #define MAX_SIZES 4
@@ -172,20 +173,18 @@ static void set_text(char **text, const char *value)
 /* Of all samples of an iteration: forward and backward. 0 where that cannot be told. */
 static double iteration_flops(const struct planning *p, const struct plan *plan)
 {
-    struct model_options options = p->model_options;
+    int64_t batch = plan->stages[0].samples[0];
+    const struct graph *built = built_graph(p->built, batch, plan->batchnorm_samples, NULL);
+    struct graph *graph = built ? graph_copy(built) : NULL;
     struct autodiff autodiff_result;
-    struct graph *graph;
     double flops = 0;
     int *stage_of;
 
-    options.batch = plan->stages[0].samples[0];
-    options.batchnorm_samples = plan->batchnorm_samples;
-    graph = model_build(p->model, &options, NULL);
     if (graph && autodiff(graph, NULL, 1, &autodiff_result, &stage_of, NULL) == 0)
         for (int n = 0; n < graph->n_nodes; n++)
             flops += op_flops(graph, n);
     graph_free(graph);
-    return flops * (double)plan->global_batch / (double)options.batch;
+    return flops * (double)plan->global_batch / (double)batch;
 }
 
 static void complete_plan(struct plan *plan, const struct planning *p)
@@ -206,21 +205,31 @@ struct plan *planning_run(const struct planning *planning, char **why, struct er
     struct plan_request request = planning->request;
     struct cost *measured = planning->cost ? NULL : planning_cost(planning, err);
     struct planning own = *planning;
+    struct plan_names *names = NULL;
     struct plan *plan;
 
     if (!planning->cost && !measured)
         return NULL;
+    if (request.n_pins && !(names = plan_names_new(planning, err))) {
+        cost_free(measured);
+        return NULL;
+    }
     if (!own.built)
         own.built = built_new(own.model, &own.model_options);
+    if (names) {
+        request.n_nodes = names->n;
+        request.nodes = names->items;
+    }
     request.optimizer = optimizer_name(planning->optimizer.kind);
     request.memory_of = memory_of;
     request.user = &own;
     plan = partition(measured ? measured : planning->cost, planning->cluster, &request, why,
                      err);
     if (plan)
-        complete_plan(plan, planning);
+        complete_plan(plan, &own);
     if (!planning->built)
         built_free(own.built);
+    plan_names_free(names);
     cost_free(measured);
     return plan;
 }

@@ -17,7 +17,8 @@ struct plan_request session_request(const struct session *session)
     const struct train_settings *t = &session->settings;
 
     return (struct plan_request){
-        .global_batch = t->global_batch, .stages = t->stages, .n_replicas = t->n_replicas,
+        .global_batch = t->global_batch, .pipelines = t->pipelines, .stages = t->stages,
+        .n_pins = t->n_pins, .pins = t->pins, .n_replicas = t->n_replicas,
         .replicas = t->replicas, .micro_batches = t->micro_batches,
         .micro_batch = t->micro_batch, .schedule = t->schedule, .list = t->list,
         .schedule_memory = t->schedule_memory, .memory = t->memory,
@@ -80,7 +81,9 @@ static bool honours_pins(const struct session *s, const struct plan *plan)
 {
     const struct train_settings *t = &s->settings;
 
-    if ((t->stages && t->stages != plan->n_stages) ||
+    /* Which nodes a plan has in a stage only the planner can tell. */
+    if (t->n_pins || (t->pipelines && t->pipelines != plan->pipelines) ||
+        (t->stages && t->stages != plan->n_stages) ||
         (t->n_replicas && t->n_replicas != plan->n_stages) ||
         (t->micro_batches && t->micro_batches != plan->micro_batches) ||
         (t->micro_batch && t->micro_batch != plan->micro_batch) ||
@@ -89,7 +92,8 @@ static bool honours_pins(const struct session *s, const struct plan *plan)
         (t->schedule_memory > 0 && fabs(t->schedule_memory - plan->schedule_memory) > 1e-6))
         return false;
     for (int i = 0; i < t->n_replicas; i++)
-        if (t->replicas[i] != plan->stages[i].replicas * plan->pipelines)
+        if (t->replicas[i] !=
+            plan->stages[i].replicas * (t->pipelines ? 1 : plan->pipelines))
             return false;
     return true;
 }

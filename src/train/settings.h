@@ -42,7 +42,9 @@ struct train_settings {
     const char *cluster;        /* NULL: what is here */
     int n_costs;
     const char *const *costs;
-    int stages, n_replicas;     /* pins; 0: free */
+    int pipelines, stages, n_replicas;  /* pins; 0: free */
+    int n_pins;                 /* --pin */
+    const char *const *pins;
     int *replicas;
     int64_t micro_batches, micro_batch;
     const char *schedule;

@@ -127,6 +127,59 @@ plan() {
     [[ "$output" == *"--exhaustive: there are more than 10000000 plans; pin some of it"* ]]
 }
 
+@test "pinned nodes are in their stages, whatever the number of stages" {
+    stage_of() { awk -v block="$1" '/"replicas"/ { s++ } $0 ~ "\"" block "\"" { print s + 0 }' plan.json; }
+    plan --pin 'b=1' --stages 2 -o plan.json >table
+    [ "$(stage_of a) $(stage_of b) $(stage_of c)" = "0 1 1" ]
+    plan --pin '[ab]=0' --pin 'c*=1' -o plan.json >table
+    [ "$(stage_of a) $(stage_of b) $(stage_of c)" = "0 0 1" ]
+    # As many stages as are pinned, or more.
+    plan --pin c=2 -o plan.json >table
+    [ "$(stage_of a) $(stage_of b) $(stage_of c)" = "0 1 2" ]
+    plan --pin c=1 --pin b=1 --exhaustive -o plan.json >table
+    [ "$(stage_of a) $(stage_of b) $(stage_of c)" = "0 1 1" ]
+    run plan --pipelines 2 --replicas 1,1
+    [[ "$output" == "2 pipelines of 2 stages on 4 of 4 devices"* ]]
+}
+
+@test "pins of nodes that contradict are refused with the reason" {
+    refused() {
+        local text=$1
+        shift
+        run plan "$@"
+        echo "$output"
+        [ "$status" -eq 2 ] && [ "${#lines[@]}" -eq 1 ] && [[ "$output" == *"$text"* ]]
+    }
+    refused '--pin b=1 and c=0: block "c" comes after "b"' --pin b=1 --pin c=0
+    refused '--pin a=0 and [ab]=1: both mean block "a"' --pin a=0 --pin '[ab]=1'
+    refused '--pin bb=0: matches no node and no block; did you mean "b"?' --pin bb=0
+    refused 'too few blocks are before "b" for the stages before it: pin it to 1 or less' --pin b=2
+    refused 'too few blocks are behind "c" for the stages behind it: at most --stages 2' \
+        --pin c=1 --stages 3
+    refused '--pin b=1: --stages 1 has stages 0 to 0' --pin b=1 --stages 1
+    for wrong in b b= b=x b=3 =1 b=-1; do
+        refused "--pin $wrong: expected PATTERN=STAGE" --pin $wrong
+    done
+    refused '--policy equal and --pin: leave one of them out' --pin b=1 --policy equal
+    refused '--pipelines 3: does not divide the global batch of 8; 2 would do' --pipelines 3
+    refused '--pipelines 8: flat:' --pipelines 8
+    refused '--replicas: 6 in all, ' --pipelines 2 --replicas 1,2
+}
+
+@test "what fusion put together is pinned together, by the names of all its nodes" {
+    case=$srcdir/tests/data/model/transformer
+    go() {
+        "$TASUKI" plan "$case/model.onnx" --data "$case/train.safetensors" --global-batch 24 \
+            --cluster "$flat,flops=1e10,memory-bandwidth=1e10" --backend reference "$@"
+    }
+    run go --pin '/layers.0/*=0' --pin '/layers.[12]/*=1'
+    echo "$output"
+    [[ "$output" == *" ... /layers.0/Add_2 ("*" /layers.1/norm1/LayerNormalization ... loss ("* ]]
+    run go --pin /layers.1/Erf=1 --pin /layers.1/Mul_1=2
+    [ "$status" -eq 2 ]
+    [[ "$output" == *'both mean block "/layers.1/Mul_1", which is never cut'* ]]
+}
+
 @test "sizes are compared, and one is recommended" {
     flat=flat:4,bandwidth=1e9,latency=0
     run plan --gpus 1..4 --steps 10 --start-up 5 -o "$BATS_TEST_TMPDIR/best.json"

@@ -201,6 +201,20 @@ reversed_list() {
     printf 'REDUCE\nSTEP\n'
 }
 
+@test "pinned nodes and pipelines are what is run" {
+    need_mpi
+    run mpirun -n 2 "$TASUKI" train $MODEL --global-batch 24 --steps 1 --no-cache \
+        --pin '/widen/*=1' --log "$DIR/log"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"plan: 2 stages"* ]]
+    # The second list of blocks.
+    sed -E 's/.*"stages":\[//; s/"blocks"/\n&/g' "$DIR/log" | grep '"blocks"' | sed -n 2p |
+        grep -q '"/widen'
+    run mpirun -n 2 "$TASUKI" train $MODEL --global-batch 24 --steps 1 --no-cache --pipelines 2
+    [[ "$status" -eq 0 && "$output" == *"2 pipelines of 1 stage, 2 ranks"* ]]
+}
+
 @test "instructions from a file run as they stand, and from the plan that has them" {
     need_mpi
     need_python

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT */
+/* --pin PATTERN=STAGE: which blocks are to be in which stages. */
+#include <ctype.h>
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "base/near.h"
+#include "scheduler/partition_private.h"
+
+#define REFUSE(...) err_set_code(err, EXIT_USAGE, __VA_ARGS__)
+
+/* The pins of the blocks in the making: 'by' is which option pinned a block. */
+struct pinning {
+    const struct cost *cost;
+    const struct plan_request *request;
+    int *stage, *by;        /* [blocks]: -1: free */
+};
+
+static int set_block(struct pinning *p, int block, int pin, int stage, struct err *err)
+{
+    const char *const *pins = p->request->pins;
+
+    if (p->stage[block] >= 0 && p->stage[block] != stage)
+        return REFUSE("--pin %s and %s: both mean block \"%s\", which is never cut",
+                      pins[p->by[block]], pins[pin], p->cost->blocks[block].name);
+    p->stage[block] = stage;
+    p->by[block] = pin;
+    return 0;
+}
+
+static bool matches(const char *pattern, const char *name)
+{
+    return name && (strcmp(pattern, name) == 0 || fnmatch(pattern, name, 0) == 0);
+}
+
+static int no_match(const struct pinning *p, const char *pin, const char *pattern,
+                    struct err *err)
+{
+    struct near near;
+
+    near_start(&near, pattern);
+    for (int b = 0; b < p->cost->n_blocks; b++)
+        near_try(&near, p->cost->blocks[b].name);
+    for (int i = 0; i < p->request->n_nodes; i++)
+        near_try(&near, p->request->nodes[i].name);
+    if (near.best)
+        return REFUSE("--pin %s: matches no node and no block; did you mean \"%s\"?", pin,
+                      near.best);
+    return REFUSE("--pin %s: matches no node and no block; the first block is \"%s\"", pin,
+                  p->cost->blocks[0].name);
+}
+
+static int find_block(const struct cost *cost, const char *name)
+{
+    for (int b = 0; b < cost->n_blocks; b++)
+        if (strcmp(cost->blocks[b].name, name) == 0)
+            return b;
+    return -1;
+}
+
+static int pin_matches(struct pinning *p, int pin, const char *pattern, int stage,
+                       struct err *err)
+{
+    bool any = false;
+
+    for (int b = 0; b < p->cost->n_blocks; b++) {
+        const struct cost_block *block = &p->cost->blocks[b];
+
+        if (!matches(pattern, block->name) && !matches(pattern, block->first_node) &&
+            !matches(pattern, block->last_node))
+            continue;
+        any = true;
+        if (set_block(p, b, pin, stage, err))
+            return -1;
+    }
+    for (int i = 0; i < p->request->n_nodes; i++) {
+        int block = matches(pattern, p->request->nodes[i].name)
+                        ? find_block(p->cost, p->request->nodes[i].block) : -1;
+
+        if (block >= 0 && set_block(p, block, pin, stage, err))
+            return -1;
+        any |= block >= 0;
+    }
+    return any ? 0 : no_match(p, p->request->pins[pin], pattern, err);
+}
+
+static int apply(struct pinning *p, int pin, struct err *err)
+{
+    const char *text = p->request->pins[pin], *equals = strrchr(text, '=');
+    char *pattern, *end;
+    long stage = -1;
+    int bad;
+
+    if (equals && isdigit((unsigned char)equals[1]))
+        stage = strtol(equals + 1, &end, 10);
+    if (stage < 0 || *end || stage >= p->cost->n_blocks || equals == text)
+        return REFUSE("--pin %s: expected PATTERN=STAGE with a stage from 0 to %d, a block for "
+                      "each", text, p->cost->n_blocks - 1);
+    pattern = mem_printf("%.*s", (int)(equals - text), text);
+    bad = pin_matches(p, pin, pattern, (int)stage, err);
+    free(pattern);
+    return bad;
+}
+
+/* Stages take the blocks in their order, none of them empty. */
+static int check_order(const struct pinning *p, int stages, struct err *err)
+{
+    const struct cost *cost = p->cost;
+    const char *const *pins = p->request->pins;
+    int last = -1;
+
+    for (int b = 0; b < cost->n_blocks; b++) {
+        int stage = p->stage[b], before = last < 0 ? 0 : p->stage[last];
+        int between = last < 0 ? b : b - last;
+
+        if (stage < 0)
+            continue;
+        if (last >= 0 && stage < before)
+            return REFUSE("--pin %s and %s: block \"%s\" comes after \"%s\" in the network, not "
+                          "before it", pins[p->by[last]], pins[p->by[b]], cost->blocks[b].name,
+                          cost->blocks[last].name);
+        if (stage - before > between)
+            return REFUSE("--pin %s: too few blocks are before \"%s\" for the stages before it: "
+                          "pin it to %d or less", pins[p->by[b]], cost->blocks[b].name,
+                          before + between);
+        if (stages && stage >= stages)
+            return REFUSE("--pin %s: --stages %d has stages 0 to %d", pins[p->by[b]], stages,
+                          stages - 1);
+        last = b;
+    }
+    if (stages && last >= 0 && stages - 1 - p->stage[last] > cost->n_blocks - 1 - last)
+        return REFUSE("--pin %s: too few blocks are behind \"%s\" for the stages behind it: at "
+                      "most --stages %d would do", pins[p->by[last]], cost->blocks[last].name,
+                      p->stage[last] + cost->n_blocks - last);
+    return 0;
+}
+
+int *pins_resolve(const struct cost *cost, const struct plan_request *request, struct err *err)
+{
+    size_t n = (size_t)cost->n_blocks;
+    struct pinning p = { .cost = cost, .request = request,
+                         .stage = mem_new(n, sizeof(int)), .by = mem_new(n, sizeof(int)) };
+    int bad = 0;
+
+    memset(p.stage, -1, n * sizeof(int));
+    for (int i = 0; i < request->n_pins && !bad; i++)
+        bad = apply(&p, i, err);
+    if (!bad)
+        bad = check_order(&p, request->stages, err);
+    free(p.by);
+    if (!bad)
+        return p.stage;
+    free(p.stage);
+    return NULL;
+}
+
+int pins_least_stages(const int *pins, int n_blocks)
+{
+    int most = 0;
+
+    for (int b = 0; b < n_blocks; b++)
+        most = pins[b] > most ? pins[b] : most;
+    return most + 1;
+}
+
+bool pins_hold(const int *pins, const struct candidate *c)
+{
+    if (!pins)
+        return true;
+    for (int s = 0; s < c->n_stages; s++)
+        for (int i = c->cuts[s]; i < c->cuts[s + 1]; i++) {
+            int pinned = pins[candidate_block(c, i)];
+
+            if (pinned >= 0 && pinned != s)
+                return false;
+        }
+    return true;
+}
+
+bool pins_allow(const int *pins, const struct table *table, int interval, int stage)
+{
+    for (int b = table->cuts[interval]; pins && b < table->cuts[interval + 1]; b++)
+        if (pins[b] >= 0 && pins[b] != stage)
+            return false;
+    return true;
+}
