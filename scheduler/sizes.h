@@ -17,7 +17,7 @@ struct err;
 struct size_request {
     bool nodes;             /* sizes count nodes, else devices */
     int first, last;
-    int64_t steps;          /* 0: not said */
+    int64_t steps, epochs;  /* 0: not said; of epochs the caller makes steps */
     double start_up;        /* seconds before the first step; 0: not said */
     double data_bytes;      /* that each node reads once; 0: not said */
     /* A plan for this much of the cluster; NULL with 'err' where there is none. */

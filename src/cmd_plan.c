@@ -209,6 +209,9 @@ static int plan_model(struct plan_run *r, struct err *err)
         planning.optimizer = optimizer_defaults((enum optimizer_kind)optimizer);
         bad = planning_open(&planning, &source, err);
     }
+    if (!bad)
+        bad = sizes_settle(o, source.opened_data ? data_samples(source.opened_data) : 0,
+                           r->request.global_batch, &r->sizes, err);
     if (!bad && r->sizes.last) {
         bad = compare_model(r, &planning, err);
     } else if (!bad) {
@@ -224,6 +227,8 @@ static int make_plan(struct plan_run *r, struct err *err)
 {
     if (options_operands(r->options) > 0)
         return plan_model(r, err);
+    if (sizes_settle(r->options, 0, r->request.global_batch, &r->sizes, err))
+        return -1;
     if (r->sizes.last) {
         r->sizes.plan = plan_part_by_cost;
         r->sizes.user = r;

@@ -8,10 +8,13 @@
 
 struct err;
 
-/* --nodes FIRST..LAST or --gpus FIRST..LAST, --steps, --start-up, --data-size; 'last' is 0 where
- * no sizes are compared, and 'first' then what --nodes says, or 0.
+/* --nodes FIRST..LAST or --gpus FIRST..LAST, --steps or --epochs, --start-up, --data-size; 'last'
+ * is 0 where no sizes are compared, and 'first' then what --nodes says, or 0.
  */
 int sizes_read(const struct options *options, struct size_request *request, struct err *err);
+/* Where epochs were asked for: so many steps, of so many samples (0: as --samples says). */
+int sizes_settle(const struct options *options, int64_t samples, int64_t global_batch,
+                 struct size_request *request, struct err *err);
 /* The table, or JSON; with -o the plan of the size that is recommended is written, too. */
 int sizes_print(const struct sizes *sizes, const struct cluster *cluster,
                 const struct options *options, struct err *err);

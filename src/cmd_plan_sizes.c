@@ -42,17 +42,19 @@ static int read_range(const struct options *o, const char *name, bool single,
     return 0;
 }
 
+/* In other places than the command line it may stand for training. */
 static const char *given_of(const struct options *o, const char *const *names)
 {
     for (; *names; names++)
-        if (option_given(o, *names))
+        if (option_origin(o, *names) == OPTION_COMMAND_LINE)
             return *names;
     return NULL;
 }
 
 int sizes_read(const struct options *options, struct size_request *request, struct err *err)
 {
-    static const char *const ours[] = { "steps", "start-up", "data-size", NULL };
+    static const char *const ours[] = { "steps", "epochs", "samples", "start-up", "data-size",
+                                        NULL };
     const struct options *o = options;
     struct size_request *q = request;
     const char *other;
@@ -62,6 +64,7 @@ int sizes_read(const struct options *options, struct size_request *request, stru
         return err_set_code(err, EXIT_USAGE, "--nodes and --gpus: leave one of them out");
     if (read_range(o, q->nodes ? "nodes" : "gpus", q->nodes, q, err) ||
         option_int(o, "steps", 1, (int64_t)1 << 40, 0, &q->steps, err) ||
+        option_int(o, "epochs", 1, 1 << 20, 0, &q->epochs, err) ||
         option_number(o, "start-up", 0, 1e9, 0, &q->start_up, err) ||
         option_size(o, "data-size", 0, &q->data_bytes, err))
         return -1;
@@ -69,8 +72,31 @@ int sizes_read(const struct options *options, struct size_request *request, stru
     if (other)
         return err_set_code(err, EXIT_USAGE, "--%s: only --nodes FIRST..LAST and --gpus "
                             "FIRST..LAST ask for it", other);
-    if (q->last && !q->steps && (other = given_of(o, ours)))
-        return err_set_code(err, EXIT_USAGE, "--%s: needs --steps", other);
+    if (q->last && q->steps && q->epochs)
+        return err_set_code(err, EXIT_USAGE, "--steps and --epochs: leave one of them out");
+    if (q->last && !q->steps && !q->epochs && (other = given_of(o, ours)))
+        return err_set_code(err, EXIT_USAGE, "--%s: needs --steps or --epochs", other);
+    return 0;
+}
+
+/* What does not fill a batch is left out of each epoch, as in training. */
+int sizes_settle(const struct options *options, int64_t samples, int64_t global_batch,
+                 struct size_request *request, struct err *err)
+{
+    int64_t given;
+
+    if (option_int(options, "samples", 1, (int64_t)1 << 40, 0, &given, err))
+        return -1;
+    samples = given ? given : samples;
+    if (!request->last || !request->epochs)
+        return 0;
+    if (!samples)
+        return err_set_code(err, EXIT_USAGE, "--epochs: needs --data DATA or --samples N");
+    if (samples < global_batch)
+        return err_set_code(err, EXIT_USAGE, "--epochs: %lld samples do not fill a batch of "
+                            "%lld: --global-batch %lld would do", (long long)samples,
+                            (long long)global_batch, (long long)samples);
+    request->steps = request->epochs * (samples / global_batch);
     return 0;
 }
 

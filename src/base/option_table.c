@@ -98,7 +98,7 @@ static const struct option_spec table[] = {
     /* the optimizer */
     { .name = "global-batch", .argument = "N", .commands = PLAN | TRAIN,
       .help = "samples of one step, over all ranks" },
-    { .name = "epochs", .argument = "N", .commands = TRAIN,
+    { .name = "epochs", .argument = "N", .commands = TRAIN | PLAN,
       .help = "passes over the data" },
     { .name = "steps", .argument = "N", .commands = TRAIN | PLAN,
       .help = "steps in all, in place of --epochs" },
@@ -151,6 +151,8 @@ static const struct option_spec table[] = {
       .help = "compare so many devices of the cluster" },
     { .name = "start-up", .argument = "SECONDS", .commands = PLAN,
       .help = "what a run takes before its first step, where sizes are compared" },
+    { .name = "samples", .argument = "N", .commands = PLAN,
+      .help = "of an epoch, where there is no --data" },
     { .name = "data-size", .argument = "BYTES", .commands = PLAN,
       .help = "what each node reads before the steps, where sizes are compared" },
     { .name = "cost", .argument = "FILE", .commands = PLAN | TRAIN | SIMULATE, .many = true,

@@ -203,6 +203,29 @@ plan() {
         <(grep -h iteration_seconds "$BATS_TEST_TMPDIR/same.json")
 }
 
+@test "epochs are as many steps as their samples fill batches" {
+    flat=flat:4,bandwidth=1e9,latency=0
+    plan --gpus 1..4 --steps 15 --start-up 5 >steps
+    plan --gpus 1..4 --epochs 5 --samples 31 --start-up 5 >epochs
+    diff steps epochs
+    run plan --gpus 1..4 --epochs 5
+    [[ "$status" -eq 2 && "$output" == *"--epochs: needs --data DATA or --samples N"* ]]
+    run plan --gpus 1..4 --epochs 5 --samples 7
+    [[ "$status" -eq 2 && "$output" == *"7 samples do not fill a batch of 8: --global-batch 7 "* ]]
+    run plan --gpus 1..4 --epochs 5 --steps 7
+    [[ "$status" -eq 2 && "$output" == *"--steps and --epochs: leave one of them out"* ]]
+    run plan --epochs 5
+    [[ "$status" -eq 2 && "$output" == *"--epochs: only --nodes FIRST..LAST"* ]]
+    # In a job file they are for training; 1442 samples are 45 batches of 32.
+    demo=$srcdir/etc/demo
+    printf '%s\n' "model = $demo/digits.onnx" "data = $demo/digits-train.safetensors" \
+        "epochs = 2" "global-batch = 32" "backend = reference" \
+        "cluster = $flat,flops=1e12,memory-bandwidth=1e11" >job.conf
+    "$TASUKI" plan job.conf >/dev/null
+    run "$TASUKI" plan job.conf --gpus 1..2
+    [[ "$output" == *": 90 steps, "* ]]
+}
+
 @test "sizes that cannot be compared are refused" {
     flat=flat:4,bandwidth=1e9
     for wrong in 0..3 3..2 1.. ..4 1..2..3 x 1..5; do
@@ -214,9 +237,9 @@ plan() {
     run plan --gpus 1..2 --nodes 1..2
     [ "$status" -eq 2 ]
     run plan --gpus 1..2 --data-size 3G
-    [[ "$status" -eq 2 && "$output" == *"--data-size: needs --steps"* ]]
+    [[ "$status" -eq 2 && "$output" == *"--data-size: needs --steps or --epochs"* ]]
     run plan --gpus 1..2 --start-up 3
-    [[ "$status" -eq 2 && "$output" == *"--start-up: needs --steps"* ]]
+    [[ "$status" -eq 2 && "$output" == *"--start-up: needs --steps or --epochs"* ]]
     run plan --steps 3
     [[ "$status" -eq 2 && "$output" == *"--steps: only "* ]]
 }
