@@ -43,13 +43,27 @@ int candidate_pipelines(const struct candidate *c)
     return c->pipelines ? c->pipelines : 1;
 }
 
+static int chunks_of(const struct candidate *c)
+{
+    return c->chunks ? c->chunks : 1;
+}
+
 int candidate_devices(const struct candidate *c)
 {
     int all = 0;
 
-    for (int s = 0; s < c->n_stages; s++)
+    for (int s = 0; s < c->n_stages / chunks_of(c); s++)
         all += c->replicas[s];
     return all;
+}
+
+int candidate_first(const struct candidate *c, int s)
+{
+    int first = 0, lists = c->n_stages / chunks_of(c);
+
+    for (int before = schedule_list(c->schedule, lists, s) - 1; before >= 0; before--)
+        first += c->replicas[before];
+    return first;
 }
 
 int candidate_device(const struct candidate *c, const struct cluster *cluster, int pipeline,
@@ -105,6 +119,9 @@ int candidate_slots(const struct plan_request *request, const struct candidate *
 {
     if (request->list)
         return request->list->stages[s].slots;
+    if (chunks_of(c) > 1)
+        return schedule_chunk_slots(c->schedule, c->n_stages / c->chunks, c->chunks,
+                                    (int)c->micro_batches, s);
     return schedule_slots(c->schedule, c->budget, c->n_stages, c->micro_batches, s);
 }
 

@@ -67,6 +67,7 @@ struct candidate {
                              * NULL: in order, each pipeline as many devices in a row */
     int64_t micro_batch, micro_batches;
     enum schedule_kind schedule;
+    int chunks;             /* stages of a device, which have the same replicas; 0 counts as 1 */
     double budget;          /* of SCHEDULE_ZB: schedule_slots()' memory */
     double closed;          /* seconds by the closed form */
     double seconds;         /* by simulation */
@@ -115,6 +116,8 @@ int candidate_order(const void *a, const void *b);
 int candidate_pipelines(const struct candidate *c);
 /* Of one pipeline. */
 int candidate_devices(const struct candidate *c);
+/* Where in a pipeline the devices of stage 's' begin. */
+int candidate_first(const struct candidate *c, int s);
 /* The device of the replica that is number 'at' of its pipeline. */
 int candidate_device(const struct candidate *c, const struct cluster *cluster, int pipeline,
                      int at);

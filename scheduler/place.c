@@ -112,7 +112,6 @@ struct plan *place(const struct cost *cost, const struct cluster *cluster,
 {
     struct plan *plan = mem_new(1, sizeof(*plan));
     int *stage_of = candidate_stages(c);
-    int first = 0;
 
     plan->global_batch = request->global_batch;
     plan->micro_batch = c->micro_batch;
@@ -121,7 +120,7 @@ struct plan *place(const struct cost *cost, const struct cluster *cluster,
     plan->schedule_memory = c->budget;
     if (request->list)
         plan_set_list(plan, request->list);
-    plan->chunks = 1;
+    plan->chunks = c->chunks ? c->chunks : 1;
     plan->pipelines = candidate_pipelines(c);
     plan->batchnorm_samples = request->batchnorm_samples;
     plan->cluster = mem_strdup(cluster->name);
@@ -132,13 +131,12 @@ struct plan *place(const struct cost *cost, const struct cluster *cluster,
     plan->stages = mem_new((size_t)c->n_stages, sizeof(*plan->stages));
     for (int s = 0; s < c->n_stages; s++) {
         struct plan_stage *stage = &plan->stages[s];
-        int *devices = devices_of(cluster, c, s, first);
+        int *devices = devices_of(cluster, c, s, candidate_first(c, s));
 
         stage->replicas = c->replicas[s];
         fill_blocks(cost, c, s, stage);
         fill_replicas(cluster, c, devices, stage);
         fill_figures(cost, cluster, request, stage_of, s, c, devices, stage);
-        first += stage->replicas;
         free(devices);
     }
     fill_shared(plan, cost, stage_of);

@@ -31,67 +31,6 @@ bool plan_suits(const struct plan *plan, const char *model_hash)
            strcmp(plan->model_hash, model_hash) == 0;
 }
 
-static int check_shape(const struct plan *plan, const struct schedule *list, struct err *err)
-{
-    if (list->n_stages == plan->n_stages && list->micro_batches == plan->micro_batches)
-        return 0;
-    return err_set(err, "%s: lists for %d stages and %d micro-batches, the plan has %d stages and "
-                   "%lld micro-batches", list->source, list->n_stages, list->micro_batches,
-                   plan->n_stages, (long long)plan->micro_batches);
-}
-
-struct schedule *plan_schedule(const struct plan *plan, const struct schedule_edge *edges,
-                               int n_edges, struct err *err)
-{
-    const struct schedule_options options = { plan->schedule_memory, plan->chunks };
-    int kind = schedule_find(plan->schedule);
-
-    if (plan->list ? plan->list->n_lists < plan->n_stages
-                   : schedule_chunks((enum schedule_kind)kind, 2) > 1) {
-        err_set(err, "schedule \"%s\": this version runs one stage on a device",
-                plan->schedule);
-        return NULL;
-    }
-    if (!plan->list)
-        return schedule_new(plan->schedule, &options, plan->n_stages, (int)plan->micro_batches,
-                            edges, n_edges, err);
-    if (check_shape(plan, plan->list, err) || schedule_check(plan->list, edges, n_edges, err))
-        return NULL;
-    return schedule_copy(plan->list);
-}
-
-static void set_schedule_name(struct plan *plan, const char *name)
-{
-    free(plan->schedule);
-    schedule_free(plan->list);
-    plan->schedule = mem_strdup(name);
-    plan->list = NULL;
-    plan->schedule_memory = 0;
-}
-
-void plan_set_list(struct plan *plan, const struct schedule *list)
-{
-    set_schedule_name(plan, list->name);
-    plan->list = schedule_copy(list);
-}
-
-int plan_set_schedule(struct plan *plan, const char *name_or_file, struct err *err)
-{
-    struct schedule *list;
-    int bad;
-
-    if (schedule_find(name_or_file) >= 0) {
-        set_schedule_name(plan, name_or_file);
-        return 0;
-    }
-    list = schedule_load(name_or_file, err);
-    bad = list ? check_shape(plan, list, err) : -1;
-    if (!bad)
-        plan_set_list(plan, list);
-    schedule_free(list);
-    return bad;
-}
-
 static void free_stage(struct plan_stage *stage, int pipelines)
 {
     for (int i = 0; i < stage->n_blocks; i++) {

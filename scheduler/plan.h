@@ -27,7 +27,8 @@ struct plan_stage {
     double forward, dgrad, wgrad;   /* seconds per micro-batch, of the largest share */
     double allreduce;               /* seconds, nothing else running */
     /* Of an iteration, mean over its replicas: seconds of computing, of waiting for the
-     * all-reduce after that, and of waiting for other stages.
+     * all-reduce after that, and of waiting for other stages; where a device has several
+     * stages, its waiting is divided among them.
      */
     double busy, reducing, idle;
     double memory;                  /* bytes, of the largest share */
@@ -47,7 +48,7 @@ struct plan {
     int64_t global_batch, micro_batches, micro_batch;   /* global = pipelines*batches*micro */
     char *schedule;                 /* "gpipe", "1f1b", ...; the name of 'list' if there is one */
     struct schedule *list;          /* instructions that were given; NULL: made by the name */
-    int chunks;                     /* schedule_options */
+    int chunks;                     /* schedule_options; 1 where there is a list */
     double schedule_memory;
     int pipelines;
     bool zero;
@@ -77,6 +78,15 @@ bool plan_suits(const struct plan *plan, const char *model_hash);
  */
 struct schedule *plan_schedule(const struct plan *plan, const struct schedule_edge *edges,
                                int n_edges, struct err *err);
+/* How many lists run a pipeline, and which runs stage 's'. */
+int plan_lists(const struct plan *plan);
+int plan_list(const struct plan *plan, int s);
+/* Who runs a replica of a stage: pipeline-major, then by list, then by replica. */
+int plan_worker(const struct plan *plan, int pipeline, int s, int replica);
+/* Does the schedule suit the stages and micro-batches, and are stages of one list on the same
+ * devices, those of different lists on others?
+ */
+int plan_check_lists(const struct plan *plan, struct err *err);
 /* Run these instructions. They are copied. */
 void plan_set_list(struct plan *plan, const struct schedule *list);
 /* Run what this says: the name of a schedule, or a file of instructions for as many stages and

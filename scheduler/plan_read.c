@@ -173,36 +173,83 @@ static int read_stage(const struct plan *plan, struct json_reader *r, struct pla
     return json_reader_end(r, err);
 }
 
-/* Blocks are in one stage each; a device too, while a stage is one chunk. */
+/* Stage 's' has the devices of stage 'like'. */
+static bool same_devices(const struct plan *plan, int s, int like)
+{
+    const struct plan_stage *a = &plan->stages[s], *b = &plan->stages[like];
+
+    if (a->replicas != b->replicas)
+        return false;
+    for (int i = 0; i < plan->pipelines * a->replicas; i++)
+        if (strcmp(a->devices[i], b->devices[i]) != 0)
+            return false;
+    return true;
+}
+
+/* The devices of the lists, each list's once. */
+static int check_devices(const struct plan *plan, int *first, struct err *err)
+{
+    const char **ids = NULL, *twin;
+    size_t n = 0;
+
+    for (int s = 0; s < plan->n_stages; s++) {
+        int like = first[plan_list(plan, s)], all = plan->pipelines * plan->stages[s].replicas;
+
+        if (!same_devices(plan, s, like)) {
+            free(ids);
+            return err_set(err, "\"%s\" runs stages %d and %d on the same devices, in the same "
+                           "order", plan->schedule, like, s);
+        }
+        if (s != like)
+            continue;
+        ids = mem_resize(ids, n + (size_t)all, sizeof(*ids));
+        for (int i = 0; i < all; i++)
+            ids[n++] = plan->stages[s].devices[i];
+    }
+    twin = find_twin(ids, n);
+    free(ids);
+    return twin ? err_set(err, "device \"%s\" stands there twice", twin) : 0;
+}
+
+int plan_check_lists(const struct plan *plan, struct err *err)
+{
+    enum schedule_kind kind = (enum schedule_kind)schedule_find(plan->schedule);
+    int n_lists = plan_lists(plan), *first, bad;
+
+    if (plan->list && plan->list->n_stages != plan->n_stages)
+        return err_set(err, "instructions for %d stages, and there are %d",
+                       plan->list->n_stages, plan->n_stages);
+    if (!plan->list && plan->n_stages % plan->chunks)
+        return err_set(err, "%d stages are not %d for each device, as \"%s\" has them",
+                       plan->n_stages, plan->chunks, plan->schedule);
+    if (!plan->list && schedule_suits(kind, n_lists, plan->micro_batches, err))
+        return -1;
+    first = mem_new((size_t)n_lists, sizeof(*first));
+    for (int s = plan->n_stages - 1; s >= 0; s--)
+        first[plan_list(plan, s)] = s;
+    bad = check_devices(plan, first, err);
+    free(first);
+    return bad;
+}
+
+/* Blocks are in one stage each, devices in one list. */
 static int check_unique(const struct plan *plan, const struct json_reader *r, struct err *err)
 {
-    size_t n_blocks = 0, n_devices = 0, b = 0, d = 0;
-    const char **names, **ids, *twin_block, *twin_device = NULL;
+    size_t n_blocks = 0, b = 0;
+    const char **names, *twin;
+    struct err why = { 0 };
 
-    for (int s = 0; s < plan->n_stages; s++) {
+    for (int s = 0; s < plan->n_stages; s++)
         n_blocks += (size_t)plan->stages[s].n_blocks;
-        n_devices += (size_t)plan->pipelines * (size_t)plan->stages[s].replicas;
-    }
     names = mem_new(n_blocks, sizeof(*names));
-    ids = mem_new(n_devices, sizeof(*ids));
-    for (int s = 0; s < plan->n_stages; s++) {
-        const struct plan_stage *stage = &plan->stages[s];
-
-        for (int i = 0; i < stage->n_blocks; i++)
-            names[b++] = stage->blocks[i].name;
-        for (int i = 0; i < plan->pipelines * stage->replicas; i++)
-            ids[d++] = stage->devices[i];
-    }
-    twin_block = find_twin(names, n_blocks);
-    if (plan->chunks == 1)
-        twin_device = find_twin(ids, n_devices);
+    for (int s = 0; s < plan->n_stages; s++)
+        for (int i = 0; i < plan->stages[s].n_blocks; i++)
+            names[b++] = plan->stages[s].blocks[i].name;
+    twin = find_twin(names, n_blocks);
     free(names);
-    free(ids);
-    if (twin_block)
-        return json_error(r, "stages", err, "block \"%s\" stands there twice", twin_block);
-    if (twin_device)
-        return json_error(r, "stages", err, "device \"%s\" stands there twice", twin_device);
-    return 0;
+    if (twin)
+        return json_error(r, "stages", err, "block \"%s\" stands there twice", twin);
+    return plan_check_lists(plan, &why) ? json_error(r, "stages", err, "%s", why.text) : 0;
 }
 
 static int read_stages(struct plan *plan, struct json_reader *r, struct err *err)
@@ -313,12 +360,12 @@ static int read_instructions(struct plan *plan, struct json_reader *r, struct er
 
 static int read_schedule(struct plan *plan, struct json_reader *r, struct err *err)
 {
-    const int64_t one = 1;
     const double zero = 0;
     struct json_reader sub;
+    enum schedule_kind kind;
     const char *name;
     const json_t *options;
-    int64_t chunks = 1;
+    int64_t least, chunks = 1, most = 1;
 
     if (json_get_string(r, "schedule", true, NULL, &name, err) ||
         json_get_object(r, "schedule_options", false, &options, err))
@@ -328,9 +375,15 @@ static int read_schedule(struct plan *plan, struct json_reader *r, struct err *e
         return -1;
     if (schedule_find(name) < 0 && !plan->list)
         return json_error(r, "schedule", err, "expected " SCHEDULE_NAMES ", got \"%s\"", name);
+    if (!plan->list) {
+        kind = (enum schedule_kind)schedule_find(name);
+        chunks = schedule_chunks(kind, 2);
+        most = schedule_chunks(kind, SCHEDULE_MAX_CHUNKS);
+    }
+    least = chunks;
     if (options &&
         (json_reader_sub(&sub, r, "schedule_options", -1, options, err) ||
-         json_get_int(&sub, "chunks", 1, 1, &one, &chunks, err) ||
+         json_get_int(&sub, "chunks", least, most, &least, &chunks, err) ||
          json_get_number(&sub, "memory", 0, SCHEDULE_MEMORY, &zero, &plan->schedule_memory,
                          err) ||
          json_reader_end(&sub, err)))

@@ -27,8 +27,8 @@ int schedule_find(const char *name)
     return -1;
 }
 
-void builder_add(struct builder *b, enum instruction_kind kind, int micro, int peer,
-                 bool gradient)
+static void add(struct builder *b, enum instruction_kind kind, int micro, int peer,
+                bool gradient)
 {
     struct instruction *i = mem_push((void **)&b->list->items, &b->list->n, sizeof(*i));
 
@@ -45,7 +45,7 @@ void builder_recvs(struct builder *b, int micro, bool gradient)
         const struct schedule_edge *e = &b->edges[i];
 
         if (gradient ? e->gradient && e->from == b->stage : e->to == b->stage)
-            builder_add(b, INSTRUCTION_RECV, micro, gradient ? e->to : e->from, gradient);
+            add(b, INSTRUCTION_RECV, micro, gradient ? e->to : e->from, gradient);
     }
 }
 
@@ -55,13 +55,13 @@ static void add_sends(struct builder *b, int micro, bool gradient)
         const struct schedule_edge *e = &b->edges[i];
 
         if (gradient ? e->gradient && e->to == b->stage : e->from == b->stage)
-            builder_add(b, INSTRUCTION_SEND, micro, gradient ? e->from : e->to, gradient);
+            add(b, INSTRUCTION_SEND, micro, gradient ? e->from : e->to, gradient);
     }
 }
 
 void builder_forward(struct builder *b, int micro)
 {
-    builder_add(b, INSTRUCTION_F, micro, 0, false);
+    add(b, INSTRUCTION_F, micro, 0, false);
     add_sends(b, micro, false);
 }
 
@@ -69,14 +69,14 @@ void builder_dgrad(struct builder *b, int micro)
 {
     if (!b->sends_gradient)
         return;
-    builder_add(b, INSTRUCTION_B, micro, 0, false);
+    add(b, INSTRUCTION_B, micro, 0, false);
     add_sends(b, micro, true);
 }
 
 /* Where nobody waits for its gradient a stage runs both at once. */
 void builder_wgrad(struct builder *b, int micro)
 {
-    builder_add(b, b->sends_gradient ? INSTRUCTION_W : INSTRUCTION_BW, micro, 0, false);
+    add(b, b->sends_gradient ? INSTRUCTION_W : INSTRUCTION_BW, micro, 0, false);
 }
 
 static void build_gpipe(struct builder *b, int n_micro)
@@ -225,8 +225,8 @@ static void build_list(struct schedule *schedule, enum schedule_kind kind, doubl
         build_stage(schedule, kind, memory, chunks);
     for (int c = 0; c < list->n_chunks; c++)
         schedule->stages[list->stages[c]].slots = chunks[c].slots;
-    builder_add(chunks, INSTRUCTION_REDUCE, 0, 0, false);
-    builder_add(chunks, INSTRUCTION_STEP, 0, 0, false);
+    add(chunks, INSTRUCTION_REDUCE, 0, 0, false);
+    add(chunks, INSTRUCTION_STEP, 0, 0, false);
     free(chunks);
 }
 

@@ -27,14 +27,14 @@
  * From 2p micro-batches on no device is idle between its first F and its last W where F, B and W
  * take the same.
  *
- * All post a RECV one computation ahead where its slot is free by then. A stage that sends
- * gradients runs B, SEND, W, so that the stage before need not wait for W; one that sends none
- * runs BW.
+ * All post a RECV one computation ahead where its slot is free by then; lists of several chunks
+ * those of gradients as soon as F has run. A stage that sends gradients runs B, SEND, W, so that
+ * the stage before need not wait for W; one that sends none runs BW.
  *
  * Text form (schedule_print): a line "schedule NAME stages S micro-batches M", then for each
  * list a line "stage S slots N" for each of its chunks and one instruction per line: "F micro
- * chunk", "B …", "W …", "BW …", "SEND micro chunk -> peer [gradient]", "RECV micro chunk <- peer [gradient]",
- * "REDUCE", "STEP". Empty lines and what follows '#' are skipped. NAME is anything.
+ * chunk", "B …", "W …", "BW …", "SEND micro chunk -> peer [gradient]",
+ * "RECV micro chunk <- peer [gradient]", "REDUCE", "STEP". Empty lines and what follows '#' are skipped. NAME is anything.
  */
 #ifndef TASUKI_SCHEDULER_SCHEDULE_H
 #define TASUKI_SCHEDULER_SCHEDULE_H
@@ -122,6 +122,9 @@ int schedule_suits(enum schedule_kind kind, int n_lists, int64_t micro_batches,
  */
 int schedule_slots(enum schedule_kind kind, double memory, int n_stages, int64_t micro_batches,
                    int s);
+/* The same where lists have several, at most: stages that send no gradient need fewer. */
+int schedule_chunk_slots(enum schedule_kind kind, int n_lists, int chunks, int micro_batches,
+                         int s);
 /* After so many more B does W run in stage 's'? */
 int schedule_delay(enum schedule_kind kind, double memory, int n_stages, int64_t micro_batches,
                    int s);

@@ -148,81 +148,83 @@ static void count_slots(struct builder *chunks, int n_chunks, const struct order
     free(live);
 }
 
-static bool is_local(const struct builder *b, int stage)
-{
-    for (int c = 0; c < b->list->n_chunks; c++)
-        if (b->list->stages[c] == stage)
-            return true;
-    return false;
-}
-
-/* Gradients from the next stage are received when they are due. Those that a later stage has
- * made long before are received as soon as F has run: that stage reuses its slot earlier.
+/* A stage that sends no gradient runs BW where it would run B. Gradients are asked for as soon as
+ * F has run: the stage that sends them may need its slot long before this one runs B.
  */
-static void add_gradients(struct builder *b, int micro, bool due)
-{
-    for (int i = 0; i < b->n_edges; i++) {
-        const struct schedule_edge *e = &b->edges[i];
-        bool next = e->to == b->stage + 1 && !is_local(b, e->to);
-
-        if (e->gradient && e->from == b->stage && next == due)
-            builder_add(b, INSTRUCTION_RECV, micro, e->to, true);
-    }
-}
-
-/* A stage that sends no gradient runs BW where it would run B. */
 static void emit(struct builder *b, const struct pass *pass)
 {
     if (pass->kind == INSTRUCTION_F) {
         builder_forward(b, pass->micro);
-        add_gradients(b, pass->micro, false);
+        builder_recvs(b, pass->micro, true);
     } else if (pass->kind == INSTRUCTION_B && b->sends_gradient)
         builder_dgrad(b, pass->micro);
     else if (frees(b, pass))
         builder_wgrad(b, pass->micro);
 }
 
-static void post(struct builder *chunks, const struct order *o, int i, int *posted)
+/* The F that follows pass 'i' without another F or B between, where its slot is free before that;
+ * else -1.
+ */
+static int next_forward(const struct builder *chunks, const struct order *o, int i,
+                        const int *complete)
 {
-    const struct pass *pass = &o->items[i];
+    const struct pass *next;
+    int k = i + 1;
 
-    if (i >= *posted && pass->kind == INSTRUCTION_F)
-        builder_recvs(&chunks[pass->chunk], pass->micro, false);
-    else if (i >= *posted && pass->kind == INSTRUCTION_B)
-        add_gradients(&chunks[pass->chunk], pass->micro, true);
-    *posted = i >= *posted ? i + 1 : *posted;
+    while (k < o->n && o->items[k].kind == INSTRUCTION_W)
+        k++;
+    next = &o->items[k];
+    if (k == o->n || next->kind != INSTRUCTION_F || o->items[i].kind == INSTRUCTION_W ||
+        next->micro >= complete[next->chunk] + chunks[next->chunk].slots)
+        return -1;
+    return k;
 }
 
-/* The F or B that follows pass 'i', where its slot is free before that; else 'i'. */
-static int post_ahead(const struct builder *chunks, const struct order *o, int i,
-                      const int *complete)
-{
-    int next = i + 1;
-
-    while (next < o->n && o->items[next].kind == INSTRUCTION_W)
-        next++;
-    if (next == o->n || o->items[i].kind == INSTRUCTION_W)
-        return i;
-    if (o->items[next].kind == INSTRUCTION_F &&
-        o->items[next].micro >=
-            complete[o->items[next].chunk] + chunks[o->items[next].chunk].slots)
-        return i;
-    return next;
-}
-
+/* What the next F receives is posted before this pass, if it can be. */
 static void emit_all(struct builder *chunks, int n_chunks, const struct order *o)
 {
-    int *complete = mem_new((size_t)n_chunks, sizeof(*complete)), posted = 0;
+    int *complete = mem_new((size_t)n_chunks, sizeof(*complete)), posted = -1;
 
     for (int i = 0; i < o->n; i++) {
         const struct pass *pass = &o->items[i];
+        int next = next_forward(chunks, o, i, complete);
 
-        post(chunks, o, i, &posted);
-        post(chunks, o, post_ahead(chunks, o, i, complete), &posted);
+        if (pass->kind == INSTRUCTION_F && posted < i)
+            builder_recvs(&chunks[pass->chunk], pass->micro, false);
+        if (next >= 0) {
+            builder_recvs(&chunks[o->items[next].chunk], o->items[next].micro, false);
+            posted = next;
+        }
         emit(&chunks[pass->chunk], pass);
         complete[pass->chunk] += frees(&chunks[pass->chunk], pass);
     }
     free(complete);
+}
+
+static void make_order(struct order *order, enum schedule_kind kind, int l, int n_lists,
+                       int chunks)
+{
+    if (kind == SCHEDULE_ZB_V)
+        order_v(order, l, n_lists);
+    else
+        order_interleaved(order, l, n_lists, chunks);
+}
+
+int schedule_chunk_slots(enum schedule_kind kind, int n_lists, int chunks, int micro_batches,
+                         int s)
+{
+    struct builder *all = mem_new((size_t)chunks, sizeof(*all));
+    struct order order = { .n_micro = micro_batches };
+    int slots;
+
+    for (int c = 0; c < chunks; c++)
+        all[c].sends_gradient = true;
+    make_order(&order, kind, schedule_list(kind, n_lists, s), n_lists, chunks);
+    count_slots(all, chunks, &order);
+    slots = all[s / n_lists].slots;
+    free(order.items);
+    free(all);
+    return slots;
 }
 
 void schedule_build_chunks(const struct schedule *schedule, enum schedule_kind kind, int l,
@@ -231,10 +233,7 @@ void schedule_build_chunks(const struct schedule *schedule, enum schedule_kind k
     int n_chunks = schedule->lists[l].n_chunks;
     struct order order = { .n_micro = schedule->micro_batches };
 
-    if (kind == SCHEDULE_ZB_V)
-        order_v(&order, l, schedule->n_lists);
-    else
-        order_interleaved(&order, l, schedule->n_lists, n_chunks);
+    make_order(&order, kind, l, schedule->n_lists, n_chunks);
     count_slots(chunks, n_chunks, &order);
     emit_all(chunks, n_chunks, &order);
     free(order.items);

@@ -17,9 +17,6 @@ struct builder {
 /* Stage 's', which follows those that were assigned before, is a chunk of list 'l'. */
 void schedule_assign(struct schedule *schedule, int s, int l);
 
-/* An instruction of this chunk. */
-void builder_add(struct builder *b, enum instruction_kind kind, int micro, int peer,
-                 bool gradient);
 /* What comes with a computation of a micro-batch: its receives; itself and its sends. */
 void builder_recvs(struct builder *b, int micro, bool gradient);
 void builder_forward(struct builder *b, int micro);

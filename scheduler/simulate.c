@@ -17,13 +17,13 @@ void sim_record(struct sim *sim, int worker, const struct instruction *instructi
     if (!sim->record)
         return;
     e = mem_push((void **)&sim->events, &sim->n_events, sizeof(*e));
-    *e = (struct simulated_event){ w->stage, w->pipeline, w->replica, *instruction, start,
-                                   end };
+    *e = (struct simulated_event){ w->parts[instruction->chunk].stage, w->pipeline, w->replica,
+                                   *instruction, start, end };
 }
 
 static const struct instruction_list *list_of(const struct sim *sim, const struct worker *w)
 {
-    return &sim->schedule->lists[w->stage];
+    return &sim->schedule->lists[w->list];
 }
 
 static bool have_arrived(const struct sim *sim, const struct id_list *channels, int micro)
@@ -35,12 +35,12 @@ static bool have_arrived(const struct sim *sim, const struct id_list *channels, 
 }
 
 /* The sends out of the slot that 'micro' will use are over. */
-static bool slot_free(const struct sim *sim, const struct worker *w, int micro)
+static bool slot_free(const struct sim *sim, const struct part *part, int micro)
 {
-    int before = micro - sim->schedule->stages[w->stage].slots;
+    int before = micro - sim->schedule->stages[part->stage].slots;
 
-    return before < 0 || (have_arrived(sim, &w->out[0], before) &&
-                          have_arrived(sim, &w->out[1], before));
+    return before < 0 || (have_arrived(sim, &part->out[0], before) &&
+                          have_arrived(sim, &part->out[1], before));
 }
 
 static bool has_worker(const struct group *g, int worker)
@@ -54,8 +54,11 @@ static bool has_worker(const struct group *g, int worker)
 /* The groups of the stages come first. */
 static bool reduced(const struct sim *sim, int worker)
 {
-    if (!group_done(&sim->groups[sim->workers[worker].stage]))
-        return false;
+    const struct worker *w = &sim->workers[worker];
+
+    for (int c = 0; c < w->n_parts; c++)
+        if (!group_done(&sim->groups[w->parts[c].stage]))
+            return false;
     for (int i = sim->plan->n_stages; i < sim->n_groups; i++)
         if (!group_done(&sim->groups[i]) && has_worker(&sim->groups[i], worker))
             return false;
@@ -64,16 +67,16 @@ static bool reduced(const struct sim *sim, int worker)
 
 static bool may_run(const struct sim *sim, int id, const struct instruction *i)
 {
-    const struct worker *w = &sim->workers[id];
+    const struct part *part = &sim->workers[id].parts[i->chunk];
 
     switch (i->kind) {
     case INSTRUCTION_F:
-        return slot_free(sim, w, i->micro) && have_arrived(sim, &w->in[0], i->micro);
+        return slot_free(sim, part, i->micro) && have_arrived(sim, &part->in[0], i->micro);
     case INSTRUCTION_B:
     case INSTRUCTION_BW:
-        return have_arrived(sim, &w->in[1], i->micro);
+        return have_arrived(sim, &part->in[1], i->micro);
     case INSTRUCTION_RECV:
-        return i->gradient || slot_free(sim, w, i->micro);
+        return i->gradient || slot_free(sim, part, i->micro);
     case INSTRUCTION_REDUCE:
         return reduced(sim, id);
     default:
@@ -82,44 +85,56 @@ static bool may_run(const struct sim *sim, int id, const struct instruction *i)
 }
 
 /* Seconds of the next piece of the last backward: one block, from the last to the first. */
-static double piece_seconds(const struct sim *sim, const struct worker *w, bool merged)
+static double piece_seconds(const struct sim *sim, const struct part *part, bool merged)
 {
-    const struct id_list *blocks = &sim->blocks[w->stage];
-    const struct cost_block *b = &sim->cost->blocks[blocks->items[blocks->n - 1 - w->pieces]];
-    double n = (double)w->samples;
+    const struct id_list *blocks = &sim->blocks[part->stage];
+    const struct cost_block *b =
+        &sim->cost->blocks[blocks->items[blocks->n - 1 - part->pieces]];
+    double n = (double)part->samples;
     double seconds = b->wgrad ? cost_at(sim->cost, b->wgrad, b->batch_axis, n) : 0;
 
     return merged ? seconds + cost_at(sim->cost, b->dgrad, b->batch_axis, n) : seconds;
 }
 
+static double step_seconds(const struct worker *w)
+{
+    double seconds = 0;
+
+    for (int c = 0; c < w->n_parts; c++)
+        seconds += w->parts[c].cost.step;
+    return seconds;
+}
+
 static double compute_seconds(const struct sim *sim, const struct worker *w,
                               const struct instruction *i)
 {
+    const struct part *part = &w->parts[i->chunk];
     bool merged = i->kind == INSTRUCTION_BW;
 
     switch (i->kind) {
     case INSTRUCTION_F:
-        return w->cost.forward;
+        return part->cost.forward;
     case INSTRUCTION_B:
-        return w->cost.dgrad;
+        return part->cost.dgrad;
     case INSTRUCTION_STEP:
-        return w->cost.step;
+        return step_seconds(w);
     default:
-        if (w->next == w->last_backward)
-            return piece_seconds(sim, w, merged);
-        return merged ? w->cost.dgrad + w->cost.wgrad : w->cost.wgrad;
+        if (w->next == part->last_backward)
+            return piece_seconds(sim, part, merged);
+        return merged ? part->cost.dgrad + part->cost.wgrad : part->cost.wgrad;
     }
 }
 
 static void message(struct sim *sim, const struct worker *w, const struct instruction *i)
 {
     bool send = i->kind == INSTRUCTION_SEND;
-    const struct id_list *list = send ? &w->out[i->gradient] : &w->in[i->gradient];
+    const struct part *part = &w->parts[i->chunk];
+    const struct id_list *list = send ? &part->out[i->gradient] : &part->in[i->gradient];
 
     for (int k = 0; k < list->n; k++) {
         const struct channel *c = &sim->channels[list->items[k]];
 
-        if (sim->workers[send ? c->to : c->from].stage != i->peer)
+        if ((send ? c->to_stage : c->from_stage) != i->peer)
             continue;
         if (send)
             channel_send(sim, list->items[k], i->micro);
@@ -128,11 +143,17 @@ static void message(struct sim *sim, const struct worker *w, const struct instru
     }
 }
 
+/* When the first of its parts began to be reduced. */
 static double reduce_start(const struct sim *sim, const struct worker *w)
 {
-    double start = sim->groups[w->stage].start;
+    double first = sim->now;
 
-    return start > 0 ? start : sim->now;
+    for (int c = 0; c < w->n_parts; c++) {
+        double start = sim->groups[w->parts[c].stage].start;
+
+        first = start > 0 && start < first ? start : first;
+    }
+    return first;
 }
 
 void worker_check(struct sim *sim, int worker)
@@ -228,23 +249,38 @@ static void advance_worker(struct sim *sim, int id)
     }
 }
 
+/* STEP is of all parts. */
+static void count_busy(struct worker *w, const struct instruction *i, double seconds)
+{
+    double all = step_seconds(w);
+
+    w->busy += seconds;
+    if (i->kind != INSTRUCTION_STEP)
+        w->parts[i->chunk].busy += seconds;
+    else
+        for (int c = 0; c < w->n_parts; c++)
+            w->parts[c].busy += all > 0 ? seconds * w->parts[c].cost.step / all : 0;
+}
+
 /* The end of a computation, or of one piece of the last backward. */
 static void finish(struct sim *sim, int id)
 {
     struct worker *w = &sim->workers[id];
     const struct instruction *i = &list_of(sim, w)->items[w->next];
+    struct part *part = &w->parts[i->chunk];
+    bool last = w->next == part->last_backward;
 
-    if (w->next == w->last_backward && ++w->pieces < sim->blocks[w->stage].n) {
-        compute(sim, id, piece_seconds(sim, w, i->kind == INSTRUCTION_BW));
+    if (last && ++part->pieces < sim->blocks[part->stage].n) {
+        compute(sim, id, piece_seconds(sim, part, i->kind == INSTRUCTION_BW));
     } else {
         sim_record(sim, id, i, w->start, sim->now);
-        w->busy += sim->now - w->start;
+        count_busy(w, i, sim->now - w->start);
         w->computing = false;
         w->next++;
         change_threads(sim, w->node, -w->threads);
         worker_check(sim, id);
     }
-    if (w->pieces)
+    if (last)
         groups_start(sim);
 }
 
@@ -255,7 +291,7 @@ static int deadlock(const struct sim *sim, struct err *err)
 
         if (w->next < list_of(sim, w)->n)
             return err_set(err, "simulation: stage %d, replica %d waits for ever at "
-                           "instruction %d", w->stage, w->replica, w->next);
+                           "instruction %d", w->parts[0].stage, w->replica, w->next);
     }
     return 0;
 }
@@ -351,12 +387,16 @@ int simulate_forecast(struct plan *plan, const struct cost *cost, const struct c
         plan->stages[i].busy = plan->stages[i].reducing = plan->stages[i].idle = 0;
     for (int i = 0; !bad && i < sim->n_workers; i++) {
         const struct worker *w = &sim->workers[i];
-        struct plan_stage *stage = &plan->stages[w->stage];
-        double replicas = stage->replicas * plan->pipelines;
+        double idle = fmax(sim->now - w->busy - w->reduced, 0) / w->n_parts;
 
-        stage->busy += w->busy / replicas;
-        stage->reducing += w->reduced / replicas;
-        stage->idle += fmax(sim->now - w->busy - w->reduced, 0) / replicas;
+        for (int c = 0; c < w->n_parts; c++) {
+            struct plan_stage *stage = &plan->stages[w->parts[c].stage];
+            double replicas = stage->replicas * plan->pipelines;
+
+            stage->busy += w->parts[c].busy / replicas;
+            stage->reducing += w->reduced / w->n_parts / replicas;
+            stage->idle += idle / replicas;
+        }
     }
     if (!bad)
         plan->iteration_seconds = sim->now;

@@ -34,6 +34,7 @@ struct flow {
 /* Messages of one edge and direction between two replicas, in order. */
 struct channel {
     int from, to;               /* workers */
+    int from_stage, to_stage;
     bool gradient;
     double bytes;
     struct route route;
@@ -43,16 +44,24 @@ struct channel {
     bool busy;
 };
 
-/* One replica of a stage. */
-struct worker {
-    int pipeline, stage, replica, device, threads;
-    int node;                   /* place whose cores it shares */
+/* One replica of a stage, a chunk of its worker's list. */
+struct part {
+    int stage;
     int64_t samples;
     struct stage_cost cost;
     struct id_list in[2], out[2];   /* channels: values, gradients */
-    int next;                   /* instruction */
     int last_backward;          /* the instruction whose pieces are reduced */
     int pieces;                 /* blocks of it that are done */
+    double busy;                /* seconds */
+};
+
+/* Who runs a list: one replica of the stages that are its chunks. */
+struct worker {
+    int pipeline, list, replica, device, threads;
+    int node;                   /* place whose cores it shares */
+    int n_parts;
+    struct part *parts;
+    int next;                   /* instruction */
     bool computing, check, reducing;
     double left, rate, since;   /* of the computation: seconds, from when on, at which pace */
     double start;               /* of the instruction */
@@ -66,6 +75,7 @@ struct worker {
  */
 struct group {
     bool shared;
+    int stage;                  /* where it is not shared */
     struct id_list workers;     /* in device order */
     int n_pieces;
     double *bytes;              /* [n_pieces] */
@@ -112,6 +122,8 @@ struct sim {
 struct sim *sim_new(const struct plan *plan, const struct cost *cost,
                     const struct cluster *cluster, bool record, struct err *err);
 void sim_free(struct sim *sim);
+/* The part of a worker that runs a stage. */
+struct part *part_of(const struct sim *sim, int worker, int stage);
 void id_add(struct id_list *list, int id);
 
 /* Post one side of a micro-batch's message; what can move, moves. */

@@ -29,48 +29,57 @@ static void route_fill(const struct cluster *cluster, int a, int b, struct route
     route->link = cluster_link(cluster, a, b);
 }
 
-static int worker_id(const struct plan *plan, int pipeline, int stage, int replica)
+struct part *part_of(const struct sim *sim, int worker, int stage)
 {
-    int id = 0, all = 0;
-
-    for (int s = 0; s < plan->n_stages; s++) {
-        id += s < stage ? plan->stages[s].replicas : 0;
-        all += plan->stages[s].replicas;
-    }
-    return pipeline * all + id + replica;
+    return &sim->workers[worker].parts[sim->schedule->stages[stage].chunk];
 }
 
-static int add_worker(struct sim *sim, int pipeline, int s, int replica, struct err *err)
+static void add_part(struct sim *sim, struct worker *w, int chunk, int s)
 {
-    const struct plan_stage *stage = &sim->plan->stages[s];
+    const struct instruction_list *list = &sim->schedule->lists[w->list];
+    struct part *part = &w->parts[chunk];
+
+    part->stage = s;
+    part->samples = sim->plan->stages[s].samples[w->replica];
+    stage_cost_get(sim->cost, sim->stage, s, (double)part->samples, &part->cost);
+    for (int i = 0; i < list->n; i++)
+        if (list->items[i].chunk == chunk && (list->items[i].kind == INSTRUCTION_W ||
+                                              list->items[i].kind == INSTRUCTION_BW))
+            part->last_backward = i;
+}
+
+static int add_worker(struct sim *sim, int pipeline, int l, int replica, struct err *err)
+{
+    const struct instruction_list *list = &sim->schedule->lists[l];
+    const struct plan_stage *stage = &sim->plan->stages[list->stages[0]];
     const char *id = stage->devices[pipeline * stage->replicas + replica];
     int device = cluster_find_device(sim->cluster, id);
-    const struct instruction_list *list = &sim->schedule->lists[s];
     struct worker *w;
 
     if (device < 0)
         return err_set(err, "the plan's device \"%s\" is not in %s", id, sim->cluster->name);
     w = mem_push((void **)&sim->workers, &sim->n_workers, sizeof(*w));
     w->pipeline = pipeline;
-    w->stage = s;
+    w->list = l;
     w->replica = replica;
     w->device = device;
     w->node = cluster_core_place(sim->cluster, device);
     w->threads = sim->cluster->devices[device].cores;
-    w->samples = stage->samples[replica];
-    stage_cost_get(sim->cost, sim->stage, s, (double)w->samples, &w->cost);
-    for (int i = 0; i < list->n; i++)
-        if (list->items[i].kind == INSTRUCTION_W || list->items[i].kind == INSTRUCTION_BW)
-            w->last_backward = i;
+    w->n_parts = list->n_chunks;
+    w->parts = mem_new((size_t)list->n_chunks, sizeof(*w->parts));
+    for (int c = 0; c < list->n_chunks; c++)
+        add_part(sim, w, c, list->stages[c]);
     return 0;
 }
 
 static int add_workers(struct sim *sim, struct err *err)
 {
+    const struct schedule *schedule = sim->schedule;
+
     for (int p = 0; p < sim->plan->pipelines; p++)
-        for (int s = 0; s < sim->plan->n_stages; s++)
-            for (int i = 0; i < sim->plan->stages[s].replicas; i++)
-                if (add_worker(sim, p, s, i, err))
+        for (int l = 0; l < schedule->n_lists; l++)
+            for (int i = 0; i < sim->plan->stages[schedule->lists[l].stages[0]].replicas; i++)
+                if (add_worker(sim, p, l, i, err))
                     return -1;
     sim->checks = mem_new((size_t)sim->n_workers, sizeof(*sim->checks));
     for (int i = 0; i < sim->n_workers; i++) {
@@ -80,21 +89,25 @@ static int add_workers(struct sim *sim, struct err *err)
     return 0;
 }
 
-static void add_channel(struct sim *sim, int from, int to, bool gradient, double bytes)
+/* 'from' and 'to' are the workers that run both stages of the edge. */
+static void add_channel(struct sim *sim, const struct traffic *t, int from, int to,
+                        bool gradient, double bytes)
 {
     struct channel *c = mem_push((void **)&sim->channels, &sim->n_channels, sizeof(*c));
     int id = sim->n_channels - 1, n = (int)sim->plan->micro_batches;
 
     c->from = gradient ? to : from;
     c->to = gradient ? from : to;
+    c->from_stage = gradient ? t->to : t->from;
+    c->to_stage = gradient ? t->from : t->to;
     c->gradient = gradient;
     c->bytes = bytes;
     route_fill(sim->cluster, sim->workers[c->from].device, sim->workers[c->to].device,
                &c->route);
     c->order = mem_new((size_t)n, sizeof(*c->order));
     c->arrived = mem_new((size_t)n, sizeof(*c->arrived));
-    id_add(&sim->workers[c->from].out[gradient], id);
-    id_add(&sim->workers[c->to].in[gradient], id);
+    id_add(&part_of(sim, c->from, c->from_stage)->out[gradient], id);
+    id_add(&part_of(sim, c->to, c->to_stage)->in[gradient], id);
 }
 
 /* Channels between the replicas that own samples in common. What does not depend on the
@@ -114,13 +127,13 @@ static void add_pairs(struct sim *sim, const struct traffic *t, bool gradient, i
         for (int k = i; k < n && plan_share_start(b, n, k) < end; k++) {
             int64_t from = plan_share_start(b, n, k), to = plan_share_start(b, n, k + 1);
             int64_t common = (to < end ? to : end) - (from > start ? from : start);
-            int a = worker_id(plan, pipeline, t->from, k);
-            int z = worker_id(plan, pipeline, t->to, j);
+            int a = plan_worker(plan, pipeline, t->from, k);
+            int z = plan_worker(plan, pipeline, t->to, j);
 
-            add_channel(sim, a, z, false,
+            add_channel(sim, t, a, z, false,
                         traffic_bytes(sim->cost, t, (double)common, k == i, false));
             if (gradient)
-                add_channel(sim, a, z, true,
+                add_channel(sim, t, a, z, true,
                             traffic_bytes(sim->cost, t, (double)common, k == i, true));
         }
     }
@@ -163,11 +176,20 @@ static struct group *add_group(struct sim *sim, bool shared, int n_pieces)
     return g;
 }
 
+/* A worker may have several stages that share a parameter. */
+static void add_member(struct group *g, int worker)
+{
+    for (int i = 0; g->shared && i < g->workers.n; i++)
+        if (g->workers.items[i] == worker)
+            return;
+    id_add(&g->workers, worker);
+}
+
 static void add_members(struct sim *sim, struct group *g, int stage)
 {
     for (int p = 0; p < sim->plan->pipelines; p++)
         for (int i = 0; i < sim->plan->stages[stage].replicas; i++)
-            id_add(&g->workers, worker_id(sim->plan, p, stage, i));
+            add_member(g, plan_worker(sim->plan, p, stage, i));
 }
 
 static void add_stage_group(struct sim *sim, int s)
@@ -175,6 +197,7 @@ static void add_stage_group(struct sim *sim, int s)
     const struct id_list *blocks = &sim->blocks[s];
     struct group *g = add_group(sim, false, blocks->n);
 
+    g->stage = s;
     for (int i = 0; i < blocks->n; i++)
         g->bytes[i] = stage_gradient_bytes(
             sim->cost, sim->cost->blocks[blocks->items[blocks->n - 1 - i]].parameters);
@@ -258,10 +281,13 @@ struct sim *sim_new(const struct plan *plan, const struct cost *cost,
 
 static void free_worker(struct worker *w)
 {
-    for (int g = 0; g < 2; g++) {
-        free(w->in[g].items);
-        free(w->out[g].items);
+    for (int c = 0; c < w->n_parts; c++) {
+        for (int g = 0; g < 2; g++) {
+            free(w->parts[c].in[g].items);
+            free(w->parts[c].out[g].items);
+        }
     }
+    free(w->parts);
 }
 
 static void free_lists(struct id_list *lists, int n)

@@ -30,7 +30,8 @@ static void channel_start(struct sim *sim, int id)
     if (c->busy || c->done >= c->sent || c->done >= c->posted)
         return;
     c->busy = true;
-    add_flow(sim, &c->route, cluster_link_start(&c->route.link, c->bytes), c->bytes, id, -1);
+    add_flow(sim, &c->route, c->route.n ? cluster_link_start(&c->route.link, c->bytes) : 0,
+             c->bytes, id, -1);
 }
 
 void channel_send(struct sim *sim, int channel, int micro)
@@ -58,8 +59,8 @@ static int ready_pieces(const struct sim *sim, const struct group *g)
     int ready = g->n_pieces;
 
     for (int i = 0; i < g->workers.n; i++) {
-        const struct worker *w = &sim->workers[g->workers.items[i]];
-        int pieces = g->shared ? w->reducing : w->pieces;
+        int id = g->workers.items[i];
+        int pieces = g->shared ? sim->workers[id].reducing : part_of(sim, id, g->stage)->pieces;
 
         ready = pieces < ready ? pieces : ready;
     }
@@ -185,11 +186,12 @@ static void leave_wires(struct sim *sim, int id)
 static void channel_arrived(struct sim *sim, int id, double start)
 {
     struct channel *c = &sim->channels[id];
+    const struct schedule_stage *stages = sim->schedule->stages;
     int micro = c->order[c->done++];
-    struct instruction send = { INSTRUCTION_SEND, micro, 0, sim->workers[c->to].stage,
-                                c->gradient };
-    struct instruction recv = { INSTRUCTION_RECV, micro, 0, sim->workers[c->from].stage,
-                                c->gradient };
+    struct instruction send = { INSTRUCTION_SEND, micro, stages[c->from_stage].chunk,
+                                c->to_stage, c->gradient };
+    struct instruction recv = { INSTRUCTION_RECV, micro, stages[c->to_stage].chunk,
+                                c->from_stage, c->gradient };
 
     c->arrived[micro] = true;
     c->busy = false;

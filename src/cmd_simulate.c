@@ -34,27 +34,29 @@ enum { FORMAT_TEXT, FORMAT_JSON, FORMAT_SVG, FORMAT_TRACE, FORMAT_SCHEDULE };
 
 static int worker_of(const struct plan *plan, const struct simulated_event *e)
 {
-    int worker = 0, all = 0;
-
-    for (int s = 0; s < plan->n_stages; s++) {
-        worker += s < e->stage ? plan->stages[s].replicas : 0;
-        all += plan->stages[s].replicas;
-    }
-    return e->pipeline * all + worker + e->replica;
+    return plan_worker(plan, e->pipeline, e->stage, e->replica);
 }
 
-static const char *device_of(const struct plan *plan, int worker)
+/* The stage that is the first chunk of a list. */
+static const struct plan_stage *first_of(const struct simulate_run *r, int list)
 {
-    int all = 0, pipeline;
+    return &r->plan->stages[r->sim->schedule->lists[list].stages[0]];
+}
 
-    for (int s = 0; s < plan->n_stages; s++)
-        all += plan->stages[s].replicas;
+static const char *device_of(const struct simulate_run *r, int worker)
+{
+    int all = 0, n = r->sim->schedule->n_lists, pipeline;
+
+    for (int l = 0; l < n; l++)
+        all += first_of(r, l)->replicas;
     pipeline = worker / all;
     worker %= all;
-    for (int s = 0; s < plan->n_stages; s++) {
-        if (worker < plan->stages[s].replicas)
-            return plan->stages[s].devices[pipeline * plan->stages[s].replicas + worker];
-        worker -= plan->stages[s].replicas;
+    for (int l = 0; l < n; l++) {
+        const struct plan_stage *stage = first_of(r, l);
+
+        if (worker < stage->replicas)
+            return stage->devices[pipeline * stage->replicas + worker];
+        worker -= stage->replicas;
     }
     return "";
 }
@@ -209,7 +211,7 @@ static void print_text(const struct simulate_run *r, FILE *out)
 
     draw(r, rows);
     for (int w = 0; w < sim->n_workers; w++)
-        fprintf(out, "%-12s |%.*s| %5.1f %% busy\n", device_of(r->plan, w), COLUMNS,
+        fprintf(out, "%-12s |%.*s| %5.1f %% busy\n", device_of(r, w), COLUMNS,
                 rows + (size_t)w * COLUMNS,
                 sim->iteration_seconds > 0 ? 1e2 * sim->busy[w] / sim->iteration_seconds : 0);
     fprintf(out, "\n0-9 forward of a micro-batch (last digit), A-J backward, a-j towards "
@@ -227,7 +229,7 @@ static json_t *event_to_json(const struct simulate_run *r, const struct simulate
                           "replica", e->replica, "micro", i->micro, "start", e->start, "end",
                           e->end);
 
-    json_object_set_new(o, "device", json_string(device_of(r->plan, worker_of(r->plan, e))));
+    json_object_set_new(o, "device", json_string(device_of(r, worker_of(r->plan, e))));
     if (i->kind == INSTRUCTION_SEND || i->kind == INSTRUCTION_RECV) {
         json_object_set_new(o, "peer", json_integer(i->peer));
         json_object_set_new(o, "gradient", json_boolean(i->gradient));
@@ -242,7 +244,7 @@ static json_t *to_json(const struct simulate_run *r)
     for (int i = 0; i < r->sim->n_events; i++)
         json_array_append_new(events, event_to_json(r, &r->sim->events[i]));
     for (int w = 0; w < r->sim->n_workers; w++)
-        json_array_append_new(busy, json_pack("{s:s, s:f}", "device", device_of(r->plan, w),
+        json_array_append_new(busy, json_pack("{s:s, s:f}", "device", device_of(r, w),
                                               "seconds", r->sim->busy[w]));
     return json_pack("{s:s, s:i, s:f, s:o, s:o}", "schema", "tasuki-simulation", "version", 1,
                      "iteration_seconds", r->sim->iteration_seconds, "busy", busy, "events",
@@ -269,7 +271,7 @@ static json_t *to_trace(const struct simulate_run *r)
 
     for (int w = 0; w < r->sim->n_workers; w++) {
         json_array_append_new(events, trace_name("process_name", w, 0,
-                                                 device_of(r->plan, w)));
+                                                 device_of(r, w)));
         for (int t = 0; t < 4; t++)
             json_array_append_new(events, trace_name("thread_name", w, t, rows[t]));
     }
@@ -326,7 +328,7 @@ static void print_svg(const struct simulate_run *r, FILE *out)
             (r->sim->n_workers + 1) * height);
     for (int w = 0; w < r->sim->n_workers; w++) {
         fprintf(out, "<text x=\"4\" y=\"%d\">", w * height + 15);
-        print_text_escaped(device_of(r->plan, w), out);
+        print_text_escaped(device_of(r, w), out);
         fputs("</text>\n", out);
     }
     for (int i = 0; i < r->sim->n_events; i++) {

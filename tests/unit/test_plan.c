@@ -12,6 +12,15 @@ static const char good[] =
     "{\"blocks\":[\"c\"],\"replicas\":1,\"devices\":[[\"3\"]]}],"
     "\"shared\":[{\"name\":\"w\",\"owner\":0,\"stages\":[0,1]}]}";
 
+/* Two devices in a V. */
+static const char vee[] =
+    "{\"schema\":\"tasuki-plan\",\"version\":1,\"global_batch\":8,\"micro_batches\":4,"
+    "\"micro_batch\":2,\"schedule\":\"zb-v\",\"stages\":["
+    "{\"blocks\":[\"a\"],\"replicas\":1,\"devices\":[[\"5\"]]},"
+    "{\"blocks\":[\"b\"],\"replicas\":1,\"devices\":[[\"7\"]]},"
+    "{\"blocks\":[\"c\"],\"replicas\":1,\"devices\":[[\"7\"]]},"
+    "{\"blocks\":[\"d\"],\"replicas\":1,\"devices\":[[\"5\"]]}]}";
+
 /* 'good' with 'key' of the object at 'index' of "stages" (-1: the top) set to 'value'. */
 static struct plan *with(int index, const char *key, const char *value, struct err *err)
 {
@@ -66,6 +75,33 @@ static void a_plan_is_read_and_written_back(void **state)
     plan_free(copy);
 }
 
+static void a_device_has_the_stages_that_the_schedule_gives_it(void **state)
+{
+    json_t *json = json_loads(vee, 0, NULL);
+    struct err err = { 0 }, interleaved = { 0 }, chain = { 0 }, odd = { 0 };
+    struct plan *plan = plan_from_json("plan.json", json, &err);
+
+    (void)state;
+    if (!plan)
+        fail_msg("%s", err.text);
+    assert_int_equal(plan->chunks, 2);
+    assert_int_equal(plan_lists(plan), 2);
+    assert_int_equal(plan_list(plan, 2), 1);
+    assert_int_equal(plan_worker(plan, 0, 3, 0), 0);
+    plan_free(plan);
+    json_object_set_new(json, "schedule", json_string("interleaved"));
+    assert_null(plan_from_json("plan.json", json, &interleaved));
+    assert_contains(interleaved.text, "stages: \"interleaved\" runs stages 0 and 2 on the same");
+    json_object_set_new(json, "schedule", json_string("1f1b"));
+    assert_null(plan_from_json("plan.json", json, &chain));
+    assert_contains(chain.text, "device \"5\" stands there twice");
+    json_object_set_new(json, "schedule", json_string("zb-v"));
+    json_array_remove(json_object_get(json, "stages"), 3);
+    assert_null(plan_from_json("plan.json", json, &odd));
+    assert_contains(odd.text, "3 stages are not 2 for each device");
+    json_decref(json);
+}
+
 static void mistakes_are_named_by_key(void **state)
 {
     static const struct {
@@ -73,7 +109,9 @@ static void mistakes_are_named_by_key(void **state)
         const char *key, *value, *message;
     } cases[] = {
         { -1, "global_batch", "23", "global_batch" },
-        { -1, "schedule", "\"zigzag\"", "schedule: expected gpipe, 1f1b, interleaved, zb-h1, zb or zb-v" },
+        { -1, "schedule", "\"zigzag\"",
+          "schedule: expected gpipe, 1f1b, interleaved, zb-h1, zb or zb-v" },
+        { -1, "schedule_options", "{\"chunks\":2}", "schedule_options.chunks" },
         { -1, "speed", "1", "speed" },
         { -1, "zero", "true", "zero" },
         { -1, "batchnorm_samples", "2", "stages[0].samples: replica 1's share of 3" },
@@ -103,6 +141,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shares_cover_the_micro_batch),
         cmocka_unit_test(a_plan_is_read_and_written_back),
+        cmocka_unit_test(a_device_has_the_stages_that_the_schedule_gives_it),
         cmocka_unit_test(mistakes_are_named_by_key),
     };
 

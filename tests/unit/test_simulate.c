@@ -18,6 +18,8 @@ static struct plan *make_plan(const struct cost *cost, const struct cluster *clu
                            .replicas = (int *)replicas, .micro_batch = micro,
                            .micro_batches = count, .schedule = schedule };
 
+    if (schedule >= SCHEDULE_INTERLEAVED)
+        c.chunks = 2;
     return place(cost, cluster, &request, &c);
 }
 
@@ -71,6 +73,40 @@ static void an_even_pipeline_takes_what_the_formula_says(void **state)
     /* On the way back the stages run W that they have put off. */
     assert_true(fabs(seconds(cost, FREE_WIRES, 4, cuts, ones, 1, 8, SCHEDULE_ZB_H1) -
                      (3 * m + s - 1)) < CLOSE);
+    cost_free(cost);
+}
+
+static void chunks_of_a_device_take_turns(void **state)
+{
+    struct cost *cost = even_cost(8, 0, 0);
+    const int cuts[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8 }, ones[] = { 1, 1, 1, 1, 1, 1, 1, 1 };
+    const double m = 8, p = 4;
+    double v, interleaved;
+
+    (void)state;
+    /* Two blocks of a device take 6 for each micro-batch. A V is never idle between; before its
+     * first F the last device waits for the others, as the first does after its last W.
+     */
+    v = seconds(cost, FREE_WIRES, 8, cuts, ones, 1, 8, SCHEDULE_ZB_V);
+    assert_true(v >= 6 * m && v <= 6 * m + p - 1 + CLOSE);
+    interleaved = seconds(cost, FREE_WIRES, 8, cuts, ones, 1, 8, SCHEDULE_INTERLEAVED);
+    assert_true(interleaved > 6 * m && interleaved <= 6 * m + (p - 1) * 6 / 2 + CLOSE);
+    cost_free(cost);
+}
+
+/* The V turns on the last device: its two stages exchange without a wire. */
+static void messages_between_chunks_of_a_device_cost_nothing(void **state)
+{
+    struct cost *cost = even_cost(4, 1000, 0);
+    const int cuts[] = { 0, 1, 2, 3, 4 }, ones[] = { 1, 1, 1, 1 };
+    const char *spec = "flat:2,bandwidth=500,latency=0.25,memory=1e30";
+
+    (void)state;
+    /* F of four stages, B of three, W of the one before the turn, BW of the first: messages
+     * between stages 0 and 1 and between 2 and 3, there and back.
+     */
+    assert_true(fabs(seconds(cost, spec, 4, cuts, ones, 1, 1, SCHEDULE_ZB_V) -
+                     (4 + 3 + 1 + 2 + 4 * 2.25)) < CLOSE);
     cost_free(cost);
 }
 
@@ -319,6 +355,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_stage_runs_one_micro_batch_after_the_other),
         cmocka_unit_test(an_even_pipeline_takes_what_the_formula_says),
+        cmocka_unit_test(chunks_of_a_device_take_turns),
+        cmocka_unit_test(messages_between_chunks_of_a_device_cost_nothing),
         cmocka_unit_test(messages_take_latency_and_bytes_over_bandwidth),
         cmocka_unit_test(messages_that_share_a_wire_share_its_bandwidth),
         cmocka_unit_test(one_message_takes_one_rail_and_several_take_all),
