@@ -16,7 +16,7 @@
 /* Blocks are cut only at these places, 0 = cuts[0] < … < cuts[n] = n_blocks; an interval
  * [i, j) of cuts is one stage.
  */
-#define MAX_CUTS 160
+#define MAX_CUTS 256
 #define MOST_CUTS 256   /* that a table may have */
 
 /* Costs at one share. Sums from 0 to each cut; [i * (n + 1) + j] for intervals. */

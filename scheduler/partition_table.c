@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "scheduler/layers.h"
 #include "scheduler/partition_private.h"
 
 static double *new_array(size_t n)
@@ -66,9 +67,39 @@ static void choose_cuts(struct table *table, int most)
     free(bytes);
 }
 
+static void add_cut(struct table *table, int block)
+{
+    table->cuts[++table->n] = block;
+}
+
+/* Between layers, or where these are few between their blocks, too; and between all blocks
+ * before and behind them.
+ */
+static bool cut_layers(struct table *table, int most)
+{
+    const struct cost *cost = table->cost;
+    struct layers layers = layers_find(cost);
+    int behind = layers_behind(cost, &layers), room = most - layers.first - behind;
+    int size, n;
+
+    if (!layers_are_all(cost, &layers) || room < 1)
+        return false;
+    size = layers.n >= room ? layers.blocks : 1;
+    n = layers.n * layers.blocks / size;
+    for (int b = 1; b <= layers.first; b++)
+        add_cut(table, b);
+    for (int i = 1; i < room; i++)
+        add_cut(table, layers.first + (int)((int64_t)i * n / room) * size);
+    for (int b = cost->n_blocks - behind; b <= cost->n_blocks; b++)
+        add_cut(table, b);
+    return true;
+}
+
 static void fill_cuts(struct table *table, int most)
 {
     table->cuts[0] = 0;
+    if (table->cost->n_blocks > most && cut_layers(table, most))
+        return;
     if (table->cost->n_blocks > most) {
         choose_cuts(table, most);
         return;

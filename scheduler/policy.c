@@ -7,52 +7,13 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "scheduler/layers.h"
 #include "scheduler/policy_private.h"
 
 /* So many are simulated. */
 #define MAX_FOUND 16
 
 #define REFUSE(...) err_set_code(err, EXIT_USAGE, __VA_ARGS__)
-
-static bool same_block(const struct cost *cost, int a, int b)
-{
-    const struct cost_block *x = &cost->blocks[a], *y = &cost->blocks[b];
-
-    return !(x->parameters < y->parameters) && !(x->parameters > y->parameters) &&
-           !(x->activations[0] < y->activations[0]) && !(x->activations[0] > y->activations[0]);
-}
-
-struct layers layers_find(const struct cost *cost)
-{
-    struct layers best = { 0 };
-
-    for (int p = 1; p <= cost->n_blocks / 2; p++) {
-        int run = 0;
-
-        for (int i = 0; i + p < cost->n_blocks; i++) {
-            int n;
-
-            run = same_block(cost, i, i + p) ? run + 1 : 0;
-            n = run ? (run + p) / p : 0;
-            if (n > 1 && n * p > best.n * best.blocks)
-                best = (struct layers){ i + 1 - run, p, n };
-        }
-    }
-    return best;
-}
-
-/* Blocks behind the last layer. */
-static int blocks_after(const struct cost *cost, const struct layers *layers)
-{
-    return cost->n_blocks - layers->first - layers->n * layers->blocks;
-}
-
-/* No more than a layer's blocks before them, and behind. */
-static bool layers_are_all(const struct cost *cost, const struct layers *layers)
-{
-    return layers->n > 1 && layers->first <= layers->blocks &&
-           blocks_after(cost, layers) <= layers->blocks;
-}
 
 /* A policy cuts between layers, where the network is nothing else, else between blocks. */
 static int count_units(const struct cost *cost, const struct layers *layers)
@@ -243,7 +204,7 @@ static int check_rannc(const struct plan_request *q, struct err *err)
 static int check_layers(const struct cost *cost, const struct layers *layers, struct err *err)
 {
     const char *not = "--policy megatron: the network is no Transformer:";
-    int after = blocks_after(cost, layers);
+    int after = layers_behind(cost, layers);
 
     if (layers->n < 2)
         return REFUSE("%s no layer of it is repeated; --policy equal takes any network", not);
@@ -307,6 +268,9 @@ int policy_check(const struct cost *cost, const struct plan_request *q, struct e
         return REFUSE("--policy %s runs under --schedule gpipe, not %s", q->policy, q->schedule);
     if (q->exhaustive)
         return REFUSE("--policy %s and --exhaustive: leave one of them out", q->policy);
+    if (q->n_pins || q->pipelines)
+        return REFUSE("--policy %s and %s: leave one of them out", q->policy,
+                      q->n_pins ? "--pin" : "--pipelines");
     if (policy->gpipe && q->list)
         return REFUSE("--policy %s runs under --schedule gpipe, not a list of instructions",
                       q->policy);

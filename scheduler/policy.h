@@ -23,15 +23,6 @@ struct search;
 
 #define POLICY_NAMES "rannc, gpipe, megatron or equal"
 
-/* The blocks between two others that are one layer again and again. */
-struct layers {
-    int first;              /* block of the first layer */
-    int blocks, n;          /* of a layer; how many there are */
-};
-
-/* The longest repetition, by parameters and activations; n is 0 where nothing is repeated. */
-struct layers layers_find(const struct cost *cost);
-
 /* Fails where the pins contradict the policy, or the network is none for it. */
 int policy_check(const struct cost *cost, const struct plan_request *request, struct err *err);
 /* Replaces the search: its table has the places at which the policy cuts, 'found' what fits. */

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "scheduler/layers.h"
 #include "scheduler/partition.h"
 #include "scheduler/policy.h"
 
@@ -243,6 +244,9 @@ static void pins_that_contradict_a_policy_are_refused(void **state)
            "6 layers do not divide into 4 stages");
     refuse("gpipe", cost, (struct plan_request){ .schedule = "1f1b" }, "not 1f1b");
     refuse("equal", cost, (struct plan_request){ .exhaustive = true }, "--exhaustive");
+    refuse("equal", cost, (struct plan_request){ .pipelines = 2 }, "--pipelines");
+    refuse("rannc", cost,
+           (struct plan_request){ .n_pins = 1, .pins = (const char *[]){ "b1=0" } }, "--pin");
     refuse("megatron", other, (struct plan_request){ 0 }, "no layer of it is repeated");
     cost_free(other);
     other = layered(5, 6, 0);
