@@ -214,20 +214,44 @@ static float summand(int rank, size_t i)
     return ((float)(x & 0xffff) - 32768.0f) * (rank % 2 ? 1e-3f : 1e3f);
 }
 
+/* At once, or as a reduce-scatter, which leaves no more than my slice, and an all-gather. */
+static void sum_up(struct comm_group *group, int n, int place, void *data, size_t length,
+                   enum dtype dtype, bool deterministic, bool halves,
+                   struct comm_request *request)
+{
+    size_t start = comm_slice_start(length, n, place), size = dtype_size(dtype);
+    size_t end = comm_slice_start(length, n, place + 1);
+
+    if (!halves) {
+        must(comm_allreduce(group, data, length, dtype, deterministic, request, &err), "sum");
+        return;
+    }
+    must(comm_reduce_scatter(group, data, length, dtype, deterministic, request, &err),
+         "reduce-scatter");
+    must(comm_wait(request, &err), "wait for a reduce-scatter");
+    if (n > 1) {
+        memset(data, 0xff, start * size);
+        memset((char *)data + end * size, 0xff, (length - end) * size);
+    }
+    must(comm_all_gather(group, data, length, dtype, request, &err), "all-gather");
+}
+
 static void check_sum(struct comm_group *group, int n, const int *ranks, size_t length,
-                      bool deterministic)
+                      bool deterministic, bool halves)
 {
     struct comm_request *request = comm_request_new(comm), *second = comm_request_new(comm);
     float *data = mem_new(length, sizeof(*data));
     double *doubles = mem_new(length, sizeof(*doubles));
-    int me = comm_rank(comm);
+    int me = comm_rank(comm), place = 0;
 
+    while (ranks[place] != me)
+        place++;
     for (size_t i = 0; i < length; i++) {
         data[i] = summand(me, i);
         doubles[i] = (double)(me + 1) * (double)(i % 1000);
     }
-    must(comm_allreduce(group, data, length, DTYPE_F32, deterministic, request, &err), "sum");
-    must(comm_allreduce(group, doubles, length, DTYPE_F64, deterministic, second, &err), "sum");
+    sum_up(group, n, place, data, length, DTYPE_F32, deterministic, halves, request);
+    sum_up(group, n, place, doubles, length, DTYPE_F64, deterministic, halves, second);
     must(comm_wait(second, &err), "wait for a sum");
     must(comm_wait(request, &err), "wait for a sum");
     for (size_t i = 0; i < length; i++) {
@@ -271,8 +295,8 @@ static void check_sums(void)
         group = comm_group_new(comm, members, ranks, &err);
         must(group ? 0 : -1, "group");
         for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++) {
-            check_sum(group, members, ranks, lengths[l], true);
-            check_sum(group, members, ranks, lengths[l], false);
+            for (int kind = 0; kind < 4; kind++)
+                check_sum(group, members, ranks, lengths[l], kind % 2, kind / 2);
         }
         comm_group_free(group);
     }

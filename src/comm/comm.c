@@ -233,15 +233,24 @@ int comm_receive(struct comm *comm, void *data, size_t bytes, int from, int tag,
     return 0;
 }
 
+static const char *collective_name(enum comm_operation operation)
+{
+    switch (operation) {
+    case COMM_REDUCE_SCATTER: return "reduce-scatter";
+    case COMM_ALL_GATHER: return "all-gather";
+    default: return "all-reduce";
+    }
+}
+
 /* "receive of 4096 bytes (tag 3) from rank 2 (n1)" */
 static void name_request(const struct comm_request *request, char *text, size_t size)
 {
     const struct comm *comm = request->comm;
     const struct comm_group *group = request->group;
 
-    if (request->operation == COMM_ALLREDUCE)
-        snprintf(text, size, "all-reduce of %zu bytes over %d ranks (%d on %s to %d on %s)",
-                 request->bytes, group->n, group->ranks[0], comm->hosts[group->ranks[0]],
+    if (request->operation >= COMM_ALLREDUCE)
+        snprintf(text, size, "%s of %zu bytes over %d ranks (%d on %s to %d on %s)",
+                 collective_name(request->operation), request->bytes, group->n, group->ranks[0], comm->hosts[group->ranks[0]],
                  group->ranks[group->n - 1], comm->hosts[group->ranks[group->n - 1]]);
     else
         snprintf(text, size, "%s of %zu bytes (tag %d) %s rank %d (%s)",
@@ -351,8 +360,9 @@ void comm_group_free(struct comm_group *group)
     free(group);
 }
 
-int comm_allreduce(struct comm_group *group, void *data, size_t n, enum dtype dtype,
-                   bool deterministic, struct comm_request *request, struct err *err)
+static int collective(struct comm_group *group, enum comm_operation operation, void *data,
+                      size_t n, enum dtype dtype, bool deterministic,
+                      struct comm_request *request, struct err *err)
 {
     struct comm *comm = group->comm;
 
@@ -360,12 +370,30 @@ int comm_allreduce(struct comm_group *group, void *data, size_t n, enum dtype dt
         return err_set(err, "a request is posted while it is still active");
     if (group->n == 1 || n == 0)
         return 0;
-    describe(request, COMM_ALLREDUCE, -1, -1, 0);
+    describe(request, operation, -1, -1, 0);
     request->group = group;
-    if (comm->driver->allreduce(request, group, data, n, dtype, deterministic, err))
-        return err_prefix(err, "all-reduce over %d ranks", group->n);
+    if (comm->driver->collective(request, group, data, n, dtype, deterministic, err))
+        return err_prefix(err, "%s over %d ranks", collective_name(operation), group->n);
     request->active = true;
     return 0;
+}
+
+int comm_allreduce(struct comm_group *group, void *data, size_t n, enum dtype dtype,
+                   bool deterministic, struct comm_request *request, struct err *err)
+{
+    return collective(group, COMM_ALLREDUCE, data, n, dtype, deterministic, request, err);
+}
+
+int comm_reduce_scatter(struct comm_group *group, void *data, size_t n, enum dtype dtype,
+                        bool deterministic, struct comm_request *request, struct err *err)
+{
+    return collective(group, COMM_REDUCE_SCATTER, data, n, dtype, deterministic, request, err);
+}
+
+int comm_all_gather(struct comm_group *group, void *data, size_t n, enum dtype dtype,
+                    struct comm_request *request, struct err *err)
+{
+    return collective(group, COMM_ALL_GATHER, data, n, dtype, false, request, err);
 }
 
 /* A rank that failed by itself says why: then there is nothing to say here. */

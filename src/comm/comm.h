@@ -105,6 +105,22 @@ void comm_group_free(struct comm_group *group);
 /* In-place sum over the group. 'deterministic': per element in rank order, whatever n is. */
 int comm_allreduce(struct comm_group *group, void *data, size_t n, enum dtype dtype,
                    bool deterministic, struct comm_request *request, struct err *err);
+/* An all-reduce in two halves. Of 'n' elements member i has slice i, that starts here and ends
+ * where the next one starts.
+ */
+static inline size_t comm_slice_start(size_t n, int members, int i)
+{
+    size_t count = (size_t)members, at = (size_t)i;
+
+    /* floor(n * i / members) without overflow */
+    return n / count * at + n % count * at / count;
+}
+/* Each member's slice of its own data becomes the sum; what is beside it has no meaning then. */
+int comm_reduce_scatter(struct comm_group *group, void *data, size_t n, enum dtype dtype,
+                        bool deterministic, struct comm_request *request, struct err *err);
+/* Each member's slice of its own data goes to all. */
+int comm_all_gather(struct comm_group *group, void *data, size_t n, enum dtype dtype,
+                    struct comm_request *request, struct err *err);
 
 /* After a failure: if all ranks agreed on it, returns on rank 0 alone, which says it; the
  * others give it a moment, since launchers end all ranks when one has failed, and end with the

@@ -10,7 +10,7 @@
 #include "comm/comm.h"
 #include "comm/patience.h"
 
-#define COMM_DRIVER_VERSION 2
+#define COMM_DRIVER_VERSION 3
 #define COMM_DRIVER_SYMBOL "tasuki_comm_driver"
 
 struct comm_driver {
@@ -37,8 +37,9 @@ struct comm_driver {
 
     int (*group_open)(struct comm_group *group, struct err *err);
     void (*group_close)(struct comm_group *group);
-    int (*allreduce)(struct comm_request *request, struct comm_group *group, void *data,
-                     size_t n, enum dtype dtype, bool deterministic, struct err *err);
+    /* What request->operation says. */
+    int (*collective)(struct comm_request *request, struct comm_group *group, void *data,
+                      size_t n, enum dtype dtype, bool deterministic, struct err *err);
 };
 
 struct comm {
@@ -53,7 +54,9 @@ struct comm {
     void *state;                /* the driver's own */
 };
 
-enum comm_operation { COMM_SEND, COMM_RECEIVE, COMM_ALLREDUCE };
+enum comm_operation {
+    COMM_SEND, COMM_RECEIVE, COMM_ALLREDUCE, COMM_REDUCE_SCATTER, COMM_ALL_GATHER
+};
 
 /* Drivers put theirs around it: this comes first. */
 struct comm_request {
@@ -61,7 +64,7 @@ struct comm_request {
     bool active;
     enum comm_operation operation;
     int peer, tag;              /* send, receive */
-    struct comm_group *group;   /* allreduce */
+    struct comm_group *group;   /* of the others */
     size_t bytes;
 };
 

@@ -112,6 +112,7 @@ void mpi_request_free(struct comm_request *base)
 
     mpi_list_free(&request->list);
     free(request->scratch);
+    free(request->counts);
     free(request);
 }
 
@@ -143,6 +144,6 @@ int mpi_test(struct comm_request *base, bool *done, struct err *err)
     if (mpi_list_test(&request->list, done, err))
         return -1;
     if (*done && request->phase)
-        return mpi_allreduce_next(request, done, err);
+        return mpi_collective_next(request, done, err);
     return 0;
 }

@@ -234,5 +234,5 @@ const struct comm_driver tasuki_comm_driver = {
     .test = mpi_test,
     .group_open = mpi_group_open,
     .group_close = mpi_group_close,
-    .allreduce = mpi_allreduce,
+    .collective = mpi_collective,
 };

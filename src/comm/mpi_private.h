@@ -64,12 +64,13 @@ int mpi_finish(struct comm *comm, struct mpi_list *list, const char *what, struc
 struct mpi_request {
     struct comm_request base;
     struct mpi_list list;
-    /* an all-reduce in rank order */
-    int phase;              /* 0: no; 1: pieces come in; 2: sums go out */
+    /* of a group */
+    int phase;              /* 0: nothing is left to do when all has come; else see mpi_reduce.c */
     enum dtype dtype;
     size_t count;
     unsigned char *data, *scratch;
     size_t scratch_size;
+    int *counts;            /* of members' slices, where MPI cuts them */
 };
 
 /* mpi_data.c */
@@ -82,10 +83,10 @@ int mpi_test(struct comm_request *request, bool *done, struct err *err);
 /* mpi_reduce.c */
 int mpi_group_open(struct comm_group *group, struct err *err);
 void mpi_group_close(struct comm_group *group);
-int mpi_allreduce(struct comm_request *request, struct comm_group *group, void *data, size_t n,
-                  enum dtype dtype, bool deterministic, struct err *err);
+int mpi_collective(struct comm_request *request, struct comm_group *group, void *data, size_t n,
+                   enum dtype dtype, bool deterministic, struct err *err);
 /* The requests of the present phase have completed: start the next, or it is 'done'. */
-int mpi_allreduce_next(struct mpi_request *request, bool *done, struct err *err);
+int mpi_collective_next(struct mpi_request *request, bool *done, struct err *err);
 
 /* mpi_control.c */
 int mpi_exchange(struct comm *comm, const void *data, size_t size, void **block,

@@ -3,7 +3,8 @@
  *
  * Sums in rank order: member i owns slice i of the array. Everybody sends it that slice; it
  * adds them up, element by element in the order of the members, and sends the sum back to
- * all. Each member sends and receives 2(n-1)/n of the array, as in a ring.
+ * all. Each member sends and receives 2(n-1)/n of the array, as in a ring. A reduce-scatter is
+ * the first half of that, an all-gather the second.
  */
 #include "comm/mpi_private.h"
 
@@ -12,7 +13,12 @@
 
 #include "base/mem.h"
 
-enum { PHASE_PLAIN = 0, PHASE_COLLECT = 1, PHASE_SPREAD = 2 };
+enum phase {
+    PHASE_PLAIN = 0,    /* MPI's own collective */
+    PHASE_COLLECT,      /* pieces of my slice come in */
+    PHASE_SPREAD,       /* sums go out */
+    PHASE_PUSHED,       /* MPI puts the sums of my slice at the start of the data */
+};
 
 struct mpi_group {
     MPI_Comm comm;
@@ -96,10 +102,7 @@ static int mpi_type(enum dtype dtype, MPI_Datatype *type, struct err *err)
 
 static size_t slice_start(const struct mpi_request *request, int member)
 {
-    size_t n = (size_t)request->base.group->n, i = (size_t)member;
-
-    /* floor(count * i / n) without overflow */
-    return request->count / n * i + request->count % n * i / n;
+    return comm_slice_start(request->count, request->base.group->n, member);
 }
 
 static size_t slice_length(const struct mpi_request *request, int member)
@@ -205,6 +208,7 @@ static int post_spread(struct mpi_request *request, struct err *err)
     size_t size = element_size(request->dtype), mine = slice_length(request, group->me) * size;
     int tag = request->base.tag + 1;
 
+    request->phase = PHASE_SPREAD;
     for (int i = 1; i < group->n; i++) {
         int from = (group->me - i + group->n) % group->n;
 
@@ -261,8 +265,25 @@ static int start_plain(struct mpi_request *request, struct comm_group *group, vo
     return 0;
 }
 
-int mpi_allreduce(struct comm_request *base, struct comm_group *group, void *data, size_t n,
-                  enum dtype dtype, bool deterministic, struct err *err)
+static int start_plain_scatter(struct mpi_request *request, struct comm_group *group,
+                               struct err *err)
+{
+    const struct mpi_group *state = group->state;
+    MPI_Datatype type = MPI_DATATYPE_NULL;
+
+    if (mpi_type(request->dtype, &type, err))
+        return -1;
+    request->counts = mem_resize(request->counts, (size_t)group->n, sizeof(int));
+    for (int i = 0; i < group->n; i++)
+        request->counts[i] = (int)slice_length(request, i);
+    request->phase = PHASE_PUSHED;
+    MPI_CHECK(MPI_Ireduce_scatter(MPI_IN_PLACE, request->data, request->counts, type, MPI_SUM,
+                                  state->comm, mpi_list_add(&request->list)), err);
+    return 0;
+}
+
+int mpi_collective(struct comm_request *base, struct comm_group *group, void *data, size_t n,
+                   enum dtype dtype, bool deterministic, struct err *err)
 {
     struct mpi_request *request = (struct mpi_request *)base;
     MPI_Datatype type = MPI_DATATYPE_NULL;
@@ -274,16 +295,29 @@ int mpi_allreduce(struct comm_request *base, struct comm_group *group, void *dat
     request->count = n;
     request->data = data;
     base->bytes = n * element_size(dtype);
-    return deterministic ? start_in_order(request, group, err)
-                         : start_plain(request, group, data, n, err);
+    if (base->operation == COMM_ALL_GATHER) {
+        base->tag = next_tag(group);
+        return post_spread(request, err);
+    }
+    if (base->operation == COMM_REDUCE_SCATTER && !deterministic && base->bytes <= MPI_PIECE)
+        return start_plain_scatter(request, group, err);
+    return deterministic || base->operation == COMM_REDUCE_SCATTER
+               ? start_in_order(request, group, err)
+               : start_plain(request, group, data, n, err);
 }
 
-int mpi_allreduce_next(struct mpi_request *request, bool *done, struct err *err)
+int mpi_collective_next(struct mpi_request *request, bool *done, struct err *err)
 {
-    if (request->phase == PHASE_SPREAD)
+    int me = request->base.group->me;
+
+    if (request->phase == PHASE_PUSHED)
+        memmove(slice(request, me), request->data,
+                slice_length(request, me) * element_size(request->dtype));
+    if (request->phase != PHASE_COLLECT)
         return 0;
     sum_slice(request);
-    request->phase = PHASE_SPREAD;
+    if (request->base.operation == COMM_REDUCE_SCATTER)
+        return 0;
     *done = false;
     return post_spread(request, err);
 }

@@ -44,7 +44,7 @@ static int fake_test(struct comm_request *request, bool *done, struct err *err)
     return 0;
 }
 
-static const struct comm_driver driver = { .allreduce = fake_allreduce, .test = fake_test };
+static const struct comm_driver driver = { .collective = fake_allreduce, .test = fake_test };
 
 struct scene {
     struct comm comm;
