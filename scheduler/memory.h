@@ -40,8 +40,8 @@ struct memory_use {
 void memory_place(struct program *program, enum backward_form form, int slots,
                   size_t workspace);
 
-/* Add it all up for as many micro-batches in flight. */
-struct memory_use memory_use(const struct program *program, int slots,
-                             int optimizer_states, size_t buffers);
+/* Add it all up for as many micro-batches in flight, and so many bytes of optimizer state. */
+struct memory_use memory_use(const struct program *program, int slots, size_t optimizer,
+                             size_t buffers);
 
 #endif

@@ -77,6 +77,7 @@ struct search *search_new(const struct cost *cost, const struct cluster *cluster
     s->table = table_new(cost, MAX_CUTS);
     s->state_bytes = stage_state_bytes(cost, request->optimizer);
     s->factor_fixed = s->factor_moving = 1;
+    s->zero = request->zero == PLAN_ZERO;
     s->best = INFINITY;
     s->uniform = true;
     for (int d = 1; d < cluster->n_devices; d++)
@@ -183,8 +184,12 @@ int search_evaluate(struct search *s, struct candidate *c, bool exact, struct er
 
     c->seconds = INFINITY;
     c->exact = true;
-    if (!pins_hold(s->request->block_stage, c) || !search_fits(s, c))
+    if (!pins_hold(s->request->block_stage, c))
         return 0;
+    if (!search_fits(s, c)) {
+        s->tight = true;
+        return 0;
+    }
     plan = place(s->cost, s->cluster, s->request, c);
     c->exact = exact || plan->list || c->micro_batches <= 3 * short_run(c->n_stages);
     c->seconds = forecast(s, plan, exact, plan->list ? &s->refused : err);
@@ -275,6 +280,7 @@ static int check_memory(struct search *s, const struct candidate *c, struct plan
             struct stage_bytes estimate = search_stage(s, c, k);
 
             note_factors(&estimate, &use, factors);
+            s->tight = true;
             over = 1;
         }
     }
@@ -329,10 +335,47 @@ static struct plan *find(struct search *s, struct err *err)
     return NULL;
 }
 
+/* Is the optimizer's state to be sharded where that helps? Only where memory was short. */
+static bool may_shard(const struct search *s)
+{
+    return s->request->zero == PLAN_ZERO_ANY && !s->request->policy && s->tight &&
+           s->state_bytes > 0;
+}
+
+/* With the optimizer's state in shards where nothing else fits, or what does is slower. Takes
+ * 'plan' and the search that found it, or did not.
+ */
+static struct plan *find_sharded(struct search **search, struct plan *plan, struct err *err)
+{
+    struct search *all = *search, *s = search_new(all->cost, all->cluster, all->request);
+    struct err local = { 0 };
+    struct plan *sharded;
+
+    s->zero = true;
+    s->unsharded = plan ? plan->iteration_seconds : 0;
+    sharded = find(s, &local);
+    if (plan && (!sharded || sharded->iteration_seconds >=
+                                 plan->iteration_seconds * (1 - SAME))) {
+        plan_free(sharded);
+        search_free(s);
+        return plan;
+    }
+    plan_free(plan);
+    search_free(all);
+    *search = s;
+    *err = local;
+    return sharded;
+}
+
+/* Of all plans that were allowed. */
 static void set_bound(struct search *s, struct plan *plan)
 {
-    plan->lower_bound_seconds = fmax(partition_lower_bound(s->cost, s->cluster, s->request),
-                                     partition_relaxed(s, plan->iteration_seconds));
+    double simple = partition_lower_bound(s->cost, s->cluster, s->request);
+    bool zero = s->zero;
+
+    s->zero |= may_shard(s);
+    plan->lower_bound_seconds = fmax(simple, partition_relaxed(s, plan->iteration_seconds));
+    s->zero = zero;
 }
 
 /* For as many stages as the request pins, or any number. */
@@ -348,6 +391,8 @@ static struct plan *partition_once(const struct cost *cost, const struct cluster
         return NULL;
     s = search_new(cost, cluster, request);
     plan = find(s, err);
+    if (may_shard(s) && !err->code)
+        plan = find_sharded(&s, plan, err);
     if (!plan && !err->code)
         (request->policy ? policy_explain_failure : explain_failure)(s, err);
     if (plan) {
@@ -397,6 +442,7 @@ static struct plan *partition_pinned(const struct cost *cost, const struct clust
     *err = (struct err){ 0 };
     request->stages = 0;
     any = search_new(cost, cluster, request);
+    any->tight = true;
     set_bound(any, best);
     search_free(any);
     return best;

@@ -313,9 +313,12 @@ static int slots_before(const struct run *run, int behind)
 static bool fits(const struct run *run, const struct interval_cost *c, int device, int r,
                  int slots)
 {
-    double bytes = search_memory(run->search, c, run->m, slots);
+    double bytes = search_memory(run->search, c, run->m, slots, run->pipelines * r);
 
-    return bytes <= search_room(run->search, run->pipelines, device, r);
+    if (bytes <= search_room(run->search, run->pipelines, device, r))
+        return true;
+    run->search->tight = true;
+    return false;
 }
 
 static void add_stage(const struct run *run, const struct interval_cost *c, int device, int r,
@@ -325,8 +328,10 @@ static void add_stage(const struct run *run, const struct interval_cost *c, int 
     double reduce = search_allreduce(run->search, run->pipelines, device, r,
                                      stage_gradient_bytes(run->search->cost, c->parameters));
 
+    int copies = run->search->zero ? run->pipelines * r : 1;
+
     node->own = slow * (c->forward + c->dgrad + c->wgrad);
-    node->tail = fmax(node->tail, slow * c->step + reduce);
+    node->tail = fmax(node->tail, slow * c->step / copies + reduce);
 }
 
 static bool allowed(const struct plan_request *request, int stages_behind, int r, int first)
@@ -439,6 +444,7 @@ static struct candidate *to_candidate(const struct run *run, const struct node *
     c->micro_batch = run->b;
     c->micro_batches = run->m;
     c->schedule = run->kind;
+    c->zero = run->search->zero;
     c->closed = closed_form(run, node);
     for (int s = 0; node; node = node->next, s++) {
         c->cuts[s] = table->cuts[node->first];

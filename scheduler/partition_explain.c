@@ -369,6 +369,11 @@ char *explain(struct search *s, const struct plan *plan)
     explain_slowest(plan, out);
     if (s->request->policy)
         fprintf(out, "The plan follows --policy %s, not the search.\n", s->request->policy);
+    if (plan->zero && s->request->zero == PLAN_ZERO_ANY && s->unsharded > 0)
+        fprintf(out, "Without ZeRO-1 the best that fits would take %.4g ms.\n",
+                1e3 * s->unsharded);
+    else if (plan->zero && s->request->zero == PLAN_ZERO_ANY)
+        fprintf(out, "Without ZeRO-1 nothing fits.\n");
     if (s->complete)
         fprintf(out, "All %ld plans were simulated: none is faster.\n", s->count);
     if (s->factor_fixed > 1 || s->factor_moving > 1)

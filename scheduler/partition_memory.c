@@ -36,13 +36,14 @@ static double message_buffers(const struct interval_cost *c, int64_t micro_batch
 
 /* What stages have besides the sums of the cost file is foreseen where they are compiled. */
 struct stage_bytes interval_bytes(const struct search *search, const struct interval_cost *c,
-                                  int64_t micro_batches, int slots)
+                                  int64_t micro_batches, int slots, int copies)
 {
+    double state = search->state_bytes / (search->zero ? copies : 1);
     struct stage_cost kept = { .parameters = c->parameters };
     struct stage_cost moving = { .activations = c->slot, .workspace = c->workspace };
     struct stage_bytes bytes = {
-        .fixed = stage_memory(search->cost, &kept, slots, search->state_bytes),
-        .moving = stage_memory(search->cost, &moving, slots, search->state_bytes),
+        .fixed = stage_memory(search->cost, &kept, slots, state),
+        .moving = stage_memory(search->cost, &moving, slots, state),
     };
 
     if (search->request->memory_of)
@@ -51,9 +52,9 @@ struct stage_bytes interval_bytes(const struct search *search, const struct inte
 }
 
 double search_memory(const struct search *search, const struct interval_cost *c,
-                     int64_t micro_batches, int slots)
+                     int64_t micro_batches, int slots, int copies)
 {
-    struct stage_bytes bytes = interval_bytes(search, c, micro_batches, slots);
+    struct stage_bytes bytes = interval_bytes(search, c, micro_batches, slots, copies);
 
     return bytes.fixed * search->factor_fixed + bytes.moving * search->factor_moving;
 }
@@ -64,7 +65,8 @@ struct stage_bytes search_stage(struct search *search, const struct candidate *c
 
     candidate_interval(search, c, s, candidate_share(c->micro_batch, c->replicas[s]), &cost);
     return interval_bytes(search, &cost, c->micro_batches,
-                          candidate_slots(search->request, c, s));
+                          candidate_slots(search->request, c, s),
+                          candidate_pipelines(c) * c->replicas[s]);
 }
 
 bool search_fits(struct search *search, const struct candidate *c)

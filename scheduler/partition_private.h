@@ -68,6 +68,7 @@ struct candidate {
     int64_t micro_batch, micro_batches;
     enum schedule_kind schedule;
     int chunks;             /* stages of a device, which have the same replicas; 0 counts as 1 */
+    bool zero;              /* the optimizer's state is sharded */
     double budget;          /* of SCHEDULE_ZB: schedule_slots()' memory */
     double closed;          /* seconds by the closed form */
     double seconds;         /* by simulation */
@@ -94,6 +95,9 @@ struct search {
     double state_bytes;     /* of the optimizer, for a 4-byte parameter */
     double factor_fixed, factor_moving;     /* exact over estimated bytes, as found so far */
     double memory;          /* limit in place of all others, where > 0 */
+    bool zero;              /* state is sharded */
+    double unsharded;       /* seconds of the best plan without that; 0: none fits, or pinned */
+    bool tight;             /* memory kept something from being looked at */
     bool feasible;          /* any plan that fits will do */
     bool uniform;           /* all devices have the same memory */
     double slow;            /* of computing, while all devices are busy */
@@ -205,13 +209,14 @@ struct stage_bytes {
     double fixed, moving;
 };
 
+/* 'copies' devices hold it. */
 struct stage_bytes interval_bytes(const struct search *search, const struct interval_cost *cost,
-                                  int64_t micro_batches, int slots);
+                                  int64_t micro_batches, int slots, int copies);
 /* For a stage of a candidate. */
 struct stage_bytes search_stage(struct search *search, const struct candidate *c, int s);
 /* All of it, by the factors. */
 double search_memory(const struct search *search, const struct interval_cost *cost,
-                     int64_t micro_batches, int slots);
+                     int64_t micro_batches, int slots, int copies);
 /* The way from a stage of 'r' replicas that starts at device 'from' to one that starts at 'to':
  * how it starts, and seconds per byte of the receiver, of each sender on wires that they share,
  * and of one transfer where it does not get the whole wire.

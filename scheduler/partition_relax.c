@@ -200,7 +200,7 @@ static double tail(const struct relaxation *r, int i, int j, const struct choice
     double first = cost->blocks[t->cuts[i]].parameters;
     int replicas = r->pipelines * choice->replicas;
 
-    return c->step +
+    return c->step / (r->search->zero ? replicas : 1) +
            fmax(all_reduce(r, replicas, stage_gradient_bytes(cost, first)),
                 all_reduce(r, replicas, stage_gradient_bytes(cost, own)) -
                     c->dgrad - c->wgrad);
@@ -235,7 +235,7 @@ static bool fits(const struct relaxation *r, int i, int j, const struct choice *
     for (int d = 0; d < r->search->cluster->n_devices; d++)
         room = fmax(room, search_limit(r->search, d));
     table_interval(r->table, choice->share, i, j, &c);
-    return search_memory(r->search, &c, r->m, 1) <= room;
+    return search_memory(r->search, &c, r->m, 1, r->pipelines * choice->replicas) <= room;
 }
 
 /* Seconds without anything that may shrink with more blocks: what is too long stays so. */

@@ -230,10 +230,10 @@ static double largest_room(const struct search *s)
 }
 
 /* The interval of blocks that wants most on its own, with the smallest share and so many
- * micro-batches in flight, and its bytes, by the estimate.
+ * micro-batches in flight, on so many devices, and its bytes on each, by the estimate.
  */
 static int find_giant(const struct search *s, const struct share_table *share, int slots,
-                      double *bytes)
+                      int copies, double *bytes)
 {
     int giant = 0;
 
@@ -243,7 +243,7 @@ static int find_giant(const struct search *s, const struct share_table *share, i
         struct stage_bytes own;
 
         table_interval(s->table, share, i, i + 1, &c);
-        own = interval_bytes(s, &c, slots, slots);
+        own = interval_bytes(s, &c, slots, slots, copies);
         if (own.fixed + own.moving > *bytes) {
             *bytes = own.fixed + own.moving;
             giant = i;
@@ -260,7 +260,7 @@ static double exact_alone(const struct search *s, int interval, int64_t size,
     int cuts[4] = { 0 }, replicas[3] = { 1, 1, 1 }, n = 0, own = interval > 0;
     struct candidate c = { .cuts = cuts, .replicas = replicas, .micro_batch = size,
                            .micro_batches = s->request->global_batch / size,
-                           .schedule = schedule, .budget = 1 };
+                           .schedule = schedule, .zero = s->zero, .budget = 1 };
     struct memory_use use = { 0 };
     struct plan *plan;
 
@@ -378,7 +378,7 @@ int explain_failure(struct search *s, struct err *err)
     double room = largest_room(s), bytes, needed;
     const struct candidate *c;
 
-    giant = find_giant(s, table_share(s->table, share), slots, &bytes);
+    giant = find_giant(s, table_share(s->table, share), slots, s->cluster->n_devices, &bytes);
     if (share == size)
         bytes = fmax(bytes, exact_alone(s, giant, size, kind));
     if (bytes > room)

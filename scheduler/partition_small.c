@@ -225,6 +225,7 @@ static void walk_new(struct walk *w)
     w->c.devices = mem_new((size_t)w->search->cluster->n_devices, sizeof(int));
     w->like = mem_new(places, sizeof(int));
     w->used = mem_new(places, sizeof(int));
+    w->c.zero = w->search->zero;
     find_like(w);
     cost_edges_into(cost, &w->start, &w->into);
 }

@@ -90,7 +90,8 @@ static void fill_figures(const struct cost *cost, const struct cluster *cluster,
                          const struct candidate *c, const int *devices,
                          struct plan_stage *stage)
 {
-    double own = 0;
+    double own = 0, state = stage_state_bytes(cost, request->optimizer);
+    int copies = candidate_pipelines(c) * stage->replicas;
     struct stage_cost sums;
 
     stage_cost_get(cost, stage_of, s, (double)largest(stage), &sums);
@@ -100,10 +101,9 @@ static void fill_figures(const struct cost *cost, const struct cluster *cluster,
     stage->dgrad = sums.dgrad;
     stage->wgrad = sums.wgrad;
     stage->memory = stage_memory(cost, &sums, candidate_slots(request, c, s),
-                                 stage_state_bytes(cost, request->optimizer));
+                                 c->zero ? state / copies : state);
     if (own > 0)
-        stage->allreduce = cluster_allreduce_time(cluster, candidate_pipelines(c) *
-                                                  stage->replicas, devices,
+        stage->allreduce = cluster_allreduce_time(cluster, copies, devices,
                                                   stage_gradient_bytes(cost, own));
 }
 
@@ -122,6 +122,7 @@ struct plan *place(const struct cost *cost, const struct cluster *cluster,
         plan_set_list(plan, request->list);
     plan->chunks = c->chunks ? c->chunks : 1;
     plan->pipelines = candidate_pipelines(c);
+    plan->zero = c->zero;
     plan->batchnorm_samples = request->batchnorm_samples;
     plan->cluster = mem_strdup(cluster->name);
     plan->precision = mem_strdup(cost->precision);

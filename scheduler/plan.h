@@ -37,6 +37,9 @@ struct plan_stage {
     double sent;                    /* bytes of one micro-batch that later stages read */
 };
 
+/* May, must or must not the optimizer's state be sharded? */
+enum plan_zero { PLAN_ZERO_ANY, PLAN_ZERO, PLAN_ZERO_NEVER };
+
 struct plan_shared {
     char *name;                     /* parameter */
     int owner;                      /* stage that steps it first: the lowest that reads it */
@@ -51,7 +54,7 @@ struct plan {
     int chunks;                     /* schedule_options; 1 where there is a list */
     double schedule_memory;
     int pipelines;
-    bool zero;
+    bool zero;                      /* optimizer state in shards, one for each copy: ZeRO-1 */
     int64_t batchnorm_samples;
     int n_freeze;                   /* --freeze: patterns of parameters that are not trained */
     char **freeze;

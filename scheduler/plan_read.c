@@ -487,9 +487,6 @@ static int read_top(struct plan *plan, struct json_reader *r, struct err *err)
         read_text(r, "command", "", &plan->command, err) || read_stages(plan, r, err) ||
         read_shared(plan, r, err))
         return -1;
-    if (plan->zero)
-        return json_error(r, "zero", err, "expected false: this version does not shard the "
-                          "optimizer state");
     return json_reader_end(r, err);
 }
 

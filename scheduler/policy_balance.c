@@ -61,7 +61,7 @@ static bool fits(const struct balance *b, const struct interval_cost *cost, int 
 {
     int64_t m = b->split.micro_batches;
 
-    return search_memory(b->search, cost, m, (int)m) <=
+    return search_memory(b->search, cost, m, (int)m, b->split.pipelines * r) <=
            search_room(b->search, b->split.pipelines, device, r);
 }
 
@@ -130,6 +130,7 @@ struct candidate *balance_candidate(const struct balance *b)
     c->micro_batch = b->split.micro_batch;
     c->micro_batches = b->split.micro_batches;
     c->schedule = SCHEDULE_GPIPE;
+    c->zero = b->search->zero;
     c->n_stages = b->n_stages;
     c->cuts = mem_new((size_t)c->n_stages + 1, sizeof(int));
     c->replicas = mem_new((size_t)c->n_stages, sizeof(int));

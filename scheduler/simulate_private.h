@@ -82,7 +82,7 @@ struct group {
     int reduced, target;        /* pieces that are done; that are under way */
     int flows;                  /* left of those under way */
     struct route *ring;         /* [workers] */
-    double latency;             /* of a whole collective */
+    double latency;             /* of a collective */
     double start;               /* of the first collective */
 };
 

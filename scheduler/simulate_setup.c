@@ -232,6 +232,33 @@ static void add_groups(struct sim *sim)
     free(seen);
 }
 
+/* ZeRO-1: of each reduction the first half is left, and each worker steps its share. What all
+ * have stepped comes after that, in the second half, behind which nothing can be hidden.
+ */
+static void shard_group(struct sim *sim, struct group *g)
+{
+    int *devices = mem_new((size_t)g->workers.n, sizeof(*devices));
+    double bytes = 0, half;
+
+    for (int i = 0; i < g->n_pieces; i++) {
+        bytes += g->bytes[i];
+        g->bytes[i] /= 2;
+    }
+    g->latency /= 2;
+    for (int i = 0; i < g->workers.n; i++)
+        devices[i] = sim->workers[g->workers.items[i]].device;
+    half = cluster_allreduce_time(sim->cluster, g->workers.n, devices, bytes) / 2;
+    for (int i = 0; i < g->workers.n; i++) {
+        int id = g->workers.items[i];
+        struct part *part = g->shared ? sim->workers[id].parts : part_of(sim, id, g->stage);
+
+        if (!g->shared)
+            part->cost.step /= g->workers.n;
+        part->cost.step += half;
+    }
+    free(devices);
+}
+
 static int sim_fill(struct sim *sim, const struct traffic_list *traffic, struct err *err)
 {
     const struct plan *plan = sim->plan;
@@ -247,6 +274,8 @@ static int sim_fill(struct sim *sim, const struct traffic_list *traffic, struct 
             add_pairs(sim, &traffic->items[i], edges[i].gradient, p);
     if (rc == 0)
         add_groups(sim);
+    for (int g = 0; g < sim->n_groups && sim->plan->zero; g++)
+        shard_group(sim, &sim->groups[g]);
     free(edges);
     return rc;
 }

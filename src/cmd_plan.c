@@ -74,6 +74,8 @@ static int read_request(struct plan_run *r, struct err *err)
         option_number(o, "schedule-memory", 1, SCHEDULE_MEMORY, 0, &q->schedule_memory, err) ||
         option_choice(o, "optimizer", &q->optimizer, err))
         return -1;
+    if (option_given(o, "zero"))
+        q->zero = option_flag(o, "zero", true) ? PLAN_ZERO : PLAN_ZERO_NEVER;
     q->stages = (int)stages;
     q->pipelines = (int)pipelines;
     q->n_pins = option_strings(o, "pin", &q->pins);

@@ -186,10 +186,11 @@ void plan_table(const struct plan *plan, const struct cluster *cluster, const ch
         used += plan->pipelines * plan->stages[s].replicas;
     if (plan->pipelines > 1)
         fprintf(out, "%d pipelines of ", plan->pipelines);
-    fprintf(out, "%d stage%s on %d of %d devices of %s, %s, %lld micro-batch%s of %lld\n\n",
+    fprintf(out, "%d stage%s on %d of %d devices of %s, %s%s, %lld micro-batch%s of %lld\n\n",
             plan->n_stages, plan->n_stages == 1 ? "" : "s", used, cluster->n_devices,
-            cluster->name, plan->schedule, (long long)plan->micro_batches,
-            plan->micro_batches == 1 ? "" : "es", (long long)plan->micro_batch);
+            cluster->name, plan->schedule, plan->zero ? ", ZeRO-1" : "",
+            (long long)plan->micro_batches, plan->micro_batches == 1 ? "" : "es",
+            (long long)plan->micro_batch);
     print_what(plan, out);
     print_costs(plan, out);
     fprintf(out, "\niteration    %.6g ms, %.6g samples/s\n", 1e3 * seconds,

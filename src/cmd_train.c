@@ -136,6 +136,8 @@ static int read_pins(const struct options *o, struct train_settings *t, struct e
         return -1;
     t->cluster = option_string(o, "cluster", NULL);
     t->n_costs = option_strings(o, "cost", &t->costs);
+    if (option_given(o, "zero"))
+        t->zero = option_flag(o, "zero", true) ? PLAN_ZERO : PLAN_ZERO_NEVER;
     t->keep_plan = option_flag(o, "keep-plan", false);
     if (t->n_replicas && t->stages && t->n_replicas != t->stages)
         return err_set_code(err, EXIT_USAGE, "--replicas: %d numbers for --stages %d",

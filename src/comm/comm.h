@@ -115,7 +115,7 @@ static inline size_t comm_slice_start(size_t n, int members, int i)
     /* floor(n * i / members) without overflow */
     return n / count * at + n % count * at / count;
 }
-/* Each member's slice of its own data becomes the sum; what is beside it has no meaning then. */
+/* Each member's slice of its own data becomes the sum; what is beside it means nothing then. */
 int comm_reduce_scatter(struct comm_group *group, void *data, size_t n, enum dtype dtype,
                         bool deterministic, struct comm_request *request, struct err *err);
 /* Each member's slice of its own data goes to all. */

@@ -65,7 +65,7 @@ struct mpi_request {
     struct comm_request base;
     struct mpi_list list;
     /* of a group */
-    int phase;              /* 0: nothing is left to do when all has come; else see mpi_reduce.c */
+    int phase;              /* 0: nothing is left to do when all has come; see mpi_reduce.c */
     enum dtype dtype;
     size_t count;
     unsigned char *data, *scratch;

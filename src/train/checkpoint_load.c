@@ -436,9 +436,9 @@ static int load_tensor(const struct checkpoint *c, const struct store *store,
                        const struct owned_tensor *tensor, struct err *err)
 {
     const struct value *v = &store->compiled->graph->values[tensor->value];
-    size_t bytes = value_bytes(v);
+    size_t element = dtype_size(v->dtype), bytes = (size_t)tensor->count * element;
     int index = checkpoint_find(c, v->name, tensor->kind), bad;
-    void *data;
+    char *data;
 
     if (index < 0 && tensor->kind == CHECKPOINT_EMA)
         index = checkpoint_find(c, v->name, CHECKPOINT_VALUE);
@@ -446,12 +446,13 @@ static int load_tensor(const struct checkpoint *c, const struct store *store,
         return err_set(err, "%s: no \"%s\" (%s)", c->path, v->name, shard_kinds[tensor->kind]);
     if (!shape_equal(&c->tensors[index].shape, &v->shape))
         return err_set(err, "%s: \"%s\" has another shape than in the model", c->path, v->name);
-    data = mem_try(bytes, 1, err);
+    data = mem_try(value_bytes(v), 1, err);
     if (!data)
         return -1;
     checkpoint_read(c, index, v->dtype, data);
-    bad = store->compiled->backend->copy(store->stream, tensor->memory, bytes, data, bytes,
-                                         bytes, 1, err);
+    bad = store->compiled->backend->copy(store->stream, tensor->memory, bytes,
+                                         data + (size_t)tensor->start * element, bytes, bytes,
+                                         1, err);
     if (!bad)
         bad = store->compiled->backend->stream_sync(store->stream, err);
     free(data);

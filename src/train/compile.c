@@ -10,6 +10,7 @@
 #include "scheduler/blocks.h"
 #include "scheduler/layout.h"
 #include "train/route.h"
+#include "train/slices.h"
 
 /* One stage needs no blocks: a plan for a single device may leave them out. */
 static int *assign_stages(struct graph *graph, const struct plan *plan, struct err *err)
@@ -177,7 +178,10 @@ static int make_program(struct compiled *c, const struct compile_options *option
     memory_place(c->program, schedule_backward(c->schedule, c->stage), slots, workspace);
     c->program->slot_bytes = layout_aligned(c->program->slot_bytes);
     routes_make(&routes, plan, c->stage, c->replica, c);
-    c->memory = memory_use(c->program, slots, options->optimizer_states,
+    c->sharded = plan->zero;
+    c->state_bytes = slices_bytes(c, plan);
+    c->memory = memory_use(c->program, slots,
+                           (size_t)options->optimizer_states * c->state_bytes,
                            routes.bytes + c->spare_bytes + COMPILE_SCALARS);
     routes_clear(&routes);
     return 0;

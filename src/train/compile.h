@@ -32,6 +32,7 @@ struct compiled {
     struct autodiff autodiff;
     int *stage_of;              /* of each node before lowering; in the graph's arena */
     int stage, replica;
+    bool sharded;               /* ZeRO-1 */
     int n_edges;
     struct schedule_edge *edges;    /* which stages exchange what */
     struct schedule *schedule;
@@ -40,6 +41,7 @@ struct compiled {
     int n_kernels;
     size_t spare_bytes;         /* largest output of a kernel that cannot accumulate, where
                                  * there are several micro-batches */
+    size_t state_bytes;         /* of one array of optimizer state */
     struct memory_use memory;
 };
 

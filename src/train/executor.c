@@ -249,20 +249,22 @@ static int reduce_and_note(struct executor *e, int64_t step, struct batch_result
     return 0;
 }
 
-/* The norm over all stages, for each of which one replica speaks: the same on all ranks. What
+/* The norm over all stages, for each of which one replica speaks, or all under ZeRO-1, each for
+ * its slices: the same on all ranks. What
  * gradients are multiplied by is that of PyTorch's clip_grad_norm_().
  */
 static int clip(struct executor *e, double *norm, double *scale, struct err *err)
 {
     const struct placement *place = e->options.placement;
-    bool speaks = place->pipeline == 0 && place->replica == 0;
+    bool first = place->pipeline == 0 && place->replica == 0;
     double squares = 0, factor;
 
     *norm = 0;
     *scale = 1;
     if (e->options.clip <= 0)
         return 0;
-    if (speaks && update_squares(&e->update, &e->store, &squares, err) < 0)
+    if ((first || e->compiled->sharded) &&
+        update_squares(&e->update, &e->store, &squares, err) < 0)
         return -1;
     if (e->everybody &&
         (comm_allreduce(e->everybody, &squares, 1, DTYPE_F64, true, e->clipping, err) < 0 ||
@@ -270,9 +272,33 @@ static int clip(struct executor *e, double *norm, double *scale, struct err *err
         return -1;
     factor = e->options.clip / (sqrt(squares) + 1e-6);
     *scale = factor < 1 ? factor : 1;
-    if (speaks && place->stage == 0)
+    if (first && place->stage == 0)
         *norm = sqrt(squares);
     return 0;
+}
+
+/* What parts of a tensor sum up to, a group at a time. */
+static int sum_norms(struct executor *e, struct err *err)
+{
+    struct update *u = &e->update;
+
+    for (int i = 0, end; e->compiled->sharded && u->squares && i < u->n_ranges; i = end) {
+        for (end = i + 1; end < u->n_ranges && u->ranges[end].group == u->ranges[i].group;)
+            end++;
+        if (reduce_numbers(&e->reduce, u->ranges[i].group, u->squares + i, end - i, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Parameters that others have changed, into their place here. */
+static int gather(struct executor *e, char *array, struct err *err)
+{
+    if (!e->compiled->sharded)
+        return 0;
+    if (e->backend->stream_sync(e->stream, err) < 0)
+        return -1;
+    return reduce_gather(&e->reduce, array, err);
 }
 
 static int update_and_prepare(struct executor *e, const struct batch_args *args,
@@ -282,7 +308,9 @@ static int update_and_prepare(struct executor *e, const struct batch_args *args,
     double start = trace_clock();
 
     if (clip(e, &result->norm, &step.g_scale, err) < 0 ||
-        update_run(&e->update, &e->store, &step, err) < 0 || executor_prepare(e, err) < 0)
+        update_norms(&e->update, &e->store, &step, err) < 0 || sum_norms(e, err) < 0 ||
+        update_run(&e->update, &e->store, &step, err) < 0 ||
+        gather(e, e->store.params, err) < 0 || executor_prepare(e, err) < 0)
         return -1;
     result->compute += trace_clock() - start;
     return 0;
@@ -386,7 +414,14 @@ int executor_average(struct executor *executor, bool averages, struct err *err)
     int bad = averages ? update_borrow(&e->update, &e->store, err)
                        : update_return(&e->update, &e->store, err);
 
-    return bad ? bad : executor_prepare(e, err);
+    if (bad || gather(e, e->store.params, err) < 0)
+        return -1;
+    return executor_prepare(e, err);
+}
+
+int executor_gather_gradients(struct executor *executor, struct err *err)
+{
+    return gather(executor, executor->store.gradients, err);
 }
 
 int executor_drain(struct executor *executor, struct err *err)

@@ -29,7 +29,6 @@ struct executor_options {
     uint64_t seed;
     const struct initial *initial;  /* of what the model has no values for; may be NULL */
     bool deterministic;
-    size_t bucket_bytes;        /* 0: see reduce.h */
     struct trace *trace;        /* NULL: none */
     uint64_t delay_seed;        /* tests: before each instruction wait a random time … */
     int delay_max;              /* … of at most so many microseconds; 0: never */
@@ -70,6 +69,8 @@ int executor_prepare(struct executor *executor, struct err *err);
 /* Forward, backward, reduce, step. */
 int executor_step(struct executor *executor, const struct batch_args *args,
                   struct batch_result *result, struct err *err);
+/* Under ZeRO-1, collective: the store has all gradients of the step, not this rank's part. */
+int executor_gather_gradients(struct executor *executor, struct err *err);
 /* Forward only, as in use: no dropout, running statistics. */
 int executor_evaluate(struct executor *executor, const struct batch_args *args,
                       struct batch_result *result, struct err *err);

@@ -94,7 +94,7 @@ static int set_up(struct executor *e, struct err *err)
     routes_make(&e->routes, o->plan, o->placement->stage, o->placement->replica, e->compiled);
     e->stream = e->backend->stream_new(o->device, err);
     if (!e->stream ||
-        store_init(&e->store, e->compiled, o->device, e->stream,
+        store_init(&e->store, e->compiled, o->placement, o->device, e->stream,
                    optimizer_states(o->optimizer.kind), o->ema > 0,
                    e->routes.bytes + e->compiled->spare_bytes, err) < 0 ||
         store_load(&e->store, o->initial, o->seed, err) < 0)
@@ -133,7 +133,7 @@ int executor_connect(struct executor *executor, struct err *err)
     const struct executor_options *o = &executor->options;
     const struct placement *place = o->placement;
 
-    if (reduce_init(&executor->reduce, o->comm, executor->compiled, place, o->bucket_bytes,
+    if (reduce_init(&executor->reduce, o->comm, executor->compiled, place, 0,
                     o->deterministic, err) < 0)
         return -1;
     if (o->clip <= 0 || place->n_ranks < 2)

@@ -13,14 +13,33 @@ bool owned_here(const struct compiled *compiled, int param)
     return true;
 }
 
-static struct owned_tensor *add(struct owned_tensor **list, int *n, int value,
-                                enum checkpoint_kind kind, char *memory, bool owner)
+static struct owned_tensor *add(struct owned_tensor **list, int *n, const struct graph *graph,
+                                int value, enum checkpoint_kind kind, char *memory, bool owner)
 {
     struct owned_tensor *t = mem_push((void **)list, n, sizeof(*t));
 
-    *t = (struct owned_tensor){ .value = value, .kind = kind, .memory = memory,
-                                .owner = owner };
+    *t = (struct owned_tensor){ .value = value, .kind = kind, .memory = memory, .owner = owner,
+                                .count = shape_elements(&graph->values[value].shape) };
     return t;
+}
+
+/* Arrays of state lie as the slices say; 'at' is the parameter's place among the gradients. */
+static void add_state(struct owned_tensor **list, int *n, const struct store *store, int value,
+                      enum checkpoint_kind kind, char *array, size_t at, bool owner)
+{
+    const struct graph *graph = store->compiled->graph;
+    size_t element = dtype_size(graph->values[value].dtype);
+    struct slice part = slices_part(&store->slices, at, value_bytes(&graph->values[value]));
+    struct owned_tensor *t;
+
+    if (store->slices.sharded && part.bytes == 0)
+        return;
+    t = add(list, n, graph, value, kind, array + part.state, owner);
+    if (!store->slices.sharded)
+        return;
+    t->share = t->owner = true;
+    t->start = (int64_t)((part.offset - at) / element);
+    t->count = (int64_t)(part.bytes / element);
 }
 
 int owned_list(const struct store *store, struct owned_tensor **list)
@@ -39,18 +58,18 @@ int owned_list(const struct store *store, struct owned_tensor **list)
             continue;
         owner = owned_here(c, p->param);
         at = c->program->values[c->program->values[p->gradient].root].offset;
-        add(list, &n, p->param, CHECKPOINT_VALUE, store_address(store, p->param, 0), owner)
-            ->gradient = store->gradients + at;
+        add(list, &n, c->graph, p->param, CHECKPOINT_VALUE, store_address(store, p->param, 0),
+            owner)->gradient = store->gradients + at;
         if (store->n_states > 0)
-            add(list, &n, p->param, CHECKPOINT_M, store->states[0] + at, owner);
+            add_state(list, &n, store, p->param, CHECKPOINT_M, store->states[0], at, owner);
         if (store->n_states > 1)
-            add(list, &n, p->param, CHECKPOINT_V, store->states[1] + at, owner);
+            add_state(list, &n, store, p->param, CHECKPOINT_V, store->states[1], at, owner);
         if (store->averages)
-            add(list, &n, p->param, CHECKPOINT_EMA, store->averages + at, owner);
+            add_state(list, &n, store, p->param, CHECKPOINT_EMA, store->averages, at, owner);
     }
     for (int i = 0; i < ad->n_stats; i++)
         if (ad->stats[i].stage == c->stage)
-            add(list, &n, ad->stats[i].stat, CHECKPOINT_VALUE,
+            add(list, &n, c->graph, ad->stats[i].stat, CHECKPOINT_VALUE,
                 store_address(store, ad->stats[i].stat, 0), true);
     return n;
 }

@@ -11,7 +11,9 @@
 struct owned_tensor {
     int value;              /* VALUE_PARAM or VALUE_STAT */
     enum checkpoint_kind kind;
-    char *memory;           /* on the device */
+    int64_t start, count;   /* elements: under ZeRO-1 this rank's share of optimizer state */
+    bool share;             /* it is one: nobody else has these */
+    char *memory;           /* of the first of them, on the device */
     char *gradient;         /* of a parameter; NULL otherwise */
     bool owner;             /* this is the lowest stage that has it */
 };

@@ -107,6 +107,7 @@ static int fill_inputs(struct table *t, struct err *err)
 
 static int run_step(struct table *t, int64_t step, struct err *err)
 {
+    struct update_step now = { .step = step, .g_scale = 1 };
     double start, update;
     struct table_row *row;
 
@@ -121,8 +122,8 @@ static int run_step(struct table *t, int64_t step, struct err *err)
     /* At rate 0 nothing is learnt: made-up labels are soon fitted, and then all gradients are
      * denormal, which takes a processor up to ten times as long.
      */
-    if (update_run(&t->update, &t->store, &(struct update_step){ .step = step, .g_scale = 1 },
-                   err) < 0 ||
+    if (update_norms(&t->update, &t->store, &now, err) < 0 ||
+        update_run(&t->update, &t->store, &now, err) < 0 ||
         t->compiled->backend->stream_sync(t->store.stream, err) < 0)
         return -1;
     row = row_of(t, "(optimizer)");
@@ -230,7 +231,7 @@ int profile_table(const struct profile_options *options, int64_t samples, FILE *
                                    .weight_sum = 1, .training = true };
     if (compiled)
         stream = options->backend->stream_new(options->device, err);
-    if (stream && store_init(&t.store, compiled, options->device, stream,
+    if (stream && store_init(&t.store, compiled, NULL, options->device, stream,
                              compile.optimizer_states, false, 0, err) == 0)
         bad = run_table(&t, &plan, err);
     if (!bad)

@@ -82,7 +82,8 @@ int reduce_init(struct reduce *reduce, struct comm *comm, const struct compiled 
     int *bucket_of, bad;
 
     *reduce = (struct reduce){ .comm = comm, .dtype = compiled->graph->real,
-                               .deterministic = deterministic };
+                               .deterministic = deterministic, .sharded = compiled->sharded,
+                               .request = comm_request_new(comm) };
     bucket_of = mem_new((size_t)compiled->graph->n_values, sizeof(int));
     for (int v = 0; v < compiled->graph->n_values; v++)
         bucket_of[v] = -1;
@@ -106,6 +107,8 @@ void reduce_clear(struct reduce *reduce)
     for (int i = 0; i < reduce->n_groups; i++)
         if (reduce->groups[i])
             comm_group_free(reduce->groups[i]);
+    if (reduce->request)
+        comm_request_free(reduce->request);
     free(reduce->buckets);
     free(reduce->groups);
     free(reduce->first);
@@ -124,6 +127,8 @@ void reduce_start(struct reduce *reduce)
 static int post(struct reduce *reduce, struct bucket *bucket, char *gradients,
                 struct err *err)
 {
+    size_t n = bucket->bytes / dtype_size(reduce->dtype);
+
     bucket->posted = true;
     bucket->start = trace_clock();
     if (!bucket->group) {
@@ -131,9 +136,9 @@ static int post(struct reduce *reduce, struct bucket *bucket, char *gradients,
         bucket->end = bucket->start;
         return 0;
     }
-    return comm_allreduce(bucket->group, gradients + bucket->offset,
-                          bucket->bytes / dtype_size(reduce->dtype), reduce->dtype,
-                          reduce->deterministic, bucket->request, err);
+    return (reduce->sharded ? comm_reduce_scatter : comm_allreduce)(
+        bucket->group, gradients + bucket->offset, n, reduce->dtype, reduce->deterministic,
+        bucket->request, err);
 }
 
 /* All members of a group must reduce in the same order, but shares of other sizes may run their
@@ -188,14 +193,10 @@ static int test_all(struct reduce *reduce, bool *done, struct err *err)
 /* All are asked about, not one after the other: sums in rank order move only when asked about,
  * and stages that share two parameters may come to them in opposite orders.
  */
-int reduce_wait(struct reduce *reduce, char *gradients, struct err *err)
+static int wait_all(struct reduce *reduce, struct err *err)
 {
     bool done;
 
-    for (int i = 0; i < reduce->n_buckets; i++)
-        if (!reduce->buckets[i].posted &&
-            post(reduce, &reduce->buckets[i], gradients, err) < 0)
-            return -1;
     for (;;) {
         if (test_all(reduce, &done, err) < 0)
             return -1;
@@ -203,6 +204,42 @@ int reduce_wait(struct reduce *reduce, char *gradients, struct err *err)
             return 0;
         comm_idle(reduce->comm);
     }
+}
+
+int reduce_wait(struct reduce *reduce, char *gradients, struct err *err)
+{
+    for (int i = 0; i < reduce->n_buckets; i++)
+        if (!reduce->buckets[i].posted &&
+            post(reduce, &reduce->buckets[i], gradients, err) < 0)
+            return -1;
+    return wait_all(reduce, err);
+}
+
+int reduce_gather(struct reduce *reduce, char *array, struct err *err)
+{
+    if (!reduce->sharded)
+        return 0;
+    for (int i = 0; i < reduce->n_buckets; i++) {
+        struct bucket *b = &reduce->buckets[i];
+
+        b->done = !b->group;
+        if (b->group && comm_all_gather(b->group, array + b->offset,
+                                        b->bytes / dtype_size(reduce->dtype), reduce->dtype,
+                                        b->request, err) < 0)
+            return -1;
+    }
+    return wait_all(reduce, err);
+}
+
+/* Ranks come to their groups in one order (buckets.h): none waits for another in vain. */
+int reduce_numbers(struct reduce *reduce, int group, double *numbers, int n, struct err *err)
+{
+    if (!reduce->groups[group])
+        return 0;
+    if (comm_allreduce(reduce->groups[group], numbers, (size_t)n, DTYPE_F64, true,
+                       reduce->request, err) < 0)
+        return -1;
+    return comm_wait(reduce->request, err);
 }
 
 int reduce_test(struct reduce *reduce, struct err *err)

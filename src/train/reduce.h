@@ -3,7 +3,8 @@
  *
  * The gradient array is ordered by when a gradient becomes final. Its buckets (see buckets.h)
  * are posted in its order, each as soon as the last kernel that writes into it has run for the
- * last time.
+ * last time. Under ZeRO-1 a rank gets the sums of its slices (slices.h) only, and what it makes
+ * of them is gathered after the update.
  */
 #ifndef TASUKI_TRAIN_REDUCE_H
 #define TASUKI_TRAIN_REDUCE_H
@@ -31,7 +32,8 @@ struct reduce {
     struct comm_group **groups;
     struct bucket *buckets;
     enum dtype dtype;
-    bool deterministic;
+    bool deterministic, sharded;
+    struct comm_request *request;   /* of norms */
     int *first, *list;          /* buckets that a node writes: list[first[node] …] */
 };
 
@@ -50,5 +52,12 @@ int reduce_final(struct reduce *reduce, int node, char *gradients, struct err *e
 int reduce_wait(struct reduce *reduce, char *gradients, struct err *err);
 /* Drive progress; notes which buckets have completed. */
 int reduce_test(struct reduce *reduce, struct err *err);
+
+/* Under ZeRO-1, where every rank has its slices of 'array', laid out as the gradients: all of it
+ * on all ranks that share it.
+ */
+int reduce_gather(struct reduce *reduce, char *array, struct err *err);
+/* Sum 'n' numbers over the ranks of the buckets' group. */
+int reduce_numbers(struct reduce *reduce, int group, double *numbers, int n, struct err *err);
 
 #endif

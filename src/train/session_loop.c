@@ -185,6 +185,8 @@ static int dump_gradients(struct session *s, int64_t step, struct err *err)
 {
     if (!s->settings.gradients || step != s->first_step)
         return 0;
+    if (s->executor && executor_gather_gradients(s->executor, err) < 0)
+        return -1;
     return session_agreed(s, gradients_write(s->settings.gradients,
                                              s->executor ? executor_store(s->executor) : NULL,
                                              &s->placement, s->comm, err), err);

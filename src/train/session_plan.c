@@ -21,7 +21,7 @@ struct plan_request session_request(const struct session *session)
         .n_pins = t->n_pins, .pins = t->pins, .n_replicas = t->n_replicas,
         .replicas = t->replicas, .micro_batches = t->micro_batches,
         .micro_batch = t->micro_batch, .schedule = t->schedule, .list = t->list,
-        .schedule_memory = t->schedule_memory, .memory = t->memory,
+        .schedule_memory = t->schedule_memory, .zero = t->zero, .memory = t->memory,
         .batchnorm_samples = t->batchnorm_samples,
     };
 }
@@ -89,6 +89,7 @@ static bool honours_pins(const struct session *s, const struct plan *plan)
         (t->micro_batch && t->micro_batch != plan->micro_batch) ||
         (t->schedule && (plan->list || strcmp(t->schedule, plan->schedule) != 0)) ||
         (t->list && (!plan->list || !schedule_same(t->list, plan->list))) ||
+        (t->zero && (t->zero == PLAN_ZERO) != plan->zero) ||
         (t->schedule_memory > 0 && fabs(t->schedule_memory - plan->schedule_memory) > 1e-6))
         return false;
     for (int i = 0; i < t->n_replicas; i++)
@@ -117,8 +118,8 @@ static int check_given(const struct session *s, struct err *err)
         return err_set(err, "%s: made for other --freeze patterns: plan again", t->input);
     if (!honours_pins(s, plan))
         return err_set_code(err, EXIT_USAGE, "%s: a plan with other stages, replicas, "
-                            "micro-batches or another schedule than the options say: leave "
-                            "them out, or plan again", t->input);
+                            "micro-batches, another schedule or another --zero than the "
+                            "options say: leave them out, or plan again", t->input);
     return 0;
 }
 
@@ -210,12 +211,13 @@ static void tell_plan(struct session *s)
         json_array_append_new(stages, json_integer(plan->stages[i].replicas));
     if (plan->pipelines > 1)
         snprintf(side_by_side, sizeof(side_by_side), "%d pipelines of ", plan->pipelines);
-    log_info("plan: %s%d stage%s, %d rank%s of %d, %lld micro-batch%s of %lld, %s, predicted "
-             "%.3f ms per iteration", side_by_side, plan->n_stages,
+    log_info("plan: %s%d stage%s, %d rank%s of %d, %lld micro-batch%s of %lld, %s%s, "
+             "predicted %.3f ms per iteration", side_by_side, plan->n_stages,
              plan->n_stages == 1 ? "" : "s",
              s->placement.n_ranks, s->placement.n_ranks == 1 ? "" : "s", s->size,
              (long long)plan->micro_batches, plan->micro_batches == 1 ? "" : "es",
-             (long long)plan->micro_batch, plan->schedule, 1e3 * plan->iteration_seconds);
+             (long long)plan->micro_batch, plan->schedule, plan->zero ? ", ZeRO-1" : "",
+             1e3 * plan->iteration_seconds);
     if (s->placement.n_ranks < s->size)
         log_info("%d rank%s of %d %s no work in this plan", s->size - s->placement.n_ranks,
                  s->size - s->placement.n_ranks == 1 ? "" : "s", s->size,

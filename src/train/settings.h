@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "scheduler/plan.h"
 #include "train/best.h"
 #include "train/data.h"
 #include "train/optimizer.h"
@@ -50,6 +51,7 @@ struct train_settings {
     const char *schedule;
     struct schedule *list;      /* instructions in its place */
     double schedule_memory;
+    enum plan_zero zero;
     double memory;              /* bytes; 0: as the machine has it */
     bool keep_plan;
 

@@ -26,7 +26,9 @@ static struct shape piece_shape(const struct piece *p, const struct shape *whole
     return (struct shape){ .rank = 1, .dim = { p->count } };
 }
 
-/* The part of the stage's elements, all tensors end to end, that this replica writes. */
+/* The part of the stage's elements, all tensors end to end, that this replica writes, and what
+ * no other one has.
+ */
 static struct piece *cut(const struct store *store, const struct placement *placement,
                          const struct owned_tensor *list, int n, int *n_pieces)
 {
@@ -38,7 +40,7 @@ static struct piece *cut(const struct store *store, const struct placement *plac
     placement_stage(placement, placement->stage, &count);
     index = placement->pipeline * (count / placement->pipelines) + placement->replica;
     for (int i = 0; i < n; i++)
-        total += list[i].owner ? shape_elements(&graph->values[list[i].value].shape) : 0;
+        total += list[i].owner && !list[i].share ? list[i].count : 0;
     first = plan_share_start(total, count, index);
     end = plan_share_start(total, count, index + 1);
     *n_pieces = 0;
@@ -48,6 +50,12 @@ static struct piece *cut(const struct store *store, const struct placement *plac
 
         if (!list[i].owner)
             continue;
+        if (list[i].share) {
+            *(struct piece *)mem_push((void **)&pieces, n_pieces, sizeof(*pieces)) =
+                (struct piece){ .tensor = &list[i], .start = list[i].start,
+                                .count = list[i].count };
+            continue;
+        }
         if (lo < hi) {
             struct piece *p = mem_push((void **)&pieces, n_pieces, sizeof(*p));
 
@@ -62,7 +70,7 @@ static int fetch(const struct store *store, struct piece *p, struct err *err)
 {
     const struct value *v = &store->compiled->graph->values[p->tensor->value];
     size_t element = dtype_size(v->dtype), bytes = (size_t)p->count * element;
-    const char *from = p->tensor->memory + (size_t)p->start * element;
+    const char *from = p->tensor->memory + (size_t)(p->start - p->tensor->start) * element;
 
     if (p->count == shape_elements(&v->shape))
         p->key = mem_printf("%s%s%s", p->tensor->kind ? shard_kinds[p->tensor->kind] : "",

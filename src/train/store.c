@@ -20,9 +20,9 @@ static int list_blocks(struct store *s, struct block blocks[13])
     blocks[n++] = (struct block){ &s->params, p->param_bytes };
     blocks[n++] = (struct block){ &s->gradients, p->gradient_bytes };
     for (int i = 0; i < s->n_states; i++)
-        blocks[n++] = (struct block){ &s->states[i], p->gradient_bytes };
+        blocks[n++] = (struct block){ &s->states[i], s->compiled->state_bytes };
     if (s->averaged)
-        blocks[n++] = (struct block){ &s->averages, p->gradient_bytes };
+        blocks[n++] = (struct block){ &s->averages, s->compiled->state_bytes };
     blocks[n++] = (struct block){ &s->prepared, p->prepared_bytes };
     blocks[n++] = (struct block){ &s->slots, (size_t)s->n_slots * p->slot_bytes };
     blocks[n++] = (struct block){ &s->scratch, p->scratch_bytes };
@@ -32,7 +32,8 @@ static int list_blocks(struct store *s, struct block blocks[13])
     return n;
 }
 
-int store_init(struct store *store, const struct compiled *compiled, struct device *device,
+int store_init(struct store *store, const struct compiled *compiled,
+               const struct placement *placement, struct device *device,
                struct stream *stream, int optimizer_states, bool averaged,
                size_t buffer_bytes, struct err *err)
 {
@@ -44,6 +45,7 @@ int store_init(struct store *store, const struct compiled *compiled, struct devi
         .n_slots = compiled->schedule->stages[compiled->stage].slots,
         .n_states = optimizer_states, .averaged = averaged, .buffer_bytes = buffer_bytes,
     };
+    slices_make(&store->slices, compiled, placement);
     n = list_blocks(store, blocks);
     for (int i = 0; i < n; i++) {
         if (blocks[i].bytes == 0)
@@ -70,6 +72,7 @@ void store_clear(struct store *store)
         if (*blocks[i].memory)
             store->compiled->backend->release(store->device, *blocks[i].memory,
                                               blocks[i].bytes);
+    slices_clear(&store->slices);
     *store = (struct store){ 0 };
 }
 

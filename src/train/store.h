@@ -8,6 +8,7 @@
 
 #include "train/compile.h"
 #include "train/initial.h"
+#include "train/slices.h"
 
 struct store {
     const struct compiled *compiled;
@@ -16,14 +17,18 @@ struct store {
     int n_slots, n_states;
     bool averaged;
     char *params, *gradients, *states[2], *prepared, *slots, *scratch, *workspace;
-    char *averages;             /* of parameters, as the gradients lie; NULL: none are kept */
+    char *averages;             /* of parameters, as the states lie; NULL: none are kept */
+    struct slices slices;       /* what these are states and averages of */
     char *buffers;              /* messages and spare gradients */
     char *weight_sum;           /* the scalar that losses divide by */
     size_t buffer_bytes;
 };
 
-/* Allocate everything, zeroed. The device counts it: see backend->peak(). */
-int store_init(struct store *store, const struct compiled *compiled, struct device *device,
+/* Allocate everything, zeroed. The device counts it: see backend->peak(). 'placement' as in
+ * slices_make().
+ */
+int store_init(struct store *store, const struct compiled *compiled,
+               const struct placement *placement, struct device *device,
                struct stream *stream, int optimizer_states, bool averaged,
                size_t buffer_bytes, struct err *err);
 void store_clear(struct store *store);

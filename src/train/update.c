@@ -13,10 +13,13 @@ static const struct program_value *root(const struct program *program, int value
     return &program->values[program->values[value].root];
 }
 
-static int by_gradient(const void *a, const void *b)
+/* A group at a time, each in an order that all its members have. */
+static int by_group(const void *a, const void *b)
 {
     const struct update_range *x = a, *y = b;
 
+    if (x->group != y->group)
+        return x->group < y->group ? -1 : 1;
     return x->gradient < y->gradient ? -1 : x->gradient > y->gradient;
 }
 
@@ -25,18 +28,25 @@ static bool adapts(const struct optimizer_args *args)
     return args->kind == OPTIMIZER_LARS || args->kind == OPTIMIZER_LAMB;
 }
 
+static bool follows(const struct update_range *a, const struct update_range *b)
+{
+    size_t way = b->gradient - a->gradient;
+
+    return layout_aligned(a->gradient + a->bytes) == b->gradient &&
+           b->param - a->param == way && b->state - a->state == way;
+}
+
 /* The padding between two neighbours is zero in all arrays and stays zero. */
 static void merge_ranges(struct update *u)
 {
     int n = 0;
 
-    qsort(u->ranges, (size_t)u->n_ranges, sizeof(*u->ranges), by_gradient);
+    qsort(u->ranges, (size_t)u->n_ranges, sizeof(*u->ranges), by_group);
     for (int i = 0; i < u->n_ranges; i++) {
         struct update_range *last = n ? &u->ranges[n - 1] : NULL, next = u->ranges[i];
 
-        if (last && !adapts(&u->args) && last->decays == next.decays &&
-            last->owned == next.owned && last->param + layout_aligned(last->bytes) == next.param &&
-            last->gradient + layout_aligned(last->bytes) == next.gradient)
+        if (last && !adapts(&u->args) && last->group == next.group &&
+            last->decays == next.decays && last->counts == next.counts && follows(last, &next))
             last->bytes = next.gradient + next.bytes - last->gradient;
         else
             u->ranges[n++] = next;
@@ -52,6 +62,45 @@ static double step_decay(double decay, const struct plan *plan)
     return pow(decay, (double)groups);
 }
 
+/* LARS and LAMB sum up norms of what this rank has nothing of, too. */
+static void add_range(struct update *u, const struct store *store, const struct param_grad *p)
+{
+    const struct compiled *c = store->compiled;
+    const struct value *v = &c->graph->values[p->param];
+    size_t param = root(c->program, p->param)->offset;
+    size_t gradient = root(c->program, p->gradient)->offset;
+    struct slice part = slices_part(&store->slices, gradient, value_bytes(v));
+    struct update_range *r;
+
+    if (part.bytes == 0 && !adapts(&u->args))
+        return;
+    r = mem_push((void **)&u->ranges, &u->n_ranges, sizeof(*r));
+    *r = (struct update_range){
+        .param = param + (part.offset - gradient), .gradient = part.offset,
+        .state = part.state, .bytes = part.bytes, .tensor = param,
+        .tensor_bytes = value_bytes(v), .group = part.group, .decays = !v->no_decay,
+        .counts = store->slices.sharded || owned_here(c, p->param),
+    };
+}
+
+static void add_stat(struct update *u, const struct store *store,
+                     const struct stat_update *from, const struct plan *plan)
+{
+    const struct compiled *c = store->compiled;
+    size_t at = root(c->program, from->contribution)->offset;
+    struct slice part = slices_part(&store->slices, at,
+                                    value_bytes(&c->graph->values[from->stat]));
+    struct update_stat *s;
+
+    if (part.bytes == 0)
+        return;
+    s = mem_push((void **)&u->stats, &u->n_stats, sizeof(*s));
+    s->stat = root(c->program, from->stat)->offset + (part.offset - at);
+    s->contribution = part.offset;
+    s->bytes = part.bytes;
+    s->decay = step_decay(from->decay, plan);
+}
+
 void update_init(struct update *update, const struct store *store,
                  const struct optimizer_args *args, double ema, const struct plan *plan)
 {
@@ -60,34 +109,21 @@ void update_init(struct update *update, const struct store *store,
 
     *update = (struct update){ .args = *args, .ema = ema };
     update->args.dtype = c->graph->real;
-    for (int i = 0; i < ad->n_params; i++) {
-        struct update_range *r;
-
-        if (ad->params[i].stage != c->stage)
-            continue;
-        r = mem_push((void **)&update->ranges, &update->n_ranges, sizeof(*r));
-        r->param = root(c->program, ad->params[i].param)->offset;
-        r->gradient = root(c->program, ad->params[i].gradient)->offset;
-        r->bytes = value_bytes(&c->graph->values[ad->params[i].param]);
-        r->decays = !c->graph->values[ad->params[i].param].no_decay;
-        r->owned = owned_here(c, ad->params[i].param);
-    }
+    for (int i = 0; i < ad->n_params; i++)
+        if (ad->params[i].stage == c->stage)
+            add_range(update, store, &ad->params[i]);
     merge_ranges(update);
-    for (int i = 0; i < ad->n_stats; i++) {
-        struct update_stat *s;
-
-        if (ad->stats[i].stage != c->stage)
-            continue;
-        s = mem_push((void **)&update->stats, &update->n_stats, sizeof(*s));
-        s->stat = ad->stats[i].stat;
-        s->contribution = ad->stats[i].contribution;
-        s->decay = step_decay(ad->stats[i].decay, plan);
-    }
+    if (adapts(args))
+        update->squares = mem_new((size_t)update->n_ranges, sizeof(*update->squares));
+    for (int i = 0; i < ad->n_stats; i++)
+        if (ad->stats[i].stage == c->stage)
+            add_stat(update, store, &ad->stats[i], plan);
 }
 
 void update_clear(struct update *update)
 {
     free(update->ranges);
+    free(update->squares);
     free(update->stats);
     *update = (struct update){ 0 };
 }
@@ -99,14 +135,12 @@ static int update_stats(struct update *u, struct store *store, struct err *err)
 {
     for (int i = 0; i < u->n_stats; i++) {
         const struct update_stat *s = &u->stats[i];
-        const struct value *v = &store->compiled->graph->values[s->stat];
-        struct optimizer_args args = { .kind = OPTIMIZER_SGD, .dtype = v->dtype, .lr = -1,
+        struct optimizer_args args = { .kind = OPTIMIZER_SGD, .dtype = u->args.dtype, .lr = -1,
                                        .weight_decay = s->decay - 1, .step = 1 };
 
         if (store->compiled->backend->optimize(
-                store->stream, &args, (size_t)shape_elements(&v->shape),
-                store_address(store, s->stat, 0), store_address(store, s->contribution, 0), 1,
-                NULL, NULL, err) < 0)
+                store->stream, &args, s->bytes / dtype_size(args.dtype),
+                store->params + s->stat, store->gradients + s->contribution, 1, NULL, NULL, err) < 0)
             return -1;
     }
     return 0;
@@ -117,49 +151,73 @@ static double ratio(double above, double below)
     return above > 0 && below > 0 ? above / below : 1;
 }
 
-static int lars(const struct backend *backend, struct stream *stream,
-                const struct optimizer_args *args, size_t n, void *p, const void *g,
-                double g_scale, void *m, struct err *err)
-{
-    struct optimizer_args scaled = *args;
-    double p2, g2, r;
+/* Arrays of what is stepped at once. */
+struct arrays {
+    size_t n;
+    void *p, *m, *v;
+    const void *g;
+};
 
-    if (backend->sum_squares(stream, args->dtype, n, p, &p2, err) < 0 ||
-        backend->sum_squares(stream, args->dtype, n, g, &g2, err) < 0)
-        return -1;
-    r = g2 > 0 ? ratio(args->trust * sqrt(p2),
-                       fabs(g_scale) * sqrt(g2) + args->weight_decay * sqrt(p2)) : 1;
-    scaled.weight_decay *= r;
-    return backend->optimize(stream, &scaled, n, p, g, r * g_scale, m, NULL, err);
+/* What the step needs of a part of a tensor, to be summed over all of it: LARS the squares of
+ * the gradients, LAMB those of the update, for which it moves the moments.
+ */
+static int squares_of(const struct backend *backend, struct stream *stream,
+                      const struct optimizer_args *args, const struct arrays *a, double g_scale,
+                      double *squares, struct err *err)
+{
+    *squares = 0;
+    if (a->n == 0)
+        return 0;
+    if (args->kind == OPTIMIZER_LAMB)
+        return backend->moments(stream, args, a->n, a->p, a->g, g_scale, a->m, a->v, squares,
+                                err);
+    return backend->sum_squares(stream, args->dtype, a->n, a->g, squares, err);
 }
 
-static int lamb(const struct backend *backend, struct stream *stream,
-                const struct optimizer_args *args, bool decays, size_t n, void *p,
-                const void *g, double g_scale, void *m, void *v, struct err *err)
+/* The step of a part of a tensor with so many elements from 'tensor' on. */
+static int adapt(const struct backend *backend, struct stream *stream,
+                 const struct optimizer_args *args, bool decays, size_t n, const void *tensor,
+                 const struct arrays *a, double g_scale, double squares, struct err *err)
 {
     struct optimizer_args scaled = *args;
-    double p2 = 0, u2;
+    double p2 = 0, r = 1;
 
-    if ((decays && backend->sum_squares(stream, args->dtype, n, p, &p2, err) < 0) ||
-        backend->moments(stream, args, n, p, g, g_scale, m, v, &u2, err) < 0)
+    if (a->n == 0)
+        return 0;
+    if (decays && backend->sum_squares(stream, args->dtype, n, tensor, &p2, err) < 0)
         return -1;
-    scaled.trust = ratio(sqrt(p2), sqrt(u2));
-    return backend->optimize(stream, &scaled, n, p, g, g_scale, m, v, err);
+    if (args->kind == OPTIMIZER_LAMB) {
+        scaled.trust = ratio(sqrt(p2), sqrt(squares));
+    } else if (decays && squares > 0) {
+        r = ratio(args->trust * sqrt(p2),
+                  fabs(g_scale) * sqrt(squares) + args->weight_decay * sqrt(p2));
+        scaled.weight_decay *= r;
+    }
+    return backend->optimize(stream, &scaled, a->n, a->p, a->g, r * g_scale, a->m, a->v, err);
+}
+
+static struct optimizer_args args_for(const struct optimizer_args *args, bool decays)
+{
+    struct optimizer_args own = *args;
+
+    if (!decays)
+        own.weight_decay = 0;
+    return own;
 }
 
 int update_range(const struct backend *backend, struct stream *stream,
                  const struct optimizer_args *args, bool decays, size_t n, void *p,
                  const void *g, double g_scale, void *m, void *v, struct err *err)
 {
-    struct optimizer_args own = *args;
+    struct optimizer_args own = args_for(args, decays);
+    struct arrays a = { .n = n, .p = p, .m = m, .v = v, .g = g };
+    double squares;
 
-    if (!decays)
-        own.weight_decay = 0;
-    if (own.kind == OPTIMIZER_LARS && decays)
-        return lars(backend, stream, &own, n, p, g, g_scale, m, err);
-    if (own.kind == OPTIMIZER_LAMB)
-        return lamb(backend, stream, &own, decays, n, p, g, g_scale, m, v, err);
-    return backend->optimize(stream, &own, n, p, g, g_scale, m, v, err);
+    if (!adapts(&own))
+        return backend->optimize(stream, &own, n, p, g, g_scale, m, v, err);
+    if (squares_of(backend, stream, &own, &a, g_scale, &squares, err) < 0)
+        return -1;
+    return adapt(backend, stream, &own, decays, n, p, &a, g_scale, squares, err);
 }
 
 int update_squares(const struct update *update, const struct store *store, double *squares,
@@ -172,7 +230,7 @@ int update_squares(const struct update *update, const struct store *store, doubl
     for (int i = 0; i < update->n_ranges; i++) {
         const struct update_range *r = &update->ranges[i];
 
-        if (!r->owned)
+        if (!r->counts)
             continue;
         if (store->compiled->backend->sum_squares(store->stream, update->args.dtype,
                                                   r->bytes / element,
@@ -196,41 +254,93 @@ static int average(const struct update *u, struct store *store, const struct upd
         return 0;
     return store->compiled->backend->optimize(store->stream, &args,
                                               r->bytes / dtype_size(args.dtype),
-                                              store->averages + r->gradient,
+                                              store->averages + r->state,
                                               store->params + r->param, 1, NULL, NULL, err);
+}
+
+static struct optimizer_args args_at(const struct update *update,
+                                     const struct update_step *step)
+{
+    struct optimizer_args args = update->args;
+
+    args.step = step->step + 1;
+    args.lr *= step->rate;
+    return args;
+}
+
+static struct arrays arrays_of(const struct store *store, const struct update_range *r,
+                               size_t element)
+{
+    return (struct arrays){
+        .n = r->bytes / element, .p = store->params + r->param,
+        .g = store->gradients + r->gradient,
+        .m = store->n_states > 0 ? store->states[0] + r->state : NULL,
+        .v = store->n_states > 1 ? store->states[1] + r->state : NULL,
+    };
+}
+
+int update_norms(struct update *update, const struct store *store,
+                 const struct update_step *step, struct err *err)
+{
+    const struct optimizer_args args = args_at(update, step);
+
+    for (int i = 0; update->squares && i < update->n_ranges; i++) {
+        const struct update_range *r = &update->ranges[i];
+        struct optimizer_args own = args_for(&args, r->decays);
+        struct arrays a = arrays_of(store, r, dtype_size(args.dtype));
+
+        if (squares_of(store->compiled->backend, store->stream, &own, &a, step->g_scale,
+                       &update->squares[i], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int step_range(const struct store *store, const struct update_range *r,
+                      const struct optimizer_args *args, double g_scale, double squares,
+                      struct err *err)
+{
+    const struct backend *backend = store->compiled->backend;
+    struct optimizer_args own = args_for(args, r->decays);
+    size_t element = dtype_size(args->dtype);
+    struct arrays a = arrays_of(store, r, element);
+
+    if (!adapts(args))
+        return backend->optimize(store->stream, &own, a.n, a.p, a.g, g_scale, a.m, a.v, err);
+    return adapt(backend, store->stream, &own, r->decays, r->tensor_bytes / element,
+                 store->params + r->tensor, &a, g_scale, squares, err);
 }
 
 int update_run(struct update *update, struct store *store, const struct update_step *step,
                struct err *err)
 {
-    struct optimizer_args args = update->args;
-    size_t element = dtype_size(args.dtype);
+    const struct optimizer_args args = args_at(update, step);
 
-    args.step = step->step + 1;
-    args.lr *= step->rate;
     for (int i = 0; i < update->n_ranges; i++) {
         const struct update_range *r = &update->ranges[i];
-        char *m = store->n_states > 0 ? store->states[0] + r->gradient : NULL;
-        char *v = store->n_states > 1 ? store->states[1] + r->gradient : NULL;
 
-        if (update_range(store->compiled->backend, store->stream, &args, r->decays,
-                         r->bytes / element, store->params + r->param,
-                         store->gradients + r->gradient, step->g_scale, m, v, err) < 0 ||
+        if (step_range(store, r, &args, step->g_scale,
+                       update->squares ? update->squares[i] : 0, err) < 0 ||
             average(update, store, r, step->step, err) < 0)
             return -1;
     }
     return update_stats(update, store, err);
 }
 
-static int copy_all(const struct update *u, const struct store *store, char *to, bool to_params,
-                    const char *from, bool from_params, struct err *err)
+static int copy_ranges(const struct update *u, const struct store *store, bool averages,
+                       struct err *err)
 {
     for (int i = 0; i < u->n_ranges; i++) {
         const struct update_range *r = &u->ranges[i];
+        char *param = store->params + r->param, *saved = store->gradients + r->gradient;
+        const struct backend *backend = store->compiled->backend;
 
-        if (store->compiled->backend->copy(
-                store->stream, to + (to_params ? r->param : r->gradient), r->bytes,
-                from + (from_params ? r->param : r->gradient), r->bytes, r->bytes, 1, err) < 0)
+        if (averages && backend->copy(store->stream, saved, r->bytes, param, r->bytes, r->bytes,
+                                      1, err) < 0)
+            return -1;
+        if (backend->copy(store->stream, param, r->bytes,
+                          averages ? store->averages + r->state : saved, r->bytes, r->bytes, 1,
+                          err) < 0)
             return -1;
     }
     return 0;
@@ -238,12 +348,10 @@ static int copy_all(const struct update *u, const struct store *store, char *to,
 
 int update_borrow(const struct update *update, struct store *store, struct err *err)
 {
-    if (copy_all(update, store, store->gradients, false, store->params, true, err) < 0)
-        return -1;
-    return copy_all(update, store, store->params, true, store->averages, false, err);
+    return copy_ranges(update, store, true, err);
 }
 
 int update_return(const struct update *update, struct store *store, struct err *err)
 {
-    return copy_all(update, store, store->params, true, store->gradients, false, err);
+    return copy_ranges(update, store, false, err);
 }

@@ -45,9 +45,9 @@ plan() {
     seconds=$(sed -nE 's/^iteration +([0-9.]+) ms.*/\1/p' <<<"$output")
     sed -nE 's/^  .* of [0-9]+: ([0-9.]+) ms, .* more: .* longer$/\1/p' <<<"$output" |
         awk -v last="$seconds" '$1 < last { exit 1 } { last = $1 }'
-    run plan --memory 9000 --optimizer adam
+    run plan --memory 9000 --optimizer adam --no-zero
     [[ "$output" == *"1 stage, "*": does not fit: stage 0 wants 12030 bytes of 9000"* ]]
-    grep -q '"memory_limit": 9000' <(plan --memory 9000 --format json)
+    grep -q '"memory_limit": 9000' <(plan --memory 9000 --no-zero --format json)
 }
 
 @test "a plan is drawn on the tree, with names escaped and in bounds" {
@@ -266,11 +266,26 @@ plan() {
     ! grep -A4 '"samples"' plan.json | grep -qE '^ +[1235679],?$'
 }
 
+@test "ZeRO-1 comes where the memory demands it, and is pinned or forbidden" {
+    run plan --replicas 4 --memory 10000 --optimizer adam
+    echo "$output"
+    [[ "$output" == *"1 stage on 4 of 4 devices "*", ZeRO-1, "*"Without ZeRO-1 nothing fits."* ]]
+    run plan --replicas 4 --memory 10000 --optimizer adam --no-zero
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"does not fit"* ]]
+    run plan --replicas 4 --optimizer adam
+    [[ "$output" != *"ZeRO-1"* ]]
+    plan --zero --replicas 4 --optimizer adam -o plan.json
+    grep -q '"zero": true' plan.json
+    "$TASUKI" simulate plan.json --cost cost.json --cluster "$flat" >simulated
+    grep iteration simulated
+}
+
 @test "a memory limit cuts the network, and names the block that does not fit" {
-    run plan --memory 9000 --optimizer adam -o plan.json
+    run plan --memory 9000 --optimizer adam --no-zero -o plan.json
     [ "$status" -eq 0 ]
     [[ "$output" == *"stages on"* ]]
-    run plan --memory 4000 --optimizer adam
+    run plan --memory 4000 --optimizer adam --no-zero
     [ "$status" -eq 1 ]
     # 4 x 1000 bytes, one sample's output and what is received of another block.
     [[ "$output" == *"block \"b\" does not fit on one device, by 20 bytes"* ]]

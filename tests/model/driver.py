@@ -165,7 +165,7 @@ class Session:
                     "steps": case.steps, "loss": case.loss, "precision": precision,
                     "optimizer": optimizer, "log": log, "no_shuffle": True, "quiet": True}
         settings.update(options)
-        words = ["train", plan or case.path("model.onnx"), *case.options[optimizer]]
+        words = ["train", plan or case.path("model.onnx"), *case.options.get(optimizer, [])]
         for pattern in getattr(case, "freeze", []):
             words += ["--freeze", pattern]
         for name, value in settings.items():
@@ -211,8 +211,15 @@ def shards(checkpoint):
 
 
 def state(checkpoint):
-    """Their tensors, whichever stage wrote them; no stage may have replicas."""
+    """What they hold by (kind, parameter), whichever ranks wrote the parts of it."""
     found = {}
-    for path in shard_paths(checkpoint):
-        found.update(tensors.read(path))
-    return found
+    folder = os.path.dirname(shard_paths(checkpoint)[0])
+    with open(os.path.join(folder, "state.json")) as file:
+        files = json.load(file)["files"]
+    for entry in files:
+        held = tensors.read(os.path.join(folder, entry["file"]))
+        for piece in entry["pieces"]:
+            parts = found.setdefault((piece["kind"], piece["name"]), {})
+            parts[piece["start"]] = held[piece["key"]][2]
+    return {key: b"".join(parts[start].tobytes() for start in sorted(parts))
+            for key, parts in found.items()}

@@ -90,6 +90,25 @@ def foreseen(session, name, schedule):
     check(peaks == plan, f"peaks {peaks}, the plan says {plan}")
 
 
+def foreseen_in_shards(session, name, layout, ema):
+    """Replicas whose shares of the optimizer's state differ by an element allot the same."""
+    case = session.case(name)
+    options = {"batchnorm_samples": 1} if case.batchnorm else {}
+    peaks = {}
+    for zero in (True, False):
+        result = session.train(case, "float32", "adamw", ranks=sum(layout), micro_batches=2,
+                               replicas=driver.replicas_text(layout), zero=zero, no_zero=not zero,
+                               ema=ema, **options)
+        plan = [stage["memory"] for stage in result.event("start")["plan"]["stages"]
+                for _ in range(stage["replicas"])]
+        peaks[zero] = measured(result)
+        check(max(peaks[zero]) == max(plan), f"peaks {peaks[zero]}, the plan says {plan}")
+        check(all(is_ <= said for is_, said in zip(peaks[zero], plan)),
+              f"peaks {peaks[zero]}, the plan says {plan}")
+    if len(layout) == 1:    # cuts may differ
+        check(max(peaks[True]) < max(peaks[False]), f"{peaks} with and without")
+
+
 def names_the_block(session, name, ranks):
     case = session.case(name)
     options = {"batchnorm_samples": 3} if case.batchnorm else {}
@@ -116,6 +135,10 @@ def main():
             for schedule in ("zb-h1", "zb"):
                 tap.test(f"{name}: what is measured under {schedule} is what was foreseen",
                          foreseen, session, name, schedule)
+            tap.test(f"{name}: with ZeRO-1 what is measured is what was foreseen",
+                     foreseen_in_shards, session, name, (3,), 0.9)
+            tap.test(f"{name}: with ZeRO-1 in two stages, too", foreseen_in_shards, session,
+                     name, (2, 1), None)
             for ranks in (0, 2):
                 tap.test(f"{name}: an impossible limit names the block ({ranks or 1} ranks)",
                          names_the_block, session, name, ranks)

@@ -177,6 +177,57 @@ def plain_accumulation(tap, session, draw):
                      "one rank", same_bits, session, name, schedule)
 
 
+def run_both_ways(session, case, layout, precision, change, settings=None):
+    """A plan, and the same one changed: what both runs have in the end, and their losses."""
+    plan, states, curves, options = None, [], [], {"optimizer": "adamw", **(settings or {})}
+    optimizer = options.pop("optimizer")
+    pins = {"stages": len(layout), "replicas": driver.replicas_text(layout), "micro_batches": 2}
+    if case.batchnorm:
+        options["batchnorm_samples"] = 1
+    for _ in range(2):
+        folder = session.temporary()
+        result = session.train(case, precision, optimizer, ranks=sum(layout), steps=5, plan=plan,
+                               deterministic=True, checkpoint=folder, **pins, **options)
+        states.append(driver.state(folder))
+        curves.append(result.losses)
+        made, plan, pins = result.event("start")["plan"], session.temporary(".json"), {}
+        change(made)
+        with open(plan, "w") as file:
+            json.dump(made, file)
+        options["keep_plan"] = True
+    return states, curves
+
+
+def sharded(session, name, layout, precision, settings):
+    """ZeRO-1 sums in the same order; only norms are sums of other parts."""
+    case = session.case(name)
+    states, curves = run_both_ways(session, case, layout, precision,
+                                   lambda plan: plan.update(zero=True), settings=settings)
+    if precision == "float64":
+        return compare.same_curve(curves[1], curves[0], 1e-10, case.loss)
+    check(curves[0] == curves[1], "other losses than without")
+    check(states[0] == states[1], "other parameters or states than without")
+    return None
+
+
+def optimizer_states_in_shards(tap, session, draw):
+    layouts = [(2,), (4,), (3, 1), (2, 2), (1, 2, 1)]
+    for name in ("mlp", "cnn", "tied", "frozen"):
+        for layout in driver.LONG and layouts or draw.sample(layouts, 2):
+            settings = {"optimizer": draw.choice(["momentum", "adamw"]), "ema": 0.9}
+            tap.test(f"{name}, {settings['optimizer']}: stages {driver.replicas_text(layout)} "
+                     "with ZeRO-1 have the bits of those without", sharded, session, name, layout,
+                     "float32", settings)
+    for name, settings in (("mlp", {"optimizer": "lars"}), ("tied", {"optimizer": "lamb"}),
+                           ("cnn", {"optimizer": "lars"}),
+                           ("transformer", {"optimizer": "lamb", "clip_norm": 0.01}),
+                           ("tied", {"clip_norm": 0.01, "ema": 0.9})):
+        layout = draw.choice(layouts)
+        said = ", ".join(f"{key} {value}" for key, value in settings.items())
+        tap.test(f"{name}: stages {driver.replicas_text(layout)} with ZeRO-1 and {said} follow "
+                 "those without", sharded, session, name, layout, "float64", settings)
+
+
 def rendezvous(tap, session, baselines, draw):
     """No message leaves before its receive is posted, and ranks dawdle at random."""
     # 56 bytes are the header alone: with btl tcp every message, however short, waits for its
@@ -209,6 +260,7 @@ def main():
         unequal_shares(tap, session, baselines)
         whole_pipelines(tap, session, baselines, draw)
         plain_accumulation(tap, session, draw)
+        optimizer_states_in_shards(tap, session, draw)
         rendezvous(tap, session, baselines, draw)
         matrix(tap, session, baselines, draw, "float32")
     finally:

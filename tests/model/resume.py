@@ -24,15 +24,16 @@ def pins(case, layout, micro_batches):
     return options
 
 
-def goes_on(session, name, optimizer, k, before, after, schedules, shuffle):
+def goes_on(session, name, optimizer, k, before, after, schedules, shuffle, zero):
     case = session.case(name)
     common = {"no_shuffle": not shuffle, "seed": 7}
     whole = session.train(case, "float64", optimizer, **common, **pins(case, (), 1))
     checkpoint = session.temporary()
     first = session.train(case, "float64", optimizer, checkpoint=checkpoint, steps=k, **common,
-                          schedule=schedules[0], **pins(case, before, 2))
+                          schedule=schedules[0], zero=zero[0], **pins(case, before, 2))
     second = session.train(case, "float64", optimizer, checkpoint=checkpoint, resume=True,
-                           schedule=schedules[1], **common, **pins(case, after, 3))
+                           schedule=schedules[1], zero=zero[1], **common,
+                           **pins(case, after, 3))
     check(len(first.losses) == k and len(second.losses) == case.steps - k,
           f"{len(first.losses)} and {len(second.losses)} steps")
     return compare.same_curve(first.losses + second.losses, whole.losses, 1e-10, case.loss)
@@ -72,11 +73,13 @@ def main():
             for optimizer in ("momentum", "adamw"):
                 k, plans = draw.randint(1, 18), draw.sample(PLANS, 2)
                 schedules = draw.sample(SCHEDULES, 2)
+                zero = draw.choice([(False, False), (True, False), (False, True), (True, True)])
                 first, second = [f"{driver.replicas_text(layout) or 'one rank'}, {schedule}"
-                                 for layout, schedule in zip(plans, schedules)]
+                                 f"{', ZeRO-1' if sharded else ''}"
+                                 for layout, schedule, sharded in zip(plans, schedules, zero)]
                 tap.test(f"{name}, {optimizer}: stopped after {k} steps as {first}, resumed as "
                          f"{second}, goes on the same", goes_on, session, name, optimizer, k,
-                         *plans, schedules, draw.choice([True, False]))
+                         *plans, schedules, draw.choice([True, False]), zero)
             for layout, precision in (((2, 1), "float32"), ((1, 1, 1), "float64")):
                 tap.test(f"{name}, {precision}: {driver.replicas_text(layout)} with "
                          "--deterministic gives the same bits, resumed too",

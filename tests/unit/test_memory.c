@@ -142,7 +142,7 @@ static void the_sum_has_every_part(void **state)
     (void)state;
     build(&e);
     memory_place(&e.program, BACKWARD_MERGED, 3, 640);
-    use = memory_use(&e.program, 3, 2, 10);
+    use = memory_use(&e.program, 3, 256, 10);
     assert_int_equal(use.parameters, 128);
     assert_int_equal(use.gradients, 128);
     assert_int_equal(use.optimizer, 256);

@@ -79,6 +79,7 @@ static void extend(struct brute *b, int first, int left)
 static void brute_force(struct brute *b, struct search *search)
 {
     *b = (struct brute){ .search = search, .closed = INFINITY, .seconds = INFINITY };
+    b->c.zero = search->zero;
     b->c.cuts = b->cuts;
     b->c.replicas = b->replicas;
     for (int i = 0; i < search->n_splits; i++)
@@ -139,6 +140,15 @@ static void nothing_is_faster_than_the_plan(void **state)
     for (unsigned seed = 1; seed <= 12; seed++)
         for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
             check_case(seed, specs[i], &(struct plan_request){ .global_batch = 4 });
+}
+
+static void no_sharded_plan_is_faster_than_the_plan(void **state)
+{
+    (void)state;
+    for (unsigned seed = 31; seed <= 34; seed++)
+        for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
+            check_case(seed, specs[i], &(struct plan_request){ .global_batch = 4,
+                                                               .zero = PLAN_ZERO });
 }
 
 static void nothing_that_is_pinned_is_faster_than_the_plan(void **state)
@@ -346,6 +356,38 @@ static void a_memory_limit_forces_a_cut(void **state)
     plan_free(plan);
 }
 
+/* 6000 bytes of parameters, as many of gradients and twice as many of Adam's state, of which a
+ * quarter is 3000.
+ */
+static void state_is_sharded_where_memory_demands_it(void **state)
+{
+    static const struct {
+        enum plan_zero zero;
+        double memory;
+        bool fits, sharded;
+    } cases[] = {
+        { PLAN_ZERO_ANY, 18000, true, true },     { PLAN_ZERO_ANY, 30000, true, false },
+        { PLAN_ZERO_NEVER, 18000, false, false }, { PLAN_ZERO_NEVER, 30000, true, false },
+        { PLAN_ZERO, 30000, true, true },         { PLAN_ZERO, 15000, false, true },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct plan_request request = { .global_batch = 8, .n_replicas = 1,
+                                        .replicas = (int[]){ 4 }, .optimizer = "adam",
+                                        .zero = cases[i].zero, .memory = cases[i].memory };
+        struct plan *plan = plan_for(6, ROOMY, &request, NULL);
+
+        assert_int_equal(plan != NULL, cases[i].fits);
+        if (plan) {
+            assert_int_equal(plan->zero, cases[i].sharded);
+            assert_true(plan->stages[0].memory <= cases[i].memory);
+            assert_true(plan->iteration_seconds >= plan->lower_bound_seconds);
+        }
+        plan_free(plan);
+    }
+}
+
 static void a_block_that_fits_nowhere_is_named_with_what_it_lacks(void **state)
 {
     struct plan_request request = { .global_batch = 4, .memory = 2000 };
@@ -545,6 +587,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_faster_than_the_plan),
+        cmocka_unit_test(no_sharded_plan_is_faster_than_the_plan),
         cmocka_unit_test(nothing_that_is_pinned_is_faster_than_the_plan),
         cmocka_unit_test(no_plan_is_below_the_bound_and_most_are_near_it),
         cmocka_unit_test(pins_are_honoured),
@@ -552,6 +595,7 @@ int main(void)
         cmocka_unit_test(pins_that_cannot_be_had_are_refused_with_the_reason),
         cmocka_unit_test(every_share_is_a_multiple_of_the_batchnorm_group),
         cmocka_unit_test(a_memory_limit_forces_a_cut),
+        cmocka_unit_test(state_is_sharded_where_memory_demands_it),
         cmocka_unit_test(a_block_that_fits_nowhere_is_named_with_what_it_lacks),
         cmocka_unit_test(the_exact_memory_decides),
         cmocka_unit_test(a_small_stage_that_was_underestimated_does_not_forbid_a_large_one),

@@ -113,7 +113,7 @@ static void mistakes_are_named_by_key(void **state)
           "schedule: expected gpipe, 1f1b, interleaved, zb-h1, zb or zb-v" },
         { -1, "schedule_options", "{\"chunks\":2}", "schedule_options.chunks" },
         { -1, "speed", "1", "speed" },
-        { -1, "zero", "true", "zero" },
+        { -1, "zero", "1", "zero" },
         { -1, "batchnorm_samples", "2", "stages[0].samples: replica 1's share of 3" },
         { -1, "shared", "[{\"name\":\"w\",\"owner\":1,\"stages\":[0,1]}]", "shared[0].owner" },
         { -1, "stages", "[]", "stages" },
