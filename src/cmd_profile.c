@@ -12,7 +12,9 @@
 #include "base/mem.h"
 #include "base/option.h"
 #include "commands.h"
+#include "topology/cluster.h"
 #include "train/data.h"
+#include "train/estimate.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
 #include "train/profile.h"
@@ -118,9 +120,38 @@ static int open_model(struct profile_run *r, struct err *err)
     return open_device(r, precision == 1, err);
 }
 
+/* For the devices of a cluster that is not here. */
+static struct cost *estimate(const struct profile_run *r, struct err *err)
+{
+    const char *spec = option_string(r->options, "cluster", NULL);
+    struct model_options options = r->profile.model_options;
+    struct cluster *cluster;
+    struct graph *graph;
+    struct cost *cost = NULL;
+
+    if (!spec) {
+        err_set_code(err, EXIT_USAGE, "profile: --roofline needs --cluster SPEC");
+        return NULL;
+    }
+    cluster = cluster_open(spec, err);
+    if (!cluster)
+        return NULL;
+    options.batch = r->sizes[0];
+    graph = model_build(r->profile.model, &options, err);
+    if (graph && cluster->devices[0].flops <= 0 && cluster->devices[0].memory_bandwidth <= 0)
+        err_set(err, "--cluster %s: nothing says how fast its devices are", spec);
+    else if (graph)
+        cost = estimate_cost(graph, r->profile.n_sizes, r->sizes, &cluster->devices[0],
+                             optimizer_states(r->profile.optimizer.kind), err);
+    graph_free(graph);
+    cluster_free(cluster);
+    return cost;
+}
+
 static int write_cost(struct profile_run *r, const char *output, struct err *err)
 {
-    struct cost *cost = profile_cost(&r->profile, err);
+    struct cost *cost = option_flag(r->options, "roofline", false)
+                            ? estimate(r, err) : profile_cost(&r->profile, err);
     int bad;
 
     if (!cost)
@@ -138,7 +169,10 @@ static int run_profile(struct profile_run *r, struct err *err)
     if (option_word(r->options, "format", &format, err) < 0 || read_sizes(r, err) < 0 ||
         open_model(r, err) < 0)
         return -1;
-    if (format == 1 || (output && !option_given(r->options, "format")))
+    if (option_given(r->options, "cluster") && !option_flag(r->options, "roofline", false))
+        return err_set_code(err, EXIT_USAGE, "profile: --cluster is about --roofline alone");
+    if (format == 1 || option_flag(r->options, "roofline", false) ||
+        (output && !option_given(r->options, "format")))
         return write_cost(r, output ? output : "-", err);
     if (output)
         return err_set_code(err, EXIT_USAGE, "profile: -o writes JSON; the table goes to "

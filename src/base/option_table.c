@@ -142,7 +142,9 @@ static const struct option_spec table[] = {
       .help = "of shuffling and dropout (default: 0)" },
 
     /* the plan */
-    { .name = "cluster", .argument = "SPEC", .commands = PLAN | TRAIN | SIMULATE,
+    { .name = "roofline", .commands = PROFILE,
+      .help = "estimate for the devices of --cluster in place of measuring (default: no)" },
+    { .name = "cluster", .argument = "SPEC", .commands = PLAN | TRAIN | SIMULATE | PROFILE,
       .help = "NAME:NODES of a machine, topology file, flat:... or tree:... (default: here)" },
     { .name = "nodes", .argument = "N", .commands = PLAN | SIMULATE,
       .help = "so many nodes of the machine (default: the saved one, or that of --cluster); "

@@ -302,3 +302,18 @@ END
     done
     [ -z "$(ls mine)" ]
 }
+
+@test "a cost file is estimated for a machine that is elsewhere" {
+    cd "$BATS_TEST_TMPDIR"
+    model=$srcdir/etc/demo/digits.onnx
+    "$TASUKI" profile "$model" --roofline --cluster dgx-h100:1 --batch-size 16,64 -o h100.json
+    grep -q '"device": "H100' h100.json
+    run "$TASUKI" plan --cost h100.json --cluster dgx-h100:1 --global-batch 64
+    [ "$status" -eq 0 ]
+    run "$TASUKI" profile "$model" --roofline
+    [[ "$status" -eq 2 && "$output" == *"--roofline needs --cluster"* ]]
+    run "$TASUKI" profile "$model" --cluster dgx-h100:1
+    [[ "$status" -eq 2 && "$output" == *"--cluster is about --roofline"* ]]
+    run "$TASUKI" profile "$model" --roofline --cluster flat:2,bandwidth=1e9
+    [[ "$status" -eq 1 && "$output" == *"nothing says how fast its devices are"* ]]
+}
