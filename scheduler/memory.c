@@ -120,8 +120,27 @@ static bool is_kept(const struct timeline *line, int root, enum backward_form fo
 {
     bool wgrad = form == BACKWARD_DELAYED && line->first[root] < line->start[3] &&
                  line->last[root] >= line->start[3];
+    bool forward = line->first[root] < line->start[2] && line->last[root] >= line->start[2];
 
-    return wgrad || (line->first[root] < line->start[2] && line->last[root] >= line->start[2]);
+    return wgrad || (forward && !line->program->recomputes);
+}
+
+/* What the stage is fed and receives is there when the forward is run again. */
+static void keep_arrivals(struct timeline *line, bool *kept)
+{
+    const struct program *program = line->program;
+    const struct autodiff *ad = program->autodiff;
+    int backward = line->start[2];
+
+    for (int i = 0; i < program->n_inputs; i++) {
+        touch(line, program->inputs[i], backward);
+        kept[root_of(program, program->inputs[i])] = true;
+    }
+    for (int i = 0; i < ad->n_boundaries; i++)
+        if (ad->boundaries[i].to == program->stage) {
+            touch(line, ad->boundaries[i].value, backward);
+            kept[root_of(program, ad->boundaries[i].value)] = true;
+        }
 }
 
 /* What lives within F, or within B and W, is there for one micro-batch at a time. Where there
@@ -130,15 +149,20 @@ static bool is_kept(const struct timeline *line, int root, enum backward_form fo
 static void share_places(struct timeline *line, enum backward_form form, int slots)
 {
     struct program *program = line->program;
+    bool *kept = mem_new((size_t)program->n_values, sizeof(*kept));
 
+    if (program->recomputes)
+        keep_arrivals(line, kept);
     for (int v = 0; v < program->n_values; v++) {
         int root = root_of(program, v);
-        bool kept = is_kept(line, root, form);
+        bool slot = kept[root] || is_kept(line, root, form) ||
+                    (slots == 1 && !program->recomputes);
         enum value_place *place = &program->values[v].place;
 
         if (*place == PLACE_SLOT || *place == PLACE_SCRATCH)
-            *place = slots == 1 || kept ? PLACE_SLOT : PLACE_SCRATCH;
+            *place = slot ? PLACE_SLOT : PLACE_SCRATCH;
     }
+    free(kept);
 }
 
 /* Values of one place that share the arena by lifetime. */

@@ -9,6 +9,10 @@
  * lives within F, and what lives within B and W. A stage is fed and receives right before the
  * part that reads it; SEND directly follows the part that makes its values, and copies them.
  *
+ * Where the forward is recomputed, a micro-batch keeps what the stage is fed and receives, and
+ * what W needs where it does not directly follow; all else has one place, into which F and what is
+ * run again put the same values.
+ *
  * In the arrays of parameters and of gradients a trained parameter and its gradient stand at
  * the same offset, in the order in which the gradients become final, then running statistics
  * and their contributions; so an interval of one array is the same interval of the other.

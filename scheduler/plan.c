@@ -31,6 +31,11 @@ bool plan_suits(const struct plan *plan, const char *model_hash)
            strcmp(plan->model_hash, model_hash) == 0;
 }
 
+const char *plan_recompute_name(enum plan_recompute recompute)
+{
+    return recompute == PLAN_RECOMPUTE_FULL ? "full" : "none";
+}
+
 static void free_stage(struct plan_stage *stage, int pipelines)
 {
     for (int i = 0; i < stage->n_blocks; i++) {
@@ -130,7 +135,7 @@ static json_t *stage_to_json(const struct plan_stage *stage, int pipelines)
     json_object_set_new(o, "replicas", json_integer(stage->replicas));
     json_object_set_new(o, "devices", devices_to_json(stage, pipelines));
     json_object_set_new(o, "samples", samples);
-    json_object_set_new(o, "recompute", json_string("none"));
+    json_object_set_new(o, "recompute", json_string(plan_recompute_name(stage->recompute)));
     json_object_set_new(o, "tensor", json_integer(1));
     json_object_set_new(o, "forward", json_real(stage->forward));
     json_object_set_new(o, "dgrad", json_real(stage->dgrad));

@@ -18,12 +18,16 @@ struct plan_block {
     char *first_node, *last_node;   /* ONNX names; NULL where made from a cost file alone */
 };
 
+/* Is the forward run again before each backward, so that only a stage's inputs are kept? */
+enum plan_recompute { PLAN_RECOMPUTE_NONE, PLAN_RECOMPUTE_FULL };
+
 struct plan_stage {
     int n_blocks;
     struct plan_block *blocks;
     int replicas;                   /* r of one pipeline */
     char **devices;                 /* [pipelines * replicas] ids, pipeline-major */
     int64_t *samples;               /* [replicas]: share of one micro-batch */
+    enum plan_recompute recompute;
     double forward, dgrad, wgrad;   /* seconds per micro-batch, of the largest share */
     double allreduce;               /* seconds, nothing else running */
     /* Of an iteration, mean over its replicas: seconds of computing, of waiting for the
@@ -67,6 +71,8 @@ struct plan {
     struct plan_stage *stages;      /* in topological order */
     struct plan_shared *shared;
 };
+
+const char *plan_recompute_name(enum plan_recompute recompute);     /* "none", "full" */
 
 /* First sample of replica i of r in a micro-batch of b samples: floor(i*b/r). */
 int64_t plan_share_start(int64_t b, int r, int i);

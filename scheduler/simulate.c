@@ -93,6 +93,8 @@ static double piece_seconds(const struct sim *sim, const struct part *part, bool
     double n = (double)part->samples;
     double seconds = b->wgrad ? cost_at(sim->cost, b->wgrad, b->batch_axis, n) : 0;
 
+    if (merged && part->recomputes)
+        seconds += cost_at(sim->cost, b->forward, b->batch_axis, n);
     return merged ? seconds + cost_at(sim->cost, b->dgrad, b->batch_axis, n) : seconds;
 }
 

@@ -248,9 +248,47 @@ void program_free(struct program *program)
     for (int part = 0; part < PART_COUNT; part++)
         free(program->list[part].nodes);
     free(program->backward.nodes);
+    free(program->again.nodes);
     free(program->values);
     free(program->inputs);
     free(program);
+}
+
+static void want_inputs(const struct program *p, const struct program_list *list, bool *wanted)
+{
+    for (int i = 0; i < list->n; i++) {
+        const struct node *node = &p->graph->nodes[list->nodes[i]];
+
+        for (int k = 0; k < node->n_inputs; k++)
+            if (node->inputs[k] >= 0)
+                wanted[node->inputs[k]] = true;
+    }
+}
+
+void program_recompute(struct program *program)
+{
+    struct program *p = program;
+    const struct program_list *forward = &p->list[PART_FORWARD];
+    bool *wanted = mem_new((size_t)p->n_values, sizeof(*wanted));
+    bool *runs = mem_new((size_t)forward->n, sizeof(*runs));
+
+    want_inputs(p, &p->list[PART_DGRAD], wanted);
+    want_inputs(p, &p->list[PART_WGRAD], wanted);
+    for (int i = forward->n - 1; i >= 0; i--) {
+        const struct node *node = &p->graph->nodes[forward->nodes[i]];
+
+        for (int k = 0; k < node->n_outputs; k++)
+            runs[i] |= node->outputs[k] >= 0 && wanted[node->outputs[k]];
+        for (int k = 0; runs[i] && k < node->n_inputs; k++)
+            if (node->inputs[k] >= 0)
+                wanted[node->inputs[k]] = true;
+    }
+    p->recomputes = true;
+    for (int i = 0; i < forward->n; i++)
+        if (runs[i])
+            append(&p->again, forward->nodes[i]);
+    free(runs);
+    free(wanted);
 }
 
 static int position(const struct program_list *list, int node)

@@ -106,13 +106,15 @@ static int check_support(const struct compiled *c, struct device *device, struct
                    missing, missing == 1 ? "" : "s", list);
 }
 
-static void note_spare(struct compiled *c, int node)
+/* What is run again makes its contributions a second time, for nothing. */
+static void note_spare(struct compiled *c, int node, enum part part)
 {
     const struct node *n = &c->graph->nodes[node];
+    bool again = part == PART_FORWARD && c->program->recomputes;
     size_t bytes = 0;
 
-    if (c->schedule->micro_batches < 2 ||
-        c->backend->kernel_accumulates(c->kernels[node]))
+    if (!again && (c->schedule->micro_batches < 2 ||
+                   c->backend->kernel_accumulates(c->kernels[node])))
         return;
     for (int k = 0; k < n->n_outputs; k++)
         if (compiled_is_gradient(c, n->outputs[k]))
@@ -146,7 +148,7 @@ static int make_kernels(struct compiled *c, struct device *device, size_t *works
             }
             bytes = c->backend->kernel_workspace(c->kernels[node]);
             *workspace = bytes > *workspace ? bytes : *workspace;
-            note_spare(c, node);
+            note_spare(c, node, (enum part)part);
         }
     }
     free(layouts);
@@ -172,6 +174,8 @@ static int make_program(struct compiled *c, const struct compile_options *option
         return -1;
     if (c->backend->lower && c->backend->lower(options->device, c->program, err) < 0)
         return -1;
+    if (plan->stages[c->stage].recompute == PLAN_RECOMPUTE_FULL)
+        program_recompute(c->program);
     if (check_support(c, options->device, err) < 0 ||
         make_kernels(c, options->device, &workspace, err) < 0)
         return -1;

@@ -40,7 +40,7 @@ struct compiled {
     struct kernel **kernels;    /* by node; NULL where nothing is to run (views, others) */
     int n_kernels;
     size_t spare_bytes;         /* largest output of a kernel that cannot accumulate, where
-                                 * there are several micro-batches */
+                                 * there are several micro-batches, or that is run again */
     size_t state_bytes;         /* of one array of optimizer state */
     struct memory_use memory;
 };

@@ -322,6 +322,10 @@ static int backward(struct executor *e, const struct instruction *ins, bool accu
     enum tape_kind tape = tape_of(ins->kind);
     double start;
 
+    start = trace_clock();
+    if (tape != TAPE_W && run_tape(e, TAPE_AGAIN, slot_of(e, ins->micro), false, false, err) < 0)
+        return -1;
+    result->compute += trace_clock() - start;
     if (tape != TAPE_W && receive_all(e, ins->micro, true, result, step, err) < 0)
         return -1;
     start = trace_clock();

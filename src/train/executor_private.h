@@ -9,7 +9,7 @@
 #include "train/tape.h"
 #include "train/update.h"
 
-enum tape_kind { TAPE_P, TAPE_F, TAPE_B, TAPE_W, TAPE_BW, TAPE_COUNT };
+enum tape_kind { TAPE_P, TAPE_F, TAPE_AGAIN, TAPE_B, TAPE_W, TAPE_BW, TAPE_COUNT };
 
 struct executor {
     struct executor_options options;

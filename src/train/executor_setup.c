@@ -51,12 +51,12 @@ static void make_tapes(struct executor *e, char *spare)
     const struct program_list *lists[TAPE_COUNT] = {
         [TAPE_P] = &p->list[PART_PREPARE], [TAPE_F] = &p->list[PART_FORWARD],
         [TAPE_B] = &p->list[PART_DGRAD],   [TAPE_W] = &p->list[PART_WGRAD],
-        [TAPE_BW] = &p->backward,
+        [TAPE_BW] = &p->backward,        [TAPE_AGAIN] = &p->again,
     };
 
     e->states = mem_new((size_t)e->store.n_slots, sizeof(*e->states));
     for (int t = 0; t < TAPE_COUNT; t++)
-        tape_init(&e->tapes[t], lists[t], &e->store, e->states, spare);
+        tape_init(&e->tapes[t], lists[t], &e->store, e->states, t == TAPE_AGAIN, spare);
 }
 
 static void make_passages(struct executor *e)

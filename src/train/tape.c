@@ -40,8 +40,23 @@ static void **addresses(const struct store *store, int n, const int *values, int
     return list;
 }
 
+/* What is run again has made its gradients before. */
+static void **output_addresses(const struct store *store, const struct node *node, int slot,
+                               bool again, char *spare)
+{
+    void **list = addresses(store, node->n_outputs, node->outputs, slot);
+
+    for (int k = 0; again && k < node->n_outputs; k++) {
+        if (!compiled_is_gradient(store->compiled, node->outputs[k]))
+            continue;
+        list[k] = spare;
+        spare += layout_aligned(store->compiled->program->values[node->outputs[k]].layout.bytes);
+    }
+    return list;
+}
+
 static void bind(struct tape *tape, struct tape_item *item, const struct store *store,
-                 const struct step_state *states, char *spare)
+                 const struct step_state *states, bool again, char *spare)
 {
     const struct node *node = &store->compiled->graph->nodes[item->node];
 
@@ -49,7 +64,7 @@ static void bind(struct tape *tape, struct tape_item *item, const struct store *
     for (int slot = 0; slot < tape->n_slots; slot++) {
         item->args[slot] = (struct kernel_args){
             .inputs = (const void *const *)addresses(store, node->n_inputs, node->inputs, slot),
-            .outputs = addresses(store, node->n_outputs, node->outputs, slot),
+            .outputs = output_addresses(store, node, slot, again, spare),
             .workspace = store->workspace,
             .state = &states[slot],
         };
@@ -62,7 +77,7 @@ static void bind(struct tape *tape, struct tape_item *item, const struct store *
 }
 
 void tape_init(struct tape *tape, const struct program_list *list, const struct store *store,
-               const struct step_state *states, char *spare)
+               const struct step_state *states, bool again, char *spare)
 {
     const struct compiled *c = store->compiled;
 
@@ -77,7 +92,7 @@ void tape_init(struct tape *tape, const struct program_list *list, const struct 
         item->node = list->nodes[i];
         item->kernel = c->kernels[item->node];
         item->n_outputs = c->graph->nodes[item->node].n_outputs;
-        bind(tape, item, store, states, spare);
+        bind(tape, item, store, states, again, spare);
         tape->n++;
     }
     tape->outputs = mem_new((size_t)tape->max_outputs, sizeof(*tape->outputs));

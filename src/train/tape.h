@@ -35,9 +35,11 @@ struct tape {
     void **outputs;             /* scratch for the pointers of one run */
 };
 
-/* 'states[slot]' is what kernels of that slot read. 'spare' has compiled->spare_bytes. */
+/* 'states[slot]' is what kernels of that slot read. 'spare' has compiled->spare_bytes; gradients
+ * of what is run 'again' go there.
+ */
 void tape_init(struct tape *tape, const struct program_list *list, const struct store *store,
-               const struct step_state *states, char *spare);
+               const struct step_state *states, bool again, char *spare);
 void tape_clear(struct tape *tape);
 
 /* Run item i for a slot; 'accumulate': gradients are added to what is there. */

@@ -181,7 +181,9 @@ def run_both_ways(session, case, layout, precision, change, settings=None):
     """A plan, and the same one changed: what both runs have in the end, and their losses."""
     plan, states, curves, options = None, [], [], {"optimizer": "adamw", **(settings or {})}
     optimizer = options.pop("optimizer")
-    pins = {"stages": len(layout), "replicas": driver.replicas_text(layout), "micro_batches": 2}
+    pins = {"stages": len(layout), "replicas": driver.replicas_text(layout),
+            "micro_batches": options.pop("micro_batches", 2),
+            "schedule": options.pop("schedule", None)}
     if case.batchnorm:
         options["batchnorm_samples"] = 1
     for _ in range(2):
@@ -228,6 +230,30 @@ def optimizer_states_in_shards(tap, session, draw):
                  "those without", sharded, session, name, layout, "float64", settings)
 
 
+def recomputed(session, name, layout, schedule, precision):
+    """The forward that is run again makes what it made before."""
+    case = session.case(name)
+
+    def change(plan):
+        for stage in plan["stages"]:
+            stage["recompute"] = "full"
+
+    states, curves = run_both_ways(session, case, layout, precision, change,
+                                   {"schedule": schedule, "micro_batches": 4})
+    check(curves[0] == curves[1], "other losses than without")
+    check(states[0] == states[1], "other parameters or states than without")
+
+
+def forward_run_again(tap, session, draw):
+    layouts = [(1, 1, 1, 1), (2, 1), (1, 2, 1), (1, 1)]
+    for name in MODELS:
+        for schedule in SCHEDULES if driver.LONG else draw.sample(SCHEDULES, 2):
+            layout, precision = draw.choice(layouts), draw.choice(["float32", "float64"])
+            tap.test(f"{name}, {precision}: stages {driver.replicas_text(layout)}, {schedule}, "
+                     "that recompute have the bits of those that keep all", recomputed, session,
+                     name, layout, schedule, precision)
+
+
 def rendezvous(tap, session, baselines, draw):
     """No message leaves before its receive is posted, and ranks dawdle at random."""
     # 56 bytes are the header alone: with btl tcp every message, however short, waits for its
@@ -261,6 +287,7 @@ def main():
         whole_pipelines(tap, session, baselines, draw)
         plain_accumulation(tap, session, draw)
         optimizer_states_in_shards(tap, session, draw)
+        forward_run_again(tap, session, draw)
         rendezvous(tap, session, baselines, draw)
         matrix(tap, session, baselines, draw, "float32")
     finally:
