@@ -46,7 +46,7 @@ class Residual(nn.Module):
         ) if narrow else nn.Sequential(unit(i, o, 3, stride), unit(o, o, act=None))
         # As if trained a little: a block starts near its skip, and rounding does not grow. With
         # 1, as zoo.py has the shallower ones, PyTorch's own float32 gradients of a deep one are
-        # off by a tenth (rounding() in check_networks.py).
+        # off by a tenth (is_steady() in export.py).
         nn.init.constant_(self.body[-1][1].weight, 0.25)
         self.short = unit(i, o, 1, stride, act=None) if stride > 1 or i != o else nn.Identity()
 

@@ -74,7 +74,7 @@ def efficientnet(draw, rng):
 def googlenet(draw, rng):
     from torchvision.models.googlenet import GoogLeNet
     net = GoogLeNet(num_classes=7, aux_logits=False, init_weights=False, dropout=0.0)
-    return slow(vision("googlenet", net, rng, 7, size=32))
+    return slow(vision("googlenet", net, rng, 7, size=40, batch=16))
 
 
 def vit(draw, rng):
