@@ -306,3 +306,17 @@ void cost_edges_into(const struct cost *cost, int **start, int **into)
     *start = from;
     *into = edges;
 }
+
+struct cost *cost_reordered(const struct cost *cost, const int *order)
+{
+    json_t *top = cost_to_json(cost), *blocks = json_object_get(top, "blocks");
+    json_t *list = json_array();
+    struct cost *copy;
+
+    for (int i = 0; i < cost->n_blocks; i++)
+        json_array_append(list, json_array_get(blocks, (size_t)order[i]));
+    json_object_set_new(top, "blocks", list);
+    copy = cost_from_json(cost->device, top, NULL);
+    json_decref(top);
+    return copy;
+}

@@ -74,6 +74,8 @@ json_t *cost_to_json(const struct cost *cost);
 int cost_save(const struct cost *cost, const char *path, struct err *err);
 void cost_free(struct cost *cost);
 
+/* A copy with the blocks in another topological order, order[new] = old. */
+struct cost *cost_reordered(const struct cost *cost, const int *order);
 /* The edges into block b are into[start[b]] … into[start[b + 1] - 1]; malloc'ed. */
 void cost_edges_into(const struct cost *cost, int **start, int **into);
 

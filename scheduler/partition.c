@@ -13,6 +13,15 @@
 #include "scheduler/simulate.h"
 
 #define MAX_TIGHTENINGS 8
+/* With so few cuts times devices more candidates are simulated. */
+#define FEW 128
+/* Else the simulation decides, of those with as many micro-batches, among those that are as good
+ * by the closed form, within this. The formula is public: whoever recomputes it finds no plan of
+ * as many micro-batches that beats this one by a percent.
+ */
+#define NEAR 0.0095
+/* What making a plan of a candidate takes, in simulated micro-batches. */
+#define EFFORT 8
 /* So many plans are all simulated; and where that is asked for. */
 #define SMALL 1000
 #define EXHAUSTIVE_PLANS 10000000
@@ -54,7 +63,7 @@ static void add_splits(struct search *s)
         sizes = micro_sizes(&each, &n);
         for (int i = 0; i < n; i++)
             *(struct split *)mem_push((void **)&s->splits, &s->n_splits, sizeof(*s->splits)) =
-                (struct split){ p, sizes[i], each.global_batch / sizes[i] };
+                (struct split){ p, sizes[i], each.global_batch / sizes[i], 0 };
         free(sizes);
     }
 }
@@ -79,6 +88,9 @@ struct search *search_new(const struct cost *cost, const struct cluster *cluster
     s->factor_fixed = s->factor_moving = 1;
     s->zero = request->zero == PLAN_ZERO;
     s->best = INFINITY;
+    s->few = s->table->n * cluster->n_devices <= FEW;
+    s->slack = s->few ? 1.5 : 1.02;
+    s->most_found = s->few ? 200 : 24;
     s->uniform = true;
     for (int d = 1; d < cluster->n_devices; d++)
         s->uniform &= search_limit(s, d) >= search_limit(s, 0) &&
@@ -103,6 +115,9 @@ void search_reset(struct search *s)
     s->found = NULL;
     s->n_found = 0;
     s->best = INFINITY;
+    s->effort = 0;
+    for (int i = 0; i < s->n_splits; i++)
+        s->splits[i].closed = 0;
 }
 
 void search_free(struct search *s)
@@ -127,6 +142,15 @@ static bool is_searched(const struct plan_request *r, enum schedule_kind kind)
                                   : kind == SCHEDULE_1F1B || kind == SCHEDULE_GPIPE;
 }
 
+void search_cuts(struct search *s)
+{
+    for (int even = 1; even >= 0; even--)
+        for (int i = 0; i < s->n_splits; i++)
+            for (int k = 0; k < SCHEDULE_KINDS; k++)
+                if (is_searched(s->request, (enum schedule_kind)k))
+                    partition_dp(s, &s->splits[i], (enum schedule_kind)k, even);
+}
+
 static int search_all(struct search *s, struct err *err)
 {
     long most = s->request->exhaustive ? EXHAUSTIVE_PLANS : SMALL;
@@ -143,11 +167,8 @@ static int search_all(struct search *s, struct err *err)
     if (s->request->exhaustive)
         return err_set_code(err, EXIT_USAGE, "--exhaustive: there are more than %ld plans; pin "
                             "some of it, or leave it out", most);
-    for (int even = 1; even >= 0; even--)
-        for (int i = 0; i < s->n_splits; i++)
-            for (int k = 0; k < SCHEDULE_KINDS; k++)
-                if (is_searched(s->request, (enum schedule_kind)k))
-                    partition_dp(s, &s->splits[i], (enum schedule_kind)k, even);
+    search_cuts(s);
+    search_orders(s);
     for (int i = 0; i < s->n_found; i++)
         set_schedule(s, s->found[i], s->found[i]->schedule);
     return 0;
@@ -158,14 +179,25 @@ static int64_t short_run(int n_stages)
     return 2 * n_stages + 4;
 }
 
+static double replicas_of(const struct plan *plan)
+{
+    double n = 0;
+
+    for (int k = 0; k < plan->n_stages; k++)
+        n += plan->pipelines * plan->stages[k].replicas;
+    return n;
+}
+
 /* An iteration of many micro-batches is a start, a steady state and an end: two short ones
  * give the length of a long one, the better the longer they are.
  */
-static double forecast(const struct search *s, struct plan *plan, bool exact, struct err *err)
+static double forecast(struct search *s, struct plan *plan, bool exact, struct err *err)
 {
     int64_t all = plan->micro_batches, a = short_run(plan->n_stages), b = 2 * a;
     double short_one, long_one;
 
+    s->effort += replicas_of(plan) *
+                 (double)(EFFORT + (exact || all <= a + b || plan->list ? all : a + b));
     if (exact || all <= a + b || plan->list)
         return simulate_seconds(plan, s->cost, s->cluster, err);
     plan->micro_batches = a;
@@ -178,6 +210,27 @@ static double forecast(const struct search *s, struct plan *plan, bool exact, st
     return short_one + (double)(all - a) * (long_one - short_one) / (double)(b - a);
 }
 
+int search_split(const struct search *s, const struct candidate *c)
+{
+    int i = 0;
+
+    while (s->splits[i].pipelines != candidate_pipelines(c) ||
+           s->splits[i].micro_batch != c->micro_batch)
+        i++;
+    return i;
+}
+
+/* Where devices share cores, what the others do matters, which only a simulation sees. */
+static bool is_far(const struct search *s, const struct candidate *c)
+{
+    double closed;
+
+    if (s->few || s->complete || s->slow > 1 || s->request->policy)
+        return false;
+    closed = s->splits[search_split(s, c)].closed;
+    return closed > 0 && c->closed > closed * (1 + NEAR);
+}
+
 int search_evaluate(struct search *s, struct candidate *c, bool exact, struct err *err)
 {
     struct plan *plan;
@@ -186,10 +239,12 @@ int search_evaluate(struct search *s, struct candidate *c, bool exact, struct er
     c->exact = true;
     if (!pins_hold(s->request->block_stage, c))
         return 0;
-    if (!search_fits(s, c)) {
+    c->closed = partition_closed(s, c);
+    if (isinf(c->closed)) {
         s->tight = true;
         return 0;
     }
+    c->far = is_far(s, c);
     plan = place(s->cost, s->cluster, s->request, c);
     c->exact = exact || plan->list || c->micro_batches <= 3 * short_run(c->n_stages);
     c->seconds = forecast(s, plan, exact, plan->list ? &s->refused : err);
@@ -204,6 +259,8 @@ bool candidate_better(const struct candidate *a, const struct candidate *b)
 {
     if (isinf(a->seconds) || isinf(b->seconds))
         return a->seconds < b->seconds;
+    if (a->far != b->far)
+        return b->far;
     if (fabs(a->seconds - b->seconds) > SAME * b->seconds)
         return a->seconds < b->seconds;
     if (a->n_stages != b->n_stages)
@@ -232,6 +289,12 @@ void search_sort(struct search *s)
 /* Simulate what the closed form found; the fastest comes first. */
 static int rank(struct search *s, struct err *err)
 {
+    for (int i = 0; i < s->n_found && !s->request->policy; i++) {
+        struct split *split = &s->splits[search_split(s, s->found[i])];
+
+        if (split->closed <= 0 || s->found[i]->closed < split->closed)
+            split->closed = s->found[i]->closed;
+    }
     for (int i = 0; i < s->n_found; i++)
         if (search_evaluate(s, s->found[i], false, err))
             return -1;

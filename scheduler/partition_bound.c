@@ -111,25 +111,50 @@ double partition_lower_bound(const struct cost *cost, const struct cluster *clus
     return fmax(work / devices, path);
 }
 
-/* The last F of a stage ends no earlier than all before it, and behind its last B the stages in
- * front have theirs to do; that of the smallest share, since the others may not be asked for.
+/* The shortest ways to each stage and back, through those in front that it needs: of the smallest
+ * share, since the others may not be asked for.
  */
+static void fill_ways(struct search *search, const struct candidate *c, double *to, double *back)
+{
+    const struct cost *cost = search->cost;
+    int *stage = candidate_stages(c);
+
+    for (int s = 0; s < c->n_stages; s++) {
+        struct interval_cost own;
+
+        candidate_interval(search, c, s, c->micro_batch / c->replicas[s], &own);
+        for (int e = 0; e < cost->n_edges; e++) {
+            const struct cost_edge *edge = &cost->edges[e];
+            int next = stage[edge->to];
+
+            if (stage[edge->from] != s || next == s)
+                continue;
+            to[next] = fmax(to[next], to[s] + own.forward);
+            if (edge->gradient_bytes[cost->n_sizes - 1] > 0)
+                back[next] = fmax(back[next], back[s] + own.dgrad);
+        }
+    }
+    free(stage);
+}
+
 double candidate_least(struct search *search, const struct candidate *c)
 {
-    double before = 0, least = 0;
+    size_t n = (size_t)c->n_stages;
+    double *to = mem_new(n, sizeof(*to)), *back = mem_new(n, sizeof(*back)), least = 0;
 
-    /* W may follow the last B. */
+    fill_ways(search, c, to, back);
     for (int s = 0; s < c->n_stages; s++) {
         int64_t share = candidate_share(c->micro_batch, c->replicas[s]);
         int late = schedule_delay(c->schedule, c->budget, c->n_stages, c->micro_batches, s) + 1;
-        struct interval_cost cost;
+        struct interval_cost own;
+        double work;
 
-        candidate_interval(search, c, s, share, &cost);
-        least = fmax(least, before + (double)c->micro_batches *
-                                         (cost.forward + cost.dgrad + cost.wgrad) -
-                                (s ? late * cost.wgrad : 0));
-        candidate_interval(search, c, s, c->micro_batch / c->replicas[s], &cost);
-        before += cost.forward + cost.dgrad;
+        candidate_interval(search, c, s, share, &own);
+        work = (double)c->micro_batches * (own.forward + own.dgrad + own.wgrad);
+        /* W may follow the last B. */
+        least = fmax(least, to[s] + fmax(work, work - late * own.wgrad + back[s]));
     }
+    free(to);
+    free(back);
     return least;
 }

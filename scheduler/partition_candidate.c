@@ -171,8 +171,7 @@ void candidate_interval(struct search *search, const struct candidate *c, int s,
         .parameters = sums.parameters, .workspace = sums.workspace,
         .activations = sums.activations, .slot = sums.activations + sums.received,
     };
-    if (search->request->memory_of)
-        add_traffic(search->cost, stage, s, (double)samples, result);
+    add_traffic(search->cost, stage, s, (double)samples, result);
     free(stage);
 }
 

@@ -10,9 +10,6 @@
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
-/* Candidates this much above the best are still worth a simulation. */
-#define SLACK 1.02
-#define MAX_FOUND 24
 #define MAX_PER_RUN 6
 /* Partial plans kept in a state: more only where memory makes many incomparable. */
 #define MAX_KEPT 12
@@ -380,10 +377,10 @@ static void extend(struct run *run, const struct node *behind, int end,
             break;
         /* A longer stage is slower still. */
         if ((double)(run->m - 1) * fmax(node.bottleneck, node.own) + node.sum + node.own >
-            run->search->best * SLACK)
+            run->search->best * run->search->slack)
             break;
         if (!allowed(request, stages, option->replicas, i) ||
-            least(run, &node) > run->search->best * SLACK)
+            least(run, &node) > run->search->best * run->search->slack)
             continue;
         if (!fits(run, &c, device, option->replicas, slots)) {
             /* What it receives may shrink further up, the rest only grows. */
@@ -410,7 +407,7 @@ static void fill_lists(struct run *run, int first, int end)
 
             for (int k = 0; k < list->n; k++)
                 for (int o = first; o < end; o++)
-                    if (least(run, list->items[k]) <= run->search->best * SLACK)
+                    if (least(run, list->items[k]) <= run->search->best * run->search->slack)
                         extend(run, list->items[k], cut, &run->options[o]);
         }
 }
@@ -482,7 +479,7 @@ static void keep_found(struct search *search, struct candidate **some, int n)
     memcpy(search->found + search->n_found, some, (size_t)n * sizeof(*some));
     search->n_found += n;
     qsort(search->found, (size_t)search->n_found, sizeof(*search->found), candidate_order);
-    for (; search->n_found > MAX_FOUND; search->n_found--)
+    for (; search->n_found > search->most_found; search->n_found--)
         candidate_free(search->found[search->n_found - 1]);
 }
 
@@ -495,7 +492,7 @@ static void collect(struct run *run)
         const struct node_list *list = list_at(run, 0, used);
 
         for (int k = 0; k < list->n; k++)
-            if (closed_form(run, list->items[k]) <= run->search->best * SLACK)
+            if (closed_form(run, list->items[k]) <= run->search->best * run->search->slack)
                 *(struct candidate **)mem_push((void **)&some, &n, sizeof(*some)) =
                     to_candidate(run, list->items[k]);
     }
@@ -504,36 +501,44 @@ static void collect(struct run *run)
     free(some);
 }
 
+/* What a stage may wait for: values, and gradients that go back, as if all were placed in order. */
+static double message_of(struct search *search, const struct candidate *c, int s)
+{
+    int before = c->replicas[s - 1];
+    int64_t own = candidate_share(c->micro_batch, before);
+    int64_t share = candidate_share(c->micro_batch, c->replicas[s]);
+    struct interval_cost all, part;
+    struct message_link link =
+        search_link(search, candidate_first(c, s - 1), before, candidate_first(c, s));
+
+    candidate_interval(search, c, s, own > share ? own : share, &all);
+    candidate_interval(search, c, s, own, &part);
+    return search_message(&link, all.received, part.received) +
+           search_message(&link, all.gradient, part.gradient);
+}
+
 double partition_closed(struct search *search, const struct candidate *c)
 {
-    int pipelines = candidate_pipelines(c);
-    struct run run = { .search = search, .pipelines = pipelines, .b = c->micro_batch,
-                       .m = c->micro_batches,
-                       .devices = search_devices(search, pipelines) };
-    struct node nodes[2], *behind = NULL;
-    int used = 0;
+    double sum = 0, most = 0, tail = 0;
 
-    for (int s = c->n_stages - 1; s >= 0; s--) {
-        struct node *node = &nodes[s % 2];
-        struct option option = { c->replicas[s],
-                                 table_share(search->table,
-                                             candidate_share(c->micro_batch, c->replicas[s])) };
-        int device = run.devices - used - option.replicas;
-        struct interval_cost cost;
+    if (!search_fits(search, c))
+        return INFINITY;
+    for (int s = 0; s < c->n_stages; s++) {
+        int r = c->replicas[s], pipelines = candidate_pipelines(c);
+        struct interval_cost own;
+        double seconds, reduce;
 
-        *node = (struct node){ .first = table_cut(search->table, c->cuts[s]),
-                               .end = table_cut(search->table, c->cuts[s + 1]),
-                               .share = option.share };
-        if (behind)
-            add_message(&run, behind, &option, device, node);
-        table_interval(search->table, option.share, node->first, node->end, &cost);
-        if (!fits(&run, &cost, device, option.replicas, candidate_slots(search->request, c, s)))
-            return INFINITY;
-        add_stage(&run, &cost, device, option.replicas, node);
-        used += option.replicas;
-        behind = node;
+        candidate_interval(search, c, s, candidate_share(c->micro_batch, r), &own);
+        seconds = search->slow * (own.forward + own.dgrad + own.wgrad);
+        if (s > 0)
+            seconds = fmax(seconds, message_of(search, c, s));
+        reduce = search_allreduce(search, pipelines, candidate_first(c, s), r,
+                                  stage_gradient_bytes(search->cost, own.parameters));
+        sum += seconds;
+        most = fmax(most, seconds);
+        tail = fmax(tail, search->slow * own.step / (search->zero ? pipelines * r : 1) + reduce);
     }
-    return closed_form(&run, behind);
+    return (double)(c->micro_batches - 1) * most + sum + tail;
 }
 
 void partition_dp(struct search *search, const struct split *split, enum schedule_kind kind,

@@ -1,13 +1,35 @@
 /* SPDX-License-Identifier: MIT */
-/* Local moves from the fastest candidate. */
+/* Local moves from the fastest candidates, by simulation. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
-#define MAX_MOVES 32
+/* Candidates to start from, and stages of each around which changes are tried. */
+#define MAX_STARTS 12
 #define MAX_STAGES_MOVED 4
+/* Replicas times micro-batches simulated, after which no more is tried. */
+#define MAX_EFFORT 200000
+/* Of small problems; and how often one is started again near the best. */
+#define MAX_EFFORT_FEW 1000000
+#define KICKS 24
+/* Of stages with so many blocks every cut in two is tried, of so many devices every exchange. */
+#define MANY_BLOCKS 16
+#define MANY_DEVICES 16
+
+struct climb {
+    struct search *s;
+    struct candidate *best;     /* where it stands */
+    bool failed;
+    struct err *err;
+};
+
+static bool is_late(const struct search *s)
+{
+    return s->effort > (s->few ? MAX_EFFORT_FEW : MAX_EFFORT);
+}
 
 /* Stages from the slowest to the fastest, by the work of a micro-batch. */
 static void sort_stages(const struct search *s, const struct candidate *c, int *order)
@@ -31,124 +53,452 @@ static void sort_stages(const struct search *s, const struct candidate *c, int *
     plan_free(plan);
 }
 
-enum move { MOVE_FIRST, MOVE_LAST, MOVE_GROW_FIRST, MOVE_GROW_LAST, N_MOVES };
-
-/* One change around a stage; false where there is none such. */
-static bool change(struct candidate *c, int stage, enum move move)
+/* Is it better than the best, whose seconds are exact? What the stages compute alone may say that
+ * it is not.
+ */
+static bool beats(struct climb *climb, struct candidate *c)
 {
-    int *cuts = c->cuts;
+    struct search *s = climb->s;
 
-    switch (move) {
-    case MOVE_FIRST:
-        return stage > 0 && ++cuts[stage] < cuts[stage + 1];
-    case MOVE_GROW_FIRST:
-        return stage > 0 && --cuts[stage] > cuts[stage - 1];
-    case MOVE_LAST:
-        return stage + 1 < c->n_stages && --cuts[stage + 1] > cuts[stage];
-    default:
-        return stage + 1 < c->n_stages && ++cuts[stage + 1] < cuts[stage + 2];
+    if (candidate_least(s, c) >= climb->best->seconds)
+        return false;
+    for (int exact = 0; exact < 2; exact++) {
+        if (search_evaluate(s, c, exact, climb->err)) {
+            climb->failed = true;
+            return false;
+        }
+        if (!candidate_better(c, climb->best) || c->exact)
+            break;
     }
+    return candidate_better(c, climb->best);
 }
 
-/* Give the stage a replica of another one, or of the devices that are left (other < 0). */
-static bool change_replicas(const struct search *s, struct candidate *c, int stage, int other)
+static bool go_as_it_is(struct climb *climb, struct candidate *c)
 {
-    int left = search_devices(s, candidate_pipelines(c));
+    if (climb->failed || is_late(climb->s) || !beats(climb, c)) {
+        candidate_free(c);
+        return false;
+    }
+    candidate_free(climb->best);
+    climb->best = c;
+    return true;
+}
+
+/* With each schedule that is allowed, zb with each number of slots. */
+static bool go_schedules(struct climb *climb, const struct candidate *from)
+{
+    int n = from->n_stages;
+    bool slots = climb->s->request->schedule_memory <= 0 && n <= MANY_DEVICES;
+
+    for (int k = 0; k < SCHEDULE_KINDS && n > 1; k++)
+        for (int more = k == SCHEDULE_ZB && slots ? 1 : n - 1; more < n; more++) {
+            struct candidate *c = candidate_copy(from);
+
+            if (!set_schedule(climb->s, c, (enum schedule_kind)k)) {
+                candidate_free(c);
+                continue;
+            }
+            if (k == SCHEDULE_ZB && slots)
+                c->budget = 1 + (double)more / n;
+            if (go_as_it_is(climb, c))
+                return true;
+        }
+    return false;
+}
+
+/* Go there where that is better; takes the candidate. */
+static bool go(struct climb *climb, struct candidate *c)
+{
+    struct candidate *others = climb->s->few && c->n_stages > 1 ? candidate_copy(c) : NULL;
+    bool moved = go_as_it_is(climb, c) || (others && go_schedules(climb, others));
+
+    candidate_free(others);
+    return moved;
+}
+
+static bool move_schedule(struct climb *climb)
+{
+    struct candidate *from = candidate_copy(climb->best);
+    bool moved = go_schedules(climb, from);
+
+    candidate_free(from);
+    return moved;
+}
+
+/* Are all replica counts those that the request allows, and is there a device for each? */
+static bool is_allowed(const struct search *s, const struct candidate *c)
+{
+    if (candidate_devices(c) > search_devices(s, candidate_pipelines(c)))
+        return false;
+    for (int k = 0; k < c->n_stages; k++)
+        if (c->replicas[k] < 1 || !shares_allowed(s->request, c->micro_batch, c->replicas[k]))
+            return false;
+    return true;
+}
+
+/* Larger or smaller micro-batches. */
+static bool move_size(struct climb *climb)
+{
+    const struct search *s = climb->s;
+    int at = search_split(s, climb->best);
+
+    for (int i = at - 2; i <= at + 2; i++) {
+        struct candidate *c;
+
+        if (i < 0 || i >= s->n_splits || i == at ||
+            s->splits[i].pipelines != s->splits[at].pipelines)
+            continue;
+        c = candidate_copy(climb->best);
+        c->micro_batch = s->splits[i].micro_batch;
+        c->micro_batches = s->splits[i].micro_batches;
+        if (is_allowed(s, c) && set_schedule(climb->s, c, c->schedule)) {
+            if (go(climb, c))
+                return true;
+        } else {
+            candidate_free(c);
+        }
+    }
+    return false;
+}
+
+static int count_of(const int *stage, int n, int s)
+{
+    int count = 0;
+
+    for (int b = 0; b < n; b++)
+        count += stage[b] == s;
+    return count;
+}
+
+/* May a block change to a neighbouring stage? Nothing that it reads, or that reads it, is left
+ * behind on the wrong side.
+ */
+static bool may_move(const struct cost *cost, const int *stage, int block, int to)
+{
+    for (int e = 0; e < cost->n_edges; e++) {
+        const struct cost_edge *edge = &cost->edges[e];
+
+        if ((edge->from == block && stage[edge->to] < to) ||
+            (edge->to == block && stage[edge->from] > to))
+            return false;
+    }
+    return true;
+}
+
+/* A block of 'from' goes to its neighbour 'to'. */
+static bool move_block(struct climb *climb, int from, int to)
+{
+    const struct cost *cost = climb->s->cost;
+    int *stage;
+    bool moved = false;
+
+    if (from < 0 || to < 0 || from >= climb->best->n_stages || to >= climb->best->n_stages)
+        return false;
+    stage = candidate_stages(climb->best);
+    for (int b = 0; b < cost->n_blocks && !moved && count_of(stage, cost->n_blocks, from) > 1;
+         b++) {
+        struct candidate *c;
+
+        if (stage[b] != from || !may_move(cost, stage, b, to))
+            continue;
+        c = candidate_copy(climb->best);
+        stage[b] = to;
+        candidate_assign(c, stage);
+        stage[b] = from;
+        moved = go(climb, c);
+    }
+    free(stage);
+    return moved;
+}
+
+/* Seconds of each block at the share of each stage, summed along the candidate's order. */
+static double *sums_of(const struct search *s, const struct candidate *c)
+{
+    const struct cost *cost = s->cost;
+    int n = cost->n_blocks;
+    double *sums = mem_new((size_t)c->n_stages * ((size_t)n + 1), sizeof(*sums));
+
+    for (int k = 0; k < c->n_stages; k++) {
+        double share = (double)candidate_share(c->micro_batch, c->replicas[k]);
+        double *sum = sums + k * (n + 1);
+
+        for (int i = 0; i < n; i++) {
+            const struct cost_block *b = &cost->blocks[candidate_block(c, i)];
+
+            sum[i + 1] = sum[i] + cost_at(cost, b->forward, b->batch_axis, share) +
+                         cost_at(cost, b->dgrad, b->batch_axis, share) +
+                         (b->wgrad ? cost_at(cost, b->wgrad, b->batch_axis, share) : 0);
+        }
+    }
+    return sums;
+}
+
+/* Fill stages one after the other, each up to so many seconds; do they suffice? */
+static bool fill_cuts(const struct search *s, struct candidate *c, const double *sums,
+                      double seconds)
+{
+    int n = s->cost->n_blocks, at = 0;
+
+    for (int k = 0; k < c->n_stages; k++) {
+        const double *sum = sums + k * (n + 1);
+        int first = at++;
+
+        while (at < n - (c->n_stages - 1 - k) && sum[at + 1] - sum[first] <= seconds)
+            at++;
+        if (sum[at] - sum[first] > seconds)
+            return false;
+        c->cuts[k + 1] = at;
+    }
+    return at == n;
+}
+
+/* Cut its order anew, so that the slowest stage is as fast as can be. */
+static void balance(const struct search *s, struct candidate *c)
+{
+    double *sums = sums_of(s, c), low = 0, high = 0;
+    int n = s->cost->n_blocks;
 
     for (int k = 0; k < c->n_stages; k++)
-        left -= c->replicas[k];
-    if (s->request->n_replicas || other == stage ||
-        (other < 0 ? left < 1 : c->replicas[other] < 2))
-        return false;
-    c->replicas[stage]++;
-    if (other >= 0)
-        c->replicas[other]--;
-    return shares_allowed(s->request, c->micro_batch, c->replicas[stage]) &&
-           (other < 0 || shares_allowed(s->request, c->micro_batch, c->replicas[other]));
-}
+        high = fmax(high, sums[k * (n + 1) + n]);
+    for (int i = 0; i < 40; i++) {
+        double middle = (low + high) / 2;
 
-/* Is it better than the best, whose seconds are exact? 1, 0, or -1 on an error. What the stages
- * compute alone may say that it is not.
- */
-static int beats(struct search *s, struct candidate *c, const struct candidate *best,
-                 struct err *err)
-{
-    if (candidate_least(s, c) >= best->seconds)
-        return 0;
-    for (int exact = 0; exact < 2; exact++) {
-        if (search_evaluate(s, c, exact, err))
-            return -1;
-        if (!candidate_better(c, best) || c->exact)
-            return candidate_better(c, best);
+        if (fill_cuts(s, c, sums, middle))
+            high = middle;
+        else
+            low = middle;
     }
-    return candidate_better(c, best);
+    fill_cuts(s, c, sums, high);
+    free(sums);
 }
 
-/* Put the candidate before the best where it beats that, else free it; 1, 0, or -1. */
-static int try_instead(struct search *s, struct candidate *c, struct err *err)
+/* As it is, and with cuts that suit its replicas. */
+static bool go_balanced(struct climb *climb, struct candidate *c)
 {
-    int rc = beats(s, c, s->found[0], err);
+    struct candidate *other;
 
-    if (rc <= 0) {
+    if (!is_allowed(climb->s, c)) {
         candidate_free(c);
-        return rc;
+        return false;
     }
+    free(c->devices);
+    c->devices = NULL;
+    set_schedule(climb->s, c, c->schedule);
+    other = candidate_copy(c);
+    balance(climb->s, other);
+    if (go(climb, c)) {
+        candidate_free(other);
+        return true;
+    }
+    return go(climb, other);
+}
+
+/* One replica more of a stage and one less of another, or of none, or only one less. */
+static bool move_replica(struct climb *climb, int stage)
+{
+    for (int other = -2; other < climb->best->n_stages; other++) {
+        struct candidate *c;
+
+        if (other == stage)
+            continue;
+        c = candidate_copy(climb->best);
+        c->replicas[stage] += other == -2 ? -1 : 1;
+        if (other >= 0)
+            c->replicas[other]--;
+        if (go_balanced(climb, c))
+            return true;
+    }
+    return false;
+}
+
+/* A stage and the next become one. */
+static bool move_merge(struct climb *climb, int stage)
+{
+    struct candidate *c;
+    int rest = climb->best->n_stages - stage - 2;
+
+    if (rest < 0)
+        return false;
+    c = candidate_copy(climb->best);
+    c->n_stages--;
+    c->replicas[stage] += c->replicas[stage + 1];
+    memmove(&c->replicas[stage + 1], &c->replicas[stage + 2], (size_t)rest * sizeof(int));
+    memmove(&c->cuts[stage + 1], &c->cuts[stage + 2], ((size_t)rest + 1) * sizeof(int));
+    return go_balanced(climb, c);
+}
+
+static struct candidate *split_stage(const struct candidate *from, int stage, int cut, int r,
+                                     int other)
+{
+    struct candidate *c = candidate_copy(from);
+    int n = c->n_stages++;
+
+    c->cuts = mem_resize(c->cuts, (size_t)n + 2, sizeof(int));
+    c->replicas = mem_resize(c->replicas, (size_t)n + 1, sizeof(int));
+    memmove(&c->cuts[stage + 2], &c->cuts[stage + 1], (size_t)(n - stage) * sizeof(int));
+    memmove(&c->replicas[stage + 1], &c->replicas[stage], (size_t)(n - stage) * sizeof(int));
+    c->cuts[stage + 1] = cut;
+    c->replicas[stage] = r;
+    c->replicas[stage + 1] = other;
+    return c;
+}
+
+/* A stage becomes two, which share its replicas, or get one more. */
+static bool move_split(struct climb *climb, int stage)
+{
+    int first = climb->best->cuts[stage], end = climb->best->cuts[stage + 1];
+    int r = climb->best->replicas[stage], step = (end - first + MANY_BLOCKS - 1) / MANY_BLOCKS;
+
+    for (int cut = first + 1; cut < end; cut += step)
+        for (int a = 1; a <= r; a += 1 + r / MANY_DEVICES) {
+            if (a < r && go_balanced(climb, split_stage(climb->best, stage, cut, a, r - a)))
+                return true;
+            if ((a == 1 || a == r) &&
+                go_balanced(climb, split_stage(climb->best, stage, cut, a, r - a + 1)))
+                return true;
+        }
+    return false;
+}
+
+/* Exchange the devices of two replicas, or of one and an idle device. */
+static void exchange(const struct search *s, struct candidate *c, int x, int y)
+{
+    int each = candidate_devices(c), all = candidate_pipelines(c) * each;
+
+    if (!c->devices) {
+        int *devices = mem_new((size_t)all, sizeof(*devices));
+
+        for (int i = 0; i < all; i++)
+            devices[i] = candidate_device(c, s->cluster, i / each, i % each);
+        c->devices = devices;
+    }
+    for (int i = 0; i < all; i++)
+        c->devices[i] = c->devices[i] == x ? y : c->devices[i] == y ? x : c->devices[i];
+}
+
+static bool are_apart(const struct cluster *cluster, int x, int y)
+{
+    return cluster->places[cluster->devices[x].place].parent !=
+           cluster->places[cluster->devices[y].place].parent;
+}
+
+static bool move_device(struct climb *climb)
+{
+    const struct cluster *cluster = climb->s->cluster;
+
+    for (int x = 0; x < cluster->n_devices && cluster->n_devices <= MANY_DEVICES; x++)
+        for (int y = x + 1; y < cluster->n_devices; y++) {
+            struct candidate *c;
+
+            if (!are_apart(cluster, x, y))
+                continue;
+            c = candidate_copy(climb->best);
+            exchange(climb->s, c, x, y);
+            if (go(climb, c))
+                return true;
+        }
+    return false;
+}
+
+/* The first change around a stage that helps. */
+static bool move_around(struct climb *climb, int stage)
+{
+    const struct plan_request *r = climb->s->request;
+    bool free_replicas = !r->n_replicas, free_stages = !r->stages && free_replicas;
+
+    return move_block(climb, stage, stage - 1) || move_block(climb, stage, stage + 1) ||
+           move_block(climb, stage - 1, stage) || move_block(climb, stage + 1, stage) ||
+           (free_replicas && move_replica(climb, stage)) ||
+           (free_stages && (move_merge(climb, stage) || move_split(climb, stage)));
+}
+
+static bool step(struct climb *climb)
+{
+    int n = climb->best->n_stages, *order = mem_new((size_t)n, sizeof(*order));
+    bool moved = move_schedule(climb) || move_size(climb);
+
+    sort_stages(climb->s, climb->best, order);
+    for (int i = 0; i < n && i < MAX_STAGES_MOVED && !moved; i++)
+        moved = move_around(climb, order[i]);
+    free(order);
+    return moved || move_device(climb);
+}
+
+/* Another one of as many pipelines, stages and micro-batches was started from. */
+static bool is_alike(const struct candidate *a, const struct candidate *b)
+{
+    return a->pipelines == b->pipelines && a->n_stages == b->n_stages &&
+           a->micro_batches == b->micro_batches;
+}
+
+/* Climb from a candidate, and keep where that leads. */
+static int climb_from(struct search *s, struct candidate *start, struct err *err)
+{
+    struct climb climb = { s, start, false, err };
+
+    if (search_evaluate(s, start, true, err)) {
+        candidate_free(start);
+        return -1;
+    }
+    while (!climb.failed && step(&climb))
+        ;
     s->found = mem_resize(s->found, (size_t)s->n_found + 1, sizeof(*s->found));
-    memmove(s->found + 1, s->found, (size_t)s->n_found++ * sizeof(*s->found));
-    s->found[0] = c;
-    return rc;
+    s->found[s->n_found++] = climb.best;
+    return climb.failed ? -1 : 0;
 }
 
-/* Another schedule that makes the best faster; 1 where there is one. */
-static int improve_schedule(struct search *s, struct err *err)
+static unsigned draw(unsigned *state, int n)
 {
-    int rc = 0;
-
-    for (int k = 0; k < SCHEDULE_KINDS && s->found[0]->n_stages > 1 && rc == 0; k++) {
-        struct candidate *c = candidate_copy(s->found[0]);
-
-        if (k != (int)s->found[0]->schedule && set_schedule(s, c, (enum schedule_kind)k))
-            rc = try_instead(s, c, err);
-        else
-            candidate_free(c);
-    }
-    return rc;
+    *state = *state * 1664525u + 1013904223u;
+    return (*state >> 8) % (unsigned)n;
 }
 
-/* The first change around a stage that makes the best faster; 1 where there is one. */
-static int improve_stage(struct search *s, int stage, struct err *err)
+/* Some blocks in other stages, and some devices exchanged, by chance. */
+static struct candidate *kicked(const struct search *s, const struct candidate *from,
+                                unsigned *state)
 {
-    int n_moves = N_MOVES + 1 + s->found[0]->n_stages;
+    struct candidate *c = candidate_copy(from);
+    int n = s->cost->n_blocks, devices = s->cluster->n_devices, *stage = candidate_stages(c);
 
-    for (int m = 0; m < n_moves; m++) {
-        struct candidate *c = candidate_copy(s->found[0]);
-        bool valid = m < N_MOVES ? change(c, stage, (enum move)m)
-                                 : change_replicas(s, c, stage, m - N_MOVES - 1);
-        int rc = 0;
+    for (int i = 0; i < 4; i++) {
+        int block = (int)draw(state, n), to = stage[block] + (draw(state, 2) ? 1 : -1);
+        int x = (int)draw(state, devices), y = (int)draw(state, devices);
 
-        if (valid)
-            rc = try_instead(s, c, err);
-        else
-            candidate_free(c);
-        if (rc)
-            return rc;
+        if (to >= 0 && to < c->n_stages && count_of(stage, n, stage[block]) > 1 &&
+            may_move(s->cost, stage, block, to))
+            stage[block] = to;
+        if (are_apart(s->cluster, x, y) && draw(state, 4) == 0)
+            exchange(s, c, x, y);
     }
-    return 0;
+    candidate_assign(c, stage);
+    free(stage);
+    return c;
 }
 
 int search_improve(struct search *s, struct err *err)
 {
-    int *order = mem_new((size_t)s->found[0]->n_stages, sizeof(*order)), rc = 1;
+    struct candidate *starts[MAX_STARTS];
+    unsigned state = 1;
+    int n = 0;
 
-    for (int round = 0; round < MAX_MOVES && rc > 0; round++) {
-        int n = s->found[0]->n_stages < MAX_STAGES_MOVED ? s->found[0]->n_stages
-                                                         : MAX_STAGES_MOVED;
+    for (int i = 0; i < s->n_found && n < MAX_STARTS; i++) {
+        bool seen = isinf(s->found[i]->seconds);
 
-        rc = improve_schedule(s, err);
-        sort_stages(s, s->found[0], order);
-        for (int i = 0; i < n && rc == 0; i++)
-            rc = improve_stage(s, order[i], err);
+        for (int k = 0; k < n && !seen; k++)
+            seen = is_alike(starts[k], s->found[i]);
+        if (!seen)
+            starts[n++] = s->found[i];
     }
-    free(order);
-    return rc < 0 ? -1 : 0;
+    for (int i = 0; i < n; i++)
+        if (climb_from(s, candidate_copy(starts[i]), err))
+            return -1;
+    search_sort(s);
+    for (int i = 0; i < KICKS && s->few && s->found[0]->n_stages > 1 && !is_late(s); i++) {
+        int near = i % 2 ? (int)draw(&state, s->n_found) : 0;
+
+        if (climb_from(s, kicked(s, s->found[near], &state), err))
+            return -1;
+        search_sort(s);
+    }
+    return 0;
 }

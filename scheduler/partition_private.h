@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Between partition.c (the search), partition_table.c (costs of intervals of blocks),
  * partition_dp.c (dynamic programming), partition_small.c, partition_improve.c,
- * partition_memory.c, partition_link.c, partition_request.c (pins), partition_explain.c
+ * partition_orders.c, partition_memory.c, partition_link.c, partition_request.c (pins), partition_explain.c
  * (reasons), partition_bound.c,
  * partition_relax.c and place.c.
  */
@@ -73,12 +73,14 @@ struct candidate {
     double closed;          /* seconds by the closed form */
     double seconds;         /* by simulation */
     bool exact;             /* of all micro-batches, not of some */
+    bool far;               /* by the closed form slower than others of as many micro-batches */
 };
 
 /* One way to split the global batch. */
 struct split {
     int pipelines;
     int64_t micro_batch, micro_batches;
+    double closed;          /* of the best candidate; 0: none was found */
 };
 
 /* All-reduces of a number of pipelines: by first device and replicas, in one pipeline. */
@@ -102,6 +104,10 @@ struct search {
     bool uniform;           /* all devices have the same memory */
     double slow;            /* of computing, while all devices are busy */
     double best;            /* closed form of the best candidate yet */
+    bool few;               /* cuts and devices: more of all is tried */
+    double slack;           /* times the best: candidates up to there are worth a simulation */
+    int most_found;         /* and so many of them */
+    double effort;          /* replicas times micro-batches that were simulated */
     long count;             /* plans that there are, as far as they were counted */
     bool complete;          /* all of them were simulated */
     struct reduce_table *reduce;    /* [devices + 1]: by pipelines */
@@ -135,7 +141,7 @@ void candidate_assign(struct candidate *c, const int *stage);
 int64_t candidate_share(int64_t micro_batch, int r);
 /* Micro-batches in flight in a stage. */
 int candidate_slots(const struct plan_request *request, const struct candidate *c, int s);
-/* Sums over a stage at so many samples; what it exchanges only where memory_of is to be met. */
+/* Sums over a stage at so many samples. */
 void candidate_interval(struct search *search, const struct candidate *c, int s, int64_t samples,
                         struct interval_cost *result);
 /* The least memory of a stage's devices. */
@@ -155,6 +161,11 @@ double candidate_room(const struct search *search, const struct candidate *c, in
  */
 void partition_dp(struct search *search, const struct split *split, enum schedule_kind kind,
                   bool even);
+/* The same for all sizes and schedules that are searched; and, where there are few cuts and
+ * devices, for other orders of the blocks.
+ */
+void search_cuts(struct search *search);
+void search_orders(struct search *search);
 /* Every plan of these, simulated in full; what fits is added to 'found', sorted:
  * - pipelines, micro-batch sizes and counts: as search_new() has them;
  * - stages: every way to part the blocks into a row of sets, none empty, so that no block is
@@ -168,9 +179,7 @@ void partition_dp(struct search *search, const struct split *split, enum schedul
  * nothing is added. -1 on an error.
  */
 int partition_small(struct search *search, long most, long *count, struct err *err);
-/* The closed form of any candidate, 'first_device' of the last stages as in the search;
- * INFINITY where it does not fit into the memory.
- */
+/* The closed form of any candidate; INFINITY where it does not fit into the memory. */
 double partition_closed(struct search *search, const struct candidate *c);
 
 /* Fill in 'seconds': of all micro-batches where 'exact' or where there are few, else foreseen
@@ -181,14 +190,16 @@ int search_evaluate(struct search *search, struct candidate *c, bool exact, stru
  * others.
  */
 bool candidate_better(const struct candidate *a, const struct candidate *b);
+/* The place of its split. */
+int search_split(const struct search *search, const struct candidate *c);
 /* The fastest first. */
 void search_sort(struct search *search);
-/* Local moves while they help, around the slowest stages of found[0] first. What they start from
- * stays behind the result, for where only the exact memory says that this does not fit.
+/* Local moves while they help, from the fastest that were found, and sort; each climb adds one to
+ * 'found'.
  */
 int search_improve(struct search *search, struct err *err);
 
-/* Seconds that a candidate of a chain takes at least, by what its stages compute. */
+/* Seconds that a candidate takes at least, by what its stages compute. */
 double candidate_least(struct search *search, const struct candidate *c);
 
 /* Whole pipelines side by side are looked at where some devices are closer than others: else

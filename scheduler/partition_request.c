@@ -305,7 +305,7 @@ static enum schedule_kind least_schedule(const struct plan_request *r)
 static bool feasible(struct search *s, int64_t size, double memory)
 {
     int pipelines = s->splits[0].pipelines;
-    struct split split = { pipelines, size, s->request->global_batch / pipelines / size };
+    struct split split = { pipelines, size, s->request->global_batch / pipelines / size, 0 };
 
     search_reset(s);
     s->memory = memory;

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+/* How far the search, and the lower bound, are from the optimum of random small problems: chains
+ * and graphs, with and without a limit to the memory, flat clusters and trees. All have more plans
+ * than the planner simulates in full unless it is asked to. TASUKI_TEST_LONG: 1,000 of them.
+ */
+#include "planning.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "scheduler/partition_private.h"
+
+/* No fewer are left to the search, and more take too long here. */
+#define LEAST_PLANS 1000
+#define MOST_PLANS 40000
+
+struct problem {
+    struct cost *cost;
+    struct cluster *cluster;
+    struct plan_request request;
+};
+
+struct outcome {
+    double optimum, seconds, bound;
+};
+
+static json_t *draw_edges(int n, bool chain, unsigned *seed)
+{
+    json_t *edges = json_array();
+
+    for (int to = 1; to < n; to++)
+        for (int from = to > 3 ? to - 3 : 0; from < to; from++)
+            if (chain ? from == to - 1
+                      : next_random(seed) % 2 || (from == to - 1 && next_random(seed) % 3)) {
+                char a[16], b[16];
+
+                snprintf(a, sizeof(a), "b%d", from);
+                snprintf(b, sizeof(b), "b%d", to);
+                json_array_append_new(edges, json_pack("{s:s, s:s, s:f}", "from", a, "to", b,
+                                                       "bytes", random_in(seed, 1e3, 2e6)));
+            }
+    return edges;
+}
+
+static struct cost *draw_cost(unsigned *seed)
+{
+    int n = 6 + (int)(next_random(seed) % 3);
+    json_t *blocks = json_array();
+    json_t *top = json_pack("{s:s, s:i, s:[i,i], s:o, s:o}", "schema", "tasuki-cost", "version", 1,
+                            "micro_batch", 1, 4, "blocks", blocks, "edges",
+                            draw_edges(n, next_random(seed) % 2, seed));
+    struct cost *cost;
+
+    for (int i = 0; i < n; i++)
+        json_array_append_new(blocks, random_block(i, seed));
+    cost = cost_from_json("random", top, NULL);
+    json_decref(top);
+    return cost;
+}
+
+static struct cluster *draw_cluster(unsigned *seed)
+{
+    double bandwidth = pow(10, random_in(seed, 8, 10)), latency = random_in(seed, 0, 1e-3);
+    int nodes = 1 + (int)(next_random(seed) % 3);
+    char spec[160];
+
+    if (nodes == 1)
+        snprintf(spec, sizeof(spec), "flat:%d,bandwidth=%g,latency=%g",
+                 3 + (int)(next_random(seed) % 2), bandwidth, latency);
+    else
+        snprintf(spec, sizeof(spec), "tree:2x2,inside=%g,across=%g,latency=%g", bandwidth,
+                 bandwidth / pow(10, random_in(seed, 0, 1.5)), latency);
+    return cluster_open(spec, NULL);
+}
+
+/* Of half of them: between a third of what all takes on one device and a little more than that. */
+static double draw_memory(const struct cost *cost, unsigned *seed)
+{
+    double all = 0;
+
+    for (int b = 0; b < cost->n_blocks; b++)
+        all += 2 * cost->blocks[b].parameters + cost->blocks[b].activations[0];
+    return next_random(seed) % 2 ? all * random_in(seed, 0.35, 1.1) : 0;
+}
+
+static struct problem draw(unsigned seed)
+{
+    const int64_t batches[] = { 4, 6, 8, 12 };
+    struct problem p;
+
+    /* The first of a sequence is as regular as its seed. */
+    for (int i = 0; i < 3; i++)
+        next_random(&seed);
+    p.cost = draw_cost(&seed);
+    p.cluster = draw_cluster(&seed);
+    p.request = (struct plan_request){ .global_batch = batches[next_random(&seed) % 4],
+                                       .memory = draw_memory(p.cost, &seed) };
+    return p;
+}
+
+static void clear(struct problem *p)
+{
+    cost_free(p->cost);
+    cluster_free(p->cluster);
+}
+
+/* The fastest of all plans; 0 where there is none, or where there are too few or too many. */
+static double optimum_of(const struct problem *p)
+{
+    struct plan_request all = p->request;
+    struct search *search;
+    double seconds;
+    long count;
+
+    all.exhaustive = true;
+    search = search_new(p->cost, p->cluster, &all);
+    assert_int_equal(partition_small(search, MOST_PLANS, &count, NULL), 0);
+    seconds = count > LEAST_PLANS && search->n_found ? search->found[0]->seconds : 0;
+    search_free(search);
+    return seconds;
+}
+
+static bool solve(unsigned seed, struct outcome *outcome)
+{
+    struct problem p = draw(seed);
+    struct err err = { 0 };
+    struct plan *plan;
+
+    outcome->optimum = optimum_of(&p);
+    if (outcome->optimum > 0) {
+        plan = partition(p.cost, p.cluster, &p.request, NULL, &err);
+        if (!plan)
+            fail_msg("seed %u: %s", seed, err.text);
+        outcome->seconds = plan->iteration_seconds;
+        outcome->bound = plan->lower_bound_seconds;
+        plan_free(plan);
+    }
+    clear(&p);
+    return outcome->optimum > 0;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static void the_search_and_the_bound_are_near_the_optimum(void **state)
+{
+    const char *text = getenv("TASUKI_TEST_LONG");
+    int wanted = text && *text && strcmp(text, "0") != 0 && strcmp(text, "no") != 0 ? 1000 : 40;
+    double *gaps = mem_new((size_t)wanted, sizeof(*gaps)), sum = 0, worst = 0;
+    int n = 0;
+
+    (void)state;
+    for (unsigned seed = 1; n < wanted; seed++) {
+        struct outcome o;
+        double off;
+
+        if (!solve(seed, &o))
+            continue;
+        off = o.seconds / o.optimum - 1;
+        sum += off;
+        worst = fmax(worst, off);
+        gaps[n++] = o.optimum / o.bound - 1;
+    }
+    qsort(gaps, (size_t)n, sizeof(*gaps), ascending);
+    printf("# %d problems: plans are %.3g %% above the optimum on average, %.3g %% at worst; "
+           "the optimum is %.3g %% above the bound at the median, %.3g %% at worst\n", n,
+           1e2 * sum / n, 1e2 * worst, 1e2 * gaps[n / 2], 1e2 * gaps[n - 1]);
+    fflush(stdout);
+    assert_true(sum / n <= 0.02 && worst <= 0.1);
+    free(gaps);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_search_and_the_bound_are_near_the_optimum),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
