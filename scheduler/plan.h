@@ -99,7 +99,7 @@ int plan_check_lists(const struct plan *plan, struct err *err);
 /* Run these instructions. They are copied. */
 void plan_set_list(struct plan *plan, const struct schedule *list);
 /* Run what this says: the name of a schedule, or a file of instructions for as many stages and
- * micro-batches.
+ * micro-batches. The memory of the stages is not known then.
  */
 int plan_set_schedule(struct plan *plan, const char *name_or_file, struct err *err);
 

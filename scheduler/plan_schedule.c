@@ -84,6 +84,8 @@ int plan_set_schedule(struct plan *plan, const char *name_or_file, struct err *e
     struct schedule *list;
     int bad;
 
+    for (int s = 0; s < plan->n_stages; s++)
+        plan->stages[s].memory = 0;
     if (schedule_find(name_or_file) >= 0)
         return set_named(plan, name_or_file, err);
     list = schedule_load(name_or_file, err);

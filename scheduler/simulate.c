@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -212,7 +213,7 @@ static void compute(struct sim *sim, int id, double seconds)
 {
     struct worker *w = &sim->workers[id];
 
-    w->left = seconds;
+    w->left = sim->jitter > 0 ? seconds * (1 + sim->jitter * erand48(sim->seed)) : seconds;
     w->since = sim->now;
     w->rate = pace_of(sim, w);
     set_end(sim, id);
@@ -341,12 +342,64 @@ static int by_start(const void *a, const void *b)
     return x->replica < y->replica ? -1 : x->replica > y->replica;
 }
 
+/* All stages of a device, which share nothing but the workspace: as the plan says, else by the
+ * sums of the cost file.
+ */
+static double memory_of(const struct sim *sim, const struct worker *w, double state)
+{
+    const struct instruction_list *list = &sim->schedule->lists[w->list];
+    double bytes = 0, workspace = 0;
+
+    for (int c = 0; c < w->n_parts; c++) {
+        struct stage_cost cost = w->parts[c].cost;
+        const struct plan_stage *stage = &sim->plan->stages[w->parts[c].stage];
+        int copies = sim->plan->pipelines * stage->replicas;
+
+        if (stage->memory > 0) {
+            bytes += stage->memory;
+            continue;
+        }
+        workspace = fmax(workspace, cost.workspace);
+        cost.workspace = 0;
+        bytes += stage_memory(sim->cost, &cost,
+                              sim->schedule->stages[list->stages[c]].slots,
+                              sim->plan->zero ? state / copies : state);
+    }
+    return bytes + workspace;
+}
+
+static void take_workers(const struct sim *sim, struct simulation *result)
+{
+    size_t n = (size_t)sim->n_workers;
+    double state = stage_state_bytes(sim->cost, sim->plan->optimizer && sim->plan->optimizer[0]
+                                                    ? sim->plan->optimizer : NULL);
+
+    result->n_workers = sim->n_workers;
+    result->busy = mem_new(n, sizeof(double));
+    result->reducing = mem_new(n, sizeof(double));
+    result->memory = mem_new(n, sizeof(double));
+    result->devices = mem_new(n, sizeof(int));
+    for (int i = 0; i < sim->n_workers; i++) {
+        const struct worker *w = &sim->workers[i];
+
+        result->busy[i] = w->busy;
+        result->reducing[i] = w->reduced;
+        result->memory[i] = memory_of(sim, w, state);
+        result->devices[i] = w->device;
+    }
+}
+
 struct simulation *simulate(const struct plan *plan, const struct cost *cost,
-                            const struct cluster *cluster, struct err *err)
+                            const struct cluster *cluster,
+                            const struct simulated_jitter *jitter, struct err *err)
 {
     struct sim *sim = sim_new(plan, cost, cluster, true, err);
     struct simulation *result;
 
+    if (sim && jitter) {
+        sim->jitter = jitter->share;
+        memcpy(sim->seed, &jitter->seed, sizeof(jitter->seed));
+    }
     if (!sim || sim_run(sim, err)) {
         sim_free(sim);
         return NULL;
@@ -355,13 +408,12 @@ struct simulation *simulate(const struct plan *plan, const struct cost *cost,
     result->iteration_seconds = sim->now;
     result->n_events = sim->n_events;
     result->events = sim->events;
-    result->n_workers = sim->n_workers;
-    result->busy = mem_new((size_t)sim->n_workers, sizeof(double));
-    for (int i = 0; i < sim->n_workers; i++)
-        result->busy[i] = sim->workers[i].busy;
+    take_workers(sim, result);
     result->schedule = sim->schedule;
+    result->moved = sim->moved;
     sim->events = NULL;
     sim->schedule = NULL;
+    sim->moved = NULL;
     qsort(result->events, (size_t)result->n_events, sizeof(*result->events), by_start);
     sim_free(sim);
     return result;
@@ -412,6 +464,10 @@ void simulation_free(struct simulation *simulation)
         return;
     free(simulation->events);
     free(simulation->busy);
+    free(simulation->reducing);
+    free(simulation->memory);
+    free(simulation->devices);
+    free(simulation->moved);
     schedule_free(simulation->schedule);
     free(simulation);
 }

@@ -13,6 +13,7 @@
  *   once, as a ring over the replicas: 2(n-1) times the longest latency, and on each hop
  *   2(n-1)/n of the bytes. Shared parameters are reduced over all their stages at the end.
  *   Who computes while its gradients are reduced does so at the cluster's overlap.
+ * - With jitter each computation takes longer by a share that is drawn evenly.
  */
 #ifndef TASUKI_SCHEDULER_SIMULATE_H
 #define TASUKI_SCHEDULER_SIMULATE_H
@@ -37,11 +38,22 @@ struct simulation {
     /* Workers are replicas: pipeline-major, then by stage, then by replica. */
     int n_workers;
     double *busy;               /* seconds of computing */
+    double *reducing;           /* of waiting for the all-reduce after that */
+    double *memory;             /* bytes, as the plan says; else by the sums of the cost file */
+    int *devices;               /* in the cluster */
+    double *moved;              /* [2 * places]: bytes over each uplink: up, down */
     struct schedule *schedule;  /* what was run */
 };
 
+struct simulated_jitter {
+    double share;               /* that a computation takes longer at most */
+    unsigned seed;
+};
+
+/* 'jitter' may be NULL: none. */
 struct simulation *simulate(const struct plan *plan, const struct cost *cost,
-                            const struct cluster *cluster, struct err *err);
+                            const struct cluster *cluster,
+                            const struct simulated_jitter *jitter, struct err *err);
 /* The same for the iteration time alone; -1 with 'err' set on failure. */
 double simulate_seconds(const struct plan *plan, const struct cost *cost,
                         const struct cluster *cluster, struct err *err);

@@ -8,12 +8,10 @@
 #include "scheduler/simulate.h"
 #include "scheduler/stage.h"
 
-#define MAX_WIRES 16
-
 /* The way between two devices: wires are 2 * place + (0 up, 1 down). */
 struct route {
     int n;
-    int wires[MAX_WIRES];
+    int wires[CLUSTER_WIRES];
     struct cluster_link link;
 };
 
@@ -100,6 +98,9 @@ struct sim {
     const struct cost *cost;
     const struct cluster *cluster;
     bool record;
+    double jitter;              /* computations take up to so much longer, relative */
+    unsigned short seed[3];
+    double *moved;              /* [2 * n_places]: bytes over each wire */
     int *stage;                 /* of each block */
     struct id_list *blocks;     /* of each stage */
     struct schedule *schedule;

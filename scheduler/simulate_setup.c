@@ -10,7 +10,7 @@
 void id_add(struct id_list *list, int id)
 {
     if (list->n == list->room) {
-        list->room = 2 * list->room + 4;
+        list->room = 2 * list->room + 2;
         list->items = mem_resize(list->items, (size_t)list->room, sizeof(*list->items));
     }
     list->items[list->n++] = id;
@@ -292,6 +292,7 @@ struct sim *sim_new(const struct plan *plan, const struct cost *cost,
 
     *sim = (struct sim){ .plan = plan, .cost = cost, .cluster = cluster, .record = record };
     sim->blocks = mem_new((size_t)plan->n_stages, sizeof(*sim->blocks));
+    sim->moved = mem_new(2 * (size_t)cluster->n_places, sizeof(*sim->moved));
     sim->wire_flows = mem_new(2 * (size_t)cluster->n_places, sizeof(*sim->wire_flows));
     sim->node_workers = mem_new((size_t)cluster->n_places, sizeof(*sim->node_workers));
     sim->node_threads = mem_new((size_t)cluster->n_places, sizeof(*sim->node_threads));
@@ -359,6 +360,7 @@ void sim_free(struct sim *sim)
     free(sim->timers.heap);
     free(sim->timers.place);
     free(sim->timers.when);
+    free(sim->moved);
     free(sim->node_threads);
     free(sim->stage);
     free(sim->events);

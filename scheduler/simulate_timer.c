@@ -54,7 +54,7 @@ static void make_room(struct timers *t, int id)
 
     if (id < room)
         return;
-    t->room = 2 * id + 64;
+    t->room = 2 * id + 2;
     t->heap = mem_resize(t->heap, (size_t)t->room, sizeof(*t->heap));
     t->place = mem_resize(t->place, (size_t)t->room, sizeof(*t->place));
     t->when = mem_resize(t->when, (size_t)t->room, sizeof(*t->when));

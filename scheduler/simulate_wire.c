@@ -23,6 +23,13 @@ static void add_flow(struct sim *sim, const struct route *route, double latency,
     timer_set(sim, sim->n_workers + id, sim->now + latency);
 }
 
+/* What the wires carry. Copies on the way to a sum cost time, and are no bytes. */
+static void count_bytes(struct sim *sim, const struct route *route, double bytes)
+{
+    for (int i = 0; i < route->n; i++)
+        sim->moved[route->wires[i]] += bytes;
+}
+
 static void channel_start(struct sim *sim, int id)
 {
     struct channel *c = &sim->channels[id];
@@ -30,6 +37,7 @@ static void channel_start(struct sim *sim, int id)
     if (c->busy || c->done >= c->sent || c->done >= c->posted)
         return;
     c->busy = true;
+    count_bytes(sim, &c->route, c->bytes);
     add_flow(sim, &c->route, c->route.n ? cluster_link_start(&c->route.link, c->bytes) : 0,
              c->bytes, id, -1);
 }
@@ -101,12 +109,15 @@ static void group_start(struct sim *sim, int id)
     }
     if (g->reduced == 0)
         g->start = sim->now;
-    bytes *= sim->cluster->sum_bandwidth_factor;
+    bytes *= 2.0 * (n - 1) / n;
     g->target = ready;
     g->flows = n;
     count_reductions(sim, g, 1);
-    for (int i = 0; i < n; i++)
-        add_flow(sim, &g->ring[i], g->latency, 2.0 * (n - 1) / n * bytes, -1, id);
+    for (int i = 0; i < n; i++) {
+        count_bytes(sim, &g->ring[i], bytes);
+        add_flow(sim, &g->ring[i], g->latency, bytes * sim->cluster->sum_bandwidth_factor, -1,
+                 id);
+    }
 }
 
 void groups_start(struct sim *sim)

@@ -3,6 +3,7 @@
 #include "config.h"
 
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 #include "commands.h"
 #include "scheduler/simulate.h"
 #include "topology/machine.h"
+#include "topology/xml.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
 #include "train/timings.h"
@@ -21,6 +23,7 @@
 #define COLUMNS 100     /* of the timeline in text */
 #define MAX_THREADS 4096
 #define MAX_NODES (1 << 20)
+#define MIB (1024.0 * 1024)
 
 struct simulate_run {
     const struct options *options;
@@ -37,28 +40,9 @@ static int worker_of(const struct plan *plan, const struct simulated_event *e)
     return plan_worker(plan, e->pipeline, e->stage, e->replica);
 }
 
-/* The stage that is the first chunk of a list. */
-static const struct plan_stage *first_of(const struct simulate_run *r, int list)
-{
-    return &r->plan->stages[r->sim->schedule->lists[list].stages[0]];
-}
-
 static const char *device_of(const struct simulate_run *r, int worker)
 {
-    int all = 0, n = r->sim->schedule->n_lists, pipeline;
-
-    for (int l = 0; l < n; l++)
-        all += first_of(r, l)->replicas;
-    pipeline = worker / all;
-    worker %= all;
-    for (int l = 0; l < n; l++) {
-        const struct plan_stage *stage = first_of(r, l);
-
-        if (worker < stage->replicas)
-            return stage->devices[pipeline * stage->replicas + worker];
-        worker -= stage->replicas;
-    }
-    return "";
+    return r->cluster->devices[r->sim->devices[worker]].id;
 }
 
 /* The model that the plan was made for, unchanged. */
@@ -153,7 +137,13 @@ static int open_cluster(struct simulate_run *r, struct err *err)
 static int open_all(struct simulate_run *r, struct err *err)
 {
     const char *schedule = option_string(r->options, "schedule", NULL);
+    struct simulated_jitter jitter;
+    int64_t seed;
 
+    if (option_number(r->options, "jitter", 0, 1000, 0, &jitter.share, err) ||
+        option_int(r->options, "seed", 0, UINT_MAX, 0, &seed, err))
+        return -1;
+    jitter.seed = (unsigned)seed;
     if (options_operands(r->options) != 1)
         return err_set_code(err, EXIT_USAGE, "simulate: expected one PLAN");
     r->plan = plan_load(options_operand(r->options, 0), err);
@@ -161,7 +151,7 @@ static int open_all(struct simulate_run *r, struct err *err)
         (schedule && plan_set_schedule(r->plan, schedule, err)))
         return -1;
     r->cost = open_cost(r, err);
-    r->sim = r->cost ? simulate(r->plan, r->cost, r->cluster, err) : NULL;
+    r->sim = r->cost ? simulate(r->plan, r->cost, r->cluster, &jitter, err) : NULL;
     return r->sim ? 0 : -1;
 }
 
@@ -204,6 +194,82 @@ static void draw(const struct simulate_run *r, char *rows)
         }
 }
 
+static double share_of(const struct simulate_run *r, double seconds)
+{
+    return r->sim->iteration_seconds > 0 ? seconds / r->sim->iteration_seconds : 0;
+}
+
+/* Neither computing nor waiting for the all-reduce. */
+static double bubble_of(const struct simulate_run *r, int w)
+{
+    double idle = 1 - share_of(r, r->sim->busy[w]) - share_of(r, r->sim->reducing[w]);
+
+    return idle > 0 ? idle : 0;
+}
+
+static double mean_bubble(const struct simulate_run *r)
+{
+    double sum = 0;
+
+    for (int w = 0; w < r->sim->n_workers; w++)
+        sum += bubble_of(r, w);
+    return sum / r->sim->n_workers;
+}
+
+static void print_workers(const struct simulate_run *r, FILE *out)
+{
+    fprintf(out, "\n%-12s %9s %9s %9s %11s %11s %11s\n", "device", "computes", "reduces",
+            "bubble", "memory MiB", "sent MiB", "got MiB");
+    for (int w = 0; w < r->sim->n_workers; w++) {
+        const double *moved =
+            &r->sim->moved[2 * r->cluster->devices[r->sim->devices[w]].place];
+
+        fprintf(out, "%-12s %7.1f %% %7.1f %% %7.1f %% %11.4g %11.4g %11.4g\n", device_of(r, w),
+                1e2 * share_of(r, r->sim->busy[w]), 1e2 * share_of(r, r->sim->reducing[w]),
+                1e2 * bubble_of(r, w), r->sim->memory[w] / MIB, moved[0] / MIB,
+                moved[1] / MIB);
+    }
+}
+
+/* "n1/island0"; malloc'ed. */
+static char *path_of(const struct cluster *cluster, int place)
+{
+    const struct cluster_place *p = &cluster->places[place];
+    char *above, *path;
+
+    if (p->parent <= 0)
+        return mem_strdup(p->name);
+    above = path_of(cluster, p->parent);
+    path = mem_printf("%s/%s", above, p->name);
+    free(above);
+    return path;
+}
+
+static bool carries(const struct simulate_run *r, int place)
+{
+    return r->sim->moved[2 * place] > 0 || r->sim->moved[2 * place + 1] > 0;
+}
+
+/* Links between places; those of the devices are theirs. */
+static void print_links(const struct simulate_run *r, FILE *out)
+{
+    bool any = false;
+
+    for (int p = 1; p < r->cluster->n_places; p++) {
+        char *path;
+
+        if (r->cluster->places[p].kind == CLUSTER_DEVICE || !carries(r, p))
+            continue;
+        if (!any)
+            fprintf(out, "\n%-24s %11s %11s\n", "link of", "up MiB", "down MiB");
+        any = true;
+        path = path_of(r->cluster, p);
+        fprintf(out, "%-24s %11.4g %11.4g\n", path, r->sim->moved[2 * p] / MIB,
+                r->sim->moved[2 * p + 1] / MIB);
+        free(path);
+    }
+}
+
 static void print_text(const struct simulate_run *r, FILE *out)
 {
     const struct simulation *sim = r->sim;
@@ -211,14 +277,16 @@ static void print_text(const struct simulate_run *r, FILE *out)
 
     draw(r, rows);
     for (int w = 0; w < sim->n_workers; w++)
-        fprintf(out, "%-12s |%.*s| %5.1f %% busy\n", device_of(r, w), COLUMNS,
-                rows + (size_t)w * COLUMNS,
-                sim->iteration_seconds > 0 ? 1e2 * sim->busy[w] / sim->iteration_seconds : 0);
-    fprintf(out, "\n0-9 forward of a micro-batch (last digit), A-J backward, a-j towards "
-            "parameters,\n= all-reduce, # update\n\niteration %.6g ms, %.6g samples/s\n",
-            1e3 * sim->iteration_seconds, sim->iteration_seconds > 0
-                ? (double)r->plan->global_batch / sim->iteration_seconds : 0);
+        fprintf(out, "%-12s |%.*s|\n", device_of(r, w), COLUMNS, rows + (size_t)w * COLUMNS);
     free(rows);
+    fprintf(out, "\n0-9 forward of a micro-batch (last digit), A-J backward, a-j towards "
+            "parameters,\n= all-reduce, # update\n");
+    print_workers(r, out);
+    print_links(r, out);
+    fprintf(out, "\niteration %.6g ms, %.6g samples/s\nbubble    %.3g %%\n",
+            1e3 * sim->iteration_seconds, sim->iteration_seconds > 0
+                ? (double)r->plan->global_batch / sim->iteration_seconds : 0,
+            1e2 * mean_bubble(r));
 }
 
 static json_t *event_to_json(const struct simulate_run *r, const struct simulated_event *e)
@@ -239,16 +307,27 @@ static json_t *event_to_json(const struct simulate_run *r, const struct simulate
 
 static json_t *to_json(const struct simulate_run *r)
 {
-    json_t *events = json_array(), *busy = json_array();
+    json_t *events = json_array(), *busy = json_array(), *links = json_array();
 
     for (int i = 0; i < r->sim->n_events; i++)
         json_array_append_new(events, event_to_json(r, &r->sim->events[i]));
     for (int w = 0; w < r->sim->n_workers; w++)
-        json_array_append_new(busy, json_pack("{s:s, s:f}", "device", device_of(r, w),
-                                              "seconds", r->sim->busy[w]));
-    return json_pack("{s:s, s:i, s:f, s:o, s:o}", "schema", "tasuki-simulation", "version", 1,
-                     "iteration_seconds", r->sim->iteration_seconds, "busy", busy, "events",
-                     events);
+        json_array_append_new(busy, json_pack("{s:s, s:f, s:f, s:f}", "device",
+                                              device_of(r, w), "seconds", r->sim->busy[w],
+                                              "reducing", r->sim->reducing[w], "memory",
+                                              r->sim->memory[w]));
+    for (int p = 1; p < r->cluster->n_places; p++) {
+        char *path = carries(r, p) ? path_of(r->cluster, p) : NULL;
+
+        if (path)
+            json_array_append_new(links, json_pack("{s:s, s:f, s:f}", "link", path, "up",
+                                                   r->sim->moved[2 * p], "down",
+                                                   r->sim->moved[2 * p + 1]));
+        free(path);
+    }
+    return json_pack("{s:s, s:i, s:f, s:f, s:o, s:o, s:o}", "schema", "tasuki-simulation",
+                     "version", 1, "iteration_seconds", r->sim->iteration_seconds, "bubble",
+                     mean_bubble(r), "busy", busy, "links", links, "events", events);
 }
 
 /* Computations, messages and reductions each have a row of their worker, as they overlap. */
@@ -308,16 +387,6 @@ static const char *color_of(enum instruction_kind kind)
     }
 }
 
-static void print_text_escaped(const char *text, FILE *out)
-{
-    for (; *text; text++) {
-        if (*text == '<' || *text == '>' || *text == '&')
-            fprintf(out, "&#%d;", *text);
-        else
-            fputc(*text, out);
-    }
-}
-
 static void print_svg(const struct simulate_run *r, FILE *out)
 {
     const int left = 120, width = 1000, height = 22;
@@ -328,7 +397,7 @@ static void print_svg(const struct simulate_run *r, FILE *out)
             (r->sim->n_workers + 1) * height);
     for (int w = 0; w < r->sim->n_workers; w++) {
         fprintf(out, "<text x=\"4\" y=\"%d\">", w * height + 15);
-        print_text_escaped(device_of(r, w), out);
+        xml_text(out, device_of(r, w));
         fputs("</text>\n", out);
     }
     for (int i = 0; i < r->sim->n_events; i++) {

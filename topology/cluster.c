@@ -270,7 +270,8 @@ double cluster_link_least(const struct cluster_link *link)
     return link->eager.bytes > 0 ? fmin(link->eager.latency, link->latency) : link->latency;
 }
 
-int cluster_route(const struct cluster *cluster, int a, int b, int wires[16], int *up)
+int cluster_route(const struct cluster *cluster, int a, int b, int wires[CLUSTER_WIRES],
+                  int *up)
 {
     int climb[MAX_DEPTH], descend[MAX_DEPTH], n_down;
 

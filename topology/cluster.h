@@ -133,10 +133,12 @@ struct cluster_link cluster_link(const struct cluster *cluster, int a, int b);
 double cluster_link_start(const struct cluster_link *link, double bytes);
 /* The least that any message needs to start. */
 double cluster_link_least(const struct cluster_link *link);
-/* The places whose uplinks a transfer from a to b uses: written to 'wires' (room for 16);
+#define CLUSTER_WIRES 16    /* on a way, at most */
+/* The places whose uplinks a transfer from a to b uses: written to 'wires';
  * climbing ones first, 'up' of them, then the descending ones. Returns how many in all.
  */
-int cluster_route(const struct cluster *cluster, int a, int b, int wires[16], int *up);
+int cluster_route(const struct cluster *cluster, int a, int b, int wires[CLUSTER_WIRES],
+                  int *up);
 /* Seconds for a ring all-reduce of 'bytes' over these devices (taken in tree order), nothing
  * else running: 2(n-1) rounds, each as long as its slowest hop takes for bytes/n, by the
  * measured factors.

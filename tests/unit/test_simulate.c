@@ -291,7 +291,7 @@ static void events_say_who_does_what_when(void **state)
     struct cluster *cluster = cluster_open("flat:3,bandwidth=1e3,latency=0,memory=1e30", NULL);
     struct plan *plan = make_plan(cost, cluster, 3, (int[]){ 0, 1, 2, 3 }, (int[]){ 1, 1, 1 }, 1,
                                   4, SCHEDULE_1F1B);
-    struct simulation *sim = simulate(plan, cost, cluster, NULL);
+    struct simulation *sim = simulate(plan, cost, cluster, NULL, NULL);
     double busy[3] = { 0 };
     int forwards = 0;
 
