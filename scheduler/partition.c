@@ -171,6 +171,7 @@ static int search_all(struct search *s, struct err *err)
     search_orders(s);
     for (int i = 0; i < s->n_found; i++)
         set_schedule(s, s->found[i], s->found[i]->schedule);
+    policy_seed(s);
     return 0;
 }
 

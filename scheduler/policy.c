@@ -12,6 +12,8 @@
 
 /* So many are simulated. */
 #define MAX_FOUND 16
+/* And of these beside what the search finds. */
+#define MAX_SEEDS 4
 
 #define REFUSE(...) err_set_code(err, EXIT_USAGE, __VA_ARGS__)
 
@@ -60,7 +62,7 @@ static void add_even(struct search *s, const struct split *split, int stages)
     int replicas = s->cluster->n_devices / stages;
     struct candidate shape = {
         .pipelines = 1, .n_stages = stages, .micro_batch = split->micro_batch,
-        .micro_batches = split->micro_batches,
+        .micro_batches = split->micro_batches, .zero = s->zero,
         .cuts = mem_new((size_t)stages + 1, sizeof(int)),
         .replicas = mem_new((size_t)stages, sizeof(int)),
     };
@@ -88,6 +90,32 @@ static void search_even(struct search *s, bool exactly)
         for (int stages = pinned ? pinned : 1; stages <= (pinned ? pinned : most); stages++)
             if (s->splits[i].pipelines == 1 && (!exactly || s->table->n % stages == 0))
                 add_even(s, &s->splits[i], stages);
+}
+
+void policy_seed(struct search *s)
+{
+    struct candidate **found = s->found;
+    int n = s->n_found, kept = 0;
+
+    if (s->request->list)
+        return;
+    s->found = NULL;
+    s->n_found = 0;
+    search_even(s, false);
+    qsort(s->found, (size_t)s->n_found, sizeof(*s->found), candidate_order);
+    found = mem_resize(found, (size_t)(n + s->n_found), sizeof(*found));
+    for (int i = 0; i < s->n_found; i++) {
+        bool wanted = s->found[i]->n_stages == 1 || kept < MAX_SEEDS;
+
+        kept += wanted && s->found[i]->n_stages > 1;
+        if (wanted)
+            found[n++] = s->found[i];
+        else
+            candidate_free(s->found[i]);
+    }
+    free(s->found);
+    s->found = found;
+    s->n_found = n;
 }
 
 static void search_equal(struct search *s)
