@@ -14,6 +14,7 @@ struct scene {
     struct plan_stage stages[2];
     struct boundary boundaries[2];
     struct instruction_list lists[2];
+    struct schedule_stage scheduled[2];
     struct schedule schedule;
     struct compiled compiled;
 };
@@ -31,8 +32,10 @@ static void set_scene(struct scene *s, int a, int b, int stage, int replica)
     s->stages[1].replicas = b;
     s->plan = (struct plan){ .micro_batch = BATCH, .micro_batches = 2, .n_stages = 2,
                              .stages = s->stages, .pipelines = 1 };
-    s->lists[0].slots = s->lists[1].slots = 2;
-    s->schedule = (struct schedule){ .n_stages = 2, .micro_batches = 2, .stages = s->lists };
+    s->scheduled[0].slots = s->scheduled[1].slots = 2;
+    s->scheduled[1].list = 1;
+    s->schedule = (struct schedule){ .n_stages = 2, .n_lists = 2, .micro_batches = 2,
+                                     .stages = s->scheduled, .lists = s->lists };
     graph = graph_new(share, DTYPE_F32);
     batch.dim[1] = share;
     for (int i = 0; i < 3; i++)
