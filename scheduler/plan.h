@@ -90,6 +90,8 @@ struct schedule *plan_schedule(const struct plan *plan, const struct schedule_ed
 /* How many lists run a pipeline, and which runs stage 's'. */
 int plan_lists(const struct plan *plan);
 int plan_list(const struct plan *plan, int s);
+/* Is it the first chunk of its list? */
+bool plan_first(const struct plan *plan, int s);
 /* Who runs a replica of a stage: pipeline-major, then by list, then by replica. */
 int plan_worker(const struct plan *plan, int pipeline, int s, int replica);
 /* Does the schedule suit the stages and micro-batches, and are stages of one list on the same

@@ -18,6 +18,11 @@ int plan_list(const struct plan *plan, int s)
                                       plan_lists(plan), s);
 }
 
+bool plan_first(const struct plan *plan, int s)
+{
+    return plan->list ? plan->list->stages[s].chunk == 0 : s < plan_lists(plan);
+}
+
 int plan_worker(const struct plan *plan, int pipeline, int s, int replica)
 {
     int l = plan_list(plan, s), n = plan_lists(plan), id = 0, all = 0;

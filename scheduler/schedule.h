@@ -137,6 +137,8 @@ struct schedule *schedule_new(const char *name, const struct schedule_options *o
                               const struct schedule_edge *edges, int n_edges,
                               struct err *err);
 void schedule_free(struct schedule *schedule);
+/* Of a list. */
+int schedule_most_chunks(const struct schedule *schedule);
 /* Complete, free of deadlock under rendezvous, within its slots, and such that the runtime can
  * execute it; else 'err' names where it was read, stage and instruction.
  */

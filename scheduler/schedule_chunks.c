@@ -25,6 +25,15 @@ int schedule_chunks(enum schedule_kind kind, int chunks)
     return kind == SCHEDULE_INTERLEAVED ? chunks : kind == SCHEDULE_ZB_V ? 2 : 1;
 }
 
+int schedule_most_chunks(const struct schedule *schedule)
+{
+    int most = 1;
+
+    for (int l = 0; l < schedule->n_lists; l++)
+        most = schedule->lists[l].n_chunks > most ? schedule->lists[l].n_chunks : most;
+    return most;
+}
+
 int schedule_list(enum schedule_kind kind, int n_lists, int s)
 {
     return kind == SCHEDULE_ZB_V && s >= n_lists ? 2 * n_lists - 1 - s : s % n_lists;

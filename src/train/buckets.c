@@ -122,6 +122,14 @@ void buckets_clear(struct buckets *buckets)
     *buckets = (struct buckets){ 0 };
 }
 
+static bool contains(const int *ranks, int n, int rank)
+{
+    for (int i = 0; i < n; i++)
+        if (ranks[i] == rank)
+            return true;
+    return false;
+}
+
 int buckets_ranks(const struct buckets *buckets, int group, const struct placement *placement,
                   int *ranks)
 {
@@ -132,7 +140,8 @@ int buckets_ranks(const struct buckets *buckets, int group, const struct placeme
         const int *of_stage = placement_stage(placement, s, &count);
 
         for (int i = 0; in[s] && i < count; i++)
-            ranks[n++] = of_stage[i];
+            if (!contains(ranks, n, of_stage[i]))
+                ranks[n++] = of_stage[i];
     }
     return n;
 }
@@ -196,8 +205,8 @@ static bool has_print(const void *theirs, size_t size, const struct print *mine,
     return false;
 }
 
-static int compare(const struct buckets *b, const struct print *prints,
-                   const struct placement *placement, const struct comm *comm,
+static int compare(const struct compiled *c, const struct buckets *b,
+                   const struct print *prints, const struct placement *placement, const struct comm *comm,
                    const void **parts, const size_t *sizes, struct err *err)
 {
     int *ranks = mem_new((size_t)placement->n_ranks, sizeof(*ranks)), bad = 0;
@@ -208,40 +217,56 @@ static int compare(const struct buckets *b, const struct print *prints,
 
         for (int earlier = 0; earlier < g; earlier++)
             nth += prints[earlier].members == prints[g].members;
-        for (int i = 0; in[placement->stage] && i < n && !bad; i++)
+        for (int i = 0; in[c->stage] && i < n && !bad; i++)
             if (!has_print(parts[ranks[i]], sizes[ranks[i]], &prints[g], nth))
                 bad = err_set(err, "stage %d sums other gradients than rank %d (%s) does: its "
                               "graph depends on the batch size, or the ranks do not run the "
-                              "same program", placement->stage, ranks[i],
+                              "same program", c->stage, ranks[i],
                               comm_host(comm, ranks[i]));
     }
     free(ranks);
     return bad;
 }
 
-int buckets_check(struct comm *comm, const struct compiled *compiled,
+/* Of the groups that the stage is in. */
+static void append_prints(const struct buckets *b, const struct print *prints, int stage,
+                          struct print **mine, int *n)
+{
+    for (int g = 0; g < b->n_groups; g++)
+        if (b->groups[(size_t)g * (size_t)b->n_stages + (size_t)stage])
+            *(struct print *)mem_push((void **)mine, n, sizeof(**mine)) = prints[g];
+}
+
+int buckets_check(struct comm *comm, int n, struct compiled *const *compiled,
                   const struct placement *placement, size_t limit, struct err *err)
 {
     size_t size = (size_t)comm_size(comm), *sizes = mem_new(size, sizeof(*sizes));
     const void **parts = mem_new(size, sizeof(*parts));
-    struct buckets b = { 0 };
-    struct print *prints = NULL;
+    struct buckets *b = mem_new((size_t)n, sizeof(*b));
+    struct print **prints = mem_new((size_t)n, sizeof(*prints)), *mine = NULL;
     void *block = NULL;
-    int bad;
+    int bad, n_mine = 0, differ = 0;
 
-    if (compiled) {
-        buckets_make(&b, compiled, placement->n_stages, limit);
-        prints = make_prints(&b, compiled);
+    for (int c = 0; c < n; c++) {
+        buckets_make(&b[c], compiled[c], placement->n_stages, limit);
+        prints[c] = make_prints(&b[c], compiled[c]);
+        append_prints(&b[c], prints[c], compiled[c]->stage, &mine, &n_mine);
     }
-    bad = comm_exchange(comm, prints ? (const void *)prints : "",
-                        (size_t)b.n_groups * sizeof(*prints), &block, parts, sizes, err);
+    bad = comm_exchange(comm, mine ? (const void *)mine : "", (size_t)n_mine * sizeof(*mine),
+                        &block, parts, sizes, err);
+    for (int c = 0; c < n && !bad && !differ; c++)
+        differ = compare(compiled[c], &b[c], prints[c], placement, comm, parts, sizes, err) < 0;
     if (!bad)
-        bad = comm_agree(comm, err, compiled && compare(&b, prints, placement, comm, parts,
-                                                        sizes, err) < 0);
+        bad = comm_agree(comm, err, differ);
+    for (int c = 0; c < n; c++) {
+        free(prints[c]);
+        buckets_clear(&b[c]);
+    }
     free(block);
     free(parts);
     free(sizes);
     free(prints);
-    buckets_clear(&b);
+    free(mine);
+    free(b);
     return bad;
 }

@@ -39,16 +39,15 @@ struct buckets {
 void buckets_make(struct buckets *buckets, const struct compiled *compiled, int n_stages,
                   size_t limit);
 void buckets_clear(struct buckets *buckets);
-/* The ranks of a group into 'ranks' (room for all); returns how many. */
+/* The different ranks of a group into 'ranks' (room for all); returns how many. */
 int buckets_ranks(const struct buckets *buckets, int group, const struct placement *placement,
                   int *ranks);
 
 /* Collective over all ranks, before anything is summed: would all members of each group sum the
  * same gradients, by name, size and order? Else what does not belong together would be added,
- * or waited for in vain. 'compiled' is NULL on a rank without work. Every rank has the same
- * error.
+ * or waited for in vain. 'compiled' are the rank's 'n' stages. Every rank has the same error.
  */
-int buckets_check(struct comm *comm, const struct compiled *compiled,
+int buckets_check(struct comm *comm, int n, struct compiled *const *compiled,
                   const struct placement *placement, size_t limit, struct err *err);
 
 #endif

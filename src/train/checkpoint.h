@@ -50,11 +50,11 @@ struct checkpoint_state {
     json_t *plan;           /* plan_to_json() */
 };
 
-/* Collective over all ranks; 'store' is NULL on a rank without work. On failure nothing new is
- * left in 'directory' and every rank has the same error.
+/* Collective over all ranks; 'stores' of the rank's stages, none on a rank without work. On failure
+ * nothing new is left in 'directory' and every rank has the same error.
  */
-int checkpoint_save(const char *directory, const struct checkpoint_state *state,
-                    const struct store *store, const struct placement *placement,
+int checkpoint_save(const char *directory, const struct checkpoint_state *state, int n_stores,
+                    struct store *const *stores, const struct placement *placement,
                     struct comm *comm, struct err *err);
 
 /* Remove all steps but the newest. */

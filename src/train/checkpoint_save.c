@@ -46,12 +46,10 @@ static int write_state(const char *temporary, const struct checkpoint_state *sta
     int bad = 0;
 
     for (int r = 0; r < n && !bad; r++) {
-        json_t *shard;
+        json_t *shards = json_loadb(parts[r], sizes[r], 0, NULL);
 
-        if (sizes[r] == 0)
-            continue;
-        shard = json_loadb(parts[r], sizes[r], 0, NULL);
-        bad = shard ? json_array_append_new(files, shard) : -1;
+        bad = shards ? json_array_extend(files, shards) : -1;
+        json_decref(shards);
     }
     json_object_set_new(top, "files", files);
     if (bad)
@@ -64,34 +62,53 @@ static int write_state(const char *temporary, const struct checkpoint_state *sta
 }
 
 /* Every rank's list, in rank order, on all. */
-static int exchange(struct comm *comm, const json_t *shard, void **block, const void **parts,
+static int exchange(struct comm *comm, const json_t *shards, void **block, const void **parts,
                     size_t *sizes, struct err *err)
 {
-    char *text = shard ? json_dumps(shard, JSON_COMPACT) : NULL;
-    int bad = comm_exchange(comm, text ? text : "", text ? strlen(text) : 0, block, parts,
-                            sizes, err);
+    char *text = json_dumps(shards, JSON_COMPACT);
+    int bad = comm_exchange(comm, text, strlen(text), block, parts, sizes, err);
 
     free(text);
     return bad;
 }
 
+/* A file for each store: descriptions, or NULL. */
+static json_t *write_shards(const char *temporary, int rank, int n, struct store *const *stores,
+                            const struct placement *placement, struct err *err)
+{
+    json_t *shards = json_array();
+
+    for (int c = 0; c < n; c++) {
+        char file[64], more[16] = "";
+        json_t *shard;
+
+        if (c)
+            snprintf(more, sizeof(more), "-%d", c);
+        snprintf(file, sizeof(file), "shard-%04d%s.safetensors", rank, more);
+        shard = shard_write(temporary, file, stores[c], placement, err);
+        if (!shard) {
+            json_decref(shards);
+            return NULL;
+        }
+        json_array_append_new(shards, shard);
+    }
+    return shards;
+}
+
 static int save_parts(const char *directory, const char *temporary, const char *name,
-                      const struct checkpoint_state *state, const struct store *store,
-                      const struct placement *placement, struct comm *comm, struct err *err)
+                      const struct checkpoint_state *state, int n_stores,
+                      struct store *const *stores, const struct placement *placement,
+                      struct comm *comm, struct err *err)
 {
     int size = comm_size(comm), rank = comm_rank(comm), bad;
     const void **parts = mem_new((size_t)size, sizeof(*parts));
     size_t *sizes = mem_new((size_t)size, sizeof(*sizes));
-    char file[64];
     void *block = NULL;
-    json_t *shard = NULL;
+    json_t *shards = write_shards(temporary, rank, n_stores, stores, placement, err);
 
-    snprintf(file, sizeof(file), "shard-%04d.safetensors", rank);
-    if (store)
-        shard = shard_write(temporary, file, store, placement, err);
-    bad = comm_agree(comm, err, store && !shard);
+    bad = comm_agree(comm, err, !shards);
     if (!bad)
-        bad = exchange(comm, shard, &block, parts, sizes, err);
+        bad = exchange(comm, shards, &block, parts, sizes, err);
     if (!bad) {
         int failed = rank == 0 &&
                      (write_state(temporary, state, parts, sizes, size, err) < 0 ||
@@ -99,15 +116,15 @@ static int save_parts(const char *directory, const char *temporary, const char *
 
         bad = comm_agree(comm, err, failed);
     }
-    json_decref(shard);
+    json_decref(shards);
     free(block);
     free(parts);
     free(sizes);
     return bad;
 }
 
-int checkpoint_save(const char *directory, const struct checkpoint_state *state,
-                    const struct store *store, const struct placement *placement,
+int checkpoint_save(const char *directory, const struct checkpoint_state *state, int n_stores,
+                    struct store *const *stores, const struct placement *placement,
                     struct comm *comm, struct err *err)
 {
     char *name = mem_printf("step-%08lld", (long long)state->step);
@@ -117,7 +134,8 @@ int checkpoint_save(const char *directory, const struct checkpoint_state *state,
     int bad = comm_agree(comm, err, failed);
 
     if (!bad) {
-        bad = save_parts(directory, temporary, name, state, store, placement, comm, err);
+        bad = save_parts(directory, temporary, name, state, n_stores, stores, placement, comm,
+                         err);
         if (bad && rank == 0)
             checkpoint_remove(temporary);
     }

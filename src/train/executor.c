@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "train/executor_private.h"
 
-#include <math.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/err.h"
 
@@ -54,9 +52,10 @@ static int feed(struct executor *e, const struct batch_args *args, int slot,
                 const struct step_state *state, struct err *err)
 {
     const struct program *p = e->compiled->program;
+    struct prefetch *prefetch = args->prefetch[e->chunk];
     const void *const *ready = NULL;
 
-    if (args->prefetch && prefetch_take(args->prefetch, &ready, err) < 0)
+    if (prefetch && prefetch_take(prefetch, &ready, err) < 0)
         return -1;
     for (int i = 0; i < p->n_inputs; i++) {
         const struct value *v = &e->compiled->graph->values[p->inputs[i]];
@@ -67,7 +66,7 @@ static int feed(struct executor *e, const struct batch_args *args, int slot,
 
         if (!to)
             continue;
-        want = (struct data_want){ args->tensors[i], v->dtype, v->batch };
+        want = (struct data_want){ args->tensors[e->chunk][i], v->dtype, v->batch };
         if ((!ready &&
              data_gather(args->reader, &want, args->epoch, args->samples + state->first_sample,
                          state->samples, 0, state->samples, e->staging, err) < 0) ||
@@ -76,7 +75,7 @@ static int feed(struct executor *e, const struct batch_args *args, int slot,
             return -1;
     }
     if (ready)
-        prefetch_release(args->prefetch);
+        prefetch_release(prefetch);
     return 0;
 }
 
@@ -85,7 +84,7 @@ static void set_state(struct executor *e, const struct batch_args *args, int mic
 {
     const struct plan *plan = e->options.plan;
     const struct placement *place = e->options.placement;
-    int r = plan->stages[place->stage].replicas;
+    int r = plan->stages[e->compiled->stage].replicas;
     int64_t first = plan_share_start(plan->micro_batch, r, place->replica);
     int64_t end = plan_share_start(plan->micro_batch, r, place->replica + 1);
 
@@ -155,14 +154,16 @@ static int read_scalar(struct executor *e, int value, int slot, int at, struct e
 }
 
 static int forward(struct executor *e, const struct batch_args *args, int micro, bool training,
-                   bool accumulate, bool last, struct batch_result *result, struct err *err)
+                   bool last, struct batch_result *result, struct err *err)
 {
+    bool accumulate = e->started[TAPE_F];
     int slot = slot_of(e, micro);
     double start;
 
     if (receive_all(e, micro, false, result, training ? args->step : -1, err) < 0)
         return -1;
     start = trace_clock();
+    e->started[TAPE_F] = true;
     set_state(e, args, micro, training, &e->states[slot]);
     if (feed(e, args, slot, &e->states[slot], err) < 0 ||
         run_tape(e, TAPE_F, slot, accumulate, last, err) < 0)
@@ -190,17 +191,10 @@ static double scalar(const struct executor *e, int at)
     return d;
 }
 
-static void sum_scalars(const struct executor *e, struct batch_result *result)
+int executor_start(struct executor *executor, const struct batch_args *args, bool training,
+                   struct err *err)
 {
-    for (int m = 0; m < micro_batches(e); m++) {
-        result->loss += e->has_loss ? scalar(e, 2 * m) : 0;
-        result->correct += e->has_correct ? scalar(e, 2 * m + 1) : 0;
-    }
-}
-
-static int start_batch(struct executor *e, const struct batch_args *args, bool training,
-                       struct err *err)
-{
+    struct executor *e = executor;
     size_t bytes = dtype_size(e->compiled->graph->real);
     float single = (float)args->weight_sum;
     const void *from = bytes == sizeof(float) ? (const void *)&single : &args->weight_sum;
@@ -216,25 +210,16 @@ static int start_batch(struct executor *e, const struct batch_args *args, bool t
     }
     if (training)
         reduce_start(&e->reduce);
+    memset(e->started, 0, sizeof(e->started));
     if (e->backend->copy(e->stream, e->store.weight_sum, bytes, from, bytes, bytes, 1, err) < 0)
         return -1;
     return e->backend->stream_sync(e->stream, err);
 }
 
-static void delay(struct executor *e)
+int executor_reduce(struct executor *executor, int64_t step, struct batch_result *result,
+                    struct err *err)
 {
-    struct timespec wait = { 0, 0 };
-
-    if (e->options.delay_max <= 0)
-        return;
-    e->random = e->random * 6364136223846793005u + 1442695040888963407u;
-    wait.tv_nsec = (long)((e->random >> 33) % (uint64_t)e->options.delay_max) * 1000;
-    nanosleep(&wait, NULL);
-}
-
-static int reduce_and_note(struct executor *e, int64_t step, struct batch_result *result,
-                           struct err *err)
-{
+    struct executor *e = executor;
     double start = trace_clock();
 
     if (reduce_wait(&e->reduce, e->store.gradients, err) < 0)
@@ -249,32 +234,15 @@ static int reduce_and_note(struct executor *e, int64_t step, struct batch_result
     return 0;
 }
 
-/* The norm over all stages, for each of which one replica speaks, or all under ZeRO-1, each for
- * its slices: the same on all ranks. What
- * gradients are multiplied by is that of PyTorch's clip_grad_norm_().
- */
-static int clip(struct executor *e, double *norm, double *scale, struct err *err)
+int executor_squares(struct executor *executor, double *squares, struct err *err)
 {
-    const struct placement *place = e->options.placement;
+    const struct placement *place = executor->options.placement;
     bool first = place->pipeline == 0 && place->replica == 0;
-    double squares = 0, factor;
 
-    *norm = 0;
-    *scale = 1;
-    if (e->options.clip <= 0)
+    *squares = 0;
+    if (!first && !executor->compiled->sharded)
         return 0;
-    if ((first || e->compiled->sharded) &&
-        update_squares(&e->update, &e->store, &squares, err) < 0)
-        return -1;
-    if (e->everybody &&
-        (comm_allreduce(e->everybody, &squares, 1, DTYPE_F64, true, e->clipping, err) < 0 ||
-         comm_wait(e->clipping, err) < 0))
-        return -1;
-    factor = e->options.clip / (sqrt(squares) + 1e-6);
-    *scale = factor < 1 ? factor : 1;
-    if (first && place->stage == 0)
-        *norm = sqrt(squares);
-    return 0;
+    return update_squares(&executor->update, &executor->store, squares, err);
 }
 
 /* What parts of a tensor sum up to, a group at a time. */
@@ -301,25 +269,22 @@ static int gather(struct executor *e, char *array, struct err *err)
     return reduce_gather(&e->reduce, array, err);
 }
 
-static int update_and_prepare(struct executor *e, const struct batch_args *args,
-                              struct batch_result *result, struct err *err)
+int executor_update(struct executor *executor, const struct update_step *step, struct err *err)
 {
-    struct update_step step = { .step = args->step, .rate = args->rate };
-    double start = trace_clock();
+    struct executor *e = executor;
 
-    if (clip(e, &result->norm, &step.g_scale, err) < 0 ||
-        update_norms(&e->update, &e->store, &step, err) < 0 || sum_norms(e, err) < 0 ||
-        update_run(&e->update, &e->store, &step, err) < 0 ||
-        gather(e, e->store.params, err) < 0 || executor_prepare(e, err) < 0)
+    if (update_norms(&e->update, &e->store, step, err) < 0 || sum_norms(e, err) < 0 ||
+        update_run(&e->update, &e->store, step, err) < 0 ||
+        gather(e, e->store.params, err) < 0)
         return -1;
-    result->compute += trace_clock() - start;
-    return 0;
+    return executor_prepare(executor, err);
 }
 
-static int backward(struct executor *e, const struct instruction *ins, bool accumulate,
-                    bool last, int64_t step, struct batch_result *result, struct err *err)
+static int backward(struct executor *e, const struct instruction *ins, bool last, int64_t step,
+                    struct batch_result *result, struct err *err)
 {
     enum tape_kind tape = tape_of(ins->kind);
+    bool accumulate = e->started[tape];
     double start;
 
     start = trace_clock();
@@ -329,86 +294,49 @@ static int backward(struct executor *e, const struct instruction *ins, bool accu
     if (tape != TAPE_W && receive_all(e, ins->micro, true, result, step, err) < 0)
         return -1;
     start = trace_clock();
+    e->started[tape] = true;
     if (run_tape(e, tape, slot_of(e, ins->micro), accumulate, last, err) < 0)
         return -1;
     result->compute += trace_clock() - start;
     return 0;
 }
 
-static int run_instruction(struct executor *e, const struct batch_args *args, int index,
-                           bool *started, struct batch_result *result, struct err *err)
+int executor_run(struct executor *executor, const struct batch_args *args, int index,
+                 struct batch_result *result, struct err *err)
 {
+    struct executor *e = executor;
     const struct instruction *ins = &e->list->items[index];
-    enum tape_kind tape = tape_of(ins->kind);
-    bool accumulate = computes(ins->kind) && started[tape];
 
     switch (ins->kind) {
     case INSTRUCTION_F:
-        started[tape] = true;
-        return forward(e, args, ins->micro, true, accumulate, index == e->last[tape], result,
-                       err);
-    case INSTRUCTION_B:
-    case INSTRUCTION_W:
-    case INSTRUCTION_BW:
-        started[tape] = true;
-        return backward(e, ins, accumulate, index == e->last[tape], args->step, result, err);
+        return forward(e, args, ins->micro, true, index == e->last[TAPE_F], result, err);
     case INSTRUCTION_SEND:
         return send_all(e, ins->micro, ins->peer, ins->gradient, result, err);
     case INSTRUCTION_RECV:      /* posted by the passages, completed by F and B */
         return progress(e, err);
-    case INSTRUCTION_REDUCE:
-        return reduce_and_note(e, args->step, result, err);
     default:
-        return update_and_prepare(e, args, result, err);
+        return backward(e, ins, index == e->last[tape_of(ins->kind)], args->step, result, err);
     }
 }
 
-int executor_step(struct executor *executor, const struct batch_args *args,
-                  struct batch_result *result, struct err *err)
-{
-    struct executor *e = executor;
-    bool started[TAPE_COUNT] = { false };
-
-    *result = (struct batch_result){ 0 };
-    if (start_batch(e, args, true, err) < 0)
-        return -1;
-    for (int i = 0; i < e->list->n; i++) {
-        const struct instruction *ins = &e->list->items[i];
-        double start, received = result->receive;
-
-        delay(e);
-        start = trace_clock();
-        if (run_instruction(e, args, i, started, result, err) < 0) {
-            err_prefix(err, "step %lld, micro-batch %d", (long long)args->step + 1, ins->micro);
-            return -1;
-        }
-        if (e->options.trace && ins->kind != INSTRUCTION_RECV &&
-            ins->kind != INSTRUCTION_REDUCE)
-            trace_add(e->options.trace, ins->kind, ins->micro, ins->peer, args->step,
-                      start + result->receive - received, trace_clock());
-    }
-    sum_scalars(e, result);
-    return 0;
-}
-
-int executor_evaluate(struct executor *executor, const struct batch_args *args,
+int executor_evaluate(struct executor *executor, const struct batch_args *args, int micro,
                       struct batch_result *result, struct err *err)
 {
-    struct executor *e = executor;
-
-    *result = (struct batch_result){ 0 };
-    if (start_batch(e, args, false, err) < 0)
+    if (forward(executor, args, micro, false, false, result, err) < 0)
         return -1;
-    for (int i = 0; i < micro_batches(e); i++) {
-        int micro = e->forward_micros[i];
+    return send_all(executor, micro, -1, false, result, err);
+}
 
-        if (forward(e, args, micro, false, i > 0, false, result, err) < 0 ||
-            send_all(e, micro, -1, false, result, err) < 0)
-            return -1;
-    }
+int executor_finish(struct executor *executor, struct batch_result *result, struct err *err)
+{
+    const struct executor *e = executor;
+
     if (e->backend->stream_sync(e->stream, err) < 0)
         return -1;
-    sum_scalars(e, result);
+    for (int m = 0; m < micro_batches(e); m++) {
+        result->loss += e->has_loss ? scalar(e, 2 * m) : 0;
+        result->correct += e->has_correct ? scalar(e, 2 * m + 1) : 0;
+    }
     return 0;
 }
 

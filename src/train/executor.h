@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Runs a stage's instruction list, step after step. Everything is allocated when it is made. */
+/* Runs the instructions of one stage, as runner.h hands them out. Everything is allocated when it
+ * is made.
+ */
 #ifndef TASUKI_TRAIN_EXECUTOR_H
 #define TASUKI_TRAIN_EXECUTOR_H
 
@@ -13,32 +15,33 @@
 #include "train/prefetch.h"
 #include "train/store.h"
 #include "train/trace.h"
+#include "train/update.h"
 
 struct err;
 struct executor;
 
 struct executor_options {
     const struct plan *plan;
-    const struct placement *placement;  /* this rank has a stage */
+    const struct placement *placement;  /* this rank has the stage */
     const struct compiled *compiled;
     struct device *device;
     struct comm *comm;
     struct optimizer_args optimizer;
     double ema;                 /* of the averages; 0: none are kept */
-    double clip;                /* largest norm of all gradients; 0: any */
     uint64_t seed;
     const struct initial *initial;  /* of what the model has no values for; may be NULL */
     bool deterministic;
     struct trace *trace;        /* NULL: none */
-    uint64_t delay_seed;        /* tests: before each instruction wait a random time … */
-    int delay_max;              /* … of at most so many microseconds; 0: never */
 };
 
 /* One global batch. */
 struct batch_args {
     struct data_reader *reader;
-    struct prefetch *prefetch;  /* reads ahead what 'reader' would read; NULL: none does */
-    const int *tensors;         /* see executor_bind() */
+    /* For each chunk of the rank: what reads ahead what 'reader' would read, NULL where none does;
+     * see executor_bind().
+     */
+    struct prefetch *const *prefetch;
+    int *const *tensors;
     const int64_t *samples;     /* global batch, in order */
     int64_t step, epoch;
     double weight_sum;
@@ -57,7 +60,9 @@ struct batch_result {
 
 /* Everything but what needs others; parameters are loaded from the model. */
 struct executor *executor_new(const struct executor_options *options, struct err *err);
-/* Collective over the ranks of the plan, once all have theirs: the groups that reduce. */
+/* Collective over the replicas of the stage, and over those of all stages that share a parameter
+ * where none of the ranks has two: the groups that reduce.
+ */
 int executor_connect(struct executor *executor, struct err *err);
 void executor_free(struct executor *executor);
 
@@ -66,14 +71,30 @@ int executor_bind(const struct executor *executor, const struct data *data, int 
                   struct err *err);
 /* Run P: needed after parameters were changed from outside. */
 int executor_prepare(struct executor *executor, struct err *err);
-/* Forward, backward, reduce, step. */
-int executor_step(struct executor *executor, const struct batch_args *args,
-                  struct batch_result *result, struct err *err);
 /* Under ZeRO-1, collective: the store has all gradients of the step, not this rank's part. */
 int executor_gather_gradients(struct executor *executor, struct err *err);
-/* Forward only, as in use: no dropout, running statistics. */
-int executor_evaluate(struct executor *executor, const struct batch_args *args,
+
+/* Begin a global batch; receives are posted. */
+int executor_start(struct executor *executor, const struct batch_args *args, bool training,
+                   struct err *err);
+/* Instruction 'index' of the rank's list, which is of this chunk. */
+int executor_run(struct executor *executor, const struct batch_args *args, int index,
+                 struct batch_result *result, struct err *err);
+/* Forward only, as in use: no dropout, running statistics. Sends what F makes. */
+int executor_evaluate(struct executor *executor, const struct batch_args *args, int micro,
                       struct batch_result *result, struct err *err);
+/* Wait until the replicas' gradients are summed. */
+int executor_reduce(struct executor *executor, int64_t step, struct batch_result *result,
+                    struct err *err);
+/* Of the gradients that count here: the stage's of its first replica; all, each its slices, under
+ * ZeRO-1.
+ */
+int executor_squares(struct executor *executor, double *squares, struct err *err);
+/* The optimizer's step, and P. */
+int executor_update(struct executor *executor, const struct update_step *step, struct err *err);
+/* End a batch: add what it lost, and what it had right. */
+int executor_finish(struct executor *executor, struct batch_result *result, struct err *err);
+
 /* Until the next call with 'false' the averages stand in the parameters' place. */
 int executor_average(struct executor *executor, bool averages, struct err *err);
 /* Nothing of this rank is under way any more. */

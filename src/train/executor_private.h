@@ -15,7 +15,8 @@ struct executor {
     struct executor_options options;
     const struct compiled *compiled;
     const struct backend *backend;
-    const struct instruction_list *list;
+    const struct instruction_list *list;    /* of the rank */
+    int chunk;                          /* of it that this is */
     struct stream *stream;
     struct store store;
     struct step_state *states;          /* [slots] */
@@ -25,15 +26,13 @@ struct executor {
     int *forward_micros, *backward_micros;  /* orders in which receives are used */
     int n_backward;
     struct reduce reduce;
-    struct comm_group *everybody;       /* who clips; NULL: this rank alone */
-    struct comm_request *clipping;
     struct update update;
     char *staging;                      /* one input of one share */
     char *scalars;                      /* loss and correct of each micro-batch */
     bool has_loss, has_correct;
     int last[TAPE_COUNT];               /* index of the last instruction that runs it */
+    bool started[TAPE_COUNT];           /* has it run in this step? */
     int turn;                           /* which passage is tested next */
-    uint64_t random;
 };
 
 static inline int64_t micro_batches(const struct executor *e)

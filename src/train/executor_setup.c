@@ -35,7 +35,7 @@ static void read_list(struct executor *e)
     for (int i = 0; i < e->list->n; i++) {
         const struct instruction *ins = &e->list->items[i];
 
-        if (!computes(ins->kind))
+        if (!computes(ins->kind) || ins->chunk != e->chunk)
             continue;
         e->last[tape_of(ins->kind)] = i;
         if (ins->kind == INSTRUCTION_F)
@@ -59,29 +59,36 @@ static void make_tapes(struct executor *e, char *spare)
         tape_init(&e->tapes[t], lists[t], &e->store, e->states, t == TAPE_AGAIN, spare);
 }
 
+/* Two ranks may exchange between several stages of theirs: each pair has tags of its own. */
 static void make_passages(struct executor *e)
 {
     const struct placement *place = e->options.placement;
+    const struct schedule *schedule = e->compiled->schedule;
     char *at = e->store.buffers;
 
     e->passages = mem_new((size_t)e->routes.n, sizeof(*e->passages));
     for (int i = 0; i < e->routes.n; i++) {
         const struct route *r = &e->routes.items[i];
+        int low = r->peer < e->compiled->stage ? r->peer : e->compiled->stage;
+        int high = r->peer < e->compiled->stage ? e->compiled->stage : r->peer;
+        int pair = schedule->stages[low].chunk * schedule_most_chunks(schedule) +
+                   schedule->stages[high].chunk;
 
         passage_init(&e->passages[i], r, e->options.comm,
-                     placement_rank(place, r->peer, place->pipeline, r->replica), &e->store,
-                     at);
+                     placement_rank(place, r->peer, place->pipeline, r->replica),
+                     2 * (int)micro_batches(e) * pair, &e->store, at);
         at += (size_t)r->depth * r->bytes;
     }
 }
 
 static int check_tags(const struct executor *e, struct err *err)
 {
-    int max = comm_max_tag(e->options.comm);
+    int chunks = schedule_most_chunks(e->compiled->schedule);
+    int max = comm_max_tag(e->options.comm) / (2 * chunks * chunks);
 
-    if (2 * micro_batches(e) > max)
+    if (micro_batches(e) > max)
         return err_set(err, "%lld micro-batches: this MPI allows %d",
-                       (long long)micro_batches(e), max / 2);
+                       (long long)micro_batches(e), max);
     return 0;
 }
 
@@ -91,7 +98,7 @@ static int set_up(struct executor *e, struct err *err)
 
     if (check_tags(e, err) < 0)
         return -1;
-    routes_make(&e->routes, o->plan, o->placement->stage, o->placement->replica, e->compiled);
+    routes_make(&e->routes, o->plan, e->compiled->stage, o->placement->replica, e->compiled);
     e->stream = e->backend->stream_new(o->device, err);
     if (!e->stream ||
         store_init(&e->store, e->compiled, o->placement, o->device, e->stream,
@@ -119,8 +126,8 @@ struct executor *executor_new(const struct executor_options *options, struct err
     e->options = *options;
     e->compiled = options->compiled;
     e->backend = e->compiled->backend;
-    e->list = &e->compiled->schedule->lists[e->compiled->stage];
-    e->random = options->delay_seed * 2654435761u + (uint64_t)comm_rank(options->comm) + 1;
+    e->list = &e->compiled->schedule->lists[options->placement->list];
+    e->chunk = e->compiled->schedule->stages[e->compiled->stage].chunk;
     if (set_up(e, err) < 0 || executor_prepare(e, err) < 0) {
         executor_free(e);
         return NULL;
@@ -131,16 +138,10 @@ struct executor *executor_new(const struct executor_options *options, struct err
 int executor_connect(struct executor *executor, struct err *err)
 {
     const struct executor_options *o = &executor->options;
-    const struct placement *place = o->placement;
 
-    if (reduce_init(&executor->reduce, o->comm, executor->compiled, place, 0,
-                    o->deterministic, err) < 0)
-        return -1;
-    if (o->clip <= 0 || place->n_ranks < 2)
-        return 0;
-    executor->everybody = comm_group_new(o->comm, place->n_ranks, place->rank, err);
-    executor->clipping = comm_request_new(o->comm);
-    return executor->everybody ? 0 : -1;
+    return reduce_init(&executor->reduce, o->comm, executor->compiled, o->placement, 0,
+                       schedule_most_chunks(executor->compiled->schedule) == 1,
+                       o->deterministic, err);
 }
 
 void executor_free(struct executor *executor)
@@ -150,10 +151,6 @@ void executor_free(struct executor *executor)
     if (!e)
         return;
     reduce_clear(&e->reduce);
-    if (e->clipping)
-        comm_request_free(e->clipping);
-    if (e->everybody)
-        comm_group_free(e->everybody);
     update_clear(&e->update);
     for (int i = 0; e->passages && i < e->routes.n; i++)
         passage_clear(&e->passages[i]);

@@ -84,7 +84,7 @@ static int write_all(const char *path, int n_parts, const void **parts, const si
     return bad;
 }
 
-int gradients_write(const char *path, const struct store *store,
+int gradients_write(const char *path, int n_stores, struct store *const *stores,
                     const struct placement *placement, struct comm *comm, struct err *err)
 {
     int n = comm_size(comm);
@@ -92,8 +92,10 @@ int gradients_write(const char *path, const struct store *store,
     size_t *sizes = mem_new((size_t)n, sizeof(*sizes)), size = 0;
     char *mine = mem_new(1, 1);
     void *block = NULL;
-    int bad = store && speaks(placement) ? pack(store, &mine, &size, err) : 0;
+    int bad = 0;
 
+    for (int c = 0; c < n_stores && speaks(placement) && !bad; c++)
+        bad = pack(stores[c], &mine, &size, err);
     bad = comm_agree(comm, err, bad < 0);
     if (!bad)
         bad = comm_exchange(comm, mine, size, &block, parts, sizes, err);

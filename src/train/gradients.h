@@ -10,9 +10,9 @@
 struct err;
 
 /* What the last step left, summed over all replicas, by parameter, as safetensors. Collective
- * over all ranks; 'store' is NULL on a rank without work. Rank 0 writes.
+ * over all ranks; 'stores' of the rank's stages. Rank 0 writes.
  */
-int gradients_write(const char *path, const struct store *store,
+int gradients_write(const char *path, int n_stores, struct store *const *stores,
                     const struct placement *placement, struct comm *comm, struct err *err);
 
 #endif

@@ -7,10 +7,10 @@
 #include "base/mem.h"
 
 void passage_init(struct passage *passage, const struct route *route, struct comm *comm,
-                  int rank, const struct store *store, char *buffers)
+                  int rank, int tags, const struct store *store, char *buffers)
 {
-    *passage = (struct passage){ .route = route, .comm = comm, .rank = rank, .store = store,
-                                 .buffers = buffers };
+    *passage = (struct passage){ .route = route, .comm = comm, .rank = rank, .tags = tags,
+                                 .store = store, .buffers = buffers };
     passage->requests = mem_new((size_t)route->depth, sizeof(struct comm_request *));
     for (int i = 0; i < route->depth; i++)
         passage->requests[i] = comm_request_new(comm);
@@ -24,9 +24,9 @@ void passage_clear(struct passage *passage)
     *passage = (struct passage){ 0 };
 }
 
-static int tag_of(const struct route *route, int micro)
+static int tag_of(const struct passage *passage, int micro)
 {
-    return 2 * micro + (route->gradient ? 1 : 0);
+    return passage->tags + 2 * micro + (passage->route->gradient ? 1 : 0);
 }
 
 static char *buffer_of(const struct passage *passage, int index)
@@ -39,7 +39,7 @@ static int post_receive(struct passage *passage, struct err *err)
     int i = passage->posted++;
 
     return comm_receive(passage->comm, buffer_of(passage, i), passage->route->bytes,
-                        passage->rank, tag_of(passage->route, passage->micros[i]),
+                        passage->rank, tag_of(passage, passage->micros[i]),
                         passage->requests[i % passage->route->depth], err);
 }
 
@@ -118,7 +118,7 @@ int passage_send(struct passage *passage, int micro, int slot, struct err *err)
         return -1;
     passage->sent = (passage->sent + 1) % passage->route->depth;
     return comm_send(passage->comm, message, passage->route->bytes, passage->rank,
-                     tag_of(passage->route, micro), request, err);
+                     tag_of(passage, micro), request, err);
 }
 
 int passage_drain(struct passage *passage, struct err *err)

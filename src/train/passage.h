@@ -12,6 +12,7 @@ struct passage {
     struct comm *comm;
     const struct store *store;
     int rank;
+    int tags;                   /* the first of this route's */
     char *buffers;              /* depth * bytes */
     struct comm_request **requests;
     int n;                      /* messages of a step */
@@ -20,8 +21,11 @@ struct passage {
     int sent;                   /* send: buffer of the next message */
 };
 
+/* 'tags': the first of as many as a step has messages in both directions, which no other route
+ * between the two ranks has.
+ */
 void passage_init(struct passage *passage, const struct route *route, struct comm *comm,
-                  int rank, const struct store *store, char *buffers);
+                  int rank, int tags, const struct store *store, char *buffers);
 void passage_clear(struct passage *passage);
 
 /* Start of a step with 'n' messages: post as many receives as there are buffers. */

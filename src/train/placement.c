@@ -27,23 +27,28 @@ static int device_rank(const struct cluster *cluster, const char *id, int size,
     return rank;
 }
 
+/* 'used[rank]' is 1 + the list that a rank runs. */
 static int fill_stage(struct placement *p, const struct plan *plan, int s,
-                      const struct cluster *cluster, int rank, int size, bool *used,
+                      const struct cluster *cluster, int rank, int size, int *used,
                       struct err *err)
 {
     const struct plan_stage *stage = &plan->stages[s];
-    int n = plan->pipelines * stage->replicas;
+    int n = plan->pipelines * stage->replicas, list = plan_list(plan, s);
 
     for (int i = 0; i < n; i++) {
         int r = device_rank(cluster, stage->devices[i], size, err);
 
         if (r < 0)
             return -1;
+        p->rank[p->first[s] + i] = r;
+        if (used[r] == list + 1)
+            continue;
         if (used[r])
             return err_set(err, "plan: device \"%s\" is used twice", stage->devices[i]);
-        used[r] = true;
-        p->rank[p->first[s] + i] = r;
+        used[r] = list + 1;
+        p->n_ranks++;
         if (r == rank) {
+            p->list = list;
             p->stage = s;
             p->pipeline = i / stage->replicas;
             p->replica = i % stage->replicas;
@@ -57,14 +62,13 @@ int placement_make(struct placement *placement, const struct plan *plan,
 {
     struct placement p = { .n_stages = plan->n_stages, .pipelines = plan->pipelines,
                            .stage = -1 };
-    bool *used = mem_new((size_t)size, sizeof(*used));
+    int *used = mem_new((size_t)size, sizeof(*used));
     int bad = 0;
 
     p.first = mem_new((size_t)plan->n_stages + 1, sizeof(int));
     for (int s = 0; s < plan->n_stages; s++)
         p.first[s + 1] = p.first[s] + plan->pipelines * plan->stages[s].replicas;
-    p.n_ranks = p.first[plan->n_stages];
-    p.rank = mem_new((size_t)p.n_ranks, sizeof(int));
+    p.rank = mem_new((size_t)p.first[plan->n_stages], sizeof(int));
     for (int s = 0; s < plan->n_stages && !bad; s++)
         bad = fill_stage(&p, plan, s, cluster, rank, size, used, err);
     free(used);
@@ -95,4 +99,19 @@ const int *placement_stage(const struct placement *placement, int stage, int *n)
 {
     *n = placement->first[stage + 1] - placement->first[stage];
     return placement->rank + placement->first[stage];
+}
+
+int placement_ranks(const struct placement *placement, int *ranks)
+{
+    int all = placement->first[placement->n_stages], n = 0;
+
+    for (int i = 0; i < all; i++) {
+        int k = 0;
+
+        while (k < n && ranks[k] != placement->rank[i])
+            k++;
+        ranks[k] = placement->rank[i];
+        n += k == n;
+    }
+    return n;
 }

@@ -9,8 +9,8 @@
 #include "train/trace.h"
 
 /* In the same order on all ranks; NULL where this rank is no member, or the only one. */
-static int make_groups(struct reduce *reduce, const struct buckets *layout,
-                       const struct placement *placement, struct err *err)
+static int make_groups(struct reduce *reduce, const struct buckets *layout, int stage,
+                       bool shared, const struct placement *placement, struct err *err)
 {
     int *ranks = mem_new((size_t)placement->n_ranks, sizeof(*ranks)), bad = 0;
 
@@ -19,7 +19,7 @@ static int make_groups(struct reduce *reduce, const struct buckets *layout,
         int n = buckets_ranks(layout, g, placement, ranks);
 
         reduce->n_groups++;
-        if (n < 2 || !layout->groups[g * layout->n_stages + placement->stage])
+        if (n < 2 || (g > 0 && !shared) || !layout->groups[g * layout->n_stages + stage])
             continue;
         reduce->groups[g] = comm_group_new(reduce->comm, n, ranks, err);
         bad = reduce->groups[g] ? 0 : -1;
@@ -75,8 +75,8 @@ static void find_writers(struct reduce *reduce, const struct compiled *c,
 }
 
 int reduce_init(struct reduce *reduce, struct comm *comm, const struct compiled *compiled,
-                const struct placement *placement, size_t bucket_bytes, bool deterministic,
-                struct err *err)
+                const struct placement *placement, size_t bucket_bytes, bool shared,
+                bool deterministic, struct err *err)
 {
     struct buckets layout;
     int *bucket_of, bad;
@@ -88,7 +88,7 @@ int reduce_init(struct reduce *reduce, struct comm *comm, const struct compiled 
     for (int v = 0; v < compiled->graph->n_values; v++)
         bucket_of[v] = -1;
     buckets_make(&layout, compiled, placement->n_stages, bucket_bytes);
-    bad = make_groups(reduce, &layout, placement, err);
+    bad = make_groups(reduce, &layout, compiled->stage, shared, placement, err);
     if (!bad) {
         make_buckets(reduce, &layout, bucket_of);
         find_writers(reduce, compiled, bucket_of);

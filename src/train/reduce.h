@@ -38,11 +38,12 @@ struct reduce {
 };
 
 /* Collective over the ranks of the plan, which buckets_check() has found alike.
- * 'bucket_bytes': the limit of buckets_make().
+ * 'bucket_bytes': the limit of buckets_make(). 'shared': parameters of several stages, too; else
+ * their gradients stay what they are here (ties.h).
  */
 int reduce_init(struct reduce *reduce, struct comm *comm, const struct compiled *compiled,
-                const struct placement *placement, size_t bucket_bytes, bool deterministic,
-                struct err *err);
+                const struct placement *placement, size_t bucket_bytes, bool shared,
+                bool deterministic, struct err *err);
 void reduce_clear(struct reduce *reduce);
 
 void reduce_start(struct reduce *reduce);   /* of a step */

@@ -319,8 +319,10 @@ static int complete_settings(struct session *s, struct err *err)
 
 static int check_memory(const struct session *s, struct err *err)
 {
-    double need = (double)s->compiled->memory.total;
+    double need = 0;
 
+    for (int c = 0; c < s->n_chunks; c++)
+        need += (double)s->compiled[c]->memory.total;
     if (s->settings.memory <= 0 || need <= s->settings.memory)
         return 0;
     return err_set(err, "stage %d (block \"%s\" and on) needs %.0f bytes, %.0f bytes more than "
@@ -329,7 +331,7 @@ static int check_memory(const struct session *s, struct err *err)
                    need - s->settings.memory);
 }
 
-static int make_stage(struct session *s, struct err *err)
+static int make_stages(struct session *s, struct err *err)
 {
     struct compile_options options = {
         .model = s->model, .model_options = s->model_options, .plan = s->plan,
@@ -338,20 +340,49 @@ static int make_stage(struct session *s, struct err *err)
                             (s->settings.recipe.ema > 0),
     };
 
-    if (s->placement.stage < 0)
-        return 0;
-    s->compiled = compile_stage(&options, s->placement.stage, s->placement.replica, err);
-    return s->compiled ? check_memory(s, err) : -1;
+    for (int stage = 0; s->placement.stage >= 0 && stage < s->plan->n_stages; stage++) {
+        struct compiled *compiled;
+
+        if (plan_list(s->plan, stage) != s->placement.list)
+            continue;
+        compiled = compile_stage(&options, stage, s->placement.replica, err);
+        if (!compiled)
+            return -1;
+        *(struct compiled **)mem_push((void **)&s->compiled, &s->n_chunks,
+                                      sizeof(struct compiled *)) = compiled;
+    }
+    return check_memory(s, err);
 }
 
-static int make_executor(struct session *s, struct err *err)
+static int bind_chunks(struct session *s, struct source *source, struct err *err)
 {
-    struct executor_options options = {
-        .plan = s->plan, .placement = &s->placement, .compiled = s->compiled,
-        .device = s->device, .comm = s->comm, .optimizer = s->settings.optimizer,
-        .ema = s->settings.recipe.ema, .clip = s->settings.recipe.clip,
-        .seed = s->settings.seed, .initial = s->initial,
-        .deterministic = s->settings.deterministic,
+    source->tensors = mem_new((size_t)s->n_chunks, sizeof(*source->tensors));
+    for (int c = 0; c < s->n_chunks; c++)
+        if (executor_bind(runner_executor(s->runner, c), source->data, &source->tensors[c],
+                          err) < 0)
+            return -1;
+    return 0;
+}
+
+static int load_chunks(struct session *s, struct err *err)
+{
+    for (int c = 0; s->resumed && c < s->n_chunks; c++)
+        if (checkpoint_load(s->resumed, s->stores[c], err) < 0 ||
+            executor_prepare(runner_executor(s->runner, c), err) < 0)
+            return -1;
+    return 0;
+}
+
+static int make_runner(struct session *s, struct err *err)
+{
+    struct runner_options options = {
+        .executor = {
+            .plan = s->plan, .placement = &s->placement, .device = s->device, .comm = s->comm,
+            .optimizer = s->settings.optimizer, .ema = s->settings.recipe.ema,
+            .seed = s->settings.seed, .initial = s->initial,
+            .deterministic = s->settings.deterministic,
+        },
+        .n_chunks = s->n_chunks, .compiled = s->compiled, .clip = s->settings.recipe.clip,
         .delay_seed = s->settings.delay_seed, .delay_max = s->settings.delay_max,
     };
 
@@ -359,41 +390,51 @@ static int make_executor(struct session *s, struct err *err)
         return 0;
     if (s->settings.trace) {
         trace_init(&s->trace, 1 << 16);
-        options.trace = &s->trace;
+        options.executor.trace = &s->trace;
     }
-    s->executor = executor_new(&options, err);
-    if (!s->executor ||
-        executor_bind(s->executor, s->train.data, &s->train.tensors, err) < 0 ||
-        (s->test.data && executor_bind(s->executor, s->test.data, &s->test.tensors, err) < 0))
+    s->runner = runner_new(&options, err);
+    if (!s->runner)
         return -1;
-    if (!s->resumed)
-        return 0;
-    if (checkpoint_load(s->resumed, executor_store(s->executor), err) < 0)
+    s->stores = mem_new((size_t)s->n_chunks, sizeof(struct store *));
+    for (int c = 0; c < s->n_chunks; c++)
+        s->stores[c] = executor_store(runner_executor(s->runner, c));
+    if (bind_chunks(s, &s->train, err) < 0 ||
+        (s->test.data && bind_chunks(s, &s->test, err) < 0))
         return -1;
-    return executor_prepare(s->executor, err);
+    return load_chunks(s, err);
 }
 
 /* Pictures cost time, what is mapped hardly any. */
 int session_prefetch(const struct session *session, const struct source *source,
                      const struct sampler *sampler, int64_t first, int64_t end,
-                     struct prefetch **prefetch, struct err *err)
+                     struct prefetch ***prefetch, struct err *err)
 {
     const struct session *s = session;
     int cores = session_cores(s), most = cores > MAX_READERS ? MAX_READERS : cores;
     struct prefetch_options options = {
-        .data = source->data, .tensors = source->tensors, .compiled = s->compiled,
-        .placement = &s->placement, .plan = s->plan, .sampler = sampler, .first_step = first,
-        .end_step = end, .threads = (int)s->settings.data_threads,
+        .data = source->data, .placement = &s->placement, .plan = s->plan, .sampler = sampler,
+        .first_step = first, .end_step = end, .threads = (int)s->settings.data_threads,
     };
     struct err problem = { 0 };
 
-    *prefetch = NULL;
+    *prefetch = mem_new((size_t)s->n_chunks, sizeof(struct prefetch *));
     if (!s->settings.data_threads_given)
         options.threads = data_decodes(source->data) && most > 0 ? most : 1;
-    if (!s->executor || options.threads == 0)
+    if (options.threads == 0)
         return 0;
-    *prefetch = prefetch_new(&options, &problem);
+    for (int c = 0; c < s->n_chunks && !problem.code; c++) {
+        options.tensors = source->tensors[c];
+        options.compiled = s->compiled[c];
+        (*prefetch)[c] = prefetch_new(&options, &problem);
+    }
     return problem.code ? err_set(err, "%s", problem.text) : 0;
+}
+
+void session_prefetch_free(const struct session *session, struct prefetch **prefetch)
+{
+    for (int c = 0; prefetch && c < session->n_chunks; c++)
+        prefetch_free(prefetch[c]);
+    free(prefetch);
 }
 
 static int make_prefetch(struct session *s, struct err *err)
@@ -405,7 +446,7 @@ static int make_prefetch(struct session *s, struct err *err)
 /* Replicas of a stage were compiled for shares of different sizes: do they sum alike? */
 static int check_buckets(struct session *s, struct err *err)
 {
-    int bad = buckets_check(s->comm, s->compiled, &s->placement, 0, err);
+    int bad = buckets_check(s->comm, s->n_chunks, s->compiled, &s->placement, 0, err);
 
     if (bad)
         err_prefix(err, "%s", s->model_path);
@@ -484,10 +525,10 @@ int session_open(struct session *session, const struct train_settings *settings,
     s->planning = phase(s);
     if (settings->dry_run)
         return 0;
-    if (session_agree(s, make_stage(s, err) < 0, err) || check_buckets(s, err) ||
-        session_agree(s, make_executor(s, err) < 0, err))
+    if (session_agree(s, make_stages(s, err) < 0, err) || check_buckets(s, err) ||
+        session_agree(s, make_runner(s, err) < 0, err))
         return -1;
-    if (s->executor && executor_connect(s->executor, err) < 0)
+    if (s->runner && runner_connect(s->runner, err) < 0)
         return -1;
     if (session_stage(s, err) < 0)
         return -1;
@@ -498,9 +539,11 @@ int session_open(struct session *session, const struct train_settings *settings,
     return 0;
 }
 
-static void close_source(struct source *source)
+static void close_source(struct source *source, int n_chunks)
 {
     labels_clear(&source->labels);
+    for (int c = 0; source->tensors && c < n_chunks; c++)
+        free(source->tensors[c]);
     free(source->tensors);
     data_reader_free(source->reader);
     data_close(source->data);
@@ -511,10 +554,13 @@ void session_close(struct session *session)
     struct session *s = session;
 
     board_clear(&s->board);
-    prefetch_free(s->prefetch);
+    session_prefetch_free(s, s->prefetch);
     staging_close(s->staging);
-    executor_free(s->executor);
-    compiled_free(s->compiled);
+    runner_free(s->runner);
+    for (int c = 0; c < s->n_chunks; c++)
+        compiled_free(s->compiled[c]);
+    free(s->compiled);
+    free(s->stores);
     trace_clear(&s->trace);
     sampler_clear(&s->sampler);
     placement_clear(&s->placement);
@@ -526,8 +572,8 @@ void session_close(struct session *session)
     checkpoint_close(s->resumed);
     initial_free(s->initial);
     free(s->absent);
-    close_source(&s->train);
-    close_source(&s->test);
+    close_source(&s->train, s->n_chunks);
+    close_source(&s->test, s->n_chunks);
     if (s->device)
         s->backend->device_close(s->device);
     model_close(s->model);

@@ -11,10 +11,10 @@
 #include "train/checkpoint.h"
 #include "train/compile.h"
 #include "train/data.h"
-#include "train/executor.h"
 #include "train/journal.h"
 #include "train/labels.h"
 #include "train/placement.h"
+#include "train/runner.h"
 #include "train/settings.h"
 #include "train/staging.h"
 #include "train/trace.h"
@@ -25,7 +25,7 @@ struct topo_node;
 struct source {
     struct data *data;
     struct data_reader *reader;
-    int *tensors;               /* NULL on a rank without work */
+    int **tensors;              /* of each chunk; NULL on a rank without work */
     struct labels labels;
 };
 
@@ -55,9 +55,11 @@ struct session {
     struct plan *given, *plan, *resumed_plan;
     json_t *plan_json;
     struct placement placement;
-    struct compiled *compiled;          /* NULL on a rank without work, as below */
-    struct executor *executor;
-    struct prefetch *prefetch;          /* NULL: the loop reads by itself */
+    int n_chunks;                       /* stages that this rank runs */
+    struct compiled **compiled;         /* of these; NULL on a rank without work, as below */
+    struct runner *runner;
+    struct store **stores;              /* of the chunks */
+    struct prefetch **prefetch;         /* the same; an entry is NULL where the loop reads */
     struct staging *staging;            /* NULL: this rank has nothing staged */
     int staging_ranks, staging_nodes;   /* of all: how many do */
     double staging_start;               /* clock */
@@ -105,12 +107,13 @@ int session_cores(const struct session *session);
 struct plan_request session_request(const struct session *session);
 /* Plan: from the file given, else by the planner, on rank 0, for all. Collective. */
 int session_plan(struct session *session, struct err *err);
-/* Threads that read ahead the steps from 'first' to 'end' - 1; '*prefetch' is NULL where this rank
- * reads nothing, or the loop is to do so by itself.
+/* Threads that read ahead the steps from 'first' to 'end' - 1, for each chunk; an entry is NULL
+ * where it reads nothing, or the loop is to do so by itself.
  */
 int session_prefetch(const struct session *session, const struct source *source,
                      const struct sampler *sampler, int64_t first, int64_t end,
-                     struct prefetch **prefetch, struct err *err);
+                     struct prefetch ***prefetch, struct err *err);
+void session_prefetch_free(const struct session *session, struct prefetch **prefetch);
 /* --stage-to: the nodes begin to copy their data. Collective. */
 int session_stage(struct session *session, struct err *err);
 /* Use what is copied by now; what this rank has of it. */

@@ -12,9 +12,9 @@ static int evaluate_batch(struct session *s, const struct batch_args *args, doub
 {
     struct batch_result result;
 
-    if (!s->executor)
+    if (!s->runner)
         return 0;
-    if (executor_evaluate(s->executor, args, &result, err) < 0)
+    if (runner_evaluate(s->runner, args, &result, err) < 0)
         return -1;
     entries[BOARD_LOSS] += scale * result.loss;
     entries[BOARD_CORRECT] += scale * result.correct;
@@ -29,18 +29,19 @@ static int evaluate_all(struct session *s, double entries[BOARD_COUNT], struct e
     int64_t b = s->settings.global_batch, n = data_samples(s->test.data);
     struct batch_args args = { .reader = s->test.reader, .tensors = s->test.tensors,
                                .weight_sum = 1 };
+    struct prefetch **prefetch = NULL;
     struct sampler order = { 0 };
     int bad = sampler_init_whole(&order, n, b, err);
 
     if (!bad)
-        bad = session_prefetch(s, &s->test, &order, 0, order.steps_per_epoch, &args.prefetch,
-                               err);
+        bad = session_prefetch(s, &s->test, &order, 0, order.steps_per_epoch, &prefetch, err);
+    args.prefetch = prefetch;
     for (int64_t i = 0; i < order.steps_per_epoch && !bad; i++) {
         args.samples = sampler_step(&order, i);
         bad = evaluate_batch(s, &args, i * b < n ? 1 : -(double)(b - n % b) / (double)b,
                              entries, err);
     }
-    prefetch_free(args.prefetch);
+    session_prefetch_free(s, prefetch);
     sampler_clear(&order);
     return bad;
 }
@@ -115,14 +116,14 @@ int session_evaluate(struct session *session, int64_t steps_done, struct err *er
 {
     struct session *s = session;
     double entries[BOARD_COUNT] = { 0 }, start = trace_clock();
-    bool averages = s->settings.eval_ema && s->executor;
+    bool averages = s->settings.eval_ema && s->runner;
     struct evaluation result;
     int64_t count;
 
-    if ((averages && executor_average(s->executor, true, err) < 0) ||
+    if ((averages && runner_average(s->runner, true, err) < 0) ||
         evaluate_all(s, entries, err) < 0 || board_post(&s->board, entries, err) < 0 ||
         board_read(&s->board, entries, err) < 0 ||
-        (averages && executor_average(s->executor, false, err) < 0))
+        (averages && runner_average(s->runner, false, err) < 0))
         return -1;
     result.loss = entries[BOARD_LOSS] / test_weight(s, &count);
     result.accuracy = count > 0 ? entries[BOARD_CORRECT] / (double)count : 0;

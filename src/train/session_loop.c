@@ -59,7 +59,7 @@ static int run_step(struct session *s, int64_t step, double entries[BOARD_COUNT]
     *count = s->rank == 0 && s->classifies
                  ? labels_count(&s->train.labels, samples, s->settings.global_batch)
                  : 0;
-    if (s->executor && executor_step(s->executor, &args, &result, err) < 0)
+    if (s->runner && runner_step(s->runner, &args, &result, err) < 0)
         return -1;
     entries[BOARD_LOSS] = result.loss;
     entries[BOARD_CORRECT] = result.correct;
@@ -139,10 +139,9 @@ int session_save(struct session *session, const char *directory, int64_t steps_d
     };
     double start = trace_clock();
 
-    if (s->executor && executor_drain(s->executor, err) < 0)
+    if (s->runner && runner_drain(s->runner, err) < 0)
         return -1;
-    if (session_agreed(s, checkpoint_save(directory, &state,
-                                          s->executor ? executor_store(s->executor) : NULL,
+    if (session_agreed(s, checkpoint_save(directory, &state, s->n_chunks, s->stores,
                                           &s->placement, s->comm, err), err))
         return -1;
     if (s->rank == 0)
@@ -185,10 +184,10 @@ static int dump_gradients(struct session *s, int64_t step, struct err *err)
 {
     if (!s->settings.gradients || step != s->first_step)
         return 0;
-    if (s->executor && executor_gather_gradients(s->executor, err) < 0)
-        return -1;
-    return session_agreed(s, gradients_write(s->settings.gradients,
-                                             s->executor ? executor_store(s->executor) : NULL,
+    for (int c = 0; c < s->n_chunks; c++)
+        if (executor_gather_gradients(runner_executor(s->runner, c), err) < 0)
+            return -1;
+    return session_agreed(s, gradients_write(s->settings.gradients, s->n_chunks, s->stores,
                                              &s->placement, s->comm, err), err);
 }
 
@@ -246,15 +245,17 @@ static int summarize(struct session *s, struct report *r, struct err *err)
 {
     const struct batch_result *t = &r->spent;
     double mine[6] = { (double)s->backend->peak(s->device), t->compute, t->idle,
-                       t->receive - t->idle + t->send, t->reduce,
-                       prefetch_waited(s->prefetch) };
+                       t->receive - t->idle + t->send, t->reduce, 0 };
     const void **parts = mem_new((size_t)s->size, sizeof(*parts));
     size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
     void *block = NULL;
     json_t *peaks = json_array(), *ranks = json_array();
     double measured = median_seconds(r), all[6];
-    int bad = comm_exchange(s->comm, mine, sizeof(mine), &block, parts, sizes, err);
+    int bad;
 
+    for (int c = 0; c < s->n_chunks; c++)
+        mine[5] += prefetch_waited(s->prefetch[c]);
+    bad = comm_exchange(s->comm, mine, sizeof(mine), &block, parts, sizes, err);
     for (int i = 0; i < s->size && !bad; i++) {
         memcpy(all, parts[i], sizeof(all));
         json_array_append_new(peaks, json_integer((json_int_t)all[0]));
@@ -352,7 +353,7 @@ int session_loop(struct session *session, struct err *err)
     else if (s->rank == 0)
         r.progress = progress_new("train", s->total_steps);
     if (loop(s, &r, &done, err) == 0 &&
-        (!s->executor || executor_drain(s->executor, err) == 0)) {
+        (!s->runner || runner_drain(s->runner, err) == 0)) {
         progress_free(r.progress);
         r.progress = NULL;
         if (summarize(s, &r, err) == 0 && write_trace(s, origin, err) == 0)

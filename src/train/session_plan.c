@@ -128,7 +128,8 @@ static int ranks_of(const struct plan *plan)
     int ranks = 0;
 
     for (int i = 0; i < plan->n_stages; i++)
-        ranks += plan->stages[i].replicas * plan->pipelines;
+        if (plan_first(plan, i))
+            ranks += plan->stages[i].replicas * plan->pipelines;
     return ranks;
 }
 

@@ -28,8 +28,9 @@ static int count_tensors(const struct source *source)
 
 static void mark(const struct session *s, const struct source *source, unsigned char *reads)
 {
-    for (int i = 0; s->compiled && source->data && i < s->compiled->program->n_inputs; i++)
-        reads[source->tensors[i]] = 1;
+    for (int c = 0; source->data && c < s->n_chunks; c++)
+        for (int i = 0; i < s->compiled[c]->program->n_inputs; i++)
+            reads[source->tensors[c][i]] = 1;
 }
 
 static int find_readers(struct session *s, struct readers *r, struct err *err)

@@ -37,7 +37,7 @@ static struct piece *cut(const struct store *store, const struct placement *plac
     int64_t total = 0, first, end, at = 0;
     struct piece *pieces = NULL;
 
-    placement_stage(placement, placement->stage, &count);
+    placement_stage(placement, store->compiled->stage, &count);
     index = placement->pipeline * (count / placement->pipelines) + placement->replica;
     for (int i = 0; i < n; i++)
         total += list[i].owner && !list[i].share ? list[i].count : 0;

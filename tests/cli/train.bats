@@ -243,7 +243,7 @@ json.dump(json.load(open(sys.argv[1]))["plan"], open(sys.argv[2], "w"))' \
     [ "$(losses "$DIR/two")" = "$(losses "$DIR/one")" ]
     run mpirun -n 2 "$TASUKI" train "$DIR/plan.json" $data --steps 3 -q --schedule zb
     [ "$status" -eq 2 ]
-    [[ "$output" == *"another schedule than the options say"* ]]
+    [[ "$output" == *"another schedule"* ]]
 }
 
 @test "pins for more ranks than there are give the line to use" {

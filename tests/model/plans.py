@@ -13,6 +13,7 @@ from tap import Tap, check
 MODELS = ["mlp", "cnn", "transformer", "transformer-dropout", "tied", "skips", "frozen"]
 LAYOUTS = [(1, 1), (1, 1, 1), (1, 1, 1, 1), (2, 1), (1, 3), (2, 2), (3,), (1, 2, 1)]
 SCHEDULES = ["gpipe", "1f1b", "zb-h1", "zb"]
+CHUNKED = ["interleaved", "zb-v"]
 MICRO_BATCHES = [1, 2, 3, 4, 6, 8]      # of 24 samples; 5 and 7 have their own test
 OPTIMIZER = "momentum"
 
@@ -155,6 +156,108 @@ def whole_pipelines(tap, session, baselines, draw):
                  name, layout, pipelines, schedule)
 
 
+def in_chunks(session, case, devices, chunks, replicas, schedule, micro_batches, precision,
+              **options):
+    """A plan in which each device has several stages: one of as many stages on devices of their own,
+    made by the planner, and folded.
+    """
+    n, path = devices * chunks, session.temporary(".json")
+    words = ["plan", case.path("model.onnx"), "--data", case.path("train.safetensors"), "--loss",
+             case.loss, "--cluster", f"flat:{n * replicas},bandwidth=1e9", "--precision",
+             precision, "--global-batch", case.global_batch, "--optimizer", OPTIMIZER, "-q",
+             "--replicas", driver.replicas_text([replicas] * n), "--micro-batches",
+             micro_batches, "--schedule", "1f1b", "-o", path]
+    for name, value in options.items():
+        words += ["--" + name.replace("_", "-"), value]
+    for pattern in getattr(case, "freeze", []):
+        words += ["--freeze", pattern]
+    made = session.tasuki(words)
+    check(made.code == 0, made.err)
+    with open(path) as file:
+        plan = json.load(file)
+    plan["schedule"], plan["schedule_options"] = schedule, {"chunks": chunks, "memory": 0}
+    for s, stage in enumerate(plan["stages"]):
+        at = 2 * devices - 1 - s if schedule == "zb-v" and s >= devices else s % devices
+        stage["devices"] = [[str(at * replicas + i) for i in range(replicas)]]
+    with open(path, "w") as file:
+        json.dump(plan, file)
+    return path
+
+
+def train_in_chunks(session, case, devices, chunks, replicas, schedule, micro_batches, precision,
+                    environment=None, **options):
+    pins = {"batchnorm_samples": 1} if case.batchnorm else {}
+    path = in_chunks(session, case, devices, chunks, replicas, schedule, micro_batches,
+                     precision, **pins)
+    ranks = devices * replicas
+    return session.train(case, precision, OPTIMIZER, ranks=ranks, plan=path, keep_plan=True,
+                         cluster=f"flat:{ranks},bandwidth=1e9", environment=environment, **pins,
+                         **options)
+
+
+def chunks_as_one_rank(session, baselines, name, devices, chunks, replicas, schedule,
+                       micro_batches, environment=None):
+    case = session.case(name)
+    result = train_in_chunks(session, case, devices, chunks, replicas, schedule, micro_batches,
+                             "float64", environment)
+    check(result.event("start")["plan"]["schedule"] == schedule, "another plan was run")
+    pins = {"batchnorm_samples": 1} if case.batchnorm else {}
+    return compare.same_curve(result.losses, baselines.curve(case, "float64", **pins), 1e-10,
+                              case.loss)
+
+
+def same_bits_in_chunks(session, name, devices, schedule, micro_batches):
+    """Devices with two stages each accumulate what one rank does."""
+    case, folders = session.case(name), [session.temporary(), session.temporary()]
+    options = {"batchnorm_samples": 1} if case.batchnorm else {}
+    session.train(case, "float32", OPTIMIZER, micro_batches=micro_batches, deterministic=True,
+                  steps=3, checkpoint=folders[0], schedule="1f1b", **options)
+    train_in_chunks(session, case, devices, 2, 1, schedule, micro_batches, "float32",
+                    deterministic=True, steps=3, checkpoint=folders[1])
+    check(driver.state(folders[0]) == driver.state(folders[1]), "other bits than those of one "
+          "rank")
+
+
+def goes_on_in_chunks(session, name, schedule):
+    """Clipped, averaged, evaluated, kept and taken up again by other plans: all as one rank does."""
+    case, folder = session.case(name), session.temporary()
+    options = {"clip_norm": 0.5, "ema": 0.9, "eval_ema": True, "eval_every": 1, "test":
+               case.path("train.safetensors")}
+    alone = session.train(case, "float64", OPTIMIZER, micro_batches=4, steps=6, **options)
+    runs = [train_in_chunks(session, case, 2, 2, 1, schedule, 4, "float64", steps=2,
+                            checkpoint=folder, **options),
+            session.train(case, "float64", OPTIMIZER, ranks=2, stages=2, steps=4, resume=True,
+                          checkpoint=folder, **options),
+            train_in_chunks(session, case, 2, 2, 1, schedule, 4, "float64", steps=6, resume=True,
+                            checkpoint=folder, **options)]
+    losses = [loss for run in runs for loss in run.losses]
+    tests = [[e["loss"] for run in some for e in run.events if e["event"] == "evaluation"]
+             for some in (runs, [alone])]
+    compare.same_curve(tests[0], tests[1], 1e-10, case.loss)
+    return compare.same_curve(losses, alone.losses, 1e-10, case.loss)
+
+
+def several_chunks(tap, session, baselines, draw):
+    """Devices with several stages: skips, ties and masks between stages of one device, too."""
+    folds = [("zb-v", 2, 2, 1), ("zb-v", 3, 2, 1), ("zb-v", 1, 2, 1), ("zb-v", 2, 2, 2),
+             ("interleaved", 2, 2, 1), ("interleaved", 2, 3, 1), ("interleaved", 1, 3, 1),
+             ("interleaved", 2, 2, 2)]
+    for name in MODELS:
+        for fold in folds if driver.LONG else draw.sample(folds, 3):
+            schedule, devices, chunks, replicas = fold
+            counts = [c for c in (4, 6, 8) if schedule == "zb-v" or c % devices == 0]
+            count = draw.choice(counts)
+            tap.test(f"{name}: {devices} times {chunks} stages of {replicas}, {schedule}, {count} "
+                     "micro-batches give the one-rank curve", chunks_as_one_rank, session,
+                     baselines, name, devices, chunks, replicas, schedule, count)
+
+
+def chunks_go_on(tap, session):
+    for schedule in CHUNKED:
+        tap.test(f"tied: 2 times 2 stages, {schedule} are clipped, averaged, evaluated and resumed as "
+                 "one rank", goes_on_in_chunks, session, "tied", schedule)
+
+
 def same_bits(session, name, schedule):
     """Four stages accumulate what one rank does in the same order of micro-batches."""
     case, states = session.case(name), []
@@ -175,6 +278,13 @@ def plain_accumulation(tap, session, draw):
         for name in models if driver.LONG else [draw.choice(models)]:
             tap.test(f"{name}: stages 1,1,1,1, {schedule} with --deterministic give the bits of "
                      "one rank", same_bits, session, name, schedule)
+    # The mlp and the cnn have fewer than eight blocks.
+    folds = [("mlp", 3, 6), ("cnn", 3, 6), ("transformer", 4, 8), ("transformer-dropout", 4, 8)]
+    for schedule in CHUNKED:
+        for name, devices, count in folds if driver.LONG else [draw.choice(folds), folds[-1]]:
+            tap.test(f"{name}: {devices} times 2 stages, {schedule} with --deterministic give the "
+                     "bits of one rank", same_bits_in_chunks, session, name, devices, schedule,
+                     count)
 
 
 def run_both_ways(session, case, layout, precision, change, settings=None):
@@ -270,6 +380,11 @@ def rendezvous(tap, session, baselines, draw):
                      "micro-batches end without eager messages and with random delays",
                      same_as_one_rank, session, baselines, name, layout, schedule, count,
                      "float64", environment=slow, **options)
+    for name in ("skips", "tied"):
+        for schedule in CHUNKED:
+            tap.test(f"{name}: 2 times 2 stages, {schedule} end without eager messages and with "
+                     "random delays", chunks_as_one_rank, session, baselines, name, 2, 2, 1,
+                     schedule, 6, environment=slow)
 
 
 def main():
@@ -285,6 +400,8 @@ def main():
         odd_counts(tap, session, baselines, draw)
         unequal_shares(tap, session, baselines)
         whole_pipelines(tap, session, baselines, draw)
+        several_chunks(tap, session, baselines, draw)
+        chunks_go_on(tap, session)
         plain_accumulation(tap, session, draw)
         optimizer_states_in_shards(tap, session, draw)
         forward_run_again(tap, session, draw)

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/runner.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "train/ties.h"
+
+struct runner {
+    struct runner_options options;
+    const struct instruction_list *list;
+    int n;
+    struct executor **executors;        /* of the chunks */
+    struct ties *ties;                  /* NULL where the list has one chunk */
+    struct comm_group *everybody;       /* who clips; NULL: this rank alone */
+    struct comm_request *clipping;
+    uint64_t random;
+};
+
+struct runner *runner_new(const struct runner_options *options, struct err *err)
+{
+    struct runner *r = mem_new(1, sizeof(*r));
+    struct executor_options chunk = options->executor;
+
+    r->options = *options;
+    r->list = &options->compiled[0]->schedule->lists[chunk.placement->list];
+    r->random = options->delay_seed * 2654435761u + (uint64_t)comm_rank(chunk.comm) + 1;
+    r->executors = mem_new((size_t)options->n_chunks, sizeof(struct executor *));
+    for (int c = 0; c < options->n_chunks; c++) {
+        chunk.compiled = options->compiled[c];
+        r->executors[r->n] = executor_new(&chunk, err);
+        if (!r->executors[r->n++]) {
+            runner_free(r);
+            return NULL;
+        }
+    }
+    return r;
+}
+
+int runner_connect(struct runner *runner, struct err *err)
+{
+    struct runner *r = runner;
+    const struct placement *place = r->options.executor.placement;
+    struct comm *comm = r->options.executor.comm;
+    int *ranks, n = 0;
+
+    for (int c = 0; c < r->n; c++)
+        if (executor_connect(r->executors[c], err) < 0)
+            return -1;
+    r->ties = ties_new(comm, place, r->n, r->executors, r->options.executor.deterministic, err);
+    if (!r->ties)
+        return -1;
+    if (r->options.clip <= 0 || place->n_ranks < 2)
+        return 0;
+    ranks = mem_new((size_t)place->first[place->n_stages], sizeof(*ranks));
+    n = placement_ranks(place, ranks);
+    r->everybody = comm_group_new(comm, n, ranks, err);
+    r->clipping = comm_request_new(comm);
+    free(ranks);
+    return r->everybody ? 0 : -1;
+}
+
+void runner_free(struct runner *runner)
+{
+    struct runner *r = runner;
+
+    if (!r)
+        return;
+    if (r->clipping)
+        comm_request_free(r->clipping);
+    if (r->everybody)
+        comm_group_free(r->everybody);
+    ties_free(r->ties);
+    for (int c = 0; c < r->n; c++)
+        executor_free(r->executors[c]);
+    free(r->executors);
+    free(r);
+}
+
+struct executor *runner_executor(struct runner *runner, int c)
+{
+    return runner->executors[c];
+}
+
+static void delay(struct runner *r)
+{
+    struct timespec wait = { 0, 0 };
+
+    if (r->options.delay_max <= 0)
+        return;
+    r->random = r->random * 6364136223846793005u + 1442695040888963407u;
+    wait.tv_nsec = (long)((r->random >> 33) % (uint64_t)r->options.delay_max) * 1000;
+    nanosleep(&wait, NULL);
+}
+
+/* The norm over all stages, for each of which one replica speaks: the same on all ranks. What
+ * gradients are multiplied by is that of PyTorch's clip_grad_norm_().
+ */
+static int clip(struct runner *r, double *norm, double *scale, struct err *err)
+{
+    const struct placement *place = r->options.executor.placement;
+    double squares = 0, one, factor;
+
+    *norm = 0;
+    *scale = 1;
+    if (r->options.clip <= 0)
+        return 0;
+    for (int c = 0; c < r->n; c++) {
+        if (executor_squares(r->executors[c], &one, err) < 0)
+            return -1;
+        squares += one;
+    }
+    if (r->everybody &&
+        (comm_allreduce(r->everybody, &squares, 1, DTYPE_F64, true, r->clipping, err) < 0 ||
+         comm_wait(r->clipping, err) < 0))
+        return -1;
+    factor = r->options.clip / (sqrt(squares) + 1e-6);
+    *scale = factor < 1 ? factor : 1;
+    if (place->stage == 0 && place->pipeline == 0 && place->replica == 0)
+        *norm = sqrt(squares);
+    return 0;
+}
+
+static int update(struct runner *r, const struct batch_args *args, struct batch_result *result,
+                  struct err *err)
+{
+    struct update_step step = { .step = args->step, .rate = args->rate };
+    double start = trace_clock();
+
+    if (clip(r, &result->norm, &step.g_scale, err) < 0)
+        return -1;
+    for (int c = 0; c < r->n; c++)
+        if (executor_update(r->executors[c], &step, err) < 0)
+            return -1;
+    result->compute += trace_clock() - start;
+    return 0;
+}
+
+static int reduce(struct runner *r, int64_t step, struct batch_result *result, struct err *err)
+{
+    double start;
+
+    for (int c = 0; c < r->n; c++)
+        if (executor_reduce(r->executors[c], step, result, err) < 0)
+            return -1;
+    start = trace_clock();
+    if (ties_sum(r->ties, err) < 0)
+        return -1;
+    result->reduce += trace_clock() - start;
+    return 0;
+}
+
+static int run_instruction(struct runner *r, const struct batch_args *args, int index,
+                           struct batch_result *result, struct err *err)
+{
+    const struct instruction *ins = &r->list->items[index];
+
+    switch (ins->kind) {
+    case INSTRUCTION_REDUCE:
+        return reduce(r, args->step, result, err);
+    case INSTRUCTION_STEP:
+        return update(r, args, result, err);
+    default:
+        return executor_run(r->executors[ins->chunk], args, index, result, err);
+    }
+}
+
+static int start(struct runner *r, const struct batch_args *args, bool training,
+                 struct batch_result *result, struct err *err)
+{
+    *result = (struct batch_result){ 0 };
+    for (int c = 0; c < r->n; c++)
+        if (executor_start(r->executors[c], args, training, err) < 0)
+            return -1;
+    return 0;
+}
+
+static int finish(struct runner *r, struct batch_result *result, struct err *err)
+{
+    for (int c = 0; c < r->n; c++)
+        if (executor_finish(r->executors[c], result, err) < 0)
+            return -1;
+    return 0;
+}
+
+int runner_step(struct runner *runner, const struct batch_args *args,
+                struct batch_result *result, struct err *err)
+{
+    struct runner *r = runner;
+    struct trace *trace = r->options.executor.trace;
+
+    if (start(r, args, true, result, err) < 0)
+        return -1;
+    for (int i = 0; i < r->list->n; i++) {
+        const struct instruction *ins = &r->list->items[i];
+        double begin, received = result->receive;
+
+        delay(r);
+        begin = trace_clock();
+        if (run_instruction(r, args, i, result, err) < 0) {
+            err_prefix(err, "step %lld, micro-batch %d", (long long)args->step + 1, ins->micro);
+            return -1;
+        }
+        if (trace && ins->kind != INSTRUCTION_RECV && ins->kind != INSTRUCTION_REDUCE)
+            trace_add(trace, ins->kind, ins->micro, ins->peer, args->step,
+                      begin + result->receive - received, trace_clock());
+    }
+    return finish(r, result, err);
+}
+
+/* In the list's order, which does not deadlock: each F waits for less than in a step. */
+int runner_evaluate(struct runner *runner, const struct batch_args *args,
+                    struct batch_result *result, struct err *err)
+{
+    struct runner *r = runner;
+
+    if (start(r, args, false, result, err) < 0)
+        return -1;
+    for (int i = 0; i < r->list->n; i++) {
+        const struct instruction *ins = &r->list->items[i];
+
+        if (ins->kind == INSTRUCTION_F &&
+            executor_evaluate(r->executors[ins->chunk], args, ins->micro, result, err) < 0)
+            return -1;
+    }
+    return finish(r, result, err);
+}
+
+int runner_average(struct runner *runner, bool averages, struct err *err)
+{
+    for (int c = 0; c < runner->n; c++)
+        if (executor_average(runner->executors[c], averages, err) < 0)
+            return -1;
+    return 0;
+}
+
+int runner_drain(struct runner *runner, struct err *err)
+{
+    for (int c = 0; c < runner->n; c++)
+        if (executor_drain(runner->executors[c], err) < 0)
+            return -1;
+    return 0;
+}
