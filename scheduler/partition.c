@@ -245,6 +245,8 @@ int search_evaluate(struct search *s, struct candidate *c, bool exact, struct er
         s->tight = true;
         return 0;
     }
+    for (int k = 0; k < c->n_stages; k++)
+        s->tight |= c->again[k] && !s->request->recompute;
     c->far = is_far(s, c);
     plan = place(s->cost, s->cluster, s->request, c);
     c->exact = exact || plan->list || c->micro_batches <= 3 * short_run(c->n_stages);

@@ -36,6 +36,7 @@ struct plan_request {
     const struct schedule *list;    /* instructions, for the stages and micro-batches pinned */
     double schedule_memory;     /* of zb, see schedule_slots(); 0: any that fits */
     enum plan_zero zero;        /* any: where memory demands it */
+    const char *recompute;      /* "none", "full"; NULL: stages that fit no other way */
     double memory;              /* bytes per device; 0: as the cluster says */
     int64_t batchnorm_samples;  /* shares must be multiples of it; 0: no BatchNorm */
     const char *policy;         /* see policy.h; NULL: the search */

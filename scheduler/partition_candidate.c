@@ -23,6 +23,7 @@ struct candidate *candidate_copy(const struct candidate *c)
     copy->cuts = copy_ints(c->cuts, c->n_stages + 1);
     copy->order = copy_ints(c->order, c->cuts[c->n_stages]);
     copy->replicas = copy_ints(c->replicas, c->n_stages);
+    copy->again = copy_ints(c->again, c->n_stages);
     copy->devices = copy_ints(c->devices, candidate_pipelines(c) * candidate_devices(c));
     return copy;
 }
@@ -35,6 +36,7 @@ void candidate_free(struct candidate *c)
     free(c->order);
     free(c->replicas);
     free(c->devices);
+    free(c->again);
     free(c);
 }
 

@@ -308,9 +308,10 @@ static int slots_before(const struct run *run, int behind)
 }
 
 static bool fits(const struct run *run, const struct interval_cost *c, int device, int r,
-                 int slots)
+                 int slots, bool again)
 {
-    double bytes = search_memory(run->search, c, run->m, slots, run->pipelines * r);
+    double bytes = search_memory(run->search, c, run->m, slots, run->pipelines * r,
+                                 again && recompute_frees(run->kind));
 
     if (bytes <= search_room(run->search, run->pipelines, device, r))
         return true;
@@ -324,11 +325,26 @@ static void add_stage(const struct run *run, const struct interval_cost *c, int 
     double slow = run->search->slow;
     double reduce = search_allreduce(run->search, run->pipelines, device, r,
                                      stage_gradient_bytes(run->search->cost, c->parameters));
-
     int copies = run->search->zero ? run->pipelines * r : 1;
 
     node->own = slow * (c->forward + c->dgrad + c->wgrad);
+    if (recompute_asked(run->search->request))
+        node->own += slow * c->forward;
     node->tail = fmax(node->tail, slow * c->step / copies + reduce);
+}
+
+/* Where the stage fits in no other way, it recomputes. */
+static bool admit(const struct run *run, const struct interval_cost *c, int device, int r,
+                  int slots, struct node *node)
+{
+    const struct plan_request *request = run->search->request;
+
+    if (fits(run, c, device, r, slots, recompute_asked(request)))
+        return true;
+    if (!recompute_helps(request, run->kind) || !fits(run, c, device, r, slots, true))
+        return false;
+    node->own += run->search->slow * c->forward;
+    return true;
 }
 
 static bool allowed(const struct plan_request *request, int stages_behind, int r, int first)
@@ -350,6 +366,7 @@ static void extend(struct run *run, const struct node *behind, int end,
     const struct node none = { 0 };
     int used = behind ? behind->devices : 0, stages = behind ? behind->stages : 0;
     int device = run->devices - used - option->replicas, slots = slots_before(run, stages);
+    bool may = recompute_asked(request) || recompute_helps(request, run->kind);
     struct node base = none;
 
     if (device < 0)
@@ -382,14 +399,17 @@ static void extend(struct run *run, const struct node *behind, int end,
         if (!allowed(request, stages, option->replicas, i) ||
             least(run, &node) > run->search->best * run->search->slack)
             continue;
-        if (!fits(run, &c, device, option->replicas, slots)) {
+        if (!admit(run, &c, device, option->replicas, slots, &node)) {
             /* What it receives may shrink further up, the rest only grows. */
             c.slot = c.activations;
             c.received = c.gradient = 0;
-            if (!fits(run, &c, device, option->replicas, slots))
+            if (!fits(run, &c, device, option->replicas, slots, may))
                 break;
             continue;
         }
+        set_level(run, &node);
+        if (least(run, &node) > run->search->best * run->search->slack)
+            continue;
         insert(run, &node);
         if (i == 0 && !run->search->feasible && closed_form(run, &node) < run->search->best)
             run->search->best = closed_form(run, &node);
@@ -517,7 +537,7 @@ static double message_of(struct search *search, const struct candidate *c, int s
            search_message(&link, all.gradient, part.gradient);
 }
 
-double partition_closed(struct search *search, const struct candidate *c)
+double partition_closed(struct search *search, struct candidate *c)
 {
     double sum = 0, most = 0, tail = 0;
 
@@ -530,6 +550,8 @@ double partition_closed(struct search *search, const struct candidate *c)
 
         candidate_interval(search, c, s, candidate_share(c->micro_batch, r), &own);
         seconds = search->slow * (own.forward + own.dgrad + own.wgrad);
+        if (c->again[s])
+            seconds += search->slow * own.forward;
         if (s > 0)
             seconds = fmax(seconds, message_of(search, c, s));
         reduce = search_allreduce(search, pipelines, candidate_first(c, s), r,

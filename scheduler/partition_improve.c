@@ -333,6 +333,8 @@ static struct candidate *split_stage(const struct candidate *from, int stage, in
     struct candidate *c = candidate_copy(from);
     int n = c->n_stages++;
 
+    free(c->again);
+    c->again = NULL;
     c->cuts = mem_resize(c->cuts, (size_t)n + 2, sizeof(int));
     c->replicas = mem_resize(c->replicas, (size_t)n + 1, sizeof(int));
     memmove(&c->cuts[stage + 2], &c->cuts[stage + 1], (size_t)(n - stage) * sizeof(int));

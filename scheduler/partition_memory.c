@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "scheduler/partition_private.h"
 
 double search_limit(const struct search *search, int device)
@@ -36,11 +37,14 @@ static double message_buffers(const struct interval_cost *c, int64_t micro_batch
 
 /* What stages have besides the sums of the cost file is foreseen where they are compiled. */
 struct stage_bytes interval_bytes(const struct search *search, const struct interval_cost *c,
-                                  int64_t micro_batches, int slots, int copies)
+                                  int64_t micro_batches, int slots, int copies, bool again)
 {
     double state = search->state_bytes / (search->zero ? copies : 1);
     struct stage_cost kept = { .parameters = c->parameters };
-    struct stage_cost moving = { .activations = c->slot, .workspace = c->workspace };
+    struct stage_cost moving = {
+        .activations = again ? c->slot - c->activations : c->slot,
+        .workspace = again ? c->workspace + c->activations : c->workspace,
+    };
     struct stage_bytes bytes = {
         .fixed = stage_memory(search->cost, &kept, slots, state),
         .moving = stage_memory(search->cost, &moving, slots, state),
@@ -52,11 +56,16 @@ struct stage_bytes interval_bytes(const struct search *search, const struct inte
 }
 
 double search_memory(const struct search *search, const struct interval_cost *c,
-                     int64_t micro_batches, int slots, int copies)
+                     int64_t micro_batches, int slots, int copies, bool again)
 {
-    struct stage_bytes bytes = interval_bytes(search, c, micro_batches, slots, copies);
+    struct stage_bytes bytes = interval_bytes(search, c, micro_batches, slots, copies, again);
 
     return bytes.fixed * search->factor_fixed + bytes.moving * search->factor_moving;
+}
+
+bool recompute_frees(enum schedule_kind kind)
+{
+    return kind == SCHEDULE_1F1B || kind == SCHEDULE_GPIPE || kind == SCHEDULE_INTERLEAVED;
 }
 
 struct stage_bytes search_stage(struct search *search, const struct candidate *c, int s)
@@ -66,16 +75,40 @@ struct stage_bytes search_stage(struct search *search, const struct candidate *c
     candidate_interval(search, c, s, candidate_share(c->micro_batch, c->replicas[s]), &cost);
     return interval_bytes(search, &cost, c->micro_batches,
                           candidate_slots(search->request, c, s),
-                          candidate_pipelines(c) * c->replicas[s]);
+                          candidate_pipelines(c) * c->replicas[s],
+                          c->again && c->again[s] && recompute_frees(c->schedule));
 }
 
-bool search_fits(struct search *search, const struct candidate *c)
+bool recompute_asked(const struct plan_request *request)
 {
-    for (int s = 0; s < c->n_stages; s++) {
-        struct stage_bytes bytes = search_stage(search, c, s);
+    return request->recompute && strcmp(request->recompute, "full") == 0;
+}
 
-        if (bytes.fixed * search->factor_fixed + bytes.moving * search->factor_moving >
-            candidate_room(search, c, s))
+bool recompute_helps(const struct plan_request *request, enum schedule_kind kind)
+{
+    return !request->recompute && !request->policy && recompute_frees(kind);
+}
+
+static bool stage_fits(struct search *search, const struct candidate *c, int s)
+{
+    struct stage_bytes bytes = search_stage(search, c, s);
+
+    return bytes.fixed * search->factor_fixed + bytes.moving * search->factor_moving <=
+           candidate_room(search, c, s);
+}
+
+bool search_fits(struct search *search, struct candidate *c)
+{
+    bool all = recompute_asked(search->request);
+
+    c->again = mem_resize(c->again, (size_t)c->n_stages, sizeof(*c->again));
+    for (int s = 0; s < c->n_stages; s++)
+        c->again[s] = all;
+    for (int s = 0; s < c->n_stages; s++) {
+        if (stage_fits(search, c, s))
+            continue;
+        c->again[s] |= recompute_helps(search->request, c->schedule);
+        if (!stage_fits(search, c, s))
             return false;
     }
     return true;

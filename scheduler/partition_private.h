@@ -69,6 +69,7 @@ struct candidate {
     enum schedule_kind schedule;
     int chunks;             /* stages of a device, which have the same replicas; 0 counts as 1 */
     bool zero;              /* the optimizer's state is sharded */
+    int *again;             /* [n_stages]: does it recompute? See search_fits(); NULL: none */
     double budget;          /* of SCHEDULE_ZB: schedule_slots()' memory */
     double closed;          /* seconds by the closed form */
     double seconds;         /* by simulation */
@@ -180,7 +181,7 @@ void search_orders(struct search *search);
  */
 int partition_small(struct search *search, long most, long *count, struct err *err);
 /* The closed form of any candidate; INFINITY where it does not fit into the memory. */
-double partition_closed(struct search *search, const struct candidate *c);
+double partition_closed(struct search *search, struct candidate *c);
 
 /* Fill in 'seconds': of all micro-batches where 'exact' or where there are few, else foreseen
  * from some; INFINITY where it does not fit. -1 on an error.
@@ -220,14 +221,14 @@ struct stage_bytes {
     double fixed, moving;
 };
 
-/* 'copies' devices hold it. */
+/* 'copies' devices hold it; 'again': it runs its forward again, and keeps what it is sent. */
 struct stage_bytes interval_bytes(const struct search *search, const struct interval_cost *cost,
-                                  int64_t micro_batches, int slots, int copies);
+                                  int64_t micro_batches, int slots, int copies, bool again);
 /* For a stage of a candidate. */
 struct stage_bytes search_stage(struct search *search, const struct candidate *c, int s);
 /* All of it, by the factors. */
 double search_memory(const struct search *search, const struct interval_cost *cost,
-                     int64_t micro_batches, int slots, int copies);
+                     int64_t micro_batches, int slots, int copies, bool again);
 /* The way from a stage of 'r' replicas that starts at device 'from' to one that starts at 'to':
  * how it starts, and seconds per byte of the receiver, of each sender on wires that they share,
  * and of one transfer where it does not get the whole wire.
@@ -246,8 +247,13 @@ double search_allreduce(struct search *search, int pipelines, int device, int r,
 bool schedule_allowed(const struct plan_request *request, enum schedule_kind schedule);
 /* Give the candidate a schedule, zb as many slots as fit; false where it is not allowed. */
 bool set_schedule(struct search *search, struct candidate *c, enum schedule_kind schedule);
-/* Does the estimate of every stage's memory fit? */
-bool search_fits(struct search *search, const struct candidate *c);
+/* Does the estimate of every stage's memory fit, where some recompute? Says which. */
+bool search_fits(struct search *search, struct candidate *c);
+/* Does a stage that recomputes keep less? Not where W waits, and with it what it needs. */
+bool recompute_frees(enum schedule_kind kind);
+/* Must all stages recompute? May those that fit no other way? */
+bool recompute_asked(const struct plan_request *request);
+bool recompute_helps(const struct plan_request *request, enum schedule_kind kind);
 /* Is 'r' a replica count that the request allows for a stage? */
 bool shares_allowed(const struct plan_request *request, int64_t micro_batch, int r);
 

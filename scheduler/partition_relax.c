@@ -225,6 +225,11 @@ static double least_time(const struct relaxation *r, int i, int j, const struct 
     return fmax(most, m * fmax(c.received, c.gradient) / r->messages);
 }
 
+static bool may_recompute(const struct plan_request *request)
+{
+    return !request->recompute || recompute_asked(request);
+}
+
 static bool fits(const struct relaxation *r, int i, int j, const struct choice *choice)
 {
     struct interval_cost c;
@@ -235,7 +240,8 @@ static bool fits(const struct relaxation *r, int i, int j, const struct choice *
     for (int d = 0; d < r->search->cluster->n_devices; d++)
         room = fmax(room, search_limit(r->search, d));
     table_interval(r->table, choice->share, i, j, &c);
-    return search_memory(r->search, &c, r->m, 1, r->pipelines * choice->replicas) <= room;
+    return search_memory(r->search, &c, r->m, 1, r->pipelines * choice->replicas,
+                         may_recompute(r->search->request)) <= room;
 }
 
 /* Seconds without anything that may shrink with more blocks: what is too long stays so. */

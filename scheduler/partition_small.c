@@ -237,6 +237,7 @@ static void walk_clear(struct walk *w)
     free(w->c.order);
     free(w->c.replicas);
     free(w->c.devices);
+    free(w->c.again);
     free(w->like);
     free(w->used);
     free(w->start);

@@ -100,6 +100,14 @@ static void fill_figures(const struct cost *cost, const struct cluster *cluster,
     stage->forward = sums.forward;
     stage->dgrad = sums.dgrad;
     stage->wgrad = sums.wgrad;
+    if (c->again && c->again[s]) {
+        stage->recompute = PLAN_RECOMPUTE_FULL;
+        stage->dgrad += sums.forward;
+        if (recompute_frees(c->schedule)) {
+            sums.workspace += sums.activations;
+            sums.activations = 0;
+        }
+    }
     stage->memory = stage_memory(cost, &sums, candidate_slots(request, c, s),
                                  c->zero ? state / copies : state);
     if (own > 0)

@@ -61,7 +61,8 @@ static bool fits(const struct balance *b, const struct interval_cost *cost, int 
 {
     int64_t m = b->split.micro_batches;
 
-    return search_memory(b->search, cost, m, (int)m, b->split.pipelines * r) <=
+    return search_memory(b->search, cost, m, (int)m, b->split.pipelines * r,
+                         recompute_asked(b->search->request)) <=
            search_room(b->search, b->split.pipelines, device, r);
 }
 

@@ -72,6 +72,7 @@ static int read_request(struct plan_run *r, struct err *err)
         option_size(o, "memory", 0, &q->memory, err) ||
         option_choice(o, "policy", &q->policy, err) ||
         option_number(o, "schedule-memory", 1, SCHEDULE_MEMORY, 0, &q->schedule_memory, err) ||
+        option_choice(o, "recompute", &q->recompute, err) ||
         option_choice(o, "optimizer", &q->optimizer, err))
         return -1;
     if (option_given(o, "zero"))

@@ -171,6 +171,7 @@ static int read_running(const struct options *o, struct train_settings *t, struc
     if (option_int(o, "threads", 1, MAX_COUNT, 0, &threads, err) < 0 ||
         option_int(o, "data-threads", 0, 1024, 0, &t->data_threads, err) < 0 ||
         option_choice(o, "backend", &t->backend, err) < 0 ||
+        option_choice(o, "recompute", &t->recompute, err) < 0 ||
         option_number(o, "deadline", 0, 1e9, 600, &t->deadline, err) < 0 ||
         option_span(o, "eval-every", 1, t->eval_every, &t->eval_every, err) < 0 ||
         option_span(o, "checkpoint-every", 1, t->checkpoint_every, &t->checkpoint_every,

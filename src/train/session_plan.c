@@ -21,7 +21,8 @@ struct plan_request session_request(const struct session *session)
         .n_pins = t->n_pins, .pins = t->pins, .n_replicas = t->n_replicas,
         .replicas = t->replicas, .micro_batches = t->micro_batches,
         .micro_batch = t->micro_batch, .schedule = t->schedule, .list = t->list,
-        .schedule_memory = t->schedule_memory, .zero = t->zero, .memory = t->memory,
+        .schedule_memory = t->schedule_memory, .zero = t->zero, .recompute = t->recompute,
+        .memory = t->memory,
         .batchnorm_samples = t->batchnorm_samples,
     };
 }
@@ -92,6 +93,10 @@ static bool honours_pins(const struct session *s, const struct plan *plan)
         (t->zero && (t->zero == PLAN_ZERO) != plan->zero) ||
         (t->schedule_memory > 0 && fabs(t->schedule_memory - plan->schedule_memory) > 1e-6))
         return false;
+    for (int i = 0; i < plan->n_stages; i++)
+        if (t->recompute &&
+            strcmp(t->recompute, plan_recompute_name(plan->stages[i].recompute)) != 0)
+            return false;
     for (int i = 0; i < t->n_replicas; i++)
         if (t->replicas[i] !=
             plan->stages[i].replicas * (t->pipelines ? 1 : plan->pipelines))
@@ -118,7 +123,7 @@ static int check_given(const struct session *s, struct err *err)
         return err_set(err, "%s: made for other --freeze patterns: plan again", t->input);
     if (!honours_pins(s, plan))
         return err_set_code(err, EXIT_USAGE, "%s: a plan with other stages, replicas, "
-                            "micro-batches, another schedule or another --zero than the "
+                            "micro-batches, another schedule, --zero or --recompute than the "
                             "options say: leave them out, or plan again", t->input);
     return 0;
 }

@@ -52,6 +52,7 @@ struct train_settings {
     struct schedule *list;      /* instructions in its place */
     double schedule_memory;
     enum plan_zero zero;
+    const char *recompute;      /* or NULL */
     double memory;              /* bytes; 0: as the machine has it */
     bool keep_plan;
 

@@ -281,6 +281,24 @@ plan() {
     grep iteration simulated
 }
 
+@test "stages run their forward again where the memory demands it, or are told to" {
+    # 6000 bytes of parameters and gradients, and 4 x 30 of activations or once 30.
+    one="--replicas 1 --micro-batch-size 1 --micro-batches 8 --schedule gpipe --optimizer sgd"
+    plan $one --memory 6200 -o plan.json >table
+    cat table
+    grep -q '1 of 1 stages run their forward again' table
+    grep -q '"recompute": "full"' plan.json
+    run plan $one --memory 6200 --recompute none
+    [ "$status" -ne 0 ]
+    run plan $one --format json
+    [[ "$output" == *'"recompute": "none"'* ]]
+    # 12 seconds of F, B and W for each of 8, and another 4.
+    plan $one --recompute full | grep -q '^iteration *128000 ms'
+    "$TASUKI" simulate plan.json --cost cost.json --cluster "$flat" | grep -q '128'
+    run plan $one --recompute half
+    [ "$status" -eq 2 ]
+}
+
 @test "a memory limit cuts the network, and names the block that does not fit" {
     run plan --memory 9000 --optimizer adam --no-zero -o plan.json
     [ "$status" -eq 0 ]

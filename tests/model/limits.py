@@ -109,6 +109,20 @@ def foreseen_in_shards(session, name, layout, ema):
         check(max(peaks[True]) < max(peaks[False]), f"{peaks} with and without")
 
 
+def foreseen_again(session, name, schedule):
+    """What runs its forward again keeps less, as was foreseen."""
+    case, peaks = session.case(name), []
+    options = {"batchnorm_samples": 1} if case.batchnorm else {}
+    for recompute in ("none", "full"):
+        result = session.train(case, "float32", "adamw", ranks=2, replicas="1,1",
+                               micro_batches=8, schedule=schedule, recompute=recompute, **options)
+        plan = [stage["memory"] for stage in result.event("start")["plan"]["stages"]]
+        peaks.append(measured(result))
+        check(peaks[-1] == plan, f"peaks {peaks[-1]}, the plan says {plan}")
+    if schedule == "gpipe":
+        check(sum(peaks[1]) < sum(peaks[0]), f"{peaks[1]} with, {peaks[0]} without")
+
+
 def names_the_block(session, name, ranks):
     case = session.case(name)
     options = {"batchnorm_samples": 3} if case.batchnorm else {}
@@ -139,6 +153,9 @@ def main():
                      foreseen_in_shards, session, name, (3,), 0.9)
             tap.test(f"{name}: with ZeRO-1 in two stages, too", foreseen_in_shards, session,
                      name, (2, 1), None)
+            for schedule in ("gpipe", "1f1b", "zb-h1"):
+                tap.test(f"{name}: what recomputes under {schedule} has the memory foreseen",
+                         foreseen_again, session, name, schedule)
             for ranks in (0, 2):
                 tap.test(f"{name}: an impossible limit names the block ({ranks or 1} ranks)",
                          names_the_block, session, name, ranks)

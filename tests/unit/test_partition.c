@@ -26,7 +26,7 @@ static void try_budget(struct brute *b)
     struct plan *plan;
 
     b->count++;
-    if (isinf(closed))
+    if (isinf(closed) || !search_fits(b->search, &b->c))
         return;
     b->closed = fmin(b->closed, closed);
     plan = place(b->search->cost, b->search->cluster, b->search->request, &b->c);
@@ -128,6 +128,7 @@ static void check_case(unsigned seed, const char *spec, const struct plan_reques
                      plan->iteration_seconds, brute.seconds, brute.count);
         assert_true(plan->lower_bound_seconds <= brute.seconds * (1 + CLOSE));
     }
+    free(brute.c.again);
     plan_free(plan);
     search_free(search);
     cluster_free(cluster);
@@ -388,6 +389,42 @@ static void state_is_sharded_where_memory_demands_it(void **state)
     }
 }
 
+/* One micro-batch keeps 600 bytes of activations; four keep 2400, or 600 and what arrives. */
+static void a_stage_recomputes_where_memory_demands_it(void **state)
+{
+    static const struct {
+        const char *recompute;
+        double memory;
+        bool fits, again;
+    } cases[] = {
+        { NULL, 15000, true, false },  { NULL, 13000, true, true },
+        { "none", 13000, false, false }, { "full", 15000, true, true },
+        { "full", 12000, false, true },
+    };
+    double seconds[2] = { 0 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct plan_request request = { .global_batch = 4, .optimizer = "sgd",
+                                        .n_replicas = 1, .replicas = (int[]){ 1 },
+                                        .micro_batch = 1, .schedule = "gpipe",
+                                        .recompute = cases[i].recompute,
+                                        .memory = cases[i].memory };
+        struct plan *plan = plan_for(6, ROOMY, &request, NULL);
+
+        assert_int_equal(plan != NULL, cases[i].fits);
+        if (plan) {
+            assert_int_equal(plan->stages[0].recompute == PLAN_RECOMPUTE_FULL, cases[i].again);
+            assert_true(plan->stages[0].memory <= cases[i].memory);
+            seconds[cases[i].again] = plan->iteration_seconds;
+            assert_true(plan->iteration_seconds >= plan->lower_bound_seconds);
+        }
+        plan_free(plan);
+    }
+    /* 18 seconds for each of four, and another 6. */
+    assert_true(fabs(seconds[0] - 72) < 1e-6 && fabs(seconds[1] - 96) < 1e-6);
+}
+
 static void a_block_that_fits_nowhere_is_named_with_what_it_lacks(void **state)
 {
     struct plan_request request = { .global_batch = 4, .memory = 2000 };
@@ -596,6 +633,7 @@ int main(void)
         cmocka_unit_test(every_share_is_a_multiple_of_the_batchnorm_group),
         cmocka_unit_test(a_memory_limit_forces_a_cut),
         cmocka_unit_test(state_is_sharded_where_memory_demands_it),
+        cmocka_unit_test(a_stage_recomputes_where_memory_demands_it),
         cmocka_unit_test(a_block_that_fits_nowhere_is_named_with_what_it_lacks),
         cmocka_unit_test(the_exact_memory_decides),
         cmocka_unit_test(a_small_stage_that_was_underestimated_does_not_forbid_a_large_one),
