@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "scheduler/cost.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +10,8 @@
 #include "base/mem.h"
 #include "base/order.h"
 #include "scheduler/cost_internal.h"
+
+#define MOST_NAMED 6    /* blocks of a cycle */
 
 double cost_at(const struct cost *cost, const double *array, bool scales, double samples)
 {
@@ -165,6 +168,42 @@ static void renumber(struct cost *cost, const int *order)
     cost->blocks = blocks;
 }
 
+/* A block that this one reads and that has no place in the order either. */
+static int before(const struct cost *cost, const struct sorter *s, int block)
+{
+    int e = 0;
+
+    while (cost->edges[e].to != block || s->missing[cost->edges[e].from] == 0)
+        e++;
+    return cost->edges[e].from;
+}
+
+static int refuse_cycle(const struct cost *cost, const struct sorter *s, const char *path,
+                        struct err *err)
+{
+    char text[800];
+    int block = 0, first;
+    size_t used;
+
+    while (s->missing[block] == 0)
+        block++;
+    /* After so many steps back it is on the cycle. */
+    for (int i = 0; i < cost->n_blocks; i++)
+        block = before(cost, s, block);
+    first = block;
+    used = (size_t)snprintf(text, sizeof(text), "\"%.80s\"", cost->blocks[first].name);
+    for (int n = 0; n == 0 || block != first; n++) {
+        block = before(cost, s, block);
+        if (n < MOST_NAMED || block == first)
+            used += (size_t)snprintf(text + used, sizeof(text) - used, " reads \"%.80s\"",
+                                     cost->blocks[block].name);
+        else if (n == MOST_NAMED)
+            used += (size_t)snprintf(text + used, sizeof(text) - used, " reads ...");
+    }
+    return err_set(err, "%s: edges: a cycle: %s; leave one of these edges out, or make these one "
+                   "block", path, text);
+}
+
 int cost_sort(struct cost *cost, const char *path, struct err *err)
 {
     size_t n = (size_t)cost->n_blocks, m = (size_t)cost->n_edges;
@@ -176,10 +215,7 @@ int cost_sort(struct cost *cost, const char *path, struct err *err)
     if (topological(cost, &s, order) == cost->n_blocks) {
         renumber(cost, order);
     } else {
-        for (int b = 0; b < cost->n_blocks && rc == 0; b++)
-            if (s.missing[b] > 0)
-                rc = err_set(err, "%s: edges: block \"%s\" is on a cycle, or behind one", path,
-                             cost->blocks[b].name);
+        rc = refuse_cycle(cost, &s, path, err);
     }
     free(s.ready);
     free(s.missing);

@@ -32,13 +32,21 @@ struct reading {
     size_t numbers;
 };
 
+/* A measured cost is none of these. */
+static int hint_number(struct err *err)
+{
+    return err_hint(err, "tasuki profile measures costs, 0 is for what costs nothing");
+}
+
 static int check_number(const struct json_reader *r, const char *key, const json_t *value,
                         double *result, struct err *err)
 {
     double x = json_is_number(value) ? json_number_value(value) : -1;
 
-    if (!json_is_number(value) || !isfinite(x) || x < 0 || x > MAX_NUMBER)
-        return json_error(r, key, err, "expected numbers from 0 to %g", MAX_NUMBER);
+    if (!json_is_number(value) || !isfinite(x) || x < 0 || x > MAX_NUMBER) {
+        json_error(r, key, err, "expected numbers from 0 to %g", MAX_NUMBER);
+        return hint_number(err);
+    }
     *result = x;
     return 0;
 }
@@ -69,7 +77,7 @@ static int read_numbers(struct reading *reading, struct json_reader *r, const ch
 
     if (json_is_number(value)) {
         if (json_get_number(r, key, 0, MAX_NUMBER, NULL, &one, err))
-            return -1;
+            return hint_number(err);
     } else {
         if (json_get_array(r, key, required, &list, err))
             return -1;

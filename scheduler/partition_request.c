@@ -170,12 +170,8 @@ static int refuse_size(const struct plan_request *r, struct err *err)
     else
         err_set_code(err, EXIT_USAGE, "a replica would have no sample: no micro-batch that is "
                      "allowed has as many samples as a stage has replicas");
-    if (suggestion) {
-        size_t used = strlen(err->text);
-
-        snprintf(err->text + used, sizeof(err->text) - used,
-                 "; --micro-batch-size %lld would do", (long long)suggestion);
-    }
+    if (suggestion)
+        err_hint(err, "--micro-batch-size %lld would do", (long long)suggestion);
     return -1;
 }
 
@@ -383,9 +379,10 @@ int explain_failure(struct search *s, struct err *err)
     if (share == size)
         bytes = fmax(bytes, exact_alone(s, giant, size, kind));
     if (bytes > room)
-        return err_set(err, "block \"%s\" does not fit on one device, by %.0f bytes",
+        return err_set(err, "block \"%s\" does not fit on one device, by %.0f bytes; at least "
+                       "--memory %.0f or larger devices would do",
                        heaviest(s->cost, s->table->cuts[giant], s->table->cuts[giant + 1]),
-                       ceil(bytes - room));
+                       ceil(bytes - room), ceil(bytes));
     needed = isfinite(room) ? least_memory(s, size, fmax(room, 1)) : 0;
     if (needed <= 0)
         return err_set_code(err, EXIT_USAGE, "these pins leave no plan; leave out --stages, "

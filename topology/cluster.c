@@ -206,7 +206,8 @@ int cluster_check(const struct cluster *cluster, struct err *err)
         !(cluster->sum_overlap >= 0 && cluster->sum_overlap <= 1))
         return err_set(err, "%s: the all-reduce factors are out of range", cluster->name);
     if (cluster->n_devices == 0)
-        return err_set(err, "%s: there is no device", cluster->name);
+        return err_set(err, "%s: there is no device: name nodes that have some, or say "
+                       "flat:N,bandwidth=BYTES", cluster->name);
     for (int i = 0; i < cluster->n_places; i++)
         if (check_place(cluster, i, err))
             return -1;

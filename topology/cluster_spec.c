@@ -204,8 +204,8 @@ struct cluster *cluster_from_spec(const char *spec, struct err *err)
         m = *end == 'x' ? parse_count(end + 1, &end) : 0;
     if (n < 1 || m < 1 || n > MAX_DEVICES / m || (*end && *end != ',')) {
         size[strcspn(size, ",")] = '\0';
-        usage(spec, err, flat ? "expected a number of devices, got"
-                              : "expected NODESxDEVICES, got", size);
+        usage(spec, err, flat ? "expected a number of devices, 1 or more, got"
+                              : "expected NODESxDEVICES, 1x1 or more, got", size);
         goto out;
     }
     if (parse_settings(spec, form, *end ? end + 1 : NULL, &settings, err))

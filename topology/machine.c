@@ -219,8 +219,8 @@ static char *find(const char *spec, int64_t *nodes, bool *by_name, struct err *e
     char *word = mem_strdup(spec), *path;
 
     if (split(word, nodes)) {
-        err_set_code(err, EXIT_USAGE, "\"%s\": expected a number of nodes after the colon, up "
-                     "to %d", spec, MOST_NODES);
+        err_set_code(err, EXIT_USAGE, "\"%s\": expected a number of nodes after the colon, from "
+                     "1 to %d", spec, MOST_NODES);
         free(word);
         return NULL;
     }

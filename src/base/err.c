@@ -32,6 +32,22 @@ int err_set_code(struct err *err, enum exit_code code, const char *format, ...)
     return -1;
 }
 
+int err_hint(struct err *err, const char *format, ...)
+{
+    char hint[512];
+    va_list args;
+    size_t used;
+
+    if (!err)
+        return -1;
+    va_start(args, format);
+    vsnprintf(hint, sizeof(hint), format, args);
+    va_end(args);
+    used = strlen(err->text);
+    snprintf(err->text + used, sizeof(err->text) - used, "; %s", hint);
+    return -1;
+}
+
 int err_prefix(struct err *err, const char *format, ...)
 {
     char prefix[512], rest[sizeof(err->text)];

@@ -29,6 +29,9 @@ int err_set(struct err *err, const char *format, ...) __attribute__((format(prin
 int err_set_code(struct err *err, enum exit_code code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Put "; HINT" behind the text that is already there. Always returns -1. */
+int err_hint(struct err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 /* Put "PREFIX: " before the text that is already there. Always returns -1. */
 int err_prefix(struct err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

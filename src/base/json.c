@@ -60,6 +60,10 @@ static json_t *parse(const char *path, const struct file_map *map, struct err *e
     if (!json) {
         one_line(error.text);
         err_set(err, "%s:%d: %s", path, error.line, error.text);
+        if (strstr(error.text, "overflow") || strstr(error.text, "Infinity") ||
+            strstr(error.text, "NaN"))
+            err_hint(err, "JSON has finite numbers alone: leave out what is not known, or has no "
+                     "limit");
     }
     return json;
 }

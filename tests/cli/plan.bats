@@ -605,3 +605,60 @@ plan() {
     grep -q '^1024 pipelines of 2 stages on 2048 ' table
     (ulimit -t 2 && "$TASUKI" simulate plan.json --cost cost.json >/dev/null)
 }
+
+# refused CODE TEXT ARGUMENTS...: one line of error, which has a suggestion behind its ";" or ":".
+refused() {
+    local code=$1 text=$2
+    shift 2
+    run plan "$@"
+    echo "$output"
+    [ "$status" -eq "$code" ] && [ "${#lines[@]}" -eq 1 ] && [[ "$output" == *"$text"* ]]
+}
+
+@test "a cycle of blocks is refused by its blocks" {
+    sed -i 's/{ "from": "b", "to": "c"/{ "from": "c", "to": "a", "bytes": 1 }, &/' cost.json
+    refused 1 'cost.json: edges: a cycle: "a" reads "c" reads "b" reads "a"; leave one of these'
+}
+
+@test "negative and infinite costs are refused by block and key" {
+    cp cost.json good.json
+    hint='tasuki profile measures costs, 0 is for what costs nothing'
+    sed '0,/"dgrad": 1/s//"dgrad": -1/' good.json >cost.json
+    refused 1 "blocks[0].dgrad: expected a number from 0 to 1e+18; $hint"
+    sed '0,/"bytes": 10/s//"bytes": [-1]/' good.json >cost.json
+    refused 1 "edges[0].bytes: expected numbers from 0 to 1e+18; $hint"
+    for value in 1e999 Infinity; do
+        sed "0,/\"forward\": 1/s//\"forward\": $value/" good.json >cost.json
+        refused 1 'JSON has finite numbers alone: leave out what is not known'
+    done
+}
+
+@test "a cluster without devices is refused with what would do" {
+    for flat in flat:0,bandwidth=1e9 flat:-1,bandwidth=1e9; do
+        refused 2 'expected a number of devices, 1 or more, got "'
+    done
+    for flat in tree:0x4,inside=1e9,across=1e9 tree:4x0,inside=1e9,across=1e9; do
+        refused 2 'expected NODESxDEVICES, 1x1 or more, got "'
+    done
+    flat=dgx-h100:0
+    refused 2 'expected a number of nodes after the colon, from 1 to '
+}
+
+@test "memory that cannot do is refused with what would" {
+    refused 1 'does not fit on one device, by 2420 bytes; at least --memory 2520 or' --memory 100
+    refused 1 '; --memory 12' --memory 3000 --stages 1
+    # What is suggested does.
+    least=$(sed -nE 's/.*--memory ([0-9]+) or.*/\1/p' <<<"$output")
+    plan --memory "$least" --stages 1
+}
+
+@test "a batch that does not divide is refused with what would" {
+    refused 2 '--micro-batches 3: does not divide the global batch of 8; 2 would do' \
+        --micro-batches 3
+    refused 2 '--micro-batch-size 5: does not divide the global batch of 8; 4 would do' \
+        --micro-batch-size 5
+    refused 2 '--micro-batches 4: does not divide the global batch of 6 over --pipelines; 3 ' \
+        --pipelines 2 --micro-batches 4 --global-batch 6
+    refused 2 'no sample: no micro-batch that is allowed has as many samples as a stage has' \
+        --replicas 3 --micro-batch-size 2
+}
