@@ -3,7 +3,7 @@
  * partition_dp.c (dynamic programming), partition_small.c, partition_improve.c,
  * partition_orders.c, partition_memory.c, partition_link.c, partition_request.c (pins), partition_explain.c
  * (reasons), partition_bound.c,
- * partition_relax.c and place.c.
+ * partition_relax.c, partition_ideals.c and place.c.
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
 #define TASUKI_SCHEDULER_PARTITION_PRIVATE_H
@@ -27,8 +27,16 @@ struct share_table {
     double *sent;           /* values that later stages read, each once */
 };
 
+#define IDEAL_WORDS (MOST_CUTS / 64)
+
+/* A set of blocks. */
+struct ideal {
+    uint64_t bits[IDEAL_WORDS];
+};
+
 struct table {
     const struct cost *cost;
+    struct ideal *ideals;   /* [n + 1]: what is before each cut, in place of 'cuts'; or NULL */
     int n;                  /* cuts - 1: stages at most */
     int cuts[MOST_CUTS + 1];
     double *step, *parameters;  /* sums */
@@ -50,6 +58,13 @@ int table_cut(const struct table *table, int block);
 struct table *table_new(const struct cost *cost, int most);
 /* With these cuts, [n + 1]. */
 struct table *table_at(const struct cost *cost, int n, const int *cuts);
+/* With all cuts that the graph has; NULL where these are more than MOST_CUTS. A pair of them is an
+ * interval where the one is within the other. The workspace, and what is sent, is left at 0.
+ */
+struct table *table_ideals(const struct cost *cost);
+void table_fill_ideals(const struct table *table, struct share_table *share);
+bool ideal_has(const struct ideal *ideal, int block);
+bool ideal_within(const struct ideal *a, const struct ideal *b);
 void table_free(struct table *table);
 /* The table for a share, made on first use. */
 const struct share_table *table_share(struct table *table, int64_t samples);
@@ -282,9 +297,8 @@ char *explain(struct search *search, const struct plan *plan);
 /* Seconds below which no plan for this request can come. */
 double partition_lower_bound(const struct cost *cost, const struct cluster *cluster,
                              const struct plan_request *request);
-/* The same for pipelines that cut the blocks in their order, and closer: bubbles, messages and
- * all-reduces count. Nothing above 'upper', the seconds of a plan, is of interest. 0 where
- * there are too many blocks to look at every cut.
+/* The same, and closer: bubbles, messages and all-reduces count. Nothing above 'upper', the
+ * seconds of a plan, is of interest. 0 where the graph has too many cuts to look at each.
  */
 double partition_relaxed(struct search *search, double upper);
 

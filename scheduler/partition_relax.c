@@ -5,6 +5,7 @@
  * and for a given time dynamic programming tells whether the devices suffice for any pipeline
  * whose stages all keep to it.
  */
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -20,10 +21,19 @@ struct choice {
     const struct share_table *share;
 };
 
+/* The way into an interval and out of it, soonest. */
+struct border {
+    double first, last;     /* when the first and the last value that it reads may be there */
+    double back_first, back_last;
+    bool reads, returns;
+};
+
 struct relaxation {
     struct search *search;
     struct table *table;
     int *start, *into;      /* of each block: where its incoming edges begin in 'into' */
+    struct border *borders; /* [(n + 1) * (n + 1)] */
+    int stages;             /* that are looked at; 0: any number */
     int pipelines;
     int64_t b, m;
     int devices, n_choices;     /* of one pipeline */
@@ -31,22 +41,24 @@ struct relaxation {
     double *to, *back;      /* [blocks]: soonest end of F; from the gradient's arrival on, B of
                              * this block and of all before it */
     double bandwidth, latency;  /* of the best wire, of the nearest devices */
-    double late;            /* W that may follow the last B of a stage, at most */
+    double late;            /* W that may follow the last B of the stage, at most */
+    int slots;              /* micro-batches that it keeps, at least */
     double messages;        /* the bandwidth; INFINITY where pieces do not add up */
     int *needed, *behind;   /* [n + 1]: devices from this cut on; scratch */
 };
 
-/* The way into an interval and out of it. */
-struct border {
-    double first, last;     /* when the first and the last value that it reads may be there */
-    double back_first, back_last;
-    bool reads, returns;
-};
+/* Is it not said which slots a stage has: by a list, or chunks? */
+static bool is_open(const struct plan_request *q)
+{
+    return q->list || (q->schedule &&
+                       schedule_chunks((enum schedule_kind)schedule_find(q->schedule), 2) > 1);
+}
 
 static void fill_choices(struct relaxation *r)
 {
     const struct plan_request *q = r->search->request;
-    int64_t most = r->b < r->devices ? r->b : r->devices, last = 0;
+    int64_t room = r->devices - (r->stages && !is_open(q) ? r->stages - 1 : 0), last = 0;
+    int64_t most = r->b < room ? r->b : room;
 
     r->choices = mem_new((size_t)most, sizeof(*r->choices));
     for (int k = 1; k <= most; k++) {
@@ -136,46 +148,91 @@ static void fill_wires(struct relaxation *r)
             r->messages = INFINITY;
 }
 
-/* As much as the last of as many stages as there can be puts off. */
-static double late_wgrads(const struct relaxation *r)
+/* As much as a schedule lets stage 's' put off, and keep. Where the number of stages is not known:
+ * as much as the last of as many as there can be.
+ */
+static void set_schedules(struct relaxation *r, int s)
 {
     const struct plan_request *q = r->search->request;
-    int most = r->devices < r->table->n ? r->devices : r->table->n, late = 0;
-    int stages = q->stages ? q->stages : most;
+    int most = r->devices < r->search->cost->n_blocks ? r->devices : r->search->cost->n_blocks;
+    int stages = r->stages ? r->stages : most, late = 0;
 
-    if (q->list)
-        return (double)r->m;
+    r->slots = r->stages ? INT_MAX : 1;
     for (int k = 0; k < SCHEDULE_KINDS; k++) {
         enum schedule_kind kind = (enum schedule_kind)k;
-        int delay = schedule_delay(kind, q->schedule_memory, stages, r->m, stages - 1);
+        double memory = q->schedule_memory > 0 ? q->schedule_memory : 1;
+        int delay = schedule_delay(kind, q->schedule_memory, stages, r->m,
+                                   r->stages && !is_open(q) ? s : stages - 1);
+        int slots = schedule_slots(kind, memory, stages, r->m, s);
 
-        if (schedule_allowed(q, kind) && delay > late)
-            late = delay;
+        if (!schedule_allowed(q, kind))
+            continue;
+        late = delay > late ? delay : late;
+        r->slots = slots < r->slots ? slots : r->slots;
     }
-    return late + 1;
+    r->late = q->list ? (double)r->m : late + 1;
+    if (is_open(q))
+        r->slots = 1;
 }
 
-/* Blocks [cuts[i], cuts[j]) after those up to j - 1. */
-static void widen(const struct relaxation *r, int i, int j, struct border *border)
+/* An edge into the interval. */
+static void widen(const struct relaxation *r, const struct cost_edge *e, struct border *border)
+{
+    border->first = border->reads ? fmin(border->first, r->to[e->from]) : r->to[e->from];
+    border->last = fmax(border->last, r->to[e->from]);
+    border->reads = true;
+    if (!has_gradient(r->search->cost, e))
+        return;
+    border->back_first = border->returns ? fmin(border->back_first, r->back[e->from])
+                                         : r->back[e->from];
+    border->back_last = fmax(border->back_last, r->back[e->from]);
+    border->returns = true;
+}
+
+static struct border *border_at(const struct relaxation *r, int i, int j)
+{
+    return &r->borders[(size_t)i * ((size_t)r->table->n + 1) + (size_t)j];
+}
+
+static bool is_interval(const struct relaxation *r, int i, int j)
+{
+    return !r->table->ideals || ideal_within(&r->table->ideals[i], &r->table->ideals[j]);
+}
+
+static void fill_borders(struct relaxation *r)
 {
     const struct cost *cost = r->search->cost;
-    const int *cuts = r->table->cuts;
+    const struct ideal *ideals = r->table->ideals;
 
-    for (int k = r->start[cuts[j - 1]]; k < r->start[cuts[j]]; k++) {
-        const struct cost_edge *e = &cost->edges[r->into[k]];
+    for (int i = 0; i < r->table->n; i++)
+        for (int j = i + 1; j <= r->table->n; j++) {
+            struct border *border = border_at(r, i, j);
 
-        if (e->from >= cuts[i])
-            continue;
-        border->first = border->reads ? fmin(border->first, r->to[e->from]) : r->to[e->from];
-        border->last = fmax(border->last, r->to[e->from]);
-        border->reads = true;
-        if (!has_gradient(cost, e))
-            continue;
-        border->back_first = border->returns ? fmin(border->back_first, r->back[e->from])
-                                             : r->back[e->from];
-        border->back_last = fmax(border->back_last, r->back[e->from]);
-        border->returns = true;
-    }
+            *border = (struct border){ 0 };
+            if (!ideals) {
+                *border = j > i + 1 ? border[-1] : *border;
+                for (int k = r->start[j - 1]; k < r->start[j]; k++)
+                    if (cost->edges[r->into[k]].from < i)
+                        widen(r, &cost->edges[r->into[k]], border);
+                continue;
+            }
+            for (int e = 0; e < cost->n_edges && is_interval(r, i, j); e++)
+                if (ideal_has(&ideals[i], cost->edges[e].from) &&
+                    !ideal_has(&ideals[i], cost->edges[e].to) &&
+                    ideal_has(&ideals[j], cost->edges[e].to))
+                    widen(r, &cost->edges[e], border);
+        }
+}
+
+/* The block whose gradients are the last. */
+static int first_block(const struct relaxation *r, int i, int j)
+{
+    const struct ideal *ideals = r->table->ideals;
+    int b = 0;
+
+    while (ideals && (ideal_has(&ideals[i], b) || !ideal_has(&ideals[j], b)))
+        b++;
+    return ideals ? b : i;
 }
 
 static double all_reduce(const struct relaxation *r, int replicas, double bytes)
@@ -197,7 +254,7 @@ static double tail(const struct relaxation *r, int i, int j, const struct choice
     const struct table *t = r->table;
     const struct cost *cost = r->search->cost;
     double own = t->parameters[j] - t->parameters[i];
-    double first = cost->blocks[t->cuts[i]].parameters;
+    double first = cost->blocks[first_block(r, i, j)].parameters;
     int replicas = r->pipelines * choice->replicas;
 
     return c->step / (r->search->zero ? replicas : 1) +
@@ -208,7 +265,7 @@ static double tail(const struct relaxation *r, int i, int j, const struct choice
 
 /* Seconds that an iteration with this stage takes at least. */
 static double least_time(const struct relaxation *r, int i, int j, const struct choice *choice,
-                         const struct border *border)
+                         const struct border *border, bool again)
 {
     double m = (double)r->m, start = 0, end, most;
     struct interval_cost c;
@@ -216,7 +273,7 @@ static double least_time(const struct relaxation *r, int i, int j, const struct 
     table_interval(r->table, choice->share, i, j, &c);
     if (border->reads)
         start = r->latency + fmax(border->last, border->first + c.received / r->messages);
-    end = start + m * (c.forward + c.dgrad + c.wgrad);
+    end = start + m * (c.forward + c.dgrad + c.wgrad + (again ? c.forward : 0));
     most = end + tail(r, i, j, choice, &c);
     if (border->returns)
         most = fmax(most, end - r->late * c.wgrad + r->latency +
@@ -225,12 +282,8 @@ static double least_time(const struct relaxation *r, int i, int j, const struct 
     return fmax(most, m * fmax(c.received, c.gradient) / r->messages);
 }
 
-static bool may_recompute(const struct plan_request *request)
-{
-    return !request->recompute || recompute_asked(request);
-}
-
-static bool fits(const struct relaxation *r, int i, int j, const struct choice *choice)
+static bool fits(const struct relaxation *r, int i, int j, const struct choice *choice,
+                 bool again)
 {
     struct interval_cost c;
     double room = 0;
@@ -240,8 +293,8 @@ static bool fits(const struct relaxation *r, int i, int j, const struct choice *
     for (int d = 0; d < r->search->cluster->n_devices; d++)
         room = fmax(room, search_limit(r->search, d));
     table_interval(r->table, choice->share, i, j, &c);
-    return search_memory(r->search, &c, r->m, 1, r->pipelines * choice->replicas,
-                         may_recompute(r->search->request)) <= room;
+    return search_memory(r->search, &c, r->m, r->slots, r->pipelines * choice->replicas,
+                         again) <= room;
 }
 
 /* Seconds without anything that may shrink with more blocks: what is too long stays so. */
@@ -255,6 +308,19 @@ static double growing_time(const struct relaxation *r, int i, int j,
     return (border->reads ? r->latency + border->last : 0) + (double)r->m * each;
 }
 
+/* Does a stage fit, and take no longer than that? Where it recomputes, its forward counts twice. */
+static bool keeps_to(const struct relaxation *r, int i, int j, const struct choice *choice,
+                     const struct border *border, double seconds)
+{
+    const struct plan_request *q = r->search->request;
+    bool again = recompute_asked(q);
+
+    if (!again && fits(r, i, j, choice, false))
+        return least_time(r, i, j, choice, border, false) <= seconds;
+    return (again || !q->recompute) && fits(r, i, j, choice, true) &&
+           least_time(r, i, j, choice, border, true) <= seconds;
+}
+
 /* The fewest devices from cut 'i' on within so many seconds, by those from later cuts on.
  * 'pinned' replicas of this stage; 0: any.
  */
@@ -262,20 +328,23 @@ static int needed_from(const struct relaxation *r, int i, double seconds, const 
                        int pinned)
 {
     int best = r->devices + 1;
-    struct border border = { 0 };
 
     for (int j = i + 1, first = 0; j <= r->table->n; j++) {
-        widen(r, i, j, &border);
+        const struct border *border = border_at(r, i, j);
+
+        if (behind[j] >= best || !is_interval(r, i, j))
+            continue;
+        first = r->table->ideals ? 0 : first;
         while (first < r->n_choices &&
-               growing_time(r, i, j, &r->choices[first], &border) > seconds)
+               growing_time(r, i, j, &r->choices[first], border) > seconds)
             first++;
         for (int k = first; k < r->n_choices; k++) {
             const struct choice *choice = &r->choices[k];
 
             if (choice->replicas + behind[j] >= best)
                 break;
-            if ((pinned && choice->replicas != pinned) || !fits(r, i, j, choice) ||
-                least_time(r, i, j, choice, &border) > seconds)
+            if ((pinned && choice->replicas != pinned) ||
+                !keeps_to(r, i, j, choice, border, seconds))
                 continue;
             best = choice->replicas + behind[j];
         }
@@ -291,12 +360,14 @@ static bool possible(struct relaxation *r, double seconds)
 
     for (int i = 0; i <= n; i++)
         r->needed[i] = i == n ? 0 : r->devices + 1;
-    if (!q->stages) {
+    if (!r->stages) {
+        set_schedules(r, 0);
         for (int i = n - 1; i >= 0; i--)
             r->needed[i] = needed_from(r, i, seconds, r->needed, 0);
         return r->needed[0] <= r->devices;
     }
-    for (int s = q->stages - 1; s >= 0; s--) {
+    for (int s = r->stages - 1; s >= 0; s--) {
+        set_schedules(r, s);
         swap = r->behind;
         r->behind = r->needed;
         r->needed = swap;
@@ -326,6 +397,30 @@ static double least_possible(struct relaxation *r, double upper)
     return low;
 }
 
+/* So few cuts and devices that each number of stages is looked at on its own? */
+static bool knows_stages(const struct relaxation *r)
+{
+    double n = (double)r->table->n * r->devices;
+
+    return n * n <= 1e6 && !is_open(r->search->request);
+}
+
+/* The least time of all plans with one split and as many stages. */
+static double relax_stages(struct relaxation *r, int stages, double bound)
+{
+    /* A pipeline of this split cannot have as many. */
+    if (stages > r->devices && !is_open(r->search->request))
+        return bound;
+    r->stages = stages;
+    r->n_choices = 0;
+    fill_choices(r);
+    fill_ways(r);
+    fill_borders(r);
+    bound = least_possible(r, bound);
+    free(r->choices);
+    return bound;
+}
+
 static double relax(struct relaxation *r, double upper)
 {
     const struct search *s = r->search;
@@ -334,26 +429,30 @@ static double relax(struct relaxation *r, double upper)
 
     r->to = mem_new(blocks, sizeof(double));
     r->back = mem_new(blocks, sizeof(double));
+    r->borders = mem_new(cuts * cuts, sizeof(*r->borders));
     r->needed = mem_new(cuts, sizeof(int));
     r->behind = mem_new(cuts, sizeof(int));
     cost_edges_into(s->cost, &r->start, &r->into);
     fill_wires(r);
     for (int i = 0; i < s->n_splits; i++) {
+        int first = s->request->stages, last = first;
+
         r->pipelines = s->splits[i].pipelines;
         r->b = s->splits[i].micro_batch;
         r->m = s->splits[i].micro_batches;
         r->devices = search_devices(s, r->pipelines);
-        r->late = late_wgrads(r);
-        r->n_choices = 0;
-        fill_choices(r);
-        fill_ways(r);
-        bound = least_possible(r, bound);
-        free(r->choices);
+        if (!first && knows_stages(r)) {
+            first = 1;
+            last = r->devices < s->cost->n_blocks ? r->devices : s->cost->n_blocks;
+        }
+        for (int stages = first; stages <= last; stages++)
+            bound = relax_stages(r, stages, bound);
     }
     free(r->start);
     free(r->into);
     free(r->to);
     free(r->back);
+    free(r->borders);
     free(r->needed);
     free(r->behind);
     return bound * (1 - PRECISION);
@@ -364,9 +463,14 @@ double partition_relaxed(struct search *search, double upper)
     struct relaxation r = { .search = search };
     double bound;
 
-    if (search->cost->n_blocks > MOST_CUTS)
+    r.table = table_ideals(search->cost);
+    if (!r.table)
         return 0;
-    r.table = table_new(search->cost, MOST_CUTS);
+    /* A graph that is a chain has no other cuts than its order. */
+    if (r.table->n == search->cost->n_blocks) {
+        table_free(r.table);
+        r.table = table_new(search->cost, MOST_CUTS);
+    }
     bound = relax(&r, upper);
     table_free(r.table);
     return bound;

@@ -317,6 +317,7 @@ void table_free(struct table *table)
     for (int i = 0; i < table->n_shares; i++)
         free_share(table->shares[i]);
     free(table->shares);
+    free(table->ideals);
     free(table->step);
     free(table->parameters);
     free(table->shared);
@@ -393,8 +394,12 @@ const struct share_table *table_share(struct table *table, int64_t samples)
     s->inputs = new_array(square(table));
     s->workspace = new_array(square(table));
     s->sent = new_array(square(table));
-    fill_sums(table, s);
-    fill_edges(table, s);
+    if (table->ideals) {
+        table_fill_ideals(table, s);
+    } else {
+        fill_sums(table, s);
+        fill_edges(table, s);
+    }
     *(struct share_table **)mem_push((void **)&table->shares, &table->n_shares, sizeof(s)) = s;
     return s;
 }
