@@ -159,6 +159,10 @@ static int search_all(struct search *s, struct err *err)
         policy_search(s);
         return 0;
     }
+    if (request_chunks(s->request) > 1) {
+        search_chunks(s);
+        return 0;
+    }
     if (partition_small(s, most, &s->count, err))
         return -1;
     s->complete = s->count <= most;
@@ -197,9 +201,9 @@ static double forecast(struct search *s, struct plan *plan, bool exact, struct e
     int64_t all = plan->micro_batches, a = short_run(plan->n_stages), b = 2 * a;
     double short_one, long_one;
 
-    s->effort += replicas_of(plan) *
-                 (double)(EFFORT + (exact || all <= a + b || plan->list ? all : a + b));
-    if (exact || all <= a + b || plan->list)
+    exact = exact || all <= a + b || plan->list || plan->chunks > 1;
+    s->effort += replicas_of(plan) * (double)(EFFORT + (exact ? all : a + b));
+    if (exact)
         return simulate_seconds(plan, s->cost, s->cluster, err);
     plan->micro_batches = a;
     short_one = simulate_seconds(plan, s->cost, s->cluster, err);
@@ -249,7 +253,7 @@ int search_evaluate(struct search *s, struct candidate *c, bool exact, struct er
         s->tight |= c->again[k] && !s->request->recompute;
     c->far = is_far(s, c);
     plan = place(s->cost, s->cluster, s->request, c);
-    c->exact = exact || plan->list || c->micro_batches <= 3 * short_run(c->n_stages);
+    c->exact = exact || plan->list || plan->chunks > 1 || c->micro_batches <= 3 * short_run(c->n_stages);
     c->seconds = forecast(s, plan, exact, plan->list ? &s->refused : err);
     /* The messages between its stages may not be those of the list. */
     if (c->seconds < 0 && plan->list)
@@ -307,7 +311,8 @@ static int rank(struct search *s, struct err *err)
             return -1;
         search_sort(s);
     }
-    return s->n_found && !s->request->policy ? search_improve(s, err) : 0;
+    return s->n_found && !s->request->policy && request_chunks(s->request) == 1
+               ? search_improve(s, err) : 0;
 }
 
 /* How far the estimates were off. */
@@ -333,16 +338,20 @@ static void note_factors(const struct stage_bytes *estimate, const struct memory
 static int check_memory(struct search *s, const struct candidate *c, struct plan *plan,
                         struct factors *factors, struct err *err)
 {
+    double *used = mem_new((size_t)plan_lists(plan), sizeof(*used));
     int over = 0;
 
     for (int k = 0; k < plan->n_stages && s->request->memory_of; k++) {
         struct plan_stage *stage = &plan->stages[k];
         struct memory_use use = { 0 };
 
-        if (s->request->memory_of(s->request->user, plan, k, &use, err))
+        if (s->request->memory_of(s->request->user, plan, k, &use, err)) {
+            free(used);
             return -1;
+        }
         stage->memory = (double)use.total;
-        if (stage->memory > candidate_room(s, c, k)) {
+        used[plan_list(plan, k)] += stage->memory;
+        if (used[plan_list(plan, k)] > candidate_room(s, c, k)) {
             struct stage_bytes estimate = search_stage(s, c, k);
 
             note_factors(&estimate, &use, factors);
@@ -350,6 +359,7 @@ static int check_memory(struct search *s, const struct candidate *c, struct plan
             over = 1;
         }
     }
+    free(used);
     return over;
 }
 
@@ -404,7 +414,8 @@ static struct plan *find(struct search *s, struct err *err)
 /* Is the optimizer's state to be sharded where that helps? Only where memory was short. */
 static bool may_shard(const struct search *s)
 {
-    return s->request->zero == PLAN_ZERO_ANY && !s->request->policy && s->tight &&
+    return s->request->zero == PLAN_ZERO_ANY && !s->request->policy &&
+           request_chunks(s->request) == 1 && s->tight &&
            s->state_bytes > 0;
 }
 
@@ -439,6 +450,10 @@ static void set_bound(struct search *s, struct plan *plan)
     double simple = partition_lower_bound(s->cost, s->cluster, s->request);
     bool zero = s->zero;
 
+    if (request_chunks(s->request) > 1) {
+        plan->lower_bound_seconds = simple;
+        return;
+    }
     s->zero |= may_shard(s);
     plan->lower_bound_seconds = fmax(simple, partition_relaxed(s, plan->iteration_seconds));
     s->zero = zero;
@@ -465,7 +480,7 @@ static struct plan *partition_once(const struct cost *cost, const struct cluster
         simulate_forecast(plan, cost, cluster, err);
         describe(s, plan);
         set_bound(s, plan);
-        if (why)
+        if (why && request_chunks(request) == 1)
             *why = explain(s, plan);
     }
     search_free(s);

@@ -34,6 +34,7 @@ struct plan_request {
     int64_t micro_batches, micro_batch;
     const char *schedule;
     const struct schedule *list;    /* instructions, for the stages and micro-batches pinned */
+    int chunks;                 /* of interleaved: stages of each device; 0: 2 */
     double schedule_memory;     /* of zb, see schedule_slots(); 0: any that fits */
     enum plan_zero zero;        /* any: where memory demands it */
     const char *recompute;      /* "none", "full"; NULL: stages that fit no other way */
@@ -49,6 +50,9 @@ struct plan_request {
                      struct err *err);
     void *user;
 };
+
+/* Stages of each device under the schedule that is asked for. */
+int request_chunks(const struct plan_request *request);
 
 /* The reasons, in words, are left in '*why' (malloc'ed lines; may be NULL). */
 struct plan *partition(const struct cost *cost, const struct cluster *cluster,

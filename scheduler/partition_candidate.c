@@ -179,11 +179,9 @@ void candidate_interval(struct search *search, const struct candidate *c, int s,
 
 double candidate_room(const struct search *search, const struct candidate *c, int s)
 {
-    int first = 0;
+    int first = candidate_first(c, s);
     double room;
 
-    for (int k = 0; k < s; k++)
-        first += c->replicas[k];
     room = search_limit(search, candidate_device(c, search->cluster, 0, first));
     for (int p = 0; p < candidate_pipelines(c) && !search->uniform; p++)
         for (int i = 0; i < c->replicas[s]; i++) {

@@ -24,7 +24,7 @@ static double limit_of(const struct search *s, const struct plan *plan, int stag
 static void add_peak(const struct search *s, struct plan *plan)
 {
     plan->peak_flops = 0;
-    for (int k = 0; k < plan->n_stages; k++)
+    for (int k = 0; k < plan_lists(plan); k++)
         for (int i = 0; i < plan->pipelines * plan->stages[k].replicas; i++) {
             int device = cluster_find_device(s->cluster, plan->stages[k].devices[i]);
 

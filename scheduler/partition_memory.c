@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How many bytes a stage will want, and may have. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -89,12 +90,28 @@ bool recompute_helps(const struct plan_request *request, enum schedule_kind kind
     return !request->recompute && !request->policy && recompute_frees(kind);
 }
 
-static bool stage_fits(struct search *search, const struct candidate *c, int s)
+static double stage_bytes_of(struct search *search, const struct candidate *c, int s)
 {
     struct stage_bytes bytes = search_stage(search, c, s);
 
-    return bytes.fixed * search->factor_fixed + bytes.moving * search->factor_moving <=
-           candidate_room(search, c, s);
+    return bytes.fixed * search->factor_fixed + bytes.moving * search->factor_moving;
+}
+
+/* Stages of one device share its memory. */
+static bool chunks_fit(struct search *search, const struct candidate *c)
+{
+    int lists = c->n_stages / c->chunks;
+    double *used = mem_new((size_t)lists, sizeof(*used));
+    bool fits = true;
+
+    for (int s = 0; s < c->n_stages && fits; s++) {
+        int l = schedule_list(c->schedule, lists, s);
+
+        used[l] += stage_bytes_of(search, c, s);
+        fits = used[l] <= candidate_room(search, c, s);
+    }
+    free(used);
+    return fits;
 }
 
 bool search_fits(struct search *search, struct candidate *c)
@@ -104,11 +121,13 @@ bool search_fits(struct search *search, struct candidate *c)
     c->again = mem_resize(c->again, (size_t)c->n_stages, sizeof(*c->again));
     for (int s = 0; s < c->n_stages; s++)
         c->again[s] = all;
+    if (c->chunks > 1)
+        return chunks_fit(search, c);
     for (int s = 0; s < c->n_stages; s++) {
-        if (stage_fits(search, c, s))
+        if (stage_bytes_of(search, c, s) <= candidate_room(search, c, s))
             continue;
         c->again[s] |= recompute_helps(search->request, c->schedule);
-        if (!stage_fits(search, c, s))
+        if (stage_bytes_of(search, c, s) > candidate_room(search, c, s))
             return false;
     }
     return true;

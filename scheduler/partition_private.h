@@ -258,6 +258,9 @@ struct message_link search_link(const struct search *search, int from, int r, in
 double search_message(const struct message_link *link, double bytes, double own_bytes);
 double search_allreduce(struct search *search, int pipelines, int device, int r, double bytes);
 
+/* Where request_chunks() are several: do the pins suit; and all candidates, into 'found'. */
+int check_chunks(const struct plan_request *request, struct err *err);
+void search_chunks(struct search *search);
 /* Lists that are given are searched for as 1f1b. */
 bool schedule_allowed(const struct plan_request *request, enum schedule_kind schedule);
 /* Give the candidate a schedule, zb as many slots as fit; false where it is not allowed. */

@@ -64,15 +64,16 @@ static int check_counts(const struct cost *cost, const struct cluster *cluster,
                         const struct plan_request *r, struct err *err)
 {
     int pipelines = r->pipelines ? r->pipelines : 1, all = 0;
+    int stages = r->stages / request_chunks(r);     /* of different devices */
 
     if (r->policy && (r->n_pins || r->pipelines))
         return REFUSE("--policy %s and --%s: leave one of them out", r->policy,
                       r->n_pins ? "pin" : "pipelines");
-    if (pipelines > cluster->n_devices / (r->stages ? r->stages : 1) && pipelines > 1)
+    if (pipelines > cluster->n_devices / (stages ? stages : 1) && pipelines > 1)
         return REFUSE("--pipelines %d%s: %s has %d devices", pipelines,
                       r->stages > 1 ? " of so many stages" : "", cluster->name,
                       cluster->n_devices);
-    if (r->stages > cluster->n_devices)
+    if (stages > cluster->n_devices)
         return REFUSE("--stages %d: %s has %d devices", r->stages, cluster->name,
                       cluster->n_devices);
     if (r->stages > cost->n_blocks)
@@ -88,15 +89,14 @@ static int check_counts(const struct cost *cost, const struct cluster *cluster,
                       (long long)r->micro_batches);
     for (int i = 0; i < r->n_replicas; i++)
         all += r->replicas[i];
+    all /= request_chunks(r);
     if (all * pipelines > cluster->n_devices)
         return REFUSE("--replicas: %d in all, %s has %d devices", all * pipelines,
                       cluster->name, cluster->n_devices);
     if (r->schedule && schedule_find(r->schedule) < 0)
         return REFUSE("--schedule %s: expected " SCHEDULE_NAMES, r->schedule);
-    if (r->schedule &&
-        schedule_chunks((enum schedule_kind)schedule_find(r->schedule), 2) > 1)
-        return REFUSE("--schedule %s: the planner does not cut stages for several chunks of a "
-                      "device", r->schedule);
+    if (check_chunks(r, err))
+        return -1;
     if (r->schedule_memory > 0 && (!r->schedule || strcmp(r->schedule, "zb") != 0))
         return REFUSE("--schedule-memory is about --schedule zb alone");
     return 0;
@@ -375,6 +375,10 @@ int explain_failure(struct search *s, struct err *err)
     double room = largest_room(s), bytes, needed;
     const struct candidate *c;
 
+    if (request_chunks(s->request) > 1)
+        return err_set_code(err, EXIT_USAGE, "--schedule %s: no number of devices from 1 to %d "
+                            "suits the micro-batches, the pins and the memory: leave some out",
+                            s->request->schedule, s->cluster->n_devices);
     giant = find_giant(s, table_share(s->table, share), slots, s->cluster->n_devices, &bytes);
     if (share == size)
         bytes = fmax(bytes, exact_alone(s, giant, size, kind));

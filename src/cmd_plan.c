@@ -58,13 +58,14 @@ static int read_request(struct plan_run *r, struct err *err)
 {
     const struct options *o = r->options;
     struct plan_request *q = &r->request;
-    int64_t stages, pipelines;
+    int64_t stages, pipelines, chunks;
 
     if (!option_given(o, "global-batch"))
         return err_set_code(err, EXIT_USAGE, "plan: --global-batch N is needed");
     if (option_int(o, "global-batch", 1, MAX_SAMPLES, 0, &q->global_batch, err) ||
         option_int(o, "stages", 1, MAX_COUNT, 0, &stages, err) ||
         option_int(o, "pipelines", 1, MAX_COUNT, 0, &pipelines, err) ||
+        option_int(o, "chunks", 2, SCHEDULE_MAX_CHUNKS, 0, &chunks, err) ||
         option_ints(o, "replicas", 1, MAX_COUNT, &q->n_replicas, &r->replicas, err) ||
         option_int(o, "micro-batches", 1, MAX_SAMPLES, 0, &q->micro_batches, err) ||
         option_int(o, "micro-batch-size", 1, MAX_SAMPLES, 0, &q->micro_batch, err) ||
@@ -78,6 +79,7 @@ static int read_request(struct plan_run *r, struct err *err)
     if (option_given(o, "zero"))
         q->zero = option_flag(o, "zero", true) ? PLAN_ZERO : PLAN_ZERO_NEVER;
     q->stages = (int)stages;
+    q->chunks = (int)chunks;
     q->pipelines = (int)pipelines;
     q->n_pins = option_strings(o, "pin", &q->pins);
     q->exhaustive = option_flag(o, "exhaustive", false);

@@ -155,7 +155,7 @@ static void print_shares(const struct plan *plan, FILE *out)
         busy += n * stage->busy;
         reducing += n * stage->reducing;
         idle += n * stage->idle;
-        all += n * plan->iteration_seconds;
+        all += plan_first(plan, s) ? n * plan->iteration_seconds : 0;
         if (stage->idle < least->idle)
             least = stage;
     }
@@ -172,8 +172,8 @@ static void print_shares(const struct plan *plan, FILE *out)
     else
         fprintf(out, "the bubble: even stage %d waits for others", (int)(least - plan->stages));
     fprintf(out, " %.3g %% of the time\n",
-            1e2 * fmax(least->busy, fmax(least->reducing, least->idle)) /
-                plan->iteration_seconds);
+            1e2 * fmax(least->busy, fmax(least->reducing, least->idle)) * plan->n_stages /
+                plan_lists(plan) / plan->iteration_seconds);
 }
 
 void plan_table(const struct plan *plan, const struct cluster *cluster, const char *why,
@@ -183,7 +183,7 @@ void plan_table(const struct plan *plan, const struct cluster *cluster, const ch
     int used = 0;
 
     for (int s = 0; s < plan->n_stages; s++)
-        used += plan->pipelines * plan->stages[s].replicas;
+        used += plan_first(plan, s) ? plan->pipelines * plan->stages[s].replicas : 0;
     if (plan->pipelines > 1)
         fprintf(out, "%d pipelines of ", plan->pipelines);
     fprintf(out, "%d stage%s on %d of %d devices of %s, %s%s, %lld micro-batch%s of %lld\n\n",

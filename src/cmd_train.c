@@ -119,10 +119,11 @@ static int read_schedule_list(const struct options *o, struct train_settings *t,
 
 static int read_pins(const struct options *o, struct train_settings *t, struct err *err)
 {
-    int64_t stages, pipelines;
+    int64_t stages, pipelines, chunks;
 
     if (option_int(o, "stages", 1, MAX_COUNT, 0, &stages, err) < 0 ||
         option_int(o, "pipelines", 1, MAX_COUNT, 0, &pipelines, err) < 0 ||
+        option_int(o, "chunks", 2, SCHEDULE_MAX_CHUNKS, 0, &chunks, err) < 0 ||
         option_ints(o, "replicas", 1, MAX_COUNT, &t->n_replicas, &t->replicas, err) < 0 ||
         option_int(o, "micro-batches", 1, 1 << 20, 0, &t->micro_batches, err) < 0 ||
         option_int(o, "micro-batch-size", 1, 1 << 30, 0, &t->micro_batch, err) < 0 ||
@@ -130,6 +131,7 @@ static int read_pins(const struct options *o, struct train_settings *t, struct e
         option_number(o, "schedule-memory", 1, SCHEDULE_MEMORY, 0, &t->schedule_memory, err) < 0)
         return -1;
     t->stages = (int)stages;
+    t->chunks = (int)chunks;
     t->pipelines = (int)pipelines;
     t->n_pins = option_strings(o, "pin", &t->pins);
     if (read_schedule_list(o, t, err) < 0)

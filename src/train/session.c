@@ -257,11 +257,12 @@ static int probe_directories(const struct session *s, struct err *err)
 static int check_ranks(const struct session *s, struct err *err)
 {
     const struct train_settings *t = &s->settings;
-    int need = t->stages;
+    const struct plan_request request = session_request(s);
+    int chunks = request_chunks(&request), need = t->stages / chunks;
 
     for (int i = 0, sum = 0; i < t->n_replicas; i++) {
         sum += t->replicas[i];
-        need = sum > need ? sum : need;
+        need = sum / chunks > need ? sum / chunks : need;
     }
     if (need <= s->size)
         return 0;

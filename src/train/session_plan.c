@@ -21,8 +21,8 @@ struct plan_request session_request(const struct session *session)
         .n_pins = t->n_pins, .pins = t->pins, .n_replicas = t->n_replicas,
         .replicas = t->replicas, .micro_batches = t->micro_batches,
         .micro_batch = t->micro_batch, .schedule = t->schedule, .list = t->list,
-        .schedule_memory = t->schedule_memory, .zero = t->zero, .recompute = t->recompute,
-        .memory = t->memory,
+        .chunks = t->chunks, .schedule_memory = t->schedule_memory, .zero = t->zero,
+        .recompute = t->recompute, .memory = t->memory,
         .batchnorm_samples = t->batchnorm_samples,
     };
 }
@@ -91,6 +91,7 @@ static bool honours_pins(const struct session *s, const struct plan *plan)
         (t->schedule && (plan->list || strcmp(t->schedule, plan->schedule) != 0)) ||
         (t->list && (!plan->list || !schedule_same(t->list, plan->list))) ||
         (t->zero && (t->zero == PLAN_ZERO) != plan->zero) ||
+        (t->chunks && t->chunks != plan->chunks) ||
         (t->schedule_memory > 0 && fabs(t->schedule_memory - plan->schedule_memory) > 1e-6))
         return false;
     for (int i = 0; i < plan->n_stages; i++)

@@ -50,6 +50,7 @@ struct train_settings {
     int64_t micro_batches, micro_batch;
     const char *schedule;
     struct schedule *list;      /* instructions in its place */
+    int chunks;                 /* of --schedule interleaved */
     double schedule_memory;
     enum plan_zero zero;
     const char *recompute;      /* or NULL */

@@ -101,6 +101,40 @@ plan() {
     [[ "$output" == *'"schedule": "zb"'*'"memory": 1.5'* ]]
 }
 
+@test "a device gets several stages where such a schedule is asked for, or the reason why not" {
+    {
+        echo '{ "schema": "tasuki-cost", "version": 1, "micro_batch": [1], "blocks": ['
+        for b in a b c d e f g; do
+            echo "{ \"name\": \"$b\", \"forward\": 1, \"dgrad\": 1, \"wgrad\": 1,"
+            echo "\"activations\": 100, \"parameters\": 1000000 },"
+        done
+        echo '{ "name": "h", "forward": 1, "dgrad": 1, "wgrad": 1, "activations": 100 } ] }'
+    } >cost.json
+    run plan --schedule zb-v --stages 8 --micro-batches 8
+    [ "$status" -eq 0 ]
+    [[ "$output" == "8 stages on 4 of 4 devices of flat:"*", zb-v, 8 micro-batches of 1"* ]]
+    plan --schedule interleaved --chunks 4 --stages 8 --micro-batches 8 -o chunks.json
+    grep -q '"chunks": 4' chunks.json
+    run "$TASUKI" simulate chunks.json --cost cost.json
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"iteration "* ]]
+    run plan --schedule interleaved --stages 6 --micro-batches 4
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"4 micro-batches over 3 devices: the nearest count"*" is 3"* ]]
+    run plan --schedule zb-v --stages 7
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--stages 7: --schedule zb-v has 2 on each device"* ]]
+    run plan --schedule zb-v --chunks 2
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--chunks is about --schedule interleaved alone"* ]]
+    run plan --schedule zb-v --replicas 1,2
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"has the same number for all stages"* ]]
+    run plan --schedule zb-v --memory 100
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"no number of devices from 1 to 4 suits"* ]]
+}
+
 @test "every plan is simulated where that is asked for, and too much is refused" {
     run plan --exhaustive
     [ "$status" -eq 0 ]

@@ -252,7 +252,27 @@ def several_chunks(tap, session, baselines, draw):
                      baselines, name, devices, chunks, replicas, schedule, count)
 
 
-def chunks_go_on(tap, session):
+def planned_in_chunks(session, baselines, name, schedule, chunks):
+    """From the model straight; the forecast of memory is what is taken."""
+    case = session.case(name)
+    result = session.train(case, "float64", OPTIMIZER, ranks=2, schedule=schedule, chunks=chunks,
+                           stages=2 * (chunks or 2), micro_batches=4)
+    plan = result.event("start")["plan"]
+    check(plan["schedule"] == schedule, "another plan was run")
+    foreseen = {}
+    for stage in plan["stages"]:
+        device = stage["devices"][0][0]
+        foreseen[device] = foreseen.get(device, 0) + stage["memory"]
+    check(sorted(foreseen.values()) == sorted(result.event("memory")["peak"]),
+          f"memory {foreseen} foreseen, {result.event('memory')['peak']} taken")
+    return compare.same_curve(result.losses, baselines.curve(case, "float64"), 1e-10, case.loss)
+
+
+def chunks_go_on(tap, session, baselines):
+    for schedule, chunks in (("interleaved", 3), ("zb-v", None)):
+        tap.test(f"transformer: the planner's {schedule} gives the one-rank curve in the memory that "
+                 "was foreseen", planned_in_chunks, session, baselines, "transformer", schedule,
+                 chunks)
     for schedule in CHUNKED:
         tap.test(f"tied: 2 times 2 stages, {schedule} are clipped, averaged, evaluated and resumed as "
                  "one rank", goes_on_in_chunks, session, "tied", schedule)
@@ -401,7 +421,7 @@ def main():
         unequal_shares(tap, session, baselines)
         whole_pipelines(tap, session, baselines, draw)
         several_chunks(tap, session, baselines, draw)
-        chunks_go_on(tap, session)
+        chunks_go_on(tap, session, baselines)
         plain_accumulation(tap, session, draw)
         optimizer_states_in_shards(tap, session, draw)
         forward_run_again(tap, session, draw)
