@@ -253,7 +253,8 @@ int search_evaluate(struct search *s, struct candidate *c, bool exact, struct er
         s->tight |= c->again[k] && !s->request->recompute;
     c->far = is_far(s, c);
     plan = place(s->cost, s->cluster, s->request, c);
-    c->exact = exact || plan->list || plan->chunks > 1 || c->micro_batches <= 3 * short_run(c->n_stages);
+    c->exact = exact || plan->list || plan->chunks > 1 ||
+               c->micro_batches <= 3 * short_run(c->n_stages);
     c->seconds = forecast(s, plan, exact, plan->list ? &s->refused : err);
     /* The messages between its stages may not be those of the list. */
     if (c->seconds < 0 && plan->list)

@@ -34,7 +34,8 @@
  * Text form (schedule_print): a line "schedule NAME stages S micro-batches M", then for each
  * list a line "stage S slots N" for each of its chunks and one instruction per line: "F micro
  * chunk", "B …", "W …", "BW …", "SEND micro chunk -> peer [gradient]",
- * "RECV micro chunk <- peer [gradient]", "REDUCE", "STEP". Empty lines and what follows '#' are skipped. NAME is anything.
+ * "RECV micro chunk <- peer [gradient]", "REDUCE", "STEP". Empty lines and what follows '#' are
+ * skipped. NAME is anything.
  */
 #ifndef TASUKI_SCHEDULER_SCHEDULE_H
 #define TASUKI_SCHEDULER_SCHEDULE_H
@@ -117,8 +118,8 @@ int schedule_list(enum schedule_kind kind, int n_lists, int s);
 /* Can so many lists run so many micro-batches? Else 'err' names the nearest count. */
 int schedule_suits(enum schedule_kind kind, int n_lists, int64_t micro_batches,
                    struct err *err);
-/* Where lists have one chunk: micro-batches in flight in stage 's'. 'memory', of 'zb' alone: how many times those of 1f1b's
- * first stage there may be, 1 to 2; 0: SCHEDULE_MEMORY.
+/* Where lists have one chunk: micro-batches in flight in stage 's'. 'memory', of 'zb' alone: how
+ * many times those of 1f1b's first stage there may be, 1 to 2; 0: SCHEDULE_MEMORY.
  */
 int schedule_slots(enum schedule_kind kind, double memory, int n_stages, int64_t micro_batches,
                    int s);

@@ -206,7 +206,8 @@ static bool has_print(const void *theirs, size_t size, const struct print *mine,
 }
 
 static int compare(const struct compiled *c, const struct buckets *b,
-                   const struct print *prints, const struct placement *placement, const struct comm *comm,
+                   const struct print *prints, const struct placement *placement,
+                   const struct comm *comm,
                    const void **parts, const size_t *sizes, struct err *err)
 {
     int *ranks = mem_new((size_t)placement->n_ranks, sizeof(*ranks)), bad = 0;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Runs a rank's instruction list, step after step: each instruction by the executor of its chunk. */
+/* Runs a rank's instruction list, step after step: each instruction by the executor of its
+ * chunk.
+ */
 #ifndef TASUKI_TRAIN_RUNNER_H
 #define TASUKI_TRAIN_RUNNER_H
 
