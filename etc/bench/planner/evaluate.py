@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Seconds of an iteration of a plan, by an evaluator that shares nothing with the planner.
 
-It reads the plan, a cost file, a machine of etc/machines, and the order in which each rank computes,
-and replays that: a message takes latency + bytes / bandwidth and waits for the one before it; the
-gradients of a stage are reduced by a ring from the start of its last backward on, and no sooner done
-than that backward; the update comes last. Nodes share their uplink evenly.
+It reads the plan, a cost file, a machine of etc/machines, and the order in which each rank
+computes, and replays that: a message takes latency + bytes / bandwidth and waits for the one before
+it; the gradients of a stage are reduced by a ring from the start of its last backward on, and no
+sooner done than that backward; the update comes last. Nodes share their uplink evenly.
 """
 import bisect
 import collections

@@ -45,11 +45,9 @@ def gpt1t():
 
 def resnet152(wide=8):
     """3.7 billion parameters where all is 8 times as wide as in ResNet-152."""
-    return tests.residual_net((3, 8, 36, 3), 64 * wide, 1000, expand=4)
-
-
-def resnet50():
-    return tests.residual_net((3, 4, 6, 3), 64, 1000, expand=4)
+    net = tests.residual_net((3, 8, 36, 3), 64 * wide, 1000, expand=4)
+    net[0] = tests.unit(3, 64 * wide, 7, 2)
+    return net
 
 
 class Amoeba(nn.Module):
