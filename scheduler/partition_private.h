@@ -37,6 +37,7 @@ struct ideal {
 struct table {
     const struct cost *cost;
     struct ideal *ideals;   /* [n + 1]: what is before each cut, in place of 'cuts'; or NULL */
+    bool partial;           /* these leave blocks out */
     int n;                  /* cuts - 1: stages at most */
     int cuts[MOST_CUTS + 1];
     double *step, *parameters;  /* sums */

@@ -402,7 +402,7 @@ static bool knows_stages(const struct relaxation *r)
 {
     double n = (double)r->table->n * r->devices;
 
-    return n * n <= 1e6 && !is_open(r->search->request);
+    return n * n <= 1e6 && !is_open(r->search->request) && !r->table->partial;
 }
 
 /* The least time of all plans with one split and as many stages. */
@@ -435,7 +435,8 @@ static double relax(struct relaxation *r, double upper)
     cost_edges_into(s->cost, &r->start, &r->into);
     fill_wires(r);
     for (int i = 0; i < s->n_splits; i++) {
-        int first = s->request->stages, last = first;
+        /* Stages of nothing but blocks that were left out are not seen. */
+        int first = r->table->partial ? 0 : s->request->stages, last = first;
 
         r->pipelines = s->splits[i].pipelines;
         r->b = s->splits[i].micro_batch;
@@ -464,8 +465,10 @@ double partition_relaxed(struct search *search, double upper)
     double bound;
 
     r.table = table_ideals(search->cost);
-    if (!r.table)
+    if (!r.table || r.table->n == 0) {
+        table_free(r.table);
         return 0;
+    }
     /* A graph that is a chain has no other cuts than its order. */
     if (r.table->n == search->cost->n_blocks) {
         table_free(r.table);
