@@ -216,12 +216,14 @@ def planned(session, case, stages):
 
 
 def move_cuts(path, names, cuts):
-    """Let the plan have the blocks before, between and behind these cuts."""
+    """Let the plan have the blocks before, between and behind these cuts, in the order of the
+    profile, whatever order the planner cut them in."""
     with open(path) as file:
         plan = json.load(file)
-    blocks = [block for stage in plan["stages"] for block in stage["blocks"]]
-    check([block if isinstance(block, str) else block["name"] for block in blocks] == names,
-          "the plan has other blocks than the profile")
+    found = {block if isinstance(block, str) else block["name"]: block
+             for stage in plan["stages"] for block in stage["blocks"]}
+    check(sorted(found) == sorted(names), "the plan has other blocks than the profile")
+    blocks = [found[name] for name in names]
     edges = [0, *cuts, len(blocks)]
     for stage, first, last in zip(plan["stages"], edges, edges[1:]):
         stage["blocks"] = blocks[first:last]
