@@ -170,7 +170,7 @@ static int count_of(const int *stage, int n, int s)
     return count;
 }
 
-/* May a block change to a neighbouring stage? Nothing that it reads, or that reads it, is left
+/* May a block change to that stage? Nothing that it reads, or that reads it, is left
  * behind on the wrong side.
  */
 static bool may_move(const struct cost *cost, const int *stage, int block, int to)
@@ -185,16 +185,13 @@ static bool may_move(const struct cost *cost, const int *stage, int block, int t
     return true;
 }
 
-/* A block of 'from' goes to its neighbour 'to'. */
+/* A block of 'from' goes to 'to'. */
 static bool move_block(struct climb *climb, int from, int to)
 {
     const struct cost *cost = climb->s->cost;
-    int *stage;
+    int *stage = candidate_stages(climb->best);
     bool moved = false;
 
-    if (from < 0 || to < 0 || from >= climb->best->n_stages || to >= climb->best->n_stages)
-        return false;
-    stage = candidate_stages(climb->best);
     for (int b = 0; b < cost->n_blocks && !moved && count_of(stage, cost->n_blocks, from) > 1;
          b++) {
         struct candidate *c;
@@ -408,9 +405,12 @@ static bool move_around(struct climb *climb, int stage)
     const struct plan_request *r = climb->s->request;
     bool free_replicas = !r->n_replicas, free_stages = !r->stages && free_replicas;
 
-    return move_block(climb, stage, stage - 1) || move_block(climb, stage, stage + 1) ||
-           move_block(climb, stage - 1, stage) || move_block(climb, stage + 1, stage) ||
-           (free_replicas && move_replica(climb, stage)) ||
+    /* Neighbours, and where there is little to try, all: one between may have no room. */
+    for (int other = 0; other < climb->best->n_stages; other++)
+        if ((climb->s->few ? other != stage : abs(other - stage) == 1) &&
+            (move_block(climb, stage, other) || move_block(climb, other, stage)))
+            return true;
+    return (free_replicas && move_replica(climb, stage)) ||
            (free_stages && (move_merge(climb, stage) || move_split(climb, stage)));
 }
 
