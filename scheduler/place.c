@@ -103,10 +103,8 @@ static void fill_figures(const struct cost *cost, const struct cluster *cluster,
     if (c->again && c->again[s]) {
         stage->recompute = PLAN_RECOMPUTE_FULL;
         stage->dgrad += sums.forward;
-        if (recompute_frees(c->schedule)) {
-            sums.workspace += sums.activations;
-            sums.activations = 0;
-        }
+        if (recompute_frees(c->schedule))
+            stage_recompute(&sums);
     }
     stage->memory = stage_memory(cost, &sums, candidate_slots(request, c, s),
                                  c->zero ? state / copies : state);

@@ -342,30 +342,26 @@ static int by_start(const void *a, const void *b)
     return x->replica < y->replica ? -1 : x->replica > y->replica;
 }
 
-/* All stages of a device, which share nothing but the workspace: as the plan says, else by the
- * sums of the cost file.
- */
+/* All stages of a device: as the plan says, else by the sums of the cost file. */
 static double memory_of(const struct sim *sim, const struct worker *w, double state)
 {
-    const struct instruction_list *list = &sim->schedule->lists[w->list];
-    double bytes = 0, workspace = 0;
+    double bytes = 0;
 
     for (int c = 0; c < w->n_parts; c++) {
-        struct stage_cost cost = w->parts[c].cost;
-        const struct plan_stage *stage = &sim->plan->stages[w->parts[c].stage];
+        const struct part *part = &w->parts[c];
+        const struct plan_stage *stage = &sim->plan->stages[part->stage];
         int copies = sim->plan->pipelines * stage->replicas;
+        struct stage_cost cost = part->cost;
 
-        if (stage->memory > 0) {
-            bytes += stage->memory;
-            continue;
-        }
-        workspace = fmax(workspace, cost.workspace);
-        cost.workspace = 0;
-        bytes += stage_memory(sim->cost, &cost,
-                              sim->schedule->stages[list->stages[c]].slots,
-                              sim->plan->zero ? state / copies : state);
+        if (part->recomputes &&
+            schedule_backward(sim->schedule, part->stage) != BACKWARD_DELAYED)
+            stage_recompute(&cost);
+        bytes += stage->memory > 0
+                     ? stage->memory
+                     : stage_memory(sim->cost, &cost, sim->schedule->stages[part->stage].slots,
+                                    sim->plan->zero ? state / copies : state);
     }
-    return bytes + workspace;
+    return bytes;
 }
 
 static void take_workers(const struct sim *sim, struct simulation *result)

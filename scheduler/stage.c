@@ -77,6 +77,12 @@ double stage_gradient_bytes(const struct cost *cost, double parameters)
     return parameters * cost->gradient_bytes_per_parameter / PARAMETER_BYTES;
 }
 
+void stage_recompute(struct stage_cost *stage)
+{
+    stage->workspace += stage->activations;
+    stage->activations = 0;
+}
+
 double stage_memory(const struct cost *cost, const struct stage_cost *stage, int slots,
                     double state_bytes)
 {

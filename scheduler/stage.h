@@ -28,6 +28,8 @@ void stage_cost_get(const struct cost *cost, const int *stage, int s, double sam
  */
 double stage_memory(const struct cost *cost, const struct stage_cost *stage, int slots,
                     double state_bytes);
+/* Where the forward is run again: activations are there for one micro-batch at a time. */
+void stage_recompute(struct stage_cost *stage);
 /* Bytes of optimizer state for a 4-byte parameter; the cost file's where 'optimizer' is NULL. */
 double stage_state_bytes(const struct cost *cost, const char *optimizer);
 /* Bytes of gradients for so many bytes of parameters. */

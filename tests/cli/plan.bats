@@ -603,6 +603,15 @@ plan() {
     # With more slots there is more to hold.
     "$TASUKI" simulate plan.json --cost cost.json --schedule gpipe --format json >gpipe.json
     [ "$(memory plan.json)" != "$(memory gpipe.json)" ]
+    # Where the plan does not say: of forwards that are run again, and of several stages.
+    held() {
+        "$TASUKI" simulate plan.json --cost cost.json --format json "$@" >sim.json
+        memory sim.json
+    }
+    for schedule in gpipe interleaved; do
+        plan --stages 2 --micro-batches 4 --schedule $schedule --recompute full -o plan.json >table
+        [ "$(held)" = "$(held --schedule $schedule)" ]
+    done
 }
 
 @test "jitter makes computations longer, as drawn by the seed" {
