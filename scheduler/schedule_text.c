@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "scheduler/schedule_private.h"
 
@@ -143,6 +144,11 @@ static struct schedule *read_head(const struct line *line, struct err *err)
     if (line->n != 6 || strcmp(line->words[0], "schedule") ||
         strcmp(line->words[2], "stages") || strcmp(line->words[4], "micro-batches")) {
         line_error(line, err, "expected \"schedule NAME stages S micro-batches M\"");
+        return NULL;
+    }
+    /* A plan, which is JSON, keeps the lines. */
+    if (!json_is_text(line->words[1])) {
+        line_error(line, err, "the name is not UTF-8");
         return NULL;
     }
     if (read_int(line, 3, MAX_STAGES, &stages, err) ||

@@ -545,6 +545,8 @@ plan() {
     refused twice 'twice: stage 0: BW 1 0: before its F, or twice'
     sed 's/^F 1 0/F 1/' list >short
     refused short 'short: line 6: too few or too many words'
+    sed $'1s/1f1b/\\xff/' list >binary
+    refused binary 'binary: line 1: the name is not UTF-8'
     refused list 'list: lists for 2 stages and 4 micro-batches, asked for 3 and 4' --stages 3
     refused nothing ' or a file, got "nothing": '
     plan --schedule list -o list.json >table
