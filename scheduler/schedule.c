@@ -305,7 +305,11 @@ void schedule_free(struct schedule *schedule)
 
 static void *copy_array(const void *array, size_t n, size_t size)
 {
-    return memcpy(mem_new(n, size), array, n * size);
+    void *copy = mem_new(n, size);
+
+    if (n)
+        memcpy(copy, array, n * size);
+    return copy;
 }
 
 struct schedule *schedule_copy(const struct schedule *schedule)
