@@ -81,7 +81,7 @@ static int set_named(struct plan *plan, const char *name, struct err *err)
 
     set_schedule_name(plan, name);
     plan->chunks = schedule_chunks((enum schedule_kind)schedule_find(name), chunks);
-    return plan_check_lists(plan, err);
+    return plan_check_lists(plan, err) ? err_prefix(err, "--schedule %s", name) : 0;
 }
 
 int plan_set_schedule(struct plan *plan, const char *name_or_file, struct err *err)
@@ -97,7 +97,7 @@ int plan_set_schedule(struct plan *plan, const char *name_or_file, struct err *e
     bad = list ? check_shape(plan, list, err) : -1;
     if (!bad) {
         plan_set_list(plan, list);
-        bad = plan_check_lists(plan, err);
+        bad = plan_check_lists(plan, err) ? err_prefix(err, "%s", name_or_file) : 0;
     }
     schedule_free(list);
     return bad;
