@@ -69,6 +69,10 @@ static int check_counts(const struct cost *cost, const struct cluster *cluster,
     if (r->policy && (r->n_pins || r->pipelines))
         return REFUSE("--policy %s and --%s: leave one of them out", r->policy,
                       r->n_pins ? "pin" : "pipelines");
+    if (r->list && schedule_most_chunks(r->list) > 1)
+        return REFUSE("%s: gives a device several stages: plan with --schedule interleaved or "
+                      "zb-v; tasuki simulate forecasts that plan under these lists",
+                      r->list->source);
     if (pipelines > cluster->n_devices / (stages ? stages : 1) && pipelines > 1)
         return REFUSE("--pipelines %d%s: %s has %d devices", pipelines,
                       r->stages > 1 ? " of so many stages" : "", cluster->name,

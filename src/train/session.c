@@ -258,7 +258,8 @@ static int check_ranks(const struct session *s, struct err *err)
 {
     const struct train_settings *t = &s->settings;
     const struct plan_request request = session_request(s);
-    int chunks = request_chunks(&request), need = t->stages / chunks;
+    int chunks = request_chunks(&request);
+    int need = t->list ? t->list->n_lists : t->stages / chunks;
 
     for (int i = 0, sum = 0; i < t->n_replicas; i++) {
         sum += t->replicas[i];

@@ -118,6 +118,15 @@ plan() {
     run "$TASUKI" simulate chunks.json --cost cost.json
     [ "$status" -eq 0 ]
     [[ "$output" == *"iteration "* ]]
+    run "$TASUKI" simulate chunks.json --cost cost.json --schedule zb
+    [ "$status" -eq 1 ]
+    [[ "$output" == *'--schedule zb: device "0" stands there twice'* ]]
+    # Their lists are for such plans.
+    "$TASUKI" simulate chunks.json --cost cost.json --format schedule -o list
+    "$TASUKI" simulate chunks.json --cost cost.json --schedule list --format schedule | diff - list
+    run plan --schedule list
+    [ "$status" -eq 2 ]
+    [[ "$output" == *'list: gives a device several stages: plan with --schedule interleaved'* ]]
     run plan --schedule interleaved --stages 6 --micro-batches 4
     [ "$status" -eq 2 ]
     [[ "$output" == *"4 micro-batches over 3 devices: the nearest count"*" is 3"* ]]

@@ -115,6 +115,24 @@ train --steps 4 --checkpoint c --resume --optimizer sgd|c/step-00000003: made wi
 END
 }
 
+@test "a plan that has lists of several stages for a rank runs under them, whether asked for or not" {
+    data="--data $demo/digits-train.safetensors --backend reference --no-cache"
+    flat=flat:1,bandwidth=1e9,latency=0
+    "$TASUKI" plan "$demo/digits.onnx" $data --cluster $flat --global-batch 32 \
+        --micro-batches 4 --stages 2 --schedule zb-v -o plan.json >table
+    "$TASUKI" simulate plan.json $data --format schedule -o list
+    python3 -c 'import json
+plan = json.load(open("plan.json"))
+plan["instructions"] = open("list").read().splitlines()
+plan["schedule_options"]["chunks"] = 1
+json.dump(plan, open("listed.json", "w"))'
+    for schedule in "" "--schedule list"; do
+        run "$TASUKI" train listed.json $data --cluster $flat --steps 1 $schedule
+        echo "$output"
+        [ "$status" -eq 0 ]
+    done
+}
+
 # best KEY: of what the checkpoint in c/best says of itself.
 best() {
     python3 -c 'import json, sys
