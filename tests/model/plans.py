@@ -108,23 +108,30 @@ def unequal_shares(tap, session, baselines):
                  session, baselines, name, (3, 1), "1f1b", 3, "float64", **options)
 
 
-def as_pipelines(session, case, layout, pipelines, schedule, **options):
-    """A plan of so many whole pipelines, each on neighbouring devices: one, made by the planner,
-    and the same again."""
-    each, path = sum(layout), session.temporary(".json")
+def made(session, case, layout, batch, precision, micro_batches, schedule, options):
+    """Where the planner's plan is for so many replicas of each stage, and what it says."""
+    path = session.temporary(".json")
     words = ["plan", case.path("model.onnx"), "--data", case.path("train.safetensors"), "--loss",
-             case.loss, "--cluster", f"flat:{each},bandwidth=1e9", "--precision", "float64",
-             "--global-batch", case.global_batch // pipelines, "--optimizer", OPTIMIZER, "-q",
-             "--replicas", driver.replicas_text(layout), "--schedule", schedule,
-             "--micro-batches", "2", "-o", path]
+             case.loss, "--cluster", f"flat:{sum(layout)},bandwidth=1e9", "--precision",
+             precision, "--global-batch", batch, "--optimizer", OPTIMIZER, "-q", "--replicas",
+             driver.replicas_text(layout), "--schedule", schedule, "--micro-batches",
+             micro_batches, "-o", path]
     for name, value in options.items():
         words += ["--" + name.replace("_", "-"), value]
     for pattern in getattr(case, "freeze", []):
         words += ["--freeze", pattern]
-    made = session.tasuki(words)
-    check(made.code == 0, made.err)
+    planned = session.tasuki(words)
+    check(planned.code == 0, planned.err)
     with open(path) as file:
-        plan = json.load(file)
+        return path, json.load(file)
+
+
+def as_pipelines(session, case, layout, pipelines, schedule, **options):
+    """A plan of so many whole pipelines, each on neighbouring devices: one, made by the planner,
+    and the same again."""
+    each = sum(layout)
+    path, plan = made(session, case, layout, case.global_batch // pipelines, "float64", 2, schedule,
+                      options)
     plan["pipelines"], plan["global_batch"] = pipelines, case.global_batch
     for stage in plan["stages"]:
         stage["devices"] = [[str(int(device) + p * each) for device in stage["devices"][0]]
@@ -158,23 +165,11 @@ def whole_pipelines(tap, session, baselines, draw):
 
 def in_chunks(session, case, devices, chunks, replicas, schedule, micro_batches, precision,
               **options):
-    """A plan in which each device has several stages: one of as many stages on devices of their own,
-    made by the planner, and folded.
-    """
-    n, path = devices * chunks, session.temporary(".json")
-    words = ["plan", case.path("model.onnx"), "--data", case.path("train.safetensors"), "--loss",
-             case.loss, "--cluster", f"flat:{n * replicas},bandwidth=1e9", "--precision",
-             precision, "--global-batch", case.global_batch, "--optimizer", OPTIMIZER, "-q",
-             "--replicas", driver.replicas_text([replicas] * n), "--micro-batches",
-             micro_batches, "--schedule", "1f1b", "-o", path]
-    for name, value in options.items():
-        words += ["--" + name.replace("_", "-"), value]
-    for pattern in getattr(case, "freeze", []):
-        words += ["--freeze", pattern]
-    made = session.tasuki(words)
-    check(made.code == 0, made.err)
-    with open(path) as file:
-        plan = json.load(file)
+    """A plan in which each device has several stages: one of as many stages on devices of their
+    own, made by the planner, and folded."""
+    n = devices * chunks
+    path, plan = made(session, case, [replicas] * n, case.global_batch, precision, micro_batches,
+                      "1f1b", options)
     plan["schedule"], plan["schedule_options"] = schedule, {"chunks": chunks, "memory": 0}
     for s, stage in enumerate(plan["stages"]):
         at = 2 * devices - 1 - s if schedule == "zb-v" and s >= devices else s % devices
