@@ -69,6 +69,14 @@ bool recompute_frees(enum schedule_kind kind)
     return kind == SCHEDULE_1F1B || kind == SCHEDULE_GPIPE || kind == SCHEDULE_INTERLEAVED;
 }
 
+bool candidate_frees(const struct plan_request *request, const struct candidate *c, int s)
+{
+    if (!c->again || !c->again[s])
+        return false;
+    return request->list ? schedule_backward(request->list, s) != BACKWARD_DELAYED
+                         : recompute_frees(c->schedule);
+}
+
 struct stage_bytes search_stage(struct search *search, const struct candidate *c, int s)
 {
     struct interval_cost cost;
@@ -77,7 +85,7 @@ struct stage_bytes search_stage(struct search *search, const struct candidate *c
     return interval_bytes(search, &cost, c->micro_batches,
                           candidate_slots(search->request, c, s),
                           candidate_pipelines(c) * c->replicas[s],
-                          c->again && c->again[s] && recompute_frees(c->schedule));
+                          candidate_frees(search->request, c, s));
 }
 
 bool recompute_asked(const struct plan_request *request)

@@ -270,6 +270,8 @@ bool set_schedule(struct search *search, struct candidate *c, enum schedule_kind
 bool search_fits(struct search *search, struct candidate *c);
 /* Does a stage that recomputes keep less? Not where W waits, and with it what it needs. */
 bool recompute_frees(enum schedule_kind kind);
+/* Does stage 's' of the candidate recompute, and thereby keep less? */
+bool candidate_frees(const struct plan_request *request, const struct candidate *c, int s);
 /* Must all stages recompute? May those that fit no other way? */
 bool recompute_asked(const struct plan_request *request);
 bool recompute_helps(const struct plan_request *request, enum schedule_kind kind);

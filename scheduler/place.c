@@ -103,9 +103,9 @@ static void fill_figures(const struct cost *cost, const struct cluster *cluster,
     if (c->again && c->again[s]) {
         stage->recompute = PLAN_RECOMPUTE_FULL;
         stage->dgrad += sums.forward;
-        if (recompute_frees(c->schedule))
-            stage_recompute(&sums);
     }
+    if (candidate_frees(request, c, s))
+        stage_recompute(&sums);
     stage->memory = stage_memory(cost, &sums, candidate_slots(request, c, s),
                                  c->zero ? state / copies : state);
     if (own > 0)

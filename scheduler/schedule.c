@@ -435,7 +435,7 @@ enum backward_form schedule_backward(const struct schedule *schedule, int s)
         if (i->kind == INSTRUCTION_BW)
             return BACKWARD_MERGED;
         if (i->kind == INSTRUCTION_W &&
-            (before->kind != INSTRUCTION_B || before->micro != i->micro))
+            (!before || before->kind != INSTRUCTION_B || before->micro != i->micro))
             return BACKWARD_DELAYED;
         if (i->kind != INSTRUCTION_SEND && i->kind != INSTRUCTION_RECV)
             before = i;
