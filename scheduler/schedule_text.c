@@ -237,11 +237,13 @@ struct schedule *schedule_read(const char *path, FILE *in, struct err *err)
     struct line line = { .path = path };
     char *text = NULL;
     size_t size = 0;
+    ssize_t length;
     int rc = 0;
 
-    while (rc == 0 && getline(&text, &size, in) >= 0) {
+    while (rc == 0 && (length = getline(&text, &size, in)) >= 0) {
         line.number++;
-        rc = split(&line, text, err);
+        rc = strlen(text) == (size_t)length ? split(&line, text, err)
+                                            : line_error(&line, err, "holds a zero byte");
         if (rc == 0)
             rc = read_line(&line, &schedule, err);
     }

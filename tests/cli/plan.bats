@@ -564,6 +564,8 @@ plan() {
     refused short 'short: line 6: too few or too many words'
     sed $'1s/1f1b/\\xff/' list >binary
     refused binary 'binary: line 1: the name is not UTF-8'
+    sed '2s/$/\x00 B 9 9/' list >zero
+    refused zero 'zero: line 2: holds a zero byte'
     refused list 'list: lists for 2 stages and 4 micro-batches, asked for 3 and 4' --stages 3
     refused nothing ' or a file, got "nothing": '
     plan --schedule list -o list.json >table
