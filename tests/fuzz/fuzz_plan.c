@@ -43,6 +43,19 @@ static const char plan_text[] =
     "\"allreduce\":0,\"memory\":5},"
     "{\"blocks\":[\"c\"],\"replicas\":1,\"devices\":[[\"n1/gpu1\"]]}]}";
 
+/* A device with two stages, which recompute, and its instructions. */
+static const char listed_text[] =
+    "{\"schema\":\"tasuki-plan\",\"version\":1,\"global_batch\":4,\"micro_batches\":2,"
+    "\"micro_batch\":2,\"schedule\":\"zb-v\",\"instructions\":["
+    "\"schedule zb-v stages 2 micro-batches 2\",\"stage 0 slots 1\",\"stage 1 slots 1\","
+    "\"RECV 0 1 <- 0\",\"F 0 0\",\"SEND 0 0 -> 1\",\"RECV 0 0 <- 1 gradient\",\"F 0 1\","
+    "\"B 0 1\",\"SEND 0 1 -> 0 gradient\",\"W 0 1\",\"BW 0 0\",\"RECV 1 1 <- 0\",\"F 1 0\","
+    "\"SEND 1 0 -> 1\",\"RECV 1 0 <- 1 gradient\",\"F 1 1\",\"B 1 1\","
+    "\"SEND 1 1 -> 0 gradient\",\"W 1 1\",\"BW 1 0\",\"REDUCE\",\"STEP\"],"
+    "\"stages\":[{\"blocks\":[\"a\",\"b\"],\"replicas\":2,\"recompute\":\"full\","
+    "\"devices\":[[\"n0/gpu0\",\"n0/gpu1\"]]},"
+    "{\"blocks\":[\"c\"],\"replicas\":2,\"devices\":[[\"n0/gpu0\",\"n0/gpu1\"]]}]}";
+
 /* What became of the files of either kind. */
 static struct count {
     long files, parsed, accepted;
@@ -50,7 +63,8 @@ static struct count {
 
 static const char *const words[] = {
     "a", "b", "c", "h", "w", "", "n1/gpu1", "1f1b", "gpipe", "none", "full", "tasuki-plan",
-    "tasuki-cost", "\xc3\xa9",
+    "tasuki-cost", "\xc3\xa9", "zb-v", "interleaved", "F 1 0", "W 0 1", "SEND 1 0 -> 1",
+    "RECV 0 1 <- 0", "stage 1 slots 2", "REDUCE",
 };
 
 static json_t *hostile_value(struct fuzz *fuzz)
@@ -127,7 +141,8 @@ static void mutate(struct fuzz *fuzz, json_t *at, bool gentle)
 static void make(struct fuzz *fuzz, bool structured, struct fuzz_file *file)
 {
     bool is_plan = fuzz_once_in(fuzz, 2), gentle = fuzz_once_in(fuzz, 2);
-    json_t *json = json_loads(is_plan ? plan_text : cost_text, 0, NULL);
+    bool listed = is_plan && fuzz_once_in(fuzz, 2);
+    json_t *json = json_loads(listed ? listed_text : is_plan ? plan_text : cost_text, 0, NULL);
     size_t n = structured ? 1 + fuzz_below(fuzz, gentle ? 6 : 3) : 0;
     char *text;
 
