@@ -59,12 +59,25 @@ static int64_t largest(const struct plan_stage *stage)
     return most;
 }
 
+/* The stages of these blocks, each once, in ascending order. */
+static void fill_users(const struct cost_shared *from, const int *stage, int n_stages,
+                       struct plan_shared *to)
+{
+    for (int s = 0; s < n_stages; s++)
+        for (int k = 0; k < from->n_blocks; k++)
+            if (stage[from->blocks[k]] == s) {
+                *(int *)mem_push((void **)&to->stages, &to->n_stages, sizeof(int)) = s;
+                break;
+            }
+    to->owner = to->stages[0];
+}
+
 static void fill_shared(struct plan *plan, const struct cost *cost, const int *stage)
 {
     for (int i = 0; i < cost->n_shared; i++) {
         const struct cost_shared *from = &cost->shared[i];
         struct plan_shared *to;
-        int last = -1, n = 0;
+        int n = 0;
 
         for (int k = 0; k < from->n_blocks; k++)
             if (stage[from->blocks[k]] != stage[from->blocks[0]])
@@ -73,15 +86,7 @@ static void fill_shared(struct plan *plan, const struct cost *cost, const int *s
             continue;
         to = mem_push((void **)&plan->shared, &plan->n_shared, sizeof(*to));
         to->name = mem_strdup(from->name);
-        /* Blocks ascend, stages with them. */
-        for (int k = 0; k < from->n_blocks; k++) {
-            int s = stage[from->blocks[k]];
-
-            if (s != last)
-                *(int *)mem_push((void **)&to->stages, &to->n_stages, sizeof(int)) = s;
-            last = s;
-        }
-        to->owner = to->stages[0];
+        fill_users(from, stage, plan->n_stages, to);
     }
 }
 

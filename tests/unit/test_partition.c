@@ -620,6 +620,33 @@ static void shared_parameters_have_the_lowest_stage_as_owner(void **state)
     cost_free(cost);
 }
 
+static void stages_that_share_a_parameter_ascend_whatever_the_order_of_the_blocks(void **state)
+{
+    struct cost *cost = even_cost(3, 1, 1000);
+    struct cluster *cluster = open_cluster(ROOMY);
+    struct plan_request request = { .global_batch = 1 };
+    struct candidate c = { .n_stages = 2, .cuts = (int[]){ 0, 1, 3 }, .order = (int[]){ 1, 0, 2 },
+                           .replicas = (int[]){ 1, 1 }, .micro_batch = 1, .micro_batches = 1 };
+    struct plan *plan;
+
+    (void)state;
+    cost->n_shared = 1;
+    free(cost->shared);
+    cost->shared = mem_new(1, sizeof(*cost->shared));
+    cost->shared[0] = (struct cost_shared){ mem_strdup("wte"), 500, 3,
+                                            mem_new(3, sizeof(int)) };
+    for (int k = 0; k < 3; k++)
+        cost->shared[0].blocks[k] = k;
+    plan = place(cost, cluster, &request, &c);
+    assert_int_equal(plan->shared[0].n_stages, 2);
+    assert_int_equal(plan->shared[0].stages[0], 0);
+    assert_int_equal(plan->shared[0].stages[1], 1);
+    assert_int_equal(plan->shared[0].owner, 0);
+    plan_free(plan);
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -641,6 +668,8 @@ int main(void)
         cmocka_unit_test(a_schedule_that_is_asked_for_is_cut_by_its_own_slots),
         cmocka_unit_test(pipelines_stay_inside_the_nodes_where_messages_are_large),
         cmocka_unit_test(shared_parameters_have_the_lowest_stage_as_owner),
+        cmocka_unit_test(
+            stages_that_share_a_parameter_ascend_whatever_the_order_of_the_blocks),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
