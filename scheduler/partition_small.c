@@ -16,6 +16,7 @@ struct walk {
     struct search *search;
     struct candidate c;     /* being built; arrays of the largest size */
     int *stage;             /* [blocks]: -1 where in none yet */
+    int *room;              /* [blocks]: that a stage may have */
     int n_blocks, limit;    /* devices of a pipeline */
     int *start, *into;      /* of each block: where its incoming edges begin in 'into' */
     int *like;              /* [places]: the first sibling that differs in nothing */
@@ -149,9 +150,11 @@ static void walk_blocks(struct walk *w, int block, int taken, bool whole, int le
             walk_stages(w, left);
         return;
     }
-    w->stage[block] = s;
-    walk_blocks(w, block + 1, taken + 1, whole, left);
-    w->stage[block] = -1;
+    if (taken < w->room[s]) {
+        w->stage[block] = s;
+        walk_blocks(w, block + 1, taken + 1, whole, left);
+        w->stage[block] = -1;
+    }
     if (!whole)
         walk_blocks(w, block + 1, taken, whole, left);
 }
@@ -159,7 +162,7 @@ static void walk_blocks(struct walk *w, int block, int taken, bool whole, int le
 static void walk_stages(struct walk *w, int left)
 {
     const struct plan_request *r = w->search->request;
-    int s = w->c.n_stages, rest = 0;
+    int s = w->c.n_stages, behind = r->stages ? r->stages - s - 1 : 0, rest = 0;
 
     for (int b = 0; b < w->n_blocks; b++)
         rest += w->stage[b] < 0;
@@ -171,7 +174,9 @@ static void walk_stages(struct walk *w, int left)
     }
     if (r->stages && s == r->stages)
         return;
-    for (int k = 1; k <= left && k <= w->c.micro_batch; k++) {
+    /* Stages that are pinned behind it want a block and a device each. */
+    w->room[s] = rest - behind;
+    for (int k = 1; k <= left - behind && k <= w->c.micro_batch; k++) {
         if ((r->n_replicas && r->replicas[s] != k) ||
             !shares_allowed(r, w->c.micro_batch, k))
             continue;
@@ -216,6 +221,7 @@ static void walk_new(struct walk *w)
     size_t n = (size_t)cost->n_blocks, places = (size_t)w->search->cluster->n_places;
 
     w->n_blocks = cost->n_blocks;
+    w->room = mem_new(n, sizeof(int));
     w->stage = mem_new(n, sizeof(int));
     for (int b = 0; b < cost->n_blocks; b++)
         w->stage[b] = -1;
@@ -232,6 +238,7 @@ static void walk_new(struct walk *w)
 
 static void walk_clear(struct walk *w)
 {
+    free(w->room);
     free(w->stage);
     free(w->c.cuts);
     free(w->c.order);

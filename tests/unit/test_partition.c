@@ -620,6 +620,21 @@ static void shared_parameters_have_the_lowest_stage_as_owner(void **state)
     cost_free(cost);
 }
 
+/* Whatever walks through them must not get lost where it cannot end with as many. */
+static void many_stages_are_soon_found_where_they_are_pinned(void **state)
+{
+    struct plan_request request = { .global_batch = 64, .stages = 24 };
+    struct err err = { 0 };
+    struct plan *plan =
+        plan_for(64, "flat:32,bandwidth=1e9,latency=0,memory=1e30", &request, &err);
+
+    (void)state;
+    if (!plan)
+        fail_msg("%s", err.text);
+    assert_int_equal(plan->n_stages, 24);
+    plan_free(plan);
+}
+
 static void stages_that_share_a_parameter_ascend_whatever_the_order_of_the_blocks(void **state)
 {
     struct cost *cost = even_cost(3, 1, 1000);
@@ -667,6 +682,7 @@ int main(void)
         cmocka_unit_test(a_schedule_that_does_not_fit_leaves_the_plan_that_it_was_to_improve),
         cmocka_unit_test(a_schedule_that_is_asked_for_is_cut_by_its_own_slots),
         cmocka_unit_test(pipelines_stay_inside_the_nodes_where_messages_are_large),
+        cmocka_unit_test(many_stages_are_soon_found_where_they_are_pinned),
         cmocka_unit_test(shared_parameters_have_the_lowest_stage_as_owner),
         cmocka_unit_test(
             stages_that_share_a_parameter_ascend_whatever_the_order_of_the_blocks),
