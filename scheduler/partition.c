@@ -116,6 +116,7 @@ void search_reset(struct search *s)
     s->n_found = 0;
     s->best = INFINITY;
     s->effort = 0;
+    s->looked = 0;
     for (int i = 0; i < s->n_splits; i++)
         s->splits[i].closed = 0;
 }

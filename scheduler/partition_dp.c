@@ -3,6 +3,7 @@
  * the stages from there on); each holds the partial plans of which none is better than another
  * in every respect that can still matter.
  */
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,11 @@
 #define MAX_PER_RUN 6
 /* Partial plans kept in a state: more only where memory makes many incomparable. */
 #define MAX_KEPT 12
+/* Intervals that a search may look at with replica counts that differ, beyond which it makes do
+ * with what it has; of what is left of these, one run has a part.
+ */
+#define MAX_LOOKED 20000000
+#define RUN_PART 4
 
 /* Of the stages behind the first: its message is not known before the stage in front of it. */
 struct node {
@@ -57,6 +63,7 @@ struct run {
     struct message_link *beside;    /* [2 * devices]: from the device before, from the first */
     struct node_list *lists;    /* [(n + 1) * (devices + 1)] */
     struct least *least;    /* [(devices + 1) * (n + 1)] */
+    long looked, most;      /* intervals; where there would be more, the run ends */
 };
 
 static struct node_list *list_at(struct run *run, int first, int devices)
@@ -347,15 +354,20 @@ static bool admit(const struct run *run, const struct interval_cost *c, int devi
     return true;
 }
 
-static bool allowed(const struct plan_request *request, int stages_behind, int r, int first)
+/* May a stage with so many behind it begin at cut 'first'? Those that are pinned in front of it
+ * want a cut and a device each.
+ */
+static bool allowed(const struct run *run, int stages_behind, int used, int r, int first)
 {
-    int stages = request->stages;
+    const struct plan_request *request = run->search->request;
+    int before = request->stages - 1 - stages_behind;
 
-    if (!stages)
+    if (!request->stages)
         return true;
-    if (stages_behind >= stages || (first == 0) != (stages_behind + 1 == stages))
+    if (before < 0 || (first == 0) != (before == 0) || before > first ||
+        before > (run->devices - used - r) / run->options[0].replicas)
         return false;
-    return !request->n_replicas || request->replicas[stages - 1 - stages_behind] == r;
+    return !request->n_replicas || request->replicas[before] == r;
 }
 
 /* All stages [i, end) with one replica count before 'behind' (NULL: the last stage). */
@@ -377,6 +389,7 @@ static void extend(struct run *run, const struct node *behind, int end,
         struct interval_cost c;
         struct node node = base;
 
+        run->looked++;
         table_interval(run->search->table, option->share, i, end, &c);
         add_stage(run, &c, device, option->replicas, &node);
         node.first = i;
@@ -396,7 +409,7 @@ static void extend(struct run *run, const struct node *behind, int end,
         if ((double)(run->m - 1) * fmax(node.bottleneck, node.own) + node.sum + node.own >
             run->search->best * run->search->slack)
             break;
-        if (!allowed(request, stages, option->replicas, i) ||
+        if (!allowed(run, stages, used, option->replicas, i) ||
             least(run, &node) > run->search->best * run->search->slack)
             continue;
         if (!admit(run, &c, device, option->replicas, slots, &node)) {
@@ -416,8 +429,8 @@ static void extend(struct run *run, const struct node *behind, int end,
     }
 }
 
-/* With the options first … end-1. */
-static void fill_lists(struct run *run, int first, int end)
+/* With the options first … end-1; false where it ended early. */
+static bool fill_lists(struct run *run, int first, int end)
 {
     for (int o = first; o < end; o++)
         extend(run, NULL, run->n, &run->options[o]);
@@ -425,28 +438,20 @@ static void fill_lists(struct run *run, int first, int end)
         for (int used = 1; used < run->devices; used++) {
             struct node_list *list = list_at(run, cut, used);
 
+            if (run->looked > run->most)
+                return false;
             for (int k = 0; k < list->n; k++)
                 for (int o = first; o < end; o++)
                     if (least(run, list->items[k]) <= run->search->best * run->search->slack)
                         extend(run, list->items[k], cut, &run->options[o]);
         }
+    return true;
 }
 
 static void clear_lists(struct run *run, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         run->lists[i].n = 0;
-}
-
-/* Pipelines with one replica count for all stages are quickly found, and what is slower need
- * not be looked at any more.
- */
-static void find_even_pipelines(struct run *run, size_t n_lists)
-{
-    for (int o = 0; o < run->n_options; o++) {
-        fill_lists(run, o, o + 1);
-        clear_lists(run, n_lists);
-    }
 }
 
 static struct candidate *to_candidate(const struct run *run, const struct node *node)
@@ -521,6 +526,35 @@ static void collect(struct run *run)
     free(some);
 }
 
+/* Pipelines with one replica count for all stages are quickly found, and what is slower need
+ * not be looked at any more.
+ */
+static void find_even_pipelines(struct run *run, size_t n_lists, bool keep)
+{
+    for (int o = 0; o < run->n_options; o++) {
+        fill_lists(run, o, o + 1);
+        if (keep)
+            collect(run);
+        clear_lists(run, n_lists);
+    }
+}
+
+static void find_pipelines(struct run *run, size_t n_lists)
+{
+    struct search *search = run->search;
+    bool whole;
+
+    run->most = (MAX_LOOKED - search->looked) / RUN_PART;
+    whole = fill_lists(run, 0, run->n_options);
+    search->looked += run->looked < run->most ? run->looked : run->most;
+    collect(run);
+    if (whole)
+        return;
+    clear_lists(run, n_lists);
+    run->most = LONG_MAX;
+    find_even_pipelines(run, n_lists, true);
+}
+
 /* What a stage may wait for: values, and gradients that go back, as if all were placed in order. */
 static double message_of(struct search *search, const struct candidate *c, int s)
 {
@@ -569,7 +603,8 @@ void partition_dp(struct search *search, const struct split *split, enum schedul
     struct run run = { .search = search, .arena = arena_new(), .pipelines = split->pipelines,
                        .b = split->micro_batch, .m = split->micro_batches, .kind = kind,
                        .n = search->table->n,
-                       .devices = search_devices(search, split->pipelines) };
+                       .devices = search_devices(search, split->pipelines),
+                       .most = LONG_MAX };
     size_t n_lists = ((size_t)run.n + 1) * ((size_t)run.devices + 1);
 
     run.whole = table_share(search->table, run.b);
@@ -578,10 +613,9 @@ void partition_dp(struct search *search, const struct split *split, enum schedul
     fill_links(&run);
     run.lists = mem_new(n_lists, sizeof(*run.lists));
     if (even)
-        find_even_pipelines(&run, n_lists);
+        find_even_pipelines(&run, n_lists, false);
     else
-        fill_lists(&run, 0, run.n_options);
-    collect(&run);
+        find_pipelines(&run, n_lists);
     for (size_t i = 0; i < n_lists; i++)
         free(run.lists[i].items);
     free(run.lists);

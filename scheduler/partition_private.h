@@ -124,6 +124,7 @@ struct search {
     bool few;               /* cuts and devices: more of all is tried */
     double slack;           /* times the best: candidates up to there are worth a simulation */
     int most_found;         /* and so many of them */
+    long looked;            /* intervals, by partition_dp(), see there */
     double effort;          /* replicas times micro-batches that were simulated */
     long count;             /* plans that there are, as far as they were counted */
     bool complete;          /* all of them were simulated */
