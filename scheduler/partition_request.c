@@ -66,9 +66,6 @@ static int check_counts(const struct cost *cost, const struct cluster *cluster,
     int pipelines = r->pipelines ? r->pipelines : 1, all = 0;
     int stages = r->stages / request_chunks(r);     /* of different devices */
 
-    if (r->policy && (r->n_pins || r->pipelines))
-        return REFUSE("--policy %s and --%s: leave one of them out", r->policy,
-                      r->n_pins ? "pin" : "pipelines");
     if (r->list && schedule_most_chunks(r->list) > 1)
         return REFUSE("%s: gives a device several stages: plan with --schedule interleaved or "
                       "zb-v; tasuki simulate forecasts that plan under these lists",
