@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Between partition.c (the search), partition_table.c (costs of intervals of blocks),
  * partition_dp.c (dynamic programming), partition_small.c, partition_improve.c,
- * partition_orders.c, partition_memory.c, partition_link.c, partition_request.c (pins), partition_explain.c
- * (reasons), partition_bound.c,
- * partition_relax.c, partition_ideals.c and place.c.
+ * partition_orders.c, partition_chunks.c, partition_candidate.c, partition_memory.c,
+ * partition_link.c, partition_request.c and partition_pin.c (pins), partition_explain.c
+ * (reasons), partition_bound.c, partition_relax.c, partition_ideals.c and place.c.
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
 #define TASUKI_SCHEDULER_PARTITION_PRIVATE_H
