@@ -96,6 +96,7 @@ void ref_kernel_free(struct kernel *kernel)
     free(kernel->name);
     free(kernel->in);
     free(kernel->out);
+    free(kernel->taps);
     free(kernel);
 }
 

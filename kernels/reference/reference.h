@@ -59,6 +59,14 @@ struct ref_entry {
 
 #define REF_ENTRY(OP, SETUP, RUN) { OP, SETUP, RUN, NULL, NULL }
 
+/* A position of a convolution's kernel, and the outputs [first, end) at which it meets the input:
+ * there it starts at 'start'.
+ */
+struct ref_tap {
+    int64_t at;                     /* in a plane of weights */
+    int64_t first[WINDOW_MAX], end[WINDOW_MAX], start[WINDOW_MAX];
+};
+
 struct kernel {
     const struct ref_entry *entry;
     char *name;                     /* of the node, for messages */
@@ -71,6 +79,8 @@ struct kernel {
     /* What 'setup' found. */
     struct walk walk;
     struct window window;           /* always three spatial axes */
+    int n_taps;                     /* of a convolution, without those that meet padding alone */
+    struct ref_tap *taps;
     struct matmul matmul;
     struct attention attention;
     int64_t before, length, after;  /* [before, length, after] around an axis */

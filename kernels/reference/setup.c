@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/mem.h"
 #include "graph/ops/infer.h"
 #include "graph/ops/reduce.h"
 #include "kernels/reference/reference.h"
@@ -222,11 +223,41 @@ static size_t plane(const int64_t *dim)
     return (size_t)(dim[0] * dim[1] * dim[2]);
 }
 
+/* Along axis 'd', for position 'p' of the kernel. False where there are none. */
+static bool find_span(const struct window *w, int d, int64_t p, struct ref_tap *tap)
+{
+    int64_t shift = p * w->dilation[d] - w->before[d];
+    int64_t last = w->in[d] - 1 - shift;
+
+    tap->first[d] = shift >= 0 ? 0 : (-shift + w->stride[d] - 1) / w->stride[d];
+    tap->end[d] = last < 0 ? 0 : last / w->stride[d] + 1;
+    if (tap->end[d] > w->out[d])
+        tap->end[d] = w->out[d];
+    tap->start[d] = tap->first[d] * w->stride[d] + shift;
+    return tap->first[d] < tap->end[d];
+}
+
+static void find_taps(struct kernel *k)
+{
+    const struct window *w = &k->window;
+    struct ref_tap tap = { 0 };
+
+    for (int64_t i = 0; i < w->kernel[0]; i++)
+        for (int64_t j = 0; find_span(w, 0, i, &tap) && j < w->kernel[1]; j++)
+            for (int64_t l = 0; find_span(w, 1, j, &tap) && l < w->kernel[2]; l++) {
+                tap.at = (i * w->kernel[1] + j) * w->kernel[2] + l;
+                if (find_span(w, 2, l, &tap))
+                    *(struct ref_tap *)mem_push((void **)&k->taps, &k->n_taps,
+                                                sizeof(tap)) = tap;
+            }
+}
+
 int setup_conv(struct kernel *k, const struct graph *graph, int node, struct err *err)
 {
     if (three_axes(k, graph, node, &k->in[0].shape, &k->in[1].shape, err))
         return -1;
     k->workspace = plane(k->window.out) * sizeof(double);
+    find_taps(k);
     return 0;
 }
 
@@ -235,6 +266,7 @@ int setup_conv_dgrad(struct kernel *k, const struct graph *graph, int node, stru
     if (three_axes(k, graph, node, &k->out[0].shape, &k->in[1].shape, err))
         return -1;
     k->workspace = plane(k->window.in) * sizeof(double);
+    find_taps(k);
     return 0;
 }
 
@@ -243,6 +275,7 @@ int setup_conv_wgrad(struct kernel *k, const struct graph *graph, int node, stru
     if (three_axes(k, graph, node, &k->in[0].shape, &k->out[0].shape, err))
         return -1;
     k->workspace = plane(k->window.kernel) * sizeof(double);
+    find_taps(k);
     return 0;
 }
 
