@@ -476,7 +476,7 @@ static struct candidate *to_candidate(const struct run *run, const struct node *
     return c;
 }
 
-int candidate_order(const void *a, const void *b)
+static int candidate_order(const void *a, const void *b)
 {
     const struct candidate *x = *(struct candidate *const *)a;
     const struct candidate *y = *(struct candidate *const *)b;
@@ -493,6 +493,12 @@ int candidate_order(const void *a, const void *b)
     return (int)x->schedule - (int)y->schedule;
 }
 
+void search_sort_closed(struct search *search)
+{
+    if (search->n_found)
+        qsort(search->found, (size_t)search->n_found, sizeof(*search->found), candidate_order);
+}
+
 static void keep_found(struct search *search, struct candidate **some, int n)
 {
     qsort(some, (size_t)n, sizeof(*some), candidate_order);
@@ -503,7 +509,7 @@ static void keep_found(struct search *search, struct candidate **some, int n)
                                sizeof(*search->found));
     memcpy(search->found + search->n_found, some, (size_t)n * sizeof(*some));
     search->n_found += n;
-    qsort(search->found, (size_t)search->n_found, sizeof(*search->found), candidate_order);
+    search_sort_closed(search);
     for (; search->n_found > search->most_found; search->n_found--)
         candidate_free(search->found[search->n_found - 1]);
 }

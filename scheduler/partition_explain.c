@@ -323,7 +323,8 @@ static void explain_others(struct search *s, const struct plan *plan, FILE *out)
     if (plan->list || s->request->policy)
         return;
     pool_fill(&pool, plan);
-    qsort(pool.items, (size_t)pool.n, sizeof(*pool.items), by_time);
+    if (pool.n)
+        qsort(pool.items, (size_t)pool.n, sizeof(*pool.items), by_time);
     n = choose_others(&pool, chosen);
     if (n)
         fprintf(out, "Others, and why they lost:\n");

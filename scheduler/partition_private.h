@@ -139,8 +139,6 @@ struct search {
 
 struct candidate *candidate_copy(const struct candidate *c);
 void candidate_free(struct candidate *c);
-/* The best by closed form first, for qsort(). */
-int candidate_order(const void *a, const void *b);
 int candidate_pipelines(const struct candidate *c);
 /* Of one pipeline. */
 int candidate_devices(const struct candidate *c);
@@ -212,6 +210,8 @@ bool candidate_better(const struct candidate *a, const struct candidate *b);
 int search_split(const struct search *search, const struct candidate *c);
 /* The fastest first. */
 void search_sort(struct search *search);
+/* The best by the closed form first. */
+void search_sort_closed(struct search *search);
 /* Local moves while they help, from the fastest that were found, and sort; each climb adds one to
  * 'found'.
  */

@@ -102,7 +102,7 @@ void policy_seed(struct search *s)
     s->found = NULL;
     s->n_found = 0;
     search_even(s, false);
-    qsort(s->found, (size_t)s->n_found, sizeof(*s->found), candidate_order);
+    search_sort_closed(s);
     found = mem_resize(found, (size_t)(n + s->n_found), sizeof(*found));
     for (int i = 0; i < s->n_found; i++) {
         bool wanted = s->found[i]->n_stages == 1 || kept < MAX_SEEDS;
@@ -317,7 +317,7 @@ void policy_search(struct search *s)
     table_free(s->table);
     s->table = unit_table(s->cost, &layers);
     find(s->request->policy)->search(s);
-    qsort(s->found, (size_t)s->n_found, sizeof(*s->found), candidate_order);
+    search_sort_closed(s);
     while (s->n_found > MAX_FOUND)
         candidate_free(s->found[--s->n_found]);
 }

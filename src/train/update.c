@@ -41,7 +41,8 @@ static void merge_ranges(struct update *u)
 {
     int n = 0;
 
-    qsort(u->ranges, (size_t)u->n_ranges, sizeof(*u->ranges), by_group);
+    if (u->n_ranges)
+        qsort(u->ranges, (size_t)u->n_ranges, sizeof(*u->ranges), by_group);
     for (int i = 0; i < u->n_ranges; i++) {
         struct update_range *last = n ? &u->ranges[n - 1] : NULL, next = u->ranges[i];
 

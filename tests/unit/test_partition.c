@@ -93,6 +93,8 @@ static void brute_force(struct brute *b, struct search *search)
             b->c.schedule = (enum schedule_kind)k;
             extend(b, 0, search_devices(search, b->c.pipelines));
         }
+    free(b->c.again);
+    b->c.again = NULL;
 }
 
 static const char *const specs[] = {
@@ -128,7 +130,6 @@ static void check_case(unsigned seed, const char *spec, const struct plan_reques
                      plan->iteration_seconds, brute.seconds, brute.count);
         assert_true(plan->lower_bound_seconds <= brute.seconds * (1 + CLOSE));
     }
-    free(brute.c.again);
     plan_free(plan);
     search_free(search);
     cluster_free(cluster);
