@@ -83,6 +83,7 @@ bool shares_allowed(const struct plan_request *request, int64_t b, int r)
     return true;
 }
 
+/* More replicas of the same largest share are of use only under ZeRO-1: they step less each. */
 static void fill_options(struct run *run)
 {
     const struct plan_request *request = run->search->request;
@@ -95,7 +96,8 @@ static void fill_options(struct run *run)
         for (int i = 0; i < request->n_replicas; i++)
             wanted |= request->replicas[i] == r;
         if (!shares_allowed(request, run->b, r) ||
-            (request->n_replicas ? !wanted : candidate_share(run->b, r) == last))
+            (request->n_replicas ? !wanted
+                                 : candidate_share(run->b, r) == last && !run->search->zero))
             continue;
         last = candidate_share(run->b, r);
         run->options[run->n_options++] =
