@@ -48,8 +48,8 @@ class Network(nn.Module):
         return F.linear(self.norm(x), self.token.weight)
 
 
-def bert():
-    return Network(30522, 512, 2048, 32, 256, False)
+def bert(layers=256):
+    return Network(30522, 512, 2048, 32, layers, False)
 
 
 def gpt():

@@ -21,26 +21,18 @@ def load(name, path):
     return module
 
 
-Network = load("large_networks", "etc/bench/large/networks.py").Network
+large = load("large_networks", "etc/bench/large/networks.py")
 tests = load("test_networks", "tests/model/networks.py")
-
-
-def bert(layers=256):
-    """12.9 billion parameters with 256 layers."""
-    return Network(30522, 512, 2048, 32, layers, False)
-
-
-def gpt200b():
-    return Network(50257, 2048, 12288, 96, 110, True)
+bert, gpt200b = large.bert, large.gpt       # 12.9 billion parameters with 256 layers; 200
 
 
 def gpt175b():
     """GPT-3."""
-    return Network(50257, 2048, 12288, 96, 96, True)
+    return large.Network(50257, 2048, 12288, 96, 96, True)
 
 
 def gpt1t():
-    return Network(50257, 2048, 25600, 160, 128, True)
+    return large.Network(50257, 2048, 25600, 160, 128, True)
 
 
 def resnet152(wide=8):
