@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* A candidate: which blocks and which devices its stages have, and what they cost. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
+
+#define HALVINGS 50
 
 static int *copy_ints(const int *from, int n)
 {
@@ -110,6 +113,43 @@ void candidate_assign(struct candidate *c, const int *stage)
         free(c->order);
         c->order = NULL;
     }
+}
+
+/* Fill stages one after the other, each up to so many seconds; do they suffice? */
+static bool fill_cuts(const double *sums, int stride, int n, int n_stages, double seconds,
+                      int *cuts)
+{
+    int at = 0;
+
+    cuts[0] = 0;
+    for (int k = 0; k < n_stages; k++) {
+        const double *sum = sums + k * stride;
+        int first = at++;
+
+        while (at < n - (n_stages - 1 - k) && sum[at + 1] - sum[first] <= seconds)
+            at++;
+        if (sum[at] - sum[first] > seconds)
+            return false;
+        cuts[k + 1] = at;
+    }
+    return at == n;
+}
+
+void even_cuts(const double *sums, int stride, int n, int n_stages, int *cuts)
+{
+    double low = 0, high = 0;
+
+    for (int k = 0; k < n_stages; k++)
+        high = fmax(high, sums[k * stride + n]);
+    for (int i = 0; i < HALVINGS; i++) {
+        double middle = (low + high) / 2;
+
+        if (fill_cuts(sums, stride, n, n_stages, middle, cuts))
+            high = middle;
+        else
+            low = middle;
+    }
+    fill_cuts(sums, stride, n, n_stages, high, cuts);
 }
 
 int64_t candidate_share(int64_t b, int r)

@@ -2,14 +2,11 @@
 /* Schedules that give a device several stages, where one is asked for: stages as even as they get,
  * on every number of devices with every number of replicas, all of which are simulated.
  */
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/err.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
-
-#define HALVINGS 50
 
 int request_chunks(const struct plan_request *r)
 {
@@ -19,30 +16,11 @@ int request_chunks(const struct plan_request *r)
                            r->chunks ? r->chunks : 2);
 }
 
-/* Cuts so that no stage takes more than 'bound', if there are any. */
-static bool cut(const struct table *table, const double *sum, int stages, double bound, int *cuts)
-{
-    int at = 0;
-
-    cuts[0] = 0;
-    for (int k = 0; k < stages; k++) {
-        int last = table->n - (stages - 1 - k), end = k == stages - 1 ? last : at + 1;
-
-        while (end < last && sum[end + 1] - sum[at] <= bound)
-            end++;
-        if (sum[end] - sum[at] > bound)
-            return false;
-        cuts[k + 1] = table->cuts[end];
-        at = end;
-    }
-    return true;
-}
-
 /* The slowest stage as fast as it gets. */
 static void cut_evenly(struct search *s, int64_t samples, int stages, int *cuts)
 {
     const struct share_table *share = table_share(s->table, samples);
-    double *sum = mem_new((size_t)s->table->n + 1, sizeof(*sum)), low = 0, high;
+    double *sum = mem_new((size_t)s->table->n + 1, sizeof(*sum));
 
     for (int i = 0; i < s->table->n; i++) {
         struct interval_cost own;
@@ -50,16 +28,9 @@ static void cut_evenly(struct search *s, int64_t samples, int stages, int *cuts)
         table_interval(s->table, share, i, i + 1, &own);
         sum[i + 1] = sum[i] + own.forward + own.dgrad + own.wgrad;
     }
-    high = sum[s->table->n];
-    for (int i = 0; i < HALVINGS; i++) {
-        double middle = (low + high) / 2;
-
-        if (cut(s->table, sum, stages, middle, cuts))
-            high = middle;
-        else
-            low = middle;
-    }
-    cut(s->table, sum, stages, high, cuts);
+    even_cuts(sum, 0, s->table->n, stages, cuts);
+    for (int k = 0; k <= stages; k++)
+        cuts[k] = s->table->cuts[cuts[k]];
     free(sum);
 }
 

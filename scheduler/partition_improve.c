@@ -230,42 +230,13 @@ static double *sums_of(const struct search *s, const struct candidate *c)
     return sums;
 }
 
-/* Fill stages one after the other, each up to so many seconds; do they suffice? */
-static bool fill_cuts(const struct search *s, struct candidate *c, const double *sums,
-                      double seconds)
-{
-    int n = s->cost->n_blocks, at = 0;
-
-    for (int k = 0; k < c->n_stages; k++) {
-        const double *sum = sums + k * (n + 1);
-        int first = at++;
-
-        while (at < n - (c->n_stages - 1 - k) && sum[at + 1] - sum[first] <= seconds)
-            at++;
-        if (sum[at] - sum[first] > seconds)
-            return false;
-        c->cuts[k + 1] = at;
-    }
-    return at == n;
-}
-
 /* Cut its order anew, so that the slowest stage is as fast as can be. */
 static void balance(const struct search *s, struct candidate *c)
 {
-    double *sums = sums_of(s, c), low = 0, high = 0;
+    double *sums = sums_of(s, c);
     int n = s->cost->n_blocks;
 
-    for (int k = 0; k < c->n_stages; k++)
-        high = fmax(high, sums[k * (n + 1) + n]);
-    for (int i = 0; i < 40; i++) {
-        double middle = (low + high) / 2;
-
-        if (fill_cuts(s, c, sums, middle))
-            high = middle;
-        else
-            low = middle;
-    }
-    fill_cuts(s, c, sums, high);
+    even_cuts(sums, n + 1, n, c->n_stages, c->cuts);
     free(sums);
 }
 

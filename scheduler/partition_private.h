@@ -153,6 +153,10 @@ int candidate_block(const struct candidate *c, int at);
 int *candidate_stages(const struct candidate *c);
 /* Give it these, none of them empty. */
 void candidate_assign(struct candidate *c, const int *stage);
+/* Where to cut 'n' parts in a row into stages, none empty, so that the slowest is as fast as can
+ * be: 'cuts' [n_stages + 1]. The seconds of the first i parts in stage k are sums[k * stride + i].
+ */
+void even_cuts(const double *sums, int stride, int n, int n_stages, int *cuts);
 /* The largest share of 'r' replicas. */
 int64_t candidate_share(int64_t micro_batch, int r);
 /* Micro-batches in flight in a stage. */
