@@ -95,7 +95,7 @@ bool recompute_asked(const struct plan_request *request)
 
 bool recompute_helps(const struct plan_request *request, enum schedule_kind kind)
 {
-    return !request->recompute && !request->policy && recompute_frees(kind);
+    return !request->recompute && recompute_frees(kind);
 }
 
 static double stage_bytes_of(struct search *search, const struct candidate *c, int s)

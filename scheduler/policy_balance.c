@@ -57,13 +57,25 @@ void balance_free(struct balance *b)
     free(b);
 }
 
-static bool fits(const struct balance *b, const struct interval_cost *cost, int device, int r)
+static bool fits(const struct balance *b, const struct interval_cost *cost, int device, int r,
+                 bool again)
 {
     int64_t m = b->split.micro_batches;
 
-    return search_memory(b->search, cost, m, (int)m, b->split.pipelines * r,
-                         recompute_asked(b->search->request)) <=
+    return search_memory(b->search, cost, m, (int)m, b->split.pipelines * r, again) <=
            search_room(b->search, b->split.pipelines, device, r);
+}
+
+/* The forward of the stage once more, where it recomputes; INFINITY where it does not fit. */
+static double forward_again(const struct balance *b, const struct interval_cost *cost, int device,
+                            int r)
+{
+    bool asked = recompute_asked(b->search->request);
+
+    if (fits(b, cost, device, r, asked))
+        return asked ? cost->forward : 0;
+    return recompute_helps(b->search->request, SCHEDULE_GPIPE) && fits(b, cost, device, r, true)
+               ? cost->forward : INFINITY;
 }
 
 /* The best last stage [i, end) of r replicas on the devices up to 'devices', behind 'worst'. */
@@ -81,8 +93,11 @@ static void try_stage(const struct balance *b, const double *worst, int end, int
         seconds = cost.forward + cost.dgrad + cost.wgrad;
         if (seconds >= *best)
             return;
-        seconds = fmax(before, seconds + (cost.received + cost.gradient) / b->bandwidth);
-        if (seconds < *best && fits(b, &cost, devices - r, r)) {
+        seconds += (cost.received + cost.gradient) / b->bandwidth;
+        if (fmax(before, seconds) >= *best)
+            continue;
+        seconds = fmax(before, seconds + forward_again(b, &cost, devices - r, r));
+        if (seconds < *best) {
             *best = seconds;
             *step = (struct step){ (short)i, (short)r };
         }

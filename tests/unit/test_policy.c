@@ -275,6 +275,51 @@ static void what_does_not_fit_is_said_to_be_too_large(void **state)
     cost_free(cost);
 }
 
+static double most_memory(const struct plan *plan)
+{
+    double most = 0;
+
+    for (int k = 0; k < plan->n_stages; k++)
+        most = fmax(most, plan->stages[k].memory);
+    return most;
+}
+
+static void stages_that_fit_in_no_other_way_recompute(void **state)
+{
+    static const int stages[] = { 0, 4, 2, 2 };     /* by name */
+    struct cost *cost = layered(1, 6, 1);
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct plan_request request = { .global_batch = 4096, .stages = stages[i],
+                                        .micro_batches = 16, .recompute = "full" };
+        struct plan *full, *none, *plan;
+        struct err err = { 0 };
+        int again = 0;
+
+        full = plan_by(names[i], cost, AMPLE, request, NULL);
+        request.recompute = "none";
+        none = plan_by(names[i], cost, AMPLE, request, NULL);
+        assert_non_null(full);
+        assert_non_null(none);
+        assert_true(most_memory(full) < most_memory(none));
+                request.memory = (most_memory(full) + most_memory(none)) / 2;
+        plan_free(full);
+        assert_null(plan_by(names[i], cost, AMPLE, request, &err));
+        request.recompute = NULL;
+        plan = plan_by(names[i], cost, AMPLE, request, NULL);
+        assert_non_null(plan);
+        for (int k = 0; k < plan->n_stages; k++)
+            again += plan->stages[k].recompute == PLAN_RECOMPUTE_FULL;
+        assert_in_range(again, 1, plan->n_stages);
+        assert_true(most_memory(plan) <= request.memory);
+        assert_true(plan->iteration_seconds > none->iteration_seconds);
+        plan_free(none);
+        plan_free(plan);
+    }
+    cost_free(cost);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +331,7 @@ int main(void)
         cmocka_unit_test(no_policy_beats_the_search),
         cmocka_unit_test(pins_that_contradict_a_policy_are_refused),
         cmocka_unit_test(what_does_not_fit_is_said_to_be_too_large),
+        cmocka_unit_test(stages_that_fit_in_no_other_way_recompute),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
