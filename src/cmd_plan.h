@@ -24,5 +24,7 @@ void plan_table(const struct plan *plan, const struct cluster *cluster, const ch
                 FILE *out);
 /* The same drawn; malloc'ed, NULL where memory is short. */
 char *plan_svg(const struct plan *plan, const struct cluster *cluster);
+/* In B to TiB; "any" where there is no limit. */
+const char *bytes_text(double bytes, char text[32]);
 
 #endif

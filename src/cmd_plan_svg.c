@@ -95,9 +95,14 @@ static void measure(struct drawing *d, int place, int width)
 /* Neighbouring stages get colours that are far apart. */
 static void draw_color(const struct drawing *d, int stage, int x, int y, int w, int h)
 {
+    static const char *const colors[] = {
+        "#a6cee3", "#fdbf6f", "#b2df8a", "#fb9a99", "#cab2d6", "#ffff99", "#8dd3c7", "#fccde5",
+        "#d9d9d9", "#e5c494", "#80b1d3", "#ccebc5",
+    };
+
     fprintf(d->out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"3\" stroke=\"#555\" "
-            "fill=\"hsl(%d,60%%,%d%%)\"/>\n", x, y, w, h, stage * 137 % 360,
-            stage % 2 ? 84 : 74);
+            "fill=\"%s\"/>\n", x, y, w, h,
+            colors[(size_t)stage % (sizeof(colors) / sizeof(colors[0]))]);
 }
 
 static void draw_device(const struct drawing *d, int place, int x, int y)
@@ -155,10 +160,11 @@ static void draw_stage(const struct drawing *d, int s, int y)
     const struct plan_stage *stage = &d->plan->stages[s];
     const struct plan_block *first = &stage->blocks[0];
     const struct plan_block *last = &stage->blocks[stage->n_blocks - 1];
-    char *text = mem_printf("stage %d: %d replica%s, F %.4g, B %.4g, W %.4g ms, %.4g MiB", s,
+    char memory[32];
+    char *text = mem_printf("stage %d: %d replica%s, F %.4g, B %.4g, W %.4g ms, %s", s,
                             stage->replicas, stage->replicas == 1 ? "" : "s",
                             1e3 * stage->forward, 1e3 * stage->dgrad, 1e3 * stage->wgrad,
-                            stage->memory / (1 << 20));
+                            bytes_text(stage->memory, memory));
     char *nodes = mem_printf("%s ... %s", first->first_node ? first->first_node : first->name,
                              last->last_node ? last->last_node : last->name);
 

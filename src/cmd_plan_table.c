@@ -26,7 +26,7 @@ static const char *scaled(double value, double step, const char *const *units, c
     return text;
 }
 
-static const char *bytes_text(double bytes, char text[32])
+const char *bytes_text(double bytes, char text[32])
 {
     static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
 
@@ -145,7 +145,7 @@ static void print_utilization(const struct plan *plan, FILE *out)
 /* Shares of the time of all devices that are used, and what the busiest stage does. */
 static void print_shares(const struct plan *plan, FILE *out)
 {
-    const struct plan_stage *least = &plan->stages[0];
+    const struct plan_stage *most = &plan->stages[0];
     double busy = 0, reducing = 0, idle = 0, all = 0;
 
     for (int s = 0; s < plan->n_stages; s++) {
@@ -156,23 +156,23 @@ static void print_shares(const struct plan *plan, FILE *out)
         reducing += n * stage->reducing;
         idle += n * stage->idle;
         all += plan_first(plan, s) ? n * plan->iteration_seconds : 0;
-        if (stage->idle < least->idle)
-            least = stage;
+        if (fmax(stage->busy, stage->reducing) > fmax(most->busy, most->reducing))
+            most = stage;
     }
     if (all <= 0)
         return;
     fprintf(out, "devices      compute %.3g %%, wait for the all-reduce %.3g %%, bubble %.3g %%\n",
             1e2 * busy / all, 1e2 * reducing / all, 1e2 * idle / all);
     fprintf(out, "limited by   ");
-    if (least->busy >= least->reducing && least->busy >= least->idle)
-        fprintf(out, "stage %d, which computes", (int)(least - plan->stages));
-    else if (least->reducing >= least->idle)
+    if (most->busy >= most->reducing && most->busy >= most->idle)
+        fprintf(out, "stage %d, which computes", (int)(most - plan->stages));
+    else if (most->reducing >= most->idle)
         fprintf(out, "the all-reduce of stage %d, which waits for it",
-                (int)(least - plan->stages));
+                (int)(most - plan->stages));
     else
-        fprintf(out, "the bubble: even stage %d waits for others", (int)(least - plan->stages));
+        fprintf(out, "the bubble: even stage %d waits for others", (int)(most - plan->stages));
     fprintf(out, " %.3g %% of the time\n",
-            1e2 * fmax(least->busy, fmax(least->reducing, least->idle)) * plan->n_stages /
+            1e2 * fmax(most->busy, fmax(most->reducing, most->idle)) * plan->n_stages /
                 plan_lists(plan) / plan->iteration_seconds);
 }
 

@@ -387,6 +387,21 @@ static const char *color_of(enum instruction_kind kind)
     }
 }
 
+static void print_legend(int left, int y, FILE *out)
+{
+    static const struct {
+        enum instruction_kind kind;
+        const char *text;
+    } keys[] = { { INSTRUCTION_F, "forward" }, { INSTRUCTION_B, "backward" },
+                 { INSTRUCTION_W, "weight gradients" }, { INSTRUCTION_REDUCE, "all-reduce" },
+                 { INSTRUCTION_STEP, "update" } };
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        fprintf(out, "<rect x=\"%d\" y=\"%d\" width=\"12\" height=\"12\" fill=\"%s\"/>"
+                "<text x=\"%d\" y=\"%d\">%s</text>\n", left + (int)i * 130, y - 10,
+                color_of(keys[i].kind), left + (int)i * 130 + 16, y, keys[i].text);
+}
+
 static void print_svg(const struct simulate_run *r, FILE *out)
 {
     const int left = 120, width = 1000, height = 22;
@@ -413,8 +428,10 @@ static void print_svg(const struct simulate_run *r, FILE *out)
                 (e->end - e->start) * scale, reduce ? 4 : height - 6, color_of(kind),
                 instruction_name(kind), e->instruction.micro, 1e3 * (e->end - e->start));
     }
-    fprintf(out, "<text x=\"%d\" y=\"%d\">%.6g ms</text>\n</svg>\n", left,
-            r->sim->n_workers * height + 15, 1e3 * r->sim->iteration_seconds);
+    fprintf(out, "<text x=\"4\" y=\"%d\">%.6g ms</text>\n", r->sim->n_workers * height + 15,
+            1e3 * r->sim->iteration_seconds);
+    print_legend(left, r->sim->n_workers * height + 15, out);
+    fputs("</svg>\n", out);
 }
 
 static int save_json(json_t *json, const char *path, struct err *err)
