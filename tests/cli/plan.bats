@@ -58,7 +58,7 @@ plan() {
     ! grep -q '<a "' plan.svg
     grep -q 'stage 0: 2 replicas' plan.svg
     for label in 0.0 0.1 1.0 n0 n1 gpu1; do grep -q ">$label<" plan.svg; done
-    [ "$(grep -c 'hsl(' plan.svg)" -eq 5 ]
+    [ "$(grep -c 'stroke="#555" fill="#' plan.svg)" -eq 5 ]
     flat=tree:1000x8,inside=1e10,across=1e9
     plan --stages 1 --replicas 8 --format svg >large.svg
     size=$(sed -nE '1s/.* width="([0-9]+)" height="([0-9]+)".*/\1 \2/p' large.svg)
