@@ -96,6 +96,7 @@ struct search *search_new(const struct cost *cost, const struct cluster *cluster
         s->uniform &= search_limit(s, d) >= search_limit(s, 0) &&
                       search_limit(s, d) <= search_limit(s, 0);
     s->reduce = mem_new((size_t)cluster->n_devices + 1, sizeof(*s->reduce));
+    search_fill_below(s);
     add_splits(s);
     for (int d = 0; d < cluster->n_devices; d++)
         threads[cluster_core_place(cluster, d)] += cluster->devices[d].cores;
@@ -127,11 +128,10 @@ void search_free(struct search *s)
         return;
     search_reset(s);
     table_free(s->table);
-    for (int p = 0; p <= s->cluster->n_devices; p++) {
-        free(s->reduce[p].latency);
-        free(s->reduce[p].rate);
-    }
+    for (int p = 0; p <= s->cluster->n_devices; p++)
+        free(s->reduce[p]);
     free(s->reduce);
+    free(s->below);
     free(s->splits);
     free(s);
 }

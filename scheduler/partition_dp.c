@@ -59,16 +59,30 @@ struct run {
     int n_options;
     struct option *options;
     const struct share_table *whole;    /* all samples in one share */
-    struct message_link *links;     /* [devices * options]: each NAN until asked for */
     struct message_link *beside;    /* [2 * devices]: from the device before, from the first */
     struct node_list *lists;    /* [(n + 1) * (devices + 1)] */
-    struct least *least;    /* [(devices + 1) * (n + 1)] */
+    size_t words;           /* of 'used' for each cut */
+    uint64_t *used;         /* [(n + 1) * words]: a bit for each list that was written to */
+    int *row;               /* [devices + 1]: of 'least', for so many devices */
+    struct least *least;    /* [rows * (n + 1)] */
     long looked, most;      /* intervals; where there would be more, the run ends */
 };
 
-static struct node_list *list_at(struct run *run, int first, int devices)
+static struct node_list *list_at(const struct run *run, int first, int devices)
 {
     return &run->lists[(size_t)first * ((size_t)run->devices + 1) + (size_t)devices];
+}
+
+/* The first number of devices from 'from' on for which the cut has a list; devices + 1: none. */
+static int next_used(const struct run *run, int cut, int from)
+{
+    const uint64_t *used = run->used + (size_t)cut * run->words;
+    size_t word = (size_t)from / 64;
+    uint64_t bits = word < run->words ? used[word] >> (from % 64) << (from % 64) : 0;
+
+    while (!bits && ++word < run->words)
+        bits = used[word];
+    return bits ? (int)(word * 64) + __builtin_ctzll(bits) : run->devices + 1;
 }
 
 bool shares_allowed(const struct plan_request *request, int64_t b, int r)
@@ -83,62 +97,89 @@ bool shares_allowed(const struct plan_request *request, int64_t b, int r)
     return true;
 }
 
-/* More replicas of the same largest share are of use only under ZeRO-1: they step less each. */
-static void fill_options(struct run *run)
+/* More replicas of the same largest share are of use only under ZeRO-1: they step less each. Of
+ * these the most are tried, and where there is little to try all.
+ */
+static bool is_option(const struct run *run, int r, int64_t most, int64_t last)
 {
     const struct plan_request *request = run->search->request;
+    int64_t share = candidate_share(run->b, r);
+    bool listed = false;
+
+    for (int i = 0; i < request->n_replicas; i++)
+        listed |= request->replicas[i] == r;
+    if (!shares_allowed(request, run->b, r))
+        return false;
+    if (request->n_replicas || share != last)
+        return !request->n_replicas || listed;
+    return run->search->zero &&
+           (run->search->few || r == most || candidate_share(run->b, r + 1) != share);
+}
+
+static void fill_options(struct run *run)
+{
     int64_t most = run->b < run->devices ? run->b : run->devices, last = 0;
 
     run->options = mem_new((size_t)most, sizeof(*run->options));
-    for (int r = 1; r <= most; r++) {
-        bool wanted = false;
-
-        for (int i = 0; i < request->n_replicas; i++)
-            wanted |= request->replicas[i] == r;
-        if (!shares_allowed(request, run->b, r) ||
-            (request->n_replicas ? !wanted
-                                 : candidate_share(run->b, r) == last && !run->search->zero))
-            continue;
-        last = candidate_share(run->b, r);
-        run->options[run->n_options++] =
-            (struct option){ r, table_share(run->search->table, last) };
-    }
+    for (int r = 1; r <= most; r++)
+        if (is_option(run, r, most, last)) {
+            last = candidate_share(run->b, r);
+            run->options[run->n_options++] =
+                (struct option){ r, table_share(run->search->table, last) };
+        }
 }
 
-static struct least *least_at(const struct run *run, int devices, int first)
+static const struct least *least_at(const struct run *run, int devices, int first)
 {
-    return &run->least[(size_t)devices * ((size_t)run->n + 1) + (size_t)first];
+    return &run->least[(size_t)run->row[devices] * ((size_t)run->n + 1) + (size_t)first];
 }
 
-/* One block with the options that so many devices leave. */
-static struct least least_of(const struct run *run, int devices, int i)
-{
-    struct least least = { INFINITY, INFINITY };
-
-    for (int o = 0; o < run->n_options && run->options[o].replicas <= devices; o++) {
-        const struct share_table *s = run->options[o].share;
-        double all = s->forward[i + 1] - s->forward[i] + s->dgrad[i + 1] - s->dgrad[i] +
-                     s->wgrad[i + 1] - s->wgrad[i];
-
-        least.path = fmin(least.path, all);
-        least.work = fmin(least.work, all * run->options[o].replicas);
-    }
-    return least;
-}
-
-static void fill_bounds(struct run *run)
+/* Add a row: what it takes where this option may be chosen, too. */
+static void add_row(const struct run *run, const struct share_table *s, int replicas,
+                    struct least *each, struct least *row)
 {
     double slow = run->search->slow;
 
-    run->least = mem_new(((size_t)run->devices + 1) * ((size_t)run->n + 1),
-                         sizeof(*run->least));
-    for (int d = 1; d <= run->devices; d++)
-        for (int i = 0; i < run->n; i++) {
-            struct least one = least_of(run, d, i), *sum = least_at(run, d, i);
+    row[0] = (struct least){ 0, 0 };
+    for (int i = 0; i < run->n; i++) {
+        double all = s->forward[i + 1] - s->forward[i] + s->dgrad[i + 1] - s->dgrad[i] +
+                     s->wgrad[i + 1] - s->wgrad[i];
 
-            sum[1].work = sum->work + slow * one.work;
-            sum[1].path = sum->path + slow * one.path;
-        }
+        each[i].path = fmin(each[i].path, all);
+        each[i].work = fmin(each[i].work, all * replicas);
+        row[i + 1].work = row[i].work + slow * each[i].work;
+        row[i + 1].path = row[i].path + slow * each[i].path;
+    }
+}
+
+/* More devices leave more options: there is a row for each share that comes with them. */
+static void fill_bounds(struct run *run)
+{
+    size_t width = (size_t)run->n + 1;
+    struct least *each = mem_new((size_t)run->n, sizeof(*each));
+    int rows = 0, o = 0;
+
+    run->row = mem_new((size_t)run->devices + 1, sizeof(*run->row));
+    run->least = mem_new(((size_t)run->n_options + 1) * width, sizeof(*run->least));
+    for (int i = 0; i < run->n; i++)
+        each[i] = run->least[i + 1] = (struct least){ INFINITY, INFINITY };
+    for (int d = 1; d <= run->devices; d++) {
+        for (; o < run->n_options && run->options[o].replicas <= d; o++)
+            if (o == 0 || run->options[o].share != run->options[o - 1].share)
+                add_row(run, run->options[o].share, run->options[o].replicas, each,
+                        run->least + (size_t)++rows * width);
+        run->row[d] = rows;
+    }
+    free(each);
+}
+
+/* May there be a plan that is worth a simulation? */
+static bool is_promising(const struct run *run)
+{
+    const struct least *all = least_at(run, run->devices, run->n);
+
+    return (double)(run->m - 1) * all->work / run->devices + all->path <=
+           run->search->best * run->search->slack;
 }
 
 /* What cannot matter is levelled: every plan has a bottleneck of at least the work over the
@@ -221,6 +262,8 @@ static void insert(struct run *run, const struct node *node)
     struct node *copy;
     int kept = 0;
 
+    run->used[(size_t)node->first * run->words + (size_t)node->devices / 64] |=
+        (uint64_t)1 << node->devices % 64;
     for (int i = 0; i < list->n; i++)
         if (dominates(run, list->items[i], node))
             return;
@@ -240,19 +283,6 @@ static void insert(struct run *run, const struct node *node)
     list->n = kept;
 }
 
-static struct message_link link_of(const struct run *run, const struct option *option,
-                                   int device)
-{
-    struct message_link *kept;
-
-    if (!run->links)
-        return search_link(run->search, device, option->replicas, device + option->replicas);
-    kept = &run->links[device * run->n_options + (int)(option - run->options)];
-    if (isnan(kept->each))
-        *kept = search_link(run->search, device, option->replicas, device + option->replicas);
-    return *kept;
-}
-
 /* Put messages between a new first stage and the one behind it. */
 static void add_message(const struct run *run, const struct node *behind,
                         const struct option *option, int device, struct node *node)
@@ -261,7 +291,8 @@ static void add_message(const struct run *run, const struct node *behind,
     const struct share_table *share =
         option->share->samples > behind->share->samples ? option->share : behind->share;
     size_t row = (size_t)behind->first * ((size_t)table->n + 1) + (size_t)behind->end;
-    struct message_link link = link_of(run, option, device);
+    struct message_link link =
+        search_link(run->search, device, option->replicas, device + option->replicas);
     double seconds;
 
     seconds = search_message(&link, share->received[row], option->share->received[row]) +
@@ -290,11 +321,6 @@ static void set_message(const struct run *run, int device, struct node *node)
 
 static void fill_links(struct run *run)
 {
-    int n = run->devices * run->n_options;
-
-    run->links = mem_new((size_t)n, sizeof(*run->links));
-    for (int i = 0; i < n; i++)
-        run->links[i].each = NAN;
     run->beside = mem_new(2 * (size_t)run->devices, sizeof(*run->beside));
     for (int d = 1; d < run->devices; d++) {
         run->beside[2 * d] = search_link(run->search, d - 1, 1, d);
@@ -437,8 +463,9 @@ static bool fill_lists(struct run *run, int first, int end)
     for (int o = first; o < end; o++)
         extend(run, NULL, run->n, &run->options[o]);
     for (int cut = run->n - 1; cut > 0; cut--)
-        for (int used = 1; used < run->devices; used++) {
-            struct node_list *list = list_at(run, cut, used);
+        for (int used = next_used(run, cut, 1); used < run->devices;
+             used = next_used(run, cut, used + 1)) {
+            const struct node_list *list = list_at(run, cut, used);
 
             if (run->looked > run->most)
                 return false;
@@ -450,10 +477,32 @@ static bool fill_lists(struct run *run, int first, int end)
     return true;
 }
 
-static void clear_lists(struct run *run, size_t n)
+static void new_lists(struct run *run)
 {
-    for (size_t i = 0; i < n; i++)
-        run->lists[i].n = 0;
+    size_t cuts = (size_t)run->n + 1;
+
+    run->words = (size_t)run->devices / 64 + 1;
+    run->used = mem_new(cuts * run->words, sizeof(*run->used));
+    run->lists = mem_new(cuts * ((size_t)run->devices + 1), sizeof(*run->lists));
+}
+
+static void clear_lists(struct run *run)
+{
+    for (int cut = 0; cut < run->n; cut++)
+        for (int used = next_used(run, cut, 1); used <= run->devices;
+             used = next_used(run, cut, used + 1))
+            list_at(run, cut, used)->n = 0;
+    memset(run->used, 0, ((size_t)run->n + 1) * run->words * sizeof(*run->used));
+}
+
+static void free_lists(struct run *run)
+{
+    for (int cut = 0; cut < run->n; cut++)
+        for (int used = next_used(run, cut, 1); used <= run->devices;
+             used = next_used(run, cut, used + 1))
+            free(list_at(run, cut, used)->items);
+    free(run->lists);
+    free(run->used);
 }
 
 static struct candidate *to_candidate(const struct run *run, const struct node *node)
@@ -521,7 +570,8 @@ static void collect(struct run *run)
     struct candidate **some = NULL;
     int n = 0;
 
-    for (int used = 1; used <= run->devices; used++) {
+    for (int used = next_used(run, 0, 1); used <= run->devices;
+         used = next_used(run, 0, used + 1)) {
         const struct node_list *list = list_at(run, 0, used);
 
         for (int k = 0; k < list->n; k++)
@@ -537,17 +587,17 @@ static void collect(struct run *run)
 /* Pipelines with one replica count for all stages are quickly found, and what is slower need
  * not be looked at any more.
  */
-static void find_even_pipelines(struct run *run, size_t n_lists, bool keep)
+static void find_even_pipelines(struct run *run, bool keep)
 {
     for (int o = 0; o < run->n_options; o++) {
         fill_lists(run, o, o + 1);
         if (keep)
             collect(run);
-        clear_lists(run, n_lists);
+        clear_lists(run);
     }
 }
 
-static void find_pipelines(struct run *run, size_t n_lists)
+static void find_pipelines(struct run *run)
 {
     struct search *search = run->search;
     bool whole;
@@ -558,9 +608,9 @@ static void find_pipelines(struct run *run, size_t n_lists)
     collect(run);
     if (whole)
         return;
-    clear_lists(run, n_lists);
+    clear_lists(run);
     run->most = LONG_MAX;
-    find_even_pipelines(run, n_lists, true);
+    find_even_pipelines(run, true);
 }
 
 /* What a stage may wait for: values, and gradients that go back, as if all were placed in order. */
@@ -613,23 +663,22 @@ void partition_dp(struct search *search, const struct split *split, enum schedul
                        .n = search->table->n,
                        .devices = search_devices(search, split->pipelines),
                        .most = LONG_MAX };
-    size_t n_lists = ((size_t)run.n + 1) * ((size_t)run.devices + 1);
 
     run.whole = table_share(search->table, run.b);
     fill_options(&run);
     fill_bounds(&run);
-    fill_links(&run);
-    run.lists = mem_new(n_lists, sizeof(*run.lists));
-    if (even)
-        find_even_pipelines(&run, n_lists, false);
-    else
-        find_pipelines(&run, n_lists);
-    for (size_t i = 0; i < n_lists; i++)
-        free(run.lists[i].items);
-    free(run.lists);
+    if (is_promising(&run)) {
+        fill_links(&run);
+        new_lists(&run);
+        if (even)
+            find_even_pipelines(&run, false);
+        else
+            find_pipelines(&run);
+        free_lists(&run);
+    }
     free(run.options);
+    free(run.row);
     free(run.least);
-    free(run.links);
     free(run.beside);
     arena_free(run.arena);
 }

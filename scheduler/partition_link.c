@@ -8,55 +8,62 @@
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
-static struct reduce_table *table_of(struct search *search, int pipelines, size_t n)
+/* By replicas first: the more there are, the fewer devices they begin at. */
+static struct reduce_time *reduce_at(struct search *search, int pipelines, int device, int r)
 {
-    struct reduce_table *t = &search->reduce[pipelines];
+    size_t n = (size_t)search_devices(search, pipelines);
+    struct reduce_time **table = &search->reduce[pipelines];
 
-    if (t->latency)
-        return t;
-    t->latency = mem_new(n * n, sizeof(double));
-    t->rate = mem_new(n * n, sizeof(double));
-    for (size_t i = 0; i < n * n; i++)
-        t->latency[i] = NAN;
-    return t;
+    if (!*table)
+        *table = mem_new(n * n, sizeof(**table));
+    return *table + (size_t)(r - 1) * n + (size_t)device;
 }
 
 double search_allreduce(struct search *search, int pipelines, int device, int r, double bytes)
 {
     int all = pipelines * r, n = search_devices(search, pipelines);
-    size_t at = (size_t)device * (size_t)n + (size_t)(r - 1);
-    struct reduce_table *t;
+    struct reduce_time *t;
     const double probe = 1e9;
 
     if (all < 2 || bytes <= 0)
         return 0;
-    t = table_of(search, pipelines, (size_t)n);
-    if (isnan(t->latency[at])) {
+    t = reduce_at(search, pipelines, device, r);
+    if (!t->known) {
         int *devices = mem_new((size_t)all, sizeof(int));
 
         for (int i = 0; i < all; i++)
             devices[i] = i / r * n + device + i % r;
-        t->latency[at] = cluster_allreduce_time(search->cluster, all, devices, 0);
-        t->rate[at] = (cluster_allreduce_time(search->cluster, all, devices, probe) -
-                       t->latency[at]) / probe;
+        t->latency = cluster_allreduce_time(search->cluster, all, devices, 0);
+        t->rate = (cluster_allreduce_time(search->cluster, all, devices, probe) -
+                   t->latency) / probe;
+        t->known = true;
         free(devices);
     }
-    return t->latency[at] + bytes * t->rate[at];
+    return t->latency + bytes * t->rate;
+}
+
+void search_fill_below(struct search *search)
+{
+    const struct cluster *cluster = search->cluster;
+
+    search->below = mem_new((size_t)cluster->n_places, sizeof(*search->below));
+    for (int d = 0; d < cluster->n_devices; d++)
+        for (int p = cluster->devices[d].place; p >= 0; p = cluster->places[p].parent) {
+            struct span *span = &search->below[p];
+
+            span->first = span->end ? span->first : d;
+            span->end = d + 1;
+        }
 }
 
 /* How many of the devices from 'first' on, 'n' of them, are below a place. */
-static int devices_below(const struct cluster *cluster, int place, int first, int n)
+static int devices_below(const struct search *search, int place, int first, int n)
 {
-    int below = 0;
+    const struct span *span = &search->below[place];
+    int from = first > span->first ? first : span->first;
+    int end = first + n < span->end ? first + n : span->end;
 
-    for (int d = first; d < first + n; d++) {
-        int p = cluster->devices[d].place;
-
-        while (p > place)
-            p = cluster->places[p].parent;
-        below += p == place;
-    }
-    return below;
+    return end > from ? end - from : 0;
 }
 
 struct message_link search_link(const struct search *search, int from, int r, int to)
@@ -72,7 +79,7 @@ struct message_link search_link(const struct search *search, int from, int r, in
         result.flow = fmax(result.flow, 1 / place->flow_bandwidth);
     }
     for (int i = 1; i < up; i++)
-        result.own = fmax(result.own, devices_below(cluster, wires[i], from, r) /
+        result.own = fmax(result.own, devices_below(search, wires[i], from, r) /
                                           cluster->places[wires[i]].up_bandwidth);
     return result;
 }

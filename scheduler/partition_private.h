@@ -100,9 +100,15 @@ struct split {
     double closed;          /* of the best candidate; 0: none was found */
 };
 
-/* All-reduces of a number of pipelines: by first device and replicas, in one pipeline. */
-struct reduce_table {
-    double *latency, *rate;     /* [devices * devices]: NAN until asked for */
+/* An all-reduce, once it was asked for. */
+struct reduce_time {
+    double latency, rate;
+    bool known;
+};
+
+/* The devices below a place: they are in a row. */
+struct span {
+    int first, end;
 };
 
 /* What a search needs. */
@@ -128,7 +134,9 @@ struct search {
     double effort;          /* replicas times micro-batches that were simulated */
     long count;             /* plans that there are, as far as they were counted */
     bool complete;          /* all of them were simulated */
-    struct reduce_table *reduce;    /* [devices + 1]: by pipelines */
+    struct reduce_time **reduce;    /* [devices + 1]: by pipelines; in one of them by replicas,
+                                     * and first device; NULL until asked for */
+    struct span *below;     /* [places] */
     int n_splits;
     struct split *splits;   /* one pipeline first; the largest micro-batches first */
     int n_found;
@@ -259,6 +267,7 @@ struct message_link {
     double each, own, flow;
 };
 
+void search_fill_below(struct search *search);
 struct message_link search_link(const struct search *search, int from, int r, int to);
 /* Seconds per micro-batch of values, or of gradients: of a receiver, of a sender. */
 double search_message(const struct message_link *link, double bytes, double own_bytes);
