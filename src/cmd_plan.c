@@ -16,7 +16,6 @@
 #include "topology/cluster.h"
 #include "topology/gather.h"
 #include "topology/machine.h"
-#include "topology/node.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
 #include "train/timings.h"
@@ -87,28 +86,6 @@ static int read_request(struct plan_run *r, struct err *err)
     return read_schedule(r, err);
 }
 
-/* Where nobody says which cluster: this node, as one device. */
-static struct cluster *cluster_here(struct err *err)
-{
-    struct topo_node *node = topo_node_discover(NULL, err);
-    struct cluster *cluster = NULL;
-    size_t size;
-    char *part;
-
-    if (!node)
-        return NULL;
-    part = gather_pack(node, true, &size, err);
-    if (part) {
-        const char *hosts[] = { node->host };
-        const void *parts[] = { part };
-
-        cluster = gather_merge(1, hosts, parts, &size, "this machine", err);
-    }
-    free(part);
-    topo_node_free(node);
-    return cluster;
-}
-
 static int open_cluster(struct plan_run *r, struct err *err)
 {
     const char *given = option_string(r->options, "cluster", NULL);
@@ -122,7 +99,7 @@ static int open_cluster(struct plan_run *r, struct err *err)
     if (spec)
         r->cluster = cluster_open(spec, err);
     else if (nodes == 0)
-        r->cluster = cluster_here(err);
+        r->cluster = gather_here(err);
     free(spec);
     return r->cluster ? 0 : -1;
 }

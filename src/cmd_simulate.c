@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "commands.h"
 #include "scheduler/simulate.h"
+#include "topology/gather.h"
 #include "topology/machine.h"
 #include "topology/xml.h"
 #include "train/optimizer.h"
@@ -125,7 +126,9 @@ static int open_cluster(struct simulate_run *r, struct err *err)
     if (option_int(r->options, "nodes", 1, MAX_NODES, 0, &nodes, err))
         return -1;
     spec = machine_spec(option_string(r->options, "cluster", NULL), nodes, err);
-    if (spec || nodes == 0)
+    if (!spec && nodes == 0 && strcmp(r->plan->cluster, GATHER_HERE) == 0)
+        r->cluster = gather_here(err);
+    else if (spec || nodes == 0)
         r->cluster = cluster_open(spec ? spec : r->plan->cluster, err);
     if (!r->cluster && !spec && nodes == 0)
         err_prefix(err, "%s names its cluster \"%s\": give another by --cluster SPEC",

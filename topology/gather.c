@@ -281,6 +281,27 @@ out:
     return cluster;
 }
 
+struct cluster *gather_here(struct err *err)
+{
+    struct topo_node *node = topo_node_discover(NULL, err);
+    struct cluster *cluster = NULL;
+    size_t size;
+    char *part;
+
+    if (!node)
+        return NULL;
+    part = gather_pack(node, true, &size, err);
+    if (part) {
+        const char *hosts[] = { node->host };
+        const void *parts[] = { part };
+
+        cluster = gather_merge(1, hosts, parts, &size, GATHER_HERE, err);
+    }
+    free(part);
+    topo_node_free(node);
+    return cluster;
+}
+
 static const char *address_of(const json_t *gpu)
 {
     const char *address = json_string_value(json_object_get(gpu, "address"));

@@ -27,6 +27,10 @@ char *gather_pack(const struct topo_node *node, bool whole, size_t *size, struct
 struct cluster *gather_merge(int n_ranks, const char *const *hosts, const void *const *parts,
                              const size_t *sizes, const char *name, struct err *err);
 
+/* This node as one device; the cluster's name is GATHER_HERE. */
+#define GATHER_HERE "this machine"
+struct cluster *gather_here(struct err *err);
+
 /* The nodes of all ranks, each as the first of its ranks packed it; GPUs that the driver hides
  * from that one are as others packed them.
  */

@@ -403,6 +403,13 @@ plan() {
     diff t.json trace.json
 }
 
+@test "a plan for this machine is simulated without saying on which" {
+    "$TASUKI" plan --cost cost.json --global-batch 8 -o here.json >table
+    "$TASUKI" simulate here.json --cost cost.json >simulated
+    [ "$(awk '$1 == "iteration" { print $2 }' simulated)" = \
+      "$(awk '$1 == "iteration" { print $2 }' table)" ]
+}
+
 @test "simulate refuses a plan of another network by block" {
     plan -o plan.json >/dev/null
     sed -i 's/"name": "c"/"name": "z"/; s/"to": "c"/"to": "z"/' cost.json
@@ -479,10 +486,10 @@ plan() {
     run "$TASUKI" simulate other.json --data "$data" --loss cross-entropy:logits,label
     [ "$status" -eq 1 ]
     [[ "$output" == *"digits.onnx has changed since other.json was made"* ]]
-    sed 's/"cluster": "[^"]*"/"cluster": "this machine"/' plan.json >here.json
+    sed 's/"cluster": "[^"]*"/"cluster": "job 7"/' plan.json >here.json
     run "$TASUKI" simulate here.json --cost cost.json
     [ "$status" -eq 1 ]
-    [[ "$output" == *'names its cluster "this machine": give another by --cluster SPEC'* ]]
+    [[ "$output" == *'names its cluster "job 7": give another by --cluster SPEC'* ]]
 }
 
 @test "simulate finds a model beside its plan, whose hash may be unknown, and freezes what it froze" {
