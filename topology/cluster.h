@@ -74,6 +74,7 @@ struct cluster {
      * device of its own moves the bytes, 0 where the computing thread does.
      */
     double sum_overlap;
+    int sum_source;         /* where these three come from, as in cluster_place; 0: measured */
     struct cluster_storage storage;
     int source;             /* of the machine as a whole, as in cluster_place */
     int n_sources;

@@ -471,7 +471,8 @@ static int read_factors(struct json_reader *top, struct cluster *cluster, struct
                         &cluster->sum_latency_factor, err) ||
         json_get_number(&factors, "bandwidth_factor", 1e-6, 1e9, &one,
                         &cluster->sum_bandwidth_factor, err) ||
-        json_get_number(&factors, "overlap", 0, 1, &one, &cluster->sum_overlap, err))
+        json_get_number(&factors, "overlap", 0, 1, &one, &cluster->sum_overlap, err) ||
+        read_source(&factors, cluster, &cluster->sum_source, err))
         return -1;
     return json_reader_end(&factors, err);
 }

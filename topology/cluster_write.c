@@ -150,7 +150,7 @@ json_t *cluster_to_json(const struct cluster *cluster)
 {
     json_t *top = json_pack("{s:s, s:i, s:s, s:o}", "schema", "tasuki-topo", "version", 1,
                             "name", cluster->name, "root", place_json(cluster, 0, 0));
-    json_t *storage;
+    json_t *storage, *factors;
 
     set_source(top, cluster, cluster->source);
     if (storage_is_known(&cluster->storage)) {
@@ -159,12 +159,13 @@ json_t *cluster_to_json(const struct cluster *cluster)
         json_object_set_new(top, "storage", storage);
     }
     if (cluster->sum_latency_factor != 1 || cluster->sum_bandwidth_factor != 1 ||
-        cluster->sum_overlap < 1)
-        json_object_set_new(top, "allreduce",
-                            json_pack("{s:f, s:f, s:f}", "latency_factor",
-                                      cluster->sum_latency_factor, "bandwidth_factor",
-                                      cluster->sum_bandwidth_factor, "overlap",
-                                      cluster->sum_overlap));
+        cluster->sum_overlap < 1) {
+        factors = json_pack("{s:f, s:f, s:f}", "latency_factor", cluster->sum_latency_factor,
+                            "bandwidth_factor", cluster->sum_bandwidth_factor, "overlap",
+                            cluster->sum_overlap);
+        set_source(factors, cluster, cluster->sum_source);
+        json_object_set_new(top, "allreduce", factors);
+    }
     return top;
 }
 

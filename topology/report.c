@@ -190,8 +190,9 @@ char *report_cluster(const struct cluster *cluster)
     write_children(out, cluster, 0, 4);
     if (cluster->sum_latency_factor != 1 || cluster->sum_bandwidth_factor != 1)
         fprintf(out, "  %-26s latency x %.3g, bytes x %.3g of an idle ring, %.0f %% beside "
-                "computing (measured)\n", "all-reduce over all", cluster->sum_latency_factor,
-                cluster->sum_bandwidth_factor, 100 * cluster->sum_overlap);
+                "computing (%s)\n", "all-reduce over all", cluster->sum_latency_factor,
+                cluster->sum_bandwidth_factor, 100 * cluster->sum_overlap,
+                cluster->sum_source ? "table" : "measured");
     if (storage_is_known(&cluster->storage))
         write_storage(out, &cluster->storage);
     if (cluster->source > 0)

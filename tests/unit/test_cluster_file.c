@@ -17,7 +17,7 @@
 
 static const char good[] =
     "{\"schema\": \"tasuki-topo\", \"version\": 1, \"name\": \"two nodes\","
-    " \"allreduce\": {\"latency_factor\": 1.5, \"bandwidth_factor\": 2},"
+    " \"allreduce\": {\"latency_factor\": 1.5, \"bandwidth_factor\": 2, \"source\": \"a paper\"},"
     " \"root\": {\"latency\": 5e-6, \"latency_origin\": \"measured\","
     "  \"eager\": {\"bytes\": 4096, \"latency\": 2e-6}, \"children\": ["
     "  {\"kind\": \"node\", \"name\": \"n1\", \"bandwidth\": 1e9, \"origin\": \"reported\","
@@ -86,6 +86,7 @@ static void measured_factors_stretch_the_ring(void **state)
     (void)state;
     assert_non_null(c);
     assert_true(fabs(cluster_allreduce_time(c, 2, devices, 8e6) - expected) < 1e-12);
+    assert_string_equal(c->sources[c->sum_source - 1], "a paper");
     cluster_free(c);
 }
 
@@ -93,6 +94,7 @@ static void assert_same(const struct cluster *a, const struct cluster *b)
 {
     assert_int_equal(a->n_places, b->n_places);
     assert_int_equal(a->n_devices, b->n_devices);
+    assert_true(a->sum_latency_factor == b->sum_latency_factor && a->sum_source == b->sum_source);
     for (int i = 0; i < a->n_places; i++) {
         const struct cluster_place *p = &a->places[i], *q = &b->places[i];
 
