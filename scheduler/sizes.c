@@ -22,7 +22,7 @@ static int devices_of(const struct cluster *c, int nodes)
 static void fill_shares(struct size_row *row)
 {
     const struct plan *plan = row->plan;
-    double all = row->devices * plan->iteration_seconds;
+    double all = row->devices * row->step;
 
     for (int s = 0; s < plan->n_stages; s++) {
         double n = plan->pipelines * plan->stages[s].replicas;
@@ -31,6 +31,20 @@ static void fill_shares(struct size_row *row)
         row->reducing += n * plan->stages[s].reducing / all;
     }
     row->idle = fmax(0, 1 - row->busy - row->reducing);
+}
+
+/* All nodes read the same files at once, each its share of the samples. */
+static double reading_seconds(const struct size_request *q,
+                              const struct cluster_storage *storage, int nodes,
+                              int64_t global_batch)
+{
+    double bytes;
+
+    if (q->samples <= 0)
+        return 0;
+    bytes = q->data_bytes / (double)q->samples * (double)global_batch / nodes;
+    return q->staged ? storage_local_seconds(storage, bytes)
+                     : storage_seconds(storage, nodes, bytes, true);
 }
 
 static void fill(struct sizes *sizes, const struct cluster *part, struct size_row *row)
@@ -45,9 +59,11 @@ static void fill(struct sizes *sizes, const struct cluster *part, struct size_ro
         row->refused = mem_strdup(err.text);
         return;
     }
-    if (sizes->storage && q->data_bytes > 0)
+    if (q->staged)
         row->staging = storage_seconds(&part->storage, row->nodes, q->data_bytes, false);
-    row->steps = (double)(q->steps ? q->steps : 1) * row->plan->iteration_seconds;
+    row->reading = reading_seconds(q, &part->storage, row->nodes, row->plan->global_batch);
+    row->step = fmax(row->plan->iteration_seconds, row->reading);
+    row->steps = (double)(q->steps ? q->steps : 1) * row->step;
     row->finish = (q->steps ? q->start_up + row->staging : 0) + row->steps;
     row->node_hours = row->nodes * row->finish / 3600;
     fill_shares(row);
@@ -64,7 +80,7 @@ static void compare(struct sizes *sizes)
 
         if (!row->plan)
             continue;
-        each = (double)row->plan->global_batch / row->plan->iteration_seconds / row->devices;
+        each = (double)row->plan->global_batch / row->step / row->devices;
         if (reference <= 0)
             reference = each;
         row->efficiency = each / reference;
@@ -129,8 +145,7 @@ static json_t *row_to_json(const struct sizes *sizes, const struct size_row *row
     }
     json_object_set_new(o, "iteration_seconds", json_real(row->plan->iteration_seconds));
     json_object_set_new(o, "samples_per_second",
-                        json_real((double)row->plan->global_batch /
-                                  row->plan->iteration_seconds));
+                        json_real((double)row->plan->global_batch / row->step));
     json_object_set_new(o, "efficiency", json_real(row->efficiency));
     json_object_set_new(o, "busy", json_real(row->busy));
     json_object_set_new(o, "reducing", json_real(row->reducing));
@@ -138,6 +153,7 @@ static json_t *row_to_json(const struct sizes *sizes, const struct size_row *row
     if (sizes->request.steps) {
         json_object_set_new(o, "start_up_seconds", json_real(sizes->request.start_up));
         json_object_set_new(o, "staging_seconds", json_real(row->staging));
+        json_object_set_new(o, "reading_seconds", json_real(row->reading));
         json_object_set_new(o, "steps_seconds", json_real(row->steps));
         json_object_set_new(o, "finish_seconds", json_real(row->finish));
         json_object_set_new(o, "node_hours", json_real(row->node_hours));

@@ -19,7 +19,12 @@ struct size_request {
     int first, last;
     int64_t steps, epochs;  /* 0: not said; of epochs the caller makes steps */
     double start_up;        /* seconds before the first step; 0: not said */
-    double data_bytes;      /* that each node reads once; 0: not said */
+    double data_bytes;      /* of an epoch; 0: not said */
+    int64_t samples;        /* of an epoch; 0: not known */
+    /* Each node copies the data before the steps and reads its copy; else it reads its share of
+     * each step from the shared file system.
+     */
+    bool staged;
     /* A plan for this much of the cluster; NULL with 'err' where there is none. */
     struct plan *(*plan)(void *user, const struct cluster *part, struct err *err);
     void *user;
@@ -29,11 +34,13 @@ struct size_row {
     int nodes, devices;     /* of which the plan may leave some idle */
     struct plan *plan;      /* NULL: there is none */
     char *refused;          /* why */
+    double reading;         /* seconds in which all nodes read a step's samples, ahead of it */
+    double step;            /* the longer of that and the plan's iteration */
     double staging, steps, finish;      /* seconds; finish is the sum with start_up */
     double efficiency;      /* samples/s of a device, relative to the smallest with a plan */
     double node_hours;
-    /* Shares of the iteration, mean over all devices: computing, waiting for the all-reduce, and
-     * for other stages, or without work.
+    /* Shares of the step, mean over all devices: computing, waiting for the all-reduce, and
+     * for other stages and for data, or without work.
      */
     double busy, reducing, idle;
 };

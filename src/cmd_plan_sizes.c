@@ -54,7 +54,7 @@ static const char *given_of(const struct options *o, const char *const *names)
 int sizes_read(const struct options *options, struct size_request *request, struct err *err)
 {
     static const char *const ours[] = { "steps", "epochs", "samples", "start-up", "data-size",
-                                        NULL };
+                                        "stage-to", NULL };
     const struct options *o = options;
     struct size_request *q = request;
     const char *other;
@@ -68,6 +68,7 @@ int sizes_read(const struct options *options, struct size_request *request, stru
         option_number(o, "start-up", 0, 1e9, 0, &q->start_up, err) ||
         option_size(o, "data-size", 0, &q->data_bytes, err))
         return -1;
+    q->staged = option_given(o, "stage-to");
     other = q->last ? NULL : given_of(o, ours);
     if (other)
         return err_set_code(err, EXIT_USAGE, "--%s: only --nodes FIRST..LAST and --gpus "
@@ -87,7 +88,7 @@ int sizes_settle(const struct options *options, int64_t samples, int64_t global_
 
     if (option_int(options, "samples", 1, (int64_t)1 << 40, 0, &given, err))
         return -1;
-    samples = given ? given : samples;
+    request->samples = samples = given ? given : samples;
     if (!request->last || !request->epochs)
         return 0;
     if (!samples)
@@ -112,11 +113,10 @@ static void print_row(const struct sizes *sizes, int i, FILE *out)
     }
     fprintf(out, "%6d %12.5g %11.5g %9.0f %%", row->plan->n_stages,
             1e3 * row->plan->iteration_seconds,
-            (double)row->plan->global_batch / row->plan->iteration_seconds,
-            1e2 * row->efficiency);
+            (double)row->plan->global_batch / row->step, 1e2 * row->efficiency);
     if (all)
-        fprintf(out, " %9.4g %9.4g %9.4g %10.4g", row->staging, row->steps, row->finish,
-                row->node_hours);
+        fprintf(out, " %10.5g %9.4g %9.4g %9.4g %10.4g", 1e3 * row->reading, row->staging,
+                row->steps, row->finish, row->node_hours);
     fprintf(out, "  %8.0f %% %7.0f %% %5.0f %%\n", 1e2 * row->busy, 1e2 * row->reducing,
             1e2 * row->idle);
 }
@@ -141,6 +141,10 @@ static void print_reason(const struct sizes *sizes, FILE *out)
             "waiting, not %.0f %%.\n", size + 1, what, next->finish / best->finish,
             next->node_hours / best->node_hours, 1e2 * next->busy, 1e2 * best->busy,
             1e2 * next->reducing, 1e2 * best->reducing, 1e2 * next->idle, 1e2 * best->idle);
+    if (next->reading > next->plan->iteration_seconds)
+        fprintf(out, "Its steps wait for data: %.4g s to read, %.4g s to compute one%s.\n",
+                next->reading, next->plan->iteration_seconds,
+                sizes->request.staged ? "" : "; --stage-to DIR reads copies");
 }
 
 static void print_table(const struct sizes *sizes, const struct cluster *cluster, FILE *out)
@@ -153,7 +157,8 @@ static void print_table(const struct sizes *sizes, const struct cluster *cluster
     fprintf(out, "\n\n%6s %7s  %6s %12s %11s %11s", "nodes", "devices", "stages",
             "iteration ms", "samples/s", "efficiency");
     if (q->steps)
-        fprintf(out, " %9s %9s %9s %10s", "staging s", "steps s", "finish s", "node-hours");
+        fprintf(out, " %10s %9s %9s %9s %10s", "reading ms", "staging s", "steps s",
+                "finish s", "node-hours");
     fprintf(out, "  %10s %9s %7s\n", "computes", "reduces", "waits");
     for (int i = 0; i < sizes->n; i++)
         print_row(sizes, i, out);
@@ -166,6 +171,8 @@ static void print_table(const struct sizes *sizes, const struct cluster *cluster
     else if (q->steps && !sizes->storage)
         fprintf(out, "Reading the data is not counted: %s says nothing of storage.\n",
                 cluster->name);
+    else if (q->steps && q->samples <= 0)
+        fprintf(out, "What a step reads is not counted: --samples N.\n");
 }
 
 int sizes_print(const struct sizes *sizes, const struct cluster *cluster,

@@ -76,7 +76,7 @@ char *storage_text(const struct cluster_storage *storage)
     if (storage->client_bandwidth > 0)
         fprintf(out, ", %s for a node", report_rate(storage->client_bandwidth, figure));
     if (storage->slow_down > 0)
-        fprintf(out, ", one file is %.3g %% slower for each further reader",
+        fprintf(out, ", one file is %.4g %% slower for each further reader",
                 100 * storage->slow_down);
     if (storage->local_bandwidth > 0 || storage->local_size > 0)
         fputs("; disk in the node", out);

@@ -4,7 +4,8 @@
  * Model: a node alone reads at its own bandwidth; nodes together at the shared one, if that is
  * less. Where n nodes read one file at once, each takes 1 + s (n - 1) times as long as alone, s
  * being the slow-down: 0 where files are spread over so many servers that it does not matter, 1
- * where one server hands the file to one node after the other.
+ * where one server hands the file to one node after the other, more where that server is slower
+ * than a node.
  */
 #ifndef TASUKI_TOPOLOGY_STORAGE_H
 #define TASUKI_TOPOLOGY_STORAGE_H

@@ -235,7 +235,7 @@ plan() {
     marked=$(awk '$1 == "*" { print $5 }' <<<"$output")
     awk -v a="$seconds" -v b="$marked" 'BEGIN { d = 1e3 * a / b; exit !(d > 0.999 && d < 1.001) }'
     # 10 steps and the start.
-    awk '$1 ~ /^[*1]$/ { i = $1 == "*"; d = $(10 + i) - 5 - 10 * $(4 + i) / 1e3
+    awk '$1 ~ /^[*1]$/ { i = $1 == "*"; d = $(11 + i) - 5 - 10 * $(4 + i) / 1e3
                          if (d > 0.01 || d < -0.01) exit 1 }' <<<"$output"
     run plan --gpus 1..4 --format json
     [ "$(grep -c '"efficiency"' <<<"$output")" -eq 4 ]
@@ -267,6 +267,38 @@ plan() {
     "$TASUKI" plan job.conf >/dev/null
     run "$TASUKI" plan job.conf --gpus 1..2
     [[ "$output" == *": 90 steps, "* ]]
+}
+
+@test "sizes are compared by what they read, too, from shared storage or from copies" {
+    cat >machine.json <<'END'
+{ "schema": "tasuki-topo", "version": 1, "name": "four",
+  "storage": { "client_bandwidth": 2e6, "slow_down": 1, "local_bandwidth": 20e6 },
+  "root": { "children": [ { "kind": "node", "name": "n#", "count": 4, "bandwidth": 1e12,
+    "children": [ { "kind": "device", "id": "/gpu0", "memory": 1e9 } ] } ] } }
+END
+    flat=machine.json
+    # 12 s of computing and 10 MB for each of 8 samples: on any number of nodes one file takes 40 s.
+    options="--nodes 1..4 --epochs 2 --samples 80 --data-size 800MB --stages 1"
+    values() {
+        plan $options --format json "${@:2}" | sed -n "s/ *\"$1\": \([0-9.]*\),*/\1/p" |
+            awk '{ printf "%s%.4g", (NR > 1 ? " " : ""), $1 }'
+    }
+    [ "$(values iteration_seconds)" = "96 48 36 24" ]
+    [ "$(values reading_seconds)" = "40 40 40 40" ]
+    [ "$(values steps_seconds)" = "1920 960 800 800" ]
+    [ "$(values finish_seconds)" = "1920 960 800 800" ]
+    [ "$(values idle | cut -d' ' -f4)" = 0.4 ]
+    run plan $options
+    echo "$output"
+    [[ "$output" == *"Recommended: 3 nodes."*"Its steps wait for data: 40 s to read, 24 s to compute one; --stage-to"* ]]
+    # Each node copies all once, and then reads its samples from its own disk.
+    [ "$(values reading_seconds --stage-to /tmp)" = "4 2 1.333 1" ]
+    [ "$(values staging_seconds --stage-to /tmp)" = "400 400 400 400" ]
+    [ "$(values finish_seconds --stage-to /tmp)" = "2320 1360 1120 880" ]
+    run plan --nodes 1..4 --steps 20 --data-size 800M
+    [[ "$output" == *"What a step reads is not counted: --samples N."* ]]
+    run plan --stage-to /tmp
+    [[ "$status" -eq 2 && "$output" == *"--stage-to: only --nodes FIRST..LAST"* ]]
 }
 
 @test "sizes that cannot be compared are refused" {
