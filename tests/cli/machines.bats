@@ -62,6 +62,7 @@ no_machine_of_the_site() {
         "$TASUKI" topo --input "$1" | head -1 | grep -q ": $2, $3$"
     }
     check tsubame3 "540 nodes" "2160 devices"
+    check tsubame3-ipoib "540 nodes" "2160 devices"
     check flow-type2 "221 nodes" "884 devices"
     check fugaku "158976 nodes" "635904 devices"
     check fugaku:1000 "1000 nodes" "4000 devices"
@@ -77,7 +78,8 @@ no_machine_of_the_site() {
     "${TASUKI_PYTHON:-python3}" - "$srcdir"/etc/machines/*.json <<'END' || false
 import json, sys
 figures = {"bandwidth", "flow_bandwidth", "latency", "memory", "flops", "memory_bandwidth",
-           "client_bandwidth", "slow_down", "local_bandwidth", "local_size"}
+           "client_bandwidth", "slow_down", "local_bandwidth", "local_size",
+           "latency_factor", "bandwidth_factor", "overlap"}
 
 def check(where, place):
     source = place.get("source", {})
@@ -91,6 +93,7 @@ for path in sys.argv[1:]:
     assert machine["source"], path
     check(path, machine["root"])
     check(path, machine["storage"])
+    check(path, machine.get("allreduce", {}))
 END
 }
 

@@ -35,11 +35,19 @@ def gpt1t():
     return large.Network(50257, 2048, 25600, 160, 128, True)
 
 
-def resnet152(wide=8):
-    """3.7 billion parameters where all is 8 times as wide as in ResNet-152."""
-    net = tests.residual_net((3, 8, 36, 3), 64 * wide, 1000, expand=4)
+def residual(depths, wide=1):
+    net = tests.residual_net(depths, 64 * wide, 1000, expand=4)
     net[0] = tests.unit(3, 64 * wide, 7, 2)
     return net
+
+
+def resnet50():
+    return residual((3, 4, 6, 3))
+
+
+def resnet152(wide=8):
+    """3.7 billion parameters where all is 8 times as wide as in ResNet-152."""
+    return residual((3, 8, 36, 3), wide)
 
 
 class Amoeba(nn.Module):
