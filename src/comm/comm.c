@@ -251,7 +251,8 @@ static void name_request(const struct comm_request *request, char *text, size_t 
     if (request->operation >= COMM_ALLREDUCE)
         snprintf(text, size, "%s of %zu bytes over %d ranks (%d on %s to %d on %s)",
                  collective_name(request->operation), request->bytes, group->n,
-                 group->ranks[0], comm->hosts[group->ranks[0]], group->ranks[group->n - 1], comm->hosts[group->ranks[group->n - 1]]);
+                 group->ranks[0], comm->hosts[group->ranks[0]], group->ranks[group->n - 1],
+                 comm->hosts[group->ranks[group->n - 1]]);
     else
         snprintf(text, size, "%s of %zu bytes (tag %d) %s rank %d (%s)",
                  request->operation == COMM_SEND ? "send" : "receive", request->bytes,

@@ -126,9 +126,9 @@ const char *onnx_text(const char *text);
 
 /* Fill 'copy_of' (onnx_copy.c). */
 void onnx_find_copies(struct onnx *onnx);
-/* Fill 'constant', 'origin' and 'computed' (onnx_constant.c). torch.export describes each initializer: a
- * parameter, a buffer or a constant of the module, or what the exporter's optimizer computed from
- * such. What was computed from a parameter stays one. Other exporters say nothing.
+/* Fill 'constant', 'origin' and 'computed' (onnx_constant.c). torch.export describes each
+ * initializer: a parameter, a buffer or a constant of the module, or what the exporter's optimizer
+ * computed from such. What was computed from a parameter stays one. Other exporters say nothing.
  */
 void onnx_find_constants(struct onnx *onnx);
 

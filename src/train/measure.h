@@ -18,8 +18,8 @@ struct topo_record;
  */
 enum measure { MEASURE_QUICK, MEASURE_FULL, MEASURE_NONE };
 
-/* Replace the table's bandwidths, latencies and factors of sums in 'cluster', which has a
- * device for each of at least two ranks, by what messages between ranks show; the same figures on all
+/* Replace the table's bandwidths, latencies and factors of sums in 'cluster', which has a device
+ * for each of at least two ranks, by what messages between ranks show; the same figures on all
  * ranks. Collective. What was found, in detail, in '*links', unless that is NULL.
  */
 int measure_links(struct comm *comm, struct cluster *cluster, enum measure how,

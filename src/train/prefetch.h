@@ -2,7 +2,8 @@
 /* Samples read ahead by threads, so that the training loop does not wait for them.
  *
  * The loop, of training or of an evaluation, takes shares (one micro-batch's samples of a replica)
- * in a fixed order; a ring of shares is filled ahead of it. Everything is allocated when it is made.
+ * in a fixed order; a ring of shares is filled ahead of it. Everything is allocated when it is
+ * made.
  */
 #ifndef TASUKI_TRAIN_PREFETCH_H
 #define TASUKI_TRAIN_PREFETCH_H

@@ -141,7 +141,8 @@ static int update_stats(struct update *u, struct store *store, struct err *err)
 
         if (store->compiled->backend->optimize(
                 store->stream, &args, s->bytes / dtype_size(args.dtype),
-                store->params + s->stat, store->gradients + s->contribution, 1, NULL, NULL, err) < 0)
+                store->params + s->stat, store->gradients + s->contribution, 1, NULL, NULL,
+                err) < 0)
             return -1;
     }
     return 0;
