@@ -120,20 +120,20 @@ static void assign(struct maker *m, struct blocks *blocks)
     int last_heavy = -1, start = 0;
 
     for (int n = 0; n < m->n; n++) {
+        int end;
+
         if (!is_heavy(m, n))
             continue;
-        if (last_heavy >= 0)
-            start = thinnest(m, last_heavy, n);
+        end = last_heavy < 0 ? 0 : thinnest(m, last_heavy, n);
+        for (; start < end; start++)
+            m->graph->nodes[start].block = blocks->n - 1;
         add_block(blocks, m->graph->nodes[n].name);
-        for (int k = start; k < m->n; k++)
-            m->graph->nodes[k].block = blocks->n - 1;
         last_heavy = n;
     }
-    if (blocks->n == 0) {
+    if (blocks->n == 0)
         add_block(blocks, m->graph->nodes[m->n - 1].name);
-        for (int k = 0; k < m->n; k++)
-            m->graph->nodes[k].block = 0;
-    }
+    for (; start < m->n; start++)
+        m->graph->nodes[start].block = blocks->n - 1;
 }
 
 /* What is made of weights alone goes to its first reader: its inputs are everywhere. */
