@@ -8,22 +8,22 @@
 #include "base/mem.h"
 #include "graph/op.h"
 
-#define NOT_YET (-2)
-
 struct contribution {
     int stage, value;
 };
 
+/* What stages contribute to the gradient of a value, and the sums that were asked for. */
 struct sums {
-    int n;
-    struct contribution *items;
+    int n, n_final;
+    struct contribution *items, *final;
 };
 
 struct state {
     int n_nodes, n_values;      /* of the forward graph */
-    struct sums *sums;          /* contributions to each forward value */
-    int *final;                 /* [n_values * n_stages]: summed gradient, -1 none, NOT_YET */
+    struct sums *sums;          /* of each forward value */
     bool *wanted;               /* lies on a path from a parameter */
+    bool *taken;                /* gradients that others own the bytes of */
+    int n_taken;
     int current;                /* stage of the rule that is running */
     int n_stage_of, *stage_of;  /* of every node */
     int n_inner, *inner;        /* gradients of activations: what makes them is B */
@@ -98,37 +98,40 @@ static int add_like(struct grad *grad, const char *op, int stage, int source, in
 }
 
 /* Sum what stage 'stage' contributes to value v; -1 where it contributes nothing. */
-static int sum_in_stage(struct grad *grad, int v, int stage, int first)
+static int sum_in_stage(struct grad *grad, int v, int stage)
 {
     struct state *s = grad->state;
     const struct sums *sums = &s->sums[v];
-    int *values = mem_new((size_t)sums->n + 1, sizeof(*values));
-    int n = 0, result, source = grad->node, i;
+    int *values, n = 0, result;
 
-    if (first >= 0)
-        values[n++] = first;
-    for (i = 0; i < sums->n; i++)
+    for (int i = 0; i < sums->n; i++)
+        n += sums->items[i].stage == stage;
+    if (n == 0)
+        return -1;
+    values = mem_new((size_t)n, sizeof(*values));
+    n = 0;
+    for (int i = 0; i < sums->n; i++)
         if (sums->items[i].stage == stage)
             values[n++] = sums->items[i].value;
-    if (n == 0)
-        result = -1;
-    else if (n == 1)
-        result = values[0];
-    else
-        result = add_like(grad, "AddN", stage, source, n, values, v, s->err);
+    result = n == 1 ? values[0]
+                    : add_like(grad, "AddN", stage, grad->node, n, values, v, s->err);
     free(values);
-    if (n > 1 && result < 0)
+    if (result < 0)
         s->failed = true;
     return result;
 }
 
-static int boundary_find(const struct autodiff *result, int v, int from, int to)
+/* The first stage from 'from' on that contributes to value v; n_stages where none does. */
+static int next_stage(const struct grad *grad, int v, int from)
 {
-    for (int i = 0; i < result->n_boundaries; i++)
-        if (result->boundaries[i].value == v && result->boundaries[i].from == from &&
-            result->boundaries[i].to == to)
-            return i;
-    return -1;
+    const struct state *s = grad->state;
+    const struct sums *sums = &s->sums[v];
+    int next = grad->n_stages;
+
+    for (int i = 0; i < sums->n; i++)
+        if (sums->items[i].stage >= from && sums->items[i].stage < next)
+            next = sums->items[i].stage;
+    return next;
 }
 
 struct work {
@@ -158,13 +161,14 @@ static int sum_activation(struct grad *grad, int v)
 {
     struct state *s = grad->state;
     int home = stage_of_forward(grad, grad->graph->values[v].producer);
-    int own = sum_in_stage(grad, v, home, -1), t, n = 0, result;
-    int *parts = mem_new((size_t)grad->n_stages + 1, sizeof(*parts));
+    int own = sum_in_stage(grad, v, home), n = 0, result;
+    int *parts = mem_new((size_t)s->sums[v].n + 1, sizeof(*parts));
 
     if (own >= 0)
         parts[n++] = own;
-    for (t = home + 1; t < grad->n_stages; t++) {
-        int partial = sum_in_stage(grad, v, t, -1), received;
+    for (int t = next_stage(grad, v, home + 1); t < grad->n_stages;
+         t = next_stage(grad, v, t + 1)) {
+        int partial = sum_in_stage(grad, v, t), received;
         const struct value *value;
         struct boundary *b;
 
@@ -193,15 +197,22 @@ static int sum_activation(struct grad *grad, int v)
 static int final_gradient(struct grad *grad, int v, int stage)
 {
     struct state *s = grad->state;
-    int *final;
+    struct sums *sums;
+    int sum;
 
     if (v < 0 || v >= s->n_values)
         return -1;
-    final = &s->final[(size_t)v * (size_t)grad->n_stages + (size_t)stage];
-    if (*final == NOT_YET)
-        *final = in_every_stage(grad->graph, v) ? sum_in_stage(grad, v, stage, -1)
-                                                : sum_activation(grad, v);
-    return *final;
+    sums = &s->sums[v];
+    for (int i = 0; i < sums->n_final; i++)
+        if (sums->final[i].stage == stage)
+            return sums->final[i].value;
+    sum = in_every_stage(grad->graph, v) ? sum_in_stage(grad, v, stage)
+                                         : sum_activation(grad, v);
+    if (sum >= 0)
+        *(struct contribution *)mem_push((void **)&sums->final, &sums->n_final,
+                                         sizeof(*sums->final)) =
+            (struct contribution){ stage, sum };
+    return sum;
 }
 
 int grad_of_output(struct grad *grad, int index)
@@ -345,47 +356,53 @@ static int seed_loss(struct grad *grad, struct err *err)
 }
 
 /* A parameter's gradient is accumulated in place, so nobody else may own those bytes. */
-static bool shares_bytes(const struct graph *graph, const struct autodiff *result, int v)
+static bool shares_bytes(const struct grad *grad, int v)
 {
+    const struct state *s = grad->state;
+    const struct graph *graph = grad->graph;
     const struct value *value = &graph->values[v];
 
-    if (value->kind != VALUE_NODE || value->producer < 0 || value->n_consumers > 0 ||
-        graph->nodes[value->producer].op->flags & OP_VIEW)
-        return true;
-    for (int i = 0; i < result->n_params; i++)
-        if (result->params[i].gradient == v)
-            return true;
-    for (int i = 0; i < result->n_boundaries; i++)
-        if (result->boundaries[i].gradient == v)
-            return true;
-    return false;
+    return value->kind != VALUE_NODE || value->producer < 0 || value->n_consumers > 0 ||
+           graph->nodes[value->producer].op->flags & OP_VIEW ||
+           (v < s->n_taken && s->taken[v]);
+}
+
+/* The gradient of parameter v that stage t accumulates. */
+static int collect_param(struct grad *grad, int v, int t, struct err *err)
+{
+    struct state *s = grad->state;
+    struct autodiff *result = result_of(grad);
+    int g;
+
+    grad->node = grad->graph->values[v].consumers[0];
+    g = final_gradient(grad, v, t);
+    if (!s->failed && shares_bytes(grad, g))
+        g = add_like(grad, "Copy", t, grad->node, 1, &g, v, err);
+    if (s->failed || g < 0)
+        return -1;
+    if (g < s->n_taken)
+        s->taken[g] = true;
+    *(struct param_grad *)mem_push((void **)&result->params, &result->n_params,
+                                   sizeof(struct param_grad)) =
+        (struct param_grad){ v, t, g };
+    return 0;
 }
 
 static int collect_params(struct grad *grad, struct err *err)
 {
     struct state *s = grad->state;
-    struct autodiff *result = result_of(grad);
+    const struct autodiff *result = result_of(grad);
 
+    s->n_taken = grad->graph->n_values;
+    s->taken = mem_new((size_t)s->n_taken, sizeof(*s->taken));
+    for (int i = 0; i < result->n_boundaries; i++)
+        s->taken[result->boundaries[i].gradient] = true;
     for (int v = 0; v < s->n_values; v++) {
         if (grad->graph->values[v].kind != VALUE_PARAM)
             continue;
-        for (int t = 0; t < grad->n_stages; t++) {
-            int g;
-
-            if (s->sums[v].n)
-                grad->node = grad->graph->values[v].consumers[0];
-            g = final_gradient(grad, v, t);
-            if (s->failed)
+        for (int t = next_stage(grad, v, 0); t < grad->n_stages; t = next_stage(grad, v, t + 1))
+            if (collect_param(grad, v, t, err))
                 return -1;
-            if (g >= 0 && shares_bytes(grad->graph, result, g))
-                g = add_like(grad, "Copy", t, grad->node, 1, &g, v, err);
-            if (g < -1 || (g == -1 && err && err->code))
-                return -1;
-            if (g >= 0)
-                *(struct param_grad *)mem_push((void **)&result->params, &result->n_params,
-                                               sizeof(struct param_grad)) =
-                    (struct param_grad){ v, t, g };
-        }
     }
     return 0;
 }
@@ -408,7 +425,7 @@ static void collect_stats(struct grad *grad)
     }
 }
 
-/* Forward values that cross a boundary, those without a gradient too. */
+/* Forward values that cross a boundary, those without a gradient too; with repetitions. */
 static void collect_boundaries(struct grad *grad)
 {
     const struct state *s = grad->state;
@@ -426,7 +443,7 @@ static void collect_boundaries(struct grad *grad)
             if (v < 0 || in_every_stage(graph, v))
                 continue;
             from = stage_of_forward(grad, graph->values[v].producer);
-            if (from != to && boundary_find(result, v, from, to) < 0)
+            if (from != to)
                 boundary_add(result, v, from, to);
         }
     }
@@ -472,7 +489,22 @@ static int by_route(const void *a, const void *b)
         return x->from < y->from ? -1 : 1;
     if (x->to != y->to)
         return x->to < y->to ? -1 : 1;
-    return x->value - y->value;
+    if (x->value != y->value)
+        return x->value - y->value;
+    return y->gradient - x->gradient;
+}
+
+/* Of sorted boundaries that are alike the first stays: the one with a gradient. */
+static void drop_repetitions(struct autodiff *result)
+{
+    struct boundary *all = result->boundaries;
+    int n = 0;
+
+    for (int i = 0; i < result->n_boundaries; i++)
+        if (n == 0 || all[n - 1].value != all[i].value || all[n - 1].from != all[i].from ||
+            all[n - 1].to != all[i].to)
+            all[n++] = all[i];
+    result->n_boundaries = n;
 }
 
 static void *into_arena(struct graph *graph, void *array, int n, size_t size)
@@ -494,6 +526,7 @@ static void hand_over(struct work *w, struct autodiff *out, int **stage_out)
         qsort_r(r->params, (size_t)r->n_params, sizeof(*r->params), by_readiness, graph);
     if (r->n_boundaries)
         qsort(r->boundaries, (size_t)r->n_boundaries, sizeof(*r->boundaries), by_route);
+    drop_repetitions(r);
     *out = *r;
     out->params = into_arena(graph, r->params, r->n_params, sizeof(*r->params));
     out->stats = into_arena(graph, r->stats, r->n_stats, sizeof(*r->stats));
@@ -515,9 +548,6 @@ static void begin(struct work *w, struct graph *graph, const int *stage, int n_s
     s->n_nodes = graph->n_nodes;
     s->n_values = graph->n_values;
     s->sums = mem_new(n, sizeof(*s->sums));
-    s->final = mem_new(n * (size_t)n_stages, sizeof(*s->final));
-    for (size_t i = 0; i < n * (size_t)n_stages; i++)
-        s->final[i] = NOT_YET;
     s->wanted = mem_new(n, sizeof(*s->wanted));
     s->err = err;
     for (int i = 0; i < graph->n_nodes; i++)
@@ -528,10 +558,12 @@ static void end(struct work *w)
 {
     struct state *s = &w->state;
 
-    for (int v = 0; v < s->n_values; v++)
+    for (int v = 0; v < s->n_values; v++) {
         free(s->sums[v].items);
+        free(s->sums[v].final);
+    }
     free(s->sums);
-    free(s->final);
+    free(s->taken);
     free(s->wanted);
     free(s->stage_of);
     free(s->inner);
