@@ -34,7 +34,7 @@ const struct op *op_find(const char *name)
 
     for (f = 0; f < sizeof(families) / sizeof(families[0]); f++)
         for (op = families[f]; op->name; op++)
-            if (strcmp(op->name, name) == 0)
+            if (op->name[0] == name[0] && strcmp(op->name, name) == 0)
                 return op;
     return NULL;
 }

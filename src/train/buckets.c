@@ -27,20 +27,6 @@ static bool *add_group(struct buckets *b)
     return group;
 }
 
-static int param_stages(const struct autodiff *ad, int param, bool *in, int n_stages)
-{
-    int n = 0;
-
-    memset(in, 0, (size_t)n_stages * sizeof(*in));
-    for (int i = 0; i < ad->n_params; i++) {
-        if (ad->params[i].param == param && !in[ad->params[i].stage]) {
-            in[ad->params[i].stage] = true;
-            n++;
-        }
-    }
-    return n;
-}
-
 static void add_range(struct buckets *b, const struct compiled *c, int state, int gradient,
                       int group)
 {
@@ -52,30 +38,55 @@ static void add_range(struct buckets *b, const struct compiled *c, int state, in
                                 .state = state, .group = group };
 }
 
+static int by_param(const void *a, const void *b)
+{
+    const struct param_grad *x = a, *y = b;
+
+    return x->param != y->param ? (x->param < y->param ? -1 : 1) : x->stage - y->stage;
+}
+
+static struct param_grad *sort_params(const struct autodiff *ad)
+{
+    struct param_grad *sorted = mem_new((size_t)ad->n_params, sizeof(*sorted));
+
+    if (ad->n_params) {
+        memcpy(sorted, ad->params, (size_t)ad->n_params * sizeof(*sorted));
+        qsort(sorted, (size_t)ad->n_params, sizeof(*sorted), by_param);
+    }
+    return sorted;
+}
+
+/* The group of the stages that read one parameter. */
+static int add_tied(struct buckets *b, const struct param_grad *params, int n)
+{
+    bool *in = add_group(b);
+
+    for (int i = 0; i < n; i++)
+        in[params[i].stage] = true;
+    return b->n_groups - 1;
+}
+
 static void find_ranges(struct buckets *b, const struct compiled *c)
 {
     const struct autodiff *ad = &c->autodiff;
-    bool *in = mem_new((size_t)b->n_stages, sizeof(*in));
+    struct param_grad *params = sort_params(ad);
 
     add_group(b)[c->stage] = true;
-    for (int param = 0; param < c->graph->n_values; param++) {
-        int group = 0, n;
+    for (int i = 0, end; i < ad->n_params; i = end) {
+        int group = 0;
 
-        if (c->graph->values[param].kind != VALUE_PARAM)
-            continue;
-        n = param_stages(ad, param, in, b->n_stages);
-        if (n > 1) {
-            group = b->n_groups;
-            memcpy(add_group(b), in, (size_t)b->n_stages * sizeof(*in));
-        }
-        for (int i = 0; n > 0 && i < ad->n_params; i++)
-            if (ad->params[i].param == param && ad->params[i].stage == c->stage)
-                add_range(b, c, param, ad->params[i].gradient, group);
+        for (end = i + 1; end < ad->n_params && params[end].param == params[i].param;)
+            end++;
+        if (end - i > 1)
+            group = add_tied(b, &params[i], end - i);
+        for (int k = i; k < end; k++)
+            if (params[k].stage == c->stage)
+                add_range(b, c, params[k].param, params[k].gradient, group);
     }
     for (int i = 0; i < ad->n_stats; i++)
         if (ad->stats[i].stage == c->stage)
             add_range(b, c, ad->stats[i].stat, ad->stats[i].contribution, 0);
-    free(in);
+    free(params);
 }
 
 static int by_offset(const void *a, const void *b)
