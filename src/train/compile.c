@@ -7,17 +7,22 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "graph/op.h"
-#include "scheduler/blocks.h"
 #include "scheduler/layout.h"
 #include "train/route.h"
 #include "train/slices.h"
 
-/* One stage needs no blocks: a plan for a single device may leave them out. */
-static int *assign_stages(struct graph *graph, const struct plan *plan, struct err *err)
+static int take_built(struct compiled *c, const struct compile_options *options, int64_t batch,
+                      struct err *err)
 {
-    if (plan->n_stages == 1)
-        return arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(int));
-    return blocks_stages(graph, plan, err);
+    const struct differentiated *d = built_differentiated(options->built, options->plan, batch,
+                                                          err);
+
+    if (!d)
+        return -1;
+    c->graph = graph_copy(d->graph);
+    c->autodiff = d->autodiff;
+    c->stage_of = d->stage_of;
+    return 0;
 }
 
 static int build_graph(struct compiled *c, const struct compile_options *options,
@@ -25,29 +30,22 @@ static int build_graph(struct compiled *c, const struct compile_options *options
 {
     const struct plan *plan = options->plan;
     struct model_options m = options->model_options;
-    int r = plan->stages[c->stage].replicas;
+    struct differentiated d = { 0 };
+    int r = plan->stages[c->stage].replicas, bad;
 
     m.batch = plan_share_start(plan->micro_batch, r, c->replica + 1) -
               plan_share_start(plan->micro_batch, r, c->replica);
     if (m.batch < 1)
         return err_set(err, "stage %d: %d replicas for %lld samples of a micro-batch",
                        c->stage, r, (long long)plan->micro_batch);
+    if (options->built)
+        return take_built(c, options, m.batch, err);
     m.batchnorm_samples = plan->batchnorm_samples;
-    if (options->built) {
-        const struct graph *built = built_graph(options->built, m.batch, m.batchnorm_samples, err);
-
-        c->graph = built ? graph_copy(built) : NULL;
-    } else {
-        c->graph = model_build(options->model, &m, err);
-    }
-    if (!c->graph)
-        return -1;
-    if (c->graph->loss < 0)
-        return err_set(err, "%s: no loss", model_path(options->model));
-    c->stage_of = assign_stages(c->graph, plan, err);
-    if (!c->stage_of)
-        return -1;
-    return autodiff(c->graph, c->stage_of, plan->n_stages, &c->autodiff, &c->stage_of, err);
+    c->graph = model_build(options->model, &m, err);
+    bad = c->graph ? differentiate(&d, c->graph, options->model, plan, err) : -1;
+    c->autodiff = d.autodiff;
+    c->stage_of = d.stage_of;
+    return bad;
 }
 
 /* Boundaries are sorted by (from, to): one edge for each pair. */

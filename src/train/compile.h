@@ -19,7 +19,10 @@
 struct compile_options {
     struct model *model;
     struct model_options model_options;     /* 'batch' is set to the share */
-    struct built *built;                    /* of them; NULL: build the graph anew */
+    /* Of them; NULL: build the graph anew. What is compiled refers to what it keeps for the
+     * plan: see built_differentiated().
+     */
+    struct built *built;
     const struct plan *plan;
     const struct backend *backend;
     struct device *device;
@@ -30,7 +33,7 @@ struct compiled {
     const struct backend *backend;
     struct graph *graph;
     struct autodiff autodiff;
-    int *stage_of;              /* of each node before lowering; in the graph's arena */
+    const int *stage_of;        /* of each node before lowering */
     int stage, replica;
     bool sharded;               /* ZeRO-1 */
     int n_edges;
