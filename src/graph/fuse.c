@@ -84,7 +84,6 @@ static int run_pass(struct graph *graph,
     for (n = 0; n < graph->n_nodes; n++)
         if (pattern(graph, n, err))
             return -1;
-    graph_relink(graph);
     tidy_remove_dead(graph);
     return 0;
 }

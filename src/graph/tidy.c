@@ -90,12 +90,22 @@ static void keep_nodes(struct graph *graph, int n, const int *order, const int *
     free(nodes);
 }
 
-void tidy_keep(struct graph *graph, int n, const int *order)
+/* All of it, as it is? */
+static bool keeps_all(const struct graph *graph, int n, const int *order, const bool *used)
 {
-    bool *used = mem_new((size_t)graph->n_values, sizeof(*used));
+    int i;
+
+    for (i = 0; i < n; i++)
+        if (order[i] != i)
+            return false;
+    return n == graph->n_nodes && !memchr(used, false, (size_t)graph->n_values);
+}
+
+/* Ids change. */
+static void drop_others(struct graph *graph, int n, const int *order, const bool *used)
+{
     int *map = mem_new((size_t)graph->n_values, sizeof(*map));
 
-    mark_values(graph, n, order, used);
     keep_values(graph, used, map);
     keep_nodes(graph, n, order, map);
     rename_list(map, &graph->n_inputs, graph->inputs);
@@ -105,8 +115,17 @@ void tidy_keep(struct graph *graph, int n, const int *order)
     graph->weight_sum = renamed(map, graph->weight_sum);
     graph->loss_rule.labels = renamed(map, graph->loss_rule.labels);
     graph->loss_rule.class_weights = renamed(map, graph->loss_rule.class_weights);
-    free(used);
     free(map);
+}
+
+void tidy_keep(struct graph *graph, int n, const int *order)
+{
+    bool *used = mem_new((size_t)graph->n_values, sizeof(*used));
+
+    mark_values(graph, n, order, used);
+    if (!keeps_all(graph, n, order, used))
+        drop_others(graph, n, order, used);
+    free(used);
     graph_relink(graph);
 }
 
