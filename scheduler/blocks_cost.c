@@ -7,6 +7,8 @@
 #include "base/mem.h"
 #include "base/order.h"
 #include "graph/op.h"
+#include "graph/program.h"
+#include "graph/recompute.h"
 #include "scheduler/blocks.h"
 
 /* "…_bytes_per_parameter" count for a parameter of four bytes. */
@@ -44,6 +46,8 @@ static void init_blocks(struct cost *cost, const struct blocks *blocks,
         b->activations = new_sizes(cost);
         b->kept_for_wgrad = new_sizes(cost);
         b->workspace = new_sizes(cost);
+        b->selective_dgrad = new_sizes(cost);
+        b->selective_activations = new_sizes(cost);
         b->first_node = mem_strdup(graph->nodes[from->nodes[0]].name);
         b->last_node = mem_strdup(graph->nodes[from->nodes[from->n_nodes - 1]].name);
     }
@@ -119,6 +123,88 @@ static struct keeping *find_kept(const struct writer *w)
     return kept;
 }
 
+static struct program_list forward_of(const struct graph *graph)
+{
+    struct program_list list = { .nodes = mem_new((size_t)graph->n_nodes, sizeof(int)) };
+
+    for (int n = 0; n < graph->n_nodes; n++)
+        if (graph->nodes[n].part == PART_FORWARD)
+            list.nodes[list.n++] = n;
+    return list;
+}
+
+/* Of a whole network in one stage: what selective recompute keeps, and what it runs again. */
+struct selection {
+    struct program_list forward;
+    bool *kept, *runs;          /* of values; of the nodes in 'forward' */
+};
+
+static void select_again(const struct writer *w, const struct keeping *keeping,
+                         struct selection *s)
+{
+    const struct graph *graph = w->t->graph;
+    size_t n = (size_t)graph->n_values;
+    size_t *bytes = mem_new(n, sizeof(*bytes));
+    bool *wanted = mem_new(n, sizeof(*wanted));
+    int *root = mem_new(n, sizeof(*root));
+
+    *s = (struct selection){ .forward = forward_of(graph), .kept = mem_new(n, sizeof(bool)) };
+    s->runs = mem_new((size_t)s->forward.n, sizeof(bool));
+    for (int v = 0; v < graph->n_values; v++) {
+        int producer;
+
+        root[v] = root_of(graph, v);
+        producer = graph->values[root[v]].producer;
+        wanted[v] = keeping[v].backward;
+        if (producer >= 0 ? graph->nodes[producer].part == PART_FORWARD
+                          : graph->values[v].kind == VALUE_INPUT && v != graph->weight_sum)
+            bytes[v] = (size_t)bytes_of(w, v);
+    }
+    recompute_keep(graph, &s->forward, root, bytes, wanted, s->kept);
+    recompute_runs(graph, &s->forward, root, s->kept, wanted, s->runs);
+    free(root);
+    free(wanted);
+    free(bytes);
+}
+
+static void selection_clear(struct selection *s)
+{
+    free(s->forward.nodes);
+    free(s->kept);
+    free(s->runs);
+}
+
+/* What differs from running the same block without. */
+static void add_selective(const struct writer *w, const struct keeping *keeping)
+{
+    const struct graph *graph = w->t->graph;
+    struct selection s;
+
+    select_again(w, keeping, &s);
+    for (int i = 0; i < w->cost->n_blocks; i++) {
+        w->cost->blocks[i].selective_dgrad[w->size] = w->cost->blocks[i].dgrad[w->size];
+        w->cost->blocks[i].selective_activations[w->size] = w->cost->blocks[i].activations[w->size];
+    }
+    for (int i = 0; i < s.forward.n; i++) {
+        int n = s.forward.nodes[i];
+        const struct node *node = &graph->nodes[n];
+        struct cost_block *b = &w->cost->blocks[w->t->stage_of[n]];
+
+        b->selective_dgrad[w->size] += s.runs[i] ? w->t->seconds[n] : 0;
+        for (int k = 0; k < node->n_outputs; k++) {
+            int v = node->outputs[k];
+            bool there, was;
+
+            if (v < 0 || root_of(graph, v) != v)
+                continue;
+            was = keeping[v].backward || keeping[v].leaves;
+            there = s.kept[v] || (keeping[v].leaves && !s.runs[i]);
+            b->selective_activations[w->size] += (there - was) * bytes_of(w, v);
+        }
+    }
+    selection_clear(&s);
+}
+
 static void add_activations(const struct writer *w)
 {
     const struct graph *graph = w->t->graph;
@@ -137,6 +223,7 @@ static void add_activations(const struct writer *w)
         if (kept[v].wgrad)
             b->kept_for_wgrad[w->size] += bytes_of(w, v);
     }
+    add_selective(w, kept);
     free(kept);
 }
 

@@ -37,6 +37,8 @@ static void free_block(struct cost_block *b)
     free(b->activations);
     free(b->kept_for_wgrad);
     free(b->workspace);
+    free(b->selective_dgrad);
+    free(b->selective_activations);
     free(b->first_node);
     free(b->last_node);
 }
@@ -234,6 +236,23 @@ static json_t *numbers(const struct cost *cost, const double *array)
     return list;
 }
 
+/* Does it differ from running the block without? */
+static bool has_selective(const struct cost *cost, const struct cost_block *b)
+{
+    size_t bytes = (size_t)cost->n_sizes * sizeof(double);
+
+    return b->selective_dgrad &&
+           (memcmp(b->selective_dgrad, b->dgrad, bytes) != 0 ||
+            memcmp(b->selective_activations, b->activations, bytes) != 0);
+}
+
+static json_t *selective_to_json(const struct cost *cost, const struct cost_block *b)
+{
+    return json_pack("[{s:s, s:o, s:o}]", "recompute", "selective", "dgrad",
+                     numbers(cost, b->selective_dgrad), "activations",
+                     numbers(cost, b->selective_activations));
+}
+
 static json_t *block_to_json(const struct cost *cost, const struct cost_block *b)
 {
     json_t *o = json_object();
@@ -251,6 +270,8 @@ static json_t *block_to_json(const struct cost *cost, const struct cost_block *b
     if (b->workspace)
         json_object_set_new(o, "workspace", numbers(cost, b->workspace));
     json_object_set_new(o, "batch_axis", json_boolean(b->batch_axis));
+    if (has_selective(cost, b))
+        json_object_set_new(o, "variants", selective_to_json(cost, b));
     if (b->first_node && b->last_node) {
         json_object_set_new(o, "first", json_string(b->first_node));
         json_object_set_new(o, "last", json_string(b->last_node));

@@ -24,6 +24,8 @@ struct cost_block {
     double *activations;                /* kept for the backward, own output included */
     double *kept_for_wgrad;             /* of these, until W; NULL: all of them */
     double *workspace;                  /* NULL: none */
+    /* Of the variant that recomputes selectively; NULL: there is none, it runs as without. */
+    double *selective_dgrad, *selective_activations;
     bool batch_axis;
     char *first_node, *last_node;       /* ONNX names where made from a model; may be NULL */
 };

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/order.h"
 #include "scheduler/cost_internal.h"
+#include "scheduler/plan.h"
 
 #define MAX_SIZES 64
 #define MAX_BLOCKS 16384
@@ -117,27 +118,54 @@ static int read_name(struct json_reader *r, const char *key, char **name, struct
     return 0;
 }
 
-static int read_variant(struct json_reader *r, struct err *err)
+/* What a variant has in place of the block's own figures. */
+static int read_instead(struct reading *reading, struct json_reader *r, const char *key,
+                        const struct cost_block *b, const double *own, double **result,
+                        struct err *err)
+{
+    size_t n = (size_t)reading->cost->n_sizes;
+
+    free(*result);
+    *result = NULL;
+    if (read_numbers(reading, r, key, false, b->batch_axis, result, err))
+        return -1;
+    if (!*result) {
+        *result = mem_new(n, sizeof(double));
+        memcpy(*result, own, n * sizeof(double));
+    }
+    return 0;
+}
+
+static int read_selective(struct reading *reading, struct json_reader *r, struct cost_block *b,
+                          struct err *err)
+{
+    if (read_instead(reading, r, "dgrad", b, b->dgrad, &b->selective_dgrad, err) ||
+        read_instead(reading, r, "activations", b, b->activations, &b->selective_activations, err))
+        return -1;
+    for (int i = 0; i < reading->cost->n_sizes; i++)
+        if (b->selective_dgrad[i] < b->dgrad[i])
+            return json_error(r, "dgrad", err, "expected no less than where nothing is run again");
+    return 0;
+}
+
+static int read_variant(struct reading *reading, struct json_reader *r, struct cost_block *b,
+                        struct err *err)
 {
     static const char *const numbers[] = { "forward", "dgrad", "wgrad", "activations",
                                            "kept_for_wgrad", "workspace", "group_bytes" };
-    static const char *const kinds[] = { "none", "selective", "full" };
     const double zero = 0;
     const int64_t one = 1;
     const char *recompute;
     const json_t *list;
     double number;
     int64_t tensor;
-    bool known = false;
 
     if (json_get_string(r, "recompute", false, "none", &recompute, err) ||
         json_get_int(r, "tensor", 1, 65536, &one, &tensor, err) ||
         json_get_number(r, "step", 0, MAX_NUMBER, &zero, &number, err) ||
         json_get_number(r, "parameters", 0, MAX_NUMBER, &zero, &number, err))
         return -1;
-    for (int i = 0; i < 3; i++)
-        known |= strcmp(recompute, kinds[i]) == 0;
-    if (!known)
+    if (plan_recompute_find(recompute) == PLAN_RECOMPUTE_COUNT)
         return json_error(r, "recompute", err, "expected none, selective or full");
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         if (json_is_number(json_object_get(r->object, numbers[i]))) {
@@ -151,10 +179,14 @@ static int read_variant(struct json_reader *r, struct err *err)
             if (check_number(r, numbers[i], json_array_get(list, k), &number, err))
                 return -1;
     }
+    if (plan_recompute_find(recompute) == PLAN_RECOMPUTE_SELECTIVE && tensor == 1 &&
+        read_selective(reading, r, b, err))
+        return -1;
     return json_reader_end(r, err);
 }
 
-static int read_variants(struct json_reader *r, struct err *err)
+static int read_variants(struct reading *reading, struct json_reader *r, struct cost_block *b,
+                         struct err *err)
 {
     const json_t *list;
 
@@ -164,7 +196,7 @@ static int read_variants(struct json_reader *r, struct err *err)
         struct json_reader sub;
 
         if (json_reader_sub(&sub, r, "variants", (int)i, json_array_get(list, i), err) ||
-            read_variant(&sub, err))
+            read_variant(reading, &sub, b, err))
             return -1;
     }
     return 0;
@@ -203,10 +235,12 @@ static int read_block(struct reading *reading, struct json_reader *r, struct cos
         read_numbers(reading, r, "workspace", false, s, &b->workspace, err) ||
         json_get_number(r, "step", 0, MAX_NUMBER, &zero, &b->step, err) ||
         json_get_number(r, "parameters", 0, MAX_NUMBER, &zero, &b->parameters, err) ||
-        read_nodes(r, b, err) || read_variants(r, err))
+        read_nodes(r, b, err))
         return -1;
     if (!b->activations)
         b->activations = mem_new((size_t)reading->cost->n_sizes, sizeof(double));
+    if (read_variants(reading, r, b, err))
+        return -1;
     return json_reader_end(r, err);
 }
 

@@ -93,6 +93,21 @@ static void touch_results(struct timeline *line)
             touch(line, graph->outputs[i], end);
 }
 
+/* What is run again before B reads what was kept for it. */
+static void touch_again(struct timeline *line)
+{
+    const struct program *program = line->program;
+
+    for (int i = 0; i < program->again.n; i++) {
+        const struct node *node = &program->graph->nodes[program->again.nodes[i]];
+
+        for (int k = 0; k < node->n_inputs; k++)
+            if (node->inputs[k] >= 0 &&
+                !program->values[root_of(program, node->inputs[k])].again)
+                touch(line, node->inputs[k], line->start[2]);
+    }
+}
+
 static void timeline_fill(struct timeline *line, struct program *program,
                           enum backward_form form)
 {
@@ -113,6 +128,7 @@ static void timeline_fill(struct timeline *line, struct program *program,
     touch_lists(line);
     touch_borders(line);
     touch_results(line);
+    touch_again(line);
 }
 
 /* Does it live in both of two parts that other micro-batches may run between? */
@@ -122,25 +138,7 @@ static bool is_kept(const struct timeline *line, int root, enum backward_form fo
                  line->last[root] >= line->start[3];
     bool forward = line->first[root] < line->start[2] && line->last[root] >= line->start[2];
 
-    return wgrad || (forward && !line->program->recomputes);
-}
-
-/* What the stage is fed and receives is there when the forward is run again. */
-static void keep_arrivals(struct timeline *line, bool *kept)
-{
-    const struct program *program = line->program;
-    const struct autodiff *ad = program->autodiff;
-    int backward = line->start[2];
-
-    for (int i = 0; i < program->n_inputs; i++) {
-        touch(line, program->inputs[i], backward);
-        kept[root_of(program, program->inputs[i])] = true;
-    }
-    for (int i = 0; i < ad->n_boundaries; i++)
-        if (ad->boundaries[i].to == program->stage) {
-            touch(line, ad->boundaries[i].value, backward);
-            kept[root_of(program, ad->boundaries[i].value)] = true;
-        }
+    return wgrad || (forward && !line->program->values[root].again);
 }
 
 /* What lives within F, or within B and W, is there for one micro-batch at a time. Where there
@@ -149,20 +147,15 @@ static void keep_arrivals(struct timeline *line, bool *kept)
 static void share_places(struct timeline *line, enum backward_form form, int slots)
 {
     struct program *program = line->program;
-    bool *kept = mem_new((size_t)program->n_values, sizeof(*kept));
+    bool one = slots == 1 && program->again.n == 0;
 
-    if (program->recomputes)
-        keep_arrivals(line, kept);
     for (int v = 0; v < program->n_values; v++) {
-        int root = root_of(program, v);
-        bool slot = kept[root] || is_kept(line, root, form) ||
-                    (slots == 1 && !program->recomputes);
+        bool slot = one || is_kept(line, root_of(program, v), form);
         enum value_place *place = &program->values[v].place;
 
         if (*place == PLACE_SLOT || *place == PLACE_SCRATCH)
             *place = slot ? PLACE_SLOT : PLACE_SCRATCH;
     }
-    free(kept);
 }
 
 /* Values of one place that share the arena by lifetime. */

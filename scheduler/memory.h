@@ -9,9 +9,9 @@
  * lives within F, and what lives within B and W. A stage is fed and receives right before the
  * part that reads it; SEND directly follows the part that makes its values, and copies them.
  *
- * Where the forward is recomputed, a micro-batch keeps what the stage is fed and receives, and
- * what W needs where it does not directly follow; all else has one place, into which F and what is
- * run again put the same values.
+ * Where the forward is recomputed, or part of it, a micro-batch keeps what that is made from, and
+ * what W needs where it does not directly follow; what is run again has one place, into which F
+ * puts the same values.
  *
  * In the arrays of parameters and of gradients a trained parameter and its gradient stand at
  * the same offset, in the order in which the gradients become final, then running statistics

@@ -26,7 +26,11 @@ struct candidate *candidate_copy(const struct candidate *c)
     copy->cuts = copy_ints(c->cuts, c->n_stages + 1);
     copy->order = copy_ints(c->order, c->cuts[c->n_stages]);
     copy->replicas = copy_ints(c->replicas, c->n_stages);
-    copy->again = copy_ints(c->again, c->n_stages);
+    copy->again = NULL;
+    if (c->again) {
+        copy->again = mem_new((size_t)c->n_stages, sizeof(*copy->again));
+        memcpy(copy->again, c->again, (size_t)c->n_stages * sizeof(*copy->again));
+    }
     copy->devices = copy_ints(c->devices, candidate_pipelines(c) * candidate_devices(c));
     return copy;
 }

@@ -343,10 +343,10 @@ static int slots_before(const struct run *run, int behind)
 }
 
 static bool fits(const struct run *run, const struct interval_cost *c, int device, int r,
-                 int slots, bool again)
+                 int slots, enum plan_recompute again)
 {
     double bytes = search_memory(run->search, c, run->m, slots, run->pipelines * r,
-                                 again && recompute_frees(run->kind));
+                                 recompute_frees(run->kind) ? again : PLAN_RECOMPUTE_NONE);
 
     if (bytes <= search_room(run->search, run->pipelines, device, r))
         return true;
@@ -362,23 +362,26 @@ static void add_stage(const struct run *run, const struct interval_cost *c, int 
                                      stage_gradient_bytes(run->search->cost, c->parameters));
     int copies = run->search->zero ? run->pipelines * r : 1;
 
-    node->own = slow * (c->forward + c->dgrad + c->wgrad);
-    if (recompute_asked(run->search->request))
-        node->own += slow * c->forward;
+    node->own = slow * (c->forward + c->dgrad + c->wgrad +
+                        interval_again(c, recompute_asked(run->search->request)));
     node->tail = fmax(node->tail, slow * c->step / copies + reduce);
 }
 
-/* Where the stage fits in no other way, it recomputes. */
+/* Where the stage fits in no other way, it recomputes: no more than it has to. */
 static bool admit(const struct run *run, const struct interval_cost *c, int device, int r,
                   int slots, struct node *node)
 {
     const struct plan_request *request = run->search->request;
+    enum plan_recompute asked = recompute_asked(request), again = asked + 1;
+    enum plan_recompute most = recompute_most(request, run->kind);
 
-    if (fits(run, c, device, r, slots, recompute_asked(request)))
+    if (fits(run, c, device, r, slots, asked))
         return true;
-    if (!recompute_helps(request, run->kind) || !fits(run, c, device, r, slots, true))
+    if (most == asked || !fits(run, c, device, r, slots, most))
         return false;
-    node->own += run->search->slow * c->forward;
+    while (again < most && !fits(run, c, device, r, slots, again))
+        again++;
+    node->own += run->search->slow * interval_again(c, again);
     return true;
 }
 
@@ -406,7 +409,7 @@ static void extend(struct run *run, const struct node *behind, int end,
     const struct node none = { 0 };
     int used = behind ? behind->devices : 0, stages = behind ? behind->stages : 0;
     int device = run->devices - used - option->replicas, slots = slots_before(run, stages);
-    bool may = recompute_asked(request) || recompute_helps(request, run->kind);
+    enum plan_recompute most = recompute_most(request, run->kind);
     struct node base = none;
 
     if (device < 0)
@@ -444,7 +447,7 @@ static void extend(struct run *run, const struct node *behind, int end,
             /* What it receives may shrink further up, the rest only grows. */
             c.slot = c.activations;
             c.received = c.gradient = 0;
-            if (!fits(run, &c, device, option->replicas, slots, may))
+            if (!fits(run, &c, device, option->replicas, slots, most))
                 break;
             continue;
         }
@@ -642,8 +645,7 @@ double partition_closed(struct search *search, struct candidate *c)
 
         candidate_interval(search, c, s, candidate_share(c->micro_batch, r), &own);
         seconds = search->slow * (own.forward + own.dgrad + own.wgrad);
-        if (c->again[s])
-            seconds += search->slow * own.forward;
+        seconds += search->slow * interval_again(&own, c->again[s]);
         if (s > 0)
             seconds = fmax(seconds, message_of(search, c, s));
         reduce = search_allreduce(search, pipelines, candidate_first(c, s), r,

@@ -364,18 +364,20 @@ char *explain(struct search *s, const struct plan *plan)
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
-    int again = 0;
+    int again = 0, whole = 0;
 
     if (!out)
         return NULL;
-    for (int k = 0; k < plan->n_stages; k++)
-        again += plan->stages[k].recompute == PLAN_RECOMPUTE_FULL;
+    for (int k = 0; k < plan->n_stages; k++) {
+        again += plan->stages[k].recompute != PLAN_RECOMPUTE_NONE;
+        whole += plan->stages[k].recompute == PLAN_RECOMPUTE_FULL;
+    }
     explain_slowest(plan, out);
     if (s->request->policy)
         fprintf(out, "The plan follows --policy %s, not the search.\n", s->request->policy);
     if (again && !s->request->recompute)
-        fprintf(out, "%d of %d stages run their forward again: with all that it makes they do "
-                "not fit.\n", again, plan->n_stages);
+        fprintf(out, "%d of %d stages run their forward again, %d all of it: with all that it "
+                "makes they do not fit.\n", again, plan->n_stages, whole);
     if (plan->zero && s->request->zero == PLAN_ZERO_ANY && s->unsharded > 0)
         fprintf(out, "Without ZeRO-1 the best that fits would take %.4g ms.\n",
                 1e3 * s->unsharded);

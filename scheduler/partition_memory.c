@@ -38,14 +38,14 @@ static double message_buffers(const struct interval_cost *c, int64_t micro_batch
 
 /* What stages have besides the sums of the cost file is foreseen where they are compiled. */
 struct stage_bytes interval_bytes(const struct search *search, const struct interval_cost *c,
-                                  int64_t micro_batches, int slots, int copies, bool again)
+                                  int64_t micro_batches, int slots, int copies,
+                                  enum plan_recompute again)
 {
     double state = search->state_bytes / (search->zero ? copies : 1);
     struct stage_cost kept = { .parameters = c->parameters };
-    struct stage_cost moving = {
-        .activations = again ? c->slot - c->activations : c->slot,
-        .workspace = again ? c->workspace + c->activations : c->workspace,
-    };
+    double dropped = recompute_bytes(again, c->dropped, c->activations);
+    struct stage_cost moving = { .activations = c->slot - dropped,
+                                 .workspace = c->workspace + dropped };
     struct stage_bytes bytes = {
         .fixed = stage_memory(search->cost, &kept, slots, state),
         .moving = stage_memory(search->cost, &moving, slots, state),
@@ -57,7 +57,8 @@ struct stage_bytes interval_bytes(const struct search *search, const struct inte
 }
 
 double search_memory(const struct search *search, const struct interval_cost *c,
-                     int64_t micro_batches, int slots, int copies, bool again)
+                     int64_t micro_batches, int slots, int copies,
+                     enum plan_recompute again)
 {
     struct stage_bytes bytes = interval_bytes(search, c, micro_batches, slots, copies, again);
 
@@ -85,17 +86,19 @@ struct stage_bytes search_stage(struct search *search, const struct candidate *c
     return interval_bytes(search, &cost, c->micro_batches,
                           candidate_slots(search->request, c, s),
                           candidate_pipelines(c) * c->replicas[s],
-                          candidate_frees(search->request, c, s));
+                          candidate_frees(search->request, c, s) ? c->again[s]
+                                                                 : PLAN_RECOMPUTE_NONE);
 }
 
-bool recompute_asked(const struct plan_request *request)
+enum plan_recompute recompute_asked(const struct plan_request *request)
 {
-    return request->recompute && strcmp(request->recompute, "full") == 0;
+    return request->recompute ? plan_recompute_find(request->recompute) : PLAN_RECOMPUTE_NONE;
 }
 
-bool recompute_helps(const struct plan_request *request, enum schedule_kind kind)
+enum plan_recompute recompute_most(const struct plan_request *request, enum schedule_kind kind)
 {
-    return !request->recompute && recompute_frees(kind);
+    return !request->recompute && recompute_frees(kind) ? PLAN_RECOMPUTE_FULL
+                                                        : recompute_asked(request);
 }
 
 static double stage_bytes_of(struct search *search, const struct candidate *c, int s)
@@ -122,22 +125,34 @@ static bool chunks_fit(struct search *search, const struct candidate *c)
     return fits;
 }
 
+/* The least that makes all stages fit, alike. */
+static bool all_fit(struct search *search, struct candidate *c, enum plan_recompute most)
+{
+    for (enum plan_recompute r = c->again[0]; r <= most; r++) {
+        for (int s = 0; s < c->n_stages; s++)
+            c->again[s] = r;
+        if (chunks_fit(search, c))
+            return true;
+    }
+    return false;
+}
+
 bool search_fits(struct search *search, struct candidate *c)
 {
-    bool all = recompute_asked(search->request);
+    enum plan_recompute asked = recompute_asked(search->request);
+    enum plan_recompute most = recompute_most(search->request, c->schedule);
 
     c->again = mem_resize(c->again, (size_t)c->n_stages, sizeof(*c->again));
     for (int s = 0; s < c->n_stages; s++)
-        c->again[s] = all;
+        c->again[s] = asked;
     if (c->chunks > 1)
-        return chunks_fit(search, c);
-    for (int s = 0; s < c->n_stages; s++) {
-        if (stage_bytes_of(search, c, s) <= candidate_room(search, c, s))
-            continue;
-        c->again[s] |= recompute_helps(search->request, c->schedule);
-        if (stage_bytes_of(search, c, s) > candidate_room(search, c, s))
-            return false;
-    }
+        return all_fit(search, c, most);
+    for (int s = 0; s < c->n_stages; s++)
+        while (stage_bytes_of(search, c, s) > candidate_room(search, c, s)) {
+            if (c->again[s] == most)
+                return false;
+            c->again[s]++;
+        }
     return true;
 }
 

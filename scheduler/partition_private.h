@@ -23,6 +23,7 @@
 struct share_table {
     int64_t samples;
     double *forward, *dgrad, *wgrad, *activations;
+    double *again, *dropped;    /* where it recomputes selectively, see struct stage_cost */
     double *received, *gradient, *inputs, *workspace;
     double *sent;           /* values that later stages read, each once */
 };
@@ -50,6 +51,7 @@ struct table {
 struct interval_cost {
     double forward, dgrad, wgrad, step, parameters, workspace;
     double activations, slot;   /* kept; and with what is received */
+    double again, dropped;      /* as in struct stage_cost */
     double received, gradient, sent;
 };
 
@@ -85,7 +87,7 @@ struct candidate {
     enum schedule_kind schedule;
     int chunks;             /* stages of a device, which have the same replicas; 0 counts as 1 */
     bool zero;              /* the optimizer's state is sharded */
-    int *again;             /* [n_stages]: does it recompute? See search_fits(); NULL: none */
+    enum plan_recompute *again;     /* [n_stages]: see search_fits(); NULL: none */
     double budget;          /* of SCHEDULE_ZB: schedule_slots()' memory */
     double closed;          /* seconds by the closed form */
     double seconds;         /* by simulation */
@@ -250,14 +252,15 @@ struct stage_bytes {
     double fixed, moving;
 };
 
-/* 'copies' devices hold it; 'again': it runs its forward again, and keeps what it is sent. */
+/* 'copies' devices hold it; 'again': what it runs again, and does not keep. */
 struct stage_bytes interval_bytes(const struct search *search, const struct interval_cost *cost,
-                                  int64_t micro_batches, int slots, int copies, bool again);
+                                  int64_t micro_batches, int slots, int copies,
+                                  enum plan_recompute again);
 /* For a stage of a candidate. */
 struct stage_bytes search_stage(struct search *search, const struct candidate *c, int s);
 /* All of it, by the factors. */
 double search_memory(const struct search *search, const struct interval_cost *cost,
-                     int64_t micro_batches, int slots, int copies, bool again);
+                     int64_t micro_batches, int slots, int copies, enum plan_recompute again);
 /* The way from a stage of 'r' replicas that starts at device 'from' to one that starts at 'to':
  * how it starts, and seconds per byte of the receiver, of each sender on wires that they share,
  * and of one transfer where it does not get the whole wire.
@@ -286,9 +289,15 @@ bool search_fits(struct search *search, struct candidate *c);
 bool recompute_frees(enum schedule_kind kind);
 /* Does stage 's' of the candidate recompute, and thereby keep less? */
 bool candidate_frees(const struct plan_request *request, const struct candidate *c, int s);
-/* Must all stages recompute? May those that fit no other way? */
-bool recompute_asked(const struct plan_request *request);
-bool recompute_helps(const struct plan_request *request, enum schedule_kind kind);
+/* Seconds of what an interval runs again. */
+static inline double interval_again(const struct interval_cost *c, enum plan_recompute again)
+{
+    return recompute_seconds(again, c->again, c->forward);
+}
+
+/* What must all stages recompute, at least; and what, at most, those that fit no other way? */
+enum plan_recompute recompute_asked(const struct plan_request *request);
+enum plan_recompute recompute_most(const struct plan_request *request, enum schedule_kind kind);
 /* Is 'r' a replica count that the request allows for a stage? */
 bool shares_allowed(const struct plan_request *request, int64_t micro_batch, int r);
 

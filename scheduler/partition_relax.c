@@ -265,7 +265,7 @@ static double tail(const struct relaxation *r, int i, int j, const struct choice
 
 /* Seconds that an iteration with this stage takes at least. */
 static double least_time(const struct relaxation *r, int i, int j, const struct choice *choice,
-                         const struct border *border, bool again)
+                         const struct border *border, enum plan_recompute again)
 {
     double m = (double)r->m, start = 0, end, most;
     struct interval_cost c;
@@ -273,7 +273,7 @@ static double least_time(const struct relaxation *r, int i, int j, const struct 
     table_interval(r->table, choice->share, i, j, &c);
     if (border->reads)
         start = r->latency + fmax(border->last, border->first + c.received / r->messages);
-    end = start + m * (c.forward + c.dgrad + c.wgrad + (again ? c.forward : 0));
+    end = start + m * (c.forward + c.dgrad + c.wgrad + interval_again(&c, again));
     most = end + tail(r, i, j, choice, &c);
     if (border->returns)
         most = fmax(most, end - r->late * c.wgrad + r->latency +
@@ -283,7 +283,7 @@ static double least_time(const struct relaxation *r, int i, int j, const struct 
 }
 
 static bool fits(const struct relaxation *r, int i, int j, const struct choice *choice,
-                 bool again)
+                 enum plan_recompute again)
 {
     struct interval_cost c;
     double room = 0;
@@ -308,17 +308,22 @@ static double growing_time(const struct relaxation *r, int i, int j,
     return (border->reads ? r->latency + border->last : 0) + (double)r->m * each;
 }
 
-/* Does a stage fit, and take no longer than that? Where it recomputes, its forward counts twice. */
+/* Does a stage fit, and take no longer than that, with what it runs again? */
 static bool keeps_to(const struct relaxation *r, int i, int j, const struct choice *choice,
                      const struct border *border, double seconds)
 {
     const struct plan_request *q = r->search->request;
-    bool again = recompute_asked(q);
+    enum plan_recompute again = recompute_asked(q);
 
-    if (!again && fits(r, i, j, choice, false))
-        return least_time(r, i, j, choice, border, false) <= seconds;
-    return (again || !q->recompute) && fits(r, i, j, choice, true) &&
-           least_time(r, i, j, choice, border, true) <= seconds;
+    for (; again <= recompute_most(q, SCHEDULE_1F1B); again++) {
+        if (!fits(r, i, j, choice, again))
+            continue;
+        if (least_time(r, i, j, choice, border, again) <= seconds)
+            return true;
+        if (again == PLAN_RECOMPUTE_NONE)
+            return false;
+    }
+    return false;
 }
 
 /* The fewest devices from cut 'i' on within so many seconds, by those from later cuts on.

@@ -302,6 +302,8 @@ static void free_share(struct share_table *s)
     free(s->dgrad);
     free(s->wgrad);
     free(s->activations);
+    free(s->again);
+    free(s->dropped);
     free(s->received);
     free(s->gradient);
     free(s->inputs);
@@ -337,6 +339,8 @@ static void fill_sums(const struct table *table, struct share_table *s)
         s->dgrad[i + 1] = s->dgrad[i];
         s->wgrad[i + 1] = s->wgrad[i];
         s->activations[i + 1] = s->activations[i];
+        s->again[i + 1] = s->again[i];
+        s->dropped[i + 1] = s->dropped[i];
         for (int k = table->cuts[i]; k < table->cuts[i + 1]; k++) {
             const struct cost_block *b = &cost->blocks[k];
             double space = b->workspace ? cost_at(cost, b->workspace, b->batch_axis, n) : 0;
@@ -345,6 +349,7 @@ static void fill_sums(const struct table *table, struct share_table *s)
             s->dgrad[i + 1] += cost_at(cost, b->dgrad, b->batch_axis, n);
             s->wgrad[i + 1] += b->wgrad ? cost_at(cost, b->wgrad, b->batch_axis, n) : 0;
             s->activations[i + 1] += cost_at(cost, b->activations, b->batch_axis, n);
+            block_selective(cost, b, n, &s->again[i + 1], &s->dropped[i + 1]);
             most = space > most ? space : most;
         }
         s->workspace[at(table, i, i + 1)] = most;
@@ -389,6 +394,8 @@ const struct share_table *table_share(struct table *table, int64_t samples)
     s->dgrad = new_array(n);
     s->wgrad = new_array(n);
     s->activations = new_array(n);
+    s->again = new_array(n);
+    s->dropped = new_array(n);
     s->received = new_array(square(table));
     s->gradient = new_array(square(table));
     s->inputs = new_array(square(table));
@@ -418,6 +425,8 @@ void table_interval(const struct table *table, const struct share_table *s, int 
     r->gradient = s->gradient[ij];
     r->sent = s->sent[ij];
     r->activations = s->activations[j] - s->activations[i];
+    r->again = s->again[j] - s->again[i];
+    r->dropped = s->dropped[j] - s->dropped[i];
     r->slot = r->activations + s->received[ij] + s->inputs[ij];
     r->workspace = s->workspace[ij];
 }

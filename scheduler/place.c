@@ -105,12 +105,11 @@ static void fill_figures(const struct cost *cost, const struct cluster *cluster,
     stage->forward = sums.forward;
     stage->dgrad = sums.dgrad;
     stage->wgrad = sums.wgrad;
-    if (c->again && c->again[s]) {
-        stage->recompute = PLAN_RECOMPUTE_FULL;
-        stage->dgrad += sums.forward;
-    }
+    if (c->again)
+        stage->recompute = c->again[s];
+    stage->dgrad += recompute_seconds(stage->recompute, sums.again, sums.forward);
     if (candidate_frees(request, c, s))
-        stage_recompute(&sums);
+        stage_drop(&sums, stage->recompute);
     stage->memory = stage_memory(cost, &sums, candidate_slots(request, c, s),
                                  c->zero ? state / copies : state);
     if (own > 0)

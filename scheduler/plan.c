@@ -33,7 +33,18 @@ bool plan_suits(const struct plan *plan, const char *model_hash)
 
 const char *plan_recompute_name(enum plan_recompute recompute)
 {
-    return recompute == PLAN_RECOMPUTE_FULL ? "full" : "none";
+    static const char *const names[] = { "none", "selective", "full" };
+
+    return names[recompute];
+}
+
+enum plan_recompute plan_recompute_find(const char *name)
+{
+    enum plan_recompute r = PLAN_RECOMPUTE_NONE;
+
+    while (r < PLAN_RECOMPUTE_COUNT && strcmp(plan_recompute_name(r), name) != 0)
+        r++;
+    return r;
 }
 
 static void free_stage(struct plan_stage *stage, int pipelines)

@@ -18,8 +18,12 @@ struct plan_block {
     char *first_node, *last_node;   /* ONNX names; NULL where made from a cost file alone */
 };
 
-/* Is the forward run again before each backward, so that only a stage's inputs are kept? */
-enum plan_recompute { PLAN_RECOMPUTE_NONE, PLAN_RECOMPUTE_FULL };
+/* What of the forward is run again before each backward, and not kept: what memory-bound operators
+ * make (graph/recompute.h), or all, so that only a stage's inputs are kept.
+ */
+enum plan_recompute {
+    PLAN_RECOMPUTE_NONE, PLAN_RECOMPUTE_SELECTIVE, PLAN_RECOMPUTE_FULL, PLAN_RECOMPUTE_COUNT
+};
 
 struct plan_stage {
     int n_blocks;
@@ -72,7 +76,9 @@ struct plan {
     struct plan_shared *shared;
 };
 
-const char *plan_recompute_name(enum plan_recompute recompute);     /* "none", "full" */
+const char *plan_recompute_name(enum plan_recompute recompute); /* "none", "selective", "full" */
+/* PLAN_RECOMPUTE_COUNT where none is called so. */
+enum plan_recompute plan_recompute_find(const char *name);
 
 /* First sample of replica i of r in a micro-batch of b samples: floor(i*b/r). */
 int64_t plan_share_start(int64_t b, int r, int i);

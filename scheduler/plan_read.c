@@ -153,11 +153,9 @@ static int read_figures(struct json_reader *r, struct plan_stage *stage, struct 
         json_get_string(r, "recompute", false, "none", &recompute, err) ||
         json_get_int(r, "tensor", 1, 1, &one, &tensor, err))
         return -1;
-    if (strcmp(recompute, "full") == 0)
-        stage->recompute = PLAN_RECOMPUTE_FULL;
-    else if (strcmp(recompute, "none") != 0)
-        return json_error(r, "recompute", err, "expected none or full: this version recomputes "
-                          "all of a stage's forward, or nothing");
+    stage->recompute = plan_recompute_find(recompute);
+    if (stage->recompute == PLAN_RECOMPUTE_COUNT)
+        return json_error(r, "recompute", err, "expected none, selective or full");
     return 0;
 }
 

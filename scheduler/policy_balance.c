@@ -58,7 +58,7 @@ void balance_free(struct balance *b)
 }
 
 static bool fits(const struct balance *b, const struct interval_cost *cost, int device, int r,
-                 bool again)
+                 enum plan_recompute again)
 {
     int64_t m = b->split.micro_batches;
 
@@ -66,16 +66,17 @@ static bool fits(const struct balance *b, const struct interval_cost *cost, int 
            search_room(b->search, b->split.pipelines, device, r);
 }
 
-/* The forward of the stage once more, where it recomputes; INFINITY where it does not fit. */
-static double forward_again(const struct balance *b, const struct interval_cost *cost, int device,
+/* Seconds of what the stage runs again, where it recomputes; INFINITY where it does not fit. */
+static double again_seconds(const struct balance *b, const struct interval_cost *cost, int device,
                             int r)
 {
-    bool asked = recompute_asked(b->search->request);
+    const struct plan_request *request = b->search->request;
+    enum plan_recompute again = recompute_asked(request);
 
-    if (fits(b, cost, device, r, asked))
-        return asked ? cost->forward : 0;
-    return recompute_helps(b->search->request, SCHEDULE_GPIPE) && fits(b, cost, device, r, true)
-               ? cost->forward : INFINITY;
+    for (; again <= recompute_most(request, SCHEDULE_GPIPE); again++)
+        if (fits(b, cost, device, r, again))
+            return interval_again(cost, again);
+    return INFINITY;
 }
 
 /* The best last stage [i, end) of r replicas on the devices up to 'devices', behind 'worst'. */
@@ -96,7 +97,7 @@ static void try_stage(const struct balance *b, const double *worst, int end, int
         seconds += (cost.received + cost.gradient) / b->bandwidth;
         if (fmax(before, seconds) >= *best)
             continue;
-        seconds = fmax(before, seconds + forward_again(b, &cost, devices - r, r));
+        seconds = fmax(before, seconds + again_seconds(b, &cost, devices - r, r));
         if (seconds < *best) {
             *best = seconds;
             *step = (struct step){ (short)i, (short)r };

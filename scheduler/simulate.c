@@ -92,10 +92,12 @@ static double piece_seconds(const struct sim *sim, const struct part *part, bool
     const struct cost_block *b =
         &sim->cost->blocks[blocks->items[blocks->n - 1 - part->pieces]];
     double n = (double)part->samples;
-    double seconds = b->wgrad ? cost_at(sim->cost, b->wgrad, b->batch_axis, n) : 0;
+    double seconds = b->wgrad ? cost_at(sim->cost, b->wgrad, b->batch_axis, n) : 0, saved = 0;
 
-    if (merged && part->recomputes)
+    if (merged && part->recompute == PLAN_RECOMPUTE_FULL)
         seconds += cost_at(sim->cost, b->forward, b->batch_axis, n);
+    else if (merged && part->recompute == PLAN_RECOMPUTE_SELECTIVE)
+        block_selective(sim->cost, b, n, &seconds, &saved);
     return merged ? seconds + cost_at(sim->cost, b->dgrad, b->batch_axis, n) : seconds;
 }
 
@@ -353,9 +355,8 @@ static double memory_of(const struct sim *sim, const struct worker *w, double st
         int copies = sim->plan->pipelines * stage->replicas;
         struct stage_cost cost = part->cost;
 
-        if (part->recomputes &&
-            schedule_backward(sim->schedule, part->stage) != BACKWARD_DELAYED)
-            stage_recompute(&cost);
+        if (schedule_backward(sim->schedule, part->stage) != BACKWARD_DELAYED)
+            stage_drop(&cost, part->recompute);
         bytes += stage->memory > 0
                      ? stage->memory
                      : stage_memory(sim->cost, &cost, sim->schedule->stages[part->stage].slots,

@@ -47,7 +47,7 @@ struct part {
     int stage;
     int64_t samples;
     struct stage_cost cost;
-    bool recomputes;            /* F is run again in B */
+    enum plan_recompute recompute;  /* what is run again in B */
     struct id_list in[2], out[2];   /* channels: values, gradients */
     int last_backward;          /* the instruction whose pieces are reduced */
     int pieces;                 /* blocks of it that are done */

@@ -42,9 +42,8 @@ static void add_part(struct sim *sim, struct worker *w, int chunk, int s)
     part->stage = s;
     part->samples = sim->plan->stages[s].samples[w->replica];
     stage_cost_get(sim->cost, sim->stage, s, (double)part->samples, &part->cost);
-    part->recomputes = sim->plan->stages[s].recompute == PLAN_RECOMPUTE_FULL;
-    if (part->recomputes)
-        part->cost.dgrad += part->cost.forward;
+    part->recompute = sim->plan->stages[s].recompute;
+    part->cost.dgrad += recompute_seconds(part->recompute, part->cost.again, part->cost.forward);
     for (int i = 0; i < list->n; i++)
         if (list->items[i].chunk == chunk && (list->items[i].kind == INSTRUCTION_W ||
                                               list->items[i].kind == INSTRUCTION_BW))

@@ -41,6 +41,19 @@ static bool reads(const int *blocks, int n, const int *stage, int s)
     return false;
 }
 
+void block_selective(const struct cost *cost, const struct cost_block *block, double samples,
+                     double *again, double *dropped)
+{
+    bool scales = block->batch_axis;
+
+    if (!block->selective_dgrad)
+        return;
+    *again += cost_at(cost, block->selective_dgrad, scales, samples) -
+              cost_at(cost, block->dgrad, scales, samples);
+    *dropped += cost_at(cost, block->activations, scales, samples) -
+                cost_at(cost, block->selective_activations, scales, samples);
+}
+
 void stage_cost_get(const struct cost *cost, const int *stage, int s, double samples,
                     struct stage_cost *result)
 {
@@ -58,6 +71,7 @@ void stage_cost_get(const struct cost *cost, const int *stage, int s, double sam
         r.dgrad += cost_at(cost, b->dgrad, scales, samples);
         r.wgrad += b->wgrad ? cost_at(cost, b->wgrad, scales, samples) : 0;
         r.activations += cost_at(cost, b->activations, scales, samples);
+        block_selective(cost, b, samples, &r.again, &r.dropped);
         r.step += b->step;
         r.parameters += b->parameters;
         r.workspace = workspace > r.workspace ? workspace : r.workspace;
@@ -77,10 +91,12 @@ double stage_gradient_bytes(const struct cost *cost, double parameters)
     return parameters * cost->gradient_bytes_per_parameter / PARAMETER_BYTES;
 }
 
-void stage_recompute(struct stage_cost *stage)
+void stage_drop(struct stage_cost *stage, enum plan_recompute recompute)
 {
-    stage->workspace += stage->activations;
-    stage->activations = 0;
+    double bytes = recompute_bytes(recompute, stage->dropped, stage->activations);
+
+    stage->workspace += bytes;
+    stage->activations -= bytes;
 }
 
 double stage_memory(const struct cost *cost, const struct stage_cost *stage, int slots,

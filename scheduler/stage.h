@@ -16,6 +16,8 @@ struct stage_cost {
     double forward, dgrad, wgrad, step;
     double parameters;      /* shared ones included, once */
     double activations;     /* kept per micro-batch in flight */
+    /* Where it recomputes selectively: seconds that this adds, bytes of 'activations' it saves. */
+    double again, dropped;
     double received;        /* values of earlier stages and inputs, the same */
     double workspace;
 };
@@ -28,8 +30,26 @@ void stage_cost_get(const struct cost *cost, const int *stage, int s, double sam
  */
 double stage_memory(const struct cost *cost, const struct stage_cost *stage, int slots,
                     double state_bytes);
-/* Where the forward is run again: activations are there for one micro-batch at a time. */
-void stage_recompute(struct stage_cost *stage);
+/* Seconds of what is run again. */
+static inline double recompute_seconds(enum plan_recompute recompute, double again, double forward)
+{
+    return recompute == PLAN_RECOMPUTE_NONE ? 0
+         : recompute == PLAN_RECOMPUTE_FULL ? forward : again;
+}
+
+/* Bytes not kept. One block may keep more, so that another need not: alone it would not. */
+static inline double recompute_bytes(enum plan_recompute recompute, double dropped,
+                                     double activations)
+{
+    return recompute == PLAN_RECOMPUTE_NONE ? 0
+         : recompute == PLAN_RECOMPUTE_FULL ? activations : dropped > 0 ? dropped : 0;
+}
+
+/* What is not kept is there for one micro-batch at a time. */
+void stage_drop(struct stage_cost *stage, enum plan_recompute recompute);
+/* The same of a block at so many samples, added to 'again' and 'dropped'. */
+void block_selective(const struct cost *cost, const struct cost_block *block, double samples,
+                     double *again, double *dropped);
 /* Bytes of optimizer state for a 4-byte parameter; the cost file's where 'optimizer' is NULL. */
 double stage_state_bytes(const struct cost *cost, const char *optimizer);
 /* Bytes of gradients for so many bytes of parameters. */

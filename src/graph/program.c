@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "graph/op.h"
+#include "graph/recompute.h"
 
 static bool of_stage(const struct program *p, int node)
 {
@@ -261,33 +262,69 @@ static void want_inputs(const struct program *p, const struct program_list *list
 
         for (int k = 0; k < node->n_inputs; k++)
             if (node->inputs[k] >= 0)
-                wanted[node->inputs[k]] = true;
+                wanted[p->values[node->inputs[k]].root] = true;
     }
 }
 
-void program_recompute(struct program *program)
+static void size_values(const struct program *p, const int *values, int n, size_t *bytes)
+{
+    for (int k = 0; k < n; k++) {
+        const struct program_value *v = values[k] < 0 ? NULL : &p->values[values[k]];
+
+        if (v && (v->place == PLACE_SLOT || v->place == PLACE_SCRATCH))
+            bytes[v->root] = p->values[v->root].layout.bytes;
+    }
+}
+
+/* Of the values of one micro-batch that F touches. */
+static size_t *sizes_of_forward(const struct program *p)
+{
+    const struct program_list *forward = &p->list[PART_FORWARD];
+    size_t *bytes = mem_new((size_t)p->n_values, sizeof(*bytes));
+
+    for (int i = 0; i < forward->n; i++) {
+        const struct node *node = &p->graph->nodes[forward->nodes[i]];
+
+        size_values(p, node->inputs, node->n_inputs, bytes);
+        size_values(p, node->outputs, node->n_outputs, bytes);
+    }
+    return bytes;
+}
+
+static void run_again(struct program *p, int node, const bool *kept)
+{
+    const struct node *n = &p->graph->nodes[node];
+
+    append(&p->again, node);
+    for (int k = 0; k < n->n_outputs; k++)
+        if (n->outputs[k] >= 0 && !kept[p->values[n->outputs[k]].root])
+            p->values[p->values[n->outputs[k]].root].again = true;
+}
+
+void program_recompute(struct program *program, bool selective)
 {
     struct program *p = program;
     const struct program_list *forward = &p->list[PART_FORWARD];
     bool *wanted = mem_new((size_t)p->n_values, sizeof(*wanted));
+    bool *kept = mem_new((size_t)p->n_values, sizeof(*kept));
     bool *runs = mem_new((size_t)forward->n, sizeof(*runs));
+    size_t *bytes = sizes_of_forward(p);
+    int *root = mem_new((size_t)p->n_values, sizeof(*root));
 
+    for (int v = 0; v < p->n_values; v++)
+        root[v] = p->values[v].root;
     want_inputs(p, &p->list[PART_DGRAD], wanted);
     want_inputs(p, &p->list[PART_WGRAD], wanted);
-    for (int i = forward->n - 1; i >= 0; i--) {
-        const struct node *node = &p->graph->nodes[forward->nodes[i]];
-
-        for (int k = 0; k < node->n_outputs; k++)
-            runs[i] |= node->outputs[k] >= 0 && wanted[node->outputs[k]];
-        for (int k = 0; runs[i] && k < node->n_inputs; k++)
-            if (node->inputs[k] >= 0)
-                wanted[node->inputs[k]] = true;
-    }
-    p->recomputes = true;
+    if (selective)
+        recompute_keep(p->graph, forward, root, bytes, wanted, kept);
+    recompute_runs(p->graph, forward, root, kept, wanted, runs);
     for (int i = 0; i < forward->n; i++)
         if (runs[i])
-            append(&p->again, forward->nodes[i]);
+            run_again(p, forward->nodes[i], kept);
+    free(root);
+    free(bytes);
     free(runs);
+    free(kept);
     free(wanted);
 }
 

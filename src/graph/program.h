@@ -41,6 +41,7 @@ struct program_value {
     size_t offset;              /* within its place's arena; set by scheduler/memory.c */
     int root;                   /* the value whose bytes these are (views), else itself */
     struct value_layout layout;
+    bool again;                 /* of a root: not kept from F, but made again before B */
 };
 
 struct program_list {
@@ -55,8 +56,7 @@ struct program {
     int stage, n_stages;
     struct program_list list[PART_COUNT];
     struct program_list backward;   /* B and W merged: each W right after what it needs */
-    bool recomputes;            /* F is run again before B, as far as B and W need it: */
-    struct program_list again;
+    struct program_list again;  /* nodes of F that are run again before B */
     int n_values;               /* entries in 'values' = graph->n_values */
     struct program_value *values;
     int n_inputs;               /* VALUE_INPUTs this stage reads, without the weight sum */
@@ -70,8 +70,10 @@ struct program {
 struct program *program_new(struct graph *graph, const struct autodiff *autodiff,
                             const int *stage_of, int stage, int n_stages, struct err *err);
 void program_free(struct program *program);
-/* After 'lower': the forward is to be run again, from what is fed and received. */
-void program_recompute(struct program *program);
+/* After 'lower': F is run again before B as far as B and W need it, from what is fed and received;
+ * or, selective, from what recompute_keep() chooses.
+ */
+void program_recompute(struct program *program, bool selective);
 
 /* For 'lower': append a node of this stage right before or after 'where' in the list of a
  * part (where == -1: at the start or end), after it was added to the graph; grows 'values'.

@@ -108,7 +108,7 @@ static int check_support(const struct compiled *c, struct device *device, struct
 static void note_spare(struct compiled *c, int node, enum part part)
 {
     const struct node *n = &c->graph->nodes[node];
-    bool again = part == PART_FORWARD && c->program->recomputes;
+    bool again = part == PART_FORWARD && c->program->again.n;
     size_t bytes = 0;
 
     if (!again && (c->schedule->micro_batches < 2 ||
@@ -172,8 +172,9 @@ static int make_program(struct compiled *c, const struct compile_options *option
         return -1;
     if (c->backend->lower && c->backend->lower(options->device, c->program, err) < 0)
         return -1;
-    if (plan->stages[c->stage].recompute == PLAN_RECOMPUTE_FULL)
-        program_recompute(c->program);
+    if (plan->stages[c->stage].recompute != PLAN_RECOMPUTE_NONE)
+        program_recompute(c->program,
+                          plan->stages[c->stage].recompute == PLAN_RECOMPUTE_SELECTIVE);
     if (check_support(c, options->device, err) < 0 ||
         make_kernels(c, options->device, &workspace, err) < 0)
         return -1;

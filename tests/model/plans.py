@@ -14,6 +14,7 @@ MODELS = ["mlp", "cnn", "transformer", "transformer-dropout", "tied", "skips", "
 LAYOUTS = [(1, 1), (1, 1, 1), (1, 1, 1, 1), (2, 1), (1, 3), (2, 2), (3,), (1, 2, 1)]
 SCHEDULES = ["gpipe", "1f1b", "zb-h1", "zb"]
 CHUNKED = ["interleaved", "zb-v"]
+RECOMPUTES = ["selective", "full"]
 MICRO_BATCHES = [1, 2, 3, 4, 6, 8]      # of 24 samples; 5 and 7 have their own test
 OPTIMIZER = "momentum"
 
@@ -164,7 +165,7 @@ def whole_pipelines(tap, session, baselines, draw):
 
 
 def in_chunks(session, case, devices, chunks, replicas, schedule, micro_batches, precision,
-              **options):
+              recompute, options):
     """A plan in which each device has several stages: one of as many stages on devices of their
     own, made by the planner, and folded."""
     n = devices * chunks
@@ -172,6 +173,7 @@ def in_chunks(session, case, devices, chunks, replicas, schedule, micro_batches,
                       "1f1b", options)
     plan["schedule"], plan["schedule_options"] = schedule, {"chunks": chunks, "memory": 0}
     for s, stage in enumerate(plan["stages"]):
+        stage["recompute"] = recompute
         at = 2 * devices - 1 - s if schedule == "zb-v" and s >= devices else s % devices
         stage["devices"] = [[str(at * replicas + i) for i in range(replicas)]]
     with open(path, "w") as file:
@@ -180,10 +182,10 @@ def in_chunks(session, case, devices, chunks, replicas, schedule, micro_batches,
 
 
 def train_in_chunks(session, case, devices, chunks, replicas, schedule, micro_batches, precision,
-                    environment=None, **options):
+                    environment=None, recompute="none", **options):
     pins = {"batchnorm_samples": 1} if case.batchnorm else {}
     path = in_chunks(session, case, devices, chunks, replicas, schedule, micro_batches,
-                     precision, **pins)
+                     precision, recompute, pins)
     ranks = devices * replicas
     return session.train(case, precision, OPTIMIZER, ranks=ranks, plan=path, keep_plan=True,
                          cluster=f"flat:{ranks},bandwidth=1e9", environment=environment, **pins,
@@ -201,14 +203,14 @@ def chunks_as_one_rank(session, baselines, name, devices, chunks, replicas, sche
                               case.loss)
 
 
-def same_bits_in_chunks(session, name, devices, schedule, micro_batches):
+def same_bits_in_chunks(session, name, devices, schedule, micro_batches, recompute="none"):
     """Devices with two stages each accumulate what one rank does."""
     case, folders = session.case(name), [session.temporary(), session.temporary()]
     options = {"batchnorm_samples": 1} if case.batchnorm else {}
     session.train(case, "float32", OPTIMIZER, micro_batches=micro_batches, deterministic=True,
                   steps=3, checkpoint=folders[0], schedule="1f1b", **options)
     train_in_chunks(session, case, devices, 2, 1, schedule, micro_batches, "float32",
-                    deterministic=True, steps=3, checkpoint=folders[1])
+                    deterministic=True, steps=3, checkpoint=folders[1], recompute=recompute)
     check(driver.state(folders[0]) == driver.state(folders[1]), "other bits than those of one "
           "rank")
 
@@ -247,15 +249,16 @@ def several_chunks(tap, session, baselines, draw):
                      baselines, name, devices, chunks, replicas, schedule, count)
 
 
-def planned_in_chunks(session, baselines, name, schedule, chunks):
+def planned_in_chunks(session, baselines, name, schedule, chunks, recompute=None):
     """From the model straight; the forecast of memory is what is taken."""
     case = session.case(name)
     result = session.train(case, "float64", OPTIMIZER, ranks=2, schedule=schedule, chunks=chunks,
-                           stages=2 * (chunks or 2), micro_batches=4)
+                           stages=2 * (chunks or 2), micro_batches=4, recompute=recompute)
     plan = result.event("start")["plan"]
     check(plan["schedule"] == schedule, "another plan was run")
     foreseen = {}
     for stage in plan["stages"]:
+        check(stage["recompute"] == (recompute or "none"), "another recompute")
         device = stage["devices"][0][0]
         foreseen[device] = foreseen.get(device, 0) + stage["memory"]
     check(sorted(foreseen.values()) == sorted(result.event("memory")["peak"]),
@@ -268,6 +271,10 @@ def chunks_go_on(tap, session, baselines):
         tap.test(f"transformer: the planner's {schedule} gives the one-rank curve in the memory that "
                  "was foreseen", planned_in_chunks, session, baselines, "transformer", schedule,
                  chunks)
+        for recompute in RECOMPUTES:
+            tap.test(f"transformer-dropout: {schedule} with --recompute {recompute}, too",
+                     planned_in_chunks, session, baselines, "transformer-dropout", schedule,
+                     chunks, recompute=recompute)
     for schedule in CHUNKED:
         tap.test(f"tied: 2 times 2 stages, {schedule} are clipped, averaged, evaluated and resumed as "
                  "one rank", goes_on_in_chunks, session, "tied", schedule)
@@ -300,6 +307,11 @@ def plain_accumulation(tap, session, draw):
             tap.test(f"{name}: {devices} times 2 stages, {schedule} with --deterministic give the "
                      "bits of one rank", same_bits_in_chunks, session, name, devices, schedule,
                      count)
+        for recompute in RECOMPUTES:
+            for name, devices, count in folds if driver.LONG else [draw.choice(folds)]:
+                tap.test(f"{name}: {devices} times 2 stages, {schedule}, --recompute {recompute} "
+                         "with --deterministic give the bits of one rank", same_bits_in_chunks,
+                         session, name, devices, schedule, count, recompute)
 
 
 def run_both_ways(session, case, layout, precision, change, settings=None):
@@ -355,13 +367,13 @@ def optimizer_states_in_shards(tap, session, draw):
                  "those without", sharded, session, name, layout, "float64", settings)
 
 
-def recomputed(session, name, layout, schedule, precision):
+def recomputed(session, name, layout, schedule, precision, kind):
     """The forward that is run again makes what it made before."""
     case = session.case(name)
 
     def change(plan):
         for stage in plan["stages"]:
-            stage["recompute"] = "full"
+            stage["recompute"] = kind
 
     states, curves = run_both_ways(session, case, layout, precision, change,
                                    {"schedule": schedule, "micro_batches": 4})
@@ -372,11 +384,12 @@ def recomputed(session, name, layout, schedule, precision):
 def forward_run_again(tap, session, draw):
     layouts = [(1, 1, 1, 1), (2, 1), (1, 2, 1), (1, 1)]
     for name in MODELS:
-        for schedule in SCHEDULES if driver.LONG else draw.sample(SCHEDULES, 2):
+        for kind, schedule in itertools.product(
+                RECOMPUTES, SCHEDULES if driver.LONG else draw.sample(SCHEDULES, 2)):
             layout, precision = draw.choice(layouts), draw.choice(["float32", "float64"])
             tap.test(f"{name}, {precision}: stages {driver.replicas_text(layout)}, {schedule}, "
-                     "that recompute have the bits of those that keep all", recomputed, session,
-                     name, layout, schedule, precision)
+                     f"recompute {kind} have the bits of those that keep all", recomputed, session,
+                     name, layout, schedule, precision, kind)
 
 
 def rendezvous(tap, session, baselines, draw):

@@ -44,6 +44,11 @@ static inline json_t *random_block(int i, unsigned *seed)
                       random_in(seed, 0, 1e4));
     if (next_random(seed) % 4)
         json_object_set_new(block, "wgrad", json_real(random_in(seed, 1e-3, 10e-3)));
+    json_object_set_new(block, "variants",
+                        json_pack("[{s:s, s:f, s:f}]", "recompute", "selective", "dgrad",
+                                  json_real_value(json_object_get(block, "dgrad")) + 0.3 * f,
+                                  "activations",
+                                  0.6 * json_real_value(json_object_get(block, "activations"))));
     return block;
 }
 

@@ -29,6 +29,38 @@ static const char small[] = HEAD
     "\"inputs\":[{\"name\":\"x\",\"bytes\":8,\"to\":[\"c\",\"a\"]}],"
     "\"shared\":[{\"name\":\"w\",\"bytes\":64,\"blocks\":[\"c\",\"a\"]}]}";
 
+/* Figures that it leaves out are the block's; other variants are not used. */
+static void a_block_may_recompute_selectively(void **state)
+{
+    static const char text[] = HEAD
+        "\"micro_batch\":[2,4],\"blocks\":["
+        "{\"name\":\"a\",\"forward\":1,\"dgrad\":1,\"activations\":[8,16],\"variants\":"
+        "[{\"recompute\":\"full\",\"dgrad\":9},{\"recompute\":\"selective\",\"tensor\":2,"
+        "\"dgrad\":9},{\"recompute\":\"selective\",\"dgrad\":[1.5,2.5]}]},"
+        "{\"name\":\"b\",\"forward\":1,\"dgrad\":1,\"activations\":8,\"variants\":"
+        "[{\"recompute\":\"selective\",\"activations\":4}]},"
+        "{\"name\":\"c\",\"forward\":1,\"dgrad\":1}],\"edges\":[]}";
+    struct cost *cost = read_text(text, NULL), *again;
+    json_t *json;
+
+    (void)state;
+    assert_non_null(cost);
+    json = cost_to_json(cost);
+    again = cost_from_json("again", json, NULL);
+    assert_non_null(again);
+    for (int i = 0; i < 2; i++) {
+        const struct cost_block *b = (i ? again : cost)->blocks;
+
+        assert_true(b[0].selective_dgrad[0] == 1.5 && b[0].selective_dgrad[1] == 2.5);
+        assert_true(b[0].selective_activations[1] == 16);
+        assert_true(b[1].selective_dgrad[1] == 2 && b[1].selective_activations[1] == 8);
+        assert_null(b[2].selective_dgrad);
+    }
+    json_decref(json);
+    cost_free(again);
+    cost_free(cost);
+}
+
 static void blocks_are_sorted_and_everything_else_follows(void **state)
 {
     struct cost *cost = read_text(small, NULL);
@@ -122,6 +154,9 @@ static void mistakes_are_named_by_key(void **state)
           "cycle" },
         { HEAD "\"micro_batch\":[1],\"blocks\":[{\"name\":\"a\",\"forward\":1,\"dgrad\":1,"
           "\"variants\":[{\"recompute\":\"half\"}]}]}", "recompute" },
+        { HEAD "\"micro_batch\":[1],\"blocks\":[{\"name\":\"a\",\"forward\":1,\"dgrad\":1,"
+          "\"variants\":[{\"recompute\":\"selective\",\"dgrad\":0.5}]}]}",
+          "blocks[0].variants[0].dgrad: expected no less" },
         { HEAD "\"micro_batch\":[1,1048576],\"blocks\":"
           "[{\"name\":\"a\",\"forward\":1,\"dgrad\":1,\"activations\":1e13}]}",
           "blocks[0].activations: 1e+13 grows beyond 1e+18" },
@@ -142,6 +177,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_are_sorted_and_everything_else_follows),
+        cmocka_unit_test(a_block_may_recompute_selectively),
         cmocka_unit_test(sizes_between_are_linear_and_outside_proportional),
         cmocka_unit_test(what_is_left_out_has_its_default),
         cmocka_unit_test(what_is_written_can_be_read_back),

@@ -426,6 +426,49 @@ static void a_stage_recomputes_where_memory_demands_it(void **state)
     assert_true(fabs(seconds[0] - 72) < 1e-6 && fabs(seconds[1] - 96) < 1e-6);
 }
 
+/* Blocks that keep 40 of their 100 bytes for half a second: six keep 240 for each of four, and
+ * once the 360 that they do not keep; beside 12000, and what arrives, in all cases.
+ */
+static void less_is_run_again_where_that_is_enough(void **state)
+{
+    static const struct {
+        const char *recompute;
+        double memory, seconds;
+        enum plan_recompute again;
+    } cases[] = {
+        { NULL, 15000, 72, PLAN_RECOMPUTE_NONE },   { NULL, 13500, 84, PLAN_RECOMPUTE_SELECTIVE },
+        { NULL, 13000, 96, PLAN_RECOMPUTE_FULL },   { "full", 15000, 96, PLAN_RECOMPUTE_FULL },
+        { "selective", 15000, 84, PLAN_RECOMPUTE_SELECTIVE },
+    };
+    struct cost *cost = even_cost(6, 1, 1000);
+    struct cluster *cluster = open_cluster(ROOMY);
+
+    (void)state;
+    for (int b = 0; b < cost->n_blocks; b++) {
+        cost->blocks[b].selective_dgrad = mem_new(1, sizeof(double));
+        cost->blocks[b].selective_activations = mem_new(1, sizeof(double));
+        cost->blocks[b].selective_dgrad[0] = 1.5;
+        cost->blocks[b].selective_activations[0] = 40;
+    }
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct plan_request request = { .global_batch = 4, .optimizer = "sgd",
+                                        .n_replicas = 1, .replicas = (int[]){ 1 },
+                                        .micro_batch = 1, .schedule = "gpipe",
+                                        .recompute = cases[i].recompute,
+                                        .memory = cases[i].memory };
+        struct plan *plan = partition(cost, cluster, &request, NULL, NULL);
+
+        assert_non_null(plan);
+        assert_int_equal(plan->stages[0].recompute, cases[i].again);
+        assert_true(plan->stages[0].memory <= cases[i].memory);
+        assert_true(fabs(plan->iteration_seconds - cases[i].seconds) < 1e-6);
+        assert_true(plan->iteration_seconds >= plan->lower_bound_seconds);
+        plan_free(plan);
+    }
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
 static void a_block_that_fits_nowhere_is_named_with_what_it_lacks(void **state)
 {
     struct plan_request request = { .global_batch = 4, .memory = 2000 };
@@ -677,6 +720,7 @@ int main(void)
         cmocka_unit_test(a_memory_limit_forces_a_cut),
         cmocka_unit_test(state_is_sharded_where_memory_demands_it),
         cmocka_unit_test(a_stage_recomputes_where_memory_demands_it),
+        cmocka_unit_test(less_is_run_again_where_that_is_enough),
         cmocka_unit_test(a_block_that_fits_nowhere_is_named_with_what_it_lacks),
         cmocka_unit_test(the_exact_memory_decides),
         cmocka_unit_test(a_small_stage_that_was_underestimated_does_not_forbid_a_large_one),

@@ -122,7 +122,7 @@ static void mistakes_are_named_by_key(void **state)
         { 0, "devices", "[[\"0\",\"1\"]]", "stages[0].devices" },
         { 1, "devices", "[[\"0\"]]", "device \"0\" stands there twice" },
         { 1, "blocks", "[\"a\"]", "block \"a\" stands there twice" },
-        { 1, "recompute", "\"selective\"", "stages[1].recompute: expected none or full" },
+        { 1, "recompute", "\"half\"", "stages[1].recompute: expected none, selective or full" },
         { 1, "forward", "-1", "stages[1].forward" },
     };
 
