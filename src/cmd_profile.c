@@ -148,6 +148,16 @@ static struct cost *estimate(const struct profile_run *r, struct err *err)
     return cost;
 }
 
+static void say_spread(const struct timings *timings)
+{
+    double median, worst;
+    int n = timings ? timings_spread(timings, &median, &worst) : 0;
+
+    if (n)
+        log_info("%d operators measured; half of their rounds within %.2g %%, of the worst within "
+                 "%.2g %%", n, 1e2 * median, 1e2 * worst);
+}
+
 static int write_cost(struct profile_run *r, const char *output, struct err *err)
 {
     struct cost *cost = option_flag(r->options, "roofline", false)
@@ -156,6 +166,7 @@ static int write_cost(struct profile_run *r, const char *output, struct err *err
 
     if (!cost)
         return -1;
+    say_spread(r->profile.timings);
     bad = cost_save(cost, output, err);
     cost_free(cost);
     return bad;

@@ -146,7 +146,7 @@ static void move_operands(struct subject *s)
     }
 }
 
-static int measure(struct subject *s, struct measured *result, struct err *err)
+static int measure(struct subject *s, double *seconds, struct err *err)
 {
     double times[MAX_RUNS], begun, spent = 0;
     int n = 0;
@@ -168,9 +168,7 @@ static int measure(struct subject *s, struct measured *result, struct err *err)
         spent += times[n++];
     }
     qsort(times, (size_t)n, sizeof(times[0]), order_doubles);
-    result->runs = n;
-    result->seconds = times[n / 2];
-    result->spread = times[n / 2] > 0 ? (times[n * 3 / 4] - times[n / 4]) / times[n / 2] : 0;
+    *seconds = times[n / 2];
     return 0;
 }
 
@@ -245,7 +243,7 @@ static int run_kernel(struct subject *s, struct err *err)
 }
 
 static int measure_kernel(struct subject *s, const struct graph *graph,
-                          const struct node *node, bool adds, struct measured *result,
+                          const struct node *node, bool adds, double *seconds,
                           struct err *err)
 {
     const struct stopwatch *w = s->stopwatch;
@@ -266,7 +264,7 @@ static int measure_kernel(struct subject *s, const struct graph *graph,
         .accumulate = adds && w->backend->kernel_accumulates(s->kernel) ? ACCUMULATE_YES
                                                                         : ACCUMULATE_NO,
     };
-    bad = measure(s, result, err);
+    bad = measure(s, seconds, err);
     if (space)
         w->backend->release(w->device, space, workspace);
     return bad;
@@ -292,7 +290,7 @@ static void make_operands(struct subject *s, int n)
 
 int stopwatch_node(struct stopwatch *stopwatch, const struct graph *graph, int node,
                    const struct value_layout *layouts, const struct reuse *reuse,
-                   struct measured *result, struct err *err)
+                   double *seconds, struct err *err)
 {
     const struct backend *backend = stopwatch->backend;
     const struct node *n = &graph->nodes[node];
@@ -304,7 +302,7 @@ int stopwatch_node(struct stopwatch *stopwatch, const struct graph *graph, int n
     make_operands(&s, n->n_inputs + n->n_outputs);
     s.kernel = backend->kernel_new(stopwatch->device, graph, node, layouts, err);
     if (s.kernel && take_operands(&s, graph, n, layouts, far, reuse->ring, err) == 0)
-        bad = measure_kernel(&s, graph, n, known && reuse->result[node], result, err);
+        bad = measure_kernel(&s, graph, n, known && reuse->result[node], seconds, err);
     if (s.kernel)
         backend->kernel_free(s.kernel);
     release_operands(&s);
@@ -325,7 +323,7 @@ static int run_update(struct subject *s, struct err *err)
 }
 
 int stopwatch_update(struct stopwatch *stopwatch, const struct optimizer_args *args,
-                     size_t ring, struct measured *result, struct err *err)
+                     size_t ring, double *seconds, struct err *err)
 {
     struct stopwatch *w = stopwatch;
     struct subject s = { .run = run_update, .stopwatch = w, .optimizer = args };
@@ -344,7 +342,7 @@ int stopwatch_update(struct stopwatch *stopwatch, const struct optimizer_args *a
     if (!bad)
         bad = open_pools(&s, dtypes, 1, ring, err);
     if (!bad)
-        bad = measure(&s, result, err);
+        bad = measure(&s, seconds, err);
     release_operands(&s);
     return bad;
 }

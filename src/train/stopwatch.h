@@ -10,25 +10,19 @@ struct err;
 
 struct stopwatch;
 
-struct measured {
-    double seconds;         /* median */
-    double spread;          /* of the middle half of the runs, relative to the median */
-    int runs;
-};
-
 struct stopwatch *stopwatch_new(const struct backend *backend, struct device *device,
                                 struct err *err);
 void stopwatch_free(struct stopwatch *stopwatch);
 
-/* Far operands (reuse.h; integers are always near) lie elsewhere at each run, so that 'ring'
+/* 'seconds': the median of the runs. Far operands (reuse.h; integers are always near) lie elsewhere at each run, so that 'ring'
  * bytes pass before a place is used again. Results are added to what is there, as all but the
  * first micro-batch do.
  */
 int stopwatch_node(struct stopwatch *stopwatch, const struct graph *graph, int node,
                    const struct value_layout *layouts, const struct reuse *reuse,
-                   struct measured *result, struct err *err);
+                   double *seconds, struct err *err);
 /* Of one megabyte of parameters, their gradients and states far where 'ring' is not 0. */
 int stopwatch_update(struct stopwatch *stopwatch, const struct optimizer_args *args,
-                     size_t ring, struct measured *result, struct err *err);
+                     size_t ring, double *seconds, struct err *err);
 
 #endif

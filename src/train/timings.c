@@ -248,6 +248,16 @@ static bool known(struct timings *t, const char *key, double *seconds)
     return true;
 }
 
+static int sort_samples(const json_t *samples, double sorted[ROUNDS])
+{
+    int n = (int)json_array_size(samples);
+
+    for (int i = 0; i < n; i++)
+        sorted[i] = json_real_value(json_array_get(samples, (size_t)i));
+    qsort(sorted, (size_t)n, sizeof(sorted[0]), order_doubles);
+    return n;
+}
+
 /* Returns the lower quartile of what was measured so far: somebody else at work on this machine
  * makes a round slower by any factor, nothing makes one much faster.
  */
@@ -262,13 +272,34 @@ static double keep(struct timings *t, const char *key, double seconds)
         json_object_set_new(t->samples, key, samples);
     }
     json_array_append_new(samples, json_real(seconds));
-    n = (int)json_array_size(samples);
-    for (int i = 0; i < n; i++)
-        sorted[i] = json_real_value(json_array_get(samples, (size_t)i));
-    qsort(sorted, (size_t)n, sizeof(sorted[0]), order_doubles);
+    n = sort_samples(samples, sorted);
     json_object_set_new(t->seconds, key, json_real(sorted[n / 4]));
     t->changed = true;
     return sorted[n / 4];
+}
+
+int timings_spread(const struct timings *timings, double *median, double *worst)
+{
+    size_t size = json_object_size(timings->samples);
+    double *spreads = mem_new(size + 1, sizeof(*spreads));
+    int n_spreads = 0;
+    const char *key;
+    json_t *samples;
+
+    json_object_foreach(timings->samples, key, samples) {
+        double sorted[ROUNDS];
+        int n = sort_samples(samples, sorted);
+
+        if (sorted[n / 2] > 0)
+            spreads[n_spreads++] = (sorted[n * 3 / 4] - sorted[n / 4]) / sorted[n / 2];
+    }
+    if (n_spreads) {
+        qsort(spreads, (size_t)n_spreads, sizeof(*spreads), order_doubles);
+        *median = spreads[n_spreads / 2];
+        *worst = spreads[n_spreads - 1];
+    }
+    free(spreads);
+    return n_spreads;
 }
 
 bool timings_round(struct timings *timings)
@@ -293,7 +324,6 @@ double timings_node(struct timings *timings, const struct graph *graph, int node
                     struct err *err)
 {
     struct timings *t = timings;
-    struct measured result;
     char key[64];
     double seconds;
 
@@ -305,16 +335,15 @@ double timings_node(struct timings *timings, const struct graph *graph, int node
     if (known(t, key, &seconds))
         return seconds;
     if (!stopwatch_of(t, err) || stopwatch_node(t->stopwatch, graph, node, layouts, reuse,
-                                                &result, err) < 0)
+                                                &seconds, err) < 0)
         return -1;
-    return keep(t, key, result.seconds);
+    return keep(t, key, seconds);
 }
 
 double timings_update(struct timings *timings, const struct optimizer_args *args, size_t ring,
                       struct err *err)
 {
     struct timings *t = timings;
-    struct measured result;
     char key[64];
     double seconds;
 
@@ -323,7 +352,7 @@ double timings_update(struct timings *timings, const struct optimizer_args *args
     if (known(t, key, &seconds))
         return seconds;
     if (!stopwatch_of(t, err) ||
-        stopwatch_update(t->stopwatch, args, ring, &result, err) < 0)
+        stopwatch_update(t->stopwatch, args, ring, &seconds, err) < 0)
         return -1;
-    return keep(t, key, result.seconds / (double)(1 << 20));
+    return keep(t, key, seconds / (double)(1 << 20));
 }

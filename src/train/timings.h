@@ -32,6 +32,10 @@ bool timings_round(struct timings *timings);
 double timings_node(struct timings *timings, const struct graph *graph, int node,
                     const struct value_layout *layouts, const struct reuse *reuse,
                     struct err *err);
+/* How many operators were measured, not known from before; where there are any, how far the middle
+ * half of their rounds spreads, relative to the median: for the median operator and the worst.
+ */
+int timings_spread(const struct timings *timings, double *median, double *worst);
 /* What makes a node unique where all its values are plain: 16 hex digits. */
 void timings_key(const struct graph *graph, int node, char key[17]);
 /* Seconds of an update per byte of parameters; 'ring' as in reuse.h. */

@@ -262,6 +262,15 @@ json.dump(json.load(open(sys.argv[1]))["plan"], open(sys.argv[2], "w"))' \
     [ ! -e "$DIR/cache" ]
 }
 
+@test "profile says how many operators it measured, and how well" {
+    run "$TASUKI" profile $MODEL --batch-size 4 -o "$DIR/cost.json" --no-cache
+    [ "$status" -eq 0 ]
+    [[ "$output" =~ [0-9]+" operators measured; half of their rounds within "[0-9.e+]+" %" ]]
+    run "$TASUKI" profile $MODEL --cluster dgx-h100:1 --roofline -o "$DIR/cost.json"
+    [ "$status" -eq 0 ]
+    [[ "$output" != *"operators measured"* ]]
+}
+
 @test "profile prints the operators of a whole step and the share of reorders" {
     run "$TASUKI" profile $MODEL --batch-size 8 --optimizer adamw
     [ "$status" -eq 0 ]
