@@ -78,7 +78,8 @@ struct backend {
     bool (*supports)(const struct device *device, const struct graph *graph, int node);
 
     /* Choose layouts for a stage program before memory is placed: may set layouts of values
-     * that are internal to it and append reorder nodes. NULL: everything stays plain.
+     * that are internal to it and, after program_own_graph(), append reorder nodes. NULL:
+     * everything stays plain.
      */
     int (*lower)(struct device *device, struct program *program, struct err *err);
 

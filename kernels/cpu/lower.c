@@ -353,14 +353,13 @@ static bool has_convolution(const struct program *program)
 int cpu_lower(struct device *device, struct program *program, struct err *err)
 {
     static const enum part order[] = {PART_FORWARD, PART_DGRAD, PART_WGRAD};
-    struct lowering l = {.device = device,
-                         .program = program,
-                         .graph = program->graph,
-                         .n_known = program->n_values};
+    struct lowering l = {.device = device, .program = program, .n_known = program->n_values};
     int rc = 0;
 
     if (program->graph->real != DTYPE_F32 || !has_convolution(program))
         return 0;
+    program_own_graph(program);
+    l.graph = program->graph;
     l.last = keep_layout(&l, NULL, NULL);
     l.fixed = mem_new((size_t)l.n_known, sizeof(*l.fixed));
     l.other = mem_new((size_t)l.n_known, sizeof(*l.other));

@@ -328,6 +328,13 @@ void program_recompute(struct program *program, bool selective)
     free(wanted);
 }
 
+void program_own_graph(struct program *program)
+{
+    if (program->shared)
+        program->graph = graph_copy(program->graph);
+    program->shared = false;
+}
+
 static int position(const struct program_list *list, int node)
 {
     for (int i = 0; i < list->n; i++)

@@ -51,6 +51,7 @@ struct program_list {
 
 struct program {
     struct graph *graph;        /* the whole training graph; owned by the caller */
+    bool shared;                /* by others that want it as it is, see program_own_graph() */
     const struct autodiff *autodiff;
     const int *stage_of;        /* of every node present when the program was made */
     int stage, n_stages;
@@ -75,6 +76,10 @@ void program_free(struct program *program);
  */
 void program_recompute(struct program *program, bool selective);
 
+/* For 'lower', before it changes the graph: a shared one is exchanged for a copy, which the caller
+ * of program_new() owns, too.
+ */
+void program_own_graph(struct program *program);
 /* For 'lower': append a node of this stage right before or after 'where' in the list of a
  * part (where == -1: at the start or end), after it was added to the graph; grows 'values'.
  */

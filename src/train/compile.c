@@ -19,7 +19,8 @@ static int take_built(struct compiled *c, const struct compile_options *options,
 
     if (!d)
         return -1;
-    c->graph = graph_copy(d->graph);
+    c->graph = d->graph;
+    c->shared = true;
     c->autodiff = d->autodiff;
     c->stage_of = d->stage_of;
     return 0;
@@ -159,7 +160,7 @@ static int make_program(struct compiled *c, const struct compile_options *option
     const struct plan *plan = options->plan;
     struct routes routes;
     size_t workspace = 0;
-    int slots;
+    int slots, bad;
 
     make_edges(c);
     c->schedule = plan_schedule(plan, c->edges, c->n_edges, err);
@@ -170,7 +171,11 @@ static int make_program(struct compiled *c, const struct compile_options *option
                              err);
     if (!c->program)
         return -1;
-    if (c->backend->lower && c->backend->lower(options->device, c->program, err) < 0)
+    c->program->shared = c->shared;
+    bad = c->backend->lower ? c->backend->lower(options->device, c->program, err) : 0;
+    c->graph = c->program->graph;
+    c->shared = c->program->shared;
+    if (bad < 0)
         return -1;
     if (plan->stages[c->stage].recompute != PLAN_RECOMPUTE_NONE)
         program_recompute(c->program,
@@ -216,6 +221,7 @@ void compiled_free(struct compiled *compiled)
     program_free(compiled->program);
     schedule_free(compiled->schedule);
     free(compiled->edges);
-    graph_free(compiled->graph);
+    if (!compiled->shared)
+        graph_free(compiled->graph);
     free(compiled);
 }

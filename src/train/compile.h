@@ -32,6 +32,7 @@ struct compile_options {
 struct compiled {
     const struct backend *backend;
     struct graph *graph;
+    bool shared;                /* the graph is one that compile_options.built keeps */
     struct autodiff autodiff;
     const int *stage_of;        /* of each node before lowering */
     int stage, replica;
