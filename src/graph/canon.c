@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "graph/canon.h"
 #include "graph/dims.h"
+#include "graph/names.h"
 #include "graph/op.h"
 
 /* Operators whose form is the same in all opsets: inputs and plain attributes. */
@@ -521,7 +522,7 @@ static const struct canon *find_canon(const char *name)
     size_t i;
 
     for (i = 0; i < sizeof(table) / sizeof(table[0]); i++)
-        if (strcmp(table[i].name, name) == 0)
+        if (names_same(table[i].name, name))
             return &table[i];
     return NULL;
 }

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "graph/dims.h"
+#include "graph/names.h"
 
 int fold_new(struct fold *fold, enum dtype dtype, const struct shape *shape,
              struct tensor *tensor, struct err *err)
@@ -129,7 +130,7 @@ static const struct fold_op *find_op(const char *name)
 
     for (f = 0; f < sizeof(families) / sizeof(families[0]); f++)
         for (op = families[f]; op->name; op++)
-            if (strcmp(op->name, name) == 0)
+            if (names_same(op->name, name))
                 return op;
     return NULL;
 }

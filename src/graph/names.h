@@ -3,7 +3,9 @@
 #ifndef TASUKI_GRAPH_NAMES_H
 #define TASUKI_GRAPH_NAMES_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 struct names;
 
@@ -16,5 +18,11 @@ int names_find(const struct names *names, const char *name);    /* -1 if not the
 void names_put(struct names *names, const char *name, int id);
 void names_remove(struct names *names, const char *name);
 uint64_t names_hash(const char *name);  /* FNV-1a, 64 bits */
+
+/* For a search through a table: most names differ in their first letter. */
+static inline bool names_same(const char *a, const char *b)
+{
+    return a[0] == b[0] && strcmp(a, b) == 0;
+}
 
 #endif

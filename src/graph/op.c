@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "graph/names.h"
 #include "graph/ops/ops.h"
 
 static const struct op *const families[] = {
@@ -34,7 +35,7 @@ const struct op *op_find(const char *name)
 
     for (f = 0; f < sizeof(families) / sizeof(families[0]); f++)
         for (op = families[f]; op->name; op++)
-            if (op->name[0] == name[0] && strcmp(op->name, name) == 0)
+            if (names_same(op->name, name))
                 return op;
     return NULL;
 }
