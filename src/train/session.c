@@ -317,95 +317,6 @@ static int complete_settings(struct session *s, struct err *err)
     return 0;
 }
 
-/* The stage --------------------------------------------------------------------------- */
-
-static int check_memory(const struct session *s, struct err *err)
-{
-    double need = 0;
-
-    for (int c = 0; c < s->n_chunks; c++)
-        need += (double)s->compiled[c]->memory.total;
-    if (s->settings.memory <= 0 || need <= s->settings.memory)
-        return 0;
-    return err_set(err, "stage %d (block \"%s\" and on) needs %.0f bytes, %.0f bytes more than "
-                   "--memory", s->placement.stage,
-                   s->plan->stages[s->placement.stage].blocks[0].name, need,
-                   need - s->settings.memory);
-}
-
-static int make_stages(struct session *s, struct err *err)
-{
-    struct compile_options options = {
-        .model = s->model, .model_options = s->model_options, .plan = s->plan,
-        .backend = s->backend, .device = s->device,
-        .optimizer_states = optimizer_states(s->settings.optimizer.kind) +
-                            (s->settings.recipe.ema > 0),
-    };
-
-    for (int stage = 0; s->placement.stage >= 0 && stage < s->plan->n_stages; stage++) {
-        struct compiled *compiled;
-
-        if (plan_list(s->plan, stage) != s->placement.list)
-            continue;
-        compiled = compile_stage(&options, stage, s->placement.replica, err);
-        if (!compiled)
-            return -1;
-        *(struct compiled **)mem_push((void **)&s->compiled, &s->n_chunks,
-                                      sizeof(struct compiled *)) = compiled;
-    }
-    return check_memory(s, err);
-}
-
-static int bind_chunks(struct session *s, struct source *source, struct err *err)
-{
-    source->tensors = mem_new((size_t)s->n_chunks, sizeof(*source->tensors));
-    for (int c = 0; c < s->n_chunks; c++)
-        if (executor_bind(runner_executor(s->runner, c), source->data, &source->tensors[c],
-                          err) < 0)
-            return -1;
-    return 0;
-}
-
-static int load_chunks(struct session *s, struct err *err)
-{
-    for (int c = 0; s->resumed && c < s->n_chunks; c++)
-        if (checkpoint_load(s->resumed, s->stores[c], err) < 0 ||
-            executor_prepare(runner_executor(s->runner, c), err) < 0)
-            return -1;
-    return 0;
-}
-
-static int make_runner(struct session *s, struct err *err)
-{
-    struct runner_options options = {
-        .executor = {
-            .plan = s->plan, .placement = &s->placement, .device = s->device, .comm = s->comm,
-            .optimizer = s->settings.optimizer, .ema = s->settings.recipe.ema,
-            .seed = s->settings.seed, .initial = s->initial,
-            .deterministic = s->settings.deterministic,
-        },
-        .n_chunks = s->n_chunks, .compiled = s->compiled, .clip = s->settings.recipe.clip,
-        .delay_seed = s->settings.delay_seed, .delay_max = s->settings.delay_max,
-    };
-
-    if (s->placement.stage < 0)
-        return 0;
-    if (s->settings.trace) {
-        trace_init(&s->trace, 1 << 16);
-        options.executor.trace = &s->trace;
-    }
-    s->runner = runner_new(&options, err);
-    if (!s->runner)
-        return -1;
-    s->stores = mem_new((size_t)s->n_chunks, sizeof(struct store *));
-    for (int c = 0; c < s->n_chunks; c++)
-        s->stores[c] = executor_store(runner_executor(s->runner, c));
-    if (bind_chunks(s, &s->train, err) < 0 ||
-        (s->test.data && bind_chunks(s, &s->test, err) < 0))
-        return -1;
-    return load_chunks(s, err);
-}
-
 /* Pictures cost time, what is mapped hardly any. */
 int session_prefetch(const struct session *session, const struct source *source,
                      const struct sampler *sampler, int64_t first, int64_t end,
@@ -443,16 +354,6 @@ static int make_prefetch(struct session *s, struct err *err)
 {
     return session_prefetch(s, &s->train, &s->sampler, s->first_step, s->total_steps,
                             &s->prefetch, err);
-}
-
-/* Replicas of a stage were compiled for shares of different sizes: do they sum alike? */
-static int check_buckets(struct session *s, struct err *err)
-{
-    int bad = buckets_check(s->comm, s->n_chunks, s->compiled, &s->placement, 0, err);
-
-    if (bad)
-        err_prefix(err, "%s", s->model_path);
-    return session_agreed(s, bad, err);
 }
 
 /* A dry run must leave the log of an earlier run alone. */
@@ -527,12 +428,7 @@ int session_open(struct session *session, const struct train_settings *settings,
     s->planning = phase(s);
     if (settings->dry_run)
         return 0;
-    if (session_agree(s, make_stages(s, err) < 0, err) || check_buckets(s, err) ||
-        session_agree(s, make_runner(s, err) < 0, err))
-        return -1;
-    if (s->runner && runner_connect(s->runner, err) < 0)
-        return -1;
-    if (session_stage(s, err) < 0)
+    if (session_start(s, err) < 0 || session_stage(s, err) < 0)
         return -1;
     if (session_agree(s, make_prefetch(s, err) < 0, err) ||
         board_init(&s->board, comm, err) < 0)
@@ -541,12 +437,9 @@ int session_open(struct session *session, const struct train_settings *settings,
     return 0;
 }
 
-static void close_source(struct source *source, int n_chunks)
+static void close_source(struct source *source)
 {
     labels_clear(&source->labels);
-    for (int c = 0; source->tensors && c < n_chunks; c++)
-        free(source->tensors[c]);
-    free(source->tensors);
     data_reader_free(source->reader);
     data_close(source->data);
 }
@@ -556,13 +449,8 @@ void session_close(struct session *session)
     struct session *s = session;
 
     board_clear(&s->board);
-    session_prefetch_free(s, s->prefetch);
+    session_stop(s);
     staging_close(s->staging);
-    runner_free(s->runner);
-    for (int c = 0; c < s->n_chunks; c++)
-        compiled_free(s->compiled[c]);
-    free(s->compiled);
-    free(s->stores);
     trace_clear(&s->trace);
     sampler_clear(&s->sampler);
     placement_clear(&s->placement);
@@ -574,8 +462,8 @@ void session_close(struct session *session)
     checkpoint_close(s->resumed);
     initial_free(s->initial);
     free(s->absent);
-    close_source(&s->train, s->n_chunks);
-    close_source(&s->test, s->n_chunks);
+    close_source(&s->train);
+    close_source(&s->test);
     if (s->device)
         s->backend->device_close(s->device);
     model_close(s->model);

@@ -107,6 +107,11 @@ int session_cores(const struct session *session);
 struct plan_request session_request(const struct session *session);
 /* Plan: from the file given, else by the planner, on rank 0, for all. Collective. */
 int session_plan(struct session *session, struct err *err);
+/* The stages that this rank has in the plan are compiled, loaded and connected. Collective; on
+ * failure, too, session_stop() undoes it.
+ */
+int session_start(struct session *session, struct err *err);
+void session_stop(struct session *session);
 /* Threads that read ahead the steps from 'first' to 'end' - 1, for each chunk; an entry is NULL
  * where it reads nothing, or the loop is to do so by itself.
  */
