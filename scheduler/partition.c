@@ -365,6 +365,15 @@ static int check_memory(struct search *s, const struct candidate *c, struct plan
     return over;
 }
 
+int search_fits_exactly(struct search *s, const struct candidate *c, struct plan *plan,
+                        struct err *err)
+{
+    struct factors ignored = { 0, 0 };
+    int over = check_memory(s, c, plan, &ignored, err);
+
+    return over < 0 ? -1 : !over;
+}
+
 /* The fastest candidate whose exact memory fits, as a plan; NULL with err->code 0 if none. */
 static struct plan *first_that_fits(struct search *s, struct factors *factors, struct err *err)
 {
@@ -484,6 +493,10 @@ static struct plan *partition_once(const struct cost *cost, const struct cluster
         set_bound(s, plan);
         if (why && request_chunks(request) == 1)
             *why = explain(s, plan);
+        if (request->n_others && plan_others(s, plan, err)) {
+            plan_free(plan);
+            plan = NULL;
+        }
     }
     search_free(s);
     return plan;
@@ -497,6 +510,7 @@ static struct plan *partition_pinned(const struct cost *cost, const struct clust
     struct plan *best = NULL;
     struct search *any;
 
+    request->n_others = 0;
     for (request->stages = pins_least_stages(request->block_stage, cost->n_blocks);;
          request->stages++) {
         struct err local = { 0 };

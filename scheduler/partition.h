@@ -49,6 +49,12 @@ struct plan_request {
     int (*memory_of)(void *user, const struct plan *plan, int stage, struct memory_use *use,
                      struct err *err);
     void *user;
+    /* Room for so many more plans: the next best that fit and differ in pipelines, stages,
+     * schedule or micro-batches, the fastest first; NULL from where there are none, as with pinned
+     * blocks but without 'stages'.
+     */
+    int n_others;
+    struct plan **others;
 };
 
 /* Stages of each device under the schedule that is asked for. */

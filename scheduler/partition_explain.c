@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
+#include "scheduler/simulate.h"
 
 #define N_OTHERS 3      /* that are named */
 #define SAME 1e-6       /* relative */
@@ -220,6 +222,78 @@ static int choose_others(const struct pool *pool, const struct candidate *chosen
         }
     qsort(chosen, (size_t)n, sizeof(*chosen), by_time);
     return n;
+}
+
+/* The candidate as a plan; NULL where its exact memory does not fit, or with 'err'. */
+static struct plan *other_plan(struct search *s, struct candidate *c, const struct plan *best,
+                               struct err *err)
+{
+    struct plan *plan;
+    int fits;
+
+    if (!c->exact && search_evaluate(s, c, true, err))
+        return NULL;
+    if (!isfinite(c->seconds))
+        return NULL;
+    plan = place(s->cost, s->cluster, s->request, c);
+    fits = search_fits_exactly(s, c, plan, err);
+    if (fits < 1 || simulate_forecast(plan, s->cost, s->cluster, err)) {
+        plan_free(plan);
+        return NULL;
+    }
+    plan->iteration_seconds = c->seconds;
+    plan->lower_bound_seconds = best->lower_bound_seconds;
+    describe(s, plan);
+    return plan;
+}
+
+static int by_seconds(const void *a, const void *b)
+{
+    double x = (*(struct plan *const *)a)->iteration_seconds;
+    double y = (*(struct plan *const *)b)->iteration_seconds;
+
+    return x < y ? -1 : x > y;
+}
+
+int plan_others(struct search *s, const struct plan *plan, struct err *err)
+{
+    const struct plan_request *q = s->request;
+    struct pool pool = { .search = s };
+    const struct candidate **chosen = mem_new((size_t)q->n_others + 1, sizeof(*chosen));
+    struct err local = { 0 };
+    int n = 0;
+
+    if (plan->list || q->policy || request_chunks(q) > 1) {
+        free(chosen);
+        return 0;
+    }
+    chosen[n++] = s->taken;
+    pool_fill(&pool, plan);
+    if (pool.n)
+        qsort(pool.items, (size_t)pool.n, sizeof(*pool.items), by_time);
+    for (int i = 0; i < pool.n && n <= q->n_others && !local.code; i++) {
+        bool known = false;
+        struct candidate *c;
+
+        for (int k = 0; k < n; k++)
+            known |= alike(pool.items[i], chosen[k], KIND_MICRO_BATCHES);
+        if (known)
+            continue;
+        c = candidate_copy(pool.items[i]);
+        q->others[n - 1] = other_plan(s, c, plan, &local);
+        if (q->others[n - 1])
+            chosen[n++] = pool.items[i];
+        candidate_free(c);
+    }
+    pool_clear(&pool);
+    free(chosen);
+    if (n > 2)
+        qsort(q->others, (size_t)n - 1, sizeof(*q->others), by_seconds);
+    for (int i = 0; local.code && i < n - 1; i++) {
+        plan_free(q->others[i]);
+        q->others[i] = NULL;
+    }
+    return local.code ? err_set(err, "%s", local.text) : 0;
 }
 
 /* Where the time goes: what the slowest stage computes, the longest all-reduce on idle wires,

@@ -285,6 +285,11 @@ bool schedule_allowed(const struct plan_request *request, enum schedule_kind sch
 bool set_schedule(struct search *search, struct candidate *c, enum schedule_kind schedule);
 /* Does the estimate of every stage's memory fit, where some recompute? Says which. */
 bool search_fits(struct search *search, struct candidate *c);
+/* Does the memory of the stages fit as they are compiled? It is left in 'plan', which the
+ * candidate was made; -1: an error.
+ */
+int search_fits_exactly(struct search *search, const struct candidate *c, struct plan *plan,
+                        struct err *err);
 /* Does a stage that recomputes keep less? Not where W waits, and with it what it needs. */
 bool recompute_frees(enum schedule_kind kind);
 /* Does stage 's' of the candidate recompute, and thereby keep less? */
@@ -322,6 +327,8 @@ bool pins_allow(const int *pins, const struct table *table, int interval, int st
 void describe(const struct search *search, struct plan *plan);
 /* Why this plan, and why not others, in lines; malloc'ed. */
 char *explain(struct search *search, const struct plan *plan);
+/* The request's 'others'. */
+int plan_others(struct search *search, const struct plan *plan, struct err *err);
 
 /* Seconds below which no plan for this request can come. */
 double partition_lower_bound(const struct cost *cost, const struct cluster *cluster,
