@@ -21,6 +21,7 @@
 #include "train/train.h"
 
 #define MAX_COUNT 4096      /* of stages, replicas and threads, as plan has it */
+#define MAX_TRIAL 64        /* plans */
 
 /* At 1 the correction of Adam's bias would divide by zero, and averages never move. */
 static int read_beta(const struct options *o, const char *name, double def, double *value,
@@ -119,7 +120,7 @@ static int read_schedule_list(const struct options *o, struct train_settings *t,
 
 static int read_pins(const struct options *o, struct train_settings *t, struct err *err)
 {
-    int64_t stages, pipelines, chunks;
+    int64_t stages, pipelines, chunks, trial;
 
     if (option_int(o, "stages", 1, MAX_COUNT, 0, &stages, err) < 0 ||
         option_int(o, "pipelines", 1, MAX_COUNT, 0, &pipelines, err) < 0 ||
@@ -141,6 +142,9 @@ static int read_pins(const struct options *o, struct train_settings *t, struct e
     if (option_given(o, "zero"))
         t->zero = option_flag(o, "zero", true) ? PLAN_ZERO : PLAN_ZERO_NEVER;
     t->keep_plan = option_flag(o, "keep-plan", false);
+    if (option_int(o, "trial", 2, MAX_TRIAL, 0, &trial, err) < 0)
+        return -1;
+    t->trial = (int)trial;
     if (t->n_replicas && t->stages && t->n_replicas != t->stages)
         return err_set_code(err, EXIT_USAGE, "--replicas: %d numbers for --stages %d",
                             t->n_replicas, t->stages);
@@ -185,6 +189,9 @@ static int read_running(const struct options *o, struct train_settings *t, struc
     t->data_threads_given = option_given(o, "data-threads");
     t->threads = (int)threads;
     t->deterministic = option_flag(o, "deterministic", false);
+    if (t->deterministic && t->trial)
+        return err_set_code(err, EXIT_USAGE, "--trial and --deterministic: which plan is fastest "
+                            "may differ from run to run: leave one of them out");
     t->dry_run = option_flag(o, "dry-run", false);
     t->checkpoint = option_string(o, "checkpoint", NULL);
     t->resume = option_flag(o, "resume", false);

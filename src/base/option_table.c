@@ -194,6 +194,8 @@ static const struct option_spec table[] = {
       .help = "plan by the rules of others, to compare (default: search)" },
     { .name = "keep-plan", .commands = TRAIN,
       .help = "refuse, rather than plan anew, where a plan does not fit the allocation" },
+    { .name = "trial", .argument = "N", .commands = TRAIN,
+      .help = "run the best N plans for some iterations first, and take the fastest" },
 
     /* running */
     { .name = "backend", .argument = "cpu|reference", .commands = COSTS,

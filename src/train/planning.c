@@ -227,6 +227,8 @@ struct plan *planning_run(const struct planning *planning, char **why, struct er
                      err);
     if (plan)
         complete_plan(plan, &own);
+    for (int i = 0; plan && i < request.n_others && request.others[i]; i++)
+        complete_plan(request.others[i], &own);
     if (!planning->built)
         built_free(own.built);
     plan_names_free(names);

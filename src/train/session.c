@@ -280,6 +280,9 @@ static int complete_settings(struct session *s, struct err *err)
     if (check_ranks(s, err) < 0)
         return -1;
 
+    if (t->trial && s->given)
+        return err_set_code(err, EXIT_USAGE, "--trial: %s is a plan: give its model, or leave "
+                            "--trial out", t->input);
     if (!t->global_batch && s->given)
         t->global_batch = s->given->global_batch;
     if (!t->global_batch)
@@ -458,6 +461,9 @@ void session_close(struct session *session)
     plan_free(s->plan);
     plan_free(s->given);
     plan_free(s->resumed_plan);
+    for (int i = 0; s->others && i < s->settings.trial - 1; i++)
+        plan_free(s->others[i]);
+    free(s->others);
     cluster_free(s->cluster);
     checkpoint_close(s->resumed);
     initial_free(s->initial);

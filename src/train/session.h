@@ -53,6 +53,7 @@ struct session {
     struct initial *initial;
     struct cluster *cluster;
     struct plan *given, *plan, *resumed_plan;
+    struct plan **others;               /* rank 0, --trial: room for one less than these */
     json_t *plan_json;
     struct placement placement;
     int n_chunks;                       /* stages that this rank runs */
@@ -105,6 +106,14 @@ int session_cluster(struct session *session, struct err *err);
 int session_cores(const struct session *session);
 /* What the settings ask of the planner. */
 struct plan_request session_request(const struct session *session);
+/* The plan in a line; malloc'ed. */
+char *session_describe(const struct session *session);
+/* This rank's place in the plan. Collective. */
+int session_place(struct session *session, struct err *err);
+/* The planner's other plan 'index', which rank 0 has, in place of the plan. Collective. */
+int session_next_plan(struct session *session, int index, struct err *err);
+/* --trial: of the plan and the others, the one that runs fastest. Collective. */
+int session_trial(struct session *session, struct err *err);
 /* Plan: from the file given, else by the planner, on rank 0, for all. Collective. */
 int session_plan(struct session *session, struct err *err);
 /* The stages that this rank has in the plan are compiled, loaded and connected. Collective; on

@@ -46,6 +46,11 @@ static struct plan *make_plan(struct session *s, struct err *err)
         if (!planning.cost)
             return NULL;
     }
+    if (t->trial) {
+        s->others = mem_new((size_t)t->trial - 1, sizeof(*s->others));
+        planning.request.n_others = t->trial - 1;
+        planning.request.others = s->others;
+    }
     plan = planning_run(&planning, &why, err);
     if (plan && why)
         log_debug("%s", why);
@@ -179,6 +184,7 @@ static struct plan *choose_plan(struct session *s, struct err *err)
     return make_plan(s, err);
 }
 
+/* Rank 0's. */
 static int share_plan(struct session *s, struct err *err)
 {
     void *text = NULL;
@@ -186,17 +192,12 @@ static int share_plan(struct session *s, struct err *err)
     int bad;
 
     if (s->rank == 0) {
-        s->plan = choose_plan(s, err);
-        if (s->plan) {
-            json_t *json = plan_to_json(s->plan);
+        json_t *json = plan_to_json(s->plan);
 
-            text = json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17));
-            size = strlen(text);
-            json_decref(json);
-        }
+        text = json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(17));
+        size = strlen(text);
+        json_decref(json);
     }
-    if (session_agree(s, s->rank == 0 && !s->plan, err))
-        return -1;
     bad = comm_broadcast(s->comm, 0, &text, &size, err);
     if (!bad) {
         s->plan_json = json_loadb(text, size, 0, NULL);
@@ -208,23 +209,46 @@ static int share_plan(struct session *s, struct err *err)
     return bad;
 }
 
+int session_next_plan(struct session *session, int index, struct err *err)
+{
+    struct session *s = session;
+
+    plan_free(s->plan);
+    json_decref(s->plan_json);
+    s->plan = NULL;
+    s->plan_json = NULL;
+    if (s->rank == 0) {
+        s->plan = s->others[index];
+        s->others[index] = NULL;
+    }
+    return share_plan(s, err);
+}
+
+char *session_describe(const struct session *session)
+{
+    const struct plan *plan = session->plan;
+    int ranks = ranks_of(plan);
+    char side_by_side[64] = "";
+
+    if (plan->pipelines > 1)
+        snprintf(side_by_side, sizeof(side_by_side), "%d pipelines of ", plan->pipelines);
+    return mem_printf("%s%d stage%s, %d rank%s of %d, %lld micro-batch%s of %lld, %s%s",
+                      side_by_side, plan->n_stages, plan->n_stages == 1 ? "" : "s", ranks,
+                      ranks == 1 ? "" : "s", session->size, (long long)plan->micro_batches,
+                      plan->micro_batches == 1 ? "" : "es", (long long)plan->micro_batch,
+                      plan->schedule, plan->zero ? ", ZeRO-1" : "");
+}
+
 static void tell_plan(struct session *s)
 {
     const struct plan *plan = s->plan;
     json_t *stages = json_array(), *optimizer = optimizer_to_json(&s->settings.optimizer);
-    char side_by_side[64] = "";
+    char *words = session_describe(s);
 
     for (int i = 0; i < plan->n_stages; i++)
         json_array_append_new(stages, json_integer(plan->stages[i].replicas));
-    if (plan->pipelines > 1)
-        snprintf(side_by_side, sizeof(side_by_side), "%d pipelines of ", plan->pipelines);
-    log_info("plan: %s%d stage%s, %d rank%s of %d, %lld micro-batch%s of %lld, %s%s, "
-             "predicted %.3f ms per iteration", side_by_side, plan->n_stages,
-             plan->n_stages == 1 ? "" : "s",
-             s->placement.n_ranks, s->placement.n_ranks == 1 ? "" : "s", s->size,
-             (long long)plan->micro_batches, plan->micro_batches == 1 ? "" : "es",
-             (long long)plan->micro_batch, plan->schedule, plan->zero ? ", ZeRO-1" : "",
-             1e3 * plan->iteration_seconds);
+    log_info("plan: %s, predicted %.3f ms per iteration", words, 1e3 * plan->iteration_seconds);
+    free(words);
     if (s->placement.n_ranks < s->size)
         log_info("%d rank%s of %d %s no work in this plan", s->size - s->placement.n_ranks,
                  s->size - s->placement.n_ranks == 1 ? "" : "s", s->size,
@@ -262,15 +286,25 @@ int session_cores(const struct session *session)
     return 0;
 }
 
+int session_place(struct session *session, struct err *err)
+{
+    struct session *s = session;
+    int bad = placement_make(&s->placement, s->plan, s->cluster, s->rank, s->size, err);
+
+    return session_agree(s, bad < 0, err);
+}
+
 int session_plan(struct session *session, struct err *err)
 {
     struct session *s = session;
-    int bad;
 
-    if (share_plan(s, err) < 0)
+    if (s->rank == 0)
+        s->plan = choose_plan(s, err);
+    if (session_agree(s, s->rank == 0 && !s->plan, err) || share_plan(s, err) < 0)
         return -1;
-    bad = placement_make(&s->placement, s->plan, s->cluster, s->rank, s->size, err);
-    if (session_agree(s, bad < 0, err))
+    if (s->settings.trial && !s->settings.dry_run && session_trial(s, err) < 0)
+        return -1;
+    if (session_place(s, err) < 0)
         return -1;
     if (s->rank == 0)
         tell_plan(s);

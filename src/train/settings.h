@@ -56,6 +56,7 @@ struct train_settings {
     const char *recompute;      /* or NULL */
     double memory;              /* bytes; 0: as the machine has it */
     bool keep_plan;
+    int trial;                  /* plans to run before the first step; 0: none */
 
     const char *backend;        /* NULL: cpu, or reference for float64 */
     int threads;                /* 0: this rank's share of the cores */

@@ -246,6 +246,57 @@ json.dump(json.load(open(sys.argv[1]))["plan"], open(sys.argv[2], "w"))' \
     [[ "$output" == *"another schedule"* ]]
 }
 
+# A trial on $1 ranks trains what the plan that it takes trains, in as much memory.
+trial_of() {
+    python3 - "$DIR/log" "$DIR/plan.json" <<'END'
+import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+trials = [line for line in lines if line.get("event") == "trial"]
+plan = next(line["plan"] for line in lines if line.get("event") == "start")
+assert len(trials) == 3 and [line["trial"] for line in trials] == [1, 2, 3], trials
+best = min(trials, key=lambda line: line["measured_seconds"])
+assert best["replicas"] == [stage["replicas"] for stage in plan["stages"]], (best, plan)
+assert (best["micro_batches"], best["schedule"]) == (plan["micro_batches"], plan["schedule"])
+assert best["predicted_seconds"] == plan["iteration_seconds"]
+kinds = {(t["pipelines"], len(t["replicas"]), t["micro_batches"], t["schedule"]) for t in trials}
+assert len(kinds) == 3, kinds
+json.dump(plan, open(sys.argv[2], "w"))
+END
+    data="--data $DEMO/digits-train.safetensors"
+    curve "$DIR/again" "$1" "$DIR/plan.json" $data --steps 5
+    diff <(losses "$DIR/log") <(losses "$DIR/again")
+    diff <(grep '"event":"memory"' "$DIR/log") <(grep '"event":"memory"' "$DIR/again")
+}
+
+@test "a trial takes the fastest of several plans and changes nothing else" {
+    need_python
+    curve "$DIR/log" 1 $MODEL --global-batch 16 --steps 5 --trial 3
+    trial_of 1
+    has_mpi || return 0
+    curve "$DIR/log" 4 $MODEL --global-batch 24 --steps 5 --trial 3
+    trial_of 4
+}
+
+@test "a trial where there is one plan, where one is given, or nothing may differ, says so" {
+    go="train $MODEL --global-batch 8 --steps 1"
+    run "$TASUKI" $go --trial 2 --stages 1 --micro-batches 1 --checkpoint "$DIR/out" \
+        --log "$DIR/log"
+    [[ "$status" -eq 0 && "$output" == *"--trial: there is no other plan to try"* ]]
+    run "$TASUKI" $go --trial 2 --checkpoint "$DIR/out" --resume
+    [[ "$status" -eq 0 && "$output" == *"--trial: there is no other plan to try"* ]]
+    ! grep -q '"event":"trial"' "$DIR/log"
+    "$TASUKI" plan $MODEL --global-batch 8 -o "$DIR/plan.json" >/dev/null
+    run "$TASUKI" train "$DIR/plan.json" --data "$DEMO/digits-train.safetensors" --steps 1 \
+        --trial 2
+    [[ "$status" -eq 2 && "$output" == *"--trial: $DIR/plan.json is a plan: "* ]]
+    run "$TASUKI" $go --trial 2 --deterministic
+    [[ "$status" -eq 2 && "$output" == *"--trial and --deterministic: "* ]]
+    for wrong in 0 1 65 x; do
+        run "$TASUKI" $go --trial $wrong
+        [[ "$status" -eq 2 && "$output" == *"--trial"* ]]
+    done
+}
+
 @test "pins for more ranks than there are give the line to use" {
     run "$TASUKI" train $MODEL --global-batch 8 --steps 1 --replicas 2,1
     [ "$status" -eq 2 ]

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/* --trial: the best plans are run for some steps before the first one; the fastest is taken. What
+ * they compute goes: each has its own copy of all that it changes.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "train/session.h"
+
+#define STEPS 4     /* of each plan, the first of which warms caches and connections */
+
+static int64_t epoch_of(const struct session *s, int64_t step)
+{
+    return step / s->sampler.steps_per_epoch;
+}
+
+static int run_step(struct session *s, int64_t step, struct err *err)
+{
+    const int64_t *samples = sampler_step(&s->sampler, step);
+    struct batch_result result = { 0 };
+    struct batch_args args = {
+        .reader = s->train.reader, .prefetch = s->prefetch, .tensors = s->train.tensors,
+        .samples = samples, .step = step, .epoch = epoch_of(s, step),
+        .weight_sum = labels_weight(&s->train.labels, samples, s->settings.global_batch),
+        .rate = rate_at(&s->rate, step),
+    };
+
+    return s->runner ? runner_step(s->runner, &args, &result, err) : 0;
+}
+
+/* Seconds of a step on this rank. */
+static int run_steps(struct session *s, double *seconds, struct err *err)
+{
+    double start = 0;
+
+    for (int i = 0; i < STEPS; i++) {
+        if (i == 1 && comm_fence(s->comm, err) < 0)
+            return -1;
+        if (i == 1)
+            start = trace_clock();
+        if (run_step(s, s->first_step + i, err) < 0)
+            return -1;
+    }
+    *seconds = (trace_clock() - start) / (STEPS - 1);
+    return s->runner ? runner_drain(s->runner, err) : 0;
+}
+
+/* Of the slowest rank. */
+static int slowest(struct session *s, double *seconds, struct err *err)
+{
+    const void **parts = mem_new((size_t)s->size, sizeof(*parts));
+    size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
+    void *block = NULL;
+    double mine = *seconds;
+    int bad = comm_exchange(s->comm, &mine, sizeof(mine), &block, parts, sizes, err);
+
+    for (int r = 0; r < s->size && !bad; r++) {
+        double theirs;
+
+        memcpy(&theirs, parts[r], sizeof(theirs));
+        *seconds = fmax(*seconds, theirs);
+    }
+    free(block);
+    free(parts);
+    free(sizes);
+    return bad;
+}
+
+static int open_trial(struct session *s, struct err *err)
+{
+    s->device = s->backend->device_open(s->settings.threads, err);
+    if (session_agree(s, !s->device, err) || session_place(s, err) < 0 ||
+        session_start(s, err) < 0)
+        return -1;
+    return session_agree(s, session_prefetch(s, &s->train, &s->sampler, s->first_step,
+                                             s->first_step + STEPS, &s->prefetch, err) < 0,
+                         err);
+}
+
+/* On a device of its own, so that the run's peak of memory stays the run's. */
+static int measure(struct session *s, double *seconds, struct err *err)
+{
+    struct device *device = s->device;
+    const char *trace = s->settings.trace;
+    int bad;
+
+    s->settings.trace = NULL;
+    bad = open_trial(s, err) < 0 || run_steps(s, seconds, err) < 0 ||
+          slowest(s, seconds, err) < 0;
+    session_stop(s);
+    placement_clear(&s->placement);
+    s->placement = (struct placement){ .stage = -1 };
+    if (s->device)
+        s->backend->device_close(s->device);
+    s->device = device;
+    s->settings.trace = trace;
+    return bad ? -1 : 0;
+}
+
+static void tell(struct session *s, int index, double seconds)
+{
+    const struct plan *plan = s->plan;
+    json_t *replicas = json_array();
+    char *words = session_describe(s);
+
+    for (int i = 0; i < plan->n_stages; i++)
+        json_array_append_new(replicas, json_integer(plan->stages[i].replicas));
+    log_info("trial %d: %s: predicted %.3f ms, measured %.3f ms", index + 1, words,
+             1e3 * plan->iteration_seconds, 1e3 * seconds);
+    session_log(s, json_pack("{s:s, s:i, s:i, s:o, s:I, s:s, s:f, s:f}", "event", "trial",
+                             "trial", index + 1, "pipelines", plan->pipelines, "replicas",
+                             replicas, "micro_batches", (json_int_t)plan->micro_batches,
+                             "schedule", plan->schedule, "predicted_seconds",
+                             plan->iteration_seconds, "measured_seconds", seconds));
+    free(words);
+}
+
+/* The planner's others, which rank 0 has: none where it was not asked. */
+static int count_others(struct session *s, int *n, struct err *err)
+{
+    void *data = n;
+    size_t size = sizeof(*n);
+
+    *n = 0;
+    while (s->others && *n < s->settings.trial - 1 && s->others[*n])
+        (*n)++;
+    if (s->rank != 0)
+        data = NULL;
+    if (comm_broadcast(s->comm, 0, &data, &size, err) < 0)
+        return -1;
+    if (s->rank != 0) {
+        memcpy(n, data, sizeof(*n));
+        free(data);
+    }
+    return 0;
+}
+
+struct trial {
+    struct plan *plan;
+    json_t *json;
+    double seconds;
+    int index;
+};
+
+/* The plan is the session's no longer. */
+static void keep(struct session *s, struct trial *trial)
+{
+    plan_free(trial->plan);
+    json_decref(trial->json);
+    trial->plan = s->plan;
+    trial->json = s->plan_json;
+    s->plan = NULL;
+    s->plan_json = NULL;
+}
+
+static int try_all(struct session *s, int n, struct trial *best, struct err *err)
+{
+    for (int i = 0; i < n; i++) {
+        double seconds = 0;
+
+        if (i > 0 && session_next_plan(s, i - 1, err) < 0)
+            return -1;
+        if (measure(s, &seconds, err) < 0)
+            return -1;
+        if (s->rank == 0)
+            tell(s, i, seconds);
+        if (seconds < best->seconds) {
+            keep(s, best);
+            best->seconds = seconds;
+            best->index = i;
+        }
+    }
+    return 0;
+}
+
+/* Where a plan cannot be run, the run fails: what does not fit was left out before. */
+int session_trial(struct session *session, struct err *err)
+{
+    struct session *s = session;
+    struct trial best = { .seconds = INFINITY };
+    int n, bad;
+
+    if (count_others(s, &n, err) < 0)
+        return -1;
+    if (n == 0) {
+        if (s->rank == 0)
+            log_info("--trial: there is no other plan to try");
+        return 0;
+    }
+    bad = try_all(s, n + 1, &best, err);
+    plan_free(s->plan);
+    json_decref(s->plan_json);
+    s->plan = best.plan;
+    s->plan_json = best.json;
+    if (!bad && s->rank == 0)
+        log_info("trial %d of %d was the fastest", best.index + 1, n + 1);
+    return bad;
+}
