@@ -268,14 +268,14 @@ void memory_place(struct program *program, enum backward_form form, int slots,
     free(line.last);
 }
 
-struct memory_use memory_use(const struct program *program, int slots, size_t optimizer,
-                             size_t buffers)
+struct memory_use memory_use(const struct program *program, int slots, int versions,
+                             size_t optimizer, size_t buffers)
 {
     struct memory_use use = {
-        .parameters = program->param_bytes,
+        .parameters = (size_t)versions * program->param_bytes,
         .gradients = program->gradient_bytes,
         .optimizer = optimizer,
-        .prepared = program->prepared_bytes,
+        .prepared = (size_t)versions * program->prepared_bytes,
         .slots = (size_t)slots * program->slot_bytes,
         .scratch = program->scratch_bytes,
         .workspace = program->workspace_bytes,

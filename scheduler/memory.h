@@ -44,8 +44,10 @@ struct memory_use {
 void memory_place(struct program *program, enum backward_form form, int slots,
                   size_t workspace);
 
-/* Add it all up for as many micro-batches in flight, and so many bytes of optimizer state. */
-struct memory_use memory_use(const struct program *program, int slots, size_t optimizer,
-                             size_t buffers);
+/* Add it all up for as many micro-batches in flight, versions of the weights and of what is
+ * prepared of them, and so many bytes of optimizer state.
+ */
+struct memory_use memory_use(const struct program *program, int slots, int versions,
+                             size_t optimizer, size_t buffers);
 
 #endif

@@ -108,7 +108,8 @@ double partition_lower_bound(const struct cost *cost, const struct cluster *clus
         pinned += request->replicas[i];
     if (pinned > 0 && pinned < devices)
         devices = pinned;
-    return fmax(work / devices, path);
+    /* Where a pipeline is not flushed it is full when an iteration begins. */
+    return request_versions(request) > 1 ? work / devices : fmax(work / devices, path);
 }
 
 /* The shortest ways to each stage and back, through those in front that it needs: of the smallest
@@ -142,7 +143,8 @@ double candidate_least(struct search *search, const struct candidate *c)
     size_t n = (size_t)c->n_stages;
     double *to = mem_new(n, sizeof(*to)), *back = mem_new(n, sizeof(*back)), least = 0;
 
-    fill_ways(search, c, to, back);
+    if (request_versions(search->request) == 1)
+        fill_ways(search, c, to, back);
     for (int s = 0; s < c->n_stages; s++) {
         int64_t share = candidate_share(c->micro_batch, c->replicas[s]);
         int late = schedule_delay(c->schedule, c->budget, c->n_stages, c->micro_batches, s) + 1;

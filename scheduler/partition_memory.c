@@ -42,13 +42,14 @@ struct stage_bytes interval_bytes(const struct search *search, const struct inte
                                   enum plan_recompute again)
 {
     double state = search->state_bytes / (search->zero ? copies : 1);
+    int versions = request_versions(search->request);
     struct stage_cost kept = { .parameters = c->parameters };
     double dropped = recompute_bytes(again, c->dropped, c->activations);
     struct stage_cost moving = { .activations = c->slot - dropped,
                                  .workspace = c->workspace + dropped };
     struct stage_bytes bytes = {
-        .fixed = stage_memory(search->cost, &kept, slots, state),
-        .moving = stage_memory(search->cost, &moving, slots, state),
+        .fixed = stage_memory(search->cost, &kept, slots, versions, state),
+        .moving = stage_memory(search->cost, &moving, slots, versions, state),
     };
 
     if (search->request->memory_of)
@@ -67,7 +68,8 @@ double search_memory(const struct search *search, const struct interval_cost *c,
 
 bool recompute_frees(enum schedule_kind kind)
 {
-    return kind == SCHEDULE_1F1B || kind == SCHEDULE_GPIPE || kind == SCHEDULE_INTERLEAVED;
+    return kind == SCHEDULE_1F1B || kind == SCHEDULE_GPIPE || kind == SCHEDULE_INTERLEAVED ||
+           kind == SCHEDULE_2BW;
 }
 
 bool candidate_frees(const struct plan_request *request, const struct candidate *c, int s)
@@ -162,7 +164,14 @@ bool schedule_allowed(const struct plan_request *r, enum schedule_kind schedule)
         return schedule == SCHEDULE_1F1B;
     if (r->schedule)
         return strcmp(r->schedule, schedule_name(schedule)) == 0;
-    return schedule_chunks(schedule, 2) == 1;
+    return schedule_chunks(schedule, 2) == 1 && schedule_versions(schedule) == 1;
+}
+
+int request_versions(const struct plan_request *r)
+{
+    if (r->list)
+        return r->list->versions;
+    return r->schedule ? schedule_versions((enum schedule_kind)schedule_find(r->schedule)) : 1;
 }
 
 bool set_schedule(struct search *search, struct candidate *c, enum schedule_kind schedule)

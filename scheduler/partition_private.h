@@ -281,6 +281,8 @@ int check_chunks(const struct plan_request *request, struct err *err);
 void search_chunks(struct search *search);
 /* Lists that are given are searched for as 1f1b. */
 bool schedule_allowed(const struct plan_request *request, enum schedule_kind schedule);
+/* Of the weights: 2 where the request asks for a schedule that is not flushed. */
+int request_versions(const struct plan_request *request);
 /* Give the candidate a schedule, zb as many slots as fit; false where it is not allowed. */
 bool set_schedule(struct search *search, struct candidate *c, enum schedule_kind schedule);
 /* Does the estimate of every stage's memory fit, where some recompute? Says which. */

@@ -204,6 +204,9 @@ static void fill_borders(struct relaxation *r)
     const struct cost *cost = r->search->cost;
     const struct ideal *ideals = r->table->ideals;
 
+    /* Full when an iteration begins: nobody waits for the others to start, or to end. */
+    if (request_versions(r->search->request) > 1)
+        return;
     for (int i = 0; i < r->table->n; i++)
         for (int j = i + 1; j <= r->table->n; j++) {
             struct border *border = border_at(r, i, j);

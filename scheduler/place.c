@@ -111,7 +111,7 @@ static void fill_figures(const struct cost *cost, const struct cluster *cluster,
     if (candidate_frees(request, c, s))
         stage_drop(&sums, stage->recompute);
     stage->memory = stage_memory(cost, &sums, candidate_slots(request, c, s),
-                                 c->zero ? state / copies : state);
+                                 request_versions(request), c->zero ? state / copies : state);
     if (own > 0)
         stage->allreduce = cluster_allreduce_time(cluster, copies, devices,
                                                   stage_gradient_bytes(cost, own));

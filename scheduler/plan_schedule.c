@@ -18,6 +18,12 @@ int plan_list(const struct plan *plan, int s)
                                       plan_lists(plan), s);
 }
 
+int plan_versions(const struct plan *plan)
+{
+    return plan->list ? plan->list->versions
+                      : schedule_versions((enum schedule_kind)schedule_find(plan->schedule));
+}
+
 bool plan_first(const struct plan *plan, int s)
 {
     return plan->list ? plan->list->stages[s].chunk == 0 : s < plan_lists(plan);

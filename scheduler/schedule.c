@@ -12,6 +12,7 @@
 static const char *const kind_names[SCHEDULE_KINDS] = {
     [SCHEDULE_1F1B] = "1f1b", [SCHEDULE_GPIPE] = "gpipe", [SCHEDULE_ZB_H1] = "zb-h1",
     [SCHEDULE_ZB] = "zb", [SCHEDULE_INTERLEAVED] = "interleaved", [SCHEDULE_ZB_V] = "zb-v",
+    [SCHEDULE_2BW] = "2bw",
 };
 
 const char *schedule_name(enum schedule_kind kind)
@@ -25,6 +26,11 @@ int schedule_find(const char *name)
         if (strcmp(kind_names[k], name) == 0)
             return k;
     return -1;
+}
+
+int schedule_versions(enum schedule_kind kind)
+{
+    return kind == SCHEDULE_2BW ? SCHEDULE_VERSIONS : 1;
 }
 
 static void add(struct builder *b, enum instruction_kind kind, int micro, int peer,
@@ -121,9 +127,9 @@ int schedule_slots(enum schedule_kind kind, double memory, int n_stages, int64_t
                    int s)
 {
     int64_t slots = kind == SCHEDULE_GPIPE ? micro_batches
-                    : kind == SCHEDULE_1F1B ? n_stages - s
-                                            : n_stages + more_slots(kind, memory, n_stages,
-                                                                    micro_batches);
+                    : kind == SCHEDULE_1F1B || kind == SCHEDULE_2BW
+                          ? n_stages - s
+                          : n_stages + more_slots(kind, memory, n_stages, micro_batches);
 
     return (int)(slots < micro_batches ? slots : micro_batches);
 }
@@ -134,7 +140,7 @@ int schedule_delay(enum schedule_kind kind, double memory, int n_stages, int64_t
     int64_t delay = s + more_slots(kind, memory, n_stages, micro_batches) -
                     further(kind, memory, n_stages, micro_batches, s);
 
-    if (kind == SCHEDULE_GPIPE || kind == SCHEDULE_1F1B)
+    if (kind == SCHEDULE_GPIPE || kind == SCHEDULE_1F1B || kind == SCHEDULE_2BW)
         return 0;
     return (int)(delay < micro_batches ? delay : micro_batches - 1);
 }
@@ -167,6 +173,18 @@ static void build_alternating(struct builder *b, int ahead, int delay, int n_mic
     }
     while (complete < n_micro)
         builder_wgrad(b, complete++);
+}
+
+/* As between the warm-up and the end of 1f1b, from one batch into the next. */
+static void build_unflushed(struct builder *b, int ahead, int n_micro)
+{
+    for (int m = 0; m < n_micro; m++) {
+        builder_recvs(b, m + ahead, false);
+        builder_recvs(b, m, true);
+        builder_forward(b, m + ahead);
+        builder_dgrad(b, m);
+        builder_wgrad(b, m);
+    }
 }
 
 static bool sends_gradient(const struct schedule_edge *edges, int n_edges, int stage)
@@ -206,6 +224,8 @@ static void build_stage(const struct schedule *schedule, enum schedule_kind kind
         delay = schedule_delay(kind, memory, n_stages, n_micro, s);
     if (kind == SCHEDULE_GPIPE)
         build_gpipe(b, n_micro);
+    else if (kind == SCHEDULE_2BW)
+        build_unflushed(b, b->slots - 1, n_micro);
     else
         build_alternating(b, ahead < n_micro ? ahead : n_micro, delay, n_micro);
 }
@@ -276,6 +296,7 @@ struct schedule *schedule_new(const char *name, const struct schedule_options *o
     schedule->name = mem_strdup(name);
     schedule->n_stages = n_stages;
     schedule->micro_batches = micro_batches;
+    schedule->versions = schedule_versions((enum schedule_kind)kind);
     schedule->n_lists = n_stages / chunks;
     schedule->stages = mem_new((size_t)n_stages, sizeof(*schedule->stages));
     schedule->lists = mem_new((size_t)schedule->n_lists, sizeof(*schedule->lists));
@@ -338,7 +359,8 @@ static bool same_instruction(const struct instruction *a, const struct instructi
 
 bool schedule_same(const struct schedule *a, const struct schedule *b)
 {
-    if (a->n_stages != b->n_stages || a->micro_batches != b->micro_batches)
+    if (a->n_stages != b->n_stages || a->micro_batches != b->micro_batches ||
+        a->versions != b->versions)
         return false;
     for (int s = 0; s < a->n_stages; s++)
         if (a->stages[s].list != b->stages[s].list || a->stages[s].slots != b->stages[s].slots)
@@ -366,7 +388,8 @@ static bool starts_micro(const struct instruction *i)
     return i->kind == INSTRUCTION_F || (i->kind == INSTRUCTION_RECV && !i->gradient);
 }
 
-int schedule_in_flight(const struct schedule *schedule, int s)
+/* Of a list that runs empty at its end. */
+static int in_flight(const struct schedule *schedule, int s)
 {
     const struct instruction_list *list = &schedule->lists[schedule->stages[s].list];
     bool *live = mem_new((size_t)schedule->micro_batches, sizeof(*live));
@@ -386,6 +409,19 @@ int schedule_in_flight(const struct schedule *schedule, int s)
         }
     }
     free(live);
+    return most;
+}
+
+int schedule_in_flight(const struct schedule *schedule, int s)
+{
+    struct schedule *all;
+    int most;
+
+    if (schedule->versions == 1)
+        return in_flight(schedule, s);
+    all = schedule_unroll(schedule, SCHEDULE_STEADY, false);
+    most = in_flight(all, s);
+    schedule_free(all);
     return most;
 }
 

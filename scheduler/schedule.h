@@ -27,6 +27,14 @@
  * From 2p micro-batches on no device is idle between its first F and its last W where F, B and W
  * take the same.
  *
+ * 2bw is asynchronous (PipeDream-2BW: Narayanan et al., "Memory-Efficient Pipeline-Parallel DNN
+ * Training", 2021): 1f1b whose pipeline does not run empty between two batches. Its list, which
+ * is repeated, names by micro-batch M + m the m-th of the batch that follows: those that 1f1b
+ * runs ahead. They are left out where no batch follows, and run by themselves where none went
+ * before. There are two versions of the weights: batch t is computed with W(t - 1), one update
+ * old, and W(t + 1) = W(t) - its update, where W(-1) = W(0). From S micro-batches on no stage of
+ * a balanced pipeline is idle but at the start and the end of a run.
+ *
  * All post a RECV one computation ahead where its slot is free by then; lists of several chunks
  * those of gradients as soon as F has run. A stage that sends gradients runs B, SEND, W, so that
  * the stage before need not wait for W; one that sends none runs BW.
@@ -35,7 +43,8 @@
  * list a line "stage S slots N" for each of its chunks and one instruction per line: "F micro
  * chunk", "B …", "W …", "BW …", "SEND micro chunk -> peer [gradient]",
  * "RECV micro chunk <- peer [gradient]", "REDUCE", "STEP". Empty lines and what follows '#' are
- * skipped. NAME is anything.
+ * skipped. NAME is anything. Where there are two versions of the weights the first line goes on
+ * "versions 2".
  */
 #ifndef TASUKI_SCHEDULER_SCHEDULE_H
 #define TASUKI_SCHEDULER_SCHEDULE_H
@@ -68,11 +77,14 @@ struct instruction {
 
 enum schedule_kind {
     SCHEDULE_1F1B, SCHEDULE_GPIPE, SCHEDULE_ZB_H1, SCHEDULE_ZB, SCHEDULE_INTERLEAVED,
-    SCHEDULE_ZB_V
+    SCHEDULE_ZB_V, SCHEDULE_2BW
 };
 
-#define SCHEDULE_KINDS 6
-#define SCHEDULE_NAMES "gpipe, 1f1b, interleaved, zb-h1, zb or zb-v"
+#define SCHEDULE_KINDS 7
+#define SCHEDULE_NAMES "gpipe, 1f1b, interleaved, zb-h1, zb, zb-v or 2bw"
+#define SCHEDULE_VERSIONS 2     /* of the weights, at most … */
+#define SCHEDULE_STALE \
+    "asynchronous: each update is computed from gradients of weights one update old"
 #define SCHEDULE_MEMORY 2.0     /* where 'zb' is not told how much it may use */
 #define SCHEDULE_MAX_CHUNKS 64
 
@@ -98,6 +110,7 @@ struct schedule {
     char *name;
     char *source;           /* where it was read from; NULL: made here */
     int n_stages, n_lists, micro_batches;
+    int versions;           /* of the weights; 2: asynchronous, as 2bw */
     struct schedule_stage *stages;
     struct instruction_list *lists;
 };
@@ -111,6 +124,8 @@ struct schedule_edge {
 const char *schedule_name(enum schedule_kind kind);
 /* A kind, or -1. */
 int schedule_find(const char *name);
+/* Versions of the weights: 2 under 2bw, which is not flushed; else 1. */
+int schedule_versions(enum schedule_kind kind);
 /* Chunks of a list: 1, but under interleaved ('chunks' are asked for) and zb-v. */
 int schedule_chunks(enum schedule_kind kind, int chunks);
 /* The list that runs stage 's' where each of 'n_lists' has its share. */
@@ -150,6 +165,15 @@ struct schedule *schedule_read(const char *path, FILE *in, struct err *err);
 /* What --schedule takes where it is no name. */
 struct schedule *schedule_load(const char *path, struct err *err);
 struct schedule *schedule_copy(const struct schedule *schedule);
+#define SCHEDULE_STEADY 3       /* iterations: the first, one like all others, the last */
+/* As many iterations end to end, as lists of one for all their micro-batches. 'updates': each with
+ * its REDUCE and STEP, else the last alone.
+ */
+struct schedule *schedule_unroll(const struct schedule *schedule, int iterations, bool updates);
+/* 'micros': the micro-batches of a batch in the order in which stage 's' runs their F, or else
+ * their B or BW.
+ */
+void schedule_order(const struct schedule *schedule, int s, bool forward, int *micros);
 /* The same instructions and slots, whatever they are called? */
 bool schedule_same(const struct schedule *a, const struct schedule *b);
 /* Micro-batches whose activations stage 's' holds at once at most: each from its first RECV or

@@ -405,8 +405,8 @@ static int check_counts(const struct schedule *schedule, const struct schedule_e
     return 0;
 }
 
-int schedule_check(const struct schedule *schedule, const struct schedule_edge *edges,
-                   int n_edges, struct err *err)
+static int check_flushed(const struct schedule *schedule, const struct schedule_edge *edges,
+                         int n_edges, struct err *err)
 {
     size_t micro = (size_t)schedule->micro_batches, stages = (size_t)schedule->n_stages;
     size_t messages = (size_t)n_edges * 2 * micro;
@@ -438,5 +438,46 @@ int schedule_check(const struct schedule *schedule, const struct schedule_edge *
     free(r.received);
     free(r.freed);
     free(count);
+    return rc;
+}
+
+/* Of the batch that follows only forwards are run ahead: its gradients would be added to those
+ * that have not been used yet.
+ */
+static int check_ahead(const struct schedule *schedule, int l, struct err *err)
+{
+    const struct instruction_list *list = &schedule->lists[l];
+
+    for (int k = 0; k < list->n; k++) {
+        const struct instruction *i = &list->items[k];
+
+        if (i->micro < 0 || i->micro >= 2 * schedule->micro_batches)
+            return fail(schedule, l, i, err, "no such micro-batch");
+        if (i->micro >= schedule->micro_batches &&
+            (i->gradient || (is_compute(i->kind) && i->kind != INSTRUCTION_F)))
+            return fail(schedule, l, i, err, "the batch that follows runs forward only");
+    }
+    if (list->n_chunks > 1)
+        return refuse(schedule, err, "stage %d: two versions of the weights of several chunks",
+                      list->stages[0]);
+    return 0;
+}
+
+/* Batches that flow into each other are one long batch. */
+int schedule_check(const struct schedule *schedule, const struct schedule_edge *edges,
+                   int n_edges, struct err *err)
+{
+    struct schedule *all;
+    int rc = 0;
+
+    if (schedule->versions == 1)
+        return check_flushed(schedule, edges, n_edges, err);
+    for (int l = 0; l < schedule->n_lists && rc == 0; l++)
+        rc = check_ahead(schedule, l, err);
+    if (rc)
+        return rc;
+    all = schedule_unroll(schedule, SCHEDULE_STEADY, false);
+    rc = check_flushed(all, edges, n_edges, err);
+    schedule_free(all);
     return rc;
 }

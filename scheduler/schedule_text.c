@@ -41,8 +41,11 @@ static void print_instruction(const struct instruction *i, FILE *out)
 
 int schedule_print(const struct schedule *schedule, FILE *out)
 {
-    fprintf(out, "schedule %s stages %d micro-batches %d\n", schedule->name,
-            schedule->n_stages, schedule->micro_batches);
+    fprintf(out, "schedule %s stages %d micro-batches %d", schedule->name, schedule->n_stages,
+            schedule->micro_batches);
+    if (schedule->versions > 1)
+        fprintf(out, " versions %d", schedule->versions);
+    fputc('\n', out);
     for (int l = 0; l < schedule->n_lists; l++) {
         const struct instruction_list *list = &schedule->lists[l];
 
@@ -56,7 +59,7 @@ int schedule_print(const struct schedule *schedule, FILE *out)
 }
 
 /* The words of one line. */
-#define MAX_WORDS 6
+#define MAX_WORDS 8
 
 struct line {
     const char *path;
@@ -126,7 +129,7 @@ static int read_instruction(const struct line *line, const struct schedule *sche
         return line_error(line, err, "too few or too many words for this instruction");
     if (whole)
         return 0;
-    if (read_int(line, 1, schedule->micro_batches - 1, &i->micro, err) ||
+    if (read_int(line, 1, schedule->versions * schedule->micro_batches - 1, &i->micro, err) ||
         read_int(line, 2, MAX_STAGES, &i->chunk, err))
         return -1;
     if (!message)
@@ -139,11 +142,13 @@ static int read_instruction(const struct line *line, const struct schedule *sche
 static struct schedule *read_head(const struct line *line, struct err *err)
 {
     struct schedule *schedule;
-    int stages, micro;
+    int stages, micro, versions = 1;
 
-    if (line->n != 6 || strcmp(line->words[0], "schedule") ||
-        strcmp(line->words[2], "stages") || strcmp(line->words[4], "micro-batches")) {
-        line_error(line, err, "expected \"schedule NAME stages S micro-batches M\"");
+    if ((line->n != 6 && line->n != 8) || strcmp(line->words[0], "schedule") ||
+        strcmp(line->words[2], "stages") || strcmp(line->words[4], "micro-batches") ||
+        (line->n == 8 && strcmp(line->words[6], "versions"))) {
+        line_error(line, err, "expected \"schedule NAME stages S micro-batches M\", maybe with "
+                   "\"versions V\"");
         return NULL;
     }
     /* A plan, which is JSON, keeps the lines. */
@@ -152,16 +157,18 @@ static struct schedule *read_head(const struct line *line, struct err *err)
         return NULL;
     }
     if (read_int(line, 3, MAX_STAGES, &stages, err) ||
-        read_int(line, 5, MAX_MICRO, &micro, err))
+        read_int(line, 5, MAX_MICRO, &micro, err) ||
+        (line->n == 8 && read_int(line, 7, SCHEDULE_VERSIONS, &versions, err)))
         return NULL;
-    if (stages == 0 || micro == 0) {
-        line_error(line, err, "no stages or no micro-batches");
+    if (stages == 0 || micro == 0 || versions == 0) {
+        line_error(line, err, "no stages, no micro-batches or no versions");
         return NULL;
     }
     schedule = mem_new(1, sizeof(*schedule));
     schedule->name = mem_strdup(line->words[1]);
     schedule->n_stages = stages;
     schedule->micro_batches = micro;
+    schedule->versions = versions;
     schedule->stages = mem_new((size_t)stages, sizeof(*schedule->stages));
     schedule->lists = mem_new((size_t)stages, sizeof(*schedule->lists));
     return schedule;

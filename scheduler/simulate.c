@@ -22,6 +22,12 @@ void sim_record(struct sim *sim, int worker, const struct instruction *instructi
                                    *instruction, start, end };
 }
 
+/* Is the iteration that the worker is in the one whose times are given? */
+static bool is_measured(const struct sim *sim, const struct worker *w)
+{
+    return !sim->once || w->steps == SIM_MEASURED;
+}
+
 static const struct instruction_list *list_of(const struct sim *sim, const struct worker *w)
 {
     return &sim->schedule->lists[w->list];
@@ -58,10 +64,10 @@ static bool reduced(const struct sim *sim, int worker)
     const struct worker *w = &sim->workers[worker];
 
     for (int c = 0; c < w->n_parts; c++)
-        if (!group_done(&sim->groups[w->parts[c].stage]))
+        if (!group_done(&sim->groups[w->parts[c].stage], w->steps + 1))
             return false;
     for (int i = sim->plan->n_stages; i < sim->n_groups; i++)
-        if (!group_done(&sim->groups[i]) && has_worker(&sim->groups[i], worker))
+        if (!group_done(&sim->groups[i], w->steps + 1) && has_worker(&sim->groups[i], worker))
             return false;
     return true;
 }
@@ -243,7 +249,8 @@ static void advance_worker(struct sim *sim, int id)
             w->next++;
         } else if (i->kind == INSTRUCTION_REDUCE) {
             sim_record(sim, id, i, reduce_start(sim, w), sim->now);
-            w->reduced = sim->now - w->waiting;
+            if (is_measured(sim, w))
+                w->reduced = sim->now - w->waiting;
             w->next++;
         } else {
             w->computing = true;
@@ -267,6 +274,16 @@ static void count_busy(struct worker *w, const struct instruction *i, double sec
             w->parts[c].busy += all > 0 ? seconds * w->parts[c].cost.step / all : 0;
 }
 
+static void end_iteration(struct sim *sim, struct worker *w)
+{
+    w->stepped[w->steps++] = sim->now;
+    w->reducing = false;
+    for (int c = 0; c < w->n_parts; c++) {
+        w->parts[c].pieces = 0;
+        w->parts[c].last_backward = sim_last_backward(list_of(sim, w), c, w->next + 1);
+    }
+}
+
 /* The end of a computation, or of one piece of the last backward. */
 static void finish(struct sim *sim, int id)
 {
@@ -279,7 +296,10 @@ static void finish(struct sim *sim, int id)
         compute(sim, id, piece_seconds(sim, part, i->kind == INSTRUCTION_BW));
     } else {
         sim_record(sim, id, i, w->start, sim->now);
-        count_busy(w, i, sim->now - w->start);
+        if (is_measured(sim, w))
+            count_busy(w, i, sim->now - w->start);
+        if (i->kind == INSTRUCTION_STEP)
+            end_iteration(sim, w);
         w->computing = false;
         w->next++;
         change_threads(sim, w->node, -w->threads);
@@ -312,6 +332,19 @@ static void advance_all(struct sim *sim)
     }
 }
 
+/* From update to update, of the worker that needs longest: all come to keep to its pace. */
+static double steady_seconds(const struct sim *sim)
+{
+    double most = 0;
+
+    for (int i = 0; i < sim->n_workers; i++) {
+        const double *stepped = sim->workers[i].stepped;
+
+        most = fmax(most, stepped[SIM_MEASURED] - stepped[SIM_MEASURED - 1]);
+    }
+    return most;
+}
+
 static int sim_run(struct sim *sim, struct err *err)
 {
     for (;;) {
@@ -319,8 +352,10 @@ static int sim_run(struct sim *sim, struct err *err)
 
         advance_all(sim);
         now = timer_first(sim);
-        if (!isfinite(now))
+        if (!isfinite(now)) {
+            sim->seconds = sim->once ? steady_seconds(sim) : sim->now;
             return deadlock(sim, err);
+        }
         sim->now = now;
         while (timer_first(sim) <= now) {
             int id = timer_take(sim);
@@ -360,9 +395,36 @@ static double memory_of(const struct sim *sim, const struct worker *w, double st
         bytes += stage->memory > 0
                      ? stage->memory
                      : stage_memory(sim->cost, &cost, sim->schedule->stages[part->stage].slots,
+                                    plan_versions(sim->plan),
                                     sim->plan->zero ? state / copies : state);
     }
     return bytes;
+}
+
+/* Of several iterations keep what happens within the time of one, from the first update before
+ * that on.
+ */
+static void cut_out(struct sim *sim)
+{
+    double start = INFINITY, end;
+    int n = 0;
+
+    for (int i = 0; i < sim->n_workers; i++)
+        start = fmin(start, sim->workers[i].stepped[SIM_MEASURED - 1]);
+    end = start + sim->seconds;
+    for (int i = 0; i < sim->n_events; i++) {
+        struct simulated_event e = sim->events[i];
+
+        if (e.end <= start || e.start >= end)
+            continue;
+        e.start = fmax(e.start, start) - start;
+        e.end = fmin(e.end, end) - start;
+        e.instruction.micro %= sim->once->micro_batches;
+        sim->events[n++] = e;
+    }
+    sim->n_events = n;
+    for (int i = 0; i < 2 * sim->cluster->n_places; i++)
+        sim->moved[i] /= SIM_ITERATIONS;
 }
 
 static void take_workers(const struct sim *sim, struct simulation *result)
@@ -401,15 +463,16 @@ struct simulation *simulate(const struct plan *plan, const struct cost *cost,
         sim_free(sim);
         return NULL;
     }
+    if (sim->once)
+        cut_out(sim);
     result = mem_new(1, sizeof(*result));
-    result->iteration_seconds = sim->now;
+    result->iteration_seconds = sim->seconds;
     result->n_events = sim->n_events;
     result->events = sim->events;
     take_workers(sim, result);
-    result->schedule = sim->schedule;
+    result->schedule = schedule_copy(sim->once ? sim->once : sim->schedule);
     result->moved = sim->moved;
     sim->events = NULL;
-    sim->schedule = NULL;
     sim->moved = NULL;
     qsort(result->events, (size_t)result->n_events, sizeof(*result->events), by_start);
     sim_free(sim);
@@ -423,7 +486,7 @@ double simulate_seconds(const struct plan *plan, const struct cost *cost,
     double seconds = -1;
 
     if (sim && sim_run(sim, err) == 0)
-        seconds = sim->now;
+        seconds = sim->seconds;
     sim_free(sim);
     return seconds;
 }
@@ -438,7 +501,7 @@ int simulate_forecast(struct plan *plan, const struct cost *cost, const struct c
         plan->stages[i].busy = plan->stages[i].reducing = plan->stages[i].idle = 0;
     for (int i = 0; !bad && i < sim->n_workers; i++) {
         const struct worker *w = &sim->workers[i];
-        double idle = fmax(sim->now - w->busy - w->reduced, 0) / w->n_parts;
+        double idle = fmax(sim->seconds - w->busy - w->reduced, 0) / w->n_parts;
 
         for (int c = 0; c < w->n_parts; c++) {
             struct plan_stage *stage = &plan->stages[w->parts[c].stage];
@@ -450,7 +513,7 @@ int simulate_forecast(struct plan *plan, const struct cost *cost, const struct c
         }
     }
     if (!bad)
-        plan->iteration_seconds = sim->now;
+        plan->iteration_seconds = sim->seconds;
     sim_free(sim);
     return bad;
 }

@@ -13,6 +13,8 @@
  *   once, as a ring over the replicas: 2(n-1) times the longest latency, and on each hop
  *   2(n-1)/n of the bytes. Shared parameters are reduced over all their stages at the end.
  *   Who computes while its gradients are reduced does so at the cluster's overlap.
+ * - Where the schedule is not flushed, several iterations run one after the other, and what is
+ *   said is of one between the first and the last.
  * - With jitter each computation takes longer by a share that is drawn evenly.
  */
 #ifndef TASUKI_SCHEDULER_SIMULATE_H

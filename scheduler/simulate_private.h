@@ -8,6 +8,10 @@
 #include "scheduler/simulate.h"
 #include "scheduler/stage.h"
 
+/* Where the schedule is not flushed: one of them is measured, and another one follows it. */
+#define SIM_ITERATIONS 4
+#define SIM_MEASURED 2
+
 /* The way between two devices: wires are 2 * place + (0 up, 1 down). */
 struct route {
     int n;
@@ -49,7 +53,7 @@ struct part {
     struct stage_cost cost;
     enum plan_recompute recompute;  /* what is run again in B */
     struct id_list in[2], out[2];   /* channels: values, gradients */
-    int last_backward;          /* the instruction whose pieces are reduced */
+    int last_backward;          /* of an iteration: the instruction whose pieces are reduced */
     int pieces;                 /* blocks of it that are done */
     double busy;                /* seconds */
 };
@@ -61,6 +65,8 @@ struct worker {
     int n_parts;
     struct part *parts;
     int next;                   /* instruction */
+    int steps;                  /* iterations that are over */
+    double stepped[SIM_ITERATIONS];     /* when */
     bool computing, check, reducing;
     double left, rate, since;   /* of the computation: seconds, from when on, at which pace */
     double start;               /* of the instruction */
@@ -78,7 +84,7 @@ struct group {
     struct id_list workers;     /* in device order */
     int n_pieces;
     double *bytes;              /* [n_pieces] */
-    int reduced, target;        /* pieces that are done; that are under way */
+    int reduced, target;        /* pieces of all iterations that are done; under way */
     int flows;                  /* left of those under way */
     struct route *ring;         /* [workers] */
     double latency;             /* of a collective */
@@ -103,7 +109,9 @@ struct sim {
     double *moved;              /* [2 * n_places]: bytes over each wire */
     int *stage;                 /* of each block */
     struct id_list *blocks;     /* of each stage */
-    struct schedule *schedule;
+    struct schedule *schedule;  /* that is run: all iterations */
+    struct schedule *once;      /* one of them; NULL where there is one */
+    double seconds;             /* of an iteration */
     int n_workers, n_channels, n_groups, n_flows;
     struct worker *workers;
     struct channel *channels;
@@ -133,7 +141,10 @@ void channel_send(struct sim *sim, int channel, int micro);
 void channel_post(struct sim *sim, int channel);
 /* Start what all workers of the groups have ready. */
 void groups_start(struct sim *sim);
-bool group_done(const struct group *group);
+/* Are the gradients of so many iterations summed? */
+bool group_done(const struct group *group, int iterations);
+/* The last backward of a chunk's iteration, of which instruction 'from' is. */
+int sim_last_backward(const struct instruction_list *list, int chunk, int from);
 /* The latency of a flow is over, or it has arrived. */
 void flow_timer(struct sim *sim, int flow);
 /* Something has happened that may let the worker go on. */

@@ -34,6 +34,17 @@ struct part *part_of(const struct sim *sim, int worker, int stage)
     return &sim->workers[worker].parts[sim->schedule->stages[stage].chunk];
 }
 
+int sim_last_backward(const struct instruction_list *list, int chunk, int from)
+{
+    int last = from;
+
+    for (int i = from; i < list->n && list->items[i].kind != INSTRUCTION_REDUCE; i++)
+        if (list->items[i].chunk == chunk && (list->items[i].kind == INSTRUCTION_W ||
+                                              list->items[i].kind == INSTRUCTION_BW))
+            last = i;
+    return last;
+}
+
 static void add_part(struct sim *sim, struct worker *w, int chunk, int s)
 {
     const struct instruction_list *list = &sim->schedule->lists[w->list];
@@ -44,10 +55,7 @@ static void add_part(struct sim *sim, struct worker *w, int chunk, int s)
     stage_cost_get(sim->cost, sim->stage, s, (double)part->samples, &part->cost);
     part->recompute = sim->plan->stages[s].recompute;
     part->cost.dgrad += recompute_seconds(part->recompute, part->cost.again, part->cost.forward);
-    for (int i = 0; i < list->n; i++)
-        if (list->items[i].chunk == chunk && (list->items[i].kind == INSTRUCTION_W ||
-                                              list->items[i].kind == INSTRUCTION_BW))
-            part->last_backward = i;
+    part->last_backward = sim_last_backward(list, chunk, 0);
 }
 
 static int add_worker(struct sim *sim, int pipeline, int l, int replica, struct err *err)
@@ -96,7 +104,7 @@ static void add_channel(struct sim *sim, const struct traffic *t, int from, int 
                         bool gradient, double bytes)
 {
     struct channel *c = mem_push((void **)&sim->channels, &sim->n_channels, sizeof(*c));
-    int id = sim->n_channels - 1, n = (int)sim->plan->micro_batches;
+    int id = sim->n_channels - 1, n = sim->schedule->micro_batches;
 
     c->from = gradient ? to : from;
     c->to = gradient ? from : to;
@@ -261,6 +269,14 @@ static void shard_group(struct sim *sim, struct group *g)
     free(devices);
 }
 
+static void unroll(struct sim *sim)
+{
+    if (!sim->schedule || sim->schedule->versions == 1)
+        return;
+    sim->once = sim->schedule;
+    sim->schedule = schedule_unroll(sim->once, SIM_ITERATIONS, true);
+}
+
 static int sim_fill(struct sim *sim, const struct traffic_list *traffic, struct err *err)
 {
     const struct plan *plan = sim->plan;
@@ -269,6 +285,7 @@ static int sim_fill(struct sim *sim, const struct traffic_list *traffic, struct 
 
     traffic_edges(sim->cost, traffic, edges);
     sim->schedule = plan_schedule(plan, edges, traffic->n, err);
+    unroll(sim);
     if (!sim->schedule || add_workers(sim, err))
         rc = -1;
     for (int p = 0; p < plan->pipelines && rc == 0; p++)
@@ -347,6 +364,7 @@ void sim_free(struct sim *sim)
     for (int s = 0; s < sim->plan->n_stages; s++)
         free(sim->blocks[s].items);
     schedule_free(sim->schedule);
+    schedule_free(sim->once);
     free(sim->blocks);
     free(sim->workers);
     free(sim->channels);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -56,20 +57,24 @@ void channel_post(struct sim *sim, int channel)
     channel_start(sim, channel);
 }
 
-bool group_done(const struct group *group)
+bool group_done(const struct group *group, int iterations)
 {
-    return group->reduced == group->n_pieces;
+    return group->reduced >= iterations * group->n_pieces;
 }
 
-/* How many pieces every worker of the group has. */
+/* How many pieces every worker of the group has. None has any of the next iteration before all
+ * of this one are reduced.
+ */
 static int ready_pieces(const struct sim *sim, const struct group *g)
 {
-    int ready = g->n_pieces;
+    int ready = INT_MAX;
 
     for (int i = 0; i < g->workers.n; i++) {
-        int id = g->workers.items[i];
-        int pieces = g->shared ? sim->workers[id].reducing : part_of(sim, id, g->stage)->pieces;
+        const struct worker *w = &sim->workers[g->workers.items[i]];
+        int pieces = g->shared ? w->reducing
+                               : part_of(sim, g->workers.items[i], g->stage)->pieces;
 
+        pieces += w->steps * g->n_pieces;
         ready = pieces < ready ? pieces : ready;
     }
     return ready;
@@ -95,19 +100,19 @@ static void group_start(struct sim *sim, int id)
     int n = g->workers.n, ready;
     double bytes = 0;
 
-    if (g->flows || group_done(g))
+    if (g->flows)
         return;
     ready = ready_pieces(sim, g);
     if (ready == g->reduced)
         return;
     for (int i = g->reduced; i < ready; i++)
-        bytes += g->bytes[i];
+        bytes += g->bytes[i % g->n_pieces];
     if (n < 2 || bytes <= 0) {
         g->reduced = ready;
         check_workers(sim, g);
         return;
     }
-    if (g->reduced == 0)
+    if (g->reduced % g->n_pieces == 0)
         g->start = sim->now;
     bytes *= 2.0 * (n - 1) / n;
     g->target = ready;

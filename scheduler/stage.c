@@ -100,9 +100,9 @@ void stage_drop(struct stage_cost *stage, enum plan_recompute recompute)
 }
 
 double stage_memory(const struct cost *cost, const struct stage_cost *stage, int slots,
-                    double state_bytes)
+                    int versions, double state_bytes)
 {
-    return stage->parameters * (1 + state_bytes / PARAMETER_BYTES) +
+    return stage->parameters * (versions + state_bytes / PARAMETER_BYTES) +
            stage_gradient_bytes(cost, stage->parameters) +
            slots * (stage->activations + stage->received) + stage->workspace;
 }

@@ -25,11 +25,11 @@ struct stage_cost {
 /* Of the blocks b with stage[b] == s. */
 void stage_cost_get(const struct cost *cost, const int *stage, int s, double samples,
                     struct stage_cost *result);
-/* Bytes of one device: parameters, gradients, optimizer state of 'state_bytes' for a 4-byte
- * parameter, 'slots' micro-batches and the workspace.
+/* Bytes of one device: parameters in so many versions, gradients, optimizer state of
+ * 'state_bytes' for a 4-byte parameter, 'slots' micro-batches and the workspace.
  */
 double stage_memory(const struct cost *cost, const struct stage_cost *stage, int slots,
-                    double state_bytes);
+                    int versions, double state_bytes);
 /* Seconds of what is run again. */
 static inline double recompute_seconds(enum plan_recompute recompute, double again, double forward)
 {

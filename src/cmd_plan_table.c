@@ -191,6 +191,8 @@ void plan_table(const struct plan *plan, const struct cluster *cluster, const ch
             cluster->name, plan->schedule, plan->zero ? ", ZeRO-1" : "",
             (long long)plan->micro_batches, plan->micro_batches == 1 ? "" : "es",
             (long long)plan->micro_batch);
+    if (plan_versions(plan) > 1)
+        fputs(SCHEDULE_STALE "\n\n", out);
     print_what(plan, out);
     print_costs(plan, out);
     fprintf(out, "\niteration    %.6g ms, %.6g samples/s\n", 1e3 * seconds,

@@ -286,6 +286,9 @@ static void print_text(const struct simulate_run *r, FILE *out)
             "parameters,\n= all-reduce, # update\n");
     print_workers(r, out);
     print_links(r, out);
+    if (plan_versions(r->plan) > 1)
+        fputs("\nbetween two updates of a pipeline that goes on without a pause;\n"
+              SCHEDULE_STALE "\n", out);
     fprintf(out, "\niteration %.6g ms, %.6g samples/s\nbubble    %.3g %%\n",
             1e3 * sim->iteration_seconds, sim->iteration_seconds > 0
                 ? (double)r->plan->global_batch / sim->iteration_seconds : 0,

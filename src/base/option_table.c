@@ -177,7 +177,7 @@ static const struct option_spec table[] = {
       .help = "pin the micro-batches of a step" },
     { .name = "micro-batch-size", .argument = "N", .commands = PLAN | TRAIN,
       .help = "pin the samples of a micro-batch" },
-    { .name = "schedule", .argument = "gpipe|1f1b|interleaved|zb-h1|zb|zb-v|FILE",
+    { .name = "schedule", .argument = "gpipe|1f1b|interleaved|zb-h1|zb|zb-v|2bw|FILE",
       .commands = PLAN | TRAIN | SIMULATE,
       .help = "pin the order of micro-batches: by name, or a file of instructions" },
     { .name = "chunks", .argument = "N", .commands = PLAN | TRAIN,

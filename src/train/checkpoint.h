@@ -27,7 +27,9 @@ struct checkpoint;
 
 /* What a tensor is to its parameter. */
 enum checkpoint_kind {
-    CHECKPOINT_VALUE, CHECKPOINT_M, CHECKPOINT_V, CHECKPOINT_EMA, CHECKPOINT_KINDS
+    CHECKPOINT_VALUE, CHECKPOINT_M, CHECKPOINT_V, CHECKPOINT_EMA,
+    CHECKPOINT_PREVIOUS,        /* the value before the last update */
+    CHECKPOINT_KINDS
 };
 
 /* The run, beside its tensors. Strings of a loaded one live as long as the checkpoint. */
@@ -88,8 +90,8 @@ int checkpoint_find(const struct checkpoint *checkpoint, const char *name,
 void checkpoint_read(const struct checkpoint *checkpoint, int index, enum dtype dtype,
                      void *data);
 
-/* Parameters, statistics and optimizer state of this rank. Averages that were not kept are the
- * parameters.
+/* Parameters, statistics and optimizer state of this rank. Averages, and values before the last
+ * update, that were not kept are the parameters.
  */
 int checkpoint_load(const struct checkpoint *checkpoint, struct store *store,
                     struct err *err);

@@ -137,7 +137,7 @@ static int read_kind(const struct json_reader *r, const char *text, enum checkpo
             return 0;
         }
     }
-    return json_error(r, "kind", err, "expected value, m, v or ema");
+    return json_error(r, "kind", err, "expected value, m, v, ema or previous");
 }
 
 static int read_dtype(const struct json_reader *r, const char *text, enum dtype *dtype,
@@ -440,7 +440,7 @@ static int load_tensor(const struct checkpoint *c, const struct store *store,
     int index = checkpoint_find(c, v->name, tensor->kind), bad;
     char *data;
 
-    if (index < 0 && tensor->kind == CHECKPOINT_EMA)
+    if (index < 0 && (tensor->kind == CHECKPOINT_EMA || tensor->kind == CHECKPOINT_PREVIOUS))
         index = checkpoint_find(c, v->name, CHECKPOINT_VALUE);
     if (index < 0)
         return err_set(err, "%s: no \"%s\" (%s)", c->path, v->name, shard_kinds[tensor->kind]);

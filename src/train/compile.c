@@ -154,19 +154,32 @@ static int make_kernels(struct compiled *c, struct device *device, size_t *works
     return bad;
 }
 
+/* A forward adds to running statistics. Where it runs ahead of the update, those of two batches
+ * would be one sum.
+ */
+static int check_statistics(const struct compiled *c, struct err *err)
+{
+    if (c->schedule->versions == 1 || c->autodiff.n_stats == 0)
+        return 0;
+    return err_set(err, "schedule %s: \"%s\" is a running statistic, and with two versions of "
+                   "the weights there is room for one batch's only: take another schedule",
+                   c->schedule->name, c->graph->values[c->autodiff.stats[0].stat].name);
+}
+
 static int make_program(struct compiled *c, const struct compile_options *options,
                         struct err *err)
 {
     const struct plan *plan = options->plan;
     struct routes routes;
     size_t workspace = 0;
-    int slots, bad;
+    int slots, versions, bad;
 
     make_edges(c);
     c->schedule = plan_schedule(plan, c->edges, c->n_edges, err);
-    if (!c->schedule)
+    if (!c->schedule || check_statistics(c, err) < 0)
         return -1;
     slots = c->schedule->stages[c->stage].slots;
+    versions = c->schedule->versions;
     c->program = program_new(c->graph, &c->autodiff, c->stage_of, c->stage, plan->n_stages,
                              err);
     if (!c->program)
@@ -188,9 +201,10 @@ static int make_program(struct compiled *c, const struct compile_options *option
     routes_make(&routes, plan, c->stage, c->replica, c);
     c->sharded = plan->zero;
     c->state_bytes = slices_bytes(c, plan);
-    c->memory = memory_use(c->program, slots,
+    c->memory = memory_use(c->program, slots, versions,
                            (size_t)options->optimizer_states * c->state_bytes,
-                           routes.bytes + c->spare_bytes + COMPILE_SCALARS);
+                           routes.bytes + c->spare_bytes +
+                               (size_t)versions * COMPILE_SCALARS);
     routes_clear(&routes);
     return 0;
 }

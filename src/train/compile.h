@@ -14,7 +14,7 @@
 #include "scheduler/schedule.h"
 #include "train/built.h"
 
-#define COMPILE_SCALARS 64  /* bytes for the divisor of the loss */
+#define COMPILE_SCALARS 64  /* bytes for the divisor of the loss, in each version of the weights */
 
 struct compile_options {
     struct model *model;

@@ -32,20 +32,34 @@ static int run_tape(struct executor *e, enum tape_kind kind, int slot, bool accu
     return 0;
 }
 
-int executor_prepare(struct executor *executor, struct err *err)
+static int prepare(struct executor *e, int version, struct err *err)
 {
-    struct executor *e = executor;
     const struct tape *tape = &e->tapes[TAPE_P];
 
     for (int i = 0; i < tape->n; i++)
-        if (tape_run(tape, i, 0, false, err) < 0)
+        if (tape_run(tape, i, version * e->store.n_slots, false, err) < 0)
             return -1;
     return e->backend->stream_sync(e->stream, err);
 }
 
-static int slot_of(const struct executor *e, int micro)
+int executor_prepare(struct executor *executor, struct err *err)
 {
-    return micro % e->store.n_slots;
+    for (int v = 0; v < executor->store.n_versions; v++)
+        if (prepare(executor, v, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* Slots are taken in turn from batch to batch, too. */
+static int slot_of(const struct executor *e, const struct batch_args *args, int micro)
+{
+    return (int)((args->step * micro_batches(e) + micro) % e->store.n_slots);
+}
+
+/* The same as tapes and states number it. */
+static int bound_slot(const struct executor *e, const struct batch_args *args, int micro)
+{
+    return args->version * e->store.n_slots + slot_of(e, args, micro);
 }
 
 static int feed(struct executor *e, const struct batch_args *args, int slot,
@@ -96,11 +110,12 @@ static void set_state(struct executor *e, const struct batch_args *args, int mic
     };
 }
 
-/* Everything that comes from this direction for this micro-batch. Step -1 is none to trace. */
-static int receive_all(struct executor *e, int micro, bool gradient,
-                       struct batch_result *result, int64_t step, struct err *err)
+/* Everything that comes from this direction for this micro-batch. */
+static int receive_all(struct executor *e, const struct batch_args *args, int micro,
+                       bool gradient, bool traced, struct batch_result *result,
+                       struct err *err)
 {
-    int slot = slot_of(e, micro);
+    int slot = slot_of(e, args, micro);
 
     for (int i = 0; gradient && i < e->routes.n_zero; i++) {
         int value = e->routes.zero[i];
@@ -123,22 +138,24 @@ static int receive_all(struct executor *e, int micro, bool gradient,
         end = trace_clock();
         result->idle += there - start;
         result->receive += end - start;
-        if (e->options.trace && step >= 0)
-            trace_add(e->options.trace, INSTRUCTION_RECV, micro, r->peer, step, start, end);
+        if (e->options.trace && traced)
+            trace_add(e->options.trace, INSTRUCTION_RECV, micro, r->peer, args->step, start,
+                      end);
     }
     return 0;
 }
 
-static int send_all(struct executor *e, int micro, int peer, bool gradient,
-                    struct batch_result *result, struct err *err)
+static int send_all(struct executor *e, const struct batch_args *args, int micro, int peer,
+                    bool gradient, struct batch_result *result, struct err *err)
 {
+    int slot = slot_of(e, args, micro);
     double start = trace_clock();
 
     for (int i = 0; i < e->routes.n; i++) {
         const struct route *r = &e->routes.items[i];
 
         if (r->send && r->gradient == gradient && (peer < 0 || r->peer == peer) &&
-            passage_send(&e->passages[i], micro, slot_of(e, micro), err) < 0)
+            passage_send(&e->passages[i], micro, slot, err) < 0)
             return -1;
     }
     result->send += trace_clock() - start;
@@ -153,25 +170,31 @@ static int read_scalar(struct executor *e, int value, int slot, int at, struct e
                             store_address(&e->store, value, slot), bytes, bytes, 1, err);
 }
 
+static int scalar_at(const struct executor *e, const struct batch_args *args, int micro)
+{
+    return 2 * (args->version * (int)micro_batches(e) + micro);
+}
+
 static int forward(struct executor *e, const struct batch_args *args, int micro, bool training,
                    bool last, struct batch_result *result, struct err *err)
 {
     bool accumulate = e->started[TAPE_F];
-    int slot = slot_of(e, micro);
+    int slot = slot_of(e, args, micro), bound = bound_slot(e, args, micro);
+    int at = scalar_at(e, args, micro);
     double start;
 
-    if (receive_all(e, micro, false, result, training ? args->step : -1, err) < 0)
+    if (receive_all(e, args, micro, false, training, result, err) < 0)
         return -1;
     start = trace_clock();
     e->started[TAPE_F] = true;
-    set_state(e, args, micro, training, &e->states[slot]);
-    if (feed(e, args, slot, &e->states[slot], err) < 0 ||
-        run_tape(e, TAPE_F, slot, accumulate, last, err) < 0)
+    set_state(e, args, micro, training, &e->states[bound]);
+    if (feed(e, args, slot, &e->states[bound], err) < 0 ||
+        run_tape(e, TAPE_F, bound, accumulate, last, err) < 0)
         return -1;
-    if (e->has_loss && read_scalar(e, e->compiled->graph->loss, slot, 2 * micro, err) < 0)
+    if (e->has_loss && read_scalar(e, e->compiled->graph->loss, slot, at, err) < 0)
         return -1;
     if (e->has_correct &&
-        read_scalar(e, e->compiled->graph->correct, slot, 2 * micro + 1, err) < 0)
+        read_scalar(e, e->compiled->graph->correct, slot, at + 1, err) < 0)
         return -1;
     result->compute += trace_clock() - start;
     return 0;
@@ -191,13 +214,20 @@ static double scalar(const struct executor *e, int at)
     return d;
 }
 
+void executor_begin(struct executor *executor)
+{
+    reduce_start(&executor->reduce);
+    memset(executor->started, 0, sizeof(executor->started));
+}
+
 int executor_start(struct executor *executor, const struct batch_args *args, bool training,
-                   struct err *err)
+                   bool follows, struct err *err)
 {
     struct executor *e = executor;
     size_t bytes = dtype_size(e->compiled->graph->real);
     float single = (float)args->weight_sum;
     const void *from = bytes == sizeof(float) ? (const void *)&single : &args->weight_sum;
+    char *to = e->store.weight_sum + args->version * COMPILE_SCALARS;
 
     for (int i = 0; i < e->routes.n; i++) {
         bool gradient = e->routes.items[i].gradient;
@@ -205,13 +235,11 @@ int executor_start(struct executor *executor, const struct batch_args *args, boo
         if (gradient && !training)
             continue;
         if (passage_start(&e->passages[i], (int)micro_batches(e),
-                          gradient ? e->backward_micros : e->forward_micros, err) < 0)
+                          gradient ? e->backward_micros : e->forward_micros, follows,
+                          err) < 0)
             return -1;
     }
-    if (training)
-        reduce_start(&e->reduce);
-    memset(e->started, 0, sizeof(e->started));
-    if (e->backend->copy(e->stream, e->store.weight_sum, bytes, from, bytes, bytes, 1, err) < 0)
+    if (e->backend->copy(e->stream, to, bytes, from, bytes, bytes, 1, err) < 0)
         return -1;
     return e->backend->stream_sync(e->stream, err);
 }
@@ -273,29 +301,32 @@ int executor_update(struct executor *executor, const struct update_step *step, s
 {
     struct executor *e = executor;
 
-    if (update_norms(&e->update, &e->store, step, err) < 0 || sum_norms(e, err) < 0 ||
+    if (store_turn(&e->store, err) < 0 ||
+        update_norms(&e->update, &e->store, step, err) < 0 || sum_norms(e, err) < 0 ||
         update_run(&e->update, &e->store, step, err) < 0 ||
         gather(e, e->store.params, err) < 0)
         return -1;
-    return executor_prepare(executor, err);
+    return prepare(e, e->store.latest, err);
 }
 
-static int backward(struct executor *e, const struct instruction *ins, bool last, int64_t step,
-                    struct batch_result *result, struct err *err)
+static int backward(struct executor *e, const struct batch_args *args,
+                    const struct instruction *ins, bool last, struct batch_result *result,
+                    struct err *err)
 {
     enum tape_kind tape = tape_of(ins->kind);
     bool accumulate = e->started[tape];
+    int bound = bound_slot(e, args, ins->micro);
     double start;
 
     start = trace_clock();
-    if (tape != TAPE_W && run_tape(e, TAPE_AGAIN, slot_of(e, ins->micro), false, false, err) < 0)
+    if (tape != TAPE_W && run_tape(e, TAPE_AGAIN, bound, false, false, err) < 0)
         return -1;
     result->compute += trace_clock() - start;
-    if (tape != TAPE_W && receive_all(e, ins->micro, true, result, step, err) < 0)
+    if (tape != TAPE_W && receive_all(e, args, ins->micro, true, true, result, err) < 0)
         return -1;
     start = trace_clock();
     e->started[tape] = true;
-    if (run_tape(e, tape, slot_of(e, ins->micro), accumulate, last, err) < 0)
+    if (run_tape(e, tape, bound, accumulate, last, err) < 0)
         return -1;
     result->compute += trace_clock() - start;
     return 0;
@@ -306,16 +337,17 @@ int executor_run(struct executor *executor, const struct batch_args *args, int i
 {
     struct executor *e = executor;
     const struct instruction *ins = &e->list->items[index];
+    int micro = ins->micro % (int)micro_batches(e);
 
     switch (ins->kind) {
     case INSTRUCTION_F:
-        return forward(e, args, ins->micro, true, index == e->last[TAPE_F], result, err);
+        return forward(e, args, micro, true, index == e->last[TAPE_F], result, err);
     case INSTRUCTION_SEND:
-        return send_all(e, ins->micro, ins->peer, ins->gradient, result, err);
+        return send_all(e, args, micro, ins->peer, ins->gradient, result, err);
     case INSTRUCTION_RECV:      /* posted by the passages, completed by F and B */
         return progress(e, err);
     default:
-        return backward(e, ins, index == e->last[tape_of(ins->kind)], args->step, result, err);
+        return backward(e, args, ins, index == e->last[tape_of(ins->kind)], result, err);
     }
 }
 
@@ -324,18 +356,19 @@ int executor_evaluate(struct executor *executor, const struct batch_args *args, 
 {
     if (forward(executor, args, micro, false, false, result, err) < 0)
         return -1;
-    return send_all(executor, micro, -1, false, result, err);
+    return send_all(executor, args, micro, -1, false, result, err);
 }
 
-int executor_finish(struct executor *executor, struct batch_result *result, struct err *err)
+int executor_finish(struct executor *executor, const struct batch_args *args,
+                    struct batch_result *result, struct err *err)
 {
     const struct executor *e = executor;
 
     if (e->backend->stream_sync(e->stream, err) < 0)
         return -1;
     for (int m = 0; m < micro_batches(e); m++) {
-        result->loss += e->has_loss ? scalar(e, 2 * m) : 0;
-        result->correct += e->has_correct ? scalar(e, 2 * m + 1) : 0;
+        result->loss += e->has_loss ? scalar(e, scalar_at(e, args, m)) : 0;
+        result->correct += e->has_correct ? scalar(e, scalar_at(e, args, m) + 1) : 0;
     }
     return 0;
 }

@@ -46,6 +46,7 @@ struct batch_args {
     int64_t step, epoch;
     double weight_sum;
     double rate;                /* what the learning rate is multiplied by */
+    int version;                /* of the weights, see store.h */
 };
 
 /* What this rank contributed, and where its time went. */
@@ -69,15 +70,17 @@ void executor_free(struct executor *executor);
 /* Which tensors of a data file feed this stage: '*tensors' is malloc'ed, one for each input. */
 int executor_bind(const struct executor *executor, const struct data *data, int **tensors,
                   struct err *err);
-/* Run P: needed after parameters were changed from outside. */
+/* Run P, for each version: needed after parameters were changed from outside. */
 int executor_prepare(struct executor *executor, struct err *err);
 /* Under ZeRO-1, collective: the store has all gradients of the step, not this rank's part. */
 int executor_gather_gradients(struct executor *executor, struct err *err);
 
-/* Begin a global batch; receives are posted. */
+/* Begin a step: it has no gradients yet. */
+void executor_begin(struct executor *executor);
+/* Begin a global batch; receives are posted. 'follows': the one before is still under way. */
 int executor_start(struct executor *executor, const struct batch_args *args, bool training,
-                   struct err *err);
-/* Instruction 'index' of the rank's list, which is of this chunk. */
+                   bool follows, struct err *err);
+/* Instruction 'index' of the rank's list, which is of this chunk, for a batch of 'args'. */
 int executor_run(struct executor *executor, const struct batch_args *args, int index,
                  struct batch_result *result, struct err *err);
 /* Forward only, as in use: no dropout, running statistics. Sends what F makes. */
@@ -93,7 +96,8 @@ int executor_squares(struct executor *executor, double *squares, struct err *err
 /* The optimizer's step, and P. */
 int executor_update(struct executor *executor, const struct update_step *step, struct err *err);
 /* End a batch: add what it lost, and what it had right. */
-int executor_finish(struct executor *executor, struct batch_result *result, struct err *err);
+int executor_finish(struct executor *executor, const struct batch_args *args,
+                    struct batch_result *result, struct err *err);
 
 /* Until the next call with 'false' the averages stand in the parameters' place. */
 int executor_average(struct executor *executor, bool averages, struct err *err);

@@ -19,16 +19,15 @@ struct executor {
     int chunk;                          /* of it that this is */
     struct stream *stream;
     struct store store;
-    struct step_state *states;          /* [slots] */
+    struct step_state *states;          /* [versions * slots], as the tapes have them */
     struct tape tapes[TAPE_COUNT];
     struct routes routes;
     struct passage *passages;           /* [routes.n] */
     int *forward_micros, *backward_micros;  /* orders in which receives are used */
-    int n_backward;
     struct reduce reduce;
     struct update update;
     char *staging;                      /* one input of one share */
-    char *scalars;                      /* loss and correct of each micro-batch */
+    char *scalars;                      /* [versions][micro-batches]: loss and correct */
     bool has_loss, has_correct;
     int last[TAPE_COUNT];               /* index of the last instruction that runs it */
     bool started[TAPE_COUNT];           /* has it run in this step? */

@@ -28,20 +28,15 @@ static size_t staging_bytes(const struct compiled *c)
 /* The order in which micro-batches are computed, and the last run of each tape. */
 static void read_list(struct executor *e)
 {
-    int f = 0;
-
     e->forward_micros = mem_new((size_t)micro_batches(e), sizeof(int));
     e->backward_micros = mem_new((size_t)micro_batches(e), sizeof(int));
+    schedule_order(e->compiled->schedule, e->compiled->stage, true, e->forward_micros);
+    schedule_order(e->compiled->schedule, e->compiled->stage, false, e->backward_micros);
     for (int i = 0; i < e->list->n; i++) {
         const struct instruction *ins = &e->list->items[i];
 
-        if (!computes(ins->kind) || ins->chunk != e->chunk)
-            continue;
-        e->last[tape_of(ins->kind)] = i;
-        if (ins->kind == INSTRUCTION_F)
-            e->forward_micros[f++] = ins->micro;
-        else if (ins->kind != INSTRUCTION_W)
-            e->backward_micros[e->n_backward++] = ins->micro;
+        if (computes(ins->kind) && ins->chunk == e->chunk)
+            e->last[tape_of(ins->kind)] = i;
     }
 }
 
@@ -54,7 +49,7 @@ static void make_tapes(struct executor *e, char *spare)
         [TAPE_BW] = &p->backward,        [TAPE_AGAIN] = &p->again,
     };
 
-    e->states = mem_new((size_t)e->store.n_slots, sizeof(*e->states));
+    e->states = mem_new((size_t)(e->store.n_versions * e->store.n_slots), sizeof(*e->states));
     for (int t = 0; t < TAPE_COUNT; t++)
         tape_init(&e->tapes[t], lists[t], &e->store, e->states, t == TAPE_AGAIN, spare);
 }
@@ -110,7 +105,7 @@ static int set_up(struct executor *e, struct err *err)
     make_passages(e);
     read_list(e);
     e->staging = mem_try(staging_bytes(e->compiled), 1, err);
-    e->scalars = mem_new((size_t)micro_batches(e), 2 * sizeof(double));
+    e->scalars = mem_new((size_t)(e->store.n_versions * micro_batches(e)), 2 * sizeof(double));
     if (!e->staging)
         return -1;
     e->has_loss = runs_here(e, e->compiled->graph->loss);

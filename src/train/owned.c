@@ -60,6 +60,9 @@ int owned_list(const struct store *store, struct owned_tensor **list)
         at = c->program->values[c->program->values[p->gradient].root].offset;
         add(list, &n, c->graph, p->param, CHECKPOINT_VALUE, store_address(store, p->param, 0),
             owner)->gradient = store->gradients + at;
+        if (store->n_versions > 1)
+            add(list, &n, c->graph, p->param, CHECKPOINT_PREVIOUS,
+                store_address_at(store, p->param, 0, 1 - store->latest), owner);
         if (store->n_states > 0)
             add_state(list, &n, store, p->param, CHECKPOINT_M, store->states[0], at, owner);
         if (store->n_states > 1)

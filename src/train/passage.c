@@ -29,27 +29,30 @@ static int tag_of(const struct passage *passage, int micro)
     return passage->tags + 2 * micro + (passage->route->gradient ? 1 : 0);
 }
 
-static char *buffer_of(const struct passage *passage, int index)
+static char *buffer_of(const struct passage *passage, int64_t index)
 {
     return passage->buffers + (size_t)(index % passage->route->depth) * passage->route->bytes;
 }
 
 static int post_receive(struct passage *passage, struct err *err)
 {
-    int i = passage->posted++;
+    int64_t i = passage->posted++;
 
     return comm_receive(passage->comm, buffer_of(passage, i), passage->route->bytes,
-                        passage->rank, tag_of(passage, passage->micros[i]),
+                        passage->rank, tag_of(passage, passage->micros[i % passage->n]),
                         passage->requests[i % passage->route->depth], err);
 }
 
-int passage_start(struct passage *passage, int n, const int *micros, struct err *err)
+int passage_start(struct passage *passage, int n, const int *micros, bool follows,
+                  struct err *err)
 {
     passage->n = n;
     passage->micros = micros;
-    passage->posted = passage->used = 0;
-    while (!passage->route->send && passage->posted < passage->route->depth &&
-           passage->posted < n)
+    if (!follows)
+        passage->expected = passage->posted = passage->used = 0;
+    passage->expected += n;
+    while (!passage->route->send && passage->posted < passage->used + passage->route->depth &&
+           passage->posted < passage->expected)
         if (post_receive(passage, err) < 0)
             return -1;
     return 0;
@@ -86,15 +89,15 @@ int passage_wait(struct passage *passage, struct err *err)
 
 int passage_receive(struct passage *passage, int micro, int slot, struct err *err)
 {
-    int i = passage->used;
+    int64_t i = passage->used;
 
-    if (i >= passage->n || passage->micros[i] != micro)
+    if (i >= passage->expected || passage->micros[i % passage->n] != micro)
         return err_set(err, "receive from rank %d: micro-batch %d comes out of order",
                        passage->rank, micro);
     if (unpack(passage, buffer_of(passage, i), slot, err) < 0)
         return -1;
     passage->used++;
-    return passage->posted < passage->n ? post_receive(passage, err) : 0;
+    return passage->posted < passage->expected ? post_receive(passage, err) : 0;
 }
 
 int passage_send(struct passage *passage, int micro, int slot, struct err *err)
@@ -132,7 +135,8 @@ int passage_drain(struct passage *passage, struct err *err)
 int passage_progress(struct passage *passage, struct err *err)
 {
     bool done;
-    int i = passage->route->send ? passage->sent + passage->route->depth - 1 : passage->used;
+    int64_t i = passage->route->send ? passage->sent + passage->route->depth - 1
+                                     : passage->used;
 
     return comm_test(passage->requests[i % passage->route->depth], &done, err);
 }

@@ -17,7 +17,7 @@ struct passage {
     struct comm_request **requests;
     int n;                      /* messages of a step */
     const int *micros;          /* receive: in the order in which they are used */
-    int posted, used;           /* receive: messages of this step */
+    int64_t expected, posted, used;     /* receive: messages since the last start */
     int sent;                   /* send: buffer of the next message */
 };
 
@@ -28,8 +28,11 @@ void passage_init(struct passage *passage, const struct route *route, struct com
                   int rank, int tags, const struct store *store, char *buffers);
 void passage_clear(struct passage *passage);
 
-/* Start of a step with 'n' messages: post as many receives as there are buffers. */
-int passage_start(struct passage *passage, int n, const int *micros, struct err *err);
+/* Start of a step with 'n' messages: post as many receives as there are buffers. It 'follows':
+ * those of the step before are not all there yet.
+ */
+int passage_start(struct passage *passage, int n, const int *micros, bool follows,
+                  struct err *err);
 /* Wait until the next message is there. */
 int passage_wait(struct passage *passage, struct err *err);
 /* Copy that message, which is of this micro-batch, into 'slot', and post another receive. */

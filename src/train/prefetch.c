@@ -69,20 +69,20 @@ static void find_wants(struct prefetch *p, const struct prefetch_options *o)
 
 static void find_order(struct prefetch *p, const struct prefetch_options *o)
 {
-    const struct schedule_stage *here = &o->compiled->schedule->stages[o->compiled->stage];
-    const struct instruction_list *list = &o->compiled->schedule->lists[here->list];
     const struct plan *plan = o->plan;
-    int replicas = plan->stages[o->compiled->stage].replicas, n = 0;
+    int replicas = plan->stages[o->compiled->stage].replicas;
+    int *micros = mem_new((size_t)plan->micro_batches, sizeof(*micros));
     int64_t start = plan_share_start(plan->micro_batch, replicas, o->placement->replica);
 
     p->samples = plan_share_start(plan->micro_batch, replicas, o->placement->replica + 1) -
                  start;
     p->n_micros = plan->micro_batches;
     p->first = mem_new((size_t)p->n_micros, sizeof(*p->first));
-    for (int i = 0; i < list->n; i++)
-        if (list->items[i].kind == INSTRUCTION_F && list->items[i].chunk == here->chunk)
-            p->first[n++] = (o->placement->pipeline * plan->micro_batches +
-                             list->items[i].micro) * plan->micro_batch + start;
+    schedule_order(o->compiled->schedule, o->compiled->stage, true, micros);
+    for (int64_t m = 0; m < p->n_micros; m++)
+        p->first[m] = (o->placement->pipeline * p->n_micros + micros[m]) * plan->micro_batch +
+                      start;
+    free(micros);
     p->begin = p->filling = p->taken = o->first_step * p->n_micros;
     p->end = o->end_step * p->n_micros;
     p->chunk = p->samples / (4 * o->threads);

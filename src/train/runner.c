@@ -17,6 +17,7 @@ struct runner {
     struct ties *ties;                  /* NULL where the list has one chunk */
     struct comm_group *everybody;       /* who clips; NULL: this rank alone */
     struct comm_request *clipping;
+    bool flows;                         /* forwards of the next step were run in the last one */
     uint64_t random;
 };
 
@@ -168,47 +169,118 @@ static int run_instruction(struct runner *r, const struct batch_args *args, int 
     }
 }
 
-static int start(struct runner *r, const struct batch_args *args, bool training,
-                 struct batch_result *result, struct err *err)
+static void begin(struct runner *r, struct batch_result *result)
 {
     *result = (struct batch_result){ 0 };
     for (int c = 0; c < r->n; c++)
-        if (executor_start(r->executors[c], args, training, err) < 0)
+        executor_begin(r->executors[c]);
+}
+
+static int start(struct runner *r, const struct batch_args *args, bool training, bool follows,
+                 struct err *err)
+{
+    for (int c = 0; c < r->n; c++)
+        if (executor_start(r->executors[c], args, training, follows, err) < 0)
             return -1;
     return 0;
 }
 
-static int finish(struct runner *r, struct batch_result *result, struct err *err)
+static int finish(struct runner *r, const struct batch_args *args, struct batch_result *result,
+                  struct err *err)
 {
     for (int c = 0; c < r->n; c++)
-        if (executor_finish(r->executors[c], result, err) < 0)
+        if (executor_finish(r->executors[c], args, result, err) < 0)
             return -1;
     return 0;
+}
+
+/* Is it of the batch that follows? */
+static bool is_ahead(const struct runner *r, const struct instruction *ins)
+{
+    return ins->micro >= r->options.executor.plan->micro_batches;
+}
+
+static int run_traced(struct runner *r, const struct batch_args *args, int index,
+                      struct batch_result *result, struct err *err)
+{
+    const struct instruction *ins = &r->list->items[index];
+    struct trace *trace = r->options.executor.trace;
+    int micro = ins->micro % (int)r->options.executor.plan->micro_batches;
+    double begin, received = result->receive;
+
+    delay(r);
+    begin = trace_clock();
+    if (run_instruction(r, args, index, result, err) < 0) {
+        err_prefix(err, "step %lld, micro-batch %d", (long long)args->step + 1, micro);
+        return -1;
+    }
+    if (trace && ins->kind != INSTRUCTION_RECV && ins->kind != INSTRUCTION_REDUCE)
+        trace_add(trace, ins->kind, micro, ins->peer, args->step,
+                  begin + result->receive - received, trace_clock());
+    return 0;
+}
+
+/* What the step before would have run ahead. */
+static int fill(struct runner *r, const struct batch_args *args, struct batch_result *result,
+                struct err *err)
+{
+    if (start(r, args, true, false, err) < 0)
+        return -1;
+    for (int i = 0; i < r->list->n; i++)
+        if (is_ahead(r, &r->list->items[i]) && run_traced(r, args, i, result, err) < 0)
+            return -1;
+    return 0;
+}
+
+/* A batch is computed with weights one update old, where there are two versions; those are the
+ * latest ones while the batch before is under way.
+ */
+static struct batch_args with_version(const struct runner *r, const struct batch_args *args,
+                                      bool latest)
+{
+    const struct store *store = executor_store(r->executors[0]);
+    struct batch_args own = *args;
+
+    own.version = latest || store->n_versions == 1 ? store->latest : 1 - store->latest;
+    return own;
 }
 
 int runner_step(struct runner *runner, const struct batch_args *args,
-                struct batch_result *result, struct err *err)
+                const struct batch_args *next, struct batch_result *result, struct err *err)
 {
     struct runner *r = runner;
-    struct trace *trace = r->options.executor.trace;
+    struct batch_args this = with_version(r, args, false), ahead = { 0 };
 
-    if (start(r, args, true, result, err) < 0)
+    begin(r, result);
+    if (!r->flows && fill(r, &this, result, err) < 0)
+        return -1;
+    if (next)
+        ahead = with_version(r, next, true);
+    r->flows = next != NULL;
+    if (next && start(r, &ahead, true, true, err) < 0)
         return -1;
     for (int i = 0; i < r->list->n; i++) {
-        const struct instruction *ins = &r->list->items[i];
-        double begin, received = result->receive;
+        bool of_next = is_ahead(r, &r->list->items[i]);
 
-        delay(r);
-        begin = trace_clock();
-        if (run_instruction(r, args, i, result, err) < 0) {
-            err_prefix(err, "step %lld, micro-batch %d", (long long)args->step + 1, ins->micro);
+        if ((next || !of_next) && run_traced(r, of_next ? &ahead : &this, i, result, err) < 0)
             return -1;
-        }
-        if (trace && ins->kind != INSTRUCTION_RECV && ins->kind != INSTRUCTION_REDUCE)
-            trace_add(trace, ins->kind, ins->micro, ins->peer, args->step,
-                      begin + result->receive - received, trace_clock());
     }
-    return finish(r, result, err);
+    return finish(r, &this, result, err);
+}
+
+static int evaluate(struct runner *r, const struct batch_args *args, bool ahead,
+                    struct batch_result *result, struct err *err)
+{
+    int n = (int)r->options.executor.plan->micro_batches;
+
+    for (int i = 0; i < r->list->n; i++) {
+        const struct instruction *ins = &r->list->items[i];
+
+        if (ins->kind == INSTRUCTION_F && is_ahead(r, ins) == ahead &&
+            executor_evaluate(r->executors[ins->chunk], args, ins->micro % n, result, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 /* In the list's order, which does not deadlock: each F waits for less than in a step. */
@@ -216,17 +288,14 @@ int runner_evaluate(struct runner *runner, const struct batch_args *args,
                     struct batch_result *result, struct err *err)
 {
     struct runner *r = runner;
+    const struct batch_args latest = with_version(r, args, true);
 
-    if (start(r, args, false, result, err) < 0)
+    begin(r, result);
+    if (start(r, &latest, false, false, err) < 0 ||
+        evaluate(r, &latest, true, result, err) < 0 ||
+        evaluate(r, &latest, false, result, err) < 0)
         return -1;
-    for (int i = 0; i < r->list->n; i++) {
-        const struct instruction *ins = &r->list->items[i];
-
-        if (ins->kind == INSTRUCTION_F &&
-            executor_evaluate(r->executors[ins->chunk], args, ins->micro, result, err) < 0)
-            return -1;
-    }
-    return finish(r, result, err);
+    return finish(r, &latest, result, err);
 }
 
 int runner_average(struct runner *runner, bool averages, struct err *err)

@@ -26,9 +26,11 @@ void runner_free(struct runner *runner);
 /* Of chunk 'c'. */
 struct executor *runner_executor(struct runner *runner, int c);
 
-/* Forward, backward, reduce, step. */
+/* Forward, backward, reduce, step. Where the schedule is not flushed, forwards of the 'next'
+ * batch, with which the next call must go on, are run, too; NULL: the pipeline runs empty.
+ */
 int runner_step(struct runner *runner, const struct batch_args *args,
-                struct batch_result *result, struct err *err);
+                const struct batch_args *next, struct batch_result *result, struct err *err);
 /* Forward only, as in use: no dropout, running statistics. */
 int runner_evaluate(struct runner *runner, const struct batch_args *args,
                     struct batch_result *result, struct err *err);

@@ -141,6 +141,25 @@ void session_tell_best(const struct session *session);
 /* A checkpoint into 'directory'. Collective. */
 int session_save(struct session *session, const char *directory, int64_t steps_done,
                  struct err *err);
+/* What a step learns from. */
+struct step_batch {
+    int64_t *samples;           /* [global batch] */
+    double weight_sum;
+    int64_t count;              /* labels; on rank 0 */
+};
+
+struct stepper {
+    struct step_batch batches[2];   /* by step: the one under way, and the next */
+    bool flows;                 /* the next is under way, too */
+};
+
+void stepper_init(struct stepper *stepper, const struct session *session);
+void stepper_clear(struct stepper *stepper);
+/* Run a step, behind which the next one 'flows': it is to be the next call's; see runner_step().
+ * The result is nothing on a rank without work.
+ */
+int session_step(struct session *session, struct stepper *stepper, int64_t step, bool flows,
+                 struct batch_result *result, struct err *err);
 /* Steps, evaluations, checkpoints. Returns the exit code, or -1. */
 int session_loop(struct session *session, struct err *err);
 

@@ -25,6 +25,7 @@ void train_stop(void)
 
 /* What rank 0 reports. */
 struct report {
+    struct stepper stepper;
     struct progress *progress;
     double seconds[2];          /* of the same */
     int64_t counts[2];          /* labels */
@@ -43,24 +44,15 @@ static int64_t epoch_of(const struct session *s, int64_t step)
 
 /* One step ---------------------------------------------------------------------------- */
 
-static int run_step(struct session *s, int64_t step, double entries[BOARD_COUNT],
-                    int64_t *count, struct report *report, struct err *err)
+/* 'flows': the next step is to follow without a pause. */
+static int run_step(struct session *s, int64_t step, bool flows, double entries[BOARD_COUNT],
+                    struct report *report, struct err *err)
 {
-    const int64_t *samples = sampler_step(&s->sampler, step);
-    struct batch_result result = { 0 };
-    struct batch_args args = {
-        .reader = s->train.reader, .prefetch = s->prefetch, .tensors = s->train.tensors,
-        .samples = samples,
-        .step = step, .epoch = epoch_of(s, step),
-        .weight_sum = labels_weight(&s->train.labels, samples, s->settings.global_batch),
-        .rate = rate_at(&s->rate, step),
-    };
+    struct batch_result result;
 
-    *count = s->rank == 0 && s->classifies
-                 ? labels_count(&s->train.labels, samples, s->settings.global_batch)
-                 : 0;
-    if (s->runner && runner_step(s->runner, &args, &result, err) < 0)
+    if (session_step(s, &report->stepper, step, flows, &result, err) < 0)
         return -1;
+    report->counts[step % 2] = report->stepper.batches[step % 2].count;
     entries[BOARD_LOSS] = result.loss;
     entries[BOARD_CORRECT] = result.correct;
     entries[BOARD_NORM] = result.norm;
@@ -160,15 +152,39 @@ static int64_t period(const struct session *s, struct span span)
     return span.epochs ? span.n * s->sampler.steps_per_epoch : span.n;
 }
 
-/* What happens between two steps. All ranks take the same branches. */
+static bool is_last(const struct session *s, const struct report *r, int64_t done)
+{
+    return done == s->total_steps || r->stop;
+}
+
+static bool tests(const struct session *s, const struct report *r, int64_t done)
+{
+    return s->test.data &&
+           (is_last(s, r, done) || done % period(s, s->settings.eval_every) == 0);
+}
+
+static bool saves(const struct session *s, const struct report *r, int64_t done)
+{
+    int64_t every = period(s, s->settings.checkpoint_every);
+
+    return s->settings.checkpoint && (is_last(s, r, done) || (every > 0 && done % every == 0));
+}
+
+/* Does the pipeline go on after so many steps without running empty? */
+static bool flows_on(const struct session *s, const struct report *r, int64_t done)
+{
+    return plan_versions(s->plan) > 1 && !is_last(s, r, done) && !tests(s, r, done) &&
+           !saves(s, r, done);
+}
+
+/* What happens between two steps. All ranks take the same branches. After a signal a step that
+ * is under way is ended first.
+ */
 static int between_steps(struct session *s, struct report *r, int64_t done, struct err *err)
 {
-    int64_t saves = period(s, s->settings.checkpoint_every);
-    bool last = done == s->total_steps || r->stop, keep, test;
+    bool keep = saves(s, r, done), test = tests(s, r, done);
 
-    test = s->test.data && (last || done % period(s, s->settings.eval_every) == 0);
-    keep = s->settings.checkpoint && (last || (saves > 0 && done % saves == 0));
-    if (!keep && !test && !last)
+    if (r->stepper.flows || (!keep && !test && !is_last(s, r, done)))
         return 0;
     if (read_rest(s, r, done, err) < 0)
         return -1;
@@ -193,10 +209,11 @@ static int dump_gradients(struct session *s, int64_t step, struct err *err)
 
 static int loop(struct session *s, struct report *r, int64_t *done, struct err *err)
 {
-    for (int64_t step = s->first_step; step < s->total_steps && !r->stop; step++) {
+    for (int64_t step = s->first_step;
+         step < s->total_steps && (!r->stop || r->stepper.flows); step++) {
         double entries[BOARD_COUNT] = { 0 }, start = trace_clock();
 
-        if (run_step(s, step, entries, &r->counts[step % 2], r, err) < 0 ||
+        if (run_step(s, step, flows_on(s, r, step + 1), entries, r, err) < 0 ||
             board_post(&s->board, entries, err) < 0)
             return -1;
         r->unread++;
@@ -347,6 +364,7 @@ int session_loop(struct session *session, struct err *err)
     double origin = trace_clock();
     int code = -1;
 
+    stepper_init(&r.stepper, s);
     if (s->rank == 0 && done >= s->total_steps)
         log_info("nothing is left to do: %lld steps were asked for, %lld are done",
                  (long long)s->total_steps, (long long)done);
@@ -359,6 +377,7 @@ int session_loop(struct session *session, struct err *err)
         if (summarize(s, &r, err) == 0 && write_trace(s, origin, err) == 0)
             code = r.stop && done < s->total_steps ? stopped(s, err) : EXIT_OK;
     }
+    stepper_clear(&r.stepper);
     progress_free(r.progress);
     return code;
 }

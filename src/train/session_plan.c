@@ -249,6 +249,8 @@ static void tell_plan(struct session *s)
         json_array_append_new(stages, json_integer(plan->stages[i].replicas));
     log_info("plan: %s, predicted %.3f ms per iteration", words, 1e3 * plan->iteration_seconds);
     free(words);
+    if (plan_versions(plan) > 1)
+        log_info("schedule %s is " SCHEDULE_STALE, plan->schedule);
     if (s->placement.n_ranks < s->size)
         log_info("%d rank%s of %d %s no work in this plan", s->size - s->placement.n_ranks,
                  s->size - s->placement.n_ranks == 1 ? "" : "s", s->size,

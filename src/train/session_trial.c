@@ -13,28 +13,12 @@
 
 #define STEPS 4     /* of each plan, the first of which warms caches and connections */
 
-static int64_t epoch_of(const struct session *s, int64_t step)
-{
-    return step / s->sampler.steps_per_epoch;
-}
-
-static int run_step(struct session *s, int64_t step, struct err *err)
-{
-    const int64_t *samples = sampler_step(&s->sampler, step);
-    struct batch_result result = { 0 };
-    struct batch_args args = {
-        .reader = s->train.reader, .prefetch = s->prefetch, .tensors = s->train.tensors,
-        .samples = samples, .step = step, .epoch = epoch_of(s, step),
-        .weight_sum = labels_weight(&s->train.labels, samples, s->settings.global_batch),
-        .rate = rate_at(&s->rate, step),
-    };
-
-    return s->runner ? runner_step(s->runner, &args, &result, err) : 0;
-}
-
 /* Seconds of a step on this rank. */
-static int run_steps(struct session *s, double *seconds, struct err *err)
+static int run_steps(struct session *s, struct stepper *stepper, double *seconds,
+                     struct err *err)
 {
+    bool flows = plan_versions(s->plan) > 1;
+    struct batch_result result;
     double start = 0;
 
     for (int i = 0; i < STEPS; i++) {
@@ -42,7 +26,8 @@ static int run_steps(struct session *s, double *seconds, struct err *err)
             return -1;
         if (i == 1)
             start = trace_clock();
-        if (run_step(s, s->first_step + i, err) < 0)
+        if (session_step(s, stepper, s->first_step + i, flows && i < STEPS - 1, &result,
+                         err) < 0)
             return -1;
     }
     *seconds = (trace_clock() - start) / (STEPS - 1);
@@ -86,11 +71,14 @@ static int measure(struct session *s, double *seconds, struct err *err)
 {
     struct device *device = s->device;
     const char *trace = s->settings.trace;
+    struct stepper stepper;
     int bad;
 
     s->settings.trace = NULL;
-    bad = open_trial(s, err) < 0 || run_steps(s, seconds, err) < 0 ||
+    stepper_init(&stepper, s);
+    bad = open_trial(s, err) < 0 || run_steps(s, &stepper, seconds, err) < 0 ||
           slowest(s, seconds, err) < 0;
+    stepper_clear(&stepper);
     session_stop(s);
     placement_clear(&s->placement);
     s->placement = (struct placement){ .stage = -1 };

@@ -10,7 +10,7 @@
 #include "train/owned.h"
 #include "train/safetensors.h"
 
-const char *const shard_kinds[CHECKPOINT_KINDS] = { "value", "m", "v", "ema" };
+const char *const shard_kinds[CHECKPOINT_KINDS] = { "value", "m", "v", "ema", "previous" };
 
 struct piece {
     const struct owned_tensor *tensor;

@@ -12,23 +12,27 @@ struct block {
     size_t bytes;
 };
 
-static int list_blocks(struct store *s, struct block blocks[13])
+#define MAX_BLOCKS 15
+
+static int list_blocks(struct store *s, struct block blocks[MAX_BLOCKS])
 {
     const struct program *p = s->compiled->program;
     int n = 0;
 
-    blocks[n++] = (struct block){ &s->params, p->param_bytes };
+    for (int v = 0; v < s->n_versions; v++) {
+        blocks[n++] = (struct block){ &s->weights[v], p->param_bytes };
+        blocks[n++] = (struct block){ &s->prepared[v], p->prepared_bytes };
+    }
     blocks[n++] = (struct block){ &s->gradients, p->gradient_bytes };
     for (int i = 0; i < s->n_states; i++)
         blocks[n++] = (struct block){ &s->states[i], s->compiled->state_bytes };
     if (s->averaged)
         blocks[n++] = (struct block){ &s->averages, s->compiled->state_bytes };
-    blocks[n++] = (struct block){ &s->prepared, p->prepared_bytes };
     blocks[n++] = (struct block){ &s->slots, (size_t)s->n_slots * p->slot_bytes };
     blocks[n++] = (struct block){ &s->scratch, p->scratch_bytes };
     blocks[n++] = (struct block){ &s->workspace, p->workspace_bytes };
     blocks[n++] = (struct block){ &s->buffers, s->buffer_bytes };
-    blocks[n++] = (struct block){ &s->weight_sum, COMPILE_SCALARS };
+    blocks[n++] = (struct block){ &s->weight_sum, (size_t)s->n_versions * COMPILE_SCALARS };
     return n;
 }
 
@@ -37,13 +41,14 @@ int store_init(struct store *store, const struct compiled *compiled,
                struct stream *stream, int optimizer_states, bool averaged,
                size_t buffer_bytes, struct err *err)
 {
-    struct block blocks[13];
+    struct block blocks[MAX_BLOCKS];
     int n;
 
     *store = (struct store){
         .compiled = compiled, .device = device, .stream = stream,
         .n_slots = compiled->schedule->stages[compiled->stage].slots,
-        .n_states = optimizer_states, .averaged = averaged, .buffer_bytes = buffer_bytes,
+        .n_versions = compiled->schedule->versions, .n_states = optimizer_states,
+        .averaged = averaged, .buffer_bytes = buffer_bytes,
     };
     slices_make(&store->slices, compiled, placement);
     n = list_blocks(store, blocks);
@@ -57,12 +62,13 @@ int store_init(struct store *store, const struct compiled *compiled,
             return -1;
         }
     }
+    store->params = store->weights[store->latest];
     return 0;
 }
 
 void store_clear(struct store *store)
 {
-    struct block blocks[13];
+    struct block blocks[MAX_BLOCKS];
     int n;
 
     if (!store->compiled)
@@ -78,18 +84,44 @@ void store_clear(struct store *store)
 
 void *store_address(const struct store *store, int value, int slot)
 {
+    return store_address_at(store, value, slot, store->latest);
+}
+
+/* Over the version before it. */
+static int copy_latest(struct store *store, char *const versions[SCHEDULE_VERSIONS],
+                       size_t bytes, struct err *err)
+{
+    if (bytes == 0)
+        return 0;
+    return store->compiled->backend->copy(store->stream, versions[1 - store->latest], bytes,
+                                          versions[store->latest], bytes, bytes, 1, err);
+}
+
+int store_turn(struct store *store, struct err *err)
+{
+    if (store->n_versions == 1)
+        return 0;
+    if (copy_latest(store, store->weights, store->compiled->program->param_bytes, err) < 0)
+        return -1;
+    store->latest = 1 - store->latest;
+    store->params = store->weights[store->latest];
+    return 0;
+}
+
+void *store_address_at(const struct store *store, int value, int slot, int version)
+{
     const struct program *p = store->compiled->program;
     const struct program_value *v;
 
     if (value < 0 || value >= p->n_values)
         return NULL;
     if (value == store->compiled->graph->weight_sum)
-        return store->weight_sum;
+        return store->weight_sum + version * COMPILE_SCALARS;
     v = &p->values[p->values[value].root];
     switch (v->place) {
-    case PLACE_PARAM: return store->params + v->offset;
+    case PLACE_PARAM: return store->weights[version] + v->offset;
     case PLACE_GRADIENT: return store->gradients + v->offset;
-    case PLACE_PREPARED: return store->prepared + v->offset;
+    case PLACE_PREPARED: return store->prepared[version] + v->offset;
     case PLACE_SLOT: return store->slots + (size_t)slot * p->slot_bytes + v->offset;
     case PLACE_SCRATCH: return store->scratch + v->offset;
     default: return NULL;
@@ -135,5 +167,10 @@ int store_load(struct store *store, const struct initial *initial, uint64_t seed
         if (load_value(store, initial, seed, v, err) < 0)
             return -1;
     }
+    /* Nothing is older before the first update. Constants are among what is prepared. */
+    if (store->n_versions > 1 &&
+        (copy_latest(store, store->weights, p->param_bytes, err) < 0 ||
+         copy_latest(store, store->prepared, p->prepared_bytes, err) < 0))
+        return -1;
     return 0;
 }

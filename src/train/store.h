@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The arenas of a rank: allocated once, addressed by (value, slot). */
+/* The arenas of a rank: allocated once, addressed by (value, slot).
+ *
+ * Where a schedule is not flushed there are two versions of parameters, of what is prepared of
+ * them and of the divisor of the loss: the latest, and the one before it.
+ */
 #ifndef TASUKI_TRAIN_STORE_H
 #define TASUKI_TRAIN_STORE_H
 
@@ -15,12 +19,15 @@ struct store {
     struct device *device;
     struct stream *stream;
     int n_slots, n_states;
+    int n_versions, latest;
     bool averaged;
-    char *params, *gradients, *states[2], *prepared, *slots, *scratch, *workspace;
+    char *weights[SCHEDULE_VERSIONS], *prepared[SCHEDULE_VERSIONS];
+    char *params;               /* weights[latest] */
+    char *gradients, *states[2], *slots, *scratch, *workspace;
     char *averages;             /* of parameters, as the states lie; NULL: none are kept */
     struct slices slices;       /* what these are states and averages of */
     char *buffers;              /* messages and spare gradients */
-    char *weight_sum;           /* the scalar that losses divide by */
+    char *weight_sum;           /* the scalar that losses divide by, of each version */
     size_t buffer_bytes;
 };
 
@@ -39,7 +46,10 @@ void store_clear(struct store *store);
 int store_load(struct store *store, const struct initial *initial, uint64_t seed,
                struct err *err);
 
-/* NULL where the value has no place on this rank. */
+/* NULL where the value has no place on this rank; of the latest version of the weights. */
 void *store_address(const struct store *store, int value, int slot);
+void *store_address_at(const struct store *store, int value, int slot, int version);
+/* An update begins: the latest version is copied over the one before it, to be updated there. */
+int store_turn(struct store *store, struct err *err);
 
 #endif

@@ -36,7 +36,8 @@ static void **addresses(const struct store *store, int n, const int *values, int
     void **list = mem_new((size_t)n, sizeof(*list));
 
     for (int i = 0; i < n; i++)
-        list[i] = store_address(store, values[i], slot);
+        list[i] = store_address_at(store, values[i], slot % store->n_slots,
+                                   slot / store->n_slots);
     return list;
 }
 
@@ -82,7 +83,8 @@ void tape_init(struct tape *tape, const struct program_list *list, const struct 
     const struct compiled *c = store->compiled;
 
     *tape = (struct tape){ .backend = c->backend, .stream = store->stream,
-                           .real = c->graph->real, .n_slots = store->n_slots };
+                           .real = c->graph->real,
+                           .n_slots = store->n_versions * store->n_slots };
     tape->items = mem_new((size_t)list->n, sizeof(*tape->items));
     for (int i = 0; i < list->n; i++) {
         struct tape_item *item = &tape->items[tape->n];

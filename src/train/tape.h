@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A list of kernels with their pointers bound, for each slot: running it touches nothing
- * else.
+/* A list of kernels with their pointers bound, for each version of the weights and each slot:
+ * running it touches nothing else.
  */
 #ifndef TASUKI_TRAIN_TAPE_H
 #define TASUKI_TRAIN_TAPE_H
@@ -20,7 +20,7 @@ struct tape_item {
     int node, n_outputs;
     bool gradient;              /* does it make a gradient that is accumulated? */
     struct kernel *kernel;
-    struct kernel_args *args;   /* [slots] */
+    struct kernel_args *args;   /* [versions * slots] */
     int n_sums;
     struct tape_sum *sums;
 };
@@ -29,20 +29,22 @@ struct tape {
     const struct backend *backend;
     struct stream *stream;
     enum dtype real;
-    int n, n_slots;
+    int n, n_slots;             /* slots of all versions */
     struct tape_item *items;
     int max_outputs;
     void **outputs;             /* scratch for the pointers of one run */
 };
 
-/* 'states[slot]' is what kernels of that slot read. 'spare' has compiled->spare_bytes; gradients
- * of what is run 'again' go there.
+/* 'states[version * slots + slot]' is what kernels of that slot read. 'spare' has
+ * compiled->spare_bytes; gradients of what is run 'again' go there.
  */
 void tape_init(struct tape *tape, const struct program_list *list, const struct store *store,
                const struct step_state *states, bool again, char *spare);
 void tape_clear(struct tape *tape);
 
-/* Run item i for a slot; 'accumulate': gradients are added to what is there. */
+/* Run item i for a slot of a version, version * slots + slot; 'accumulate': gradients are added to
+ * what is there.
+ */
 int tape_run(const struct tape *tape, int i, int slot, bool accumulate, struct err *err);
 
 #endif

@@ -67,5 +67,5 @@ END
         [ "$status" -eq 2 ]
     done
     run "$TASUKI" train $given --global-batch 32 --steps 1 --schedule zigzag
-    [[ "$output" == *'--schedule: expected gpipe, 1f1b, interleaved, zb-h1, zb or zb-v or a file, got "zigzag"'* ]]
+    [[ "$output" == *'--schedule: expected gpipe, 1f1b, interleaved, zb-h1, zb, zb-v or 2bw or a file, got "zigzag"'* ]]
 }

@@ -569,6 +569,31 @@ END
     [[ "$output" == *"iteration 96000 ms"* ]]
 }
 
+@test "a schedule that is not flushed is planned where it is asked for, and says what it is" {
+    stale="asynchronous: each update is computed from gradients of weights one update old"
+    plan --stages 2 --micro-batches 8 >table
+    ! grep -q asynchronous table
+    plan --stages 2 --micro-batches 8 --schedule 2bw -o late.json >table
+    grep -qx "$stale" table
+    # Two stages of 6 seconds for each of 8 micro-batches.
+    [ "$(sed -n 's/^iteration *//p' table)" = "48000 ms, 0.166667 samples/s" ]
+    run "$TASUKI" simulate --cost cost.json late.json
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"$stale"*"iteration 48000 ms"* ]]
+    # Its instructions do, too, and are told from those of others by their versions.
+    "$TASUKI" simulate --cost cost.json late.json --format schedule -o list
+    grep -qx 'schedule 2bw stages 2 micro-batches 8 versions 2' list
+    grep -qx 'F 8 0' list
+    plan --schedule list >again
+    diff <(grep -E '^(iteration|lower|asyn| +[01] )' table) <(grep -E '^(iteration|lower|asyn| +[01] )' again)
+    sed 's/ versions 2//' list >wrong
+    run plan --schedule wrong
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *'"8": expected an integer from 0 to 7'* ]]
+}
+
 @test "instructions are printed, read back, planned for and forecast alike" {
     simulate() { "$TASUKI" simulate --cost cost.json "$@"; }
     plan --stages 2 --micro-batches 4 --schedule zb -o zb.json >table

@@ -154,6 +154,33 @@ wait_for_step() {
     [ "$(grep -c '^{"step"' "$DIR/log")" -eq "$done" ]
 }
 
+@test "without a flush a signal ends the step that is under way, and the run goes on as if there were none" {
+    need_mpi
+    mlp=$srcdir/tests/data/model/mlp
+    go="train $mlp/model.onnx --data $mlp/train.safetensors --loss cross-entropy:logits,label
+        --global-batch 24 --deterministic --replicas 1,1 --micro-batches 4 -q"
+    # It says nothing of the schedule when it is resumed.
+    mpirun -n 2 sh -c '"$@" & echo $! >"$0/pid.$OMPI_COMM_WORLD_RANK"; wait $!' "$DIR" \
+        "$TASUKI" $go --steps 1000000 --schedule 2bw --checkpoint "$DIR/out" --log "$DIR/log" &
+    pid=$!
+    wait_for_step "$DIR/log" $pid
+    kill -TERM "$(cat "$DIR/pid.1")"
+    code=0
+    wait $pid || code=$?
+    [ "$code" -eq 75 ]
+    done=$(sed -E 's/^step-0*//' "$DIR/out/latest")
+    [ "$(grep -c '^{"step"' "$DIR/log")" -eq "$done" ]
+    mpirun -n 2 "$TASUKI" $go --steps $((done + 4)) --checkpoint "$DIR/out" --resume \
+        --log "$DIR/log"
+    mpirun -n 2 "$TASUKI" $go --steps $((done + 4)) --schedule 2bw --log "$DIR/whole"
+    only_losses() { sed -nE 's/^\{"step".*"loss": *([^,}]+).*/\1/p' "$1"; }
+    diff <(only_losses "$DIR/log") <(only_losses "$DIR/whole")
+    # Another schedule, said, holds from there on.
+    mpirun -n 2 "$TASUKI" $go --steps $((done + 6)) --checkpoint "$DIR/out" --resume \
+        --schedule 1f1b --log "$DIR/log"
+    [ "$(grep -c '^{"step"' "$DIR/log")" -eq "$((done + 6))" ]
+}
+
 @test "a checkpoint's plan is executed as it is, or planned anew where it does not fit" {
     need_mpi
     need_python

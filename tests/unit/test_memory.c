@@ -142,12 +142,14 @@ static void the_sum_has_every_part(void **state)
     (void)state;
     build(&e);
     memory_place(&e.program, BACKWARD_MERGED, 3, 640);
-    use = memory_use(&e.program, 3, 256, 10);
+    use = memory_use(&e.program, 3, 1, 256, 10);
     assert_int_equal(use.parameters, 128);
     assert_int_equal(use.gradients, 128);
     assert_int_equal(use.optimizer, 256);
     assert_int_equal(use.slots, 3 * e.program.slot_bytes);
     assert_int_equal(use.total, 128 * 4 + use.slots + use.scratch + 640 + 10);
+    assert_int_equal(memory_use(&e.program, 3, 2, 256, 10).total,
+                     use.total + use.parameters + use.prepared);
 }
 
 int main(void)

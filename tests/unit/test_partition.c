@@ -194,6 +194,8 @@ static void no_plan_is_below_the_bound_and_most_are_near_it(void **state)
           .replicas = (int[]){ 1, 2, 1 } },
         { .global_batch = 8, .schedule = "gpipe", .memory = 6e6 },
         { .global_batch = 8, .schedule = "zb-h1" },
+        { .global_batch = 8, .schedule = "2bw" },
+        { .global_batch = 12, .schedule = "2bw", .stages = 3 },
         { .global_batch = 12, .schedule = "zb", .stages = 3 },
         { .global_batch = 8, .schedule = "zb", .schedule_memory = 1.5 },
         { .global_batch = 8, .n_replicas = 3, .replicas = (int[]){ 1, 1, 1 }, .stages = 3,
@@ -311,7 +313,8 @@ static void pins_that_cannot_be_had_are_refused_with_the_reason(void **state)
         { { .global_batch = 8, .micro_batches = 3 }, "does not divide" },
         { { .global_batch = 8, .micro_batch = 3 }, "does not divide" },
         { { .global_batch = 8, .micro_batch = 4, .micro_batches = 4 }, "leave one of them" },
-        { { .global_batch = 8, .schedule = "zigzag" }, "expected gpipe, 1f1b, interleaved, zb-h1, zb or zb-v" },
+        { { .global_batch = 8, .schedule = "zigzag" },
+          "expected gpipe, 1f1b, interleaved, zb-h1, zb, zb-v or 2bw" },
         { { .global_batch = 8, .n_replicas = 1, .replicas = (int[]){ 4 }, .micro_batch = 2 },
           "--micro-batch-size 4 would do" },
         { { .global_batch = 12, .batchnorm_samples = 4, .n_replicas = 1,
@@ -576,6 +579,34 @@ static void a_schedule_that_does_not_fit_leaves_the_plan_that_it_was_to_improve(
     plan_free(other);
 }
 
+/* It would be faster than the others: 24 seconds for 8 micro-batches of F = B = W = 1. */
+static void an_asynchronous_schedule_is_taken_only_where_it_is_asked_for(void **state)
+{
+    struct plan_request request = { .global_batch = 8, .n_replicas = 4,
+                                    .replicas = (int[]){ 1, 1, 1, 1 }, .micro_batches = 8 };
+    struct plan *own = plan_for(4, ROOMY, &request, NULL), *late, *plain;
+
+    (void)state;
+    request.schedule = "2bw";
+    late = plan_for(4, ROOMY, &request, NULL);
+    request.schedule = "1f1b";
+    plain = plan_for(4, ROOMY, &request, NULL);
+    assert_non_null(own);
+    assert_non_null(late);
+    assert_int_equal(plan_versions(own), 1);
+    assert_int_equal(plan_versions(late), 2);
+    assert_true(own->iteration_seconds > 24 + 1);
+    assert_true(fabs(late->iteration_seconds - 24) < 1e-3);
+    assert_true(late->lower_bound_seconds <= late->iteration_seconds);
+    /* The same micro-batches in flight, and the weights twice. */
+    for (int s = 0; s < 4; s++)
+        assert_true(fabs(late->stages[s].memory - plain->stages[s].memory -
+                         plain->stages[s].parameters) < 1e-6);
+    plan_free(own);
+    plan_free(late);
+    plan_free(plain);
+}
+
 /* zb-h1 keeps four micro-batches in each of four stages: 10 blocks and so 20000 bytes of
  * parameters and 4000 of activations. zb has as many slots more as fit, none and then one.
  */
@@ -713,6 +744,7 @@ int main(void)
         cmocka_unit_test(no_sharded_plan_is_faster_than_the_plan),
         cmocka_unit_test(nothing_that_is_pinned_is_faster_than_the_plan),
         cmocka_unit_test(no_plan_is_below_the_bound_and_most_are_near_it),
+        cmocka_unit_test(an_asynchronous_schedule_is_taken_only_where_it_is_asked_for),
         cmocka_unit_test(pins_are_honoured),
         cmocka_unit_test(the_schedule_follows_from_times_and_memory),
         cmocka_unit_test(pins_that_cannot_be_had_are_refused_with_the_reason),

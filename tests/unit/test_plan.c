@@ -110,7 +110,7 @@ static void mistakes_are_named_by_key(void **state)
     } cases[] = {
         { -1, "global_batch", "23", "global_batch" },
         { -1, "schedule", "\"zigzag\"",
-          "schedule: expected gpipe, 1f1b, interleaved, zb-h1, zb or zb-v" },
+          "schedule: expected gpipe, 1f1b, interleaved, zb-h1, zb, zb-v or 2bw" },
         { -1, "schedule_options", "{\"chunks\":2}", "schedule_options.chunks" },
         { -1, "speed", "1", "speed" },
         { -1, "zero", "1", "zero" },

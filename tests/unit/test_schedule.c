@@ -5,11 +5,11 @@
 
 #include "scheduler/schedule.h"
 
-#define MAX_EDGES 64
+#define MAX_EDGES (16 * 15 / 2)
 #define MAX_LISTS 16
 #define MAX_CHUNKS 4
 #define MAX_STAGES (MAX_LISTS * MAX_CHUNKS)
-#define MAX_MICRO 64
+#define MAX_MICRO (3 * 64)
 #define CHAINS (SCHEDULE_ZB + 1)    /* kinds of one chunk */
 
 #define CLOSE 1e-9
@@ -48,7 +48,7 @@ static void check_one(enum schedule_kind kind, double memory, int stages, int mi
         fail_msg("%d stages, %d micro-batches: %s", stages, micro, err.text);
     for (int i = 0; i < stages; i++) {
         int bound = kind == SCHEDULE_GPIPE   ? micro
-                    : kind == SCHEDULE_1F1B  ? stages - i
+                    : kind == SCHEDULE_1F1B || kind == SCHEDULE_2BW ? stages - i
                     : kind == SCHEDULE_ZB_H1 ? stages
                                              : (int)(memory * stages);
 
@@ -71,6 +71,17 @@ static void every_list_is_complete_and_free_of_deadlock(void **state)
             for (int round = 0; round < 8; round++)
                 for (int k = 0; k < CHAINS; k++)
                     check_one((enum schedule_kind)k, 1 + 0.125 * round, stages, micro, &seed);
+}
+
+/* No more micro-batches at once than under 1f1b, of two batches together. */
+static void lists_that_are_not_flushed_are_complete_and_free_of_deadlock(void **state)
+{
+    unsigned seed = 4;
+
+    (void)state;
+    for (int stages = 1; stages <= 16; stages++)
+        for (int micro = 1; micro <= 4 * stages; micro++)
+            check_one(SCHEDULE_2BW, 0, stages, micro, &seed);
 }
 
 static void check_chunks(enum schedule_kind kind, int lists, int chunks, int micro,
@@ -329,6 +340,64 @@ static void no_device_of_a_v_is_idle_between_its_computations(void **state)
             check_v(p, m);
 }
 
+/* Without a pause from one batch into the next: three have the fill and the end of one. */
+static void check_unflushed(int p, int m, const struct times *t)
+{
+    struct schedule *s = chain(SCHEDULE_2BW, 0, p, 1, m), *few, *many;
+
+    few = schedule_unroll(s, 1, true);
+    many = schedule_unroll(s, 3, true);
+    assert_true(fabs(makespan(many, t) - makespan(few, t) - 2 * m * (t->f + t->b + t->w)) <
+                CLOSE * m);
+    schedule_free(few);
+    schedule_free(many);
+    schedule_free(s);
+}
+
+static void without_a_flush_there_is_no_bubble_between_batches(void **state)
+{
+    (void)state;
+    for (int p = 2; p <= 16; p++)
+        for (int m = p; m <= 4 * p; m++)
+            for (int i = 0; i < 3; i++)
+                check_unflushed(p, m, &times[i]);
+}
+
+/* Within a batch's list there are forwards of the next one: what is printed is read back. */
+static void one_batch_of_an_unflushed_list_is_1f1b(void **state)
+{
+    const struct schedule_edge edges[] = { { 0, 1, true }, { 1, 2, true } };
+    struct schedule *s = schedule_new("2bw", NULL, 3, 4, edges, 2, NULL);
+    struct schedule *once = schedule_unroll(s, 1, true);
+    struct schedule *plain = schedule_new("1f1b", NULL, 3, 4, edges, 2, NULL);
+    int micros[4];
+
+    (void)state;
+    assert_int_equal(s->versions, 2);
+    assert_int_equal(plain->versions, 1);
+    for (int l = 0; l < 3; l++)
+        for (int k = 0, i = 0; k < plain->lists[l].n; k++) {
+            const struct instruction *a = &plain->lists[l].items[k], *b;
+
+            if (a->kind == INSTRUCTION_RECV)
+                continue;
+            while (once->lists[l].items[i].kind == INSTRUCTION_RECV)
+                i++;
+            b = &once->lists[l].items[i++];
+            assert_int_equal(a->kind, b->kind);
+            assert_int_equal(a->micro, b->micro);
+        }
+    for (int l = 0; l < 3; l++)
+        for (int forward = 0; forward < 2; forward++) {
+            schedule_order(s, l, forward, micros);
+            for (int m = 0; m < 4; m++)
+                assert_int_equal(micros[m], m);
+        }
+    schedule_free(s);
+    schedule_free(once);
+    schedule_free(plain);
+}
+
 static void the_last_stage_of_1f1b_turns_back_at_once(void **state)
 {
     const struct schedule_edge edge = { 0, 1, true };
@@ -389,11 +458,11 @@ static void print_and_read(const char *name, unsigned *seed)
 
 static void what_is_printed_can_be_read_back(void **state)
 {
-    static const char *const names[] = { "1f1b", "zb-v", "interleaved" };
+    static const char *const names[] = { "1f1b", "zb-v", "interleaved", "2bw" };
     unsigned seed = 3;
 
     (void)state;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         print_and_read(names[i], &seed);
 }
 
@@ -423,6 +492,10 @@ static void a_wrong_line_is_named(void **state)
           "line 3: stages are not in order" },
         { "schedule x stages 2 micro-batches 1\nstage 0 slots 1\nF 0 0\nstage 0 slots 1\n",
           "line 4: a stage for the second time" },
+        { "schedule x stages 1 micro-batches 1 versions 3\n", "line 1: \"3\"" },
+        { "schedule x stages 1 micro-batches 1 copies 2\n", "line 1: expected \"schedule" },
+        { "schedule x stages 1 micro-batches 1 versions 2\nstage 0 slots 1\nF 2 0\n",
+          "line 3: \"2\": expected an integer from 0 to 1" },
     };
 
     (void)state;
@@ -465,6 +538,18 @@ static void a_wrong_list_is_refused_by_stage_and_instruction(void **state)
                "RECV 0 0 <- 0\nF 0 0\nRECV 1 0 <- 0\nF 1 0\nB 0 0\nSEND 0 0 -> 0 gradient\n"
                "W 0 0\nB 1 0\nSEND 1 0 -> 0 gradient\nW 1 0\nREDUCE\nSTEP\n",
                "stage 0: BW 0 0: waits for ever");
+    /* The gradients of a batch are not used yet when the next one's would be added to them. */
+    check_text("schedule x stages 2 micro-batches 1 versions 2\nstage 0 slots 1\n"
+               "F 0 0\nSEND 0 0 -> 1\nRECV 0 0 <- 1 gradient\nBW 0 0\nBW 1 0\nREDUCE\nSTEP\n"
+               "stage 1 slots 1\n"
+               "RECV 0 0 <- 0\nF 0 0\nB 0 0\nSEND 0 0 -> 0 gradient\nW 0 0\nREDUCE\nSTEP\n",
+               "list: stage 0: BW 1 0: the batch that follows runs forward only");
+    /* One slot is not enough for two batches. */
+    check_text("schedule x stages 2 micro-batches 1 versions 2\nstage 0 slots 1\n"
+               "F 1 0\nSEND 1 0 -> 1\nRECV 0 0 <- 1 gradient\nBW 0 0\nREDUCE\nSTEP\n"
+               "stage 1 slots 1\n"
+               "RECV 0 0 <- 0\nF 0 0\nB 0 0\nSEND 0 0 -> 0 gradient\nW 0 0\nREDUCE\nSTEP\n",
+               "list: stage 0: 2 micro-batches in flight, 1 slots");
     /* What is sent may be overwritten by then. */
     check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\n"
                "F 0 0\nRECV 0 0 <- 1 gradient\nBW 0 0\nSEND 0 0 -> 1\nREDUCE\nSTEP\n"
@@ -519,6 +604,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_list_is_complete_and_free_of_deadlock),
+        cmocka_unit_test(lists_that_are_not_flushed_are_complete_and_free_of_deadlock),
+        cmocka_unit_test(without_a_flush_there_is_no_bubble_between_batches),
+        cmocka_unit_test(one_batch_of_an_unflushed_list_is_1f1b),
         cmocka_unit_test(lists_of_several_chunks_are_complete_and_free_of_deadlock),
         cmocka_unit_test(bubbles_are_as_long_as_the_formulas_say),
         cmocka_unit_test(interleaving_divides_the_bubble_by_the_chunks),

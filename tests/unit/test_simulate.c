@@ -18,7 +18,7 @@ static struct plan *make_plan(const struct cost *cost, const struct cluster *clu
                            .replicas = (int *)replicas, .micro_batch = micro,
                            .micro_batches = count, .schedule = schedule };
 
-    if (schedule >= SCHEDULE_INTERLEAVED)
+    if (schedule_chunks(schedule, 2) > 1)
         c.chunks = 2;
     return place(cost, cluster, &request, &c);
 }
@@ -73,6 +73,44 @@ static void an_even_pipeline_takes_what_the_formula_says(void **state)
     /* On the way back the stages run W that they have put off. */
     assert_true(fabs(seconds(cost, FREE_WIRES, 4, cuts, ones, 1, 8, SCHEDULE_ZB_H1) -
                      (3 * m + s - 1)) < CLOSE);
+    cost_free(cost);
+}
+
+/* Without a flush nothing is left of an iteration but the work of the slowest stage. */
+static void an_unflushed_pipeline_has_no_bubble(void **state)
+{
+    struct cost *even = even_cost(4, 0, 0);
+    const int cuts[] = { 0, 1, 2, 3, 4 }, ones[] = { 1, 1, 1, 1 };
+
+    (void)state;
+    for (int m = 4; m <= 16; m++) {
+        assert_true(fabs(seconds(even, FREE_WIRES, 4, cuts, ones, 1, m, SCHEDULE_2BW) - 3 * m) <
+                    CLOSE * m);
+        /* Two of four blocks are in the first stage, in the second, in the last. */
+        for (int s = 0; s < 3; s++) {
+            const int two[] = { 0, 1 + (s == 0), 2 + (s < 2), 4 };
+
+            assert_true(fabs(seconds(even, FREE_WIRES, 3, two, ones, 1, m, SCHEDULE_2BW) -
+                             6 * m) < CLOSE * m);
+        }
+    }
+    cost_free(even);
+}
+
+/* A stage waits for its own gradients, and then goes on: F, B and W of two blocks take 6 for a
+ * sample, and the sums 4 for each block, of which one can begin while the last W, of 1, runs.
+ */
+static void an_unflushed_stage_waits_for_its_sums(void **state)
+{
+    struct cost *cost = even_cost(4, 0, 4000);
+    const char *spec = "flat:4,bandwidth=1e3,latency=0,memory=1e30";
+    const int cuts[] = { 0, 2, 4 }, replicas[] = { 2, 2 };
+    double plain = seconds(cost, spec, 2, cuts, replicas, 2, 8, SCHEDULE_1F1B);
+    double late = seconds(cost, spec, 2, cuts, replicas, 2, 8, SCHEDULE_2BW);
+
+    (void)state;
+    assert_true(fabs(late - (8 * 6 + 2 * 4 - 1)) < CLOSE);
+    assert_true(late < plain);
     cost_free(cost);
 }
 
@@ -317,6 +355,37 @@ static void events_say_who_does_what_when(void **state)
     cost_free(cost);
 }
 
+/* What is drawn is as long as an iteration, and holds one of each computation. */
+static void events_of_an_unflushed_pipeline_are_those_of_one_iteration(void **state)
+{
+    struct cost *cost = even_cost(3, 0, 100);
+    struct cluster *cluster = cluster_open("flat:3,bandwidth=1e30,latency=0,memory=1e30", NULL);
+    struct plan *plan = make_plan(cost, cluster, 3, (int[]){ 0, 1, 2, 3 },
+                                  (int[]){ 1, 1, 1 }, 1, 4, SCHEDULE_2BW);
+    struct simulation *sim = simulate(plan, cost, cluster, NULL, NULL);
+    double busy[3] = { 0 };
+
+    (void)state;
+    assert_non_null(sim);
+    assert_true(fabs(sim->iteration_seconds - 12) < CLOSE);
+    for (int i = 0; i < sim->n_events; i++) {
+        const struct simulated_event *e = &sim->events[i];
+
+        assert_true(0 <= e->start && e->start <= e->end && e->end <= 12 + CLOSE);
+        assert_true(e->instruction.micro >= 0 && e->instruction.micro < 4);
+        if (e->instruction.kind <= INSTRUCTION_BW)
+            busy[e->stage] += e->end - e->start;
+    }
+    for (int s = 0; s < 3; s++)
+        assert_true(fabs(busy[s] - 12) < CLOSE && fabs(sim->busy[s] - 12) < CLOSE);
+    assert_int_equal(sim->schedule->versions, 2);
+    assert_int_equal(sim->schedule->micro_batches, 4);
+    simulation_free(sim);
+    plan_free(plan);
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
 /* Whatever the network, the plan and the wires: it ends, and not before its work is done. */
 static void random_plans_come_to_an_end(void **state)
 {
@@ -355,6 +424,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_stage_runs_one_micro_batch_after_the_other),
         cmocka_unit_test(an_even_pipeline_takes_what_the_formula_says),
+        cmocka_unit_test(an_unflushed_pipeline_has_no_bubble),
+        cmocka_unit_test(an_unflushed_stage_waits_for_its_sums),
         cmocka_unit_test(chunks_of_a_device_take_turns),
         cmocka_unit_test(messages_between_chunks_of_a_device_cost_nothing),
         cmocka_unit_test(messages_take_latency_and_bytes_over_bandwidth),
@@ -367,6 +438,7 @@ int main(void)
         cmocka_unit_test(more_threads_than_cores_slow_each_other_down),
         cmocka_unit_test(waiting_stages_leave_their_cores_to_others),
         cmocka_unit_test(events_say_who_does_what_when),
+        cmocka_unit_test(events_of_an_unflushed_pipeline_are_those_of_one_iteration),
         cmocka_unit_test(random_plans_come_to_an_end),
     };
 
