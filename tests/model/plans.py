@@ -392,13 +392,43 @@ def forward_run_again(tap, session, draw):
                      name, layout, schedule, precision, kind)
 
 
-def rendezvous(tap, session, baselines, draw):
+def late_as_one_rank(session, baselines, name, layout, micro_batches, environment, **options):
+    """The curve of updates that are one late, as one rank has it: recipes.py has PyTorch's."""
+    case = session.case(name)
+    result = session.train(case, "float64", OPTIMIZER, ranks=sum(layout), schedule="2bw",
+                           replicas=driver.replicas_text(layout), micro_batches=micro_batches,
+                           environment=environment, **options)
+    check(result.event("start")["plan"]["schedule"] == "2bw", "another plan was run")
+    return compare.same_curve(result.losses, baselines.curve(case, "float64", schedule="2bw"),
+                              1e-10, case.loss)
+
+
+def late(tap, session, baselines, draw):
+    """Without a flush between steps, whatever else is asked for, and with random delays."""
+    others = [{}, {"zero": True}, {"recompute": "full"}, {"recompute": "selective"},
+              {"clip_norm": 1e6}, {"ema": 0.9}]
+    for name in MODELS:
+        layouts = [(1, 1, 1, 1), draw.choice([(2, 2), (1, 2, 1), (2, 1), (1, 3)])]
+        for layout in [] if name == "cnn" else layouts:
+            options = draw.choice(others) if layout != layouts[0] else {}
+            said = "".join(f", --{key.replace('_', '-')}" for key in options)
+            count = draw.choice([2, 3, 4, 6, 8, 12])
+            tap.test(f"{name}: stages {driver.replicas_text(layout)}, 2bw, {count} micro-batches"
+                     f"{said} give the one-rank curve without eager messages and with random "
+                     "delays", late_as_one_rank, session, baselines, name, layout, count, slow(),
+                     **options)
+
+
+def slow():
     """No message leaves before its receive is posted, and ranks dawdle at random."""
     # 56 bytes are the header alone: with btl tcp every message, however short, waits for its
     # receive (the shared-memory btl sends up to 256 bytes at once whatever it is told).
-    slow = {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_btl_tcp_if_include": "lo",
+    return {"OMPI_MCA_btl": "self,tcp", "OMPI_MCA_btl_tcp_if_include": "lo",
             "OMPI_MCA_btl_tcp_eager_limit": "56",
             "OMPI_MCA_btl_self_eager_limit": "56", "TASUKI_TEST_DELAY": f"{driver.SEED}:2000"}
+
+
+def rendezvous(tap, session, baselines, draw):
     for name, layout in (("mlp", (1, 1, 1, 1)), ("mlp", (2, 2)), ("transformer", (1, 3)),
                          ("skips", (1, 1, 1, 1)), ("tied", (2, 1)), ("cnn", (2, 2))):
         for schedule in SCHEDULES if driver.LONG else draw.sample(SCHEDULES, 2):
@@ -407,12 +437,12 @@ def rendezvous(tap, session, baselines, draw):
             tap.test(f"{name}: stages {driver.replicas_text(layout)}, {schedule}, {count} "
                      "micro-batches end without eager messages and with random delays",
                      same_as_one_rank, session, baselines, name, layout, schedule, count,
-                     "float64", environment=slow, **options)
+                     "float64", environment=slow(), **options)
     for name in ("skips", "tied"):
         for schedule in CHUNKED:
             tap.test(f"{name}: 2 times 2 stages, {schedule} end without eager messages and with "
                      "random delays", chunks_as_one_rank, session, baselines, name, 2, 2, 1,
-                     schedule, 6, environment=slow)
+                     schedule, 6, environment=slow())
 
 
 def main():
@@ -434,6 +464,7 @@ def main():
         optimizer_states_in_shards(tap, session, draw)
         forward_run_again(tap, session, draw)
         rendezvous(tap, session, baselines, draw)
+        late(tap, session, baselines, draw)
         matrix(tap, session, baselines, draw, "float32")
     finally:
         session.close()

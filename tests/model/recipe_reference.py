@@ -141,6 +141,16 @@ def evaluate(case, module, inputs, target):
     return result
 
 
+def weights(module):
+    return [p.detach().clone() for p in module.parameters()]
+
+
+def set_weights(module, values):
+    with torch.no_grad():
+        for p, value in zip(module.parameters(), values):
+            p.copy_(value)
+
+
 def run(recipe, directory, seed):
     o = recipe["options"]
     case = models.make(recipe["model"], seed)
@@ -153,14 +163,22 @@ def run(recipe, directory, seed):
     schedule = make_schedule(optimizer, o, len(target) // case.global_batch, steps)
     averages = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(o["ema"])) \
         if "ema" in o else None
+    late = o.get("schedule") == "2bw"
+    old = weights(module)
     result = {"loss": [], "lr": [], "gradient_norm": [], "evaluation": {}}
     for step in range(steps):
         at = step * case.global_batch % len(target)
         part = slice(at, at + case.global_batch)
         optimizer.zero_grad()
+        if late:        # gradients of the weights before the last update
+            latest = weights(module)
+            set_weights(module, old)
         loss = loss_of(case, module(*(value[part] for value in inputs)), target[part],
                        o.get("label-smoothing", 0.0))
         loss.backward()
+        if late:
+            set_weights(module, latest)
+            old = latest
         if "clip-norm" in o:
             result["gradient_norm"].append(
                 torch.nn.utils.clip_grad_norm_(module.parameters(), o["clip-norm"]).item())

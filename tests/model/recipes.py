@@ -37,7 +37,12 @@ RECIPES = [
       "weight-decay": 0.03125, "no-decay": BARE, "label-smoothing": 0.25}),
     ("lamb of all", "mlp-mse", "lamb", {"lr": 0.015625, "weight-decay": 0.0, "clip-norm": 0.5}),
     ("sgd, smoothed", "transformer", "sgd", {"lr": 0.125, "label-smoothing": 0.1}),
+    ("momentum, one update late", "mlp", "momentum", {"lr": 0.0625, "schedule": "2bw"}),
+    ("adamw, one update late, averaged", "tied", "adamw",
+     {"lr": 0.00390625, "weight-decay": 0.0625, "clip-norm": 1.0, "ema": 0.75, "eval-ema": True,
+      "schedule": "2bw"}),
 ]
+LATE = [9, 10]      # under 2bw
 TIED = [2, 6]       # a tie must step alike in all stages
 MODELS = sorted({recipe[1] for recipe in RECIPES})
 LAYOUTS = [(1, 1), (2, 1), (1, 1, 1), (1, 3), (2, 2), (3,), (1, 2, 1)]
@@ -96,10 +101,10 @@ def same_state(case, got, wanted):
     compare.same_tensors(got, wanted, 1e-6)
 
 
-def follows(session, runs, recipe):
+def follows(session, runs, recipe, layout=(), micro_batches=1):
     case, wanted = session.case(recipe[1]), runs[recipe[0]]
     checkpoint = session.temporary()
-    result = train(session, recipe, micro_batches=1, checkpoint=checkpoint)
+    result = train(session, recipe, layout, micro_batches=micro_batches, checkpoint=checkpoint)
     said = compare.same_curve(result.losses, wanted["loss"], case.tolerance)
     same_numbers("lr", column(result, "lr"), wanted["lr"], 1e-12)
     same_numbers("gradient_norm", column(result, "gradient_norm"), wanted["gradient_norm"],
@@ -108,6 +113,18 @@ def follows(session, runs, recipe):
     same_state(case, exported(session, checkpoint), tensors.read(wanted["final"]))
     if "ema" in wanted:
         same_state(case, exported(session, checkpoint, "--ema"), tensors.read(wanted["ema"]))
+    return said
+
+
+def follows_late(tap, session, runs, recipe, micro_batches):
+    """Four stages beside a reference whose updates are one late; evaluations and a checkpoint in
+    between run the pipeline empty. What another schedule learns is printed beside it."""
+    said = follows(session, runs, recipe, (1, 1, 1, 1), micro_batches)
+    plain = train(session, (*recipe[:3], {**recipe[3], "schedule": "1f1b"}), (1, 1, 1, 1),
+                  micro_batches=micro_batches)
+    tap.note(f"{recipe[1]}: loss of each step under 2bw, and under 1f1b")
+    for step, losses in enumerate(zip(runs[recipe[0]]["loss"], plain.losses)):
+        tap.note(f"{step + 1:4d} {losses[0]:12.8g} {losses[1]:12.8g}")
     return said
 
 
@@ -192,14 +209,17 @@ def main():
         tap.note(f"{session.source}; drawn with TASUKI_TEST_SEED={driver.SEED}")
         for recipe in RECIPES:
             tap.test(f"{recipe[1]}: {recipe[0]} is PyTorch's", follows, session, runs, recipe)
+        for i in LATE:
+            tap.test(f"{RECIPES[i][1]}: {RECIPES[i][0]} is PyTorch's on 4 ranks",
+                     follows_late, tap, session, runs, RECIPES[i], draw.choice([4, 6, 8]))
         layouts = draw.sample(LAYOUTS, len(LAYOUTS))
-        others = [i for i in range(len(RECIPES)) if i not in TIED]
-        for i in TIED + (others if driver.LONG else draw.sample(others, 3)):
+        others = [i for i in range(len(RECIPES)) if i not in TIED + LATE]
+        for i in TIED + LATE + (others if driver.LONG else draw.sample(others, 3)):
             recipe, layout = RECIPES[i], layouts[i % len(layouts)]
             tap.test(f"{recipe[1]}: {recipe[0]} is the same over {layout}", same_over_ranks,
                      session, recipe, layout, draw.choice([2, 3, 4]))
-        for i in (2, 4, 6):
-            k, before, after = draw.randint(1, 19), layouts[i], layouts[i - 1]
+        for i in [2, 4, 6] + LATE:
+            k, before, after = draw.randint(1, 19), layouts[i % 7], layouts[i % 7 - 1]
             tap.test(f"{RECIPES[i][0]}: stopped after {k} steps of {before}, resumed as {after}",
                      goes_on, session, RECIPES[i], k, before, after)
         for i, layout, by in ((2, (), "loss"), (6, (2, 1), "loss"), (8, (1, 2), "accuracy")):
