@@ -28,16 +28,18 @@ static bool adapts(const struct optimizer_args *args)
     return args->kind == OPTIMIZER_LARS || args->kind == OPTIMIZER_LAMB;
 }
 
-static bool follows(const struct update_range *a, const struct update_range *b)
+static bool follows(const struct update_range *a, const struct update_range *b, bool sharded)
 {
-    size_t way = b->gradient - a->gradient;
+    size_t way = b->gradient - a->gradient, end = a->gradient + a->bytes;
 
-    return layout_aligned(a->gradient + a->bytes) == b->gradient &&
+    return (sharded ? end : layout_aligned(end)) == b->gradient &&
            b->param - a->param == way && b->state - a->state == way;
 }
 
-/* The padding between two neighbours is zero in all arrays and stays zero. */
-static void merge_ranges(struct update *u)
+/* The padding between two neighbours is zero in all arrays and stays zero, but where sums are
+ * scattered, which leaves anything there.
+ */
+static void merge_ranges(struct update *u, bool sharded)
 {
     int n = 0;
 
@@ -47,7 +49,8 @@ static void merge_ranges(struct update *u)
         struct update_range *last = n ? &u->ranges[n - 1] : NULL, next = u->ranges[i];
 
         if (last && !adapts(&u->args) && last->group == next.group &&
-            last->decays == next.decays && last->counts == next.counts && follows(last, &next))
+            last->decays == next.decays && last->counts == next.counts &&
+            follows(last, &next, sharded))
             last->bytes = next.gradient + next.bytes - last->gradient;
         else
             u->ranges[n++] = next;
@@ -113,7 +116,7 @@ void update_init(struct update *update, const struct store *store,
     for (int i = 0; i < ad->n_params; i++)
         if (ad->params[i].stage == c->stage)
             add_range(update, store, &ad->params[i]);
-    merge_ranges(update);
+    merge_ranges(update, c->sharded);
     if (adapts(args))
         update->squares = mem_new((size_t)update->n_ranges, sizeof(*update->squares));
     for (int i = 0; i < ad->n_stats; i++)

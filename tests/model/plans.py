@@ -349,7 +349,18 @@ def sharded(session, name, layout, precision, settings):
     return None
 
 
-def optimizer_states_in_shards(tap, session, draw):
+def clipped_in_shards(session, baselines, name):
+    """The norm over all slices, where MPI sums as it likes; Adam would not see what scales all."""
+    case, settings = session.case(name), {"clip_norm": 0.1}
+    if case.batchnorm:
+        settings["batchnorm_samples"] = 1
+    result = session.train(case, "float64", OPTIMIZER, ranks=4, replicas="2,2", micro_batches=4,
+                           zero=True, **settings)
+    return compare.same_curve(result.losses, baselines.curve(case, "float64", **settings), 1e-10,
+                              case.loss)
+
+
+def optimizer_states_in_shards(tap, session, baselines, draw):
     layouts = [(2,), (4,), (3, 1), (2, 2), (1, 2, 1)]
     for name in ("mlp", "cnn", "tied", "frozen"):
         for layout in driver.LONG and layouts or draw.sample(layouts, 2):
@@ -357,6 +368,9 @@ def optimizer_states_in_shards(tap, session, draw):
             tap.test(f"{name}, {settings['optimizer']}: stages {driver.replicas_text(layout)} "
                      "with ZeRO-1 have the bits of those without", sharded, session, name, layout,
                      "float32", settings)
+    for name in ("mlp", "cnn"):
+        tap.test(f"{name}: stages 2,2 with ZeRO-1 are clipped as one rank", clipped_in_shards,
+                 session, baselines, name)
     for name, settings in (("mlp", {"optimizer": "lars"}), ("tied", {"optimizer": "lamb"}),
                            ("cnn", {"optimizer": "lars"}),
                            ("transformer", {"optimizer": "lamb", "clip_norm": 0.01}),
@@ -461,7 +475,7 @@ def main():
         several_chunks(tap, session, baselines, draw)
         chunks_go_on(tap, session, baselines)
         plain_accumulation(tap, session, draw)
-        optimizer_states_in_shards(tap, session, draw)
+        optimizer_states_in_shards(tap, session, baselines, draw)
         forward_run_again(tap, session, draw)
         rendezvous(tap, session, baselines, draw)
         late(tap, session, baselines, draw)
