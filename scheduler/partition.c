@@ -425,8 +425,7 @@ static struct plan *find(struct search *s, struct err *err)
 /* Is the optimizer's state to be sharded where that helps? Only where memory was short. */
 static bool may_shard(const struct search *s)
 {
-    return s->request->zero == PLAN_ZERO_ANY && !s->request->policy &&
-           request_chunks(s->request) == 1 && s->tight &&
+    return s->request->zero == PLAN_ZERO_ANY && !s->request->policy && s->tight &&
            s->state_bytes > 0;
 }
 

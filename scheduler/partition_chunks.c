@@ -39,7 +39,7 @@ static void add(struct search *s, const struct split *split, int lists, int repl
     int chunks = request_chunks(s->request), stages = lists * chunks;
     struct candidate c = {
         .pipelines = split->pipelines, .n_stages = stages, .micro_batch = split->micro_batch,
-        .micro_batches = split->micro_batches, .chunks = chunks,
+        .micro_batches = split->micro_batches, .chunks = chunks, .zero = s->zero,
         .schedule = (enum schedule_kind)schedule_find(s->request->schedule),
         .cuts = mem_new((size_t)stages + 1, sizeof(int)),
         .replicas = mem_new((size_t)stages, sizeof(int)),
@@ -87,10 +87,9 @@ int check_chunks(const struct plan_request *r, struct err *err)
     if (chunks == 1)
         return 0;
     kind = (enum schedule_kind)schedule_find(r->schedule);
-    if (r->policy || r->exhaustive || r->zero == PLAN_ZERO)
+    if (r->policy || r->exhaustive)
         return err_set_code(err, EXIT_USAGE, "--schedule %s and --%s: leave one of them out",
-                            r->schedule, r->policy ? "policy" : r->exhaustive ? "exhaustive"
-                                                                              : "zero");
+                            r->schedule, r->policy ? "policy" : "exhaustive");
     if (r->stages % chunks)
         return err_set_code(err, EXIT_USAGE, "--stages %d: --schedule %s has %d on each device",
                             r->stages, r->schedule, chunks);

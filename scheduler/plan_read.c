@@ -219,8 +219,6 @@ int plan_check_lists(const struct plan *plan, struct err *err)
     if (plan->list && plan->list->n_stages != plan->n_stages)
         return err_set(err, "instructions for %d stages, and there are %d",
                        plan->list->n_stages, plan->n_stages);
-    if (plan->zero && n_lists < plan->n_stages)
-        return err_set(err, "\"zero\" is for devices that have one stage each");
     if (!plan->list && plan->n_stages % plan->chunks)
         return err_set(err, "%d stages are not %d for each device, as \"%s\" has them",
                        plan->n_stages, plan->chunks, plan->schedule);

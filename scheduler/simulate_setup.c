@@ -243,7 +243,8 @@ static void add_groups(struct sim *sim)
 }
 
 /* ZeRO-1: of each reduction the first half is left, and each worker steps its share. What all
- * have stepped comes after that, in the second half, behind which nothing can be hidden.
+ * have stepped comes after that, in the second half, behind which nothing can be hidden. Where
+ * workers have several stages, what these share is reduced and stepped whole.
  */
 static void shard_group(struct sim *sim, struct group *g)
 {
@@ -293,8 +294,9 @@ static int sim_fill(struct sim *sim, const struct traffic_list *traffic, struct 
             add_pairs(sim, &traffic->items[i], edges[i].gradient, p);
     if (rc == 0)
         add_groups(sim);
-    for (int g = 0; g < sim->n_groups && sim->plan->zero; g++)
-        shard_group(sim, &sim->groups[g]);
+    for (int g = 0; rc == 0 && g < sim->n_groups && plan->zero; g++)
+        if (!sim->groups[g].shared || schedule_most_chunks(sim->schedule) == 1)
+            shard_group(sim, &sim->groups[g]);
     free(edges);
     return rc;
 }

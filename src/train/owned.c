@@ -32,10 +32,10 @@ static void add_state(struct owned_tensor **list, int *n, const struct store *st
     struct slice part = slices_part(&store->slices, at, value_bytes(&graph->values[value]));
     struct owned_tensor *t;
 
-    if (store->slices.sharded && part.bytes == 0)
+    if (part.bytes == 0)
         return;
     t = add(list, n, graph, value, kind, array + part.state, owner);
-    if (!store->slices.sharded)
+    if (part.whole)
         return;
     t->share = t->owner = true;
     t->start = (int64_t)((part.offset - at) / element);

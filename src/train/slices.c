@@ -23,6 +23,12 @@ static int members_of(const struct buckets *b, int group, const struct plan *pla
     return n;
 }
 
+/* Its gradients are not scattered, see reduce_init(). */
+static bool is_whole(const struct compiled *c, int group)
+{
+    return group > 0 && schedule_most_chunks(c->schedule) > 1;
+}
+
 size_t slices_bytes(const struct compiled *compiled, const struct plan *plan)
 {
     size_t element = dtype_size(compiled->graph->real), bytes = 0;
@@ -31,29 +37,33 @@ size_t slices_bytes(const struct compiled *compiled, const struct plan *plan)
     if (!plan->zero)
         return compiled->program->gradient_bytes;
     buckets_make(&b, compiled, plan->n_stages, 0);
-    for (int i = 0; i < b.n_cuts; i++)
-        bytes += layout_aligned(element * longest(b.cuts[i].bytes / element,
-                                                  members_of(&b, b.cuts[i].group, plan)));
+    for (int i = 0; i < b.n_cuts; i++) {
+        int group = b.cuts[i].group, n = is_whole(compiled, group) ? 1
+                                                                   : members_of(&b, group, plan);
+
+        bytes += layout_aligned(element * longest(b.cuts[i].bytes / element, n));
+    }
     buckets_clear(&b);
     return bytes;
 }
 
 static void cut_bucket(struct slices *slices, const struct buckets *b, int i, size_t element,
-                       const struct placement *placement, int *ranks, size_t *state)
+                       const struct placement *placement, int *ranks, bool whole, size_t *state)
 {
     const struct bucket_cut *cut = &b->cuts[i];
-    int n = buckets_ranks(b, cut->group, placement, ranks), me = 0;
+    int n = whole ? 1 : buckets_ranks(b, cut->group, placement, ranks), me = 0;
     int rank = placement_rank(placement, placement->stage, placement->pipeline,
                               placement->replica);
     size_t elements = cut->bytes / element, start;
 
-    while (ranks[me] != rank)
+    while (!whole && ranks[me] != rank)
         me++;
     start = comm_slice_start(elements, n, me);
     slices->items[i] = (struct slice){
         .bucket = cut->offset, .bucket_bytes = cut->bytes, .group = cut->group,
         .offset = cut->offset + start * element, .state = *state,
-        .bytes = (comm_slice_start(elements, n, me + 1) - start) * element,
+        .bytes = (comm_slice_start(elements, n, me + 1) - start) * element, .whole = whole,
+        .counts = !whole || (placement->pipeline == 0 && placement->replica == 0),
     };
     *state += layout_aligned(element * longest(elements, n));
 }
@@ -65,10 +75,10 @@ void slices_make(struct slices *slices, const struct compiled *compiled,
     struct buckets b;
     int *ranks;
 
-    *slices = (struct slices){ .sharded = compiled->sharded };
+    *slices = (struct slices){ 0 };
     if (!compiled->sharded) {
         *(struct slice *)mem_push((void **)&slices->items, &slices->n, sizeof(struct slice)) =
-            (struct slice){ .bucket_bytes = all, .bytes = all };
+            (struct slice){ .bucket_bytes = all, .bytes = all, .whole = true, .counts = true };
         return;
     }
     buckets_make(&b, compiled, placement->n_stages, 0);
@@ -76,7 +86,8 @@ void slices_make(struct slices *slices, const struct compiled *compiled,
     slices->n = b.n_cuts;
     slices->items = mem_new((size_t)b.n_cuts, sizeof(*slices->items));
     for (int i = 0; i < b.n_cuts; i++)
-        cut_bucket(slices, &b, i, dtype_size(compiled->graph->real), placement, ranks, &state);
+        cut_bucket(slices, &b, i, dtype_size(compiled->graph->real), placement, ranks,
+                   is_whole(compiled, b.cuts[i].group), &state);
     free(ranks);
     buckets_clear(&b);
 }

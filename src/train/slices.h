@@ -3,7 +3,8 @@
  *
  * Alone, or without ZeRO-1, that is all, and the state lies as the gradients do. With it every
  * bucket (buckets.h) is cut into one slice for each rank of its group, as comm_reduce_scatter()
- * leaves it, and a rank has state for its slices alone, one behind the other.
+ * leaves it, and a rank has state for its slices alone, one behind the other. What ties.h sums,
+ * where a rank has several stages, every rank that has a copy steps whole.
  */
 #ifndef TASUKI_TRAIN_SLICES_H
 #define TASUKI_TRAIN_SLICES_H
@@ -20,10 +21,11 @@ struct slice {
     size_t offset, bytes;           /* of it, this rank's */
     size_t state;                   /* in an array of state */
     int group;                      /* of the bucket */
+    bool whole;                     /* others have the same, and step it alike */
+    bool counts;                    /* in norms: no other rank of the stage counts it */
 };
 
 struct slices {
-    bool sharded;
     int n;
     struct slice *items;            /* by offset */
 };

@@ -83,7 +83,7 @@ static void add_range(struct update *u, const struct store *store, const struct 
         .param = param + (part.offset - gradient), .gradient = part.offset,
         .state = part.state, .bytes = part.bytes, .tensor = param,
         .tensor_bytes = value_bytes(v), .group = part.group, .decays = !v->no_decay,
-        .counts = store->slices.sharded || owned_here(c, p->param),
+        .counts = part.counts && (!part.whole || owned_here(c, p->param)),
     };
 }
 

@@ -165,13 +165,14 @@ def whole_pipelines(tap, session, baselines, draw):
 
 
 def in_chunks(session, case, devices, chunks, replicas, schedule, micro_batches, precision,
-              recompute, options):
+              recompute, zero, options):
     """A plan in which each device has several stages: one of as many stages on devices of their
     own, made by the planner, and folded."""
     n = devices * chunks
     path, plan = made(session, case, [replicas] * n, case.global_batch, precision, micro_batches,
                       "1f1b", options)
     plan["schedule"], plan["schedule_options"] = schedule, {"chunks": chunks, "memory": 0}
+    plan["zero"] = zero
     for s, stage in enumerate(plan["stages"]):
         stage["recompute"] = recompute
         at = 2 * devices - 1 - s if schedule == "zb-v" and s >= devices else s % devices
@@ -182,10 +183,10 @@ def in_chunks(session, case, devices, chunks, replicas, schedule, micro_batches,
 
 
 def train_in_chunks(session, case, devices, chunks, replicas, schedule, micro_batches, precision,
-                    environment=None, recompute="none", **options):
+                    environment=None, recompute="none", zero=False, **options):
     pins = {"batchnorm_samples": 1} if case.batchnorm else {}
     path = in_chunks(session, case, devices, chunks, replicas, schedule, micro_batches,
-                     precision, recompute, pins)
+                     precision, recompute, zero, pins)
     ranks = devices * replicas
     return session.train(case, precision, OPTIMIZER, ranks=ranks, plan=path, keep_plan=True,
                          cluster=f"flat:{ranks},bandwidth=1e9", environment=environment, **pins,
@@ -215,18 +216,29 @@ def same_bits_in_chunks(session, name, devices, schedule, micro_batches, recompu
           "rank")
 
 
-def goes_on_in_chunks(session, name, schedule):
+def sharded_in_chunks(session, name, schedule):
+    """ZeRO-1 where a device has a share of the state of each of its two stages."""
+    case, states = session.case(name), []
+    for zero in (False, True):
+        folder = session.temporary()
+        train_in_chunks(session, case, 2, 2, 2, schedule, 4, "float32", deterministic=True,
+                        steps=3, checkpoint=folder, zero=zero, ema=0.9)
+        states.append(driver.state(folder))
+    check(states[0] == states[1], "other bits than without")
+
+
+def goes_on_in_chunks(session, name, schedule, replicas=1, zero=False):
     """Clipped, averaged, evaluated, kept and taken up again by other plans: all as one rank does."""
     case, folder = session.case(name), session.temporary()
     options = {"clip_norm": 0.5, "ema": 0.9, "eval_ema": True, "eval_every": 1, "test":
                case.path("train.safetensors")}
     alone = session.train(case, "float64", OPTIMIZER, micro_batches=4, steps=6, **options)
-    runs = [train_in_chunks(session, case, 2, 2, 1, schedule, 4, "float64", steps=2,
-                            checkpoint=folder, **options),
+    runs = [train_in_chunks(session, case, 2, 2, replicas, schedule, 4, "float64", steps=2,
+                            checkpoint=folder, zero=zero, **options),
             session.train(case, "float64", OPTIMIZER, ranks=2, stages=2, steps=4, resume=True,
                           checkpoint=folder, **options),
-            train_in_chunks(session, case, 2, 2, 1, schedule, 4, "float64", steps=6, resume=True,
-                            checkpoint=folder, **options)]
+            train_in_chunks(session, case, 2, 2, replicas, schedule, 4, "float64", steps=6,
+                            resume=True, checkpoint=folder, zero=zero, **options)]
     losses = [loss for run in runs for loss in run.losses]
     tests = [[e["loss"] for run in some for e in run.events if e["event"] == "evaluation"]
              for some in (runs, [alone])]
@@ -249,18 +261,20 @@ def several_chunks(tap, session, baselines, draw):
                      baselines, name, devices, chunks, replicas, schedule, count)
 
 
-def planned_in_chunks(session, baselines, name, schedule, chunks, recompute=None):
+def planned_in_chunks(session, baselines, name, schedule, chunks, ranks=2, recompute=None,
+                      zero=False):
     """From the model straight; the forecast of memory is what is taken."""
-    case = session.case(name)
-    result = session.train(case, "float64", OPTIMIZER, ranks=2, schedule=schedule, chunks=chunks,
-                           stages=2 * (chunks or 2), micro_batches=4, recompute=recompute)
+    case, stages = session.case(name), 2 * (chunks or 2)
+    result = session.train(case, "float64", OPTIMIZER, ranks=ranks, schedule=schedule,
+                           chunks=chunks, replicas=driver.replicas_text([ranks // 2] * stages),
+                           micro_batches=4, recompute=recompute, zero=zero)
     plan = result.event("start")["plan"]
-    check(plan["schedule"] == schedule, "another plan was run")
+    check(plan["schedule"] == schedule and plan["zero"] == zero, "another plan was run")
     foreseen = {}
     for stage in plan["stages"]:
         check(stage["recompute"] == (recompute or "none"), "another recompute")
-        device = stage["devices"][0][0]
-        foreseen[device] = foreseen.get(device, 0) + stage["memory"]
+        for device in stage["devices"][0]:
+            foreseen[device] = foreseen.get(device, 0) + stage["memory"]
     check(sorted(foreseen.values()) == sorted(result.event("memory")["peak"]),
           f"memory {foreseen} foreseen, {result.event('memory')['peak']} taken")
     return compare.same_curve(result.losses, baselines.curve(case, "float64"), 1e-10, case.loss)
@@ -275,9 +289,13 @@ def chunks_go_on(tap, session, baselines):
             tap.test(f"transformer-dropout: {schedule} with --recompute {recompute}, too",
                      planned_in_chunks, session, baselines, "transformer-dropout", schedule,
                      chunks, recompute=recompute)
+        tap.test(f"transformer: {schedule} on four ranks with --zero, too", planned_in_chunks,
+                 session, baselines, "transformer", schedule, chunks, ranks=4, zero=True)
     for schedule in CHUNKED:
         tap.test(f"tied: 2 times 2 stages, {schedule} are clipped, averaged, evaluated and resumed as "
                  "one rank", goes_on_in_chunks, session, "tied", schedule)
+        tap.test(f"tied: 2 times 2 stages of 2 with ZeRO-1, {schedule}, too", goes_on_in_chunks,
+                 session, "tied", schedule, replicas=2, zero=True)
 
 
 def same_bits(session, name, schedule):
@@ -312,6 +330,9 @@ def plain_accumulation(tap, session, draw):
                 tap.test(f"{name}: {devices} times 2 stages, {schedule}, --recompute {recompute} "
                          "with --deterministic give the bits of one rank", same_bits_in_chunks,
                          session, name, devices, schedule, count, recompute)
+        for name in MODELS if driver.LONG else ["tied", draw.choice(MODELS)]:
+            tap.test(f"{name}: 2 times 2 stages of 2, {schedule}, with ZeRO-1 have the bits of "
+                     "those without", sharded_in_chunks, session, name, schedule)
 
 
 def run_both_ways(session, case, layout, precision, change, settings=None):
