@@ -306,7 +306,7 @@ static void finish(struct sim *sim, int id)
         worker_check(sim, id);
     }
     if (last)
-        groups_start(sim);
+        group_start(sim, part->stage);
 }
 
 static int deadlock(const struct sim *sim, struct err *err)
@@ -505,7 +505,7 @@ int simulate_forecast(struct plan *plan, const struct cost *cost, const struct c
 
         for (int c = 0; c < w->n_parts; c++) {
             struct plan_stage *stage = &plan->stages[w->parts[c].stage];
-            double replicas = stage->replicas * plan->pipelines;
+            double replicas = stage->replicas * plan->pipelines / sim->copies;
 
             stage->busy += w->parts[c].busy / replicas;
             stage->reducing += w->reduced / w->n_parts / replicas;

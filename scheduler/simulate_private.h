@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Between simulate.c (workers), simulate_setup.c, simulate_wire.c (messages, reductions and
- * wires) and simulate_timer.c (what comes next).
+/* Between simulate.c (workers), simulate_setup.c, simulate_alike.c, simulate_wire.c (messages,
+ * reductions and wires) and simulate_timer.c (what comes next).
  */
 #ifndef TASUKI_SCHEDULER_SIMULATE_PRIVATE_H
 #define TASUKI_SCHEDULER_SIMULATE_PRIVATE_H
@@ -104,6 +104,8 @@ struct sim {
     const struct cost *cost;
     const struct cluster *cluster;
     bool record;
+    int shift, copies;          /* devices of each pipeline, and how many of them go like the
+                                 * first, which stands for all; 0 and 1: none */
     double jitter;              /* computations take up to so much longer, relative */
     unsigned short seed[3];
     double *moved;              /* [2 * n_places]: bytes over each wire */
@@ -129,8 +131,13 @@ struct sim {
     struct simulated_event *events;
 };
 
+/* What is recorded is all, else pipelines that are alike are left out. */
 struct sim *sim_new(const struct plan *plan, const struct cost *cost,
                     const struct cluster *cluster, bool record, struct err *err);
+/* Where all pipelines do the same at the same time, the number of devices from one to the next;
+ * else 0.
+ */
+int simulate_shift(const struct plan *plan, const struct cluster *cluster);
 void sim_free(struct sim *sim);
 /* The part of a worker that runs a stage. */
 struct part *part_of(const struct sim *sim, int worker, int stage);
@@ -139,10 +146,13 @@ void id_add(struct id_list *list, int id);
 /* Post one side of a micro-batch's message; what can move, moves. */
 void channel_send(struct sim *sim, int channel, int micro);
 void channel_post(struct sim *sim, int channel);
-/* Start what all workers of the groups have ready. */
+/* Start what all workers of a group, or of any, have ready. */
+void group_start(struct sim *sim, int group);
 void groups_start(struct sim *sim);
 /* Are the gradients of so many iterations summed? */
 bool group_done(const struct group *group, int iterations);
+/* Workers in all, and those that others stand for. */
+int group_size(const struct sim *sim, const struct group *group);
 /* The last backward of a chunk's iteration, of which instruction 'from' is. */
 int sim_last_backward(const struct instruction_list *list, int chunk, int from);
 /* The latency of a flow is over, or it has arrived. */

@@ -86,7 +86,7 @@ static int add_workers(struct sim *sim, struct err *err)
 {
     const struct schedule *schedule = sim->schedule;
 
-    for (int p = 0; p < sim->plan->pipelines; p++)
+    for (int p = 0; p < sim->plan->pipelines / sim->copies; p++)
         for (int l = 0; l < schedule->n_lists; l++)
             for (int i = 0; i < sim->plan->stages[schedule->lists[l].stages[0]].replicas; i++)
                 if (add_worker(sim, p, l, i, err))
@@ -149,6 +149,29 @@ static void add_pairs(struct sim *sim, const struct traffic *t, bool gradient, i
     }
 }
 
+/* From the last of a pipeline to the first of the next: down the wires to its own first, as what
+ * comes from the pipeline before goes.
+ */
+static void route_on(const struct sim *sim, int last, int first, struct route *route)
+{
+    struct route into;
+
+    route_fill(sim->cluster, last, first + sim->shift, route);
+    route_fill(sim->cluster, last + sim->shift, first, &into);
+    for (int i = 0; i < route->n; i++)
+        if (route->wires[i] % 2)
+            route->wires[i] = into.wires[i];
+}
+
+static int device_of(const struct sim *sim, const struct group *g, int member)
+{
+    return sim->workers[g->workers.items[member]].device;
+}
+
+int group_size(const struct sim *sim, const struct group *g)
+{
+    return g->workers.n * sim->copies;
+}
 
 /* The ring runs in tree order, so that each wire carries one hop. */
 static void group_ring(struct sim *sim, struct group *g)
@@ -169,11 +192,14 @@ static void group_ring(struct sim *sim, struct group *g)
     }
     g->ring = mem_new((size_t)n, sizeof(*g->ring));
     for (int i = 0; i < n; i++) {
-        route_fill(sim->cluster, sim->workers[g->workers.items[i]].device,
-                   sim->workers[g->workers.items[(i + 1) % n]].device, &g->ring[i]);
+        if (i == n - 1 && sim->copies > 1)
+            route_on(sim, device_of(sim, g, i), device_of(sim, g, 0), &g->ring[i]);
+        else
+            route_fill(sim->cluster, device_of(sim, g, i), device_of(sim, g, (i + 1) % n),
+                       &g->ring[i]);
         longest = fmax(longest, g->ring[i].link.latency);
     }
-    g->latency = 2.0 * (n - 1) * longest * sim->cluster->sum_latency_factor;
+    g->latency = 2.0 * (group_size(sim, g) - 1) * longest * sim->cluster->sum_latency_factor;
 }
 
 static struct group *add_group(struct sim *sim, bool shared, int n_pieces)
@@ -197,7 +223,7 @@ static void add_member(struct group *g, int worker)
 
 static void add_members(struct sim *sim, struct group *g, int stage)
 {
-    for (int p = 0; p < sim->plan->pipelines; p++)
+    for (int p = 0; p < sim->plan->pipelines / sim->copies; p++)
         for (int i = 0; i < sim->plan->stages[stage].replicas; i++)
             add_member(g, plan_worker(sim->plan, p, stage, i));
 }
@@ -248,7 +274,8 @@ static void add_groups(struct sim *sim)
  */
 static void shard_group(struct sim *sim, struct group *g)
 {
-    int *devices = mem_new((size_t)g->workers.n, sizeof(*devices));
+    int n = g->workers.n, all = group_size(sim, g);
+    int *devices = mem_new((size_t)all, sizeof(*devices));
     double bytes = 0, half;
 
     for (int i = 0; i < g->n_pieces; i++) {
@@ -256,15 +283,15 @@ static void shard_group(struct sim *sim, struct group *g)
         g->bytes[i] /= 2;
     }
     g->latency /= 2;
-    for (int i = 0; i < g->workers.n; i++)
-        devices[i] = sim->workers[g->workers.items[i]].device;
-    half = cluster_allreduce_time(sim->cluster, g->workers.n, devices, bytes) / 2;
-    for (int i = 0; i < g->workers.n; i++) {
+    for (int i = 0; i < all; i++)
+        devices[i] = device_of(sim, g, i % n) + i / n * sim->shift;
+    half = cluster_allreduce_time(sim->cluster, all, devices, bytes) / 2;
+    for (int i = 0; i < n; i++) {
         int id = g->workers.items[i];
         struct part *part = g->shared ? sim->workers[id].parts : part_of(sim, id, g->stage);
 
         if (!g->shared)
-            part->cost.step /= g->workers.n;
+            part->cost.step /= all;
         part->cost.step += half;
     }
     free(devices);
@@ -289,7 +316,7 @@ static int sim_fill(struct sim *sim, const struct traffic_list *traffic, struct 
     unroll(sim);
     if (!sim->schedule || add_workers(sim, err))
         rc = -1;
-    for (int p = 0; p < plan->pipelines && rc == 0; p++)
+    for (int p = 0; p < plan->pipelines / sim->copies && rc == 0; p++)
         for (int i = 0; i < traffic->n; i++)
             add_pairs(sim, &traffic->items[i], edges[i].gradient, p);
     if (rc == 0)
@@ -309,6 +336,8 @@ struct sim *sim_new(const struct plan *plan, const struct cost *cost,
     int rc;
 
     *sim = (struct sim){ .plan = plan, .cost = cost, .cluster = cluster, .record = record };
+    sim->shift = record ? 0 : simulate_shift(plan, cluster);
+    sim->copies = sim->shift ? plan->pipelines : 1;
     sim->blocks = mem_new((size_t)plan->n_stages, sizeof(*sim->blocks));
     sim->moved = mem_new(2 * (size_t)cluster->n_places, sizeof(*sim->moved));
     sim->wire_flows = mem_new(2 * (size_t)cluster->n_places, sizeof(*sim->wire_flows));

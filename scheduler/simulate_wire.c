@@ -69,7 +69,7 @@ static int ready_pieces(const struct sim *sim, const struct group *g)
 {
     int ready = INT_MAX;
 
-    for (int i = 0; i < g->workers.n; i++) {
+    for (int i = 0; i < g->workers.n && ready > g->reduced; i++) {
         const struct worker *w = &sim->workers[g->workers.items[i]];
         int pieces = g->shared ? w->reducing
                                : part_of(sim, g->workers.items[i], g->stage)->pieces;
@@ -94,10 +94,10 @@ static void count_reductions(struct sim *sim, const struct group *g, int change)
     }
 }
 
-static void group_start(struct sim *sim, int id)
+void group_start(struct sim *sim, int id)
 {
     struct group *g = &sim->groups[id];
-    int n = g->workers.n, ready;
+    int n = g->workers.n, all = group_size(sim, g), ready;
     double bytes = 0;
 
     if (g->flows)
@@ -107,14 +107,14 @@ static void group_start(struct sim *sim, int id)
         return;
     for (int i = g->reduced; i < ready; i++)
         bytes += g->bytes[i % g->n_pieces];
-    if (n < 2 || bytes <= 0) {
+    if (all < 2 || bytes <= 0) {
         g->reduced = ready;
         check_workers(sim, g);
         return;
     }
     if (g->reduced % g->n_pieces == 0)
         g->start = sim->now;
-    bytes *= 2.0 * (n - 1) / n;
+    bytes *= 2.0 * (all - 1) / all;
     g->target = ready;
     g->flows = n;
     count_reductions(sim, g, 1);

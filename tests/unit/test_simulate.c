@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
-#include "scheduler/simulate.h"
+#include "scheduler/simulate_private.h"
 
 #define CLOSE 1e-9
 
@@ -419,6 +419,46 @@ static void random_plans_come_to_an_end(void **state)
     }
 }
 
+/* One pipeline stands for all where nothing else lies between them: the same time as of all. */
+static void pipelines_that_are_alike_take_as_long_as_one(void **state)
+{
+    static const char *const clusters[] = {
+        "tree:4x2,inside=1e8,across=1e7,latency=1e-6,memory=1e30",
+        "tree:4x3,inside=1e8,across=1e7,memory=1e30",
+        "tree:2x8,inside=1e8,across=1e7,memory=1e30",
+        "flat:8,bandwidth=1e7,latency=1e-5,memory=1e30",
+    };
+    int shortened = 0;
+
+    (void)state;
+    for (unsigned seed = 1; seed <= 80; seed++) {
+        struct cost *cost = random_cost(6, seed);
+        struct cluster *cluster = cluster_open(clusters[seed % 4], NULL);
+        int n = 1 + (int)(seed / 4 % 2), cuts[] = { 0, n > 1 ? 2 : 6, 6 }, replicas[] = { 1, 1 };
+        struct plan_request request = { .global_batch = 64 };
+        struct candidate c = { .pipelines = seed / 16 % 2 ? 4 : 2, .n_stages = n, .cuts = cuts,
+                               .replicas = replicas, .micro_batch = 4, .zero = seed / 8 % 2 };
+        struct plan *plan;
+        struct simulation *all;
+        double one;
+
+        if (seed % 3 == 0 && cluster->n_devices / c.pipelines > n)
+            replicas[0] = 2;
+        c.micro_batches = 64 / c.pipelines / 4;
+        plan = place(cost, cluster, &request, &c);
+        shortened += simulate_shift(plan, cluster) > 0;
+        all = simulate(plan, cost, cluster, NULL, NULL);
+        one = simulate_seconds(plan, cost, cluster, NULL);
+        if (fabs(one - all->iteration_seconds) > CLOSE * one)
+            fail_msg("seed %u: %.17g, not %.17g", seed, one, all->iteration_seconds);
+        simulation_free(all);
+        plan_free(plan);
+        cluster_free(cluster);
+        cost_free(cost);
+    }
+    assert_in_range(shortened, 20, 79);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -440,6 +480,7 @@ int main(void)
         cmocka_unit_test(events_say_who_does_what_when),
         cmocka_unit_test(events_of_an_unflushed_pipeline_are_those_of_one_iteration),
         cmocka_unit_test(random_plans_come_to_an_end),
+        cmocka_unit_test(pipelines_that_are_alike_take_as_long_as_one),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
