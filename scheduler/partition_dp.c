@@ -17,7 +17,8 @@
 /* Intervals that a search may look at with replica counts that differ, beyond which it makes do
  * with what it has; of what is left of these, one run has a part.
  */
-#define MAX_LOOKED 20000000
+#define MAX_LOOKED 5000000
+#define MAX_LOOKED_FEW 20000000
 #define RUN_PART 4
 
 /* Of the stages behind the first: its message is not known before the stage in front of it. */
@@ -65,8 +66,15 @@ struct run {
     uint64_t *used;         /* [(n + 1) * words]: a bit for each list that was written to */
     int *row;               /* [devices + 1]: of 'least', for so many devices */
     struct least *least;    /* [rows * (n + 1)] */
+    double level;           /* of the bottleneck of any plan: the work over the devices */
     long looked, most;      /* intervals; where there would be more, the run ends */
 };
+
+/* fmax() is a call. */
+static inline double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
 
 static struct node_list *list_at(const struct run *run, int first, int devices)
 {
@@ -170,29 +178,25 @@ static void fill_bounds(struct run *run)
                         run->least + (size_t)++rows * width);
         run->row[d] = rows;
     }
+    run->level = least_at(run, run->devices, run->n)->work / run->devices;
     free(each);
 }
 
 /* May there be a plan that is worth a simulation? */
 static bool is_promising(const struct run *run)
 {
-    const struct least *all = least_at(run, run->devices, run->n);
-
-    return (double)(run->m - 1) * all->work / run->devices + all->path <=
+    return (double)(run->m - 1) * run->level + least_at(run, run->devices, run->n)->path <=
            run->search->best * run->search->slack;
 }
 
-/* What cannot matter is levelled: every plan has a bottleneck of at least the work over the
- * devices.
- */
+/* What cannot matter of the bottleneck is levelled. */
 static void set_level(const struct run *run, struct node *node)
 {
     int left = run->devices - node->devices;
 
-    node->level = fmax(fmax(node->bottleneck, node->own),
-                       least_at(run, run->devices, run->n)->work / run->devices);
+    node->level = larger(larger(node->bottleneck, node->own), run->level);
     if (left > 0 && node->first > 0)
-        node->level = fmax(node->level, least_at(run, left, node->first)->work / left);
+        node->level = larger(node->level, least_at(run, left, node->first)->work / left);
 }
 
 /* Does 'a' never do worse than 'b', whatever is put before them? A maximum grows by no more
@@ -354,17 +358,21 @@ static bool fits(const struct run *run, const struct interval_cost *c, int devic
     return false;
 }
 
-static void add_stage(const struct run *run, const struct interval_cost *c, int device, int r,
-                      struct node *node)
+/* What a stage [i, end) computes, but for what it recomputes. */
+static double own_seconds(const struct run *run, const struct share_table *s, int i, int end)
 {
-    double slow = run->search->slow;
+    return run->search->slow * ((s->forward[end] - s->forward[i]) +
+                                (s->dgrad[end] - s->dgrad[i]) + (s->wgrad[end] - s->wgrad[i]));
+}
+
+static void add_tail(const struct run *run, const struct interval_cost *c, int device, int r,
+                     struct node *node)
+{
     double reduce = search_allreduce(run->search, run->pipelines, device, r,
                                      stage_gradient_bytes(run->search->cost, c->parameters));
     int copies = run->search->zero ? run->pipelines * r : 1;
 
-    node->own = slow * (c->forward + c->dgrad + c->wgrad +
-                        interval_again(c, recompute_asked(run->search->request)));
-    node->tail = fmax(node->tail, slow * c->step / copies + reduce);
+    node->tail = fmax(node->tail, run->search->slow * c->step / copies + reduce);
 }
 
 /* Where the stage fits in no other way, it recomputes: no more than it has to. */
@@ -401,62 +409,78 @@ static bool allowed(const struct run *run, int stages_behind, int used, int r, i
     return !request->n_replicas || request->replicas[before] == r;
 }
 
+/* Is a plan with this node behind not worth a simulation? */
+static bool is_slow(const struct run *run, const struct node *node)
+{
+    return least(run, node) > run->search->best * run->search->slack;
+}
+
+/* Keep a stage [node->first, node->end) before what is behind it; false where a longer one does
+ * not fit, either.
+ */
+static bool add_stage(struct run *run, struct node *node, int device, int slots)
+{
+    enum plan_recompute asked = recompute_asked(run->search->request);
+    struct interval_cost c;
+
+    table_interval(run->search->table, node->share, node->first, node->end, &c);
+    node->own += run->search->slow * interval_again(&c, asked);
+    add_tail(run, &c, device, node->replicas, node);
+    if (is_slow(run, node))
+        return true;
+    if (!admit(run, &c, device, node->replicas, slots, node)) {
+        /* What it receives may shrink further up, the rest only grows. */
+        c.slot = c.activations;
+        c.received = c.gradient = 0;
+        return fits(run, &c, device, node->replicas, slots,
+                    recompute_most(run->search->request, run->kind));
+    }
+    set_level(run, node);
+    if (is_slow(run, node))
+        return true;
+    set_message(run, device, node);
+    insert(run, node);
+    if (node->first == 0 && !run->search->feasible)
+        run->search->best = fmin(run->search->best, closed_form(run, node));
+    return true;
+}
+
 /* All stages [i, end) with one replica count before 'behind' (NULL: the last stage). */
 static void extend(struct run *run, const struct node *behind, int end,
                    const struct option *option)
 {
     const struct plan_request *request = run->search->request;
-    const struct node none = { 0 };
     int used = behind ? behind->devices : 0, stages = behind ? behind->stages : 0;
     int device = run->devices - used - option->replicas, slots = slots_before(run, stages);
-    enum plan_recompute most = recompute_most(request, run->kind);
-    struct node base = none;
+    struct node base = { .end = end, .replicas = option->replicas, .stages = stages + 1,
+                         .devices = used + option->replicas, .share = option->share,
+                         .next = (struct node *)behind };
 
     if (device < 0)
         return;
     if (behind)
         add_message(run, behind, option, device, &base);
     for (int i = end - 1; i >= 0; i--) {
-        struct interval_cost c;
-        struct node node = base;
+        double own = own_seconds(run, option->share, i, end);
+        struct node node;
 
         run->looked++;
-        table_interval(run->search->table, option->share, i, end, &c);
-        add_stage(run, &c, device, option->replicas, &node);
-        node.first = i;
-        node.end = end;
-        node.replicas = option->replicas;
-        node.stages = stages + 1;
-        node.devices = used + option->replicas;
-        node.share = option->share;
-        node.next = (struct node *)behind;
-        set_level(run, &node);
-        set_message(run, device, &node);
         /* Pins are for a number of stages that is known. */
         if (!pins_allow(request->block_stage, run->search->table, i,
                         request->stages - 1 - stages))
             break;
         /* A longer stage is slower still. */
-        if ((double)(run->m - 1) * fmax(node.bottleneck, node.own) + node.sum + node.own >
+        if ((double)(run->m - 1) * larger(base.bottleneck, own) + base.sum + own >
             run->search->best * run->search->slack)
             break;
-        if (!allowed(run, stages, used, option->replicas, i) ||
-            least(run, &node) > run->search->best * run->search->slack)
+        if (!allowed(run, stages, used, option->replicas, i))
             continue;
-        if (!admit(run, &c, device, option->replicas, slots, &node)) {
-            /* What it receives may shrink further up, the rest only grows. */
-            c.slot = c.activations;
-            c.received = c.gradient = 0;
-            if (!fits(run, &c, device, option->replicas, slots, most))
-                break;
-            continue;
-        }
+        node = base;
+        node.first = i;
+        node.own = own;
         set_level(run, &node);
-        if (least(run, &node) > run->search->best * run->search->slack)
-            continue;
-        insert(run, &node);
-        if (i == 0 && !run->search->feasible && closed_form(run, &node) < run->search->best)
-            run->search->best = closed_form(run, &node);
+        if (!is_slow(run, &node) && !add_stage(run, &node, device, slots))
+            break;
     }
 }
 
@@ -474,7 +498,7 @@ static bool fill_lists(struct run *run, int first, int end)
                 return false;
             for (int k = 0; k < list->n; k++)
                 for (int o = first; o < end; o++)
-                    if (least(run, list->items[k]) <= run->search->best * run->search->slack)
+                    if (!is_slow(run, list->items[k]))
                         extend(run, list->items[k], cut, &run->options[o]);
         }
     return true;
@@ -605,7 +629,7 @@ static void find_pipelines(struct run *run)
     struct search *search = run->search;
     bool whole;
 
-    run->most = (MAX_LOOKED - search->looked) / RUN_PART;
+    run->most = ((search->few ? MAX_LOOKED_FEW : MAX_LOOKED) - search->looked) / RUN_PART;
     whole = fill_lists(run, 0, run->n_options);
     search->looked += run->looked < run->most ? run->looked : run->most;
     collect(run);
