@@ -24,6 +24,11 @@
 #define EFFORT 8
 /* So many plans are all simulated; and where that is asked for. */
 #define SMALL 1000
+/* Replicas times micro-batches simulated, beyond which the closed form ranks what is left; what
+ * takes more than a part of that is simulated last.
+ */
+#define MAX_RANKED 300000
+#define RANKED_PART 8
 #define EXHAUSTIVE_PLANS 10000000
 /* Differences below this are noise of the arithmetic. */
 #define SAME 1e-9
@@ -152,6 +157,29 @@ void search_cuts(struct search *s)
                     partition_dp(s, &s->splits[i], (enum schedule_kind)k, even);
 }
 
+/* What the rules of others find is a bound for the search, and ranked beside what that finds. */
+static void search_beside_seeds(struct search *s)
+{
+    struct candidate **seeds;
+    int n;
+
+    policy_seed(s);
+    seeds = s->found;
+    n = s->n_found;
+    s->found = NULL;
+    s->n_found = 0;
+    for (int i = 0; i < n && !s->request->block_stage; i++)
+        s->best = fmin(s->best, seeds[i]->closed);
+    search_cuts(s);
+    search_orders(s);
+    for (int i = 0; i < s->n_found; i++)
+        set_schedule(s, s->found[i], s->found[i]->schedule);
+    s->found = mem_resize(s->found, (size_t)(s->n_found + n), sizeof(*s->found));
+    for (int i = 0; i < n; i++)
+        s->found[s->n_found++] = seeds[i];
+    free(seeds);
+}
+
 static int search_all(struct search *s, struct err *err)
 {
     long most = s->request->exhaustive ? EXHAUSTIVE_PLANS : SMALL;
@@ -172,11 +200,7 @@ static int search_all(struct search *s, struct err *err)
     if (s->request->exhaustive)
         return err_set_code(err, EXIT_USAGE, "--exhaustive: there are more than %ld plans; pin "
                             "some of it, or leave it out", most);
-    search_cuts(s);
-    search_orders(s);
-    for (int i = 0; i < s->n_found; i++)
-        set_schedule(s, s->found[i], s->found[i]->schedule);
-    policy_seed(s);
+    search_beside_seeds(s);
     return 0;
 }
 
@@ -185,12 +209,14 @@ static int64_t short_run(int n_stages)
     return 2 * n_stages + 4;
 }
 
-static double replicas_of(const struct plan *plan)
+/* Of those that are simulated. */
+static double replicas_of(const struct plan *plan, const struct cluster *cluster)
 {
+    int pipelines = plan->pipelines / simulate_copies(plan, cluster);
     double n = 0;
 
     for (int k = 0; k < plan->n_stages; k++)
-        n += plan->pipelines * plan->stages[k].replicas;
+        n += pipelines * plan->stages[k].replicas;
     return n;
 }
 
@@ -203,7 +229,7 @@ static double forecast(struct search *s, struct plan *plan, bool exact, struct e
     double short_one, long_one;
 
     exact = exact || all <= a + b || plan->list || plan->chunks > 1;
-    s->effort += replicas_of(plan) * (double)(EFFORT + (exact ? all : a + b));
+    s->effort += replicas_of(plan, s->cluster) * (double)(EFFORT + (exact ? all : a + b));
     if (exact)
         return simulate_seconds(plan, s->cost, s->cluster, err);
     plan->micro_batches = a;
@@ -237,22 +263,30 @@ static bool is_far(const struct search *s, const struct candidate *c)
     return closed > 0 && c->closed > closed * (1 + NEAR);
 }
 
-int search_evaluate(struct search *s, struct candidate *c, bool exact, struct err *err)
+/* By pins and the estimates of memory. */
+static bool is_possible(struct search *s, struct candidate *c)
 {
-    struct plan *plan;
-
     c->seconds = INFINITY;
     c->exact = true;
     if (!pins_hold(s->request->block_stage, c))
-        return 0;
+        return false;
     c->closed = partition_closed(s, c);
     if (isinf(c->closed)) {
         s->tight = true;
-        return 0;
+        return false;
     }
     for (int k = 0; k < c->n_stages; k++)
         s->tight |= c->again[k] && !s->request->recompute;
     c->far = is_far(s, c);
+    return true;
+}
+
+int search_evaluate(struct search *s, struct candidate *c, bool exact, struct err *err)
+{
+    struct plan *plan;
+
+    if (!is_possible(s, c))
+        return 0;
     plan = place(s->cost, s->cluster, s->request, c);
     c->exact = exact || plan->list || plan->chunks > 1 ||
                c->micro_batches <= 3 * short_run(c->n_stages);
@@ -295,18 +329,72 @@ void search_sort(struct search *s)
         qsort(s->found, (size_t)s->n_found, sizeof(*s->found), by_seconds);
 }
 
+/* The search and the rules of others may find the same. */
+static void drop_doubles(struct search *s)
+{
+    int kept = 0;
+
+    for (int i = 0; i < s->n_found; i++) {
+        bool seen = false;
+
+        for (int k = 0; k < kept && !seen; k++)
+            seen = candidate_same(s->found[k], s->found[i]);
+        if (seen)
+            candidate_free(s->found[i]);
+        else
+            s->found[kept++] = s->found[i];
+    }
+    s->n_found = kept;
+}
+
+/* Not simulated: behind the best that was, as far as the closed form says. */
+static void foresee(struct search *s, struct candidate *c, const struct candidate *best)
+{
+    if (!is_possible(s, c))
+        return;
+    c->seconds = best->seconds * fmax(c->closed / best->closed, 1 + NEAR);
+    c->exact = false;
+}
+
+/* Pipelines of one candidate are mostly alike, and simulated as one. */
+static bool is_costly(const struct candidate *c)
+{
+    return (double)candidate_devices(c) * (double)c->micro_batches > MAX_RANKED / RANKED_PART;
+}
+
+static int simulate_found(struct search *s, struct err *err)
+{
+    const struct candidate *best = NULL;
+
+    for (int costly = 0; costly < 2; costly++)
+        for (int i = 0; i < s->n_found; i++) {
+            struct candidate *c = s->found[i];
+
+            if (is_costly(c) != costly)
+                continue;
+            if (best && s->effort > MAX_RANKED)
+                foresee(s, c, best);
+            else if (search_evaluate(s, c, false, err))
+                return -1;
+            else if (isfinite(c->seconds) && (!best || c->seconds < best->seconds))
+                best = c;
+        }
+    return 0;
+}
+
 /* Simulate what the closed form found; the fastest comes first. */
 static int rank(struct search *s, struct err *err)
 {
+    drop_doubles(s);
     for (int i = 0; i < s->n_found && !s->request->policy; i++) {
         struct split *split = &s->splits[search_split(s, s->found[i])];
 
         if (split->closed <= 0 || s->found[i]->closed < split->closed)
             split->closed = s->found[i]->closed;
     }
-    for (int i = 0; i < s->n_found; i++)
-        if (search_evaluate(s, s->found[i], false, err))
-            return -1;
+    search_sort_closed(s);
+    if (simulate_found(s, err))
+        return -1;
     search_sort(s);
     while (s->n_found && !s->found[0]->exact) {
         if (search_evaluate(s, s->found[0], true, err))
@@ -374,23 +462,51 @@ int search_fits_exactly(struct search *s, const struct candidate *c, struct plan
     return over < 0 ? -1 : !over;
 }
 
+/* Was one of the same form before it too large for the estimates, and is it by as much, too? That
+ * saves compiling it; where there is little to compile it is compiled.
+ */
+static bool seems_too_large(struct search *s, int at, const struct factors *factors)
+{
+    struct candidate *c = s->found[at];
+    bool alike = false;
+
+    for (int i = 0; i < at && !alike; i++)
+        alike = s->found[i]->n_stages == c->n_stages && s->found[i]->schedule == c->schedule &&
+                s->found[i]->micro_batches == c->micro_batches;
+    for (int k = 0; k < c->n_stages && alike && !s->few; k++) {
+        struct stage_bytes bytes = search_stage(s, c, k);
+
+        if (bytes.fixed * fmax(s->factor_fixed, factors->fixed) +
+                bytes.moving * fmax(s->factor_moving, factors->moving) > candidate_room(s, c, k))
+            return true;
+    }
+    return false;
+}
+
+/* The candidate as a plan, where its exact memory fits; else NULL. */
+static struct plan *plan_that_fits(struct search *s, int at, struct factors *factors,
+                                   struct err *err)
+{
+    struct plan *plan = place(s->cost, s->cluster, s->request, s->found[at]);
+
+    if (check_memory(s, s->found[at], plan, factors, err)) {
+        plan_free(plan);
+        return NULL;
+    }
+    s->taken = s->found[at];
+    plan->iteration_seconds = s->taken->seconds;
+    return plan;
+}
+
 /* The fastest candidate whose exact memory fits, as a plan; NULL with err->code 0 if none. */
 static struct plan *first_that_fits(struct search *s, struct factors *factors, struct err *err)
 {
-    for (int i = 0; i < s->n_found && isfinite(s->found[i]->seconds); i++) {
-        struct plan *plan = place(s->cost, s->cluster, s->request, s->found[i]);
-        int over = check_memory(s, s->found[i], plan, factors, err);
+    struct plan *plan = NULL;
 
-        if (over == 0) {
-            s->taken = s->found[i];
-            plan->iteration_seconds = s->taken->seconds;
-            return plan;
-        }
-        plan_free(plan);
-        if (over < 0)
-            return NULL;
-    }
-    return NULL;
+    for (int i = 0; i < s->n_found && isfinite(s->found[i]->seconds) && !plan && !err->code; i++)
+        if (!seems_too_large(s, i, factors))
+            plan = plan_that_fits(s, i, factors, err);
+    return plan;
 }
 
 static struct plan *find(struct search *s, struct err *err)

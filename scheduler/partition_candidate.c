@@ -47,6 +47,22 @@ void candidate_free(struct candidate *c)
     free(c);
 }
 
+static bool same_ints(const int *a, const int *b, int n)
+{
+    return a && b ? memcmp(a, b, (size_t)n * sizeof(*a)) == 0 : a == b;
+}
+
+bool candidate_same(const struct candidate *a, const struct candidate *b)
+{
+    return candidate_pipelines(a) == candidate_pipelines(b) && a->n_stages == b->n_stages &&
+           a->micro_batch == b->micro_batch && a->schedule == b->schedule &&
+           a->chunks == b->chunks && a->budget <= b->budget && a->budget >= b->budget &&
+           same_ints(a->cuts, b->cuts, a->n_stages + 1) &&
+           same_ints(a->replicas, b->replicas, a->n_stages) &&
+           same_ints(a->order, b->order, a->cuts[a->n_stages]) &&
+           same_ints(a->devices, b->devices, candidate_pipelines(a) * candidate_devices(a));
+}
+
 int candidate_pipelines(const struct candidate *c)
 {
     return c->pipelines ? c->pipelines : 1;

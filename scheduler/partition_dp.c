@@ -611,12 +611,27 @@ static void collect(struct run *run)
     free(some);
 }
 
+/* The same where all stages have the replicas of one option. */
+static bool is_even_promising(const struct run *run, const struct option *option)
+{
+    const struct share_table *s = option->share;
+    double all = own_seconds(run, s, 0, run->n);
+    int pinned = run->search->request->stages, stages = run->devices / option->replicas;
+
+    if (stages < pinned)
+        return false;
+    stages = pinned ? pinned : stages < run->n ? stages : run->n;
+    return (double)(run->m - 1) * all / stages + all <= run->search->best * run->search->slack;
+}
+
 /* Pipelines with one replica count for all stages are quickly found, and what is slower need
  * not be looked at any more.
  */
 static void find_even_pipelines(struct run *run, bool keep)
 {
     for (int o = 0; o < run->n_options; o++) {
+        if (!is_even_promising(run, &run->options[o]))
+            continue;
         fill_lists(run, o, o + 1);
         if (keep)
             collect(run);

@@ -409,7 +409,7 @@ static int climb_from(struct search *s, struct candidate *start, struct err *err
 {
     struct climb climb = { s, start, false, err };
 
-    if (search_evaluate(s, start, true, err)) {
+    if (!start->exact && search_evaluate(s, start, true, err)) {
         candidate_free(start);
         return -1;
     }
@@ -444,6 +444,7 @@ static struct candidate *kicked(const struct search *s, const struct candidate *
             exchange(s, c, x, y);
     }
     candidate_assign(c, stage);
+    c->exact = false;
     free(stage);
     return c;
 }
@@ -462,7 +463,7 @@ int search_improve(struct search *s, struct err *err)
         if (!seen)
             starts[n++] = s->found[i];
     }
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n && !is_late(s); i++)
         if (climb_from(s, candidate_copy(starts[i]), err))
             return -1;
     search_sort(s);

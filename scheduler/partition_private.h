@@ -149,6 +149,8 @@ struct search {
 
 struct candidate *candidate_copy(const struct candidate *c);
 void candidate_free(struct candidate *c);
+/* The same point of one search? */
+bool candidate_same(const struct candidate *a, const struct candidate *b);
 int candidate_pipelines(const struct candidate *c);
 /* Of one pipeline. */
 int candidate_devices(const struct candidate *c);

@@ -25,8 +25,8 @@ struct search;
 
 /* Fails where the pins contradict the policy, or the network is none for it. */
 int policy_check(const struct cost *cost, const struct plan_request *request, struct err *err);
-/* Adds data parallelism, and the best of equal stages, to what the search found: by the closed form
- * they look worse than they are where most of the all-reduce overlaps with the backward.
+/* Adds data parallelism, and the best of equal stages, to what is found: by the closed form they
+ * look worse than they are where most of the all-reduce overlaps with the backward.
  */
 void policy_seed(struct search *search);
 /* Replaces the search: its table has the places at which the policy cuts, 'found' what fits. */

@@ -86,3 +86,8 @@ int simulate_shift(const struct plan *plan, const struct cluster *c)
     }
     return shift;
 }
+
+int simulate_copies(const struct plan *plan, const struct cluster *cluster)
+{
+    return simulate_shift(plan, cluster) ? plan->pipelines : 1;
+}
