@@ -59,6 +59,7 @@ struct run {
     int n, devices;         /* cuts, devices */
     int n_options;
     struct option *options;
+    int least_replicas;     /* of those that stages are given now */
     const struct share_table *whole;    /* all samples in one share */
     struct message_link *beside;    /* [2 * devices]: from the device before, from the first */
     struct node_list *lists;    /* [(n + 1) * (devices + 1)] */
@@ -404,7 +405,7 @@ static bool allowed(const struct run *run, int stages_behind, int used, int r, i
     if (!request->stages)
         return true;
     if (before < 0 || (first == 0) != (before == 0) || before > first ||
-        before > (run->devices - used - r) / run->options[0].replicas)
+        before > (run->devices - used - r) / run->least_replicas)
         return false;
     return !request->n_replicas || request->replicas[before] == r;
 }
@@ -487,6 +488,8 @@ static void extend(struct run *run, const struct node *behind, int end,
 /* With the options first … end-1; false where it ended early. */
 static bool fill_lists(struct run *run, int first, int end)
 {
+    if (first < end)
+        run->least_replicas = run->options[first].replicas;
     for (int o = first; o < end; o++)
         extend(run, NULL, run->n, &run->options[o]);
     for (int cut = run->n - 1; cut > 0; cut--)
