@@ -520,17 +520,16 @@ static void clear_lists(struct run *run)
 {
     for (int cut = 0; cut < run->n; cut++)
         for (int used = next_used(run, cut, 1); used <= run->devices;
-             used = next_used(run, cut, used + 1))
-            list_at(run, cut, used)->n = 0;
+             used = next_used(run, cut, used + 1)) {
+            free(list_at(run, cut, used)->items);
+            memset(list_at(run, cut, used), 0, sizeof(*run->lists));
+        }
     memset(run->used, 0, ((size_t)run->n + 1) * run->words * sizeof(*run->used));
 }
 
 static void free_lists(struct run *run)
 {
-    for (int cut = 0; cut < run->n; cut++)
-        for (int used = next_used(run, cut, 1); used <= run->devices;
-             used = next_used(run, cut, used + 1))
-            free(list_at(run, cut, used)->items);
+    clear_lists(run);
     free(run->lists);
     free(run->used);
 }
