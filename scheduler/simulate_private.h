@@ -9,7 +9,7 @@
 #include "scheduler/stage.h"
 
 /* Where the schedule is not flushed: one of them is measured, and another one follows it. */
-#define SIM_ITERATIONS 4
+#define SIM_ITERATIONS (SCHEDULE_STEADY + 1)
 #define SIM_MEASURED 2
 
 /* The way between two devices: wires are 2 * place + (0 up, 1 down). */
