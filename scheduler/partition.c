@@ -329,7 +329,9 @@ void search_sort(struct search *s)
         qsort(s->found, (size_t)s->n_found, sizeof(*s->found), by_seconds);
 }
 
-/* The search and the rules of others may find the same. */
+/* The search and the rules of others may find the same. Where there is little, what was found
+ * twice is as often started from again (search_improve()).
+ */
 static void drop_doubles(struct search *s)
 {
     int kept = 0;
@@ -385,7 +387,8 @@ static int simulate_found(struct search *s, struct err *err)
 /* Simulate what the closed form found; the fastest comes first. */
 static int rank(struct search *s, struct err *err)
 {
-    drop_doubles(s);
+    if (!s->few)
+        drop_doubles(s);
     for (int i = 0; i < s->n_found && !s->request->policy; i++) {
         struct split *split = &s->splits[search_split(s, s->found[i])];
 
