@@ -222,6 +222,7 @@ int reduce_gather(struct reduce *reduce, char *array, struct err *err)
     for (int i = 0; i < reduce->n_buckets; i++) {
         struct bucket *b = &reduce->buckets[i];
 
+        b->posted = true;       /* also after an evaluation, which starts anew */
         b->done = !b->group;
         if (b->group && comm_all_gather(b->group, array + b->offset,
                                         b->bytes / dtype_size(reduce->dtype), reduce->dtype,

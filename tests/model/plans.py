@@ -447,7 +447,7 @@ def late(tap, session, baselines, draw):
         for layout in [] if name == "cnn" else layouts:
             options = draw.choice(others) if layout != layouts[0] else {}
             said = "".join(f", --{key.replace('_', '-')}" for key in options)
-            count = draw.choice([2, 3, 4, 6, 8, 12])
+            count = draw.choice([m for m in (2, 3, 4, 6, 8, 12) if 24 // m >= max(layout)])
             tap.test(f"{name}: stages {driver.replicas_text(layout)}, 2bw, {count} micro-batches"
                      f"{said} give the one-rank curve without eager messages and with random "
                      "delays", late_as_one_rank, session, baselines, name, layout, count, slow(),
