@@ -510,8 +510,8 @@ def compare(seed, folder):
                 best, which = seconds, plan
     found = ask(folder, top, cluster, batch)
     tap.check(found == best or abs(found - best) <= CLOSE * best,
-              f"seed {seed}, {cluster.spec()}, batch {batch}: --exhaustive {found!r}, here {best!r} "
-              f"by {which}")
+              f"seed {seed}, {cluster.spec()}, batch {batch}: --exhaustive {found!r}, here "
+              f"{best!r} by {which}")
     return count
 
 

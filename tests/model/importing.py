@@ -11,7 +11,8 @@ import tensors
 from tap import Skip, Tap, check
 
 MODELS = ["cnn", "llama", "transformer"]
-LONG = ["frozen", "mlp", "mlp-mse", "linear-dot", "transformer-post", "skips", "tagger", "tied", "unet"]
+LONG = ["frozen", "mlp", "mlp-mse", "linear-dot", "transformer-post", "skips", "tagger", "tied",
+        "unet"]
 DROPPING = ["transformer-dropout"]
 # Each writes LayerNorm, GELU, attention and linear layers in its own way.
 OPSETS = [f"torchscript-{n}" for n in range(14, 18)] + [f"dynamo-{n}" for n in range(18, 24)]

@@ -228,7 +228,7 @@ def sharded_in_chunks(session, name, schedule):
 
 
 def goes_on_in_chunks(session, name, schedule, replicas=1, zero=False):
-    """Clipped, averaged, evaluated, kept and taken up again by other plans: all as one rank does."""
+    """Clipped, averaged, evaluated, kept and taken up again by other plans, as one rank does."""
     case, folder = session.case(name), session.temporary()
     options = {"clip_norm": 0.5, "ema": 0.9, "eval_ema": True, "eval_every": 1, "test":
                case.path("train.safetensors")}
@@ -282,8 +282,8 @@ def planned_in_chunks(session, baselines, name, schedule, chunks, ranks=2, recom
 
 def chunks_go_on(tap, session, baselines):
     for schedule, chunks in (("interleaved", 3), ("zb-v", None)):
-        tap.test(f"transformer: the planner's {schedule} gives the one-rank curve in the memory that "
-                 "was foreseen", planned_in_chunks, session, baselines, "transformer", schedule,
+        tap.test(f"transformer: the planner's {schedule} gives the one-rank curve in the memory "
+                 "that was foreseen", planned_in_chunks, session, baselines, "transformer", schedule,
                  chunks)
         for recompute in RECOMPUTES:
             tap.test(f"transformer-dropout: {schedule} with --recompute {recompute}, too",
@@ -292,8 +292,8 @@ def chunks_go_on(tap, session, baselines):
         tap.test(f"transformer: {schedule} on four ranks with --zero, too", planned_in_chunks,
                  session, baselines, "transformer", schedule, chunks, ranks=4, zero=True)
     for schedule in CHUNKED:
-        tap.test(f"tied: 2 times 2 stages, {schedule} are clipped, averaged, evaluated and resumed as "
-                 "one rank", goes_on_in_chunks, session, "tied", schedule)
+        tap.test(f"tied: 2 times 2 stages, {schedule} are clipped, averaged, evaluated and resumed "
+                 "as one rank", goes_on_in_chunks, session, "tied", schedule)
         tap.test(f"tied: 2 times 2 stages of 2 with ZeRO-1, {schedule}, too", goes_on_in_chunks,
                  session, "tied", schedule, replicas=2, zero=True)
 
