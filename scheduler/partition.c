@@ -496,6 +496,10 @@ static struct plan *plan_that_fits(struct search *s, int at, struct factors *fac
         plan_free(plan);
         return NULL;
     }
+    if (!s->found[at]->exact && search_evaluate(s, s->found[at], true, err)) {
+        plan_free(plan);
+        return NULL;
+    }
     s->taken = s->found[at];
     plan->iteration_seconds = s->taken->seconds;
     return plan;

@@ -37,7 +37,7 @@ struct plan_request {
     int chunks;                 /* of interleaved: stages of each device; 0: 2 */
     double schedule_memory;     /* of zb, see schedule_slots(); 0: any that fits */
     enum plan_zero zero;        /* any: where memory demands it */
-    const char *recompute;      /* "none", "full"; NULL: stages that fit no other way */
+    const char *recompute;      /* "none", "selective", "full"; NULL: where it must */
     double memory;              /* bytes per device; 0: as the cluster says */
     int64_t batchnorm_samples;  /* shares must be multiples of it; 0: no BatchNorm */
     const char *policy;         /* see policy.h; NULL: the search */

@@ -363,10 +363,11 @@ static void print_too_large(struct search *s, const struct candidate *c, FILE *o
 static void print_other(struct search *s, const struct plan *plan, struct candidate *c,
                         FILE *out)
 {
+    bool better = candidate_better(c, s->taken);
     struct plan *other;
 
-    /* What was foreseen from some of its micro-batches may be too good. */
-    if (!c->exact && candidate_better(c, s->taken) && search_evaluate(s, c, true, NULL))
+    /* What was foreseen, from some of its micro-batches or not simulated at all, may be off. */
+    if (!c->exact && search_evaluate(s, c, true, NULL))
         return;
     fputs("  ", out);
     if (candidate_pipelines(c) > 1)
@@ -379,7 +380,8 @@ static void print_other(struct search *s, const struct plan *plan, struct candid
     if (!isfinite(c->seconds)) {
         print_too_large(s, c, out);
     } else if (candidate_better(c, s->taken)) {
-        fprintf(out, "%.6g ms, but the stages as compiled do not fit\n", 1e3 * c->seconds);
+        fprintf(out, "%.6g ms, but %s\n", 1e3 * c->seconds,
+                better ? "the stages as compiled do not fit" : "foreseen to be slower");
     } else {
         other = place(s->cost, s->cluster, s->request, c);
         print_slower(s, plan, other, c->seconds, out);

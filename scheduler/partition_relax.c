@@ -15,9 +15,11 @@
 /* Relative, of the bound. */
 #define PRECISION 1e-4
 
-/* A replica count, the smallest with its largest share. */
+/* The smallest replica count with its largest share; under ZeRO-1, where more of them hold less
+ * state each, also the largest.
+ */
 struct choice {
-    int replicas;
+    int replicas, most;
     const struct share_table *share;
 };
 
@@ -64,11 +66,15 @@ static void fill_choices(struct relaxation *r)
     for (int k = 1; k <= most; k++) {
         int64_t share = candidate_share(r->b, k);
 
-        if (!shares_allowed(q, r->b, k) || (!q->n_replicas && share == last))
+        if (!shares_allowed(q, r->b, k))
             continue;
+        if (!q->n_replicas && share == last) {
+            if (r->search->zero)
+                r->choices[r->n_choices - 1].most = k;
+            continue;
+        }
         last = share;
-        r->choices[r->n_choices++] =
-            (struct choice){ k, table_share(r->table, share) };
+        r->choices[r->n_choices++] = (struct choice){ k, k, table_share(r->table, share) };
     }
 }
 
@@ -80,7 +86,7 @@ static double least_seconds(const struct relaxation *r, const struct cost_block 
 
     for (int k = 0; k < r->n_choices; k++) {
         double share = (double)r->choices[k].share->samples;
-        double smallest = (double)(r->b / r->choices[k].replicas);
+        double smallest = (double)(r->b / r->choices[k].most);
 
         least = fmin(least, cost_at(r->search->cost, seconds, block->batch_axis, share));
         least = fmin(least, cost_at(r->search->cost, seconds, block->batch_axis, smallest));
@@ -249,21 +255,25 @@ static double all_reduce(const struct relaxation *r, int replicas, double bytes)
 }
 
 /* Gradients are reduced from the last block to the first: those of the first when all is done,
- * none before the last backward.
+ * none before the last backward, which has in it what is run again. Forwards that a list runs
+ * ahead may hide all of them.
  */
 static double tail(const struct relaxation *r, int i, int j, const struct choice *choice,
-                   const struct interval_cost *c)
+                   const struct interval_cost *c, enum plan_recompute again)
 {
     const struct table *t = r->table;
     const struct cost *cost = r->search->cost;
     double own = t->parameters[j] - t->parameters[i];
     double first = cost->blocks[first_block(r, i, j)].parameters;
     int replicas = r->pipelines * choice->replicas;
+    const struct schedule *list = r->search->request->list;
+    double step = c->step / (r->search->zero ? r->pipelines * choice->most : 1);
 
-    return c->step / (r->search->zero ? replicas : 1) +
-           fmax(all_reduce(r, replicas, stage_gradient_bytes(cost, first)),
-                all_reduce(r, replicas, stage_gradient_bytes(cost, own)) -
-                    c->dgrad - c->wgrad);
+    if (list && list->versions > 1)
+        return step;
+    return step + fmax(all_reduce(r, replicas, stage_gradient_bytes(cost, first)),
+                       all_reduce(r, replicas, stage_gradient_bytes(cost, own)) - c->dgrad -
+                           c->wgrad - interval_again(c, again));
 }
 
 /* Seconds that an iteration with this stage takes at least. */
@@ -277,7 +287,7 @@ static double least_time(const struct relaxation *r, int i, int j, const struct 
     if (border->reads)
         start = r->latency + fmax(border->last, border->first + c.received / r->messages);
     end = start + m * (c.forward + c.dgrad + c.wgrad + interval_again(&c, again));
-    most = end + tail(r, i, j, choice, &c);
+    most = end + tail(r, i, j, choice, &c, again);
     if (border->returns)
         most = fmax(most, end - r->late * c.wgrad + r->latency +
                               fmax(border->back_last,
@@ -296,7 +306,7 @@ static bool fits(const struct relaxation *r, int i, int j, const struct choice *
     for (int d = 0; d < r->search->cluster->n_devices; d++)
         room = fmax(room, search_limit(r->search, d));
     table_interval(r->table, choice->share, i, j, &c);
-    return search_memory(r->search, &c, r->m, r->slots, r->pipelines * choice->replicas,
+    return search_memory(r->search, &c, r->m, r->slots, r->pipelines * choice->most,
                          again) <= room;
 }
 

@@ -86,6 +86,8 @@ static void search_even(struct search *s, bool exactly)
     int pinned = s->request->stages;
     int most = s->table->n < s->cluster->n_devices ? s->table->n : s->cluster->n_devices;
 
+    if (pinned > s->table->n)
+        return;     /* some would have no block */
     for (int i = 0; i < s->n_splits; i++)
         for (int stages = pinned ? pinned : 1; stages <= (pinned ? pinned : most); stages++)
             if (s->splits[i].pipelines == 1 && (!exactly || s->table->n % stages == 0))

@@ -412,17 +412,24 @@ static int in_flight(const struct schedule *schedule, int s)
     return most;
 }
 
-int schedule_in_flight(const struct schedule *schedule, int s)
+/* The most of a stage, in one batch after the other where these are not flushed. */
+static int over_batches(const struct schedule *schedule, int s,
+                        int (*most_of)(const struct schedule *schedule, int s))
 {
     struct schedule *all;
     int most;
 
     if (schedule->versions == 1)
-        return in_flight(schedule, s);
+        return most_of(schedule, s);
     all = schedule_unroll(schedule, SCHEDULE_STEADY, false);
-    most = in_flight(all, s);
+    most = most_of(all, s);
     schedule_free(all);
     return most;
+}
+
+int schedule_in_flight(const struct schedule *schedule, int s)
+{
+    return over_batches(schedule, s, in_flight);
 }
 
 /* Messages are used in the order in which they are asked for. */
@@ -446,7 +453,7 @@ static int ahead_of(const struct schedule *schedule, int s, int peer, bool gradi
     return most;
 }
 
-int schedule_ahead(const struct schedule *schedule, int s)
+static int ahead_of_any(const struct schedule *schedule, int s)
 {
     int most = 0;
 
@@ -456,6 +463,11 @@ int schedule_ahead(const struct schedule *schedule, int s)
         most = ahead > most ? ahead : most;
     }
     return most;
+}
+
+int schedule_ahead(const struct schedule *schedule, int s)
+{
+    return over_batches(schedule, s, ahead_of_any);
 }
 
 enum backward_form schedule_backward(const struct schedule *schedule, int s)

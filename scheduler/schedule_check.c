@@ -447,15 +447,22 @@ static int check_flushed(const struct schedule *schedule, const struct schedule_
 static int check_ahead(const struct schedule *schedule, int l, struct err *err)
 {
     const struct instruction_list *list = &schedule->lists[l];
+    bool follows = false;       /* has the batch that follows begun? */
 
     for (int k = 0; k < list->n; k++) {
         const struct instruction *i = &list->items[k];
 
         if (i->micro < 0 || i->micro >= 2 * schedule->micro_batches)
             return fail(schedule, l, i, err, "no such micro-batch");
+        if (i->kind == INSTRUCTION_F && i->micro < schedule->micro_batches && follows)
+            return fail(schedule, l, i, err, "behind a forward of the batch that follows");
+        follows |= i->kind == INSTRUCTION_F && i->micro >= schedule->micro_batches;
         if (i->micro >= schedule->micro_batches &&
             (i->gradient || (is_compute(i->kind) && i->kind != INSTRUCTION_F)))
             return fail(schedule, l, i, err, "the batch that follows runs forward only");
+        if (i->kind == INSTRUCTION_REDUCE ? k != list->n - 2
+                                          : i->kind == INSTRUCTION_STEP && k != list->n - 1)
+            return fail(schedule, l, i, err, "REDUCE and STEP end each list");
     }
     if (list->n_chunks > 1)
         return refuse(schedule, err, "stage %d: two versions of the weights of several chunks",

@@ -154,8 +154,8 @@ static void say_spread(const struct timings *timings)
     int n = timings ? timings_spread(timings, &median, &worst) : 0;
 
     if (n)
-        log_info("%d operators measured; half of their rounds within %.2g %%, of the worst within "
-                 "%.2g %%", n, 1e2 * median, 1e2 * worst);
+        log_info("%d operators measured; half of their rounds within %.3g %%, of the worst within "
+                 "%.3g %%", n, 1e2 * median, 1e2 * worst);
 }
 
 static int write_cost(struct profile_run *r, const char *output, struct err *err)

@@ -209,6 +209,8 @@ void recompute_runs(const struct graph *graph, const struct program_list *forwar
         const struct node *node = &graph->nodes[forward->nodes[i]];
 
         runs[i] = false;
+        if (is_view(node, root))    /* has no bytes of its own: who reads it asks for its root */
+            continue;
         for (int k = 0; k < node->n_outputs; k++)
             runs[i] |= node->outputs[k] >= 0 && wanted[root[node->outputs[k]]] &&
                        !kept[root[node->outputs[k]]];

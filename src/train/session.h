@@ -53,7 +53,7 @@ struct session {
     struct initial *initial;
     struct cluster *cluster;
     struct plan *given, *plan, *resumed_plan;
-    struct plan **others;               /* rank 0, --trial: room for one less than these */
+    struct plan **others;               /* rank 0: [settings.trial - 1]; NULL: no more */
     json_t *plan_json;
     struct placement placement;
     int n_chunks;                       /* stages that this rank runs */

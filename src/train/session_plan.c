@@ -157,6 +157,16 @@ static struct plan *plan_of_checkpoint(struct session *s)
     return plan;
 }
 
+/* A run that was asynchronous stays so under a new plan: what it learns depends on it. */
+static struct plan *plan_anew(struct session *s, const struct plan *before, struct err *err)
+{
+    struct train_settings *t = &s->settings;
+
+    if (before && plan_versions(before) > 1 && !t->schedule && !t->list)
+        t->schedule = schedule_name(SCHEDULE_2BW);
+    return make_plan(s, err);
+}
+
 /* Rank 0: the plan that was given where it fits this allocation, else a new one. */
 static struct plan *choose_plan(struct session *s, struct err *err)
 {
@@ -166,7 +176,7 @@ static struct plan *choose_plan(struct session *s, struct err *err)
     if (old)
         return old;
     if (!s->given)
-        return make_plan(s, err);
+        return plan_anew(s, s->resumed_plan, err);
     if (check_given(s, err) < 0)
         return NULL;
     if (fits(s, s->given, &why)) {
@@ -181,7 +191,7 @@ static struct plan *choose_plan(struct session *s, struct err *err)
         return NULL;
     }
     log_info("%s: %s; planning anew (--keep-plan refuses that)", s->settings.input, why.text);
-    return make_plan(s, err);
+    return plan_anew(s, s->given, err);
 }
 
 /* Rank 0's. */

@@ -4,7 +4,6 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "scheduler/schedule.h"
 #include "train/optimizer.h"
 #include "train/session.h"
 
@@ -117,16 +116,6 @@ static int resume_best(struct session *s, struct err *err)
     return 0;
 }
 
-/* A run that was asynchronous stays so, on other ranks, too: what it learns depends on it. */
-static void resume_schedule(struct session *s)
-{
-    struct train_settings *t = &s->settings;
-
-    if (s->resumed_plan && plan_versions(s->resumed_plan) > 1 && !s->given && !t->schedule &&
-        !t->list)
-        t->schedule = schedule_name(SCHEDULE_2BW);
-}
-
 int session_resume(struct session *session, struct err *err)
 {
     struct session *s = session;
@@ -161,6 +150,5 @@ int session_resume(struct session *session, struct err *err)
     s->first_step = saved->step;
     if (resume_best(s, err) < 0 || resume_freeze(s, saved, err) < 0)
         return -1;
-    resume_schedule(s);
     return 0;
 }

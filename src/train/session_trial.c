@@ -79,6 +79,9 @@ static int measure(struct session *s, double *seconds, struct err *err)
     bad = open_trial(s, err) < 0 || run_steps(s, &stepper, seconds, err) < 0 ||
           slowest(s, seconds, err) < 0;
     stepper_clear(&stepper);
+    /* Not agreed upon: messages are under way, and the process is about to end. */
+    if (bad && !s->agreed && s->size > 1)
+        return -1;
     session_stop(s);
     placement_clear(&s->placement);
     s->placement = (struct placement){ .stage = -1 };
@@ -150,10 +153,11 @@ static int try_all(struct session *s, int n, struct trial *best, struct err *err
     for (int i = 0; i < n; i++) {
         double seconds = 0;
 
-        if (i > 0 && session_next_plan(s, i - 1, err) < 0)
+        if ((i > 0 && session_next_plan(s, i - 1, err) < 0) || measure(s, &seconds, err) < 0) {
+            if (err->text[0])
+                err_prefix(err, "--trial, plan %d of %d", i + 1, n);
             return -1;
-        if (measure(s, &seconds, err) < 0)
-            return -1;
+        }
         if (s->rank == 0)
             tell(s, i, seconds);
         if (seconds < best->seconds) {

@@ -275,6 +275,20 @@ static void what_does_not_fit_is_said_to_be_too_large(void **state)
     cost_free(cost);
 }
 
+static void more_stages_than_cuts_are_refused(void **state)
+{
+    struct cost *cost = layered(0, 150, 0);
+    struct cluster *cluster = open_cluster("flat:300,bandwidth=1e9,latency=1e-6,memory=1e12");
+    struct plan_request request = { .global_batch = 2, .stages = 300 };
+    struct err err = { 0 };
+
+    (void)state;
+    assert_null(partition(cost, cluster, &request, NULL, &err));
+    assert_int_not_equal(err.code, 0);
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
 static double most_memory(const struct plan *plan)
 {
     double most = 0;
@@ -303,7 +317,7 @@ static void stages_that_fit_in_no_other_way_recompute(void **state)
         assert_non_null(full);
         assert_non_null(none);
         assert_true(most_memory(full) < most_memory(none));
-                request.memory = (most_memory(full) + most_memory(none)) / 2;
+        request.memory = (most_memory(full) + most_memory(none)) / 2;
         plan_free(full);
         assert_null(plan_by(names[i], cost, AMPLE, request, &err));
         request.recompute = NULL;
@@ -331,6 +345,7 @@ int main(void)
         cmocka_unit_test(no_policy_beats_the_search),
         cmocka_unit_test(pins_that_contradict_a_policy_are_refused),
         cmocka_unit_test(what_does_not_fit_is_said_to_be_too_large),
+        cmocka_unit_test(more_stages_than_cuts_are_refused),
         cmocka_unit_test(stages_that_fit_in_no_other_way_recompute),
     };
 

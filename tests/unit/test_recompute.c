@@ -118,6 +118,22 @@ static void one_value_is_kept_in_place_of_two(void **state)
     assert_true(!e.runs[0] && e.runs[1]);
 }
 
+/* Under full recompute nothing is kept, and what a stage is fed is there, whatever its shape. */
+static void a_view_of_what_is_fed_is_not_run_again(void **state)
+{
+    struct example e;
+    int flat, made;
+
+    (void)state;
+    init(&e);
+    flat = add_node(&e, "Reshape", INPUT, -1, 1);
+    e.root[flat] = INPUT;
+    made = add_node(&e, "Linear", flat, PARAMETER, 1);
+    e.wanted[INPUT] = e.wanted[made] = true;
+    recompute_runs(&e.graph, &e.forward, e.root, e.kept, e.wanted, e.runs);
+    assert_true(!e.runs[0] && e.runs[1]);
+}
+
 static void random_example(struct example *e, unsigned *seed)
 {
     static const char *const ops[] = { "Relu", "Add", "MatMul", "Add" };
@@ -194,6 +210,7 @@ int main(void)
         cmocka_unit_test(an_activation_is_made_again_from_what_is_kept_anyway),
         cmocka_unit_test(nothing_is_run_again_where_that_keeps_no_less),
         cmocka_unit_test(one_value_is_kept_in_place_of_two),
+        cmocka_unit_test(a_view_of_what_is_fed_is_not_run_again),
         cmocka_unit_test(no_other_set_has_fewer_bytes),
     };
 

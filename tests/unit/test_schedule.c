@@ -544,6 +544,16 @@ static void a_wrong_list_is_refused_by_stage_and_instruction(void **state)
                "stage 1 slots 1\n"
                "RECV 0 0 <- 0\nF 0 0\nB 0 0\nSEND 0 0 -> 0 gradient\nW 0 0\nREDUCE\nSTEP\n",
                "list: stage 0: BW 1 0: the batch that follows runs forward only");
+    /* Samples are read batch by batch. */
+    check_text("schedule x stages 2 micro-batches 2 versions 2\nstage 0 slots 2\n"
+               "F 0 0\nSEND 0 0 -> 1\nF 2 0\nSEND 2 0 -> 1\nF 1 0\nSEND 1 0 -> 1\n"
+               "stage 1 slots 1\nREDUCE\nSTEP\n",
+               "list: stage 0: F 1 0: behind a forward of the batch that follows");
+    /* An update may be one of all stages. */
+    check_text("schedule x stages 2 micro-batches 1 versions 2\nstage 0 slots 1\n"
+               "RECV 0 0 <- 1 gradient\nBW 0 0\nREDUCE\nSTEP\nF 1 0\nSEND 1 0 -> 1\n"
+               "stage 1 slots 1\nREDUCE\nSTEP\n",
+               "REDUCE and STEP end each list");
     /* One slot is not enough for two batches. */
     check_text("schedule x stages 2 micro-batches 1 versions 2\nstage 0 slots 1\n"
                "F 1 0\nSEND 1 0 -> 1\nRECV 0 0 <- 1 gradient\nBW 0 0\nREDUCE\nSTEP\n"
