@@ -419,7 +419,7 @@ static int over_batches(const struct schedule *schedule, int s,
     struct schedule *all;
     int most;
 
-    if (schedule->versions == 1)
+    if (schedule->versions < 2)
         return most_of(schedule, s);
     all = schedule_unroll(schedule, SCHEDULE_STEADY, false);
     most = most_of(all, s);

@@ -65,7 +65,7 @@ class MLP(nn.Module):
 
 
 def mlp(draw, rng):
-    widths = [draw.randint(9, 40) for _ in range(draw.randint(5, 7))] + [draw.randint(5, 12)]
+    widths = [draw.randint(9, 40) for _ in range(draw.randint(6, 8))] + [draw.randint(5, 12)]
     samples = 840       # 24 and 35 divide it: 20 steps of 35 for 5 and 7 micro-batches
     return Case("mlp", MLP(widths), {"x": rng.standard_normal((samples, widths[0]),
                                                               dtype=np.float32)},
