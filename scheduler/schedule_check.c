@@ -470,6 +470,32 @@ static int check_ahead(const struct schedule *schedule, int l, struct err *err)
     return 0;
 }
 
+static int forwards_ahead(const struct schedule *schedule, int stage)
+{
+    const struct instruction_list *list = &schedule->lists[schedule->stages[stage].list];
+    int n = 0;
+
+    for (int k = 0; k < list->n; k++)
+        n += list->items[k].kind == INSTRUCTION_F &&
+             list->items[k].micro >= schedule->micro_batches;
+    return n;
+}
+
+/* Where STEP waits for all stages, none may need before it what another does behind it. */
+static int check_edges_ahead(const struct schedule *schedule, const struct schedule_edge *edges,
+                             int n_edges, struct err *err)
+{
+    for (int i = 0; i < n_edges; i++) {
+        int from = forwards_ahead(schedule, edges[i].from);
+        int to = forwards_ahead(schedule, edges[i].to);
+
+        if (to > from)
+            return refuse(schedule, err, "stage %d runs %d forwards of the batch that follows, and "
+                          "stage %d, which feeds it, %d", edges[i].to, to, edges[i].from, from);
+    }
+    return 0;
+}
+
 /* Batches that flow into each other are one long batch. */
 int schedule_check(const struct schedule *schedule, const struct schedule_edge *edges,
                    int n_edges, struct err *err)
@@ -481,8 +507,8 @@ int schedule_check(const struct schedule *schedule, const struct schedule_edge *
         return check_flushed(schedule, edges, n_edges, err);
     for (int l = 0; l < schedule->n_lists && rc == 0; l++)
         rc = check_ahead(schedule, l, err);
-    if (rc)
-        return rc;
+    if (rc || check_edges_ahead(schedule, edges, n_edges, err))
+        return -1;
     all = schedule_unroll(schedule, SCHEDULE_STEADY, false);
     rc = check_flushed(all, edges, n_edges, err);
     schedule_free(all);

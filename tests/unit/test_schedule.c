@@ -560,6 +560,14 @@ static void a_wrong_list_is_refused_by_stage_and_instruction(void **state)
                "stage 1 slots 1\n"
                "RECV 0 0 <- 0\nF 0 0\nB 0 0\nSEND 0 0 -> 0 gradient\nW 0 0\nREDUCE\nSTEP\n",
                "list: stage 0: 2 micro-batches in flight, 1 slots");
+    /* Stage 0 runs that forward behind the update that waits for stage 1. */
+    check_text("schedule x stages 2 micro-batches 1 versions 2\nstage 0 slots 1\n"
+               "F 0 0\nSEND 0 0 -> 1\nRECV 0 0 <- 1 gradient\nBW 0 0\nREDUCE\nSTEP\n"
+               "stage 1 slots 1\n"
+               "RECV 0 0 <- 0\nF 0 0\nB 0 0\nSEND 0 0 -> 0 gradient\nW 0 0\n"
+               "RECV 1 0 <- 0\nF 1 0\nREDUCE\nSTEP\n",
+               "list: stage 1 runs 1 forwards of the batch that follows, and stage 0, which feeds "
+               "it, 0");
     /* What is sent may be overwritten by then. */
     check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\n"
                "F 0 0\nRECV 0 0 <- 1 gradient\nBW 0 0\nSEND 0 0 -> 1\nREDUCE\nSTEP\n"
