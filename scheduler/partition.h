@@ -50,8 +50,8 @@ struct plan_request {
                      struct err *err);
     void *user;
     /* Room for so many more plans: the next best that fit and differ in pipelines, stages,
-     * schedule or micro-batches, the fastest first; NULL from where there are none, as with pinned
-     * blocks but without 'stages'.
+     * schedule or micro-batches, the fastest first; come zeroed, and stay so where there are no
+     * more, as with pinned blocks but without 'stages'.
      */
     int n_others;
     struct plan **others;

@@ -38,7 +38,7 @@ struct node_list {
     struct node **items;
 };
 
-/* Replica counts worth a look: of those with the same largest share the smallest. */
+/* Replica counts worth a look, see is_option(). */
 struct option {
     int replicas;
     const struct share_table *share;

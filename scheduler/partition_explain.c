@@ -293,7 +293,10 @@ int plan_others(struct search *s, const struct plan *plan, struct err *err)
         plan_free(q->others[i]);
         q->others[i] = NULL;
     }
-    return local.code ? err_set(err, "%s", local.text) : 0;
+    if (!local.code)
+        return 0;
+    *err = local;
+    return -1;
 }
 
 /* Where the time goes: what the slowest stage computes, the longest all-reduce on idle wires,

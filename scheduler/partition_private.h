@@ -272,6 +272,7 @@ struct message_link {
     double each, own, flow;
 };
 
+/* Fill in 'below', which search_link() reads. */
 void search_fill_below(struct search *search);
 struct message_link search_link(const struct search *search, int from, int r, int to);
 /* Seconds per micro-batch of values, or of gradients: of a receiver, of a sender. */

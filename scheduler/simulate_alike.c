@@ -26,21 +26,13 @@ static int branch_of(const struct cluster *c, int top, int device)
     return place;
 }
 
-static bool same_place(const struct cluster_place *a, const struct cluster_place *b)
-{
-    return a->up_bandwidth == b->up_bandwidth && a->flow_bandwidth == b->flow_bandwidth &&
-           a->latency == b->latency && a->cores == b->cores &&
-           a->eager.bytes == b->eager.bytes && a->eager.latency == b->eager.latency &&
-           a->eager.copy_bandwidth == b->eager.copy_bandwidth;
-}
-
 /* Is the way up from one device that of the other, 'shift' places further on? */
 static bool same_way(const struct cluster *c, int top, int a, int b, int shift)
 {
     int x = c->devices[a].place, y = c->devices[b].place;
 
     for (; x != top; x = c->places[x].parent, y = c->places[y].parent)
-        if (y != x + shift || !same_place(&c->places[x], &c->places[y]))
+        if (y != x + shift || !cluster_same_way(&c->places[x], &c->places[y]))
             return false;
     return y == top && c->devices[a].cores == c->devices[b].cores;
 }

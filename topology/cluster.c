@@ -382,6 +382,14 @@ static bool same_device(const struct cluster_device *a, const struct cluster_dev
            a->memory_bandwidth == b->memory_bandwidth && a->cores == b->cores;
 }
 
+bool cluster_same_way(const struct cluster_place *a, const struct cluster_place *b)
+{
+    return a->up_bandwidth == b->up_bandwidth && a->flow_bandwidth == b->flow_bandwidth &&
+           a->latency == b->latency && a->cores == b->cores &&
+           a->eager.bytes == b->eager.bytes && a->eager.latency == b->eager.latency &&
+           a->eager.copy_bandwidth == b->eager.copy_bandwidth;
+}
+
 bool cluster_alike(const struct cluster *cluster, int a, int b)
 {
     int n = cluster_end(cluster, a) - a;
@@ -391,11 +399,7 @@ bool cluster_alike(const struct cluster *cluster, int a, int b)
     for (int i = 0; i < n; i++) {
         const struct cluster_place *p = &cluster->places[a + i], *q = &cluster->places[b + i];
 
-        if (p->kind != q->kind || p->up_bandwidth != q->up_bandwidth ||
-            p->flow_bandwidth != q->flow_bandwidth || p->latency != q->latency ||
-            p->eager.bytes != q->eager.bytes || p->eager.latency != q->eager.latency ||
-            p->eager.copy_bandwidth != q->eager.copy_bandwidth ||
-            p->cores != q->cores || p->origin != q->origin ||
+        if (p->kind != q->kind || !cluster_same_way(p, q) || p->origin != q->origin ||
             p->latency_origin != q->latency_origin || p->source != q->source ||
             (i > 0 && p->parent - a != q->parent - b))
             return false;

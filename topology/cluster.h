@@ -154,6 +154,8 @@ int cluster_core_place(const struct cluster *cluster, int device);
 int cluster_depth(const struct cluster *cluster, int place);
 /* One past the last place below 'place': those of a subtree are consecutive. */
 int cluster_end(const struct cluster *cluster, int place);
+/* Does what crosses them take as long, and are as many cores shared there? */
+bool cluster_same_way(const struct cluster_place *a, const struct cluster_place *b);
 /* Do the subtrees differ in nothing but names and ranks? */
 bool cluster_alike(const struct cluster *cluster, int a, int b);
 /* Nodes that have devices; a cluster without nodes is one. */

@@ -128,7 +128,7 @@ static bool next_work(struct prefetch *p, struct share **share, int64_t *first, 
 
         memcpy((*share)->samples, batch + p->first[p->filling % p->n_micros],
                (size_t)p->samples * sizeof(*batch));
-        (*share)->epoch = step / p->sampler.steps_per_epoch;
+        (*share)->epoch = sampler_epoch(&p->sampler, step);
         (*share)->left = p->samples;
         (*share)->failed = false;
     }

@@ -88,9 +88,14 @@ void sampler_clear(struct sampler *sampler)
     sampler->order = NULL;
 }
 
+int64_t sampler_epoch(const struct sampler *sampler, int64_t step)
+{
+    return step / sampler->steps_per_epoch;
+}
+
 const int64_t *sampler_step(struct sampler *sampler, int64_t step)
 {
-    int64_t epoch = step / sampler->steps_per_epoch;
+    int64_t epoch = sampler_epoch(sampler, step);
 
     if (epoch != sampler->epoch)
         make_order(sampler, epoch);

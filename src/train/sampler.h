@@ -34,6 +34,7 @@ int sampler_init_whole(struct sampler *sampler, int64_t samples, int64_t global_
 /* The same order once more. */
 int sampler_copy(struct sampler *copy, const struct sampler *sampler, struct err *err);
 void sampler_clear(struct sampler *sampler);
+int64_t sampler_epoch(const struct sampler *sampler, int64_t step);
 /* Indices of the global batch of a step (from 0); valid until the next call. */
 const int64_t *sampler_step(struct sampler *sampler, int64_t step);
 

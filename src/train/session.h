@@ -121,6 +121,8 @@ int session_plan(struct session *session, struct err *err);
  */
 int session_start(struct session *session, struct err *err);
 void session_stop(struct session *session);
+/* Has a signal come that ends the run? */
+bool session_stop_asked(void);
 /* Threads that read ahead the steps from 'first' to 'end' - 1, for each chunk; an entry is NULL
  * where it reads nothing, or the loop is to do so by itself.
  */

@@ -23,6 +23,11 @@ void train_stop(void)
     stop_asked = 1;
 }
 
+bool session_stop_asked(void)
+{
+    return stop_asked;
+}
+
 /* What rank 0 reports. */
 struct report {
     struct stepper stepper;
@@ -36,11 +41,6 @@ struct report {
     struct batch_result spent;  /* sums of this rank */
     bool stop;
 };
-
-static int64_t epoch_of(const struct session *s, int64_t step)
-{
-    return step / s->sampler.steps_per_epoch;
-}
 
 /* One step ---------------------------------------------------------------------------- */
 
@@ -71,7 +71,8 @@ static void report_step(struct session *s, struct report *r, int64_t step, doubl
 {
     double loss = sums[BOARD_LOSS];
     struct journal_step line = {
-        .step = step + 1, .epoch = epoch_of(s, step) + 1, .loss = loss, .seconds = seconds,
+        .step = step + 1, .epoch = sampler_epoch(&s->sampler, step) + 1,
+        .loss = loss, .seconds = seconds,
         .samples_per_second = (double)s->settings.global_batch / seconds,
         .predicted_seconds = s->plan->iteration_seconds, .classifies = s->classifies,
         .accuracy = count > 0 ? sums[BOARD_CORRECT] / (double)count : 0,

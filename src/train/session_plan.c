@@ -314,7 +314,8 @@ int session_plan(struct session *session, struct err *err)
         s->plan = choose_plan(s, err);
     if (session_agree(s, s->rank == 0 && !s->plan, err) || share_plan(s, err) < 0)
         return -1;
-    if (s->settings.trial && !s->settings.dry_run && session_trial(s, err) < 0)
+    if (s->settings.trial && !s->settings.dry_run && s->first_step < s->total_steps &&
+        session_trial(s, err) < 0)
         return -1;
     if (session_place(s, err) < 0)
         return -1;

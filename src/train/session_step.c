@@ -35,7 +35,7 @@ static struct batch_args args_of(const struct session *s, int64_t step,
 {
     return (struct batch_args){
         .reader = s->train.reader, .prefetch = s->prefetch, .tensors = s->train.tensors,
-        .samples = batch->samples, .step = step, .epoch = step / s->sampler.steps_per_epoch,
+        .samples = batch->samples, .step = step, .epoch = sampler_epoch(&s->sampler, step),
         .weight_sum = batch->weight_sum, .rate = rate_at(&s->rate, step),
     };
 }

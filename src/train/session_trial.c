@@ -34,20 +34,27 @@ static int run_steps(struct session *s, struct stepper *stepper, double *seconds
     return s->runner ? runner_drain(s->runner, err) : 0;
 }
 
-/* Of the slowest rank. */
-static int slowest(struct session *s, double *seconds, struct err *err)
+/* What a rank has to say of a plan. */
+struct verdict {
+    double seconds;
+    bool stop;          /* a signal came */
+};
+
+/* Of the slowest rank, and of any. */
+static int slowest(struct session *s, struct verdict *verdict, struct err *err)
 {
     const void **parts = mem_new((size_t)s->size, sizeof(*parts));
     size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
     void *block = NULL;
-    double mine = *seconds;
+    struct verdict mine = *verdict;
     int bad = comm_exchange(s->comm, &mine, sizeof(mine), &block, parts, sizes, err);
 
     for (int r = 0; r < s->size && !bad; r++) {
-        double theirs;
+        struct verdict theirs;
 
         memcpy(&theirs, parts[r], sizeof(theirs));
-        *seconds = fmax(*seconds, theirs);
+        verdict->seconds = fmax(verdict->seconds, theirs.seconds);
+        verdict->stop |= theirs.stop;
     }
     free(block);
     free(parts);
@@ -67,7 +74,7 @@ static int open_trial(struct session *s, struct err *err)
 }
 
 /* On a device of its own, so that the run's peak of memory stays the run's. */
-static int measure(struct session *s, double *seconds, struct err *err)
+static int measure(struct session *s, struct verdict *verdict, struct err *err)
 {
     struct device *device = s->device;
     const char *trace = s->settings.trace;
@@ -76,8 +83,9 @@ static int measure(struct session *s, double *seconds, struct err *err)
 
     s->settings.trace = NULL;
     stepper_init(&stepper, s);
-    bad = open_trial(s, err) < 0 || run_steps(s, &stepper, seconds, err) < 0 ||
-          slowest(s, seconds, err) < 0;
+    bad = open_trial(s, err) < 0 || run_steps(s, &stepper, &verdict->seconds, err) < 0;
+    verdict->stop = session_stop_asked();
+    bad = bad || slowest(s, verdict, err) < 0;
     stepper_clear(&stepper);
     /* Not agreed upon: messages are under way, and the process is about to end. */
     if (bad && !s->agreed && s->size > 1)
@@ -148,21 +156,23 @@ static void keep(struct session *s, struct trial *trial)
     s->plan_json = NULL;
 }
 
+/* Up to the one that a signal came in: the run is to end with its first step. */
 static int try_all(struct session *s, int n, struct trial *best, struct err *err)
 {
-    for (int i = 0; i < n; i++) {
-        double seconds = 0;
+    struct verdict verdict = { 0 };
 
-        if ((i > 0 && session_next_plan(s, i - 1, err) < 0) || measure(s, &seconds, err) < 0) {
+    for (int i = 0; i < n && !verdict.stop; i++) {
+        verdict = (struct verdict){ 0 };
+        if ((i > 0 && session_next_plan(s, i - 1, err) < 0) || measure(s, &verdict, err) < 0) {
             if (err->text[0])
                 err_prefix(err, "--trial, plan %d of %d", i + 1, n);
             return -1;
         }
         if (s->rank == 0)
-            tell(s, i, seconds);
-        if (seconds < best->seconds) {
+            tell(s, i, verdict.seconds);
+        if (verdict.seconds < best->seconds) {
             keep(s, best);
-            best->seconds = seconds;
+            best->seconds = verdict.seconds;
             best->index = i;
         }
     }

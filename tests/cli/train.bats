@@ -25,17 +25,22 @@ wait_for_step() {
     return 1
 }
 
+# The run ends with 75, and its log with the step of the checkpoint, which is 'done'.
+stops_at_a_checkpoint() {
+    local code=0
+    wait "$1" || code=$?
+    [ "$code" -eq 75 ]
+    done=$(sed -E 's/^step-0*//' "$DIR/out/latest")
+    [ "$(grep -c '^{"step"' "$DIR/log")" -eq "$done" ]
+}
+
 @test "a signal ends the step, writes a checkpoint and exits 75; the run resumes" {
     "$TASUKI" train $MODEL --global-batch 8 --steps 1000000 -q --checkpoint "$DIR/out" \
         --log "$DIR/log" &
     pid=$!
     wait_for_step "$DIR/log" $pid
     kill -TERM $pid
-    code=0
-    wait $pid || code=$?
-    [ "$code" -eq 75 ]
-    done=$(sed -E 's/^step-0*//' "$DIR/out/latest")
-    [ "$(grep -c '^{"step"' "$DIR/log")" -eq "$done" ]
+    stops_at_a_checkpoint $pid
     run "$TASUKI" train $MODEL --global-batch 8 --steps $((done + 2)) -q \
         --checkpoint "$DIR/out" --resume --log "$DIR/log"
     [ "$status" -eq 0 ]
@@ -145,13 +150,9 @@ wait_for_step() {
     pid=$!
     wait_for_step "$DIR/log" $pid
     kill -TERM "$(cat "$DIR/pid.2")"
-    code=0
-    wait $pid || code=$?
-    [ "$code" -eq 75 ]
+    stops_at_a_checkpoint $pid
     # Rank 0 alone says it: with srun -K the first to fail would end the others at work.
     [ "$(cat "$DIR"/code.[012] | xargs)" = "75 0 0" ]
-    done=$(sed -E 's/^step-0*//' "$DIR/out/latest")
-    [ "$(grep -c '^{"step"' "$DIR/log")" -eq "$done" ]
 }
 
 @test "without a flush a signal ends the step that is under way, and the run goes on as if there were none" {
@@ -165,11 +166,7 @@ wait_for_step() {
     pid=$!
     wait_for_step "$DIR/log" $pid
     kill -TERM "$(cat "$DIR/pid.1")"
-    code=0
-    wait $pid || code=$?
-    [ "$code" -eq 75 ]
-    done=$(sed -E 's/^step-0*//' "$DIR/out/latest")
-    [ "$(grep -c '^{"step"' "$DIR/log")" -eq "$done" ]
+    stops_at_a_checkpoint $pid
     mpirun -n 2 "$TASUKI" $go --steps $((done + 4)) --checkpoint "$DIR/out" --resume \
         --log "$DIR/log"
     mpirun -n 2 "$TASUKI" $go --steps $((done + 4)) --schedule 2bw --log "$DIR/whole"
@@ -309,8 +306,10 @@ END
     run "$TASUKI" $go --trial 2 --stages 1 --micro-batches 1 --checkpoint "$DIR/out" \
         --log "$DIR/log"
     [[ "$status" -eq 0 && "$output" == *"--trial: there is no other plan to try"* ]]
-    run "$TASUKI" $go --trial 2 --checkpoint "$DIR/out" --resume
+    run "$TASUKI" $go --trial 2 --checkpoint "$DIR/out" --resume --steps 2
     [[ "$status" -eq 0 && "$output" == *"--trial: there is no other plan to try"* ]]
+    run "$TASUKI" $go --trial 2 --checkpoint "$DIR/out" --resume --steps 2
+    [[ "$status" -eq 0 && "$output" != *"--trial"* ]]
     ! grep -q '"event":"trial"' "$DIR/log"
     "$TASUKI" plan $MODEL --global-batch 8 -o "$DIR/plan.json" >/dev/null
     run "$TASUKI" train "$DIR/plan.json" --data "$DEMO/digits-train.safetensors" --steps 1 \

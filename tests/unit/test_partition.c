@@ -393,6 +393,16 @@ static void state_is_sharded_where_memory_demands_it(void **state)
     }
 }
 
+/* One stage on one device, of four micro-batches at once. */
+static struct plan_request one_stage(const char *recompute, double memory)
+{
+    static int one = 1;
+
+    return (struct plan_request){ .global_batch = 4, .optimizer = "sgd", .n_replicas = 1,
+                                  .replicas = &one, .micro_batch = 1, .schedule = "gpipe",
+                                  .recompute = recompute, .memory = memory };
+}
+
 /* One micro-batch keeps 600 bytes of activations; four keep 2400, or 600 and what arrives. */
 static void a_stage_recomputes_where_memory_demands_it(void **state)
 {
@@ -409,11 +419,7 @@ static void a_stage_recomputes_where_memory_demands_it(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct plan_request request = { .global_batch = 4, .optimizer = "sgd",
-                                        .n_replicas = 1, .replicas = (int[]){ 1 },
-                                        .micro_batch = 1, .schedule = "gpipe",
-                                        .recompute = cases[i].recompute,
-                                        .memory = cases[i].memory };
+        struct plan_request request = one_stage(cases[i].recompute, cases[i].memory);
         struct plan *plan = plan_for(6, ROOMY, &request, NULL);
 
         assert_int_equal(plan != NULL, cases[i].fits);
@@ -454,11 +460,7 @@ static void less_is_run_again_where_that_is_enough(void **state)
         cost->blocks[b].selective_activations[0] = 40;
     }
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        struct plan_request request = { .global_batch = 4, .optimizer = "sgd",
-                                        .n_replicas = 1, .replicas = (int[]){ 1 },
-                                        .micro_batch = 1, .schedule = "gpipe",
-                                        .recompute = cases[i].recompute,
-                                        .memory = cases[i].memory };
+        struct plan_request request = one_stage(cases[i].recompute, cases[i].memory);
         struct plan *plan = partition(cost, cluster, &request, NULL, NULL);
 
         assert_non_null(plan);
