@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "scheduler/blocks.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -262,35 +263,47 @@ double blocks_bytes(const struct graph *graph, int64_t batch, int value)
     return v->batch.outer ? bytes / (double)graph->batch * (double)batch : bytes;
 }
 
-/* All that it reads and writes; '*samples': does any of that follow the batch? */
-static double node_bytes(const struct graph *graph, int64_t batch, int node, bool *samples)
+static enum efficiency_class class_of(const struct op *op)
+{
+    return op->flags & OP_MATMUL      ? EFFICIENCY_MATMUL
+           : op->flags & OP_CONV      ? EFFICIENCY_CONV
+           : op->flags & OP_ATTENTION ? EFFICIENCY_ATTENTION
+           : op->flags & OP_NORM      ? EFFICIENCY_NORM
+                                      : EFFICIENCY_MEMORY;
+}
+
+struct node_work blocks_work(const struct graph *graph, int64_t batch, int node)
 {
     const struct node *n = &graph->nodes[node];
-    double bytes = 0;
+    struct node_work work = { .of = class_of(n->op), .flops = op_flops(graph, node) };
+    bool samples = false;
 
-    *samples = false;
     for (int i = 0; i < n->n_inputs + n->n_outputs; i++) {
         int v = i < n->n_inputs ? n->inputs[i] : n->outputs[i - n->n_inputs];
 
         if (v < 0)
             continue;
-        bytes += blocks_bytes(graph, batch, v);
-        *samples |= graph->values[v].batch.outer != 0;
+        work.bytes += blocks_bytes(graph, batch, v);
+        samples |= graph->values[v].batch.outer != 0;
     }
-    return bytes;
+    if (samples)
+        work.flops *= (double)batch / (double)graph->batch;
+    return work;
 }
 
 void blocks_roofline(const struct graph *graph, int64_t batch, double flops,
-                     double memory_bandwidth, double *seconds)
+                     double memory_bandwidth, const struct efficiency *efficiency,
+                     double *seconds)
 {
-    double scale = (double)batch / (double)graph->batch;
-
     for (int n = 0; n < graph->n_nodes; n++) {
-        bool samples;
-        double bytes = node_bytes(graph, batch, n, &samples);
-        double move = memory_bandwidth > 0 ? bytes / memory_bandwidth : 0;
-        double work = flops > 0 ? op_flops(graph, n) / flops * (samples ? scale : 1) : 0;
+        struct node_work w = blocks_work(graph, batch, n);
+        double move = memory_bandwidth > 0 ? w.bytes / memory_bandwidth : 0;
+        double work = flops > 0 ? w.flops / flops : 0;
 
-        seconds[n] = graph->nodes[n].op->flags & OP_VIEW ? 0 : work > move ? work : move;
+        if (w.of >= EFFICIENCY_NORM)
+            move /= efficiency_share(efficiency, w.of, w.bytes);
+        else
+            work /= efficiency_share(efficiency, w.of, w.flops);
+        seconds[n] = graph->nodes[n].op->flags & OP_VIEW ? 0 : fmax(work, move);
     }
 }

@@ -17,6 +17,7 @@
 #include "graph/graph.h"
 #include "scheduler/cost.h"
 #include "scheduler/plan.h"
+#include "topology/efficiency.h"
 
 struct err;
 
@@ -62,10 +63,18 @@ struct cost *blocks_cost(const struct blocks *blocks, int n_sizes,
 
 /* Bytes of a value of a graph that was built for another batch. */
 double blocks_bytes(const struct graph *graph, int64_t batch, int value);
+/* What a node has to do at so many samples. */
+struct node_work {
+    enum efficiency_class of;
+    double flops, bytes;    /* read and written */
+};
+
+struct node_work blocks_work(const struct graph *graph, int64_t batch, int node);
 /* Seconds of every node at so many samples from a device's operations/s and bytes/s (0: not
- * known, no limit); views are free.
+ * known, no limit), of which it reaches 'efficiency' (NULL: all); views are free.
  */
 void blocks_roofline(const struct graph *graph, int64_t batch, double flops,
-                     double memory_bandwidth, double *seconds);
+                     double memory_bandwidth, const struct efficiency *efficiency,
+                     double *seconds);
 
 #endif

@@ -120,28 +120,35 @@ static int open_model(struct profile_run *r, struct err *err)
     return open_device(r, precision == 1, err);
 }
 
+/* Which 'option' is about. */
+static struct cluster *open_cluster(const struct profile_run *r, const char *option,
+                                    struct err *err)
+{
+    const char *spec = option_string(r->options, "cluster", NULL);
+
+    if (spec)
+        return cluster_open(spec, err);
+    err_set_code(err, EXIT_USAGE, "profile: --%s needs --cluster SPEC", option);
+    return NULL;
+}
+
 /* For the devices of a cluster that is not here. */
 static struct cost *estimate(const struct profile_run *r, struct err *err)
 {
-    const char *spec = option_string(r->options, "cluster", NULL);
     struct model_options options = r->profile.model_options;
-    struct cluster *cluster;
+    struct cluster *cluster = open_cluster(r, "roofline", err);
     struct graph *graph;
     struct cost *cost = NULL;
 
-    if (!spec) {
-        err_set_code(err, EXIT_USAGE, "profile: --roofline needs --cluster SPEC");
-        return NULL;
-    }
-    cluster = cluster_open(spec, err);
     if (!cluster)
         return NULL;
     options.batch = r->sizes[0];
     graph = model_build(r->profile.model, &options, err);
     if (graph && cluster->devices[0].flops <= 0 && cluster->devices[0].memory_bandwidth <= 0)
-        err_set(err, "--cluster %s: nothing says how fast its devices are", spec);
+        err_set(err, "--cluster %s: nothing says how fast its devices are",
+                option_string(r->options, "cluster", NULL));
     else if (graph)
-        cost = estimate_cost(graph, r->profile.n_sizes, r->sizes, &cluster->devices[0],
+        cost = estimate_cost(graph, r->profile.n_sizes, r->sizes, cluster,
                              optimizer_states(r->profile.optimizer.kind), err);
     graph_free(graph);
     cluster_free(cluster);
@@ -172,17 +179,81 @@ static int write_cost(struct profile_run *r, const char *output, struct err *err
     return bad;
 }
 
+/* The devices that are described as the first one is. */
+static void set_efficiency(struct cluster *cluster, double flops, double memory_bandwidth,
+                           const struct efficiency *efficiency)
+{
+    struct cluster_device first = cluster->devices[0];
+    int number = cluster_add_efficiency(cluster, efficiency);
+
+    for (int i = 0; i < cluster->n_devices; i++) {
+        struct cluster_device *d = &cluster->devices[i];
+        struct cluster_place *leaf = &cluster->places[d->place];
+        char *source;
+
+        if (strcmp(d->kind, first.kind) != 0 || d->flops != first.flops ||
+            d->memory_bandwidth != first.memory_bandwidth)
+            continue;
+        source = mem_printf("%s%sefficiency: measured by tasuki profile",
+                            leaf->source ? cluster->sources[leaf->source - 1] : "",
+                            leaf->source ? "; " : "");
+        d->flops = flops;
+        d->memory_bandwidth = memory_bandwidth;
+        d->efficiency = number;
+        leaf->source = cluster_add_source(cluster, source);
+        free(source);
+    }
+}
+
+static void say_peak(const char *figure, double described, double peak)
+{
+    if (peak > described && described > 0)
+        log_info("%s: %.3g was reached, which is more than the %.3g that the cluster had", figure,
+                 peak, described);
+}
+
+static int write_efficiency(struct profile_run *r, const char *output, struct err *err)
+{
+    struct cluster *cluster = open_cluster(r, "efficiency", err);
+    struct calibration calibration = { 0 };
+    struct efficiency efficiency;
+    int bad = -1;
+
+    if (cluster && profile_calibrate(&r->profile, &calibration, err) == 0) {
+        const struct cluster_device *d = &cluster->devices[0];
+        double flops = d->flops, bandwidth = d->memory_bandwidth;
+
+        calibration_fit(&calibration, &flops, &bandwidth, &efficiency);
+        say_spread(r->profile.timings);
+        say_peak("flops", d->flops, flops);
+        say_peak("memory_bandwidth", d->memory_bandwidth, bandwidth);
+        set_efficiency(cluster, flops, bandwidth, &efficiency);
+        bad = cluster_save(cluster, output, err);
+    }
+    calibration_clear(&calibration);
+    cluster_free(cluster);
+    return bad;
+}
+
 static int run_profile(struct profile_run *r, struct err *err)
 {
     const char *output = option_string(r->options, "output", NULL);
+    bool roofline = option_flag(r->options, "roofline", false);
+    bool efficiency = option_flag(r->options, "efficiency", false);
     int format;
 
     if (option_word(r->options, "format", &format, err) < 0 || read_sizes(r, err) < 0 ||
         open_model(r, err) < 0)
         return -1;
-    if (option_given(r->options, "cluster") && !option_flag(r->options, "roofline", false))
-        return err_set_code(err, EXIT_USAGE, "profile: --cluster is about --roofline alone");
-    if (format == 1 || option_flag(r->options, "roofline", false) ||
+    if (roofline && efficiency)
+        return err_set_code(err, EXIT_USAGE, "profile: --roofline measures nothing, and "
+                            "--efficiency does: give one of them");
+    if (option_given(r->options, "cluster") && !roofline && !efficiency)
+        return err_set_code(err, EXIT_USAGE, "profile: --cluster is about --roofline and "
+                            "--efficiency alone");
+    if (efficiency)
+        return write_efficiency(r, output ? output : "-", err);
+    if (format == 1 || roofline ||
         (output && !option_given(r->options, "format")))
         return write_cost(r, output ? output : "-", err);
     if (output)

@@ -35,6 +35,7 @@ void cluster_free(struct cluster *cluster)
         free(cluster->sources[i]);
     storage_clear(&cluster->storage);
     free(cluster->sources);
+    free(cluster->efficiencies);
     free(cluster->places);
     free(cluster->devices);
     free(cluster->name);
@@ -90,6 +91,22 @@ int cluster_add_source(struct cluster *cluster, const char *text)
     return cluster->n_sources;
 }
 
+int cluster_add_efficiency(struct cluster *cluster, const struct efficiency *efficiency)
+{
+    for (int i = 0; i < cluster->n_efficiencies; i++)
+        if (efficiency_same(&cluster->efficiencies[i], efficiency))
+            return i + 1;
+    *(struct efficiency *)mem_push((void **)&cluster->efficiencies, &cluster->n_efficiencies,
+                                   sizeof(*efficiency)) = *efficiency;
+    return cluster->n_efficiencies;
+}
+
+const struct efficiency *cluster_efficiency(const struct cluster *cluster,
+                                            const struct cluster_device *device)
+{
+    return device->efficiency ? &cluster->efficiencies[device->efficiency - 1] : NULL;
+}
+
 static void *copy_of(const void *items, size_t n, size_t size)
 {
     void *copy = mem_new(n, size);
@@ -111,6 +128,8 @@ struct cluster *cluster_first(const struct cluster *cluster, int devices)
     part->places = copy_of(cluster->places, (size_t)part->n_places, sizeof(*part->places));
     part->devices = copy_of(cluster->devices, (size_t)devices, sizeof(*part->devices));
     part->sources = copy_of(cluster->sources, (size_t)part->n_sources, sizeof(*part->sources));
+    part->efficiencies = copy_of(cluster->efficiencies, (size_t)part->n_efficiencies,
+                                 sizeof(*part->efficiencies));
     for (int i = 0; i < part->n_places; i++)
         part->places[i].name = mem_strdup(part->places[i].name);
     for (int d = 0; d < devices; d++) {
@@ -379,7 +398,8 @@ const struct cluster_device *cluster_device_at(const struct cluster *cluster, in
 static bool same_device(const struct cluster_device *a, const struct cluster_device *b)
 {
     return strcmp(a->kind, b->kind) == 0 && a->memory == b->memory && a->flops == b->flops &&
-           a->memory_bandwidth == b->memory_bandwidth && a->cores == b->cores;
+           a->memory_bandwidth == b->memory_bandwidth && a->efficiency == b->efficiency &&
+           a->cores == b->cores;
 }
 
 bool cluster_same_way(const struct cluster_place *a, const struct cluster_place *b)

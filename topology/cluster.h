@@ -19,6 +19,7 @@
 
 #include <jansson.h>
 
+#include "topology/efficiency.h"
 #include "topology/storage.h"
 
 struct err;
@@ -57,6 +58,7 @@ struct cluster_device {
     double memory;          /* bytes it may use; INFINITY: no limit was given */
     double flops;           /* float32 operations/s, 0: unknown (roofline) */
     double memory_bandwidth;/* bytes/s, 0: unknown */
+    int efficiency;         /* what it reaches of both: one of 'efficiencies', from 1; 0: all */
     int cores;              /* CPU devices: threads it runs; 0 otherwise */
     int rank;               /* rank that drives it in this run, -1: none yet */
 };
@@ -79,6 +81,8 @@ struct cluster {
     int source;             /* of the machine as a whole, as in cluster_place */
     int n_sources;
     char **sources;
+    int n_efficiencies;
+    struct efficiency *efficiencies;    /* no two are the same */
 };
 
 struct cluster_link {
@@ -121,6 +125,11 @@ int cluster_add_device(struct cluster *cluster, const char *id, const char *kind
                        double up_bandwidth);
 /* A document; returns its number for 'source'. */
 int cluster_add_source(struct cluster *cluster, const char *text);
+/* Returns its number for the 'efficiency' of a device. */
+int cluster_add_efficiency(struct cluster *cluster, const struct efficiency *efficiency);
+/* NULL: it reaches all. */
+const struct efficiency *cluster_efficiency(const struct cluster *cluster,
+                                            const struct cluster_device *device);
 /* A copy with the first so many devices (>= 1) and the places above them. */
 struct cluster *cluster_first(const struct cluster *cluster, int devices);
 /* Is it a cluster that the functions below may be asked about: at most 8 levels below the

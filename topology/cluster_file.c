@@ -135,10 +135,12 @@ static int read_figures(struct json_reader *r, struct build *b, struct cluster_p
     return 0;
 }
 
-static int read_device(struct json_reader *r, struct cluster_device *device, struct err *err)
+static int read_device(struct json_reader *r, struct cluster *cluster,
+                       struct cluster_device *device, struct err *err)
 {
     static const double unlimited = INFINITY, none = 0;
     static const int64_t no_rank = -1;
+    struct efficiency efficiency;
     const char *kind;
     int64_t rank;
 
@@ -147,12 +149,15 @@ static int read_device(struct json_reader *r, struct cluster_device *device, str
         json_get_number(r, "flops", 0, MOST, &none, &device->flops, err) ||
         json_get_number(r, "memory_bandwidth", 0, MOST, &none, &device->memory_bandwidth,
                         err) ||
-        json_get_int(r, "rank", -1, INT32_MAX, &no_rank, &rank, err))
+        json_get_int(r, "rank", -1, INT32_MAX, &no_rank, &rank, err) ||
+        efficiency_read(r, &efficiency, err))
         return -1;
     if (device->memory <= 0)
         return json_error(r, "memory", err, "must be positive");
     device->kind = (char *)kind;    /* the JSON's, till add_device() copies it */
     device->rank = (int)rank;
+    if (!efficiency_is_none(&efficiency))
+        device->efficiency = cluster_add_efficiency(cluster, &efficiency);
     return 0;
 }
 
@@ -182,6 +187,7 @@ static int add_device(struct cluster *cluster, const char *id, int parent,
     device->memory = like->memory;
     device->flops = like->flops;
     device->memory_bandwidth = like->memory_bandwidth;
+    device->efficiency = like->efficiency;
     device->cores = figures->cores;
     device->rank = like->rank;
     free(whole);
@@ -275,7 +281,7 @@ static int read_one(const struct json_reader *r, struct build *b, const char *na
     if (is_full(b, 1))
         return json_error(&copy, "children", err, "too many places");
     if (figures->kind == CLUSTER_DEVICE) {
-        if (read_device(&copy, &device, err))
+        if (read_device(&copy, b->cluster, &device, err))
             return -1;
         add_place(b, name, parent, figures, &device);
         return json_reader_end(&copy, err);

@@ -60,7 +60,8 @@ static json_t *figures_json(const struct cluster *cluster, const struct cluster_
 }
 
 /* 'strip' characters of the id are the node's name. */
-static void add_device_json(json_t *object, const struct cluster_device *device, size_t strip)
+static void add_device_json(json_t *object, const struct cluster *cluster,
+                            const struct cluster_device *device, size_t strip)
 {
     json_object_set_new(object, "id", json_string(device->id + strip));
     json_object_set_new(object, "device", json_string(device->kind));
@@ -69,6 +70,9 @@ static void add_device_json(json_t *object, const struct cluster_device *device,
         set_number(object, "flops", device->flops);
     if (device->memory_bandwidth > 0)
         set_number(object, "memory_bandwidth", device->memory_bandwidth);
+    if (device->efficiency)
+        json_object_set_new(object, "efficiency",
+                            efficiency_json(cluster_efficiency(cluster, device)));
     if (device->cores)
         json_object_set_new(object, "cores", json_integer(device->cores));
     if (device->rank >= 0)
@@ -140,7 +144,7 @@ static json_t *place_json(const struct cluster *cluster, int place, size_t strip
     json_t *object = figures_json(cluster, &cluster->places[place], place == 0);
 
     if (cluster->places[place].kind == CLUSTER_DEVICE)
-        add_device_json(object, cluster_device_at(cluster, place), strip);
+        add_device_json(object, cluster, cluster_device_at(cluster, place), strip);
     else
         add_children(json_object_get(object, "children"), cluster, place, strip);
     return object;

@@ -148,6 +148,8 @@ static const struct option_spec table[] = {
     /* the plan */
     { .name = "roofline", .commands = PROFILE,
       .help = "estimate for the devices of --cluster in place of measuring (default: no)" },
+    { .name = "efficiency", .commands = PROFILE,
+      .help = "write --cluster with what its devices reach, as measured here (default: no)" },
     { .name = "cluster", .argument = "SPEC", .commands = PLAN | TRAIN | SIMULATE | PROFILE,
       .help = "NAME:NODES of a machine, topology file, flat:... or tree:... (default: here)" },
     { .name = "nodes", .argument = "N", .commands = PLAN | SIMULATE,

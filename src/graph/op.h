@@ -68,7 +68,10 @@ enum op_flag {
     OP_INPLACE = 2,     /* output 0 may overwrite input 0 of equal size once nobody reads it */
     OP_NO_GRAD = 4,     /* no gradient flows through (comparisons, shapes, casts to integer) */
     OP_INTERNAL = 8,    /* not an ONNX operator: made by fusion, loss or autodiff */
-    OP_FOLD = 16        /* must fold to a constant: no kernel (Shape, Range, …) */
+    OP_FOLD = 16,       /* must fold to a constant: no kernel (Shape, Range, …) */
+    /* What a roofline knows of its speed (topology/efficiency.h); none: bytes moved */
+    OP_MATMUL = 32, OP_CONV = 64, OP_ATTENTION = 128,
+    OP_NORM = 256       /* normalises, or sums over what it reads before it writes */
 };
 
 struct op {

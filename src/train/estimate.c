@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "train/estimate.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/err.h"
@@ -19,13 +20,19 @@ static int *differentiate(struct graph *graph, const struct blocks *blocks,
 }
 
 struct cost *estimate_cost(const struct graph *built, int n_sizes, const int64_t *sizes,
-                           const struct cluster_device *device, int optimizer_states,
+                           const struct cluster *cluster, int optimizer_states,
                            struct err *err)
 {
+    const struct cluster_device *device = &cluster->devices[0];
+    const struct efficiency *efficiency = cluster_efficiency(cluster, device);
     struct block_timing *timings = mem_new((size_t)n_sizes, sizeof(*timings));
-    /* An update reads parameter, gradient and state and writes all but the gradient. */
+    /* An update reads parameter, gradient and state and writes all but the gradient, in long
+     * stretches.
+     */
     double step = device->memory_bandwidth > 0
-                      ? (3 + 2 * optimizer_states) / device->memory_bandwidth : 0;
+                      ? (3 + 2 * optimizer_states) / device->memory_bandwidth /
+                            efficiency_share(efficiency, EFFICIENCY_MEMORY, INFINITY)
+                      : 0;
     struct graph *graph = graph_copy(built);
     struct blocks *blocks = blocks_new(graph, err);
     struct autodiff gradients;
@@ -35,7 +42,8 @@ struct cost *estimate_cost(const struct graph *built, int n_sizes, const int64_t
     for (int i = 0; i < n_sizes && stage; i++) {
         double *seconds = arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(*seconds));
 
-        blocks_roofline(graph, sizes[i], device->flops, device->memory_bandwidth, seconds);
+        blocks_roofline(graph, sizes[i], device->flops, device->memory_bandwidth, efficiency,
+                        seconds);
         timings[i] = (struct block_timing){ sizes[i], graph, &gradients, stage, seconds };
     }
     if (stage)

@@ -12,11 +12,11 @@
 struct err;
 
 /* The cost file of a graph with its loss at 'sizes' (ascending), whatever batch it was built for,
- * on 'device', which has flops or a memory bandwidth. 'optimizer_states' arrays for each
- * parameter.
+ * on the first device of 'cluster', which has flops or a memory bandwidth. 'optimizer_states'
+ * arrays for each parameter.
  */
 struct cost *estimate_cost(const struct graph *built, int n_sizes, const int64_t *sizes,
-                           const struct cluster_device *device, int optimizer_states,
+                           const struct cluster *cluster, int optimizer_states,
                            struct err *err);
 
 #endif

@@ -132,7 +132,7 @@ struct cost *planning_cost(const struct planning *planning, struct err *err)
     n = choose_sizes(&p->request, sizes);
     graph = built_graph(built, group ? sizes[0] : PROBE, group, err);
     if (graph)
-        cost = estimate_cost(graph, n, sizes, device,
+        cost = estimate_cost(graph, n, sizes, p->cluster,
                              optimizer_states(p->optimizer.kind) + p->averaged, err);
     if (!p->built)
         built_free(built);

@@ -264,22 +264,49 @@ static struct cost *cost_of(const struct profile_options *o, const struct size *
     return cost;
 }
 
+/* 'sizes' are the caller's to clear. */
+static int measure_sizes(const struct profile_options *o, struct size *sizes, double *step,
+                         struct err *err)
+{
+    int bad = 0;
+
+    for (int i = 0; i < o->n_sizes && !bad; i++)
+        bad = open_size(o, o->sizes[i], &sizes[i], err);
+    do
+        bad = bad ? bad : profile_sizes(o, sizes, step, err);
+    while (!bad && timings_round(o->timings));
+    return bad;
+}
+
 struct cost *profile_cost(const struct profile_options *options, struct err *err)
 {
     const struct profile_options *o = options;
     struct size *sizes = mem_new((size_t)o->n_sizes, sizeof(*sizes));
     struct cost *cost = NULL;
     double step = 0;
-    int bad = 0;
 
-    for (int i = 0; i < o->n_sizes && !bad; i++)
-        bad = open_size(o, o->sizes[i], &sizes[i], err);
-    do
-        bad = bad ? bad : profile_sizes(o, sizes, &step, err);
-    while (!bad && timings_round(o->timings));
-    if (!bad)
+    if (measure_sizes(o, sizes, &step, err) == 0)
         cost = cost_of(o, sizes, step, err);
     clear_sizes(sizes, o->n_sizes);
     free(sizes);
     return cost;
+}
+
+int profile_calibrate(const struct profile_options *options, struct calibration *calibration,
+                      struct err *err)
+{
+    const struct profile_options *o = options;
+    struct size *sizes = mem_new((size_t)o->n_sizes, sizeof(*sizes));
+    double step = 0;
+    int bad = measure_sizes(o, sizes, &step, err);
+
+    for (int i = 0; i < o->n_sizes && !bad; i++)
+        for (int n = 0; n < sizes[i].graph->n_nodes; n++) {
+            struct node_work work = blocks_work(sizes[i].graph, o->sizes[i], n);
+
+            calibration_add(calibration, &work, sizes[i].seconds[n]);
+        }
+    clear_sizes(sizes, o->n_sizes);
+    free(sizes);
+    return bad;
 }

@@ -9,6 +9,7 @@
 #include "graph/model.h"
 #include "kernels/backend.h"
 #include "scheduler/cost.h"
+#include "train/calibrate.h"
 #include "train/timings.h"
 
 struct err;
@@ -29,6 +30,10 @@ struct profile_options {
  * with what a step has let fall out of the caches by then (reuse.h).
  */
 struct cost *profile_cost(const struct profile_options *options, struct err *err);
+
+/* The operators that profile_cost() measures, each with what it has to do. */
+int profile_calibrate(const struct profile_options *options, struct calibration *calibration,
+                      struct err *err);
 
 /* Run whole training steps of 'samples' samples on one device and print the time of each kind
  * of operator as it is inside the step, with the share of layout reorders.

@@ -316,7 +316,68 @@ END
     run "$TASUKI" profile "$model" --roofline
     [[ "$status" -eq 2 && "$output" == *"--roofline needs --cluster"* ]]
     run "$TASUKI" profile "$model" --cluster dgx-h100:1
-    [[ "$status" -eq 2 && "$output" == *"--cluster is about --roofline"* ]]
+    [[ "$status" -eq 2 && "$output" == *"--cluster is about --roofline and --efficiency"* ]]
     run "$TASUKI" profile "$model" --roofline --cluster flat:2,bandwidth=1e9
     [[ "$status" -eq 1 && "$output" == *"nothing says how fast its devices are"* ]]
+}
+
+# forward, dgrad and wgrad of all blocks of a cost file, in seconds
+seconds_of() {
+    "$TASUKI_PYTHON" -c 'import json, sys
+print(sum(sum(b[k]) for b in json.load(open(sys.argv[1]))["blocks"]
+          for k in ("forward", "dgrad", "wgrad") if k in b))' "$1"
+}
+
+@test "an estimate takes the efficiency that a machine gives, and refuses what is none" {
+    cd "$BATS_TEST_TMPDIR"
+    model=$srcdir/etc/demo/digits.onnx
+    machine() {
+        echo '{ "schema": "tasuki-topo", "version": 1, "root": { "children": [ {
+            "kind": "device", "id": "0", "flops": 1e12, "memory_bandwidth": 1e11'"$1"' } ] } }' \
+            >own.json
+    }
+    all='[[1, 0.25]]'
+    machine ''
+    "$TASUKI" profile "$model" --roofline --cluster own.json --batch-size 16 -o peak.json
+    machine ', "efficiency": { "matmul": '"$all"', "convolution": '"$all"', "attention": '"$all"',
+        "normalization": '"$all"', "memory": '"$all"' }'
+    "$TASUKI" profile "$model" --roofline --cluster own.json --batch-size 16 -o share.json
+    # A quarter of the speed is at most four times the time; what moves bytes for a product is not.
+    "$TASUKI_PYTHON" -c 'import sys
+peak, share = map(float, sys.argv[1:])
+assert 2 * peak < share <= 4.0000001 * peak, (peak, share)' "$(seconds_of peak.json)" \
+        "$(seconds_of share.json)"
+    machine ', "efficiency": { "memory": [[1e3, 0.5], [1e3, 0.6]] }'
+    run "$TASUKI" profile "$model" --roofline --cluster own.json --batch-size 16
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"own.json: root.children[0].efficiency.memory: point 2: work must"* ]]
+}
+
+@test "what operators reach here becomes the efficiency of a machine" {
+    cd "$BATS_TEST_TMPDIR"
+    model=$srcdir/etc/demo/digits.onnx
+    export TASUKI_CACHE_DIR=$PWD/cache
+    "$TASUKI" profile "$model" --batch-size 16,64 -o measured.json
+    # As if every operator took a millisecond: then a share is in proportion to the work, which
+    # is what lies between two points, and a mean stands for what has up to 8 times more to do.
+    "$TASUKI_PYTHON" -c 'import glob, json
+for name in glob.glob("cache/*-*.json"):
+    top = json.load(open(name))
+    top["crowded"] = {}
+    top["seconds"] = {key: 1e-9 if key.startswith("update") else 1e-3 for key in top["seconds"]}
+    json.dump(top, open(name, "w"))'
+    "$TASUKI" profile "$model" --batch-size 16,64 -o measured.json
+    "$TASUKI" profile "$model" --efficiency --cluster laptop --batch-size 16,64 -o here.json
+    grep -q "efficiency: measured by tasuki profile" here.json
+    "$TASUKI" profile "$model" --roofline --cluster here.json --batch-size 16,64 -o curve.json
+    "$TASUKI" profile "$model" --roofline --cluster laptop --batch-size 16,64 -o peak.json
+    "$TASUKI_PYTHON" -c 'import sys
+measured, curve, peak = map(float, sys.argv[1:])
+assert 0.5 < curve / measured < 2, (measured, curve)
+assert peak / measured < 0.1, (measured, peak)' "$(seconds_of measured.json)" \
+        "$(seconds_of curve.json)" "$(seconds_of peak.json)"
+    run "$TASUKI" profile "$model" --efficiency
+    [[ "$status" -eq 2 && "$output" == *"--efficiency needs --cluster"* ]]
+    run "$TASUKI" profile "$model" --efficiency --roofline --cluster laptop
+    [[ "$status" -eq 2 && "$output" == *"give one of them"* ]]
 }

@@ -21,7 +21,7 @@
 
 static const char *const keys[] = {
     "kind", "name", "bandwidth", "origin", "latency", "latency_origin", "cores", "children",
-    "id", "device", "memory", "flops", "memory_bandwidth", "rank", "schema", "version", "root",
+    "id", "device", "memory", "flops", "memory_bandwidth", "rank", "efficiency", "schema", "version", "root",
     "allreduce", "bandwidth_factor", "latency_factor", "colour", "names", "nodes", "hosts",
     "own", "node", "gpus", "nics", "pcis", "parent", "address", "links", "remote", "p2p",
     "usable", "visible", "numas", "migs", "uuid", "flow_bandwidth", "tasks", "shown", "host",

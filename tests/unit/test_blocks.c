@@ -219,7 +219,7 @@ static struct cost *estimate(const struct graph *built)
     if (autodiff(graph, stage, blocks->n, &ad, &stage, &err))
         fail_msg("%s", err.text);
     seconds = arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(double));
-    blocks_roofline(graph, 4, 1e3, 1e3, seconds);
+    blocks_roofline(graph, 4, 1e3, 1e3, NULL, seconds);
     cost = blocks_cost(blocks, 1,
                        &(struct block_timing){ 4, graph, &ad, stage, seconds }, 0, 2, "test",
                        &err);
@@ -254,6 +254,7 @@ static void a_graph_gives_the_costs_of_any_batch_and_is_left_as_it_was(void **st
 static void a_roofline_takes_the_slower_of_work_and_memory(void **state)
 {
     struct graph *g = build(4);
+    struct efficiency half = { 0 };
     double seconds[16];
     int lin = -1;
 
@@ -261,9 +262,16 @@ static void a_roofline_takes_the_slower_of_work_and_memory(void **state)
     for (int n = 0; n < g->n_nodes; n++)
         if (strcmp(g->nodes[n].name, "lin0") == 0)
             lin = n;
-    blocks_roofline(g, 4, 1, 0, seconds);
+    blocks_roofline(g, 4, 1, 0, NULL, seconds);
     assert_true(seconds[lin] == 2.0 * 4 * WIDTH * WIDTH);
-    blocks_roofline(g, 4, 0, 1, seconds);
+    blocks_roofline(g, 4, 0, 1, NULL, seconds);
+    assert_true(seconds[lin] == 4.0 * (4 * WIDTH + WIDTH * WIDTH + 4 * WIDTH));
+    /* A share of the operations leaves bytes as they were, and the other way round. */
+    half.curves[EFFICIENCY_MATMUL].n = 1;
+    half.curves[EFFICIENCY_MATMUL].points[0] = (struct efficiency_point){ 1, 0.5 };
+    blocks_roofline(g, 4, 1, 0, &half, seconds);
+    assert_true(seconds[lin] == 2 * 2.0 * 4 * WIDTH * WIDTH);
+    blocks_roofline(g, 4, 0, 1, &half, seconds);
     assert_true(seconds[lin] == 4.0 * (4 * WIDTH + WIDTH * WIDTH + 4 * WIDTH));
     graph_free(g);
 }

@@ -23,7 +23,8 @@ static const char good[] =
     "  {\"kind\": \"node\", \"name\": \"n1\", \"bandwidth\": 1e9, \"origin\": \"reported\","
     "   \"latency\": 1e-6, \"cores\": 2, \"children\": ["
     "    {\"kind\": \"device\", \"id\": \"n1/cpu0\", \"device\": \"cpu\", \"bandwidth\": 4e9,"
-    "     \"memory\": 1e9, \"cores\": 1, \"rank\": 0},"
+    "     \"memory\": 1e9, \"cores\": 1, \"rank\": 0,"
+    "     \"efficiency\": {\"matmul\": [[1e6, 0.25], [1e9, 0.75]]}},"
     "    {\"kind\": \"device\", \"id\": \"n1/cpu1\", \"bandwidth\": 4e9}]},"
     "  {\"kind\": \"node\", \"name\": \"n2\", \"bandwidth\": 1e9, \"flow_bandwidth\": 4e8,"
     "   \"children\": ["
@@ -73,6 +74,8 @@ static void a_file_is_read_with_its_defaults(void **state)
     assert_true(c->places[1].eager.bytes == 0);
     assert_true(cluster_link(c, 0, 2).latency == 5e-6);
     assert_true(cluster_link(c, 0, 1).bandwidth == 4e9);
+    assert_true(cluster_efficiency(c, &c->devices[0])->curves[EFFICIENCY_MATMUL].n == 2);
+    assert_null(cluster_efficiency(c, &c->devices[1]));
     cluster_free(c);
 }
 
@@ -116,6 +119,10 @@ static void assert_same(const struct cluster *a, const struct cluster *b)
         assert_int_equal(a->devices[i].rank, b->devices[i].rank);
         assert_true(a->devices[i].memory == b->devices[i].memory);
         assert_true(a->devices[i].flops == b->devices[i].flops);
+        assert_true(efficiency_share(cluster_efficiency(a, &a->devices[i]), EFFICIENCY_MATMUL,
+                                     3e7) ==
+                    efficiency_share(cluster_efficiency(b, &b->devices[i]), EFFICIENCY_MATMUL,
+                                     3e7));
     }
 }
 
@@ -198,6 +205,7 @@ static void what_is_wrong_in_a_file_is_named(void **state)
         { DEVICE(", \"memory\": \"16G\""), "memory" },
         { DEVICE(", \"cores\": 1.5"), "cores" },
         { DEVICE(", \"rank\": -2"), "rank" },
+        { DEVICE(", \"efficiency\": {\"matmul\": [[1, 2]]}"), "[0].efficiency.matmul" },
         { DEVICE(", \"origin\": \"guess\""), "guess" },
         { DEVICE(", \"children\": []"), "children" },
         { TOP("{\"children\": [{\"kind\": \"device\", \"id\": \"a\"},"

@@ -191,8 +191,9 @@ static int grad_attention(struct grad *grad, int node, struct err *err)
 }
 
 const struct op ops_attention[] = {
-    { "Attention", OP_INTERNAL, 3, 4, 1, 2, infer_attention, flops_attention, grad_attention },
-    { "AttentionGrad", OP_INTERNAL, 5, 6, 3, 4, infer_attention_grad, flops_attention_grad,
-      NULL },
+    { "Attention", OP_INTERNAL | OP_ATTENTION, 3, 4, 1, 2, infer_attention, flops_attention,
+      grad_attention },
+    { "AttentionGrad", OP_INTERNAL | OP_ATTENTION, 5, 6, 3, 4, infer_attention_grad,
+      flops_attention_grad, NULL },
     { .name = NULL },
 };

@@ -103,9 +103,10 @@ static int grad_conv_transpose(struct grad *grad, int node, struct err *err)
 }
 
 const struct op ops_conv[] = {
-    { "ConvTranspose", 0, 2, 2, 1, 1, infer_conv_transpose, flops_dgrad, grad_conv_transpose },
-    { "Conv", 0, 2, 3, 1, 1, infer_conv, flops_conv, grad_conv },
-    { "ConvDgrad", OP_INTERNAL, 2, 2, 1, 1, NULL, flops_dgrad, NULL },
-    { "ConvWgrad", OP_INTERNAL, 2, 2, 1, 1, NULL, flops_wgrad, NULL },
+    { "ConvTranspose", OP_CONV, 2, 2, 1, 1, infer_conv_transpose, flops_dgrad,
+      grad_conv_transpose },
+    { "Conv", OP_CONV, 2, 3, 1, 1, infer_conv, flops_conv, grad_conv },
+    { "ConvDgrad", OP_INTERNAL | OP_CONV, 2, 2, 1, 1, NULL, flops_dgrad, NULL },
+    { "ConvWgrad", OP_INTERNAL | OP_CONV, 2, 2, 1, 1, NULL, flops_wgrad, NULL },
     { .name = NULL },
 };

@@ -138,11 +138,13 @@ static int grad_rmsnorm(struct grad *grad, int node, struct err *err)
 }
 
 const struct op ops_groupnorm[] = {
-    { "GroupNormalization", 0, 3, 3, 1, 3, infer_groupnorm, flops_norm, grad_groupnorm },
-    { "GroupNormDgrad", OP_INTERNAL, 5, 5, 1, 1, infer_second, flops_norm, NULL },
-    { "GroupNormWgrad", OP_INTERNAL, 4, 4, 1, 2, infer_groupnorm_wgrad, flops_norm, NULL },
-    { "RMSNormalization", 0, 2, 2, 1, 2, infer_rmsnorm, flops_norm, grad_rmsnorm },
-    { "RmsNormDgrad", OP_INTERNAL, 4, 4, 1, 1, infer_second, flops_norm, NULL },
-    { "RmsNormWgrad", OP_INTERNAL, 3, 3, 1, 1, infer_rmsnorm_wgrad, flops_norm, NULL },
+    { "GroupNormalization", OP_NORM, 3, 3, 1, 3, infer_groupnorm, flops_norm, grad_groupnorm },
+    { "GroupNormDgrad", OP_INTERNAL | OP_NORM, 5, 5, 1, 1, infer_second, flops_norm, NULL },
+    { "GroupNormWgrad", OP_INTERNAL | OP_NORM, 4, 4, 1, 2, infer_groupnorm_wgrad, flops_norm,
+      NULL },
+    { "RMSNormalization", OP_NORM, 2, 2, 1, 2, infer_rmsnorm, flops_norm, grad_rmsnorm },
+    { "RmsNormDgrad", OP_INTERNAL | OP_NORM, 4, 4, 1, 1, infer_second, flops_norm, NULL },
+    { "RmsNormWgrad", OP_INTERNAL | OP_NORM, 3, 3, 1, 1, infer_rmsnorm_wgrad, flops_norm,
+      NULL },
     { .name = NULL },
 };

@@ -102,9 +102,9 @@ static int grad_sum_loss(struct grad *grad, int node, struct err *err)
 }
 
 const struct op ops_loss[] = {
-    { "CrossEntropySum", OP_INTERNAL, 3, 4, 1, 3, infer_cross_entropy, flops_cross_entropy,
-      grad_cross_entropy },
-    { "CrossEntropyGrad", OP_INTERNAL, 4, 5, 1, 1, infer_second, NULL, NULL },
+    { "CrossEntropySum", OP_INTERNAL | OP_NORM, 3, 4, 1, 3, infer_cross_entropy,
+      flops_cross_entropy, grad_cross_entropy },
+    { "CrossEntropyGrad", OP_INTERNAL | OP_NORM, 4, 5, 1, 1, infer_second, NULL, NULL },
     { "MseSum", OP_INTERNAL, 3, 3, 1, 1, infer_pair, flops_pair, grad_mse },
     { "MseGrad", OP_INTERNAL, 3, 3, 1, 1, infer_second, NULL, NULL },
     { "DotSum", OP_INTERNAL, 3, 3, 1, 1, infer_pair, flops_pair, grad_dot },

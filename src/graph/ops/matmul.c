@@ -439,11 +439,11 @@ static int grad_linear(struct grad *grad, int node, struct err *err)
 }
 
 const struct op ops_matmul[] = {
-    { "MatMul", 0, 2, 2, 1, 1, infer_matmul, flops_matmul, grad_matmul },
-    { "Gemm", 0, 2, 3, 1, 1, infer_gemm, flops_matmul, grad_gemm },
-    { "Linear", OP_INTERNAL, 2, 3, 1, 2, infer_linear, flops_linear, grad_linear },
-    { "LinearDgrad", OP_INTERNAL, 2, 2, 1, 1, NULL, flops_linear, NULL },
-    { "LinearWgrad", OP_INTERNAL, 2, 2, 1, 1, NULL, flops_linear, NULL },
+    { "MatMul", OP_MATMUL, 2, 2, 1, 1, infer_matmul, flops_matmul, grad_matmul },
+    { "Gemm", OP_MATMUL, 2, 3, 1, 1, infer_gemm, flops_matmul, grad_gemm },
+    { "Linear", OP_INTERNAL | OP_MATMUL, 2, 3, 1, 2, infer_linear, flops_linear, grad_linear },
+    { "LinearDgrad", OP_INTERNAL | OP_MATMUL, 2, 2, 1, 1, NULL, flops_linear, NULL },
+    { "LinearWgrad", OP_INTERNAL | OP_MATMUL, 2, 2, 1, 1, NULL, flops_linear, NULL },
     { "BiasGrad", OP_INTERNAL, 1, 1, 1, 1, NULL, flops_bias, NULL },
     { .name = NULL },
 };

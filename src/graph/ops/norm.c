@@ -223,14 +223,19 @@ static int grad_add_rmsnorm(struct grad *grad, int node, struct err *err)
 }
 
 const struct op ops_norm[] = {
-    { "BatchNormalization", 0, 5, 5, 1, 5, infer_batchnorm, flops_norm,
+    { "BatchNormalization", OP_NORM, 5, 5, 1, 5, infer_batchnorm, flops_norm,
       grad_batchnorm },
-    { "BatchNormGrad", OP_INTERNAL, 5, 5, 3, 3, infer_batchnorm_grad, flops_norm, NULL },
-    { "LayerNormalization", 0, 2, 3, 1, 3, infer_layernorm, flops_norm,
+    { "BatchNormGrad", OP_INTERNAL | OP_NORM, 5, 5, 3, 3, infer_batchnorm_grad, flops_norm,
+      NULL },
+    { "LayerNormalization", OP_NORM, 2, 3, 1, 3, infer_layernorm, flops_norm,
       grad_layernorm },
-    { "LayerNormDgrad", OP_INTERNAL, 5, 5, 1, 1, infer_layernorm_dgrad, flops_norm, NULL },
-    { "LayerNormWgrad", OP_INTERNAL, 4, 4, 1, 2, infer_layernorm_wgrad, flops_norm, NULL },
-    { "AddLayerNorm", OP_INTERNAL, 3, 4, 2, 4, infer_add_norm, flops_norm, grad_add_layernorm },
-    { "AddRmsNorm", OP_INTERNAL, 3, 3, 2, 3, infer_add_norm, flops_norm, grad_add_rmsnorm },
+    { "LayerNormDgrad", OP_INTERNAL | OP_NORM, 5, 5, 1, 1, infer_layernorm_dgrad, flops_norm,
+      NULL },
+    { "LayerNormWgrad", OP_INTERNAL | OP_NORM, 4, 4, 1, 2, infer_layernorm_wgrad, flops_norm,
+      NULL },
+    { "AddLayerNorm", OP_INTERNAL | OP_NORM, 3, 4, 2, 4, infer_add_norm, flops_norm,
+      grad_add_layernorm },
+    { "AddRmsNorm", OP_INTERNAL | OP_NORM, 3, 3, 2, 3, infer_add_norm, flops_norm,
+      grad_add_rmsnorm },
     { .name = NULL },
 };

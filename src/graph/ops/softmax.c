@@ -41,9 +41,9 @@ static int grad_log_softmax(struct grad *grad, int node, struct err *err)
 }
 
 const struct op ops_softmax[] = {
-    { "Softmax", 0, 1, 1, 1, 1, infer_softmax, flops_softmax, grad_softmax },
-    { "LogSoftmax", 0, 1, 1, 1, 1, infer_softmax, flops_softmax, grad_log_softmax },
-    { "SoftmaxGrad", OP_INTERNAL, 2, 2, 1, 1, infer_like, flops_softmax, NULL },
-    { "LogSoftmaxGrad", OP_INTERNAL, 2, 2, 1, 1, infer_like, flops_softmax, NULL },
+    { "Softmax", OP_NORM, 1, 1, 1, 1, infer_softmax, flops_softmax, grad_softmax },
+    { "LogSoftmax", OP_NORM, 1, 1, 1, 1, infer_softmax, flops_softmax, grad_log_softmax },
+    { "SoftmaxGrad", OP_INTERNAL | OP_NORM, 2, 2, 1, 1, infer_like, flops_softmax, NULL },
+    { "LogSoftmaxGrad", OP_INTERNAL | OP_NORM, 2, 2, 1, 1, infer_like, flops_softmax, NULL },
     { .name = NULL },
 };
