@@ -28,12 +28,14 @@ double search_room(const struct search *search, int pipelines, int device, int r
     return room;
 }
 
-/* A receive is posted one ahead; each slot may have its sends under way. */
+/* A receive is posted one ahead; of what goes to a neighbour two may be under way, or one where the
+ * earlier of the two stages has one slot.
+ */
 static double message_buffers(const struct interval_cost *c, int64_t micro_batches, int slots)
 {
-    double ahead = micro_batches < 2 ? 1 : 2;
+    double two = micro_batches < 2 ? 1 : 2, own = slots < 2 ? slots : 2;
 
-    return ahead * (c->received + c->sent) + slots * (c->sent + c->gradient);
+    return two * (c->received + c->gradient + c->sent) + own * c->sent;
 }
 
 /* What stages have besides the sums of the cost file is foreseen where they are compiled. */

@@ -470,6 +470,13 @@ int schedule_ahead(const struct schedule *schedule, int s)
     return over_batches(schedule, s, ahead_of_any);
 }
 
+int schedule_sends(const struct schedule *schedule, int from, int to)
+{
+    int most = 2 * abs(to - from), slots = schedule->stages[from < to ? from : to].slots;
+
+    return slots < most ? slots : most;
+}
+
 enum backward_form schedule_backward(const struct schedule *schedule, int s)
 {
     const struct instruction_list *list = &schedule->lists[schedule->stages[s].list];

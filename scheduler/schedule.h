@@ -4,9 +4,9 @@
  *
  * A list belongs to a (pipeline, device position) and names the stages that are its chunks: one,
  * but under interleaved and zb-v; all replicas of these stages run the same list. Sends are
- * posted and complete on their own, those to another chunk of the list too; a receive must have
- * completed before the F or B that reads it; an F, or a RECV for it, that reuses a slot of its
- * chunk waits for the sends out of that slot.
+ * posted and complete on their own, those to another chunk of the list too; a SEND waits where as
+ * many as schedule_sends() of those before it have not been received; a receive must have
+ * completed before the F or B that reads it.
  * Under these rules a list must not deadlock even where no send completes before its receive
  * is posted. A SEND directly follows the computation that makes it. Between two stages and in
  * one direction the k-th SEND meets the k-th RECV.
@@ -35,9 +35,9 @@
  * old, and W(t + 1) = W(t) - its update, where W(-1) = W(0). From S micro-batches on no stage of
  * a balanced pipeline is idle but at the start and the end of a run.
  *
- * All post a RECV one computation ahead where its slot is free by then; lists of several chunks
- * those of gradients as soon as F has run. A stage that sends gradients runs B, SEND, W, so that
- * the stage before need not wait for W; one that sends none runs BW.
+ * All post a RECV one computation ahead, that for an F where its slot is free by then. A stage that
+ * sends gradients runs B, SEND, W, so that the stage before need not wait for W; one that sends
+ * none runs BW.
  *
  * Text form (schedule_print): a line "schedule NAME stages S micro-batches M", then for each
  * list a line "stage S slots N" for each of its chunks and one instruction per line: "F micro
@@ -182,6 +182,12 @@ bool schedule_same(const struct schedule *a, const struct schedule *b);
 int schedule_in_flight(const struct schedule *schedule, int s);
 /* Messages of one edge and direction that stage 's' has asked for and not used, at most. */
 int schedule_ahead(const struct schedule *schedule, int s);
+/* Messages from stage 'from' to 'to', of which the earlier one sends values and the other gradients,
+ * that may be on their way at once: two for each stage on the way, since in none of the lists above
+ * a stage is more than two F ahead of the next one when a gradient comes from there; and no more
+ * than the earlier one has slots, which are as many micro-batches as are between its F and its B.
+ */
+int schedule_sends(const struct schedule *schedule, int from, int to);
 /* How the backward of a stage is run. */
 enum backward_form {
     BACKWARD_MERGED,        /* BW */

@@ -162,8 +162,8 @@ static int find_edge(const struct schedule_edge *edges, int n_edges, int from, i
     return -1;
 }
 
-/* Where an instruction's message is in an array over (edge, gradient, micro); -1: no edge. */
-static long message_index(const struct schedule *schedule, const struct schedule_edge *edges,
+/* Where an instruction's messages are in an array over (edge, gradient); -1: no edge. */
+static long channel_index(const struct schedule *schedule, const struct schedule_edge *edges,
                           int n_edges, int l, const struct instruction *i)
 {
     int stage = schedule->lists[l].stages[i->chunk];
@@ -173,7 +173,16 @@ static long message_index(const struct schedule *schedule, const struct schedule
 
     if (e < 0 || (i->gradient && !edges[e].gradient))
         return -1;
-    return ((long)e * 2 + i->gradient) * schedule->micro_batches + i->micro;
+    return (long)e * 2 + i->gradient;
+}
+
+/* The same over (edge, gradient, micro). */
+static long message_index(const struct schedule *schedule, const struct schedule_edge *edges,
+                          int n_edges, int l, const struct instruction *i)
+{
+    long channel = channel_index(schedule, edges, n_edges, l, i);
+
+    return channel < 0 ? -1 : channel * schedule->micro_batches + i->micro;
 }
 
 /* Replay under rendezvous. A message is complete when both sides have posted it. */
@@ -183,6 +192,7 @@ struct replay {
     int n_edges;
     int *next;              /* instruction of each list */
     bool *sent, *received;  /* per message: posted */
+    int *waiting;           /* per (edge, gradient): SENDs that no RECV has met, or fewer than 0 */
     bool *freed;            /* per (stage, micro): W is done */
 };
 
@@ -204,35 +214,33 @@ static bool stage_received(const struct replay *r, int stage, int micro, bool gr
     return true;
 }
 
-static bool stage_sent(const struct replay *r, int stage, int micro)
-{
-    for (int e = 0; e < r->n_edges; e++) {
-        const struct schedule_edge *edge = &r->edges[e];
-        long message = (long)e * 2 * r->schedule->micro_batches + micro;
-
-        if (edge->from == stage && !done(r, message))
-            return false;
-        if (edge->gradient && edge->to == stage &&
-            !done(r, message + r->schedule->micro_batches))
-            return false;
-    }
-    return true;
-}
-
-/* The slot that 'micro' takes was left by its last owner, and that one's sends are over. */
+/* The slot that 'micro' takes was left by its last owner. */
 static bool slot_free(const struct replay *r, int stage, int micro)
 {
     int before = micro - r->schedule->stages[stage].slots;
 
-    return before < 0 || (r->freed[stage * r->schedule->micro_batches + before] &&
-                          stage_sent(r, stage, before));
+    return before < 0 || r->freed[stage * r->schedule->micro_batches + before];
+}
+
+static void post(const struct replay *r, int l, const struct instruction *i)
+{
+    long channel = channel_index(r->schedule, r->edges, r->n_edges, l, i);
+    bool send = i->kind == INSTRUCTION_SEND;
+
+    (send ? r->sent : r->received)[channel * r->schedule->micro_batches + i->micro] = true;
+    r->waiting[channel] += send ? 1 : -1;
+}
+
+static bool may_send(const struct replay *r, int l, int stage, const struct instruction *i)
+{
+    return r->waiting[channel_index(r->schedule, r->edges, r->n_edges, l, i)] <
+           schedule_sends(r->schedule, stage, i->peer);
 }
 
 /* May the instruction run now? Posts it if so. */
 static bool run(struct replay *r, int l, const struct instruction *i)
 {
     int stage = r->schedule->lists[l].stages[i->chunk];
-    long message;
 
     switch (i->kind) {
     case INSTRUCTION_F:
@@ -250,12 +258,12 @@ static bool run(struct replay *r, int l, const struct instruction *i)
     case INSTRUCTION_RECV:
         if (!i->gradient && !slot_free(r, stage, i->micro))
             return false;
-        message = message_index(r->schedule, r->edges, r->n_edges, l, i);
-        r->received[message] = true;
+        post(r, l, i);
         return true;
     case INSTRUCTION_SEND:
-        message = message_index(r->schedule, r->edges, r->n_edges, l, i);
-        r->sent[message] = true;
+        if (!may_send(r, l, stage, i))
+            return false;
+        post(r, l, i);
         return true;
     default:
         return true;
@@ -416,6 +424,7 @@ static int check_flushed(const struct schedule *schedule, const struct schedule_
         .next = mem_new(stages, sizeof(int)),
         .sent = mem_new(messages, sizeof(bool)),
         .received = mem_new(messages, sizeof(bool)),
+        .waiting = mem_new(2 * (size_t)n_edges, sizeof(int)),
         .freed = mem_new(stages * micro, sizeof(bool)),
     };
     int rc = 0;
@@ -436,6 +445,7 @@ static int check_flushed(const struct schedule *schedule, const struct schedule_
     free(r.next);
     free(r.sent);
     free(r.received);
+    free(r.waiting);
     free(r.freed);
     free(count);
     return rc;
@@ -481,14 +491,21 @@ static int forwards_ahead(const struct schedule *schedule, int stage)
     return n;
 }
 
-/* Where STEP waits for all stages, none may need before it what another does behind it. */
+/* Where STEP waits for all stages, none may need before it what another does behind it: a message,
+ * or that it is received.
+ */
 static int check_edges_ahead(const struct schedule *schedule, const struct schedule_edge *edges,
                              int n_edges, struct err *err)
 {
     for (int i = 0; i < n_edges; i++) {
         int from = forwards_ahead(schedule, edges[i].from);
         int to = forwards_ahead(schedule, edges[i].to);
+        int most = schedule_sends(schedule, edges[i].from, edges[i].to);
 
+        if (from - to > most)
+            return refuse(schedule, err, "stage %d runs %d forwards of the batch that follows, and "
+                          "stage %d, which receives from it, %d: more than %d wait to be received",
+                          edges[i].from, from, edges[i].to, to, most);
         if (to > from)
             return refuse(schedule, err, "stage %d runs %d forwards of the batch that follows, and "
                           "stage %d, which feeds it, %d", edges[i].to, to, edges[i].from, from);

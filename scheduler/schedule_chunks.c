@@ -157,25 +157,22 @@ static void count_slots(struct builder *chunks, int n_chunks, const struct order
     free(live);
 }
 
-/* A stage that sends no gradient runs BW where it would run B. Gradients are asked for as soon as
- * F has run: the stage that sends them may need its slot long before this one runs B.
- */
+/* A stage that sends no gradient runs BW where it would run B. */
 static void emit(struct builder *b, const struct pass *pass)
 {
-    if (pass->kind == INSTRUCTION_F) {
+    if (pass->kind == INSTRUCTION_F)
         builder_forward(b, pass->micro);
-        builder_recvs(b, pass->micro, true);
-    } else if (pass->kind == INSTRUCTION_B && b->sends_gradient)
+    else if (pass->kind == INSTRUCTION_B && b->sends_gradient)
         builder_dgrad(b, pass->micro);
     else if (frees(b, pass))
         builder_wgrad(b, pass->micro);
 }
 
-/* The F that follows pass 'i' without another F or B between, where its slot is free before that;
- * else -1.
+/* The F or B that follows pass 'i' without another one between, an F where its slot is free before
+ * that; else -1.
  */
-static int next_forward(const struct builder *chunks, const struct order *o, int i,
-                        const int *complete)
+static int next_pass(const struct builder *chunks, const struct order *o, int i,
+                     const int *complete)
 {
     const struct pass *next;
     int k = i + 1;
@@ -183,25 +180,31 @@ static int next_forward(const struct builder *chunks, const struct order *o, int
     while (k < o->n && o->items[k].kind == INSTRUCTION_W)
         k++;
     next = &o->items[k];
-    if (k == o->n || next->kind != INSTRUCTION_F || o->items[i].kind == INSTRUCTION_W ||
-        next->micro >= complete[next->chunk] + chunks[next->chunk].slots)
+    if (k == o->n || o->items[i].kind == INSTRUCTION_W ||
+        (next->kind == INSTRUCTION_F &&
+         next->micro >= complete[next->chunk] + chunks[next->chunk].slots))
         return -1;
     return k;
 }
 
-/* What the next F receives is posted before this pass, if it can be. */
+static void emit_recvs(struct builder *chunks, const struct pass *pass)
+{
+    builder_recvs(&chunks[pass->chunk], pass->micro, pass->kind == INSTRUCTION_B);
+}
+
+/* What the next F or B receives is posted before this pass, if it can be. */
 static void emit_all(struct builder *chunks, int n_chunks, const struct order *o)
 {
     int *complete = mem_new((size_t)n_chunks, sizeof(*complete)), posted = -1;
 
     for (int i = 0; i < o->n; i++) {
         const struct pass *pass = &o->items[i];
-        int next = next_forward(chunks, o, i, complete);
+        int next = next_pass(chunks, o, i, complete);
 
-        if (pass->kind == INSTRUCTION_F && posted < i)
-            builder_recvs(&chunks[pass->chunk], pass->micro, false);
+        if (pass->kind != INSTRUCTION_W && posted < i)
+            emit_recvs(chunks, pass);
         if (next >= 0) {
-            builder_recvs(&chunks[o->items[next].chunk], o->items[next].micro, false);
+            emit_recvs(chunks, &o->items[next]);
             posted = next;
         }
         emit(&chunks[pass->chunk], pass);

@@ -41,13 +41,18 @@ static bool have_arrived(const struct sim *sim, const struct id_list *channels, 
     return true;
 }
 
-/* The sends out of the slot that 'micro' will use are over. */
-static bool slot_free(const struct sim *sim, const struct part *part, int micro)
+/* All replicas of the other stage take one more. */
+static bool may_send(const struct sim *sim, const struct part *part, const struct instruction *i)
 {
-    int before = micro - sim->schedule->stages[part->stage].slots;
+    const struct id_list *out = &part->out[i->gradient];
 
-    return before < 0 || (have_arrived(sim, &part->out[0], before) &&
-                          have_arrived(sim, &part->out[1], before));
+    for (int k = 0; k < out->n; k++) {
+        const struct channel *c = &sim->channels[out->items[k]];
+
+        if (c->to_stage == i->peer && c->sent - c->done >= c->most)
+            return false;
+    }
+    return true;
 }
 
 static bool has_worker(const struct group *g, int worker)
@@ -78,12 +83,12 @@ static bool may_run(const struct sim *sim, int id, const struct instruction *i)
 
     switch (i->kind) {
     case INSTRUCTION_F:
-        return slot_free(sim, part, i->micro) && have_arrived(sim, &part->in[0], i->micro);
+        return have_arrived(sim, &part->in[0], i->micro);
     case INSTRUCTION_B:
     case INSTRUCTION_BW:
         return have_arrived(sim, &part->in[1], i->micro);
-    case INSTRUCTION_RECV:
-        return i->gradient || slot_free(sim, part, i->micro);
+    case INSTRUCTION_SEND:
+        return may_send(sim, part, i);
     case INSTRUCTION_REDUCE:
         return reduced(sim, id);
     default:

@@ -41,6 +41,7 @@ struct channel {
     double bytes;
     struct route route;
     int sent, posted, done;
+    int most;                   /* sent and not done */
     int *order;                 /* [micro_batches] as sent */
     bool *arrived;              /* [micro_batches] */
     bool busy;

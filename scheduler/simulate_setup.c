@@ -112,6 +112,7 @@ static void add_channel(struct sim *sim, const struct traffic *t, int from, int 
     c->to_stage = gradient ? t->from : t->to;
     c->gradient = gradient;
     c->bytes = bytes;
+    c->most = schedule_sends(sim->schedule, c->from_stage, c->to_stage);
     route_fill(sim->cluster, sim->workers[c->from].device, sim->workers[c->to].device,
                &c->route);
     c->order = mem_new((size_t)n, sizeof(*c->order));

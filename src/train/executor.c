@@ -149,16 +149,21 @@ static int send_all(struct executor *e, const struct batch_args *args, int micro
                     bool gradient, struct batch_result *result, struct err *err)
 {
     int slot = slot_of(e, args, micro);
-    double start = trace_clock();
 
     for (int i = 0; i < e->routes.n; i++) {
         const struct route *r = &e->routes.items[i];
+        double start = trace_clock(), there;
 
-        if (r->send && r->gradient == gradient && (peer < 0 || r->peer == peer) &&
-            passage_send(&e->passages[i], micro, slot, err) < 0)
+        if (!r->send || r->gradient != gradient || (peer >= 0 && r->peer != peer))
+            continue;
+        if (passage_wait(&e->passages[i], err) < 0)
             return -1;
+        there = trace_clock();
+        if (passage_send(&e->passages[i], micro, slot, err) < 0)
+            return -1;
+        result->idle += there - start;
+        result->send += trace_clock() - start;
     }
-    result->send += trace_clock() - start;
     return 0;
 }
 

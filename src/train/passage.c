@@ -84,7 +84,9 @@ static int unpack(const struct passage *passage, const char *message, int slot,
 
 int passage_wait(struct passage *passage, struct err *err)
 {
-    return comm_wait(passage->requests[passage->used % passage->route->depth], err);
+    int64_t next = passage->route->send ? passage->sent : passage->used;
+
+    return comm_wait(passage->requests[next % passage->route->depth], err);
 }
 
 int passage_receive(struct passage *passage, int micro, int slot, struct err *err)
@@ -107,8 +109,6 @@ int passage_send(struct passage *passage, int micro, int slot, struct err *err)
     struct comm_request *request = passage->requests[passage->sent];
     char *message = buffer_of(passage, passage->sent);
 
-    if (comm_wait(request, err) < 0)
-        return -1;
     for (int k = 0; k < passage->route->n; k++) {
         const struct route_piece *p = &passage->route->pieces[k];
         const char *from = (const char *)store_address(store, p->value, slot) + p->offset;

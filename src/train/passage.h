@@ -33,11 +33,11 @@ void passage_clear(struct passage *passage);
  */
 int passage_start(struct passage *passage, int n, const int *micros, bool follows,
                   struct err *err);
-/* Wait until the next message is there. */
+/* Wait until the next message is there, or the buffer of the next one to be sent free. */
 int passage_wait(struct passage *passage, struct err *err);
 /* Copy that message, which is of this micro-batch, into 'slot', and post another receive. */
 int passage_receive(struct passage *passage, int micro, int slot, struct err *err);
-/* Pack and post; waits only where the buffer is still on its way. */
+/* Pack and post. */
 int passage_send(struct passage *passage, int micro, int slot, struct err *err);
 /* Wait until everything sent has left. */
 int passage_drain(struct passage *passage, struct err *err);

@@ -102,12 +102,12 @@ static void fill_route(struct route *route, const struct plan *plan, int stage, 
     route->bytes = layout_aligned(route->bytes);
 }
 
-static int in_flight(const struct plan *plan, const struct compiled *c, bool send)
+static int in_flight(const struct plan *plan, const struct compiled *c, int peer, bool send)
 {
     int ahead;
 
     if (send)
-        return c->schedule->stages[c->stage].slots;
+        return schedule_sends(c->schedule, c->stage, peer);
     ahead = schedule_ahead(c->schedule, c->stage);
     return ahead > 2 ? ahead : plan->micro_batches < 2 ? 1 : 2;
 }
@@ -123,7 +123,7 @@ static void add_routes(struct routes *routes, const struct plan *plan, int stage
             fill_route(&route, plan, stage, replica, c);
             if (route.n == 0)
                 continue;
-            route.depth = in_flight(plan, c, send);
+            route.depth = in_flight(plan, c, peer, send);
             routes->bytes += (size_t)route.depth * route.bytes;
             *(struct route *)mem_push((void **)&routes->items, &routes->n, sizeof(route)) =
                 route;

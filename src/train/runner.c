@@ -283,7 +283,7 @@ static int evaluate(struct runner *r, const struct batch_args *args, bool ahead,
     return 0;
 }
 
-/* In the list's order, which does not deadlock: each F waits for less than in a step. */
+/* In the list's order, which does not deadlock: no F or SEND waits for more than in a step. */
 int runner_evaluate(struct runner *runner, const struct batch_args *args,
                     struct batch_result *result, struct err *err)
 {

@@ -121,8 +121,8 @@ def computations(kind, more, stages, micro, s, returns):
 
 
 def instructions(kind, more, stages, micro, s, returns):
-    """With "RF" and "RB", receives of values and gradients: one computation ahead, but not before
-    the slot is free by the list."""
+    """With "SF" and "SB", what is sent of values and gradients, and "RF" and "RB", receives: one
+    computation ahead, but not before the slot is free by the list."""
     order = computations(kind, more, stages, micro, s, returns)
     slots = slots_of(kind, more, stages, micro, s)
     before = [[] for _ in order]
@@ -145,6 +145,8 @@ def instructions(kind, more, stages, micro, s, returns):
     result = []
     for i, item in enumerate(order):
         result += before[i] + [item]
+        if item[0] in ("F", "B"):
+            result.append(("S" + item[0], item[1]))
     return result + [("REDUCE", 0), ("STEP", 0)], slots
 
 
@@ -154,11 +156,12 @@ class Flow:
 
 
 class Channel:
-    """Messages between two replicas in one direction, in order, one at a time."""
+    """Messages between two replicas in one direction, in order, one at a time; 'most' of them may
+    be sent and not there."""
 
-    def __init__(self, route, size):
+    def __init__(self, route, size, peer, most):
         self.wires, self.latency = route
-        self.size = size
+        self.size, self.peer, self.most = size, peer, most
         self.sent, self.posted, self.arrived, self.busy = [], 0, set(), False
 
 
@@ -225,8 +228,9 @@ class Simulation:
                 for way in range(1 + back):
                     ends = (sender, receiver) if way == 0 else (receiver, sender)
                     route = self.cluster.route(ends[0].device, ends[1].device)
-                    channel = Channel(route, sum(self.cost.at(pair[way], common)
-                                                 for pair in values.values()))
+                    size = sum(self.cost.at(pair[way], common) for pair in values.values())
+                    apart = abs(ends[0].stage - ends[1].stage)
+                    channel = Channel(route, size, ends[1].stage, min(2 * apart, sender.slots))
                     ends[0].channels["SB" if way else "SF"].append(channel)
                     ends[1].channels["RB" if way else "RF"].append(channel)
 
@@ -244,17 +248,24 @@ class Simulation:
 
         self.flows.append(Flow(channel.wires, self.now + channel.latency, channel.size, arrive))
 
-    def slot_free(self, worker, micro):
-        before = micro - worker.slots
-        return before < 0 or all(before in c.arrived
-                                 for c in worker.channels["SF"] + worker.channels["SB"])
+    def send(self, worker, part, micro):
+        """To one stage after the other; False where too many messages are on their way."""
+        left = [c for c in worker.channels[part] if micro not in c.sent]
+        while left:
+            row = [c for c in left if c.peer == left[0].peer]
+            if any(len(c.sent) - len(c.arrived) >= c.most for c in row):
+                return False
+            for channel in row:
+                channel.sent.append(micro)
+                self.start(channel)
+            left = left[len(row):]
+        return True
 
     def may_run(self, worker, part, micro):
-        if part == "RF":
-            return self.slot_free(worker, micro)
+        if part in ("SF", "SB"):
+            return self.send(worker, part, micro)
         if part == "F":
-            return self.slot_free(worker, micro) and all(micro in c.arrived
-                                                         for c in worker.channels["RF"])
+            return all(micro in c.arrived for c in worker.channels["RF"])
         if part in ("B", "BW"):
             return all(micro in c.arrived for c in worker.channels["RB"])
         if part == "REDUCE":
@@ -283,14 +294,14 @@ class Simulation:
                 for channel in worker.channels[part]:
                     channel.posted += 1
                     self.start(channel)
-            if part in ("RF", "RB", "REDUCE"):
+            if part in ("SF", "SB", "RF", "RB", "REDUCE"):
                 worker.next += 1
             else:
                 worker.end = self.now + self.seconds(worker, part)
         return moved
 
     def finish(self, worker):
-        part, micro = worker.items[worker.next]
+        part, _ = worker.items[worker.next]
         worker.end = None
         if worker.next == worker.last:
             worker.pieces += 1
@@ -298,10 +309,6 @@ class Simulation:
                 worker.end = self.now + self.seconds(worker, part)
                 return
         worker.next += 1
-        if part in ("F", "B"):
-            for channel in worker.channels["SF" if part == "F" else "SB"]:
-                channel.sent.append(micro)
-                self.start(channel)
 
     def reduce(self, group):
         """A ring over the workers in tree order, of all pieces that are ready."""

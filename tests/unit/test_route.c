@@ -165,12 +165,31 @@ static void whole_gradients_are_added_once_each(void **state)
     assert_int_equal(copies + zeros, 3);    /* each producer starts from something */
 }
 
+/* Two are on their way to a neighbour, and two are awaited, however many slots a stage has. */
+static void buffers_do_not_grow_with_the_slots(void **state)
+{
+    for (int slots = 1; slots <= 8; slots++) {
+        struct scene s;
+        struct routes routes;
+
+        set_scene(&s, 1, 1, 0, 0);
+        s.scheduled[0].slots = slots;
+        routes_make(&routes, &s.plan, 0, 0, &s.compiled);
+        assert_int_equal(find(&routes, true, false, 0)->depth, slots < 2 ? slots : 2);
+        assert_int_equal(find(&routes, false, true, 0)->depth, 2);
+        routes_clear(&routes);
+        graph_free(s.compiled.graph);
+    }
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sender_and_receiver_agree),
         cmocka_unit_test(every_sample_arrives_once),
         cmocka_unit_test(whole_gradients_are_added_once_each),
+        cmocka_unit_test(buffers_do_not_grow_with_the_slots),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -133,10 +133,20 @@ struct times {
 struct replay {
     const struct schedule *schedule;
     double forward[MAX_STAGES][MAX_MICRO], backward[MAX_STAGES][MAX_MICRO];     /* ends */
+    double posted[MAX_STAGES][2][MAX_MICRO];    /* receives of values and gradients, in order */
+    int received[MAX_STAGES][2], sent[MAX_STAGES][2];
     double start[MAX_LISTS], end[MAX_LISTS];    /* of a list's computations so far */
     double idle[MAX_LISTS];                     /* between them */
     int next[MAX_LISTS];
 };
+
+/* From when on a SEND, the next one of its stage, need wait no more. */
+static double may_send(const struct replay *r, int s, const struct instruction *send)
+{
+    int before = r->sent[s][send->gradient] - schedule_sends(r->schedule, s, send->peer);
+
+    return before < 0 ? 0 : r->posted[send->peer][send->gradient][before];
+}
 
 /* Run the next instruction of a list, where it can run. 't' is of a device: of all its chunks. */
 static bool run_next(struct replay *r, int l, const struct times *t)
@@ -145,9 +155,12 @@ static bool run_next(struct replay *r, int l, const struct times *t)
     const struct instruction *ins = &list->items[r->next[l]];
     bool f = ins->kind == INSTRUCTION_F, w = ins->kind == INSTRUCTION_W;
     bool both = ins->kind == INSTRUCTION_BW, b = both || ins->kind == INSTRUCTION_B;
+    bool send = ins->kind == INSTRUCTION_SEND;
     double ready = r->end[l];
     int s = list->stages[ins->chunk];
 
+    if (send)
+        ready = fmax(ready, may_send(r, s, ins));
     if (f && s > 0)
         ready = fmax(ready, r->forward[s - 1][ins->micro]);
     if (b && s + 1 < r->schedule->n_stages)
@@ -155,8 +168,9 @@ static bool run_next(struct replay *r, int l, const struct times *t)
     if (isinf(ready))
         return false;
     r->next[l]++;
-    if (!f && !b && !w)
-        return true;
+    if (ins->kind == INSTRUCTION_RECV)
+        r->posted[s][ins->gradient][r->received[s][ins->gradient]++] = ready;
+    r->sent[s][ins->gradient] += send;
     if (f && ins->micro == 0 && ins->chunk == 0)
         r->start[l] = ready;
     else
@@ -174,7 +188,8 @@ static void replay(struct replay *r, const struct schedule *s, const struct time
     *r = (struct replay){ .schedule = s };
     for (int i = 0; i < MAX_STAGES; i++)
         for (int m = 0; m < MAX_MICRO; m++)
-            r->forward[i][m] = r->backward[i][m] = INFINITY;
+            r->forward[i][m] = r->backward[i][m] = r->posted[i][0][m] = r->posted[i][1][m] =
+                INFINITY;
     for (bool moved = true; moved;) {
         moved = false;
         for (int l = 0; l < s->n_lists; l++)
@@ -607,6 +622,27 @@ static void a_wrong_list_is_refused_by_stage_and_instruction(void **state)
                "stage 1: F 0 1: waits for ever");
     check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\nstage 1 slots 1\n"
                "F 0 2\nREDUCE\nSTEP\n", "F 0 2: no such chunk");
+    /* One SEND too many before the list comes to the first RECV. */
+    check_text("schedule x stages 2 micro-batches 3\nstage 0 slots 3\nstage 1 slots 1\n"
+               "F 0 0\nSEND 0 0 -> 1\nF 1 0\nSEND 1 0 -> 1\nF 2 0\nSEND 2 0 -> 1\n"
+               "RECV 0 1 <- 0\nF 0 1\nB 0 1\nSEND 0 1 -> 0 gradient\nW 0 1\n"
+               "RECV 0 0 <- 1 gradient\nBW 0 0\n"
+               "RECV 1 1 <- 0\nF 1 1\nB 1 1\nSEND 1 1 -> 0 gradient\nW 1 1\n"
+               "RECV 1 0 <- 1 gradient\nBW 1 0\n"
+               "RECV 2 1 <- 0\nF 2 1\nB 2 1\nSEND 2 1 -> 0 gradient\nW 2 1\n"
+               "RECV 2 0 <- 1 gradient\nBW 2 0\nREDUCE\nSTEP\n",
+               "list: stage 0: SEND 2 0 -> 1: waits for ever");
+    /* Stage 1 receives none of these three before an update that waits for all. */
+    check_text("schedule x stages 2 micro-batches 3 versions 2\nstage 0 slots 3\n"
+               "RECV 0 0 <- 1 gradient\nBW 0 0\nRECV 1 0 <- 1 gradient\nBW 1 0\n"
+               "RECV 2 0 <- 1 gradient\nBW 2 0\n"
+               "F 3 0\nSEND 3 0 -> 1\nF 4 0\nSEND 4 0 -> 1\nF 5 0\nSEND 5 0 -> 1\n"
+               "REDUCE\nSTEP\nstage 1 slots 1\n"
+               "RECV 0 0 <- 0\nF 0 0\nB 0 0\nSEND 0 0 -> 0 gradient\nW 0 0\n"
+               "RECV 1 0 <- 0\nF 1 0\nB 1 0\nSEND 1 0 -> 0 gradient\nW 1 0\n"
+               "RECV 2 0 <- 0\nF 2 0\nB 2 0\nSEND 2 0 -> 0 gradient\nW 2 0\nREDUCE\nSTEP\n",
+               "list: stage 0 runs 3 forwards of the batch that follows, and stage 1, which "
+               "receives from it, 0: more than 2 wait to be received");
 }
 
 static void unknown_names_are_refused(void **state)

@@ -355,6 +355,42 @@ static void events_say_who_does_what_when(void **state)
     cost_free(cost);
 }
 
+static double forward_start(const struct simulation *sim, int stage, int micro)
+{
+    for (int i = 0; i < sim->n_events; i++) {
+        const struct simulated_event *e = &sim->events[i];
+
+        if (e->stage == stage && e->instruction.kind == INSTRUCTION_F &&
+            e->instruction.micro == micro)
+            return e->start;
+    }
+    return NAN;
+}
+
+/* The second stage, F of which takes 3, asks for a message when it starts on the one before it: the
+ * first, F of which takes 1, may send the one of micro-batch m when that of m - 2 is there.
+ */
+static void a_stage_waits_where_two_messages_are_not_received(void **state)
+{
+    struct cost *cost = even_cost(4, 0, 0);
+    struct cluster *cluster = cluster_open(FREE_WIRES, NULL);
+    struct plan *plan = make_plan(cost, cluster, 2, (int[]){ 0, 1, 4 }, (int[]){ 1, 1 }, 1, 8,
+                                  SCHEDULE_GPIPE);
+    struct simulation *sim = simulate(plan, cost, cluster, NULL, NULL);
+
+    (void)state;
+    for (int m = 0; m < 8; m++) {
+        double asked = m < 4 ? 0 : 1 + 3 * (m - 4);
+
+        assert_true(fabs(forward_start(sim, 0, m) - fmax(m, asked)) < CLOSE);
+        assert_true(fabs(forward_start(sim, 1, m) - (1 + 3 * m)) < CLOSE);
+    }
+    simulation_free(sim);
+    plan_free(plan);
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
 /* What is drawn is as long as an iteration, and holds one of each computation. */
 static void events_of_an_unflushed_pipeline_are_those_of_one_iteration(void **state)
 {
@@ -478,6 +514,7 @@ int main(void)
         cmocka_unit_test(more_threads_than_cores_slow_each_other_down),
         cmocka_unit_test(waiting_stages_leave_their_cores_to_others),
         cmocka_unit_test(events_say_who_does_what_when),
+        cmocka_unit_test(a_stage_waits_where_two_messages_are_not_received),
         cmocka_unit_test(events_of_an_unflushed_pipeline_are_those_of_one_iteration),
         cmocka_unit_test(random_plans_come_to_an_end),
         cmocka_unit_test(pipelines_that_are_alike_take_as_long_as_one),
