@@ -232,9 +232,11 @@ static void place_params(struct program *program)
     for (int i = 0; i < ad->n_params; i++)
         if (ad->params[i].stage == program->stage)
             place_pair(program, ad->params[i].param, ad->params[i].gradient, done, &end);
+    program->contributions = end;
     for (int i = 0; i < ad->n_stats; i++)
         if (ad->stats[i].stage == program->stage)
             place_pair(program, ad->stats[i].stat, ad->stats[i].contribution, done, &end);
+    program->contribution_bytes = end - program->contributions;
     program->param_bytes = program->gradient_bytes = end;
     place_sequence(program, PLACE_PARAM, done, &program->param_bytes);
     place_sequence(program, PLACE_GRADIENT, done, &program->gradient_bytes);
@@ -273,7 +275,8 @@ struct memory_use memory_use(const struct program *program, int slots, int versi
 {
     struct memory_use use = {
         .parameters = (size_t)versions * program->param_bytes,
-        .gradients = program->gradient_bytes,
+        .gradients = program->gradient_bytes +
+                     (versions > 1 ? (size_t)versions * program->contribution_bytes : 0),
         .optimizer = optimizer,
         .prepared = (size_t)versions * program->prepared_bytes,
         .slots = (size_t)slots * program->slot_bytes,

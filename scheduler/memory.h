@@ -16,6 +16,8 @@
  * In the arrays of parameters and of gradients a trained parameter and its gradient stand at
  * the same offset, in the order in which the gradients become final, then running statistics
  * and their contributions; so an interval of one array is the same interval of the other.
+ * Where there are two versions of the weights, contributions are accumulated apart from it: see
+ * train/store.h.
  */
 #ifndef TASUKI_SCHEDULER_MEMORY_H
 #define TASUKI_SCHEDULER_MEMORY_H
@@ -27,7 +29,7 @@
 
 struct memory_use {
     size_t parameters;      /* and statistics */
-    size_t gradients;
+    size_t gradients;       /* and contributions */
     size_t optimizer;
     size_t prepared;        /* constants, transposed or reordered weights */
     size_t slots;           /* one slot's bytes times the micro-batches in flight */

@@ -64,6 +64,7 @@ struct program {
     int *inputs;
     /* Offsets and sizes below are zero until memory_place(). */
     size_t param_bytes, gradient_bytes, prepared_bytes, slot_bytes, scratch_bytes;
+    size_t contributions, contribution_bytes;   /* offset in the gradient array, and size */
     size_t workspace_bytes;     /* largest of any kernel */
 };
 

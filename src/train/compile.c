@@ -154,18 +154,6 @@ static int make_kernels(struct compiled *c, struct device *device, size_t *works
     return bad;
 }
 
-/* A forward adds to running statistics. Where it runs ahead of the update, those of two batches
- * would be one sum.
- */
-static int check_statistics(const struct compiled *c, struct err *err)
-{
-    if (c->schedule->versions == 1 || c->autodiff.n_stats == 0)
-        return 0;
-    return err_set(err, "schedule %s: \"%s\" is a running statistic, and with two versions of "
-                   "the weights there is room for one batch's only: take another schedule",
-                   c->schedule->name, c->graph->values[c->autodiff.stats[0].stat].name);
-}
-
 static int make_program(struct compiled *c, const struct compile_options *options,
                         struct err *err)
 {
@@ -176,7 +164,7 @@ static int make_program(struct compiled *c, const struct compile_options *option
 
     make_edges(c);
     c->schedule = plan_schedule(plan, c->edges, c->n_edges, err);
-    if (!c->schedule || check_statistics(c, err) < 0)
+    if (!c->schedule)
         return -1;
     slots = c->schedule->stages[c->stage].slots;
     versions = c->schedule->versions;

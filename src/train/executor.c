@@ -183,7 +183,7 @@ static int scalar_at(const struct executor *e, const struct batch_args *args, in
 static int forward(struct executor *e, const struct batch_args *args, int micro, bool training,
                    bool last, struct batch_result *result, struct err *err)
 {
-    bool accumulate = e->started[TAPE_F];
+    bool accumulate = e->begun[args->version];
     int slot = slot_of(e, args, micro), bound = bound_slot(e, args, micro);
     int at = scalar_at(e, args, micro);
     double start;
@@ -191,7 +191,7 @@ static int forward(struct executor *e, const struct batch_args *args, int micro,
     if (receive_all(e, args, micro, false, training, result, err) < 0)
         return -1;
     start = trace_clock();
-    e->started[TAPE_F] = true;
+    e->begun[args->version] = true;
     set_state(e, args, micro, training, &e->states[bound]);
     if (feed(e, args, slot, &e->states[bound], err) < 0 ||
         run_tape(e, TAPE_F, bound, accumulate, last, err) < 0)
@@ -234,6 +234,7 @@ int executor_start(struct executor *executor, const struct batch_args *args, boo
     const void *from = bytes == sizeof(float) ? (const void *)&single : &args->weight_sum;
     char *to = e->store.weight_sum + args->version * COMPILE_SCALARS;
 
+    e->begun[args->version] = false;
     for (int i = 0; i < e->routes.n; i++) {
         bool gradient = e->routes.items[i].gradient;
 
@@ -249,20 +250,21 @@ int executor_start(struct executor *executor, const struct batch_args *args, boo
     return e->backend->stream_sync(e->stream, err);
 }
 
-int executor_reduce(struct executor *executor, int64_t step, struct batch_result *result,
-                    struct err *err)
+int executor_reduce(struct executor *executor, const struct batch_args *args,
+                    struct batch_result *result, struct err *err)
 {
     struct executor *e = executor;
     double start = trace_clock();
 
-    if (reduce_wait(&e->reduce, e->store.gradients, err) < 0)
+    if (store_take_contributions(&e->store, args->version, err) < 0 ||
+        reduce_wait(&e->reduce, e->store.gradients, err) < 0)
         return -1;
     result->reduce += trace_clock() - start;
     for (int i = 0; e->options.trace && i < e->reduce.n_buckets; i++) {
         const struct bucket *b = &e->reduce.buckets[i];
 
         if (b->group)
-            trace_add(e->options.trace, INSTRUCTION_REDUCE, i, -1, step, b->start, b->end);
+            trace_add(e->options.trace, INSTRUCTION_REDUCE, i, -1, args->step, b->start, b->end);
     }
     return 0;
 }

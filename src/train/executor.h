@@ -87,8 +87,8 @@ int executor_run(struct executor *executor, const struct batch_args *args, int i
 int executor_evaluate(struct executor *executor, const struct batch_args *args, int micro,
                       struct batch_result *result, struct err *err);
 /* Wait until the replicas' gradients are summed. */
-int executor_reduce(struct executor *executor, int64_t step, struct batch_result *result,
-                    struct err *err);
+int executor_reduce(struct executor *executor, const struct batch_args *args,
+                    struct batch_result *result, struct err *err);
 /* Of the gradients that count here: the stage's of its first replica; all, each its slices, under
  * ZeRO-1.
  */

@@ -30,7 +30,8 @@ struct executor {
     char *scalars;                      /* [versions][micro-batches]: loss and correct */
     bool has_loss, has_correct;
     int last[TAPE_COUNT];               /* index of the last instruction that runs it */
-    bool started[TAPE_COUNT];           /* has it run in this step? */
+    bool started[TAPE_COUNT];           /* has a backward tape run in this step? */
+    bool begun[SCHEDULE_VERSIONS];      /* has a forward of the batch with that version? */
     int turn;                           /* which passage is tested next */
 };
 

@@ -25,7 +25,10 @@ static size_t staging_bytes(const struct compiled *c)
     return most;
 }
 
-/* The order in which micro-batches are computed, and the last run of each tape. */
+/* The order in which micro-batches are computed, and the last run of each tape. With two versions
+ * of the weights the last forward of a list is of the batch that follows: what forwards sum up is
+ * reduced where the list does so.
+ */
 static void read_list(struct executor *e)
 {
     e->forward_micros = mem_new((size_t)micro_batches(e), sizeof(int));
@@ -38,6 +41,8 @@ static void read_list(struct executor *e)
         if (computes(ins->kind) && ins->chunk == e->chunk)
             e->last[tape_of(ins->kind)] = i;
     }
+    if (e->store.n_versions > 1)
+        e->last[TAPE_F] = -1;
 }
 
 static void make_tapes(struct executor *e, char *spare)

@@ -70,9 +70,15 @@ int owned_list(const struct store *store, struct owned_tensor **list)
         if (store->averages)
             add_state(list, &n, store, p->param, CHECKPOINT_EMA, store->averages, at, owner);
     }
-    for (int i = 0; i < ad->n_stats; i++)
-        if (ad->stats[i].stage == c->stage)
-            add(list, &n, c->graph, ad->stats[i].stat, CHECKPOINT_VALUE,
-                store_address(store, ad->stats[i].stat, 0), true);
+    for (int i = 0; i < ad->n_stats; i++) {
+        int stat = ad->stats[i].stat;
+
+        if (ad->stats[i].stage != c->stage)
+            continue;
+        add(list, &n, c->graph, stat, CHECKPOINT_VALUE, store_address(store, stat, 0), true);
+        if (store->n_versions > 1)
+            add(list, &n, c->graph, stat, CHECKPOINT_PREVIOUS,
+                store_address_at(store, stat, 0, 1 - store->latest), true);
+    }
     return n;
 }

@@ -140,12 +140,13 @@ static int update(struct runner *r, const struct batch_args *args, struct batch_
     return 0;
 }
 
-static int reduce(struct runner *r, int64_t step, struct batch_result *result, struct err *err)
+static int reduce(struct runner *r, const struct batch_args *args, struct batch_result *result,
+                  struct err *err)
 {
     double start;
 
     for (int c = 0; c < r->n; c++)
-        if (executor_reduce(r->executors[c], step, result, err) < 0)
+        if (executor_reduce(r->executors[c], args, result, err) < 0)
             return -1;
     start = trace_clock();
     if (ties_sum(r->ties, err) < 0)
@@ -161,7 +162,7 @@ static int run_instruction(struct runner *r, const struct batch_args *args, int 
 
     switch (ins->kind) {
     case INSTRUCTION_REDUCE:
-        return reduce(r, args->step, result, err);
+        return reduce(r, args, result, err);
     case INSTRUCTION_STEP:
         return update(r, args, result, err);
     default:

@@ -22,6 +22,8 @@ static int list_blocks(struct store *s, struct block blocks[MAX_BLOCKS])
     for (int v = 0; v < s->n_versions; v++) {
         blocks[n++] = (struct block){ &s->weights[v], p->param_bytes };
         blocks[n++] = (struct block){ &s->prepared[v], p->prepared_bytes };
+        if (s->n_versions > 1)
+            blocks[n++] = (struct block){ &s->contributions[v], p->contribution_bytes };
     }
     blocks[n++] = (struct block){ &s->gradients, p->gradient_bytes };
     for (int i = 0; i < s->n_states; i++)
@@ -108,6 +110,30 @@ int store_turn(struct store *store, struct err *err)
     return 0;
 }
 
+int store_take_contributions(struct store *store, int version, struct err *err)
+{
+    const struct program *p = store->compiled->program;
+    const struct backend *backend = store->compiled->backend;
+    size_t bytes = p->contribution_bytes;
+
+    if (!store->contributions[version])
+        return 0;
+    if (backend->copy(store->stream, store->gradients + p->contributions, bytes,
+                      store->contributions[version], bytes, bytes, 1, err) < 0)
+        return -1;
+    return backend->stream_sync(store->stream, err);
+}
+
+static char *gradient_at(const struct store *store, size_t offset, int version)
+{
+    const struct program *p = store->compiled->program;
+
+    if (store->contributions[version] && offset >= p->contributions &&
+        offset < p->contributions + p->contribution_bytes)
+        return store->contributions[version] + (offset - p->contributions);
+    return store->gradients + offset;
+}
+
 void *store_address_at(const struct store *store, int value, int slot, int version)
 {
     const struct program *p = store->compiled->program;
@@ -120,7 +146,7 @@ void *store_address_at(const struct store *store, int value, int slot, int versi
     v = &p->values[p->values[value].root];
     switch (v->place) {
     case PLACE_PARAM: return store->weights[version] + v->offset;
-    case PLACE_GRADIENT: return store->gradients + v->offset;
+    case PLACE_GRADIENT: return gradient_at(store, v->offset, version);
     case PLACE_PREPARED: return store->prepared[version] + v->offset;
     case PLACE_SLOT: return store->slots + (size_t)slot * p->slot_bytes + v->offset;
     case PLACE_SCRATCH: return store->scratch + v->offset;

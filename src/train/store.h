@@ -2,7 +2,9 @@
 /* The arenas of a rank: allocated once, addressed by (value, slot).
  *
  * Where a schedule is not flushed there are two versions of parameters, of what is prepared of
- * them and of the divisor of the loss: the latest, and the one before it.
+ * them and of the divisor of the loss: the latest, and the one before it. Forwards of two batches
+ * are then under way at once, each with one of the versions, and add to running statistics in
+ * 'contributions' of that; where the batch is reduced, these go to their place among the gradients.
  */
 #ifndef TASUKI_TRAIN_STORE_H
 #define TASUKI_TRAIN_STORE_H
@@ -24,6 +26,7 @@ struct store {
     char *weights[SCHEDULE_VERSIONS], *prepared[SCHEDULE_VERSIONS];
     char *params;               /* weights[latest] */
     char *gradients, *states[2], *slots, *scratch, *workspace;
+    char *contributions[SCHEDULE_VERSIONS];     /* NULL: there is one version, or none are made */
     char *averages;             /* of parameters, as the states lie; NULL: none are kept */
     struct slices slices;       /* what these are states and averages of */
     char *buffers;              /* messages and spare gradients */
@@ -49,6 +52,8 @@ int store_load(struct store *store, const struct initial *initial, uint64_t seed
 /* NULL where the value has no place on this rank; of the latest version of the weights. */
 void *store_address(const struct store *store, int value, int slot);
 void *store_address_at(const struct store *store, int value, int slot, int version);
+/* What the forwards with a version of the weights contributed is put among the gradients. */
+int store_take_contributions(struct store *store, int version, struct err *err);
 /* An update begins: the latest version is copied over the one before it, to be updated there. */
 int store_turn(struct store *store, struct err *err);
 

@@ -25,8 +25,7 @@ static void bind_sums(struct tape_item *item, const struct store *store, char *s
         bytes = c->program->values[node->outputs[k]].layout.bytes;
         sum = mem_push((void **)&item->sums, &item->n_sums, sizeof(*sum));
         *sum = (struct tape_sum){ .output = k, .spare = spare + at,
-                                  .n = bytes / dtype_size(c->graph->real),
-                                  .gradient = store_address(store, node->outputs[k], 0) };
+                                  .n = bytes / dtype_size(c->graph->real) };
         at += layout_aligned(bytes);
     }
 }
@@ -118,7 +117,9 @@ void tape_clear(struct tape *tape)
 static int run_and_add(const struct tape *tape, const struct tape_item *item,
                        struct kernel_args *args, size_t n_outputs, struct err *err)
 {
-    memcpy(tape->outputs, args->outputs, n_outputs * sizeof(*tape->outputs));
+    void *const *sums = args->outputs;
+
+    memcpy(tape->outputs, sums, n_outputs * sizeof(*tape->outputs));
     for (int k = 0; k < item->n_sums; k++)
         tape->outputs[item->sums[k].output] = item->sums[k].spare;
     args->outputs = tape->outputs;
@@ -126,7 +127,7 @@ static int run_and_add(const struct tape *tape, const struct tape_item *item,
         return -1;
     for (int k = 0; k < item->n_sums; k++)
         if (tape->backend->add(tape->stream, tape->real, item->sums[k].n, item->sums[k].spare,
-                               item->sums[k].gradient, err) < 0)
+                               sums[item->sums[k].output], err) < 0)
             return -1;
     return 0;
 }

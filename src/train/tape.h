@@ -13,7 +13,7 @@
 struct tape_sum {
     int output;
     size_t n;
-    char *spare, *gradient;
+    char *spare;
 };
 
 struct tape_item {

@@ -430,12 +430,14 @@ def forward_run_again(tap, session, draw):
 def late_as_one_rank(session, baselines, name, layout, micro_batches, environment, **options):
     """The curve of updates that are one late, as one rank has it: recipes.py has PyTorch's."""
     case = session.case(name)
+    groups = {"batchnorm_samples": 1} if case.batchnorm else {}
     result = session.train(case, "float64", OPTIMIZER, ranks=sum(layout), schedule="2bw",
                            replicas=driver.replicas_text(layout), micro_batches=micro_batches,
-                           environment=environment, **options)
+                           environment=environment, **groups, **options)
     check(result.event("start")["plan"]["schedule"] == "2bw", "another plan was run")
-    return compare.same_curve(result.losses, baselines.curve(case, "float64", schedule="2bw"),
-                              1e-10, case.loss)
+    return compare.same_curve(result.losses,
+                              baselines.curve(case, "float64", schedule="2bw", **groups), 1e-10,
+                              case.loss)
 
 
 def late(tap, session, baselines, draw):
@@ -444,7 +446,7 @@ def late(tap, session, baselines, draw):
               {"clip_norm": 1e6}, {"ema": 0.9}]
     for name in MODELS:
         layouts = [(1, 1, 1, 1), draw.choice([(2, 2), (1, 2, 1), (2, 1), (1, 3)])]
-        for layout in [] if name == "cnn" else layouts:
+        for layout in layouts:
             options = draw.choice(others) if layout != layouts[0] else {}
             said = "".join(f", --{key.replace('_', '-')}" for key in options)
             count = draw.choice([m for m in (2, 3, 4, 6, 8, 12) if 24 // m >= max(layout)])

@@ -18,6 +18,7 @@ import torch
 from torch.optim import lr_scheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+import batchnorm
 import export
 import models
 import tensors
@@ -156,7 +157,8 @@ def run(recipe, directory, seed):
     case = models.make(recipe["model"], seed)
     steps = case.steps
     export.start_where_the_file_does(case, os.path.join(directory, case.name, "model.onnx"))
-    module = copy.deepcopy(case.module).double().train()
+    module = batchnorm.by_groups(copy.deepcopy(case.module), o.get("batchnorm-samples"))
+    module = module.double().train()
     inputs = [export.to_torch(data, torch.float64) for data in case.inputs.values()]
     target = export.to_torch(case.target_data, torch.float64)
     optimizer = make_optimizer(recipe["optimizer"], module, o)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Optimizers, learning rates, decay, clipping, smoothing, averages and evaluations are PyTorch's,
 on one rank and on many, and go on from a checkpoint as if there had been none."""
+import array
 import json
 import os
 import random
@@ -41,8 +42,10 @@ RECIPES = [
     ("adamw, one update late, averaged", "tied", "adamw",
      {"lr": 0.00390625, "weight-decay": 0.0625, "clip-norm": 1.0, "ema": 0.75, "eval-ema": True,
       "schedule": "2bw"}),
+    ("momentum, one update late, with statistics of micro-batches", "cnn", "momentum",
+     {"lr": 0.0625, "schedule": "2bw", "batchnorm-samples": 3}),
 ]
-LATE = [9, 10]      # under 2bw
+LATE = [9, 10, 11]  # under 2bw
 TIED = [2, 6]       # a tie must step alike in all stages
 MODELS = sorted({recipe[1] for recipe in RECIPES})
 LAYOUTS = [(1, 1), (2, 1), (1, 1, 1), (1, 3), (2, 2), (3,), (1, 2, 1)]
@@ -53,7 +56,8 @@ def options_of(case, recipe, **more):
     """As arguments of Session.train(). Figures of the case are replaced."""
     options = {key.replace("-", "_"): value for key, value in recipe[3].items()}
     if case.batchnorm:
-        options["batchnorm_samples"] = more.pop("group", case.global_batch)
+        group = options.get("batchnorm_samples", case.global_batch)
+        options["batchnorm_samples"] = more.pop("group", group)
     return {"test": case.path("test.safetensors"), "eval_every": EVALUATE[0], **options, **more}
 
 
@@ -101,6 +105,15 @@ def same_state(case, got, wanted):
     compare.same_tensors(got, wanted, 1e-6)
 
 
+def same_statistics(case, checkpoint, wanted):
+    """What BatchNorm keeps, in double."""
+    for (kind, name), data in driver.state(checkpoint).items():
+        if kind == "value" and "running_" in name:
+            shape = wanted[name][1]
+            compare.same_tensors({name: ("F64", shape, array.array("d", data))},
+                                 {name: wanted[name]}, 10 * case.tolerance)
+
+
 def follows(session, runs, recipe, layout=(), micro_batches=1):
     case, wanted = session.case(recipe[1]), runs[recipe[0]]
     checkpoint = session.temporary()
@@ -111,6 +124,7 @@ def follows(session, runs, recipe, layout=(), micro_batches=1):
                  10 * case.tolerance)
     same_evaluations(result, wanted["evaluation"], 10 * case.tolerance)
     same_state(case, exported(session, checkpoint), tensors.read(wanted["final"]))
+    same_statistics(case, checkpoint, tensors.read(wanted["final"]))
     if "ema" in wanted:
         same_state(case, exported(session, checkpoint, "--ema"), tensors.read(wanted["ema"]))
     return said
@@ -210,8 +224,10 @@ def main():
         for recipe in RECIPES:
             tap.test(f"{recipe[1]}: {recipe[0]} is PyTorch's", follows, session, runs, recipe)
         for i in LATE:
+            group = RECIPES[i][3].get("batchnorm-samples", 1)
+            counts = [m for m in (4, 6, 8) if 24 // m % group == 0]
             tap.test(f"{RECIPES[i][1]}: {RECIPES[i][0]} is PyTorch's on 4 ranks",
-                     follows_late, tap, session, runs, RECIPES[i], draw.choice([4, 6, 8]))
+                     follows_late, tap, session, runs, RECIPES[i], draw.choice(counts))
         layouts = draw.sample(LAYOUTS, len(LAYOUTS))
         others = [i for i in range(len(RECIPES)) if i not in TIED + LATE]
         for i in TIED + LATE + (others if driver.LONG else draw.sample(others, 3)):

@@ -150,6 +150,10 @@ static void the_sum_has_every_part(void **state)
     assert_int_equal(use.total, 128 * 4 + use.slots + use.scratch + 640 + 10);
     assert_int_equal(memory_use(&e.program, 3, 2, 256, 10).total,
                      use.total + use.parameters + use.prepared);
+    /* Two batches contribute to running statistics at once. */
+    e.program.contribution_bytes = 64;
+    assert_int_equal(memory_use(&e.program, 3, 1, 256, 10).gradients, 128);
+    assert_int_equal(memory_use(&e.program, 3, 2, 256, 10).gradients, 128 + 2 * 64);
 }
 
 int main(void)
