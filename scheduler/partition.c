@@ -91,6 +91,7 @@ struct search *search_new(const struct cost *cost, const struct cluster *cluster
     s->table = table_new(cost, MAX_CUTS);
     s->state_bytes = stage_state_bytes(cost, request->optimizer);
     s->factor_fixed = s->factor_moving = 1;
+    s->versions = request_versions(request);
     s->zero = request->zero == PLAN_ZERO;
     s->best = INFINITY;
     s->few = s->table->n * cluster->n_devices <= FEW;

@@ -77,6 +77,21 @@ static inline double larger(double a, double b)
     return a > b ? a : b;
 }
 
+/* See partition_dp(): of the slowest stage, of those that are summed up, and of the tail. */
+static inline double iteration(const struct search *search, int64_t m, double most, double sum,
+                               double tail)
+{
+    if (search->versions > 1)
+        return (double)m * larger(most, sum) + tail;
+    return (double)(m - 1) * most + sum + tail;
+}
+
+/* Is a stage summed up that is, with those behind it, one of so many? */
+static inline bool is_summed(const struct search *search, int64_t m, int stages)
+{
+    return search->versions == 1 || stages >= m;
+}
+
 static struct node_list *list_at(const struct run *run, int first, int devices)
 {
     return &run->lists[(size_t)first * ((size_t)run->devices + 1) + (size_t)devices];
@@ -186,7 +201,10 @@ static void fill_bounds(struct run *run)
 /* May there be a plan that is worth a simulation? */
 static bool is_promising(const struct run *run)
 {
-    return (double)(run->m - 1) * run->level + least_at(run, run->devices, run->n)->path <=
+    double path = least_at(run, run->devices, run->n)->path;
+
+    return iteration(run->search, run->m, run->level,
+                     is_summed(run->search, run->m, 1) ? path : 0, 0) <=
            run->search->best * run->search->slack;
 }
 
@@ -217,7 +235,9 @@ static bool dominates(const struct run *run, const struct node *a, const struct 
         slower = a->own - b->own;
     /* 'a' receives no more than 'b': its first stage is later by as much as its own work. */
     front = fmin(front, a->own > b->own ? a->own - b->own : 0);
-    if ((double)(run->m - 1) * slower + later + front + a->sum - b->sum > 0)
+    if (!is_summed(run->search, run->m, a->stages))
+        front = 0;
+    if (iteration(run->search, run->m, slower, front + a->sum - b->sum, later) > 0)
         return false;
     if (run->search->request->stages ? a->stages != b->stages
                                      : run->kind != SCHEDULE_GPIPE && a->stages > b->stages)
@@ -228,8 +248,10 @@ static bool dominates(const struct run *run, const struct node *a, const struct 
 
 static double closed_form(const struct run *run, const struct node *node)
 {
-    return (double)(run->m - 1) * fmax(node->bottleneck, node->own) + node->sum + node->own +
-           node->tail;
+    double own = is_summed(run->search, run->m, node->stages) ? node->own : 0;
+
+    return iteration(run->search, run->m, fmax(node->bottleneck, node->own), node->sum + own,
+                     node->tail);
 }
 
 /* No completion of the node takes less. */
@@ -237,14 +259,16 @@ static double least(const struct run *run, const struct node *node)
 {
     int left = run->devices - node->devices;
     const struct least *rest;
+    double more = 0;
 
     if (node->first == 0)
         return closed_form(run, node);
     if (left == 0)
         return INFINITY;
     rest = least_at(run, left, node->first);
-    return (double)(run->m - 1) * node->level + node->sum + node->own + rest->path +
-           node->tail;
+    if (is_summed(run->search, run->m, node->stages))
+        more = node->own + rest->path;
+    return iteration(run->search, run->m, node->level, node->sum + more, node->tail);
 }
 
 /* A full list loses the node that promises least. */
@@ -304,7 +328,9 @@ static void add_message(const struct run *run, const struct node *behind,
               search_message(&link, share->gradient[row], option->share->gradient[row]);
     seconds = fmax(seconds, behind->own);
     node->bottleneck = fmax(behind->bottleneck, seconds);
-    node->sum = behind->sum + seconds;
+    node->sum = behind->sum;
+    if (is_summed(run->search, run->m, behind->stages))
+        node->sum += seconds;
     node->tail = behind->tail;
 }
 
@@ -452,6 +478,7 @@ static void extend(struct run *run, const struct node *behind, int end,
 {
     const struct plan_request *request = run->search->request;
     int used = behind ? behind->devices : 0, stages = behind ? behind->stages : 0;
+    bool summed = is_summed(run->search, run->m, stages + 1);
     int device = run->devices - used - option->replicas, slots = slots_before(run, stages);
     struct node base = { .end = end, .replicas = option->replicas, .stages = stages + 1,
                          .devices = used + option->replicas, .share = option->share,
@@ -471,7 +498,8 @@ static void extend(struct run *run, const struct node *behind, int end,
                         request->stages - 1 - stages))
             break;
         /* A longer stage is slower still. */
-        if ((double)(run->m - 1) * larger(base.bottleneck, own) + base.sum + own >
+        if (iteration(run->search, run->m, larger(base.bottleneck, own),
+                      base.sum + (summed ? own : 0), 0) >
             run->search->best * run->search->slack)
             break;
         if (!allowed(run, stages, used, option->replicas, i))
@@ -623,7 +651,9 @@ static bool is_even_promising(const struct run *run, const struct option *option
     if (stages < pinned)
         return false;
     stages = pinned ? pinned : stages < run->n ? stages : run->n;
-    return (double)(run->m - 1) * all / stages + all <= run->search->best * run->search->slack;
+    return iteration(run->search, run->m, all / stages,
+                     is_summed(run->search, run->m, 1) ? all : 0, 0) <=
+           run->search->best * run->search->slack;
 }
 
 /* Pipelines with one replica count for all stages are quickly found, and what is slower need
@@ -691,11 +721,12 @@ double partition_closed(struct search *search, struct candidate *c)
             seconds = fmax(seconds, message_of(search, c, s));
         reduce = search_allreduce(search, pipelines, candidate_first(c, s), r,
                                   stage_gradient_bytes(search->cost, own.parameters));
-        sum += seconds;
+        if (is_summed(search, c->micro_batches, c->n_stages - s))
+            sum += seconds;
         most = fmax(most, seconds);
         tail = fmax(tail, search->slow * own.step / (search->zero ? pipelines * r : 1) + reduce);
     }
-    return (double)(c->micro_batches - 1) * most + sum + tail;
+    return iteration(search, c->micro_batches, most, sum, tail);
 }
 
 void partition_dp(struct search *search, const struct split *split, enum schedule_kind kind,

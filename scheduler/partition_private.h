@@ -122,6 +122,7 @@ struct search {
     double state_bytes;     /* of the optimizer, for a 4-byte parameter */
     double factor_fixed, factor_moving;     /* exact over estimated bytes, as found so far */
     double memory;          /* limit in place of all others, where > 0 */
+    int versions;           /* of the weights, see request_versions() */
     bool zero;              /* state is sharded */
     double unsharded;       /* seconds of the best plan without that; 0: none fits, or pinned */
     bool tight;             /* memory kept something from being looked at */
@@ -187,6 +188,10 @@ double candidate_room(const struct search *search, const struct candidate *c, in
  * messages c_s in from the stage before (values and gradients) and r_s for all-reduce and
  * update:
  *   T = sum of max(t_s, c_s) + (M - 1) * max of max(t_s, c_s) + max of r_s
+ * and where the pipeline is not flushed, in the steady state:
+ *   T = M * max(max of max(t_s, c_s), sum of max(t_s, c_s) over the first S - M + 1) + max of r_s
+ * Of more stages than micro-batches these first ones have M slots each, one as many as the other,
+ * and so run in step: none begins the next forward before all of them have ended a backward.
  * M, and t of one pipeline; the all-reduce is over all. With 'even' only pipelines with one
  * replica count for all stages are tried, and none is added: 'best' becomes a bound for the
  * search proper.

@@ -120,8 +120,10 @@ static void check_case(unsigned seed, const char *spec, const struct plan_reques
             fail_msg("seed %u, %s: %s", seed, spec, err.text);
     } else {
         for (int i = 0; i < search->n_splits; i++)
-            for (int k = SCHEDULE_1F1B; k <= SCHEDULE_GPIPE; k++)
-                partition_dp(search, &search->splits[i], (enum schedule_kind)k, false);
+            for (int k = 0; k < SCHEDULE_KINDS; k++)
+                if (request->schedule ? schedule_allowed(request, (enum schedule_kind)k)
+                                      : k == SCHEDULE_1F1B || k == SCHEDULE_GPIPE)
+                    partition_dp(search, &search->splits[i], (enum schedule_kind)k, false);
         if (fabs(search->best - brute.closed) > CLOSE * brute.closed)
             fail_msg("seed %u, %s: closed form %.9g, brute force %.9g", seed, spec,
                      search->best, brute.closed);
@@ -164,25 +166,43 @@ static void nothing_that_is_pinned_is_faster_than_the_plan(void **state)
                                                            .replicas = (int[]){ 2, 1 } });
         check_case(seed, specs[4], &(struct plan_request){ .global_batch = 8,
                                                            .batchnorm_samples = 2 });
+        for (size_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
+            check_case(seed, specs[i], &(struct plan_request){ .global_batch = 8,
+                                                               .schedule = "2bw" });
     }
+}
+
+static void drop_edge(struct cost *cost, int i)
+{
+    free(cost->edges[i].value);
+    free(cost->edges[i].bytes);
+    free(cost->edges[i].gradient_bytes);
+    cost->n_edges--;
+    memmove(cost->edges + i, cost->edges + i + 1,
+            (size_t)(cost->n_edges - i) * sizeof(*cost->edges));
 }
 
 /* Blocks that do not all wait for each other: some edges are missing. */
 static struct cost *branched_cost(int n, unsigned seed)
 {
     struct cost *cost = random_cost(n, seed);
-    int kept = 0;
 
-    for (int i = 0; i < cost->n_edges; i++) {
-        if (next_random(&seed) % 3) {
-            cost->edges[kept++] = cost->edges[i];
-            continue;
-        }
-        free(cost->edges[i].value);
-        free(cost->edges[i].bytes);
-        free(cost->edges[i].gradient_bytes);
+    for (int i = 0; i < cost->n_edges;) {
+        if (next_random(&seed) % 3)
+            i++;
+        else
+            drop_edge(cost, i);
     }
-    cost->n_edges = kept;
+    return cost;
+}
+
+static struct cost *chain_cost(int n, unsigned seed)
+{
+    struct cost *cost = random_cost(n, seed);
+
+    for (int i = cost->n_edges - 1; i >= 0; i--)
+        if (cost->edges[i].to != cost->edges[i].from + 1)
+            drop_edge(cost, i);
     return cost;
 }
 
@@ -609,6 +629,67 @@ static void an_asynchronous_schedule_is_taken_only_where_it_is_asked_for(void **
     plan_free(plain);
 }
 
+/* By the closed form, and by simulation, of 'n' stages of one device each. */
+static void time_both(const struct cost *cost, int n, int64_t count, double *closed,
+                      double *simulated)
+{
+    struct plan_request request = { .global_batch = count, .schedule = "2bw" };
+    struct cluster *cluster = open_cluster("flat:8,bandwidth=1e30,latency=0,memory=1e30");
+    struct search *search = search_new(cost, cluster, &request);
+    struct candidate c = { .n_stages = n, .cuts = mem_new((size_t)n + 1, sizeof(int)),
+                           .replicas = mem_new((size_t)n, sizeof(int)), .micro_batch = 1,
+                           .micro_batches = count, .schedule = SCHEDULE_2BW };
+    struct plan *plan;
+
+    for (int s = 0; s < n; s++) {
+        c.cuts[s + 1] = (s + 1) * cost->n_blocks / n;
+        c.replicas[s] = 1;
+    }
+    *closed = partition_closed(search, &c);
+    plan = place(cost, cluster, &request, &c);
+    *simulated = simulate_seconds(plan, cost, cluster, NULL);
+    plan_free(plan);
+    free(c.again);
+    free(c.cuts);
+    free(c.replicas);
+    search_free(search);
+    cluster_free(cluster);
+}
+
+/* Of chains. Where stages outnumber the micro-batches their first ones run in step, and W, which
+ * others need not wait for, is taken as if they did.
+ */
+static void the_closed_form_without_a_flush_is_the_steady_state(void **state)
+{
+    struct cost *even = even_cost(8, 0, 0);
+    double closed, simulated;
+
+    (void)state;
+    for (int n = 1; n <= 8; n++)
+        for (int m = 1; m <= 16; m++) {
+            time_both(even, n, m, &closed, &simulated);
+            assert_true(simulated <= closed * (1 + CLOSE));
+            assert_true(m < n || closed <= simulated * (1 + CLOSE));
+        }
+    cost_free(even);
+    for (unsigned seed = 1; seed <= 100; seed++) {
+        struct cost *cost = chain_cost(8, seed);
+        int n = 1 + (int)(seed % 8);
+        double step = 0;
+
+        /* The longest update need not be that of the slowest stage. */
+        for (int i = 0; i < cost->n_blocks; i++)
+            step += cost->blocks[i].step;
+        for (int m = 1; m <= 2 * n; m++) {
+            time_both(cost, n, m, &closed, &simulated);
+            if (simulated > closed * (1 + CLOSE) || (m >= n && closed > simulated + step))
+                fail_msg("seed %u, %d micro-batches: closed form %.9g, simulated %.9g", seed, m,
+                         closed, simulated);
+        }
+        cost_free(cost);
+    }
+}
+
 /* zb-h1 keeps four micro-batches in each of four stages: 10 blocks and so 20000 bytes of
  * parameters and 4000 of activations. zb has as many slots more as fit, none and then one.
  */
@@ -746,6 +827,7 @@ int main(void)
         cmocka_unit_test(no_sharded_plan_is_faster_than_the_plan),
         cmocka_unit_test(nothing_that_is_pinned_is_faster_than_the_plan),
         cmocka_unit_test(no_plan_is_below_the_bound_and_most_are_near_it),
+        cmocka_unit_test(the_closed_form_without_a_flush_is_the_steady_state),
         cmocka_unit_test(an_asynchronous_schedule_is_taken_only_where_it_is_asked_for),
         cmocka_unit_test(pins_are_honoured),
         cmocka_unit_test(the_schedule_follows_from_times_and_memory),
