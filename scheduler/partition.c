@@ -137,6 +137,7 @@ void search_free(struct search *s)
     for (int p = 0; p <= s->cluster->n_devices; p++)
         free(s->reduce[p]);
     free(s->reduce);
+    free(s->reduces);
     free(s->below);
     free(s->splits);
     free(s);

@@ -9,37 +9,67 @@
 #include "scheduler/partition_private.h"
 
 /* By replicas first: the more there are, the fewer devices they begin at. */
-static struct reduce_time *reduce_at(struct search *search, int pipelines, int device, int r)
+static int *reduce_at(struct search *search, int pipelines, int device, int r)
 {
     size_t n = (size_t)search_devices(search, pipelines);
-    struct reduce_time **table = &search->reduce[pipelines];
+    int **table = &search->reduce[pipelines];
 
     if (!*table)
         *table = mem_new(n * n, sizeof(**table));
     return *table + (size_t)(r - 1) * n + (size_t)device;
 }
 
-double search_allreduce(struct search *search, int pipelines, int device, int r, double bytes)
+/* Sharded or not: a search is for both. */
+static void ask_cluster(struct search *search, int n, const int *devices,
+                        struct reduce_time *time)
+{
+    struct allreduce_group group = { n, devices, 1, 0 };
+
+    for (int k = 0; k < ALLREDUCE_KINDS; k++) {
+        enum allreduce kind = (enum allreduce)k;
+        struct allreduce_way way;
+
+        if (!allreduce_allowed(search->cluster, kind, false) &&
+            !allreduce_allowed(search->cluster, kind, true))
+            continue;
+        allreduce_find(search->cluster, kind, &group, &way);
+        time->lines[k] = allreduce_line(search->cluster, &way);
+        allreduce_clear(&way);
+    }
+}
+
+static const struct reduce_time *reduce_time(struct search *search, int pipelines, int device,
+                                             int r)
 {
     int all = pipelines * r, n = search_devices(search, pipelines);
-    struct reduce_time *t;
-    const double probe = 1e9;
+    int *at = reduce_at(search, pipelines, device, r);
 
-    if (all < 2 || bytes <= 0)
-        return 0;
-    t = reduce_at(search, pipelines, device, r);
-    if (!t->known) {
+    if (*at == 0) {
         int *devices = mem_new((size_t)all, sizeof(int));
 
         for (int i = 0; i < all; i++)
             devices[i] = i / r * n + device + i % r;
-        t->latency = cluster_allreduce_time(search->cluster, all, devices, 0);
-        t->rate = (cluster_allreduce_time(search->cluster, all, devices, probe) -
-                   t->latency) / probe;
-        t->known = true;
+        ask_cluster(search, all, devices,
+                    mem_push((void **)&search->reduces, &search->n_reduces,
+                             sizeof(*search->reduces)));
+        *at = search->n_reduces;
         free(devices);
     }
-    return t->latency + bytes * t->rate;
+    return &search->reduces[*at - 1];
+}
+
+double search_allreduce(struct search *search, int pipelines, int device, int r, double bytes)
+{
+    const struct reduce_time *t;
+    double seconds = INFINITY;
+
+    if (pipelines * r < 2 || bytes <= 0)
+        return 0;
+    t = reduce_time(search, pipelines, device, r);
+    for (int k = 0; k < ALLREDUCE_KINDS; k++)
+        if (allreduce_allowed(search->cluster, (enum allreduce)k, search->zero))
+            seconds = fmin(seconds, t->lines[k].latency + bytes * t->lines[k].rate);
+    return seconds;
 }
 
 void search_fill_below(struct search *search)

@@ -104,8 +104,7 @@ struct split {
 
 /* An all-reduce, once it was asked for. */
 struct reduce_time {
-    double latency, rate;
-    bool known;
+    struct allreduce_line lines[ALLREDUCE_KINDS];   /* of those that may be */
 };
 
 /* The devices below a place: they are in a row. */
@@ -137,8 +136,10 @@ struct search {
     double effort;          /* replicas times micro-batches that were simulated */
     long count;             /* plans that there are, as far as they were counted */
     bool complete;          /* all of them were simulated */
-    struct reduce_time **reduce;    /* [devices + 1]: by pipelines; in one of them by replicas,
-                                     * and first device; NULL until asked for */
+    int n_reduces;
+    struct reduce_time *reduces;
+    int **reduce;           /* [devices + 1]: by pipelines; in one of them by replicas, and first
+                             * device: which of 'reduces', from 1; NULL, 0: not asked for yet */
     struct span *below;     /* [places] */
     int n_splits;
     struct split *splits;   /* one pipeline first; the largest micro-batches first */

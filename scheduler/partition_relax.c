@@ -244,14 +244,39 @@ static int first_block(const struct relaxation *r, int i, int j)
     return ideals ? b : i;
 }
 
-static double all_reduce(const struct relaxation *r, int replicas, double bytes)
+/* By the way that the cluster may take, if all wires were the best one. */
+static double least_sum(const struct relaxation *r, enum allreduce kind, int replicas,
+                        double bytes)
 {
     const struct cluster *c = r->search->cluster;
+    double n = replicas, ring, chains;
+    double latency = r->latency * c->sum_latency_factor;
+    double seconds = bytes * c->sum_bandwidth_factor / r->bandwidth;
+
+    if (kind == ALLREDUCE_TREE)
+        return 2 * ceil(log2(n)) * latency + 2 * seconds;
+    ring = 2 * (n - 1) * (latency + seconds / n);
+    if (kind == ALLREDUCE_RING)
+        return ring;
+    /* k nodes of n/k devices in the fullest or more, k > 1: chains there and back, and a ring:
+     * 2 (n/k - 1) + 2 (k - 1) latencies, which k = sqrt(n) makes least; of bytes twice all, and
+     * 2 (k - 1) / k.
+     */
+    chains = 4 * (sqrt(n) - 1) * latency + 3 * seconds;
+    return fmin(ring, chains);
+}
+
+static double all_reduce(const struct relaxation *r, int replicas, double bytes)
+{
+    double least = INFINITY;
 
     if (replicas < 2 || bytes <= 0)
         return 0;
-    return 2.0 * (replicas - 1) * (r->latency * c->sum_latency_factor +
-                                   bytes / replicas * c->sum_bandwidth_factor / r->bandwidth);
+    for (int k = 0; k < ALLREDUCE_KINDS; k++)
+        if (allreduce_allowed(r->search->cluster, (enum allreduce)k, false) ||
+            (r->search->zero && allreduce_allowed(r->search->cluster, (enum allreduce)k, true)))
+            least = fmin(least, least_sum(r, (enum allreduce)k, replicas, bytes));
+    return least;
 }
 
 /* Gradients are reduced from the last block to the first: those of the first when all is done,

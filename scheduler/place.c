@@ -113,8 +113,8 @@ static void fill_figures(const struct cost *cost, const struct cluster *cluster,
     stage->memory = stage_memory(cost, &sums, candidate_slots(request, c, s),
                                  request_versions(request), c->zero ? state / copies : state);
     if (own > 0)
-        stage->allreduce = cluster_allreduce_time(cluster, copies, devices,
-                                                  stage_gradient_bytes(cost, own));
+        stage->allreduce = allreduce_time(cluster, copies, devices, c->zero,
+                                          stage_gradient_bytes(cost, own));
 }
 
 struct plan *place(const struct cost *cost, const struct cluster *cluster,

@@ -76,6 +76,17 @@ struct worker {
     double busy, reduced;       /* seconds */
 };
 
+/* One way to sum them, as in topology/allreduce.h. */
+struct group_way {
+    struct allreduce_line line;
+    int n_phases;
+    struct group_phase {
+        int n;
+        struct route *hops;
+        double latency, share;
+    } phases[ALLREDUCE_PHASES];
+};
+
 /* Gradients that some workers sum. A stage's has a piece for each block, last block first;
  * that of a shared parameter has one, ready when its workers reach REDUCE.
  */
@@ -87,8 +98,10 @@ struct group {
     double *bytes;              /* [n_pieces] */
     int reduced, target;        /* pieces of all iterations that are done; under way */
     int flows;                  /* left of those under way */
-    struct route *ring;         /* [workers] */
-    double latency;             /* of a collective */
+    int n_ways;                 /* that the cluster may take */
+    struct group_way ways[ALLREDUCE_KINDS];
+    int way, phase;             /* under way */
+    double moving;              /* bytes, likewise */
     double start;               /* of the first collective */
 };
 

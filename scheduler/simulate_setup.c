@@ -174,16 +174,10 @@ int group_size(const struct sim *sim, const struct group *g)
     return g->workers.n * sim->copies;
 }
 
-/* The ring runs in tree order, so that each wire carries one hop. */
-static void group_ring(struct sim *sim, struct group *g)
+/* In device order: devices of a plan ascend with its workers, unless somebody wrote it by hand. */
+static void sort_workers(const struct sim *sim, struct group *g)
 {
-    int n = g->workers.n;
-    double longest = 0;
-
-    /* Sort by device through the workers' order: devices of a plan ascend with it, unless
-     * somebody wrote the plan by hand.
-     */
-    for (int i = 1; i < n; i++) {
+    for (int i = 1; i < g->workers.n; i++) {
         int id = g->workers.items[i], k = i;
 
         for (; k > 0 && sim->workers[g->workers.items[k - 1]].device > sim->workers[id].device;
@@ -191,16 +185,53 @@ static void group_ring(struct sim *sim, struct group *g)
             g->workers.items[k] = g->workers.items[k - 1];
         g->workers.items[k] = id;
     }
-    g->ring = mem_new((size_t)n, sizeof(*g->ring));
-    for (int i = 0; i < n; i++) {
-        if (i == n - 1 && sim->copies > 1)
-            route_on(sim, device_of(sim, g, i), device_of(sim, g, 0), &g->ring[i]);
-        else
-            route_fill(sim->cluster, device_of(sim, g, i), device_of(sim, g, (i + 1) % n),
-                       &g->ring[i]);
-        longest = fmax(longest, g->ring[i].link.latency);
+}
+
+static void add_way(const struct sim *sim, struct group *g, enum allreduce kind,
+                    const struct allreduce_group *devices)
+{
+    struct group_way *to = &g->ways[g->n_ways++];
+    struct allreduce_way way;
+
+    allreduce_find(sim->cluster, kind, devices, &way);
+    to->line = allreduce_line(sim->cluster, &way);
+    to->n_phases = way.n_phases;
+    for (int p = 0; p < way.n_phases; p++) {
+        const struct allreduce_phase *from = &way.phases[p];
+        struct group_phase *phase = &to->phases[p];
+
+        *phase = (struct group_phase){ from->n, mem_new((size_t)from->n, sizeof(*phase->hops)),
+                                       from->latency, from->share };
+        for (int h = 0; h < from->n; h++) {
+            const struct allreduce_hop *hop = &from->hops[h];
+
+            if (sim->copies > 1 && hop->to >= sim->shift)
+                route_on(sim, hop->from, hop->to - sim->shift, &phase->hops[h]);
+            else
+                route_fill(sim->cluster, hop->from, hop->to, &phase->hops[h]);
+        }
     }
-    g->latency = 2.0 * (group_size(sim, g) - 1) * longest * sim->cluster->sum_latency_factor;
+    allreduce_clear(&way);
+}
+
+/* Under ZeRO-1 it is sharded; but where workers have several stages, what these share is not. */
+static bool is_sharded(const struct sim *sim, const struct group *g)
+{
+    return sim->plan->zero && (!g->shared || schedule_most_chunks(sim->schedule) == 1);
+}
+
+static void group_ways(struct sim *sim, struct group *g)
+{
+    int *devices = mem_new((size_t)g->workers.n, sizeof(*devices));
+    struct allreduce_group group = { g->workers.n, devices, sim->copies, sim->shift };
+
+    sort_workers(sim, g);
+    for (int i = 0; i < g->workers.n; i++)
+        devices[i] = device_of(sim, g, i);
+    for (int k = 0; k < ALLREDUCE_KINDS && group_size(sim, g) > 1; k++)
+        if (allreduce_allowed(sim->cluster, (enum allreduce)k, is_sharded(sim, g)))
+            add_way(sim, g, (enum allreduce)k, &group);
+    free(devices);
 }
 
 static struct group *add_group(struct sim *sim, bool shared, int n_pieces)
@@ -239,7 +270,7 @@ static void add_stage_group(struct sim *sim, int s)
         g->bytes[i] = stage_gradient_bytes(
             sim->cost, sim->cost->blocks[blocks->items[blocks->n - 1 - i]].parameters);
     add_members(sim, g, s);
-    group_ring(sim, g);
+    group_ways(sim, g);
 }
 
 static void add_shared_group(struct sim *sim, const struct cost_shared *shared, bool *seen)
@@ -255,7 +286,7 @@ static void add_shared_group(struct sim *sim, const struct cost_shared *shared, 
             add_members(sim, g, s);
         seen[s] = true;
     }
-    group_ring(sim, g);
+    group_ways(sim, g);
 }
 
 static void add_groups(struct sim *sim)
@@ -269,24 +300,21 @@ static void add_groups(struct sim *sim)
     free(seen);
 }
 
-/* ZeRO-1: of each reduction the first half is left, and each worker steps its share. What all
- * have stepped comes after that, in the second half, behind which nothing can be hidden. Where
- * workers have several stages, what these share is reduced and stepped whole.
+/* ZeRO-1: of each reduction, a ring, the first half is left, and each worker steps its share. What
+ * all have stepped comes after that, in the second half, behind which nothing can be hidden.
  */
 static void shard_group(struct sim *sim, struct group *g)
 {
     int n = g->workers.n, all = group_size(sim, g);
-    int *devices = mem_new((size_t)all, sizeof(*devices));
+    struct group_way *ring = &g->ways[0];
     double bytes = 0, half;
 
     for (int i = 0; i < g->n_pieces; i++) {
         bytes += g->bytes[i];
         g->bytes[i] /= 2;
     }
-    g->latency /= 2;
-    for (int i = 0; i < all; i++)
-        devices[i] = device_of(sim, g, i % n) + i / n * sim->shift;
-    half = cluster_allreduce_time(sim->cluster, all, devices, bytes) / 2;
+    half = all > 1 ? (ring->line.latency + bytes * ring->line.rate) / 2 : 0;
+    ring->phases[0].latency /= 2;
     for (int i = 0; i < n; i++) {
         int id = g->workers.items[i];
         struct part *part = g->shared ? sim->workers[id].parts : part_of(sim, id, g->stage);
@@ -295,7 +323,6 @@ static void shard_group(struct sim *sim, struct group *g)
             part->cost.step /= all;
         part->cost.step += half;
     }
-    free(devices);
 }
 
 static void unroll(struct sim *sim)
@@ -322,8 +349,8 @@ static int sim_fill(struct sim *sim, const struct traffic_list *traffic, struct 
             add_pairs(sim, &traffic->items[i], edges[i].gradient, p);
     if (rc == 0)
         add_groups(sim);
-    for (int g = 0; rc == 0 && g < sim->n_groups && plan->zero; g++)
-        if (!sim->groups[g].shared || schedule_most_chunks(sim->schedule) == 1)
+    for (int g = 0; rc == 0 && g < sim->n_groups; g++)
+        if (is_sharded(sim, &sim->groups[g]))
             shard_group(sim, &sim->groups[g]);
     free(edges);
     return rc;
@@ -378,6 +405,13 @@ static void free_lists(struct id_list *lists, int n)
     free(lists);
 }
 
+static void free_ways(struct group *g)
+{
+    for (int w = 0; w < g->n_ways; w++)
+        for (int p = 0; p < g->ways[w].n_phases; p++)
+            free(g->ways[w].phases[p].hops);
+}
+
 void sim_free(struct sim *sim)
 {
     if (!sim)
@@ -391,7 +425,7 @@ void sim_free(struct sim *sim)
     for (int i = 0; i < sim->n_groups; i++) {
         free(sim->groups[i].workers.items);
         free(sim->groups[i].bytes);
-        free(sim->groups[i].ring);
+        free_ways(&sim->groups[i]);
     }
     for (int s = 0; s < sim->plan->n_stages; s++)
         free(sim->blocks[s].items);

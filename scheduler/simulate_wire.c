@@ -94,10 +94,37 @@ static void count_reductions(struct sim *sim, const struct group *g, int change)
     }
 }
 
+static void start_phase(struct sim *sim, int id)
+{
+    struct group *g = &sim->groups[id];
+    const struct group_phase *p = &g->ways[g->way].phases[g->phase];
+    double bytes = g->moving * p->share;
+
+    g->flows = p->n;
+    for (int i = 0; i < p->n; i++) {
+        count_bytes(sim, &p->hops[i], bytes);
+        add_flow(sim, &p->hops[i], p->latency, bytes * sim->cluster->sum_bandwidth_factor, -1,
+                 id);
+    }
+}
+
+static int fastest_way(const struct group *g, double bytes)
+{
+    int best = 0;
+
+    for (int w = 1; w < g->n_ways; w++) {
+        const struct allreduce_line *a = &g->ways[w].line, *b = &g->ways[best].line;
+
+        if (a->latency + bytes * a->rate < b->latency + bytes * b->rate)
+            best = w;
+    }
+    return best;
+}
+
 void group_start(struct sim *sim, int id)
 {
     struct group *g = &sim->groups[id];
-    int n = g->workers.n, all = group_size(sim, g), ready;
+    int ready;
     double bytes = 0;
 
     if (g->flows)
@@ -107,22 +134,19 @@ void group_start(struct sim *sim, int id)
         return;
     for (int i = g->reduced; i < ready; i++)
         bytes += g->bytes[i % g->n_pieces];
-    if (all < 2 || bytes <= 0) {
+    if (g->n_ways == 0 || bytes <= 0) {
         g->reduced = ready;
         check_workers(sim, g);
         return;
     }
     if (g->reduced % g->n_pieces == 0)
         g->start = sim->now;
-    bytes *= 2.0 * (all - 1) / all;
     g->target = ready;
-    g->flows = n;
+    g->way = fastest_way(g, bytes);
+    g->phase = 0;
+    g->moving = bytes;
     count_reductions(sim, g, 1);
-    for (int i = 0; i < n; i++) {
-        count_bytes(sim, &g->ring[i], bytes);
-        add_flow(sim, &g->ring[i], g->latency, bytes * sim->cluster->sum_bandwidth_factor, -1,
-                 id);
-    }
+    start_phase(sim, id);
 }
 
 void groups_start(struct sim *sim)
@@ -226,7 +250,11 @@ static void arrived(struct sim *sim, const struct flow *flow)
         return;
     }
     g = &sim->groups[flow->group];
-    if (--g->flows == 0) {
+    if (--g->flows > 0)
+        return;
+    if (++g->phase < g->ways[g->way].n_phases) {
+        start_phase(sim, flow->group);
+    } else {
         g->reduced = g->target;
         count_reductions(sim, g, -1);
         check_workers(sim, g);

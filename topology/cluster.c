@@ -7,7 +7,6 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "base/order.h"
 
 #define MAX_DEPTH 8     /* cluster_route() has room for this many climbing wires */
 
@@ -300,41 +299,6 @@ int cluster_route(const struct cluster *cluster, int a, int b, int wires[CLUSTER
     for (int i = 0; i < n_down; i++)
         wires[*up + i] = descend[n_down - 1 - i];
     return *up + n_down;
-}
-
-/* In tree order every subtree is one run of the ring: each wire carries one hop each way, and
- * a hop has its whole route to itself.
- */
-static double ring_round(const struct cluster *cluster, int n, const int *ring, double bytes)
-{
-    double longest = 0;
-
-    for (int i = 0; i < n; i++) {
-        struct cluster_link link = cluster_link(cluster, ring[i], ring[(i + 1) % n]);
-
-        longest = fmax(longest, link.latency * cluster->sum_latency_factor +
-                                    bytes / link.bandwidth * cluster->sum_bandwidth_factor);
-    }
-    return longest;
-}
-
-double cluster_allreduce_time(const struct cluster *cluster, int n, const int *devices,
-                              double bytes)
-{
-    int few[256];
-    int *ring = few;
-    double seconds;
-
-    if (n < 2)
-        return 0;
-    if (n > (int)(sizeof(few) / sizeof(few[0])))
-        ring = mem_new((size_t)n, sizeof(*ring));
-    memcpy(ring, devices, (size_t)n * sizeof(*ring));
-    qsort(ring, (size_t)n, sizeof(*ring), order_ints);
-    seconds = 2.0 * (n - 1) * ring_round(cluster, n, ring, bytes / n);
-    if (ring != few)
-        free(ring);
-    return seconds;
 }
 
 int cluster_core_place(const struct cluster *cluster, int device)

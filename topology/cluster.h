@@ -19,6 +19,7 @@
 
 #include <jansson.h>
 
+#include "topology/allreduce.h"
 #include "topology/efficiency.h"
 #include "topology/storage.h"
 
@@ -68,7 +69,8 @@ struct cluster {
     int n_places, n_devices;
     struct cluster_place *places;
     struct cluster_device *devices;     /* in tree order: neighbours are close */
-    /* An all-reduce takes so many times longer than the ring on idle wires: its parts that are
+    enum allreduce sum_algorithm;
+    /* An all-reduce takes so many times longer than that on idle wires: its parts that are
      * latency and that are bytes. 1: not measured.
      */
     double sum_latency_factor, sum_bandwidth_factor;
@@ -149,9 +151,8 @@ double cluster_link_least(const struct cluster_link *link);
  */
 int cluster_route(const struct cluster *cluster, int a, int b, int wires[CLUSTER_WIRES],
                   int *up);
-/* Seconds for a ring all-reduce of 'bytes' over these devices (taken in tree order), nothing
- * else running: 2(n-1) rounds, each as long as its slowest hop takes for bytes/n, by the
- * measured factors.
+/* Seconds for an all-reduce of 'bytes' over these devices by the cluster's algorithm (see
+ * allreduce.h), nothing else running, by the measured factors.
  */
 double cluster_allreduce_time(const struct cluster *cluster, int n, const int *devices,
                               double bytes);

@@ -16,6 +16,7 @@
 #define MOST 1e300      /* any figure in the file: keeps sums and products finite */
 
 const char *const cluster_kind_names[] = { "root", "switch", "node", "island", "device" };
+const char *const cluster_algorithm_names[] = { "ring", "tree", "hierarchical", "best" };
 const char *const cluster_origin_names[] = { "measured", "reported", "table" };
 
 /* What is being built of a file. A "#" in a name is its number: of nodes in the cluster, of
@@ -461,18 +462,23 @@ static int read_root(struct json_reader *r, struct build *b, int64_t nodes, int6
     return read_children(r, b, 0, 0, nodes > 0 ? nodes : -1, err);
 }
 
-/* "allreduce": {"latency_factor": 1.8, "bandwidth_factor": 2.5, "overlap": 0.3} */
+/* "allreduce": {"algorithm": "tree", "latency_factor": 1.8, "bandwidth_factor": 2.5,
+ * "overlap": 0.3}
+ */
 static int read_factors(struct json_reader *top, struct cluster *cluster, struct err *err)
 {
     static const double one = 1;
     struct json_reader factors;
     const json_t *object;
+    int algorithm = ALLREDUCE_RING;
 
     if (json_get_object(top, "allreduce", false, &object, err))
         return -1;
     if (!object)
         return 0;
     if (json_reader_sub(&factors, top, "allreduce", -1, object, err) ||
+        word_index(&factors, "algorithm", cluster_algorithm_names, ALLREDUCE_BEST + 1, "ring",
+                   &algorithm, err) ||
         json_get_number(&factors, "latency_factor", 1e-6, 1e9, &one,
                         &cluster->sum_latency_factor, err) ||
         json_get_number(&factors, "bandwidth_factor", 1e-6, 1e9, &one,
@@ -480,6 +486,7 @@ static int read_factors(struct json_reader *top, struct cluster *cluster, struct
         json_get_number(&factors, "overlap", 0, 1, &one, &cluster->sum_overlap, err) ||
         read_source(&factors, cluster, &cluster->sum_source, err))
         return -1;
+    cluster->sum_algorithm = (enum allreduce)algorithm;
     return json_reader_end(&factors, err);
 }
 

@@ -14,8 +14,9 @@
 #define CLUSTER_MOST_LEVELS 8
 #define CLUSTER_MOST_DEVICES (1 << 20)
 
-/* By enum cluster_kind, by enum origin. */
+/* By enum cluster_kind, by enum allreduce, by enum origin. */
 extern const char *const cluster_kind_names[];
+extern const char *const cluster_algorithm_names[];
 extern const char *const cluster_origin_names[];
 
 /* How many nodes a place of a file has, those that it stands for all counted; what is no place

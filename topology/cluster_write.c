@@ -163,10 +163,11 @@ json_t *cluster_to_json(const struct cluster *cluster)
         json_object_set_new(top, "storage", storage);
     }
     if (cluster->sum_latency_factor != 1 || cluster->sum_bandwidth_factor != 1 ||
-        cluster->sum_overlap < 1) {
-        factors = json_pack("{s:f, s:f, s:f}", "latency_factor", cluster->sum_latency_factor,
-                            "bandwidth_factor", cluster->sum_bandwidth_factor, "overlap",
-                            cluster->sum_overlap);
+        cluster->sum_overlap < 1 || cluster->sum_algorithm != ALLREDUCE_RING) {
+        factors = json_pack("{s:s, s:f, s:f, s:f}", "algorithm",
+                            cluster_algorithm_names[cluster->sum_algorithm], "latency_factor",
+                            cluster->sum_latency_factor, "bandwidth_factor",
+                            cluster->sum_bandwidth_factor, "overlap", cluster->sum_overlap);
         set_source(factors, cluster, cluster->sum_source);
         json_object_set_new(top, "allreduce", factors);
     }

@@ -243,6 +243,7 @@ static struct cluster *typical(const char *name, const struct cluster *cluster,
         ours->cores = node->cores;
         return result;
     }
+    result->sum_algorithm = cluster->sum_algorithm;
     result->sum_latency_factor = cluster->sum_latency_factor;
     result->sum_bandwidth_factor = cluster->sum_bandwidth_factor;
     result->sum_overlap = cluster->sum_overlap;

@@ -171,6 +171,10 @@ static void write_storage(FILE *out, const struct cluster_storage *storage)
 
 char *report_cluster(const struct cluster *cluster)
 {
+    static const char *const ways[] = {
+        "an idle ring", "two idle trees", "chains in idle nodes and a ring of them",
+        "ring, tree or hierarchy, idle",
+    };
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
@@ -188,10 +192,12 @@ char *report_cluster(const struct cluster *cluster)
     fprintf(out, "  %-26s ", "network");
     write_place(out, cluster, 0);
     write_children(out, cluster, 0, 4);
-    if (cluster->sum_latency_factor != 1 || cluster->sum_bandwidth_factor != 1)
-        fprintf(out, "  %-26s latency x %.3g, bytes x %.3g of an idle ring, %.0f %% beside "
+    if (cluster->sum_latency_factor != 1 || cluster->sum_bandwidth_factor != 1 ||
+        cluster->sum_algorithm != ALLREDUCE_RING)
+        fprintf(out, "  %-26s latency x %.3g, bytes x %.3g of %s, %.0f %% beside "
                 "computing (%s)\n", "all-reduce over all", cluster->sum_latency_factor,
-                cluster->sum_bandwidth_factor, 100 * cluster->sum_overlap,
+                cluster->sum_bandwidth_factor, ways[cluster->sum_algorithm],
+                100 * cluster->sum_overlap,
                 cluster->sum_source ? "table" : "measured");
     if (storage_is_known(&cluster->storage))
         write_storage(out, &cluster->storage);

@@ -21,8 +21,9 @@
 
 static const char *const keys[] = {
     "kind", "name", "bandwidth", "origin", "latency", "latency_origin", "cores", "children",
-    "id", "device", "memory", "flops", "memory_bandwidth", "rank", "efficiency", "schema", "version", "root",
-    "allreduce", "bandwidth_factor", "latency_factor", "colour", "names", "nodes", "hosts",
+    "id", "device", "memory", "flops", "memory_bandwidth", "rank", "schema", "version", "root",
+    "efficiency", "algorithm", "allreduce", "bandwidth_factor", "latency_factor", "colour",
+    "names", "nodes", "hosts",
     "own", "node", "gpus", "nics", "pcis", "parent", "address", "links", "remote", "p2p",
     "usable", "visible", "numas", "migs", "uuid", "flow_bandwidth", "tasks", "shown", "host",
     "slurm", "switches", "given", "gres", "level", "time_left", "sockets", "job", "eager",
@@ -34,7 +35,7 @@ static const char *const keys[] = {
 static const char *const words[] = {
     "root", "switch", "node", "island", "device", "measured", "reported", "table", "cpu", "",
     "n1/cpu0", "tasuki-topo", "a/b/c", "\xc3\xa9", "leaf", "/a/b/c/d/e/f/g", "gpu:x:9(IDX:0-8)",
-    "gpu:((", ",,gpu:99999", "n1", "a#", "/b#",
+    "gpu:((", ",,gpu:99999", "n1", "a#", "/b#", "tree", "best",
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -222,6 +223,7 @@ static json_t *valid(struct fuzz *fuzz)
     json_t *json;
 
     cluster->sum_latency_factor = 1.5;
+    cluster->sum_algorithm = (enum allreduce)fuzz_below(fuzz, ALLREDUCE_BEST + 1);
     json = fuzz_once_in(fuzz, 3) ? machine() : cluster_to_json(cluster);
     json_object_set_new(json, "gpus", valid_gpus(cluster));
     cluster_free(cluster);

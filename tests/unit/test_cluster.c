@@ -98,6 +98,41 @@ static void a_ring_takes_2_n_minus_1_rounds_of_its_slowest_hop(void **state)
     cluster_free(c);
 }
 
+/* 3 nodes of 4: of the devices 0, 1, 2 | 4, 5 | 8, in this order. */
+static void trees_and_hierarchies_take_what_the_formulas_say(void **state)
+{
+    struct cluster *c = open_spec("tree:3x4,inside=4e9,across=1e9,latency=1e-3,"
+                                  "inside-latency=1e-5");
+    const int some[] = { 8, 0, 4, 1, 5, 2 }, inside[] = { 0, 1, 2 }, across[] = { 0, 4, 8 };
+    double ring, tree, chains;
+
+    (void)state;
+    c->sum_latency_factor = 2;
+    c->sum_bandwidth_factor = 3;
+    ring = 10 * 2 * 1e-3 + 10.0 / 6 * 6e9 * 3 / 1e9;
+    assert_true(close_to(cluster_allreduce_time(c, 6, some, 6e9), ring));
+    /* Pairs of the three levels, by their places in the row: 0-1, 2-3, 4-5; 0-2; 0-4. */
+    c->sum_algorithm = ALLREDUCE_TREE;
+    tree = 2 * 2 * (1e-3 + 1e-5 + 1e-3) + 2 * 6e9 * 3 / 1e9;
+    assert_true(close_to(cluster_allreduce_time(c, 6, some, 6e9), tree));
+    assert_true(close_to(cluster_allreduce_time(c, 3, inside, 6e9),
+                         2 * 2 * 2e-5 + 2 * 6e9 * 3 / 4e9));
+    c->sum_algorithm = ALLREDUCE_HIERARCHICAL;
+    chains = 2 * (2 * 2 * 1e-5 + 6e9 * 3 / 4e9) + 4 * 2 * 1e-3 + 4.0 / 3 * 6e9 * 3 / 1e9;
+    assert_true(close_to(cluster_allreduce_time(c, 6, some, 6e9), chains));
+    /* One node, or one device in each: the ring. */
+    assert_true(close_to(cluster_allreduce_time(c, 3, inside, 3e9),
+                         4 * 2e-5 + 4.0 / 3 * 3e9 * 3 / 4e9));
+    assert_true(close_to(cluster_allreduce_time(c, 3, across, 3e9),
+                         4 * 2e-3 + 4.0 / 3 * 3e9 * 3 / 1e9));
+    c->sum_algorithm = ALLREDUCE_BEST;
+    assert_true(close_to(cluster_allreduce_time(c, 6, some, 6e9), fmin(ring, chains)));
+    assert_true(close_to(cluster_allreduce_time(c, 6, some, 0), 2 * 2 * (2e-3 + 1e-5)));
+    assert_true(close_to(allreduce_time(c, 6, some, true, 6e9), ring));
+    assert_true(cluster_allreduce_time(c, 1, some, 1e9) == 0);
+    cluster_free(c);
+}
+
 static void one_transfer_takes_one_of_the_wires_of_a_node(void **state)
 {
     struct cluster *c = open_spec("tree:2x2,inside=4e9,across=2e9,latency=1e-3");
@@ -219,6 +254,7 @@ int main(void)
         cmocka_unit_test(a_device_reaches_itself_at_no_cost),
         cmocka_unit_test(a_route_climbs_to_where_the_two_meet_and_descends),
         cmocka_unit_test(a_ring_takes_2_n_minus_1_rounds_of_its_slowest_hop),
+        cmocka_unit_test(trees_and_hierarchies_take_what_the_formulas_say),
         cmocka_unit_test(one_transfer_takes_one_of_the_wires_of_a_node),
         cmocka_unit_test(short_messages_may_start_sooner),
         cmocka_unit_test(sizes_may_have_suffixes),

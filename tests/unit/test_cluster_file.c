@@ -17,7 +17,7 @@
 
 static const char good[] =
     "{\"schema\": \"tasuki-topo\", \"version\": 1, \"name\": \"two nodes\","
-    " \"allreduce\": {\"latency_factor\": 1.5, \"bandwidth_factor\": 2, \"source\": \"a paper\"},"
+    " \"allreduce\": {\"algorithm\": \"tree\", \"latency_factor\": 1.5, \"bandwidth_factor\": 2, \"source\": \"a paper\"},"
     " \"root\": {\"latency\": 5e-6, \"latency_origin\": \"measured\","
     "  \"eager\": {\"bytes\": 4096, \"latency\": 2e-6}, \"children\": ["
     "  {\"kind\": \"node\", \"name\": \"n1\", \"bandwidth\": 1e9, \"origin\": \"reported\","
@@ -79,12 +79,12 @@ static void a_file_is_read_with_its_defaults(void **state)
     cluster_free(c);
 }
 
-static void measured_factors_stretch_the_ring(void **state)
+static void measured_factors_stretch_the_algorithm(void **state)
 {
     struct err err = { 0 };
     struct cluster *c = parse(good, &err);
     const int devices[] = { 0, 1 };
-    double expected = 2 * (1.5 * 1e-6 + 2 * 4e6 / 4e9);
+    double expected = 2 * 1.5 * 1e-6 + 2 * 2 * 8e6 / 4e9;
 
     (void)state;
     assert_non_null(c);
@@ -98,6 +98,7 @@ static void assert_same(const struct cluster *a, const struct cluster *b)
     assert_int_equal(a->n_places, b->n_places);
     assert_int_equal(a->n_devices, b->n_devices);
     assert_true(a->sum_latency_factor == b->sum_latency_factor && a->sum_source == b->sum_source);
+    assert_int_equal(a->sum_algorithm, b->sum_algorithm);
     for (int i = 0; i < a->n_places; i++) {
         const struct cluster_place *p = &a->places[i], *q = &b->places[i];
 
@@ -196,6 +197,7 @@ static void what_is_wrong_in_a_file_is_named(void **state)
         { DEVICE(", \"count\": 2"), "\"a\"" },
         { DEVICE(", \"names\": [\"a\"]"), "names" },
         { MACHINE("\"extend_to\": -1"), "extend_to" },
+        { MACHINE("\"allreduce\": {\"algorithm\": \"star\"}"), "allreduce.algorithm: \"star\"" },
         { MACHINE("\"storage\": 1"), "storage" },
         { MACHINE("\"storage\": {\"speed\": 1}"), "\"speed\"" },
         { MACHINE("\"storage\": {\"bandwidth\": -1}"), "storage.bandwidth" },
@@ -358,7 +360,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_is_read_with_its_defaults),
-        cmocka_unit_test(measured_factors_stretch_the_ring),
+        cmocka_unit_test(measured_factors_stretch_the_algorithm),
         cmocka_unit_test(what_is_written_is_read_back),
         cmocka_unit_test(what_is_wrong_in_a_file_is_named),
         cmocka_unit_test(places_that_are_alike_are_counted_and_numbered),

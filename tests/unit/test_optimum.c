@@ -89,6 +89,7 @@ static double draw_memory(const struct cost *cost, unsigned *seed)
 static struct problem draw(unsigned seed)
 {
     const int64_t batches[] = { 4, 6, 8, 12 };
+    enum allreduce algorithm = (enum allreduce)(seed % (ALLREDUCE_BEST + 1));
     struct problem p;
 
     /* The first of a sequence is as regular as its seed. */
@@ -96,6 +97,7 @@ static struct problem draw(unsigned seed)
         next_random(&seed);
     p.cost = draw_cost(&seed);
     p.cluster = draw_cluster(&seed);
+    p.cluster->sum_algorithm = algorithm;
     p.request = (struct plan_request){ .global_batch = batches[next_random(&seed) % 4],
                                        .memory = draw_memory(p.cost, &seed) };
     return p;

@@ -236,6 +236,48 @@ static void replicas_share_samples_and_reduce_gradients(void **state)
     cost_free(cost);
 }
 
+/* One block on 8 devices of 4 nodes, as so many pipelines. */
+static double reduced_on(struct cluster *cluster, const struct cost *cost, int pipelines)
+{
+    struct plan_request request = { .global_batch = 8 };
+    struct candidate c = { .pipelines = pipelines, .n_stages = 1, .cuts = (int[]){ 0, 1 },
+                           .replicas = (int[]){ 8 / pipelines }, .micro_batch = 8 / pipelines,
+                           .micro_batches = 1, .schedule = SCHEDULE_GPIPE };
+    struct plan *plan = place(cost, cluster, &request, &c);
+    double result = simulate_seconds(plan, cost, cluster, NULL);
+
+    assert_true(simulate_copies(plan, cluster) == pipelines);
+    plan_free(plan);
+    return result - 3;      /* of F, B and W */
+}
+
+/* Whatever it is, and where pipelines that are alike are simulated as one, too. */
+static void an_idle_cluster_takes_the_closed_form_of_its_all_reduce(void **state)
+{
+    struct cluster *cluster = cluster_open("tree:4x2,inside=3e3,across=1e3,latency=0.01,"
+                                           "inside-latency=0.002", NULL);
+    const int all[] = { 0, 1, 2, 3, 4, 5, 6, 7 };
+
+    (void)state;
+    assert_non_null(cluster);
+    cluster->sum_latency_factor = 1.5;
+    cluster->sum_bandwidth_factor = 2;
+    for (int kind = 0; kind <= ALLREDUCE_BEST; kind++)
+        for (double bytes = 1; bytes < 1e6; bytes *= 10) {
+            struct cost *cost = even_cost(1, 0, bytes);
+
+            cluster->sum_algorithm = (enum allreduce)kind;
+            for (int pipelines = 1; pipelines <= 4; pipelines *= 2) {
+                double closed = cluster_allreduce_time(cluster, 8, all, bytes);
+
+                assert_true(fabs(reduced_on(cluster, cost, pipelines) - closed) <
+                            CLOSE * (3 + closed));
+            }
+            cost_free(cost);
+        }
+    cluster_free(cluster);
+}
+
 static void reduction_overlaps_the_last_backward(void **state)
 {
     struct cost *cost = even_cost(2, 0, 1000);
@@ -509,6 +551,7 @@ int main(void)
         cmocka_unit_test(one_message_takes_one_rail_and_several_take_all),
         cmocka_unit_test(short_messages_start_sooner_and_are_copied),
         cmocka_unit_test(replicas_share_samples_and_reduce_gradients),
+        cmocka_unit_test(an_idle_cluster_takes_the_closed_form_of_its_all_reduce),
         cmocka_unit_test(reduction_overlaps_the_last_backward),
         cmocka_unit_test(who_computes_beside_its_reduction_is_slowed_down),
         cmocka_unit_test(more_threads_than_cores_slow_each_other_down),
