@@ -101,6 +101,17 @@ int file_map_replace(const struct file_map *map, int fd)
     return -1;
 }
 
+void file_map_drop(const struct file_map *map, const void *data, size_t bytes)
+{
+    uintptr_t start = (uintptr_t)map->data, from = (uintptr_t)data, to = from + bytes;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+
+    if (!map->data || from < start || to > start + map->size)
+        return;
+    from -= from % page;
+    (void)madvise((void *)from, to - from, MADV_DONTNEED);     /* only a hint */
+}
+
 void file_map_close(struct file_map *map)
 {
     if (map->data)

@@ -30,6 +30,10 @@ int file_map_open(const char *path, struct file_map *map, struct err *err);
  * may read there meanwhile: they see the one or the other. -1: it is as it was.
  */
 int file_map_replace(const struct file_map *map, int fd);
+/* Bytes at 'data', where they are of this file, need not stay in this process' memory: read again
+ * they come back.
+ */
+void file_map_drop(const struct file_map *map, const void *data, size_t bytes);
 void file_map_close(struct file_map *map);
 
 /* Write 'size' bytes under a temporary name in the same directory, fsync, rename over

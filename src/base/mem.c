@@ -5,11 +5,36 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 #include "base/err.h"
 
 #define ARENA_BLOCK ((size_t)64 * 1024)
 #define ARENA_ALIGN 16
+
+double mem_resident(void)
+{
+    /* Not getrusage(): what it says includes the program that started this one. */
+    FILE *status = fopen("/proc/self/status", "re");
+    char line[128];
+    double kib = 0;
+
+    while (status && fgets(line, sizeof(line), status))
+        if (sscanf(line, "VmHWM: %lf kB", &kib) == 1)
+            break;
+    if (status)
+        fclose(status);
+    return kib * 1024;
+}
+
+void mem_trim(void)
+{
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}
 
 struct arena_block {
     struct arena_block *next;

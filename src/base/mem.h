@@ -27,6 +27,11 @@ void *mem_try(size_t n, size_t size, struct err *err);
 int size_mul(size_t a, size_t b, size_t *result);
 int size_add(size_t a, size_t b, size_t *result);
 
+/* Bytes that this process had resident at most; 0 where the system does not say. */
+double mem_resident(void);
+/* What was freed goes back to the system, as far as the C library can do that. */
+void mem_trim(void);
+
 /* Append one element to a growing array: grows ARRAY when COUNT reaches a power of two.
  * Usage: *(struct thing *)mem_push((void **)&array, &count, sizeof(*array)) = thing;
  * The new element is zeroed. 'count' starts at 0 with a NULL array.

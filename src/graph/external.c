@@ -47,6 +47,12 @@ void external_free(struct external *external)
     free(external);
 }
 
+void external_drop(const struct external *external, const void *data, size_t bytes)
+{
+    for (int i = 0; i < external->n_files; i++)
+        file_map_drop(&external->files[i].map, data, bytes);
+}
+
 static int check_location(const char *location, struct err *err)
 {
     const char *at = location;

@@ -12,6 +12,8 @@ struct external;
 /* For the model at 'path'. */
 struct external *external_new(const char *path);
 void external_free(struct external *external);
+/* file_map_drop() of the one that has it. */
+void external_drop(const struct external *external, const void *data, size_t bytes);
 
 /* 'size' bytes from 'offset' of the file 'location' relative to the model's directory; *data
  * stays valid until external_free(). Refused: absolute locations, "..", what is no regular

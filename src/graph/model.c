@@ -56,6 +56,11 @@ struct model *model_open(const char *path, struct err *err)
     return model;
 }
 
+void model_drop(const struct model *model, const void *data, size_t bytes)
+{
+    onnx_drop(model->onnx, data, bytes);
+}
+
 void model_close(struct model *model)
 {
     if (!model)

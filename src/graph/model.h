@@ -49,6 +49,8 @@ struct model_options {
 
 struct model *model_open(const char *path, struct err *err);
 void model_close(struct model *model);
+/* Weights that were read, where a file has them, need not stay in this process' memory. */
+void model_drop(const struct model *model, const void *data, size_t bytes);
 /* Where nodes are refused 'err' names as many as fit; all of them are in model_unsupported()
  * until the next build. Not among them are nodes that read what others should have made.
  * The graph borrows the model's mapped weights: free graphs before the model. */

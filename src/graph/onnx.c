@@ -209,6 +209,12 @@ struct onnx *onnx_open(const char *path, struct err *err)
     return onnx;
 }
 
+void onnx_drop(const struct onnx *onnx, const void *data, size_t bytes)
+{
+    file_map_drop(&onnx->map, data, bytes);
+    external_drop(onnx->external, data, bytes);
+}
+
 void onnx_close(struct onnx *onnx)
 {
     if (!onnx)

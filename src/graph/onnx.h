@@ -105,6 +105,8 @@ struct onnx {
 /* Errors start with the path. */
 struct onnx *onnx_open(const char *path, struct err *err);
 void onnx_close(struct onnx *onnx);
+/* file_map_drop() of the file that has it. */
+void onnx_drop(const struct onnx *onnx, const void *data, size_t bytes);
 
 int onnx_find(const struct onnx *onnx, const char *name);   /* value index, -1 */
 

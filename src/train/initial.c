@@ -10,6 +10,7 @@
 #include "graph/names.h"
 #include "graph/op.h"
 #include "kernels/philox.h"
+#include "base/file.h"
 #include "train/safetensors.h"
 
 #define POSITION_DEVIATION 0.02
@@ -24,6 +25,7 @@ struct start {
 };
 
 struct initial {
+    const struct model *model;
     struct graph *graph;        /* owns the names */
     struct names *names;
     int n;
@@ -248,13 +250,21 @@ static int make(struct initial *initial, struct model *model,
 struct initial *initial_new(struct model *model, const struct model_options *options,
                             const char *how, struct err *err)
 {
-    struct initial *initial = mem_new(1, sizeof(*initial));
+    struct initial *initial = initial_of_model(model);
 
-    initial->names = names_new();
     if (make(initial, model, options, how, err)) {
         initial_free(initial);
         return NULL;
     }
+    return initial;
+}
+
+struct initial *initial_of_model(const struct model *model)
+{
+    struct initial *initial = mem_new(1, sizeof(*initial));
+
+    initial->model = model;
+    initial->names = names_new();
     return initial;
 }
 
@@ -296,34 +306,47 @@ static void draw(const struct start *start, uint64_t key, uint64_t quad, double 
 }
 
 static void fill_by_rule(const struct start *start, uint64_t seed, const struct value *value,
-                         void *data)
+                         size_t first, size_t n, void *data)
 {
     uint64_t key = philox_key(seed, graph_key(value->name));
-    size_t n = (size_t)shape_elements(&value->shape);
     double x[4] = { start->scale, start->scale, start->scale, start->scale };
 
     for (size_t at = 0; at < n; at += 4) {
         if (start->draw != DRAW_CONSTANT)
-            draw(start, key, at / 4, x);
+            draw(start, key, (first + at) / 4, x);
         for (size_t i = at; i < n && i < at + 4; i++)
             dtype_put_real(value->dtype, data, (int64_t)i, x[i - at]);
     }
 }
 
-int initial_fill(const struct initial *initial, uint64_t seed, const struct value *value,
-                 void *data, struct err *err)
+/* Of 'type' in a file; where those bytes are. */
+static const void *convert(enum dtype type, const void *from, size_t first,
+                           const struct value *value, size_t n, void *data)
 {
-    int index = initial ? names_find(initial->names, value->name) : -1;
+    from = (const char *)from + first * dtype_size(type);
+    dtype_convert(type, from, value->dtype, data, n);
+    return from;
+}
 
-    if (index < 0)
+int initial_read(const struct initial *initial, uint64_t seed, const struct value *value,
+                 size_t first, size_t n, void *data, struct err *err)
+{
+    int index = initial && !value->data ? names_find(initial->names, value->name) : -1;
+    const void *at;
+
+    if (value->data) {
+        at = convert(value->file_dtype, value->data, first, value, n, data);
+        if (initial)
+            model_drop(initial->model, at, n * dtype_size(value->file_dtype));
+    } else if (index < 0) {
         return err_set(err, "parameter \"%s\": the model has no weights for it", value->name);
-    if (initial->file) {
+    } else if (initial->file) {
         const struct safetensors_tensor *t = safetensors_find(initial->file, value->name);
 
-        dtype_convert(t->dtype, t->data, value->dtype, data,
-                      (size_t)shape_elements(&value->shape));
+        at = convert(t->dtype, t->data, first, value, n, data);
+        file_map_drop(safetensors_map(initial->file), at, n * dtype_size(t->dtype));
     } else {
-        fill_by_rule(&initial->starts[index], seed, value, data);
+        fill_by_rule(&initial->starts[index], seed, value, first, n, data);
     }
     return 0;
 }

@@ -24,13 +24,18 @@ struct initial;
  */
 struct initial *initial_new(struct model *model, const struct model_options *options,
                             const char *how, struct err *err);
+/* Where the model has all of them. */
+struct initial *initial_of_model(const struct model *model);
 void initial_free(struct initial *initial);
 
 /* Values of the model without data, by the first of their names; NULL where there are none. */
 const char *initial_absent(const struct graph *graph, int *n);
 
-/* All elements of a value that has no data, in its type. */
-int initial_fill(const struct initial *initial, uint64_t seed, const struct value *value,
-                 void *data, struct err *err);
+/* 'n' elements from 'first' on, a multiple of four, in the value's type: as the model has them,
+ * else as above. Without 'initial' there is only the former. What was read of a file does not stay
+ * in memory.
+ */
+int initial_read(const struct initial *initial, uint64_t seed, const struct value *value,
+                 size_t first, size_t n, void *data, struct err *err);
 
 #endif

@@ -106,6 +106,7 @@ static struct cost *measure_cost(const struct planning *p, struct err *err)
     cost = profile_cost(&options, err);
     timings_close(options.timings);
     p->backend->device_close(options.device);
+    mem_trim();
     return cost;
 }
 

@@ -197,8 +197,10 @@ static int open_initial(struct session *s, struct err *err)
 
     if (!s->absent && how && !s->resumed)
         return err_set_code(err, EXIT_USAGE, "--init: %s has its weights", s->model_path);
-    if (!s->absent)
+    if (!s->absent) {
+        s->initial = initial_of_model(s->model);
         return 0;
+    }
     if (!how && !s->resumed)
         return err_set(err, "%s: has no weights for \"%.200s\"%s: say --init=fan-in, or --init "
                        "FILE for those of a safetensors file", s->model_path, s->absent,

@@ -262,13 +262,13 @@ static void tell_damage(const struct data *data)
 static int summarize(struct session *s, struct report *r, struct err *err)
 {
     const struct batch_result *t = &r->spent;
-    double mine[6] = { (double)s->backend->peak(s->device), t->compute, t->idle,
-                       t->receive - t->idle + t->send, t->reduce, 0 };
+    double mine[7] = { (double)s->backend->peak(s->device), t->compute, t->idle,
+                       t->receive - t->idle + t->send, t->reduce, 0, mem_resident() };
     const void **parts = mem_new((size_t)s->size, sizeof(*parts));
     size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
     void *block = NULL;
-    json_t *peaks = json_array(), *ranks = json_array();
-    double measured = median_seconds(r), all[6];
+    json_t *peaks = json_array(), *resident = json_array(), *ranks = json_array();
+    double measured = median_seconds(r), all[7];
     int bad;
 
     for (int c = 0; c < s->n_chunks; c++)
@@ -277,13 +277,15 @@ static int summarize(struct session *s, struct report *r, struct err *err)
     for (int i = 0; i < s->size && !bad; i++) {
         memcpy(all, parts[i], sizeof(all));
         json_array_append_new(peaks, json_integer((json_int_t)all[0]));
+        json_array_append_new(resident, json_integer((json_int_t)all[6]));
         json_array_append_new(ranks, json_pack("{s:f, s:f, s:f, s:f, s:f}", "compute", all[1],
                                                "idle", all[2], "messages", all[3], "reduce",
                                                all[4], "data", all[5]));
     }
     tell_damage(s->train.data);
     tell_damage(s->test.data);
-    session_log(s, json_pack("{s:s, s:o}", "event", "memory", "peak", peaks));
+    session_log(s, json_pack("{s:s, s:o, s:o}", "event", "memory", "peak", peaks, "resident",
+                             resident));
     session_log(s, json_pack("{s:s, s:i, s:f, s:f, s:o, s:o}", "event", "end", "steps",
                              r->n_steps, "measured_seconds", measured, "predicted_seconds",
                              s->plan->iteration_seconds, "phases", phases(s), "ranks", ranks));

@@ -13,6 +13,7 @@ struct block {
 };
 
 #define MAX_BLOCKS 15
+#define PIECE_BYTES ((size_t)1 << 20)
 
 static int list_blocks(struct store *s, struct block blocks[MAX_BLOCKS])
 {
@@ -154,32 +155,30 @@ void *store_address_at(const struct store *store, int value, int slot, int versi
     }
 }
 
+/* Piece by piece: no file, and no copy of a whole value, is in memory beside what was allotted. */
 static int load_value(struct store *store, const struct initial *initial, uint64_t seed,
-                      int value, struct err *err)
+                      int value, void *piece, struct err *err)
 {
+    const struct backend *backend = store->compiled->backend;
     const struct value *v = &store->compiled->graph->values[value];
-    size_t n = (size_t)shape_elements(&v->shape), bytes = n * dtype_size(v->dtype);
-    void *to = store_address(store, value, 0), *data;
-    int bad = 0;
+    size_t size = dtype_size(v->dtype), n = (size_t)shape_elements(&v->shape);
+    size_t most = PIECE_BYTES / size;
+    char *to = store_address(store, value, 0);
 
-    if (!to || bytes == 0)
-        return 0;
-    data = mem_new(bytes, 1);
-    if (v->data)
-        dtype_convert(v->file_dtype, v->data, v->dtype, data, n);
-    else
-        bad = initial_fill(initial, seed, v, data, err);
-    if (!bad)
-        bad = store->compiled->backend->copy(store->stream, to, bytes, data, bytes, bytes, 1,
-                                             err);
-    if (!bad)
-        bad = store->compiled->backend->stream_sync(store->stream, err);
-    free(data);
-    return bad;
+    for (size_t first = 0; to && first < n; first += most) {
+        size_t some = n - first < most ? n - first : most, bytes = some * size;
+
+        if (initial_read(initial, seed, v, first, some, piece, err) < 0 ||
+            backend->copy(store->stream, to + first * size, bytes, piece, bytes, bytes, 1,
+                          err) < 0 ||
+            backend->stream_sync(store->stream, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
-int store_load(struct store *store, const struct initial *initial, uint64_t seed,
-               struct err *err)
+static int load_values(struct store *store, const struct initial *initial, uint64_t seed,
+                       void *piece, struct err *err)
 {
     const struct program *p = store->compiled->program;
 
@@ -190,13 +189,24 @@ int store_load(struct store *store, const struct initial *initial, uint64_t seed
             continue;
         if (kind != VALUE_PARAM && kind != VALUE_STAT && kind != VALUE_CONST)
             continue;
-        if (load_value(store, initial, seed, v, err) < 0)
+        if (load_value(store, initial, seed, v, piece, err) < 0)
             return -1;
     }
+    return 0;
+}
+
+int store_load(struct store *store, const struct initial *initial, uint64_t seed,
+               struct err *err)
+{
+    const struct program *p = store->compiled->program;
+    void *piece = mem_new(PIECE_BYTES, 1);
+    int bad = load_values(store, initial, seed, piece, err);
+
+    free(piece);
     /* Nothing is older before the first update. Constants are among what is prepared. */
-    if (store->n_versions > 1 &&
+    if (!bad && store->n_versions > 1 &&
         (copy_latest(store, store->weights, p->param_bytes, err) < 0 ||
          copy_latest(store, store->prepared, p->prepared_bytes, err) < 0))
         return -1;
-    return 0;
+    return bad;
 }
