@@ -72,6 +72,34 @@ static void add_cut(struct table *table, int block)
     table->cuts[++table->n] = block;
 }
 
+/* How many of a layer's cuts are thinner than that before its block 'at', which comes first at 0. */
+static int thickness_rank(const double *bytes, int blocks, int at)
+{
+    int rank = at > 0;
+
+    for (int k = 1; k < blocks && at > 0; k++)
+        rank += bytes[k] < bytes[at] || (bytes[k] <= bytes[at] && k < at);
+    return rank;
+}
+
+/* 'room' cuts, the first of which is there: in front of each layer, or of as many as there can be,
+ * and at the thinnest places within them.
+ */
+static void cut_within(struct table *table, const struct layers *layers, int room)
+{
+    double *bytes = crossing_bytes(table->cost);
+
+    for (int i = 0; i < layers->n; i++) {
+        int block = layers->first + i * layers->blocks;
+        int cuts = (int)((i + 1) * (int64_t)room / layers->n - i * (int64_t)room / layers->n);
+
+        for (int k = i == 0; k < layers->blocks; k++)
+            if (thickness_rank(bytes + block, layers->blocks, k) < cuts)
+                add_cut(table, block + k);
+    }
+    free(bytes);
+}
+
 /* Between layers, or where these are few between their blocks, too; and between all blocks
  * before and behind them.
  */
@@ -80,16 +108,12 @@ static bool cut_layers(struct table *table, int most)
     const struct cost *cost = table->cost;
     struct layers layers = layers_find(cost);
     int behind = layers_behind(cost, &layers), room = most - layers.first - behind;
-    int size, n;
 
     if (!layers_are_all(cost, &layers) || room < 1)
         return false;
-    size = layers.n >= room ? layers.blocks : 1;
-    n = layers.n * layers.blocks / size;
     for (int b = 1; b <= layers.first; b++)
         add_cut(table, b);
-    for (int i = 1; i < room; i++)
-        add_cut(table, layers.first + (int)((int64_t)i * n / room) * size);
+    cut_within(table, &layers, room);
     for (int b = cost->n_blocks - behind; b <= cost->n_blocks; b++)
         add_cut(table, b);
     return true;

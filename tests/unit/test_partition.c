@@ -580,6 +580,36 @@ static int more_where_w_waits(void *user, const struct plan *plan, int stage,
     return 0;
 }
 
+/* 100 layers of four blocks, 200, 100 and 500 bytes between these and 100 between layers, where 256
+ * cuts are looked at: two of each layer's, and of some layers a third.
+ */
+static void of_many_cuts_those_between_layers_and_the_thinnest_are_looked_at(void **state)
+{
+    const double bytes[] = { 200, 100, 500, 100 };
+    struct cost *cost = even_cost(400, 100, 0);
+    struct table *table;
+    int seen[4] = { 0 };
+
+    (void)state;
+    for (int i = 0; i < 400; i++)
+        cost->blocks[i].parameters = 1000 * (1 + i % 4);
+    for (int i = 0; i < 399; i++)
+        cost->edges[i].bytes[0] = bytes[cost->edges[i].from % 4];
+    table = table_new(cost, 256);
+    assert_int_equal(table->n, 256);
+    assert_int_equal(table->cuts[256], 400);
+    for (int i = 0; i < 256; i++) {
+        assert_true(table->cuts[i] < table->cuts[i + 1]);
+        seen[table->cuts[i] % 4]++;
+    }
+    assert_int_equal(seen[0], 100);
+    assert_int_equal(seen[1], 56);
+    assert_int_equal(seen[2], 100);
+    assert_int_equal(seen[3], 0);
+    table_free(table);
+    cost_free(cost);
+}
+
 /* So many blocks that not all cuts are tried. */
 static void a_schedule_that_does_not_fit_leaves_the_plan_that_it_was_to_improve(void **state)
 {
@@ -842,6 +872,7 @@ int main(void)
         cmocka_unit_test(a_small_stage_that_was_underestimated_does_not_forbid_a_large_one),
         cmocka_unit_test(a_schedule_that_does_not_fit_leaves_the_plan_that_it_was_to_improve),
         cmocka_unit_test(a_schedule_that_is_asked_for_is_cut_by_its_own_slots),
+        cmocka_unit_test(of_many_cuts_those_between_layers_and_the_thinnest_are_looked_at),
         cmocka_unit_test(pipelines_stay_inside_the_nodes_where_messages_are_large),
         cmocka_unit_test(many_stages_are_soon_found_where_they_are_pinned),
         cmocka_unit_test(shared_parameters_have_the_lowest_stage_as_owner),
