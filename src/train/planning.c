@@ -85,9 +85,32 @@ static int choose_sizes(const struct plan_request *q, int64_t sizes[MAX_SIZES])
     return n;
 }
 
-/* Measured on a device of its own, so that the run's peak of memory stays the run's. */
+/* A cluster that is described with the speed of its devices is not this machine. */
+static bool is_elsewhere(const struct cluster_device *device)
+{
+    return strcmp(device->kind, "cpu") != 0 &&
+           (device->flops > 0 || device->memory_bandwidth > 0);
+}
+
+struct trials_key planning_trials(const struct planning *planning)
+{
+    const struct planning *p = planning;
+    bool ours = !p->cost && !is_elsewhere(&p->cluster->devices[0]);
+
+    return (struct trials_key){
+        .directory = ours ? p->cache_directory : NULL, .model = model_hash(p->model),
+        .backend = p->backend->name, .device = p->backend->device_name(p->device),
+        .precision = dtype_name(p->model_options.real), .fuse = p->model_options.fuse,
+        .nodes = cluster_nodes(p->cluster), .devices = p->cluster->n_devices,
+    };
+}
+
+/* Measured on a device of its own, so that the run's peak of memory stays the run's; by what
+ * trials have shown.
+ */
 static struct cost *measure_cost(const struct planning *p, struct err *err)
 {
+    struct trials_key key = planning_trials(p);
     int64_t sizes[MAX_SIZES];
     struct profile_options options = {
         .model = p->model, .model_options = p->model_options, .backend = p->backend,
@@ -104,17 +127,12 @@ static struct cost *measure_cost(const struct planning *p, struct err *err)
     options.timings = timings_open(p->backend, options.device, p->threads,
                                    p->cache_directory);
     cost = profile_cost(&options, err);
+    if (cost)
+        trials_apply(&key, cost);
     timings_close(options.timings);
     p->backend->device_close(options.device);
     mem_trim();
     return cost;
-}
-
-/* A cluster that is described with the speed of its devices is not this machine. */
-static bool is_elsewhere(const struct cluster_device *device)
-{
-    return strcmp(device->kind, "cpu") != 0 &&
-           (device->flops > 0 || device->memory_bandwidth > 0);
 }
 
 struct cost *planning_cost(const struct planning *planning, struct err *err)

@@ -11,6 +11,7 @@
 #include "scheduler/partition.h"
 #include "train/built.h"
 #include "train/data.h"
+#include "train/trials.h"
 
 struct err;
 
@@ -38,6 +39,11 @@ struct plan *planning_run(const struct planning *planning, char **why, struct er
  * cluster that is elsewhere. By the request's batch sizes.
  */
 struct cost *planning_cost(const struct planning *planning, struct err *err);
+
+/* Where trials of the model on this cluster are kept; its strings are the planning's. Nowhere
+ * where its costs are not measured.
+ */
+struct trials_key planning_trials(const struct planning *planning);
 
 /* BatchNorm's groups where nobody said: what one device takes at once, or at most 16 samples
  * where several may share the batch.

@@ -14,6 +14,7 @@
 #include "train/journal.h"
 #include "train/labels.h"
 #include "train/placement.h"
+#include "train/planning.h"
 #include "train/runner.h"
 #include "train/settings.h"
 #include "train/staging.h"
@@ -104,6 +105,8 @@ int session_resume(struct session *session, struct err *err);
 int session_cluster(struct session *session, struct err *err);
 /* This rank's share of the cores of its node; 0: not known. */
 int session_cores(const struct session *session);
+/* For the planner, but for costs that were given. */
+struct planning session_planning(const struct session *session);
 /* What the settings ask of the planner. */
 struct plan_request session_request(const struct session *session);
 /* The plan in a line; malloc'ed. */

@@ -9,7 +9,6 @@
 #include "scheduler/schedule.h"
 #include "train/discover.h"
 #include "train/optimizer.h"
-#include "train/planning.h"
 #include "train/session.h"
 
 struct plan_request session_request(const struct session *session)
@@ -27,17 +26,24 @@ struct plan_request session_request(const struct session *session)
     };
 }
 
-/* The planner at work for this run. */
-static struct plan *make_plan(struct session *s, struct err *err)
+struct planning session_planning(const struct session *s)
 {
     const struct train_settings *t = &s->settings;
-    struct planning planning = {
+
+    return (struct planning){
         .model = s->model, .model_path = s->model_path, .model_options = s->model_options,
         .backend = s->backend, .device = s->device, .threads = t->threads,
         .cache_directory = t->cache_directory, .optimizer = t->optimizer,
         .averaged = t->recipe.ema > 0,
         .cluster = s->cluster, .request = session_request(s), .command = t->command,
     };
+}
+
+/* The planner at work for this run. */
+static struct plan *make_plan(struct session *s, struct err *err)
+{
+    const struct train_settings *t = &s->settings;
+    struct planning planning = session_planning(s);
     struct plan *plan;
     char *why = NULL;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* --trial: the best plans are run for some steps before the first one; the fastest is taken. What
- * they compute goes: each has its own copy of all that it changes.
+/* --trial: the best plans are run for some steps before the first one; the fastest is taken, and
+ * what its stages computed is kept for the next plan (trials.h). What they compute goes: each has
+ * its own copy of all that it changes.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -9,17 +10,25 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/order.h"
 #include "train/session.h"
 
 #define STEPS 4     /* of each plan, the first of which warms caches and connections */
 
-/* Seconds of a step on this rank. */
-static int run_steps(struct session *s, struct stepper *stepper, double *seconds,
+/* What a rank has to say of a plan: seconds of a step, and of computing in it. */
+struct verdict {
+    double seconds, compute;
+    int stage;
+    bool stop;          /* a signal came */
+};
+
+/* Of computing the median: who is held up takes longer, and nobody less. */
+static int run_steps(struct session *s, struct stepper *stepper, struct verdict *verdict,
                      struct err *err)
 {
     bool flows = plan_versions(s->plan) > 1;
+    double start = 0, compute[STEPS];
     struct batch_result result;
-    double start = 0;
 
     for (int i = 0; i < STEPS; i++) {
         if (i == 1 && comm_fence(s->comm, err) < 0)
@@ -29,19 +38,16 @@ static int run_steps(struct session *s, struct stepper *stepper, double *seconds
         if (session_step(s, stepper, s->first_step + i, flows && i < STEPS - 1, &result,
                          err) < 0)
             return -1;
+        compute[i] = result.compute;
     }
-    *seconds = (trace_clock() - start) / (STEPS - 1);
+    verdict->seconds = (trace_clock() - start) / (STEPS - 1);
+    qsort(compute + 1, STEPS - 1, sizeof(*compute), order_doubles);
+    verdict->compute = compute[STEPS / 2];
     return s->runner ? runner_drain(s->runner, err) : 0;
 }
 
-/* What a rank has to say of a plan. */
-struct verdict {
-    double seconds;
-    bool stop;          /* a signal came */
-};
-
-/* Of the slowest rank, and of any. */
-static int slowest(struct session *s, struct verdict *verdict, struct err *err)
+/* Of the slowest rank, and of any; for each stage what a replica computes. */
+static int slowest(struct session *s, struct verdict *verdict, double *computed, struct err *err)
 {
     const void **parts = mem_new((size_t)s->size, sizeof(*parts));
     size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
@@ -55,6 +61,9 @@ static int slowest(struct session *s, struct verdict *verdict, struct err *err)
         memcpy(&theirs, parts[r], sizeof(theirs));
         verdict->seconds = fmax(verdict->seconds, theirs.seconds);
         verdict->stop |= theirs.stop;
+        if (theirs.stage >= 0)
+            computed[theirs.stage] +=
+                theirs.compute / s->plan->stages[theirs.stage].replicas / s->plan->pipelines;
     }
     free(block);
     free(parts);
@@ -74,7 +83,8 @@ static int open_trial(struct session *s, struct err *err)
 }
 
 /* On a device of its own, so that the run's peak of memory stays the run's. */
-static int measure(struct session *s, struct verdict *verdict, struct err *err)
+static int measure(struct session *s, struct verdict *verdict, double *computed,
+                   struct err *err)
 {
     struct device *device = s->device;
     const char *trace = s->settings.trace;
@@ -83,9 +93,10 @@ static int measure(struct session *s, struct verdict *verdict, struct err *err)
 
     s->settings.trace = NULL;
     stepper_init(&stepper, s);
-    bad = open_trial(s, err) < 0 || run_steps(s, &stepper, &verdict->seconds, err) < 0;
+    bad = open_trial(s, err) < 0 || run_steps(s, &stepper, verdict, err) < 0;
+    verdict->stage = s->placement.stage;
     verdict->stop = session_stop_asked();
-    bad = bad || slowest(s, verdict, err) < 0;
+    bad = bad || slowest(s, verdict, computed, err) < 0;
     stepper_clear(&stepper);
     /* Not agreed upon: messages are under way, and the process is about to end. */
     if (bad && !s->agreed && s->size > 1)
@@ -142,41 +153,69 @@ struct trial {
     struct plan *plan;
     json_t *json;
     double seconds;
+    double *computed;       /* [n_stages]: seconds of a step */
     int index;
 };
 
 /* The plan is the session's no longer. */
-static void keep(struct session *s, struct trial *trial)
+static void keep(struct session *s, struct trial *trial, double *computed)
 {
     plan_free(trial->plan);
     json_decref(trial->json);
+    free(trial->computed);
+    trial->computed = computed;
     trial->plan = s->plan;
     trial->json = s->plan_json;
     s->plan = NULL;
     s->plan_json = NULL;
 }
 
+static int try_plan(struct session *s, int index, struct trial *best, bool *stop,
+                    struct err *err)
+{
+    double *computed = mem_new((size_t)s->plan->n_stages, sizeof(*computed));
+    struct verdict verdict = { 0 };
+
+    if (measure(s, &verdict, computed, err) < 0) {
+        free(computed);
+        return -1;
+    }
+    *stop = verdict.stop;
+    if (s->rank == 0)
+        tell(s, index, verdict.seconds);
+    if (verdict.seconds >= best->seconds) {
+        free(computed);
+        return 0;
+    }
+    keep(s, best, computed);
+    best->seconds = verdict.seconds;
+    best->index = index;
+    return 0;
+}
+
 /* Up to the one that a signal came in: the run is to end with its first step. */
 static int try_all(struct session *s, int n, struct trial *best, struct err *err)
 {
-    struct verdict verdict = { 0 };
+    bool stop = false;
 
-    for (int i = 0; i < n && !verdict.stop; i++) {
-        verdict = (struct verdict){ 0 };
-        if ((i > 0 && session_next_plan(s, i - 1, err) < 0) || measure(s, &verdict, err) < 0) {
+    for (int i = 0; i < n && !stop; i++)
+        if ((i > 0 && session_next_plan(s, i - 1, err) < 0) ||
+            try_plan(s, i, best, &stop, err) < 0) {
             if (err->text[0])
                 err_prefix(err, "--trial, plan %d of %d", i + 1, n);
             return -1;
         }
-        if (s->rank == 0)
-            tell(s, i, verdict.seconds);
-        if (verdict.seconds < best->seconds) {
-            keep(s, best);
-            best->seconds = verdict.seconds;
-            best->index = i;
-        }
-    }
     return 0;
+}
+
+/* Costs that were given are whoever's who wrote them. */
+static void write_back(const struct session *s, const struct trial *best)
+{
+    struct planning planning = session_planning(s);
+    struct trials_key key = planning_trials(&planning);
+
+    if (s->settings.n_costs == 0 && trials_record(&key, best->plan, best->computed))
+        log_info("what it took is kept for the next plan");
 }
 
 /* Where a plan cannot be run, the run fails: what does not fit was left out before. */
@@ -198,7 +237,10 @@ int session_trial(struct session *session, struct err *err)
     json_decref(s->plan_json);
     s->plan = best.plan;
     s->plan_json = best.json;
-    if (!bad && s->rank == 0)
+    if (!bad && s->rank == 0) {
         log_info("trial %d of %d was the fastest", best.index + 1, n + 1);
+        write_back(s, &best);
+    }
+    free(best.computed);
     return bad;
 }

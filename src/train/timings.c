@@ -34,7 +34,7 @@ struct timings {
 };
 
 /* FNV-1a, 64 bits (Fowler, Noll, Vo). */
-static void hash_text(const char *text, char hex[17])
+void timings_hash(const char *text, char hex[17])
 {
     uint64_t hash = 0xcbf29ce484222325u;
 
@@ -80,7 +80,7 @@ struct timings *timings_open(const struct backend *backend, struct device *devic
     if (!directory)
         return t;
     name = mem_printf("%s %s", backend->name, backend->device_name(device));
-    hash_text(name, hex);
+    timings_hash(name, hex);
     t->path = mem_printf("%s/%s-%s.json", directory, backend->name, hex);
     read_cache(t, name);
     free(name);
@@ -215,7 +215,7 @@ static void node_key(const struct graph *graph, int node, const struct value_lay
     for (int i = 0; i < n->n_outputs; i++)
         put_value(t.file, graph, n->outputs[i], layouts);
     fclose(t.file);
-    hash_text(t.data, hex);
+    timings_hash(t.data, hex);
     free(t.data);
 }
 

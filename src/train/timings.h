@@ -42,6 +42,8 @@ void timings_key(const struct graph *graph, int node, char key[17]);
 double timings_update(struct timings *timings, const struct optimizer_args *args, size_t ring,
                       struct err *err);
 
+/* A name for a file of the cache: 16 hex digits. */
+void timings_hash(const char *text, char hex[17]);
 /* The cache directory by the environment, malloc'ed; NULL where nothing is to be 'kept', or there
  * is no home.
  */

@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: MIT */
+#include "unit.h"
+
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#include "base/err.h"
 #include "base/json.h"
 #include "topology/efficiency.h"
 #include "train/calibrate.h"

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/trials.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "train/timings.h"
+
+static char *describe(const struct trials_key *key)
+{
+    return mem_printf("%s %s %s %s%s, %d devices of %d nodes", key->model, key->backend,
+                      key->device, key->precision, key->fuse ? "" : " unfused", key->devices,
+                      key->nodes);
+}
+
+static char *path_of(const struct trials_key *key, const char *subject)
+{
+    char hex[17];
+
+    timings_hash(subject, hex);
+    return mem_printf("%s/trial-%s.json", key->directory, hex);
+}
+
+/* Block → factor. A file that is broken, or of something else, knows none. */
+static json_t *read_factors(const char *path, const char *subject)
+{
+    struct err ignored = { 0 };
+    struct json_reader r;
+    const json_t *blocks;
+    json_t *top = json_load(path, &ignored), *factors = json_object(), *value;
+    const char *of, *name;
+
+    if (top && json_reader_top(&r, path, top, "tasuki-trial", 1, &ignored) == 0 &&
+        json_get_string(&r, "of", true, NULL, &of, &ignored) == 0 && strcmp(of, subject) == 0 &&
+        json_get_object(&r, "blocks", true, &blocks, &ignored) == 0)
+        json_object_foreach((json_t *)blocks, name, value)
+            if (json_is_number(value) && json_number_value(value) > 0)
+                json_object_set(factors, name, value);
+    json_decref(top);
+    return factors;
+}
+
+static void multiply(double *array, int n, double factor)
+{
+    for (int i = 0; array && i < n; i++)
+        array[i] *= factor;
+}
+
+void trials_apply(const struct trials_key *key, struct cost *cost)
+{
+    char *subject, *path;
+    json_t *factors;
+
+    if (!key->directory)
+        return;
+    subject = describe(key);
+    path = path_of(key, subject);
+    factors = read_factors(path, subject);
+    for (int i = 0; i < cost->n_blocks; i++) {
+        struct cost_block *b = &cost->blocks[i];
+        const json_t *value = json_object_get(factors, b->name);
+        double factor = value ? json_number_value(value) : 1;
+
+        multiply(b->forward, cost->n_sizes, factor);
+        multiply(b->dgrad, cost->n_sizes, factor);
+        multiply(b->wgrad, cost->n_sizes, factor);
+        multiply(b->selective_dgrad, cost->n_sizes, factor);
+        b->step *= factor;
+    }
+    json_decref(factors);
+    free(path);
+    free(subject);
+}
+
+/* The costs that the plan was made with had the old factors in them. */
+static bool change(json_t *factors, const struct plan_stage *stage, double seconds)
+{
+    double ratio = seconds / stage->busy;
+
+    if (!(ratio > 0 && isfinite(ratio)))
+        return false;
+    for (int i = 0; i < stage->n_blocks; i++) {
+        const char *name = stage->blocks[i].name;
+        const json_t *old = json_object_get(factors, name);
+
+        json_object_set_new(factors, name,
+                            json_real((old ? json_number_value(old) : 1) * ratio));
+    }
+    return true;
+}
+
+bool trials_record(const struct trials_key *key, const struct plan *plan,
+                   const double *seconds)
+{
+    struct err ignored = { 0 };
+    char *subject, *path;
+    bool changed = false;
+    json_t *factors, *top;
+
+    if (!key->directory)
+        return false;
+    subject = describe(key);
+    path = path_of(key, subject);
+    factors = read_factors(path, subject);
+    for (int s = 0; s < plan->n_stages; s++)
+        changed |= change(factors, &plan->stages[s], seconds[s]);
+    top = json_pack("{s:s, s:i, s:s, s:o}", "schema", "tasuki-trial", "version", 1, "of", subject,
+                    "blocks", factors);
+    if (changed) {
+        file_mkdirs(key->directory);
+        changed = json_save(top, path, &ignored) == 0;
+    }
+    json_decref(top);
+    free(path);
+    free(subject);
+    return changed;
+}

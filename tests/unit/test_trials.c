@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+#include "planning.h"
+
+#include "train/trials.h"
+
+static char *directory;
+
+static struct trials_key key_of(const char *model, int devices)
+{
+    return (struct trials_key){ .directory = directory, .model = model, .backend = "cpu",
+                                .device = "a processor", .precision = "float32", .fuse = true,
+                                .nodes = 1, .devices = devices };
+}
+
+/* Two stages of two of the four blocks, which were to compute for 2 and 4 seconds. */
+static void fill_plan(struct plan *plan, struct plan_stage stages[2], struct plan_block blocks[4])
+{
+    static char *names[] = { "b0", "b1", "b2", "b3" };
+
+    for (int i = 0; i < 4; i++)
+        blocks[i] = (struct plan_block){ .name = names[i] };
+    stages[0] = (struct plan_stage){ .n_blocks = 2, .blocks = blocks, .busy = 2 };
+    stages[1] = (struct plan_stage){ .n_blocks = 2, .blocks = blocks + 2, .busy = 4 };
+    *plan = (struct plan){ .n_stages = 2, .stages = stages };
+}
+
+static double forward_of(const struct trials_key *key, int block)
+{
+    struct cost *cost = even_cost(4, 0, 0);
+    double seconds;
+
+    trials_apply(key, cost);
+    seconds = cost->blocks[block].forward[0];
+    assert_true(cost->blocks[block].dgrad[0] == seconds);
+    assert_true(cost->blocks[block].wgrad[0] == seconds);
+    cost_free(cost);
+    return seconds;
+}
+
+static void later_trials_correct_what_earlier_ones_kept(void **state)
+{
+    struct trials_key key = key_of("a model", 2), other = key_of("another", 2);
+    struct trials_key more = key_of("a model", 4), none = key;
+    struct plan plan;
+    struct plan_stage stages[2];
+    struct plan_block blocks[4];
+
+    (void)state;
+    fill_plan(&plan, stages, blocks);
+    none.directory = NULL;
+    assert_false(trials_record(&none, &plan, (double[]){ 3, 2 }));
+    assert_true(forward_of(&key, 0) == 1);
+    assert_true(trials_record(&key, &plan, (double[]){ 3, 2 }));
+    assert_true(forward_of(&key, 0) == 1.5 && forward_of(&key, 1) == 1.5);
+    assert_true(forward_of(&key, 2) == 0.5 && forward_of(&key, 3) == 0.5);
+    assert_true(forward_of(&none, 0) == 1 && forward_of(&other, 0) == 1 &&
+                forward_of(&more, 0) == 1);
+    /* That plan was made with these; nothing is known of the second stage now. */
+    assert_true(trials_record(&key, &plan, (double[]){ 4, 0 }));
+    assert_true(forward_of(&key, 1) == 3 && forward_of(&key, 3) == 0.5);
+    stages[0].busy = stages[1].busy = 0;
+    assert_false(trials_record(&key, &plan, (double[]){ 4, 4 }));
+    assert_true(forward_of(&key, 1) == 3);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    directory = unit_directory();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return unit_remove(directory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(later_trials_correct_what_earlier_ones_kept),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
