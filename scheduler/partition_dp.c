@@ -26,6 +26,7 @@ struct node {
     double bottleneck, sum;
     double own;             /* f + d + w of the first stage */
     double tail;            /* longest all-reduce and update, the first stage's too */
+    double back;            /* backward between stages that share a parameter, its too */
     double level;           /* the bottleneck as far as it can matter */
     double message;         /* what the first stage may wait for, at most */
     int first, end, replicas, stages, devices;
@@ -68,6 +69,7 @@ struct run {
     int *row;               /* [devices + 1]: of 'least', for so many devices */
     struct least *least;    /* [rows * (n + 1)] */
     double level;           /* of the bottleneck of any plan: the work over the devices */
+    bool *waits;            /* [n + 1]: see waits_at() */
     long looked, most;      /* intervals; where there would be more, the run ends */
 };
 
@@ -208,6 +210,25 @@ static bool is_promising(const struct run *run)
            run->search->best * run->search->slack;
 }
 
+/* Do stages from this block on wait for the backward of those before it, in partition_dp()? */
+static bool waits_at(const struct search *search, int block)
+{
+    const struct cost *cost = search->cost;
+
+    for (int i = 0; i < cost->n_shared && search->versions > 1; i++)
+        if (cost->shared[i].blocks[0] < block &&
+            cost->shared[i].blocks[cost->shared[i].n_blocks - 1] >= block)
+            return true;
+    return false;
+}
+
+static void fill_waits(struct run *run)
+{
+    run->waits = mem_new((size_t)run->n + 1, sizeof(*run->waits));
+    for (int i = 0; i <= run->n; i++)
+        run->waits[i] = waits_at(run->search, run->search->table->cuts[i]);
+}
+
 /* What cannot matter of the bottleneck is levelled. */
 static void set_level(const struct run *run, struct node *node)
 {
@@ -237,6 +258,7 @@ static bool dominates(const struct run *run, const struct node *a, const struct 
     front = fmin(front, a->own > b->own ? a->own - b->own : 0);
     if (!is_summed(run->search, run->m, a->stages))
         front = 0;
+    later += a->back - b->back;
     if (iteration(run->search, run->m, slower, front + a->sum - b->sum, later) > 0)
         return false;
     if (run->search->request->stages ? a->stages != b->stages
@@ -251,7 +273,7 @@ static double closed_form(const struct run *run, const struct node *node)
     double own = is_summed(run->search, run->m, node->stages) ? node->own : 0;
 
     return iteration(run->search, run->m, fmax(node->bottleneck, node->own), node->sum + own,
-                     node->tail);
+                     node->tail + node->back);
 }
 
 /* No completion of the node takes less. */
@@ -268,7 +290,8 @@ static double least(const struct run *run, const struct node *node)
     rest = least_at(run, left, node->first);
     if (is_summed(run->search, run->m, node->stages))
         more = node->own + rest->path;
-    return iteration(run->search, run->m, node->level, node->sum + more, node->tail);
+    return iteration(run->search, run->m, node->level, node->sum + more,
+                     node->tail + node->back);
 }
 
 /* A full list loses the node that promises least. */
@@ -332,6 +355,7 @@ static void add_message(const struct run *run, const struct node *behind,
     if (is_summed(run->search, run->m, behind->stages))
         node->sum += seconds;
     node->tail = behind->tail;
+    node->back = behind->back;
 }
 
 /* As if all samples went through one wire. */
@@ -507,6 +531,9 @@ static void extend(struct run *run, const struct node *behind, int end,
         node = base;
         node.first = i;
         node.own = own;
+        if (run->waits[end])
+            node.back += run->search->slow *
+                         (option->share->dgrad[end] - option->share->dgrad[i]);
         set_level(run, &node);
         if (!is_slow(run, &node) && !add_stage(run, &node, device, slots))
             break;
@@ -703,9 +730,33 @@ static double message_of(struct search *search, const struct candidate *c, int s
            search_message(&link, all.gradient, part.gradient);
 }
 
+/* Does a stage behind 's' wait for the backward of it? */
+static bool is_waited_for(const struct search *search, const struct candidate *c, int s)
+{
+    const struct cost *cost = search->cost;
+    bool waits = false;
+    int *stage;
+
+    if (search->versions == 1 || cost->n_shared == 0)
+        return false;
+    stage = candidate_stages(c);
+    for (int i = 0; i < cost->n_shared; i++) {
+        const struct cost_shared *shared = &cost->shared[i];
+        bool before = false, behind = false;
+
+        for (int k = 0; k < shared->n_blocks; k++) {
+            before |= stage[shared->blocks[k]] <= s;
+            behind |= stage[shared->blocks[k]] > s;
+        }
+        waits |= before && behind;
+    }
+    free(stage);
+    return waits;
+}
+
 double partition_closed(struct search *search, struct candidate *c)
 {
-    double sum = 0, most = 0, tail = 0;
+    double sum = 0, most = 0, tail = 0, back = 0;
 
     if (!search_fits(search, c))
         return INFINITY;
@@ -723,10 +774,12 @@ double partition_closed(struct search *search, struct candidate *c)
                                   stage_gradient_bytes(search->cost, own.parameters));
         if (is_summed(search, c->micro_batches, c->n_stages - s))
             sum += seconds;
+        if (is_waited_for(search, c, s))
+            back += search->slow * own.dgrad;
         most = fmax(most, seconds);
         tail = fmax(tail, search->slow * own.step / (search->zero ? pipelines * r : 1) + reduce);
     }
-    return iteration(search, c->micro_batches, most, sum, tail);
+    return iteration(search, c->micro_batches, most, sum, tail + back);
 }
 
 void partition_dp(struct search *search, const struct split *split, enum schedule_kind kind,
@@ -741,6 +794,7 @@ void partition_dp(struct search *search, const struct split *split, enum schedul
     run.whole = table_share(search->table, run.b);
     fill_options(&run);
     fill_bounds(&run);
+    fill_waits(&run);
     if (is_promising(&run)) {
         fill_links(&run);
         new_lists(&run);
@@ -753,6 +807,7 @@ void partition_dp(struct search *search, const struct split *split, enum schedul
     free(run.options);
     free(run.row);
     free(run.least);
+    free(run.waits);
     free(run.beside);
     arena_free(run.arena);
 }

@@ -190,9 +190,12 @@ double candidate_room(const struct search *search, const struct candidate *c, in
  * update:
  *   T = sum of max(t_s, c_s) + (M - 1) * max of max(t_s, c_s) + max of r_s
  * and where the pipeline is not flushed, in the steady state:
- *   T = M * max(max of max(t_s, c_s), sum of max(t_s, c_s) over the first S - M + 1) + max of r_s
+ *   T = M * max(max of max(t_s, c_s), sum of max(t_s, c_s) over the first S - M + 1) +
+ *       max of r_s + sum of B over the stages that share a parameter, or lie between such
  * Of more stages than micro-batches these first ones have M slots each, one as many as the other,
- * and so run in step: none begins the next forward before all of them have ended a backward.
+ * and so run in step: none begins the next forward before all of them have ended a backward. A
+ * stage that shares a parameter with one in front waits for the last backward of that, which is
+ * therefore counted, unlike its own.
  * M, and t of one pipeline; the all-reduce is over all. With 'even' only pipelines with one
  * replica count for all stages are tried, and none is added: 'best' becomes a bound for the
  * search proper.
