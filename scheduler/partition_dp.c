@@ -73,27 +73,6 @@ struct run {
     long looked, most;      /* intervals; where there would be more, the run ends */
 };
 
-/* fmax() is a call. */
-static inline double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
-/* See partition_dp(): of the slowest stage, of those that are summed up, and of the tail. */
-static inline double iteration(const struct search *search, int64_t m, double most, double sum,
-                               double tail)
-{
-    if (search->versions > 1)
-        return (double)m * larger(most, sum) + tail;
-    return (double)(m - 1) * most + sum + tail;
-}
-
-/* Is a stage summed up that is, with those behind it, one of so many? */
-static inline bool is_summed(const struct search *search, int64_t m, int stages)
-{
-    return search->versions == 1 || stages >= m;
-}
-
 static struct node_list *list_at(const struct run *run, int first, int devices)
 {
     return &run->lists[(size_t)first * ((size_t)run->devices + 1) + (size_t)devices];
@@ -205,8 +184,8 @@ static bool is_promising(const struct run *run)
 {
     double path = least_at(run, run->devices, run->n)->path;
 
-    return iteration(run->search, run->m, run->level,
-                     is_summed(run->search, run->m, 1) ? path : 0, 0) <=
+    return closed_iteration(run->search, run->m, run->level,
+                            closed_sums(run->search, run->m, 1) ? path : 0, 0) <=
            run->search->best * run->search->slack;
 }
 
@@ -256,10 +235,10 @@ static bool dominates(const struct run *run, const struct node *a, const struct 
         slower = a->own - b->own;
     /* 'a' receives no more than 'b': its first stage is later by as much as its own work. */
     front = fmin(front, a->own > b->own ? a->own - b->own : 0);
-    if (!is_summed(run->search, run->m, a->stages))
+    if (!closed_sums(run->search, run->m, a->stages))
         front = 0;
     later += a->back - b->back;
-    if (iteration(run->search, run->m, slower, front + a->sum - b->sum, later) > 0)
+    if (closed_iteration(run->search, run->m, slower, front + a->sum - b->sum, later) > 0)
         return false;
     if (run->search->request->stages ? a->stages != b->stages
                                      : run->kind != SCHEDULE_GPIPE && a->stages > b->stages)
@@ -270,10 +249,10 @@ static bool dominates(const struct run *run, const struct node *a, const struct 
 
 static double closed_form(const struct run *run, const struct node *node)
 {
-    double own = is_summed(run->search, run->m, node->stages) ? node->own : 0;
+    double own = closed_sums(run->search, run->m, node->stages) ? node->own : 0;
 
-    return iteration(run->search, run->m, fmax(node->bottleneck, node->own), node->sum + own,
-                     node->tail + node->back);
+    return closed_iteration(run->search, run->m, fmax(node->bottleneck, node->own),
+                            node->sum + own, node->tail + node->back);
 }
 
 /* No completion of the node takes less. */
@@ -288,10 +267,10 @@ static double least(const struct run *run, const struct node *node)
     if (left == 0)
         return INFINITY;
     rest = least_at(run, left, node->first);
-    if (is_summed(run->search, run->m, node->stages))
+    if (closed_sums(run->search, run->m, node->stages))
         more = node->own + rest->path;
-    return iteration(run->search, run->m, node->level, node->sum + more,
-                     node->tail + node->back);
+    return closed_iteration(run->search, run->m, node->level, node->sum + more,
+                            node->tail + node->back);
 }
 
 /* A full list loses the node that promises least. */
@@ -352,7 +331,7 @@ static void add_message(const struct run *run, const struct node *behind,
     seconds = fmax(seconds, behind->own);
     node->bottleneck = fmax(behind->bottleneck, seconds);
     node->sum = behind->sum;
-    if (is_summed(run->search, run->m, behind->stages))
+    if (closed_sums(run->search, run->m, behind->stages))
         node->sum += seconds;
     node->tail = behind->tail;
     node->back = behind->back;
@@ -502,7 +481,7 @@ static void extend(struct run *run, const struct node *behind, int end,
 {
     const struct plan_request *request = run->search->request;
     int used = behind ? behind->devices : 0, stages = behind ? behind->stages : 0;
-    bool summed = is_summed(run->search, run->m, stages + 1);
+    bool summed = closed_sums(run->search, run->m, stages + 1);
     int device = run->devices - used - option->replicas, slots = slots_before(run, stages);
     struct node base = { .end = end, .replicas = option->replicas, .stages = stages + 1,
                          .devices = used + option->replicas, .share = option->share,
@@ -522,8 +501,8 @@ static void extend(struct run *run, const struct node *behind, int end,
                         request->stages - 1 - stages))
             break;
         /* A longer stage is slower still. */
-        if (iteration(run->search, run->m, larger(base.bottleneck, own),
-                      base.sum + (summed ? own : 0), 0) >
+        if (closed_iteration(run->search, run->m, larger(base.bottleneck, own),
+                             base.sum + (summed ? own : 0), 0) >
             run->search->best * run->search->slack)
             break;
         if (!allowed(run, stages, used, option->replicas, i))
@@ -678,8 +657,8 @@ static bool is_even_promising(const struct run *run, const struct option *option
     if (stages < pinned)
         return false;
     stages = pinned ? pinned : stages < run->n ? stages : run->n;
-    return iteration(run->search, run->m, all / stages,
-                     is_summed(run->search, run->m, 1) ? all : 0, 0) <=
+    return closed_iteration(run->search, run->m, all / stages,
+                            closed_sums(run->search, run->m, 1) ? all : 0, 0) <=
            run->search->best * run->search->slack;
 }
 
@@ -712,74 +691,6 @@ static void find_pipelines(struct run *run)
     clear_lists(run);
     run->most = LONG_MAX;
     find_even_pipelines(run, true);
-}
-
-/* What a stage may wait for: values, and gradients that go back, as if all were placed in order. */
-static double message_of(struct search *search, const struct candidate *c, int s)
-{
-    int before = c->replicas[s - 1];
-    int64_t own = candidate_share(c->micro_batch, before);
-    int64_t share = candidate_share(c->micro_batch, c->replicas[s]);
-    struct interval_cost all, part;
-    struct message_link link =
-        search_link(search, candidate_first(c, s - 1), before, candidate_first(c, s));
-
-    candidate_interval(search, c, s, own > share ? own : share, &all);
-    candidate_interval(search, c, s, own, &part);
-    return search_message(&link, all.received, part.received) +
-           search_message(&link, all.gradient, part.gradient);
-}
-
-/* Does a stage behind 's' wait for the backward of it? */
-static bool is_waited_for(const struct search *search, const struct candidate *c, int s)
-{
-    const struct cost *cost = search->cost;
-    bool waits = false;
-    int *stage;
-
-    if (search->versions == 1 || cost->n_shared == 0)
-        return false;
-    stage = candidate_stages(c);
-    for (int i = 0; i < cost->n_shared; i++) {
-        const struct cost_shared *shared = &cost->shared[i];
-        bool before = false, behind = false;
-
-        for (int k = 0; k < shared->n_blocks; k++) {
-            before |= stage[shared->blocks[k]] <= s;
-            behind |= stage[shared->blocks[k]] > s;
-        }
-        waits |= before && behind;
-    }
-    free(stage);
-    return waits;
-}
-
-double partition_closed(struct search *search, struct candidate *c)
-{
-    double sum = 0, most = 0, tail = 0, back = 0;
-
-    if (!search_fits(search, c))
-        return INFINITY;
-    for (int s = 0; s < c->n_stages; s++) {
-        int r = c->replicas[s], pipelines = candidate_pipelines(c);
-        struct interval_cost own;
-        double seconds, reduce;
-
-        candidate_interval(search, c, s, candidate_share(c->micro_batch, r), &own);
-        seconds = search->slow * (own.forward + own.dgrad + own.wgrad);
-        seconds += search->slow * interval_again(&own, c->again[s]);
-        if (s > 0)
-            seconds = fmax(seconds, message_of(search, c, s));
-        reduce = search_allreduce(search, pipelines, candidate_first(c, s), r,
-                                  stage_gradient_bytes(search->cost, own.parameters));
-        if (is_summed(search, c->micro_batches, c->n_stages - s))
-            sum += seconds;
-        if (is_waited_for(search, c, s))
-            back += search->slow * own.dgrad;
-        most = fmax(most, seconds);
-        tail = fmax(tail, search->slow * own.step / (search->zero ? pipelines * r : 1) + reduce);
-    }
-    return iteration(search, c->micro_batches, most, sum, tail + back);
 }
 
 void partition_dp(struct search *search, const struct split *split, enum schedule_kind kind,

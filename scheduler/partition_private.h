@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Between partition.c (the search), partition_table.c (costs of intervals of blocks),
- * partition_dp.c (dynamic programming), partition_small.c, partition_improve.c,
+ * partition_dp.c (dynamic programming), partition_closed.c, partition_small.c, partition_improve.c,
  * partition_orders.c, partition_chunks.c, partition_candidate.c, partition_memory.c,
  * partition_link.c, partition_request.c and partition_pin.c (pins), partition_explain.c
  * (reasons), partition_bound.c, partition_relax.c, partition_ideals.c and place.c.
@@ -220,6 +220,28 @@ void search_orders(struct search *search);
  * nothing is added. -1 on an error.
  */
 int partition_small(struct search *search, long most, long *count, struct err *err);
+/* fmax() is a call. */
+static inline double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* The closed form of partition_dp(): of the slowest stage, of those that are summed up, and of the
+ * tail.
+ */
+static inline double closed_iteration(const struct search *search, int64_t m, double most,
+                                      double sum, double tail)
+{
+    if (search->versions > 1)
+        return (double)m * larger(most, sum) + tail;
+    return (double)(m - 1) * most + sum + tail;
+}
+
+/* Is a stage summed up that is, with those behind it, one of so many? */
+static inline bool closed_sums(const struct search *search, int64_t m, int stages)
+{
+    return search->versions == 1 || stages >= m;
+}
 /* The closed form of any candidate; INFINITY where it does not fit into the memory. */
 double partition_closed(struct search *search, struct candidate *c);
 

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/* The closed form of a candidate, see partition_dp(). */
+#include <math.h>
+#include <stdlib.h>
+
+#include "scheduler/partition_private.h"
+
+/* What a stage may wait for: values, and gradients that go back, as if all were placed in order. */
+static double message_of(struct search *search, const struct candidate *c, int s)
+{
+    int before = c->replicas[s - 1];
+    int64_t own = candidate_share(c->micro_batch, before);
+    int64_t share = candidate_share(c->micro_batch, c->replicas[s]);
+    struct interval_cost all, part;
+    struct message_link link =
+        search_link(search, candidate_first(c, s - 1), before, candidate_first(c, s));
+
+    candidate_interval(search, c, s, own > share ? own : share, &all);
+    candidate_interval(search, c, s, own, &part);
+    return search_message(&link, all.received, part.received) +
+           search_message(&link, all.gradient, part.gradient);
+}
+
+/* Does a stage behind 's' wait for the backward of it? */
+static bool is_waited_for(const struct search *search, const struct candidate *c, int s)
+{
+    const struct cost *cost = search->cost;
+    bool waits = false;
+    int *stage;
+
+    if (search->versions == 1 || cost->n_shared == 0)
+        return false;
+    stage = candidate_stages(c);
+    for (int i = 0; i < cost->n_shared; i++) {
+        const struct cost_shared *shared = &cost->shared[i];
+        bool before = false, behind = false;
+
+        for (int k = 0; k < shared->n_blocks; k++) {
+            before |= stage[shared->blocks[k]] <= s;
+            behind |= stage[shared->blocks[k]] > s;
+        }
+        waits |= before && behind;
+    }
+    free(stage);
+    return waits;
+}
+
+double partition_closed(struct search *search, struct candidate *c)
+{
+    double sum = 0, most = 0, tail = 0, back = 0;
+
+    if (!search_fits(search, c))
+        return INFINITY;
+    for (int s = 0; s < c->n_stages; s++) {
+        int r = c->replicas[s], pipelines = candidate_pipelines(c);
+        struct interval_cost own;
+        double seconds, reduce;
+
+        candidate_interval(search, c, s, candidate_share(c->micro_batch, r), &own);
+        seconds = search->slow * (own.forward + own.dgrad + own.wgrad);
+        seconds += search->slow * interval_again(&own, c->again[s]);
+        if (s > 0)
+            seconds = fmax(seconds, message_of(search, c, s));
+        reduce = search_allreduce(search, pipelines, candidate_first(c, s), r,
+                                  stage_gradient_bytes(search->cost, own.parameters));
+        if (closed_sums(search, c->micro_batches, c->n_stages - s))
+            sum += seconds;
+        if (is_waited_for(search, c, s))
+            back += search->slow * own.dgrad;
+        most = fmax(most, seconds);
+        tail = fmax(tail, search->slow * own.step / (search->zero ? pipelines * r : 1) + reduce);
+    }
+    return closed_iteration(search, c->micro_batches, most, sum, tail + back);
+}
