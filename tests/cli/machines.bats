@@ -79,7 +79,7 @@ no_machine_of_the_site() {
 import json, sys
 figures = {"bandwidth", "flow_bandwidth", "latency", "memory", "flops", "memory_bandwidth",
            "client_bandwidth", "slow_down", "local_bandwidth", "local_size",
-           "latency_factor", "bandwidth_factor", "overlap"}
+           "latency_factor", "bandwidth_factor", "overlap", "efficiency", "algorithm"}
 
 def check(where, place):
     source = place.get("source", {})
