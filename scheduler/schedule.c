@@ -230,6 +230,17 @@ static void build_stage(const struct schedule *schedule, enum schedule_kind kind
         build_alternating(b, ahead < n_micro ? ahead : n_micro, delay, n_micro);
 }
 
+static void builder_init(struct builder *b, struct instruction_list *list, int chunk,
+                         const struct schedule_edge *edges, int n_edges)
+{
+    *b = (struct builder){ .list = list, .stage = list->stages[chunk], .chunk = chunk };
+    for (int i = 0; i < n_edges; i++)
+        if (edges[i].from == b->stage || edges[i].to == b->stage)
+            *(struct schedule_edge *)mem_push((void **)&b->edges, &b->n_edges,
+                                              sizeof(*b->edges)) = edges[i];
+    b->sends_gradient = sends_gradient(b->edges, b->n_edges, b->stage);
+}
+
 static void build_list(struct schedule *schedule, enum schedule_kind kind, double memory, int l,
                        const struct schedule_edge *edges, int n_edges)
 {
@@ -237,8 +248,7 @@ static void build_list(struct schedule *schedule, enum schedule_kind kind, doubl
     struct builder *chunks = mem_new((size_t)list->n_chunks, sizeof(*chunks));
 
     for (int c = 0; c < list->n_chunks; c++)
-        chunks[c] = (struct builder){ list, list->stages[c], c, 0, edges, n_edges,
-                                      sends_gradient(edges, n_edges, list->stages[c]) };
+        builder_init(&chunks[c], list, c, edges, n_edges);
     if (list->n_chunks > 1)
         schedule_build_chunks(schedule, kind, l, chunks);
     else
@@ -247,6 +257,8 @@ static void build_list(struct schedule *schedule, enum schedule_kind kind, doubl
         schedule->stages[list->stages[c]].slots = chunks[c].slots;
     add(chunks, INSTRUCTION_REDUCE, 0, 0, false);
     add(chunks, INSTRUCTION_STEP, 0, 0, false);
+    for (int c = 0; c < list->n_chunks; c++)
+        free(chunks[c].edges);
     free(chunks);
 }
 

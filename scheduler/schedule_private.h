@@ -9,7 +9,7 @@
 struct builder {
     struct instruction_list *list;
     int stage, chunk, slots;
-    const struct schedule_edge *edges;
+    struct schedule_edge *edges;    /* of the stage */
     int n_edges;
     bool sends_gradient;
 };
