@@ -150,13 +150,33 @@ static bool is_searched(const struct plan_request *r, enum schedule_kind kind)
                                   : kind == SCHEDULE_1F1B || kind == SCHEDULE_GPIPE;
 }
 
+static int by_micro_batch(const void *a, const void *b)
+{
+    const struct split *x = *(const struct split *const *)a;
+    const struct split *y = *(const struct split *const *)b;
+
+    if (x->micro_batch != y->micro_batch)
+        return x->micro_batch < y->micro_batch ? -1 : 1;
+    return x->pipelines < y->pipelines ? -1 : x->pipelines > y->pipelines;
+}
+
+/* Small micro-batches leave few replica counts to choose from, and take little memory: they come
+ * first, as there is a limit to what partition_dp() looks at.
+ */
 void search_cuts(struct search *s)
 {
+    const struct split **order = mem_new((size_t)s->n_splits, sizeof(*order));
+
+    for (int i = 0; i < s->n_splits; i++)
+        order[i] = &s->splits[i];
+    if (s->n_splits)
+        qsort(order, (size_t)s->n_splits, sizeof(*order), by_micro_batch);
     for (int even = 1; even >= 0; even--)
         for (int i = 0; i < s->n_splits; i++)
             for (int k = 0; k < SCHEDULE_KINDS; k++)
                 if (is_searched(s->request, (enum schedule_kind)k))
-                    partition_dp(s, &s->splits[i], (enum schedule_kind)k, even);
+                    partition_dp(s, order[i], (enum schedule_kind)k, even);
+    free(order);
 }
 
 /* What the rules of others find is a bound for the search, and ranked beside what that finds. */

@@ -637,6 +637,28 @@ static void of_many_cuts_those_between_layers_and_the_thinnest_are_looked_at(voi
     cost_free(cost);
 }
 
+/* A stage has room for 30 samples in flight and for one of 200 blocks: 24 of 48 samples come to each
+ * of two replicas. As many stages as have but one replica, so that 388 devices do, keep no more than
+ * that only where micro-batches are of two samples.
+ */
+static void small_micro_batches_are_searched_before_the_limit_is_reached(void **state)
+{
+    struct cost *cost = even_cost(200, 100, 10000);
+    struct cluster *cluster = open_cluster("flat:388,bandwidth=1e9,latency=0,memory=1e9");
+    struct plan_request request = { .global_batch = 48, .recompute = "full", .memory = 23500 };
+    struct err err = { 0 };
+    struct plan *plan = partition(cost, cluster, &request, NULL, &err);
+
+    (void)state;
+    if (!plan)
+        fail_msg("%s", err.text);
+    assert_int_equal(plan->micro_batch, 2);
+    assert_int_equal(plan->n_stages, 200);
+    plan_free(plan);
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
 /* So many blocks that not all cuts are tried. */
 static void a_schedule_that_does_not_fit_leaves_the_plan_that_it_was_to_improve(void **state)
 {
@@ -926,6 +948,7 @@ int main(void)
         cmocka_unit_test(a_schedule_that_does_not_fit_leaves_the_plan_that_it_was_to_improve),
         cmocka_unit_test(a_schedule_that_is_asked_for_is_cut_by_its_own_slots),
         cmocka_unit_test(of_many_cuts_those_between_layers_and_the_thinnest_are_looked_at),
+        cmocka_unit_test(small_micro_batches_are_searched_before_the_limit_is_reached),
         cmocka_unit_test(pipelines_stay_inside_the_nodes_where_messages_are_large),
         cmocka_unit_test(many_stages_are_soon_found_where_they_are_pinned),
         cmocka_unit_test(shared_parameters_have_the_lowest_stage_as_owner),
