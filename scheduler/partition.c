@@ -226,9 +226,10 @@ static int search_all(struct search *s, struct err *err)
     return 0;
 }
 
-static int64_t short_run(int n_stages)
+/* A multiple of the devices, where these have several stages: interleaved wants it. */
+static int64_t short_run(int n_stages, int chunks)
 {
-    return 2 * n_stages + 4;
+    return chunks > 1 ? 2 * (n_stages / chunks) : 2 * n_stages + 4;
 }
 
 /* Of those that are simulated. */
@@ -247,10 +248,10 @@ static double replicas_of(const struct plan *plan, const struct cluster *cluster
  */
 static double forecast(struct search *s, struct plan *plan, bool exact, struct err *err)
 {
-    int64_t all = plan->micro_batches, a = short_run(plan->n_stages), b = 2 * a;
+    int64_t all = plan->micro_batches, a = short_run(plan->n_stages, plan->chunks), b = 2 * a;
     double short_one, long_one;
 
-    exact = exact || all <= a + b || plan->list || plan->chunks > 1;
+    exact = exact || all <= a + b || plan->list;
     s->effort += replicas_of(plan, s->cluster) * (double)(EFFORT + (exact ? all : a + b));
     if (exact)
         return simulate_seconds(plan, s->cost, s->cluster, err);
@@ -310,8 +311,8 @@ int search_evaluate(struct search *s, struct candidate *c, bool exact, struct er
     if (!is_possible(s, c))
         return 0;
     plan = place(s->cost, s->cluster, s->request, c);
-    c->exact = exact || plan->list || plan->chunks > 1 ||
-               c->micro_batches <= 3 * short_run(c->n_stages);
+    c->exact = exact || plan->list ||
+               c->micro_batches <= 3 * short_run(c->n_stages, c->chunks);
     c->seconds = forecast(s, plan, exact, plan->list ? &s->refused : err);
     /* The messages between its stages may not be those of the list. */
     if (c->seconds < 0 && plan->list)
@@ -406,6 +407,17 @@ static int simulate_found(struct search *s, struct err *err)
     return 0;
 }
 
+int search_settle(struct search *s, struct err *err)
+{
+    search_sort(s);
+    while (s->n_found && !s->found[0]->exact) {
+        if (search_evaluate(s, s->found[0], true, err))
+            return -1;
+        search_sort(s);
+    }
+    return 0;
+}
+
 /* Simulate what the closed form found; the fastest comes first. */
 static int rank(struct search *s, struct err *err)
 {
@@ -418,14 +430,8 @@ static int rank(struct search *s, struct err *err)
             split->closed = s->found[i]->closed;
     }
     search_sort_closed(s);
-    if (simulate_found(s, err))
+    if (simulate_found(s, err) || search_settle(s, err))
         return -1;
-    search_sort(s);
-    while (s->n_found && !s->found[0]->exact) {
-        if (search_evaluate(s, s->found[0], true, err))
-            return -1;
-        search_sort(s);
-    }
     return s->n_found && !s->request->policy && request_chunks(s->request) == 1
                ? search_improve(s, err) : 0;
 }
@@ -547,7 +553,8 @@ static struct plan *find(struct search *s, struct err *err)
 
         search_reset(s);
         s->refused = (struct err){ 0 };
-        if (search_all(s, &local) || (!s->complete && rank(s, &local))) {
+        if (search_all(s, &local) || (!s->complete && rank(s, &local)) ||
+            search_beside_chunks(s, &local)) {
             *err = local;
             return NULL;
         }
@@ -602,7 +609,7 @@ static struct plan *find_sharded(struct search **search, struct plan *plan, stru
 /* Of all plans that were allowed. */
 static void set_bound(struct search *s, struct plan *plan)
 {
-    double simple = partition_lower_bound(s->cost, s->cluster, s->request);
+    double simple = partition_lower_bound(s->cost, s->cluster, s->request), relaxed;
     bool zero = s->zero;
 
     if (request_chunks(s->request) > 1) {
@@ -610,7 +617,8 @@ static void set_bound(struct search *s, struct plan *plan)
         return;
     }
     s->zero |= may_shard(s);
-    plan->lower_bound_seconds = fmax(simple, partition_relaxed(s, plan->iteration_seconds));
+    relaxed = partition_relaxed(s, plan->iteration_seconds);
+    plan->lower_bound_seconds = fmax(simple, partition_chunks_bound(s, relaxed));
     s->zero = zero;
 }
 

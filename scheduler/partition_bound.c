@@ -138,25 +138,38 @@ static void fill_ways(struct search *search, const struct candidate *c, double *
     free(stage);
 }
 
+/* After the last B of the first stage of its device W may follow, so often. */
+static int late_of(const struct candidate *c, int s)
+{
+    if (c->chunks > 1)
+        return schedule_chunk_late(c->schedule, c->n_stages / c->chunks, c->micro_batches, s);
+    return schedule_delay(c->schedule, c->budget, c->n_stages, c->micro_batches, s) + 1;
+}
+
 double candidate_least(struct search *search, const struct candidate *c)
 {
     size_t n = (size_t)c->n_stages;
     double *to = mem_new(n, sizeof(*to)), *back = mem_new(n, sizeof(*back)), least = 0;
+    double *work = mem_new(n, sizeof(*work)), *late = mem_new(n, sizeof(*late));
+    int lists = c->n_stages / (c->chunks ? c->chunks : 1);
 
     if (request_versions(search->request) == 1)
         fill_ways(search, c, to, back);
     for (int s = 0; s < c->n_stages; s++) {
         int64_t share = candidate_share(c->micro_batch, c->replicas[s]);
-        int late = schedule_delay(c->schedule, c->budget, c->n_stages, c->micro_batches, s) + 1;
         struct interval_cost own;
-        double work;
+        int l = candidate_list(c, s);
 
         candidate_interval(search, c, s, share, &own);
-        work = (double)c->micro_batches * (own.forward + own.dgrad + own.wgrad);
-        /* W may follow the last B. */
-        least = fmax(least, to[s] + fmax(work, work - late * own.wgrad + back[s]));
+        work[l] += (double)c->micro_batches * (own.forward + own.dgrad + own.wgrad);
+        late[l] += late_of(c, s) * own.wgrad;
     }
+    /* The first stage of a device has the number of its list. */
+    for (int l = 0; l < lists; l++)
+        least = fmax(least, to[l] + fmax(work[l], work[l] - late[l] + back[l]));
     free(to);
     free(back);
+    free(work);
+    free(late);
     return least;
 }

@@ -82,11 +82,16 @@ int candidate_devices(const struct candidate *c)
     return all;
 }
 
+int candidate_list(const struct candidate *c, int s)
+{
+    return schedule_list(c->schedule, c->n_stages / chunks_of(c), s);
+}
+
 int candidate_first(const struct candidate *c, int s)
 {
-    int first = 0, lists = c->n_stages / chunks_of(c);
+    int first = 0;
 
-    for (int before = schedule_list(c->schedule, lists, s) - 1; before >= 0; before--)
+    for (int before = candidate_list(c, s) - 1; before >= 0; before--)
         first += c->replicas[before];
     return first;
 }

@@ -1,12 +1,28 @@
 /* SPDX-License-Identifier: MIT */
-/* Schedules that give a device several stages, where one is asked for: stages as even as they get,
- * on every number of devices with every number of replicas, all of which are simulated.
+/* Schedules that give a device several stages: as even as they get, on every number of devices with
+ * every number of replicas. Where one is asked for all of that is simulated; else the best by the
+ * closed form, beside what was found with one stage for each device.
  */
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/err.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
+
+/* Pipelines that are cut, where there is much to look at. */
+#define MOST_CHUNKINGS 64
+/* Of those that are cut: looked at, and replicas times micro-batches simulated. */
+#define MOST_LOOKED 64
+#define MAX_EFFORT 20000
+/* The same where there is little. */
+#define MOST_CHUNKINGS_FEW 400
+#define MOST_LOOKED_FEW 1000
+#define MAX_EFFORT_FEW 400000
+/* By the closed form slower than the best by this: not simulated. */
+#define SLACK 1.05
+/* Moves that make a device faster by less are noise of the arithmetic. */
+#define SAME 1e-9
 
 int request_chunks(const struct plan_request *r)
 {
@@ -16,11 +32,55 @@ int request_chunks(const struct plan_request *r)
                            r->chunks ? r->chunks : 2);
 }
 
-/* The slowest stage as fast as it gets. */
-static void cut_evenly(struct search *s, int64_t samples, int stages, int *cuts)
+bool chunks_allowed(const struct plan_request *r)
 {
-    const struct share_table *share = table_share(s->table, samples);
+    return !r->schedule && !r->list && !r->policy && !r->exhaustive && !r->block_stage;
+}
+
+int chunking_most(const struct search *s, int lists)
+{
+    int most = s->table->n / lists;
+
+    if (s->request->stages)
+        most = s->request->stages / lists < most ? s->request->stages / lists : most;
+    return most < SCHEDULE_MAX_CHUNKS ? most : SCHEDULE_MAX_CHUNKS;
+}
+
+bool is_chunking(const struct search *s, const struct chunking *f)
+{
+    const struct plan_request *r = s->request;
+    int stages = f->lists * f->chunks;
+
+    for (int i = 0; i < r->n_replicas; i++)
+        if (r->replicas[i] != f->replicas)
+            return false;
+    return stages <= s->table->n && (!r->stages || r->stages == stages) &&
+           !schedule_suits(f->kind, f->lists, f->split->micro_batches, NULL) &&
+           shares_allowed(r, f->split->micro_batch, f->replicas);
+}
+
+/* A cut goes one place on, or back, where that makes the slower of two devices faster. */
+static bool move_cut(const double *sum, double *a, double *b, int *cut, int step)
+{
+    double more = sum[cut[0] + step] - sum[cut[0]];
+
+    if (cut[0] + step <= cut[-1] || cut[0] + step >= cut[1] ||
+        fmax(*a + more, *b - more) >= fmax(*a, *b) * (1 - SAME))
+        return false;
+    *a += more;
+    *b -= more;
+    *cut += step;
+    return true;
+}
+
+/* The slowest stage as fast as it gets, then devices more even, by all that they have. */
+static void cut_evenly(struct search *s, const struct candidate *c, int *cuts)
+{
+    const struct share_table *share =
+        table_share(s->table, candidate_share(c->micro_batch, c->replicas[0]));
     double *sum = mem_new((size_t)s->table->n + 1, sizeof(*sum));
+    double *load = mem_new((size_t)c->n_stages, sizeof(*load));
+    bool moved = true;
 
     for (int i = 0; i < s->table->n; i++) {
         struct interval_cost own;
@@ -28,53 +88,316 @@ static void cut_evenly(struct search *s, int64_t samples, int stages, int *cuts)
         table_interval(s->table, share, i, i + 1, &own);
         sum[i + 1] = sum[i] + own.forward + own.dgrad + own.wgrad;
     }
-    even_cuts(sum, 0, s->table->n, stages, cuts);
-    for (int k = 0; k <= stages; k++)
+    even_cuts(sum, 0, s->table->n, c->n_stages, cuts);
+    for (int k = 0; k < c->n_stages; k++)
+        load[candidate_list(c, k)] += sum[cuts[k + 1]] - sum[cuts[k]];
+    while (moved) {
+        moved = false;
+        for (int k = 1; k < c->n_stages; k++) {
+            double *a = &load[candidate_list(c, k - 1)], *b = &load[candidate_list(c, k)];
+
+            moved |= a != b && (move_cut(sum, a, b, &cuts[k], 1) ||
+                                move_cut(sum, a, b, &cuts[k], -1));
+        }
+    }
+    for (int k = 0; k <= c->n_stages; k++)
         cuts[k] = s->table->cuts[cuts[k]];
     free(sum);
+    free(load);
 }
 
-static void add(struct search *s, const struct split *split, int lists, int replicas)
+struct candidate *chunking_new(struct search *s, const struct chunking *f)
 {
-    int chunks = request_chunks(s->request), stages = lists * chunks;
-    struct candidate c = {
-        .pipelines = split->pipelines, .n_stages = stages, .micro_batch = split->micro_batch,
-        .micro_batches = split->micro_batches, .chunks = chunks, .zero = s->zero,
-        .schedule = (enum schedule_kind)schedule_find(s->request->schedule),
+    int stages = f->lists * f->chunks;
+    struct candidate *c = mem_new(1, sizeof(*c));
+
+    *c = (struct candidate){
+        .pipelines = f->split->pipelines, .n_stages = stages,
+        .micro_batch = f->split->micro_batch, .micro_batches = f->split->micro_batches,
+        .chunks = f->chunks, .zero = s->zero, .schedule = f->kind,
         .cuts = mem_new((size_t)stages + 1, sizeof(int)),
         .replicas = mem_new((size_t)stages, sizeof(int)),
     };
-
     for (int k = 0; k < stages; k++)
-        c.replicas[k] = replicas;
-    cut_evenly(s, candidate_share(c.micro_batch, replicas), stages, c.cuts);
-    *(struct candidate **)mem_push((void **)&s->found, &s->n_found, sizeof(*s->found)) =
-        candidate_copy(&c);
-    free(c.cuts);
-    free(c.replicas);
+        c->replicas[k] = f->replicas;
+    cut_evenly(s, c, c->cuts);
+    return c;
+}
+
+void search_add(struct search *s, struct candidate *c)
+{
+    s->found = mem_resize(s->found, (size_t)s->n_found + 1, sizeof(c));
+    s->found[s->n_found++] = c;
 }
 
 void search_chunks(struct search *s)
 {
     const struct plan_request *r = s->request;
-    int chunks = request_chunks(r);
-    enum schedule_kind kind = (enum schedule_kind)schedule_find(r->schedule);
+    struct chunking f = { .kind = (enum schedule_kind)schedule_find(r->schedule),
+                      .chunks = request_chunks(r) };
 
     s->few = true;      /* what the closed form says is of one stage for each device */
     for (int i = 0; i < s->n_splits; i++) {
-        const struct split *split = &s->splits[i];
-        int devices = search_devices(s, split->pipelines);
+        int devices = search_devices(s, s->splits[i].pipelines);
 
-        for (int lists = 1; lists <= devices && lists * chunks <= s->table->n; lists++) {
-            if ((r->stages && lists * chunks != r->stages) ||
-                schedule_suits(kind, lists, split->micro_batches, NULL))
-                continue;
-            for (int n = 1; lists * n <= devices; n++)
-                if (shares_allowed(r, split->micro_batch, n) &&
-                    (!r->n_replicas || r->replicas[0] == n))
-                    add(s, split, lists, n);
+        f.split = &s->splits[i];
+        for (f.lists = 1; f.lists <= devices; f.lists++)
+            for (f.replicas = 1; f.lists * f.replicas <= devices; f.replicas++)
+                if (is_chunking(s, &f))
+                    search_add(s, chunking_new(s, &f));
+    }
+}
+
+/* Unasked ------------------------------------------------------------------------------ */
+
+struct chunking_sums chunking_sum(const struct cost *cost, int64_t share)
+{
+    struct chunking_sums sums = { 0 };
+
+    for (int b = 0; b < cost->n_blocks; b++) {
+        const struct cost_block *block = &cost->blocks[b];
+        bool scales = block->batch_axis;
+        double n = (double)share, forward = cost_at(cost, block->forward, scales, n);
+
+        sums.forward += forward;
+        sums.work += forward + cost_at(cost, block->dgrad, scales, n) +
+                     (block->wgrad ? cost_at(cost, block->wgrad, scales, n) : 0);
+        sums.activations += cost_at(cost, block->activations, scales, n);
+    }
+    return sums;
+}
+
+struct chunkings {
+    struct search *search;
+    double best;            /* seconds of what was found */
+    double room;            /* of the largest device */
+    /* Of each schedule: seconds over closed form, as far as it was off the least; 0: not known. */
+    double off[SCHEDULE_KINDS];
+    int n;
+    struct chunking *items;
+};
+
+/* Bytes of each device, if all had as much: of parameters and what goes with them. */
+static double fixed_bytes(const struct search *s, const struct chunking *f)
+{
+    const struct interval_cost whole = {
+        .parameters = s->table->parameters[s->table->n] + s->table->shared[s->table->n],
+    };
+
+    return s->factor_fixed / f->lists *
+           interval_bytes(s, &whole, f->split->micro_batches, 1,
+                          f->split->pipelines * f->replicas, PLAN_RECOMPUTE_FULL).fixed;
+}
+
+/* Seconds under the schedule that waits least, as if cuts were nowhere in the way, and devices had
+ * what one micro-batch keeps in all of them in flight.
+ */
+static double least_closed(const struct chunkings *all, struct chunking *f,
+                           const struct chunking_sums *sums)
+{
+    const struct search *s = all->search;
+    double m = (double)f->split->micro_batches, work = sums->work, least = INFINITY;
+    double room = all->room - fixed_bytes(s, f);
+    bool keeps = sums->activations * fmin(1, m / f->lists) <= room;
+
+    f->kind = SCHEDULE_ZB_V;
+    f->chunks = 2;
+    if (keeps && is_chunking(s, f))
+        least = m * work + (f->lists - 1) * sums->forward / 2;
+    f->kind = SCHEDULE_INTERLEAVED;
+    f->chunks = chunking_most(s, f->lists);
+    if (!keeps && recompute_most(s->request, f->kind) == PLAN_RECOMPUTE_FULL)
+        work += sums->forward;
+    else if (!keeps)
+        return least;
+    if (room > 0 && f->chunks > 1 && is_chunking(s, f))
+        least = fmin(least, (m + (double)(f->lists - 1) / f->chunks) * work);
+    return least;
+}
+
+static void add_chunkings(struct chunkings *all, struct chunking *f)
+{
+    struct search *s = all->search;
+    int devices = search_devices(s, f->split->pipelines) / f->replicas;
+    int64_t share = candidate_share(f->split->micro_batch, f->replicas);
+    struct chunking_sums sums = chunking_sum(s->cost, share);
+
+    for (f->lists = 2; f->lists <= devices && 2 * f->lists <= s->table->n; f->lists++) {
+        f->closed = s->slow * least_closed(all, f, &sums) / f->lists;
+        if (f->closed < all->best)
+            *(struct chunking *)mem_push((void **)&all->items, &all->n, sizeof(*f)) = *f;
+    }
+}
+
+static int by_closed(const void *a, const void *b)
+{
+    double x = ((const struct chunking *)a)->closed, y = ((const struct chunking *)b)->closed;
+
+    return x < y ? -1 : x > y;
+}
+
+static void collect(struct chunkings *all)
+{
+    const struct search *s = all->search;
+
+    for (int i = 0; i < s->n_splits; i++) {
+        struct chunking f = { .split = &s->splits[i] };
+        int64_t last = 0;
+
+        for (f.replicas = 1; 2 * f.replicas <= search_devices(s, f.split->pipelines) &&
+                             f.replicas <= f.split->micro_batch; f.replicas++) {
+            int64_t share = candidate_share(f.split->micro_batch, f.replicas);
+
+            if (share != last || s->request->n_replicas)
+                add_chunkings(all, &f);
+            last = share;
         }
     }
+    if (all->n)
+        qsort(all->items, (size_t)all->n, sizeof(*all->items), by_closed);
+}
+
+static void push_candidate(struct candidate ***list, int *n, struct search *s,
+                           const struct chunking *f)
+{
+    struct candidate *c;
+
+    if (!is_chunking(s, f))
+        return;
+    c = chunking_new(s, f);
+    c->closed = chunks_closed(s, c);
+    *(struct candidate **)mem_push((void **)list, n, sizeof(c)) = c;
+}
+
+/* Every number of chunks, of many some. */
+static struct candidate **cut_all(struct chunkings *all, int *n)
+{
+    struct search *s = all->search;
+    int most = s->few ? MOST_CHUNKINGS_FEW : MOST_CHUNKINGS;
+    struct candidate **list = NULL;
+
+    *n = 0;
+    for (int i = 0; i < all->n && i < most; i++) {
+        struct chunking f = all->items[i];
+        int chunks = chunking_most(s, f.lists);
+
+        f.kind = SCHEDULE_ZB_V;
+        f.chunks = 2;
+        push_candidate(&list, n, s, &f);
+        f.kind = SCHEDULE_INTERLEAVED;
+        for (; f.chunks <= chunks; f.chunks += s->few || f.chunks < 4 ? 1 : f.chunks / 2)
+            push_candidate(&list, n, s, &f);
+    }
+    return list;
+}
+
+static int candidates_by_closed(const void *a, const void *b)
+{
+    const struct candidate *x = *(struct candidate *const *)a;
+    const struct candidate *y = *(struct candidate *const *)b;
+
+    return x->closed < y->closed ? -1 : x->closed > y->closed;
+}
+
+static bool is_promising(struct chunkings *all, struct candidate *c)
+{
+    return candidate_least(all->search, c) < all->best &&
+           partition_closed(all->search, c) * fmax(all->off[c->schedule], 1) < SLACK * all->best;
+}
+
+/* Simulate it where it may be the fastest; takes it, to what was found where it fits. */
+static int look_at(struct chunkings *all, struct candidate *c, struct err *err)
+{
+    struct search *s = all->search;
+    bool tight = s->tight;
+    double off;
+
+    if (!is_promising(all, c)) {
+        candidate_free(c);
+        return 0;
+    }
+    if (search_evaluate(s, c, false, err)) {
+        candidate_free(c);
+        return -1;
+    }
+    /* What is short for these is no reason to shard the state of others. */
+    s->tight = tight;
+    if (isinf(c->seconds)) {
+        candidate_free(c);
+        return 0;
+    }
+    all->best = fmin(all->best, c->seconds);
+    off = c->seconds / c->closed;
+    all->off[c->schedule] = all->off[c->schedule] > 0 ? fmin(all->off[c->schedule], off) : off;
+    search_add(s, c);
+    return 0;
+}
+
+static bool is_late(const struct search *s, double before)
+{
+    return s->effort - before > (s->few ? MAX_EFFORT_FEW : MAX_EFFORT);
+}
+
+/* One cut of the best moved by a place, where that is better, as long as it is. */
+static int improve(struct search *s, double before, struct err *err)
+{
+    struct chunkings all = { .search = s };
+    int start;
+
+    do {
+        const struct candidate *from = s->found[0];
+
+        start = s->n_found;
+        for (int k = 1; k < from->n_stages; k++)
+            for (int step = -1; step <= 1 && !is_late(s, before); step += 2) {
+                int at = table_cut(s->table, from->cuts[k]) + step;
+                struct candidate *c;
+
+                if (s->table->cuts[at] <= from->cuts[k - 1] ||
+                    s->table->cuts[at] >= from->cuts[k + 1])
+                    continue;
+                c = candidate_copy(from);
+                c->cuts[k] = s->table->cuts[at];
+                all.best = from->seconds;
+                if (look_at(&all, c, err))
+                    return -1;
+            }
+        search_sort(s);
+    } while (s->n_found > start && !is_late(s, before));
+    return 0;
+}
+
+int search_beside_chunks(struct search *s, struct err *err)
+{
+    struct chunkings all = { .search = s, .best = INFINITY };
+    struct candidate **list;
+    double before = s->effort;
+    int n, bad = 0, most = s->few ? MOST_LOOKED_FEW : MOST_LOOKED;
+
+    if (!chunks_allowed(s->request))
+        return 0;
+    if (s->n_found)
+        all.best = s->found[0]->seconds;
+    for (int d = 0; d < s->cluster->n_devices; d++)
+        all.room = fmax(all.room, search_limit(s, d));
+    collect(&all);
+    list = cut_all(&all, &n);
+    if (n)
+        qsort(list, (size_t)n, sizeof(*list), candidates_by_closed);
+    for (int i = 0; i < n; i++)
+        if (!bad && i < most && !is_late(s, before) && list[i]->closed < SLACK * all.best)
+            bad = look_at(&all, list[i], err);
+        else
+            candidate_free(list[i]);
+    free(list);
+    free(all.items);
+    search_sort(s);
+    if (s->few && !bad)
+        search_cut_chunks(s);
+    return bad || search_settle(s, err) ||
+                   (s->n_found && s->found[0]->chunks > 1 && improve(s, before, err)) ||
+                   search_settle(s, err)
+               ? -1 : 0;
 }
 
 int check_chunks(const struct plan_request *r, struct err *err)

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/mem.h"
 #include "scheduler/partition_private.h"
 
 /* What a stage may wait for: values, and gradients that go back, as if all were placed in order. */
@@ -45,12 +46,61 @@ static bool is_waited_for(const struct search *search, const struct candidate *c
     return waits;
 }
 
+/* Seconds of a micro-batch, and of what follows the last. */
+struct times {
+    double forward, work, message, tail;
+};
+
+static struct times times_of(struct search *search, const struct candidate *c, int s)
+{
+    int r = c->replicas[s], pipelines = candidate_pipelines(c);
+    enum plan_recompute again = c->again ? c->again[s] : PLAN_RECOMPUTE_NONE;
+    struct interval_cost own;
+    struct times times = { 0 };
+
+    candidate_interval(search, c, s, candidate_share(c->micro_batch, r), &own);
+    times.forward = search->slow * own.forward;
+    times.work = search->slow * (own.forward + own.dgrad + own.wgrad + interval_again(&own, again));
+    /* A device gives itself what it has. */
+    if (s > 0 && candidate_list(c, s) != candidate_list(c, s - 1))
+        times.message = message_of(search, c, s);
+    times.tail = search->slow * own.step / (search->zero ? pipelines * r : 1) +
+                 search_allreduce(search, pipelines, candidate_first(c, s), r,
+                                  stage_gradient_bytes(search->cost, own.parameters));
+    return times;
+}
+
+double chunks_closed(struct search *search, const struct candidate *c)
+{
+    int lists = c->n_stages / c->chunks;
+    struct times *all = mem_new((size_t)lists, sizeof(*all));
+    double fill = 0, most = 0, tail = 0;
+
+    for (int s = 0; s < c->n_stages; s++) {
+        struct times own = times_of(search, c, s), *list = &all[candidate_list(c, s)];
+
+        list->work += own.work;
+        list->message += own.message;
+        list->tail += own.tail;
+        most = fmax(most, fmax(list->work, list->message));
+        tail = fmax(tail, list->tail);
+        fill += own.message;
+        if (s < lists - 1)
+            fill += c->schedule == SCHEDULE_ZB_V ? own.forward : own.work;
+    }
+    free(all);
+    return (double)c->micro_batches * most + fill + tail;
+}
+
+
 double partition_closed(struct search *search, struct candidate *c)
 {
     double sum = 0, most = 0, tail = 0, back = 0;
 
     if (!search_fits(search, c))
         return INFINITY;
+    if (c->chunks > 1)
+        return chunks_closed(search, c);
     for (int s = 0; s < c->n_stages; s++) {
         int r = c->replicas[s], pipelines = candidate_pipelines(c);
         struct interval_cost own;

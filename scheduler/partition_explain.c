@@ -94,7 +94,7 @@ static void add_other(struct pool *pool, struct candidate *c)
 
 static void add_schedules(struct pool *pool, const struct candidate *taken)
 {
-    for (int k = 0; k < SCHEDULE_KINDS && taken->n_stages > 1; k++) {
+    for (int k = 0; k < SCHEDULE_KINDS && taken->n_stages > 1 && taken->chunks < 2; k++) {
         struct candidate *c = candidate_copy(taken);
 
         if (k != (int)taken->schedule &&
@@ -109,11 +109,13 @@ static void add_schedules(struct pool *pool, const struct candidate *taken)
 static void add_whole(struct pool *pool, const struct candidate *taken)
 {
     struct search *s = pool->search;
+    enum schedule_kind kind = taken->chunks > 1 ? SCHEDULE_1F1B : taken->schedule;
     struct candidate *c;
 
     if (s->request->pipelines)
         return;
     c = candidate_copy(taken);
+    c->chunks = 0;
     free(c->devices);
     c->devices = NULL;
     c->pipelines = 1;
@@ -127,7 +129,7 @@ static void add_whole(struct pool *pool, const struct candidate *taken)
             c->replicas[0]--;
         if (c->replicas[0] < s->cluster->n_devices && i > 0)
             break;
-        if (set_schedule(s, c, taken->schedule) && search_fits(s, c))
+        if (set_schedule(s, c, kind) && search_fits(s, c))
             break;
     }
     add_other(pool, c);
@@ -175,7 +177,7 @@ static void pool_fill(struct pool *pool, const struct plan *plan)
     if (s->request->stages || taken->n_stages < 2)
         return;
     add_whole(pool, taken);
-    if (taken->n_stages > 2)
+    if (taken->n_stages > 2 && taken->chunks < 2)
         add_merged(pool, taken, plan);
 }
 
@@ -299,7 +301,28 @@ int plan_others(struct search *s, const struct plan *plan, struct err *err)
     return -1;
 }
 
-/* Where the time goes: what the slowest stage computes, the longest all-reduce on idle wires,
+/* Of all stages that the devices of a list have. */
+static double device_seconds(const struct plan *plan, int list)
+{
+    double seconds = 0;
+
+    for (int k = 0; k < plan->n_stages; k++)
+        seconds += plan_list(plan, k) == list ? seconds_of(&plan->stages[k]) : 0;
+    return seconds;
+}
+
+/* The first of the slowest. */
+static int slowest_device(const struct plan *plan)
+{
+    int slowest = 0;
+
+    for (int l = 1; l < plan_lists(plan); l++)
+        if (device_seconds(plan, l) > device_seconds(plan, slowest))
+            slowest = l;
+    return slowest;
+}
+
+/* Where the time goes: what the slowest device computes, the longest all-reduce on idle wires,
  * and the rest.
  */
 enum share { SHARE_COMPUTE, SHARE_REDUCE, SHARE_WAIT, N_SHARES };
@@ -307,13 +330,12 @@ enum share { SHARE_COMPUTE, SHARE_REDUCE, SHARE_WAIT, N_SHARES };
 static void shares_of(const struct search *s, const struct plan *plan, double seconds,
                       double shares[N_SHARES])
 {
-    double slowest = 0, reduce = 0;
+    double reduce = 0;
 
-    for (int k = 0; k < plan->n_stages; k++) {
-        slowest = fmax(slowest, seconds_of(&plan->stages[k]));
+    for (int k = 0; k < plan->n_stages; k++)
         reduce = fmax(reduce, plan->stages[k].allreduce);
-    }
-    shares[SHARE_COMPUTE] = slowest * s->slow * (double)plan->micro_batches;
+    shares[SHARE_COMPUTE] = device_seconds(plan, slowest_device(plan)) * s->slow *
+                            (double)plan->micro_batches;
     shares[SHARE_REDUCE] = reduce;
     shares[SHARE_WAIT] = seconds - shares[SHARE_COMPUTE] - shares[SHARE_REDUCE];
 }
@@ -420,19 +442,16 @@ static void explain_others(struct search *s, const struct plan *plan, FILE *out)
 
 static void explain_slowest(const struct plan *plan, FILE *out)
 {
-    double bound = 0;
-    int slowest = 0;
+    double bound = 0, seconds;
+    int slowest = slowest_device(plan);
 
-    for (int k = 0; k < plan->n_stages; k++) {
-        if (seconds_of(&plan->stages[k]) > seconds_of(&plan->stages[slowest]))
-            slowest = k;
+    for (int k = 0; k < plan->n_stages; k++)
         bound = fmax(bound, plan->stages[k].allreduce);
-    }
-    fprintf(out, "Stage %d is the slowest: %.4g ms for each of %lld micro-batch%s, %.3g %% of "
-            "the iteration.\n", slowest, 1e3 * seconds_of(&plan->stages[slowest]),
-            (long long)plan->micro_batches, plan->micro_batches == 1 ? "" : "es",
-            plan->iteration_seconds > 0 ? 1e2 * seconds_of(&plan->stages[slowest]) *
-                                              (double)plan->micro_batches /
+    seconds = device_seconds(plan, slowest);
+    fprintf(out, "Stage %d%s the slowest: %.4g ms for each of %lld micro-batch%s, %.3g %% of "
+            "the iteration.\n", slowest, plan->chunks > 1 ? " and those beside it are" : " is",
+            1e3 * seconds, (long long)plan->micro_batches, plan->micro_batches == 1 ? "" : "es",
+            plan->iteration_seconds > 0 ? 1e2 * seconds * (double)plan->micro_batches /
                                               plan->iteration_seconds : 0);
     if (bound > 0)
         fprintf(out, "The longest all-reduce takes %.4g ms alone.\n", 1e3 * bound);
@@ -463,7 +482,8 @@ char *explain(struct search *s, const struct plan *plan)
     else if (plan->zero && s->request->zero == PLAN_ZERO_ANY)
         fprintf(out, "Without ZeRO-1 nothing fits.\n");
     if (s->complete)
-        fprintf(out, "All %ld plans were simulated: none is faster.\n", s->count);
+        fprintf(out, "All %ld plans with one stage on each device were simulated: none is "
+                "faster.\n", s->count);
     if (s->factor_fixed > 1 || s->factor_moving > 1)
         fprintf(out, "Exact memory is up to %.3g times the estimate of parameters and %.3g "
                 "times that of the rest.\n", s->factor_fixed, s->factor_moving);

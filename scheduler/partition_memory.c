@@ -120,7 +120,7 @@ static bool chunks_fit(struct search *search, const struct candidate *c)
     bool fits = true;
 
     for (int s = 0; s < c->n_stages && fits; s++) {
-        int l = schedule_list(c->schedule, lists, s);
+        int l = candidate_list(c, s);
 
         used[l] += stage_bytes_of(search, c, s);
         fits = used[l] <= candidate_room(search, c, s);

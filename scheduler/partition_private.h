@@ -3,7 +3,8 @@
  * partition_dp.c (dynamic programming), partition_closed.c, partition_small.c, partition_improve.c,
  * partition_orders.c, partition_chunks.c, partition_candidate.c, partition_memory.c,
  * partition_link.c, partition_request.c and partition_pin.c (pins), partition_explain.c
- * (reasons), partition_bound.c, partition_relax.c, partition_ideals.c and place.c.
+ * (reasons), partition_bound.c, partition_chunks_bound.c, partition_relax.c, partition_ideals.c
+ * and place.c.
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
 #define TASUKI_SCHEDULER_PARTITION_PRIVATE_H
@@ -156,6 +157,8 @@ bool candidate_same(const struct candidate *a, const struct candidate *b);
 int candidate_pipelines(const struct candidate *c);
 /* Of one pipeline. */
 int candidate_devices(const struct candidate *c);
+/* Which of its devices has stage 's'. */
+int candidate_list(const struct candidate *c, int s);
 /* Where in a pipeline the devices of stage 's' begin. */
 int candidate_first(const struct candidate *c, int s);
 /* The device of the replica that is number 'at' of its pipeline. */
@@ -244,11 +247,21 @@ static inline bool closed_sums(const struct search *search, int64_t m, int stage
 }
 /* The closed form of any candidate; INFINITY where it does not fit into the memory. */
 double partition_closed(struct search *search, struct candidate *c);
+/* The same where devices have several stages, whatever the memory: over devices d with the work t_d
+ * of all their stages, messages c_d and tails r_d
+ *   T = M * max of max(t_d, c_d) + fill + max of r_d
+ * where the fill is what the first stages of all devices but the last take for a micro-batch, under
+ * zb-v, which fills the end with W, their F; and all messages, which nothing hides while the
+ * pipeline fills.
+ */
+double chunks_closed(struct search *search, const struct candidate *c);
 
 /* Fill in 'seconds': of all micro-batches where 'exact' or where there are few, else foreseen
  * from some; INFINITY where it does not fit. -1 on an error.
  */
 int search_evaluate(struct search *search, struct candidate *c, bool exact, struct err *err);
+/* Simulate what is found fastest in full, until the fastest is; and sort. -1 on an error. */
+int search_settle(struct search *search, struct err *err);
 /* By 'seconds'; ties, for one result: fewer stages, pipelines, micro-batches, 1f1b before
  * others.
  */
@@ -310,9 +323,39 @@ struct message_link search_link(const struct search *search, int from, int r, in
 double search_message(const struct message_link *link, double bytes, double own_bytes);
 double search_allreduce(struct search *search, int pipelines, int device, int r, double bytes);
 
+/* Pipelines whose devices have several stages each, one behind the other or as a V. */
+struct chunking {
+    const struct split *split;
+    enum schedule_kind kind;
+    int lists, chunks, replicas;    /* devices are lists times replicas */
+    double closed;                  /* seconds at least, by the search */
+};
+
 /* Where request_chunks() are several: do the pins suit; and all candidates, into 'found'. */
 int check_chunks(const struct plan_request *request, struct err *err);
 void search_chunks(struct search *search);
+/* Are they looked at where nobody asks for them? Not where anything says which block is where, or
+ * how stages are run.
+ */
+bool chunks_allowed(const struct plan_request *request);
+/* Does the request allow it, and has the network as many stages? */
+bool is_chunking(const struct search *search, const struct chunking *chunking);
+/* Stages that each of so many devices may have. */
+int chunking_most(const struct search *search, int lists);
+/* With cuts that make the devices even. */
+struct candidate *chunking_new(struct search *search, const struct chunking *chunking);
+/* Of all blocks at a share. */
+struct chunking_sums {
+    double forward, work, activations;
+};
+
+struct chunking_sums chunking_sum(const struct cost *cost, int64_t share);
+/* Every way to cut where there are few, of which what is faster is added to what was found, sorted. */
+void search_cut_chunks(struct search *search);
+/* Takes the candidate, to what was found. */
+void search_add(struct search *search, struct candidate *c);
+/* Simulate the best of these, where allowed, and add them to what was found, sorted. -1: an error. */
+int search_beside_chunks(struct search *search, struct err *err);
 /* Lists that are given are searched for as 1f1b. */
 bool schedule_allowed(const struct plan_request *request, enum schedule_kind schedule);
 /* Of the weights: 2 where the request asks for a schedule that is not flushed. */
@@ -373,6 +416,10 @@ double partition_lower_bound(const struct cost *cost, const struct cluster *clus
  * seconds of a plan, is of interest. 0 where the graph has too many cuts to look at each.
  */
 double partition_relaxed(struct search *search, double upper);
+/* The same for plans whose devices have several stages, of which partition_relaxed() knows nothing;
+ * 'upper' where none is allowed.
+ */
+double partition_chunks_bound(struct search *search, double upper);
 
 /* The candidate as a plan, stages on the first devices in order. */
 struct plan *place(const struct cost *cost, const struct cluster *cluster,

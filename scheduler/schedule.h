@@ -141,6 +141,8 @@ int schedule_slots(enum schedule_kind kind, double memory, int n_stages, int64_t
 /* The same where lists have several, at most: stages that send no gradient need fewer. */
 int schedule_chunk_slots(enum schedule_kind kind, int n_lists, int chunks, int micro_batches,
                          int s);
+/* W of stage 's' that run after the last B of the first chunk of its list, at most. */
+int schedule_chunk_late(enum schedule_kind kind, int n_lists, int64_t micro_batches, int s);
 /* After so many more B does W run in stage 's'? */
 int schedule_delay(enum schedule_kind kind, double memory, int n_stages, int64_t micro_batches,
                    int s);

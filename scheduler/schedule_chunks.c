@@ -226,8 +226,9 @@ int schedule_chunk_slots(enum schedule_kind kind, int n_lists, int chunks, int m
                          int s)
 {
     struct builder *all = mem_new((size_t)chunks, sizeof(*all));
-    struct order order = { .n_micro = micro_batches };
-    int slots;
+    /* More micro-batches than that repeat what is there. */
+    int steady = 4 * n_lists, slots;
+    struct order order = { .n_micro = micro_batches < steady ? micro_batches : steady };
 
     for (int c = 0; c < chunks; c++)
         all[c].sends_gradient = true;
@@ -237,6 +238,15 @@ int schedule_chunk_slots(enum schedule_kind kind, int n_lists, int chunks, int m
     free(order.items);
     free(all);
     return slots;
+}
+
+int schedule_chunk_late(enum schedule_kind kind, int n_lists, int64_t micro_batches, int s)
+{
+    int late = s < n_lists;     /* that of the last micro-batch */
+
+    if (kind == SCHEDULE_ZB_V)
+        late += schedule_list(kind, n_lists, s);
+    return late < micro_batches ? late : (int)micro_batches;
 }
 
 void schedule_build_chunks(const struct schedule *schedule, enum schedule_kind kind, int l,

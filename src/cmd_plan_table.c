@@ -142,38 +142,67 @@ static void print_utilization(const struct plan *plan, FILE *out)
                 1e2 * plan->flops / seconds / all, 1e-12 * plan->flops / seconds, 1e-12 * all);
 }
 
-/* Shares of the time of all devices that are used, and what the busiest stage does. */
+/* Where the time of the devices of a list goes, over all their stages. */
+struct device_shares {
+    double busy, reducing, idle;
+};
+
+static struct device_shares shares_of(const struct plan *plan, int list)
+{
+    struct device_shares sums = { 0 };
+
+    for (int s = 0; s < plan->n_stages; s++)
+        if (plan_list(plan, s) == list) {
+            sums.busy += plan->stages[s].busy;
+            sums.reducing += plan->stages[s].reducing;
+            sums.idle += plan->stages[s].idle;
+        }
+    return sums;
+}
+
+static void print_limit(const struct device_shares *most, int stage, bool several, FILE *out)
+{
+    const char *beside = several ? " and those beside it" : "";
+
+    if (most->busy >= most->reducing && most->busy >= most->idle)
+        fprintf(out, "stage %d%s, which compute%s", stage, beside, several ? "" : "s");
+    else if (most->reducing >= most->idle)
+        fprintf(out, "the all-reduce of stage %d%s, which wait%s for it", stage, beside,
+                several ? "" : "s");
+    else
+        fprintf(out, "the bubble: even stage %d%s wait%s for others", stage, beside,
+                several ? "" : "s");
+}
+
+/* Shares of the time of all devices that are used, and what the busiest does. */
 static void print_shares(const struct plan *plan, FILE *out)
 {
-    const struct plan_stage *most = &plan->stages[0];
-    double busy = 0, reducing = 0, idle = 0, all = 0;
+    struct device_shares all = { 0 }, most = { -1, -1, 0 };
+    double seconds = 0;
+    int busiest = 0;
 
-    for (int s = 0; s < plan->n_stages; s++) {
-        const struct plan_stage *stage = &plan->stages[s];
-        double n = plan->pipelines * stage->replicas;
+    /* The first stage of a list has its number. */
+    for (int l = 0; l < plan_lists(plan); l++) {
+        struct device_shares own = shares_of(plan, l);
+        double n = plan->pipelines * plan->stages[l].replicas;
 
-        busy += n * stage->busy;
-        reducing += n * stage->reducing;
-        idle += n * stage->idle;
-        all += plan_first(plan, s) ? n * plan->iteration_seconds : 0;
-        if (fmax(stage->busy, stage->reducing) > fmax(most->busy, most->reducing))
-            most = stage;
+        all.busy += n * own.busy;
+        all.reducing += n * own.reducing;
+        all.idle += n * own.idle;
+        seconds += n * plan->iteration_seconds;
+        if (fmax(own.busy, own.reducing) > fmax(most.busy, most.reducing)) {
+            most = own;
+            busiest = l;
+        }
     }
-    if (all <= 0)
+    if (seconds <= 0)
         return;
     fprintf(out, "devices      compute %.3g %%, wait for the all-reduce %.3g %%, bubble %.3g %%\n",
-            1e2 * busy / all, 1e2 * reducing / all, 1e2 * idle / all);
+            1e2 * all.busy / seconds, 1e2 * all.reducing / seconds, 1e2 * all.idle / seconds);
     fprintf(out, "limited by   ");
-    if (most->busy >= most->reducing && most->busy >= most->idle)
-        fprintf(out, "stage %d, which computes", (int)(most - plan->stages));
-    else if (most->reducing >= most->idle)
-        fprintf(out, "the all-reduce of stage %d, which waits for it",
-                (int)(most - plan->stages));
-    else
-        fprintf(out, "the bubble: even stage %d waits for others", (int)(most - plan->stages));
-    fprintf(out, " %.3g %% of the time\n",
-            1e2 * fmax(most->busy, fmax(most->reducing, most->idle)) * plan->n_stages /
-                plan_lists(plan) / plan->iteration_seconds);
+    print_limit(&most, busiest, plan->n_stages > plan_lists(plan), out);
+    fprintf(out, " %.3g %% of the time\n", 1e2 * fmax(most.busy, fmax(most.reducing, most.idle)) /
+                                            plan->iteration_seconds);
 }
 
 void plan_table(const struct plan *plan, const struct cluster *cluster, const char *why,

@@ -109,6 +109,59 @@ static void clear(struct problem *p)
     cluster_free(p->cluster);
 }
 
+/* The fastest of all plans whose devices have several stages: every cut, in the order of the file. */
+static void try_cuts(struct search *s, struct candidate *c, int k, double *seconds)
+{
+    if (k == c->n_stages) {
+        assert_int_equal(search_evaluate(s, c, true, NULL), 0);
+        *seconds = fmin(*seconds, c->seconds);
+        return;
+    }
+    for (c->cuts[k] = c->cuts[k - 1] + 1; c->cuts[k] <= s->cost->n_blocks - c->n_stages + k;
+         c->cuts[k]++)
+        try_cuts(s, c, k + 1, seconds);
+}
+
+static double try_chunks(struct search *s, const struct split *split, int lists, int chunks,
+                         int replicas)
+{
+    double seconds = INFINITY;
+    int n = lists * chunks;
+
+    for (enum schedule_kind kind = SCHEDULE_INTERLEAVED; kind <= SCHEDULE_ZB_V; kind++) {
+        int cuts[16] = { 0 }, all[16];
+        struct candidate c = { .pipelines = split->pipelines, .n_stages = n, .cuts = cuts,
+                               .replicas = all, .micro_batch = split->micro_batch,
+                               .micro_batches = split->micro_batches, .schedule = kind,
+                               .chunks = chunks, .zero = s->zero };
+
+        if (schedule_suits(kind, lists, split->micro_batches, NULL) ||
+            schedule_chunks(kind, chunks) != chunks)
+            continue;
+        for (int k = 0; k < n; k++)
+            all[k] = replicas;
+        cuts[n] = s->cost->n_blocks;
+        try_cuts(s, &c, 1, &seconds);
+        free(c.again);
+    }
+    return seconds;
+}
+
+static double optimum_of_chunks(struct search *s)
+{
+    double seconds = INFINITY;
+
+    for (int i = 0; i < s->n_splits; i++) {
+        int devices = search_devices(s, s->splits[i].pipelines);
+
+        for (int lists = 2; lists <= devices; lists++)
+            for (int chunks = 2; lists * chunks <= s->cost->n_blocks; chunks++)
+                for (int r = 1; lists * r <= devices && r <= s->splits[i].micro_batch; r++)
+                    seconds = fmin(seconds, try_chunks(s, &s->splits[i], lists, chunks, r));
+    }
+    return seconds;
+}
+
 /* The fastest of all plans; 0 where there is none, or where there are too few or too many. */
 static double optimum_of(const struct problem *p)
 {
@@ -121,6 +174,8 @@ static double optimum_of(const struct problem *p)
     search = search_new(p->cost, p->cluster, &all);
     assert_int_equal(partition_small(search, MOST_PLANS, &count, NULL), 0);
     seconds = count > LEAST_PLANS && search->n_found ? search->found[0]->seconds : 0;
+    if (seconds > 0)
+        seconds = fmin(seconds, optimum_of_chunks(search));
     search_free(search);
     return seconds;
 }

@@ -347,6 +347,87 @@ static void the_schedule_follows_from_times_and_memory(void **state)
     }
 }
 
+/* Sixteen blocks of F = B = W = 1 of which a device has room for four and a little more: eight
+ * micro-batches take 96 on four devices. The last of them waits for three stages, of four blocks
+ * where it has one stage, of two where these are a V.
+ */
+#define NARROW "flat:4,bandwidth=1e12,latency=0,memory=11000"
+
+static void devices_have_several_stages_where_that_waits_less(void **state)
+{
+    static const char *const others[] = { "1f1b", "gpipe", "zb-h1", "zb", "interleaved" };
+    struct plan_request request = { .global_batch = 8 };
+    struct plan *plan = plan_for(16, NARROW, &request, NULL);
+
+    (void)state;
+    assert_non_null(plan);
+    assert_string_equal(plan->schedule, "zb-v");
+    assert_int_equal(plan->n_stages, 8);
+    assert_true(fabs(plan->iteration_seconds - 102) < 1e-6);
+    assert_true(plan->lower_bound_seconds <= 102);
+    for (int k = 0; k < 4; k++)
+        assert_true(plan->stages[k].memory + plan->stages[7 - k].memory <= 11000);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        struct plan *other;
+
+        request.schedule = others[i];
+        other = plan_for(16, NARROW, &request, NULL);
+        assert_non_null(other);
+        assert_string_equal(other->schedule, others[i]);
+        assert_true(other->iteration_seconds > plan->iteration_seconds);
+        plan_free(other);
+    }
+    plan_free(plan);
+}
+
+static void devices_have_one_stage_where_a_pin_wants_it(void **state)
+{
+    struct plan_request requests[] = {
+        { .global_batch = 8, .stages = 4 },
+        { .global_batch = 8, .n_replicas = 4, .replicas = (int[]){ 1, 1, 1, 1 } },
+        { .global_batch = 8, .policy = "gpipe" },
+        { .global_batch = 8, .n_pins = 1, .pins = (const char *const[]){ "b7=1" } },
+        { .global_batch = 8, .schedule = "zb" },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
+        struct err err = { 0 };
+        struct plan *plan = plan_for(16, NARROW, &requests[i], &err);
+
+        if (!plan)
+            fail_msg("%zu: %s", i, err.text);
+        assert_int_equal(plan->chunks, 1);
+        assert_int_equal(plan->n_stages, 4);
+        plan_free(plan);
+    }
+}
+
+static void several_stages_of_a_device_honour_pins(void **state)
+{
+    const struct plan_request requests[] = {
+        { .global_batch = 8, .micro_batches = 4 }, { .global_batch = 16, .micro_batch = 2 },
+        { .global_batch = 8, .recompute = "full" }, { .global_batch = 8, .zero = PLAN_ZERO },
+        { .global_batch = 8, .pipelines = 1 }, { .global_batch = 8, .memory = 10800 },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(requests) / sizeof(requests[0]); i++) {
+        const struct plan_request *q = &requests[i];
+        struct plan *plan = plan_for(16, NARROW, q, NULL);
+
+        assert_non_null(plan);
+        assert_true(plan->chunks > 1);
+        assert_true(!q->micro_batches || plan->micro_batches == q->micro_batches);
+        assert_true(!q->micro_batch || plan->micro_batch == q->micro_batch);
+        assert_true(plan->zero == (q->zero == PLAN_ZERO));
+        assert_true(plan->lower_bound_seconds <= plan->iteration_seconds);
+        for (int k = 0; k < plan->n_stages && q->recompute; k++)
+            assert_string_equal(plan_recompute_name(plan->stages[k].recompute), q->recompute);
+        plan_free(plan);
+    }
+}
+
 static void pins_that_cannot_be_had_are_refused_with_the_reason(void **state)
 {
     const struct {
@@ -936,6 +1017,9 @@ int main(void)
         cmocka_unit_test(an_asynchronous_schedule_is_taken_only_where_it_is_asked_for),
         cmocka_unit_test(pins_are_honoured),
         cmocka_unit_test(the_schedule_follows_from_times_and_memory),
+        cmocka_unit_test(devices_have_several_stages_where_that_waits_less),
+        cmocka_unit_test(devices_have_one_stage_where_a_pin_wants_it),
+        cmocka_unit_test(several_stages_of_a_device_honour_pins),
         cmocka_unit_test(pins_that_cannot_be_had_are_refused_with_the_reason),
         cmocka_unit_test(every_share_is_a_multiple_of_the_batchnorm_group),
         cmocka_unit_test(a_memory_limit_forces_a_cut),
