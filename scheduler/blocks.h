@@ -52,6 +52,7 @@ struct block_timing {
     const struct autodiff *autodiff;
     const int *stage_of;        /* block of every node, gradient nodes too */
     const double *seconds;      /* [n_nodes] */
+    const double *prepared;     /* [blocks] bytes that a backend makes of parameters; may be NULL */
 };
 
 /* The cost file: times summed by block and part (P counts as 'step'), bytes from the shapes.

@@ -31,7 +31,7 @@ static double *new_sizes(const struct cost *cost)
 }
 
 static void init_blocks(struct cost *cost, const struct blocks *blocks,
-                        const struct graph *graph)
+                        const struct graph *graph, const double *prepared)
 {
     cost->n_blocks = blocks->n;
     cost->blocks = mem_new((size_t)blocks->n, sizeof(*cost->blocks));
@@ -45,11 +45,13 @@ static void init_blocks(struct cost *cost, const struct blocks *blocks,
         b->wgrad = new_sizes(cost);
         b->activations = new_sizes(cost);
         b->kept_for_wgrad = new_sizes(cost);
+        b->gradients_for_wgrad = new_sizes(cost);
         b->workspace = new_sizes(cost);
         b->selective_dgrad = new_sizes(cost);
         b->selective_activations = new_sizes(cost);
         b->first_node = mem_strdup(graph->nodes[from->nodes[0]].name);
         b->last_node = mem_strdup(graph->nodes[from->nodes[from->n_nodes - 1]].name);
+        b->prepared = prepared ? prepared[i] : 0;
     }
 }
 
@@ -205,6 +207,101 @@ static void add_selective(const struct writer *w, const struct keeping *keeping)
     selection_clear(&s);
 }
 
+/* When each node runs: W right behind the last B that it reads from. Returns how many times. */
+static int fill_times(const struct graph *graph, int *time)
+{
+    int now = 0;
+
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const struct node *node = &graph->nodes[n];
+
+        if (node->part != PART_WGRAD) {
+            time[n] = now++;
+            continue;
+        }
+        for (int i = 0; i < node->n_inputs; i++) {
+            int producer = node->inputs[i] < 0 ? -1 : graph->values[node->inputs[i]].producer;
+
+            if (producer >= 0 && time[producer] > time[n])
+                time[n] = time[producer];
+        }
+    }
+    return now;
+}
+
+/* What is neither kept from F for B nor lives as long as the parameters. */
+static bool *find_temporary(const struct writer *w, const struct keeping *kept)
+{
+    const struct graph *graph = w->t->graph;
+    const struct autodiff *ad = w->t->autodiff;
+    bool *temporary = mem_new((size_t)graph->n_values, sizeof(*temporary));
+
+    for (int v = 0; v < graph->n_values; v++) {
+        int producer = graph->values[v].producer;
+        enum part part = producer < 0 ? PART_PREPARE : graph->nodes[producer].part;
+
+        temporary[v] = root_of(graph, v) == v && part != PART_PREPARE &&
+                       (part != PART_FORWARD || (!kept[v].backward && !kept[v].leaves));
+    }
+    for (int i = 0; i < ad->n_params; i++)
+        if (ad->params[i].gradient >= 0)
+            temporary[root_of(graph, ad->params[i].gradient)] = false;
+    for (int i = 0; i < ad->n_stats; i++)
+        temporary[root_of(graph, ad->stats[i].contribution)] = false;
+    return temporary;
+}
+
+/* Bytes of these that are there at each time, added up from what comes and what goes. */
+static void fill_live(const struct writer *w, const bool *temporary, const int *time, int n_times,
+                      double *live)
+{
+    const struct graph *graph = w->t->graph;
+    int *last = mem_new((size_t)graph->n_values, sizeof(*last));
+
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const struct node *node = &graph->nodes[n];
+
+        for (int i = 0; i < node->n_inputs; i++)
+            if (node->inputs[i] >= 0) {
+                int root = root_of(graph, node->inputs[i]);
+
+                last[root] = time[n] > last[root] ? time[n] : last[root];
+            }
+    }
+    for (int v = 0; v < graph->n_values; v++) {
+        int first = temporary[v] ? time[graph->values[v].producer] : 0;
+
+        if (!temporary[v])
+            continue;
+        live[first] += bytes_of(w, v);
+        live[(last[v] > first ? last[v] : first) + 1] -= bytes_of(w, v);
+    }
+    for (int i = 1; i < n_times; i++)
+        live[i] += live[i - 1];
+    free(last);
+}
+
+/* What is there at once while a block runs, beside what is kept. */
+static void add_workspace(const struct writer *w, const struct keeping *kept)
+{
+    const struct graph *graph = w->t->graph;
+    int *time = mem_new((size_t)graph->n_nodes, sizeof(*time));
+    int n_times = fill_times(graph, time);
+    double *live = mem_new((size_t)n_times + 1, sizeof(*live));
+    bool *temporary = find_temporary(w, kept);
+
+    fill_live(w, temporary, time, n_times, live);
+    for (int n = 0; n < graph->n_nodes; n++) {
+        double *most = &w->cost->blocks[w->t->stage_of[n]].workspace[w->size];
+
+        if (graph->nodes[n].part != PART_PREPARE && live[time[n]] > *most)
+            *most = live[time[n]];
+    }
+    free(temporary);
+    free(live);
+    free(time);
+}
+
 static void add_activations(const struct writer *w)
 {
     const struct graph *graph = w->t->graph;
@@ -214,40 +311,21 @@ static void add_activations(const struct writer *w)
         int producer = graph->values[v].producer;
         struct cost_block *b;
 
-        if (producer < 0 || graph->nodes[producer].part != PART_FORWARD ||
-            root_of(graph, v) != v)
+        if (producer < 0 || root_of(graph, v) != v)
             continue;
         b = &w->cost->blocks[w->t->stage_of[producer]];
+        if (graph->nodes[producer].part == PART_DGRAD && kept[v].wgrad)
+            b->gradients_for_wgrad[w->size] += bytes_of(w, v);
+        if (graph->nodes[producer].part != PART_FORWARD)
+            continue;
         if (kept[v].backward || kept[v].leaves)
             b->activations[w->size] += bytes_of(w, v);
         if (kept[v].wgrad)
             b->kept_for_wgrad[w->size] += bytes_of(w, v);
     }
     add_selective(w, kept);
+    add_workspace(w, kept);
     free(kept);
-}
-
-/* What one node needs at once, beside what is kept: a floor for the scratch memory. */
-static void add_workspace(const struct writer *w)
-{
-    const struct graph *graph = w->t->graph;
-
-    for (int n = 0; n < graph->n_nodes; n++) {
-        const struct node *node = &graph->nodes[n];
-        double *most = &w->cost->blocks[w->t->stage_of[n]].workspace[w->size], bytes = 0;
-
-        if (node->part != PART_DGRAD || node->op->flags & OP_VIEW)
-            continue;
-        for (int i = 0; i < node->n_outputs; i++)
-            bytes += node->outputs[i] < 0 ? 0 : bytes_of(w, node->outputs[i]);
-        for (int i = 0; i < node->n_inputs; i++) {
-            int producer = node->inputs[i] < 0 ? -1 : graph->values[node->inputs[i]].producer;
-
-            if (producer >= 0 && graph->nodes[producer].part == PART_DGRAD)
-                bytes += bytes_of(w, node->inputs[i]);
-        }
-        *most = bytes > *most ? bytes : *most;
-    }
 }
 
 static void add_edges(const struct writer *w)
@@ -356,6 +434,7 @@ static struct cost *cost_empty(int n_sizes, const struct block_timing *timings,
     cost->precision = mem_strdup(dtype_name(timings[0].graph->real));
     cost->optimizer_bytes_per_parameter = PARAMETER_BYTES * optimizer_states;
     cost->gradient_bytes_per_parameter = PARAMETER_BYTES;
+    cost->message_buffers = SCHEDULE_SENDS;
     cost->n_sizes = n_sizes;
     cost->micro_batch = mem_new((size_t)n_sizes, sizeof(*cost->micro_batch));
     for (int i = 0; i < n_sizes; i++)
@@ -385,7 +464,7 @@ struct cost *blocks_cost(const struct blocks *blocks, int n_sizes,
     if (check_sizes(n_sizes, timings, err))
         return NULL;
     cost = cost_empty(n_sizes, timings, optimizer_states, device);
-    init_blocks(cost, blocks, timings[0].graph);
+    init_blocks(cost, blocks, timings[0].graph, timings[0].prepared);
     cost->n_edges = timings[0].autodiff->n_boundaries;
     cost->edges = mem_new((size_t)cost->n_edges, sizeof(*cost->edges));
     for (int i = 0; i < n_sizes; i++) {
@@ -393,7 +472,6 @@ struct cost *blocks_cost(const struct blocks *blocks, int n_sizes,
 
         add_seconds(&w);
         add_activations(&w);
-        add_workspace(&w);
         add_edges(&w);
         add_inputs(&w);
         if (i == 0)

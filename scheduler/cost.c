@@ -36,6 +36,7 @@ static void free_block(struct cost_block *b)
     free(b->wgrad);
     free(b->activations);
     free(b->kept_for_wgrad);
+    free(b->gradients_for_wgrad);
     free(b->workspace);
     free(b->selective_dgrad);
     free(b->selective_activations);
@@ -264,9 +265,12 @@ static json_t *block_to_json(const struct cost *cost, const struct cost_block *b
         json_object_set_new(o, "wgrad", numbers(cost, b->wgrad));
     json_object_set_new(o, "step", json_real(b->step));
     json_object_set_new(o, "parameters", json_real(b->parameters));
+    json_object_set_new(o, "prepared", json_real(b->prepared));
     json_object_set_new(o, "activations", numbers(cost, b->activations));
     if (b->kept_for_wgrad)
         json_object_set_new(o, "kept_for_wgrad", numbers(cost, b->kept_for_wgrad));
+    if (b->gradients_for_wgrad)
+        json_object_set_new(o, "gradients_for_wgrad", numbers(cost, b->gradients_for_wgrad));
     if (b->workspace)
         json_object_set_new(o, "workspace", numbers(cost, b->workspace));
     json_object_set_new(o, "batch_axis", json_boolean(b->batch_axis));
@@ -332,6 +336,7 @@ json_t *cost_to_json(const struct cost *cost)
                         json_real(cost->optimizer_bytes_per_parameter));
     json_object_set_new(top, "gradient_bytes_per_parameter",
                         json_real(cost->gradient_bytes_per_parameter));
+    json_object_set_new(top, "message_buffers", json_real(cost->message_buffers));
     json_object_set_new(top, "micro_batch", sizes);
     json_object_set_new(top, "blocks", blocks);
     json_object_set_new(top, "edges", edges);

@@ -23,6 +23,8 @@ struct cost_block {
     double parameters;                  /* bytes, without 'shared' ones */
     double *activations;                /* kept for the backward, own output included */
     double *kept_for_wgrad;             /* of these, until W; NULL: all of them */
+    double prepared;                    /* bytes made of the parameters, once per step */
+    double *gradients_for_wgrad;        /* what dgrad makes, until W; NULL: none */
     double *workspace;                  /* NULL: none */
     /* Of the variant that recomputes selectively; NULL: there is none, it runs as without. */
     double *selective_dgrad, *selective_activations;
@@ -54,6 +56,7 @@ struct cost {
     char *device;           /* kind of device that was measured, "" unknown */
     char *precision;
     double optimizer_bytes_per_parameter, gradient_bytes_per_parameter; /* of a 4-byte one */
+    double message_buffers; /* for each message between neighbours, beside the slots */
     int n_sizes;
     int64_t *micro_batch;   /* ascending */
     int n_blocks, n_edges, n_inputs, n_shared;

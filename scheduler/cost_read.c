@@ -152,7 +152,8 @@ static int read_variant(struct reading *reading, struct json_reader *r, struct c
                         struct err *err)
 {
     static const char *const numbers[] = { "forward", "dgrad", "wgrad", "activations",
-                                           "kept_for_wgrad", "workspace", "group_bytes" };
+                                           "kept_for_wgrad", "gradients_for_wgrad", "workspace",
+                                           "group_bytes" };
     const double zero = 0;
     const int64_t one = 1;
     const char *recompute;
@@ -163,7 +164,8 @@ static int read_variant(struct reading *reading, struct json_reader *r, struct c
     if (json_get_string(r, "recompute", false, "none", &recompute, err) ||
         json_get_int(r, "tensor", 1, 65536, &one, &tensor, err) ||
         json_get_number(r, "step", 0, MAX_NUMBER, &zero, &number, err) ||
-        json_get_number(r, "parameters", 0, MAX_NUMBER, &zero, &number, err))
+        json_get_number(r, "parameters", 0, MAX_NUMBER, &zero, &number, err) ||
+        json_get_number(r, "prepared", 0, MAX_NUMBER, &zero, &number, err))
         return -1;
     if (plan_recompute_find(recompute) == PLAN_RECOMPUTE_COUNT)
         return json_error(r, "recompute", err, "expected none, selective or full");
@@ -232,9 +234,11 @@ static int read_block(struct reading *reading, struct json_reader *r, struct cos
         read_numbers(reading, r, "wgrad", false, s, &b->wgrad, err) ||
         read_numbers(reading, r, "activations", false, s, &b->activations, err) ||
         read_numbers(reading, r, "kept_for_wgrad", false, s, &b->kept_for_wgrad, err) ||
+        read_numbers(reading, r, "gradients_for_wgrad", false, s, &b->gradients_for_wgrad, err) ||
         read_numbers(reading, r, "workspace", false, s, &b->workspace, err) ||
         json_get_number(r, "step", 0, MAX_NUMBER, &zero, &b->step, err) ||
         json_get_number(r, "parameters", 0, MAX_NUMBER, &zero, &b->parameters, err) ||
+        json_get_number(r, "prepared", 0, MAX_NUMBER, &zero, &b->prepared, err) ||
         read_nodes(r, b, err))
         return -1;
     if (!b->activations)
@@ -502,7 +506,7 @@ static int read_sizes(struct reading *reading, struct err *err)
 
 static int read_top(struct reading *reading, struct err *err)
 {
-    const double no_state = 0, gradient = 4;
+    const double no_state = 0, gradient = 4, no_buffers = 0;
     struct cost *cost = reading->cost;
     struct json_reader *top = &reading->top;
     const char *device, *precision;
@@ -512,7 +516,9 @@ static int read_top(struct reading *reading, struct err *err)
         json_get_number(top, "optimizer_bytes_per_parameter", 0, MAX_NUMBER, &no_state,
                         &cost->optimizer_bytes_per_parameter, err) ||
         json_get_number(top, "gradient_bytes_per_parameter", 0, MAX_NUMBER, &gradient,
-                        &cost->gradient_bytes_per_parameter, err))
+                        &cost->gradient_bytes_per_parameter, err) ||
+        json_get_number(top, "message_buffers", 0, MAX_NUMBER, &no_buffers,
+                        &cost->message_buffers, err))
         return -1;
     cost->device = mem_strdup(device);
     cost->precision = mem_strdup(precision);

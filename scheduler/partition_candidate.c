@@ -235,8 +235,9 @@ void candidate_interval(struct search *search, const struct candidate *c, int s,
     stage_cost_get(search->cost, stage, s, (double)samples, &sums);
     *result = (struct interval_cost){
         .forward = sums.forward, .dgrad = sums.dgrad, .wgrad = sums.wgrad, .step = sums.step,
-        .parameters = sums.parameters, .workspace = sums.workspace,
+        .parameters = sums.parameters, .prepared = sums.prepared, .workspace = sums.workspace,
         .activations = sums.activations, .slot = sums.activations + sums.received,
+        .delayed = sums.delayed, .held = sums.held, .rest = sums.rest,
     };
     add_traffic(search->cost, stage, s, (double)samples, result);
     free(stage);

@@ -123,12 +123,14 @@ struct table *table_ideals(const struct cost *cost)
     width = (size_t)t->n + 1;
     t->step = mem_new(width, sizeof(double));
     t->parameters = mem_new(width, sizeof(double));
+    t->prepared = mem_new(width, sizeof(double));
     t->shared = mem_new(width * width, sizeof(double));
     for (int i = 0; i <= t->n; i++)
         for (int b = 0; b < cost->n_blocks; b++)
             if (ideal_has(&t->ideals[i], b)) {
                 t->step[i] += cost->blocks[b].step;
                 t->parameters[i] += cost->blocks[b].parameters;
+                t->prepared[i] += cost->blocks[b].prepared;
             }
     for (int i = 0; i <= t->n; i++)
         for (int j = i + 1; j <= t->n; j++)

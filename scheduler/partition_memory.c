@@ -28,42 +28,40 @@ double search_room(const struct search *search, int pipelines, int device, int r
     return room;
 }
 
-/* A receive is posted one ahead; of what goes to a neighbour two may be under way, or one where the
- * earlier of the two stages has one slot.
- */
-static double message_buffers(const struct interval_cost *c, int64_t micro_batches, int slots)
+/* What a run has is foreseen where its stages are compiled. */
+double search_message_buffers(const struct search *search)
 {
-    double two = micro_batches < 2 ? 1 : 2, own = slots < 2 ? slots : 2;
-
-    return two * (c->received + c->gradient + c->sent) + own * c->sent;
+    return search->request->memory_of ? SCHEDULE_SENDS : search->cost->message_buffers;
 }
 
-/* What stages have besides the sums of the cost file is foreseen where they are compiled. */
 struct stage_bytes interval_bytes(const struct search *search, const struct interval_cost *c,
                                   int64_t micro_batches, int slots, int copies,
-                                  enum plan_recompute again)
+                                  enum backward_form form, enum plan_recompute again)
 {
     double state = search->state_bytes / (search->zero ? copies : 1);
     int versions = request_versions(search->request);
-    struct stage_cost kept = { .parameters = c->parameters };
-    double dropped = recompute_bytes(again, c->dropped, c->activations);
-    struct stage_cost moving = { .activations = c->slot - dropped,
-                                 .workspace = c->workspace + dropped };
-    struct stage_bytes bytes = {
-        .fixed = stage_memory(search->cost, &kept, slots, versions, state),
-        .moving = stage_memory(search->cost, &moving, slots, versions, state),
-    };
+    struct stage_cost kept = { .parameters = c->parameters, .prepared = c->prepared };
+    struct stage_cost moving = { .activations = c->activations, .dropped = c->dropped,
+                                 .received = c->slot - c->activations, .delayed = c->delayed,
+                                 .held = c->held, .rest = c->rest, .workspace = c->workspace,
+                                 .values = c->received, .gradients = c->gradient,
+                                 .sent = c->sent };
+    struct stage_bytes bytes;
 
-    if (search->request->memory_of)
-        bytes.moving += message_buffers(c, micro_batches, slots);
+    stage_backward(&moving, form, again, slots);
+    bytes.fixed = stage_memory(search->cost, &kept, slots, versions, state);
+    bytes.moving = stage_memory(search->cost, &moving, slots, versions, state) +
+                   stage_message_bytes(&moving, search_message_buffers(search), micro_batches,
+                                       slots);
     return bytes;
 }
 
 double search_memory(const struct search *search, const struct interval_cost *c,
-                     int64_t micro_batches, int slots, int copies,
+                     int64_t micro_batches, int slots, int copies, enum backward_form form,
                      enum plan_recompute again)
 {
-    struct stage_bytes bytes = interval_bytes(search, c, micro_batches, slots, copies, again);
+    struct stage_bytes bytes = interval_bytes(search, c, micro_batches, slots, copies, form,
+                                              again);
 
     return bytes.fixed * search->factor_fixed + bytes.moving * search->factor_moving;
 }
@@ -74,12 +72,23 @@ bool recompute_frees(enum schedule_kind kind)
            kind == SCHEDULE_2BW;
 }
 
+enum backward_form kind_backward(enum schedule_kind kind, double gradients)
+{
+    return !recompute_frees(kind) ? BACKWARD_DELAYED
+         : gradients > 0 ? BACKWARD_SPLIT : BACKWARD_MERGED;
+}
+
+enum backward_form candidate_backward(const struct plan_request *request,
+                                      const struct candidate *c, int s, double gradients)
+{
+    return request->list ? schedule_backward(request->list, s)
+                         : kind_backward(c->schedule, gradients);
+}
+
 bool candidate_frees(const struct plan_request *request, const struct candidate *c, int s)
 {
-    if (!c->again || !c->again[s])
-        return false;
-    return request->list ? schedule_backward(request->list, s) != BACKWARD_DELAYED
-                         : recompute_frees(c->schedule);
+    return c->again && c->again[s] &&
+           candidate_backward(request, c, s, 0) != BACKWARD_DELAYED;
 }
 
 struct stage_bytes search_stage(struct search *search, const struct candidate *c, int s)
@@ -90,6 +99,7 @@ struct stage_bytes search_stage(struct search *search, const struct candidate *c
     return interval_bytes(search, &cost, c->micro_batches,
                           candidate_slots(search->request, c, s),
                           candidate_pipelines(c) * c->replicas[s],
+                          candidate_backward(search->request, c, s, cost.gradient),
                           candidate_frees(search->request, c, s) ? c->again[s]
                                                                  : PLAN_RECOMPUTE_NONE);
 }

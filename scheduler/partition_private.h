@@ -23,9 +23,9 @@
 /* Costs at one share. Sums from 0 to each cut; [i * (n + 1) + j] for intervals. */
 struct share_table {
     int64_t samples;
-    double *forward, *dgrad, *wgrad, *activations;
+    double *forward, *dgrad, *wgrad, *activations, *delayed, *held;
     double *again, *dropped;    /* where it recomputes selectively, see struct stage_cost */
-    double *received, *gradient, *inputs, *workspace;
+    double *received, *gradient, *inputs, *workspace, *rest;
     double *sent;           /* values that later stages read, each once */
 };
 
@@ -42,7 +42,7 @@ struct table {
     bool partial;           /* these leave blocks out */
     int n;                  /* cuts - 1: stages at most */
     int cuts[MOST_CUTS + 1];
-    double *step, *parameters;  /* sums */
+    double *step, *parameters, *prepared;   /* sums */
     double *shared;         /* per interval: bytes of shared parameters */
     double *n_received;     /* per interval: values of earlier stages */
     int n_shares;
@@ -50,8 +50,9 @@ struct table {
 };
 
 struct interval_cost {
-    double forward, dgrad, wgrad, step, parameters, workspace;
+    double forward, dgrad, wgrad, step, parameters, prepared, workspace;
     double activations, slot;   /* kept; and with what is received */
+    double delayed, held, rest; /* as in struct stage_cost */
     double again, dropped;      /* as in struct stage_cost */
     double received, gradient, sent;
 };
@@ -298,15 +299,20 @@ struct stage_bytes {
     double fixed, moving;
 };
 
-/* 'copies' devices hold it; 'again': what it runs again, and does not keep. */
+/* 'copies' devices hold it; 'form': of its backward; 'again': what it runs again, and does not
+ * keep.
+ */
 struct stage_bytes interval_bytes(const struct search *search, const struct interval_cost *cost,
                                   int64_t micro_batches, int slots, int copies,
-                                  enum plan_recompute again);
+                                  enum backward_form form, enum plan_recompute again);
+/* For each message between neighbours, in a run. */
+double search_message_buffers(const struct search *search);
 /* For a stage of a candidate. */
 struct stage_bytes search_stage(struct search *search, const struct candidate *c, int s);
 /* All of it, by the factors. */
 double search_memory(const struct search *search, const struct interval_cost *cost,
-                     int64_t micro_batches, int slots, int copies, enum plan_recompute again);
+                     int64_t micro_batches, int slots, int copies, enum backward_form form,
+                     enum plan_recompute again);
 /* The way from a stage of 'r' replicas that starts at device 'from' to one that starts at 'to':
  * how it starts, and seconds per byte of the receiver, of each sender on wires that they share,
  * and of one transfer where it does not get the whole wire.
@@ -371,6 +377,11 @@ int search_fits_exactly(struct search *search, const struct candidate *c, struct
                         struct err *err);
 /* Does a stage that recomputes keep less? Not where W waits, and with it what it needs. */
 bool recompute_frees(enum schedule_kind kind);
+/* How stage 's' runs its backward, where its gradients for others are so many bytes. */
+enum backward_form candidate_backward(const struct plan_request *request,
+                                      const struct candidate *c, int s, double gradients);
+/* The same under a schedule: what others wait for goes first. */
+enum backward_form kind_backward(enum schedule_kind kind, double gradients);
 /* Does stage 's' of the candidate recompute, and thereby keep less? */
 bool candidate_frees(const struct plan_request *request, const struct candidate *c, int s);
 /* Seconds of what an interval runs again. */

@@ -331,8 +331,10 @@ static bool fits(const struct relaxation *r, int i, int j, const struct choice *
     for (int d = 0; d < r->search->cluster->n_devices; d++)
         room = fmax(room, search_limit(r->search, d));
     table_interval(r->table, choice->share, i, j, &c);
+    /* Nothing that one form of the backward, or neighbours on one device, may do without. */
+    c.received = c.gradient = c.sent = 0;
     return search_memory(r->search, &c, r->m, r->slots, r->pipelines * choice->most,
-                         again) <= room;
+                         BACKWARD_MERGED, again) <= room;
 }
 
 /* Seconds without anything that may shrink with more blocks: what is too long stays so. */

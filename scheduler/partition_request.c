@@ -240,7 +240,7 @@ static int find_giant(const struct search *s, const struct share_table *share, i
         struct stage_bytes own;
 
         table_interval(s->table, share, i, i + 1, &c);
-        own = interval_bytes(s, &c, slots, slots, copies,
+        own = interval_bytes(s, &c, slots, slots, copies, BACKWARD_MERGED,
                              recompute_asked(s->request));
         if (own.fixed + own.moving > *bytes) {
             *bytes = own.fixed + own.moving;

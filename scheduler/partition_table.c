@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -280,15 +281,18 @@ static struct table *fill(struct table *table)
 
     table->step = new_array((size_t)table->n + 1);
     table->parameters = new_array((size_t)table->n + 1);
+    table->prepared = new_array((size_t)table->n + 1);
     table->shared = new_array(square(table));
     table->n_received = new_array(square(table));
     where = interval_of_blocks(table);
     for (int i = 0; i < table->n; i++) {
         table->step[i + 1] = table->step[i];
         table->parameters[i + 1] = table->parameters[i];
+        table->prepared[i + 1] = table->prepared[i];
         for (int b = table->cuts[i]; b < table->cuts[i + 1]; b++) {
             table->step[i + 1] += cost->blocks[b].step;
             table->parameters[i + 1] += cost->blocks[b].parameters;
+            table->prepared[i + 1] += cost->blocks[b].prepared;
         }
     }
     for (int i = 0; i < cost->n_shared; i++)
@@ -326,6 +330,9 @@ static void free_share(struct share_table *s)
     free(s->dgrad);
     free(s->wgrad);
     free(s->activations);
+    free(s->delayed);
+    free(s->held);
+    free(s->rest);
     free(s->again);
     free(s->dropped);
     free(s->received);
@@ -346,9 +353,18 @@ void table_free(struct table *table)
     free(table->ideals);
     free(table->step);
     free(table->parameters);
+    free(table->prepared);
     free(table->shared);
     free(table->n_received);
     free(table);
+}
+
+/* Of longer intervals, where that of each part is known. */
+static void fill_largest(const struct table *table, double *array)
+{
+    for (int i = table->n - 1; i >= 0; i--)
+        for (int j = i + 2; j <= table->n; j++)
+            array[at(table, i, j)] = fmax(array[at(table, i, j - 1)], array[at(table, j - 1, j)]);
 }
 
 static void fill_sums(const struct table *table, struct share_table *s)
@@ -357,34 +373,36 @@ static void fill_sums(const struct table *table, struct share_table *s)
     double n = (double)s->samples;
 
     for (int i = 0; i < table->n; i++) {
-        double most = 0;
+        double most = 0, rest = 0;
 
         s->forward[i + 1] = s->forward[i];
         s->dgrad[i + 1] = s->dgrad[i];
         s->wgrad[i + 1] = s->wgrad[i];
         s->activations[i + 1] = s->activations[i];
+        s->delayed[i + 1] = s->delayed[i];
+        s->held[i + 1] = s->held[i];
         s->again[i + 1] = s->again[i];
         s->dropped[i + 1] = s->dropped[i];
         for (int k = table->cuts[i]; k < table->cuts[i + 1]; k++) {
             const struct cost_block *b = &cost->blocks[k];
             double space = b->workspace ? cost_at(cost, b->workspace, b->batch_axis, n) : 0;
+            double held = block_held(cost, b, n);
 
             s->forward[i + 1] += cost_at(cost, b->forward, b->batch_axis, n);
             s->dgrad[i + 1] += cost_at(cost, b->dgrad, b->batch_axis, n);
             s->wgrad[i + 1] += b->wgrad ? cost_at(cost, b->wgrad, b->batch_axis, n) : 0;
             s->activations[i + 1] += cost_at(cost, b->activations, b->batch_axis, n);
+            s->delayed[i + 1] += block_delayed(cost, b, n);
+            s->held[i + 1] += held;
             block_selective(cost, b, n, &s->again[i + 1], &s->dropped[i + 1]);
-            most = space > most ? space : most;
+            most = fmax(most, space);
+            rest = fmax(rest, space - held);
         }
         s->workspace[at(table, i, i + 1)] = most;
+        s->rest[at(table, i, i + 1)] = rest;
     }
-    for (int i = table->n - 1; i >= 0; i--)
-        for (int j = i + 2; j <= table->n; j++) {
-            double a = s->workspace[at(table, i, j - 1)];
-            double b = s->workspace[at(table, j - 1, j)];
-
-            s->workspace[at(table, i, j)] = a > b ? a : b;
-        }
+    fill_largest(table, s->workspace);
+    fill_largest(table, s->rest);
 }
 
 static void fill_edges(const struct table *table, struct share_table *s)
@@ -418,6 +436,9 @@ const struct share_table *table_share(struct table *table, int64_t samples)
     s->dgrad = new_array(n);
     s->wgrad = new_array(n);
     s->activations = new_array(n);
+    s->delayed = new_array(n);
+    s->held = new_array(n);
+    s->rest = new_array(square(table));
     s->again = new_array(n);
     s->dropped = new_array(n);
     s->received = new_array(square(table));
@@ -445,10 +466,14 @@ void table_interval(const struct table *table, const struct share_table *s, int 
     r->wgrad = s->wgrad[j] - s->wgrad[i];
     r->step = table->step[j] - table->step[i];
     r->parameters = table->parameters[j] - table->parameters[i] + table->shared[ij];
+    r->prepared = table->prepared[j] - table->prepared[i];
     r->received = s->received[ij];
     r->gradient = s->gradient[ij];
     r->sent = s->sent[ij];
     r->activations = s->activations[j] - s->activations[i];
+    r->delayed = s->delayed[j] - s->delayed[i];
+    r->held = s->held[j] - s->held[i];
+    r->rest = s->rest[ij];
     r->again = s->again[j] - s->again[i];
     r->dropped = s->dropped[j] - s->dropped[i];
     r->slot = r->activations + s->received[ij] + s->inputs[ij];

@@ -96,6 +96,7 @@ static void fill_figures(const struct cost *cost, const struct cluster *cluster,
                          struct plan_stage *stage)
 {
     double own = 0, state = stage_state_bytes(cost, request->optimizer);
+    int slots = candidate_slots(request, c, s);
     int copies = candidate_pipelines(c) * stage->replicas;
     struct stage_cost sums;
 
@@ -108,10 +109,11 @@ static void fill_figures(const struct cost *cost, const struct cluster *cluster,
     if (c->again)
         stage->recompute = c->again[s];
     stage->dgrad += recompute_seconds(stage->recompute, sums.again, sums.forward);
-    if (candidate_frees(request, c, s))
-        stage_drop(&sums, stage->recompute);
-    stage->memory = stage_memory(cost, &sums, candidate_slots(request, c, s),
-                                 request_versions(request), c->zero ? state / copies : state);
+    stage_backward(&sums, candidate_backward(request, c, s, sums.gradients), stage->recompute,
+                   slots);
+    stage->memory = stage_memory(cost, &sums, slots, request_versions(request),
+                                 c->zero ? state / copies : state) +
+                    stage_message_bytes(&sums, cost->message_buffers, c->micro_batches, slots);
     if (own > 0)
         stage->allreduce = allreduce_time(cluster, copies, devices, c->zero,
                                           stage_gradient_bytes(cost, own));

@@ -62,7 +62,8 @@ static bool fits(const struct balance *b, const struct interval_cost *cost, int 
 {
     int64_t m = b->split.micro_batches;
 
-    return search_memory(b->search, cost, m, (int)m, b->split.pipelines * r, again) <=
+    return search_memory(b->search, cost, m, (int)m, b->split.pipelines * r,
+                         kind_backward(SCHEDULE_GPIPE, cost->gradient), again) <=
            search_room(b->search, b->split.pipelines, device, r);
 }
 

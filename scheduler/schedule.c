@@ -484,7 +484,8 @@ int schedule_ahead(const struct schedule *schedule, int s)
 
 int schedule_sends(const struct schedule *schedule, int from, int to)
 {
-    int most = 2 * abs(to - from), slots = schedule->stages[from < to ? from : to].slots;
+    int most = SCHEDULE_SENDS * abs(to - from);
+    int slots = schedule->stages[from < to ? from : to].slots;
 
     return slots < most ? slots : most;
 }

@@ -190,6 +190,7 @@ int schedule_ahead(const struct schedule *schedule, int s);
  * than the earlier one has slots, which are as many micro-batches as are between its F and its B.
  */
 int schedule_sends(const struct schedule *schedule, int from, int to);
+#define SCHEDULE_SENDS 2        /* for neighbours */
 /* How the backward of a stage is run. */
 enum backward_form {
     BACKWARD_MERGED,        /* BW */

@@ -394,14 +394,17 @@ static double memory_of(const struct sim *sim, const struct worker *w, double st
         const struct plan_stage *stage = &sim->plan->stages[part->stage];
         int copies = sim->plan->pipelines * stage->replicas;
         struct stage_cost cost = part->cost;
+        int slots = sim->schedule->stages[part->stage].slots;
 
-        if (schedule_backward(sim->schedule, part->stage) != BACKWARD_DELAYED)
-            stage_drop(&cost, part->recompute);
+        enum backward_form form = schedule_backward(sim->schedule, part->stage);
+
+        stage_backward(&cost, form, part->recompute, slots);
         bytes += stage->memory > 0
                      ? stage->memory
-                     : stage_memory(sim->cost, &cost, sim->schedule->stages[part->stage].slots,
-                                    plan_versions(sim->plan),
-                                    sim->plan->zero ? state / copies : state);
+                     : stage_memory(sim->cost, &cost, slots, plan_versions(sim->plan),
+                                    sim->plan->zero ? state / copies : state) +
+                           stage_message_bytes(&cost, sim->cost->message_buffers,
+                                               sim->plan->micro_batches, slots);
     }
     return bytes;
 }

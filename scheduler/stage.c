@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "scheduler/stage.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,21 +17,27 @@ static bool same_value(const struct cost_edge *a, const struct cost_edge *b)
 }
 
 /* Edges are sorted by value on load, so that the readers of one stand together. */
-static double received_bytes(const struct cost *cost, const int *stage, int s, double samples)
+static void add_messages(const struct cost *cost, const int *stage, int s, double samples,
+                         struct stage_cost *r)
 {
-    const struct cost_edge *last = NULL;
-    double bytes = 0;
+    const struct cost_edge *in = NULL, *out = NULL;
 
     for (int i = 0; i < cost->n_edges; i++) {
         const struct cost_edge *e = &cost->edges[i];
+        bool scales = cost->blocks[e->from].batch_axis;
 
-        if (stage[e->from] == s || stage[e->to] != s)
+        if (stage[e->from] == stage[e->to])
             continue;
-        if (!last || !same_value(last, e))
-            bytes += cost_at(cost, e->bytes, cost->blocks[e->from].batch_axis, samples);
-        last = e;
+        if (stage[e->to] == s && (!in || !same_value(in, e))) {
+            r->values += cost_at(cost, e->bytes, scales, samples);
+            r->gradients += cost_at(cost, e->gradient_bytes, scales, samples);
+            in = e;
+        }
+        if (stage[e->from] == s && (!out || !same_value(out, e))) {
+            r->sent += cost_at(cost, e->bytes, scales, samples);
+            out = e;
+        }
     }
-    return bytes;
 }
 
 static bool reads(const int *blocks, int n, const int *stage, int s)
@@ -54,6 +61,23 @@ void block_selective(const struct cost *cost, const struct cost_block *block, do
                 cost_at(cost, block->selective_activations, scales, samples);
 }
 
+double block_delayed(const struct cost *cost, const struct cost_block *block, double samples)
+{
+    bool scales = block->batch_axis;
+
+    if (!block->gradients_for_wgrad || !block->kept_for_wgrad)
+        return 0;
+    return cost_at(cost, block->gradients_for_wgrad, scales, samples) +
+           cost_at(cost, block->kept_for_wgrad, scales, samples) -
+           cost_at(cost, block->activations, scales, samples);
+}
+
+double block_held(const struct cost *cost, const struct cost_block *block, double samples)
+{
+    return block->gradients_for_wgrad
+               ? cost_at(cost, block->gradients_for_wgrad, block->batch_axis, samples) : 0;
+}
+
 void stage_cost_get(const struct cost *cost, const int *stage, int s, double samples,
                     struct stage_cost *result)
 {
@@ -62,7 +86,7 @@ void stage_cost_get(const struct cost *cost, const int *stage, int s, double sam
     for (int i = 0; i < cost->n_blocks; i++) {
         const struct cost_block *b = &cost->blocks[i];
         bool scales = b->batch_axis;
-        double workspace;
+        double workspace, held;
 
         if (stage[i] != s)
             continue;
@@ -71,10 +95,15 @@ void stage_cost_get(const struct cost *cost, const int *stage, int s, double sam
         r.dgrad += cost_at(cost, b->dgrad, scales, samples);
         r.wgrad += b->wgrad ? cost_at(cost, b->wgrad, scales, samples) : 0;
         r.activations += cost_at(cost, b->activations, scales, samples);
+        r.delayed += block_delayed(cost, b, samples);
         block_selective(cost, b, samples, &r.again, &r.dropped);
         r.step += b->step;
         r.parameters += b->parameters;
-        r.workspace = workspace > r.workspace ? workspace : r.workspace;
+        r.prepared += b->prepared;
+        held = block_held(cost, b, samples);
+        r.held += held;
+        r.rest = fmax(r.rest, workspace - held);
+        r.workspace = fmax(r.workspace, workspace);
     }
     for (int i = 0; i < cost->n_shared; i++)
         if (reads(cost->shared[i].blocks, cost->shared[i].n_blocks, stage, s))
@@ -82,7 +111,8 @@ void stage_cost_get(const struct cost *cost, const int *stage, int s, double sam
     for (int i = 0; i < cost->n_inputs; i++)
         if (reads(cost->inputs[i].to, cost->inputs[i].n_to, stage, s))
             r.received += cost_at(cost, cost->inputs[i].bytes, true, samples);
-    r.received += received_bytes(cost, stage, s, samples);
+    add_messages(cost, stage, s, samples, &r);
+    r.received += r.values;
     *result = r;
 }
 
@@ -91,20 +121,40 @@ double stage_gradient_bytes(const struct cost *cost, double parameters)
     return parameters * cost->gradient_bytes_per_parameter / PARAMETER_BYTES;
 }
 
-void stage_drop(struct stage_cost *stage, enum plan_recompute recompute)
+void stage_backward(struct stage_cost *stage, enum backward_form form,
+                    enum plan_recompute recompute, int slots)
 {
-    double bytes = recompute_bytes(recompute, stage->dropped, stage->activations);
+    /* Activations of one micro-batch make room for its gradients, where all have one arena. */
+    bool shares = recompute == PLAN_RECOMPUTE_FULL ||
+                  (slots == 1 && recompute == PLAN_RECOMPUTE_NONE);
+    double dropped = recompute_bytes(recompute, stage->dropped, stage->activations);
 
-    stage->workspace += bytes;
-    stage->activations -= bytes;
+    if (form == BACKWARD_DELAYED)
+        return;
+    if (form == BACKWARD_SPLIT)
+        stage->workspace = shares ? stage->workspace + fmax(stage->delayed, 0)
+                                  : fmax(stage->workspace, stage->held + stage->rest);
+    stage->delayed = 0;
+    stage->workspace += dropped;
+    stage->activations -= dropped;
 }
 
 double stage_memory(const struct cost *cost, const struct stage_cost *stage, int slots,
                     int versions, double state_bytes)
 {
     return stage->parameters * (versions + state_bytes / PARAMETER_BYTES) +
-           stage_gradient_bytes(cost, stage->parameters) +
-           slots * (stage->activations + stage->received) + stage->workspace;
+           versions * stage->prepared + stage_gradient_bytes(cost, stage->parameters) +
+           slots * (stage->activations + fmax(stage->delayed, 0) + stage->received) +
+           stage->workspace;
+}
+
+double stage_message_bytes(const struct stage_cost *stage, double buffers, int64_t micro_batches,
+                           int slots)
+{
+    double all = buffers < (double)micro_batches ? buffers : (double)micro_batches;
+    double own = slots < all ? slots : all;
+
+    return all * (stage->values + stage->gradients + stage->sent) + own * stage->sent;
 }
 
 double stage_state_bytes(const struct cost *cost, const char *optimizer)

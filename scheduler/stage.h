@@ -15,21 +15,32 @@ struct err;
 struct stage_cost {
     double forward, dgrad, wgrad, step;
     double parameters;      /* shared ones included, once */
+    double prepared;        /* made of these once per step */
     double activations;     /* kept per micro-batch in flight */
     /* Where it recomputes selectively: seconds that this adds, bytes of 'activations' it saves. */
     double again, dropped;
+    double delayed;         /* more than these where W is put off, if above 0 */
+    double held;            /* gradients that W needs, of one micro-batch */
+    double rest;            /* of the workspace, without the block's part of these */
     double received;        /* values of earlier stages and inputs, the same */
     double workspace;
+    double values, gradients;   /* of messages from earlier stages, and back */
+    double sent;            /* to later ones */
 };
 
 /* Of the blocks b with stage[b] == s. */
 void stage_cost_get(const struct cost *cost, const int *stage, int s, double samples,
                     struct stage_cost *result);
-/* Bytes of one device: parameters in so many versions, gradients, optimizer state of
- * 'state_bytes' for a 4-byte parameter, 'slots' micro-batches and the workspace.
+/* Bytes of one device: parameters, and what is made of them, in so many versions, gradients,
+ * optimizer state of 'state_bytes' for a 4-byte parameter, 'slots' micro-batches and the workspace.
  */
 double stage_memory(const struct cost *cost, const struct stage_cost *stage, int slots,
                     int versions, double state_bytes);
+/* Bytes of the buffers that messages have besides, so many for each where slots and micro-batches
+ * are as many: a receive is posted ahead of its use, and sends may be under way.
+ */
+double stage_message_bytes(const struct stage_cost *stage, double buffers, int64_t micro_batches,
+                           int slots);
 /* Seconds of what is run again. */
 static inline double recompute_seconds(enum plan_recompute recompute, double again, double forward)
 {
@@ -45,11 +56,18 @@ static inline double recompute_bytes(enum plan_recompute recompute, double dropp
          : recompute == PLAN_RECOMPUTE_FULL ? activations : dropped > 0 ? dropped : 0;
 }
 
-/* What is not kept is there for one micro-batch at a time. */
-void stage_drop(struct stage_cost *stage, enum plan_recompute recompute);
+/* Leave in these what is there where the backward has this form: gradients that W needs, whether
+ * they wait in a slot or not, and what is run again for one micro-batch at a time.
+ */
+void stage_backward(struct stage_cost *stage, enum backward_form form,
+                    enum plan_recompute recompute, int slots);
 /* The same of a block at so many samples, added to 'again' and 'dropped'. */
 void block_selective(const struct cost *cost, const struct cost_block *block, double samples,
                      double *again, double *dropped);
+/* What is kept until its W is more than its activations by so much; below 0: less. */
+double block_delayed(const struct cost *cost, const struct cost_block *block, double samples);
+/* Its gradients that W needs. */
+double block_held(const struct cost *cost, const struct cost_block *block, double samples);
 /* Bytes of optimizer state for a 4-byte parameter; the cost file's where 'optimizer' is NULL. */
 double stage_state_bytes(const struct cost *cost, const char *optimizer);
 /* Bytes of gradients for so many bytes of parameters. */

@@ -226,6 +226,27 @@ static int time_size(const struct profile_options *o, struct size *s, struct err
     return bad;
 }
 
+/* Bytes that the backend makes of parameters once per step, by block: of what is made of one that
+ * several blocks read the first has all.
+ */
+static void add_prepared(const struct size *s, double *prepared)
+{
+    const struct program *p = s->whole.program;
+
+    for (int v = 0; p && v < p->n_values; v++) {
+        int source = v, node;
+
+        if (p->values[v].place != PLACE_PREPARED || p->values[v].root != v)
+            continue;
+        while (s->whole.graph->values[source].producer >= 0)
+            source = s->whole.graph->nodes[s->whole.graph->values[source].producer].inputs[0];
+        if (source >= s->graph->n_values || s->graph->values[source].n_consumers == 0)
+            continue;
+        node = s->graph->values[source].consumers[0];
+        prepared[s->stage_of[node]] += (double)p->values[v].layout.bytes;
+    }
+}
+
 static void clear_sizes(struct size *sizes, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -252,14 +273,17 @@ static struct cost *cost_of(const struct profile_options *o, const struct size *
                             double step, struct err *err)
 {
     struct block_timing *timings = mem_new((size_t)o->n_sizes, sizeof(*timings));
+    double *prepared = mem_new((size_t)sizes[0].blocks->n, sizeof(*prepared));
     struct cost *cost;
 
     for (int i = 0; i < o->n_sizes; i++)
         timings[i] = (struct block_timing){ o->sizes[i], sizes[i].graph, &sizes[i].autodiff,
-                                            sizes[i].stage_of, sizes[i].seconds };
+                                            sizes[i].stage_of, sizes[i].seconds, prepared };
+    add_prepared(&sizes[0], prepared);
     cost = blocks_cost(sizes[0].blocks, o->n_sizes, timings, step,
                        optimizer_states(o->optimizer.kind), o->backend->device_name(o->device),
                        err);
+    free(prepared);
     free(timings);
     return cost;
 }

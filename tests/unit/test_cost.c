@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "scheduler/cost.h"
+#include "scheduler/stage.h"
 
 static struct cost *read_text(const char *text, struct err *err)
 {
@@ -128,6 +129,71 @@ static void what_is_written_can_be_read_back(void **state)
     cost_free(copy);
 }
 
+/* Blocks a and b of one stage, which reads 8 bytes from x and sends 4 to y. */
+static struct stage_cost middle(const char *text, double *buffers)
+{
+    static const int stage[] = { 0, 1, 1, 2 };
+    struct cost *cost = read_text(text, NULL);
+    struct stage_cost result;
+
+    assert_non_null(cost);
+    stage_cost_get(cost, stage, 1, 2, &result);
+    *buffers = cost->message_buffers;
+    cost_free(cost);
+    return result;
+}
+
+static void what_a_stage_has_depends_on_its_backward(void **state)
+{
+    static const char text[] = HEAD
+        "\"micro_batch\":[2],\"message_buffers\":2,\"blocks\":["
+        "{\"name\":\"x\",\"forward\":1,\"dgrad\":1},"
+        "{\"name\":\"a\",\"forward\":1,\"dgrad\":1,\"wgrad\":1,\"parameters\":100,"
+        "\"prepared\":50,\"activations\":20,\"kept_for_wgrad\":12,"
+        "\"gradients_for_wgrad\":14,\"workspace\":15},"
+        "{\"name\":\"b\",\"forward\":1,\"dgrad\":1,\"wgrad\":1,\"activations\":10,"
+        "\"kept_for_wgrad\":10,\"gradients_for_wgrad\":6,\"workspace\":11},"
+        "{\"name\":\"y\",\"forward\":1,\"dgrad\":1}],\"edges\":["
+        "{\"from\":\"x\",\"to\":\"a\",\"bytes\":8},"
+        "{\"from\":\"a\",\"to\":\"b\",\"bytes\":16},"
+        "{\"from\":\"b\",\"to\":\"y\",\"bytes\":4}]}";
+    static const struct {
+        enum backward_form form;
+        enum plan_recompute recompute;
+        int slots;
+        double kept, workspace;
+    } cases[] = {
+        { BACKWARD_MERGED, PLAN_RECOMPUTE_NONE, 3, 30, 15 },
+        /* Both gradients, and what b has besides its own. */
+        { BACKWARD_SPLIT, PLAN_RECOMPUTE_NONE, 3, 30, 14 + 6 + 5 },
+        /* 12 + 14 + 10 + 6 are there in the end, 12 more than activations. */
+        { BACKWARD_SPLIT, PLAN_RECOMPUTE_NONE, 1, 30, 15 + 12 },
+        { BACKWARD_DELAYED, PLAN_RECOMPUTE_NONE, 3, 30 + 12, 15 },
+        { BACKWARD_MERGED, PLAN_RECOMPUTE_FULL, 3, 0, 15 + 30 },
+        { BACKWARD_SPLIT, PLAN_RECOMPUTE_FULL, 3, 0, 15 + 12 + 30 },
+        { BACKWARD_DELAYED, PLAN_RECOMPUTE_FULL, 3, 30 + 12, 15 },
+    };
+    const struct cost plain = { .gradient_bytes_per_parameter = 4 };
+    double buffers;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct stage_cost s = middle(text, &buffers);
+
+        stage_backward(&s, cases[i].form, cases[i].recompute, cases[i].slots);
+        /* Two versions of parameters and of what is prepared, gradients, two states. */
+        assert_true(stage_memory(&plain, &s, cases[i].slots, 2, 8) ==
+                    2 * 100 + 2 * 50 + 100 + 2 * 100 + cases[i].slots * (cases[i].kept + 8) +
+                        cases[i].workspace);
+        /* Two of what comes, of its gradients and of those that come; sends by the slots. */
+        assert_true(buffers == 2);
+        assert_true(stage_message_bytes(&s, buffers, 4, cases[i].slots) ==
+                    2 * (8 + 8 + 4) + (cases[i].slots < 2 ? 1 : 2) * 4);
+        assert_true(stage_message_bytes(&s, buffers, 1, 1) == 8 + 8 + 4 + 4);
+        assert_true(stage_message_bytes(&s, 0, 4, 4) == 0);
+    }
+}
+
 static void mistakes_are_named_by_key(void **state)
 {
     static const struct {
@@ -181,6 +247,7 @@ int main(void)
         cmocka_unit_test(sizes_between_are_linear_and_outside_proportional),
         cmocka_unit_test(what_is_left_out_has_its_default),
         cmocka_unit_test(what_is_written_can_be_read_back),
+        cmocka_unit_test(what_a_stage_has_depends_on_its_backward),
         cmocka_unit_test(mistakes_are_named_by_key),
     };
 
