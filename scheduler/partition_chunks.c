@@ -186,7 +186,8 @@ static double fixed_bytes(const struct search *s, const struct chunking *f)
 
     return s->factor_fixed / f->lists *
            interval_bytes(s, &whole, f->split->micro_batches, 1,
-                          f->split->pipelines * f->replicas, PLAN_RECOMPUTE_FULL).fixed;
+                          f->split->pipelines * f->replicas, BACKWARD_MERGED,
+                          PLAN_RECOMPUTE_FULL).fixed;
 }
 
 /* Seconds under the schedule that waits least, as if cuts were nowhere in the way, and devices had
