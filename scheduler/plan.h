@@ -96,6 +96,8 @@ struct schedule *plan_schedule(const struct plan *plan, const struct schedule_ed
 /* How many lists run a pipeline, and which runs stage 's'. */
 int plan_lists(const struct plan *plan);
 int plan_list(const struct plan *plan, int s);
+/* The first stage of a list. */
+int plan_list_first(const struct plan *plan, int l);
 /* Versions of the weights: 2 where an update is computed from weights one update old. */
 int plan_versions(const struct plan *plan);
 /* Is it the first chunk of its list? */

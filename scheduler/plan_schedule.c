@@ -18,6 +18,11 @@ int plan_list(const struct plan *plan, int s)
                                       plan_lists(plan), s);
 }
 
+int plan_list_first(const struct plan *plan, int l)
+{
+    return plan->list ? plan->list->lists[l].stages[0] : l;
+}
+
 int plan_versions(const struct plan *plan)
 {
     return plan->list ? plan->list->versions
@@ -34,10 +39,10 @@ int plan_worker(const struct plan *plan, int pipeline, int s, int replica)
     int l = plan_list(plan, s), n = plan_lists(plan), id = 0, all = 0;
 
     for (int k = 0; k < n; k++) {
-        int first = plan->list ? plan->list->lists[k].stages[0] : k;
+        int replicas = plan->stages[plan_list_first(plan, k)].replicas;
 
-        id += k < l ? plan->stages[first].replicas : 0;
-        all += plan->stages[first].replicas;
+        id += k < l ? replicas : 0;
+        all += replicas;
     }
     return pipeline * all + id + replica;
 }

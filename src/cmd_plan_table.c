@@ -181,10 +181,10 @@ static void print_shares(const struct plan *plan, FILE *out)
     double seconds = 0;
     int busiest = 0;
 
-    /* The first stage of a list has its number. */
     for (int l = 0; l < plan_lists(plan); l++) {
         struct device_shares own = shares_of(plan, l);
-        double n = plan->pipelines * plan->stages[l].replicas;
+        int first = plan_list_first(plan, l);
+        double n = plan->pipelines * plan->stages[first].replicas;
 
         all.busy += n * own.busy;
         all.reducing += n * own.reducing;
@@ -192,7 +192,7 @@ static void print_shares(const struct plan *plan, FILE *out)
         seconds += n * plan->iteration_seconds;
         if (fmax(own.busy, own.reducing) > fmax(most.busy, most.reducing)) {
             most = own;
-            busiest = l;
+            busiest = first;
         }
     }
     if (seconds <= 0)

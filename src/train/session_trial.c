@@ -18,7 +18,7 @@
 /* What a rank has to say of a plan: seconds of a step, and of computing in it. */
 struct verdict {
     double seconds, compute;
-    int stage;
+    int list;           /* of the plan, which it runs; -1: none */
     bool stop;          /* a signal came */
 };
 
@@ -46,7 +46,7 @@ static int run_steps(struct session *s, struct stepper *stepper, struct verdict 
     return s->runner ? runner_drain(s->runner, err) : 0;
 }
 
-/* Of the slowest rank, and of any; for each stage what a replica computes. */
+/* Of the slowest rank, and of any; for each list what a replica computes. */
 static int slowest(struct session *s, struct verdict *verdict, double *computed, struct err *err)
 {
     const void **parts = mem_new((size_t)s->size, sizeof(*parts));
@@ -56,14 +56,15 @@ static int slowest(struct session *s, struct verdict *verdict, double *computed,
     int bad = comm_exchange(s->comm, &mine, sizeof(mine), &block, parts, sizes, err);
 
     for (int r = 0; r < s->size && !bad; r++) {
+        const struct plan_stage *stages = s->plan->stages;
         struct verdict theirs;
 
         memcpy(&theirs, parts[r], sizeof(theirs));
         verdict->seconds = fmax(verdict->seconds, theirs.seconds);
         verdict->stop |= theirs.stop;
-        if (theirs.stage >= 0)
-            computed[theirs.stage] +=
-                theirs.compute / s->plan->stages[theirs.stage].replicas / s->plan->pipelines;
+        if (theirs.list >= 0)
+            computed[theirs.list] += theirs.compute / s->plan->pipelines /
+                                     stages[plan_list_first(s->plan, theirs.list)].replicas;
     }
     free(block);
     free(parts);
@@ -94,7 +95,7 @@ static int measure(struct session *s, struct verdict *verdict, double *computed,
     s->settings.trace = NULL;
     stepper_init(&stepper, s);
     bad = open_trial(s, err) < 0 || run_steps(s, &stepper, verdict, err) < 0;
-    verdict->stage = s->placement.stage;
+    verdict->list = s->placement.stage < 0 ? -1 : s->placement.list;
     verdict->stop = session_stop_asked();
     bad = bad || slowest(s, verdict, computed, err) < 0;
     stepper_clear(&stepper);
@@ -153,7 +154,7 @@ struct trial {
     struct plan *plan;
     json_t *json;
     double seconds;
-    double *computed;       /* [n_stages]: seconds of a step */
+    double *computed;       /* [plan_lists()]: seconds of a step */
     int index;
 };
 
@@ -173,7 +174,7 @@ static void keep(struct session *s, struct trial *trial, double *computed)
 static int try_plan(struct session *s, int index, struct trial *best, bool *stop,
                     struct err *err)
 {
-    double *computed = mem_new((size_t)s->plan->n_stages, sizeof(*computed));
+    double *computed = mem_new((size_t)plan_lists(s->plan), sizeof(*computed));
     struct verdict verdict = { 0 };
 
     if (measure(s, &verdict, computed, err) < 0) {

@@ -78,12 +78,8 @@ void trials_apply(const struct trials_key *key, struct cost *cost)
 }
 
 /* The costs that the plan was made with had the old factors in them. */
-static bool change(json_t *factors, const struct plan_stage *stage, double seconds)
+static void change(json_t *factors, const struct plan_stage *stage, double ratio)
 {
-    double ratio = seconds / stage->busy;
-
-    if (!(ratio > 0 && isfinite(ratio)))
-        return false;
     for (int i = 0; i < stage->n_blocks; i++) {
         const char *name = stage->blocks[i].name;
         const json_t *old = json_object_get(factors, name);
@@ -91,6 +87,20 @@ static bool change(json_t *factors, const struct plan_stage *stage, double secon
         json_object_set_new(factors, name,
                             json_real((old ? json_number_value(old) : 1) * ratio));
     }
+}
+
+static bool change_list(json_t *factors, const struct plan *plan, int list, double seconds)
+{
+    double busy = 0, ratio;
+
+    for (int s = 0; s < plan->n_stages; s++)
+        busy += plan_list(plan, s) == list ? plan->stages[s].busy : 0;
+    ratio = seconds / busy;
+    if (!(ratio > 0 && isfinite(ratio)))
+        return false;
+    for (int s = 0; s < plan->n_stages; s++)
+        if (plan_list(plan, s) == list)
+            change(factors, &plan->stages[s], ratio);
     return true;
 }
 
@@ -107,8 +117,8 @@ bool trials_record(const struct trials_key *key, const struct plan *plan,
     subject = describe(key);
     path = path_of(key, subject);
     factors = read_factors(path, subject);
-    for (int s = 0; s < plan->n_stages; s++)
-        changed |= change(factors, &plan->stages[s], seconds[s]);
+    for (int l = 0; l < plan_lists(plan); l++)
+        changed |= change_list(factors, plan, l, seconds[l]);
     top = json_pack("{s:s, s:i, s:s, s:o}", "schema", "tasuki-trial", "version", 1, "of", subject,
                     "blocks", factors);
     if (changed) {

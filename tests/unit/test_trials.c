@@ -21,7 +21,7 @@ static void fill_plan(struct plan *plan, struct plan_stage stages[2], struct pla
         blocks[i] = (struct plan_block){ .name = names[i] };
     stages[0] = (struct plan_stage){ .n_blocks = 2, .blocks = blocks, .busy = 2 };
     stages[1] = (struct plan_stage){ .n_blocks = 2, .blocks = blocks + 2, .busy = 4 };
-    *plan = (struct plan){ .n_stages = 2, .stages = stages };
+    *plan = (struct plan){ .n_stages = 2, .stages = stages, .chunks = 1, .schedule = "1f1b" };
 }
 
 static double forward_of(const struct trials_key *key, int block)
@@ -63,6 +63,23 @@ static void later_trials_correct_what_earlier_ones_kept(void **state)
     assert_true(forward_of(&key, 1) == 3);
 }
 
+/* The two are chunks of one list, which was to compute for 6 seconds. */
+static void the_stages_of_a_list_are_one_measurement(void **state)
+{
+    struct trials_key key = key_of("a model of chunks", 1);
+    struct plan plan;
+    struct plan_stage stages[2];
+    struct plan_block blocks[4];
+
+    (void)state;
+    fill_plan(&plan, stages, blocks);
+    plan.schedule = "interleaved";
+    plan.chunks = 2;
+    assert_true(trials_record(&key, &plan, (double[]){ 9, 0 }));
+    for (int b = 0; b < 4; b++)
+        assert_true(forward_of(&key, b) == 1.5);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -80,6 +97,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(later_trials_correct_what_earlier_ones_kept),
+        cmocka_unit_test(the_stages_of_a_list_are_one_measurement),
     };
 
     return cmocka_run_group_tests(tests, setup, teardown);
