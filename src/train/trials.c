@@ -11,6 +11,8 @@
 #include "base/mem.h"
 #include "train/timings.h"
 
+#define MAX_FACTOR 1e6      /* nothing that was measured is further off */
+
 static char *describe(const struct trials_key *key)
 {
     return mem_printf("%s %s %s %s%s, %d devices of %d nodes", key->model, key->backend,
@@ -39,7 +41,8 @@ static json_t *read_factors(const char *path, const char *subject)
         json_get_string(&r, "of", true, NULL, &of, &ignored) == 0 && strcmp(of, subject) == 0 &&
         json_get_object(&r, "blocks", true, &blocks, &ignored) == 0)
         json_object_foreach((json_t *)blocks, name, value)
-            if (json_is_number(value) && json_number_value(value) > 0)
+            if (json_is_number(value) && json_number_value(value) >= 1 / MAX_FACTOR &&
+                json_number_value(value) <= MAX_FACTOR)
                 json_object_set(factors, name, value);
     json_decref(top);
     return factors;
@@ -83,9 +86,10 @@ static void change(json_t *factors, const struct plan_stage *stage, double ratio
     for (int i = 0; i < stage->n_blocks; i++) {
         const char *name = stage->blocks[i].name;
         const json_t *old = json_object_get(factors, name);
+        double factor = (old ? json_number_value(old) : 1) * ratio;
 
-        json_object_set_new(factors, name,
-                            json_real((old ? json_number_value(old) : 1) * ratio));
+        factor = fmin(fmax(factor, 1 / MAX_FACTOR), MAX_FACTOR);
+        json_object_set_new(factors, name, json_real(factor));
     }
 }
 

@@ -347,6 +347,13 @@ assert 0.2 < later / then < 5, (later, then)' $before $after
     run go --trial 2 --cost "$DIR/cost.json"
     [[ "$status" -eq 0 && "$output" == *"was the fastest"* && "$output" != *"is kept"* ]]
     [ "$kept" = "$(cat "$DIR"/cache/trial-*.json)" ]
+    # Factors that nothing measured can have count for nothing.
+    for factor in 1e308 1e-308; do
+        sed -E -i "s/(\"\/[^\"]*\"): [-+0-9.e]+/\1: $factor/g" "$DIR"/cache/trial-*.json
+        grep -q ": $factor" "$DIR"/cache/trial-*.json
+        go -q
+        forecast_of | awk -v before="${before% *}" '{ exit !($1 > before / 2 && $1 < 2 * before) }'
+    done
 }
 
 @test "a trial where there is one plan, where one is given, or nothing may differ, says so" {

@@ -63,6 +63,19 @@ static void later_trials_correct_what_earlier_ones_kept(void **state)
     assert_true(forward_of(&key, 1) == 3);
 }
 
+static void what_cannot_be_is_not_kept(void **state)
+{
+    struct trials_key key = key_of("a model of another time", 2);
+    struct plan plan;
+    struct plan_stage stages[2];
+    struct plan_block blocks[4];
+
+    (void)state;
+    fill_plan(&plan, stages, blocks);
+    assert_true(trials_record(&key, &plan, (double[]){ 1e300, 1e-300 }));
+    assert_true(forward_of(&key, 0) == 1e6 && forward_of(&key, 2) == 1 / 1e6);
+}
+
 /* The two are chunks of one list, which was to compute for 6 seconds. */
 static void the_stages_of_a_list_are_one_measurement(void **state)
 {
@@ -97,6 +110,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(later_trials_correct_what_earlier_ones_kept),
+        cmocka_unit_test(what_cannot_be_is_not_kept),
         cmocka_unit_test(the_stages_of_a_list_are_one_measurement),
     };
 
