@@ -6,6 +6,8 @@
 #include "base/err.h"
 #include "base/json.h"
 
+/* Of a call that does anything; their ratios are finite. */
+#define LEAST_WORK 1
 #define MOST_WORK 1e300
 #define ROUNDING 1e-9       /* relative: of figures that were written and read */
 
@@ -58,8 +60,9 @@ static int read_point(const struct json_reader *r, const char *key, size_t index
     if (json_array_size(pair) != 2 || !json_is_number(work) || !json_is_number(share))
         return json_error(r, key, err, "point %zu: expected [work, share]", index + 1);
     *point = (struct efficiency_point){ json_number_value(work), json_number_value(share) };
-    if (!(point->work > 0 && point->work <= MOST_WORK))
-        return json_error(r, key, err, "point %zu: work must be positive", index + 1);
+    if (!(point->work >= LEAST_WORK && point->work <= MOST_WORK))
+        return json_error(r, key, err, "point %zu: work is from %d to %g", index + 1, LEAST_WORK,
+                          MOST_WORK);
     if (!(point->share > 0 && point->share <= 1))
         return json_error(r, key, err, "point %zu: a share is above 0 and at most 1",
                           index + 1);

@@ -83,6 +83,7 @@ static void what_is_no_curve_is_refused_by_file_and_key(void **state)
         { CURVE("[[1, \"half\"]]"), "point 1: expected [work, share]" },
         { CURVE("[[0, 0.5]]"), "point 1: work" },
         { CURVE("[[-1, 0.5]]"), "point 1: work" },
+        { CURVE("[[1e-300, 0.1], [1e300, 0.8]]"), "point 1: work" },
         { CURVE("[[1, 0]]"), "point 1: a share" },
         { CURVE("[[1, 0.5], [2, 1.01]]"), "point 2: a share" },
         { CURVE("[[2, 0.5], [2, 0.6]]"), "point 2: work must ascend" },
