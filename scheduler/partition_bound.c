@@ -106,8 +106,9 @@ double partition_lower_bound(const struct cost *cost, const struct cluster *clus
     free(least);
     for (int i = 0; i < request->n_replicas; i++)
         pinned += request->replicas[i];
-    if (pinned > 0 && pinned < devices)
-        devices = pinned;
+    if (pinned > 0)
+        devices = fmin(devices, pinned * (request->pipelines ? request->pipelines
+                                                             : cluster->n_devices / pinned));
     /* Where a pipeline is not flushed it is full when an iteration begins. */
     return request_versions(request) > 1 ? work / devices : fmax(work / devices, path);
 }

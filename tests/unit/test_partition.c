@@ -521,6 +521,21 @@ static void state_is_sharded_where_memory_demands_it(void **state)
     }
 }
 
+/* Pinned replicas are those of one pipeline. */
+static void the_bound_counts_the_devices_of_all_pipelines(void **state)
+{
+    (void)state;
+    for (int pipelines = 0; pipelines <= 4; pipelines += 2) {
+        struct plan_request request = { .global_batch = 8, .n_replicas = 1,
+                                        .replicas = (int[]){ 1 }, .pipelines = pipelines };
+        struct plan *plan = plan_for(6, ROOMY, &request, NULL);
+
+        assert_non_null(plan);
+        assert_true(plan->iteration_seconds >= plan->lower_bound_seconds);
+        plan_free(plan);
+    }
+}
+
 /* One stage on one device, of four micro-batches at once. */
 static struct plan_request one_stage(const char *recompute, double memory)
 {
@@ -1024,6 +1039,7 @@ int main(void)
         cmocka_unit_test(every_share_is_a_multiple_of_the_batchnorm_group),
         cmocka_unit_test(a_memory_limit_forces_a_cut),
         cmocka_unit_test(state_is_sharded_where_memory_demands_it),
+        cmocka_unit_test(the_bound_counts_the_devices_of_all_pipelines),
         cmocka_unit_test(a_stage_recomputes_where_memory_demands_it),
         cmocka_unit_test(less_is_run_again_where_that_is_enough),
         cmocka_unit_test(a_block_that_fits_nowhere_is_named_with_what_it_lacks),
