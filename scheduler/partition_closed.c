@@ -92,7 +92,6 @@ double chunks_closed(struct search *search, const struct candidate *c)
     return (double)c->micro_batches * most + fill + tail;
 }
 
-
 double partition_closed(struct search *search, struct candidate *c)
 {
     double sum = 0, most = 0, tail = 0, back = 0;

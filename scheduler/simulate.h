@@ -12,8 +12,8 @@
  *   every replica has the gradients of some blocks, they are reduced, all that is ready at
  *   once, by the cluster's algorithm (topology/allreduce.h): a ring over the replicas, which is
  *   2(n-1) times the longest latency, and on each hop 2(n-1)/n of the bytes, or phases of
- *   their own latency and bytes, one after the other. Shared parameters are reduced over all their stages at the end.
- *   Who computes while its gradients are reduced does so at the cluster's overlap.
+ *   their own latency and bytes, one after the other. Shared parameters are reduced over all
+ *   their stages at the end. Who computes while its gradients are reduced does so at the cluster's overlap.
  * - Where the schedule is not flushed, several iterations run one after the other, and what is
  *   said is of one between the first and the last.
  * - With jitter each computation takes longer by a share that is drawn evenly.
