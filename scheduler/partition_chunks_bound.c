@@ -41,8 +41,9 @@ static void fill_starts(struct bounding *b, const struct chunking *f)
     }
     for (int e = 0; e < cost->n_edges; e++) {
         const struct cost_edge *edge = &cost->edges[e];
+        double *to = &b->start[edge->to];
 
-        b->start[edge->to] = fmax(b->start[edge->to], b->start[edge->from] + b->forward[edge->from]);
+        *to = fmax(*to, b->start[edge->from] + b->forward[edge->from]);
     }
     b->start[n] = INFINITY;
     for (int i = n - 1; i >= 0; i--)

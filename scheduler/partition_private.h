@@ -356,11 +356,11 @@ struct chunking_sums {
 };
 
 struct chunking_sums chunking_sum(const struct cost *cost, int64_t share);
-/* Every way to cut where there are few, of which what is faster is added to what was found, sorted. */
+/* Every way to cut where there are few; what is faster is added to what was found, sorted. */
 void search_cut_chunks(struct search *search);
 /* Takes the candidate, to what was found. */
 void search_add(struct search *search, struct candidate *c);
-/* Simulate the best of these, where allowed, and add them to what was found, sorted. -1: an error. */
+/* Simulate the best of these, where allowed, and add them to what was found, sorted. -1: error. */
 int search_beside_chunks(struct search *search, struct err *err);
 /* Lists that are given are searched for as 1f1b. */
 bool schedule_allowed(const struct plan_request *request, enum schedule_kind schedule);

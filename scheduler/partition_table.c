@@ -73,7 +73,7 @@ static void add_cut(struct table *table, int block)
     table->cuts[++table->n] = block;
 }
 
-/* How many of a layer's cuts are thinner than that before its block 'at', which comes first at 0. */
+/* How many of a layer's cuts are thinner than that before block 'at', which is first at 0. */
 static int thickness_rank(const double *bytes, int blocks, int at)
 {
     int rank = at > 0;

@@ -184,10 +184,11 @@ bool schedule_same(const struct schedule *a, const struct schedule *b);
 int schedule_in_flight(const struct schedule *schedule, int s);
 /* Messages of one edge and direction that stage 's' has asked for and not used, at most. */
 int schedule_ahead(const struct schedule *schedule, int s);
-/* Messages from stage 'from' to 'to', of which the earlier one sends values and the other gradients,
- * that may be on their way at once: two for each stage on the way, since in none of the lists above
- * a stage is more than two F ahead of the next one when a gradient comes from there; and no more
- * than the earlier one has slots, which are as many micro-batches as are between its F and its B.
+/* Messages from stage 'from' to 'to', of which the earlier one sends values and the other
+ * gradients, that may be on their way at once: two for each stage on the way, since in none of the
+ * lists above a stage is more than two F ahead of the next one when a gradient comes from there;
+ * and no more than the earlier one has slots, which are as many micro-batches as are between its F
+ * and its B.
  */
 int schedule_sends(const struct schedule *schedule, int from, int to);
 #define SCHEDULE_SENDS 2        /* for neighbours */

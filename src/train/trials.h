@@ -20,8 +20,8 @@ struct trials_key {
 /* Multiply the times of all blocks that are known, updates too, by their factors. */
 void trials_apply(const struct trials_key *key, struct cost *cost);
 /* Of a plan that was made with such costs: 'seconds' that who runs each of its lists computed in a
- * step, beside what all stages of the list were to. Nothing is noted of a list that took none. A file that cannot be
- * written is no error. Returns whether anything was written.
+ * step, beside what all stages of the list were to. Nothing is noted of a list that took none. A
+ * file that cannot be written is no error. Returns whether anything was written.
  */
 bool trials_record(const struct trials_key *key, const struct plan *plan,
                    const double *seconds);

@@ -190,6 +190,7 @@ static void nothing_is_faster_than_the_plan_without_a_flush(void **state)
                                           .blocks = readers };
 
             check_cost(cost, seed, specs[i], &request);
+            free(cost->shared);
             cost->shared = &shared;
             cost->n_shared = 1;
             check_cost(cost, seed, specs[i], &request);
@@ -874,6 +875,7 @@ static void the_closed_form_has_the_wait_for_gradients_of_others(void **state)
     double closed, simulated;
 
     (void)state;
+    free(cost->shared);
     cost->shared = &shared;
     cost->n_shared = 1;
     for (readers[0] = 0; readers[0] < 7; readers[0]++)
