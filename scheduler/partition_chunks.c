@@ -375,7 +375,10 @@ int search_beside_chunks(struct search *s, struct err *err)
     double before = s->effort;
     int n, bad = 0, most = s->few ? MOST_LOOKED_FEW : MOST_LOOKED;
 
-    if (!chunks_allowed(s->request))
+    /* Where devices share cores others compute while one waits: there is little to win, and each
+     * stage more is a message more.
+     */
+    if (!chunks_allowed(s->request) || s->slow > 1)
         return 0;
     if (s->n_found)
         all.best = s->found[0]->seconds;
