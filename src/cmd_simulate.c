@@ -25,6 +25,7 @@
 #define MAX_THREADS 4096
 #define MAX_NODES (1 << 20)
 #define MIB (1024.0 * 1024)
+#define ROUNDING 1e-12 /* of a share of the iteration */
 
 struct simulate_run {
     const struct options *options;
@@ -202,12 +203,12 @@ static double share_of(const struct simulate_run *r, double seconds)
     return r->sim->iteration_seconds > 0 ? seconds / r->sim->iteration_seconds : 0;
 }
 
-/* Neither computing nor waiting for the all-reduce. */
+/* Neither computing nor waiting for the all-reduce; what the sums are rounded by is no bubble. */
 static double bubble_of(const struct simulate_run *r, int w)
 {
     double idle = 1 - share_of(r, r->sim->busy[w]) - share_of(r, r->sim->reducing[w]);
 
-    return idle > 0 ? idle : 0;
+    return idle > ROUNDING ? idle : 0;
 }
 
 static double mean_bubble(const struct simulate_run *r)
