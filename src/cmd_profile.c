@@ -251,6 +251,10 @@ static int run_profile(struct profile_run *r, struct err *err)
     if (option_given(r->options, "cluster") && !roofline && !efficiency)
         return err_set_code(err, EXIT_USAGE, "profile: --cluster is about --roofline and "
                             "--efficiency alone");
+    if (option_given(r->options, "format") && format != 1 && (roofline || efficiency))
+        return err_set_code(err, EXIT_USAGE, "profile: --format text is the table of what was "
+                            "measured in a training step; %s writes JSON",
+                            roofline ? "--roofline" : "--efficiency");
     if (efficiency)
         return write_efficiency(r, output ? output : "-", err);
     if (format == 1 || roofline ||

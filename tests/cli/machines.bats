@@ -380,4 +380,6 @@ assert peak / measured < 0.1, (measured, peak)' "$(seconds_of measured.json)" \
     [[ "$status" -eq 2 && "$output" == *"--efficiency needs --cluster"* ]]
     run "$TASUKI" profile "$model" --efficiency --roofline --cluster laptop
     [[ "$status" -eq 2 && "$output" == *"give one of them"* ]]
+    run "$TASUKI" profile "$model" --efficiency --cluster laptop --format text
+    [[ "$status" -eq 2 && "$output" == *"--format text"*"--efficiency writes JSON"* ]]
 }
