@@ -87,8 +87,8 @@ struct group_way {
     } phases[ALLREDUCE_PHASES];
 };
 
-/* Gradients that some workers sum. A stage's has a piece for each block, last block first;
- * that of a shared parameter has one, ready when its workers reach REDUCE.
+/* Gradients that some workers sum. A stage's has a piece for each bucket of blocks, last block
+ * first; that of a shared parameter has one, ready when its workers reach REDUCE.
  */
 struct group {
     bool shared;
@@ -96,6 +96,7 @@ struct group {
     struct id_list workers;     /* in device order */
     int n_pieces;
     double *bytes;              /* [n_pieces] */
+    int *ready;                 /* [blocks + 1]: pieces, when so many blocks are done; not shared */
     int reduced, target;        /* pieces of all iterations that are done; under way */
     int flows;                  /* left of those under way */
     int n_ways;                 /* that the cluster may take */

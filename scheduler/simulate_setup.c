@@ -234,14 +234,42 @@ static void group_ways(struct sim *sim, struct group *g)
     free(devices);
 }
 
-static struct group *add_group(struct sim *sim, bool shared, int n_pieces)
+/* Of so many pieces at most. */
+static struct group *add_group(struct sim *sim, bool shared, int most)
 {
     struct group *g = mem_push((void **)&sim->groups, &sim->n_groups, sizeof(*g));
 
     g->shared = shared;
-    g->n_pieces = n_pieces;
-    g->bytes = mem_new((size_t)n_pieces, sizeof(*g->bytes));
+    g->bytes = mem_new((size_t)most, sizeof(*g->bytes));
     return g;
+}
+
+/* Blocks are not cut: a cost file has no parameters one by one. */
+static void fill_pieces(const struct sim *sim, struct group *g)
+{
+    const struct id_list *blocks = &sim->blocks[g->stage];
+    double all = 0, limit;
+
+    for (int i = 0; i < blocks->n; i++)
+        all += sim->cost->blocks[blocks->items[i]].parameters;
+    limit = stage_bucket_bytes(stage_gradient_bytes(sim->cost, all));
+    g->ready = mem_new((size_t)blocks->n + 1, sizeof(*g->ready));
+    for (int i = 0, last = 0; i < blocks->n; i++) {
+        const struct cost_block *b = &sim->cost->blocks[blocks->items[blocks->n - 1 - i]];
+        double bytes = stage_gradient_bytes(sim->cost, b->parameters);
+
+        if (bytes <= 0)
+            continue;
+        if (g->n_pieces == 0 || g->bytes[g->n_pieces - 1] + bytes > limit)
+            g->n_pieces++;
+        else
+            g->ready[last]--;
+        g->bytes[g->n_pieces - 1] += bytes;
+        last = i + 1;
+        g->ready[last]++;
+    }
+    for (int i = 0; i < blocks->n; i++)
+        g->ready[i + 1] += g->ready[i];
 }
 
 /* A worker may have several stages that share a parameter. */
@@ -262,13 +290,10 @@ static void add_members(struct sim *sim, struct group *g, int stage)
 
 static void add_stage_group(struct sim *sim, int s)
 {
-    const struct id_list *blocks = &sim->blocks[s];
-    struct group *g = add_group(sim, false, blocks->n);
+    struct group *g = add_group(sim, false, sim->blocks[s].n);
 
     g->stage = s;
-    for (int i = 0; i < blocks->n; i++)
-        g->bytes[i] = stage_gradient_bytes(
-            sim->cost, sim->cost->blocks[blocks->items[blocks->n - 1 - i]].parameters);
+    fill_pieces(sim, g);
     add_members(sim, g, s);
     group_ways(sim, g);
 }
@@ -277,6 +302,7 @@ static void add_shared_group(struct sim *sim, const struct cost_shared *shared, 
 {
     struct group *g = add_group(sim, true, 1);
 
+    g->n_pieces = 1;
     g->bytes[0] = stage_gradient_bytes(sim->cost, shared->bytes);
     memset(seen, 0, (size_t)sim->plan->n_stages * sizeof(*seen));
     for (int i = 0; i < shared->n_blocks; i++) {
@@ -425,6 +451,7 @@ void sim_free(struct sim *sim)
     for (int i = 0; i < sim->n_groups; i++) {
         free(sim->groups[i].workers.items);
         free(sim->groups[i].bytes);
+        free(sim->groups[i].ready);
         free_ways(&sim->groups[i]);
     }
     for (int s = 0; s < sim->plan->n_stages; s++)

@@ -72,7 +72,7 @@ static int ready_pieces(const struct sim *sim, const struct group *g)
     for (int i = 0; i < g->workers.n && ready > g->reduced; i++) {
         const struct worker *w = &sim->workers[g->workers.items[i]];
         int pieces = g->shared ? w->reducing
-                               : part_of(sim, g->workers.items[i], g->stage)->pieces;
+                               : g->ready[part_of(sim, g->workers.items[i], g->stage)->pieces];
 
         pieces += w->steps * g->n_pieces;
         ready = pieces < ready ? pieces : ready;

@@ -10,6 +10,10 @@
 
 /* In bytes for a parameter of four: what "parameters" is counted in. */
 #define PARAMETER_BYTES 4.0
+/* Of a stage; and bytes of one. */
+#define BUCKETS 4
+#define LEAST_BUCKET (16 << 10)
+#define MOST_BUCKET (4 << 20)
 
 static bool same_value(const struct cost_edge *a, const struct cost_edge *b)
 {
@@ -114,6 +118,11 @@ void stage_cost_get(const struct cost *cost, const int *stage, int s, double sam
     add_messages(cost, stage, s, samples, &r);
     r.received += r.values;
     *result = r;
+}
+
+double stage_bucket_bytes(double gradients)
+{
+    return fmin(fmax(gradients / BUCKETS, LEAST_BUCKET), MOST_BUCKET);
 }
 
 double stage_gradient_bytes(const struct cost *cost, double parameters)

@@ -72,6 +72,11 @@ double block_held(const struct cost *cost, const struct cost_block *block, doubl
 double stage_state_bytes(const struct cost *cost, const char *optimizer);
 /* Bytes of gradients for so many bytes of parameters. */
 double stage_gradient_bytes(const struct cost *cost, double parameters);
+/* Gradients are summed in buckets, neighbours in the order in which they become final: a bucket
+ * takes what comes next as long as it has no more bytes than this, of so many in the stage; what
+ * is larger than that is one on its own.
+ */
+double stage_bucket_bytes(double gradients);
 
 /* The values that one stage sends to another, each once. */
 struct traffic {

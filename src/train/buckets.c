@@ -7,9 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-
-#define LEAST ((size_t)16 << 10)
-#define MOST ((size_t)4 << 20)
+#include "scheduler/stage.h"
 
 /* What a group sums, for comparing. */
 struct print {
@@ -114,11 +112,9 @@ static void cut(struct buckets *b, size_t limit)
 void buckets_make(struct buckets *buckets, const struct compiled *compiled, int n_stages,
                   size_t limit)
 {
-    size_t quarter = compiled->program->gradient_bytes / 4;
-
     *buckets = (struct buckets){ .n_stages = n_stages };
     if (limit == 0)
-        limit = quarter < LEAST ? LEAST : quarter > MOST ? MOST : quarter;
+        limit = (size_t)stage_bucket_bytes((double)compiled->program->gradient_bytes);
     find_ranges(buckets, compiled);
     if (buckets->n_ranges)
         qsort(buckets->ranges, (size_t)buckets->n_ranges, sizeof(*buckets->ranges), by_offset);

@@ -35,7 +35,7 @@ struct buckets {
     struct bucket_cut *cuts;
 };
 
-/* 'limit': bytes of a bucket; 0: a quarter of the array, at least 16 KiB and at most 4 MiB. */
+/* 'limit': bytes of a bucket; 0: stage_bucket_bytes() of the array. */
 void buckets_make(struct buckets *buckets, const struct compiled *compiled, int n_stages,
                   size_t limit);
 void buckets_clear(struct buckets *buckets);

@@ -175,10 +175,20 @@ class Worker:
 
 
 class Reduction:
-    """Gradients of a stage, a piece for each block from the last."""
+    """Gradients of a stage in buckets, from the last block: of a quarter of them, but at least
+    16 KiB and at most 4 MiB, or of one block. 'ends': how many blocks are done when each is."""
 
-    def __init__(self, workers, sizes):
-        self.workers, self.sizes, self.done, self.flows = workers, sizes, 0, 0
+    def __init__(self, workers, blocks):
+        self.workers, self.done, self.flows = workers, 0, 0
+        self.sizes, self.ends = [], []
+        limit = min(max(sum(blocks) / 4, 2 ** 14), 2 ** 22)
+        for i, size in enumerate(blocks):
+            if size > 0 and self.sizes and self.sizes[-1] + size <= limit:
+                self.sizes[-1] += size
+                self.ends[-1] = i + 1
+            elif size > 0:
+                self.sizes.append(size)
+                self.ends.append(i + 1)
 
 
 class Simulation:
@@ -311,12 +321,13 @@ class Simulation:
         worker.next += 1
 
     def reduce(self, group):
-        """A ring over the workers in tree order, of all pieces that are ready."""
-        ready = min(worker.pieces for worker in group.workers)
+        """A ring over the workers in tree order, of all buckets that are ready."""
+        blocks = min(worker.pieces for worker in group.workers)
+        ready = sum(end <= blocks for end in group.ends)
         if group.flows or ready == group.done:
             return False
         size, n = sum(group.sizes[group.done:ready]), len(group.workers)
-        if n < 2 or size <= 0:
+        if n < 2:
             group.done = ready
             return True
         ring = sorted(worker.device for worker in group.workers)

@@ -102,8 +102,8 @@ static void an_unflushed_pipeline_has_no_bubble(void **state)
  */
 static void an_unflushed_stage_waits_for_its_sums(void **state)
 {
-    struct cost *cost = even_cost(4, 0, 4000);
-    const char *spec = "flat:4,bandwidth=1e3,latency=0,memory=1e30";
+    struct cost *cost = even_cost(4, 0, 400000);
+    const char *spec = "flat:4,bandwidth=1e5,latency=0,memory=1e30";
     const int cuts[] = { 0, 2, 4 }, replicas[] = { 2, 2 };
     double plain = seconds(cost, spec, 2, cuts, replicas, 2, 8, SCHEDULE_1F1B);
     double late = seconds(cost, spec, 2, cuts, replicas, 2, 8, SCHEDULE_2BW);
@@ -280,8 +280,8 @@ static void an_idle_cluster_takes_the_closed_form_of_its_all_reduce(void **state
 
 static void reduction_overlaps_the_last_backward(void **state)
 {
-    struct cost *cost = even_cost(2, 0, 1000);
-    const char *spec = "flat:2,bandwidth=500,latency=0,memory=1e30";
+    struct cost *cost = even_cost(2, 0, 100000);
+    const char *spec = "flat:2,bandwidth=50000,latency=0,memory=1e30";
 
     (void)state;
     /* The last block's gradients move while the first block is still at work. */
@@ -291,11 +291,32 @@ static void reduction_overlaps_the_last_backward(void **state)
     cost_free(cost);
 }
 
+/* Eight blocks, F and BW of each 1 and 2 seconds, two replicas. What is not larger than a bucket
+ * is reduced at once, when the last block is done; else each quarter on its own, all but the last
+ * of them while others are computed.
+ */
+static void gradients_are_reduced_in_buckets(void **state)
+{
+    const char *spec = "flat:2,bandwidth=1e6,latency=0.25,memory=1e30";
+
+    (void)state;
+    for (int large = 0; large < 2; large++) {
+        double bytes = large ? 1e5 : 2e3, all = 8 * bytes;
+        double last = large ? all / 4 : all;
+        struct cost *cost = even_cost(8, 0, bytes);
+        double took = seconds(cost, spec, 1, (int[]){ 0, 8 }, (int[]){ 2 }, 2, 1,
+                              SCHEDULE_GPIPE);
+
+        assert_true(fabs(took - (8 * 3 + 2 * 0.25 + last / 1e6)) < CLOSE);
+        cost_free(cost);
+    }
+}
+
 static void who_computes_beside_its_reduction_is_slowed_down(void **state)
 {
     const double overlaps[] = { 1, 0.5, 0 };
-    struct cost *cost = even_cost(2, 0, 1000);
-    struct cluster *cluster = cluster_open("flat:2,bandwidth=500,latency=0,memory=1e30", NULL);
+    struct cost *cost = even_cost(2, 0, 100000);
+    struct cluster *cluster = cluster_open("flat:2,bandwidth=50000,latency=0,memory=1e30", NULL);
     struct plan *plan;
 
     (void)state;
@@ -553,6 +574,7 @@ int main(void)
         cmocka_unit_test(replicas_share_samples_and_reduce_gradients),
         cmocka_unit_test(an_idle_cluster_takes_the_closed_form_of_its_all_reduce),
         cmocka_unit_test(reduction_overlaps_the_last_backward),
+        cmocka_unit_test(gradients_are_reduced_in_buckets),
         cmocka_unit_test(who_computes_beside_its_reduction_is_slowed_down),
         cmocka_unit_test(more_threads_than_cores_slow_each_other_down),
         cmocka_unit_test(waiting_stages_leave_their_cores_to_others),
