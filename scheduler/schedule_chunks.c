@@ -59,12 +59,18 @@ static void add(struct order *o, enum instruction_kind kind, int chunk, int micr
     *pass = (struct pass){ kind, chunk, micro };
 }
 
+static int ahead_of(int l, int n_lists, int chunks, int all)
+{
+    int ahead = 2 * (n_lists - 1 - l) + (chunks - 1) * n_lists;
+
+    return ahead < all ? ahead : all;
+}
+
 /* The k-th forward and the k-th backward are of one micro-batch, and of opposite chunks. */
 static void order_interleaved(struct order *o, int l, int n_lists, int chunks)
 {
-    int all = chunks * o->n_micro, ahead = 2 * (n_lists - 1 - l) + (chunks - 1) * n_lists;
+    int all = chunks * o->n_micro, ahead = ahead_of(l, n_lists, chunks, all);
 
-    ahead = ahead < all ? ahead : all;
     for (int i = 0; i < all + ahead; i++) {
         int k = i - ahead, chunk = chunks - 1 - k / n_lists % chunks;
         int micro = k / (n_lists * chunks) * n_lists + k % n_lists;
@@ -222,22 +228,52 @@ static void make_order(struct order *order, enum schedule_kind kind, int l, int 
         order_interleaved(order, l, n_lists, chunks);
 }
 
+/* Of the first 'n' passes of an interleaved list, those of the chunk that comes in this place. */
+static int passes_of(int n, int n_lists, int chunks, int place)
+{
+    int turn = n_lists * chunks, rest = n % turn - place * n_lists;
+
+    rest = rest < 0 ? 0 : rest > n_lists ? n_lists : rest;
+    return n / turn * n_lists + rest;
+}
+
+/* What count_slots() finds in the order: no forward of a turn leaves fewer live than the one
+ * before it, so the last of each tells.
+ */
+static int interleaved_slots(int l, int n_lists, int chunks, int n_micro, int chunk)
+{
+    int all = chunks * n_micro, ahead = ahead_of(l, n_lists, chunks, all), most = 0;
+
+    for (int n = (chunk + 1) * n_lists; n <= all; n += n_lists * chunks) {
+        int back = n - 1 > ahead ? n - 1 - ahead : 0;
+        int live = passes_of(n, n_lists, chunks, chunk) -
+                   passes_of(back, n_lists, chunks, chunks - 1 - chunk);
+
+        most = live > most ? live : most;
+    }
+    return most;
+}
+
+static int v_slots(int l, int n_lists, int n_micro, int chunk)
+{
+    struct builder all[2] = { { .sends_gradient = true }, { .sends_gradient = true } };
+    struct order order = { .n_micro = n_micro };
+
+    order_v(&order, l, n_lists);
+    count_slots(all, 2, &order);
+    free(order.items);
+    return all[chunk].slots;
+}
+
 int schedule_chunk_slots(enum schedule_kind kind, int n_lists, int chunks, int micro_batches,
                          int s)
 {
-    struct builder *all = mem_new((size_t)chunks, sizeof(*all));
     /* More micro-batches than that repeat what is there. */
-    int steady = 4 * n_lists, slots;
-    struct order order = { .n_micro = micro_batches < steady ? micro_batches : steady };
+    int steady = 4 * n_lists, n = micro_batches < steady ? micro_batches : steady;
+    int l = schedule_list(kind, n_lists, s);
 
-    for (int c = 0; c < chunks; c++)
-        all[c].sends_gradient = true;
-    make_order(&order, kind, schedule_list(kind, n_lists, s), n_lists, chunks);
-    count_slots(all, chunks, &order);
-    slots = all[s / n_lists].slots;
-    free(order.items);
-    free(all);
-    return slots;
+    return kind == SCHEDULE_ZB_V ? v_slots(l, n_lists, n, s / n_lists)
+                                 : interleaved_slots(l, n_lists, chunks, n, s / n_lists);
 }
 
 int schedule_chunk_late(enum schedule_kind kind, int n_lists, int64_t micro_batches, int s)

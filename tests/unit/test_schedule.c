@@ -284,6 +284,9 @@ static void check_interleaved(int p, int chunks, int m, const struct times *t)
 
     assert_true(fabs(makespan(s, &fused) - m * all - bubble) < CLOSE * m);
     assert_true(makespan(s, t) - m * all < bubble + CLOSE * m);
+    for (int k = 0; k < s->n_stages; k++)
+        assert_int_equal(schedule_chunk_slots(SCHEDULE_INTERLEAVED, p, chunks, m, k),
+                         s->stages[k].slots);
     schedule_free(s);
 }
 
