@@ -106,12 +106,16 @@ struct group {
     double start;               /* of the first collective */
 };
 
+struct timer {
+    double when;
+    int id;
+};
+
 /* When what happens next: a heap of timers, one of each worker, then one of each flow. */
 struct timers {
     int n, room;
-    int *heap;
-    int *place;                 /* in the heap, + 1; 0: not set */
-    double *when;
+    struct timer *heap;
+    int *place;                 /* by id: in the heap, + 1; 0: not set */
 };
 
 struct sim {

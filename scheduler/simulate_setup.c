@@ -45,13 +45,19 @@ int sim_last_backward(const struct instruction_list *list, int chunk, int from)
     return last;
 }
 
+/* The replica before it mostly has as many samples. */
 static void add_part(struct sim *sim, struct worker *w, int chunk, int s)
 {
     const struct instruction_list *list = &sim->schedule->lists[w->list];
+    const struct part *other = w->replica > 0 ? &w[-1].parts[chunk] : NULL;
     struct part *part = &w->parts[chunk];
 
     part->stage = s;
     part->samples = sim->plan->stages[s].samples[w->replica];
+    if (other && other->samples == part->samples) {
+        *part = *other;     /* has no channels yet */
+        return;
+    }
     stage_cost_get(sim->cost, sim->stage, s, (double)part->samples, &part->cost);
     part->recompute = sim->plan->stages[s].recompute;
     part->cost.dgrad += recompute_seconds(part->recompute, part->cost.again, part->cost.forward);
@@ -469,7 +475,6 @@ void sim_free(struct sim *sim)
     free(sim->checks);
     free(sim->timers.heap);
     free(sim->timers.place);
-    free(sim->timers.when);
     free(sim->moved);
     free(sim->node_threads);
     free(sim->stage);

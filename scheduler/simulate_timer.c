@@ -6,46 +6,37 @@
 #include "base/mem.h"
 #include "scheduler/simulate_private.h"
 
-static bool before(const struct sim *sim, int a, int b)
+/* Timers of workers have lower ids than those of flows. */
+static bool before(const struct timer *a, const struct timer *b)
 {
-    double x = sim->timers.when[a], y = sim->timers.when[b];
-
-    if (x < y || x > y)
-        return x < y;
-    if ((a < sim->n_workers) != (b < sim->n_workers))
-        return b < sim->n_workers;
-    return a < b;
+    if (a->when < b->when || a->when > b->when)
+        return a->when < b->when;
+    return a->id < b->id;
 }
 
-static void put(struct timers *t, int place, int id)
+static void put(struct timers *t, int place, struct timer timer)
 {
-    t->heap[place] = id;
-    t->place[id] = place + 1;
+    t->heap[place] = timer;
+    t->place[timer.id] = place + 1;
 }
 
-static void rise(struct sim *sim, int place)
+/* From 'place' on, which is free. */
+static void rise(struct timers *t, int place, struct timer timer)
 {
-    struct timers *t = &sim->timers;
-    int id = t->heap[place];
-
-    for (; place > 0 && before(sim, id, t->heap[(place - 1) / 2]); place = (place - 1) / 2)
+    for (; place > 0 && before(&timer, &t->heap[(place - 1) / 2]); place = (place - 1) / 2)
         put(t, place, t->heap[(place - 1) / 2]);
-    put(t, place, id);
+    put(t, place, timer);
 }
 
-static void sink(struct sim *sim, int place)
+static void sink(struct timers *t, int place, struct timer timer)
 {
-    struct timers *t = &sim->timers;
-    int id = t->heap[place], child;
-
-    for (; (child = 2 * place + 1) < t->n; place = child) {
-        if (child + 1 < t->n && before(sim, t->heap[child + 1], t->heap[child]))
-            child++;
-        if (before(sim, id, t->heap[child]))
+    for (int child; (child = 2 * place + 1) < t->n; place = child) {
+        child += child + 1 < t->n && before(&t->heap[child + 1], &t->heap[child]);
+        if (before(&timer, &t->heap[child]))
             break;
         put(t, place, t->heap[child]);
     }
-    put(t, place, id);
+    put(t, place, timer);
 }
 
 static void make_room(struct timers *t, int id)
@@ -57,40 +48,37 @@ static void make_room(struct timers *t, int id)
     t->room = 2 * id + 2;
     t->heap = mem_resize(t->heap, (size_t)t->room, sizeof(*t->heap));
     t->place = mem_resize(t->place, (size_t)t->room, sizeof(*t->place));
-    t->when = mem_resize(t->when, (size_t)t->room, sizeof(*t->when));
     memset(t->place + room, 0, (size_t)(t->room - room) * sizeof(*t->place));
 }
 
 void timer_set(struct sim *sim, int id, double when)
 {
     struct timers *t = &sim->timers;
+    struct timer timer = { when, id };
+    int place;
 
     make_room(t, id);
-    t->when[id] = when;
-    if (!t->place[id])
-        put(t, t->n++, id);
-    rise(sim, t->place[id] - 1);
-    sink(sim, t->place[id] - 1);
+    place = t->place[id] ? t->place[id] - 1 : t->n++;
+    if (place > 0 && before(&timer, &t->heap[(place - 1) / 2]))
+        rise(t, place, timer);
+    else
+        sink(t, place, timer);
 }
 
 double timer_first(const struct sim *sim)
 {
-    const struct timers *t = &sim->timers;
-
-    return t->n ? t->when[t->heap[0]] : INFINITY;
+    return sim->timers.n ? sim->timers.heap[0].when : INFINITY;
 }
 
 int timer_take(struct sim *sim)
 {
     struct timers *t = &sim->timers;
-    int id = t->n ? t->heap[0] : -1;
+    int id = t->n ? t->heap[0].id : -1;
 
     if (id < 0)
         return -1;
     t->place[id] = 0;
-    if (--t->n) {
-        put(t, 0, t->heap[t->n]);
-        sink(sim, 0);
-    }
+    if (--t->n)
+        sink(t, 0, t->heap[t->n]);
     return id;
 }

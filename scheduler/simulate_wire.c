@@ -164,7 +164,9 @@ static double share_of_wires(const struct sim *sim, const struct route *route)
         const struct cluster_place *place = &sim->cluster->places[wire / 2];
         double share = place->up_bandwidth / sim->wire_flows[wire].n;
 
-        rate = fmin(rate, fmin(share, place->flow_bandwidth));
+        /* fmin() is a call. */
+        share = share < place->flow_bandwidth ? share : place->flow_bandwidth;
+        rate = share < rate ? share : rate;
     }
     return rate;
 }

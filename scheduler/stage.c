@@ -287,24 +287,53 @@ struct name {
     int index;
 };
 
+struct names {
+    const char *const *texts;
+    int n;
+    struct name *sorted;        /* where one was not found beside the last; else NULL */
+};
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
 }
 
-static int assign(const struct plan *plan, const struct name *names, int n, const char *where,
-                  int *stage, struct err *err)
+static void sort_names(struct names *names)
 {
+    names->sorted = mem_new((size_t)names->n, sizeof(*names->sorted));
+    for (int b = 0; b < names->n; b++)
+        names->sorted[b] = (struct name){ names->texts[b], b };
+    qsort(names->sorted, (size_t)names->n, sizeof(*names->sorted), by_name);
+}
+
+/* Mostly it is the next; -1: there is none. */
+static int find_name(struct names *names, const char *text, int next)
+{
+    struct name wanted = { text, 0 };
+    const struct name *found;
+
+    if (next < names->n && strcmp(names->texts[next], text) == 0)
+        return next;
+    if (!names->sorted)
+        sort_names(names);
+    found = bsearch(&wanted, names->sorted, (size_t)names->n, sizeof(wanted), by_name);
+    return found ? found->index : -1;
+}
+
+static int assign(const struct plan *plan, struct names *names, const char *where, int *stage,
+                  struct err *err)
+{
+    int next = 0;
+
     for (int s = 0; s < plan->n_stages; s++) {
         for (int i = 0; i < plan->stages[s].n_blocks; i++) {
-            struct name wanted = { plan->stages[s].blocks[i].name, 0 };
-            const struct name *found =
-                bsearch(&wanted, names, (size_t)n, sizeof(wanted), by_name);
+            const char *text = plan->stages[s].blocks[i].name;
+            int found = find_name(names, text, next);
 
-            if (!found)
-                return err_set(err, "the plan's block \"%s\" is not in the %s", wanted.text,
-                               where);
-            stage[found->index] = s;
+            if (found < 0)
+                return err_set(err, "the plan's block \"%s\" is not in the %s", text, where);
+            stage[found] = s;
+            next = found + 1;
         }
     }
     return 0;
@@ -313,19 +342,16 @@ static int assign(const struct plan *plan, const struct name *names, int n, cons
 int *stage_by_name(const struct plan *plan, const char *const *names, int n, const char *where,
                    struct err *err)
 {
-    struct name *sorted = mem_new((size_t)n, sizeof(*sorted));
+    struct names all = { .texts = names, .n = n };
     int *stage = mem_new((size_t)n, sizeof(*stage)), bad;
 
-    for (int b = 0; b < n; b++) {
-        sorted[b] = (struct name){ names[b], b };
+    for (int b = 0; b < n; b++)
         stage[b] = -1;
-    }
-    qsort(sorted, (size_t)n, sizeof(*sorted), by_name);
-    bad = assign(plan, sorted, n, where, stage, err);
+    bad = assign(plan, &all, where, stage, err);
     for (int b = 0; b < n && !bad; b++)
         if (stage[b] < 0)
             bad = err_set(err, "the %s's block \"%s\" is not in the plan", where, names[b]);
-    free(sorted);
+    free(all.sorted);
     if (!bad)
         return stage;
     free(stage);
