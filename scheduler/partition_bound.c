@@ -113,23 +113,35 @@ double partition_lower_bound(const struct cost *cost, const struct cluster *clus
     return request_versions(request) > 1 ? work / devices : fmax(work / devices, path);
 }
 
+/* Edges from stage to stage; malloc'ed. */
+static int *crossing_edges(const struct cost *cost, const int *stage, int *n)
+{
+    int *edges = mem_new((size_t)cost->n_edges, sizeof(*edges));
+
+    *n = 0;
+    for (int e = 0; e < cost->n_edges; e++)
+        if (stage[cost->edges[e].from] != stage[cost->edges[e].to])
+            edges[(*n)++] = e;
+    return edges;
+}
+
 /* The shortest ways to each stage and back, through those in front that it needs: of the smallest
  * share, since the others may not be asked for.
  */
 static void fill_ways(struct search *search, const struct candidate *c, double *to, double *back)
 {
     const struct cost *cost = search->cost;
-    int *stage = candidate_stages(c);
+    int *stage = candidate_stages(c), n, *edges = crossing_edges(cost, stage, &n);
 
     for (int s = 0; s < c->n_stages; s++) {
         struct interval_cost own;
 
         candidate_interval(search, c, s, c->micro_batch / c->replicas[s], &own);
-        for (int e = 0; e < cost->n_edges; e++) {
-            const struct cost_edge *edge = &cost->edges[e];
+        for (int i = 0; i < n; i++) {
+            const struct cost_edge *edge = &cost->edges[edges[i]];
             int next = stage[edge->to];
 
-            if (stage[edge->from] != s || next == s)
+            if (stage[edge->from] != s)
                 continue;
             to[next] = fmax(to[next], to[s] + own.forward);
             if (edge->gradient_bytes[cost->n_sizes - 1] > 0)
@@ -137,6 +149,7 @@ static void fill_ways(struct search *search, const struct candidate *c, double *
         }
     }
     free(stage);
+    free(edges);
 }
 
 /* After the last B of the first stage of its device W may follow, so often. */

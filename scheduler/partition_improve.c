@@ -170,19 +170,20 @@ static int count_of(const int *stage, int n, int s)
     return count;
 }
 
-/* May a block change to that stage? Nothing that it reads, or that reads it, is left
- * behind on the wrong side.
+/* Which blocks may not change to that stage: something that they read, or that reads them, would be
+ * left behind on the wrong side. malloc'ed.
  */
-static bool may_move(const struct cost *cost, const int *stage, int block, int to)
+static bool *staying_blocks(const struct cost *cost, const int *stage, int to)
 {
+    bool *stays = mem_new((size_t)cost->n_blocks, sizeof(*stays));
+
     for (int e = 0; e < cost->n_edges; e++) {
         const struct cost_edge *edge = &cost->edges[e];
 
-        if ((edge->from == block && stage[edge->to] < to) ||
-            (edge->to == block && stage[edge->from] > to))
-            return false;
+        stays[edge->from] |= stage[edge->to] < to;
+        stays[edge->to] |= stage[edge->from] > to;
     }
-    return true;
+    return stays;
 }
 
 /* A block of 'from' goes to 'to'. */
@@ -190,13 +191,13 @@ static bool move_block(struct climb *climb, int from, int to)
 {
     const struct cost *cost = climb->s->cost;
     int *stage = candidate_stages(climb->best);
-    bool moved = false;
+    bool *stays = staying_blocks(cost, stage, to), moved = false;
+    bool several = count_of(stage, cost->n_blocks, from) > 1;
 
-    for (int b = 0; b < cost->n_blocks && !moved && count_of(stage, cost->n_blocks, from) > 1;
-         b++) {
+    for (int b = 0; b < cost->n_blocks && several && !moved; b++) {
         struct candidate *c;
 
-        if (stage[b] != from || !may_move(cost, stage, b, to))
+        if (stage[b] != from || stays[b])
             continue;
         c = candidate_copy(climb->best);
         stage[b] = to;
@@ -205,6 +206,7 @@ static bool move_block(struct climb *climb, int from, int to)
         moved = go(climb, c);
     }
     free(stage);
+    free(stays);
     return moved;
 }
 
@@ -219,6 +221,10 @@ static double *sums_of(const struct search *s, const struct candidate *c)
         double share = (double)candidate_share(c->micro_batch, c->replicas[k]);
         double *sum = sums + k * (n + 1);
 
+        if (k > 0 && c->replicas[k] == c->replicas[k - 1]) {
+            memcpy(sum, sum - (n + 1), ((size_t)n + 1) * sizeof(*sum));
+            continue;
+        }
         for (int i = 0; i < n; i++) {
             const struct cost_block *b = &cost->blocks[candidate_block(c, i)];
 
@@ -434,12 +440,14 @@ static struct candidate *kicked(const struct search *s, const struct candidate *
     int n = s->cost->n_blocks, devices = s->cluster->n_devices, *stage = candidate_stages(c);
 
     for (int i = 0; i < 4; i++) {
+        bool *stays;
         int block = (int)draw(state, n), to = stage[block] + (draw(state, 2) ? 1 : -1);
         int x = (int)draw(state, devices), y = (int)draw(state, devices);
 
-        if (to >= 0 && to < c->n_stages && count_of(stage, n, stage[block]) > 1 &&
-            may_move(s->cost, stage, block, to))
+        stays = staying_blocks(s->cost, stage, to);
+        if (to >= 0 && to < c->n_stages && count_of(stage, n, stage[block]) > 1 && !stays[block])
             stage[block] = to;
+        free(stays);
         if (are_apart(s->cluster, x, y) && draw(state, 4) == 0)
             exchange(s, c, x, y);
     }
