@@ -78,18 +78,19 @@ int search_devices(const struct search *search, int pipelines)
     return search->cluster->n_devices / pipelines;
 }
 
-struct search *search_new(const struct cost *cost, const struct cluster *cluster,
-                          const struct plan_request *request)
+/* Takes the table. */
+static struct search *search_with(struct table *table, const struct cluster *cluster,
+                                  const struct plan_request *request)
 {
     struct search *s = mem_new(1, sizeof(*s));
     int *threads = mem_new((size_t)cluster->n_places, sizeof(*threads));
     double slow = 1;
 
-    s->cost = cost;
+    s->cost = table->cost;
     s->cluster = cluster;
     s->request = request;
-    s->table = table_new(cost, MAX_CUTS);
-    s->state_bytes = stage_state_bytes(cost, request->optimizer);
+    s->table = table;
+    s->state_bytes = stage_state_bytes(s->cost, request->optimizer);
     s->factor_fixed = s->factor_moving = 1;
     s->versions = request_versions(request);
     s->zero = request->zero == PLAN_ZERO;
@@ -112,6 +113,12 @@ struct search *search_new(const struct cost *cost, const struct cluster *cluster
     free(threads);
     s->slow = slow;
     return s;
+}
+
+struct search *search_new(const struct cost *cost, const struct cluster *cluster,
+                          const struct plan_request *request)
+{
+    return search_with(table_new(cost, MAX_CUTS), cluster, request);
 }
 
 void search_reset(struct search *s)
@@ -418,7 +425,7 @@ int search_settle(struct search *s, struct err *err)
     return 0;
 }
 
-/* Simulate what the closed form found; the fastest comes first. */
+/* Simulate what the closed form found, and what is near. */
 static int rank(struct search *s, struct err *err)
 {
     if (!s->few)
@@ -434,6 +441,15 @@ static int rank(struct search *s, struct err *err)
         return -1;
     return s->n_found && !s->request->policy && request_chunks(s->request) == 1
                ? search_improve(s, err) : 0;
+}
+
+/* What fits by the estimates; the fastest comes first. */
+static int look(struct search *s, struct err *err)
+{
+    search_reset(s);
+    s->refused = (struct err){ 0 };
+    return search_all(s, err) || (!s->complete && rank(s, err)) || search_beside_chunks(s, err)
+               ? -1 : 0;
 }
 
 /* How far the estimates were off. */
@@ -544,6 +560,7 @@ static struct plan *first_that_fits(struct search *s, struct factors *factors, s
     return plan;
 }
 
+/* Of what look() found, or finds where none of that fits exactly. */
 static struct plan *find(struct search *s, struct err *err)
 {
     for (int round = 0; round < MAX_TIGHTENINGS; round++) {
@@ -551,10 +568,7 @@ static struct plan *find(struct search *s, struct err *err)
         struct plan *plan;
         struct factors factors = { 0, 0 };
 
-        search_reset(s);
-        s->refused = (struct err){ 0 };
-        if (search_all(s, &local) || (!s->complete && rank(s, &local)) ||
-            search_beside_chunks(s, &local)) {
+        if (round > 0 && look(s, &local)) {
             *err = local;
             return NULL;
         }
@@ -581,26 +595,58 @@ static bool may_shard(const struct search *s)
            s->state_bytes > 0;
 }
 
-/* With the optimizer's state in shards where nothing else fits, or what does is slower. Takes
- * 'plan' and the search that found it, or did not.
- */
-static struct plan *find_sharded(struct search **search, struct plan *plan, struct err *err)
+static struct plan *find_sharded(const struct search *all, struct search **search,
+                                 struct err *err)
 {
-    struct search *all = *search, *s = search_new(all->cost, all->cluster, all->request);
-    struct err local = { 0 };
-    struct plan *sharded;
+    struct search *s = search_with(table_use(all->table), all->cluster, all->request);
 
+    *search = s;
     s->zero = true;
-    s->unsharded = plan ? plan->iteration_seconds : 0;
-    sharded = find(s, &local);
-    if (plan && (!sharded || sharded->iteration_seconds >=
-                                 plan->iteration_seconds * (1 - SAME))) {
+    return look(s, err) ? NULL : find(s, err);
+}
+
+/* Of the fastest that fits by the estimates; 0: none does. */
+static double found_seconds(const struct search *s)
+{
+    return s->n_found && isfinite(s->found[0]->seconds) ? s->found[0]->seconds : 0;
+}
+
+/* Than another, where there is one: 'seconds' > 0. */
+static bool is_faster(const struct plan *plan, double seconds)
+{
+    return plan && (seconds <= 0 || plan->iteration_seconds < seconds * (1 - SAME));
+}
+
+/* The best plan, with the optimizer's state in shards where nothing else fits, or what does is
+ * slower: if already what fits by the estimates is, none of that is compiled. '*search' is the one
+ * that found the plan, or did not.
+ */
+static struct plan *find_best(struct search **search, struct err *err)
+{
+    struct search *all = *search, *s = NULL;
+    struct plan *plan = NULL, *sharded = NULL;
+    struct err local = { 0 };
+    double unsharded;
+
+    if (look(all, err))
+        return NULL;
+    unsharded = found_seconds(all);
+    if (may_shard(all))
+        sharded = find_sharded(all, &s, &local);
+    if (!is_faster(sharded, unsharded)) {
+        plan = find(all, err);
+        unsharded = plan ? plan->iteration_seconds : 0;
+    }
+    if (!s && !err->code && may_shard(all))
+        sharded = find_sharded(all, &s, &local);
+    if (!s || err->code || (plan && !is_faster(sharded, unsharded))) {
         plan_free(sharded);
         search_free(s);
         return plan;
     }
     plan_free(plan);
     search_free(all);
+    s->unsharded = unsharded;
     *search = s;
     *err = local;
     return sharded;
@@ -634,9 +680,7 @@ static struct plan *partition_once(const struct cost *cost, const struct cluster
         (request->policy && policy_check(cost, request, err)))
         return NULL;
     s = search_new(cost, cluster, request);
-    plan = find(s, err);
-    if (may_shard(s) && !err->code)
-        plan = find_sharded(&s, plan, err);
+    plan = find_best(&s, err);
     if (!plan && !err->code)
         (request->policy ? policy_explain_failure : explain_failure)(s, err);
     if (plan) {

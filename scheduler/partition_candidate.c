@@ -221,26 +221,73 @@ static void add_traffic(const struct cost *cost, const int *stage, int s, double
     traffic_free(list);
 }
 
-void candidate_interval(struct search *search, const struct candidate *c, int s, int64_t samples,
-                        struct interval_cost *result)
+static struct interval_cost sum_up(const struct cost *cost, const struct candidate *c, int s,
+                                   int64_t samples)
 {
+    int *stage = candidate_stages(c);
+    struct interval_cost result;
     struct stage_cost sums;
-    int *stage, i, j;
 
-    if (in_table(search->table, c, s, &i, &j)) {
-        table_interval(search->table, table_share(search->table, samples), i, j, result);
-        return;
-    }
-    stage = candidate_stages(c);
-    stage_cost_get(search->cost, stage, s, (double)samples, &sums);
-    *result = (struct interval_cost){
+    stage_cost_get(cost, stage, s, (double)samples, &sums);
+    result = (struct interval_cost){
         .forward = sums.forward, .dgrad = sums.dgrad, .wgrad = sums.wgrad, .step = sums.step,
         .parameters = sums.parameters, .prepared = sums.prepared, .workspace = sums.workspace,
         .activations = sums.activations, .slot = sums.activations + sums.received,
         .delayed = sums.delayed, .held = sums.held, .rest = sums.rest,
     };
-    add_traffic(search->cost, stage, s, (double)samples, result);
+    add_traffic(cost, stage, s, (double)samples, &result);
     free(stage);
+    return result;
+}
+
+/* The last block that reads what these have. */
+static int reach_of(const struct cost *cost, int first, int end)
+{
+    int reach = end - 1;
+
+    for (int i = 0; i < cost->n_edges; i++)
+        if (cost->edges[i].from >= first && cost->edges[i].from < end &&
+            cost->edges[i].to > reach)
+            reach = cost->edges[i].to;
+    return reach;
+}
+
+/* Moves change few stages of a candidate, and leave the others as they were. What one sends depends
+ * on where the stages behind it end, unless the next one reads all of it.
+ */
+static const struct interval_cost *keep_interval(struct table *table, const struct candidate *c,
+                                                 int s, int64_t samples)
+{
+    const struct cost *cost = table->cost;
+    int first = c->cuts[s], end = c->cuts[s + 1];
+    int next = s + 2 <= c->n_stages ? c->cuts[s + 2] : end;
+    size_t at = ((size_t)first * 31 + (size_t)end * 1009 + (size_t)samples) % KEPT_INTERVALS;
+    struct kept_interval *kept;
+
+    if (!table->kept)
+        table->kept = mem_new(KEPT_INTERVALS, sizeof(*table->kept));
+    kept = &table->kept[at];
+    if (kept->samples != samples || kept->first != first || kept->end != end ||
+        kept->reach >= next) {
+        *kept = (struct kept_interval){ first, end, reach_of(cost, first, end), samples,
+                                        sum_up(cost, c, s, samples) };
+        if (kept->reach >= next)
+            kept->samples = 0;
+    }
+    return &kept->cost;
+}
+
+void candidate_interval(struct search *search, const struct candidate *c, int s, int64_t samples,
+                        struct interval_cost *result)
+{
+    int i, j;
+
+    if (in_table(search->table, c, s, &i, &j))
+        table_interval(search->table, table_share(search->table, samples), i, j, result);
+    else if (c->order)
+        *result = sum_up(search->cost, c, s, samples);
+    else
+        *result = *keep_interval(search->table, c, s, samples);
 }
 
 double candidate_room(const struct search *search, const struct candidate *c, int s)

@@ -477,7 +477,7 @@ char *explain(struct search *s, const struct plan *plan)
         fprintf(out, "%d of %d stages run their forward again, %d all of it: with all that it "
                 "makes they do not fit.\n", again, plan->n_stages, whole);
     if (plan->zero && s->request->zero == PLAN_ZERO_ANY && s->unsharded > 0)
-        fprintf(out, "Without ZeRO-1 the best that fits would take %.4g ms.\n",
+        fprintf(out, "Without ZeRO-1 the best found would take %.4g ms.\n",
                 1e3 * s->unsharded);
     else if (plan->zero && s->request->zero == PLAN_ZERO_ANY)
         fprintf(out, "Without ZeRO-1 nothing fits.\n");

@@ -29,11 +29,28 @@ struct share_table {
     double *sent;           /* values that later stages read, each once */
 };
 
+#define KEPT_INTERVALS 1024
 #define IDEAL_WORDS (MOST_CUTS / 64)
 
 /* A set of blocks. */
 struct ideal {
     uint64_t bits[IDEAL_WORDS];
+};
+
+struct interval_cost {
+    double forward, dgrad, wgrad, step, parameters, prepared, workspace;
+    double activations, slot;   /* kept; and with what is received */
+    double delayed, held, rest; /* as in struct stage_cost */
+    double again, dropped;      /* as in struct stage_cost */
+    double received, gradient, sent;
+};
+
+/* A stage that is no interval between cuts, by its blocks. */
+struct kept_interval {
+    int first, end;
+    int reach;              /* the last block that reads what it has */
+    int64_t samples;        /* 0: there is none */
+    struct interval_cost cost;
 };
 
 struct table {
@@ -47,14 +64,8 @@ struct table {
     double *n_received;     /* per interval: values of earlier stages */
     int n_shares;
     struct share_table **shares;
-};
-
-struct interval_cost {
-    double forward, dgrad, wgrad, step, parameters, prepared, workspace;
-    double activations, slot;   /* kept; and with what is received */
-    double delayed, held, rest; /* as in struct stage_cost */
-    double again, dropped;      /* as in struct stage_cost */
-    double received, gradient, sent;
+    struct kept_interval *kept;     /* [KEPT_INTERVALS], once one is asked for */
+    int users;
 };
 
 /* The cut before a block. */
@@ -70,6 +81,8 @@ struct table *table_ideals(const struct cost *cost);
 void table_fill_ideals(const struct table *table, struct share_table *share);
 bool ideal_has(const struct ideal *ideal, int block);
 bool ideal_within(const struct ideal *a, const struct ideal *b);
+/* For another that frees it. */
+struct table *table_use(struct table *table);
 void table_free(struct table *table);
 /* The table for a share, made on first use. */
 const struct share_table *table_share(struct table *table, int64_t samples);
@@ -125,7 +138,7 @@ struct search {
     double memory;          /* limit in place of all others, where > 0 */
     int versions;           /* of the weights, see request_versions() */
     bool zero;              /* state is sharded */
-    double unsharded;       /* seconds of the best plan without that; 0: none fits, or pinned */
+    double unsharded;       /* seconds of the best found without that; 0: none fits, or pinned */
     bool tight;             /* memory kept something from being looked at */
     bool feasible;          /* any plan that fits will do */
     bool uniform;           /* all devices have the same memory */

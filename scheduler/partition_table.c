@@ -279,6 +279,7 @@ static struct table *fill(struct table *table)
     const struct cost *cost = table->cost;
     int *where;
 
+    table->users = 1;
     table->step = new_array((size_t)table->n + 1);
     table->parameters = new_array((size_t)table->n + 1);
     table->prepared = new_array((size_t)table->n + 1);
@@ -343,13 +344,20 @@ static void free_share(struct share_table *s)
     free(s);
 }
 
+struct table *table_use(struct table *table)
+{
+    table->users++;
+    return table;
+}
+
 void table_free(struct table *table)
 {
-    if (!table)
+    if (!table || --table->users > 0)
         return;
     for (int i = 0; i < table->n_shares; i++)
         free_share(table->shares[i]);
     free(table->shares);
+    free(table->kept);
     free(table->ideals);
     free(table->step);
     free(table->parameters);
