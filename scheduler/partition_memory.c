@@ -39,6 +39,7 @@ struct stage_bytes interval_bytes(const struct search *search, const struct inte
                                   enum backward_form form, enum plan_recompute again)
 {
     double state = search->state_bytes / (search->zero ? copies : 1);
+    double buffers = search_message_buffers(search);
     int versions = request_versions(search->request);
     struct stage_cost kept = { .parameters = c->parameters, .prepared = c->prepared };
     struct stage_cost moving = { .activations = c->activations, .dropped = c->dropped,
@@ -51,8 +52,9 @@ struct stage_bytes interval_bytes(const struct search *search, const struct inte
     stage_backward(&moving, form, again, slots);
     bytes.fixed = stage_memory(search->cost, &kept, slots, versions, state);
     bytes.moving = stage_memory(search->cost, &moving, slots, versions, state) +
-                   stage_message_bytes(&moving, search_message_buffers(search), micro_batches,
-                                       slots);
+                   stage_message_bytes(&moving, buffers, micro_batches, slots) +
+                   stage_sum_bytes(stage_gradient_bytes(search->cost, c->parameters), buffers,
+                                   copies);
     return bytes;
 }
 

@@ -324,6 +324,7 @@ static bool fits(const struct relaxation *r, int i, int j, const struct choice *
                  enum plan_recompute again)
 {
     struct interval_cost c;
+    int copies = r->pipelines * choice->most;
     double room = 0;
 
     if (r->search->request->memory_of)
@@ -331,10 +332,13 @@ static bool fits(const struct relaxation *r, int i, int j, const struct choice *
     for (int d = 0; d < r->search->cluster->n_devices; d++)
         room = fmax(room, search_limit(r->search, d));
     table_interval(r->table, choice->share, i, j, &c);
-    /* Nothing that one form of the backward, or neighbours on one device, may do without. */
+    /* Nothing that one form of the backward, or neighbours on one device, may do without, nor what
+     * sums take where there are that many replicas.
+     */
     c.received = c.gradient = c.sent = 0;
-    return search_memory(r->search, &c, r->m, r->slots, r->pipelines * choice->most,
-                         BACKWARD_MERGED, again) <= room;
+    return search_memory(r->search, &c, r->m, r->slots, copies, BACKWARD_MERGED, again) -
+               stage_sum_bytes(stage_gradient_bytes(r->search->cost, c.parameters),
+                               search_message_buffers(r->search), copies) <= room;
 }
 
 /* Seconds without anything that may shrink with more blocks: what is too long stays so. */

@@ -113,7 +113,9 @@ static void fill_figures(const struct cost *cost, const struct cluster *cluster,
                    slots);
     stage->memory = stage_memory(cost, &sums, slots, request_versions(request),
                                  c->zero ? state / copies : state) +
-                    stage_message_bytes(&sums, cost->message_buffers, c->micro_batches, slots);
+                    stage_message_bytes(&sums, cost->message_buffers, c->micro_batches, slots) +
+                    stage_sum_bytes(stage_gradient_bytes(cost, sums.parameters),
+                                    cost->message_buffers, copies);
     if (own > 0)
         stage->allreduce = allreduce_time(cluster, copies, devices, c->zero,
                                           stage_gradient_bytes(cost, own));

@@ -404,7 +404,9 @@ static double memory_of(const struct sim *sim, const struct worker *w, double st
                      : stage_memory(sim->cost, &cost, slots, plan_versions(sim->plan),
                                     sim->plan->zero ? state / copies : state) +
                            stage_message_bytes(&cost, sim->cost->message_buffers,
-                                               sim->plan->micro_batches, slots);
+                                               sim->plan->micro_batches, slots) +
+                           stage_sum_bytes(stage_gradient_bytes(sim->cost, cost.parameters),
+                                           sim->cost->message_buffers, copies);
     }
     return bytes;
 }

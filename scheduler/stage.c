@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "scheduler/sums.h"
 
 /* In bytes for a parameter of four: what "parameters" is counted in. */
 #define PARAMETER_BYTES 4.0
@@ -164,6 +165,13 @@ double stage_message_bytes(const struct stage_cost *stage, double buffers, int64
     double own = slots < all ? slots : all;
 
     return all * (stage->values + stage->gradients + stage->sent) + own * stage->sent;
+}
+
+double stage_sum_bytes(double gradients, double buffers, int copies)
+{
+    if (buffers <= 0 || copies < 2 || gradients <= 0)
+        return 0;
+    return (double)(SUMS_AT_ONCE * sums_scratch((size_t)stage_bucket_bytes(gradients), copies));
 }
 
 double stage_state_bytes(const struct cost *cost, const char *optimizer)

@@ -41,6 +41,10 @@ double stage_memory(const struct cost *cost, const struct stage_cost *stage, int
  */
 double stage_message_bytes(const struct stage_cost *stage, double buffers, int64_t micro_batches,
                            int slots);
+/* Bytes of scratch for the sums of so many bytes of gradients over so many devices (sums.h), where
+ * buffers are counted at all.
+ */
+double stage_sum_bytes(double gradients, double buffers, int copies);
 /* Seconds of what is run again. */
 static inline double recompute_seconds(enum plan_recompute recompute, double again, double forward)
 {

@@ -226,7 +226,7 @@ static void sum_up(struct comm_group *group, int n, int place, void *data, size_
         must(comm_allreduce(group, data, length, dtype, deterministic, request, &err), "sum");
         return;
     }
-    must(comm_reduce_scatter(group, data, length, dtype, deterministic, request, &err),
+    must(comm_reduce_scatter(group, data, length, dtype, request, &err),
          "reduce-scatter");
     must(comm_wait(request, &err), "wait for a reduce-scatter");
     if (n > 1) {
@@ -236,14 +236,21 @@ static void sum_up(struct comm_group *group, int n, int place, void *data, size_
     must(comm_all_gather(group, data, length, dtype, request, &err), "all-gather");
 }
 
+/* 'lent': in scratch that is lent, and too small for all at once. */
 static void check_sum(struct comm_group *group, int n, const int *ranks, size_t length,
-                      bool deterministic, bool halves)
+                      bool deterministic, bool halves, bool lent)
 {
+    size_t scratch_bytes = 4096 * (size_t)n;
+    char *scratch = mem_new(2, scratch_bytes);
     struct comm_request *request = comm_request_new(comm), *second = comm_request_new(comm);
     float *data = mem_new(length, sizeof(*data));
     double *doubles = mem_new(length, sizeof(*doubles));
     int me = comm_rank(comm), place = 0;
 
+    if (lent) {
+        comm_request_lend(request, scratch, scratch_bytes);
+        comm_request_lend(second, scratch + scratch_bytes, scratch_bytes);
+    }
     while (ranks[place] != me)
         place++;
     for (size_t i = 0; i < length; i++) {
@@ -275,6 +282,7 @@ static void check_sum(struct comm_group *group, int n, const int *ranks, size_t 
     comm_request_free(second);
     free(data);
     free(doubles);
+    free(scratch);
 }
 
 static void check_sums(void)
@@ -295,8 +303,8 @@ static void check_sums(void)
         group = comm_group_new(comm, members, ranks, &err);
         must(group ? 0 : -1, "group");
         for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++) {
-            for (int kind = 0; kind < 4; kind++)
-                check_sum(group, members, ranks, lengths[l], kind % 2, kind / 2);
+            for (int kind = 0; kind < 8; kind++)
+                check_sum(group, members, ranks, lengths[l], kind % 2, kind / 2 % 2, kind / 4);
         }
         comm_group_free(group);
     }

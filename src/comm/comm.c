@@ -379,6 +379,12 @@ static int collective(struct comm_group *group, enum comm_operation operation, v
     return 0;
 }
 
+void comm_request_lend(struct comm_request *request, void *scratch, size_t bytes)
+{
+    request->scratch = scratch;
+    request->scratch_bytes = bytes;
+}
+
 int comm_allreduce(struct comm_group *group, void *data, size_t n, enum dtype dtype,
                    bool deterministic, struct comm_request *request, struct err *err)
 {
@@ -386,9 +392,9 @@ int comm_allreduce(struct comm_group *group, void *data, size_t n, enum dtype dt
 }
 
 int comm_reduce_scatter(struct comm_group *group, void *data, size_t n, enum dtype dtype,
-                        bool deterministic, struct comm_request *request, struct err *err)
+                        struct comm_request *request, struct err *err)
 {
-    return collective(group, COMM_REDUCE_SCATTER, data, n, dtype, deterministic, request, err);
+    return collective(group, COMM_REDUCE_SCATTER, data, n, dtype, true, request, err);
 }
 
 int comm_all_gather(struct comm_group *group, void *data, size_t n, enum dtype dtype,

@@ -102,6 +102,11 @@ int comm_max_tag(const struct comm *comm);
 struct comm_group *comm_group_new(struct comm *comm, int n, const int *ranks,
                                   struct err *err);
 void comm_group_free(struct comm_group *group);
+/* Sums need the others' parts besides. They are taken from this memory, as much at a time as there
+ * is room for: the same for all members, and at least 64 bytes for each of the others. Without, a
+ * request allocates all that its largest sum needs, once.
+ */
+void comm_request_lend(struct comm_request *request, void *scratch, size_t bytes);
 /* In-place sum over the group. 'deterministic': per element in rank order, whatever n is. */
 int comm_allreduce(struct comm_group *group, void *data, size_t n, enum dtype dtype,
                    bool deterministic, struct comm_request *request, struct err *err);
@@ -115,9 +120,11 @@ static inline size_t comm_slice_start(size_t n, int members, int i)
     /* floor(n * i / members) without overflow */
     return n / count * at + n % count * at / count;
 }
-/* Each member's slice of its own data becomes the sum; what is beside it means nothing then. */
+/* Each member's slice of its own data becomes the sum, in rank order; what is beside it means
+ * nothing then.
+ */
 int comm_reduce_scatter(struct comm_group *group, void *data, size_t n, enum dtype dtype,
-                        bool deterministic, struct comm_request *request, struct err *err);
+                        struct comm_request *request, struct err *err);
 /* Each member's slice of its own data goes to all. */
 int comm_all_gather(struct comm_group *group, void *data, size_t n, enum dtype dtype,
                     struct comm_request *request, struct err *err);

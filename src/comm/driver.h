@@ -10,7 +10,7 @@
 #include "comm/comm.h"
 #include "comm/patience.h"
 
-#define COMM_DRIVER_VERSION 3
+#define COMM_DRIVER_VERSION 4
 #define COMM_DRIVER_SYMBOL "tasuki_comm_driver"
 
 struct comm_driver {
@@ -66,6 +66,8 @@ struct comm_request {
     int peer, tag;              /* send, receive */
     struct comm_group *group;   /* of the others */
     size_t bytes;
+    void *scratch;              /* lent, for sums */
+    size_t scratch_bytes;
 };
 
 struct comm_group {

@@ -111,8 +111,7 @@ void mpi_request_free(struct comm_request *base)
     struct mpi_request *request = (struct mpi_request *)base;
 
     mpi_list_free(&request->list);
-    free(request->scratch);
-    free(request->counts);
+    free(request->own);
     free(request);
 }
 

@@ -68,9 +68,11 @@ struct mpi_request {
     int phase;              /* 0: nothing is left to do when all has come; see mpi_reduce.c */
     enum dtype dtype;
     size_t count;
-    unsigned char *data, *scratch;
-    size_t scratch_size;
-    int *counts;            /* of members' slices, where MPI cuts them */
+    size_t summed, round;   /* elements of each slice: up to here, and so many at a time */
+    unsigned char *data;
+    unsigned char *scratch; /* of this round: lent, or own */
+    unsigned char *own;
+    size_t own_bytes;
 };
 
 /* mpi_data.c */

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* tasuki-mpi.so: groups and their sums.
  *
- * Sums in rank order: member i owns slice i of the array. Everybody sends it that slice; it
- * adds them up, element by element in the order of the members, and sends the sum back to
- * all. Each member sends and receives 2(n-1)/n of the array, as in a ring. A reduce-scatter is
- * the first half of that, an all-gather the second.
+ * Sums in rank order: member i owns slice i of the array. Everybody sends it that slice, as much
+ * at a time as the scratch holds; it adds them up, element by element in the order of the members,
+ * and sends the sum back to all. Each member sends and receives 2(n-1)/n of the array, as in a
+ * ring. A reduce-scatter is the first half of that, an all-gather the second.
+ *
+ * MPI's own collective makes a copy of the whole that nobody counts: it is for small arrays only,
+ * of which many members have too little each.
  */
 #include "comm/mpi_private.h"
 
@@ -13,11 +16,12 @@
 
 #include "base/mem.h"
 
+#define PLAIN_BYTES ((size_t)64 << 10)
+
 enum phase {
     PHASE_PLAIN = 0,    /* MPI's own collective */
     PHASE_COLLECT,      /* pieces of my slice come in */
     PHASE_SPREAD,       /* sums go out */
-    PHASE_PUSHED,       /* MPI puts the sums of my slice at the start of the data */
 };
 
 struct mpi_group {
@@ -115,25 +119,41 @@ static unsigned char *slice(const struct mpi_request *request, int member)
     return request->data + slice_start(request, member) * element_size(request->dtype);
 }
 
-/* Member i's part of my slice: in my own data or in the scratch, packed in member order. */
-static const unsigned char *part(const struct mpi_request *request, int member)
+/* What this round is about of a member's slice; at the end of a slice it may be nothing. */
+static size_t round_length(const struct mpi_request *request, int member)
+{
+    size_t length = slice_length(request, member);
+    size_t left = length > request->summed ? length - request->summed : 0;
+
+    return left < request->round ? left : request->round;
+}
+
+static unsigned char *round_start(const struct mpi_request *request, int member)
+{
+    return slice(request, member) + request->summed * element_size(request->dtype);
+}
+
+/* Member i's part of that: in my own data or in the scratch, packed in member order. */
+static unsigned char *part(const struct mpi_request *request, int member)
 {
     int me = request->base.group->me;
-    size_t bytes = slice_length(request, me) * element_size(request->dtype);
+    size_t bytes = request->round * element_size(request->dtype);
 
     if (member == me)
-        return slice(request, me);
+        return round_start(request, me);
     return request->scratch + (size_t)(member - (member > me)) * bytes;
 }
 
 #define DEFINE_SUM(name, type)                                                              \
     static void name(const struct mpi_request *request, size_t from, size_t n, type *sum)   \
     {                                                                                       \
-        for (int m = 0; m < request->base.group->n; m++) {                                  \
-            const type *x = (const type *)(const void *)part(request, m) + from;            \
+        memcpy(sum, (type *)(void *)part(request, 0) + from, n * sizeof(type));             \
+        for (int m = 1; m < request->base.group->n; m++) {                                  \
+            const type *x = (type *)(void *)part(request, m) + from;                        \
                                                                                             \
+            _Pragma("omp simd")                                                             \
             for (size_t i = 0; i < n; i++)                                                  \
-                sum[i] = m ? sum[i] + x[i] : x[i];                                          \
+                sum[i] += x[i];                                                             \
         }                                                                                   \
     }
 
@@ -142,8 +162,8 @@ DEFINE_SUM(sum_f64, double)
 DEFINE_SUM(sum_i32, int32_t)
 DEFINE_SUM(sum_i64, int64_t)
 
-/* Sum the parts of my slice, a cache-sized run at a time, over my own data. */
-static void sum_slice(struct mpi_request *request)
+/* Sum the parts of this round, a cache-sized run at a time, over my own data. */
+static void sum_round(struct mpi_request *request)
 {
     enum { RUN = 512 };
     union {
@@ -153,7 +173,7 @@ static void sum_slice(struct mpi_request *request)
         int64_t i64[RUN];
     } sum;
     int me = request->base.group->me;
-    size_t length = slice_length(request, me), size = element_size(request->dtype);
+    size_t length = round_length(request, me), size = element_size(request->dtype);
 
     for (size_t at = 0; at < length; at += RUN) {
         size_t n = length - at < RUN ? length - at : RUN;
@@ -164,7 +184,7 @@ static void sum_slice(struct mpi_request *request)
         case DTYPE_I32: sum_i32(request, at, n, sum.i32); break;
         default: sum_i64(request, at, n, sum.i64); break;
         }
-        memcpy(slice(request, me) + at * size, &sum, n * size);
+        memcpy(part(request, me) + at * size, &sum, n * size);
     }
 }
 
@@ -182,20 +202,21 @@ static int post_collect(struct mpi_request *request, struct err *err)
 {
     struct comm_group *group = request->base.group;
     const struct mpi_group *state = group->state;
-    size_t size = element_size(request->dtype), mine = slice_length(request, group->me) * size;
+    size_t size = element_size(request->dtype), mine = round_length(request, group->me) * size;
 
     for (int i = 1; i < group->n; i++) {
         int from = (group->me - i + group->n) % group->n;
 
-        if (mpi_post_receive(&request->list, (void *)(uintptr_t)part(request, from), mine,
-                             from, request->base.tag, state->comm, err))
+        if (mpi_post_receive(&request->list, part(request, from), mine, from, request->base.tag,
+                             state->comm, err))
             return -1;
     }
     for (int i = 1; i < group->n; i++) {
         int to = (group->me + i) % group->n;
 
-        if (mpi_post_send(&request->list, slice(request, to), slice_length(request, to) * size,
-                          to, request->base.tag, state->comm, false, err))
+        if (mpi_post_send(&request->list, round_start(request, to),
+                          round_length(request, to) * size, to, request->base.tag, state->comm,
+                          false, err))
             return -1;
     }
     return 0;
@@ -223,62 +244,58 @@ static int post_spread(struct mpi_request *request, struct err *err)
     return 0;
 }
 
+/* The last slice is one of the longest. */
+static size_t longest_slice(const struct mpi_request *request)
+{
+    return slice_length(request, request->base.group->n - 1);
+}
+
+static int take_scratch(struct mpi_request *request, struct err *err)
+{
+    size_t others = (size_t)request->base.group->n - 1, size = element_size(request->dtype), need;
+
+    request->scratch = request->base.scratch;
+    request->round = request->base.scratch_bytes / others / size;
+    if (request->scratch && request->round == 0)
+        return err_set(err, "%zu bytes are too few to sum in", request->base.scratch_bytes);
+    if (request->scratch)
+        return 0;
+    request->round = longest_slice(request);
+    if (size_mul(request->round * size, others, &need))
+        return err_set(err, "%zu elements are too many", request->count);
+    if (need > request->own_bytes) {
+        free(request->own);
+        request->own_bytes = 0;
+        request->own = mem_try(need, 1, err);
+        if (!request->own)
+            return -1;
+        request->own_bytes = need;
+    }
+    request->scratch = request->own;
+    return 0;
+}
+
 static int start_in_order(struct mpi_request *request, struct comm_group *group,
                           struct err *err)
 {
-    size_t mine = slice_length(request, group->me) * element_size(request->dtype), need;
-
-    if (size_mul(mine, (size_t)group->n - 1, &need))
-        return err_set(err, "%zu elements are too many", request->count);
-    if (need > request->scratch_size) {
-        free(request->scratch);
-        request->scratch_size = 0;
-        request->scratch = mem_try(need, 1, err);
-        if (!request->scratch)
-            return -1;
-        request->scratch_size = need;
-    }
+    if (take_scratch(request, err))
+        return -1;
     request->phase = PHASE_COLLECT;
+    request->summed = 0;
     request->base.tag = next_tag(group);
     return post_collect(request, err);
 }
 
-static int start_plain(struct mpi_request *request, struct comm_group *group, void *data,
-                       size_t n, struct err *err)
+static int start_plain(struct mpi_request *request, struct comm_group *group, struct err *err)
 {
     const struct mpi_group *state = group->state;
-    size_t most = MPI_PIECE / element_size(request->dtype);
-    char *at = data;
     MPI_Datatype type = MPI_DATATYPE_NULL;
 
     request->phase = PHASE_PLAIN;
     if (mpi_type(request->dtype, &type, err))
         return -1;
-    while (n > 0) {
-        int count = (int)(n < most ? n : most);
-
-        MPI_CHECK(MPI_Iallreduce(MPI_IN_PLACE, at, count, type, MPI_SUM, state->comm,
-                                 mpi_list_add(&request->list)), err);
-        at += (size_t)count * element_size(request->dtype);
-        n -= (size_t)count;
-    }
-    return 0;
-}
-
-static int start_plain_scatter(struct mpi_request *request, struct comm_group *group,
-                               struct err *err)
-{
-    const struct mpi_group *state = group->state;
-    MPI_Datatype type = MPI_DATATYPE_NULL;
-
-    if (mpi_type(request->dtype, &type, err))
-        return -1;
-    request->counts = mem_resize(request->counts, (size_t)group->n, sizeof(int));
-    for (int i = 0; i < group->n; i++)
-        request->counts[i] = (int)slice_length(request, i);
-    request->phase = PHASE_PUSHED;
-    MPI_CHECK(MPI_Ireduce_scatter(MPI_IN_PLACE, request->data, request->counts, type, MPI_SUM,
-                                  state->comm, mpi_list_add(&request->list)), err);
+    MPI_CHECK(MPI_Iallreduce(MPI_IN_PLACE, request->data, (int)request->count, type, MPI_SUM,
+                             state->comm, mpi_list_add(&request->list)), err);
     return 0;
 }
 
@@ -299,23 +316,20 @@ int mpi_collective(struct comm_request *base, struct comm_group *group, void *da
         base->tag = next_tag(group);
         return post_spread(request, err);
     }
-    if (base->operation == COMM_REDUCE_SCATTER && !deterministic && base->bytes <= MPI_PIECE)
-        return start_plain_scatter(request, group, err);
-    return deterministic || base->operation == COMM_REDUCE_SCATTER
-               ? start_in_order(request, group, err)
-               : start_plain(request, group, data, n, err);
+    return deterministic || base->bytes > PLAIN_BYTES ? start_in_order(request, group, err)
+                                                      : start_plain(request, group, err);
 }
 
 int mpi_collective_next(struct mpi_request *request, bool *done, struct err *err)
 {
-    int me = request->base.group->me;
-
-    if (request->phase == PHASE_PUSHED)
-        memmove(slice(request, me), request->data,
-                slice_length(request, me) * element_size(request->dtype));
     if (request->phase != PHASE_COLLECT)
         return 0;
-    sum_slice(request);
+    sum_round(request);
+    request->summed += request->round;
+    if (request->summed < longest_slice(request)) {
+        *done = false;
+        return post_collect(request, err);
+    }
     if (request->base.operation == COMM_REDUCE_SCATTER)
         return 0;
     *done = false;

@@ -109,12 +109,17 @@ static void cut(struct buckets *b, size_t limit)
     }
 }
 
+static size_t most_bytes(const struct compiled *c)
+{
+    return (size_t)stage_bucket_bytes((double)c->program->gradient_bytes);
+}
+
 void buckets_make(struct buckets *buckets, const struct compiled *compiled, int n_stages,
                   size_t limit)
 {
     *buckets = (struct buckets){ .n_stages = n_stages };
     if (limit == 0)
-        limit = (size_t)stage_bucket_bytes((double)compiled->program->gradient_bytes);
+        limit = most_bytes(compiled);
     find_ranges(buckets, compiled);
     if (buckets->n_ranges)
         qsort(buckets->ranges, (size_t)buckets->n_ranges, sizeof(*buckets->ranges), by_offset);
@@ -151,6 +156,58 @@ int buckets_ranks(const struct buckets *buckets, int group, const struct placeme
                 ranks[n++] = of_stage[i];
     }
     return n;
+}
+
+/* Is there a stage before this one that is in the group and that the same ranks run? */
+static bool has_earlier(const struct buckets *b, int group, const struct plan *plan, int stage)
+{
+    for (int s = 0; s < stage; s++)
+        if (b->groups[group * b->n_stages + s] && plan_list(plan, s) == plan_list(plan, stage))
+            return true;
+    return false;
+}
+
+int buckets_members(const struct buckets *buckets, int group, const struct plan *plan)
+{
+    int n = 0;
+
+    for (int s = 0; s < buckets->n_stages; s++)
+        if (buckets->groups[group * buckets->n_stages + s] &&
+            !has_earlier(buckets, group, plan, s))
+            n += plan->pipelines * plan->stages[s].replicas;
+    return n;
+}
+
+/* What stages share has one bucket, or is summed once for all stages of a rank (ties.h). */
+static struct bucket_scratch scratch_of(const struct buckets *b, const struct compiled *c,
+                                        const struct plan *plan, int group)
+{
+    size_t bytes = group == 0 ? most_bytes(c) : 0;
+    int n = buckets_members(b, group, plan);
+
+    if (n < 2 || !b->groups[group * b->n_stages + c->stage] ||
+        has_earlier(b, group, plan, c->stage))
+        return (struct bucket_scratch){ 0, 0, 0 };
+    for (int i = 0; i < b->n_ranges && group > 0; i++)
+        if (b->ranges[i].group == group)
+            bytes = b->ranges[i].bytes < SUMS_TIED ? b->ranges[i].bytes : SUMS_TIED;
+    return (struct bucket_scratch){ 0, sums_scratch(bytes, n), group == 0 ? SUMS_AT_ONCE : 1 };
+}
+
+struct bucket_scratch buckets_scratch(const struct buckets *buckets,
+                                      const struct compiled *compiled, const struct plan *plan,
+                                      int group)
+{
+    struct bucket_scratch s = { 0, 0, 0 };
+    size_t at = 0;
+
+    for (int g = 0; g <= group; g++) {
+        at += (size_t)s.n * s.bytes;
+        s = g < buckets->n_groups ? scratch_of(buckets, compiled, plan, g)
+                                  : (struct bucket_scratch){ 0, 0, 0 };
+    }
+    s.at = at;
+    return s;
 }
 
 /* Comparing --------------------------------------------------------------------------- */

@@ -12,6 +12,7 @@
 #include <stddef.h>
 
 #include "comm/comm.h"
+#include "scheduler/sums.h"
 #include "train/compile.h"
 #include "train/placement.h"
 
@@ -42,6 +43,21 @@ void buckets_clear(struct buckets *buckets);
 /* The different ranks of a group into 'ranks' (room for all); returns how many. */
 int buckets_ranks(const struct buckets *buckets, int group, const struct placement *placement,
                   int *ranks);
+/* The same from the plan alone. */
+int buckets_members(const struct buckets *buckets, int group, const struct plan *plan);
+
+/* Where a group's sums have their scratch: at most so many at once, of so many bytes each, from
+ * 'at' on. Of group n_groups 'at' is the end of all. Buckets made with a limit of their own have
+ * these, too.
+ */
+struct bucket_scratch {
+    size_t at, bytes;
+    int n;
+};
+
+struct bucket_scratch buckets_scratch(const struct buckets *buckets,
+                                      const struct compiled *compiled, const struct plan *plan,
+                                      int group);
 
 /* Collective over all ranks, before anything is summed: would all members of each group sum the
  * same gradients, by name, size and order? Else what does not belong together would be added,

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "graph/op.h"
 #include "scheduler/layout.h"
+#include "train/buckets.h"
 #include "train/route.h"
 #include "train/slices.h"
 
@@ -154,6 +155,17 @@ static int make_kernels(struct compiled *c, struct device *device, size_t *works
     return bad;
 }
 
+static size_t sum_bytes(const struct compiled *c, const struct plan *plan)
+{
+    struct buckets b;
+    size_t bytes;
+
+    buckets_make(&b, c, plan->n_stages, 0);
+    bytes = buckets_scratch(&b, c, plan, b.n_groups).at;
+    buckets_clear(&b);
+    return bytes;
+}
+
 static int make_program(struct compiled *c, const struct compile_options *options,
                         struct err *err)
 {
@@ -189,9 +201,10 @@ static int make_program(struct compiled *c, const struct compile_options *option
     routes_make(&routes, plan, c->stage, c->replica, c);
     c->sharded = plan->zero;
     c->state_bytes = slices_bytes(c, plan);
+    c->sum_bytes = sum_bytes(c, plan);
     c->memory = memory_use(c->program, slots, versions,
                            (size_t)options->optimizer_states * c->state_bytes,
-                           routes.bytes + c->spare_bytes +
+                           routes.bytes + c->spare_bytes + c->sum_bytes +
                                (size_t)versions * COMPILE_SCALARS);
     routes_clear(&routes);
     return 0;

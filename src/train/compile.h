@@ -46,6 +46,7 @@ struct compiled {
     size_t spare_bytes;         /* largest output of a kernel that cannot accumulate, where
                                  * there are several micro-batches, or that is run again */
     size_t state_bytes;         /* of one array of optimizer state */
+    size_t sum_bytes;           /* scratch of sums over ranks */
     struct memory_use memory;
 };
 

@@ -24,7 +24,7 @@ static int run_tape(struct executor *e, enum tape_kind kind, int slot, bool accu
     for (int i = 0; i < tape->n; i++) {
         if (tape_run(tape, i, slot, accumulate, err) < 0)
             return -1;
-        if (last && reduce_final(&e->reduce, tape->items[i].node, e->store.gradients, err) < 0)
+        if (last && reduce_final(&e->reduce, tape->items[i].node, err) < 0)
             return -1;
         if (progress(e, err) < 0)
             return -1;
@@ -257,7 +257,7 @@ int executor_reduce(struct executor *executor, const struct batch_args *args,
     double start = trace_clock();
 
     if (store_take_contributions(&e->store, args->version, err) < 0 ||
-        reduce_wait(&e->reduce, e->store.gradients, err) < 0)
+        reduce_wait(&e->reduce, err) < 0)
         return -1;
     result->reduce += trace_clock() - start;
     for (int i = 0; e->options.trace && i < e->reduce.n_buckets; i++) {

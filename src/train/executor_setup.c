@@ -103,10 +103,12 @@ static int set_up(struct executor *e, struct err *err)
     if (!e->stream ||
         store_init(&e->store, e->compiled, o->placement, o->device, e->stream,
                    optimizer_states(o->optimizer.kind), o->ema > 0,
-                   e->routes.bytes + e->compiled->spare_bytes, err) < 0 ||
+                   e->routes.bytes + e->compiled->spare_bytes + e->compiled->sum_bytes,
+                   err) < 0 ||
         store_load(&e->store, o->initial, o->seed, err) < 0)
         return -1;
     make_tapes(e, e->store.buffers + e->routes.bytes);
+    e->store.sums = e->store.buffers + e->routes.bytes + e->compiled->spare_bytes;
     make_passages(e);
     read_list(e);
     e->staging = mem_try(staging_bytes(e->compiled), 1, err);
@@ -139,7 +141,8 @@ int executor_connect(struct executor *executor, struct err *err)
 {
     const struct executor_options *o = &executor->options;
 
-    return reduce_init(&executor->reduce, o->comm, executor->compiled, o->placement, 0,
+    return reduce_init(&executor->reduce, o->comm, executor->compiled, o->plan, o->placement,
+                       executor->store.gradients, executor->store.sums,
                        schedule_most_chunks(executor->compiled->schedule) == 1,
                        o->deterministic, err);
 }

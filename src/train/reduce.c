@@ -28,6 +28,18 @@ static int make_groups(struct reduce *reduce, const struct buckets *layout, int 
     return bad;
 }
 
+static void make_areas(struct reduce *reduce, const struct buckets *layout,
+                       const struct compiled *compiled, const struct plan *plan, char *scratch)
+{
+    reduce->areas = mem_new((size_t)layout->n_groups, sizeof(*reduce->areas));
+    for (int g = 0; g < layout->n_groups; g++) {
+        struct bucket_scratch s = buckets_scratch(layout, compiled, plan, g);
+
+        reduce->areas[g] = (struct sum_areas){ .start = scratch + s.at, .bytes = s.bytes,
+                                               .n = s.n };
+    }
+}
+
 static void make_buckets(struct reduce *reduce, const struct buckets *layout, int *bucket_of)
 {
     reduce->n_buckets = layout->n_cuts;
@@ -37,7 +49,7 @@ static void make_buckets(struct reduce *reduce, const struct buckets *layout, in
 
         reduce->buckets[i] = (struct bucket){
             .offset = c->offset, .bytes = c->bytes, .group = reduce->groups[c->group],
-            .request = comm_request_new(reduce->comm),
+            .request = comm_request_new(reduce->comm), .areas = &reduce->areas[c->group],
         };
         for (int r = c->first; r < c->first + c->n; r++)
             bucket_of[layout->ranges[r].value] = i;
@@ -75,19 +87,21 @@ static void find_writers(struct reduce *reduce, const struct compiled *c,
 }
 
 int reduce_init(struct reduce *reduce, struct comm *comm, const struct compiled *compiled,
-                const struct placement *placement, size_t bucket_bytes, bool shared,
-                bool deterministic, struct err *err)
+                const struct plan *plan, const struct placement *placement, char *gradients,
+                char *scratch, bool shared, bool deterministic, struct err *err)
 {
     struct buckets layout;
     int *bucket_of, bad;
 
-    *reduce = (struct reduce){ .comm = comm, .dtype = compiled->graph->real,
+    *reduce = (struct reduce){ .comm = comm, .gradients = gradients,
+                               .dtype = compiled->graph->real,
                                .deterministic = deterministic, .sharded = compiled->sharded,
                                .request = comm_request_new(comm) };
     bucket_of = mem_new((size_t)compiled->graph->n_values, sizeof(int));
     for (int v = 0; v < compiled->graph->n_values; v++)
         bucket_of[v] = -1;
-    buckets_make(&layout, compiled, placement->n_stages, bucket_bytes);
+    buckets_make(&layout, compiled, placement->n_stages, 0);
+    make_areas(reduce, &layout, compiled, plan, scratch);
     bad = make_groups(reduce, &layout, compiled->stage, shared, placement, err);
     if (!bad) {
         make_buckets(reduce, &layout, bucket_of);
@@ -111,6 +125,7 @@ void reduce_clear(struct reduce *reduce)
         comm_request_free(reduce->request);
     free(reduce->buckets);
     free(reduce->groups);
+    free(reduce->areas);
     free(reduce->first);
     free(reduce->list);
     *reduce = (struct reduce){ 0 };
@@ -124,52 +139,69 @@ void reduce_start(struct reduce *reduce)
     }
 }
 
-static int post(struct reduce *reduce, struct bucket *bucket, char *gradients,
-                struct err *err)
+static int free_area(const struct sum_areas *areas)
 {
+    for (int i = 0; i < areas->n; i++)
+        if (!areas->taken[i])
+            return i;
+    return -1;
+}
+
+/* In the scratch 'area'. */
+static int post(struct reduce *reduce, struct bucket *bucket, int area, struct err *err)
+{
+    struct sum_areas *areas = bucket->areas;
+    char *data = reduce->gradients + bucket->offset;
     size_t n = bucket->bytes / dtype_size(reduce->dtype);
 
-    bucket->posted = true;
-    bucket->start = trace_clock();
-    if (!bucket->group) {
-        bucket->done = true;
-        bucket->end = bucket->start;
-        return 0;
-    }
-    return (reduce->sharded ? comm_reduce_scatter : comm_allreduce)(
-        bucket->group, gradients + bucket->offset, n, reduce->dtype, reduce->deterministic,
-        bucket->request, err);
+    areas->taken[area] = true;
+    bucket->area = area;
+    comm_request_lend(bucket->request, areas->start + (size_t)area * areas->bytes, areas->bytes);
+    if (reduce->sharded)
+        return comm_reduce_scatter(bucket->group, data, n, reduce->dtype, bucket->request, err);
+    return comm_allreduce(bucket->group, data, n, reduce->dtype, reduce->deterministic,
+                          bucket->request, err);
 }
 
 /* All members of a group must reduce in the same order, but shares of other sizes may run their
  * kernels in another one: what became final early waits for its turn.
  */
-static int post_in_turn(struct reduce *reduce, const struct comm_group *group, char *gradients,
-                        struct err *err)
+static int post_in_turn(struct reduce *reduce, const struct comm_group *group, struct err *err)
 {
     for (int i = 0; i < reduce->n_buckets; i++) {
         struct bucket *bucket = &reduce->buckets[i];
+        int area = group ? free_area(bucket->areas) : 0;
 
         if (bucket->group != group || bucket->posted)
             continue;
-        if (bucket->pending > 0)
+        if (bucket->pending > 0 || area < 0)
             return 0;
-        if (post(reduce, bucket, gradients, err) < 0)
+        bucket->posted = true;
+        bucket->start = bucket->end = trace_clock();
+        bucket->done = !group;
+        if (group && post(reduce, bucket, area, err) < 0)
             return -1;
     }
     return 0;
 }
 
-int reduce_final(struct reduce *reduce, int node, char *gradients, struct err *err)
+int reduce_final(struct reduce *reduce, int node, struct err *err)
 {
     for (int i = reduce->first[node]; i < reduce->first[node + 1]; i++) {
         struct bucket *bucket = &reduce->buckets[reduce->list[i]];
 
-        if (--bucket->pending == 0 &&
-            post_in_turn(reduce, bucket->group, gradients, err) < 0)
+        if (--bucket->pending == 0 && post_in_turn(reduce, bucket->group, err) < 0)
             return -1;
     }
     return 0;
+}
+
+/* What has completed leaves its scratch to those that wait for it. */
+static int complete(struct reduce *reduce, struct bucket *bucket, struct err *err)
+{
+    bucket->end = trace_clock();
+    bucket->areas->taken[bucket->area] = false;
+    return post_in_turn(reduce, bucket->group, err);
 }
 
 static int test_all(struct reduce *reduce, bool *done, struct err *err)
@@ -178,14 +210,12 @@ static int test_all(struct reduce *reduce, bool *done, struct err *err)
     for (int i = 0; i < reduce->n_buckets; i++) {
         struct bucket *bucket = &reduce->buckets[i];
 
-        if (!bucket->posted || bucket->done)
-            continue;
-        if (comm_test(bucket->request, &bucket->done, err) < 0)
-            return -1;
-        if (bucket->done)
-            bucket->end = trace_clock();
-        else
-            *done = false;
+        if (bucket->posted && !bucket->done) {
+            if (comm_test(bucket->request, &bucket->done, err) < 0 ||
+                (bucket->done && complete(reduce, bucket, err) < 0))
+                return -1;
+        }
+        *done = *done && bucket->done;
     }
     return 0;
 }
@@ -206,11 +236,13 @@ static int wait_all(struct reduce *reduce, struct err *err)
     }
 }
 
-int reduce_wait(struct reduce *reduce, char *gradients, struct err *err)
+int reduce_wait(struct reduce *reduce, struct err *err)
 {
     for (int i = 0; i < reduce->n_buckets; i++)
+        reduce->buckets[i].pending = 0;
+    for (int i = 0; i < reduce->n_buckets; i++)
         if (!reduce->buckets[i].posted &&
-            post(reduce, &reduce->buckets[i], gradients, err) < 0)
+            post_in_turn(reduce, reduce->buckets[i].group, err) < 0)
             return -1;
     return wait_all(reduce, err);
 }

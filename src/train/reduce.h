@@ -3,8 +3,8 @@
  *
  * The gradient array is ordered by when a gradient becomes final. Its buckets (see buckets.h)
  * are posted in its order, each as soon as the last kernel that writes into it has run for the
- * last time. Under ZeRO-1 a rank gets the sums of its slices (slices.h) only, and what it makes
- * of them is gathered after the update.
+ * last time and as there is scratch for it: few are under way at once. Under ZeRO-1 a rank gets the
+ * sums of its slices (slices.h) only, and what it makes of them is gathered after the update.
  */
 #ifndef TASUKI_TRAIN_REDUCE_H
 #define TASUKI_TRAIN_REDUCE_H
@@ -22,35 +22,47 @@ struct bucket {
     struct comm_group *group;   /* NULL: this rank alone */
     struct comm_request *request;
     int writers, pending;       /* kernels whose last run is still to come */
+    struct sum_areas *areas;    /* of its group */
+    int area;                   /* of these, while it is under way */
     bool posted, done;
     double start, end;          /* seconds, for the trace */
+};
+
+/* Scratch for a group's sums that are under way. */
+struct sum_areas {
+    char *start;
+    size_t bytes;               /* of one */
+    int n;
+    bool taken[SUMS_AT_ONCE];
 };
 
 struct reduce {
     struct comm *comm;
     int n_groups, n_buckets;
     struct comm_group **groups;
+    struct sum_areas *areas;    /* of each group */
     struct bucket *buckets;
+    char *gradients;            /* the array */
     enum dtype dtype;
     bool deterministic, sharded;
     struct comm_request *request;   /* of norms */
     int *first, *list;          /* buckets that a node writes: list[first[node] …] */
 };
 
-/* Collective over the ranks of the plan, which buckets_check() has found alike.
- * 'bucket_bytes': the limit of buckets_make(). 'shared': parameters of several stages, too; else
- * their gradients stay what they are here (ties.h).
+/* Collective over the ranks of the plan, which buckets_check() has found alike. 'gradients' is the
+ * array, 'scratch' has the bytes of buckets_scratch(). 'shared': parameters of several stages, too;
+ * else their gradients stay what they are here (ties.h).
  */
 int reduce_init(struct reduce *reduce, struct comm *comm, const struct compiled *compiled,
-                const struct placement *placement, size_t bucket_bytes, bool shared,
-                bool deterministic, struct err *err);
+                const struct plan *plan, const struct placement *placement, char *gradients,
+                char *scratch, bool shared, bool deterministic, struct err *err);
 void reduce_clear(struct reduce *reduce);
 
 void reduce_start(struct reduce *reduce);   /* of a step */
 /* The node has run for the last time in this step: post what became final. */
-int reduce_final(struct reduce *reduce, int node, char *gradients, struct err *err);
+int reduce_final(struct reduce *reduce, int node, struct err *err);
 /* Post what is left and wait for all. */
-int reduce_wait(struct reduce *reduce, char *gradients, struct err *err);
+int reduce_wait(struct reduce *reduce, struct err *err);
 /* Drive progress; notes which buckets have completed. */
 int reduce_test(struct reduce *reduce, struct err *err);
 

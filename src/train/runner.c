@@ -51,7 +51,8 @@ int runner_connect(struct runner *runner, struct err *err)
     for (int c = 0; c < r->n; c++)
         if (executor_connect(r->executors[c], err) < 0)
             return -1;
-    r->ties = ties_new(comm, place, r->n, r->executors, r->options.executor.deterministic, err);
+    r->ties = ties_new(comm, r->options.executor.plan, place, r->n, r->executors,
+                       r->options.executor.deterministic, err);
     if (!r->ties)
         return -1;
     if (r->options.clip <= 0 || place->n_ranks < 2)

@@ -13,16 +13,6 @@ static size_t longest(size_t elements, int members)
     return (elements + (size_t)members - 1) / (size_t)members;
 }
 
-static int members_of(const struct buckets *b, int group, const struct plan *plan)
-{
-    int n = 0;
-
-    for (int s = 0; s < b->n_stages; s++)
-        if (b->groups[group * b->n_stages + s])
-            n += plan->pipelines * plan->stages[s].replicas;
-    return n;
-}
-
 /* Its gradients are not scattered, see reduce_init(). */
 static bool is_whole(const struct compiled *c, int group)
 {
@@ -38,9 +28,10 @@ size_t slices_bytes(const struct compiled *compiled, const struct plan *plan)
         return compiled->program->gradient_bytes;
     buckets_make(&b, compiled, plan->n_stages, 0);
     for (int i = 0; i < b.n_cuts; i++) {
-        int group = b.cuts[i].group, n = is_whole(compiled, group) ? 1
-                                                                   : members_of(&b, group, plan);
+        int group = b.cuts[i].group, n = 1;
 
+        if (!is_whole(compiled, group))
+            n = buckets_members(&b, group, plan);
         bytes += layout_aligned(element * longest(b.cuts[i].bytes / element, n));
     }
     buckets_clear(&b);

@@ -40,10 +40,23 @@ static void add_copy(struct tie *tie, const struct buckets *layout, int group,
     }
 }
 
+/* The first chunk that reads the parameter has scratch for all. */
+static void lend(struct tie *tie, const struct buckets *layouts, int n, int group,
+                 struct executor *const *executors, const struct plan *plan)
+{
+    for (int c = 0; c < n; c++) {
+        const struct store *store = executor_store(executors[c]);
+        struct bucket_scratch s = buckets_scratch(&layouts[c], store->compiled, plan, group);
+
+        if (s.n > 0)
+            comm_request_lend(tie->request, store->sums + s.at, s.bytes);
+    }
+}
+
 /* All ranks come to the groups in one order. */
 static int add_tie(struct ties *ties, const struct buckets *layouts, int n, int group,
-                   struct executor *const *executors, const struct placement *placement,
-                   struct err *err)
+                   struct executor *const *executors, const struct plan *plan,
+                   const struct placement *placement, struct err *err)
 {
     struct tie tie = { 0 };
     int *ranks, n_ranks;
@@ -53,6 +66,7 @@ static int add_tie(struct ties *ties, const struct buckets *layouts, int n, int 
     if (tie.n == 0)
         return 0;
     tie.request = comm_request_new(ties->comm);
+    lend(&tie, layouts, n, group, executors, plan);
     *(struct tie *)mem_push((void **)&ties->items, &ties->n, sizeof(tie)) = tie;
     ranks = mem_new((size_t)placement->n_ranks, sizeof(*ranks));
     n_ranks = buckets_ranks(&layouts[0], group, placement, ranks);
@@ -62,8 +76,9 @@ static int add_tie(struct ties *ties, const struct buckets *layouts, int n, int 
     return n_ranks > 1 && !ties->items[ties->n - 1].group ? -1 : 0;
 }
 
-struct ties *ties_new(struct comm *comm, const struct placement *placement, int n,
-                      struct executor *const *executors, bool deterministic, struct err *err)
+struct ties *ties_new(struct comm *comm, const struct plan *plan,
+                      const struct placement *placement, int n, struct executor *const *executors,
+                      bool deterministic, struct err *err)
 {
     const struct store *store = executor_store(executors[0]);
     struct ties *ties = mem_new(1, sizeof(*ties));
@@ -78,7 +93,7 @@ struct ties *ties_new(struct comm *comm, const struct placement *placement, int 
     for (int c = 0; c < n; c++)
         buckets_make(&layouts[c], executor_store(executors[c])->compiled, placement->n_stages, 0);
     for (int g = 1; g < layouts[0].n_groups && !bad; g++)
-        bad = add_tie(ties, layouts, n, g, executors, placement, err);
+        bad = add_tie(ties, layouts, n, g, executors, plan, placement, err);
     for (int c = 0; c < n; c++)
         buckets_clear(&layouts[c]);
     free(layouts);

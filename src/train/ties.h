@@ -14,8 +14,9 @@
 struct ties;
 
 /* Collective over the ranks of the plan; 'executors' of this rank's 'n' chunks. */
-struct ties *ties_new(struct comm *comm, const struct placement *placement, int n,
-                      struct executor *const *executors, bool deterministic, struct err *err);
+struct ties *ties_new(struct comm *comm, const struct plan *plan,
+                      const struct placement *placement, int n, struct executor *const *executors,
+                      bool deterministic, struct err *err);
 void ties_free(struct ties *ties);
 /* Collective over the ranks of the plan, once each stage's own gradients are final. */
 int ties_sum(struct ties *ties, struct err *err);

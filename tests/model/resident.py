@@ -4,8 +4,7 @@
 
 The networks are chains of Gemm and Relu, written with the standard library alone: of one
 narrow layer, which is the empty run, and of some that are so wide that whatever were kept twice,
-the file or a copy of a parameter, would show. (While MPI sums gradients over replicas it has
-buffers of its own besides.)
+the file or a copy of a parameter, would show, and whatever sums over replicas take besides.
 """
 import json
 import struct
@@ -86,6 +85,11 @@ def main():
         tap.test("one rank has nothing twice", stays, session, 0, ["--stages", "1"])
         tap.test("two stages: each has nothing of the other", stays, session, 2,
                  ["--stages", "2", "--micro-batches", "2"])
+        for ranks in (2, 4):
+            tap.test(f"{ranks} replicas: sums have what is allotted for them", stays, session,
+                     ranks, ["--stages", "1", "--replicas", str(ranks)])
+        tap.test("2 replicas with a part of the state each", stays, session, 2,
+                 ["--stages", "1", "--replicas", "2", "--zero"])
     finally:
         session.close()
     return tap.done()

@@ -12,7 +12,7 @@
 
 static int posted[BUCKETS], n_posted;
 static bool asked[BUCKETS];
-static char gradients[BUCKETS * 64];
+static char gradients[BUCKETS * 64], scratch[2 * SUMS_AT_ONCE * 64];
 
 static int index_of(const struct comm_request *request)
 {
@@ -51,6 +51,7 @@ struct scene {
     struct comm_group groups[2];
     int ranks[2];
     struct comm_request requests[BUCKETS];
+    struct sum_areas areas[2];
     struct bucket buckets[BUCKETS];
     int first[BUCKETS + 1], list[BUCKETS];
     struct reduce reduce;
@@ -67,17 +68,22 @@ static void set_scene(struct scene *s, const int *list, const int *of)
     s->comm.patience.deadline = 0.5;
     for (int g = 0; g < 2; g++)
         s->groups[g] = (struct comm_group){ .comm = &s->comm, .n = 2, .ranks = s->ranks };
+    for (int g = 0; g < 2; g++)
+        s->areas[g] = (struct sum_areas){ .start = scratch + 64 * SUMS_AT_ONCE * g, .bytes = 64,
+                                          .n = SUMS_AT_ONCE };
     for (int i = 0; i < BUCKETS; i++) {
         s->requests[i].comm = &s->comm;
         s->buckets[i] = (struct bucket){ .offset = (size_t)i * 64, .bytes = 64,
                                          .group = &s->groups[of[i]],
+                                         .areas = &s->areas[of[i]],
                                          .request = &s->requests[i], .writers = 1 };
         s->first[i] = i;
         s->list[i] = list[i];
     }
     s->first[BUCKETS] = BUCKETS;
     s->reduce = (struct reduce){ .comm = &s->comm, .n_buckets = BUCKETS,
-                                 .buckets = s->buckets, .dtype = DTYPE_F32,
+                                 .gradients = gradients, .buckets = s->buckets,
+                                 .dtype = DTYPE_F32,
                                  .first = s->first, .list = s->list };
     n_posted = 0;
     reduce_start(&s->reduce);
@@ -88,7 +94,7 @@ static void run(struct scene *s)
     struct err err = { 0 };
 
     for (int node = 0; node < BUCKETS; node++)
-        assert_int_equal(reduce_final(&s->reduce, node, gradients, &err), 0);
+        assert_int_equal(reduce_final(&s->reduce, node, &err), 0);
 }
 
 static void waiting_asks_about_all_reductions(void **state)
@@ -100,7 +106,7 @@ static void waiting_asks_about_all_reductions(void **state)
     (void)state;
     set_scene(&s, list, of);
     run(&s);
-    if (reduce_wait(&s.reduce, gradients, &err))
+    if (reduce_wait(&s.reduce, &err))
         fail_msg("%s", err.text);
     for (int i = 0; i < BUCKETS; i++)
         assert_true(s.buckets[i].done);
@@ -115,13 +121,33 @@ static void a_group_reduces_in_one_order_whatever_the_kernels(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
         struct scene s;
+        struct err err = { 0 };
 
         set_scene(&s, orders[i], same);
         run(&s);
+        if (reduce_wait(&s.reduce, &err))
+            fail_msg("%s", err.text);
         assert_int_equal(n_posted, BUCKETS);
         for (int b = 0; b < BUCKETS; b++)
             assert_int_equal(posted[b], b);
     }
+}
+
+static void no_more_are_under_way_than_there_is_scratch_for(void **state)
+{
+    static const int list[] = { 0, 1, 2 }, same[] = { 0, 0, 0 };
+    struct scene s;
+    struct err err = { 0 };
+
+    (void)state;
+    set_scene(&s, list, same);
+    run(&s);
+    assert_int_equal(n_posted, SUMS_AT_ONCE);
+    assert_true(s.requests[0].scratch != s.requests[1].scratch);
+    assert_int_equal(reduce_test(&s.reduce, &err), 0);
+    assert_int_equal(n_posted, BUCKETS);
+    assert_true(s.buckets[1].done);
+    assert_ptr_equal(s.requests[2].scratch, s.requests[1].scratch);
 }
 
 static void a_group_does_not_wait_for_the_kernels_of_another(void **state)
@@ -142,6 +168,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(waiting_asks_about_all_reductions),
         cmocka_unit_test(a_group_reduces_in_one_order_whatever_the_kernels),
+        cmocka_unit_test(no_more_are_under_way_than_there_is_scratch_for),
         cmocka_unit_test(a_group_does_not_wait_for_the_kernels_of_another),
     };
 
