@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/order.h"
 #include "scheduler/partition_private.h"
 
 /* Relative, of the bound. */
@@ -46,6 +47,8 @@ struct relaxation {
     double late;            /* W that may follow the last B of the stage, at most */
     int slots;              /* micro-batches that it keeps, at least */
     double messages;        /* the bandwidth; INFINITY where pieces do not add up */
+    double *last;           /* [(n + 1) * (n + 1)]: see last_gradients() */
+    double *rooms;          /* [devices of the cluster]: memory, ascending */
     int *needed, *behind;   /* [n + 1]: devices from this cut on; scratch */
 };
 
@@ -233,15 +236,40 @@ static void fill_borders(struct relaxation *r)
         }
 }
 
-/* The block whose gradients are the last. */
-static int first_block(const struct relaxation *r, int i, int j)
+static bool has_block(const struct relaxation *r, int i, int j, int b)
 {
     const struct ideal *ideals = r->table->ideals;
-    int b = 0;
 
-    while (ideals && (ideal_has(&ideals[i], b) || !ideal_has(&ideals[j], b)))
-        b++;
-    return ideals ? b : i;
+    return ideals ? ideal_has(&ideals[j], b) && !ideal_has(&ideals[i], b) : b >= i && b < j;
+}
+
+/* The gradients that are reduced when all blocks are done: those of the first block, and of what is
+ * in one bucket with it, as far as all blocks are known.
+ */
+static double last_gradients(const struct relaxation *r, int i, int j)
+{
+    const struct cost *cost = r->search->cost;
+    double own = stage_gradient_bytes(cost, r->table->parameters[j] - r->table->parameters[i]);
+    double limit = r->table->partial ? 0 : stage_bucket_bytes(own), bucket = 0, first = 0;
+
+    for (int b = cost->n_blocks - 1; b >= 0; b--) {
+        if (!has_block(r, i, j, b))
+            continue;
+        first = stage_gradient_bytes(cost, cost->blocks[b].parameters);
+        bucket = bucket + first > limit ? first : bucket + first;
+    }
+    return first > 0 ? bucket : 0;
+}
+
+static void fill_last(struct relaxation *r)
+{
+    size_t cuts = (size_t)r->table->n + 1;
+
+    r->last = mem_new(cuts * cuts, sizeof(*r->last));
+    for (int i = 0; i < r->table->n; i++)
+        for (int j = i + 1; j <= r->table->n; j++)
+            if (is_interval(r, i, j))
+                r->last[(size_t)i * cuts + (size_t)j] = last_gradients(r, i, j);
 }
 
 /* By the way that the cluster may take, if all wires were the best one. */
@@ -279,9 +307,9 @@ static double all_reduce(const struct relaxation *r, int replicas, double bytes)
     return least;
 }
 
-/* Gradients are reduced from the last block to the first: those of the first when all is done,
- * none before the last backward, which has in it what is run again. Forwards that a list runs
- * ahead may hide all of them.
+/* Gradients are reduced from the last block to the first: some when all is done, none before the
+ * last backward, which has in it what is run again. Forwards that a list runs ahead may hide all
+ * of them.
  */
 static double tail(const struct relaxation *r, int i, int j, const struct choice *choice,
                    const struct interval_cost *c, enum plan_recompute again)
@@ -289,14 +317,14 @@ static double tail(const struct relaxation *r, int i, int j, const struct choice
     const struct table *t = r->table;
     const struct cost *cost = r->search->cost;
     double own = t->parameters[j] - t->parameters[i];
-    double first = cost->blocks[first_block(r, i, j)].parameters;
+    double last = r->last[(size_t)i * ((size_t)t->n + 1) + (size_t)j];
     int replicas = r->pipelines * choice->replicas;
     const struct schedule *list = r->search->request->list;
     double step = c->step / (r->search->zero ? r->pipelines * choice->most : 1);
 
     if (list && list->versions > 1)
         return step;
-    return step + fmax(all_reduce(r, replicas, stage_gradient_bytes(cost, first)),
+    return step + fmax(all_reduce(r, replicas, last),
                        all_reduce(r, replicas, stage_gradient_bytes(cost, own)) - c->dgrad -
                            c->wgrad - interval_again(c, again));
 }
@@ -325,12 +353,9 @@ static bool fits(const struct relaxation *r, int i, int j, const struct choice *
 {
     struct interval_cost c;
     int copies = r->pipelines * choice->most;
-    double room = 0;
 
     if (r->search->request->memory_of)
         return true;
-    for (int d = 0; d < r->search->cluster->n_devices; d++)
-        room = fmax(room, search_limit(r->search, d));
     table_interval(r->table, choice->share, i, j, &c);
     /* Nothing that one form of the backward, or neighbours on one device, may do without, nor what
      * sums take where there are that many replicas.
@@ -338,7 +363,8 @@ static bool fits(const struct relaxation *r, int i, int j, const struct choice *
     c.received = c.gradient = c.sent = 0;
     return search_memory(r->search, &c, r->m, r->slots, copies, BACKWARD_MERGED, again) -
                stage_sum_bytes(stage_gradient_bytes(r->search->cost, c.parameters),
-                               search_message_buffers(r->search), copies) <= room;
+                               search_message_buffers(r->search), copies) <=
+           r->rooms[r->search->cluster->n_devices - r->pipelines * choice->replicas];
 }
 
 /* Seconds without anything that may shrink with more blocks: what is too long stays so. */
@@ -470,6 +496,16 @@ static double relax_stages(struct relaxation *r, int stages, double bound)
     return bound;
 }
 
+static void fill_rooms(struct relaxation *r)
+{
+    int n = r->search->cluster->n_devices;
+
+    r->rooms = mem_new((size_t)n, sizeof(*r->rooms));
+    for (int d = 0; d < n; d++)
+        r->rooms[d] = search_limit(r->search, d);
+    qsort(r->rooms, (size_t)n, sizeof(*r->rooms), order_doubles);
+}
+
 static double relax(struct relaxation *r, double upper)
 {
     const struct search *s = r->search;
@@ -483,6 +519,8 @@ static double relax(struct relaxation *r, double upper)
     r->behind = mem_new(cuts, sizeof(int));
     cost_edges_into(s->cost, &r->start, &r->into);
     fill_wires(r);
+    fill_rooms(r);
+    fill_last(r);
     for (int i = 0; i < s->n_splits; i++) {
         /* Stages of nothing but blocks that were left out are not seen. */
         int first = r->table->partial ? 0 : s->request->stages, last = first;
@@ -503,6 +541,8 @@ static double relax(struct relaxation *r, double upper)
     free(r->to);
     free(r->back);
     free(r->borders);
+    free(r->last);
+    free(r->rooms);
     free(r->needed);
     free(r->behind);
     return bound * (1 - PRECISION);
