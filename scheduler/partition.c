@@ -146,6 +146,7 @@ void search_free(struct search *s)
     free(s->reduce);
     free(s->reduces);
     free(s->below);
+    free(s->order);
     free(s->splits);
     free(s);
 }
@@ -167,6 +168,14 @@ static int by_micro_batch(const void *a, const void *b)
     return x->pipelines < y->pipelines ? -1 : x->pipelines > y->pipelines;
 }
 
+static void cut_split(struct search *s, const struct split *split, enum schedule_kind kind,
+                      bool even)
+{
+    for (int order = 0; order < DEVICE_ORDERS; order++)
+        if (search_order_devices(s, split->pipelines, (enum device_order)order))
+            partition_dp(s, split, kind, even);
+}
+
 /* Small micro-batches leave few replica counts to choose from, and take little memory: they come
  * first, as there is a limit to what partition_dp() looks at.
  */
@@ -182,7 +191,7 @@ void search_cuts(struct search *s)
         for (int i = 0; i < s->n_splits; i++)
             for (int k = 0; k < SCHEDULE_KINDS; k++)
                 if (is_searched(s->request, (enum schedule_kind)k))
-                    partition_dp(s, order[i], (enum schedule_kind)k, even);
+                    cut_split(s, order[i], (enum schedule_kind)k, even);
     free(order);
 }
 

@@ -121,6 +121,7 @@ struct candidate *chunking_new(struct search *s, const struct chunking *f)
     for (int k = 0; k < stages; k++)
         c->replicas[k] = f->replicas;
     cut_evenly(s, c, c->cuts);
+    search_choose_devices(s, c);
     return c;
 }
 

@@ -569,6 +569,20 @@ static void free_lists(struct run *run)
     free(run->used);
 }
 
+/* Those that it was cut for: where not all have the same memory others will not do. */
+static void set_devices(const struct run *run, const struct node *node, struct candidate *c)
+{
+    int first = run->devices - node->devices;
+
+    c->devices = mem_new((size_t)(run->pipelines * node->devices), sizeof(*c->devices));
+    for (int p = 0; p < run->pipelines; p++)
+        for (int i = 0; i < node->devices; i++) {
+            int at = p * run->devices + first + i;
+
+            c->devices[p * node->devices + i] = run->search->order ? run->search->order[at] : at;
+        }
+}
+
 static struct candidate *to_candidate(const struct run *run, const struct node *node)
 {
     const struct table *table = run->search->table;
@@ -583,6 +597,8 @@ static struct candidate *to_candidate(const struct run *run, const struct node *
     c->schedule = run->kind;
     c->zero = run->search->zero;
     c->closed = closed_form(run, node);
+    if (!run->search->uniform)
+        set_devices(run, node, c);
     for (int s = 0; node; node = node->next, s++) {
         c->cuts[s] = table->cuts[node->first];
         c->cuts[s + 1] = table->cuts[node->end];

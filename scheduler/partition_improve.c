@@ -257,9 +257,11 @@ static bool go_balanced(struct climb *climb, struct candidate *c)
     }
     free(c->devices);
     c->devices = NULL;
+    search_choose_devices(climb->s, c);
     set_schedule(climb->s, c, c->schedule);
     other = candidate_copy(c);
     balance(climb->s, other);
+    search_choose_devices(climb->s, other);
     if (go(climb, c)) {
         candidate_free(other);
         return true;
@@ -352,10 +354,14 @@ static void exchange(const struct search *s, struct candidate *c, int x, int y)
         c->devices[i] = c->devices[i] == x ? y : c->devices[i] == y ? x : c->devices[i];
 }
 
-static bool are_apart(const struct cluster *cluster, int x, int y)
+/* Is it another plan where they are exchanged? */
+static bool are_apart(const struct search *s, int x, int y)
 {
+    const struct cluster *cluster = s->cluster;
+
     return cluster->places[cluster->devices[x].place].parent !=
-           cluster->places[cluster->devices[y].place].parent;
+               cluster->places[cluster->devices[y].place].parent ||
+           search_limit(s, x) < search_limit(s, y) || search_limit(s, x) > search_limit(s, y);
 }
 
 static bool move_device(struct climb *climb)
@@ -366,7 +372,7 @@ static bool move_device(struct climb *climb)
         for (int y = x + 1; y < cluster->n_devices; y++) {
             struct candidate *c;
 
-            if (!are_apart(cluster, x, y))
+            if (!are_apart(climb->s, x, y))
                 continue;
             c = candidate_copy(climb->best);
             exchange(climb->s, c, x, y);
@@ -448,7 +454,7 @@ static struct candidate *kicked(const struct search *s, const struct candidate *
         if (to >= 0 && to < c->n_stages && count_of(stage, n, stage[block]) > 1 && !stays[block])
             stage[block] = to;
         free(stays);
-        if (are_apart(s->cluster, x, y) && draw(state, 4) == 0)
+        if (are_apart(s, x, y) && draw(state, 4) == 0)
             exchange(s, c, x, y);
     }
     candidate_assign(c, stage);

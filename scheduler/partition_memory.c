@@ -19,12 +19,12 @@ double search_limit(const struct search *search, int device)
 
 double search_room(const struct search *search, int pipelines, int device, int r)
 {
-    double room = search_limit(search, device);
+    double room = search->uniform ? search_limit(search, 0) : INFINITY;
     int n = search_devices(search, pipelines);
 
     for (int p = 0; p < pipelines && !search->uniform; p++)
-        for (int d = device; d < device + r; d++)
-            room = fmin(room, search_limit(search, p * n + d));
+        for (int d = p * n + device; d < p * n + device + r; d++)
+            room = fmin(room, search_limit(search, search->order ? search->order[d] : d));
     return room;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Between partition.c (the search), partition_table.c (costs of intervals of blocks),
  * partition_dp.c (dynamic programming), partition_closed.c, partition_small.c, partition_improve.c,
- * partition_orders.c, partition_chunks.c, partition_candidate.c, partition_memory.c,
- * partition_link.c, partition_request.c and partition_pin.c (pins), partition_explain.c
+ * partition_orders.c, partition_devices.c, partition_chunks.c, partition_candidate.c,
+ * partition_memory.c, partition_link.c, partition_request.c and partition_pin.c (pins), partition_explain.c
  * (reasons), partition_bound.c, partition_chunks_bound.c, partition_relax.c, partition_ideals.c
  * and place.c.
  */
@@ -142,6 +142,8 @@ struct search {
     bool tight;             /* memory kept something from being looked at */
     bool feasible;          /* any plan that fits will do */
     bool uniform;           /* all devices have the same memory */
+    int *order;             /* devices, pipeline by pipeline, that partition_dp() cuts for; NULL: as
+                             * the cluster has them */
     double slow;            /* of computing, while all devices are busy */
     double best;            /* closed form of the best candidate yet */
     bool few;               /* cuts and devices: more of all is tried */
@@ -219,7 +221,18 @@ double candidate_room(const struct search *search, const struct candidate *c, in
  */
 void partition_dp(struct search *search, const struct split *split, enum schedule_kind kind,
                   bool even);
-/* The same for all sizes and schedules that are searched; and, where there are few cuts and
+/* Orders of the devices, of which several are searched where not all have the same memory. */
+enum device_order {
+    DEVICES_IN_ORDER, DEVICES_REVERSED, DEVICES_LARGEST_FIRST, DEVICES_LARGEST_LAST
+};
+
+#define DEVICE_ORDERS 4
+
+/* Set the search's; false where one before that has as much memory in each place. */
+bool search_order_devices(struct search *search, int pipelines, enum device_order kind);
+/* Where a stage of the candidate does not fit where it is: those that want most get the largest. */
+void search_choose_devices(struct search *search, struct candidate *c);
+/* The same for all sizes, schedules and orders of devices that are searched; and, where there are few cuts and
  * devices, for other orders of the blocks.
  */
 void search_cuts(struct search *search);

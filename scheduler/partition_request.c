@@ -217,13 +217,28 @@ int64_t *micro_sizes(const struct plan_request *r, int *n)
     return sizes;
 }
 
-static double largest_room(const struct search *s)
+static void find_rooms(const struct search *s, double *smallest, double *largest)
 {
-    double room = 0;
+    *smallest = *largest = search_limit(s, 0);
+    for (int d = 1; d < s->cluster->n_devices; d++) {
+        *smallest = fmin(*smallest, search_limit(s, d));
+        *largest = fmax(*largest, search_limit(s, d));
+    }
+}
 
-    for (int d = 0; d < s->cluster->n_devices; d++)
-        room = fmax(room, search_limit(s, d));
-    return room;
+/* All devices as large as the largest would do. */
+static int explain_missed(const struct search *s, double smallest, double room, struct err *err)
+{
+    if (!s->uniform)
+        return err_set(err, "nothing was found that fits the %d devices, of %.0f to %.0f bytes: "
+                       "as many of %.0f bytes would do", s->cluster->n_devices, smallest, room,
+                       room);
+    if (!s->request->schedule)
+        return err_set_code(err, EXIT_USAGE, "nothing was found that fits %.0f bytes per device: "
+                            "say --stages", room);
+    return err_set_code(err, EXIT_USAGE, "--schedule %s: nothing was found that fits %.0f "
+                        "bytes per device: leave it out, or say --stages",
+                        s->request->schedule, room);
 }
 
 /* The interval of blocks that wants most on its own, with the smallest share and so many
@@ -373,13 +388,14 @@ int explain_failure(struct search *s, struct err *err)
     enum schedule_kind kind = least_schedule(s->request);
     int slots = schedule_slots(kind, 0, 1, s->request->global_batch / size, 0), giant, stage;
     int64_t share = smallest_share(s, size);
-    double room = largest_room(s), bytes, needed;
+    double smallest, room, bytes, needed;
     const struct candidate *c;
 
     if (request_chunks(s->request) > 1)
         return err_set_code(err, EXIT_USAGE, "--schedule %s: no number of devices from 1 to %d "
                             "suits the micro-batches, the pins and the memory: leave some out",
                             s->request->schedule, s->cluster->n_devices);
+    find_rooms(s, &smallest, &room);
     giant = find_giant(s, table_share(s->table, share), slots, s->cluster->n_devices, &bytes);
     if (share == size)
         bytes = fmax(bytes, exact_alone(s, giant, size, kind));
@@ -393,9 +409,7 @@ int explain_failure(struct search *s, struct err *err)
         return err_set_code(err, EXIT_USAGE, "these pins leave no plan; leave out --stages, "
                             "--replicas, --micro-batch-size or --pin");
     if (needed - room < 1)
-        return err_set_code(err, EXIT_USAGE, "--schedule %s: nothing was found that fits %.0f "
-                            "bytes per device: leave it out, or say --stages",
-                            schedule_name(kind), room);
+        return explain_missed(s, smallest, room, err);
     c = s->found[0];
     stage = fullest_stage(s, c);
     return err_set(err, "the network does not fit on %d devices of %.0f bytes: block \"%s\" "

@@ -46,6 +46,9 @@ static void add(struct search *s, struct candidate *c, enum schedule_kind kind)
 {
     struct candidate **place;
 
+    c->schedule = kind;
+    if (!s->request->policy)
+        search_choose_devices(s, c);
     set_schedule(s, c, kind);
     c->closed = partition_closed(s, c);
     if (isinf(c->closed)) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* How far the search, and the lower bound, are from the optimum of random small problems: chains
- * and graphs, with and without a limit to the memory, flat clusters and trees. All have more plans
+ * and graphs, with and without a limit to the memory, which is not the same on all devices of some,
+ * flat clusters and trees. All have more plans
  * than the planner simulates in full unless it is asked to. TASUKI_TEST_LONG: 1,000 of them.
  */
 #include "planning.h"
@@ -86,6 +87,16 @@ static double draw_memory(const struct cost *cost, unsigned *seed)
     return next_random(seed) % 2 ? all * random_in(seed, 0.35, 1.1) : 0;
 }
 
+/* Of every sixth with a limit some devices have more than others. */
+static void draw_devices(struct cluster *cluster, double memory, unsigned *seed)
+{
+    bool uneven = memory > 0 && next_random(seed) % 6 == 0;
+    double more = random_in(seed, 1.2, 3);
+
+    for (int d = 0; d < cluster->n_devices && memory > 0; d++)
+        cluster->devices[d].memory = uneven && next_random(seed) % 2 ? more * memory : memory;
+}
+
 static struct problem draw(unsigned seed)
 {
     const int64_t batches[] = { 4, 6, 8, 12 };
@@ -98,8 +109,8 @@ static struct problem draw(unsigned seed)
     p.cost = draw_cost(&seed);
     p.cluster = draw_cluster(&seed);
     p.cluster->sum_algorithm = algorithm;
-    p.request = (struct plan_request){ .global_batch = batches[next_random(&seed) % 4],
-                                       .memory = draw_memory(p.cost, &seed) };
+    p.request = (struct plan_request){ .global_batch = batches[next_random(&seed) % 4] };
+    draw_devices(p.cluster, draw_memory(p.cost, &seed), &seed);
     return p;
 }
 
@@ -113,6 +124,9 @@ static void clear(struct problem *p)
 static void try_cuts(struct search *s, struct candidate *c, int k, double *seconds)
 {
     if (k == c->n_stages) {
+        free(c->devices);
+        c->devices = NULL;
+        search_choose_devices(s, c);
         assert_int_equal(search_evaluate(s, c, true, NULL), 0);
         *seconds = fmin(*seconds, c->seconds);
         return;
@@ -143,6 +157,7 @@ static double try_chunks(struct search *s, const struct split *split, int lists,
         cuts[n] = s->cost->n_blocks;
         try_cuts(s, &c, 1, &seconds);
         free(c.again);
+        free(c.devices);
     }
     return seconds;
 }

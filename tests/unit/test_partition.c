@@ -548,6 +548,49 @@ static struct plan_request one_stage(const char *recompute, double memory)
 }
 
 /* One micro-batch keeps 600 bytes of activations; four keep 2400, or 600 and what arrives. */
+/* Devices that have no room for a block are as none, wherever they are; and who has only these is
+ * told what would do. Six blocks want 2000 bytes each, and 200 for each micro-batch at most.
+ */
+static void devices_that_are_too_small_are_left_idle(void **state)
+{
+    struct plan_request request = { .global_batch = 12 };
+    struct cluster *cluster = open_cluster("flat:6,bandwidth=1e9,latency=1e-3,memory=1000");
+    struct cluster *large = open_cluster("flat:3,bandwidth=1e9,latency=1e-3,memory=9000");
+    struct cost *cost = even_cost(6, 100, 1000);
+    struct plan *best = partition(cost, large, &request, NULL, NULL);
+    struct err err = { 0 };
+
+    (void)state;
+    assert_non_null(best);
+    for (int way = 0; way < 3; way++) {
+        for (int stages = 0; stages <= 3; stages += 3)
+            for (int pipelines = 0; pipelines < 2; pipelines++) {
+                struct plan *plan;
+
+                for (int d = 0; d < 6; d++)
+                    cluster->devices[d].memory =
+                        (way == 0 ? d < 3 : way == 1 ? d > 2 : d % 2) ? 9000 : 1000;
+                request.stages = stages;
+                request.pipelines = pipelines;
+                plan = partition(cost, cluster, &request, NULL, &err);
+                if (!plan)
+                    fail_msg("%d, %d: %s", way, stages, err.text);
+                assert_true(stages || plan->iteration_seconds <=
+                                          best->iteration_seconds * (1 + CLOSE));
+                assert_true(plan->lower_bound_seconds <= plan->iteration_seconds);
+                plan_free(plan);
+            }
+    }
+    request = (struct plan_request){ .global_batch = 12, .stages = 4,
+                                       .schedule = "1f1b" };
+    assert_null(partition(cost, cluster, &request, NULL, &err));
+    assert_contains(err.text, "nothing was found that fits the 6 devices, of 1000 to 9000 bytes");
+    plan_free(best);
+    cluster_free(cluster);
+    cluster_free(large);
+    cost_free(cost);
+}
+
 static void a_stage_recomputes_where_memory_demands_it(void **state)
 {
     static const struct {
@@ -1042,6 +1085,7 @@ int main(void)
         cmocka_unit_test(a_memory_limit_forces_a_cut),
         cmocka_unit_test(state_is_sharded_where_memory_demands_it),
         cmocka_unit_test(the_bound_counts_the_devices_of_all_pipelines),
+        cmocka_unit_test(devices_that_are_too_small_are_left_idle),
         cmocka_unit_test(a_stage_recomputes_where_memory_demands_it),
         cmocka_unit_test(less_is_run_again_where_that_is_enough),
         cmocka_unit_test(a_block_that_fits_nowhere_is_named_with_what_it_lacks),
