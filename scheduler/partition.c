@@ -24,6 +24,8 @@
 #define EFFORT 8
 /* So many plans are all simulated; and where that is asked for. */
 #define SMALL 1000
+/* Of the plans that were found so many are looked at with the optimizer's state in shards, too. */
+#define MOST_SHARDED 6
 /* Replicas times micro-batches simulated, beyond which the closed form ranks what is left; what
  * takes more than a part of that is simulated last.
  */
@@ -597,20 +599,31 @@ static struct plan *find(struct search *s, struct err *err)
     return NULL;
 }
 
-/* Is the optimizer's state to be sharded where that helps? Only where memory was short. */
+/* May the plan have the optimizer's state in shards, though nobody asks for it? */
 static bool may_shard(const struct search *s)
 {
-    return s->request->zero == PLAN_ZERO_ANY && !s->request->policy && s->tight &&
-           s->state_bytes > 0;
+    return s->request->zero == PLAN_ZERO_ANY && !s->request->policy && s->state_bytes > 0;
+}
+
+/* Are plans that do looked for on their own? Where memory was short, or there are few. */
+static bool searches_shards(const struct search *s)
+{
+    return may_shard(s) && (s->tight || s->complete);
+}
+
+static struct search *search_beside(const struct search *all)
+{
+    struct search *s = search_with(table_use(all->table), all->cluster, all->request);
+
+    s->zero = true;
+    return s;
 }
 
 static struct plan *find_sharded(const struct search *all, struct search **search,
                                  struct err *err)
 {
-    struct search *s = search_with(table_use(all->table), all->cluster, all->request);
+    struct search *s = *search = search_beside(all);
 
-    *search = s;
-    s->zero = true;
     return look(s, err) ? NULL : find(s, err);
 }
 
@@ -624,6 +637,35 @@ static double found_seconds(const struct search *s)
 static bool is_faster(const struct plan *plan, double seconds)
 {
     return plan && (seconds <= 0 || plan->iteration_seconds < seconds * (1 - SAME));
+}
+
+/* The best of what was found, where that has copies, with its state in shards: the updates are
+ * shorter, and of the sums half can be hidden. NULL with err->code 0 where that is not faster.
+ */
+static struct plan *shard_found(const struct search *all, double unsharded,
+                                struct search **search, struct err *err)
+{
+    struct search *s = *search = search_beside(all);
+    struct factors ignored = { 0, 0 };
+
+    s->factor_fixed = all->factor_fixed;
+    s->factor_moving = all->factor_moving;
+    for (int i = 0; i < all->n_found; i++) {
+        struct candidate *c;
+
+        if (!isfinite(all->found[i]->seconds) || candidate_copies(all->found[i]) == 1)
+            continue;
+        c = candidate_copy(all->found[i]);
+        c->zero = true;
+        c->closed = partition_closed(s, c);
+        search_add(s, c);
+    }
+    search_sort_closed(s);
+    while (s->n_found > MOST_SHARDED)
+        candidate_free(s->found[--s->n_found]);
+    if (simulate_found(s, err) || search_settle(s, err))
+        return NULL;
+    return found_seconds(s) < unsharded * (1 - SAME) ? first_that_fits(s, &ignored, err) : NULL;
 }
 
 /* The best plan, with the optimizer's state in shards where nothing else fits, or what does is
@@ -640,14 +682,16 @@ static struct plan *find_best(struct search **search, struct err *err)
     if (look(all, err))
         return NULL;
     unsharded = found_seconds(all);
-    if (may_shard(all))
+    if (searches_shards(all))
         sharded = find_sharded(all, &s, &local);
     if (!is_faster(sharded, unsharded)) {
         plan = find(all, err);
         unsharded = plan ? plan->iteration_seconds : 0;
     }
-    if (!s && !err->code && may_shard(all))
+    if (!s && !err->code && searches_shards(all))
         sharded = find_sharded(all, &s, &local);
+    else if (!s && plan && may_shard(all))
+        sharded = shard_found(all, unsharded, &s, &local);
     if (!s || err->code || (plan && !is_faster(sharded, unsharded))) {
         plan_free(sharded);
         search_free(s);
@@ -744,7 +788,6 @@ static struct plan *partition_pinned(const struct cost *cost, const struct clust
     *err = (struct err){ 0 };
     request->stages = 0;
     any = search_new(cost, cluster, request);
-    any->tight = true;
     set_bound(any, best);
     search_free(any);
     return best;

@@ -82,6 +82,15 @@ int candidate_devices(const struct candidate *c)
     return all;
 }
 
+int candidate_copies(const struct candidate *c)
+{
+    int most = 1;
+
+    for (int s = 0; s < c->n_stages; s++)
+        most = c->replicas[s] > most ? c->replicas[s] : most;
+    return candidate_pipelines(c) * most;
+}
+
 int candidate_list(const struct candidate *c, int s)
 {
     return schedule_list(c->schedule, c->n_stages / chunks_of(c), s);

@@ -173,6 +173,8 @@ bool candidate_same(const struct candidate *a, const struct candidate *b);
 int candidate_pipelines(const struct candidate *c);
 /* Of one pipeline. */
 int candidate_devices(const struct candidate *c);
+/* Of a stage, over all pipelines, at most. */
+int candidate_copies(const struct candidate *c);
 /* Which of its devices has stage 's'. */
 int candidate_list(const struct candidate *c, int s);
 /* Where in a pipeline the devices of stage 's' begin. */

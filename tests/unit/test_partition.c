@@ -522,6 +522,50 @@ static void state_is_sharded_where_memory_demands_it(void **state)
     }
 }
 
+/* Updates of half a second for each block are worth more than sums that cannot be hidden, unless
+ * these take as long; with few plans, and with many.
+ */
+static void state_is_sharded_where_that_is_faster(void **state)
+{
+    static const struct {
+        int blocks;
+        const char *spec;
+        bool sharded;
+    } cases[] = {
+        { 3, "flat:4,bandwidth=1e9,latency=0,memory=1e30", true },
+        { 3, "flat:4,bandwidth=2e4,latency=0,memory=1e30", false },
+        { 24, "tree:4x4,inside=1e9,across=1e8,latency=0,memory=1e30", true },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct cluster *cluster = open_cluster(cases[i].spec);
+        struct cost *cost = even_cost(cases[i].blocks, 100, 1e5);
+        struct plan *plans[3];
+
+        for (int b = 0; b < cost->n_blocks; b++)
+            cost->blocks[b].step = 0.5;
+        for (enum plan_zero zero = PLAN_ZERO_ANY; zero <= PLAN_ZERO_NEVER; zero++) {
+            struct plan_request request = { .global_batch = 64, .optimizer = "adam",
+                                            .zero = zero };
+
+            plans[zero] = partition(cost, cluster, &request, NULL, NULL);
+            assert_non_null(plans[zero]);
+        }
+        assert_int_equal(plans[PLAN_ZERO_ANY]->zero, cases[i].sharded);
+        for (int p = 0; p < 3; p++) {
+            double seconds = plans[p]->iteration_seconds * (1 + CLOSE);
+
+            assert_true(plans[PLAN_ZERO_ANY]->iteration_seconds <= seconds);
+            assert_true(plans[PLAN_ZERO_ANY]->lower_bound_seconds <= seconds);
+        }
+        for (int p = 0; p < 3; p++)
+            plan_free(plans[p]);
+        cluster_free(cluster);
+        cost_free(cost);
+    }
+}
+
 /* Pinned replicas are those of one pipeline. */
 static void the_bound_counts_the_devices_of_all_pipelines(void **state)
 {
@@ -1084,6 +1128,7 @@ int main(void)
         cmocka_unit_test(every_share_is_a_multiple_of_the_batchnorm_group),
         cmocka_unit_test(a_memory_limit_forces_a_cut),
         cmocka_unit_test(state_is_sharded_where_memory_demands_it),
+        cmocka_unit_test(state_is_sharded_where_that_is_faster),
         cmocka_unit_test(the_bound_counts_the_devices_of_all_pipelines),
         cmocka_unit_test(devices_that_are_too_small_are_left_idle),
         cmocka_unit_test(a_stage_recomputes_where_memory_demands_it),
