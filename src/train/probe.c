@@ -21,7 +21,7 @@
 #define PIECE ((size_t)1 << 20)         /* of so many bytes */
 #define STREAM_SECONDS 0.05
 #define MOST_BURSTS 7
-#define SUM_ROUNDS 9
+#define SUM_ROUNDS 31
 #define SLICES 8
 
 struct probe {
