@@ -337,6 +337,8 @@ json_t *cost_to_json(const struct cost *cost)
     json_object_set_new(top, "gradient_bytes_per_parameter",
                         json_real(cost->gradient_bytes_per_parameter));
     json_object_set_new(top, "message_buffers", json_real(cost->message_buffers));
+    if (cost->spread > 0)
+        json_object_set_new(top, "spread", json_real(cost->spread));
     json_object_set_new(top, "micro_batch", sizes);
     json_object_set_new(top, "blocks", blocks);
     json_object_set_new(top, "edges", edges);

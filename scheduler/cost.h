@@ -57,6 +57,8 @@ struct cost {
     char *precision;
     double optimizer_bytes_per_parameter, gradient_bytes_per_parameter; /* of a 4-byte one */
     double message_buffers; /* for each message between neighbours, beside the slots */
+    double spread;          /* of what was measured: of the middle half of the rounds, relative to
+                             * the median; 0: not measured, or not known */
     int n_sizes;
     int64_t *micro_batch;   /* ascending */
     int n_blocks, n_edges, n_inputs, n_shared;

@@ -506,7 +506,7 @@ static int read_sizes(struct reading *reading, struct err *err)
 
 static int read_top(struct reading *reading, struct err *err)
 {
-    const double no_state = 0, gradient = 4, no_buffers = 0;
+    const double no_state = 0, gradient = 4, no_buffers = 0, no_spread = 0;
     struct cost *cost = reading->cost;
     struct json_reader *top = &reading->top;
     const char *device, *precision;
@@ -518,7 +518,8 @@ static int read_top(struct reading *reading, struct err *err)
         json_get_number(top, "gradient_bytes_per_parameter", 0, MAX_NUMBER, &gradient,
                         &cost->gradient_bytes_per_parameter, err) ||
         json_get_number(top, "message_buffers", 0, MAX_NUMBER, &no_buffers,
-                        &cost->message_buffers, err))
+                        &cost->message_buffers, err) ||
+        json_get_number(top, "spread", 0, MAX_NUMBER, &no_spread, &cost->spread, err))
         return -1;
     cost->device = mem_strdup(device);
     cost->precision = mem_strdup(precision);

@@ -406,7 +406,10 @@ static void print_other(struct search *s, const struct plan *plan, struct candid
         print_too_large(s, c, out);
     } else if (candidate_better(c, s->taken)) {
         fprintf(out, "%.6g ms, but %s\n", 1e3 * c->seconds,
-                better ? "the stages as compiled do not fit" : "foreseen to be slower");
+                c->n_stages > s->taken->n_stages &&
+                        search_same(s, c->seconds, s->taken->seconds)
+                    ? "more stages for less than what measured costs spread by"
+                : better ? "the stages as compiled do not fit" : "foreseen to be slower");
     } else {
         other = place(s->cost, s->cluster, s->request, c);
         print_slower(s, plan, other, c->seconds, out);

@@ -311,6 +311,8 @@ struct cost *profile_cost(const struct profile_options *options, struct err *err
 
     if (measure_sizes(o, sizes, &step, err) == 0)
         cost = cost_of(o, sizes, step, err);
+    if (cost)
+        cost->spread = timings_usual_spread(o->timings);
     clear_sizes(sizes, o->n_sizes);
     free(sizes);
     return cost;

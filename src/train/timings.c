@@ -2,6 +2,7 @@
 #include "train/timings.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@ struct timings {
     json_t *seconds;    /* key → number */
     json_t *crowded;    /* keys of what was measured while others were at work */
     json_t *samples;    /* key → numbers, one for each round: what is new */
+    double spread;      /* of when the cache was written; 0: not known */
     int threads, round;
     bool changed;
     bool looked, calm;  /* are they still? */
@@ -49,6 +51,8 @@ static void read_cache(struct timings *t, const char *device_name)
     struct json_reader r;
     const char *device;
     const json_t *seconds, *crowded;
+    const double unknown = 0;
+    double spread;
     json_t *top = json_load(t->path, &ignored), *value;
     const char *key;
 
@@ -56,7 +60,9 @@ static void read_cache(struct timings *t, const char *device_name)
         json_get_string(&r, "device", true, NULL, &device, &ignored) == 0 &&
         json_get_object(&r, "seconds", true, &seconds, &ignored) == 0 &&
         json_get_object(&r, "crowded", false, &crowded, &ignored) == 0 &&
+        json_get_number(&r, "spread", 0, INFINITY, &unknown, &spread, &ignored) == 0 &&
         strcmp(device, device_name) == 0) {
+        t->spread = spread;
         json_object_foreach((json_t *)seconds, key, value)
             if (json_is_number(value) && json_number_value(value) >= 0)
                 json_object_set(t->seconds, key, value);
@@ -97,8 +103,9 @@ static void write_cache(const struct timings *t)
     *slash = '\0';
     file_mkdirs(t->path);
     *slash = '/';
-    top = json_pack("{s:s, s:i, s:s, s:O, s:O}", "schema", "tasuki-timings", "version", 1,
-                    "device", name, "seconds", t->seconds, "crowded", t->crowded);
+    top = json_pack("{s:s, s:i, s:s, s:f, s:O, s:O}", "schema", "tasuki-timings", "version", 1,
+                    "device", name, "spread", timings_usual_spread(t), "seconds", t->seconds,
+                    "crowded", t->crowded);
     json_save(top, t->path, &ignored);
     json_decref(top);
     free(name);
@@ -300,6 +307,13 @@ int timings_spread(const struct timings *timings, double *median, double *worst)
     }
     free(spreads);
     return n_spreads;
+}
+
+double timings_usual_spread(const struct timings *timings)
+{
+    double median, worst;
+
+    return timings_spread(timings, &median, &worst) ? median : timings->spread;
 }
 
 bool timings_round(struct timings *timings)

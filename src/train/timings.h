@@ -36,6 +36,8 @@ double timings_node(struct timings *timings, const struct graph *graph, int node
  * half of their rounds spreads, relative to the median: for the median operator and the worst.
  */
 int timings_spread(const struct timings *timings, double *median, double *worst);
+/* For the median operator; where none was measured now, of when they were. 0: not known. */
+double timings_usual_spread(const struct timings *timings);
 /* What makes a node unique where all its values are plain: 16 hex digits. */
 void timings_key(const struct graph *graph, int node, char key[17]);
 /* Seconds of an update per byte of parameters; 'ring' as in reuse.h. */

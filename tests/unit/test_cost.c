@@ -119,8 +119,11 @@ static void what_is_written_can_be_read_back(void **state)
     json_t *json = cost_to_json(cost), *again;
 
     (void)state;
+    assert_true(cost->spread == 0 && !json_object_get(json, "spread"));
+    json_object_set_new(json, "spread", json_real(0.02));
     copy = cost_from_json("copy", json, NULL);
     assert_non_null(copy);
+    assert_true(copy->spread == 0.02);
     again = cost_to_json(copy);
     assert_true(json_equal(json, again));
     json_decref(json);

@@ -381,6 +381,39 @@ static void devices_have_several_stages_where_that_waits_less(void **state)
     plan_free(plan);
 }
 
+/* Sixteen blocks of F = B = W = 1 on four devices that share two cores: eight samples take 192 in
+ * all, and sums over replicas more than messages of stages.
+ */
+static void of_forecasts_within_the_spread_that_with_the_fewest_stages_is_taken(void **state)
+{
+    static const double spreads[] = { 0, 1e-6, 0.2 };
+    struct plan_request request = { .global_batch = 8 };
+    struct cluster *cluster = open_cluster("flat:4,bandwidth=1e3,latency=0,memory=1e30");
+    struct cost *cost = even_cost(16, 1, 1000);
+    struct plan *plans[3];
+
+    (void)state;
+    cluster->places[0].cores = 2;
+    for (int d = 0; d < 4; d++)
+        cluster->devices[d].cores = 1;
+    for (int i = 0; i < 3; i++) {
+        struct err err = { 0 };
+
+        cost->spread = spreads[i];
+        plans[i] = partition(cost, cluster, &request, NULL, &err);
+        if (!plans[i])
+            fail_msg("%s", err.text);
+    }
+    assert_int_equal(plans[0]->n_stages, plans[1]->n_stages);
+    assert_true(plans[2]->n_stages < plans[0]->n_stages);
+    assert_true(plans[2]->iteration_seconds > plans[0]->iteration_seconds);
+    assert_true(plans[2]->iteration_seconds < 1.4 * plans[0]->iteration_seconds);
+    for (int i = 0; i < 3; i++)
+        plan_free(plans[i]);
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
 static void devices_have_one_stage_where_a_pin_wants_it(void **state)
 {
     struct plan_request requests[] = {
@@ -1122,6 +1155,8 @@ int main(void)
         cmocka_unit_test(pins_are_honoured),
         cmocka_unit_test(the_schedule_follows_from_times_and_memory),
         cmocka_unit_test(devices_have_several_stages_where_that_waits_less),
+        cmocka_unit_test(
+            of_forecasts_within_the_spread_that_with_the_fewest_stages_is_taken),
         cmocka_unit_test(devices_have_one_stage_where_a_pin_wants_it),
         cmocka_unit_test(several_stages_of_a_device_honour_pins),
         cmocka_unit_test(pins_that_cannot_be_had_are_refused_with_the_reason),

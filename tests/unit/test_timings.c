@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <jansson.h>
+#include <math.h>
 
 #include "kernels/backend.h"
 #include "train/load.h"
@@ -49,6 +50,8 @@ static char *cache_file(const char *directory)
     return path;
 }
 
+static double spread;       /* at the end of seconds_of_update() */
+
 static double seconds_of_update(const char *directory)
 {
     const struct backend *backend = backend_find("reference");
@@ -62,6 +65,7 @@ static double seconds_of_update(const char *directory)
     do
         seconds = timings_update(timings, &args, 0, &err);
     while (timings_round(timings));
+    spread = timings_usual_spread(timings);
     timings_close(timings);
     backend->device_close(device);
     return seconds;
@@ -126,11 +130,31 @@ static void a_file_without_a_word_about_crowds_is_believed(void **state)
     (void)state;
 }
 
+static void what_was_measured_before_has_the_spread_that_it_had_then(void **state)
+{
+    const char *directory = unit_directory();
+    double measured;
+    char *path;
+
+    crowded = crowded_now = false;
+    seconds_of_update(directory);
+    measured = spread;
+    assert_true(measured > 0);
+    seconds_of_update(directory);
+    assert_true(fabs(spread - measured) <= 1e-9 * measured);
+    path = cache_file(directory);
+    unlink(path);
+    rmdir(directory);
+    free(path);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_measured_in_a_crowd_is_measured_again_when_it_is_gone),
         cmocka_unit_test(a_file_without_a_word_about_crowds_is_believed),
+        cmocka_unit_test(what_was_measured_before_has_the_spread_that_it_had_then),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
