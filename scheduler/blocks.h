@@ -20,6 +20,7 @@
 #include "topology/efficiency.h"
 
 struct err;
+struct program;
 
 struct block {
     char *name;
@@ -53,6 +54,8 @@ struct block_timing {
     const int *stage_of;        /* block of every node, gradient nodes too */
     const double *seconds;      /* [n_nodes] */
     const double *prepared;     /* [blocks] bytes that a backend makes of parameters; may be NULL */
+    /* [blocks] of blocks_workspace(), and what kernels ask for; NULL: from the graph */
+    const double *workspace;
 };
 
 /* The cost file: times summed by block and part (P counts as 'step'), bytes from the shapes.
@@ -62,6 +65,10 @@ struct cost *blocks_cost(const struct blocks *blocks, int n_sizes,
                          const struct block_timing *timings, double step_seconds,
                          int optimizer_states, const char *device, struct err *err);
 
+/* The most bytes that are there while a node of each block runs, beside what is kept for the backward
+ * and what blocks send: of a program that is one stage, as a backend has lowered it. 'most' is 0.
+ */
+void blocks_workspace(const struct program *program, int n_blocks, double *most);
 /* Bytes of a value of a graph that was built for another batch. */
 double blocks_bytes(const struct graph *graph, int64_t batch, int value);
 /* What a node has to do at so many samples. */

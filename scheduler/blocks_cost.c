@@ -285,11 +285,18 @@ static void fill_live(const struct writer *w, const bool *temporary, const int *
 static void add_workspace(const struct writer *w, const struct keeping *kept)
 {
     const struct graph *graph = w->t->graph;
-    int *time = mem_new((size_t)graph->n_nodes, sizeof(*time));
-    int n_times = fill_times(graph, time);
-    double *live = mem_new((size_t)n_times + 1, sizeof(*live));
-    bool *temporary = find_temporary(w, kept);
+    int *time, n_times;
+    double *live;
+    bool *temporary;
 
+    for (int i = 0; i < w->cost->n_blocks && w->t->workspace; i++)
+        w->cost->blocks[i].workspace[w->size] = w->t->workspace[i];
+    if (w->t->workspace)
+        return;
+    time = mem_new((size_t)graph->n_nodes, sizeof(*time));
+    n_times = fill_times(graph, time);
+    live = mem_new((size_t)n_times + 1, sizeof(*live));
+    temporary = find_temporary(w, kept);
     fill_live(w, temporary, time, n_times, live);
     for (int n = 0; n < graph->n_nodes; n++) {
         double *most = &w->cost->blocks[w->t->stage_of[n]].workspace[w->size];
@@ -322,6 +329,13 @@ static void add_activations(const struct writer *w)
             b->activations[w->size] += bytes_of(w, v);
         if (kept[v].wgrad)
             b->kept_for_wgrad[w->size] += bytes_of(w, v);
+    }
+    /* What comes from a later block: W needs it no less. */
+    for (int i = 0; i < w->t->autodiff->n_boundaries; i++) {
+        const struct boundary *b = &w->t->autodiff->boundaries[i];
+
+        if (b->gradient >= 0 && kept[root_of(graph, b->received)].wgrad)
+            w->cost->blocks[b->from].gradients_for_wgrad[w->size] += bytes_of(w, b->received);
     }
     add_selective(w, kept);
     add_workspace(w, kept);

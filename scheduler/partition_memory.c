@@ -83,8 +83,13 @@ enum backward_form kind_backward(enum schedule_kind kind, double gradients)
 enum backward_form candidate_backward(const struct plan_request *request,
                                       const struct candidate *c, int s, double gradients)
 {
-    return request->list ? schedule_backward(request->list, s)
-                         : kind_backward(c->schedule, gradients);
+    if (request->list)
+        return schedule_backward(request->list, s);
+    /* Where W follows its B at once, as in the first stage, nothing waits. */
+    if (c->chunks <= 1 && schedule_delay(c->schedule, c->budget, c->n_stages, c->micro_batches,
+                                         s) == 0)
+        return gradients > 0 ? BACKWARD_SPLIT : BACKWARD_MERGED;
+    return kind_backward(c->schedule, gradients);
 }
 
 bool candidate_frees(const struct plan_request *request, const struct candidate *c, int s)

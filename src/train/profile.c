@@ -10,6 +10,8 @@
 #include "graph/op.h"
 #include "graph/program.h"
 #include "scheduler/blocks.h"
+#include "scheduler/layout.h"
+#include "train/compile.h"
 #include "train/optimizer.h"
 
 /* How long a kind of node takes inside a lowered program: with the layouts that the backend
@@ -89,13 +91,17 @@ struct whole {
 static int open_whole(const struct profile_options *o, const struct model_options *options,
                       struct whole *w, struct err *err)
 {
+    struct blocks *blocks;
     int *stages;
 
     if (!o->backend->lower)
         return 0;
     w->graph = model_build(o->model, options, err);
-    if (!w->graph)
+    /* Notes in the nodes which block they belong to. */
+    blocks = w->graph ? blocks_new(w->graph, err) : NULL;
+    if (!blocks)
         return -1;
+    blocks_free(blocks);
     stages = arena_alloc(w->graph->arena, (size_t)w->graph->n_nodes, sizeof(int));
     if (autodiff(w->graph, stages, 1, &w->autodiff, &stages, err) < 0)
         return -1;
@@ -160,6 +166,7 @@ struct size {
     struct blocks *blocks;
     int *stage_of;
     double *seconds;
+    double *workspace;          /* of each block; NULL: the backend lowers nothing */
 };
 
 static void reuse_of_graph(const struct profile_options *o, const struct graph *graph,
@@ -171,6 +178,46 @@ static void reuse_of_graph(const struct profile_options *o, const struct graph *
         order[n] = n;
     reuse_make(reuse, graph, graph->n_nodes, order, NULL, reuse_cache(o->threads));
     free(order);
+}
+
+/* The largest of each block's kernels. */
+static int find_kernels(const struct profile_options *o, const struct whole *w,
+                        const struct program_list *list, int n_blocks, double *most,
+                        struct err *err)
+{
+    for (int i = 0; i < list->n; i++) {
+        int node = list->nodes[i], block = w->graph->nodes[node].block;
+        struct kernel *kernel;
+        double bytes;
+
+        if ((w->graph->nodes[node].op->flags & OP_VIEW) || block < 0 || block >= n_blocks ||
+            !o->backend->supports(o->device, w->graph, node))
+            continue;
+        kernel = o->backend->kernel_new(o->device, w->graph, node, w->layouts, err);
+        if (!kernel)
+            return -1;
+        bytes = (double)o->backend->kernel_workspace(kernel);
+        o->backend->kernel_free(kernel);
+        most[block] = bytes > most[block] ? bytes : most[block];
+    }
+    return 0;
+}
+
+/* What is there beside what is kept, what kernels ask for, and the divisor of the loss. */
+static int find_workspace(const struct profile_options *o, struct size *s, struct err *err)
+{
+    double *kernels = mem_new((size_t)s->blocks->n, sizeof(*kernels));
+    int bad = 0;
+
+    s->workspace = mem_new((size_t)s->blocks->n, sizeof(double));
+    blocks_workspace(s->whole.program, s->blocks->n, s->workspace);
+    for (int part = 0; part < PART_COUNT && !bad; part++)
+        bad = find_kernels(o, &s->whole, &s->whole.program->list[part], s->blocks->n, kernels,
+                           err);
+    for (int i = 0; i < s->blocks->n; i++)
+        s->workspace[i] += kernels[i] + COMPILE_SCALARS;
+    free(kernels);
+    return bad;
 }
 
 static int open_size(const struct profile_options *o, int64_t samples, struct size *s,
@@ -191,7 +238,9 @@ static int open_size(const struct profile_options *o, int64_t samples, struct si
         return -1;
     reuse_of_graph(o, s->graph, &s->reuse);
     s->seconds = mem_new((size_t)s->graph->n_nodes, sizeof(double));
-    return open_whole(o, &options, &s->whole, err);
+    if (open_whole(o, &options, &s->whole, err) < 0)
+        return -1;
+    return s->whole.program ? find_workspace(o, s, err) : 0;
 }
 
 static int time_nodes(const struct profile_options *o, struct size *s, struct lowered *lowered,
@@ -243,7 +292,7 @@ static void add_prepared(const struct size *s, double *prepared)
         if (source >= s->graph->n_values || s->graph->values[source].n_consumers == 0)
             continue;
         node = s->graph->values[source].consumers[0];
-        prepared[s->stage_of[node]] += (double)p->values[v].layout.bytes;
+        prepared[s->stage_of[node]] += (double)layout_aligned(p->values[v].layout.bytes);
     }
 }
 
@@ -251,6 +300,7 @@ static void clear_sizes(struct size *sizes, int n)
 {
     for (int i = 0; i < n; i++) {
         free(sizes[i].seconds);
+        free(sizes[i].workspace);
         close_whole(&sizes[i].whole);
         reuse_clear(&sizes[i].reuse);
         blocks_free(sizes[i].blocks);
@@ -278,7 +328,8 @@ static struct cost *cost_of(const struct profile_options *o, const struct size *
 
     for (int i = 0; i < o->n_sizes; i++)
         timings[i] = (struct block_timing){ o->sizes[i], sizes[i].graph, &sizes[i].autodiff,
-                                            sizes[i].stage_of, sizes[i].seconds, prepared };
+                                            sizes[i].stage_of, sizes[i].seconds, prepared,
+                                            sizes[i].workspace };
     add_prepared(&sizes[0], prepared);
     cost = blocks_cost(sizes[0].blocks, o->n_sizes, timings, step,
                        optimizer_states(o->optimizer.kind), o->backend->device_name(o->device),

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "graph/op.h"
+#include "graph/program.h"
 #include "scheduler/blocks.h"
 
 #define WIDTH 8
@@ -160,7 +161,7 @@ static struct cost *cost_of(struct graph **graphs, int n, struct err *err)
         for (int k = 0; k < graphs[i]->n_nodes; k++)
             seconds[i][k] = 1;
         timing[i] = (struct block_timing){ graphs[i]->batch, graphs[i], &ad[i], all,
-                                           seconds[i], NULL };
+                                           seconds[i], NULL, NULL };
     }
     cost = blocks_cost(blocks[0], n, timing, 0, 2, "test", err);
     for (int i = 0; i < n; i++) {
@@ -203,6 +204,64 @@ static void a_cost_file_is_made_of_timed_nodes(void **state)
     graph_free(graphs[1]);
 }
 
+/* Two layers with nothing between: W of the first reads what B of the second makes. */
+static struct graph *build_pair(int64_t batch)
+{
+    struct graph *g = graph_new(batch, DTYPE_F32);
+    const struct shape scalar = { 0 };
+    int x = add_value(g, "x", VALUE_INPUT, (int)batch);
+    int w0 = add_value(g, "w0", VALUE_PARAM, WIDTH), w1 = add_value(g, "w1", VALUE_PARAM, WIDTH);
+    int sum = graph_add_value(g, "weight_sum", VALUE_INPUT, DTYPE_F32, &scalar,
+                              (struct batch){ 0, 0, 0 });
+    int out = append(g, "lin1", "MatMul", append(g, "lin0", "MatMul", x, w0), w1);
+
+    g->weight_sum = sum;
+    g->loss = append(g, "loss", "SumLoss", out, sum);
+    return g;
+}
+
+static void gradients_that_a_later_block_makes_wait_for_wgrad_too(void **state)
+{
+    struct graph *g = build_pair(2);
+    struct err err = { 0 };
+    struct cost *cost = cost_of(&g, 1, &err);
+
+    (void)state;
+    if (!cost)
+        fail_msg("%s", err.text);
+    assert_int_equal(cost->n_blocks, 2);
+    for (int b = 0; b < 2; b++)
+        assert_true(cost->blocks[b].gradients_for_wgrad[0] == 4.0 * 2 * WIDTH);
+    cost_free(cost);
+    graph_free(g);
+}
+
+/* The gradients of both outputs are there while B of the second block makes one of the other; while
+ * the first block runs there is its own alone, and no block counts what it sends.
+ */
+static void the_workspace_of_a_program_is_what_lives_beside_what_is_kept(void **state)
+{
+    struct graph *g = build_pair(2);
+    struct blocks *blocks = blocks_new(g, NULL);
+    struct err err = { 0 };
+    double most[2] = { 0 };
+    struct autodiff ad;
+    struct program *program;
+    int *stage = arena_alloc(g->arena, (size_t)g->n_nodes, sizeof(int));
+
+    (void)state;
+    if (autodiff(g, stage, 1, &ad, &stage, &err))
+        fail_msg("%s", err.text);
+    program = program_new(g, &ad, stage, 0, 1, &err);
+    assert_non_null(program);
+    blocks_workspace(program, blocks->n, most);
+    assert_true(most[1] >= 2 * 4.0 * 2 * WIDTH);
+    assert_true(most[0] == 4.0 * 2 * WIDTH);
+    program_free(program);
+    blocks_free(blocks);
+    graph_free(g);
+}
+
 /* At four samples, from a copy of a graph that was built for so many. */
 static struct cost *estimate(const struct graph *built)
 {
@@ -221,8 +280,8 @@ static struct cost *estimate(const struct graph *built)
     seconds = arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(double));
     blocks_roofline(graph, 4, 1e3, 1e3, NULL, seconds);
     cost = blocks_cost(blocks, 1,
-                       &(struct block_timing){ 4, graph, &ad, stage, seconds, NULL }, 0, 2, "test",
-                       &err);
+                       &(struct block_timing){ 4, graph, &ad, stage, seconds, NULL, NULL }, 0, 2,
+                       "test", &err);
     blocks_free(blocks);
     graph_free(graph);
     if (!cost)
@@ -283,6 +342,8 @@ int main(void)
         cmocka_unit_test(edges_never_run_backwards_and_batch_size_changes_nothing),
         cmocka_unit_test(a_plan_gives_each_node_its_stage),
         cmocka_unit_test(a_cost_file_is_made_of_timed_nodes),
+        cmocka_unit_test(gradients_that_a_later_block_makes_wait_for_wgrad_too),
+        cmocka_unit_test(the_workspace_of_a_program_is_what_lives_beside_what_is_kept),
         cmocka_unit_test(a_graph_gives_the_costs_of_any_batch_and_is_left_as_it_was),
         cmocka_unit_test(a_roofline_takes_the_slower_of_work_and_memory),
     };
