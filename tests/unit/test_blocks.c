@@ -27,24 +27,32 @@ static int append(struct graph *g, const char *name, const char *op, int a, int 
     return g->nodes[node].outputs[0];
 }
 
+static struct graph *start(int64_t batch, int *x, int *w0, int *w1)
+{
+    struct graph *g = graph_new(batch, DTYPE_F32);
+    const struct shape scalar = { 0 };
+
+    *x = add_value(g, "x", VALUE_INPUT, (int)batch);
+    *w0 = add_value(g, "w0", VALUE_PARAM, WIDTH);
+    *w1 = add_value(g, "w1", VALUE_PARAM, WIDTH);
+    g->weight_sum = graph_add_value(g, "weight_sum", VALUE_INPUT, DTYPE_F32, &scalar,
+                                    (struct batch){ 0, 0, 0 });
+    return g;
+}
+
 /* h = relu(x w0); k = relu(h w1); the table w0 transposed is read again at the end, with a skip
  * from h: out = k w0' + h; loss = sum of out.
  */
 static struct graph *build(int64_t batch)
 {
-    struct graph *g = graph_new(batch, DTYPE_F32);
-    const struct shape scalar = { 0 };
-    int x = add_value(g, "x", VALUE_INPUT, (int)batch);
-    int w0 = add_value(g, "w0", VALUE_PARAM, WIDTH), w1 = add_value(g, "w1", VALUE_PARAM, WIDTH);
-    int sum = graph_add_value(g, "weight_sum", VALUE_INPUT, DTYPE_F32, &scalar,
-                              (struct batch){ 0, 0, 0 });
+    int x, w0, w1;
+    struct graph *g = start(batch, &x, &w0, &w1);
     int turned = append(g, "turn", "Transpose", w0, -1);
     int h = append(g, "relu0", "Relu", append(g, "lin0", "MatMul", x, w0), -1);
     int k = append(g, "relu1", "Relu", append(g, "lin1", "MatMul", h, w1), -1);
     int out = append(g, "add", "Add", append(g, "lin2", "MatMul", k, turned), h);
 
-    g->weight_sum = sum;
-    g->loss = append(g, "loss", "SumLoss", out, sum);
+    g->loss = append(g, "loss", "SumLoss", out, g->weight_sum);
     return g;
 }
 
@@ -207,16 +215,11 @@ static void a_cost_file_is_made_of_timed_nodes(void **state)
 /* Two layers with nothing between: W of the first reads what B of the second makes. */
 static struct graph *build_pair(int64_t batch)
 {
-    struct graph *g = graph_new(batch, DTYPE_F32);
-    const struct shape scalar = { 0 };
-    int x = add_value(g, "x", VALUE_INPUT, (int)batch);
-    int w0 = add_value(g, "w0", VALUE_PARAM, WIDTH), w1 = add_value(g, "w1", VALUE_PARAM, WIDTH);
-    int sum = graph_add_value(g, "weight_sum", VALUE_INPUT, DTYPE_F32, &scalar,
-                              (struct batch){ 0, 0, 0 });
+    int x, w0, w1;
+    struct graph *g = start(batch, &x, &w0, &w1);
     int out = append(g, "lin1", "MatMul", append(g, "lin0", "MatMul", x, w0), w1);
 
-    g->weight_sum = sum;
-    g->loss = append(g, "loss", "SumLoss", out, sum);
+    g->loss = append(g, "loss", "SumLoss", out, g->weight_sum);
     return g;
 }
 
