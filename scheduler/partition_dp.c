@@ -14,6 +14,8 @@
 #define MAX_PER_RUN 6
 /* Partial plans kept in a state: more only where memory makes many incomparable. */
 #define MAX_KEPT 12
+/* The same where all stages have as many replicas, and there is much to look at. */
+#define MAX_KEPT_EVEN 3
 /* Intervals that a search may look at with replica counts that differ, beyond which it makes do
  * with what it has; of what is left of these, one run has a part.
  */
@@ -49,6 +51,7 @@ struct option {
 struct least {
     double work;            /* device-seconds */
     double path;            /* seconds, one block after the other */
+    double longest;         /* seconds of one block */
 };
 
 struct run {
@@ -60,7 +63,7 @@ struct run {
     int n, devices;         /* cuts, devices */
     int n_options;
     struct option *options;
-    int least_replicas;     /* of those that stages are given now */
+    int least_replicas, most_replicas;      /* of these */
     const struct share_table *whole;    /* all samples in one share */
     struct message_link *beside;    /* [2 * devices]: from the device before, from the first */
     struct node_list *lists;    /* [(n + 1) * (devices + 1)] */
@@ -68,8 +71,10 @@ struct run {
     uint64_t *used;         /* [(n + 1) * words]: a bit for each list that was written to */
     int *row;               /* [devices + 1]: of 'least', for so many devices */
     struct least *least;    /* [rows * (n + 1)] */
-    double level;           /* of the bottleneck of any plan: the work over the devices */
+    double level;           /* of the bottleneck of any plan */
     bool *waits;            /* [n + 1]: see waits_at() */
+    double slack;           /* times the best: what is worth a look */
+    int most_kept;          /* partial plans in a state */
     long looked, most;      /* intervals; where there would be more, the run ends */
 };
 
@@ -145,7 +150,7 @@ static void add_row(const struct run *run, const struct share_table *s, int repl
 {
     double slow = run->search->slow;
 
-    row[0] = (struct least){ 0, 0 };
+    row[0] = (struct least){ 0, 0, 0 };
     for (int i = 0; i < run->n; i++) {
         double all = s->forward[i + 1] - s->forward[i] + s->dgrad[i + 1] - s->dgrad[i] +
                      s->wgrad[i + 1] - s->wgrad[i];
@@ -154,7 +159,16 @@ static void add_row(const struct run *run, const struct share_table *s, int repl
         each[i].work = fmin(each[i].work, all * replicas);
         row[i + 1].work = row[i].work + slow * each[i].work;
         row[i + 1].path = row[i].path + slow * each[i].path;
+        row[i + 1].longest = larger(row[i].longest, slow * each[i].path);
     }
+}
+
+/* Devices that so many stages may have at most, of these. */
+static int devices_for(const struct run *run, int stages, int devices)
+{
+    int most = stages * run->most_replicas;
+
+    return most < devices ? most : devices;
 }
 
 /* More devices leave more options: there is a row for each share that comes with them. */
@@ -162,12 +176,17 @@ static void fill_bounds(struct run *run)
 {
     size_t width = (size_t)run->n + 1;
     struct least *each = mem_new((size_t)run->n, sizeof(*each));
-    int rows = 0, o = 0;
+    const struct least *all;
+    int rows = 0, o = 0, pinned = run->search->request->stages;
 
+    if (run->n_options) {
+        run->least_replicas = run->options[0].replicas;
+        run->most_replicas = run->options[run->n_options - 1].replicas;
+    }
     run->row = mem_new((size_t)run->devices + 1, sizeof(*run->row));
     run->least = mem_new(((size_t)run->n_options + 1) * width, sizeof(*run->least));
     for (int i = 0; i < run->n; i++)
-        each[i] = run->least[i + 1] = (struct least){ INFINITY, INFINITY };
+        each[i] = run->least[i + 1] = (struct least){ INFINITY, INFINITY, INFINITY };
     for (int d = 1; d <= run->devices; d++) {
         for (; o < run->n_options && run->options[o].replicas <= d; o++)
             if (o == 0 || run->options[o].share != run->options[o - 1].share)
@@ -175,7 +194,9 @@ static void fill_bounds(struct run *run)
                         run->least + (size_t)++rows * width);
         run->row[d] = rows;
     }
-    run->level = least_at(run, run->devices, run->n)->work / run->devices;
+    all = least_at(run, run->devices, run->n);
+    run->level = larger(all->longest, all->work / devices_for(run, pinned ? pinned : run->n,
+                                                              run->devices));
     free(each);
 }
 
@@ -186,7 +207,7 @@ static bool is_promising(const struct run *run)
 
     return closed_iteration(run->search, run->m, run->level,
                             closed_sums(run->search, run->m, 1) ? path : 0, 0) <=
-           run->search->best * run->search->slack;
+           run->search->best * run->slack;
 }
 
 /* Do stages from this block on wait for the backward of those before it, in partition_dp()? */
@@ -208,14 +229,26 @@ static void fill_waits(struct run *run)
         run->waits[i] = waits_at(run->search, run->search->table->cuts[i]);
 }
 
+/* Devices that the stages in front of a node may have. */
+static int devices_before(const struct run *run, const struct node *node)
+{
+    int pinned = run->search->request->stages;
+
+    return devices_for(run, pinned ? pinned - node->stages : node->first,
+                       run->devices - node->devices);
+}
+
 /* What cannot matter of the bottleneck is levelled. */
 static void set_level(const struct run *run, struct node *node)
 {
-    int left = run->devices - node->devices;
+    int left = devices_before(run, node);
+    const struct least *rest;
 
     node->level = larger(larger(node->bottleneck, node->own), run->level);
-    if (left > 0 && node->first > 0)
-        node->level = larger(node->level, least_at(run, left, node->first)->work / left);
+    if (left <= 0 || node->first == 0)
+        return;
+    rest = least_at(run, left, node->first);
+    node->level = larger(node->level, larger(rest->longest, rest->work / left));
 }
 
 /* Does 'a' never do worse than 'b', whatever is put before them? A maximum grows by no more
@@ -258,13 +291,13 @@ static double closed_form(const struct run *run, const struct node *node)
 /* No completion of the node takes less. */
 static double least(const struct run *run, const struct node *node)
 {
-    int left = run->devices - node->devices;
+    int left = devices_before(run, node);
     const struct least *rest;
     double more = 0;
 
     if (node->first == 0)
         return closed_form(run, node);
-    if (left == 0)
+    if (left <= 0)
         return INFINITY;
     rest = least_at(run, left, node->first);
     if (closed_sums(run->search, run->m, node->stages))
@@ -303,7 +336,7 @@ static void insert(struct run *run, const struct node *node)
             list->items[kept++] = list->items[i];
     copy = arena_alloc(run->arena, 1, sizeof(*copy));
     *copy = *node;
-    if (kept == MAX_KEPT && !make_room(run, list, node))
+    if (kept == run->most_kept && !make_room(run, list, node))
         return;
     kept = kept < list->n ? kept : list->n;
     if (kept == list->n) {
@@ -443,7 +476,7 @@ static bool allowed(const struct run *run, int stages_behind, int used, int r, i
 /* Is a plan with this node behind not worth a simulation? */
 static bool is_slow(const struct run *run, const struct node *node)
 {
-    return least(run, node) > run->search->best * run->search->slack;
+    return least(run, node) > run->search->best * run->slack;
 }
 
 /* Keep a stage [node->first, node->end) before what is behind it; false where a longer one does
@@ -504,7 +537,7 @@ static void extend(struct run *run, const struct node *behind, int end,
         /* A longer stage is slower still. */
         if (closed_iteration(run->search, run->m, larger(base.bottleneck, own),
                              base.sum + (summed ? own : 0), 0) >
-            run->search->best * run->search->slack)
+            run->search->best * run->slack)
             break;
         if (!allowed(run, stages, used, option->replicas, i))
             continue;
@@ -520,12 +553,10 @@ static void extend(struct run *run, const struct node *behind, int end,
     }
 }
 
-/* With the options first … end-1; false where it ended early. */
-static bool fill_lists(struct run *run, int first, int end)
+/* False where it ended early. */
+static bool fill_lists(struct run *run)
 {
-    if (first < end)
-        run->least_replicas = run->options[first].replicas;
-    for (int o = first; o < end; o++)
+    for (int o = 0; o < run->n_options; o++)
         extend(run, NULL, run->n, &run->options[o]);
     for (int cut = run->n - 1; cut > 0; cut--)
         for (int used = next_used(run, cut, 1); used < run->devices;
@@ -535,7 +566,7 @@ static bool fill_lists(struct run *run, int first, int end)
             if (run->looked > run->most)
                 return false;
             for (int k = 0; k < list->n; k++)
-                for (int o = first; o < end; o++)
+                for (int o = 0; o < run->n_options; o++)
                     if (!is_slow(run, list->items[k]))
                         extend(run, list->items[k], cut, &run->options[o]);
         }
@@ -655,7 +686,7 @@ static void collect(struct run *run)
         const struct node_list *list = list_at(run, 0, used);
 
         for (int k = 0; k < list->n; k++)
-            if (closed_form(run, list->items[k]) <= run->search->best * run->search->slack)
+            if (closed_form(run, list->items[k]) <= run->search->best * run->slack)
                 *(struct candidate **)mem_push((void **)&some, &n, sizeof(*some)) =
                     to_candidate(run, list->items[k]);
     }
@@ -676,21 +707,29 @@ static bool is_even_promising(const struct run *run, const struct option *option
     stages = pinned ? pinned : stages < run->n ? stages : run->n;
     return closed_iteration(run->search, run->m, all / stages,
                             closed_sums(run->search, run->m, 1) ? all : 0, 0) <=
-           run->search->best * run->search->slack;
+           run->search->best * run->slack;
 }
 
 /* Pipelines with one replica count for all stages are quickly found, and what is slower need
  * not be looked at any more.
  */
-static void find_even_pipelines(struct run *run, bool keep)
+static void find_even_pipelines(const struct run *run, bool keep)
 {
     for (int o = 0; o < run->n_options; o++) {
+        struct run even = *run;
+
         if (!is_even_promising(run, &run->options[o]))
             continue;
-        fill_lists(run, o, o + 1);
+        even.options = &run->options[o];
+        even.n_options = 1;
+        even.most_kept = run->search->few ? MAX_KEPT : MAX_KEPT_EVEN;
+        fill_bounds(&even);
+        fill_lists(&even);
         if (keep)
-            collect(run);
-        clear_lists(run);
+            collect(&even);
+        clear_lists(&even);
+        free(even.row);
+        free(even.least);
     }
 }
 
@@ -700,7 +739,7 @@ static void find_pipelines(struct run *run)
     bool whole;
 
     run->most = ((search->few ? MAX_LOOKED_FEW : MAX_LOOKED) - search->looked) / RUN_PART;
-    whole = fill_lists(run, 0, run->n_options);
+    whole = fill_lists(run);
     search->looked += run->looked < run->most ? run->looked : run->most;
     collect(run);
     if (whole)
@@ -717,6 +756,7 @@ void partition_dp(struct search *search, const struct split *split, enum schedul
                        .b = split->micro_batch, .m = split->micro_batches, .kind = kind,
                        .n = search->table->n,
                        .devices = search_devices(search, split->pipelines),
+                       .slack = even ? 1 : search->slack, .most_kept = MAX_KEPT,
                        .most = LONG_MAX };
 
     run.whole = table_share(search->table, run.b);
