@@ -56,7 +56,8 @@ class Cost:
 
 
 class Cluster:
-    """flat: one node; tree: several. A wire is (place, direction)."""
+    """Devices directly below the root, or in nodes; 'memory' of each. A wire is (place,
+    direction)."""
 
     def __init__(self, nodes, each, inside, across, latency, inside_latency, memory):
         self.nodes, self.each, self.memory = nodes, each, memory
@@ -67,13 +68,17 @@ class Cluster:
     def devices(self):
         return self.nodes * self.each
 
-    def spec(self):
+    def tree(self):
+        """tasuki-topo(5)."""
+        devices = [{"kind": "device", "id": str(d), "bandwidth": self.inside, "memory": memory}
+                   for d, memory in enumerate(self.memory)]
+        root = {"latency": self.latency, "children": [
+            {"kind": "node", "name": f"n{n}", "bandwidth": self.across,
+             "latency": self.inside_latency,
+             "children": devices[n * self.each:(n + 1) * self.each]} for n in range(self.nodes)]}
         if self.nodes == 1:
-            return (f"flat:{self.each},bandwidth={self.inside!r},latency={self.inside_latency!r},"
-                    f"memory={self.memory!r}")
-        return (f"tree:{self.nodes}x{self.each},inside={self.inside!r},across={self.across!r},"
-                f"latency={self.latency!r},inside-latency={self.inside_latency!r},"
-                f"memory={self.memory!r}")
+            root = {"latency": self.inside_latency, "children": devices}
+        return {"schema": "tasuki-topo", "version": 1, "name": "drawn", "root": root}
 
     def node(self, device):
         return device // self.each
@@ -386,6 +391,13 @@ class Simulation:
         return self.now
 
 
+def room(cluster, plan, s):
+    """The least memory of a stage's devices."""
+    first, each = sum(plan["replicas"][:s]), sum(plan["replicas"])
+    return min(cluster.memory[plan["devices"][p * each + first + i]]
+               for p in range(plan["pipelines"]) for i in range(plan["replicas"][s]))
+
+
 def fits(cost, cluster, plan):
     n = plan["stages"]
     for s in range(n):
@@ -397,7 +409,7 @@ def fits(cost, cluster, plan):
             kept += sum(cost.at(pair[0], share)
                         for pair in cost.values(plan["stage"], source, s).values())
         slots = slots_of(plan["kind"], plan["more"], n, plan["micro"], s)
-        if 2 * parameters + slots * kept > cluster.memory:
+        if 2 * parameters + slots * kept > room(cluster, plan, s):
             return False
     return True
 
@@ -421,7 +433,8 @@ def all_places(cluster, n):
     seen = set()
     for devices in itertools.permutations(range(cluster.devices), n):
         names = {}
-        key = tuple(names.setdefault(cluster.node(d), len(names)) for d in devices)
+        key = tuple((names.setdefault(cluster.node(d), len(names)), cluster.memory[d])
+                    for d in devices)
         if key not in seen:
             seen.add(key)
             yield devices
@@ -493,6 +506,8 @@ def draw_cluster(draw, top):
     across = inside / 10 ** draw.uniform(0, 1.5)
     need = sum(2 * b["parameters"] + b["activations"][0] for b in top["blocks"])
     memory = need * draw.uniform(0.5, 1.2) if draw.random() < 0.5 else 1e30
+    uneven = draw.random() < 0.25
+    memory = [memory * (draw.choice([1, 2]) if uneven else 1) for _ in range(nodes * each)]
     latency = draw.uniform(0, 1e-3)
     return Cluster(nodes, each, inside, across, latency,
                    latency if nodes == 1 else draw.uniform(0, latency), memory)
@@ -503,8 +518,11 @@ def ask(folder, top, cluster, batch):
     path = os.path.join(folder, "cost.json")
     with open(path, "w", encoding="utf-8") as file:
         json.dump(top, file)
+    tree = os.path.join(folder, "cluster.json")
+    with open(tree, "w", encoding="utf-8") as file:
+        json.dump(cluster.tree(), file)
     done = subprocess.run([os.environ["TASUKI"], "plan", "--exhaustive", "--cost", path,
-                           "--cluster", cluster.spec(), "--global-batch", str(batch),
+                           "--cluster", tree, "--global-batch", str(batch),
                            "--recompute", "none", "--format", "json"],
                           capture_output=True, text=True)
     if done.returncode and "fit" in done.stderr:
@@ -528,7 +546,7 @@ def compare(seed, folder):
                 best, which = seconds, plan
     found = ask(folder, top, cluster, batch)
     tap.check(found == best or abs(found - best) <= CLOSE * best,
-              f"seed {seed}, {cluster.spec()}, batch {batch}: --exhaustive {found!r}, here "
+              f"seed {seed}, {json.dumps(cluster.tree())}, batch {batch}: --exhaustive {found!r}, here "
               f"{best!r} by {which}")
     return count
 
