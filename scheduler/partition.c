@@ -364,10 +364,15 @@ static int by_seconds(const void *a, const void *b)
     return candidate_better(x, y) ? -1 : candidate_better(y, x);
 }
 
+static void sort_found(struct search *s, int from)
+{
+    if (s->n_found > from)
+        qsort(s->found + from, (size_t)(s->n_found - from), sizeof(*s->found), by_seconds);
+}
+
 void search_sort(struct search *s)
 {
-    if (s->n_found)
-        qsort(s->found, (size_t)s->n_found, sizeof(*s->found), by_seconds);
+    sort_found(s, 0);
 }
 
 /* The search and the rules of others may find the same. Where there is little, what was found
@@ -611,9 +616,18 @@ static struct plan *first_that_fits(struct search *s, struct factors *factors, s
 {
     struct plan *plan = NULL;
 
-    for (int i = 0; i < s->n_found && isfinite(s->found[i]->seconds) && !plan && !err->code; i++)
+    for (int i = 0; i < s->n_found && isfinite(s->found[i]->seconds) && !plan && !err->code;) {
         if (!seems_too_large(s, i, factors))
             plan = plan_that_fits(s, i, factors, err);
+        /* Simulated in full it may be slower than what comes next. */
+        if (plan && i + 1 < s->n_found && candidate_better(s->found[i + 1], s->found[i])) {
+            plan_free(plan);
+            plan = NULL;
+            sort_found(s, i);
+        } else {
+            i++;
+        }
+    }
     return plan;
 }
 
