@@ -2,8 +2,9 @@
 /* Between partition.c (the search), partition_table.c (costs of intervals of blocks),
  * partition_dp.c (dynamic programming), partition_closed.c, partition_small.c, partition_improve.c,
  * partition_orders.c, partition_devices.c, partition_chunks.c, partition_candidate.c,
- * partition_memory.c, partition_link.c, partition_request.c and partition_pin.c (pins), partition_explain.c
- * (reasons), partition_bound.c, partition_chunks_bound.c, partition_relax.c, partition_ideals.c
+ * partition_memory.c, partition_fit.c, partition_link.c, partition_request.c and
+ * partition_pin.c (pins), partition_explain.c (reasons), partition_bound.c,
+ * partition_chunks_bound.c, partition_relax.c, partition_ideals.c
  * and place.c.
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
@@ -234,8 +235,8 @@ enum device_order {
 bool search_order_devices(struct search *search, int pipelines, enum device_order kind);
 /* Where a stage of the candidate does not fit where it is: those that want most get the largest. */
 void search_choose_devices(struct search *search, struct candidate *c);
-/* The same for all sizes, schedules and orders of devices that are searched; and, where there are few cuts and
- * devices, for other orders of the blocks.
+/* The same for all sizes, schedules and orders of devices that are searched; and, where there are
+ * few cuts and devices, for other orders of the blocks.
  */
 void search_cuts(struct search *search);
 void search_orders(struct search *search);
@@ -301,6 +302,8 @@ bool search_same(const struct search *search, double faster, double slower);
 int search_split(const struct search *search, const struct candidate *c);
 /* The fastest first. */
 void search_sort(struct search *search);
+/* Those from a place on. */
+void search_sort_from(struct search *search, int from);
 /* The best by the closed form first. */
 void search_sort_closed(struct search *search);
 /* Local moves while they help, from the fastest that were found, and sort; each climb adds one to
@@ -400,6 +403,14 @@ int request_versions(const struct plan_request *request);
 bool set_schedule(struct search *search, struct candidate *c, enum schedule_kind schedule);
 /* Does the estimate of every stage's memory fit, where some recompute? Says which. */
 bool search_fits(struct search *search, struct candidate *c);
+/* How far the estimates were off. */
+struct factors {
+    double fixed, moving;
+};
+
+/* The fastest candidate whose exact memory fits, as a plan; NULL with err->code 0 if none. */
+struct plan *search_first_that_fits(struct search *search, struct factors *factors,
+                                    struct err *err);
 /* Does the memory of the stages fit as they are compiled? It is left in 'plan', which the
  * candidate was made; -1: an error.
  */

@@ -10,7 +10,8 @@
  *   the slowest wire sets its pace.
  * - The last backward of a stage runs block by block from the last to the first. As soon as
  *   every replica has the gradients of a bucket of blocks (stage_bucket_bytes()), they are
- *   reduced, all buckets that are ready at once, by the cluster's algorithm (topology/allreduce.h): a ring over the replicas, which is
+ *   reduced, all buckets that are ready at once, by the cluster's algorithm
+ *   (topology/allreduce.h): a ring over the replicas, which is
  *   2(n-1) times the longest latency, and on each hop 2(n-1)/n of the bytes, or phases of
  *   their own latency and bytes, one after the other. Shared parameters are reduced over all
  *   their stages at the end. Who computes while its gradients are reduced does so at the

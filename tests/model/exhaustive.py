@@ -546,8 +546,8 @@ def compare(seed, folder):
                 best, which = seconds, plan
     found = ask(folder, top, cluster, batch)
     tap.check(found == best or abs(found - best) <= CLOSE * best,
-              f"seed {seed}, {json.dumps(cluster.tree())}, batch {batch}: --exhaustive {found!r}, here "
-              f"{best!r} by {which}")
+              f"seed {seed}, {json.dumps(cluster.tree())}, batch {batch}: --exhaustive "
+              f"{found!r}, here {best!r} by {which}")
     return count
 
 
