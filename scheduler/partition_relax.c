@@ -3,7 +3,8 @@
  * earliest: it starts when the shortest way there is done, runs all its micro-batches, and the
  * way back and the all-reduce follow. No plan is faster than its slowest stage in this sense,
  * and for a given time dynamic programming tells whether the devices suffice for any pipeline
- * whose stages all keep to it.
+ * whose stages all keep to it; where there is little to try and not all devices have the same
+ * memory, whether those do that have more than the smallest.
  */
 #include <limits.h>
 #include <math.h>
@@ -49,7 +50,10 @@ struct relaxation {
     double messages;        /* the bandwidth; INFINITY where pieces do not add up */
     double *last;           /* [(n + 1) * (n + 1)]: see last_gradients() */
     double *rooms;          /* [devices of the cluster]: memory, ascending */
-    int *needed, *behind;   /* [n + 1]: devices from this cut on; scratch */
+    bool uneven;            /* devices that are larger than the smallest are counted */
+    int large;              /* so many of them has a pipeline at most */
+    int *needed, *behind;   /* [(devices + 1) * (n + 1)]: devices from this cut on, with so many
+                             * large ones at most; scratch */
 };
 
 /* Is it not said which slots a stage has: by a list, or chunks? */
@@ -349,7 +353,7 @@ static double least_time(const struct relaxation *r, int i, int j, const struct 
 }
 
 static bool fits(const struct relaxation *r, int i, int j, const struct choice *choice,
-                 enum plan_recompute again)
+                 enum plan_recompute again, double room)
 {
     struct interval_cost c;
     int copies = r->pipelines * choice->most;
@@ -363,8 +367,13 @@ static bool fits(const struct relaxation *r, int i, int j, const struct choice *
     c.received = c.gradient = c.sent = 0;
     return search_memory(r->search, &c, r->m, r->slots, copies, BACKWARD_MERGED, again) -
                stage_sum_bytes(stage_gradient_bytes(r->search->cost, c.parameters),
-                               search_message_buffers(r->search), copies) <=
-           r->rooms[r->search->cluster->n_devices - r->pipelines * choice->replicas];
+                               search_message_buffers(r->search), copies) <= room;
+}
+
+/* Of the devices of its replicas, if they are the largest. */
+static double most_room(const struct relaxation *r, const struct choice *choice)
+{
+    return r->rooms[r->search->cluster->n_devices - r->pipelines * choice->replicas];
 }
 
 /* Seconds without anything that may shrink with more blocks: what is too long stays so. */
@@ -378,15 +387,16 @@ static double growing_time(const struct relaxation *r, int i, int j,
     return (border->reads ? r->latency + border->last : 0) + (double)r->m * each;
 }
 
-/* Does a stage fit, and take no longer than that, with what it runs again? */
+/* Does a stage fit into so many bytes, and take no longer than that, with what it runs again? */
 static bool keeps_to(const struct relaxation *r, int i, int j, const struct choice *choice,
-                     const struct border *border, double seconds)
+                     double room, double seconds)
 {
     const struct plan_request *q = r->search->request;
+    const struct border *border = border_at(r, i, j);
     enum plan_recompute again = recompute_asked(q);
 
     for (; again <= recompute_most(q, SCHEDULE_1F1B); again++) {
-        if (!fits(r, i, j, choice, again))
+        if (!fits(r, i, j, choice, again, room))
             continue;
         if (least_time(r, i, j, choice, border, again) <= seconds)
             return true;
@@ -396,13 +406,14 @@ static bool keeps_to(const struct relaxation *r, int i, int j, const struct choi
     return false;
 }
 
-/* The fewest devices from cut 'i' on within so many seconds, by those from later cuts on.
- * 'pinned' replicas of this stage; 0: any.
+/* The fewest devices from cut 'i' on within so many seconds, 'large' of them at most, by those
+ * from later cuts on. 'pinned' replicas of this stage; 0: any.
  */
-static int needed_from(const struct relaxation *r, int i, double seconds, const int *behind,
-                       int pinned)
+static int needed_from(const struct relaxation *r, int i, int large, double seconds,
+                       const int *all_behind, int pinned)
 {
-    int best = r->devices + 1;
+    int width = r->table->n + 1, best = r->devices + 1;
+    const int *behind = all_behind + large * width;
 
     for (int j = i + 1, first = 0; j <= r->table->n; j++) {
         const struct border *border = border_at(r, i, j);
@@ -418,13 +429,31 @@ static int needed_from(const struct relaxation *r, int i, double seconds, const 
 
             if (choice->replicas + behind[j] >= best)
                 break;
-            if ((pinned && choice->replicas != pinned) ||
-                !keeps_to(r, i, j, choice, border, seconds))
+            if (pinned && choice->replicas != pinned)
                 continue;
-            best = choice->replicas + behind[j];
+            if (keeps_to(r, i, j, choice, r->uneven ? r->rooms[0] : most_room(r, choice), seconds))
+                best = choice->replicas + behind[j];
+            else if (r->uneven && choice->replicas <= large &&
+                     choice->replicas + behind[j - choice->replicas * width] < best &&
+                     keeps_to(r, i, j, choice, most_room(r, choice), seconds))
+                best = choice->replicas + behind[j - choice->replicas * width];
         }
     }
     return best;
+}
+
+/* Before a cut: a stage, by those 'behind' it. */
+static void fill_needed(struct relaxation *r, int i, double seconds, const int *behind, int pinned)
+{
+    for (int large = 0; large <= r->large; large++)
+        r->needed[large * (r->table->n + 1) + i] =
+            needed_from(r, i, large, seconds, behind, pinned);
+}
+
+static void end_needed(struct relaxation *r, int devices)
+{
+    for (int large = 0; large <= r->large; large++)
+        r->needed[large * (r->table->n + 1) + r->table->n] = devices;
 }
 
 /* Do the devices suffice for stages that each keep to so many seconds? */
@@ -433,13 +462,14 @@ static bool possible(struct relaxation *r, double seconds)
     const struct plan_request *q = r->search->request;
     int n = r->table->n, *swap;
 
-    for (int i = 0; i <= n; i++)
-        r->needed[i] = i == n ? 0 : r->devices + 1;
+    for (int i = 0; i < (r->large + 1) * (n + 1); i++)
+        r->needed[i] = r->devices + 1;
+    end_needed(r, 0);
     if (!r->stages) {
         set_schedules(r, 0);
         for (int i = n - 1; i >= 0; i--)
-            r->needed[i] = needed_from(r, i, seconds, r->needed, 0);
-        return r->needed[0] <= r->devices;
+            fill_needed(r, i, seconds, r->needed, 0);
+        return r->needed[r->large * (n + 1)] <= r->devices;
     }
     for (int s = r->stages - 1; s >= 0; s--) {
         set_schedules(r, s);
@@ -447,11 +477,10 @@ static bool possible(struct relaxation *r, double seconds)
         r->behind = r->needed;
         r->needed = swap;
         for (int i = 0; i < n; i++)
-            r->needed[i] = needed_from(r, i, seconds, r->behind,
-                                       q->n_replicas ? q->replicas[s] : 0);
-        r->needed[n] = r->devices + 1;
+            fill_needed(r, i, seconds, r->behind, q->n_replicas ? q->replicas[s] : 0);
+        end_needed(r, r->devices + 1);
     }
-    return r->needed[0] <= r->devices;
+    return r->needed[r->large * (n + 1)] <= r->devices;
 }
 
 /* The least time that is possible, where that is less than 'upper'. */
@@ -506,17 +535,29 @@ static void fill_rooms(struct relaxation *r)
     qsort(r->rooms, (size_t)n, sizeof(*r->rooms), order_doubles);
 }
 
+/* Devices. */
+static int larger_than_least(const struct relaxation *r)
+{
+    int n = r->search->cluster->n_devices, least = 0;
+
+    while (least < n && r->rooms[least] <= r->rooms[0])
+        least++;
+    return n - least;
+}
+
 static double relax(struct relaxation *r, double upper)
 {
     const struct search *s = r->search;
-    size_t blocks = (size_t)s->cost->n_blocks, cuts = (size_t)r->table->n + 1;
+    size_t blocks = (size_t)s->cost->n_blocks, cuts = (size_t)r->table->n + 1, most;
     double bound = upper;
 
     r->to = mem_new(blocks, sizeof(double));
     r->back = mem_new(blocks, sizeof(double));
     r->borders = mem_new(cuts * cuts, sizeof(*r->borders));
-    r->needed = mem_new(cuts, sizeof(int));
-    r->behind = mem_new(cuts, sizeof(int));
+    r->uneven = !s->uniform && s->few && !s->request->memory_of;
+    most = r->uneven ? (size_t)s->cluster->n_devices : 0;
+    r->needed = mem_new((most + 1) * cuts, sizeof(int));
+    r->behind = mem_new((most + 1) * cuts, sizeof(int));
     cost_edges_into(s->cost, &r->start, &r->into);
     fill_wires(r);
     fill_rooms(r);
@@ -529,6 +570,7 @@ static double relax(struct relaxation *r, double upper)
         r->b = s->splits[i].micro_batch;
         r->m = s->splits[i].micro_batches;
         r->devices = search_devices(s, r->pipelines);
+        r->large = r->uneven ? larger_than_least(r) / r->pipelines : 0;
         if (!first && knows_stages(r)) {
             first = 1;
             last = r->devices < s->cost->n_blocks ? r->devices : s->cost->n_blocks;
