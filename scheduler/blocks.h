@@ -65,10 +65,12 @@ struct cost *blocks_cost(const struct blocks *blocks, int n_sizes,
                          const struct block_timing *timings, double step_seconds,
                          int optimizer_states, const char *device, struct err *err);
 
-/* The most bytes that are there while a node of each block runs, beside what is kept for the backward
- * and what blocks send: of a program that is one stage, as a backend has lowered it. 'most' is 0.
+/* The most bytes that are there while a node of each block runs, beside what is kept for the
+ * backward and what blocks send: of a program that is one stage, as a backend has lowered it.
+ * 'most' is 0.
  */
 void blocks_workspace(const struct program *program, int n_blocks, double *most);
+
 /* Bytes of a value of a graph that was built for another batch. */
 double blocks_bytes(const struct graph *graph, int64_t batch, int value);
 /* What a node has to do at so many samples. */

@@ -513,6 +513,7 @@ static int look(struct search *s, struct err *err)
                ? -1 : 0;
 }
 
+/* Of what look() found, or finds where none of that fits exactly. */
 static struct plan *find(struct search *s, struct err *err)
 {
     for (int round = 0; round < MAX_TIGHTENINGS; round++) {
@@ -601,12 +602,14 @@ static struct plan *shard_found(const struct search *all, double unsharded,
         c->closed = partition_closed(s, c);
         search_add(s, c);
     }
+    drop_doubles(s);
     search_sort_closed(s);
-    while (s->n_found > MOST_SHARDED)
+    while (s->n_found > MOST_SHARDED && !s->few)
         candidate_free(s->found[--s->n_found]);
     if (simulate_found(s, err) || search_settle(s, err))
         return NULL;
-    return found_seconds(s) < unsharded * (1 - SAME) ? search_first_that_fits(s, &ignored, err) : NULL;
+    return found_seconds(s) < unsharded * (1 - SAME)
+               ? search_first_that_fits(s, &ignored, err) : NULL;
 }
 
 /* The best plan, with the optimizer's state in shards where nothing else fits, or what does is

@@ -243,6 +243,7 @@ static struct interval_cost sum_up(const struct cost *cost, const struct candida
         .parameters = sums.parameters, .prepared = sums.prepared, .workspace = sums.workspace,
         .activations = sums.activations, .slot = sums.activations + sums.received,
         .delayed = sums.delayed, .held = sums.held, .rest = sums.rest,
+        .again = sums.again, .dropped = sums.dropped,
     };
     add_traffic(cost, stage, s, (double)samples, &result);
     free(stage);

@@ -408,7 +408,7 @@ static void print_other(struct search *s, const struct plan *plan, struct candid
         fprintf(out, "%.6g ms, but %s\n", 1e3 * c->seconds,
                 c->n_stages > s->taken->n_stages &&
                         search_same(s, c->seconds, s->taken->seconds)
-                    ? "more stages for less than what measured costs spread by"
+                    ? "more stages for less than twice what measured costs spread by"
                 : better ? "the stages as compiled do not fit" : "foreseen to be slower");
     } else {
         other = place(s->cost, s->cluster, s->request, c);

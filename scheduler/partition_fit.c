@@ -120,5 +120,3 @@ struct plan *search_first_that_fits(struct search *s, struct factors *factors, s
     }
     return plan;
 }
-
-/* Of what look() found, or finds where none of that fits exactly. */

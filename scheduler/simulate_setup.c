@@ -345,7 +345,7 @@ static void shard_group(struct sim *sim, struct group *g)
         bytes += g->bytes[i];
         g->bytes[i] /= 2;
     }
-    half = all > 1 ? (ring->line.latency + bytes * ring->line.rate) / 2 : 0;
+    half = all > 1 && bytes > 0 ? (ring->line.latency + bytes * ring->line.rate) / 2 : 0;
     ring->phases[0].latency /= 2;
     for (int i = 0; i < n; i++) {
         int id = g->workers.items[i];

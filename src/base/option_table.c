@@ -187,7 +187,7 @@ static const struct option_spec table[] = {
     { .name = "schedule-memory", .argument = "FACTOR", .commands = PLAN | TRAIN,
       .help = "micro-batches that zb may hold, relative to 1f1b: 1 to 2 (default: what fits)" },
     { .name = "zero", .commands = PLAN | TRAIN,
-      .help = "pin ZeRO-1: optimizer state in shards (default: where memory is short)" },
+      .help = "pin ZeRO-1: optimizer state in shards (default: where faster or needed)" },
     { .name = "recompute", .argument = "none|selective|full", .commands = PLAN | TRAIN,
       .help = "pin what runs its forward again before each backward (default: what has to)" },
     { .name = "memory", .argument = "BYTES", .commands = PLAN | TRAIN,

@@ -303,7 +303,7 @@ static void append_prints(const struct buckets *b, const struct print *prints, i
 }
 
 int buckets_check(struct comm *comm, int n, struct compiled *const *compiled,
-                  const struct placement *placement, size_t limit, struct err *err)
+                  const struct placement *placement, struct err *err)
 {
     size_t size = (size_t)comm_size(comm), *sizes = mem_new(size, sizeof(*sizes));
     const void **parts = mem_new(size, sizeof(*parts));
@@ -313,7 +313,7 @@ int buckets_check(struct comm *comm, int n, struct compiled *const *compiled,
     int bad, n_mine = 0, differ = 0;
 
     for (int c = 0; c < n; c++) {
-        buckets_make(&b[c], compiled[c], placement->n_stages, limit);
+        buckets_make(&b[c], compiled[c], placement->n_stages, 0);
         prints[c] = make_prints(&b[c], compiled[c]);
         append_prints(&b[c], prints[c], compiled[c]->stage, &mine, &n_mine);
     }

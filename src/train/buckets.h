@@ -64,6 +64,6 @@ struct bucket_scratch buckets_scratch(const struct buckets *buckets,
  * or waited for in vain. 'compiled' are the rank's 'n' stages. Every rank has the same error.
  */
 int buckets_check(struct comm *comm, int n, struct compiled *const *compiled,
-                  const struct placement *placement, size_t limit, struct err *err);
+                  const struct placement *placement, struct err *err);
 
 #endif

@@ -99,7 +99,7 @@ static int make_runner(struct session *s, struct err *err)
 /* Replicas of a stage were compiled for shares of different sizes: do they sum alike? */
 static int check_buckets(struct session *s, struct err *err)
 {
-    int bad = buckets_check(s->comm, s->n_chunks, s->compiled, &s->placement, 0, err);
+    int bad = buckets_check(s->comm, s->n_chunks, s->compiled, &s->placement, err);
 
     if (bad)
         err_prefix(err, "%s", s->model_path);

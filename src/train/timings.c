@@ -19,6 +19,7 @@
 #include "train/stopwatch.h"
 
 #define ROUNDS 5
+#define MOST_SPREAD 1e18    /* that cost files may have */
 
 struct timings {
     const struct backend *backend;
@@ -60,7 +61,7 @@ static void read_cache(struct timings *t, const char *device_name)
         json_get_string(&r, "device", true, NULL, &device, &ignored) == 0 &&
         json_get_object(&r, "seconds", true, &seconds, &ignored) == 0 &&
         json_get_object(&r, "crowded", false, &crowded, &ignored) == 0 &&
-        json_get_number(&r, "spread", 0, INFINITY, &unknown, &spread, &ignored) == 0 &&
+        json_get_number(&r, "spread", 0, MOST_SPREAD, &unknown, &spread, &ignored) == 0 &&
         strcmp(device, device_name) == 0) {
         t->spread = spread;
         json_object_foreach((json_t *)seconds, key, value)

@@ -112,7 +112,7 @@ static int check(size_t flip, size_t missing, struct err *err)
     open_scene(&s);
     theirs.flip = flip;
     theirs.missing = missing;
-    bad = buckets_check(&s.comm, 1, &s.compiled, &s.placement, 0, err);
+    bad = buckets_check(&s.comm, 1, &s.compiled, &s.placement, err);
     close_scene(&s);
     return bad;
 }

@@ -854,9 +854,9 @@ static void of_many_cuts_those_between_layers_and_the_thinnest_are_looked_at(voi
     cost_free(cost);
 }
 
-/* A stage has room for 30 samples in flight and for one of 200 blocks: 24 of 48 samples come to each
- * of two replicas. As many stages as have but one replica, so that 388 devices do, keep no more than
- * that only where micro-batches are of two samples.
+/* A stage has room for 30 samples in flight and for one of 200 blocks: 24 of 48 samples come to
+ * each of two replicas. As many stages as have but one replica, so that 388 devices do, keep no
+ * more than that only where micro-batches are of two samples.
  */
 static void small_micro_batches_are_searched_before_the_limit_is_reached(void **state)
 {

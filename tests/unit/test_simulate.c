@@ -312,6 +312,25 @@ static void gradients_are_reduced_in_buckets(void **state)
     }
 }
 
+/* ZeRO-1: where nothing is trained, nothing is gathered after the step. */
+static void replicas_without_parameters_gather_nothing(void **state)
+{
+    struct err err = { 0 };
+    struct cluster *cluster =
+        cluster_open("flat:2,bandwidth=1e6,latency=0.25,memory=1e30", &err);
+    struct cost *cost = even_cost(2, 0, 0);
+    struct plan *plan;
+
+    (void)state;
+    assert_non_null(cluster);
+    plan = make_plan(cost, cluster, 1, (int[]){ 0, 2 }, (int[]){ 2 }, 2, 1, SCHEDULE_GPIPE);
+    plan->zero = true;
+    assert_true(fabs(simulate_seconds(plan, cost, cluster, &err) - 2 * 3) < CLOSE);
+    plan_free(plan);
+    cost_free(cost);
+    cluster_free(cluster);
+}
+
 static void who_computes_beside_its_reduction_is_slowed_down(void **state)
 {
     const double overlaps[] = { 1, 0.5, 0 };
@@ -575,6 +594,7 @@ int main(void)
         cmocka_unit_test(an_idle_cluster_takes_the_closed_form_of_its_all_reduce),
         cmocka_unit_test(reduction_overlaps_the_last_backward),
         cmocka_unit_test(gradients_are_reduced_in_buckets),
+        cmocka_unit_test(replicas_without_parameters_gather_nothing),
         cmocka_unit_test(who_computes_beside_its_reduction_is_slowed_down),
         cmocka_unit_test(more_threads_than_cores_slow_each_other_down),
         cmocka_unit_test(waiting_stages_leave_their_cores_to_others),
