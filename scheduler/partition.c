@@ -12,6 +12,8 @@
 #include "scheduler/simulate.h"
 
 #define MAX_TIGHTENINGS 8
+/* Exact over estimated bytes that move, at least, see etc/bench/memory/run. */
+#define LEAST_EXACT 0.75
 /* With so few cuts times devices more candidates are simulated. */
 #define FEW 128
 /* Else the simulation decides, of those with as many micro-batches, among those that are as good
@@ -558,6 +560,7 @@ static struct search *search_beside(const struct search *all)
     struct search *s = search_with(table_use(all->table), all->cluster, all->request);
 
     s->zero = true;
+    s->factor_moving = fmin(1, all->factor_moving);
     return s;
 }
 
@@ -649,6 +652,20 @@ static struct plan *find_best(struct search **search, struct err *err)
     return sharded;
 }
 
+/* Estimates may be too large, too: what is compiled decides. '*search' is kept where none fits. */
+static struct plan *find_loosely(struct search **search, struct err *err)
+{
+    struct search *loose = search_with(table_use((*search)->table), (*search)->cluster,
+                                       (*search)->request), *kept = *search;
+    struct plan *plan;
+
+    loose->factor_moving = LEAST_EXACT;
+    plan = find_best(&loose, err);
+    *search = plan ? loose : kept;
+    search_free(plan ? kept : loose);
+    return plan;
+}
+
 /* Of all plans that were allowed. */
 static void set_bound(struct search *s, struct plan *plan)
 {
@@ -678,6 +695,8 @@ static struct plan *partition_once(const struct cost *cost, const struct cluster
         return NULL;
     s = search_new(cost, cluster, request);
     plan = find_best(&s, err);
+    if (!plan && !err->code && request->memory_of && !request->policy)
+        plan = find_loosely(&s, err);
     if (!plan && !err->code)
         (request->policy ? policy_explain_failure : explain_failure)(s, err);
     if (plan) {

@@ -782,6 +782,41 @@ static void the_exact_memory_decides(void **state)
     plan_free(plan);
 }
 
+/* Of what is not parameters and gradients four fifths of the estimate. */
+static int less_than_estimated(void *user, const struct plan *plan, int stage,
+                               struct memory_use *use, struct err *err)
+{
+    double fixed = 2000.0 * plan->stages[stage].n_blocks;
+
+    (void)err;
+    (void)user;
+    use->parameters = use->gradients = (size_t)fixed / 2;
+    use->total = (size_t)(fixed + 0.8 * (plan->stages[stage].memory - fixed));
+    return 0;
+}
+
+static void what_fits_as_compiled_is_found_where_the_estimate_is_too_large(void **state)
+{
+    struct plan_request request = { .global_batch = 4, .micro_batches = 1, .recompute = "none" };
+    const char *one = "flat:1,bandwidth=1e9,latency=0,memory=1e30";
+    struct err err = { 0 };
+    struct plan *plan = plan_for(6, one, &request, &err);
+
+    (void)state;
+    assert_non_null(plan);
+    assert_true(plan->stages[0].memory > 6 * 2000);
+    request.memory = 6 * 2000 + 0.9 * (plan->stages[0].memory - 6 * 2000);
+    plan_free(plan);
+    assert_null(plan_for(6, one, &request, &err));
+    err = (struct err){ 0 };
+    request.memory_of = less_than_estimated;
+    plan = plan_for(6, one, &request, &err);
+    if (!plan)
+        fail_msg("%s", err.text);
+    assert_true(plan->stages[0].memory <= request.memory);
+    plan_free(plan);
+}
+
 /* As estimated, but for the first stage, which has 3000 bytes of buffers more. */
 static int first_stage_has_more(void *user, const struct plan *plan, int stage,
                                 struct memory_use *use, struct err *err)
@@ -1170,6 +1205,7 @@ int main(void)
         cmocka_unit_test(less_is_run_again_where_that_is_enough),
         cmocka_unit_test(a_block_that_fits_nowhere_is_named_with_what_it_lacks),
         cmocka_unit_test(the_exact_memory_decides),
+        cmocka_unit_test(what_fits_as_compiled_is_found_where_the_estimate_is_too_large),
         cmocka_unit_test(a_small_stage_that_was_underestimated_does_not_forbid_a_large_one),
         cmocka_unit_test(a_schedule_that_does_not_fit_leaves_the_plan_that_it_was_to_improve),
         cmocka_unit_test(a_schedule_that_is_asked_for_is_cut_by_its_own_slots),
