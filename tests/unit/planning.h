@@ -6,6 +6,7 @@
 #include "unit.h"
 
 #include "scheduler/cost.h"
+#include "scheduler/partition.h"
 #include "topology/cluster.h"
 
 static inline struct cluster *open_cluster(const char *spec)
@@ -121,6 +122,21 @@ static inline struct cost *even_cost(int n, double bytes, double parameters)
     cost = cost_from_json("even", top, NULL);
     json_decref(top);
     return cost;
+}
+
+#define ROOMY "flat:4,bandwidth=1e9,latency=0,memory=1e30"
+
+/* A plan for even_cost() with messages of a byte and 1000 bytes of parameters each. */
+static inline struct plan *plan_for(int blocks, const char *spec,
+                                    const struct plan_request *request, struct err *err)
+{
+    struct cost *cost = even_cost(blocks, 1, 1000);
+    struct cluster *cluster = open_cluster(spec);
+    struct plan *plan = partition(cost, cluster, request, NULL, err);
+
+    cluster_free(cluster);
+    cost_free(cost);
+    return plan;
 }
 
 #endif

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: MIT */
+/* Plans where memory is short: cuts, recompute, ZeRO-1, estimates beside exact memory. */
+#include "planning.h"
+
+#include <math.h>
+
+#include "base/mem.h"
+#include "scheduler/memory.h"
+
+#define CLOSE 1e-9
+
+/* 6 blocks of 1000 bytes of parameters, as many of gradients, and activations. */
+static void a_memory_limit_forces_a_cut(void **state)
+{
+    struct plan_request request = { .global_batch = 4, .memory = 7000 };
+    struct err err = { 0 };
+    struct plan *plan = plan_for(6, ROOMY, &request, &err);
+
+    (void)state;
+    if (!plan)
+        fail_msg("%s", err.text);
+    assert_true(plan->n_stages > 1);
+    for (int s = 0; s < plan->n_stages; s++)
+        assert_true(plan->stages[s].memory <= 7000);
+    plan_free(plan);
+}
+
+/* 6000 bytes of parameters, as many of gradients and twice as many of Adam's state, of which a
+ * quarter is 3000.
+ */
+static void state_is_sharded_where_memory_demands_it(void **state)
+{
+    static const struct {
+        enum plan_zero zero;
+        double memory;
+        bool fits, sharded;
+    } cases[] = {
+        { PLAN_ZERO_ANY, 18000, true, true },     { PLAN_ZERO_ANY, 30000, true, false },
+        { PLAN_ZERO_NEVER, 18000, false, false }, { PLAN_ZERO_NEVER, 30000, true, false },
+        { PLAN_ZERO, 30000, true, true },         { PLAN_ZERO, 15000, false, true },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct plan_request request = { .global_batch = 8, .n_replicas = 1,
+                                        .replicas = (int[]){ 4 }, .optimizer = "adam",
+                                        .zero = cases[i].zero, .memory = cases[i].memory };
+        struct plan *plan = plan_for(6, ROOMY, &request, NULL);
+
+        assert_int_equal(plan != NULL, cases[i].fits);
+        if (plan) {
+            assert_int_equal(plan->zero, cases[i].sharded);
+            assert_true(plan->stages[0].memory <= cases[i].memory);
+            assert_true(plan->iteration_seconds >= plan->lower_bound_seconds);
+        }
+        plan_free(plan);
+    }
+}
+
+/* Updates of half a second for each block are worth more than sums that cannot be hidden, unless
+ * these take as long; with few plans, and with many.
+ */
+static void state_is_sharded_where_that_is_faster(void **state)
+{
+    static const struct {
+        int blocks;
+        const char *spec;
+        bool sharded;
+    } cases[] = {
+        { 3, "flat:4,bandwidth=1e9,latency=0,memory=1e30", true },
+        { 3, "flat:4,bandwidth=2e4,latency=0,memory=1e30", false },
+        { 24, "tree:4x4,inside=1e9,across=1e8,latency=0,memory=1e30", true },
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct cluster *cluster = open_cluster(cases[i].spec);
+        struct cost *cost = even_cost(cases[i].blocks, 100, 1e5);
+        struct plan *plans[3];
+
+        for (int b = 0; b < cost->n_blocks; b++)
+            cost->blocks[b].step = 0.5;
+        for (enum plan_zero zero = PLAN_ZERO_ANY; zero <= PLAN_ZERO_NEVER; zero++) {
+            struct plan_request request = { .global_batch = 64, .optimizer = "adam",
+                                            .zero = zero };
+
+            plans[zero] = partition(cost, cluster, &request, NULL, NULL);
+            assert_non_null(plans[zero]);
+        }
+        assert_int_equal(plans[PLAN_ZERO_ANY]->zero, cases[i].sharded);
+        for (int p = 0; p < 3; p++) {
+            double seconds = plans[p]->iteration_seconds * (1 + CLOSE);
+
+            assert_true(plans[PLAN_ZERO_ANY]->iteration_seconds <= seconds);
+            assert_true(plans[PLAN_ZERO_ANY]->lower_bound_seconds <= seconds);
+        }
+        for (int p = 0; p < 3; p++)
+            plan_free(plans[p]);
+        cluster_free(cluster);
+        cost_free(cost);
+    }
+}
+
+/* One stage on one device, of four micro-batches at once. */
+static struct plan_request one_stage(const char *recompute, double memory)
+{
+    static int one = 1;
+
+    return (struct plan_request){ .global_batch = 4, .optimizer = "sgd", .n_replicas = 1,
+                                  .replicas = &one, .micro_batch = 1, .schedule = "gpipe",
+                                  .recompute = recompute, .memory = memory };
+}
+
+/* One micro-batch keeps 600 bytes of activations; four keep 2400, or 600 and what arrives. */
+static void a_stage_recomputes_where_memory_demands_it(void **state)
+{
+    static const struct {
+        const char *recompute;
+        double memory;
+        bool fits, again;
+    } cases[] = {
+        { NULL, 15000, true, false },  { NULL, 13000, true, true },
+        { "none", 13000, false, false }, { "full", 15000, true, true },
+        { "full", 12000, false, true },
+    };
+    double seconds[2] = { 0 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct plan_request request = one_stage(cases[i].recompute, cases[i].memory);
+        struct plan *plan = plan_for(6, ROOMY, &request, NULL);
+
+        assert_int_equal(plan != NULL, cases[i].fits);
+        if (plan) {
+            assert_int_equal(plan->stages[0].recompute == PLAN_RECOMPUTE_FULL, cases[i].again);
+            assert_true(plan->stages[0].memory <= cases[i].memory);
+            seconds[cases[i].again] = plan->iteration_seconds;
+            assert_true(plan->iteration_seconds >= plan->lower_bound_seconds);
+        }
+        plan_free(plan);
+    }
+    /* 18 seconds for each of four, and another 6. */
+    assert_true(fabs(seconds[0] - 72) < 1e-6 && fabs(seconds[1] - 96) < 1e-6);
+}
+
+/* Blocks that keep 40 of their 100 bytes for half a second: six keep 240 for each of four, and
+ * once the 360 that they do not keep; beside 12000, and what arrives, in all cases.
+ */
+static void less_is_run_again_where_that_is_enough(void **state)
+{
+    static const struct {
+        const char *recompute;
+        double memory, seconds;
+        enum plan_recompute again;
+    } cases[] = {
+        { NULL, 15000, 72, PLAN_RECOMPUTE_NONE },   { NULL, 13500, 84, PLAN_RECOMPUTE_SELECTIVE },
+        { NULL, 13000, 96, PLAN_RECOMPUTE_FULL },   { "full", 15000, 96, PLAN_RECOMPUTE_FULL },
+        { "selective", 15000, 84, PLAN_RECOMPUTE_SELECTIVE },
+    };
+    struct cost *cost = even_cost(6, 1, 1000);
+    struct cluster *cluster = open_cluster(ROOMY);
+
+    (void)state;
+    for (int b = 0; b < cost->n_blocks; b++) {
+        cost->blocks[b].selective_dgrad = mem_new(1, sizeof(double));
+        cost->blocks[b].selective_activations = mem_new(1, sizeof(double));
+        cost->blocks[b].selective_dgrad[0] = 1.5;
+        cost->blocks[b].selective_activations[0] = 40;
+    }
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct plan_request request = one_stage(cases[i].recompute, cases[i].memory);
+        struct plan *plan = partition(cost, cluster, &request, NULL, NULL);
+
+        assert_non_null(plan);
+        assert_int_equal(plan->stages[0].recompute, cases[i].again);
+        assert_true(plan->stages[0].memory <= cases[i].memory);
+        assert_true(fabs(plan->iteration_seconds - cases[i].seconds) < 1e-6);
+        assert_true(plan->iteration_seconds >= plan->lower_bound_seconds);
+        plan_free(plan);
+    }
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
+static void a_block_that_fits_nowhere_is_named_with_what_it_lacks(void **state)
+{
+    struct plan_request request = { .global_batch = 4, .memory = 2000 };
+    struct err err = { 0 };
+
+    (void)state;
+    /* 2000 bytes for parameters and gradients, and 100 of activations of one sample. */
+    assert_null(plan_for(6, ROOMY, &request, &err));
+    assert_contains(err.text, "block \"b");
+    assert_contains(err.text, "does not fit on one device, by 10");
+    assert_int_equal(err.code, EXIT_FAILED);
+    request.memory = 2500;
+    memset(&err, 0, sizeof(err));
+    assert_null(plan_for(6, ROOMY, &request, &err));
+    assert_contains(err.text, "does not fit on 4 devices of 2500 bytes: block \"b");
+}
+
+static int half_as_much_again(void *user, const struct plan *plan, int stage,
+                              struct memory_use *use, struct err *err)
+{
+    (void)err;
+    ++*(int *)user;
+    use->parameters = use->gradients = (size_t)(1500 * plan->stages[stage].n_blocks);
+    use->total = use->parameters + use->gradients;
+    return 0;
+}
+
+static void the_exact_memory_decides(void **state)
+{
+    int calls = 0;
+    struct plan_request request = { .global_batch = 4, .memory = 7000,
+                                    .memory_of = half_as_much_again, .user = &calls };
+    struct err err = { 0 };
+    struct plan *plan = plan_for(6, ROOMY, &request, &err);
+
+    (void)state;
+    if (!plan)
+        fail_msg("%s", err.text);
+    assert_true(calls > 0);
+    for (int s = 0; s < plan->n_stages; s++)
+        assert_true(plan->stages[s].n_blocks <= 2 && plan->stages[s].memory <= 7000);
+    plan_free(plan);
+}
+
+/* Of what is not parameters and gradients four fifths of the estimate. */
+static int less_than_estimated(void *user, const struct plan *plan, int stage,
+                               struct memory_use *use, struct err *err)
+{
+    double fixed = 2000.0 * plan->stages[stage].n_blocks;
+
+    (void)err;
+    (void)user;
+    use->parameters = use->gradients = (size_t)fixed / 2;
+    use->total = (size_t)(fixed + 0.8 * (plan->stages[stage].memory - fixed));
+    return 0;
+}
+
+static void what_fits_as_compiled_is_found_where_the_estimate_is_too_large(void **state)
+{
+    struct plan_request request = { .global_batch = 4, .micro_batches = 1, .recompute = "none" };
+    const char *one = "flat:1,bandwidth=1e9,latency=0,memory=1e30";
+    struct err err = { 0 };
+    struct plan *plan = plan_for(6, one, &request, &err);
+
+    (void)state;
+    assert_non_null(plan);
+    assert_true(plan->stages[0].memory > 6 * 2000);
+    request.memory = 6 * 2000 + 0.9 * (plan->stages[0].memory - 6 * 2000);
+    plan_free(plan);
+    assert_null(plan_for(6, one, &request, &err));
+    err = (struct err){ 0 };
+    request.memory_of = less_than_estimated;
+    plan = plan_for(6, one, &request, &err);
+    if (!plan)
+        fail_msg("%s", err.text);
+    assert_true(plan->stages[0].memory <= request.memory);
+    plan_free(plan);
+}
+
+/* As estimated, but for the first stage, which has 3000 bytes of buffers more. */
+static int first_stage_has_more(void *user, const struct plan *plan, int stage,
+                                struct memory_use *use, struct err *err)
+{
+    (void)err;
+    (void)user;
+    use->parameters = use->gradients = (size_t)(1000 * plan->stages[stage].n_blocks);
+    use->buffers = stage == 0 && plan->n_stages > 1 ? 3000 : 0;
+    use->total = use->parameters + use->gradients + use->buffers;
+    return 0;
+}
+
+/* 6 blocks of 2000 bytes: 2 and 4 of them fit, once the first stage has buffers. */
+static void a_small_stage_that_was_underestimated_does_not_forbid_a_large_one(void **state)
+{
+    struct plan_request request = { .global_batch = 4, .memory = 8600, .stages = 2,
+                                    .micro_batches = 4, .memory_of = first_stage_has_more };
+    struct err err = { 0 };
+    struct plan *plan = plan_for(6, "flat:2,bandwidth=1e9,latency=0,memory=1e30", &request, &err);
+
+    (void)state;
+    if (!plan)
+        fail_msg("%s", err.text);
+    assert_int_equal(plan->stages[0].n_blocks, 2);
+    assert_int_equal(plan->stages[1].n_blocks, 4);
+    plan_free(plan);
+}
+
+/* A stage has room for 30 samples in flight and for one of 200 blocks: 24 of 48 samples come to
+ * each of two replicas. As many stages as have but one replica, so that 388 devices do, keep no
+ * more than that only where micro-batches are of two samples.
+ */
+static void small_micro_batches_are_searched_before_the_limit_is_reached(void **state)
+{
+    struct cost *cost = even_cost(200, 100, 10000);
+    struct cluster *cluster = open_cluster("flat:388,bandwidth=1e9,latency=0,memory=1e9");
+    struct plan_request request = { .global_batch = 48, .recompute = "full", .memory = 23500 };
+    struct err err = { 0 };
+    struct plan *plan = partition(cost, cluster, &request, NULL, &err);
+
+    (void)state;
+    if (!plan)
+        fail_msg("%s", err.text);
+    assert_int_equal(plan->micro_batch, 2);
+    assert_int_equal(plan->n_stages, 200);
+    plan_free(plan);
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_memory_limit_forces_a_cut),
+        cmocka_unit_test(state_is_sharded_where_memory_demands_it),
+        cmocka_unit_test(state_is_sharded_where_that_is_faster),
+        cmocka_unit_test(a_stage_recomputes_where_memory_demands_it),
+        cmocka_unit_test(less_is_run_again_where_that_is_enough),
+        cmocka_unit_test(a_block_that_fits_nowhere_is_named_with_what_it_lacks),
+        cmocka_unit_test(the_exact_memory_decides),
+        cmocka_unit_test(what_fits_as_compiled_is_found_where_the_estimate_is_too_large),
+        cmocka_unit_test(a_small_stage_that_was_underestimated_does_not_forbid_a_large_one),
+        cmocka_unit_test(small_micro_batches_are_searched_before_the_limit_is_reached),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
