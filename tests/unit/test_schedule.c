@@ -556,6 +556,40 @@ static void a_wrong_list_is_refused_by_stage_and_instruction(void **state)
                "RECV 0 0 <- 0\nF 0 0\nRECV 1 0 <- 0\nF 1 0\nB 0 0\nSEND 0 0 -> 0 gradient\n"
                "W 0 0\nB 1 0\nSEND 1 0 -> 0 gradient\nW 1 0\nREDUCE\nSTEP\n",
                "stage 0: BW 0 0: waits for ever");
+    /* What is sent may be overwritten by then. */
+    check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\n"
+               "F 0 0\nRECV 0 0 <- 1 gradient\nBW 0 0\nSEND 0 0 -> 1\nREDUCE\nSTEP\n"
+               "stage 1 slots 1\n"
+               "RECV 0 0 <- 0\nF 0 0\nB 0 0\nSEND 0 0 -> 0 gradient\nW 0 0\nREDUCE\nSTEP\n",
+               "stage 0: SEND 0 0 -> 1: does not directly follow what makes it");
+    /* The same of a gradient that W may overwrite. */
+    check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\n"
+               "F 0 0\nSEND 0 0 -> 1\nRECV 0 0 <- 1 gradient\nBW 0 0\nREDUCE\nSTEP\n"
+               "stage 1 slots 1\n"
+               "RECV 0 0 <- 0\nF 0 0\nB 0 0\nW 0 0\nSEND 0 0 -> 0 gradient\nREDUCE\nSTEP\n",
+               "list: stage 1: SEND 0 0 -> 0 gradient: does not directly follow");
+    /* Their memory is not the same. */
+    check_text("schedule x stages 2 micro-batches 2\nstage 0 slots 2\n"
+               "F 0 0\nSEND 0 0 -> 1\nF 1 0\nSEND 1 0 -> 1\n"
+               "RECV 0 0 <- 1 gradient\nBW 0 0\nRECV 1 0 <- 1 gradient\nB 1 0\nW 1 0\n"
+               "REDUCE\nSTEP\nstage 1 slots 1\nREDUCE\nSTEP\n",
+               "stage 0: B 1 0: a stage runs BW, or B and W, but not both");
+    /* Both are received before one is used. */
+    check_text("schedule x stages 2 micro-batches 2\nstage 0 slots 2\n"
+               "F 0 0\nSEND 0 0 -> 1\nF 1 0\nSEND 1 0 -> 1\n"
+               "RECV 0 0 <- 1 gradient\nBW 0 0\nRECV 1 0 <- 1 gradient\nBW 1 0\nREDUCE\nSTEP\n"
+               "stage 1 slots 2\nRECV 0 0 <- 0\nRECV 1 0 <- 0\nF 1 0\nF 0 0\n"
+               "B 0 0\nSEND 0 0 -> 0 gradient\nW 0 0\nB 1 0\nSEND 1 0 -> 0 gradient\nW 1 0\n"
+               "REDUCE\nSTEP\n", "stage 1: RECV 0 0 <- 0: is used in another order");
+    check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\nF 0 1\n"
+               "stage 1 slots 1\n", "stage 0: F 0 1: no such chunk");
+    check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\nF 0 0\nREDUCE\nSTEP\n"
+               "stage 1 slots 1\nREDUCE\nSTEP\n", "stage 0: micro-batch 0 is not complete");
+}
+
+static void a_wrong_list_that_is_not_flushed_is_refused_likewise(void **state)
+{
+    (void)state;
     /* The gradients of a batch are not used yet when the next one's would be added to them. */
     check_text("schedule x stages 2 micro-batches 1 versions 2\nstage 0 slots 1\n"
                "F 0 0\nSEND 0 0 -> 1\nRECV 0 0 <- 1 gradient\nBW 0 0\nBW 1 0\nREDUCE\nSTEP\n"
@@ -586,35 +620,22 @@ static void a_wrong_list_is_refused_by_stage_and_instruction(void **state)
                "RECV 1 0 <- 0\nF 1 0\nREDUCE\nSTEP\n",
                "list: stage 1 runs 1 forwards of the batch that follows, and stage 0, which feeds "
                "it, 0");
-    /* What is sent may be overwritten by then. */
-    check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\n"
-               "F 0 0\nRECV 0 0 <- 1 gradient\nBW 0 0\nSEND 0 0 -> 1\nREDUCE\nSTEP\n"
-               "stage 1 slots 1\n"
-               "RECV 0 0 <- 0\nF 0 0\nB 0 0\nSEND 0 0 -> 0 gradient\nW 0 0\nREDUCE\nSTEP\n",
-               "stage 0: SEND 0 0 -> 1: does not directly follow what makes it");
-    /* The same of a gradient that W may overwrite. */
-    check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\n"
-               "F 0 0\nSEND 0 0 -> 1\nRECV 0 0 <- 1 gradient\nBW 0 0\nREDUCE\nSTEP\n"
-               "stage 1 slots 1\n"
-               "RECV 0 0 <- 0\nF 0 0\nB 0 0\nW 0 0\nSEND 0 0 -> 0 gradient\nREDUCE\nSTEP\n",
-               "list: stage 1: SEND 0 0 -> 0 gradient: does not directly follow");
-    /* Their memory is not the same. */
-    check_text("schedule x stages 2 micro-batches 2\nstage 0 slots 2\n"
-               "F 0 0\nSEND 0 0 -> 1\nF 1 0\nSEND 1 0 -> 1\n"
-               "RECV 0 0 <- 1 gradient\nBW 0 0\nRECV 1 0 <- 1 gradient\nB 1 0\nW 1 0\n"
-               "REDUCE\nSTEP\nstage 1 slots 1\nREDUCE\nSTEP\n",
-               "stage 0: B 1 0: a stage runs BW, or B and W, but not both");
-    /* Both are received before one is used. */
-    check_text("schedule x stages 2 micro-batches 2\nstage 0 slots 2\n"
-               "F 0 0\nSEND 0 0 -> 1\nF 1 0\nSEND 1 0 -> 1\n"
-               "RECV 0 0 <- 1 gradient\nBW 0 0\nRECV 1 0 <- 1 gradient\nBW 1 0\nREDUCE\nSTEP\n"
-               "stage 1 slots 2\nRECV 0 0 <- 0\nRECV 1 0 <- 0\nF 1 0\nF 0 0\n"
-               "B 0 0\nSEND 0 0 -> 0 gradient\nW 0 0\nB 1 0\nSEND 1 0 -> 0 gradient\nW 1 0\n"
-               "REDUCE\nSTEP\n", "stage 1: RECV 0 0 <- 0: is used in another order");
-    check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\nF 0 1\n"
-               "stage 1 slots 1\n", "stage 0: F 0 1: no such chunk");
-    check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\nF 0 0\nREDUCE\nSTEP\n"
-               "stage 1 slots 1\nREDUCE\nSTEP\n", "stage 0: micro-batch 0 is not complete");
+    /* Stage 1 receives none of these three before an update that waits for all. */
+    check_text("schedule x stages 2 micro-batches 3 versions 2\nstage 0 slots 3\n"
+               "RECV 0 0 <- 1 gradient\nBW 0 0\nRECV 1 0 <- 1 gradient\nBW 1 0\n"
+               "RECV 2 0 <- 1 gradient\nBW 2 0\n"
+               "F 3 0\nSEND 3 0 -> 1\nF 4 0\nSEND 4 0 -> 1\nF 5 0\nSEND 5 0 -> 1\n"
+               "REDUCE\nSTEP\nstage 1 slots 1\n"
+               "RECV 0 0 <- 0\nF 0 0\nB 0 0\nSEND 0 0 -> 0 gradient\nW 0 0\n"
+               "RECV 1 0 <- 0\nF 1 0\nB 1 0\nSEND 1 0 -> 0 gradient\nW 1 0\n"
+               "RECV 2 0 <- 0\nF 2 0\nB 2 0\nSEND 2 0 -> 0 gradient\nW 2 0\nREDUCE\nSTEP\n",
+               "list: stage 0 runs 3 forwards of the batch that follows, and stage 1, which "
+               "receives from it, 0: more than 2 wait to be received");
+}
+
+static void a_wrong_list_of_two_chunks_is_refused_likewise(void **state)
+{
+    (void)state;
     /* One list with both stages: the second needs what the first sends. */
     check_text("schedule x stages 2 micro-batches 1\nstage 0 slots 1\nstage 1 slots 1\n"
                "RECV 0 1 <- 0\nF 0 1\nF 0 0\nSEND 0 0 -> 1\nREDUCE\nSTEP\n",
@@ -635,17 +656,6 @@ static void a_wrong_list_is_refused_by_stage_and_instruction(void **state)
                "RECV 2 1 <- 0\nF 2 1\nB 2 1\nSEND 2 1 -> 0 gradient\nW 2 1\n"
                "RECV 2 0 <- 1 gradient\nBW 2 0\nREDUCE\nSTEP\n",
                "list: stage 0: SEND 2 0 -> 1: waits for ever");
-    /* Stage 1 receives none of these three before an update that waits for all. */
-    check_text("schedule x stages 2 micro-batches 3 versions 2\nstage 0 slots 3\n"
-               "RECV 0 0 <- 1 gradient\nBW 0 0\nRECV 1 0 <- 1 gradient\nBW 1 0\n"
-               "RECV 2 0 <- 1 gradient\nBW 2 0\n"
-               "F 3 0\nSEND 3 0 -> 1\nF 4 0\nSEND 4 0 -> 1\nF 5 0\nSEND 5 0 -> 1\n"
-               "REDUCE\nSTEP\nstage 1 slots 1\n"
-               "RECV 0 0 <- 0\nF 0 0\nB 0 0\nSEND 0 0 -> 0 gradient\nW 0 0\n"
-               "RECV 1 0 <- 0\nF 1 0\nB 1 0\nSEND 1 0 -> 0 gradient\nW 1 0\n"
-               "RECV 2 0 <- 0\nF 2 0\nB 2 0\nSEND 2 0 -> 0 gradient\nW 2 0\nREDUCE\nSTEP\n",
-               "list: stage 0 runs 3 forwards of the batch that follows, and stage 1, which "
-               "receives from it, 0: more than 2 wait to be received");
 }
 
 static void unknown_names_are_refused(void **state)
@@ -673,6 +683,8 @@ int main(void)
         cmocka_unit_test(what_is_printed_can_be_read_back),
         cmocka_unit_test(a_wrong_line_is_named),
         cmocka_unit_test(a_wrong_list_is_refused_by_stage_and_instruction),
+        cmocka_unit_test(a_wrong_list_that_is_not_flushed_is_refused_likewise),
+        cmocka_unit_test(a_wrong_list_of_two_chunks_is_refused_likewise),
         cmocka_unit_test(unknown_names_are_refused),
     };
 
