@@ -89,10 +89,12 @@ static void set_scene(struct scene *s, const int *list, const int *of)
     reduce_start(&s->reduce);
 }
 
-static void run(struct scene *s)
+/* Sets the scene and runs all its nodes. */
+static void run(struct scene *s, const int *list, const int *of)
 {
     struct err err = { 0 };
 
+    set_scene(s, list, of);
     for (int node = 0; node < BUCKETS; node++)
         assert_int_equal(reduce_final(&s->reduce, node, &err), 0);
 }
@@ -104,8 +106,7 @@ static void waiting_asks_about_all_reductions(void **state)
     struct err err = { 0 };
 
     (void)state;
-    set_scene(&s, list, of);
-    run(&s);
+    run(&s, list, of);
     if (reduce_wait(&s.reduce, &err))
         fail_msg("%s", err.text);
     for (int i = 0; i < BUCKETS; i++)
@@ -123,8 +124,7 @@ static void a_group_reduces_in_one_order_whatever_the_kernels(void **state)
         struct scene s;
         struct err err = { 0 };
 
-        set_scene(&s, orders[i], same);
-        run(&s);
+        run(&s, orders[i], same);
         if (reduce_wait(&s.reduce, &err))
             fail_msg("%s", err.text);
         assert_int_equal(n_posted, BUCKETS);
@@ -140,8 +140,7 @@ static void no_more_are_under_way_than_there_is_scratch_for(void **state)
     struct err err = { 0 };
 
     (void)state;
-    set_scene(&s, list, same);
-    run(&s);
+    run(&s, list, same);
     assert_int_equal(n_posted, SUMS_AT_ONCE);
     assert_true(s.requests[0].scratch != s.requests[1].scratch);
     assert_int_equal(reduce_test(&s.reduce, &err), 0);
@@ -156,8 +155,7 @@ static void a_group_does_not_wait_for_the_kernels_of_another(void **state)
     struct scene s;
 
     (void)state;
-    set_scene(&s, list, of);
-    run(&s);
+    run(&s, list, of);
     assert_int_equal(posted[0], 1);
     assert_int_equal(posted[1], 2);
     assert_int_equal(posted[2], 0);
