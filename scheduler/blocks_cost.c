@@ -45,6 +45,8 @@ static void init_blocks(struct cost *cost, const struct blocks *blocks,
         b->wgrad = new_sizes(cost);
         b->activations = new_sizes(cost);
         b->kept_for_wgrad = new_sizes(cost);
+        b->read_by_backward = new_sizes(cost);
+        b->read_from_others = new_sizes(cost);
         b->gradients_for_wgrad = new_sizes(cost);
         b->workspace = new_sizes(cost);
         b->selective_dgrad = new_sizes(cost);
@@ -100,6 +102,7 @@ static int root_of(const struct graph *graph, int value)
 /* What the backward of its block reads of each forward value. */
 struct keeping {
     bool backward, wgrad, leaves;
+    int reader;             /* the last block whose backward reads it */
 };
 
 static struct keeping *find_kept(const struct writer *w)
@@ -116,8 +119,12 @@ static struct keeping *find_kept(const struct writer *w)
 
             if (!k)
                 continue;
-            k->backward |= node->part == PART_DGRAD || node->part == PART_WGRAD;
             k->wgrad |= node->part == PART_WGRAD;
+            if (node->part != PART_DGRAD && node->part != PART_WGRAD)
+                continue;
+            k->reader = k->backward && k->reader > w->t->stage_of[n] ? k->reader
+                                                                      : w->t->stage_of[n];
+            k->backward = true;
         }
     }
     for (int i = 0; i < w->t->autodiff->n_boundaries; i++)
@@ -327,6 +334,13 @@ static void add_activations(const struct writer *w)
             continue;
         if (kept[v].backward || kept[v].leaves)
             b->activations[w->size] += bytes_of(w, v);
+        if (kept[v].backward) {
+            struct cost_block *reader = &w->cost->blocks[kept[v].reader];
+
+            reader->read_by_backward[w->size] += bytes_of(w, v);
+            if (reader != b)
+                reader->read_from_others[w->size] += bytes_of(w, v);
+        }
         if (kept[v].wgrad)
             b->kept_for_wgrad[w->size] += bytes_of(w, v);
     }
@@ -435,8 +449,12 @@ static void add_parameters(const struct writer *w, double step_seconds)
 
     for (int i = 0; i < ad->n_params; i++)
         add_parameter(w, i, step_seconds);
-    for (int i = 0; i < ad->n_stats; i++)
-        w->cost->blocks[ad->stats[i].stage].parameters += bytes_of(w, ad->stats[i].stat);
+    for (int i = 0; i < ad->n_stats; i++) {
+        struct cost_block *b = &w->cost->blocks[ad->stats[i].stage];
+
+        b->parameters += bytes_of(w, ad->stats[i].stat);
+        b->statistics += bytes_of(w, ad->stats[i].stat);
+    }
 }
 
 static struct cost *cost_empty(int n_sizes, const struct block_timing *timings,

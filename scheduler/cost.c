@@ -36,6 +36,8 @@ static void free_block(struct cost_block *b)
     free(b->wgrad);
     free(b->activations);
     free(b->kept_for_wgrad);
+    free(b->read_by_backward);
+    free(b->read_from_others);
     free(b->gradients_for_wgrad);
     free(b->workspace);
     free(b->selective_dgrad);
@@ -269,6 +271,12 @@ static json_t *block_to_json(const struct cost *cost, const struct cost_block *b
     json_object_set_new(o, "activations", numbers(cost, b->activations));
     if (b->kept_for_wgrad)
         json_object_set_new(o, "kept_for_wgrad", numbers(cost, b->kept_for_wgrad));
+    if (b->read_by_backward)
+        json_object_set_new(o, "read_by_backward", numbers(cost, b->read_by_backward));
+    if (b->read_from_others)
+        json_object_set_new(o, "read_from_others", numbers(cost, b->read_from_others));
+    if (b->statistics > 0)
+        json_object_set_new(o, "statistics", json_real(b->statistics));
     if (b->gradients_for_wgrad)
         json_object_set_new(o, "gradients_for_wgrad", numbers(cost, b->gradients_for_wgrad));
     if (b->workspace)

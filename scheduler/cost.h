@@ -23,6 +23,10 @@ struct cost_block {
     double parameters;                  /* bytes, without 'shared' ones */
     double *activations;                /* kept for the backward, own output included */
     double *kept_for_wgrad;             /* of these, until W; NULL: all of them */
+    double *read_by_backward;           /* wherever it was made, what its backward reads as the
+                                         * last one; NULL: not known */
+    double *read_from_others;           /* of that, what other blocks made */
+    double statistics;      /* of the parameters, what is not trained */
     double prepared;                    /* bytes made of the parameters, once per step */
     double *gradients_for_wgrad;        /* what dgrad makes, until W; NULL: none */
     double *workspace;                  /* NULL: none */

@@ -677,7 +677,8 @@ static void set_bound(struct search *s, struct plan *plan)
         return;
     }
     s->zero |= may_shard(s);
-    relaxed = partition_relaxed(s, plan->iteration_seconds);
+    relaxed = fmax(simple, partition_relaxed(s, plan->iteration_seconds));
+    relaxed = partition_by_distance(s, relaxed, plan->iteration_seconds);
     plan->lower_bound_seconds = fmax(simple, partition_chunks_bound(s, relaxed));
     s->zero = zero;
 }

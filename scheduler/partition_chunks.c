@@ -159,10 +159,11 @@ struct chunking_sums chunking_sum(const struct cost *cost, int64_t share)
         const struct cost_block *block = &cost->blocks[b];
         bool scales = block->batch_axis;
         double n = (double)share, forward = cost_at(cost, block->forward, scales, n);
+        double wgrad = block->wgrad ? cost_at(cost, block->wgrad, scales, n) : 0;
 
         sums.forward += forward;
-        sums.work += forward + cost_at(cost, block->dgrad, scales, n) +
-                     (block->wgrad ? cost_at(cost, block->wgrad, scales, n) : 0);
+        sums.wgrad += wgrad;
+        sums.work += forward + cost_at(cost, block->dgrad, scales, n) + wgrad;
         sums.activations += cost_at(cost, block->activations, scales, n);
     }
     return sums;

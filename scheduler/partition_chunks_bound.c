@@ -16,18 +16,27 @@
 #define SIMULATION 10
 /* Relative, of sums in another order. */
 #define SAME 1e-9
+/* By so much less than the bound is tried, each time, where there are few ways to cut. */
+#define STEP 1.04
+
+struct trip {
+    double forward, dgrad;
+};
 
 struct bounding {
     struct search *search;
     double bound;
     bool keep;              /* what is faster than the bound, which it then is, too */
     double left;            /* ways to cut that may be looked at */
-    double *forward;        /* [blocks]: seconds of the smallest share */
-    double *start;          /* [blocks + 1]: soonest start of any block from this one on */
+    /* [blocks]: of the smallest share; [blocks + 1]: the shortest way to a block from this one on, and
+     * back from there.
+     */
+    struct trip *each, *way;
+    struct distance *distance;
 };
 
 /* Edges ascend. */
-static void fill_starts(struct bounding *b, const struct chunking *f)
+static void fill_ways(struct bounding *b, const struct chunking *f)
 {
     const struct cost *cost = b->search->cost;
     double share = (double)(f->split->micro_batch / f->replicas);
@@ -36,27 +45,49 @@ static void fill_starts(struct bounding *b, const struct chunking *f)
     for (int i = 0; i < n; i++) {
         const struct cost_block *block = &cost->blocks[i];
 
-        b->forward[i] = cost_at(cost, block->forward, block->batch_axis, share);
-        b->start[i] = 0;
+        b->each[i] = (struct trip){ cost_at(cost, block->forward, block->batch_axis, share),
+                                    cost_at(cost, block->dgrad, block->batch_axis, share) };
+        b->way[i] = (struct trip){ 0, 0 };
     }
     for (int e = 0; e < cost->n_edges; e++) {
         const struct cost_edge *edge = &cost->edges[e];
-        double *to = &b->start[edge->to];
+        const struct trip *from = &b->way[edge->from], *own = &b->each[edge->from];
+        struct trip *to = &b->way[edge->to];
 
-        *to = fmax(*to, b->start[edge->from] + b->forward[edge->from]);
+        to->forward = fmax(to->forward, from->forward + own->forward);
+        if (edge->gradient_bytes[cost->n_sizes - 1] > 0)
+            to->dgrad = fmax(to->dgrad, from->dgrad + own->dgrad);
     }
-    b->start[n] = INFINITY;
+    b->way[n] = (struct trip){ INFINITY, INFINITY };
     for (int i = n - 1; i >= 0; i--)
-        b->start[i] = fmin(b->start[i], b->start[i + 1]);
+        b->way[i] = (struct trip){ fmin(b->way[i].forward, b->way[i + 1].forward),
+                                   fmin(b->way[i].dgrad, b->way[i + 1].dgrad) };
 }
 
-static double mean_bound(const struct bounding *b, const struct chunking *f, double work)
+/* Under interleaved all but the last W of a device are done before its last gradient leaves. */
+static double mean_bound(const struct bounding *b, const struct chunking *f,
+                         const struct chunking_sums *sums)
 {
-    double starts = 0;
+    double m = (double)f->split->micro_batches, start = 0, back = 0, all;
 
-    for (int l = 0; l < f->lists; l++)
-        starts += b->start[l];
-    return ((double)f->split->micro_batches * work + starts) / f->lists;
+    for (int l = 0; l < f->lists; l++) {
+        start += b->way[l].forward;
+        back += b->way[l].dgrad;
+    }
+    all = m * sums->work + start;
+    return (f->kind == SCHEDULE_INTERLEAVED ? fmax(all, all + back - sums->wgrad) : all) / f->lists;
+}
+
+/* The same with memory, and what is run again so that it suffices. */
+static double tight_bound(struct bounding *b, const struct chunking *f,
+                          const struct chunking_sums *sums)
+{
+    double mean = mean_bound(b, f, sums);
+
+    for (double seconds = b->bound; seconds > mean && !b->keep; seconds /= STEP)
+        if (distance_slower(b->distance, f, seconds))
+            return seconds < b->bound ? seconds : INFINITY;
+    return mean;
 }
 
 /* What the simulation says is what a plan would say, but for memory that only compiling tells. */
@@ -136,15 +167,24 @@ static void bound_split(struct bounding *b, struct chunking *f)
 {
     const struct search *s = b->search;
     int devices = search_devices(s, f->split->pipelines) / f->replicas;
+    bool many = ways_to_cut(s->table->n, 4) > MOST_CUT && !s->request->micro_batch;
     int64_t share = candidate_share(f->split->micro_batch, f->replicas);
-    double work = chunking_sum(s->cost, share).work;
+    struct chunking_sums sums = chunking_sum(s->cost, share);
 
-    fill_starts(b, f);
+    /* Where no cut is looked at replicas of one pipeline do as well. */
+    if (many && f->split->pipelines > s->splits[0].pipelines)
+        return;
+    fill_ways(b, f);
     for (f->lists = 2; f->lists <= devices && 2 * f->lists <= s->table->n; f->lists++) {
-        double mean = mean_bound(b, f, work) * (1 - SAME);
+        double least = INFINITY;
 
-        if (mean < b->bound && !look_at_cuts(b, f) && !b->keep)
-            b->bound = mean;
+        for (int v = 0; v < 2; v++) {
+            f->kind = v ? SCHEDULE_ZB_V : SCHEDULE_INTERLEAVED;
+            if (!schedule_suits(f->kind, f->lists, f->split->micro_batches, NULL))
+                least = fmin(least, tight_bound(b, f, &sums) * (1 - SAME));
+        }
+        if (least < b->bound && !look_at_cuts(b, f) && !b->keep)
+            b->bound = least;
     }
 }
 
@@ -153,8 +193,9 @@ static double bound_all(struct search *s, double upper, bool keep)
 {
     size_t n = (size_t)s->cost->n_blocks;
     struct bounding b = { .search = s, .bound = upper, .keep = keep, .left = MOST_CUT,
-                          .forward = mem_new(n, sizeof(double)),
-                          .start = mem_new(n + 1, sizeof(double)) };
+                          .each = mem_new(n, sizeof(struct trip)),
+                          .way = mem_new(n + 1, sizeof(struct trip)),
+                          .distance = distance_new(s) };
 
     for (int i = 0; i < s->n_splits && chunks_allowed(s->request); i++) {
         struct chunking f = { .split = &s->splits[i] };
@@ -163,8 +204,9 @@ static double bound_all(struct search *s, double upper, bool keep)
                              f.replicas <= f.split->micro_batch; f.replicas++)
             bound_split(&b, &f);
     }
-    free(b.forward);
-    free(b.start);
+    free(b.each);
+    free(b.way);
+    distance_free(b.distance);
     return b.bound;
 }
 

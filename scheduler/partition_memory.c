@@ -17,6 +17,15 @@ double search_limit(const struct search *search, int device)
     return limit > 0 && limit < own ? limit : own;
 }
 
+void search_rooms(const struct search *search, double *smallest, double *largest)
+{
+    *smallest = *largest = search_limit(search, 0);
+    for (int d = 1; d < search->cluster->n_devices; d++) {
+        *smallest = fmin(*smallest, search_limit(search, d));
+        *largest = fmax(*largest, search_limit(search, d));
+    }
+}
+
 double search_room(const struct search *search, int pipelines, int device, int r)
 {
     double room = search->uniform ? search_limit(search, 0) : INFINITY;

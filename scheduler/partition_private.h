@@ -4,7 +4,7 @@
  * partition_orders.c, partition_devices.c, partition_chunks.c, partition_candidate.c,
  * partition_memory.c, partition_fit.c, partition_link.c, partition_request.c and
  * partition_pin.c (pins), partition_explain.c (reasons), partition_bound.c,
- * partition_chunks_bound.c, partition_relax.c, partition_ideals.c
+ * partition_chunks_bound.c, partition_relax.c, partition_distance.c, partition_ideals.c
  * and place.c.
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
@@ -325,6 +325,8 @@ void search_free(struct search *search);
 /* Forget what was found. */
 void search_reset(struct search *search);
 double search_limit(const struct search *search, int device);
+/* The least and the most of any device. */
+void search_rooms(const struct search *search, double *smallest, double *largest);
 /* The least limit of a stage's devices: 'r' from 'device' on in each pipeline. */
 double search_room(const struct search *search, int pipelines, int device, int r);
 /* The estimate of a stage's bytes: parameters and what goes with them; all else. */
@@ -385,7 +387,7 @@ int chunking_most(const struct search *search, int lists);
 struct candidate *chunking_new(struct search *search, const struct chunking *chunking);
 /* Of all blocks at a share. */
 struct chunking_sums {
-    double forward, work, activations;
+    double forward, work, wgrad, activations;
 };
 
 struct chunking_sums chunking_sum(const struct cost *cost, int64_t share);
@@ -472,6 +474,16 @@ double partition_relaxed(struct search *search, double upper);
  * 'upper' where none is allowed.
  */
 double partition_chunks_bound(struct search *search, double upper);
+
+/* The same with memory and what it forces, for any number of blocks, where that is more than what is
+ * 'known'.
+ */
+double partition_by_distance(struct search *search, double known, double upper);
+struct distance;
+struct distance *distance_new(struct search *search);
+void distance_free(struct distance *distance);
+/* Is no such plan as fast as that? */
+bool distance_slower(struct distance *distance, const struct chunking *chunking, double seconds);
 
 /* The candidate as a plan, stages on the first devices in order. */
 struct plan *place(const struct cost *cost, const struct cluster *cluster,

@@ -217,15 +217,6 @@ int64_t *micro_sizes(const struct plan_request *r, int *n)
     return sizes;
 }
 
-static void find_rooms(const struct search *s, double *smallest, double *largest)
-{
-    *smallest = *largest = search_limit(s, 0);
-    for (int d = 1; d < s->cluster->n_devices; d++) {
-        *smallest = fmin(*smallest, search_limit(s, d));
-        *largest = fmax(*largest, search_limit(s, d));
-    }
-}
-
 /* All devices as large as the largest would do. */
 static int explain_missed(const struct search *s, double smallest, double room, struct err *err)
 {
@@ -395,7 +386,7 @@ int explain_failure(struct search *s, struct err *err)
         return err_set_code(err, EXIT_USAGE, "--schedule %s: no number of devices from 1 to %d "
                             "suits the micro-batches, the pins and the memory: leave some out",
                             s->request->schedule, s->cluster->n_devices);
-    find_rooms(s, &smallest, &room);
+    search_rooms(s, &smallest, &room);
     giant = find_giant(s, table_share(s->table, share), slots, s->cluster->n_devices, &bytes);
     if (share == size)
         bytes = fmax(bytes, exact_alone(s, giant, size, kind));
