@@ -18,6 +18,8 @@
 #define SAME 1e-9
 /* By so much less than the bound is tried, each time, where there are few ways to cut. */
 #define STEP 1.04
+/* So near the bound of plans without chunks memory is not looked at. */
+#define NEAR 1.001
 
 struct trip {
     double forward, dgrad;
@@ -25,7 +27,7 @@ struct trip {
 
 struct bounding {
     struct search *search;
-    double bound;
+    double bound, upper;    /* upper: of plans without chunks */
     bool keep;              /* what is faster than the bound, which it then is, too */
     double left;            /* ways to cut that may be looked at */
     /* [blocks]: of the smallest share; [blocks + 1]: the shortest way to a block from this one on, and
@@ -84,6 +86,8 @@ static double tight_bound(struct bounding *b, const struct chunking *f,
 {
     double mean = mean_bound(b, f, sums);
 
+    if (mean * NEAR >= b->upper)
+        return mean;
     for (double seconds = b->bound; seconds > mean && !b->keep; seconds /= STEP)
         if (distance_slower(b->distance, f, seconds))
             return seconds < b->bound ? seconds : INFINITY;
@@ -176,14 +180,18 @@ static void bound_split(struct bounding *b, struct chunking *f)
         return;
     fill_ways(b, f);
     for (f->lists = 2; f->lists <= devices && 2 * f->lists <= s->table->n; f->lists++) {
-        double least = INFINITY;
+        double least = INFINITY, before = b->bound;
 
         for (int v = 0; v < 2; v++) {
             f->kind = v ? SCHEDULE_ZB_V : SCHEDULE_INTERLEAVED;
             if (!schedule_suits(f->kind, f->lists, f->split->micro_batches, NULL))
                 least = fmin(least, tight_bound(b, f, &sums) * (1 - SAME));
         }
-        if (least < b->bound && !look_at_cuts(b, f) && !b->keep)
+        if (least >= before)
+            continue;
+        if (look_at_cuts(b, f) && !b->keep)
+            b->bound = fmax(b->bound, least);
+        else if (!b->keep)
             b->bound = least;
     }
 }
@@ -192,8 +200,8 @@ static void bound_split(struct bounding *b, struct chunking *f)
 static double bound_all(struct search *s, double upper, bool keep)
 {
     size_t n = (size_t)s->cost->n_blocks;
-    struct bounding b = { .search = s, .bound = upper, .keep = keep, .left = MOST_CUT,
-                          .each = mem_new(n, sizeof(struct trip)),
+    struct bounding b = { .search = s, .bound = upper, .upper = upper, .keep = keep,
+                          .left = MOST_CUT, .each = mem_new(n, sizeof(struct trip)),
                           .way = mem_new(n + 1, sizeof(struct trip)),
                           .distance = distance_new(s) };
 

@@ -27,9 +27,9 @@
 /* Of means of seconds and bytes. */
 #define MIX 0.25
 /* Over the plain bound: then that is good enough. */
-#define ENOUGH 0.1
+#define ENOUGH 0.15
 /* What is tried first, of the plan; and by how much less each time. */
-#define FIRST 1.22
+#define FIRST 1.1
 #define STEP 0.05
 /* So often A is looked at, by what it was. */
 #define AGAIN 2
@@ -64,6 +64,7 @@ struct distance {
     int *within;            /* [n]: a stage from here on keeps what arrives if it ends behind this */
     double room, upper, left, price;
     int devices, lists;     /* lists: where devices have several stages */
+    bool fills, v;          /* there: with what they wait for at first; zb-v, not interleaved */
     double mix, all_fixed;  /* fixed: bytes of the way */
     int cap;                /* slots of any stage, at least, far from the end; 0: micro-batches */
     int n_counts;
@@ -361,6 +362,8 @@ static double least_bytes(const struct distance *d, const struct option *o, enum
 /* How often a stage with so many behind it runs each beside A. */
 struct times {
     double forward, dgrad, wgrad, trip;
+    int fill;               /* devices that have to wait for it before they start, */
+    int drain;              /* and after they are done but for their last W */
     int slots;
     bool late;              /* the only stage of its device that is as near to the end */
 };
@@ -381,7 +384,7 @@ static struct times times_of(const struct distance *d, int behind)
     if (d->aim == AIM_FLUSH || d->aim == AIM_PATH)
         t.wgrad = m - 1;
     if (d->aim == AIM_WORK || d->aim == AIM_DEVICES)
-        t = (struct times){ m, m, m, 0, 0, false };
+        t = (struct times){ .forward = m, .dgrad = m, .wgrad = m };
     t.late = behind < d->lists;
     t.slots = (int)(slots < most_slots(d) ? slots : most_slots(d));
     return t;
@@ -402,12 +405,13 @@ static bool add_stages(struct distance *d, struct option *o, const struct times 
 {
     double weight = d->aim == AIM_PATH ? 0 : (double)o->replicas / d->devices, *sum = d->sum;
     /* Of itself a stage takes no longer than that. */
-    double most = (d->upper - t->trip * d->path) * (1 + 1e-9);
+    double most = t->fill ? INFINITY : (d->upper - t->trip * d->path) * (1 + 1e-9);
     enum plan_recompute kept = d->aim == AIM_TURN || d->aim == AIM_WORK ? PLAN_RECOMPUTE_NONE : c;
     bool helps = false, fits = false;
 
     for (int i = 0; i <= d->n; i++)
-        sum[i] = t->forward * o->forward[i] + t->dgrad * o->dgrad[c][i] + t->wgrad * o->wgrad[i];
+        sum[i] = (t->forward + t->fill) * o->forward[i] + t->dgrad * o->dgrad[c][i] +
+                 t->drain * o->dgrad[PLAN_RECOMPUTE_NONE][i] + t->wgrad * o->wgrad[i];
     for (int i = last; i >= 0; i--)
         for (int j = i + 1; j <= d->n; j++) {
             double made = o->made[0][j] - o->made[0][i], bytes, total;
@@ -455,6 +459,31 @@ static bool add_layer(struct distance *d, const struct times *t, enum plan_recom
     return helps;
 }
 
+/* The first stage of each device, in front of what 'least' has: device l starts when a micro-batch has
+ * passed those of the devices before it, and under interleaved all its B are done before a gradient
+ * goes back through them. All stages are cut among their replicas alike: those of the largest share
+ * wait for each other.
+ */
+static void add_first(struct distance *d, enum plan_recompute from, enum plan_recompute to)
+{
+    size_t n = (size_t)d->n + 1;
+
+    memset(d->options[0].out, 0, sizeof(d->options[0].out));
+    for (int l = d->lists - 1; l >= 0 && d->left >= 0; l--) {
+        int after = d->lists - 1 - l, behind = d->lists + after;
+        struct times t = times_of(d, behind);
+
+        t.fill = after;
+        t.drain = d->v ? 0 : after;
+        t.wgrad -= d->v ? 0 : 1;
+        memcpy(d->before, d->least, n * sizeof(*d->least));
+        memcpy(d->used_before, d->used, n * sizeof(*d->used));
+        for (int i = 0; i <= d->n; i++)
+            d->least[i] = INFINITY;
+        add_layer(d, &t, from, to, 0, behind);
+    }
+}
+
 /* Over all ways to cut, where each device has a price; INFINITY: nothing fits. */
 static double least_of(struct distance *d, enum plan_recompute from, enum plan_recompute to,
                        double price)
@@ -473,6 +502,8 @@ static double least_of(struct distance *d, enum plan_recompute from, enum plan_r
         d->least[i] = INFINITY;
     d->least[d->n] = 0;
     d->used[d->n] = 0;
+    if (d->fills)
+        most = d->v ? d->lists : most - d->lists;
     for (int behind = 0; behind < most && d->left >= 0; behind++) {
         struct times t = times_of(d, behind);
 
@@ -491,6 +522,8 @@ static double least_of(struct distance *d, enum plan_recompute from, enum plan_r
         d->used_before = used_before;
         break;
     }
+    if (d->fills)
+        add_first(d, from, to);
     return d->left < 0 ? 0 : d->least[0];
 }
 
@@ -570,8 +603,10 @@ bool distance_slower(struct distance *d, const struct chunking *f, double second
     bool frees = recompute_frees(f->kind), slower;
     enum plan_recompute from = frees ? recompute_asked(q) : PLAN_RECOMPUTE_NONE;
     enum plan_recompute to = frees ? recompute_most(q, f->kind) : PLAN_RECOMPUTE_NONE;
+    bool chain = d->n == d->search->cost->n_blocks;
     const struct option *o;
 
+    d->v = f->kind == SCHEDULE_ZB_V;
     d->b = candidate_share(f->split->micro_batch, f->replicas);
     d->m = f->split->micro_batches;
     d->lists = f->lists;
@@ -584,8 +619,12 @@ bool distance_slower(struct distance *d, const struct chunking *f, double second
     o = &d->options[0];
     d->all_fixed = o->fixed[d->n];
     slower = o->fixed[d->n] + o->made[0][d->n] > d->room * f->lists;
-    for (d->mix = 0; d->mix < 1 && !slower; d->mix += MIX)
-        slower = least_of(d, from, to, 0) > f->lists * (1 + 1e-9);
+    for (d->mix = 1; d->mix >= 0 && !slower; d->mix -= MIX) {
+        d->fills = d->mix > 0 && chain;
+        slower = (d->fills || d->mix < 1) &&
+                 least_of(d, from, to, 0) > f->lists * (1 + 1e-9);
+    }
+    d->fills = false;
     clear_options(d);
     d->lists = d->cap = 0;
     return slower && d->left >= 0;
