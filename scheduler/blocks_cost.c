@@ -47,6 +47,7 @@ static void init_blocks(struct cost *cost, const struct blocks *blocks,
         b->kept_for_wgrad = new_sizes(cost);
         b->read_by_backward = new_sizes(cost);
         b->read_from_others = new_sizes(cost);
+        b->read_selectively = new_sizes(cost);
         b->gradients_for_wgrad = new_sizes(cost);
         b->workspace = new_sizes(cost);
         b->selective_dgrad = new_sizes(cost);
@@ -142,6 +143,9 @@ static struct program_list forward_of(const struct graph *graph)
     return list;
 }
 
+/* In place of the block that reads a value. */
+enum { NOBODY = -1, SEVERAL = -2 };
+
 /* Of a whole network in one stage: what selective recompute keeps, and what it runs again. */
 struct selection {
     struct program_list forward;
@@ -183,6 +187,37 @@ static void selection_clear(struct selection *s)
     free(s->runs);
 }
 
+/* Whatever the cuts: a stage that keeps less would do so in the whole network, too. */
+static void add_read_selectively(const struct writer *w, const struct selection *s)
+{
+    const struct graph *graph = w->t->graph;
+    bool *runs = mem_new((size_t)graph->n_nodes, sizeof(*runs));
+    int *reader = mem_new((size_t)graph->n_values, sizeof(*reader));
+
+    for (int v = 0; v < graph->n_values; v++)
+        reader[v] = NOBODY;
+    for (int i = 0; i < s->forward.n; i++)
+        runs[s->forward.nodes[i]] = s->runs[i];
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const struct node *node = &graph->nodes[n];
+        int block = w->t->stage_of[n];
+
+        if (node->part != PART_DGRAD && node->part != PART_WGRAD && !runs[n])
+            continue;
+        for (int i = 0; i < node->n_inputs; i++) {
+            int v = node->inputs[i] < 0 ? -1 : root_of(graph, node->inputs[i]);
+
+            if (v >= 0 && s->kept[v] && graph->values[v].producer >= 0)
+                reader[v] = reader[v] == NOBODY || reader[v] == block ? block : SEVERAL;
+        }
+    }
+    for (int v = 0; v < graph->n_values; v++)
+        if (reader[v] >= 0)
+            w->cost->blocks[reader[v]].read_selectively[w->size] += bytes_of(w, v);
+    free(runs);
+    free(reader);
+}
+
 /* What differs from running the same block without. */
 static void add_selective(const struct writer *w, const struct keeping *keeping)
 {
@@ -211,6 +246,7 @@ static void add_selective(const struct writer *w, const struct keeping *keeping)
             b->selective_activations[w->size] += (there - was) * bytes_of(w, v);
         }
     }
+    add_read_selectively(w, &s);
     selection_clear(&s);
 }
 

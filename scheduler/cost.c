@@ -38,6 +38,7 @@ static void free_block(struct cost_block *b)
     free(b->kept_for_wgrad);
     free(b->read_by_backward);
     free(b->read_from_others);
+    free(b->read_selectively);
     free(b->gradients_for_wgrad);
     free(b->workspace);
     free(b->selective_dgrad);
@@ -275,6 +276,8 @@ static json_t *block_to_json(const struct cost *cost, const struct cost_block *b
         json_object_set_new(o, "read_by_backward", numbers(cost, b->read_by_backward));
     if (b->read_from_others)
         json_object_set_new(o, "read_from_others", numbers(cost, b->read_from_others));
+    if (b->read_selectively)
+        json_object_set_new(o, "read_selectively", numbers(cost, b->read_selectively));
     if (b->statistics > 0)
         json_object_set_new(o, "statistics", json_real(b->statistics));
     if (b->gradients_for_wgrad)

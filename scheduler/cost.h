@@ -26,6 +26,8 @@ struct cost_block {
     double *read_by_backward;           /* wherever it was made, what its backward reads as the
                                          * last one; NULL: not known */
     double *read_from_others;           /* of that, what other blocks made */
+    double *read_selectively;           /* of what selective recompute keeps, what this block alone
+                                         * reads; NULL: not known */
     double statistics;      /* of the parameters, what is not trained */
     double prepared;                    /* bytes made of the parameters, once per step */
     double *gradients_for_wgrad;        /* what dgrad makes, until W; NULL: none */

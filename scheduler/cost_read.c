@@ -236,6 +236,7 @@ static int read_block(struct reading *reading, struct json_reader *r, struct cos
         read_numbers(reading, r, "kept_for_wgrad", false, s, &b->kept_for_wgrad, err) ||
         read_numbers(reading, r, "read_by_backward", false, s, &b->read_by_backward, err) ||
         read_numbers(reading, r, "read_from_others", false, s, &b->read_from_others, err) ||
+        read_numbers(reading, r, "read_selectively", false, s, &b->read_selectively, err) ||
         json_get_number(r, "statistics", 0, MAX_NUMBER, &zero, &b->statistics, err) ||
         read_numbers(reading, r, "gradients_for_wgrad", false, s, &b->gradients_for_wgrad, err) ||
         read_numbers(reading, r, "workspace", false, s, &b->workspace, err) ||

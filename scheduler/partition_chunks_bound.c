@@ -4,12 +4,19 @@
  * its stages to run: no plan is faster than the mean of that over the devices. Where there are few
  * ways to cut, those that may be faster by their slowest device (candidate_least()) are
  * simulated.
+ *
+ * Memory: of a device that is done in T seconds neither the seconds by T nor the bytes by its room
+ * are more than 1, and so is no mean of both. The order says how many micro-batches each stage
+ * holds; dynamic programming finds the least sum over all ways to cut, with what has to be run
+ * again. Where it is more than the devices no plan takes T.
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
-#include "scheduler/partition_private.h"
+#include "scheduler/partition_way.h"
 
 /* Ways to cut that are looked at in all, and as how many of them one counts that is simulated. */
 #define MOST_CUT 20000
@@ -20,6 +27,8 @@
 #define STEP 1.04
 /* So near the bound of plans without chunks memory is not looked at. */
 #define NEAR 1.001
+/* Means of seconds and bytes that are tried: so much less of seconds each time. */
+#define MIX 0.25
 
 struct trip {
     double forward, dgrad;
@@ -33,8 +42,14 @@ struct bounding {
     /* [blocks]: of the smallest share; [blocks + 1]: the shortest way to a block from this one on, and
      * back from there.
      */
-    struct trip *each, *way;
-    struct distance *distance;
+    struct trip *each, *ways;
+    struct way way;
+    int64_t share;          /* of 'sums' */
+    struct way_sums sums;
+    /* [blocks + 1]: by devices, what no interleaved plan of this share is as fast as. */
+    double *slower;
+    double *least, *before, *seconds;   /* [blocks + 1] */
+    int *slots;             /* [blocks]: of each stage */
 };
 
 /* Edges ascend. */
@@ -49,21 +64,21 @@ static void fill_ways(struct bounding *b, const struct chunking *f)
 
         b->each[i] = (struct trip){ cost_at(cost, block->forward, block->batch_axis, share),
                                     cost_at(cost, block->dgrad, block->batch_axis, share) };
-        b->way[i] = (struct trip){ 0, 0 };
+        b->ways[i] = (struct trip){ 0, 0 };
     }
     for (int e = 0; e < cost->n_edges; e++) {
         const struct cost_edge *edge = &cost->edges[e];
-        const struct trip *from = &b->way[edge->from], *own = &b->each[edge->from];
-        struct trip *to = &b->way[edge->to];
+        const struct trip *from = &b->ways[edge->from], *own = &b->each[edge->from];
+        struct trip *to = &b->ways[edge->to];
 
         to->forward = fmax(to->forward, from->forward + own->forward);
         if (edge->gradient_bytes[cost->n_sizes - 1] > 0)
             to->dgrad = fmax(to->dgrad, from->dgrad + own->dgrad);
     }
-    b->way[n] = (struct trip){ INFINITY, INFINITY };
+    b->ways[n] = (struct trip){ INFINITY, INFINITY };
     for (int i = n - 1; i >= 0; i--)
-        b->way[i] = (struct trip){ fmin(b->way[i].forward, b->way[i + 1].forward),
-                                   fmin(b->way[i].dgrad, b->way[i + 1].dgrad) };
+        b->ways[i] = (struct trip){ fmin(b->ways[i].forward, b->ways[i + 1].forward),
+                                   fmin(b->ways[i].dgrad, b->ways[i + 1].dgrad) };
 }
 
 /* Under interleaved all but the last W of a device are done before its last gradient leaves. */
@@ -73,23 +88,136 @@ static double mean_bound(const struct bounding *b, const struct chunking *f,
     double m = (double)f->split->micro_batches, start = 0, back = 0, all;
 
     for (int l = 0; l < f->lists; l++) {
-        start += b->way[l].forward;
-        back += b->way[l].dgrad;
+        start += b->ways[l].forward;
+        back += b->ways[l].dgrad;
     }
     all = m * sums->work + start;
     return (f->kind == SCHEDULE_INTERLEAVED ? fmax(all, all + back - sums->wgrad) : all) / f->lists;
 }
 
+/* Of stage 's' under interleaved, in front of what 'before' has. Device l starts when a micro-batch has
+ * passed the first stages of those before it, and all its B are done before a gradient goes back
+ * through them. All stages are cut among their replicas alike: those of the largest share wait for
+ * each other.
+ */
+static void add_stage(struct bounding *b, const struct chunking *f, int s, enum plan_recompute c,
+                      double seconds, double mix)
+{
+    const struct way_sums *o = &b->sums;
+    bool first = s < f->lists;
+    double m = (double)f->split->micro_batches, fill = first ? f->lists - 1 - s : 0;
+    double room = b->way.room, per_second = mix / seconds, per_byte = (1 - mix) / room;
+    /* Of itself a stage takes no longer than that. */
+    double most = seconds * (1 + SAME);
+    int end = b->way.n - (f->lists * f->chunks - 1 - s);
+
+    for (int i = 0; i <= b->way.n; i++)
+        b->seconds[i] = (m + fill) * o->forward[i] + m * o->dgrad[c][i] +
+                        fill * o->dgrad[PLAN_RECOMPUTE_NONE][i] + (m - first) * o->wgrad[i];
+    for (int i = end - 1; i >= s; i--)
+        for (int j = i + 1; j <= end; j++) {
+            double own = b->seconds[j] - b->seconds[i], bytes;
+            double total = b->before[j] + per_second * own;
+
+            if (o->fixed[j] - o->fixed[i] + o->made[0][j] - o->made[0][i] > room ||
+                (!fill && own > most))
+                break;
+            if (total >= b->least[i])
+                continue;
+            bytes = mix < 1 ? way_bytes(&b->way, o, c, b->slots[s], i, j) : 0;
+            if (bytes <= room)
+                b->least[i] = fmin(b->least[i], total + per_byte * bytes);
+        }
+}
+
+/* Of all devices, over all ways to cut. */
+static double least_mean(struct bounding *b, const struct chunking *f, double seconds, double mix)
+{
+    const struct plan_request *q = b->search->request;
+    enum plan_recompute from = recompute_asked(q);
+    enum plan_recompute most = mix < 1 ? recompute_most(q, f->kind) : from;
+
+    for (int i = 0; i <= b->way.n; i++)
+        b->least[i] = i < b->way.n ? INFINITY : 0;
+    for (int s = f->lists * f->chunks - 1; s >= 0; s--) {
+        double *before = b->least;
+
+        b->least = b->before;
+        b->before = before;
+        for (int i = 0; i <= b->way.n; i++)
+            b->least[i] = INFINITY;
+        for (enum plan_recompute c = from; c <= most; c++)
+            add_stage(b, f, s, c, seconds, mix);
+    }
+    return b->least[0];
+}
+
+/* Is no plan with so many chunks as fast as that? */
+static bool is_slower(struct bounding *b, const struct chunking *f, double seconds)
+{
+    for (int s = 0; s < f->lists * f->chunks; s++)
+        b->slots[s] = schedule_chunk_slots(f->kind, f->lists, f->chunks,
+                                           (int)f->split->micro_batches, s);
+    for (double mix = 1 - MIX; mix >= 0; mix -= MIX)
+        if (least_mean(b, f, seconds, mix) > f->lists * (1 + SAME))
+            return true;
+    return false;
+}
+
+/* Under zb-v nothing is run again, and a stage with n behind it holds n micro-batches at least, of
+ * which each takes as long as all may at most: so many does each block have behind it.
+ */
+static bool lack_memory(const struct bounding *b, const struct chunking *f, double seconds)
+{
+    const struct way_sums *o = &b->sums;
+    double m = (double)f->split->micro_batches, bytes = o->fixed[b->way.n], behind = 0;
+
+    for (int i = b->way.n - 1; i >= 0; i--) {
+        double stages;
+
+        behind += m * (o->forward[i + 1] - o->forward[i] + o->wgrad[i + 1] - o->wgrad[i] +
+                       o->dgrad[PLAN_RECOMPUTE_NONE][i + 1] - o->dgrad[PLAN_RECOMPUTE_NONE][i]);
+        stages = ceil(behind / seconds * (1 - SAME)) - 1;
+        bytes += (o->made[PLAN_RECOMPUTE_NONE][i + 1] - o->made[PLAN_RECOMPUTE_NONE][i]) *
+                 fmax(1, fmin(fmax(stages, 2 * f->lists - 1 - i), m));
+    }
+    return bytes > f->lists * b->way.room * (1 + SAME);
+}
+
+/* Of shares that are the same: whatever the number of replicas. */
+static bool all_slower(struct bounding *b, struct chunking *f, double seconds)
+{
+    double *known = &b->slower[f->lists];
+    double bytes = b->sums.fixed[b->way.n] + b->sums.made[PLAN_RECOMPUTE_NONE][b->way.n];
+    int stages = b->search->request->stages, most = b->way.n / f->lists;
+
+    if (*known >= seconds || bytes > f->lists * b->way.room)
+        return true;
+    if (f->kind == SCHEDULE_ZB_V)
+        return lack_memory(b, f, seconds);
+    most = most < SCHEDULE_MAX_CHUNKS ? most : SCHEDULE_MAX_CHUNKS;
+    for (f->chunks = most; f->chunks >= 2; f->chunks--) {
+        if (stages && stages != f->lists * f->chunks)
+            continue;
+        /* With fewer chunks devices wait longer for their first micro-batch. */
+        if (least_mean(b, f, seconds, 1) > f->lists * (1 + SAME))
+            break;
+        if (!is_slower(b, f, seconds))
+            return fprintf(stderr, "FAIL kind %d lists %d chunks %d r %d M %ld sec %g\n", f->kind, f->lists, f->chunks, f->replicas, (long)f->split->micro_batches, seconds), false;
+    }
+    *known = seconds;
+    return true;
+}
+
 /* The same with memory, and what is run again so that it suffices. */
-static double tight_bound(struct bounding *b, const struct chunking *f,
-                          const struct chunking_sums *sums)
+static double tight_bound(struct bounding *b, struct chunking *f, const struct chunking_sums *sums)
 {
     double mean = mean_bound(b, f, sums);
 
-    if (mean * NEAR >= b->upper)
+    if (mean * NEAR >= b->upper || !way_is_chain(&b->way))
         return mean;
     for (double seconds = b->bound; seconds > mean && !b->keep; seconds /= STEP)
-        if (distance_slower(b->distance, f, seconds))
+        if (all_slower(b, f, seconds))
             return seconds < b->bound ? seconds : INFINITY;
     return mean;
 }
@@ -179,7 +307,13 @@ static void bound_split(struct bounding *b, struct chunking *f)
     if (many && f->split->pipelines > s->splits[0].pipelines)
         return;
     fill_ways(b, f);
-    for (f->lists = 2; f->lists <= devices && 2 * f->lists <= s->table->n; f->lists++) {
+    if (share != b->share) {
+        way_sums_clear(&b->sums);
+        way_sums_init(&b->sums, &b->way, share, 1, 1, s->cluster->n_devices);
+        memset(b->slower, 0, ((size_t)b->way.n + 1) * sizeof(*b->slower));
+    }
+    b->share = share;
+    for (f->lists = 2; f->lists <= devices && 2 * f->lists <= s->cost->n_blocks; f->lists++) {
         double least = INFINITY, before = b->bound;
 
         for (int v = 0; v < 2; v++) {
@@ -202,19 +336,31 @@ static double bound_all(struct search *s, double upper, bool keep)
     size_t n = (size_t)s->cost->n_blocks;
     struct bounding b = { .search = s, .bound = upper, .upper = upper, .keep = keep,
                           .left = MOST_CUT, .each = mem_new(n, sizeof(struct trip)),
-                          .way = mem_new(n + 1, sizeof(struct trip)),
-                          .distance = distance_new(s) };
+                          .ways = mem_new(n + 1, sizeof(struct trip)),
+                          .slower = mem_new(n + 1, sizeof(double)),
+                          .least = mem_new(n + 1, sizeof(double)),
+                          .before = mem_new(n + 1, sizeof(double)),
+                          .seconds = mem_new(n + 1, sizeof(double)),
+                          .slots = mem_new(n, sizeof(int)) };
 
+    way_init(&b.way, s);
     for (int i = 0; i < s->n_splits && chunks_allowed(s->request); i++) {
         struct chunking f = { .split = &s->splits[i] };
 
+        b.share = 0;
         for (f.replicas = 1; 2 * f.replicas <= search_devices(s, f.split->pipelines) &&
                              f.replicas <= f.split->micro_batch; f.replicas++)
             bound_split(&b, &f);
     }
     free(b.each);
-    free(b.way);
-    distance_free(b.distance);
+    free(b.ways);
+    free(b.slower);
+    free(b.least);
+    free(b.before);
+    free(b.seconds);
+    free(b.slots);
+    way_sums_clear(&b.sums);
+    way_clear(&b.way);
     return b.bound;
 }
 

@@ -4,8 +4,8 @@
  * partition_orders.c, partition_devices.c, partition_chunks.c, partition_candidate.c,
  * partition_memory.c, partition_fit.c, partition_link.c, partition_request.c and
  * partition_pin.c (pins), partition_explain.c (reasons), partition_bound.c,
- * partition_chunks_bound.c, partition_relax.c, partition_distance.c, partition_ideals.c
- * and place.c.
+ * partition_chunks_bound.c, partition_relax.c, partition_way.[ch],
+ * partition_distance.c, partition_ideals.c and place.c.
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
 #define TASUKI_SCHEDULER_PARTITION_PRIVATE_H
@@ -479,11 +479,6 @@ double partition_chunks_bound(struct search *search, double upper);
  * 'known'.
  */
 double partition_by_distance(struct search *search, double known, double upper);
-struct distance;
-struct distance *distance_new(struct search *search);
-void distance_free(struct distance *distance);
-/* Is no such plan as fast as that? */
-bool distance_slower(struct distance *distance, const struct chunking *chunking, double seconds);
 
 /* The candidate as a plan, stages on the first devices in order. */
 struct plan *place(const struct cost *cost, const struct cluster *cluster,
