@@ -206,8 +206,9 @@ static void add_read_selectively(const struct writer *w, const struct selection 
             continue;
         for (int i = 0; i < node->n_inputs; i++) {
             int v = node->inputs[i] < 0 ? -1 : root_of(graph, node->inputs[i]);
+            int producer = v < 0 ? -1 : graph->values[v].producer;
 
-            if (v >= 0 && s->kept[v] && graph->values[v].producer >= 0)
+            if (producer >= 0 && s->kept[v] && graph->nodes[producer].part == PART_FORWARD)
                 reader[v] = reader[v] == NOBODY || reader[v] == block ? block : SEVERAL;
         }
     }

@@ -11,7 +11,6 @@
  * again. Where it is more than the devices no plan takes T.
  */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -203,7 +202,7 @@ static bool all_slower(struct bounding *b, struct chunking *f, double seconds)
         if (least_mean(b, f, seconds, 1) > f->lists * (1 + SAME))
             break;
         if (!is_slower(b, f, seconds))
-            return fprintf(stderr, "FAIL kind %d lists %d chunks %d r %d M %ld sec %g\n", f->kind, f->lists, f->chunks, f->replicas, (long)f->split->micro_batches, seconds), false;
+            return false;
     }
     *known = seconds;
     return true;

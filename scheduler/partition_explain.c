@@ -493,7 +493,7 @@ char *explain(struct search *s, const struct plan *plan)
     if (s->slow > 1)
         fprintf(out, "With all devices busy a node has %.3g threads for each core.\n", s->slow);
     fprintf(out, "Below the bound the devices do not suffice for stages that each wait for the "
-            "first sample,\ncompute all of theirs, and reduce.\n");
+            "first sample,\ncompute all of theirs in the memory that they have, and reduce.\n");
     explain_others(s, plan, out);
     fclose(out);
     return text;

@@ -47,11 +47,13 @@ static inline double way_bytes(const struct way *way, const struct way_sums *s,
 {
     double made = s->made[0][j] - s->made[0][i], kept = made;
 
+    /* Of one micro-batch all is there when its backward begins, or but for what is made again
+     * piece by piece.
+     */
     if (c == PLAN_RECOMPUTE_FULL)
         kept = fmax(s->read[i], j > way->within[i] ? s->arrives[i] : 0);
     else if (c == PLAN_RECOMPUTE_SELECTIVE)
-        kept = s->made[1][j] - s->made[1][i];
-    /* Of one micro-batch all is there when its backward begins. */
+        kept = made = s->made[1][j] - s->made[1][i];
     return s->fixed[j] - s->fixed[i] + made + (slots - 1) * kept;
 }
 

@@ -3,6 +3,7 @@
 """A memory limit: the network is cut until it fits, and what is measured lies below it."""
 import json
 import re
+import statistics
 import sys
 
 import compare
@@ -128,6 +129,81 @@ def foreseen_again(session, name, schedule):
               f"{peaks[2]} full, {peaks[1]} selective, {peaks[0]} without")
 
 
+def cost_of(session, case, batch):
+    path = session.temporary(".json")
+    words = ["profile", case.path("model.onnx"), "--loss", case.loss, "--optimizer", "adamw",
+             "--batch-size", batch, "-o", path, "-q"]
+    if case.batchnorm:
+        words += ["--batchnorm-samples", "1"]
+    result = session.tasuki(words)
+    check(result.code == 0, result.err)
+    with open(path) as file:
+        return json.load(file)
+
+
+def arrives(cost, indices):
+    """Bytes that a stage keeps of what it receives, whatever it runs again: the smallest value
+    that crosses its border, if what is made of that alone is read backward; else 0."""
+    first = indices[0]
+    order = {block["name"]: i for i, block in enumerate(cost["blocks"])}
+    fed = {order[name] for entry in cost["inputs"] for name in entry["to"]}
+    crossing = [edge["bytes"][0] for edge in cost["edges"]
+                if order[edge["from"]] < first <= order[edge["to"]]]
+    for i in indices:
+        block = cost["blocks"][i]
+        if i in fed or not crossing:
+            return 0
+        if block["read_by_backward"][0] > block["read_from_others"][0]:
+            return min(crossing)
+    return 0
+
+
+def bytes_at_least(cost, indices, slots, again):
+    """What the lower bound of a plan counts for a stage, from the keys of tasuki-cost(5)."""
+    blocks = [cost["blocks"][i] for i in indices]
+
+    def total(key):
+        return sum(block[key][0] for block in blocks)
+
+    each = 1 + (cost["gradient_bytes_per_parameter"] + cost["optimizer_bytes_per_parameter"]) / 4
+    made = total("read_by_backward")
+    kept = (made if again == "none" else total("read_selectively") if again == "selective"
+            else max(blocks[0]["read_from_others"][0], arrives(cost, indices)))
+    trained = sum(block["parameters"] - block.get("statistics", 0) for block in blocks)
+    # A part is run again piece by piece, all of it before the backward begins.
+    return each * trained + (kept if again == "selective" else made) + (slots - 1) * kept
+
+
+def counted_at_least(session, name):
+    """No stage has less, as it is compiled, than its lower bound counts; most have little more."""
+    case, parts = session.case(name), []
+    cost = cost_of(session, case, case.global_batch // 4)
+    order = {block["name"]: i for i, block in enumerate(cost["blocks"])}
+    pins = ["--batchnorm-samples", "1"] if case.batchnorm else []
+    for n in range(1, 1 + min(4, len(order))):
+        for again in ("none", "selective", "full"):
+            path = session.temporary(".json")
+            result = session.tasuki(
+                ["plan", case.path("model.onnx"), "--data", case.path("train.safetensors"),
+                 "--loss", case.loss, "--optimizer", "adamw", "--cluster", cluster(4), "--stages",
+                 n, "--replicas", ",".join(["1"] * n), "--global-batch", case.global_batch,
+                 "--micro-batches", 4, "--schedule", "1f1b", "--recompute", again, "--no-zero",
+                 *pins, "-o", path, "-q"])
+            check(result.code == 0, result.err)
+            with open(path) as file:
+                stages = json.load(file)["stages"]
+            for k, stage in enumerate(stages):
+                indices = sorted(order[block["name"]] for block in stage["blocks"])
+                least = bytes_at_least(cost, indices, min(4, n - k), again)
+                check(least <= stage["memory"], f"stage {k} of {n}, recompute {again}: "
+                      f"{stage['memory']} bytes, at least {least}")
+                parts.append(least / stage["memory"])
+    middle = statistics.median(parts)
+    # Of the CNN workspace and messages are more than half.
+    check(middle > 0.25, f"half of them count less than {middle:.2f} of what there is")
+    return f"{len(parts)} stages, {middle:.2f} of the bytes at the median, most {max(parts):.3f}"
+
+
 def names_the_block(session, name, ranks):
     case = session.case(name)
     options = {"batchnorm_samples": 3} if case.batchnorm else {}
@@ -161,6 +237,8 @@ def main():
             for schedule in ("gpipe", "1f1b", "zb-h1", "2bw"):
                 tap.test(f"{name}: what recomputes under {schedule} has the memory foreseen",
                          foreseen_again, session, name, schedule)
+            tap.test(f"{name}: the lower bound counts no more bytes than a stage has",
+                     counted_at_least, session, name)
             for ranks in (0, 2):
                 tap.test(f"{name}: an impossible limit names the block ({ranks or 1} ranks)",
                          names_the_block, session, name, ranks)

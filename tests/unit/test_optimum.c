@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* How far the search, and the lower bound, are from the optimum of random small problems: chains
  * and graphs, with and without a limit to the memory, which is not the same on all devices of some,
- * flat clusters and trees. All have more plans
- * than the planner simulates in full unless it is asked to. TASUKI_TEST_LONG: 1,000 of them.
+ * with and without state of the optimizer that ZeRO-1 can divide, flat clusters and trees. All have
+ * more plans than the planner simulates in full unless it is asked to. TASUKI_TEST_LONG: 1,000 of them.
  */
 #include "planning.h"
 
@@ -46,12 +46,14 @@ static json_t *draw_edges(int n, bool chain, unsigned *seed)
     return edges;
 }
 
-static struct cost *draw_cost(unsigned *seed)
+/* 'state': bytes of the optimizer for each byte of parameters. */
+static struct cost *draw_cost(double state, unsigned *seed)
 {
     int n = 6 + (int)(next_random(seed) % 3);
     json_t *blocks = json_array();
-    json_t *top = json_pack("{s:s, s:i, s:[i,i], s:o, s:o}", "schema", "tasuki-cost", "version", 1,
-                            "micro_batch", 1, 4, "blocks", blocks, "edges",
+    json_t *top = json_pack("{s:s, s:i, s:[i,i], s:f, s:o, s:o}", "schema", "tasuki-cost",
+                            "version", 1, "micro_batch", 1, 4, "optimizer_bytes_per_parameter",
+                            4 * state, "blocks", blocks, "edges",
                             draw_edges(n, next_random(seed) % 2, seed));
     struct cost *cost;
 
@@ -78,12 +80,12 @@ static struct cluster *draw_cluster(unsigned *seed)
 }
 
 /* Of half of them: between a third of what all takes on one device and a little more than that. */
-static double draw_memory(const struct cost *cost, unsigned *seed)
+static double draw_memory(const struct cost *cost, double state, unsigned *seed)
 {
     double all = 0;
 
     for (int b = 0; b < cost->n_blocks; b++)
-        all += 2 * cost->blocks[b].parameters + cost->blocks[b].activations[0];
+        all += (2 + state) * cost->blocks[b].parameters + cost->blocks[b].activations[0];
     return next_random(seed) % 2 ? all * random_in(seed, 0.35, 1.1) : 0;
 }
 
@@ -101,16 +103,17 @@ static struct problem draw(unsigned seed)
 {
     const int64_t batches[] = { 4, 6, 8, 12 };
     enum allreduce algorithm = (enum allreduce)(seed % (ALLREDUCE_BEST + 1));
+    double state = seed % 3 ? 0 : 2;    /* that of Adam, which ZeRO-1 divides */
     struct problem p;
 
     /* The first of a sequence is as regular as its seed. */
     for (int i = 0; i < 3; i++)
         next_random(&seed);
-    p.cost = draw_cost(&seed);
+    p.cost = draw_cost(state, &seed);
     p.cluster = draw_cluster(&seed);
     p.cluster->sum_algorithm = algorithm;
     p.request = (struct plan_request){ .global_batch = batches[next_random(&seed) % 4] };
-    draw_devices(p.cluster, draw_memory(p.cost, &seed), &seed);
+    draw_devices(p.cluster, draw_memory(p.cost, state, &seed), &seed);
     return p;
 }
 
@@ -177,8 +180,8 @@ static double optimum_of_chunks(struct search *s)
     return seconds;
 }
 
-/* The fastest of all plans; 0 where there is none, or where there are too few or too many. */
-static double optimum_of(const struct problem *p)
+/* INFINITY where there is none, or where there are too few or too many. */
+static double fastest(const struct problem *p, bool zero)
 {
     struct plan_request all = p->request;
     struct search *search;
@@ -187,12 +190,23 @@ static double optimum_of(const struct problem *p)
 
     all.exhaustive = true;
     search = search_new(p->cost, p->cluster, &all);
+    search->zero = zero;
     assert_int_equal(partition_small(search, MOST_PLANS, &count, NULL), 0);
-    seconds = count > LEAST_PLANS && search->n_found ? search->found[0]->seconds : 0;
-    if (seconds > 0)
+    seconds = count > LEAST_PLANS && search->n_found ? search->found[0]->seconds : INFINITY;
+    if (isfinite(seconds))
         seconds = fmin(seconds, optimum_of_chunks(search));
     search_free(search);
     return seconds;
+}
+
+/* The fastest of all plans, with ZeRO-1 or without; 0 where there is none to compare with. */
+static double optimum_of(const struct problem *p)
+{
+    double seconds = fastest(p, false);
+
+    if (p->cost->optimizer_bytes_per_parameter > 0)
+        seconds = fmin(seconds, fastest(p, true));
+    return isfinite(seconds) ? seconds : 0;
 }
 
 static bool solve(unsigned seed, struct outcome *outcome)
