@@ -123,3 +123,59 @@ double search_message(const struct message_link *link, double bytes, double own_
     return bytes > 0 ? cluster_link_start(&link->link, one) + fmax(together, one * link->flow)
                      : 0;
 }
+
+/* What leads to some devices from the place above. */
+struct wire {
+    int place, devices;
+    double bandwidth;
+};
+
+static int by_bandwidth(const void *a, const void *b)
+{
+    const struct wire *x = a, *y = b;
+
+    if (x->place != y->place)
+        return x->place < y->place ? -1 : 1;
+    return x->bandwidth > y->bandwidth ? -1 : x->bandwidth < y->bandwidth;
+}
+
+static struct wire *wires_of(const struct cluster *c)
+{
+    struct wire *wires = mem_new((size_t)c->n_places, sizeof(*wires));
+
+    for (int d = 0; d < c->n_devices; d++)
+        wires[c->devices[d].place].devices++;
+    for (int p = c->n_places - 1; p > 0; p--) {
+        const struct cluster_place *place = &c->places[p];
+
+        wires[place->parent].devices += wires[p].devices;
+        wires[p].place = place->parent;
+        wires[p].bandwidth = fmin(place->up_bandwidth, place->flow_bandwidth);
+    }
+    wires[0].place = -1;
+    return wires;
+}
+
+/* Those that one place holds use the wires of as many of its children as it takes, the best first. */
+double *search_widest(const struct search *search)
+{
+    const struct cluster *c = search->cluster;
+    struct wire *wires = wires_of(c);
+    double *widest = mem_new((size_t)c->n_devices + 1, sizeof(*widest));
+    int devices = 0;
+
+    for (int d = 1; d < c->n_devices; d++)
+        if (c->devices[d].place == c->devices[d - 1].place)
+            widest[wires[c->devices[d].place].devices] = INFINITY;
+    qsort(wires, (size_t)c->n_places, sizeof(*wires), by_bandwidth);
+    for (int i = 1; i < c->n_places; i++) {
+        bool more = wires[i].place == wires[i - 1].place;
+
+        devices = more ? devices + wires[i].devices : wires[i].devices;
+        if (more)
+            widest[devices] = fmax(widest[devices], wires[i].bandwidth);
+    }
+    for (int n = c->n_devices - 1; n >= 0; n--)
+        widest[n] = fmax(widest[n], widest[n + 1]);
+    return widest;
+}

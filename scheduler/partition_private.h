@@ -480,6 +480,11 @@ double partition_chunks_bound(struct search *search, double upper);
  */
 double partition_by_distance(struct search *search, double known, double upper);
 
+/* The bandwidth of the slowest wire between so many devices, where it is most: [devices + 1], freed
+ * by who asks.
+ */
+double *search_widest(const struct search *search);
+
 /* The candidate as a plan, stages on the first devices in order. */
 struct plan *place(const struct cost *cost, const struct cluster *cluster,
                    const struct plan_request *request, const struct candidate *c);

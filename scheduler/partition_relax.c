@@ -48,6 +48,7 @@ struct relaxation {
     double late;            /* W that may follow the last B of the stage, at most */
     int slots;              /* micro-batches that it keeps, at least */
     double messages;        /* the bandwidth; INFINITY where pieces do not add up */
+    double *widest;         /* [devices of the cluster + 1]: see search_widest() */
     double *last;           /* [(n + 1) * (n + 1)]: see last_gradients() */
     double *rooms;          /* [devices of the cluster]: memory, ascending */
     bool uneven;            /* devices that are larger than the smallest are counted */
@@ -276,7 +277,10 @@ static void fill_last(struct relaxation *r)
                 r->last[(size_t)i * cuts + (size_t)j] = last_gradients(r, i, j);
 }
 
-/* By the way that the cluster may take, if all wires were the best one. */
+/* By the way that the cluster may take, if all wires were the best one but that which is the slowest
+ * among so many devices, wherever they are: over it goes what a ring or the trees have on each wire,
+ * or between nodes no less than all.
+ */
 static double least_sum(const struct relaxation *r, enum allreduce kind, int replicas,
                         double bytes)
 {
@@ -284,17 +288,18 @@ static double least_sum(const struct relaxation *r, enum allreduce kind, int rep
     double n = replicas, ring, chains;
     double latency = r->latency * c->sum_latency_factor;
     double seconds = bytes * c->sum_bandwidth_factor / r->bandwidth;
+    double slowest = bytes * c->sum_bandwidth_factor / r->widest[replicas];
 
     if (kind == ALLREDUCE_TREE)
-        return 2 * ceil(log2(n)) * latency + 2 * seconds;
-    ring = 2 * (n - 1) * (latency + seconds / n);
+        return 2 * ceil(log2(n)) * latency + 2 * slowest;
+    ring = 2 * (n - 1) * (latency + slowest / n);
     if (kind == ALLREDUCE_RING)
         return ring;
     /* k nodes of n/k devices in the fullest or more, k > 1: chains there and back, and a ring:
      * 2 (n/k - 1) + 2 (k - 1) latencies, which k = sqrt(n) makes least; of bytes twice all, and
      * 2 (k - 1) / k.
      */
-    chains = 4 * (sqrt(n) - 1) * latency + 3 * seconds;
+    chains = 4 * (sqrt(n) - 1) * latency + 2 * seconds + slowest;
     return fmin(ring, chains);
 }
 
@@ -560,6 +565,7 @@ static double relax(struct relaxation *r, double upper)
     r->behind = mem_new((most + 1) * cuts, sizeof(int));
     cost_edges_into(s->cost, &r->start, &r->into);
     fill_wires(r);
+    r->widest = search_widest(s);
     fill_rooms(r);
     fill_last(r);
     for (int i = 0; i < s->n_splits; i++) {
@@ -583,6 +589,7 @@ static double relax(struct relaxation *r, double upper)
     free(r->to);
     free(r->back);
     free(r->borders);
+    free(r->widest);
     free(r->last);
     free(r->rooms);
     free(r->needed);

@@ -278,6 +278,25 @@ static void no_plan_is_below_the_bound_and_most_are_near_it(void **state)
     assert_true(near > plans / 2);
 }
 
+/* Four replicas of 3 s, and a ring over both nodes: 1.5 times 1e6 bytes across. */
+static void the_bound_has_the_slowest_wire_between_so_many_replicas(void **state)
+{
+    struct cost *cost = even_cost(1, 0, 1e6);
+    struct cluster *cluster = open_cluster("tree:2x2,inside=1e12,across=1e6,latency=0");
+    struct plan *plan = partition(cost, cluster,
+                                  &(struct plan_request){ .global_batch = 4, .n_replicas = 1,
+                                                          .replicas = (int[]){ 4 } },
+                                  NULL, NULL);
+
+    (void)state;
+    assert_non_null(plan);
+    assert_true(fabs(plan->iteration_seconds - 4.5) < 1e-3);
+    assert_true(fabs(plan->lower_bound_seconds - 4.5) < 1e-3);
+    plan_free(plan);
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
 /* 100 layers of four blocks, 200, 100 and 500 bytes between these and 100 between layers, where 256
  * cuts are looked at: two of each layer's, and of some layers a third.
  */
@@ -404,6 +423,7 @@ int main(void)
         cmocka_unit_test(no_plan_is_below_the_bound_and_most_are_near_it),
         cmocka_unit_test(the_closed_form_without_a_flush_is_the_steady_state),
         cmocka_unit_test(the_closed_form_has_the_wait_for_gradients_of_others),
+        cmocka_unit_test(the_bound_has_the_slowest_wire_between_so_many_replicas),
         cmocka_unit_test(of_many_cuts_those_between_layers_and_the_thinnest_are_looked_at),
     };
 
