@@ -488,30 +488,68 @@ static int simplest(struct search *s, int *chosen, struct err *err)
     return 0;
 }
 
+static void put_first(struct search *s, int chosen)
+{
+    struct candidate *first = s->found[chosen];
+
+    for (int i = chosen; i > 0; i--)
+        s->found[i] = s->found[i - 1];
+    s->found[0] = first;
+}
+
 static int simplest_first(struct search *s, struct err *err)
 {
-    struct candidate *first;
     int chosen;
 
-    if (s->complete || s->request->policy)
+    if (s->complete || s->request->policy || s->n_found == 0)
         return 0;
     if (simplest(s, &chosen, err))
         return -1;
-    first = s->n_found ? s->found[chosen] : NULL;
-    for (int i = chosen; i > 0; i--)
-        s->found[i] = s->found[i - 1];
-    if (first)
-        s->found[0] = first;
+    put_first(s, chosen);
     return 0;
 }
 
-/* What fits by the estimates; the fastest comes first, or what is as good and simpler. */
+int search_tried(const struct search *s, const struct candidate *c)
+{
+    int t = 0;
+
+    while (t < s->request->n_tried && (s->request->tried[t].stages != c->n_stages ||
+                                       s->request->tried[t].pipelines != candidate_pipelines(c)))
+        t++;
+    return t;
+}
+
+/* Where what is first was tried, the first of those that real steps were fastest with. */
+static int fastest_tried_first(struct search *s, struct err *err)
+{
+    int best, place = 0;
+
+    if (s->request->exhaustive || s->request->policy || s->n_found == 0)
+        return 0;
+    best = search_tried(s, s->found[0]);
+    for (int i = 1; i < s->n_found && best < s->request->n_tried; i++) {
+        if (search_tried(s, s->found[i]) >= best)
+            continue;
+        if (!s->found[i]->exact && search_evaluate(s, s->found[i], true, err))
+            return -1;
+        if (isfinite(s->found[i]->seconds)) {
+            best = search_tried(s, s->found[i]);
+            place = i;
+        }
+    }
+    put_first(s, place);
+    return 0;
+}
+
+/* What fits by the estimates; the fastest comes first, or what is as good and simpler, or was faster
+ * when it was tried.
+ */
 static int look(struct search *s, struct err *err)
 {
     search_reset(s);
     s->refused = (struct err){ 0 };
     return search_all(s, err) || (!s->complete && rank(s, err)) || search_beside_chunks(s, err) ||
-                   simplest_first(s, err)
+                   simplest_first(s, err) || fastest_tried_first(s, err)
                ? -1 : 0;
 }
 

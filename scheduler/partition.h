@@ -19,6 +19,11 @@ struct plan_node {
     const char *name, *block;
 };
 
+/* What plans were run in: pipelines side by side, each of so many stages. */
+struct plan_shape {
+    int pipelines, stages;
+};
+
 struct plan_request {
     int64_t global_batch;
     /* Pins; 0 or NULL: the planner decides. A pin is honoured or refused with the reason. */
@@ -43,15 +48,20 @@ struct plan_request {
     const char *policy;         /* see policy.h; NULL: the search */
     const char *optimizer;      /* its state decides the bytes per parameter */
     bool exhaustive;            /* simulate every plan; refused where there is too much */
+    /* What real steps have shown, the fastest first: a plan of one of these shapes gives way to the
+     * best of an earlier one.
+     */
+    int n_tried;
+    const struct plan_shape *tried;
     /* Exact memory of a stage of 'plan', from the compiled stage program; NULL: the sums of the
      * cost file are used.
      */
     int (*memory_of)(void *user, const struct plan *plan, int stage, struct memory_use *use,
                      struct err *err);
     void *user;
-    /* Room for so many more plans: the next best that fit and differ in pipelines, stages,
-     * schedule or micro-batches, the fastest first; come zeroed, and stay so where there are no
-     * more, as with pinned blocks but without 'stages'.
+    /* Room for so many more plans that fit: the best that differ in pipelines or stages, then in
+     * schedules, then in micro-batches, the fastest first; come zeroed, and stay so where there
+     * are no more, as with pinned blocks but without 'stages'.
      */
     int n_others;
     struct plan **others;

@@ -257,6 +257,32 @@ static int by_seconds(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* What is of a kind that is not among the 'n' that were chosen; how many those are then. Nothing is
+ * looked at twice.
+ */
+static int add_others(struct pool *pool, const struct plan *plan, enum kind by,
+                      const struct candidate **chosen, int n, struct err *err)
+{
+    const struct plan_request *q = pool->search->request;
+
+    for (int i = 0; i < pool->n && n <= q->n_others && !err->code; i++) {
+        bool known = !pool->items[i];
+        struct candidate *c;
+
+        for (int k = 0; k < n && !known; k++)
+            known = alike(pool->items[i], chosen[k], by);
+        if (known)
+            continue;
+        c = candidate_copy(pool->items[i]);
+        q->others[n - 1] = other_plan(pool->search, c, plan, err);
+        if (q->others[n - 1])
+            chosen[n++] = pool->items[i];
+        pool->items[i] = NULL;
+        candidate_free(c);
+    }
+    return n;
+}
+
 int plan_others(struct search *s, const struct plan *plan, struct err *err)
 {
     const struct plan_request *q = s->request;
@@ -273,20 +299,8 @@ int plan_others(struct search *s, const struct plan *plan, struct err *err)
     pool_fill(&pool, plan);
     if (pool.n)
         qsort(pool.items, (size_t)pool.n, sizeof(*pool.items), by_time);
-    for (int i = 0; i < pool.n && n <= q->n_others && !local.code; i++) {
-        bool known = false;
-        struct candidate *c;
-
-        for (int k = 0; k < n; k++)
-            known |= alike(pool.items[i], chosen[k], KIND_MICRO_BATCHES);
-        if (known)
-            continue;
-        c = candidate_copy(pool.items[i]);
-        q->others[n - 1] = other_plan(s, c, plan, &local);
-        if (q->others[n - 1])
-            chosen[n++] = pool.items[i];
-        candidate_free(c);
-    }
+    for (int by = 0; by < N_KINDS && !local.code; by++)
+        n = add_others(&pool, plan, (enum kind)by, chosen, n, &local);
     pool_clear(&pool);
     free(chosen);
     if (n > 2)
@@ -385,6 +399,18 @@ static void print_too_large(struct search *s, const struct candidate *c, FILE *o
     fprintf(out, "does not fit: stage %d wants %.0f bytes of %.0f\n", stage, bytes, room);
 }
 
+/* Of what is faster by the forecast, and 'better': was so before it was simulated in full. */
+static const char *why_not(const struct search *s, const struct candidate *c, bool better)
+{
+    int tried = search_tried(s, c);
+
+    if (tried < s->request->n_tried && search_tried(s, s->taken) < tried)
+        return "a trial has measured that more time passes in its steps";
+    if (c->n_stages > s->taken->n_stages && search_same(s, c->seconds, s->taken->seconds))
+        return "more stages for less than twice what measured costs spread by";
+    return better ? "the stages as compiled do not fit" : "foreseen to be slower";
+}
+
 static void print_other(struct search *s, const struct plan *plan, struct candidate *c,
                         FILE *out)
 {
@@ -405,11 +431,7 @@ static void print_other(struct search *s, const struct plan *plan, struct candid
     if (!isfinite(c->seconds)) {
         print_too_large(s, c, out);
     } else if (candidate_better(c, s->taken)) {
-        fprintf(out, "%.6g ms, but %s\n", 1e3 * c->seconds,
-                c->n_stages > s->taken->n_stages &&
-                        search_same(s, c->seconds, s->taken->seconds)
-                    ? "more stages for less than twice what measured costs spread by"
-                : better ? "the stages as compiled do not fit" : "foreseen to be slower");
+        fprintf(out, "%.6g ms, but %s\n", 1e3 * c->seconds, why_not(s, c, better));
     } else {
         other = place(s->cost, s->cluster, s->request, c);
         print_slower(s, plan, other, c->seconds, out);

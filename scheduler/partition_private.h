@@ -298,6 +298,8 @@ int search_settle(struct search *search, struct err *err);
 bool candidate_better(const struct candidate *a, const struct candidate *b);
 /* Where devices share cores: are these forecasts not told apart? */
 bool search_same(const struct search *search, double faster, double slower);
+/* The place of its shape among what was tried; their number where it was not. */
+int search_tried(const struct search *search, const struct candidate *c);
 /* The place of its split. */
 int search_split(const struct search *search, const struct candidate *c);
 /* The fastest first. */

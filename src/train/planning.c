@@ -223,7 +223,9 @@ struct plan *planning_run(const struct planning *planning, char **why, struct er
 {
     struct plan_request request = planning->request;
     struct cost *measured = planning->cost ? NULL : planning_cost(planning, err);
+    struct trials_key key = planning_trials(planning);
     struct planning own = *planning;
+    struct plan_shape *tried = NULL;
     struct plan_names *names = NULL;
     struct plan *plan;
 
@@ -242,6 +244,8 @@ struct plan *planning_run(const struct planning *planning, char **why, struct er
     request.optimizer = optimizer_name(planning->optimizer.kind);
     request.memory_of = memory_of;
     request.user = &own;
+    request.n_tried = trials_shapes(&key, request.global_batch, &tried);
+    request.tried = tried;
     plan = partition(measured ? measured : planning->cost, planning->cluster, &request, why,
                      err);
     if (plan)
@@ -252,6 +256,7 @@ struct plan *planning_run(const struct planning *planning, char **why, struct er
         built_free(own.built);
     plan_names_free(names);
     cost_free(measured);
+    free(tried);
     return plan;
 }
 

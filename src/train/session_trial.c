@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* --trial: the best plans are run for some steps before the first one; the fastest is taken, and
- * what its stages computed is kept for the next plan (trials.h). What they compute goes: each has
- * its own copy of all that it changes.
+/* --trial: the best plans are run for some steps, in turn, before the first one; the fastest is
+ * taken, and what its stages computed is kept for the next plan (trials.h). What they compute goes:
+ * each has its own copy of all that it changes.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +13,10 @@
 #include "base/order.h"
 #include "train/session.h"
 
-#define STEPS 4     /* of each plan, the first of which warms caches and connections */
+#define STEPS 4     /* of a plan in a round, the first of which warms caches and connections */
+/* Short steps, which are easily disturbed, are run again: until all took so long, or so often. */
+#define ENOUGH 10.0 /* seconds */
+#define MAX_ROUNDS 15
 
 /* What a rank has to say of a plan: seconds of a step, and of computing in it. */
 struct verdict {
@@ -112,24 +115,6 @@ static int measure(struct session *s, struct verdict *verdict, double *computed,
     return bad ? -1 : 0;
 }
 
-static void tell(struct session *s, int index, double seconds)
-{
-    const struct plan *plan = s->plan;
-    json_t *replicas = json_array();
-    char *words = session_describe(s);
-
-    for (int i = 0; i < plan->n_stages; i++)
-        json_array_append_new(replicas, json_integer(plan->stages[i].replicas));
-    log_info("trial %d: %s: predicted %.3f ms, measured %.3f ms", index + 1, words,
-             1e3 * plan->iteration_seconds, 1e3 * seconds);
-    session_log(s, json_pack("{s:s, s:i, s:i, s:o, s:I, s:s, s:f, s:f}", "event", "trial",
-                             "trial", index + 1, "pipelines", plan->pipelines, "replicas",
-                             replicas, "micro_batches", (json_int_t)plan->micro_batches,
-                             "schedule", plan->schedule, "predicted_seconds",
-                             plan->iteration_seconds, "measured_seconds", seconds));
-    free(words);
-}
-
 /* The planner's others, which rank 0 has: none where it was not asked. */
 static int count_others(struct session *s, int *n, struct err *err)
 {
@@ -153,77 +138,173 @@ static int count_others(struct session *s, int *n, struct err *err)
 struct trial {
     struct plan *plan;
     json_t *json;
-    double seconds;
-    double *computed;       /* [plan_lists()]: seconds of a step */
-    int index;
+    int index, rounds;
+    double seconds[MAX_ROUNDS];     /* of a step */
+    double *computed;               /* [plan_lists()][MAX_ROUNDS]: in a step */
 };
 
-/* The plan is the session's no longer. */
-static void keep(struct session *s, struct trial *trial, double *computed)
+/* The plan is the session's for as long as it is measured. */
+static void lend(struct session *s, const struct trial *trial)
 {
-    plan_free(trial->plan);
-    json_decref(trial->json);
-    free(trial->computed);
-    trial->computed = computed;
-    trial->plan = s->plan;
-    trial->json = s->plan_json;
+    s->plan = trial->plan;
+    s->plan_json = trial->json;
+}
+
+static void take_back(struct session *s)
+{
     s->plan = NULL;
     s->plan_json = NULL;
 }
 
-static int try_plan(struct session *s, int index, struct trial *best, bool *stop,
-                    struct err *err)
+static void trials_free(struct trial *trials, int n)
 {
-    double *computed = mem_new((size_t)plan_lists(s->plan), sizeof(*computed));
-    struct verdict verdict = { 0 };
-
-    if (measure(s, &verdict, computed, err) < 0) {
-        free(computed);
-        return -1;
+    for (int i = 0; i < n; i++) {
+        plan_free(trials[i].plan);
+        json_decref(trials[i].json);
+        free(trials[i].computed);
     }
-    *stop = verdict.stop;
-    if (s->rank == 0)
-        tell(s, index, verdict.seconds);
-    if (verdict.seconds >= best->seconds) {
-        free(computed);
-        return 0;
-    }
-    keep(s, best, computed);
-    best->seconds = verdict.seconds;
-    best->index = index;
-    return 0;
+    free(trials);
 }
 
-/* Up to the one that a signal came in: the run is to end with its first step. */
-static int try_all(struct session *s, int n, struct trial *best, struct err *err)
+/* The session's plan and its others, which it has no longer. NULL on an error. */
+static struct trial *take_plans(struct session *s, int n, struct err *err)
+{
+    struct trial *trials = mem_new((size_t)n, sizeof(*trials));
+
+    for (int i = 0; i < n; i++) {
+        if (i > 0 && session_next_plan(s, i - 1, err) < 0) {
+            trials_free(trials, n);
+            return NULL;
+        }
+        trials[i].plan = s->plan;
+        trials[i].json = s->plan_json;
+        trials[i].index = i;
+        trials[i].computed = mem_new((size_t)plan_lists(s->plan) * MAX_ROUNDS,
+                                     sizeof(*trials[i].computed));
+        take_back(s);
+    }
+    return trials;
+}
+
+static int try_plan(struct session *s, struct trial *trial, struct verdict *verdict,
+                    struct err *err)
+{
+    int lists = plan_lists(trial->plan);
+    double *computed = mem_new((size_t)lists, sizeof(*computed));
+    int bad;
+
+    lend(s, trial);
+    bad = measure(s, verdict, computed, err) < 0;
+    take_back(s);
+    for (int l = 0; l < lists; l++)
+        trial->computed[l * MAX_ROUNDS + trial->rounds] = computed[l];
+    trial->seconds[trial->rounds++] = verdict->seconds;
+    free(computed);
+    return bad ? -1 : 0;
+}
+
+/* Up to the one that a signal came in: the run is to end with its first step. All ranks go by the
+ * same verdicts.
+ */
+static int try_all(struct session *s, struct trial *trials, int n, struct err *err)
 {
     bool stop = false;
+    double spent = 0;
 
-    for (int i = 0; i < n && !stop; i++)
-        if ((i > 0 && session_next_plan(s, i - 1, err) < 0) ||
-            try_plan(s, i, best, &stop, err) < 0) {
-            if (err->text[0])
-                err_prefix(err, "--trial, plan %d of %d", i + 1, n);
-            return -1;
+    for (int round = 0; round < MAX_ROUNDS && spent < ENOUGH && !stop; round++)
+        for (int i = 0; i < n && !stop; i++) {
+            struct verdict verdict = { 0 };
+
+            if (try_plan(s, &trials[i], &verdict, err) < 0) {
+                if (err->text[0])
+                    err_prefix(err, "--trial, plan %d of %d", i + 1, n);
+                return -1;
+            }
+            spent += STEPS * verdict.seconds;
+            stop = verdict.stop;
         }
     return 0;
 }
 
+static double median(const double *values, int n)
+{
+    double sorted[MAX_ROUNDS];
+
+    memcpy(sorted, values, (size_t)n * sizeof(*values));
+    qsort(sorted, (size_t)n, sizeof(*sorted), order_doubles);
+    return sorted[n / 2];
+}
+
+/* INFINITY where it was not run. */
+static double trial_seconds(const struct trial *trial)
+{
+    return trial->rounds ? median(trial->seconds, trial->rounds) : INFINITY;
+}
+
+static int by_seconds(const void *a, const void *b)
+{
+    const struct trial *x = a, *y = b;
+    double s = trial_seconds(x), t = trial_seconds(y);
+
+    return s != t ? (s > t) - (s < t) : x->index - y->index;
+}
+
+static void tell(struct session *s, const struct trial *trial)
+{
+    const struct plan *plan = trial->plan;
+    double seconds = trial_seconds(trial);
+    json_t *replicas = json_array();
+    char *words;
+
+    lend(s, trial);
+    words = session_describe(s);
+    take_back(s);
+
+    for (int i = 0; i < plan->n_stages; i++)
+        json_array_append_new(replicas, json_integer(plan->stages[i].replicas));
+    log_info("trial %d: %s: predicted %.3f ms, measured %.3f ms", trial->index + 1, words,
+             1e3 * plan->iteration_seconds, 1e3 * seconds);
+    session_log(s, json_pack("{s:s, s:i, s:i, s:o, s:I, s:s, s:f, s:f}", "event", "trial",
+                             "trial", trial->index + 1, "pipelines", plan->pipelines, "replicas",
+                             replicas, "micro_batches", (json_int_t)plan->micro_batches,
+                             "schedule", plan->schedule, "predicted_seconds",
+                             plan->iteration_seconds, "measured_seconds", seconds));
+    free(words);
+}
+
 /* Costs that were given are whoever's who wrote them. */
-static void write_back(const struct session *s, const struct trial *best)
+static void write_back(const struct session *s, const struct trial *trials, int n)
 {
     struct planning planning = session_planning(s);
     struct trials_key key = planning_trials(&planning);
+    int lists = plan_lists(trials[0].plan);
+    double *computed = mem_new((size_t)lists, sizeof(*computed));
+    const struct plan **plans = mem_new((size_t)n, sizeof(const struct plan *));
 
-    if (s->settings.n_costs == 0 && trials_record(&key, best->plan, best->computed))
+    for (int i = 0; i < n; i++)
+        plans[i] = trials[i].plan;
+    for (int l = 0; l < lists; l++)
+        computed[l] = median(trials[0].computed + l * MAX_ROUNDS, trials[0].rounds);
+    if (s->settings.n_costs == 0 && trials_record(&key, n, plans, computed))
         log_info("what it took is kept for the next plan");
+    free(plans);
+    free(computed);
+}
+
+/* Rank 0's, of those that were run, the fastest first. */
+static void report(struct session *s, const struct trial *trials, int n)
+{
+    log_info("trial %d of %d was the fastest", trials[0].index + 1, n);
+    while (!trials[n - 1].rounds)
+        n--;
+    write_back(s, trials, n);
 }
 
 /* Where a plan cannot be run, the run fails: what does not fit was left out before. */
 int session_trial(struct session *session, struct err *err)
 {
     struct session *s = session;
-    struct trial best = { .seconds = INFINITY };
+    struct trial *trials;
     int n, bad;
 
     if (count_others(s, &n, err) < 0)
@@ -233,15 +314,19 @@ int session_trial(struct session *session, struct err *err)
             log_info("--trial: there is no other plan to try");
         return 0;
     }
-    bad = try_all(s, n + 1, &best, err);
-    plan_free(s->plan);
-    json_decref(s->plan_json);
-    s->plan = best.plan;
-    s->plan_json = best.json;
-    if (!bad && s->rank == 0) {
-        log_info("trial %d of %d was the fastest", best.index + 1, n + 1);
-        write_back(s, &best);
-    }
-    free(best.computed);
+    trials = take_plans(s, ++n, err);
+    if (!trials)
+        return -1;
+    bad = try_all(s, trials, n, err);
+    for (int i = 0; i < n && !bad && s->rank == 0; i++)
+        if (trials[i].rounds)
+            tell(s, &trials[i]);
+    qsort(trials, (size_t)n, sizeof(*trials), by_seconds);
+    if (!bad && s->rank == 0)
+        report(s, trials, n);
+    lend(s, &trials[0]);
+    trials[0].plan = NULL;
+    trials[0].json = NULL;
+    trials_free(trials, n);
     return bad;
 }

@@ -28,22 +28,31 @@ static char *path_of(const struct trials_key *key, const char *subject)
     return mem_printf("%s/trial-%s.json", key->directory, hex);
 }
 
-/* Block → factor. A file that is broken, or of something else, knows none. */
-static json_t *read_factors(const char *path, const char *subject)
+/* NULL for a file that is broken, or of something else. */
+static json_t *read_file(const char *path, const char *subject)
 {
     struct err ignored = { 0 };
     struct json_reader r;
-    const json_t *blocks;
-    json_t *top = json_load(path, &ignored), *factors = json_object(), *value;
-    const char *of, *name;
+    json_t *top = json_load(path, &ignored);
+    const char *of;
 
     if (top && json_reader_top(&r, path, top, "tasuki-trial", 1, &ignored) == 0 &&
-        json_get_string(&r, "of", true, NULL, &of, &ignored) == 0 && strcmp(of, subject) == 0 &&
-        json_get_object(&r, "blocks", true, &blocks, &ignored) == 0)
-        json_object_foreach((json_t *)blocks, name, value)
-            if (json_is_number(value) && json_number_value(value) >= 1 / MAX_FACTOR &&
-                json_number_value(value) <= MAX_FACTOR)
-                json_object_set(factors, name, value);
+        json_get_string(&r, "of", true, NULL, &of, &ignored) == 0 && strcmp(of, subject) == 0)
+        return top;
+    json_decref(top);
+    return NULL;
+}
+
+/* Block → factor, as far as they are known. */
+static json_t *read_factors(const char *path, const char *subject)
+{
+    json_t *top = read_file(path, subject), *factors = json_object(), *value;
+    const char *name;
+
+    json_object_foreach(json_object_get(top, "blocks"), name, value)
+        if (json_is_number(value) && json_number_value(value) >= 1 / MAX_FACTOR &&
+            json_number_value(value) <= MAX_FACTOR)
+            json_object_set(factors, name, value);
     json_decref(top);
     return factors;
 }
@@ -108,12 +117,48 @@ static bool change_list(json_t *factors, const struct plan *plan, int list, doub
     return true;
 }
 
-bool trials_record(const struct trials_key *key, const struct plan *plan,
+int trials_shapes(const struct trials_key *key, int64_t global_batch, struct plan_shape **shapes)
+{
+    char *subject, *path;
+    json_t *top, *value;
+    size_t i;
+    int n = 0;
+
+    *shapes = NULL;
+    if (!key->directory)
+        return 0;
+    subject = describe(key);
+    path = path_of(key, subject);
+    top = read_file(path, subject);
+    if (json_integer_value(json_object_get(top, "global_batch")) == global_batch)
+        json_array_foreach(json_object_get(top, "shapes"), i, value) {
+            struct plan_shape *shape = mem_push((void **)shapes, &n, sizeof(*shape));
+
+            shape->pipelines = (int)json_integer_value(json_object_get(value, "pipelines"));
+            shape->stages = (int)json_integer_value(json_object_get(value, "stages"));
+        }
+    json_decref(top);
+    free(path);
+    free(subject);
+    return n;
+}
+
+static json_t *shapes_of(int n, const struct plan *const *plans)
+{
+    json_t *shapes = json_array();
+
+    for (int i = 0; i < n; i++)
+        json_array_append_new(shapes, json_pack("{s:i, s:i}", "pipelines", plans[i]->pipelines,
+                                                "stages", plans[i]->n_stages));
+    return shapes;
+}
+
+bool trials_record(const struct trials_key *key, int n, const struct plan *const *plans,
                    const double *seconds)
 {
     struct err ignored = { 0 };
     char *subject, *path;
-    bool changed = false;
+    bool changed = n > 1;
     json_t *factors, *top;
 
     if (!key->directory)
@@ -121,10 +166,11 @@ bool trials_record(const struct trials_key *key, const struct plan *plan,
     subject = describe(key);
     path = path_of(key, subject);
     factors = read_factors(path, subject);
-    for (int l = 0; l < plan_lists(plan); l++)
-        changed |= change_list(factors, plan, l, seconds[l]);
-    top = json_pack("{s:s, s:i, s:s, s:o}", "schema", "tasuki-trial", "version", 1, "of", subject,
-                    "blocks", factors);
+    for (int l = 0; l < plan_lists(plans[0]); l++)
+        changed |= change_list(factors, plans[0], l, seconds[l]);
+    top = json_pack("{s:s, s:i, s:s, s:o, s:I, s:o}", "schema", "tasuki-trial", "version", 1, "of",
+                    subject, "blocks", factors, "global_batch",
+                    (json_int_t)plans[0]->global_batch, "shapes", shapes_of(n, plans));
     if (changed) {
         file_mkdirs(key->directory);
         changed = json_save(top, path, &ignored) == 0;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* What trials of plans have shown: how many times longer the blocks of a model compute in a run
- * than their operators, measured one by one, say. One file for each model, device and number of
+ * than their operators, measured one by one, say; and which plans were faster than others, which no
+ * cost of blocks can tell where ranks share cores. One file for each model, device and number of
  * devices, beside the costs of operators (timings.h).
  */
 #ifndef TASUKI_TRAIN_TRIALS_H
 #define TASUKI_TRAIN_TRIALS_H
 
 #include "scheduler/cost.h"
-#include "scheduler/plan.h"
+#include "scheduler/partition.h"
 
 struct trials_key {
     const char *directory;      /* of the cache; NULL: nothing is read or kept */
@@ -19,11 +20,16 @@ struct trials_key {
 
 /* Multiply the times of all blocks that are known, updates too, by their factors. */
 void trials_apply(const struct trials_key *key, struct cost *cost);
-/* Of a plan that was made with such costs: 'seconds' that who runs each of its lists computed in a
- * step, beside what all stages of the list were to. Nothing is noted of a list that took none. A
- * file that cannot be written is no error. Returns whether anything was written.
+/* The shapes of the plans that the last trial of this global batch ran, the fastest first: how many
+ * they are. '*shapes' is free()'d.
  */
-bool trials_record(const struct trials_key *key, const struct plan *plan,
+int trials_shapes(const struct trials_key *key, int64_t global_batch, struct plan_shape **shapes);
+/* Of 'n' plans that were made with such costs, the fastest first: 'seconds' that who runs each list
+ * of the first computed in a step, beside what all stages of the list were to. Nothing is noted of
+ * a list that took none. A file that cannot be written is no error. Returns whether anything was
+ * written.
+ */
+bool trials_record(const struct trials_key *key, int n, const struct plan *const *plans,
                    const double *seconds);
 
 #endif

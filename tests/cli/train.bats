@@ -356,6 +356,35 @@ assert 0.2 < later / then < 5, (later, then)' $before $after
     done
 }
 
+# Stages of the plan that the log starts with.
+stages_of() {
+    sed -nE 's/.*"event":"start".*"replicas":\[([0-9,]*)\],"loss".*/\1/p' "$DIR/log" |
+        awk -F, '{ print NF }'
+}
+
+@test "the plan after a trial has the stages that were the fastest in it" {
+    need_mpi
+    need_python
+    export TASUKI_CACHE_DIR=$DIR/cache
+    go() { mpirun -n 2 "$TASUKI" train $MODEL --global-batch 24 --schedule 1f1b --steps 1 \
+        --log "$DIR/log" -q "$@"; }
+    go --trial 2
+    for turn in 1 2; do
+        go
+        # What came first comes last, so that each is the fastest once.
+        fastest=$(python3 - "$DIR"/cache/trial-*.json <<'END'
+import json, sys
+top = json.load(open(sys.argv[1]))
+assert sorted(shape["stages"] for shape in top["shapes"]) == [1, 2], top
+print(top["shapes"][0]["stages"])
+top["shapes"].reverse()
+json.dump(top, open(sys.argv[1], "w"))
+END
+)
+        [ "$(stages_of)" = "$fastest" ]
+    done
+}
+
 @test "a trial where there is one plan, where one is given, or nothing may differ, says so" {
     go="train $MODEL --global-batch 8 --steps 1"
     run "$TASUKI" $go --trial 2 --stages 1 --micro-batches 1 --checkpoint "$DIR/out" \

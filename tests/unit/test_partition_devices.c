@@ -61,6 +61,43 @@ static void of_forecasts_within_the_spread_that_with_the_fewest_stages_is_taken(
     cost_free(cost);
 }
 
+/* Unless what is first was not tried, and whatever the forecast. */
+static void of_shapes_that_were_tried_the_fastest_is_taken(void **state)
+{
+    struct plan_shape tried[] = { { 1, 1 }, { 1, 0 } }, again[2];
+    struct plan_request request = { .global_batch = 8, .tried = tried };
+    struct cluster *cluster = open_cluster("flat:4,bandwidth=1e3,latency=0,memory=1e30");
+    struct cost *cost = even_cost(16, 1, 1000);
+    struct plan *plan = partition(cost, cluster, &request, NULL, NULL);
+    char *why = NULL;
+
+    (void)state;
+    assert_non_null(plan);
+    tried[1].stages = plan->n_stages;
+    assert_true(plan->n_stages > 1);
+    for (request.n_tried = 1; request.n_tried <= 2; request.n_tried++) {
+        struct plan *other = partition(cost, cluster, &request, &why, NULL);
+
+        assert_non_null(other);
+        assert_int_equal(other->n_stages, request.n_tried == 1 ? plan->n_stages : 1);
+        assert_true((strstr(why, "a trial has measured that more time passes") != NULL) ==
+                    (request.n_tried == 2));
+        plan_free(other);
+        free(why);
+    }
+    again[0] = tried[1];
+    again[1] = tried[0];
+    request.tried = again;
+    request.n_tried = 2;
+    plan_free(plan);
+    plan = partition(cost, cluster, &request, NULL, NULL);
+    assert_non_null(plan);
+    assert_int_equal(plan->n_stages, tried[1].stages);
+    plan_free(plan);
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
 static void pins_that_cannot_be_had_are_refused_with_the_reason(void **state)
 {
     const struct {
@@ -266,6 +303,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pins_are_honoured),
         cmocka_unit_test(of_forecasts_within_the_spread_that_with_the_fewest_stages_is_taken),
+        cmocka_unit_test(of_shapes_that_were_tried_the_fastest_is_taken),
         cmocka_unit_test(pins_that_cannot_be_had_are_refused_with_the_reason),
         cmocka_unit_test(every_share_is_a_multiple_of_the_batchnorm_group),
         cmocka_unit_test(the_bound_counts_the_devices_of_all_pipelines),
