@@ -6,9 +6,9 @@
  * simulated.
  *
  * Memory: of a device that is done in T seconds neither the seconds by T nor the bytes by its room
- * are more than 1, and so is no mean of both. The order says how many micro-batches each stage
- * holds; dynamic programming finds the least sum over all ways to cut, with what has to be run
- * again. Where it is more than the devices no plan takes T.
+ * are more than 1, and so is no mean of both, however they are weighed. The order says how many
+ * micro-batches each stage holds; dynamic programming finds the least sum over all ways to cut, with
+ * what has to be run again. Where it is more than the devices no plan takes T.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -26,11 +26,20 @@
 #define STEP 1.04
 /* So near the bound of plans without chunks memory is not looked at. */
 #define NEAR 1.001
-/* Means of seconds and bytes that are tried: so much less of seconds each time. */
-#define MIX 0.25
+/* The weight of seconds at first, bytes have the rest; how often weights are turned, and by how much
+ * of what a device has too much, the first time.
+ */
+#define START 0.75
+#define TURNS 20
+#define RATE 0.1
 
 struct trip {
     double forward, dgrad;
+};
+
+/* Of the seconds of a device by those that it may take, and of its bytes by its room. */
+struct weight {
+    double seconds, bytes;
 };
 
 struct bounding {
@@ -49,6 +58,10 @@ struct bounding {
     double *slower;
     double *least, *before, *seconds;   /* [blocks + 1] */
     int *slots;             /* [blocks]: of each stage */
+    bool weighs;            /* bytes, not seconds alone */
+    struct weight *weights; /* [blocks]: of each device */
+    int *next;              /* [blocks][blocks + 1]: of a stage from here on, the block behind it, times
+                             * RECOMPUTES, and what it runs again */
 };
 
 /* Edges ascend. */
@@ -94,47 +107,61 @@ static double mean_bound(const struct bounding *b, const struct chunking *f,
     return (f->kind == SCHEDULE_INTERLEAVED ? fmax(all, all + back - sums->wgrad) : all) / f->lists;
 }
 
-/* Of stage 's' under interleaved, in front of what 'before' has. Device l starts when a micro-batch has
- * passed the first stages of those before it, and all its B are done before a gradient goes back
- * through them. All stages are cut among their replicas alike: those of the largest share wait for
- * each other.
+/* Seconds that count for stage 's' under interleaved, of the first blocks up to here. Device l starts
+ * when a micro-batch has passed the first stages of those before it, and all its B are done before a
+ * gradient goes back through them: their passes count once for each device behind. All stages are
+ * cut among their replicas alike: those of the largest share wait for each other.
  */
-static void add_stage(struct bounding *b, const struct chunking *f, int s, enum plan_recompute c,
-                      double seconds, double mix)
+static double seconds_to(const struct bounding *b, const struct chunking *f, int s,
+                         enum plan_recompute c, int block)
 {
     const struct way_sums *o = &b->sums;
     bool first = s < f->lists;
     double m = (double)f->split->micro_batches, fill = first ? f->lists - 1 - s : 0;
-    double room = b->way.room, per_second = mix / seconds, per_byte = (1 - mix) / room;
+
+    return (m + fill) * o->forward[block] + m * o->dgrad[c][block] +
+           fill * o->dgrad[PLAN_RECOMPUTE_NONE][block] + (m - first) * o->wgrad[block];
+}
+
+/* In front of what 'before' has. */
+static void add_stage(struct bounding *b, const struct chunking *f, int s, enum plan_recompute c,
+                      double seconds)
+{
+    const struct way_sums *o = &b->sums;
+    const struct weight *weight = &b->weights[schedule_list(f->kind, f->lists, s)];
+    double per_second = weight->seconds / seconds, room = b->way.room;
+    double per_byte = weight->bytes / room;
     /* Of itself a stage takes no longer than that. */
-    double most = seconds * (1 + SAME);
+    double most = s < f->lists ? INFINITY : seconds * (1 + SAME);
+    int *next = b->next + (size_t)s * ((size_t)b->way.n + 1);
     int end = b->way.n - (f->lists * f->chunks - 1 - s);
 
     for (int i = 0; i <= b->way.n; i++)
-        b->seconds[i] = (m + fill) * o->forward[i] + m * o->dgrad[c][i] +
-                        fill * o->dgrad[PLAN_RECOMPUTE_NONE][i] + (m - first) * o->wgrad[i];
+        b->seconds[i] = seconds_to(b, f, s, c, i);
     for (int i = end - 1; i >= s; i--)
         for (int j = i + 1; j <= end; j++) {
             double own = b->seconds[j] - b->seconds[i], bytes;
             double total = b->before[j] + per_second * own;
 
-            if (o->fixed[j] - o->fixed[i] + o->made[0][j] - o->made[0][i] > room ||
-                (!fill && own > most))
+            if (o->fixed[j] - o->fixed[i] + o->made[0][j] - o->made[0][i] > room || own > most)
                 break;
             if (total >= b->least[i])
                 continue;
-            bytes = mix < 1 ? way_bytes(&b->way, o, c, b->slots[s], i, j) : 0;
-            if (bytes <= room)
-                b->least[i] = fmin(b->least[i], total + per_byte * bytes);
+            bytes = b->weighs ? way_bytes(&b->way, o, c, b->slots[s], i, j) : 0;
+            total += per_byte * bytes;
+            if (bytes > room || total >= b->least[i])
+                continue;
+            b->least[i] = total;
+            next[i] = j * RECOMPUTES + (int)c;
         }
 }
 
 /* Of all devices, over all ways to cut. */
-static double least_mean(struct bounding *b, const struct chunking *f, double seconds, double mix)
+static double least_mean(struct bounding *b, const struct chunking *f, double seconds)
 {
     const struct plan_request *q = b->search->request;
     enum plan_recompute from = recompute_asked(q);
-    enum plan_recompute most = mix < 1 ? recompute_most(q, f->kind) : from;
+    enum plan_recompute most = b->weighs ? recompute_most(q, f->kind) : from;
 
     for (int i = 0; i <= b->way.n; i++)
         b->least[i] = i < b->way.n ? INFINITY : 0;
@@ -146,9 +173,50 @@ static double least_mean(struct bounding *b, const struct chunking *f, double se
         for (int i = 0; i <= b->way.n; i++)
             b->least[i] = INFINITY;
         for (enum plan_recompute c = from; c <= most; c++)
-            add_stage(b, f, s, c, seconds, mix);
+            add_stage(b, f, s, c, seconds);
     }
     return b->least[0];
+}
+
+static void set_weights(struct bounding *b, const struct chunking *f, struct weight weight)
+{
+    b->weighs = weight.bytes > 0;
+    for (int l = 0; l < f->lists; l++)
+        b->weights[l] = weight;
+}
+
+/* What no plan is above that keeps to the seconds and the room. */
+static double all_weights(const struct bounding *b, const struct chunking *f)
+{
+    double sum = 0;
+
+    for (int l = 0; l < f->lists; l++)
+        sum += b->weights[l].seconds + b->weights[l].bytes;
+    return sum;
+}
+
+/* More for that of which a device had too much in the least that was found, by so much of the excess. */
+static void turn_weights(struct bounding *b, const struct chunking *f, double seconds, double rate)
+{
+    for (int l = 0; l < f->lists; l++) {
+        b->weights[l].seconds -= rate;
+        b->weights[l].bytes -= rate;
+    }
+    for (int s = 0, i = 0; s < f->lists * f->chunks; s++) {
+        int next = b->next[(size_t)s * ((size_t)b->way.n + 1) + (size_t)i], j = next / RECOMPUTES;
+        enum plan_recompute c = (enum plan_recompute)(next % RECOMPUTES);
+        struct weight *weight = &b->weights[schedule_list(f->kind, f->lists, s)];
+
+        weight->seconds +=
+            rate * (seconds_to(b, f, s, c, j) - seconds_to(b, f, s, c, i)) / seconds;
+        weight->bytes +=
+            rate * way_bytes(&b->way, &b->sums, c, b->slots[s], i, j) / b->way.room;
+        i = j;
+    }
+    for (int l = 0; l < f->lists; l++) {
+        b->weights[l].seconds = fmax(0, b->weights[l].seconds);
+        b->weights[l].bytes = fmax(0, b->weights[l].bytes);
+    }
 }
 
 /* Is no plan with so many chunks as fast as that? */
@@ -157,9 +225,12 @@ static bool is_slower(struct bounding *b, const struct chunking *f, double secon
     for (int s = 0; s < f->lists * f->chunks; s++)
         b->slots[s] = schedule_chunk_slots(f->kind, f->lists, f->chunks,
                                            (int)f->split->micro_batches, s);
-    for (double mix = 1 - MIX; mix >= 0; mix -= MIX)
-        if (least_mean(b, f, seconds, mix) > f->lists * (1 + SAME))
+    set_weights(b, f, (struct weight){ START, 1 - START });
+    for (int i = 0; i < TURNS; i++) {
+        if (least_mean(b, f, seconds) > all_weights(b, f) * (1 + SAME))
             return true;
+        turn_weights(b, f, seconds, RATE / sqrt(1 + i));
+    }
     return false;
 }
 
@@ -199,7 +270,8 @@ static bool all_slower(struct bounding *b, struct chunking *f, double seconds)
         if (stages && stages != f->lists * f->chunks)
             continue;
         /* With fewer chunks devices wait longer for their first micro-batch. */
-        if (least_mean(b, f, seconds, 1) > f->lists * (1 + SAME))
+        set_weights(b, f, (struct weight){ 1, 0 });
+        if (least_mean(b, f, seconds) > f->lists * (1 + SAME))
             break;
         if (!is_slower(b, f, seconds))
             return false;
@@ -308,7 +380,8 @@ static void bound_split(struct bounding *b, struct chunking *f)
     fill_ways(b, f);
     if (share != b->share) {
         way_sums_clear(&b->sums);
-        way_sums_init(&b->sums, &b->way, share, 1, 1, s->cluster->n_devices);
+        way_sums_init(&b->sums, &b->way, share, f->split->micro_batches, 1, 1,
+                      s->cluster->n_devices);
         memset(b->slower, 0, ((size_t)b->way.n + 1) * sizeof(*b->slower));
     }
     b->share = share;
@@ -340,7 +413,8 @@ static double bound_all(struct search *s, double upper, bool keep)
                           .least = mem_new(n + 1, sizeof(double)),
                           .before = mem_new(n + 1, sizeof(double)),
                           .seconds = mem_new(n + 1, sizeof(double)),
-                          .slots = mem_new(n, sizeof(int)) };
+                          .slots = mem_new(n, sizeof(int)), .weights = mem_new(n, sizeof(struct weight)),
+                          .next = mem_new(n * (n + 1), sizeof(int)) };
 
     way_init(&b.way, s);
     for (int i = 0; i < s->n_splits && chunks_allowed(s->request); i++) {
@@ -358,6 +432,8 @@ static double bound_all(struct search *s, double upper, bool keep)
     free(b.before);
     free(b.seconds);
     free(b.slots);
+    free(b.weights);
+    free(b.next);
     way_sums_clear(&b.sums);
     way_clear(&b.way);
     return b.bound;

@@ -28,9 +28,10 @@
 #define MIX 0.25
 /* Over the plain bound: then that is good enough. */
 #define ENOUGH 0.15
-/* What is tried first, of the plan; and by how much less each time. */
+/* By how much less than the plan is tried first, and each time; how often the step is halved, then. */
 #define FIRST 1.1
-#define STEP 0.05
+#define STEP 1.05
+#define CLOSER 2
 /* So often A is looked at, by what it was. */
 #define AGAIN 2
 
@@ -71,7 +72,7 @@ static void add_option(struct distance *d, int replicas, int most)
     struct option *o = mem_push((void **)&d->options, &d->n_options, sizeof(*o));
 
     *o = (struct option){ .priced = mem_new((size_t)d->way.n + 1, sizeof(double)) };
-    way_sums_init(&o->sums, &d->way, d->b, replicas, most, most);
+    way_sums_init(&o->sums, &d->way, d->b, d->m, replicas, most, most);
 }
 
 static void clear_options(struct distance *d)
@@ -363,6 +364,20 @@ static void fill_counts(struct distance *d)
     }
 }
 
+/* What no plan is as fast as. */
+static double longest(struct distance *d, double known, double upper)
+{
+    double seconds = upper / FIRST, step = STEP;
+
+    while (seconds > known && !all_slower(d, seconds))
+        seconds /= step;
+    for (int i = 0; i < CLOSER && seconds > known; i++) {
+        step = sqrt(step);
+        seconds *= all_slower(d, seconds * step) ? step : 1;
+    }
+    return fmax(seconds, known);
+}
+
 double partition_by_distance(struct search *search, double known, double upper)
 {
     const struct plan_request *q = search->request;
@@ -380,11 +395,7 @@ double partition_by_distance(struct search *search, double known, double upper)
     d.before = mem_new(n, sizeof(double));
     d.sum = mem_new(n, sizeof(double));
     fill_counts(&d);
-    for (double seconds = upper / FIRST; seconds > known; seconds /= 1 + STEP)
-        if (all_slower(&d, seconds)) {
-            known = all_slower(&d, seconds * sqrt(1 + STEP)) ? seconds * sqrt(1 + STEP) : seconds;
-            break;
-        }
+    known = longest(&d, known, upper);
     way_clear(&d.way);
     free(d.counts);
     free(d.used);

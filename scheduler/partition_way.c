@@ -67,6 +67,26 @@ static bool is_first(const struct cost *cost, int e)
            strcmp(cost->edges[e].value, cost->edges[e - 1].value) != 0;
 }
 
+/* What goes from block to block on the way goes from stage to stage where these are cut apart. */
+static void fill_messages(const struct way *w, double samples, struct way_sums *o)
+{
+    const struct cost *cost = w->search->cost;
+    int i = 1;
+
+    for (int e = 0; e < cost->n_edges && i < w->n; e++) {
+        const struct cost_edge *edge = &cost->edges[e];
+        bool scales = cost->blocks[edge->from].batch_axis;
+
+        while (i < w->n - 1 && edge->from > w->blocks[i - 1])
+            i++;
+        if (edge->from != w->blocks[i - 1] || edge->to != w->blocks[i])
+            continue;
+        o->out[i] += bytes_at(cost, edge->bytes, scales, samples);
+        o->in[i] += bytes_at(cost, edge->bytes, scales, samples) +
+                    bytes_at(cost, edge->gradient_bytes, scales, samples);
+    }
+}
+
 /* Where the way has all blocks: of what crosses each cut the smallest value; by the planner's own
  * sums, what the first block reads.
  */
@@ -159,18 +179,21 @@ static void fill_block(const struct way *w, struct way_sums *o, const struct sha
     }
 }
 
-void way_sums_init(struct way_sums *sums, const struct way *way, int64_t b, int replicas, int most,
-                   int copies)
+void way_sums_init(struct way_sums *sums, const struct way *way, int64_t b, int64_t m, int replicas,
+                   int most, int copies)
 {
     size_t n = (size_t)way->n + 1;
-    double *rows = mem_new(n * (4 + 3 * RECOMPUTES), sizeof(double));
+    double *rows = mem_new(n * (6 + 3 * RECOMPUTES), sizeof(double));
     struct shares shares = { (double)candidate_share(b, replicas), (double)(b / most), copies };
 
-    *sums = (struct way_sums){ .replicas = replicas };
+    *sums = (struct way_sums){ .replicas = replicas,
+                               .sends = fmin(search_message_buffers(way->search), (double)m) };
     /* The rows lie end to end, and are freed by the first. */
     sums->forward = rows;
     sums->wgrad = rows += n;
     sums->fixed = rows += n;
+    sums->in = rows += n;
+    sums->out = rows += n;
     sums->arrives = rows += n;
     sums->read = rows += n;
     for (int c = 0; c < RECOMPUTES; c++) {
@@ -181,6 +204,7 @@ void way_sums_init(struct way_sums *sums, const struct way *way, int64_t b, int 
         sums->made[c] = rows += n;
     for (int i = 0; i < way->n; i++)
         fill_block(way, sums, &shares, i);
+    fill_messages(way, shares.largest, sums);
     if (way_is_chain(way))
         fill_arrives(way, shares.largest, sums);
 }

@@ -24,6 +24,9 @@ struct way_sums {
     double *forward, *wgrad, *trip[RECOMPUTES];     /* there and back, of the smallest share */
     double *dgrad[RECOMPUTES];                      /* and what is run again */
     double *fixed, *made[RECOMPUTES - 1];   /* bytes: parameters; kept of a micro-batch */
+    double *in, *out;           /* bytes, no sums: of the message over each cut and its gradient, which
+                                 * the stage behind it has; of the message, in front of it */
+    double sends;               /* so many of each are under way */
     double *arrives, *read;     /* bytes, no sums: at each cut, the least that is kept behind it by a
                                  * stage that runs all again: by a long one, by any */
 };
@@ -34,11 +37,11 @@ void way_clear(struct way *way);
 /* Do all blocks lie on it? */
 bool way_is_chain(const struct way *way);
 
-/* Of shares of 'b' samples, for 'replicas' to 'most' of them; 'copies': of which each has a part of
- * the state under ZeRO-1, at most.
+/* Of a micro-batch of 'b' samples, 'm' of them, for 'replicas' to 'most' of a stage; 'copies': of which
+ * each has a part of the state under ZeRO-1, at most.
  */
-void way_sums_init(struct way_sums *sums, const struct way *way, int64_t b, int replicas, int most,
-                   int copies);
+void way_sums_init(struct way_sums *sums, const struct way *way, int64_t b, int64_t m, int replicas,
+                   int most, int copies);
 void way_sums_clear(struct way_sums *sums);
 
 /* Bytes of the stage from i to before j, at least, that holds so many micro-batches. */
@@ -54,7 +57,8 @@ static inline double way_bytes(const struct way *way, const struct way_sums *s,
         kept = fmax(s->read[i], j > way->within[i] ? s->arrives[i] : 0);
     else if (c == PLAN_RECOMPUTE_SELECTIVE)
         kept = made = s->made[1][j] - s->made[1][i];
-    return s->fixed[j] - s->fixed[i] + made + (slots - 1) * kept;
+    return s->fixed[j] - s->fixed[i] + made + (slots - 1) * kept + s->sends * (s->in[i] + s->out[j]) +
+           fmin(s->sends, slots) * s->out[j];
 }
 
 #endif

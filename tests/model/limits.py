@@ -11,6 +11,7 @@ import driver
 from tap import Tap, check
 
 MODELS = ["mlp", "transformer", "cnn"]
+MICRO_BATCHES = 4       # where stages are held to what a lower bound counts
 # Micro-batches, and the share of what the whole network takes. A cut halves parameters, but each
 # stage has activations of several micro-batches in flight, and messages. Where layers are as
 # narrow as a micro-batch is long these outweigh the parameters: so the MLP gets one sample at a
@@ -158,6 +159,23 @@ def arrives(cost, indices):
     return 0
 
 
+def messages(cost, indices, slots):
+    """Bytes of the buffers for what goes from block to block: in and back at the front; out behind,
+    and as many again as there are slots."""
+    order = {block["name"]: i for i, block in enumerate(cost["blocks"])}
+    sends = min(cost["message_buffers"], MICRO_BATCHES)
+    total = 0
+    for edge in cost["edges"]:
+        ends = order[edge["from"]], order[edge["to"]]
+        if ends[1] != ends[0] + 1 or not edge["gradient_bytes"][0]:
+            continue
+        if ends[1] == indices[0]:
+            total += sends * (edge["bytes"][0] + edge["gradient_bytes"][0])
+        if ends[0] == indices[-1]:
+            total += (sends + min(sends, slots)) * edge["bytes"][0]
+    return total
+
+
 def bytes_at_least(cost, indices, slots, again):
     """What the lower bound of a plan counts for a stage, from the keys of tasuki-cost(5)."""
     blocks = [cost["blocks"][i] for i in indices]
@@ -171,13 +189,14 @@ def bytes_at_least(cost, indices, slots, again):
             else max(blocks[0]["read_from_others"][0], arrives(cost, indices)))
     trained = sum(block["parameters"] - block.get("statistics", 0) for block in blocks)
     # A part is run again piece by piece, all of it before the backward begins.
-    return each * trained + (kept if again == "selective" else made) + (slots - 1) * kept
+    first = kept if again == "selective" else made
+    return each * trained + first + (slots - 1) * kept + messages(cost, indices, slots)
 
 
 def counted_at_least(session, name):
     """No stage has less, as it is compiled, than its lower bound counts; most have little more."""
     case, parts = session.case(name), []
-    cost = cost_of(session, case, case.global_batch // 4)
+    cost = cost_of(session, case, case.global_batch // MICRO_BATCHES)
     order = {block["name"]: i for i, block in enumerate(cost["blocks"])}
     pins = ["--batchnorm-samples", "1"] if case.batchnorm else []
     for n in range(1, 1 + min(4, len(order))):
@@ -187,20 +206,20 @@ def counted_at_least(session, name):
                 ["plan", case.path("model.onnx"), "--data", case.path("train.safetensors"),
                  "--loss", case.loss, "--optimizer", "adamw", "--cluster", cluster(4), "--stages",
                  n, "--replicas", ",".join(["1"] * n), "--global-batch", case.global_batch,
-                 "--micro-batches", 4, "--schedule", "1f1b", "--recompute", again, "--no-zero",
+                 "--micro-batches", MICRO_BATCHES, "--schedule", "1f1b", "--recompute", again, "--no-zero",
                  *pins, "-o", path, "-q"])
             check(result.code == 0, result.err)
             with open(path) as file:
                 stages = json.load(file)["stages"]
             for k, stage in enumerate(stages):
                 indices = sorted(order[block["name"]] for block in stage["blocks"])
-                least = bytes_at_least(cost, indices, min(4, n - k), again)
+                least = bytes_at_least(cost, indices, min(MICRO_BATCHES, n - k), again)
                 check(least <= stage["memory"], f"stage {k} of {n}, recompute {again}: "
                       f"{stage['memory']} bytes, at least {least}")
                 parts.append(least / stage["memory"])
     middle = statistics.median(parts)
-    # Of the CNN workspace and messages are more than half.
-    check(middle > 0.25, f"half of them count less than {middle:.2f} of what there is")
+    # Of the CNN workspace is nearly half.
+    check(middle > 0.4, f"half of them count less than {middle:.2f} of what there is")
     return f"{len(parts)} stages, {middle:.2f} of the bytes at the median, most {max(parts):.3f}"
 
 
