@@ -177,5 +177,6 @@ double *search_widest(const struct search *search)
     }
     for (int n = c->n_devices - 1; n >= 0; n--)
         widest[n] = fmax(widest[n], widest[n + 1]);
+    free(wires);
     return widest;
 }
