@@ -511,12 +511,18 @@ static int simplest_first(struct search *s, struct err *err)
 
 int search_tried(const struct search *s, const struct candidate *c)
 {
-    int t = 0;
+    int place = 2 * s->request->n_tried;
 
-    while (t < s->request->n_tried && (s->request->tried[t].stages != c->n_stages ||
-                                       s->request->tried[t].pipelines != candidate_pipelines(c)))
-        t++;
-    return t;
+    for (int t = 0; t < s->request->n_tried; t++) {
+        const struct plan_shape *tried = &s->request->tried[t];
+
+        if (tried->stages != c->n_stages || tried->pipelines != candidate_pipelines(c))
+            continue;
+        place = 2 * t + 1;
+        if (tried->schedule == (int)c->schedule && tried->micro_batches == c->micro_batches)
+            return 2 * t;
+    }
+    return place;
 }
 
 /* Where what is first was tried, the first of those that real steps were fastest with. */
@@ -527,7 +533,7 @@ static int fastest_tried_first(struct search *s, struct err *err)
     if (s->request->exhaustive || s->request->policy || s->n_found == 0)
         return 0;
     best = search_tried(s, s->found[0]);
-    for (int i = 1; i < s->n_found && best < s->request->n_tried; i++) {
+    for (int i = 1; i < s->n_found && best < 2 * s->request->n_tried; i++) {
         if (search_tried(s, s->found[i]) >= best)
             continue;
         if (!s->found[i]->exact && search_evaluate(s, s->found[i], true, err))

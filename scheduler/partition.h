@@ -19,9 +19,11 @@ struct plan_node {
     const char *name, *block;
 };
 
-/* What plans were run in: pipelines side by side, each of so many stages. */
+/* How a plan was run: pipelines side by side, each of so many stages, and in which order. */
 struct plan_shape {
     int pipelines, stages;
+    int schedule;               /* enum schedule_kind; -1: a list of its own */
+    int64_t micro_batches;
 };
 
 struct plan_request {
@@ -48,8 +50,8 @@ struct plan_request {
     const char *policy;         /* see policy.h; NULL: the search */
     const char *optimizer;      /* its state decides the bytes per parameter */
     bool exhaustive;            /* simulate every plan; refused where there is too much */
-    /* What real steps have shown, the fastest first: a plan of one of these shapes gives way to the
-     * best of an earlier one.
+    /* What real steps have shown, the fastest first: a plan with pipelines and stages of one of these
+     * gives way to the first that is found, or to what differs from an earlier one in order alone.
      */
     int n_tried;
     const struct plan_shape *tried;

@@ -134,8 +134,14 @@ int trials_shapes(const struct trials_key *key, int64_t global_batch, struct pla
         json_array_foreach(json_object_get(top, "shapes"), i, value) {
             struct plan_shape *shape = mem_push((void **)shapes, &n, sizeof(*shape));
 
-            shape->pipelines = (int)json_integer_value(json_object_get(value, "pipelines"));
-            shape->stages = (int)json_integer_value(json_object_get(value, "stages"));
+            const char *schedule = json_string_value(json_object_get(value, "schedule"));
+
+            *shape = (struct plan_shape){
+                (int)json_integer_value(json_object_get(value, "pipelines")),
+                (int)json_integer_value(json_object_get(value, "stages")),
+                schedule ? schedule_find(schedule) : -1,
+                json_integer_value(json_object_get(value, "micro_batches")),
+            };
         }
     json_decref(top);
     free(path);
@@ -148,8 +154,10 @@ static json_t *shapes_of(int n, const struct plan *const *plans)
     json_t *shapes = json_array();
 
     for (int i = 0; i < n; i++)
-        json_array_append_new(shapes, json_pack("{s:i, s:i}", "pipelines", plans[i]->pipelines,
-                                                "stages", plans[i]->n_stages));
+        json_array_append_new(shapes, json_pack("{s:i, s:i, s:s, s:I}", "pipelines",
+                                                plans[i]->pipelines, "stages", plans[i]->n_stages,
+                                                "schedule", plans[i]->schedule, "micro_batches",
+                                                (json_int_t)plans[i]->micro_batches));
     return shapes;
 }
 

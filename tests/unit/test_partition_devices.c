@@ -64,7 +64,7 @@ static void of_forecasts_within_the_spread_that_with_the_fewest_stages_is_taken(
 /* Unless what is first was not tried, and whatever the forecast. */
 static void of_shapes_that_were_tried_the_fastest_is_taken(void **state)
 {
-    struct plan_shape tried[] = { { 1, 1 }, { 1, 0 } }, again[2];
+    struct plan_shape tried[] = { { 1, 1, -1, 0 }, { 1, 0, -1, 0 } }, again[3];
     struct plan_request request = { .global_batch = 8, .tried = tried };
     struct cluster *cluster = open_cluster("flat:4,bandwidth=1e3,latency=0,memory=1e30");
     struct cost *cost = even_cost(16, 1, 1000);
@@ -89,10 +89,23 @@ static void of_shapes_that_were_tried_the_fastest_is_taken(void **state)
     again[1] = tried[0];
     request.tried = again;
     request.n_tried = 2;
-    plan_free(plan);
-    plan = partition(cost, cluster, &request, NULL, NULL);
-    assert_non_null(plan);
-    assert_int_equal(plan->n_stages, tried[1].stages);
+    /* In the order that was fastest. */
+    for (int less = 1; less <= 2; less++) {
+        again[less - 1].schedule = schedule_find(plan->schedule);
+        again[less - 1].micro_batches = plan->micro_batches * less;
+        again[less - 1].stages = tried[1].stages;
+    }
+    for (int first = 1; first <= 2; first++) {
+        struct plan *other = partition(cost, cluster, &request, NULL, NULL);
+
+        assert_non_null(other);
+        assert_int_equal(other->n_stages, tried[1].stages);
+        assert_int_equal(other->micro_batches, plan->micro_batches * first);
+        plan_free(other);
+        again[2] = again[0];
+        again[0] = again[1];
+        again[1] = again[2];
+    }
     plan_free(plan);
     cluster_free(cluster);
     cost_free(cost);

@@ -110,6 +110,8 @@ static void the_order_of_what_was_tried_is_kept_for_its_batch(void **state)
     fill_plan(&one, stages, blocks);
     one.pipelines = 2;
     one.global_batch = 8;
+    one.schedule = "zb-h1";
+    one.micro_batches = 4;
     two = one;
     two.pipelines = 1;
     two.n_stages = 1;
@@ -123,6 +125,7 @@ static void the_order_of_what_was_tried_is_kept_for_its_batch(void **state)
     assert_int_equal(trials_shapes(&key, 9, &shapes), 0);
     assert_int_equal(trials_shapes(&key, 8, &shapes), 2);
     assert_true(shapes[0].pipelines == 2 && shapes[0].stages == 2);
+    assert_true(shapes[0].schedule == SCHEDULE_ZB_H1 && shapes[0].micro_batches == 4);
     assert_true(shapes[1].pipelines == 1 && shapes[1].stages == 1);
     free(shapes);
 }
