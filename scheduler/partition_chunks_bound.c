@@ -26,6 +26,9 @@
 #define STEP 1.04
 /* So near the bound of plans without chunks memory is not looked at. */
 #define NEAR 1.001
+/* Stages that are looked at with memory, in all; and of one number of them, with all their ends. */
+#define MOST_LOOKED 4e8
+#define MOST_ENDS 16e6
 /* The weight of seconds at first, bytes have the rest; how often weights are turned, and by how much
  * of what a device has too much, the first time.
  */
@@ -58,9 +61,10 @@ struct bounding {
     double *slower;
     double *least, *before, *seconds;   /* [blocks + 1] */
     int *slots;             /* [blocks]: of each stage */
+    double looks;           /* at stages, with memory, that are left */
     bool weighs;            /* bytes, not seconds alone */
     struct weight *weights; /* [blocks]: of each device */
-    int *next;              /* [blocks][blocks + 1]: of a stage from here on, the block behind it, times
+    int *next;              /* [stages][blocks + 1]: of a stage from here on, the block behind it, times
                              * RECOMPUTES, and what it runs again */
 };
 
@@ -143,6 +147,7 @@ static void add_stage(struct bounding *b, const struct chunking *f, int s, enum 
             double own = b->seconds[j] - b->seconds[i], bytes;
             double total = b->before[j] + per_second * own;
 
+            b->looks--;
             if (o->fixed[j] - o->fixed[i] + o->made[0][j] - o->made[0][i] > room || own > most)
                 break;
             if (total >= b->least[i])
@@ -156,6 +161,11 @@ static void add_stage(struct bounding *b, const struct chunking *f, int s, enum 
         }
 }
 
+static size_t ends_of(const struct bounding *b, const struct chunking *f)
+{
+    return (size_t)f->lists * (size_t)f->chunks * ((size_t)b->way.n + 1);
+}
+
 /* Of all devices, over all ways to cut. */
 static double least_mean(struct bounding *b, const struct chunking *f, double seconds)
 {
@@ -163,6 +173,7 @@ static double least_mean(struct bounding *b, const struct chunking *f, double se
     enum plan_recompute from = recompute_asked(q);
     enum plan_recompute most = b->weighs ? recompute_most(q, f->kind) : from;
 
+    b->next = mem_resize(b->next, ends_of(b, f), sizeof(*b->next));
     for (int i = 0; i <= b->way.n; i++)
         b->least[i] = i < b->way.n ? INFINITY : 0;
     for (int s = f->lists * f->chunks - 1; s >= 0; s--) {
@@ -269,6 +280,8 @@ static bool all_slower(struct bounding *b, struct chunking *f, double seconds)
     for (f->chunks = most; f->chunks >= 2; f->chunks--) {
         if (stages && stages != f->lists * f->chunks)
             continue;
+        if (b->looks < 0 || (double)ends_of(b, f) > MOST_ENDS)
+            return false;
         /* With fewer chunks devices wait longer for their first micro-batch. */
         set_weights(b, f, (struct weight){ 1, 0 });
         if (least_mean(b, f, seconds) > f->lists * (1 + SAME))
@@ -414,7 +427,7 @@ static double bound_all(struct search *s, double upper, bool keep)
                           .before = mem_new(n + 1, sizeof(double)),
                           .seconds = mem_new(n + 1, sizeof(double)),
                           .slots = mem_new(n, sizeof(int)), .weights = mem_new(n, sizeof(struct weight)),
-                          .next = mem_new(n * (n + 1), sizeof(int)) };
+                          .looks = MOST_LOOKED };
 
     way_init(&b.way, s);
     for (int i = 0; i < s->n_splits && chunks_allowed(s->request); i++) {

@@ -31,7 +31,7 @@
 /* By how much less than the plan is tried first, and each time; how often the step is halved, then. */
 #define FIRST 1.1
 #define STEP 1.05
-#define CLOSER 2
+#define CLOSER 1
 /* So often A is looked at, by what it was. */
 #define AGAIN 2
 
