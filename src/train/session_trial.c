@@ -173,6 +173,8 @@ static struct trial *take_plans(struct session *s, int n, struct err *err)
 
     for (int i = 0; i < n; i++) {
         if (i > 0 && session_next_plan(s, i - 1, err) < 0) {
+            if (err->text[0])
+                err_prefix(err, "--trial, plan %d of %d", i + 1, n);
             trials_free(trials, n);
             return NULL;
         }
@@ -232,7 +234,7 @@ static double median(const double *values, int n)
 
     memcpy(sorted, values, (size_t)n * sizeof(*values));
     qsort(sorted, (size_t)n, sizeof(*sorted), order_doubles);
-    return sorted[n / 2];
+    return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
 }
 
 /* INFINITY where it was not run. */
@@ -291,13 +293,12 @@ static void write_back(const struct session *s, const struct trial *trials, int 
     free(computed);
 }
 
-/* Rank 0's, of those that were run, the fastest first. */
+/* Rank 0's, the fastest first; a signal may have left the last ones without a step. */
 static void report(struct session *s, const struct trial *trials, int n)
 {
     log_info("trial %d of %d was the fastest", trials[0].index + 1, n);
-    while (!trials[n - 1].rounds)
-        n--;
-    write_back(s, trials, n);
+    if (trials[n - 1].rounds)
+        write_back(s, trials, n);
 }
 
 /* Where a plan cannot be run, the run fails: what does not fit was left out before. */

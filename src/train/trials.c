@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "train/trials.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,16 +133,16 @@ int trials_shapes(const struct trials_key *key, int64_t global_batch, struct pla
     top = read_file(path, subject);
     if (json_integer_value(json_object_get(top, "global_batch")) == global_batch)
         json_array_foreach(json_object_get(top, "shapes"), i, value) {
-            struct plan_shape *shape = mem_push((void **)shapes, &n, sizeof(*shape));
-
             const char *schedule = json_string_value(json_object_get(value, "schedule"));
+            json_int_t pipelines = json_integer_value(json_object_get(value, "pipelines"));
+            json_int_t stages = json_integer_value(json_object_get(value, "stages"));
 
-            *shape = (struct plan_shape){
-                (int)json_integer_value(json_object_get(value, "pipelines")),
-                (int)json_integer_value(json_object_get(value, "stages")),
-                schedule ? schedule_find(schedule) : -1,
-                json_integer_value(json_object_get(value, "micro_batches")),
-            };
+            if (pipelines < 1 || pipelines > INT_MAX || stages < 1 || stages > INT_MAX)
+                continue;
+            *(struct plan_shape *)mem_push((void **)shapes, &n, sizeof(**shapes)) =
+                (struct plan_shape){ (int)pipelines, (int)stages,
+                                     schedule ? schedule_find(schedule) : -1,
+                                     json_integer_value(json_object_get(value, "micro_batches")) };
         }
     json_decref(top);
     free(path);

@@ -20,8 +20,8 @@ struct trials_key {
 
 /* Multiply the times of all blocks that are known, updates too, by their factors. */
 void trials_apply(const struct trials_key *key, struct cost *cost);
-/* The shapes of the plans that the last trial of this global batch ran, the fastest first: how many
- * they are. '*shapes' is free()'d.
+/* The shapes of the plans that the last trial ran, the fastest first: how many they are, none where
+ * that was of another global batch. '*shapes' is free()'d.
  */
 int trials_shapes(const struct trials_key *key, int64_t global_batch, struct plan_shape **shapes);
 /* Of 'n' plans that were made with such costs, the fastest first: 'seconds' that who runs each list
