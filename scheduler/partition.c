@@ -16,9 +16,9 @@
 #define LEAST_EXACT 0.75
 /* With so few cuts times devices more candidates are simulated. */
 #define FEW 128
-/* Else the simulation decides, of those with as many micro-batches, among those that are as good
- * by the closed form, within this. The formula is public: whoever recomputes it finds no plan of
- * as many micro-batches that beats this one by a percent.
+/* Else the simulation decides; of a cost file alone, of those with as many micro-batches, among
+ * those that are as good by the closed form, within this: the formula is public, and whoever
+ * recomputes it finds no plan of as many micro-batches that beats this one by a percent.
  */
 #define NEAR 0.0095
 /* What making a plan of a candidate takes, in simulated micro-batches. */
@@ -294,12 +294,14 @@ int search_split(const struct search *s, const struct candidate *c)
     return i;
 }
 
-/* Where devices share cores, what the others do matters, which only a simulation sees. */
+/* Where devices share cores, what the others do matters, which only a simulation sees; and nobody
+ * recomputes the formula for the stages of a model.
+ */
 static bool is_far(const struct search *s, const struct candidate *c)
 {
     double closed;
 
-    if (s->few || s->complete || s->slow > 1 || s->request->policy)
+    if (s->few || s->complete || s->slow > 1 || s->request->policy || s->request->memory_of)
         return false;
     closed = s->splits[search_split(s, c)].closed;
     return closed > 0 && c->closed > closed * (1 + NEAR);
@@ -456,8 +458,9 @@ static int rank(struct search *s, struct err *err)
     search_sort_closed(s);
     if (simulate_found(s, err) || search_settle(s, err))
         return -1;
-    return s->n_found && !s->request->policy && request_chunks(s->request) == 1
-               ? search_improve(s, err) : 0;
+    if (!s->n_found || s->request->policy || request_chunks(s->request) > 1)
+        return 0;
+    return search_recut(s, err) || search_improve(s, err) ? -1 : 0;
 }
 
 /* Two normal measurements, of which the middle half spreads so much, differ by more than twice that

@@ -22,25 +22,33 @@
 
 /* Intervals that are looked at, in all: then there is no such bound. */
 #define MOST_LOOKED 4e8
-/* Halvings of the price. */
-#define PRICES 5
+/* Halvings of the price of blocks. */
+#define HALVINGS 5
+/* Prices of stages that are tried; how much dearer the next one is, or cheaper, where all before were
+ * too cheap, or too dear; and of what there is at most so little may be left out.
+ */
+#define PRICES 6
+#define FAR 4
+#define SURE 5e-3
 /* Of means of seconds and bytes. */
 #define MIX 0.25
 /* Over the plain bound: then that is good enough. */
 #define ENOUGH 0.15
-/* By how much less than the plan is tried first, and each time; how often the step is halved, then. */
+/* By how much less than the plan is tried first, and each time; how often the step is halved. */
 #define FIRST 1.1
-#define STEP 1.05
+#define STEP 1.08
 #define CLOSER 1
-/* So often A is looked at, by what it was. */
-#define AGAIN 2
+/* So often A is looked at, by what it was, while it grows by so much. */
+#define AGAIN 5
+#define GROWS 0.01
 
 /* What is to be least. */
 enum aim {
     AIM_PATH,       /* A */
     AIM_FLUSH,      /* seconds: 1f1b, and gpipe, which is no better */
     AIM_TURN,       /* where W may wait: until the last B, */
-    AIM_WORK        /* or from when a sample is there on */
+    AIM_WORK,       /* or from when a sample is there on */
+    AIMS
 };
 
 struct option {
@@ -49,12 +57,18 @@ struct option {
     bool out[RECOMPUTES];   /* none fits any more */
 };
 
+/* So many micro-batches; and A of the plans that are faster than 'upper', at least. */
+struct count {
+    int64_t m;
+    double path, upper;
+};
+
 struct distance {
     struct way way;
-    double upper, left, price;
+    double upper, left, price[AIMS];
     int devices;
     int n_counts;
-    int64_t *counts;        /* of micro-batches */
+    struct count *counts;
     int64_t b, m;           /* of all pipelines together */
     double path;            /* A, at least */
     double over;            /* how much more than the least a stage may cost, see price_blocks() */
@@ -143,7 +157,7 @@ static double price_all(struct distance *d)
 {
     double best = -1, at = 0, price = 4 * d->upper / d->devices;
 
-    for (int i = 0; i < PRICES + 1; i++, price = i == PRICES ? 0 : price / 2) {
+    for (int i = 0; i < HALVINGS + 1; i++, price = i == HALVINGS ? 0 : price / 2) {
         double seconds = price_blocks(d, price);
 
         if (seconds > best) {
@@ -179,6 +193,8 @@ static bool add_stages(struct distance *d, struct option *option, const struct t
                        enum plan_recompute c, double price, int last)
 {
     const struct way_sums *o = &option->sums;
+    const double *fixed = o->fixed, *made = o->made[0], *priced = option->priced;
+    const double *cheapest = d->cheapest, *trip = o->trip[c], *before = d->before;
     double weight = d->aim == AIM_PATH ? 0 : (double)o->replicas / d->devices, *sum = d->sum;
     double each = price * o->replicas, room = d->way.room, over = d->over;
     /* Of itself a stage takes no longer than that. */
@@ -189,25 +205,33 @@ static bool add_stages(struct distance *d, struct option *option, const struct t
 
     for (int i = 0; i <= n; i++)
         sum[i] = t->forward * o->forward[i] + t->dgrad * o->dgrad[c][i] + t->wgrad * o->wgrad[i];
-    for (int i = last; i >= 0; i--)
-        for (int j = i + 1; j <= n; j++) {
-            double total;
+    for (int i = last; i >= 0; i--) {
+        /* No less than what is asked again below. */
+        double held = room * (1 + 1e-12) + fixed[i] + slots * made[i];
+        double dear = over + priced[i] - cheapest[i];
+        double least = d->least[i], front = each - weight * sum[i] - t->trip * trip[i];
+        int j = i + 1, behind = 0;
 
-            d->left--;
-            if (o->fixed[j] - o->fixed[i] + slots * (o->made[0][j] - o->made[0][i]) > room ||
-                option->priced[j] - option->priced[i] - (d->cheapest[j] - d->cheapest[i]) > over)
+        for (; j <= n; j++) {
+            double total = before[j] + weight * sum[j] + t->trip * trip[j] + front;
+
+            if (fixed[j] + slots * made[j] > held || priced[j] - cheapest[j] > dear)
                 break;
             fits = true;
             if (sum[j] - sum[i] > most)
                 break;
-            total = d->before[j] + weight * (sum[j] - sum[i]) + each +
-                    t->trip * (o->trip[c][j] - o->trip[c][i]);
-            if (total >= d->least[i] || way_bytes(&d->way, o, kept, t->slots, i, j) > room)
+            if (total >= least || way_bytes(&d->way, o, kept, t->slots, i, j) > room)
                 continue;
-            d->least[i] = total;
-            d->used[i] = d->used_before[j] + o->replicas;
-            helps = true;
+            least = total;
+            behind = j;
         }
+        d->left -= j - i;
+        if (!behind)
+            continue;
+        d->least[i] = least;
+        d->used[i] = d->used_before[behind] + o->replicas;
+        helps = true;
+    }
     /* Those that are further from the end keep no less. */
     option->out[c] = !fits;
     return helps;
@@ -264,31 +288,61 @@ static double least_of(struct distance *d, enum plan_recompute from, enum plan_r
     return d->left < 0 ? 0 : d->least[0];
 }
 
+/* What no plan is faster than at a price, and by how much that grows with it, at most. */
+struct line {
+    bool known;
+    double price, seconds, slope;
+};
+
+/* The price to try after one that was too cheap, one that was too dear, or both; and what there is at
+ * most at any: less than where these lines meet.
+ */
+static double next_price(const struct line *cheap, const struct line *dear, double first, bool last,
+                         double *most)
+{
+    double price;
+
+    if (!dear->known)
+        return cheap->price * FAR + first;
+    if (!cheap->known)
+        return last ? 0 : dear->price / FAR;
+    price = (dear->seconds - dear->slope * dear->price - cheap->seconds +
+             cheap->slope * cheap->price) / (cheap->slope - dear->slope);
+    *most = cheap->seconds + cheap->slope * (price - cheap->price);
+    return fmax(price, 0);
+}
+
 /* Seconds, where that is less than 'enough'; else no less than that. */
 static double bound_aim(struct distance *d, enum aim aim, enum plan_recompute to, double enough)
 {
     enum plan_recompute from = recompute_asked(d->way.search->request);
-    double low = 0, high = 4 * d->upper / d->devices, best = 0, price = d->price;
+    struct line cheap = { 0 }, dear = { 0 };
+    double best = 0, at = d->price[aim], price = at, most = INFINITY;
 
     d->aim = aim;
     for (int i = 0; i < PRICES && best < enough && d->left >= 0; i++) {
         double seconds = least_of(d, from, to, price);
+        struct line line = { true, price, seconds - price * d->devices, d->used[0] - d->devices };
 
         if (isinf(seconds))
             return INFINITY;
-        if (seconds - price * d->devices > best) {
-            best = seconds - price * d->devices;
-            d->price = price;
+        if (line.seconds > best) {
+            best = line.seconds;
+            at = price;
         }
-        if (d->used[0] > d->devices)
-            low = price;
+        if (line.slope > 0)
+            cheap = line;
         else if (price > 0)
-            high = price;
+            dear = line;
         else
             break;
-        /* Whether there has to be one is asked second. */
-        price = i == 0 && price > 0 && low <= 0 ? 0 : low + (high - low) / 2;
+        price = next_price(&cheap, &dear, d->upper / d->devices / FAR, i + 2 == PRICES, &most);
+        if (most < best * (1 + SURE) || (aim != AIM_PATH && most < enough))
+            break;
     }
+    /* Where A grows beyond all plans, so does its price. */
+    if (best < enough || aim != AIM_PATH)
+        d->price[aim] = at;
     return best;
 }
 
@@ -297,28 +351,39 @@ static bool is_allowed(const struct plan_request *q, enum schedule_kind a, enum 
     return schedule_allowed(q, a) || schedule_allowed(q, b);
 }
 
+/* The longer A is, the less is left for any stage, and that makes A longer. As long as 'upper'? */
+static bool is_path_long(struct distance *d, enum plan_recompute most)
+{
+    for (int i = 0; i < AGAIN; i++) {
+        double path = bound_aim(d, AIM_PATH, most, d->upper), before = d->path;
+
+        if (path >= d->upper)
+            return true;
+        d->path = fmax(path, before);
+        if (path < before * (1 + GROWS))
+            break;
+    }
+    return false;
+}
+
 /* Is no plan with so many micro-batches as fast as 'upper'? */
-static bool is_slower(struct distance *d)
+static bool is_slower(struct distance *d, struct count *count)
 {
     const struct plan_request *q = d->way.search->request;
     bool slower = true;
 
+    d->m = count->m;
+    d->b = q->global_batch / d->m;
     fill_options(d);
     if (price_all(d) < d->upper && is_allowed(q, SCHEDULE_1F1B, SCHEDULE_GPIPE)) {
         enum plan_recompute most = recompute_most(q, SCHEDULE_1F1B);
-        double path = d->path, more = path;
+        double path = d->path;
 
-        slower = bound_aim(d, AIM_FLUSH, most, d->upper) >= d->upper;
-        /* The longer A is, the less is left for any stage. */
-        for (int i = 0; i < AGAIN && !slower && more < d->upper; i++) {
-            d->path = more;
-            more = fmax(more, bound_aim(d, AIM_PATH, most, d->upper));
-        }
-        slower |= more >= d->upper;
-        if (!slower && more > path) {
-            d->path = more;
-            slower = bound_aim(d, AIM_FLUSH, most, d->upper) >= d->upper;
-        }
+        if (count->upper >= d->upper)
+            d->path = fmax(path, count->path);
+        slower = bound_aim(d, AIM_FLUSH, most, d->upper) >= d->upper || is_path_long(d, most) ||
+                 bound_aim(d, AIM_FLUSH, most, d->upper) >= d->upper;
+        *count = (struct count){ d->m, d->path, d->upper };
         d->path = path;
     }
     if (slower && d->cheapest[d->way.n] > 0 && is_allowed(q, SCHEDULE_ZB_H1, SCHEDULE_ZB)) {
@@ -336,14 +401,13 @@ static bool all_slower(struct distance *d, double seconds)
 {
     d->upper = seconds;
     for (int i = 0; i < d->n_counts; i++) {
-        int64_t m = d->counts[i];
+        struct count count;
 
-        d->m = m;
-        d->b = d->way.search->request->global_batch / m;
-        if (is_slower(d))
+        if (is_slower(d, &d->counts[i]))
             continue;
-        memmove(d->counts + 1, d->counts, (size_t)i * sizeof(m));
-        d->counts[0] = m;
+        count = d->counts[i];
+        memmove(d->counts + 1, d->counts, (size_t)i * sizeof(count));
+        d->counts[0] = count;
         return false;
     }
     return d->left >= 0;
@@ -357,10 +421,10 @@ static void fill_counts(struct distance *d)
         bool seen = false;
 
         for (int k = 0; k < d->n_counts && !seen; k++)
-            seen = d->counts[k] == s->splits[i].micro_batches;
+            seen = d->counts[k].m == s->splits[i].micro_batches;
         if (!seen)
-            *(int64_t *)mem_push((void **)&d->counts, &d->n_counts, sizeof(int64_t)) =
-                s->splits[i].micro_batches;
+            *(struct count *)mem_push((void **)&d->counts, &d->n_counts, sizeof(*d->counts)) =
+                (struct count){ .m = s->splits[i].micro_batches };
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Between partition.c (the search), partition_table.c (costs of intervals of blocks),
  * partition_dp.c (dynamic programming), partition_closed.c, partition_small.c, partition_improve.c,
- * partition_orders.c, partition_devices.c, partition_chunks.c, partition_candidate.c,
+ * partition_recut.c, partition_orders.c, partition_devices.c, partition_chunks.c, partition_candidate.c,
  * partition_memory.c, partition_fit.c, partition_link.c, partition_request.c and
  * partition_pin.c (pins), partition_explain.c (reasons), partition_bound.c,
  * partition_chunks_bound.c, partition_relax.c, partition_way.[ch],
@@ -310,6 +310,8 @@ void search_sort(struct search *search);
 void search_sort_from(struct search *search, int from);
 /* The best by the closed form first. */
 void search_sort_closed(struct search *search);
+/* Cut some of the fastest anew, which is added to what was found, and sort. -1 on an error. */
+int search_recut(struct search *search, struct err *err);
 /* Local moves while they help, from the fastest that were found, and sort; each climb adds one to
  * 'found'.
  */

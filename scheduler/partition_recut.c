@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT */
+/* Other cuts for what partition_dp() found under 1f1b, by a form of the iteration that is closer to
+ * what a simulation says than its own: W is nothing that others wait for, and of the forwards of a
+ * stage those that it runs ahead, one for each stage behind it, fall into the time in which the
+ * pipeline fills. For M micro-batches and a stage with 'ahead' behind it
+ *   A = sum of F + B + messages
+ *   w = (M - 1 - ahead) F + (M - 1) (B + W)
+ *   T = A + max of w
+ * Stages in front may therefore be longer. For each of some limits of w dynamic programming over
+ * (stage, cut) finds the least A, stages and their replicas as they are.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "scheduler/partition_private.h"
+
+/* Of as many micro-batches one is cut anew; so many, at most. */
+#define MOST_RECUT 4
+/* The limit of w, times that of the candidate: where it begins, each time, and how often. */
+#define WIDER 1.1
+#define STEP 0.98
+#define STEPS 24
+
+/* A stage from cut 'first' on. */
+struct piece {
+    int first;
+    double path, work;      /* its part of A; w */
+};
+
+struct recut {
+    struct search *search;
+    const struct candidate *from;
+    int n, stages;
+    int n_pieces;
+    struct piece *pieces;   /* by stage and end */
+    int *at;                /* [stages * (n + 1) + 1]: where those begin */
+    double *least;          /* [(stages + 1) * (n + 1)]: A of the stages from there on */
+    int *next;              /* the cut behind */
+};
+
+static int place_of(const struct recut *r, int stage, int cut)
+{
+    return stage * (r->n + 1) + cut;
+}
+
+/* What all pieces of one stage have. */
+struct frame {
+    const struct share_table *own, *sent, *larger;  /* its share, that before it, both's larger */
+    struct message_link link;
+    double room, ahead;
+    int slots, copies;
+};
+
+static struct frame frame_of(const struct recut *r, int s)
+{
+    const struct candidate *c = r->from;
+    struct table *table = r->search->table;
+    int64_t share = candidate_share(c->micro_batch, c->replicas[s]);
+    struct frame at = { .own = table_share(table, share),
+                                 .room = candidate_room(r->search, c, s),
+                                 .ahead = fmin((double)c->micro_batches - 1, r->stages - 1 - s),
+                                 .slots = candidate_slots(r->search->request, c, s),
+                                 .copies = candidate_pipelines(c) * c->replicas[s] };
+
+    if (s > 0) {
+        int64_t before = candidate_share(c->micro_batch, c->replicas[s - 1]);
+
+        at.sent = table_share(table, before);
+        at.larger = table_share(table, before > share ? before : share);
+        at.link = search_link(r->search, candidate_first(c, s - 1), c->replicas[s - 1],
+                              candidate_first(c, s));
+    }
+    return at;
+}
+
+/* The least that is run again where it fits; false: it fits in no way. */
+static bool fit(const struct recut *r, const struct frame *at,
+                const struct interval_cost *c, enum plan_recompute *again)
+{
+    const struct plan_request *q = r->search->request;
+    enum schedule_kind kind = r->from->schedule;
+    enum plan_recompute most = recompute_most(q, kind);
+
+    for (*again = recompute_asked(q); *again <= most; ++*again)
+        if (search_memory(r->search, c, r->from->micro_batches, at->slots, at->copies,
+                          kind_backward(kind, c->gradient), *again) <= at->room)
+            return true;
+    return false;
+}
+
+/* What a stage waits for, of values and of gradients. */
+static double message(const struct recut *r, const struct frame *at, int i, int end)
+{
+    size_t ij = (size_t)i * ((size_t)r->n + 1) + (size_t)end;
+
+    if (!at->sent)
+        return 0;
+    return search_message(&at->link, at->larger->received[ij], at->sent->received[ij]) +
+           search_message(&at->link, at->larger->gradient[ij], at->sent->gradient[ij]);
+}
+
+/* All stages that end there, the shortest first. */
+static void add_pieces(struct recut *r, const struct frame *at, int stage, int end,
+                       double most)
+{
+    double m = (double)r->from->micro_batches, slow = r->search->slow;
+
+    for (int i = end - 1; i >= stage; i--) {
+        struct interval_cost own;
+        enum plan_recompute again;
+        struct piece piece = { .first = i };
+        double waits, more;
+
+        table_interval(r->search->table, at->own, i, end, &own);
+        piece.work = slow * ((m - 1 - at->ahead) * own.forward +
+                             (m - 1) * (own.dgrad + own.wgrad));
+        if (piece.work > most)
+            break;
+        if (!fit(r, at, &own, &again)) {
+            /* What it receives may shrink further up, the rest only grows. */
+            own.slot = own.activations;
+            own.received = own.gradient = 0;
+            if (!fit(r, at, &own, &again))
+                break;
+            continue;
+        }
+        more = slow * interval_again(&own, again);
+        waits = message(r, at, i, end);
+        piece.path = slow * (own.forward + own.dgrad) + more + waits;
+        piece.work = fmax(piece.work + (m - 1) * more, (m - 1) * waits);
+        if (piece.work <= most && (stage > 0 || i == 0))
+            *(struct piece *)mem_push((void **)&r->pieces, &r->n_pieces, sizeof(piece)) = piece;
+    }
+}
+
+static void fill_pieces(struct recut *r, double most)
+{
+    r->n_pieces = 0;
+    for (int stage = 0; stage < r->stages; stage++) {
+        struct frame at = frame_of(r, stage);
+
+        for (int end = 0; end <= r->n; end++) {
+            r->at[place_of(r, stage, end)] = r->n_pieces;
+            if (end > stage && end <= r->n - (r->stages - 1 - stage) &&
+                (stage < r->stages - 1 || end == r->n))
+                add_pieces(r, &at, stage, end, most);
+        }
+    }
+    r->at[place_of(r, r->stages - 1, r->n) + 1] = r->n_pieces;
+}
+
+/* The least A where no w is above 'most'; INFINITY: there is none. */
+static double least_path(struct recut *r, double most)
+{
+    int all = (r->stages + 1) * (r->n + 1);
+
+    for (int i = 0; i < all; i++)
+        r->least[i] = INFINITY;
+    r->least[place_of(r, r->stages, r->n)] = 0;
+    for (int stage = r->stages - 1; stage >= 0; stage--)
+        for (int end = stage + 1; end <= r->n; end++) {
+            double behind = r->least[place_of(r, stage + 1, end)];
+            int to = r->at[place_of(r, stage, end) + 1];
+
+            for (int k = r->at[place_of(r, stage, end)]; k < to && !isinf(behind); k++) {
+                const struct piece *piece = &r->pieces[k];
+                int at = place_of(r, stage, piece->first);
+
+                if (piece->work > most || behind + piece->path >= r->least[at])
+                    continue;
+                r->least[at] = behind + piece->path;
+                r->next[at] = end;
+            }
+        }
+    return r->least[0];
+}
+
+static double longest_work(const struct recut *r)
+{
+    double longest = 0;
+
+    for (int stage = 0, cut = 0; stage < r->stages; stage++) {
+        int end = r->next[place_of(r, stage, cut)], k = r->at[place_of(r, stage, end)];
+
+        while (r->pieces[k].first != cut)
+            k++;
+        longest = fmax(longest, r->pieces[k].work);
+        cut = end;
+    }
+    return longest;
+}
+
+static void take_cuts(const struct recut *r, struct candidate *c)
+{
+    for (int stage = 0, cut = 0; stage < r->stages; stage++) {
+        cut = r->next[place_of(r, stage, cut)];
+        c->cuts[stage + 1] = r->search->table->cuts[cut];
+    }
+}
+
+/* w of the candidate as it is. */
+static double work_of(const struct recut *r)
+{
+    const struct candidate *c = r->from;
+    double m = (double)c->micro_batches, most = 0;
+
+    for (int s = 0; s < c->n_stages; s++) {
+        double ahead = fmin(m - 1, c->n_stages - 1 - s), back;
+        struct interval_cost own;
+
+        candidate_interval(r->search, c, s, candidate_share(c->micro_batch, c->replicas[s]), &own);
+        back = own.dgrad + own.wgrad + interval_again(&own, c->again[s]);
+        most = fmax(most, (m - 1 - ahead) * own.forward + (m - 1) * back);
+    }
+    return r->search->slow * most;
+}
+
+static struct candidate *recut(struct search *search, const struct candidate *from)
+{
+    struct recut r = { .search = search, .from = from, .n = search->table->n,
+                       .stages = from->n_stages };
+    size_t cells = ((size_t)r.stages + 1) * ((size_t)r.n + 1);
+    double most = work_of(&r) * WIDER, best = INFINITY;
+    struct candidate *c = candidate_copy(from);
+
+    r.at = mem_new(cells + 1, sizeof(*r.at));
+    r.next = mem_new(cells, sizeof(*r.next));
+    r.least = mem_new(cells, sizeof(*r.least));
+    fill_pieces(&r, most);
+    for (int i = 0; i < STEPS; i++) {
+        double path = least_path(&r, most);
+
+        if (isinf(path))
+            break;
+        most = longest_work(&r);
+        if (path + most < best) {
+            best = path + most;
+            take_cuts(&r, c);
+        }
+        most *= STEP;
+    }
+    free(r.at);
+    free(r.next);
+    free(r.least);
+    free(r.pieces);
+    if (isfinite(best))
+        return c;
+    candidate_free(c);
+    return NULL;
+}
+
+static bool is_cut_anew(const struct search *s, const struct candidate *c)
+{
+    return isfinite(c->seconds) && c->schedule == SCHEDULE_1F1B && c->chunks <= 1 && !c->order &&
+           !c->devices && c->n_stages > 1 && c->n_stages <= s->table->n;
+}
+
+int search_recut(struct search *s, struct err *err)
+{
+    int n = s->n_found, taken[MOST_RECUT], n_taken = 0;
+
+    if (s->few || s->versions > 1 || s->request->list || s->request->block_stage ||
+        s->table->ideals)
+        return 0;
+    for (int i = 0; i < n && n_taken < MOST_RECUT; i++) {
+        const struct candidate *from = s->found[i];
+        struct candidate *c;
+        bool seen = !is_cut_anew(s, from);
+
+        for (int k = 0; k < n_taken && !seen; k++)
+            seen = s->found[taken[k]]->micro_batches == from->micro_batches;
+        if (seen)
+            continue;
+        taken[n_taken++] = i;
+        c = recut(s, from);
+        if (!c)
+            continue;
+        search_add(s, c);
+        if (search_evaluate(s, c, false, err))
+            return -1;
+    }
+    return search_settle(s, err);
+}
