@@ -350,12 +350,14 @@ static double ways_to_cut(int parts, int stages)
     return ways;
 }
 
-/* False where there are too many. */
+/* False where there are too many, or more than the table has. */
 static bool look_at_cuts(struct bounding *b, struct chunking *f)
 {
     struct search *s = b->search;
     double ways = 0;
 
+    if (s->table->n < s->cost->n_blocks)
+        return false;
     for (int pass = 0; pass < 2; pass++)
         for (f->chunks = 2; f->chunks <= chunking_most(s, f->lists); f->chunks++)
             for (int v = f->chunks > 2; v < 2; v++) {
