@@ -37,6 +37,18 @@ class Costs:
         return sum(self.at(self.blocks[name].get(key, 0), samples,
                            self.blocks[name].get("batch_axis", True)) for name in names)
 
+    def dgrad(self, names, recompute, samples):
+        """With what is run again for it."""
+        if recompute == "full":
+            return self.of(names, "dgrad", samples) + self.of(names, "forward", samples)
+        seconds = 0
+        for name in names:
+            block = self.blocks[name]
+            ways = [block] + [way for way in block.get("variants", [])
+                              if way.get("recompute") == recompute != "none" and "dgrad" in way]
+            seconds += self.at(ways[-1].get("dgrad", 0), samples, block.get("batch_axis", True))
+        return seconds
+
 
 class Machine:
     """Figures of links inside a node and between nodes, and of the wire that nodes share."""
@@ -80,7 +92,7 @@ def stages_of(plan, costs):
         share = max(stage["samples"])
         stages.append(Stage(
             names, stage["replicas"], stage["devices"], costs.of(names, "forward", share),
-            costs.of(names, "dgrad", share), costs.of(names, "wgrad", share),
+            costs.dgrad(names, stage["recompute"], share), costs.of(names, "wgrad", share),
             sum(costs.blocks[name].get("step", 0) for name in names),
             sum(costs.blocks[name].get("parameters", 0) for name in names)))
     return stages
