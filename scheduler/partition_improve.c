@@ -11,7 +11,7 @@
 #define MAX_STARTS 12
 #define MAX_STAGES_MOVED 4
 /* Replicas times micro-batches simulated, after which no more is tried. */
-#define MAX_EFFORT 200000
+#define MAX_EFFORT 150000
 /* Of small problems; and how often one is started again near the best. */
 #define MAX_EFFORT_FEW 1000000
 #define KICKS 24
