@@ -405,7 +405,7 @@ static const char *why_not(const struct search *s, const struct candidate *c, bo
     int tried = search_tried(s, c);
 
     if (tried < 2 * s->request->n_tried && search_tried(s, s->taken) < tried)
-        return "a trial has measured that more time passes in its steps";
+        return "a trial has not shown it to be faster";
     if (c->n_stages > s->taken->n_stages && search_same(s, c->seconds, s->taken->seconds))
         return "more stages for less than twice what measured costs spread by";
     return better ? "the stages as compiled do not fit" : "foreseen to be slower";

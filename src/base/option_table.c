@@ -197,7 +197,7 @@ static const struct option_spec table[] = {
     { .name = "keep-plan", .commands = TRAIN,
       .help = "refuse, rather than plan anew, where a plan does not fit the allocation" },
     { .name = "trial", .argument = "N", .commands = TRAIN,
-      .help = "run the best N plans for some iterations first, and take the fastest" },
+      .help = "run the best N plans first, and take what is shown to be the fastest" },
 
     /* running */
     { .name = "backend", .argument = "cpu|reference", .commands = COSTS,

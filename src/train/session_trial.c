@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* --trial: the best plans are run for some steps, in turn, before the first one; the fastest is
- * taken, and what its stages computed is kept for the next plan (trials.h). What they compute goes:
- * each has its own copy of all that it changes.
+ * taken, where it is shown to be faster than the planner's first (trials.h), and what its stages
+ * computed is kept for the next plan. What they compute goes: each has its own copy of all that it
+ * changes.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -11,12 +12,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/order.h"
+#include "topology/fit.h"
 #include "train/session.h"
 
 #define STEPS 4     /* of a plan in a round, the first of which warms caches and connections */
-/* Short steps, which are easily disturbed, are run again: until all took so long, or so often. */
-#define ENOUGH 10.0 /* seconds */
-#define MAX_ROUNDS 15
+#define ENOUGH 10.0 /* seconds of steps, after which what is not shown is left open */
 
 /* What a rank has to say of a plan: seconds of a step, and of computing in it. */
 struct verdict {
@@ -139,8 +139,9 @@ struct trial {
     struct plan *plan;
     json_t *json;
     int index, rounds;
-    double seconds[MAX_ROUNDS];     /* of a step */
-    double *computed;               /* [plan_lists()][MAX_ROUNDS]: in a step */
+    double seconds[TRIALS_MOST];    /* of a step */
+    double *computed;               /* [plan_lists()][TRIALS_MOST]: in a step */
+    struct trials_ratio ratio;      /* to the first plan's */
 };
 
 /* The plan is the session's for as long as it is measured. */
@@ -181,7 +182,8 @@ static struct trial *take_plans(struct session *s, int n, struct err *err)
         trials[i].plan = s->plan;
         trials[i].json = s->plan_json;
         trials[i].index = i;
-        trials[i].computed = mem_new((size_t)plan_lists(s->plan) * MAX_ROUNDS,
+        trials[i].ratio = trials_compare(0, NULL, NULL);
+        trials[i].computed = mem_new((size_t)plan_lists(s->plan) * TRIALS_MOST,
                                      sizeof(*trials[i].computed));
         take_back(s);
     }
@@ -199,29 +201,44 @@ static int try_plan(struct session *s, struct trial *trial, struct verdict *verd
     bad = measure(s, verdict, computed, err) < 0;
     take_back(s);
     for (int l = 0; l < lists; l++)
-        trial->computed[l * MAX_ROUNDS + trial->rounds] = computed[l];
+        trial->computed[l * TRIALS_MOST + trial->rounds] = computed[l];
     trial->seconds[trial->rounds++] = verdict->seconds;
     free(computed);
     return bad ? -1 : 0;
 }
 
-/* Up to the one that a signal came in: the run is to end with its first step. All ranks go by the
- * same verdicts.
+/* Has each but the first been shown to be faster or slower than it? */
+static bool decided(const struct trial *trials, int n)
+{
+    int shown = 1;
+
+    for (int i = 1; i < n; i++)
+        shown += trials_shown(&trials[i].ratio) != 0;
+    return shown == n;
+}
+
+/* Up to the one that a signal came in: the run is to end with its first step. What is shown to be
+ * slower is out. All ranks go by the same verdicts.
  */
 static int try_all(struct session *s, struct trial *trials, int n, struct err *err)
 {
     bool stop = false;
     double spent = 0;
 
-    for (int round = 0; round < MAX_ROUNDS && spent < ENOUGH && !stop; round++)
+    for (int round = 0; round < TRIALS_MOST && (round < TRIALS_LEAST || spent < ENOUGH) &&
+                        !decided(trials, n) && !stop; round++)
         for (int i = 0; i < n && !stop; i++) {
             struct verdict verdict = { 0 };
 
+            if (trials_shown(&trials[i].ratio) > 0)
+                continue;
             if (try_plan(s, &trials[i], &verdict, err) < 0) {
                 if (err->text[0])
                     err_prefix(err, "--trial, plan %d of %d", i + 1, n);
                 return -1;
             }
+            trials[i].ratio = trials_compare(trials[i].rounds, trials[i].seconds,
+                                             trials[0].seconds);
             spent += STEPS * verdict.seconds;
             stop = verdict.stop;
         }
@@ -230,31 +247,25 @@ static int try_all(struct session *s, struct trial *trials, int n, struct err *e
 
 static double median(const double *values, int n)
 {
-    double sorted[MAX_ROUNDS];
+    double sorted[TRIALS_MOST];
 
     memcpy(sorted, values, (size_t)n * sizeof(*values));
-    qsort(sorted, (size_t)n, sizeof(*sorted), order_doubles);
-    return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
+    return fit_quantile(sorted, n, 0.5);
 }
 
-/* INFINITY where it was not run. */
-static double trial_seconds(const struct trial *trial)
-{
-    return trial->rounds ? median(trial->seconds, trial->rounds) : INFINITY;
-}
-
-static int by_seconds(const void *a, const void *b)
+static int by_preference(const void *a, const void *b)
 {
     const struct trial *x = a, *y = b;
-    double s = trial_seconds(x), t = trial_seconds(y);
+    int order = trials_order(&x->ratio, &y->ratio);
 
-    return s != t ? (s > t) - (s < t) : x->index - y->index;
+    return order ? order : x->index - y->index;
 }
 
 static void tell(struct session *s, const struct trial *trial)
 {
     const struct plan *plan = trial->plan;
-    double seconds = trial_seconds(trial);
+    double seconds = median(trial->seconds, trial->rounds);
+    const struct trials_ratio *ratio = &trial->ratio;
     json_t *replicas = json_array();
     char *words;
 
@@ -264,13 +275,17 @@ static void tell(struct session *s, const struct trial *trial)
 
     for (int i = 0; i < plan->n_stages; i++)
         json_array_append_new(replicas, json_integer(plan->stages[i].replicas));
-    log_info("trial %d: %s: predicted %.3f ms, measured %.3f ms", trial->index + 1, words,
-             1e3 * plan->iteration_seconds, 1e3 * seconds);
-    session_log(s, json_pack("{s:s, s:i, s:i, s:o, s:I, s:s, s:f, s:f}", "event", "trial",
+    log_info("trial %d: %s: predicted %.3f ms, measured %.3f ms, %.3f (%.3f to %.3f) times the "
+             "first's", trial->index + 1, words, 1e3 * plan->iteration_seconds, 1e3 * seconds,
+             ratio->median, ratio->low, ratio->high);
+    session_log(s, json_pack("{s:s, s:i, s:i, s:o, s:I, s:s, s:f, s:f, s:i, s:f, s:f, s:o}",
+                             "event", "trial",
                              "trial", trial->index + 1, "pipelines", plan->pipelines, "replicas",
                              replicas, "micro_batches", (json_int_t)plan->micro_batches,
                              "schedule", plan->schedule, "predicted_seconds",
-                             plan->iteration_seconds, "measured_seconds", seconds));
+                             plan->iteration_seconds, "measured_seconds", seconds, "rounds",
+                             trial->rounds, "ratio", ratio->median, "ratio_low", ratio->low,
+                             "ratio_high", session_number(ratio->high)));
     free(words);
 }
 
@@ -286,18 +301,19 @@ static void write_back(const struct session *s, const struct trial *trials, int 
     for (int i = 0; i < n; i++)
         plans[i] = trials[i].plan;
     for (int l = 0; l < lists; l++)
-        computed[l] = median(trials[0].computed + l * MAX_ROUNDS, trials[0].rounds);
+        computed[l] = median(trials[0].computed + l * TRIALS_MOST, trials[0].rounds);
     if (s->settings.n_costs == 0 && trials_record(&key, n, plans, computed))
         log_info("what it took is kept for the next plan");
     free(plans);
     free(computed);
 }
 
-/* Rank 0's, the fastest first; a signal may have left the last ones without a step. */
-static void report(struct session *s, const struct trial *trials, int n)
+/* Rank 0's, the one that is taken first; 'complete': all were run. */
+static void report(struct session *s, const struct trial *trials, int n, bool complete)
 {
-    log_info("trial %d of %d was the fastest", trials[0].index + 1, n);
-    if (trials[n - 1].rounds)
+    log_info("trial %d of %d is taken: %s", trials[0].index + 1, n,
+             trials[0].index ? "it was the fastest" : "no other was shown to be faster");
+    if (complete)
         write_back(s, trials, n);
 }
 
@@ -306,6 +322,7 @@ int session_trial(struct session *session, struct err *err)
 {
     struct session *s = session;
     struct trial *trials;
+    bool complete;
     int n, bad;
 
     if (count_others(s, &n, err) < 0)
@@ -322,9 +339,10 @@ int session_trial(struct session *session, struct err *err)
     for (int i = 0; i < n && !bad && s->rank == 0; i++)
         if (trials[i].rounds)
             tell(s, &trials[i]);
-    qsort(trials, (size_t)n, sizeof(*trials), by_seconds);
+    complete = trials[n - 1].rounds > 0;    /* a signal may have left it without a step */
+    qsort(trials, (size_t)n, sizeof(*trials), by_preference);
     if (!bad && s->rank == 0)
-        report(s, trials, n);
+        report(s, trials, n, complete);
     lend(s, &trials[0]);
     trials[0].plan = NULL;
     trials[0].json = NULL;

@@ -10,9 +10,57 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/order.h"
+#include "topology/fit.h"
 #include "train/timings.h"
 
 #define MAX_FACTOR 1e6      /* nothing that was measured is further off */
+#define CONFIDENCE 0.95
+
+/* The most ratios that may lie outside at either end: each of 'n' is as likely to be above the
+ * median as below.
+ */
+static int outside(int n)
+{
+    double likelihood = ldexp(1, 1 - n), sum = likelihood;      /* of k or fewer, at both ends */
+    int k = 0;
+
+    while (sum <= 1 - CONFIDENCE) {
+        likelihood *= (double)(n - k) / (k + 1);
+        sum += likelihood;
+        k++;
+    }
+    return k;
+}
+
+struct trials_ratio trials_compare(int n, const double *seconds, const double *others)
+{
+    struct trials_ratio result = { 1, 0, INFINITY };
+    double ratios[TRIALS_MOST];
+    int k = outside(n);
+
+    for (int i = 0; i < n; i++)
+        ratios[i] = seconds[i] / others[i];
+    if (n > 0)
+        result.median = fit_quantile(ratios, n, 0.5);   /* sorts */
+    if (k > 0) {
+        result.low = ratios[k - 1];
+        result.high = ratios[n - k];
+    }
+    return result;
+}
+
+int trials_shown(const struct trials_ratio *ratio)
+{
+    return (ratio->low > 1) - (ratio->high < 1);
+}
+
+int trials_order(const struct trials_ratio *a, const struct trials_ratio *b)
+{
+    int shown = trials_shown(a), other = trials_shown(b);
+
+    return shown != other || shown == 0 ? shown - other : order_doubles(&a->median, &b->median);
+}
 
 static char *describe(const struct trials_key *key)
 {

@@ -278,7 +278,10 @@ lines = [json.loads(line) for line in open(sys.argv[1])]
 trials = [line for line in lines if line.get("event") == "trial"]
 plan = next(line["plan"] for line in lines if line.get("event") == "start")
 assert len(trials) == 3 and [line["trial"] for line in trials] == [1, 2, 3], trials
-best = min(trials, key=lambda line: line["measured_seconds"])
+# The interval of the first is 1 to 1; another is taken where its own lies below.
+faster = [line for line in trials if (line["ratio_high"] or 2) < 1]
+best = min(faster or trials[:1], key=lambda line: line["ratio"])
+assert all(6 <= line["rounds"] <= trials[0]["rounds"] <= 30 for line in trials), trials
 assert best["replicas"] == [stage["replicas"] for stage in plan["stages"]], (best, plan)
 assert (best["micro_batches"], best["schedule"]) == (plan["micro_batches"], plan["schedule"])
 assert best["predicted_seconds"] == plan["iteration_seconds"]
@@ -295,7 +298,7 @@ END
     [ "$(peak "$DIR/log")" = "$(peak "$DIR/again")" ]
 }
 
-@test "a trial takes the fastest of several plans and changes nothing else" {
+@test "a trial takes the plan shown to be the fastest and changes nothing else" {
     need_python
     curve "$DIR/log" 1 $MODEL --global-batch 16 --steps 5 --trial 3
     trial_of 1
@@ -345,7 +348,7 @@ assert 0.2 < later / then < 5, (later, then)' $before $after
     kept=$(cat "$DIR"/cache/trial-*.json)
     "$TASUKI" profile ${MODEL%%--batchnorm*} --batchnorm-samples 4 -o "$DIR/cost.json" -q
     run go --trial 2 --cost "$DIR/cost.json"
-    [[ "$status" -eq 0 && "$output" == *"was the fastest"* && "$output" != *"is kept"* ]]
+    [[ "$status" -eq 0 && "$output" == *" of 2 is taken: "* && "$output" != *"is kept"* ]]
     [ "$kept" = "$(cat "$DIR"/cache/trial-*.json)" ]
     # Factors that nothing measured can have count for nothing.
     for factor in 1e308 1e-308; do
@@ -362,7 +365,7 @@ stages_of() {
         awk -F, '{ print NF }'
 }
 
-@test "the plan after a trial has the stages that were the fastest in it" {
+@test "the plan after a trial has the stages that came first in it" {
     need_mpi
     need_python
     export TASUKI_CACHE_DIR=$DIR/cache
@@ -371,8 +374,8 @@ stages_of() {
     go --trial 2
     for turn in 1 2; do
         go
-        # What came first comes last, so that each is the fastest once.
-        fastest=$(python3 - "$DIR"/cache/trial-*.json <<'END'
+        # What came first comes last, so that each is first once.
+        first=$(python3 - "$DIR"/cache/trial-*.json <<'END'
 import json, sys
 top = json.load(open(sys.argv[1]))
 assert sorted(shape["stages"] for shape in top["shapes"]) == [1, 2], top
@@ -381,7 +384,7 @@ top["shapes"].reverse()
 json.dump(top, open(sys.argv[1], "w"))
 END
 )
-        [ "$(stages_of)" = "$fastest" ]
+        [ "$(stages_of)" = "$first" ]
     done
 }
 

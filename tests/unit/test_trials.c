@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "planning.h"
 
+#include <math.h>
+
 #include "train/trials.h"
 
 static char *directory;
@@ -130,6 +132,63 @@ static void the_order_of_what_was_tried_is_kept_for_its_batch(void **state)
     free(shapes);
 }
 
+/* Rounds of two plans, each of which is slowed as a whole now and then. */
+static struct trials_ratio compare(int n, double factor, int disturbed)
+{
+    double seconds[TRIALS_MOST], others[TRIALS_MOST];
+
+    for (int i = 0; i < n; i++) {
+        others[i] = 1 + i % 3;
+        seconds[i] = (i < disturbed ? 9 : factor) * others[i];
+    }
+    return trials_compare(n, seconds, others);
+}
+
+static void five_rounds_show_nothing_and_six_do(void **state)
+{
+    struct trials_ratio none = trials_compare(0, NULL, NULL), five = compare(5, 0.5, 0);
+    struct trials_ratio six = compare(6, 0.5, 0), slower = compare(6, 1.5, 0);
+
+    (void)state;
+    assert_int_equal(trials_shown(&none), 0);
+    assert_true(five.median == 0.5 && five.low == 0 && isinf(five.high));
+    assert_int_equal(trials_shown(&five), 0);
+    assert_true(six.median == 0.5 && six.low == 0.5 && six.high == 0.5);
+    assert_int_equal(trials_shown(&six), -1);
+    assert_int_equal(trials_shown(&slower), 1);
+}
+
+/* Of n ratios the k least and greatest are outside: tables of the sign test, 5 % on two sides. */
+static void as_many_rounds_may_be_disturbed_as_the_sign_test_allows(void **state)
+{
+    static const struct { int n, k; } table[] = { { 6, 0 }, { 8, 0 }, { 9, 1 }, { 12, 2 },
+                                                  { 15, 3 }, { 20, 5 }, { 25, 7 }, { 30, 9 } };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        struct trials_ratio just = compare(table[i].n, 0.5, table[i].k);
+        struct trials_ratio more = compare(table[i].n, 0.5, table[i].k + 1);
+
+        assert_int_equal(trials_shown(&just), -1);
+        assert_int_equal(trials_shown(&more), 0);
+    }
+}
+
+/* The first plan itself, which is neither, stays before what is not shown to be faster. */
+static void a_lower_median_alone_goes_before_nothing(void **state)
+{
+    const struct trials_ratio first = { 1, 1, 1 }, unsure = { 0.8, 0.7, 1.01 };
+    const struct trials_ratio faster = { 0.9, 0.8, 0.95 }, fastest = { 0.7, 0.6, 0.99 };
+    const struct trials_ratio slower = { 1.1, 1.05, 1.2 }, slowest = { 1.5, 1.01, 3 };
+
+    (void)state;
+    assert_int_equal(trials_order(&first, &unsure), 0);
+    assert_true(trials_order(&faster, &unsure) < 0 && trials_order(&unsure, &faster) > 0);
+    assert_true(trials_order(&fastest, &faster) < 0);
+    assert_true(trials_order(&first, &slower) < 0 && trials_order(&unsure, &slower) < 0);
+    assert_true(trials_order(&slower, &slowest) < 0 && trials_order(&slowest, &faster) > 0);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -149,6 +208,9 @@ int main(void)
         cmocka_unit_test(later_trials_correct_what_earlier_ones_kept),
         cmocka_unit_test(what_cannot_be_is_not_kept),
         cmocka_unit_test(the_stages_of_a_list_are_one_measurement),
+        cmocka_unit_test(five_rounds_show_nothing_and_six_do),
+        cmocka_unit_test(as_many_rounds_may_be_disturbed_as_the_sign_test_allows),
+        cmocka_unit_test(a_lower_median_alone_goes_before_nothing),
         cmocka_unit_test(the_order_of_what_was_tried_is_kept_for_its_batch),
     };
 
