@@ -10,6 +10,7 @@
 #include "graph/program.h"
 #include "graph/recompute.h"
 #include "scheduler/blocks.h"
+#include "scheduler/layout.h"
 
 /* "…_bytes_per_parameter" count for a parameter of four bytes. */
 #define PARAMETER_BYTES 4.0
@@ -23,6 +24,12 @@ struct writer {
 static double bytes_of(const struct writer *w, int value)
 {
     return blocks_bytes(w->t->graph, w->t->batch, value);
+}
+
+/* As it is laid out. */
+static double laid_out(const struct writer *w, int value)
+{
+    return (double)layout_aligned((size_t)bytes_of(w, value));
 }
 
 static double *new_sizes(const struct cost *cost)
@@ -244,7 +251,7 @@ static void add_selective(const struct writer *w, const struct keeping *keeping)
                 continue;
             was = keeping[v].backward || keeping[v].leaves;
             there = s.kept[v] || (keeping[v].leaves && !s.runs[i]);
-            b->selective_activations[w->size] += (there - was) * bytes_of(w, v);
+            b->selective_activations[w->size] += (there - was) * laid_out(w, v);
         }
     }
     add_read_selectively(w, &s);
@@ -366,11 +373,11 @@ static void add_activations(const struct writer *w)
             continue;
         b = &w->cost->blocks[w->t->stage_of[producer]];
         if (graph->nodes[producer].part == PART_DGRAD && kept[v].wgrad)
-            b->gradients_for_wgrad[w->size] += bytes_of(w, v);
+            b->gradients_for_wgrad[w->size] += laid_out(w, v);
         if (graph->nodes[producer].part != PART_FORWARD)
             continue;
         if (kept[v].backward || kept[v].leaves)
-            b->activations[w->size] += bytes_of(w, v);
+            b->activations[w->size] += laid_out(w, v);
         if (kept[v].backward) {
             struct cost_block *reader = &w->cost->blocks[kept[v].reader];
 
@@ -379,14 +386,15 @@ static void add_activations(const struct writer *w)
                 reader->read_from_others[w->size] += bytes_of(w, v);
         }
         if (kept[v].wgrad)
-            b->kept_for_wgrad[w->size] += bytes_of(w, v);
+            b->kept_for_wgrad[w->size] += laid_out(w, v);
     }
     /* What comes from a later block: W needs it no less. */
     for (int i = 0; i < w->t->autodiff->n_boundaries; i++) {
         const struct boundary *b = &w->t->autodiff->boundaries[i];
 
         if (b->gradient >= 0 && kept[root_of(graph, b->received)].wgrad)
-            w->cost->blocks[b->from].gradients_for_wgrad[w->size] += bytes_of(w, b->received);
+            w->cost->blocks[b->from].gradients_for_wgrad[w->size] +=
+                laid_out(w, b->received);
     }
     add_selective(w, kept);
     add_workspace(w, kept);
@@ -447,7 +455,7 @@ static void add_inputs(const struct writer *w)
             input->n_to = reading_blocks(w, v, &input->to);
         }
         if (k < w->cost->n_inputs)
-            w->cost->inputs[k++].bytes[w->size] = bytes_of(w, v);
+            w->cost->inputs[k++].bytes[w->size] = laid_out(w, v);
     }
 }
 

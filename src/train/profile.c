@@ -180,7 +180,9 @@ static void reuse_of_graph(const struct profile_options *o, const struct graph *
     free(order);
 }
 
-/* The largest of each block's kernels. */
+/* The largest of all kernels: a stage has one space for all of its own, and which these are is not
+ * known here.
+ */
 static int find_kernels(const struct profile_options *o, const struct whole *w,
                         const struct program_list *list, int n_blocks, double *most,
                         struct err *err)
@@ -198,7 +200,7 @@ static int find_kernels(const struct profile_options *o, const struct whole *w,
             return -1;
         bytes = (double)o->backend->kernel_workspace(kernel);
         o->backend->kernel_free(kernel);
-        most[block] = bytes > most[block] ? bytes : most[block];
+        *most = bytes > *most ? bytes : *most;
     }
     return 0;
 }
@@ -206,17 +208,16 @@ static int find_kernels(const struct profile_options *o, const struct whole *w,
 /* What is there beside what is kept, what kernels ask for, and the divisor of the loss. */
 static int find_workspace(const struct profile_options *o, struct size *s, struct err *err)
 {
-    double *kernels = mem_new((size_t)s->blocks->n, sizeof(*kernels));
+    double kernels = 0;
     int bad = 0;
 
     s->workspace = mem_new((size_t)s->blocks->n, sizeof(double));
     blocks_workspace(s->whole.program, s->blocks->n, s->workspace);
     for (int part = 0; part < PART_COUNT && !bad; part++)
-        bad = find_kernels(o, &s->whole, &s->whole.program->list[part], s->blocks->n, kernels,
+        bad = find_kernels(o, &s->whole, &s->whole.program->list[part], s->blocks->n, &kernels,
                            err);
     for (int i = 0; i < s->blocks->n; i++)
-        s->workspace[i] += kernels[i] + COMPILE_SCALARS;
-    free(kernels);
+        s->workspace[i] += kernels + COMPILE_SCALARS;
     return bad;
 }
 
