@@ -110,8 +110,17 @@ static int root_of(const struct graph *graph, int value)
 /* What the backward of its block reads of each forward value. */
 struct keeping {
     bool backward, wgrad, leaves;
+    bool own, alias;        /* that of its own block does; a part of it, or all, leaves as well */
     int reader;             /* the last block whose backward reads it */
 };
+
+/* The block that makes a value; -1: none. */
+static int block_of(const struct writer *w, int value)
+{
+    int producer = w->t->graph->values[value].producer;
+
+    return producer < 0 ? -1 : w->t->stage_of[producer];
+}
 
 static struct keeping *find_kept(const struct writer *w)
 {
@@ -133,10 +142,15 @@ static struct keeping *find_kept(const struct writer *w)
             k->reader = k->backward && k->reader > w->t->stage_of[n] ? k->reader
                                                                       : w->t->stage_of[n];
             k->backward = true;
+            k->own |= w->t->stage_of[n] == block_of(w, root_of(graph, node->inputs[i]));
         }
     }
-    for (int i = 0; i < w->t->autodiff->n_boundaries; i++)
-        kept[root_of(graph, w->t->autodiff->boundaries[i].value)].leaves = true;
+    for (int i = 0; i < w->t->autodiff->n_boundaries; i++) {
+        int value = w->t->autodiff->boundaries[i].value, root = root_of(graph, value);
+
+        kept[root].leaves = true;
+        kept[root].alias |= root != value;
+    }
     return kept;
 }
 
@@ -404,6 +418,7 @@ static void add_activations(const struct writer *w)
 static void add_edges(const struct writer *w)
 {
     const struct autodiff *ad = w->t->autodiff;
+    struct keeping *kept = find_kept(w);
 
     for (int i = 0; i < ad->n_boundaries; i++) {
         const struct boundary *from = &ad->boundaries[i];
@@ -415,10 +430,14 @@ static void add_edges(const struct writer *w)
             e->value = mem_strdup(w->t->graph->values[from->value].name);
             e->bytes = new_sizes(w->cost);
             e->gradient_bytes = new_sizes(w->cost);
+            e->passed_on = block_of(w, from->value) == from->from &&
+                           root_of(w->t->graph, from->value) == from->value &&
+                           !kept[from->value].own && !kept[from->value].alias;
         }
         e->bytes[w->size] = bytes_of(w, from->value);
         e->gradient_bytes[w->size] = from->gradient < 0 ? 0 : bytes_of(w, from->gradient);
     }
+    free(kept);
 }
 
 /* The blocks whose nodes read a value, ascending, each once. */

@@ -35,6 +35,7 @@ static void free_block(struct cost_block *b)
     free(b->dgrad);
     free(b->wgrad);
     free(b->activations);
+    free(b->passed_on);
     free(b->kept_for_wgrad);
     free(b->read_by_backward);
     free(b->read_from_others);
@@ -305,10 +306,14 @@ static json_t *block_names(const struct cost *cost, const int *blocks, int n)
 
 static json_t *edge_to_json(const struct cost *cost, const struct cost_edge *e)
 {
-    return json_pack("{s:s, s:s, s:s, s:o, s:o}", "from", cost->blocks[e->from].name, "to",
-                     cost->blocks[e->to].name, "value", e->value, "bytes",
-                     numbers(cost, e->bytes), "gradient_bytes",
-                     numbers(cost, e->gradient_bytes));
+    json_t *o = json_pack("{s:s, s:s, s:s, s:o, s:o}", "from", cost->blocks[e->from].name, "to",
+                          cost->blocks[e->to].name, "value", e->value, "bytes",
+                          numbers(cost, e->bytes), "gradient_bytes",
+                          numbers(cost, e->gradient_bytes));
+
+    if (e->passed_on)
+        json_object_set_new(o, "passed_on", json_true());
+    return o;
 }
 
 static json_t *input_to_json(const struct cost *cost, const struct cost_input *input)
@@ -365,6 +370,11 @@ int cost_save(const struct cost *cost, const char *path, struct err *err)
 
     json_decref(json);
     return rc;
+}
+
+bool cost_same_value(const struct cost_edge *a, const struct cost_edge *b)
+{
+    return a->from == b->from && strcmp(a->value, b->value) == 0;
 }
 
 void cost_edges_into(const struct cost *cost, int **start, int **into)

@@ -28,6 +28,8 @@ struct cost_block {
     double *read_from_others;           /* of that, what other blocks made */
     double *read_selectively;           /* of what selective recompute keeps, what this block alone
                                          * reads; NULL: not known */
+    double *passed_on;                  /* of the activations, the sum of such edges' values; not in
+                                         * the file; NULL: none */
     double statistics;      /* of the parameters, what is not trained */
     double prepared;                    /* bytes made of the parameters, once per step */
     double *gradients_for_wgrad;        /* what dgrad makes, until W; NULL: none */
@@ -42,6 +44,7 @@ struct cost_edge {
     int from, to;           /* blocks, from < to */
     char *value;            /* edges with the same 'from' and 'value' are the same bytes */
     double *bytes, *gradient_bytes;     /* [n_sizes] */
+    bool passed_on;         /* of the activations, but its own block's backward does not read it */
 };
 
 struct cost_input {
@@ -89,6 +92,8 @@ void cost_free(struct cost *cost);
 
 /* A copy with the blocks in another topological order, order[new] = old. */
 struct cost *cost_reordered(const struct cost *cost, const int *order);
+/* Do two edges carry the same bytes? Those stand together. */
+bool cost_same_value(const struct cost_edge *a, const struct cost_edge *b);
 /* The edges into block b are into[start[b]] … into[start[b + 1] - 1]; malloc'ed. */
 void cost_edges_into(const struct cost *cost, int **start, int **into);
 

@@ -304,13 +304,15 @@ static int read_edge(struct reading *reading, struct json_reader *r, struct cost
 {
     const struct cost *cost = reading->cost;
     const char *from, *to, *value;
+    const bool no = false;
     bool scales;
 
     if (json_get_string(r, "from", true, NULL, &from, err) ||
         json_get_string(r, "to", true, NULL, &to, err) ||
         json_get_string(r, "value", false, "", &value, err) ||
         find_block(reading, r, "from", from, &e->from, err) ||
-        find_block(reading, r, "to", to, &e->to, err))
+        find_block(reading, r, "to", to, &e->to, err) ||
+        json_get_bool(r, "passed_on", &no, &e->passed_on, err))
         return -1;
     if (e->from == e->to)
         return json_error(r, "to", err, "an edge from \"%s\" to itself", from);
@@ -345,7 +347,7 @@ static int check_values(struct reading *reading, struct err *err)
     for (int i = 1; i < cost->n_edges; i++) {
         const struct cost_edge *a = &cost->edges[i - 1], *b = &cost->edges[i];
 
-        if (a->from != b->from || strcmp(a->value, b->value) != 0)
+        if (!cost_same_value(a, b))
             continue;
         if (a->to == b->to)
             return json_error(&reading->top, "edges", err, "\"%s\" goes to \"%s\" twice",
@@ -355,6 +357,35 @@ static int check_values(struct reading *reading, struct err *err)
                               "\"%s\" of \"%s\" has other bytes towards \"%s\" than towards "
                               "\"%s\"", a->value, cost->blocks[a->from].name,
                               cost->blocks[a->to].name, cost->blocks[b->to].name);
+        if (a->passed_on != b->passed_on)
+            return json_error(&reading->top, "edges", err, "\"%s\" of \"%s\" is passed_on towards "
+                              "\"%s\", but not towards \"%s\"", a->value,
+                              cost->blocks[a->from].name,
+                              cost->blocks[a->passed_on ? a->to : b->to].name,
+                              cost->blocks[a->passed_on ? b->to : a->to].name);
+    }
+    return 0;
+}
+
+/* What is passed on is part of the activations. */
+static int sum_passed_on(struct reading *reading, struct err *err)
+{
+    struct cost *cost = reading->cost;
+
+    for (int i = 0; i < cost->n_edges; i++) {
+        const struct cost_edge *e = &cost->edges[i];
+        struct cost_block *b = &cost->blocks[e->from];
+
+        if (!e->passed_on || (i && cost_same_value(e, e - 1)))
+            continue;
+        if (!b->passed_on)
+            b->passed_on = mem_new((size_t)cost->n_sizes, sizeof(double));
+        for (int k = 0; k < cost->n_sizes; k++) {
+            b->passed_on[k] += e->bytes[k];
+            if (b->passed_on[k] > b->activations[k])
+                return json_error(&reading->top, "edges", err, "what \"%s\" has passed_on is more "
+                                  "than its activations", b->name);
+        }
     }
     return 0;
 }
@@ -544,6 +575,8 @@ struct cost *cost_from_json(const char *path, const json_t *json, struct err *er
         rc = cost_sort(reading.cost, path, err);
     if (rc == 0)
         rc = check_values(&reading, err);
+    if (rc == 0)
+        rc = sum_passed_on(&reading, err);
     free(reading.names);
     if (rc == 0)
         return reading.cost;

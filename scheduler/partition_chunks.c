@@ -164,7 +164,7 @@ struct chunking_sums chunking_sum(const struct cost *cost, int64_t share)
         sums.forward += forward;
         sums.wgrad += wgrad;
         sums.work += forward + cost_at(cost, block->dgrad, scales, n) + wgrad;
-        sums.activations += cost_at(cost, block->activations, scales, n);
+        sums.activations += block_kept(cost, block, n);
     }
     return sums;
 }

@@ -187,7 +187,7 @@ void table_fill_ideals(const struct table *t, struct share_table *s)
             s->forward[i] += cost_at(cost, block->forward, block->batch_axis, n);
             s->dgrad[i] += cost_at(cost, block->dgrad, block->batch_axis, n);
             s->wgrad[i] += block->wgrad ? cost_at(cost, block->wgrad, block->batch_axis, n) : 0;
-            s->activations[i] += cost_at(cost, block->activations, block->batch_axis, n);
+            s->activations[i] += block_kept(cost, block, n);
             block_selective(cost, block, n, &s->again[i], &s->dropped[i]);
         }
     for (int i = 0; i <= t->n; i++)

@@ -28,6 +28,7 @@ struct share_table {
     double *again, *dropped;    /* where it recomputes selectively, see struct stage_cost */
     double *received, *gradient, *inputs, *workspace, *rest;
     double *sent;           /* values that later stages read, each once */
+    double *passed;         /* of these what no backward reads here, see stage_cost_get() */
 };
 
 #define KEPT_INTERVALS 1024

@@ -231,15 +231,14 @@ static int end_of_value(const struct cost *cost, int first)
 {
     int end = first + 1;
 
-    while (end < cost->n_edges && cost->edges[end].from == cost->edges[first].from &&
-           strcmp(cost->edges[end].value, cost->edges[first].value) == 0)
+    while (end < cost->n_edges && cost_same_value(&cost->edges[first], &cost->edges[end]))
         end++;
     return end;
 }
 
 /* Values received, in bytes at so many samples, or counted where 'samples' is 0. */
 static void add_edges(const struct table *table, const int *where, double samples,
-                      double *received, double *gradient, double *sent)
+                      double *received, double *gradient, double *sent, double *passed)
 {
     const struct cost *cost = table->cost;
 
@@ -261,6 +260,10 @@ static void add_edges(const struct table *table, const int *where, double sample
         if (sent && r.n > 0 && r.where[r.n - 1] > r.after) {
             add_range(table, sent, 0, r.after, r.after, bytes);
             add_range(table, sent, 0, r.after, r.where[r.n - 1], -bytes);
+        }
+        if (passed && e->passed_on && r.n > 0 && r.where[0] > r.after) {
+            add_range(table, passed, 0, r.after, r.after, bytes);
+            add_range(table, passed, 0, r.after, r.where[0], -bytes);
         }
     }
 }
@@ -299,7 +302,7 @@ static struct table *fill(struct table *table)
     for (int i = 0; i < cost->n_shared; i++)
         add_blocks(table, table->shared, cost->shared[i].blocks, cost->shared[i].n_blocks,
                    where, cost->shared[i].bytes);
-    add_edges(table, where, 0, table->n_received, NULL, NULL);
+    add_edges(table, where, 0, table->n_received, NULL, NULL, NULL);
     sum_up(table, table->shared);
     sum_up(table, table->n_received);
     free(where);
@@ -341,6 +344,7 @@ static void free_share(struct share_table *s)
     free(s->inputs);
     free(s->workspace);
     free(s->sent);
+    free(s->passed);
     free(s);
 }
 
@@ -419,13 +423,14 @@ static void fill_edges(const struct table *table, struct share_table *s)
     int *where = interval_of_blocks(table);
     double n = (double)s->samples;
 
-    add_edges(table, where, n, s->received, s->gradient, s->sent);
+    add_edges(table, where, n, s->received, s->gradient, s->sent, s->passed);
     for (int i = 0; i < cost->n_inputs; i++)
         add_blocks(table, s->inputs, cost->inputs[i].to, cost->inputs[i].n_to, where,
                    cost_at(cost, cost->inputs[i].bytes, true, n));
     sum_up(table, s->received);
     sum_up(table, s->gradient);
     sum_up(table, s->sent);
+    sum_up(table, s->passed);
     sum_up(table, s->inputs);
     free(where);
 }
@@ -454,6 +459,7 @@ const struct share_table *table_share(struct table *table, int64_t samples)
     s->inputs = new_array(square(table));
     s->workspace = new_array(square(table));
     s->sent = new_array(square(table));
+    s->passed = new_array(square(table));
     if (table->ideals) {
         table_fill_ideals(table, s);
     } else {
@@ -478,12 +484,12 @@ void table_interval(const struct table *table, const struct share_table *s, int 
     r->received = s->received[ij];
     r->gradient = s->gradient[ij];
     r->sent = s->sent[ij];
-    r->activations = s->activations[j] - s->activations[i];
-    r->delayed = s->delayed[j] - s->delayed[i];
+    r->activations = s->activations[j] - s->activations[i] - s->passed[ij];
+    r->delayed = s->delayed[j] - s->delayed[i] + s->passed[ij];
     r->held = s->held[j] - s->held[i];
     r->rest = s->rest[ij];
     r->again = s->again[j] - s->again[i];
-    r->dropped = s->dropped[j] - s->dropped[i];
+    r->dropped = s->dropped[j] - s->dropped[i] - s->passed[ij];
     r->slot = r->activations + s->received[ij] + s->inputs[ij];
-    r->workspace = s->workspace[ij];
+    r->workspace = fmax(s->workspace[ij], s->passed[ij]);
 }

@@ -63,8 +63,7 @@ static void find_way(struct way *w)
 /* Is it another value than that of the edge before? They are sorted. */
 static bool is_first(const struct cost *cost, int e)
 {
-    return !e || cost->edges[e].from != cost->edges[e - 1].from ||
-           strcmp(cost->edges[e].value, cost->edges[e - 1].value) != 0;
+    return !e || !cost_same_value(&cost->edges[e], &cost->edges[e - 1]);
 }
 
 /* What goes from block to block on the way goes from stage to stage where these are cut apart. */
@@ -160,6 +159,9 @@ static void fill_block(const struct way *w, struct way_sums *o, const struct sha
     const double *selective = compiles(w) ? b->read_selectively
                               : b->selective_activations ? b->selective_activations : made;
 
+    /* By the planner's own sums that is not kept where a stage ends behind it. */
+    double passed = compiles(w) ? 0 : bytes_at(cost, b->passed_on, b->batch_axis, share);
+
     block_selective(cost, b, share, &again, &ignored);
     block_selective(cost, b, least, &small, &ignored);
     o->forward[i + 1] = o->forward[i] + forward;
@@ -167,8 +169,10 @@ static void fill_block(const struct way *w, struct way_sums *o, const struct sha
                       (b->wgrad ? cost_at(cost, b->wgrad, b->batch_axis, share) : 0);
     o->read[i] = bytes_at(cost, b->read_from_others, b->batch_axis, share);
     o->fixed[i + 1] = o->fixed[i] + fixed_bytes(w, b, shares->copies);
-    o->made[0][i + 1] = o->made[0][i] + bytes_at(cost, made, b->batch_axis, share);
-    o->made[1][i + 1] = o->made[1][i] + bytes_at(cost, selective, b->batch_axis, share);
+    o->made[0][i + 1] = o->made[0][i] +
+                        fmax(0, bytes_at(cost, made, b->batch_axis, share) - passed);
+    o->made[1][i + 1] = o->made[1][i] +
+                        fmax(0, bytes_at(cost, selective, b->batch_axis, share) - passed);
     for (enum plan_recompute c = PLAN_RECOMPUTE_NONE; c < RECOMPUTES; c++) {
         double f = cost_at(cost, b->forward, b->batch_axis, least);
 

@@ -16,11 +16,6 @@
 #define LEAST_BUCKET (16 << 10)
 #define MOST_BUCKET (4 << 20)
 
-static bool same_value(const struct cost_edge *a, const struct cost_edge *b)
-{
-    return a->from == b->from && strcmp(a->value, b->value) == 0;
-}
-
 /* Edges are sorted by value on load, so that the readers of one stand together. */
 static void add_messages(const struct cost *cost, const int *stage, int s, double samples,
                          struct stage_cost *r)
@@ -33,16 +28,39 @@ static void add_messages(const struct cost *cost, const int *stage, int s, doubl
 
         if (stage[e->from] == stage[e->to])
             continue;
-        if (stage[e->to] == s && (!in || !same_value(in, e))) {
+        if (stage[e->to] == s && (!in || !cost_same_value(in, e))) {
             r->values += cost_at(cost, e->bytes, scales, samples);
             r->gradients += cost_at(cost, e->gradient_bytes, scales, samples);
             in = e;
         }
-        if (stage[e->from] == s && (!out || !same_value(out, e))) {
+        if (stage[e->from] == s && (!out || !cost_same_value(out, e))) {
             r->sent += cost_at(cost, e->bytes, scales, samples);
             out = e;
         }
     }
+}
+
+/* What its last blocks make for later stages alone is kept no longer than it is sent, unless W of its
+ * own blocks waits: that is not told apart.
+ */
+static void leave_out_passed_on(const struct cost *cost, const int *stage, int s, double samples,
+                                struct stage_cost *r)
+{
+    double passed = 0;
+
+    for (int i = 0, end; i < cost->n_edges; i = end) {
+        const struct cost_edge *e = &cost->edges[i];
+        bool leaves = e->passed_on && stage[e->from] == s;
+
+        for (end = i; end < cost->n_edges && cost_same_value(e, &cost->edges[end]); end++)
+            leaves &= stage[cost->edges[end].to] != s;
+        if (leaves)
+            passed += cost_at(cost, e->bytes, cost->blocks[e->from].batch_axis, samples);
+    }
+    r->activations -= passed;
+    r->dropped -= passed;
+    r->delayed += passed;
+    r->workspace = fmax(r->workspace, passed);
 }
 
 static bool reads(const int *blocks, int n, const int *stage, int s)
@@ -64,6 +82,14 @@ void block_selective(const struct cost *cost, const struct cost_block *block, do
               cost_at(cost, block->dgrad, scales, samples);
     *dropped += cost_at(cost, block->activations, scales, samples) -
                 cost_at(cost, block->selective_activations, scales, samples);
+}
+
+double block_kept(const struct cost *cost, const struct cost_block *block, double samples)
+{
+    bool scales = block->batch_axis;
+    double passed = block->passed_on ? cost_at(cost, block->passed_on, scales, samples) : 0;
+
+    return fmax(0, cost_at(cost, block->activations, scales, samples) - passed);
 }
 
 double block_delayed(const struct cost *cost, const struct cost_block *block, double samples)
@@ -117,6 +143,7 @@ void stage_cost_get(const struct cost *cost, const int *stage, int s, double sam
         if (reads(cost->inputs[i].to, cost->inputs[i].n_to, stage, s))
             r.received += cost_at(cost, cost->inputs[i].bytes, true, samples);
     add_messages(cost, stage, s, samples, &r);
+    leave_out_passed_on(cost, stage, s, samples, &r);
     r.received += r.values;
     *result = r;
 }
@@ -219,7 +246,7 @@ static void add_crossing(struct traffic_list *list, const struct cost *cost,
         t->from = c->from;
         t->to = c->to;
     }
-    if (t->n_values && same_value(t->values[t->n_values - 1], e)) {
+    if (t->n_values && cost_same_value(t->values[t->n_values - 1], e)) {
         if (larger(cost, e->gradient_bytes, t->gradient_bytes[t->n_values - 1]))
             t->gradient_bytes[t->n_values - 1] = e->gradient_bytes;
         return;

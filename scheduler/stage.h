@@ -68,6 +68,8 @@ void stage_backward(struct stage_cost *stage, enum backward_form form,
 /* The same of a block at so many samples, added to 'again' and 'dropped'. */
 void block_selective(const struct cost *cost, const struct cost_block *block, double samples,
                      double *again, double *dropped);
+/* Of its activations, what is kept wherever the stage ends. */
+double block_kept(const struct cost *cost, const struct cost_block *block, double samples);
 /* What is kept until its W is more than its activations by so much; below 0: less. */
 double block_delayed(const struct cost *cost, const struct cost_block *block, double samples);
 /* Its gradients that W needs. */
