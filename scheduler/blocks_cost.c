@@ -432,7 +432,8 @@ static void add_edges(const struct writer *w)
             e->gradient_bytes = new_sizes(w->cost);
             e->passed_on = block_of(w, from->value) == from->from &&
                            root_of(w->t->graph, from->value) == from->value &&
-                           !kept[from->value].own && !kept[from->value].alias;
+                           kept[from->value].wgrad && !kept[from->value].own &&
+                           !kept[from->value].alias;
         }
         e->bytes[w->size] = bytes_of(w, from->value);
         e->gradient_bytes[w->size] = from->gradient < 0 ? 0 : bytes_of(w, from->gradient);

@@ -44,7 +44,7 @@ struct cost_edge {
     int from, to;           /* blocks, from < to */
     char *value;            /* edges with the same 'from' and 'value' are the same bytes */
     double *bytes, *gradient_bytes;     /* [n_sizes] */
-    bool passed_on;         /* of the activations, but its own block's backward does not read it */
+    bool passed_on;         /* kept for wgrad, but not for that of its own block, nor for its dgrad */
 };
 
 struct cost_input {

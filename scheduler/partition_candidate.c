@@ -242,7 +242,7 @@ static struct interval_cost sum_up(const struct cost *cost, const struct candida
         .forward = sums.forward, .dgrad = sums.dgrad, .wgrad = sums.wgrad, .step = sums.step,
         .parameters = sums.parameters, .prepared = sums.prepared, .workspace = sums.workspace,
         .activations = sums.activations, .slot = sums.activations + sums.received,
-        .delayed = sums.delayed, .held = sums.held, .rest = sums.rest,
+        .delayed = sums.delayed, .turn = sums.turn, .held = sums.held, .rest = sums.rest,
         .again = sums.again, .dropped = sums.dropped,
     };
     add_traffic(cost, stage, s, (double)samples, &result);

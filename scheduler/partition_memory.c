@@ -53,9 +53,9 @@ struct stage_bytes interval_bytes(const struct search *search, const struct inte
     struct stage_cost kept = { .parameters = c->parameters, .prepared = c->prepared };
     struct stage_cost moving = { .activations = c->activations, .dropped = c->dropped,
                                  .received = c->slot - c->activations, .delayed = c->delayed,
-                                 .held = c->held, .rest = c->rest, .workspace = c->workspace,
-                                 .values = c->received, .gradients = c->gradient,
-                                 .sent = c->sent };
+                                 .turn = c->turn, .held = c->held, .rest = c->rest,
+                                 .workspace = c->workspace, .values = c->received,
+                                 .gradients = c->gradient, .sent = c->sent };
     struct stage_bytes bytes;
 
     stage_backward(&moving, form, again, slots);

@@ -27,6 +27,7 @@ struct share_table {
     double *forward, *dgrad, *wgrad, *activations, *delayed, *held;
     double *again, *dropped;    /* where it recomputes selectively, see struct stage_cost */
     double *received, *gradient, *inputs, *workspace, *rest;
+    double *turn;           /* the most of what a block's gradients take, less 'delayed' up to it */
     double *sent;           /* values that later stages read, each once */
     double *passed;         /* of these what no backward reads here, see stage_cost_get() */
 };
@@ -42,7 +43,7 @@ struct ideal {
 struct interval_cost {
     double forward, dgrad, wgrad, step, parameters, prepared, workspace;
     double activations, slot;   /* kept; and with what is received */
-    double delayed, held, rest; /* as in struct stage_cost */
+    double delayed, turn, held, rest;   /* as in struct stage_cost */
     double again, dropped;      /* as in struct stage_cost */
     double received, gradient, sent;
 };

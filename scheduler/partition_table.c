@@ -337,6 +337,7 @@ static void free_share(struct share_table *s)
     free(s->delayed);
     free(s->held);
     free(s->rest);
+    free(s->turn);
     free(s->again);
     free(s->dropped);
     free(s->received);
@@ -385,7 +386,7 @@ static void fill_sums(const struct table *table, struct share_table *s)
     double n = (double)s->samples;
 
     for (int i = 0; i < table->n; i++) {
-        double most = 0, rest = 0;
+        double most = 0, rest = 0, turn = -INFINITY;
 
         s->forward[i + 1] = s->forward[i];
         s->dgrad[i + 1] = s->dgrad[i];
@@ -409,12 +410,15 @@ static void fill_sums(const struct table *table, struct share_table *s)
             block_selective(cost, b, n, &s->again[i + 1], &s->dropped[i + 1]);
             most = fmax(most, space);
             rest = fmax(rest, space - held);
+            turn = fmax(turn, held - s->delayed[i + 1]);
         }
         s->workspace[at(table, i, i + 1)] = most;
         s->rest[at(table, i, i + 1)] = rest;
+        s->turn[at(table, i, i + 1)] = turn;
     }
     fill_largest(table, s->workspace);
     fill_largest(table, s->rest);
+    fill_largest(table, s->turn);
 }
 
 static void fill_edges(const struct table *table, struct share_table *s)
@@ -452,6 +456,7 @@ const struct share_table *table_share(struct table *table, int64_t samples)
     s->delayed = new_array(n);
     s->held = new_array(n);
     s->rest = new_array(square(table));
+    s->turn = new_array(square(table));
     s->again = new_array(n);
     s->dropped = new_array(n);
     s->received = new_array(square(table));
@@ -485,9 +490,10 @@ void table_interval(const struct table *table, const struct share_table *s, int 
     r->gradient = s->gradient[ij];
     r->sent = s->sent[ij];
     r->activations = s->activations[j] - s->activations[i] - s->passed[ij];
-    r->delayed = s->delayed[j] - s->delayed[i] + s->passed[ij];
+    r->delayed = s->delayed[j] - s->delayed[i];
     r->held = s->held[j] - s->held[i];
     r->rest = s->rest[ij];
+    r->turn = fmax(s->turn[ij], -s->delayed[i]) + s->delayed[j];
     r->again = s->again[j] - s->again[i];
     r->dropped = s->dropped[j] - s->dropped[i] - s->passed[ij];
     r->slot = r->activations + s->received[ij] + s->inputs[ij];

@@ -40,9 +40,7 @@ static void add_messages(const struct cost *cost, const int *stage, int s, doubl
     }
 }
 
-/* What its last blocks make for later stages alone is kept no longer than it is sent, unless W of its
- * own blocks waits: that is not told apart.
- */
+/* What its last blocks make for later stages alone is kept no longer than it is sent. */
 static void leave_out_passed_on(const struct cost *cost, const int *stage, int s, double samples,
                                 struct stage_cost *r)
 {
@@ -59,7 +57,6 @@ static void leave_out_passed_on(const struct cost *cost, const int *stage, int s
     }
     r->activations -= passed;
     r->dropped -= passed;
-    r->delayed += passed;
     r->workspace = fmax(r->workspace, passed);
 }
 
@@ -127,6 +124,7 @@ void stage_cost_get(const struct cost *cost, const int *stage, int s, double sam
         r.wgrad += b->wgrad ? cost_at(cost, b->wgrad, scales, samples) : 0;
         r.activations += cost_at(cost, b->activations, scales, samples);
         r.delayed += block_delayed(cost, b, samples);
+        r.turn = fmax(r.turn, block_held(cost, b, samples) - r.delayed);
         block_selective(cost, b, samples, &r.again, &r.dropped);
         r.step += b->step;
         r.parameters += b->parameters;
@@ -136,6 +134,7 @@ void stage_cost_get(const struct cost *cost, const int *stage, int s, double sam
         r.rest = fmax(r.rest, workspace - held);
         r.workspace = fmax(r.workspace, workspace);
     }
+    r.turn += r.delayed;
     for (int i = 0; i < cost->n_shared; i++)
         if (reads(cost->shared[i].blocks, cost->shared[i].n_blocks, stage, s))
             r.parameters += cost->shared[i].bytes;
@@ -166,8 +165,11 @@ void stage_backward(struct stage_cost *stage, enum backward_form form,
                   (slots == 1 && recompute == PLAN_RECOMPUTE_NONE);
     double dropped = recompute_bytes(recompute, stage->dropped, stage->activations);
 
-    if (form == BACKWARD_DELAYED)
+    if (form == BACKWARD_DELAYED) {
+        stage->delayed = stage->turn;
+        stage->workspace = stage->rest;
         return;
+    }
     if (form == BACKWARD_SPLIT)
         stage->workspace = shares ? stage->workspace + fmax(stage->delayed, 0)
                                   : fmax(stage->workspace, stage->held + stage->rest);

@@ -20,6 +20,7 @@ struct stage_cost {
     /* Where it recomputes selectively: seconds that this adds, bytes of 'activations' it saves. */
     double again, dropped;
     double delayed;         /* more than these where W is put off, if above 0 */
+    double turn;            /* the same at its most, as gradients come block by block */
     double held;            /* gradients that W needs, of one micro-batch */
     double rest;            /* of the workspace, without the block's part of these */
     double received;        /* values of earlier stages and inputs, the same */
