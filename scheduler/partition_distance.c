@@ -24,8 +24,8 @@
 #define MOST_LOOKED 4e8
 /* Halvings of the price of blocks. */
 #define HALVINGS 5
-/* Prices of stages that are tried; how much dearer the next one is, or cheaper, where all before were
- * too cheap, or too dear; and of what there is at most so little may be left out.
+/* Prices of stages that are tried; how much dearer the next one is, or cheaper, where all before
+ * were too cheap, or too dear; and of what there is at most so little may be left out.
  */
 #define PRICES 6
 #define FAR 4
@@ -294,8 +294,8 @@ struct line {
     double price, seconds, slope;
 };
 
-/* The price to try after one that was too cheap, one that was too dear, or both; and what there is at
- * most at any: less than where these lines meet.
+/* The price to try after one that was too cheap, one that was too dear, or both; and what there is
+ * at most at any: less than where these lines meet.
  */
 static double next_price(const struct line *cheap, const struct line *dear, double first, bool last,
                          double *most)

@@ -171,10 +171,11 @@ static void what_a_stage_has_depends_on_its_backward(void **state)
         { BACKWARD_SPLIT, PLAN_RECOMPUTE_NONE, 3, 30, 14 + 6 + 5 },
         /* 12 + 14 + 10 + 6 are there in the end, 12 more than activations. */
         { BACKWARD_SPLIT, PLAN_RECOMPUTE_NONE, 1, 30, 15 + 12 },
-        { BACKWARD_DELAYED, PLAN_RECOMPUTE_NONE, 3, 30 + 12, 15 },
+        /* Most is there when a has made its gradients: its activations, and what b has for W. */
+        { BACKWARD_DELAYED, PLAN_RECOMPUTE_NONE, 3, 20 + 10 + 6 + 14, 5 },
         { BACKWARD_MERGED, PLAN_RECOMPUTE_FULL, 3, 0, 15 + 30 },
         { BACKWARD_SPLIT, PLAN_RECOMPUTE_FULL, 3, 0, 15 + 12 + 30 },
-        { BACKWARD_DELAYED, PLAN_RECOMPUTE_FULL, 3, 30 + 12, 15 },
+        { BACKWARD_DELAYED, PLAN_RECOMPUTE_FULL, 3, 20 + 10 + 6 + 14, 5 },
     };
     const struct cost plain = { .gradient_bytes_per_parameter = 4 };
     double buffers;
@@ -196,6 +197,44 @@ static void what_a_stage_has_depends_on_its_backward(void **state)
         assert_true(stage_message_bytes(&s, 0, 4, 4) == 0);
     }
 }
+
+/* Blocks a and b, then c; b makes 4 bytes of its 10 for c alone, a 16 of its 20 for both. */
+static void what_is_only_passed_on_is_not_kept(void **state)
+{
+    static const char text[] = HEAD
+        "\"micro_batch\":[2],\"blocks\":["
+        "{\"name\":\"a\",\"forward\":1,\"dgrad\":1,\"activations\":20},"
+        "{\"name\":\"b\",\"forward\":1,\"dgrad\":1,\"activations\":10},"
+        "{\"name\":\"c\",\"forward\":1,\"dgrad\":1,\"activations\":5}],\"edges\":["
+        "{\"from\":\"a\",\"to\":\"b\",\"value\":\"h\",\"bytes\":16,\"passed_on\":true},"
+        "{\"from\":\"a\",\"to\":\"c\",\"value\":\"h\",\"bytes\":16,\"passed_on\":true},"
+        "{\"from\":\"b\",\"to\":\"c\",\"bytes\":4,\"passed_on\":true}]}";
+    static const struct {
+        int stage[3];
+        double kept;        /* by the first stage */
+    } cases[] = {
+        { { 0, 1, 1 }, 20 - 16 },
+        { { 0, 0, 1 }, 20 + 10 - 4 },
+        { { 0, 0, 0 }, 20 + 10 + 5 },
+    };
+    struct cost *cost = read_text(text, NULL);
+
+    (void)state;
+    assert_non_null(cost);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct stage_cost s;
+
+        stage_cost_get(cost, cases[i].stage, 0, 2, &s);
+        assert_true(s.activations == cases[i].kept);
+    }
+    assert_true(block_kept(cost, &cost->blocks[0], 2) == 4);
+    cost_free(cost);
+}
+
+#define EDGES HEAD "\"micro_batch\":[1],\"blocks\":[" \
+    "{\"name\":\"a\",\"forward\":1,\"dgrad\":1,\"activations\":3}," \
+    "{\"name\":\"b\",\"forward\":1,\"dgrad\":1},{\"name\":\"c\",\"forward\":1,\"dgrad\":1}]," \
+    "\"edges\":["
 
 static void mistakes_are_named_by_key(void **state)
 {
@@ -229,6 +268,13 @@ static void mistakes_are_named_by_key(void **state)
         { HEAD "\"micro_batch\":[1,1048576],\"blocks\":"
           "[{\"name\":\"a\",\"forward\":1,\"dgrad\":1,\"activations\":1e13}]}",
           "blocks[0].activations: 1e+13 grows beyond 1e+18" },
+        { EDGES "{\"from\":\"a\",\"to\":\"b\",\"bytes\":4,\"passed_on\":1}]}",
+          "edges[0].passed_on" },
+        { EDGES "{\"from\":\"a\",\"to\":\"b\",\"bytes\":4,\"passed_on\":true}]}",
+          "edges: what \"a\" has passed_on is more than its activations" },
+        { EDGES "{\"from\":\"a\",\"to\":\"b\",\"value\":\"h\",\"bytes\":2,\"passed_on\":true},"
+          "{\"from\":\"a\",\"to\":\"c\",\"value\":\"h\",\"bytes\":2}]}",
+          "edges: \"h\" of \"a\" is passed_on towards \"b\", but not towards \"c\"" },
         { "{\"schema\":\"tasuki-plan\",\"version\":1}", "schema" },
     };
 
@@ -251,6 +297,7 @@ int main(void)
         cmocka_unit_test(what_is_left_out_has_its_default),
         cmocka_unit_test(what_is_written_can_be_read_back),
         cmocka_unit_test(what_a_stage_has_depends_on_its_backward),
+        cmocka_unit_test(what_is_only_passed_on_is_not_kept),
         cmocka_unit_test(mistakes_are_named_by_key),
     };
 

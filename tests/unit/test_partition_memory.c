@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "scheduler/memory.h"
+#include "scheduler/partition_private.h"
 
 #define CLOSE 1e-9
 
@@ -311,6 +312,58 @@ static void small_micro_batches_are_searched_before_the_limit_is_reached(void **
     cost_free(cost);
 }
 
+/* Of values of up to a million bytes, which are added and taken away again. */
+static bool is_close(double a, double b)
+{
+    return fabs(a - b) <= CLOSE * 1e6;
+}
+
+/* For each stage of a random network, with what only later stages read, and gradients for W. */
+static void the_table_has_what_the_blocks_of_a_stage_have(void **state)
+{
+    const int n = 9;
+
+    (void)state;
+    for (unsigned seed = 1; seed <= 50; seed++) {
+        struct cost *cost = random_cost(n, seed);
+        struct table *table = table_new(cost, MAX_CUTS);
+        const struct share_table *share;
+        unsigned draws = seed;
+
+        for (int i = 0; i < n; i++) {
+            struct cost_block *b = &cost->blocks[i];
+
+            b->kept_for_wgrad = mem_new(2, sizeof(double));
+            b->gradients_for_wgrad = mem_new(2, sizeof(double));
+            b->kept_for_wgrad[1] = random_in(&draws, 0, b->activations[1]);
+            b->gradients_for_wgrad[1] = random_in(&draws, 0, 1e6);
+        }
+        for (int e = 0; e < cost->n_edges; e++)
+            cost->edges[e].passed_on = e && cost_same_value(&cost->edges[e], &cost->edges[e - 1])
+                                           ? cost->edges[e - 1].passed_on
+                                           : next_random(&draws) % 2;
+        share = table_share(table, 2);
+        for (int i = 0; i < n; i++)
+            for (int j = i + 1; j <= n; j++) {
+                struct interval_cost from;
+                struct stage_cost of;
+                int stage[9];
+
+                for (int b = 0; b < n; b++)
+                    stage[b] = b < i ? 0 : b < j ? 1 : 2;
+                stage_cost_get(cost, stage, 1, 2, &of);
+                table_interval(table, share, i, j, &from);
+                if (!is_close(of.activations, from.activations) ||
+                    !is_close(of.dropped, from.dropped) || !is_close(of.turn, from.turn) ||
+                    !is_close(of.delayed, from.delayed) || !is_close(of.rest, from.rest) ||
+                    !is_close(of.workspace, from.workspace) || !is_close(of.sent, from.sent))
+                    fail_msg("seed %u, blocks %d to %d: another stage", seed, i, j - 1);
+            }
+        table_free(table);
+        cost_free(cost);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -323,6 +376,7 @@ int main(void)
         cmocka_unit_test(the_exact_memory_decides),
         cmocka_unit_test(what_fits_as_compiled_is_found_where_the_estimate_is_too_large),
         cmocka_unit_test(a_small_stage_that_was_underestimated_does_not_forbid_a_large_one),
+        cmocka_unit_test(the_table_has_what_the_blocks_of_a_stage_have),
         cmocka_unit_test(small_micro_batches_are_searched_before_the_limit_is_reached),
     };
 
