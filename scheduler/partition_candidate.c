@@ -27,6 +27,7 @@ struct candidate *candidate_copy(const struct candidate *c)
     copy->order = copy_ints(c->order, c->cuts[c->n_stages]);
     copy->replicas = copy_ints(c->replicas, c->n_stages);
     copy->again = NULL;
+    copy->more = NULL;
     if (c->again) {
         copy->again = mem_new((size_t)c->n_stages, sizeof(*copy->again));
         memcpy(copy->again, c->again, (size_t)c->n_stages * sizeof(*copy->again));
@@ -44,6 +45,7 @@ void candidate_free(struct candidate *c)
     free(c->replicas);
     free(c->devices);
     free(c->again);
+    free(c->more);
     free(c);
 }
 

@@ -5,6 +5,7 @@
  */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -15,12 +16,13 @@
 /* Of those that are cut: looked at, and replicas times micro-batches simulated. */
 #define MOST_LOOKED 64
 #define MAX_EFFORT 20000
+/* By the closed form slower than the best by this: not simulated. */
+#define SLACK 1.02
 /* The same where there is little. */
 #define MOST_CHUNKINGS_FEW 400
 #define MOST_LOOKED_FEW 1000
 #define MAX_EFFORT_FEW 400000
-/* By the closed form slower than the best by this: not simulated. */
-#define SLACK 1.05
+#define SLACK_FEW 1.05
 /* Moves that make a device faster by less are noise of the arithmetic. */
 #define SAME 1e-9
 
@@ -59,50 +61,80 @@ bool is_chunking(const struct search *s, const struct chunking *f)
            shares_allowed(r, f->split->micro_batch, f->replicas);
 }
 
-/* A cut goes one place on, or back, where that makes the slower of two devices faster. */
-static bool move_cut(const double *sum, double *a, double *b, int *cut, int step)
+/* A cut goes one place on, or back, where that makes the slower of two devices faster. 'sums': of the
+ * stages in front of it and behind it, to each place.
+ */
+static bool move_cut(const double *const sums[2], double *a, double *b, int *cut, int step)
 {
-    double more = sum[cut[0] + step] - sum[cut[0]];
+    double more = sums[0][cut[0] + step] - sums[0][cut[0]];
+    double less = sums[1][cut[0] + step] - sums[1][cut[0]];
 
     if (cut[0] + step <= cut[-1] || cut[0] + step >= cut[1] ||
-        fmax(*a + more, *b - more) >= fmax(*a, *b) * (1 - SAME))
+        fmax(*a + more, *b - less) >= fmax(*a, *b) * (1 - SAME))
         return false;
     *a += more;
-    *b -= more;
+    *b -= less;
     *cut += step;
     return true;
 }
 
-/* The slowest stage as fast as it gets, then devices more even, by all that they have. */
-static void cut_evenly(struct search *s, const struct candidate *c, int *cuts)
+/* Seconds of a stage to each cut, where it runs that again. */
+static void sum_work(struct search *s, const struct candidate *c, enum plan_recompute again,
+                     double *sum)
 {
     const struct share_table *share =
         table_share(s->table, candidate_share(c->micro_batch, c->replicas[0]));
-    double *sum = mem_new((size_t)s->table->n + 1, sizeof(*sum));
-    double *load = mem_new((size_t)c->n_stages, sizeof(*load));
-    bool moved = true;
 
     for (int i = 0; i < s->table->n; i++) {
         struct interval_cost own;
 
         table_interval(s->table, share, i, i + 1, &own);
-        sum[i + 1] = sum[i] + own.forward + own.dgrad + own.wgrad;
+        sum[i + 1] = sum[i] + own.forward + own.dgrad + own.wgrad + interval_again(&own, again);
     }
-    even_cuts(sum, 0, s->table->n, c->n_stages, cuts);
+}
+
+/* Of each stage, 'stride' apart: 0 where no stage runs anything again. */
+static double *sum_stages(struct search *s, const struct candidate *c, int *stride)
+{
+    size_t n = (size_t)s->table->n + 1;
+    double *sums = mem_new(c->again ? (size_t)c->n_stages * n : n, sizeof(*sums));
+
+    *stride = c->again ? (int)n : 0;
+    for (int k = 0; k < (c->again ? c->n_stages : 1); k++) {
+        double *sum = sums + k * *stride;
+
+        if (k > 0 && c->again[k] == c->again[k - 1])
+            memcpy(sum, sum - n, n * sizeof(*sum));
+        else
+            sum_work(s, c, c->again ? c->again[k] : PLAN_RECOMPUTE_NONE, sum);
+    }
+    return sums;
+}
+
+/* The slowest stage as fast as it gets, then devices more even, by all that they have. */
+static void cut_evenly(struct search *s, struct candidate *c)
+{
+    int stride, *cuts = c->cuts;
+    double *sums = sum_stages(s, c, &stride);
+    double *load = mem_new((size_t)c->n_stages, sizeof(*load));
+    bool moved = true;
+
+    even_cuts(sums, stride, s->table->n, c->n_stages, cuts);
     for (int k = 0; k < c->n_stages; k++)
-        load[candidate_list(c, k)] += sum[cuts[k + 1]] - sum[cuts[k]];
+        load[candidate_list(c, k)] += sums[k * stride + cuts[k + 1]] - sums[k * stride + cuts[k]];
     while (moved) {
         moved = false;
         for (int k = 1; k < c->n_stages; k++) {
+            const double *const both[2] = { sums + (k - 1) * stride, sums + k * stride };
             double *a = &load[candidate_list(c, k - 1)], *b = &load[candidate_list(c, k)];
 
-            moved |= a != b && (move_cut(sum, a, b, &cuts[k], 1) ||
-                                move_cut(sum, a, b, &cuts[k], -1));
+            moved |= a != b && (move_cut(both, a, b, &cuts[k], 1) ||
+                                move_cut(both, a, b, &cuts[k], -1));
         }
     }
     for (int k = 0; k <= c->n_stages; k++)
         cuts[k] = s->table->cuts[cuts[k]];
-    free(sum);
+    free(sums);
     free(load);
 }
 
@@ -120,9 +152,32 @@ struct candidate *chunking_new(struct search *s, const struct chunking *f)
     };
     for (int k = 0; k < stages; k++)
         c->replicas[k] = f->replicas;
-    cut_evenly(s, c, c->cuts);
+    cut_evenly(s, c);
     search_choose_devices(s, c);
     return c;
+}
+
+/* What it runs again, so that it fits, is to be even, too: the faster of both is left. */
+static struct candidate *even_again(struct search *s, struct candidate *c)
+{
+    struct candidate *other;
+    bool again = false;
+
+    c->closed = partition_closed(s, c);
+    for (int k = 0; k < c->n_stages && isfinite(c->closed); k++)
+        again |= c->again[k] != PLAN_RECOMPUTE_NONE;
+    if (!again)
+        return c;
+    other = candidate_copy(c);
+    cut_evenly(s, other);
+    search_choose_devices(s, other);
+    other->closed = partition_closed(s, other);
+    if (other->closed >= c->closed) {
+        candidate_free(other);
+        return c;
+    }
+    candidate_free(c);
+    return other;
 }
 
 void search_add(struct search *s, struct candidate *c)
@@ -145,7 +200,7 @@ void search_chunks(struct search *s)
         for (f.lists = 1; f.lists <= devices; f.lists++)
             for (f.replicas = 1; f.lists * f.replicas <= devices; f.replicas++)
                 if (is_chunking(s, &f))
-                    search_add(s, chunking_new(s, &f));
+                    search_add(s, even_again(s, chunking_new(s, &f)));
     }
 }
 
@@ -302,10 +357,16 @@ static int candidates_by_closed(const void *a, const void *b)
     return x->closed < y->closed ? -1 : x->closed > y->closed;
 }
 
+static double slack(const struct search *s)
+{
+    return s->few ? SLACK_FEW : SLACK;
+}
+
 static bool is_promising(struct chunkings *all, struct candidate *c)
 {
     return candidate_least(all->search, c) < all->best &&
-           partition_closed(all->search, c) * fmax(all->off[c->schedule], 1) < SLACK * all->best;
+           partition_closed(all->search, c) * fmax(all->off[c->schedule], 1) <
+               slack(all->search) * all->best;
 }
 
 /* Simulate it where it may be the fastest; takes it, to what was found where it fits. */
@@ -334,6 +395,13 @@ static int look_at(struct chunkings *all, struct candidate *c, struct err *err)
     all->off[c->schedule] = all->off[c->schedule] > 0 ? fmin(all->off[c->schedule], off) : off;
     search_add(s, c);
     return 0;
+}
+
+static int look_at_even(struct chunkings *all, struct candidate *c, struct err *err)
+{
+    if (candidate_least(all->search, c) < all->best)
+        c = even_again(all->search, c);
+    return look_at(all, c, err);
 }
 
 static bool is_late(const struct search *s, double before)
@@ -391,8 +459,8 @@ int search_beside_chunks(struct search *s, struct err *err)
     if (n)
         qsort(list, (size_t)n, sizeof(*list), candidates_by_closed);
     for (int i = 0; i < n; i++)
-        if (!bad && i < most && !is_late(s, before) && list[i]->closed < SLACK * all.best)
-            bad = look_at(&all, list[i], err);
+        if (!bad && i < most && !is_late(s, before) && list[i]->closed < slack(s) * all.best)
+            bad = look_at_even(&all, list[i], err);
         else
             candidate_free(list[i]);
     free(list);

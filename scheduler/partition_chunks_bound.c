@@ -306,6 +306,31 @@ static double tight_bound(struct bounding *b, struct chunking *f, const struct c
     return mean;
 }
 
+/* Does a stage run more again than is asked for, so that its device fits? Others of it might. */
+static bool chooses_again(const struct search *s, const struct candidate *c)
+{
+    for (int k = 0; k < c->n_stages; k++)
+        if (c->again[k] != recompute_asked(s->request))
+            return true;
+    return false;
+}
+
+/* Whatever its stages run again: as if they had room to run nothing. INFINITY: they never fit. */
+static double simulate_least(struct search *s, struct candidate *c, double least)
+{
+    double memory = s->memory, seconds;
+
+    if (search_evaluate(s, c, true, NULL))
+        return least;
+    seconds = c->seconds;
+    if (isinf(seconds) || !chooses_again(s, c))
+        return seconds;
+    s->memory = INFINITY;
+    least = search_evaluate(s, c, true, NULL) ? least : fmin(c->seconds, seconds);
+    s->memory = memory;
+    return least;
+}
+
 /* What the simulation says is what a plan would say, but for memory that only compiling tells. */
 static void end_cuts(struct bounding *b, struct candidate *c)
 {
@@ -314,9 +339,12 @@ static void end_cuts(struct bounding *b, struct candidate *c)
 
     if (least >= b->bound)
         return;
-    if (b->keep || !s->request->memory_of) {
+    if (b->keep) {
         b->left -= SIMULATION;
         least = search_evaluate(s, c, true, NULL) ? least : c->seconds;
+    } else if (!s->request->memory_of) {
+        b->left -= SIMULATION;
+        least = simulate_least(s, c, least);
     }
     if (least >= b->bound)
         return;

@@ -7,46 +7,83 @@
 #include "scheduler/memory.h"
 #include "scheduler/partition_private.h"
 
-static void note_factors(const struct stage_bytes *estimate, const struct memory_use *use,
+/* Times that a candidate is compiled, whose devices have several stages. */
+#define MOST_COMPILED 4
+
+static void note_factors(const struct stage_bytes *estimate, const struct stage_bytes *exact,
                          struct factors *factors)
 {
-    double fixed = (double)(use->parameters + use->gradients + use->optimizer + use->prepared);
-
     if (estimate->fixed > 0)
-        factors->fixed = fmax(factors->fixed, fixed / estimate->fixed);
+        factors->fixed = fmax(factors->fixed, exact->fixed / estimate->fixed);
     if (estimate->moving > 0)
-        factors->moving = fmax(factors->moving,
-                               ((double)use->total - fixed) / estimate->moving);
+        factors->moving = fmax(factors->moving, exact->moving / estimate->moving);
+}
+
+/* Of each device of a pipeline, by its first stage, as estimated. */
+static struct stage_bytes *estimate_lists(struct search *s, const struct candidate *c)
+{
+    struct stage_bytes *lists = mem_new((size_t)c->n_stages, sizeof(*lists));
+
+    for (int k = 0; k < c->n_stages; k++) {
+        struct stage_bytes own = search_stage(s, c, k), *list = &lists[candidate_list(c, k)];
+
+        list->fixed += own.fixed;
+        list->moving += own.moving;
+    }
+    return lists;
+}
+
+/* As compiled; -1: an error. */
+static int compile_lists(struct search *s, const struct candidate *c, struct plan *plan,
+                         struct stage_bytes *lists, struct err *err)
+{
+    for (int k = 0; k < plan->n_stages; k++) {
+        struct stage_bytes *list = &lists[candidate_list(c, k)];
+        struct memory_use use = { 0 };
+        double fixed;
+
+        if (s->request->memory_of(s->request->user, plan, k, &use, err))
+            return -1;
+        fixed = (double)(use.parameters + use.gradients + use.optimizer + use.prepared);
+        list->fixed += fixed;
+        list->moving += (double)use.total - fixed;
+        plan->stages[k].memory = (double)use.total;
+    }
+    return 0;
 }
 
 /* The exact memory of every stage, from the compiled programs. 1 where it is too much: then the
- * stages that it is too much for tell how far the estimate was off.
+ * devices that it is too much for tell how far the estimate was off, and by how much, in 'more' if
+ * that is not NULL.
  */
 static int check_memory(struct search *s, const struct candidate *c, struct plan *plan,
-                        struct factors *factors, struct err *err)
+                        struct factors *factors, double *more, struct err *err)
 {
-    double *used = mem_new((size_t)plan_lists(plan), sizeof(*used));
+    struct stage_bytes *estimate, *exact;
     int over = 0;
 
-    for (int k = 0; k < plan->n_stages && s->request->memory_of; k++) {
-        struct plan_stage *stage = &plan->stages[k];
-        struct memory_use use = { 0 };
-
-        if (s->request->memory_of(s->request->user, plan, k, &use, err)) {
-            free(used);
-            return -1;
-        }
-        stage->memory = (double)use.total;
-        used[plan_list(plan, k)] += stage->memory;
-        if (used[plan_list(plan, k)] > candidate_room(s, c, k)) {
-            struct stage_bytes estimate = search_stage(s, c, k);
-
-            note_factors(&estimate, &use, factors);
-            s->tight = true;
-            over = 1;
-        }
+    if (!s->request->memory_of)
+        return 0;
+    exact = mem_new((size_t)c->n_stages, sizeof(*exact));
+    if (compile_lists(s, c, plan, exact, err)) {
+        free(exact);
+        return -1;
     }
-    free(used);
+    estimate = estimate_lists(s, c);
+    for (int l = 0; l < c->n_stages; l++) {
+        double used = exact[l].fixed + exact[l].moving;
+
+        if (used <= candidate_room(s, c, l))
+            continue;
+        note_factors(&estimate[l], &exact[l], factors);
+        if (more)
+            more[l] = used - estimate[l].fixed * s->factor_fixed -
+                      estimate[l].moving * s->factor_moving;
+        over = 1;
+    }
+    s->tight |= over;
+    free(estimate);
+    free(exact);
     return over;
 }
 
@@ -54,7 +91,7 @@ int search_fits_exactly(struct search *s, const struct candidate *c, struct plan
                         struct err *err)
 {
     struct factors ignored = { 0, 0 };
-    int over = check_memory(s, c, plan, &ignored, err);
+    int over = check_memory(s, c, plan, &ignored, NULL, err);
 
     return over < 0 ? -1 : !over;
 }
@@ -65,31 +102,50 @@ int search_fits_exactly(struct search *s, const struct candidate *c, struct plan
 static bool seems_too_large(struct search *s, int at, const struct factors *factors)
 {
     struct candidate *c = s->found[at];
-    bool alike = false;
+    struct stage_bytes *lists;
+    bool alike = false, large = false;
 
     for (int i = 0; i < at && !alike; i++)
         alike = s->found[i]->n_stages == c->n_stages && s->found[i]->schedule == c->schedule &&
                 s->found[i]->micro_batches == c->micro_batches;
-    for (int k = 0; k < c->n_stages && alike && !s->few; k++) {
-        struct stage_bytes bytes = search_stage(s, c, k);
+    if (!alike || s->few)
+        return false;
+    lists = estimate_lists(s, c);
+    for (int l = 0; l < c->n_stages && !large; l++)
+        large = lists[l].fixed * fmax(s->factor_fixed, factors->fixed) +
+                lists[l].moving * fmax(s->factor_moving, factors->moving) > candidate_room(s, c, l);
+    free(lists);
+    return large;
+}
 
-        if (bytes.fixed * fmax(s->factor_fixed, factors->fixed) +
-                bytes.moving * fmax(s->factor_moving, factors->moving) > candidate_room(s, c, k))
-            return true;
+/* As many stages of its devices run their forward again as they must, compiled. */
+static struct plan *place_until_it_fits(struct search *s, struct candidate *c,
+                                        struct factors *factors, struct err *err)
+{
+    if (c->chunks > 1 && !c->more)
+        c->more = mem_new((size_t)c->n_stages, sizeof(*c->more));
+    for (int i = 0; i < MOST_COMPILED; i++) {
+        struct plan *plan = place(s->cost, s->cluster, s->request, c);
+        int over = check_memory(s, c, plan, factors, c->more, err);
+
+        if (!over)
+            return plan;
+        plan_free(plan);
+        if (over < 0 || c->chunks <= 1 || !search_fits(s, c))
+            return NULL;
+        c->exact = false;
     }
-    return false;
+    return NULL;
 }
 
 /* The candidate as a plan, where its exact memory fits; else NULL. */
 static struct plan *plan_that_fits(struct search *s, int at, struct factors *factors,
                                    struct err *err)
 {
-    struct plan *plan = place(s->cost, s->cluster, s->request, s->found[at]);
+    struct plan *plan = place_until_it_fits(s, s->found[at], factors, err);
 
-    if (check_memory(s, s->found[at], plan, factors, err)) {
-        plan_free(plan);
+    if (!plan)
         return NULL;
-    }
     if (!s->found[at]->exact && search_evaluate(s, s->found[at], true, err)) {
         plan_free(plan);
         return NULL;
@@ -105,10 +161,15 @@ struct plan *search_first_that_fits(struct search *s, struct factors *factors, s
 
     for (int i = 0; i < s->n_found && isfinite(s->found[i]->seconds) && !plan && !err->code;) {
         bool exact = s->found[i]->exact;
+        double seconds = s->found[i]->seconds;
 
         if (!seems_too_large(s, i, factors))
             plan = plan_that_fits(s, i, factors, err);
-        /* Simulated in full it may be slower than what comes next. */
+        /* Simulated in full it may be slower than what comes next; or with more that is run again,
+         * which what is of the same kind needs as well.
+         */
+        if (request_chunks(s->request) == 1 && s->found[i]->seconds > seconds)
+            exact = false;
         if (plan && !exact && i + 1 < s->n_found &&
             candidate_better(s->found[i + 1], s->found[i])) {
             plan_free(plan);

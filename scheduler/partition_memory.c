@@ -131,40 +131,11 @@ enum plan_recompute recompute_most(const struct plan_request *request, enum sche
                                                         : recompute_asked(request);
 }
 
-static double stage_bytes_of(struct search *search, const struct candidate *c, int s)
+double search_stage_bytes(struct search *search, const struct candidate *c, int s)
 {
     struct stage_bytes bytes = search_stage(search, c, s);
 
     return bytes.fixed * search->factor_fixed + bytes.moving * search->factor_moving;
-}
-
-/* Stages of one device share its memory. */
-static bool chunks_fit(struct search *search, const struct candidate *c)
-{
-    int lists = c->n_stages / c->chunks;
-    double *used = mem_new((size_t)lists, sizeof(*used));
-    bool fits = true;
-
-    for (int s = 0; s < c->n_stages && fits; s++) {
-        int l = candidate_list(c, s);
-
-        used[l] += stage_bytes_of(search, c, s);
-        fits = used[l] <= candidate_room(search, c, s);
-    }
-    free(used);
-    return fits;
-}
-
-/* The least that makes all stages fit, alike. */
-static bool all_fit(struct search *search, struct candidate *c, enum plan_recompute most)
-{
-    for (enum plan_recompute r = c->again[0]; r <= most; r++) {
-        for (int s = 0; s < c->n_stages; s++)
-            c->again[s] = r;
-        if (chunks_fit(search, c))
-            return true;
-    }
-    return false;
 }
 
 bool search_fits(struct search *search, struct candidate *c)
@@ -176,9 +147,9 @@ bool search_fits(struct search *search, struct candidate *c)
     for (int s = 0; s < c->n_stages; s++)
         c->again[s] = asked;
     if (c->chunks > 1)
-        return all_fit(search, c, most);
+        return chunks_fit(search, c, most);
     for (int s = 0; s < c->n_stages; s++)
-        while (stage_bytes_of(search, c, s) > candidate_room(search, c, s)) {
+        while (search_stage_bytes(search, c, s) > candidate_room(search, c, s)) {
             if (c->again[s] == most)
                 return false;
             c->again[s]++;

@@ -4,7 +4,7 @@
  * partition_recut.c, partition_orders.c, partition_devices.c, partition_chunks.c, partition_candidate.c,
  * partition_memory.c, partition_fit.c, partition_link.c, partition_request.c and
  * partition_pin.c (pins), partition_explain.c (reasons), partition_bound.c,
- * partition_chunks_bound.c, partition_relax.c, partition_way.[ch],
+ * partition_chunks_bound.c, partition_chunks_memory.c, partition_relax.c, partition_way.[ch],
  * partition_distance.c, partition_ideals.c and place.c.
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
@@ -106,6 +106,8 @@ struct candidate {
     int chunks;             /* stages of a device, which have the same replicas; 0 counts as 1 */
     bool zero;              /* the optimizer's state is sharded */
     enum plan_recompute *again;     /* [n_stages]: see search_fits(); NULL: none */
+    double *more;           /* [n_stages]: bytes of each device beyond the estimate, as compiled; NULL:
+                             * not known */
     double budget;          /* of SCHEDULE_ZB: schedule_slots()' memory */
     double closed;          /* seconds by the closed form */
     double seconds;         /* by simulation */
@@ -350,8 +352,9 @@ struct stage_bytes interval_bytes(const struct search *search, const struct inte
                                   enum backward_form form, enum plan_recompute again);
 /* For each message between neighbours, in a run. */
 double search_message_buffers(const struct search *search);
-/* For a stage of a candidate. */
+/* For a stage of a candidate; and all of it, by the factors. */
 struct stage_bytes search_stage(struct search *search, const struct candidate *c, int s);
+double search_stage_bytes(struct search *search, const struct candidate *c, int s);
 /* All of it, by the factors. */
 double search_memory(const struct search *search, const struct interval_cost *cost,
                      int64_t micro_batches, int slots, int copies, enum backward_form form,
@@ -413,6 +416,10 @@ int request_versions(const struct plan_request *request);
 bool set_schedule(struct search *search, struct candidate *c, enum schedule_kind schedule);
 /* Does the estimate of every stage's memory fit, where some recompute? Says which. */
 bool search_fits(struct search *search, struct candidate *c);
+/* The same where devices have several stages, which 'again' says what they run again at least: those
+ * run more, up to 'most', of which that costs a device the fewest seconds for what it lacks.
+ */
+bool chunks_fit(struct search *search, struct candidate *c, enum plan_recompute most);
 /* How far the estimates were off. */
 struct factors {
     double fixed, moving;

@@ -124,6 +124,82 @@ static void several_stages_of_a_device_honour_pins(void **state)
     }
 }
 
+/* Under interleaved the first stages of four devices hold 8, 8, 7 and 5 of 8 micro-batches, the others
+ * 4, 4, 3 and 1: with 16 blocks a stage, of 100 bytes, and 5000 bytes less than the first device
+ * wants, that frees enough in a stage that holds 8, not in one that holds 4, and the last has room.
+ * So it gets more of the blocks: they are even with what is run again.
+ */
+static void of_the_stages_of_a_device_those_run_again_that_free_most(void **state)
+{
+    struct plan_request request = { .global_batch = 8, .micro_batches = 8, .stages = 8,
+                                    .schedule = "interleaved" };
+    struct cost *cost = even_cost(128, 1, 10);
+    struct cluster *cluster = open_cluster(ROOMY);
+    struct plan *kept = partition(cost, cluster, &request, NULL, NULL), *some, *all;
+    double most = 0, sum = 0;
+
+    (void)state;
+    assert_non_null(kept);
+    request.memory = kept->stages[0].memory + kept->stages[4].memory - 5000;
+    some = partition(cost, cluster, &request, NULL, NULL);
+    request.recompute = "full";
+    all = partition(cost, cluster, &request, NULL, NULL);
+    assert_non_null(some);
+    assert_non_null(all);
+    for (int d = 0; d < 4; d++) {
+        const struct plan_stage *a = &some->stages[d], *b = &some->stages[d + 4];
+        double again = a->recompute == PLAN_RECOMPUTE_FULL ? a->n_blocks : 0;
+        double work = 3 * (a->n_blocks + b->n_blocks) + again;
+
+        assert_true(a->memory + b->memory <= request.memory);
+        assert_int_equal(a->recompute, d < 3 ? PLAN_RECOMPUTE_FULL : PLAN_RECOMPUTE_NONE);
+        assert_int_equal(b->recompute, PLAN_RECOMPUTE_NONE);
+        most = fmax(most, work);
+        sum += work;
+    }
+    /* A block takes 4 seconds. */
+    assert_true(most <= sum / 4 + 4);
+    assert_true(some->stages[3].n_blocks + some->stages[7].n_blocks > 32);
+    assert_true(kept->iteration_seconds < some->iteration_seconds);
+    assert_true(some->iteration_seconds < all->iteration_seconds);
+    plan_free(kept);
+    plan_free(some);
+    plan_free(all);
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
+/* As estimated; the first stage takes more. */
+static int more_in_front(void *user, const struct plan *plan, int stage, struct memory_use *use,
+                         struct err *err)
+{
+    (void)user;
+    (void)err;
+    use->total = (size_t)(plan->stages[stage].memory + (stage ? 0 : 6000));
+    return 0;
+}
+
+static void what_a_device_lacks_as_compiled_is_run_again_there_alone(void **state)
+{
+    struct plan_request request = { .global_batch = 8, .micro_batches = 8, .stages = 8,
+                                    .schedule = "interleaved" };
+    struct plan *kept = plan_for(128, ROOMY, &request, NULL), *plan;
+
+    (void)state;
+    assert_non_null(kept);
+    request.memory = kept->stages[0].memory + kept->stages[4].memory + 100;
+    request.memory_of = more_in_front;
+    plan = plan_for(128, ROOMY, &request, NULL);
+    assert_non_null(plan);
+    assert_true(plan->stages[0].memory + plan->stages[4].memory <= request.memory);
+    for (int k = 0; k < 8; k++)
+        assert_int_equal(plan->stages[k].recompute,
+                         k ? PLAN_RECOMPUTE_NONE : PLAN_RECOMPUTE_FULL);
+    assert_true(plan->iteration_seconds > kept->iteration_seconds);
+    plan_free(kept);
+    plan_free(plan);
+}
+
 /* As estimated under 1f1b; what W needs of B, which no cost file says, is as much again. */
 static int more_where_w_waits(void *user, const struct plan *plan, int stage,
                               struct memory_use *use, struct err *err)
@@ -228,6 +304,8 @@ int main(void)
         cmocka_unit_test(devices_have_several_stages_where_that_waits_less),
         cmocka_unit_test(devices_have_one_stage_where_a_pin_wants_it),
         cmocka_unit_test(several_stages_of_a_device_honour_pins),
+        cmocka_unit_test(of_the_stages_of_a_device_those_run_again_that_free_most),
+        cmocka_unit_test(what_a_device_lacks_as_compiled_is_run_again_there_alone),
         cmocka_unit_test(a_schedule_that_does_not_fit_leaves_the_plan_that_it_was_to_improve),
         cmocka_unit_test(a_schedule_that_is_asked_for_is_cut_by_its_own_slots),
     };
