@@ -301,7 +301,8 @@ static bool is_far(const struct search *s, const struct candidate *c)
 {
     double closed;
 
-    if (s->few || s->complete || s->slow > 1 || s->request->policy || s->request->memory_of)
+    if (s->few || s->complete || s->slow > 1 || s->request->policy || s->request->memory_of ||
+        request_chunks(s->request) > 1)
         return false;
     closed = s->splits[search_split(s, c)].closed;
     return closed > 0 && c->closed > closed * (1 + NEAR);
@@ -447,7 +448,7 @@ int search_settle(struct search *s, struct err *err)
 /* Simulate what the closed form found, and what is near. */
 static int rank(struct search *s, struct err *err)
 {
-    if (!s->few)
+    if (!s->few && request_chunks(s->request) == 1)
         drop_doubles(s);
     for (int i = 0; i < s->n_found && !s->request->policy; i++) {
         struct split *split = &s->splits[search_split(s, s->found[i])];
@@ -577,10 +578,8 @@ static struct plan *find(struct search *s, struct err *err)
         plan = search_first_that_fits(s, &factors, &local);
         if (plan)
             return plan;
-        if (!local.code && (s->n_found == 0 || isinf(s->found[0]->seconds)))
-            local = s->refused;
-        if (local.code || s->n_found == 0) {
-            *err = local;
+        if (local.code || s->n_found == 0 || isinf(s->found[0]->seconds)) {
+            *err = local.code ? local : s->refused;
             return NULL;
         }
         /* Nothing found fits exactly: believe the estimates that much less. */

@@ -192,7 +192,6 @@ void search_chunks(struct search *s)
     struct chunking f = { .kind = (enum schedule_kind)schedule_find(r->schedule),
                       .chunks = request_chunks(r) };
 
-    s->few = true;      /* what the closed form says is of one stage for each device */
     for (int i = 0; i < s->n_splits; i++) {
         int devices = search_devices(s, s->splits[i].pipelines);
 
