@@ -722,7 +722,7 @@ static void set_bound(struct search *s, struct plan *plan)
         plan->lower_bound_seconds = simple;
         return;
     }
-    s->zero |= may_shard(s);
+    s->zero |= s->request->zero == PLAN_ZERO_ANY && s->state_bytes > 0;
     relaxed = fmax(simple, partition_relaxed(s, plan->iteration_seconds));
     relaxed = partition_by_distance(s, relaxed, plan->iteration_seconds);
     plan->lower_bound_seconds = fmax(simple, partition_chunks_bound(s, relaxed));

@@ -114,7 +114,8 @@ static double mean_bound(const struct bounding *b, const struct chunking *f,
 /* Seconds that count for stage 's' under interleaved, of the first blocks up to here. Device l starts
  * when a micro-batch has passed the first stages of those before it, and all its B are done before a
  * gradient goes back through them: their passes count once for each device behind. All stages are
- * cut among their replicas alike: those of the largest share wait for each other.
+ * cut among their replicas alike: those of the largest share wait for each other. Where seconds
+ * alone count, the last W of no stage does, so that the least of fewer stages is no less.
  */
 static double seconds_to(const struct bounding *b, const struct chunking *f, int s,
                          enum plan_recompute c, int block)
@@ -124,7 +125,8 @@ static double seconds_to(const struct bounding *b, const struct chunking *f, int
     double m = (double)f->split->micro_batches, fill = first ? f->lists - 1 - s : 0;
 
     return (m + fill) * o->forward[block] + m * o->dgrad[c][block] +
-           fill * o->dgrad[PLAN_RECOMPUTE_NONE][block] + (m - first) * o->wgrad[block];
+           fill * o->dgrad[PLAN_RECOMPUTE_NONE][block] +
+           (m - (first || !b->weighs)) * o->wgrad[block];
 }
 
 /* In front of what 'before' has. */
@@ -134,7 +136,7 @@ static void add_stage(struct bounding *b, const struct chunking *f, int s, enum 
     const struct way_sums *o = &b->sums;
     const struct weight *weight = &b->weights[schedule_list(f->kind, f->lists, s)];
     double per_second = weight->seconds / seconds, room = b->way.room;
-    double per_byte = weight->bytes / room;
+    double per_byte = weight->bytes / room, *made = o->made[c == PLAN_RECOMPUTE_SELECTIVE];
     /* Of itself a stage takes no longer than that. */
     double most = s < f->lists ? INFINITY : seconds * (1 + SAME);
     int *next = b->next + (size_t)s * ((size_t)b->way.n + 1);
@@ -148,7 +150,7 @@ static void add_stage(struct bounding *b, const struct chunking *f, int s, enum 
             double total = b->before[j] + per_second * own;
 
             b->looks--;
-            if (o->fixed[j] - o->fixed[i] + o->made[0][j] - o->made[0][i] > room || own > most)
+            if (o->fixed[j] - o->fixed[i] + made[j] - made[i] > room || own > most)
                 break;
             if (total >= b->least[i])
                 continue;
@@ -269,13 +271,15 @@ static bool lack_memory(const struct bounding *b, const struct chunking *f, doub
 static bool all_slower(struct bounding *b, struct chunking *f, double seconds)
 {
     double *known = &b->slower[f->lists];
-    double bytes = b->sums.fixed[b->way.n] + b->sums.made[PLAN_RECOMPUTE_NONE][b->way.n];
+    double bytes = b->sums.fixed[b->way.n] + b->sums.made[PLAN_RECOMPUTE_SELECTIVE][b->way.n];
     int stages = b->search->request->stages, most = b->way.n / f->lists;
 
-    if (*known >= seconds || bytes > f->lists * b->way.room)
+    if (bytes > f->lists * b->way.room)
         return true;
     if (f->kind == SCHEDULE_ZB_V)
         return lack_memory(b, f, seconds);
+    if (*known >= seconds)
+        return true;
     most = most < SCHEDULE_MAX_CHUNKS ? most : SCHEDULE_MAX_CHUNKS;
     for (f->chunks = most; f->chunks >= 2; f->chunks--) {
         if (stages && stages != f->lists * f->chunks)
@@ -332,10 +336,15 @@ static double simulate_least(struct search *s, struct candidate *c, double least
 }
 
 /* What the simulation says is what a plan would say, but for memory that only compiling tells. */
-static void end_cuts(struct bounding *b, struct candidate *c)
+static void try_cuts(struct bounding *b, struct candidate *c)
 {
     struct search *s = b->search;
-    double least = candidate_least(s, c);
+    double least;
+
+    free(c->devices);
+    c->devices = NULL;
+    search_choose_devices(s, c);
+    least = candidate_least(s, c);
 
     if (least >= b->bound)
         return;
@@ -351,6 +360,19 @@ static void end_cuts(struct bounding *b, struct candidate *c)
     b->bound = least;
     if (b->keep)
         search_add(s, candidate_copy(c));
+}
+
+/* State that is not in shards may be summed up in other ways. */
+static void end_cuts(struct bounding *b, struct candidate *c)
+{
+    struct search *s = b->search;
+
+    try_cuts(b, c);
+    if (b->keep || !s->zero || s->request->zero == PLAN_ZERO)
+        return;
+    s->zero = c->zero = false;
+    try_cuts(b, c);
+    s->zero = c->zero = true;
 }
 
 /* Each way to put the cuts from number 'k' on. */

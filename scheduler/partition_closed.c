@@ -6,8 +6,7 @@
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
-/* What a stage may wait for: values, and gradients that go back, as if all were placed in order. */
-static double message_of(struct search *search, const struct candidate *c, int s)
+double candidate_message(struct search *search, const struct candidate *c, int s)
 {
     int before = c->replicas[s - 1];
     int64_t own = candidate_share(c->micro_batch, before);
@@ -63,7 +62,7 @@ static struct times times_of(struct search *search, const struct candidate *c, i
     times.work = search->slow * (own.forward + own.dgrad + own.wgrad + interval_again(&own, again));
     /* A device gives itself what it has. */
     if (s > 0 && candidate_list(c, s) != candidate_list(c, s - 1))
-        times.message = message_of(search, c, s);
+        times.message = candidate_message(search, c, s);
     times.tail = search->slow * own.step / (search->zero ? pipelines * r : 1) +
                  search_allreduce(search, pipelines, candidate_first(c, s), r,
                                   stage_gradient_bytes(search->cost, own.parameters));
@@ -109,7 +108,7 @@ double partition_closed(struct search *search, struct candidate *c)
         seconds = search->slow * (own.forward + own.dgrad + own.wgrad);
         seconds += search->slow * interval_again(&own, c->again[s]);
         if (s > 0)
-            seconds = fmax(seconds, message_of(search, c, s));
+            seconds = fmax(seconds, candidate_message(search, c, s));
         reduce = search_allreduce(search, pipelines, candidate_first(c, s), r,
                                   stage_gradient_bytes(search->cost, own.parameters));
         if (closed_sums(search, c->micro_batches, c->n_stages - s))

@@ -30,8 +30,6 @@
 #define PRICES 6
 #define FAR 4
 #define SURE 5e-3
-/* Of means of seconds and bytes. */
-#define MIX 0.25
 /* Over the plain bound: then that is good enough. */
 #define ENOUGH 0.15
 /* By how much less than the plan is tried first, and each time; how often the step is halved. */
@@ -139,7 +137,7 @@ static double price_blocks(struct distance *d, double price)
 
         for (int k = 0; k < d->n_options; k++) {
             const struct way_sums *o = &d->options[k].sums;
-            double bytes = o->fixed[i + 1] - o->fixed[i] + o->made[0][i + 1] - o->made[0][i];
+            double bytes = o->fixed[i + 1] - o->fixed[i] + o->made[1][i + 1] - o->made[1][i];
             double work = m * (o->dgrad[0][i + 1] - o->dgrad[0][i]);
             double each = o->trip[0][i + 1] - o->trip[0][i] +
                           o->replicas * (work / d->devices + price * bytes / d->way.room);
@@ -193,21 +191,21 @@ static bool add_stages(struct distance *d, struct option *option, const struct t
                        enum plan_recompute c, double price, int last)
 {
     const struct way_sums *o = &option->sums;
-    const double *fixed = o->fixed, *made = o->made[0], *priced = option->priced;
+    const double *fixed = o->fixed, *made = o->made[c == PLAN_RECOMPUTE_SELECTIVE];
+    const double *priced = option->priced;
     const double *cheapest = d->cheapest, *trip = o->trip[c], *before = d->before;
     double weight = d->aim == AIM_PATH ? 0 : (double)o->replicas / d->devices, *sum = d->sum;
     double each = price * o->replicas, room = d->way.room, over = d->over;
     /* Of itself a stage takes no longer than that. */
     double most = (d->upper - t->trip * d->path) * (1 + 1e-9);
-    enum plan_recompute kept = d->aim == AIM_TURN || d->aim == AIM_WORK ? PLAN_RECOMPUTE_NONE : c;
-    int slots = kept ? 1 : t->slots, n = d->way.n;
+    int slots = c == PLAN_RECOMPUTE_FULL ? 1 : t->slots, n = d->way.n;
     bool helps = false, fits = false;
 
     for (int i = 0; i <= n; i++)
         sum[i] = t->forward * o->forward[i] + t->dgrad * o->dgrad[c][i] + t->wgrad * o->wgrad[i];
     for (int i = last; i >= 0; i--) {
         /* No less than what is asked again below. */
-        double held = room * (1 + 1e-12) + fixed[i] + slots * made[i];
+        double held = room * (1 + 1e-9) + fixed[i] + slots * made[i];
         double dear = over + priced[i] - cheapest[i];
         double least = d->least[i], front = each - weight * sum[i] - t->trip * trip[i];
         int j = i + 1, behind = 0;
@@ -220,7 +218,7 @@ static bool add_stages(struct distance *d, struct option *option, const struct t
             fits = true;
             if (sum[j] - sum[i] > most)
                 break;
-            if (total >= least || way_bytes(&d->way, o, kept, t->slots, i, j) > room)
+            if (total >= least || way_bytes(&d->way, o, c, t->slots, i, j) > room)
                 continue;
             least = total;
             behind = j;
@@ -330,12 +328,10 @@ static double bound_aim(struct distance *d, enum aim aim, enum plan_recompute to
             best = line.seconds;
             at = price;
         }
-        if (line.slope > 0)
-            cheap = line;
-        else if (price > 0)
-            dear = line;
-        else
+        /* As many devices as there are, or too many for nothing. */
+        if (d->used[0] == d->devices || (line.slope < 0 && price <= 0))
             break;
+        *(line.slope > 0 ? &cheap : &dear) = line;
         price = next_price(&cheap, &dear, d->upper / d->devices / FAR, i + 2 == PRICES, &most);
         if (most < best * (1 + SURE) || (aim != AIM_PATH && most < enough))
             break;
@@ -377,12 +373,13 @@ static bool is_slower(struct distance *d, struct count *count)
     fill_options(d);
     if (price_all(d) < d->upper && is_allowed(q, SCHEDULE_1F1B, SCHEDULE_GPIPE)) {
         enum plan_recompute most = recompute_most(q, SCHEDULE_1F1B);
-        double path = d->path;
+        double path = d->path, known;
 
         if (count->upper >= d->upper)
             d->path = fmax(path, count->path);
+        known = d->path;
         slower = bound_aim(d, AIM_FLUSH, most, d->upper) >= d->upper || is_path_long(d, most) ||
-                 bound_aim(d, AIM_FLUSH, most, d->upper) >= d->upper;
+                 (d->path > known && bound_aim(d, AIM_FLUSH, most, d->upper) >= d->upper);
         *count = (struct count){ d->m, d->path, d->upper };
         d->path = path;
     }
@@ -433,8 +430,10 @@ static double longest(struct distance *d, double known, double upper)
 {
     double seconds = upper / FIRST, step = STEP;
 
-    while (seconds > known && !all_slower(d, seconds))
+    while (seconds > known && d->left >= 0 && !all_slower(d, seconds))
         seconds /= step;
+    if (seconds <= known || d->left < 0)
+        return known;
     for (int i = 0; i < CLOSER && seconds > known; i++) {
         step = sqrt(step);
         seconds *= all_slower(d, seconds * step) ? step : 1;
@@ -448,7 +447,7 @@ double partition_by_distance(struct search *search, double known, double upper)
     size_t n = (size_t)search->cost->n_blocks + 1;
     struct distance d = { .left = MOST_LOOKED, .devices = search->cluster->n_devices };
 
-    if (upper <= known * (1 + ENOUGH) || q->list || request_versions(q) > 1 ||
+    if (known <= 0 || upper <= known * (1 + ENOUGH) || q->list || request_versions(q) > 1 ||
         request_chunks(q) > 1)
         return known;
     way_init(&d.way, search);

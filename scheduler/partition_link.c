@@ -139,12 +139,15 @@ static int by_bandwidth(const void *a, const void *b)
     return x->bandwidth > y->bandwidth ? -1 : x->bandwidth < y->bandwidth;
 }
 
+/* [places], and as many for the devices of each place itself, which no wire is between. */
 static struct wire *wires_of(const struct cluster *c)
 {
-    struct wire *wires = mem_new((size_t)c->n_places, sizeof(*wires));
+    struct wire *wires = mem_new(2 * (size_t)c->n_places, sizeof(*wires));
 
     for (int d = 0; d < c->n_devices; d++)
         wires[c->devices[d].place].devices++;
+    for (int p = 0; p < c->n_places; p++)
+        wires[c->n_places + p] = (struct wire){ p, wires[p].devices, INFINITY };
     for (int p = c->n_places - 1; p > 0; p--) {
         const struct cluster_place *place = &c->places[p];
 
@@ -167,8 +170,8 @@ double *search_widest(const struct search *search)
     for (int d = 1; d < c->n_devices; d++)
         if (c->devices[d].place == c->devices[d - 1].place)
             widest[wires[c->devices[d].place].devices] = INFINITY;
-    qsort(wires, (size_t)c->n_places, sizeof(*wires), by_bandwidth);
-    for (int i = 1; i < c->n_places; i++) {
+    qsort(wires, 2 * (size_t)c->n_places, sizeof(*wires), by_bandwidth);
+    for (int i = 1; i < 2 * c->n_places; i++) {
         bool more = wires[i].place == wires[i - 1].place;
 
         devices = more ? devices + wires[i].devices : wires[i].devices;

@@ -279,6 +279,10 @@ static inline bool closed_sums(const struct search *search, int64_t m, int stage
 {
     return search->versions == 1 || stages >= m;
 }
+/* Seconds of a micro-batch that stage s > 0 may wait for: values, and gradients that go back, as if all
+ * were placed in order.
+ */
+double candidate_message(struct search *search, const struct candidate *c, int s);
 /* The closed form of any candidate; INFINITY where it does not fit into the memory. */
 double partition_closed(struct search *search, struct candidate *c);
 /* The same where devices have several stages, whatever the memory: over devices d with the work t_d

@@ -4,9 +4,9 @@
  * stage those that it runs ahead, one for each stage behind it, fall into the time in which the
  * pipeline fills. For M micro-batches and a stage with 'ahead' behind it
  *   A = sum of F + B + messages
- *   w = (M - 1 - ahead) F + (M - 1) (B + W)
+ *   w = (M - 1 - ahead) F + (M - 1) (B + W), or M - 1 messages where these take longer
  *   T = A + max of w
- * Stages in front may therefore be longer. For each of some limits of w dynamic programming over
+ * beside sums over replicas and updates. Stages in front may therefore be longer. For each of some limits of w dynamic programming over
  * (stage, cut) finds the least A, stages and their replicas as they are.
  */
 #include <math.h>
@@ -35,7 +35,7 @@ struct recut {
     int n, stages;
     int n_pieces;
     struct piece *pieces;   /* by stage and end */
-    int *at;                /* [stages * (n + 1) + 1]: where those begin */
+    int *at;                /* [(stages + 1) * (n + 1) + 1]: where those begin */
     double *least;          /* [(stages + 1) * (n + 1)]: A of the stages from there on */
     int *next;              /* the cut behind */
 };
@@ -58,25 +58,25 @@ static struct frame frame_of(const struct recut *r, int s)
     const struct candidate *c = r->from;
     struct table *table = r->search->table;
     int64_t share = candidate_share(c->micro_batch, c->replicas[s]);
-    struct frame at = { .own = table_share(table, share),
-                                 .room = candidate_room(r->search, c, s),
-                                 .ahead = fmin((double)c->micro_batches - 1, r->stages - 1 - s),
-                                 .slots = candidate_slots(r->search->request, c, s),
-                                 .copies = candidate_pipelines(c) * c->replicas[s] };
+    struct frame frame = { .own = table_share(table, share),
+                           .room = candidate_room(r->search, c, s),
+                           .ahead = fmin((double)c->micro_batches - 1, r->stages - 1 - s),
+                           .slots = candidate_slots(r->search->request, c, s),
+                           .copies = candidate_pipelines(c) * c->replicas[s] };
 
     if (s > 0) {
         int64_t before = candidate_share(c->micro_batch, c->replicas[s - 1]);
 
-        at.sent = table_share(table, before);
-        at.larger = table_share(table, before > share ? before : share);
-        at.link = search_link(r->search, candidate_first(c, s - 1), c->replicas[s - 1],
+        frame.sent = table_share(table, before);
+        frame.larger = table_share(table, before > share ? before : share);
+        frame.link = search_link(r->search, candidate_first(c, s - 1), c->replicas[s - 1],
                               candidate_first(c, s));
     }
-    return at;
+    return frame;
 }
 
 /* The least that is run again where it fits; false: it fits in no way. */
-static bool fit(const struct recut *r, const struct frame *at,
+static bool fit(const struct recut *r, const struct frame *frame,
                 const struct interval_cost *c, enum plan_recompute *again)
 {
     const struct plan_request *q = r->search->request;
@@ -84,53 +84,60 @@ static bool fit(const struct recut *r, const struct frame *at,
     enum plan_recompute most = recompute_most(q, kind);
 
     for (*again = recompute_asked(q); *again <= most; ++*again)
-        if (search_memory(r->search, c, r->from->micro_batches, at->slots, at->copies,
-                          kind_backward(kind, c->gradient), *again) <= at->room)
+        if (search_memory(r->search, c, r->from->micro_batches, frame->slots, frame->copies,
+                          kind_backward(kind, c->gradient), *again) <= frame->room)
             return true;
     return false;
 }
 
 /* What a stage waits for, of values and of gradients. */
-static double message(const struct recut *r, const struct frame *at, int i, int end)
+static double message(const struct recut *r, const struct frame *frame, int i, int end)
 {
     size_t ij = (size_t)i * ((size_t)r->n + 1) + (size_t)end;
 
-    if (!at->sent)
+    if (!frame->sent)
         return 0;
-    return search_message(&at->link, at->larger->received[ij], at->sent->received[ij]) +
-           search_message(&at->link, at->larger->gradient[ij], at->sent->gradient[ij]);
+    return search_message(&frame->link, frame->larger->received[ij], frame->sent->received[ij]) +
+           search_message(&frame->link, frame->larger->gradient[ij], frame->sent->gradient[ij]);
+}
+
+static double work(const struct recut *r, double ahead, const struct interval_cost *c, double again,
+                   double waits)
+{
+    double m = (double)r->from->micro_batches;
+    double own = (m - 1 - ahead) * c->forward + (m - 1) * (c->dgrad + c->wgrad + again);
+
+    return fmax(r->search->slow * own, (m - 1) * waits);
 }
 
 /* All stages that end there, the shortest first. */
-static void add_pieces(struct recut *r, const struct frame *at, int stage, int end,
+static void add_pieces(struct recut *r, const struct frame *frame, int stage, int end,
                        double most)
 {
-    double m = (double)r->from->micro_batches, slow = r->search->slow;
-
     for (int i = end - 1; i >= stage; i--) {
         struct interval_cost own;
         enum plan_recompute again;
         struct piece piece = { .first = i };
-        double waits, more;
+        double more, waits;
 
-        table_interval(r->search->table, at->own, i, end, &own);
-        piece.work = slow * ((m - 1 - at->ahead) * own.forward +
-                             (m - 1) * (own.dgrad + own.wgrad));
-        if (piece.work > most)
+        table_interval(r->search->table, frame->own, i, end, &own);
+        if (work(r, frame->ahead, &own, 0, 0) > most)
             break;
-        if (!fit(r, at, &own, &again)) {
+        if (stage == 0 && i > 0)
+            continue;
+        if (!fit(r, frame, &own, &again)) {
             /* What it receives may shrink further up, the rest only grows. */
             own.slot = own.activations;
             own.received = own.gradient = 0;
-            if (!fit(r, at, &own, &again))
+            if (!fit(r, frame, &own, &again))
                 break;
             continue;
         }
-        more = slow * interval_again(&own, again);
-        waits = message(r, at, i, end);
-        piece.path = slow * (own.forward + own.dgrad) + more + waits;
-        piece.work = fmax(piece.work + (m - 1) * more, (m - 1) * waits);
-        if (piece.work <= most && (stage > 0 || i == 0))
+        more = interval_again(&own, again);
+        waits = message(r, frame, i, end);
+        piece.path = r->search->slow * (own.forward + own.dgrad + more) + waits;
+        piece.work = work(r, frame->ahead, &own, more, waits);
+        if (piece.work <= most)
             *(struct piece *)mem_push((void **)&r->pieces, &r->n_pieces, sizeof(piece)) = piece;
     }
 }
@@ -139,13 +146,13 @@ static void fill_pieces(struct recut *r, double most)
 {
     r->n_pieces = 0;
     for (int stage = 0; stage < r->stages; stage++) {
-        struct frame at = frame_of(r, stage);
+        struct frame frame = frame_of(r, stage);
 
         for (int end = 0; end <= r->n; end++) {
             r->at[place_of(r, stage, end)] = r->n_pieces;
             if (end > stage && end <= r->n - (r->stages - 1 - stage) &&
                 (stage < r->stages - 1 || end == r->n))
-                add_pieces(r, &at, stage, end, most);
+                add_pieces(r, &frame, stage, end, most);
         }
     }
     r->at[place_of(r, r->stages - 1, r->n) + 1] = r->n_pieces;
@@ -204,17 +211,17 @@ static void take_cuts(const struct recut *r, struct candidate *c)
 static double work_of(const struct recut *r)
 {
     const struct candidate *c = r->from;
-    double m = (double)c->micro_batches, most = 0;
+    double most = 0;
 
     for (int s = 0; s < c->n_stages; s++) {
-        double ahead = fmin(m - 1, c->n_stages - 1 - s), back;
+        double ahead = fmin((double)c->micro_batches - 1, c->n_stages - 1 - s);
         struct interval_cost own;
 
         candidate_interval(r->search, c, s, candidate_share(c->micro_batch, c->replicas[s]), &own);
-        back = own.dgrad + own.wgrad + interval_again(&own, c->again[s]);
-        most = fmax(most, (m - 1 - ahead) * own.forward + (m - 1) * back);
+        most = fmax(most, work(r, ahead, &own, interval_again(&own, c->again[s]),
+                               s > 0 ? candidate_message(r->search, c, s) : 0));
     }
-    return r->search->slow * most;
+    return most;
 }
 
 static struct candidate *recut(struct search *search, const struct candidate *from)
@@ -239,13 +246,16 @@ static struct candidate *recut(struct search *search, const struct candidate *fr
             best = path + most;
             take_cuts(&r, c);
         }
+        /* Of one micro-batch nobody waits for a second. */
+        if (most <= 0)
+            break;
         most *= STEP;
     }
     free(r.at);
     free(r.next);
     free(r.least);
     free(r.pieces);
-    if (isfinite(best))
+    if (isfinite(best) && !candidate_same(c, from))
         return c;
     candidate_free(c);
     return NULL;
@@ -273,10 +283,10 @@ int search_recut(struct search *s, struct err *err)
             seen = s->found[taken[k]]->micro_batches == from->micro_batches;
         if (seen)
             continue;
-        taken[n_taken++] = i;
         c = recut(s, from);
         if (!c)
             continue;
+        taken[n_taken++] = i;
         search_add(s, c);
         if (search_evaluate(s, c, false, err))
             return -1;

@@ -121,8 +121,8 @@ static void fill_within(struct way *w)
     bool *reads = mem_new((size_t)cost->n_blocks, sizeof(*reads));
 
     for (int b = 0; b < cost->n_blocks; b++)
-        own[b] = cost->blocks[b].read_from_others ? cost->blocks[b].read_by_backward[0] -
-                                                        cost->blocks[b].read_from_others[0] : 0;
+        if (cost->blocks[b].read_from_others && cost->blocks[b].read_by_backward)
+            own[b] = cost->blocks[b].read_by_backward[0] - cost->blocks[b].read_from_others[0];
     for (int i = 0; i < cost->n_inputs; i++)
         for (int k = 0; k < cost->inputs[i].n_to; k++)
             reads[cost->inputs[i].to[k]] = true;
@@ -161,18 +161,21 @@ static void fill_block(const struct way *w, struct way_sums *o, const struct sha
 
     /* By the planner's own sums that is not kept where a stage ends behind it. */
     double passed = compiles(w) ? 0 : bytes_at(cost, b->passed_on, b->batch_axis, share);
+    double kept, less;
 
     block_selective(cost, b, share, &again, &ignored);
     block_selective(cost, b, least, &small, &ignored);
     o->forward[i + 1] = o->forward[i] + forward;
     o->wgrad[i + 1] = o->wgrad[i] +
                       (b->wgrad ? cost_at(cost, b->wgrad, b->batch_axis, share) : 0);
-    o->read[i] = bytes_at(cost, b->read_from_others, b->batch_axis, share);
+    /* From a block off the way, or before it: that may be in the same stage. */
+    if (compiles(w) && way_is_chain(w))
+        o->read[i] = bytes_at(cost, b->read_from_others, b->batch_axis, share);
     o->fixed[i + 1] = o->fixed[i] + fixed_bytes(w, b, shares->copies);
-    o->made[0][i + 1] = o->made[0][i] +
-                        fmax(0, bytes_at(cost, made, b->batch_axis, share) - passed);
-    o->made[1][i + 1] = o->made[1][i] +
-                        fmax(0, bytes_at(cost, selective, b->batch_axis, share) - passed);
+    kept = fmax(0, bytes_at(cost, made, b->batch_axis, share) - passed);
+    less = fmax(0, bytes_at(cost, selective, b->batch_axis, share) - passed);
+    o->made[0][i + 1] = o->made[0][i] + kept;
+    o->made[1][i + 1] = o->made[1][i] + fmin(kept, less);
     for (enum plan_recompute c = PLAN_RECOMPUTE_NONE; c < RECOMPUTES; c++) {
         double f = cost_at(cost, b->forward, b->batch_axis, least);
 

@@ -23,7 +23,8 @@ struct way_sums {
     int replicas;
     double *forward, *wgrad, *trip[RECOMPUTES];     /* there and back, of the smallest share */
     double *dgrad[RECOMPUTES];                      /* and what is run again */
-    double *fixed, *made[RECOMPUTES - 1];   /* bytes: parameters; kept of a micro-batch */
+    double *fixed, *made[RECOMPUTES - 1];   /* bytes: parameters; kept of a micro-batch, the
+                                             * selective no more than the others */
     double *in, *out;           /* bytes, no sums: of the message over each cut and its gradient, which
                                  * the stage behind it has; of the message, in front of it */
     double sends;               /* so many of each are under way */
