@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Between partition.c (the search), partition_table.c (costs of intervals of blocks),
- * partition_dp.c (dynamic programming), partition_closed.c, partition_small.c, partition_improve.c,
- * partition_recut.c, partition_orders.c, partition_devices.c, partition_chunks.c, partition_candidate.c,
+/* Between partition.c (the search), partition_rank.c (simulation and order), partition_table.c (costs
+ * of intervals of blocks), partition_dp.c (dynamic programming), partition_closed.c,
+ * partition_small.c, partition_improve.c, partition_recut.c, partition_orders.c,
+ * partition_devices.c, partition_chunks.c, partition_chunks_memory.c, partition_candidate.c,
  * partition_memory.c, partition_fit.c, partition_link.c, partition_request.c and
  * partition_pin.c (pins), partition_explain.c (reasons), partition_bound.c,
- * partition_chunks_bound.c, partition_chunks_memory.c, partition_relax.c, partition_way.[ch],
- * partition_distance.c, partition_ideals.c and place.c.
+ * partition_chunks_bound.c, partition_relax.c, partition_way.[ch], partition_distance.c,
+ * partition_ideals.c and place.c.
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
 #define TASUKI_SCHEDULER_PARTITION_PRIVATE_H
@@ -279,8 +280,8 @@ static inline bool closed_sums(const struct search *search, int64_t m, int stage
 {
     return search->versions == 1 || stages >= m;
 }
-/* Seconds of a micro-batch that stage s > 0 may wait for: values, and gradients that go back, as if all
- * were placed in order.
+/* Seconds of a micro-batch that stage s > 0 may wait for: values, and gradients that go back, as if
+ * all were placed in order.
  */
 double candidate_message(struct search *search, const struct candidate *c, int s);
 /* The closed form of any candidate; INFINITY where it does not fit into the memory. */
@@ -298,6 +299,14 @@ double chunks_closed(struct search *search, const struct candidate *c);
  * from some; INFINITY where it does not fit. -1 on an error.
  */
 int search_evaluate(struct search *search, struct candidate *c, bool exact, struct err *err);
+/* All that were found, until that takes too long: then the closed form says where the others stand.
+ * -1 on an error.
+ */
+int search_simulate(struct search *search, struct err *err);
+/* Drop what was found twice. Where there is little, that is as often started from again
+ * (search_improve()).
+ */
+void search_drop_doubles(struct search *search);
 /* Simulate what is found fastest in full, until the fastest is; and sort. -1 on an error. */
 int search_settle(struct search *search, struct err *err);
 /* By 'seconds'; ties, for one result: fewer stages, pipelines, micro-batches, 1f1b before

@@ -1,22 +1,7 @@
-# tasuki plan and simulate, from a cost file: no MPI, no GPU, no model.
+# SPDX-License-Identifier: MIT
+# tasuki plan, from a cost file: no MPI, no GPU, no model.
 
-setup() {
-    cd "$BATS_TEST_TMPDIR"
-    cat >cost.json <<'END'
-{ "schema": "tasuki-cost", "version": 1, "micro_batch": [1],
-  "optimizer_bytes_per_parameter": 8,
-  "blocks": [
-    { "name": "a", "forward": 1, "dgrad": 1, "wgrad": 1, "parameters": 1000, "activations": 10 },
-    { "name": "b", "forward": 1, "dgrad": 1, "wgrad": 1, "parameters": 1000, "activations": 10 },
-    { "name": "c", "forward": 2, "dgrad": 2, "wgrad": 2, "parameters": 1000, "activations": 10 } ],
-  "edges": [ { "from": "a", "to": "b", "bytes": 10 }, { "from": "b", "to": "c", "bytes": 10 } ] }
-END
-    flat=flat:4,bandwidth=1e9,latency=0,memory=1e9
-}
-
-plan() {
-    "$TASUKI" plan --cost cost.json --cluster "$flat" --global-batch 8 "$@"
-}
+load planning.bash
 
 @test "a plan from a cost file is printed as a table and written as a file" {
     plan -o plan.json >table
@@ -677,70 +662,6 @@ END
     [[ "$status" -eq 2 && "$output" == *"no layer of it is repeated"* ]]
     run "$TASUKI" plan "$srcdir/etc/demo/digits.onnx" --global-batch 8 --policy megatron
     [[ "$status" -eq 2 && "$output" == *"it has no attention"* ]]
-}
-
-@test "simulate says what each device does, holds and moves, and what the links carry" {
-    flat=tree:2x1,inside=1e9,across=1e9,memory=1e9
-    plan --stages 2 --replicas 1,1 --micro-batches 4 --schedule 1f1b -o plan.json >table
-    run "$TASUKI" simulate plan.json --cost cost.json
-    echo "$output"
-    # Values of 8 samples, 10 bytes each, and their gradients.
-    megabytes=7.629e-05
-    grep -qE "^n0/gpu0 .* $megabytes +$megabytes\$" <<<"$output"
-    grep -qE "^n0 +$megabytes +$megabytes\$" <<<"$output"
-    # What plan says.
-    [ "$(sed -nE 's/^bubble +//p' <<<"$output")" = "$(sed -nE 's/.* bubble ([0-9.]+ %).*/\1/p' table)" ]
-    "$TASUKI" simulate plan.json --cost cost.json --format json >sim.json
-    memory() { sed -nE 's/^ +"memory": ([1-9][0-9.]*).*/\1/p' "$1"; }
-    [ "$(memory plan.json)" = "$(memory sim.json)" ]
-    [ "$(grep -c '"up": 80.0' sim.json)" -eq 4 ]
-    # With more slots there is more to hold.
-    "$TASUKI" simulate plan.json --cost cost.json --schedule gpipe --format json >gpipe.json
-    [ "$(memory plan.json)" != "$(memory gpipe.json)" ]
-    # Where the plan does not say: of forwards that are run again, and of several stages.
-    held() {
-        "$TASUKI" simulate plan.json --cost cost.json --format json "$@" >sim.json
-        memory sim.json
-    }
-    for schedule in gpipe interleaved; do
-        plan --stages 2 --micro-batches 4 --schedule $schedule --recompute full -o plan.json >table
-        [ "$(held)" = "$(held --schedule $schedule)" ]
-    done
-}
-
-@test "jitter makes computations longer, as drawn by the seed" {
-    flat=flat:2,bandwidth=1e9,latency=0
-    plan --stages 2 --replicas 1,1 --micro-batches 4 -o plan.json >table
-    seconds() {
-        "$TASUKI" simulate plan.json --cost cost.json --format json "$@" |
-            sed -nE 's/.*"iteration_seconds": ([0-9.]+).*/\1/p'
-    }
-    plain=$(seconds)
-    shaken=$(seconds --jitter 0.2 --seed 3)
-    awk -v a="$plain" -v b="$shaken" 'BEGIN { exit !(b > a && b < 1.2 * a) }'
-    [ "$shaken" = "$(seconds --jitter 0.2 --seed 3)" ]
-    [ "$shaken" != "$(seconds --jitter 0.2 --seed 4)" ]
-    [ "$plain" = "$(seconds --jitter 0)" ]
-}
-
-@test "the simulator has no figures of its own" {
-    # 0, 1 and 2 are indices, and the two halves of an all-reduce; what an array has is no figure.
-    for file in "$srcdir"/scheduler/simulate*.[ch]; do
-        sed -zE 's@/\*([^*]|\*+[^*/])*\*+/@@g; s/"[^"]*"//g; s/\[[0-9]\];/;/g' "$file" |
-            grep -nE '(^|[^A-Za-z0-9_.])([3-9]|[0-9][0-9.]*[0-9eExX]|[0-9]\.)' |
-            grep -vE '(^|[^A-Za-z0-9_.])2\.0([^0-9]|$)' | sed "s|^|$file: |" >>figures || true
-    done
-    cat figures
-    [ ! -s figures ]
-}
-
-@test "2048 ranks and 64 micro-batches are simulated within 2 seconds" {
-    ! ldd "$(PATH=$(dirname "$TASUKI"):$PATH command -v tasuki)" 2>/dev/null | grep -q asan ||
-        skip "built with sanitizers"
-    "$TASUKI" plan --cost cost.json --cluster tree:256x8,inside=1e10,across=1e9 --pipelines 1024 \
-        --global-batch 65536 --micro-batches 64 --replicas 1,1 --schedule 1f1b -o plan.json >table
-    grep -q '^1024 pipelines of 2 stages on 2048 ' table
-    (ulimit -t 2 && "$TASUKI" simulate plan.json --cost cost.json >/dev/null)
 }
 
 # refused CODE TEXT ARGUMENTS...: one line of error, which has a suggestion behind its ";" or ":".

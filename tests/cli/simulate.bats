@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT
+# tasuki simulate, from a cost file: no MPI, no GPU, no model.
+
+load planning.bash
+
+@test "simulate says what each device does, holds and moves, and what the links carry" {
+    flat=tree:2x1,inside=1e9,across=1e9,memory=1e9
+    plan --stages 2 --replicas 1,1 --micro-batches 4 --schedule 1f1b -o plan.json >table
+    run "$TASUKI" simulate plan.json --cost cost.json
+    echo "$output"
+    # Values of 8 samples, 10 bytes each, and their gradients.
+    megabytes=7.629e-05
+    grep -qE "^n0/gpu0 .* $megabytes +$megabytes\$" <<<"$output"
+    grep -qE "^n0 +$megabytes +$megabytes\$" <<<"$output"
+    # What plan says.
+    [ "$(sed -nE 's/^bubble +//p' <<<"$output")" = "$(sed -nE 's/.* bubble ([0-9.]+ %).*/\1/p' table)" ]
+    "$TASUKI" simulate plan.json --cost cost.json --format json >sim.json
+    memory() { sed -nE 's/^ +"memory": ([1-9][0-9.]*).*/\1/p' "$1"; }
+    [ "$(memory plan.json)" = "$(memory sim.json)" ]
+    [ "$(grep -c '"up": 80.0' sim.json)" -eq 4 ]
+    # With more slots there is more to hold.
+    "$TASUKI" simulate plan.json --cost cost.json --schedule gpipe --format json >gpipe.json
+    [ "$(memory plan.json)" != "$(memory gpipe.json)" ]
+    # Where the plan does not say: of forwards that are run again, and of several stages.
+    held() {
+        "$TASUKI" simulate plan.json --cost cost.json --format json "$@" >sim.json
+        memory sim.json
+    }
+    for schedule in gpipe interleaved; do
+        plan --stages 2 --micro-batches 4 --schedule $schedule --recompute full -o plan.json >table
+        [ "$(held)" = "$(held --schedule $schedule)" ]
+    done
+}
+
+@test "jitter makes computations longer, as drawn by the seed" {
+    flat=flat:2,bandwidth=1e9,latency=0
+    plan --stages 2 --replicas 1,1 --micro-batches 4 -o plan.json >table
+    seconds() {
+        "$TASUKI" simulate plan.json --cost cost.json --format json "$@" |
+            sed -nE 's/.*"iteration_seconds": ([0-9.]+).*/\1/p'
+    }
+    plain=$(seconds)
+    shaken=$(seconds --jitter 0.2 --seed 3)
+    awk -v a="$plain" -v b="$shaken" 'BEGIN { exit !(b > a && b < 1.2 * a) }'
+    [ "$shaken" = "$(seconds --jitter 0.2 --seed 3)" ]
+    [ "$shaken" != "$(seconds --jitter 0.2 --seed 4)" ]
+    [ "$plain" = "$(seconds --jitter 0)" ]
+}
+
+@test "the simulator has no figures of its own" {
+    # 0, 1 and 2 are indices, and the two halves of an all-reduce; what an array has is no figure.
+    for file in "$srcdir"/scheduler/simulate*.[ch]; do
+        sed -zE 's@/\*([^*]|\*+[^*/])*\*+/@@g; s/"[^"]*"//g; s/\[[0-9]\];/;/g' "$file" |
+            grep -nE '(^|[^A-Za-z0-9_.])([3-9]|[0-9][0-9.]*[0-9eExX]|[0-9]\.)' |
+            grep -vE '(^|[^A-Za-z0-9_.])2\.0([^0-9]|$)' | sed "s|^|$file: |" >>figures || true
+    done
+    cat figures
+    [ ! -s figures ]
+}
+
+@test "2048 ranks and 64 micro-batches are simulated within 2 seconds" {
+    ! ldd "$(PATH=$(dirname "$TASUKI"):$PATH command -v tasuki)" 2>/dev/null | grep -q asan ||
+        skip "built with sanitizers"
+    "$TASUKI" plan --cost cost.json --cluster tree:256x8,inside=1e10,across=1e9 --pipelines 1024 \
+        --global-batch 65536 --micro-batches 64 --replicas 1,1 --schedule 1f1b -o plan.json >table
+    grep -q '^1024 pipelines of 2 stages on 2048 ' table
+    (ulimit -t 2 && "$TASUKI" simulate plan.json --cost cost.json >/dev/null)
+}
