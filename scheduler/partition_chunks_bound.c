@@ -136,7 +136,9 @@ static void add_stage(struct bounding *b, const struct chunking *f, int s, enum 
     const struct way_sums *o = &b->sums;
     const struct weight *weight = &b->weights[schedule_list(f->kind, f->lists, s)];
     double per_second = weight->seconds / seconds, room = b->way.room;
-    double per_byte = weight->bytes / room, *made = o->made[c == PLAN_RECOMPUTE_SELECTIVE];
+    double per_byte = weight->bytes / room;
+    const double *fixed = o->fixed, *made = o->made[c == PLAN_RECOMPUTE_SELECTIVE];
+    const double *before = b->before, *sums = b->seconds;
     /* Of itself a stage takes no longer than that. */
     double most = s < f->lists ? INFINITY : seconds * (1 + SAME);
     int *next = b->next + (size_t)s * ((size_t)b->way.n + 1);
@@ -144,23 +146,29 @@ static void add_stage(struct bounding *b, const struct chunking *f, int s, enum 
 
     for (int i = 0; i <= b->way.n; i++)
         b->seconds[i] = seconds_to(b, f, s, c, i);
-    for (int i = end - 1; i >= s; i--)
-        for (int j = i + 1; j <= end; j++) {
-            double own = b->seconds[j] - b->seconds[i], bytes;
-            double total = b->before[j] + per_second * own;
+    for (int i = end - 1; i >= s; i--) {
+        double held = room * (1 + SAME) + fixed[i] + made[i], least = b->least[i];
+        int j = i + 1, to = 0;
 
-            b->looks--;
-            if (o->fixed[j] - o->fixed[i] + made[j] - made[i] > room || own > most)
+        for (; j <= end; j++) {
+            double own = sums[j] - sums[i], total = before[j] + per_second * own, bytes;
+
+            if (fixed[j] + made[j] > held || own > most)
                 break;
-            if (total >= b->least[i])
+            if (total >= least)
                 continue;
             bytes = b->weighs ? way_bytes(&b->way, o, c, b->slots[s], i, j) : 0;
             total += per_byte * bytes;
-            if (bytes > room || total >= b->least[i])
+            if (bytes > room || total >= least)
                 continue;
-            b->least[i] = total;
-            next[i] = j * RECOMPUTES + (int)c;
+            least = total;
+            to = j;
         }
+        b->looks -= j - i;
+        b->least[i] = least;
+        if (to)
+            next[i] = to * RECOMPUTES + (int)c;
+    }
 }
 
 static size_t ends_of(const struct bounding *b, const struct chunking *f)

@@ -21,7 +21,7 @@
 #include "scheduler/partition_way.h"
 
 /* Intervals that are looked at, in all: then there is no such bound. */
-#define MOST_LOOKED 4e8
+#define MOST_LOOKED 2.5e8
 /* Halvings of the price of blocks. */
 #define HALVINGS 5
 /* Prices of stages that are tried; how much dearer the next one is, or cheaper, where all before

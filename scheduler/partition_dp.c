@@ -19,7 +19,7 @@
 /* Intervals that a search may look at with replica counts that differ, beyond which it makes do
  * with what it has; of what is left of these, one run has a part.
  */
-#define MAX_LOOKED 5000000
+#define MAX_LOOKED 3000000
 #define MAX_LOOKED_FEW 20000000
 #define RUN_PART 4
 

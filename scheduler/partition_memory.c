@@ -49,7 +49,7 @@ struct stage_bytes interval_bytes(const struct search *search, const struct inte
 {
     double state = search->state_bytes / (search->zero ? copies : 1);
     double buffers = search_message_buffers(search);
-    int versions = request_versions(search->request);
+    int versions = search->versions;
     struct stage_cost kept = { .parameters = c->parameters, .prepared = c->prepared };
     struct stage_cost moving = { .activations = c->activations, .dropped = c->dropped,
                                  .received = c->slot - c->activations, .delayed = c->delayed,

@@ -50,7 +50,11 @@ static void leave_out_passed_on(const struct cost *cost, const int *stage, int s
         const struct cost_edge *e = &cost->edges[i];
         bool leaves = e->passed_on && stage[e->from] == s;
 
-        for (end = i; end < cost->n_edges && cost_same_value(e, &cost->edges[end]); end++)
+        end = i + 1;
+        if (!leaves)
+            continue;
+        leaves &= stage[e->to] != s;
+        for (; end < cost->n_edges && cost_same_value(e, &cost->edges[end]); end++)
             leaves &= stage[cost->edges[end].to] != s;
         if (leaves)
             passed += cost_at(cost, e->bytes, cost->blocks[e->from].batch_axis, samples);
