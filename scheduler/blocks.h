@@ -54,8 +54,8 @@ struct block_timing {
     const int *stage_of;        /* block of every node, gradient nodes too */
     const double *seconds;      /* [n_nodes] */
     const double *prepared;     /* [blocks] bytes that a backend makes of parameters; may be NULL */
-    /* [blocks] of blocks_workspace(), and what kernels ask for; NULL: from the graph */
-    const double *workspace;
+    const struct program *program;  /* the same in one stage, as a backend lowers it; NULL: not so */
+    const double *kernels;      /* [blocks] bytes that kernels ask for; may be NULL */
 };
 
 /* The cost file: times summed by block and part (P counts as 'step'), bytes from the shapes.
@@ -65,11 +65,22 @@ struct cost *blocks_cost(const struct blocks *blocks, int n_sizes,
                          const struct block_timing *timings, double step_seconds,
                          int optimizer_states, const char *device, struct err *err);
 
-/* The most bytes that are there while a node of each block runs, beside what is kept for the
- * backward and what blocks send: of a program that is one stage, as a backend has lowered it.
- * 'most' is 0.
+/* [blocks] of bytes that are there while a node of the block runs, at most. */
+struct block_peaks {
+    double *workspace;      /* beside what is kept for the backward, and what blocks send */
+    double *peak;           /* with what the block itself keeps, while that is there */
+    double *again;          /* instead, with what of this selective recompute makes again */
+};
+
+/* Of a program that is one stage, as a backend has lowered it, or else from the graph; 'again' of the
+ * forward's values, 'root' and 'kept' of all. 'peaks' are 0.
  */
-void blocks_workspace(const struct program *program, int n_blocks, double *most);
+void blocks_peaks_of_program(const struct program *program, int n_blocks, const bool *again,
+                             int n_again, struct block_peaks *peaks);
+void blocks_peaks_of_graph(const struct block_timing *timing, int n_blocks, const int *root,
+                           const bool *kept, const bool *again, struct block_peaks *peaks);
+/* Is it in another layout there than where a stage would send or receive it, or be fed with it? */
+bool blocks_reorder(const struct program *program, int value);
 
 /* Bytes of a value of a graph that was built for another batch. */
 double blocks_bytes(const struct graph *graph, int64_t batch, int value);

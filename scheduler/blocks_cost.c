@@ -14,6 +14,8 @@
 
 /* "…_bytes_per_parameter" count for a parameter of four bytes. */
 #define PARAMETER_BYTES 4.0
+/* Each is aligned in all: parameters, gradients, two of the optimizer's state. */
+#define PARAMETER_ARRAYS 4
 
 struct writer {
     struct cost *cost;
@@ -30,6 +32,11 @@ static double bytes_of(const struct writer *w, int value)
 static double laid_out(const struct writer *w, int value)
 {
     return (double)layout_aligned((size_t)bytes_of(w, value));
+}
+
+static bool is_reordered(const struct writer *w, int value)
+{
+    return w->t->program && blocks_reorder(w->t->program, value);
 }
 
 static double *new_sizes(const struct cost *cost)
@@ -59,6 +66,10 @@ static void init_blocks(struct cost *cost, const struct blocks *blocks,
         b->workspace = new_sizes(cost);
         b->selective_dgrad = new_sizes(cost);
         b->selective_activations = new_sizes(cost);
+        b->made_again = new_sizes(cost);
+        b->kernels = new_sizes(cost);
+        b->peak = new_sizes(cost);
+        b->selective_peak = new_sizes(cost);
         b->first_node = mem_strdup(graph->nodes[from->nodes[0]].name);
         b->last_node = mem_strdup(graph->nodes[from->nodes[from->n_nodes - 1]].name);
         b->prepared = prepared ? prepared[i] : 0;
@@ -241,22 +252,21 @@ static void add_read_selectively(const struct writer *w, const struct selection 
 }
 
 /* What differs from running the same block without. */
-static void add_selective(const struct writer *w, const struct keeping *keeping)
+static void add_selective(const struct writer *w, const struct keeping *keeping,
+                          const struct selection *s)
 {
     const struct graph *graph = w->t->graph;
-    struct selection s;
 
-    select_again(w, keeping, &s);
     for (int i = 0; i < w->cost->n_blocks; i++) {
         w->cost->blocks[i].selective_dgrad[w->size] = w->cost->blocks[i].dgrad[w->size];
         w->cost->blocks[i].selective_activations[w->size] = w->cost->blocks[i].activations[w->size];
     }
-    for (int i = 0; i < s.forward.n; i++) {
-        int n = s.forward.nodes[i];
+    for (int i = 0; i < s->forward.n; i++) {
+        int n = s->forward.nodes[i];
         const struct node *node = &graph->nodes[n];
         struct cost_block *b = &w->cost->blocks[w->t->stage_of[n]];
 
-        b->selective_dgrad[w->size] += s.runs[i] ? w->t->seconds[n] : 0;
+        b->selective_dgrad[w->size] += s->runs[i] ? w->t->seconds[n] : 0;
         for (int k = 0; k < node->n_outputs; k++) {
             int v = node->outputs[k];
             bool there, was;
@@ -264,120 +274,77 @@ static void add_selective(const struct writer *w, const struct keeping *keeping)
             if (v < 0 || root_of(graph, v) != v)
                 continue;
             was = keeping[v].backward || keeping[v].leaves;
-            there = s.kept[v] || (keeping[v].leaves && !s.runs[i]);
+            there = s->kept[v] || (keeping[v].leaves && !s->runs[i]);
             b->selective_activations[w->size] += (there - was) * laid_out(w, v);
+            if (keeping[v].backward && !s->kept[v])
+                b->made_again[w->size] += laid_out(w, v);
         }
     }
-    add_read_selectively(w, &s);
-    selection_clear(&s);
+    add_read_selectively(w, s);
 }
 
-/* When each node runs: W right behind the last B that it reads from. Returns how many times. */
-static int fill_times(const struct graph *graph, int *time)
-{
-    int now = 0;
-
-    for (int n = 0; n < graph->n_nodes; n++) {
-        const struct node *node = &graph->nodes[n];
-
-        if (node->part != PART_WGRAD) {
-            time[n] = now++;
-            continue;
-        }
-        for (int i = 0; i < node->n_inputs; i++) {
-            int producer = node->inputs[i] < 0 ? -1 : graph->values[node->inputs[i]].producer;
-
-            if (producer >= 0 && time[producer] > time[n])
-                time[n] = time[producer];
-        }
-    }
-    return now;
-}
-
-/* What is neither kept from F for B nor lives as long as the parameters. */
-static bool *find_temporary(const struct writer *w, const struct keeping *kept)
+/* The value whose bytes each has in a network that is not cut: what a block receives is there. */
+static int *roots_uncut(const struct writer *w)
 {
     const struct graph *graph = w->t->graph;
     const struct autodiff *ad = w->t->autodiff;
-    bool *temporary = mem_new((size_t)graph->n_values, sizeof(*temporary));
+    int *root = mem_new((size_t)graph->n_values, sizeof(*root));
 
-    for (int v = 0; v < graph->n_values; v++) {
-        int producer = graph->values[v].producer;
-        enum part part = producer < 0 ? PART_PREPARE : graph->nodes[producer].part;
-
-        temporary[v] = root_of(graph, v) == v && part != PART_PREPARE &&
-                       (part != PART_FORWARD || (!kept[v].backward && !kept[v].leaves));
-    }
-    for (int i = 0; i < ad->n_params; i++)
-        if (ad->params[i].gradient >= 0)
-            temporary[root_of(graph, ad->params[i].gradient)] = false;
-    for (int i = 0; i < ad->n_stats; i++)
-        temporary[root_of(graph, ad->stats[i].contribution)] = false;
-    return temporary;
+    for (int v = 0; v < graph->n_values; v++)
+        root[v] = root_of(graph, v);
+    for (int i = 0; i < ad->n_boundaries; i++)
+        if (ad->boundaries[i].gradient >= 0)
+            root[ad->boundaries[i].received] = root[ad->boundaries[i].gradient];
+    for (int v = 0; v < graph->n_values; v++)
+        root[v] = root[root[v]];
+    return root;
 }
 
-/* Bytes of these that are there at each time, added up from what comes and what goes. */
-static void fill_live(const struct writer *w, const bool *temporary, const int *time, int n_times,
-                      double *live)
+static bool is_forward(const struct graph *graph, int value)
 {
-    const struct graph *graph = w->t->graph;
-    int *last = mem_new((size_t)graph->n_values, sizeof(*last));
+    int producer = graph->values[value].producer;
 
-    for (int n = 0; n < graph->n_nodes; n++) {
-        const struct node *node = &graph->nodes[n];
-
-        for (int i = 0; i < node->n_inputs; i++)
-            if (node->inputs[i] >= 0) {
-                int root = root_of(graph, node->inputs[i]);
-
-                last[root] = time[n] > last[root] ? time[n] : last[root];
-            }
-    }
-    for (int v = 0; v < graph->n_values; v++) {
-        int first = temporary[v] ? time[graph->values[v].producer] : 0;
-
-        if (!temporary[v])
-            continue;
-        live[first] += bytes_of(w, v);
-        live[(last[v] > first ? last[v] : first) + 1] -= bytes_of(w, v);
-    }
-    for (int i = 1; i < n_times; i++)
-        live[i] += live[i - 1];
-    free(last);
+    return producer >= 0 && graph->nodes[producer].part == PART_FORWARD;
 }
 
-/* What is there at once while a block runs, beside what is kept. */
-static void add_workspace(const struct writer *w, const struct keeping *kept)
+/* What is there at once while a block runs. */
+static void add_peaks(const struct writer *w, const struct keeping *keeping,
+                      const struct selection *selection)
 {
     const struct graph *graph = w->t->graph;
-    int *time, n_times;
-    double *live;
-    bool *temporary;
+    size_t n = (size_t)graph->n_values, blocks = (size_t)w->cost->n_blocks;
+    bool *kept = mem_new(n, sizeof(bool)), *again = mem_new(n, sizeof(bool));
+    struct block_peaks peaks = { mem_new(blocks, sizeof(double)), mem_new(blocks, sizeof(double)),
+                                 mem_new(blocks, sizeof(double)) };
+    int *root = roots_uncut(w);
 
-    for (int i = 0; i < w->cost->n_blocks && w->t->workspace; i++)
-        w->cost->blocks[i].workspace[w->size] = w->t->workspace[i];
-    if (w->t->workspace)
-        return;
-    time = mem_new((size_t)graph->n_nodes, sizeof(*time));
-    n_times = fill_times(graph, time);
-    live = mem_new((size_t)n_times + 1, sizeof(*live));
-    temporary = find_temporary(w, kept);
-    fill_live(w, temporary, time, n_times, live);
-    for (int n = 0; n < graph->n_nodes; n++) {
-        double *most = &w->cost->blocks[w->t->stage_of[n]].workspace[w->size];
-
-        if (graph->nodes[n].part != PART_PREPARE && live[time[n]] > *most)
-            *most = live[time[n]];
+    for (int v = 0; v < graph->n_values; v++) {
+        kept[v] = is_forward(graph, v) && (keeping[v].backward || keeping[v].leaves);
+        again[v] = is_forward(graph, v) && keeping[v].backward && !selection->kept[v];
     }
-    free(temporary);
-    free(live);
-    free(time);
+    if (w->t->program)
+        blocks_peaks_of_program(w->t->program, w->cost->n_blocks, again, graph->n_values, &peaks);
+    else
+        blocks_peaks_of_graph(w->t, w->cost->n_blocks, root, kept, again, &peaks);
+    for (int b = 0; b < w->cost->n_blocks; b++) {
+        w->cost->blocks[b].workspace[w->size] = peaks.workspace[b];
+        w->cost->blocks[b].peak[w->size] = peaks.peak[b];
+        w->cost->blocks[b].selective_peak[w->size] = peaks.again[b];
+        w->cost->blocks[b].kernels[w->size] = w->t->kernels ? w->t->kernels[b] : 0;
+    }
+    free(root);
+    free(again);
+    free(kept);
+    free(peaks.workspace);
+    free(peaks.peak);
+    free(peaks.again);
 }
 
 static void add_activations(const struct writer *w)
 {
     const struct graph *graph = w->t->graph;
     struct keeping *kept = find_kept(w);
+    struct selection selection;
 
     for (int v = 0; v < graph->n_values; v++) {
         int producer = graph->values[v].producer;
@@ -410,8 +377,10 @@ static void add_activations(const struct writer *w)
             w->cost->blocks[b->from].gradients_for_wgrad[w->size] +=
                 laid_out(w, b->received);
     }
-    add_selective(w, kept);
-    add_workspace(w, kept);
+    select_again(w, kept, &selection);
+    add_selective(w, kept, &selection);
+    add_peaks(w, kept, &selection);
+    selection_clear(&selection);
     free(kept);
 }
 
@@ -434,6 +403,7 @@ static void add_edges(const struct writer *w)
                            root_of(w->t->graph, from->value) == from->value &&
                            kept[from->value].wgrad && !kept[from->value].own &&
                            !kept[from->value].alias;
+            e->reordered = is_reordered(w, from->value);
         }
         e->bytes[w->size] = bytes_of(w, from->value);
         e->gradient_bytes[w->size] = from->gradient < 0 ? 0 : bytes_of(w, from->gradient);
@@ -460,6 +430,7 @@ static int reading_blocks(const struct writer *w, int value, int **result)
 static void add_inputs(const struct writer *w)
 {
     const struct graph *graph = w->t->graph;
+    struct keeping *kept = find_kept(w);
     int k = 0;
 
     for (int v = 0; v < graph->n_values; v++) {
@@ -473,10 +444,13 @@ static void add_inputs(const struct writer *w)
             input->name = mem_strdup(graph->values[v].name);
             input->bytes = new_sizes(w->cost);
             input->n_to = reading_blocks(w, v, &input->to);
+            input->reordered = is_reordered(w, v);
+            input->once = !kept[v].backward;
         }
         if (k < w->cost->n_inputs)
             w->cost->inputs[k++].bytes[w->size] = laid_out(w, v);
     }
+    free(kept);
 }
 
 /* A parameter that several blocks read is shared. */
@@ -495,8 +469,10 @@ static void add_parameter(const struct writer *w, int entry, double step_seconds
         }
         *(int *)mem_push((void **)&blocks, &n, sizeof(int)) = ad->params[i].stage;
     }
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         w->cost->blocks[blocks[i]].step += bytes * step_seconds;
+        w->cost->blocks[blocks[i]].prepared += PARAMETER_ARRAYS * (laid_out(w, param) - bytes);
+    }
     if (n == 1) {
         w->cost->blocks[blocks[0]].parameters += bytes;
         free(blocks);
@@ -519,6 +495,8 @@ static void add_parameters(const struct writer *w, double step_seconds)
 
         b->parameters += bytes_of(w, ad->stats[i].stat);
         b->statistics += bytes_of(w, ad->stats[i].stat);
+        b->prepared += PARAMETER_ARRAYS *
+                       (laid_out(w, ad->stats[i].stat) - bytes_of(w, ad->stats[i].stat));
     }
 }
 

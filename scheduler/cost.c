@@ -44,6 +44,10 @@ static void free_block(struct cost_block *b)
     free(b->workspace);
     free(b->selective_dgrad);
     free(b->selective_activations);
+    free(b->made_again);
+    free(b->kernels);
+    free(b->peak);
+    free(b->selective_peak);
     free(b->first_node);
     free(b->last_node);
 }
@@ -253,9 +257,11 @@ static bool has_selective(const struct cost *cost, const struct cost_block *b)
 
 static json_t *selective_to_json(const struct cost *cost, const struct cost_block *b)
 {
-    return json_pack("[{s:s, s:o, s:o}]", "recompute", "selective", "dgrad",
+    return json_pack("[{s:s, s:o, s:o, s:o*, s:o*}]", "recompute", "selective", "dgrad",
                      numbers(cost, b->selective_dgrad), "activations",
-                     numbers(cost, b->selective_activations));
+                     numbers(cost, b->selective_activations), "made_again",
+                     b->made_again ? numbers(cost, b->made_again) : NULL, "peak",
+                     b->selective_peak ? numbers(cost, b->selective_peak) : NULL);
 }
 
 static json_t *block_to_json(const struct cost *cost, const struct cost_block *b)
@@ -285,6 +291,10 @@ static json_t *block_to_json(const struct cost *cost, const struct cost_block *b
         json_object_set_new(o, "gradients_for_wgrad", numbers(cost, b->gradients_for_wgrad));
     if (b->workspace)
         json_object_set_new(o, "workspace", numbers(cost, b->workspace));
+    if (b->kernels)
+        json_object_set_new(o, "kernels", numbers(cost, b->kernels));
+    if (b->peak)
+        json_object_set_new(o, "peak", numbers(cost, b->peak));
     json_object_set_new(o, "batch_axis", json_boolean(b->batch_axis));
     if (has_selective(cost, b))
         json_object_set_new(o, "variants", selective_to_json(cost, b));
@@ -313,14 +323,22 @@ static json_t *edge_to_json(const struct cost *cost, const struct cost_edge *e)
 
     if (e->passed_on)
         json_object_set_new(o, "passed_on", json_true());
+    if (e->reordered)
+        json_object_set_new(o, "reordered", json_true());
     return o;
 }
 
 static json_t *input_to_json(const struct cost *cost, const struct cost_input *input)
 {
-    return json_pack("{s:s, s:o, s:o}", "name", input->name, "bytes",
-                     numbers(cost, input->bytes), "to",
-                     block_names(cost, input->to, input->n_to));
+    json_t *o = json_pack("{s:s, s:o, s:o}", "name", input->name, "bytes",
+                          numbers(cost, input->bytes), "to",
+                          block_names(cost, input->to, input->n_to));
+
+    if (input->once)
+        json_object_set_new(o, "kept", json_false());
+    if (input->reordered)
+        json_object_set_new(o, "reordered", json_true());
+    return o;
 }
 
 static json_t *shared_to_json(const struct cost *cost, const struct cost_shared *shared)

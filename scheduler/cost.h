@@ -34,8 +34,13 @@ struct cost_block {
     double prepared;                    /* bytes made of the parameters, once per step */
     double *gradients_for_wgrad;        /* what dgrad makes, until W; NULL: none */
     double *workspace;                  /* NULL: none */
+    double *kernels;                    /* what its kernels ask for; NULL: nothing */
+    double *peak;                       /* at most, of the workspace and what it keeps; NULL: the sum */
     /* Of the variant that recomputes selectively; NULL: there is none, it runs as without. */
     double *selective_dgrad, *selective_activations;
+    double *selective_peak; /* of the workspace and what it makes again; NULL: the sum */
+    double *made_again;     /* bytes of what it runs again for its backward; NULL: of its activations
+                             * all that is not kept */
     bool batch_axis;
     char *first_node, *last_node;       /* ONNX names where made from a model; may be NULL */
 };
@@ -45,11 +50,14 @@ struct cost_edge {
     char *value;            /* edges with the same 'from' and 'value' are the same bytes */
     double *bytes, *gradient_bytes;     /* [n_sizes] */
     bool passed_on;         /* kept for wgrad, but not for that of its own block, nor for its dgrad */
+    bool reordered;         /* within a stage it has another layout than where it is sent */
 };
 
 struct cost_input {
     char *name;
     double *bytes;
+    bool reordered;         /* it is read in another layout */
+    bool once;              /* no backward reads it: it is there for one micro-batch at a time */
     int n_to;
     int *to;                /* blocks */
 };

@@ -140,7 +140,9 @@ static int read_selective(struct reading *reading, struct json_reader *r, struct
                           struct err *err)
 {
     if (read_instead(reading, r, "dgrad", b, b->dgrad, &b->selective_dgrad, err) ||
-        read_instead(reading, r, "activations", b, b->activations, &b->selective_activations, err))
+        read_instead(reading, r, "activations", b, b->activations, &b->selective_activations, err) ||
+        read_numbers(reading, r, "made_again", false, b->batch_axis, &b->made_again, err) ||
+        read_numbers(reading, r, "peak", false, b->batch_axis, &b->selective_peak, err))
         return -1;
     for (int i = 0; i < reading->cost->n_sizes; i++)
         if (b->selective_dgrad[i] < b->dgrad[i])
@@ -153,7 +155,7 @@ static int read_variant(struct reading *reading, struct json_reader *r, struct c
 {
     static const char *const numbers[] = { "forward", "dgrad", "wgrad", "activations",
                                            "kept_for_wgrad", "gradients_for_wgrad", "workspace",
-                                           "group_bytes" };
+                                           "group_bytes", "made_again", "peak" };
     const double zero = 0;
     const int64_t one = 1;
     const char *recompute;
@@ -240,6 +242,8 @@ static int read_block(struct reading *reading, struct json_reader *r, struct cos
         json_get_number(r, "statistics", 0, MAX_NUMBER, &zero, &b->statistics, err) ||
         read_numbers(reading, r, "gradients_for_wgrad", false, s, &b->gradients_for_wgrad, err) ||
         read_numbers(reading, r, "workspace", false, s, &b->workspace, err) ||
+        read_numbers(reading, r, "kernels", false, s, &b->kernels, err) ||
+        read_numbers(reading, r, "peak", false, s, &b->peak, err) ||
         json_get_number(r, "step", 0, MAX_NUMBER, &zero, &b->step, err) ||
         json_get_number(r, "parameters", 0, MAX_NUMBER, &zero, &b->parameters, err) ||
         json_get_number(r, "prepared", 0, MAX_NUMBER, &zero, &b->prepared, err) ||
@@ -312,7 +316,8 @@ static int read_edge(struct reading *reading, struct json_reader *r, struct cost
         json_get_string(r, "value", false, "", &value, err) ||
         find_block(reading, r, "from", from, &e->from, err) ||
         find_block(reading, r, "to", to, &e->to, err) ||
-        json_get_bool(r, "passed_on", &no, &e->passed_on, err))
+        json_get_bool(r, "passed_on", &no, &e->passed_on, err) ||
+        json_get_bool(r, "reordered", &no, &e->reordered, err))
         return -1;
     if (e->from == e->to)
         return json_error(r, "to", err, "an edge from \"%s\" to itself", from);
@@ -338,6 +343,21 @@ static int by_value(const void *a, const void *b)
     return x->to < y->to ? -1 : x->to > y->to;
 }
 
+/* What holds for the value holds for each of its edges. */
+static int check_flag(const struct reading *reading, const struct cost_edge *a,
+                      const struct cost_edge *b, const char *key, bool of_a, bool of_b,
+                      struct err *err)
+{
+    const struct cost *cost = reading->cost;
+
+    if (of_a == of_b)
+        return 0;
+    return json_error(&reading->top, "edges", err, "\"%s\" of \"%s\" is %s towards \"%s\", but not "
+                      "towards \"%s\"", a->value, cost->blocks[a->from].name, key,
+                      cost->blocks[of_a ? a->to : b->to].name,
+                      cost->blocks[of_a ? b->to : a->to].name);
+}
+
 /* Edges of one value carry the same bytes, and name each reader once. */
 static int check_values(struct reading *reading, struct err *err)
 {
@@ -357,12 +377,9 @@ static int check_values(struct reading *reading, struct err *err)
                               "\"%s\" of \"%s\" has other bytes towards \"%s\" than towards "
                               "\"%s\"", a->value, cost->blocks[a->from].name,
                               cost->blocks[a->to].name, cost->blocks[b->to].name);
-        if (a->passed_on != b->passed_on)
-            return json_error(&reading->top, "edges", err, "\"%s\" of \"%s\" is passed_on towards "
-                              "\"%s\", but not towards \"%s\"", a->value,
-                              cost->blocks[a->from].name,
-                              cost->blocks[a->passed_on ? a->to : b->to].name,
-                              cost->blocks[a->passed_on ? b->to : a->to].name);
+        if (check_flag(reading, a, b, "passed_on", a->passed_on, b->passed_on, err) ||
+            check_flag(reading, a, b, "reordered", a->reordered, b->reordered, err))
+            return -1;
     }
     return 0;
 }
@@ -445,10 +462,16 @@ static int read_block_list(struct reading *reading, struct json_reader *r, const
 static int read_input(struct reading *reading, struct json_reader *r, struct cost_input *input,
                       struct err *err)
 {
+    const bool no = false, yes = true;
+    bool kept;
+
     if (read_name(r, "name", &input->name, err) ||
         read_numbers(reading, r, "bytes", true, true, &input->bytes, err) ||
+        json_get_bool(r, "reordered", &no, &input->reordered, err) ||
+        json_get_bool(r, "kept", &yes, &kept, err) ||
         read_block_list(reading, r, "to", &input->n_to, &input->to, err))
         return -1;
+    input->once = !kept;
     return json_reader_end(r, err);
 }
 

@@ -3,26 +3,83 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
 
-/* Largest first; ties in order of birth, then of index, so that the result is one. */
-static int by_size(const void *a, const void *b)
-{
-    const struct layout_buffer *x = *(struct layout_buffer *const *)a;
-    const struct layout_buffer *y = *(struct layout_buffer *const *)b;
+/* Who finds a place first: the largest; the largest, and those that are there for long; those that
+ * are there where most bytes are, the longest first.
+ */
+enum order { BY_SIZE, BY_SIZE_AND_LENGTH, BY_PEAK, ORDERS };
 
-    if (x->bytes != y->bytes)
-        return x->bytes > y->bytes ? -1 : 1;
-    if (x->first != y->first)
-        return x->first < y->first ? -1 : 1;
-    return x < y ? -1 : x > y;
+struct entry {
+    double key;
+    struct layout_buffer *buffer;
+};
+
+/* Largest key first; ties in order of birth, then of index, so that the result is one. */
+static int by_key(const void *a, const void *b)
+{
+    const struct entry *x = a, *y = b;
+
+    if (x->key > y->key || x->key < y->key)
+        return x->key > y->key ? -1 : 1;
+    if (x->buffer->first != y->buffer->first)
+        return x->buffer->first < y->buffer->first ? -1 : 1;
+    return x->buffer < y->buffer ? -1 : x->buffer > y->buffer;
 }
 
 static bool overlaps(const struct layout_buffer *a, const struct layout_buffer *b)
 {
     return a->first <= b->last && b->first <= a->last;
+}
+
+struct change {
+    int point;
+    bool birth;
+    size_t bytes;
+};
+
+static int by_point(const void *a, const void *b)
+{
+    const struct change *x = a, *y = b;
+
+    if (x->point != y->point)
+        return x->point < y->point ? -1 : 1;
+    return (int)x->birth - (int)y->birth;
+}
+
+/* The largest sum of live bytes, and where it is. */
+static size_t find_peak(const struct layout_buffer *buffers, int n, int *point)
+{
+    struct change *changes = mem_new(2 * (size_t)n, sizeof(*changes));
+    size_t live = 0, most = 0;
+
+    for (int i = 0; i < n; i++) {
+        size_t bytes = layout_aligned(buffers[i].bytes);
+
+        changes[2 * i] = (struct change){ buffers[i].first, true, bytes };
+        changes[2 * i + 1] = (struct change){ buffers[i].last + 1, false, bytes };
+    }
+    qsort(changes, 2 * (size_t)n, sizeof(*changes), by_point);
+    for (int i = 0; i < 2 * n; i++) {
+        live = changes[i].birth ? live + changes[i].bytes : live - changes[i].bytes;
+        if (live > most) {
+            most = live;
+            *point = changes[i].point;
+        }
+    }
+    free(changes);
+    return most;
+}
+
+size_t layout_lower_bound(const struct layout_buffer *buffers, int n)
+{
+    int point;
+
+    return find_peak(buffers, n, &point);
 }
 
 /* The smallest gap between the buffers that live at the same time, else the end of them. */
@@ -56,60 +113,67 @@ static void insert(struct layout_buffer **placed, int n, struct layout_buffer *b
     placed[i] = buffer;
 }
 
-size_t layout_place(struct layout_buffer *buffers, int n)
+/* In this order: the bytes of the arena. */
+static size_t place_all(const struct entry *order, int n, struct layout_buffer **placed)
 {
-    struct layout_buffer **order = mem_new((size_t)n, sizeof(*order));
-    struct layout_buffer **placed = mem_new((size_t)n, sizeof(*placed));
     size_t end = 0;
 
-    for (int i = 0; i < n; i++)
-        order[i] = &buffers[i];
-    qsort(order, (size_t)n, sizeof(*order), by_size);
     for (int i = 0; i < n; i++) {
-        struct layout_buffer *b = order[i];
+        struct layout_buffer *b = order[i].buffer;
 
         b->offset = best_offset(placed, i, b);
         insert(placed, i, b);
         if (b->offset + layout_aligned(b->bytes) > end)
             end = b->offset + layout_aligned(b->bytes);
     }
-    free(placed);
-    free(order);
     return end;
 }
 
-struct change {
-    int point;
-    bool birth;
-    size_t bytes;
-};
-
-static int by_point(const void *a, const void *b)
+static double key_of(const struct layout_buffer *b, enum order order, int n_points, int peak)
 {
-    const struct change *x = a, *y = b;
+    double bytes = (double)b->bytes, length = b->last - b->first + 1;
 
-    if (x->point != y->point)
-        return x->point < y->point ? -1 : 1;
-    return (int)x->birth - (int)y->birth;
+    switch (order) {
+    case BY_SIZE_AND_LENGTH:
+        return bytes * sqrt(length);
+    case BY_PEAK:
+        return length + (b->first <= peak && peak <= b->last ? n_points : 0);
+    default:
+        return bytes;
+    }
 }
 
-size_t layout_lower_bound(const struct layout_buffer *buffers, int n)
+static void sort(struct layout_buffer *buffers, int n, enum order order, int peak,
+                 struct entry *entries)
 {
-    struct change *changes = mem_new(2 * (size_t)n, sizeof(*changes));
-    size_t live = 0, most = 0;
+    int points = 0;
 
-    for (int i = 0; i < n; i++) {
-        size_t bytes = layout_aligned(buffers[i].bytes);
+    for (int i = 0; i < n; i++)
+        points = buffers[i].last >= points ? buffers[i].last + 1 : points;
+    for (int i = 0; i < n; i++)
+        entries[i] = (struct entry){ key_of(&buffers[i], order, points, peak), &buffers[i] };
+    qsort(entries, (size_t)n, sizeof(*entries), by_key);
+}
 
-        changes[2 * i] = (struct change){ buffers[i].first, true, bytes };
-        changes[2 * i + 1] = (struct change){ buffers[i].last + 1, false, bytes };
+size_t layout_place(struct layout_buffer *buffers, int n)
+{
+    struct entry *entries = mem_new((size_t)n, sizeof(*entries));
+    struct layout_buffer **placed = mem_new((size_t)n, sizeof(*placed));
+    size_t *offsets = mem_new((size_t)n, sizeof(*offsets)), best = SIZE_MAX, least, end;
+    int peak = 0;
+
+    least = find_peak(buffers, n, &peak);
+    for (enum order order = BY_SIZE; order < ORDERS && best > least; order++) {
+        sort(buffers, n, order, peak, entries);
+        end = place_all(entries, n, placed);
+        for (int i = 0; i < n && end < best; i++)
+            offsets[i] = buffers[i].offset;
+        best = end < best ? end : best;
     }
-    qsort(changes, 2 * (size_t)n, sizeof(*changes), by_point);
-    for (int i = 0; i < 2 * n; i++) {
-        live = changes[i].birth ? live + changes[i].bytes : live - changes[i].bytes;
-        if (live > most)
-            most = live;
-    }
-    free(changes);
-    return most;
+    for (int i = 0; i < n; i++)
+        buffers[i].offset = offsets[i];
+    free(offsets);
+    free(placed);
+    free(entries);
+    return best;
 }

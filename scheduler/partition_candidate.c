@@ -245,7 +245,10 @@ static struct interval_cost sum_up(const struct cost *cost, const struct candida
         .parameters = sums.parameters, .prepared = sums.prepared, .workspace = sums.workspace,
         .activations = sums.activations, .slot = sums.activations + sums.received,
         .delayed = sums.delayed, .turn = sums.turn, .held = sums.held, .rest = sums.rest,
-        .again = sums.again, .dropped = sums.dropped,
+        .again = sums.again, .dropped = sums.dropped, .made_again = sums.made_again,
+        .peak = sums.peak, .peak_again = sums.peak_again, .behind = sums.behind,
+        .copies = sums.copies, .border = sums.border, .border_peak = sums.border_peak,
+        .copied = sums.copied, .fed = sums.fed, .kernels = sums.kernels,
     };
     add_traffic(cost, stage, s, (double)samples, &result);
     free(stage);

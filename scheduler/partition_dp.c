@@ -495,7 +495,8 @@ static bool add_stage(struct run *run, struct node *node, int device, int slots)
     if (!admit(run, &c, device, node->replicas, slots, node)) {
         /* What it receives may shrink further up, the rest only grows. */
         c.slot = c.activations;
-        c.received = c.gradient = 0;
+        c.received = c.gradient = c.copies = c.copied = 0;
+        c.border = c.border_peak = 0;
         return fits(run, &c, device, node->replicas, slots,
                     recompute_most(run->search->request, run->kind));
     }

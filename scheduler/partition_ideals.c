@@ -170,7 +170,8 @@ static void fill_pair(const struct table *t, struct share_table *s, int i, int j
     }
     for (int k = 0; k < cost->n_inputs; k++)
         if (has_any(from, to, cost->inputs[k].to, cost->inputs[k].n_to))
-            s->inputs[at] += cost_at(cost, cost->inputs[k].bytes, true, n);
+            *(cost->inputs[k].once ? &s->fed[at] : &s->inputs[at]) +=
+                cost_at(cost, cost->inputs[k].bytes, true, n);
 }
 
 void table_fill_ideals(const struct table *t, struct share_table *s)
@@ -189,6 +190,7 @@ void table_fill_ideals(const struct table *t, struct share_table *s)
             s->wgrad[i] += block->wgrad ? cost_at(cost, block->wgrad, block->batch_axis, n) : 0;
             s->activations[i] += block_kept(cost, block, n);
             block_selective(cost, block, n, &s->again[i], &s->dropped[i]);
+            s->made_again[i] += block_made_again(cost, block, n);
         }
     for (int i = 0; i <= t->n; i++)
         for (int j = i + 1; j <= t->n; j++)

@@ -54,7 +54,12 @@ struct stage_bytes interval_bytes(const struct search *search, const struct inte
     struct stage_cost moving = { .activations = c->activations, .dropped = c->dropped,
                                  .received = c->slot - c->activations, .delayed = c->delayed,
                                  .turn = c->turn, .held = c->held, .rest = c->rest,
-                                 .workspace = c->workspace, .values = c->received,
+                                 .workspace = c->workspace, .peak = c->peak,
+                                 .made_again = c->made_again, .peak_again = c->peak_again,
+                                 .behind = c->behind, .copies = c->copies,
+                                 .border = c->border, .border_peak = c->border_peak,
+                                 .copied = c->copied, .fed = c->fed, .kernels = c->kernels,
+                                 .values = c->received,
                                  .gradients = c->gradient, .sent = c->sent };
     struct stage_bytes bytes;
 

@@ -26,8 +26,12 @@
 struct share_table {
     int64_t samples;
     double *forward, *dgrad, *wgrad, *activations, *delayed, *held;
-    double *again, *dropped;    /* where it recomputes selectively, see struct stage_cost */
-    double *received, *gradient, *inputs, *workspace, *rest;
+    double *again, *dropped, *made_again;   /* where it recomputes selectively, see
+                                             * struct stage_cost */
+    double *received, *gradient, *inputs, *fed, *workspace, *rest, *kernels;
+    double *peak, *peak_again, *behind;     /* as in struct stage_cost, per interval */
+    /* In another layout: of what is received, of what is sent, of inputs. */
+    double *copies_in, *copies_out, *copied_inputs;
     double *turn;           /* the most of what a block's gradients take, less 'delayed' up to it */
     double *sent;           /* values that later stages read, each once */
     double *passed;         /* of these what no backward reads here, see stage_cost_get() */
@@ -45,8 +49,9 @@ struct interval_cost {
     double forward, dgrad, wgrad, step, parameters, prepared, workspace;
     double activations, slot;   /* kept; and with what is received */
     double delayed, turn, held, rest;   /* as in struct stage_cost */
-    double again, dropped;      /* as in struct stage_cost */
-    double received, gradient, sent;
+    double again, dropped, made_again, peak, peak_again, behind;
+    double copies, border, border_peak, copied;
+    double received, gradient, sent, fed, kernels;
 };
 
 /* A stage that is no interval between cuts, by its blocks. */

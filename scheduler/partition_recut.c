@@ -128,7 +128,8 @@ static void add_pieces(struct recut *r, const struct frame *frame, int stage, in
         if (!fit(r, frame, &own, &again)) {
             /* What it receives may shrink further up, the rest only grows. */
             own.slot = own.activations;
-            own.received = own.gradient = 0;
+            own.received = own.gradient = own.copies = own.copied = 0;
+            own.border = own.border_peak = 0;
             if (!fit(r, frame, &own, &again))
                 break;
             continue;

@@ -236,35 +236,60 @@ static int end_of_value(const struct cost *cost, int first)
     return end;
 }
 
-/* Values received, in bytes at so many samples, or counted where 'samples' is 0. */
+/* Of the value of an edge; 'end' is behind its last. */
+static struct readers readers_of(const struct cost *cost, int edge, const int *where,
+                                 double samples, int *end)
+{
+    bool scales = cost->blocks[cost->edges[edge].from].batch_axis;
+    struct readers r = { .after = where[cost->edges[edge].from] };
+
+    *end = end_of_value(cost, edge);
+    for (int k = edge; k < *end; k++)
+        add_reader(&r, where[cost->edges[k].to],
+                   cost_at(cost, cost->edges[k].gradient_bytes, scales, samples));
+    return r;
+}
+
+/* What a stage with it before all its readers sends, or before any. */
+static void add_sent(const struct table *table, double *array, const struct readers *r, int end,
+                     double bytes)
+{
+    add_range(table, array, 0, r->after, r->after, bytes);
+    add_range(table, array, 0, r->after, end, -bytes);
+}
+
 static void add_edges(const struct table *table, const int *where, double samples,
-                      double *received, double *gradient, double *sent, double *passed)
+                      const struct share_table *s)
 {
     const struct cost *cost = table->cost;
 
     for (int i = 0, end; i < cost->n_edges; i = end) {
         const struct cost_edge *e = &cost->edges[i];
         bool scales = cost->blocks[e->from].batch_axis;
-        struct readers r = { .after = where[e->from] };
-        double bytes;
+        struct readers r = readers_of(cost, i, where, samples, &end);
+        double bytes = cost_at(cost, e->bytes, scales, samples);
 
-        end = end_of_value(cost, i);
-        for (int k = i; k < end; k++) {
-            const double *back = cost->edges[k].gradient_bytes;
+        add_value(table, &r, bytes, s->received, s->gradient);
+        if (r.n > 0 && r.where[r.n - 1] > r.after)
+            add_sent(table, s->sent, &r, r.where[r.n - 1], bytes);
+        if (e->passed_on && r.n > 0 && r.where[0] > r.after)
+            add_sent(table, s->passed, &r, r.where[0], bytes);
+        if (!e->reordered)
+            continue;
+        add_value(table, &r, bytes, s->copies_in, NULL);
+        if (r.n > 0 && r.where[r.n - 1] > r.after)
+            add_sent(table, s->copies_out, &r, r.where[r.n - 1], bytes);
+    }
+}
 
-            add_reader(&r, where[cost->edges[k].to],
-                       samples > 0 ? cost_at(cost, back, scales, samples) : 0);
-        }
-        bytes = samples > 0 ? cost_at(cost, e->bytes, scales, samples) : 1;
-        add_value(table, &r, bytes, received, gradient);
-        if (sent && r.n > 0 && r.where[r.n - 1] > r.after) {
-            add_range(table, sent, 0, r.after, r.after, bytes);
-            add_range(table, sent, 0, r.after, r.where[r.n - 1], -bytes);
-        }
-        if (passed && e->passed_on && r.n > 0 && r.where[0] > r.after) {
-            add_range(table, passed, 0, r.after, r.after, bytes);
-            add_range(table, passed, 0, r.after, r.where[0], -bytes);
-        }
+static void count_received(const struct table *table, const int *where)
+{
+    const struct cost *cost = table->cost;
+
+    for (int i = 0, end; i < cost->n_edges; i = end) {
+        struct readers r = readers_of(cost, i, where, 1, &end);
+
+        add_value(table, &r, 1, table->n_received, NULL);
     }
 }
 
@@ -302,7 +327,7 @@ static struct table *fill(struct table *table)
     for (int i = 0; i < cost->n_shared; i++)
         add_blocks(table, table->shared, cost->shared[i].blocks, cost->shared[i].n_blocks,
                    where, cost->shared[i].bytes);
-    add_edges(table, where, 0, table->n_received, NULL, NULL, NULL);
+    count_received(table, where);
     sum_up(table, table->shared);
     sum_up(table, table->n_received);
     free(where);
@@ -340,9 +365,18 @@ static void free_share(struct share_table *s)
     free(s->turn);
     free(s->again);
     free(s->dropped);
+    free(s->made_again);
+    free(s->peak);
+    free(s->peak_again);
+    free(s->behind);
+    free(s->copies_in);
+    free(s->copies_out);
+    free(s->copied_inputs);
     free(s->received);
     free(s->gradient);
     free(s->inputs);
+    free(s->fed);
+    free(s->kernels);
     free(s->workspace);
     free(s->sent);
     free(s->passed);
@@ -380,13 +414,23 @@ static void fill_largest(const struct table *table, double *array)
             array[at(table, i, j)] = fmax(array[at(table, i, j - 1)], array[at(table, j - 1, j)]);
 }
 
+/* Of longer intervals, behind what sums up in front of their last part. */
+static void fill_peaks(const struct table *table, const double *sum, double *array)
+{
+    for (int i = table->n - 1; i >= 0; i--)
+        for (int j = i + 2; j <= table->n; j++)
+            array[at(table, i, j)] = fmax(array[at(table, i, j - 1)],
+                                          sum[j - 1] - sum[i] + array[at(table, j - 1, j)]);
+}
+
 static void fill_sums(const struct table *table, struct share_table *s)
 {
     const struct cost *cost = table->cost;
     double n = (double)s->samples;
 
     for (int i = 0; i < table->n; i++) {
-        double most = 0, rest = 0, turn = -INFINITY;
+        double most = 0, rest = 0, turn = -INFINITY, peak = 0, peak_again = 0;
+        double behind = -INFINITY, kernels = 0;
 
         s->forward[i + 1] = s->forward[i];
         s->dgrad[i + 1] = s->dgrad[i];
@@ -396,11 +440,15 @@ static void fill_sums(const struct table *table, struct share_table *s)
         s->held[i + 1] = s->held[i];
         s->again[i + 1] = s->again[i];
         s->dropped[i + 1] = s->dropped[i];
+        s->made_again[i + 1] = s->made_again[i];
         for (int k = table->cuts[i]; k < table->cuts[i + 1]; k++) {
             const struct cost_block *b = &cost->blocks[k];
-            double space = b->workspace ? cost_at(cost, b->workspace, b->batch_axis, n) : 0;
+            double space = block_workspace(cost, b, n);
             double held = block_held(cost, b, n);
 
+            peak = fmax(peak, s->activations[i + 1] - s->activations[i] + block_peak(cost, b, n));
+            peak_again = fmax(peak_again, s->made_again[i + 1] - s->made_again[i] +
+                                              block_peak_again(cost, b, n));
             s->forward[i + 1] += cost_at(cost, b->forward, b->batch_axis, n);
             s->dgrad[i + 1] += cost_at(cost, b->dgrad, b->batch_axis, n);
             s->wgrad[i + 1] += b->wgrad ? cost_at(cost, b->wgrad, b->batch_axis, n) : 0;
@@ -408,17 +456,28 @@ static void fill_sums(const struct table *table, struct share_table *s)
             s->delayed[i + 1] += block_delayed(cost, b, n);
             s->held[i + 1] += held;
             block_selective(cost, b, n, &s->again[i + 1], &s->dropped[i + 1]);
+            s->made_again[i + 1] += block_made_again(cost, b, n);
             most = fmax(most, space);
+            kernels = fmax(kernels, block_kernels(cost, b, n));
             rest = fmax(rest, space - held);
             turn = fmax(turn, held - s->delayed[i + 1]);
+            behind = fmax(behind, space - s->delayed[i + 1]);
         }
         s->workspace[at(table, i, i + 1)] = most;
         s->rest[at(table, i, i + 1)] = rest;
         s->turn[at(table, i, i + 1)] = turn;
+        s->behind[at(table, i, i + 1)] = behind;
+        s->kernels[at(table, i, i + 1)] = kernels;
+        s->peak[at(table, i, i + 1)] = peak;
+        s->peak_again[at(table, i, i + 1)] = peak_again;
     }
     fill_largest(table, s->workspace);
     fill_largest(table, s->rest);
     fill_largest(table, s->turn);
+    fill_largest(table, s->behind);
+    fill_largest(table, s->kernels);
+    fill_peaks(table, s->activations, s->peak);
+    fill_peaks(table, s->made_again, s->peak_again);
 }
 
 static void fill_edges(const struct table *table, struct share_table *s)
@@ -427,15 +486,24 @@ static void fill_edges(const struct table *table, struct share_table *s)
     int *where = interval_of_blocks(table);
     double n = (double)s->samples;
 
-    add_edges(table, where, n, s->received, s->gradient, s->sent, s->passed);
-    for (int i = 0; i < cost->n_inputs; i++)
-        add_blocks(table, s->inputs, cost->inputs[i].to, cost->inputs[i].n_to, where,
-                   cost_at(cost, cost->inputs[i].bytes, true, n));
+    add_edges(table, where, n, s);
+    for (int i = 0; i < cost->n_inputs; i++) {
+        const struct cost_input *input = &cost->inputs[i];
+        double bytes = cost_at(cost, input->bytes, true, n);
+
+        add_blocks(table, input->once ? s->fed : s->inputs, input->to, input->n_to, where, bytes);
+        if (input->reordered)
+            add_blocks(table, s->copied_inputs, input->to, input->n_to, where, bytes);
+    }
     sum_up(table, s->received);
     sum_up(table, s->gradient);
     sum_up(table, s->sent);
     sum_up(table, s->passed);
+    sum_up(table, s->copies_in);
+    sum_up(table, s->copies_out);
+    sum_up(table, s->copied_inputs);
     sum_up(table, s->inputs);
+    sum_up(table, s->fed);
     free(where);
 }
 
@@ -459,9 +527,18 @@ const struct share_table *table_share(struct table *table, int64_t samples)
     s->turn = new_array(square(table));
     s->again = new_array(n);
     s->dropped = new_array(n);
+    s->made_again = new_array(n);
+    s->peak = new_array(square(table));
+    s->peak_again = new_array(square(table));
+    s->behind = new_array(square(table));
+    s->copies_in = new_array(square(table));
+    s->copies_out = new_array(square(table));
+    s->copied_inputs = new_array(square(table));
     s->received = new_array(square(table));
     s->gradient = new_array(square(table));
     s->inputs = new_array(square(table));
+    s->fed = new_array(square(table));
+    s->kernels = new_array(square(table));
     s->workspace = new_array(square(table));
     s->sent = new_array(square(table));
     s->passed = new_array(square(table));
@@ -473,6 +550,23 @@ const struct share_table *table_share(struct table *table, int64_t samples)
     }
     *(struct share_table **)mem_push((void **)&table->shares, &table->n_shares, sizeof(s)) = s;
     return s;
+}
+
+/* What goes in or out in another layout is beside the first and the last of its parts. */
+static void set_border(const struct table *table, const struct share_table *s, int i, int j,
+                       struct interval_cost *r)
+{
+    size_t first = at(table, i, i + 1), last = at(table, j - 1, j), ij = at(table, i, j);
+    double in = s->copies_in[ij], out = s->copies_out[ij];
+    double before = s->activations[j - 1] - s->activations[i];
+
+    r->copied = in + s->copied_inputs[ij];
+    r->copies = in + out;
+    r->border = r->border_peak = 0;
+    if (r->copies <= 0)
+        return;
+    r->border = stage_border(s->workspace[first], s->workspace[last], j == i + 1, in, out);
+    r->border_peak = stage_border(s->peak[first], before + s->peak[last], j == i + 1, in, out);
 }
 
 void table_interval(const struct table *table, const struct share_table *s, int i, int j,
@@ -498,4 +592,11 @@ void table_interval(const struct table *table, const struct share_table *s, int 
     r->dropped = s->dropped[j] - s->dropped[i] - s->passed[ij];
     r->slot = r->activations + s->received[ij] + s->inputs[ij];
     r->workspace = fmax(s->workspace[ij], s->passed[ij]);
+    r->fed = s->fed[ij];
+    r->kernels = s->kernels[ij];
+    r->made_again = s->made_again[j] - s->made_again[i];
+    r->peak = s->peak[ij];
+    r->peak_again = s->peak_again[ij];
+    r->behind = fmax(s->behind[ij], -s->delayed[i]) + s->delayed[j];
+    set_border(table, s, i, j, r);
 }

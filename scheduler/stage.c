@@ -18,7 +18,7 @@
 
 /* Edges are sorted by value on load, so that the readers of one stand together. */
 static void add_messages(const struct cost *cost, const int *stage, int s, double samples,
-                         struct stage_cost *r)
+                         struct stage_cost *r, double *copies_out)
 {
     const struct cost_edge *in = NULL, *out = NULL;
 
@@ -30,11 +30,13 @@ static void add_messages(const struct cost *cost, const int *stage, int s, doubl
             continue;
         if (stage[e->to] == s && (!in || !cost_same_value(in, e))) {
             r->values += cost_at(cost, e->bytes, scales, samples);
+            r->copied += e->reordered ? cost_at(cost, e->bytes, scales, samples) : 0;
             r->gradients += cost_at(cost, e->gradient_bytes, scales, samples);
             in = e;
         }
         if (stage[e->from] == s && (!out || !cost_same_value(out, e))) {
             r->sent += cost_at(cost, e->bytes, scales, samples);
+            *copies_out += e->reordered ? cost_at(cost, e->bytes, scales, samples) : 0;
             out = e;
         }
     }
@@ -85,6 +87,45 @@ void block_selective(const struct cost *cost, const struct cost_block *block, do
                 cost_at(cost, block->selective_activations, scales, samples);
 }
 
+double block_made_again(const struct cost *cost, const struct cost_block *block, double samples)
+{
+    double again = 0, dropped = 0;
+
+    if (block->made_again)
+        return cost_at(cost, block->made_again, block->batch_axis, samples);
+    block_selective(cost, block, samples, &again, &dropped);
+    return fmax(0, dropped);
+}
+
+double block_workspace(const struct cost *cost, const struct cost_block *block, double samples)
+{
+    return block->workspace ? cost_at(cost, block->workspace, block->batch_axis, samples) : 0;
+}
+
+double block_kernels(const struct cost *cost, const struct cost_block *block, double samples)
+{
+    return block->kernels ? cost_at(cost, block->kernels, block->batch_axis, samples) : 0;
+}
+
+double block_peak(const struct cost *cost, const struct cost_block *block, double samples)
+{
+    double workspace = block_workspace(cost, block, samples);
+    bool scales = block->batch_axis;
+
+    return block->peak ? fmax(workspace, cost_at(cost, block->peak, scales, samples))
+                       : workspace + cost_at(cost, block->activations, scales, samples);
+}
+
+double block_peak_again(const struct cost *cost, const struct cost_block *block, double samples)
+{
+    double workspace = block_workspace(cost, block, samples);
+
+    return block->selective_peak
+               ? fmax(workspace,
+                      cost_at(cost, block->selective_peak, block->batch_axis, samples))
+               : workspace + block_made_again(cost, block, samples);
+}
+
 double block_kept(const struct cost *cost, const struct cost_block *block, double samples)
 {
     bool scales = block->batch_axis;
@@ -110,42 +151,79 @@ double block_held(const struct cost *cost, const struct cost_block *block, doubl
                ? cost_at(cost, block->gradients_for_wgrad, block->batch_axis, samples) : 0;
 }
 
+/* One more block. */
+static void add_block(const struct cost *cost, const struct cost_block *b, double samples,
+                      struct stage_cost *r)
+{
+    bool scales = b->batch_axis;
+    double workspace = block_workspace(cost, b, samples), held = block_held(cost, b, samples);
+
+    r->peak = fmax(r->peak, r->activations + block_peak(cost, b, samples));
+    r->peak_again = fmax(r->peak_again, r->made_again + block_peak_again(cost, b, samples));
+    r->forward += cost_at(cost, b->forward, scales, samples);
+    r->dgrad += cost_at(cost, b->dgrad, scales, samples);
+    r->wgrad += b->wgrad ? cost_at(cost, b->wgrad, scales, samples) : 0;
+    r->activations += cost_at(cost, b->activations, scales, samples);
+    r->made_again += block_made_again(cost, b, samples);
+    r->delayed += block_delayed(cost, b, samples);
+    r->behind = fmax(r->behind, workspace - r->delayed);
+    r->turn = fmax(r->turn, held - r->delayed);
+    block_selective(cost, b, samples, &r->again, &r->dropped);
+    r->step += b->step;
+    r->parameters += b->parameters;
+    r->prepared += b->prepared;
+    r->held += held;
+    r->rest = fmax(r->rest, workspace - held);
+    r->workspace = fmax(r->workspace, workspace);
+    r->kernels = fmax(r->kernels, block_kernels(cost, b, samples));
+}
+
+static void add_border(const struct cost *cost, const int *stage, int s, double samples,
+                       double in, double out, struct stage_cost *r)
+{
+    const struct cost_block *first = NULL, *last = NULL;
+    double before;
+
+    for (int i = 0; i < cost->n_blocks; i++)
+        if (stage[i] == s) {
+            first = first ? first : &cost->blocks[i];
+            last = &cost->blocks[i];
+        }
+    if (!first || in + out <= 0)
+        return;
+    before = r->activations - cost_at(cost, last->activations, last->batch_axis, samples);
+    r->copies = in + out;
+    r->border = stage_border(block_workspace(cost, first, samples),
+                             block_workspace(cost, last, samples), first == last, in, out);
+    r->border_peak = stage_border(block_peak(cost, first, samples),
+                                  before + block_peak(cost, last, samples), first == last, in,
+                                  out);
+}
+
 void stage_cost_get(const struct cost *cost, const int *stage, int s, double samples,
                     struct stage_cost *result)
 {
     struct stage_cost r = { 0 };
+    double out = 0;
 
-    for (int i = 0; i < cost->n_blocks; i++) {
-        const struct cost_block *b = &cost->blocks[i];
-        bool scales = b->batch_axis;
-        double workspace, held;
-
-        if (stage[i] != s)
-            continue;
-        workspace = b->workspace ? cost_at(cost, b->workspace, scales, samples) : 0;
-        r.forward += cost_at(cost, b->forward, scales, samples);
-        r.dgrad += cost_at(cost, b->dgrad, scales, samples);
-        r.wgrad += b->wgrad ? cost_at(cost, b->wgrad, scales, samples) : 0;
-        r.activations += cost_at(cost, b->activations, scales, samples);
-        r.delayed += block_delayed(cost, b, samples);
-        r.turn = fmax(r.turn, block_held(cost, b, samples) - r.delayed);
-        block_selective(cost, b, samples, &r.again, &r.dropped);
-        r.step += b->step;
-        r.parameters += b->parameters;
-        r.prepared += b->prepared;
-        held = block_held(cost, b, samples);
-        r.held += held;
-        r.rest = fmax(r.rest, workspace - held);
-        r.workspace = fmax(r.workspace, workspace);
-    }
+    for (int i = 0; i < cost->n_blocks; i++)
+        if (stage[i] == s)
+            add_block(cost, &cost->blocks[i], samples, &r);
     r.turn += r.delayed;
+    r.behind += r.delayed;
     for (int i = 0; i < cost->n_shared; i++)
         if (reads(cost->shared[i].blocks, cost->shared[i].n_blocks, stage, s))
             r.parameters += cost->shared[i].bytes;
-    for (int i = 0; i < cost->n_inputs; i++)
-        if (reads(cost->inputs[i].to, cost->inputs[i].n_to, stage, s))
-            r.received += cost_at(cost, cost->inputs[i].bytes, true, samples);
-    add_messages(cost, stage, s, samples, &r);
+    add_messages(cost, stage, s, samples, &r, &out);
+    add_border(cost, stage, s, samples, r.copied, out, &r);
+    for (int i = 0; i < cost->n_inputs; i++) {
+        double bytes = cost_at(cost, cost->inputs[i].bytes, true, samples);
+
+        if (!reads(cost->inputs[i].to, cost->inputs[i].n_to, stage, s))
+            continue;
+        *(cost->inputs[i].once ? &r.fed : &r.received) += bytes;
+        r.copied += cost->inputs[i].reordered ? bytes : 0;
+    }
     leave_out_passed_on(cost, stage, s, samples, &r);
     r.received += r.values;
     *result = r;
@@ -161,25 +239,48 @@ double stage_gradient_bytes(const struct cost *cost, double parameters)
     return parameters * cost->gradient_bytes_per_parameter / PARAMETER_BYTES;
 }
 
+/* Activations and what goes with a block in one arena, where the backward frees them as it goes. */
+static double one_arena(const struct stage_cost *s, enum backward_form form)
+{
+    if (form == BACKWARD_MERGED)
+        return fmax(fmax(s->peak, s->border_peak), s->activations);
+    return s->activations + fmax(fmax(s->behind, s->delayed), s->border);
+}
+
 void stage_backward(struct stage_cost *stage, enum backward_form form,
                     enum plan_recompute recompute, int slots)
 {
-    /* Activations of one micro-batch make room for its gradients, where all have one arena. */
-    bool shares = recompute == PLAN_RECOMPUTE_FULL ||
-                  (slots == 1 && recompute == PLAN_RECOMPUTE_NONE);
-    double dropped = recompute_bytes(recompute, stage->dropped, stage->activations);
+    double waiting = form == BACKWARD_SPLIT ? stage->held + stage->rest : 0;
+    /* Where nothing is worth it, none is run again. */
+    bool none = recompute == PLAN_RECOMPUTE_NONE ||
+                (recompute == PLAN_RECOMPUTE_SELECTIVE && stage->made_again <= 0);
 
+    stage->workspace = fmax(stage->workspace, stage->border);
+    if (!none) {
+        /* What it is run again from is kept. */
+        stage->received += stage->fed;
+        stage->fed = 0;
+    }
     if (form == BACKWARD_DELAYED) {
         stage->delayed = stage->turn;
-        stage->workspace = stage->rest;
+        stage->workspace = stage->rest + stage->copies;
         return;
     }
-    if (form == BACKWARD_SPLIT)
-        stage->workspace = shares ? stage->workspace + fmax(stage->delayed, 0)
-                                  : fmax(stage->workspace, stage->held + stage->rest);
+    if (recompute == PLAN_RECOMPUTE_FULL || (none && slots == 1)) {
+        stage->workspace = one_arena(stage, form) +
+                           (recompute == PLAN_RECOMPUTE_FULL ? stage->copied : 0);
+        stage->activations = stage->delayed = 0;
+        return;
+    }
+    stage->workspace = fmax(stage->workspace, waiting);
     stage->delayed = 0;
-    stage->workspace += dropped;
-    stage->activations -= dropped;
+    if (none)
+        return;
+    stage->workspace = form == BACKWARD_MERGED
+                           ? fmax(stage->workspace,
+                                  fmax(stage->peak_again, stage->made_again) + stage->copies)
+                           : stage->workspace + stage->made_again;
+    stage->activations -= fmax(0, stage->dropped);
 }
 
 double stage_memory(const struct cost *cost, const struct stage_cost *stage, int slots,
@@ -188,7 +289,7 @@ double stage_memory(const struct cost *cost, const struct stage_cost *stage, int
     return stage->parameters * (versions + state_bytes / PARAMETER_BYTES) +
            versions * stage->prepared + stage_gradient_bytes(cost, stage->parameters) +
            slots * (stage->activations + fmax(stage->delayed, 0) + stage->received) +
-           stage->workspace;
+           stage->workspace + stage->kernels + stage->fed;
 }
 
 double stage_message_bytes(const struct stage_cost *stage, double buffers, int64_t micro_batches,

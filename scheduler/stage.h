@@ -3,6 +3,7 @@
 #ifndef TASUKI_SCHEDULER_STAGE_H
 #define TASUKI_SCHEDULER_STAGE_H
 
+#include <math.h>
 #include <stdbool.h>
 
 #include "scheduler/cost.h"
@@ -19,12 +20,25 @@ struct stage_cost {
     double activations;     /* kept per micro-batch in flight */
     /* Where it recomputes selectively: seconds that this adds, bytes of 'activations' it saves. */
     double again, dropped;
+    double made_again;      /* bytes of what that runs again for the backward */
+    /* The most that is there while a block runs, with the activations of the blocks up to it, or
+     * with what these run again selectively.
+     */
+    double peak, peak_again;
+    double behind;          /* the most of a block's workspace and what waits for W behind it */
     double delayed;         /* more than these where W is put off, if above 0 */
     double turn;            /* the same at its most, as gradients come block by block */
     double held;            /* gradients that W needs, of one micro-batch */
     double rest;            /* of the workspace, without the block's part of these */
     double received;        /* values of earlier stages and inputs, the same */
+    double fed;             /* inputs that are not kept */
     double workspace;
+    double kernels;         /* the most that one asks for */
+    /* Of values in another layout: what it receives and sends; where it does, with the workspace, or
+     * as in 'peak'; what it receives or is fed.
+     */
+    double copies, border, border_peak;
+    double copied;
     double values, gradients;   /* of messages from earlier stages, and back */
     double sent;            /* to later ones */
 };
@@ -69,6 +83,24 @@ void stage_backward(struct stage_cost *stage, enum backward_form form,
 /* The same of a block at so many samples, added to 'again' and 'dropped'. */
 void block_selective(const struct cost *cost, const struct cost_block *block, double samples,
                      double *again, double *dropped);
+/* Bytes of what it runs again for its backward. */
+double block_made_again(const struct cost *cost, const struct cost_block *block, double samples);
+/* Bytes that are there while it runs. */
+double block_workspace(const struct cost *cost, const struct cost_block *block, double samples);
+/* Bytes that its kernels ask for. */
+double block_kernels(const struct cost *cost, const struct cost_block *block, double samples);
+/* Those that are there while it runs with its activations, or with what it runs again. */
+double block_peak(const struct cost *cost, const struct cost_block *block, double samples);
+double block_peak_again(const struct cost *cost, const struct cost_block *block, double samples);
+/* What is there at a border: with so much that goes in or out in another layout, beside what its
+ * first and its last block have.
+ */
+static inline double stage_border(double first, double last, bool one, double in, double out)
+{
+    double both = one ? in + out : in;
+
+    return fmax(first + both, last + out);
+}
 /* Of its activations, what is kept wherever the stage ends. */
 double block_kept(const struct cost *cost, const struct cost_block *block, double samples);
 /* What is kept until its W is more than its activations by so much; below 0: less. */

@@ -107,20 +107,18 @@ static int check_support(const struct compiled *c, struct device *device, struct
 }
 
 /* What is run again makes its contributions a second time, for nothing. */
-static void note_spare(struct compiled *c, int node, enum part part)
+size_t compiled_spare(const struct compiled *c, int node, bool again)
 {
     const struct node *n = &c->graph->nodes[node];
-    bool again = part == PART_FORWARD && c->program->again.n;
     size_t bytes = 0;
 
     if (!again && (c->schedule->micro_batches < 2 ||
                    c->backend->kernel_accumulates(c->kernels[node])))
-        return;
+        return 0;
     for (int k = 0; k < n->n_outputs; k++)
         if (compiled_is_gradient(c, n->outputs[k]))
             bytes += layout_aligned(c->program->values[n->outputs[k]].layout.bytes);
-    if (bytes > c->spare_bytes)
-        c->spare_bytes = bytes;
+    return bytes;
 }
 
 static int make_kernels(struct compiled *c, struct device *device, size_t *workspace,
@@ -146,9 +144,9 @@ static int make_kernels(struct compiled *c, struct device *device, size_t *works
                 bad = -1;
                 break;
             }
-            bytes = c->backend->kernel_workspace(c->kernels[node]);
+            bytes = layout_aligned(c->backend->kernel_workspace(c->kernels[node])) +
+                    compiled_spare(c, node, part == PART_FORWARD && p->again.n > 0);
             *workspace = bytes > *workspace ? bytes : *workspace;
-            note_spare(c, node, (enum part)part);
         }
     }
     free(layouts);
@@ -204,7 +202,7 @@ static int make_program(struct compiled *c, const struct compile_options *option
     c->sum_bytes = sum_bytes(c, plan);
     c->memory = memory_use(c->program, slots, versions,
                            (size_t)options->optimizer_states * c->state_bytes,
-                           routes.bytes + c->spare_bytes + c->sum_bytes +
+                           routes.bytes + c->sum_bytes +
                                (size_t)versions * COMPILE_SCALARS);
     routes_clear(&routes);
     return 0;

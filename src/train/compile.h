@@ -43,8 +43,6 @@ struct compiled {
     struct program *program;    /* memory placed */
     struct kernel **kernels;    /* by node; NULL where nothing is to run (views, others) */
     int n_kernels;
-    size_t spare_bytes;         /* largest output of a kernel that cannot accumulate, where
-                                 * there are several micro-batches, or that is run again */
     size_t state_bytes;         /* of one array of optimizer state */
     size_t sum_bytes;           /* scratch of sums over ranks */
     struct memory_use memory;
@@ -61,5 +59,7 @@ void compiled_free(struct compiled *compiled);
 bool compiled_is_view(const struct compiled *compiled, int node);
 /* Is this output of a node accumulated over the micro-batches? */
 bool compiled_is_gradient(const struct compiled *compiled, int value);
+/* Bytes for what a node accumulates, where its kernel cannot add, or it is run 'again'. */
+size_t compiled_spare(const struct compiled *compiled, int node, bool again);
 
 #endif

@@ -45,7 +45,7 @@ static void read_list(struct executor *e)
         e->last[TAPE_F] = -1;
 }
 
-static void make_tapes(struct executor *e, char *spare)
+static void make_tapes(struct executor *e)
 {
     const struct program *p = e->compiled->program;
     const struct program_list *lists[TAPE_COUNT] = {
@@ -56,7 +56,7 @@ static void make_tapes(struct executor *e, char *spare)
 
     e->states = mem_new((size_t)(e->store.n_versions * e->store.n_slots), sizeof(*e->states));
     for (int t = 0; t < TAPE_COUNT; t++)
-        tape_init(&e->tapes[t], lists[t], &e->store, e->states, t == TAPE_AGAIN, spare);
+        tape_init(&e->tapes[t], lists[t], &e->store, e->states, t == TAPE_AGAIN);
 }
 
 /* Two ranks may exchange between several stages of theirs: each pair has tags of its own. */
@@ -103,12 +103,11 @@ static int set_up(struct executor *e, struct err *err)
     if (!e->stream ||
         store_init(&e->store, e->compiled, o->placement, o->device, e->stream,
                    optimizer_states(o->optimizer.kind), o->ema > 0,
-                   e->routes.bytes + e->compiled->spare_bytes + e->compiled->sum_bytes,
-                   err) < 0 ||
+                   e->routes.bytes + e->compiled->sum_bytes, err) < 0 ||
         store_load(&e->store, o->initial, o->seed, err) < 0)
         return -1;
-    make_tapes(e, e->store.buffers + e->routes.bytes);
-    e->store.sums = e->store.buffers + e->routes.bytes + e->compiled->spare_bytes;
+    make_tapes(e);
+    e->store.sums = e->store.buffers + e->routes.bytes;
     make_passages(e);
     read_list(e);
     e->staging = mem_try(staging_bytes(e->compiled), 1, err);

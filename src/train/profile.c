@@ -166,7 +166,7 @@ struct size {
     struct blocks *blocks;
     int *stage_of;
     double *seconds;
-    double *workspace;          /* of each block; NULL: the backend lowers nothing */
+    double *kernels;            /* bytes that these ask for, by block */
 };
 
 static void reuse_of_graph(const struct profile_options *o, const struct graph *graph,
@@ -180,9 +180,21 @@ static void reuse_of_graph(const struct profile_options *o, const struct graph *
     free(order);
 }
 
-/* The largest of all kernels: a stage has one space for all of its own, and which these are is not
- * known here.
- */
+/* Of what is accumulated, where the kernel cannot add to it: a place of its own. */
+static double spare_bytes(const struct profile_options *o, const struct whole *w, int node,
+                          const struct kernel *kernel)
+{
+    const struct node *n = &w->graph->nodes[node];
+    const struct program_value *values = w->program->values;
+    double bytes = 0;
+
+    for (int k = 0; k < n->n_outputs && !o->backend->kernel_accumulates(kernel); k++)
+        if (n->outputs[k] >= 0 && values[values[n->outputs[k]].root].place == PLACE_GRADIENT)
+            bytes += (double)layout_aligned(values[n->outputs[k]].layout.bytes);
+    return bytes;
+}
+
+/* What its kernels ask for, the largest of them, and the divisor of the loss. */
 static int find_kernels(const struct profile_options *o, const struct whole *w,
                         const struct program_list *list, int n_blocks, double *most,
                         struct err *err)
@@ -198,26 +210,22 @@ static int find_kernels(const struct profile_options *o, const struct whole *w,
         kernel = o->backend->kernel_new(o->device, w->graph, node, w->layouts, err);
         if (!kernel)
             return -1;
-        bytes = (double)o->backend->kernel_workspace(kernel);
+        bytes = (double)layout_aligned(o->backend->kernel_workspace(kernel)) +
+                spare_bytes(o, w, node, kernel) + COMPILE_SCALARS;
         o->backend->kernel_free(kernel);
-        *most = bytes > *most ? bytes : *most;
+        most[block] = bytes > most[block] ? bytes : most[block];
     }
     return 0;
 }
 
-/* What is there beside what is kept, what kernels ask for, and the divisor of the loss. */
-static int find_workspace(const struct profile_options *o, struct size *s, struct err *err)
+static int find_all_kernels(const struct profile_options *o, struct size *s, struct err *err)
 {
-    double kernels = 0;
     int bad = 0;
 
-    s->workspace = mem_new((size_t)s->blocks->n, sizeof(double));
-    blocks_workspace(s->whole.program, s->blocks->n, s->workspace);
+    s->kernels = mem_new((size_t)s->blocks->n, sizeof(double));
     for (int part = 0; part < PART_COUNT && !bad; part++)
-        bad = find_kernels(o, &s->whole, &s->whole.program->list[part], s->blocks->n, &kernels,
+        bad = find_kernels(o, &s->whole, &s->whole.program->list[part], s->blocks->n, s->kernels,
                            err);
-    for (int i = 0; i < s->blocks->n; i++)
-        s->workspace[i] += kernels + COMPILE_SCALARS;
     return bad;
 }
 
@@ -241,7 +249,7 @@ static int open_size(const struct profile_options *o, int64_t samples, struct si
     s->seconds = mem_new((size_t)s->graph->n_nodes, sizeof(double));
     if (open_whole(o, &options, &s->whole, err) < 0)
         return -1;
-    return s->whole.program ? find_workspace(o, s, err) : 0;
+    return s->whole.program ? find_all_kernels(o, s, err) : 0;
 }
 
 static int time_nodes(const struct profile_options *o, struct size *s, struct lowered *lowered,
@@ -301,7 +309,7 @@ static void clear_sizes(struct size *sizes, int n)
 {
     for (int i = 0; i < n; i++) {
         free(sizes[i].seconds);
-        free(sizes[i].workspace);
+        free(sizes[i].kernels);
         close_whole(&sizes[i].whole);
         reuse_clear(&sizes[i].reuse);
         blocks_free(sizes[i].blocks);
@@ -330,7 +338,7 @@ static struct cost *cost_of(const struct profile_options *o, const struct size *
     for (int i = 0; i < o->n_sizes; i++)
         timings[i] = (struct block_timing){ o->sizes[i], sizes[i].graph, &sizes[i].autodiff,
                                             sizes[i].stage_of, sizes[i].seconds, prepared,
-                                            sizes[i].workspace };
+                                            sizes[i].whole.program, sizes[i].kernels };
     add_prepared(&sizes[0], prepared);
     cost = blocks_cost(sizes[0].blocks, o->n_sizes, timings, step,
                        optimizer_states(o->optimizer.kind), o->backend->device_name(o->device),

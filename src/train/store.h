@@ -29,7 +29,7 @@ struct store {
     char *contributions[SCHEDULE_VERSIONS];     /* NULL: there is one version, or none are made */
     char *averages;             /* of parameters, as the states lie; NULL: none are kept */
     struct slices slices;       /* what these are states and averages of */
-    char *buffers;              /* messages, spare gradients and, from 'sums' on, scratch of sums */
+    char *buffers;              /* messages and, from 'sums' on, scratch of sums */
     char *sums;
     char *weight_sum;           /* the scalar that losses divide by, of each version */
     size_t buffer_bytes;

@@ -8,13 +8,20 @@
 #include "base/mem.h"
 #include "scheduler/layout.h"
 
-static void bind_sums(struct tape_item *item, const struct store *store, char *spare)
+/* Behind the workspace of its kernel. */
+static char *spare_of(const struct tape_item *item, const struct store *store)
+{
+    return (char *)store->workspace +
+           layout_aligned(store->compiled->backend->kernel_workspace(item->kernel));
+}
+
+static void bind_sums(struct tape_item *item, const struct store *store)
 {
     const struct compiled *c = store->compiled;
     const struct node *node = &c->graph->nodes[item->node];
-    size_t at = 0;
+    char *spare = spare_of(item, store);
 
-    if (c->spare_bytes == 0 || c->backend->kernel_accumulates(item->kernel))
+    if (compiled_spare(c, item->node, false) == 0)
         return;
     for (int k = 0; k < node->n_outputs; k++) {
         struct tape_sum *sum;
@@ -24,9 +31,9 @@ static void bind_sums(struct tape_item *item, const struct store *store, char *s
             continue;
         bytes = c->program->values[node->outputs[k]].layout.bytes;
         sum = mem_push((void **)&item->sums, &item->n_sums, sizeof(*sum));
-        *sum = (struct tape_sum){ .output = k, .spare = spare + at,
+        *sum = (struct tape_sum){ .output = k, .spare = spare,
                                   .n = bytes / dtype_size(c->graph->real) };
-        at += layout_aligned(bytes);
+        spare += layout_aligned(bytes);
     }
 }
 
@@ -42,11 +49,11 @@ static void **addresses(const struct store *store, int n, const int *values, int
 
 /* What is run again has made its gradients before. */
 static void **output_addresses(const struct store *store, const struct node *node, int slot,
-                               bool again, char *spare)
+                               char *spare)
 {
     void **list = addresses(store, node->n_outputs, node->outputs, slot);
 
-    for (int k = 0; again && k < node->n_outputs; k++) {
+    for (int k = 0; spare && k < node->n_outputs; k++) {
         if (!compiled_is_gradient(store->compiled, node->outputs[k]))
             continue;
         list[k] = spare;
@@ -56,28 +63,30 @@ static void **output_addresses(const struct store *store, const struct node *nod
 }
 
 static void bind(struct tape *tape, struct tape_item *item, const struct store *store,
-                 const struct step_state *states, bool again, char *spare)
+                 const struct step_state *states, bool again)
 {
+    char *spare = again ? spare_of(item, store) : NULL;
     const struct node *node = &store->compiled->graph->nodes[item->node];
 
     item->args = mem_new((size_t)tape->n_slots, sizeof(*item->args));
     for (int slot = 0; slot < tape->n_slots; slot++) {
         item->args[slot] = (struct kernel_args){
             .inputs = (const void *const *)addresses(store, node->n_inputs, node->inputs, slot),
-            .outputs = output_addresses(store, node, slot, again, spare),
+            .outputs = output_addresses(store, node, slot, spare),
             .workspace = store->workspace,
             .state = &states[slot],
         };
     }
     for (int k = 0; k < node->n_outputs; k++)
         item->gradient |= compiled_is_gradient(store->compiled, node->outputs[k]);
-    bind_sums(item, store, spare);
+    if (!again)
+        bind_sums(item, store);
     if (node->n_outputs > tape->max_outputs)
         tape->max_outputs = node->n_outputs;
 }
 
 void tape_init(struct tape *tape, const struct program_list *list, const struct store *store,
-               const struct step_state *states, bool again, char *spare)
+               const struct step_state *states, bool again)
 {
     const struct compiled *c = store->compiled;
 
@@ -93,7 +102,7 @@ void tape_init(struct tape *tape, const struct program_list *list, const struct 
         item->node = list->nodes[i];
         item->kernel = c->kernels[item->node];
         item->n_outputs = c->graph->nodes[item->node].n_outputs;
-        bind(tape, item, store, states, again, spare);
+        bind(tape, item, store, states, again);
         tape->n++;
     }
     tape->outputs = mem_new((size_t)tape->max_outputs, sizeof(*tape->outputs));

@@ -35,11 +35,11 @@ struct tape {
     void **outputs;             /* scratch for the pointers of one run */
 };
 
-/* 'states[version * slots + slot]' is what kernels of that slot read. 'spare' has
- * compiled->spare_bytes; gradients of what is run 'again' go there.
+/* 'states[version * slots + slot]' is what kernels of that slot read. Gradients of
+ * what is run 'again' go to spare memory: behind what the kernel asks for, in the workspace.
  */
 void tape_init(struct tape *tape, const struct program_list *list, const struct store *store,
-               const struct step_state *states, bool again, char *spare);
+               const struct step_state *states, bool again);
 void tape_clear(struct tape *tape);
 
 /* Run item i for a slot of a version, version * slots + slot; 'accumulate': gradients are added to

@@ -169,7 +169,7 @@ static struct cost *cost_of(struct graph **graphs, int n, struct err *err)
         for (int k = 0; k < graphs[i]->n_nodes; k++)
             seconds[i][k] = 1;
         timing[i] = (struct block_timing){ graphs[i]->batch, graphs[i], &ad[i], all,
-                                           seconds[i], NULL, NULL };
+                                           seconds[i], NULL, NULL, NULL };
     }
     cost = blocks_cost(blocks[0], n, timing, 0, 2, "test", err);
     for (int i = 0; i < n; i++) {
@@ -247,7 +247,7 @@ static void the_workspace_of_a_program_is_what_lives_beside_what_is_kept(void **
     struct graph *g = build_pair(2);
     struct blocks *blocks = blocks_new(g, NULL);
     struct err err = { 0 };
-    double most[2] = { 0 };
+    double most[2] = { 0 }, peak[2] = { 0 }, again[2] = { 0 };
     struct autodiff ad;
     struct program *program;
     int *stage = arena_alloc(g->arena, (size_t)g->n_nodes, sizeof(int));
@@ -257,7 +257,8 @@ static void the_workspace_of_a_program_is_what_lives_beside_what_is_kept(void **
         fail_msg("%s", err.text);
     program = program_new(g, &ad, stage, 0, 1, &err);
     assert_non_null(program);
-    blocks_workspace(program, blocks->n, most);
+    blocks_peaks_of_program(program, blocks->n, NULL, 0,
+                            &(struct block_peaks){ most, peak, again });
     assert_true(most[1] >= 2 * 4.0 * 2 * WIDTH);
     assert_true(most[0] == 4.0 * 2 * WIDTH);
     program_free(program);
@@ -283,7 +284,7 @@ static struct cost *estimate(const struct graph *built)
     seconds = arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(double));
     blocks_roofline(graph, 4, 1e3, 1e3, NULL, seconds);
     cost = blocks_cost(blocks, 1,
-                       &(struct block_timing){ 4, graph, &ad, stage, seconds, NULL, NULL }, 0, 2,
+                       &(struct block_timing){ 4, graph, &ad, stage, seconds, NULL, NULL, NULL }, 0, 2,
                        "test", &err);
     blocks_free(blocks);
     graph_free(graph);

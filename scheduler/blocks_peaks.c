@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT */
+/* What blocks have at most while they run, in a training step of a whole network. */
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "graph/op.h"
+#include "graph/program.h"
+#include "scheduler/blocks.h"
+#include "scheduler/layout.h"
+
+/* A node that runs: when, of which block, and what is there. */
+struct step {
+    int time, block;
+    double beside, own, again;  /* bytes: temporary ones, of struct life 'kept', of 'again' */
+};
+
+/* Of a root: from when to when it is there, and the block that touches it first. */
+struct life {
+    int first, last, block;     /* first -1: never */
+    double bytes;               /* 0 where it has no place in a stage's arena */
+    bool leaves;                /* other blocks touch it in F */
+    bool kept;                  /* for B, or for a later block */
+    bool given;                 /* of these, fed, or a copy of what is */
+    bool again;                 /* of these, what selective recompute makes again */
+};
+
+struct lives {
+    int n_steps, n_times, n, n_blocks;
+    struct step *steps;
+    struct life *items;         /* of each value */
+};
+
+static struct lives lives_new(int n_steps, int n_values, int n_blocks)
+{
+    struct lives l = { .n = n_values, .n_blocks = n_blocks,
+                       .steps = mem_new((size_t)n_steps, sizeof(*l.steps)),
+                       .items = mem_new((size_t)n_values, sizeof(*l.items)) };
+
+    for (int v = 0; v < n_values; v++)
+        l.items[v] = (struct life){ .first = -1, .last = -1 };
+    return l;
+}
+
+static void lives_clear(struct lives *l)
+{
+    free(l->steps);
+    free(l->items);
+}
+
+static void add_step(struct lives *l, int time, int block)
+{
+    if (block >= 0 && block < l->n_blocks)
+        l->steps[l->n_steps++] = (struct step){ .time = time, .block = block };
+    if (time >= l->n_times)
+        l->n_times = time + 1;
+}
+
+static void touch(struct life *life, int time, int block, bool forward)
+{
+    if (life->first < 0) {
+        life->first = time;
+        life->block = block;
+    }
+    if (time > life->last)
+        life->last = time;
+    life->leaves |= forward && block != life->block;
+}
+
+static void fill_beside(struct lives *l)
+{
+    double *live = mem_new((size_t)l->n_times + 1, sizeof(*live));
+
+    for (int v = 0; v < l->n; v++) {
+        const struct life *life = &l->items[v];
+
+        if (life->kept || life->first < 0)
+            continue;
+        live[life->first] += life->bytes;
+        live[life->last + 1] -= life->bytes;
+    }
+    for (int t = 1; t < l->n_times; t++)
+        live[t] += live[t - 1];
+    for (int i = 0; i < l->n_steps; i++)
+        l->steps[i].beside = live[l->steps[i].time];
+    free(live);
+}
+
+/* Steps block by block: those of block b are list[start[b]] … list[start[b + 1] - 1]. */
+static int *steps_by_block(const struct lives *l, int *start)
+{
+    int *list = mem_new((size_t)l->n_steps, sizeof(*list));
+    int *next = mem_new((size_t)l->n_blocks, sizeof(*next));
+
+    for (int i = 0; i < l->n_steps; i++)
+        start[l->steps[i].block + 1]++;
+    for (int b = 0; b < l->n_blocks; b++) {
+        start[b + 1] += start[b];
+        next[b] = start[b];
+    }
+    for (int i = 0; i < l->n_steps; i++)
+        list[next[l->steps[i].block]++] = i;
+    free(next);
+    return list;
+}
+
+/* What a block keeps, while it runs. */
+static void fill_own(struct lives *l)
+{
+    int *start = mem_new((size_t)l->n_blocks + 1, sizeof(*start));
+    int *list = steps_by_block(l, start);
+
+    for (int v = 0; v < l->n; v++) {
+        const struct life *life = &l->items[v];
+
+        if (!life->kept || life->given || life->block < 0 || life->block >= l->n_blocks)
+            continue;
+        for (int i = start[life->block]; i < start[life->block + 1]; i++) {
+            struct step *step = &l->steps[list[i]];
+            bool there = life->first <= step->time && step->time <= life->last;
+
+            step->own += there ? life->bytes : 0;
+            step->again += there && life->again ? life->bytes : 0;
+        }
+    }
+    free(list);
+    free(start);
+}
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static void fill_peaks(struct lives *l, struct block_peaks *peaks)
+{
+    fill_beside(l);
+    fill_own(l);
+    for (int i = 0; i < l->n_steps; i++) {
+        const struct step *s = &l->steps[i];
+        int b = s->block;
+
+        peaks->workspace[b] = larger(peaks->workspace[b], s->beside);
+        peaks->peak[b] = larger(peaks->peak[b], s->beside + s->own);
+        peaks->again[b] = larger(peaks->again[b], s->beside + s->again);
+    }
+}
+
+/* Of a program as a backend has lowered it ----------------------------------------------- */
+
+static void touch_all(const struct program *program, int node, int time, bool forward,
+                      struct lives *l)
+{
+    const struct node *n = &program->graph->nodes[node];
+
+    for (int k = 0; k < n->n_inputs; k++)
+        if (n->inputs[k] >= 0)
+            touch(&l->items[program->values[n->inputs[k]].root], time, n->block, forward);
+    for (int k = 0; k < n->n_outputs; k++)
+        if (n->outputs[k] >= 0)
+            touch(&l->items[program->values[n->outputs[k]].root], time, n->block, forward);
+}
+
+/* What it is a copy of, in another layout; else itself. */
+static int original_of(const struct graph *graph, int value)
+{
+    int producer = graph->values[value].producer;
+
+    while (producer >= 0 && strcmp(graph->nodes[producer].op->name, "Reorder") == 0) {
+        value = graph->nodes[producer].inputs[0];
+        producer = graph->values[value].producer;
+    }
+    return value;
+}
+
+void blocks_peaks_of_program(const struct program *program, int n_blocks, const bool *again,
+                             int n_again, struct block_peaks *peaks)
+{
+    const struct program_list *lists[] = { &program->list[PART_FORWARD], &program->backward };
+    int behind = lists[0]->n, time = 0;
+    struct lives l = lives_new(behind + lists[1]->n, program->n_values, n_blocks);
+
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < lists[k]->n; i++, time++) {
+            add_step(&l, time, program->graph->nodes[lists[k]->nodes[i]].block);
+            touch_all(program, lists[k]->nodes[i], time, k == 0, &l);
+        }
+    for (int v = 0; v < program->n_values; v++) {
+        const struct program_value *value = &program->values[v];
+        struct life *life = &l.items[v];
+        int original = original_of(program->graph, v);
+
+        if (value->place == PLACE_SLOT || value->place == PLACE_SCRATCH)
+            life->bytes = (double)layout_aligned(value->layout.bytes);
+        life->kept = life->leaves || (life->first < behind && life->last >= behind);
+        life->given = program->graph->values[original].kind == VALUE_INPUT;
+        life->again = original < n_again && again[original];
+    }
+    fill_peaks(&l, peaks);
+    lives_clear(&l);
+}
+
+/* What lowering does to a value that has to stay plain: its readers have one beside it. */
+static bool is_copied(const struct graph *graph, int value)
+{
+    for (int i = 0; i < graph->values[value].n_consumers; i++)
+        if (strcmp(graph->nodes[graph->values[value].consumers[i]].op->name, "Reorder") == 0)
+            return true;
+    return false;
+}
+
+bool blocks_reorder(const struct program *program, int value)
+{
+    return program->values[value].layout.opaque ||
+           (program->graph->values[value].kind == VALUE_INPUT &&
+            is_copied(program->graph, value));
+}
+
+/* Of a graph, one stage for each block ---------------------------------------------------- */
+
+/* W right behind the last B that it reads from. */
+static int time_of(const struct graph *graph, const struct node *node, const int *time)
+{
+    int last = 0;
+
+    for (int i = 0; i < node->n_inputs; i++) {
+        int producer = node->inputs[i] < 0 ? -1 : graph->values[node->inputs[i]].producer;
+
+        if (producer >= 0 && time[producer] > last)
+            last = time[producer];
+    }
+    return last;
+}
+
+static void fill_graph(const struct block_timing *t, const int *root, struct lives *l)
+{
+    const struct graph *graph = t->graph;
+    int *time = mem_new((size_t)graph->n_nodes, sizeof(*time)), now = 0;
+
+    for (int n = 0; n < graph->n_nodes; n++) {
+        const struct node *node = &graph->nodes[n];
+        int block = node->part == PART_PREPARE ? -1 : t->stage_of[n];
+        bool forward = node->part == PART_FORWARD;
+
+        time[n] = node->part == PART_WGRAD ? time_of(graph, node, time) : now++;
+        add_step(l, time[n], block);
+        for (int k = 0; k < node->n_inputs; k++)
+            if (node->inputs[k] >= 0)
+                touch(&l->items[root[node->inputs[k]]], time[n], block, forward);
+        for (int k = 0; k < node->n_outputs; k++)
+            if (node->outputs[k] >= 0)
+                touch(&l->items[root[node->outputs[k]]], time[n], block, forward);
+    }
+    free(time);
+}
+
+/* What lives as long as the parameters has no place in the arena. */
+static void leave_out_sums(const struct autodiff *ad, const int *root, struct lives *l)
+{
+    for (int i = 0; i < ad->n_params; i++)
+        if (ad->params[i].gradient >= 0)
+            l->items[root[ad->params[i].gradient]].bytes = 0;
+    for (int i = 0; i < ad->n_stats; i++)
+        l->items[root[ad->stats[i].contribution]].bytes = 0;
+}
+
+void blocks_peaks_of_graph(const struct block_timing *t, int n_blocks, const int *root,
+                           const bool *kept, const bool *again, struct block_peaks *peaks)
+{
+    const struct graph *graph = t->graph;
+    struct lives l = lives_new(graph->n_nodes, graph->n_values, n_blocks);
+
+    fill_graph(t, root, &l);
+    for (int v = 0; v < graph->n_values; v++) {
+        int producer = graph->values[v].producer;
+
+        if (root[v] != v || producer < 0 || graph->nodes[producer].part == PART_PREPARE)
+            continue;
+        l.items[v].bytes = (double)layout_aligned((size_t)blocks_bytes(graph, t->batch, v));
+        l.items[v].kept = kept[v];
+        l.items[v].again = again[v];
+    }
+    leave_out_sums(t->autodiff, root, &l);
+    fill_peaks(&l, peaks);
+    lives_clear(&l);
+}
