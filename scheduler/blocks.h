@@ -54,7 +54,7 @@ struct block_timing {
     const int *stage_of;        /* block of every node, gradient nodes too */
     const double *seconds;      /* [n_nodes] */
     const double *prepared;     /* [blocks] bytes that a backend makes of parameters; may be NULL */
-    const struct program *program;  /* the same in one stage, as a backend lowers it; NULL: not so */
+    const struct program *program;  /* one stage, as a backend lowers it; NULL: none does */
     const double *kernels;      /* [blocks] bytes that kernels ask for; may be NULL */
 };
 
@@ -68,12 +68,15 @@ struct cost *blocks_cost(const struct blocks *blocks, int n_sizes,
 /* [blocks] of bytes that are there while a node of the block runs, at most. */
 struct block_peaks {
     double *workspace;      /* beside what is kept for the backward, and what blocks send */
+    double *rest;           /* of that, what does not wait for W */
+    double *delayed;        /* where W is put off, of what the block keeps and what waits for W */
+    double *peak_delayed;   /* with the rest */
     double *peak;           /* with what the block itself keeps, while that is there */
     double *again;          /* instead, with what of this selective recompute makes again */
 };
 
-/* Of a program that is one stage, as a backend has lowered it, or else from the graph; 'again' of the
- * forward's values, 'root' and 'kept' of all. 'peaks' are 0.
+/* Of a program that is one stage, as a backend has lowered it, or else from the graph; 'again' of
+ * the forward's values, 'root' and 'kept' of all. 'peaks' are 0.
  */
 void blocks_peaks_of_program(const struct program *program, int n_blocks, const bool *again,
                              int n_again, struct block_peaks *peaks);

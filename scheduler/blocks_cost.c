@@ -68,6 +68,9 @@ static void init_blocks(struct cost *cost, const struct blocks *blocks,
         b->selective_activations = new_sizes(cost);
         b->made_again = new_sizes(cost);
         b->kernels = new_sizes(cost);
+        b->workspace_delayed = new_sizes(cost);
+        b->activations_delayed = new_sizes(cost);
+        b->peak_delayed = new_sizes(cost);
         b->peak = new_sizes(cost);
         b->selective_peak = new_sizes(cost);
         b->first_node = mem_strdup(graph->nodes[from->nodes[0]].name);
@@ -120,7 +123,7 @@ static int root_of(const struct graph *graph, int value)
 
 /* What the backward of its block reads of each forward value. */
 struct keeping {
-    bool backward, wgrad, leaves;
+    bool backward, wgrad;
     bool own, alias;        /* that of its own block does; a part of it, or all, leaves as well */
     int reader;             /* the last block whose backward reads it */
 };
@@ -159,7 +162,6 @@ static struct keeping *find_kept(const struct writer *w)
     for (int i = 0; i < w->t->autodiff->n_boundaries; i++) {
         int value = w->t->autodiff->boundaries[i].value, root = root_of(graph, value);
 
-        kept[root].leaves = true;
         kept[root].alias |= root != value;
     }
     return kept;
@@ -273,8 +275,8 @@ static void add_selective(const struct writer *w, const struct keeping *keeping,
 
             if (v < 0 || root_of(graph, v) != v)
                 continue;
-            was = keeping[v].backward || keeping[v].leaves;
-            there = s->kept[v] || (keeping[v].leaves && !s->runs[i]);
+            was = keeping[v].backward;
+            there = s->kept[v] || (was && !s->runs[i]);
             b->selective_activations[w->size] += (there - was) * laid_out(w, v);
             if (keeping[v].backward && !s->kept[v])
                 b->made_again[w->size] += laid_out(w, v);
@@ -314,12 +316,13 @@ static void add_peaks(const struct writer *w, const struct keeping *keeping,
     const struct graph *graph = w->t->graph;
     size_t n = (size_t)graph->n_values, blocks = (size_t)w->cost->n_blocks;
     bool *kept = mem_new(n, sizeof(bool)), *again = mem_new(n, sizeof(bool));
-    struct block_peaks peaks = { mem_new(blocks, sizeof(double)), mem_new(blocks, sizeof(double)),
-                                 mem_new(blocks, sizeof(double)) };
+    double *rows = mem_new(6 * blocks, sizeof(double));
+    struct block_peaks peaks = { rows, rows + blocks, rows + 2 * blocks, rows + 3 * blocks,
+                                 rows + 4 * blocks, rows + 5 * blocks };
     int *root = roots_uncut(w);
 
     for (int v = 0; v < graph->n_values; v++) {
-        kept[v] = is_forward(graph, v) && (keeping[v].backward || keeping[v].leaves);
+        kept[v] = is_forward(graph, v) && keeping[v].backward;
         again[v] = is_forward(graph, v) && keeping[v].backward && !selection->kept[v];
     }
     if (w->t->program)
@@ -328,6 +331,9 @@ static void add_peaks(const struct writer *w, const struct keeping *keeping,
         blocks_peaks_of_graph(w->t, w->cost->n_blocks, root, kept, again, &peaks);
     for (int b = 0; b < w->cost->n_blocks; b++) {
         w->cost->blocks[b].workspace[w->size] = peaks.workspace[b];
+        w->cost->blocks[b].workspace_delayed[w->size] = peaks.rest[b];
+        w->cost->blocks[b].activations_delayed[w->size] = peaks.delayed[b];
+        w->cost->blocks[b].peak_delayed[w->size] = peaks.peak_delayed[b];
         w->cost->blocks[b].peak[w->size] = peaks.peak[b];
         w->cost->blocks[b].selective_peak[w->size] = peaks.again[b];
         w->cost->blocks[b].kernels[w->size] = w->t->kernels ? w->t->kernels[b] : 0;
@@ -335,9 +341,7 @@ static void add_peaks(const struct writer *w, const struct keeping *keeping,
     free(root);
     free(again);
     free(kept);
-    free(peaks.workspace);
-    free(peaks.peak);
-    free(peaks.again);
+    free(rows);
 }
 
 static void add_activations(const struct writer *w)
@@ -357,7 +361,7 @@ static void add_activations(const struct writer *w)
             b->gradients_for_wgrad[w->size] += laid_out(w, v);
         if (graph->nodes[producer].part != PART_FORWARD)
             continue;
-        if (kept[v].backward || kept[v].leaves)
+        if (kept[v].backward)
             b->activations[w->size] += laid_out(w, v);
         if (kept[v].backward) {
             struct cost_block *reader = &w->cost->blocks[kept[v].reader];
@@ -404,6 +408,7 @@ static void add_edges(const struct writer *w)
                            kept[from->value].wgrad && !kept[from->value].own &&
                            !kept[from->value].alias;
             e->reordered = is_reordered(w, from->value);
+            e->once = !kept[root_of(w->t->graph, from->value)].backward;
         }
         e->bytes[w->size] = bytes_of(w, from->value);
         e->gradient_bytes[w->size] = from->gradient < 0 ? 0 : bytes_of(w, from->gradient);

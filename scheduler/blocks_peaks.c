@@ -13,15 +13,21 @@
 /* A node that runs: when, of which block, and what is there. */
 struct step {
     int time, block;
-    double beside, own, again;  /* bytes: temporary ones, of struct life 'kept', of 'again' */
+    /* Bytes: temporary ones, of these what waits for the block's own W; of what it made what is
+     * 'kept', of that what is made 'again'.
+     */
+    double beside, waits, own, again;
+    double delayed;             /* both, of what is there until W where that is put off */
 };
 
 /* Of a root: from when to when it is there, and the block that touches it first. */
 struct life {
     int first, last, block;     /* first -1: never */
     double bytes;               /* 0 where it has no place in a stage's arena */
-    bool leaves;                /* other blocks touch it in F */
-    bool kept;                  /* for B, or for a later block */
+    bool kept;                  /* from F for B */
+    int waits;                  /* made by B, and of the block whose W reads it; -1: none */
+    bool stays;                 /* W reads it */
+    int last_b;                 /* when another part reads it last */
     bool given;                 /* of these, fed, or a copy of what is */
     bool again;                 /* of these, what selective recompute makes again */
 };
@@ -39,7 +45,7 @@ static struct lives lives_new(int n_steps, int n_values, int n_blocks)
                        .items = mem_new((size_t)n_values, sizeof(*l.items)) };
 
     for (int v = 0; v < n_values; v++)
-        l.items[v] = (struct life){ .first = -1, .last = -1 };
+        l.items[v] = (struct life){ .first = -1, .last = -1, .last_b = -1, .waits = -1 };
     return l;
 }
 
@@ -57,7 +63,7 @@ static void add_step(struct lives *l, int time, int block)
         l->n_times = time + 1;
 }
 
-static void touch(struct life *life, int time, int block, bool forward)
+static void touch(struct life *life, int time, int block, bool wgrad)
 {
     if (life->first < 0) {
         life->first = time;
@@ -65,7 +71,16 @@ static void touch(struct life *life, int time, int block, bool forward)
     }
     if (time > life->last)
         life->last = time;
-    life->leaves |= forward && block != life->block;
+    if (!wgrad && time > life->last_b)
+        life->last_b = time;
+}
+
+static void note_wgrad(struct life *life, const struct node *node, int block)
+{
+    if (node->part != PART_WGRAD)
+        return;
+    life->waits = block;
+    life->stays = true;
 }
 
 static void fill_beside(struct lives *l)
@@ -105,7 +120,7 @@ static int *steps_by_block(const struct lives *l, int *start)
     return list;
 }
 
-/* What a block keeps, while it runs. */
+/* What a block keeps, and what waits for its W, while it runs. */
 static void fill_own(struct lives *l)
 {
     int *start = mem_new((size_t)l->n_blocks + 1, sizeof(*start));
@@ -113,15 +128,19 @@ static void fill_own(struct lives *l)
 
     for (int v = 0; v < l->n; v++) {
         const struct life *life = &l->items[v];
+        int block = life->kept ? life->block : life->waits;
 
-        if (!life->kept || life->given || life->block < 0 || life->block >= l->n_blocks)
+        if (life->given || life->first < 0 || block < 0 || block >= l->n_blocks)
             continue;
-        for (int i = start[life->block]; i < start[life->block + 1]; i++) {
+        for (int i = start[block]; i < start[block + 1]; i++) {
             struct step *step = &l->steps[list[i]];
-            bool there = life->first <= step->time && step->time <= life->last;
 
-            step->own += there ? life->bytes : 0;
-            step->again += there && life->again ? life->bytes : 0;
+            if (step->time >= life->first && (life->stays || step->time <= life->last_b))
+                step->delayed += life->bytes;
+            if (step->time < life->first || step->time > life->last)
+                continue;
+            *(life->kept ? &step->own : &step->waits) += life->bytes;
+            step->again += life->kept && life->again ? life->bytes : 0;
         }
     }
     free(list);
@@ -142,24 +161,39 @@ static void fill_peaks(struct lives *l, struct block_peaks *peaks)
         int b = s->block;
 
         peaks->workspace[b] = larger(peaks->workspace[b], s->beside);
+        peaks->rest[b] = larger(peaks->rest[b], s->beside - s->waits);
+        peaks->delayed[b] = larger(peaks->delayed[b], s->delayed);
+        peaks->peak_delayed[b] = larger(peaks->peak_delayed[b],
+                                        s->beside - s->waits + s->delayed);
         peaks->peak[b] = larger(peaks->peak[b], s->beside + s->own);
         peaks->again[b] = larger(peaks->again[b], s->beside + s->again);
     }
 }
 
+/* Made by B: what W alone makes for itself does not wait. */
+static bool is_backward(const struct graph *graph, int value)
+{
+    int producer = graph->values[value].producer;
+
+    return producer < 0 || graph->nodes[producer].part == PART_DGRAD;
+}
+
 /* Of a program as a backend has lowered it ----------------------------------------------- */
 
-static void touch_all(const struct program *program, int node, int time, bool forward,
-                      struct lives *l)
+static void touch_all(const struct program *program, int node, int time, struct lives *l)
 {
     const struct node *n = &program->graph->nodes[node];
 
     for (int k = 0; k < n->n_inputs; k++)
-        if (n->inputs[k] >= 0)
-            touch(&l->items[program->values[n->inputs[k]].root], time, n->block, forward);
+        if (n->inputs[k] >= 0) {
+            struct life *life = &l->items[program->values[n->inputs[k]].root];
+
+            touch(life, time, n->block, n->part == PART_WGRAD);
+            note_wgrad(life, n, n->block);
+        }
     for (int k = 0; k < n->n_outputs; k++)
         if (n->outputs[k] >= 0)
-            touch(&l->items[program->values[n->outputs[k]].root], time, n->block, forward);
+            touch(&l->items[program->values[n->outputs[k]].root], time, n->block, false);
 }
 
 /* What it is a copy of, in another layout; else itself. */
@@ -184,7 +218,7 @@ void blocks_peaks_of_program(const struct program *program, int n_blocks, const 
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < lists[k]->n; i++, time++) {
             add_step(&l, time, program->graph->nodes[lists[k]->nodes[i]].block);
-            touch_all(program, lists[k]->nodes[i], time, k == 0, &l);
+            touch_all(program, lists[k]->nodes[i], time, &l);
         }
     for (int v = 0; v < program->n_values; v++) {
         const struct program_value *value = &program->values[v];
@@ -193,9 +227,13 @@ void blocks_peaks_of_program(const struct program *program, int n_blocks, const 
 
         if (value->place == PLACE_SLOT || value->place == PLACE_SCRATCH)
             life->bytes = (double)layout_aligned(value->layout.bytes);
-        life->kept = life->leaves || (life->first < behind && life->last >= behind);
+        life->kept = life->first < behind && life->last >= behind;
+        life->waits = is_backward(program->graph, v) ? life->waits : -1;
         life->given = program->graph->values[original].kind == VALUE_INPUT;
         life->again = original < n_again && again[original];
+        /* A copy is there in place of what the block made. */
+        if (original != v)
+            life->block = l.items[program->values[original].root].block;
     }
     fill_peaks(&l, peaks);
     lives_clear(&l);
@@ -241,16 +279,19 @@ static void fill_graph(const struct block_timing *t, const int *root, struct liv
     for (int n = 0; n < graph->n_nodes; n++) {
         const struct node *node = &graph->nodes[n];
         int block = node->part == PART_PREPARE ? -1 : t->stage_of[n];
-        bool forward = node->part == PART_FORWARD;
 
         time[n] = node->part == PART_WGRAD ? time_of(graph, node, time) : now++;
         add_step(l, time[n], block);
         for (int k = 0; k < node->n_inputs; k++)
-            if (node->inputs[k] >= 0)
-                touch(&l->items[root[node->inputs[k]]], time[n], block, forward);
+            if (node->inputs[k] >= 0) {
+                struct life *life = &l->items[root[node->inputs[k]]];
+
+                touch(life, time[n], block, node->part == PART_WGRAD);
+                note_wgrad(life, node, block);
+            }
         for (int k = 0; k < node->n_outputs; k++)
             if (node->outputs[k] >= 0)
-                touch(&l->items[root[node->outputs[k]]], time[n], block, forward);
+                touch(&l->items[root[node->outputs[k]]], time[n], block, false);
     }
     free(time);
 }
@@ -279,6 +320,7 @@ void blocks_peaks_of_graph(const struct block_timing *t, int n_blocks, const int
             continue;
         l.items[v].bytes = (double)layout_aligned((size_t)blocks_bytes(graph, t->batch, v));
         l.items[v].kept = kept[v];
+        l.items[v].waits = is_backward(graph, v) ? l.items[v].waits : -1;
         l.items[v].again = again[v];
     }
     leave_out_sums(t->autodiff, root, &l);

@@ -46,6 +46,9 @@ static void free_block(struct cost_block *b)
     free(b->selective_activations);
     free(b->made_again);
     free(b->kernels);
+    free(b->activations_delayed);
+    free(b->peak_delayed);
+    free(b->workspace_delayed);
     free(b->peak);
     free(b->selective_peak);
     free(b->first_node);
@@ -291,6 +294,12 @@ static json_t *block_to_json(const struct cost *cost, const struct cost_block *b
         json_object_set_new(o, "gradients_for_wgrad", numbers(cost, b->gradients_for_wgrad));
     if (b->workspace)
         json_object_set_new(o, "workspace", numbers(cost, b->workspace));
+    if (b->workspace_delayed)
+        json_object_set_new(o, "workspace_delayed", numbers(cost, b->workspace_delayed));
+    if (b->activations_delayed)
+        json_object_set_new(o, "activations_delayed", numbers(cost, b->activations_delayed));
+    if (b->peak_delayed)
+        json_object_set_new(o, "peak_delayed", numbers(cost, b->peak_delayed));
     if (b->kernels)
         json_object_set_new(o, "kernels", numbers(cost, b->kernels));
     if (b->peak)
@@ -323,6 +332,8 @@ static json_t *edge_to_json(const struct cost *cost, const struct cost_edge *e)
 
     if (e->passed_on)
         json_object_set_new(o, "passed_on", json_true());
+    if (e->once)
+        json_object_set_new(o, "kept", json_false());
     if (e->reordered)
         json_object_set_new(o, "reordered", json_true());
     return o;

@@ -34,13 +34,18 @@ struct cost_block {
     double prepared;                    /* bytes made of the parameters, once per step */
     double *gradients_for_wgrad;        /* what dgrad makes, until W; NULL: none */
     double *workspace;                  /* NULL: none */
+    double *workspace_delayed;          /* without what waits for wgrad; NULL: not known */
+    /* At most, where wgrad is put off: of what is kept and waits for it, and with the workspace;
+     * NULL: the sums.
+     */
+    double *activations_delayed, *peak_delayed;
     double *kernels;                    /* what its kernels ask for; NULL: nothing */
-    double *peak;                       /* at most, of the workspace and what it keeps; NULL: the sum */
+    double *peak;                       /* at most, of the workspace and what it keeps; NULL: both */
     /* Of the variant that recomputes selectively; NULL: there is none, it runs as without. */
     double *selective_dgrad, *selective_activations;
-    double *selective_peak; /* of the workspace and what it makes again; NULL: the sum */
-    double *made_again;     /* bytes of what it runs again for its backward; NULL: of its activations
-                             * all that is not kept */
+    double *selective_peak; /* at most, of the workspace and what it makes again; NULL: both */
+    double *made_again;     /* bytes of what it runs again for its backward; NULL: all of its
+                             * activations that are not kept */
     bool batch_axis;
     char *first_node, *last_node;       /* ONNX names where made from a model; may be NULL */
 };
@@ -51,6 +56,7 @@ struct cost_edge {
     double *bytes, *gradient_bytes;     /* [n_sizes] */
     bool passed_on;         /* kept for wgrad, but not for that of its own block, nor for its dgrad */
     bool reordered;         /* within a stage it has another layout than where it is sent */
+    bool once;              /* no backward reads it: see struct cost_input */
 };
 
 struct cost_input {

@@ -140,7 +140,8 @@ static int read_selective(struct reading *reading, struct json_reader *r, struct
                           struct err *err)
 {
     if (read_instead(reading, r, "dgrad", b, b->dgrad, &b->selective_dgrad, err) ||
-        read_instead(reading, r, "activations", b, b->activations, &b->selective_activations, err) ||
+        read_instead(reading, r, "activations", b, b->activations, &b->selective_activations,
+                     err) ||
         read_numbers(reading, r, "made_again", false, b->batch_axis, &b->made_again, err) ||
         read_numbers(reading, r, "peak", false, b->batch_axis, &b->selective_peak, err))
         return -1;
@@ -242,6 +243,9 @@ static int read_block(struct reading *reading, struct json_reader *r, struct cos
         json_get_number(r, "statistics", 0, MAX_NUMBER, &zero, &b->statistics, err) ||
         read_numbers(reading, r, "gradients_for_wgrad", false, s, &b->gradients_for_wgrad, err) ||
         read_numbers(reading, r, "workspace", false, s, &b->workspace, err) ||
+        read_numbers(reading, r, "workspace_delayed", false, s, &b->workspace_delayed, err) ||
+        read_numbers(reading, r, "activations_delayed", false, s, &b->activations_delayed, err) ||
+        read_numbers(reading, r, "peak_delayed", false, s, &b->peak_delayed, err) ||
         read_numbers(reading, r, "kernels", false, s, &b->kernels, err) ||
         read_numbers(reading, r, "peak", false, s, &b->peak, err) ||
         json_get_number(r, "step", 0, MAX_NUMBER, &zero, &b->step, err) ||
@@ -308,8 +312,8 @@ static int read_edge(struct reading *reading, struct json_reader *r, struct cost
 {
     const struct cost *cost = reading->cost;
     const char *from, *to, *value;
-    const bool no = false;
-    bool scales;
+    const bool no = false, yes = true;
+    bool scales, kept;
 
     if (json_get_string(r, "from", true, NULL, &from, err) ||
         json_get_string(r, "to", true, NULL, &to, err) ||
@@ -317,8 +321,10 @@ static int read_edge(struct reading *reading, struct json_reader *r, struct cost
         find_block(reading, r, "from", from, &e->from, err) ||
         find_block(reading, r, "to", to, &e->to, err) ||
         json_get_bool(r, "passed_on", &no, &e->passed_on, err) ||
-        json_get_bool(r, "reordered", &no, &e->reordered, err))
+        json_get_bool(r, "reordered", &no, &e->reordered, err) ||
+        json_get_bool(r, "kept", &yes, &kept, err))
         return -1;
+    e->once = !kept;
     if (e->from == e->to)
         return json_error(r, "to", err, "an edge from \"%s\" to itself", from);
     e->value = value[0] ? mem_strdup(value) : mem_printf("%s to %s", from, to);
@@ -378,7 +384,8 @@ static int check_values(struct reading *reading, struct err *err)
                               "\"%s\"", a->value, cost->blocks[a->from].name,
                               cost->blocks[a->to].name, cost->blocks[b->to].name);
         if (check_flag(reading, a, b, "passed_on", a->passed_on, b->passed_on, err) ||
-            check_flag(reading, a, b, "reordered", a->reordered, b->reordered, err))
+            check_flag(reading, a, b, "reordered", a->reordered, b->reordered, err) ||
+            check_flag(reading, a, b, "kept", !a->once, !b->once, err))
             return -1;
     }
     return 0;

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 #include "scheduler/layout.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
 
-/* Who finds a place first: the largest; the largest, and those that are there for long; those that
- * are there where most bytes are, the longest first.
+/* Who finds a place first, by tries: the largest; the largest, and those that are there for long;
+ * those that are there where most bytes are, the longest first; then the second anew, as drawn by
+ * lot, as long as no more pairs are looked at.
  */
-enum order { BY_SIZE, BY_SIZE_AND_LENGTH, BY_PEAK, ORDERS };
+enum { BY_SIZE, BY_SIZE_AND_LENGTH, BY_PEAK, BY_LOT, TRIES = 32 };
+#define MAX_PAIRS 2e7
 
 struct entry {
     double key;
@@ -129,29 +130,39 @@ static size_t place_all(const struct entry *order, int n, struct layout_buffer *
     return end;
 }
 
-static double key_of(const struct layout_buffer *b, enum order order, int n_points, int peak)
+/* From 0 to 1, the same each time. */
+static double lot(int try, int i)
+{
+    uint64_t x = ((uint64_t)try << 32 | (uint32_t)i) * 0x9e3779b97f4a7c15;
+
+    x = (x ^ x >> 32) * 0xd6e8feb86659fd93;
+    return (double)(x >> 40) / (1 << 24);
+}
+
+static double key_of(const struct layout_buffer *b, int i, int try, int n_points, int peak)
 {
     double bytes = (double)b->bytes, length = b->last - b->first + 1;
 
-    switch (order) {
+    switch (try) {
+    case BY_SIZE:
+        return bytes;
     case BY_SIZE_AND_LENGTH:
         return bytes * sqrt(length);
     case BY_PEAK:
         return length + (b->first <= peak && peak <= b->last ? n_points : 0);
     default:
-        return bytes;
+        return bytes * pow(length, lot(try, -1)) * (1 + lot(try, i) / 2);
     }
 }
 
-static void sort(struct layout_buffer *buffers, int n, enum order order, int peak,
-                 struct entry *entries)
+static void sort(struct layout_buffer *buffers, int n, int try, int peak, struct entry *entries)
 {
     int points = 0;
 
     for (int i = 0; i < n; i++)
         points = buffers[i].last >= points ? buffers[i].last + 1 : points;
     for (int i = 0; i < n; i++)
-        entries[i] = (struct entry){ key_of(&buffers[i], order, points, peak), &buffers[i] };
+        entries[i] = (struct entry){ key_of(&buffers[i], i, try, points, peak), &buffers[i] };
     qsort(entries, (size_t)n, sizeof(*entries), by_key);
 }
 
@@ -163,8 +174,10 @@ size_t layout_place(struct layout_buffer *buffers, int n)
     int peak = 0;
 
     least = find_peak(buffers, n, &peak);
-    for (enum order order = BY_SIZE; order < ORDERS && best > least; order++) {
-        sort(buffers, n, order, peak, entries);
+    for (int t = 0; t < TRIES && best > least; t++) {
+        if (t >= BY_LOT && (double)t * n * n > MAX_PAIRS)
+            break;
+        sort(buffers, n, t, peak, entries);
         end = place_all(entries, n, placed);
         for (int i = 0; i < n && end < best; i++)
             offsets[i] = buffers[i].offset;

@@ -24,8 +24,8 @@ struct layout_buffer {
     size_t offset;      /* result, a multiple of LAYOUT_ALIGNMENT */
 };
 
-/* Give every buffer an offset so that no two that live at the same point overlap: best fit, in the
- * order of a few that takes the fewest bytes. Returns the bytes of the arena. Deterministic.
+/* Give every buffer an offset so that no two that live at the same point overlap: best fit, in
+ * that of several orders which takes the fewest bytes. Returns the bytes of the arena. Deterministic.
  */
 size_t layout_place(struct layout_buffer *buffers, int n);
 

@@ -28,7 +28,7 @@ struct share_table {
     double *forward, *dgrad, *wgrad, *activations, *delayed, *held;
     double *again, *dropped, *made_again;   /* where it recomputes selectively, see
                                              * struct stage_cost */
-    double *received, *gradient, *inputs, *fed, *workspace, *rest, *kernels;
+    double *received, *gradient, *inputs, *fed, *once, *left, *workspace, *rest, *kernels;
     double *peak, *peak_again, *behind;     /* as in struct stage_cost, per interval */
     /* In another layout: of what is received, of what is sent, of inputs. */
     double *copies_in, *copies_out, *copied_inputs;
@@ -51,7 +51,7 @@ struct interval_cost {
     double delayed, turn, held, rest;   /* as in struct stage_cost */
     double again, dropped, made_again, peak, peak_again, behind;
     double copies, border, border_peak, copied;
-    double received, gradient, sent, fed, kernels;
+    double received, gradient, sent, fed, left, kernels;
 };
 
 /* A stage that is no interval between cuts, by its blocks. */

@@ -270,6 +270,10 @@ static void add_edges(const struct table *table, const int *where, double sample
         double bytes = cost_at(cost, e->bytes, scales, samples);
 
         add_value(table, &r, bytes, s->received, s->gradient);
+        if (e->once)
+            add_value(table, &r, bytes, s->once, NULL);
+        if (e->once && r.n > 0 && r.where[r.n - 1] > r.after)
+            add_sent(table, s->left, &r, r.where[r.n - 1], bytes);
         if (r.n > 0 && r.where[r.n - 1] > r.after)
             add_sent(table, s->sent, &r, r.where[r.n - 1], bytes);
         if (e->passed_on && r.n > 0 && r.where[0] > r.after)
@@ -376,6 +380,8 @@ static void free_share(struct share_table *s)
     free(s->gradient);
     free(s->inputs);
     free(s->fed);
+    free(s->once);
+    free(s->left);
     free(s->kernels);
     free(s->workspace);
     free(s->sent);
@@ -459,9 +465,9 @@ static void fill_sums(const struct table *table, struct share_table *s)
             s->made_again[i + 1] += block_made_again(cost, b, n);
             most = fmax(most, space);
             kernels = fmax(kernels, block_kernels(cost, b, n));
-            rest = fmax(rest, space - held);
-            turn = fmax(turn, held - s->delayed[i + 1]);
-            behind = fmax(behind, space - s->delayed[i + 1]);
+            rest = fmax(rest, block_rest(cost, b, n));
+            turn = fmax(turn, block_turn(cost, b, n) - s->delayed[i + 1]);
+            behind = fmax(behind, block_behind(cost, b, n) - s->delayed[i + 1]);
         }
         s->workspace[at(table, i, i + 1)] = most;
         s->rest[at(table, i, i + 1)] = rest;
@@ -504,6 +510,8 @@ static void fill_edges(const struct table *table, struct share_table *s)
     sum_up(table, s->copied_inputs);
     sum_up(table, s->inputs);
     sum_up(table, s->fed);
+    sum_up(table, s->once);
+    sum_up(table, s->left);
     free(where);
 }
 
@@ -538,6 +546,8 @@ const struct share_table *table_share(struct table *table, int64_t samples)
     s->gradient = new_array(square(table));
     s->inputs = new_array(square(table));
     s->fed = new_array(square(table));
+    s->once = new_array(square(table));
+    s->left = new_array(square(table));
     s->kernels = new_array(square(table));
     s->workspace = new_array(square(table));
     s->sent = new_array(square(table));
@@ -563,7 +573,8 @@ static void set_border(const struct table *table, const struct share_table *s, i
     r->copied = in + s->copied_inputs[ij];
     r->copies = in + out;
     r->border = r->border_peak = 0;
-    if (r->copies <= 0)
+    /* What is left of sums that were added and taken away again is no copy. */
+    if (r->copies < 1)
         return;
     r->border = stage_border(s->workspace[first], s->workspace[last], j == i + 1, in, out);
     r->border_peak = stage_border(s->peak[first], before + s->peak[last], j == i + 1, in, out);
@@ -590,9 +601,10 @@ void table_interval(const struct table *table, const struct share_table *s, int 
     r->turn = fmax(s->turn[ij], -s->delayed[i]) + s->delayed[j];
     r->again = s->again[j] - s->again[i];
     r->dropped = s->dropped[j] - s->dropped[i] - s->passed[ij];
-    r->slot = r->activations + s->received[ij] + s->inputs[ij];
+    r->slot = r->activations + s->received[ij] - s->once[ij] + s->inputs[ij];
     r->workspace = fmax(s->workspace[ij], s->passed[ij]);
-    r->fed = s->fed[ij];
+    r->fed = s->fed[ij] + s->once[ij];
+    r->left = s->left[ij];
     r->kernels = s->kernels[ij];
     r->made_again = s->made_again[j] - s->made_again[i];
     r->peak = s->peak[ij];

@@ -31,11 +31,13 @@ static void add_messages(const struct cost *cost, const int *stage, int s, doubl
         if (stage[e->to] == s && (!in || !cost_same_value(in, e))) {
             r->values += cost_at(cost, e->bytes, scales, samples);
             r->copied += e->reordered ? cost_at(cost, e->bytes, scales, samples) : 0;
+            r->fed += e->once ? cost_at(cost, e->bytes, scales, samples) : 0;
             r->gradients += cost_at(cost, e->gradient_bytes, scales, samples);
             in = e;
         }
         if (stage[e->from] == s && (!out || !cost_same_value(out, e))) {
             r->sent += cost_at(cost, e->bytes, scales, samples);
+            r->left += e->once ? cost_at(cost, e->bytes, scales, samples) : 0;
             *copies_out += e->reordered ? cost_at(cost, e->bytes, scales, samples) : 0;
             out = e;
         }
@@ -102,6 +104,34 @@ double block_workspace(const struct cost *cost, const struct cost_block *block, 
     return block->workspace ? cost_at(cost, block->workspace, block->batch_axis, samples) : 0;
 }
 
+double block_rest(const struct cost *cost, const struct cost_block *block, double samples)
+{
+    if (block->workspace_delayed)
+        return cost_at(cost, block->workspace_delayed, block->batch_axis, samples);
+    return fmax(0, block_workspace(cost, block, samples) - block_held(cost, block, samples));
+}
+
+double block_turn(const struct cost *cost, const struct cost_block *block, double samples)
+{
+    double held = block_held(cost, block, samples);
+    bool scales = block->batch_axis;
+
+    if (!block->activations_delayed)
+        return held;
+    return fmin(held, cost_at(cost, block->activations_delayed, scales, samples) -
+                          cost_at(cost, block->activations, scales, samples));
+}
+
+double block_behind(const struct cost *cost, const struct cost_block *block, double samples)
+{
+    bool scales = block->batch_axis;
+
+    if (!block->peak_delayed)
+        return block_workspace(cost, block, samples);
+    return cost_at(cost, block->peak_delayed, scales, samples) -
+           cost_at(cost, block->activations, scales, samples);
+}
+
 double block_kernels(const struct cost *cost, const struct cost_block *block, double samples)
 {
     return block->kernels ? cost_at(cost, block->kernels, block->batch_axis, samples) : 0;
@@ -166,14 +196,14 @@ static void add_block(const struct cost *cost, const struct cost_block *b, doubl
     r->activations += cost_at(cost, b->activations, scales, samples);
     r->made_again += block_made_again(cost, b, samples);
     r->delayed += block_delayed(cost, b, samples);
-    r->behind = fmax(r->behind, workspace - r->delayed);
-    r->turn = fmax(r->turn, held - r->delayed);
+    r->behind = fmax(r->behind, block_behind(cost, b, samples) - r->delayed);
+    r->turn = fmax(r->turn, block_turn(cost, b, samples) - r->delayed);
     block_selective(cost, b, samples, &r->again, &r->dropped);
     r->step += b->step;
     r->parameters += b->parameters;
     r->prepared += b->prepared;
     r->held += held;
-    r->rest = fmax(r->rest, workspace - held);
+    r->rest = fmax(r->rest, block_rest(cost, b, samples));
     r->workspace = fmax(r->workspace, workspace);
     r->kernels = fmax(r->kernels, block_kernels(cost, b, samples));
 }
@@ -189,7 +219,7 @@ static void add_border(const struct cost *cost, const int *stage, int s, double 
             first = first ? first : &cost->blocks[i];
             last = &cost->blocks[i];
         }
-    if (!first || in + out <= 0)
+    if (!first || in + out < 1)
         return;
     before = r->activations - cost_at(cost, last->activations, last->batch_axis, samples);
     r->copies = in + out;
@@ -215,6 +245,7 @@ void stage_cost_get(const struct cost *cost, const int *stage, int s, double sam
         if (reads(cost->shared[i].blocks, cost->shared[i].n_blocks, stage, s))
             r.parameters += cost->shared[i].bytes;
     add_messages(cost, stage, s, samples, &r, &out);
+    r.received = r.values - r.fed;
     add_border(cost, stage, s, samples, r.copied, out, &r);
     for (int i = 0; i < cost->n_inputs; i++) {
         double bytes = cost_at(cost, cost->inputs[i].bytes, true, samples);
@@ -225,7 +256,6 @@ void stage_cost_get(const struct cost *cost, const int *stage, int s, double sam
         r.copied += cost->inputs[i].reordered ? bytes : 0;
     }
     leave_out_passed_on(cost, stage, s, samples, &r);
-    r.received += r.values;
     *result = r;
 }
 
@@ -243,8 +273,8 @@ double stage_gradient_bytes(const struct cost *cost, double parameters)
 static double one_arena(const struct stage_cost *s, enum backward_form form)
 {
     if (form == BACKWARD_MERGED)
-        return fmax(fmax(s->peak, s->border_peak), s->activations);
-    return s->activations + fmax(fmax(s->behind, s->delayed), s->border);
+        return fmax(fmax(s->peak, s->border_peak), s->activations + s->left);
+    return s->activations + fmax(fmax(s->behind, s->left), fmax(s->delayed, s->border));
 }
 
 void stage_backward(struct stage_cost *stage, enum backward_form form,
@@ -278,7 +308,8 @@ void stage_backward(struct stage_cost *stage, enum backward_form form,
         return;
     stage->workspace = form == BACKWARD_MERGED
                            ? fmax(stage->workspace,
-                                  fmax(stage->peak_again, stage->made_again) + stage->copies)
+                                  fmax(stage->peak_again, stage->made_again + stage->left) +
+                                      stage->copies)
                            : stage->workspace + stage->made_again;
     stage->activations -= fmax(0, stage->dropped);
 }

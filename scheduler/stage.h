@@ -25,17 +25,18 @@ struct stage_cost {
      * with what these run again selectively.
      */
     double peak, peak_again;
-    double behind;          /* the most of a block's workspace and what waits for W behind it */
+    double behind;          /* the most that is there beside activations, with what waits for W */
+    double left;            /* of what is sent, what no backward reads */
     double delayed;         /* more than these where W is put off, if above 0 */
     double turn;            /* the same at its most, as gradients come block by block */
     double held;            /* gradients that W needs, of one micro-batch */
     double rest;            /* of the workspace, without the block's part of these */
     double received;        /* values of earlier stages and inputs, the same */
-    double fed;             /* inputs that are not kept */
+    double fed;             /* of such, what is not kept */
     double workspace;
     double kernels;         /* the most that one asks for */
-    /* Of values in another layout: what it receives and sends; where it does, with the workspace, or
-     * as in 'peak'; what it receives or is fed.
+    /* Of values in another layout: what it receives and sends; where it does, with the
+     * workspace, or as in 'peak'; what it receives or is fed.
      */
     double copies, border, border_peak;
     double copied;
@@ -87,6 +88,11 @@ void block_selective(const struct cost *cost, const struct cost_block *block, do
 double block_made_again(const struct cost *cost, const struct cost_block *block, double samples);
 /* Bytes that are there while it runs. */
 double block_workspace(const struct cost *cost, const struct cost_block *block, double samples);
+/* Of these, where W is put off, what does not wait for it. */
+double block_rest(const struct cost *cost, const struct cost_block *block, double samples);
+/* What comes to its activations while its B runs and W is put off; with what else is there then. */
+double block_turn(const struct cost *cost, const struct cost_block *block, double samples);
+double block_behind(const struct cost *cost, const struct cost_block *block, double samples);
 /* Bytes that its kernels ask for. */
 double block_kernels(const struct cost *cost, const struct cost_block *block, double samples);
 /* Those that are there while it runs with its activations, or with what it runs again. */

@@ -169,12 +169,14 @@ static void what_a_stage_has_depends_on_its_backward(void **state)
         { BACKWARD_MERGED, PLAN_RECOMPUTE_NONE, 3, 30, 15 },
         /* Both gradients, and what b has besides its own. */
         { BACKWARD_SPLIT, PLAN_RECOMPUTE_NONE, 3, 30, 14 + 6 + 5 },
-        /* 12 + 14 + 10 + 6 are there in the end, 12 more than activations. */
-        { BACKWARD_SPLIT, PLAN_RECOMPUTE_NONE, 1, 30, 15 + 12 },
+        /* While a runs, beside its 20, 10 and 6 of b are there for W. */
+        { BACKWARD_SPLIT, PLAN_RECOMPUTE_NONE, 1, 30, 15 + 6 },
+        /* While b runs what a keeps is there; while a does, b has nothing any more. */
+        { BACKWARD_MERGED, PLAN_RECOMPUTE_NONE, 1, 20, 10 + 11 },
         /* Most is there when a has made its gradients: its activations, and what b has for W. */
         { BACKWARD_DELAYED, PLAN_RECOMPUTE_NONE, 3, 20 + 10 + 6 + 14, 5 },
-        { BACKWARD_MERGED, PLAN_RECOMPUTE_FULL, 3, 0, 15 + 30 },
-        { BACKWARD_SPLIT, PLAN_RECOMPUTE_FULL, 3, 0, 15 + 12 + 30 },
+        { BACKWARD_MERGED, PLAN_RECOMPUTE_FULL, 3, 0, 20 + 10 + 11 },
+        { BACKWARD_SPLIT, PLAN_RECOMPUTE_FULL, 3, 0, 30 + 15 + 6 },
         { BACKWARD_DELAYED, PLAN_RECOMPUTE_FULL, 3, 20 + 10 + 6 + 14, 5 },
     };
     const struct cost plain = { .gradient_bytes_per_parameter = 4 };
@@ -196,6 +198,54 @@ static void what_a_stage_has_depends_on_its_backward(void **state)
         assert_true(stage_message_bytes(&s, buffers, 1, 1) == 8 + 8 + 4 + 4);
         assert_true(stage_message_bytes(&s, 0, 4, 4) == 0);
     }
+}
+
+/* Block a between x, whose value it reads in another layout, and y, which gets what no backward
+ * reads.
+ */
+static void what_crosses_is_there_as_it_is_read(void **state)
+{
+    static const char text[] = HEAD
+        "\"micro_batch\":[2],\"blocks\":["
+        "{\"name\":\"x\",\"forward\":1,\"dgrad\":1},"
+        "{\"name\":\"a\",\"forward\":1,\"dgrad\":1,\"activations\":10,\"workspace\":6,"
+        "\"peak\":12,\"kernels\":5},"
+        "{\"name\":\"y\",\"forward\":1,\"dgrad\":1}],\"edges\":["
+        "{\"from\":\"x\",\"to\":\"a\",\"bytes\":8,\"reordered\":true},"
+        "{\"from\":\"a\",\"to\":\"y\",\"bytes\":4,\"kept\":false}],"
+        "\"inputs\":[{\"name\":\"t\",\"bytes\":3,\"to\":[\"a\"],\"kept\":false}]}";
+    static const struct {
+        enum plan_recompute recompute;
+        int slots;
+        double kept, once;
+    } cases[] = {
+        /* The value, and while a runs a copy of it. */
+        { PLAN_RECOMPUTE_NONE, 3, 10 + 8, 6 + 8 + 3 },
+        { PLAN_RECOMPUTE_NONE, 1, 8, 12 + 8 + 3 },
+        /* What it is run again from is kept; the copy is made again, too. */
+        { PLAN_RECOMPUTE_FULL, 3, 8 + 3, 12 + 8 + 8 },
+    };
+    const struct cost plain = { .gradient_bytes_per_parameter = 4 };
+    struct cost *cost = read_text(text, NULL), *again;
+    json_t *json;
+
+    (void)state;
+    assert_non_null(cost);
+    json = cost_to_json(cost);
+    again = cost_from_json("again", json, NULL);
+    assert_non_null(again);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct stage_cost s;
+
+        stage_cost_get(again, (int[]){ 0, 1, 2 }, 1, 2, &s);
+        assert_true(s.left == 4);
+        stage_backward(&s, BACKWARD_MERGED, cases[i].recompute, cases[i].slots);
+        assert_true(stage_memory(&plain, &s, cases[i].slots, 1, 0) ==
+                    cases[i].slots * cases[i].kept + cases[i].once + 5);
+    }
+    json_decref(json);
+    cost_free(again);
+    cost_free(cost);
 }
 
 /* Blocks a and b, then c; b makes 4 bytes of its 10 for c alone, a 16 of its 20 for both. */
@@ -275,6 +325,13 @@ static void mistakes_are_named_by_key(void **state)
         { EDGES "{\"from\":\"a\",\"to\":\"b\",\"value\":\"h\",\"bytes\":2,\"passed_on\":true},"
           "{\"from\":\"a\",\"to\":\"c\",\"value\":\"h\",\"bytes\":2}]}",
           "edges: \"h\" of \"a\" is passed_on towards \"b\", but not towards \"c\"" },
+        { EDGES "{\"from\":\"a\",\"to\":\"b\",\"value\":\"h\",\"bytes\":2},"
+          "{\"from\":\"a\",\"to\":\"c\",\"value\":\"h\",\"bytes\":2,\"kept\":false}]}",
+          "edges: \"h\" of \"a\" is kept towards \"b\", but not towards \"c\"" },
+        { EDGES "{\"from\":\"a\",\"to\":\"b\",\"bytes\":4,\"reordered\":1}]}",
+          "edges[0].reordered" },
+        { EDGES "],\"inputs\":[{\"name\":\"x\",\"bytes\":4,\"to\":[\"a\"],\"kept\":0}]}",
+          "inputs[0].kept" },
         { "{\"schema\":\"tasuki-plan\",\"version\":1}", "schema" },
     };
 
@@ -297,6 +354,7 @@ int main(void)
         cmocka_unit_test(what_is_left_out_has_its_default),
         cmocka_unit_test(what_is_written_can_be_read_back),
         cmocka_unit_test(what_a_stage_has_depends_on_its_backward),
+        cmocka_unit_test(what_crosses_is_there_as_it_is_read),
         cmocka_unit_test(what_is_only_passed_on_is_not_kept),
         cmocka_unit_test(mistakes_are_named_by_key),
     };
