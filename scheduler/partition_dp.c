@@ -496,7 +496,7 @@ static bool add_stage(struct run *run, struct node *node, int device, int slots)
         /* What it receives may shrink further up, the rest only grows. */
         c.slot = c.activations;
         c.received = c.gradient = c.copies = c.copied = 0;
-        c.border = c.border_peak = 0;
+        c.border = c.border_peak = c.fed = 0;
         return fits(run, &c, device, node->replicas, slots,
                     recompute_most(run->search->request, run->kind));
     }

@@ -129,7 +129,7 @@ static void add_pieces(struct recut *r, const struct frame *frame, int stage, in
             /* What it receives may shrink further up, the rest only grows. */
             own.slot = own.activations;
             own.received = own.gradient = own.copies = own.copied = 0;
-            own.border = own.border_peak = 0;
+            own.border = own.border_peak = own.fed = 0;
             if (!fit(r, frame, &own, &again))
                 break;
             continue;
