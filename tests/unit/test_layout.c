@@ -71,6 +71,21 @@ static void one_after_the_other_share_their_bytes(void **state)
     assert_int_equal(b[0].offset, b[1].offset);
 }
 
+/* By size alone they take 384 bytes. */
+static void where_the_largest_first_leaves_gaps_another_order_does_not(void **state)
+{
+    struct layout_buffer b[] = {
+        { .bytes = 128, .first = 1, .last = 3 },
+        { .bytes = 128, .first = 2, .last = 4 },
+        { .bytes = 192, .first = 5, .last = 5 },
+        { .bytes = 128, .first = 4, .last = 6 },
+    };
+
+    (void)state;
+    assert_int_equal(layout_lower_bound(b, 4), 320);
+    assert_int_equal(layout_place(b, 4), 320);
+}
+
 static void nothing_needs_nothing(void **state)
 {
     (void)state;
@@ -84,6 +99,7 @@ int main(void)
         cmocka_unit_test(buffers_that_live_at_once_do_not_overlap),
         cmocka_unit_test(the_same_buffers_get_the_same_places),
         cmocka_unit_test(one_after_the_other_share_their_bytes),
+        cmocka_unit_test(where_the_largest_first_leaves_gaps_another_order_does_not),
         cmocka_unit_test(nothing_needs_nothing),
     };
 
