@@ -415,7 +415,11 @@ void table_free(struct table *table)
 /* Of longer intervals, where that of each part is known. */
 static void fill_largest(const struct table *table, double *array)
 {
-    for (int i = table->n - 1; i >= 0; i--)
+    bool any = false;
+
+    for (int i = 0; i < table->n; i++)
+        any |= array[at(table, i, i + 1)] != 0;
+    for (int i = table->n - 1; i >= 0 && any; i--)
         for (int j = i + 2; j <= table->n; j++)
             array[at(table, i, j)] = fmax(array[at(table, i, j - 1)], array[at(table, j - 1, j)]);
 }
@@ -486,6 +490,16 @@ static void fill_sums(const struct table *table, struct share_table *s)
     fill_peaks(table, s->made_again, s->peak_again);
 }
 
+/* The same; pages of an array of zeros are left untouched. */
+static void sum_up_any(const struct table *table, double *array)
+{
+    for (size_t i = 0; i < square(table); i++)
+        if (array[i] != 0) {
+            sum_up(table, array);
+            return;
+        }
+}
+
 static void fill_edges(const struct table *table, struct share_table *s)
 {
     const struct cost *cost = table->cost;
@@ -504,14 +518,14 @@ static void fill_edges(const struct table *table, struct share_table *s)
     sum_up(table, s->received);
     sum_up(table, s->gradient);
     sum_up(table, s->sent);
-    sum_up(table, s->passed);
-    sum_up(table, s->copies_in);
-    sum_up(table, s->copies_out);
-    sum_up(table, s->copied_inputs);
+    sum_up_any(table, s->passed);
+    sum_up_any(table, s->copies_in);
+    sum_up_any(table, s->copies_out);
+    sum_up_any(table, s->copied_inputs);
     sum_up(table, s->inputs);
-    sum_up(table, s->fed);
-    sum_up(table, s->once);
-    sum_up(table, s->left);
+    sum_up_any(table, s->fed);
+    sum_up_any(table, s->once);
+    sum_up_any(table, s->left);
     free(where);
 }
 
