@@ -32,6 +32,7 @@ struct share_table {
     double *peak, *peak_again, *behind;     /* as in struct stage_cost, per interval */
     /* In another layout: of what is received, of what is sent, of inputs. */
     double *copies_in, *copies_out, *copied_inputs;
+    bool has_copies, has_once, has_kernels;     /* are there others than zeros in these? */
     double *turn;           /* the most of what a block's gradients take, less 'delayed' up to it */
     double *sent;           /* values that later stages read, each once */
     double *passed;         /* of these what no backward reads here, see stage_cost_get() */

@@ -412,8 +412,8 @@ void table_free(struct table *table)
     free(table);
 }
 
-/* Of longer intervals, where that of each part is known. */
-static void fill_largest(const struct table *table, double *array)
+/* Of longer intervals, where that of each part is known; false: all are zeros. */
+static bool fill_largest(const struct table *table, double *array)
 {
     bool any = false;
 
@@ -422,6 +422,7 @@ static void fill_largest(const struct table *table, double *array)
     for (int i = table->n - 1; i >= 0 && any; i--)
         for (int j = i + 2; j <= table->n; j++)
             array[at(table, i, j)] = fmax(array[at(table, i, j - 1)], array[at(table, j - 1, j)]);
+    return any;
 }
 
 /* Of longer intervals, behind what sums up in front of their last part. */
@@ -485,19 +486,20 @@ static void fill_sums(const struct table *table, struct share_table *s)
     fill_largest(table, s->rest);
     fill_largest(table, s->turn);
     fill_largest(table, s->behind);
-    fill_largest(table, s->kernels);
+    s->has_kernels = fill_largest(table, s->kernels);
     fill_peaks(table, s->activations, s->peak);
     fill_peaks(table, s->made_again, s->peak_again);
 }
 
-/* The same; pages of an array of zeros are left untouched. */
-static void sum_up_any(const struct table *table, double *array)
+/* The same; false: all are zeros, and their pages stay untouched. */
+static bool sum_up_any(const struct table *table, double *array)
 {
     for (size_t i = 0; i < square(table); i++)
         if (array[i] != 0) {
             sum_up(table, array);
-            return;
+            return true;
         }
+    return false;
 }
 
 static void fill_edges(const struct table *table, struct share_table *s)
@@ -519,13 +521,13 @@ static void fill_edges(const struct table *table, struct share_table *s)
     sum_up(table, s->gradient);
     sum_up(table, s->sent);
     sum_up_any(table, s->passed);
-    sum_up_any(table, s->copies_in);
-    sum_up_any(table, s->copies_out);
-    sum_up_any(table, s->copied_inputs);
+    s->has_copies = sum_up_any(table, s->copies_in);
+    s->has_copies |= sum_up_any(table, s->copies_out);
+    s->has_copies |= sum_up_any(table, s->copied_inputs);
     sum_up(table, s->inputs);
-    sum_up_any(table, s->fed);
-    sum_up_any(table, s->once);
-    sum_up_any(table, s->left);
+    s->has_once = sum_up_any(table, s->fed);
+    s->has_once |= sum_up_any(table, s->once);
+    s->has_once |= sum_up_any(table, s->left);
     free(where);
 }
 
@@ -581,12 +583,15 @@ static void set_border(const struct table *table, const struct share_table *s, i
                        struct interval_cost *r)
 {
     size_t first = at(table, i, i + 1), last = at(table, j - 1, j), ij = at(table, i, j);
-    double in = s->copies_in[ij], out = s->copies_out[ij];
-    double before = s->activations[j - 1] - s->activations[i];
+    double before = s->activations[j - 1] - s->activations[i], in, out;
 
+    r->border = r->border_peak = r->copies = r->copied = 0;
+    if (!s->has_copies)
+        return;
+    in = s->copies_in[ij];
+    out = s->copies_out[ij];
     r->copied = in + s->copied_inputs[ij];
     r->copies = in + out;
-    r->border = r->border_peak = 0;
     /* What is left of sums that were added and taken away again is no copy. */
     if (r->copies < 1)
         return;
@@ -615,11 +620,15 @@ void table_interval(const struct table *table, const struct share_table *s, int 
     r->turn = fmax(s->turn[ij], -s->delayed[i]) + s->delayed[j];
     r->again = s->again[j] - s->again[i];
     r->dropped = s->dropped[j] - s->dropped[i] - s->passed[ij];
-    r->slot = r->activations + s->received[ij] - s->once[ij] + s->inputs[ij];
+    r->slot = r->activations + s->received[ij] + s->inputs[ij];
     r->workspace = fmax(s->workspace[ij], s->passed[ij]);
-    r->fed = s->fed[ij] + s->once[ij];
-    r->left = s->left[ij];
-    r->kernels = s->kernels[ij];
+    r->fed = r->left = 0;
+    if (s->has_once) {
+        r->fed = s->fed[ij] + s->once[ij];
+        r->left = s->left[ij];
+        r->slot -= s->once[ij];
+    }
+    r->kernels = s->has_kernels ? s->kernels[ij] : 0;
     r->made_again = s->made_again[j] - s->made_again[i];
     r->peak = s->peak[ij];
     r->peak_again = s->peak_again[ij];

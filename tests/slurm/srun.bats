@@ -220,7 +220,6 @@ same_losses() {
     rm -r "$dir/disk"/*
 
     python3 "$srcdir/tests/cli/make-data.py" npy "$data" "$dir/arrays"
-    size=$(cat "$dir"/arrays/* | wc -c)
     run srun --mpi=pmix -N4 --ntasks-per-node=2 "${train[@]}" --stages 4 --replicas 2,2,2,2 \
         --micro-batches 2 --data "$dir/arrays" --stage-to "$dir/disk" --keep-staged \
         --log "$dir/log"
@@ -228,9 +227,17 @@ same_losses() {
     [ "$status" -eq 0 ]
     grep '"event":"staged"' "$dir/log"
     ls -lR "$dir/disk"
-    grep -q "\"nodes\":2,\"bytes\":$size,\"copied\":$size," "$dir/log"
-    [ "$(ls "$dir/disk" | wc -l)" -eq 2 ]
-    [ "$(ls "$dir/disk"/*/* | wc -l)" -eq 2 ]
+    # Images go where the first stage is, labels where the last is: on as many nodes as the plan says.
+    grep -m1 '"event":"start"' "$dir/log" | python3 -c '
+import json, os, sys
+stages = json.load(sys.stdin)["plan"]["stages"]
+nodes = [{d.split("/")[0] for row in s["devices"] for d in row} for s in (stages[0], stages[-1])]
+bytes = sum(len(n) * os.path.getsize(f) for n, f in zip(nodes, sys.argv[1:]))
+print(f"\"nodes\":{len(set.union(*nodes))},\"bytes\":{bytes},\"copied\":{bytes},")
+print(sum(map(len, nodes)))' "$dir/arrays/image.npy" "$dir/arrays/label.npy" >"$dir/expected"
+    cat "$dir/expected"
+    grep -q "$(head -1 "$dir/expected")" "$dir/log"
+    [ "$(ls "$dir/disk"/*/* | wc -l)" -eq "$(tail -1 "$dir/expected")" ]
 }
 
 # Tasuki on four nodes in the background, with these options: $step, which prints to the file
