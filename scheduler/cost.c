@@ -267,6 +267,13 @@ static json_t *selective_to_json(const struct cost *cost, const struct cost_bloc
                      b->selective_peak ? numbers(cost, b->selective_peak) : NULL);
 }
 
+static void set_array(const struct cost *cost, json_t *object, const char *key,
+                      const double *array)
+{
+    if (array)
+        json_object_set_new(object, key, numbers(cost, array));
+}
+
 static json_t *block_to_json(const struct cost *cost, const struct cost_block *b)
 {
     json_t *o = json_object();
@@ -274,36 +281,24 @@ static json_t *block_to_json(const struct cost *cost, const struct cost_block *b
     json_object_set_new(o, "name", json_string(b->name));
     json_object_set_new(o, "forward", numbers(cost, b->forward));
     json_object_set_new(o, "dgrad", numbers(cost, b->dgrad));
-    if (b->wgrad)
-        json_object_set_new(o, "wgrad", numbers(cost, b->wgrad));
+    set_array(cost, o, "wgrad", b->wgrad);
     json_object_set_new(o, "step", json_real(b->step));
     json_object_set_new(o, "parameters", json_real(b->parameters));
     json_object_set_new(o, "prepared", json_real(b->prepared));
     json_object_set_new(o, "activations", numbers(cost, b->activations));
-    if (b->kept_for_wgrad)
-        json_object_set_new(o, "kept_for_wgrad", numbers(cost, b->kept_for_wgrad));
-    if (b->read_by_backward)
-        json_object_set_new(o, "read_by_backward", numbers(cost, b->read_by_backward));
-    if (b->read_from_others)
-        json_object_set_new(o, "read_from_others", numbers(cost, b->read_from_others));
-    if (b->read_selectively)
-        json_object_set_new(o, "read_selectively", numbers(cost, b->read_selectively));
+    set_array(cost, o, "kept_for_wgrad", b->kept_for_wgrad);
+    set_array(cost, o, "read_by_backward", b->read_by_backward);
+    set_array(cost, o, "read_from_others", b->read_from_others);
+    set_array(cost, o, "read_selectively", b->read_selectively);
     if (b->statistics > 0)
         json_object_set_new(o, "statistics", json_real(b->statistics));
-    if (b->gradients_for_wgrad)
-        json_object_set_new(o, "gradients_for_wgrad", numbers(cost, b->gradients_for_wgrad));
-    if (b->workspace)
-        json_object_set_new(o, "workspace", numbers(cost, b->workspace));
-    if (b->workspace_delayed)
-        json_object_set_new(o, "workspace_delayed", numbers(cost, b->workspace_delayed));
-    if (b->activations_delayed)
-        json_object_set_new(o, "activations_delayed", numbers(cost, b->activations_delayed));
-    if (b->peak_delayed)
-        json_object_set_new(o, "peak_delayed", numbers(cost, b->peak_delayed));
-    if (b->kernels)
-        json_object_set_new(o, "kernels", numbers(cost, b->kernels));
-    if (b->peak)
-        json_object_set_new(o, "peak", numbers(cost, b->peak));
+    set_array(cost, o, "gradients_for_wgrad", b->gradients_for_wgrad);
+    set_array(cost, o, "workspace", b->workspace);
+    set_array(cost, o, "workspace_delayed", b->workspace_delayed);
+    set_array(cost, o, "activations_delayed", b->activations_delayed);
+    set_array(cost, o, "peak_delayed", b->peak_delayed);
+    set_array(cost, o, "kernels", b->kernels);
+    set_array(cost, o, "peak", b->peak);
     json_object_set_new(o, "batch_axis", json_boolean(b->batch_axis));
     if (has_selective(cost, b))
         json_object_set_new(o, "variants", selective_to_json(cost, b));
