@@ -40,8 +40,9 @@ struct lives {
 
 static struct lives lives_new(int n_steps, int n_values, int n_blocks)
 {
+    /* One more step, behind all. */
     struct lives l = { .n = n_values, .n_blocks = n_blocks,
-                       .steps = mem_new((size_t)n_steps, sizeof(*l.steps)),
+                       .steps = mem_new((size_t)n_steps + 1, sizeof(*l.steps)),
                        .items = mem_new((size_t)n_values, sizeof(*l.items)) };
 
     for (int v = 0; v < n_values; v++)
@@ -102,49 +103,72 @@ static void fill_beside(struct lives *l)
     free(live);
 }
 
-/* Steps block by block: those of block b are list[start[b]] … list[start[b + 1] - 1]. */
-static int *steps_by_block(const struct lives *l, int *start)
+static int by_block_and_time(const void *a, const void *b)
 {
-    int *list = mem_new((size_t)l->n_steps, sizeof(*list));
-    int *next = mem_new((size_t)l->n_blocks, sizeof(*next));
+    const struct step *x = a, *y = b;
 
-    for (int i = 0; i < l->n_steps; i++)
-        start[l->steps[i].block + 1]++;
-    for (int b = 0; b < l->n_blocks; b++) {
-        start[b + 1] += start[b];
-        next[b] = start[b];
-    }
-    for (int i = 0; i < l->n_steps; i++)
-        list[next[l->steps[i].block]++] = i;
-    free(next);
-    return list;
+    if (x->block != y->block)
+        return x->block < y->block ? -1 : 1;
+    return x->time < y->time ? -1 : x->time > y->time;
 }
 
-/* What a block keeps, and what waits for its W, while it runs. */
+/* The first step of a block at this time, or later; else what is behind them. */
+static int find_step(const struct lives *l, int block, int time)
+{
+    int low = 0, high = l->n_steps;
+
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        const struct step *s = &l->steps[middle];
+
+        if (s->block < block || (s->block == block && s->time < time))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* What a block keeps, and what waits for its W, while it runs: where it comes, and goes. */
+static void add_own(struct lives *l, const struct life *life)
+{
+    int block = life->kept ? life->block : life->waits;
+    int first, behind, stays;
+
+    if (life->given || life->first < 0 || block < 0)
+        return;
+    first = find_step(l, block, life->first);
+    behind = find_step(l, block, life->last + 1);
+    stays = life->stays ? find_step(l, block + 1, 0) : find_step(l, block, life->last_b + 1);
+    l->steps[first].delayed += life->bytes;
+    l->steps[stays > first ? stays : first].delayed -= life->bytes;
+    if (life->kept) {
+        l->steps[first].own += life->bytes;
+        l->steps[behind].own -= life->bytes;
+    } else {
+        l->steps[first].waits += life->bytes;
+        l->steps[behind].waits -= life->bytes;
+    }
+    if (life->kept && life->again) {
+        l->steps[first].again += life->bytes;
+        l->steps[behind].again -= life->bytes;
+    }
+}
+
 static void fill_own(struct lives *l)
 {
-    int *start = mem_new((size_t)l->n_blocks + 1, sizeof(*start));
-    int *list = steps_by_block(l, start);
+    qsort(l->steps, (size_t)l->n_steps, sizeof(*l->steps), by_block_and_time);
+    for (int v = 0; v < l->n; v++)
+        add_own(l, &l->items[v]);
+    /* All that comes in a block goes there, or where the next begins. */
+    for (int i = 1; i < l->n_steps; i++) {
+        struct step *s = &l->steps[i];
 
-    for (int v = 0; v < l->n; v++) {
-        const struct life *life = &l->items[v];
-        int block = life->kept ? life->block : life->waits;
-
-        if (life->given || life->first < 0 || block < 0 || block >= l->n_blocks)
-            continue;
-        for (int i = start[block]; i < start[block + 1]; i++) {
-            struct step *step = &l->steps[list[i]];
-
-            if (step->time >= life->first && (life->stays || step->time <= life->last_b))
-                step->delayed += life->bytes;
-            if (step->time < life->first || step->time > life->last)
-                continue;
-            *(life->kept ? &step->own : &step->waits) += life->bytes;
-            step->again += life->kept && life->again ? life->bytes : 0;
-        }
+        s->own += s[-1].own;
+        s->waits += s[-1].waits;
+        s->again += s[-1].again;
+        s->delayed += s[-1].delayed;
     }
-    free(list);
-    free(start);
 }
 
 static double larger(double a, double b)
