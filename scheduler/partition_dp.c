@@ -257,7 +257,6 @@ static void set_level(const struct run *run, struct node *node)
 static bool dominates(const struct run *run, const struct node *a, const struct node *b)
 {
     const struct table *t = run->search->table;
-    size_t row = (size_t)a->first * ((size_t)t->n + 1);
     double slower = a->level > b->level ? a->level - b->level : 0;
     double later = a->tail > b->tail ? a->tail - b->tail : 0;
     double front = fmax(a->own, a->message) - b->own;
@@ -277,7 +276,8 @@ static bool dominates(const struct run *run, const struct node *a, const struct 
                                      : run->kind != SCHEDULE_GPIPE && a->stages > b->stages)
         return false;
     return a->share->samples <= b->share->samples &&
-           t->n_received[row + (size_t)a->end] <= t->n_received[row + (size_t)b->end];
+           t->n_received[table_pair(t, a->first, a->end)] <=
+               t->n_received[table_pair(t, a->first, b->end)];
 }
 
 static double closed_form(const struct run *run, const struct node *node)
@@ -354,7 +354,7 @@ static void add_message(const struct run *run, const struct node *behind,
     struct table *table = run->search->table;
     const struct share_table *share =
         option->share->samples > behind->share->samples ? option->share : behind->share;
-    size_t row = (size_t)behind->first * ((size_t)table->n + 1) + (size_t)behind->end;
+    size_t row = table_pair(table, behind->first, behind->end);
     struct message_link link =
         search_link(run->search, device, option->replicas, device + option->replicas);
     double seconds;
@@ -374,7 +374,7 @@ static void add_message(const struct run *run, const struct node *behind,
 static void set_message(const struct run *run, int device, struct node *node)
 {
     struct table *table = run->search->table;
-    size_t row = (size_t)node->first * ((size_t)table->n + 1) + (size_t)node->end;
+    size_t row = table_pair(table, node->first, node->end);
     const struct message_link *beside = &run->beside[2 * device];
     double bytes;
 

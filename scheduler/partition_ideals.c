@@ -124,7 +124,7 @@ struct table *table_ideals(const struct cost *cost)
     t->step = mem_new(width, sizeof(double));
     t->parameters = mem_new(width, sizeof(double));
     t->prepared = mem_new(width, sizeof(double));
-    t->shared = mem_new(width * width, sizeof(double));
+    t->shared = mem_new(table_pairs(t), sizeof(double));
     for (int i = 0; i <= t->n; i++)
         for (int b = 0; b < cost->n_blocks; b++)
             if (ideal_has(&t->ideals[i], b)) {
@@ -137,7 +137,7 @@ struct table *table_ideals(const struct cost *cost)
             for (int k = 0; k < cost->n_shared; k++)
                 if (has_any(&t->ideals[i], &t->ideals[j], cost->shared[k].blocks,
                             cost->shared[k].n_blocks))
-                    t->shared[(size_t)i * width + (size_t)j] += cost->shared[k].bytes;
+                    t->shared[table_pair(t, i, j)] += cost->shared[k].bytes;
     return t;
 }
 
@@ -145,7 +145,7 @@ static void fill_pair(const struct table *t, struct share_table *s, int i, int j
 {
     const struct cost *cost = t->cost;
     const struct ideal *from = &t->ideals[i], *to = &t->ideals[j];
-    size_t at = (size_t)i * ((size_t)t->n + 1) + (size_t)j;
+    size_t at = table_pair(t, i, j);
     double n = (double)s->samples;
 
     for (int e = 0, end; e < cost->n_edges; e = end) {

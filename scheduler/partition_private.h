@@ -22,7 +22,7 @@
 #define MAX_CUTS 256
 #define MOST_CUTS 256   /* that a table may have */
 
-/* Costs at one share. Sums from 0 to each cut; [i * (n + 1) + j] for intervals. */
+/* Costs at one share. Sums from 0 to each cut; [table_pair()] for intervals. */
 struct share_table {
     int64_t samples;
     double *forward, *dgrad, *wgrad, *activations, *delayed, *held;
@@ -77,6 +77,17 @@ struct table {
     struct kept_interval *kept;     /* [KEPT_INTERVALS], once one is asked for */
     int users;
 };
+
+/* The place of an interval [i, j) in arrays of them, and how many these have: i <= j <= n. */
+static inline size_t table_pair(const struct table *table, int i, int j)
+{
+    return (size_t)i * (2 * (size_t)table->n + 3 - (size_t)i) / 2 + (size_t)(j - i);
+}
+
+static inline size_t table_pairs(const struct table *table)
+{
+    return ((size_t)table->n + 1) * ((size_t)table->n + 2) / 2;
+}
 
 /* The cut before a block. */
 int table_cut(const struct table *table, int block);

@@ -93,7 +93,7 @@ static bool fit(const struct recut *r, const struct frame *frame,
 /* What a stage waits for, of values and of gradients. */
 static double message(const struct recut *r, const struct frame *frame, int i, int end)
 {
-    size_t ij = (size_t)i * ((size_t)r->n + 1) + (size_t)end;
+    size_t ij = table_pair(r->search->table, i, end);
 
     if (!frame->sent)
         return 0;

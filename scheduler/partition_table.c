@@ -145,16 +145,6 @@ static int *interval_of_blocks(const struct table *table)
     return at;
 }
 
-static size_t square(const struct table *table)
-{
-    return ((size_t)table->n + 1) * ((size_t)table->n + 1);
-}
-
-static size_t at(const struct table *table, int i, int j)
-{
-    return (size_t)i * ((size_t)table->n + 1) + (size_t)j;
-}
-
 /* A value as the intervals see it: who reads it, in ascending order, and what goes back. */
 struct readers {
     int after;              /* its producer's interval; -1: there is none */
@@ -179,18 +169,19 @@ static void add_reader(struct readers *r, int where, double back)
 static void add_range(const struct table *table, double *array, int first, int last, int reader,
                       double amount)
 {
-    array[at(table, first, reader + 1)] += amount;
-    array[at(table, last + 1, reader + 1)] -= amount;
+    array[table_pair(table, first, reader + 1)] += amount;
+    array[table_pair(table, last + 1, reader + 1)] -= amount;
 }
 
 static void sum_up(const struct table *table, double *array)
 {
     for (int i = 1; i <= table->n; i++)
-        for (int j = 0; j <= table->n; j++)
-            array[at(table, i, j)] += array[at(table, i - 1, j)];
+        for (int j = i; j <= table->n; j++)
+            array[table_pair(table, i, j)] += array[table_pair(table, i - 1, j)];
+    /* What was added to a column is taken away again on its diagonal: nothing comes from before. */
     for (int i = 0; i <= table->n; i++)
-        for (int j = 1; j <= table->n; j++)
-            array[at(table, i, j)] += array[at(table, i, j - 1)];
+        for (int j = i + 1; j <= table->n; j++)
+            array[table_pair(table, i, j)] += array[table_pair(table, i, j - 1)];
 }
 
 /* An interval that starts behind the producer and has a reader takes 'amount', and gives back
@@ -315,8 +306,8 @@ static struct table *fill(struct table *table)
     table->step = new_array((size_t)table->n + 1);
     table->parameters = new_array((size_t)table->n + 1);
     table->prepared = new_array((size_t)table->n + 1);
-    table->shared = new_array(square(table));
-    table->n_received = new_array(square(table));
+    table->shared = new_array(table_pairs(table));
+    table->n_received = new_array(table_pairs(table));
     where = interval_of_blocks(table);
     for (int i = 0; i < table->n; i++) {
         table->step[i + 1] = table->step[i];
@@ -418,10 +409,11 @@ static bool fill_largest(const struct table *table, double *array)
     bool any = false;
 
     for (int i = 0; i < table->n; i++)
-        any |= array[at(table, i, i + 1)] != 0;
+        any |= array[table_pair(table, i, i + 1)] != 0;
     for (int i = table->n - 1; i >= 0 && any; i--)
         for (int j = i + 2; j <= table->n; j++)
-            array[at(table, i, j)] = fmax(array[at(table, i, j - 1)], array[at(table, j - 1, j)]);
+            array[table_pair(table, i, j)] = fmax(array[table_pair(table, i, j - 1)],
+                                                array[table_pair(table, j - 1, j)]);
     return any;
 }
 
@@ -430,8 +422,9 @@ static void fill_peaks(const struct table *table, const double *sum, double *arr
 {
     for (int i = table->n - 1; i >= 0; i--)
         for (int j = i + 2; j <= table->n; j++)
-            array[at(table, i, j)] = fmax(array[at(table, i, j - 1)],
-                                          sum[j - 1] - sum[i] + array[at(table, j - 1, j)]);
+            array[table_pair(table, i, j)] = fmax(array[table_pair(table, i, j - 1)],
+                                                sum[j - 1] - sum[i] +
+                                                    array[table_pair(table, j - 1, j)]);
 }
 
 static void fill_sums(const struct table *table, struct share_table *s)
@@ -474,13 +467,13 @@ static void fill_sums(const struct table *table, struct share_table *s)
             turn = fmax(turn, block_turn(cost, b, n) - s->delayed[i + 1]);
             behind = fmax(behind, block_behind(cost, b, n) - s->delayed[i + 1]);
         }
-        s->workspace[at(table, i, i + 1)] = most;
-        s->rest[at(table, i, i + 1)] = rest;
-        s->turn[at(table, i, i + 1)] = turn;
-        s->behind[at(table, i, i + 1)] = behind;
-        s->kernels[at(table, i, i + 1)] = kernels;
-        s->peak[at(table, i, i + 1)] = peak;
-        s->peak_again[at(table, i, i + 1)] = peak_again;
+        s->workspace[table_pair(table, i, i + 1)] = most;
+        s->rest[table_pair(table, i, i + 1)] = rest;
+        s->turn[table_pair(table, i, i + 1)] = turn;
+        s->behind[table_pair(table, i, i + 1)] = behind;
+        s->kernels[table_pair(table, i, i + 1)] = kernels;
+        s->peak[table_pair(table, i, i + 1)] = peak;
+        s->peak_again[table_pair(table, i, i + 1)] = peak_again;
     }
     fill_largest(table, s->workspace);
     fill_largest(table, s->rest);
@@ -494,7 +487,7 @@ static void fill_sums(const struct table *table, struct share_table *s)
 /* The same; false: all are zeros, and their pages stay untouched. */
 static bool sum_up_any(const struct table *table, double *array)
 {
-    for (size_t i = 0; i < square(table); i++)
+    for (size_t i = 0; i < table_pairs(table); i++)
         if (array[i] != 0) {
             sum_up(table, array);
             return true;
@@ -547,27 +540,27 @@ const struct share_table *table_share(struct table *table, int64_t samples)
     s->activations = new_array(n);
     s->delayed = new_array(n);
     s->held = new_array(n);
-    s->rest = new_array(square(table));
-    s->turn = new_array(square(table));
+    s->rest = new_array(table_pairs(table));
+    s->turn = new_array(table_pairs(table));
     s->again = new_array(n);
     s->dropped = new_array(n);
     s->made_again = new_array(n);
-    s->peak = new_array(square(table));
-    s->peak_again = new_array(square(table));
-    s->behind = new_array(square(table));
-    s->copies_in = new_array(square(table));
-    s->copies_out = new_array(square(table));
-    s->copied_inputs = new_array(square(table));
-    s->received = new_array(square(table));
-    s->gradient = new_array(square(table));
-    s->inputs = new_array(square(table));
-    s->fed = new_array(square(table));
-    s->once = new_array(square(table));
-    s->left = new_array(square(table));
-    s->kernels = new_array(square(table));
-    s->workspace = new_array(square(table));
-    s->sent = new_array(square(table));
-    s->passed = new_array(square(table));
+    s->peak = new_array(table_pairs(table));
+    s->peak_again = new_array(table_pairs(table));
+    s->behind = new_array(table_pairs(table));
+    s->copies_in = new_array(table_pairs(table));
+    s->copies_out = new_array(table_pairs(table));
+    s->copied_inputs = new_array(table_pairs(table));
+    s->received = new_array(table_pairs(table));
+    s->gradient = new_array(table_pairs(table));
+    s->inputs = new_array(table_pairs(table));
+    s->fed = new_array(table_pairs(table));
+    s->once = new_array(table_pairs(table));
+    s->left = new_array(table_pairs(table));
+    s->kernels = new_array(table_pairs(table));
+    s->workspace = new_array(table_pairs(table));
+    s->sent = new_array(table_pairs(table));
+    s->passed = new_array(table_pairs(table));
     if (table->ideals) {
         table_fill_ideals(table, s);
     } else {
@@ -582,7 +575,8 @@ const struct share_table *table_share(struct table *table, int64_t samples)
 static void set_border(const struct table *table, const struct share_table *s, int i, int j,
                        struct interval_cost *r)
 {
-    size_t first = at(table, i, i + 1), last = at(table, j - 1, j), ij = at(table, i, j);
+    size_t first = table_pair(table, i, i + 1), last = table_pair(table, j - 1, j);
+    size_t ij = table_pair(table, i, j);
     double before = s->activations[j - 1] - s->activations[i], in, out;
 
     r->border = r->border_peak = r->copies = r->copied = 0;
@@ -602,7 +596,7 @@ static void set_border(const struct table *table, const struct share_table *s, i
 void table_interval(const struct table *table, const struct share_table *s, int i, int j,
                     struct interval_cost *r)
 {
-    size_t ij = at(table, i, j);
+    size_t ij = table_pair(table, i, j);
 
     r->forward = s->forward[j] - s->forward[i];
     r->dgrad = s->dgrad[j] - s->dgrad[i];
