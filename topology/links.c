@@ -92,6 +92,21 @@ static struct usual figures_of(const struct pairs *pairs, const struct link_tria
     return usual_of(values, end - first);
 }
 
+/* A pair that is slow in one rate is judged by what is usual alone in the others: where other work
+ * slowed some of its class it need not stand out.
+ */
+static unsigned other_rates(const struct link_trial *trial, const struct usual *usual,
+                            unsigned slow, int n_sizes, const size_t *bytes)
+{
+    const enum figure rates[] = { TO_AND_FRO, THERE, BACK };
+    unsigned more = 0;
+
+    for (int i = 0; i < 3; i++)
+        if (figure_of(trial, rates[i], n_sizes, bytes) < SLOW_RATE * usual[rates[i]].median)
+            more |= 1u << rates[i];
+    return slow & (1u << TO_AND_FRO | 1u << THERE | 1u << BACK) ? slow | more : slow;
+}
+
 /* For each pair the bits of the figures in which it is slow. */
 static unsigned *find_slow(const struct pairs *pairs, const struct link_trial *trials,
                            bool full, struct usual *usuals)
@@ -113,6 +128,8 @@ static unsigned *find_slow(const struct pairs *pairs, const struct link_trial *t
                             &usual[f]))
                     slow[i] |= 1u << f;
         }
+        for (int i = first; i < end; i++)
+            slow[i] = other_rates(&trials[i], usual, slow[i], n, bytes);
     }
     free(values);
     return slow;
@@ -207,12 +224,13 @@ static void name_slow(struct links *links, const struct cluster *cluster,
 
     for (int i = 0; i < pairs->n_pairs; i++) {
         const struct usual *usual = &usuals[pairs->pairs[i].class * N_FIGURES];
-        unsigned ways = slow[i] & (1u << THERE | 1u << BACK);
+        const unsigned both = 1u << THERE | 1u << BACK;
+        unsigned ways = slow[i] & both;
+        bool pair = slow[i] & 1u << TO_AND_FRO && (ways == 0 || ways == both);
 
         for (int f = 0; f < N_FIGURES; f++) {
             bool one_way = f == THERE || f == BACK;
-            bool said = one_way ? ways == 1u << f
-                                : f == SMALL || ways == 0 || ways == (1u << THERE | 1u << BACK);
+            bool said = one_way ? !pair : f == SMALL || pair;
 
             if (slow[i] & 1u << f && said)
                 add_slow(links, cluster, pairs, slow, i, (enum figure)f,

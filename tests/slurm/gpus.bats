@@ -138,8 +138,8 @@ END
     needs_nccl
     {
         sed '/^wire/d' good
-        echo 'wire 0000:06:00.0 0000:86:00.0 1e-3 400e6'
-        echo 'wire * * 1e-3 2e9'
+        echo 'wire 0000:06:00.0 0000:86:00.0 1e-3 300e6'
+        echo 'wire * * 1e-3 1500e6'
     } >machine
     run topo_of_gpus 4 --measure=full --check
     echo "$output"

@@ -186,6 +186,24 @@ static void a_slow_direction_is_named_with_an_arrow(void **state)
     close_lab(&lab);
 }
 
+/* Other work slowed what went back between the others, so that 0.25 is within their scatter. */
+static void a_pair_is_slow_both_ways_however_the_others_scatter(void **state)
+{
+    static const double noisy[] = { 1, 0.55, 0.9, 0.75, 0.6 };
+    struct lab lab = new_lab();
+    int slow = pair_between(&lab, "n2/gpu0", "n3/gpu0");
+
+    (void)state;
+    for (int i = 0; i < lab.pairs->n_pairs; i++)
+        if (lab.pairs->pairs[i].class == lab.pairs->pairs[slow].class)
+            lab.trials[i].back = ACROSS * noisy[i % 5];
+    set_trial(&lab.trials[slow], 2e-5, ACROSS / 4);
+    conclude(&lab);
+    assert_int_equal(lab.links->n_slow, 1);
+    assert_string_equal(lab.links->slow[0].what, "n2 - n3");
+    close_lab(&lab);
+}
+
 static void the_node_that_is_in_most_slow_pairs_is_blamed(void **state)
 {
     struct lab lab = new_lab();
@@ -339,6 +357,7 @@ int main(void)
         cmocka_unit_test(a_device_is_no_slower_than_what_it_sent_to_another_node),
         cmocka_unit_test(a_slow_pair_is_named),
         cmocka_unit_test(a_slow_direction_is_named_with_an_arrow),
+        cmocka_unit_test(a_pair_is_slow_both_ways_however_the_others_scatter),
         cmocka_unit_test(the_node_that_is_in_most_slow_pairs_is_blamed),
         cmocka_unit_test(pairs_that_differ_a_little_are_not_slow),
         cmocka_unit_test(what_was_measured_twice_keeps_the_better),
