@@ -433,47 +433,27 @@ static void fill_sums(const struct table *table, struct share_table *s)
     double n = (double)s->samples;
 
     for (int i = 0; i < table->n; i++) {
-        double most = 0, rest = 0, turn = -INFINITY, peak = 0, peak_again = 0;
-        double behind = -INFINITY, kernels = 0;
+        struct stage_cost part = stage_none();
+        size_t ij = table_pair(table, i, i + 1);
 
-        s->forward[i + 1] = s->forward[i];
-        s->dgrad[i + 1] = s->dgrad[i];
-        s->wgrad[i + 1] = s->wgrad[i];
-        s->activations[i + 1] = s->activations[i];
-        s->delayed[i + 1] = s->delayed[i];
-        s->held[i + 1] = s->held[i];
-        s->again[i + 1] = s->again[i];
-        s->dropped[i + 1] = s->dropped[i];
-        s->made_again[i + 1] = s->made_again[i];
-        for (int k = table->cuts[i]; k < table->cuts[i + 1]; k++) {
-            const struct cost_block *b = &cost->blocks[k];
-            double space = block_workspace(cost, b, n);
-            double held = block_held(cost, b, n);
-
-            peak = fmax(peak, s->activations[i + 1] - s->activations[i] + block_peak(cost, b, n));
-            peak_again = fmax(peak_again, s->made_again[i + 1] - s->made_again[i] +
-                                              block_peak_again(cost, b, n));
-            s->forward[i + 1] += cost_at(cost, b->forward, b->batch_axis, n);
-            s->dgrad[i + 1] += cost_at(cost, b->dgrad, b->batch_axis, n);
-            s->wgrad[i + 1] += b->wgrad ? cost_at(cost, b->wgrad, b->batch_axis, n) : 0;
-            s->activations[i + 1] += cost_at(cost, b->activations, b->batch_axis, n);
-            s->delayed[i + 1] += block_delayed(cost, b, n);
-            s->held[i + 1] += held;
-            block_selective(cost, b, n, &s->again[i + 1], &s->dropped[i + 1]);
-            s->made_again[i + 1] += block_made_again(cost, b, n);
-            most = fmax(most, space);
-            kernels = fmax(kernels, block_kernels(cost, b, n));
-            rest = fmax(rest, block_rest(cost, b, n));
-            turn = fmax(turn, block_turn(cost, b, n) - s->delayed[i + 1]);
-            behind = fmax(behind, block_behind(cost, b, n) - s->delayed[i + 1]);
-        }
-        s->workspace[table_pair(table, i, i + 1)] = most;
-        s->rest[table_pair(table, i, i + 1)] = rest;
-        s->turn[table_pair(table, i, i + 1)] = turn;
-        s->behind[table_pair(table, i, i + 1)] = behind;
-        s->kernels[table_pair(table, i, i + 1)] = kernels;
-        s->peak[table_pair(table, i, i + 1)] = peak;
-        s->peak_again[table_pair(table, i, i + 1)] = peak_again;
+        for (int k = table->cuts[i]; k < table->cuts[i + 1]; k++)
+            stage_add_block(cost, &cost->blocks[k], n, &part);
+        s->forward[i + 1] = s->forward[i] + part.forward;
+        s->dgrad[i + 1] = s->dgrad[i] + part.dgrad;
+        s->wgrad[i + 1] = s->wgrad[i] + part.wgrad;
+        s->activations[i + 1] = s->activations[i] + part.activations;
+        s->delayed[i + 1] = s->delayed[i] + part.delayed;
+        s->held[i + 1] = s->held[i] + part.held;
+        s->again[i + 1] = s->again[i] + part.again;
+        s->dropped[i + 1] = s->dropped[i] + part.dropped;
+        s->made_again[i + 1] = s->made_again[i] + part.made_again;
+        s->workspace[ij] = part.workspace;
+        s->rest[ij] = part.rest;
+        s->turn[ij] = part.turn - s->delayed[i];
+        s->behind[ij] = part.behind - s->delayed[i];
+        s->kernels[ij] = part.kernels;
+        s->peak[ij] = part.peak;
+        s->peak_again[ij] = part.peak_again;
     }
     fill_largest(table, s->workspace);
     fill_largest(table, s->rest);

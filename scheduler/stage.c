@@ -99,63 +99,6 @@ double block_made_again(const struct cost *cost, const struct cost_block *block,
     return fmax(0, dropped);
 }
 
-double block_workspace(const struct cost *cost, const struct cost_block *block, double samples)
-{
-    return block->workspace ? cost_at(cost, block->workspace, block->batch_axis, samples) : 0;
-}
-
-double block_rest(const struct cost *cost, const struct cost_block *block, double samples)
-{
-    if (block->workspace_delayed)
-        return cost_at(cost, block->workspace_delayed, block->batch_axis, samples);
-    return fmax(0, block_workspace(cost, block, samples) - block_held(cost, block, samples));
-}
-
-double block_turn(const struct cost *cost, const struct cost_block *block, double samples)
-{
-    double held = block_held(cost, block, samples);
-    bool scales = block->batch_axis;
-
-    if (!block->activations_delayed)
-        return held;
-    return fmin(held, cost_at(cost, block->activations_delayed, scales, samples) -
-                          cost_at(cost, block->activations, scales, samples));
-}
-
-double block_behind(const struct cost *cost, const struct cost_block *block, double samples)
-{
-    bool scales = block->batch_axis;
-
-    if (!block->peak_delayed)
-        return block_workspace(cost, block, samples);
-    return cost_at(cost, block->peak_delayed, scales, samples) -
-           cost_at(cost, block->activations, scales, samples);
-}
-
-double block_kernels(const struct cost *cost, const struct cost_block *block, double samples)
-{
-    return block->kernels ? cost_at(cost, block->kernels, block->batch_axis, samples) : 0;
-}
-
-double block_peak(const struct cost *cost, const struct cost_block *block, double samples)
-{
-    double workspace = block_workspace(cost, block, samples);
-    bool scales = block->batch_axis;
-
-    return block->peak ? fmax(workspace, cost_at(cost, block->peak, scales, samples))
-                       : workspace + cost_at(cost, block->activations, scales, samples);
-}
-
-double block_peak_again(const struct cost *cost, const struct cost_block *block, double samples)
-{
-    double workspace = block_workspace(cost, block, samples);
-
-    return block->selective_peak
-               ? fmax(workspace,
-                      cost_at(cost, block->selective_peak, block->batch_axis, samples))
-               : workspace + block_made_again(cost, block, samples);
-}
-
 double block_kept(const struct cost *cost, const struct cost_block *block, double samples)
 {
     bool scales = block->batch_axis;
@@ -164,54 +107,83 @@ double block_kept(const struct cost *cost, const struct cost_block *block, doubl
     return fmax(0, cost_at(cost, block->activations, scales, samples) - passed);
 }
 
-double block_delayed(const struct cost *cost, const struct cost_block *block, double samples)
+/* What a block has of one list of the cost file, or where that is not there. */
+static double or_else(const struct cost *cost, const struct cost_block *block, double samples,
+                      double *list, double without)
 {
-    bool scales = block->batch_axis;
-
-    if (!block->gradients_for_wgrad || !block->kept_for_wgrad)
-        return 0;
-    return cost_at(cost, block->gradients_for_wgrad, scales, samples) +
-           cost_at(cost, block->kept_for_wgrad, scales, samples) -
-           cost_at(cost, block->activations, scales, samples);
+    return list ? cost_at(cost, list, block->batch_axis, samples) : without;
 }
 
-double block_held(const struct cost *cost, const struct cost_block *block, double samples)
+struct stage_cost stage_none(void)
 {
-    return block->gradients_for_wgrad
-               ? cost_at(cost, block->gradients_for_wgrad, block->batch_axis, samples) : 0;
+    return (struct stage_cost){ .turn = -INFINITY, .behind = -INFINITY };
 }
 
-/* One more block. */
-static void add_block(const struct cost *cost, const struct cost_block *b, double samples,
+/* What is there while it runs: by itself, and with what the blocks up to it keep. */
+static void add_peaks(const struct cost *cost, const struct cost_block *b, double samples,
                       struct stage_cost *r)
 {
-    bool scales = b->batch_axis;
-    double workspace = block_workspace(cost, b, samples), held = block_held(cost, b, samples);
+    double workspace = or_else(cost, b, samples, b->workspace, 0);
+    double activations = cost_at(cost, b->activations, b->batch_axis, samples);
+    double again = block_made_again(cost, b, samples);
 
-    r->peak = fmax(r->peak, r->activations + block_peak(cost, b, samples));
-    r->peak_again = fmax(r->peak_again, r->made_again + block_peak_again(cost, b, samples));
+    r->peak = fmax(r->peak,
+                   r->activations + fmax(workspace, or_else(cost, b, samples, b->peak,
+                                                            workspace + activations)));
+    r->peak_again = fmax(r->peak_again,
+                         r->made_again + fmax(workspace, or_else(cost, b, samples,
+                                                                 b->selective_peak,
+                                                                 workspace + again)));
+    r->workspace = fmax(r->workspace, workspace);
+    r->kernels = fmax(r->kernels, or_else(cost, b, samples, b->kernels, 0));
+}
+
+/* The same where W is put off. */
+static void add_delayed(const struct cost *cost, const struct cost_block *b, double samples,
+                        struct stage_cost *r)
+{
+    double workspace = or_else(cost, b, samples, b->workspace, 0);
+    double activations = cost_at(cost, b->activations, b->batch_axis, samples);
+    double held = or_else(cost, b, samples, b->gradients_for_wgrad, 0);
+    /* What comes to its activations while its B runs; with what else is there then. */
+    double turn = fmin(held, or_else(cost, b, samples, b->activations_delayed, INFINITY) -
+                                 activations);
+    double behind = b->peak_delayed
+                        ? cost_at(cost, b->peak_delayed, b->batch_axis, samples) - activations
+                        : workspace;
+
+    if (b->gradients_for_wgrad && b->kept_for_wgrad)
+        r->delayed += held + or_else(cost, b, samples, b->kept_for_wgrad, 0) - activations;
+    r->held += held;
+    r->rest = fmax(r->rest, or_else(cost, b, samples, b->workspace_delayed,
+                                    fmax(0, workspace - held)));
+    r->turn = fmax(r->turn, turn - r->delayed);
+    r->behind = fmax(r->behind, behind - r->delayed);
+}
+
+void stage_add_block(const struct cost *cost, const struct cost_block *b, double samples,
+                     struct stage_cost *r)
+{
+    bool scales = b->batch_axis;
+
+    add_peaks(cost, b, samples, r);
+    add_delayed(cost, b, samples, r);
     r->forward += cost_at(cost, b->forward, scales, samples);
     r->dgrad += cost_at(cost, b->dgrad, scales, samples);
-    r->wgrad += b->wgrad ? cost_at(cost, b->wgrad, scales, samples) : 0;
+    r->wgrad += or_else(cost, b, samples, b->wgrad, 0);
     r->activations += cost_at(cost, b->activations, scales, samples);
     r->made_again += block_made_again(cost, b, samples);
-    r->delayed += block_delayed(cost, b, samples);
-    r->behind = fmax(r->behind, block_behind(cost, b, samples) - r->delayed);
-    r->turn = fmax(r->turn, block_turn(cost, b, samples) - r->delayed);
     block_selective(cost, b, samples, &r->again, &r->dropped);
     r->step += b->step;
     r->parameters += b->parameters;
     r->prepared += b->prepared;
-    r->held += held;
-    r->rest = fmax(r->rest, block_rest(cost, b, samples));
-    r->workspace = fmax(r->workspace, workspace);
-    r->kernels = fmax(r->kernels, block_kernels(cost, b, samples));
 }
 
 static void add_border(const struct cost *cost, const int *stage, int s, double samples,
                        double in, double out, struct stage_cost *r)
 {
     const struct cost_block *first = NULL, *last = NULL;
+    struct stage_cost front = stage_none(), back = stage_none();
     double before;
 
     for (int i = 0; i < cost->n_blocks; i++)
@@ -221,26 +193,25 @@ static void add_border(const struct cost *cost, const int *stage, int s, double 
         }
     if (!first || in + out < 1)
         return;
-    before = r->activations - cost_at(cost, last->activations, last->batch_axis, samples);
+    stage_add_block(cost, first, samples, &front);
+    stage_add_block(cost, last, samples, &back);
+    before = r->activations - back.activations;
     r->copies = in + out;
-    r->border = stage_border(block_workspace(cost, first, samples),
-                             block_workspace(cost, last, samples), first == last, in, out);
-    r->border_peak = stage_border(block_peak(cost, first, samples),
-                                  before + block_peak(cost, last, samples), first == last, in,
-                                  out);
+    r->border = stage_border(front.workspace, back.workspace, first == last, in, out);
+    r->border_peak = stage_border(front.peak, before + back.peak, first == last, in, out);
 }
 
 void stage_cost_get(const struct cost *cost, const int *stage, int s, double samples,
                     struct stage_cost *result)
 {
-    struct stage_cost r = { 0 };
+    struct stage_cost r = stage_none();
     double out = 0;
 
     for (int i = 0; i < cost->n_blocks; i++)
         if (stage[i] == s)
-            add_block(cost, &cost->blocks[i], samples, &r);
-    r.turn += r.delayed;
-    r.behind += r.delayed;
+            stage_add_block(cost, &cost->blocks[i], samples, &r);
+    r.turn = fmax(r.turn, 0) + r.delayed;
+    r.behind = fmax(r.behind, 0) + r.delayed;
     for (int i = 0; i < cost->n_shared; i++)
         if (reads(cost->shared[i].blocks, cost->shared[i].n_blocks, stage, s))
             r.parameters += cost->shared[i].bytes;

@@ -44,6 +44,11 @@ struct stage_cost {
     double sent;            /* to later ones */
 };
 
+/* Of no blocks; more are added one behind the other. */
+struct stage_cost stage_none(void);
+/* Until all are there 'turn' and 'behind' are less by 'delayed'. */
+void stage_add_block(const struct cost *cost, const struct cost_block *block, double samples,
+                     struct stage_cost *stage);
 /* Of the blocks b with stage[b] == s. */
 void stage_cost_get(const struct cost *cost, const int *stage, int s, double samples,
                     struct stage_cost *result);
@@ -68,14 +73,6 @@ static inline double recompute_seconds(enum plan_recompute recompute, double aga
          : recompute == PLAN_RECOMPUTE_FULL ? forward : again;
 }
 
-/* Bytes not kept. One block may keep more, so that another need not: alone it would not. */
-static inline double recompute_bytes(enum plan_recompute recompute, double dropped,
-                                     double activations)
-{
-    return recompute == PLAN_RECOMPUTE_NONE ? 0
-         : recompute == PLAN_RECOMPUTE_FULL ? activations : dropped > 0 ? dropped : 0;
-}
-
 /* Leave in these what is there where the backward has this form: gradients that W needs, whether
  * they wait in a slot or not, and what is run again for one micro-batch at a time.
  */
@@ -86,18 +83,6 @@ void block_selective(const struct cost *cost, const struct cost_block *block, do
                      double *again, double *dropped);
 /* Bytes of what it runs again for its backward. */
 double block_made_again(const struct cost *cost, const struct cost_block *block, double samples);
-/* Bytes that are there while it runs. */
-double block_workspace(const struct cost *cost, const struct cost_block *block, double samples);
-/* Of these, where W is put off, what does not wait for it. */
-double block_rest(const struct cost *cost, const struct cost_block *block, double samples);
-/* What comes to its activations while its B runs and W is put off; with what else is there then. */
-double block_turn(const struct cost *cost, const struct cost_block *block, double samples);
-double block_behind(const struct cost *cost, const struct cost_block *block, double samples);
-/* Bytes that its kernels ask for. */
-double block_kernels(const struct cost *cost, const struct cost_block *block, double samples);
-/* Those that are there while it runs with its activations, or with what it runs again. */
-double block_peak(const struct cost *cost, const struct cost_block *block, double samples);
-double block_peak_again(const struct cost *cost, const struct cost_block *block, double samples);
 /* What is there at a border: with so much that goes in or out in another layout, beside what its
  * first and its last block have.
  */
@@ -109,10 +94,6 @@ static inline double stage_border(double first, double last, bool one, double in
 }
 /* Of its activations, what is kept wherever the stage ends. */
 double block_kept(const struct cost *cost, const struct cost_block *block, double samples);
-/* What is kept until its W is more than its activations by so much; below 0: less. */
-double block_delayed(const struct cost *cost, const struct cost_block *block, double samples);
-/* Its gradients that W needs. */
-double block_held(const struct cost *cost, const struct cost_block *block, double samples);
 /* Bytes of optimizer state for a 4-byte parameter; the cost file's where 'optimizer' is NULL. */
 double stage_state_bytes(const struct cost *cost, const char *optimizer);
 /* Bytes of gradients for so many bytes of parameters. */
