@@ -183,7 +183,8 @@ enum { NOBODY = -1, SEVERAL = -2 };
 /* Of a whole network in one stage: what selective recompute keeps, and what it runs again. */
 struct selection {
     struct program_list forward;
-    bool *kept, *runs;          /* of values; of the nodes in 'forward' */
+    bool *runs;                 /* of the nodes in 'forward' */
+    bool *kept, *again;         /* of values: of what the backward reads it makes these again */
 };
 
 static void select_again(const struct writer *w, const struct keeping *keeping,
@@ -196,6 +197,7 @@ static void select_again(const struct writer *w, const struct keeping *keeping,
     int *root = mem_new(n, sizeof(*root));
 
     *s = (struct selection){ .forward = forward_of(graph), .kept = mem_new(n, sizeof(bool)) };
+    s->again = mem_new(n, sizeof(bool));
     s->runs = mem_new((size_t)s->forward.n, sizeof(bool));
     for (int v = 0; v < graph->n_values; v++) {
         int producer;
@@ -209,6 +211,14 @@ static void select_again(const struct writer *w, const struct keeping *keeping,
     }
     recompute_keep(graph, &s->forward, root, bytes, wanted, s->kept);
     recompute_runs(graph, &s->forward, root, s->kept, wanted, s->runs);
+    for (int i = 0; i < s->forward.n; i++) {
+        const struct node *node = &graph->nodes[s->forward.nodes[i]];
+
+        for (int k = 0; k < node->n_outputs && s->runs[i]; k++)
+            if (node->outputs[k] >= 0 && root[node->outputs[k]] == node->outputs[k])
+                s->again[node->outputs[k]] =
+                    keeping[node->outputs[k]].backward && !s->kept[node->outputs[k]];
+    }
     free(root);
     free(wanted);
     free(bytes);
@@ -218,6 +228,7 @@ static void selection_clear(struct selection *s)
 {
     free(s->forward.nodes);
     free(s->kept);
+    free(s->again);
     free(s->runs);
 }
 
@@ -271,15 +282,15 @@ static void add_selective(const struct writer *w, const struct keeping *keeping,
         b->selective_dgrad[w->size] += s->runs[i] ? w->t->seconds[n] : 0;
         for (int k = 0; k < node->n_outputs; k++) {
             int v = node->outputs[k];
-            bool there, was;
 
             if (v < 0 || root_of(graph, v) != v)
                 continue;
-            was = keeping[v].backward;
-            there = s->kept[v] || (was && !s->runs[i]);
-            b->selective_activations[w->size] += (there - was) * laid_out(w, v);
-            if (keeping[v].backward && !s->kept[v])
+            if (s->again[v]) {
+                b->selective_activations[w->size] -= laid_out(w, v);
                 b->made_again[w->size] += laid_out(w, v);
+            } else if (s->kept[v] && !keeping[v].backward) {
+                b->selective_activations[w->size] += laid_out(w, v);
+            }
         }
     }
     add_read_selectively(w, s);
@@ -315,20 +326,19 @@ static void add_peaks(const struct writer *w, const struct keeping *keeping,
 {
     const struct graph *graph = w->t->graph;
     size_t n = (size_t)graph->n_values, blocks = (size_t)w->cost->n_blocks;
-    bool *kept = mem_new(n, sizeof(bool)), *again = mem_new(n, sizeof(bool));
+    bool *kept = mem_new(n, sizeof(bool));
     double *rows = mem_new(6 * blocks, sizeof(double));
     struct block_peaks peaks = { rows, rows + blocks, rows + 2 * blocks, rows + 3 * blocks,
                                  rows + 4 * blocks, rows + 5 * blocks };
     int *root = roots_uncut(w);
 
-    for (int v = 0; v < graph->n_values; v++) {
+    for (int v = 0; v < graph->n_values; v++)
         kept[v] = is_forward(graph, v) && keeping[v].backward;
-        again[v] = is_forward(graph, v) && keeping[v].backward && !selection->kept[v];
-    }
     if (w->t->program)
-        blocks_peaks_of_program(w->t->program, w->cost->n_blocks, again, graph->n_values, &peaks);
+        blocks_peaks_of_program(w->t->program, w->cost->n_blocks, selection->again, graph->n_values,
+                                &peaks);
     else
-        blocks_peaks_of_graph(w->t, w->cost->n_blocks, root, kept, again, &peaks);
+        blocks_peaks_of_graph(w->t, w->cost->n_blocks, root, kept, selection->again, &peaks);
     for (int b = 0; b < w->cost->n_blocks; b++) {
         w->cost->blocks[b].workspace[w->size] = peaks.workspace[b];
         w->cost->blocks[b].workspace_delayed[w->size] = peaks.rest[b];
@@ -339,7 +349,6 @@ static void add_peaks(const struct writer *w, const struct keeping *keeping,
         w->cost->blocks[b].kernels[w->size] = w->t->kernels ? w->t->kernels[b] : 0;
     }
     free(root);
-    free(again);
     free(kept);
     free(rows);
 }

@@ -354,13 +354,13 @@ static void add_message(const struct run *run, const struct node *behind,
     struct table *table = run->search->table;
     const struct share_table *share =
         option->share->samples > behind->share->samples ? option->share : behind->share;
-    size_t row = table_pair(table, behind->first, behind->end);
+    size_t ij = table_pair(table, behind->first, behind->end);
     struct message_link link =
         search_link(run->search, device, option->replicas, device + option->replicas);
     double seconds;
 
-    seconds = search_message(&link, share->received[row], option->share->received[row]) +
-              search_message(&link, share->gradient[row], option->share->gradient[row]);
+    seconds = search_message(&link, share->received[ij], option->share->received[ij]) +
+              search_message(&link, share->gradient[ij], option->share->gradient[ij]);
     seconds = fmax(seconds, behind->own);
     node->bottleneck = fmax(behind->bottleneck, seconds);
     node->sum = behind->sum;
@@ -374,14 +374,14 @@ static void add_message(const struct run *run, const struct node *behind,
 static void set_message(const struct run *run, int device, struct node *node)
 {
     struct table *table = run->search->table;
-    size_t row = table_pair(table, node->first, node->end);
+    size_t ij = table_pair(table, node->first, node->end);
     const struct message_link *beside = &run->beside[2 * device];
     double bytes;
 
     node->message = 0;
     if (node->first == 0 || device == 0)
         return;
-    bytes = run->whole->received[row] + run->whole->gradient[row];
+    bytes = run->whole->received[ij] + run->whole->gradient[ij];
     node->message = fmax(search_message(&beside[0], bytes, bytes),
                          search_message(&beside[1], bytes, bytes)) * 2;
 }

@@ -75,11 +75,16 @@ bool compiled_is_view(const struct compiled *compiled, int node)
            values[n->inputs[0]].root == values[n->outputs[0]].root;
 }
 
-bool compiled_is_gradient(const struct compiled *compiled, int value)
+static bool is_gradient(const struct program *program, int value)
 {
-    const struct program_value *values = compiled->program->values;
+    const struct program_value *values = program->values;
 
     return value >= 0 && values[values[value].root].place == PLACE_GRADIENT;
+}
+
+bool compiled_is_gradient(const struct compiled *compiled, int value)
+{
+    return is_gradient(compiled->program, value);
 }
 
 static int check_support(const struct compiled *c, struct device *device, struct err *err)
@@ -106,19 +111,24 @@ static int check_support(const struct compiled *c, struct device *device, struct
                    missing, missing == 1 ? "" : "s", list);
 }
 
+size_t compile_gradient_bytes(const struct program *program, int node)
+{
+    const struct node *n = &program->graph->nodes[node];
+    size_t bytes = 0;
+
+    for (int k = 0; k < n->n_outputs; k++)
+        if (is_gradient(program, n->outputs[k]))
+            bytes += layout_aligned(program->values[n->outputs[k]].layout.bytes);
+    return bytes;
+}
+
 /* What is run again makes its contributions a second time, for nothing. */
 size_t compiled_spare(const struct compiled *c, int node, bool again)
 {
-    const struct node *n = &c->graph->nodes[node];
-    size_t bytes = 0;
-
     if (!again && (c->schedule->micro_batches < 2 ||
                    c->backend->kernel_accumulates(c->kernels[node])))
         return 0;
-    for (int k = 0; k < n->n_outputs; k++)
-        if (compiled_is_gradient(c, n->outputs[k]))
-            bytes += layout_aligned(c->program->values[n->outputs[k]].layout.bytes);
-    return bytes;
+    return compile_gradient_bytes(c->program, node);
 }
 
 static int make_kernels(struct compiled *c, struct device *device, size_t *workspace,

@@ -59,7 +59,9 @@ void compiled_free(struct compiled *compiled);
 bool compiled_is_view(const struct compiled *compiled, int node);
 /* Is this output of a node accumulated over the micro-batches? */
 bool compiled_is_gradient(const struct compiled *compiled, int value);
-/* Bytes for what a node accumulates, where its kernel cannot add, or it is run 'again'. */
+/* Bytes of what a node accumulates. */
+size_t compile_gradient_bytes(const struct program *program, int node);
+/* Bytes for that, where its kernel cannot add, or it is run 'again'. */
 size_t compiled_spare(const struct compiled *compiled, int node, bool again);
 
 #endif

@@ -180,20 +180,6 @@ static void reuse_of_graph(const struct profile_options *o, const struct graph *
     free(order);
 }
 
-/* Of what is accumulated, where the kernel cannot add to it: a place of its own. */
-static double spare_bytes(const struct profile_options *o, const struct whole *w, int node,
-                          const struct kernel *kernel)
-{
-    const struct node *n = &w->graph->nodes[node];
-    const struct program_value *values = w->program->values;
-    double bytes = 0;
-
-    for (int k = 0; k < n->n_outputs && !o->backend->kernel_accumulates(kernel); k++)
-        if (n->outputs[k] >= 0 && values[values[n->outputs[k]].root].place == PLACE_GRADIENT)
-            bytes += (double)layout_aligned(values[n->outputs[k]].layout.bytes);
-    return bytes;
-}
-
 /* What its kernels ask for, the largest of them, and the divisor of the loss. */
 static int find_kernels(const struct profile_options *o, const struct whole *w,
                         const struct program_list *list, int n_blocks, double *most,
@@ -210,8 +196,9 @@ static int find_kernels(const struct profile_options *o, const struct whole *w,
         kernel = o->backend->kernel_new(o->device, w->graph, node, w->layouts, err);
         if (!kernel)
             return -1;
-        bytes = (double)layout_aligned(o->backend->kernel_workspace(kernel)) +
-                spare_bytes(o, w, node, kernel) + COMPILE_SCALARS;
+        bytes = (double)layout_aligned(o->backend->kernel_workspace(kernel)) + COMPILE_SCALARS;
+        if (!o->backend->kernel_accumulates(kernel))
+            bytes += (double)compile_gradient_bytes(w->program, node);
         o->backend->kernel_free(kernel);
         most[block] = bytes > most[block] ? bytes : most[block];
     }
