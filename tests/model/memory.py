@@ -1,0 +1,32 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The memory of plans from a cost file is that of the compiled ones, or up to 5 % more."""
+import os
+import subprocess
+import sys
+
+import driver
+from tap import Tap, check, skip_all
+
+BENCH = os.path.join(driver.HERE, "..", "..", "etc", "bench", "memory", "run")
+
+
+def is_forecast(python, name):
+    done = subprocess.run([python, BENCH, name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          check=False)
+    said = done.stdout.decode()
+    check(done.returncode == 0, said)
+    return said.splitlines()[-1]
+
+
+def main():
+    python, tap = driver.python_with_torch(), Tap()
+    if not python:
+        skip_all("no Python with torch")
+    for name in "mlp", "cnn", "encoder", "wide", "plain":
+        tap.test(f"{name}: memory from a cost file", is_forecast, python, name)
+    return tap.done()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
