@@ -234,9 +234,11 @@ stages = json.load(sys.stdin)["plan"]["stages"]
 nodes = [{d.split("/")[0] for row in s["devices"] for d in row} for s in (stages[0], stages[-1])]
 bytes = sum(len(n) * os.path.getsize(f) for n, f in zip(nodes, sys.argv[1:]))
 print(f"\"nodes\":{len(set.union(*nodes))},\"bytes\":{bytes},\"copied\":{bytes},")
+print(len(set.union(*nodes)))
 print(sum(map(len, nodes)))' "$dir/arrays/image.npy" "$dir/arrays/label.npy" >"$dir/expected"
     cat "$dir/expected"
     grep -q "$(head -1 "$dir/expected")" "$dir/log"
+    [ "$(ls "$dir/disk" | wc -l)" -eq "$(sed -n 2p "$dir/expected")" ]
     [ "$(ls "$dir/disk"/*/* | wc -l)" -eq "$(tail -1 "$dir/expected")" ]
 }
 

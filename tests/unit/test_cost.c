@@ -16,6 +16,20 @@ static struct cost *read_text(const char *text, struct err *err)
     return cost;
 }
 
+/* As it comes back from what is written of it. */
+static struct cost *read_again(const struct cost *cost)
+{
+    struct cost *again;
+    json_t *json;
+
+    assert_non_null(cost);
+    json = cost_to_json(cost);
+    again = cost_from_json("again", json, NULL);
+    assert_non_null(again);
+    json_decref(json);
+    return again;
+}
+
 #define HEAD "{\"schema\":\"tasuki-cost\",\"version\":1,"
 
 /* Blocks in the wrong order; b has a list, the others scalars. */
@@ -41,14 +55,9 @@ static void a_block_may_recompute_selectively(void **state)
         "{\"name\":\"b\",\"forward\":1,\"dgrad\":1,\"activations\":8,\"variants\":"
         "[{\"recompute\":\"selective\",\"activations\":4}]},"
         "{\"name\":\"c\",\"forward\":1,\"dgrad\":1}],\"edges\":[]}";
-    struct cost *cost = read_text(text, NULL), *again;
-    json_t *json;
+    struct cost *cost = read_text(text, NULL), *again = read_again(cost);
 
     (void)state;
-    assert_non_null(cost);
-    json = cost_to_json(cost);
-    again = cost_from_json("again", json, NULL);
-    assert_non_null(again);
     for (int i = 0; i < 2; i++) {
         const struct cost_block *b = (i ? again : cost)->blocks;
 
@@ -57,7 +66,6 @@ static void a_block_may_recompute_selectively(void **state)
         assert_true(b[1].selective_dgrad[1] == 2 && b[1].selective_activations[1] == 8);
         assert_null(b[2].selective_dgrad);
     }
-    json_decref(json);
     cost_free(again);
     cost_free(cost);
 }
@@ -226,14 +234,9 @@ static void what_crosses_is_there_as_it_is_read(void **state)
         { PLAN_RECOMPUTE_FULL, 3, 8 + 3, 12 + 8 + 8 },
     };
     const struct cost plain = { .gradient_bytes_per_parameter = 4 };
-    struct cost *cost = read_text(text, NULL), *again;
-    json_t *json;
+    struct cost *cost = read_text(text, NULL), *again = read_again(cost);
 
     (void)state;
-    assert_non_null(cost);
-    json = cost_to_json(cost);
-    again = cost_from_json("again", json, NULL);
-    assert_non_null(again);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct stage_cost s;
 
@@ -243,7 +246,6 @@ static void what_crosses_is_there_as_it_is_read(void **state)
         assert_true(stage_memory(&plain, &s, cases[i].slots, 1, 0) ==
                     cases[i].slots * cases[i].kept + cases[i].once + 5);
     }
-    json_decref(json);
     cost_free(again);
     cost_free(cost);
 }
