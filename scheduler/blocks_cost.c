@@ -68,6 +68,7 @@ static void init_blocks(struct cost *cost, const struct blocks *blocks,
         b->selective_activations = new_sizes(cost);
         b->made_again = new_sizes(cost);
         b->kernels = new_sizes(cost);
+        b->workspace_forward = new_sizes(cost);
         b->workspace_delayed = new_sizes(cost);
         b->activations_delayed = new_sizes(cost);
         b->peak_delayed = new_sizes(cost);
@@ -327,9 +328,9 @@ static void add_peaks(const struct writer *w, const struct keeping *keeping,
     const struct graph *graph = w->t->graph;
     size_t n = (size_t)graph->n_values, blocks = (size_t)w->cost->n_blocks;
     bool *kept = mem_new(n, sizeof(bool));
-    double *rows = mem_new(6 * blocks, sizeof(double));
+    double *rows = mem_new(7 * blocks, sizeof(double));
     struct block_peaks peaks = { rows, rows + blocks, rows + 2 * blocks, rows + 3 * blocks,
-                                 rows + 4 * blocks, rows + 5 * blocks };
+                                 rows + 4 * blocks, rows + 5 * blocks, rows + 6 * blocks };
     int *root = roots_uncut(w);
 
     for (int v = 0; v < graph->n_values; v++)
@@ -341,6 +342,7 @@ static void add_peaks(const struct writer *w, const struct keeping *keeping,
         blocks_peaks_of_graph(w->t, w->cost->n_blocks, root, kept, selection->again, &peaks);
     for (int b = 0; b < w->cost->n_blocks; b++) {
         w->cost->blocks[b].workspace[w->size] = peaks.workspace[b];
+        w->cost->blocks[b].workspace_forward[w->size] = peaks.ahead[b];
         w->cost->blocks[b].workspace_delayed[w->size] = peaks.rest[b];
         w->cost->blocks[b].activations_delayed[w->size] = peaks.delayed[b];
         w->cost->blocks[b].peak_delayed[w->size] = peaks.peak_delayed[b];
@@ -397,10 +399,49 @@ static void add_activations(const struct writer *w)
     free(kept);
 }
 
+/* A value that the backward of a block reads. */
+struct reading {
+    int value, block;
+};
+
+static int by_value_and_block(const void *a, const void *b)
+{
+    const struct reading *x = a, *y = b;
+
+    if (x->value != y->value)
+        return x->value < y->value ? -1 : 1;
+    return x->block < y->block ? -1 : x->block > y->block;
+}
+
+/* All of them, sorted; malloc'ed. */
+static struct reading *find_readings(const struct writer *w, size_t *n)
+{
+    const struct graph *graph = w->t->graph;
+    struct reading *readings;
+    size_t most = 0;
+
+    for (int i = 0; i < graph->n_nodes; i++)
+        most += (size_t)graph->nodes[i].n_inputs;
+    readings = mem_new(most, sizeof(*readings));
+    *n = 0;
+    for (int i = 0; i < graph->n_nodes; i++) {
+        const struct node *node = &graph->nodes[i];
+
+        for (int k = 0; k < node->n_inputs; k++)
+            if (node->inputs[k] >= 0 && (node->part == PART_DGRAD || node->part == PART_WGRAD))
+                readings[(*n)++] = (struct reading){ root_of(graph, node->inputs[k]),
+                                                     w->t->stage_of[i] };
+    }
+    qsort(readings, *n, sizeof(*readings), by_value_and_block);
+    return readings;
+}
+
 static void add_edges(const struct writer *w)
 {
     const struct autodiff *ad = w->t->autodiff;
     struct keeping *kept = find_kept(w);
+    size_t n = 0;
+    struct reading *readings = w->size == 0 ? find_readings(w, &n) : NULL;
 
     for (int i = 0; i < ad->n_boundaries; i++) {
         const struct boundary *from = &ad->boundaries[i];
@@ -417,11 +458,13 @@ static void add_edges(const struct writer *w)
                            kept[from->value].wgrad && !kept[from->value].own &&
                            !kept[from->value].alias;
             e->reordered = is_reordered(w, from->value);
-            e->once = !kept[root_of(w->t->graph, from->value)].backward;
+            e->once = !bsearch(&(struct reading){ root_of(w->t->graph, from->value), from->to },
+                               readings, n, sizeof(*readings), by_value_and_block);
         }
         e->bytes[w->size] = bytes_of(w, from->value);
         e->gradient_bytes[w->size] = from->gradient < 0 ? 0 : bytes_of(w, from->gradient);
     }
+    free(readings);
     free(kept);
 }
 

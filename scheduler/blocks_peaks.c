@@ -34,6 +34,7 @@ struct life {
 
 struct lives {
     int n_steps, n_times, n, n_blocks;
+    int backward;               /* when it begins */
     struct step *steps;
     struct life *items;         /* of each value */
 };
@@ -185,6 +186,8 @@ static void fill_peaks(struct lives *l, struct block_peaks *peaks)
         int b = s->block;
 
         peaks->workspace[b] = larger(peaks->workspace[b], s->beside);
+        if (s->time < l->backward)
+            peaks->ahead[b] = larger(peaks->ahead[b], s->beside);
         peaks->rest[b] = larger(peaks->rest[b], s->beside - s->waits);
         peaks->delayed[b] = larger(peaks->delayed[b], s->delayed);
         peaks->peak_delayed[b] = larger(peaks->peak_delayed[b],
@@ -239,6 +242,7 @@ void blocks_peaks_of_program(const struct program *program, int n_blocks, const 
     int behind = lists[0]->n, time = 0;
     struct lives l = lives_new(behind + lists[1]->n, program->n_values, n_blocks);
 
+    l.backward = behind;
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < lists[k]->n; i++, time++) {
             add_step(&l, time, program->graph->nodes[lists[k]->nodes[i]].block);
@@ -305,6 +309,8 @@ static void fill_graph(const struct block_timing *t, const int *root, struct liv
         int block = node->part == PART_PREPARE ? -1 : t->stage_of[n];
 
         time[n] = node->part == PART_WGRAD ? time_of(graph, node, time) : now++;
+        if (node->part == PART_FORWARD)
+            l->backward = time[n] + 1;
         add_step(l, time[n], block);
         for (int k = 0; k < node->n_inputs; k++)
             if (node->inputs[k] >= 0) {

@@ -48,6 +48,7 @@ static void free_block(struct cost_block *b)
     free(b->kernels);
     free(b->activations_delayed);
     free(b->peak_delayed);
+    free(b->workspace_forward);
     free(b->workspace_delayed);
     free(b->peak);
     free(b->selective_peak);
@@ -294,6 +295,7 @@ static json_t *block_to_json(const struct cost *cost, const struct cost_block *b
         json_object_set_new(o, "statistics", json_real(b->statistics));
     set_array(cost, o, "gradients_for_wgrad", b->gradients_for_wgrad);
     set_array(cost, o, "workspace", b->workspace);
+    set_array(cost, o, "workspace_forward", b->workspace_forward);
     set_array(cost, o, "workspace_delayed", b->workspace_delayed);
     set_array(cost, o, "activations_delayed", b->activations_delayed);
     set_array(cost, o, "peak_delayed", b->peak_delayed);

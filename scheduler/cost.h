@@ -34,6 +34,7 @@ struct cost_block {
     double prepared;                    /* bytes made of the parameters, once per step */
     double *gradients_for_wgrad;        /* what dgrad makes, until W; NULL: none */
     double *workspace;                  /* NULL: none */
+    double *workspace_forward;          /* of it, while the block runs forward; NULL: none */
     double *workspace_delayed;          /* without what waits for wgrad; NULL: not known */
     /* At most, where wgrad is put off: of what is kept and waits for it, and with the workspace;
      * NULL: the sums.
@@ -56,7 +57,7 @@ struct cost_edge {
     double *bytes, *gradient_bytes;     /* [n_sizes] */
     bool passed_on;         /* kept for wgrad, but not for that of its own block, nor for its dgrad */
     bool reordered;         /* within a stage it has another layout than where it is sent */
-    bool once;              /* no backward reads it: see struct cost_input */
+    bool once;              /* the reader's backward does not: see struct cost_input */
 };
 
 struct cost_input {

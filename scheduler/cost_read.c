@@ -243,6 +243,7 @@ static int read_block(struct reading *reading, struct json_reader *r, struct cos
         json_get_number(r, "statistics", 0, MAX_NUMBER, &zero, &b->statistics, err) ||
         read_numbers(reading, r, "gradients_for_wgrad", false, s, &b->gradients_for_wgrad, err) ||
         read_numbers(reading, r, "workspace", false, s, &b->workspace, err) ||
+        read_numbers(reading, r, "workspace_forward", false, s, &b->workspace_forward, err) ||
         read_numbers(reading, r, "workspace_delayed", false, s, &b->workspace_delayed, err) ||
         read_numbers(reading, r, "activations_delayed", false, s, &b->activations_delayed, err) ||
         read_numbers(reading, r, "peak_delayed", false, s, &b->peak_delayed, err) ||
@@ -384,8 +385,7 @@ static int check_values(struct reading *reading, struct err *err)
                               "\"%s\"", a->value, cost->blocks[a->from].name,
                               cost->blocks[a->to].name, cost->blocks[b->to].name);
         if (check_flag(reading, a, b, "passed_on", a->passed_on, b->passed_on, err) ||
-            check_flag(reading, a, b, "reordered", a->reordered, b->reordered, err) ||
-            check_flag(reading, a, b, "kept", !a->once, !b->once, err))
+            check_flag(reading, a, b, "reordered", a->reordered, b->reordered, err))
             return -1;
     }
     return 0;

@@ -248,7 +248,8 @@ static struct interval_cost sum_up(const struct cost *cost, const struct candida
         .again = sums.again, .dropped = sums.dropped, .made_again = sums.made_again,
         .peak = sums.peak, .peak_again = sums.peak_again, .behind = sums.behind,
         .copies = sums.copies, .border = sums.border, .border_peak = sums.border_peak,
-        .copied = sums.copied, .fed = sums.fed, .left = sums.left, .kernels = sums.kernels,
+        .copied = sums.copied, .fed = sums.fed, .left = sums.left, .ahead = sums.ahead,
+        .kernels = sums.kernels,
     };
     add_traffic(cost, stage, s, (double)samples, &result);
     free(stage);

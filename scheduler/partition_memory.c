@@ -58,7 +58,8 @@ struct stage_bytes interval_bytes(const struct search *search, const struct inte
                                  .made_again = c->made_again, .peak_again = c->peak_again,
                                  .behind = c->behind, .copies = c->copies,
                                  .border = c->border, .border_peak = c->border_peak,
-                                 .copied = c->copied, .fed = c->fed, .left = c->left, .kernels = c->kernels,
+                                 .copied = c->copied, .fed = c->fed, .left = c->left,
+                                 .ahead = c->ahead, .kernels = c->kernels,
                                  .values = c->received,
                                  .gradients = c->gradient, .sent = c->sent };
     struct stage_bytes bytes;

@@ -28,10 +28,14 @@ struct share_table {
     double *forward, *dgrad, *wgrad, *activations, *delayed, *held;
     double *again, *dropped, *made_again;   /* where it recomputes selectively, see
                                              * struct stage_cost */
-    double *received, *gradient, *inputs, *fed, *once, *left, *workspace, *rest, *kernels;
+    double *received, *gradient, *inputs, *fed, *once, *left, *workspace, *ahead, *rest;
+    double *kernels;
     double *peak, *peak_again, *behind;     /* as in struct stage_cost, per interval */
-    /* In another layout: of what is received, of what is sent, of inputs. */
+    /* In another layout: of what is received, of what is sent, of inputs; of what the interval's
+     * first part sends; and what is there at most with what each part sends.
+     */
     double *copies_in, *copies_out, *copied_inputs;
+    double *first_out, *border, *border_peak;
     bool has_copies, has_once, has_kernels;     /* are there others than zeros in these? */
     double *turn;           /* the most of what a block's gradients take, less 'delayed' up to it */
     double *sent;           /* values that later stages read, each once */
@@ -52,7 +56,7 @@ struct interval_cost {
     double delayed, turn, held, rest;   /* as in struct stage_cost */
     double again, dropped, made_again, peak, peak_again, behind;
     double copies, border, border_peak, copied;
-    double received, gradient, sent, fed, left, kernels;
+    double received, gradient, sent, fed, left, ahead, kernels;
 };
 
 /* A stage that is no interval between cuts, by its blocks. */

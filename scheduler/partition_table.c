@@ -227,16 +227,17 @@ static int end_of_value(const struct cost *cost, int first)
     return end;
 }
 
-/* Of the value of an edge; 'end' is behind its last. */
+/* Of the value of an edge; 'end' is behind its last. 'kept': of these, whose backward reads it. */
 static struct readers readers_of(const struct cost *cost, int edge, const int *where,
-                                 double samples, int *end)
+                                 double samples, bool kept, int *end)
 {
     bool scales = cost->blocks[cost->edges[edge].from].batch_axis;
     struct readers r = { .after = where[cost->edges[edge].from] };
 
     *end = end_of_value(cost, edge);
     for (int k = edge; k < *end; k++)
-        add_reader(&r, where[cost->edges[k].to],
+        if (!kept || !cost->edges[k].once)
+            add_reader(&r, where[cost->edges[k].to],
                    cost_at(cost, cost->edges[k].gradient_bytes, scales, samples));
     return r;
 }
@@ -249,6 +250,30 @@ static void add_sent(const struct table *table, double *array, const struct read
     add_range(table, array, 0, r->after, end, -bytes);
 }
 
+/* Copies in another layout of a value, where it is received, and where it is sent. */
+static void add_copies(const struct table *table, const struct readers *r, double bytes,
+                       const struct share_table *s)
+{
+    int last = r->n > 0 ? r->where[r->n - 1] : -1;
+
+    add_value(table, r, bytes, s->copies_in, NULL);
+    if (last <= r->after)
+        return;
+    add_sent(table, s->copies_out, r, last, bytes);
+    for (int j = r->after + 1; j <= last; j++)
+        s->first_out[table_pair(table, r->after, j)] += bytes;
+}
+
+/* Of a value, what no backward of a stage reads: where it is received, and where it is sent. */
+static void add_once(const struct table *table, const struct readers *r,
+                     const struct readers *kept, double bytes, const struct share_table *s)
+{
+    add_value(table, r, bytes, s->once, NULL);
+    add_value(table, kept, -bytes, s->once, NULL);
+    if (kept->n == 0 && r->n > 0 && r->where[r->n - 1] > r->after)
+        add_sent(table, s->left, r, r->where[r->n - 1], bytes);
+}
+
 static void add_edges(const struct table *table, const int *where, double samples,
                       const struct share_table *s)
 {
@@ -256,24 +281,24 @@ static void add_edges(const struct table *table, const int *where, double sample
 
     for (int i = 0, end; i < cost->n_edges; i = end) {
         const struct cost_edge *e = &cost->edges[i];
-        bool scales = cost->blocks[e->from].batch_axis;
-        struct readers r = readers_of(cost, i, where, samples, &end);
+        bool scales = cost->blocks[e->from].batch_axis, once = false;
+        struct readers r = readers_of(cost, i, where, samples, false, &end);
         double bytes = cost_at(cost, e->bytes, scales, samples);
 
         add_value(table, &r, bytes, s->received, s->gradient);
-        if (e->once)
-            add_value(table, &r, bytes, s->once, NULL);
-        if (e->once && r.n > 0 && r.where[r.n - 1] > r.after)
-            add_sent(table, s->left, &r, r.where[r.n - 1], bytes);
         if (r.n > 0 && r.where[r.n - 1] > r.after)
             add_sent(table, s->sent, &r, r.where[r.n - 1], bytes);
         if (e->passed_on && r.n > 0 && r.where[0] > r.after)
             add_sent(table, s->passed, &r, r.where[0], bytes);
-        if (!e->reordered)
-            continue;
-        add_value(table, &r, bytes, s->copies_in, NULL);
-        if (r.n > 0 && r.where[r.n - 1] > r.after)
-            add_sent(table, s->copies_out, &r, r.where[r.n - 1], bytes);
+        if (e->reordered)
+            add_copies(table, &r, bytes, s);
+        for (int k = i; k < end; k++)
+            once |= cost->edges[k].once;
+        if (once) {
+            struct readers kept = readers_of(cost, i, where, samples, true, &end);
+
+            add_once(table, &r, &kept, bytes, s);
+        }
     }
 }
 
@@ -282,7 +307,7 @@ static void count_received(const struct table *table, const int *where)
     const struct cost *cost = table->cost;
 
     for (int i = 0, end; i < cost->n_edges; i = end) {
-        struct readers r = readers_of(cost, i, where, 1, &end);
+        struct readers r = readers_of(cost, i, where, 1, false, &end);
 
         add_value(table, &r, 1, table->n_received, NULL);
     }
@@ -367,6 +392,9 @@ static void free_share(struct share_table *s)
     free(s->copies_in);
     free(s->copies_out);
     free(s->copied_inputs);
+    free(s->first_out);
+    free(s->border);
+    free(s->border_peak);
     free(s->received);
     free(s->gradient);
     free(s->inputs);
@@ -375,6 +403,7 @@ static void free_share(struct share_table *s)
     free(s->left);
     free(s->kernels);
     free(s->workspace);
+    free(s->ahead);
     free(s->sent);
     free(s->passed);
     free(s);
@@ -448,6 +477,7 @@ static void fill_sums(const struct table *table, struct share_table *s)
         s->dropped[i + 1] = s->dropped[i] + part.dropped;
         s->made_again[i + 1] = s->made_again[i] + part.made_again;
         s->workspace[ij] = part.workspace;
+        s->ahead[ij] = part.ahead;
         s->rest[ij] = part.rest;
         s->turn[ij] = part.turn - s->delayed[i];
         s->behind[ij] = part.behind - s->delayed[i];
@@ -456,6 +486,7 @@ static void fill_sums(const struct table *table, struct share_table *s)
         s->peak_again[ij] = part.peak_again;
     }
     fill_largest(table, s->workspace);
+    fill_largest(table, s->ahead);
     fill_largest(table, s->rest);
     fill_largest(table, s->turn);
     fill_largest(table, s->behind);
@@ -473,6 +504,24 @@ static bool sum_up_any(const struct table *table, double *array)
             return true;
         }
     return false;
+}
+
+/* What is there at most while a part runs, with the copies of what it sends. */
+static void fill_borders(const struct table *table, struct share_table *s)
+{
+    for (int i = table->n - 1; i >= 0; i--) {
+        size_t part = table_pair(table, i, i + 1);
+        double kept = s->activations[i + 1] - s->activations[i];
+
+        for (int j = i + 1; j <= table->n; j++) {
+            size_t ij = table_pair(table, i, j), behind = table_pair(table, i + 1, j);
+            double out = s->first_out[ij];
+
+            s->border[ij] = fmax(s->workspace[part] + out, j > i + 1 ? s->border[behind] : 0);
+            s->border_peak[ij] = fmax(s->peak[part] + out,
+                                      j > i + 1 ? kept + s->border_peak[behind] : 0);
+        }
+    }
 }
 
 static void fill_edges(const struct table *table, struct share_table *s)
@@ -497,6 +546,8 @@ static void fill_edges(const struct table *table, struct share_table *s)
     s->has_copies = sum_up_any(table, s->copies_in);
     s->has_copies |= sum_up_any(table, s->copies_out);
     s->has_copies |= sum_up_any(table, s->copied_inputs);
+    if (s->has_copies)
+        fill_borders(table, s);
     sum_up(table, s->inputs);
     s->has_once = sum_up_any(table, s->fed);
     s->has_once |= sum_up_any(table, s->once);
@@ -531,6 +582,9 @@ const struct share_table *table_share(struct table *table, int64_t samples)
     s->copies_in = new_array(table_pairs(table));
     s->copies_out = new_array(table_pairs(table));
     s->copied_inputs = new_array(table_pairs(table));
+    s->first_out = new_array(table_pairs(table));
+    s->border = new_array(table_pairs(table));
+    s->border_peak = new_array(table_pairs(table));
     s->received = new_array(table_pairs(table));
     s->gradient = new_array(table_pairs(table));
     s->inputs = new_array(table_pairs(table));
@@ -539,6 +593,7 @@ const struct share_table *table_share(struct table *table, int64_t samples)
     s->left = new_array(table_pairs(table));
     s->kernels = new_array(table_pairs(table));
     s->workspace = new_array(table_pairs(table));
+    s->ahead = new_array(table_pairs(table));
     s->sent = new_array(table_pairs(table));
     s->passed = new_array(table_pairs(table));
     if (table->ideals) {
@@ -551,26 +606,26 @@ const struct share_table *table_share(struct table *table, int64_t samples)
     return s;
 }
 
-/* What goes in or out in another layout is beside the first and the last of its parts. */
+/* What comes in in another layout is there with the first of its parts, too. */
 static void set_border(const struct table *table, const struct share_table *s, int i, int j,
                        struct interval_cost *r)
 {
-    size_t first = table_pair(table, i, i + 1), last = table_pair(table, j - 1, j);
-    size_t ij = table_pair(table, i, j);
-    double before = s->activations[j - 1] - s->activations[i], in, out;
+    size_t first = table_pair(table, i, i + 1), ij = table_pair(table, i, j);
+    double in;
 
     r->border = r->border_peak = r->copies = r->copied = 0;
     if (!s->has_copies)
         return;
     in = s->copies_in[ij];
-    out = s->copies_out[ij];
     r->copied = in + s->copied_inputs[ij];
-    r->copies = in + out;
+    r->copies = in + s->copies_out[ij];
     /* What is left of sums that were added and taken away again is no copy. */
-    if (r->copies < 1)
+    if (r->copies < 1) {
+        r->copies = 0;
         return;
-    r->border = stage_border(s->workspace[first], s->workspace[last], j == i + 1, in, out);
-    r->border_peak = stage_border(s->peak[first], before + s->peak[last], j == i + 1, in, out);
+    }
+    r->border = fmax(s->border[ij], s->workspace[first] + in + s->first_out[ij]);
+    r->border_peak = fmax(s->border_peak[ij], s->peak[first] + in + s->first_out[ij]);
 }
 
 void table_interval(const struct table *table, const struct share_table *s, int i, int j,
@@ -602,6 +657,7 @@ void table_interval(const struct table *table, const struct share_table *s, int 
         r->left = s->left[ij];
         r->slot -= s->once[ij];
     }
+    r->ahead = s->ahead[ij];
     r->kernels = s->has_kernels ? s->kernels[ij] : 0;
     r->made_again = s->made_again[j] - s->made_again[i];
     r->peak = s->peak[ij];

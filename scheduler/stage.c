@@ -16,31 +16,39 @@
 #define LEAST_BUCKET (16 << 10)
 #define MOST_BUCKET (4 << 20)
 
+/* What crosses of the value of these edges, where it does: towards the stage, or from it. */
+static void add_value(const struct cost *cost, const int *stage, int s, double samples,
+                      const struct cost_edge *edges, int n, struct stage_cost *r)
+{
+    bool scales = cost->blocks[edges->from].batch_axis, sends = stage[edges->from] == s;
+    double bytes = cost_at(cost, edges->bytes, scales, samples), back = 0;
+    bool crosses = false, kept = false;     /* does any backward there read it? */
+
+    for (int i = 0; i < n; i++) {
+        bool there = sends ? stage[edges[i].to] != s : stage[edges[i].to] == s;
+
+        crosses |= there;
+        kept |= (sends || there) && !edges[i].once;
+        if (there && !sends)
+            back = fmax(back, cost_at(cost, edges[i].gradient_bytes, scales, samples));
+    }
+    if (!crosses)
+        return;
+    *(sends ? &r->sent : &r->values) += bytes;
+    *(sends ? &r->left : &r->fed) += kept ? 0 : bytes;
+    r->copied += !sends && edges->reordered ? bytes : 0;
+    r->gradients += back;
+}
+
 /* Edges are sorted by value on load, so that the readers of one stand together. */
 static void add_messages(const struct cost *cost, const int *stage, int s, double samples,
-                         struct stage_cost *r, double *copies_out)
+                         struct stage_cost *r)
 {
-    const struct cost_edge *in = NULL, *out = NULL;
-
-    for (int i = 0; i < cost->n_edges; i++) {
-        const struct cost_edge *e = &cost->edges[i];
-        bool scales = cost->blocks[e->from].batch_axis;
-
-        if (stage[e->from] == stage[e->to])
-            continue;
-        if (stage[e->to] == s && (!in || !cost_same_value(in, e))) {
-            r->values += cost_at(cost, e->bytes, scales, samples);
-            r->copied += e->reordered ? cost_at(cost, e->bytes, scales, samples) : 0;
-            r->fed += e->once ? cost_at(cost, e->bytes, scales, samples) : 0;
-            r->gradients += cost_at(cost, e->gradient_bytes, scales, samples);
-            in = e;
-        }
-        if (stage[e->from] == s && (!out || !cost_same_value(out, e))) {
-            r->sent += cost_at(cost, e->bytes, scales, samples);
-            r->left += e->once ? cost_at(cost, e->bytes, scales, samples) : 0;
-            *copies_out += e->reordered ? cost_at(cost, e->bytes, scales, samples) : 0;
-            out = e;
-        }
+    for (int i = 0, end; i < cost->n_edges; i = end) {
+        for (end = i + 1; end < cost->n_edges; end++)
+            if (!cost_same_value(&cost->edges[i], &cost->edges[end]))
+                break;
+        add_value(cost, stage, s, samples, &cost->edges[i], end - i, r);
     }
 }
 
@@ -135,6 +143,7 @@ static void add_peaks(const struct cost *cost, const struct cost_block *b, doubl
                                                                  b->selective_peak,
                                                                  workspace + again)));
     r->workspace = fmax(r->workspace, workspace);
+    r->ahead = fmax(r->ahead, or_else(cost, b, samples, b->workspace_forward, 0));
     r->kernels = fmax(r->kernels, or_else(cost, b, samples, b->kernels, 0));
 }
 
@@ -179,33 +188,56 @@ void stage_add_block(const struct cost *cost, const struct cost_block *b, double
     r->prepared += b->prepared;
 }
 
-static void add_border(const struct cost *cost, const int *stage, int s, double samples,
-                       double in, double out, struct stage_cost *r)
+/* What a block sends in another layout: copies that it has beside what is there while it runs. */
+static double copies_out(const struct cost *cost, const int *stage, int block, double samples,
+                         int *edge)
 {
-    const struct cost_block *first = NULL, *last = NULL;
-    struct stage_cost front = stage_none(), back = stage_none();
-    double before;
+    bool scales = cost->blocks[block].batch_axis;
+    const struct cost_edge *counted = NULL;
+    double bytes = 0;
 
-    for (int i = 0; i < cost->n_blocks; i++)
-        if (stage[i] == s) {
-            first = first ? first : &cost->blocks[i];
-            last = &cost->blocks[i];
-        }
-    if (!first || in + out < 1)
-        return;
-    stage_add_block(cost, first, samples, &front);
-    stage_add_block(cost, last, samples, &back);
-    before = r->activations - back.activations;
-    r->copies = in + out;
-    r->border = stage_border(front.workspace, back.workspace, first == last, in, out);
-    r->border_peak = stage_border(front.peak, before + back.peak, first == last, in, out);
+    for (; *edge < cost->n_edges && cost->edges[*edge].from <= block; ++*edge) {
+        const struct cost_edge *e = &cost->edges[*edge];
+
+        if (e->from < block || !e->reordered || stage[e->to] == stage[block] ||
+            (counted && cost_same_value(counted, e)))
+            continue;
+        bytes += cost_at(cost, e->bytes, scales, samples);
+        counted = e;
+    }
+    return bytes;
+}
+
+/* What comes in in another layout is there with the first block, what goes out with its own. */
+static void add_border(const struct cost *cost, const int *stage, int s, double samples,
+                       struct stage_cost *r)
+{
+    double before = 0, in = r->copied;
+    int edge = 0;
+
+    r->copies = in;
+    for (int i = 0; i < cost->n_blocks; i++) {
+        struct stage_cost block = stage_none();
+        double copies;
+
+        if (stage[i] != s)
+            continue;
+        copies = copies_out(cost, stage, i, samples, &edge);
+        r->copies += copies;
+        stage_add_block(cost, &cost->blocks[i], samples, &block);
+        r->border = fmax(r->border, block.workspace + in + copies);
+        r->border_peak = fmax(r->border_peak, before + block.peak + in + copies);
+        before += block.activations;
+        in = 0;
+    }
+    if (r->copies < 1)
+        r->copies = r->border = r->border_peak = 0;
 }
 
 void stage_cost_get(const struct cost *cost, const int *stage, int s, double samples,
                     struct stage_cost *result)
 {
     struct stage_cost r = stage_none();
-    double out = 0;
 
     for (int i = 0; i < cost->n_blocks; i++)
         if (stage[i] == s)
@@ -215,9 +247,9 @@ void stage_cost_get(const struct cost *cost, const int *stage, int s, double sam
     for (int i = 0; i < cost->n_shared; i++)
         if (reads(cost->shared[i].blocks, cost->shared[i].n_blocks, stage, s))
             r.parameters += cost->shared[i].bytes;
-    add_messages(cost, stage, s, samples, &r, &out);
+    add_messages(cost, stage, s, samples, &r);
     r.received = r.values - r.fed;
-    add_border(cost, stage, s, samples, r.copied, out, &r);
+    add_border(cost, stage, s, samples, &r);
     for (int i = 0; i < cost->n_inputs; i++) {
         double bytes = cost_at(cost, cost->inputs[i].bytes, true, samples);
 
@@ -255,6 +287,7 @@ void stage_backward(struct stage_cost *stage, enum backward_form form,
     /* Where nothing is worth it, none is run again. */
     bool none = recompute == PLAN_RECOMPUTE_NONE ||
                 (recompute == PLAN_RECOMPUTE_SELECTIVE && stage->made_again <= 0);
+    double forward;
 
     stage->workspace = fmax(stage->workspace, stage->border);
     if (!none) {
@@ -262,18 +295,20 @@ void stage_backward(struct stage_cost *stage, enum backward_form form,
         stage->received += stage->fed;
         stage->fed = 0;
     }
+    forward = stage->ahead + stage->fed + stage->copies;
+    stage->fed = 0;
     if (form == BACKWARD_DELAYED) {
         stage->delayed = stage->turn;
-        stage->workspace = stage->rest + stage->copies;
+        stage->workspace = fmax(stage->rest + stage->copies, forward);
         return;
     }
     if (recompute == PLAN_RECOMPUTE_FULL || (none && slots == 1)) {
-        stage->workspace = one_arena(stage, form) +
+        stage->workspace = fmax(one_arena(stage, form), forward) +
                            (recompute == PLAN_RECOMPUTE_FULL ? stage->copied : 0);
         stage->activations = stage->delayed = 0;
         return;
     }
-    stage->workspace = fmax(stage->workspace, waiting);
+    stage->workspace = fmax(fmax(stage->workspace, waiting), forward);
     stage->delayed = 0;
     if (none)
         return;
@@ -291,7 +326,7 @@ double stage_memory(const struct cost *cost, const struct stage_cost *stage, int
     return stage->parameters * (versions + state_bytes / PARAMETER_BYTES) +
            versions * stage->prepared + stage_gradient_bytes(cost, stage->parameters) +
            slots * (stage->activations + fmax(stage->delayed, 0) + stage->received) +
-           stage->workspace + stage->kernels + stage->fed;
+           stage->workspace + stage->kernels;
 }
 
 double stage_message_bytes(const struct stage_cost *stage, double buffers, int64_t micro_batches,

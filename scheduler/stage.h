@@ -34,6 +34,7 @@ struct stage_cost {
     double received;        /* values of earlier stages and inputs, the same */
     double fed;             /* of such, what is not kept */
     double workspace;
+    double ahead;           /* of it, in the forward */
     double kernels;         /* the most that one asks for */
     /* Of values in another layout: what it receives and sends; where it does, with the
      * workspace, or as in 'peak'; what it receives or is fed.
@@ -52,7 +53,7 @@ void stage_add_block(const struct cost *cost, const struct cost_block *block, do
 /* Of the blocks b with stage[b] == s. */
 void stage_cost_get(const struct cost *cost, const int *stage, int s, double samples,
                     struct stage_cost *result);
-/* Bytes of one device: parameters, and what is made of them, in so many versions, gradients,
+/* Bytes of one device, of what stage_backward() left: parameters, and what is made of them, in so many versions, gradients,
  * optimizer state of 'state_bytes' for a 4-byte parameter, 'slots' micro-batches and the workspace.
  */
 double stage_memory(const struct cost *cost, const struct stage_cost *stage, int slots,
@@ -83,15 +84,6 @@ void block_selective(const struct cost *cost, const struct cost_block *block, do
                      double *again, double *dropped);
 /* Bytes of what it runs again for its backward. */
 double block_made_again(const struct cost *cost, const struct cost_block *block, double samples);
-/* What is there at a border: with so much that goes in or out in another layout, beside what its
- * first and its last block have.
- */
-static inline double stage_border(double first, double last, bool one, double in, double out)
-{
-    double both = one ? in + out : in;
-
-    return fmax(first + both, last + out);
-}
 /* Of its activations, what is kept wherever the stage ends. */
 double block_kept(const struct cost *cost, const struct cost_block *block, double samples);
 /* Bytes of optimizer state for a 4-byte parameter; the cost file's where 'optimizer' is NULL. */

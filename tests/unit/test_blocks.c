@@ -247,7 +247,7 @@ static void the_workspace_of_a_program_is_what_lives_beside_what_is_kept(void **
     struct graph *g = build_pair(2);
     struct blocks *blocks = blocks_new(g, NULL);
     struct err err = { 0 };
-    double most[2] = { 0 }, others[5][2] = { { 0 } };
+    double most[2] = { 0 }, others[6][2] = { { 0 } };
     struct autodiff ad;
     struct program *program;
     int *stage = arena_alloc(g->arena, (size_t)g->n_nodes, sizeof(int));
@@ -259,7 +259,7 @@ static void the_workspace_of_a_program_is_what_lives_beside_what_is_kept(void **
     assert_non_null(program);
     blocks_peaks_of_program(program, blocks->n, NULL, 0,
                             &(struct block_peaks){ most, others[0], others[1], others[2],
-                                                   others[3], others[4] });
+                                                   others[3], others[4], others[5] });
     assert_true(most[1] >= 2 * 4.0 * 2 * WIDTH);
     assert_true(most[0] == 4.0 * 2 * WIDTH);
     program_free(program);

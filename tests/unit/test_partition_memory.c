@@ -335,6 +335,7 @@ static void draw_memory(struct cost *cost, unsigned *draws)
         b->kept_for_wgrad = mem_new(2, sizeof(double));
         b->kept_for_wgrad[1] = random_in(draws, 0, b->activations[1]);
         b->gradients_for_wgrad = drawn(draws);
+        b->workspace_forward = drawn(draws);
         b->workspace_delayed = drawn(draws);
         b->activations_delayed = drawn(draws);
         b->peak_delayed = drawn(draws);
@@ -349,7 +350,7 @@ static void draw_memory(struct cost *cost, unsigned *draws)
 
         edge->passed_on = same ? edge[-1].passed_on : next_random(draws) % 2;
         edge->reordered = same ? edge[-1].reordered : next_random(draws) % 2;
-        edge->once = same ? edge[-1].once : next_random(draws) % 2;
+        edge->once = next_random(draws) % 2;
     }
     for (int i = 0; i < cost->n_inputs; i++) {
         cost->inputs[i].reordered = next_random(draws) % 2;
@@ -364,7 +365,8 @@ static bool are_alike(const struct stage_cost *a, const struct interval_cost *b)
            is_close(a->rest, b->rest) && is_close(a->workspace, b->workspace) &&
            is_close(a->sent, b->sent) && is_close(a->received, b->slot - b->activations) &&
            is_close(a->fed, b->fed) && is_close(a->left, b->left) &&
-           is_close(a->kernels, b->kernels) && is_close(a->made_again, b->made_again) &&
+           is_close(a->ahead, b->ahead) && is_close(a->kernels, b->kernels) &&
+           is_close(a->made_again, b->made_again) &&
            is_close(a->peak, b->peak) && is_close(a->peak_again, b->peak_again) &&
            is_close(a->behind, b->behind) && is_close(a->copies, b->copies) &&
            is_close(a->copied, b->copied) && is_close(a->border, b->border) &&
