@@ -83,8 +83,9 @@ void blocks_peaks_of_program(const struct program *program, int n_blocks, const 
                              int n_again, struct block_peaks *peaks);
 void blocks_peaks_of_graph(const struct block_timing *timing, int n_blocks, const int *root,
                            const bool *kept, const bool *again, struct block_peaks *peaks);
-/* Is it in another layout there than where a stage would send or receive it, or be fed with it? */
-bool blocks_reorder(const struct program *program, int value);
+/* Does a block read it in another layout than a stage would receive it in, or is fed with it? */
+bool blocks_reorder(const struct program *program, int value, int block);
+bool blocks_reorder_input(const struct program *program, int value);
 
 /* Bytes of a value of a graph that was built for another batch. */
 double blocks_bytes(const struct graph *graph, int64_t batch, int value);

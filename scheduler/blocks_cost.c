@@ -34,11 +34,6 @@ static double laid_out(const struct writer *w, int value)
     return (double)layout_aligned((size_t)bytes_of(w, value));
 }
 
-static bool is_reordered(const struct writer *w, int value)
-{
-    return w->t->program && blocks_reorder(w->t->program, value);
-}
-
 static double *new_sizes(const struct cost *cost)
 {
     return mem_new((size_t)cost->n_sizes, sizeof(double));
@@ -457,7 +452,8 @@ static void add_edges(const struct writer *w)
                            root_of(w->t->graph, from->value) == from->value &&
                            kept[from->value].wgrad && !kept[from->value].own &&
                            !kept[from->value].alias;
-            e->reordered = is_reordered(w, from->value);
+            e->reordered = w->t->program &&
+                           blocks_reorder(w->t->program, from->value, from->to);
             e->once = !bsearch(&(struct reading){ root_of(w->t->graph, from->value), from->to },
                                readings, n, sizeof(*readings), by_value_and_block);
         }
@@ -501,7 +497,7 @@ static void add_inputs(const struct writer *w)
             input->name = mem_strdup(graph->values[v].name);
             input->bytes = new_sizes(w->cost);
             input->n_to = reading_blocks(w, v, &input->to);
-            input->reordered = is_reordered(w, v);
+            input->reordered = w->t->program && blocks_reorder_input(w->t->program, v);
             input->once = !kept[v].backward;
         }
         if (k < w->cost->n_inputs)

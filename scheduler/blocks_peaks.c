@@ -276,11 +276,25 @@ static bool is_copied(const struct graph *graph, int value)
     return false;
 }
 
-bool blocks_reorder(const struct program *program, int value)
+bool blocks_reorder_input(const struct program *program, int value)
 {
-    return program->values[value].layout.opaque ||
-           (program->graph->values[value].kind == VALUE_INPUT &&
-            is_copied(program->graph, value));
+    return is_copied(program->graph, value);
+}
+
+bool blocks_reorder(const struct program *program, int value, int block)
+{
+    const struct graph *graph = program->graph;
+
+    if (!program->values[value].layout.opaque)
+        return false;
+    for (int i = 0; i < graph->values[value].n_consumers; i++) {
+        const struct node *node = &graph->nodes[graph->values[value].consumers[i]];
+
+        if (node->part == PART_FORWARD && node->block == block &&
+            strcmp(node->op->name, "Reorder") != 0)
+            return true;
+    }
+    return false;
 }
 
 /* Of a graph, one stage for each block ---------------------------------------------------- */

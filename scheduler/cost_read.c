@@ -350,21 +350,6 @@ static int by_value(const void *a, const void *b)
     return x->to < y->to ? -1 : x->to > y->to;
 }
 
-/* What holds for the value holds for each of its edges. */
-static int check_flag(const struct reading *reading, const struct cost_edge *a,
-                      const struct cost_edge *b, const char *key, bool of_a, bool of_b,
-                      struct err *err)
-{
-    const struct cost *cost = reading->cost;
-
-    if (of_a == of_b)
-        return 0;
-    return json_error(&reading->top, "edges", err, "\"%s\" of \"%s\" is %s towards \"%s\", but not "
-                      "towards \"%s\"", a->value, cost->blocks[a->from].name, key,
-                      cost->blocks[of_a ? a->to : b->to].name,
-                      cost->blocks[of_a ? b->to : a->to].name);
-}
-
 /* Edges of one value carry the same bytes, and name each reader once. */
 static int check_values(struct reading *reading, struct err *err)
 {
@@ -384,9 +369,13 @@ static int check_values(struct reading *reading, struct err *err)
                               "\"%s\" of \"%s\" has other bytes towards \"%s\" than towards "
                               "\"%s\"", a->value, cost->blocks[a->from].name,
                               cost->blocks[a->to].name, cost->blocks[b->to].name);
-        if (check_flag(reading, a, b, "passed_on", a->passed_on, b->passed_on, err) ||
-            check_flag(reading, a, b, "reordered", a->reordered, b->reordered, err))
-            return -1;
+        /* What holds for the value holds for each of its edges. */
+        if (a->passed_on != b->passed_on)
+            return json_error(&reading->top, "edges", err, "\"%s\" of \"%s\" is passed_on "
+                              "towards \"%s\", but not towards \"%s\"", a->value,
+                              cost->blocks[a->from].name,
+                              cost->blocks[a->passed_on ? a->to : b->to].name,
+                              cost->blocks[a->passed_on ? b->to : a->to].name);
     }
     return 0;
 }

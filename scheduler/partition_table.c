@@ -227,16 +227,23 @@ static int end_of_value(const struct cost *cost, int first)
     return end;
 }
 
-/* Of the value of an edge; 'end' is behind its last. 'kept': of these, whose backward reads it. */
+enum which { ALL, KEPT, REORDERED };    /* whose backward reads it; in another layout */
+
+static bool is_one(const struct cost_edge *e, enum which which)
+{
+    return which == ALL || (which == KEPT ? !e->once : e->reordered);
+}
+
+/* Of the value of an edge; 'end' is behind its last. */
 static struct readers readers_of(const struct cost *cost, int edge, const int *where,
-                                 double samples, bool kept, int *end)
+                                 double samples, enum which which, int *end)
 {
     bool scales = cost->blocks[cost->edges[edge].from].batch_axis;
     struct readers r = { .after = where[cost->edges[edge].from] };
 
     *end = end_of_value(cost, edge);
     for (int k = edge; k < *end; k++)
-        if (!kept || !cost->edges[k].once)
+        if (is_one(&cost->edges[k], which))
             add_reader(&r, where[cost->edges[k].to],
                    cost_at(cost, cost->edges[k].gradient_bytes, scales, samples));
     return r;
@@ -281,8 +288,8 @@ static void add_edges(const struct table *table, const int *where, double sample
 
     for (int i = 0, end; i < cost->n_edges; i = end) {
         const struct cost_edge *e = &cost->edges[i];
-        bool scales = cost->blocks[e->from].batch_axis, once = false;
-        struct readers r = readers_of(cost, i, where, samples, false, &end);
+        bool scales = cost->blocks[e->from].batch_axis, once = false, reordered = false;
+        struct readers r = readers_of(cost, i, where, samples, ALL, &end);
         double bytes = cost_at(cost, e->bytes, scales, samples);
 
         add_value(table, &r, bytes, s->received, s->gradient);
@@ -290,14 +297,18 @@ static void add_edges(const struct table *table, const int *where, double sample
             add_sent(table, s->sent, &r, r.where[r.n - 1], bytes);
         if (e->passed_on && r.n > 0 && r.where[0] > r.after)
             add_sent(table, s->passed, &r, r.where[0], bytes);
-        if (e->reordered)
-            add_copies(table, &r, bytes, s);
-        for (int k = i; k < end; k++)
-            once |= cost->edges[k].once;
+        for (int k = i; k < end && !once; k++)
+            once = cost->edges[k].once;
         if (once) {
-            struct readers kept = readers_of(cost, i, where, samples, true, &end);
+            struct readers kept = readers_of(cost, i, where, samples, KEPT, &end);
 
             add_once(table, &r, &kept, bytes, s);
+        }
+        for (int k = i; k < end && !reordered; k++)
+            reordered = cost->edges[k].reordered;
+        if (reordered) {
+            r = readers_of(cost, i, where, samples, REORDERED, &end);
+            add_copies(table, &r, bytes, s);
         }
     }
 }
@@ -307,7 +318,7 @@ static void count_received(const struct table *table, const int *where)
     const struct cost *cost = table->cost;
 
     for (int i = 0, end; i < cost->n_edges; i = end) {
-        struct readers r = readers_of(cost, i, where, 1, false, &end);
+        struct readers r = readers_of(cost, i, where, 1, ALL, &end);
 
         add_value(table, &r, 1, table->n_received, NULL);
     }

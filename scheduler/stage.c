@@ -23,12 +23,14 @@ static void add_value(const struct cost *cost, const int *stage, int s, double s
     bool scales = cost->blocks[edges->from].batch_axis, sends = stage[edges->from] == s;
     double bytes = cost_at(cost, edges->bytes, scales, samples), back = 0;
     bool crosses = false, kept = false;     /* does any backward there read it? */
+    bool reordered = false;
 
     for (int i = 0; i < n; i++) {
         bool there = sends ? stage[edges[i].to] != s : stage[edges[i].to] == s;
 
         crosses |= there;
         kept |= (sends || there) && !edges[i].once;
+        reordered |= there && edges[i].reordered;
         if (there && !sends)
             back = fmax(back, cost_at(cost, edges[i].gradient_bytes, scales, samples));
     }
@@ -36,7 +38,7 @@ static void add_value(const struct cost *cost, const int *stage, int s, double s
         return;
     *(sends ? &r->sent : &r->values) += bytes;
     *(sends ? &r->left : &r->fed) += kept ? 0 : bytes;
-    r->copied += !sends && edges->reordered ? bytes : 0;
+    r->copied += !sends && reordered ? bytes : 0;
     r->gradients += back;
 }
 

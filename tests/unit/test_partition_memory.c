@@ -349,7 +349,7 @@ static void draw_memory(struct cost *cost, unsigned *draws)
         bool same = e && cost_same_value(edge, edge - 1);
 
         edge->passed_on = same ? edge[-1].passed_on : next_random(draws) % 2;
-        edge->reordered = same ? edge[-1].reordered : next_random(draws) % 2;
+        edge->reordered = next_random(draws) % 2;
         edge->once = next_random(draws) % 2;
     }
     for (int i = 0; i < cost->n_inputs; i++) {
