@@ -9,6 +9,7 @@
 
 /* Times that a candidate is compiled, whose devices have several stages. */
 #define MOST_COMPILED 4
+#define ROUNDING 1e-9           /* of sums of bytes */
 
 static void note_factors(const struct stage_bytes *estimate, const struct stage_bytes *exact,
                          struct factors *factors)
@@ -33,7 +34,7 @@ static struct stage_bytes *estimate_lists(struct search *s, const struct candida
     return lists;
 }
 
-/* As compiled; -1: an error. */
+/* As compiled, or where there is no model as the cost file has them; -1: an error. */
 static int compile_lists(struct search *s, const struct candidate *c, struct plan *plan,
                          struct stage_bytes *lists, struct err *err)
 {
@@ -42,6 +43,12 @@ static int compile_lists(struct search *s, const struct candidate *c, struct pla
         struct memory_use use = { 0 };
         double fixed;
 
+        if (!s->request->memory_of) {
+            fixed = search_stage(s, c, k).fixed;
+            list->fixed += fixed;
+            list->moving += plan->stages[k].memory - fixed;
+            continue;
+        }
         if (s->request->memory_of(s->request->user, plan, k, &use, err))
             return -1;
         fixed = (double)(use.parameters + use.gradients + use.optimizer + use.prepared);
@@ -52,9 +59,9 @@ static int compile_lists(struct search *s, const struct candidate *c, struct pla
     return 0;
 }
 
-/* The exact memory of every stage, from the compiled programs. 1 where it is too much: then the
- * devices that it is too much for tell how far the estimate was off, and by how much, in 'more' if
- * that is not NULL.
+/* The memory of every stage, with all that crosses its borders and from the compiled programs where
+ * there is a model. 1 where it is too much: then the devices that it is too much for tell how far
+ * the estimate was off, and by how much, in 'more' if that is not NULL.
  */
 static int check_memory(struct search *s, const struct candidate *c, struct plan *plan,
                         struct factors *factors, double *more, struct err *err)
@@ -62,8 +69,6 @@ static int check_memory(struct search *s, const struct candidate *c, struct plan
     struct stage_bytes *estimate, *exact;
     int over = 0;
 
-    if (!s->request->memory_of)
-        return 0;
     exact = mem_new((size_t)c->n_stages, sizeof(*exact));
     if (compile_lists(s, c, plan, exact, err)) {
         free(exact);
@@ -73,7 +78,7 @@ static int check_memory(struct search *s, const struct candidate *c, struct plan
     for (int l = 0; l < c->n_stages; l++) {
         double used = exact[l].fixed + exact[l].moving;
 
-        if (used <= candidate_room(s, c, l))
+        if (used <= candidate_room(s, c, l) * (1 + ROUNDING))
             continue;
         note_factors(&estimate[l], &exact[l], factors);
         if (more)

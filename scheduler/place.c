@@ -90,17 +90,23 @@ static void fill_shared(struct plan *plan, const struct cost *cost, const int *s
     }
 }
 
+/* What each stage has, and what they send each other. */
+struct shape {
+    const int *stage_of, *slots;
+    const struct traffic_list *traffic;
+};
+
 static void fill_figures(const struct cost *cost, const struct cluster *cluster,
-                         const struct plan_request *request, const int *stage_of, int s,
+                         const struct plan_request *request, const struct shape *shape, int s,
                          const struct candidate *c, const int *devices,
                          struct plan_stage *stage)
 {
     double own = 0, state = stage_state_bytes(cost, request->optimizer);
-    int slots = candidate_slots(request, c, s);
+    int slots = shape->slots[s];
     int copies = candidate_pipelines(c) * stage->replicas;
     struct stage_cost sums;
 
-    stage_cost_get(cost, stage_of, s, (double)largest(stage), &sums);
+    stage_cost_get(cost, shape->stage_of, s, (double)largest(stage), &sums);
     for (int i = c->cuts[s]; i < c->cuts[s + 1]; i++)
         own += cost->blocks[candidate_block(c, i)].parameters;
     stage->forward = sums.forward;
@@ -113,7 +119,8 @@ static void fill_figures(const struct cost *cost, const struct cluster *cluster,
                    slots);
     stage->memory = stage_memory(cost, &sums, slots, request_versions(request),
                                  c->zero ? state / copies : state) +
-                    stage_message_bytes(&sums, cost->message_buffers, c->micro_batches, slots) +
+                    traffic_buffer_bytes(cost, shape->traffic, s, (double)largest(stage),
+                                         c->micro_batches, shape->slots) +
                     stage_sum_bytes(stage_gradient_bytes(cost, sums.parameters),
                                     cost->message_buffers, copies);
     if (own > 0)
@@ -125,7 +132,9 @@ struct plan *place(const struct cost *cost, const struct cluster *cluster,
                    const struct plan_request *request, const struct candidate *c)
 {
     struct plan *plan = mem_new(1, sizeof(*plan));
-    int *stage_of = candidate_stages(c);
+    int *stage_of = candidate_stages(c), *slots = mem_new((size_t)c->n_stages, sizeof(*slots));
+    struct traffic_list *traffic = traffic_new(cost, stage_of);
+    struct shape shape = { stage_of, slots, traffic };
 
     plan->global_batch = request->global_batch;
     plan->micro_batch = c->micro_batch;
@@ -144,6 +153,8 @@ struct plan *place(const struct cost *cost, const struct cluster *cluster,
     plan->command = mem_strdup("");
     plan->n_stages = c->n_stages;
     plan->stages = mem_new((size_t)c->n_stages, sizeof(*plan->stages));
+    for (int s = 0; s < c->n_stages; s++)
+        slots[s] = candidate_slots(request, c, s);
     for (int s = 0; s < c->n_stages; s++) {
         struct plan_stage *stage = &plan->stages[s];
         int *devices = devices_of(cluster, c, s, candidate_first(c, s));
@@ -151,10 +162,12 @@ struct plan *place(const struct cost *cost, const struct cluster *cluster,
         stage->replicas = c->replicas[s];
         fill_blocks(cost, c, s, stage);
         fill_replicas(cluster, c, devices, stage);
-        fill_figures(cost, cluster, request, stage_of, s, c, devices, stage);
+        fill_figures(cost, cluster, request, &shape, s, c, devices, stage);
         free(devices);
     }
     fill_shared(plan, cost, stage_of);
+    traffic_free(traffic);
+    free(slots);
     free(stage_of);
     return plan;
 }

@@ -385,7 +385,8 @@ static int by_start(const void *a, const void *b)
 }
 
 /* All stages of a device: as the plan says, else by the sums of the cost file. */
-static double memory_of(const struct sim *sim, const struct worker *w, double state)
+static double memory_of(const struct sim *sim, const struct traffic_list *traffic,
+                        const int *slots_of, const struct worker *w, double state)
 {
     double bytes = 0;
 
@@ -394,8 +395,7 @@ static double memory_of(const struct sim *sim, const struct worker *w, double st
         const struct plan_stage *stage = &sim->plan->stages[part->stage];
         int copies = sim->plan->pipelines * stage->replicas;
         struct stage_cost cost = part->cost;
-        int slots = sim->schedule->stages[part->stage].slots;
-
+        int slots = slots_of[part->stage];
         enum backward_form form = schedule_backward(sim->schedule, part->stage);
 
         stage_backward(&cost, form, part->recompute, slots);
@@ -403,8 +403,9 @@ static double memory_of(const struct sim *sim, const struct worker *w, double st
                      ? stage->memory
                      : stage_memory(sim->cost, &cost, slots, plan_versions(sim->plan),
                                     sim->plan->zero ? state / copies : state) +
-                           stage_message_bytes(&cost, sim->cost->message_buffers,
-                                               sim->plan->micro_batches, slots) +
+                           traffic_buffer_bytes(sim->cost, traffic, part->stage,
+                                                (double)part->samples,
+                                                sim->plan->micro_batches, slots_of) +
                            stage_sum_bytes(stage_gradient_bytes(sim->cost, cost.parameters),
                                            sim->cost->message_buffers, copies);
     }
@@ -442,7 +443,11 @@ static void take_workers(const struct sim *sim, struct simulation *result)
     size_t n = (size_t)sim->n_workers;
     double state = stage_state_bytes(sim->cost, sim->plan->optimizer && sim->plan->optimizer[0]
                                                     ? sim->plan->optimizer : NULL);
+    struct traffic_list *traffic = traffic_new(sim->cost, sim->stage);
+    int *slots = mem_new((size_t)sim->schedule->n_stages, sizeof(*slots));
 
+    for (int k = 0; k < sim->schedule->n_stages; k++)
+        slots[k] = sim->schedule->stages[k].slots;
     result->n_workers = sim->n_workers;
     result->busy = mem_new(n, sizeof(double));
     result->reducing = mem_new(n, sizeof(double));
@@ -453,9 +458,11 @@ static void take_workers(const struct sim *sim, struct simulation *result)
 
         result->busy[i] = w->busy;
         result->reducing[i] = w->reduced;
-        result->memory[i] = memory_of(sim, w, state);
+        result->memory[i] = memory_of(sim, traffic, slots, w, state);
         result->devices[i] = w->device;
     }
+    traffic_free(traffic);
+    free(slots);
 }
 
 struct simulation *simulate(const struct plan *plan, const struct cost *cost,

@@ -449,6 +449,25 @@ double traffic_bytes(const struct cost *cost, const struct traffic *t, double sa
     return bytes;
 }
 
+double traffic_buffer_bytes(const struct cost *cost, const struct traffic_list *list, int s,
+                            double samples, int64_t micro_batches, const int *slots)
+{
+    double received = fmin(cost->message_buffers, (double)micro_batches), bytes = 0;
+
+    for (int i = 0; i < list->n; i++) {
+        const struct traffic *t = &list->items[i];
+        int far = t->to > t->from ? t->to - t->from : t->from - t->to;
+        double sent = fmin(cost->message_buffers * far, slots[t->from < t->to ? t->from : t->to]);
+        bool sends = t->from == s;
+
+        if (!sends && t->to != s)
+            continue;
+        bytes += (sends ? sent : received) * traffic_bytes(cost, t, samples, true, false) +
+                 (sends ? received : sent) * traffic_bytes(cost, t, samples, true, true);
+    }
+    return bytes;
+}
+
 void traffic_edges(const struct cost *cost, const struct traffic_list *list,
                    struct schedule_edge *edges)
 {

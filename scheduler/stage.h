@@ -58,8 +58,8 @@ void stage_cost_get(const struct cost *cost, const int *stage, int s, double sam
  */
 double stage_memory(const struct cost *cost, const struct stage_cost *stage, int slots,
                     int versions, double state_bytes);
-/* Bytes of the buffers that messages have besides, so many for each where slots and micro-batches
- * are as many: a receive is posted ahead of its use, and sends may be under way.
+/* Bytes of the buffers that messages with neighbours have besides, so many for each where slots and
+ * micro-batches are as many: a receive is posted ahead of its use, and sends may be under way.
  */
 double stage_message_bytes(const struct stage_cost *stage, double buffers, int64_t micro_batches,
                            int slots);
@@ -115,6 +115,11 @@ void traffic_free(struct traffic_list *list);
 /* Bytes of so many samples. What has no batch axis is sent whole, where 'whole' is set. */
 double traffic_bytes(const struct cost *cost, const struct traffic *t, double samples,
                      bool whole, bool gradient);
+/* stage_message_bytes() where all stages are known: what is sent to several is sent to each, by as
+ * many buffers for each stage on the way, and no more than the earlier one has 'slots' [stages].
+ */
+double traffic_buffer_bytes(const struct cost *cost, const struct traffic_list *list, int s,
+                            double samples, int64_t micro_batches, const int *slots);
 /* The schedule's edges, one for each entry of the list. */
 void traffic_edges(const struct cost *cost, const struct traffic_list *list,
                    struct schedule_edge *edges);
