@@ -69,7 +69,7 @@ struct cost *blocks_cost(const struct blocks *blocks, int n_sizes,
 struct block_peaks {
     double *workspace;      /* beside what is kept for the backward, and what blocks send */
     double *ahead;          /* of that, in the forward */
-    double *rest;           /* of the workspace, what does not wait for W */
+    double *rest;           /* of it, in the backward, what does not wait for W */
     double *delayed;        /* where W is put off, of what the block keeps and what waits for W */
     double *peak_delayed;   /* with the rest */
     double *peak;           /* with what the block itself keeps, while that is there */

@@ -188,7 +188,8 @@ static void fill_peaks(struct lives *l, struct block_peaks *peaks)
         peaks->workspace[b] = larger(peaks->workspace[b], s->beside);
         if (s->time < l->backward)
             peaks->ahead[b] = larger(peaks->ahead[b], s->beside);
-        peaks->rest[b] = larger(peaks->rest[b], s->beside - s->waits);
+        else
+            peaks->rest[b] = larger(peaks->rest[b], s->beside - s->waits);
         peaks->delayed[b] = larger(peaks->delayed[b], s->delayed);
         peaks->peak_delayed[b] = larger(peaks->peak_delayed[b],
                                         s->beside - s->waits + s->delayed);
