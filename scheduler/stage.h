@@ -53,8 +53,9 @@ void stage_add_block(const struct cost *cost, const struct cost_block *block, do
 /* Of the blocks b with stage[b] == s. */
 void stage_cost_get(const struct cost *cost, const int *stage, int s, double samples,
                     struct stage_cost *result);
-/* Bytes of one device, of what stage_backward() left: parameters, and what is made of them, in so many versions, gradients,
- * optimizer state of 'state_bytes' for a 4-byte parameter, 'slots' micro-batches and the workspace.
+/* Bytes of one device, of what stage_backward() left: parameters, and what is made of them, in so
+ * many versions, gradients, optimizer state of 'state_bytes' for a 4-byte parameter, 'slots'
+ * micro-batches and the workspace.
  */
 double stage_memory(const struct cost *cost, const struct stage_cost *stage, int slots,
                     int versions, double state_bytes);

@@ -250,6 +250,35 @@ static void what_crosses_is_there_as_it_is_read(void **state)
     cost_free(cost);
 }
 
+/* What a sends to both, two apart: by a value's readers, and by how far these are. */
+static void messages_are_counted_for_each_stage_that_they_go_to(void **state)
+{
+    static const char text[] = HEAD
+        "\"micro_batch\":[2],\"message_buffers\":2,\"blocks\":["
+        "{\"name\":\"a\",\"forward\":1,\"dgrad\":1},"
+        "{\"name\":\"b\",\"forward\":1,\"dgrad\":1},"
+        "{\"name\":\"c\",\"forward\":1,\"dgrad\":1}],\"edges\":["
+        "{\"from\":\"a\",\"to\":\"b\",\"value\":\"h\",\"bytes\":4},"
+        "{\"from\":\"a\",\"to\":\"c\",\"value\":\"h\",\"bytes\":4,\"kept\":false}]}";
+    const int stage[] = { 0, 1, 2 }, slots[] = { 3, 2, 1 };
+    struct cost *cost = read_text(text, NULL), *again = read_again(cost);
+    struct traffic_list *traffic = traffic_new(again, stage);
+    struct stage_cost b, c;
+
+    (void)state;
+    /* Two to b, three, its slots, to c; two that come back from each. */
+    assert_true(traffic_buffer_bytes(again, traffic, 0, 2, 8, slots) == 4 * (2 + 3 + 2 + 2));
+    assert_true(traffic_buffer_bytes(again, traffic, 1, 2, 8, slots) == 4 * (2 + 2));
+    assert_true(traffic_buffer_bytes(again, traffic, 2, 2, 8, slots) == 4 * (2 + 3));
+    assert_true(traffic_buffer_bytes(again, traffic, 1, 2, 1, (int[]){ 1, 1, 1 }) == 4 * (1 + 1));
+    stage_cost_get(again, stage, 1, 2, &b);
+    stage_cost_get(again, stage, 2, 2, &c);
+    assert_true(b.received == 4 && b.fed == 0 && c.received == 0 && c.fed == 4);
+    traffic_free(traffic);
+    cost_free(again);
+    cost_free(cost);
+}
+
 /* Blocks a and b, then c; b makes 4 bytes of its 10 for c alone, a 16 of its 20 for both. */
 static void what_is_only_passed_on_is_not_kept(void **state)
 {
@@ -354,6 +383,7 @@ int main(void)
         cmocka_unit_test(what_is_written_can_be_read_back),
         cmocka_unit_test(what_a_stage_has_depends_on_its_backward),
         cmocka_unit_test(what_crosses_is_there_as_it_is_read),
+        cmocka_unit_test(messages_are_counted_for_each_stage_that_they_go_to),
         cmocka_unit_test(what_is_only_passed_on_is_not_kept),
         cmocka_unit_test(mistakes_are_named_by_key),
     };
