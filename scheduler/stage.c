@@ -21,9 +21,8 @@ static void add_value(const struct cost *cost, const int *stage, int s, double s
                       const struct cost_edge *edges, int n, struct stage_cost *r)
 {
     bool scales = cost->blocks[edges->from].batch_axis, sends = stage[edges->from] == s;
-    double bytes = cost_at(cost, edges->bytes, scales, samples), back = 0;
-    bool crosses = false, kept = false;     /* does any backward there read it? */
-    bool reordered = false;
+    bool crosses = false, reordered = false, kept = false;  /* does any backward there read it? */
+    double bytes, back = 0;
 
     for (int i = 0; i < n; i++) {
         bool there = sends ? stage[edges[i].to] != s : stage[edges[i].to] == s;
@@ -36,8 +35,10 @@ static void add_value(const struct cost *cost, const int *stage, int s, double s
     }
     if (!crosses)
         return;
+    bytes = cost_at(cost, edges->bytes, scales, samples);
     *(sends ? &r->sent : &r->values) += bytes;
     *(sends ? &r->left : &r->fed) += kept ? 0 : bytes;
+    r->copies += reordered ? bytes : 0;
     r->copied += !sends && reordered ? bytes : 0;
     r->gradients += back;
 }
@@ -217,7 +218,10 @@ static void add_border(const struct cost *cost, const int *stage, int s, double 
     double before = 0, in = r->copied;
     int edge = 0;
 
-    r->copies = in;
+    if (r->copies < 1) {
+        r->copies = 0;
+        return;
+    }
     for (int i = 0; i < cost->n_blocks; i++) {
         struct stage_cost block = stage_none();
         double copies;
@@ -225,15 +229,12 @@ static void add_border(const struct cost *cost, const int *stage, int s, double 
         if (stage[i] != s)
             continue;
         copies = copies_out(cost, stage, i, samples, &edge);
-        r->copies += copies;
         stage_add_block(cost, &cost->blocks[i], samples, &block);
         r->border = fmax(r->border, block.workspace + in + copies);
         r->border_peak = fmax(r->border_peak, before + block.peak + in + copies);
         before += block.activations;
         in = 0;
     }
-    if (r->copies < 1)
-        r->copies = r->border = r->border_peak = 0;
 }
 
 void stage_cost_get(const struct cost *cost, const int *stage, int s, double samples,
