@@ -80,7 +80,7 @@ struct block_peaks {
  * the forward's values, 'root' and 'kept' of all. 'peaks' are 0.
  */
 void blocks_peaks_of_program(const struct program *program, int n_blocks, const bool *again,
-                             int n_again, struct block_peaks *peaks);
+                             struct block_peaks *peaks);
 void blocks_peaks_of_graph(const struct block_timing *timing, int n_blocks, const int *root,
                            const bool *kept, const bool *again, struct block_peaks *peaks);
 /* Does a block read it in another layout than a stage would receive it in, or is fed with it? */

@@ -316,13 +316,32 @@ static bool is_forward(const struct graph *graph, int value)
     return producer >= 0 && graph->nodes[producer].part == PART_FORWARD;
 }
 
+/* The same of the values of the program, whose graph is not cut: its nodes are the same, what the
+ * backward added to these has other numbers.
+ */
+static bool *again_in_program(const struct writer *w, const bool *again)
+{
+    const struct graph *cut = w->t->graph, *whole = w->t->program->graph;
+    bool *result = mem_new((size_t)w->t->program->n_values, sizeof(*result));
+
+    for (int n = 0; n < cut->n_nodes && n < whole->n_nodes; n++) {
+        const struct node *of = &cut->nodes[n], *to = &whole->nodes[n];
+
+        for (int k = 0; k < of->n_outputs && k < to->n_outputs; k++)
+            if (of->part == PART_FORWARD && of->op == to->op && of->outputs[k] >= 0 &&
+                to->outputs[k] >= 0)
+                result[to->outputs[k]] = again[of->outputs[k]];
+    }
+    return result;
+}
+
 /* What is there at once while a block runs. */
 static void add_peaks(const struct writer *w, const struct keeping *keeping,
                       const struct selection *selection)
 {
     const struct graph *graph = w->t->graph;
     size_t n = (size_t)graph->n_values, blocks = (size_t)w->cost->n_blocks;
-    bool *kept = mem_new(n, sizeof(bool));
+    bool *kept = mem_new(n, sizeof(bool)), *again = NULL;
     double *rows = mem_new(7 * blocks, sizeof(double));
     struct block_peaks peaks = { rows, rows + blocks, rows + 2 * blocks, rows + 3 * blocks,
                                  rows + 4 * blocks, rows + 5 * blocks, rows + 6 * blocks };
@@ -330,11 +349,12 @@ static void add_peaks(const struct writer *w, const struct keeping *keeping,
 
     for (int v = 0; v < graph->n_values; v++)
         kept[v] = is_forward(graph, v) && keeping[v].backward;
-    if (w->t->program)
-        blocks_peaks_of_program(w->t->program, w->cost->n_blocks, selection->again, graph->n_values,
-                                &peaks);
-    else
+    if (w->t->program) {
+        again = again_in_program(w, selection->again);
+        blocks_peaks_of_program(w->t->program, w->cost->n_blocks, again, &peaks);
+    } else {
         blocks_peaks_of_graph(w->t, w->cost->n_blocks, root, kept, selection->again, &peaks);
+    }
     for (int b = 0; b < w->cost->n_blocks; b++) {
         w->cost->blocks[b].workspace[w->size] = peaks.workspace[b];
         w->cost->blocks[b].workspace_forward[w->size] = peaks.ahead[b];
@@ -346,6 +366,7 @@ static void add_peaks(const struct writer *w, const struct keeping *keeping,
         w->cost->blocks[b].kernels[w->size] = w->t->kernels ? w->t->kernels[b] : 0;
     }
     free(root);
+    free(again);
     free(kept);
     free(rows);
 }

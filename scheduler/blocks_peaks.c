@@ -237,7 +237,7 @@ static int original_of(const struct graph *graph, int value)
 }
 
 void blocks_peaks_of_program(const struct program *program, int n_blocks, const bool *again,
-                             int n_again, struct block_peaks *peaks)
+                             struct block_peaks *peaks)
 {
     const struct program_list *lists[] = { &program->list[PART_FORWARD], &program->backward };
     int behind = lists[0]->n, time = 0;
@@ -259,7 +259,7 @@ void blocks_peaks_of_program(const struct program *program, int n_blocks, const 
         life->kept = life->first < behind && life->last >= behind;
         life->waits = is_backward(program->graph, v) ? life->waits : -1;
         life->given = program->graph->values[original].kind == VALUE_INPUT;
-        life->again = original < n_again && again[original];
+        life->again = again[original];
         /* A copy is there in place of what the block made. */
         if (original != v)
             life->block = l.items[program->values[original].root].block;

@@ -254,8 +254,13 @@ static bool has_selective(const struct cost *cost, const struct cost_block *b)
 {
     size_t bytes = (size_t)cost->n_sizes * sizeof(double);
 
+    bool more = b->selective_peak && !b->workspace;
+
+    for (int i = 0; i < cost->n_sizes; i++)
+        more |= (b->made_again && b->made_again[i] > 0) ||
+                (b->selective_peak && b->workspace && b->selective_peak[i] > b->workspace[i]);
     return b->selective_dgrad &&
-           (memcmp(b->selective_dgrad, b->dgrad, bytes) != 0 ||
+           (more || memcmp(b->selective_dgrad, b->dgrad, bytes) != 0 ||
             memcmp(b->selective_activations, b->activations, bytes) != 0);
 }
 

@@ -41,7 +41,7 @@ struct cost_block {
      */
     double *activations_delayed, *peak_delayed;
     double *kernels;                    /* what its kernels ask for; NULL: nothing */
-    double *peak;                       /* at most, of the workspace and what it keeps; NULL: both */
+    double *peak;           /* at most, of the workspace and what it keeps; NULL: both */
     /* Of the variant that recomputes selectively; NULL: there is none, it runs as without. */
     double *selective_dgrad, *selective_activations;
     double *selective_peak; /* at most, of the workspace and what it makes again; NULL: both */
@@ -55,7 +55,7 @@ struct cost_edge {
     int from, to;           /* blocks, from < to */
     char *value;            /* edges with the same 'from' and 'value' are the same bytes */
     double *bytes, *gradient_bytes;     /* [n_sizes] */
-    bool passed_on;         /* kept for wgrad, but not for that of its own block, nor for its dgrad */
+    bool passed_on;         /* kept for wgrad, but for nothing in its own block's backward */
     bool reordered;         /* within a stage it has another layout than where it is sent */
     bool once;              /* the reader's backward does not: see struct cost_input */
 };

@@ -139,6 +139,9 @@ static int read_instead(struct reading *reading, struct json_reader *r, const ch
 static int read_selective(struct reading *reading, struct json_reader *r, struct cost_block *b,
                           struct err *err)
 {
+    free(b->made_again);
+    free(b->selective_peak);
+    b->made_again = b->selective_peak = NULL;
     if (read_instead(reading, r, "dgrad", b, b->dgrad, &b->selective_dgrad, err) ||
         read_instead(reading, r, "activations", b, b->activations, &b->selective_activations,
                      err) ||
@@ -156,7 +159,9 @@ static int read_variant(struct reading *reading, struct json_reader *r, struct c
 {
     static const char *const numbers[] = { "forward", "dgrad", "wgrad", "activations",
                                            "kept_for_wgrad", "gradients_for_wgrad", "workspace",
-                                           "group_bytes", "made_again", "peak" };
+                                           "workspace_forward", "workspace_delayed", "kernels",
+                                           "activations_delayed", "peak_delayed", "group_bytes",
+                                           "made_again", "peak" };
     const double zero = 0;
     const int64_t one = 1;
     const char *recompute;

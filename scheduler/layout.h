@@ -25,7 +25,8 @@ struct layout_buffer {
 };
 
 /* Give every buffer an offset so that no two that live at the same point overlap: best fit, in
- * that of several orders which takes the fewest bytes. Returns the bytes of the arena. Deterministic.
+ * that of several orders which takes the fewest bytes. Returns the bytes of the arena.
+ * Deterministic.
  */
 size_t layout_place(struct layout_buffer *buffers, int n);
 

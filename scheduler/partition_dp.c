@@ -413,8 +413,7 @@ static bool fits(const struct run *run, const struct interval_cost *c, int devic
                  int slots, enum plan_recompute again)
 {
     double bytes = search_memory(run->search, c, run->m, slots, run->pipelines * r,
-                                 kind_backward(run->kind, c->gradient),
-                                 recompute_frees(run->kind) ? again : PLAN_RECOMPUTE_NONE);
+                                 kind_backward(run->kind, c->gradient), again);
 
     if (bytes <= search_room(run->search, run->pipelines, device, r))
         return true;

@@ -150,7 +150,7 @@ static void fill_pair(const struct table *t, struct share_table *s, int i, int j
 
     for (int e = 0, end; e < cost->n_edges; e = end) {
         const struct cost_edge *first = &cost->edges[e];
-        bool scales = cost->blocks[first->from].batch_axis, read = false;
+        bool scales = cost->blocks[first->from].batch_axis, read = false, kept = false;
         double back = 0;
 
         for (end = e; end < cost->n_edges && cost->edges[end].from == first->from &&
@@ -164,8 +164,10 @@ static void fill_pair(const struct table *t, struct share_table *s, int i, int j
             bytes = cost_at(cost, edge->gradient_bytes, scales, n);
             back = bytes > back ? bytes : back;
             read = true;
+            kept |= !edge->once;
         }
         s->received[at] += read ? cost_at(cost, first->bytes, scales, n) : 0;
+        s->once[at] += read && !kept ? cost_at(cost, first->bytes, scales, n) : 0;
         s->gradient[at] += back;
     }
     for (int k = 0; k < cost->n_inputs; k++)
@@ -192,6 +194,7 @@ void table_fill_ideals(const struct table *t, struct share_table *s)
             block_selective(cost, block, n, &s->again[i], &s->dropped[i]);
             s->made_again[i] += block_made_again(cost, block, n);
         }
+    s->has_once = true;
     for (int i = 0; i <= t->n; i++)
         for (int j = i + 1; j <= t->n; j++)
             if (ideal_within(&t->ideals[i], &t->ideals[j]))

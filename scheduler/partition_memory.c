@@ -107,12 +107,6 @@ enum backward_form candidate_backward(const struct plan_request *request,
     return kind_backward(c->schedule, gradients);
 }
 
-bool candidate_frees(const struct plan_request *request, const struct candidate *c, int s)
-{
-    return c->again && c->again[s] &&
-           candidate_backward(request, c, s, 0) != BACKWARD_DELAYED;
-}
-
 struct stage_bytes search_stage(struct search *search, const struct candidate *c, int s)
 {
     struct interval_cost cost;
@@ -122,8 +116,7 @@ struct stage_bytes search_stage(struct search *search, const struct candidate *c
                           candidate_slots(search->request, c, s),
                           candidate_pipelines(c) * c->replicas[s],
                           candidate_backward(search->request, c, s, cost.gradient),
-                          candidate_frees(search->request, c, s) ? c->again[s]
-                                                                 : PLAN_RECOMPUTE_NONE);
+                          c->again ? c->again[s] : PLAN_RECOMPUTE_NONE);
 }
 
 enum plan_recompute recompute_asked(const struct plan_request *request)

@@ -474,8 +474,6 @@ enum backward_form candidate_backward(const struct plan_request *request,
                                       const struct candidate *c, int s, double gradients);
 /* The same under a schedule: what others wait for goes first. */
 enum backward_form kind_backward(enum schedule_kind kind, double gradients);
-/* Does stage 's' of the candidate recompute, and thereby keep less? */
-bool candidate_frees(const struct plan_request *request, const struct candidate *c, int s);
 /* Seconds of what an interval runs again. */
 static inline double interval_again(const struct interval_cost *c, enum plan_recompute again)
 {

@@ -617,7 +617,9 @@ const struct share_table *table_share(struct table *table, int64_t samples)
     return s;
 }
 
-/* What comes in in another layout is there with the first of its parts, too. */
+/* What comes in in another layout is there with the first of its parts, too; with the first block,
+ * where that is not all of the part: then this is too much.
+ */
 static void set_border(const struct table *table, const struct share_table *s, int i, int j,
                        struct interval_cost *r)
 {
@@ -662,10 +664,11 @@ void table_interval(const struct table *table, const struct share_table *s, int 
     r->dropped = s->dropped[j] - s->dropped[i] - s->passed[ij];
     r->slot = r->activations + s->received[ij] + s->inputs[ij];
     r->workspace = fmax(s->workspace[ij], s->passed[ij]);
-    r->fed = r->left = 0;
+    r->fed = 0;
+    r->left = s->passed[ij];
     if (s->has_once) {
         r->fed = s->fed[ij] + s->once[ij];
-        r->left = s->left[ij];
+        r->left += s->left[ij];
         r->slot -= s->once[ij];
     }
     r->ahead = s->ahead[ij];

@@ -77,6 +77,7 @@ static void leave_out_passed_on(const struct cost *cost, const int *stage, int s
     r->activations -= passed;
     r->dropped -= passed;
     r->workspace = fmax(r->workspace, passed);
+    r->left += passed;
 }
 
 static bool reads(const int *blocks, int n, const int *stage, int s)
@@ -102,12 +103,12 @@ void block_selective(const struct cost *cost, const struct cost_block *block, do
 
 double block_made_again(const struct cost *cost, const struct cost_block *block, double samples)
 {
-    double again = 0, dropped = 0;
+    double seconds = 0, dropped = 0, made = 0;
 
+    block_selective(cost, block, samples, &seconds, &dropped);
     if (block->made_again)
-        return cost_at(cost, block->made_again, block->batch_axis, samples);
-    block_selective(cost, block, samples, &again, &dropped);
-    return fmax(0, dropped);
+        made = cost_at(cost, block->made_again, block->batch_axis, samples);
+    return fmax(made, dropped);
 }
 
 double block_kept(const struct cost *cost, const struct cost_block *block, double samples)
@@ -278,9 +279,11 @@ double stage_gradient_bytes(const struct cost *cost, double parameters)
 /* Activations and what goes with a block in one arena, where the backward frees them as it goes. */
 static double one_arena(const struct stage_cost *s, enum backward_form form)
 {
+    double merged = fmax(fmax(s->peak, s->border_peak), s->activations + s->left);
+
     if (form == BACKWARD_MERGED)
-        return fmax(fmax(s->peak, s->border_peak), s->activations + s->left);
-    return s->activations + fmax(fmax(s->behind, s->left), fmax(s->delayed, s->border));
+        return merged;
+    return fmax(merged, s->activations + fmax(s->behind, fmax(s->delayed, s->border)));
 }
 
 void stage_backward(struct stage_cost *stage, enum backward_form form,
@@ -298,20 +301,24 @@ void stage_backward(struct stage_cost *stage, enum backward_form form,
         stage->received += stage->fed;
         stage->fed = 0;
     }
-    forward = stage->ahead + stage->fed + stage->copies;
+    forward = fmax(stage->ahead, stage->left) + stage->fed + stage->copies;
     stage->fed = 0;
     if (form == BACKWARD_DELAYED) {
         stage->delayed = stage->turn;
-        stage->workspace = fmax(stage->rest + stage->copies, forward);
+        /* With what waits no less than where W comes at once. */
+        stage->workspace = fmax(fmax(stage->rest + stage->copies, forward),
+                                stage->workspace - fmax(0, stage->turn));
         return;
     }
+    stage->workspace = fmax(fmax(stage->workspace, waiting), forward);
     if (recompute == PLAN_RECOMPUTE_FULL || (none && slots == 1)) {
-        stage->workspace = fmax(one_arena(stage, form), forward) +
+        /* One arena takes no more than two. */
+        stage->workspace = fmin(stage->activations + stage->workspace,
+                                fmax(one_arena(stage, form), forward)) +
                            (recompute == PLAN_RECOMPUTE_FULL ? stage->copied : 0);
         stage->activations = stage->delayed = 0;
         return;
     }
-    stage->workspace = fmax(fmax(stage->workspace, waiting), forward);
     stage->delayed = 0;
     if (none)
         return;

@@ -227,7 +227,7 @@ same_losses() {
     [ "$status" -eq 0 ]
     grep '"event":"staged"' "$dir/log"
     ls -lR "$dir/disk"
-    # Images go where the first stage is, labels where the last is: on as many nodes as the plan says.
+    # Images go where the first stage is, labels where the last is: on the plan's nodes.
     grep -m1 '"event":"start"' "$dir/log" | python3 -c '
 import json, os, sys
 stages = json.load(sys.stdin)["plan"]["stages"]

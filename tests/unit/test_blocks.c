@@ -257,7 +257,8 @@ static void the_workspace_of_a_program_is_what_lives_beside_what_is_kept(void **
         fail_msg("%s", err.text);
     program = program_new(g, &ad, stage, 0, 1, &err);
     assert_non_null(program);
-    blocks_peaks_of_program(program, blocks->n, NULL, 0,
+    blocks_peaks_of_program(program, blocks->n,
+                            arena_alloc(g->arena, (size_t)program->n_values, sizeof(bool)),
                             &(struct block_peaks){ most, others[0], others[1], others[2],
                                                    others[3], others[4], others[5] });
     assert_true(most[1] >= 2 * 4.0 * 2 * WIDTH);
@@ -285,8 +286,8 @@ static struct cost *estimate(const struct graph *built)
     seconds = arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(double));
     blocks_roofline(graph, 4, 1e3, 1e3, NULL, seconds);
     cost = blocks_cost(blocks, 1,
-                       &(struct block_timing){ 4, graph, &ad, stage, seconds, NULL, NULL, NULL }, 0, 2,
-                       "test", &err);
+                       &(struct block_timing){ 4, graph, &ad, stage, seconds, NULL, NULL, NULL },
+                       0, 2, "test", &err);
     blocks_free(blocks);
     graph_free(graph);
     if (!cost)

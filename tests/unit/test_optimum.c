@@ -40,8 +40,10 @@ static json_t *draw_edges(int n, bool chain, unsigned *seed)
 
                 snprintf(a, sizeof(a), "b%d", from);
                 snprintf(b, sizeof(b), "b%d", to);
-                json_array_append_new(edges, json_pack("{s:s, s:s, s:f}", "from", a, "to", b,
-                                                       "bytes", random_in(seed, 1e3, 2e6)));
+                /* Of the others no backward reads what it gets. */
+                json_array_append_new(edges, json_pack("{s:s, s:s, s:f, s:b}", "from", a, "to", b,
+                                                       "bytes", random_in(seed, 1e3, 2e6),
+                                                       "kept", (from + 2 * to) % 3 != 0));
             }
     return edges;
 }

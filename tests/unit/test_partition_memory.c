@@ -349,6 +349,8 @@ static void draw_memory(struct cost *cost, unsigned *draws)
         bool same = e && cost_same_value(edge, edge - 1);
 
         edge->passed_on = same ? edge[-1].passed_on : next_random(draws) % 2;
+        if (edge->passed_on && !same)
+            cost->blocks[edge->from].activations[1] += edge->bytes[1];
         edge->reordered = next_random(draws) % 2;
         edge->once = next_random(draws) % 2;
     }
@@ -405,6 +407,75 @@ static void the_table_has_what_the_blocks_of_a_stage_have(void **state)
     }
 }
 
+static double bytes_of(const struct cost *cost, struct stage_cost stage, enum backward_form form,
+                       enum plan_recompute recompute, int slots)
+{
+    stage_backward(&stage, form, recompute, slots);
+    return stage_memory(cost, &stage, slots, 1, 0);
+}
+
+/* What the bound counts on, whatever a cost file says: W at once needs the least, and more slots
+ * need more.
+ */
+static void w_at_once_and_fewer_slots_need_no_more(void **state)
+{
+    const int n = 9;
+
+    (void)state;
+    for (unsigned seed = 1; seed <= 200; seed++) {
+        struct cost *cost = random_cost(n, seed);
+        unsigned draws = seed;
+        int stage[9];
+
+        draw_memory(cost, &draws);
+        for (int b = 0; b < n; b++)
+            stage[b] = b < (int)(seed % 5) ? 0 : b < 9 - (int)(seed % 4) ? 1 : 2;
+        for (int slots = 1; slots <= 3; slots++) {
+            struct stage_cost s;
+            double merged;
+
+            stage_cost_get(cost, stage, 1, 2, &s);
+            merged = bytes_of(cost, s, BACKWARD_MERGED, PLAN_RECOMPUTE_NONE, slots);
+            for (enum backward_form form = BACKWARD_SPLIT; form <= BACKWARD_DELAYED; form++)
+                assert_true(bytes_of(cost, s, form, PLAN_RECOMPUTE_NONE, slots) >=
+                            merged * (1 - CLOSE));
+            for (enum backward_form form = BACKWARD_MERGED; form <= BACKWARD_DELAYED; form++)
+                assert_true(bytes_of(cost, s, form, PLAN_RECOMPUTE_NONE, slots + 1) >=
+                            bytes_of(cost, s, form, PLAN_RECOMPUTE_NONE, slots) * (1 - CLOSE));
+        }
+        cost_free(cost);
+    }
+}
+
+/* An input that only a forward reads is kept where that is run again, W put off or not. */
+static void a_plan_that_recomputes_fits_where_w_is_put_off(void **state)
+{
+    static const char *const schedules[] = { "1f1b", "zb-h1", "zb" };
+    struct cost *cost = even_cost(3, 1, 10);
+    struct cluster *cluster = open_cluster(ROOMY);
+    struct cost_input *input = mem_push((void **)&cost->inputs, &cost->n_inputs, sizeof(*input));
+
+    (void)state;
+    *input = (struct cost_input){ .name = mem_strdup("x"), .once = true, .n_to = 1,
+                                  .bytes = mem_new(1, sizeof(double)),
+                                  .to = mem_new(1, sizeof(int)) };
+    input->bytes[0] = 1000;
+    input->to[0] = 1;
+    for (int i = 0; i < 3; i++)
+        for (int memory = 1000; memory <= 16000; memory += 500) {
+            struct plan_request request = { .global_batch = 8, .micro_batch = 1, .stages = 3,
+                                            .recompute = "full", .schedule = schedules[i],
+                                            .memory = memory };
+            struct plan *plan = partition(cost, cluster, &request, NULL, NULL);
+
+            for (int s = 0; plan && s < plan->n_stages; s++)
+                assert_true(plan->stages[s].memory <= memory * (1 + CLOSE));
+            plan_free(plan);
+        }
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -418,6 +489,8 @@ int main(void)
         cmocka_unit_test(what_fits_as_compiled_is_found_where_the_estimate_is_too_large),
         cmocka_unit_test(a_small_stage_that_was_underestimated_does_not_forbid_a_large_one),
         cmocka_unit_test(the_table_has_what_the_blocks_of_a_stage_have),
+        cmocka_unit_test(w_at_once_and_fewer_slots_need_no_more),
+        cmocka_unit_test(a_plan_that_recomputes_fits_where_w_is_put_off),
         cmocka_unit_test(small_micro_batches_are_searched_before_the_limit_is_reached),
     };
 
