@@ -403,11 +403,6 @@ int cost_save(const struct cost *cost, const char *path, struct err *err)
     return rc;
 }
 
-bool cost_same_value(const struct cost_edge *a, const struct cost_edge *b)
-{
-    return a->from == b->from && strcmp(a->value, b->value) == 0;
-}
-
 void cost_edges_into(const struct cost *cost, int **start, int **into)
 {
     int *from = mem_new((size_t)cost->n_blocks + 2, sizeof(int));

@@ -53,7 +53,8 @@ struct cost_block {
 
 struct cost_edge {
     int from, to;           /* blocks, from < to */
-    char *value;            /* edges with the same 'from' and 'value' are the same bytes */
+    char *value;            /* edges with the same 'from' and 'value' are the same bytes, */
+    int id;                 /* and have this in common */
     double *bytes, *gradient_bytes;     /* [n_sizes] */
     bool passed_on;         /* kept for wgrad, but for nothing in its own block's backward */
     bool reordered;         /* within a stage it has another layout than where it is sent */
@@ -108,7 +109,10 @@ void cost_free(struct cost *cost);
 /* A copy with the blocks in another topological order, order[new] = old. */
 struct cost *cost_reordered(const struct cost *cost, const int *order);
 /* Do two edges carry the same bytes? Those stand together. */
-bool cost_same_value(const struct cost_edge *a, const struct cost_edge *b);
+static inline bool cost_same_value(const struct cost_edge *a, const struct cost_edge *b)
+{
+    return a->id == b->id;
+}
 /* The edges into block b are into[start[b]] … into[start[b + 1] - 1]; malloc'ed. */
 void cost_edges_into(const struct cost *cost, int **start, int **into);
 

@@ -364,8 +364,11 @@ static int check_values(struct reading *reading, struct err *err)
     for (int i = 1; i < cost->n_edges; i++) {
         const struct cost_edge *a = &cost->edges[i - 1], *b = &cost->edges[i];
 
-        if (!cost_same_value(a, b))
+        if (a->from != b->from || strcmp(a->value, b->value) != 0) {
+            cost->edges[i].id = i;
             continue;
+        }
+        cost->edges[i].id = a->id;
         if (a->to == b->to)
             return json_error(&reading->top, "edges", err, "\"%s\" goes to \"%s\" twice",
                               a->value, cost->blocks[a->to].name);

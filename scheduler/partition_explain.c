@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -47,8 +46,7 @@ static double sent_bytes(const struct cost *cost, const int *stage, int k, doubl
         const struct cost_edge *e = &cost->edges[i];
         bool leaves = false;
 
-        for (; i < cost->n_edges && cost->edges[i].from == e->from &&
-               strcmp(cost->edges[i].value, e->value) == 0; i++)
+        for (; i < cost->n_edges && cost_same_value(&cost->edges[i], e); i++)
             leaves |= stage[cost->edges[i].to] != k;
         if (leaves && stage[e->from] == k)
             bytes += cost_at(cost, e->bytes, cost->blocks[e->from].batch_axis, samples);

@@ -153,8 +153,7 @@ static void fill_pair(const struct table *t, struct share_table *s, int i, int j
         bool scales = cost->blocks[first->from].batch_axis, read = false, kept = false;
         double back = 0;
 
-        for (end = e; end < cost->n_edges && cost->edges[end].from == first->from &&
-                      strcmp(cost->edges[end].value, first->value) == 0; end++) {
+        for (end = e; end < cost->n_edges && cost_same_value(&cost->edges[end], first); end++) {
             const struct cost_edge *edge = &cost->edges[end];
             double bytes;
 

@@ -26,8 +26,7 @@ static double *crossing_bytes(const struct cost *cost)
         const struct cost_edge *e = &cost->edges[i];
         int last = e->to;
 
-        for (; i < cost->n_edges && cost->edges[i].from == e->from &&
-               strcmp(cost->edges[i].value, e->value) == 0; i++)
+        for (; i < cost->n_edges && cost_same_value(&cost->edges[i], e); i++)
             last = cost->edges[i].to > last ? cost->edges[i].to : last;
         bytes[e->from + 1] += e->bytes[0];
         if (last + 1 <= cost->n_blocks)
@@ -326,11 +325,17 @@ static void count_received(const struct table *table, const int *where)
 
 int table_cut(const struct table *table, int block)
 {
-    int i = 0;
+    int low = 0, high = table->n;
 
-    while (table->cuts[i] < block)
-        i++;
-    return i;
+    while (low < high) {
+        int middle = (low + high) / 2;
+
+        if (table->cuts[middle] < block)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 static struct table *fill(struct table *table)

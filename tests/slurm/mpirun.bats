@@ -166,7 +166,7 @@ check_bound() {
     [ "$(grep -c '^links, measured *$' <<<"$output")" -eq 1 ]
     [ "$(grep -c '^  same node  *3  *[0-9.]* [mu]*s ' <<<"$output")" -eq 1 ]
     [[ "$output" == *" between its parts"*" (measured)"* ]]
-    [[ "$output" == *"GB/s up (measured)"* ]]
+    [[ "$output" == *"B/s up (measured)"* ]]
     [[ "$output" == *"all-reduce over all "*"(measured)"* ]]
 }
 
