@@ -476,8 +476,12 @@ static int load_initializers(struct build *build, struct err *err)
         if (value->kind != ONNX_INITIALIZER || !value->readers)
             continue;
         tensor = &onnx->initializers[value->index];
-        if (dtype_is_float(tensor->dtype) && !is_lifted_constant(build, value->index))
+        if (dtype_is_float(tensor->dtype) && !is_lifted_constant(build, value->index)) {
+            /* With what was looked at came whole large pages of the file. */
+            if (tensor->data)
+                onnx_drop(onnx, tensor->data, tensor->size);
             continue;
+        }
         build->items[v].kind = ITEM_CONST;
         build->items[v].id = -1;
         for (t = 0; t < BUILD_TWINS; t++)
