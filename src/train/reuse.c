@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "train/reuse.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -10,6 +11,11 @@
 #define RING_MAX ((size_t)64 << 20)
 #define NEVER (-1)
 
+/* Of the far operands of a node: bytes, and these times the logarithm of how far they are. */
+struct weight {
+    double bytes, logarithms;
+};
+
 struct walk {
     const struct graph *graph;
     const struct value_layout *layouts;
@@ -18,7 +24,9 @@ struct walk {
     int *root;              /* of each value: the one whose bytes it shows */
     int64_t *touched;       /* of each root: the clock then; NEVER */
     int *writer;            /* of each root: the node that wrote it and nobody has read yet */
-    int64_t clock;          /* bytes touched so far */
+    int64_t clock;          /* bytes touched so far, */
+    int64_t held;           /* of all values, each once */
+    struct weight *weights; /* [nodes] */
 };
 
 static size_t bytes_of(const struct walk *w, int value)
@@ -26,16 +34,25 @@ static size_t bytes_of(const struct walk *w, int value)
     return w->layouts ? w->layouts[value].bytes : value_bytes(&w->graph->values[value]);
 }
 
-static bool is_far(const struct walk *w, int root)
+static int64_t distance(const struct walk *w, int root)
 {
-    return w->touched[root] != NEVER &&
-           w->clock - w->touched[root] > (int64_t)w->cache;
+    return w->touched[root] == NEVER ? 0 : w->clock - w->touched[root];
 }
 
-static void mark(struct walk *w, int node, int operand)
+static bool is_far(const struct walk *w, int root)
 {
-    if (operand < REUSE_OPERANDS)
-        w->reuse->far[node] |= (uint64_t)1 << operand;
+    return distance(w, root) > (int64_t)w->cache;
+}
+
+static void mark(struct walk *w, int node, int operand, int root)
+{
+    double bytes = (double)bytes_of(w, root);
+
+    if (operand >= REUSE_OPERANDS)
+        return;
+    w->reuse->far[node] |= (uint64_t)1 << operand;
+    w->weights[node].bytes += bytes;
+    w->weights[node].logarithms += bytes * log2((double)distance(w, root));
 }
 
 static void mark_output(struct walk *w, int node, int root)
@@ -44,7 +61,7 @@ static void mark_output(struct walk *w, int node, int root)
 
     for (int k = 0; k < n->n_outputs; k++)
         if (n->outputs[k] >= 0 && w->root[n->outputs[k]] == root)
-            mark(w, node, n->n_inputs + k);
+            mark(w, node, n->n_inputs + k, root);
 }
 
 static void read_operands(struct walk *w, int node)
@@ -57,7 +74,7 @@ static void read_operands(struct walk *w, int node)
         if (root < 0)
             continue;
         if (is_far(w, root)) {
-            mark(w, node, k);
+            mark(w, node, k, root);
             if (w->writer[root] >= 0)
                 mark_output(w, w->writer[root], root);
         }
@@ -78,7 +95,7 @@ static void write_operands(struct walk *w, int node)
         if (w->writer[root] == node) {
             w->reuse->result[node] = true;
             if (is_far(w, root))
-                mark(w, node, n->n_inputs + k);
+                mark(w, node, n->n_inputs + k, root);
         }
         w->writer[root] = node;
     }
@@ -87,15 +104,12 @@ static void write_operands(struct walk *w, int node)
 static void touch_operands(struct walk *w, const int *values, int n)
 {
     for (int k = 0; k < n; k++)
-        if (values[k] >= 0)
+        if (values[k] >= 0) {
             w->clock += (int64_t)bytes_of(w, values[k]);
-}
-
-static void stamp(struct walk *w, const int *values, int n)
-{
-    for (int k = 0; k < n; k++)
-        if (values[k] >= 0)
+            if (w->touched[w->root[values[k]]] == NEVER)
+                w->held += (int64_t)bytes_of(w, values[k]);
             w->touched[w->root[values[k]]] = w->clock;
+        }
 }
 
 static void walk_node(struct walk *w, int node)
@@ -110,20 +124,28 @@ static void walk_node(struct walk *w, int node)
     write_operands(w, node);
     touch_operands(w, n->inputs, n->n_inputs);
     touch_operands(w, n->outputs, n->n_outputs);
-    stamp(w, n->inputs, n->n_inputs);
-    stamp(w, n->outputs, n->n_outputs);
 }
 
-/* A power of two, so that networks of about one size share their measurements. */
-static size_t ring_of(int64_t bytes, size_t cache)
+/* The nearest power of two: networks of about one size share their measurements. */
+static size_t ring_of(double bytes)
 {
     size_t ring = (size_t)1 << 20;
 
-    if (bytes <= (int64_t)cache)
-        return 0;
-    while (ring < RING_MAX && (int64_t)ring < bytes)
+    while (ring < RING_MAX && (double)(ring + ring / 2) < bytes)
         ring *= 2;
     return ring;
+}
+
+/* What is touched between two uses, each byte once: as it is in the whole step. */
+static void fill_rings(const struct walk *w, int64_t round)
+{
+    double once = round > 0 ? (double)w->held / (double)round : 1;
+
+    for (int n = 0; n < w->graph->n_nodes; n++)
+        if (w->weights[n].bytes > 0)
+            w->reuse->rings[n] =
+                ring_of(once * exp2(w->weights[n].logarithms / w->weights[n].bytes));
+    w->reuse->ring = w->held > (int64_t)w->cache ? ring_of((double)w->held) : 0;
 }
 
 void reuse_make(struct reuse *reuse, const struct graph *graph, int n, const int *order,
@@ -134,23 +156,23 @@ void reuse_make(struct reuse *reuse, const struct graph *graph, int n, const int
 
     *reuse = (struct reuse){ .n_nodes = graph->n_nodes };
     reuse->far = mem_new((size_t)graph->n_nodes + 1, sizeof(*reuse->far));
+    reuse->rings = mem_new((size_t)graph->n_nodes + 1, sizeof(*reuse->rings));
     reuse->result = mem_new((size_t)graph->n_nodes + 1, sizeof(*reuse->result));
     w.root = mem_new(n_values, sizeof(*w.root));
     w.touched = mem_new(n_values, sizeof(*w.touched));
     w.writer = mem_new(n_values, sizeof(*w.writer));
+    w.weights = mem_new((size_t)graph->n_nodes + 1, sizeof(*w.weights));
     for (int v = 0; v < graph->n_values; v++) {
         w.root[v] = v;
         w.touched[v] = NEVER;
         w.writer[v] = -1;
     }
     /* The second time round everything has a past. */
-    for (int round = 0; round < 2; round++) {
-        int64_t start = w.clock;
-
+    for (int round = 0; round < 2; round++)
         for (int i = 0; i < n; i++)
             walk_node(&w, order[i]);
-        reuse->ring = ring_of(w.clock - start, cache);
-    }
+    fill_rings(&w, w.clock / 2);
+    free(w.weights);
     free(w.root);
     free(w.touched);
     free(w.writer);
@@ -159,6 +181,7 @@ void reuse_make(struct reuse *reuse, const struct graph *graph, int n, const int
 void reuse_clear(struct reuse *reuse)
 {
     free(reuse->far);
+    free(reuse->rings);
     free(reuse->result);
     *reuse = (struct reuse){ 0 };
 }

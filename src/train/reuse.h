@@ -17,9 +17,11 @@
 #define REUSE_OPERANDS 64       /* what comes after them is taken to be near */
 
 struct reuse {
-    size_t ring;                /* bytes that pass between two uses of what is far; 0: none */
+    size_t ring;                /* bytes that a step touches, each once; 0: the cache holds them */
     int n_nodes;
     uint64_t *far;              /* [n_nodes] bit k: operand k, inputs before outputs */
+    size_t *rings;              /* [n_nodes] of these that are touched between two uses of what is
+                                 * far, in the mean of its operands; 0: none is */
     bool *result;               /* [n_nodes] makes what nobody reads: gradients, for one */
 };
 

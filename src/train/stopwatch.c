@@ -39,6 +39,7 @@ struct subject {
     struct kernel *kernel;
     struct kernel_args args;
     const struct optimizer_args *optimizer;
+    size_t ring, far;               /* bytes to go through, and what a run takes of them */
     int n;                          /* operands, inputs before outputs */
     struct operand {
         void *memory;               /* its own, or that of this run in the pool */
@@ -146,25 +147,37 @@ static void move_operands(struct subject *s)
     }
 }
 
-static int measure(struct subject *s, double *seconds, struct err *err)
+static int run_once(struct subject *s, double *seconds, struct err *err)
 {
-    double times[MAX_RUNS], begun, spent = 0;
-    int n = 0;
+    double begun;
 
     move_operands(s);
     begun = clock_now();
     if (s->run(s, err) < 0)
         return -1;
-    times[0] = clock_now() - begun;
+    *seconds = clock_now() - begun;
+    return 0;
+}
+
+static int measure(struct subject *s, double *seconds, struct err *err)
+{
+    double times[MAX_RUNS], spent = 0, once = 0;
+    int n = 0;
+
+    if (run_once(s, &times[0], err) < 0)
+        return -1;
     /* A first run that long is not about warming up. */
     if (times[0] > 10 * ENOUGH)
         n = 1;
-    while (n < MAX_RUNS && (n == 0 || spent < ENOUGH) && times[0] <= 10 * ENOUGH) {
-        move_operands(s);
-        begun = clock_now();
-        if (s->run(s, err) < 0)
+    /* Once round the ring, before which its places were touched longer ago. */
+    for (size_t walked = s->far; n == 0 && walked < s->ring && once < ENOUGH; walked += s->far) {
+        if (run_once(s, &times[1], err) < 0)
             return -1;
-        times[n] = clock_now() - begun;
+        once += times[1];
+    }
+    while (n < MAX_RUNS && (n == 0 || spent < ENOUGH) && times[0] <= 10 * ENOUGH) {
+        if (run_once(s, &times[n], err) < 0)
+            return -1;
         spent += times[n++];
     }
     qsort(times, (size_t)n, sizeof(times[0]), order_doubles);
@@ -188,12 +201,12 @@ static int take_near(const struct stopwatch *w, struct operand *o, enum dtype dt
     return o->memory ? fill(w, dtype, o->memory, o->bytes, err) : -1;
 }
 
-/* How much of the far operands one run takes from each pool. */
+/* How much of the far operands one run takes from each pool: both together are the ring. */
 static int open_pools(struct subject *s, const enum dtype *dtypes, int n_inputs, size_t ring,
                       struct err *err)
 {
     struct stopwatch *w = s->stopwatch;
-    size_t bytes[2] = { 0, 0 };
+    size_t bytes[2] = { 0, 0 }, read;
     enum dtype dtype[2] = { DTYPE_F32, DTYPE_F32 };
 
     for (int i = 0; i < s->n; i++)
@@ -201,9 +214,12 @@ static int open_pools(struct subject *s, const enum dtype *dtypes, int n_inputs,
             bytes[i >= n_inputs] += layout_aligned(s->operands[i].bytes);
             dtype[i >= n_inputs] = dtypes[i];
         }
-    if (bytes[0] && open_pool(w, &w->read, dtype[0], bytes[0], ring, err) < 0)
+    s->far = bytes[0] + bytes[1];
+    s->ring = s->far ? ring : 0;
+    read = s->far ? (size_t)((double)ring * (double)bytes[0] / (double)s->far) : 0;
+    if (bytes[0] && open_pool(w, &w->read, dtype[0], bytes[0], read, err) < 0)
         return -1;
-    return bytes[1] ? open_pool(w, &w->written, dtype[1], bytes[1], ring, err) : 0;
+    return bytes[1] ? open_pool(w, &w->written, dtype[1], bytes[1], ring - read, err) : 0;
 }
 
 static int take_operands(struct subject *s, const struct graph *graph, const struct node *node,
@@ -297,11 +313,12 @@ int stopwatch_node(struct stopwatch *stopwatch, const struct graph *graph, int n
     struct subject s = { .run = run_kernel, .stopwatch = stopwatch };
     bool known = node < reuse->n_nodes;
     uint64_t far = known ? reuse->far[node] : 0;
+    size_t ring = known ? reuse->rings[node] : 0;
     int bad = -1;
 
     make_operands(&s, n->n_inputs + n->n_outputs);
     s.kernel = backend->kernel_new(stopwatch->device, graph, node, layouts, err);
-    if (s.kernel && take_operands(&s, graph, n, layouts, far, reuse->ring, err) == 0)
+    if (s.kernel && take_operands(&s, graph, n, layouts, far, ring, err) == 0)
         bad = measure_kernel(&s, graph, n, known && reuse->result[node], seconds, err);
     if (s.kernel)
         backend->kernel_free(s.kernel);

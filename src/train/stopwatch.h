@@ -15,7 +15,7 @@ struct stopwatch *stopwatch_new(const struct backend *backend, struct device *de
 void stopwatch_free(struct stopwatch *stopwatch);
 
 /* 'seconds': the median of the runs. Far operands (reuse.h; integers are always near) lie
- * elsewhere at each run, so that 'ring' bytes pass before a place is used again. Results are added
+ * elsewhere at each run, so that so many bytes pass before a place is used again. Results are added
  * to what is there, as all but the first micro-batch do.
  */
 int stopwatch_node(struct stopwatch *stopwatch, const struct graph *graph, int node,

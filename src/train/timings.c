@@ -344,8 +344,8 @@ double timings_node(struct timings *timings, const struct graph *graph, int node
 
     node_key(graph, node, layouts, key);
     if (node < reuse->n_nodes)
-        snprintf(key + 16, sizeof(key) - 16, " far %llx of %zu%s",
-                 (unsigned long long)reuse->far[node], reuse->far[node] ? reuse->ring : 0,
+        snprintf(key + 16, sizeof(key) - 16, " far %llx in %zu%s",
+                 (unsigned long long)reuse->far[node], reuse->rings[node],
                  reuse->result[node] ? " adds" : "");
     if (known(t, key, &seconds))
         return seconds;
@@ -362,7 +362,7 @@ double timings_update(struct timings *timings, const struct optimizer_args *args
     char key[64];
     double seconds;
 
-    snprintf(key, sizeof(key), "update %s %s of %zu", optimizer_name(args->kind),
+    snprintf(key, sizeof(key), "update %s %s in %zu", optimizer_name(args->kind),
              dtype_name(args->dtype), ring);
     if (known(t, key, &seconds))
         return seconds;

@@ -135,6 +135,23 @@ static void a_view_is_what_it_shows(void **state)
     reuse_clear(&reuse);
 }
 
+static void rings_are_as_long_as_what_passes_between_two_uses(void **state)
+{
+    const size_t large = 8 << 20;
+    struct example e;
+    struct reuse reuse;
+
+    (void)state;
+    build(&e, 10, large);
+    reuse_make(&reuse, &e.graph, N_NODES, e.order, e.layouts, large / 2);
+    /* Of the five large operands of a step one, w1, comes twice. */
+    assert_int_equal(reuse.ring, 4 * large);
+    assert_int_equal(reuse.rings[FIRST], 4 * large);        /* w0: once a step */
+    assert_int_equal(reuse.rings[SECOND], 2 * large);       /* w1: gw0 and w0 in between */
+    assert_int_equal(reuse.rings[DGRAD_1], large);          /* gw1 */
+    reuse_clear(&reuse);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -143,6 +160,7 @@ int main(void)
         cmocka_unit_test(gradients_are_results_and_far),
         cmocka_unit_test(what_is_read_late_is_written_far_away),
         cmocka_unit_test(a_view_is_what_it_shows),
+        cmocka_unit_test(rings_are_as_long_as_what_passes_between_two_uses),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
