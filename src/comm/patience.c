@@ -38,11 +38,12 @@ void patience_reason(const struct patience *patience, char *text, size_t size)
 
 void patience_pause(struct patience *patience)
 {
-    /* A core of one's own: stay awake for some milliseconds, a wake-up costs more than that
-     * saves. On shared cores a rank that asks steals time from those it waits for: sleep a
-     * tenth of what it has waited already, so that this is the most that sleeping can add.
+    /* A wake-up costs more than sleep saves: stay awake for some milliseconds. On shared cores
+     * others go first at each yield, but asking again and again takes time from those that one
+     * waits for: sleep sooner, a tenth of what was waited already, so that this is the most that
+     * sleeping can add.
      */
-    unsigned awake = patience->crowded ? 20 : 20000;
+    unsigned awake = patience->crowded ? 1000 : 20000;
     double nap = patience->waited / 10;
 
     if (patience->idle < awake) {

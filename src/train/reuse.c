@@ -126,13 +126,15 @@ static void walk_node(struct walk *w, int node)
     touch_operands(w, n->outputs, n->n_outputs);
 }
 
-/* The nearest power of two: networks of about one size share their measurements. */
+/* The nearest power of four: layers far into a network, and networks of about one size, share
+ * their measurements.
+ */
 static size_t ring_of(double bytes)
 {
     size_t ring = (size_t)1 << 20;
 
-    while (ring < RING_MAX && (double)(ring + ring / 2) < bytes)
-        ring *= 2;
+    while (ring < RING_MAX && (double)(2 * ring) < bytes)
+        ring *= 4;
     return ring;
 }
 
