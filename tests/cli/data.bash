@@ -8,6 +8,7 @@ ranks_setup() {
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
     export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
     export OMPI_MCA_hwloc_base_binding_policy=none
+    export OMPI_MCA_orte_tmpdir_base=$DIR PRTE_MCA_prte_tmpdir_base=$DIR
 }
 
 need_python() {

@@ -105,7 +105,7 @@ staged_alike() {
     python3 "$srcdir/tests/cli/make-data.py" tokens "$DIR/t.bin" 0 7 header
     printf '\0\0\0\010' | dd of="$DIR/t.bin" bs=1 seek=16 conv=notrunc status=none
     truncate -s $((32 + 2 * (8 << 24))) "$DIR/t.bin"
-    set -- "$model" --global-batch 8 --no-shuffle --data "$DIR/t.bin"
+    set -- "$model" --global-batch 8 --micro-batches 1 --no-shuffle --data "$DIR/t.bin"
     curve "$DIR/whole" 1 "$@" --steps 12
     curve "$DIR/part" 1 "$@" --steps 6 --checkpoint "$DIR/out"
     "$TASUKI" train --precision float64 --seed 5 -q "$@" --steps 1000000 --checkpoint \
@@ -121,7 +121,7 @@ staged_alike() {
 }
 
 @test "kept copies are used by the next run, a damaged or outdated one is made anew" {
-    set -- $DIGITS --steps 40 --data "$DATA" --deterministic
+    set -- $DIGITS --micro-batches 2 --steps 40 --data "$DATA" --deterministic
     curve "$DIR/plain" 1 "$@"
     run_staged() {
         TASUKI_TEST_DELAY=1:10000 curve "$DIR/log" 1 "$@" --stage-to "$DISK" 2>&1
@@ -155,12 +155,13 @@ staged_on_small() {
         mount -t tmpfs -o size='"$1"'k none "$1" && shift && exec "$@"' sh "$DISK" \
         env TASUKI_TEST_DELAY=1:10000 \
         "$TASUKI" train --precision float64 --seed 5 --log "$DIR/log" $DIGITS --steps 40 \
-        --data "$DATA" --test "$DIR/digits-test.safetensors" --stage-to "$DISK" 2>&1
+        --micro-batches 2 --data "$DATA" --test "$DIR/digits-test.safetensors" --stage-to "$DISK" 2>&1
 }
 
 @test "what the disk has no room for is read from where it is" {
     unshare --map-root-user --mount true || skip "this machine allows no namespaces"
-    set -- $DIGITS --steps 40 --data "$DATA" --test "$DIR/digits-test.safetensors"
+    set -- $DIGITS --micro-batches 2 --steps 40 --data "$DATA" \
+        --test "$DIR/digits-test.safetensors"
     curve "$DIR/plain" 1 "$@"
     run staged_on_small 256
     echo "$output"
@@ -172,7 +173,7 @@ staged_on_small() {
 
 # The disk is full before the file is complete: here it may have no more than 200 KiB.
 @test "a disk that becomes full is said, and the run goes on with the originals" {
-    set -- $DIGITS --steps 40 --data "$DATA"
+    set -- $DIGITS --micro-batches 2 --steps 40 --data "$DATA"
     curve "$DIR/plain" 1 "$@"
     full() {
         trap '' XFSZ

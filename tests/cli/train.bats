@@ -17,12 +17,10 @@ need_mpi() {
 
 # Until the log has a line of a step; the run is over when it ends before that.
 wait_for_step() {
-    for _ in $(seq 600); do
-        grep -q '^{"step"' "$1" 2>/dev/null && return 0
+    until grep -q '^{"step"' "$1" 2>/dev/null; do
         kill -0 "$2" 2>/dev/null || return 1
         sleep 0.1
     done
-    return 1
 }
 
 # The run ends with 75, and its log with the step of the checkpoint, which is 'done'.
@@ -338,14 +336,20 @@ json.dump(top, open(sys.argv[1], "w"))
 END
     go -q
     before=$(forecast_of)
-    go --trial 2
-    go -q
-    after=$(forecast_of)
-    # Of a machine that others use, one trial and one run differ by less than a factor of 5.
     python3 -c 'import sys
-forecast, measured, later, then = map(float, sys.argv[1:])
-assert forecast / measured > 20, (forecast, measured)
-assert 0.2 < later / then < 5, (later, then)' $before $after
+forecast, measured = map(float, sys.argv[1:])
+assert forecast / measured > 20, (forecast, measured)' $before
+    # One trial and one run differ by less than a factor of 5, but where others start to work
+    # between them.
+    for try in 1 2 3 4 5; do
+        go --trial 2
+        go -q
+        after=$(forecast_of)
+        python3 -c 'import sys
+later, then = map(float, sys.argv[1:])
+assert 0.2 < later / then < 5, (later, then)' $after && break
+        [ $try -lt 5 ]
+    done
     # Costs that are given stay what they are, and nothing is kept of them.
     kept=$(cat "$DIR"/cache/trial-*.json)
     "$TASUKI" profile ${MODEL%%--batchnorm*} --batchnorm-samples 4 -o "$DIR/cost.json" -q

@@ -187,6 +187,12 @@ class Session:
         return result
 
 
+def cluster(devices, memory="16e9"):
+    """A machine that does not change, so that a model is cut alike each time."""
+    return (f"flat:{devices},bandwidth=1e9,latency=1e-5,memory={memory},flops=1e12,"
+            "memory-bandwidth=1e11")
+
+
 def replicas_text(replicas):
     return ",".join(map(str, replicas))
 

@@ -35,10 +35,6 @@ def plan(session, case, **options):
         return json.load(file), result
 
 
-def cluster(devices, memory="16e9"):
-    return f"flat:{devices},bandwidth=1e9,latency=1e-5,memory={memory}"
-
-
 def measured(result):
     """Bytes of each rank at its peak, from the log."""
     event = result.event("memory")
@@ -49,11 +45,11 @@ def measured(result):
 def is_cut(session, name):
     case = session.case(name)
     micro_batches, share = CUTS[name]
-    whole, said = plan(session, case, cluster=cluster(1), micro_batches=micro_batches)
+    whole, said = plan(session, case, cluster=driver.cluster(1), micro_batches=micro_batches)
     check(whole, said.err)
     need = whole["stages"][0]["memory"]
     limit = int(share * need)
-    alone, said = plan(session, case, cluster=cluster(1), micro_batches=micro_batches,
+    alone, said = plan(session, case, cluster=driver.cluster(1), micro_batches=micro_batches,
                        memory=limit)
     check(alone is None and said.code == 1, "one device holds what it must not")
     options = {"micro_batches": micro_batches, "memory": limit}
@@ -204,10 +200,10 @@ def counted_at_least(session, name):
             path = session.temporary(".json")
             result = session.tasuki(
                 ["plan", case.path("model.onnx"), "--data", case.path("train.safetensors"),
-                 "--loss", case.loss, "--optimizer", "adamw", "--cluster", cluster(4), "--stages",
-                 n, "--replicas", ",".join(["1"] * n), "--global-batch", case.global_batch,
-                 "--micro-batches", MICRO_BATCHES, "--schedule", "1f1b", "--recompute", again, "--no-zero",
-                 *pins, "-o", path, "-q"])
+                 "--loss", case.loss, "--optimizer", "adamw", "--cluster",
+                 driver.cluster(4), "--stages", n, "--replicas", ",".join(["1"] * n),
+                 "--global-batch", case.global_batch, "--micro-batches", MICRO_BATCHES,
+                 "--schedule", "1f1b", "--recompute", again, "--no-zero", *pins, "-o", path, "-q"])
             check(result.code == 0, result.err)
             with open(path) as file:
                 stages = json.load(file)["stages"]

@@ -4,6 +4,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 
 import driver
 from tap import Tap, check, skip_all
@@ -12,8 +13,10 @@ BENCH = os.path.join(driver.HERE, "..", "..", "etc", "bench", "memory", "run")
 
 
 def is_forecast(python, name):
-    done = subprocess.run([python, BENCH, name], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          check=False)
+    with tempfile.TemporaryDirectory() as cache:
+        alone = dict(os.environ, TASUKI_THREADS="1", TASUKI_CACHE_DIR=cache)
+        done = subprocess.run([python, BENCH, name], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, check=False, env=alone)
     said = done.stdout.decode()
     check(done.returncode == 0, said)
     return said.splitlines()[-1]

@@ -42,7 +42,8 @@ def goes_on(session, name, optimizer, k, before, after, schedules, shuffle, zero
 def same_bits(session, name, layout, precision):
     """The same plan with --deterministic: run in one go, or in two, or again."""
     case = session.case(name)
-    options = {"deterministic": True, **pins(case, layout, 2)}
+    options = {"deterministic": True, "cluster": driver.cluster(sum(layout)),
+               **pins(case, layout, 2)}
     folders = [session.temporary() for _ in range(3)]
     losses = []
     for folder in folders[:2]:

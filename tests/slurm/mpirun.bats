@@ -164,7 +164,7 @@ check_bound() {
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(grep -c '^links, measured *$' <<<"$output")" -eq 1 ]
-    [ "$(grep -c '^  same node  *3  *[0-9.]* [mu]*s ' <<<"$output")" -eq 1 ]
+    [ "$(grep -c '^  same node  *3  *[0-9.]* [nmu]*s ' <<<"$output")" -eq 1 ]
     [[ "$output" == *" between its parts"*" (measured)"* ]]
     [[ "$output" == *"B/s up (measured)"* ]]
     [[ "$output" == *"all-reduce over all "*"(measured)"* ]]
@@ -178,7 +178,7 @@ check_bound() {
     run "$TASUKI" topo --input "$BATS_TEST_TMPDIR/topo.json"
     echo "$output"
     [ "$status" -eq 0 ]
-    [ "$(grep -c '^  same node  *1  *[0-9.]* [mu]*s ' <<<"$output")" -eq 1 ]
+    [ "$(grep -c '^  same node  *1  *[0-9.]* [nmu]*s ' <<<"$output")" -eq 1 ]
     run "$TASUKI" topo --input "$BATS_TEST_TMPDIR/topo.json" --format json \
         -o "$BATS_TEST_TMPDIR/again.json"
     cmp "$BATS_TEST_TMPDIR/topo.json" "$BATS_TEST_TMPDIR/again.json"
@@ -213,7 +213,7 @@ check_bound() {
         run env OMPI_MCA_mpi_yield_when_idle=0 timeout 300 \
             mpirun -n 2 "$builddir/tests/link_check"
         echo "$output"
-        [ "$status" -eq 77 ] || break
+        [ "$status" -ne 0 ] || break
     done
     [ "$status" -eq 0 ]
 }

@@ -49,7 +49,7 @@ static struct apart run(char *(*work)(void *), void *context, bool listen)
     struct apart result;
     struct err err = { 0 };
 
-    if (apart_run(work, context, 1, listen, &result, &err))
+    if (apart_run(work, context, work == hang ? 1 : 60, listen, &result, &err))
         fail_msg("%s", err.text);
     return result;
 }
