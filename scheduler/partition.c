@@ -20,6 +20,8 @@
 #define SMALL 1000
 /* Of the plans that were found so many are looked at with the optimizer's state in shards, too. */
 #define MOST_SHARDED 6
+/* Where the best that two searches survey are so far apart, only the faster is refined. */
+#define BEHIND 1.03
 #define EXHAUSTIVE_PLANS 10000000
 /* Differences below this are noise of the arithmetic. */
 #define SAME 1e-9
@@ -122,6 +124,7 @@ void search_reset(struct search *s)
     s->best = INFINITY;
     s->effort = 0;
     s->looked = 0;
+    s->refined = false;
     for (int i = 0; i < s->n_splits; i++)
         s->splits[i].closed = 0;
 }
@@ -233,7 +236,7 @@ static int search_all(struct search *s, struct err *err)
     return 0;
 }
 
-/* Simulate what the closed form found, and what is near. */
+/* Simulate what the closed form found. */
 static int rank(struct search *s, struct err *err)
 {
     if (!s->few && request_chunks(s->request) == 1)
@@ -245,9 +248,13 @@ static int rank(struct search *s, struct err *err)
             split->closed = s->found[i]->closed;
     }
     search_sort_closed(s);
-    if (search_simulate(s, err) || search_settle(s, err))
-        return -1;
-    if (!s->n_found || s->request->policy || request_chunks(s->request) > 1)
+    return search_simulate(s, err) || search_settle(s, err) ? -1 : 0;
+}
+
+/* Simulate what is near the best. */
+static int improve(struct search *s, struct err *err)
+{
+    if (s->complete || !s->n_found || s->request->policy || request_chunks(s->request) > 1)
         return 0;
     return search_recut(s, err) || search_improve(s, err) ? -1 : 0;
 }
@@ -339,19 +346,28 @@ static int fastest_tried_first(struct search *s, struct err *err)
     return 0;
 }
 
-/* What fits by the estimates; the fastest comes first, or what is as good and simpler, or was faster
- * when it was tried.
- */
-static int look(struct search *s, struct err *err)
+/* What fits by the estimates, the fastest first. */
+static int survey(struct search *s, struct err *err)
 {
     search_reset(s);
     s->refused = (struct err){ 0 };
-    return search_all(s, err) || (!s->complete && rank(s, err)) || search_beside_chunks(s, err) ||
-                   simplest_first(s, err) || fastest_tried_first(s, err)
+    return search_all(s, err) || (!s->complete && rank(s, err)) ? -1 : 0;
+}
+
+/* And what is near that; the fastest comes first, or what is as good and simpler, or was faster when
+ * it was tried.
+ */
+static int refine(struct search *s, struct err *err)
+{
+    if (s->refined)
+        return 0;
+    s->refined = true;
+    return improve(s, err) || search_beside_chunks(s, err) || simplest_first(s, err) ||
+                   fastest_tried_first(s, err)
                ? -1 : 0;
 }
 
-/* Of what look() found, or finds where none of that fits exactly. */
+/* Of what was surveyed, or is where none of that fits exactly. */
 static struct plan *find(struct search *s, struct err *err)
 {
     for (int round = 0; round < MAX_TIGHTENINGS; round++) {
@@ -359,7 +375,7 @@ static struct plan *find(struct search *s, struct err *err)
         struct plan *plan;
         struct factors factors = { 0, 0 };
 
-        if (round > 0 && look(s, &local)) {
+        if ((round > 0 && survey(s, &local)) || refine(s, &local)) {
             *err = local;
             return NULL;
         }
@@ -398,12 +414,12 @@ static struct search *search_beside(const struct search *all)
     return s;
 }
 
-static struct plan *find_sharded(const struct search *all, struct search **search,
-                                 struct err *err)
+static struct search *surveyed_beside(const struct search *all, struct err *err)
 {
-    struct search *s = *search = search_beside(all);
+    struct search *s = search_beside(all);
 
-    return look(s, err) ? NULL : find(s, err);
+    survey(s, err);
+    return s;
 }
 
 /* Of the fastest that fits by the estimates; 0: none does. */
@@ -449,6 +465,23 @@ static struct plan *shard_found(const struct search *all, double unsharded,
                ? search_first_that_fits(s, &ignored, err) : NULL;
 }
 
+/* Is the best found so much slower that what is near it will not be faster either? */
+static bool is_behind(const struct search *s, double seconds)
+{
+    return !s->few && seconds > 0 && found_seconds(s) > BEHIND * seconds;
+}
+
+/* With the state in shards, where that may be faster than without: 'seconds', 0 where nothing fits.
+ * '*search' may have been surveyed.
+ */
+static struct plan *find_sharded(const struct search *all, double seconds,
+                                 struct search **search, struct err *err)
+{
+    if (!*search)
+        *search = surveyed_beside(all, err);
+    return err->code || is_behind(*search, seconds) ? NULL : find(*search, err);
+}
+
 /* The best plan, with the optimizer's state in shards where nothing else fits, or what does is
  * slower: if already what fits by the estimates is, none of that is compiled. '*search' is the one
  * that found the plan, or did not.
@@ -459,18 +492,26 @@ static struct plan *find_best(struct search **search, struct err *err)
     struct plan *plan = NULL, *sharded = NULL;
     struct err local = { 0 };
     double unsharded;
+    bool first;
 
-    if (look(all, err))
+    if (survey(all, err))
         return NULL;
-    unsharded = found_seconds(all);
     if (searches_shards(all))
-        sharded = find_sharded(all, &s, &local);
+        s = surveyed_beside(all, &local);
+    first = s && !is_behind(s, found_seconds(all));
+    if (!is_behind(all, s ? found_seconds(s) : 0) && refine(all, err)) {
+        search_free(s);
+        return NULL;
+    }
+    unsharded = found_seconds(all);
+    if (first)
+        sharded = find_sharded(all, 0, &s, &local);
     if (!is_faster(sharded, unsharded)) {
         plan = find(all, err);
         unsharded = plan ? plan->iteration_seconds : 0;
     }
-    if (!s && !err->code && searches_shards(all))
-        sharded = find_sharded(all, &s, &local);
+    if (!first && !err->code && searches_shards(all))
+        sharded = find_sharded(all, unsharded, &s, &local);
     else if (!s && plan && may_shard(all))
         sharded = shard_found(all, unsharded, &s, &local);
     if (!s || err->code || (plan && !is_faster(sharded, unsharded))) {

@@ -167,6 +167,7 @@ struct search {
     bool zero;              /* state is sharded */
     double unsharded;       /* seconds of the best found without that; 0: none fits, or pinned */
     bool tight;             /* memory kept something from being looked at */
+    bool refined;           /* what is near the best found was looked at */
     bool feasible;          /* any plan that fits will do */
     bool uniform;           /* all devices have the same memory */
     int *order;             /* devices, pipeline by pipeline, that partition_dp() cuts for; NULL: as
@@ -316,9 +317,13 @@ double partition_closed(struct search *search, struct candidate *c);
  */
 double chunks_closed(struct search *search, const struct candidate *c);
 
-/* Fill in 'seconds': of all micro-batches where 'exact' or where there are few, else foreseen
- * from some; INFINITY where it does not fit. -1 on an error.
+/* By pins and the estimates of memory; fills in 'closed', and 'seconds' INFINITY. */
+bool search_possible(struct search *search, struct candidate *c);
+/* Fill in 'seconds' of what is possible: of all micro-batches where 'exact' or where there are few,
+ * else foreseen from some. -1 on an error.
  */
+int search_forecast(struct search *search, struct candidate *c, bool exact, struct err *err);
+/* Both of them. */
 int search_evaluate(struct search *search, struct candidate *c, bool exact, struct err *err);
 /* All that were found, until that takes too long: then the closed form says where the others stand.
  * -1 on an error.

@@ -39,6 +39,14 @@ static double replicas_of(const struct plan *plan, const struct cluster *cluster
     return n;
 }
 
+/* Are all micro-batches simulated, though nobody asks for it? Two runs of a few take as long as some
+ * more, and whoever is ahead by them is simulated whole as well.
+ */
+static bool is_whole(const struct plan *plan)
+{
+    return plan->list || 2 * plan->micro_batches <= 9 * short_run(plan->n_stages, plan->chunks);
+}
+
 /* An iteration of many micro-batches is a start, a steady state and an end: two short ones
  * give the length of a long one, the better the longer they are.
  */
@@ -47,7 +55,6 @@ static double forecast(struct search *s, struct plan *plan, bool exact, struct e
     int64_t all = plan->micro_batches, a = short_run(plan->n_stages, plan->chunks), b = 2 * a;
     double short_one, long_one;
 
-    exact = exact || all <= a + b || plan->list;
     s->effort += replicas_of(plan, s->cluster) * (double)(EFFORT + (exact ? all : a + b));
     if (exact)
         return simulate_seconds(plan, s->cost, s->cluster, err);
@@ -85,8 +92,7 @@ static bool is_far(const struct search *s, const struct candidate *c)
     return closed > 0 && c->closed > closed * (1 + NEAR);
 }
 
-/* By pins and the estimates of memory. */
-static bool is_possible(struct search *s, struct candidate *c)
+bool search_possible(struct search *s, struct candidate *c)
 {
     c->seconds = INFINITY;
     c->exact = true;
@@ -103,21 +109,22 @@ static bool is_possible(struct search *s, struct candidate *c)
     return true;
 }
 
-int search_evaluate(struct search *s, struct candidate *c, bool exact, struct err *err)
+int search_forecast(struct search *s, struct candidate *c, bool exact, struct err *err)
 {
-    struct plan *plan;
+    struct plan *plan = place(s->cost, s->cluster, s->request, c);
 
-    if (!is_possible(s, c))
-        return 0;
-    plan = place(s->cost, s->cluster, s->request, c);
-    c->exact = exact || plan->list ||
-               c->micro_batches <= 3 * short_run(c->n_stages, c->chunks);
-    c->seconds = forecast(s, plan, exact, plan->list ? &s->refused : err);
+    c->exact = exact || is_whole(plan);
+    c->seconds = forecast(s, plan, c->exact, plan->list ? &s->refused : err);
     /* The messages between its stages may not be those of the list. */
     if (c->seconds < 0 && plan->list)
         c->seconds = INFINITY;
     plan_free(plan);
     return c->seconds < 0 ? -1 : 0;
+}
+
+int search_evaluate(struct search *s, struct candidate *c, bool exact, struct err *err)
+{
+    return search_possible(s, c) ? search_forecast(s, c, exact, err) : 0;
 }
 
 bool candidate_better(const struct candidate *a, const struct candidate *b)
@@ -177,7 +184,7 @@ void search_drop_doubles(struct search *s)
 /* Not simulated: behind the best that was, as far as the closed form says. */
 static void foresee(struct search *s, struct candidate *c, const struct candidate *best)
 {
-    if (!is_possible(s, c))
+    if (!search_possible(s, c))
         return;
     c->seconds = best->seconds * fmax(c->closed / best->closed, 1 + NEAR);
     c->exact = false;
