@@ -87,7 +87,7 @@ static struct search *search_with(struct table *table, const struct cluster *clu
     s->factor_fixed = s->factor_moving = 1;
     s->versions = request_versions(request);
     s->zero = request->zero == PLAN_ZERO;
-    s->best = INFINITY;
+    s->best = s->rival = INFINITY;
     s->few = s->table->n * cluster->n_devices <= FEW;
     s->slack = s->few ? 1.5 : 1.02;
     s->most_found = s->few ? 200 : 24;
@@ -200,6 +200,7 @@ static void search_beside_seeds(struct search *s)
     n = s->n_found;
     s->found = NULL;
     s->n_found = 0;
+    s->best = fmin(s->best, s->rival);
     for (int i = 0; i < n && !s->request->block_stage; i++)
         s->best = fmin(s->best, seeds[i]->closed);
     search_cuts(s);
@@ -414,6 +415,17 @@ static struct search *search_beside(const struct search *all)
     return s;
 }
 
+/* Is what the whole model keeps more than a device has? Then memory is short without shards. */
+static bool is_large(const struct search *s)
+{
+    const struct table *t = s->table;
+    struct stage_cost whole = { .parameters = t->parameters[t->n] - t->parameters[0] };
+    double smallest, largest;
+
+    search_rooms(s, &smallest, &largest);
+    return stage_memory(s->cost, &whole, 0, 1, s->state_bytes) > largest;
+}
+
 static struct search *surveyed_beside(const struct search *all, struct err *err)
 {
     struct search *s = search_beside(all);
@@ -482,6 +494,17 @@ static struct plan *find_sharded(const struct search *all, double seconds,
     return err->code || is_behind(*search, seconds) ? NULL : find(*search, err);
 }
 
+/* With none in shards that fits, what is slower than these seemed to be is looked for as well. */
+static struct plan *find_unsharded(struct search *all, const struct plan *sharded, struct err *err)
+{
+    if (!sharded && isfinite(all->rival)) {
+        all->rival = INFINITY;
+        if (survey(all, err))
+            return NULL;
+    }
+    return find(all, err);
+}
+
 /* The best plan, with the optimizer's state in shards where nothing else fits, or what does is
  * slower: if already what fits by the estimates is, none of that is compiled. '*search' is the one
  * that found the plan, or did not.
@@ -494,9 +517,15 @@ static struct plan *find_best(struct search **search, struct err *err)
     double unsharded;
     bool first;
 
-    if (survey(all, err))
+    if (may_shard(all) && !all->few && is_large(all)) {
+        s = surveyed_beside(all, &local);
+        all->rival = s->best;
+    }
+    if (survey(all, err)) {
+        search_free(s);
         return NULL;
-    if (searches_shards(all))
+    }
+    if (!s && searches_shards(all))
         s = surveyed_beside(all, &local);
     first = s && !is_behind(s, found_seconds(all));
     if (!is_behind(all, s ? found_seconds(s) : 0) && refine(all, err)) {
@@ -507,7 +536,7 @@ static struct plan *find_best(struct search **search, struct err *err)
     if (first)
         sharded = find_sharded(all, 0, &s, &local);
     if (!is_faster(sharded, unsharded)) {
-        plan = find(all, err);
+        plan = find_unsharded(all, sharded, err);
         unsharded = plan ? plan->iteration_seconds : 0;
     }
     if (!first && !err->code && searches_shards(all))
@@ -520,8 +549,8 @@ static struct plan *find_best(struct search **search, struct err *err)
         return plan;
     }
     plan_free(plan);
+    s->unsharded = unsharded > 0 || isinf(all->rival) ? unsharded : INFINITY;
     search_free(all);
-    s->unsharded = unsharded;
     *search = s;
     *err = local;
     return sharded;

@@ -480,6 +480,17 @@ static void explain_slowest(const struct plan *plan, FILE *out)
         fprintf(out, "The longest all-reduce takes %.4g ms alone.\n", 1e3 * bound);
 }
 
+static void explain_unsharded(const struct search *s, FILE *out)
+{
+    if (isinf(s->unsharded))
+        fprintf(out, "Without ZeRO-1 nothing was found that is as fast.\n");
+    else if (s->unsharded > 0)
+        fprintf(out, "Without ZeRO-1 the best found would take %.4g ms.\n",
+                1e3 * s->unsharded);
+    else
+        fprintf(out, "Without ZeRO-1 nothing fits.\n");
+}
+
 char *explain(struct search *s, const struct plan *plan)
 {
     char *text = NULL;
@@ -499,11 +510,8 @@ char *explain(struct search *s, const struct plan *plan)
     if (again && !s->request->recompute)
         fprintf(out, "%d of %d stages run their forward again, %d all of it: with all that it "
                 "makes they do not fit.\n", again, plan->n_stages, whole);
-    if (plan->zero && s->request->zero == PLAN_ZERO_ANY && s->unsharded > 0)
-        fprintf(out, "Without ZeRO-1 the best found would take %.4g ms.\n",
-                1e3 * s->unsharded);
-    else if (plan->zero && s->request->zero == PLAN_ZERO_ANY)
-        fprintf(out, "Without ZeRO-1 nothing fits.\n");
+    if (plan->zero && s->request->zero == PLAN_ZERO_ANY)
+        explain_unsharded(s, out);
     if (s->complete)
         fprintf(out, "All %ld plans with one stage on each device were simulated: none is "
                 "faster.\n", s->count);

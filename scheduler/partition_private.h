@@ -165,7 +165,8 @@ struct search {
     double memory;          /* limit in place of all others, where > 0 */
     int versions;           /* of the weights, see request_versions() */
     bool zero;              /* state is sharded */
-    double unsharded;       /* seconds of the best found without that; 0: none fits, or pinned */
+    double unsharded;       /* seconds of the best found without that; 0: none fits, or pinned;
+                             * INFINITY: there is none as fast */
     bool tight;             /* memory kept something from being looked at */
     bool refined;           /* what is near the best found was looked at */
     bool feasible;          /* any plan that fits will do */
@@ -174,6 +175,7 @@ struct search {
                              * the cluster has them */
     double slow;            /* of computing, while all devices are busy */
     double best;            /* closed form of the best candidate yet */
+    double rival;           /* of another search: what is slower need not be found; or INFINITY */
     bool few;               /* cuts and devices: more of all is tried */
     double slack;           /* times the best: candidates up to there are worth a simulation */
     int most_found;         /* and so many of them */
