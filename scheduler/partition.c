@@ -494,17 +494,6 @@ static struct plan *find_sharded(const struct search *all, double seconds,
     return err->code || is_behind(*search, seconds) ? NULL : find(*search, err);
 }
 
-/* With none in shards that fits, what is slower than these seemed to be is looked for as well. */
-static struct plan *find_unsharded(struct search *all, const struct plan *sharded, struct err *err)
-{
-    if (!sharded && isfinite(all->rival)) {
-        all->rival = INFINITY;
-        if (survey(all, err))
-            return NULL;
-    }
-    return find(all, err);
-}
-
 /* The best plan, with the optimizer's state in shards where nothing else fits, or what does is
  * slower: if already what fits by the estimates is, none of that is compiled. '*search' is the one
  * that found the plan, or did not.
@@ -536,10 +525,15 @@ static struct plan *find_best(struct search **search, struct err *err)
     if (first)
         sharded = find_sharded(all, 0, &s, &local);
     if (!is_faster(sharded, unsharded)) {
-        plan = find_unsharded(all, sharded, err);
+        /* With none in shards what is slower than these seemed to be counts as well. */
+        if (first && !sharded && isfinite(all->rival)) {
+            all->rival = INFINITY;
+            survey(all, err);
+        }
+        plan = err->code ? NULL : find(all, err);
         unsharded = plan ? plan->iteration_seconds : 0;
     }
-    if (!first && !err->code && searches_shards(all))
+    if (!first && !err->code && (s || searches_shards(all)))
         sharded = find_sharded(all, unsharded, &s, &local);
     else if (!s && plan && may_shard(all))
         sharded = shard_found(all, unsharded, &s, &local);
