@@ -20,8 +20,6 @@
 #define SMALL 1000
 /* Of the plans that were found so many are looked at with the optimizer's state in shards, too. */
 #define MOST_SHARDED 6
-/* Where the best that two searches survey are so far apart, only the faster is refined. */
-#define BEHIND 1.03
 #define EXHAUSTIVE_PLANS 10000000
 /* Differences below this are noise of the arithmetic. */
 #define SAME 1e-9
@@ -87,7 +85,7 @@ static struct search *search_with(struct table *table, const struct cluster *clu
     s->factor_fixed = s->factor_moving = 1;
     s->versions = request_versions(request);
     s->zero = request->zero == PLAN_ZERO;
-    s->best = s->rival = INFINITY;
+    s->best = INFINITY;
     s->few = s->table->n * cluster->n_devices <= FEW;
     s->slack = s->few ? 1.5 : 1.02;
     s->most_found = s->few ? 200 : 24;
@@ -200,7 +198,6 @@ static void search_beside_seeds(struct search *s)
     n = s->n_found;
     s->found = NULL;
     s->n_found = 0;
-    s->best = fmin(s->best, s->rival);
     for (int i = 0; i < n && !s->request->block_stage; i++)
         s->best = fmin(s->best, seeds[i]->closed);
     search_cuts(s);
@@ -415,25 +412,6 @@ static struct search *search_beside(const struct search *all)
     return s;
 }
 
-/* Is what the whole model keeps more than a device has? Then memory is short without shards. */
-static bool is_large(const struct search *s)
-{
-    const struct table *t = s->table;
-    struct stage_cost whole = { .parameters = t->parameters[t->n] - t->parameters[0] };
-    double smallest, largest;
-
-    search_rooms(s, &smallest, &largest);
-    return stage_memory(s->cost, &whole, 0, 1, s->state_bytes) > largest;
-}
-
-static struct search *surveyed_beside(const struct search *all, struct err *err)
-{
-    struct search *s = search_beside(all);
-
-    survey(s, err);
-    return s;
-}
-
 /* Of the fastest that fits by the estimates; 0: none does. */
 static double found_seconds(const struct search *s)
 {
@@ -477,73 +455,60 @@ static struct plan *shard_found(const struct search *all, double unsharded,
                ? search_first_that_fits(s, &ignored, err) : NULL;
 }
 
-/* Is the best found so much slower that what is near it will not be faster either? */
-static bool is_behind(const struct search *s, double seconds)
-{
-    return !s->few && seconds > 0 && found_seconds(s) > BEHIND * seconds;
-}
-
-/* With the state in shards, where that may be faster than without: 'seconds', 0 where nothing fits.
- * '*search' may have been surveyed.
+/* Of what was surveyed, where that takes no longer than the plan of another search, if there is one.
+ * Already what fits by the estimates must not, or nothing is compiled.
  */
-static struct plan *find_sharded(const struct search *all, double seconds,
-                                 struct search **search, struct err *err)
+static struct plan *find_beside(struct search *s, const struct search *other,
+                                const struct plan *plan, struct err *err)
 {
-    if (!*search)
-        *search = surveyed_beside(all, err);
-    return err->code || is_behind(*search, seconds) ? NULL : find(*search, err);
+    if (plan) {
+        search_share_effort(s, other);
+        if (refine(s, err) || found_seconds(s) > plan->iteration_seconds * (1 + SAME))
+            return NULL;
+    }
+    return find(s, err);
 }
 
 /* The best plan, with the optimizer's state in shards where nothing else fits, or what does is
- * slower: if already what fits by the estimates is, none of that is compiled. '*search' is the one
- * that found the plan, or did not.
+ * slower. What seems faster is looked at first. '*search' is the one that found the plan, or did
+ * not.
  */
 static struct plan *find_best(struct search **search, struct err *err)
 {
     struct search *all = *search, *s = NULL;
     struct plan *plan = NULL, *sharded = NULL;
     struct err local = { 0 };
-    double unsharded;
-    bool first;
+    bool first = false;
 
-    if (may_shard(all) && !all->few && is_large(all)) {
-        s = surveyed_beside(all, &local);
-        all->rival = s->best;
-    }
-    if (survey(all, err)) {
-        search_free(s);
+    if (survey(all, err))
         return NULL;
+    if (searches_shards(all)) {
+        s = search_beside(all);
+        first = !survey(s, &local) && found_seconds(s) > 0 &&
+                (found_seconds(all) <= 0 || found_seconds(s) < found_seconds(all) * (1 - SAME));
     }
-    if (!s && searches_shards(all))
-        s = surveyed_beside(all, &local);
-    first = s && !is_behind(s, found_seconds(all));
-    if (!is_behind(all, s ? found_seconds(s) : 0) && refine(all, err)) {
-        search_free(s);
-        return NULL;
-    }
-    unsharded = found_seconds(all);
     if (first)
-        sharded = find_sharded(all, 0, &s, &local);
-    if (!is_faster(sharded, unsharded)) {
-        /* With none in shards what is slower than these seemed to be counts as well. */
-        if (first && !sharded && isfinite(all->rival)) {
-            all->rival = INFINITY;
-            survey(all, err);
-        }
-        plan = err->code ? NULL : find(all, err);
-        unsharded = plan ? plan->iteration_seconds : 0;
+        sharded = find(s, &local);
+    plan = find_beside(all, s, sharded, err);
+    if (!s && !err->code && searches_shards(all)) {
+        /* Memory turned out to be short. */
+        s = search_beside(all);
+        survey(s, &local);
     }
-    if (!first && !err->code && (s || searches_shards(all)))
-        sharded = find_sharded(all, unsharded, &s, &local);
+    if (s && !first && !local.code && !err->code)
+        sharded = find_beside(s, all, plan, &local);
     else if (!s && plan && may_shard(all))
-        sharded = shard_found(all, unsharded, &s, &local);
-    if (!s || err->code || (plan && !is_faster(sharded, unsharded))) {
+        sharded = shard_found(all, plan->iteration_seconds, &s, &local);
+    if (!s || err->code || (plan && !is_faster(sharded, plan->iteration_seconds))) {
         plan_free(sharded);
         search_free(s);
         return plan;
     }
+    s->unsharded = plan ? plan->iteration_seconds : found_seconds(all);
+    /* What seemed as fast did not fit. */
+    if (!plan && !is_faster(sharded, s->unsharded))
+        s->unsharded = 0;
     plan_free(plan);
-    s->unsharded = unsharded > 0 || isinf(all->rival) ? unsharded : INFINITY;
     search_free(all);
     *search = s;
     *err = local;

@@ -482,9 +482,7 @@ static void explain_slowest(const struct plan *plan, FILE *out)
 
 static void explain_unsharded(const struct search *s, FILE *out)
 {
-    if (isinf(s->unsharded))
-        fprintf(out, "Without ZeRO-1 nothing was found that is as fast.\n");
-    else if (s->unsharded > 0)
+    if (s->unsharded > 0)
         fprintf(out, "Without ZeRO-1 the best found would take %.4g ms.\n",
                 1e3 * s->unsharded);
     else

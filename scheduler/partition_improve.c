@@ -12,18 +12,14 @@
 #define MAX_STAGES_MOVED 4
 /* Replicas times micro-batches simulated, after which no more is tried. */
 #define MAX_EFFORT 150000
+/* Of that what counts of another search of the same problem. */
+#define MAX_SHARED (3 * MAX_EFFORT / 4)
 /* Of small problems; and how often one is started again near the best. */
 #define MAX_EFFORT_FEW 1000000
 #define KICKS 24
 /* Of stages with so many blocks every cut in two is tried, of so many devices every exchange. */
 #define MANY_BLOCKS 16
 #define MANY_DEVICES 16
-/* Nor is simulated what has as many micro-batches as the best and is so much slower by the closed
- * form; in etc/bench/planner nothing of more than 1.025 times its seconds was better.
- */
-#define HOPELESS 1.05
-/* Of large problems a change is to gain as much. */
-#define LEAST_GAIN 1e-3
 
 struct climb {
     struct search *s;
@@ -35,6 +31,12 @@ struct climb {
 static bool is_late(const struct search *s)
 {
     return s->effort > (s->few ? MAX_EFFORT_FEW : MAX_EFFORT);
+}
+
+void search_share_effort(struct search *s, const struct search *other)
+{
+    if (!s->few)
+        s->effort = fmax(s->effort, fmin(other->effort, MAX_SHARED));
 }
 
 /* Stages from the slowest to the fastest, by the work of a micro-batch. */
@@ -59,43 +61,24 @@ static void sort_stages(const struct search *s, const struct candidate *c, int *
     plan_free(plan);
 }
 
-/* Is there no need to simulate it? Where devices share cores the closed form does not see what the
- * others do.
- */
-static bool is_hopeless(const struct search *s, const struct candidate *c,
-                        const struct candidate *best)
-{
-    return !s->few && s->slow <= 1 && c->micro_batches == best->micro_batches &&
-           c->closed > best->closed * HOPELESS;
-}
-
-/* Is it better than the best, and by enough to start from there again? */
-static bool is_worth(const struct search *s, const struct candidate *c,
-                     const struct candidate *best)
-{
-    return candidate_better(c, best) &&
-           (s->few || c->far != best->far || c->seconds <= best->seconds * (1 - LEAST_GAIN));
-}
-
-/* Is it worth going there from the best, whose seconds are exact? What the stages compute alone may
- * say that it is not.
+/* Is it better than the best, whose seconds are exact? What the stages compute alone may say that
+ * it is not.
  */
 static bool beats(struct climb *climb, struct candidate *c)
 {
     struct search *s = climb->s;
 
-    if (candidate_least(s, c) >= climb->best->seconds || !search_possible(s, c) ||
-        is_hopeless(s, c, climb->best))
+    if (candidate_least(s, c) >= climb->best->seconds)
         return false;
     for (int exact = 0; exact < 2; exact++) {
-        if (search_forecast(s, c, exact, climb->err)) {
+        if (search_evaluate(s, c, exact, climb->err)) {
             climb->failed = true;
             return false;
         }
-        if (c->exact || !is_worth(s, c, climb->best))
+        if (!candidate_better(c, climb->best) || c->exact)
             break;
     }
-    return is_worth(s, c, climb->best);
+    return candidate_better(c, climb->best);
 }
 
 static bool go_as_it_is(struct climb *climb, struct candidate *c)

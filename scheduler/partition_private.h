@@ -165,8 +165,7 @@ struct search {
     double memory;          /* limit in place of all others, where > 0 */
     int versions;           /* of the weights, see request_versions() */
     bool zero;              /* state is sharded */
-    double unsharded;       /* seconds of the best found without that; 0: none fits, or pinned;
-                             * INFINITY: there is none as fast */
+    double unsharded;       /* seconds of the best found without that; 0: none fits, or pinned */
     bool tight;             /* memory kept something from being looked at */
     bool refined;           /* what is near the best found was looked at */
     bool feasible;          /* any plan that fits will do */
@@ -175,7 +174,6 @@ struct search {
                              * the cluster has them */
     double slow;            /* of computing, while all devices are busy */
     double best;            /* closed form of the best candidate yet */
-    double rival;           /* of another search: what is slower need not be found; or INFINITY */
     bool few;               /* cuts and devices: more of all is tried */
     double slack;           /* times the best: candidates up to there are worth a simulation */
     int most_found;         /* and so many of them */
@@ -319,13 +317,9 @@ double partition_closed(struct search *search, struct candidate *c);
  */
 double chunks_closed(struct search *search, const struct candidate *c);
 
-/* By pins and the estimates of memory; fills in 'closed', and 'seconds' INFINITY. */
-bool search_possible(struct search *search, struct candidate *c);
-/* Fill in 'seconds' of what is possible: of all micro-batches where 'exact' or where there are few,
- * else foreseen from some. -1 on an error.
+/* Fill in 'seconds': of all micro-batches where 'exact' or where there are few, else foreseen
+ * from some; INFINITY where it does not fit. -1 on an error.
  */
-int search_forecast(struct search *search, struct candidate *c, bool exact, struct err *err);
-/* Both of them. */
 int search_evaluate(struct search *search, struct candidate *c, bool exact, struct err *err);
 /* All that were found, until that takes too long: then the closed form says where the others stand.
  * -1 on an error.
@@ -361,6 +355,10 @@ int search_recut(struct search *search, struct err *err);
  * 'found'.
  */
 int search_improve(struct search *search, struct err *err);
+/* Counts what another one has simulated as its own, but for a part that is left to it; not where
+ * there are few cuts and devices.
+ */
+void search_share_effort(struct search *search, const struct search *other);
 
 /* Seconds that a candidate takes at least, by what its stages compute. */
 double candidate_least(struct search *search, const struct candidate *c);

@@ -39,8 +39,9 @@ static double replicas_of(const struct plan *plan, const struct cluster *cluster
     return n;
 }
 
-/* Are all micro-batches simulated, though nobody asks for it? Two runs of a few take as long as some
- * more, and whoever is ahead by them is simulated whole as well.
+/* Are all micro-batches simulated, though nobody asks for it? To foresee them takes a run of a few and
+ * one of twice as many, and whoever is ahead by these is simulated whole as well: as long as that is
+ * half as long again.
  */
 static bool is_whole(const struct plan *plan)
 {
@@ -92,7 +93,8 @@ static bool is_far(const struct search *s, const struct candidate *c)
     return closed > 0 && c->closed > closed * (1 + NEAR);
 }
 
-bool search_possible(struct search *s, struct candidate *c)
+/* By pins and the estimates of memory. */
+static bool is_possible(struct search *s, struct candidate *c)
 {
     c->seconds = INFINITY;
     c->exact = true;
@@ -109,10 +111,13 @@ bool search_possible(struct search *s, struct candidate *c)
     return true;
 }
 
-int search_forecast(struct search *s, struct candidate *c, bool exact, struct err *err)
+int search_evaluate(struct search *s, struct candidate *c, bool exact, struct err *err)
 {
-    struct plan *plan = place(s->cost, s->cluster, s->request, c);
+    struct plan *plan;
 
+    if (!is_possible(s, c))
+        return 0;
+    plan = place(s->cost, s->cluster, s->request, c);
     c->exact = exact || is_whole(plan);
     c->seconds = forecast(s, plan, c->exact, plan->list ? &s->refused : err);
     /* The messages between its stages may not be those of the list. */
@@ -120,11 +125,6 @@ int search_forecast(struct search *s, struct candidate *c, bool exact, struct er
         c->seconds = INFINITY;
     plan_free(plan);
     return c->seconds < 0 ? -1 : 0;
-}
-
-int search_evaluate(struct search *s, struct candidate *c, bool exact, struct err *err)
-{
-    return search_possible(s, c) ? search_forecast(s, c, exact, err) : 0;
 }
 
 bool candidate_better(const struct candidate *a, const struct candidate *b)
@@ -184,7 +184,7 @@ void search_drop_doubles(struct search *s)
 /* Not simulated: behind the best that was, as far as the closed form says. */
 static void foresee(struct search *s, struct candidate *c, const struct candidate *best)
 {
-    if (!search_possible(s, c))
+    if (!is_possible(s, c))
         return;
     c->seconds = best->seconds * fmax(c->closed / best->closed, 1 + NEAR);
     c->exact = false;

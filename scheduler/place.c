@@ -145,7 +145,7 @@ struct plan *place(const struct cost *cost, const struct cluster *cluster,
         plan_set_list(plan, request->list);
     plan->chunks = c->chunks ? c->chunks : 1;
     plan->pipelines = candidate_pipelines(c);
-    plan->zero = c->zero;
+    plan->zero = c->zero && (request->zero == PLAN_ZERO || candidate_copies(c) > 1);
     plan->batchnorm_samples = request->batchnorm_samples;
     plan->cluster = mem_strdup(cluster->name);
     plan->precision = mem_strdup(cost->precision);

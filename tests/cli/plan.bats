@@ -341,6 +341,61 @@ END
     grep iteration simulated
 }
 
+# A chain of 24 uneven blocks, and links past some of them, as 'seed' says; sets 'memory', which is
+# from 1.2 to 2.5 times what parameters take on each of 12 devices where these are shared evenly.
+drawn_chain() {
+    memory=$(awk -v seed="$1" -v file="$2" '
+        function draw(least, most) {
+            seed = (seed * 16807 + 11) % 2147483647
+            return least + (most - least) * seed / 2147483647
+        }
+        BEGIN {
+            draw(0, 1)
+            for (b = 0; b < 24; b++) {
+                f = draw(5e-4, 2e-3)
+                p = draw(5e7, 4e8)
+                all += p
+                blocks = blocks sprintf("%s{ \"name\": \"b%d\", \"forward\": %g, \"dgrad\": %g, " \
+                    "\"wgrad\": %g, \"step\": %g, \"parameters\": %.0f, \"activations\": %.0f }", \
+                    b ? "," : "", b, f, f * draw(0.8, 1.2), f * draw(0.5, 1.2), p * 5e-10, p, \
+                    draw(2e7, 2e8))
+                from = b > 3 && draw(0, 1) < 0.1 ? b - 3 : -1
+                if (b)
+                    edges = edges sprintf("%s{ \"from\": \"b%d\", \"to\": \"b%d\", " \
+                        "\"bytes\": %.0f }", b > 1 ? "," : "", b - 1, b, draw(1e6, 1e7))
+                if (from >= 0)
+                    edges = edges sprintf(",{ \"from\": \"b%d\", \"to\": \"b%d\", " \
+                        "\"value\": \"skip%d\", \"bytes\": %.0f }", from, b, b, draw(1e6, 2e7))
+            }
+            printf("{ \"schema\": \"tasuki-cost\", \"version\": 1, \"micro_batch\": [1], " \
+                   "\"message_buffers\": 2, \"blocks\": [%s], \"edges\": [%s] }\n", \
+                   blocks, edges) >file
+            printf("%.0f\n", all * 4 / 12 * draw(1.2, 2.5))
+        }')
+}
+
+# 0 where nothing fits.
+milliseconds_of() {
+    "$TASUKI" plan --cost drawn.json --cluster "tree:3x4,inside=5e10,across=1e10,memory=$memory" \
+        --global-batch 32 --optimizer adam -o drawn-plan.json "$@" 2>/dev/null |
+        awk '/^iteration/ { seconds = $2 } END { print seconds + 0 }'
+}
+
+@test "of plans with and without ZeRO-1 the faster is found where memory is short" {
+    local seed
+    for seed in 5 6 7 8 9 10 11 12; do
+        drawn_chain $seed drawn.json
+        any=$(milliseconds_of)
+        with=$(milliseconds_of --zero)
+        without=$(milliseconds_of --no-zero)
+        echo "seed $seed, memory $memory: $any; with $with, without $without"
+        awk -v any="$any" -v with="$with" -v without="$without" 'BEGIN {
+            best = with == 0 || (without > 0 && without < with) ? without : with
+            exit !(best > 0 ? any > 0 && any <= best * 1.001 : any == 0)
+        }'
+    done
+}
+
 @test "stages run their forward again where the memory demands it, or are told to" {
     # 6000 bytes of parameters and gradients, and 4 x 30 of activations or once 30.
     one="--replicas 1 --micro-batch-size 1 --micro-batches 8 --schedule gpipe --optimizer sgd"

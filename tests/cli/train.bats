@@ -17,10 +17,12 @@ need_mpi() {
 
 # Until the log has a line of a step; the run is over when it ends before that.
 wait_for_step() {
-    until grep -q '^{"step"' "$1" 2>/dev/null; do
+    for _ in $(seq 3000); do
+        grep -q '^{"step"' "$1" 2>/dev/null && return 0
         kill -0 "$2" 2>/dev/null || return 1
         sleep 0.1
     done
+    return 1
 }
 
 # The run ends with 75, and its log with the step of the checkpoint, which is 'done'.

@@ -206,14 +206,16 @@ check_bound() {
 }
 
 # Two ranks need not yield, which costs short messages more than they take. Where link_check says
-# that its measurements differ among themselves it measures again, up to eight times.
+# that its measurements differ among themselves (77) it measures again, up to eight times. Where others
+# work beside it now and then, one of three runs is good.
 @test "forecasts of messages that were not fitted are within 20 % of their measurement" {
-    local try
+    local try failed=0
     for try in 1 2 3 4 5 6 7 8; do
         run env OMPI_MCA_mpi_yield_when_idle=0 timeout 300 \
             mpirun -n 2 "$builddir/tests/link_check"
         echo "$output"
         [ "$status" -ne 0 ] || break
+        [ "$status" -eq 77 ] || [ $((++failed)) -lt 3 ]
     done
     [ "$status" -eq 0 ]
 }
