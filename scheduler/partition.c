@@ -625,19 +625,23 @@ struct plan *partition(const struct cost *cost, const struct cluster *cluster,
 {
     struct plan_request pinned = *request;
     struct err local = { 0 };
+    struct cost *reordered = NULL;
     struct plan *plan = NULL;
     int *stages = NULL;
 
     if (pinned.n_replicas && !pinned.stages)
         pinned.stages = pinned.n_replicas;
-    if (pinned.n_pins)
+    if (pinned.n_pins && !pins_reorder(cost, &pinned, &reordered, &local)) {
+        cost = reordered ? reordered : cost;
         pinned.block_stage = stages = pins_resolve(cost, &pinned, &local);
+    }
     if (why)
         *why = NULL;
     if (!local.code)
         plan = stages && !pinned.stages ? partition_pinned(cost, cluster, &pinned, why, &local)
                                         : partition_once(cost, cluster, &pinned, why, &local);
     free(stages);
+    cost_free(reordered);
     if (!plan && err)
         *err = local;
     return plan;

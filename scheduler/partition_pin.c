@@ -138,16 +138,99 @@ static int check_order(const struct pinning *p, int stages, struct err *err)
     return 0;
 }
 
-int *pins_resolve(const struct cost *cost, const struct plan_request *request, struct err *err)
+/* The stages of all patterns; whether they can be is not looked at. */
+static int pinning_init(struct pinning *p, const struct cost *cost,
+                        const struct plan_request *request, struct err *err)
 {
     size_t n = (size_t)cost->n_blocks;
-    struct pinning p = { .cost = cost, .request = request,
-                         .stage = mem_new(n, sizeof(int)), .by = mem_new(n, sizeof(int)) };
-    int bad = 0;
 
-    memset(p.stage, -1, n * sizeof(int));
-    for (int i = 0; i < request->n_pins && !bad; i++)
-        bad = apply(&p, i, err);
+    *p = (struct pinning){ .cost = cost, .request = request, .stage = mem_new(n, sizeof(int)),
+                           .by = mem_new(n, sizeof(int)) };
+    memset(p->stage, -1, n * sizeof(int));
+    for (int i = 0; i < request->n_pins; i++)
+        if (apply(p, i, err))
+            return -1;
+    return 0;
+}
+
+static bool ascends(const struct pinning *p)
+{
+    int last = -1;
+
+    for (int b = 0; b < p->cost->n_blocks; b++) {
+        if (p->stage[b] >= 0 && p->stage[b] < last)
+            return false;
+        last = p->stage[b] > last ? p->stage[b] : last;
+    }
+    return true;
+}
+
+/* Of each block the pinned one, of itself and what it reads from, with the latest stage; -1: none. */
+static int push_down(const struct pinning *p, int *latest, struct err *err)
+{
+    const struct cost *cost = p->cost;
+    int *start, *into, bad = 0;
+
+    cost_edges_into(cost, &start, &into);
+    for (int b = 0; b < cost->n_blocks && !bad; b++) {
+        latest[b] = -1;
+        for (int i = start[b]; i < start[b + 1]; i++) {
+            int from = latest[cost->edges[into[i]].from];
+
+            if (from >= 0 && (latest[b] < 0 || p->stage[from] > p->stage[latest[b]]))
+                latest[b] = from;
+        }
+        if (p->stage[b] >= 0 && latest[b] >= 0 && p->stage[latest[b]] > p->stage[b])
+            bad = REFUSE("--pin %s and %s: block \"%s\" comes after \"%s\" in the network, not "
+                         "before it", p->request->pins[p->by[latest[b]]],
+                         p->request->pins[p->by[b]], cost->blocks[b].name,
+                         cost->blocks[latest[b]].name);
+        if (p->stage[b] >= 0)
+            latest[b] = b;
+    }
+    free(start);
+    free(into);
+    return bad;
+}
+
+/* Blocks stage by stage, each as early as it may be. */
+static int sort_blocks(const struct pinning *p, int *order, struct err *err)
+{
+    int n = p->cost->n_blocks, *latest = mem_new((size_t)n, sizeof(*latest)), at = 0;
+    int bad = push_down(p, latest, err);
+
+    for (int s = -1; s < pins_least_stages(p->stage, n) && !bad; s++)
+        for (int b = 0; b < n; b++)
+            if ((latest[b] < 0 ? -1 : p->stage[latest[b]]) == s)
+                order[at++] = b;
+    free(latest);
+    return bad;
+}
+
+int pins_reorder(const struct cost *cost, const struct plan_request *request,
+                 struct cost **reordered, struct err *err)
+{
+    int *order = mem_new((size_t)cost->n_blocks, sizeof(*order));
+    struct pinning p;
+    int bad = pinning_init(&p, cost, request, err);
+
+    *reordered = NULL;
+    if (!bad && !ascends(&p)) {
+        bad = sort_blocks(&p, order, err);
+        if (!bad)
+            *reordered = cost_reordered(cost, order);
+    }
+    free(p.stage);
+    free(p.by);
+    free(order);
+    return bad;
+}
+
+int *pins_resolve(const struct cost *cost, const struct plan_request *request, struct err *err)
+{
+    struct pinning p;
+    int bad = pinning_init(&p, cost, request, err);
+
     if (!bad)
         bad = check_order(&p, request->stages, err);
     free(p.by);

@@ -498,6 +498,11 @@ int check_request(const struct cost *cost, const struct cluster *cluster,
 int64_t *micro_sizes(const struct plan_request *request, int *n);
 /* Why nothing was found. Always -1. */
 int explain_failure(struct search *search, struct err *err);
+/* With the blocks in an order in which their pins ascend; NULL where they do. Fails where the patterns
+ * contradict each other or the network.
+ */
+int pins_reorder(const struct cost *cost, const struct plan_request *request,
+                 struct cost **reordered, struct err *err);
 /* The stage of each block that the request's patterns give it, -1: any; malloc'ed. NULL where
  * they contradict each other, the network or the number of stages.
  */

@@ -304,6 +304,36 @@ END
     [[ "$status" -eq 2 && "$output" == *"--steps: only "* ]]
 }
 
+@test "blocks that do not read of each other are pinned in any order" {
+    local kind='"forward": 1, "dgrad": 1, "parameters": 100, "activations": 10'
+    cat >fork.json <<END
+{ "schema": "tasuki-cost", "version": 1, "micro_batch": [1],
+  "blocks": [{ "name": "top", $kind }, { "name": "left", $kind }, { "name": "left2", $kind },
+             { "name": "right", $kind }, { "name": "end", $kind }],
+  "edges": [{ "from": "top", "to": "left", "bytes": 8 }, { "from": "top", "to": "right", "bytes": 8 },
+            { "from": "left", "to": "left2", "bytes": 8 }, { "from": "left2", "to": "end", "bytes": 8 },
+            { "from": "right", "to": "end", "bytes": 8 }] }
+END
+    fork() {
+        run "$TASUKI" plan --cost fork.json --cluster "$flat" --global-batch 8 --format json "$@"
+        echo "$output"
+    }
+    blocks() {
+        python3 -c 'import json, sys
+print(*("+".join(s["blocks"]) for s in json.load(sys.stdin)["stages"]))' \
+            <<<"$output"
+    }
+    fork --stages 2 --pin left=1 --pin right=0
+    [ "$(blocks)" = "top+right left+left2+end" ]
+    fork --stages 3 --pin left2=2 --pin left=1 --pin right=0
+    [ "$(blocks)" = "top+right left left2+end" ]
+    fork --stages 2 --pin left=0 --pin left2=1 --pin right=0
+    [ "$(blocks)" = "top+left+right left2+end" ]
+    fork --stages 2 --pin right=0 --pin left=1 --pin end=0
+    [ "$status" -eq 2 ]
+    [[ "$output" == *'--pin left=1 and end=0: block "end" comes after "left" in the network'* ]]
+}
+
 @test "pins that cannot be are refused with the reason and a suggestion" {
     run plan --stages 5
     [ "$status" -eq 2 ]
