@@ -382,12 +382,14 @@ static struct plan *find(struct search *s, struct err *err)
             return plan;
         if (local.code || s->n_found == 0 || isinf(s->found[0]->seconds)) {
             *err = local.code ? local : s->refused;
+            s->unfit = true;
             return NULL;
         }
         /* Nothing found fits exactly: believe the estimates that much less. */
         s->factor_fixed = fmax(s->factor_fixed, factors.fixed);
         s->factor_moving = fmax(s->factor_moving * 1.02, factors.moving);
     }
+    s->unfit = true;
     return NULL;
 }
 
@@ -455,15 +457,18 @@ static struct plan *shard_found(const struct search *all, double unsharded,
                ? search_first_that_fits(s, &ignored, err) : NULL;
 }
 
-/* Of what was surveyed, where that takes no longer than the plan of another search, if there is one.
- * Already what fits by the estimates must not, or nothing is compiled.
+/* Of what was surveyed, where that takes less than the plan of another search, if there is one, or as
+ * long and has no shards.
+ * What fits by the estimates must already, or nothing is compiled.
  */
 static struct plan *find_beside(struct search *s, const struct search *other,
                                 const struct plan *plan, struct err *err)
 {
     if (plan) {
+        double most = plan->iteration_seconds * (s->zero ? 1 - SAME : 1 + SAME);
+
         search_share_effort(s, other);
-        if (refine(s, err) || found_seconds(s) > plan->iteration_seconds * (1 + SAME))
+        if (refine(s, err) || found_seconds(s) <= 0 || found_seconds(s) > most)
             return NULL;
     }
     return find(s, err);
@@ -477,41 +482,40 @@ static struct plan *find_best(struct search **search, struct err *err)
 {
     struct search *all = *search, *s = NULL;
     struct plan *plan = NULL, *sharded = NULL;
-    struct err local = { 0 };
+    struct err without = { 0 }, with = { 0 };
     bool first = false;
 
     if (survey(all, err))
         return NULL;
     if (searches_shards(all)) {
         s = search_beside(all);
-        first = !survey(s, &local) && found_seconds(s) > 0 &&
+        first = !survey(s, &with) && found_seconds(s) > 0 &&
                 (found_seconds(all) <= 0 || found_seconds(s) < found_seconds(all) * (1 - SAME));
     }
     if (first)
-        sharded = find(s, &local);
-    plan = find_beside(all, s, sharded, err);
-    if (!s && !err->code && searches_shards(all)) {
+        sharded = find(s, &with);
+    plan = find_beside(all, s, sharded, &without);
+    if (!s && searches_shards(all)) {
         /* Memory turned out to be short. */
         s = search_beside(all);
-        survey(s, &local);
+        survey(s, &with);
     }
-    if (s && !first && !local.code && !err->code)
-        sharded = find_beside(s, all, plan, &local);
+    if (s && !first && !with.code)
+        sharded = find_beside(s, all, plan, &with);
     else if (!s && plan && may_shard(all))
-        sharded = shard_found(all, plan->iteration_seconds, &s, &local);
-    if (!s || err->code || (plan && !is_faster(sharded, plan->iteration_seconds))) {
+        sharded = shard_found(all, plan->iteration_seconds, &s, &with);
+    if (!s || (plan && !is_faster(sharded, plan->iteration_seconds)) ||
+        (!sharded && without.code)) {
         plan_free(sharded);
         search_free(s);
+        *err = plan ? *err : without;
         return plan;
     }
-    s->unsharded = plan ? plan->iteration_seconds : found_seconds(all);
-    /* What seemed as fast did not fit. */
-    if (!plan && !is_faster(sharded, s->unsharded))
-        s->unsharded = 0;
+    s->unsharded = plan ? plan->iteration_seconds : all->unfit ? 0 : found_seconds(all);
     plan_free(plan);
     search_free(all);
     *search = s;
-    *err = local;
+    *err = sharded ? *err : with;
     return sharded;
 }
 

@@ -153,26 +153,15 @@ static int pinning_init(struct pinning *p, const struct cost *cost,
     return 0;
 }
 
-static bool ascends(const struct pinning *p)
-{
-    int last = -1;
-
-    for (int b = 0; b < p->cost->n_blocks; b++) {
-        if (p->stage[b] >= 0 && p->stage[b] < last)
-            return false;
-        last = p->stage[b] > last ? p->stage[b] : last;
-    }
-    return true;
-}
-
-/* Of each block the pinned one, of itself and what it reads from, with the latest stage; -1: none. */
-static int push_down(const struct pinning *p, int *latest, struct err *err)
+/* Of each block the pinned one of what it reads from, or itself, that is in the latest stage; -1: none
+ * is pinned. Fails where that is behind its own.
+ */
+static int push_down(const struct pinning *p, const int *start, const int *into, int *latest,
+                     struct err *err)
 {
     const struct cost *cost = p->cost;
-    int *start, *into, bad = 0;
 
-    cost_edges_into(cost, &start, &into);
-    for (int b = 0; b < cost->n_blocks && !bad; b++) {
+    for (int b = 0; b < cost->n_blocks; b++) {
         latest[b] = -1;
         for (int i = start[b]; i < start[b + 1]; i++) {
             int from = latest[cost->edges[into[i]].from];
@@ -180,30 +169,107 @@ static int push_down(const struct pinning *p, int *latest, struct err *err)
             if (from >= 0 && (latest[b] < 0 || p->stage[from] > p->stage[latest[b]]))
                 latest[b] = from;
         }
-        if (p->stage[b] >= 0 && latest[b] >= 0 && p->stage[latest[b]] > p->stage[b])
-            bad = REFUSE("--pin %s and %s: block \"%s\" comes after \"%s\" in the network, not "
-                         "before it", p->request->pins[p->by[latest[b]]],
-                         p->request->pins[p->by[b]], cost->blocks[b].name,
-                         cost->blocks[latest[b]].name);
-        if (p->stage[b] >= 0)
-            latest[b] = b;
+        if (p->stage[b] < 0)
+            continue;
+        if (latest[b] >= 0 && p->stage[latest[b]] > p->stage[b])
+            return REFUSE("--pin %s and %s: block \"%s\" comes after \"%s\" in the network, not "
+                          "before it", p->request->pins[p->by[latest[b]]],
+                          p->request->pins[p->by[b]], cost->blocks[b].name,
+                          cost->blocks[latest[b]].name);
+        latest[b] = b;
+    }
+    return 0;
+}
+
+/* The first stage of what reads it and is pinned, or its own; 'none' where nothing is. */
+static void pull_up(const struct pinning *p, const int *start, const int *into, int none,
+                    int *soonest)
+{
+    for (int b = 0; b < p->cost->n_blocks; b++)
+        soonest[b] = p->stage[b] >= 0 ? p->stage[b] : none;
+    for (int b = p->cost->n_blocks - 1; b >= 0; b--)
+        for (int i = start[b]; i < start[b + 1]; i++) {
+            int from = p->cost->edges[into[i]].from;
+
+            soonest[from] = soonest[b] < soonest[from] ? soonest[b] : soonest[from];
+        }
+}
+
+/* A block for a stage that has none: the last that may go there from those before. */
+static void fill_stage(const struct pinning *p, int stage, const int *soonest, bool *stays, int *key)
+{
+    const struct cost *cost = p->cost;
+
+    for (int b = 0; b < cost->n_blocks; b++) {
+        if (key[b] == stage)
+            return;
+        stays[b] = p->stage[b] >= 0 || key[b] > stage || soonest[b] < stage;
+    }
+    for (int e = 0; e < cost->n_edges; e++)
+        stays[cost->edges[e].from] |= key[cost->edges[e].to] < stage;
+    for (int b = cost->n_blocks - 1; b >= 0; b--)
+        if (!stays[b]) {
+            key[b] = stage;
+            return;
+        }
+}
+
+/* By stages: what is free goes behind what is pinned that it reads of, else with what is pinned that
+ * reads it.
+ */
+static void fill_keys(const struct pinning *p, const int *start, const int *into,
+                      const int *latest, int *key)
+{
+    const struct cost *cost = p->cost;
+    int n = cost->n_blocks, stages = pins_least_stages(p->stage, n);
+    int *soonest = mem_new((size_t)n, sizeof(*soonest));
+    bool *stays = mem_new((size_t)n, sizeof(*stays));
+
+    pull_up(p, start, into, stages, soonest);
+    for (int b = 0; b < n; b++) {
+        key[b] = latest[b] >= 0 ? p->stage[latest[b]] : soonest[b] < stages ? soonest[b] : 0;
+        for (int i = start[b]; i < start[b + 1]; i++) {
+            int from = key[cost->edges[into[i]].from];
+
+            key[b] = from > key[b] ? from : key[b];
+        }
+    }
+    for (int s = stages - 2; s >= 0; s--)
+        fill_stage(p, s, soonest, stays, key);
+    free(soonest);
+    free(stays);
+}
+
+/* Stage by stage, within each as the cost file has them. */
+static void sort_blocks(const int *key, int n, int *order)
+{
+    int *first = mem_new((size_t)n + 1, sizeof(*first));
+
+    for (int b = 0; b < n; b++)
+        first[key[b] + 1]++;
+    for (int s = 1; s <= n; s++)
+        first[s] += first[s - 1];
+    for (int b = 0; b < n; b++)
+        order[first[key[b]]++] = b;
+    free(first);
+}
+
+static int find_order(const struct pinning *p, int *order, struct err *err)
+{
+    size_t n = (size_t)p->cost->n_blocks;
+    int *latest = mem_new(n, sizeof(*latest)), *key = mem_new(n, sizeof(*key));
+    int *start, *into, bad;
+
+    cost_edges_into(p->cost, &start, &into);
+    bad = push_down(p, start, into, latest, err);
+    if (!bad) {
+        fill_keys(p, start, into, latest, key);
+        sort_blocks(key, p->cost->n_blocks, order);
     }
     free(start);
     free(into);
-    return bad;
-}
-
-/* Blocks stage by stage, each as early as it may be. */
-static int sort_blocks(const struct pinning *p, int *order, struct err *err)
-{
-    int n = p->cost->n_blocks, *latest = mem_new((size_t)n, sizeof(*latest)), at = 0;
-    int bad = push_down(p, latest, err);
-
-    for (int s = -1; s < pins_least_stages(p->stage, n) && !bad; s++)
-        for (int b = 0; b < n; b++)
-            if ((latest[b] < 0 ? -1 : p->stage[latest[b]]) == s)
-                order[at++] = b;
     free(latest);
+    free(key);
     return bad;
 }
 
@@ -215,8 +281,8 @@ int pins_reorder(const struct cost *cost, const struct plan_request *request,
     int bad = pinning_init(&p, cost, request, err);
 
     *reordered = NULL;
-    if (!bad && !ascends(&p)) {
-        bad = sort_blocks(&p, order, err);
+    if (!bad && check_order(&p, request->stages, NULL)) {
+        bad = find_order(&p, order, err);
         if (!bad)
             *reordered = cost_reordered(cost, order);
     }

@@ -168,6 +168,7 @@ struct search {
     double unsharded;       /* seconds of the best found without that; 0: none fits, or pinned */
     bool tight;             /* memory kept something from being looked at */
     bool refined;           /* what is near the best found was looked at */
+    bool unfit;             /* nothing that was found fits exactly */
     bool feasible;          /* any plan that fits will do */
     bool uniform;           /* all devices have the same memory */
     int *order;             /* devices, pipeline by pipeline, that partition_dp() cuts for; NULL: as
@@ -498,8 +499,8 @@ int check_request(const struct cost *cost, const struct cluster *cluster,
 int64_t *micro_sizes(const struct plan_request *request, int *n);
 /* Why nothing was found. Always -1. */
 int explain_failure(struct search *search, struct err *err);
-/* With the blocks in an order in which their pins ascend; NULL where they do. Fails where the patterns
- * contradict each other or the network.
+/* With the blocks in an order in which their pins can be; NULL where they can, or no order helps. Fails
+ * where the patterns contradict each other or the network.
  */
 int pins_reorder(const struct cost *cost, const struct plan_request *request,
                  struct cost **reordered, struct err *err);

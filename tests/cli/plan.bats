@@ -329,6 +329,11 @@ print(*("+".join(s["blocks"]) for s in json.load(sys.stdin)["stages"]))' \
     [ "$(blocks)" = "top+right left left2+end" ]
     fork --stages 2 --pin left=0 --pin left2=1 --pin right=0
     [ "$(blocks)" = "top+left+right left2+end" ]
+    # A stage between is given what is free.
+    fork --stages 3 --pin left=0 --pin left2=2
+    [ "$(blocks)" = "top+left right left2+end" ]
+    fork --stages 3 --pin left2=0 --pin end=2
+    [ "$(blocks)" = "top+left+left2 right end" ]
     fork --stages 2 --pin right=0 --pin left=1 --pin end=0
     [ "$status" -eq 2 ]
     [[ "$output" == *'--pin left=1 and end=0: block "end" comes after "left" in the network'* ]]
@@ -424,6 +429,29 @@ milliseconds_of() {
             exit !(best > 0 ? any > 0 && any <= best * 1.001 : any == 0)
         }'
     done
+}
+
+@test "a list that suits nothing without ZeRO-1 is no reason against what it suits" {
+    local block='"forward": 1, "dgrad": 1, "activations": 1, "parameters"'
+    cat >skip.json <<END
+{ "schema": "tasuki-cost", "version": 1, "micro_batch": [1],
+  "blocks": [{ "name": "a", $block: 400 }, { "name": "b", $block: 400 },
+             { "name": "c", $block: 100 }, { "name": "d", $block: 100 }],
+  "edges": [{ "from": "a", "to": "b", "bytes": 1 }, { "from": "b", "to": "c", "bytes": 1 },
+            { "from": "c", "to": "d", "bytes": 1 }, { "from": "a", "to": "c", "bytes": 1 }] }
+END
+    skip() {
+        local memory=$1
+        shift
+        "$TASUKI" plan --cost skip.json --cluster "flat:6,bandwidth=1e9,latency=0,memory=$memory" \
+            --global-batch 16 --replicas 2,2,2 --optimizer adam "$@"
+    }
+    skip 1e6 --schedule 1f1b --pin b=0 --pin c=1 --micro-batches 8 -o skip-plan.json >/dev/null
+    "$TASUKI" simulate skip-plan.json --cost skip.json --format schedule -o list.txt
+    run skip 2000 --schedule list.txt
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"Without ZeRO-1 nothing fits."* ]]
 }
 
 @test "stages run their forward again where the memory demands it, or are told to" {
