@@ -457,8 +457,8 @@ static struct plan *shard_found(const struct search *all, double unsharded,
                ? search_first_that_fits(s, &ignored, err) : NULL;
 }
 
-/* Of what was surveyed, where that takes less than the plan of another search, if there is one, or as
- * long and has no shards.
+/* Of what was surveyed, where that takes less than the plan of another search, if there is one, or
+ * as long and has no shards.
  * What fits by the estimates must already, or nothing is compiled.
  */
 static struct plan *find_beside(struct search *s, const struct search *other,

@@ -153,8 +153,8 @@ static int pinning_init(struct pinning *p, const struct cost *cost,
     return 0;
 }
 
-/* Of each block the pinned one of what it reads from, or itself, that is in the latest stage; -1: none
- * is pinned. Fails where that is behind its own.
+/* Of each block the pinned one of what it reads from, or itself, that is in the latest stage; -1:
+ * none is pinned. Fails where that is behind its own.
  */
 static int push_down(const struct pinning *p, const int *start, const int *into, int *latest,
                      struct err *err)
@@ -196,7 +196,8 @@ static void pull_up(const struct pinning *p, const int *start, const int *into, 
 }
 
 /* A block for a stage that has none: the last that may go there from those before. */
-static void fill_stage(const struct pinning *p, int stage, const int *soonest, bool *stays, int *key)
+static void fill_stage(const struct pinning *p, int stage, const int *soonest, bool *stays,
+                       int *key)
 {
     const struct cost *cost = p->cost;
 
@@ -214,8 +215,8 @@ static void fill_stage(const struct pinning *p, int stage, const int *soonest, b
         }
 }
 
-/* By stages: what is free goes behind what is pinned that it reads of, else with what is pinned that
- * reads it.
+/* By stages: what is free goes behind what is pinned that it reads of, else with what is pinned
+ * that reads it.
  */
 static void fill_keys(const struct pinning *p, const int *start, const int *into,
                       const int *latest, int *key)

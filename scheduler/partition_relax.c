@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* A lower bound with bubbles. Each stage on its own says when an iteration can be over at the
- * earliest: it starts when the shortest way there is done, runs all its micro-batches, and the
- * way back and the all-reduce follow. No plan is faster than its slowest stage in this sense,
+ * earliest: it starts when the shortest way there is done, runs all its micro-batches, none backward
+ * before the first has been through all that is behind the stage, and the way back and the
+ * all-reduce follow. No plan is faster than its slowest stage in this sense,
  * and for a given time dynamic programming tells whether the devices suffice for any pipeline
  * whose stages all keep to it; where there is little to try and not all devices have the same
  * memory, whether those do that have more than the smallest.
@@ -30,6 +31,7 @@ struct border {
     double first, last;     /* when the first and the last value that it reads may be there */
     double back_first, back_last;
     bool reads, returns;
+    double turn;            /* when the first backward may begin, where there is little to try */
 };
 
 struct relaxation {
@@ -44,6 +46,7 @@ struct relaxation {
     struct choice *choices;
     double *to, *back;      /* [blocks]: soonest end of F; from the gradient's arrival on, B of
                              * this block and of all before it */
+    double *round;          /* [blocks]: F and B of this block, and between them of all behind it */
     double bandwidth, latency;  /* of the best wire, of the nearest devices */
     double late;            /* W that may follow the last B of the stage, at most */
     int slots;              /* micro-batches that it keeps, at least */
@@ -122,6 +125,25 @@ static void fill_ways(struct relaxation *r)
         }
         r->to[b] += least_seconds(r, &cost->blocks[b], cost->blocks[b].forward);
         r->back[b] += least_seconds(r, &cost->blocks[b], cost->blocks[b].dgrad);
+    }
+}
+
+/* A backward waits for the gradients of all that is read of its block. */
+static void fill_rounds(struct relaxation *r)
+{
+    const struct cost *cost = r->search->cost;
+
+    for (int b = 0; b < cost->n_blocks; b++)
+        r->round[b] = 0;
+    for (int b = cost->n_blocks - 1; b >= 0; b--) {
+        r->round[b] += least_seconds(r, &cost->blocks[b], cost->blocks[b].forward) +
+                       least_seconds(r, &cost->blocks[b], cost->blocks[b].dgrad);
+        for (int i = r->start[b]; i < r->start[b + 1]; i++) {
+            const struct cost_edge *e = &cost->edges[r->into[i]];
+
+            if (has_gradient(cost, e))
+                r->round[e->from] = fmax(r->round[e->from], r->round[b]);
+        }
     }
 }
 
@@ -266,6 +288,42 @@ static double last_gradients(const struct relaxation *r, int i, int j)
     return first > 0 ? bucket : 0;
 }
 
+/* What no gradient comes to begins when it is done, all else when the first gradient comes. */
+static double first_backward(const struct relaxation *r, int i, int j, bool *awaits)
+{
+    const struct cost *cost = r->search->cost;
+    double first = INFINITY;
+
+    for (int b = 0; b < cost->n_blocks; b++)
+        awaits[b] = false;
+    for (int e = 0; e < cost->n_edges; e++) {
+        int from = cost->edges[e].from, to = cost->edges[e].to;
+
+        if (!has_gradient(cost, &cost->edges[e]) || !has_block(r, i, j, from))
+            continue;
+        awaits[from] = true;
+        if (!has_block(r, i, j, to))
+            first = fmin(first, r->to[from] + r->round[to]);
+    }
+    for (int b = 0; b < cost->n_blocks; b++)
+        if (!awaits[b] && has_block(r, i, j, b))
+            first = fmin(first, r->to[b]);
+    return first;
+}
+
+static void fill_turns(struct relaxation *r)
+{
+    bool *awaits = mem_new((size_t)r->search->cost->n_blocks, sizeof(*awaits));
+    bool known = r->search->few && !r->table->partial &&
+                 request_versions(r->search->request) == 1;
+
+    for (int i = 0; i < r->table->n; i++)
+        for (int j = i + 1; j <= r->table->n; j++)
+            if (is_interval(r, i, j))
+                border_at(r, i, j)->turn = known ? first_backward(r, i, j, awaits) : 0;
+    free(awaits);
+}
+
 static void fill_last(struct relaxation *r)
 {
     size_t cuts = (size_t)r->table->n + 1;
@@ -349,6 +407,7 @@ static double least_time(const struct relaxation *r, int i, int j, const struct 
     if (border->reads)
         start = r->latency + fmax(border->last, border->first + c.received / r->messages);
     end = start + m * (c.forward + c.dgrad + c.wgrad + interval_again(&c, again));
+    end = fmax(end, border->turn + m * (c.dgrad + c.wgrad));
     most = end + tail(r, i, j, choice, &c, again);
     if (border->returns)
         most = fmax(most, end - r->late * c.wgrad + r->latency +
@@ -524,7 +583,9 @@ static double relax_stages(struct relaxation *r, int stages, double bound)
     r->n_choices = 0;
     fill_choices(r);
     fill_ways(r);
+    fill_rounds(r);
     fill_borders(r);
+    fill_turns(r);
     bound = least_possible(r, bound);
     free(r->choices);
     return bound;
@@ -557,6 +618,7 @@ static double relax(struct relaxation *r, double upper)
     double bound = upper;
 
     r->to = mem_new(blocks, sizeof(double));
+    r->round = mem_new(blocks, sizeof(double));
     r->back = mem_new(blocks, sizeof(double));
     r->borders = mem_new(cuts * cuts, sizeof(*r->borders));
     r->uneven = !s->uniform && s->few && !s->request->memory_of;
@@ -587,6 +649,7 @@ static double relax(struct relaxation *r, double upper)
     free(r->start);
     free(r->into);
     free(r->to);
+    free(r->round);
     free(r->back);
     free(r->borders);
     free(r->widest);
