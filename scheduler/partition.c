@@ -458,8 +458,7 @@ static struct plan *shard_found(const struct search *all, double unsharded,
 }
 
 /* Of what was surveyed, where that takes less than the plan of another search, if there is one, or
- * as long and has no shards.
- * What fits by the estimates must already, or nothing is compiled.
+ * as long and has no shards. What fits by the estimates must already, or nothing is compiled.
  */
 static struct plan *find_beside(struct search *s, const struct search *other,
                                 const struct plan *plan, struct err *err)
@@ -508,14 +507,16 @@ static struct plan *find_best(struct search **search, struct err *err)
         (!sharded && without.code)) {
         plan_free(sharded);
         search_free(s);
-        *err = plan ? *err : without;
+        if (!plan)
+            *err = without;
         return plan;
     }
     s->unsharded = plan ? plan->iteration_seconds : all->unfit ? 0 : found_seconds(all);
     plan_free(plan);
     search_free(all);
     *search = s;
-    *err = sharded ? *err : with;
+    if (!sharded)
+        *err = with;
     return sharded;
 }
 
