@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "graph/op.h"
+#include "graph/program.h"
 #include "scheduler/stage.h"
 
 /* Rank of a weight from which on it is a matrix; below are biases, scales and shifts. */
@@ -253,6 +254,20 @@ int *blocks_stages(struct graph *graph, const struct plan *plan, struct err *err
     free(of_block);
     blocks_free(blocks);
     return result;
+}
+
+struct program *blocks_whole(struct graph *graph, struct autodiff *gradients, struct err *err)
+{
+    struct blocks *blocks = blocks_new(graph, err);     /* notes the blocks in the nodes */
+    int *stages;
+
+    if (!blocks)
+        return NULL;
+    blocks_free(blocks);
+    stages = arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(*stages));
+    if (autodiff(graph, stages, 1, gradients, &stages, err) < 0)
+        return NULL;
+    return program_new(graph, gradients, stages, 0, 1, err);
 }
 
 double blocks_bytes(const struct graph *graph, int64_t batch, int value)

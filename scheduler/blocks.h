@@ -43,6 +43,11 @@ void blocks_free(struct blocks *blocks);
  */
 int *blocks_stages(struct graph *graph, const struct plan *plan, struct err *err);
 
+/* The training step of a graph with its loss in one stage, each node with its block; what autodiff()
+ * says is left in 'gradients'. The graph is changed, and must outlive the program.
+ */
+struct program *blocks_whole(struct graph *graph, struct autodiff *gradients, struct err *err);
+
 /* One batch size of a model: the training graph, differentiated with every block a stage of
  * its own, and the seconds that one run of each node takes (0 for views and what is not run).
  * The graph may have been built for another batch: what follows the samples is scaled.
@@ -56,6 +61,7 @@ struct block_timing {
     const double *prepared;     /* [blocks] bytes that a backend makes of parameters; may be NULL */
     const struct program *program;  /* one stage, as a backend lowers it; NULL: none does */
     const double *kernels;      /* [blocks] bytes that kernels ask for; may be NULL */
+    const struct program *steps;    /* one stage, for what the file says of steps; NULL: nothing */
 };
 
 /* The cost file: times summed by block and part (P counts as 'step'), bytes from the shapes.
@@ -64,6 +70,11 @@ struct block_timing {
 struct cost *blocks_cost(const struct blocks *blocks, int n_sizes,
                          const struct block_timing *timings, double step_seconds,
                          int optimizer_states, const char *device, struct err *err);
+
+/* "steps" of a cost file with blocks and sizes, of a program that is one stage, built for any
+ * batch.
+ */
+void blocks_steps(struct cost *cost, const struct program *program);
 
 /* [blocks] of bytes that are there while a node of the block runs, at most. */
 struct block_peaks {

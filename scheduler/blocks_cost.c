@@ -626,6 +626,8 @@ struct cost *blocks_cost(const struct blocks *blocks, int n_sizes,
         if (i == 0)
             add_parameters(&w, step_seconds);
     }
+    if (timings[n_sizes - 1].steps)
+        blocks_steps(cost, timings[n_sizes - 1].steps);
     /* Through the reader: what is made here is checked and sorted like any file. */
     json = cost_to_json(cost);
     checked = cost_from_json("cost", json, err);

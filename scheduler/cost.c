@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/order.h"
 #include "scheduler/cost_internal.h"
+#include "scheduler/cost_steps.h"
 
 #define MOST_NAMED 6    /* blocks of a cycle */
 
@@ -76,6 +77,7 @@ void cost_free(struct cost *cost)
         free(cost->shared[i].name);
         free(cost->shared[i].blocks);
     }
+    cost_steps_free(cost->steps);
     free(cost->blocks);
     free(cost->edges);
     free(cost->inputs);
@@ -160,6 +162,16 @@ static void renumber_list(int *blocks, int n, const int *place)
     qsort(blocks, (size_t)n, sizeof(*blocks), order_ints);
 }
 
+static void renumber_steps(struct cost_steps *steps, const int *place)
+{
+    for (int i = 0; steps && i < steps->n; i++)
+        steps->items[i].block = place[steps->items[i].block];
+    for (int i = 0; steps && i < steps->n_returns; i++) {
+        steps->returns[i].from = place[steps->returns[i].from];
+        steps->returns[i].to = place[steps->returns[i].to];
+    }
+}
+
 static void renumber(struct cost *cost, const int *order)
 {
     size_t n = (size_t)cost->n_blocks;
@@ -178,6 +190,7 @@ static void renumber(struct cost *cost, const int *order)
         renumber_list(cost->inputs[i].to, cost->inputs[i].n_to, place);
     for (int i = 0; i < cost->n_shared; i++)
         renumber_list(cost->shared[i].blocks, cost->shared[i].n_blocks, place);
+    renumber_steps(cost->steps, place);
     free(place);
     free(cost->blocks);
     cost->blocks = blocks;
@@ -240,7 +253,7 @@ int cost_sort(struct cost *cost, const char *path, struct err *err)
     return rc;
 }
 
-static json_t *numbers(const struct cost *cost, const double *array)
+json_t *cost_numbers(const struct cost *cost, const double *array)
 {
     json_t *list = json_array();
 
@@ -267,17 +280,17 @@ static bool has_selective(const struct cost *cost, const struct cost_block *b)
 static json_t *selective_to_json(const struct cost *cost, const struct cost_block *b)
 {
     return json_pack("[{s:s, s:o, s:o, s:o*, s:o*}]", "recompute", "selective", "dgrad",
-                     numbers(cost, b->selective_dgrad), "activations",
-                     numbers(cost, b->selective_activations), "made_again",
-                     b->made_again ? numbers(cost, b->made_again) : NULL, "peak",
-                     b->selective_peak ? numbers(cost, b->selective_peak) : NULL);
+                     cost_numbers(cost, b->selective_dgrad), "activations",
+                     cost_numbers(cost, b->selective_activations), "made_again",
+                     b->made_again ? cost_numbers(cost, b->made_again) : NULL, "peak",
+                     b->selective_peak ? cost_numbers(cost, b->selective_peak) : NULL);
 }
 
 static void set_array(const struct cost *cost, json_t *object, const char *key,
                       const double *array)
 {
     if (array)
-        json_object_set_new(object, key, numbers(cost, array));
+        json_object_set_new(object, key, cost_numbers(cost, array));
 }
 
 static json_t *block_to_json(const struct cost *cost, const struct cost_block *b)
@@ -285,13 +298,13 @@ static json_t *block_to_json(const struct cost *cost, const struct cost_block *b
     json_t *o = json_object();
 
     json_object_set_new(o, "name", json_string(b->name));
-    json_object_set_new(o, "forward", numbers(cost, b->forward));
-    json_object_set_new(o, "dgrad", numbers(cost, b->dgrad));
+    json_object_set_new(o, "forward", cost_numbers(cost, b->forward));
+    json_object_set_new(o, "dgrad", cost_numbers(cost, b->dgrad));
     set_array(cost, o, "wgrad", b->wgrad);
     json_object_set_new(o, "step", json_real(b->step));
     json_object_set_new(o, "parameters", json_real(b->parameters));
     json_object_set_new(o, "prepared", json_real(b->prepared));
-    json_object_set_new(o, "activations", numbers(cost, b->activations));
+    json_object_set_new(o, "activations", cost_numbers(cost, b->activations));
     set_array(cost, o, "kept_for_wgrad", b->kept_for_wgrad);
     set_array(cost, o, "read_by_backward", b->read_by_backward);
     set_array(cost, o, "read_from_others", b->read_from_others);
@@ -329,8 +342,8 @@ static json_t *edge_to_json(const struct cost *cost, const struct cost_edge *e)
 {
     json_t *o = json_pack("{s:s, s:s, s:s, s:o, s:o}", "from", cost->blocks[e->from].name, "to",
                           cost->blocks[e->to].name, "value", e->value, "bytes",
-                          numbers(cost, e->bytes), "gradient_bytes",
-                          numbers(cost, e->gradient_bytes));
+                          cost_numbers(cost, e->bytes), "gradient_bytes",
+                          cost_numbers(cost, e->gradient_bytes));
 
     if (e->passed_on)
         json_object_set_new(o, "passed_on", json_true());
@@ -344,7 +357,7 @@ static json_t *edge_to_json(const struct cost *cost, const struct cost_edge *e)
 static json_t *input_to_json(const struct cost *cost, const struct cost_input *input)
 {
     json_t *o = json_pack("{s:s, s:o, s:o}", "name", input->name, "bytes",
-                          numbers(cost, input->bytes), "to",
+                          cost_numbers(cost, input->bytes), "to",
                           block_names(cost, input->to, input->n_to));
 
     if (input->once)
@@ -391,6 +404,7 @@ json_t *cost_to_json(const struct cost *cost)
     json_object_set_new(top, "edges", edges);
     json_object_set_new(top, "inputs", inputs);
     json_object_set_new(top, "shared", shared);
+    cost_steps_to_json(cost, top);
     return top;
 }
 

@@ -14,6 +14,7 @@
 
 #include <jansson.h>
 
+struct cost_steps;
 struct err;
 
 struct cost_block {
@@ -91,6 +92,7 @@ struct cost {
     struct cost_edge *edges;
     struct cost_input *inputs;
     struct cost_shared *shared;
+    struct cost_steps *steps;           /* cost_steps.h; NULL: not known */
 };
 
 /* Checks everything: order, cycles, negative, infinite or missing figures, names. Blocks are

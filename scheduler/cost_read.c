@@ -20,19 +20,6 @@
  */
 #define MAX_NUMBERS 33554432
 
-/* Names of the blocks, sorted, to look edges up. */
-struct name {
-    const char *text;
-    int block;
-};
-
-struct reading {
-    struct cost *cost;
-    struct json_reader top;
-    struct name *names;
-    size_t numbers;
-};
-
 /* A measured cost is none of these. */
 static int hint_number(struct err *err)
 {
@@ -66,9 +53,8 @@ static int spread(const struct cost *cost, const struct json_reader *r, const ch
     return 0;
 }
 
-/* A list of one number per size, or one entry (a scalar too) that stands at the first. */
-static int read_numbers(struct reading *reading, struct json_reader *r, const char *key,
-                        bool required, bool scales, double **result, struct err *err)
+int cost_read_numbers(struct cost_reading *reading, struct json_reader *r, const char *key,
+                      bool required, bool scales, double **result, struct err *err)
 {
     const struct cost *cost = reading->cost;
     const json_t *value = json_object_get(r->object, key), *list = NULL;
@@ -119,7 +105,7 @@ static int read_name(struct json_reader *r, const char *key, char **name, struct
 }
 
 /* What a variant has in place of the block's own figures. */
-static int read_instead(struct reading *reading, struct json_reader *r, const char *key,
+static int read_instead(struct cost_reading *reading, struct json_reader *r, const char *key,
                         const struct cost_block *b, const double *own, double **result,
                         struct err *err)
 {
@@ -127,7 +113,7 @@ static int read_instead(struct reading *reading, struct json_reader *r, const ch
 
     free(*result);
     *result = NULL;
-    if (read_numbers(reading, r, key, false, b->batch_axis, result, err))
+    if (cost_read_numbers(reading, r, key, false, b->batch_axis, result, err))
         return -1;
     if (!*result) {
         *result = mem_new(n, sizeof(double));
@@ -136,7 +122,7 @@ static int read_instead(struct reading *reading, struct json_reader *r, const ch
     return 0;
 }
 
-static int read_selective(struct reading *reading, struct json_reader *r, struct cost_block *b,
+static int read_selective(struct cost_reading *reading, struct json_reader *r, struct cost_block *b,
                           struct err *err)
 {
     free(b->made_again);
@@ -145,8 +131,8 @@ static int read_selective(struct reading *reading, struct json_reader *r, struct
     if (read_instead(reading, r, "dgrad", b, b->dgrad, &b->selective_dgrad, err) ||
         read_instead(reading, r, "activations", b, b->activations, &b->selective_activations,
                      err) ||
-        read_numbers(reading, r, "made_again", false, b->batch_axis, &b->made_again, err) ||
-        read_numbers(reading, r, "peak", false, b->batch_axis, &b->selective_peak, err))
+        cost_read_numbers(reading, r, "made_again", false, b->batch_axis, &b->made_again, err) ||
+        cost_read_numbers(reading, r, "peak", false, b->batch_axis, &b->selective_peak, err))
         return -1;
     for (int i = 0; i < reading->cost->n_sizes; i++)
         if (b->selective_dgrad[i] < b->dgrad[i])
@@ -154,7 +140,7 @@ static int read_selective(struct reading *reading, struct json_reader *r, struct
     return 0;
 }
 
-static int read_variant(struct reading *reading, struct json_reader *r, struct cost_block *b,
+static int read_variant(struct cost_reading *reading, struct json_reader *r, struct cost_block *b,
                         struct err *err)
 {
     static const char *const numbers[] = { "forward", "dgrad", "wgrad", "activations",
@@ -195,7 +181,7 @@ static int read_variant(struct reading *reading, struct json_reader *r, struct c
     return json_reader_end(r, err);
 }
 
-static int read_variants(struct reading *reading, struct json_reader *r, struct cost_block *b,
+static int read_variants(struct cost_reading *reading, struct json_reader *r, struct cost_block *b,
                          struct err *err)
 {
     const json_t *list;
@@ -226,7 +212,7 @@ static int read_nodes(struct json_reader *r, struct cost_block *b, struct err *e
     return 0;
 }
 
-static int read_block(struct reading *reading, struct json_reader *r, struct cost_block *b,
+static int read_block(struct cost_reading *reading, struct json_reader *r, struct cost_block *b,
                       struct err *err)
 {
     const double zero = 0;
@@ -237,23 +223,23 @@ static int read_block(struct reading *reading, struct json_reader *r, struct cos
         return -1;
     s = b->batch_axis;
     if (read_name(r, "name", &b->name, err) ||
-        read_numbers(reading, r, "forward", true, s, &b->forward, err) ||
-        read_numbers(reading, r, "dgrad", true, s, &b->dgrad, err) ||
-        read_numbers(reading, r, "wgrad", false, s, &b->wgrad, err) ||
-        read_numbers(reading, r, "activations", false, s, &b->activations, err) ||
-        read_numbers(reading, r, "kept_for_wgrad", false, s, &b->kept_for_wgrad, err) ||
-        read_numbers(reading, r, "read_by_backward", false, s, &b->read_by_backward, err) ||
-        read_numbers(reading, r, "read_from_others", false, s, &b->read_from_others, err) ||
-        read_numbers(reading, r, "read_selectively", false, s, &b->read_selectively, err) ||
+        cost_read_numbers(reading, r, "forward", true, s, &b->forward, err) ||
+        cost_read_numbers(reading, r, "dgrad", true, s, &b->dgrad, err) ||
+        cost_read_numbers(reading, r, "wgrad", false, s, &b->wgrad, err) ||
+        cost_read_numbers(reading, r, "activations", false, s, &b->activations, err) ||
+        cost_read_numbers(reading, r, "kept_for_wgrad", false, s, &b->kept_for_wgrad, err) ||
+        cost_read_numbers(reading, r, "read_by_backward", false, s, &b->read_by_backward, err) ||
+        cost_read_numbers(reading, r, "read_from_others", false, s, &b->read_from_others, err) ||
+        cost_read_numbers(reading, r, "read_selectively", false, s, &b->read_selectively, err) ||
         json_get_number(r, "statistics", 0, MAX_NUMBER, &zero, &b->statistics, err) ||
-        read_numbers(reading, r, "gradients_for_wgrad", false, s, &b->gradients_for_wgrad, err) ||
-        read_numbers(reading, r, "workspace", false, s, &b->workspace, err) ||
-        read_numbers(reading, r, "workspace_forward", false, s, &b->workspace_forward, err) ||
-        read_numbers(reading, r, "workspace_delayed", false, s, &b->workspace_delayed, err) ||
-        read_numbers(reading, r, "activations_delayed", false, s, &b->activations_delayed, err) ||
-        read_numbers(reading, r, "peak_delayed", false, s, &b->peak_delayed, err) ||
-        read_numbers(reading, r, "kernels", false, s, &b->kernels, err) ||
-        read_numbers(reading, r, "peak", false, s, &b->peak, err) ||
+        cost_read_numbers(reading, r, "gradients_for_wgrad", false, s, &b->gradients_for_wgrad, err) ||
+        cost_read_numbers(reading, r, "workspace", false, s, &b->workspace, err) ||
+        cost_read_numbers(reading, r, "workspace_forward", false, s, &b->workspace_forward, err) ||
+        cost_read_numbers(reading, r, "workspace_delayed", false, s, &b->workspace_delayed, err) ||
+        cost_read_numbers(reading, r, "activations_delayed", false, s, &b->activations_delayed, err) ||
+        cost_read_numbers(reading, r, "peak_delayed", false, s, &b->peak_delayed, err) ||
+        cost_read_numbers(reading, r, "kernels", false, s, &b->kernels, err) ||
+        cost_read_numbers(reading, r, "peak", false, s, &b->peak, err) ||
         json_get_number(r, "step", 0, MAX_NUMBER, &zero, &b->step, err) ||
         json_get_number(r, "parameters", 0, MAX_NUMBER, &zero, &b->parameters, err) ||
         json_get_number(r, "prepared", 0, MAX_NUMBER, &zero, &b->prepared, err) ||
@@ -268,10 +254,10 @@ static int read_block(struct reading *reading, struct json_reader *r, struct cos
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const struct name *)a)->text, ((const struct name *)b)->text);
+    return strcmp(((const struct cost_name *)a)->text, ((const struct cost_name *)b)->text);
 }
 
-static int read_blocks(struct reading *reading, struct err *err)
+static int read_blocks(struct cost_reading *reading, struct err *err)
 {
     struct cost *cost = reading->cost;
     struct json_reader *top = &reading->top, sub;
@@ -290,7 +276,7 @@ static int read_blocks(struct reading *reading, struct err *err)
         if (json_reader_sub(&sub, top, "blocks", (int)i, json_array_get(list, i), err) ||
             read_block(reading, &sub, &cost->blocks[i], err))
             return -1;
-        reading->names[i] = (struct name){ cost->blocks[i].name, (int)i };
+        reading->names[i] = (struct cost_name){ cost->blocks[i].name, (int)i };
     }
     qsort(reading->names, n, sizeof(*reading->names), by_name);
     for (size_t i = 1; i < n; i++)
@@ -300,10 +286,10 @@ static int read_blocks(struct reading *reading, struct err *err)
     return 0;
 }
 
-static int find_block(const struct reading *reading, const struct json_reader *r,
-                      const char *key, const char *text, int *block, struct err *err)
+int cost_find_block(const struct cost_reading *reading, const struct json_reader *r,
+                    const char *key, const char *text, int *block, struct err *err)
 {
-    struct name wanted = { text, 0 }, *found;
+    struct cost_name wanted = { text, 0 }, *found;
 
     found = bsearch(&wanted, reading->names, (size_t)reading->cost->n_blocks, sizeof(wanted),
                     by_name);
@@ -313,7 +299,7 @@ static int find_block(const struct reading *reading, const struct json_reader *r
     return 0;
 }
 
-static int read_edge(struct reading *reading, struct json_reader *r, struct cost_edge *e,
+static int read_edge(struct cost_reading *reading, struct json_reader *r, struct cost_edge *e,
                      struct err *err)
 {
     const struct cost *cost = reading->cost;
@@ -324,8 +310,8 @@ static int read_edge(struct reading *reading, struct json_reader *r, struct cost
     if (json_get_string(r, "from", true, NULL, &from, err) ||
         json_get_string(r, "to", true, NULL, &to, err) ||
         json_get_string(r, "value", false, "", &value, err) ||
-        find_block(reading, r, "from", from, &e->from, err) ||
-        find_block(reading, r, "to", to, &e->to, err) ||
+        cost_find_block(reading, r, "from", from, &e->from, err) ||
+        cost_find_block(reading, r, "to", to, &e->to, err) ||
         json_get_bool(r, "passed_on", &no, &e->passed_on, err) ||
         json_get_bool(r, "reordered", &no, &e->reordered, err) ||
         json_get_bool(r, "kept", &yes, &kept, err))
@@ -335,8 +321,8 @@ static int read_edge(struct reading *reading, struct json_reader *r, struct cost
         return json_error(r, "to", err, "an edge from \"%s\" to itself", from);
     e->value = value[0] ? mem_strdup(value) : mem_printf("%s to %s", from, to);
     scales = cost->blocks[e->from].batch_axis;
-    if (read_numbers(reading, r, "bytes", true, scales, &e->bytes, err) ||
-        read_numbers(reading, r, "gradient_bytes", false, scales, &e->gradient_bytes, err))
+    if (cost_read_numbers(reading, r, "bytes", true, scales, &e->bytes, err) ||
+        cost_read_numbers(reading, r, "gradient_bytes", false, scales, &e->gradient_bytes, err))
         return -1;
     if (!e->gradient_bytes) {
         e->gradient_bytes = mem_new((size_t)cost->n_sizes, sizeof(double));
@@ -356,7 +342,7 @@ static int by_value(const void *a, const void *b)
 }
 
 /* Edges of one value carry the same bytes, and name each reader once. */
-static int check_values(struct reading *reading, struct err *err)
+static int check_values(struct cost_reading *reading, struct err *err)
 {
     struct cost *cost = reading->cost;
 
@@ -389,7 +375,7 @@ static int check_values(struct reading *reading, struct err *err)
 }
 
 /* What is passed on is part of the activations. */
-static int sum_passed_on(struct reading *reading, struct err *err)
+static int sum_passed_on(struct cost_reading *reading, struct err *err)
 {
     struct cost *cost = reading->cost;
 
@@ -411,7 +397,7 @@ static int sum_passed_on(struct reading *reading, struct err *err)
     return 0;
 }
 
-static int read_edges(struct reading *reading, struct err *err)
+static int read_edges(struct cost_reading *reading, struct err *err)
 {
     struct cost *cost = reading->cost;
     struct json_reader sub;
@@ -435,7 +421,7 @@ static int read_edges(struct reading *reading, struct err *err)
 }
 
 /* A list of block names under 'key', each once. */
-static int read_block_list(struct reading *reading, struct json_reader *r, const char *key,
+static int read_block_list(struct cost_reading *reading, struct json_reader *r, const char *key,
                            int *n, int **blocks, struct err *err)
 {
     const json_t *list;
@@ -452,7 +438,7 @@ static int read_block_list(struct reading *reading, struct json_reader *r, const
 
         if (!json_is_string(name))
             return json_error(r, key, err, "expected names of blocks");
-        if (find_block(reading, r, key, json_string_value(name), &result[*n], err))
+        if (cost_find_block(reading, r, key, json_string_value(name), &result[*n], err))
             return -1;
     }
     qsort(result, (size_t)*n, sizeof(*result), order_ints);
@@ -463,14 +449,14 @@ static int read_block_list(struct reading *reading, struct json_reader *r, const
     return 0;
 }
 
-static int read_input(struct reading *reading, struct json_reader *r, struct cost_input *input,
+static int read_input(struct cost_reading *reading, struct json_reader *r, struct cost_input *input,
                       struct err *err)
 {
     const bool no = false, yes = true;
     bool kept;
 
     if (read_name(r, "name", &input->name, err) ||
-        read_numbers(reading, r, "bytes", true, true, &input->bytes, err) ||
+        cost_read_numbers(reading, r, "bytes", true, true, &input->bytes, err) ||
         json_get_bool(r, "reordered", &no, &input->reordered, err) ||
         json_get_bool(r, "kept", &yes, &kept, err) ||
         read_block_list(reading, r, "to", &input->n_to, &input->to, err))
@@ -479,7 +465,7 @@ static int read_input(struct reading *reading, struct json_reader *r, struct cos
     return json_reader_end(r, err);
 }
 
-static int read_inputs(struct reading *reading, struct err *err)
+static int read_inputs(struct cost_reading *reading, struct err *err)
 {
     struct cost *cost = reading->cost;
     struct json_reader sub;
@@ -502,7 +488,7 @@ static int read_inputs(struct reading *reading, struct err *err)
     return 0;
 }
 
-static int read_one_shared(struct reading *reading, struct json_reader *r,
+static int read_one_shared(struct cost_reading *reading, struct json_reader *r,
                            struct cost_shared *shared, struct err *err)
 {
     if (read_name(r, "name", &shared->name, err) ||
@@ -512,7 +498,7 @@ static int read_one_shared(struct reading *reading, struct json_reader *r,
     return json_reader_end(r, err);
 }
 
-static int read_shared(struct reading *reading, struct err *err)
+static int read_shared(struct cost_reading *reading, struct err *err)
 {
     struct cost *cost = reading->cost;
     struct json_reader sub;
@@ -535,7 +521,7 @@ static int read_shared(struct reading *reading, struct err *err)
     return 0;
 }
 
-static int read_sizes(struct reading *reading, struct err *err)
+static int read_sizes(struct cost_reading *reading, struct err *err)
 {
     struct cost *cost = reading->cost;
     struct json_reader *top = &reading->top;
@@ -566,7 +552,7 @@ static int read_sizes(struct reading *reading, struct err *err)
     return 0;
 }
 
-static int read_top(struct reading *reading, struct err *err)
+static int read_top(struct cost_reading *reading, struct err *err)
 {
     const double no_state = 0, gradient = 4, no_buffers = 0, no_spread = 0;
     struct cost *cost = reading->cost;
@@ -586,14 +572,14 @@ static int read_top(struct reading *reading, struct err *err)
     cost->device = mem_strdup(device);
     cost->precision = mem_strdup(precision);
     if (read_sizes(reading, err) || read_blocks(reading, err) || read_edges(reading, err) ||
-        read_inputs(reading, err) || read_shared(reading, err))
+        read_inputs(reading, err) || read_shared(reading, err) || cost_read_steps(reading, err))
         return -1;
     return json_reader_end(top, err);
 }
 
 struct cost *cost_from_json(const char *path, const json_t *json, struct err *err)
 {
-    struct reading reading = { .cost = mem_new(1, sizeof(struct cost)) };
+    struct cost_reading reading = { .cost = mem_new(1, sizeof(struct cost)) };
     int rc = json_reader_top(&reading.top, path, json, "tasuki-cost", 1, err);
 
     if (rc == 0)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/order.h"
 
 /* Who finds a place first, by tries: the largest; the largest, and those that are there for long;
  * those that are there where most bytes are, the longest first; then the second anew, as drawn by
@@ -166,7 +167,7 @@ static void sort(struct layout_buffer *buffers, int n, int try, int peak, struct
     qsort(entries, (size_t)n, sizeof(*entries), by_key);
 }
 
-size_t layout_place(struct layout_buffer *buffers, int n)
+static size_t place_copies(struct layout_buffer *buffers, int n)
 {
     struct entry *entries = mem_new((size_t)n, sizeof(*entries));
     struct layout_buffer **placed = mem_new((size_t)n, sizeof(*placed));
@@ -189,4 +190,83 @@ size_t layout_place(struct layout_buffer *buffers, int n)
     free(placed);
     free(entries);
     return best;
+}
+
+/* How many points, of those where something is born, are not behind this one: less 1, but not
+ * below 0.
+ */
+static int rank(const int *births, int n, int point)
+{
+    int low = 0, high = n;
+
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+
+        if (births[middle] <= point)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low > 0 ? low - 1 : 0;
+}
+
+/* Of 'buffers', at which points something is born, each once; malloc'ed. */
+static int *find_births(const struct layout_buffer *buffers, int n, int *n_births)
+{
+    int *births = mem_new((size_t)n, sizeof(*births)), all = 0;
+
+    for (int i = 0; i < n; i++)
+        if (buffers[i].bytes > 0)
+            births[all++] = buffers[i].first;
+    qsort(births, (size_t)all, sizeof(*births), order_ints);
+    *n_births = 0;
+    for (int i = 0; i < all; i++)
+        if (i == 0 || births[i] != births[i - 1])
+            births[(*n_births)++] = births[i];
+    return births;
+}
+
+struct copy {
+    struct layout_buffer own;
+    struct layout_buffer *of;
+};
+
+static int by_life(const void *a, const void *b)
+{
+    const struct layout_buffer *x = &((const struct copy *)a)->own;
+    const struct layout_buffer *y = &((const struct copy *)b)->own;
+
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    if (x->last != y->last)
+        return x->last < y->last ? -1 : 1;
+    return x->bytes > y->bytes ? -1 : x->bytes < y->bytes;
+}
+
+/* What is placed are copies in one order and with points that are counted by births, so that the
+ * arena depends on nothing but which live at the same time.
+ */
+size_t layout_place(struct layout_buffer *buffers, int n)
+{
+    struct layout_buffer *own = mem_new((size_t)n, sizeof(*own));
+    struct copy *copies = mem_new((size_t)n, sizeof(*copies));
+    int n_births, *births = find_births(buffers, n, &n_births);
+    size_t bytes;
+
+    for (int i = 0; i < n; i++) {
+        copies[i].of = &buffers[i];
+        copies[i].own = buffers[i];
+        copies[i].own.first = rank(births, n_births, buffers[i].first);
+        copies[i].own.last = rank(births, n_births, buffers[i].last);
+    }
+    qsort(copies, (size_t)n, sizeof(*copies), by_life);
+    for (int i = 0; i < n; i++)
+        own[i] = copies[i].own;
+    bytes = place_copies(own, n);
+    for (int i = 0; i < n; i++)
+        copies[i].of->offset = own[i].offset;
+    free(births);
+    free(copies);
+    free(own);
+    return bytes;
 }

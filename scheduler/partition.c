@@ -10,6 +10,7 @@
 #include "scheduler/partition_private.h"
 #include "scheduler/policy.h"
 #include "scheduler/simulate.h"
+#include "scheduler/stage_layout.h"
 
 #define MAX_TIGHTENINGS 8
 /* Exact over estimated bytes that move, at least, see etc/bench/memory/run. */
@@ -634,6 +635,10 @@ struct plan *partition(const struct cost *cost, const struct cluster *cluster,
     struct plan *plan = NULL;
     int *stages = NULL;
 
+    if (!pinned.memory_of && cost->steps) {
+        pinned.memory_of = stage_layout_memory;
+        pinned.user = (void *)cost;
+    }
     if (pinned.n_replicas && !pinned.stages)
         pinned.stages = pinned.n_replicas;
     if (pinned.n_pins && !pins_reorder(cost, &pinned, &reordered, &local)) {

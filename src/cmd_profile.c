@@ -149,7 +149,7 @@ static struct cost *estimate(const struct profile_run *r, struct err *err)
                 option_string(r->options, "cluster", NULL));
     else if (graph)
         cost = estimate_cost(graph, r->profile.n_sizes, r->sizes, cluster,
-                             optimizer_states(r->profile.optimizer.kind), err);
+                             optimizer_states(r->profile.optimizer.kind), true, err);
     graph_free(graph);
     cluster_free(cluster);
     return cost;
@@ -167,10 +167,13 @@ static void say_spread(const struct timings *timings)
 
 static int write_cost(struct profile_run *r, const char *output, struct err *err)
 {
-    struct cost *cost = option_flag(r->options, "roofline", false)
-                            ? estimate(r, err) : profile_cost(&r->profile, err);
+    struct profile_options options = r->profile;
+    struct cost *cost;
     int bad;
 
+    options.steps = true;
+    cost = option_flag(r->options, "roofline", false)
+               ? estimate(r, err) : profile_cost(&options, err);
     if (!cost)
         return -1;
     say_spread(r->profile.timings);

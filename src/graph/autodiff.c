@@ -10,6 +10,7 @@
 
 struct contribution {
     int stage, value;
+    int note;               /* in autodiff.contributions; -1: it is none of an activation's */
 };
 
 /* What stages contribute to the gradient of a value, and the sums that were asked for. */
@@ -30,6 +31,17 @@ struct state {
     struct err *err;
     bool failed;
 };
+
+struct work {
+    struct grad grad;
+    struct state state;
+    struct autodiff result;
+};
+
+static struct autodiff *result_of(struct grad *grad)
+{
+    return &((struct work *)grad)->result;
+}
 
 static int stage_of_forward(const struct grad *grad, int node)
 {
@@ -118,6 +130,9 @@ static int sum_in_stage(struct grad *grad, int v, int stage)
     free(values);
     if (result < 0)
         s->failed = true;
+    for (int i = 0; i < sums->n; i++)
+        if (sums->items[i].stage == stage && sums->items[i].note >= 0)
+            result_of(grad)->contributions[sums->items[i].note].sum = result;
     return result;
 }
 
@@ -132,17 +147,6 @@ static int next_stage(const struct grad *grad, int v, int from)
         if (sums->items[i].stage >= from && sums->items[i].stage < next)
             next = sums->items[i].stage;
     return next;
-}
-
-struct work {
-    struct grad grad;
-    struct state state;
-    struct autodiff result;
-};
-
-static struct autodiff *result_of(struct grad *grad)
-{
-    return &((struct work *)grad)->result;
 }
 
 static struct boundary *boundary_add(struct autodiff *result, int v, int from, int to)
@@ -211,7 +215,7 @@ static int final_gradient(struct grad *grad, int v, int stage)
     if (sum >= 0)
         *(struct contribution *)mem_push((void **)&sums->final, &sums->n_final,
                                          sizeof(*sums->final)) =
-            (struct contribution){ stage, sum };
+            (struct contribution){ stage, sum, -1 };
     return sum;
 }
 
@@ -266,13 +270,21 @@ void grad_add(struct grad *grad, int index, int gradient)
     struct state *s = grad->state;
     int v = grad->graph->nodes[grad->node].inputs[index];
     struct sums *sums = &s->sums[v];
+    struct autodiff *result = result_of(grad);
+    int note = -1;
 
     if (!s->wanted[v])
         return;
-    *(struct contribution *)mem_push((void **)&sums->items, &sums->n, sizeof(*sums->items)) =
-        (struct contribution){ s->current, gradient };
-    if (!in_every_stage(grad->graph, v))
+    if (!in_every_stage(grad->graph, v)) {
         *(int *)mem_push((void **)&s->inner, &s->n_inner, sizeof(int)) = gradient;
+        note = result->n_contributions;
+        *(struct grad_contribution *)mem_push((void **)&result->contributions,
+                                              &result->n_contributions,
+                                              sizeof(*result->contributions)) =
+            (struct grad_contribution){ v, grad->node, gradient, -1 };
+    }
+    *(struct contribution *)mem_push((void **)&sums->items, &sums->n, sizeof(*sums->items)) =
+        (struct contribution){ s->current, gradient, note };
 }
 
 static void find_wanted(struct grad *grad)
@@ -351,7 +363,7 @@ static int seed_loss(struct grad *grad, struct err *err)
                            graph->real == DTYPE_F64 ? (const void *)&one : &one_f);
     *(struct contribution *)mem_push((void **)&s->sums[v].items, &s->sums[v].n,
                                      sizeof(struct contribution)) =
-        (struct contribution){ stage_of_forward(grad, graph->values[v].producer), seed };
+        (struct contribution){ stage_of_forward(grad, graph->values[v].producer), seed, -1 };
     return 0;
 }
 
@@ -531,6 +543,8 @@ static void hand_over(struct work *w, struct autodiff *out, int **stage_out)
     out->params = into_arena(graph, r->params, r->n_params, sizeof(*r->params));
     out->stats = into_arena(graph, r->stats, r->n_stats, sizeof(*r->stats));
     out->boundaries = into_arena(graph, r->boundaries, r->n_boundaries, sizeof(*r->boundaries));
+    out->contributions = into_arena(graph, r->contributions, r->n_contributions,
+                                    sizeof(*r->contributions));
     memset(r, 0, sizeof(*r));
     if (stage_out) {
         *stage_out = into_arena(graph, w->state.stage_of, w->state.n_stage_of, sizeof(int));
@@ -570,6 +584,7 @@ static void end(struct work *w)
     free(w->result.params);
     free(w->result.stats);
     free(w->result.boundaries);
+    free(w->result.contributions);
 }
 
 static int check_stages(const struct grad *grad, struct err *err)

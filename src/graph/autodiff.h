@@ -54,12 +54,21 @@ struct boundary {
                              * producer, filled by the receive */
 };
 
+/* What a node's rule adds to the gradient of an activation that the node reads. */
+struct grad_contribution {
+    int value, node;
+    int gradient;
+    int sum;                /* of all that its stage adds to it: 'gradient', or an AddN of these in
+                             * this order; -1: nobody asks for it */
+};
+
 struct autodiff {
-    int n_params, n_stats, n_boundaries;
+    int n_params, n_stats, n_boundaries, n_contributions;
     struct param_grad *params;      /* sorted by stage, then in the order in which the
                                      * gradients become final */
     struct stat_update *stats;
     struct boundary *boundaries;    /* sorted by (from, to, value) */
+    struct grad_contribution *contributions;    /* in the order in which they are made */
 };
 
 /* 'stage[n]' for each of the graph's present nodes must not decrease along any edge. On

@@ -124,6 +124,7 @@ static void find_uses(const struct program *p, unsigned *made, unsigned *used)
 {
     const struct autodiff *ad = p->autodiff;
     const struct graph *graph = p->graph;
+    const int read[] = { graph->loss, graph->correct };
 
     for (int part = 0; part < PART_COUNT; part++)
         for (int i = 0; i < p->list[part].n; i++) {
@@ -136,10 +137,9 @@ static void find_uses(const struct program *p, unsigned *made, unsigned *used)
                 if (node->outputs[k] >= 0)
                     made[p->values[node->outputs[k]].root] |= 1u << part;
         }
-    if (graph->loss >= 0)
-        used[p->values[graph->loss].root] |= EXTERNAL;
-    if (graph->correct >= 0)
-        used[p->values[graph->correct].root] |= EXTERNAL;
+    for (int i = 0; i < 2; i++)
+        if (read[i] >= 0 && made[p->values[read[i]].root])
+            used[p->values[read[i]].root] |= EXTERNAL;
     for (int i = 0; i < ad->n_boundaries; i++) {
         const struct boundary *b = &ad->boundaries[i];
 
@@ -238,6 +238,23 @@ struct program *program_new(struct graph *graph, const struct autodiff *autodiff
     make_lists(p);
     merge_backward(p);
     place_values(p);
+    find_inputs(p);
+    return p;
+}
+
+struct program *program_of_nodes(struct graph *graph, const struct autodiff *autodiff, int stage)
+{
+    struct program *p = mem_new(1, sizeof(*p));
+
+    p->graph = graph;
+    p->autodiff = autodiff;
+    p->stage = stage;
+    grow_values(p);
+    for (int n = 0; n < graph->n_nodes; n++)
+        append(&p->list[graph->nodes[n].part], n);
+    merge_backward(p);
+    for (int v = 0; v < p->n_values; v++)
+        p->values[v].place = PLACE_SLOT;
     find_inputs(p);
     return p;
 }

@@ -71,6 +71,10 @@ struct program {
 /* Everything plain; places and roots set. The graph must outlive the program. */
 struct program *program_new(struct graph *graph, const struct autodiff *autodiff,
                             const int *stage_of, int stage, int n_stages, struct err *err);
+/* The same of nodes that all are one stage's and all run, each in its part and in this order, and
+ * that read and make neither parameters nor views: stage 'stage' of the boundaries.
+ */
+struct program *program_of_nodes(struct graph *graph, const struct autodiff *autodiff, int stage);
 void program_free(struct program *program);
 /* After 'lower': F is run again before B as far as B and W need it, from what is fed and received;
  * or, selective, from what recompute_keep() chooses.

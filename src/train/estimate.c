@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "graph/program.h"
 #include "scheduler/blocks.h"
 
 /* The stages of all nodes, with every block a stage of its own. */
@@ -21,7 +22,7 @@ static int *differentiate(struct graph *graph, const struct blocks *blocks,
 
 struct cost *estimate_cost(const struct graph *built, int n_sizes, const int64_t *sizes,
                            const struct cluster *cluster, int optimizer_states,
-                           struct err *err)
+                           bool steps, struct err *err)
 {
     const struct cluster_device *device = &cluster->devices[0];
     const struct efficiency *efficiency = cluster_efficiency(cluster, device);
@@ -38,17 +39,23 @@ struct cost *estimate_cost(const struct graph *built, int n_sizes, const int64_t
     struct autodiff gradients;
     const int *stage = blocks ? differentiate(graph, blocks, &gradients, err) : NULL;
     struct cost *cost = NULL;
+    struct graph *whole = steps ? graph_copy(built) : NULL;
+    struct autodiff uncut;
+    struct program *program = whole ? blocks_whole(whole, &uncut, err) : NULL;
+    bool bad = !stage || (steps && !program);
 
-    for (int i = 0; i < n_sizes && stage; i++) {
+    for (int i = 0; i < n_sizes && !bad; i++) {
         double *seconds = arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(*seconds));
 
         blocks_roofline(graph, sizes[i], device->flops, device->memory_bandwidth, efficiency,
                         seconds);
         timings[i] = (struct block_timing){ sizes[i], graph, &gradients, stage, seconds, NULL, NULL,
-                                            NULL };
+                                            NULL, program };
     }
-    if (stage)
+    if (!bad)
         cost = blocks_cost(blocks, n_sizes, timings, step, optimizer_states, device->kind, err);
+    program_free(program);
+    graph_free(whole);
     blocks_free(blocks);
     graph_free(graph);
     free(timings);

@@ -13,10 +13,10 @@ struct err;
 
 /* The cost file of a graph with its loss at 'sizes' (ascending), whatever batch it was built for,
  * on the first device of 'cluster', which has flops or a memory bandwidth. 'optimizer_states'
- * arrays for each parameter.
+ * arrays for each parameter; 'steps': with what runs in a step, as no backend has lowered it.
  */
 struct cost *estimate_cost(const struct graph *built, int n_sizes, const int64_t *sizes,
                            const struct cluster *cluster, int optimizer_states,
-                           struct err *err);
+                           bool steps, struct err *err);
 
 #endif

@@ -152,7 +152,7 @@ struct cost *planning_cost(const struct planning *planning, struct err *err)
     graph = built_graph(built, group ? sizes[0] : PROBE, group, err);
     if (graph)
         cost = estimate_cost(graph, n, sizes, p->cluster,
-                             optimizer_states(p->optimizer.kind) + p->averaged, err);
+                             optimizer_states(p->optimizer.kind) + p->averaged, false, err);
     if (!p->built)
         built_free(built);
     return cost;

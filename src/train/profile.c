@@ -80,7 +80,7 @@ static void reuse_of_program(const struct profile_options *o, const struct progr
 
 /* The step as the backend lowers it, in one stage on one device. */
 struct whole {
-    struct graph *graph;        /* NULL: this backend lowers nothing */
+    struct graph *graph;
     int n_original;             /* nodes before lowering */
     struct autodiff autodiff;
     struct program *program;
@@ -91,23 +91,12 @@ struct whole {
 static int open_whole(const struct profile_options *o, const struct model_options *options,
                       struct whole *w, struct err *err)
 {
-    struct blocks *blocks;
-    int *stages;
-
-    if (!o->backend->lower)
-        return 0;
     w->graph = model_build(o->model, options, err);
-    /* Notes in the nodes which block they belong to. */
-    blocks = w->graph ? blocks_new(w->graph, err) : NULL;
-    if (!blocks)
+    w->program = w->graph ? blocks_whole(w->graph, &w->autodiff, err) : NULL;
+    if (!w->program)
         return -1;
-    blocks_free(blocks);
-    stages = arena_alloc(w->graph->arena, (size_t)w->graph->n_nodes, sizeof(int));
-    if (autodiff(w->graph, stages, 1, &w->autodiff, &stages, err) < 0)
-        return -1;
-    w->program = program_new(w->graph, &w->autodiff, stages, 0, 1, err);
     w->n_original = w->graph->n_nodes;
-    if (!w->program || o->backend->lower(o->device, w->program, err) < 0)
+    if (o->backend->lower && o->backend->lower(o->device, w->program, err) < 0)
         return -1;
     w->layouts = mem_new((size_t)w->program->n_values, sizeof(*w->layouts));
     for (int v = 0; v < w->program->n_values; v++)
@@ -146,7 +135,7 @@ static int time_lowered(const struct profile_options *o, const struct whole *w, 
 static int time_whole(const struct profile_options *o, const struct whole *w,
                       struct lowered *lowered, struct err *err)
 {
-    for (int part = 0; w->graph && part < PART_COUNT; part++) {
+    for (int part = 0; part < PART_COUNT; part++) {
         const struct program_list *list = &w->program->list[part];
 
         for (int i = 0; i < list->n; i++)
@@ -236,7 +225,7 @@ static int open_size(const struct profile_options *o, int64_t samples, struct si
     s->seconds = mem_new((size_t)s->graph->n_nodes, sizeof(double));
     if (open_whole(o, &options, &s->whole, err) < 0)
         return -1;
-    return s->whole.program ? find_all_kernels(o, s, err) : 0;
+    return find_all_kernels(o, s, err);
 }
 
 static int time_nodes(const struct profile_options *o, struct size *s, struct lowered *lowered,
@@ -271,14 +260,14 @@ static int time_size(const struct profile_options *o, struct size *s, struct err
     return bad;
 }
 
-/* Bytes that the backend makes of parameters once per step, by block: of what is made of one that
- * several blocks read the first has all.
+/* Bytes that the backend makes of parameters once per step, and of constants, by block: of what is
+ * made of one that several blocks read the first has all.
  */
-static void add_prepared(const struct size *s, double *prepared)
+static void find_prepared(const struct size *s, double *prepared)
 {
     const struct program *p = s->whole.program;
 
-    for (int v = 0; p && v < p->n_values; v++) {
+    for (int v = 0; v < p->n_values; v++) {
         int source = v, node;
 
         if (p->values[v].place != PLACE_PREPARED || p->values[v].root != v)
@@ -290,6 +279,22 @@ static void add_prepared(const struct size *s, double *prepared)
         node = s->graph->values[source].consumers[0];
         prepared[s->stage_of[node]] += (double)layout_aligned(p->values[v].layout.bytes);
     }
+}
+
+/* The most at any size: some constants follow the samples, some weights are laid out by them. */
+static double *most_prepared(const struct profile_options *o, const struct size *sizes)
+{
+    size_t n = (size_t)sizes[0].blocks->n;
+    double *most = mem_new(n, sizeof(*most)), *at = mem_new(n, sizeof(*at));
+
+    for (int i = 0; i < o->n_sizes; i++) {
+        memset(at, 0, n * sizeof(*at));
+        find_prepared(&sizes[i], at);
+        for (size_t b = 0; b < n; b++)
+            most[b] = at[b] > most[b] ? at[b] : most[b];
+    }
+    free(at);
+    return most;
 }
 
 static void clear_sizes(struct size *sizes, int n)
@@ -319,14 +324,14 @@ static struct cost *cost_of(const struct profile_options *o, const struct size *
                             double step, struct err *err)
 {
     struct block_timing *timings = mem_new((size_t)o->n_sizes, sizeof(*timings));
-    double *prepared = mem_new((size_t)sizes[0].blocks->n, sizeof(*prepared));
+    double *prepared = most_prepared(o, sizes);
     struct cost *cost;
 
     for (int i = 0; i < o->n_sizes; i++)
         timings[i] = (struct block_timing){ o->sizes[i], sizes[i].graph, &sizes[i].autodiff,
                                             sizes[i].stage_of, sizes[i].seconds, prepared,
-                                            sizes[i].whole.program, sizes[i].kernels };
-    add_prepared(&sizes[0], prepared);
+                                            sizes[i].whole.program, sizes[i].kernels,
+                                            o->steps ? sizes[i].whole.program : NULL };
     cost = blocks_cost(sizes[0].blocks, o->n_sizes, timings, step,
                        optimizer_states(o->optimizer.kind), o->backend->device_name(o->device),
                        err);

@@ -24,6 +24,7 @@ struct profile_options {
     struct optimizer_args optimizer;
     int n_sizes;
     const int64_t *sizes;       /* ascending */
+    bool steps;                 /* the cost file says what runs in a step, too */
 };
 
 /* The cost file of the model: each unique operator is measured once per size, by itself,

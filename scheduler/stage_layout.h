@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/* A stage of a cost file that says what runs in a step ("steps" of tasuki-cost(5)), laid out as the
+ * runtime lays out the stage's program: what the stage is fed, receives and sends has a place of
+ * its own there, sums of gradients are made where the cuts put them, and what crosses a border in
+ * another layout is copied.
+ */
+#ifndef TASUKI_SCHEDULER_STAGE_LAYOUT_H
+#define TASUKI_SCHEDULER_STAGE_LAYOUT_H
+
+#include "scheduler/cost.h"
+#include "scheduler/plan.h"
+
+struct err;
+struct memory_use;
+
+/* Bytes of the slots and the scratch of stage 's' of 'stage' (of each block). */
+double stage_layout_bytes(const struct cost *cost, const int *stage, int s, double samples,
+                          enum backward_form form, enum plan_recompute recompute, int slots);
+
+/* For plan_request.memory_of: 'cost' is a struct cost that has steps. */
+int stage_layout_memory(void *cost, const struct plan *plan, int stage, struct memory_use *use,
+                        struct err *err);
+
+#endif
