@@ -14,7 +14,7 @@
 #include "kernels/cpu/backend_cpu.h"
 #include "kernels/cpu/cpu.h"
 
-enum { HUGE_PAGE = 2 << 20 };
+#define HUGE_PAGE ((size_t)2 << 20)
 
 static void processor_name(char *text, size_t size)
 {
@@ -98,24 +98,48 @@ static const char *device_name(const struct device *device)
     return device->name;
 }
 
+/* Rounded up; 0 where that is too much. */
+static size_t whole_pages(size_t bytes, size_t page)
+{
+    size_t size;
+
+    return size_add(bytes, page - 1, &size) == 0 ? size & ~(page - 1) : 0;
+}
+
+/* Pages that nobody has used before, which the kernel makes large ones: what malloc() hands out a
+ * second time stays in small ones. NULL where there are none.
+ */
+static void *map_pages(size_t size)
+{
+    char *memory, *start;
+
+    memory = mmap(NULL, size + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                  0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    start = memory + (-(uintptr_t)memory & (HUGE_PAGE - 1));
+    if (start > memory)
+        munmap(memory, (size_t)(start - memory));
+    if (memory + HUGE_PAGE > start)
+        munmap(start + size, (size_t)(memory + HUGE_PAGE - start));
+#ifdef MADV_HUGEPAGE
+    (void)madvise(start, size, MADV_HUGEPAGE);      /* only a hint */
+#endif
+    return start;
+}
+
 static void *device_alloc(struct device *device, size_t bytes, struct err *err)
 {
-    size_t alignment = bytes >= HUGE_PAGE ? HUGE_PAGE : CPU_ALIGNMENT, size;
-    void *memory;
+    bool large = bytes >= HUGE_PAGE;
+    size_t size = whole_pages(bytes ? bytes : 1, large ? HUGE_PAGE : CPU_ALIGNMENT);
+    void *memory = NULL;
 
-    if (size_add(bytes, alignment, &size) == 0)
-        size &= ~(alignment - 1);
-    else
-        size = 0;
-    memory = size ? aligned_alloc(alignment, size) : NULL;
+    if (size && size < SIZE_MAX - HUGE_PAGE)
+        memory = large ? map_pages(size) : aligned_alloc(CPU_ALIGNMENT, size);
     if (!memory) {
         err_set(err, "%s: no memory for %zu bytes", device->name, bytes);
         return NULL;
     }
-#ifdef MADV_HUGEPAGE
-    if (alignment == HUGE_PAGE)
-        (void)madvise(memory, size, MADV_HUGEPAGE);     /* only a hint */
-#endif
     device->in_use += bytes;
     if (device->in_use > device->peak)
         device->peak = device->in_use;
@@ -127,7 +151,10 @@ static void device_release(struct device *device, void *memory, size_t bytes)
     if (!memory)
         return;
     device->in_use -= bytes;
-    free(memory);
+    if (bytes >= HUGE_PAGE)
+        munmap(memory, whole_pages(bytes, HUGE_PAGE));
+    else
+        free(memory);
 }
 
 static size_t device_peak(const struct device *device)
