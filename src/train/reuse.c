@@ -8,7 +8,9 @@
 #include "base/mem.h"
 #include "graph/op.h"
 
+#define RING_MIN ((size_t)1 << 20)
 #define RING_MAX ((size_t)64 << 20)
+#define RING_STEPS 2    /* of each power of two */
 #define NEVER (-1)
 
 /* Of the far operands of a node: bytes, and these times the logarithm of how far they are. */
@@ -25,7 +27,7 @@ struct walk {
     int64_t *touched;       /* of each root: the clock then; NEVER */
     int *writer;            /* of each root: the node that wrote it and nobody has read yet */
     int64_t clock;          /* bytes touched so far, */
-    int64_t held;           /* of all values, each once */
+    int64_t held, made;     /* of all values, and of what nodes write, each once */
     struct weight *weights; /* [nodes] */
 };
 
@@ -101,13 +103,15 @@ static void write_operands(struct walk *w, int node)
     }
 }
 
-static void touch_operands(struct walk *w, const int *values, int n)
+static void touch_operands(struct walk *w, const int *values, int n, bool written)
 {
     for (int k = 0; k < n; k++)
         if (values[k] >= 0) {
             w->clock += (int64_t)bytes_of(w, values[k]);
-            if (w->touched[w->root[values[k]]] == NEVER)
+            if (w->touched[w->root[values[k]]] == NEVER) {
                 w->held += (int64_t)bytes_of(w, values[k]);
+                w->made += written ? (int64_t)bytes_of(w, values[k]) : 0;
+            }
             w->touched[w->root[values[k]]] = w->clock;
         }
 }
@@ -122,20 +126,18 @@ static void walk_node(struct walk *w, int node)
     }
     read_operands(w, node);
     write_operands(w, node);
-    touch_operands(w, n->inputs, n->n_inputs);
-    touch_operands(w, n->outputs, n->n_outputs);
+    touch_operands(w, n->inputs, n->n_inputs, false);
+    touch_operands(w, n->outputs, n->n_outputs, true);
 }
 
-/* The nearest power of four: layers far into a network, and networks of about one size, share
- * their measurements.
+/* The nearest power of the root of two: layers far into a network, and networks of about one size,
+ * share their measurements.
  */
 static size_t ring_of(double bytes)
 {
-    size_t ring = (size_t)1 << 20;
+    size_t ring = (size_t)exp2(round(RING_STEPS * log2(bytes)) / RING_STEPS);
 
-    while (ring < RING_MAX && (double)(2 * ring) < bytes)
-        ring *= 4;
-    return ring;
+    return ring < RING_MIN ? RING_MIN : ring > RING_MAX ? RING_MAX : ring;
 }
 
 /* What is touched between two uses, each byte once: as it is in the whole step. */
@@ -147,6 +149,7 @@ static void fill_rings(const struct walk *w, int64_t round)
         if (w->weights[n].bytes > 0)
             w->reuse->rings[n] =
                 ring_of(once * exp2(w->weights[n].logarithms / w->weights[n].bytes));
+    w->reuse->written = w->held > 0 ? (int)(4 * (double)w->made / (double)w->held + 0.5) : 0;
     w->reuse->ring = w->held > (int64_t)w->cache ? ring_of((double)w->held) : 0;
 }
 

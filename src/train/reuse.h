@@ -22,6 +22,7 @@ struct reuse {
     uint64_t *far;              /* [n_nodes] bit k: operand k, inputs before outputs */
     size_t *rings;              /* [n_nodes] of these that are touched between two uses of what is
                                  * far, in the mean of its operands; 0: none is */
+    int written;                /* of what a step touches so many quarters are written */
     bool *result;               /* [n_nodes] makes what nobody reads: gradients, for one */
 };
 

@@ -2,6 +2,7 @@
 #include "train/stopwatch.h"
 #include "train/update.h"
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #define ENOUGH 0.006        /* seconds spent on one operator, */
 #define ONCE_ROUND 0.002    /* and before that on its way round the ring */
 #define UPDATE_BYTES ((size_t)1 << 20)
+#define PIECE ((size_t)16 << 10)
 
 /* Memory that is walked through, round and round. Its floats lie between 0.5 and 1. */
 struct pool {
@@ -31,6 +33,7 @@ struct stopwatch {
     struct device *device;
     struct stream *stream;
     struct pool read, written;      /* what kernels write may be anything after a while */
+    void *piece;                    /* what passes by is read into this; NULL: nothing did yet */
 };
 
 /* What is measured: anything that can be run again and again. */
@@ -41,6 +44,7 @@ struct subject {
     struct kernel_args args;
     const struct optimizer_args *optimizer;
     size_t ring, far;               /* bytes to go through, and what a run takes of them */
+    size_t passing[2];              /* read, and written, by others between two runs */
     int n;                          /* operands, inputs before outputs */
     struct operand {
         void *memory;               /* its own, or that of this run in the pool */
@@ -77,6 +81,8 @@ void stopwatch_free(struct stopwatch *stopwatch)
         return;
     release_pool(stopwatch, &stopwatch->read);
     release_pool(stopwatch, &stopwatch->written);
+    if (stopwatch->piece)
+        stopwatch->backend->release(stopwatch->device, stopwatch->piece, PIECE);
     stopwatch->backend->stream_free(stopwatch->stream);
     free(stopwatch);
 }
@@ -148,11 +154,44 @@ static void move_operands(struct subject *s)
     }
 }
 
+static int read_through(struct stopwatch *w, const char *memory, size_t bytes, struct err *err)
+{
+    for (size_t at = 0; at < bytes; at += PIECE) {
+        size_t n = bytes - at < PIECE ? bytes - at : PIECE;
+
+        if (w->backend->copy(w->stream, w->piece, n, memory + at, n, n, 1, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* What others read and write until the next run, and what is near after that. */
+static int pass(struct subject *s, struct err *err)
+{
+    struct stopwatch *w = s->stopwatch;
+
+    if (s->passing[0] + s->passing[1] == 0)
+        return 0;
+    if (s->passing[0] &&
+        read_through(w, walk(&w->read, s->passing[0]), s->passing[0], err) < 0)
+        return -1;
+    if (s->passing[1] &&
+        w->backend->fill_zero(w->stream, walk(&w->written, s->passing[1]), s->passing[1], err) < 0)
+        return -1;
+    for (int i = 0; i < s->n; i++)
+        if (s->operands[i].memory && !s->operands[i].pool &&
+            read_through(w, s->operands[i].memory, s->operands[i].bytes, err) < 0)
+            return -1;
+    return w->backend->stream_sync(w->stream, err);
+}
+
 static int run_once(struct subject *s, double *seconds, struct err *err)
 {
     double begun;
 
     move_operands(s);
+    if (pass(s, err) < 0)
+        return -1;
     begun = clock_now();
     if (s->run(s, err) < 0)
         return -1;
@@ -202,12 +241,28 @@ static int take_near(const struct stopwatch *w, struct operand *o, enum dtype dt
     return o->memory ? fill(w, dtype, o->memory, o->bytes, err) : -1;
 }
 
-/* How much of the far operands one run takes from each pool: both together are the ring. */
+/* Of the ring so much is written; it comes round when what a run takes of one of both has: of the
+ * other the rest passes by between the runs.
+ */
+static void divide(struct subject *s, const size_t *bytes, double written, size_t *part)
+{
+    double runs = 1;
+
+    part[1] = (size_t)(written * (double)s->ring);
+    part[0] = s->ring - part[1];
+    for (int p = 0; p < 2; p++)
+        if (bytes[p])
+            runs = fmax(runs, (double)part[p] / (double)bytes[p]);
+    for (int p = 0; p < 2; p++)
+        s->passing[p] = (size_t)fmax(0, (double)part[p] / runs - (double)bytes[p]);
+}
+
+/* 'written': the share of the ring that is, of what runs take and of what passes between them. */
 static int open_pools(struct subject *s, const enum dtype *dtypes, int n_inputs, size_t ring,
-                      struct err *err)
+                      double written, struct err *err)
 {
     struct stopwatch *w = s->stopwatch;
-    size_t bytes[2] = { 0, 0 }, read;
+    size_t bytes[2] = { 0, 0 }, part[2];
     enum dtype dtype[2] = { DTYPE_F32, DTYPE_F32 };
 
     for (int i = 0; i < s->n; i++)
@@ -217,15 +272,23 @@ static int open_pools(struct subject *s, const enum dtype *dtypes, int n_inputs,
         }
     s->far = bytes[0] + bytes[1];
     s->ring = s->far ? ring : 0;
-    read = s->far ? (size_t)((double)ring * (double)bytes[0] / (double)s->far) : 0;
-    if (bytes[0] && open_pool(w, &w->read, dtype[0], bytes[0], read, err) < 0)
-        return -1;
-    return bytes[1] ? open_pool(w, &w->written, dtype[1], bytes[1], ring - read, err) : 0;
+    if (!s->far)
+        return 0;
+    divide(s, bytes, written < 0 ? (double)bytes[1] / (double)s->far : written, part);
+    for (int p = 0; p < 2; p++) {
+        size_t most = bytes[p] > s->passing[p] ? bytes[p] : s->passing[p];
+
+        if (most && open_pool(w, p ? &w->written : &w->read, dtype[p], most, part[p], err) < 0)
+            return -1;
+    }
+    if (!w->piece)
+        w->piece = w->backend->alloc(w->device, PIECE, err);
+    return w->piece ? 0 : -1;
 }
 
 static int take_operands(struct subject *s, const struct graph *graph, const struct node *node,
                          const struct value_layout *layouts, uint64_t far, size_t ring,
-                         struct err *err)
+                         double written, struct err *err)
 {
     struct stopwatch *w = s->stopwatch;
     enum dtype *dtypes = mem_new((size_t)s->n + 1, sizeof(*dtypes));
@@ -245,7 +308,7 @@ static int take_operands(struct subject *s, const struct graph *graph, const str
             bad = take_near(w, o, dtypes[i], err);
     }
     if (!bad)
-        bad = open_pools(s, dtypes, node->n_inputs, ring, err);
+        bad = open_pools(s, dtypes, node->n_inputs, ring, written, err);
     free(dtypes);
     return bad;
 }
@@ -319,7 +382,7 @@ int stopwatch_node(struct stopwatch *stopwatch, const struct graph *graph, int n
 
     make_operands(&s, n->n_inputs + n->n_outputs);
     s.kernel = backend->kernel_new(stopwatch->device, graph, node, layouts, err);
-    if (s.kernel && take_operands(&s, graph, n, layouts, far, ring, err) == 0)
+    if (s.kernel && take_operands(&s, graph, n, layouts, far, ring, reuse->written / 4.0, err) == 0)
         bad = measure_kernel(&s, graph, n, known && reuse->result[node], seconds, err);
     if (s.kernel)
         backend->kernel_free(s.kernel);
@@ -358,7 +421,7 @@ int stopwatch_update(struct stopwatch *stopwatch, const struct optimizer_args *a
             bad = take_near(w, &s.operands[i], args->dtype, err);
     }
     if (!bad)
-        bad = open_pools(&s, dtypes, 1, ring, err);
+        bad = open_pools(&s, dtypes, 1, ring, -1, err);
     if (!bad)
         bad = measure(&s, seconds, err);
     release_operands(&s);

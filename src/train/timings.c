@@ -344,8 +344,9 @@ double timings_node(struct timings *timings, const struct graph *graph, int node
 
     node_key(graph, node, layouts, key);
     if (node < reuse->n_nodes)
-        snprintf(key + 16, sizeof(key) - 16, " far %llx in %zu%s",
+        snprintf(key + 16, sizeof(key) - 16, " far %llx in %zu/%d%s",
                  (unsigned long long)reuse->far[node], reuse->rings[node],
+                 reuse->rings[node] ? reuse->written : 0,
                  reuse->result[node] ? " adds" : "");
     if (known(t, key, &seconds))
         return seconds;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "unit.h"
 
+#include <math.h>
+
 #include "graph/op.h"
 #include "train/reuse.h"
 
@@ -135,6 +137,12 @@ static void a_view_is_what_it_shows(void **state)
     reuse_clear(&reuse);
 }
 
+/* Within what rounding to powers of the root of two takes. */
+static bool is_near(size_t ring, double mebibytes)
+{
+    return fabs(log2((double)ring / (1 << 20) / mebibytes)) <= 0.25;
+}
+
 /* Of the five large operands of a step one, w1, comes twice: four bytes of five are others. */
 static void rings_are_as_long_as_what_passes_between_two_uses(void **state)
 {
@@ -145,10 +153,11 @@ static void rings_are_as_long_as_what_passes_between_two_uses(void **state)
     (void)state;
     build(&e, 10, large);
     reuse_make(&reuse, &e.graph, N_NODES, e.order, e.layouts, large / 2);
-    assert_int_equal(reuse.ring, 16 << 20);                 /* 24 MiB */
-    assert_int_equal(reuse.rings[FIRST], 16 << 20);         /* w0: the same */
-    assert_int_equal(reuse.rings[SECOND], 16 << 20);        /* w1: of gw0 and w0, 9.6 */
-    assert_int_equal(reuse.rings[DGRAD_1], 4 << 20);        /* of gw1, 4.8 */
+    assert_true(is_near(reuse.ring, 24));                   /* MiB */
+    assert_true(is_near(reuse.rings[FIRST], 24));           /* w0: the same */
+    assert_true(is_near(reuse.rings[SECOND], 9.6));         /* w1: of gw0 and w0 */
+    assert_true(is_near(reuse.rings[DGRAD_1], 4.8));        /* of gw1 */
+    assert_int_equal(reuse.written, 2);                     /* gw0 and gw1, not w0 and w1 */
     reuse_clear(&reuse);
 }
 
