@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "scheduler/simulate_private.h"
+#include "scheduler/stage_layout.h"
 
 void sim_record(struct sim *sim, int worker, const struct instruction *instruction,
                 double start, double end)
@@ -384,9 +385,23 @@ static int by_start(const void *a, const void *b)
     return x->replica < y->replica ? -1 : x->replica > y->replica;
 }
 
-/* All stages of a device: as the plan says, else by the sums of the cost file. */
+/* Of each stage as the plan says, else by the steps of the cost file; 0: nothing says it. */
+static double *known_memory(const struct sim *sim)
+{
+    double *bytes = mem_new((size_t)sim->plan->n_stages, sizeof(*bytes));
+
+    for (int k = 0; k < sim->plan->n_stages; k++) {
+        bytes[k] = sim->plan->stages[k].memory;
+        if (bytes[k] <= 0 && sim->cost->steps)
+            bytes[k] = stage_layout_total(sim->cost, sim->plan, k);
+    }
+    return bytes;
+}
+
+/* All stages of a device: what is 'known' of them, else the sums of the cost file. */
 static double memory_of(const struct sim *sim, const struct traffic_list *traffic,
-                        const int *slots_of, const struct worker *w, double state)
+                        const int *slots_of, const double *known, const struct worker *w,
+                        double state)
 {
     double bytes = 0;
 
@@ -399,8 +414,8 @@ static double memory_of(const struct sim *sim, const struct traffic_list *traffi
         enum backward_form form = schedule_backward(sim->schedule, part->stage);
 
         stage_backward(&cost, form, part->recompute, slots);
-        bytes += stage->memory > 0
-                     ? stage->memory
+        bytes += known[part->stage] > 0
+                     ? known[part->stage]
                      : stage_memory(sim->cost, &cost, slots, plan_versions(sim->plan),
                                     sim->plan->zero ? state / copies : state) +
                            traffic_buffer_bytes(sim->cost, traffic, part->stage,
@@ -445,6 +460,7 @@ static void take_workers(const struct sim *sim, struct simulation *result)
                                                     ? sim->plan->optimizer : NULL);
     struct traffic_list *traffic = traffic_new(sim->cost, sim->stage);
     int *slots = mem_new((size_t)sim->schedule->n_stages, sizeof(*slots));
+    double *known = known_memory(sim);
 
     for (int k = 0; k < sim->schedule->n_stages; k++)
         slots[k] = sim->schedule->stages[k].slots;
@@ -458,10 +474,11 @@ static void take_workers(const struct sim *sim, struct simulation *result)
 
         result->busy[i] = w->busy;
         result->reducing[i] = w->reduced;
-        result->memory[i] = memory_of(sim, traffic, slots, w, state);
+        result->memory[i] = memory_of(sim, traffic, slots, known, w, state);
         result->devices[i] = w->device;
     }
     traffic_free(traffic);
+    free(known);
     free(slots);
 }
 

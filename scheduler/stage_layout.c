@@ -560,3 +560,10 @@ int stage_layout_memory(void *user, const struct plan *plan, int s, struct memor
     free(stage);
     return schedule ? 0 : -1;
 }
+
+double stage_layout_total(const struct cost *cost, const struct plan *plan, int stage)
+{
+    struct memory_use use;
+
+    return stage_layout_memory((void *)cost, plan, stage, &use, NULL) ? 0 : (double)use.total;
+}

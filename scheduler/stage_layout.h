@@ -20,5 +20,7 @@ double stage_layout_bytes(const struct cost *cost, const int *stage, int s, doub
 /* For plan_request.memory_of: 'cost' is a struct cost that has steps. */
 int stage_layout_memory(void *cost, const struct plan *plan, int stage, struct memory_use *use,
                         struct err *err);
+/* All of that; 0 where the plan is none of these blocks, or its schedule does not suit it. */
+double stage_layout_total(const struct cost *cost, const struct plan *plan, int stage);
 
 #endif

@@ -47,6 +47,27 @@ load planning.bash
     [ "$plain" = "$(seconds --jitter 0)" ]
 }
 
+@test "what a cost file says of steps gives the memory of compiled stages" {
+    demo=$srcdir/etc/demo
+    options="$demo/digits.onnx --data $demo/digits-train.safetensors --backend reference"
+    options+=" --optimizer adam"
+    "$TASUKI" profile $options --batch-size 8 --no-cache -o steps.json -q
+    # What blocks have is for the search alone.
+    sed -E '/"workspace": \[/{n;s/[0-9.e+-]+/1e7/}' steps.json >digits.json
+    shape="--cost digits.json --cluster flat:2,bandwidth=1e9,latency=1e-5,memory=1e9"
+    shape+=" --global-batch 32 --stages 2 --replicas 1,1 --micro-batches 4 --no-zero"
+    memory() { sed -nE 's/^ +"memory": ([1-9][0-9.]*).*/\1/p' "$1"; }
+    "$TASUKI" plan $shape --optimizer adam --schedule 1f1b -q -o plan.json
+    "$TASUKI" plan $shape --optimizer adam --schedule gpipe -q -o gpipe.json
+    "$TASUKI" simulate plan.json --cost digits.json --schedule gpipe --format json >sim.json
+    [ "$(memory gpipe.json)" != "$(memory plan.json)" ]
+    [ "$(memory gpipe.json)" = "$(memory sim.json)" ]
+    "$TASUKI" plan $options $shape --schedule gpipe -q -o compiled.json
+    paste <(memory gpipe.json) <(memory compiled.json) >both
+    cat both
+    awk '$1 < $2 || $1 > 1.05 * $2 { bad = 1 } END { exit bad || NR != 2 }' both
+}
+
 @test "the simulator has no figures of its own" {
     # 0, 1 and 2 are indices, and the two halves of an all-reduce; what an array has is no figure.
     for file in "$srcdir"/scheduler/simulate*.[ch]; do
