@@ -72,7 +72,7 @@ struct cost *blocks_cost(const struct blocks *blocks, int n_sizes,
                          int optimizer_states, const char *device, struct err *err);
 
 /* "steps" of a cost file with blocks and sizes, of a program that is one stage, built for any
- * batch.
+ * batch; none where these are too many.
  */
 void blocks_steps(struct cost *cost, const struct program *program);
 

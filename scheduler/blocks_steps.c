@@ -272,6 +272,11 @@ void blocks_steps(struct cost *cost, const struct program *program)
         add_part(&w, (enum part)part);
     add_returns(&w);
     mark_results(&w);
+    if (w.steps->n > COST_MOST_STEPS || w.steps->n_values > COST_MOST_STEPS ||
+        w.steps->n_returns > COST_MOST_STEPS) {
+        cost_steps_free(w.steps);
+        cost->steps = NULL;
+    }
     free(w.shared);
     free(w.passed);
     free(w.value);

@@ -32,7 +32,6 @@ int cost_find_block(const struct cost_reading *reading, const struct json_reader
 /* "values", "steps" and "returns", where they are there. */
 int cost_read_steps(struct cost_reading *reading, struct err *err);
 void cost_steps_to_json(const struct cost *cost, json_t *top);
-void cost_steps_free(struct cost_steps *steps);
 json_t *cost_numbers(const struct cost *cost, const double *array);
 
 #endif

@@ -9,8 +9,6 @@
 #include "graph/op.h"
 #include "scheduler/cost_internal.h"
 
-#define MAX_STEPS (1 << 20)
-
 static const char *const part_names[] = { [PART_FORWARD] = "forward", [PART_DGRAD] = "dgrad",
                                           [PART_WGRAD] = "wgrad" };
 
@@ -187,6 +185,8 @@ static int read_step(struct cost_reading *reading, struct json_reader *r, struct
         return json_error(r, "op", err, "there is no operator \"%s\"", op);
     if (strcmp(op, "Reorder") == 0 && (step->n_reads != 1 || step->n_makes > 1))
         return json_error(r, "op", err, "a Reorder reads one value and makes one at most");
+    if (step->op->flags & OP_VIEW && (step->n_reads > 1 || step->n_makes != 1))
+        return json_error(r, "op", err, "%s, a view, reads one value at most and makes one", op);
     return json_reader_end(r, err);
 }
 
@@ -233,8 +233,8 @@ static int get_list(struct cost_reading *reading, const char *key, const json_t 
 {
     if (json_get_array(&reading->top, key, true, list, err))
         return -1;
-    if (json_array_size(*list) > MAX_STEPS)
-        return json_error(&reading->top, key, err, "more than %d", MAX_STEPS);
+    if (json_array_size(*list) > COST_MOST_STEPS)
+        return json_error(&reading->top, key, err, "more than %d", COST_MOST_STEPS);
     return 0;
 }
 

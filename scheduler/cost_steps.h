@@ -38,11 +38,16 @@ struct cost_return {
     int from, to;           /* blocks */
 };
 
+/* Of each of these: laying out takes the square of it. */
+#define COST_MOST_STEPS (1 << 17)
+
 struct cost_steps {
     int n_values, n, n_returns;
     struct cost_value *values;
     struct cost_step *items;            /* by part, in the order in which they run */
     struct cost_return *returns;        /* of what is made, or received by an earlier one */
 };
+
+void cost_steps_free(struct cost_steps *steps);
 
 #endif

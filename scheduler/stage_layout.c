@@ -14,6 +14,7 @@
 #include "scheduler/stage.h"
 
 #define PARAMETER_BYTES 4.0     /* what "parameters" is counted in */
+#define MOST_BYTES 0x1p43       /* of a value: what no device has, and can be summed */
 
 /* Stages of the borders: what is in front of this one, it, and what is behind. */
 enum { FRONT, HERE, BEHIND };
@@ -55,8 +56,8 @@ static int new_held(struct laying *l, int like)
 static int new_value(struct laying *l, int v, enum value_kind kind)
 {
     const struct cost_value *from = &l->steps->values[l->held[v].like];
-    struct shape shape = { 1, { (int64_t)cost_at(l->cost, from->bytes, from->batch_axis,
-                                                 l->samples) } };
+    double bytes = cost_at(l->cost, from->bytes, from->batch_axis, l->samples);
+    struct shape shape = { 1, { (int64_t)fmin(bytes, MOST_BYTES) } };
 
     return graph_add_value(l->graph, NULL, kind, DTYPE_U8, &shape, (struct batch){ 0, 0, 0 });
 }
@@ -485,8 +486,8 @@ static double prepared_again(const struct cost *cost, const int *stage, int s, d
             bool here = stage[steps->items[i].block] == s;
 
             if (v->prepared && here && *state == ELSEWHERE)
-                bytes += (double)layout_aligned((size_t)cost_at(cost, v->bytes, v->batch_axis,
-                                                                samples));
+                bytes += (double)layout_aligned(
+                    (size_t)fmin(cost_at(cost, v->bytes, v->batch_axis, samples), MOST_BYTES));
             if (*state == UNKNOWN || here)
                 *state = here ? COUNTED : ELSEWHERE;
         }
@@ -504,6 +505,12 @@ static double largest_share(const struct plan *plan, int s)
     return (double)most;
 }
 
+/* Seven of them can be summed. */
+static size_t whole(double bytes)
+{
+    return (size_t)fmin(bytes, 0x1p60);
+}
+
 /* What stage_memory() is the sum of, with the arenas in place of the workspace. */
 static void add_up(const struct cost *cost, const struct plan *plan, int s,
                    const struct traffic_list *traffic, const struct schedule *schedule,
@@ -519,18 +526,17 @@ static void add_up(const struct cost *cost, const struct plan *plan, int s,
     for (int k = 0; k < plan->n_stages; k++)
         slots[k] = schedule->stages[k].slots;
     stage_cost_get(cost, stage, s, samples, &sums);
-    use->parameters = (size_t)(versions * sums.parameters);
-    use->gradients = (size_t)stage_gradient_bytes(cost, sums.parameters);
-    use->optimizer = (size_t)(sums.parameters * (plan->zero ? state / copies : state) /
-                              PARAMETER_BYTES);
-    use->prepared = (size_t)(versions * (sums.prepared + prepared_again(cost, stage, s, samples)));
-    use->scratch = (size_t)stage_layout_bytes(cost, stage, s, samples,
-                                              schedule_backward(schedule, s),
-                                              plan->stages[s].recompute, slots[s]);
-    use->workspace = (size_t)sums.kernels;
-    use->buffers = (size_t)(traffic_buffer_bytes(cost, traffic, s, samples, plan->micro_batches,
-                                                 slots) +
-                            stage_sum_bytes(stage_gradient_bytes(cost, sums.parameters),
+    use->parameters = whole(versions * sums.parameters);
+    use->gradients = whole(stage_gradient_bytes(cost, sums.parameters));
+    use->optimizer = whole(sums.parameters * (plan->zero ? state / copies : state) / PARAMETER_BYTES);
+    use->prepared = whole(versions * (sums.prepared + prepared_again(cost, stage, s, samples)));
+    use->scratch = whole(stage_layout_bytes(cost, stage, s, samples,
+                                            schedule_backward(schedule, s),
+                                            plan->stages[s].recompute, slots[s]));
+    use->workspace = whole(sums.kernels);
+    use->buffers = whole(traffic_buffer_bytes(cost, traffic, s, samples, plan->micro_batches,
+                                              slots) +
+                         stage_sum_bytes(stage_gradient_bytes(cost, sums.parameters),
                                             cost->message_buffers, copies));
     use->total = use->parameters + use->gradients + use->optimizer + use->prepared + use->scratch +
                  use->workspace + use->buffers;

@@ -173,6 +173,7 @@ static void what_contradicts_itself_is_refused(void **state)
     refused(STEP("Linear", "forward", "a", "0", "1,1"), "", "1 is made twice");
     refused(STEP("Linear", "forward", "a", "1", "1"), "", "1 was read before");
     refused(STEP("Reorder", "forward", "a", "0,1", "2"), "", "a Reorder reads one value");
+    refused(STEP("Reshape", "forward", "a", "", "1,2"), "", "a view, reads one value at most");
     refused(STEP("Relu", "dgrad", "a", "0", "1") "," STEP("Relu", "forward", "a", "0", "2"), "",
             "steps[1].part: forward comes before dgrad");
     refused(FORWARD, RETURN(4, 8, "c", "b"), "returns[0].value: nothing makes 4");
