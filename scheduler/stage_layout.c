@@ -520,6 +520,7 @@ static void add_up(const struct cost *cost, const struct plan *plan, int s,
     const char *optimizer = plan->optimizer && plan->optimizer[0] ? plan->optimizer : NULL;
     double state = stage_state_bytes(cost, optimizer);
     int copies = plan->pipelines * plan->stages[s].replicas, versions = plan_versions(plan);
+    double share = plan->zero ? state / copies : state;
     int *slots = mem_new((size_t)plan->n_stages, sizeof(*slots));
     struct stage_cost sums;
 
@@ -528,7 +529,7 @@ static void add_up(const struct cost *cost, const struct plan *plan, int s,
     stage_cost_get(cost, stage, s, samples, &sums);
     use->parameters = whole(versions * sums.parameters);
     use->gradients = whole(stage_gradient_bytes(cost, sums.parameters));
-    use->optimizer = whole(sums.parameters * (plan->zero ? state / copies : state) / PARAMETER_BYTES);
+    use->optimizer = whole(sums.parameters / PARAMETER_BYTES * share);
     use->prepared = whole(versions * (sums.prepared + prepared_again(cost, stage, s, samples)));
     use->scratch = whole(stage_layout_bytes(cost, stage, s, samples,
                                             schedule_backward(schedule, s),

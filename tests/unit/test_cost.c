@@ -1,20 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#include "unit.h"
+#include "cost_text.h"
 
-#include "base/json.h"
-#include "scheduler/cost.h"
 #include "scheduler/stage.h"
-
-static struct cost *read_text(const char *text, struct err *err)
-{
-    json_t *json = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    struct cost *cost;
-
-    assert_non_null(json);
-    cost = cost_from_json("cost.json", json, err);
-    json_decref(json);
-    return cost;
-}
 
 /* As it comes back from what is written of it. */
 static struct cost *read_again(const struct cost *cost)
@@ -55,7 +42,7 @@ static void a_block_may_recompute_selectively(void **state)
         "{\"name\":\"b\",\"forward\":1,\"dgrad\":1,\"activations\":8,\"variants\":"
         "[{\"recompute\":\"selective\",\"activations\":4}]},"
         "{\"name\":\"c\",\"forward\":1,\"dgrad\":1}],\"edges\":[]}";
-    struct cost *cost = read_text(text, NULL), *again = read_again(cost);
+    struct cost *cost = cost_of_text(text, NULL), *again = read_again(cost);
 
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -72,7 +59,7 @@ static void a_block_may_recompute_selectively(void **state)
 
 static void blocks_are_sorted_and_everything_else_follows(void **state)
 {
-    struct cost *cost = read_text(small, NULL);
+    struct cost *cost = cost_of_text(small, NULL);
 
     (void)state;
     assert_non_null(cost);
@@ -88,7 +75,7 @@ static void blocks_are_sorted_and_everything_else_follows(void **state)
 
 static void sizes_between_are_linear_and_outside_proportional(void **state)
 {
-    struct cost *cost = read_text(small, NULL);
+    struct cost *cost = cost_of_text(small, NULL);
     const double *b = cost->blocks[1].forward, *c = cost->blocks[2].forward;
 
     (void)state;
@@ -108,7 +95,7 @@ static void sizes_between_are_linear_and_outside_proportional(void **state)
 
 static void what_is_left_out_has_its_default(void **state)
 {
-    struct cost *cost = read_text(small, NULL);
+    struct cost *cost = cost_of_text(small, NULL);
 
     (void)state;
     assert_null(cost->blocks[0].wgrad);
@@ -123,7 +110,7 @@ static void what_is_left_out_has_its_default(void **state)
 
 static void what_is_written_can_be_read_back(void **state)
 {
-    struct cost *cost = read_text(small, NULL), *copy;
+    struct cost *cost = cost_of_text(small, NULL), *copy;
     json_t *json = cost_to_json(cost), *again;
 
     (void)state;
@@ -144,7 +131,7 @@ static void what_is_written_can_be_read_back(void **state)
 static struct stage_cost middle(const char *text, double *buffers)
 {
     static const int stage[] = { 0, 1, 1, 2 };
-    struct cost *cost = read_text(text, NULL);
+    struct cost *cost = cost_of_text(text, NULL);
     struct stage_cost result;
 
     assert_non_null(cost);
@@ -234,7 +221,7 @@ static void what_crosses_is_there_as_it_is_read(void **state)
         { PLAN_RECOMPUTE_FULL, 3, 8 + 3, 12 + 8 + 8 },
     };
     const struct cost plain = { .gradient_bytes_per_parameter = 4 };
-    struct cost *cost = read_text(text, NULL), *again = read_again(cost);
+    struct cost *cost = cost_of_text(text, NULL), *again = read_again(cost);
 
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -261,7 +248,7 @@ static void messages_are_counted_for_each_stage_that_they_go_to(void **state)
         "{\"from\":\"a\",\"to\":\"b\",\"value\":\"h\",\"bytes\":4},"
         "{\"from\":\"a\",\"to\":\"c\",\"value\":\"h\",\"bytes\":4,\"kept\":false}]}";
     const int stage[] = { 0, 1, 2 }, slots[] = { 3, 2, 1 };
-    struct cost *cost = read_text(text, NULL), *again = read_again(cost);
+    struct cost *cost = cost_of_text(text, NULL), *again = read_again(cost);
     struct traffic_list *traffic = traffic_new(again, stage);
     struct stage_cost b, c;
 
@@ -298,7 +285,7 @@ static void what_is_only_passed_on_is_not_kept(void **state)
         { { 0, 0, 1 }, 20 + 10 - 4 },
         { { 0, 0, 0 }, 20 + 10 + 5 },
     };
-    struct cost *cost = read_text(text, NULL);
+    struct cost *cost = cost_of_text(text, NULL);
 
     (void)state;
     assert_non_null(cost);
@@ -367,7 +354,7 @@ static void mistakes_are_named_by_key(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct err err = { 0 };
 
-        assert_null(read_text(cases[i].text, &err));
+        assert_null(cost_of_text(cases[i].text, &err));
         assert_contains(err.text, "cost.json");
         assert_contains(err.text, cases[i].message);
     }

@@ -1,53 +1,41 @@
 /* SPDX-License-Identifier: MIT */
 /* What a cost file says of steps, and stages that are laid out by it. */
-#include "unit.h"
+#include "cost_text.h"
 
 #include <stdio.h>
 
 #include "base/err.h"
-#include "scheduler/cost.h"
 #include "scheduler/cost_steps.h"
 #include "scheduler/stage_layout.h"
 
-#define HEAD "{\"schema\":\"tasuki-cost\",\"version\":1,\"micro_batch\":[1,4],\"blocks\":["         \
-             "{\"name\":\"a\",\"forward\":1,\"dgrad\":1},{\"name\":\"b\",\"forward\":1,"            \
-             "\"dgrad\":1},{\"name\":\"c\",\"forward\":1,\"dgrad\":1}],"                            \
-             "\"edges\":[{\"from\":\"a\",\"to\":\"b\",\"value\":\"h\",\"bytes\":128},"              \
-             "{\"from\":\"a\",\"to\":\"c\",\"value\":\"h\",\"bytes\":128},"                         \
+#define HEAD "{\"schema\":\"tasuki-cost\",\"version\":1,\"micro_batch\":[1,4],\"blocks\":["        \
+             "{\"name\":\"a\",\"forward\":1,\"dgrad\":1},{\"name\":\"b\",\"forward\":1,"           \
+             "\"dgrad\":1},{\"name\":\"c\",\"forward\":1,\"dgrad\":1}],"                           \
+             "\"edges\":[{\"from\":\"a\",\"to\":\"b\",\"value\":\"h\",\"bytes\":128},"             \
+             "{\"from\":\"a\",\"to\":\"c\",\"value\":\"h\",\"bytes\":128},"                        \
              "{\"from\":\"b\",\"to\":\"c\",\"bytes\":256}],"
 #define VALUE(bytes) "{\"bytes\":" #bytes "}"
 #define OTHER(bytes) "{\"bytes\":" #bytes ",\"reordered\":true}"
-#define STEP(op, part, block, reads, makes)                                                         \
-    "{\"op\":\"" op "\",\"part\":\"" part "\",\"block\":\"" block "\",\"reads\":[" reads            \
+#define STEP(op, part, block, reads, makes)                                                        \
+    "{\"op\":\"" op "\",\"part\":\"" part "\",\"block\":\"" block "\",\"reads\":[" reads           \
     "],\"makes\":[" makes "]}"
-#define RETURN(value, received, from, to)                                                           \
+#define RETURN(value, received, from, to)                                                          \
     "{\"value\":" #value ",\"received\":" #received ",\"from\":\"" from "\",\"to\":\"" to "\"}"
 
 /* a makes h (1) of x (0), b k (2) of h, c the loss (3) of both; the gradient of h is the sum of what
  * c (5) and b (6) contribute.
  */
-#define VALUES "\"values\":[" VALUE(64) "," VALUE(128) "," VALUE(256)                               \
-               ",{\"bytes\":64,\"result\":true}," VALUE(256) "," VALUE(128) "," VALUE(128) ","      \
+#define VALUES "\"values\":[" VALUE(64) "," VALUE(128) "," VALUE(256)                              \
+               ",{\"bytes\":64,\"result\":true}," VALUE(256) "," VALUE(128) "," VALUE(128) ","     \
                VALUE(128) "," VALUE(256) "," VALUE(128) "," VALUE(128) "],"
-#define FORWARD STEP("Linear", "forward", "a", "0", "1") ","                                        \
+#define FORWARD STEP("Linear", "forward", "a", "0", "1") ","                                       \
                 STEP("Relu", "forward", "b", "1", "2") "," STEP("Mul", "forward", "c", "1,2", "3")
-#define BACKWARD STEP("Mul", "dgrad", "c", "1,2", "4,5") ","                                        \
-                 STEP("ReluGrad", "dgrad", "b", "8,2", "6") ","                                     \
+#define BACKWARD STEP("Mul", "dgrad", "c", "1,2", "4,5") ","                                       \
+                 STEP("ReluGrad", "dgrad", "b", "8,2", "6") ","                                    \
                  STEP("AddN", "dgrad", "a", "9,10", "7")
 #define WGRAD STEP("LinearWgrad", "wgrad", "a", "7,0", "")
-#define RETURNS "\"returns\":[" RETURN(4, 8, "c", "b") "," RETURN(5, 9, "c", "a") ","               \
+#define RETURNS "\"returns\":[" RETURN(4, 8, "c", "b") "," RETURN(5, 9, "c", "a") ","              \
                 RETURN(6, 10, "b", "a") "]}"
-
-static struct cost *read_text(const char *text, struct err *err)
-{
-    json_t *json = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
-    struct cost *cost;
-
-    assert_non_null(json);
-    cost = cost_from_json("cost.json", json, err);
-    json_decref(json);
-    return cost;
-}
 
 static double bytes(const struct cost *cost, const int *stage, int s, int slots)
 {
@@ -56,7 +44,7 @@ static double bytes(const struct cost *cost, const int *stage, int s, int slots)
 
 static struct cost *with_skip(void)
 {
-    struct cost *cost = read_text(HEAD VALUES "\"steps\":[" FORWARD "," BACKWARD "," WGRAD "],"
+    struct cost *cost = cost_of_text(HEAD VALUES "\"steps\":[" FORWARD "," BACKWARD "," WGRAD "],"
                                   RETURNS, NULL);
 
     assert_non_null(cost);
@@ -120,7 +108,7 @@ static void what_is_run_again_is_not_kept(void **state)
  */
 static void what_crosses_in_another_layout_is_copied(void **state)
 {
-    struct cost *cost = read_text(
+    struct cost *cost = cost_of_text(
         HEAD "\"values\":[" VALUE(64) "," OTHER(128) "," OTHER(128) "," VALUE(64) "," OTHER(128) ","
         OTHER(128) "],\"steps\":[" STEP("Conv", "forward", "a", "0", "1") ","
         STEP("Conv", "forward", "b", "1", "2") "," STEP("Relu", "forward", "c", "2", "3") ","
@@ -154,7 +142,7 @@ static void refused(const char *steps, const char *returns, const char *why)
     struct err err = { 0 };
 
     snprintf(text, sizeof(text), HEAD VALUES "\"steps\":[%s],\"returns\":[%s]}", steps, returns);
-    assert_null(read_text(text, &err));
+    assert_null(cost_of_text(text, &err));
     assert_non_null(strstr(err.text, why));
 }
 
@@ -163,7 +151,7 @@ static void what_contradicts_itself_is_refused(void **state)
     struct err err = { 0 };
 
     (void)state;
-    assert_null(read_text(HEAD "\"steps\":[]}", &err));
+    assert_null(cost_of_text(HEAD "\"steps\":[]}", &err));
     assert_non_null(strstr(err.text, "values"));
     refused(STEP("Lienar", "forward", "a", "0", "1"), "", "steps[0].op: there is no operator");
     refused(STEP("Linear", "prepare", "a", "0", "1"), "", "expected forward, dgrad or wgrad");
