@@ -87,7 +87,7 @@ static int add_value(struct steps_writer *w, int value)
     v->batch_axis = w->program->graph->values[value].batch.outer != 0;
     v->prepared = from->place == PLACE_PREPARED && !w->passed[value];
     v->reordered = from->layout.opaque != NULL && !v->prepared;
-    v->maker = v->back = -1;
+    v->maker = v->back = v->reader = -1;
     return s->n_values - 1;
 }
 

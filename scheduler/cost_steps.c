@@ -91,19 +91,19 @@ void cost_steps_to_json(const struct cost *cost, json_t *top)
     json_decref(returns);
 }
 
-static int read_value(struct cost_reading *reading, struct json_reader *r, struct cost_value *v,
+static int read_value(struct cost_reading *reading, struct json_reader *r, int at,
                       struct err *err)
 {
+    struct cost_value *v = &reading->cost->steps->values[at];
     const bool no = false, yes = true;
 
-    v->maker = v->back = -1;
+    v->maker = v->back = v->reader = -1;
     if (json_get_bool(r, "batch_axis", &yes, &v->batch_axis, err) ||
         json_get_bool(r, "result", &no, &v->result, err) ||
         json_get_bool(r, "reordered", &no, &v->reordered, err) ||
-        json_get_bool(r, "prepared", &no, &v->prepared, err) ||
-        cost_read_numbers(reading, r, "bytes", true, v->batch_axis, &v->bytes, err))
+        json_get_bool(r, "prepared", &no, &v->prepared, err))
         return -1;
-    return json_reader_end(r, err);
+    return cost_read_numbers(reading, r, "bytes", true, v->batch_axis, &v->bytes, err);
 }
 
 static int read_ids(const struct cost_reading *reading, struct json_reader *r, const char *key,
@@ -137,9 +137,8 @@ static int find_part(struct json_reader *r, const char *name, enum part *part, s
     return json_error(r, "part", err, "\"%s\": expected forward, dgrad or wgrad", name);
 }
 
-/* Each value is made once, by what comes before its readers; 'first': of each the first, -1. */
-static int check_step(struct cost_steps *s, struct json_reader *r, int at, int *first,
-                      struct err *err)
+/* Each value is made once, by what comes before its readers. */
+static int check_step(struct cost_steps *s, struct json_reader *r, int at, struct err *err)
 {
     const struct cost_step *step = &s->items[at];
 
@@ -147,14 +146,14 @@ static int check_step(struct cost_steps *s, struct json_reader *r, int at, int *
         return json_error(r, "part", err, "%s comes before %s", part_names[step->part],
                           part_names[s->items[at - 1].part]);
     for (int k = 0; k < step->n_reads; k++)
-        if (first[step->reads[k]] < 0)
-            first[step->reads[k]] = at;
+        if (s->values[step->reads[k]].reader < 0)
+            s->values[step->reads[k]].reader = at;
     for (int k = 0; k < step->n_makes; k++) {
         struct cost_value *v = &s->values[step->makes[k]];
 
         if (v->maker >= 0)
             return json_error(r, "makes", err, "%d is made twice", step->makes[k]);
-        if (first[step->makes[k]] >= 0)
+        if (v->reader >= 0)
             return json_error(r, "makes", err, "%d was read before", step->makes[k]);
         if (v->prepared)
             return json_error(r, "makes", err, "%d is prepared", step->makes[k]);
@@ -163,9 +162,10 @@ static int check_step(struct cost_steps *s, struct json_reader *r, int at, int *
     return 0;
 }
 
-static int read_step(struct cost_reading *reading, struct json_reader *r, struct cost_step *step,
+static int read_step(struct cost_reading *reading, struct json_reader *r, int at,
                      struct err *err)
 {
+    struct cost_step *step = &reading->cost->steps->items[at];
     const int64_t none = -1;
     const char *op, *part, *block;
     int64_t follows;
@@ -187,7 +187,7 @@ static int read_step(struct cost_reading *reading, struct json_reader *r, struct
         return json_error(r, "op", err, "a Reorder reads one value and makes one at most");
     if (step->op->flags & OP_VIEW && (step->n_reads > 1 || step->n_makes != 1))
         return json_error(r, "op", err, "%s, a view, reads one value at most and makes one", op);
-    return json_reader_end(r, err);
+    return check_step(reading->cost->steps, r, at, err);
 }
 
 /* The step after which it is there. */
@@ -199,7 +199,7 @@ static int made_by(const struct cost_steps *s, int v)
 }
 
 static int read_return(struct cost_reading *reading, struct json_reader *r, int at,
-                       const int *first, struct err *err)
+                       struct err *err)
 {
     struct cost_steps *s = reading->cost->steps;
     struct cost_return *to = &s->returns[at];
@@ -221,73 +221,32 @@ static int read_return(struct cost_reading *reading, struct json_reader *r, int 
         return json_error(r, "received", err, "%d is made, or received, twice", to->received);
     if (s->values[received].prepared)
         return json_error(r, "received", err, "%d is prepared", to->received);
-    if (first[received] >= 0 && first[received] <= made_by(s, to->value))
+    if (s->values[received].reader >= 0 && s->values[received].reader <= made_by(s, to->value))
         return json_error(r, "received", err, "%d is read before %d is made", to->received,
                           to->value);
     s->values[received].back = at;
-    return json_reader_end(r, err);
-}
-
-static int get_list(struct cost_reading *reading, const char *key, const json_t **list,
-                    struct err *err)
-{
-    if (json_get_array(&reading->top, key, true, list, err))
-        return -1;
-    if (json_array_size(*list) > COST_MOST_STEPS)
-        return json_error(&reading->top, key, err, "more than %d", COST_MOST_STEPS);
     return 0;
 }
 
-static int read_values(struct cost_reading *reading, struct err *err)
+typedef int read_entry(struct cost_reading *reading, struct json_reader *r, int at,
+                       struct err *err);
+
+/* As many entries of so many bytes as are read, each by 'read'. */
+static int read_list(struct cost_reading *reading, const char *key, size_t size, void **items,
+                     int *n, read_entry *read, struct err *err)
 {
-    struct cost_steps *s = reading->cost->steps;
-    struct json_reader sub;
+    struct json_reader *top = &reading->top, sub;
     const json_t *list;
 
-    if (get_list(reading, "values", &list, err))
+    if (json_get_array(top, key, true, &list, err))
         return -1;
-    s->values = mem_new(json_array_size(list), sizeof(*s->values));
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        s->n_values = (int)i + 1;
-        if (json_reader_sub(&sub, &reading->top, "values", (int)i, json_array_get(list, i), err) ||
-            read_value(reading, &sub, &s->values[i], err))
-            return -1;
-    }
-    return 0;
-}
-
-static int read_items(struct cost_reading *reading, int *first, struct err *err)
-{
-    struct cost_steps *s = reading->cost->steps;
-    struct json_reader sub;
-    const json_t *list;
-
-    if (get_list(reading, "steps", &list, err))
-        return -1;
-    s->items = mem_new(json_array_size(list), sizeof(*s->items));
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        s->n = (int)i + 1;
-        if (json_reader_sub(&sub, &reading->top, "steps", (int)i, json_array_get(list, i), err) ||
-            read_step(reading, &sub, &s->items[i], err) || check_step(s, &sub, (int)i, first, err))
-            return -1;
-    }
-    return 0;
-}
-
-static int read_returns(struct cost_reading *reading, const int *first, struct err *err)
-{
-    struct cost_steps *s = reading->cost->steps;
-    struct json_reader sub;
-    const json_t *list;
-
-    if (get_list(reading, "returns", &list, err))
-        return -1;
-    s->returns = mem_new(json_array_size(list), sizeof(*s->returns));
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        s->n_returns = (int)i + 1;
-        if (json_reader_sub(&sub, &reading->top, "returns", (int)i, json_array_get(list, i),
-                            err) ||
-            read_return(reading, &sub, (int)i, first, err))
+    if (json_array_size(list) > COST_MOST_STEPS)
+        return json_error(top, key, err, "more than %d", COST_MOST_STEPS);
+    *items = mem_new(json_array_size(list), size);
+    for (int i = 0; i < (int)json_array_size(list); i++) {
+        *n = i + 1;
+        if (json_reader_sub(&sub, top, key, i, json_array_get(list, (size_t)i), err) ||
+            read(reading, &sub, i, err) || json_reader_end(&sub, err))
             return -1;
     }
     return 0;
@@ -296,18 +255,16 @@ static int read_returns(struct cost_reading *reading, const int *first, struct e
 int cost_read_steps(struct cost_reading *reading, struct err *err)
 {
     const json_t *top = reading->top.object;
-    int *first, bad;
+    struct cost_steps *s;
 
     if (!json_object_get(top, "values") && !json_object_get(top, "steps") &&
         !json_object_get(top, "returns"))
         return 0;
-    reading->cost->steps = mem_new(1, sizeof(struct cost_steps));
-    if (read_values(reading, err))
+    s = reading->cost->steps = mem_new(1, sizeof(*s));
+    if (read_list(reading, "values", sizeof(*s->values), (void **)&s->values, &s->n_values,
+                  read_value, err) ||
+        read_list(reading, "steps", sizeof(*s->items), (void **)&s->items, &s->n, read_step, err))
         return -1;
-    first = mem_new((size_t)reading->cost->steps->n_values, sizeof(*first));
-    for (int v = 0; v < reading->cost->steps->n_values; v++)
-        first[v] = -1;
-    bad = read_items(reading, first, err) || read_returns(reading, first, err);
-    free(first);
-    return bad ? -1 : 0;
+    return read_list(reading, "returns", sizeof(*s->returns), (void **)&s->returns, &s->n_returns,
+                     read_return, err);
 }

@@ -19,6 +19,7 @@ struct cost_value {
                              * each other stage that reads it has one, too */
     int maker;              /* step; -1: it is fed, or */
     int back;               /* received by this return; -1: it is not */
+    int reader;             /* the first step that reads it; -1: none does */
 };
 
 struct cost_step {

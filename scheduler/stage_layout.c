@@ -474,24 +474,23 @@ double stage_layout_bytes(const struct cost *cost, const int *stage, int s, doub
 /* What is prepared for blocks of other stages first, and read here, too. */
 static double prepared_again(const struct cost *cost, const int *stage, int s, double samples)
 {
-    enum { UNKNOWN, ELSEWHERE, COUNTED };
     const struct cost_steps *steps = cost->steps;
-    char *known = mem_new((size_t)steps->n_values, sizeof(*known));
+    bool *counted = mem_new((size_t)steps->n_values, sizeof(*counted));
     double bytes = 0;
 
     for (int i = 0; i < steps->n; i++)
         for (int k = 0; k < steps->items[i].n_reads; k++) {
-            const struct cost_value *v = &steps->values[steps->items[i].reads[k]];
-            char *state = &known[steps->items[i].reads[k]];
-            bool here = stage[steps->items[i].block] == s;
+            int id = steps->items[i].reads[k];
+            const struct cost_value *v = &steps->values[id];
 
-            if (v->prepared && here && *state == ELSEWHERE)
+            if (!v->prepared || counted[id] || stage[steps->items[i].block] != s)
+                continue;
+            counted[id] = true;
+            if (stage[steps->items[v->reader].block] != s)
                 bytes += (double)layout_aligned(
                     (size_t)fmin(cost_at(cost, v->bytes, v->batch_axis, samples), MOST_BYTES));
-            if (*state == UNKNOWN || here)
-                *state = here ? COUNTED : ELSEWHERE;
         }
-    free(known);
+    free(counted);
     return bytes;
 }
 
