@@ -99,6 +99,8 @@ struct backend {
     void *(*alloc)(struct device *device, size_t bytes, struct err *err);
     void (*release)(struct device *device, void *memory, size_t bytes);
     size_t (*peak)(const struct device *device);    /* most bytes ever out at once */
+    /* Drop these bytes from all caches; false where that cannot be done. For measuring. */
+    bool (*evict)(struct device *device, const void *memory, size_t bytes);
 
     struct stream *(*stream_new)(struct device *device, struct err *err);
     void (*stream_free)(struct stream *stream);

@@ -62,6 +62,7 @@ struct block_timing {
     const struct program *program;  /* one stage, as a backend lowers it; NULL: none does */
     const double *kernels;      /* [blocks] bytes that kernels ask for; may be NULL */
     const struct program *steps;    /* one stage, for what the file says of steps; NULL: nothing */
+    const double *preparing;   /* [blocks] seconds in which it makes 'prepared'; may be NULL */
 };
 
 /* The cost file: times summed by block and part (P counts as 'step'), bytes from the shapes.

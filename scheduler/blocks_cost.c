@@ -78,6 +78,7 @@ static void init_blocks(struct cost *cost, const struct blocks *blocks,
 static void add_seconds(const struct writer *w)
 {
     const struct graph *graph = w->t->graph;
+    bool whole = w->size == w->cost->n_sizes - 1;   /* the most that passes between two updates */
 
     for (int n = 0; n < graph->n_nodes; n++) {
         const struct node *node = &graph->nodes[n];
@@ -99,9 +100,11 @@ static void add_seconds(const struct writer *w)
             break;
         default:
             /* Once per step, like the update that makes it necessary. */
-            b->step += w->size == 0 ? seconds : 0;
+            b->step += whole ? seconds : 0;
         }
     }
+    for (int i = 0; whole && w->t->preparing && i < w->cost->n_blocks; i++)
+        w->cost->blocks[i].step += w->t->preparing[i];
 }
 
 /* The value whose bytes a value has. */

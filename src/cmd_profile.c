@@ -75,7 +75,7 @@ static int open_device(struct profile_run *r, bool float64, struct err *err)
         return -1;
     directory = timings_directory(option_flag(r->options, "cache", true));
     r->profile.timings = timings_open(r->profile.backend, r->profile.device, (int)threads,
-                                      directory);
+                                      0, directory);
     free(directory);
     return 0;
 }

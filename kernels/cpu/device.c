@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "kernels/cpu/backend_cpu.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/evict.h"
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
@@ -162,6 +163,12 @@ static size_t device_peak(const struct device *device)
     return device->peak;
 }
 
+static bool evict(struct device *device, const void *memory, size_t bytes)
+{
+    (void)device;
+    return evict_bytes(memory, bytes);
+}
+
 /* Everything runs at once: streams and events are empty -------------------------------- */
 
 struct event {
@@ -300,6 +307,7 @@ const struct backend backend_cpu = {
     .alloc = device_alloc,
     .release = device_release,
     .peak = device_peak,
+    .evict = evict,
     .stream_new = stream_new,
     .stream_free = stream_free,
     .stream_wait = stream_wait,

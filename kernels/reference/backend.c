@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "kernels/evict.h"
 #include "kernels/reference/reference.h"
 
 #define ALIGNMENT 64
@@ -71,6 +72,12 @@ static void release(struct device *device, void *memory, size_t bytes)
 static size_t peak(const struct device *device)
 {
     return device->peak;
+}
+
+static bool evict(struct device *device, const void *memory, size_t bytes)
+{
+    (void)device;
+    return evict_bytes(memory, bytes);
 }
 
 static struct stream *new_stream(struct device *device, struct err *err)
@@ -160,6 +167,7 @@ const struct backend reference_backend = {
     .alloc = alloc,
     .release = release,
     .peak = peak,
+    .evict = evict,
     .stream_new = new_stream,
     .stream_free = free_stream,
     .stream_wait = wait_event,

@@ -50,7 +50,7 @@ struct cost *estimate_cost(const struct graph *built, int n_sizes, const int64_t
         blocks_roofline(graph, sizes[i], device->flops, device->memory_bandwidth, efficiency,
                         seconds);
         timings[i] = (struct block_timing){ sizes[i], graph, &gradients, stage, seconds, NULL, NULL,
-                                            NULL, program };
+                                            NULL, program, NULL };
     }
     if (!bad)
         cost = blocks_cost(blocks, n_sizes, timings, step, optimizer_states, device->kind, err);

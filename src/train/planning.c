@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "graph/autodiff.h"
 #include "graph/op.h"
+#include "train/beside.h"
 #include "train/compile.h"
 #include "train/data.h"
 #include "train/estimate.h"
@@ -105,6 +106,18 @@ struct trials_key planning_trials(const struct planning *planning)
     };
 }
 
+/* Devices of the first one's node; those of flat: are each by itself. */
+static int devices_of_node(const struct cluster *cluster)
+{
+    int node = cluster->devices[0].node, n = 0;
+
+    if (cluster->places[node].kind != CLUSTER_NODE)
+        return 1;
+    for (int i = 0; i < cluster->n_devices; i++)
+        n += cluster->devices[i].node == node;
+    return n;
+}
+
 /* Measured on a device of its own, so that the run's peak of memory stays the run's; by what
  * trials have shown.
  */
@@ -116,6 +129,8 @@ static struct cost *measure_cost(const struct planning *p, struct err *err)
         .model = p->model, .model_options = p->model_options, .backend = p->backend,
         .optimizer = p->optimizer, .sizes = sizes, .threads = p->threads,
     };
+    int n_beside = beside_count(devices_of_node(p->cluster), p->threads);
+    struct beside *beside;
     struct cost *cost;
 
     options.n_sizes = choose_sizes(&p->request, sizes);
@@ -124,9 +139,11 @@ static struct cost *measure_cost(const struct planning *p, struct err *err)
     options.device = p->backend->device_open(p->threads, err);
     if (!options.device)
         return NULL;
-    options.timings = timings_open(p->backend, options.device, p->threads,
+    options.timings = timings_open(p->backend, options.device, p->threads, n_beside,
                                    p->cache_directory);
+    beside = beside_start(&options, n_beside, p->cache_directory);
     cost = profile_cost(&options, err);
+    beside_stop(beside);
     if (cost)
         trials_apply(&key, cost);
     timings_close(options.timings);

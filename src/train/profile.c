@@ -11,6 +11,7 @@
 #include "graph/program.h"
 #include "scheduler/blocks.h"
 #include "scheduler/layout.h"
+#include "scheduler/memory.h"
 #include "train/compile.h"
 #include "train/optimizer.h"
 
@@ -63,18 +64,44 @@ static int answers_for(const struct graph *graph, int node, int n_original)
     return reader >= 0 && reader < n_original ? reader : -1;
 }
 
+/* Where each value is, with one arena behind the other. */
+static size_t *places_of(const struct program *p)
+{
+    size_t *places = mem_new((size_t)p->n_values, sizeof(*places)), end;
+    const size_t base[] = {
+        [PLACE_PARAM] = 0,
+        [PLACE_GRADIENT] = p->param_bytes,
+        [PLACE_PREPARED] = p->param_bytes + p->gradient_bytes,
+        [PLACE_SLOT] = p->param_bytes + p->gradient_bytes + p->prepared_bytes,
+        [PLACE_SCRATCH] = p->param_bytes + p->gradient_bytes + p->prepared_bytes + p->slot_bytes,
+    };
+
+    end = base[PLACE_SCRATCH] + p->scratch_bytes;
+    for (int v = 0; v < p->n_values; v++) {
+        const struct program_value *at = &p->values[v];
+
+        places[v] = at->place == PLACE_NONE ? end : base[at->place] + at->offset;
+        end += at->place == PLACE_NONE ? layout_aligned(at->layout.bytes) : 0;
+    }
+    return places;
+}
+
 /* The whole step on one device: P, F, then the backward. */
-static void reuse_of_program(const struct profile_options *o, const struct program *p,
+static void reuse_of_program(const struct profile_options *o, struct program *p,
                              const struct value_layout *layouts, struct reuse *reuse)
 {
     const struct program_list *lists[] = { &p->list[PART_PREPARE], &p->list[PART_FORWARD],
                                            &p->backward };
     int *order = mem_new((size_t)p->graph->n_nodes + 1, sizeof(*order)), n = 0;
+    size_t *places;
 
     for (int l = 0; l < 3; l++)
         for (int i = 0; i < lists[l]->n; i++)
             order[n++] = lists[l]->nodes[i];
-    reuse_make(reuse, p->graph, n, order, layouts, reuse_cache(o->threads));
+    memory_place(p, BACKWARD_MERGED, 1, 0);
+    places = places_of(p);
+    reuse_make(reuse, p->graph, n, order, layouts, places, reuse_cache(o->threads));
+    free(places);
     free(order);
 }
 
@@ -132,6 +159,11 @@ static int time_lowered(const struct profile_options *o, const struct whole *w, 
     return 0;
 }
 
+static bool is_preparation(const struct whole *w, int node)
+{
+    return node >= w->n_original && w->graph->nodes[node].part == PART_PREPARE;
+}
+
 static int time_whole(const struct profile_options *o, const struct whole *w,
                       struct lowered *lowered, struct err *err)
 {
@@ -140,6 +172,7 @@ static int time_whole(const struct profile_options *o, const struct whole *w,
 
         for (int i = 0; i < list->n; i++)
             if (!(w->graph->nodes[list->nodes[i]].op->flags & OP_VIEW) &&
+                !is_preparation(w, list->nodes[i]) &&
                 time_lowered(o, w, list->nodes[i], lowered, err) < 0)
                 return -1;
     }
@@ -156,6 +189,7 @@ struct size {
     int *stage_of;
     double *seconds;
     double *kernels;            /* bytes that these ask for, by block */
+    double *preparing;          /* seconds of what lowering put into P, by block */
 };
 
 static void reuse_of_graph(const struct profile_options *o, const struct graph *graph,
@@ -165,7 +199,7 @@ static void reuse_of_graph(const struct profile_options *o, const struct graph *
 
     for (int n = 0; n < graph->n_nodes; n++)
         order[n] = n;
-    reuse_make(reuse, graph, graph->n_nodes, order, NULL, reuse_cache(o->threads));
+    reuse_make(reuse, graph, graph->n_nodes, order, NULL, NULL, reuse_cache(o->threads));
     free(order);
 }
 
@@ -223,6 +257,7 @@ static int open_size(const struct profile_options *o, int64_t samples, struct si
         return -1;
     reuse_of_graph(o, s->graph, &s->reuse);
     s->seconds = mem_new((size_t)s->graph->n_nodes, sizeof(double));
+    s->preparing = mem_new((size_t)s->blocks->n, sizeof(double));
     if (open_whole(o, &options, &s->whole, err) < 0)
         return -1;
     return find_all_kernels(o, s, err);
@@ -249,6 +284,58 @@ static int time_nodes(const struct profile_options *o, struct size *s, struct lo
     return 0;
 }
 
+/* The block for which a value is prepared of a parameter or constant: of several that read that the
+ * first. -1: none does.
+ */
+static int prepared_for(const struct size *s, int value)
+{
+    const struct graph *whole = s->whole.graph;
+
+    while (whole->values[value].producer >= 0)
+        value = whole->nodes[whole->values[value].producer].inputs[0];
+    if (value >= s->graph->n_values || s->graph->values[value].n_consumers == 0)
+        return -1;
+    return s->stage_of[s->graph->values[value].consumers[0]];
+}
+
+/* Bytes that the backend makes of parameters once per step, and of constants, by block. */
+static void find_prepared(const struct size *s, double *prepared)
+{
+    const struct program *p = s->whole.program;
+
+    for (int v = 0; v < p->n_values; v++) {
+        int block;
+
+        if (p->values[v].place != PLACE_PREPARED || p->values[v].root != v)
+            continue;
+        block = prepared_for(s, v);
+        if (block >= 0)
+            prepared[block] += (double)layout_aligned(p->values[v].layout.bytes);
+    }
+}
+
+static int time_preparing(const struct profile_options *o, struct size *s, struct err *err)
+{
+    const struct program_list *list = &s->whole.program->list[PART_PREPARE];
+
+    memset(s->preparing, 0, (size_t)s->blocks->n * sizeof(*s->preparing));
+    for (int i = 0; i < list->n; i++) {
+        int node = list->nodes[i], block;
+        double seconds;
+
+        if (!is_preparation(&s->whole, node))
+            continue;
+        seconds = timings_node(o->timings, s->whole.graph, node, s->whole.layouts,
+                               &s->whole.reuse, err);
+        if (seconds < 0)
+            return -1;
+        block = prepared_for(s, s->whole.graph->nodes[node].outputs[0]);
+        if (block >= 0)
+            s->preparing[block] += seconds;
+    }
+    return 0;
+}
+
 static int time_size(const struct profile_options *o, struct size *s, struct err *err)
 {
     struct lowered lowered = { 0 };
@@ -256,29 +343,10 @@ static int time_size(const struct profile_options *o, struct size *s, struct err
 
     if (!bad)
         bad = time_nodes(o, s, &lowered, err);
+    if (!bad)
+        bad = time_preparing(o, s, err);
     free(lowered.items);
     return bad;
-}
-
-/* Bytes that the backend makes of parameters once per step, and of constants, by block: of what is
- * made of one that several blocks read the first has all.
- */
-static void find_prepared(const struct size *s, double *prepared)
-{
-    const struct program *p = s->whole.program;
-
-    for (int v = 0; v < p->n_values; v++) {
-        int source = v, node;
-
-        if (p->values[v].place != PLACE_PREPARED || p->values[v].root != v)
-            continue;
-        while (s->whole.graph->values[source].producer >= 0)
-            source = s->whole.graph->nodes[s->whole.graph->values[source].producer].inputs[0];
-        if (source >= s->graph->n_values || s->graph->values[source].n_consumers == 0)
-            continue;
-        node = s->graph->values[source].consumers[0];
-        prepared[s->stage_of[node]] += (double)layout_aligned(p->values[v].layout.bytes);
-    }
 }
 
 /* The most at any size: some constants follow the samples, some weights are laid out by them. */
@@ -302,6 +370,7 @@ static void clear_sizes(struct size *sizes, int n)
     for (int i = 0; i < n; i++) {
         free(sizes[i].seconds);
         free(sizes[i].kernels);
+        free(sizes[i].preparing);
         close_whole(&sizes[i].whole);
         reuse_clear(&sizes[i].reuse);
         blocks_free(sizes[i].blocks);
@@ -331,7 +400,8 @@ static struct cost *cost_of(const struct profile_options *o, const struct size *
         timings[i] = (struct block_timing){ o->sizes[i], sizes[i].graph, &sizes[i].autodiff,
                                             sizes[i].stage_of, sizes[i].seconds, prepared,
                                             sizes[i].whole.program, sizes[i].kernels,
-                                            o->steps ? sizes[i].whole.program : NULL };
+                                            o->steps ? sizes[i].whole.program : NULL,
+                                            sizes[i].preparing };
     cost = blocks_cost(sizes[0].blocks, o->n_sizes, timings, step,
                        optimizer_states(o->optimizer.kind), o->backend->device_name(o->device),
                        err);

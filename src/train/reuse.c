@@ -7,11 +7,12 @@
 
 #include "base/mem.h"
 #include "graph/op.h"
+#include "scheduler/layout.h"
 
 #define RING_MIN ((size_t)1 << 20)
-#define RING_MAX ((size_t)64 << 20)
 #define RING_STEPS 2    /* of each power of two */
 #define NEVER (-1)
+#define PAGES ((size_t)1 << 18)
 
 /* Of the far operands of a node: bytes, and these times the logarithm of how far they are. */
 struct weight {
@@ -24,10 +25,13 @@ struct walk {
     struct reuse *reuse;
     size_t cache;
     int *root;              /* of each value: the one whose bytes it shows */
-    int64_t *touched;       /* of each root: the clock then; NEVER */
+    const size_t *places;   /* of each root: where its bytes are */
+    size_t page;            /* bytes */
+    int64_t *touched;       /* of each page: the clock then; NEVER */
     int *writer;            /* of each root: the node that wrote it and nobody has read yet */
     int64_t clock;          /* bytes touched so far, */
     int64_t held, made;     /* of all values, and of what nodes write, each once */
+    double once;            /* held of what a round touches; 0 in the first, which marks nothing */
     struct weight *weights; /* [nodes] */
 };
 
@@ -36,9 +40,26 @@ static size_t bytes_of(const struct walk *w, int value)
     return w->layouts ? w->layouts[value].bytes : value_bytes(&w->graph->values[value]);
 }
 
+struct pages {
+    size_t begin, end;
+};
+
+static struct pages pages_of(const struct walk *w, int root)
+{
+    size_t end = w->places[root] + bytes_of(w, root);
+
+    return (struct pages){ w->places[root] / w->page, (end + w->page - 1) / w->page };
+}
+
+/* In the mean of its pages. */
 static int64_t distance(const struct walk *w, int root)
 {
-    return w->touched[root] == NEVER ? 0 : w->clock - w->touched[root];
+    struct pages pages = pages_of(w, root);
+    double sum = 0;
+
+    for (size_t i = pages.begin; i < pages.end; i++)
+        sum += w->touched[i] == NEVER ? 0 : (double)(w->clock - w->touched[i]);
+    return pages.end > pages.begin ? (int64_t)(sum / (double)(pages.end - pages.begin)) : 0;
 }
 
 static bool is_far(const struct walk *w, int root)
@@ -48,22 +69,18 @@ static bool is_far(const struct walk *w, int root)
 
 static void mark(struct walk *w, int node, int operand, int root)
 {
-    double bytes = (double)bytes_of(w, root);
+    double bytes = (double)bytes_of(w, root), between = w->once * (double)distance(w, root);
+    uint64_t bit = (uint64_t)1 << operand;
 
-    if (operand >= REUSE_OPERANDS)
+    if (operand >= REUSE_OPERANDS || w->once <= 0)
         return;
-    w->reuse->far[node] |= (uint64_t)1 << operand;
+    w->reuse->far[node] |= bit;
+    if (between >= (double)REUSE_LONGEST) {
+        w->reuse->gone[node] |= bit;
+        return;
+    }
     w->weights[node].bytes += bytes;
-    w->weights[node].logarithms += bytes * log2((double)distance(w, root));
-}
-
-static void mark_output(struct walk *w, int node, int root)
-{
-    const struct node *n = &w->graph->nodes[node];
-
-    for (int k = 0; k < n->n_outputs; k++)
-        if (n->outputs[k] >= 0 && w->root[n->outputs[k]] == root)
-            mark(w, node, n->n_inputs + k, root);
+    w->weights[node].logarithms += bytes * log2(between);
 }
 
 static void read_operands(struct walk *w, int node)
@@ -75,11 +92,8 @@ static void read_operands(struct walk *w, int node)
 
         if (root < 0)
             continue;
-        if (is_far(w, root)) {
+        if (is_far(w, root))
             mark(w, node, k, root);
-            if (w->writer[root] >= 0)
-                mark_output(w, w->writer[root], root);
-        }
         w->writer[root] = -1;
     }
 }
@@ -94,26 +108,31 @@ static void write_operands(struct walk *w, int node)
 
         if (root < 0)
             continue;
-        if (w->writer[root] == node) {
+        if (w->writer[root] == node)
             w->reuse->result[node] = true;
-            if (is_far(w, root))
-                mark(w, node, n->n_inputs + k, root);
-        }
+        if (is_far(w, root))
+            mark(w, node, n->n_inputs + k, root);
         w->writer[root] = node;
     }
 }
 
 static void touch_operands(struct walk *w, const int *values, int n, bool written)
 {
-    for (int k = 0; k < n; k++)
-        if (values[k] >= 0) {
-            w->clock += (int64_t)bytes_of(w, values[k]);
-            if (w->touched[w->root[values[k]]] == NEVER) {
-                w->held += (int64_t)bytes_of(w, values[k]);
-                w->made += written ? (int64_t)bytes_of(w, values[k]) : 0;
+    for (int k = 0; k < n; k++) {
+        struct pages pages;
+
+        if (values[k] < 0)
+            continue;
+        pages = pages_of(w, w->root[values[k]]);
+        w->clock += (int64_t)bytes_of(w, values[k]);
+        for (size_t i = pages.begin; i < pages.end; i++) {
+            if (w->touched[i] == NEVER) {
+                w->held += (int64_t)w->page;
+                w->made += written ? (int64_t)w->page : 0;
             }
-            w->touched[w->root[values[k]]] = w->clock;
+            w->touched[i] = w->clock;
         }
+    }
 }
 
 static void walk_node(struct walk *w, int node)
@@ -137,46 +156,77 @@ static size_t ring_of(double bytes)
 {
     size_t ring = (size_t)exp2(round(RING_STEPS * log2(bytes)) / RING_STEPS);
 
-    return ring < RING_MIN ? RING_MIN : ring > RING_MAX ? RING_MAX : ring;
+    return ring < RING_MIN ? RING_MIN : ring > REUSE_LONGEST ? REUSE_LONGEST : ring;
 }
 
-/* What is touched between two uses, each byte once: as it is in the whole step. */
-static void fill_rings(const struct walk *w, int64_t round)
+static void fill_rings(const struct walk *w)
 {
-    double once = round > 0 ? (double)w->held / (double)round : 1;
-
     for (int n = 0; n < w->graph->n_nodes; n++)
         if (w->weights[n].bytes > 0)
             w->reuse->rings[n] =
-                ring_of(once * exp2(w->weights[n].logarithms / w->weights[n].bytes));
+                ring_of(exp2(w->weights[n].logarithms / w->weights[n].bytes));
     w->reuse->written = w->held > 0 ? (int)(4 * (double)w->made / (double)w->held + 0.5) : 0;
     w->reuse->ring = w->held > (int64_t)w->cache ? ring_of((double)w->held) : 0;
 }
 
+/* One value after the other. */
+static size_t *new_places(const struct walk *w)
+{
+    size_t *places = mem_new((size_t)w->graph->n_values, sizeof(*places)), at = 0;
+
+    for (int v = 0; v < w->graph->n_values; v++) {
+        places[v] = at;
+        at += layout_aligned(bytes_of(w, v));
+    }
+    return places;
+}
+
+/* Of what is touched, never more than PAGES and no smaller than a line of a cache. */
+static void open_pages(struct walk *w)
+{
+    size_t end = 0, n;
+
+    for (int v = 0; v < w->graph->n_values; v++) {
+        size_t to = w->places[v] + bytes_of(w, v);
+
+        end = to > end ? to : end;
+    }
+    w->page = layout_aligned(end / PAGES + 1);
+    n = end / w->page + 1;
+    w->touched = mem_new(n, sizeof(*w->touched));
+    for (size_t i = 0; i < n; i++)
+        w->touched[i] = NEVER;
+}
+
 void reuse_make(struct reuse *reuse, const struct graph *graph, int n, const int *order,
-                const struct value_layout *layouts, size_t cache)
+                const struct value_layout *layouts, const size_t *places, size_t cache)
 {
     size_t n_values = (size_t)graph->n_values;
     struct walk w = { .graph = graph, .layouts = layouts, .reuse = reuse, .cache = cache };
+    size_t *own = places ? NULL : new_places(&w);
 
     *reuse = (struct reuse){ .n_nodes = graph->n_nodes };
     reuse->far = mem_new((size_t)graph->n_nodes + 1, sizeof(*reuse->far));
+    reuse->gone = mem_new((size_t)graph->n_nodes + 1, sizeof(*reuse->gone));
     reuse->rings = mem_new((size_t)graph->n_nodes + 1, sizeof(*reuse->rings));
     reuse->result = mem_new((size_t)graph->n_nodes + 1, sizeof(*reuse->result));
+    w.places = own ? own : places;
     w.root = mem_new(n_values, sizeof(*w.root));
-    w.touched = mem_new(n_values, sizeof(*w.touched));
     w.writer = mem_new(n_values, sizeof(*w.writer));
     w.weights = mem_new((size_t)graph->n_nodes + 1, sizeof(*w.weights));
     for (int v = 0; v < graph->n_values; v++) {
         w.root[v] = v;
-        w.touched[v] = NEVER;
-        w.writer[v] = -1;
+        w.writer[v] = NEVER;
     }
+    open_pages(&w);
     /* The second time round everything has a past. */
-    for (int round = 0; round < 2; round++)
+    for (int round = 0; round < 2; round++) {
         for (int i = 0; i < n; i++)
             walk_node(&w, order[i]);
-    fill_rings(&w, w.clock / 2);
+        w.once = w.clock > 0 && round == 0 ? (double)w.held / (double)w.clock : 0;
+    }
+    fill_rings(&w);
+    free(own);
     free(w.weights);
     free(w.root);
     free(w.touched);
@@ -186,6 +236,7 @@ void reuse_make(struct reuse *reuse, const struct graph *graph, int n, const int
 void reuse_clear(struct reuse *reuse)
 {
     free(reuse->far);
+    free(reuse->gone);
     free(reuse->rings);
     free(reuse->result);
     *reuse = (struct reuse){ 0 };

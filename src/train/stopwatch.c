@@ -49,7 +49,8 @@ struct subject {
     struct operand {
         void *memory;               /* its own, or that of this run in the pool */
         size_t bytes;
-        struct pool *pool;          /* NULL: near */
+        struct pool *pool;          /* NULL: near, or */
+        bool evicted;               /* in no cache at all when a run begins */
     } *operands;
     void **pointers;                /* [n] for the kernel */
 };
@@ -150,6 +151,8 @@ static void move_operands(struct subject *s)
 
         if (o->pool)
             o->memory = walk(o->pool, o->bytes);
+        if (o->evicted)
+            s->stopwatch->backend->evict(s->stopwatch->device, o->memory, o->bytes);
         s->pointers[i] = o->memory;
     }
 }
@@ -179,7 +182,7 @@ static int pass(struct subject *s, struct err *err)
         w->backend->fill_zero(w->stream, walk(&w->written, s->passing[1]), s->passing[1], err) < 0)
         return -1;
     for (int i = 0; i < s->n; i++)
-        if (s->operands[i].memory && !s->operands[i].pool &&
+        if (s->operands[i].memory && !s->operands[i].pool && !s->operands[i].evicted &&
             read_through(w, s->operands[i].memory, s->operands[i].bytes, err) < 0)
             return -1;
     return w->backend->stream_sync(w->stream, err);
@@ -241,6 +244,23 @@ static int take_near(const struct stopwatch *w, struct operand *o, enum dtype dt
     return o->memory ? fill(w, dtype, o->memory, o->bytes, err) : -1;
 }
 
+/* In no cache when a run begins, or in 'pool'. */
+static int take_far(const struct stopwatch *w, struct operand *o, enum dtype dtype, bool gone,
+                    struct pool *pool, struct err *err)
+{
+    if (!gone) {
+        o->pool = pool;
+        return 0;
+    }
+    o->evicted = true;
+    return take_near(w, o, dtype, err);
+}
+
+static bool can_evict(const struct stopwatch *w)
+{
+    return w->backend->evict(w->device, NULL, 0);
+}
+
 /* Of the ring so much is written; it comes round when what a run takes of one of both has: of the
  * other the rest passes by between the runs.
  */
@@ -286,9 +306,32 @@ static int open_pools(struct subject *s, const enum dtype *dtypes, int n_inputs,
     return w->piece ? 0 : -1;
 }
 
+/* How far operands are when a run begins, see reuse.h. */
+struct distance {
+    uint64_t far, gone;
+    size_t ring;
+    double written;
+};
+
+static struct distance distance_of(const struct stopwatch *w, const struct reuse *reuse, int node)
+{
+    struct distance d = { .written = reuse->written / 4.0 };
+
+    if (node >= reuse->n_nodes)
+        return d;
+    d.far = reuse->far[node];
+    d.gone = reuse->gone[node];
+    d.ring = reuse->rings[node];
+    if (d.gone && !can_evict(w)) {
+        d.gone = 0;
+        d.ring = REUSE_LONGEST;
+    }
+    return d;
+}
+
 static int take_operands(struct subject *s, const struct graph *graph, const struct node *node,
-                         const struct value_layout *layouts, uint64_t far, size_t ring,
-                         double written, struct err *err)
+                         const struct value_layout *layouts, const struct distance *distance,
+                         struct err *err)
 {
     struct stopwatch *w = s->stopwatch;
     enum dtype *dtypes = mem_new((size_t)s->n + 1, sizeof(*dtypes));
@@ -302,13 +345,14 @@ static int take_operands(struct subject *s, const struct graph *graph, const str
             continue;
         o->bytes = bytes_of(graph, layouts, value);
         dtypes[i] = graph->values[value].dtype;
-        if (i < REUSE_OPERANDS && (far >> i & 1) && dtype_is_float(dtypes[i]))
-            o->pool = i < node->n_inputs ? &w->read : &w->written;
+        if (i < REUSE_OPERANDS && (distance->far >> i & 1) && dtype_is_float(dtypes[i]))
+            bad = take_far(w, o, dtypes[i], distance->gone >> i & 1,
+                           i < node->n_inputs ? &w->read : &w->written, err);
         else
             bad = take_near(w, o, dtypes[i], err);
     }
     if (!bad)
-        bad = open_pools(s, dtypes, node->n_inputs, ring, written, err);
+        bad = open_pools(s, dtypes, node->n_inputs, distance->ring, distance->written, err);
     free(dtypes);
     return bad;
 }
@@ -375,15 +419,14 @@ int stopwatch_node(struct stopwatch *stopwatch, const struct graph *graph, int n
     const struct backend *backend = stopwatch->backend;
     const struct node *n = &graph->nodes[node];
     struct subject s = { .run = run_kernel, .stopwatch = stopwatch };
-    bool known = node < reuse->n_nodes;
-    uint64_t far = known ? reuse->far[node] : 0;
-    size_t ring = known ? reuse->rings[node] : 0;
+    struct distance distance = distance_of(stopwatch, reuse, node);
+    bool adds = node < reuse->n_nodes && reuse->result[node];
     int bad = -1;
 
     make_operands(&s, n->n_inputs + n->n_outputs);
     s.kernel = backend->kernel_new(stopwatch->device, graph, node, layouts, err);
-    if (s.kernel && take_operands(&s, graph, n, layouts, far, ring, reuse->written / 4.0, err) == 0)
-        bad = measure_kernel(&s, graph, n, known && reuse->result[node], seconds, err);
+    if (s.kernel && take_operands(&s, graph, n, layouts, &distance, err) == 0)
+        bad = measure_kernel(&s, graph, n, adds, seconds, err);
     if (s.kernel)
         backend->kernel_free(s.kernel);
     release_operands(&s);
@@ -416,7 +459,8 @@ int stopwatch_update(struct stopwatch *stopwatch, const struct optimizer_args *a
     for (int i = 0; i < s.n && !bad; i++) {
         s.operands[i].bytes = UPDATE_BYTES;
         if (ring)
-            s.operands[i].pool = i == 0 ? &w->read : &w->written;
+            bad = take_far(w, &s.operands[i], args->dtype, ring >= REUSE_LONGEST && can_evict(w),
+                           i == 0 ? &w->read : &w->written, err);
         else
             bad = take_near(w, &s.operands[i], args->dtype, err);
     }

@@ -15,7 +15,8 @@ struct stopwatch *stopwatch_new(const struct backend *backend, struct device *de
 void stopwatch_free(struct stopwatch *stopwatch);
 
 /* 'seconds': the median of the runs. Far operands (reuse.h; integers are always near) lie
- * elsewhere at each run, so that so many bytes pass before a place is used again. Results are added
+ * elsewhere at each run, so that so many bytes pass before a place is used again; those that no
+ * ring is long enough for are dropped from the caches, where the backend can. Results are added
  * to what is there, as all but the first micro-batch do.
  */
 int stopwatch_node(struct stopwatch *stopwatch, const struct graph *graph, int node,

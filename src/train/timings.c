@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,10 @@
 struct timings {
     const struct backend *backend;
     struct device *device;
+    char *name;         /* what was measured, and beside how many */
     char *path;         /* NULL: nothing is kept */
+    bool only_reads;
+    const atomic_bool *stop;    /* NULL: nothing stops it */
     json_t *seconds;    /* key → number */
     json_t *crowded;    /* keys of what was measured while others were at work */
     json_t *samples;    /* key → numbers, one for each round: what is new */
@@ -46,7 +50,7 @@ void timings_hash(const char *text, char hex[17])
     snprintf(hex, 17, "%016llx", (unsigned long long)hash);
 }
 
-static void read_cache(struct timings *t, const char *device_name)
+static void read_cache(struct timings *t)
 {
     struct err ignored = { 0 };
     struct json_reader r;
@@ -62,7 +66,7 @@ static void read_cache(struct timings *t, const char *device_name)
         json_get_object(&r, "seconds", true, &seconds, &ignored) == 0 &&
         json_get_object(&r, "crowded", false, &crowded, &ignored) == 0 &&
         json_get_number(&r, "spread", 0, MOST_SPREAD, &unknown, &spread, &ignored) == 0 &&
-        strcmp(device, device_name) == 0) {
+        strcmp(device, t->name) == 0) {
         t->spread = spread;
         json_object_foreach((json_t *)seconds, key, value)
             if (json_is_number(value) && json_number_value(value) >= 0)
@@ -72,11 +76,19 @@ static void read_cache(struct timings *t, const char *device_name)
     json_decref(top);
 }
 
+static char *cache_name(const struct backend *backend, const struct device *device, int beside)
+{
+    const char *name = backend->device_name(device);
+
+    return beside ? mem_printf("%s %s beside %d", backend->name, name, beside)
+                  : mem_printf("%s %s", backend->name, name);
+}
+
 struct timings *timings_open(const struct backend *backend, struct device *device, int threads,
-                             const char *directory)
+                             int beside, const char *directory)
 {
     struct timings *t = mem_new(1, sizeof(*t));
-    char *name, hex[17];
+    char hex[17];
 
     t->backend = backend;
     t->device = device;
@@ -84,14 +96,19 @@ struct timings *timings_open(const struct backend *backend, struct device *devic
     t->seconds = json_object();
     t->crowded = json_object();
     t->samples = json_object();
+    t->name = cache_name(backend, device, beside);
     if (!directory)
         return t;
-    name = mem_printf("%s %s", backend->name, backend->device_name(device));
-    timings_hash(name, hex);
+    timings_hash(t->name, hex);
     t->path = mem_printf("%s/%s-%s.json", directory, backend->name, hex);
-    read_cache(t, name);
-    free(name);
+    read_cache(t);
     return t;
+}
+
+void timings_only_read(struct timings *timings, const atomic_bool *stop)
+{
+    timings->only_reads = true;
+    timings->stop = stop;
 }
 
 static void write_cache(const struct timings *t)
@@ -99,17 +116,15 @@ static void write_cache(const struct timings *t)
     struct err ignored = { 0 };
     char *slash = strrchr(t->path, '/');
     json_t *top;
-    char *name = mem_printf("%s %s", t->backend->name, t->backend->device_name(t->device));
 
     *slash = '\0';
     file_mkdirs(t->path);
     *slash = '/';
     top = json_pack("{s:s, s:i, s:s, s:f, s:O, s:O}", "schema", "tasuki-timings", "version", 1,
-                    "device", name, "spread", timings_usual_spread(t), "seconds", t->seconds,
+                    "device", t->name, "spread", timings_usual_spread(t), "seconds", t->seconds,
                     "crowded", t->crowded);
     json_save(top, t->path, &ignored);
     json_decref(top);
-    free(name);
 }
 
 /* What is new was measured with others at work, or not. */
@@ -137,7 +152,7 @@ void timings_close(struct timings *timings)
 {
     if (!timings)
         return;
-    if (timings->path && timings->changed) {
+    if (timings->path && timings->changed && !timings->only_reads) {
         note_crowd(timings);
         write_cache(timings);
     }
@@ -146,6 +161,7 @@ void timings_close(struct timings *timings)
     json_decref(timings->crowded);
     json_decref(timings->samples);
     free(timings->path);
+    free(timings->name);
     free(timings);
 }
 
@@ -266,8 +282,8 @@ static int sort_samples(const json_t *samples, double sorted[ROUNDS])
     return n;
 }
 
-/* Returns the lower quartile of what was measured so far: somebody else at work on this machine
- * makes a round slower by any factor, nothing makes one much faster.
+/* Returns the median of what was measured so far, the lower of two: it is what a run has to expect,
+ * and a moment in which others are at work does not reach it.
  */
 static double keep(struct timings *t, const char *key, double seconds)
 {
@@ -281,9 +297,9 @@ static double keep(struct timings *t, const char *key, double seconds)
     }
     json_array_append_new(samples, json_real(seconds));
     n = sort_samples(samples, sorted);
-    json_object_set_new(t->seconds, key, json_real(sorted[n / 4]));
+    json_object_set_new(t->seconds, key, json_real(sorted[(n - 1) / 2]));
     t->changed = true;
-    return sorted[n / 4];
+    return sorted[(n - 1) / 2];
 }
 
 int timings_spread(const struct timings *timings, double *median, double *worst)
@@ -325,8 +341,13 @@ bool timings_round(struct timings *timings)
     return true;
 }
 
+/* NULL where it is told to stop, too. */
 static struct stopwatch *stopwatch_of(struct timings *t, struct err *err)
 {
+    if (t->stop && atomic_load(t->stop)) {
+        err_set(err, "measuring was stopped");
+        return NULL;
+    }
     if (!t->stopwatch) {
         load_read(&t->start);
         t->stopwatch = stopwatch_new(t->backend, t->device, err);
@@ -339,13 +360,14 @@ double timings_node(struct timings *timings, const struct graph *graph, int node
                     struct err *err)
 {
     struct timings *t = timings;
-    char key[64];
+    char key[96];
     double seconds;
 
     node_key(graph, node, layouts, key);
     if (node < reuse->n_nodes)
-        snprintf(key + 16, sizeof(key) - 16, " far %llx in %zu/%d%s",
-                 (unsigned long long)reuse->far[node], reuse->rings[node],
+        snprintf(key + 16, sizeof(key) - 16, " far %llx gone %llx in %zu/%d%s",
+                 (unsigned long long)reuse->far[node], (unsigned long long)reuse->gone[node],
+                 reuse->rings[node],
                  reuse->rings[node] ? reuse->written : 0,
                  reuse->result[node] ? " adds" : "");
     if (known(t, key, &seconds))

@@ -6,6 +6,7 @@
 #ifndef TASUKI_TRAIN_TIMINGS_H
 #define TASUKI_TRAIN_TIMINGS_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "kernels/backend.h"
@@ -16,14 +17,17 @@ struct timings;
 
 /* 'directory' NULL: nothing is read or kept. A file that does not parse is measured anew, and
  * what was measured in a crowd (load.h) once there is none. 'threads' of the device; 0: all cores.
+ * 'beside' how many others it is measured (beside.h); each number has a file of its own.
  */
 struct timings *timings_open(const struct backend *backend, struct device *device, int threads,
-                             const char *directory);
+                             int beside, const char *directory);
+/* The cache is not written, and measuring fails once '*stop' is set. */
+void timings_only_read(struct timings *timings, const atomic_bool *stop);
 /* Write what is new to the cache; a directory that cannot be written is no error. */
 void timings_close(struct timings *timings);
 
 /* A machine is slower at some moments than at others: what is new is measured in several rounds
- * over all of it, and the lower quartile counts. Returns whether another round is wanted.
+ * over all of it, and the median counts. Returns whether another round is wanted.
  */
 bool timings_round(struct timings *timings);
 /* Seconds of one run; -1 with 'err'. 'layouts' as for kernel_new(). 'reuse' says which of its

@@ -169,7 +169,7 @@ static struct cost *cost_of(struct graph **graphs, int n, struct err *err)
         for (int k = 0; k < graphs[i]->n_nodes; k++)
             seconds[i][k] = 1;
         timing[i] = (struct block_timing){ graphs[i]->batch, graphs[i], &ad[i], all,
-                                           seconds[i], NULL, NULL, NULL, NULL };
+                                           seconds[i], NULL, NULL, NULL, NULL, NULL };
     }
     cost = blocks_cost(blocks[0], n, timing, 0, 2, "test", err);
     for (int i = 0; i < n; i++) {
@@ -286,7 +286,8 @@ static struct cost *estimate(const struct graph *built)
     seconds = arena_alloc(graph->arena, (size_t)graph->n_nodes, sizeof(double));
     blocks_roofline(graph, 4, 1e3, 1e3, NULL, seconds);
     cost = blocks_cost(blocks, 1,
-                       &(struct block_timing){ 4, graph, &ad, stage, seconds, NULL, NULL, NULL, NULL },
+                       &(struct block_timing){ 4, graph, &ad, stage, seconds, NULL, NULL, NULL, NULL,
+                                                NULL },
                        0, 2, "test", &err);
     blocks_free(blocks);
     graph_free(graph);

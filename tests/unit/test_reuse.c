@@ -64,7 +64,7 @@ static void nothing_is_far_where_all_fits(void **state)
 
     (void)state;
     build(&e, 10, 100);
-    reuse_make(&reuse, &e.graph, N_NODES, e.order, e.layouts, 1000000);
+    reuse_make(&reuse, &e.graph, N_NODES, e.order, e.layouts, NULL, 1000000);
     assert_int_equal(reuse.ring, 0);
     for (int n = 0; n < N_NODES; n++)
         assert_int_equal(reuse.far[n], 0);
@@ -78,7 +78,7 @@ static void weights_are_far_and_what_was_just_made_is_near(void **state)
 
     (void)state;
     build(&e, 10, 1000);
-    reuse_make(&reuse, &e.graph, N_NODES, e.order, e.layouts, 1500);
+    reuse_make(&reuse, &e.graph, N_NODES, e.order, e.layouts, NULL, 1500);
     assert_true(reuse.ring > 0);
     assert_true(is_far(&reuse, FIRST, 1));          /* since the last step */
     assert_true(is_far(&reuse, SECOND, 1));
@@ -96,27 +96,48 @@ static void gradients_are_results_and_far(void **state)
 
     (void)state;
     build(&e, 10, 1000);
-    reuse_make(&reuse, &e.graph, N_NODES, e.order, e.layouts, 1500);
+    reuse_make(&reuse, &e.graph, N_NODES, e.order, e.layouts, NULL, 1500);
     assert_true(reuse.result[WGRAD_0] && reuse.result[WGRAD_1]);
     assert_true(is_far(&reuse, WGRAD_0, OUTPUT) && is_far(&reuse, WGRAD_1, OUTPUT));
     assert_false(reuse.result[FIRST] || reuse.result[DGRAD_1]);
-    assert_false(is_far(&reuse, FIRST, OUTPUT));    /* read again while it is near */
     reuse_clear(&reuse);
 }
 
-static void what_is_read_late_is_written_far_away(void **state)
+static void an_output_is_as_far_as_what_was_last_in_its_place(void **state)
 {
+    size_t places[N_VALUES], end = 0;
     struct example e;
     struct reuse reuse;
 
     (void)state;
-    build(&e, 10, 1000);
-    /* y is not read at once: w1 passes first. */
-    set_node(&e, SECOND, X, W1, Z);
-    e.layouts[W1].bytes = 2000;
-    reuse_make(&reuse, &e.graph, N_NODES, e.order, e.layouts, 1500);
-    assert_true(is_far(&reuse, FIRST, OUTPUT));
-    assert_true(is_far(&reuse, WGRAD_1, 0));
+    build(&e, 64, 6400);
+    for (int v = 0; v < N_VALUES; v++) {
+        places[v] = end;
+        end += e.layouts[v].bytes;
+    }
+    reuse_make(&reuse, &e.graph, N_NODES, e.order, e.layouts, places, 6500);
+    assert_true(is_far(&reuse, SECOND, OUTPUT));        /* z was there a step ago */
+    assert_true(is_far(&reuse, DGRAD_1, OUTPUT));
+    reuse_clear(&reuse);
+    places[Z] = places[X];      /* which FIRST has just read */
+    reuse_make(&reuse, &e.graph, N_NODES, e.order, e.layouts, places, 6500);
+    assert_false(is_far(&reuse, SECOND, OUTPUT));
+    assert_true(is_far(&reuse, DGRAD_1, OUTPUT));
+    reuse_clear(&reuse);
+}
+
+static void what_no_ring_is_long_enough_for_is_gone(void **state)
+{
+    const size_t large = 40 << 20;
+    struct example e;
+    struct reuse reuse;
+
+    (void)state;
+    build(&e, 4096, large);
+    reuse_make(&reuse, &e.graph, N_NODES, e.order, e.layouts, NULL, 1 << 20);
+    assert_true(is_far(&reuse, FIRST, 1) && (reuse.gone[FIRST] & 2));       /* 160 MiB ago */
+    assert_true(is_far(&reuse, DGRAD_1, 1) && !(reuse.gone[DGRAD_1] & 2));  /* gw1 came between */
+    assert_true(reuse.rings[DGRAD_1] > 0 && reuse.rings[DGRAD_1] < REUSE_LONGEST);
     reuse_clear(&reuse);
 }
 
@@ -131,7 +152,7 @@ static void a_view_is_what_it_shows(void **state)
     /* z shows y, and gw1 is made from z. */
     e.nodes[SECOND].op = &view;
     set_node(&e, WGRAD_1, Z, GZ, GW1);
-    reuse_make(&reuse, &e.graph, N_NODES, e.order, e.layouts, 900);
+    reuse_make(&reuse, &e.graph, N_NODES, e.order, e.layouts, NULL, 900);
     assert_false(is_far(&reuse, WGRAD_1, 0));
     assert_int_equal(reuse.far[SECOND], 0);
     reuse_clear(&reuse);
@@ -152,7 +173,7 @@ static void rings_are_as_long_as_what_passes_between_two_uses(void **state)
 
     (void)state;
     build(&e, 10, large);
-    reuse_make(&reuse, &e.graph, N_NODES, e.order, e.layouts, large / 2);
+    reuse_make(&reuse, &e.graph, N_NODES, e.order, e.layouts, NULL, large / 2);
     assert_true(is_near(reuse.ring, 24));                   /* MiB */
     assert_true(is_near(reuse.rings[FIRST], 24));           /* w0: the same */
     assert_true(is_near(reuse.rings[SECOND], 9.6));         /* w1: of gw0 and w0 */
@@ -167,7 +188,8 @@ int main(void)
         cmocka_unit_test(nothing_is_far_where_all_fits),
         cmocka_unit_test(weights_are_far_and_what_was_just_made_is_near),
         cmocka_unit_test(gradients_are_results_and_far),
-        cmocka_unit_test(what_is_read_late_is_written_far_away),
+        cmocka_unit_test(an_output_is_as_far_as_what_was_last_in_its_place),
+        cmocka_unit_test(what_no_ring_is_long_enough_for_is_gone),
         cmocka_unit_test(a_view_is_what_it_shows),
         cmocka_unit_test(rings_are_as_long_as_what_passes_between_two_uses),
     };

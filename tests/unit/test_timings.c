@@ -58,7 +58,7 @@ static double seconds_of_update(const char *directory)
     struct optimizer_args args = optimizer_defaults(OPTIMIZER_SGD);
     struct err err = { 0 };
     struct device *device = backend->device_open(1, &err);
-    struct timings *timings = timings_open(backend, device, 1, directory);
+    struct timings *timings = timings_open(backend, device, 1, 0, directory);
     double seconds;
 
     args.dtype = DTYPE_F32;
