@@ -30,8 +30,8 @@ int beside_count(int ranks, int threads)
 
     if (threads <= 0)
         threads = cores / ranks > 0 ? cores / ranks : 1;
-    runs = cores / threads;
-    return (runs < ranks ? runs : ranks) - 1;
+    runs = cores / threads < ranks ? cores / threads : ranks;
+    return runs > 1 ? runs - 1 : 0;
 }
 
 /* What goes wrong here goes wrong in what they are beside of, which says so. */

@@ -426,12 +426,38 @@ static void a_run_repeats_its_bits(void **state)
     drop(&net);
 }
 
+/* Whatever the processor can do, and wherever the bytes start. */
+static void what_is_evicted_is_still_there(void **state)
+{
+    static const char *const names[] = { "cpu", "reference" };
+
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        const struct backend *backend = backend_find(names[k]);
+        struct err err = { 0 };
+        struct device *device = backend->device_open(1, &err);
+        unsigned char *bytes = backend->alloc(device, 1000, &err);
+        bool can = backend->evict(device, NULL, 0);
+
+        assert_non_null(bytes);
+        for (int i = 0; i < 1000; i++)
+            bytes[i] = (unsigned char)i;
+        for (size_t n = 0; n < 200; n++)
+            assert_int_equal(backend->evict(device, bytes + n, 1000 - 2 * n), can);
+        for (int i = 0; i < 1000; i++)
+            assert_int_equal(bytes[i], (unsigned char)i);
+        backend->release(device, bytes, 1000);
+        backend->device_close(device);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lowered_network_gives_the_plain_gradients),
         cmocka_unit_test(values_between_convolutions_are_not_reordered),
         cmocka_unit_test(a_run_repeats_its_bits),
+        cmocka_unit_test(what_is_evicted_is_still_there),
     };
 
     if (!backend_find("cpu")) {

@@ -5,8 +5,10 @@
 #include <dirent.h>
 #include <jansson.h>
 #include <math.h>
+#include <sched.h>
 
 #include "kernels/backend.h"
+#include "train/beside.h"
 #include "train/load.h"
 #include "train/optimizer.h"
 #include "train/timings.h"
@@ -149,12 +151,55 @@ static void what_was_measured_before_has_the_spread_that_it_had_then(void **stat
     (void)state;
 }
 
+/* As beside.c has it: it measures, and nothing of that is kept. */
+static void who_only_reads_writes_nothing_and_stops_when_told(void **state)
+{
+    const char *directory = unit_directory();
+    const struct backend *backend = backend_find("reference");
+    struct optimizer_args args = optimizer_defaults(OPTIMIZER_SGD);
+    struct err err = { 0 };
+    struct device *device = backend->device_open(1, &err);
+    struct timings *timings = timings_open(backend, device, 1, 1, directory);
+    atomic_bool stop = false;
+
+    (void)state;
+    args.dtype = DTYPE_F32;
+    timings_only_read(timings, &stop);
+    assert_true(timings_update(timings, &args, 0, &err) > 0);
+    stop = true;
+    args = optimizer_defaults(OPTIMIZER_ADAM);
+    args.dtype = DTYPE_F32;
+    assert_true(timings_update(timings, &args, 0, &err) < 0);
+    assert_non_null(strstr(err.text, "stopped"));
+    timings_close(timings);
+    backend->device_close(device);
+    assert_int_equal(rmdir(directory), 0);
+}
+
+static void others_get_the_cores_that_are_left(void **state)
+{
+    cpu_set_t mine;
+    int cores;
+
+    (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof(mine), &mine), 0);
+    cores = CPU_COUNT(&mine);
+    assert_int_equal(beside_count(1, 1), 0);
+    assert_int_equal(beside_count(cores, 1), cores - 1);
+    assert_int_equal(beside_count(2 * cores, 1), cores - 1);
+    assert_int_equal(beside_count(2 * cores, 0), cores - 1);
+    assert_int_equal(beside_count(2, cores), 0);
+    assert_int_equal(beside_count(2, 2 * cores), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_measured_in_a_crowd_is_measured_again_when_it_is_gone),
         cmocka_unit_test(a_file_without_a_word_about_crowds_is_believed),
         cmocka_unit_test(what_was_measured_before_has_the_spread_that_it_had_then),
+        cmocka_unit_test(who_only_reads_writes_nothing_and_stops_when_told),
+        cmocka_unit_test(others_get_the_cores_that_are_left),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
