@@ -5,13 +5,14 @@
 
 #include <string.h>
 
-#include "kernels/reference/reference.h"
+#include "kernels/cuda/cuda.h"
 #ifdef HAVE_DNNL
 #include "kernels/cpu/backend_cpu.h"
 #endif
 
 static const struct backend *const backends[] = {
     &reference_backend,
+    &backend_cuda,
 #ifdef HAVE_DNNL
     &backend_cpu,
 #endif

@@ -45,7 +45,7 @@ struct kernel_args {
     const void *const *inputs;
     void *const *outputs;
     void *workspace;                /* kernel_workspace() bytes, 64-byte aligned */
-    const struct step_state *state;
+    const struct step_state *state; /* in memory of the backend, too */
     /* For kernels that accumulate, and only where an output is a gradient of the program:
      * then all outputs are added to.
      */
@@ -98,6 +98,12 @@ struct backend {
     /* Memory of the device, 64-byte aligned; counted, see 'peak'. */
     void *(*alloc)(struct device *device, size_t bytes, struct err *err);
     void (*release)(struct device *device, void *memory, size_t bytes);
+    /* Little things beside what is counted, zeroed: memory of the device, or of the 'host', which
+     * kernels may read and write, too, and copies are fastest with.
+     */
+    void *(*alloc_aside)(struct device *device, size_t bytes, bool host, struct err *err);
+    void (*release_aside)(struct device *device, void *memory, bool host);
+    bool separate;      /* the host may not touch what alloc() gives */
     size_t (*peak)(const struct device *device);    /* most bytes ever out at once */
     /* Drop these bytes from all caches; false where that cannot be done. For measuring. */
     bool (*evict)(struct device *device, const void *memory, size_t bytes);
@@ -143,7 +149,7 @@ struct backend {
     void *(*collectives)(struct device *device);
 };
 
-/* "reference" or "cpu"; NULL where this build lacks it. */
+/* "reference", "cpu" or "cuda"; NULL where this build lacks it. */
 const struct backend *backend_find(const char *name);
 
 #endif

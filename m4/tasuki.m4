@@ -141,6 +141,27 @@ AS_IF([test "$with_cuda" = no], [],
    done
    AC_MSG_RESULT([$have_cuda])])])
 TASUKI_RESULT([cuda], [CUDA], [nvidia-cuda-toolkit], [cuda], [no GPUs])
+AC_ARG_WITH([nvcc-gencode], [AS_HELP_STRING([--with-nvcc-gencode=FLAGS],
+  [GPUs to compile for, as nvcc takes it (default: P100 to H100, as far as it knows them)])],
+  [], [with_nvcc_gencode=])
+AS_IF([test "$have_cuda" = yes && test -z "$with_nvcc_gencode"], [TASUKI_GENCODE])
+AC_SUBST([NVCC_GENCODE], [$with_nvcc_gencode])
+])
+
+dnl Of the generations that there are results for those that this nvcc knows, and the last one's
+dnl intermediate code for what comes after it.
+AC_DEFUN([TASUKI_GENCODE], [
+AC_MSG_CHECKING([which GPUs nvcc compiles for])
+tasuki_codes=`"$NVCC" --list-gpu-code 2>/dev/null`
+tasuki_last=
+for tasuki_gpu in 60 70 75 80 90; do
+  AS_CASE([" "`echo $tasuki_codes`" "], [*" sm_$tasuki_gpu "*],
+    [with_nvcc_gencode="$with_nvcc_gencode -gencode=arch=compute_$tasuki_gpu,code=sm_$tasuki_gpu"
+     tasuki_last=$tasuki_gpu])
+done
+AS_IF([test -n "$tasuki_last"],
+  [with_nvcc_gencode="$with_nvcc_gencode -gencode=arch=compute_$tasuki_last,code=compute_$tasuki_last"])
+AC_MSG_RESULT([$with_nvcc_gencode])
 ])
 
 dnl NCCL is of use with CUDA alone, whose directories may hold it.

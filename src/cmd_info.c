@@ -87,7 +87,7 @@ static void cpu_name(char name[128])
         fclose(file);
 }
 
-static const char *const backends[] = { "cpu", "reference" };
+static const char *const backends[] = { "cpu", "cuda", "reference" };
 
 /* What a backend calls its device; malloc'ed, NULL where this build lacks the backend. */
 static char *device_of(const char *name)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A stand-in for the CUDA runtime and NCCL (LD_PRELOAD=…/fake_cuda.so), as far as
- * tasuki-cuda.so calls them. Its GPUs are those of the file that fake_nvml.c reads,
+ * tasuki-cuda.so calls them; kernels run on the host (fake_gpu.cc). Its GPUs are those of the file that fake_nvml.c reads,
  * $TASUKI_FAKE_NVML, which may have these lines as well:
  *
  *     wire ADDRESS ADDRESS SECONDS BYTES/S    between two GPUs of a node, either way; "*": any
@@ -9,12 +9,14 @@
  *     error CALL RESULT [N]                   of the GPU above it, or of all; N calls are good
  *
  * The first line that fits counts; without one bytes take no time. A RESULT of -1 kills the
- * process. A stream is done in order, by whoever asks an event. Ranks of a communicator share a
+ * process. A stream is done in order, by whoever asks an event, and at random moments in between
+ * where $TASUKI_FAKE_SEED is a number. Ranks of a communicator share a
  * file beside the other: what one sends the other takes out when the wire had its time.
  */
 #include "config.h"
 
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -29,7 +31,9 @@
 #include <nccl.h>
 #endif
 
-#define MOST 16                         /* GPUs, ranks, wires, errors, blocks */
+#define MOST 16                         /* GPUs, ranks, wires, errors */
+#define MOST_BLOCKS 8192
+#define MOST_KERNELS 512
 #define CHANNEL ((size_t)32 << 20)      /* the longest message */
 
 struct wire {
@@ -54,7 +58,7 @@ static struct {
     char gpus[MOST][32];
     struct wire wires[MOST];
     struct fault faults[MOST];
-    struct block blocks[MOST];
+    struct block blocks[MOST_BLOCKS];
 } fake = { .device = -1 };
 
 static double now(void)
@@ -207,9 +211,11 @@ cudaError_t cudaSetDevice(int device)
 
 static cudaError_t allocate(void **data, size_t size, bool pinned)
 {
-    for (int i = 0; i < MOST; i++)
+    for (int i = 0; i < MOST_BLOCKS; i++)
         if (!fake.blocks[i].data) {
-            fake.blocks[i] = (struct block){ malloc(size), size, pinned };
+            fake.blocks[i] = (struct block){ aligned_alloc(256, (size + 255) & ~(size_t)255), size,
+                                             pinned };
+            memset(fake.blocks[i].data, 0xff, size);    /* NaN: nothing was written yet */
             *data = fake.blocks[i].data;
             return cudaSuccess;
         }
@@ -218,7 +224,7 @@ static cudaError_t allocate(void **data, size_t size, bool pinned)
 
 static cudaError_t release(void *data)
 {
-    for (int i = 0; i < MOST; i++)
+    for (int i = 0; i < MOST_BLOCKS; i++)
         if (fake.blocks[i].data == data) {
             free(data);
             fake.blocks[i].data = NULL;
@@ -230,7 +236,7 @@ static cudaError_t release(void *data)
 /* Are these bytes on the GPU, or pinned on the host? */
 static bool lies(const void *data, size_t size, bool pinned)
 {
-    for (int i = 0; i < MOST; i++) {
+    for (int i = 0; i < MOST_BLOCKS; i++) {
         const struct block *b = &fake.blocks[i];
 
         if (b->data && b->pinned == pinned && (const char *)data >= b->data &&
@@ -252,18 +258,23 @@ cudaError_t cudaMallocHost(void **data, size_t size)
     return allocate(data, size, true);
 }
 
+/* What is under way may not lose its memory. */
+static void finish_all(void);
+
 cudaError_t cudaFree(void *data)
 {
+    finish_all();
     return release(data);
 }
 
 cudaError_t cudaFreeHost(void *data)
 {
+    finish_all();
     return release(data);
 }
 
 /* What is in a stream, in order. */
-enum kind { COPY, SEND, RECEIVE, EVENT };
+enum kind { COPY, SEND, RECEIVE, EVENT, WAIT, SET, KERNEL };
 
 struct channel {
     atomic_int full;
@@ -279,19 +290,39 @@ struct step {
     void *to;
     const void *from;
     size_t bytes;
+    size_t rows, to_stride, from_stride;    /* of a COPY: so many times 'bytes' */
     double seconds;
     struct channel *channel;
     cudaEvent_t event;
+    long until;                         /* of a WAIT: the event has been reached so often */
+    int value;                          /* of a SET */
+    void *own;                          /* what the step has a copy of: freed with it */
+    const struct kernel *kernel;
+    unsigned blocks, threads;
 };
 
 struct CUstream_st {
     struct step *first;
+    struct CUstream_st *next;           /* of all */
 };
 
 struct CUevent_st {
     struct CUstream_st *stream;         /* NULL: never recorded */
-    int pending;
+    long recorded, reached;
 };
+
+/* A kernel of the program's, and what fake_gpu.cc runs in its place. */
+struct kernel {
+    const void *stub;
+    void (*run)(void *);
+    size_t bytes;                       /* of its parameter */
+};
+
+static struct CUstream_st *streams;
+static struct kernel kernels[MOST_KERNELS];
+static int n_kernels;
+
+void fake_gpu_run(void (*run)(void *), void *parameter, unsigned blocks, unsigned threads);
 
 static struct step *add_step(struct CUstream_st *stream, enum kind kind)
 {
@@ -325,49 +356,123 @@ static bool step_done(struct step *s)
         since = s->channel->since > since ? s->channel->since : since;
     }
     if (s->kind == EVENT) {
-        s->event->pending--;
+        s->event->reached++;
         return true;
     }
+    if (s->kind == WAIT)
+        return s->event->reached >= s->until;
     if (now() < since + s->seconds)
         return false;
+    if (s->kind == SET) {
+        memset(s->to, s->value, s->bytes);
+        return true;
+    }
+    if (s->kind == KERNEL) {
+        fake_gpu_run(s->kernel->run, s->own, s->blocks, s->threads);
+        return true;
+    }
+    if (s->kind == COPY) {
+        for (size_t r = 0; r < s->rows; r++)
+            memmove((char *)s->to + r * s->to_stride, (const char *)s->from + r * s->from_stride,
+                    s->bytes);
+        return true;
+    }
     if (s->kind == RECEIVE && s->channel->bytes != s->bytes)
         abort();
-    memcpy(s->to, s->kind == RECEIVE ? s->channel->data : s->from, s->bytes);
-    if (s->kind == RECEIVE)
-        atomic_store(&s->channel->full, 0);
+    memcpy(s->to, s->channel->data, s->bytes);
+    atomic_store(&s->channel->full, 0);
     return true;
 }
 
+static bool run_one(struct CUstream_st *stream)
+{
+    struct step *first = stream->first;
+
+    if (!first || !step_done(first))
+        return false;
+    stream->first = first->next;
+    free(first->own);
+    free(first);
+    return true;
+}
+
+/* What a stream waits for may be in another one. */
 static void run(struct CUstream_st *stream)
 {
-    while (stream->first && step_done(stream->first)) {
-        struct step *next = stream->first->next;
+    while (run_one(stream))
+        ;
+    for (struct CUstream_st *s = streams; s && stream->first && stream->first->kind == WAIT;
+         s = s->next)
+        while (s != stream && run_one(s))
+            ;
+}
 
-        free(stream->first);
-        stream->first = next;
-    }
+static void finish(struct CUstream_st *stream)
+{
+    while (stream->first)
+        run(stream);
+}
+
+static void finish_all(void)
+{
+    for (struct CUstream_st *s = streams; s; s = s->next)
+        finish(s);
+}
+
+/* Some of what may be done by now. */
+static void stir(void)
+{
+    static unsigned short state[3];
+    static int seeded = -1;
+    const char *seed = getenv("TASUKI_FAKE_SEED");
+
+    if (seeded < 0 && (seeded = seed != NULL))
+        state[0] = (unsigned short)atoi(seed);
+    for (struct CUstream_st *s = streams; seeded && s; s = s->next)
+        while (nrand48(state) % 3 == 0 && run_one(s))
+            ;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
     MAY_FAIL(cudaError_t);
     *stream = calloc(1, sizeof(**stream));
+    (*stream)->next = streams;
+    streams = *stream;
     return flags == cudaStreamNonBlocking ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     MAY_FAIL(cudaError_t);
-    while (stream->first)
-        run(stream);
+    finish(stream);
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+    struct CUstream_st **at = &streams;
+
     if (stream->first && !fake.n_faults)
         abort();                        /* nobody waited for what is under way */
+    while (*at != stream)
+        at = &(*at)->next;
+    *at = stream->next;
     free(stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    struct step *step;
+
+    MAY_FAIL(cudaError_t);
+    if (flags)
+        return cudaErrorInvalidValue;
+    step = add_step(stream, WAIT);
+    step->event = event;
+    step->until = event->recorded;
+    stir();
     return cudaSuccess;
 }
 
@@ -388,8 +493,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     MAY_FAIL(cudaError_t);
     event->stream = stream;
-    event->pending++;
+    event->recorded++;
     add_step(stream, EVENT)->event = event;
+    stir();
     return cudaSuccess;
 }
 
@@ -398,24 +504,175 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     MAY_FAIL(cudaError_t);
     if (event->stream)
         run(event->stream);
-    return event->pending ? cudaErrorNotReady : cudaSuccess;
+    return event->recorded > event->reached ? cudaErrorNotReady : cudaSuccess;
+}
+
+static bool is_ours(const void *data, size_t size)
+{
+    return lies(data, size, false) || lies(data, size, true);
+}
+
+static char *snapshot(const char *from, size_t stride, size_t width, size_t rows)
+{
+    char *own = malloc(width * rows);
+
+    for (size_t r = 0; r < rows; r++)
+        memcpy(own + r * width, from + r * stride, width);
+    return own;
+}
+
+/* Memory that the program has from elsewhere is read at once, and written before the call returns. */
+static cudaError_t add_copy(void *to, size_t to_stride, const void *from, size_t from_stride,
+                            size_t width, size_t rows, cudaStream_t stream)
+{
+    size_t to_bytes = (rows - 1) * to_stride + width, from_bytes = (rows - 1) * from_stride + width;
+    bool from_ours = is_ours(from, from_bytes), to_ours = is_ours(to, to_bytes);
+    struct step *step;
+
+    if (!from_ours && !to_ours)
+        return cudaErrorInvalidValue;
+    step = add_step(stream, COPY);
+    step->to = to;
+    step->from = from;
+    step->bytes = width;
+    step->rows = rows;
+    step->to_stride = to_stride;
+    step->from_stride = from_stride;
+    step->seconds = lies(to, 1, false) && lies(from, 1, false)
+                        ? 0 : seconds_of("host", "host", width * rows);
+    if (!from_ours) {
+        step->from = step->own = snapshot(from, from_stride, width, rows);
+        step->from_stride = width;
+    }
+    if (!to_ours)
+        finish(stream);
+    stir();
+    return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
-    bool up = lies(to, bytes, false) && lies(from, bytes, true);
-    bool down = lies(to, bytes, true) && lies(from, bytes, false);
+    MAY_FAIL(cudaError_t);
+    if (kind == cudaMemcpyHostToDevice ? !lies(to, bytes, false)
+        : kind == cudaMemcpyDeviceToHost ? !lies(from, bytes, false)
+                                         : kind != cudaMemcpyDefault)
+        return cudaErrorInvalidValue;
+    return add_copy(to, bytes, from, bytes, bytes, 1, stream);
+}
+
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_stride, const void *from, size_t from_stride,
+                              size_t width, size_t rows, enum cudaMemcpyKind kind,
+                              cudaStream_t stream)
+{
+    MAY_FAIL(cudaError_t);
+    if (kind != cudaMemcpyDefault || width > to_stride || width > from_stride)
+        return cudaErrorInvalidPitchValue;
+    return add_copy(to, to_stride, from, from_stride, width, rows, stream);
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
+{
     struct step *step;
 
     MAY_FAIL(cudaError_t);
-    if (!(up && kind != cudaMemcpyDeviceToHost) && !(down && kind != cudaMemcpyHostToDevice))
+    if (!lies(to, bytes, false))
         return cudaErrorInvalidValue;
-    step = add_step(stream, COPY);
+    step = add_step(stream, SET);
     step->to = to;
-    step->from = from;
+    step->value = value;
     step->bytes = bytes;
-    step->seconds = seconds_of("host", "host", bytes);
+    stir();
+    return cudaSuccess;
+}
+
+/* Kernels ------------------------------------------------------------------------------- */
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
+{
+    MAY_FAIL(cudaError_t);
+    if (visible(device) < 0)
+        return cudaErrorInvalidDevice;
+    memset(p, 0, sizeof(*p));
+    snprintf(p->name, sizeof(p->name), "Fake GPU");
+    p->major = 9;
+    p->multiProcessorCount = 2;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    MAY_FAIL(cudaError_t);
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+/* What nvcc's code calls when the module is loaded. */
+void **__cudaRegisterFatBinary(void *image);
+void __cudaRegisterFatBinaryEnd(void **handle);
+void __cudaUnregisterFatBinary(void **handle);
+void __cudaRegisterFunction(void **handle, const char *stub, char *name, const char *device_name,
+                            int limit, uint3 *a, uint3 *b, dim3 *c, dim3 *d, int *size);
+
+void **__cudaRegisterFatBinary(void *image)
+{
+    static void *handle;
+
+    (void)image;
+    return &handle;
+}
+
+void __cudaRegisterFatBinaryEnd(void **handle)
+{
+    (void)handle;
+}
+
+void __cudaUnregisterFatBinary(void **handle)
+{
+    (void)handle;
+}
+
+void __cudaRegisterFunction(void **handle, const char *stub, char *name, const char *device_name,
+                            int limit, uint3 *a, uint3 *b, dim3 *c, dim3 *d, int *size)
+{
+    struct kernel *k = &kernels[n_kernels];
+    char bytes[256];
+    const size_t *found;
+
+    (void)handle, (void)device_name, (void)limit, (void)a, (void)b, (void)c, (void)d, (void)size;
+    snprintf(bytes, sizeof(bytes), "%s_bytes", name);
+    found = dlsym(RTLD_DEFAULT, bytes);
+    if (n_kernels == MOST_KERNELS || !found) {
+        fprintf(stderr, "fake GPU: kernel %s is not known\n", name);
+        abort();
+    }
+    k->stub = stub;
+    *(void **)&k->run = dlsym(RTLD_DEFAULT, name);
+    k->bytes = *found;
+    n_kernels++;
+}
+
+cudaError_t cudaLaunchKernel(const void *stub, dim3 blocks, dim3 threads, void **arguments,
+                             size_t shared, cudaStream_t stream)
+{
+    const struct kernel *k = kernels;
+    struct step *step;
+
+    MAY_FAIL(cudaError_t);
+    while (k < kernels + n_kernels && k->stub != stub)
+        k++;
+    if (k == kernels + n_kernels)
+        return cudaErrorInvalidDeviceFunction;
+    if (blocks.x == 0 || threads.x == 0 || threads.x > 1024 || blocks.y * blocks.z != 1 ||
+        threads.y * threads.z != 1 || shared)
+        return cudaErrorInvalidConfiguration;
+    step = add_step(stream, KERNEL);
+    step->kernel = k;
+    step->own = malloc(k->bytes);
+    memcpy(step->own, arguments[0], k->bytes);
+    step->blocks = blocks.x;
+    step->threads = threads.x;
+    stir();
     return cudaSuccess;
 }
 

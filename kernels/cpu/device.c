@@ -163,6 +163,18 @@ static size_t device_peak(const struct device *device)
     return device->peak;
 }
 
+static void *alloc_aside(struct device *device, size_t bytes, bool host, struct err *err)
+{
+    (void)device, (void)host;
+    return mem_try(bytes, 1, err);
+}
+
+static void release_aside(struct device *device, void *memory, bool host)
+{
+    (void)device, (void)host;
+    free(memory);
+}
+
 static bool evict(struct device *device, const void *memory, size_t bytes)
 {
     (void)device;
@@ -306,6 +318,8 @@ const struct backend backend_cpu = {
     .kernel_run = cpu_kernel_run,
     .alloc = device_alloc,
     .release = device_release,
+    .alloc_aside = alloc_aside,
+    .release_aside = release_aside,
     .peak = device_peak,
     .evict = evict,
     .stream_new = stream_new,

@@ -74,6 +74,18 @@ static size_t peak(const struct device *device)
     return device->peak;
 }
 
+static void *alloc_aside(struct device *device, size_t bytes, bool host, struct err *err)
+{
+    (void)device, (void)host;
+    return mem_try(bytes, 1, err);
+}
+
+static void release_aside(struct device *device, void *memory, bool host)
+{
+    (void)device, (void)host;
+    free(memory);
+}
+
 static bool evict(struct device *device, const void *memory, size_t bytes)
 {
     (void)device;
@@ -166,6 +178,8 @@ const struct backend reference_backend = {
     .kernel_run = ref_kernel_run,
     .alloc = alloc,
     .release = release,
+    .alloc_aside = alloc_aside,
+    .release_aside = release_aside,
     .peak = peak,
     .evict = evict,
     .stream_new = new_stream,

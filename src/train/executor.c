@@ -186,14 +186,17 @@ static int forward(struct executor *e, const struct batch_args *args, int micro,
     bool accumulate = e->begun[args->version];
     int slot = slot_of(e, args, micro), bound = bound_slot(e, args, micro);
     int at = scalar_at(e, args, micro);
+    struct step_state state;
     double start;
 
     if (receive_all(e, args, micro, false, training, result, err) < 0)
         return -1;
     start = trace_clock();
     e->begun[args->version] = true;
-    set_state(e, args, micro, training, &e->states[bound]);
-    if (feed(e, args, slot, &e->states[bound], err) < 0 ||
+    set_state(e, args, micro, training, &state);
+    if (e->backend->copy(e->stream, &e->states[bound], sizeof(state), &state, sizeof(state),
+                         sizeof(state), 1, err) < 0 ||
+        feed(e, args, slot, &state, err) < 0 ||
         run_tape(e, TAPE_F, bound, accumulate, last, err) < 0)
         return -1;
     if (e->has_loss && read_scalar(e, e->compiled->graph->loss, slot, at, err) < 0)

@@ -19,7 +19,7 @@ struct executor {
     int chunk;                          /* of it that this is */
     struct stream *stream;
     struct store store;
-    struct step_state *states;          /* [versions * slots], as the tapes have them */
+    struct step_state *states;          /* [versions * slots], as the tapes have them: the device's */
     struct tape tapes[TAPE_COUNT];
     struct routes routes;
     struct passage *passages;           /* [routes.n] */

@@ -54,7 +54,6 @@ static void make_tapes(struct executor *e)
         [TAPE_BW] = &p->backward,        [TAPE_AGAIN] = &p->again,
     };
 
-    e->states = mem_new((size_t)(e->store.n_versions * e->store.n_slots), sizeof(*e->states));
     for (int t = 0; t < TAPE_COUNT; t++)
         tape_init(&e->tapes[t], lists[t], &e->store, e->states, t == TAPE_AGAIN);
 }
@@ -106,13 +105,21 @@ static int set_up(struct executor *e, struct err *err)
                    e->routes.bytes + e->compiled->sum_bytes, err) < 0 ||
         store_load(&e->store, o->initial, o->seed, err) < 0)
         return -1;
+    e->states = e->backend->alloc_aside(
+        o->device, (size_t)(e->store.n_versions * e->store.n_slots) * sizeof(*e->states), false,
+        err);
+    if (!e->states)
+        return -1;
     make_tapes(e);
     e->store.sums = e->store.buffers + e->routes.bytes;
     make_passages(e);
     read_list(e);
-    e->staging = mem_try(staging_bytes(e->compiled), 1, err);
-    e->scalars = mem_new((size_t)(e->store.n_versions * micro_batches(e)), 2 * sizeof(double));
+    e->staging = e->backend->alloc_aside(o->device, staging_bytes(e->compiled), true, err);
     if (!e->staging)
+        return -1;
+    e->scalars = e->backend->alloc_aside(
+        o->device, (size_t)(e->store.n_versions * micro_batches(e)) * 2 * sizeof(double), true, err);
+    if (!e->scalars)
         return -1;
     e->has_loss = runs_here(e, e->compiled->graph->loss);
     e->has_correct = runs_here(e, e->compiled->graph->correct);
@@ -163,11 +170,14 @@ void executor_free(struct executor *executor)
     if (e->stream)
         e->backend->stream_free(e->stream);
     free(e->passages);
-    free(e->states);
+    if (e->states)
+        e->backend->release_aside(e->options.device, e->states, false);
     free(e->forward_micros);
     free(e->backward_micros);
-    free(e->staging);
-    free(e->scalars);
+    if (e->staging)
+        e->backend->release_aside(e->options.device, e->staging, true);
+    if (e->scalars)
+        e->backend->release_aside(e->options.device, e->scalars, true);
     free(e);
 }
 

@@ -372,25 +372,32 @@ static int measure_kernel(struct subject *s, const struct graph *graph,
 {
     const struct stopwatch *w = s->stopwatch;
     size_t workspace = w->backend->kernel_workspace(s->kernel);
-    struct step_state state = { .global_batch = graph->batch, .samples = graph->batch,
-                                .weight_sum = 1, .training = true };
+    struct step_state *state = w->backend->alloc_aside(w->device, sizeof(*state), true, err);
     void *space = NULL;
     int bad;
 
+    if (!state)
+        return -1;
+    *state = (struct step_state){ .global_batch = graph->batch, .samples = graph->batch,
+                                  .weight_sum = 1, .training = true };
+
     if (workspace) {
         space = w->backend->alloc(w->device, workspace, err);
-        if (!space)
+        if (!space) {
+            w->backend->release_aside(w->device, state, true);
             return -1;
+        }
     }
     s->args = (struct kernel_args){
         .inputs = (const void *const *)s->pointers, .outputs = s->pointers + node->n_inputs,
-        .workspace = space, .state = &state,
+        .workspace = space, .state = state,
         .accumulate = adds && w->backend->kernel_accumulates(s->kernel) ? ACCUMULATE_YES
                                                                         : ACCUMULATE_NO,
     };
     bad = measure(s, seconds, err);
     if (space)
         w->backend->release(w->device, space, workspace);
+    w->backend->release_aside(w->device, state, true);
     return bad;
 }
 

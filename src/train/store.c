@@ -10,6 +10,7 @@
 struct block {
     char **memory;
     size_t bytes;
+    bool host;          /* messages come from and go to memory of the host */
 };
 
 #define MAX_BLOCKS 15
@@ -21,22 +22,44 @@ static int list_blocks(struct store *s, struct block blocks[MAX_BLOCKS])
     int n = 0;
 
     for (int v = 0; v < s->n_versions; v++) {
-        blocks[n++] = (struct block){ &s->weights[v], p->param_bytes };
-        blocks[n++] = (struct block){ &s->prepared[v], p->prepared_bytes };
+        blocks[n++] = (struct block){ &s->weights[v], p->param_bytes, false };
+        blocks[n++] = (struct block){ &s->prepared[v], p->prepared_bytes, false };
         if (s->n_versions > 1)
-            blocks[n++] = (struct block){ &s->contributions[v], p->contribution_bytes };
+            blocks[n++] = (struct block){ &s->contributions[v], p->contribution_bytes, false };
     }
-    blocks[n++] = (struct block){ &s->gradients, p->gradient_bytes };
+    blocks[n++] = (struct block){ &s->gradients, p->gradient_bytes, false };
     for (int i = 0; i < s->n_states; i++)
-        blocks[n++] = (struct block){ &s->states[i], s->compiled->state_bytes };
+        blocks[n++] = (struct block){ &s->states[i], s->compiled->state_bytes, false };
     if (s->averaged)
-        blocks[n++] = (struct block){ &s->averages, s->compiled->state_bytes };
-    blocks[n++] = (struct block){ &s->slots, (size_t)s->n_slots * p->slot_bytes };
-    blocks[n++] = (struct block){ &s->scratch, p->scratch_bytes };
-    blocks[n++] = (struct block){ &s->workspace, p->workspace_bytes };
-    blocks[n++] = (struct block){ &s->buffers, s->buffer_bytes };
-    blocks[n++] = (struct block){ &s->weight_sum, (size_t)s->n_versions * COMPILE_SCALARS };
+        blocks[n++] = (struct block){ &s->averages, s->compiled->state_bytes, false };
+    blocks[n++] = (struct block){ &s->slots, (size_t)s->n_slots * p->slot_bytes, false };
+    blocks[n++] = (struct block){ &s->scratch, p->scratch_bytes, false };
+    blocks[n++] = (struct block){ &s->workspace, p->workspace_bytes, false };
+    blocks[n++] = (struct block){ &s->buffers, s->buffer_bytes, s->compiled->backend->separate };
+    blocks[n++] = (struct block){ &s->weight_sum, (size_t)s->n_versions * COMPILE_SCALARS, false };
     return n;
+}
+
+static int alloc_block(const struct store *s, const struct block *block, struct err *err)
+{
+    const struct backend *backend = s->compiled->backend;
+
+    if (block->host) {
+        *block->memory = backend->alloc_aside(s->device, block->bytes, true, err);
+        return *block->memory ? 0 : -1;
+    }
+    *block->memory = backend->alloc(s->device, block->bytes, err);
+    return *block->memory ? backend->fill_zero(s->stream, *block->memory, block->bytes, err) : -1;
+}
+
+static void release_block(const struct store *s, const struct block *block)
+{
+    const struct backend *backend = s->compiled->backend;
+
+    if (*block->memory && block->host)
+        backend->release_aside(s->device, *block->memory, true);
+    else if (*block->memory)
+        backend->release(s->device, *block->memory, block->bytes);
 }
 
 int store_init(struct store *store, const struct compiled *compiled,
@@ -58,9 +81,7 @@ int store_init(struct store *store, const struct compiled *compiled,
     for (int i = 0; i < n; i++) {
         if (blocks[i].bytes == 0)
             continue;
-        *blocks[i].memory = compiled->backend->alloc(device, blocks[i].bytes, err);
-        if (!*blocks[i].memory ||
-            compiled->backend->fill_zero(stream, *blocks[i].memory, blocks[i].bytes, err) < 0) {
+        if (alloc_block(store, &blocks[i], err) < 0) {
             store_clear(store);
             return -1;
         }
@@ -78,9 +99,7 @@ void store_clear(struct store *store)
         return;
     n = list_blocks(store, blocks);
     for (int i = 0; i < n; i++)
-        if (*blocks[i].memory)
-            store->compiled->backend->release(store->device, *blocks[i].memory,
-                                              blocks[i].bytes);
+        release_block(store, &blocks[i]);
     slices_clear(&store->slices);
     *store = (struct store){ 0 };
 }

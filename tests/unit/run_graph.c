@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/err.h"
 #include "base/mem.h"
 #include "graph/op.h"
 
@@ -16,6 +17,13 @@ static int root_of(const struct graph *graph, int v)
         producer = graph->values[v].producer;
     }
     return v;
+}
+
+static int put(struct run_graph *run, void *to, const void *from, size_t bytes, struct err *err)
+{
+    return run->backend->copy(run->stream, to, bytes, from, bytes, bytes, 1, err) < 0
+               ? -1
+               : run->backend->stream_sync(run->stream, err);
 }
 
 static int make_buffers(struct run_graph *run, struct err *err)
@@ -31,8 +39,9 @@ static int make_buffers(struct run_graph *run, struct err *err)
         run->buffers[v] = run->backend->alloc(run->device, value_bytes(value), err);
         if (!run->buffers[v])
             return -1;
-        if (value->kind == VALUE_CONST && value->data)
-            memcpy(run->buffers[v], value->data, value_bytes(value));
+        if (value->kind == VALUE_CONST && value->data &&
+            put(run, run->buffers[v], value->data, value_bytes(value), err) < 0)
+            return -1;
     }
     for (v = 0; v < run->n_values; v++)
         run->buffers[v] = run->buffers[root_of(graph, v)];
@@ -77,7 +86,9 @@ struct run_graph *run_graph_new(const struct backend *backend, const struct grap
     run->device = backend->device_open(1, err);
     if (run->device)
         run->stream = backend->stream_new(run->device, err);
-    if (!run->stream || make_buffers(run, err) || make_kernels(run, err)) {
+    if (run->stream)
+        run->device_state = backend->alloc_aside(run->device, sizeof(run->state), false, err);
+    if (!run->device_state || make_buffers(run, err) || make_kernels(run, err)) {
         run_graph_free(run);
         return NULL;
     }
@@ -99,6 +110,8 @@ void run_graph_free(struct run_graph *run)
                                   value_bytes(&run->graph->values[i]));
     if (run->workspace)
         run->backend->release(run->device, run->workspace, run->workspace_bytes);
+    if (run->device_state)
+        run->backend->release_aside(run->device, run->device_state, false);
     if (run->stream)
         run->backend->stream_free(run->stream);
     if (run->device)
@@ -111,17 +124,35 @@ void run_graph_free(struct run_graph *run)
 void run_graph_set(struct run_graph *run, int value, const double *data)
 {
     const struct value *v = &run->graph->values[value];
+    void *here = mem_new(value_bytes(v) + 1, 1);
+    struct err err = { 0 };
 
-    dtype_convert(DTYPE_F64, data, v->dtype, run->buffers[value],
-                  (size_t)shape_elements(&v->shape));
+    dtype_convert(DTYPE_F64, data, v->dtype, here, (size_t)shape_elements(&v->shape));
+    if (put(run, run->buffers[value], here, value_bytes(v), &err) < 0)
+        abort();
+    free(here);
 }
 
 void run_graph_get(const struct run_graph *run, int value, double *data)
 {
     const struct value *v = &run->graph->values[value];
+    void *here = mem_new(value_bytes(v) + 1, 1);
+    struct err err = { 0 };
 
-    dtype_convert(v->dtype, run->buffers[value], DTYPE_F64, data,
-                  (size_t)shape_elements(&v->shape));
+    if (put((struct run_graph *)run, here, run->buffers[value], value_bytes(v), &err) < 0)
+        abort();
+    dtype_convert(v->dtype, here, DTYPE_F64, data, (size_t)shape_elements(&v->shape));
+    free(here);
+}
+
+/* Whoever reads what nobody wrote finds NaN. */
+static int poison(struct run_graph *run, void *to, size_t bytes, struct err *err)
+{
+    void *bad = memset(mem_new(bytes + 1, 1), 0xff, bytes + 1);
+    int status = put(run, to, bad, bytes, err);
+
+    free(bad);
+    return status;
 }
 
 static int run_node(struct run_graph *run, int n, struct err *err)
@@ -130,19 +161,21 @@ static int run_node(struct run_graph *run, int n, struct err *err)
     const void **inputs = mem_new((size_t)node->n_inputs, sizeof(*inputs));
     void **outputs = mem_new((size_t)node->n_outputs, sizeof(*outputs));
     struct kernel_args args = { .inputs = inputs, .outputs = outputs,
-                                .workspace = run->workspace, .state = &run->state };
-    int i, result;
+                                .workspace = run->workspace, .state = run->device_state };
+    int i, result = put(run, run->device_state, &run->state, sizeof(run->state), err);
 
     for (i = 0; i < node->n_inputs; i++)
         inputs[i] = node->inputs[i] < 0 ? NULL : run->buffers[node->inputs[i]];
     for (i = 0; i < node->n_outputs; i++) {
         outputs[i] = node->outputs[i] < 0 ? NULL : run->buffers[node->outputs[i]];
-        if (outputs[i])
-            memset(outputs[i], 0xff, value_bytes(&run->graph->values[node->outputs[i]]));
+        if (outputs[i] && !result)
+            result = poison(run, outputs[i], value_bytes(&run->graph->values[node->outputs[i]]),
+                            err);
     }
-    if (run->workspace_bytes)
-        memset(run->workspace, 0xff, run->workspace_bytes);
-    result = run->backend->kernel_run(run->kernels[n], run->stream, &args, err);
+    if (run->workspace_bytes && !result)
+        result = poison(run, run->workspace, run->workspace_bytes, err);
+    if (!result)
+        result = run->backend->kernel_run(run->kernels[n], run->stream, &args, err);
     free(inputs);
     free(outputs);
     return result;

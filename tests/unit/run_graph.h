@@ -18,6 +18,7 @@ struct run_graph {
     void *workspace;
     size_t workspace_bytes;
     struct step_state state;        /* training, one share that is the whole batch */
+    struct step_state *device_state;    /* where kernels read it */
 };
 
 /* Compiles every node that is not a view. The graph must outlive it. */

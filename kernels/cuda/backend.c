@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT */
+/* The "cuda" backend: struct backend over the table of tasuki-cuda.so. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/module.h"
+#include "kernels/cuda/cuda.h"
+
+static const struct cuda_runtime *load_runtime(struct err *err)
+{
+    void *module = module_open("cuda", err);
+    const struct cuda_runtime *cuda =
+        module ? module_symbol(module, CUDA_RUNTIME_SYMBOL, err) : NULL;
+
+    if (cuda && (cuda->version != CUDA_RUNTIME_VERSION || cuda->err_size != sizeof(struct err) ||
+                 cuda->launch_size != CUDA_LAUNCH_SIZES)) {
+        err_set(err, "tasuki-cuda.so belongs to another version of tasuki: install both anew");
+        return NULL;
+    }
+    return cuda;
+}
+
+static void device_close(struct device *device)
+{
+    if (!device)
+        return;
+    if (device->n_fallbacks)
+        log_info("cuda: %d kernel%s ran on the host: %s", device->n_fallbacks,
+                 device->n_fallbacks == 1 ? "" : "s", device->fallbacks);
+    if (device->gpu)
+        device->cuda->close(device->gpu);
+    if (device->reference_stream)
+        device->reference->stream_free(device->reference_stream);
+    if (device->reference_device)
+        device->reference->device_close(device->reference_device);
+    free(device);
+}
+
+static int open_all(struct device *d, struct err *err)
+{
+    d->cuda = load_runtime(err);
+    d->gpu = d->cuda ? d->cuda->open(NULL, err) : NULL;
+    if (!d->gpu)
+        return -1;
+    snprintf(d->name, sizeof(d->name), "%s", d->cuda->name(d->gpu));
+    d->reference = &reference_backend;
+    d->reference_device = d->reference->device_open(1, err);
+    if (!d->reference_device)
+        return -1;
+    d->reference_stream = d->reference->stream_new(d->reference_device, err);
+    return d->reference_stream ? 0 : -1;
+}
+
+static struct device *device_open(int threads, struct err *err)
+{
+    struct device *d = mem_new(1, sizeof(*d));
+
+    (void)threads;
+    if (open_all(d, err) == 0)
+        return d;
+    device_close(d);
+    return NULL;
+}
+
+static const char *device_name(const struct device *device)
+{
+    return device->name;
+}
+
+static void *alloc(struct device *device, size_t bytes, struct err *err)
+{
+    void *memory = device->cuda->alloc(device->gpu, bytes, false, err);
+
+    if (!memory)
+        return NULL;
+    device->in_use += bytes;
+    if (device->in_use > device->peak)
+        device->peak = device->in_use;
+    return memory;
+}
+
+static void release(struct device *device, void *memory, size_t bytes)
+{
+    if (!memory)
+        return;
+    device->in_use -= bytes;
+    device->cuda->release(device->gpu, memory, false);
+}
+
+static void *alloc_aside(struct device *device, size_t bytes, bool host, struct err *err)
+{
+    return device->cuda->alloc(device->gpu, bytes, host, err);
+}
+
+static void release_aside(struct device *device, void *memory, bool host)
+{
+    device->cuda->release(device->gpu, memory, host);
+}
+
+static size_t peak(const struct device *device)
+{
+    return device->peak;
+}
+
+/* Its caches are small beside what a step touches. */
+static bool evict(struct device *device, const void *memory, size_t bytes)
+{
+    (void)device, (void)memory, (void)bytes;
+    return false;
+}
+
+static struct stream *stream_new(struct device *device, struct err *err)
+{
+    struct stream *s = mem_new(1, sizeof(*s));
+
+    s->device = device;
+    s->cuda = device->cuda->stream_new(device->gpu, err);
+    if (s->cuda)
+        return s;
+    free(s);
+    return NULL;
+}
+
+static void stream_free(struct stream *stream)
+{
+    if (!stream)
+        return;
+    stream->device->cuda->stream_free(stream->cuda);
+    free(stream);
+}
+
+struct event {
+    struct device *device;
+    struct cuda_event *cuda;
+};
+
+static int stream_wait(struct stream *stream, struct event *event, struct err *err)
+{
+    return stream->device->cuda->stream_wait(stream->cuda, event->cuda, err);
+}
+
+static int stream_sync(struct stream *stream, struct err *err)
+{
+    return stream->device->cuda->stream_sync(stream->cuda, err);
+}
+
+static struct event *event_new(struct device *device, struct err *err)
+{
+    struct event *e = mem_new(1, sizeof(*e));
+
+    e->device = device;
+    e->cuda = device->cuda->event_new(device->gpu, err);
+    if (e->cuda)
+        return e;
+    free(e);
+    return NULL;
+}
+
+static void event_free(struct event *event)
+{
+    if (!event)
+        return;
+    event->device->cuda->event_free(event->cuda);
+    free(event);
+}
+
+static int event_record(struct event *event, struct stream *stream, struct err *err)
+{
+    return event->device->cuda->event_record(event->cuda, stream->cuda, err);
+}
+
+static int event_done(struct event *event, bool *done, struct err *err)
+{
+    return event->device->cuda->event_done(event->cuda, done, err);
+}
+
+static int copy(struct stream *stream, void *to, size_t to_stride, const void *from,
+                size_t from_stride, size_t width, size_t rows, struct err *err)
+{
+    return stream->device->cuda->copy(stream->cuda, to, to_stride, from, from_stride, width, rows,
+                                      err);
+}
+
+static int fill_zero(struct stream *stream, void *to, size_t bytes, struct err *err)
+{
+    return stream->device->cuda->fill_zero(stream->cuda, to, bytes, err);
+}
+
+static void *collectives(struct device *device)
+{
+    (void)device;
+    return NULL;
+}
+
+const struct backend backend_cuda = {
+    .name = "cuda",
+    .device_open = device_open,
+    .device_close = device_close,
+    .device_name = device_name,
+    .supports = cuda_supports,
+    .kernel_new = cuda_kernel_new,
+    .kernel_free = cuda_kernel_free,
+    .kernel_workspace = cuda_kernel_workspace,
+    .kernel_accumulates = cuda_kernel_accumulates,
+    .kernel_run = cuda_kernel_run,
+    .alloc = alloc,
+    .release = release,
+    .alloc_aside = alloc_aside,
+    .release_aside = release_aside,
+    .separate = true,
+    .peak = peak,
+    .evict = evict,
+    .stream_new = stream_new,
+    .stream_free = stream_free,
+    .stream_wait = stream_wait,
+    .stream_sync = stream_sync,
+    .event_new = event_new,
+    .event_free = event_free,
+    .event_record = event_record,
+    .event_done = event_done,
+    .copy = copy,
+    .fill_zero = fill_zero,
+    .add = cuda_add,
+    .optimize = cuda_optimize,
+    .moments = cuda_moments,
+    .sum_squares = cuda_sum_squares,
+    .collectives = collectives,
+};

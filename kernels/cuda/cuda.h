@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* Private to the "cuda" backend: devices, kernels, and how a node becomes a launch.
+ *
+ * A node is digested by the reference backend (kernels/reference/setup.c), so that attributes are
+ * read in one place. What has a kernel on the GPU is a line of the table in kernel.c; what has none
+ * is run by the reference on the host, in order with the stream, counted and named.
+ */
+#ifndef TASUKI_KERNELS_CUDA_CUDA_H
+#define TASUKI_KERNELS_CUDA_CUDA_H
+
+#include "kernels/cuda/runtime.h"
+#include "kernels/reference/reference.h"
+
+struct device {
+    const struct cuda_runtime *cuda;
+    struct cuda_device *gpu;
+    char name[256];
+    size_t in_use, peak;
+    const struct backend *reference;
+    struct device *reference_device;
+    struct stream *reference_stream;
+    int n_fallbacks;
+    char fallbacks[512];        /* their operators */
+};
+
+struct stream {
+    struct device *device;
+    struct cuda_stream *cuda;
+};
+
+struct cuda_kernel;
+
+typedef int cuda_run_function(const struct cuda_kernel *kernel, struct stream *stream,
+                              const struct kernel_args *args, struct err *err);
+
+/* What a run needs that is known before: filled in by the op's 'make'. */
+union cuda_launch_any {
+#define CUDA_MEMBER(family) struct cuda_##family family;
+    CUDA_FAMILIES(CUDA_MEMBER)
+#undef CUDA_MEMBER
+};
+
+struct cuda_kernel {
+    struct device *device;
+    struct kernel *digest;      /* the reference's */
+    cuda_run_function *run;
+    union cuda_launch_any launch;
+    bool accumulates;
+    size_t workspace;
+    void **host;                /* of a fallback: its inputs and outputs, pinned */
+};
+
+struct cuda_op {
+    const char *name;
+    /* Set 'run', 'launch', 'accumulates' and 'workspace' from the digest; -1: not this case, the
+     * reference has to serve.
+     */
+    int (*make)(struct cuda_kernel *kernel, const struct graph *graph, int node);
+    int argument;               /* for 'make': a cuda_function, for one */
+};
+
+/* op_*.c: each ends with an entry without a name. */
+extern const struct cuda_op cuda_ops_pointwise[];
+/* The entry of the kernel's operator. */
+const struct cuda_op *cuda_op_of(const struct cuda_kernel *kernel);
+
+/* Helpers for 'make'. */
+
+/* Are all floating inputs and outputs float32? */
+bool cuda_is_f32(const struct cuda_kernel *kernel);
+/* The walk over output 0, with operands as the digest has them. */
+void cuda_walk_from(struct cuda_walk *to, const struct walk *from);
+
+/* kernel.c */
+bool cuda_supports(const struct device *device, const struct graph *graph, int node);
+struct kernel *cuda_kernel_new(struct device *device, const struct graph *graph, int node,
+                               const struct value_layout *layouts, struct err *err);
+void cuda_kernel_free(struct kernel *kernel);
+size_t cuda_kernel_workspace(const struct kernel *kernel);
+bool cuda_kernel_accumulates(const struct kernel *kernel);
+int cuda_kernel_run(struct kernel *kernel, struct stream *stream,
+                    const struct kernel_args *args, struct err *err);
+/* Kernels of this device that the reference runs: how many, and their operators. */
+int cuda_fallbacks(const struct device *device, const char **names);
+
+/* update.c */
+int cuda_add(struct stream *stream, enum dtype dtype, size_t n, const void *x, void *y,
+             struct err *err);
+int cuda_optimize(struct stream *stream, const struct optimizer_args *args, size_t n, void *p,
+                  const void *g, double g_scale, void *m, void *v, struct err *err);
+int cuda_moments(struct stream *stream, const struct optimizer_args *args, size_t n,
+                 const void *p, const void *g, double g_scale, void *m, void *v,
+                 double *squares, struct err *err);
+int cuda_sum_squares(struct stream *stream, enum dtype dtype, size_t n, const void *x,
+                     double *result, struct err *err);
+
+extern const struct backend backend_cuda;
+
+#endif

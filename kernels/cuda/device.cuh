@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/* What every .cu file includes. nvcc compiles them for GPUs; a C++ compiler with CUDA_EMULATED, for
+ * the tests, which run kernels without a GPU (tests/fake_gpu.h). So that both can, kernels are
+ * extern "C", not templates, and are launched by CUDA_LAUNCH alone.
+ */
+#ifndef TASUKI_KERNELS_CUDA_DEVICE_CUH
+#define TASUKI_KERNELS_CUDA_DEVICE_CUH
+
+#ifdef CUDA_EMULATED
+#include "tests/fake_gpu.h"
+#else
+#include <cuda_runtime.h>
+#endif
+
+#include "kernels/cuda/launch.h"
+
+#define CUDA_BLOCK 256          /* threads */
+#define CUDA_WARP 32
+
+/* For a loop over n pieces of work, thread after thread, in steps of all threads of the grid. */
+#define CUDA_EACH(i, n)                                                                   \
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n);             \
+         i += (int64_t)gridDim.x * blockDim.x)
+
+/* Blocks for that: no more than keep the largest GPUs busy. */
+static inline unsigned cuda_grid(int64_t n, int block)
+{
+    int64_t blocks = (n + block - 1) / block;
+
+    return blocks < 1 ? 1 : blocks > 4096 ? 4096 : (unsigned)blocks;
+}
+
+/* A kernel has one parameter, a struct of launch.h, named l. What the tests run has a way in that takes
+ * a pointer, and says how large the struct is.
+ */
+#ifdef CUDA_EMULATED
+#define CUDA_KERNEL(name, type)                                                           \
+    static void name##_body(struct type l);                                               \
+    extern "C" void name(void *parameter)                                                 \
+    {                                                                                     \
+        name##_body(*(struct type *)parameter);                                           \
+    }                                                                                     \
+    extern "C" { extern const size_t name##_bytes; const size_t name##_bytes = sizeof(struct type); } \
+    static void name##_body(struct type l)
+#else
+#define CUDA_KERNEL(name, type) extern "C" __global__ void name(struct type l)
+#endif
+
+/* Launch 'kernel' with one argument, a struct. */
+#define CUDA_LAUNCH(kernel, blocks, threads, argument, stream)                            \
+    cuda_launch((const void *)kernel, blocks, threads, (void *)(argument), stream)
+
+static inline cudaError_t cuda_launch(const void *kernel, unsigned blocks, unsigned threads,
+                                      void *argument, cudaStream_t stream)
+{
+    void *arguments[] = { argument };
+
+    return cudaLaunchKernel(kernel, dim3(blocks), dim3(threads), arguments, 0, stream);
+}
+
+#ifdef __CUDACC__
+#define CUDA_DEVICE static __device__ __forceinline__
+#else
+#define CUDA_DEVICE static inline
+#endif
+
+/* The sum of what all threads of the block have, for all of them, in a fixed tree. All threads call
+ * it; 'shared' is CUDA_BLOCK floats.
+ */
+CUDA_DEVICE float block_sum(float x, float *shared)
+{
+    shared[threadIdx.x] = x;
+    __syncthreads();
+    for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half)
+            shared[threadIdx.x] += shared[threadIdx.x + half];
+        __syncthreads();
+    }
+    x = shared[0];
+    __syncthreads();
+    return x;
+}
+
+CUDA_DEVICE float block_max(float x, float *shared)
+{
+    shared[threadIdx.x] = x;
+    __syncthreads();
+    for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half && !(shared[threadIdx.x] >= shared[threadIdx.x + half]))
+            shared[threadIdx.x] = shared[threadIdx.x + half];
+        __syncthreads();
+    }
+    x = shared[0];
+    __syncthreads();
+    return x;
+}
+
+/* Where operand 'i' of element 'e' of the walk is. */
+CUDA_DEVICE int64_t walk_at(const struct cuda_walk &w, int i, int64_t e)
+{
+    int64_t at = w.start[i];
+
+    if (w.flat)
+        return e;
+    for (int k = w.rank - 1; k >= 0; k--) {
+        at += e % w.dim[k] * w.stride[i][k];
+        e /= w.dim[k];
+    }
+    return at;
+}
+
+#endif

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/* From a node to its kernel. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "kernels/cuda/cuda.h"
+
+static const struct cuda_op *const tables[] = {
+    cuda_ops_pointwise,
+};
+
+static const struct cuda_op *find(const char *name)
+{
+    for (size_t t = 0; t < sizeof(tables) / sizeof(tables[0]); t++)
+        for (const struct cuda_op *op = tables[t]; op->name; op++)
+            if (strcmp(op->name, name) == 0)
+                return op;
+    return NULL;
+}
+
+const struct cuda_op *cuda_op_of(const struct cuda_kernel *kernel)
+{
+    return find(kernel->digest->entry->op);
+}
+
+bool cuda_is_f32(const struct cuda_kernel *kernel)
+{
+    const struct kernel *d = kernel->digest;
+
+    for (int i = 0; i < d->n_inputs; i++)
+        if (d->in[i].elements >= 0 && dtype_is_float(d->in[i].dtype) &&
+            d->in[i].dtype != DTYPE_F32)
+            return false;
+    for (int i = 0; i < d->n_outputs; i++)
+        if (d->out[i].elements >= 0 && dtype_is_float(d->out[i].dtype) &&
+            d->out[i].dtype != DTYPE_F32)
+            return false;
+    return true;
+}
+
+void cuda_walk_from(struct cuda_walk *to, const struct walk *from)
+{
+    *to = (struct cuda_walk){ .rank = from->rank, .n = from->n, .elements = 1, .flat = 1 };
+    for (int k = from->rank - 1; k >= 0; k--) {
+        to->dim[k] = from->dim[k];
+        for (int i = 0; i < from->n; i++) {
+            to->stride[i][k] = from->stride[i][k];
+            /* The stride of an axis of one element does not matter. */
+            to->flat &= from->dim[k] == 1 || from->stride[i][k] == to->elements;
+        }
+        to->elements *= from->dim[k];
+    }
+    for (int i = 0; i < from->n; i++) {
+        to->start[i] = from->start[i];
+        to->flat &= from->start[i] == 0;
+    }
+}
+
+/* On the host ---------------------------------------------------------------------------- */
+
+static size_t tensor_bytes(const struct ref_tensor *tensor)
+{
+    return tensor->elements < 0 ? 0 : (size_t)tensor->elements * dtype_size(tensor->dtype);
+}
+
+static const struct ref_tensor *operand(const struct kernel *d, int i)
+{
+    return i < d->n_inputs ? &d->in[i] : &d->out[i - d->n_inputs];
+}
+
+static int bring(const struct cuda_kernel *k, struct stream *stream,
+                 const struct kernel_args *args, struct err *err)
+{
+    const struct cuda_runtime *cuda = k->device->cuda;
+
+    for (int i = 0; i < k->digest->n_inputs; i++) {
+        size_t bytes = tensor_bytes(&k->digest->in[i]);
+
+        if (args->inputs[i] && bytes &&
+            cuda->copy(stream->cuda, k->host[i], bytes, args->inputs[i], bytes, bytes, 1, err) < 0)
+            return -1;
+    }
+    return cuda->stream_sync(stream->cuda, err);
+}
+
+static int take_back(const struct cuda_kernel *k, struct stream *stream,
+                     const struct kernel_args *args, struct err *err)
+{
+    const struct cuda_runtime *cuda = k->device->cuda;
+
+    for (int i = 0; i < k->digest->n_outputs; i++) {
+        size_t bytes = tensor_bytes(&k->digest->out[i]);
+
+        if (args->outputs[i] && bytes &&
+            cuda->copy(stream->cuda, args->outputs[i], bytes, k->host[k->digest->n_inputs + i],
+                       bytes, bytes, 1, err) < 0)
+            return -1;
+    }
+    /* The next run of this kernel may not overwrite what is still being copied. */
+    return cuda->stream_sync(stream->cuda, err);
+}
+
+static int run_on_host(const struct cuda_kernel *k, struct stream *stream,
+                       const struct kernel_args *args, struct err *err)
+{
+    struct kernel_args own = *args;
+    int n = k->digest->n_inputs, n_all = n + k->digest->n_outputs;
+    void **here = k->host + n_all;
+    struct step_state state;
+
+    if (k->device->cuda->copy(stream->cuda, &state, sizeof(state), args->state, sizeof(state),
+                              sizeof(state), 1, err) < 0 ||
+        bring(k, stream, args, err) < 0)
+        return -1;
+    for (int i = 0; i < n_all; i++)
+        here[i] = (i < n ? args->inputs[i] : args->outputs[i - n]) ? k->host[i] : NULL;
+    own.inputs = (const void *const *)here;
+    own.outputs = here + n;
+    own.workspace = here[n_all];
+    own.state = &state;
+    if (k->device->reference->kernel_run(k->digest, k->device->reference_stream, &own, err) < 0)
+        return -1;
+    return take_back(k, stream, args, err);
+}
+
+static void count_fallback(struct device *device, const char *op)
+{
+    size_t length = strlen(device->fallbacks);
+
+    device->n_fallbacks++;
+    log_debug("cuda: %s runs on the host", op);
+    if (strstr(device->fallbacks, op))
+        return;
+    snprintf(device->fallbacks + length, sizeof(device->fallbacks) - length, "%s%s",
+             length ? " " : "", op);
+}
+
+/* Pinned copies of all operands, then room for the pointers of a run and for its workspace. */
+static int make_fallback(struct cuda_kernel *k, struct err *err)
+{
+    const struct kernel *d = k->digest;
+    int n = d->n_inputs + d->n_outputs;
+
+    k->run = run_on_host;
+    k->host = mem_new(2 * (size_t)n + 1, sizeof(*k->host));
+    if (d->workspace)
+        k->host[2 * n] = mem_new(d->workspace, 1);
+    for (int i = 0; i < n; i++) {
+        size_t bytes = tensor_bytes(operand(d, i));
+
+        if (bytes && !(k->host[i] = k->device->cuda->alloc(k->device->gpu, bytes, true, err)))
+            return -1;
+    }
+    count_fallback(k->device, d->entry->op);
+    return 0;
+}
+
+static void free_fallback(struct cuda_kernel *k)
+{
+    int n = k->digest->n_inputs + k->digest->n_outputs;
+
+    for (int i = 0; k->host && i < n; i++)
+        k->device->cuda->release(k->device->gpu, k->host[i], true);
+    if (k->host)
+        free(k->host[2 * n]);
+    free(k->host);
+}
+
+/* The backend's entries ------------------------------------------------------------------- */
+
+bool cuda_supports(const struct device *device, const struct graph *graph, int node)
+{
+    return device->reference->supports(device->reference_device, graph, node);
+}
+
+struct kernel *cuda_kernel_new(struct device *device, const struct graph *graph, int node,
+                               const struct value_layout *layouts, struct err *err)
+{
+    struct cuda_kernel *k = mem_new(1, sizeof(*k));
+    const struct cuda_op *op;
+
+    k->device = device;
+    k->digest = device->reference->kernel_new(device->reference_device, graph, node, layouts,
+                                              err);
+    if (!k->digest) {
+        free(k);
+        return NULL;
+    }
+    op = cuda_op_of(k);
+    if ((!op || op->make(k, graph, node)) && make_fallback(k, err)) {
+        cuda_kernel_free((struct kernel *)k);
+        return NULL;
+    }
+    return (struct kernel *)k;
+}
+
+void cuda_kernel_free(struct kernel *kernel)
+{
+    struct cuda_kernel *k = (struct cuda_kernel *)kernel;
+
+    if (!k)
+        return;
+    free_fallback(k);
+    k->device->reference->kernel_free(k->digest);
+    free(k);
+}
+
+size_t cuda_kernel_workspace(const struct kernel *kernel)
+{
+    return ((const struct cuda_kernel *)kernel)->workspace;
+}
+
+bool cuda_kernel_accumulates(const struct kernel *kernel)
+{
+    return ((const struct cuda_kernel *)kernel)->accumulates;
+}
+
+int cuda_kernel_run(struct kernel *kernel, struct stream *stream,
+                    const struct kernel_args *args, struct err *err)
+{
+    const struct cuda_kernel *k = (const struct cuda_kernel *)kernel;
+
+    return k->run(k, stream, args, err);
+}
+
+int cuda_fallbacks(const struct device *device, const char **names)
+{
+    *names = device->fallbacks;
+    return device->n_fallbacks;
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: MIT */
+/* tasuki-cuda.so: memory, streams, events and launches for training. */
+#include "kernels/cuda/module_private.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "kernels/cuda/module.h"
+#include "kernels/cuda/runtime.h"
+
+struct cuda_device {
+    char address[32];
+    char name[192];
+    int number;
+    cudaStream_t stream;        /* of what is allocated */
+};
+
+struct cuda_stream {
+    struct cuda_device *device;
+    cudaStream_t stream;
+};
+
+struct cuda_event {
+    struct cuda_device *device;
+    cudaEvent_t event;
+};
+
+static int find_device(struct cuda_device *d, const char *address, struct err *err)
+{
+    int n;
+
+    CUDA_CHECK(d, cudaGetDeviceCount(&n), err);
+    if (address) {
+        snprintf(d->address, sizeof(d->address), "%s", address);
+        CUDA_CHECK(d, cudaDeviceGetByPCIBusId(&d->number, address), err);
+        return 0;
+    }
+    CUDA_CHECK(d, cudaDeviceGetPCIBusId(d->address, (int)sizeof(d->address), 0), err);
+    return 0;
+}
+
+static int name_device(struct cuda_device *d, struct err *err)
+{
+    struct cudaDeviceProp p;
+    int version;
+
+    CUDA_CHECK(d, cudaGetDeviceProperties(&p, d->number), err);
+    CUDA_CHECK(d, cudaRuntimeGetVersion(&version), err);
+    snprintf(d->name, sizeof(d->name), "%.128s, sm_%d%d, CUDA %d.%d", p.name, p.major, p.minor,
+             version / 1000, version % 1000 / 10);
+    return 0;
+}
+
+static int use_device(struct cuda_device *d, const char *address, struct err *err)
+{
+    if (find_device(d, address, err) || name_device(d, err))
+        return -1;
+    CUDA_CHECK(d, cudaSetDevice(d->number), err);
+    CUDA_CHECK(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), err);
+    return 0;
+}
+
+/* What it was used for has ended: that a call fails now helps nobody. */
+static void close_device(struct cuda_device *device)
+{
+    if (device->stream)
+        (void)cudaStreamDestroy(device->stream);
+    free(device);
+}
+
+static struct cuda_device *open_device(const char *address, struct err *err)
+{
+    struct cuda_device *d = mem_new(1, sizeof(*d));
+
+    if (use_device(d, address, err) == 0)
+        return d;
+    close_device(d);
+    return NULL;
+}
+
+static const char *device_name(const struct cuda_device *device)
+{
+    return device->name;
+}
+
+static int allocate(struct cuda_device *d, size_t bytes, bool pinned, void **memory,
+                    struct err *err)
+{
+    if (pinned) {
+        CUDA_CHECK(d, cudaMallocHost(memory, bytes), err);
+        memset(*memory, 0, bytes);
+        return 0;
+    }
+    CUDA_CHECK(d, cudaMalloc(memory, bytes), err);
+    CUDA_CHECK(d, cudaMemsetAsync(*memory, 0, bytes, d->stream), err);
+    CUDA_CHECK(d, cudaStreamSynchronize(d->stream), err);
+    return 0;
+}
+
+static void *alloc(struct cuda_device *device, size_t bytes, bool pinned, struct err *err)
+{
+    void *memory = NULL;
+
+    return allocate(device, bytes ? bytes : 1, pinned, &memory, err) == 0 ? memory : NULL;
+}
+
+static void release(struct cuda_device *device, void *memory, bool pinned)
+{
+    (void)device;
+    if (memory)
+        (void)(pinned ? cudaFreeHost(memory) : cudaFree(memory));
+}
+
+static int make_stream(struct cuda_stream *s, struct err *err)
+{
+    CUDA_CHECK(s->device, cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking), err);
+    return 0;
+}
+
+static struct cuda_stream *stream_new(struct cuda_device *device, struct err *err)
+{
+    struct cuda_stream *s = mem_new(1, sizeof(*s));
+
+    s->device = device;
+    if (make_stream(s, err) == 0)
+        return s;
+    free(s);
+    return NULL;
+}
+
+static void stream_free(struct cuda_stream *stream)
+{
+    if (!stream)
+        return;
+    (void)cudaStreamDestroy(stream->stream);
+    free(stream);
+}
+
+static int stream_wait(struct cuda_stream *stream, struct cuda_event *event, struct err *err)
+{
+    CUDA_CHECK(stream->device, cudaStreamWaitEvent(stream->stream, event->event, 0), err);
+    return 0;
+}
+
+static int stream_sync(struct cuda_stream *stream, struct err *err)
+{
+    CUDA_CHECK(stream->device, cudaStreamSynchronize(stream->stream), err);
+    return 0;
+}
+
+static int make_event(struct cuda_event *e, struct err *err)
+{
+    CUDA_CHECK(e->device, cudaEventCreateWithFlags(&e->event, cudaEventDisableTiming), err);
+    return 0;
+}
+
+static struct cuda_event *event_new(struct cuda_device *device, struct err *err)
+{
+    struct cuda_event *e = mem_new(1, sizeof(*e));
+
+    e->device = device;
+    if (make_event(e, err) == 0)
+        return e;
+    free(e);
+    return NULL;
+}
+
+static void event_free(struct cuda_event *event)
+{
+    if (!event)
+        return;
+    (void)cudaEventDestroy(event->event);
+    free(event);
+}
+
+static int event_record(struct cuda_event *event, struct cuda_stream *stream, struct err *err)
+{
+    CUDA_CHECK(event->device, cudaEventRecord(event->event, stream->stream), err);
+    return 0;
+}
+
+static int event_done(struct cuda_event *event, bool *done, struct err *err)
+{
+    cudaError_t code = cudaEventQuery(event->event);
+
+    *done = code == cudaSuccess;
+    if (code == cudaSuccess || code == cudaErrorNotReady)
+        return 0;
+    return cuda_error(event->device->address, code, "cudaEventQuery", err);
+}
+
+static int copy(struct cuda_stream *stream, void *to, size_t to_stride, const void *from,
+                size_t from_stride, size_t width, size_t rows, struct err *err)
+{
+    if (width == 0 || rows == 0)
+        return 0;
+    if (rows == 1 || (to_stride == width && from_stride == width))
+        CUDA_CHECK(stream->device, cudaMemcpyAsync(to, from, width * rows, cudaMemcpyDefault,
+                                                   stream->stream), err);
+    else
+        CUDA_CHECK(stream->device, cudaMemcpy2DAsync(to, to_stride, from, from_stride, width,
+                                                     rows, cudaMemcpyDefault, stream->stream),
+                   err);
+    return 0;
+}
+
+static int fill_zero(struct cuda_stream *stream, void *to, size_t bytes, struct err *err)
+{
+    if (bytes)
+        CUDA_CHECK(stream->device, cudaMemsetAsync(to, 0, bytes, stream->stream), err);
+    return 0;
+}
+
+/* A kernel that this GPU has no code for fails here, too. */
+#define LAUNCH(family)                                                                      \
+    static int launch_##family(struct cuda_stream *stream, const struct cuda_##family *launch, \
+                               struct err *err)                                             \
+    {                                                                                       \
+        cudaError_t code = cuda_launch_##family(stream->stream, launch);                    \
+                                                                                            \
+        return code == cudaSuccess                                                          \
+                   ? 0                                                                      \
+                   : cuda_error(stream->device->address, code, "kernel " #family, err);     \
+    }
+CUDA_FAMILIES(LAUNCH)
+
+#define ENTRY(family) .family = launch_##family,
+
+__attribute__((visibility("default"))) extern const struct cuda_runtime tasuki_cuda_runtime;
+
+const struct cuda_runtime tasuki_cuda_runtime = {
+    .version = CUDA_RUNTIME_VERSION,
+    .err_size = sizeof(struct err),
+    .launch_size = CUDA_LAUNCH_SIZES,
+    .open = open_device,
+    .close = close_device,
+    .name = device_name,
+    .alloc = alloc,
+    .release = release,
+    .stream_new = stream_new,
+    .stream_free = stream_free,
+    .stream_wait = stream_wait,
+    .stream_sync = stream_sync,
+    .event_new = event_new,
+    .event_free = event_free,
+    .event_record = event_record,
+    .event_done = event_done,
+    .copy = copy,
+    .fill_zero = fill_zero,
+    CUDA_FAMILIES(ENTRY)
+};

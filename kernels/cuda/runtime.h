@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/* What tasuki-cuda.so does for training: a GPU's memory, streams, events, and kernels.
+ *
+ * The module is linked without the core and shares these structs alone, so both sides check
+ * CUDA_RUNTIME_VERSION and the sizes. What a node means is digested by the core (kernels/cuda/op_*.c)
+ * into the structs of launch.h; the module only launches. Whatever is handed to a stream runs in
+ * order and later: nothing here waits but sync() and, for memory of the host that is not pinned,
+ * copy(). Errors name the GPU and the call; after one nothing of the device is used again.
+ */
+#ifndef TASUKI_KERNELS_CUDA_RUNTIME_H
+#define TASUKI_KERNELS_CUDA_RUNTIME_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "kernels/cuda/launch.h"
+
+struct err;
+struct cuda_device;
+struct cuda_stream;
+struct cuda_event;
+
+#define CUDA_RUNTIME_VERSION 1
+#define CUDA_RUNTIME_SYMBOL "tasuki_cuda_runtime"
+
+struct cuda_runtime {
+    int version;
+    size_t err_size, launch_size;   /* sizeof(struct err), CUDA_LAUNCH_SIZES */
+
+    /* The one at this PCI address; NULL: the first that CUDA shows. It becomes the calling thread's
+     * current device.
+     */
+    struct cuda_device *(*open)(const char *address, struct err *err);
+    void (*close)(struct cuda_device *device);
+    /* "NVIDIA H200, sm_90, CUDA 13.0": the key of measured costs. */
+    const char *(*name)(const struct cuda_device *device);
+
+    /* Zeroed memory of the GPU, aligned to 256 bytes, or pinned memory of the host that kernels can
+     * read and write, too.
+     */
+    void *(*alloc)(struct cuda_device *device, size_t bytes, bool pinned, struct err *err);
+    void (*release)(struct cuda_device *device, void *memory, bool pinned);
+
+    struct cuda_stream *(*stream_new)(struct cuda_device *device, struct err *err);
+    void (*stream_free)(struct cuda_stream *stream);
+    int (*stream_wait)(struct cuda_stream *stream, struct cuda_event *event, struct err *err);
+    int (*stream_sync)(struct cuda_stream *stream, struct err *err);
+    struct cuda_event *(*event_new)(struct cuda_device *device, struct err *err);
+    void (*event_free)(struct cuda_event *event);
+    int (*event_record)(struct cuda_event *event, struct cuda_stream *stream, struct err *err);
+    int (*event_done)(struct cuda_event *event, bool *done, struct err *err);
+
+    /* As in backend.h. */
+    int (*copy)(struct cuda_stream *stream, void *to, size_t to_stride, const void *from,
+                size_t from_stride, size_t width, size_t rows, struct err *err);
+    int (*fill_zero)(struct cuda_stream *stream, void *to, size_t bytes, struct err *err);
+
+    /* Kernels: launch.h says what each does. */
+#define CUDA_ENTRY(family) \
+    int (*family)(struct cuda_stream *stream, const struct cuda_##family *launch, struct err *err);
+    CUDA_FAMILIES(CUDA_ENTRY)
+#undef CUDA_ENTRY
+};
+
+#endif

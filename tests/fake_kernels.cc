@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: MIT
+// The kernels of kernels/cuda as the host's compiler makes them of the same files.
+#define CUDA_EMULATED
+#include "kernels/cuda/pointwise.cu"
