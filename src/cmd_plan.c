@@ -183,7 +183,7 @@ static int plan_model(struct plan_run *r, struct err *err)
     if (data_options_read(o, &source.data_options, err) == 0 &&
         option_word(o, "precision", &precision, err) == 0 &&
         option_int(o, "threads", 1, MAX_COUNT, 0, &threads, err) == 0 &&
-        option_choice(o, "backend", &source.backend, err) == 0 &&
+        planning_kernels(o, &source.backend, err) == 0 &&
         option_word(o, "optimizer", &optimizer, err) == 0) {
         source.float64 = precision == 1;
         source.n_freeze = option_strings(o, "freeze", &source.freeze);

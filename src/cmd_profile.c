@@ -64,7 +64,7 @@ static int open_device(struct profile_run *r, bool float64, struct err *err)
     char *directory;
 
     if (option_int(r->options, "threads", 1, 4096, 0, &threads, err) < 0 ||
-        option_choice(r->options, "backend", &name, err) < 0)
+        planning_kernels(r->options, &name, err) < 0)
         return -1;
     r->profile.backend = planning_backend(name, float64, err);
     if (!r->profile.backend)

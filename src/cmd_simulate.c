@@ -55,7 +55,7 @@ static int open_model(const struct simulate_run *r, struct planning *planning,
     int64_t threads;
 
     if (option_int(r->options, "threads", 1, MAX_THREADS, 0, &threads, err) ||
-        option_choice(r->options, "backend", &source->backend, err))
+        planning_kernels(r->options, &source->backend, err))
         return -1;
     if (optimizer_from_name(r->plan->optimizer, &kind))
         return err_set(err, "%s: optimizer: \"%s\" is not known; give the costs by --cost FILE",

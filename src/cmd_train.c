@@ -16,6 +16,7 @@
 #include "scheduler/schedule.h"
 #include "topology/node.h"
 #include "train/optimizer.h"
+#include "train/planning.h"
 #include "train/timings.h"
 #include "train/trace.h"
 #include "train/train.h"
@@ -176,7 +177,7 @@ static int read_running(const struct options *o, struct train_settings *t, struc
 
     if (option_int(o, "threads", 1, MAX_COUNT, 0, &threads, err) < 0 ||
         option_int(o, "data-threads", 0, 1024, 0, &t->data_threads, err) < 0 ||
-        option_choice(o, "backend", &t->backend, err) < 0 ||
+        planning_kernels(o, &t->backend, err) < 0 ||
         option_choice(o, "recompute", &t->recompute, err) < 0 ||
         option_number(o, "deadline", 0, 1e9, 600, &t->deadline, err) < 0 ||
         option_span(o, "eval-every", 1, t->eval_every, &t->eval_every, err) < 0 ||

@@ -200,8 +200,10 @@ static const struct option_spec table[] = {
       .help = "run the best N plans first, and take what is shown to be the fastest" },
 
     /* running */
+    { .name = "device", .argument = "cpu|cuda", .commands = COSTS,
+      .help = "what computes (default: cpu)" },
     { .name = "backend", .argument = "cpu|reference", .commands = COSTS,
-      .help = "kernels (default: cpu where built in; reference for float64)" },
+      .help = "kernels of a CPU (default: cpu where built in; reference for float64)" },
     { .name = "threads", .argument = "N", .commands = COSTS,
       .help = "threads of each rank (default: the cores of its share)" },
     { .name = "deterministic", .commands = TRAIN,

@@ -146,11 +146,17 @@ struct executor *executor_new(const struct executor_options *options, struct err
 int executor_connect(struct executor *executor, struct err *err)
 {
     const struct executor_options *o = &executor->options;
+    const struct program *p = executor->compiled->program;
 
-    return reduce_init(&executor->reduce, o->comm, executor->compiled, o->plan, o->placement,
-                       executor->store.gradients, executor->store.sums,
-                       schedule_most_chunks(executor->compiled->schedule) == 1,
-                       o->deterministic, err);
+    if (reduce_init(&executor->reduce, o->comm, executor->compiled, o->plan, o->placement,
+                    executor->store.gradients, executor->store.sums,
+                    schedule_most_chunks(executor->compiled->schedule) == 1, o->deterministic,
+                    err) < 0)
+        return -1;
+    return executor->backend->separate
+               ? reduce_use_mirror(&executor->reduce, executor->backend, o->device,
+                                   executor->stream, p->gradient_bytes, err)
+               : 0;
 }
 
 void executor_free(struct executor *executor)

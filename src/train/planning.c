@@ -50,6 +50,22 @@ struct model *planning_model(const char *path, struct err *err)
     return NULL;
 }
 
+int planning_kernels(const struct options *options, const char **name, struct err *err)
+{
+    const char *device;
+
+    if (option_choice(options, "device", &device, err) < 0 ||
+        option_choice(options, "backend", name, err) < 0)
+        return -1;
+    if (!device || strcmp(device, "cuda") != 0)
+        return 0;
+    if (*name)
+        return err_set_code(err, EXIT_USAGE, "--device cuda and --backend %s: that is a backend "
+                            "of CPUs: leave one of them out", *name);
+    *name = device;
+    return 0;
+}
+
 const struct backend *planning_backend(const char *name, bool float64, struct err *err)
 {
     const struct backend *backend;
@@ -60,7 +76,10 @@ const struct backend *planning_backend(const char *name, bool float64, struct er
     if (!backend) {
         err_set_code(err, EXIT_USAGE, "backend \"%s\": not in this build", name);
     } else if (float64 && strcmp(name, "reference") != 0) {
-        err_set_code(err, EXIT_USAGE, "--precision float64 needs --backend reference");
+        err_set_code(err, EXIT_USAGE, strcmp(name, "cuda") == 0
+                                          ? "--precision float64 needs --backend reference: "
+                                            "--device cuda computes in float32"
+                                          : "--precision float64 needs --backend reference");
         backend = NULL;
     }
     return backend;

@@ -5,6 +5,7 @@
 #ifndef TASUKI_TRAIN_PLANNING_H
 #define TASUKI_TRAIN_PLANNING_H
 
+#include "base/option.h"
 #include "graph/model.h"
 #include "kernels/backend.h"
 #include "scheduler/cost.h"
@@ -53,6 +54,8 @@ int64_t planning_group(const struct plan_request *request, int n_devices);
 /* model_open(), but for a path that plans and checkpoints could not name. */
 struct model *planning_model(const char *path, struct err *err);
 /* Kernels by name; NULL: cpu, or reference for float64, which no other has. */
+/* What --device and --backend say together: the name for planning_backend(); NULL: the default. */
+int planning_kernels(const struct options *options, const char **name, struct err *err);
 const struct backend *planning_backend(const char *name, bool float64, struct err *err);
 
 /* For a command that has no run: the model, its data and a device. */

@@ -114,8 +114,38 @@ int reduce_init(struct reduce *reduce, struct comm *comm, const struct compiled 
     return bad;
 }
 
+int reduce_use_mirror(struct reduce *reduce, const struct backend *backend, struct device *device,
+                      struct stream *stream, size_t bytes, struct err *err)
+{
+    reduce->mirror = (struct reduce_mirror){ .backend = backend, .device = device,
+                                             .stream = stream };
+    for (int i = 0; i < reduce->n_buckets; i++) {
+        struct bucket *bucket = &reduce->buckets[i];
+
+        if (!bucket->group)
+            continue;
+        bucket->arrived = backend->event_new(device, err);
+        if (!bucket->arrived)
+            return -1;
+    }
+    reduce->mirror.memory = backend->alloc_aside(device, bytes, true, err);
+    return reduce->mirror.memory ? 0 : -1;
+}
+
+static void clear_mirror(struct reduce *reduce)
+{
+    const struct reduce_mirror *m = &reduce->mirror;
+
+    for (int i = 0; i < reduce->n_buckets; i++)
+        if (reduce->buckets[i].arrived)
+            m->backend->event_free(reduce->buckets[i].arrived);
+    if (m->memory)
+        m->backend->release_aside(m->device, m->memory, true);
+}
+
 void reduce_clear(struct reduce *reduce)
 {
+    clear_mirror(reduce);
     for (int i = 0; i < reduce->n_buckets; i++)
         comm_request_free(reduce->buckets[i].request);
     for (int i = 0; i < reduce->n_groups; i++)
@@ -147,20 +177,43 @@ static int free_area(const struct sum_areas *areas)
     return -1;
 }
 
-/* In the scratch 'area'. */
-static int post(struct reduce *reduce, struct bucket *bucket, int area, struct err *err)
+/* Begin to copy a bucket of 'array' to the host, or back. */
+static int copy_bucket(const struct reduce *reduce, const struct bucket *bucket, char *array,
+                       bool back, struct err *err)
 {
-    struct sum_areas *areas = bucket->areas;
-    char *data = reduce->gradients + bucket->offset;
+    const struct reduce_mirror *m = &reduce->mirror;
+    char *host = m->memory + bucket->offset, *device = array + bucket->offset;
+
+    return m->backend->copy(m->stream, back ? device : host, bucket->bytes, back ? host : device,
+                            bucket->bytes, bucket->bytes, 1, err);
+}
+
+static int sum(struct reduce *reduce, struct bucket *bucket, struct err *err)
+{
+    char *data = (reduce->mirror.memory ? reduce->mirror.memory : reduce->gradients) +
+                 bucket->offset;
     size_t n = bucket->bytes / dtype_size(reduce->dtype);
 
-    areas->taken[area] = true;
-    bucket->area = area;
-    comm_request_lend(bucket->request, areas->start + (size_t)area * areas->bytes, areas->bytes);
     if (reduce->sharded)
         return comm_reduce_scatter(bucket->group, data, n, reduce->dtype, bucket->request, err);
     return comm_allreduce(bucket->group, data, n, reduce->dtype, reduce->deterministic,
                           bucket->request, err);
+}
+
+/* In the scratch 'area'. */
+static int post(struct reduce *reduce, struct bucket *bucket, int area, struct err *err)
+{
+    struct sum_areas *areas = bucket->areas;
+
+    areas->taken[area] = true;
+    bucket->area = area;
+    comm_request_lend(bucket->request, areas->start + (size_t)area * areas->bytes, areas->bytes);
+    if (!reduce->mirror.memory)
+        return sum(reduce, bucket, err);
+    bucket->copying = true;
+    if (copy_bucket(reduce, bucket, reduce->gradients, false, err) < 0)
+        return -1;
+    return reduce->mirror.backend->event_record(bucket->arrived, reduce->mirror.stream, err);
 }
 
 /* All members of a group must reduce in the same order, but shares of other sizes may run their
@@ -201,7 +254,31 @@ static int complete(struct reduce *reduce, struct bucket *bucket, struct err *er
 {
     bucket->end = trace_clock();
     bucket->areas->taken[bucket->area] = false;
+    if (reduce->mirror.memory && copy_bucket(reduce, bucket, reduce->gradients, true, err) < 0)
+        return -1;
     return post_in_turn(reduce, bucket->group, err);
+}
+
+/* Copies arrive in the order in which buckets were posted: so their sums begin in it, too. */
+static int test_copy(struct reduce *reduce, struct bucket *bucket, struct err *err)
+{
+    bool arrived;
+
+    if (reduce->mirror.backend->event_done(bucket->arrived, &arrived, err) < 0)
+        return -1;
+    if (!arrived)
+        return 0;
+    bucket->copying = false;
+    return sum(reduce, bucket, err);
+}
+
+static int test_one(struct reduce *reduce, struct bucket *bucket, struct err *err)
+{
+    if (bucket->copying)
+        return test_copy(reduce, bucket, err);
+    if (comm_test(bucket->request, &bucket->done, err) < 0)
+        return -1;
+    return bucket->done ? complete(reduce, bucket, err) : 0;
 }
 
 static int test_all(struct reduce *reduce, bool *done, struct err *err)
@@ -210,11 +287,8 @@ static int test_all(struct reduce *reduce, bool *done, struct err *err)
     for (int i = 0; i < reduce->n_buckets; i++) {
         struct bucket *bucket = &reduce->buckets[i];
 
-        if (bucket->posted && !bucket->done) {
-            if (comm_test(bucket->request, &bucket->done, err) < 0 ||
-                (bucket->done && complete(reduce, bucket, err) < 0))
-                return -1;
-        }
+        if (bucket->posted && !bucket->done && test_one(reduce, bucket, err) < 0)
+            return -1;
         *done = *done && bucket->done;
     }
     return 0;
@@ -247,21 +321,59 @@ int reduce_wait(struct reduce *reduce, struct err *err)
     return wait_all(reduce, err);
 }
 
+/* All buckets of 'array' to the host, or back, where they have to be. */
+static int copy_all(struct reduce *reduce, char *array, bool back, struct err *err)
+{
+    const struct reduce_mirror *m = &reduce->mirror;
+
+    if (!m->memory)
+        return 0;
+    for (int i = 0; i < reduce->n_buckets; i++)
+        if (reduce->buckets[i].group &&
+            copy_bucket(reduce, &reduce->buckets[i], array, back, err) < 0)
+            return -1;
+    return m->backend->stream_sync(m->stream, err);
+}
+
+/* Without complete(), whose scratch and turns these do not have. */
+static int wait_gathered(struct reduce *reduce, struct err *err)
+{
+    bool done;
+
+    do {
+        done = true;
+        for (int i = 0; i < reduce->n_buckets; i++) {
+            struct bucket *b = &reduce->buckets[i];
+
+            if (!b->done && comm_test(b->request, &b->done, err) < 0)
+                return -1;
+            done = done && b->done;
+        }
+        if (!done)
+            comm_idle(reduce->comm);
+    } while (!done);
+    return 0;
+}
+
 int reduce_gather(struct reduce *reduce, char *array, struct err *err)
 {
+    char *host = reduce->mirror.memory ? reduce->mirror.memory : array;
+
     if (!reduce->sharded)
         return 0;
+    if (copy_all(reduce, array, false, err) < 0)
+        return -1;
     for (int i = 0; i < reduce->n_buckets; i++) {
         struct bucket *b = &reduce->buckets[i];
 
         b->posted = true;       /* also after an evaluation, which starts anew */
         b->done = !b->group;
-        if (b->group && comm_all_gather(b->group, array + b->offset,
+        if (b->group && comm_all_gather(b->group, host + b->offset,
                                         b->bytes / dtype_size(reduce->dtype), reduce->dtype,
                                         b->request, err) < 0)
             return -1;
     }
-    return wait_all(reduce, err);
+    return wait_gathered(reduce, err) < 0 ? -1 : copy_all(reduce, array, true, err);
 }
 
 /* Ranks come to their groups in one order (buckets.h): none waits for another in vain. */

@@ -5,6 +5,9 @@
  * are posted in its order, each as soon as the last kernel that writes into it has run for the
  * last time and as there is scratch for it: few are under way at once. Under ZeRO-1 a rank gets the
  * sums of its slices (slices.h) only, and what it makes of them is gathered after the update.
+ *
+ * Where the gradients are on a device with memory of its own, each bucket is copied to the host
+ * first, in order with the kernels, summed there, and copied back.
  */
 #ifndef TASUKI_TRAIN_REDUCE_H
 #define TASUKI_TRAIN_REDUCE_H
@@ -25,6 +28,8 @@ struct bucket {
     struct sum_areas *areas;    /* of its group */
     int area;                   /* of these, while it is under way */
     bool posted, done;
+    struct event *arrived;      /* on the host; NULL: it is always there */
+    bool copying;               /* to the host, still */
     double start, end;          /* seconds, for the trace */
 };
 
@@ -43,6 +48,12 @@ struct reduce {
     struct sum_areas *areas;    /* of each group */
     struct bucket *buckets;
     char *gradients;            /* the array */
+    struct reduce_mirror {
+        const struct backend *backend;
+        struct device *device;
+        struct stream *stream;
+        char *memory;           /* of the host, as long as the array; NULL: the array is there */
+    } mirror;
     enum dtype dtype;
     bool deterministic, sharded;
     struct comm_request *request;   /* of norms */
@@ -56,6 +67,9 @@ struct reduce {
 int reduce_init(struct reduce *reduce, struct comm *comm, const struct compiled *compiled,
                 const struct plan *plan, const struct placement *placement, char *gradients,
                 char *scratch, bool shared, bool deterministic, struct err *err);
+/* After that, where the gradients, of so many bytes, are not in memory of the host. */
+int reduce_use_mirror(struct reduce *reduce, const struct backend *backend, struct device *device,
+                      struct stream *stream, size_t bytes, struct err *err);
 void reduce_clear(struct reduce *reduce);
 
 void reduce_start(struct reduce *reduce);   /* of a step */

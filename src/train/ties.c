@@ -12,6 +12,7 @@ struct tie {
     int n;
     char **gradients;           /* of the copies, in stage order */
     size_t bytes;
+    char *mirror;               /* of the first, in memory of the host; NULL: it is there */
     struct comm_group *group;   /* NULL: nobody else has one */
     struct comm_request *request;
 };
@@ -19,7 +20,10 @@ struct tie {
 struct ties {
     struct comm *comm;
     const struct compiled *compiled;    /* of the first chunk */
-    struct stream *stream;              /* of the last to be used */
+    struct device *device;
+    struct stream *stream;              /* of the first chunk, */
+    int n_streams;                      /* and of all that write gradients */
+    struct stream **streams;
     bool deterministic;
     int n;
     struct tie *items;
@@ -53,13 +57,26 @@ static void lend(struct tie *tie, const struct buckets *layouts, int n, int grou
     }
 }
 
+static int open_group(struct ties *ties, struct tie *tie, int n, const int *ranks,
+                      struct err *err)
+{
+    const struct backend *backend = ties->compiled->backend;
+
+    tie->group = comm_group_new(ties->comm, n, ranks, err);
+    if (!tie->group)
+        return -1;
+    if (backend->separate)
+        tie->mirror = backend->alloc_aside(ties->device, tie->bytes, true, err);
+    return backend->separate && !tie->mirror ? -1 : 0;
+}
+
 /* All ranks come to the groups in one order. */
 static int add_tie(struct ties *ties, const struct buckets *layouts, int n, int group,
                    struct executor *const *executors, const struct plan *plan,
                    const struct placement *placement, struct err *err)
 {
     struct tie tie = { 0 };
-    int *ranks, n_ranks;
+    int *ranks, n_ranks, bad = 0;
 
     for (int c = 0; c < n; c++)
         add_copy(&tie, &layouts[c], group, executor_store(executors[c]));
@@ -71,9 +88,9 @@ static int add_tie(struct ties *ties, const struct buckets *layouts, int n, int 
     ranks = mem_new((size_t)placement->n_ranks, sizeof(*ranks));
     n_ranks = buckets_ranks(&layouts[0], group, placement, ranks);
     if (n_ranks > 1)
-        ties->items[ties->n - 1].group = comm_group_new(ties->comm, n_ranks, ranks, err);
+        bad = open_group(ties, &ties->items[ties->n - 1], n_ranks, ranks, err);
     free(ranks);
-    return n_ranks > 1 && !ties->items[ties->n - 1].group ? -1 : 0;
+    return bad;
 }
 
 struct ties *ties_new(struct comm *comm, const struct plan *plan,
@@ -86,7 +103,11 @@ struct ties *ties_new(struct comm *comm, const struct plan *plan,
     int bad = 0;
 
     *ties = (struct ties){ .comm = comm, .compiled = store->compiled, .stream = store->stream,
+                           .device = store->device, .n_streams = n,
+                           .streams = mem_new((size_t)n, sizeof(*ties->streams)),
                            .deterministic = deterministic };
+    for (int c = 0; c < n; c++)
+        ties->streams[c] = executor_store(executors[c])->stream;
     if (schedule_most_chunks(store->compiled->schedule) == 1)
         return ties;
     layouts = mem_new((size_t)n, sizeof(*layouts));
@@ -111,8 +132,11 @@ void ties_free(struct ties *ties)
         comm_request_free(ties->items[i].request);
         if (ties->items[i].group)
             comm_group_free(ties->items[i].group);
+        if (ties->items[i].mirror)
+            ties->compiled->backend->release_aside(ties->device, ties->items[i].mirror, true);
         free(ties->items[i].gradients);
     }
+    free(ties->streams);
     free(ties->items);
     free(ties);
 }
@@ -126,10 +150,13 @@ static int post(const struct ties *ties, const struct tie *tie, struct err *err)
     for (int i = 1; i < tie->n; i++)
         if (backend->add(ties->stream, dtype, n, tie->gradients[i], tie->gradients[0], err) < 0)
             return -1;
+    if (tie->mirror && backend->copy(ties->stream, tie->mirror, tie->bytes, tie->gradients[0],
+                                     tie->bytes, tie->bytes, 1, err) < 0)
+        return -1;
     if (backend->stream_sync(ties->stream, err) < 0)
         return -1;
-    return tie->group ? comm_allreduce(tie->group, tie->gradients[0], n, dtype,
-                                       ties->deterministic, tie->request, err)
+    return tie->group ? comm_allreduce(tie->group, tie->mirror ? tie->mirror : tie->gradients[0],
+                                       n, dtype, ties->deterministic, tie->request, err)
                       : 0;
 }
 
@@ -157,6 +184,9 @@ int ties_sum(struct ties *ties, struct err *err)
 {
     const struct backend *backend = ties->compiled->backend;
 
+    for (int c = 0; c < ties->n_streams && ties->n > 0; c++)
+        if (backend->stream_sync(ties->streams[c], err) < 0)
+            return -1;
     for (int i = 0; i < ties->n; i++)
         if (post(ties, &ties->items[i], err) < 0)
             return -1;
@@ -165,6 +195,9 @@ int ties_sum(struct ties *ties, struct err *err)
     for (int i = 0; i < ties->n; i++) {
         const struct tie *tie = &ties->items[i];
 
+        if (tie->mirror && backend->copy(ties->stream, tie->gradients[0], tie->bytes, tie->mirror,
+                                         tie->bytes, tie->bytes, 1, err) < 0)
+            return -1;
         for (int k = 1; k < tie->n; k++)
             if (backend->copy(ties->stream, tie->gradients[k], tie->bytes, tie->gradients[0],
                               tie->bytes, tie->bytes, 1, err) < 0)
