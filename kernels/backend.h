@@ -68,8 +68,8 @@ struct optimizer_args {
 struct backend {
     const char *name;       /* "reference", "cpu", "cuda" */
 
-    /* 'threads' <= 0: the backend chooses. */
-    struct device *(*device_open)(int threads, struct err *err);
+    /* 'threads' <= 0: the backend chooses. Of GPUs the one at this PCI address; NULL: the first. */
+    struct device *(*device_open)(int threads, const char *address, struct err *err);
     void (*device_close)(struct device *device);
     /* "Intel Xeon …, 2 threads, oneDNN 2.6.3": the key of the profile cache, too. */
     const char *(*device_name)(const struct device *device);

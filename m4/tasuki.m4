@@ -139,6 +139,11 @@ AS_IF([test "$with_cuda" = no], [],
         TASUKI_TRY_LINK([cuda], [CUDA], [$tasuki_cflags], [$tasuki_libs -lcudart],
           [@%:@include <cuda_runtime_api.h>], [int n; cudaGetDeviceCount(&n)])])
    done
+   # Kernels want the compiler that nvcc wants, too.
+   AS_IF([test "$have_cuda" = yes],
+     [echo '__global__ void kernel() {}' >conftest.cu
+      AS_IF(["$NVCC" -c conftest.cu -o conftest.o >&AS_MESSAGE_LOG_FD 2>&1], [], [have_cuda=no])
+      rm -f conftest.cu conftest.o])
    AC_MSG_RESULT([$have_cuda])])])
 TASUKI_RESULT([cuda], [CUDA], [nvidia-cuda-toolkit], [cuda], [no GPUs])
 AC_ARG_WITH([nvcc-gencode], [AS_HELP_STRING([--with-nvcc-gencode=FLAGS],

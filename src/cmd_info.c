@@ -93,7 +93,7 @@ static const char *const backends[] = { "cpu", "cuda", "reference" };
 static char *device_of(const char *name)
 {
     const struct backend *backend = backend_find(name);
-    struct device *device = backend ? backend->device_open(0, NULL) : NULL;
+    struct device *device = backend ? backend->device_open(0, NULL, NULL) : NULL;
     char *text = device ? mem_strdup(backend->device_name(device)) : NULL;
 
     if (device)

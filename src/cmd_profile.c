@@ -70,7 +70,7 @@ static int open_device(struct profile_run *r, bool float64, struct err *err)
     if (!r->profile.backend)
         return -1;
     r->profile.threads = (int)threads;
-    r->profile.device = r->profile.backend->device_open((int)threads, err);
+    r->profile.device = r->profile.backend->device_open((int)threads, NULL, err);
     if (!r->profile.device)
         return -1;
     directory = timings_directory(option_flag(r->options, "cache", true));

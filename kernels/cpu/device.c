@@ -65,18 +65,19 @@ static int open_reference(struct device *device, struct err *err)
     device->reference = backend_find("reference");
     if (!device->reference)
         return err_set(err, "this build has no reference kernels");
-    device->reference_device = device->reference->device_open(1, err);
+    device->reference_device = device->reference->device_open(1, NULL, err);
     if (!device->reference_device)
         return -1;
     device->reference_stream = device->reference->stream_new(device->reference_device, err);
     return device->reference_stream ? 0 : -1;
 }
 
-static struct device *device_open(int threads, struct err *err)
+static struct device *device_open(int threads, const char *address, struct err *err)
 {
     struct device *device = mem_new(1, sizeof(*device));
     char processor[96], library[32];
 
+    (void)address;
     device->threads = choose_threads(threads);
     device->simd = simd_best();
     device->onednn = onednn_open(err);

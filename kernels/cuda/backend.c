@@ -39,27 +39,27 @@ static void device_close(struct device *device)
     free(device);
 }
 
-static int open_all(struct device *d, struct err *err)
+static int open_all(struct device *d, const char *address, struct err *err)
 {
     d->cuda = load_runtime(err);
-    d->gpu = d->cuda ? d->cuda->open(NULL, err) : NULL;
+    d->gpu = d->cuda ? d->cuda->open(address, err) : NULL;
     if (!d->gpu)
         return -1;
     snprintf(d->name, sizeof(d->name), "%s", d->cuda->name(d->gpu));
     d->reference = &reference_backend;
-    d->reference_device = d->reference->device_open(1, err);
+    d->reference_device = d->reference->device_open(1, NULL, err);
     if (!d->reference_device)
         return -1;
     d->reference_stream = d->reference->stream_new(d->reference_device, err);
     return d->reference_stream ? 0 : -1;
 }
 
-static struct device *device_open(int threads, struct err *err)
+static struct device *device_open(int threads, const char *address, struct err *err)
 {
     struct device *d = mem_new(1, sizeof(*d));
 
     (void)threads;
-    if (open_all(d, err) == 0)
+    if (open_all(d, address, err) == 0)
         return d;
     device_close(d);
     return NULL;

@@ -22,9 +22,9 @@ struct event {
     int unused;
 };
 
-static struct device *open_device(int threads, struct err *err)
+static struct device *open_device(int threads, const char *address, struct err *err)
 {
-    (void)threads, (void)err;
+    (void)threads, (void)address, (void)err;
     return mem_new(1, sizeof(struct device));
 }
 

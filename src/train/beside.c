@@ -42,7 +42,7 @@ static void *work(void *argument)
     struct err err = { 0 };
 
     o.model = model_open(model_path(b->options.model), &err);
-    o.device = o.model ? o.backend->device_open(o.threads, &err) : NULL;
+    o.device = o.model ? o.backend->device_open(o.threads, NULL, &err) : NULL;
     if (o.device) {
         o.timings = timings_open(o.backend, o.device, o.threads, b->n_beside, b->directory);
         timings_only_read(o.timings, &b->stop);

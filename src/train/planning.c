@@ -148,14 +148,15 @@ static struct cost *measure_cost(const struct planning *p, struct err *err)
         .model = p->model, .model_options = p->model_options, .backend = p->backend,
         .optimizer = p->optimizer, .sizes = sizes, .threads = p->threads,
     };
-    int n_beside = beside_count(devices_of_node(p->cluster), p->threads);
+    int n_beside = p->backend->separate
+                       ? 0 : beside_count(devices_of_node(p->cluster), p->threads);
     struct beside *beside;
     struct cost *cost;
 
     options.n_sizes = choose_sizes(&p->request, sizes);
     options.model_options.batchnorm_samples = p->request.batchnorm_samples;
     options.optimizer.dtype = p->model_options.real;
-    options.device = p->backend->device_open(p->threads, err);
+    options.device = p->backend->device_open(p->threads, p->gpu, err);
     if (!options.device)
         return NULL;
     options.timings = timings_open(p->backend, options.device, p->threads, n_beside,
@@ -302,7 +303,7 @@ static int open_device(struct planning *p, const struct planning_source *source,
                        struct err *err)
 {
     p->backend = planning_backend(source->backend, source->float64, err);
-    p->device = p->backend ? p->backend->device_open(p->threads, err) : NULL;
+    p->device = p->backend ? p->backend->device_open(p->threads, p->gpu, err) : NULL;
     return p->device ? 0 : -1;
 }
 

@@ -22,7 +22,8 @@ struct planning {
     struct model_options model_options;
     struct built *built;                /* of them; NULL: one for each call */
     const struct backend *backend;
-    struct device *device;              /* compiles stages; measuring opens its own */
+    struct device *device;              /* compiles stages; measuring opens its own, */
+    const char *gpu;                    /* at this address; NULL: the first, if any */
     int threads;
     const char *cache_directory;        /* of measured costs; NULL: none */
     struct optimizer_args optimizer;

@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/buckets.h"
+#include "train/gpu.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
 
@@ -104,7 +106,7 @@ static int open_backend(struct session *s, struct err *err)
         return -1;
     if (!s->settings.threads)
         s->settings.threads = session_cores(s);
-    s->device = s->backend->device_open(s->settings.threads, err);
+    s->device = s->backend->device_open(s->settings.threads, s->gpu[0] ? s->gpu : NULL, err);
     return s->device ? 0 : -1;
 }
 
@@ -207,6 +209,31 @@ static int open_initial(struct session *s, struct err *err)
                        s->n_absent > 1 ? " and others" : "");
     s->initial = initial_new(s->model, &s->model_options, how, err);
     return s->initial ? 0 : -1;
+}
+
+/* Each rank takes the first GPU that CUDA shows it and no rank before it on its node has; where there
+ * are fewer GPUs than ranks they share them in turn. Collective.
+ */
+static int choose_gpu(struct session *s, struct err *err)
+{
+    bool wanted = s->settings.backend && strcmp(s->settings.backend, "cuda") == 0;
+    struct gpu_choices choices;
+    const struct gpu_choice *mine;
+    int bad = 0;
+
+    if (!wanted)
+        return 0;
+    if (session_agree(s, !planning_backend("cuda", s->settings.float64, err), err) < 0 ||
+        gpu_choose(s->comm, true, &choices, err) < 0)
+        return -1;
+    mine = &choices.list[s->rank];
+    if (mine->address[0])
+        snprintf(s->gpu, sizeof(s->gpu), "%s", mine->address);
+    else
+        bad = err_set(err, "--device cuda: no GPU can be used: %s",
+                      mine->why ? mine->why : "there is none");
+    gpu_choices_clear(&choices);
+    return session_agree(s, bad, err);
 }
 
 /* All that is read -------------------------------------------------------------------- */
@@ -421,7 +448,8 @@ int session_open(struct session *session, const struct train_settings *settings,
     if (session_cluster(s, err) < 0)
         return -1;
     s->discovering = phase(s);
-    if (session_agree(s, open_inputs(s, err) < 0 ||
+    if (choose_gpu(s, err) < 0 ||
+        session_agree(s, open_inputs(s, err) < 0 ||
                              complete_settings(s, err) < 0 ||
                              (!settings->dry_run && probe_directories(s, err) < 0) ||
                              open_journal(s, err) < 0, err) ||

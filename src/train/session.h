@@ -42,6 +42,7 @@ struct session {
     int rank, size;
     const struct backend *backend;
     struct device *device;
+    char gpu[32];               /* its PCI address; "": no GPU computes */
     char *model_path;
     struct model *model;
     struct model_options model_options;

@@ -32,7 +32,8 @@ struct planning session_planning(const struct session *s)
 
     return (struct planning){
         .model = s->model, .model_path = s->model_path, .model_options = s->model_options,
-        .backend = s->backend, .device = s->device, .threads = t->threads,
+        .backend = s->backend, .device = s->device, .gpu = s->gpu[0] ? s->gpu : NULL,
+        .threads = t->threads,
         .cache_directory = t->cache_directory, .optimizer = t->optimizer,
         .averaged = t->recipe.ema > 0,
         .cluster = s->cluster, .request = session_request(s), .command = t->command,

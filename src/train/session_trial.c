@@ -77,7 +77,7 @@ static int slowest(struct session *s, struct verdict *verdict, double *computed,
 
 static int open_trial(struct session *s, struct err *err)
 {
-    s->device = s->backend->device_open(s->settings.threads, err);
+    s->device = s->backend->device_open(s->settings.threads, s->gpu[0] ? s->gpu : NULL, err);
     if (session_agree(s, !s->device, err) || session_place(s, err) < 0 ||
         session_start(s, err) < 0)
         return -1;

@@ -83,7 +83,7 @@ struct run_graph *run_graph_new(const struct backend *backend, const struct grap
     run->state = (struct step_state){ .seed = 1, .global_batch = graph->batch,
                                       .samples = graph->batch, .weight_sum = 1,
                                       .training = true };
-    run->device = backend->device_open(1, err);
+    run->device = backend->device_open(1, NULL, err);
     if (run->device)
         run->stream = backend->stream_new(run->device, err);
     if (run->stream)

@@ -81,7 +81,7 @@ static void open_scene(struct scene *s)
     s->model = model_open(path, &err);
     s->plan = plan_from_json("plan", json, &err);
     json_decref(json);
-    s->device = options.backend->device_open(1, &err);
+    s->device = options.backend->device_open(1, NULL, &err);
     if (!s->model || !s->plan || placement_make(&s->placement, s->plan, NULL, 0, 2, &err))
         fail_msg("%s", err.text);
     options.model = s->model;

@@ -29,7 +29,7 @@ static void open_scene(struct scene *s, const char *network)
     s->backend = backend_find("cpu");
     if (!s->backend)
         s->backend = backend_find("reference");
-    s->device = s->backend->device_open(1, &err);
+    s->device = s->backend->device_open(1, NULL, &err);
     s->model = s->device ? model_open(path, &err) : NULL;
     s->options.batch = MICRO_BATCH;
     s->options.batchnorm_samples = 1;

@@ -246,7 +246,7 @@ static struct machine *machine_new(struct net *net, int threads)
 
     m->net = net;
     m->backend = backend_find("cpu");
-    m->device = m->backend->device_open(threads, &net->err);
+    m->device = m->backend->device_open(threads, NULL, &net->err);
     if (!m->device)
         fail_msg("%s", net->err.text);
     m->stream = m->backend->stream_new(m->device, &net->err);
@@ -435,7 +435,7 @@ static void what_is_evicted_is_still_there(void **state)
     for (int k = 0; k < 2; k++) {
         const struct backend *backend = backend_find(names[k]);
         struct err err = { 0 };
-        struct device *device = backend->device_open(1, &err);
+        struct device *device = backend->device_open(1, NULL, &err);
         unsigned char *bytes = backend->alloc(device, 1000, &err);
         bool can = backend->evict(device, NULL, 0);
 

@@ -287,7 +287,7 @@ static void the_peak_counts_what_is_out_at_once(void **state)
 {
     const struct backend *backend = backend_find("reference");
     struct err err = { 0 };
-    struct device *device = backend->device_open(1, &err);
+    struct device *device = backend->device_open(1, NULL, &err);
     void *a = backend->alloc(device, 1000, &err), *b = backend->alloc(device, 500, &err);
 
     (void)state;

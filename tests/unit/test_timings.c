@@ -59,7 +59,7 @@ static double seconds_of_update(const char *directory)
     const struct backend *backend = backend_find("reference");
     struct optimizer_args args = optimizer_defaults(OPTIMIZER_SGD);
     struct err err = { 0 };
-    struct device *device = backend->device_open(1, &err);
+    struct device *device = backend->device_open(1, NULL, &err);
     struct timings *timings = timings_open(backend, device, 1, 0, directory);
     double seconds;
 
@@ -158,7 +158,7 @@ static void who_only_reads_writes_nothing_and_stops_when_told(void **state)
     const struct backend *backend = backend_find("reference");
     struct optimizer_args args = optimizer_defaults(OPTIMIZER_SGD);
     struct err err = { 0 };
-    struct device *device = backend->device_open(1, &err);
+    struct device *device = backend->device_open(1, NULL, &err);
     struct timings *timings = timings_open(backend, device, 1, 1, directory);
     atomic_bool stop = false;
 

@@ -38,7 +38,7 @@ static void run(const char *name, int threads, enum optimizer_kind kind, struct 
     const struct backend *backend = backend_find(name);
     struct optimizer_args args = optimizer_defaults(kind);
     struct err err = { 0 };
-    struct device *device = backend->device_open(threads, &err);
+    struct device *device = backend->device_open(threads, NULL, &err);
     struct stream *stream = backend->stream_new(device, &err);
 
     args.dtype = DTYPE_F32;

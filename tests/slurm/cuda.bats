@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: MIT
+# Training by tasuki-cuda.so, over stand-ins of the CUDA runtime that run its kernels on the host.
+
+load common
+
+setup() {
+    local reason=
+    [ -e "$builddir/.libs/tasuki-cuda.so" ] || reason="built without CUDA"
+    [ -n "$reason" ] || [ -e "$builddir/tests/.libs/fake_cuda.so" ] ||
+        reason="fake_cuda.so is not built"
+    [ -z "$reason" ] || skip "$reason"
+    cd "$BATS_TEST_TMPDIR"
+    # Sanitizers want to be the first library.
+    export ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0
+    export TASUKI_FAKE_NVML=$PWD/machine TASUKI_PKGLIBDIR=$builddir/.libs
+    printf 'gpu 0000:1b:00.0\ngpu 0000:3d:00.0\n' >machine
+    model="$srcdir/etc/demo/digits.onnx --data $srcdir/etc/demo/digits-train.safetensors"
+    model="$model --batchnorm-samples 8 --global-batch 64"
+    model="$model --steps 3 --lr 0.03 --optimizer momentum --no-cache --threads 1 -q"
+}
+
+needs_mpi() {
+    local reason
+    reason=$(no_mpi)
+    [ -z "$reason" ] || skip "$reason"
+    mpi_environment
+}
+
+on_fake() {
+    LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" "$@"
+}
+
+losses() {
+    sed -nE 's/^\{"step":.*"loss":([^,]*),.*/\1/p' "$1"
+}
+
+# Float32 in another order: what a few steps may differ by.
+same_curve() {
+    paste <(losses "$1") <(losses "$2") | awk '
+        function abs(x) { return x < 0 ? -x : x }
+        abs($1 - $2) > 1e-5 * abs($2) { print; bad = 1 }
+        END { exit bad || NR != 3 }'
+}
+
+@test "the module is listed, and its GPU" {
+    run on_fake "$TASUKI" info
+    echo "$output"
+    [[ "$output" == *tasuki-cuda.so* ]]
+    [[ "$output" == *"Fake GPU, sm_90"* ]]
+}
+
+@test "without a GPU, --device cuda is one clear error" {
+    : >machine
+    run on_fake "$TASUKI" train $model --device cuda
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [ "${#lines[@]}" -eq 1 ]
+    [[ "$output" == *"--device cuda: no GPU can be used"*"no CUDA-capable device"* ]]
+}
+
+@test "what a GPU does not do is refused by name" {
+    run "$TASUKI" train $model --device cuda --backend reference
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--device cuda and --backend reference"* ]]
+    run "$TASUKI" train $model --device cuda --precision float64
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--device cuda computes in float32"* ]]
+}
+
+@test "every operator gives on the GPU what the reference gives, whenever the GPU does it" {
+    for seed in 1 2 $RANDOM; do
+        echo "seed $seed"
+        TASUKI_FAKE_SEED=$seed TASUKI_TEST_BACKEND=cuda run on_fake "$builddir/tests/unit/test_ops"
+        echo "$output" | tail -n 20
+        [ "$status" -eq 0 ]
+    done
+}
+
+@test "a network trained on a GPU has the curve of the CPU" {
+    "$TASUKI" train $model --log cpu.jsonl --stages 1 --micro-batches 2
+    TASUKI_FAKE_SEED=$RANDOM on_fake "$TASUKI" train $model --device cuda --log cuda.jsonl \
+        --stages 1 --micro-batches 2
+    same_curve cuda.jsonl cpu.jsonl
+}
+
+@test "plans over ranks with GPUs have the curve of one CPU" {
+    needs_mpi
+    "$TASUKI" train $model --log cpu.jsonl --stages 1 --micro-batches 1
+    for plan in "--stages 2 --replicas 1,1 --micro-batches 4" \
+        "--stages 1 --replicas 2 --micro-batches 1" \
+        "--stages 1 --replicas 2 --micro-batches 2 --zero" \
+        "--schedule interleaved --stages 4 --replicas 1,1,1,1 --micro-batches 4"; do
+        echo "$plan"
+        rm -f cuda.jsonl
+        TASUKI_FAKE_SEED=$RANDOM timeout 300 mpirun -n 2 \
+            -x LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" "$TASUKI" train $model \
+            --device cuda --log cuda.jsonl $plan
+        same_curve cuda.jsonl cpu.jsonl
+    done
+}
+
+@test "a checkpoint of a GPU is gone on with on a CPU" {
+    "$TASUKI" train $model --log cpu.jsonl --stages 1 --micro-batches 1
+    on_fake "$TASUKI" train ${model/--steps 3/--steps 2} --device cuda --log cuda.jsonl \
+        --stages 1 --micro-batches 1 --checkpoint run
+    "$TASUKI" train $model --log cuda.jsonl --stages 1 --micro-batches 1 --checkpoint run --resume
+    same_curve cuda.jsonl cpu.jsonl
+}
+
+@test "a call that fails in the middle of a run ends it, with the GPU and the call" {
+    printf 'gpu 0000:1b:00.0\nerror cudaLaunchKernel 700 50\n' >machine
+    run on_fake "$TASUKI" train $model --device cuda --stages 1
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"GPU 0000:1b:00.0: kernel pointwise"* ]]
+}
