@@ -176,6 +176,12 @@ static void release_aside(struct device *device, void *memory, bool host)
     free(memory);
 }
 
+static size_t memory_of_gpu(const struct device *device)
+{
+    (void)device;
+    return 0;
+}
+
 static bool evict(struct device *device, const void *memory, size_t bytes)
 {
     (void)device;
@@ -322,6 +328,7 @@ const struct backend backend_cpu = {
     .alloc_aside = alloc_aside,
     .release_aside = release_aside,
     .peak = device_peak,
+    .memory = memory_of_gpu,
     .evict = evict,
     .stream_new = stream_new,
     .stream_free = stream_free,

@@ -105,6 +105,11 @@ static size_t peak(const struct device *device)
     return device->peak;
 }
 
+static size_t memory(const struct device *device)
+{
+    return device->cuda->memory(device->gpu);
+}
+
 /* Its caches are small beside what a step touches. */
 static bool evict(struct device *device, const void *memory, size_t bytes)
 {
@@ -212,6 +217,7 @@ const struct backend backend_cuda = {
     .release_aside = release_aside,
     .separate = true,
     .peak = peak,
+    .memory = memory,
     .evict = evict,
     .stream_new = stream_new,
     .stream_free = stream_free,

@@ -14,6 +14,7 @@ struct cuda_device {
     char address[32];
     char name[192];
     int number;
+    size_t memory;              /* free when it was opened */
     cudaStream_t stream;        /* of what is allocated */
 };
 
@@ -55,9 +56,12 @@ static int name_device(struct cuda_device *d, struct err *err)
 
 static int use_device(struct cuda_device *d, const char *address, struct err *err)
 {
+    size_t all;
+
     if (find_device(d, address, err) || name_device(d, err))
         return -1;
     CUDA_CHECK(d, cudaSetDevice(d->number), err);
+    CUDA_CHECK(d, cudaMemGetInfo(&d->memory, &all), err);
     CUDA_CHECK(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), err);
     return 0;
 }
@@ -83,6 +87,11 @@ static struct cuda_device *open_device(const char *address, struct err *err)
 static const char *device_name(const struct cuda_device *device)
 {
     return device->name;
+}
+
+static size_t device_memory(const struct cuda_device *device)
+{
+    return device->memory;
 }
 
 static int allocate(struct cuda_device *d, size_t bytes, bool pinned, void **memory,
@@ -237,6 +246,7 @@ const struct cuda_runtime tasuki_cuda_runtime = {
     .open = open_device,
     .close = close_device,
     .name = device_name,
+    .memory = device_memory,
     .alloc = alloc,
     .release = release,
     .stream_new = stream_new,

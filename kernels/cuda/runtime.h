@@ -34,6 +34,7 @@ struct cuda_runtime {
     void (*close)(struct cuda_device *device);
     /* "NVIDIA H200, sm_90, CUDA 13.0": the key of measured costs. */
     const char *(*name)(const struct cuda_device *device);
+    size_t (*memory)(const struct cuda_device *device);     /* bytes that were free at open() */
 
     /* Zeroed memory of the GPU, aligned to 256 bytes, or pinned memory of the host that kernels can
      * read and write, too.

@@ -86,6 +86,12 @@ static void release_aside(struct device *device, void *memory, bool host)
     free(memory);
 }
 
+static size_t memory_of_gpu(const struct device *device)
+{
+    (void)device;
+    return 0;
+}
+
 static bool evict(struct device *device, const void *memory, size_t bytes)
 {
     (void)device;
@@ -181,6 +187,7 @@ const struct backend reference_backend = {
     .alloc_aside = alloc_aside,
     .release_aside = release_aside,
     .peak = peak,
+    .memory = memory_of_gpu,
     .evict = evict,
     .stream_new = new_stream,
     .stream_free = free_stream,

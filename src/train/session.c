@@ -3,7 +3,6 @@
 
 #include <limits.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,7 +12,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/buckets.h"
-#include "train/gpu.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
 
@@ -209,31 +207,6 @@ static int open_initial(struct session *s, struct err *err)
                        s->n_absent > 1 ? " and others" : "");
     s->initial = initial_new(s->model, &s->model_options, how, err);
     return s->initial ? 0 : -1;
-}
-
-/* Each rank takes the first GPU that CUDA shows it and no rank before it on its node has; where there
- * are fewer GPUs than ranks they share them in turn. Collective.
- */
-static int choose_gpu(struct session *s, struct err *err)
-{
-    bool wanted = s->settings.backend && strcmp(s->settings.backend, "cuda") == 0;
-    struct gpu_choices choices;
-    const struct gpu_choice *mine;
-    int bad = 0;
-
-    if (!wanted)
-        return 0;
-    if (session_agree(s, !planning_backend("cuda", s->settings.float64, err), err) < 0 ||
-        gpu_choose(s->comm, true, &choices, err) < 0)
-        return -1;
-    mine = &choices.list[s->rank];
-    if (mine->address[0])
-        snprintf(s->gpu, sizeof(s->gpu), "%s", mine->address);
-    else
-        bad = err_set(err, "--device cuda: no GPU can be used: %s",
-                      mine->why ? mine->why : "there is none");
-    gpu_choices_clear(&choices);
-    return session_agree(s, bad, err);
 }
 
 /* All that is read -------------------------------------------------------------------- */
@@ -448,12 +421,12 @@ int session_open(struct session *session, const struct train_settings *settings,
     if (session_cluster(s, err) < 0)
         return -1;
     s->discovering = phase(s);
-    if (choose_gpu(s, err) < 0 ||
+    if (session_choose_gpu(s, err) < 0 ||
         session_agree(s, open_inputs(s, err) < 0 ||
                              complete_settings(s, err) < 0 ||
                              (!settings->dry_run && probe_directories(s, err) < 0) ||
                              open_journal(s, err) < 0, err) ||
-        session_agree(s, check_data(s, err) < 0, err))
+        session_agree(s, check_data(s, err) < 0, err) || session_use_gpus(s, err) < 0)
         return -1;
     s->opening = phase(s);
     if (session_plan(s, err) < 0)

@@ -102,6 +102,13 @@ int session_find_checkpoint(struct session *session, struct err *err);
 /* The rest, once model and data are open: go on where it was left. */
 int session_resume(struct session *session, struct err *err);
 
+/* Each rank takes the first GPU that CUDA shows it and no rank before it on its node has; where there
+ * are fewer GPUs than ranks they share them in turn. Nothing where no GPU is asked for. Collective.
+ */
+int session_choose_gpu(struct session *session, struct err *err);
+/* The cluster's devices become the GPUs of the ranks, unless the cluster was given. Collective. */
+int session_use_gpus(struct session *session, struct err *err);
+
 /* What is here, or what --cluster says. Collective. */
 int session_cluster(struct session *session, struct err *err);
 /* This rank's share of the cores of its node; 0: not known. */

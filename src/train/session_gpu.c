@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+/* A run on GPUs: who takes which, and what the planner is told of them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "topology/node.h"
+#include "train/gpu.h"
+#include "train/planning.h"
+#include "train/session.h"
+
+/* What a rank tells the others of its GPU. */
+struct gpu_facts {
+    char address[32];
+    char kind[96];
+    int index;              /* in the order of its node's; -1: not known */
+    double memory;          /* bytes */
+};
+
+int session_choose_gpu(struct session *session, struct err *err)
+{
+    struct session *s = session;
+    struct gpu_choices choices;
+    const struct gpu_choice *mine;
+    int bad = 0;
+
+    if (!s->settings.backend || strcmp(s->settings.backend, "cuda") != 0)
+        return 0;
+    if (session_agree(s, !planning_backend("cuda", s->settings.float64, err), err) < 0 ||
+        gpu_choose(s->comm, true, &choices, err) < 0)
+        return -1;
+    mine = &choices.list[s->rank];
+    if (mine->address[0])
+        snprintf(s->gpu, sizeof(s->gpu), "%s", mine->address);
+    else
+        bad = err_set(err, "--device cuda: no GPU can be used: %s",
+                      mine->why ? mine->why : "there is none");
+    gpu_choices_clear(&choices);
+    return session_agree(s, bad, err);
+}
+
+static struct gpu_facts own_facts(const struct session *s)
+{
+    const char *name = s->backend->device_name(s->device);
+    struct gpu_facts facts = { .index = topo_node_find_gpu(s->node, s->gpu),
+                               .memory = (double)s->backend->memory(s->device) };
+
+    snprintf(facts.address, sizeof(facts.address), "%s", s->gpu);
+    /* "NVIDIA H200, sm_90, CUDA 13.0": what follows is not the kind. */
+    snprintf(facts.kind, sizeof(facts.kind), "%.*s", (int)strcspn(name, ","), name);
+    return facts;
+}
+
+static bool same_gpu(const struct session *s, const struct gpu_facts *facts, int a, int b)
+{
+    return strcmp(facts[a].address, facts[b].address) == 0 &&
+           strcmp(comm_host(s->comm, a), comm_host(s->comm, b)) == 0;
+}
+
+/* Of 'sharers' ranks on the GPU this is the i-th. */
+static void describe(struct cluster_device *d, const char *host, const struct gpu_facts *facts,
+                     int i, int sharers)
+{
+    free(d->id);
+    d->id = facts->index < 0 ? mem_printf("%s/%s", host, facts->address)
+                             : mem_printf("%s/gpu%d", host, facts->index);
+    if (sharers > 1) {
+        char *whole = d->id;
+
+        d->id = mem_printf("%s.%d", whole, i);
+        free(whole);
+    }
+    free(d->kind);
+    d->kind = mem_strdup(facts->kind);
+    d->memory = facts->memory / sharers;
+    d->cores = 0;
+    d->flops = d->memory_bandwidth = 0;     /* its costs are measured */
+}
+
+static void describe_all(struct session *s, const struct gpu_facts *facts)
+{
+    for (int k = 0; k < s->cluster->n_devices; k++) {
+        struct cluster_device *d = &s->cluster->devices[k];
+        int i = 0, sharers = 0;
+
+        for (int r = 0; d->rank >= 0 && r < s->size; r++)
+            if (same_gpu(s, facts, r, d->rank)) {
+                i += r < d->rank;
+                sharers++;
+            }
+        if (sharers > 0)
+            describe(d, comm_host(s->comm, d->rank), &facts[d->rank], i, sharers);
+    }
+}
+
+int session_use_gpus(struct session *session, struct err *err)
+{
+    struct session *s = session;
+    struct gpu_facts mine, *all;
+    const void **parts;
+    size_t *sizes;
+    void *block = NULL;
+    int bad;
+
+    if (!s->gpu[0] || s->settings.cluster)
+        return 0;
+    mine = own_facts(s);
+    all = mem_new((size_t)s->size, sizeof(*all));
+    parts = mem_new((size_t)s->size, sizeof(*parts));
+    sizes = mem_new((size_t)s->size, sizeof(*sizes));
+    bad = comm_exchange(s->comm, &mine, sizeof(mine), &block, parts, sizes, err);
+    for (int r = 0; r < s->size && !bad; r++) {
+        if (sizes[r] == sizeof(mine))
+            memcpy(&all[r], parts[r], sizeof(mine));
+        else
+            bad = err_set(err, "rank %d says nothing of its GPU", r);
+    }
+    if (!bad)
+        describe_all(s, all);
+    free(block);
+    free(parts);
+    free(sizes);
+    free(all);
+    return session_agree(s, bad, err);
+}
