@@ -10,7 +10,8 @@
  *
  * The first line that fits counts; without one bytes take no time. A RESULT of -1 kills the
  * process. A stream is done in order, by whoever asks an event, and at random moments in between
- * where $TASUKI_FAKE_SEED is a number. Ranks of a communicator share a
+ * where $TASUKI_FAKE_SEED is a number. With $TASUKI_FAKE_STRICT a GPU's memory cannot be touched but
+ * by what is in streams: who does so from outside dies. Ranks of a communicator share a
  * file beside the other: what one sends the other takes out when the wire had its time.
  */
 #include "config.h"
@@ -21,6 +22,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -209,13 +211,78 @@ cudaError_t cudaSetDevice(int device)
     return fake.device >= 0 ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
+/* GPUs' memory in strict mode: one stretch of addresses, open only while a step is done. What is
+ * freed is used again once all is.
+ */
+#define ARENA ((size_t)16 << 30)
+
+static struct {
+    char *start;
+    size_t used;
+    int blocks;
+} arena;
+
+static bool is_strict(void)
+{
+    static int known = -1;
+
+    if (known < 0)
+        known = getenv("TASUKI_FAKE_STRICT") != NULL;
+    return known;
+}
+
+static void open_arena(bool open)
+{
+    size_t pages = (arena.used + 4095) & ~(size_t)4095;
+
+    if (arena.start && pages && mprotect(arena.start, pages, open ? PROT_READ | PROT_WRITE
+                                                                  : PROT_NONE))
+        abort();
+}
+
+static char *arena_take(size_t size)
+{
+    char *data;
+
+    if (!arena.start) {
+        arena.start = mmap(NULL, ARENA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                           0);
+        if (arena.start == MAP_FAILED)
+            abort();
+    }
+    if (size > ARENA - arena.used - 256)
+        return NULL;
+    data = arena.start + arena.used;
+    arena.used += (size + 255) & ~(size_t)255;
+    arena.blocks++;
+    return data;
+}
+
+static void arena_give(void)
+{
+    if (--arena.blocks > 0)
+        return;
+    (void)madvise(arena.start, arena.used, MADV_DONTNEED);
+    arena.used = 0;
+}
+
+static char *new_memory(size_t size, bool pinned)
+{
+    if (is_strict() && !pinned)
+        return arena_take(size);
+    return aligned_alloc(256, (size + 255) & ~(size_t)255);
+}
+
 static cudaError_t allocate(void **data, size_t size, bool pinned)
 {
     for (int i = 0; i < MOST_BLOCKS; i++)
         if (!fake.blocks[i].data) {
-            fake.blocks[i] = (struct block){ aligned_alloc(256, (size + 255) & ~(size_t)255), size,
-                                             pinned };
+            fake.blocks[i] = (struct block){ new_memory(size, pinned), size, pinned };
+            if (!fake.blocks[i].data)
+                return cudaErrorMemoryAllocation;
+            open_arena(true);
             memset(fake.blocks[i].data, 0xff, size);    /* NaN: nothing was written yet */
+            open_arena(false);
             *data = fake.blocks[i].data;
             return cudaSuccess;
         }
@@ -226,7 +293,10 @@ static cudaError_t release(void *data)
 {
     for (int i = 0; i < MOST_BLOCKS; i++)
         if (fake.blocks[i].data == data) {
-            free(data);
+            if (is_strict() && !fake.blocks[i].pinned)
+                arena_give();
+            else
+                free(data);
             fake.blocks[i].data = NULL;
             return cudaSuccess;
         }
@@ -335,7 +405,7 @@ static struct step *add_step(struct CUstream_st *stream, enum kind kind)
     return *end;
 }
 
-static bool step_done(struct step *s)
+static bool do_step(struct step *s)
 {
     double since = s->start;
 
@@ -382,6 +452,18 @@ static bool step_done(struct step *s)
     memcpy(s->to, s->channel->data, s->bytes);
     atomic_store(&s->channel->full, 0);
     return true;
+}
+
+static bool step_done(struct step *s)
+{
+    bool done, wants = s->kind != EVENT && s->kind != WAIT;
+
+    if (wants)
+        open_arena(true);
+    done = do_step(s);
+    if (wants)
+        open_arena(false);
+    return done;
 }
 
 static bool run_one(struct CUstream_st *stream)
@@ -659,6 +741,23 @@ void __cudaRegisterFunction(void **handle, const char *stub, char *name, const c
     n_kernels++;
 }
 
+/* Numbers are smaller, and doubles larger, than addresses of a program: whatever else a parameter has
+ * must point at memory that a GPU can read.
+ */
+static void check_pointers(const struct kernel *k, const char *parameter)
+{
+    for (size_t at = 0; at + sizeof(uintptr_t) <= k->bytes; at += sizeof(uintptr_t)) {
+        uintptr_t word;
+
+        memcpy(&word, parameter + at, sizeof(word));
+        if (word >> 32 == 0 || word >> 47 != 0 || is_ours((const void *)word, 1))
+            continue;
+        fprintf(stderr, "fake GPU: a kernel is given memory of the host, in byte %zu of its "
+                        "parameter\n", at);
+        abort();
+    }
+}
+
 cudaError_t cudaLaunchKernel(const void *stub, dim3 blocks, dim3 threads, void **arguments,
                              size_t shared, cudaStream_t stream)
 {
@@ -673,6 +772,7 @@ cudaError_t cudaLaunchKernel(const void *stub, dim3 blocks, dim3 threads, void *
     if (blocks.x == 0 || threads.x == 0 || threads.x > 1024 || blocks.y * blocks.z != 1 ||
         threads.y * threads.z != 1 || shared)
         return cudaErrorInvalidConfiguration;
+    check_pointers(k, arguments[0]);
     step = add_step(stream, KERNEL);
     step->kernel = k;
     step->own = malloc(k->bytes);

@@ -12,7 +12,7 @@ setup() {
     cd "$BATS_TEST_TMPDIR"
     # Sanitizers want to be the first library.
     export ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0
-    export TASUKI_FAKE_NVML=$PWD/machine TASUKI_PKGLIBDIR=$builddir/.libs
+    export TASUKI_FAKE_STRICT=1 TASUKI_FAKE_NVML=$PWD/machine TASUKI_PKGLIBDIR=$builddir/.libs
     printf 'gpu 0000:1b:00.0\ngpu 0000:3d:00.0\n' >machine
     model="$srcdir/etc/demo/digits.onnx --data $srcdir/etc/demo/digits-train.safetensors"
     model="$model --batchnorm-samples 8 --global-batch 64"
