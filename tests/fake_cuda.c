@@ -741,16 +741,22 @@ void __cudaRegisterFunction(void **handle, const char *stub, char *name, const c
     n_kernels++;
 }
 
-/* Numbers are smaller, and doubles larger, than addresses of a program: whatever else a parameter has
- * must point at memory that a GPU can read.
- */
+static bool is_mapped(uintptr_t address)
+{
+    unsigned char there;
+
+    return mincore((void *)(address & ~(uintptr_t)4095), 1, &there) == 0;
+}
+
+/* Whatever in a parameter is an address of this process must be of memory that a GPU can read. */
 static void check_pointers(const struct kernel *k, const char *parameter)
 {
     for (size_t at = 0; at + sizeof(uintptr_t) <= k->bytes; at += sizeof(uintptr_t)) {
         uintptr_t word;
 
         memcpy(&word, parameter + at, sizeof(word));
-        if (word >> 32 == 0 || word >> 47 != 0 || is_ours((const void *)word, 1))
+        if (word >> 32 == 0 || word >> 47 != 0 || is_ours((const void *)word, 1) ||
+            !is_mapped(word))
             continue;
         fprintf(stderr, "fake GPU: a kernel is given memory of the host, in byte %zu of its "
                         "parameter\n", at);
