@@ -15,6 +15,7 @@
 
 #include "base/err.h"
 #include "kernels/cuda/driver.h"
+#include "kernels/cuda/runtime.h"
 
 struct cuda_state {
     cudaStream_t stream;
@@ -22,6 +23,20 @@ struct cuda_state {
 #ifdef HAVE_NCCL
     ncclComm_t comm;            /* NULL: not connected */
 #endif
+};
+
+/* For training. */
+struct cuda_device {
+    char address[32];
+    char name[192];
+    int number;
+    cudaStream_t stream;        /* of what is allocated */
+    struct cuda_cublas *cublas; /* NULL: nothing was multiplied */
+};
+
+struct cuda_stream {
+    struct cuda_device *device;
+    cudaStream_t stream;
 };
 
 static inline struct cuda_state *cuda_state(const struct cuda_gpu *gpu)
@@ -41,6 +56,17 @@ static inline struct cuda_state *cuda_state(const struct cuda_gpu *gpu)
 int cuda_error(const char *address, cudaError_t code, const char *call, struct err *err);
 /* An event after all that is in the stream: 'slot' is done when that is. */
 int cuda_mark(struct cuda_gpu *gpu, int slot, struct err *err);
+
+/* module_cublas.c: as in runtime.h */
+#ifdef HAVE_CUBLASLT
+int cuda_matmul_new(struct cuda_device *device, const struct cuda_matmul *matmul,
+                    struct cuda_product **product, struct err *err);
+void cuda_matmul_free(struct cuda_product *product);
+size_t cuda_matmul_workspace(const struct cuda_product *product);
+int cuda_matmul_run(struct cuda_stream *stream, const struct cuda_product *product,
+                    const struct cuda_matmul_args *args, struct err *err);
+void cuda_cublas_close(struct cuda_device *device);
+#endif
 
 #ifdef HAVE_NCCL
 int cuda_nccl(char text[32], struct err *err);

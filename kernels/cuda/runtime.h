@@ -19,6 +19,7 @@ struct err;
 struct cuda_device;
 struct cuda_stream;
 struct cuda_event;
+struct cuda_product;
 
 #define CUDA_RUNTIME_VERSION 1
 #define CUDA_RUNTIME_SYMBOL "tasuki_cuda_runtime"
@@ -60,6 +61,17 @@ struct cuda_runtime {
     int (*family)(struct cuda_stream *stream, const struct cuda_##family *launch, struct err *err);
     CUDA_FAMILIES(CUDA_ENTRY)
 #undef CUDA_ENTRY
+
+    /* Products of matrices. The way to compute one is chosen once: all that are equal share it, and
+     * it depends on nothing but their description. '*product' is NULL where there is none: the
+     * module was built without cuBLASLt, or it knows no way.
+     */
+    int (*matmul_new)(struct cuda_device *device, const struct cuda_matmul *matmul,
+                      struct cuda_product **product, struct err *err);
+    void (*matmul_free)(struct cuda_product *product);
+    size_t (*matmul_workspace)(const struct cuda_product *product);
+    int (*matmul)(struct cuda_stream *stream, const struct cuda_product *product,
+                  const struct cuda_matmul_args *args, struct err *err);
 };
 
 #endif
