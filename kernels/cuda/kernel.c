@@ -10,6 +10,7 @@
 #include "kernels/cuda/cuda.h"
 
 static const struct cuda_op *const tables[] = {
+    cuda_ops_conv,
     cuda_ops_matmul,
     cuda_ops_pointwise,
 };
@@ -210,6 +211,8 @@ void cuda_kernel_free(struct kernel *kernel)
     free_fallback(k);
     if (k->product)
         k->device->cuda->matmul_free(k->product);
+    if (k->convolution)
+        k->device->cuda->conv_free(k->convolution);
     k->device->reference->kernel_free(k->digest);
     free(k);
 }

@@ -81,8 +81,29 @@ struct cuda_matmul_args {
     void *workspace;
 };
 
+enum cuda_conv_kind { CUDA_CONV_FORWARD, CUDA_CONV_DGRAD, CUDA_CONV_WGRAD };
+
+/* A convolution by cuDNN, or one of its gradients: x[images, in_channels, in…],
+ * w[out_channels, in_channels / groups, kernel…], y[images, out_channels, out…], of 'rank' spatial
+ * axes, 2 or 3. Nothing between the members, what is not used is 0: they are compared as bytes.
+ */
+struct cuda_conv {
+    enum cuda_conv_kind kind;
+    int rank;
+    int64_t images, in_channels, out_channels, groups;
+    int64_t in[3], out[3], kernel[3], stride[3], dilation[3], before[3], after[3];
+    int64_t tf32;                           /* factors may be rounded to 10 bits */
+};
+
+/* One run: two are read, that which 'kind' computes is written. Aligned to 16 bytes. */
+struct cuda_conv_args {
+    const void *x, *w, *y;
+    void *workspace;
+};
+
 #define CUDA_SIZE_OF(family) + sizeof(struct cuda_##family)
 #define CUDA_LAUNCH_SIZES                                                                 \
-    (sizeof(struct cuda_matmul) + sizeof(struct cuda_matmul_args) CUDA_FAMILIES(CUDA_SIZE_OF))
+    (sizeof(struct cuda_matmul) + sizeof(struct cuda_matmul_args) +                       \
+     sizeof(struct cuda_conv) + sizeof(struct cuda_conv_args) CUDA_FAMILIES(CUDA_SIZE_OF))
 
 #endif

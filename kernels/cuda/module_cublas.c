@@ -14,8 +14,7 @@
 #include "base/mem.h"
 
 #define WORKSPACE_LIMIT ((size_t)8 << 20)
-#define WORKSPACE_ALIGNMENT ((uintptr_t)256)    /* cuBLASLt's; ours is 64 */
-#define ALIGNMENT 16u                           /* of operands: the widest load */
+#define ALIGNMENT 16u       /* of operands: the widest load */
 
 _Static_assert(sizeof(struct cuda_matmul) ==
                    (6 + 4 * CUDA_RANK) * sizeof(int64_t) + sizeof(double) + 6 * sizeof(int),
@@ -303,12 +302,7 @@ void cuda_matmul_free(struct cuda_product *product)
 
 size_t cuda_matmul_workspace(const struct cuda_product *product)
 {
-    return product->workspace ? product->workspace + WORKSPACE_ALIGNMENT : 0;
-}
-
-static void *aligned(void *workspace)
-{
-    return (void *)(((uintptr_t)workspace + WORKSPACE_ALIGNMENT - 1) & ~(WORKSPACE_ALIGNMENT - 1));
+    return product->workspace ? product->workspace + CUDA_WORKSPACE_ALIGNMENT : 0;
 }
 
 /* All products along the stack's last axis. */
@@ -325,7 +319,7 @@ static int run_last_axis(cudaStream_t stream, const struct cuda_product *p,
     CUBLAS_CHECK(p->device,
                  cublasLtMatmul(p->device->cublas->handle, p->desc, &alpha, r->b, p->b, r->a,
                                 p->a, &beta, c, p->y, r->y, p->y, &p->algo,
-                                p->workspace ? aligned(r->workspace) : NULL, p->workspace,
+                                p->workspace ? cuda_workspace(r->workspace) : NULL, p->workspace,
                                 stream), err);
     return 0;
 }

@@ -32,12 +32,23 @@ struct cuda_device {
     int number;
     cudaStream_t stream;        /* of what is allocated */
     struct cuda_cublas *cublas; /* NULL: nothing was multiplied */
+    struct cuda_cudnn *cudnn;   /* NULL: nothing was convolved */
 };
 
 struct cuda_stream {
     struct cuda_device *device;
     cudaStream_t stream;
 };
+
+/* Where libraries want their workspace aligned, in a place that is larger by so much. */
+#define CUDA_WORKSPACE_ALIGNMENT ((uintptr_t)256)
+
+static inline void *cuda_workspace(void *workspace)
+{
+    uintptr_t mask = CUDA_WORKSPACE_ALIGNMENT - 1;
+
+    return (void *)(((uintptr_t)workspace + mask) & ~mask);
+}
 
 static inline struct cuda_state *cuda_state(const struct cuda_gpu *gpu)
 {
@@ -66,6 +77,17 @@ size_t cuda_matmul_workspace(const struct cuda_product *product);
 int cuda_matmul_run(struct cuda_stream *stream, const struct cuda_product *product,
                     const struct cuda_matmul_args *args, struct err *err);
 void cuda_cublas_close(struct cuda_device *device);
+#endif
+
+/* module_cudnn.c: the same */
+#ifdef HAVE_CUDNN
+int cuda_conv_new(struct cuda_device *device, const struct cuda_conv *conv,
+                  struct cuda_convolution **convolution, struct err *err);
+void cuda_conv_free(struct cuda_convolution *convolution);
+size_t cuda_conv_workspace(const struct cuda_convolution *convolution);
+int cuda_conv_run(struct cuda_stream *stream, struct cuda_convolution *convolution,
+                  const struct cuda_conv_args *args, struct err *err);
+void cuda_cudnn_close(struct cuda_device *device);
 #endif
 
 #ifdef HAVE_NCCL

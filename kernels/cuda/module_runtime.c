@@ -56,6 +56,9 @@ static void close_device(struct cuda_device *device)
 #ifdef HAVE_CUBLASLT
     cuda_cublas_close(device);
 #endif
+#ifdef HAVE_CUDNN
+    cuda_cudnn_close(device);
+#endif
     if (device->stream)
         (void)cudaStreamDestroy(device->stream);
     free(device);
@@ -227,6 +230,16 @@ static int no_matmul(struct cuda_device *device, const struct cuda_matmul *matmu
 }
 #endif
 
+#ifndef HAVE_CUDNN
+static int no_conv(struct cuda_device *device, const struct cuda_conv *conv,
+                   struct cuda_convolution **convolution, struct err *err)
+{
+    (void)device, (void)conv, (void)err;
+    *convolution = NULL;
+    return 0;
+}
+#endif
+
 #define ENTRY(family) .family = launch_##family,
 
 __attribute__((visibility("default"))) extern const struct cuda_runtime tasuki_cuda_runtime;
@@ -258,5 +271,13 @@ const struct cuda_runtime tasuki_cuda_runtime = {
     .matmul = cuda_matmul_run,
 #else
     .matmul_new = no_matmul,
+#endif
+#ifdef HAVE_CUDNN
+    .conv_new = cuda_conv_new,
+    .conv_free = cuda_conv_free,
+    .conv_workspace = cuda_conv_workspace,
+    .conv = cuda_conv_run,
+#else
+    .conv_new = no_conv,
 #endif
 };

@@ -20,6 +20,7 @@ struct cuda_device;
 struct cuda_stream;
 struct cuda_event;
 struct cuda_product;
+struct cuda_convolution;
 
 #define CUDA_RUNTIME_VERSION 1
 #define CUDA_RUNTIME_SYMBOL "tasuki_cuda_runtime"
@@ -72,6 +73,14 @@ struct cuda_runtime {
     size_t (*matmul_workspace)(const struct cuda_product *product);
     int (*matmul)(struct cuda_stream *stream, const struct cuda_product *product,
                   const struct cuda_matmul_args *args, struct err *err);
+
+    /* Convolutions, in the same way. */
+    int (*conv_new)(struct cuda_device *device, const struct cuda_conv *conv,
+                    struct cuda_convolution **convolution, struct err *err);
+    void (*conv_free)(struct cuda_convolution *convolution);
+    size_t (*conv_workspace)(const struct cuda_convolution *convolution);
+    int (*conv)(struct cuda_stream *stream, struct cuda_convolution *convolution,
+                const struct cuda_conv_args *args, struct err *err);
 };
 
 #endif
