@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A stand-in for cuBLASLt on top of fake_cuda.c: products are computed by the host, in order with
- * the stream, summed in double. Whatever it does not know, or the library would not take, ends the
- * process with a message.
+/* A stand-in for cuBLASLt on top of fake_cuda.c: products are computed by the host, in order
+ * with the stream, summed in double. Whatever it does not know, or the library would not take,
+ * ends the process with a message.
  */
 #include "config.h"
 
@@ -169,7 +169,8 @@ static bool transposed(const void *value, size_t bytes)
     cublasOperation_t operation;
 
     copy_value(&operation, sizeof(operation), value, bytes);
-    REQUIRE(operation == CUBLAS_OP_N || operation == CUBLAS_OP_T, "operation %d", (int)operation);
+    REQUIRE(operation == CUBLAS_OP_N || operation == CUBLAS_OP_T, "operation %d",
+            (int)operation);
     return operation == CUBLAS_OP_T;
 }
 
@@ -286,11 +287,11 @@ static bool same_desc(const struct desc *a, const struct desc *b)
            a->bias == b->bias && a->tf32 == b->tf32;
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
-                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t preference, int wanted,
-                                              cublasLtMatmulHeuristicResult_t results[], int *n)
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+    cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
+    cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+    cublasLtMatmulPreference_t preference, int wanted,
+    cublasLtMatmulHeuristicResult_t results[], int *n)
 {
     const struct preference *p = (const struct preference *)preference;
     struct chosen *chosen;
@@ -359,7 +360,8 @@ static void check_operand(const char *name, const void *at, const struct layout 
     REQUIRE((uintptr_t)at % alignment == 0, "%s is not aligned to %u bytes", name, alignment);
 }
 
-static void check_product(const struct product *p, const struct chosen *chosen, size_t workspace)
+static void check_product(const struct product *p, const struct chosen *chosen,
+                          size_t workspace)
 {
     check_shapes(&p->desc, &p->a, &p->b, &p->d);
     REQUIRE(same_desc(&p->desc, &chosen->desc) && same_layout(&p->a, &chosen->a) &&
@@ -387,8 +389,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
 {
     struct product p = { *(struct desc *)desc, *(struct layout *)a_layout,
                          *(struct layout *)b_layout, *(struct layout *)c_layout,
-                         *(struct layout *)d_layout, *(const float *)alpha, *(const float *)beta,
-                         a, b, c, d, workspace };
+                         *(struct layout *)d_layout, *(const float *)alpha,
+                         *(const float *)beta, a, b, c, d, workspace };
     const struct chosen *chosen;
 
     MAY_FAIL();

@@ -683,7 +683,8 @@ cudaError_t cudaLaunchKernel(const void *stub, dim3 blocks, dim3 threads, void *
     return cudaSuccess;
 }
 
-void fake_enqueue(cudaStream_t stream, void (*call)(void *), const void *argument, size_t bytes)
+void fake_enqueue(cudaStream_t stream, void (*call)(void *), const void *argument,
+                  size_t bytes)
 {
     struct step *step = add_step(stream, CALL);
 

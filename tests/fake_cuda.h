@@ -8,7 +8,8 @@
 #include <stddef.h>
 
 /* call(a copy of the argument) when the stream gets there. */
-void fake_enqueue(cudaStream_t stream, void (*call)(void *), const void *argument, size_t bytes);
+void fake_enqueue(cudaStream_t stream, void (*call)(void *), const void *argument,
+                  size_t bytes);
 /* Are these bytes memory of the GPU that cudaMalloc() gave? */
 bool fake_on_gpu(const void *data, size_t bytes);
 /* The RESULT of a line "error CALL RESULT", once its good calls are over; 0: go on. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* A stand-in for cuDNN's backend API on top of fake_cuda.c: graphs of one convolution are computed
- * by the host, in order with the stream, summed in double. Of the engines that it offers only one
- * is of use to who wants the same bits each time and has no memory without end. Whatever it does
- * not know, or the library would not take, ends the process with a message.
+/* A stand-in for cuDNN's backend API on top of fake_cuda.c: graphs of one convolution are
+ * computed by the host, in order with the stream, summed in double. Of the engines that it offers
+ * only one is of use to who wants the same bits each time and has no memory without end. Whatever
+ * it does not know, or the library would not take, ends the process with a message.
  */
 #include "config.h"
 
@@ -64,7 +64,7 @@ struct cudnnContext {
 static struct descriptor *all;
 static int handles;
 
-/* Attributes -------------------------------------------------------------------------------- */
+/* Attributes ------------------------------------------------------------------------------ */
 
 /* All that a descriptor of a type has to have, and may have. */
 #define CONVOLUTION(NAME, KIND, X, W, Y)                                            \
@@ -154,7 +154,8 @@ static struct descriptor *living(const void *descriptor)
     return d;
 }
 
-static const struct attribute *find(const struct descriptor *d, cudnnBackendAttributeName_t name)
+static const struct attribute *find(const struct descriptor *d,
+                                    cudnnBackendAttributeName_t name)
 {
     for (int i = 0; i < d->n; i++)
         if (d->attributes[i].name == name)
@@ -197,7 +198,7 @@ static struct descriptor *other(const struct descriptor *d, cudnnBackendAttribut
     return found;
 }
 
-/* Convolutions ------------------------------------------------------------------------------ */
+/* Convolutions ---------------------------------------------------------------------------- */
 
 struct tensor {
     int rank;
@@ -360,7 +361,7 @@ static void run_convolution(void *argument)
     free(sum);
 }
 
-/* The API ----------------------------------------------------------------------------------- */
+/* The API --------------------------------------------------------------------------------- */
 
 const char *cudnnGetErrorString(cudnnStatus_t status)
 {
@@ -514,11 +515,11 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
         engine->engine = d->engine;
         engine->final = true;
     } else if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && type == CUDNN_TYPE_NUMERICAL_NOTE) {
+        static const cudnnBackendNumericalNote_t notes[] = {
+            CUDNN_NUMERICAL_NOTE_FFT, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC };
+
         *n = d->engine == RANDOM ? 2 : 0;
-        if (d->engine == RANDOM)
-            memcpy(values, (cudnnBackendNumericalNote_t[]){
-                               CUDNN_NUMERICAL_NOTE_FFT, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC },
-                   2 * sizeof(cudnnBackendNumericalNote_t));
+        memcpy(values, notes, (size_t)*n * sizeof(notes[0]));
     } else if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE && type == CUDNN_TYPE_INT64)
         *(int64_t *)values = config_of(d)->engine == HUNGRY ? INT64_MAX : WORKSPACE;
     else

@@ -130,9 +130,12 @@ static uint32_t alignment_of(const struct cuda_matmul *w)
 {
     uint32_t alignment = ALIGNMENT;
 
-    for (int i = 0; i + 1 < w->rank; i++)
-        while ((w->step_a[i] | w->step_b[i] | w->step_y[i]) * (int64_t)sizeof(float) % alignment)
+    for (int i = 0; i + 1 < w->rank; i++) {
+        int64_t steps = w->step_a[i] | w->step_b[i] | w->step_y[i];
+
+        while (steps * (int64_t)sizeof(float) % alignment)
             alignment /= 2;
+    }
     return alignment;
 }
 
@@ -151,8 +154,8 @@ static int prefer(const struct cuda_product *p, cublasLtMatmulPreference_t prefe
                      sizeof(limit)), err);
     for (size_t i = 0; i < sizeof(operands) / sizeof(operands[0]); i++)
         CUBLAS_CHECK(p->device,
-                     cublasLtMatmulPreferenceSetAttribute(preference, operands[i], &p->alignment,
-                                                          sizeof(p->alignment)), err);
+                     cublasLtMatmulPreferenceSetAttribute(
+                         preference, operands[i], &p->alignment, sizeof(p->alignment)), err);
     return 0;
 }
 
@@ -230,7 +233,8 @@ void cuda_cublas_close(struct cuda_device *device)
     device->cublas = NULL;
 }
 
-static struct cuda_product *find(const struct cuda_cublas *cublas, const struct cuda_matmul *what)
+static struct cuda_product *find(const struct cuda_cublas *cublas,
+                                 const struct cuda_matmul *what)
 {
     for (struct cuda_product *p = cublas->products; p; p = p->next)
         if (memcmp(&p->what, what, sizeof(*what)) == 0)
@@ -311,6 +315,7 @@ static int run_last_axis(cudaStream_t stream, const struct cuda_product *p,
 {
     float alpha = (float)p->what.alpha, beta = (float)r->beta;
     const float *c = r->c ? r->c : r->y;
+    void *workspace = p->workspace ? cuda_workspace(r->workspace) : NULL;
 
     if (((uintptr_t)r->a | (uintptr_t)r->b | (uintptr_t)c |
          (uintptr_t)r->bias | (uintptr_t)r->y) % p->alignment)
@@ -318,9 +323,8 @@ static int run_last_axis(cudaStream_t stream, const struct cuda_product *p,
                        p->device->address, p->alignment);
     CUBLAS_CHECK(p->device,
                  cublasLtMatmul(p->device->cublas->handle, p->desc, &alpha, r->b, p->b, r->a,
-                                p->a, &beta, c, p->y, r->y, p->y, &p->algo,
-                                p->workspace ? cuda_workspace(r->workspace) : NULL, p->workspace,
-                                stream), err);
+                                p->a, &beta, c, p->y, r->y, p->y, &p->algo, workspace,
+                                p->workspace, stream), err);
     return 0;
 }
 

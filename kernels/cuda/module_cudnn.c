@@ -89,8 +89,9 @@ static int set_all(const struct plan *p, cudnnBackendDescriptor_t descriptor,
     return 0;
 }
 
-static int build(struct plan *p, cudnnBackendDescriptorType_t type, const struct attribute *list,
-                 int n, cudnnBackendDescriptor_t *descriptor, struct err *err)
+static int build(struct plan *p, cudnnBackendDescriptorType_t type,
+                 const struct attribute *list, int n, cudnnBackendDescriptor_t *descriptor,
+                 struct err *err)
 {
     cudnnStatus_t code;
 
@@ -210,7 +211,7 @@ static int build_graph(struct plan *p, cudnnBackendDescriptor_t *graph, struct e
 
 /* Choosing --------------------------------------------------------------------------------- */
 
-/* Same bits each time, and of float32's precision: the largest tiles of Winograd's lose it, too. */
+/* The same bits each time, and float32's precision: Winograd's largest tiles lose it, too. */
 static bool note_fits(const struct cuda_conv *what, cudnnBackendNumericalNote_t note)
 {
     switch (note) {
@@ -428,11 +429,11 @@ static int make_pack(struct cuda_convolution *c, const struct cuda_conv_args *ar
 {
     const struct plan *p = c->plan;
     const int64_t ids[] = { X, W, Y };
-    const void *operands[] = { args->x, args->w, args->y };
+    const void *at[] = { args->x, args->w, args->y };
     void *workspace = p->workspace ? cuda_workspace(args->workspace) : NULL;
     const struct attribute list[] = {
         { CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, COUNT(ids), ids },
-        { CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, COUNT(operands), operands },
+        { CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, COUNT(at), at },
         { CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace },
     };
 

@@ -2,8 +2,8 @@
 /* Convolutions by cuDNN: Conv, ConvTranspose, ConvDgrad, ConvWgrad. */
 #include "kernels/cuda/cuda.h"
 
-/* What is padded behind an axis only says how many outputs there are. cuDNN has more ways where it
- * is as much as before; that is so where the last stride leaves room. -1: no padding gives as many.
+/* What is padded behind an axis only says how many outputs there are. cuDNN has more ways where
+ * it is as much as before, which the last stride may leave room for. -1: no padding gives as many.
  */
 static int64_t padding_after(const struct window *w, int axis)
 {

@@ -230,8 +230,7 @@ static int make_gemm(struct cuda_kernel *k, const struct graph *graph, int node)
 
 /* Linear ----------------------------------------------------------------------------------- */
 
-/* What is no epilogue of cuBLASLt's comes after it: from what is kept for the gradient, if that is
- * kept.
+/* What is no epilogue of cuBLASLt's comes after it, from what the gradient needs, if that is kept.
  */
 static int run_then_activate(const struct cuda_kernel *k, struct stream *stream,
                              const struct kernel_args *args, struct err *err)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Products and convolutions of the cuda backend in forms that no operator's case has: they agree
- * with the reference when they are computed anew, and when they are added to what is there.
- * Without a GPU, or what stands in for one, there is nothing to test.
+/* Products of the cuda backend in forms that no operator's case has: they agree with the
+ * reference when they are computed anew, and when they are added to what is there. Without a GPU,
+ * or what stands in for one, there is nothing to test.
  */
 #include "unit.h"
 
