@@ -9,7 +9,7 @@
 #include "base/mem.h"
 
 #define WORKSPACE_LIMIT ((int64_t)256 << 20)
-#define MOST_CONFIGS 32
+#define MOST_CONFIGS 128        /* those for tensor cores come first, dozens of them */
 #define ALIGNMENT 16            /* of operands: the widest load */
 
 _Static_assert(sizeof(struct cuda_conv) == 2 * sizeof(int) + (4 + 7 * 3 + 1) * sizeof(int64_t),
