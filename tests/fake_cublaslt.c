@@ -304,12 +304,18 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
         REQUIRE(p->alignment_set[i], "operands are aligned to 256 bytes?");
     chosen = calloc(1, sizeof(*chosen));
     *chosen = (struct chosen){ *(struct desc *)desc, *(struct layout *)a, *(struct layout *)b,
-                               *(struct layout *)c, { 0 }, all_chosen };
+                               *(struct layout *)c, { 0 }, NULL };
     memcpy(chosen->alignment, p->alignment, sizeof(p->alignment));
     check_shapes(&chosen->desc, &chosen->a, &chosen->b, &chosen->c);
     REQUIRE(same_layout(&chosen->c, (struct layout *)d), "c and d differ");
     REQUIRE(!chosen->desc.bias || chosen->desc.bias_at, "a bias that is nowhere");
+    chosen->next = all_chosen;
     all_chosen = chosen;
+    /* The library has its own reasons; whoever calls has to have a way without. */
+    if (chosen->c.columns == 1 && (chosen->desc.bias || chosen->desc.relu)) {
+        *n = 0;
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
     memset(results, 0xff, sizeof(*results));
     memcpy(results[0].algo.data, &chosen, sizeof(chosen));
     results[0].workspaceSize = WORKSPACE;

@@ -132,6 +132,17 @@ static int choose(struct cuda_kernel *k, const struct cuda_matmul *w)
     return 0;
 }
 
+/* The same, but without what comes after the product where cuBLASLt cannot do both at once. */
+static int choose_any(struct cuda_kernel *k, struct cuda_matmul *w)
+{
+    if (choose(k, w) == 0)
+        return 0;
+    if (k->failed || (!w->bias && !w->relu))
+        return -1;
+    w->bias = w->relu = 0;
+    return choose(k, w);
+}
+
 /* 'swap': of LinearWgrad's factors. */
 static struct cuda_matmul_args operands(const struct cuda_kernel *k,
                                         const struct kernel_args *args)
@@ -219,7 +230,7 @@ static int make_gemm(struct cuda_kernel *k, const struct graph *graph, int node)
     if (!has_input(k, 2))
         return make(k, graph, node);
     w.bias = is_bias(d);
-    if (!cuda_is_f32(k) || choose(k, &w))
+    if (!cuda_is_f32(k) || choose_any(k, &w))
         return -1;
     k->accumulates = w.bias != 0;
     k->launch.pointwise.function = CUDA_COPY;
@@ -230,22 +241,53 @@ static int make_gemm(struct cuda_kernel *k, const struct graph *graph, int node)
 
 /* Linear ----------------------------------------------------------------------------------- */
 
-/* What is no epilogue of cuBLASLt's comes after it, from what the gradient needs, if that is kept.
+/* y[m, n] = bias[n] */
+static int spread_bias(const struct cuda_kernel *k, struct stream *stream, const float *bias,
+                       float *y, struct err *err)
+{
+    const struct matmul *m = &k->digest->matmul;
+    struct cuda_pointwise l = { .function = CUDA_COPY,
+                                .walk = { .rank = 2, .n = 1, .elements = m->m * m->n,
+                                          .dim = { m->m, m->n }, .stride = { { 0, 1 } } },
+                                .in = { bias }, .out = y };
+
+    return k->device->cuda->pointwise(stream->cuda, &l, err);
+}
+
+/* The bias first, if the product does not add it; then the product, into what the gradient needs,
+ * if that is kept; then the activation.
  */
-static int run_then_activate(const struct cuda_kernel *k, struct stream *stream,
-                             const struct kernel_args *args, struct err *err)
+static int run_steps(const struct cuda_kernel *k, struct stream *stream,
+                     const struct kernel_args *args, bool bias_first, struct err *err)
 {
     struct cuda_matmul_args r = operands(k, args);
     struct cuda_pointwise l = k->launch.pointwise;
+    const float *bias = has_input(k, 2) ? args->inputs[2] : NULL;
 
-    r.bias = has_input(k, 2) ? args->inputs[2] : NULL;
+    r.bias = bias_first ? NULL : bias;
     r.y = has_output(k, 1) ? args->outputs[1] : args->outputs[0];
-    r.beta = 0;
+    r.beta = bias_first && bias;
     l.in[0] = r.y;
     l.out = args->outputs[0];
+    if (bias_first && bias && spread_bias(k, stream, bias, r.y, err))
+        return -1;
     if (k->device->cuda->matmul(stream->cuda, k->product, &r, err))
         return -1;
+    if (l.function == CUDA_COPY && l.out == l.in[0])
+        return 0;
     return k->device->cuda->pointwise(stream->cuda, &l, err);
+}
+
+static int run_then_activate(const struct cuda_kernel *k, struct stream *stream,
+                             const struct kernel_args *args, struct err *err)
+{
+    return run_steps(k, stream, args, false, err);
+}
+
+static int run_bias_first(const struct cuda_kernel *k, struct stream *stream,
+                          const struct kernel_args *args, struct err *err)
+{
+    return run_steps(k, stream, args, true, err);
 }
 
 static enum cuda_function function_of(enum ref_activation activation)
@@ -268,21 +310,25 @@ static int make_linear(struct cuda_kernel *k, const struct graph *graph, int nod
 {
     const struct kernel *d = k->digest;
     struct cuda_matmul w = describe(&d->matmul);
-    bool plain = d->activation == REF_NONE && !has_output(k, 1);
+    bool bias = has_input(k, 2), kept = has_output(k, 1), activated;
 
     (void)graph, (void)node;
-    w.bias = has_input(k, 2);
-    w.relu = d->activation == REF_RELU && !has_output(k, 1);
-    if (!cuda_is_f32(k) || choose(k, &w))
+    w.bias = bias;
+    w.relu = d->activation == REF_RELU && !kept;
+    if (!cuda_is_f32(k) || choose_any(k, &w))
         return -1;
-    k->accumulates = plain;
     k->launch.pointwise = (struct cuda_pointwise){
         .function = function_of(d->activation),
         .walk = { .rank = 1, .n = 1, .elements = d->out[0].elements,
                   .dim = { d->out[0].elements }, .flat = 1 },
         .p = 1,                 /* silu: x sigmoid(1 x) */
     };
-    k->run = !plain && !w.relu ? run_then_activate : w.bias ? run_with_bias : run_product;
+    activated = !kept && (d->activation == REF_NONE || w.relu);
+    k->run = w.bias != bias ? run_bias_first
+             : !activated   ? run_then_activate
+             : bias         ? run_with_bias
+                            : run_product;
+    k->accumulates = d->activation == REF_NONE && activated && w.bias == bias;
     return 0;
 }
 
