@@ -16,7 +16,13 @@ struct form {
     const char *op;
     struct shape a, b, y;
     const char *flag;               /* an attribute that is 1; NULL: none */
+    const char *activation;         /* of a Linear */
+    int64_t bias;                   /* elements of input 2; 0: there is none */
+    bool kept;                      /* is there an output 1, of y's shape? */
 };
+
+/* Values: y, what is kept, a, b, bias. */
+enum { Y, KEPT, FIRST_INPUT };
 
 #define SHAPE(...)                                                              \
     { (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), { __VA_ARGS__ } }
@@ -35,13 +41,19 @@ static int add_value(struct graph *graph, enum value_kind kind, const struct sha
 static struct graph *build(const struct form *form)
 {
     struct graph *graph = graph_new(1, DTYPE_F32);
-    int ids[2] = { add_value(graph, VALUE_PARAM, &form->a),
-                   add_value(graph, VALUE_PARAM, &form->b) };
-    int y = add_value(graph, VALUE_NODE, &form->y);
-    int node = graph_add_node(graph, NULL, op_find(form->op), 2, ids, 1, &y);
+    struct shape bias = { 1, { form->bias } };
+    int outputs[2] = { add_value(graph, VALUE_NODE, &form->y),
+                       add_value(graph, VALUE_NODE, &form->y) };
+    int inputs[3] = { add_value(graph, VALUE_PARAM, &form->a),
+                      add_value(graph, VALUE_PARAM, &form->b),
+                      add_value(graph, VALUE_PARAM, &bias) };
+    int node = graph_add_node(graph, NULL, op_find(form->op), form->bias ? 3 : 2, inputs,
+                              form->kept ? 2 : 1, outputs);
 
     if (form->flag)
         graph_set_int(graph, node, form->flag, 1);
+    if (form->activation)
+        graph_set_string(graph, node, "activation", form->activation);
     return graph;
 }
 
@@ -69,32 +81,34 @@ static struct run_graph *start(const char *backend, const struct graph *graph)
 
     if (!run)
         fail_msg("%s", err.text);
-    set(run, 0, 1);
-    set(run, 1, 2);
+    set(run, FIRST_INPUT, 1);
+    set(run, FIRST_INPUT + 1, 2);
+    set(run, FIRST_INPUT + 2, 4);
     return run;
 }
 
 /* y, after it was added to what set() puts there. */
 static void add_result(struct run_graph *run)
 {
-    const void *inputs[] = { run->buffers[0], run->buffers[1] };
-    void *outputs[] = { run->buffers[2] };
+    const void *inputs[] = { run->buffers[FIRST_INPUT], run->buffers[FIRST_INPUT + 1],
+                             run->buffers[FIRST_INPUT + 2] };
+    void *outputs[] = { run->buffers[Y], run->buffers[KEPT] };
     struct kernel_args args = { inputs, outputs, run->workspace, run->device_state,
                                 ACCUMULATE_YES };
     struct err err = { 0 };
 
-    set(run, 2, 3);
+    set(run, Y, 3);
     if (run->backend->kernel_run(run->kernels[0], run->stream, &args, &err))
         fail_msg("%s", err.text);
 }
 
-static void compare(const struct run_graph *run, const double *expected, const double *before,
-                    const char *op)
+static void compare(const struct run_graph *run, int v, const double *expected,
+                    const double *before, const char *op)
 {
-    int64_t n = shape_elements(&run->graph->values[2].shape);
+    int64_t n = shape_elements(&run->graph->values[v].shape);
     double *y = mem_new((size_t)n + 1, sizeof(*y));
 
-    run_graph_get(run, 2, y);
+    run_graph_get(run, v, y);
     for (int64_t i = 0; i < n; i++) {
         double x = expected[i] + (before ? before[i] : 0);
 
@@ -113,12 +127,15 @@ static void check(const struct form *form)
     struct err err = { 0 };
 
     assert_int_equal(run_graph_nodes(reference, 0, 1, &err), 0);
-    run_graph_get(reference, 2, expected);
     assert_int_equal(run_graph_nodes(cuda, 0, 1, &err), 0);
-    compare(cuda, expected, NULL, form->op);
+    for (int v = Y; v <= (form->kept ? KEPT : Y); v++) {
+        run_graph_get(reference, v, expected);
+        compare(cuda, v, expected, NULL, form->op);
+    }
     if (cuda->backend->kernel_accumulates(cuda->kernels[0])) {
+        run_graph_get(reference, Y, expected);
         add_result(cuda);
-        compare(cuda, expected, before, form->op);
+        compare(cuda, Y, expected, before, form->op);
     }
     free(before);
     free(expected);
@@ -145,16 +162,21 @@ static void check_all(const struct form *forms, size_t n)
 static void stacks_broadcast_along_any_axis(void **state)
 {
     static const struct form forms[] = {
-        { "MatMul", SHAPE(2, 1, 3, 2, 3), SHAPE(4, 1, 3, 5), SHAPE(2, 4, 3, 2, 5), NULL },
-        { "MatMul", SHAPE(1, 5, 2, 3), SHAPE(2, 1, 3, 2), SHAPE(2, 5, 2, 2), NULL },
-        { "MatMul", SHAPE(3, 1, 5, 1, 7, 3), SHAPE(1, 2, 1, 4, 3, 1), SHAPE(3, 2, 5, 4, 7, 1),
-          NULL },
-        { "MatMul", SHAPE(2, 3, 4, 5), SHAPE(2, 1, 5, 3), SHAPE(2, 3, 4, 3), NULL },
-        { "MatMul", SHAPE(2, 3, 5, 4), SHAPE(2, 1, 5, 3), SHAPE(2, 3, 4, 3), "transA" },
-        { "MatMul", SHAPE(2, 3, 4, 5), SHAPE(3, 5), SHAPE(2, 3, 4, 3), "transB" },
-        { "MatMul", SHAPE(4, 5), SHAPE(2, 3, 5, 1), SHAPE(2, 3, 4, 1), NULL },
-        { "MatMul", SHAPE(2, 0, 4, 5), SHAPE(5, 2), SHAPE(2, 0, 4, 2), NULL },
-        { "MatMul", SHAPE(2, 0), SHAPE(0, 3), SHAPE(2, 3), NULL },
+        { .op = "MatMul", .a = SHAPE(2, 1, 3, 2, 3), .b = SHAPE(4, 1, 3, 5),
+          .y = SHAPE(2, 4, 3, 2, 5) },
+        { .op = "MatMul", .a = SHAPE(1, 5, 2, 3), .b = SHAPE(2, 1, 3, 2),
+          .y = SHAPE(2, 5, 2, 2) },
+        { .op = "MatMul", .a = SHAPE(3, 1, 5, 1, 7, 3), .b = SHAPE(1, 2, 1, 4, 3, 1),
+          .y = SHAPE(3, 2, 5, 4, 7, 1) },
+        { .op = "MatMul", .a = SHAPE(2, 3, 4, 5), .b = SHAPE(2, 1, 5, 3),
+          .y = SHAPE(2, 3, 4, 3) },
+        { .op = "MatMul", .a = SHAPE(2, 3, 5, 4), .b = SHAPE(2, 1, 5, 3),
+          .y = SHAPE(2, 3, 4, 3), .flag = "transA" },
+        { .op = "MatMul", .a = SHAPE(2, 3, 4, 5), .b = SHAPE(3, 5),
+          .y = SHAPE(2, 3, 4, 3), .flag = "transB" },
+        { .op = "MatMul", .a = SHAPE(4, 5), .b = SHAPE(2, 3, 5, 1), .y = SHAPE(2, 3, 4, 1) },
+        { .op = "MatMul", .a = SHAPE(2, 0, 4, 5), .b = SHAPE(5, 2), .y = SHAPE(2, 0, 4, 2) },
+        { .op = "MatMul", .a = SHAPE(2, 0), .b = SHAPE(0, 3), .y = SHAPE(2, 3) },
     };
 
     (void)state;
@@ -164,8 +186,10 @@ static void stacks_broadcast_along_any_axis(void **state)
 static void stacks_of_many_are_done_in_parts(void **state)
 {
     static const struct form forms[] = {
-        { "MatMul", SHAPE(70000, 1, 2), SHAPE(70000, 2, 1), SHAPE(70000, 1, 1), NULL },
-        { "MatMul", SHAPE(3, 65536, 1, 1), SHAPE(3, 65536, 1, 1), SHAPE(3, 65536, 1, 1), NULL },
+        { .op = "MatMul", .a = SHAPE(70000, 1, 2), .b = SHAPE(70000, 2, 1),
+          .y = SHAPE(70000, 1, 1) },
+        { .op = "MatMul", .a = SHAPE(3, 65536, 1, 1), .b = SHAPE(3, 65536, 1, 1),
+          .y = SHAPE(3, 65536, 1, 1) },
     };
 
     (void)state;
@@ -175,10 +199,42 @@ static void stacks_of_many_are_done_in_parts(void **state)
 static void gradients_of_a_linear_are_added_up(void **state)
 {
     static const struct form forms[] = {
-        { "LinearDgrad", SHAPE(2, 5, 4), SHAPE(3, 4), SHAPE(2, 5, 3), NULL },
-        { "LinearDgrad", SHAPE(2, 5, 4), SHAPE(4, 3), SHAPE(2, 5, 3), "transB" },
-        { "LinearWgrad", SHAPE(2, 5, 3), SHAPE(2, 5, 4), SHAPE(3, 4), NULL },
-        { "LinearWgrad", SHAPE(2, 5, 3), SHAPE(2, 5, 4), SHAPE(4, 3), "transB" },
+        { .op = "LinearDgrad", .a = SHAPE(2, 5, 4), .b = SHAPE(3, 4), .y = SHAPE(2, 5, 3) },
+        { .op = "LinearDgrad", .a = SHAPE(2, 5, 4), .b = SHAPE(4, 3),
+          .y = SHAPE(2, 5, 3), .flag = "transB" },
+        { .op = "LinearWgrad", .a = SHAPE(2, 5, 3), .b = SHAPE(2, 5, 4), .y = SHAPE(3, 4) },
+        { .op = "LinearWgrad", .a = SHAPE(2, 5, 3), .b = SHAPE(2, 5, 4),
+          .y = SHAPE(4, 3), .flag = "transB" },
+    };
+
+    (void)state;
+    check_all(forms, sizeof(forms) / sizeof(forms[0]));
+}
+
+/* One row is what the stand-in for cuBLASLt has no bias for. */
+static void linears_of_one_row_have_all_that_others_have(void **state)
+{
+    static const char *const names[] = { "none", "relu", "gelu", "gelu_tanh", "silu" };
+
+    (void)state;
+    for (int i = 0; i < 5 * 2 * 2 * 2; i++) {
+        struct form form = { .op = "Linear", .a = SHAPE(1, 3), .b = SHAPE(3, 4),
+          .y = SHAPE(1, 4),
+                             .activation = names[i / 8], .bias = i & 1 ? 4 : 0,
+                             .kept = (i & 2) != 0 };
+
+        if (i & 4)
+            form.a.dim[0] = form.y.dim[0] = 5;
+        check_all(&form, 1);
+    }
+}
+
+static void a_row_is_added_to_a_product(void **state)
+{
+    static const struct form forms[] = {
+        { .op = "Gemm", .a = SHAPE(1, 3), .b = SHAPE(3, 4), .y = SHAPE(1, 4), .bias = 4 },
+        { .op = "Gemm", .a = SHAPE(5, 3), .b = SHAPE(3, 4), .y = SHAPE(5, 4), .bias = 4 },
+        { .op = "Gemm", .a = SHAPE(5, 3), .b = SHAPE(3, 1), .y = SHAPE(5, 1), .bias = 1 },
     };
 
     (void)state;
@@ -191,6 +247,8 @@ int main(void)
         cmocka_unit_test(stacks_broadcast_along_any_axis),
         cmocka_unit_test(stacks_of_many_are_done_in_parts),
         cmocka_unit_test(gradients_of_a_linear_are_added_up),
+        cmocka_unit_test(linears_of_one_row_have_all_that_others_have),
+        cmocka_unit_test(a_row_is_added_to_a_product),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
