@@ -219,9 +219,8 @@ static void linears_of_one_row_have_all_that_others_have(void **state)
     (void)state;
     for (int i = 0; i < 5 * 2 * 2 * 2; i++) {
         struct form form = { .op = "Linear", .a = SHAPE(1, 3), .b = SHAPE(3, 4),
-          .y = SHAPE(1, 4),
-                             .activation = names[i / 8], .bias = i & 1 ? 4 : 0,
-                             .kept = (i & 2) != 0 };
+                             .y = SHAPE(1, 4), .activation = names[i / 8],
+                             .bias = i & 1 ? 4 : 0, .kept = (i & 2) != 0 };
 
         if (i & 4)
             form.a.dim[0] = form.y.dim[0] = 5;
