@@ -320,7 +320,7 @@ static int make_linear(struct cuda_kernel *k, const struct graph *graph, int nod
     k->launch.pointwise = (struct cuda_pointwise){
         .function = function_of(d->activation),
         .walk = { .rank = 1, .n = 1, .elements = d->out[0].elements,
-                  .dim = { d->out[0].elements }, .flat = 1 },
+                  .dim = { d->out[0].elements }, .stride = { { 1 } }, .flat = 1 },
         .p = 1,                 /* silu: x sigmoid(1 x) */
     };
     activated = !kept && (d->activation == REF_NONE || w.relu);
