@@ -169,6 +169,44 @@ AS_IF([test -n "$tasuki_last"],
 AC_MSG_RESULT([$with_nvcc_gencode])
 ])
 
+dnl cuBLASLt comes with CUDA, in a package of its own.
+AC_DEFUN([TASUKI_CUBLASLT], [
+have_cublaslt=no CUBLASLT_CFLAGS= CUBLASLT_LIBS=
+AS_IF([test "$have_cuda" = yes],
+ [AC_MSG_CHECKING([for cublaslt])
+  tasuki_cuda_CPPFLAGS=$CPPFLAGS tasuki_cuda_LIBS=$LIBS
+  CPPFLAGS="$CPPFLAGS $CUDA_CFLAGS" LIBS="$CUDA_LIBS $LIBS"
+  TASUKI_TRY_LINK([cublaslt], [CUBLASLT], [], [-lcublasLt], [@%:@include <cublasLt.h>],
+    [cublasLtHandle_t h; cublasLtCreate(&h)])
+  CPPFLAGS=$tasuki_cuda_CPPFLAGS LIBS=$tasuki_cuda_LIBS
+  AC_MSG_RESULT([$have_cublaslt])
+  AS_IF([test "$have_cublaslt" = yes],
+    [AC_DEFINE([HAVE_CUBLASLT], [1], [Define if cublaslt is used])
+     TASUKI_NOTE([cublaslt], [yes], [])],
+    [TASUKI_NOTE([cublaslt], [no], [without it: products of matrices are computed by the host])])])
+AM_CONDITIONAL([HAVE_CUBLASLT], [test "$have_cublaslt" = yes])
+AC_SUBST([CUBLASLT_LIBS])
+])
+
+dnl cuDNN is of use with CUDA alone, whose directories may hold it.
+AC_DEFUN([TASUKI_CUDNN], [
+TASUKI_WITH([cudnn], [cuDNN: convolutions on GPUs])
+tasuki_with_cudnn=$with_cudnn
+AS_CASE([$have_cuda/$with_cudnn], [no/yes], [AC_MSG_ERROR([--with-cudnn: wants CUDA, too])],
+  [no/check], [with_cudnn=no])
+tasuki_cuda_CPPFLAGS=$CPPFLAGS tasuki_cuda_LIBS=$LIBS
+CPPFLAGS="$CPPFLAGS $CUDA_CFLAGS" LIBS="$CUDA_LIBS $LIBS"
+TASUKI_SEARCH([cudnn], [CUDNN], [cudnn], [-lcudnn],
+  [@%:@include <cudnn.h>
+   @%:@if CUDNN_MAJOR < 9
+   @%:@error too old
+   @%:@endif], [cudnnBackendDescriptor_t d;
+               cudnnBackendCreateDescriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR, &d)])
+CPPFLAGS=$tasuki_cuda_CPPFLAGS LIBS=$tasuki_cuda_LIBS with_cudnn=$tasuki_with_cudnn
+TASUKI_RESULT([cudnn], [CUDNN], [libcudnn9-dev-cuda-12], [cudnn],
+  [convolutions are computed by the host])
+])
+
 dnl NCCL is of use with CUDA alone, whose directories may hold it.
 AC_DEFUN([TASUKI_NCCL], [
 TASUKI_WITH([nccl], [NCCL: messages from GPU to GPU])

@@ -33,6 +33,8 @@
 #include <nccl.h>
 #endif
 
+#include "tests/fake_cuda.h"
+
 #define MOST 16                         /* GPUs, ranks, wires, errors */
 #define MOST_BLOCKS 8192
 #define MOST_KERNELS 512
@@ -124,7 +126,7 @@ static int visible(int i)
     return -1;
 }
 
-static int planted(const char *call)
+int fake_planted(const char *call)
 {
     for (int i = 0; i < fake.n_faults; i++) {
         struct fault *fault = &fake.faults[i];
@@ -141,7 +143,7 @@ static int planted(const char *call)
 
 #define MAY_FAIL(type)                                  \
     do {                                                \
-        int result_ = planted(__func__);                \
+        int result_ = fake_planted(__func__);           \
         if (result_)                                    \
             return (type)result_;                       \
     } while (0)
@@ -344,7 +346,7 @@ cudaError_t cudaFreeHost(void *data)
 }
 
 /* What is in a stream, in order. */
-enum kind { COPY, SEND, RECEIVE, EVENT, WAIT, SET, KERNEL };
+enum kind { COPY, SEND, RECEIVE, EVENT, WAIT, SET, KERNEL, CALL };
 
 struct channel {
     atomic_int full;
@@ -369,6 +371,7 @@ struct step {
     void *own;                          /* what the step has a copy of: freed with it */
     const struct kernel *kernel;
     unsigned blocks, threads;
+    void (*call)(void *);               /* with 'own' */
 };
 
 struct CUstream_st {
@@ -439,6 +442,10 @@ static bool do_step(struct step *s)
     }
     if (s->kind == KERNEL) {
         fake_gpu_run(s->kernel->run, s->own, s->blocks, s->threads);
+        return true;
+    }
+    if (s->kind == CALL) {
+        s->call(s->own);
         return true;
     }
     if (s->kind == COPY) {
@@ -787,6 +794,22 @@ cudaError_t cudaLaunchKernel(const void *stub, dim3 blocks, dim3 threads, void *
     step->threads = threads.x;
     stir();
     return cudaSuccess;
+}
+
+void fake_enqueue(cudaStream_t stream, void (*call)(void *), const void *argument,
+                  size_t bytes)
+{
+    struct step *step = add_step(stream, CALL);
+
+    step->call = call;
+    step->own = malloc(bytes);
+    memcpy(step->own, argument, bytes);
+    stir();
+}
+
+bool fake_on_gpu(const void *data, size_t bytes)
+{
+    return lies(data, bytes, false);
 }
 
 #ifdef HAVE_NCCL

@@ -48,6 +48,10 @@ struct cuda_kernel {
     bool accumulates;
     size_t workspace;
     void **host;                /* of a fallback: its inputs and outputs, pinned */
+    struct cuda_product *product;
+    struct cuda_convolution *convolution;
+    bool failed;                /* set by 'make' if it said so in 'err', before it returned -1 */
+    struct err *err;            /* while it is made */
 };
 
 struct cuda_op {
@@ -60,7 +64,7 @@ struct cuda_op {
 };
 
 /* op_*.c: each ends with an entry without a name. */
-extern const struct cuda_op cuda_ops_pointwise[];
+extern const struct cuda_op cuda_ops_pointwise[], cuda_ops_matmul[], cuda_ops_conv[];
 /* The entry of the kernel's operator. */
 const struct cuda_op *cuda_op_of(const struct cuda_kernel *kernel);
 

@@ -10,6 +10,8 @@
 #include "kernels/cuda/cuda.h"
 
 static const struct cuda_op *const tables[] = {
+    cuda_ops_conv,
+    cuda_ops_matmul,
     cuda_ops_pointwise,
 };
 
@@ -191,10 +193,12 @@ struct kernel *cuda_kernel_new(struct device *device, const struct graph *graph,
         return NULL;
     }
     op = cuda_op_of(k);
-    if ((!op || op->make(k, graph, node)) && make_fallback(k, err)) {
+    k->err = err;
+    if ((!op || op->make(k, graph, node)) && (k->failed || make_fallback(k, err))) {
         cuda_kernel_free((struct kernel *)k);
         return NULL;
     }
+    k->err = NULL;
     return (struct kernel *)k;
 }
 
@@ -205,6 +209,10 @@ void cuda_kernel_free(struct kernel *kernel)
     if (!k)
         return;
     free_fallback(k);
+    if (k->product)
+        k->device->cuda->matmul_free(k->product);
+    if (k->convolution)
+        k->device->cuda->conv_free(k->convolution);
     k->device->reference->kernel_free(k->digest);
     free(k);
 }

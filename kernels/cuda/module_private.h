@@ -15,6 +15,7 @@
 
 #include "base/err.h"
 #include "kernels/cuda/driver.h"
+#include "kernels/cuda/runtime.h"
 
 struct cuda_state {
     cudaStream_t stream;
@@ -23,6 +24,32 @@ struct cuda_state {
     ncclComm_t comm;            /* NULL: not connected */
 #endif
 };
+
+/* For training. */
+struct cuda_device {
+    char address[32];
+    char name[192];
+    int number;
+    size_t memory;              /* free when it was opened */
+    cudaStream_t stream;        /* of what is allocated */
+    struct cuda_cublas *cublas; /* NULL: nothing was multiplied */
+    struct cuda_cudnn *cudnn;   /* NULL: nothing was convolved */
+};
+
+struct cuda_stream {
+    struct cuda_device *device;
+    cudaStream_t stream;
+};
+
+/* Where libraries want their workspace aligned, in a place that is larger by so much. */
+#define CUDA_WORKSPACE_ALIGNMENT ((uintptr_t)256)
+
+static inline void *cuda_workspace(void *workspace)
+{
+    uintptr_t mask = CUDA_WORKSPACE_ALIGNMENT - 1;
+
+    return (void *)(((uintptr_t)workspace + mask) & ~mask);
+}
 
 static inline struct cuda_state *cuda_state(const struct cuda_gpu *gpu)
 {
@@ -41,6 +68,28 @@ static inline struct cuda_state *cuda_state(const struct cuda_gpu *gpu)
 int cuda_error(const char *address, cudaError_t code, const char *call, struct err *err);
 /* An event after all that is in the stream: 'slot' is done when that is. */
 int cuda_mark(struct cuda_gpu *gpu, int slot, struct err *err);
+
+/* module_cublas.c: as in runtime.h */
+#ifdef HAVE_CUBLASLT
+int cuda_matmul_new(struct cuda_device *device, const struct cuda_matmul *matmul,
+                    struct cuda_product **product, struct err *err);
+void cuda_matmul_free(struct cuda_product *product);
+size_t cuda_matmul_workspace(const struct cuda_product *product);
+int cuda_matmul_run(struct cuda_stream *stream, const struct cuda_product *product,
+                    const struct cuda_matmul_args *args, struct err *err);
+void cuda_cublas_close(struct cuda_device *device);
+#endif
+
+/* module_cudnn.c: the same */
+#ifdef HAVE_CUDNN
+int cuda_conv_new(struct cuda_device *device, const struct cuda_conv *conv,
+                  struct cuda_convolution **convolution, struct err *err);
+void cuda_conv_free(struct cuda_convolution *convolution);
+size_t cuda_conv_workspace(const struct cuda_convolution *convolution);
+int cuda_conv_run(struct cuda_stream *stream, struct cuda_convolution *convolution,
+                  const struct cuda_conv_args *args, struct err *err);
+void cuda_cudnn_close(struct cuda_device *device);
+#endif
 
 #ifdef HAVE_NCCL
 int cuda_nccl(char text[32], struct err *err);

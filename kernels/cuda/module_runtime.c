@@ -10,19 +10,6 @@
 #include "kernels/cuda/module.h"
 #include "kernels/cuda/runtime.h"
 
-struct cuda_device {
-    char address[32];
-    char name[192];
-    int number;
-    size_t memory;              /* free when it was opened */
-    cudaStream_t stream;        /* of what is allocated */
-};
-
-struct cuda_stream {
-    struct cuda_device *device;
-    cudaStream_t stream;
-};
-
 struct cuda_event {
     struct cuda_device *device;
     cudaEvent_t event;
@@ -69,6 +56,12 @@ static int use_device(struct cuda_device *d, const char *address, struct err *er
 /* What it was used for has ended: that a call fails now helps nobody. */
 static void close_device(struct cuda_device *device)
 {
+#ifdef HAVE_CUBLASLT
+    cuda_cublas_close(device);
+#endif
+#ifdef HAVE_CUDNN
+    cuda_cudnn_close(device);
+#endif
     if (device->stream)
         (void)cudaStreamDestroy(device->stream);
     free(device);
@@ -235,6 +228,26 @@ static int fill_zero(struct cuda_stream *stream, void *to, size_t bytes, struct 
     }
 CUDA_FAMILIES(LAUNCH)
 
+#ifndef HAVE_CUBLASLT
+static int no_matmul(struct cuda_device *device, const struct cuda_matmul *matmul,
+                     struct cuda_product **product, struct err *err)
+{
+    (void)device, (void)matmul, (void)err;
+    *product = NULL;
+    return 0;
+}
+#endif
+
+#ifndef HAVE_CUDNN
+static int no_conv(struct cuda_device *device, const struct cuda_conv *conv,
+                   struct cuda_convolution **convolution, struct err *err)
+{
+    (void)device, (void)conv, (void)err;
+    *convolution = NULL;
+    return 0;
+}
+#endif
+
 #define ENTRY(family) .family = launch_##family,
 
 __attribute__((visibility("default"))) extern const struct cuda_runtime tasuki_cuda_runtime;
@@ -260,4 +273,20 @@ const struct cuda_runtime tasuki_cuda_runtime = {
     .copy = copy,
     .fill_zero = fill_zero,
     CUDA_FAMILIES(ENTRY)
+#ifdef HAVE_CUBLASLT
+    .matmul_new = cuda_matmul_new,
+    .matmul_free = cuda_matmul_free,
+    .matmul_workspace = cuda_matmul_workspace,
+    .matmul = cuda_matmul_run,
+#else
+    .matmul_new = no_matmul,
+#endif
+#ifdef HAVE_CUDNN
+    .conv_new = cuda_conv_new,
+    .conv_free = cuda_conv_free,
+    .conv_workspace = cuda_conv_workspace,
+    .conv = cuda_conv_run,
+#else
+    .conv_new = no_conv,
+#endif
 };

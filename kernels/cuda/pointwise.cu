@@ -7,6 +7,11 @@ CUDA_DEVICE float sigmoid(float x)
     return 1 / (1 + expf(-x));
 }
 
+CUDA_DEVICE float gelu_tanh(float x)
+{
+    return 0.5f * x * (1 + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
+}
+
 CUDA_DEVICE float apply(enum cuda_function f, float a, float b, float c, float p, float q)
 {
     (void)c, (void)p, (void)q;
@@ -18,6 +23,9 @@ CUDA_DEVICE float apply(enum cuda_function f, float a, float b, float c, float p
     case CUDA_LOG: return logf(a);
     case CUDA_TANH: return tanhf(a);
     case CUDA_SIGMOID: return sigmoid(a);
+    case CUDA_GELU: return 0.5f * a * (1 + erff(a * 0.70710678f));
+    case CUDA_GELU_TANH: return gelu_tanh(a);
+    case CUDA_SWISH: return a * sigmoid(p * a);
     case CUDA_ADD: return a + b;
     case CUDA_SUB: return a - b;
     case CUDA_MUL: return a * b;

@@ -19,6 +19,8 @@ struct err;
 struct cuda_device;
 struct cuda_stream;
 struct cuda_event;
+struct cuda_product;
+struct cuda_convolution;
 
 #define CUDA_RUNTIME_VERSION 1
 #define CUDA_RUNTIME_SYMBOL "tasuki_cuda_runtime"
@@ -61,6 +63,25 @@ struct cuda_runtime {
     int (*family)(struct cuda_stream *stream, const struct cuda_##family *launch, struct err *err);
     CUDA_FAMILIES(CUDA_ENTRY)
 #undef CUDA_ENTRY
+
+    /* Products of matrices. The way to compute one is chosen once: all that are equal share it, and
+     * it depends on nothing but their description. '*product' is NULL where there is none: the
+     * module was built without cuBLASLt, or it knows no way.
+     */
+    int (*matmul_new)(struct cuda_device *device, const struct cuda_matmul *matmul,
+                      struct cuda_product **product, struct err *err);
+    void (*matmul_free)(struct cuda_product *product);
+    size_t (*matmul_workspace)(const struct cuda_product *product);
+    int (*matmul)(struct cuda_stream *stream, const struct cuda_product *product,
+                  const struct cuda_matmul_args *args, struct err *err);
+
+    /* Convolutions, in the same way. */
+    int (*conv_new)(struct cuda_device *device, const struct cuda_conv *conv,
+                    struct cuda_convolution **convolution, struct err *err);
+    void (*conv_free)(struct cuda_convolution *convolution);
+    size_t (*conv_workspace)(const struct cuda_convolution *convolution);
+    int (*conv)(struct cuda_stream *stream, struct cuda_convolution *convolution,
+                const struct cuda_conv_args *args, struct err *err);
 };
 
 #endif

@@ -35,10 +35,13 @@ configure() {
     [[ "$output" == *'expected yes, no or an absolute directory, got "maybe"'* ]]
 }
 
-@test "NCCL without CUDA is an error" {
+@test "NCCL or cuDNN without CUDA is an error" {
     run configure --with-nccl
     [ "$status" -ne 0 ]
     [[ "$output" == *"--with-nccl: wants CUDA, too"* ]]
+    run configure --with-cudnn
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"--with-cudnn: wants CUDA, too"* ]]
 }
 
 @test "a directory is searched before the system" {

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT */
+/* Convolutions by cuDNN: Conv, ConvTranspose, ConvDgrad, ConvWgrad. */
+#include "kernels/cuda/cuda.h"
+
+/* What is padded behind an axis only says how many outputs there are. cuDNN has more ways where
+ * it is as much as before, which the last stride may leave room for. -1: no padding gives as many.
+ */
+static int64_t padding_after(const struct window *w, int axis)
+{
+    int64_t least = (w->out[axis] - 1) * w->stride[axis] +
+                    (w->kernel[axis] - 1) * w->dilation[axis] + 1 - w->in[axis] -
+                    w->before[axis];
+    int64_t most = least + w->stride[axis] - 1;
+
+    if (w->before[axis] >= least && w->before[axis] <= most)
+        return w->before[axis];
+    if (most < 0)
+        return -1;
+    return least > 0 ? least : 0;
+}
+
+static int describe(const struct window *w, enum cuda_conv_kind kind, struct cuda_conv *c)
+{
+    int skip;
+
+    *c = (struct cuda_conv){ .kind = kind, .rank = w->rank < 2 ? 2 : w->rank,
+                             .images = w->images, .in_channels = w->in_channels,
+                             .out_channels = w->out_channels, .groups = w->groups };
+    skip = WINDOW_MAX - c->rank;
+    for (int i = 0; i < c->rank; i++) {
+        c->in[i] = w->in[skip + i];
+        c->out[i] = w->out[skip + i];
+        c->kernel[i] = w->kernel[skip + i];
+        c->stride[i] = w->stride[skip + i];
+        c->dilation[i] = w->dilation[skip + i];
+        c->before[i] = w->before[skip + i];
+        c->after[i] = padding_after(w, skip + i);
+        if (c->after[i] < 0 || c->before[i] < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static struct cuda_conv_args operands(const struct cuda_kernel *k,
+                                      const struct kernel_args *args)
+{
+    const void *const *in = args->inputs;
+    const void *out = args->outputs[0];
+
+    switch ((enum cuda_conv_kind)cuda_op_of(k)->argument) {
+    case CUDA_CONV_DGRAD:
+        return (struct cuda_conv_args){ out, in[1], in[0], args->workspace };
+    case CUDA_CONV_WGRAD:
+        return (struct cuda_conv_args){ in[0], out, in[1], args->workspace };
+    default:
+        return (struct cuda_conv_args){ in[0], in[1], out, args->workspace };
+    }
+}
+
+static int run(const struct cuda_kernel *k, struct stream *stream,
+               const struct kernel_args *args, struct err *err)
+{
+    struct cuda_conv_args r = operands(k, args);
+
+    return k->device->cuda->conv(stream->cuda, k->convolution, &r, err);
+}
+
+static int run_with_bias(const struct cuda_kernel *k, struct stream *stream,
+                         const struct kernel_args *args, struct err *err)
+{
+    struct cuda_pointwise l = k->launch.pointwise;
+
+    l.in[0] = l.out = args->outputs[0];
+    l.in[1] = args->inputs[2];
+    return run(k, stream, args, err) ? -1 : k->device->cuda->pointwise(stream->cuda, &l, err);
+}
+
+/* y[n, c, space] += bias[c] */
+static struct cuda_pointwise add_bias(const struct kernel *d)
+{
+    int64_t images = d->window.images, channels = d->window.out_channels;
+    int64_t space = d->out[0].elements / (images * channels);
+
+    return (struct cuda_pointwise){
+        .function = CUDA_ADD,
+        .walk = { .rank = 3, .n = 2, .elements = d->out[0].elements,
+                  .dim = { images, channels, space },
+                  .stride = { { channels * space, space, 1 }, { 0, 1, 0 } } },
+    };
+}
+
+static bool anything_empty(const struct kernel *d)
+{
+    return d->in[0].elements == 0 || d->in[1].elements == 0 || d->out[0].elements == 0;
+}
+
+static int make(struct cuda_kernel *k, const struct graph *graph, int node)
+{
+    const struct cuda_runtime *cuda = k->device->cuda;
+    const struct kernel *d = k->digest;
+    enum cuda_conv_kind kind = (enum cuda_conv_kind)cuda_op_of(k)->argument;
+    bool bias = kind == CUDA_CONV_FORWARD && d->n_inputs > 2 && d->in[2].elements >= 0;
+    struct cuda_conv c;
+
+    (void)graph, (void)node;
+    if (!cuda_is_f32(k) || anything_empty(d) || describe(&d->window, kind, &c))
+        return -1;
+    k->failed = cuda->conv_new(k->device->gpu, &c, &k->convolution, k->err) < 0;
+    if (!k->convolution)
+        return -1;
+    k->workspace = cuda->conv_workspace(k->convolution);
+    if (bias)
+        k->launch.pointwise = add_bias(d);
+    k->run = bias ? run_with_bias : run;
+    return 0;
+}
+
+const struct cuda_op cuda_ops_conv[] = {
+    { "Conv", make, CUDA_CONV_FORWARD },
+    { "ConvDgrad", make, CUDA_CONV_DGRAD },
+    { "ConvTranspose", make, CUDA_CONV_DGRAD },
+    { "ConvWgrad", make, CUDA_CONV_WGRAD },
+    { NULL, NULL, 0 },
+};

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: MIT */
+/* A stand-in for cuBLASLt on top of fake_cuda.c: products are computed by the host, in order
+ * with the stream, summed in double. Whatever it does not know, or the library would not take,
+ * ends the process with a message.
+ */
+#include "config.h"
+
+#include <cublasLt.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/fake_cuda.h"
+
+#define WORKSPACE ((size_t)1000)        /* what every product wants */
+
+#define MAY_FAIL()                                      \
+    do {                                                \
+        int result_ = fake_planted(__func__);           \
+        if (result_)                                    \
+            return (cublasStatus_t)result_;             \
+    } while (0)
+
+#define REQUIRE(condition, ...)                                     \
+    do {                                                            \
+        if (!(condition)) {                                         \
+            fprintf(stderr, "fake cuBLASLt: %s: ", __func__);       \
+            fprintf(stderr, __VA_ARGS__);                           \
+            fputc('\n', stderr);                                    \
+            abort();                                                \
+        }                                                           \
+    } while (0)
+
+struct layout {
+    int64_t rows, columns, ld, step;
+    int32_t count;
+    bool step_set;
+};
+
+struct desc {
+    bool trans_a, trans_b, relu, bias, trans_a_set, trans_b_set, tf32;
+    const float *bias_at;
+};
+
+struct preference {
+    size_t workspace;
+    uint32_t alignment[4];
+    bool workspace_set, alignment_set[4];
+};
+
+/* What an algorithm was chosen for; cublasLtMatmulAlgo_t holds its address. */
+struct chosen {
+    struct desc desc;
+    struct layout a, b, c;
+    uint32_t alignment[4];
+    struct chosen *next;
+};
+
+struct product {
+    struct desc desc;
+    struct layout a, b, c, d;
+    float alpha, beta;
+    const float *at_a, *at_b, *at_c;
+    float *at_d;
+    void *workspace;
+};
+
+static struct chosen *all_chosen;
+static int handles;
+
+static void copy_value(void *to, size_t expected, const void *value, size_t bytes)
+{
+    REQUIRE(bytes == expected, "an attribute of %zu bytes, not %zu", bytes, expected);
+    memcpy(to, value, bytes);
+}
+
+const char *cublasLtGetStatusString(cublasStatus_t status)
+{
+    static char text[32];
+
+    snprintf(text, sizeof(text), "status %d", (int)status);
+    return text;
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    MAY_FAIL();
+    *handle = (cublasLtHandle_t)&handles;
+    handles++;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    REQUIRE((void *)handle == &handles && handles > 0, "not a handle");
+    handles--;
+    while (handles == 0 && all_chosen) {
+        struct chosen *next = all_chosen->next;
+
+        free(all_chosen);
+        all_chosen = next;
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType type,
+                                          uint64_t rows, uint64_t columns, int64_t ld)
+{
+    struct layout *l = calloc(1, sizeof(*l));
+
+    MAY_FAIL();
+    REQUIRE(type == CUDA_R_32F, "type %d", (int)type);
+    REQUIRE(rows > 0 && columns > 0 && ld >= (int64_t)rows, "%lld rows, %lld columns, ld %lld",
+            (long long)rows, (long long)columns, (long long)ld);
+    *l = (struct layout){ .rows = (int64_t)rows, .columns = (int64_t)columns, .ld = ld,
+                          .count = 1 };
+    *layout = (cublasLtMatrixLayout_t)l;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void *value, size_t bytes)
+{
+    struct layout *l = (struct layout *)layout;
+
+    MAY_FAIL();
+    if (attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT) {
+        copy_value(&l->count, sizeof(l->count), value, bytes);
+        REQUIRE(l->count > 0, "a batch of %d", (int)l->count);
+    } else if (attribute == CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET) {
+        copy_value(&l->step, sizeof(l->step), value, bytes);
+        l->step_set = true;
+    } else
+        REQUIRE(false, "attribute %d", (int)attribute);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
+{
+    free(layout);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
+                                        cudaDataType_t scale)
+{
+    struct desc *d;
+
+    MAY_FAIL();
+    REQUIRE(compute == CUBLAS_COMPUTE_32F || compute == CUBLAS_COMPUTE_32F_FAST_TF32,
+            "compute type %d", (int)compute);
+    REQUIRE(scale == CUDA_R_32F, "scale type %d", (int)scale);
+    d = calloc(1, sizeof(*d));
+    d->tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    *desc = (cublasLtMatmulDesc_t)d;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
+{
+    free(desc);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static bool transposed(const void *value, size_t bytes)
+{
+    cublasOperation_t operation;
+
+    copy_value(&operation, sizeof(operation), value, bytes);
+    REQUIRE(operation == CUBLAS_OP_N || operation == CUBLAS_OP_T, "operation %d",
+            (int)operation);
+    return operation == CUBLAS_OP_T;
+}
+
+static void set_epilogue(struct desc *d, const void *value, size_t bytes)
+{
+    cublasLtEpilogue_t epilogue;
+
+    copy_value(&epilogue, sizeof(epilogue), value, bytes);
+    REQUIRE(epilogue == CUBLASLT_EPILOGUE_DEFAULT || epilogue == CUBLASLT_EPILOGUE_RELU ||
+                epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_RELU_BIAS,
+            "epilogue %d", (int)epilogue);
+    d->relu = epilogue == CUBLASLT_EPILOGUE_RELU || epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
+    d->bias = epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void *value, size_t bytes)
+{
+    struct desc *d = (struct desc *)desc;
+
+    MAY_FAIL();
+    if (attribute == CUBLASLT_MATMUL_DESC_TRANSA) {
+        d->trans_a = transposed(value, bytes);
+        d->trans_a_set = true;
+    } else if (attribute == CUBLASLT_MATMUL_DESC_TRANSB) {
+        d->trans_b = transposed(value, bytes);
+        d->trans_b_set = true;
+    } else if (attribute == CUBLASLT_MATMUL_DESC_EPILOGUE)
+        set_epilogue(d, value, bytes);
+    else if (attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER)
+        copy_value(&d->bias_at, sizeof(d->bias_at), value, bytes);
+    else
+        REQUIRE(false, "attribute %d", (int)attribute);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
+{
+    MAY_FAIL();
+    *preference = calloc(1, sizeof(struct preference));
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
+{
+    free(preference);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static int operand_of(cublasLtMatmulPreferenceAttributes_t attribute)
+{
+    return attribute == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES   ? 0
+           : attribute == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES ? 1
+           : attribute == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES ? 2
+           : attribute == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES ? 3
+                                                                     : -1;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
+    cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+    const void *value, size_t bytes)
+{
+    struct preference *p = (struct preference *)preference;
+    int operand = operand_of(attribute);
+
+    MAY_FAIL();
+    if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) {
+        copy_value(&p->workspace, sizeof(p->workspace), value, bytes);
+        p->workspace_set = true;
+        return CUBLAS_STATUS_SUCCESS;
+    }
+    REQUIRE(operand >= 0, "attribute %d", (int)attribute);
+    copy_value(&p->alignment[operand], sizeof(p->alignment[operand]), value, bytes);
+    p->alignment_set[operand] = true;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* op(A)'s rows and columns. */
+static int64_t rows_of(const struct layout *l, bool transposed)
+{
+    return transposed ? l->columns : l->rows;
+}
+
+static int64_t columns_of(const struct layout *l, bool transposed)
+{
+    return transposed ? l->rows : l->columns;
+}
+
+static void check_shapes(const struct desc *d, const struct layout *a, const struct layout *b,
+                         const struct layout *c)
+{
+    REQUIRE(d->trans_a_set && d->trans_b_set, "nobody said what is transposed");
+    REQUIRE(rows_of(a, d->trans_a) == c->rows && columns_of(b, d->trans_b) == c->columns &&
+                columns_of(a, d->trans_a) == rows_of(b, d->trans_b),
+            "the shapes do not fit");
+    REQUIRE(a->count == b->count && a->count == c->count, "batches of %d, %d and %d",
+            (int)a->count, (int)b->count, (int)c->count);
+    REQUIRE(a->count == 1 || (a->step_set && b->step_set && c->step_set),
+            "a batch without a stride");
+    REQUIRE(c->count == 1 || c->step >= c->ld * (c->columns - 1) + c->rows,
+            "results of a batch overlap");
+}
+
+static bool same_layout(const struct layout *a, const struct layout *b)
+{
+    return a->rows == b->rows && a->columns == b->columns && a->ld == b->ld &&
+           a->step == b->step && a->count == b->count;
+}
+
+static bool same_desc(const struct desc *a, const struct desc *b)
+{
+    return a->trans_a == b->trans_a && a->trans_b == b->trans_b && a->relu == b->relu &&
+           a->bias == b->bias && a->tf32 == b->tf32;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+    cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
+    cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+    cublasLtMatmulPreference_t preference, int wanted,
+    cublasLtMatmulHeuristicResult_t results[], int *n)
+{
+    const struct preference *p = (const struct preference *)preference;
+    struct chosen *chosen;
+
+    MAY_FAIL();
+    REQUIRE((void *)handle == &handles && handles > 0, "not a handle");
+    REQUIRE(wanted == 1, "%d algorithms", wanted);
+    REQUIRE(p->workspace_set && p->workspace >= WORKSPACE, "no limit of the workspace");
+    for (int i = 0; i < 4; i++)
+        REQUIRE(p->alignment_set[i], "operands are aligned to 256 bytes?");
+    chosen = calloc(1, sizeof(*chosen));
+    *chosen = (struct chosen){ *(struct desc *)desc, *(struct layout *)a, *(struct layout *)b,
+                               *(struct layout *)c, { 0 }, NULL };
+    memcpy(chosen->alignment, p->alignment, sizeof(p->alignment));
+    check_shapes(&chosen->desc, &chosen->a, &chosen->b, &chosen->c);
+    REQUIRE(same_layout(&chosen->c, (struct layout *)d), "c and d differ");
+    REQUIRE(!chosen->desc.bias || chosen->desc.bias_at, "a bias that is nowhere");
+    chosen->next = all_chosen;
+    all_chosen = chosen;
+    /* The library has its own reasons; whoever calls has to have a way without. */
+    if (chosen->c.columns == 1 && (chosen->desc.bias || chosen->desc.relu)) {
+        *n = 0;
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+    memset(results, 0xff, sizeof(*results));
+    memcpy(results[0].algo.data, &chosen, sizeof(chosen));
+    results[0].workspaceSize = WORKSPACE;
+    results[0].state = CUBLAS_STATUS_SUCCESS;
+    *n = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static double dot(const struct product *p, int64_t batch, int64_t row, int64_t column)
+{
+    const float *a = p->at_a + batch * p->a.step, *b = p->at_b + batch * p->b.step;
+    int64_t depth = columns_of(&p->a, p->desc.trans_a);
+    double sum = 0;
+
+    for (int64_t i = 0; i < depth; i++)
+        sum += (double)a[p->desc.trans_a ? row * p->a.ld + i : i * p->a.ld + row] *
+               (double)b[p->desc.trans_b ? i * p->b.ld + column : column * p->b.ld + i];
+    return sum;
+}
+
+static void run_product(void *argument)
+{
+    const struct product *p = argument;
+
+    memset(p->workspace, 0xff, WORKSPACE);
+    for (int64_t batch = 0; batch < p->d.count; batch++)
+        for (int64_t column = 0; column < p->d.columns; column++)
+            for (int64_t row = 0; row < p->d.rows; row++) {
+                double y = (double)p->alpha * dot(p, batch, row, column);
+
+                if (p->beta != 0)
+                    y += (double)p->beta *
+                         (double)p->at_c[batch * p->c.step + column * p->c.ld + row];
+                if (p->desc.bias)
+                    y += (double)p->desc.bias_at[row];
+                if (p->desc.relu && y < 0)
+                    y = 0;
+                p->at_d[batch * p->d.step + column * p->d.ld + row] = (float)y;
+            }
+}
+
+static void check_operand(const char *name, const void *at, const struct layout *l,
+                          uint32_t alignment)
+{
+    int64_t elements = (l->count - 1) * l->step + (l->columns - 1) * l->ld + l->rows;
+
+    REQUIRE(fake_on_gpu(at, (size_t)elements * sizeof(float)), "%s is not on the GPU", name);
+    REQUIRE((uintptr_t)at % alignment == 0, "%s is not aligned to %u bytes", name, alignment);
+}
+
+static void check_product(const struct product *p, const struct chosen *chosen,
+                          size_t workspace)
+{
+    check_shapes(&p->desc, &p->a, &p->b, &p->d);
+    REQUIRE(same_desc(&p->desc, &chosen->desc) && same_layout(&p->a, &chosen->a) &&
+                same_layout(&p->b, &chosen->b) && same_layout(&p->c, &chosen->c) &&
+                same_layout(&p->d, &chosen->c),
+            "the algorithm was chosen for something else");
+    check_operand("A", p->at_a, &p->a, chosen->alignment[0]);
+    check_operand("B", p->at_b, &p->b, chosen->alignment[1]);
+    check_operand("C", p->at_c, &p->c, chosen->alignment[2]);
+    check_operand("D", p->at_d, &p->d, chosen->alignment[3]);
+    REQUIRE(!p->desc.bias ||
+                fake_on_gpu(p->desc.bias_at, (size_t)p->d.rows * sizeof(float)),
+            "the bias is not on the GPU");
+    REQUIRE(workspace >= WORKSPACE && fake_on_gpu(p->workspace, workspace) &&
+                (uintptr_t)p->workspace % 256 == 0,
+            "the workspace is too small, not on the GPU, or not aligned");
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                              const void *alpha, const void *a, cublasLtMatrixLayout_t a_layout,
+                              const void *b, cublasLtMatrixLayout_t b_layout, const void *beta,
+                              const void *c, cublasLtMatrixLayout_t c_layout, void *d,
+                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
+                              void *workspace, size_t bytes, cudaStream_t stream)
+{
+    struct product p = { *(struct desc *)desc, *(struct layout *)a_layout,
+                         *(struct layout *)b_layout, *(struct layout *)c_layout,
+                         *(struct layout *)d_layout, *(const float *)alpha,
+                         *(const float *)beta, a, b, c, d, workspace };
+    const struct chosen *chosen;
+
+    MAY_FAIL();
+    REQUIRE((void *)handle == &handles && handles > 0, "not a handle");
+    REQUIRE(algo, "no algorithm");
+    memcpy(&chosen, algo->data, sizeof(chosen));
+    check_product(&p, chosen, bytes);
+    fake_enqueue(stream, run_product, &p, sizeof(p));
+    return CUBLAS_STATUS_SUCCESS;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* What the stand-ins of libraries on top of CUDA need of fake_cuda.c. */
+#ifndef TASUKI_TESTS_FAKE_CUDA_H
+#define TASUKI_TESTS_FAKE_CUDA_H
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* call(a copy of the argument) when the stream gets there. */
+void fake_enqueue(cudaStream_t stream, void (*call)(void *), const void *argument,
+                  size_t bytes);
+/* Are these bytes memory of the GPU that cudaMalloc() gave? */
+bool fake_on_gpu(const void *data, size_t bytes);
+/* The RESULT of a line "error CALL RESULT", once its good calls are over; 0: go on. */
+int fake_planted(const char *call);
+
+#endif

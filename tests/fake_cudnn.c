@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: MIT */
+/* A stand-in for cuDNN's backend API on top of fake_cuda.c: graphs of one convolution are
+ * computed by the host, in order with the stream, summed in double. Of the engines that it offers
+ * only one is of use to who wants the same bits each time and has no memory without end. Whatever
+ * it does not know, or the library would not take, ends the process with a message.
+ */
+#include "config.h"
+
+#include <cudnn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/fake_cuda.h"
+
+#define WORKSPACE ((int64_t)1000)       /* what the good engine wants */
+#define MOST_ATTRIBUTES 8
+#define MOST_RANK 5
+
+#define MAY_FAIL()                                      \
+    do {                                                \
+        int result_ = fake_planted(__func__);           \
+        if (result_)                                    \
+            return (cudnnStatus_t)result_;              \
+    } while (0)
+
+#define REQUIRE(condition, ...)                                     \
+    do {                                                            \
+        if (!(condition)) {                                         \
+            fprintf(stderr, "fake cuDNN: %s: ", __func__);          \
+            fprintf(stderr, __VA_ARGS__);                           \
+            fputc('\n', stderr);                                    \
+            abort();                                                \
+        }                                                           \
+    } while (0)
+
+enum engine { RANDOM, REFUSING, HUNGRY, GOOD, ENGINES };
+
+struct attribute {
+    cudnnBackendAttributeName_t name;
+    cudnnBackendAttributeType_t type;
+    int64_t n;
+    void *values;
+};
+
+/* Freed with the last handle, so that who uses one that was destroyed is found out. */
+struct descriptor {
+    cudnnBackendDescriptorType_t type;
+    bool final, destroyed;
+    int n;
+    struct attribute attributes[MOST_ATTRIBUTES];
+    enum engine engine;                 /* of an engine and of its configuration */
+    const struct descriptor *graph;     /* of a configuration */
+    struct descriptor *next;
+};
+
+struct cudnnContext {
+    cudaStream_t stream;
+    bool stream_set;
+};
+
+static struct descriptor *all;
+static int handles;
+
+/* Attributes ------------------------------------------------------------------------------ */
+
+/* All that a descriptor of a type has to have, and may have. */
+#define CONVOLUTION(NAME, KIND, X, W, Y)                                            \
+    { CUDNN_BACKEND_OPERATION_CONVOLUTION_##NAME##_DESCRIPTOR,                      \
+      { { CUDNN_ATTR_OPERATION_CONVOLUTION_##KIND##_##X, CUDNN_TYPE_BACKEND_DESCRIPTOR }, \
+        { CUDNN_ATTR_OPERATION_CONVOLUTION_##KIND##_##W, CUDNN_TYPE_BACKEND_DESCRIPTOR }, \
+        { CUDNN_ATTR_OPERATION_CONVOLUTION_##KIND##_##Y, CUDNN_TYPE_BACKEND_DESCRIPTOR }, \
+        { CUDNN_ATTR_OPERATION_CONVOLUTION_##KIND##_CONV_DESC,                      \
+          CUDNN_TYPE_BACKEND_DESCRIPTOR },                                          \
+        { CUDNN_ATTR_OPERATION_CONVOLUTION_##KIND##_ALPHA, CUDNN_TYPE_FLOAT },      \
+        { CUDNN_ATTR_OPERATION_CONVOLUTION_##KIND##_BETA, CUDNN_TYPE_FLOAT } } }
+
+static const struct form {
+    cudnnBackendDescriptorType_t type;
+    struct {
+        cudnnBackendAttributeName_t name;
+        cudnnBackendAttributeType_t type;
+    } attributes[MOST_ATTRIBUTES];
+} forms[] = {
+    { CUDNN_BACKEND_TENSOR_DESCRIPTOR,
+      { { CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE },
+        { CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64 },
+        { CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64 },
+        { CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64 },
+        { CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64 } } },
+    { CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR,
+      { { CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE },
+        { CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE },
+        { CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64 },
+        { CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64 },
+        { CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64 },
+        { CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64 },
+        { CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64 } } },
+    CONVOLUTION(FORWARD, FORWARD, X, W, Y),
+    CONVOLUTION(BACKWARD_DATA, BWD_DATA, DX, W, DY),
+    CONVOLUTION(BACKWARD_FILTER, BWD_FILTER, X, DW, DY),
+    { CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR,
+      { { CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE },
+        { CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR } } },
+    { CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR,
+      { { CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR },
+        { CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE } } },
+    { CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR,
+      { { CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE },
+        { CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR } } },
+    { CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR,
+      { { CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64 },
+        { CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR },
+        { CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR } } },
+    { CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, { { 0, 0 } } },
+    { CUDNN_BACKEND_ENGINE_DESCRIPTOR, { { 0, 0 } } },
+};
+
+static const struct form *form_of(cudnnBackendDescriptorType_t type)
+{
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++)
+        if (forms[i].type == type)
+            return &forms[i];
+    REQUIRE(false, "type %d", (int)type);
+    return NULL;
+}
+
+static size_t size_of(cudnnBackendAttributeType_t type)
+{
+    switch (type) {
+    case CUDNN_TYPE_INT64:
+        return sizeof(int64_t);
+    case CUDNN_TYPE_FLOAT:
+        return sizeof(float);
+    case CUDNN_TYPE_HANDLE:
+    case CUDNN_TYPE_VOID_PTR:
+    case CUDNN_TYPE_BACKEND_DESCRIPTOR:
+        return sizeof(void *);
+    default:
+        return sizeof(int);             /* an enum */
+    }
+}
+
+static struct descriptor *living(const void *descriptor)
+{
+    struct descriptor *d = all;
+
+    while (d && d != descriptor)
+        d = d->next;
+    REQUIRE(d, "not a descriptor");
+    REQUIRE(!d->destroyed, "descriptor of type %d was destroyed", (int)d->type);
+    return d;
+}
+
+static const struct attribute *find(const struct descriptor *d,
+                                    cudnnBackendAttributeName_t name)
+{
+    for (int i = 0; i < d->n; i++)
+        if (d->attributes[i].name == name)
+            return &d->attributes[i];
+    REQUIRE(false, "descriptor of type %d without attribute %d", (int)d->type, (int)name);
+    return NULL;
+}
+
+static int64_t number(const struct descriptor *d, cudnnBackendAttributeName_t name)
+{
+    const struct attribute *a = find(d, name);
+
+    REQUIRE(a->n == 1, "attribute %d has %lld values", (int)name, (long long)a->n);
+    return a->type == CUDNN_TYPE_INT64 ? *(int64_t *)a->values : *(int *)a->values;
+}
+
+static float real(const struct descriptor *d, cudnnBackendAttributeName_t name)
+{
+    return *(float *)find(d, name)->values;
+}
+
+static const int64_t *list(const struct descriptor *d, cudnnBackendAttributeName_t name,
+                           int64_t n)
+{
+    const struct attribute *a = find(d, name);
+
+    REQUIRE(a->n == n, "attribute %d has %lld values, not %lld", (int)name, (long long)a->n,
+            (long long)n);
+    return a->values;
+}
+
+/* The descriptor that an attribute is, finished. */
+static struct descriptor *other(const struct descriptor *d, cudnnBackendAttributeName_t name,
+                                cudnnBackendDescriptorType_t type)
+{
+    const struct attribute *a = find(d, name);
+    struct descriptor *found = living(*(void **)a->values);
+
+    REQUIRE(a->n == 1 && found->final && found->type == type, "attribute %d", (int)name);
+    return found;
+}
+
+/* Convolutions ---------------------------------------------------------------------------- */
+
+struct tensor {
+    int rank;
+    int64_t id, alignment, dim[MOST_RANK], stride[MOST_RANK];
+};
+
+struct convolution {
+    cudnnBackendDescriptorType_t type;
+    struct tensor x, w, y;
+    int64_t before[3], after[3], step[3], dilation[3], groups;
+    float alpha, beta;
+    float *at[3];                       /* of x, w, y */
+    void *workspace;
+};
+
+static void read_tensor(const struct descriptor *d, struct tensor *t)
+{
+    int64_t n = find(d, CUDNN_ATTR_TENSOR_DIMENSIONS)->n, dense = 1;
+
+    REQUIRE(number(d, CUDNN_ATTR_TENSOR_DATA_TYPE) == CUDNN_DATA_FLOAT, "not float32");
+    REQUIRE(n == 4 || n == 5, "%lld axes", (long long)n);
+    t->rank = (int)n;
+    t->id = number(d, CUDNN_ATTR_TENSOR_UNIQUE_ID);
+    t->alignment = number(d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
+    memcpy(t->dim, list(d, CUDNN_ATTR_TENSOR_DIMENSIONS, n), (size_t)n * sizeof(*t->dim));
+    memcpy(t->stride, list(d, CUDNN_ATTR_TENSOR_STRIDES, n), (size_t)n * sizeof(*t->stride));
+    for (int i = t->rank - 1; i >= 0; i--) {
+        REQUIRE(t->dim[i] > 0 && t->stride[i] == dense, "axis %d", i);
+        dense *= t->dim[i];
+    }
+}
+
+static int64_t elements(const struct tensor *t)
+{
+    return t->dim[0] * t->stride[0];
+}
+
+static void read_window(const struct descriptor *d, int rank, struct convolution *c)
+{
+    size_t bytes = (size_t)rank * sizeof(int64_t);
+
+    REQUIRE(number(d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE) == CUDNN_DATA_FLOAT, "not float32");
+    REQUIRE(number(d, CUDNN_ATTR_CONVOLUTION_CONV_MODE) == CUDNN_CROSS_CORRELATION, "mode");
+    REQUIRE(number(d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS) == rank, "axes");
+    memcpy(c->dilation, list(d, CUDNN_ATTR_CONVOLUTION_DILATIONS, rank), bytes);
+    memcpy(c->step, list(d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, rank), bytes);
+    memcpy(c->before, list(d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, rank), bytes);
+    memcpy(c->after, list(d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, rank), bytes);
+}
+
+static void check_convolution(const struct convolution *c)
+{
+    REQUIRE(c->x.rank == c->w.rank && c->x.rank == c->y.rank, "axes differ");
+    REQUIRE(c->x.dim[0] == c->y.dim[0] && c->w.dim[0] == c->y.dim[1] &&
+                c->x.dim[1] % c->w.dim[1] == 0 && c->w.dim[0] % c->groups == 0,
+            "the shapes do not fit");
+    REQUIRE(c->x.id != c->w.id && c->x.id != c->y.id && c->w.id != c->y.id, "one id for two");
+    for (int i = 0; i < c->x.rank - 2; i++) {
+        int64_t window = (c->w.dim[i + 2] - 1) * c->dilation[i] + 1;
+
+        REQUIRE(c->before[i] >= 0 && c->after[i] >= 0 && c->step[i] > 0 && c->dilation[i] > 0,
+                "axis %d", i);
+        REQUIRE((c->x.dim[i + 2] + c->before[i] + c->after[i] - window) / c->step[i] + 1 ==
+                    c->y.dim[i + 2],
+                "axis %d has not so many outputs", i);
+    }
+}
+
+static void read_operation(const struct descriptor *d, const cudnnBackendAttributeName_t *names,
+                           struct convolution *c)
+{
+    *c = (struct convolution){ .type = d->type };
+    read_tensor(other(d, names[0], CUDNN_BACKEND_TENSOR_DESCRIPTOR), &c->x);
+    read_tensor(other(d, names[1], CUDNN_BACKEND_TENSOR_DESCRIPTOR), &c->w);
+    read_tensor(other(d, names[2], CUDNN_BACKEND_TENSOR_DESCRIPTOR), &c->y);
+    read_window(other(d, names[3], CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR), c->x.rank - 2, c);
+    c->alpha = real(d, names[4]);
+    c->beta = real(d, names[5]);
+    c->groups = c->x.dim[1] / c->w.dim[1];
+    check_convolution(c);
+}
+
+static bool is_operation(cudnnBackendDescriptorType_t type)
+{
+    return type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR ||
+           type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR ||
+           type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR;
+}
+
+static void read_convolution(const struct descriptor *operation, struct convolution *c)
+{
+    cudnnBackendAttributeName_t names[6];
+
+    REQUIRE(is_operation(operation->type), "type %d", (int)operation->type);
+    for (int i = 0; i < 6; i++)
+        names[i] = form_of(operation->type)->attributes[i].name;
+    read_operation(operation, names, c);
+}
+
+/* Where the window's position 'tap' at output 'out' reads of a plane of x; -1: padding. */
+static int64_t place(const struct convolution *c, int64_t out, int64_t tap)
+{
+    int64_t at = 0, stride = 1;
+
+    for (int i = c->x.rank - 1; i >= 2; i--) {
+        int64_t p = out % c->y.dim[i] * c->step[i - 2] +
+                    tap % c->w.dim[i] * c->dilation[i - 2] - c->before[i - 2];
+
+        if (p < 0 || p >= c->x.dim[i])
+            return -1;
+        out /= c->y.dim[i];
+        tap /= c->w.dim[i];
+        at += p * stride;
+        stride *= c->x.dim[i];
+    }
+    return at;
+}
+
+/* All that one plane of w has to do with one image. */
+static void add_plane(const struct convolution *c, int64_t n, int64_t o, int64_t i, double *sum)
+{
+    int64_t group = o / (c->w.dim[0] / c->groups), channel = group * c->w.dim[1] + i;
+    int64_t x = n * c->x.stride[0] + channel * c->x.stride[1];
+    int64_t w = o * c->w.stride[0] + i * c->w.stride[1];
+    int64_t y = n * c->y.stride[0] + o * c->y.stride[1];
+
+    for (int64_t out = 0; out < c->y.stride[1]; out++)
+        for (int64_t tap = 0; tap < c->w.stride[1]; tap++) {
+            int64_t in = place(c, out, tap);
+
+            if (in < 0)
+                continue;
+            if (c->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR)
+                sum[y + out] += (double)c->at[0][x + in] * (double)c->at[1][w + tap];
+            else if (c->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR)
+                sum[x + in] += (double)c->at[2][y + out] * (double)c->at[1][w + tap];
+            else
+                sum[w + tap] += (double)c->at[0][x + in] * (double)c->at[2][y + out];
+        }
+}
+
+static void run_convolution(void *argument)
+{
+    const struct convolution *c = argument;
+    int result = c->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR         ? 2
+                 : c->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR ? 0
+                                                                                           : 1;
+    int64_t size = elements(result == 0 ? &c->x : result == 1 ? &c->w : &c->y);
+    double *sum = calloc((size_t)size, sizeof(*sum));
+    float *to = c->at[result];
+
+    memset(c->workspace, 0xff, (size_t)WORKSPACE);
+    for (int64_t n = 0; n < c->x.dim[0]; n++)
+        for (int64_t o = 0; o < c->w.dim[0]; o++)
+            for (int64_t i = 0; i < c->w.dim[1]; i++)
+                add_plane(c, n, o, i, sum);
+    for (int64_t i = 0; i < size; i++)
+        to[i] = (float)((double)c->alpha * sum[i] +
+                        (c->beta != 0 ? (double)c->beta * (double)to[i] : 0));
+    free(sum);
+}
+
+/* The API --------------------------------------------------------------------------------- */
+
+const char *cudnnGetErrorString(cudnnStatus_t status)
+{
+    static char text[32];
+
+    snprintf(text, sizeof(text), "status %d", (int)status);
+    return text;
+}
+
+void cudnnGetLastErrorString(char *message, size_t size)
+{
+    snprintf(message, size, "no more is known");
+}
+
+cudnnStatus_t cudnnCreate(cudnnHandle_t *handle)
+{
+    MAY_FAIL();
+    *handle = calloc(1, sizeof(**handle));
+    handles++;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnDestroy(cudnnHandle_t handle)
+{
+    free(handle);
+    handles--;
+    while (handles == 0 && all) {
+        struct descriptor *next = all->next;
+
+        for (int i = 0; i < all->n; i++)
+            free(all->attributes[i].values);
+        free(all);
+        all = next;
+    }
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
+{
+    MAY_FAIL();
+    handle->stream = stream;
+    handle->stream_set = true;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
+                                           cudnnBackendDescriptor_t *descriptor)
+{
+    struct descriptor *d;
+
+    MAY_FAIL();
+    (void)form_of(type);
+    d = calloc(1, sizeof(*d));
+    d->type = type;
+    d->next = all;
+    *descriptor = all = d;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor)
+{
+    living(descriptor)->destroyed = true;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
+                                       cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t type, int64_t n,
+                                       const void *values)
+{
+    struct descriptor *d = living(descriptor);
+    const struct form *form = form_of(d->type);
+    struct attribute *a = &d->attributes[d->n];
+    int known = 0;
+
+    MAY_FAIL();
+    REQUIRE(!d->final, "attribute %d of what is finished", (int)name);
+    while (known < MOST_ATTRIBUTES && form->attributes[known].name != name)
+        known++;
+    REQUIRE(known < MOST_ATTRIBUTES && d->n < MOST_ATTRIBUTES, "type %d, attribute %d",
+            (int)d->type, (int)name);
+    REQUIRE(form->attributes[known].type == type && n > 0, "attribute %d is not of type %d",
+            (int)name, (int)type);
+    *a = (struct attribute){ name, type, n, malloc((size_t)n * size_of(type)) };
+    memcpy(a->values, values, (size_t)n * size_of(type));
+    d->n++;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
+{
+    struct descriptor *d = living(descriptor);
+    const struct form *form = form_of(d->type);
+    struct convolution c;
+
+    MAY_FAIL();
+    REQUIRE(!d->final && (int)form->attributes[0].name != 0, "type %d cannot be finished",
+            (int)d->type);
+    for (int i = 0; i < MOST_ATTRIBUTES && (int)form->attributes[i].name != 0; i++)
+        (void)find(d, form->attributes[i].name);
+    if (is_operation(d->type))
+        read_convolution(d, &c);
+    if (d->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR &&
+        other(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+              CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)->engine == REFUSING)
+        return CUDNN_STATUS_NOT_SUPPORTED;
+    d->final = true;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static int64_t give_configs(const struct descriptor *heuristics, int64_t most,
+                            cudnnBackendDescriptor_t *configs)
+{
+    REQUIRE(number(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE) == CUDNN_HEUR_MODE_A, "mode");
+    REQUIRE(most >= ENGINES, "room for %lld configurations", (long long)most);
+    for (int i = 0; i < ENGINES; i++) {
+        struct descriptor *config = living(configs[i]);
+
+        REQUIRE(config->type == CUDNN_BACKEND_ENGINECFG_DESCRIPTOR && !config->final,
+                "not a configuration");
+        config->engine = (enum engine)i;
+        config->graph = other(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
+                              CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+        config->final = true;
+    }
+    return ENGINES;
+}
+
+static const struct descriptor *config_of(const struct descriptor *plan)
+{
+    return other(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                 CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+}
+
+cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor,
+                                       cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t type, int64_t wanted,
+                                       int64_t *n, void *values)
+{
+    const struct descriptor *d = living(descriptor);
+
+    MAY_FAIL();
+    REQUIRE(d->final, "attribute %d of what is not finished", (int)name);
+    *n = 1;
+    if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS && type == CUDNN_TYPE_BACKEND_DESCRIPTOR)
+        *n = give_configs(d, wanted, values);
+    else if (name == CUDNN_ATTR_ENGINECFG_ENGINE && type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
+        struct descriptor *engine = living(*(void **)values);
+
+        REQUIRE(engine->type == CUDNN_BACKEND_ENGINE_DESCRIPTOR, "not an engine");
+        engine->engine = d->engine;
+        engine->final = true;
+    } else if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && type == CUDNN_TYPE_NUMERICAL_NOTE) {
+        static const cudnnBackendNumericalNote_t notes[] = {
+            CUDNN_NUMERICAL_NOTE_FFT, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC };
+
+        *n = d->engine == RANDOM ? 2 : 0;
+        memcpy(values, notes, (size_t)*n * sizeof(notes[0]));
+    } else if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE && type == CUDNN_TYPE_INT64)
+        *(int64_t *)values = config_of(d)->engine == HUNGRY ? INT64_MAX : WORKSPACE;
+    else
+        REQUIRE(false, "attribute %d of type %d", (int)name, (int)type);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+static float *operand(const struct descriptor *pack, const struct tensor *t)
+{
+    const int64_t *ids = list(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, 3);
+    const struct attribute *pointers = find(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
+
+    REQUIRE(pointers->n == 3, "%lld operands", (long long)pointers->n);
+    for (int i = 0; i < 3; i++) {
+        float *at = ((float **)pointers->values)[i];
+
+        if (ids[i] != t->id)
+            continue;
+        REQUIRE(fake_on_gpu(at, (size_t)elements(t) * sizeof(float)), "%c is not on the GPU",
+                (char)t->id);
+        REQUIRE((uintptr_t)at % (uintptr_t)t->alignment == 0, "%c is not aligned", (char)t->id);
+        return at;
+    }
+    REQUIRE(false, "no operand %c", (char)t->id);
+    return NULL;
+}
+
+cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
+                                  cudnnBackendDescriptor_t pack)
+{
+    const struct descriptor *p = living(pack), *config = config_of(living(plan));
+    struct convolution c;
+
+    MAY_FAIL();
+    REQUIRE(handle->stream_set, "on which stream?");
+    REQUIRE(living(plan)->final && p->final, "not finished");
+    REQUIRE(config->engine == GOOD, "engine %d", (int)config->engine);
+    read_convolution(living(*(void **)find(living(config->graph),
+                                           CUDNN_ATTR_OPERATIONGRAPH_OPS)->values), &c);
+    c.at[0] = operand(p, &c.x);
+    c.at[1] = operand(p, &c.w);
+    c.at[2] = operand(p, &c.y);
+    c.workspace = *(void **)find(p, CUDNN_ATTR_VARIANT_PACK_WORKSPACE)->values;
+    REQUIRE(fake_on_gpu(c.workspace, (size_t)WORKSPACE) && (uintptr_t)c.workspace % 256 == 0,
+            "the workspace is too small, not on the GPU, or not aligned");
+    fake_enqueue(handle->stream, run_convolution, &c, sizeof(c));
+    return CUDNN_STATUS_SUCCESS;
+}
