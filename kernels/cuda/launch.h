@@ -71,11 +71,11 @@ struct cuda_addn {
     int add;
 };
 
-/* y = f(a, b) of elements of any type: a 'dtype' of graph/dtype.h. */
+/* y = f(a, b, c) of elements of any type: a 'dtype' of graph/dtype.h. */
 enum cuda_typed_function {
     CUDA_TYPED_CAST, CUDA_TYPED_ADD, CUDA_TYPED_SUB, CUDA_TYPED_MUL, CUDA_TYPED_NEG,
     CUDA_TYPED_ABS, CUDA_TYPED_SIGN, CUDA_TYPED_MAX, CUDA_TYPED_MIN, CUDA_TYPED_AND,
-    CUDA_TYPED_OR, CUDA_TYPED_XOR, CUDA_TYPED_NOT, CUDA_TYPED_POW,
+    CUDA_TYPED_OR, CUDA_TYPED_XOR, CUDA_TYPED_NOT, CUDA_TYPED_POW, CUDA_TYPED_POW_GRAD,
     CUDA_TYPED_EQUAL, CUDA_TYPED_LESS, CUDA_TYPED_LESS_OR_EQUAL, CUDA_TYPED_GREATER,
     CUDA_TYPED_GREATER_OR_EQUAL, CUDA_TYPED_IS_NAN, CUDA_TYPED_IS_INF
 };
@@ -83,9 +83,9 @@ enum cuda_typed_function {
 struct cuda_typed {
     enum cuda_typed_function function;
     struct cuda_walk walk;
-    int from[2], to;                        /* types of a, b and y */
+    int from[3], to;                        /* types of a, b, c and y */
     int negative, positive;                 /* IS_INF: which are wanted */
-    const void *in[2];
+    const void *in[3];
     void *out;
 };
 

@@ -113,7 +113,7 @@ static int make_typed_as(struct cuda_kernel *k, enum cuda_typed_function functio
     const struct kernel *d = k->digest;
     struct cuda_typed *l = &k->launch.typed;
 
-    if (d->n_inputs > 2)
+    if (d->n_inputs > 3)
         return -1;
     l->function = function;
     for (int i = 0; i < d->n_inputs; i++)
@@ -132,7 +132,7 @@ static int make_typed(struct cuda_kernel *k, const struct graph *graph, int node
     return make_typed_as(k, (enum cuda_typed_function)cuda_op_of(k)->argument);
 }
 
-/* float32, or whole numbers; of float64 no kernel is made. */
+/* float32, or whole numbers; float64 has no kernel. */
 static int make_either(struct cuda_kernel *k, const struct graph *graph, int node,
                        enum cuda_typed_function whole)
 {
@@ -160,6 +160,11 @@ EITHER(min, CUDA_TYPED_MIN)
 static int make_pow(struct cuda_kernel *k, const struct graph *graph, int node)
 {
     return make(k, graph, node) == 0 ? 0 : make_typed_as(k, CUDA_TYPED_POW);
+}
+
+static int make_pow_grad(struct cuda_kernel *k, const struct graph *graph, int node)
+{
+    return make(k, graph, node) == 0 ? 0 : make_typed_as(k, CUDA_TYPED_POW_GRAD);
 }
 
 static int run_cumsum(const struct cuda_kernel *k, struct stream *stream,
@@ -259,7 +264,7 @@ const struct cuda_op cuda_ops_pointwise[] = {
     { "Min", make_min, CUDA_MIN },
     { "MinGrad", make, CUDA_MIN_GRAD },
     { "Pow", make_pow, CUDA_POW },
-    { "PowGrad", make, CUDA_POW_GRAD },
+    { "PowGrad", make_pow_grad, CUDA_POW_GRAD },
     { "PowExponentGrad", make, CUDA_POW_EXPONENT_GRAD },
     { "ReduceGrad", make_spread, CUDA_SCALE },
     { "AddN", make_addn, 0 },

@@ -154,29 +154,39 @@ CUDA_DEVICE bool typed_infinite(const struct cuda_typed &l, double x)
     return (x > 1.7976931348623157e308 && l.positive) || (x < -1.7976931348623157e308 && l.negative);
 }
 
+CUDA_DEVICE double typed_real_of(const struct cuda_typed &l, const int64_t *at)
+{
+    double a = typed_real(l.from[0], l.in[0], at[0]);
+    double b = l.in[1] ? typed_real(l.from[1], l.in[1], at[1]) : 0;
+    double c = l.in[2] ? typed_real(l.from[2], l.in[2], at[2]) : 0;
+
+    switch (l.function) {
+    case CUDA_TYPED_POW: return pow(a, b);
+    case CUDA_TYPED_POW_GRAD: return c == 0 ? 0 : a * c * pow(b, c - 1);
+    default: return a;
+    }
+}
+
 CUDA_DEVICE bool typed_reals(const struct cuda_typed &l)
 {
     return typed_is_float(l.from[0]) || typed_is_float(l.to) ||
            (l.function == CUDA_TYPED_POW && typed_is_float(l.from[1]));
 }
 
-CUDA_DEVICE void typed_element(const struct cuda_typed &l, int64_t e, int64_t a, int64_t b)
+CUDA_DEVICE void typed_element(const struct cuda_typed &l, int64_t e, const int64_t *at)
 {
     if (l.function == CUDA_TYPED_IS_NAN || l.function == CUDA_TYPED_IS_INF) {
-        double x = typed_real(l.from[0], l.in[0], a);
+        double x = typed_real(l.from[0], l.in[0], at[0]);
 
         typed_put_whole(l.to, l.out, e,
                         l.function == CUDA_TYPED_IS_NAN ? x != x : typed_infinite(l, x));
     } else if (l.function >= CUDA_TYPED_EQUAL) {
-        typed_put_whole(l.to, l.out, e, typed_compare(l, a, b));
+        typed_put_whole(l.to, l.out, e, typed_compare(l, at[0], at[1]));
     } else if (typed_reals(l)) {
-        double x = typed_real(l.from[0], l.in[0], a);
-
-        typed_put_real(l.to, l.out, e,
-                       l.function == CUDA_TYPED_POW ? pow(x, typed_real(l.from[1], l.in[1], b)) : x);
+        typed_put_real(l.to, l.out, e, typed_real_of(l, at));
     } else {
-        int64_t y = typed_arithmetic(l, typed_whole(l.from[0], l.in[0], a),
-                                     l.in[1] ? typed_whole(l.from[1], l.in[1], b) : 0);
+        int64_t y = typed_arithmetic(l, typed_whole(l.from[0], l.in[0], at[0]),
+                                     l.in[1] ? typed_whole(l.from[1], l.in[1], at[1]) : 0);
 
         typed_put_whole(l.to, l.out, e, y);
     }
@@ -186,10 +196,10 @@ CUDA_DEVICE void typed_element(const struct cuda_typed &l, int64_t e, int64_t a,
 CUDA_KERNEL(kernel_typed, cuda_typed)
 {
     CUDA_EACH(e, l.walk.elements) {
-        int64_t at[2];
+        int64_t at[3];
 
-        walk_places<2>(l.walk, e, at);
-        typed_element(l, e, at[0], at[1]);
+        walk_places<3>(l.walk, e, at);
+        typed_element(l, e, at);
     }
 }
 
