@@ -76,19 +76,24 @@ CUDA_DEVICE bool is_wide_at(const void *x)
 }
 
 template <pointwise_function *F>
-CUDA_DEVICE void flat_four(const struct cuda_pointwise &l, int64_t i)
+CUDA_DEVICE void store_four(const struct cuda_pointwise &l, int64_t e, float4 a, float4 b, float4 c)
 {
     float p = (float)l.p, q = (float)l.q;
-    float4 a = load_four(l.in[0], i), b = load_four(l.in[1], i), c = load_four(l.in[2], i);
     float4 y = { F(a.x, b.x, c.x, p, q), F(a.y, b.y, c.y, p, q), F(a.z, b.z, c.z, p, q),
                  F(a.w, b.w, c.w, p, q) };
 
     if (l.add) {
-        float4 old = load_four(l.out, i);
+        float4 old = load_four(l.out, e / 4);
 
         y.x += old.x, y.y += old.y, y.z += old.z, y.w += old.w;
     }
-    ((float4 *)l.out)[i] = y;
+    ((float4 *)l.out)[e / 4] = y;
+}
+
+template <pointwise_function *F>
+CUDA_DEVICE void flat_four(const struct cuda_pointwise &l, int64_t i)
+{
+    store_four<F>(l, 4 * i, load_four(l.in[0], i), load_four(l.in[1], i), load_four(l.in[2], i));
 }
 
 template <pointwise_function *F>
@@ -112,17 +117,57 @@ CUDA_DEVICE void pointwise_flat(const struct cuda_pointwise &l)
         flat_one<F>(l, 4 * fours + i);
 }
 
+CUDA_DEVICE float load_one(const float *x, int64_t at)
+{
+    return x ? x[at] : 0;
+}
+
+CUDA_DEVICE float4 load_along(const float *x, int64_t at, int64_t stride)
+{
+    float4 y;
+
+    if (!x || (stride == 1 && is_wide_at(x + at)))
+        return load_four(x ? x + at : x, 0);
+    y.x = x[at], y.y = x[at + stride], y.z = x[at + 2 * stride], y.w = x[at + 3 * stride];
+    return y;
+}
+
+// Four neighbours of a row share what it takes to find them.
+template <pointwise_function *F>
+CUDA_DEVICE void walk_four(const struct cuda_pointwise &l, int64_t e)
+{
+    int last = l.walk.rank - 1;
+    int64_t at[3];
+    float4 a, b, c;
+
+    walk_places<3>(l.walk, e, at);
+    a = load_along(l.in[0], at[0], l.walk.stride[0][last]);
+    b = load_along(l.in[1], at[1], l.walk.stride[1][last]);
+    c = load_along(l.in[2], at[2], l.walk.stride[2][last]);
+    store_four<F>(l, e, a, b, c);
+}
+
+template <pointwise_function *F>
+CUDA_DEVICE void walk_one(const struct cuda_pointwise &l, int64_t e)
+{
+    int64_t at[3];
+    float y;
+
+    walk_places<3>(l.walk, e, at);
+    y = F(load_one(l.in[0], at[0]), load_one(l.in[1], at[1]), load_one(l.in[2], at[2]), (float)l.p,
+          (float)l.q);
+    l.out[e] = l.add ? l.out[e] + y : y;
+}
+
 template <pointwise_function *F> CUDA_DEVICE void pointwise_walk(const struct cuda_pointwise &l)
 {
-    CUDA_EACH(e, l.walk.elements) {
-        int64_t at[3];
-        float y;
+    bool wide = l.walk.dim[l.walk.rank - 1] % 4 == 0 && is_wide_at(l.out);
+    int64_t fours = wide ? l.walk.elements / 4 : 0;
 
-        walk_places<3>(l.walk, e, at);
-        y = F(l.in[0] ? l.in[0][at[0]] : 0, l.in[1] ? l.in[1][at[1]] : 0,
-              l.in[2] ? l.in[2][at[2]] : 0, (float)l.p, (float)l.q);
-        l.out[e] = l.add ? l.out[e] + y : y;
-    }
+    CUDA_EACH(i, fours)
+        walk_four<F>(l, 4 * i);
+    CUDA_EACH(i, l.walk.elements - 4 * fours)
+        walk_one<F>(l, i);
 }
 
 // Each function has its own kernels, so that cheap ones do not hold the registers of dear ones.
@@ -225,7 +270,8 @@ cudaError_t cuda_launch_pointwise(cudaStream_t stream, const struct cuda_pointwi
 #undef KERNELS
     };
     bool flat = launch->walk.flat;
-    int64_t n = flat ? launch->walk.elements / 4 + 3 : launch->walk.elements;
+    bool fours = flat || launch->walk.dim[launch->walk.rank - 1] % 4 == 0;
+    int64_t n = fours ? launch->walk.elements / 4 + 3 : launch->walk.elements;
 
     return CUDA_LAUNCH(kernels[launch->function][flat], cuda_grid(n, CUDA_BLOCK), CUDA_BLOCK,
                        launch, stream);
