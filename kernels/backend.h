@@ -18,22 +18,13 @@
 
 #include "graph/graph.h"
 #include "graph/program.h"
+#include "kernels/step.h"
 
 struct err;
 struct device;      /* backend's own */
 struct stream;
 struct event;
 struct kernel;
-
-struct step_state {
-    uint64_t seed;
-    int64_t step;           /* counts from 0 */
-    int64_t global_batch;   /* samples of the whole step */
-    int64_t first_sample;   /* of this share, within the global batch */
-    int64_t samples;        /* of this share */
-    double weight_sum;      /* of the labels of the global batch: the loss divides by it */
-    bool training;
-};
 
 enum accumulate {
     ACCUMULATE_NO,          /* output is overwritten */

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The kernels of kernels/cuda as the host's compiler makes them of the same files.
 #define CUDA_EMULATED
+#include "kernels/cuda/dropout.cu"
+#include "kernels/cuda/index.cu"
+#include "kernels/cuda/move.cu"
 #include "kernels/cuda/pointwise.cu"
+#include "kernels/cuda/typed.cu"

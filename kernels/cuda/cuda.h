@@ -64,7 +64,8 @@ struct cuda_op {
 };
 
 /* op_*.c: each ends with an entry without a name. */
-extern const struct cuda_op cuda_ops_pointwise[], cuda_ops_matmul[], cuda_ops_conv[];
+extern const struct cuda_op cuda_ops_conv[], cuda_ops_index[], cuda_ops_matmul[],
+    cuda_ops_move[], cuda_ops_pointwise[];
 /* The entry of the kernel's operator. */
 const struct cuda_op *cuda_op_of(const struct cuda_kernel *kernel);
 
@@ -74,6 +75,8 @@ const struct cuda_op *cuda_op_of(const struct cuda_kernel *kernel);
 bool cuda_is_f32(const struct cuda_kernel *kernel);
 /* The walk over output 0, with operands as the digest has them. */
 void cuda_walk_from(struct cuda_walk *to, const struct walk *from);
+/* Make one of axes that are one for all operands: the same elements in the same order. */
+void cuda_walk_merge(struct cuda_walk *walk);
 
 /* kernel.c */
 bool cuda_supports(const struct device *device, const struct graph *graph, int node);

@@ -12,6 +12,8 @@
 static const struct cuda_op *const tables[] = {
     cuda_ops_conv,
     cuda_ops_matmul,
+    cuda_ops_index,
+    cuda_ops_move,
     cuda_ops_pointwise,
 };
 
@@ -60,6 +62,39 @@ void cuda_walk_from(struct cuda_walk *to, const struct walk *from)
         to->start[i] = from->start[i];
         to->flat &= from->start[i] == 0;
     }
+}
+
+static void put_axis(struct cuda_walk *walk, int to, int from, int64_t dim)
+{
+    walk->dim[to] = dim;
+    for (int i = 0; i < walk->n; i++)
+        walk->stride[i][to] = walk->stride[i][from];
+}
+
+/* Does axis 'k' go on where the next one ends? */
+static bool goes_on(const struct cuda_walk *walk, int k, int next)
+{
+    for (int i = 0; i < walk->n; i++)
+        if (walk->stride[i][k] != walk->stride[i][next] * walk->dim[next])
+            return false;
+    return true;
+}
+
+void cuda_walk_merge(struct cuda_walk *walk)
+{
+    int n = 0;
+
+    for (int k = 0; k < walk->rank; k++) {
+        if (walk->dim[k] == 1)
+            continue;
+        if (n > 0 && goes_on(walk, n - 1, k))
+            put_axis(walk, n - 1, k, walk->dim[n - 1] * walk->dim[k]);
+        else
+            put_axis(walk, n++, k, walk->dim[k]);
+    }
+    if (n == 0)
+        walk->dim[0] = 1;
+    walk->rank = n ? n : 1;
 }
 
 /* On the host ---------------------------------------------------------------------------- */

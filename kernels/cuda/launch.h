@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct step_state;      /* kernels/step.h */
+
 #define CUDA_RANK 8
 #define CUDA_OPERANDS 4
 
@@ -27,13 +29,20 @@ struct cuda_walk {
 };
 
 /* y = f(a, b, c; p, q) over a walk whose operands are a, b and c. Names and meaning are those of
- * graph/ops/ops.h; gradients get dy first.
+ * graph/ops/ops.h; gradients get dy first. SCALE is p a.
  */
 #define CUDA_FUNCTIONS(X) \
-    X(COPY) X(RELU) X(NEG) X(SQRT) X(EXP) X(LOG) X(TANH) X(SIGMOID) \
-    X(GELU) X(GELU_TANH) X(SWISH) \
-    X(ADD) X(SUB) X(MUL) X(DIV) \
-    X(RELU_GRAD) X(TANH_GRAD) X(SIGMOID_GRAD)
+    X(COPY) X(SCALE) X(RELU) X(NEG) X(SQRT) X(EXP) X(LOG) X(ERF) X(TANH) X(SIGMOID) X(GELU) \
+    X(GELU_TANH) X(FLOOR) X(CEIL) X(ROUND) X(SIGN) \
+    X(ABS) X(RECIPROCAL) X(SIN) X(COS) X(LEAKY_RELU) X(ELU) X(CELU) X(SELU) X(SOFTPLUS) \
+    X(SOFTSIGN) X(HARD_SIGMOID) X(HARD_SWISH) X(SWISH) X(MISH) X(CLIP) \
+    X(ADD) X(SUB) X(MUL) X(DIV) X(POW) X(MOD) X(MAX) X(MIN) X(PRELU) \
+    X(RELU_GRAD) X(TANH_GRAD) X(SIGMOID_GRAD) X(SQRT_GRAD) X(ERF_GRAD) X(GELU_GRAD) \
+    X(GELU_TANH_GRAD) X(DIV_GRAD) X(POW_GRAD) X(POW_EXPONENT_GRAD) X(MAX_GRAD) X(MIN_GRAD) \
+    X(PRELU_GRAD) X(PRELU_SLOPE_GRAD) \
+    X(ABS_GRAD) X(RECIPROCAL_GRAD) X(SIN_GRAD) X(COS_GRAD) X(LEAKY_RELU_GRAD) X(ELU_GRAD) \
+    X(CELU_GRAD) X(SELU_GRAD) X(SOFTPLUS_GRAD) X(SOFTSIGN_GRAD) X(HARD_SIGMOID_GRAD) \
+    X(HARD_SWISH_GRAD) X(SWISH_GRAD) X(MISH_GRAD) X(CLIP_GRAD)
 
 enum cuda_function {
 #define CUDA_FUNCTION(name) CUDA_##name,
@@ -51,9 +60,149 @@ struct cuda_pointwise {
     int add;
 };
 
+/* The sum of n tensors of one shape. */
+#define CUDA_TERMS 64
+
+struct cuda_addn {
+    int n;
+    int64_t elements;
+    const float *in[CUDA_TERMS];
+    float *out;
+    int add;
+};
+
+/* y = f(a, b, c) of elements of any type: a 'dtype' of graph/dtype.h. */
+enum cuda_typed_function {
+    CUDA_TYPED_CAST, CUDA_TYPED_ADD, CUDA_TYPED_SUB, CUDA_TYPED_MUL, CUDA_TYPED_NEG,
+    CUDA_TYPED_ABS, CUDA_TYPED_SIGN, CUDA_TYPED_MAX, CUDA_TYPED_MIN, CUDA_TYPED_AND,
+    CUDA_TYPED_OR, CUDA_TYPED_XOR, CUDA_TYPED_NOT, CUDA_TYPED_POW, CUDA_TYPED_POW_GRAD,
+    CUDA_TYPED_EQUAL, CUDA_TYPED_LESS, CUDA_TYPED_LESS_OR_EQUAL, CUDA_TYPED_GREATER,
+    CUDA_TYPED_GREATER_OR_EQUAL, CUDA_TYPED_IS_NAN, CUDA_TYPED_IS_INF
+};
+
+struct cuda_typed {
+    enum cuda_typed_function function;
+    struct cuda_walk walk;
+    int from[3], to;                        /* types of a, b, c and y */
+    int negative, positive;                 /* IS_INF: which are wanted */
+    const void *in[3];
+    void *out;
+};
+
+/* Sums along the middle of [before, length, after], of any type; floating ones are made in double. */
+struct cuda_cumsum {
+    int dtype;
+    int64_t before, length, after;
+    int reverse, exclusive;
+    const void *in;
+    void *out;
+};
+
+/* Elements of [outer, batch, inner], dropped by the words of philox.h for the step of 'state', which
+ * is read on the device. Where no axis is the batch's all are of sample 0.
+ */
+struct cuda_dropout {
+    const struct step_state *state;
+    uint64_t key, threshold;
+    float scale;
+    int samples;                            /* is one? */
+    int64_t outer, batch, inner;
+    const float *in;
+    float *out;
+    unsigned char *mask;                    /* 1: kept; NULL: nobody asks */
+};
+
+/* Element e of the walk: operand 0 is read, operand 1 written. Elements of 1, 2, 4, 8 or 16 bytes,
+ * aligned to their size; with 'add' of float32.
+ */
+struct cuda_move {
+    struct cuda_walk walk;
+    int size;
+    /* Not -1: operand 0 is contiguous along this axis, operand 1 along the last one. Only for
+     * elements of 4 bytes.
+     */
+    int across;
+    const void *in;
+    void *out;
+    int add;
+};
+
+/* 'n' elements of 1, 2, 4 or 8 bytes: the first of 'bits'. */
+struct cuda_fill {
+    int64_t n;
+    uint64_t bits;
+    int size;
+    void *out;
+};
+
+/* A walk of three: where operand 0 (one byte) is not 0 operand 1, else operand 2. */
+struct cuda_choose {
+    struct cuda_walk walk;
+    int size;                               /* of an element: 1, 2, 4, 8 */
+    const void *in[3];
+    void *out;
+};
+
+/* Rows of 'inner' elements, each of which an index sends to a row of the data: its target, -1 where
+ * an index is out of range.
+ *   ALONG     row [o, i] of [rows / n, n] to [o, index[i]] of [., length]
+ *   ELEMENTS  row r to where the walk has it, and index[r] * after beyond
+ *   TUPLES    row [g, i] of [., group] to [g, the tuple of n numbers below dim] of [., length]
+ */
+enum cuda_target_kind { CUDA_ALONG, CUDA_ELEMENTS, CUDA_TUPLES };
+
+struct cuda_target {
+    enum cuda_target_kind kind;
+    int wide;                               /* indices are int64, not int32 */
+    int64_t rows, inner, n, length, after, group, dim[CUDA_RANK];
+    struct cuda_walk walk;
+    const void *index;
+};
+
+/* Row r is the data's at its target; bytes of ones where that is -1, which are a NaN. */
+struct cuda_gather {
+    struct cuda_target target;
+    int size;                               /* of an element: 1, 2, 4, 8, 16 */
+    const void *in;
+    void *out;
+};
+
+/* Each row goes to its target; several that go to one do so in their order. SUM: float32, to what is
+ * zero there or with 'add' not. PUT: the last one stays. ADD and what follows: float32. CLEAR: zeros,
+ * without 'in'. Targets are below 2^32 - 1, rows below 2^31.
+ */
+enum cuda_scatter_action {
+    CUDA_SCATTER_SUM, CUDA_SCATTER_PUT, CUDA_SCATTER_ADD, CUDA_SCATTER_MULTIPLY,
+    CUDA_SCATTER_LARGER, CUDA_SCATTER_SMALLER, CUDA_SCATTER_CLEAR
+};
+
+#define CUDA_SCATTER_BLOCK 512              /* the fewest keys */
+#define CUDA_SCATTER_CHUNK 32               /* rows that are summed up one after the other */
+
+struct cuda_scatter {
+    struct cuda_target target;
+    enum cuda_scatter_action action;
+    int size;
+    int64_t n_keys;                         /* a power of two, not below the rows */
+    uint64_t *keys;                         /* workspace: n_keys */
+    float *part;                            /* and for SUM a row for each chunk */
+    const void *in;
+    void *out;
+    int add;
+};
+
 /* Every family: struct cuda_NAME and, in the module, cuda_launch_NAME(). */
 #define CUDA_FAMILIES(X) \
-    X(pointwise)
+    X(pointwise) \
+    X(addn) \
+    X(typed) \
+    X(cumsum) \
+    X(dropout) \
+    X(move) \
+    X(fill) \
+    X(choose) \
+    X(gather) \
+    X(scatter)
 
 /* A product of matrices by cuBLASLt: y = f(alpha A B + beta c + bias), of shapes [m, n], [m, k],
  * [k, n] and [n]; a transposed operand is stored [k, m] or [n, k]. 'lda' elements are between two

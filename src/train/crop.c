@@ -30,10 +30,10 @@ struct crop crop_random(uint64_t seed, int64_t epoch, int64_t sample, int width,
     uint64_t key = philox_key(seed, graph_key("crop"));
     struct philox counter = { { 0, (uint32_t)epoch, (uint32_t)sample,
                                 (uint32_t)((uint64_t)sample >> 32) } };
-    struct crop crop = { .flip = philox(key, counter).word[0] & 1 };
+    struct crop crop = { .flip = philox_draw(key, counter).word[0] & 1 };
 
     for (counter.word[0] = 1; counter.word[0] <= TRIES; counter.word[0]++) {
-        struct philox p = philox(key, counter);
+        struct philox p = philox_draw(key, counter);
         double area = (double)width * height * (0.08 + 0.92 * uniform(p.word[0]));
         double side = log(4.0 / 3), ratio = exp(side * (2 * uniform(p.word[1]) - 1));
         double w = round(sqrt(area * ratio)), h = round(sqrt(area / ratio));

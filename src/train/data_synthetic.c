@@ -176,7 +176,7 @@ static int complete(struct data *data, const struct data_wanted *wanted, struct 
 
 static struct philox draw(uint64_t key, int64_t sample, size_t quad)
 {
-    return philox(key, (struct philox){ { (uint32_t)quad, (uint32_t)((uint64_t)quad >> 32),
+    return philox_draw(key, (struct philox){ { (uint32_t)quad, (uint32_t)((uint64_t)quad >> 32),
                                           (uint32_t)sample,
                                           (uint32_t)((uint64_t)sample >> 32) } });
 }

@@ -37,7 +37,7 @@ static void gelu(struct op_case *c)
 
 static void dropout(struct op_case *c)
 {
-    int x = case_any_real(c, 0.1, 2);
+    int x = c->variant < 32 ? case_any_real(c, 0.1, 2) : case_real(c, 3, DIMS(2, B, 20), 0.1, 2);
 
     case_node(c, "Dropout", 1, &x, c->variant < 16 ? 1 : 2);
     graph_set_float(c->graph, c->node, "ratio",
@@ -191,9 +191,19 @@ static void transpose(struct op_case *c)
     static const int64_t perms[][4] = { { 0, 2, 1, 3 }, { 3, 0, 1, 2 }, { 1, 0, 3, 2 },
                                         { 0, 1, 2, 3 } };
 
-    case_unary(c, "Transpose", case_real(c, 4, DIMS(B, 2, 3, 4), 0, 2));
+    if (c->variant < 5)
+        case_unary(c, "Transpose", case_real(c, 4, DIMS(B, 2, 3, 4), 0, 2));
+    else if (c->variant < 7)    /* several tiles of a backend */
+        case_unary(c, "Transpose", c->variant == 5 ? case_real(c, 3, DIMS(40, B, 70), 0, 2)
+                                                   : case_real(c, 3, DIMS(B, 70, 40), 0, 2));
+    else                        /* the heads of an attention */
+        case_unary(c, "Transpose", case_real(c, 4, DIMS(B, 20, 3, 16), 0, 2));
     if (c->variant < 4)
         case_list(c, "perm", 4, perms[c->variant]);
+    else if (c->variant == 6)
+        case_list(c, "perm", 3, (const int64_t[]){ 0, 2, 1 });
+    else if (c->variant == 7)
+        case_list(c, "perm", 4, perms[0]);
     case_infer(c);
 }
 
@@ -260,7 +270,11 @@ static void gather(struct op_case *c)
     enum dtype dtype = case_bit(c, 2) ? DTYPE_I32 : DTYPE_I64;
     int ids[2];
 
-    switch (case_choose(c, 1, 4)) {
+    switch (c->variant < 8 ? case_choose(c, 1, 4) : 4) {
+    case 4: /* one that many positions share */
+        ids[0] = case_real(c, 2, DIMS(5, 4), 0, 2);
+        ids[1] = case_integers(c, dtype, 2, DIMS(B, 700), -5, 4);
+        break;
     case 0: /* an embedding */
         ids[0] = case_real(c, 2, DIMS(5, 3), 0, 2);
         ids[1] = case_integers(c, dtype, 2, DIMS(B, 4), 0, 4);
@@ -356,18 +370,18 @@ const struct op_kind op_kinds[] = {
     { "Pow", 28, power },
     { "Where", 42, where },
     { "Cast", 18, cast },
-    { "Dropout", 32, dropout },
+    { "Dropout", 40, dropout },
     { "AddN", 3, add_n },
     { "Copy", 1, copy },
     { "Reorder", 1, reorder },
     { "Reshape", 1, reshape },
     { "View", 1, view },
-    { "Transpose", 5, transpose },
+    { "Transpose", 8, transpose },
     { "Concat", 6, concat },
     { "Slice", 4, slice },
     { "Split", 4, split },
     { "Expand", 3, expand },
-    { "Gather", 8, gather },
+    { "Gather", 9, gather },
     { "CrossEntropySum", 96, cross_entropy },
     { "MseSum", 4, mse },
     { "DotSum", 4, dot },

@@ -179,10 +179,10 @@ static void dropout_keeps_its_ratio_and_changes_with_seed_and_step(void **state)
 /* Known answers of the authors' Random123 distribution. */
 static void philox_gives_the_published_numbers(void **state)
 {
-    struct philox zero = philox(0, (struct philox){ { 0, 0, 0, 0 } });
-    struct philox ones = philox(UINT64_MAX, (struct philox){ { ~0u, ~0u, ~0u, ~0u } });
+    struct philox zero = philox_draw(0, (struct philox){ { 0, 0, 0, 0 } });
+    struct philox ones = philox_draw(UINT64_MAX, (struct philox){ { ~0u, ~0u, ~0u, ~0u } });
     const struct philox digits = { { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344 } };
-    struct philox pi = philox(0x299f31d0a4093822u, digits);
+    struct philox pi = philox_draw(0x299f31d0a4093822u, digits);
 
     (void)state;
     assert_int_equal(zero.word[0], 0x6627e8d5);
