@@ -26,6 +26,7 @@ struct device {
 struct stream {
     struct device *device;
     struct cuda_stream *cuda;
+    double *parts, *result;     /* of sums for the host: see update.c */
 };
 
 struct cuda_kernel;
@@ -61,6 +62,7 @@ struct cuda_op {
 
 /* op_*.c: each ends with an entry without a name. */
 extern const struct cuda_op cuda_ops_pointwise[];
+extern const struct cuda_op cuda_ops_softmax[], cuda_ops_norm[], cuda_ops_reduce[], cuda_ops_pool[];
 /* The entry of the kernel's operator. */
 const struct cuda_op *cuda_op_of(const struct cuda_kernel *kernel);
 
@@ -84,6 +86,7 @@ int cuda_kernel_run(struct kernel *kernel, struct stream *stream,
 int cuda_fallbacks(const struct device *device, const char **names);
 
 /* update.c */
+void cuda_free_room(struct stream *stream);
 int cuda_add(struct stream *stream, enum dtype dtype, size_t n, const void *x, void *y,
              struct err *err);
 int cuda_optimize(struct stream *stream, const struct optimizer_args *args, size_t n, void *p,

@@ -11,6 +11,10 @@
 
 static const struct cuda_op *const tables[] = {
     cuda_ops_pointwise,
+    cuda_ops_softmax,
+    cuda_ops_norm,
+    cuda_ops_reduce,
+    cuda_ops_pool,
 };
 
 static const struct cuda_op *find(const char *name)

@@ -50,9 +50,12 @@ struct cuda_pointwise {
     int add;
 };
 
+#include "kernels/cuda/launch_rows.h"
+
 /* Every family: struct cuda_NAME and, in the module, cuda_launch_NAME(). */
 #define CUDA_FAMILIES(X) \
-    X(pointwise)
+    X(pointwise) \
+    CUDA_ROW_FAMILIES(X)
 
 #define CUDA_SIZE_OF(family) + sizeof(struct cuda_##family)
 #define CUDA_LAUNCH_SIZES ((size_t)0 CUDA_FAMILIES(CUDA_SIZE_OF))
