@@ -150,6 +150,8 @@ static int make_fallback(struct cuda_kernel *k, struct err *err)
     int n = d->n_inputs + d->n_outputs;
 
     k->run = run_on_host;
+    k->accumulates = false;
+    k->workspace = 0;
     k->host = mem_new(2 * (size_t)n + 1, sizeof(*k->host));
     if (d->workspace)
         k->host[2 * n] = mem_new(d->workspace, 1);
