@@ -5,7 +5,8 @@
 
 // One piece of the work: a chunk of the samples of a group, one channel.
 struct channel_piece {
-    int64_t group, chunk, channel, first, end;      // samples in the group
+    int64_t group, channel, first, end;     // samples in the group
+    int64_t stat;                           // of the group's first sample
 };
 
 CUDA_DEVICE struct channel_piece channel_piece_of(const struct cuda_channels &l, int64_t i)
@@ -13,9 +14,9 @@ CUDA_DEVICE struct channel_piece channel_piece_of(const struct cuda_channels &l,
     struct channel_piece p;
 
     p.channel = i % l.length;
-    p.chunk = i / l.length % l.chunks;
     p.group = i / l.length / l.chunks;
-    p.first = p.chunk * l.chunk;
+    p.first = i / l.length % l.chunks * l.chunk;
+    p.stat = p.group * l.stat_group + p.channel / l.stat_channels;
     p.end = p.first + l.chunk < l.samples ? p.first + l.chunk : l.samples;
     return p;
 }
@@ -24,7 +25,7 @@ CUDA_DEVICE struct channel_piece channel_piece_of(const struct cuda_channels &l,
 CUDA_DEVICE void channel_terms(const struct cuda_channels &l, const struct channel_piece &p,
                                int64_t sample, int64_t at, double *sum, double *product)
 {
-    int64_t stat = p.group * l.stat_group + sample * l.stat_sample + p.channel / l.stat_channels;
+    int64_t stat = p.stat + sample * l.stat_sample;
     double d = (double)(l.dy ? l.dy[at] : l.x[at]);
 
     *sum += d;
@@ -47,7 +48,7 @@ CUDA_KERNEL(kernel_channels, cuda_channels)
         double sum = 0, product = 0;
 
         CUDA_EACH_IN(e, 0, (p.end - p.first) * l.after, l.team) {
-            uint32_t step = (uint32_t)e / (uint32_t)l.after;
+            int64_t step = l.after == 1 ? e : (int64_t)((uint32_t)e / (uint32_t)l.after);
             int64_t sample = p.first + step, in_plane = e - step * l.after;
             int64_t at = ((p.group * l.samples + sample) * l.length + p.channel) * l.after +
                          in_plane;

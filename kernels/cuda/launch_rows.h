@@ -149,15 +149,16 @@ enum cuda_rule {
     CUDA_RULE_MOMENTS           /* LAMB's m and v, and the squares of its direction */
 };
 
-/* optimize() and moments() of backend.h. */
+/* optimize() and moments() of backend.h. The rate is all that a direction is multiplied by. */
 struct cuda_update {
     enum cuda_rule rule;
     int64_t n;
     float *p, *m, *v;
     const float *g;
-    double lr, momentum, beta1, beta2, epsilon, weight_decay, trust, g_scale;
-    double c1, c2;              /* 1 - beta^step */
-    int first;                  /* the first step */
+    float g_scale, rate, decay, epsilon;
+    float momentum, look_ahead; /* the first is 0 in the first step */
+    float blend1, blend2;       /* 1 - beta */
+    float unbias1, unbias2;     /* 1 / (1 - beta1^step), and the root of the other */
     double *parts, *result;     /* of the moments: CUDA_PARTS, and one */
 };
 
@@ -171,10 +172,11 @@ enum cuda_pool_kind {
     CUDA_POOL_MAX, CUDA_POOL_INDICES, CUDA_POOL_MEAN, CUDA_POOL_MAX_GRAD, CUDA_POOL_MEAN_GRAD
 };
 
-/* Planes of three axes. 'saved' is where in its plane the maximum is, -1: nowhere. */
+/* Planes of three axes, of fewer than 2^31 elements. 'saved' is where in its plane the maximum is, -1: nowhere. */
 struct cuda_pool {
     enum cuda_pool_kind kind;
-    int64_t planes, in[3], out[3], kernel[3], stride[3], dilation[3], before[3], after[3];
+    int64_t planes;
+    int in[3], out[3], kernel[3], stride[3], dilation[3], before[3], after[3];
     int count_padding;
     int swap;                   /* of the indices: the first axis runs fastest */
     const float *x;             /* or dy */

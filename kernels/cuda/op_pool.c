@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Pools with windows. */
+#include <math.h>
+
 #include "kernels/cuda/cuda.h"
 
 static int run(const struct cuda_kernel *k, struct stream *stream,
@@ -27,6 +29,21 @@ static int run(const struct cuda_kernel *k, struct stream *stream,
     return k->digest->out[0].elements ? k->device->cuda->pool(stream->cuda, &l, err) : 0;
 }
 
+/* Positions in a plane, and in what its windows see, are counted in 32 bits. */
+static bool is_small(const struct window *w)
+{
+    double in = 1, out = 1, reach = 0;
+
+    for (int d = 0; d < 3; d++) {
+        in *= (double)w->in[d];
+        out *= (double)w->out[d];
+        reach = fmax(reach, (double)(w->in[d] + w->before[d] + w->after[d]) +
+                                (double)w->stride[d] * (double)w->out[d] +
+                                (double)w->dilation[d] * (double)w->kernel[d]);
+    }
+    return fmax(fmax(in, out), reach) < INT32_MAX;
+}
+
 static int make(struct cuda_kernel *k, const struct graph *graph, int node)
 {
     const struct window *w = &k->digest->window;
@@ -36,18 +53,18 @@ static int make(struct cuda_kernel *k, const struct graph *graph, int node)
     l->kind = (enum cuda_pool_kind)cuda_op_of(k)->argument;
     l->planes = w->images * w->in_channels;
     for (int d = 0; d < 3; d++) {
-        l->in[d] = w->in[d];
-        l->out[d] = w->out[d];
-        l->kernel[d] = w->kernel[d];
-        l->stride[d] = w->stride[d];
-        l->dilation[d] = w->dilation[d];
-        l->before[d] = w->before[d];
-        l->after[d] = w->after[d];
+        l->in[d] = (int)w->in[d];
+        l->out[d] = (int)w->out[d];
+        l->kernel[d] = (int)w->kernel[d];
+        l->stride[d] = (int)w->stride[d];
+        l->dilation[d] = (int)w->dilation[d];
+        l->before[d] = (int)w->before[d];
+        l->after[d] = (int)w->after[d];
     }
     l->count_padding = w->count_padding;
     l->swap = k->digest->swap;
     k->run = run;
-    return cuda_is_f32(k) && k->digest->in[0].dtype == DTYPE_F32 ? 0 : -1;
+    return cuda_is_f32(k) && k->digest->in[0].dtype == DTYPE_F32 && is_small(w) ? 0 : -1;
 }
 
 const struct cuda_op cuda_ops_pool[] = {

@@ -10,53 +10,46 @@ struct parameter {
 
 CUDA_DEVICE void step_momentum(const struct cuda_update &l, struct parameter *e)
 {
-    e->g += (float)l.weight_decay * e->p;
-    e->m = l.first ? e->g : (float)l.momentum * e->m + e->g;
-    e->p -= (float)l.lr *
-            (l.rule == CUDA_RULE_NESTEROV ? e->g + (float)l.momentum * e->m : e->m);
+    e->g += l.decay * e->p;
+    // 0 times what is there before the first step would be NaN, if that is not finite.
+    e->m = l.momentum == 0 ? e->g : l.momentum * e->m + e->g;
+    e->p -= l.rate * (l.rule == CUDA_RULE_NESTEROV ? e->g + l.look_ahead * e->m : e->m);
 }
 
-// 1 - beta is rounded once, so that both averages are exact where nothing changes.
+// 1 - beta is rounded once, so that averages stay where nothing changes.
 CUDA_DEVICE void step_averages(const struct cuda_update &l, struct parameter *e)
 {
-    e->m += (float)(1 - l.beta1) * (e->g - e->m);
-    e->v += (float)(1 - l.beta2) * (e->g * e->g - e->v);
-}
-
-CUDA_DEVICE void step_adam(const struct cuda_update &l, struct parameter *e)
-{
-    if (l.rule == CUDA_RULE_ADAMW)
-        e->p -= (float)(l.lr * l.weight_decay) * e->p;
-    else
-        e->g += (float)l.weight_decay * e->p;
-    step_averages(l, e);
-    e->p -= (float)(l.lr / l.c1) * e->m /
-            (sqrtf(e->v) * (float)(1 / sqrt(l.c2)) + (float)l.epsilon);
+    e->m += l.blend1 * (e->g - e->m);
+    e->v += l.blend2 * (e->g * e->g - e->v);
 }
 
 CUDA_DEVICE float direction_of(const struct cuda_update &l, const struct parameter *e)
 {
-    return e->m * (float)(1 / l.c1) /
-               (sqrtf(e->v) * (float)(1 / sqrt(l.c2)) + (float)l.epsilon) +
-           (float)l.weight_decay * e->p;
+    return e->m * l.unbias1 / (sqrtf(e->v) * l.unbias2 + l.epsilon);
 }
 
 CUDA_DEVICE void step_parameter(const struct cuda_update &l, struct parameter *e)
 {
     switch (l.rule) {
     case CUDA_RULE_SGD:
-        e->p -= (float)l.lr * (e->g + (float)l.weight_decay * e->p);
+        e->p -= l.rate * (e->g + l.decay * e->p);
         break;
     case CUDA_RULE_MOMENTUM:
     case CUDA_RULE_NESTEROV:
         step_momentum(l, e);
         break;
     case CUDA_RULE_ADAM:
+        e->g += l.decay * e->p;
+        step_averages(l, e);
+        e->p -= l.rate * direction_of(l, e);
+        break;
     case CUDA_RULE_ADAMW:
-        step_adam(l, e);
+        step_averages(l, e);
+        e->p -= l.rate * l.decay * e->p;
+        e->p -= l.rate * direction_of(l, e);
         break;
     case CUDA_RULE_LAMB:
-        e->p -= (float)(l.lr * l.trust) * direction_of(l, e);
+        e->p -= l.rate * (direction_of(l, e) + l.decay * e->p);
         break;
     case CUDA_RULE_MOMENTS:
         step_averages(l, e);
@@ -69,7 +62,7 @@ CUDA_DEVICE struct parameter load_parameter(const struct cuda_update &l, int64_t
     struct parameter e = { l.p[i], 0, l.m ? l.m[i] : 0, l.v ? l.v[i] : 0 };
 
     if (l.rule != CUDA_RULE_LAMB)
-        e.g = (float)l.g_scale * l.g[i];
+        e.g = l.g_scale * l.g[i];
     return e;
 }
 
@@ -106,7 +99,7 @@ CUDA_KERNEL(kernel_moments, cuda_update)
 
         step_parameter(l, &e);
         store_state(l, i, &e);
-        u = (double)direction_of(l, &e);
+        u = (double)(direction_of(l, &e) + l.decay * e.p);
         sum += u * u;
     }
     sum = block_sum_double(sum, shared);

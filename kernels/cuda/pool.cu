@@ -5,20 +5,20 @@
 
 // Where the window of an output starts, and positions [from, to) of it that lie inside the input.
 struct pool_box {
-    int64_t start[3], from[3], to[3];
+    int start[3], from[3], to[3];
 };
 
-CUDA_DEVICE int64_t pool_volume(const int64_t *dim)
+CUDA_DEVICE int pool_volume(const int *dim)
 {
     return dim[0] * dim[1] * dim[2];
 }
 
-CUDA_DEVICE struct pool_box pool_box_of(const struct cuda_pool &l, int64_t index)
+CUDA_DEVICE struct pool_box pool_box_of(const struct cuda_pool &l, int index)
 {
     struct pool_box box;
 
     for (int d = 2; d >= 0; d--) {
-        int64_t at = index % l.out[d] * l.stride[d] - l.before[d], last = l.in[d] - 1 - at;
+        int at = index % l.out[d] * l.stride[d] - l.before[d], last = l.in[d] - 1 - at;
 
         index /= l.out[d];
         box.start[d] = at;
@@ -30,10 +30,10 @@ CUDA_DEVICE struct pool_box pool_box_of(const struct cuda_pool &l, int64_t index
     return box;
 }
 
-CUDA_DEVICE int64_t pool_box_at(const struct cuda_pool &l, const struct pool_box &box,
-                                int64_t a, int64_t b, int64_t c)
+CUDA_DEVICE int pool_box_at(const struct cuda_pool &l, const struct pool_box &box,
+                                int a, int b, int c)
 {
-    int64_t x = box.start[0] + a * l.dilation[0], y = box.start[1] + b * l.dilation[1];
+    int x = box.start[0] + a * l.dilation[0], y = box.start[1] + b * l.dilation[1];
 
     return (x * l.in[1] + y) * l.in[2] + box.start[2] + c * l.dilation[2];
 }
@@ -44,8 +44,8 @@ CUDA_DEVICE float pool_divisor(const struct cuda_pool &l, const struct pool_box 
     float n = 1;
 
     for (int d = 0; d < 3; d++) {
-        int64_t room = l.in[d] + l.after[d] - box.start[d];
-        int64_t positions = l.count_padding ? (room - 1) / l.dilation[d] + 1
+        int room = l.in[d] + l.after[d] - box.start[d];
+        int positions = l.count_padding ? (room - 1) / l.dilation[d] + 1
                                             : box.to[d] - box.from[d];
 
         n *= (float)(positions < l.kernel[d] ? positions : l.kernel[d]);
@@ -54,18 +54,18 @@ CUDA_DEVICE float pool_divisor(const struct cuda_pool &l, const struct pool_box 
 }
 
 #define EACH_IN_POOL_BOX(box, a, b, c)                                   \
-    for (int64_t a = (box).from[0]; a < (box).to[0]; a++)                \
-        for (int64_t b = (box).from[1]; b < (box).to[1]; b++)            \
-            for (int64_t c = (box).from[2]; c < (box).to[2]; c++)
+    for (int a = (box).from[0]; a < (box).to[0]; a++)                \
+        for (int b = (box).from[1]; b < (box).to[1]; b++)            \
+            for (int c = (box).from[2]; c < (box).to[2]; c++)
 
 // Position in the plane 'x' of the maximum; -1 where the window sees padding alone.
-CUDA_DEVICE int64_t pool_best(const struct cuda_pool &l, int64_t index, const float *x)
+CUDA_DEVICE int pool_best(const struct cuda_pool &l, int index, const float *x)
 {
     struct pool_box box = pool_box_of(l, index);
-    int64_t best = -1;
+    int best = -1;
 
     EACH_IN_POOL_BOX(box, a, b, c) {
-        int64_t at = pool_box_at(l, box, a, b, c);
+        int at = pool_box_at(l, box, a, b, c);
 
         if (best < 0 || x[at] > x[best] || isnan(x[at]))
             best = at;
@@ -80,11 +80,11 @@ CUDA_KERNEL(kernel_pool_max, cuda_pool)
 
     CUDA_EACH(i, l.planes * out) {
         const float *x = l.x + i / out * in;
-        int64_t best = pool_best(l, i % out, x);
+        int best = pool_best(l, (int)(i % out), x);
 
         l.y[i] = best < 0 ? -INFINITY : x[best];
         if (l.saved)
-            l.saved[i] = (int32_t)best;
+            l.saved[i] = best;
     }
 }
 
@@ -94,7 +94,7 @@ CUDA_KERNEL(kernel_pool_indices, cuda_pool)
     int64_t out = pool_volume(l.out), in = pool_volume(l.in);
 
     CUDA_EACH(i, l.planes * out) {
-        int64_t at = pool_best(l, i % out, l.x + i / out * in);
+        int at = pool_best(l, (int)(i % out), l.x + i / out * in);
 
         if (l.swap && at >= 0)
             at = at / (l.in[1] * l.in[2]) +
@@ -110,7 +110,7 @@ CUDA_KERNEL(kernel_pool_mean, cuda_pool)
 
     CUDA_EACH(i, l.planes * out) {
         const float *x = l.x + i / out * in;
-        struct pool_box box = pool_box_of(l, i % out);
+        struct pool_box box = pool_box_of(l, (int)(i % out));
         float sum = 0;
 
         EACH_IN_POOL_BOX(box, a, b, c)
@@ -120,15 +120,15 @@ CUDA_KERNEL(kernel_pool_mean, cuda_pool)
 }
 
 // The output along axis d whose window has its position k at 'at'; -1: there is none.
-CUDA_DEVICE int64_t pool_output(const struct cuda_pool &l, int d, int64_t at, int64_t k)
+CUDA_DEVICE int pool_output(const struct cuda_pool &l, int d, int at, int k)
 {
-    int64_t shifted = at + l.before[d] - k * l.dilation[d], o = shifted / l.stride[d];
+    int shifted = at + l.before[d] - k * l.dilation[d], o = shifted / l.stride[d];
 
     return shifted < 0 || shifted % l.stride[d] || o >= l.out[d] ? -1 : o;
 }
 
 // What output o of a plane, whose outputs start at 'plane', gives to the element at 'at'.
-CUDA_DEVICE float pool_share(const struct cuda_pool &l, int64_t plane, int64_t o, int64_t at)
+CUDA_DEVICE float pool_share(const struct cuda_pool &l, int64_t plane, int o, int at)
 {
     if (l.kind == CUDA_POOL_MAX_GRAD)
         return l.saved[plane + o] == at ? l.x[plane + o] : 0;
@@ -141,18 +141,19 @@ CUDA_KERNEL(kernel_pool_grad, cuda_pool)
     int64_t out = pool_volume(l.out), in = pool_volume(l.in);
 
     CUDA_EACH(i, l.planes * in) {
-        int64_t at = i % in, plane = i / in * out;
-        int64_t z = at % l.in[2], y = at / l.in[2] % l.in[1], x = at / l.in[2] / l.in[1];
+        int64_t plane = i / in * out;
+        int at = (int)(i % in);
+        int z = at % l.in[2], y = at / l.in[2] % l.in[1], x = at / l.in[2] / l.in[1];
         float sum = 0;
 
-        for (int64_t a = 0; a < l.kernel[0]; a++) {
-            int64_t ox = pool_output(l, 0, x, a);
+        for (int a = 0; a < l.kernel[0]; a++) {
+            int ox = pool_output(l, 0, x, a);
 
-            for (int64_t b = 0; ox >= 0 && b < l.kernel[1]; b++) {
-                int64_t oy = pool_output(l, 1, y, b);
+            for (int b = 0; ox >= 0 && b < l.kernel[1]; b++) {
+                int oy = pool_output(l, 1, y, b);
 
-                for (int64_t c = 0; oy >= 0 && c < l.kernel[2]; c++) {
-                    int64_t oz = pool_output(l, 2, z, c);
+                for (int c = 0; oy >= 0 && c < l.kernel[2]; c++) {
+                    int oz = pool_output(l, 2, z, c);
 
                     if (oz >= 0)
                         sum += pool_share(l, plane, (ox * l.out[1] + oy) * l.out[2] + oz, at);

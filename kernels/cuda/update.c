@@ -90,13 +90,23 @@ static enum cuda_rule rule_of(enum optimizer_kind kind)
 
 static struct cuda_update update_of(const struct optimizer_args *args, size_t n, double g_scale)
 {
+    double c1 = 1 - pow(args->beta1, (double)args->step);
+    double c2 = 1 - pow(args->beta2, (double)args->step);
+    bool lamb = args->kind == OPTIMIZER_LAMB;
+
     return (struct cuda_update){
-        .rule = rule_of(args->kind), .n = (int64_t)n, .lr = args->lr,
-        .momentum = args->momentum, .beta1 = args->beta1, .beta2 = args->beta2,
-        .epsilon = args->epsilon, .weight_decay = args->weight_decay, .trust = args->trust,
-        .g_scale = g_scale, .first = args->step == 1,
-        .c1 = 1 - pow(args->beta1, (double)args->step),
-        .c2 = 1 - pow(args->beta2, (double)args->step),
+        .rule = rule_of(args->kind),
+        .n = (int64_t)n,
+        .g_scale = (float)g_scale,
+        .rate = (float)(lamb ? args->lr * args->trust : args->lr),
+        .decay = (float)args->weight_decay,
+        .epsilon = (float)args->epsilon,
+        .momentum = (float)(args->step == 1 ? 0 : args->momentum),
+        .look_ahead = (float)args->momentum,
+        .blend1 = (float)(1 - args->beta1),
+        .blend2 = (float)(1 - args->beta2),
+        .unbias1 = (float)(1 / c1),
+        .unbias2 = (float)(1 / sqrt(c2)),
     };
 }
 
