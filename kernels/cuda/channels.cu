@@ -186,18 +186,20 @@ CUDA_KERNEL(kernel_batchnorm, cuda_batchnorm)
     }
 }
 
-extern "C" cudaError_t cuda_launch_batchnorm(cudaStream_t stream, const struct cuda_batchnorm *l)
+extern "C" cudaError_t cuda_launch_batchnorm(cudaStream_t stream,
+                                             const struct cuda_batchnorm *l)
 {
     const struct cuda_channels *c = &l->channels;
     int team = c->after >= LONG_PLANE;
     cudaError_t code = launch_channels(stream, c);
 
     if (code == cudaSuccess)
-        code = CUDA_LAUNCH(kernel_batchnorm_stats, cuda_grid(c->length, CUDA_WARP), CUDA_WARP, l,
-                           stream);
+        code = CUDA_LAUNCH(kernel_batchnorm_stats, cuda_grid(c->length, CUDA_WARP), CUDA_WARP,
+                           l, stream);
     return code != cudaSuccess
                ? code
-               : CUDA_LAUNCH(kernel_batchnorm, team_blocks(c->groups * c->samples * c->length, team),
+               : CUDA_LAUNCH(kernel_batchnorm,
+                             team_blocks(c->groups * c->samples * c->length, team),
                              team_threads(c->after, team), l, stream);
 }
 
@@ -234,9 +236,11 @@ CUDA_KERNEL(kernel_batchnorm_grad, cuda_batchnorm_grad)
         float mean = l.channels.mean[stat], inverse = l.channels.inverse[stat];
         float sum = l.means[stat], product = l.means[all + stat];
 
-        CUDA_EACH_IN(at, plane * after, (plane + 1) * after, team)
-            l.dx[at] = l.scale[c] * inverse *
-                       (l.channels.dy[at] - sum - (l.channels.x[at] - mean) * inverse * product);
+        CUDA_EACH_IN(at, plane * after, (plane + 1) * after, team) {
+            float normal = (l.channels.x[at] - mean) * inverse;
+
+            l.dx[at] = l.scale[c] * inverse * (l.channels.dy[at] - sum - normal * product);
+        }
     }
 }
 

@@ -62,7 +62,8 @@ struct cuda_op {
 
 /* op_*.c: each ends with an entry without a name. */
 extern const struct cuda_op cuda_ops_pointwise[];
-extern const struct cuda_op cuda_ops_softmax[], cuda_ops_norm[], cuda_ops_reduce[], cuda_ops_pool[];
+extern const struct cuda_op cuda_ops_softmax[], cuda_ops_norm[], cuda_ops_reduce[];
+extern const struct cuda_op cuda_ops_pool[];
 /* The entry of the kernel's operator. */
 const struct cuda_op *cuda_op_of(const struct cuda_kernel *kernel);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What kernels that sum are launched with: rows, channels, axes, losses, optimizers, windows. Part of
- * launch.h, which says the rest. Sums over many rows are made in double: parts, then their total.
+/* What kernels that sum are launched with: rows, channels, axes, losses, optimizers, windows.
+ * Part of launch.h, which says the rest. Sums over many rows are made in double: parts, then
+ * their total.
  */
 #ifndef TASUKI_KERNELS_CUDA_LAUNCH_ROWS_H
 #define TASUKI_KERNELS_CUDA_LAUNCH_ROWS_H
@@ -9,7 +10,7 @@
 
 #define CUDA_PARTS 1024         /* of a sum over all that there is */
 
-/* [before, length, after]: n = before * after rows of 'length' elements that are 'after' apart. */
+/* [before, length, after]: n = before * after rows of 'length' elements, 'after' apart. */
 struct cuda_rows {
     int64_t n, length, after;
     int team;                   /* the threads of a block share a row; 0: each has its own */
@@ -23,8 +24,8 @@ struct cuda_softmax {
     float *out;
 };
 
-/* CrossEntropySum, and CrossEntropyGrad where 'dx' is set. The loss, or the gradient of a row, with
- * a label that is no class is NaN.
+/* CrossEntropySum, and CrossEntropyGrad where 'dx' is set. A label that is no class makes the
+ * loss NaN, and its row of the gradient: nobody on the GPU can refuse it.
  */
 struct cuda_entropy {
     struct cuda_rows rows;
@@ -43,8 +44,8 @@ struct cuda_entropy {
     float *dx;
 };
 
-/* y = (x - mean) * inverse * scale + bias by rows; x + other comes into 'sum' first where that is
- * set. Element i of row r has scale r % groups * channels + i / after.
+/* y = (x - mean) * inverse * scale + bias by rows; x + other comes into 'sum' first where that
+ * is set. Element i of row r has scale r % groups * channels + i / after.
  */
 struct cuda_norm {
     struct cuda_rows rows;
@@ -62,8 +63,8 @@ struct cuda_norm_grad {
     float *dx;
 };
 
-/* Two sums for each channel of each group of [groups, samples, length, after]: of dy and dy times
- * normalised x, or, without dy, of x and its square. Mean and inverse are at
+/* Two sums for each channel of each group of [groups, samples, length, after]: of dy and of dy
+ * times normalised x, or, without dy, of x and its square. Mean and inverse are at
  * group * stat_group + sample * stat_sample + channel / stat_channels.
  */
 struct cuda_channels {
@@ -120,8 +121,8 @@ struct cuda_reduce {
     int add;
 };
 
-/* Gradients of CUDA_LARGEST and CUDA_SMALLEST, and without 'count' of CUDA_NORM. Operand 0 of the
- * walk over x is the result that an element belongs to.
+/* Gradients of CUDA_LARGEST and CUDA_SMALLEST, and without 'count' of CUDA_NORM. Operand 0 of
+ * the walk over x is the result that an element belongs to.
  */
 struct cuda_unreduce {
     struct cuda_walk walk;
@@ -131,8 +132,8 @@ struct cuda_unreduce {
 
 enum cuda_pair_kind { CUDA_PAIR_MSE, CUDA_PAIR_DOT, CUDA_PAIR_SUM };
 
-/* The loss sum (a - b)^2, a * b or a over weight_sum, or its gradient by a where 'dloss' is set;
- * DOT then has b in the place of a.
+/* The loss sum (a - b)^2, a * b or a over weight_sum, or its gradient by a where 'dloss' is
+ * set; DOT then has b in the place of a.
  */
 struct cuda_pair {
     enum cuda_pair_kind kind;
@@ -172,7 +173,9 @@ enum cuda_pool_kind {
     CUDA_POOL_MAX, CUDA_POOL_INDICES, CUDA_POOL_MEAN, CUDA_POOL_MAX_GRAD, CUDA_POOL_MEAN_GRAD
 };
 
-/* Planes of three axes, of fewer than 2^31 elements. 'saved' is where in its plane the maximum is, -1: nowhere. */
+/* Planes of three axes, of fewer than 2^31 elements. 'saved' is where in its plane the maximum
+ * is, -1: nowhere.
+ */
 struct cuda_pool {
     enum cuda_pool_kind kind;
     int64_t planes;

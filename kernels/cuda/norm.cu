@@ -87,7 +87,8 @@ CUDA_KERNEL(kernel_norm_grad, cuda_norm_grad)
     }
 }
 
-extern "C" cudaError_t cuda_launch_norm_grad(cudaStream_t stream, const struct cuda_norm_grad *l)
+extern "C" cudaError_t cuda_launch_norm_grad(cudaStream_t stream,
+                                             const struct cuda_norm_grad *l)
 {
     return CUDA_LAUNCH(kernel_norm_grad, team_blocks(l->rows.n, l->rows.team),
                        team_threads(l->rows.length, l->rows.team), l, stream);

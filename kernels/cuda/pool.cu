@@ -3,7 +3,7 @@
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/module.h"
 
-// Where the window of an output starts, and positions [from, to) of it that lie inside the input.
+// Where the window of an output starts; positions [from, to) of it lie inside the input.
 struct pool_box {
     int start[3], from[3], to[3];
 };

@@ -192,11 +192,13 @@ CUDA_KERNEL(kernel_pair_grad, cuda_pair)
 extern "C" cudaError_t cuda_launch_pair(cudaStream_t stream, const struct cuda_pair *l)
 {
     unsigned blocks = part_blocks(l->n);
-    struct cuda_total total = { blocks, { l->parts, NULL }, l->weight_sum, { l->out, NULL }, NULL };
+    struct cuda_total total = { blocks, { l->parts, NULL }, l->weight_sum, { l->out, NULL },
+                                NULL };
     cudaError_t code;
 
     if (l->dloss)
-        return CUDA_LAUNCH(kernel_pair_grad, cuda_grid(l->n, CUDA_BLOCK), CUDA_BLOCK, l, stream);
+        return CUDA_LAUNCH(kernel_pair_grad, cuda_grid(l->n, CUDA_BLOCK), CUDA_BLOCK, l,
+                           stream);
     code = CUDA_LAUNCH(kernel_pair, blocks, CUDA_BLOCK, l, stream);
     return code == cudaSuccess ? launch_total(stream, &total) : code;
 }

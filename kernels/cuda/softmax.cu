@@ -2,7 +2,7 @@
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/module.h"
 
-// The largest of a row, 0 where that is infinite, and the sum of exponentials of what is below it.
+// The largest of a row, 0 where that is infinite; then the sum of exponentials below it.
 CUDA_DEVICE float row_max(const struct cuda_rows &rows, const float *x, float *shared)
 {
     float max = -INFINITY;

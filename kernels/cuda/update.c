@@ -26,19 +26,21 @@ int cuda_add(struct stream *stream, enum dtype dtype, size_t n, const void *x, v
 
     if (n == 0)
         return 0;
-    return check_dtype(stream, dtype, err) ? -1
-                                           : stream->device->cuda->pointwise(stream->cuda, &l, err);
+    return check_dtype(stream, dtype, err)
+               ? -1
+               : stream->device->cuda->pointwise(stream->cuda, &l, err);
 }
 
 /* Sums that the host waits for ------------------------------------------------------------ */
 
-/* The parts of a sum, and where the host reads it: of this stream, since others run beside it. */
+/* The parts of a sum, and where the host reads it: each stream has its own. */
 static int make_room(struct stream *stream, struct err *err)
 {
     const struct cuda_runtime *cuda = stream->device->cuda;
 
     if (!stream->parts)
-        stream->parts = cuda->alloc(stream->device->gpu, CUDA_PARTS * sizeof(double), false, err);
+        stream->parts = cuda->alloc(stream->device->gpu, CUDA_PARTS * sizeof(double), false,
+                                    err);
     if (stream->parts && !stream->result)
         stream->result = cuda->alloc(stream->device->gpu, sizeof(double), true, err);
     return stream->result ? 0 : -1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Cases as large that a backend cuts the work into pieces; too large for finite differences. */
+/* Cases so large that a backend cuts the work into pieces; too large for finite differences. */
 #include "op_case.h"
 
 static void softmax_of(struct op_case *c, const char *op)
@@ -25,7 +25,8 @@ static void log_softmax(struct op_case *c)
 /* Samples enough for several pieces of their sum. */
 static void norm(struct op_case *c, const char *op, bool added, bool biased)
 {
-    static const int shapes[][3] = { { B, 160, 70 }, { B, 150, 8 }, { B, 1, 700 }, { B, 33, 32 } };
+    static const int shapes[][3] = { { B, 160, 70 }, { B, 150, 8 }, { B, 1, 700 },
+                                     { B, 33, 32 } };
     const int *dim = shapes[case_choose(c, 1, 4)];
     int ids[4] = { case_real(c, 3, dim, 0.1, 2) }, n = 1;
 

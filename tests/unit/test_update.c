@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Optimizers of the cpu backend, or the one that TASUKI_TEST_BACKEND names, beside the reference. */
+/* Optimizers of the cpu backend, or of TASUKI_TEST_BACKEND, beside the reference. */
 #include "unit.h"
 
 #include <math.h>
