@@ -392,6 +392,39 @@ static void backends_agree(void **state)
             compare_backend(kind, variant, names[b]);
 }
 
+static const struct op_kind *kind_of(const char *op)
+{
+    for (int i = 0; op_kind_at(i); i++)
+        if (strcmp(op_kind_at(i)->op, op) == 0)
+            return op_kind_at(i);
+    fail_msg("%s has no case", op);
+    return NULL;
+}
+
+/* By an error, or, where the host does not see labels, by the loss. */
+static void a_label_that_is_no_class_is_seen(void **state)
+{
+    const char *wanted = getenv("TASUKI_TEST_BACKEND");
+    struct autodiff ad;
+    int n_forward;
+    struct op_case *c = make(kind_of("CrossEntropySum"), 0, DTYPE_F32, &ad, &n_forward);
+    struct run_graph *run;
+
+    (void)state;
+    c->data[c->graph->nodes[c->node].inputs[1]][0] = 99;
+    run = start(wanted ? wanted : "reference", c);
+    if (run_graph_nodes(run, 0, n_forward, c->err)) {
+        assert_contains(c->err->text, "label 99 of row 0");
+    } else {
+        double loss = 0;
+
+        run_graph_get(run, c->graph->loss, &loss);
+        assert_true(isnan(loss));
+    }
+    run_graph_free(run);
+    op_case_free(c);
+}
+
 /* The table --------------------------------------------------------------------------- */
 
 static void every_operator_has_a_case(void **state)
@@ -433,7 +466,7 @@ int main(void)
 
     seed = choose_seed();
     printf("# TASUKI_TEST_SEED=%llu\n", (unsigned long long)seed);
-    tests = mem_new(2 * kinds + large + 2, sizeof(*tests));
+    tests = mem_new(2 * kinds + large + 3, sizeof(*tests));
     for (size_t i = 0; i < 2 * kinds; i++) {
         const struct op_kind *kind = op_kind_at((int)i / 2);
 
@@ -450,6 +483,7 @@ int main(void)
             .test_func = backends_agree,
             .initial_state = (void *)(uintptr_t)&op_kinds_large[i],
         };
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_label_that_is_no_class_is_seen);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(every_operator_has_a_case);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(every_name_stands_for_one_operator);
     result = _cmocka_run_group_tests("ops", tests, n, NULL, NULL);
