@@ -133,6 +133,7 @@ static void stream_free(struct stream *stream)
 {
     if (!stream)
         return;
+    cuda_free_room(stream);
     stream->device->cuda->stream_free(stream->cuda);
     free(stream);
 }

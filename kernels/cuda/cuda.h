@@ -26,6 +26,7 @@ struct device {
 struct stream {
     struct device *device;
     struct cuda_stream *cuda;
+    double *parts, *result;     /* of sums for the host: see update.c */
 };
 
 struct cuda_kernel;
@@ -65,7 +66,8 @@ struct cuda_op {
 
 /* op_*.c: each ends with an entry without a name. */
 extern const struct cuda_op cuda_ops_conv[], cuda_ops_index[], cuda_ops_matmul[],
-    cuda_ops_move[], cuda_ops_pointwise[];
+    cuda_ops_move[], cuda_ops_norm[], cuda_ops_pointwise[], cuda_ops_pool[], cuda_ops_reduce[],
+    cuda_ops_softmax[];
 /* The entry of the kernel's operator. */
 const struct cuda_op *cuda_op_of(const struct cuda_kernel *kernel);
 
@@ -91,6 +93,7 @@ int cuda_kernel_run(struct kernel *kernel, struct stream *stream,
 int cuda_fallbacks(const struct device *device, const char **names);
 
 /* update.c */
+void cuda_free_room(struct stream *stream);
 int cuda_add(struct stream *stream, enum dtype dtype, size_t n, const void *x, void *y,
              struct err *err);
 int cuda_optimize(struct stream *stream, const struct optimizer_args *args, size_t n, void *p,

@@ -15,6 +15,10 @@ static const struct cuda_op *const tables[] = {
     cuda_ops_index,
     cuda_ops_move,
     cuda_ops_pointwise,
+    cuda_ops_softmax,
+    cuda_ops_norm,
+    cuda_ops_reduce,
+    cuda_ops_pool,
 };
 
 static const struct cuda_op *find(const char *name)
@@ -183,6 +187,8 @@ static int make_fallback(struct cuda_kernel *k, struct err *err)
     int n = d->n_inputs + d->n_outputs;
 
     k->run = run_on_host;
+    k->accumulates = false;
+    k->workspace = 0;
     k->host = mem_new(2 * (size_t)n + 1, sizeof(*k->host));
     if (d->workspace)
         k->host[2 * n] = mem_new(d->workspace, 1);

@@ -190,6 +190,7 @@ struct cuda_scatter {
     void *out;
     int add;
 };
+#include "kernels/cuda/launch_rows.h"
 
 /* Every family: struct cuda_NAME and, in the module, cuda_launch_NAME(). */
 #define CUDA_FAMILIES(X) \
@@ -202,7 +203,8 @@ struct cuda_scatter {
     X(fill) \
     X(choose) \
     X(gather) \
-    X(scatter)
+    X(scatter) \
+    CUDA_ROW_FAMILIES(X)
 
 /* A product of matrices by cuBLASLt: y = f(alpha A B + beta c + bias), of shapes [m, n], [m, k],
  * [k, n] and [n]; a transposed operand is stored [k, m] or [n, k]. 'lda' elements are between two

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Flat ranges: sums, norms, the optimizer's step. */
-#include <stdlib.h>
+#include <math.h>
 
 #include "base/err.h"
-#include "base/mem.h"
 #include "kernels/cuda/cuda.h"
 
 static int check_dtype(const struct stream *stream, enum dtype dtype, struct err *err)
@@ -27,89 +26,122 @@ int cuda_add(struct stream *stream, enum dtype dtype, size_t n, const void *x, v
 
     if (n == 0)
         return 0;
-    return check_dtype(stream, dtype, err) ? -1
-                                           : stream->device->cuda->pointwise(stream->cuda, &l, err);
-}
-
-/* On the host, for now: p, g, m and v there and back. */
-struct mirror {
-    void *device, *host;
-};
-
-static int bring(struct stream *stream, struct mirror *m, size_t n, struct err *err)
-{
-    size_t bytes = n * sizeof(float);
-
-    if (!m->device)
-        return 0;
-    m->host = mem_new(n + 1, sizeof(float));
-    return stream->device->cuda->copy(stream->cuda, m->host, bytes, m->device, bytes, bytes, 1,
-                                      err) < 0
+    return check_dtype(stream, dtype, err)
                ? -1
-               : stream->device->cuda->stream_sync(stream->cuda, err);
+               : stream->device->cuda->pointwise(stream->cuda, &l, err);
 }
 
-static int take_back(struct stream *stream, const struct mirror *m, size_t n, struct err *err)
-{
-    size_t bytes = n * sizeof(float);
+/* Sums that the host waits for ------------------------------------------------------------ */
 
-    if (!m->device)
-        return 0;
-    return stream->device->cuda->copy(stream->cuda, m->device, bytes, m->host, bytes, bytes, 1,
-                                      err) < 0
+/* The parts of a sum, and where the host reads it: each stream has its own. */
+static int make_room(struct stream *stream, struct err *err)
+{
+    const struct cuda_runtime *cuda = stream->device->cuda;
+
+    if (!stream->parts)
+        stream->parts = cuda->alloc(stream->device->gpu, CUDA_PARTS * sizeof(double), false,
+                                    err);
+    if (stream->parts && !stream->result)
+        stream->result = cuda->alloc(stream->device->gpu, sizeof(double), true, err);
+    return stream->result ? 0 : -1;
+}
+
+void cuda_free_room(struct stream *stream)
+{
+    stream->device->cuda->release(stream->device->gpu, stream->parts, false);
+    stream->device->cuda->release(stream->device->gpu, stream->result, true);
+}
+
+static int take_result(struct stream *stream, double *result, struct err *err)
+{
+    if (stream->device->cuda->stream_sync(stream->cuda, err) < 0)
+        return -1;
+    *result = *stream->result;
+    return 0;
+}
+
+int cuda_sum_squares(struct stream *stream, enum dtype dtype, size_t n, const void *x,
+                     double *result, struct err *err)
+{
+    struct cuda_squares l = { .n = (int64_t)n, .x = x };
+
+    if (check_dtype(stream, dtype, err) || make_room(stream, err))
+        return -1;
+    l.parts = stream->parts;
+    l.result = stream->result;
+    return stream->device->cuda->squares(stream->cuda, &l, err) < 0
                ? -1
-               : stream->device->cuda->stream_sync(stream->cuda, err);
+               : take_result(stream, result, err);
 }
 
-static int update(struct stream *stream, const struct optimizer_args *args, size_t n, void *p,
-                  const void *g, double g_scale, void *m, void *v, double *squares,
-                  struct err *err)
-{
-    struct device *d = stream->device;
-    struct mirror mirrors[] = { { p, NULL }, { (void *)(size_t)g, NULL }, { m, NULL },
-                                { v, NULL } };
-    int bad = 0;
+/* Optimizers ------------------------------------------------------------------------------ */
 
-    for (int i = 0; i < 4 && !bad; i++)
-        bad = bring(stream, &mirrors[i], n, err);
-    if (!bad && squares)
-        bad = d->reference->moments(d->reference_stream, args, n, mirrors[0].host,
-                                    mirrors[1].host, g_scale, mirrors[2].host, mirrors[3].host,
-                                    squares, err);
-    else if (!bad)
-        bad = d->reference->optimize(d->reference_stream, args, n, mirrors[0].host,
-                                     mirrors[1].host, g_scale, mirrors[2].host, mirrors[3].host,
-                                     err);
-    for (int i = 0; i < 4; i++) {
-        if (!bad && i != 1)
-            bad = take_back(stream, &mirrors[i], n, err);
-        free(mirrors[i].host);
+static enum cuda_rule rule_of(enum optimizer_kind kind)
+{
+    switch (kind) {
+    case OPTIMIZER_SGD: return CUDA_RULE_SGD;
+    case OPTIMIZER_NESTEROV: return CUDA_RULE_NESTEROV;
+    case OPTIMIZER_ADAM: return CUDA_RULE_ADAM;
+    case OPTIMIZER_ADAMW: return CUDA_RULE_ADAMW;
+    case OPTIMIZER_LAMB: return CUDA_RULE_LAMB;
+    case OPTIMIZER_MOMENTUM:
+    case OPTIMIZER_LARS: break;
     }
-    return bad;
+    return CUDA_RULE_MOMENTUM;
+}
+
+static struct cuda_update update_of(const struct optimizer_args *args, size_t n, double g_scale)
+{
+    double c1 = 1 - pow(args->beta1, (double)args->step);
+    double c2 = 1 - pow(args->beta2, (double)args->step);
+    bool lamb = args->kind == OPTIMIZER_LAMB;
+
+    return (struct cuda_update){
+        .rule = rule_of(args->kind),
+        .n = (int64_t)n,
+        .g_scale = (float)g_scale,
+        .rate = (float)(lamb ? args->lr * args->trust : args->lr),
+        .decay = (float)args->weight_decay,
+        .epsilon = (float)args->epsilon,
+        .momentum = (float)(args->step == 1 ? 0 : args->momentum),
+        .look_ahead = (float)args->momentum,
+        .blend1 = (float)(1 - args->beta1),
+        .blend2 = (float)(1 - args->beta2),
+        .unbias1 = (float)(1 / c1),
+        .unbias2 = (float)(1 / sqrt(c2)),
+    };
 }
 
 int cuda_optimize(struct stream *stream, const struct optimizer_args *args, size_t n, void *p,
                   const void *g, double g_scale, void *m, void *v, struct err *err)
 {
-    return update(stream, args, n, p, g, g_scale, m, v, NULL, err);
+    struct cuda_update l = update_of(args, n, g_scale);
+
+    l.p = p;
+    l.g = g;
+    l.m = m;
+    l.v = v;
+    if (check_dtype(stream, args->dtype, err))
+        return -1;
+    return n ? stream->device->cuda->update(stream->cuda, &l, err) : 0;
 }
 
 int cuda_moments(struct stream *stream, const struct optimizer_args *args, size_t n,
                  const void *p, const void *g, double g_scale, void *m, void *v,
                  double *squares, struct err *err)
 {
-    return update(stream, args, n, (void *)(size_t)p, g, g_scale, m, v, squares, err);
-}
+    struct cuda_update l = update_of(args, n, g_scale);
 
-int cuda_sum_squares(struct stream *stream, enum dtype dtype, size_t n, const void *x,
-                     double *result, struct err *err)
-{
-    struct mirror m = { (void *)(size_t)x, NULL };
-    struct device *d = stream->device;
-    int bad = bring(stream, &m, n, err);
-
-    if (!bad)
-        bad = d->reference->sum_squares(d->reference_stream, dtype, n, m.host, result, err);
-    free(m.host);
-    return bad;
+    if (check_dtype(stream, args->dtype, err) || make_room(stream, err))
+        return -1;
+    l.rule = CUDA_RULE_MOMENTS;
+    l.p = (float *)(uintptr_t)p;
+    l.g = g;
+    l.m = m;
+    l.v = v;
+    l.parts = stream->parts;
+    l.result = stream->result;
+    return stream->device->cuda->update(stream->cuda, &l, err) < 0
+               ? -1
+               : take_result(stream, squares, err);
 }

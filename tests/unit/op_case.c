@@ -239,7 +239,7 @@ struct op_case *op_case_new(const struct op_kind *kind, int variant, uint64_t se
     c->random = seed + (uint64_t)variant * 0x632BE59BD9B4E019u + graph_key(kind->op);
     c->variant = variant;
     c->err = mem_new(1, sizeof(*c->err));
-    c->gradient = true;
+    c->gradient = c->training = true;
     c->graph = graph_new(case_int(c, 1, 4), real);
     kind->make(c);
     return c;

@@ -21,6 +21,8 @@ struct op_case {
     int n_data;
     double **data;              /* of each value that the case made, NULL for others */
     bool gradient;              /* its outputs have gradients to compare */
+    bool training;              /* for step_state; true unless the case says no */
+    double terms;               /* of the longest sum that may be made in float, if long */
     struct err *err;
 };
 
@@ -36,6 +38,8 @@ struct op_kind {
 const struct op_kind *op_kind_at(int index);
 extern const struct op_kind op_kinds[], op_kinds_product[], op_kinds_norm[], op_kinds_math[],
                             op_kinds_element[];
+/* Not among them: operators at sizes that a backend cuts into pieces, to compare backends. */
+extern const struct op_kind op_kinds_large[];
 
 /* Make case 'variant' of a kind: the same for the same seed, in either type. */
 struct op_case *op_case_new(const struct op_kind *kind, int variant, uint64_t seed,

@@ -155,20 +155,21 @@ static int poison(struct run_graph *run, void *to, size_t bytes, struct err *err
     return status;
 }
 
-static int run_node(struct run_graph *run, int n, struct err *err)
+static int run_node(struct run_graph *run, int n, enum accumulate accumulate, struct err *err)
 {
     const struct node *node = &run->graph->nodes[n];
     const void **inputs = mem_new((size_t)node->n_inputs, sizeof(*inputs));
     void **outputs = mem_new((size_t)node->n_outputs, sizeof(*outputs));
     struct kernel_args args = { .inputs = inputs, .outputs = outputs,
-                                .workspace = run->workspace, .state = run->device_state };
+                                .workspace = run->workspace, .state = run->device_state,
+                                .accumulate = accumulate };
     int i, result = put(run, run->device_state, &run->state, sizeof(run->state), err);
 
     for (i = 0; i < node->n_inputs; i++)
         inputs[i] = node->inputs[i] < 0 ? NULL : run->buffers[node->inputs[i]];
     for (i = 0; i < node->n_outputs; i++) {
         outputs[i] = node->outputs[i] < 0 ? NULL : run->buffers[node->outputs[i]];
-        if (outputs[i] && !result)
+        if (outputs[i] && !result && !accumulate)
             result = poison(run, outputs[i], value_bytes(&run->graph->values[node->outputs[i]]),
                             err);
     }
@@ -186,7 +187,14 @@ int run_graph_nodes(struct run_graph *run, int first, int end, struct err *err)
     int n;
 
     for (n = first; n < end; n++)
-        if (run->kernels[n] && run_node(run, n, err))
+        if (run->kernels[n] && run_node(run, n, ACCUMULATE_NO, err))
             return -1;
     return run->backend->stream_sync(run->stream, err);
+}
+
+int run_graph_add(struct run_graph *run, int node, struct err *err)
+{
+    return run_node(run, node, ACCUMULATE_YES, err)
+               ? -1
+               : run->backend->stream_sync(run->stream, err);
 }

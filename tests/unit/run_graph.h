@@ -34,5 +34,7 @@ void run_graph_get(const struct run_graph *run, int value, double *data);
  * leaves something out is seen.
  */
 int run_graph_nodes(struct run_graph *run, int first, int end, struct err *err);
+/* Run a node whose kernel accumulates again: its outputs are added to. */
+int run_graph_add(struct run_graph *run, int node, struct err *err);
 
 #endif

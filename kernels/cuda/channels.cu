@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT
+// Sums over channels: weights of norms, and the BatchNorm.
+#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/module.h"
+
+// One piece of the work: a chunk of the samples of a group, one channel.
+struct channel_piece {
+    int64_t group, channel, first, end;     // samples in the group
+    int64_t stat;                           // of the group's first sample
+};
+
+CUDA_DEVICE struct channel_piece channel_piece_of(const struct cuda_channels &l, int64_t i)
+{
+    struct channel_piece p;
+
+    p.channel = i % l.length;
+    p.group = i / l.length / l.chunks;
+    p.first = i / l.length % l.chunks * l.chunk;
+    p.stat = p.group * l.stat_group + p.channel / l.stat_channels;
+    p.end = p.first + l.chunk < l.samples ? p.first + l.chunk : l.samples;
+    return p;
+}
+
+// Add the two terms of the element at 'at'.
+CUDA_DEVICE void channel_terms(const struct cuda_channels &l, const struct channel_piece &p,
+                               int64_t sample, int64_t at, double *sum, double *product)
+{
+    int64_t stat = p.stat + sample * l.stat_sample;
+    double d = (double)(l.dy ? l.dy[at] : l.x[at]);
+
+    *sum += d;
+    if (!l.dy)
+        *product += d * d;
+    else
+        *product += d * (double)((l.x[at] - (l.mean ? l.mean[stat] : 0)) * l.inverse[stat]);
+}
+
+// parts[2, groups, chunks, length]; a chunk has fewer than 2^31 elements: see op_norm.c
+CUDA_KERNEL(kernel_channels, cuda_channels)
+{
+    __shared__ double shared[CUDA_BLOCK];
+    int64_t n = l.groups * l.chunks * l.length;
+
+    if (l.training && !*l.training)
+        return;
+    CUDA_EACH_OF(i, n, l.team) {
+        struct channel_piece p = channel_piece_of(l, i);
+        double sum = 0, product = 0;
+
+        CUDA_EACH_IN(e, 0, (p.end - p.first) * l.after, l.team) {
+            int64_t step = l.after == 1 ? e : (int64_t)((uint32_t)e / (uint32_t)l.after);
+            int64_t sample = p.first + step, in_plane = e - step * l.after;
+            int64_t at = ((p.group * l.samples + sample) * l.length + p.channel) * l.after +
+                         in_plane;
+
+            channel_terms(l, p, sample, at, &sum, &product);
+        }
+        sum = l.team ? block_sum_double(sum, shared) : sum;
+        product = l.team ? block_sum_double(product, shared) : product;
+        if (!team_writes(l.team))
+            continue;
+        l.parts[i] = sum;
+        l.parts[n + i] = product;
+    }
+}
+
+static cudaError_t launch_channels(cudaStream_t stream, const struct cuda_channels *l)
+{
+    return CUDA_LAUNCH(kernel_channels, team_blocks(l->groups * l->chunks * l->length, l->team),
+                       team_threads(l->chunk * l->after, l->team), l, stream);
+}
+
+// Both sums of a channel of a group.
+CUDA_DEVICE void channel_sums(const struct cuda_channels &l, int64_t group, int64_t channel,
+                              double *sum, double *product)
+{
+    const double *part = l.parts + group * l.chunks * l.length + channel;
+    int64_t n = l.groups * l.chunks * l.length;
+
+    *sum = *product = 0;
+    for (int64_t k = 0; k < l.chunks; k++) {
+        *sum += part[k * l.length];
+        *product += part[n + k * l.length];
+    }
+}
+
+// dscale[length], dbias[length]
+CUDA_KERNEL(kernel_weight_grad, cuda_weight_grad)
+{
+    CUDA_EACH(c, l.channels.length) {
+        double sum, product;
+
+        channel_sums(l.channels, 0, c, &sum, &product);
+        if (l.dscale)
+            l.dscale[c] = (l.add ? l.dscale[c] : 0) + (float)product;
+        if (l.dbias)
+            l.dbias[c] = (l.add ? l.dbias[c] : 0) + (float)sum;
+    }
+}
+
+extern "C" cudaError_t cuda_launch_weight_grad(cudaStream_t stream,
+                                               const struct cuda_weight_grad *l)
+{
+    cudaError_t code = launch_channels(stream, &l->channels);
+
+    return code != cudaSuccess ? code
+                               : CUDA_LAUNCH(kernel_weight_grad,
+                                             cuda_grid(l->channels.length, CUDA_BLOCK),
+                                             CUDA_BLOCK, l, stream);
+}
+
+// What a group weighs in the running statistics: see kernels/reference/norm.inc.h.
+CUDA_DEVICE double group_weight(const struct cuda_batchnorm &l, int64_t group)
+{
+    int64_t groups = *l.global_batch / l.channels.samples;
+    int64_t index = *l.first_sample / l.channels.samples + group;
+
+    return (1 - l.momentum) * pow(l.momentum, (double)(groups - 1 - index));
+}
+
+CUDA_DEVICE void put_stat(float *to, int64_t at, double value)
+{
+    if (to)
+        to[at] = (float)value;
+}
+
+// stats[2, groups, length], the saved ones, and parts of the running ones [length]
+CUDA_KERNEL(kernel_batchnorm_stats, cuda_batchnorm)
+{
+    double n = (double)(l.channels.samples * l.channels.after);
+    int64_t all = l.channels.groups * l.channels.length;
+
+    CUDA_EACH(c, l.channels.length) {
+        double mean_part = 0, variance_part = 0;
+
+        for (int64_t g = 0; g < l.channels.groups; g++) {
+            int64_t at = g * l.channels.length + c;
+            double mean, variance, inverse;
+
+            if (*l.channels.training) {
+                double sum, squares, weight = group_weight(l, g);
+
+                channel_sums(l.channels, g, c, &sum, &squares);
+                mean = sum / n;
+                variance = squares / n - mean * mean;
+                variance = variance < 0 ? 0 : variance;
+                mean_part += weight * mean;
+                variance_part += weight * variance * (n > 1 ? n / (n - 1) : 1);
+            } else {
+                mean = (double)l.old_mean[c];
+                variance = (double)l.old_variance[c];
+            }
+            inverse = 1 / sqrt(variance + l.epsilon);
+            put_stat(l.stats, at, mean);
+            put_stat(l.stats, all + at, inverse);
+            put_stat(l.mean, at, mean);
+            put_stat(l.inverse, at, inverse);
+        }
+        put_stat(l.mean_part, c, mean_part);
+        put_stat(l.variance_part, c, variance_part);
+    }
+}
+
+// Planes of [groups, samples, length, after] are taken by blocks where they are long.
+CUDA_DEVICE int64_t plane_stat(const struct cuda_channels &l, int64_t plane, int64_t *channel)
+{
+    *channel = plane % l.length;
+    return plane / l.length / l.samples * l.length + *channel;
+}
+
+#define LONG_PLANE 16
+
+// y[groups, samples, length, after]
+CUDA_KERNEL(kernel_batchnorm, cuda_batchnorm)
+{
+    int64_t planes = l.channels.groups * l.channels.samples * l.channels.length, c;
+    int64_t all = l.channels.groups * l.channels.length, after = l.channels.after;
+    int team = after >= LONG_PLANE;
+
+    CUDA_EACH_OF(plane, planes, team) {
+        int64_t stat = plane_stat(l.channels, plane, &c);
+        float mean = l.stats[stat], inverse = l.stats[all + stat];
+
+        CUDA_EACH_IN(at, plane * after, (plane + 1) * after, team)
+            l.y[at] = (l.channels.x[at] - mean) * inverse * l.scale[c] + l.bias[c];
+    }
+}
+
+extern "C" cudaError_t cuda_launch_batchnorm(cudaStream_t stream,
+                                             const struct cuda_batchnorm *l)
+{
+    const struct cuda_channels *c = &l->channels;
+    int team = c->after >= LONG_PLANE;
+    cudaError_t code = launch_channels(stream, c);
+
+    if (code == cudaSuccess)
+        code = CUDA_LAUNCH(kernel_batchnorm_stats, cuda_grid(c->length, CUDA_WARP), CUDA_WARP,
+                           l, stream);
+    return code != cudaSuccess
+               ? code
+               : CUDA_LAUNCH(kernel_batchnorm,
+                             team_blocks(c->groups * c->samples * c->length, team),
+                             team_threads(c->after, team), l, stream);
+}
+
+// means[2, groups, length], dscale[length], dbias[length]
+CUDA_KERNEL(kernel_batchnorm_sums, cuda_batchnorm_grad)
+{
+    double n = (double)(l.channels.samples * l.channels.after);
+    int64_t all = l.channels.groups * l.channels.length;
+
+    CUDA_EACH(c, l.channels.length) {
+        double dscale = 0, dbias = 0, sum, product;
+
+        for (int64_t g = 0; g < l.channels.groups; g++) {
+            channel_sums(l.channels, g, c, &sum, &product);
+            dbias += sum;
+            dscale += product;
+            put_stat(l.means, g * l.channels.length + c, sum / n);
+            put_stat(l.means, all + g * l.channels.length + c, product / n);
+        }
+        put_stat(l.dscale, c, dscale);
+        put_stat(l.dbias, c, dbias);
+    }
+}
+
+// dx[groups, samples, length, after]
+CUDA_KERNEL(kernel_batchnorm_grad, cuda_batchnorm_grad)
+{
+    int64_t planes = l.channels.groups * l.channels.samples * l.channels.length, c;
+    int64_t all = l.channels.groups * l.channels.length, after = l.channels.after;
+    int team = after >= LONG_PLANE;
+
+    CUDA_EACH_OF(plane, planes, team) {
+        int64_t stat = plane_stat(l.channels, plane, &c);
+        float mean = l.channels.mean[stat], inverse = l.channels.inverse[stat];
+        float sum = l.means[stat], product = l.means[all + stat];
+
+        CUDA_EACH_IN(at, plane * after, (plane + 1) * after, team) {
+            float normal = (l.channels.x[at] - mean) * inverse;
+
+            l.dx[at] = l.scale[c] * inverse * (l.channels.dy[at] - sum - normal * product);
+        }
+    }
+}
+
+extern "C" cudaError_t cuda_launch_batchnorm_grad(cudaStream_t stream,
+                                                  const struct cuda_batchnorm_grad *l)
+{
+    const struct cuda_channels *c = &l->channels;
+    int team = c->after >= LONG_PLANE;
+    cudaError_t code = launch_channels(stream, c);
+
+    if (code == cudaSuccess)
+        code = CUDA_LAUNCH(kernel_batchnorm_sums, cuda_grid(c->length, CUDA_WARP), CUDA_WARP, l,
+                           stream);
+    return code != cudaSuccess || !l->dx
+               ? code
+               : CUDA_LAUNCH(kernel_batchnorm_grad,
+                             team_blocks(c->groups * c->samples * c->length, team),
+                             team_threads(c->after, team), l, stream);
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT */
+/* What kernels that sum are launched with: rows, channels, axes, losses, optimizers, windows.
+ * Part of launch.h, which says the rest. Sums over many rows are made in double: parts, then
+ * their total.
+ */
+#ifndef TASUKI_KERNELS_CUDA_LAUNCH_ROWS_H
+#define TASUKI_KERNELS_CUDA_LAUNCH_ROWS_H
+
+#include <stdbool.h>
+
+#define CUDA_PARTS 1024         /* of a sum over all that there is */
+
+/* [before, length, after]: n = before * after rows of 'length' elements, 'after' apart. */
+struct cuda_rows {
+    int64_t n, length, after;
+    int team;                   /* the threads of a block share a row; 0: each has its own */
+};
+
+/* y = softmax(x), or dx from dy and x, which is what y was; 'logarithm': of the LogSoftmax. */
+struct cuda_softmax {
+    struct cuda_rows rows;
+    int logarithm, masked;
+    const float *x, *dy;        /* dy NULL: forward */
+    float *out;
+};
+
+/* CrossEntropySum, and CrossEntropyGrad where 'dx' is set. A label that is no class makes the
+ * loss NaN, and its row of the gradient: nobody on the GPU can refuse it.
+ */
+struct cuda_entropy {
+    struct cuda_rows rows;
+    const float *x, *weights;   /* weights NULL: all 1 */
+    const void *labels;
+    int wide;                   /* they are int64, else int32 */
+    int ignores;
+    int64_t ignore_index;
+    double smoothing;
+    const bool *training;       /* these two of the step_state */
+    const double *weight_sum;
+    float *loss, *correct;      /* correct may be NULL */
+    float *log_sums;            /* of each row: made (may be NULL), read for the gradient */
+    double *parts;              /* [2, rows] */
+    const float *dloss;
+    float *dx;
+};
+
+/* y = (x - mean) * inverse * scale + bias by rows; x + other comes into 'sum' first where that
+ * is set. Element i of row r has scale r % groups * channels + i / after.
+ */
+struct cuda_norm {
+    struct cuda_rows rows;
+    int64_t groups, channels, after;
+    int centred;                /* 0: by the mean square, mean 0 */
+    double epsilon;
+    const float *x, *other, *scale, *bias;
+    float *sum, *y, *mean, *inverse;
+};
+
+struct cuda_norm_grad {
+    struct cuda_rows rows;
+    int64_t groups, channels, after;
+    const float *dy, *x, *scale, *mean, *inverse;   /* mean NULL: not centred */
+    float *dx;
+};
+
+/* Two sums for each channel of each group of [groups, samples, length, after]: of dy and of dy
+ * times normalised x, or, without dy, of x and its square. Mean and inverse are at
+ * group * stat_group + sample * stat_sample + channel / stat_channels.
+ */
+struct cuda_channels {
+    int64_t groups, samples, length, after;
+    int64_t chunks, chunk;      /* of samples; samples in one */
+    int team;                   /* the threads of a block share a channel and chunk */
+    const float *dy, *x, *mean, *inverse;           /* mean NULL: 0 */
+    int64_t stat_group, stat_sample, stat_channels;
+    const bool *training;       /* set: nothing is done unless that is */
+    double *parts;              /* [2, groups, chunks, length] */
+};
+
+/* dscale and dbias of all norms but the BatchNorm: one group. Either may be NULL. */
+struct cuda_weight_grad {
+    struct cuda_channels channels;
+    float *dscale, *dbias;
+    int add;
+};
+
+struct cuda_batchnorm {
+    struct cuda_channels channels;
+    double epsilon, momentum;
+    const int64_t *global_batch, *first_sample;     /* of the step_state */
+    const float *scale, *bias, *old_mean, *old_variance;
+    float *y, *mean_part, *variance_part, *mean, *inverse;  /* all but y may be NULL */
+    float *stats;               /* mean and inverse: [2, groups, length] */
+};
+
+struct cuda_batchnorm_grad {
+    struct cuda_channels channels;
+    const float *scale;
+    float *dx, *dscale, *dbias; /* any may be NULL */
+    float *means;               /* of the two sums over a channel: [2, groups, length] */
+};
+
+enum cuda_reduction { CUDA_SUM, CUDA_NORM, CUDA_LARGEST, CUDA_SMALLEST, CUDA_COUNT };
+
+/* Axes of x that are kept, whose elements in order are the outputs, or summed over. */
+struct cuda_axes {
+    int rank;
+    int64_t elements, dim[CUDA_RANK], stride[CUDA_RANK];
+};
+
+/* CUDA_NORM: the root of the sum of squares. CUDA_COUNT: of those that are y. */
+struct cuda_reduce {
+    enum cuda_reduction kind;
+    struct cuda_axes kept, inner;
+    int64_t chunks, chunk;      /* of 'inner'; elements in one */
+    int team;                   /* the threads of a block share an output and chunk */
+    double scale;               /* of a sum */
+    const float *x, *y;
+    float *out;
+    double *parts;              /* [chunks, outputs], where there are several chunks */
+    int add;
+};
+
+/* Gradients of CUDA_LARGEST and CUDA_SMALLEST, and without 'count' of CUDA_NORM. Operand 0 of
+ * the walk over x is the result that an element belongs to.
+ */
+struct cuda_unreduce {
+    struct cuda_walk walk;
+    const float *dy, *x, *y, *count;
+    float *dx;
+};
+
+enum cuda_pair_kind { CUDA_PAIR_MSE, CUDA_PAIR_DOT, CUDA_PAIR_SUM };
+
+/* The loss sum (a - b)^2, a * b or a over weight_sum, or its gradient by a where 'dloss' is
+ * set; DOT then has b in the place of a.
+ */
+struct cuda_pair {
+    enum cuda_pair_kind kind;
+    int64_t n;
+    const float *a, *b, *dloss;
+    const double *weight_sum;   /* of the step_state */
+    float *out;
+    double *parts;              /* CUDA_PARTS */
+};
+
+enum cuda_rule {
+    CUDA_RULE_SGD, CUDA_RULE_MOMENTUM, CUDA_RULE_NESTEROV, CUDA_RULE_ADAM, CUDA_RULE_ADAMW,
+    CUDA_RULE_LAMB,
+    CUDA_RULE_MOMENTS           /* LAMB's m and v, and the squares of its direction */
+};
+
+/* optimize() and moments() of backend.h. The rate is all that a direction is multiplied by. */
+struct cuda_update {
+    enum cuda_rule rule;
+    int64_t n;
+    float *p, *m, *v;
+    const float *g;
+    float g_scale, rate, decay, epsilon;
+    float momentum, look_ahead; /* the first is 0 in the first step */
+    float blend1, blend2;       /* 1 - beta */
+    float unbias1, unbias2;     /* 1 / (1 - beta1^step), and the root of the other */
+    double *parts, *result;     /* of the moments: CUDA_PARTS, and one */
+};
+
+struct cuda_squares {
+    int64_t n;
+    const float *x;
+    double *parts, *result;     /* as above */
+};
+
+enum cuda_pool_kind {
+    CUDA_POOL_MAX, CUDA_POOL_INDICES, CUDA_POOL_MEAN, CUDA_POOL_MAX_GRAD, CUDA_POOL_MEAN_GRAD
+};
+
+/* Planes of three axes, of fewer than 2^31 elements. 'saved' is where in its plane the maximum
+ * is, -1: nowhere.
+ */
+struct cuda_pool {
+    enum cuda_pool_kind kind;
+    int64_t planes;
+    int in[3], out[3], kernel[3], stride[3], dilation[3], before[3], after[3];
+    int count_padding;
+    int swap;                   /* of the indices: the first axis runs fastest */
+    const float *x;             /* or dy */
+    int32_t *saved;             /* may be NULL */
+    int64_t *indices;           /* in all of x */
+    float *y;                   /* or dx */
+};
+
+/* dx[n, length] = dy[n] * scale */
+struct cuda_spread {
+    int64_t n, length;
+    double scale;
+    const float *dy;
+    float *dx;
+};
+
+#define CUDA_ROW_FAMILIES(X) \
+    X(softmax) X(entropy) X(norm) X(norm_grad) X(weight_grad) X(batchnorm) X(batchnorm_grad) \
+    X(reduce) X(unreduce) X(pair) X(update) X(squares) X(pool) X(spread)
+
+#endif

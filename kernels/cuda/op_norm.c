@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT */
+/* Norms over rows, BatchNorm, and the gradients of their weights. */
+#include "kernels/cuda/cuda.h"
+
+#define MOST_PIECE INT32_MAX    /* elements that one loop of a kernel counts in 32 bits */
+#define PIECES 2048             /* that keep a large GPU busy */
+#define SMALL_PIECE 64          /* elements: fewer are not worth a piece */
+
+enum { LAYER, GROUP, RMS, ADDED = 4 };
+
+static bool is_group(const struct cuda_kernel *k)
+{
+    return (cuda_op_of(k)->argument & 3) == GROUP;
+}
+
+static bool is_rms(const struct cuda_kernel *k)
+{
+    return (cuda_op_of(k)->argument & 3) == RMS;
+}
+
+/* Rows of a norm: k->before x k->length, or the groups of every sample. */
+static struct cuda_rows norm_rows(const struct cuda_kernel *k)
+{
+    const struct kernel *d = k->digest;
+    struct cuda_rows rows = { .n = d->before, .length = d->length, .after = 1 };
+
+    if (is_group(k)) {
+        rows.n = d->batch * d->before;
+        rows.length = d->length * d->after;
+    }
+    rows.team = rows.length > 16;
+    return rows;
+}
+
+/* Forward and dx -------------------------------------------------------------------------- */
+
+static int run_norm(const struct cuda_kernel *k, struct stream *stream,
+                    const struct kernel_args *args, struct err *err)
+{
+    struct cuda_norm l = k->launch.norm;
+    bool added = cuda_op_of(k)->argument & ADDED;
+    const void *const *inputs = args->inputs + added;
+    void *const *saved = args->outputs + 1 + added;
+    int n_saved = k->digest->n_outputs - 1 - added;
+
+    l.x = args->inputs[0];
+    l.other = added ? args->inputs[1] : NULL;
+    l.scale = inputs[1];
+    l.bias = k->digest->n_inputs - added > 2 ? inputs[2] : NULL;
+    l.y = args->outputs[0];
+    l.sum = added ? args->outputs[1] : NULL;
+    if (l.centred)
+        l.mean = n_saved > 0 ? *saved++ : NULL;
+    l.inverse = n_saved > l.centred ? *saved : NULL;
+    return k->digest->out[0].elements ? k->device->cuda->norm(stream->cuda, &l, err) : 0;
+}
+
+static int make_norm(struct cuda_kernel *k, const struct graph *graph, int node)
+{
+    const struct kernel *d = k->digest;
+    struct cuda_norm *l = &k->launch.norm;
+
+    (void)graph, (void)node;
+    *l = (struct cuda_norm){ .rows = norm_rows(k), .groups = is_group(k) ? d->before : 1,
+                             .channels = d->length, .after = is_group(k) ? d->after : 1,
+                             .centred = !is_rms(k), .epsilon = d->epsilon };
+    k->run = run_norm;
+    return cuda_is_f32(k) && l->rows.length <= MOST_PIECE ? 0 : -1;
+}
+
+static int run_norm_grad(const struct cuda_kernel *k, struct stream *stream,
+                         const struct kernel_args *args, struct err *err)
+{
+    struct cuda_norm_grad l = k->launch.norm_grad;
+
+    l.dy = args->inputs[0];
+    l.x = args->inputs[1];
+    l.scale = args->inputs[2];
+    l.mean = is_rms(k) ? NULL : args->inputs[3];
+    l.inverse = args->inputs[is_rms(k) ? 3 : 4];
+    l.dx = args->outputs[0];
+    return k->digest->out[0].elements ? k->device->cuda->norm_grad(stream->cuda, &l, err) : 0;
+}
+
+static int make_norm_grad(struct cuda_kernel *k, const struct graph *graph, int node)
+{
+    const struct kernel *d = k->digest;
+    struct cuda_norm_grad *l = &k->launch.norm_grad;
+
+    (void)graph, (void)node;
+    *l = (struct cuda_norm_grad){ .rows = norm_rows(k), .groups = is_group(k) ? d->before : 1,
+                                  .channels = d->length,
+                                  .after = is_group(k) ? d->after : 1 };
+    k->run = run_norm_grad;
+    return cuda_is_f32(k) && l->rows.length <= MOST_PIECE ? 0 : -1;
+}
+
+/* Weights --------------------------------------------------------------------------------- */
+
+/* Cut the samples so that there are enough pieces; the workspace holds what each finds. */
+static int plan_channels(struct cuda_kernel *k, struct cuda_channels *c)
+{
+    int64_t channels = c->groups * c->length, most;
+
+    c->team = c->after >= 8 || (c->after > 1 && c->samples * c->after > 64 * channels);
+    /* A team is many threads already. */
+    c->chunks = (c->team ? PIECES : PIECES * 32) / (channels ? channels : 1);
+    most = c->samples * c->after / (SMALL_PIECE * (c->team ? 16 : 1));
+    if (c->chunks > most)
+        c->chunks = most;
+    if (c->chunks > c->samples)
+        c->chunks = c->samples;
+    if (c->chunks < 1)
+        c->chunks = 1;
+    c->chunk = (c->samples + c->chunks - 1) / c->chunks;
+    if (c->chunk)
+        c->chunks = (c->samples + c->chunk - 1) / c->chunk;
+    k->workspace = 2 * (size_t)(channels * c->chunks) * sizeof(double);
+    return c->chunk * c->after <= MOST_PIECE ? 0 : -1;
+}
+
+static int run_weight_grad(const struct cuda_kernel *k, struct stream *stream,
+                           const struct kernel_args *args, struct err *err)
+{
+    struct cuda_weight_grad l = k->launch.weight_grad;
+
+    l.channels.dy = args->inputs[0];
+    l.channels.x = args->inputs[1];
+    l.channels.mean = is_rms(k) ? NULL : args->inputs[2];
+    l.channels.inverse = args->inputs[is_rms(k) ? 2 : 3];
+    l.channels.parts = args->workspace;
+    l.dscale = args->outputs[0];
+    l.dbias = k->digest->n_outputs > 1 ? args->outputs[1] : NULL;
+    l.add = args->accumulate == ACCUMULATE_YES;
+    return l.channels.length ? k->device->cuda->weight_grad(stream->cuda, &l, err) : 0;
+}
+
+static int make_weight_grad(struct cuda_kernel *k, const struct graph *graph, int node)
+{
+    const struct kernel *d = k->digest;
+    struct cuda_channels *c = &k->launch.weight_grad.channels;
+
+    (void)graph, (void)node;
+    *c = (struct cuda_channels){ .groups = 1, .samples = d->before, .length = d->length,
+                                 .after = 1, .stat_sample = 1, .stat_channels = d->length };
+    if (is_group(k)) {
+        c->samples = d->batch;
+        c->length = d->before * d->length;
+        c->after = d->after;
+        c->stat_sample = d->before;
+    }
+    k->run = run_weight_grad;
+    k->accumulates = true;
+    return cuda_is_f32(k) ? plan_channels(k, c) : -1;
+}
+
+/* BatchNorm ------------------------------------------------------------------------------- */
+
+static struct cuda_channels batchnorm_channels(const struct kernel *d)
+{
+    return (struct cuda_channels){ .groups = d->batch / d->group, .samples = d->group,
+                                   .length = d->length, .after = d->after,
+                                   .stat_group = d->length, .stat_channels = 1 };
+}
+
+/* Two floats for each channel of each group come after the parts. */
+static float *batchnorm_stats(const struct cuda_channels *c, const struct kernel_args *args)
+{
+    return (float *)((double *)args->workspace + 2 * c->groups * c->chunks * c->length);
+}
+
+static int plan_batchnorm(struct cuda_kernel *k, struct cuda_channels *c)
+{
+    int status = plan_channels(k, c);
+
+    k->workspace += 2 * (size_t)(c->groups * c->length) * sizeof(float);
+    return cuda_is_f32(k) ? status : -1;
+}
+
+static float *output(const struct cuda_kernel *k, const struct kernel_args *args, int i)
+{
+    return i < k->digest->n_outputs ? args->outputs[i] : NULL;
+}
+
+static int run_batchnorm(const struct cuda_kernel *k, struct stream *stream,
+                         const struct kernel_args *args, struct err *err)
+{
+    struct cuda_batchnorm l = k->launch.batchnorm;
+
+    l.channels.x = args->inputs[0];
+    l.channels.training = &args->state->training;
+    l.channels.parts = args->workspace;
+    l.global_batch = &args->state->global_batch;
+    l.first_sample = &args->state->first_sample;
+    l.scale = args->inputs[1];
+    l.bias = args->inputs[2];
+    l.old_mean = args->inputs[3];
+    l.old_variance = args->inputs[4];
+    l.y = args->outputs[0];
+    l.mean_part = output(k, args, 1);
+    l.variance_part = output(k, args, 2);
+    l.mean = output(k, args, 3);
+    l.inverse = output(k, args, 4);
+    l.stats = batchnorm_stats(&l.channels, args);
+    return k->digest->out[0].elements ? k->device->cuda->batchnorm(stream->cuda, &l, err) : 0;
+}
+
+static int make_batchnorm(struct cuda_kernel *k, const struct graph *graph, int node)
+{
+    struct cuda_batchnorm *l = &k->launch.batchnorm;
+
+    (void)graph, (void)node;
+    *l = (struct cuda_batchnorm){ .channels = batchnorm_channels(k->digest),
+                                  .epsilon = k->digest->epsilon,
+                                  .momentum = k->digest->momentum };
+    k->run = run_batchnorm;
+    return plan_batchnorm(k, &l->channels);
+}
+
+static int run_batchnorm_grad(const struct cuda_kernel *k, struct stream *stream,
+                              const struct kernel_args *args, struct err *err)
+{
+    struct cuda_batchnorm_grad l = k->launch.batchnorm_grad;
+
+    l.channels.dy = args->inputs[0];
+    l.channels.x = args->inputs[1];
+    l.channels.mean = args->inputs[3];
+    l.channels.inverse = args->inputs[4];
+    l.channels.parts = args->workspace;
+    l.scale = args->inputs[2];
+    l.dx = output(k, args, 0);
+    l.dscale = output(k, args, 1);
+    l.dbias = output(k, args, 2);
+    l.means = batchnorm_stats(&l.channels, args);
+    return l.channels.length ? k->device->cuda->batchnorm_grad(stream->cuda, &l, err) : 0;
+}
+
+static int make_batchnorm_grad(struct cuda_kernel *k, const struct graph *graph, int node)
+{
+    struct cuda_batchnorm_grad *l = &k->launch.batchnorm_grad;
+
+    (void)graph, (void)node;
+    l->channels = batchnorm_channels(k->digest);
+    k->run = run_batchnorm_grad;
+    return plan_batchnorm(k, &l->channels);
+}
+
+const struct cuda_op cuda_ops_norm[] = {
+    { "LayerNormalization", make_norm, LAYER },
+    { "GroupNormalization", make_norm, GROUP },
+    { "RMSNormalization", make_norm, RMS },
+    { "AddLayerNorm", make_norm, LAYER | ADDED },
+    { "AddRmsNorm", make_norm, RMS | ADDED },
+    { "LayerNormDgrad", make_norm_grad, LAYER },
+    { "GroupNormDgrad", make_norm_grad, GROUP },
+    { "RmsNormDgrad", make_norm_grad, RMS },
+    { "LayerNormWgrad", make_weight_grad, LAYER },
+    { "GroupNormWgrad", make_weight_grad, GROUP },
+    { "RmsNormWgrad", make_weight_grad, RMS },
+    { "BatchNormalization", make_batchnorm, 0 },
+    { "BatchNormGrad", make_batchnorm_grad, 0 },
+    { NULL, NULL, 0 },
+};

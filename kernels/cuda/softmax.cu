@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT
+#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/module.h"
+
+// The largest of a row, 0 where that is infinite; then the sum of exponentials below it.
+CUDA_DEVICE float row_max(const struct cuda_rows &rows, const float *x, float *shared)
+{
+    float max = -INFINITY;
+
+    CUDA_EACH_IN(i, 0, rows.length, rows.team)
+        max = x[i * rows.after] > max ? x[i * rows.after] : max;
+    max = team_max(max, rows.team, shared);
+    return isinf(max) ? 0 : max;
+}
+
+CUDA_DEVICE float row_exponentials(const struct cuda_rows &rows, const float *x, float max,
+                                   float *shared)
+{
+    float sum = 0;
+
+    CUDA_EACH_IN(i, 0, rows.length, rows.team)
+        sum += expf(x[i * rows.after] - max);
+    return team_sum(sum, rows.team, shared);
+}
+
+// y[before, length, after]
+CUDA_KERNEL(kernel_softmax, cuda_softmax)
+{
+    __shared__ float shared[CUDA_BLOCK];
+
+    CUDA_EACH_OF(row, l.rows.n, l.rows.team) {
+        int64_t start = row_start(l.rows, row);
+        const float *x = l.x + start;
+        float *y = l.out + start;
+        float max = row_max(l.rows, x, shared);
+        float sum = row_exponentials(l.rows, x, max, shared), log_sum = logf(sum);
+
+        CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team) {
+            float d = x[i * l.rows.after] - max;
+
+            y[i * l.rows.after] = l.logarithm            ? d - log_sum
+                                  : l.masked && sum == 0 ? 0
+                                                         : expf(d) / sum;
+        }
+    }
+}
+
+// dx[before, length, after]
+CUDA_KERNEL(kernel_softmax_grad, cuda_softmax)
+{
+    __shared__ float shared[CUDA_BLOCK];
+
+    CUDA_EACH_OF(row, l.rows.n, l.rows.team) {
+        int64_t start = row_start(l.rows, row);
+        const float *y = l.x + start, *dy = l.dy + start;
+        float *dx = l.out + start, sum = 0;
+
+        CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team)
+            sum += dy[i * l.rows.after] * (l.logarithm ? 1 : y[i * l.rows.after]);
+        sum = team_sum(sum, l.rows.team, shared);
+        CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team) {
+            int64_t at = i * l.rows.after;
+
+            dx[at] = l.logarithm ? dy[at] - expf(y[at]) * sum : y[at] * (dy[at] - sum);
+        }
+    }
+}
+
+extern "C" cudaError_t cuda_launch_softmax(cudaStream_t stream, const struct cuda_softmax *l)
+{
+    unsigned blocks = team_blocks(l->rows.n, l->rows.team);
+    unsigned threads = team_threads(l->rows.length, l->rows.team);
+
+    return l->dy ? CUDA_LAUNCH(kernel_softmax_grad, blocks, threads, l, stream)
+                 : CUDA_LAUNCH(kernel_softmax, blocks, threads, l, stream);
+}
+
+CUDA_DEVICE int64_t label_of(const struct cuda_entropy &l, int64_t row)
+{
+    return l.wide ? ((const int64_t *)l.labels)[row] : ((const int32_t *)l.labels)[row];
+}
+
+CUDA_DEVICE float weight_of(const struct cuda_entropy &l, int64_t c)
+{
+    return l.weights ? l.weights[c] : 1;
+}
+
+// How many elements of a row come before x[label], the larger first; NaN never comes first.
+CUDA_DEVICE float ahead_of(const struct cuda_entropy &l, const float *x, int64_t label,
+                           float *shared)
+{
+    float own = x[label * l.rows.after], n = own == own ? 0 : 1;
+
+    CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team) {
+        float other = x[i * l.rows.after];
+
+        n += other > own || (other == own && i < label);
+    }
+    return team_sum(n, l.rows.team, shared);
+}
+
+// Sum over all classes of weight * (log_sum - x).
+CUDA_DEVICE float spread_terms(const struct cuda_entropy &l, const float *x, float log_sum,
+                               float *shared)
+{
+    float sum = 0;
+
+    CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team)
+        sum += weight_of(l, i) * (log_sum - x[i * l.rows.after]);
+    return team_sum(sum, l.rows.team, shared);
+}
+
+// parts[2, rows]: what each adds to the loss, and whether the label is the largest
+CUDA_KERNEL(kernel_entropy, cuda_entropy)
+{
+    __shared__ float shared[CUDA_BLOCK];
+    float smoothing = *l.training ? (float)l.smoothing : 0;
+
+    CUDA_EACH_OF(row, l.rows.n, l.rows.team) {
+        const float *x = l.x + row_start(l.rows, row);
+        float max = row_max(l.rows, x, shared);
+        float log_sum = logf(row_exponentials(l.rows, x, max, shared)), ahead = 0, spread = 0;
+        int64_t label = label_of(l, row);
+        bool ignored = l.ignores && label == l.ignore_index;
+        bool known = label >= 0 && label < l.rows.length;
+        double term = 0;
+
+        if (!ignored && known) {
+            ahead = l.correct ? ahead_of(l, x, label, shared) : 0;
+            spread = smoothing > 0 ? spread_terms(l, x, max + log_sum, shared) : 0;
+            term = (double)(weight_of(l, label) * (max - x[label * l.rows.after] + log_sum));
+            term += (double)smoothing * ((double)spread / (double)l.rows.length - term);
+        }
+        if (!team_writes(l.rows.team))
+            continue;
+        l.parts[row] = ignored ? 0 : known ? term : NAN;
+        l.parts[l.rows.n + row] = !ignored && known && ahead == 0;
+        if (l.log_sums)
+            l.log_sums[row] = max + log_sum;
+    }
+}
+
+// The sum of all weights.
+CUDA_DEVICE float all_weights(const struct cuda_entropy &l, float *shared)
+{
+    float sum = 0;
+
+    if (!l.weights)
+        return (float)l.rows.length;
+    CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team)
+        sum += l.weights[i];
+    return team_sum(sum, l.rows.team, shared);
+}
+
+// dx[before, length, after]
+CUDA_KERNEL(kernel_entropy_grad, cuda_entropy)
+{
+    __shared__ float shared[CUDA_BLOCK];
+    float factor = (float)((double)*l.dloss / *l.weight_sum);
+    float share = (float)(l.smoothing / (double)l.rows.length);
+    float all = share > 0 ? all_weights(l, shared) : 0;
+
+    CUDA_EACH_OF(row, l.rows.n, l.rows.team) {
+        int64_t start = row_start(l.rows, row), label = label_of(l, row);
+        bool ignored = l.ignores && label == l.ignore_index;
+        bool known = label >= 0 && label < l.rows.length;
+        float own = known ? (float)(1 - l.smoothing) * weight_of(l, label) : NAN;
+
+        CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team) {
+            int64_t at = start + i * l.rows.after;
+            float p = expf(l.x[at] - l.log_sums[row]), d = own * (p - (i == label));
+
+            if (share > 0)
+                d += share * (all * p - weight_of(l, i));
+            l.dx[at] = ignored ? 0 : factor * d;
+        }
+    }
+}
+
+extern "C" cudaError_t cuda_launch_entropy(cudaStream_t stream, const struct cuda_entropy *l)
+{
+    unsigned blocks = team_blocks(l->rows.n, l->rows.team);
+    unsigned threads = team_threads(l->rows.length, l->rows.team);
+    struct cuda_total total = { l->rows.n, { l->parts, l->parts + l->rows.n }, l->weight_sum,
+                                { l->loss, l->correct }, NULL };
+    cudaError_t code;
+
+    if (l->dx)
+        return CUDA_LAUNCH(kernel_entropy_grad, blocks, threads, l, stream);
+    code = CUDA_LAUNCH(kernel_entropy, blocks, threads, l, stream);
+    return code == cudaSuccess ? launch_total(stream, &total) : code;
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+/* Cases so large that a backend cuts the work into pieces; too large for finite differences. */
+#include "op_case.h"
+
+static void softmax_of(struct op_case *c, const char *op)
+{
+    static const int axes[] = { 2, 3, 0, 0 };
+
+    case_unary(c, op, case_choose(c, 1, 4) == 3 ? case_real(c, 4, DIMS(70, B, 3, 4), 0, 3)
+                                               : case_real(c, 4, DIMS(3, B, 20, 300), 0, 3));
+    case_attr(c, "axis", axes[case_choose(c, 1, 4)]);
+    case_infer(c);
+}
+
+static void softmax(struct op_case *c)
+{
+    softmax_of(c, "Softmax");
+}
+
+static void log_softmax(struct op_case *c)
+{
+    softmax_of(c, "LogSoftmax");
+}
+
+/* Samples enough for several pieces of their sum. */
+static void norm(struct op_case *c, const char *op, bool added, bool biased)
+{
+    static const int shapes[][3] = { { B, 160, 70 }, { B, 150, 8 }, { B, 1, 700 },
+                                     { B, 33, 32 } };
+    const int *dim = shapes[case_choose(c, 1, 4)];
+    int ids[4] = { case_real(c, 3, dim, 0.1, 2) }, n = 1;
+
+    if (added)
+        ids[n++] = case_real(c, 3, dim, 0.1, 2);
+    ids[n++] = case_real(c, 1, dim + 2, 0.5, 1);
+    if (biased)
+        ids[n++] = case_real(c, 1, dim + 2, 0, 1);
+    case_node(c, op, n, ids, 1 + added);
+    case_infer(c);
+}
+
+static void layer_norm(struct op_case *c)
+{
+    norm(c, "LayerNormalization", false, case_bit(c, 2));
+}
+
+static void rms_norm(struct op_case *c)
+{
+    norm(c, "RMSNormalization", false, false);
+}
+
+static void add_layer_norm(struct op_case *c)
+{
+    norm(c, "AddLayerNorm", true, true);
+}
+
+static void add_rms_norm(struct op_case *c)
+{
+    norm(c, "AddRmsNorm", true, false);
+}
+
+static void group_norm(struct op_case *c)
+{
+    int ids[3] = { case_real(c, 4, DIMS(B, 12, 40, 30), 0.1, 2),
+                   case_real(c, 1, DIMS(12), 0.5, 1), case_real(c, 1, DIMS(12), 0, 1) };
+
+    case_node(c, "GroupNormalization", 3, ids, 1);
+    case_attr(c, "num_groups", case_bit(c, 0) ? 4 : 3);
+    case_infer(c);
+}
+
+static void batch_norm(struct op_case *c)
+{
+    static const int shapes[][4] = { { B, 5, 64, 50 }, { B, 70, 3, 2 } };
+    const int *dim = shapes[case_bit(c, 0)];
+    /* A mean near 0 would be compared closer than sums in float can be. */
+    int ids[5] = { case_positive(c, 4, dim, 0.1, 2) };
+
+    if (case_bit(c, 1))
+        c->graph->batchnorm_samples = c->graph->batch % 2 ? 1 : 2;
+    ids[1] = case_real(c, 1, dim + 1, 0.5, 1);
+    ids[2] = case_real(c, 1, dim + 1, 0, 1);
+    ids[3] = case_real(c, 1, dim + 1, 0, 1);
+    ids[4] = case_positive(c, 1, dim + 1, 0.5, 1);
+    c->graph->values[ids[3]].kind = c->graph->values[ids[4]].kind = VALUE_STAT;
+    c->training = !case_bit(c, 2);
+    c->terms = 64 * 50 * (double)c->graph->batch;
+    case_node(c, "BatchNormalization", 5, ids, 1);
+    case_infer(c);
+}
+
+static void reduce(struct op_case *c, const char *op)
+{
+    static const int64_t lists[][3] = { { 2 }, { 1, 3 }, { -1 }, { 1, 2, 3 }, { 1 } };
+    static const int counts[] = { 1, 2, 1, 3, 1 };
+    int which = case_choose(c, 1, 5);
+
+    case_unary(c, op, which == 4 ? case_distinct(c, 4, DIMS(B, 300, 2, 3))
+                                 : case_distinct(c, 4, DIMS(B, 9, 40, 24)));
+    case_list(c, "axes", counts[which], lists[which]);
+    case_infer(c);
+}
+
+static void reduce_mean(struct op_case *c)
+{
+    reduce(c, "ReduceMean");
+}
+
+static void reduce_max(struct op_case *c)
+{
+    reduce(c, "ReduceMax");
+}
+
+static void reduce_min(struct op_case *c)
+{
+    reduce(c, "ReduceMin");
+}
+
+static void reduce_l2(struct op_case *c)
+{
+    reduce(c, "ReduceL2");
+}
+
+/* Its gradients are sums over samples, of few and of many columns. */
+static void addition(struct op_case *c)
+{
+    int ids[2] = { case_real(c, 3, DIMS(B, 160, 70), 0, 2),
+                   case_bit(c, 0) ? case_real(c, 1, DIMS(70), 0, 2)
+                                  : case_real(c, 2, DIMS(160, 1), 0, 2) };
+
+    case_node(c, "Add", 2, ids, 1);
+    case_infer(c);
+}
+
+/* For the gradient of a bias. */
+static void linear(struct op_case *c)
+{
+    int ids[3] = { case_real(c, 3, DIMS(B, 160, 3), 0, 1), case_real(c, 2, DIMS(3, 70), 0, 1),
+                   case_real(c, 1, DIMS(70), 0, 1) };
+
+    case_node(c, "Linear", 3, ids, 1);
+    case_infer(c);
+}
+
+static void global_average_pool(struct op_case *c)
+{
+    case_unary(c, "GlobalAveragePool", case_real(c, 4, DIMS(B, 3, 50, 60), 0, 2));
+    case_infer(c);
+}
+
+static void cross_entropy(struct op_case *c)
+{
+    bool along = case_bit(c, 0), weights = case_bit(c, 1);
+    int ids[4], n = 3;
+
+    ids[0] = along ? case_real(c, 3, DIMS(B, 300, 70), 0, 3)
+                   : case_real(c, 3, DIMS(B, 70, 100), 0, 3);
+    ids[1] = along ? case_integers(c, DTYPE_I64, 2, DIMS(B, 300), -1, 69)
+                   : case_integers(c, DTYPE_I32, 2, DIMS(B, 100), -1, 69);
+    ids[2] = case_weight_sum(c);
+    if (weights) {
+        ids[n++] = case_positive(c, 1, DIMS(70), 0.5, 2);
+        c->graph->values[ids[3]].kind = VALUE_INPUT;
+    }
+    case_node(c, "CrossEntropySum", n, ids, 2);
+    case_attr(c, "axis", along ? 2 : 1);
+    case_attr(c, "ignore_index", -1);
+    if (case_bit(c, 2))
+        graph_set_float(c->graph, c->node, "label_smoothing", 0.125);
+    c->training = !case_bit(c, 3);
+    case_infer(c);
+    c->graph->loss = c->graph->nodes[c->node].outputs[0];
+}
+
+static void squared_error(struct op_case *c)
+{
+    int ids[3] = { case_real(c, 2, DIMS(B, 9000), 0, 2), case_real(c, 2, DIMS(B, 9000), 0, 2),
+                   case_weight_sum(c) };
+
+    c->graph->values[ids[1]].kind = VALUE_INPUT;
+    case_node(c, "MseSum", 3, ids, 1);
+    case_infer(c);
+    c->graph->loss = c->graph->nodes[c->node].outputs[0];
+}
+
+const struct op_kind op_kinds_large[] = {
+    { "Softmax", 4, softmax },
+    { "LogSoftmax", 4, log_softmax },
+    { "LayerNormalization", 8, layer_norm },
+    { "RMSNormalization", 4, rms_norm },
+    { "AddLayerNorm", 4, add_layer_norm },
+    { "AddRmsNorm", 4, add_rms_norm },
+    { "GroupNormalization", 2, group_norm },
+    { "BatchNormalization", 8, batch_norm },
+    { "ReduceMean", 5, reduce_mean },
+    { "ReduceMax", 5, reduce_max },
+    { "ReduceMin", 5, reduce_min },
+    { "ReduceL2", 5, reduce_l2 },
+    { "Add", 2, addition },
+    { "Linear", 1, linear },
+    { "GlobalAveragePool", 1, global_average_pool },
+    { "CrossEntropySum", 16, cross_entropy },
+    { "MseSum", 1, squared_error },
+    { .op = NULL },
+};
