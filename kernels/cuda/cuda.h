@@ -60,7 +60,7 @@ struct cuda_op {
 };
 
 /* op_*.c: each ends with an entry without a name. */
-extern const struct cuda_op cuda_ops_index[], cuda_ops_move[], cuda_ops_pointwise[];
+extern const struct cuda_op cuda_ops_along[], cuda_ops_index[], cuda_ops_move[], cuda_ops_pointwise[];
 /* The entry of the kernel's operator. */
 const struct cuda_op *cuda_op_of(const struct cuda_kernel *kernel);
 

@@ -10,6 +10,7 @@
 #include "kernels/cuda/cuda.h"
 
 static const struct cuda_op *const tables[] = {
+    cuda_ops_along,
     cuda_ops_index,
     cuda_ops_move,
     cuda_ops_pointwise,

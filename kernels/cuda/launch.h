@@ -98,6 +98,18 @@ struct cuda_cumsum {
     void *out;
 };
 
+/* The first of [before, length, after] along the middle, the largest or smallest, of any type. A NaN is
+ * the largest; of equal ones the lower index is first. Without 'values' only where the first is, or
+ * of several the last of them.
+ */
+struct cuda_order {
+    int dtype, smallest, last;
+    int64_t before, length, after, count;
+    const void *in;
+    void *values;                           /* [before, count, after], as are the indices */
+    int64_t *indices;
+};
+
 /* Elements of [outer, batch, inner], dropped by the words of philox.h for the step of 'state', which
  * is read on the device. Where no axis is the batch's all are of sample 0.
  */
@@ -197,6 +209,7 @@ struct cuda_scatter {
     X(addn) \
     X(typed) \
     X(cumsum) \
+    X(order) \
     X(dropout) \
     X(move) \
     X(fill) \

@@ -242,3 +242,82 @@ cudaError_t cuda_launch_cumsum(cudaStream_t stream, const struct cuda_cumsum *la
     return CUDA_LAUNCH(kernel_cumsum, cuda_grid(launch->before * launch->after, CUDA_BLOCK), CUDA_BLOCK,
                        launch, stream);
 }
+
+// Does element a come before element b?
+CUDA_DEVICE bool precedes(const struct cuda_order &l, int64_t a, int64_t b)
+{
+    if (typed_is_float(l.dtype)) {
+        double u = typed_real(l.dtype, l.in, a), v = typed_real(l.dtype, l.in, b);
+
+        if (u != u || v != v)
+            return l.smallest ? v != v && u == u : u != u && v == v;
+        return l.smallest ? u < v : u > v;
+    } else {
+        int order = typed_order(l.dtype, typed_whole(l.dtype, l.in, a), typed_whole(l.dtype, l.in, b));
+
+        return l.smallest ? order < 0 : order > 0;
+    }
+}
+
+CUDA_DEVICE int64_t first_in_order(const struct cuda_order &l, int64_t base)
+{
+    int64_t best = 0;
+
+    for (int64_t a = 1; a < l.length; a++) {
+        int64_t at = base + a * l.after, than = base + best * l.after;
+
+        if (precedes(l, at, than) || (l.last && !precedes(l, than, at)))
+            best = a;
+    }
+    return best;
+}
+
+// Put 'a' among the n first, which are in order.
+CUDA_DEVICE void insert_in_order(const struct cuda_order &l, int64_t base, int64_t to, int64_t a,
+                                 int64_t n)
+{
+    int64_t p = n;
+
+    for (; p > 0; p--) {
+        int64_t before = l.indices[to + (p - 1) * l.after];
+
+        if (!precedes(l, base + a * l.after, base + before * l.after))
+            break;
+        if (p < l.count)
+            l.indices[to + p * l.after] = before;
+    }
+    if (p < l.count)
+        l.indices[to + p * l.after] = a;
+}
+
+CUDA_DEVICE void take_in_order(const struct cuda_order &l, int64_t base, int64_t to)
+{
+    for (int64_t a = 0; a < l.length; a++)
+        insert_in_order(l, base, to, a, a < l.count ? a : l.count);
+    for (int64_t p = 0; p < l.count; p++) {
+        int64_t at = base + l.indices[to + p * l.after] * l.after;
+
+        if (typed_is_float(l.dtype))
+            typed_put_real(l.dtype, l.values, to + p * l.after, typed_real(l.dtype, l.in, at));
+        else
+            typed_put_whole(l.dtype, l.values, to + p * l.after, typed_whole(l.dtype, l.in, at));
+    }
+}
+
+CUDA_KERNEL(kernel_order, cuda_order)
+{
+    CUDA_EACH(i, l.before * l.after) {
+        int64_t o = i / l.after, inner = i % l.after, base = o * l.length * l.after + inner;
+
+        if (l.values)
+            take_in_order(l, base, o * l.count * l.after + inner);
+        else
+            l.indices[i] = first_in_order(l, base);
+    }
+}
+
+cudaError_t cuda_launch_order(cudaStream_t stream, const struct cuda_order *launch)
+{
+    return CUDA_LAUNCH(kernel_order, cuda_grid(launch->before * launch->after, CUDA_BLOCK), CUDA_BLOCK,
+                       launch, stream);
+}
