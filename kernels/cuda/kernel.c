@@ -45,6 +45,13 @@ bool cuda_is_f32(const struct cuda_kernel *kernel)
     return true;
 }
 
+size_t cuda_output_bytes(const struct cuda_kernel *kernel)
+{
+    const struct ref_tensor *y = &kernel->digest->out[0];
+
+    return (size_t)y->elements * dtype_size(y->dtype);
+}
+
 void cuda_walk_from(struct cuda_walk *to, const struct walk *from)
 {
     *to = (struct cuda_walk){ .rank = from->rank, .n = from->n, .elements = 1, .flat = 1 };
