@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What kernels read that changes from step to step; see backend.h. C and CUDA read this file. */
+/* What changes from step to step, for kernels: see backend.h. C and CUDA read this file. */
 #ifndef TASUKI_KERNELS_STEP_H
 #define TASUKI_KERNELS_STEP_H
 

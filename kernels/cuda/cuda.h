@@ -65,9 +65,9 @@ struct cuda_op {
 };
 
 /* op_*.c: each ends with an entry without a name. */
-extern const struct cuda_op cuda_ops_conv[], cuda_ops_index[], cuda_ops_matmul[],
-    cuda_ops_move[], cuda_ops_norm[], cuda_ops_pointwise[], cuda_ops_pool[], cuda_ops_reduce[],
-    cuda_ops_softmax[];
+extern const struct cuda_op cuda_ops_along[], cuda_ops_conv[], cuda_ops_index[],
+    cuda_ops_matmul[], cuda_ops_move[], cuda_ops_norm[], cuda_ops_pointwise[], cuda_ops_pool[],
+    cuda_ops_reduce[], cuda_ops_softmax[];
 /* The entry of the kernel's operator. */
 const struct cuda_op *cuda_op_of(const struct cuda_kernel *kernel);
 
@@ -75,6 +75,7 @@ const struct cuda_op *cuda_op_of(const struct cuda_kernel *kernel);
 
 /* Are all floating inputs and outputs float32? */
 bool cuda_is_f32(const struct cuda_kernel *kernel);
+size_t cuda_output_bytes(const struct cuda_kernel *kernel);     /* of output 0 */
 /* The walk over output 0, with operands as the digest has them. */
 void cuda_walk_from(struct cuda_walk *to, const struct walk *from);
 /* Make one of axes that are one for all operands: the same elements in the same order. */

@@ -25,7 +25,8 @@ CUDA_DEVICE float drop(const struct cuda_dropout &l, bool training, uint32_t wor
     return !training ? x : word >= l.threshold ? x * l.scale : 0;
 }
 
-CUDA_DEVICE void drop_four(const struct cuda_dropout &l, bool training, struct philox r, int64_t at)
+CUDA_DEVICE void drop_four(const struct cuda_dropout &l, bool training, struct philox r,
+                           int64_t at)
 {
     float4 x = *(const float4 *)(l.in + at), y;
 
@@ -76,5 +77,6 @@ cudaError_t cuda_launch_dropout(cudaStream_t stream, const struct cuda_dropout *
 {
     int64_t quads = launch->batch * ((launch->outer * launch->inner + 3) / 4);
 
-    return CUDA_LAUNCH(kernel_dropout, cuda_grid(quads, CUDA_BLOCK), CUDA_BLOCK, launch, stream);
+    return CUDA_LAUNCH(kernel_dropout, cuda_grid(quads, CUDA_BLOCK), CUDA_BLOCK, launch,
+                       stream);
 }

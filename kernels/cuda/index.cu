@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Rows picked and put by index. What several rows go to is found by sorting, so that its order is
-// that of the rows and nothing waits for anything else: no atomics.
+// Rows picked and put by index. What several rows go to is found by sorting, so that its order
+// is that of the rows and nothing waits for anything else: no atomics.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/module.h"
 #include "kernels/cuda/walk.cuh"
@@ -93,8 +93,8 @@ CUDA_KERNEL(kernel_gather, cuda_gather)
 cudaError_t cuda_launch_gather(cudaStream_t stream, const struct cuda_gather *launch)
 {
     return CUDA_LAUNCH(kernel_gather,
-                       cuda_grid(launch->target.rows * launch->target.inner, CUDA_BLOCK), CUDA_BLOCK,
-                       launch, stream);
+                       cuda_grid(launch->target.rows * launch->target.inner, CUDA_BLOCK),
+                       CUDA_BLOCK, launch, stream);
 }
 
 // Keys: a target and its row -----------------------------------------------------------
@@ -118,14 +118,14 @@ CUDA_KERNEL(kernel_keys, cuda_scatter)
     }
 }
 
-// A step of bitonic sort (Batcher 1968): runs of 'first', then twice as many, … 'last' keys, each
-// sorted from two; 'distance': of the keys that are compared.
+// A step of bitonic sort (Batcher 1968): runs of 'first', then twice as many, … 'last' keys,
+// each sorted from two; 'distance': of the keys that are compared.
 struct sort_step {
     uint64_t *keys;
     int64_t n, first, last, distance;
 };
 
-// Does pair i compare keys low and low + distance, and does the lower one go first?
+// The first key of pair i; the other one is 'distance' behind.
 CUDA_DEVICE int64_t pair_low(int64_t i, int64_t distance)
 {
     return i / distance * 2 * distance + i % distance;
@@ -171,7 +171,8 @@ CUDA_KERNEL(kernel_sort_within, sort_step)
     l.keys[base + t + HALF_SORTED] = own[t + HALF_SORTED];
 }
 
-static cudaError_t sort_within(cudaStream_t stream, struct sort_step *s, int64_t first, int64_t last)
+static cudaError_t sort_within(cudaStream_t stream, struct sort_step *s, int64_t first,
+                               int64_t last)
 {
     s->first = first;
     s->last = last;
@@ -179,11 +180,13 @@ static cudaError_t sort_within(cudaStream_t stream, struct sort_step *s, int64_t
                        stream);
 }
 
-static cudaError_t sort_across(cudaStream_t stream, struct sort_step *s, int64_t run, int64_t distance)
+static cudaError_t sort_across(cudaStream_t stream, struct sort_step *s, int64_t run,
+                               int64_t distance)
 {
     s->last = run;
     s->distance = distance;
-    return CUDA_LAUNCH(kernel_sort_across, cuda_grid(s->n / 2, CUDA_BLOCK), CUDA_BLOCK, s, stream);
+    return CUDA_LAUNCH(kernel_sort_across, cuda_grid(s->n / 2, CUDA_BLOCK), CUDA_BLOCK, s,
+                       stream);
 }
 
 static cudaError_t sort_keys(cudaStream_t stream, const struct cuda_scatter *launch)
@@ -257,7 +260,8 @@ CUDA_DEVICE void join_chunk(const struct cuda_scatter &l, int64_t chunk, int64_t
         (goes_on(l, chunk) && key_target(l.keys[first]) == target))
         return;
     sum = *out;
-    for (; next < chunks_of(l) && key_target(l.keys[next * CUDA_SCATTER_CHUNK]) == target; next++)
+    for (; next < chunks_of(l) && key_target(l.keys[next * CUDA_SCATTER_CHUNK]) == target;
+         next++)
         sum += l.part[next * inner + i];
     *out = sum;
 }
@@ -327,7 +331,8 @@ CUDA_KERNEL(kernel_scatter_combine, cuda_scatter)
             continue;
         y = *out;
         for (; p < l.target.rows && key_target(l.keys[p]) == target; p++)
-            y = scatter_combined(l.action, y, ((const float *)l.in)[key_row(l.keys[p]) * inner + i]);
+            y = scatter_combined(l.action, y,
+                                 ((const float *)l.in)[key_row(l.keys[p]) * inner + i]);
         *out = y;
     }
 }
@@ -345,8 +350,8 @@ static cudaError_t launch_sums(cudaStream_t stream, const struct cuda_scatter *l
 cudaError_t cuda_launch_scatter(cudaStream_t stream, const struct cuda_scatter *launch)
 {
     unsigned grid = cuda_grid(launch->target.rows * launch->target.inner, CUDA_BLOCK);
-    cudaError_t code = CUDA_LAUNCH(kernel_keys, cuda_grid(launch->n_keys, CUDA_BLOCK), CUDA_BLOCK,
-                                   launch, stream);
+    cudaError_t code = CUDA_LAUNCH(kernel_keys, cuda_grid(launch->n_keys, CUDA_BLOCK),
+                                   CUDA_BLOCK, launch, stream);
 
     if (code == cudaSuccess && launch->action != CUDA_SCATTER_CLEAR)
         code = sort_keys(stream, launch);

@@ -12,6 +12,7 @@
 static const struct cuda_op *const tables[] = {
     cuda_ops_conv,
     cuda_ops_matmul,
+    cuda_ops_along,
     cuda_ops_index,
     cuda_ops_move,
     cuda_ops_pointwise,
@@ -48,6 +49,13 @@ bool cuda_is_f32(const struct cuda_kernel *kernel)
             d->out[i].dtype != DTYPE_F32)
             return false;
     return true;
+}
+
+size_t cuda_output_bytes(const struct cuda_kernel *kernel)
+{
+    const struct ref_tensor *y = &kernel->digest->out[0];
+
+    return (size_t)y->elements * dtype_size(y->dtype);
 }
 
 void cuda_walk_from(struct cuda_walk *to, const struct walk *from)

@@ -89,7 +89,7 @@ struct cuda_typed {
     void *out;
 };
 
-/* Sums along the middle of [before, length, after], of any type; floating ones are made in double. */
+/* Sums along the middle of [before, length, after], of any type; of real numbers in double. */
 struct cuda_cumsum {
     int dtype;
     int64_t before, length, after;
@@ -98,8 +98,20 @@ struct cuda_cumsum {
     void *out;
 };
 
-/* Elements of [outer, batch, inner], dropped by the words of philox.h for the step of 'state', which
- * is read on the device. Where no axis is the batch's all are of sample 0.
+/* The first of [before, length, after] along the middle, the largest or smallest, of any type.
+ * A NaN is the largest; of equal ones the lower index is first. Without 'values' only where the
+ * first is, or of several the last of them.
+ */
+struct cuda_order {
+    int dtype, smallest, last;
+    int64_t before, length, after, count;
+    const void *in;
+    void *values;                           /* [before, count, after], as are the indices */
+    int64_t *indices;
+};
+
+/* Elements of [outer, batch, inner], dropped by the words of philox.h for the step of 'state',
+ * which is read on the device. Where no axis is the batch's all are of sample 0.
  */
 struct cuda_dropout {
     const struct step_state *state;
@@ -112,8 +124,8 @@ struct cuda_dropout {
     unsigned char *mask;                    /* 1: kept; NULL: nobody asks */
 };
 
-/* Element e of the walk: operand 0 is read, operand 1 written. Elements of 1, 2, 4, 8 or 16 bytes,
- * aligned to their size; with 'add' of float32.
+/* Element e of the walk: operand 0 is read, operand 1 written. Elements of 1, 2, 4, 8 or 16
+ * bytes, aligned to their size; with 'add' of float32.
  */
 struct cuda_move {
     struct cuda_walk walk;
@@ -143,8 +155,8 @@ struct cuda_choose {
     void *out;
 };
 
-/* Rows of 'inner' elements, each of which an index sends to a row of the data: its target, -1 where
- * an index is out of range.
+/* Rows of 'inner' elements, each of which an index sends to a row of the data: its target, -1
+ * where an index is out of range.
  *   ALONG     row [o, i] of [rows / n, n] to [o, index[i]] of [., length]
  *   ELEMENTS  row r to where the walk has it, and index[r] * after beyond
  *   TUPLES    row [g, i] of [., group] to [g, the tuple of n numbers below dim] of [., length]
@@ -167,9 +179,9 @@ struct cuda_gather {
     void *out;
 };
 
-/* Each row goes to its target; several that go to one do so in their order. SUM: float32, to what is
- * zero there or with 'add' not. PUT: the last one stays. ADD and what follows: float32. CLEAR: zeros,
- * without 'in'. Targets are below 2^32 - 1, rows below 2^31.
+/* Each row goes to its target; several that go to one do so in their order. SUM: float32, to
+ * what is zero there or with 'add' not. PUT: the last one stays. ADD and what follows: float32.
+ * CLEAR: zeros, without 'in'. Targets are below 2^32 - 1, rows below 2^31.
  */
 enum cuda_scatter_action {
     CUDA_SCATTER_SUM, CUDA_SCATTER_PUT, CUDA_SCATTER_ADD, CUDA_SCATTER_MULTIPLY,
@@ -198,6 +210,7 @@ struct cuda_scatter {
     X(addn) \
     X(typed) \
     X(cumsum) \
+    X(order) \
     X(dropout) \
     X(move) \
     X(fill) \

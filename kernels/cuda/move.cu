@@ -55,8 +55,8 @@ CUDA_DEVICE void plane_places(const struct cuda_move &l, int64_t i, int64_t *at)
 }
 
 // TILE x TILE elements from (row, column) of a plane on: read and written along their lines.
-CUDA_DEVICE void move_tile(const struct cuda_move &l, const int64_t *at, int64_t row, int64_t column,
-                           uint32_t (*tile)[TILE + 1])
+CUDA_DEVICE void move_tile(const struct cuda_move &l, const int64_t *at, int64_t row,
+                           int64_t column, uint32_t (*tile)[TILE + 1])
 {
     int last = l.walk.rank - 1, x = (int)threadIdx.x % TILE, y = (int)threadIdx.x / TILE;
     const uint32_t *in = (const uint32_t *)l.in + at[0];
@@ -114,8 +114,8 @@ cudaError_t cuda_launch_move(cudaStream_t stream, const struct cuda_move *launch
     if (launch->add)
         return CUDA_LAUNCH(kernel_move_add, grid, CUDA_BLOCK, launch, stream);
     if (launch->across >= 0)
-        return CUDA_LAUNCH(kernel_move_across, cuda_grid(count_tiles(launch), 1), CUDA_BLOCK, launch,
-                           stream);
+        return CUDA_LAUNCH(kernel_move_across, cuda_grid(count_tiles(launch), 1), CUDA_BLOCK,
+                           launch, stream);
     return CUDA_LAUNCH(kernels[size_index(launch->size)], grid, CUDA_BLOCK, launch, stream);
 }
 
@@ -137,7 +137,8 @@ CUDA_KERNEL(kernel_fill, cuda_fill)
 
 cudaError_t cuda_launch_fill(cudaStream_t stream, const struct cuda_fill *launch)
 {
-    return CUDA_LAUNCH(kernel_fill, cuda_grid(launch->n, CUDA_BLOCK), CUDA_BLOCK, launch, stream);
+    return CUDA_LAUNCH(kernel_fill, cuda_grid(launch->n, CUDA_BLOCK), CUDA_BLOCK, launch,
+                       stream);
 }
 
 template <typename ELEMENT> CUDA_DEVICE void choose_elements(const struct cuda_choose &l)
@@ -165,6 +166,6 @@ CUDA_KERNEL(kernel_choose, cuda_choose)
 
 cudaError_t cuda_launch_choose(cudaStream_t stream, const struct cuda_choose *launch)
 {
-    return CUDA_LAUNCH(kernel_choose, cuda_grid(launch->walk.elements, CUDA_BLOCK), CUDA_BLOCK, launch,
-                       stream);
+    return CUDA_LAUNCH(kernel_choose, cuda_grid(launch->walk.elements, CUDA_BLOCK), CUDA_BLOCK,
+                       launch, stream);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Rows picked and put by index. An index that is out of range is not reported: it gives a NaN where
- * it picks and is skipped where it puts.
+/* Rows picked and put by index. An index that is out of range is not reported: it gives a NaN
+ * where it picks and is skipped where it puts.
  */
 #include "kernels/cuda/cuda.h"
 
@@ -96,7 +96,7 @@ static int make_gather(struct cuda_kernel *k, const struct graph *graph, int nod
 
 /* Scatter ---------------------------------------------------------------------------------- */
 
-/* The last input is what is put; a gradient has it first. */
+/* Send the rows of 'in' to their targets. */
 static int scatter(const struct cuda_kernel *k, struct stream *stream, struct cuda_scatter *l,
                    const struct kernel_args *args, const void *in, struct err *err)
 {
@@ -110,11 +110,6 @@ static int scatter(const struct cuda_kernel *k, struct stream *stream, struct cu
     return k->device->cuda->scatter(stream->cuda, l, err);
 }
 
-static size_t output_bytes(const struct cuda_kernel *k)
-{
-    return (size_t)k->digest->out[0].elements * dtype_size(k->digest->out[0].dtype);
-}
-
 static int run_sum(const struct cuda_kernel *k, struct stream *stream,
                    const struct kernel_args *args, struct err *err)
 {
@@ -122,7 +117,7 @@ static int run_sum(const struct cuda_kernel *k, struct stream *stream,
 
     l.add = args->accumulate == ACCUMULATE_YES;
     if (!l.add &&
-        k->device->cuda->fill_zero(stream->cuda, args->outputs[0], output_bytes(k), err))
+        k->device->cuda->fill_zero(stream->cuda, args->outputs[0], cuda_output_bytes(k), err))
         return -1;
     return scatter(k, stream, &l, args, args->inputs[0], err);
 }
@@ -131,11 +126,11 @@ static int run_scatter(const struct cuda_kernel *k, struct stream *stream,
                        const struct kernel_args *args, struct err *err)
 {
     struct cuda_scatter l = k->launch.scatter;
-    size_t bytes = output_bytes(k);
+    size_t bytes = cuda_output_bytes(k);
 
     if (args->outputs[0] != args->inputs[0] &&
-        k->device->cuda->copy(stream->cuda, args->outputs[0], bytes, args->inputs[0], bytes, bytes,
-                              1, err))
+        k->device->cuda->copy(stream->cuda, args->outputs[0], bytes, args->inputs[0], bytes,
+                              bytes, 1, err))
         return -1;
     return scatter(k, stream, &l, args, k->digest->n_inputs > 2 ? args->inputs[2] : NULL, err);
 }

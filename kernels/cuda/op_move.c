@@ -22,7 +22,8 @@ static void walk_between(struct cuda_walk *to, const struct walk *from, int plac
 }
 
 /* 'rows' pieces of 'width' elements, with strides. */
-static void walk_rows(struct cuda_walk *walk, int64_t rows, int64_t width, int64_t from, int64_t to)
+static void walk_rows(struct cuda_walk *walk, int64_t rows, int64_t width, int64_t from,
+                      int64_t to)
 {
     *walk = (struct cuda_walk){ .rank = 2, .n = 2, .elements = rows * width,
                                 .dim = { rows, width }, .stride = { { from, 1 }, { to, 1 } } };
@@ -72,11 +73,6 @@ static int move(const struct cuda_kernel *k, struct stream *stream, struct cuda_
     return k->device->cuda->move(stream->cuda, l, err);
 }
 
-static size_t output_bytes(const struct cuda_kernel *k)
-{
-    return (size_t)k->digest->out[0].elements * dtype_size(k->digest->out[0].dtype);
-}
-
 static void set_size(struct cuda_kernel *k)
 {
     k->launch.move.size = (int)dtype_size(k->digest->out[0].dtype);
@@ -95,13 +91,13 @@ static int run_move(const struct cuda_kernel *k, struct stream *stream,
                 args->accumulate == ACCUMULATE_YES, err);
 }
 
-/* Worth a detour through tiles: an axis that the input is contiguous along and the output is not. */
+/* Worth a detour through tiles: an axis that the input alone is contiguous along. */
 static int find_across(const struct cuda_move *l)
 {
     const struct cuda_walk *w = &l->walk;
 
-    if (l->size != 4 || w->rank < 2 || w->dim[w->rank - 1] < 8 || w->stride[1][w->rank - 1] != 1 ||
-        w->stride[0][w->rank - 1] < 2)
+    if (l->size != 4 || w->rank < 2 || w->dim[w->rank - 1] < 8 ||
+        w->stride[1][w->rank - 1] != 1 || w->stride[0][w->rank - 1] < 2)
         return -1;
     for (int k = 0; k < w->rank - 1; k++)
         if (w->stride[0][k] == 1 && w->dim[k] >= 8)
@@ -124,15 +120,15 @@ static int make_move(struct cuda_kernel *k, const struct graph *graph, int node)
 static int run_copy(const struct cuda_kernel *k, struct stream *stream,
                     const struct kernel_args *args, struct err *err)
 {
-    size_t bytes = output_bytes(k);
+    size_t bytes = cuda_output_bytes(k);
     struct cuda_move l = k->launch.move;
 
     if (args->accumulate == ACCUMULATE_YES)
         return move(k, stream, &l, args->inputs[0], args->outputs[0], true, err);
     return args->outputs[0] == args->inputs[0]
                ? 0
-               : k->device->cuda->copy(stream->cuda, args->outputs[0], bytes, args->inputs[0], bytes,
-                                       bytes, 1, err);
+               : k->device->cuda->copy(stream->cuda, args->outputs[0], bytes, args->inputs[0],
+                                       bytes, bytes, 1, err);
 }
 
 static int make_copy(struct cuda_kernel *k, const struct graph *graph, int node)
@@ -152,7 +148,8 @@ static int run_into(const struct cuda_kernel *k, struct stream *stream,
     bool add = args->accumulate == ACCUMULATE_YES;
     struct cuda_move l = k->launch.move;
 
-    if (!add && k->device->cuda->fill_zero(stream->cuda, args->outputs[0], output_bytes(k), err))
+    if (!add &&
+        k->device->cuda->fill_zero(stream->cuda, args->outputs[0], cuda_output_bytes(k), err))
         return -1;
     return move(k, stream, &l, args->inputs[0], args->outputs[0], add, err);
 }

@@ -167,25 +167,6 @@ static int make_pow_grad(struct cuda_kernel *k, const struct graph *graph, int n
     return make(k, graph, node) == 0 ? 0 : make_typed_as(k, CUDA_TYPED_POW_GRAD);
 }
 
-static int run_cumsum(const struct cuda_kernel *k, struct stream *stream,
-                      const struct kernel_args *args, struct err *err)
-{
-    const struct kernel *d = k->digest;
-    struct cuda_cumsum l = { .dtype = (int)d->in[0].dtype, .before = d->before,
-                             .length = d->length, .after = d->after, .reverse = d->reverse,
-                             .exclusive = d->exclusive, .in = args->inputs[0],
-                             .out = args->outputs[0] };
-
-    return d->out[0].elements ? k->device->cuda->cumsum(stream->cuda, &l, err) : 0;
-}
-
-static int make_cumsum(struct cuda_kernel *k, const struct graph *graph, int node)
-{
-    (void)graph, (void)node;
-    k->run = run_cumsum;
-    return 0;
-}
-
 /* Dropout ---------------------------------------------------------------------------------- */
 
 static int run_dropout(const struct cuda_kernel *k, struct stream *stream,
@@ -270,7 +251,6 @@ const struct cuda_op cuda_ops_pointwise[] = {
     { "AddN", make_addn, 0 },
     { "Dropout", make_dropout, 0 },
     { "DropoutGrad", make_dropout, 0 },
-    { "CumSum", make_cumsum, 0 },
     { "Cast", make_typed, CUDA_TYPED_CAST },
     { "And", make_typed, CUDA_TYPED_AND },
     { "Or", make_typed, CUDA_TYPED_OR },

@@ -76,7 +76,8 @@ CUDA_DEVICE bool is_wide_at(const void *x)
 }
 
 template <pointwise_function *F>
-CUDA_DEVICE void store_four(const struct cuda_pointwise &l, int64_t e, float4 a, float4 b, float4 c)
+CUDA_DEVICE void store_four(const struct cuda_pointwise &l, int64_t e, float4 a, float4 b,
+                            float4 c)
 {
     float p = (float)l.p, q = (float)l.q;
     float4 y = { F(a.x, b.x, c.x, p, q), F(a.y, b.y, c.y, p, q), F(a.z, b.z, c.z, p, q),
@@ -93,7 +94,8 @@ CUDA_DEVICE void store_four(const struct cuda_pointwise &l, int64_t e, float4 a,
 template <pointwise_function *F>
 CUDA_DEVICE void flat_four(const struct cuda_pointwise &l, int64_t i)
 {
-    store_four<F>(l, 4 * i, load_four(l.in[0], i), load_four(l.in[1], i), load_four(l.in[2], i));
+    store_four<F>(l, 4 * i, load_four(l.in[0], i), load_four(l.in[1], i),
+                  load_four(l.in[2], i));
 }
 
 template <pointwise_function *F>
@@ -108,7 +110,8 @@ CUDA_DEVICE void flat_one(const struct cuda_pointwise &l, int64_t i)
 template <pointwise_function *F>
 CUDA_DEVICE void pointwise_flat(const struct cuda_pointwise &l)
 {
-    bool wide = is_wide_at(l.in[0]) && is_wide_at(l.in[1]) && is_wide_at(l.in[2]) && is_wide_at(l.out);
+    bool wide =
+        is_wide_at(l.in[0]) && is_wide_at(l.in[1]) && is_wide_at(l.in[2]) && is_wide_at(l.out);
     int64_t fours = wide ? l.walk.elements / 4 : 0;
 
     CUDA_EACH(i, fours)
@@ -154,8 +157,8 @@ CUDA_DEVICE void walk_one(const struct cuda_pointwise &l, int64_t e)
     float y;
 
     walk_places<3>(l.walk, e, at);
-    y = F(load_one(l.in[0], at[0]), load_one(l.in[1], at[1]), load_one(l.in[2], at[2]), (float)l.p,
-          (float)l.q);
+    y = F(load_one(l.in[0], at[0]), load_one(l.in[1], at[1]), load_one(l.in[2], at[2]),
+          (float)l.p, (float)l.q);
     l.out[e] = l.add ? l.out[e] + y : y;
 }
 

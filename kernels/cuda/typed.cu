@@ -23,8 +23,8 @@ CUDA_DEVICE bool typed_is_float(int dtype)
 
 CUDA_DEVICE bool typed_is_unsigned(int dtype)
 {
-    return dtype == DTYPE_BOOL || dtype == DTYPE_U8 || dtype == DTYPE_U16 || dtype == DTYPE_U32 ||
-           dtype == DTYPE_U64;
+    return dtype == DTYPE_BOOL || dtype == DTYPE_U8 || dtype == DTYPE_U16 ||
+           dtype == DTYPE_U32 || dtype == DTYPE_U64;
 }
 
 CUDA_DEVICE int64_t typed_whole(int dtype, const void *x, int64_t i)
@@ -111,7 +111,8 @@ CUDA_DEVICE int64_t typed_arithmetic(const struct cuda_typed &l, int64_t a, int6
     case CUDA_TYPED_SUB: return (int64_t)((uint64_t)a - (uint64_t)b);
     case CUDA_TYPED_MUL: return (int64_t)((uint64_t)a * (uint64_t)b);
     case CUDA_TYPED_NEG: return (int64_t)(0 - (uint64_t)a);
-    case CUDA_TYPED_ABS: return typed_order(l.from[0], a, 0) < 0 ? (int64_t)(0 - (uint64_t)a) : a;
+    case CUDA_TYPED_ABS:
+        return typed_order(l.from[0], a, 0) < 0 ? (int64_t)(0 - (uint64_t)a) : a;
     case CUDA_TYPED_SIGN: return typed_order(l.from[0], a, 0);
     case CUDA_TYPED_MAX: return order > 0 ? a : b;
     case CUDA_TYPED_MIN: return order < 0 ? a : b;
@@ -151,7 +152,8 @@ CUDA_DEVICE bool typed_compare(const struct cuda_typed &l, int64_t ia, int64_t i
 
 CUDA_DEVICE bool typed_infinite(const struct cuda_typed &l, double x)
 {
-    return (x > 1.7976931348623157e308 && l.positive) || (x < -1.7976931348623157e308 && l.negative);
+    return (x > 1.7976931348623157e308 && l.positive) ||
+           (x < -1.7976931348623157e308 && l.negative);
 }
 
 CUDA_DEVICE double typed_real_of(const struct cuda_typed &l, const int64_t *at)
@@ -205,8 +207,8 @@ CUDA_KERNEL(kernel_typed, cuda_typed)
 
 cudaError_t cuda_launch_typed(cudaStream_t stream, const struct cuda_typed *launch)
 {
-    return CUDA_LAUNCH(kernel_typed, cuda_grid(launch->walk.elements, CUDA_BLOCK), CUDA_BLOCK, launch,
-                       stream);
+    return CUDA_LAUNCH(kernel_typed, cuda_grid(launch->walk.elements, CUDA_BLOCK), CUDA_BLOCK,
+                       launch, stream);
 }
 
 // A line of 'length' elements, 'after' apart, from 'start' on.
@@ -239,6 +241,87 @@ CUDA_KERNEL(kernel_cumsum, cuda_cumsum)
 
 cudaError_t cuda_launch_cumsum(cudaStream_t stream, const struct cuda_cumsum *launch)
 {
-    return CUDA_LAUNCH(kernel_cumsum, cuda_grid(launch->before * launch->after, CUDA_BLOCK), CUDA_BLOCK,
-                       launch, stream);
+    return CUDA_LAUNCH(kernel_cumsum, cuda_grid(launch->before * launch->after, CUDA_BLOCK),
+                       CUDA_BLOCK, launch, stream);
+}
+
+// Does element a come before element b?
+CUDA_DEVICE bool precedes(const struct cuda_order &l, int64_t a, int64_t b)
+{
+    if (typed_is_float(l.dtype)) {
+        double u = typed_real(l.dtype, l.in, a), v = typed_real(l.dtype, l.in, b);
+
+        if (u != u || v != v)
+            return l.smallest ? v != v && u == u : u != u && v == v;
+        return l.smallest ? u < v : u > v;
+    } else {
+        int order =
+            typed_order(l.dtype, typed_whole(l.dtype, l.in, a), typed_whole(l.dtype, l.in, b));
+
+        return l.smallest ? order < 0 : order > 0;
+    }
+}
+
+CUDA_DEVICE int64_t first_in_order(const struct cuda_order &l, int64_t base)
+{
+    int64_t best = 0;
+
+    for (int64_t a = 1; a < l.length; a++) {
+        int64_t at = base + a * l.after, than = base + best * l.after;
+
+        if (precedes(l, at, than) || (l.last && !precedes(l, than, at)))
+            best = a;
+    }
+    return best;
+}
+
+// Put 'a' among the n first, which are in order.
+CUDA_DEVICE void insert_in_order(const struct cuda_order &l, int64_t base, int64_t to,
+                                 int64_t a, int64_t n)
+{
+    int64_t p = n;
+
+    for (; p > 0; p--) {
+        int64_t before = l.indices[to + (p - 1) * l.after];
+
+        if (!precedes(l, base + a * l.after, base + before * l.after))
+            break;
+        if (p < l.count)
+            l.indices[to + p * l.after] = before;
+    }
+    if (p < l.count)
+        l.indices[to + p * l.after] = a;
+}
+
+CUDA_DEVICE void take_in_order(const struct cuda_order &l, int64_t base, int64_t to)
+{
+    for (int64_t a = 0; a < l.length; a++)
+        insert_in_order(l, base, to, a, a < l.count ? a : l.count);
+    for (int64_t p = 0; p < l.count; p++) {
+        int64_t at = base + l.indices[to + p * l.after] * l.after;
+
+        if (typed_is_float(l.dtype))
+            typed_put_real(l.dtype, l.values, to + p * l.after, typed_real(l.dtype, l.in, at));
+        else
+            typed_put_whole(l.dtype, l.values, to + p * l.after,
+                            typed_whole(l.dtype, l.in, at));
+    }
+}
+
+CUDA_KERNEL(kernel_order, cuda_order)
+{
+    CUDA_EACH(i, l.before * l.after) {
+        int64_t o = i / l.after, inner = i % l.after, base = o * l.length * l.after + inner;
+
+        if (l.values)
+            take_in_order(l, base, o * l.count * l.after + inner);
+        else
+            l.indices[i] = first_in_order(l, base);
+    }
+}
+
+cudaError_t cuda_launch_order(cudaStream_t stream, const struct cuda_order *launch)
+{
+    return CUDA_LAUNCH(kernel_order, cuda_grid(launch->before * launch->after, CUDA_BLOCK),
+                       CUDA_BLOCK, launch, stream);
 }

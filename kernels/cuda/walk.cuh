@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/device.cuh"
 
-/* N operands; INDEX is as wide as the number of elements needs: divisions of 64 bits are slow. */
+/* N operands; INDEX is as wide as the elements need: divisions of 64 bits are slow. */
 template <int N, typename INDEX>
 CUDA_DEVICE void walk_places_of(const struct cuda_walk &w, INDEX e, int64_t *at)
 {

@@ -37,7 +37,8 @@ static void gelu(struct op_case *c)
 
 static void dropout(struct op_case *c)
 {
-    int x = c->variant < 32 ? case_any_real(c, 0.1, 2) : case_real(c, 3, DIMS(2, B, 20), 0.1, 2);
+    int x = c->variant < 32 ? case_any_real(c, 0.1, 2)
+                            : case_real(c, 3, DIMS(2, B, 20), 0.1, 2);
 
     case_node(c, "Dropout", 1, &x, c->variant < 16 ? 1 : 2);
     graph_set_float(c->graph, c->node, "ratio",
