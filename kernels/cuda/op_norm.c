@@ -5,6 +5,7 @@
 #define MOST_PIECE INT32_MAX    /* elements that one loop of a kernel counts in 32 bits */
 #define PIECES 2048             /* that keep a large GPU busy */
 #define SMALL_PIECE 64          /* elements: fewer are not worth a piece */
+#define MOST_CHUNKS 512         /* that one thread adds up at the end */
 
 enum { LAYER, GROUP, RMS, ADDED = 4 };
 
@@ -102,7 +103,7 @@ static int plan_channels(struct cuda_kernel *k, struct cuda_channels *c)
 {
     int64_t channels = c->groups * c->length, most;
 
-    c->team = c->after >= 8 || (c->after > 1 && c->samples * c->after > 64 * channels);
+    c->team = c->after >= 8 || (channels < 64 && c->samples * c->after > 256);
     /* A team is many threads already. */
     c->chunks = (c->team ? PIECES : PIECES * 32) / (channels ? channels : 1);
     most = c->samples * c->after / (SMALL_PIECE * (c->team ? 16 : 1));
@@ -110,6 +111,8 @@ static int plan_channels(struct cuda_kernel *k, struct cuda_channels *c)
         c->chunks = most;
     if (c->chunks > c->samples)
         c->chunks = c->samples;
+    if (c->chunks > MOST_CHUNKS)
+        c->chunks = MOST_CHUNKS;
     if (c->chunks < 1)
         c->chunks = 1;
     c->chunk = (c->samples + c->chunks - 1) / c->chunks;

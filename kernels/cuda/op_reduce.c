@@ -3,6 +3,7 @@
 #include "kernels/cuda/cuda.h"
 
 #define PIECES 2048             /* that keep a large GPU busy */
+#define MOST_CHUNKS 512         /* that one thread adds up at the end */
 
 /* One more axis; one that continues the last is merged with it. */
 static void add_axis(struct cuda_axes *axes, int64_t dim, int64_t stride)
@@ -35,6 +36,8 @@ static size_t plan_reduce(struct cuda_reduce *l)
     most = n / (l->team ? 1024 : 64);
     if (l->chunks > most)
         l->chunks = most;
+    if (l->chunks > MOST_CHUNKS)
+        l->chunks = MOST_CHUNKS;
     if (l->chunks < 1)
         l->chunks = 1;
     l->chunk = (n + l->chunks - 1) / l->chunks;
