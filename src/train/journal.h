@@ -10,6 +10,10 @@
 struct err;
 struct journal;
 
+/* In the line "start"; tasuki-log(5) is the contract. */
+#define JOURNAL_SCHEMA "tasuki-log"
+#define JOURNAL_VERSION 1
+
 /* 'path' NULL: a journal that writes nothing. 'append' goes on behind what is there. */
 struct journal *journal_open(const char *path, bool append, struct err *err);
 /* One line; takes the reference to 'line'. A failure is kept for journal_close(). */
