@@ -74,7 +74,7 @@ static bool speaks_utf8(void)
 static struct run_view view_of(const struct watch *w)
 {
     struct run_view view = { .log = w->path, .width = RUN_WIDTH, .utf8 = speaks_utf8(),
-                             .age = tail_age(w->tail) };
+                             .age = tail_age(w->tail), .found = tail_found(w->tail) };
     struct winsize size;
 
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
@@ -181,10 +181,6 @@ static void draw(const struct watch *w)
         printf("%s%s\033[K", line == text ? "" : "\r\n", line);
     }
     fputs("\033[J", stdout);
-    if (!tail_found(w->tail))
-        printf("\r\nwaiting for %s, which is not there yet", w->path);
-    else if (w->state.phase == RUN_WAITING)
-        printf("\r\nwaiting for the run to begin");
     fflush(stdout);
     free(text);
 }

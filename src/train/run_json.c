@@ -27,7 +27,6 @@ static json_t *ranks_to_json(const struct run_state *s)
     for (int r = 0; r < s->n_reported; r++) {
         const struct run_rank *rank = &s->ranks[r];
         json_t *json = json_object();
-        double factor = run_state_factor(s, r);
 
         set_count(json, "rank", r);
         set_text(json, "host", r < s->n_hosts ? s->hosts[r] : "");
@@ -39,8 +38,8 @@ static json_t *ranks_to_json(const struct run_state *s)
         set_number(json, "reduce", rank->reduce);
         set_number(json, "data", rank->data);
         set_number(json, "memory", rank->memory);
-        set_number(json, "factor", factor);
-        json_object_set_new(json, "straggler", json_boolean(factor >= RUN_STRAGGLER));
+        set_number(json, "factor", rank->factor);
+        json_object_set_new(json, "straggler", json_boolean(rank->factor >= RUN_STRAGGLER));
         json_array_append_new(ranks, json);
     }
     return ranks;

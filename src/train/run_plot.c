@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#define FAR 20      /* times the lowest: by logarithms */
+
 static const char *const blocks[] = { " ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" };
 static const char *const ascii[] = { " ", ".", ":", "#" };
 
@@ -24,39 +26,49 @@ static int means(const struct run_state *s, int columns, double *values)
     return n;
 }
 
-static void find_range(const double *values, int n, double *low, double *high)
+static struct run_plot_range range_of(const double *values, int n)
 {
-    *low = *high = values[0];
+    struct run_plot_range range = { .low = values[0], .high = values[0] };
+
     for (int i = 1; i < n; i++) {
-        *low = fmin(*low, values[i]);
-        *high = fmax(*high, values[i]);
+        range.low = fmin(range.low, values[i]);
+        range.high = fmax(range.high, values[i]);
     }
+    range.logarithmic = range.low > 0 && range.high / range.low >= FAR;
+    return range;
 }
 
-/* In halves, as the range itself may overflow. Something is always seen. */
-static int height_of(double value, double low, double high, int levels)
+/* From 0 to 1. In halves, as the difference itself may overflow. */
+static double height_of(double value, const struct run_plot_range *range)
 {
-    double range = high / 2 - low / 2, share = range > 0 ? (value / 2 - low / 2) / range : 0.5;
+    double part = value / 2 - range->low / 2, all = range->high / 2 - range->low / 2;
 
-    return 1 + (int)floor(share * (levels - 1) + 0.5);
+    if (range->logarithmic) {
+        part = log(value) - log(range->low);
+        all = log(range->high) - log(range->low);
+    }
+    return all > 0 ? fmax(0, fmin(1, part / all)) : 0.5;
 }
 
 int run_plot(const struct run_state *state, int rows, int columns, bool utf8,
-             char (*lines)[RUN_LINE], double *low, double *high)
+             char (*lines)[RUN_LINE], struct run_plot_range *range)
 {
     const char *const *glyphs = utf8 ? blocks : ascii;
     int parts = utf8 ? 8 : 3, n;
     double values[RUN_PLOT_MOST];
 
     n = means(state, columns < RUN_PLOT_MOST ? columns : RUN_PLOT_MOST, values);
-    if (n == 0 || rows < 1)
+    if (n <= 0 || rows < 1)
         return 0;
-    find_range(values, n, low, high);
+    *range = range_of(values, n);
     for (int row = 0; row < rows; row++) {
         lines[row][0] = '\0';
         for (int c = 0; c < n; c++) {
-            int full = height_of(values[c], *low, *high, rows * parts) - (rows - 1 - row) * parts;
+            double share = height_of(values[c], range);
+            /* Something is always seen. */
+            int full = 1 + (int)floor(share * (rows * parts - 1) + 0.5);
 
+            full -= (rows - 1 - row) * parts;
             strcat(lines[row], glyphs[full < 0 ? 0 : full > parts ? parts : full]);
         }
     }

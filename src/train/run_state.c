@@ -75,23 +75,41 @@ double run_state_left(const struct run_state *state)
            (run_state_seconds(state) + state->paused / (double)state->n_recent);
 }
 
-static double pace(const struct run_rank *rank)
+struct pace {
+    int stage, rank;
+    double seconds;     /* computing for a sample, relative to the time of the steps */
+};
+
+static int by_stage(const void *a, const void *b)
 {
-    return rank->samples > 0 ? rank->compute / rank->samples : 0;
+    const struct pace *x = a, *y = b;
+
+    return x->stage != y->stage ? (x->stage > y->stage) - (x->stage < y->stage)
+                                : order_doubles(&x->seconds, &y->seconds);
 }
 
-/* Of two the lower one: the other may then stand out. */
-double run_state_factor(const struct run_state *state, int rank)
+/* Of two the lower one is the median: the other may then stand out. */
+void run_state_compare(struct run_state *state)
 {
-    const struct run_rank *me = &state->ranks[rank];
-    double *paces = mem_new((size_t)state->n_reported, sizeof(double)), middle;
-    int n = 0;
+    int n = state->n_reported;
+    struct pace *paces = mem_new((size_t)n, sizeof(*paces));
 
-    for (int r = 0; r < state->n_reported; r++)
-        if (state->ranks[r].stage == me->stage)
-            paces[n++] = pace(&state->ranks[r]);
-    qsort(paces, (size_t)n, sizeof(double), order_doubles);
-    middle = paces[(n - 1) / 2];
+    for (int r = 0; r < n; r++) {
+        const struct run_rank *rank = &state->ranks[r];
+
+        paces[r] = (struct pace){ rank->stage, r, rank->samples > 0 ? rank->compute / rank->samples
+                                                                    : 0 };
+    }
+    qsort(paces, (size_t)n, sizeof(*paces), by_stage);
+    for (int first = 0, end; first < n; first = end) {
+        double middle;
+
+        for (end = first + 1; end < n && paces[end].stage == paces[first].stage; end++)
+            ;
+        middle = paces[first + (end - first - 1) / 2].seconds;
+        for (int i = first; i < end; i++)
+            state->ranks[paces[i].rank].factor =
+                paces[i].stage >= 0 && middle > 0 ? paces[i].seconds / middle : 1;
+    }
     free(paces);
-    return me->stage >= 0 && n > 1 && middle > 0 ? pace(me) / middle : 1;
 }

@@ -22,6 +22,7 @@ struct run_rank {
     double samples;         /* its share of a micro-batch */
     double compute, idle, messages, reduce, data;
     double memory;          /* NAN: not known */
+    double factor;          /* see run_state_compare() */
 };
 
 struct run_event {
@@ -82,10 +83,11 @@ bool run_state_over(const struct run_state *state);
 double run_state_seconds(const struct run_state *state);
 double run_state_rate(const struct run_state *state);
 double run_state_left(const struct run_state *state);
-/* How many times as long as the median replica of its stage a rank computes for a sample; 1 where
- * there is nothing to compare with. A rank is called a straggler above RUN_STRAGGLER.
+/* Into 'factor' of each rank, how many times as long as the median replica of its stage it computes
+ * for a sample; 1 where there is nothing to compare with. From RUN_STRAGGLER on a rank is called a
+ * straggler.
  */
 #define RUN_STRAGGLER 1.25
-double run_state_factor(const struct run_state *state, int rank);
+void run_state_compare(struct run_state *state);
 
 #endif

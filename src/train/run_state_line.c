@@ -111,9 +111,9 @@ static void add_point(struct run_state *s, int64_t step, double loss)
         s->sum = loss;
     if (s->n_sum < s->stride)
         return;
+    s->points[s->n_points++] = (struct run_point){ .step = step, .loss = s->sum };
     if (s->n_points == RUN_POINTS)
         thin_out(s);
-    s->points[s->n_points++] = (struct run_point){ .step = step, .loss = s->sum };
     s->n_sum = 0;
     s->sum = 0;
 }
@@ -198,6 +198,7 @@ static void read_ranks_of_start(struct run_state *s, const json_t *line)
 static void read_start(struct run_state *s, const json_t *line)
 {
     const json_t *plan = json_object_get(line, "plan");
+    int64_t ranks = get_count(line, "ranks");
     char text[RUN_TEXT];
 
     s->phase = RUN_STARTING;
@@ -210,7 +211,7 @@ static void read_start(struct run_state *s, const json_t *line)
     s->pipelines = get_count(plan, "pipelines");
     s->micro_batches = get_count(plan, "micro_batches");
     s->micro_batch = get_count(plan, "micro_batch");
-    s->n_ranks = (int)(get_count(line, "ranks") % (MOST_RANKS + 1));
+    s->n_ranks = ranks <= MOST_RANKS ? (int)ranks : 0;
     s->predicted = get_least(plan, "iteration_seconds", 0);
     s->step = s->first_step > 0 ? s->first_step - 1 : 0;
     s->n_recent = 0;
@@ -336,6 +337,7 @@ static void read_ranks(struct run_state *s, const json_t *line)
         if (isnan(s->ranks[i].memory) && s->n_peaks == n)
             s->ranks[i].memory = s->peaks[i];
     }
+    run_state_compare(s);
 }
 
 static void read_end(struct run_state *s, const json_t *line)

@@ -223,7 +223,7 @@ static void add_stragglers(struct lines *l, const struct run_state *s)
     int n = 0;
 
     for (int r = 0; r < s->n_reported; r++) {
-        double factor = run_state_factor(s, r);
+        double factor = s->ranks[r].factor;
 
         if (factor < RUN_STRAGGLER || n++ >= STRAGGLERS)
             continue;
@@ -258,14 +258,15 @@ static void add_curve(struct lines *l, const struct run_state *s, const struct r
                       int rows)
 {
     char (*curve)[RUN_LINE] = mem_new((size_t)rows, sizeof(*curve));
-    double low, high;
-    int columns = run_plot(s, rows, v->width - LABEL - 1, v->utf8, curve, &low, &high);
+    struct run_plot_range range;
+    int columns = run_plot(s, rows, v->width - LABEL - 1, v->utf8, curve, &range);
 
     for (int row = 0; row < rows && columns > 0; row++)
         if (row == 0 || row == rows - 1)
-            add(l, "%*.4g %s", LABEL - 1, row == 0 ? high : low, curve[row]);
+            add(l, "%*.4g %s", LABEL - 1, row == 0 ? range.high : range.low, curve[row]);
         else
-            add(l, "%*s %s", LABEL - 1, "", curve[row]);
+            add(l, "%*s %s", LABEL - 1, row == 1 && range.logarithmic ? "log" : "",
+                curve[row]);
     free(curve);
 }
 
@@ -323,8 +324,10 @@ static void add_head(struct lines *l, const struct run_state *s, const struct ru
 {
     add_title(l, s, v);
     add_plan(l, s);
-    if (s->phase == RUN_WAITING)
+    if (s->phase == RUN_WAITING) {
+        add(l, "%s", v->found ? "the run has not begun yet" : "the log is not there yet");
         return;
+    }
     add_progress(l, s, v);
     add(l, "%s", "");
     add_loss(l, s);

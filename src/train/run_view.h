@@ -16,6 +16,7 @@ struct run_view {
     int width, height;      /* height 0: as many lines as there are */
     bool utf8;
     bool live;              /* the last line says how to leave */
+    bool found;             /* the log is there */
     double age;             /* seconds since the log was last written */
 };
 
