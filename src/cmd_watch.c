@@ -131,7 +131,8 @@ static void on_signal(int number)
 /* None of them starts poll() anew: it is what they end. */
 static void catch_signals(void)
 {
-    static const int numbers[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGTSTP, SIGCONT };
+    static const int numbers[] = { SIGINT,   SIGTERM, SIGHUP, SIGQUIT,
+                                   SIGWINCH, SIGTSTP, SIGCONT };
     struct sigaction action = { .sa_handler = on_signal };
 
     sigemptyset(&action.sa_mask);
@@ -259,10 +260,10 @@ int cmd_watch(int argc, char **argv, struct err *err)
         return (int)err->code;
     w.path = options_operand(options, 0);
     if (options_operands(options) != 1)
-        err_set_code(err, EXIT_USAGE, "watch: expected the LOG of a run, which train --log writes");
+        err_set_code(err, EXIT_USAGE, "watch: expected the LOG of a run, as train --log writes it");
     else if (is_number(w.path) && access(w.path, F_OK))
-        err_set_code(err, EXIT_USAGE, "watch %s: Slurm does not know where a job's log is: give "
-                     "the file of its --log", w.path);
+        err_set_code(err, EXIT_USAGE, "watch %s: Slurm does not know where a job's log is: "
+                     "give the file of its --log", w.path);
     else if (option_word(options, "format", &format, err) == 0) {
         run_state_init(&w.state);
         w.tail = tail_new(w.path, &reader);

@@ -24,8 +24,8 @@ struct tail_reader {
 /* The file need not be there yet. */
 struct tail *tail_new(const char *path, const struct tail_reader *reader);
 void tail_free(struct tail *tail);
-/* Read what there is by now. Returns 1 where lines came, 0 where none did or there is no file, and
- * -1 where it cannot be read.
+/* Read what there is by now. Returns 1 where lines came, 0 where none did or there is no file,
+ * and -1 where it cannot be read.
  */
 int tail_poll(struct tail *tail, struct err *err);
 bool tail_found(const struct tail *tail);

@@ -78,7 +78,8 @@ double reports_figure(const struct reports *reports, int rank, enum report_figur
 static json_t *rank_to_json(const struct reports *reports, int rank)
 {
     const double *f = reports->figures + (size_t)rank * REPORT_COUNT;
-    json_t *stage = f[REPORT_STAGE] < 0 ? json_null() : json_integer((json_int_t)f[REPORT_STAGE]);
+    json_t *stage = f[REPORT_STAGE] < 0 ? json_null()
+                                        : json_integer((json_int_t)f[REPORT_STAGE]);
 
     return json_pack("{s:o, s:I, s:f, s:f, s:f, s:f, s:f, s:I}", "stage", stage, "samples",
                      (json_int_t)f[REPORT_SAMPLES], "compute", f[REPORT_COMPUTE], "idle",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What all ranks spent their time on, every so many seconds, without stalling the pipeline: rank
- * 0's clock says on the board of a step that it is time, all post their figures when they read
- * that, and rank 0 has them a step later.
+/* What all ranks spent their time on, every so many seconds, without stalling the pipeline:
+ * rank 0's clock says on the board of a step that it is time, all post their figures when they
+ * read that, and rank 0 has them a step later.
  */
 #ifndef TASUKI_TRAIN_REPORTS_H
 #define TASUKI_TRAIN_REPORTS_H

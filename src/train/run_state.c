@@ -96,9 +96,9 @@ void run_state_compare(struct run_state *state)
 
     for (int r = 0; r < n; r++) {
         const struct run_rank *rank = &state->ranks[r];
+        double seconds = rank->samples > 0 ? rank->compute / rank->samples : 0;
 
-        paces[r] = (struct pace){ rank->stage, r, rank->samples > 0 ? rank->compute / rank->samples
-                                                                    : 0 };
+        paces[r] = (struct pace){ rank->stage, r, seconds };
     }
     qsort(paces, (size_t)n, sizeof(*paces), by_stage);
     for (int first = 0, end; first < n; first = end) {

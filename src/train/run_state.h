@@ -83,9 +83,9 @@ bool run_state_over(const struct run_state *state);
 double run_state_seconds(const struct run_state *state);
 double run_state_rate(const struct run_state *state);
 double run_state_left(const struct run_state *state);
-/* Into 'factor' of each rank, how many times as long as the median replica of its stage it computes
- * for a sample; 1 where there is nothing to compare with. From RUN_STRAGGLER on a rank is called a
- * straggler.
+/* Into 'factor' of each rank, how many times as long as the median replica of its stage it
+ * computes for a sample; 1 where there is nothing to compare with. From RUN_STRAGGLER on a rank
+ * is called a straggler.
  */
 #define RUN_STRAGGLER 1.25
 void run_state_compare(struct run_state *state);

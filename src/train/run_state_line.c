@@ -63,7 +63,9 @@ static int64_t get_count(const json_t *object, const char *key)
 {
     const json_t *value = json_object_get(object, key);
 
-    return json_is_integer(value) && json_integer_value(value) > 0 ? json_integer_value(value) : 0;
+    json_int_t count = json_integer_value(value);
+
+    return count > 0 ? count : 0;
 }
 
 static int array_size(const json_t *array)

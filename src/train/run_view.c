@@ -314,8 +314,9 @@ static char *join(const struct lines *parts, int n, const struct run_view *v)
     if (!out)
         return mem_strdup("");
     for (int p = 0; p < n; p++)
-        for (int i = 0; i < parts[p].n && (v->height == 0 || printed < v->height); i++, printed++)
-            print_line(out, parts[p].text[i], v->width);
+        for (int i = 0; i < parts[p].n; i++)
+            if (v->height == 0 || printed++ < v->height)
+                print_line(out, parts[p].text[i], v->width);
     fclose(out);
     return text;
 }

@@ -100,11 +100,12 @@ void session_log(struct session *session, json_t *line);
 /* A number for JSON; null where it is not finite. */
 json_t *session_number(double value);
 
-/* Figures before the first step, and the file of --prometheus, which must be writable. Rank 0. */
+/* Figures before the first step, and the file of --prometheus, which must be writable; rank 0. */
 int session_metrics(struct session *session, struct err *err);
 void session_note_step(struct session *session, const struct journal_step *step);
-/* --report-every: after so many steps all ranks post what they spent since the run began ('seconds'
- * in 'steps'), and some steps later they read it, into log and metrics; nothing may be pending.
+/* --report-every: after so many steps all ranks post what they spent since the run began
+ * ('seconds' in 'steps'), and a step later they read it, into log and metrics, before they post
+ * again.
  */
 int session_post_report(struct session *session, int64_t steps_done,
                         const struct batch_result *spent, double seconds, int64_t steps,

@@ -272,44 +272,76 @@ static const char *outcome(const struct session *s, const struct report *r, int6
     return s->settings.checkpoint ? "stopped" : "lost";
 }
 
-/* Peaks and times of all ranks, in the log and in words. */
-static int summarize(struct session *s, struct report *r, int64_t done, struct err *err)
+/* What a rank tells at the end: bytes at most, seconds of all steps, and where it is. */
+struct rank_summary {
+    double peak, resident;
+    double compute, idle, messages, reduce, data;
+    double stage, samples;
+};
+
+static struct rank_summary rank_summary(const struct session *s, const struct report *r)
 {
     const struct batch_result *t = &r->spent;
-    double mine[9] = { (double)s->backend->peak(s->device), t->compute, t->idle,
-                       t->receive - t->idle + t->send, t->reduce, 0, mem_resident(),
-                       s->placement.stage, 0 };
+    const struct placement *p = &s->placement;
+    struct rank_summary mine = {
+        .peak = (double)s->backend->peak(s->device), .resident = mem_resident(),
+        .compute = t->compute, .idle = t->idle, .messages = t->receive - t->idle + t->send,
+        .reduce = t->reduce, .stage = p->stage,
+    };
+
+    if (p->stage >= 0)
+        mine.samples = (double)s->plan->stages[p->stage].samples[p->replica];
+    for (int c = 0; c < s->n_chunks; c++)
+        mine.data += prefetch_waited(s->prefetch[c]);
+    return mine;
+}
+
+static json_t *times_to_json(const struct rank_summary *rank)
+{
+    json_t *stage = rank->stage < 0 ? json_null() : json_integer((json_int_t)rank->stage);
+
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:o, s:I}", "compute", rank->compute, "idle",
+                     rank->idle, "messages", rank->messages, "reduce", rank->reduce, "data",
+                     rank->data, "stage", stage, "samples", (json_int_t)rank->samples);
+}
+
+static int gather_summaries(struct session *s, const struct report *r, json_t *peaks,
+                            json_t *resident, json_t *ranks, struct err *err)
+{
+    struct rank_summary mine = rank_summary(s, r), other;
     const void **parts = mem_new((size_t)s->size, sizeof(*parts));
     size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
     void *block = NULL;
-    json_t *peaks = json_array(), *resident = json_array(), *ranks = json_array();
-    double measured = median_seconds(r), all[9];
-    int bad;
+    int bad = comm_exchange(s->comm, &mine, sizeof(mine), &block, parts, sizes, err);
 
-    if (s->placement.stage >= 0)
-        mine[8] = (double)s->plan->stages[s->placement.stage].samples[s->placement.replica];
-    for (int c = 0; c < s->n_chunks; c++)
-        mine[5] += prefetch_waited(s->prefetch[c]);
-    bad = comm_exchange(s->comm, mine, sizeof(mine), &block, parts, sizes, err);
     for (int i = 0; i < s->size && !bad; i++) {
-        memcpy(all, parts[i], sizeof(all));
-        json_array_append_new(peaks, json_integer((json_int_t)all[0]));
-        json_array_append_new(resident, json_integer((json_int_t)all[6]));
-        json_array_append_new(ranks, json_pack("{s:f, s:f, s:f, s:f, s:f, s:o, s:I}", "compute",
-                                               all[1], "idle", all[2], "messages", all[3],
-                                               "reduce", all[4], "data", all[5], "stage",
-                                               all[7] < 0 ? json_null()
-                                                          : json_integer((json_int_t)all[7]),
-                                               "samples", (json_int_t)all[8]));
+        memcpy(&other, parts[i], sizeof(other));
+        json_array_append_new(peaks, json_integer((json_int_t)other.peak));
+        json_array_append_new(resident, json_integer((json_int_t)other.resident));
+        json_array_append_new(ranks, times_to_json(&other));
     }
+    free(block);
+    free(parts);
+    free(sizes);
+    return bad;
+}
+
+/* Peaks and times of all ranks, in the log and in words. */
+static int summarize(struct session *s, struct report *r, int64_t done, struct err *err)
+{
+    json_t *peaks = json_array(), *resident = json_array(), *ranks = json_array();
+    double measured = median_seconds(r);
+    int bad = gather_summaries(s, r, peaks, resident, ranks, err);
+
     tell_damage(s->train.data);
     tell_damage(s->test.data);
     session_log(s, json_pack("{s:s, s:o, s:o}", "event", "memory", "peak", peaks, "resident",
                              resident));
-    session_log(s, json_pack("{s:s, s:i, s:f, s:f, s:o, s:o, s:s, s:f}", "event", "end", "steps",
-                             r->n_steps, "measured_seconds", measured, "predicted_seconds",
-                             s->plan->iteration_seconds, "phases", phases(s), "ranks", ranks,
-                             "outcome", outcome(s, r, done), "seconds", r->busy));
+    session_log(s, json_pack("{s:s, s:i, s:f, s:f, s:o, s:o, s:s, s:f}", "event", "end",
+                             "steps", r->n_steps, "measured_seconds", measured,
+                             "predicted_seconds", s->plan->iteration_seconds, "phases",
+                             phases(s), "ranks", ranks, "outcome", outcome(s, r, done),
+                             "seconds", r->busy));
     if (s->rank == 0 && !bad && r->n_steps > 0)
         log_info("%d step%s; per iteration: predicted %.3f ms, measured %.3f ms (median)",
                  r->n_steps, r->n_steps == 1 ? "" : "s", 1e3 * s->plan->iteration_seconds,
@@ -317,9 +349,6 @@ static int summarize(struct session *s, struct report *r, int64_t done, struct e
     session_tell_best(s);
     if (s->rank == 0 && s->staging_ranks > 0 && !s->staged)
         log_info("the run ended before all data were staged");
-    free(block);
-    free(parts);
-    free(sizes);
     return bad;
 }
 

@@ -278,8 +278,8 @@ static void tell_plan(struct session *s)
                  s->size - s->placement.n_ranks == 1 ? "has" : "have");
     if (s->resumed)
         log_info("resuming from %s", checkpoint_path(s->resumed));
-    session_log(s, json_pack("{s:s, s:I, s:I, s:s, s:i, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:O, s:s,"
-                             " s:i, s:I, s:o}",
+    session_log(s, json_pack("{s:s, s:I, s:I, s:s, s:i, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:O,"
+                             " s:s, s:i, s:I, s:o}",
                              "event",
                              "start", "first_step", (json_int_t)s->first_step + 1, "steps",
                              (json_int_t)s->total_steps, "model", s->model_path, "ranks",

@@ -188,7 +188,8 @@ static void hostile_lines_are_counted_and_the_first_is_named(void **state)
 {
     static const char *const lines[] = {
         "", "{", "[]", "null", "{}", "{\"step\":0,\"loss\":1}", "{\"step\":-3,\"loss\":1}",
-        "{\"step\":1e999,\"loss\":1}", "{\"step\":1,\"loss\":NaN}", "{\"step\":\"1\",\"loss\":1}",
+        "{\"step\":1e999,\"loss\":1}", "{\"step\":1,\"loss\":NaN}",
+        "{\"step\":\"1\",\"loss\":1}",
         "{\"step\":99999999999999999999999,\"loss\":1}", "{\"event\":7}", "{\"step\":1}",
         "{\"step\":1,\"step\":2,\"loss\":1}", "\xff\xfe", "{\"step\":1.5,\"loss\":1}",
     };
@@ -314,13 +315,13 @@ static void a_replica_that_computes_longer_is_a_straggler(void **state)
     run_state_line(&s, start, strlen(start));
     /* A larger share of the samples is no fault. */
     feed(&s, "{\"event\":\"ranks\",\"seconds\":10,\"ranks\":[{\"stage\":0,\"samples\":4,"
-             "\"compute\":4},{\"stage\":0,\"samples\":8,\"compute\":8},{\"stage\":1,\"samples\":"
-             "12,\"compute\":9}]}");
+             "\"compute\":4},{\"stage\":0,\"samples\":8,\"compute\":8},{\"stage\":1,"
+             "\"samples\":12,\"compute\":9}]}");
     for (int r = 0; r < 3; r++)
         assert_true(s.ranks[r].factor == 1);
     feed(&s, "{\"event\":\"ranks\",\"seconds\":10,\"ranks\":[{\"stage\":0,\"samples\":4,"
-             "\"compute\":4},{\"stage\":0,\"samples\":4,\"compute\":8},{\"stage\":1,\"samples\":"
-             "8,\"compute\":9}]}");
+             "\"compute\":4},{\"stage\":0,\"samples\":4,\"compute\":8},{\"stage\":1,"
+             "\"samples\":8,\"compute\":9}]}");
     assert_true(s.ranks[1].factor == 2);
     text = run_view_text(&s, &view);
     assert_contains(text, "straggler: rank 1 (b) computes 2.00 times");
