@@ -350,7 +350,6 @@ static void read_end(struct run_state *s, const json_t *line)
     if (outcome && strcmp(outcome, "lost") == 0) {
         s->phase = RUN_FAILED;
         copy_text(s->error, "stopped by a signal; without --checkpoint nothing was kept");
-        note(s, s->step, "stopped by a signal, nothing was kept");
     } else if (outcome && strcmp(outcome, "stopped") == 0) {
         s->phase = RUN_STOPPED;
         note(s, s->step, "stopped by a signal, to be resumed");
@@ -362,12 +361,8 @@ static void read_end(struct run_state *s, const json_t *line)
 
 static void read_failed(struct run_state *s, const json_t *line)
 {
-    char text[RUN_TEXT + 16];
-
     s->phase = RUN_FAILED;
     get_text(line, "error", s->error);
-    snprintf(text, sizeof(text), "failed: %s", s->error);
-    note(s, s->step, text);
 }
 
 static const struct {

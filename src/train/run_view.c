@@ -17,6 +17,7 @@
 #define LABEL 10            /* columns before the curve */
 #define BAR 16              /* of a stage */
 #define STRAGGLERS 2
+#define LEAST_STAGES 3
 #define SILENT 60           /* seconds without a line that are worth a word */
 
 struct lines {
@@ -353,7 +354,7 @@ char *run_view_text(const struct run_state *state, const struct run_view *view)
     add_head(&parts[HEAD], state, view);
     add_foot(&parts[FOOT], state, view);
     room = height - parts[HEAD].n - parts[FOOT].n;
-    add_stages(&parts[STAGES], state, view, between(room - LEAST_ROWS - 5, 1, 16));
+    add_stages(&parts[STAGES], state, view, between(room - LEAST_ROWS - 5, LEAST_STAGES, 16));
     room -= parts[STAGES].n;
     rows = between(room - 2 - FEW_EVENTS, LEAST_ROWS, MOST_ROWS);
     if (state->n_points > 1 && room >= LEAST_ROWS + 1) {
