@@ -219,21 +219,35 @@ static int highest_stage(const struct run_state *s)
     return highest;
 }
 
-static void add_stragglers(struct lines *l, const struct run_state *s)
+/* The slowest that is faster than 'below', and the first of such; -1: there is none. */
+static int next_straggler(const struct run_state *s, double below)
 {
-    int n = 0;
+    int slowest = -1;
 
     for (int r = 0; r < s->n_reported; r++) {
         double factor = s->ranks[r].factor;
 
-        if (factor < RUN_STRAGGLER || n++ >= STRAGGLERS)
-            continue;
+        if (factor >= RUN_STRAGGLER && factor < below &&
+            (slowest < 0 || factor > s->ranks[slowest].factor))
+            slowest = r;
+    }
+    return slowest;
+}
+
+static void add_stragglers(struct lines *l, const struct run_state *s)
+{
+    int n = 0, shown = 0;
+
+    for (int r = 0; r < s->n_reported; r++)
+        n += s->ranks[r].factor >= RUN_STRAGGLER;
+    for (int r = next_straggler(s, INFINITY); r >= 0 && shown < STRAGGLERS; shown++) {
         add(l, "straggler: rank %d%s%s%s computes %.2f times as long as stage %d's median", r,
             r < s->n_hosts ? " (" : "", r < s->n_hosts ? s->hosts[r] : "",
-            r < s->n_hosts ? ")" : "", factor, s->ranks[r].stage);
+            r < s->n_hosts ? ")" : "", s->ranks[r].factor, s->ranks[r].stage);
+        r = next_straggler(s, s->ranks[r].factor);
     }
-    if (n > STRAGGLERS)
-        add(l, "and %d more stragglers", n - STRAGGLERS);
+    if (n > shown)
+        add(l, "and %d more straggler%s", n - shown, n - shown == 1 ? "" : "s");
 }
 
 static void add_stages(struct lines *l, const struct run_state *s, const struct run_view *v,

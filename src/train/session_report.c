@@ -104,7 +104,7 @@ int session_read_report(struct session *session, struct err *err)
     if (s->rank != 0)
         return 0;
     note_ranks(s);
-    session_log(s, line);
+    journal_write_short(s->journal, line);
     if (trace_clock() - s->metrics_written >= LEAST_SECONDS)
         write_metrics(s);
     return 0;
