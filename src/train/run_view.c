@@ -219,15 +219,16 @@ static int highest_stage(const struct run_state *s)
     return highest;
 }
 
-/* The slowest that is faster than 'below', and the first of such; -1: there is none. */
-static int next_straggler(const struct run_state *s, double below)
+/* The slowest of those that come behind 'last' by factor, then by rank; -1: there is none. */
+static int next_straggler(const struct run_state *s, int last)
 {
+    double below = last < 0 ? INFINITY : s->ranks[last].factor;
     int slowest = -1;
 
     for (int r = 0; r < s->n_reported; r++) {
         double factor = s->ranks[r].factor;
 
-        if (factor >= RUN_STRAGGLER && factor < below &&
+        if (factor >= RUN_STRAGGLER && (factor < below || (factor == below && r > last)) &&
             (slowest < 0 || factor > s->ranks[slowest].factor))
             slowest = r;
     }
@@ -240,11 +241,11 @@ static void add_stragglers(struct lines *l, const struct run_state *s)
 
     for (int r = 0; r < s->n_reported; r++)
         n += s->ranks[r].factor >= RUN_STRAGGLER;
-    for (int r = next_straggler(s, INFINITY); r >= 0 && shown < STRAGGLERS; shown++) {
+    for (int r = next_straggler(s, -1); r >= 0 && shown < STRAGGLERS; shown++) {
         add(l, "straggler: rank %d%s%s%s computes %.2f times as long as stage %d's median", r,
             r < s->n_hosts ? " (" : "", r < s->n_hosts ? s->hosts[r] : "",
             r < s->n_hosts ? ")" : "", s->ranks[r].factor, s->ranks[r].stage);
-        r = next_straggler(s, s->ranks[r].factor);
+        r = next_straggler(s, r);
     }
     if (n > shown)
         add(l, "and %d more straggler%s", n - shown, n - shown == 1 ? "" : "s");

@@ -76,10 +76,11 @@ value() {
 }
 
 @test "a signal without checkpoint, and an error in the run, are in the log" {
-    "$TASUKI" train $MODEL --global-batch 8 --steps 1000000 -q --log log &
+    "$TASUKI" train $MODEL --global-batch 8 --steps 1000000 -q --log log 3>&- &
     pid=$!
     for _ in $(seq 3000); do
         grep -qs '^{"step"' log && break
+        kill -0 $pid
         sleep 0.1
     done
     kill -TERM $pid
@@ -113,7 +114,7 @@ value() {
 # A terminal of 24 rows and 80 columns, of which 'screen' gets what is written.
 on_terminal() {
     command -v script >/dev/null || skip "no script"
-    script -qefc "stty rows 24 cols 80; exec $*" screen </dev/null >/dev/null
+    timeout 120 script -qefc "stty rows 24 cols 80; exec $*" screen </dev/null >/dev/null 3>&-
 }
 
 @test "on a terminal it waits for the log, follows it to its end and exits" {
@@ -176,10 +177,11 @@ on_terminal() {
         --report-every 0
     [ "$status" -eq 2 ]
     [[ "$output" == *"--report-every above 0"* ]]
-    "$TASUKI" train $MODEL --global-batch 8 --steps 1000000 -q --prometheus t.prom &
+    "$TASUKI" train $MODEL --global-batch 8 --steps 1000000 -q --prometheus t.prom 3>&- &
     pid=$!
     for _ in $(seq 3000); do
         [ -s t.prom ] && break
+        kill -0 $pid
         sleep 0.1
     done
     python3 "$srcdir/tests/cli/prometheus.py" t.prom >values
