@@ -73,7 +73,7 @@ static void add_title(struct lines *l, const struct run_state *s, const struct r
     char silent[64] = "", time[32];
     const char *name = base_name(v->log);
 
-    if (v->live && !run_state_over(s) && v->age >= SILENT)
+    if (!run_state_over(s) && v->age >= SILENT)
         snprintf(silent, sizeof(silent), ", nothing new for %s", duration(v->age, time));
     add(l, "tasuki watch %s: %s%s", name, run_phase_name(s->phase), silent);
 }
