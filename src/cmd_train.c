@@ -23,6 +23,7 @@
 
 #define MAX_COUNT 4096      /* of stages, replicas and threads, as plan has it */
 #define MAX_TRIAL 64        /* plans */
+#define REPORT_EVERY 30     /* seconds */
 
 /* At 1 the correction of Adam's bias would divide by zero, and averages never move. */
 static int read_beta(const struct options *o, const char *name, double def, double *value,
@@ -199,6 +200,13 @@ static int read_running(const struct options *o, struct train_settings *t, struc
     t->log = option_string(o, "log", NULL);
     t->trace = option_string(o, "trace", NULL);
     t->gradients = option_string(o, "dump-gradients", NULL);
+    t->prometheus = option_string(o, "prometheus", NULL);
+    t->job = getenv("SLURM_JOB_ID");
+    if (option_number(o, "report-every", 0, 1e9, REPORT_EVERY, &t->report_every, err) < 0)
+        return -1;
+    if (t->prometheus && t->report_every == 0)
+        return err_set_code(err, EXIT_USAGE, "train: --prometheus writes at each report: it "
+                            "needs --report-every above 0");
     if (option_word(o, "best", &best, err) < 0)
         return -1;
     t->best = (enum best_by)best;

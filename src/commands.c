@@ -21,6 +21,8 @@ const struct command commands[] = {
       COMMAND_PLAN, "plan [OPTION]... [MODEL]" },
     { "simulate", cmd_simulate, "predicted timeline of a plan", COMMAND_SIMULATE,
       "simulate [OPTION]... PLAN" },
+    { "watch", cmd_watch, "a live view of a running job, from its log", COMMAND_WATCH,
+      "watch [OPTION]... LOG" },
     { "info", cmd_info, "version, what was built in, modules found, settings",
       COMMAND_INFO, "info [OPTION]..." },
     { NULL, NULL, NULL, 0, NULL },

@@ -26,6 +26,7 @@ int cmd_profile(int argc, char **argv, struct err *err);
 int cmd_plan(int argc, char **argv, struct err *err);
 int cmd_simulate(int argc, char **argv, struct err *err);
 int cmd_info(int argc, char **argv, struct err *err);
+int cmd_watch(int argc, char **argv, struct err *err);
 int cmd_inspect(int argc, char **argv, struct err *err);
 
 #endif

@@ -43,20 +43,20 @@ static void one_line(char *text)
             *text = '?';
 }
 
-static json_t *parse(const char *path, const struct file_map *map, struct err *err)
+json_t *json_parse(const char *path, const void *data, size_t size, struct err *err)
 {
     json_error_t error;
     json_t *json;
 
-    if (map->size > MAX_BYTES) {
+    if (size > MAX_BYTES) {
         err_set(err, "%s: more than %zu MiB of JSON", path, MAX_BYTES >> 20);
         return NULL;
     }
-    if (too_deep(map->data, map->size)) {
+    if (too_deep(data, size)) {
         err_set(err, "%s: nested deeper than %d levels", path, MAX_DEPTH);
         return NULL;
     }
-    json = json_loadb((const char *)map->data, map->size, JSON_REJECT_DUPLICATES, &error);
+    json = json_loadb(data, size, JSON_REJECT_DUPLICATES, &error);
     if (!json) {
         one_line(error.text);
         err_set(err, "%s:%d: %s", path, error.line, error.text);
@@ -78,7 +78,7 @@ json_t *json_load(const char *path, struct err *err)
     if (map.size == 0)
         err_set(err, "%s: the file is empty", path);
     else
-        json = parse(path, &map, err);
+        json = json_parse(path, map.data, map.size, err);
     file_map_close(&map);
     return json;
 }

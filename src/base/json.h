@@ -23,6 +23,8 @@ struct json_reader {
 
 /* Parse a whole file: at most 64 levels, 256 MiB, no duplicate keys. json_decref() it. */
 json_t *json_load(const char *path, struct err *err);
+/* The same of text in memory; 'path' is for the errors. */
+json_t *json_parse(const char *path, const void *data, size_t size, struct err *err);
 
 /* Check "schema" and "version" and start reading the top object. */
 int json_reader_top(struct json_reader *r, const char *file, const json_t *top,

@@ -28,6 +28,7 @@ enum command_id {
     COMMAND_SIMULATE = 1 << 6,
     COMMAND_INFO = 1 << 7,
     COMMAND_IMPORT = 1 << 8,
+    COMMAND_WATCH = 1 << 9,
     COMMAND_ALL = ~0
 };
 

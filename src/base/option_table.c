@@ -10,6 +10,7 @@
 #define SIMULATE COMMAND_SIMULATE
 #define INFO COMMAND_INFO
 #define IMPORT COMMAND_IMPORT
+#define WATCH COMMAND_WATCH
 #define EVERY (unsigned)COMMAND_ALL
 #define MODEL (INSPECT | PLAN | TRAIN | PROFILE)
 #define COSTS (PLAN | TRAIN | PROFILE | SIMULATE)
@@ -234,6 +235,10 @@ static const struct option_spec table[] = {
       .help = "the averages of the parameters in their place" },
     { .name = "log", .argument = "FILE", .commands = TRAIN,
       .help = "JSON lines: step, loss, seconds and more" },
+    { .name = "report-every", .argument = "SECONDS", .commands = TRAIN,
+      .help = "what each rank spent its time on, into the log (default: 30; 0: never)" },
+    { .name = "prometheus", .argument = "FILE", .commands = TRAIN,
+      .help = "figures for node_exporter's textfile collector, at each report" },
     { .name = "dump-gradients", .argument = "FILE", .commands = TRAIN, .line_only = true,
       .help = "write the gradients of the first step as safetensors" },
     { .name = "trace", .argument = "FILE", .commands = TRAIN | SIMULATE,
@@ -242,7 +247,9 @@ static const struct option_spec table[] = {
       .commands = TOPO | INSPECT | PLAN | PROFILE | SIMULATE | EXPORT | IMPORT,
       .help = "write here (default: standard output)" },
     { .name = "format", .argument = "text|json", .line_only = true,
-      .commands = INSPECT | PROFILE | INFO, .help = "of what is printed" },
+      .commands = INSPECT | PROFILE | INFO | WATCH, .help = "of what is printed" },
+    { .name = "once", .commands = WATCH, .line_only = true,
+      .help = "print a summary and exit, on a terminal, too" },
     { .name = "format", .argument = "text|json|svg", .commands = PLAN,
       .line_only = true, .help = "of what is printed" },
     { .name = "format", .argument = "text|json|svg|dot|nccl-xml", .commands = TOPO,

@@ -51,13 +51,24 @@ static void write_line(struct journal *journal, const char *text)
         note_failure(journal);
 }
 
-void journal_write(struct journal *journal, json_t *line)
+static void write_json(struct journal *journal, json_t *line, size_t digits)
 {
-    char *text = journal->file ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    char *text = journal->file ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(digits))
+                               : NULL;
 
     write_line(journal, text ? text : "{}");
     free(text);
     json_decref(line);
+}
+
+void journal_write(struct journal *journal, json_t *line)
+{
+    write_json(journal, line, 17);
+}
+
+void journal_write_short(struct journal *journal, json_t *line)
+{
+    write_json(journal, line, 4);
 }
 
 /* JSON knows neither infinity nor NaN. */

@@ -10,10 +10,16 @@
 struct err;
 struct journal;
 
+/* In the line "start"; tasuki-log(5) is the contract. */
+#define JOURNAL_SCHEMA "tasuki-log"
+#define JOURNAL_VERSION 1
+
 /* 'path' NULL: a journal that writes nothing. 'append' goes on behind what is there. */
 struct journal *journal_open(const char *path, bool append, struct err *err);
 /* One line; takes the reference to 'line'. A failure is kept for journal_close(). */
 void journal_write(struct journal *journal, json_t *line);
+/* The same with 4 digits, for lines with figures of each rank. */
+void journal_write_short(struct journal *journal, json_t *line);
 /* The line of a step, without allocating anything. Numbers that are not finite become null. */
 struct journal_step {
     int64_t step, epoch;        /* from 1 */

@@ -367,7 +367,7 @@ static int open_journal(struct session *s, struct err *err)
     if (s->rank != 0 || s->settings.dry_run)
         return 0;
     s->journal = journal_open(s->settings.log, s->resumed != NULL, err);
-    return s->journal ? 0 : -1;
+    return s->journal && session_metrics(s, err) == 0 ? 0 : -1;
 }
 
 /* Seconds since the last phase ended. */
@@ -439,6 +439,7 @@ int session_open(struct session *session, const struct train_settings *settings,
     if (session_agree(s, make_prefetch(s, err) < 0, err) ||
         board_init(&s->board, comm, err) < 0)
         return -1;
+    reports_init(&s->reports, comm, settings->report_every);
     s->compiling = phase(s);
     return 0;
 }
@@ -454,7 +455,9 @@ void session_close(struct session *session)
 {
     struct session *s = session;
 
+    reports_clear(&s->reports);
     board_clear(&s->board);
+    free(s->metrics.ranks);
     session_stop(s);
     staging_close(s->staging);
     trace_clear(&s->trace);

@@ -13,8 +13,10 @@
 #include "train/data.h"
 #include "train/journal.h"
 #include "train/labels.h"
+#include "train/metrics.h"
 #include "train/placement.h"
 #include "train/planning.h"
+#include "train/reports.h"
 #include "train/runner.h"
 #include "train/settings.h"
 #include "train/staging.h"
@@ -72,6 +74,10 @@ struct session {
     struct board board;
     struct trace trace;
     struct journal *journal;            /* rank 0 */
+    struct reports reports;
+    struct metrics metrics;             /* rank 0 keeps them up to date */
+    double metrics_written;             /* clock */
+    bool metrics_failed;                /* the file could not be written */
     struct checkpoint_best best;        /* of the evaluations so far */
     int64_t first_step, total_steps;
     double mark;                        /* clock when the last phase ended */
@@ -93,6 +99,20 @@ int session_agreed(struct session *session, int bad, struct err *err);
 void session_log(struct session *session, json_t *line);
 /* A number for JSON; null where it is not finite. */
 json_t *session_number(double value);
+
+/* Figures before the first step, and the file of --prometheus, which must be writable; rank 0. */
+int session_metrics(struct session *session, struct err *err);
+void session_note_step(struct session *session, const struct journal_step *step);
+/* --report-every: after so many steps all ranks post what they spent since the run began
+ * ('seconds' in 'steps'), and a step later they read it, into log and metrics, before they post
+ * again.
+ */
+int session_post_report(struct session *session, int64_t steps_done,
+                        const struct batch_result *spent, double seconds, int64_t steps,
+                        struct err *err);
+int session_read_report(struct session *session, struct err *err);
+/* The run is over. */
+void session_end_metrics(struct session *session);
 
 /* As the user says, else as the plan or checkpoint 'path' was made; -1 where both differ. */
 int session_precision(struct session *session, const char *path, const char *made,

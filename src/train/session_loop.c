@@ -37,7 +37,7 @@ struct report {
     int unread;
     int n_steps;
     double times[TIMES];        /* of the last steps, for the median */
-    double last_loss;
+    double last_loss, busy;     /* busy: seconds of all steps */
     struct batch_result spent;  /* sums of this rank */
     bool stop;
 };
@@ -57,6 +57,7 @@ static int run_step(struct session *s, int64_t step, bool flows, double entries[
     entries[BOARD_CORRECT] = result.correct;
     entries[BOARD_NORM] = result.norm;
     entries[BOARD_STOP] = stop_asked ? 1 : 0;
+    entries[BOARD_REPORT] = reports_due(&s->reports, trace_clock()) ? 1 : 0;
     session_note_staging(s, entries);
     report->spent.compute += result.compute;
     report->spent.receive += result.receive;
@@ -88,6 +89,7 @@ static void report_step(struct session *s, struct report *r, int64_t step, doubl
                         100 * line.accuracy);
     else
         progress_update(r->progress, step + 1, "loss %.6g", loss);
+    session_note_step(s, &line);
     journal_step(s->journal, &line);
 }
 
@@ -103,7 +105,10 @@ static int read_one(struct session *s, struct report *r, int64_t next, struct er
     session_tell_staged(s, step + 1, sums);
     r->stop = r->stop || sums[BOARD_STOP] > 0;
     r->unread--;
-    return 0;
+    if (session_read_report(s, err) < 0)
+        return -1;
+    return sums[BOARD_REPORT] > 0
+               ? session_post_report(s, next, &r->spent, r->busy, r->n_steps, err) : 0;
 }
 
 static int read_rest(struct session *s, struct report *r, int64_t next, struct err *err)
@@ -111,7 +116,7 @@ static int read_rest(struct session *s, struct report *r, int64_t next, struct e
     while (r->unread > 0)
         if (read_one(s, r, next, err) < 0)
             return -1;
-    return 0;
+    return session_read_report(s, err);
 }
 
 /* Checkpoints ------------------------------------------------------------------------- */
@@ -139,6 +144,7 @@ int session_save(struct session *session, const char *directory, int64_t steps_d
         return -1;
     if (s->rank == 0)
         log_info("checkpoint: %s/step-%08lld", directory, (long long)steps_done);
+    s->metrics.checkpoint_step = steps_done;
     session_log(s, json_pack("{s:s, s:I, s:s, s:f}", "event", "checkpoint", "step",
                              (json_int_t)steps_done, "directory", directory, "seconds",
                              trace_clock() - start));
@@ -220,6 +226,7 @@ static int loop(struct session *s, struct report *r, int64_t *done, struct err *
         r->unread++;
         r->seconds[step % 2] = trace_clock() - start;
         r->times[r->n_steps++ % TIMES] = r->seconds[step % 2];
+        r->busy += r->seconds[step % 2];
         *done = step + 1;
         if (r->unread == 2 && read_one(s, r, step + 1, err) < 0)
             return -1;
@@ -258,37 +265,83 @@ static void tell_damage(const struct data *data)
                     data_path(data), (long long)n, name);
 }
 
-/* Peaks and times of all ranks, in the log and in words. */
-static int summarize(struct session *s, struct report *r, struct err *err)
+static const char *outcome(const struct session *s, const struct report *r, int64_t done)
+{
+    if (!r->stop || done >= s->total_steps)
+        return "done";
+    return s->settings.checkpoint ? "stopped" : "lost";
+}
+
+/* What a rank tells at the end: bytes at most, seconds of all steps, and where it is. */
+struct rank_summary {
+    double peak, resident;
+    double compute, idle, messages, reduce, data;
+    double stage, samples;
+};
+
+static struct rank_summary rank_summary(const struct session *s, const struct report *r)
 {
     const struct batch_result *t = &r->spent;
-    double mine[7] = { (double)s->backend->peak(s->device), t->compute, t->idle,
-                       t->receive - t->idle + t->send, t->reduce, 0, mem_resident() };
+    const struct placement *p = &s->placement;
+    struct rank_summary mine = {
+        .peak = (double)s->backend->peak(s->device), .resident = mem_resident(),
+        .compute = t->compute, .idle = t->idle, .messages = t->receive - t->idle + t->send,
+        .reduce = t->reduce, .stage = p->stage,
+    };
+
+    if (p->stage >= 0)
+        mine.samples = (double)s->plan->stages[p->stage].samples[p->replica];
+    for (int c = 0; c < s->n_chunks; c++)
+        mine.data += prefetch_waited(s->prefetch[c]);
+    return mine;
+}
+
+static json_t *times_to_json(const struct rank_summary *rank)
+{
+    json_t *stage = rank->stage < 0 ? json_null() : json_integer((json_int_t)rank->stage);
+
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:o, s:I}", "compute", rank->compute, "idle",
+                     rank->idle, "messages", rank->messages, "reduce", rank->reduce, "data",
+                     rank->data, "stage", stage, "samples", (json_int_t)rank->samples);
+}
+
+static int gather_summaries(struct session *s, const struct report *r, json_t *peaks,
+                            json_t *resident, json_t *ranks, struct err *err)
+{
+    struct rank_summary mine = rank_summary(s, r), other;
     const void **parts = mem_new((size_t)s->size, sizeof(*parts));
     size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
     void *block = NULL;
-    json_t *peaks = json_array(), *resident = json_array(), *ranks = json_array();
-    double measured = median_seconds(r), all[7];
-    int bad;
+    int bad = comm_exchange(s->comm, &mine, sizeof(mine), &block, parts, sizes, err);
 
-    for (int c = 0; c < s->n_chunks; c++)
-        mine[5] += prefetch_waited(s->prefetch[c]);
-    bad = comm_exchange(s->comm, mine, sizeof(mine), &block, parts, sizes, err);
     for (int i = 0; i < s->size && !bad; i++) {
-        memcpy(all, parts[i], sizeof(all));
-        json_array_append_new(peaks, json_integer((json_int_t)all[0]));
-        json_array_append_new(resident, json_integer((json_int_t)all[6]));
-        json_array_append_new(ranks, json_pack("{s:f, s:f, s:f, s:f, s:f}", "compute", all[1],
-                                               "idle", all[2], "messages", all[3], "reduce",
-                                               all[4], "data", all[5]));
+        memcpy(&other, parts[i], sizeof(other));
+        json_array_append_new(peaks, json_integer((json_int_t)other.peak));
+        json_array_append_new(resident, json_integer((json_int_t)other.resident));
+        json_array_append_new(ranks, times_to_json(&other));
     }
+    free(block);
+    free(parts);
+    free(sizes);
+    return bad;
+}
+
+/* Peaks and times of all ranks, in the log and in words. */
+static int summarize(struct session *s, struct report *r, int64_t done, struct err *err)
+{
+    json_t *peaks = json_array(), *resident = json_array(), *ranks = json_array();
+    double measured = median_seconds(r);
+    int bad = gather_summaries(s, r, peaks, resident, ranks, err);
+
     tell_damage(s->train.data);
     tell_damage(s->test.data);
     session_log(s, json_pack("{s:s, s:o, s:o}", "event", "memory", "peak", peaks, "resident",
                              resident));
-    session_log(s, json_pack("{s:s, s:i, s:f, s:f, s:o, s:o}", "event", "end", "steps",
-                             r->n_steps, "measured_seconds", measured, "predicted_seconds",
-                             s->plan->iteration_seconds, "phases", phases(s), "ranks", ranks));
+    session_log(s, json_pack("{s:s, s:i, s:f, s:f, s:o, s:o, s:s, s:f}", "event", "end",
+                             "steps", r->n_steps, "measured_seconds", measured,
+                             "predicted_seconds", s->plan->iteration_seconds, "phases",
+                             phases(s), "ranks", ranks, "outcome", outcome(s, r, done),
+                             "seconds", r->busy));
     if (s->rank == 0 && !bad && r->n_steps > 0)
         log_info("%d step%s; per iteration: predicted %.3f ms, measured %.3f ms (median)",
                  r->n_steps, r->n_steps == 1 ? "" : "s", 1e3 * s->plan->iteration_seconds,
@@ -296,9 +349,6 @@ static int summarize(struct session *s, struct report *r, struct err *err)
     session_tell_best(s);
     if (s->rank == 0 && s->staging_ranks > 0 && !s->staged)
         log_info("the run ended before all data were staged");
-    free(block);
-    free(parts);
-    free(sizes);
     return bad;
 }
 
@@ -377,7 +427,7 @@ int session_loop(struct session *session, struct err *err)
         (!s->runner || runner_drain(s->runner, err) == 0)) {
         progress_free(r.progress);
         r.progress = NULL;
-        if (summarize(s, &r, err) == 0 && write_trace(s, origin, err) == 0)
+        if (summarize(s, &r, done, err) == 0 && write_trace(s, origin, err) == 0)
             code = r.stop && done < s->total_steps ? stopped(s, err) : EXIT_OK;
     }
     stepper_clear(&r.stepper);

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/err.h"
 #include "base/log.h"
@@ -260,10 +261,13 @@ static void tell_plan(struct session *s)
 {
     const struct plan *plan = s->plan;
     json_t *stages = json_array(), *optimizer = optimizer_to_json(&s->settings.optimizer);
+    json_t *hosts = json_array();
     char *words = session_describe(s);
 
     for (int i = 0; i < plan->n_stages; i++)
         json_array_append_new(stages, json_integer(plan->stages[i].replicas));
+    for (int i = 0; i < s->size; i++)
+        json_array_append_new(hosts, json_string(comm_host(s->comm, i)));
     log_info("plan: %s, predicted %.3f ms per iteration", words, 1e3 * plan->iteration_seconds);
     free(words);
     if (plan_versions(plan) > 1)
@@ -274,7 +278,8 @@ static void tell_plan(struct session *s)
                  s->size - s->placement.n_ranks == 1 ? "has" : "have");
     if (s->resumed)
         log_info("resuming from %s", checkpoint_path(s->resumed));
-    session_log(s, json_pack("{s:s, s:I, s:I, s:s, s:i, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:O}",
+    session_log(s, json_pack("{s:s, s:I, s:I, s:s, s:i, s:o, s:s, s:s, s:s, s:s, s:o, s:o, s:O,"
+                             " s:s, s:i, s:I, s:o}",
                              "event",
                              "start", "first_step", (json_int_t)s->first_step + 1, "steps",
                              (json_int_t)s->total_steps, "model", s->model_path, "ranks",
@@ -282,7 +287,8 @@ static void tell_plan(struct session *s)
                              s->backend->name, "device", s->backend->device_name(s->device),
                              "library", comm_library(s->comm), "optimizer", optimizer,
                              "recipe", recipe_to_json(&s->settings.recipe), "plan",
-                             s->plan_json));
+                             s->plan_json, "schema", JOURNAL_SCHEMA, "version",
+                             JOURNAL_VERSION, "time", (json_int_t)time(NULL), "hosts", hosts));
 }
 
 int session_cluster(struct session *session, struct err *err)

@@ -70,6 +70,9 @@ struct train_settings {
     struct span checkpoint_every;   /* 0: at the end */
     bool resume;
     const char *log, *trace;
+    double report_every;        /* seconds; 0: never */
+    const char *prometheus;     /* file of metrics; NULL: none */
+    const char *job;            /* of a scheduler; NULL: none */
     const char *gradients;      /* file for those of the first step; NULL: none */
     double launch_seconds;      /* what joining the other ranks took */
     const char *command;        /* the command line, for the plan file */

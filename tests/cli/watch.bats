@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: MIT
+# tasuki watch, and what train writes for it and for node_exporter.
+
+load data.bash
+
+setup() {
+    ranks_setup
+    DEMO=$srcdir/etc/demo
+    MODEL="$DEMO/digits.onnx --data $DEMO/digits-train.safetensors --batchnorm-samples 4"
+    cd "$DIR"
+}
+
+start='{"event":"start","first_step":1,"steps":9,"model":"m.onnx","ranks":2,"replicas":[2]}'
+
+# The value of a key of the summary: numbers and words.
+value() {
+    "$TASUKI" watch "$1" --format json >summary || true
+    sed -nE "s/^  \"$2\": \"?([^\",]*)\"?,?$/\1/p" summary
+}
+
+@test "a summary says where a run is, on one rank and on three" {
+    "$TASUKI" train $MODEL --global-batch 24 --steps 40 -q --log log --report-every 0.001 \
+        --test "$DEMO/digits-test.safetensors" --checkpoint out
+    run "$TASUKI" watch log
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"tasuki watch log: done"* ]]
+    [[ "$output" == *"step 40 of 40"* ]]
+    [[ "$output" == *"checkpoint step 40 in out"* ]]
+    [[ "$output" == *"step 40: test loss "*", accuracy "* ]]
+    [[ "$output" == *"samples/s, step "*", predicted "* ]]
+    grep -q '^{"event":"ranks","step":' log
+    [ "$(value log step)" -eq 40 ]
+    [ "$(value log malformed)" -eq 0 ]
+    has_mpi || return 0
+    mpirun -n 3 "$TASUKI" train $MODEL --global-batch 24 --steps 40 -q --log 3 --report-every 0.001 \
+        --stages 2 --replicas 2,1
+    run "$TASUKI" watch 3
+    echo "$output"
+    grep -qE '^ +0 +2 .* %' <<<"$output"
+    grep -qE '^ +1 +1 .* %' <<<"$output"
+    # Each report has each rank once.
+    grep '^{"event":"ranks"' 3 | head -n 1 | grep -o '"stage":[01]' | tr '\n' ' ' |
+        grep -qx '"stage":0 "stage":0 "stage":1 '
+}
+
+@test "reports change nothing of the curve, and 0 writes none" {
+    curve 1 1 $MODEL --global-batch 8 --steps 30 --report-every 0.0001
+    curve 2 1 $MODEL --global-batch 8 --steps 30 --report-every 0
+    grep -q '"event":"ranks"' 1
+    ! grep -q '"event":"ranks"' 2
+    diff <(losses 1) <(losses 2)
+    has_mpi || return 0
+    for schedule in 1f1b 2bw; do
+        curve 3 2 $MODEL --global-batch 8 --steps 30 --report-every 0.0001 --stages 2 \
+            --schedule $schedule
+        curve 4 2 $MODEL --global-batch 8 --steps 30 --report-every 0 --stages 2 \
+            --schedule $schedule
+        grep -q '"event":"ranks"' 3
+        diff <(losses 3) <(losses 4)
+    done
+}
+
+@test "a run that failed or kept nothing is exit status 3" {
+    printf '%s\n%s\n' "$start" '{"event":"failed","error":"rank 1 died"}' >log
+    run "$TASUKI" watch log
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"failed: rank 1 died"* ]]
+    printf '%s\n%s\n' "$start" '{"event":"end","outcome":"lost"}' >log
+    run "$TASUKI" watch --once log
+    [ "$status" -eq 3 ]
+    printf '%s\n%s\n' "$start" '{"event":"end","outcome":"stopped"}' >log
+    run "$TASUKI" watch --once log
+    [ "$status" -eq 0 ]
+    [[ "$output" == *": stopped"* ]]
+}
+
+@test "a signal without checkpoint, and an error in the run, are in the log" {
+    "$TASUKI" train $MODEL --global-batch 8 --steps 1000000 -q --log log 3>&- &
+    pid=$!
+    for _ in $(seq 3000); do
+        grep -qs '^{"step"' log && break
+        kill -0 $pid
+        sleep 0.1
+    done
+    kill -TERM $pid
+    ! wait $pid
+    grep -q '"outcome":"lost"' log
+    grep -q '"event":"failed","error":"stopped by a signal' log
+    run "$TASUKI" watch log
+    [ "$status" -eq 3 ]
+}
+
+@test "a log that is not there, a number, and no log" {
+    run "$TASUKI" watch nothing
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"nothing: No such file"* ]]
+    run "$TASUKI" watch 4711
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"give the file of its --log"* ]]
+    run "$TASUKI" watch
+    [ "$status" -eq 2 ]
+}
+
+@test "lines that are none are counted and named, and the rest is shown" {
+    printf '%s\nnonsense\n%s\n{"step":3,"loss":' "$start" '{"step":2,"loss":0.5}' >log
+    run "$TASUKI" watch log
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"1 malformed line in the log, the first is line 2"* ]]
+    [[ "$output" == *"step 2 of 9"* ]]
+}
+
+# A terminal of 24 rows and 80 columns, of which 'screen' gets what is written.
+on_terminal() {
+    command -v script >/dev/null || skip "no script"
+    timeout 120 script -qefc "stty rows 24 cols 80; exec $*" screen </dev/null >/dev/null 3>&-
+}
+
+@test "on a terminal it waits for the log, follows it to its end and exits" {
+    command -v script >/dev/null || skip "no script"
+    on_terminal "'$TASUKI' watch log" &
+    pid=$!
+    wait_until() {
+        for _ in $(seq 600); do
+            grep -qs "$1" screen && return 0
+            sleep 0.1
+        done
+        cat screen
+        return 1
+    }
+    wait_until "the log is not there yet"
+    echo "$start" >log
+    wait_until "starting"
+    echo '{"step":1,"epoch":1,"loss":0.5,"seconds":1,"samples_per_second":8}' >>log
+    wait_until "step 1 of 9"
+    wait_until "0:08 left"
+    echo '{"event":"end","outcome":"done"}' >>log
+    wait $pid
+    grep -q ": done" screen
+    # The cursor and the first screen are back.
+    grep -q "$(printf '\033\\[?25h\033\\[?1049l')" screen
+}
+
+@test "on a terminal a failure is exit status 3 and --once does not wait" {
+    printf '%s\n%s\n' "$start" '{"event":"failed","error":"x"}' >log
+    run on_terminal "'$TASUKI' watch log"
+    [ "$status" -eq 3 ]
+    echo "$start" >log
+    run on_terminal "'$TASUKI' watch --once log"
+    [ "$status" -eq 0 ]
+}
+
+@test "the file for node_exporter keeps to the format, for names that do not" {
+    need_python
+    cp "$DEMO/digits.onnx" 'a "b\c.onnx'
+    SLURM_JOB_ID=12 "$TASUKI" train 'a "b\c.onnx' --data "$DEMO/digits-train.safetensors" \
+        --batchnorm-samples 4 --global-batch 24 --steps 60 -q --report-every 0.001 \
+        --prometheus t.prom --test "$DEMO/digits-test.safetensors" --checkpoint out
+    cat t.prom
+    python3 "$srcdir/tests/cli/prometheus.py" t.prom >values
+    grep -qx 'tasuki_step 60.0 job=12 model=a "b\\c.onnx' values
+    grep -qx 'tasuki_running 0.0 job=12 model=a "b\\c.onnx' values
+    grep -qx 'tasuki_checkpoint_step 60.0 .*' values
+    grep -qE '^tasuki_memory_bytes [1-9][0-9.e+]* .* rank=0 stage=0$' values
+    grep -q '^tasuki_predicted_seconds ' values
+    grep -q '^tasuki_samples_per_second ' values
+    [ "$(ls t.prom*)" = t.prom ]
+}
+
+@test "the file for node_exporter is there from the start, and must be writable" {
+    need_python
+    run "$TASUKI" train $MODEL --global-batch 24 --steps 1 -q --prometheus nowhere/t.prom
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"nowhere/t.prom: No such file"* ]]
+    run "$TASUKI" train $MODEL --global-batch 24 --steps 1 -q --prometheus t.prom \
+        --report-every 0
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--report-every above 0"* ]]
+    "$TASUKI" train $MODEL --global-batch 8 --steps 1000000 -q --prometheus t.prom 3>&- &
+    pid=$!
+    for _ in $(seq 3000); do
+        [ -s t.prom ] && break
+        kill -0 $pid
+        sleep 0.1
+    done
+    python3 "$srcdir/tests/cli/prometheus.py" t.prom >values
+    kill -TERM $pid
+    ! wait $pid
+    grep -q '^tasuki_running 1.0 ' values
+    grep -q '^tasuki_loss nan ' values
+}
