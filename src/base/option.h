@@ -28,6 +28,7 @@ enum command_id {
     COMMAND_SIMULATE = 1 << 6,
     COMMAND_INFO = 1 << 7,
     COMMAND_IMPORT = 1 << 8,
+    COMMAND_SUBMIT = 1 << 9,
     COMMAND_ALL = ~0
 };
 
@@ -60,6 +61,12 @@ struct options *options_parse(enum command_id command, int argc, char **argv,
 void options_free(struct options *options);
 int options_operands(const struct options *options);
 const char *options_operand(const struct options *options, int index);
+/* What follows "--" of 'submit', as it is: the scheduler's; part of argv. Of other commands these
+ * are operands.
+ */
+int options_rest(const struct options *options, char *const **words);
+/* As if it had not been said anywhere. */
+void options_forget(struct options *options, const char *name);
 
 /* Is it in the command's table? */
 bool options_takes(const struct options *options, const char *name);
@@ -102,6 +109,8 @@ void options_print_settings(const struct options *options, FILE *out);  /* --set
 void options_print_config(const struct options *options, FILE *out);    /* --print-config */
 /* "tasuki" and these words as one would type them again, quoted for a shell; malloc'ed. */
 char *options_command_line(int argc, char **argv);
+/* A word of it; malloc'ed. */
+char *options_quote(const char *word);
 void options_print_help(enum command_id command, const char *synopsis, FILE *out);
 
 #endif
