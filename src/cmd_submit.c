@@ -31,6 +31,7 @@
 
 #define MOST_NODES (1 << 20)
 #define MOST_TASKS 4096
+#define CHECKPOINTS "checkpoints"
 #define MOST_RUNS 10000     /* of one name in one folder */
 
 /* Options -------------------------------------------------------------------------------- */
@@ -66,9 +67,11 @@ static bool take_days(const char **text, long *days)
 {
     char *end;
 
-    *days = strtol(*text, &end, 10);
+    long count = strtol(*text, &end, 10);
+
     if (end == *text || *end != '-')
         return false;
+    *days = count;
     *text = end + 1;
     return true;
 }
@@ -180,6 +183,10 @@ static int read_options(struct submit *job, struct err *err)
     const struct options *o = job->options;
     const char *device, *name;
 
+    job->own_checkpoint = !option_given(o, "checkpoint");
+    job->own_log = !option_given(o, "log");
+    if (job->own_checkpoint)
+        options_set(job->options, "checkpoint", CHECKPOINTS);
     /* What is wrong should not show after hours in a queue. */
     if (train_accepts(o, err) < 0 || option_choice(o, "device", &device, err) < 0 ||
         option_int(o, "ntasks-per-node", 1, MOST_TASKS, 0, &job->tasks, err) < 0 ||
@@ -244,21 +251,18 @@ static int make_directory(struct submit *job, struct err *err)
     return 0;
 }
 
-/* Where it goes on from, and what it says of its steps, unless it was told. */
-static void add_default(const struct submit *job, const char *option, const char *file,
-                        FILE *out)
+static void set_path(const struct submit *job, const char *option, const char *file)
 {
     char *path = submit_path(job, file);
 
-    if (!option_given(job->options, option))
-        fprintf(out, "%s = %s\n", option, path);
+    options_set(job->options, option, path);
     free(path);
 }
 
 /* A job file for train: what is long is easier to read, and to change, there than in the script's
  * srun line, and train, plan and inspect take it by hand, too.
  */
-static int write_job_text(struct submit *job, struct options *options, struct err *err)
+static int write_job_text(struct submit *job, struct err *err)
 {
     static const char *const ours[] = { "nodes", "ntasks-per-node", "time", "partition",
                                         "max-restarts", "scheduler", "cluster" };
@@ -268,11 +272,13 @@ static int write_job_text(struct submit *job, struct options *options, struct er
     if (!out)
         return err_set(err, "out of memory");
     for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
-        options_forget(options, ours[i]);
+        options_forget(job->options, ours[i]);
+    if (job->own_checkpoint)
+        set_path(job, "checkpoint", CHECKPOINTS);
+    if (job->own_log)
+        set_path(job, "log", "log.jsonl");
     fprintf(out, "# Settings of this run for \"tasuki train\".\n");
-    options_print_config(options, out);
-    add_default(job, "checkpoint", "checkpoints", out);
-    add_default(job, "log", "log.jsonl", out);
+    options_print_config(job->options, out);
     fclose(out);
     return 0;
 }
@@ -355,7 +361,7 @@ static int finish(struct submit *job, struct err *err)
     return bad;
 }
 
-static int run(struct submit *job, struct options *options, struct err *err)
+static int run(struct submit *job, struct err *err)
 {
     char *partition, *cluster;
     int bad;
@@ -367,7 +373,7 @@ static int run(struct submit *job, struct options *options, struct err *err)
     job->partition = partition;
     job->cluster = cluster = job->cluster ? mem_strdup(job->cluster) : NULL;
     bad = submit_ask(job, err) || submit_check(job, err) || make_directory(job, err) ||
-          write_job_text(job, options, err) || submit_choose_nodes(job, err) ||
+          write_job_text(job, err) || submit_choose_nodes(job, err) ||
           submit_choose_tasks(job, err) || finish(job, err) ? -1 : 0;
     /* Only where nothing is in it. */
     if (bad && job->directory && !job->dry_run)
@@ -386,7 +392,7 @@ int cmd_submit(int argc, char **argv, struct err *err)
     if (!options)
         return (int)err->code;
     job.command = options_command_line(argc, argv);
-    bad = run(&job, options, err);
+    bad = run(&job, err);
     slurm_facts_free(job.facts);
     free(job.command);
     free(job.name);

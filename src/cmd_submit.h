@@ -14,7 +14,7 @@ enum scheduler { SCHEDULER_SLURM, SCHEDULER_PJM, SCHEDULER_PBS, SCHEDULER_SGE };
 
 /* A job on its way; 0 and NULL: not known. */
 struct submit {
-    const struct options *options;
+    struct options *options;
     char *command;              /* how this was called */
     enum scheduler scheduler;
     bool dry_run;
@@ -29,6 +29,7 @@ struct submit {
     bool on_gpus;
     bool one_thread;            /* of each core: they have several */
     char *name, *directory;     /* of the job, and where its files are */
+    bool own_checkpoint, own_log;       /* in that directory: nothing else was said */
     char *job_file;             /* text of it */
     struct slurm_facts *facts;  /* of the partition */
 };

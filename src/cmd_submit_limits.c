@@ -286,9 +286,6 @@ static int check_gpus(const struct submit *job, const struct share *share, struc
                     share->gpus);
     if (!job->on_gpus || share->gpus < 0 || job->tasks <= share->gpus)
         return 0;
-    if (share->gpus == 0)
-        return err_set(err, "--device cuda: nodes of partition %s have no GPUs",
-                       job->facts->partition);
     return err_set(err, "--ntasks-per-node %" PRId64 ": nodes of partition %s have %" PRId64
                    " GPUs, and each rank takes one", job->tasks, job->facts->partition,
                    share->gpus);
@@ -298,6 +295,9 @@ int submit_choose_tasks(struct submit *job, struct err *err)
 {
     struct share share = share_of(job->facts);
 
+    if (job->on_gpus && share.gpus == 0)
+        return err_set(err, "--device cuda: nodes of partition %s have no GPUs",
+                       job->facts->partition);
     if (!job->tasks)
         job->tasks = job->on_gpus ? share.gpus : share.sockets;
     if (job->tasks <= 0)

@@ -17,6 +17,7 @@
 #include "base/option.h"
 #include "cmd_submit.h"
 
+#define LEAST_NOTICE 60
 #define MOST_NOTICE 300     /* seconds before the limit at which a checkpoint is asked for */
 
 /* What a template may have between two '@'; NULL: not known. */
@@ -58,12 +59,16 @@ static void add_text(struct words *words, const char *name, const char *value)
     add(words, name, value && *value ? options_quote(value) : NULL);
 }
 
-/* The least notice is twice the half minute that Slurm takes to look at limits. */
+/* Not less than twice the half minute that Slurm takes to look at limits, but of a short one no
+ * more than half.
+ */
 static int64_t notice(int64_t limit)
 {
-    int64_t seconds = limit / 5;
+    int64_t seconds = limit / 5 < LEAST_NOTICE ? LEAST_NOTICE : limit / 5;
 
-    return limit == 0 || seconds > MOST_NOTICE ? MOST_NOTICE : seconds < 60 ? 60 : seconds;
+    if (limit == 0 || seconds > MOST_NOTICE)
+        return MOST_NOTICE;
+    return seconds < limit / 2 ? seconds : limit / 2;
 }
 
 static char *time_text(int64_t seconds)

@@ -392,6 +392,16 @@ int options_rest(const struct options *options, char *const **words)
     return options->n_rest;
 }
 
+void options_set(struct options *options, const char *name, const char *value)
+{
+    const struct option_spec *spec = option_find((unsigned)options->command, name);
+    char *where = mem_printf("--%s", name);
+
+    options_forget(options, name);
+    store(options, spec, OPTION_COMMAND_LINE, where, value, NULL);
+    free(where);
+}
+
 void options_forget(struct options *options, const char *name)
 {
     const struct option_spec *spec = option_find((unsigned)options->command, name);

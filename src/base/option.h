@@ -65,7 +65,8 @@ const char *options_operand(const struct options *options, int index);
  * are operands.
  */
 int options_rest(const struct options *options, char *const **words);
-/* As if it had not been said anywhere. */
+/* As if the command line had said so, and nothing else; as if nobody had said anything. */
+void options_set(struct options *options, const char *name, const char *value);
 void options_forget(struct options *options, const char *name);
 
 /* Is it in the command's table? */
