@@ -273,6 +273,9 @@ static int write_job_text(struct submit *job, struct err *err)
         return err_set(err, "out of memory");
     for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++)
         options_forget(job->options, ours[i]);
+    /* Of a new directory that means: from the start, unless the script was run before. */
+    if (job->own_checkpoint && !option_given(job->options, "resume"))
+        options_set(job->options, "resume", "yes");
     if (job->own_checkpoint)
         set_path(job, "checkpoint", CHECKPOINTS);
     if (job->own_log)

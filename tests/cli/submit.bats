@@ -112,7 +112,7 @@ END
     "$TASUKI" submit "${training[@]}" --checkpoint ck --log l
     [ "$(stat -c %a net-1 net-1/job.sh net-1/job.conf | xargs)" = "750 750 640" ]
     diff <(grep -v '^#' net-1/job.conf | sort) <({
-        "$TASUKI" train "${training[@]}" --lr 0.5 --checkpoint net-1/checkpoints \
+        "$TASUKI" train "${training[@]}" --lr 0.5 --checkpoint net-1/checkpoints --resume \
             --log net-1/log.jsonl --print-config; } | sort)
     grep -x 'checkpoint = ck' net-2/job.conf
     grep -x 'log = l' net-2/job.conf
@@ -177,7 +177,7 @@ END
 @test "sizes are compared without Slurm where a range is given" {
     demo=$srcdir/etc/demo
     "$TASUKI" submit "$demo/digits.onnx" --data "$demo/digits-train.safetensors" --steps 4 \
-        --global-batch 32 --nodes 1..2 --cluster tree:2x1,inside=1e9,across=1e9 -n \
+        --global-batch 32 --stages 1 --nodes 1..2 --cluster tree:2x1,inside=1e9,across=1e9 -n \
         --no-cache >job.sh 2>talk
     cat talk
     grep -q 'Recommended: [12] nodes' talk
