@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* tasuki submit: a batch script, kept, and submitted.
  *
- * Slurm's limits are asked from libslurm, but the script is submitted by sbatch, in this process's
- * place. slurm_submit_batch_job() would be less than that: what a site's SPANK plugins and
- * cli_filter add, SBATCH_* variables, and the limits and variables of this shell are sbatch's
- * doing; no public function reads its options, which follow "--"; and a job built from a struct
- * would not be the one that "sbatch job.sh" gives, where the script is kept for just that. The
- * number of the job is what sbatch --parsable prints: nothing is parsed.
+ * Slurm's limits are asked from libslurm, but the script is submitted by sbatch, which takes
+ * the place of this process. slurm_submit_batch_job() would be less than that: what a site's
+ * SPANK plugins and cli_filter add, SBATCH_* variables, and the limits and variables of this
+ * shell are sbatch's doing; no public function reads its options, which follow "--"; and a job
+ * built from a struct would not be the one that "sbatch job.sh" gives, where the script is kept
+ * for just that. The number of the job is what sbatch --parsable prints: nothing is parsed.
  */
 #include "config.h"
 
@@ -111,8 +111,8 @@ static int read_time(struct submit *job, struct err *err)
     job->time = text ? parse_time(text) : 0;
     if (job->time >= (text ? 1 : 0))
         return 0;
-    return err_set_code(err, EXIT_USAGE, "--time: expected MINUTES, H:MM:SS, D-HH or D-HH:MM:SS, "
-                        "got \"%s\"", text);
+    return err_set_code(err, EXIT_USAGE, "--time: expected MINUTES, H:MM:SS, D-HH or "
+                        "D-HH:MM:SS, got \"%s\"", text);
 }
 
 /* "resnet" for "models/resnet.onnx"; of a name that was given only what may be in a path. */
@@ -174,8 +174,8 @@ static int read_scheduler(struct submit *job, struct err *err)
     if (option_given(job->options, "scheduler"))
         return err_set(err, "there is no %s here; --dry-run prints the script",
                        submit_tool(job->scheduler));
-    return err_set(err, "there is no Slurm here, nor another scheduler: no sbatch, pjsub or qsub "
-                   "in PATH; --dry-run prints the script");
+    return err_set(err, "there is no Slurm here, nor another scheduler: no sbatch, pjsub or "
+                   "qsub in PATH; --dry-run prints the script");
 }
 
 static int read_options(struct submit *job, struct err *err)
@@ -218,7 +218,7 @@ static bool take(const char *path, bool dry_run)
     return dry_run ? stat(path, &status) != 0 : mkdir(path, 0777) == 0;
 }
 
-/* A directory of the run's own: the first NAME-N that is not there, or the one that was given. */
+/* A directory of the run's own: the first NAME-N that is not there, or the given one. */
 static int make_directory(struct submit *job, struct err *err)
 {
     const char *given = option_string(job->options, "directory", NULL);
@@ -230,8 +230,8 @@ static int make_directory(struct submit *job, struct err *err)
             file_mkdirs(given);
         return 0;
     }
-    name = plain_name(option_given(job->options, "job-name") ? job->name
-                                                             : options_operand(job->options, 0));
+    name = plain_name(option_given(job->options, "job-name")
+                          ? job->name : options_operand(job->options, 0));
     for (int i = 1; i < MOST_RUNS; i++) {
         char *path = mem_printf("%s-%d", name, i);
 
@@ -259,8 +259,8 @@ static void set_path(const struct submit *job, const char *option, const char *f
     free(path);
 }
 
-/* A job file for train: what is long is easier to read, and to change, there than in the script's
- * srun line, and train, plan and inspect take it by hand, too.
+/* A job file for train: what is long is easier to read, and to change, there than in the
+ * script's srun line, and train, plan and inspect take it by hand, too.
  */
 static int write_job_text(struct submit *job, struct err *err)
 {

@@ -46,8 +46,8 @@ int submit_choose_nodes(struct submit *job, struct err *err);
 /* How many ranks on each, and what each of them gets. */
 int submit_choose_tasks(struct submit *job, struct err *err);
 
-/* The script, malloc'ed; "pbs.sh.in" filled in. A paragraph with a word that is not known is left
- * out.
+/* The script, malloc'ed; "pbs.sh.in" filled in. A paragraph with a word that is not known is
+ * left out.
  */
 char *submit_script(const struct submit *job, struct err *err);
 /* DIR/job.sh; malloc'ed. */

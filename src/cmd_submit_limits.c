@@ -87,8 +87,8 @@ static int check_time(const struct submit *job, struct err *err)
 
     if (!job->time || most <= 0 || job->time <= most)
         return 0;
-    return err_set(err, "--time %" PRId64 ":%02d: partition %s allows %" PRId64 ":%02d (hours and "
-                   "minutes); a run that needs longer goes on in further allocations",
+    return err_set(err, "--time %" PRId64 ":%02d: partition %s allows %" PRId64 ":%02d (hours "
+                   "and minutes); a run that needs longer goes on in further allocations",
                    job->time / 3600, (int)(job->time / 60 % 60), facts->partition, most / 3600,
                    (int)(most / 60 % 60));
 }
@@ -105,8 +105,8 @@ static int check_nodes(const struct submit *job, int64_t nodes, struct err *err)
         return err_set(err, "--nodes %" PRId64 ": partition %s has %d", nodes, facts->partition,
                        facts->n_nodes);
     if (nodes < facts->nodes_least)
-        return err_set(err, "--nodes %" PRId64 ": partition %s gives a job %" PRId64 " at least",
-                       nodes, facts->partition, facts->nodes_least);
+        return err_set(err, "--nodes %" PRId64 ": partition %s gives a job %" PRId64
+                       " at least", nodes, facts->partition, facts->nodes_least);
     if (nodes > there)
         log_warning("--nodes %" PRId64 ": of partition %s %" PRId64 " can be used now: the job "
                     "waits for more", nodes, facts->partition, there);
@@ -131,8 +131,8 @@ static int set_range(struct submit *job, struct err *err)
     int64_t most;
 
     if (!facts)
-        return err_set_code(err, EXIT_USAGE, "--nodes auto: the limits are Slurm's, which is not "
-                            "asked here; --nodes FIRST..LAST needs nobody");
+        return err_set_code(err, EXIT_USAGE, "--nodes auto: the limits are Slurm's, which is "
+                            "not asked here; --nodes FIRST..LAST needs nobody");
     most = usable_nodes(facts);
     if (facts->nodes_most > 0 && most > facts->nodes_most)
         most = facts->nodes_most;
@@ -281,8 +281,8 @@ static int64_t devices_of_cluster(const struct submit *job, struct err *err)
 static int check_gpus(const struct submit *job, const struct share *share, struct err *err)
 {
     if (!job->on_gpus && share->gpus > 0 && !option_given(job->options, "device"))
-        log_warning("partition %s: its nodes have %" PRId64 " GPUs, which stay idle: --device cuda "
-                    "uses them, --device cpu says that it is meant", job->facts->partition,
+        log_warning("partition %s: its nodes have %" PRId64 " GPUs, which stay idle: --device "
+                    "cuda uses them, --device cpu says that it is meant", job->facts->partition,
                     share->gpus);
     if (!job->on_gpus || share->gpus < 0 || job->tasks <= share->gpus)
         return 0;

@@ -120,7 +120,8 @@ END
     [ "$status" -eq 1 ]
     [[ "$output" == *"net-1/job.conf: another run's: choose another --directory"* ]]
     # A job file is taken, and may say how many nodes; the command line is stronger.
-    printf 'model = net.onnx\ndata = d\nglobal-batch = 8\nsteps = 2\nnodes = 3\ntime = 9\n' >j.conf
+    printf '%s\n' 'model = net.onnx' 'data = d' 'global-batch = 8' 'steps = 2' 'nodes = 3' \
+        'time = 9' >j.conf
     "$TASUKI" submit j.conf --time 8
     grep -x '#SBATCH --nodes=3' net-3/job.sh
     grep -x '#SBATCH --time=0:08:00' net-3/job.sh
@@ -130,7 +131,8 @@ END
 @test "other schedulers are found by their commands, and the line to type is printed" {
     local only=$PWD/tools
     tool pjsub
-    run --separate-stderr env PATH="$only" "$TASUKI" submit "${training[@]}" --nodes 2 -- -g 'my group'
+    run --separate-stderr env PATH="$only" "$TASUKI" submit "${training[@]}" --nodes 2 -- \
+        -g 'my group'
     echo "$output $stderr"
     [ "$output" = "pjsub -g 'my group' net-1/job.sh" ]
     grep -x '#PJM -L node=2' net-1/job.sh
@@ -158,7 +160,7 @@ END
 2|net.onnx --global-batch 8 --steps 4|--data is missing
 2|net.onnx --data d --global-batch 8|say either --epochs or --steps
 2|net.onnx --data d --global-batch 8 --steps 4 --lr x|--lr: expected
-2|net.onnx --data d --steps 4 --nodes 0|--nodes: expected a number of nodes, auto, or FIRST..LAST
+2|net.onnx --data d --steps 4 --nodes 0|--nodes: expected a number of nodes, auto, or
 2|net.onnx --data d --steps 4 --nodes 4..2|--nodes: expected
 2|net.onnx --data d --steps 4 --nodes 2x|--nodes: expected
 2|net.onnx --data d --steps 4 --time 1:2:3:4|--time: expected

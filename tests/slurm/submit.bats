@@ -5,7 +5,7 @@ bats_require_minimum_version 1.5.0
 load common
 
 setup_file() {
-    export LAB_DIR=$BATS_FILE_TMPDIR/lab LAB_NODES=3 LAB_CPUS=4 LAB_SOCKETS=2
+    export LAB_DIR=$BATS_FILE_TMPDIR/lab LAB_NODES=3 LAB_CPUS=4 LAB_SOCKETS=2 LAB_GPUS=2
     export LAB_EXTRA='PartitionName=small Nodes=n[1-2] MaxNodes=2 MaxTime=30 State=UP
 PartitionName=closed Nodes=n3 State=DRAIN'
     local reason
@@ -65,7 +65,8 @@ let_go_on() {
 }
 
 @test "a submitted job trains on two nodes and ends; submit prints its number" {
-    run --separate-stderr submit "${training[@]}" --steps 6 --nodes 2 --ntasks-per-node 1 --time 10
+    run --separate-stderr submit "${training[@]}" --steps 6 --nodes 2 \
+        --ntasks-per-node 1 --time 10
     echo "$output $stderr"
     [ "$status" -eq 0 ]
     [[ "$output" =~ ^[0-9]+$ ]]
@@ -97,7 +98,7 @@ let_go_on() {
     same_losses run/log.jsonl alone
 }
 
-@test "a job that is cancelled, or was restarted often enough, is not requeued; sbatch goes on" {
+@test "a job that is cancelled, or restarted often enough, is not requeued; sbatch goes on" {
     local id
     export TASUKI_TEST_DELAY=1:30000
     id=$(submit "${training[@]}" --steps 1000 --nodes 1 --ntasks-per-node 1 --directory run \
@@ -115,7 +116,7 @@ let_go_on() {
     grep -q 'digits: not done after 0 restarts' run/job-"$id".out
 }
 
-@test "nodes are chosen within the partition's limits, ranks by sockets, and the reason is said" {
+@test "nodes are chosen within the partition's limits, ranks by sockets, and it is said why" {
     run submit "${training[@]}" --steps 6 --stages 1 --nodes auto --partition small --dry-run \
         --cluster tree:4x2,inside=1e9,across=1e9
     echo "$output"
@@ -128,6 +129,20 @@ let_go_on() {
     [ "$(ls)" = "" ]
 }
 
+@test "each rank gets a GPU where that is meant, and GPUs that stay idle are spoken of" {
+    run submit "${training[@]}" --steps 6 --nodes 2 --dry-run
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"partition main: its nodes have 2 GPUs, which stay idle"* ]]
+    [[ "$output" != *gpus-per-node* ]]
+    run submit "${training[@]}" --steps 6 --nodes 2 --dry-run --device cpu
+    [[ "$output" != *idle* ]]
+    run submit "${training[@]}" --steps 6 --nodes 2 --dry-run --device cuda
+    echo "$output"
+    [[ "$output" == *$'\n#SBATCH --ntasks-per-node=2\n'* ]]
+    [[ "$output" == *$'\n#SBATCH --gpus-per-node=2\n'* ]]
+}
+
 @test "what the partition does not give is refused, and nothing is left behind" {
     while IFS='|' read -r options message; do
         run submit "${training[@]}" --steps 6 $options
@@ -135,13 +150,13 @@ let_go_on() {
         [ "$status" -eq 1 ]
         [[ "$output" == *"$message"* ]]
     done <<'END'
---partition nowhere|partition nowhere: Slurm knows of no such partition; there are: main; small; closed
+--partition nowhere|partition nowhere: Slurm knows of no such partition; there are: main; small
 --partition closed|partition closed is in state drain: it takes no jobs
 --partition small --nodes 3|--nodes 3: partition small gives a job 2 at most
 --nodes 4|--nodes 4: partition main has 3
 --nodes 1..4|--nodes 4: partition main has 3
 --partition small --time 31|--time 0:31: partition small allows 0:30
---device cuda|--device cuda: nodes of partition main have no GPUs
+--device cuda --ntasks-per-node 3|nodes of partition main have 2 GPUs, and each rank takes one
 -- --nodelist=n9|sbatch: error:
 END
     [ "$(ls)" = "digits-1" ]     # sbatch's own refusal: the script is kept
