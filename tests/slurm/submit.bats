@@ -57,6 +57,10 @@ no_steps() {
     ! "$lab" run pgrep -f '^slurmstepd: \[' >/dev/null
 }
 
+all_idle() {
+    [ "$("$lab" run sinfo -h -N -p main -o %T | grep -cx idle)" = "$LAB_NODES" ]
+}
+
 # A requeued job waits two minutes, in which the processes of its last start go away.
 let_go_on() {
     wait_until in_state "$1" PENDING
@@ -80,14 +84,14 @@ let_go_on() {
 
 @test "a job whose limit is near, and that is requeued, goes on twice, with the same curve" {
     local id
-    "$TASUKI" train "${training[@]}" --steps 24 --log alone
+    "$TASUKI" train "${training[@]}" --steps 16 --log alone
     export TASUKI_TEST_DELAY=1:30000
-    id=$(submit "${training[@]}" --steps 24 --stages 2 --replicas 1,1 --nodes 2 \
+    id=$(submit "${training[@]}" --steps 16 --stages 2 --replicas 1,1 --nodes 2 \
         --ntasks-per-node 1 --directory run)
-    wait_until has_line run/log.jsonl '^{"step":4,'
+    wait_until has_line run/log.jsonl '^{"step":3,'
     "$lab" run scancel -b -s USR1 "$id"     # as --signal does before the limit
     let_go_on "$id"
-    wait_until has_line run/log.jsonl '^{"step":12,'
+    wait_until has_line run/log.jsonl '^{"step":8,'
     "$lab" run scontrol requeue "$id"
     let_go_on "$id"
     wait_until ended "$id"
@@ -96,6 +100,31 @@ let_go_on() {
     [ "$(grep -c 'resuming from' run/job-"$id".out)" -eq 2 ]
     grep -q 'to be continued, restart 1 of at most 100' run/job-"$id".out
     same_losses run/log.jsonl alone
+}
+
+# The steps after the last checkpoint are done twice: the later ones count.
+last_of_each_step() {
+    tac "$1" | awk -F '[:,]' '/^{"step"/ && !seen[$2]++' | tac
+}
+
+@test "a job that loses a node goes on without it from its checkpoint, with the same curve" {
+    local id
+    "$TASUKI" train "${training[@]}" --steps 16 --log alone
+    export TASUKI_TEST_DELAY=1:30000
+    id=$(submit "${training[@]}" --steps 16 --stages 2 --replicas 1,1 --nodes 2 \
+        --ntasks-per-node 1 --directory run --checkpoint-every 4)
+    wait_until has_line run/log.jsonl '^{"step":7,'
+    "$lab" off n2
+    "$lab" run scontrol update nodename=n2 state=down reason=test
+    let_go_on "$id"
+    wait_until ended "$id"
+    "$lab" on n2
+    cat run/job-"$id".out
+    in_state "$id" COMPLETED
+    [ "$(grep -c 'resuming from' run/job-"$id".out)" -eq 1 ]
+    last_of_each_step run/log.jsonl >once
+    same_losses once alone
+    wait_until all_idle
 }
 
 @test "a job that is cancelled, or restarted often enough, is not requeued; sbatch goes on" {
