@@ -33,6 +33,7 @@ struct plan_run {
     struct cluster *cluster;
     struct cost *cost;
     struct plan *plan;
+    struct sizes *compared;     /* in place of one plan */
     char *why;
 };
 
@@ -122,7 +123,6 @@ static struct plan *plan_part(void *user, const struct cluster *part, struct err
 static int compare_sizes(struct plan_run *r, struct err *err)
 {
     struct sizes *sizes = sizes_new(r->cluster, &r->sizes, err);
-    int bad = -1;
 
     if (!sizes)
         return -1;
@@ -131,9 +131,8 @@ static int compare_sizes(struct plan_run *r, struct err *err)
             free(sizes->rows[i].plan->command);
             sizes->rows[i].plan->command = mem_strdup(r->command);
         }
-    bad = sizes_print(sizes, r->cluster, r->options, err);
-    sizes_free(sizes);
-    return bad;
+    r->compared = sizes;
+    return 0;
 }
 
 /* The network is measured once for all sizes. */
@@ -250,18 +249,44 @@ static int print(const struct plan_run *r, struct err *err)
     return 0;
 }
 
-static int run(struct plan_run *r, struct err *err)
+static int work(struct plan_run *r, struct err *err)
 {
     if (options_operands(r->options) == 0 && !option_given(r->options, "cost"))
         return err_set_code(err, EXIT_USAGE, "plan: a MODEL or --cost FILE is needed");
     if (read_request(r, err) || sizes_read(r->options, &r->sizes, err) || open_cluster(r, err) ||
         open_cost(r, err) || make_plan(r, err))
         return -1;
-    if (!r->plan)
-        return 0;
-    free(r->plan->command);
-    r->plan->command = mem_strdup(r->command);
-    return print(r, err);
+    if (r->plan) {
+        free(r->plan->command);
+        r->plan->command = mem_strdup(r->command);
+    }
+    return 0;
+}
+
+static void clear(struct plan_run *r)
+{
+    free(r->why);
+    plan_free(r->plan);
+    sizes_free(r->compared);
+    cost_free(r->cost);
+    cluster_free(r->cluster);
+    schedule_free(r->list);
+    free(r->replicas);
+}
+
+struct sizes *plan_sizes(int argc, char **argv, struct err *err)
+{
+    struct options *options = options_parse(COMMAND_PLAN, argc, argv, 1, err);
+    struct plan_run r = { .options = options, .command = "" };
+    struct sizes *sizes = NULL;
+
+    if (options && work(&r, err) == 0) {
+        sizes = r.compared;
+        r.compared = NULL;
+    }
+    clear(&r);
+    options_free(options);
+    return sizes;
 }
 
 int cmd_plan(int argc, char **argv, struct err *err)
@@ -274,13 +299,12 @@ int cmd_plan(int argc, char **argv, struct err *err)
     if (!options)
         return (int)err->code;
     r.command = command = options_command_line(argc, argv);
-    result = run(&r, err);
-    free(r.why);
-    plan_free(r.plan);
-    cost_free(r.cost);
-    cluster_free(r.cluster);
-    schedule_free(r.list);
-    free(r.replicas);
+    result = work(&r, err);
+    if (!result && r.compared)
+        result = sizes_print(r.compared, r.cluster, options, err);
+    else if (!result)
+        result = print(&r, err);
+    clear(&r);
     free(command);
     options_free(options);
     return result ? (int)err->code : EXIT_OK;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Between cmd_plan.c, cmd_plan_sizes.c, cmd_plan_svg.c and cmd_plan_table.c. */
+/* Between cmd_plan.c, cmd_plan_sizes.c, cmd_plan_svg.c and cmd_plan_table.c; cmd_submit
+ * asks for sizes. */
 #ifndef TASUKI_CMD_PLAN_H
 #define TASUKI_CMD_PLAN_H
 
@@ -18,6 +19,11 @@ int sizes_settle(const struct options *options, int64_t samples, int64_t global_
 /* The table, or JSON; with -o the plan of the size that is recommended is written, too. */
 int sizes_print(const struct sizes *sizes, const struct cluster *cluster,
                 const struct options *options, struct err *err);
+
+/* Why it is the best that is recommended; sentences in lines. 'best' must be there. */
+void sizes_reason(const struct sizes *sizes, FILE *out);
+/* What "tasuki plan" compares with this command line, which must have --nodes FIRST..LAST. */
+struct sizes *plan_sizes(int argc, char **argv, struct err *err);
 
 /* The plan for people. 'why': the planner's reasons; may be NULL. */
 void plan_table(const struct plan *plan, const struct cluster *cluster, const char *why,

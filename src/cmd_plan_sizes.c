@@ -122,13 +122,13 @@ static void print_row(const struct sizes *sizes, int i, FILE *out)
 }
 
 /* Why not the next larger one? */
-static void print_reason(const struct sizes *sizes, FILE *out)
+void sizes_reason(const struct sizes *sizes, FILE *out)
 {
     const struct size_row *best = &sizes->rows[sizes->best], *next = best + 1;
     const char *what = sizes->request.nodes ? "nodes" : "devices";
     int size = sizes->request.nodes ? best->nodes : best->devices;
 
-    fprintf(out, "\nRecommended: %d %s. No size is done more than %g %% sooner, and none that is "
+    fprintf(out, "Recommended: %d %s. No size is done more than %g %% sooner, and none that is "
             "done as soon\nneeds fewer node-hours.\n", size, what, 1e2 * SIZES_NEAR);
     if (sizes->best + 1 == sizes->n)
         return;
@@ -162,8 +162,10 @@ static void print_table(const struct sizes *sizes, const struct cluster *cluster
     fprintf(out, "  %10s %9s %7s\n", "computes", "reduces", "waits");
     for (int i = 0; i < sizes->n; i++)
         print_row(sizes, i, out);
-    if (sizes->best >= 0)
-        print_reason(sizes, out);
+    if (sizes->best >= 0) {
+        fputc('\n', out);
+        sizes_reason(sizes, out);
+    }
     if (q->steps && q->start_up <= 0)
         fprintf(out, "The start of a run is not counted: --start-up SECONDS.\n");
     if (q->steps && q->data_bytes <= 0)

@@ -199,7 +199,8 @@ static int read_running(const struct options *o, struct train_settings *t, struc
     t->resume = option_flag(o, "resume", false);
     t->log = option_string(o, "log", NULL);
     t->trace = option_string(o, "trace", NULL);
-    t->gradients = option_string(o, "dump-gradients", NULL);
+    if (options_takes(o, "dump-gradients"))
+        t->gradients = option_string(o, "dump-gradients", NULL);
     t->prometheus = option_string(o, "prometheus", NULL);
     t->job = getenv("SLURM_JOB_ID");
     if (option_number(o, "report-every", 0, 1e9, REPORT_EVERY, &t->report_every, err) < 0)
@@ -265,6 +266,16 @@ static int read_settings(const struct options *o, struct train_settings *t, stru
            read_pins(o, t, err) < 0 ||
            read_length(o, t, err) < 0 || read_running(o, t, err) < 0 ||
            read_delay(t, err) < 0 ? -1 : 0;
+}
+
+int train_accepts(const struct options *options, struct err *err)
+{
+    struct train_settings settings = { 0 };
+    int bad = read_settings(options, &settings, err);
+
+    free(settings.replicas);
+    schedule_free(settings.list);
+    return bad;
 }
 
 static void on_signal(int number)

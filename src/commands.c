@@ -11,6 +11,8 @@ const struct command commands[] = {
       COMMAND_INSPECT, "inspect [OPTION]... MODEL" },
     { "train", cmd_train, "train a model over the ranks of this run", COMMAND_TRAIN,
       "train [OPTION]... MODEL|PLAN.json|JOB.conf" },
+    { "submit", cmd_submit, "write the batch script of a training, and submit it",
+      COMMAND_SUBMIT, "submit [OPTION]... MODEL|PLAN.json|JOB.conf [-- OPTION OF SBATCH...]" },
     { "import", cmd_import, "write a PyTorch model as ONNX, or data as safetensors",
       COMMAND_IMPORT, "import [OPTION]... -o FILE FILE.py:NAME" },
     { "export", cmd_export, "write a checkpoint as ONNX or safetensors", COMMAND_EXPORT,

@@ -18,8 +18,12 @@ struct command {
 
 extern const struct command commands[]; /* ends with a NULL name */
 
+/* Would train take these, submit's? -1 with 'err' where not. */
+int train_accepts(const struct options *options, struct err *err);
+
 int cmd_topo(int argc, char **argv, struct err *err);
 int cmd_train(int argc, char **argv, struct err *err);
+int cmd_submit(int argc, char **argv, struct err *err);
 int cmd_import(int argc, char **argv, struct err *err);
 int cmd_export(int argc, char **argv, struct err *err);
 int cmd_profile(int argc, char **argv, struct err *err);

@@ -16,7 +16,7 @@
 
 struct err;
 
-#define SLURM_DRIVER_VERSION 1
+#define SLURM_DRIVER_VERSION 2
 #define SLURM_DRIVER_SYMBOL "tasuki_slurm_driver"
 
 /* "123", "123_4" of an array, "123+1" of a heterogeneous job. */
@@ -30,7 +30,8 @@ struct slurm_driver {
     size_t facts_size, node_size, switch_size, err_size;    /* sizeof the shared structs */
 
     /* Fill 'facts', everything in it "not known" before, with the job or the partition, its
-     * nodes, and the switches of the cluster. Strings are malloc'ed.
+     * nodes, and the switches of the cluster. Strings are malloc'ed. The partition "" is the one
+     * that jobs go to which name none.
      */
     int (*job)(const struct slurm_job_id *id, struct slurm_facts *facts, struct err *err);
     int (*partition)(const char *name, struct slurm_facts *facts, struct err *err);

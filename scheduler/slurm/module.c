@@ -159,6 +159,26 @@ static void set_partition(struct slurm_facts *facts, const partition_info_t *par
                                                          : (int64_t)partition->max_nodes;
 }
 
+static bool is_wanted(const partition_info_t *partition, const char *name)
+{
+    if (!*name)
+        return (partition->flags & PART_FLAG_DEFAULT) != 0;
+    return partition->name && strcmp(partition->name, name) == 0;
+}
+
+/* The names of those there are. */
+static int no_partition(const partition_info_msg_t *partitions, const char *name,
+                        struct err *err)
+{
+    if (!*name)
+        return err_set(err, "Slurm has none: name one");
+    err_set(err, "Slurm knows of no such partition");
+    for (uint32_t i = 0; i < partitions->record_count && i < 16; i++)
+        if (partitions->partition_array[i].name)
+            err_hint(err, "%s%s", i ? "" : "there are: ", partitions->partition_array[i].name);
+    return -1;
+}
+
 static int add_partition(struct slurm_facts *facts, const char *name,
                          const partition_info_msg_t *partitions, struct err *err)
 {
@@ -167,7 +187,7 @@ static int add_partition(struct slurm_facts *facts, const char *name,
         node_info_msg_t *nodes = NULL;
         int status = 0;
 
-        if (!partition->name || strcmp(partition->name, name) != 0)
+        if (!is_wanted(partition, name))
             continue;
         set_partition(facts, partition);
         if (!partition->nodes || !*partition->nodes)
@@ -178,7 +198,7 @@ static int add_partition(struct slurm_facts *facts, const char *name,
         slurm_free_node_info_msg(nodes);
         return status;
     }
-    return err_set(err, "Slurm knows of no such partition");
+    return no_partition(partitions, name, err);
 }
 
 static int ask_partition(const char *name, struct slurm_facts *facts, struct err *err)

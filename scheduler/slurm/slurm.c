@@ -164,6 +164,6 @@ struct slurm_facts *slurm_ask_partition(const char *partition, struct err *err)
     struct slurm_facts *facts = ask(&question, err);
 
     if (!facts)
-        err_prefix(err, "partition %s", partition);
+        err_prefix(err, "%s%s", *partition ? "partition " : "default partition", partition);
     return facts;
 }

@@ -20,6 +20,7 @@ int slurm_parse_job(const char *text, struct slurm_job_id *id, struct err *err);
  * in a child process: call it before other libraries start threads.
  */
 struct slurm_facts *slurm_ask_job(const char *job, struct err *err);
+/* "": the one that jobs go to which name none. */
 struct slurm_facts *slurm_ask_partition(const char *partition, struct err *err);
 
 /* Nodes as the rest of the program knows them: of a job's, the GPUs that the job has; below

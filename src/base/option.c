@@ -232,7 +232,7 @@ static int read_job_file(struct options *options, struct err *err)
     int result;
 
     if (!(options->command & (COMMAND_INSPECT | COMMAND_PLAN | COMMAND_TRAIN |
-                              COMMAND_PROFILE)) ||
+                              COMMAND_PROFILE | COMMAND_SUBMIT)) ||
         length < 6 || strcmp(path + length - 5, ".conf") != 0)
         return 0;
     if (options->n_operands > 1)
@@ -328,6 +328,11 @@ static int read_command_line(struct options *options, int argc, char **argv, int
         int result;
 
         if (!only_operands && strcmp(text, "--") == 0) {
+            if (options->command == COMMAND_SUBMIT) {
+                options->n_rest = argc - i - 1;
+                options->rest = argv + i + 1;
+                break;
+            }
             only_operands = true;
             continue;
         }
@@ -379,4 +384,32 @@ int options_operands(const struct options *options)
 const char *options_operand(const struct options *options, int index)
 {
     return index >= 0 && index < options->n_operands ? options->operands[index] : NULL;
+}
+
+int options_rest(const struct options *options, char *const **words)
+{
+    *words = options->rest;
+    return options->n_rest;
+}
+
+void options_set(struct options *options, const char *name, const char *value)
+{
+    const struct option_spec *spec = option_find((unsigned)options->command, name);
+    char *where = mem_printf("--%s", name);
+
+    options_forget(options, name);
+    store(options, spec, OPTION_COMMAND_LINE, where, value, NULL);
+    free(where);
+}
+
+void options_forget(struct options *options, const char *name)
+{
+    const struct option_spec *spec = option_find((unsigned)options->command, name);
+
+    for (int i = 0; i < options->n_settings; i++)
+        if (options->settings[i].spec == spec) {
+            setting_clear(&options->settings[i]);
+            options->settings[i] = options->settings[--options->n_settings];
+            return;
+        }
 }

@@ -29,6 +29,7 @@ enum command_id {
     COMMAND_INFO = 1 << 7,
     COMMAND_IMPORT = 1 << 8,
     COMMAND_WATCH = 1 << 9,
+    COMMAND_SUBMIT = 1 << 10,
     COMMAND_ALL = ~0
 };
 
@@ -61,6 +62,13 @@ struct options *options_parse(enum command_id command, int argc, char **argv,
 void options_free(struct options *options);
 int options_operands(const struct options *options);
 const char *options_operand(const struct options *options, int index);
+/* What follows "--" of 'submit', as it is: the scheduler's; part of argv. Of other commands these
+ * are operands.
+ */
+int options_rest(const struct options *options, char *const **words);
+/* As if the command line had said so, and nothing else; as if nobody had said anything. */
+void options_set(struct options *options, const char *name, const char *value);
+void options_forget(struct options *options, const char *name);
 
 /* Is it in the command's table? */
 bool options_takes(const struct options *options, const char *name);
@@ -103,6 +111,8 @@ void options_print_settings(const struct options *options, FILE *out);  /* --set
 void options_print_config(const struct options *options, FILE *out);    /* --print-config */
 /* "tasuki" and these words as one would type them again, quoted for a shell; malloc'ed. */
 char *options_command_line(int argc, char **argv);
+/* A word of it; malloc'ed. */
+char *options_quote(const char *word);
 void options_print_help(enum command_id command, const char *synopsis, FILE *out);
 
 #endif

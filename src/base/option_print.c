@@ -65,6 +65,19 @@ static void quote(const char *word, FILE *out)
     fputc('\'', out);
 }
 
+char *options_quote(const char *word)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out;
+
+    if (is_plain(word) || !(out = open_memstream(&text, &size)))
+        return mem_strdup(word);
+    quote(word, out);
+    fclose(out);
+    return text;
+}
+
 char *options_command_line(int argc, char **argv)
 {
     char *text = NULL;

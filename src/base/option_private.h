@@ -19,6 +19,8 @@ struct options {
     struct setting *settings;
     int n_operands;
     const char **operands;
+    int n_rest;
+    char *const *rest;      /* of argv */
 };
 
 /* The entry of this name that the command takes; NULL: none. */

@@ -4,7 +4,9 @@
 #define TOPO COMMAND_TOPO
 #define INSPECT COMMAND_INSPECT
 #define PLAN COMMAND_PLAN
-#define TRAIN COMMAND_TRAIN
+/* What a job is told, it passes on. */
+#define TRAIN (COMMAND_TRAIN | COMMAND_SUBMIT)
+#define SUBMIT COMMAND_SUBMIT
 #define EXPORT COMMAND_EXPORT
 #define PROFILE COMMAND_PROFILE
 #define SIMULATE COMMAND_SIMULATE
@@ -75,6 +77,24 @@ static const struct option_spec table[] = {
       .help = "replace a description that is there" },
     { .name = "measure", .argument = "quick|full|none", .commands = TOPO, .plain = "full",
       .help = "links between ranks: a few of each kind (default), many, or from tables" },
+
+    /* the job */
+    { .name = "nodes", .argument = "N|auto|FIRST..LAST", .commands = SUBMIT,
+      .help = "so many, or as many as are worth it (default: 1)" },
+    { .name = "ntasks-per-node", .argument = "N", .commands = SUBMIT,
+      .help = "ranks of a node (default: one for each GPU, or socket)" },
+    { .name = "time", .argument = "TIME", .commands = SUBMIT,
+      .help = "limit of each allocation: MINUTES, H:MM:SS or D-HH:MM:SS (default: the site's)" },
+    { .name = "partition", .argument = "NAME", .commands = SUBMIT,
+      .help = "partition or queue (default: the site's)" },
+    { .name = "job-name", .argument = "NAME", .commands = SUBMIT, .line_only = true,
+      .help = "in the queue (default: the model's)" },
+    { .name = "directory", .argument = "DIR", .commands = SUBMIT, .line_only = true,
+      .help = "new one for script, job file, checkpoints and log (default: NAME-1, NAME-2, ...)" },
+    { .name = "max-restarts", .argument = "N", .commands = SUBMIT,
+      .help = "go on in so many further allocations at most (default: 100)" },
+    { .name = "scheduler", .argument = "slurm|pjm|pbs|sge", .commands = SUBMIT,
+      .help = "what the script is for (default: what is found here)" },
 
     /* the network */
     { .name = "loss", .argument = "SPEC", .commands = MODEL | SIMULATE,
@@ -151,8 +171,10 @@ static const struct option_spec table[] = {
       .help = "estimate for the devices of --cluster in place of measuring (default: no)" },
     { .name = "efficiency", .commands = PROFILE,
       .help = "write --cluster with what its devices reach, as measured here (default: no)" },
-    { .name = "cluster", .argument = "SPEC", .commands = PLAN | TRAIN | SIMULATE | PROFILE,
+    { .name = "cluster", .argument = "SPEC", .commands = PLAN | COMMAND_TRAIN | SIMULATE | PROFILE,
       .help = "NAME:NODES of a machine, topology file, flat:... or tree:... (default: here)" },
+    { .name = "cluster", .argument = "SPEC", .commands = SUBMIT,
+      .help = "machine to choose nodes and tasks for (default: the saved one)" },
     { .name = "nodes", .argument = "N", .commands = PLAN | SIMULATE,
       .help = "so many nodes of the machine (default: the saved one, or that of --cluster); "
               "plan: FIRST..LAST compares sizes" },
@@ -233,13 +255,15 @@ static const struct option_spec table[] = {
       .help = "ONNX file whose inputs give the names of the data, with \"label\" last" },
     { .name = "ema", .commands = EXPORT, .line_only = true,
       .help = "the averages of the parameters in their place" },
+    { .name = "output", .letter = 'o', .argument = "FILE", .commands = SUBMIT, .line_only = true,
+      .help = "what the job prints (default: job-%j.out in its directory)" },
     { .name = "log", .argument = "FILE", .commands = TRAIN,
       .help = "JSON lines: step, loss, seconds and more" },
     { .name = "report-every", .argument = "SECONDS", .commands = TRAIN,
       .help = "what each rank spent its time on, into the log (default: 30; 0: never)" },
     { .name = "prometheus", .argument = "FILE", .commands = TRAIN,
       .help = "figures for node_exporter's textfile collector, at each report" },
-    { .name = "dump-gradients", .argument = "FILE", .commands = TRAIN, .line_only = true,
+    { .name = "dump-gradients", .argument = "FILE", .commands = COMMAND_TRAIN, .line_only = true,
       .help = "write the gradients of the first step as safetensors" },
     { .name = "trace", .argument = "FILE", .commands = TRAIN | SIMULATE,
       .help = "timeline for chrome://tracing or Perfetto" },
@@ -264,8 +288,10 @@ static const struct option_spec table[] = {
       .help = "print each setting and where it came from" },
     { .name = "print-config", .commands = MODEL, .line_only = true,
       .help = "print a job file that gives this run again, and do nothing" },
-    { .name = "dry-run", .letter = 'n', .commands = TRAIN, .line_only = true,
+    { .name = "dry-run", .letter = 'n', .commands = COMMAND_TRAIN, .line_only = true,
       .help = "discover, check and plan, then stop" },
+    { .name = "dry-run", .letter = 'n', .commands = SUBMIT, .line_only = true,
+      .help = "print the script, write and submit nothing" },
     { .name = "quiet", .letter = 'q', .commands = EVERY,
       .help = "warnings and errors only" },
     { .name = "verbose", .letter = 'v', .commands = EVERY,

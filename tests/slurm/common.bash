@@ -51,3 +51,15 @@ all_passed() {
         [[ "$output" == *"$check: ok"* ]]
     done
 }
+
+losses() {
+    sed -n '/^{"step"/s/.*"loss": *\([0-9.e+-]*\).*/\1/p' "$1"
+}
+
+# Numbers, line by line, within 1e-10 of their size.
+same_losses() {
+    paste <(losses "$1") <(losses "$2") | awk '
+        NF != 2 { bad = 1 }
+        { d = $1 - $2; if (d < 0) d = -d; if (d > 1e-10 * ($1 < 0 ? -$1 : $1)) bad = 1 }
+        END { exit bad || NR < 6 }'
+}

@@ -164,18 +164,6 @@ refused_by_tasks() {
     [ "$(grep -c '"id": "n[1-4]/cpu[01]"' "$BATS_TEST_TMPDIR/topo.json")" -eq 8 ]
 }
 
-losses() {
-    sed -n '/^{"step"/s/.*"loss": *\([0-9.e+-]*\).*/\1/p' "$1"
-}
-
-# Numbers, line by line, within 1e-10 of their size.
-same_losses() {
-    paste <(losses "$1") <(losses "$2") | awk '
-        NF != 2 { bad = 1 }
-        { d = $1 - $2; if (d < 0) d = -d; if (d > 1e-10 * ($1 < 0 ? -$1 : $1)) bad = 1 }
-        END { exit bad || NR < 6 }'
-}
-
 @test "training gives the same numbers under srun, under mpirun and alone" {
     local demo=$srcdir/etc/demo
     local train=("$TASUKI" train "$demo/digits.onnx" --data "$demo/digits-train.safetensors"

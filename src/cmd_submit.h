@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/* Between cmd_submit.c, cmd_submit_limits.c and cmd_submit_script.c. */
+#ifndef TASUKI_CMD_SUBMIT_H
+#define TASUKI_CMD_SUBMIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct err;
+struct options;
+struct slurm_facts;
+
+enum scheduler { SCHEDULER_SLURM, SCHEDULER_PJM, SCHEDULER_PBS, SCHEDULER_SGE };
+
+/* A job on its way; 0 and NULL: not known. */
+struct submit {
+    struct options *options;
+    char *command;              /* how this was called */
+    enum scheduler scheduler;
+    bool dry_run;
+    const char *partition;      /* as given; "": the site's default */
+    const char *cluster;
+    int64_t time;               /* seconds; of an allocation */
+    int64_t nodes;
+    int64_t first, last;        /* sizes to be compared; last 0: not any, -1: as many as fit */
+    int64_t tasks;              /* of a node */
+    int64_t cpus, gpus;         /* of a task, of a node */
+    int64_t restarts;
+    bool on_gpus;
+    bool one_thread;            /* of each core: they have several */
+    char *name, *directory;     /* of the job, and where its files are */
+    bool own_checkpoint, own_log;       /* in that directory: nothing else was said */
+    char *job_file;             /* text of it */
+    struct slurm_facts *facts;  /* of the partition */
+};
+
+/* What the scheduler's commands are called: "sbatch". */
+const char *submit_tool(enum scheduler scheduler);
+
+/* What the partition allows; where Slurm cannot be asked, and that does not matter, nothing. */
+int submit_ask(struct submit *job, struct err *err);
+/* Is it within that? */
+int submit_check(const struct submit *job, struct err *err);
+/* How many nodes, where that was left open. */
+int submit_choose_nodes(struct submit *job, struct err *err);
+/* How many ranks on each, and what each of them gets. */
+int submit_choose_tasks(struct submit *job, struct err *err);
+
+/* The script, malloc'ed; "pbs.sh.in" filled in. A paragraph with a word that is not known is
+ * left out.
+ */
+char *submit_script(const struct submit *job, struct err *err);
+/* DIR/job.sh; malloc'ed. */
+char *submit_path(const struct submit *job, const char *file);
+
+#endif

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+/* The script of a job: a template of etc/schedulers, filled in. */
+#include "config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/module.h"
+#include "base/option.h"
+#include "cmd_submit.h"
+
+#define LEAST_NOTICE 60
+#define MOST_NOTICE 300     /* seconds before the limit at which a checkpoint is asked for */
+
+/* What a template may have between two '@'; NULL: not known. */
+struct word {
+    const char *name;
+    char *value;
+};
+
+struct words {
+    const char *bad;            /* a value that would end its line */
+    int n;
+    struct word *list;
+};
+
+/* 'value' is the list's. */
+static void add(struct words *words, const char *name, char *value)
+{
+    for (const char *c = value; c && *c && !words->bad; c++)
+        if (iscntrl((unsigned char)*c))
+            words->bad = name;
+    *(struct word *)mem_push((void **)&words->list, &words->n, sizeof(*words->list)) =
+        (struct word){ name, value };
+}
+
+static void clear(struct words *words)
+{
+    for (int i = 0; i < words->n; i++)
+        free(words->list[i].value);
+    free(words->list);
+}
+
+static void add_number(struct words *words, const char *name, int64_t value)
+{
+    add(words, name, value > 0 ? mem_printf("%" PRId64, value) : NULL);
+}
+
+static void add_text(struct words *words, const char *name, const char *value)
+{
+    add(words, name, value && *value ? options_quote(value) : NULL);
+}
+
+/* Not less than twice the half minute that Slurm takes to look at limits, but of a short one no
+ * more than half.
+ */
+static int64_t notice(int64_t limit)
+{
+    int64_t seconds = limit / 5 < LEAST_NOTICE ? LEAST_NOTICE : limit / 5;
+
+    if (limit == 0 || seconds > MOST_NOTICE)
+        return MOST_NOTICE;
+    return seconds < limit / 2 ? seconds : limit / 2;
+}
+
+static char *time_text(int64_t seconds)
+{
+    return mem_printf("%" PRId64 ":%02d:%02d", seconds / 3600, (int)(seconds / 60 % 60),
+                      (int)(seconds % 60));
+}
+
+static char *select_text(const struct submit *job)
+{
+    char *gpus = job->gpus ? mem_printf(":ngpus=%" PRId64, job->gpus) : mem_strdup("");
+    int64_t cpus = job->tasks * (job->cpus ? job->cpus : 1);
+    char *text = mem_printf("select=%" PRId64 ":ncpus=%" PRId64 ":mpiprocs=%" PRId64 "%s",
+                            job->nodes, cpus, job->tasks, gpus);
+
+    free(gpus);
+    return text;
+}
+
+/* Compute nodes see the same program at the same place, whatever their PATH. */
+static char *program(void)
+{
+    char *folder = module_program_folder();
+    char *path = folder ? mem_printf("%s/tasuki", folder) : mem_strdup("tasuki");
+
+    free(folder);
+    if (access(path, X_OK) == 0)
+        return path;
+    free(path);
+    return mem_strdup("tasuki");
+}
+
+static char *rest_text(const struct options *options)
+{
+    char *const *rest, *text = mem_strdup("");
+    int n = options_rest(options, &rest);
+
+    for (int i = 0; i < n; i++) {
+        char *word = options_quote(rest[i]);
+        char *more = mem_printf("%s%s%s", text, i ? " " : "", word);
+
+        free(word);
+        free(text);
+        text = more;
+    }
+    return text;
+}
+
+static void add_files(struct words *words, const struct submit *job)
+{
+    char *script = submit_path(job, "job.sh"), *config = submit_path(job, "job.conf");
+    char *output = submit_path(job, job->scheduler == SCHEDULER_SLURM ? "job-%j.out"
+                                                                      : "job.out");
+    char *tasuki = program(), *folder = getcwd(NULL, 0);
+
+    add_text(words, "SCRIPT", script);
+    add_text(words, "CONFIG", config);
+    add_text(words, "OUTPUT", option_string(job->options, "output", output));
+    add_text(words, "TASUKI", tasuki);
+    add_text(words, "FOLDER", folder ? folder : ".");
+    free(script);
+    free(config);
+    free(output);
+    free(tasuki);
+    free(folder);
+}
+
+static void add_all(struct words *words, const struct submit *job)
+{
+    int64_t notice_time = notice(job->time);
+
+    add(words, "COMMAND", mem_strdup(job->command));
+    add_text(words, "NAME", job->name);
+    add_number(words, "NODES", job->nodes);
+    add_number(words, "TASKS", job->tasks);
+    add_number(words, "ALL", job->nodes * job->tasks);
+    add_number(words, "CPUS", job->cpus);
+    add_number(words, "GPUS", job->gpus);
+    add_text(words, "PARTITION", job->partition);
+    add(words, "TIME", job->time ? time_text(job->time) : NULL);
+    add_number(words, "BEFORE", notice_time);
+    add_number(words, "SECONDS", job->time > notice_time ? job->time - notice_time : 0);
+    add(words, "RESTARTS", mem_printf("%" PRId64, job->restarts));
+    add(words, "SELECT", select_text(job));
+    add(words, "REST", rest_text(job->options));
+    add(words, "SRUN", job->cpus ? mem_printf("srun --mpi=pmix --cpus-per-task=%" PRId64,
+                                              job->cpus) : mem_strdup("srun --mpi=pmix"));
+    add_text(words, "HINT", job->one_thread ? "nomultithread" : NULL);
+    add_files(words, job);
+}
+
+/* "@NAME@" at 'at': its length and its entry; 0: no such word. */
+static size_t find(const struct words *words, const char *at, const struct word **found)
+{
+    size_t n = *at == '@' ? strspn(at + 1, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") : 0;
+
+    for (int i = 0; n && at[n + 1] == '@' && i < words->n; i++)
+        if (strlen(words->list[i].name) == n && memcmp(words->list[i].name, at + 1, n) == 0) {
+            *found = &words->list[i];
+            return n + 2;
+        }
+    return 0;
+}
+
+/* A paragraph with its end; nothing where a word of it is not known. */
+static void fill(const struct words *words, const char *at, const char *end, FILE *out)
+{
+    const struct word *word;
+    size_t n;
+
+    for (const char *look = at; look < end; look++)
+        if (find(words, look, &word) && !word->value)
+            return;
+    while (at < end) {
+        n = find(words, at, &word);
+        if (n)
+            fputs(word->value, out);
+        else
+            fputc(*at, out);
+        at += n ? n : 1;
+    }
+}
+
+static char *fill_all(const struct words *words, const char *template)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *out = open_memstream(&text, &size);
+
+    while (out && *template) {
+        const char *gap = strstr(template, "\n\n");
+        const char *end = gap ? gap + 2 : template + strlen(template);
+
+        fill(words, template, end, out);
+        template = end;
+    }
+    if (out)
+        fclose(out);
+    return text;
+}
+
+/* In a build tree beside the program, else where it was installed; malloc'ed. */
+static char *read_template(enum scheduler scheduler, struct err *err)
+{
+    static const char *const names[] = { "slurm", "pjm", "pbs", "sge" };
+    char *folder = module_program_folder(), *text = NULL;
+    char *path = mem_printf("%s/etc/schedulers/%s.sh.in", folder ? folder : "",
+                            names[scheduler]);
+    struct file_map map;
+
+    if (access(path, R_OK)) {
+        free(path);
+        path = mem_printf("%s/schedulers/%s.sh.in", PKGDATADIR, names[scheduler]);
+    }
+    if (file_map_open(path, &map, err) == 0) {
+        text = map.data ? strndup((const char *)map.data, map.size) : mem_strdup("");
+        file_map_close(&map);
+    }
+    free(folder);
+    free(path);
+    return text;
+}
+
+char *submit_script(const struct submit *job, struct err *err)
+{
+    char *template = read_template(job->scheduler, err), *text;
+    struct words words = { 0 };
+
+    if (!template)
+        return NULL;
+    add_all(&words, job);
+    text = words.bad ? NULL : fill_all(&words, template);
+    clear(&words);
+    free(template);
+    if (!text && words.bad)
+        err_set_code(err, EXIT_USAGE, "submit: control characters cannot be in a script: %s",
+                     words.bad);
+    else if (!text)
+        err_set(err, "out of memory");
+    return text;
+}

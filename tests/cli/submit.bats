@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: MIT
+# Scripts that "tasuki submit" writes, without a scheduler.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    printf x >net.onnx
+    training=(net.onnx --data d.safetensors --global-batch 8 --steps 4)
+    mkdir tools modules
+    export TASUKI_PKGLIBDIR=$PWD/modules    # no libslurm: nobody is asked
+}
+
+# A tool of a scheduler that notes how it was called.
+tool() {
+    printf '#!/bin/sh\nprintf "%%s\\n" "$@" >%s/called\necho 4711\nexit %s\n' "$PWD" "${2:-0}" \
+        >"tools/$1"
+    chmod +x "tools/$1"
+}
+
+script() {
+    "$TASUKI" submit "${training[@]}" --dry-run "$@" 2>talk
+}
+
+@test "a dry run prints the script and writes nothing" {
+    script --nodes 4 --ntasks-per-node 8 --time 1-2:30 --partition gpu --job-name 'my run' \
+        --max-restarts 7 -o "out dir/%j" >../job.sh
+    rm talk
+    [ "$(ls)" = $'modules\nnet.onnx\ntools' ]
+    cat ../job.sh
+    grep -qx "#SBATCH --job-name='my run'" ../job.sh
+    grep -qx '#SBATCH --nodes=4' ../job.sh
+    grep -qx '#SBATCH --ntasks-per-node=8' ../job.sh
+    grep -qx '#SBATCH --time=26:30:00' ../job.sh
+    grep -qx '#SBATCH --signal=B:USR1@300' ../job.sh
+    grep -qx '#SBATCH --partition=gpu' ../job.sh
+    grep -qx "#SBATCH --output='out dir/%j'" ../job.sh
+    grep -qx 'most=7' ../job.sh
+    grep -q 'train my-run-1/job.conf' ../job.sh
+    ! grep -q '@[A-Z]*@' ../job.sh
+    ! grep -q 'gpus-per-node' ../job.sh
+}
+
+@test "times are Slurm's, and the notice before a short limit is shorter" {
+    while read -r given time notice; do
+        script --time "$given" >job.sh
+        grep -x "#SBATCH --time=$time" job.sh
+        grep -x "#SBATCH --signal=B:USR1@$notice" job.sh
+    done <<'END'
+90 1:30:00 300
+10:30 0:10:30 126
+2:00:00 2:00:00 300
+1-0 24:00:00 300
+1-2:03:04 26:03:04 300
+2 0:02:00 60
+1 0:01:00 30
+END
+}
+
+@test "GPUs are asked for where ranks have them" {
+    script --device cuda --nodes 2 --cluster dgx-h100 >job.sh
+    grep -x '#SBATCH --ntasks-per-node=8' job.sh
+    grep -x '#SBATCH --gpus-per-node=8' job.sh
+}
+
+@test "scripts of all schedulers are sound, whatever the names in them" {
+    local scheduler
+    mkdir "it's here"
+    cd "it's here"
+    printf x >'a b.onnx'
+    for scheduler in slurm pjm pbs sge; do
+        "$TASUKI" submit 'a b.onnx' --data "d'; touch bad; '" --global-batch 8 --steps 4 -n \
+            --scheduler $scheduler --job-name "\$(touch bad)" --directory '`touch bad`' \
+            --time 60 --nodes 2 >$scheduler.sh -- --comment "it's; touch bad"
+        bash -n $scheduler.sh
+        ! grep -q '@[A-Z]*@' $scheduler.sh
+        if command -v shellcheck; then shellcheck -S warning -e SC2016 $scheduler.sh; fi
+    done
+    # The script itself, with a scheduler and an srun that do nothing.
+    printf '#!/bin/sh\nexit 75\n' >srun
+    printf '#!/bin/sh\necho "$@" >requeued\n' >scontrol
+    chmod +x srun scontrol
+    PATH=$PWD:$PATH SLURM_JOB_NAME=x SLURM_JOB_ID=12 run bash slurm.sh
+    echo "$output"
+    [ "$status" -eq 75 ]
+    [ "$(cat requeued)" = "requeue 12" ]
+    rm requeued
+    PATH=$PWD:$PATH SLURM_JOB_NAME=x SLURM_JOB_ID=12 SLURM_RESTART_COUNT=100 run bash slurm.sh
+    [ "$status" -eq 75 ]
+    [[ "$output" == *"x: not done after 100 restarts"* ]]
+    [ ! -e requeued ]
+    [ ! -e bad ]
+}
+
+@test "sbatch gets the script and what follows --, and its output and status are given on" {
+    tool sbatch 3
+    PATH=$PWD/tools:$PATH run --separate-stderr "$TASUKI" submit "${training[@]}" \
+        --nodes 2 -- --account phys --begin 'now+1 hour'
+    echo "$output $stderr"
+    [ "$status" -eq 3 ]
+    [ "$output" = 4711 ]
+    [[ "$stderr" == *"limits are not checked: "*"tasuki-slurm.so is not installed"* ]]
+    diff called - <<<$'--parsable\n--account\nphys\n--begin\nnow+1 hour\nnet-1/job.sh'
+    [ -x net-1/job.sh ]
+}
+
+@test "each run has a directory of its own, with the settings of train, by the umask" {
+    tool sbatch
+    export PATH=$PWD/tools:$PATH
+    umask 027
+    "$TASUKI" submit "${training[@]}" --lr 0.5 --nodes 2 --time 5
+    "$TASUKI" submit "${training[@]}" --checkpoint ck --log l
+    [ "$(stat -c %a net-1 net-1/job.sh net-1/job.conf | xargs)" = "750 750 640" ]
+    diff <(grep -v '^#' net-1/job.conf | sort) <({
+        "$TASUKI" train "${training[@]}" --lr 0.5 --checkpoint net-1/checkpoints --resume \
+            --log net-1/log.jsonl --print-config; } | sort)
+    grep -x 'checkpoint = ck' net-2/job.conf
+    grep -x 'log = l' net-2/job.conf
+    run "$TASUKI" submit "${training[@]}" --directory net-1
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"net-1/job.conf: another run's: choose another --directory"* ]]
+    # A job file is taken, and may say how many nodes; the command line is stronger.
+    printf '%s\n' 'model = net.onnx' 'data = d' 'global-batch = 8' 'steps = 2' 'nodes = 3' \
+        'time = 9' >j.conf
+    "$TASUKI" submit j.conf --time 8
+    grep -x '#SBATCH --nodes=3' net-3/job.sh
+    grep -x '#SBATCH --time=0:08:00' net-3/job.sh
+    "$TASUKI" train net-1/job.conf --print-config | grep -x 'lr = 0.5'
+}
+
+@test "other schedulers are found by their commands, and the line to type is printed" {
+    local only=$PWD/tools
+    tool pjsub
+    run --separate-stderr env PATH="$only" "$TASUKI" submit "${training[@]}" --nodes 2 -- \
+        -g 'my group'
+    echo "$output $stderr"
+    [ "$output" = "pjsub -g 'my group' net-1/job.sh" ]
+    grep -x '#PJM -L node=2' net-1/job.sh
+    rm tools/pjsub
+    tool qsub
+    PATH=$only SGE_ROOT=/sge "$TASUKI" submit "${training[@]}"
+    grep -x '#$ -N net' net-2/job.sh
+    PATH=$only "$TASUKI" submit "${training[@]}"
+    grep -x '#PBS -l select=1:ncpus=1:mpiprocs=1' net-3/job.sh
+    [ ! -e called ]
+}
+
+@test "what cannot be submitted is refused by name, and leaves nothing" {
+    local path=$PATH
+    while IFS='|' read -r status_wanted options message; do
+        PATH=/nonexistent run "$TASUKI" submit $options
+        echo "$options: $status $output"
+        [ "$status" -eq "$status_wanted" ]
+        [[ "$output" == *"$message"* ]]
+    done <<'END'
+1|net.onnx --data d --global-batch 8 --steps 4|there is no Slurm here
+1|net.onnx --data d --global-batch 8 --steps 4 --scheduler pbs|there is no qsub here; --dry-run
+1|no.conf|no.conf: no such file
+1|no.onnx --data d --global-batch 8 --steps 4|no.onnx: No such file
+2|net.onnx --global-batch 8 --steps 4|--data is missing
+2|net.onnx --data d --global-batch 8|say either --epochs or --steps
+2|net.onnx --data d --global-batch 8 --steps 4 --lr x|--lr: expected
+2|net.onnx --data d --steps 4 --nodes 0|--nodes: expected a number of nodes, auto, or
+2|net.onnx --data d --steps 4 --nodes 4..2|--nodes: expected
+2|net.onnx --data d --steps 4 --nodes 2x|--nodes: expected
+2|net.onnx --data d --steps 4 --time 1:2:3:4|--time: expected
+2|net.onnx --data d --steps 4 --time 0|--time: expected
+2|net.onnx --data d --steps 4 --scheduler lsf|--scheduler: expected
+1|net.onnx --data d --steps 4 --nodes auto --dry-run|tasuki-slurm.so is not installed
+END
+    PATH=$path
+    run "$TASUKI" submit "${training[@]}" --dry-run --job-name $'a\n#SBATCH --uid=0'
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"control characters"* ]]
+    [ "$(ls)" = $'modules\nnet.onnx\ntools' ]
+}
+
+@test "sizes are compared without Slurm where a range is given" {
+    demo=$srcdir/etc/demo
+    "$TASUKI" submit "$demo/digits.onnx" --data "$demo/digits-train.safetensors" --steps 4 \
+        --global-batch 32 --stages 1 --nodes 1..2 --cluster tree:2x1,inside=1e9,across=1e9 -n \
+        --no-cache >job.sh 2>talk
+    cat talk
+    grep -q 'Recommended: [12] nodes' talk
+    grep -x "#SBATCH --nodes=$(sed -nE 's/.*Recommended: ([12]) nodes.*/\1/p' talk)" job.sh
+}

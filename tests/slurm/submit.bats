@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: MIT
+# Jobs that "tasuki submit" hands to a real Slurm.
+
+bats_require_minimum_version 1.5.0
+load common
+
+setup_file() {
+    export LAB_DIR=$BATS_FILE_TMPDIR/lab LAB_NODES=3 LAB_CPUS=4 LAB_SOCKETS=2 LAB_GPUS=2
+    export LAB_EXTRA='PartitionName=small Nodes=n[1-2] MaxNodes=2 MaxTime=30 State=UP
+PartitionName=closed Nodes=n3 State=DRAIN'
+    local reason
+    reason=$(no_mpi)
+    [ -e "$TASUKI_PKGLIBDIR/tasuki-slurm.so" ] || reason=${reason:-built without libslurm}
+    start_lab "$reason"
+}
+
+teardown_file() {
+    stop_lab
+}
+
+setup() {
+    [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
+    mpi_environment
+    cd "$BATS_TEST_TMPDIR"
+    demo=$srcdir/etc/demo
+    training=("$demo/digits.onnx" --data "$demo/digits-train.safetensors" --global-batch 32
+        --batchnorm-samples 8 --precision float64 --seed 5)
+}
+
+submit() {
+    "$lab" run timeout 60 "$TASUKI" submit "$@"
+}
+
+# A condition, within two minutes.
+wait_until() {
+    local end=$((SECONDS + 120))
+    until "$@"; do
+        [ $SECONDS -lt $end ] || return 1
+        sleep 0.1
+    done
+}
+
+# By the job's state, of which squeue shows some minutes what is over.
+in_state() {
+    [ "$("$lab" run squeue -h -t all -j "$1" -o %T)" = "$2" ]
+}
+
+ended() {
+    in_state "$1" COMPLETED || in_state "$1" FAILED || in_state "$1" CANCELLED
+}
+
+has_line() {
+    grep -qs "$2" "$1"
+}
+
+no_steps() {
+    ! "$lab" run pgrep -f '^slurmstepd: \[' >/dev/null
+}
+
+all_idle() {
+    [ "$("$lab" run sinfo -h -N -p main -o %T | grep -cx idle)" = "$LAB_NODES" ]
+}
+
+# A requeued job waits two minutes, in which the processes of its last start go away.
+let_go_on() {
+    wait_until in_state "$1" PENDING
+    wait_until no_steps
+    "$lab" run scontrol update jobid="$1" StartTime=now
+}
+
+@test "a submitted job trains on two nodes and ends; submit prints its number" {
+    run --separate-stderr submit "${training[@]}" --steps 6 --nodes 2 \
+        --ntasks-per-node 1 --time 10
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    [[ "$output" =~ ^[0-9]+$ ]]
+    wait_until ended "$output"
+    cat digits-1/job-"$output".out digits-1/job.sh
+    in_state "$output" COMPLETED
+    [ "$(grep -c '^{"step"' digits-1/log.jsonl)" -eq 6 ]
+    grep -q '"nodes": *2\|n2/' digits-1/log.jsonl
+    [ -e digits-1/checkpoints/step-00000006 ]
+}
+
+@test "a job whose limit is near, and that is requeued, goes on twice, with the same curve" {
+    local id
+    "$TASUKI" train "${training[@]}" --steps 16 --log alone
+    export TASUKI_TEST_DELAY=1:30000
+    id=$(submit "${training[@]}" --steps 16 --stages 2 --replicas 1,1 --nodes 2 \
+        --ntasks-per-node 1 --directory run)
+    wait_until has_line run/log.jsonl '^{"step":3,'
+    "$lab" run scancel -b -s USR1 "$id"     # as --signal does before the limit
+    let_go_on "$id"
+    wait_until has_line run/log.jsonl '^{"step":8,'
+    "$lab" run scontrol requeue "$id"
+    let_go_on "$id"
+    wait_until ended "$id"
+    cat run/job-"$id".out
+    in_state "$id" COMPLETED
+    [ "$(grep -c 'resuming from' run/job-"$id".out)" -eq 2 ]
+    grep -q 'to be continued, restart 1 of at most 100' run/job-"$id".out
+    same_losses run/log.jsonl alone
+}
+
+# The steps after the last checkpoint are done twice: the later ones count.
+last_of_each_step() {
+    tac "$1" | awk -F '[:,]' '/^{"step"/ && !seen[$2]++' | tac
+}
+
+@test "a job that loses a node goes on without it from its checkpoint, with the same curve" {
+    local id
+    "$TASUKI" train "${training[@]}" --steps 16 --log alone
+    export TASUKI_TEST_DELAY=1:30000
+    id=$(submit "${training[@]}" --steps 16 --stages 2 --replicas 1,1 --nodes 2 \
+        --ntasks-per-node 1 --directory run --checkpoint-every 4)
+    wait_until has_line run/log.jsonl '^{"step":7,'
+    "$lab" off n2
+    "$lab" run scontrol update nodename=n2 state=down reason=test
+    let_go_on "$id"
+    wait_until ended "$id"
+    "$lab" on n2
+    cat run/job-"$id".out
+    in_state "$id" COMPLETED
+    [ "$(grep -c 'resuming from' run/job-"$id".out)" -eq 1 ]
+    last_of_each_step run/log.jsonl >once
+    same_losses once alone
+    wait_until all_idle
+}
+
+@test "a job that is cancelled, or restarted often enough, is not requeued; sbatch goes on" {
+    local id
+    export TASUKI_TEST_DELAY=1:30000
+    id=$(submit "${training[@]}" --steps 1000 --nodes 1 --ntasks-per-node 1 --directory run \
+        --max-restarts 0)
+    wait_until has_line run/log.jsonl '^{"step":2,'
+    "$lab" run scancel "$id"
+    wait_until ended "$id"
+    in_state "$id" CANCELLED
+    id=$("$lab" run sbatch --parsable run/job.sh)
+    wait_until has_line run/log.jsonl '^{"step":20,'
+    grep -q 'resuming from' run/job-"$id".out
+    "$lab" run scancel -b -s USR1 "$id"
+    wait_until ended "$id"
+    cat run/job-"$id".out
+    grep -q 'digits: not done after 0 restarts' run/job-"$id".out
+}
+
+@test "nodes are chosen within the partition's limits, ranks by sockets, and it is said why" {
+    run submit "${training[@]}" --steps 6 --stages 1 --nodes auto --partition small --dry-run \
+        --cluster tree:4x2,inside=1e9,across=1e9
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"partition small gives 1 to 2 nodes; compared: 1..2"* ]]
+    [[ "$output" == *"Recommended: "[12]" nodes."* ]]
+    [[ "$output" == *"#SBATCH --nodes="[12]$'\n#SBATCH --ntasks-per-node=2\n'* ]]
+    [[ "$output" == *$'\n#SBATCH --cpus-per-task=2\n'* ]]
+    [[ "$output" == *$'\n#SBATCH --partition=small\n'* ]]
+    [ "$(ls)" = "" ]
+}
+
+@test "each rank gets a GPU where that is meant, and GPUs that stay idle are spoken of" {
+    run submit "${training[@]}" --steps 6 --nodes 2 --dry-run
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"partition main: its nodes have 2 GPUs, which stay idle"* ]]
+    [[ "$output" != *gpus-per-node* ]]
+    run submit "${training[@]}" --steps 6 --nodes 2 --dry-run --device cpu
+    [[ "$output" != *idle* ]]
+    run submit "${training[@]}" --steps 6 --nodes 2 --dry-run --device cuda
+    echo "$output"
+    [[ "$output" == *$'\n#SBATCH --ntasks-per-node=2\n'* ]]
+    [[ "$output" == *$'\n#SBATCH --gpus-per-node=2\n'* ]]
+}
+
+@test "what the partition does not give is refused, and nothing is left behind" {
+    while IFS='|' read -r options message; do
+        run submit "${training[@]}" --steps 6 $options
+        echo "$options: $status $output"
+        [ "$status" -eq 1 ]
+        [[ "$output" == *"$message"* ]]
+    done <<'END'
+--partition nowhere|partition nowhere: Slurm knows of no such partition; there are: main; small
+--partition closed|partition closed is in state drain: it takes no jobs
+--partition small --nodes 3|--nodes 3: partition small gives a job 2 at most
+--nodes 4|--nodes 4: partition main has 3
+--nodes 1..4|--nodes 4: partition main has 3
+--partition small --time 31|--time 0:31: partition small allows 0:30
+--device cuda --ntasks-per-node 3|nodes of partition main have 2 GPUs, and each rank takes one
+-- --nodelist=n9|sbatch: error:
+END
+    [ "$(ls)" = "digits-1" ]     # sbatch's own refusal: the script is kept
+}
