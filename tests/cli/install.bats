@@ -141,7 +141,7 @@ setup() {
 
 @test "under Slurm another user loads the module and starts it by srun" {
     [ -e "$PREFIX/lib/tasuki/tasuki-mpi.so" ] || skip "built without MPI"
-    export LAB_DIR=$BATS_TEST_TMPDIR/lab LAB_NODES=2 LAB_CPUS=4
+    export LAB_DIR=$ROOT/lab LAB_NODES=2 LAB_CPUS=4
     init=$(environment_modules)
     reason=$("$lab" why-not) || reason=
     [ -z "$reason" ] || skip "$reason"
