@@ -29,27 +29,28 @@ as_user() {
         bash --noprofile --norc -c "$1")
 }
 
-# The file that makes "module" known to a shell: of the system, or unpacked by etc/quickstart.
-environment_modules() {
-    local folder
-    for folder in /usr/share/modules /usr/share/Modules \
-            "$builddir/packages/environment-modules/usr/share/modules"; do
-        [ ! -e "$folder/init/bash" ] || { echo "$folder/init/bash"; return; }
+# $init is the file that makes "module" known to a shell: $1, $2 and so on, whichever is there.
+find_init() {
+    for init in "$@"; do
+        [ ! -e "$init" ] || return 0
     done
-    skip "Environment Modules is not installed"
+    return 1
+}
+
+# Of the system, or unpacked by etc/quickstart.
+environment_modules() {
+    find_init {,"$builddir/packages/environment-modules"}/usr/share/{m,M}odules/init/bash ||
+        skip "Environment Modules is not installed"
 }
 
 lmod() {
-    local folder
-    for folder in /usr/share/lmod/lmod "$builddir/packages/lmod/usr/share/lmod/lmod"; do
-        [ ! -e "$folder/init/bash" ] || { echo "$folder/init/bash"; return; }
-    done
-    skip "Lmod is not installed"
+    find_init {,"$builddir/packages/lmod"}/usr/share/lmod/lmod/init/bash ||
+        skip "Lmod is not installed"
 }
 
 # What a user types, and what the module does to a shell: taken back when it is unloaded.
 load_and_unload() {
-    run as_user ". $1"'
+    run as_user ". $init"'
         before=$(env | grep -vE "^(__|_=|_L|LMOD|LOADED|_Mod|MODULE)" | sort)
         module use "$PREFIX/share/tasuki/modulefiles" && module load tasuki &&
         [ "$(command -v tasuki)" = "$PREFIX/bin/tasuki" ] && tasuki --version && tasuki info &&
@@ -89,11 +90,13 @@ setup() {
 }
 
 @test "Environment Modules loads and unloads it" {
-    load_and_unload "$(environment_modules)"
+    environment_modules
+    load_and_unload
 }
 
 @test "Lmod loads and unloads it" {
-    load_and_unload "$(lmod)"
+    lmod
+    load_and_unload
 }
 
 @test "man shows every page" {
@@ -142,7 +145,7 @@ setup() {
 @test "under Slurm another user loads the module and starts it by srun" {
     [ -e "$PREFIX/lib/tasuki/tasuki-mpi.so" ] || skip "built without MPI"
     export LAB_DIR=$ROOT/lab LAB_NODES=2 LAB_CPUS=4
-    init=$(environment_modules)
+    environment_modules
     reason=$("$lab" why-not) || reason=
     [ -z "$reason" ] || skip "$reason"
     "$lab" up
