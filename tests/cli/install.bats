@@ -84,7 +84,7 @@ setup() {
         [ -s "$PREFIX/$file" ] || { echo "no $file"; false; }
     done
     for module in "$BUILD"/.libs/tasuki-*.so; do
-        cmp -s "$module" "$PREFIX/lib/tasuki/${module##*/}" || [ -s "$PREFIX/lib/tasuki/${module##*/}" ]
+        [ -s "$PREFIX/lib/tasuki/${module##*/}" ]
     done
     [ -z "$(find "$PREFIX" -perm /6000)" ]
 }
