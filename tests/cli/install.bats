@@ -131,8 +131,9 @@ setup() {
     cp -R "$PREFIX" "$ROOT/moved"
     echo "threads = 3" >"$ROOT/moved/etc/tasuki/tasuki.conf"
     mv "$PREFIX" "$ROOT/gone"
-    run as_user "$ROOT/moved/bin/tasuki info --settings | grep threads; $ROOT/moved/bin/tasuki info;
-        $ROOT/moved/bin/tasuki topo --input dgx-h100:2; $ROOT/moved/bin/tasuki import /nonexistent:x --input x:1x1 -o /dev/null"
+    run as_user "PATH=$ROOT/moved/bin:/usr/bin:/bin"'
+        tasuki info --settings | grep threads; tasuki info; tasuki topo --input dgx-h100:2
+        tasuki import /nonexistent:x --input x:1x1 -o /dev/null'
     mv "$ROOT/gone" "$PREFIX"
     echo "$output"
     [[ "$output" == *"$ROOT/moved/etc/tasuki/tasuki.conf:1"* ]]

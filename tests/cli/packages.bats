@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-# The packages of etc/ are made of a release tarball; each compiles all, so only make check-long does.
+# The packages of etc/ are made of a release tarball: by make check-long only, since each compiles
+# everything.
 
 setup_file() {
     export ROOT=$(mktemp -d)
@@ -19,7 +20,8 @@ setup() {
 # The files of a package, unpacked into $1, are where a system has them, and the program runs.
 complete_in() {
     [ "$(find "$1" -type f ! -path "$1/usr/*" ! -path "$1/etc/tasuki/*" | wc -l)" -eq 0 ]
-    [ "$(find "$1/usr/share/man" -name 'tasuki*' | wc -l)" -eq "$(ls "$srcdir"/man/*.[1-8] | wc -l)" ]
+    [ "$(find "$1/usr/share/man" -name 'tasuki*' | wc -l)" -eq \
+        "$(ls "$srcdir"/man/*.[1-8] | wc -l)" ]
     [ -s "$1/etc/tasuki/tasuki.conf.example" ] && [ ! -e "$1/usr/share/tasuki/modulefiles" ]
     env -u TASUKI_PKGLIBDIR "$1/usr/bin/tasuki" info
     env -u TASUKI_PKGLIBDIR "$1/usr/bin/tasuki" info | grep "^mpi  *$1/usr/lib.*/tasuki-mpi.so"
@@ -47,7 +49,9 @@ complete_in() {
 
 # Debian has no packages that RPM knows: what it needs is not looked at there.
 @test "rpmbuild makes a package of the tarball" {
-    command -v rpmbuild >/dev/null || skip "rpmbuild is not installed"
+    for tool in rpmbuild rpm2cpio cpio; do
+        command -v $tool >/dev/null || skip "$tool is not installed"
+    done
     nodeps=
     [ ! -e /etc/debian_version ] || nodeps=--nodeps
     rpmbuild -tb $nodeps --define "_topdir $ROOT/rpm" --define "debug_package %{nil}" \
