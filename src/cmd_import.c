@@ -68,9 +68,11 @@ static char *find_helper(struct err *err)
     if (path && access(path, R_OK) == 0)
         return path;
     free(path);
-    if (access(PKGDATADIR "/import/" HELPER, R_OK) == 0)
-        return mem_strdup(PKGDATADIR "/import/" HELPER);
-    err_set(err, "%s: %s", PKGDATADIR "/import/" HELPER, strerror(errno));
+    path = module_installed(PKGDATADIR "/import/" HELPER);
+    if (access(path, R_OK) == 0)
+        return path;
+    err_set(err, "%s: %s", path, strerror(errno));
+    free(path);
     return NULL;
 }
 

@@ -103,7 +103,7 @@ static char *device_of(const char *name)
 
 static void print_text(void)
 {
-    char cpu[128];
+    char cpu[128], *settings;
 
     cpu_name(cpu);
     printf("tasuki %s\n\n", PACKAGE_VERSION);
@@ -124,13 +124,15 @@ static void print_text(void)
                path ? "" : modules[i].without);
         free(path);
     }
-    printf("%-10s %s\n", "settings", SYSCONFDIR "/tasuki/tasuki.conf");
+    settings = module_installed(SYSCONFDIR "/tasuki/tasuki.conf");
+    printf("%-10s %s\n", "settings", settings);
+    free(settings);
 }
 
 static int print_json(struct err *err)
 {
     json_t *built = json_object(), *found = json_object(), *devices = json_object(), *top;
-    char cpu[128], *text;
+    char cpu[128], *text, *sysconfdir = module_installed(SYSCONFDIR);
 
     cpu_name(cpu);
     for (size_t i = 0; i < COUNT(backends); i++) {
@@ -150,7 +152,8 @@ static int print_json(struct err *err)
     top = json_pack("{s:s, s:i, s:s, s:s, s:I, s:o, s:o, s:o, s:s}", "schema", "tasuki-info",
                     "version", 1, "tasuki", PACKAGE_VERSION, "cpu", cpu, "cpus",
                     (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "backends", devices,
-                    "features", built, "modules", found, "sysconfdir", SYSCONFDIR);
+                    "features", built, "modules", found, "sysconfdir", sysconfdir);
+    free(sysconfdir);
     text = top ? json_dumps(top, JSON_INDENT(2)) : NULL;
     json_decref(top);
     if (!text)

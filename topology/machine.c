@@ -63,10 +63,10 @@ static struct folders all_folders(void)
             add_folder(&folders, WHOSE_CHOSEN, mem_strdup(each));
     if (user)
         add_folder(&folders, WHOSE_USER, user);
-    add_folder(&folders, WHOSE_SITE, mem_strdup(SYSCONFDIR "/tasuki/machines"));
+    add_folder(&folders, WHOSE_SITE, module_installed(SYSCONFDIR "/tasuki/machines"));
     if (program)
         add_folder(&folders, WHOSE_SHIPPED, mem_printf("%s/etc/machines", program));
-    add_folder(&folders, WHOSE_SHIPPED, mem_strdup(PKGDATADIR "/machines"));
+    add_folder(&folders, WHOSE_SHIPPED, module_installed(PKGDATADIR "/machines"));
     free(program);
     free(own);
     return folders;

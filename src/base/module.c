@@ -27,6 +27,39 @@ char *module_program_folder(void)
     return mem_strdup(dirname(program));
 }
 
+/* The length of the leading folders that two paths share: 4 of "/usr/bin" and "/usr/lib". */
+static size_t shared_folders(const char *a, const char *b)
+{
+    size_t shared = 0;
+
+    for (size_t i = 0;; i++) {
+        if ((!a[i] || a[i] == '/') && (!b[i] || b[i] == '/'))
+            shared = i;
+        if (a[i] != b[i] || !a[i])
+            return shared;
+    }
+}
+
+char *module_moved(const char *folder, const char *bindir, const char *compiled)
+{
+    size_t shared = shared_folders(bindir, compiled);
+    const char *below = bindir + shared;
+    size_t length = strlen(folder), n = strlen(below);
+
+    if (length < n || strcmp(folder + length - n, below) != 0)
+        return mem_strdup(compiled);
+    return mem_printf("%.*s%s", (int)(length - n), folder, compiled + shared);
+}
+
+char *module_installed(const char *compiled)
+{
+    char *program = module_program_folder();
+    char *path = program ? module_moved(program, BINDIR, compiled) : mem_strdup(compiled);
+
+    free(program);
+    return path;
+}
+
 static struct directories directories(void)
 {
     const char *chosen = getenv("TASUKI_PKGLIBDIR");
@@ -41,7 +74,7 @@ static struct directories directories(void)
     if (program)
         list.path[list.n++] = mem_printf("%s/.libs", program);
     free(program);
-    list.path[list.n++] = mem_strdup(PKGLIBDIR);
+    list.path[list.n++] = module_installed(PKGLIBDIR);
     return list;
 }
 

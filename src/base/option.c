@@ -9,6 +9,7 @@
 #include "base/config_file.h"
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/module.h"
 #include "base/near.h"
 
 const struct option_spec *option_find(unsigned command, const char *name)
@@ -208,10 +209,12 @@ static int read_files(struct options *options, struct err *err)
     struct file_reading site = { options, OPTION_SITE_FILE };
     struct file_reading user = { options, OPTION_USER_FILE };
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-    char *path = NULL;
-    int result = 0;
+    char *path = module_installed(SYSCONFDIR "/tasuki/tasuki.conf");
+    int result = config_file_read(path, take_line, &site, err);
 
-    if (config_file_read(SYSCONFDIR "/tasuki/tasuki.conf", take_line, &site, err) < 0)
+    free(path);
+    path = NULL;
+    if (result < 0)
         return -1;
     if (config && config[0])
         path = mem_printf("%s/tasuki.conf", config);

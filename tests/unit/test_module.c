@@ -36,11 +36,39 @@ static void a_file_that_is_no_module_is_named(void **state)
     (void)state;
 }
 
+static void assert_moved(const char *folder, const char *bindir, const char *compiled,
+                         const char *expected)
+{
+    char *path = module_moved(folder, bindir, compiled);
+
+    assert_string_equal(path, expected);
+    free(path);
+}
+
+static void what_was_moved_as_a_whole_is_found_from_the_program(void **state)
+{
+    assert_moved("/opt/bin", "/opt/bin", "/opt/lib/tasuki", "/opt/lib/tasuki");
+    assert_moved("/new/place/bin", "/opt/bin", "/opt/lib/tasuki", "/new/place/lib/tasuki");
+    assert_moved("/bin", "/opt/bin", "/opt/lib/tasuki", "/lib/tasuki");
+    assert_moved("/root/usr/bin", "/usr/bin", "/etc/tasuki", "/root/etc/tasuki");
+    (void)state;
+}
+
+static void a_program_elsewhere_has_what_configure_was_told(void **state)
+{
+    assert_moved("/home/x/build", "/opt/bin", "/opt/lib/tasuki", "/opt/lib/tasuki");
+    assert_moved("/new/bin", "/usr/bin", "/etc/tasuki", "/etc/tasuki");
+    assert_moved("/new/cabin", "/opt/bin", "/opt/lib/tasuki", "/opt/lib/tasuki");
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_missing_module_is_named_with_where_it_was_looked_for),
         cmocka_unit_test(a_file_that_is_no_module_is_named),
+        cmocka_unit_test(what_was_moved_as_a_whole_is_found_from_the_program),
+        cmocka_unit_test(a_program_elsewhere_has_what_configure_was_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
