@@ -335,7 +335,9 @@ static int run_rank(const struct launch *launch, void *context, struct err *err)
     return code == EXIT_REQUEUE ? leave(rank, launch->kind == LAUNCH_MPI) : code;
 }
 
-/* One for each GPU that this process has to drive. No kernels run on GPUs yet. */
+/* auto. Once a run is on GPUs: one for each that this process sees, node->n_visible, or all that
+ * are there where nothing limits it.
+ */
 static int ranks_for(const struct topo_node *node)
 {
     (void)node;

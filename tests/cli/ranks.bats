@@ -80,7 +80,7 @@ one_error() {
     [ "$(find "$DIR/out" -type f | wc -l)" -gt 3 ]
 }
 
-@test "ranks share the cores, the planner knows them all, and each speaks with -v" {
+@test "ranks share the cores, the planner knows them all, and the first one speaks" {
     unset TASUKI_THREADS
     run "$TASUKI" train $MODEL --global-batch 32 --steps 1 --ranks-in-process 3 --log "$DIR/log"
     echo "$output"
