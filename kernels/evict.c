@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "kernels/evict.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #define LINE ((uintptr_t)64)    /* no cache has shorter ones */
@@ -21,7 +22,7 @@ __attribute__((target("clflushopt"))) static void evict_lines(uintptr_t at, uint
 
 static bool can_evict(void)
 {
-    static int known = -1;      /* asking takes long in a virtual machine */
+    static atomic_int known = -1;   /* asking takes long in a virtual machine */
     unsigned a, b, c, d;
 
     if (known < 0)

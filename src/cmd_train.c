@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/option.h"
 #include "commands.h"
+#include "comm/crew.h"
 #include "comm/launch.h"
 #include "scheduler/schedule.h"
 #include "topology/node.h"
@@ -293,15 +294,6 @@ static void catch_signals(void)
     sigaction(SIGUSR1, &action, NULL);
 }
 
-static void say_rank(const struct options *o, const struct comm *comm)
-{
-    enum log_level level = option_flag(o, "verbose", false)  ? LOG_DEBUG
-                           : option_flag(o, "quiet", false) ? LOG_WARNING
-                                                            : LOG_INFO;
-
-    log_setup(level, comm_size(comm) > 1 ? comm_rank(comm) : -1);
-}
-
 /* Wrong settings are found by every rank and said by one. */
 static int run_joined(const struct options *o, struct train_settings *settings,
                       const struct topo_node *node, struct comm *comm, struct err *err)
@@ -321,52 +313,98 @@ static int run_joined(const struct options *o, struct train_settings *settings,
 }
 
 /* Rank 0 alone asks to be requeued, and last: launchers end the others when one has failed. */
-static int leave(int rank, int size)
+static int leave(int rank, bool launched)
 {
     if (rank > 0)
         return EXIT_OK;
-    if (size > 1)
+    if (launched)
         launch_linger();
     return EXIT_REQUEUE;
 }
 
-static int run(const struct options *o, struct train_settings *settings, struct err *err)
-{
-    double start = trace_clock();
-    struct launch launch;
+/* What all ranks of this process share. */
+struct job {
+    const struct options *options;
     struct topo_node *node;
-    struct comm *comm;
-    int code, rank, size;
+    const char *command, *cache;
+    double start;
+};
 
-    if (launch_detect(&launch, err) < 0)
+static int run_rank(const struct launch *launch, void *context, struct err *err)
+{
+    const struct job *job = context;
+    struct train_settings settings = { .command = job->command, .cache_directory = job->cache };
+    struct comm *comm = comm_open(launch, err);
+    int code, rank;
+
+    if (!comm)
         return (int)err->code;
-    /* Before comm_open(): reading the hardware may start a process. */
-    node = topo_node_discover(NULL, err);
-    comm = node ? comm_open(&launch, err) : NULL;
-    if (!comm) {
-        topo_node_free(node);
-        return (int)err->code;
-    }
-    settings->launch_seconds = trace_clock() - start;
-    say_rank(o, comm);
+    settings.launch_seconds = trace_clock() - job->start;
+    rank = comm_rank(comm);
+    log_set_rank(comm_size(comm) > 1 ? rank : -1);
     catch_signals();
-    code = run_joined(o, settings, node, comm, err);
+    code = run_joined(job->options, &settings, job->node, comm, err);
     /* Before the others leave: a launcher ends all when the first one fails. */
     if (code != EXIT_OK && err->text[0]) {
         log_say(LOG_ERROR, "%s", err->text);
         err->text[0] = '\0';
     }
-    rank = comm_rank(comm);
-    size = comm_size(comm);
     comm_close(comm);
-    topo_node_free(node);
-    return code == EXIT_REQUEUE ? leave(rank, size) : code;
+    free(settings.replicas);
+    schedule_free(settings.list);
+    return code == EXIT_REQUEUE ? leave(rank, launch->kind == LAUNCH_MPI) : code;
+}
+
+/* auto. Once a run is on GPUs: one for each that this process sees, node->n_visible, or all that
+ * are there where nothing limits it.
+ */
+static int ranks_for(const struct topo_node *node)
+{
+    (void)node;
+    return 1;
+}
+
+static int read_ranks(const struct job *job, const struct launch *launch, int64_t *ranks,
+                      struct err *err)
+{
+    const char *text = option_string(job->options, "ranks-in-process", "1");
+
+    *ranks = ranks_for(job->node);
+    if (strcmp(text, "auto") != 0 &&
+        option_int(job->options, "ranks-in-process", 1, MAX_COUNT, 1, ranks, err) < 0)
+        return err_hint(err, "or say auto");
+    if (*ranks == 1 || launch->kind != LAUNCH_MPI)
+        return 0;
+    if (!launch->first)
+        return launch_follow(err);
+    return err_set_code(err, EXIT_USAGE, "--ranks-in-process %lld: several tasks were started "
+                        "already, each of which is a rank: leave it out, or start one task",
+                        (long long)*ranks);
+}
+
+static int run(struct job *job, struct err *err)
+{
+    struct launch launch;
+    int64_t ranks;
+    int code;
+
+    job->start = trace_clock();
+    if (launch_detect(&launch, err) < 0)
+        return (int)err->code;
+    /* Before comm_open(): reading the hardware may start a process. */
+    job->node = topo_node_discover(NULL, err);
+    if (job->node && read_ranks(job, &launch, &ranks, err) == 0)
+        code = crew_run((int)ranks, &launch, run_rank, job, err);
+    else
+        code = (int)err->code;
+    topo_node_free(job->node);
+    return code;
 }
 
 int cmd_train(int argc, char **argv, struct err *err)
 {
     struct options *options = options_parse(COMMAND_TRAIN, argc, argv, 1, err);
-    struct train_settings settings = { 0 };
+    struct job job = { .options = options };
     char *line, *cache;
     int code;
 
@@ -374,11 +412,9 @@ int cmd_train(int argc, char **argv, struct err *err)
         return (int)err->code;
     line = options_command_line(argc, argv);
     cache = timings_directory(option_flag(options, "cache", true));
-    settings.command = line;
-    settings.cache_directory = cache;
-    code = run(options, &settings, err);
-    free(settings.replicas);
-    schedule_free(settings.list);
+    job.command = line;
+    job.cache = cache;
+    code = run(&job, err);
     free(line);
     free(cache);
     options_free(options);

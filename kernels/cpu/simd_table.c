@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "config.h"
 
+#include <pthread.h>
+
 #include "kernels/cpu/simd.h"
 
 /* CPU_X86: the build has the variants for x86-64 (see Makemodule.am). */
@@ -10,17 +12,14 @@
     void simd_fill_columns_##isa(struct simd *table);                                          \
     void simd_fill_train_##isa(struct simd *table);                                            \
     void simd_fill_dropout_##isa(struct simd *table);                                          \
-    static const struct simd *table_##isa(void)                                                \
+    static void fill_##isa(struct simd *table)                                                 \
     {                                                                                          \
-        static struct simd table;                                                              \
-                                                                                               \
-        simd_fill_pointwise_##isa(&table);                                                     \
-        simd_fill_rows_##isa(&table);                                                          \
-        simd_fill_columns_##isa(&table);                                                       \
-        simd_fill_train_##isa(&table);                                                         \
-        simd_fill_dropout_##isa(&table);                                                       \
-        table.name = #isa;                                                                     \
-        return &table;                                                                         \
+        simd_fill_pointwise_##isa(table);                                                      \
+        simd_fill_rows_##isa(table);                                                           \
+        simd_fill_columns_##isa(table);                                                        \
+        simd_fill_train_##isa(table);                                                          \
+        simd_fill_dropout_##isa(table);                                                        \
+        table->name = #isa;                                                                    \
     }
 
 DECLARE(base)
@@ -29,15 +28,30 @@ DECLARE(avx2)
 DECLARE(avx512)
 #endif
 
-const struct simd *simd_best(void)
+static struct simd best;
+
+static void choose(void)
 {
 #ifdef CPU_X86
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        return table_avx512();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return table_avx2();
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+        fill_avx512(&best);
+        return;
+    }
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        fill_avx2(&best);
+        return;
+    }
 #endif
-    return table_base();
+    fill_base(&best);
+}
+
+/* Several devices may be opened at once. */
+const struct simd *simd_best(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, choose);
+    return &best;
 }

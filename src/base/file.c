@@ -163,12 +163,26 @@ static void sync_directory(const char *path)
     free(copy);
 }
 
+/* umask() itself can only be read by changing it, for all threads. */
+static mode_t read_umask(void)
+{
+    FILE *status = fopen("/proc/self/status", "re");
+    char line[128];
+    unsigned mask = 0022;
+
+    while (status && fgets(line, sizeof(line), status))
+        if (sscanf(line, "Umask: %o", &mask) == 1)
+            break;
+    if (status)
+        fclose(status);
+    return (mode_t)mask;
+}
+
 static int fill_temporary(int fd, const char *path, const void *data, size_t size,
                           struct err *err)
 {
-    mode_t mask = umask(0);
+    mode_t mask = read_umask();
 
-    umask(mask);
     if (file_write_all(fd, path, data, size, err)) {
         close(fd);
         return -1;

@@ -7,9 +7,9 @@
 
 enum log_level { LOG_ERROR, LOG_WARNING, LOG_INFO, LOG_DEBUG };
 
-/* Called once by main, and again when the rank is known (rank < 0: no prefix). */
+/* Called by main, before there are other threads (rank < 0: no prefix). */
 void log_setup(enum log_level level, int rank);
-/* The rank alone; the level stays as main set it. */
+/* Of this thread, once it is known; other threads stay what they are. */
 void log_set_rank(int rank);
 void log_say(enum log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

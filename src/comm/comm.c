@@ -37,7 +37,7 @@ static const struct comm_driver *load_driver(struct err *err)
 
 struct comm *comm_open(const struct launch *launch, struct err *err)
 {
-    const struct comm_driver *driver = &comm_self_driver;
+    const struct comm_driver *driver = &comm_threads_driver;
     struct comm *comm;
 
     if (launch->kind == LAUNCH_MPI) {
@@ -54,8 +54,8 @@ struct comm *comm_open(const struct launch *launch, struct err *err)
         free(comm);
         return NULL;
     }
-    /* No way back, as in a driver: the process ends instead. */
-    if (!launch->blind && watch_start(comm, &comm->watch, err))
+    /* No way back, as in a driver: the process ends instead. Threads die all at once. */
+    if (!launch->blind && driver != &comm_threads_driver && watch_start(comm, &comm->watch, err))
         return NULL;
     return comm;
 }
@@ -88,7 +88,7 @@ int comm_size(const struct comm *comm)
 
 const char *comm_name(const struct comm *comm)
 {
-    return comm->driver->name;
+    return comm->driver == &comm_threads_driver && comm->size == 1 ? "self" : comm->driver->name;
 }
 
 const char *comm_library(const struct comm *comm)
@@ -427,6 +427,8 @@ void comm_follow(struct comm *comm, struct err *err)
         blame(comm, &verdict, err);
     else if (!comm->agreed && comm->size > 1)
         err_prefix(err, "rank %d (%s)", comm->rank, comm->hosts[comm->rank]);
+    if (!comm->agreed && comm->driver->fail)
+        comm->driver->fail(comm);
     watch_leave(comm->watch, !comm->agreed);
     comm->watch = NULL;
     if (comm->rank == comm->speaker || !comm->agreed)

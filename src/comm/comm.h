@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Communication among the ranks of a run: one interface, a lone process or MPI.
+/* Communication among the ranks of a run: one interface, threads of one process or MPI.
  *
  * Two planes. Control: small exchanges, by collecting PMIx fences where they can be relied
  * upon, and agreements. Data: messages and reductions on host memory, posted and tested,
@@ -21,10 +21,11 @@ struct err;
 struct comm;
 struct comm_group;
 struct comm_request;
+struct hub;
 
 /* Where this process was started from, read once from the environment. */
 struct launch {
-    enum { LAUNCH_ALONE, LAUNCH_MPI } kind;
+    enum { LAUNCH_ALONE, LAUNCH_MPI, LAUNCH_THREADS } kind;
     bool slurm_step;        /* a task of an srun step, started by srun itself */
     int slurm_tasks;        /* of that step, 0 unknown */
     bool pmix;              /* a PMIx server answers for this process */
@@ -36,6 +37,8 @@ struct launch {
     bool rendezvous;        /* TASUKI_RENDEZVOUS=1: no send ends before its receive began */
     bool blind;             /* TASUKI_WATCH=no: nobody watches whether the others live */
     char line[192];         /* the command that starts it rightly: "srun --mpi=pmix -N4 …" */
+    struct hub *hub;        /* LAUNCH_THREADS: where they meet (threads.h), … */
+    int rank;               /* … and which one this is */
 };
 /* Fails with the srun or mpirun line to use where ranks would come up as singletons: a step of
  * several tasks without a PMIx server, for instance. All ranks then have the exit code and the
@@ -45,12 +48,12 @@ int launch_detect(struct launch *launch, struct err *err);
 /* The same from a recorded environment: NULL-terminated "NAME=value" strings. */
 int launch_detect_from(char *const *environment, struct launch *launch, struct err *err);
 
-/* Load the MPI module where there is a launcher, else 'self'. */
+/* Load the MPI module where there is a launcher; else this process has all ranks. */
 struct comm *comm_open(const struct launch *launch, struct err *err);
 void comm_close(struct comm *comm);     /* collective, clean end */
 int comm_rank(const struct comm *comm);
 int comm_size(const struct comm *comm);
-const char *comm_name(const struct comm *comm);             /* "self", "mpi" */
+const char *comm_name(const struct comm *comm);             /* "self", "threads", "mpi" */
 const char *comm_library(const struct comm *comm);          /* "Open MPI 4.1.4, PMIx 4.2.2" */
 const char *comm_host(const struct comm *comm, int rank);   /* node name of any rank */
 

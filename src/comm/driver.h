@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What stands behind comm.h: a table of functions, 'self' in the core or a loaded module.
+/* What stands behind comm.h: a table of functions, 'threads' in the core or a loaded module.
  *
  * A module is linked without the core: it shares these structs and nothing else, so both
  * sides check COMM_DRIVER_VERSION and the sizes.
@@ -10,7 +10,7 @@
 #include "comm/comm.h"
 #include "comm/patience.h"
 
-#define COMM_DRIVER_VERSION 4
+#define COMM_DRIVER_VERSION 5
 #define COMM_DRIVER_SYMBOL "tasuki_comm_driver"
 
 struct comm_driver {
@@ -40,6 +40,11 @@ struct comm_driver {
     /* What request->operation says. */
     int (*collective)(struct comm_request *request, struct comm_group *group, void *data,
                       size_t n, enum dtype dtype, bool deterministic, struct err *err);
+
+    /* NULL, or: this rank has failed by itself. Ends the waits of the others. Returns where it
+     * is the first one, which says why; else it waits until that has ended the process.
+     */
+    void (*fail)(struct comm *comm);
 };
 
 struct comm {
@@ -77,6 +82,6 @@ struct comm_group {
     void *state;                /* the driver's own */
 };
 
-extern const struct comm_driver comm_self_driver;
+extern const struct comm_driver comm_threads_driver;
 
 #endif

@@ -85,13 +85,8 @@ int mpi_finish(struct comm *comm, struct mpi_list *list, const char *what, struc
             return err_prefix(err, "%s", what);
         if (done)
             break;
-        if (patience_over(&comm->patience)) {
-            char reason[64];
-
-            patience_reason(&comm->patience, reason, sizeof(reason));
-            return err_set(err, "%s: %s: another rank has ended or does not take part", what,
-                           reason);
-        }
+        if (patience_over(&comm->patience))
+            return patience_fail(&comm->patience, what, err);
         patience_pause(&comm->patience);
     }
     patience_renew(&comm->patience);

@@ -142,13 +142,8 @@ static int collecting_fence(struct pmix_session *session, struct comm *comm, str
     else if (status != PMIX_SUCCESS)
         return pmix_error(status, "PMIx_Fence_nb", err);
     while ((status = atomic_load(&session->fence)) == FENCE_OPEN) {
-        if (patience_over(&comm->patience)) {
-            char reason[64];
-
-            patience_reason(&comm->patience, reason, sizeof(reason));
-            return err_set(err, "PMIx fence: %s: another rank has ended or does not take part",
-                           reason);
-        }
+        if (patience_over(&comm->patience))
+            return patience_fail(&comm->patience, "PMIx fence", err);
         patience_pause(&comm->patience);
     }
     patience_renew(&comm->patience);

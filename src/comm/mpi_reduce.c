@@ -12,9 +12,9 @@
 #include "comm/mpi_private.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
+#include "comm/sum.h"
 
 #define PLAIN_BYTES ((size_t)64 << 10)
 
@@ -90,17 +90,16 @@ void mpi_group_close(struct comm_group *group)
 
 static size_t element_size(enum dtype dtype)
 {
-    return dtype == DTYPE_F32 || dtype == DTYPE_I32 ? 4 : 8;
+    return sum_element(dtype, NULL);
 }
 
-static int mpi_type(enum dtype dtype, MPI_Datatype *type, struct err *err)
+static MPI_Datatype mpi_type(enum dtype dtype)
 {
     switch (dtype) {
-    case DTYPE_F32: *type = MPI_FLOAT; return 0;
-    case DTYPE_F64: *type = MPI_DOUBLE; return 0;
-    case DTYPE_I32: *type = MPI_INT32_T; return 0;
-    case DTYPE_I64: *type = MPI_INT64_T; return 0;
-    default: return err_set(err, "this type of element cannot be summed");
+    case DTYPE_F32: return MPI_FLOAT;
+    case DTYPE_F64: return MPI_DOUBLE;
+    case DTYPE_I32: return MPI_INT32_T;
+    default: return MPI_INT64_T;
     }
 }
 
@@ -144,48 +143,18 @@ static unsigned char *part(const struct mpi_request *request, int member)
     return request->scratch + (size_t)(member - (member > me)) * bytes;
 }
 
-#define DEFINE_SUM(name, type)                                                              \
-    static void name(const struct mpi_request *request, size_t from, size_t n, type *sum)   \
-    {                                                                                       \
-        memcpy(sum, (type *)(void *)part(request, 0) + from, n * sizeof(type));             \
-        for (int m = 1; m < request->base.group->n; m++) {                                  \
-            const type *x = (type *)(void *)part(request, m) + from;                        \
-                                                                                            \
-            _Pragma("omp simd")                                                             \
-            for (size_t i = 0; i < n; i++)                                                  \
-                sum[i] += x[i];                                                             \
-        }                                                                                   \
-    }
+static const void *part_of(const void *request, int member)
+{
+    return part(request, member);
+}
 
-DEFINE_SUM(sum_f32, float)
-DEFINE_SUM(sum_f64, double)
-DEFINE_SUM(sum_i32, int32_t)
-DEFINE_SUM(sum_i64, int64_t)
-
-/* Sum the parts of this round, a cache-sized run at a time, over my own data. */
+/* Over my own data. */
 static void sum_round(struct mpi_request *request)
 {
-    enum { RUN = 512 };
-    union {
-        float f32[RUN];
-        double f64[RUN];
-        int32_t i32[RUN];
-        int64_t i64[RUN];
-    } sum;
     int me = request->base.group->me;
-    size_t length = round_length(request, me), size = element_size(request->dtype);
 
-    for (size_t at = 0; at < length; at += RUN) {
-        size_t n = length - at < RUN ? length - at : RUN;
-
-        switch (request->dtype) {
-        case DTYPE_F32: sum_f32(request, at, n, sum.f32); break;
-        case DTYPE_F64: sum_f64(request, at, n, sum.f64); break;
-        case DTYPE_I32: sum_i32(request, at, n, sum.i32); break;
-        default: sum_i64(request, at, n, sum.i64); break;
-        }
-        memcpy(part(request, me) + at * size, &sum, n * size);
-    }
+    sum_parts(request->dtype, request->base.group->n, part_of, request,
+              round_length(request, me), part(request, me));
 }
 
 static int next_tag(struct comm_group *group)
@@ -289,13 +258,11 @@ static int start_in_order(struct mpi_request *request, struct comm_group *group,
 static int start_plain(struct mpi_request *request, struct comm_group *group, struct err *err)
 {
     const struct mpi_group *state = group->state;
-    MPI_Datatype type = MPI_DATATYPE_NULL;
 
     request->phase = PHASE_PLAIN;
-    if (mpi_type(request->dtype, &type, err))
-        return -1;
-    MPI_CHECK(MPI_Iallreduce(MPI_IN_PLACE, request->data, (int)request->count, type, MPI_SUM,
-                             state->comm, mpi_list_add(&request->list)), err);
+    MPI_CHECK(MPI_Iallreduce(MPI_IN_PLACE, request->data, (int)request->count,
+                             mpi_type(request->dtype), MPI_SUM, state->comm,
+                             mpi_list_add(&request->list)), err);
     return 0;
 }
 
@@ -303,9 +270,8 @@ int mpi_collective(struct comm_request *base, struct comm_group *group, void *da
                    enum dtype dtype, bool deterministic, struct err *err)
 {
     struct mpi_request *request = (struct mpi_request *)base;
-    MPI_Datatype type = MPI_DATATYPE_NULL;
 
-    if (mpi_type(dtype, &type, err))
+    if (!sum_element(dtype, err))
         return -1;
     request->list.n = 0;
     request->dtype = dtype;

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/err.h"
 
 #define SHORTEST_NAP 20e-6      /* seconds; the kernel adds some 50 of its own */
 #define LONGEST_NAP 2e-3
@@ -34,6 +35,14 @@ void patience_reason(const struct patience *patience, char *text, size_t size)
         snprintf(text, size, "another rank is lost");
     else
         snprintf(text, size, "nothing moved for %.0f seconds", patience->deadline);
+}
+
+int patience_fail(const struct patience *patience, const char *what, struct err *err)
+{
+    char reason[64];
+
+    patience_reason(patience, reason, sizeof(reason));
+    return err_set(err, "%s: %s: another rank has ended or does not take part", what, reason);
 }
 
 void patience_pause(struct patience *patience)

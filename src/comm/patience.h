@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct err;
+
 struct patience {
     double deadline;    /* seconds of asking in vain that are too many; 0: none */
     double waited;      /* seconds asked in vain since something completed */
@@ -24,6 +26,8 @@ void patience_renew(struct patience *patience);
 bool patience_over(struct patience *patience);
 /* Why it is over: "nothing moved for 600 seconds". */
 void patience_reason(const struct patience *patience, char *text, size_t size);
+/* What waited fails with that reason; 'what' names it. Always -1. */
+int patience_fail(const struct patience *patience, const char *what, struct err *err);
 /* Let others use the CPU; the longer nothing happened, the longer. */
 void patience_pause(struct patience *patience);
 

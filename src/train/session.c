@@ -271,8 +271,9 @@ static int check_ranks(const struct session *s, struct err *err)
         return 0;
     return err_set_code(err, EXIT_USAGE, "%s needs %d ranks, this run has %d: start it with "
                         "\"srun --mpi=pmix -n %d tasuki train ...\" or \"mpirun -n %d tasuki "
-                        "train ...\"", t->n_replicas ? "--replicas" : "--stages", need,
-                        s->size, need, need);
+                        "train ...\", or as one process with --ranks-in-process %d",
+                        t->n_replicas ? "--replicas" : "--stages", need, s->size, need, need,
+                        need);
 }
 
 static int complete_settings(struct session *s, struct err *err)

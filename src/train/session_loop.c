@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <math.h>
-#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,16 +16,16 @@
 
 #define TIMES 1024
 
-static volatile sig_atomic_t stop_asked;
+static atomic_bool stop_asked;   /* of all ranks that are threads here */
 
 void train_stop(void)
 {
-    stop_asked = 1;
+    atomic_store(&stop_asked, true);
 }
 
 bool session_stop_asked(void)
 {
-    return stop_asked;
+    return atomic_load(&stop_asked);
 }
 
 /* What rank 0 reports. */
@@ -56,7 +56,7 @@ static int run_step(struct session *s, int64_t step, bool flows, double entries[
     entries[BOARD_LOSS] = result.loss;
     entries[BOARD_CORRECT] = result.correct;
     entries[BOARD_NORM] = result.norm;
-    entries[BOARD_STOP] = stop_asked ? 1 : 0;
+    entries[BOARD_STOP] = session_stop_asked() ? 1 : 0;
     entries[BOARD_REPORT] = reports_due(&s->reports, trace_clock()) ? 1 : 0;
     session_note_staging(s, entries);
     report->spent.compute += result.compute;

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+/* What the files of the threads driver share. */
+#ifndef TASUKI_COMM_THREADS_PRIVATE_H
+#define TASUKI_COMM_THREADS_PRIVATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "comm/driver.h"
+#include "comm/threads.h"
+
+struct threads_request;
+struct team;
+
+/* Messages to one rank that wait for their counterpart, oldest first. */
+struct box {
+    pthread_mutex_t lock;
+    struct threads_request *first;
+};
+
+/* What a rank shows the others. */
+struct hub_part {
+    const void *data;
+    size_t size;
+    int value;
+};
+
+struct hub {
+    int size;
+    atomic_uint meetings;       /* of all ranks, so far */
+    struct hub_part *parts;     /* [size]: each rank's own, but between two meetings */
+    struct box *boxes;          /* [size] */
+    pthread_mutex_t lock;       /* of what follows */
+    int arrived;                /* at the next meeting */
+    bool failed;                /* a rank did, by itself */
+    struct comm **comms;        /* [size]; NULL: not there */
+    struct team *teams;         /* groups that are open on any rank */
+};
+
+static inline struct hub *hub_of(const struct comm *comm)
+{
+    return comm->state;
+}
+
+/* Until all ranks call it; 'what' is said if they do not. */
+int hub_meet(struct comm *comm, const char *what, struct err *err);
+
+enum threads_state { STATE_WAITING, STATE_DONE, STATE_WRONG };
+
+struct threads_request {
+    struct comm_request base;
+    /* a message */
+    struct threads_request *next;
+    const void *source;
+    void *target;
+    int sender;
+    atomic_int state;
+    /* a collective */
+    struct sum *sum;
+    int phase;
+};
+
+/* threads_data.c */
+struct comm_request *threads_request_new(struct comm *comm);
+void threads_request_free(struct comm_request *request);
+int threads_send(struct comm_request *request, const void *data, struct err *err);
+int threads_receive(struct comm_request *request, void *data, struct err *err);
+int threads_test(struct comm_request *request, bool *done, struct err *err);
+
+/* threads_reduce.c */
+int threads_group_open(struct comm_group *group, struct err *err);
+void threads_group_close(struct comm_group *group);
+int threads_collective(struct comm_request *request, struct comm_group *group, void *data,
+                       size_t n, enum dtype dtype, bool deterministic, struct err *err);
+/* As far as the others let it go on now. */
+void threads_collective_next(struct threads_request *request, bool *done);
+void teams_free(struct team *teams);
+
+#endif

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: MIT
+# Several ranks as threads of one process, without a launcher: --ranks-in-process.
+
+load data.bash
+
+setup() {
+    ranks_setup
+    DEMO=$srcdir/etc/demo
+    MODEL="$DEMO/digits.onnx --data $DEMO/digits-train.safetensors --batchnorm-samples 4"
+    RUN="$MODEL --global-batch 32 --seed 5 --optimizer adamw --deterministic -q"
+    # Nothing here needs a launcher, and no environment of one is to be seen.
+    export TASUKI_PKGLIBDIR=$builddir/.libs
+}
+
+# threads N ARGUMENTS...
+threads() {
+    local n=$1
+    shift
+    "$TASUKI" train $RUN --ranks-in-process "$n" "$@"
+}
+
+exact() {
+    sed -nE 's/^\{"step".*"loss":([^,]*),.*/\1/p' "$1"
+}
+
+# same_curve LOG LOG STEPS: to 1e-10.
+same_curve() {
+    [ "$(exact "$1" | wc -l)" -eq "$3" ]
+    [ "$(exact "$2" | wc -l)" -eq "$3" ]
+    paste <(exact "$1") <(exact "$2") |
+        awk '{ d = $1 - $2; if (d > 1e-10 || d < -1e-10) { print; bad = 1 } } END { exit bad }'
+}
+
+# one_error CODE TEXT: of what 'run' ran. A line of error, and no other one.
+one_error() {
+    echo "$output"
+    [ "$status" -eq "$1" ]
+    [ "$(grep -c "error: " <<<"$output")" -eq 1 ]
+    [[ "$output" == *"$2"* ]]
+}
+
+@test "four ranks in one process follow the curve of one rank, whatever the plan" {
+    export TASUKI_PKGLIBDIR=/nonexistent
+    threads 1 --precision float64 --steps 6 --log "$DIR/1"
+    for plan in "--stages 4" "--stages 2 --replicas 2,2" "--replicas 4" "--replicas 4 --zero" \
+                "--pipelines 2 --stages 2" "--stages 4 --schedule zb-v"; do
+        echo "$plan"
+        threads 4 --precision float64 --steps 6 $plan --log "$DIR/4"
+        same_curve "$DIR/1" "$DIR/4" 6
+    done
+}
+
+@test "ranks in one process give the bits of as many processes" {
+    has_mpi || skip "no MPI"
+    for plan in "--stages 4" "--replicas 2,2 --precision float64" "--replicas 4 --zero"; do
+        threads 4 --steps 5 $plan --log "$DIR/threads"
+        mpirun -n 4 "$TASUKI" train $RUN --steps 5 $plan --log "$DIR/processes"
+        [ "$(exact "$DIR/threads" | wc -l)" -eq 5 ]
+        diff <(exact "$DIR/threads") <(exact "$DIR/processes")
+    done
+}
+
+@test "a checkpoint of four ranks in one process is resumed by one and by two" {
+    threads 1 --precision float64 --steps 6 --log "$DIR/whole"
+    threads 4 --precision float64 --steps 3 --stages 2 --replicas 2,2 --zero \
+        --checkpoint "$DIR/out" --log "$DIR/1"
+    [ "$(ls "$DIR"/out/step-00000003/*.safetensors | wc -l)" -gt 1 ]
+    cp -r "$DIR/out" "$DIR/out2"
+    cp "$DIR/1" "$DIR/2"
+    threads 1 --precision float64 --steps 6 --checkpoint "$DIR/out" --resume --log "$DIR/1"
+    same_curve "$DIR/whole" "$DIR/1" 6
+    threads 2 --precision float64 --steps 6 --stages 2 --checkpoint "$DIR/out2" --resume \
+        --log "$DIR/2"
+    same_curve "$DIR/whole" "$DIR/2" 6
+}
+
+@test "files of a checkpoint follow the umask, whichever thread writes them" {
+    (umask 027 && threads 4 --steps 1 --stages 4 --checkpoint "$DIR/out")
+    [ -z "$(find "$DIR/out" -type f ! -perm 640)" ]
+    [ "$(find "$DIR/out" -type f | wc -l)" -gt 3 ]
+}
+
+@test "ranks share the cores, the planner knows them all, and the first one speaks" {
+    unset TASUKI_THREADS
+    run "$TASUKI" train $MODEL --global-batch 32 --steps 1 --ranks-in-process 3 --log "$DIR/log"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"ranks of 3"* ]]
+    [[ "$output" != *"tasuki: rank "* ]]
+    threads=$(($(nproc) / 3))
+    grep -q ", $((threads > 0 ? threads : 1)) thread" "$DIR/log"
+    grep -q '"library": *"no MPI"' "$DIR/log"
+}
+
+@test "auto is one rank where kernels run on CPUs" {
+    threads auto --steps 2 --log "$DIR/auto"
+    threads 1 --steps 2 --log "$DIR/1"
+    diff <(exact "$DIR/1") <(exact "$DIR/auto")
+}
+
+@test "the number of ranks is checked, and printed as a job file" {
+    for bad in 0 -1 two 1x 5000 ""; do
+        run threads "$bad" --steps 1
+        one_error 2 "--ranks-in-process: expected an integer from 1 to 4096, got \"$bad\""
+        [[ "$output" == *"; or say auto"* ]]
+    done
+    run "$TASUKI" train $MODEL --ranks-in-process 3 --print-config
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"ranks-in-process = 3"* ]]
+}
+
+@test "where several tasks were started each is one rank" {
+    has_mpi || skip "no MPI"
+    run mpirun -n 2 "$TASUKI" train $RUN --steps 1 --ranks-in-process 2
+    one_error 2 "--ranks-in-process 2: several tasks were started already"
+    mpirun -n 2 "$TASUKI" train $RUN --steps 1 --ranks-in-process auto --stages 2
+}
+
+@test "a plan that needs more ranks says how to have them" {
+    run threads 2 --steps 1 --stages 4
+    one_error 2 "as one process with --ranks-in-process 4"
+    threads 4 --steps 1 --stages 4
+}
+
+@test "what all ranks find wrong is said once" {
+    cp "$DEMO/digits-train.safetensors" "$DIR/data.safetensors"
+    truncate -s 5000 "$DIR/data.safetensors"
+    run "$TASUKI" train "$DEMO/digits.onnx" --data "$DIR/data.safetensors" --global-batch 32 \
+        --steps 1 --ranks-in-process 4 --stages 4
+    one_error 1 "data.safetensors"
+    run threads 4 --steps 1 --stages 4 --memory 1000
+    one_error 1 "memory"
+    run threads 4 --steps 1 --checkpoint "$DIR/data.safetensors/out"
+    one_error 1 "data.safetensors/out"
+}
+
+@test "a rank that fails by itself ends all others, and it alone says why" {
+    need_python
+    python3 "$srcdir/tests/cli/make-data.py" tokens "$DIR/t.bin" 400 7 header
+    printf '\377\377' | dd of="$DIR/t.bin" bs=1 seek=$((32 + 2 * 200)) conv=notrunc status=none
+    for plan in "--stages 4" "--replicas 4" "--replicas 2,2"; do
+        run timeout 60 "$TASUKI" train "$srcdir/tests/data/model/transformer/model.onnx" -q \
+            --global-batch 8 --epochs 1 --data "$DIR/t.bin" --ranks-in-process 4 $plan
+        one_error 1 "t.bin: token 200 is 65535, the header says a vocabulary of 7"
+        [[ "$output" =~ error:\ rank\ [0-3]\ \( ]]
+    done
+}
+
+@test "a signal ends the step on all ranks, writes a checkpoint and exits 75" {
+    "$TASUKI" train $RUN --precision float64 --steps 1000000 --ranks-in-process 4 --stages 2 \
+        --replicas 2,2 --checkpoint "$DIR/out" --log "$DIR/log" &
+    pid=$!
+    for _ in $(seq 3000); do
+        grep -q '^{"step"' "$DIR/log" 2>/dev/null && break
+        kill -0 $pid || break
+        sleep 0.1
+    done
+    kill -TERM $pid
+    code=0
+    wait $pid || code=$?
+    [ "$code" -eq 75 ]
+    done=$(sed -E 's/^step-0*//' "$DIR/out/latest")
+    [ "$(exact "$DIR/log" | wc -l)" -eq "$done" ]
+    threads 4 --precision float64 --steps $((done + 2)) --stages 4 --checkpoint "$DIR/out" \
+        --resume --log "$DIR/log"
+    threads 1 --precision float64 --steps $((done + 2)) --log "$DIR/whole"
+    same_curve "$DIR/whole" "$DIR/log" $((done + 2))
+}
+
+@test "ranks in one process read from copies of the data on a disk of the node" {
+    mkdir "$DIR/fast"
+    threads 1 --steps 4 --log "$DIR/1"
+    threads 4 --steps 4 --stages 2 --replicas 2,2 --stage-to "$DIR/fast" --keep-staged \
+        --log "$DIR/4"
+    [ "$(exact "$DIR/4" | wc -l)" -eq 4 ]
+    [ -n "$(find "$DIR/fast" -type f -size +100k)" ]
+}
+
+@test "the trace has a row for each rank" {
+    threads 3 --steps 2 --stages 3 --trace "$DIR/trace"
+    for rank in 0 1 2; do
+        grep -q "\"pid\": *$rank" "$DIR/trace"
+    done
+}
