@@ -15,6 +15,7 @@ static const struct {
     { COMMAND_TOPO, "topo" }, { COMMAND_INSPECT, "inspect" }, { COMMAND_PLAN, "plan" },
     { COMMAND_TRAIN, "train" }, { COMMAND_EXPORT, "export" }, { COMMAND_PROFILE, "profile" },
     { COMMAND_SIMULATE, "simulate" }, { COMMAND_INFO, "info" }, { COMMAND_IMPORT, "import" },
+    { COMMAND_SUBMIT, "submit" }, { COMMAND_WATCH, "watch" },
 };
 
 enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
