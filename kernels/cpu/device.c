@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "kernels/cpu/backend_cpu.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/evict.h"
+#include "kernels/host.h"
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
@@ -164,30 +164,6 @@ static size_t device_peak(const struct device *device)
     return device->peak;
 }
 
-static void *alloc_aside(struct device *device, size_t bytes, bool host, struct err *err)
-{
-    (void)device, (void)host;
-    return mem_try(bytes, 1, err);
-}
-
-static void release_aside(struct device *device, void *memory, bool host)
-{
-    (void)device, (void)host;
-    free(memory);
-}
-
-static size_t memory_of_gpu(const struct device *device)
-{
-    (void)device;
-    return 0;
-}
-
-static bool evict(struct device *device, const void *memory, size_t bytes)
-{
-    (void)device;
-    return evict_bytes(memory, bytes);
-}
-
 /* Everything runs at once: streams and events are empty -------------------------------- */
 
 struct event {
@@ -325,11 +301,11 @@ const struct backend backend_cpu = {
     .kernel_run = cpu_kernel_run,
     .alloc = device_alloc,
     .release = device_release,
-    .alloc_aside = alloc_aside,
-    .release_aside = release_aside,
+    .alloc_aside = host_alloc_aside,
+    .release_aside = host_release_aside,
     .peak = device_peak,
-    .memory = memory_of_gpu,
-    .evict = evict,
+    .memory = host_gpu_memory,
+    .evict = host_evict,
     .stream_new = stream_new,
     .stream_free = stream_free,
     .stream_wait = stream_wait,

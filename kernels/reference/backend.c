@@ -5,7 +5,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
-#include "kernels/evict.h"
+#include "kernels/host.h"
 #include "kernels/reference/reference.h"
 
 #define ALIGNMENT 64
@@ -72,30 +72,6 @@ static void release(struct device *device, void *memory, size_t bytes)
 static size_t peak(const struct device *device)
 {
     return device->peak;
-}
-
-static void *alloc_aside(struct device *device, size_t bytes, bool host, struct err *err)
-{
-    (void)device, (void)host;
-    return mem_try(bytes, 1, err);
-}
-
-static void release_aside(struct device *device, void *memory, bool host)
-{
-    (void)device, (void)host;
-    free(memory);
-}
-
-static size_t memory_of_gpu(const struct device *device)
-{
-    (void)device;
-    return 0;
-}
-
-static bool evict(struct device *device, const void *memory, size_t bytes)
-{
-    (void)device;
-    return evict_bytes(memory, bytes);
 }
 
 static struct stream *new_stream(struct device *device, struct err *err)
@@ -184,11 +160,11 @@ const struct backend reference_backend = {
     .kernel_run = ref_kernel_run,
     .alloc = alloc,
     .release = release,
-    .alloc_aside = alloc_aside,
-    .release_aside = release_aside,
+    .alloc_aside = host_alloc_aside,
+    .release_aside = host_release_aside,
     .peak = peak,
-    .memory = memory_of_gpu,
-    .evict = evict,
+    .memory = host_gpu_memory,
+    .evict = host_evict,
     .stream_new = new_stream,
     .stream_free = free_stream,
     .stream_wait = wait_event,

@@ -15,8 +15,12 @@ setup() {
     export TASUKI_FAKE_STRICT=1 TASUKI_FAKE_NVML=$PWD/machine TASUKI_PKGLIBDIR=$builddir/.libs
     printf 'gpu 0000:1b:00.0\ngpu 0000:3d:00.0\n' >machine
     model="$srcdir/etc/demo/digits.onnx --data $srcdir/etc/demo/digits-train.safetensors"
-    model="$model --batchnorm-samples 8 --global-batch 64"
-    model="$model --steps 3 --lr 0.03 --optimizer momentum --no-cache --threads 1 -q"
+    model="$model --batchnorm-samples 4"
+    # What a kernel takes on the stand-in says nothing, and takes long.
+    [ -e ../cost.json ] || "$TASUKI" profile $model --optimizer momentum --batch-size 4,16 \
+        --threads 1 -q -o ../cost.json
+    model="$model --cost ../cost.json --global-batch 16"
+    model="$model --steps 3 --lr 0.03 --optimizer momentum --threads 1 -q"
 }
 
 needs_mpi() {
@@ -69,11 +73,20 @@ same_curve() {
 }
 
 @test "every operator gives on the GPU what the reference gives, whenever the GPU does it" {
-    for seed in 1 2 $RANDOM; do
+    for seed in 1 $RANDOM; do
         echo "seed $seed"
         TASUKI_FAKE_SEED=$seed TASUKI_TEST_BACKEND=cuda run on_fake "$builddir/tests/unit/test_ops"
         echo "$output" | tail -n 20
         [ "$status" -eq 0 ]
+    done
+}
+
+@test "products of all forms, and optimizers, give on the GPU what the reference gives" {
+    for program in test_cuda_product test_update; do
+        TASUKI_FAKE_SEED=$RANDOM TASUKI_TEST_BACKEND=cuda run on_fake "$builddir/tests/unit/$program"
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [[ "$output" != *SKIPPED* ]]
     done
 }
 
@@ -113,5 +126,5 @@ same_curve() {
     run on_fake "$TASUKI" train $model --device cuda --stages 1
     echo "$output"
     [ "$status" -eq 1 ]
-    [[ "$output" == *"GPU 0000:1b:00.0: kernel pointwise"* ]]
+    [[ "$output" == *"GPU 0000:1b:00.0: kernel "* ]]
 }

@@ -148,7 +148,7 @@ static void check_all(const struct form *forms, size_t n)
 {
     struct err err = { 0 };
     const struct backend *cuda = backend_find("cuda");
-    struct device *device = cuda ? cuda->device_open(1, &err) : NULL;
+    struct device *device = cuda ? cuda->device_open(1, NULL, &err) : NULL;
 
     if (!device) {
         print_message("# %s\n", cuda ? err.text : "built without CUDA");
