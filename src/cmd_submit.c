@@ -207,7 +207,8 @@ static int read_options(struct submit *job, struct err *err)
 
 char *submit_path(const struct submit *job, const char *file)
 {
-    return mem_printf("%s/%s", job->directory, file);
+    /* No option of whoever is given it. */
+    return mem_printf("%s%s/%s", job->directory[0] == '-' ? "./" : "", job->directory, file);
 }
 
 /* Make it, or where nothing is written see that it could be. */

@@ -30,6 +30,7 @@ int submit_ask(struct submit *job, struct err *err)
 {
     struct err why = { 0 };
     char *module;
+    bool has_module;
 
     if (job->scheduler != SCHEDULER_SLURM)
         return 0;
@@ -37,9 +38,10 @@ int submit_ask(struct submit *job, struct err *err)
     if (job->facts)
         return 0;
     module = module_find("slurm");
+    has_module = module != NULL;
     free(module);
     /* sbatch will know; a script alone is for anywhere. */
-    if (job->last >= 0 && (job->dry_run || !module)) {
+    if (job->last >= 0 && (job->dry_run || !has_module)) {
         log_say(job->dry_run ? LOG_INFO : LOG_WARNING, "limits are not checked: %s", why.text);
         return 0;
     }
@@ -113,13 +115,20 @@ static int check_nodes(const struct submit *job, int64_t nodes, struct err *err)
     return 0;
 }
 
+static int check_range(const struct submit *job, struct err *err)
+{
+    return check_nodes(job, job->first, err) || check_nodes(job, job->last, err) ? -1 : 0;
+}
+
 int submit_check(const struct submit *job, struct err *err)
 {
     if (!job->facts)
         return 0;
     if (check_state(job->facts, err) || check_time(job, err))
         return -1;
-    return check_nodes(job, job->last > 0 ? job->last : job->nodes, err);
+    if (job->last < 0)          /* set_range() will choose */
+        return 0;
+    return job->last > 0 ? check_range(job, err) : check_nodes(job, job->nodes, err);
 }
 
 /* Nodes -------------------------------------------------------------------------------- */

@@ -271,9 +271,9 @@ int cmd_watch(int argc, char **argv, struct err *err)
                          !isatty(STDOUT_FILENO)
                      ? print_once(&w, format, err) : watch_live(&w, err);
     }
-    tail_free(w.tail);
     if (w.tail)
         result = result ? result : exit_code(&w);
+    tail_free(w.tail);
     run_state_clear(&w.state);
     options_free(options);
     return result < 0 ? (int)err->code : result;

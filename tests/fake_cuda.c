@@ -591,7 +591,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     MAY_FAIL(cudaError_t);
-    if (event->stream)
+    /* In strict mode a step at a time: what is asked after one after the other is done so. */
+    if (event->stream && !is_strict())
+        run(event->stream);
+    else if (event->stream && !run_one(event->stream))
         run(event->stream);
     return event->recorded > event->reached ? cudaErrorNotReady : cudaSuccess;
 }

@@ -237,14 +237,15 @@ static int config_fits(struct plan *p, cudnnBackendDescriptor_t config, bool *fi
 
     if (create(p, CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine, err))
         return -1;
-    CUDNN_CHECK(p->device,
-                cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
-                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine), err);
-    CUDNN_CHECK(p->device,
-                cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
-                                         CUDNN_TYPE_NUMERICAL_NOTE, COUNT(notes), &n, notes),
-                err);
-    *fits = true;
+    /* What says nothing of itself is not taken. */
+    *fits = cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n,
+                                     &engine) == CUDNN_STATUS_SUCCESS &&
+            cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                     CUDNN_TYPE_NUMERICAL_NOTE, COUNT(notes), &n,
+                                     notes) == CUDNN_STATUS_SUCCESS;
+    if (!*fits)
+        return 0;
     for (int64_t i = 0; i < n && i < COUNT(notes); i++)
         *fits &= note_fits(&p->what, notes[i]);
     return 0;
@@ -270,10 +271,9 @@ static int try_config(struct plan *p, cudnnBackendDescriptor_t config, struct er
         return -1;
     if (cudnnBackendFinalize(execution) != CUDNN_STATUS_SUCCESS)
         return 0;
-    CUDNN_CHECK(p->device,
-                cudnnBackendGetAttribute(execution, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                         CUDNN_TYPE_INT64, 1, &n, &workspace), err);
-    if (workspace > WORKSPACE_LIMIT)
+    if (cudnnBackendGetAttribute(execution, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                 CUDNN_TYPE_INT64, 1, &n, &workspace) != CUDNN_STATUS_SUCCESS ||
+        workspace > WORKSPACE_LIMIT)
         return 0;
     p->workspace = workspace;
     p->execution = execution;

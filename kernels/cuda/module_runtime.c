@@ -10,6 +10,8 @@
 #include "kernels/cuda/module.h"
 #include "kernels/cuda/runtime.h"
 
+#define SPARED ((size_t)1 << 30)    /* bytes at least */
+
 struct cuda_event {
     struct cuda_device *device;
     cudaEvent_t event;
@@ -82,9 +84,12 @@ static const char *device_name(const struct cuda_device *device)
     return device->name;
 }
 
+/* Libraries load their code when it is first run, and each allocation is rounded up. */
 static size_t device_memory(const struct cuda_device *device)
 {
-    return device->memory;
+    size_t spared = device->memory / 32 > SPARED ? device->memory / 32 : SPARED;
+
+    return device->memory > 2 * spared ? device->memory - spared : device->memory / 2;
 }
 
 static int allocate(struct cuda_device *d, size_t bytes, bool pinned, void **memory,

@@ -314,7 +314,7 @@ static int make_linear(struct cuda_kernel *k, const struct graph *graph, int nod
 
     (void)graph, (void)node;
     w.bias = bias;
-    w.relu = d->activation == REF_RELU && !kept;
+    /* cuBLASLt's ReLU is a maximum, which may make 0 of a NaN: it is not used. */
     if (!cuda_is_f32(k) || choose_any(k, &w))
         return -1;
     k->launch.pointwise = (struct cuda_pointwise){
@@ -323,7 +323,7 @@ static int make_linear(struct cuda_kernel *k, const struct graph *graph, int nod
                   .dim = { d->out[0].elements }, .stride = { { 1 } }, .flat = 1 },
         .p = 1,                 /* silu: x sigmoid(1 x) */
     };
-    activated = !kept && (d->activation == REF_NONE || w.relu);
+    activated = !kept && d->activation == REF_NONE;
     k->run = w.bias != bias ? run_bias_first
              : !activated   ? run_then_activate
              : bias         ? run_with_bias

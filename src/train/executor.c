@@ -90,7 +90,8 @@ static int feed(struct executor *e, const struct batch_args *args, int slot,
     }
     if (ready)
         prefetch_release(prefetch);
-    return 0;
+    /* The caller's 'state' is on its way, too. */
+    return e->backend->stream_sync(e->stream, err);
 }
 
 static void set_state(struct executor *e, const struct batch_args *args, int micro,

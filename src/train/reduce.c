@@ -259,11 +259,23 @@ static int complete(struct reduce *reduce, struct bucket *bucket, struct err *er
     return post_in_turn(reduce, bucket->group, err);
 }
 
-/* Copies arrive in the order in which buckets were posted: so their sums begin in it, too. */
+/* All members of a group have to begin their sums in one order, that of posting; a later copy may
+ * have arrived between two questions.
+ */
+static bool waits_for_another(const struct reduce *reduce, const struct bucket *bucket)
+{
+    for (const struct bucket *b = reduce->buckets; b < bucket; b++)
+        if (b->group == bucket->group && b->posted && b->copying)
+            return true;
+    return false;
+}
+
 static int test_copy(struct reduce *reduce, struct bucket *bucket, struct err *err)
 {
     bool arrived;
 
+    if (waits_for_another(reduce, bucket))
+        return 0;
     if (reduce->mirror.backend->event_done(bucket->arrived, &arrived, err) < 0)
         return -1;
     if (!arrived)

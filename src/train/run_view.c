@@ -34,6 +34,8 @@ __attribute__((format(printf, 2, 3))) static void add(struct lines *lines, const
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
+    for (char *c = text; *c; c++)       /* names of files may tell a terminal anything */
+        *c = (unsigned char)*c < ' ' ? '?' : *c;
     *(char **)mem_push((void **)&lines->text, &lines->n, sizeof(char *)) = mem_strdup(text);
 }
 
