@@ -262,12 +262,16 @@ static float summand(int rank, size_t i)
     return ((float)(next_random(&seed) & 0xffff) - 32768.0f) * (rank % 2 ? 1e-3f : 1e3f);
 }
 
+/* Each summand is rounded by itself, as what ranks have: never part of a fused multiply-add. */
 static float in_order(const int *ranks, int n, size_t i)
 {
-    float sum = summand(ranks[0], i);
+    volatile float term = summand(ranks[0], i);
+    float sum = term;
 
-    for (int m = 1; m < n; m++)
-        sum += summand(ranks[m], i);
+    for (int m = 1; m < n; m++) {
+        term = summand(ranks[m], i);
+        sum += term;
+    }
     return sum;
 }
 
