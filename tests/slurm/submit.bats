@@ -31,11 +31,20 @@ submit() {
     "$lab" run timeout 60 "$TASUKI" submit "$@"
 }
 
+what_slurm_says() {
+    local file
+    "$lab" run scontrol show job
+    for file in run/job-*.out "$LAB_DIR"/log/slurm*.log; do
+        echo "--- $file"
+        tail -n 60 "$file"
+    done
+}
+
 # A condition, within two minutes.
 wait_until() {
     local end=$((SECONDS + 120))
     until "$@"; do
-        [ $SECONDS -lt $end ] || return 1
+        [ $SECONDS -lt $end ] || { what_slurm_says; return 1; }
         sleep 0.1
     done
 }
@@ -61,11 +70,13 @@ all_idle() {
     [ "$("$lab" run sinfo -h -N -p main -o %T | grep -cx idle)" = "$LAB_NODES" ]
 }
 
-# A requeued job waits two minutes, in which the processes of its last start go away.
+# A requeued job waits two minutes, in which the processes of its last start go away. Here it
+# waits for these, and two seconds: slurmd takes a job that starts in the second in which it was
+# killed for the killed one ("already killed, do not launch batch job").
 let_go_on() {
     wait_until in_state "$1" PENDING
     wait_until no_steps
-    "$lab" run scontrol update jobid="$1" StartTime=now
+    "$lab" run scontrol update jobid="$1" StartTime=now+2
 }
 
 @test "a submitted job trains on two nodes and ends; submit prints its number" {
