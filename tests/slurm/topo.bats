@@ -3,12 +3,18 @@
 # says of nodes, switches, GPUs and CPUs is compared with what Slurm and the kernel say.
 # The GPUs are Slurm's only; tests/fake_nvml.c is the driver that shows them.
 
+bats_require_minimum_version 1.5.0
 load common
 
 setup_file() {
     local reason
     export LAB_DIR=$BATS_FILE_TMPDIR/lab LAB_NODES=4 LAB_CPUS=2 LAB_GPUS=4 LAB_LEAF=2 \
         LAB_BIND=affinity LAB_EXTRA="PartitionName=short Nodes=n[1-2] MaxTime=30 MaxNodes=2"
+    if [ -e "$TASUKI_PKGLIBDIR/tasuki_spank.so" ]; then
+        LAB_EXTRA+=$'\n'"PlugStackConfig=$BATS_FILE_TMPDIR/plugstack.conf"
+        echo "optional $TASUKI_PKGLIBDIR/tasuki_spank.so tasuki=$TASUKI limit=50" \
+            >"$BATS_FILE_TMPDIR/plugstack.conf"
+    fi
     reason=$(no_mpi)
     [ -n "$reason" ] || [ -e "$TASUKI_PKGLIBDIR/tasuki-slurm.so" ] || reason="built without Slurm"
     [ -n "$reason" ] || [ "$(nproc)" -ge 2 ] || reason="tasks of a node need 2 CPUs to differ"
@@ -372,4 +378,27 @@ one_line() {
     "$lab" run pkill -9 slurmctld
     run topo --job 1
     one_line 1 "job 1: Slurm: the job: Unable to contact slurm controller"
+}
+
+with_report() {
+    run --separate-stderr srun -N2 --tasuki-report="$1" sh -c 'echo "task of $SLURMD_NODENAME"'
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    [ "$(sort <<<"$output")" = $'task of n1\ntask of n2' ]
+}
+
+@test "srun --tasuki-report writes what topo says, before the step, and never keeps it from starting" {
+    [ -e "$TASUKI_PKGLIBDIR/tasuki_spank.so" ] || skip "built without spank.h"
+    "$lab" run srun --help | grep -q -- --tasuki-report
+    with_report of-two.txt
+    [[ "$stderr" == *"--tasuki-report: of-two.txt"* ]]
+    srun --mpi=pmix -N2 --ntasks-per-node=1 "$TASUKI" topo -q -o same.txt
+    grep -qw n2 of-two.txt
+    diff <(grep -oE '\bn[1-4]\b|[0-9]+ GPUs?' same.txt) \
+        <(grep -oE '\bn[1-4]\b|[0-9]+ GPUs?' of-two.txt)
+    with_report nowhere/report.txt
+    [[ "$stderr" == *"nowhere/report.txt"* && "$stderr" == *"the step starts without"* ]]
+    run srun -N1 true       # who does not ask has none
+    [ -z "$output" ]
+    [ ! -e tasuki-report-* ]
 }
