@@ -262,6 +262,7 @@ static int read_settings(const struct options *o, struct train_settings *t, stru
         return -1;
     t->float64 = precision == 1;
     t->precision_given = option_given(o, "precision");
+    t->device_given = option_given(o, "device") || option_given(o, "backend");
     return data_options_read(o, &t->data_options, err) < 0 ||
            read_optimizer(o, t, err) < 0 || read_recipe(o, t, err) < 0 ||
            read_pins(o, t, err) < 0 ||

@@ -422,7 +422,9 @@ int session_open(struct session *session, const struct train_settings *settings,
     if (session_cluster(s, err) < 0)
         return -1;
     s->discovering = phase(s);
-    if (session_choose_gpu(s, err) < 0 ||
+    if ((!settings->dry_run &&
+         session_agree(s, session_check_binding(s, err) < 0, err) < 0) ||
+        session_choose_gpu(s, err) < 0 ||
         session_agree(s, open_inputs(s, err) < 0 ||
                              complete_settings(s, err) < 0 ||
                              (!settings->dry_run && probe_directories(s, err) < 0) ||

@@ -122,6 +122,10 @@ int session_find_checkpoint(struct session *session, struct err *err);
 /* The rest, once model and data are open: go on where it was left. */
 int session_resume(struct session *session, struct err *err);
 
+/* GPUs that are there and not asked for, or that would idle, are an error with the line to use; fewer
+ * cores than --cpus-per-task are a warning. Collective.
+ */
+int session_check_binding(const struct session *session, struct err *err);
 /* Each rank takes the first GPU that CUDA shows it and no rank before it on its node has; where there
  * are fewer GPUs than ranks they share them in turn. Nothing where no GPU is asked for. Collective.
  */

@@ -59,6 +59,7 @@ struct train_settings {
     int trial;                  /* plans to run before the first step; 0: none */
 
     const char *backend;        /* NULL: cpu, or reference for float64 */
+    bool device_given;          /* it was chosen by the user */
     int threads;                /* 0: this rank's share of the cores */
     bool deterministic, dry_run;
     const char *cache_directory;    /* of measured costs; NULL: none */

@@ -402,3 +402,37 @@ with_report() {
     [ -z "$output" ]
     [ ! -e tasuki-report-* ]
 }
+
+demo_steps() {
+    local demo=$srcdir/etc/demo
+    srun --mpi=pmix "$@" "$TASUKI" train "$demo/digits.onnx" --data "$demo/digits-train.safetensors" \
+        --global-batch 16 --batchnorm-samples 4 --steps 2 --stages 1 --log log $device
+}
+
+@test "a run says which GPUs of its step nobody asked for, or would idle, and the line to use" {
+    with_driver
+    device=
+    run demo_steps -N2 --ntasks-per-node=1 --gpus-per-node=4
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"4 GPUs of n1, and --device is not given: --device cuda uses GPUs"* ]]
+    device="--device cuda"
+    run demo_steps -N2 --ntasks-per-node=1 --gpus-per-node=4
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"2 tasks, 8 GPUs: 6 would idle; use srun --mpi=pmix -N2 --ntasks-per-node=4 \
+--gpus-per-node=4 tasuki"* ]]
+    device="--device cpu"
+    demo_steps -N2 --ntasks-per-node=1 --gpus-per-node=4
+}
+
+@test "a run says that --cpus-per-task was not inherited" {
+    device="--device cpu"
+    SLURM_CPUS_PER_TASK=2 run demo_steps -N1 -n1
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"1 of 1 ranks may run on fewer cores"*"use srun --cpus-per-task=2"* ]]
+    rm log
+    run demo_steps -N1 -n1 --cpus-per-task=2
+    [[ "$output" != *"fewer cores"* ]]
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT */
+/* Is what the ranks were given what the run uses? GPUs that nobody asked for, or that would idle,
+ * end it before it begins; that a rank has fewer cores than were asked for is a warning.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "topology/node.h"
+#include "train/session.h"
+
+#define MOST_GPUS 32        /* of a node; what is beyond is not counted */
+
+/* What a rank tells the others. */
+struct bound {
+    int cpus, asked;            /* that it may run on; of --cpus-per-task, 0: not said */
+    int n;
+    char gpus[MOST_GPUS][16];   /* addresses of those that CUDA would show it */
+};
+
+static void add_gpu(struct bound *bound, const struct topo_gpu *gpu)
+{
+    if (gpu->seen && bound->n < MOST_GPUS)
+        snprintf(bound->gpus[bound->n++], sizeof(bound->gpus[0]), "%.15s", gpu->address);
+}
+
+static struct bound own(const struct topo_node *node)
+{
+    const char *asked = getenv("SLURM_CPUS_PER_TASK");
+    struct bound bound = { .cpus = node->n_usable };
+
+    if (asked && getenv("SLURM_STEP_ID"))
+        bound.asked = (int)strtol(asked, NULL, 10);
+    for (int i = 0; node->n_visible < 0 && i < node->n_gpus; i++)
+        add_gpu(&bound, &node->gpus[i]);
+    for (int i = 0; i < node->n_visible; i++)
+        add_gpu(&bound, &node->gpus[node->visible[i]]);
+    return bound;
+}
+
+/* The first rank of each rank's host. */
+static int *first_ranks(const struct session *s)
+{
+    int *first = mem_new((size_t)s->size, sizeof(*first));
+
+    for (int r = 0; r < s->size; r++)
+        while (strcmp(comm_host(s->comm, first[r]), comm_host(s->comm, r)) != 0)
+            first[r]++;
+    return first;
+}
+
+/* Has a rank before this one, on its host, the same GPU? */
+static bool counted(const int *first, const struct bound *all, int rank, const char *gpu)
+{
+    for (int r = first[rank]; r < rank; r++)
+        for (int i = 0; first[r] == first[rank] && i < all[r].n; i++)
+            if (strcmp(all[r].gpus[i], gpu) == 0)
+                return true;
+    return false;
+}
+
+/* Of the host whose first rank this is. */
+static int count_gpus(const struct session *s, const int *first, const struct bound *all, int host,
+                      int *ranks)
+{
+    int gpus = 0;
+
+    *ranks = 0;
+    for (int r = host; r < s->size; r++) {
+        if (first[r] != host)
+            continue;
+        ++*ranks;
+        for (int i = 0; i < all[r].n; i++)
+            gpus += !counted(first, all, r, all[r].gpus[i]);
+    }
+    return gpus;
+}
+
+struct tally {
+    int hosts, gpus;
+    int most;           /* GPUs of a host */
+    int idle;           /* GPUs beyond one for each rank of their host */
+    int first;          /* rank on a host with GPUs; -1: there are none */
+};
+
+static struct tally count(const struct session *s, const struct bound *all)
+{
+    struct tally t = { .first = -1 };
+    int *first = first_ranks(s);
+
+    for (int r = 0; r < s->size; r++) {
+        int ranks, gpus;
+
+        if (first[r] != r)
+            continue;
+        gpus = count_gpus(s, first, all, r, &ranks);
+        t.hosts++;
+        t.gpus += gpus;
+        t.most = gpus > t.most ? gpus : t.most;
+        t.idle += gpus > ranks ? gpus - ranks : 0;
+        t.first = t.first < 0 && gpus ? r : t.first;
+    }
+    free(first);
+    return t;
+}
+
+/* The line that would have been right. */
+static char *better_line(const struct session *s, const struct tally *t)
+{
+    if (getenv("SLURM_STEP_ID"))
+        return mem_printf("srun --mpi=pmix -N%d --ntasks-per-node=%d --gpus-per-node=%d tasuki ...",
+                          t->hosts, t->most, t->most);
+    if (s->size > 1)
+        return mem_printf("mpirun -n %d tasuki ...", t->gpus);
+    return mem_printf("--ranks-in-process %d, or mpirun -n %d tasuki ...", t->gpus, t->gpus);
+}
+
+static int check_gpus(const struct session *s, const struct bound *all, struct err *err)
+{
+    struct tally t = count(s, all);
+    char *line;
+
+    if (t.first < 0)
+        return 0;
+    if (!s->settings.device_given)
+        return err_set_code(err, EXIT_USAGE,
+                            "%d GPU%s of %s, and --device is not given: --device cuda uses GPUs, "
+                            "--device cpu says that none are meant to be used",
+                            all[t.first].n, all[t.first].n == 1 ? "" : "s",
+                            comm_host(s->comm, t.first));
+    if (strcmp(s->settings.backend ? s->settings.backend : "cpu", "cuda") != 0 || t.idle == 0)
+        return 0;
+    line = better_line(s, &t);
+    err_set_code(err, EXIT_USAGE,
+                 "%d task%s, %d GPUs: %d would idle; use %s (CUDA_VISIBLE_DEVICES says which are "
+                 "meant)", s->size, s->size == 1 ? "" : "s", t.gpus, t.idle, line);
+    free(line);
+    return -1;
+}
+
+static void check_cpus(const struct session *s, const struct bound *all)
+{
+    int first = -1, n = 0;
+
+    for (int r = 0; r < s->size; r++) {
+        if (all[r].asked <= all[r].cpus || all[r].cpus == 0)
+            continue;
+        first = first < 0 ? r : first;
+        n++;
+    }
+    if (n > 0)
+        log_warning("%d of %d ranks may run on fewer cores than the job's --cpus-per-task asked for, "
+                    "rank %d (%s) on %d of %d: srun does not inherit it; use srun "
+                    "--cpus-per-task=%d", n, s->size, first, comm_host(s->comm, first),
+                    all[first].cpus, all[first].asked, all[first].asked);
+}
+
+int session_check_binding(const struct session *s, struct err *err)
+{
+    const void **parts = mem_new((size_t)s->size, sizeof(*parts));
+    size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
+    struct bound mine = own(s->node), *all = mem_new((size_t)s->size, sizeof(*all));
+    void *block = NULL;
+    int bad = comm_exchange(s->comm, &mine, sizeof(mine), &block, parts, sizes, err);
+
+    for (int r = 0; r < s->size && !bad; r++)
+        memcpy(&all[r], parts[r], sizes[r] < sizeof(*all) ? sizes[r] : sizeof(*all));
+    if (!bad && s->rank == 0)
+        check_cpus(s, all);
+    bad = bad || check_gpus(s, all, err);
+    free(block);
+    free(all);
+    free(parts);
+    free(sizes);
+    return bad ? -1 : 0;
+}
