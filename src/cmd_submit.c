@@ -280,7 +280,7 @@ static int write_job_text(struct submit *job, struct err *err)
     if (job->own_checkpoint)
         set_path(job, "checkpoint", CHECKPOINTS);
     if (job->own_log)
-        set_path(job, "log", "log.jsonl");
+        set_path(job, "log", SUBMIT_LOG);
     fprintf(out, "# Settings of this run for \"tasuki train\".\n");
     options_print_config(job->options, out);
     fclose(out);

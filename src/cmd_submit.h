@@ -34,6 +34,9 @@ struct submit {
     struct slurm_facts *facts;  /* of the partition */
 };
 
+/* The run's log in the folder that the output of the job goes to, too. */
+#define SUBMIT_LOG "log.jsonl"
+
 /* What the scheduler's commands are called: "sbatch". */
 const char *submit_tool(enum scheduler scheduler);
 

@@ -16,9 +16,13 @@
 
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/mem.h"
 #include "base/option.h"
 #include "base/tail.h"
+#include "cmd_submit.h"
 #include "commands.h"
+#include "scheduler/slurm/facts.h"
+#include "scheduler/slurm/slurm.h"
 #include "train/run_view.h"
 
 #define LOOK 0.25       /* seconds between two looks at the log */
@@ -53,9 +57,32 @@ static void take_restart(void *context)
     run_state_init(&w->state);
 }
 
-static bool is_number(const char *text)
+/* "123", "123_4", "123+1", and no file of that name? */
+static bool is_job(const char *text)
 {
-    return text[0] && strspn(text, "0123456789") == strlen(text);
+    return text[0] >= '0' && text[0] <= '9' && strspn(text, "0123456789_+") == strlen(text) &&
+           access(text, F_OK) != 0;
+}
+
+/* Where "tasuki submit" has the log, beside what the job's script prints. NULL on an error. */
+static char *log_of_job(const char *job, struct err *err)
+{
+    struct slurm_facts *facts = slurm_ask_job(job, err);
+    char *path = NULL, *slash;
+
+    if (!facts)
+        return NULL;
+    slash = strrchr(facts->output, '/');
+    if (slash)
+        path = mem_printf("%.*s/%s", (int)(slash - facts->output), facts->output, SUBMIT_LOG);
+    if (!path || access(path, R_OK)) {
+        err_set(err, "job %s: there is no %s beside its output%s%s: give the file of its --log", job,
+                SUBMIT_LOG, *facts->output ? " " : "", facts->output);
+        free(path);
+        path = NULL;
+    }
+    slurm_facts_free(facts);
+    return path;
 }
 
 static int exit_code(const struct watch *w)
@@ -255,15 +282,16 @@ int cmd_watch(int argc, char **argv, struct err *err)
     struct watch w = { 0 };
     struct tail_reader reader = { take_line, take_restart, &w };
     int format, result = -1;
+    char *path = NULL;
 
     if (!options)
         return (int)err->code;
     w.path = options_operand(options, 0);
     if (options_operands(options) != 1)
-        err_set_code(err, EXIT_USAGE, "watch: expected the LOG of a run, as train --log writes it");
-    else if (is_number(w.path) && access(w.path, F_OK))
-        err_set_code(err, EXIT_USAGE, "watch %s: Slurm does not know where a job's log is: "
-                     "give the file of its --log", w.path);
+        err_set_code(err, EXIT_USAGE, "watch: expected the LOG of a run, as train --log writes it, "
+                                      "or the number of a job of tasuki submit");
+    else if (is_job(w.path) && !(w.path = path = log_of_job(w.path, err)))
+        result = -1;
     else if (option_word(options, "format", &format, err) == 0) {
         run_state_init(&w.state);
         w.tail = tail_new(w.path, &reader);
@@ -276,5 +304,6 @@ int cmd_watch(int argc, char **argv, struct err *err)
     tail_free(w.tail);
     run_state_clear(&w.state);
     options_free(options);
+    free(path);
     return result < 0 ? (int)err->code : result;
 }

@@ -24,7 +24,7 @@ const struct command commands[] = {
     { "simulate", cmd_simulate, "predicted timeline of a plan", COMMAND_SIMULATE,
       "simulate [OPTION]... PLAN" },
     { "watch", cmd_watch, "a live view of a running job, from its log", COMMAND_WATCH,
-      "watch [OPTION]... LOG" },
+      "watch [OPTION]... LOG|JOB" },
     { "info", cmd_info, "version, what was built in, modules found, settings",
       COMMAND_INFO, "info [OPTION]..." },
     { NULL, NULL, NULL, 0, NULL },

@@ -41,6 +41,7 @@ struct slurm_facts {
     char *name, *user;      /* of the job */
     char *state;            /* of the job: "running"; of the partition: "up" */
     char *why;              /* of a job that waits: "Resources"; may be "" */
+    char *output;           /* of a job: the file that its script's output goes to; may be "" */
     char *partition;
     int64_t time_left, time_limit;  /* seconds; a partition has only a limit */
     int64_t time_default;

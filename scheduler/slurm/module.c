@@ -2,6 +2,7 @@
 /* tasuki-slurm.so: what libslurm tells of jobs, partitions, nodes and switches. */
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +49,18 @@ static int64_t seconds_of(uint32_t minutes)
                                                          : (int64_t)minutes * 60;
 }
 
-static void set_job(struct slurm_facts *facts, const slurm_job_info_t *job)
+/* A job without a script has none. */
+static void set_output(struct slurm_facts *facts, slurm_job_info_t *job)
+{
+    char path[PATH_MAX] = "";
+
+    if (!job->batch_flag)
+        return;
+    slurm_get_job_stdout(path, sizeof(path), job);
+    module_set(&facts->output, path);
+}
+
+static void set_job(struct slurm_facts *facts, slurm_job_info_t *job)
 {
     uint32_t state = job->job_state & JOB_STATE_BASE;
     int64_t left = (int64_t)job->end_time - (int64_t)time(NULL);
@@ -57,6 +69,7 @@ static void set_job(struct slurm_facts *facts, const slurm_job_info_t *job)
     set_user(facts, job);
     module_set(&facts->state, job_state(job->job_state));
     module_set(&facts->partition, job->partition);
+    set_output(facts, job);
     facts->time_limit = seconds_of(job->time_limit);
     if (state == JOB_RUNNING && facts->time_limit > 0)
         facts->time_left = left > 0 ? left : 0;
@@ -101,7 +114,7 @@ static int add_jobs(struct slurm_facts *facts, const struct slurm_job_id *id,
     if (slurm_load_node(0, &nodes, SHOW_ALL | SHOW_DETAIL | SHOW_MIXED))
         return refused(err, "its nodes");
     for (uint32_t i = 0; i < jobs->record_count && !status; i++) {
-        const slurm_job_info_t *job = &jobs->job_array[i];
+        slurm_job_info_t *job = &jobs->job_array[i];
 
         if (!is_asked(job, id))
             continue;

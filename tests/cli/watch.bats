@@ -95,9 +95,9 @@ value() {
     run "$TASUKI" watch nothing
     [ "$status" -eq 1 ]
     [[ "$output" == *"nothing: No such file"* ]]
-    run "$TASUKI" watch 4711
-    [ "$status" -eq 2 ]
-    [[ "$output" == *"give the file of its --log"* ]]
+    TASUKI_PKGLIBDIR=$PWD run "$TASUKI" watch 4711      # a job, and nobody to ask
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"job 4711: tasuki-slurm.so is not installed"* ]]
     run "$TASUKI" watch
     [ "$status" -eq 2 ]
 }

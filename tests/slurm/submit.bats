@@ -88,6 +88,10 @@ let_go_on() {
     wait_until ended "$output"
     cat digits-1/job-"$output".out digits-1/job.sh
     in_state "$output" COMPLETED
+    "$lab" run "$TASUKI" watch "$output" --format json >seen.json
+    grep -q '"step": *6' seen.json
+    run "$lab" run "$TASUKI" watch 999
+    [[ "$output" == *"job 999"* ]]
     [ "$(grep -c '^{"step"' digits-1/log.jsonl)" -eq 6 ]
     grep -q '"nodes": *2\|n2/' digits-1/log.jsonl
     [ -e digits-1/checkpoints/step-00000006 ]
