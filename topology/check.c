@@ -127,6 +127,12 @@ static void check_alone(struct checker *c, const struct topo_node *node)
         if (strncmp(node->notes[i], "NVML's GPU", 10) == 0)
             findings_add(c->findings, node->host, NULL, feature_advice(FEATURE_GPUS),
                          mem_strdup(node->notes[i]), "a GPU does not answer");
+    for (int i = 0; i < node->n_notes; i++)
+        if (strncmp(node->notes[i], TOPO_HIDDEN, strlen(TOPO_HIDDEN)) == 0)
+            findings_add(c->findings, node->host, "", "bind it into the container: apptainer "
+                         "--bind /sys --bind /dev/infiniband, and --nv for the driver",
+                         mem_strdup(node->notes[i] + strlen(TOPO_HIDDEN)),
+                         "hidden by the container");
     if (topo_record_hosts(c->record) == 1)
         check_links(c->findings, node);
 }

@@ -25,6 +25,7 @@ static int run(struct topo_node *node, const struct topo_input *input, struct er
     static const struct topo_source *const sources[] = {
         &topo_source_proc, &topo_source_hwloc, &topo_source_sysfs, &topo_source_nvml,
         &topo_source_gpudirect, &topo_source_visible, &topo_source_switches,
+        &topo_source_container,
     };
 
     for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++)

@@ -33,6 +33,10 @@ extern const struct topo_source topo_source_nvml;   /* NVIDIA's GPUs */
 extern const struct topo_source topo_source_gpudirect;  /* /sys/module, /proc/driver/nvidia */
 extern const struct topo_source topo_source_visible;/* CUDA_VISIBLE_DEVICES, Slurm's lists */
 extern const struct topo_source topo_source_switches;   /* SLURM_TOPOLOGY_ADDR */
+extern const struct topo_source topo_source_container;  /* what it hides of its host */
+
+/* Notes that begin so tell what a container hides: the check's findings. */
+#define TOPO_HIDDEN "container: "
 
 struct topo_node *topo_node_new(void);
 void topo_node_set_text(char **text, const char *value);

@@ -101,3 +101,19 @@ setup() {
     run "$TASUKI" topo --check --diff "$data/dgx1/expected.json" "$data/dgx2/expected.json"
     [ "$status" -eq 2 ]
 }
+
+@test "what a container hides of its host is found" {
+    mkdir -p "$BATS_TEST_TMPDIR/sys/class/infiniband/mlx5_0" "$BATS_TEST_TMPDIR/none"
+    [ ! -e /dev/infiniband ] || skip "this machine has InfiniBand"
+    export APPTAINER_CONTAINER=/images/tasuki.sif PMIX_VERSION=4.2.2
+    TASUKI_SYSFS=$BATS_TEST_TMPDIR/sys run "$TASUKI" topo --check
+    echo "$output"
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"hidden by the container: /dev/infiniband is not there"*"apptainer --bind"* ]]
+    [[ "$output" != *"/sys is not there"* ]]
+    TASUKI_SYSFS=$BATS_TEST_TMPDIR/none run "$TASUKI" topo --check
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"hidden by the container: /sys is not there"* ]]
+    run "$TASUKI" topo
+    [[ "$output" == *"inside a container of Apptainer; the launcher's PMIx is 4.2.2"* ]]
+}
