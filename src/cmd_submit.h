@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Between cmd_submit.c, cmd_submit_limits.c and cmd_submit_script.c. */
+/* Between cmd_submit.c, cmd_submit_limits.c and cmd_submit_script.c; the launcher, too, starts
+ * as many ranks.
+ */
 #ifndef TASUKI_CMD_SUBMIT_H
 #define TASUKI_CMD_SUBMIT_H
 
@@ -9,6 +11,7 @@
 struct err;
 struct options;
 struct slurm_facts;
+struct slurm_node;
 
 enum scheduler { SCHEDULER_SLURM, SCHEDULER_PJM, SCHEDULER_PBS, SCHEDULER_SGE };
 
@@ -48,6 +51,11 @@ int submit_check(const struct submit *job, struct err *err);
 int submit_choose_nodes(struct submit *job, struct err *err);
 /* How many ranks on each, and what each of them gets. */
 int submit_choose_tasks(struct submit *job, struct err *err);
+
+/* May the node be given to a job, or a step of it, some day soon? */
+bool submit_usable(const struct slurm_node *node);
+/* Where nodes find this program, whatever their PATH; malloc'ed. */
+char *submit_program(void);
 
 /* The script, malloc'ed; "pbs.sh.in" filled in. A paragraph with a word that is not known is
  * left out.

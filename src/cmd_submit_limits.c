@@ -48,8 +48,7 @@ int submit_ask(struct submit *job, struct err *err)
     return err_set_code(err, why.code, "%s", why.text);
 }
 
-/* May it be given to a job some day soon? */
-static bool usable(const struct slurm_node *node)
+bool submit_usable(const struct slurm_node *node)
 {
     static const char *const bad[] = { "down", "drain", "fail", "maint", "error", "future",
                                        "invalid", "not_responding", "unknown" };
@@ -65,7 +64,7 @@ static int64_t usable_nodes(const struct slurm_facts *facts)
     int64_t n = 0;
 
     for (int i = 0; i < facts->n_nodes; i++)
-        n += usable(&facts->nodes[i]);
+        n += submit_usable(&facts->nodes[i]);
     return n;
 }
 
@@ -262,7 +261,7 @@ static struct share share_of(const struct slurm_facts *facts)
     for (int i = 0; facts && i < facts->n_nodes; i++) {
         const struct slurm_node *node = &facts->nodes[i];
 
-        if (!usable(node))
+        if (!submit_usable(node))
             continue;
         take_less(&share.gpus, gpus_of(node));
         take_less(&share.sockets, node->sockets);

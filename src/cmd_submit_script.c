@@ -88,8 +88,7 @@ static char *select_text(const struct submit *job)
     return text;
 }
 
-/* Compute nodes see the same program at the same place, whatever their PATH. */
-static char *program(void)
+char *submit_program(void)
 {
     char *folder = module_program_folder();
     char *path = folder ? mem_printf("%s/tasuki", folder) : mem_strdup("tasuki");
@@ -122,7 +121,7 @@ static void add_files(struct words *words, const struct submit *job)
     char *script = submit_path(job, "job.sh"), *config = submit_path(job, "job.conf");
     char *output = submit_path(job, job->scheduler == SCHEDULER_SLURM ? "job-%j.out"
                                                                       : "job.out");
-    char *tasuki = program(), *folder = getcwd(NULL, 0);
+    char *tasuki = submit_program(), *folder = getcwd(NULL, 0);
 
     add_text(words, "SCRIPT", script);
     add_text(words, "CONFIG", config);

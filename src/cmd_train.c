@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* tasuki train: a rank of a run, or the whole of it. */
+/* tasuki train: a rank of a run, the whole of it, or its launcher. */
 #include "config.h"
 
 #include <math.h>
@@ -11,11 +11,13 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/option.h"
+#include "cmd_launch.h"
 #include "commands.h"
 #include "comm/crew.h"
 #include "comm/launch.h"
 #include "scheduler/schedule.h"
 #include "topology/node.h"
+#include "train/fate.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
 #include "train/timings.h"
@@ -305,6 +307,7 @@ static int run_joined(const struct options *o, struct train_settings *settings,
         return train_run(settings, node, comm, err);
     if (!comm_agreed(comm)) {
         comm_follow(comm, err);
+        fate_tell(comm, (int)err->code, false, err->text);
         log_say(LOG_ERROR, "%s", err->text);
         comm_abort(comm, (int)err->code);
     }
@@ -328,6 +331,7 @@ struct job {
     const struct options *options;
     struct topo_node *node;
     const char *command, *cache;
+    char *const *words;         /* of the command line after "train"; NULL-terminated */
     double start;
 };
 
@@ -345,6 +349,8 @@ static int run_rank(const struct launch *launch, void *context, struct err *err)
     log_set_rank(comm_size(comm) > 1 ? rank : -1);
     catch_signals();
     code = run_joined(job->options, &settings, job->node, comm, err);
+    if (rank == 0)
+        fate_tell(comm, code, true, err->text);
     /* Before the others leave: a launcher ends all when the first one fails. */
     if (code != EXIT_OK && err->text[0]) {
         log_say(LOG_ERROR, "%s", err->text);
@@ -392,6 +398,8 @@ static int run(struct job *job, struct err *err)
     job->start = trace_clock();
     if (launch_detect(&launch, err) < 0)
         return (int)err->code;
+    if (launcher_wanted(job->options, &launch, err))
+        return err->code ? (int)err->code : launcher_run(job->options, job->words, err);
     /* Before comm_open(): reading the hardware may start a process. */
     job->node = topo_node_discover(NULL, err);
     if (job->node && read_ranks(job, &launch, &ranks, err) == 0)
@@ -414,6 +422,7 @@ int cmd_train(int argc, char **argv, struct err *err)
     line = options_command_line(argc, argv);
     cache = timings_directory(option_flag(options, "cache", true));
     job.command = line;
+    job.words = argv + 1;
     job.cache = cache;
     code = run(&job, err);
     free(line);

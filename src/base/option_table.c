@@ -93,6 +93,12 @@ static const struct option_spec table[] = {
       .help = "new one for script, job file, checkpoints and log (default: NAME-1, NAME-2, ...)" },
     { .name = "max-restarts", .argument = "N", .commands = SUBMIT,
       .help = "go on in so many further allocations at most (default: 100)" },
+    { .name = "ntasks-per-node", .argument = "N", .commands = COMMAND_TRAIN,
+      .help = "as the launcher: ranks of a node (default: the job's, else by GPUs or sockets)" },
+    { .name = "max-restarts", .argument = "N", .commands = COMMAND_TRAIN,
+      .help = "as the launcher: without a new checkpoint between them (default: 3)" },
+    { .name = "launcher", .argument = "auto|none", .commands = COMMAND_TRAIN,
+      .help = "in a job of Slurm, but in no step: start the step, or be a rank (default: auto)" },
     { .name = "scheduler", .argument = "slurm|pjm|pbs|sge", .commands = SUBMIT,
       .help = "what the script is for (default: what is found here)" },
 

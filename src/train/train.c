@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "train/fate.h"
 #include "train/session.h"
 
 /* The last line of a log whose run had no end. */
@@ -26,6 +27,7 @@ int train_run(const struct train_settings *settings, const struct topo_node *nod
         session_end_metrics(&session);
         comm_follow(comm, err);
         log_failure(&session, err);
+        fate_tell(comm, (int)err->code, false, err->text);
         log_say(LOG_ERROR, "%s", err->text);
         comm_abort(comm, (int)err->code);
     }

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+#include "config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/option.h"
+#include "cmd_launch.h"
+#include "cmd_submit.h"
+#include "comm/comm.h"
+#include "train/checkpoint.h"
+#include "train/fate.h"
+
+#define PAUSE 1             /* second between steps */
+
+bool launcher_wanted(const struct options *options, const struct launch *launch,
+                     struct err *err)
+{
+    const char *job = getenv("SLURM_JOB_ID");
+    int never;
+
+    if (option_word(options, "launcher", &never, err) < 0)
+        return true;
+    return !never && job && *job && launch->kind == LAUNCH_ALONE && !launch->slurm_step &&
+           !launch->pmix && !launch->pmi && launch->size == 0 &&
+           !option_given(options, "ranks-in-process");
+}
+
+/* What a step came to ------------------------------------------------------------------ */
+
+enum outcome { OUTCOME_DONE, OUTCOME_MORE, OUTCOME_FAILED, OUTCOME_LOST };
+
+/* Of all ranks, as they said together, or as srun's code has it. */
+static enum outcome of_code(int code)
+{
+    return code == EXIT_OK ? OUTCOME_DONE : code == EXIT_REQUEUE ? OUTCOME_MORE : OUTCOME_FAILED;
+}
+
+/* '*code', srun's, becomes that of the run; '*why' of what was lost is malloc'ed. */
+static enum outcome judge(const struct launcher *l, int *code, char **why)
+{
+    struct fate *fates;
+    int n = l->fate ? fate_read(l->fate, &fates) : 0;
+    enum outcome outcome = of_code(*code);
+
+    if (l->fate && n == 0 && outcome == OUTCOME_FAILED && *code != EXIT_USAGE) {
+        outcome = OUTCOME_LOST;
+        *why = mem_printf("the step ended with %d, and no rank said why", *code);
+    }
+    for (int i = 0; i < n && !*why; i++)
+        if (!fates[i].agreed) {
+            outcome = OUTCOME_LOST;
+            *why = mem_strdup(fates[i].text[0] ? fates[i].text : "a rank failed");
+        }
+    for (int i = 0; i < n; i++)
+        if (fates[i].agreed) {
+            *code = fates[i].code;
+            outcome = of_code(*code);
+        }
+    if (n)
+        fate_free(n, fates);
+    return outcome;
+}
+
+/* Checkpoints -------------------------------------------------------------------------- */
+
+/* Which checkpoint is the newest: a new one is a new file, whatever its name. */
+struct mark {
+    bool there;
+    ino_t inode;
+    struct timespec time;
+};
+
+static struct mark newest(const struct launcher *l)
+{
+    char *path = mem_printf("%s/latest", l->checkpoint);
+    struct mark mark = { false };
+    struct stat status;
+
+    if (stat(path, &status) == 0)
+        mark = (struct mark){ true, status.st_ino, status.st_mtim };
+    free(path);
+    return mark;
+}
+
+static bool same(const struct mark *a, const struct mark *b)
+{
+    return a->there == b->there && a->inode == b->inode && a->time.tv_sec == b->time.tv_sec &&
+           a->time.tv_nsec == b->time.tv_nsec;
+}
+
+/* "step-00000008", "the start"; malloc'ed. */
+static char *where(const struct launcher *l, bool resume)
+{
+    struct err ignored = { 0 };
+    char *path = NULL, *text;
+
+    if (!resume || checkpoint_latest(l->checkpoint, &path, &ignored) < 0 || !path)
+        return mem_strdup("the start");
+    text = mem_strdup(strrchr(path, '/') ? strrchr(path, '/') + 1 : path);
+    free(path);
+    return text;
+}
+
+/* The loop ----------------------------------------------------------------------------- */
+
+struct tries {
+    struct mark first, last;    /* newest checkpoint at the start, before this step */
+    int64_t most, vain;         /* restarts since the last new checkpoint */
+    bool resume;
+};
+
+/* A step was lost: is there to be another one? 0, else -1 with 'err'. */
+static int go_on(struct launcher *l, struct tries *tries, const char *why, struct err *err)
+{
+    struct mark mark = newest(l);
+    char *from;
+
+    if (!same(&mark, &tries->last))
+        tries->vain = 0;
+    tries->last = mark;
+    if (tries->vain >= tries->most)
+        return err_set(err, "%s; giving up: %" PRId64 " restarts brought no new checkpoint "
+                       "(--max-restarts)", why, tries->vain);
+    tries->vain++;
+    /* An older run's checkpoints are not this one's, unless it was told so. */
+    tries->resume = tries->resume || !same(&mark, &tries->first);
+    log_warning("%s", why);
+    if (launcher_pause(l, PAUSE) || launcher_look_again(l, err) || l->told)
+        return err->code ? -1 : err_set(err, "%s; ended before the next step", why);
+    from = where(l, tries->resume);
+    log_warning("going on from %s with %" PRId64 " nodes, restart %" PRId64 " of at most %"
+                PRId64 " without a new checkpoint", from,
+                l->n_names ? (int64_t)l->n_names : l->nodes, tries->vain, tries->most);
+    free(from);
+    return 0;
+}
+
+/* The fates of the step before are no longer wanted. */
+static int make_fate(struct launcher *l, struct err *err)
+{
+    if (!l->fate)
+        return 0;
+    fate_forget(l->fate);
+    file_mkdirs(l->checkpoint);
+    return file_mkdir(l->fate, err);
+}
+
+static int run_steps(struct launcher *l, struct err *err)
+{
+    struct tries tries = { .resume = false };
+    int code;
+
+    if (option_int(l->options, "max-restarts", 0, 1 << 20, 3, &tries.most, err) < 0)
+        return (int)err->code;
+    if (l->checkpoint)
+        tries.first = tries.last = newest(l);
+    for (;;) {
+        enum outcome outcome;
+        char *why = NULL;
+        int bad = make_fate(l, err);
+
+        code = bad ? -1 : launcher_step(l, tries.resume, err);
+        if (code < 0)
+            return (int)err->code;
+        outcome = judge(l, &code, &why);
+        if (outcome == OUTCOME_LOST && !l->told)
+            bad = go_on(l, &tries, why, err);
+        free(why);
+        /* What failed for good the ranks have said. */
+        if (outcome != OUTCOME_LOST || l->told)
+            return code;
+        if (bad)
+            return (int)err->code;
+    }
+}
+
+static void set_paths(struct launcher *l)
+{
+    const char *given = option_string(l->options, "checkpoint", NULL);
+    char *here = getcwd(NULL, 0);
+
+    l->program = submit_program();
+    if (given && !option_flag(l->options, "dry-run", false)) {
+        l->checkpoint = *given == '/' || !here ? mem_strdup(given)
+                                               : mem_printf("%s/%s", here, given);
+        l->fate = mem_printf("%s/.fate-%s", l->checkpoint, l->job);
+    }
+    free(here);
+}
+
+int launcher_run(const struct options *options, char *const *words, struct err *err)
+{
+    struct launcher l = { .options = options, .words = words, .job = getenv("SLURM_JOB_ID") };
+    int code;
+
+    set_paths(&l);
+    launcher_take_signals();
+    if (launcher_first_look(&l, err) == 0) {
+        log_info("job %s: %d node%s, %" PRId64 " rank%s on each", l.job,
+                 l.n_names ? l.n_names : (int)l.nodes, l.nodes == 1 ? "" : "s", l.tasks,
+                 l.tasks == 1 ? "" : "s");
+        code = run_steps(&l, err);
+    } else {
+        code = (int)err->code;
+    }
+    if (l.fate)
+        fate_forget(l.fate);
+    for (int i = 0; i < l.n_names; i++)
+        free(l.names[i]);
+    free(l.names);
+    free(l.program);
+    free(l.checkpoint);
+    free(l.fate);
+    return code;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT */
+/* "tasuki train" inside an allocation of Slurm but outside a step: it starts the step, watches
+ * it, and decides how to go on. Between cmd_launch.c, cmd_launch_nodes.c and cmd_launch_step.c.
+ *
+ * Steps are srun's: what a site's SPANK plugins and its configuration add, and what is forwarded
+ * and printed, is then as users know it. What Slurm knows is asked from libslurm, and how a step
+ * ended from what its ranks left (train/fate.h): no text of Slurm's commands is read.
+ */
+#ifndef TASUKI_CMD_LAUNCH_H
+#define TASUKI_CMD_LAUNCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct err;
+struct launch;
+struct options;
+
+struct launcher {
+    const struct options *options;
+    char *const *words;         /* what "tasuki train" was told */
+    const char *job;            /* its number */
+    char *program;              /* this one, as nodes find it */
+    char *checkpoint;           /* directory; NULL: then nothing can go on */
+    char *fate;                 /* directory, absolute; NULL without a checkpoint */
+    int64_t nodes;              /* that the job has */
+    int n_names;                /* of those, the good ones; 0: not known, */
+    char **names;               /* take as many as the job has */
+    int64_t tasks, cpus, gpus;  /* of a node, a task, a node; 0: not known, not said */
+    int told;                   /* the signal to end, 0 */
+};
+
+/* Is that what this process is? Yes with err->code where the settings are wrong. */
+bool launcher_wanted(const struct options *options, const struct launch *launch,
+                     struct err *err);
+/* Returns the exit code. Before anything starts threads. */
+int launcher_run(const struct options *options, char *const *words, struct err *err);
+
+/* The nodes of the job, and how many ranks each gets. */
+int launcher_first_look(struct launcher *l, struct err *err);
+/* The nodes that are left, and answer; says which do not. */
+int launcher_look_again(struct launcher *l, struct err *err);
+
+/* Signals that say "end" are the launcher's alone, and are taken where it waits. */
+void launcher_take_signals(void);
+/* Wait so many seconds, or until a signal to end: is there one? */
+bool launcher_pause(struct launcher *l, double seconds);
+/* Run the step to its end. Its exit code, or 128 + a signal's number; -1 with 'err'. */
+int launcher_step(struct launcher *l, bool resume, struct err *err);
+/* '*answers' of each node of a list, asked at once: did a process start there? */
+void launcher_probe(struct launcher *l, int n, char *const *names, bool *answers);
+
+#endif

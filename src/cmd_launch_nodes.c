@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+/* The nodes of an allocation: which are good, and how many ranks each gets. */
+#include "config.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/option.h"
+#include "cmd_launch.h"
+#include "cmd_submit.h"
+#include "scheduler/slurm/slurm.h"
+
+#define MOST_TASKS 4096
+#define PROBES 32           /* at once */
+#define PATIENCE 300        /* seconds for a controller that is restarted */
+
+/* A number above 0 of the environment; 0: not there. */
+static int64_t number_of(const char *name)
+{
+    const char *text = getenv(name);
+    char *end;
+    long value = text ? strtol(text, &end, 10) : 0;
+
+    return text && *text && !*end && value > 0 && value < INT32_MAX ? value : 0;
+}
+
+/* The least of "4(x3),2"; 0: not known. */
+static int64_t least_cpus(void)
+{
+    const char *text = getenv("SLURM_JOB_CPUS_PER_NODE");
+    int64_t least = 0;
+
+    while (text && *text) {
+        char *end;
+        long n = strtol(text, &end, 10);
+
+        if (end == text || n <= 0)
+            return 0;
+        least = least == 0 || n < least ? n : least;
+        text = strchr(end, ',');
+        text = text ? text + 1 : NULL;
+    }
+    return least;
+}
+
+/* What the job was told, else what submit would tell it. */
+static int choose_tasks(struct launcher *l, struct slurm_facts *facts, struct err *err)
+{
+    struct submit job = { .options = (struct options *)l->options, .facts = facts,
+                          .partition = "", .nodes = l->nodes };
+    int64_t cpus = least_cpus(), all = number_of("SLURM_NTASKS");
+    const char *device;
+
+    if (option_choice(l->options, "device", &device, err) < 0 ||
+        option_int(l->options, "ntasks-per-node", 1, MOST_TASKS, 0, &job.tasks, err) < 0)
+        return -1;
+    job.on_gpus = device && strcmp(device, "cuda") == 0;
+    if (!job.tasks)
+        job.tasks = number_of("SLURM_NTASKS_PER_NODE");
+    if (!job.tasks && all % l->nodes == 0)
+        job.tasks = all / l->nodes;
+    if (submit_choose_tasks(&job, err))
+        return -1;
+    l->tasks = job.tasks;
+    l->gpus = job.gpus;
+    l->cpus = number_of("SLURM_CPUS_PER_TASK");
+    if (!l->cpus && cpus)
+        l->cpus = cpus > l->tasks ? cpus / l->tasks : 1;
+    return 0;
+}
+
+static void forget_names(struct launcher *l)
+{
+    for (int i = 0; i < l->n_names; i++)
+        free(l->names[i]);
+    free(l->names);
+    l->names = NULL;
+    l->n_names = 0;
+}
+
+/* Those that Slurm knows nothing bad of. */
+static void take_names(struct launcher *l, const struct slurm_facts *facts)
+{
+    forget_names(l);
+    for (int i = 0; i < facts->n_nodes; i++) {
+        const struct slurm_node *node = &facts->nodes[i];
+
+        if (submit_usable(node))
+            *(char **)mem_push((void **)&l->names, &l->n_names, sizeof(char *)) =
+                mem_strdup(node->name);
+        else
+            log_warning("node %s is left out: Slurm says %s%s%s", node->name, node->state,
+                        *node->reason ? ", " : "", node->reason);
+    }
+}
+
+int launcher_first_look(struct launcher *l, struct err *err)
+{
+    struct err why = { 0 };
+    struct slurm_facts *facts = slurm_ask_job(l->job, &why);
+    int bad;
+
+    l->nodes = number_of("SLURM_JOB_NUM_NODES");
+    if (facts && facts->n_nodes > 0)
+        l->nodes = facts->n_nodes;
+    if (!facts)
+        log_warning("nodes are not checked: %s", why.text);
+    else
+        take_names(l, facts);
+    if (l->nodes <= 0 || (facts && l->n_names == 0))
+        bad = err_set(err, "job %s: it has no node that can be used", l->job);
+    else
+        bad = choose_tasks(l, facts, err);
+    slurm_facts_free(facts);
+    return bad;
+}
+
+/* A controller that is away now is asked again. */
+static struct slurm_facts *ask_patiently(struct launcher *l, struct err *err)
+{
+    double end = clock_now() + PATIENCE;
+    struct slurm_facts *facts;
+
+    while (!(facts = slurm_ask_job(l->job, err)) && clock_now() < end &&
+           !launcher_pause(l, 2))
+        *err = (struct err){ 0 };
+    return facts;
+}
+
+/* A node that has just vanished is one that Slurm still takes for good. A busy controller may
+ * fail once.
+ */
+static void drop_silent(struct launcher *l)
+{
+    bool *answers = mem_new((size_t)l->n_names, sizeof(*answers));
+    int kept = 0;
+
+    for (int i = 0; i < l->n_names; i += PROBES) {
+        int n = l->n_names - i < PROBES ? l->n_names - i : PROBES;
+
+        launcher_probe(l, n, l->names + i, answers + i);
+    }
+    for (int i = 0; i < l->n_names && !l->told; i++)
+        if (!answers[i])
+            launcher_probe(l, 1, l->names + i, answers + i);
+    for (int i = 0; i < l->n_names; i++)
+        if (answers[i]) {
+            l->names[kept++] = l->names[i];
+        } else {
+            if (!l->told)
+                log_warning("node %s is left out: no process can be started there",
+                            l->names[i]);
+            free(l->names[i]);
+        }
+    l->n_names = kept;
+    free(answers);
+}
+
+int launcher_look_again(struct launcher *l, struct err *err)
+{
+    struct slurm_facts *facts;
+    int bad = 0;
+
+    /* Nobody could say so at the start, either. */
+    if (l->n_names == 0)
+        return 0;
+    facts = ask_patiently(l, err);
+    if (!facts)
+        return -1;
+    take_names(l, facts);
+    if (strcmp(facts->state, "running") != 0)
+        bad = err_set(err, "job %s is over: Slurm says %s", l->job, facts->state);
+    else
+        drop_silent(l);
+    if (!bad && l->n_names == 0 && !l->told)
+        bad = err_set(err, "job %s: no node of it is left", l->job);
+    slurm_facts_free(facts);
+    return bad;
+}

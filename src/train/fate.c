@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/fate.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "comm/comm.h"
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void fate_tell(const struct comm *comm, int code, bool agreed, const char *text)
+{
+    const char *directory = getenv("TASUKI_FATE"), *step = getenv("SLURM_STEP_ID");
+    int rank = comm_rank(comm);
+    struct err ignored = { 0 };
+    json_t *json;
+    char *path;
+
+    if (!directory || !*directory)
+        return;
+    json = json_pack("{s:i, s:i, s:b, s:f, s:s, s:s, s:s}", "rank", rank, "code", code,
+                     "agreed", (int)agreed, "time", now(), "host", comm_host(comm, rank),
+                     "text", json_is_text(text) ? text : "not UTF-8", "step", step ? step : "");
+    path = mem_printf("%s/%d.json", directory, rank);
+    if (json)
+        json_save(json, path, &ignored);
+    json_decref(json);
+    free(path);
+}
+
+static bool is_fate(const char *name)
+{
+    size_t length = strlen(name);
+
+    return name[0] != '.' && length > 5 && strcmp(name + length - 5, ".json") == 0;
+}
+
+static int read_one(const char *path, struct fate *fate)
+{
+    struct err ignored = { 0 };
+    json_t *json = json_load(path, &ignored);
+    const char *host, *text, *step;
+    int agreed, bad;
+
+    *fate = (struct fate){ 0 };
+    bad = json_unpack(json, "{s:i, s:i, s:b, s:f, s:s, s:s, s:s}", "rank", &fate->rank, "code",
+                      &fate->code, "agreed", &agreed, "time", &fate->time, "host", &host,
+                      "text", &text, "step", &step);
+    if (!bad) {
+        fate->agreed = agreed;
+        fate->host = mem_strdup(host);
+        fate->text = mem_strdup(text);
+        fate->step = mem_strdup(step);
+    }
+    json_decref(json);
+    return bad;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const struct fate *f = a, *g = b;
+
+    if ((f->code == EXIT_OK) != (g->code == EXIT_OK))
+        return f->code == EXIT_OK ? 1 : -1;
+    return (f->time > g->time) - (f->time < g->time);
+}
+
+int fate_read(const char *directory, struct fate **fates)
+{
+    DIR *folder = opendir(directory);
+    int n = 0;
+
+    *fates = NULL;
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        char *path = mem_printf("%s/%s", directory, entry->d_name);
+        struct fate fate;
+
+        if (is_fate(entry->d_name) && read_one(path, &fate) == 0)
+            *(struct fate *)mem_push((void **)fates, &n, sizeof(fate)) = fate;
+        free(path);
+    }
+    if (folder)
+        closedir(folder);
+    if (n > 1)
+        qsort(*fates, (size_t)n, sizeof(**fates), by_time);
+    return n;
+}
+
+void fate_free(int n, struct fate *fates)
+{
+    for (int i = 0; i < n; i++) {
+        free(fates[i].host);
+        free(fates[i].text);
+        free(fates[i].step);
+    }
+    free(fates);
+}
+
+void fate_forget(const char *directory)
+{
+    DIR *folder = opendir(directory);
+
+    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+        char *path = mem_printf("%s/%s", directory, entry->d_name);
+
+        if (is_fate(entry->d_name))
+            unlink(path);
+        free(path);
+    }
+    if (folder)
+        closedir(folder);
+    rmdir(directory);
+}

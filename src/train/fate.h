@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+/* How a rank of a step ended, told to the launcher that started it.
+ *
+ * srun's exit code cannot say it: that of a rank which Slurm ended after the first failure is
+ * the higher one. So the launcher names a directory, in TASUKI_FATE, and rank 0, and each rank
+ * that has failed, leaves a file there: one for each rank, since nodes that append to one file
+ * on a network file system overwrite each other's lines.
+ */
+#ifndef TASUKI_TRAIN_FATE_H
+#define TASUKI_TRAIN_FATE_H
+
+#include <stdbool.h>
+
+struct comm;
+struct err;
+
+struct fate {
+    int rank, code;
+    bool agreed;            /* all ranks ended so, by themselves */
+    double time;            /* seconds since 1970 */
+    char *host, *text;      /* of the rank; what it said, "" */
+    char *step;             /* Slurm's number of the step, "" */
+};
+
+/* Leave it, where a launcher has asked for it; what fails is no error. Before comm_close(). */
+void fate_tell(const struct comm *comm, int code, bool agreed, const char *text);
+/* Those of a directory, the earliest failure first, and what did not fail last; what cannot be
+ * read is passed over.
+ */
+int fate_read(const char *directory, struct fate **fates);
+void fate_free(int n, struct fate *fates);
+/* Remove the directory and the fates in it. */
+void fate_forget(const char *directory);
+
+#endif

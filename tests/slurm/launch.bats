@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: MIT
+# "tasuki train" in an allocation of a real Slurm, but outside a step: it starts the steps.
+
+load common
+
+setup_file() {
+    export LAB_DIR=$BATS_FILE_TMPDIR/lab LAB_NODES=3 LAB_CPUS=4
+    local reason
+    reason=$(no_mpi)
+    [ -e "$TASUKI_PKGLIBDIR/tasuki-slurm.so" ] || reason=${reason:-built without libslurm}
+    start_lab "$reason"
+}
+
+teardown_file() {
+    stop_lab
+}
+
+setup() {
+    [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
+    mpi_environment
+    cd "$BATS_TEST_TMPDIR"
+    demo=$srcdir/etc/demo
+    training=("$demo/digits.onnx" --data "$demo/digits-train.safetensors" --global-batch 32
+        --batchnorm-samples 8 --precision float64 --seed 5 --stages 2 --replicas 1,1)
+}
+
+# In an allocation: allocate OPTIONS... -- TRAINING...
+allocate() {
+    local options=()
+    while [ "$1" != -- ]; do options+=("$1"); shift; done
+    shift
+    "$lab" run timeout -s KILL 240 salloc -Q "${options[@]}" "$TASUKI" train "$@"
+}
+
+wait_until() {
+    local end=$((SECONDS + 120))
+    until "$@"; do
+        [ $SECONDS -lt $end ] || { cat out; tail -n 40 "$LAB_DIR"/log/slurm*.log; return 1; }
+        sleep 0.1
+    done
+}
+
+has_line() {
+    grep -qs "$2" "$1"
+}
+
+all_idle() {
+    [ "$("$lab" run sinfo -h -N -p main -o %T | grep -cx idle)" = "$LAB_NODES" ]
+}
+
+# The steps after the last checkpoint are done twice: the later ones count.
+last_of_each_step() {
+    tac "$1" | awk -F '[:,]' '/^{"step"/ && !seen[$2]++' | tac
+}
+
+# Slow steps in an allocation of all nodes, in the background: "$job" is salloc.
+start_slow() {
+    TASUKI_TEST_DELAY=1:30000 allocate -N3 --no-kill -- "${training[@]}" --steps 24 \
+        --checkpoint c --checkpoint-every 4 --log log "$@" >out 2>&1 3>&- &
+    job=$!
+}
+
+# It has ended with code $1.
+ends_with() {
+    local code=0
+    wait $job || code=$?
+    cat out
+    [ "$code" -eq "$1" ]
+    [ ! -e c/.fate* ]
+}
+
+# The whole curve is that of a run which nothing has disturbed.
+same_curve() {
+    "$TASUKI" train "${training[@]/1,1/1,1}" --ranks-in-process 2 --steps 24 --log alone -q
+    last_of_each_step log >once
+    same_losses once alone
+    [ "$(wc -l <once)" -eq 24 ]
+}
+
+@test "train starts the step on all nodes, with the curve of one process; none leaves it alone" {
+    run allocate -N3 --ntasks-per-node=1 -- "${training[@]}" --steps 6 --log log
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"3 nodes, 1 rank on each"* ]]
+    [[ "$output" == *"2 ranks of 3"* ]]
+    "$TASUKI" train "${training[@]}" --ranks-in-process 2 --steps 6 --log alone -q
+    same_losses log alone
+    run allocate -N3 -- "${training[@]}" --steps 6 --launcher none
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"this run has 1"* ]]
+}
+
+@test "what is wrong for good is not tried again, and its code is that of the launcher" {
+    run allocate -N2 -- "${training[@]}" --steps 6 --checkpoint c --pipelines 9
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [[ "$output" != *"going on"* ]]
+    run allocate -N2 -- "${training[@]}" --steps 6 --checkpoint c --stages 7 --replicas 1,1
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [[ "$output" != *"going on"* ]]
+}
+
+@test "a signal is handed on: the launcher ends with 75 and a checkpoint" {
+    start_slow
+    wait_until has_line log '^{"step":2,'
+    "$lab" run pkill -USR1 -xf "$TASUKI train .*" --parent "$("$lab" run pgrep -x salloc)"
+    ends_with 75
+    [ -e c/latest ]
+}
+
+@test "after the death of a rank a new step goes on from the checkpoint, with the same curve" {
+    start_slow
+    wait_until has_line log '^{"step":7,'
+    "$lab" at n2 pkill -9 -x tasuki
+    ends_with 0
+    grep -q 'rank 1 (n2) is lost' out
+    grep -q 'going on from step-0000000[48] with 3 nodes, restart 1 of at most 3' out
+    same_curve
+}
+
+@test "without a node that vanished a new step goes on with those that are left" {
+    start_slow
+    wait_until has_line log '^{"step":7,'
+    "$lab" off n2
+    ends_with 0
+    "$lab" on n2
+    grep -q 'node n2 is left out' out
+    grep -q 'going on from step-0000000[48] with 2 nodes' out
+    same_curve
+    wait_until all_idle
+}
+
+@test "restarts that bring no new checkpoint have an end" {
+    start_slow --max-restarts 1
+    while kill -0 $job 2>/dev/null; do
+        "$lab" at n2 pkill -9 -x tasuki || true
+        sleep 0.3
+    done
+    ends_with 1
+    [ "$(grep -c 'going on from the start' out)" -eq 1 ]
+    grep -q 'giving up: 1 restarts brought no new checkpoint' out
+}
