@@ -25,6 +25,7 @@ int train_run(const struct train_settings *settings, const struct topo_node *nod
     if (code < 0 && !session.agreed && comm_size(comm) > 1) {
         session_end_metrics(&session);
         comm_follow(comm, err);
+        session_unlock(&session);
         log_failure(&session, err);
         log_say(LOG_ERROR, "%s", err->text);
         comm_abort(comm, (int)err->code);
