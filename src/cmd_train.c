@@ -24,6 +24,7 @@
 #include "train/trace.h"
 #include "train/train.h"
 
+#define KEEP 3              /* checkpoints, where it is not said */
 #define MAX_COUNT 4096      /* of stages, replicas and threads, as plan has it */
 #define MAX_TRIAL 64        /* plans */
 #define REPORT_EVERY 30     /* seconds */
@@ -176,10 +177,11 @@ static int read_length(const struct options *o, struct train_settings *t, struct
 
 static int read_running(const struct options *o, struct train_settings *t, struct err *err)
 {
-    int64_t threads;
+    int64_t threads, keep;
     int best;
 
     if (option_int(o, "threads", 1, MAX_COUNT, 0, &threads, err) < 0 ||
+        option_int(o, "keep", 0, MAX_COUNT, KEEP, &keep, err) < 0 ||
         option_int(o, "data-threads", 0, 1024, 0, &t->data_threads, err) < 0 ||
         planning_kernels(o, &t->backend, err) < 0 ||
         option_choice(o, "recompute", &t->recompute, err) < 0 ||
@@ -199,13 +201,14 @@ static int read_running(const struct options *o, struct train_settings *t, struc
                             "may differ from run to run: leave one of them out");
     t->dry_run = option_flag(o, "dry-run", false);
     t->checkpoint = option_string(o, "checkpoint", NULL);
+    t->keep = (int)keep;
     t->resume = option_flag(o, "resume", false);
     t->log = option_string(o, "log", NULL);
     t->trace = option_string(o, "trace", NULL);
     if (options_takes(o, "dump-gradients"))
         t->gradients = option_string(o, "dump-gradients", NULL);
     t->prometheus = option_string(o, "prometheus", NULL);
-    t->job = getenv("SLURM_JOB_ID");
+    t->job = job_names();
     if (option_number(o, "report-every", 0, 1e9, REPORT_EVERY, &t->report_every, err) < 0)
         return -1;
     if (t->prometheus && t->report_every == 0)
@@ -297,11 +300,34 @@ static void catch_signals(void)
     sigaction(SIGUSR1, &action, NULL);
 }
 
+/* Paths that may name the job: 'paths' are to be freed. */
+#define PATHS 4
+
+static int name_paths(struct train_settings *t, char *paths[PATHS], struct err *err)
+{
+    struct {
+        const char *option, **path;
+    } all[PATHS] = {
+        { "checkpoint", &t->checkpoint }, { "log", &t->log }, { "trace", &t->trace },
+        { "prometheus", &t->prometheus },
+    };
+
+    for (int i = 0; i < PATHS; i++) {
+        if (!*all[i].path)
+            continue;
+        if (job_path(all[i].option, *all[i].path, &t->job, &paths[i], err) < 0)
+            return -1;
+        *all[i].path = paths[i];
+    }
+    return 0;
+}
+
 /* Wrong settings are found by every rank and said by one. */
 static int run_joined(const struct options *o, struct train_settings *settings,
-                      const struct topo_node *node, struct comm *comm, struct err *err)
+                      char *paths[PATHS], const struct topo_node *node, struct comm *comm, struct err *err)
 {
-    int bad = comm_agree(comm, err, read_settings(o, settings, err) < 0);
+    int bad = comm_agree(comm, err, read_settings(o, settings, err) < 0 ||
+                                    name_paths(settings, paths, err) < 0);
 
     if (!bad)
         return train_run(settings, node, comm, err);
@@ -340,6 +366,7 @@ static int run_rank(const struct launch *launch, void *context, struct err *err)
     const struct job *job = context;
     struct train_settings settings = { .command = job->command, .cache_directory = job->cache };
     struct comm *comm = comm_open(launch, err);
+    char *paths[PATHS] = { NULL };
     int code, rank;
 
     if (!comm)
@@ -348,7 +375,7 @@ static int run_rank(const struct launch *launch, void *context, struct err *err)
     rank = comm_rank(comm);
     log_set_rank(comm_size(comm) > 1 ? rank : -1);
     catch_signals();
-    code = run_joined(job->options, &settings, job->node, comm, err);
+    code = run_joined(job->options, &settings, paths, job->node, comm, err);
     if (rank == 0)
         fate_tell(comm, code, true, err->text);
     /* Before the others leave: a launcher ends all when the first one fails. */
@@ -357,6 +384,8 @@ static int run_rank(const struct launch *launch, void *context, struct err *err)
         err->text[0] = '\0';
     }
     comm_close(comm);
+    for (int i = 0; i < PATHS; i++)
+        free(paths[i]);
     free(settings.replicas);
     schedule_free(settings.list);
     return code == EXIT_REQUEUE ? leave(rank, launch->kind == LAUNCH_MPI) : code;

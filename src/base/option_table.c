@@ -253,6 +253,8 @@ static const struct option_spec table[] = {
       .help = "write checkpoints here" },
     { .name = "checkpoint-every", .argument = "N[epochs]", .commands = TRAIN,
       .help = "every N steps or epochs (default: at the end)" },
+    { .name = "keep", .argument = "N", .commands = TRAIN,
+      .help = "of --checkpoint the newest N stay (default: 3; 0: all)" },
     { .name = "resume", .commands = TRAIN,
       .help = "go on from the latest checkpoint, if there is one" },
 

@@ -52,21 +52,26 @@ struct checkpoint_state {
     json_t *plan;           /* plan_to_json() */
 };
 
+/* How many steps stay once a new one is complete: so many of those up to it. */
+enum {
+    CHECKPOINT_KEEP_ONLY = -1,  /* it alone, whatever else there is */
+    CHECKPOINT_KEEP_ALL = 0
+};
+
 /* Collective over all ranks; 'stores' of the rank's stages, none on a rank without work. On failure
  * nothing new is left in 'directory' and every rank has the same error.
  */
-int checkpoint_save(const char *directory, const struct checkpoint_state *state, int n_stores,
-                    struct store *const *stores, const struct placement *placement,
-                    struct comm *comm, struct err *err);
-
-/* Remove all steps but the newest. */
-void checkpoint_prune(const char *directory);
+int checkpoint_save(const char *directory, int keep, const struct checkpoint_state *state,
+                    int n_stores, struct store *const *stores,
+                    const struct placement *placement, struct comm *comm, struct err *err);
 
 /* The newest checkpoint in a directory: '*path' is malloc'ed, NULL where there is none. Where a
  * run was killed while it replaced that step, this is the older one, renamed away.
  */
 int checkpoint_latest(const char *directory, char **path, struct err *err);
 bool checkpoint_is_aside(const char *path);     /* Is it such an older one? */
+/* The newest step in 'directory' before that of 'path'; malloc'ed, NULL where there is none. */
+char *checkpoint_before(const char *directory, const char *path);
 /* By what the newest checkpoint in DIR/best of 'directory' was chosen; step 0 where there is
  * none. The checkpoints of 'directory' itself may be older than that one.
  */

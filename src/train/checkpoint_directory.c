@@ -97,28 +97,76 @@ static void move_back(const char *temporary, const char *final, const char *old,
         (void)rename(old, final);
 }
 
-/* "step-00000020" between 'before' and 'after'. */
-static bool is_step(const char *name, const char *before, const char *after)
+/* The number of "step-00000020" between 'before' and 'after'; -1: it is something else. */
+static int64_t step_of(const char *name, const char *before, const char *after)
 {
     size_t head = strlen(before), digits;
 
     if (strncmp(name, before, head) != 0 || strncmp(name + head, "step-", 5) != 0)
-        return false;
+        return -1;
     digits = strspn(name + head + 5, "0123456789");
-    return digits > 0 && strcmp(name + head + 5 + digits, after) == 0;
+    if (digits == 0 || digits > 18 || strcmp(name + head + 5 + digits, after) != 0)
+        return -1;
+    return strtoll(name + head + 5, NULL, 10);
 }
 
-static bool is_leftover(const char *name, const char *kept)
+/* Steps in the directory, in no order; '*steps' is malloc'ed. */
+static int list_steps(const char *directory, int64_t **steps)
 {
-    if (is_step(name, ".", ".tmp") || is_step(name, "", ".old"))
-        return true;
-    return kept && is_step(name, "", "") && strcmp(name, kept) != 0;
+    DIR *dir = opendir(directory);
+    const struct dirent *entry;
+    int n = 0;
+
+    *steps = NULL;
+    while (dir && (entry = readdir(dir))) {
+        int64_t step = step_of(entry->d_name, "", "");
+
+        if (step >= 0)
+            *(int64_t *)mem_push((void **)steps, &n, sizeof(**steps)) = step;
+    }
+    if (dir)
+        closedir(dir);
+    return n;
 }
 
-/* What runs that were killed in the midst of a checkpoint left behind; where a name is given,
- * all others, too.
- */
-static void remove_leftovers(const char *directory, const char *kept)
+static int newest_first(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return x > y ? -1 : x < y;
+}
+
+/* First under another name: what is left of it where the run is killed now is none any more. */
+static void remove_step(const char *directory, int64_t step)
+{
+    char *path = mem_printf("%s/step-%08lld", directory, (long long)step);
+    char *gone = mem_printf("%s/.step-%08lld.tmp", directory, (long long)step);
+
+    checkpoint_remove(gone);
+    checkpoint_remove(rename(path, gone) == 0 ? gone : path);
+    free(path);
+    free(gone);
+}
+
+/* Steps after 'step' are of a run that went another way: they are its user's. */
+static void remove_older(const char *directory, int64_t step, int keep)
+{
+    int64_t *steps;
+    int n = list_steps(directory, &steps), seen = 0;
+
+    if (n > 0)
+        qsort(steps, (size_t)n, sizeof(*steps), newest_first);
+    for (int i = 0; i < n; i++) {
+        if (steps[i] > step && keep != CHECKPOINT_KEEP_ONLY)
+            continue;
+        if (keep == CHECKPOINT_KEEP_ONLY ? steps[i] != step : ++seen > keep)
+            remove_step(directory, steps[i]);
+    }
+    free(steps);
+}
+
+/* What runs that were killed in the midst of a checkpoint left behind. */
+static void remove_leftovers(const char *directory)
 {
     DIR *dir = opendir(directory);
     const struct dirent *entry;
@@ -126,7 +174,7 @@ static void remove_leftovers(const char *directory, const char *kept)
     while (dir && (entry = readdir(dir))) {
         char *path;
 
-        if (!is_leftover(entry->d_name, kept))
+        if (step_of(entry->d_name, ".", ".tmp") < 0 && step_of(entry->d_name, "", ".old") < 0)
             continue;
         path = mem_printf("%s/%s", directory, entry->d_name);
         checkpoint_remove(path);
@@ -147,7 +195,7 @@ static int write_latest(const char *directory, const char *name, struct err *err
 }
 
 int checkpoint_finish(const char *directory, const char *temporary, const char *name,
-                      struct err *err)
+                      int keep, struct err *err)
 {
     char *final = mem_printf("%s/%s", directory, name), *old = mem_printf("%s.old", final);
     enum moved moved = MOVED_NOT;
@@ -157,10 +205,13 @@ int checkpoint_finish(const char *directory, const char *temporary, const char *
         moved = move_in(temporary, final, old, err);
     bad = moved == MOVED_NOT || sync_directory(directory, err) < 0 ||
           write_latest(directory, name, err) < 0;
-    if (bad)
+    if (bad) {
         move_back(temporary, final, old, moved);
-    else
-        remove_leftovers(directory, NULL);
+    } else {
+        remove_leftovers(directory);
+        if (keep != CHECKPOINT_KEEP_ALL)
+            remove_older(directory, step_of(name, "", ""), keep);
+    }
     free(final);
     free(old);
     return bad ? -1 : 0;
@@ -182,7 +233,7 @@ bool checkpoint_is_aside(const char *path)
 {
     const char *slash = strrchr(path, '/');
 
-    return is_step(slash ? slash + 1 : path, "", ".old");
+    return step_of(slash ? slash + 1 : path, "", ".old") >= 0;
 }
 
 int checkpoint_latest(const char *directory, char **path, struct err *err)
@@ -213,13 +264,19 @@ int checkpoint_latest(const char *directory, char **path, struct err *err)
     return bad;
 }
 
-void checkpoint_prune(const char *directory)
+char *checkpoint_before(const char *directory, const char *path)
 {
-    struct err ignored = { 0 };
-    char *latest;
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    int64_t *steps, before = step_of(name, "", ""), best = -1;
+    int n = list_steps(directory, &steps);
 
-    if (checkpoint_latest(directory, &latest, &ignored) < 0 || !latest)
-        return;
-    remove_leftovers(directory, strrchr(latest, '/') + 1);
-    free(latest);
+    if (before < 0)
+        before = step_of(name, "", ".old");
+    if (before < 0)             /* "latest" names no step at all */
+        before = INT64_MAX;
+    for (int i = 0; i < n; i++)
+        if (steps[i] < before && steps[i] > best)
+            best = steps[i];
+    free(steps);
+    return best < 0 ? NULL : mem_printf("%s/step-%08lld", directory, (long long)best);
 }

@@ -7,9 +7,11 @@ struct err;
 
 /* An empty directory 'temporary' in 'directory', which is made where it is missing. */
 int checkpoint_start(const char *directory, const char *temporary, struct err *err);
-/* 'temporary' becomes the step 'name', and the newest; on failure all is as it was. */
+/* 'temporary' becomes the step 'name', and the newest; on failure all is as it was. Then older
+ * ones are removed, but the newest 'keep', this one among them; see checkpoint.h.
+ */
 int checkpoint_finish(const char *directory, const char *temporary, const char *name,
-                      struct err *err);
+                      int keep, struct err *err);
 /* A directory of plain files, if it is there. */
 void checkpoint_remove(const char *path);
 

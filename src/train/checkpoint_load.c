@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/err.h"
 #include "base/json.h"
@@ -237,8 +239,20 @@ static int read_piece(struct checkpoint *c, const struct json_reader *parent, in
     return add_part(c, &r, &one, key, start, count, err);
 }
 
+static int check_size(const char *path, int64_t bytes, struct err *err)
+{
+    struct stat st;
+
+    if (stat(path, &st) < 0)
+        return err_set(err, "%s: %s", path, strerror(errno));
+    if (st.st_size != bytes)
+        return err_set(err, "%s: damaged: it has %lld bytes, state.json says %lld", path,
+                       (long long)st.st_size, (long long)bytes);
+    return 0;
+}
+
 static int open_shard(struct checkpoint *c, const struct json_reader *r, const char *name,
-                      const char *hash, struct err *err)
+                      int64_t bytes, const char *hash, struct err *err)
 {
     char *path, hex[17];
     struct safetensors *shard;
@@ -247,7 +261,7 @@ static int open_shard(struct checkpoint *c, const struct json_reader *r, const c
     if (!*name || strchr(name, '/'))
         return json_error(r, "file", err, "expected a file name");
     path = mem_printf("%s/%s", c->path, name);
-    shard = safetensors_open(path, err);
+    shard = check_size(path, bytes, err) == 0 ? safetensors_open(path, err) : NULL;
     if (!shard) {
         bad = -1;
     } else {
@@ -275,7 +289,7 @@ static int read_file(struct checkpoint *c, const struct json_reader *top, int in
         json_get_string(&r, "xxh3", true, NULL, &hash, err) < 0 ||
         json_get_int(&r, "bytes", 0, INT64_MAX, NULL, &bytes, err) < 0 ||
         json_get_array(&r, "pieces", true, &pieces, err) < 0 || json_reader_end(&r, err) < 0 ||
-        open_shard(c, &r, name, hash, err) < 0)
+        open_shard(c, &r, name, bytes, hash, err) < 0)
         return -1;
     for (size_t i = 0; i < json_array_size(pieces); i++)
         if (read_piece(c, &r, (int)i, json_array_get(pieces, i), err) < 0)

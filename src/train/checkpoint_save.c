@@ -95,7 +95,7 @@ static json_t *write_shards(const char *temporary, int rank, int n, struct store
     return shards;
 }
 
-static int save_parts(const char *directory, const char *temporary, const char *name,
+static int save_parts(const char *directory, const char *temporary, const char *name, int keep,
                       const struct checkpoint_state *state, int n_stores,
                       struct store *const *stores, const struct placement *placement,
                       struct comm *comm, struct err *err)
@@ -112,7 +112,7 @@ static int save_parts(const char *directory, const char *temporary, const char *
     if (!bad) {
         int failed = rank == 0 &&
                      (write_state(temporary, state, parts, sizes, size, err) < 0 ||
-                      checkpoint_finish(directory, temporary, name, err) < 0);
+                      checkpoint_finish(directory, temporary, name, keep, err) < 0);
 
         bad = comm_agree(comm, err, failed);
     }
@@ -123,9 +123,9 @@ static int save_parts(const char *directory, const char *temporary, const char *
     return bad;
 }
 
-int checkpoint_save(const char *directory, const struct checkpoint_state *state, int n_stores,
-                    struct store *const *stores, const struct placement *placement,
-                    struct comm *comm, struct err *err)
+int checkpoint_save(const char *directory, int keep, const struct checkpoint_state *state,
+                    int n_stores, struct store *const *stores,
+                    const struct placement *placement, struct comm *comm, struct err *err)
 {
     char *name = mem_printf("step-%08lld", (long long)state->step);
     char *temporary = mem_printf("%s/.%s.tmp", directory, name);
@@ -134,8 +134,8 @@ int checkpoint_save(const char *directory, const struct checkpoint_state *state,
     int bad = comm_agree(comm, err, failed);
 
     if (!bad) {
-        bad = save_parts(directory, temporary, name, state, n_stores, stores, placement, comm,
-                         err);
+        bad = save_parts(directory, temporary, name, keep, state, n_stores, stores, placement,
+                         comm, err);
         if (bad && rank == 0)
             checkpoint_remove(temporary);
     }

@@ -5,10 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/err.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/buckets.h"
@@ -213,8 +211,7 @@ static int open_initial(struct session *s, struct err *err)
 
 static int open_inputs(struct session *s, struct err *err)
 {
-    if (open_model(s, err) < 0 || session_find_checkpoint(s, err) < 0 ||
-        open_backend(s, err) < 0)
+    if (session_take_checkpoint(s, err) < 0 || open_backend(s, err) < 0)
         return -1;
     if (open_data(s, &s->train, s->settings.data, err) < 0 ||
         (s->settings.test && open_data(s, &s->test, s->settings.test, err) < 0))
@@ -234,23 +231,11 @@ static int open_inputs(struct session *s, struct err *err)
 }
 
 /* A directory that cannot be written shows now, not after hours. */
-static int probe_directories(const struct session *s, struct err *err)
+static int probe_directories(struct session *s, struct err *err)
 {
-    char *path;
-    int bad;
-
     if (s->settings.stage_to && staging_probe(s->settings.stage_to, err) < 0)
         return -1;
-    if (!s->settings.checkpoint || s->rank != 0)
-        return 0;
-    if (file_mkdir(s->settings.checkpoint, err) < 0)
-        return -1;
-    path = mem_printf("%s/.probe", s->settings.checkpoint);
-    bad = file_write(path, "", 0, err);
-    if (!bad)
-        unlink(path);
-    free(path);
-    return bad;
+    return s->settings.checkpoint ? session_lock(s, err) : 0;
 }
 
 /* What a step is ---------------------------------------------------------------------- */
@@ -424,7 +409,8 @@ int session_open(struct session *session, const struct train_settings *settings,
     s->discovering = phase(s);
     if ((!settings->dry_run &&
          session_agree(s, session_check_binding(s, err) < 0, err) < 0) ||
-        session_choose_gpu(s, err) < 0 ||
+        session_choose_gpu(s, err) < 0 || session_agree(s, open_model(s, err) < 0, err) ||
+        session_find_checkpoint(s, err) < 0 ||
         session_agree(s, open_inputs(s, err) < 0 ||
                              complete_settings(s, err) < 0 ||
                              (!settings->dry_run && probe_directories(s, err) < 0) ||
@@ -458,6 +444,7 @@ void session_close(struct session *session)
 {
     struct session *s = session;
 
+    session_unlock(s);
     reports_clear(&s->reports);
     board_clear(&s->board);
     free(s->metrics.ranks);

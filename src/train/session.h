@@ -52,6 +52,7 @@ struct session {
     char *loss_text;                    /* as found or chosen */
     struct source train, test;
     struct checkpoint *resumed;
+    struct checkpoint_lock *lock;       /* of rank 0, while it has one */
     int n_absent;                       /* values of the model without weights … */
     char *absent;                       /* … of which this is one; NULL: there are none */
     struct initial *initial;
@@ -117,8 +118,13 @@ void session_end_metrics(struct session *session);
 /* As the user says, else as the plan or checkpoint 'path' was made; -1 where both differ. */
 int session_precision(struct session *session, const char *path, const char *made,
                       struct err *err);
-/* With --resume, the newest checkpoint, and what of it decides what the graph is. */
+/* Nobody else is to write checkpoints into the directory; rank 0. */
+int session_lock(struct session *session, struct err *err);
+void session_unlock(struct session *session);
+/* With --resume, the newest checkpoint that is whole: the same for all ranks. Collective. */
 int session_find_checkpoint(struct session *session, struct err *err);
+/* What of it decides what the graph is. */
+int session_take_checkpoint(struct session *session, struct err *err);
 /* The rest, once model and data are open: go on where it was left. */
 int session_resume(struct session *session, struct err *err);
 
@@ -175,9 +181,9 @@ void session_tell_staged(struct session *session, int64_t step,
 /* Of the test data, into the log; the best so far is kept, where that is wanted. Collective. */
 int session_evaluate(struct session *session, int64_t steps_done, struct err *err);
 void session_tell_best(const struct session *session);
-/* A checkpoint into 'directory'. Collective. */
-int session_save(struct session *session, const char *directory, int64_t steps_done,
-                 struct err *err);
+/* A checkpoint into 'directory', where 'keep' stay, see checkpoint.h. Collective. */
+int session_save(struct session *session, const char *directory, int keep,
+                 int64_t steps_done, struct err *err);
 /* What a step learns from. */
 struct step_batch {
     int64_t *samples;           /* [global batch] */

@@ -105,9 +105,7 @@ static int keep_best(struct session *s, int64_t steps_done, const struct evaluat
     s->best = (struct checkpoint_best){ .by = s->settings.best, .value = value,
                                         .step = steps_done };
     directory = mem_printf("%s/best", s->settings.checkpoint);
-    bad = session_save(s, directory, steps_done, err);
-    if (!bad && s->rank == 0)
-        checkpoint_prune(directory);
+    bad = session_save(s, directory, CHECKPOINT_KEEP_ONLY, steps_done, err);
     free(directory);
     return bad;
 }

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/order.h"
 #include "base/progress.h"
+#include "train/checkpoint_lock.h"
 #include "train/gradients.h"
 #include "train/session.h"
 #include "train/train.h"
@@ -121,8 +122,8 @@ static int read_rest(struct session *s, struct report *r, int64_t next, struct e
 
 /* Checkpoints ------------------------------------------------------------------------- */
 
-int session_save(struct session *session, const char *directory, int64_t steps_done,
-                 struct err *err)
+int session_save(struct session *session, const char *directory, int keep,
+                 int64_t steps_done, struct err *err)
 {
     struct session *s = session;
     const struct train_settings *t = &s->settings;
@@ -139,7 +140,9 @@ int session_save(struct session *session, const char *directory, int64_t steps_d
 
     if (s->runner && runner_drain(s->runner, err) < 0)
         return -1;
-    if (session_agreed(s, checkpoint_save(directory, &state, s->n_chunks, s->stores,
+    if (session_agree(s, s->lock && checkpoint_lock_check(s->lock, err) < 0, err))
+        return -1;
+    if (session_agreed(s, checkpoint_save(directory, keep, &state, s->n_chunks, s->stores,
                                           &s->placement, s->comm, err), err))
         return -1;
     if (s->rank == 0)
@@ -199,7 +202,7 @@ static int between_steps(struct session *s, struct report *r, int64_t done, stru
     if (test && !r->stop && session_evaluate(s, done, err) < 0)
         return -1;
     return keep || (r->stop && s->settings.checkpoint)
-               ? session_save(s, s->settings.checkpoint, done, err) : 0;
+               ? session_save(s, s->settings.checkpoint, s->settings.keep, done, err) : 0;
 }
 
 /* They stay in their array until the next step. */

@@ -28,7 +28,7 @@ int session_metrics(struct session *session, struct err *err)
     struct session *s = session;
 
     s->metrics = (struct metrics){
-        .job = s->settings.job, .model = s->model_path, .running = true,
+        .job = s->settings.job.job, .model = s->model_path, .running = true,
         .step = s->first_step, .steps = s->total_steps, .loss = NAN, .accuracy = NAN, .lr = NAN,
         .step_seconds = NAN, .predicted_seconds = NAN, .samples_per_second = NAN,
         .test_loss = NAN, .test_accuracy = NAN,

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/log.h"
+#include "base/mem.h"
+#include "train/checkpoint_lock.h"
 #include "train/optimizer.h"
 #include "train/session.h"
 
@@ -43,24 +47,144 @@ static void resume_recipe(struct session *s)
     recipe_resume(&t->recipe, &t->recipe_given, &checkpoint_state(s->resumed)->recipe);
 }
 
+/* Rank 0 looks for files on behalf of all: others may still see an older directory. Its path,
+ * which may be NULL, becomes everybody's.
+ */
+static int share_path(struct session *s, char **path, struct err *err)
+{
+    char *text = s->rank == 0 ? mem_strdup(*path ? *path : "") : NULL;
+    size_t size = text ? strlen(text) + 1 : 0;
+    int bad = comm_broadcast(s->comm, 0, (void **)&text, &size, err);
+
+    free(*path);
+    *path = bad || !text[0] ? NULL : mem_strdup(text);
+    free(text);
+    return bad;
+}
+
+/* Does any rank find it damaged? '*reason' is what the first of them says; malloc'ed. */
+static int ask_all(struct session *s, const struct err *mine, char **reason, struct err *err)
+{
+    const void **parts = mem_new((size_t)s->size, sizeof(*parts));
+    size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
+    void *block = NULL;
+    int bad = comm_exchange(s->comm, mine->text, strlen(mine->text), &block, parts, sizes, err);
+
+    *reason = NULL;
+    for (int r = 0; r < s->size && !bad && !*reason; r++)
+        if (sizes[r] > 0)
+            *reason = s->size > 1 ? mem_printf("rank %d (%s): %.*s", r, comm_host(s->comm, r),
+                                               (int)sizes[r], (const char *)parts[r])
+                                  : mem_strdup(mine->text);
+    free(block);
+    free(parts);
+    free(sizes);
+    return bad;
+}
+
+/* The one before '*path', which is damaged, comes in its place. */
+static int step_back(struct session *s, char **path, const char *reason, struct err *err)
+{
+    char *before = s->rank == 0 ? checkpoint_before(s->settings.checkpoint, *path) : NULL;
+    int bad = share_path(s, &before, err);
+
+    if (!bad && !before)
+        bad = session_agree(s, s->rank == 0 && err_set(err, "%s; there is no checkpoint before it "
+                                                       "in %s", reason, s->settings.checkpoint),
+                            err);
+    if (!bad && s->rank == 0)
+        log_warning("%s is damaged and left out: %s; the one before it is %s", *path, reason,
+                    before);
+    free(*path);
+    *path = before;
+    return bad;
+}
+
+/* The newest that all ranks find whole. */
+static int open_newest(struct session *s, char **path, struct err *err)
+{
+    int bad = 0;
+
+    while (!bad && !s->resumed) {
+        struct err mine = { 0 };
+        struct checkpoint *c = checkpoint_open(*path, &mine);
+        char *reason = NULL;
+
+        bad = ask_all(s, &mine, &reason, err);
+        if (bad || reason)
+            checkpoint_close(c);
+        else
+            s->resumed = c;
+        if (reason)
+            bad = step_back(s, path, reason, err);
+        free(reason);
+    }
+    return bad;
+}
+
+int session_lock(struct session *session, struct err *err)
+{
+    struct session *s = session;
+    const char *directory = s->settings.checkpoint;
+    struct lock_owner self;
+    char *note;
+
+    if (s->rank != 0 || s->lock)
+        return 0;
+    if (file_mkdir(directory, err) < 0)
+        return -1;
+    self = lock_owner_self(&s->settings.job);
+    s->lock = checkpoint_lock(directory, &self, &note, err);
+    if (s->lock && note)
+        log_warning("%s", note);
+    free(note);
+    return s->lock ? 0 : -1;
+}
+
+void session_unlock(struct session *session)
+{
+    checkpoint_unlock(session->lock);
+    session->lock = NULL;
+}
+
+/* Before anything is read that a run that still lives could replace. */
+static int lock_early(struct session *s, struct err *err)
+{
+    struct stat st;
+
+    if (s->rank != 0 || s->settings.dry_run || stat(s->settings.checkpoint, &st) < 0)
+        return 0;
+    return session_lock(s, err);
+}
+
 int session_find_checkpoint(struct session *session, struct err *err)
 {
     struct session *s = session;
-    char *latest;
+    char *path = NULL;
+    int bad;
 
     if (!s->settings.resume)
         return 0;
-    if (checkpoint_latest(s->settings.checkpoint, &latest, err) < 0)
-        return -1;
-    if (!latest)
-        return 0;
-    s->resumed = checkpoint_open(latest, err);
-    free(latest);
-    if (!s->resumed)
-        return -1;
-    if (s->rank == 0 && checkpoint_is_aside(checkpoint_path(s->resumed)))
+    bad = session_agree(s, lock_early(s, err) < 0 ||
+                           (s->rank == 0 &&
+                            checkpoint_latest(s->settings.checkpoint, &path, err) < 0), err);
+    if (!bad)
+        bad = share_path(s, &path, err);
+    if (!bad && path)
+        bad = open_newest(s, &path, err);
+    free(path);
+    if (!bad && s->rank == 0 && s->resumed && checkpoint_is_aside(checkpoint_path(s->resumed)))
         log_warning("%s: a run was killed while it replaced this checkpoint: going on from the "
                     "older one", checkpoint_path(s->resumed));
+    return bad;
+}
+
+int session_take_checkpoint(struct session *session, struct err *err)
+{
+    struct session *s = session;
+
+    if (!s->resumed)
+        return 0;
     if (session_precision(s, checkpoint_path(s->resumed),
                           checkpoint_state(s->resumed)->precision, err) < 0)
         return -1;

@@ -9,6 +9,7 @@
 #include "scheduler/plan.h"
 #include "train/best.h"
 #include "train/data.h"
+#include "train/job.h"
 #include "train/optimizer.h"
 #include "train/recipe.h"
 
@@ -69,11 +70,12 @@ struct train_settings {
     enum best_by best;
     const char *checkpoint;     /* directory; NULL: none */
     struct span checkpoint_every;   /* 0: at the end */
+    int keep;                   /* checkpoints that stay; 0: all */
     bool resume;
     const char *log, *trace;
     double report_every;        /* seconds; 0: never */
     const char *prometheus;     /* file of metrics; NULL: none */
-    const char *job;            /* of a scheduler; NULL: none */
+    struct job_names job;
     const char *gradients;      /* file for those of the first step; NULL: none */
     double launch_seconds;      /* what joining the other ranks took */
     const char *command;        /* the command line, for the plan file */

@@ -26,6 +26,7 @@ int train_run(const struct train_settings *settings, const struct topo_node *nod
     if (code < 0 && !session.agreed && comm_size(comm) > 1) {
         session_end_metrics(&session);
         comm_follow(comm, err);
+        session_unlock(&session);
         log_failure(&session, err);
         fate_tell(comm, (int)err->code, false, err->text);
         log_say(LOG_ERROR, "%s", err->text);

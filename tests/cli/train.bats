@@ -106,7 +106,7 @@ stops_at_a_checkpoint() {
     [[ "$output" == *"out/step-00000004.old: a run was killed while it replaced"* ]]
     grep -q '^{"step":5,' "$DIR/log"
     [ "$(ls -A "$DIR/out" | xargs)" = "latest step-00000002 step-00000005" ]
-    rm -r "$DIR/out/step-00000005"
+    rm -r "$DIR/out/step-00000005" "$DIR/out/step-00000002"
     run "$TASUKI" $go --steps 6 --resume
     [ "$status" -eq 1 ]
     [[ "$output" == *"out/step-00000005/state.json"* ]]

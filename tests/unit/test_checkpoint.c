@@ -65,7 +65,7 @@ static void a_checkpoint_takes_the_place_of_one_of_its_step(void **state)
     (void)state;
     make(final, "older");
     make(temporary, "newer");
-    assert_int_equal(checkpoint_finish(directory, temporary, STEP, &err), 0);
+    assert_int_equal(checkpoint_finish(directory, temporary, STEP, 1, &err), 0);
     expect(final, "newer");
     assert_int_equal(access(temporary, F_OK), -1);
     assert_int_equal(checkpoint_latest(directory, &latest, &err), 0);
@@ -80,7 +80,7 @@ static void where_the_move_fails_the_one_that_was_renamed_away_stays(void **stat
 
     (void)state;
     make(old, "older");
-    assert_int_equal(checkpoint_finish(directory, "/proc/self/task", STEP, &err), -1);
+    assert_int_equal(checkpoint_finish(directory, "/proc/self/task", STEP, 0, &err), -1);
     assert_contains(err.text, final);
     expect(old, "older");
 }

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: MIT
+# Checkpoints that survive: how many stay, damaged ones, locks, space, written beside training.
+
+load data.bash
+
+setup() {
+    ranks_setup
+    DEMO=$srcdir/etc/demo
+    RUN="$DEMO/digits.onnx --data $DEMO/digits-train.safetensors --batchnorm-samples 4
+        --global-batch 32 --seed 5 --deterministic --precision float64 --checkpoint $DIR/out"
+}
+
+# train RANKS ARGUMENTS...
+train() {
+    local n=$1
+    shift
+    "$TASUKI" train $RUN --ranks-in-process "$n" "$@"
+}
+
+steps() {
+    ls -A "$DIR/out" | xargs
+}
+
+# flip FILE: its lowest bit in the midst.
+flip() {
+    local at=$(($(wc -c <"$1") / 2))
+    local byte=$(od -An -tu1 -j$at -N1 "$1")
+    printf "\\$(printf %o $((byte ^ 1)))" | dd of="$1" bs=1 seek=$at conv=notrunc 2>/dev/null
+}
+
+@test "the newest checkpoints stay, as many as asked for, and those of another way" {
+    mkdir -p "$DIR/out/step-00000100" "$DIR/out/step-other"
+    train 1 -q --steps 5 --checkpoint-every 1
+    [ "$(steps)" = "latest step-00000003 step-00000004 step-00000005 step-00000100 step-other" ]
+    train 1 -q --steps 6 --checkpoint-every 1 --resume --keep 1
+    [ "$(steps)" = "latest step-00000006 step-00000100 step-other" ]
+    train 1 -q --steps 10 --checkpoint-every 1 --resume --keep 0
+    [ "$(ls -d "$DIR"/out/step-000* | wc -l)" -eq 6 ]
+}
+
+# skips RANKS STEP REASON [ARGUMENTS...]: to the step before, with one warning.
+skips() {
+    local n=$1 step=$2 reason=$3
+    rm -f "$DIR/log"
+    run train "$n" --steps 6 --resume --log "$DIR/log"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c "warning: " <<<"$output")" -eq 1 ]
+    [[ "$output" == *"out/step-$(printf %08d "$step") is damaged and left out: "*"$reason"* ]]
+    [[ "$output" == *"resuming from $DIR/out/step-$(printf %08d $((step - 2)))"* ]]
+    losses "$DIR/log" >"$DIR/rest"
+    diff <(tail -n $((6 - step + 2)) "$DIR/whole") "$DIR/rest"
+}
+
+@test "a damaged checkpoint is left out, and the one before it gives the same curve" {
+    "$TASUKI" train ${RUN% --checkpoint*} -q --steps 6 --log "$DIR/all"
+    losses "$DIR/all" >"$DIR/whole"
+    train 4 -q --steps 4 --checkpoint-every 2 --stages 2 --replicas 2,2
+    mv "$DIR/out" "$DIR/good"
+    [ "$(ls "$DIR"/good/step-00000004/*.safetensors | wc -l)" -eq 4 ]
+    for file in "$DIR"/good/step-00000004/*.safetensors; do
+        rm -rf "$DIR/out"
+        cp -r "$DIR/good" "$DIR/out"
+        flip "$DIR/out/step-00000004/${file##*/}"
+        skips 2 4 "${file##*/}: damaged: its checksum is"
+    done
+    for damage in "rm" "truncate -s 100"; do
+        rm -rf "$DIR/out"
+        cp -r "$DIR/good" "$DIR/out"
+        $damage "$DIR/out/step-00000004/shard-0001.safetensors"
+        skips 1 4 "shard-0001.safetensors: "
+    done
+    rm -rf "$DIR/out"
+    cp -r "$DIR/good" "$DIR/out"
+    rm "$DIR/out/step-00000004/state.json"
+    skips 4 4 "state.json: "
+}
+
+@test "where no checkpoint is whole that is one error" {
+    train 1 -q --steps 4 --checkpoint-every 2
+    for step in 2 4; do
+        truncate -s -1 "$DIR/out/step-0000000$step/shard-0000.safetensors"
+    done
+    for ranks in 1 2; do
+        run train $ranks -q --steps 6 --resume
+        echo "$output"
+        [ "$status" -eq 1 ]
+        [ "$(grep -c "error: " <<<"$output")" -eq 1 ]
+        [[ "$output" == *"step-00000002/shard-0000.safetensors: damaged: it has "*" bytes, "* ]]
+        [[ "$output" == *"; there is no checkpoint before it in "* ]]
+    done
+    [ "$(steps)" = "latest step-00000002 step-00000004" ]
+    # One that is named is taken as it is, or not at all.
+    run "$TASUKI" export "$DIR/out/step-00000004" -o "$DIR/model.onnx"
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"step-00000004/shard-0000.safetensors: damaged: it has "* ]]
+}
+
+# Until the log has a line of a step.
+wait_for_step() {
+    for _ in $(seq 3000); do
+        grep -q '^{"step"' "$1" 2>/dev/null && return 0
+        kill -0 "$2" 2>/dev/null || return 1
+        sleep 0.1
+    done
+    return 1
+}
+
+# lock KEY VALUE...: what the lock file says, but for these keys.
+lock() {
+    local keys="cluster job array_job array_task restart" pairs="$*" key value text
+    text='{"schema": "tasuki-lock", "version": 1, "host": "elsewhere", "boot": "b", "pid": 1,
+        "started": 1, "space": 1, "since": "2026-01-02T03:04:05+0000"'
+    for key in $keys; do
+        value=
+        [[ " $pairs " =~ " $key="([^ ]*)" " ]] && value=${BASH_REMATCH[1]}
+        text+=", \"$key\": \"$value\""
+    done
+    mkdir -p "$DIR/out"
+    rm -f "$DIR/out/lock"
+    echo "$text}" >"$DIR/out/lock"
+}
+
+# refused TEXT: the run, and nothing is changed.
+refused() {
+    cp "$DIR/out/lock" "$DIR/lock"
+    run train 1 -q --steps 2
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [ "$(grep -c "error: " <<<"$output")" -eq 1 ]
+    [[ "$output" == *"$1"* ]]
+    cmp "$DIR/out/lock" "$DIR/lock"
+}
+
+taken_over() {
+    run train 1 --steps 2
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"out/lock: was of "$1": taken over"* ]]
+    [ "$(steps)" = "latest step-00000002" ]
+    rm -r "$DIR/out"
+}
+
+@test "a second run in a checkpoint directory is refused and names the first" {
+    unset SLURM_JOB_ID
+    "$TASUKI" train $RUN -q --steps 1000000 --log "$DIR/log" &
+    pid=$!
+    wait_for_step "$DIR/log" $pid
+    refused "out: another run writes checkpoints here: process $pid on $(hostname), since "
+    kill -KILL $pid
+    wait $pid || true
+    [ -e "$DIR/out/lock" ]
+    taken_over "process $pid on $(hostname), since "*": that process is gone"
+}
+
+@test "locks of other hosts hold while they are touched; those of the same job do not" {
+    lock job=12 array_job=10 array_task=2
+    refused "job 12 (task 2 of array 10), process 1 on elsewhere, since 2026-01-02T03:04:05+0000"
+    SLURM_JOB_ID=12 taken_over "job 12 (task 2 of array 10), "*": it is an earlier run of this job"
+    lock job=12
+    SLURM_JOB_ID=12 SLURM_RESTART_COUNT=1 taken_over "job 12, "*": this job was requeued since"
+    lock job=12
+    SLURM_JOB_ID=13 refused "job 12, process 1 on elsewhere"
+    lock job=12 cluster=other
+    SLURM_JOB_ID=12 SLURM_CLUSTER_NAME=this refused "job 12, process 1 on elsewhere"
+    touch -d '10 minutes ago' "$DIR/out/lock"
+    taken_over "job 12, "*": it has not been touched for minutes"
+    lock
+    truncate -s 20 "$DIR/out/lock"
+    refused "out/lock:1: "
+}
+
+@test "a run whose lock was taken away writes no checkpoint" {
+    "$TASUKI" train $RUN -q --steps 1000000 --log "$DIR/log" 2>"$DIR/said" &
+    pid=$!
+    wait_for_step "$DIR/log" $pid
+    lock
+    kill -TERM $pid
+    code=0
+    wait $pid || code=$?
+    cat "$DIR/said"
+    [ "$code" -eq 1 ]
+    grep -q "out/lock: is no longer of this run" "$DIR/said"
+    [ "$(steps)" = lock ]
+}
+
+@test "paths name the job and the task of an array" {
+    RUN="${RUN% --checkpoint*} -q --steps 1 --checkpoint $DIR/out-%A_%a --log $DIR/log-%j%%"
+    SLURM_JOB_ID=12 SLURM_ARRAY_JOB_ID=10 SLURM_ARRAY_TASK_ID=2 "$TASUKI" train $RUN
+    [ -d "$DIR/out-10_2/step-00000001" ]
+    [ -f "$DIR/log-12%" ]
+    run env -u SLURM_ARRAY_TASK_ID SLURM_JOB_ID=12 "$TASUKI" train $RUN
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--checkpoint $DIR/out-%A_%a: %a: this is no task of an array"* ]]
+    run env -u SLURM_JOB_ID SLURM_ARRAY_JOB_ID=1 SLURM_ARRAY_TASK_ID=2 "$TASUKI" train $RUN
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--log $DIR/log-%j%%: %j: this is no job (SLURM_JOB_ID is not set)"* ]]
+}
