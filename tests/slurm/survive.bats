@@ -13,7 +13,9 @@ setup() {
 }
 
 teardown() {
-    [ -z "$step" ] || kill -9 "$step" $(cat "$dir"/pid.* 2>/dev/null) 2>/dev/null || true
+    [ -n "$step" ] || return 0
+    kill -9 "$step" $(cat "$dir"/pid.* 2>/dev/null) 2>/dev/null || true
+    wait "$step" 2>/dev/null || true
 }
 
 # $1 ranks train the digits in the background, far more steps than they will come to.
@@ -55,4 +57,21 @@ wait_for_lines() {
     grep -q 'error: rank[s]* 0.*: step [0-9]*, stage 0, .* for [0-9]* s$' "$dir/out"
     grep -q 'error: rank.* rank 1, for [0-9]* s$' "$dir/out"
     tail -1 "$dir/log" | grep -q '"event":"failed","error":"nothing moved .*"silent"'
+}
+
+@test "a rank that is slow is named, with its node and its factor" {
+    local victim end=$((SECONDS + 200))
+    start_training 2 --stages 1 --replicas 2 --report-every 1
+    wait_for_lines 3 '^{"step"'
+    victim=$(cat "$dir/pid.1")
+    until grep -q '^{"event":"stragglers".*{"rank":1,"node":"[^"]*","stage":0,"factor":' "$dir/log"; do
+        [ $SECONDS -lt $end ]
+        kill -STOP "$victim"
+        sleep 0.3
+        kill -CONT "$victim"
+        sleep 0.1
+    done
+    grep '"stragglers"' "$dir/log"
+    grep -q 'warning: rank 1 (.*) is slow: .* times as long as the median of its stage$' \
+        "$dir/out"
 }
