@@ -15,6 +15,7 @@
 
 #define DEFAULT_DEADLINE 600
 #define HEARING 1.0     /* seconds in which one hears of a death that broke a message */
+#define ASKING 10.0     /* and in which one hears where all are: watch.c takes 2 */
 
 static const struct comm_driver *load_driver(struct err *err)
 {
@@ -50,6 +51,7 @@ struct comm *comm_open(const struct launch *launch, struct err *err)
     comm = mem_new(1, sizeof(*comm));
     comm->driver = driver;
     comm->patience.deadline = DEFAULT_DEADLINE;
+    where_at(&comm->where, "start", -1, 0, -1);
     if (driver->open(comm, launch, err)) {
         free(comm);
         return NULL;
@@ -71,8 +73,9 @@ void comm_close(struct comm *comm)
      * said so.
      */
     met = comm->driver->fence(comm, &ignored) == 0;
-    watch_leave(comm->watch, false);
+    watch_leave(comm->watch, NULL);
     comm->driver->close(comm, met);
+    free((void *)comm->standstill);
     free(comm);
 }
 
@@ -111,20 +114,47 @@ void comm_set_deadline(struct comm *comm, double seconds)
     comm->patience.deadline = seconds;
 }
 
+void comm_at(struct comm *comm, const char *what, int stage, int64_t step, int micro)
+{
+    where_at(&comm->where, what, stage, step, micro);
+}
+
+const struct sighting *comm_standstill(const struct comm *comm)
+{
+    return comm->standstill;
+}
+
+void comm_tell(struct comm *comm, void (*tell)(void *data, const char *text), void *data)
+{
+    comm->tell = tell;
+    comm->tell_data = data;
+}
+
+/* A failure is left standing: it is where this rank was. */
+static int met(struct comm *comm, int status)
+{
+    if (!status)
+        where_does(&comm->where, WHERE_COMPUTES, -1);
+    return status;
+}
+
 int comm_exchange(struct comm *comm, const void *data, size_t size, void **block,
                   const void **parts, size_t *sizes, struct err *err)
 {
-    return comm->driver->exchange(comm, data, size, block, parts, sizes, err);
+    where_does(&comm->where, WHERE_MEETS, -1);
+    return met(comm, comm->driver->exchange(comm, data, size, block, parts, sizes, err));
 }
 
 int comm_broadcast(struct comm *comm, int root, void **data, size_t *size, struct err *err)
 {
-    return comm->driver->broadcast(comm, root, data, size, err);
+    where_does(&comm->where, WHERE_MEETS, -1);
+    return met(comm, comm->driver->broadcast(comm, root, data, size, err));
 }
 
 int comm_fence(struct comm *comm, struct err *err)
 {
-    return comm->driver->fence(comm, err);
+    where_does(&comm->where, WHERE_MEETS, -1);
+    return met(comm, comm->driver->fence(comm, err));
 }
 
 /* Everybody gets the error of rank 'first'. */
@@ -160,11 +190,13 @@ int comm_agree(struct comm *comm, struct err *err, int failed)
     struct err trouble = { 0 };
     int first;
 
+    where_does(&comm->where, WHERE_MEETS, -1);
     if (comm->driver->least(comm, failed ? comm->rank : comm->size, &first, &trouble)) {
         if (err && !failed)
             *err = trouble;
         return -1;
     }
+    where_does(&comm->where, WHERE_COMPUTES, -1);
     return first < comm->size ? spread(comm, first, err) : 0;
 }
 
@@ -284,17 +316,35 @@ int comm_test(struct comm_request *request, bool *done, struct err *err)
     return err_set(err, "%s: %s", text, reason);
 }
 
+static enum where_operation operation_of(const struct comm_request *request)
+{
+    switch (request->operation) {
+    case COMM_SEND: return WHERE_SENDS;
+    case COMM_RECEIVE: return WHERE_RECEIVES;
+    case COMM_REDUCE_SCATTER: return WHERE_SCATTERS;
+    case COMM_ALL_GATHER: return WHERE_GATHERS;
+    default: return WHERE_SUMS;
+    }
+}
+
 int comm_wait(struct comm_request *request, struct err *err)
 {
-    bool done;
+    bool done, waits = false;
 
     for (;;) {
         if (comm_test(request, &done, err))
             return -1;
         if (done)
-            return 0;
+            break;
+        if (!waits)
+            where_does(&request->comm->where, operation_of(request),
+                       request->operation < COMM_ALLREDUCE ? request->peer : -1);
+        waits = true;
         comm_idle(request->comm);
     }
+    if (waits)
+        where_does(&request->comm->where, WHERE_COMPUTES, -1);
+    return 0;
 }
 
 void comm_idle(struct comm *comm)
@@ -403,33 +453,73 @@ int comm_all_gather(struct comm_group *group, void *data, size_t n, enum dtype d
     return collective(group, COMM_ALL_GATHER, data, n, dtype, false, request, err);
 }
 
+/* Nothing moves: the rank for which the others wait, and where it is. */
+static void blame_stuck(struct comm *comm, const struct watch_verdict *verdict, struct err *err)
+{
+    const struct sighting *s;
+    char at[160];
+    int waiting;
+
+    comm->standstill = verdict->ranks;
+    err_set(err, "nothing moved for %.0f seconds", comm->patience.deadline);
+    if (verdict->rank < 0 || verdict->rank >= comm->size || !verdict->ranks) {
+        err_hint(err, "all ranks wait for each other");
+        return;
+    }
+    s = &verdict->ranks[verdict->rank];
+    waiting = where_waiting(verdict->ranks, comm->size, verdict->rank);
+    where_text(&s->at, at, sizeof(at));
+    if (s->silent < 0)
+        err_hint(err, "rank %d (%s) does not answer", verdict->rank, comm->hosts[verdict->rank]);
+    else if (s->silent > 0)
+        err_hint(err, "rank %d (%s) does not answer; last heard of %.0f seconds ago, in %s",
+                 verdict->rank, comm->hosts[verdict->rank], s->silent, at);
+    else
+        err_hint(err, "rank %d (%s) is in %s, for %.0f seconds", verdict->rank,
+                 comm->hosts[verdict->rank], at, s->at.seconds);
+    if (waiting >= 0) {
+        where_text(&verdict->ranks[waiting].at, at, sizeof(at));
+        err_hint(err, "rank %d (%s) waits for it in %s", waiting, comm->hosts[waiting], at);
+    }
+}
+
 /* A rank that failed by itself says why: then there is nothing to say here. */
 static void blame(struct comm *comm, const struct watch_verdict *verdict, struct err *err)
 {
-    char others[64] = "";
+    bool known = verdict->rank >= 0 && verdict->rank < comm->size;
+    char others[64] = "", text[512];
 
     comm->agreed = true;
-    comm->speaker = verdict->rank < 0 ? -1 : verdict->speaker;
+    comm->speaker = verdict->speaker;
     if (verdict->lost > 1)
         snprintf(others, sizeof(others), ", and %d more", verdict->lost - 1);
-    if (verdict->rank < 0 || verdict->rank >= comm->size)
-        err_set(err, "%s", "");
-    else
+    if (verdict->cause == WATCH_STUCK) {
+        blame_stuck(comm, verdict, err);
+    } else if (verdict->cause == WATCH_DIED && known) {
         err_set(err, "rank %d (%s) is lost: its process has ended%s", verdict->rank,
                 comm->hosts[verdict->rank], others);
+    } else {
+        err_set(err, "%s", "");
+        snprintf(text, sizeof(text), "%s", verdict->text);
+        if (comm->tell && comm->rank == 0 && known && text[0])
+            comm->tell(comm->tell_data, text);
+    }
 }
 
 void comm_follow(struct comm *comm, struct err *err)
 {
     struct watch_verdict verdict;
+    bool stuck = patience_expired(&comm->patience);
 
-    if (!comm->agreed && watch_verdict(comm->watch, HEARING, &verdict))
+    if (!comm->agreed && stuck)
+        watch_stuck(comm->watch);
+    if (!comm->agreed && watch_verdict(comm->watch, stuck ? ASKING : HEARING, &verdict))
         blame(comm, &verdict, err);
     else if (!comm->agreed && comm->size > 1)
         err_prefix(err, "rank %d (%s)", comm->rank, comm->hosts[comm->rank]);
     if (!comm->agreed && comm->driver->fail)
         comm->driver->fail(comm);
-    watch_leave(comm->watch, !comm->agreed);
+    watch_leave(comm->watch, comm->agreed ? NULL : err->text);
     comm->watch = NULL;
     if (comm->rank == comm->speaker || !comm->agreed)
         return;

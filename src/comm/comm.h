@@ -14,6 +14,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "graph/graph.h"    /* enum dtype */
 
@@ -22,6 +23,7 @@ struct comm;
 struct comm_group;
 struct comm_request;
 struct hub;
+struct sighting;
 
 /* Where this process was started from, read once from the environment. */
 struct launch {
@@ -61,6 +63,13 @@ const char *comm_host(const struct comm *comm, int rank);   /* node name of any 
  * time in which the caller kept asking counts, and anything that completes starts it anew.
  */
 void comm_set_deadline(struct comm *comm, double seconds);
+
+/* What this rank is about from now on, for when nothing moves any more; see where_at(). */
+void comm_at(struct comm *comm, const char *what, int stage, int64_t step, int micro);
+/* Where all ranks were when nothing moved: [size] after comm_follow(), on the rank that says it;
+ * else NULL.
+ */
+const struct sighting *comm_standstill(const struct comm *comm);
 
 /* Control plane: every rank gives a byte string and gets everybody's, in rank order, in one
  * block to free(): parts[r] points into it.
@@ -135,10 +144,13 @@ int comm_all_gather(struct comm_group *group, void *data, size_t n, enum dtype d
 /* After a failure: if all ranks agreed on it, returns on rank 0 alone, which says it; the
  * others give it a moment, since launchers end all ranks when one has failed, and end with the
  * code of 'err'. If another rank died, 'err' says so instead (EXIT_FAILED), and this returns on
- * the lowest rank that lives. A failure of one's own everybody says: returns, with "rank R
+ * the lowest rank that lives; if nothing moved for too long, on one that was told where all are.
+ * A failure of one's own everybody says: returns, with "rank R
  * (host): " put before the text. Only comm_abort() may follow.
  */
 void comm_follow(struct comm *comm, struct err *err);
+/* What rank 0 learns of such a failure of another rank is told to 'tell' before it leaves. */
+void comm_tell(struct comm *comm, void (*tell)(void *data, const char *text), void *data);
 
 /* Leave now, without a collective: flushes nothing, tells the launcher by the exit code. */
 void comm_abort(struct comm *comm, int code) __attribute__((noreturn));

@@ -9,8 +9,9 @@
 
 #include "comm/comm.h"
 #include "comm/patience.h"
+#include "comm/where.h"
 
-#define COMM_DRIVER_VERSION 5
+#define COMM_DRIVER_VERSION 6
 #define COMM_DRIVER_SYMBOL "tasuki_comm_driver"
 
 struct comm_driver {
@@ -55,6 +56,10 @@ struct comm {
     bool agreed;                /* all ranks know of a failure, and have the same text */
     int speaker;                /* of that: the rank that says it */
     struct patience patience;
+    struct where where;
+    const struct sighting *standstill;  /* see comm_standstill() */
+    void (*tell)(void *data, const char *text);     /* see comm_tell() */
+    void *tell_data;
     struct watch *watch;        /* NULL: nobody notices deaths */
     void *state;                /* the driver's own */
 };

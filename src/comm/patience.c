@@ -29,6 +29,12 @@ bool patience_over(struct patience *patience)
            (patience->deadline > 0 && patience->waited > patience->deadline);
 }
 
+bool patience_expired(struct patience *patience)
+{
+    return !atomic_load(&patience->broken) && patience->deadline > 0 &&
+           patience->waited > patience->deadline;
+}
+
 void patience_reason(const struct patience *patience, char *text, size_t size)
 {
     if (atomic_load(&patience->broken))

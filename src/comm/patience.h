@@ -24,6 +24,8 @@ void patience_renew(struct patience *patience);
  * a second or more (the caller computed) does not count.
  */
 bool patience_over(struct patience *patience);
+/* Not because another rank is lost, but because the deadline has passed? */
+bool patience_expired(struct patience *patience);
 /* Why it is over: "nothing moved for 600 seconds". */
 void patience_reason(const struct patience *patience, char *text, size_t size);
 /* What waited fails with that reason; 'what' names it. Always -1. */

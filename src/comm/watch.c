@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/err.h"
 #include "base/mem.h"
 #include "comm/driver.h"
 #include "comm/watch_link.h"
@@ -26,14 +28,26 @@
 #define START 1.0           /* who dies before it is watched dies unseen: wait for that */
 #define GATHERING 0.1       /* ranks of one node do not die in one instant */
 #define SILENCE 1.0         /* a rank that watches died: who tells, if not the other one? */
+#define BEAT 2.0            /* so often each rank says where it is */
+#define ANSWERS 1.0         /* and so soon when it is asked */
+#define LEAVING 20.0        /* after a verdict; who computes on does not see it */
 
 enum { LEAVE_NOT, LEAVE_BYE, LEAVE_FAILED };
+
+/* What a rank that watches has heard of another. */
+struct heard {
+    double time;                    /* clock; 0: nothing */
+    struct whereabouts at;
+    bool gone;
+};
 
 struct watch {
     struct comm *comm;
     pthread_t thread;
     int wake;                       /* eventfd: look at 'leave' */
     atomic_int leave;
+    const char *why;                /* of LEAVE_FAILED */
+    atomic_bool stuck;              /* the main thread waits in vain */
 
     int hub[HUBS];                  /* ranks; twice the same where there is one */
     struct link_place place[HUBS];
@@ -43,8 +57,10 @@ struct watch {
     struct link *links;
     struct pollfd *polls;           /* wake, listener, links */
     bool *dead;                     /* [size] */
-    bool failed;                    /* a rank has said why it failed */
+    struct heard *heard;            /* [size], of ranks that watch */
+    struct watch_verdict failure;   /* of a rank that has said why, once its cause is that */
     double decide_at, suspect_at;   /* clock; 0: not */
+    double beat_at, asked_at, look_at, leave_by;
 
     pthread_mutex_t lock;           /* of what follows */
     pthread_cond_t told;
@@ -63,11 +79,12 @@ static bool is_hub(const struct watch *w)
 static void decide(struct watch *w, const struct watch_verdict *verdict)
 {
     struct note note = { .kind = NOTE_VERDICT, .rank = verdict->rank, .lost = verdict->lost,
-                         .speaker = verdict->speaker };
+                         .speaker = verdict->speaker, .cause = (int32_t)verdict->cause };
 
-    w->decide_at = w->suspect_at = 0;
+    w->decide_at = w->suspect_at = w->look_at = 0;
     if (w->decided)
         return;
+    w->leave_by = clock_now() + LEAVING;
     for (int i = 0; i < w->n_links; i++)
         if (w->links[i].state == LINK_LIVE && !w->links[i].up)
             link_send(&w->links[i], &note);
@@ -116,9 +133,9 @@ static void judge(struct watch *w)
     w->decide_at = 0;
     if (w->comm->rank != w->hub[0] && !w->dead[w->hub[0]])
         return;
-    if (w->failed)
-        verdict = (struct watch_verdict){ .rank = -1, .speaker = -1 };
-    if (w->failed || verdict.lost > 0)
+    if (w->failure.cause == WATCH_FAILED)
+        verdict = w->failure;
+    if (verdict.cause == WATCH_FAILED || verdict.lost > 0)
         decide(w, &verdict);
 }
 
@@ -141,10 +158,82 @@ static void note_death(struct watch *w, const struct link *link)
     double time = clock_now();
 
     w->dead[link->rank] = true;
+    if (w->heard)
+        w->heard[link->rank].gone = true;
     if (is_hub(w) && !link->up && w->decide_at == 0)
         w->decide_at = time + GATHERING;
     if (link->up && w->suspect_at == 0)
         w->suspect_at = time + SILENCE;
+}
+
+/* Where all are ------------------------------------------------------------------------ */
+
+static void send_all(struct watch *w, const struct note *note, bool up)
+{
+    for (int i = 0; i < w->n_links; i++)
+        if (w->links[i].state == LINK_LIVE && w->links[i].up == up)
+            link_offer(&w->links[i], note);
+}
+
+static void say_where(struct watch *w)
+{
+    struct note here = { .kind = NOTE_HERE, .rank = w->comm->rank };
+
+    where_read(&w->comm->where, &here.at);
+    send_all(w, &here, true);
+    w->beat_at = clock_now() + BEAT;
+}
+
+/* Some rank waits in vain: of all others there is to be news. The second rank that watches gives
+ * the first time to tell.
+ */
+static void ask_all(struct watch *w)
+{
+    if (!is_hub(w) || w->decided || w->look_at > 0)
+        return;
+    send_all(w, &(struct note){ .kind = NOTE_ASK }, false);
+    w->asked_at = clock_now();
+    w->look_at = w->asked_at + ANSWERS + (w->comm->rank == w->hub[0] ? 0 : SILENCE);
+}
+
+static void note_stuck(struct watch *w)
+{
+    send_all(w, &(struct note){ .kind = NOTE_STUCK, .rank = w->comm->rank }, true);
+    ask_all(w);
+}
+
+static void take_sighting(const struct watch *w, int rank, double time, struct sighting *s)
+{
+    const struct heard *heard = &w->heard[rank];
+
+    if (rank == w->comm->rank) {
+        where_read(&w->comm->where, &s->at);
+        return;
+    }
+    s->at = heard->at;
+    s->at.what[sizeof(s->at.what) - 1] = '\0';
+    s->at.seconds += time - heard->time;
+    s->silent = heard->time == 0 ? -1 : heard->time < w->asked_at ? time - heard->time : 0;
+    s->gone = heard->gone;
+}
+
+/* Who is itself computing would not speak: the other one is to, else each for itself. */
+static void judge_standstill(struct watch *w)
+{
+    struct watch_verdict verdict = { .cause = WATCH_STUCK, .speaker = w->comm->rank };
+    struct sighting *ranks = mem_new((size_t)w->comm->size, sizeof(*ranks));
+    double time = clock_now();
+
+    w->look_at = 0;
+    for (int r = 0; r < w->comm->size; r++)
+        take_sighting(w, r, time, &ranks[r]);
+    if (w->decided || ranks[w->comm->rank].at.operation == WHERE_COMPUTES) {
+        free(ranks);
+        return;
+    }
+    verdict.rank = where_stuck(ranks, w->comm->size);
+    verdict.ranks = ranks;
+    decide(w, &verdict);
 }
 
 /* Connections -------------------------------------------------------------------------- */
@@ -193,10 +282,37 @@ static void welcome(struct watch *w, struct link *link, const struct note *note)
     w->welcomed++;
 }
 
+/* The other end leaves. */
+static void take_leave(struct watch *w, struct link *link, const struct note *note)
+{
+    if (w->heard)
+        w->heard[link->rank].gone = true;
+    if (note->kind == NOTE_FAILED && w->comm->rank == w->hub[0]) {
+        w->failure = (struct watch_verdict){ .cause = WATCH_FAILED, .rank = link->rank,
+                                             .speaker = -1 };
+        memcpy(w->failure.text, note->text, sizeof(note->text) - 1);
+        w->decide_at = clock_now();
+    }
+    link_close(link);
+}
+
+static void take_news(struct watch *w, const struct link *link, const struct note *note)
+{
+    struct watch_verdict verdict = { .cause = (enum watch_cause)note->cause, .rank = note->rank,
+                                     .lost = note->lost, .speaker = note->speaker };
+
+    if (note->kind == NOTE_VERDICT && link->up)
+        decide(w, &verdict);
+    else if (note->kind == NOTE_ASK && link->up)
+        say_where(w);
+    else if (note->kind == NOTE_STUCK)
+        ask_all(w);
+    else if (note->kind == NOTE_HERE && w->heard && !link->up)
+        w->heard[link->rank] = (struct heard){ .time = clock_now(), .at = note->at };
+}
+
 static void take_note(struct watch *w, struct link *link, const struct note *note)
 {
-    struct watch_verdict verdict = { note->rank, note->lost, note->speaker };
-
     if (link->state == LINK_NEW) {
         welcome(w, link, note);
     } else if (link->state == LINK_GREETED) {
@@ -205,14 +321,10 @@ static void take_note(struct watch *w, struct link *link, const struct note *not
             link->state = LINK_LIVE;
         else
             try_next(w, link);
-    } else if (note->kind == NOTE_VERDICT && link->up) {
-        decide(w, &verdict);
     } else if (note->kind == NOTE_BYE || note->kind == NOTE_FAILED) {
-        link_close(link);
-        if (note->kind == NOTE_FAILED && w->comm->rank == w->hub[0]) {
-            w->failed = true;
-            w->decide_at = clock_now();
-        }
+        take_leave(w, link, note);
+    } else {
+        take_news(w, link, note);
     }
 }
 
@@ -280,6 +392,9 @@ static int next_due(const struct watch *w)
 
     soonest(&next, w->decide_at);
     soonest(&next, w->suspect_at);
+    soonest(&next, w->beat_at);
+    soonest(&next, w->look_at);
+    soonest(&next, w->leave_by);
     if (w->listener >= 0)
         soonest(&next, w->end_of_meeting);
     for (int i = 0; i < w->n_links; i++)
@@ -327,6 +442,14 @@ static void do_what_is_due(struct watch *w)
         judge(w);
     if (w->suspect_at > 0 && time >= w->suspect_at)
         suspect(w);
+    if (atomic_exchange(&w->stuck, false))
+        note_stuck(w);
+    if (w->look_at > 0 && time >= w->look_at)
+        judge_standstill(w);
+    if (time >= w->beat_at)
+        say_where(w);
+    if (w->leave_by > 0 && time >= w->leave_by)
+        _exit(EXIT_FAILED);
 }
 
 static void wait_for_something(struct watch *w)
@@ -343,6 +466,8 @@ static void wait_for_something(struct watch *w)
     }
     if (poll(w->polls, (nfds_t)w->n_links + 2, next_due(w)) <= 0)
         return;
+    if (w->polls[0].revents)
+        (void)!read(w->wake, &(uint64_t){ 0 }, sizeof(uint64_t));
     for (int i = 0; i < w->n_links; i++)
         if (w->links[i].state != LINK_FREE && w->polls[2 + i].revents)
             serve(w, &w->links[i]);
@@ -354,8 +479,11 @@ static void wait_for_something(struct watch *w)
 static void say_farewell(struct watch *w, bool failed)
 {
     struct note note = { .kind = failed ? NOTE_FAILED : NOTE_BYE, .rank = w->comm->rank };
-    struct note verdict = { .kind = NOTE_VERDICT, .rank = -1, .speaker = -1 };
+    struct note verdict = { .kind = NOTE_VERDICT, .rank = w->comm->rank, .speaker = -1,
+                            .cause = WATCH_FAILED };
 
+    if (failed)
+        snprintf(note.text, sizeof(note.text), "%s", w->why);
     for (int i = 0; i < w->n_links; i++) {
         const struct link *link = &w->links[i];
 
@@ -424,6 +552,8 @@ static void make_links(struct watch *w)
     w->links = mem_new((size_t)w->n_links, sizeof(*w->links));
     w->polls = mem_new((size_t)w->n_links + 2, sizeof(*w->polls));
     w->dead = mem_new((size_t)w->comm->size, sizeof(*w->dead));
+    if (is_hub(w))
+        w->heard = mem_new((size_t)w->comm->size, sizeof(*w->heard));
     for (int h = 0; h < HUBS; h++)
         if (w->hub[h] != w->comm->rank)
             w->links[n++] = (struct link){ .rank = w->hub[h], .up = true };
@@ -463,6 +593,7 @@ static void free_watch(struct watch *w)
     free(w->links);
     free(w->polls);
     free(w->dead);
+    free(w->heard);
     free(w);
 }
 
@@ -544,12 +675,26 @@ bool watch_verdict(struct watch *watch, double seconds, struct watch_verdict *ve
     return true;
 }
 
-void watch_leave(struct watch *watch, bool failed)
+static void wake(struct watch *watch)
+{
+    (void)!write(watch->wake, &(uint64_t){ 1 }, sizeof(uint64_t));
+}
+
+void watch_stuck(struct watch *watch)
 {
     if (!watch)
         return;
+    atomic_store(&watch->stuck, true);
+    wake(watch);
+}
+
+void watch_leave(struct watch *watch, const char *failed)
+{
+    if (!watch)
+        return;
+    watch->why = failed;
     atomic_store(&watch->leave, failed ? LEAVE_FAILED : LEAVE_BYE);
-    (void)!write(watch->wake, &(uint64_t){ 1 }, sizeof(uint64_t));
+    wake(watch);
     pthread_join(watch->thread, NULL);
     free_watch(watch);
 }

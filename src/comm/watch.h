@@ -5,20 +5,34 @@
  * where there are several, for when rank 0 itself dies. The kernel closes those of a process
  * however it ends, and a thread that sleeps in poll() sees it. A broken network is no death: it
  * is left to the deadline, as is a rank whose connection could not be made.
+ *
+ * By the same connections each rank says now and then where it is (where.h), so that, when nothing
+ * moves, one of the two can tell what each does, and what one did last that does not answer.
  */
 #ifndef TASUKI_COMM_WATCH_H
 #define TASUKI_COMM_WATCH_H
 
 #include <stdbool.h>
 
+#include "comm/where.h"
+
 struct comm;
 struct err;
 struct watch;
 
+enum watch_cause {
+    WATCH_DIED,
+    WATCH_FAILED,   /* by itself, and says why */
+    WATCH_STUCK     /* nothing moves */
+};
+
 struct watch_verdict {
-    int rank;       /* lowest of the ranks that died; -1: one failed, and says why itself */
+    enum watch_cause cause;
+    int rank;       /* lowest of those that died; the one that failed, or is stuck; -1: not known */
     int lost;       /* how many died at once */
-    int speaker;    /* the lowest rank that lives: it is to say so */
+    int speaker;    /* the rank that is to say so, -1: none; the lowest that lives, where one died */
+    char text[240]; /* what the one that failed says; on rank 0 */
+    const struct sighting *ranks;   /* [size], on the speaker where nothing moves; to be freed */
 };
 
 /* Collective. '*watch' is NULL where this machine allows no such thing. From a verdict on, the
@@ -27,9 +41,11 @@ struct watch_verdict {
 int watch_start(struct comm *comm, struct watch **watch, struct err *err);
 /* Is there a verdict? Waits so many seconds for it. */
 bool watch_verdict(struct watch *watch, double seconds, struct watch_verdict *verdict);
-/* This rank leaves: its end is no death. 'failed': and says why, the others need not wait. Ends
- * the thread and frees the watch, which may be NULL.
+/* Nothing has moved here for too long: a verdict is wanted, which tells where all are. */
+void watch_stuck(struct watch *watch);
+/* This rank leaves: its end is no death. 'failed': why, which it says itself, the others need not
+ * wait; NULL: it has not. Ends the thread and frees the watch, which may be NULL.
  */
-void watch_leave(struct watch *watch, bool failed);
+void watch_leave(struct watch *watch, const char *failed);
 
 #endif

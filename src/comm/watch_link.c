@@ -5,14 +5,18 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#define BACKLOG 4096    /* bytes: less than any socket holds */
 
 /* Addresses ---------------------------------------------------------------------------- */
 
@@ -159,6 +163,14 @@ bool link_connected(const struct link *link)
 void link_send(const struct link *link, const struct note *note)
 {
     (void)!send(link->fd, note, sizeof(*note), MSG_NOSIGNAL);
+}
+
+void link_offer(const struct link *link, const struct note *note)
+{
+    int waiting = 0;
+
+    if (ioctl(link->fd, SIOCOUTQ, &waiting) == 0 && waiting < BACKLOG)
+        link_send(link, note);
 }
 
 int link_read(struct link *link, struct note *note)

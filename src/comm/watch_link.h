@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "comm/where.h"
+
 #define LINK_ADDRESSES 16
 
 /* Where a rank listens, for the others; plain bytes on the way. */
@@ -25,14 +27,21 @@ enum note_kind {
     NOTE_WELCOME,       /* its answer, with the token */
     NOTE_BYE,           /* the sender leaves in order */
     NOTE_FAILED,        /* the sender leaves, and says why */
-    NOTE_VERDICT
+    NOTE_VERDICT,
+    NOTE_HERE,          /* where the sender is: every now and then, and when asked */
+    NOTE_ASK,
+    NOTE_STUCK          /* nothing has moved for the sender for too long */
 };
 
 /* All that is ever sent. */
 struct note {
     uint8_t kind;
     unsigned char token[16];    /* of hello and welcome: no other program answers so */
-    int32_t rank, lost, speaker;
+    int32_t rank, lost, speaker, cause;
+    union {
+        struct whereabouts at;      /* of here */
+        char text[240];             /* of failed: why */
+    };
 };
 
 enum link_state { LINK_FREE, LINK_CONNECTING, LINK_GREETED, LINK_NEW, LINK_LIVE };
@@ -57,6 +66,8 @@ bool link_connect(struct link *link, const struct link_place *place);
 /* Has it come about? */
 bool link_connected(const struct link *link);
 void link_send(const struct link *link, const struct note *note);
+/* The same, unless the other end has not taken what it was sent before. */
+void link_offer(const struct link *link, const struct note *note);
 /* 1: '*note' is complete; 0: not yet; -1: the other end closed it; -2: it broke. */
 int link_read(struct link *link, struct note *note);
 void link_close(struct link *link);

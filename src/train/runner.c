@@ -202,6 +202,18 @@ static bool is_ahead(const struct runner *r, const struct instruction *ins)
     return ins->micro >= r->options.executor.plan->micro_batches;
 }
 
+/* For the report of what hangs. */
+static void note_place(const struct runner *r, const struct instruction *ins, int64_t step,
+                       int micro)
+{
+    bool whole = ins->kind == INSTRUCTION_REDUCE || ins->kind == INSTRUCTION_STEP;
+
+    comm_at(r->options.executor.comm, instruction_name(ins->kind),
+            whole ? r->options.executor.placement->stage
+                  : r->options.compiled[ins->chunk]->stage,
+            step + 1, whole ? -1 : micro);
+}
+
 static int run_traced(struct runner *r, const struct batch_args *args, int index,
                       struct batch_result *result, struct err *err)
 {
@@ -210,6 +222,7 @@ static int run_traced(struct runner *r, const struct batch_args *args, int index
     int micro = ins->micro % (int)r->options.executor.plan->micro_batches;
     double begin, received = result->receive;
 
+    note_place(r, ins, args->step, micro);
     delay(r);
     begin = trace_clock();
     if (run_instruction(r, args, index, result, err) < 0) {

@@ -429,6 +429,7 @@ int session_open(struct session *session, const struct train_settings *settings,
         board_init(&s->board, comm, err) < 0)
         return -1;
     reports_init(&s->reports, comm, settings->report_every);
+    s->slow = mem_new((size_t)s->size, sizeof(*s->slow));
     s->compiling = phase(s);
     return 0;
 }
@@ -448,6 +449,7 @@ void session_close(struct session *session)
     reports_clear(&s->reports);
     board_clear(&s->board);
     free(s->metrics.ranks);
+    free(s->slow);
     session_stop(s);
     staging_close(s->staging);
     trace_clear(&s->trace);

@@ -76,6 +76,7 @@ struct session {
     struct trace trace;
     struct journal *journal;            /* rank 0 */
     struct reports reports;
+    bool *slow;                         /* rank 0: [size], see stragglers.h */
     struct metrics metrics;             /* rank 0 keeps them up to date */
     double metrics_written;             /* clock */
     bool metrics_failed;                /* the file could not be written */

@@ -53,6 +53,7 @@ static int run_step(struct session *s, int64_t step, bool flows, double entries[
 
     if (session_step(s, &report->stepper, step, flows, &result, err) < 0)
         return -1;
+    comm_at(s->comm, "end of step", s->placement.stage, step + 1, -1);
     report->counts[step % 2] = report->stepper.batches[step % 2].count;
     entries[BOARD_LOSS] = result.loss;
     entries[BOARD_CORRECT] = result.correct;
@@ -138,6 +139,7 @@ int session_save(struct session *session, const char *directory, int keep,
     };
     double start = trace_clock();
 
+    comm_at(s->comm, "checkpoint", s->placement.stage, steps_done, -1);
     if (s->runner && runner_drain(s->runner, err) < 0)
         return -1;
     if (session_agree(s, s->lock && checkpoint_lock_check(s->lock, err) < 0, err))

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/session.h"
+#include "train/stragglers.h"
 
 #define LEAST_SECONDS 1.0   /* between two files of --prometheus */
 
@@ -95,7 +96,7 @@ static void note_ranks(struct session *s)
 int session_read_report(struct session *session, struct err *err)
 {
     struct session *s = session;
-    json_t *line;
+    json_t *line, *stragglers;
 
     if (!s->reports.pending)
         return 0;
@@ -105,6 +106,9 @@ int session_read_report(struct session *session, struct err *err)
         return 0;
     note_ranks(s);
     journal_write_short(s->journal, line);
+    stragglers_find(&s->reports, s->plan, s->comm, s->slow, &stragglers);
+    if (stragglers)
+        journal_write_short(s->journal, stragglers);
     if (trace_clock() - s->metrics_written >= LEAST_SECONDS)
         write_metrics(s);
     return 0;

@@ -100,7 +100,7 @@ static void a_connection_that_ends_without_a_farewell_is_a_death(void **state)
     assert_int_equal(verdict.rank, 3);
     assert_int_equal(verdict.lost, 1);
     assert_int_equal(verdict.speaker, 0);
-    watch_leave(watch, false);
+    watch_leave(watch, NULL);
     (void)state;
 }
 
@@ -125,7 +125,73 @@ static void of_more_ranks_than_there_may_be_connections_some_are_watched(void **
     link_close(&dies);
     assert_true(watch_verdict(watch, PATIENCE / 1000, &verdict));
     assert_int_equal(verdict.rank, MOST - 1);
-    watch_leave(watch, false);
+    watch_leave(watch, NULL);
+    (void)state;
+}
+
+static struct whereabouts receiving(int from)
+{
+    return (struct whereabouts){ .what = "F", .step = 3, .stage = 1, .micro = 2, .seconds = 7,
+                                 .operation = WHERE_RECEIVES, .peer = from };
+}
+
+/* Rank 2 answers, rank 3 does not: what it said before is what is known. */
+static void when_nothing_moves_all_are_asked_and_the_silent_one_is_named(void **state)
+{
+    struct watch_verdict verdict;
+    struct comm comm;
+    struct watch *watch;
+    struct link waits, hangs;
+    struct note note;
+
+    memset(places, 0, sizeof(places));
+    watch = start(&comm, 0, 4);
+    where_does(&comm.where, WHERE_SUMS, -1);
+    waits = connect_as(2, &places[0]);
+    hangs = connect_as(3, &places[0]);
+    link_send(&hangs, &(struct note){ .kind = NOTE_HERE, .rank = 3, .at = receiving(1) });
+    link_send(&waits, &(struct note){ .kind = NOTE_STUCK, .rank = 2 });
+    assert_int_equal(next_note(&waits, &note), 1);
+    assert_int_equal(note.kind, NOTE_ASK);
+    link_send(&waits, &(struct note){ .kind = NOTE_HERE, .rank = 2, .at = receiving(3) });
+    assert_true(watch_verdict(watch, PATIENCE / 1000, &verdict));
+    assert_int_equal(verdict.cause, WATCH_STUCK);
+    assert_int_equal(verdict.speaker, 0);
+    assert_true(verdict.rank == 3 || verdict.rank == 1);
+    assert_true(verdict.ranks[0].silent == 0);
+    assert_true(verdict.ranks[1].silent < 0);
+    assert_true(verdict.ranks[2].silent == 0);
+    assert_int_equal(verdict.ranks[2].at.peer, 3);
+    assert_true(verdict.ranks[3].silent > 0);
+    assert_int_equal(verdict.ranks[3].at.micro, 2);
+    assert_int_equal(next_note(&waits, &note), 1);
+    assert_int_equal(note.kind, NOTE_VERDICT);
+    assert_int_equal(note.cause, WATCH_STUCK);
+    free((void *)(uintptr_t)verdict.ranks);
+    link_close(&waits);
+    link_close(&hangs);
+    watch_leave(watch, NULL);
+    (void)state;
+}
+
+static void of_a_rank_that_failed_rank_0_learns_why(void **state)
+{
+    struct note note = { .kind = NOTE_FAILED, .rank = 2, .text = "the disk is full" };
+    struct watch_verdict verdict;
+    struct comm comm;
+    struct watch *watch;
+    struct link fails;
+
+    memset(places, 0, sizeof(places));
+    watch = start(&comm, 0, 4);
+    fails = connect_as(2, &places[0]);
+    link_send(&fails, &note);
+    link_close(&fails);
+    assert_true(watch_verdict(watch, PATIENCE / 1000, &verdict));
+    assert_int_equal(verdict.cause, WATCH_FAILED);
+    assert_int_equal(verdict.rank, 2);
+    assert_string_equal(verdict.text, "the disk is full");
+    watch_leave(watch, NULL);
     (void)state;
 }
 
@@ -147,7 +213,7 @@ static void who_leaves_before_it_was_welcomed_says_so(void **state)
     assert_int_equal(next_note(&link, &note), 1);
     assert_int_equal(note.kind, NOTE_HELLO);
     assert_int_equal(note.rank, 5);
-    watch_leave(watch, false);
+    watch_leave(watch, NULL);
     assert_int_equal(next_note(&link, &note), 1);
     assert_int_equal(note.kind, NOTE_BYE);
     link_close(&link);
@@ -159,6 +225,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_connection_that_ends_without_a_farewell_is_a_death),
+        cmocka_unit_test(when_nothing_moves_all_are_asked_and_the_silent_one_is_named),
+        cmocka_unit_test(of_a_rank_that_failed_rank_0_learns_why),
         cmocka_unit_test(who_leaves_before_it_was_welcomed_says_so),
         cmocka_unit_test(of_more_ranks_than_there_may_be_connections_some_are_watched),
     };
