@@ -18,7 +18,6 @@
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -29,41 +28,12 @@
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
-#ifdef HAVE_NCCL
-#include <nccl.h>
-#endif
 
-#include "tests/fake_cuda.h"
+#include "tests/fake_private.h"
 
-#define MOST 16                         /* GPUs, ranks, wires, errors */
-#define MOST_BLOCKS 8192
 #define MOST_KERNELS 512
-#define CHANNEL ((size_t)32 << 20)      /* the longest message */
 
-struct wire {
-    char a[32], b[32];
-    double latency, bandwidth;
-};
-
-struct fault {
-    char call[64];
-    int gpu, result, good;              /* gpu -1: all */
-};
-
-struct block {
-    char *data;
-    size_t size;
-    bool pinned;
-};
-
-static struct {
-    bool known;
-    int n_gpus, n_wires, n_faults, device;
-    char gpus[MOST][32];
-    struct wire wires[MOST];
-    struct fault faults[MOST];
-    struct block blocks[MOST_BLOCKS];
-} fake = { .device = -1 };
+struct fake_machine fake = { .device = -1 };
 
 static double now(void)
 {
@@ -141,19 +111,12 @@ int fake_planted(const char *call)
     return 0;
 }
 
-#define MAY_FAIL(type)                                  \
-    do {                                                \
-        int result_ = fake_planted(__func__);           \
-        if (result_)                                    \
-            return (type)result_;                       \
-    } while (0)
-
 static bool fits(const char *pattern, const char *word)
 {
     return strcmp(pattern, word) == 0 || strcmp(pattern, "*") == 0;
 }
 
-static double seconds_of(const char *a, const char *b, size_t bytes)
+double fake_seconds(const char *a, const char *b, size_t bytes)
 {
     for (int i = 0; i < fake.n_wires; i++) {
         const struct wire *w = &fake.wires[i];
@@ -345,35 +308,6 @@ cudaError_t cudaFreeHost(void *data)
     return release(data);
 }
 
-/* What is in a stream, in order. */
-enum kind { COPY, SEND, RECEIVE, EVENT, WAIT, SET, KERNEL, CALL };
-
-struct channel {
-    atomic_int full;
-    size_t bytes;
-    double since;
-    char data[CHANNEL];
-};
-
-struct step {
-    enum kind kind;
-    struct step *next;
-    double start;                       /* 0: not yet */
-    void *to;
-    const void *from;
-    size_t bytes;
-    size_t rows, to_stride, from_stride;    /* of a COPY: so many times 'bytes' */
-    double seconds;
-    struct channel *channel;
-    cudaEvent_t event;
-    long until;                         /* of a WAIT: the event has been reached so often */
-    int value;                          /* of a SET */
-    void *own;                          /* what the step has a copy of: freed with it */
-    const struct kernel *kernel;
-    unsigned blocks, threads;
-    void (*call)(void *);               /* with 'own' */
-};
-
 struct CUstream_st {
     struct step *first;
     struct CUstream_st *next;           /* of all */
@@ -397,7 +331,7 @@ static int n_kernels;
 
 void fake_gpu_run(void (*run)(void *), void *parameter, unsigned blocks, unsigned threads);
 
-static struct step *add_step(struct CUstream_st *stream, enum kind kind)
+struct step *fake_add_step(struct CUstream_st *stream, enum kind kind)
 {
     struct step **end = &stream->first;
 
@@ -558,7 +492,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     MAY_FAIL(cudaError_t);
     if (flags)
         return cudaErrorInvalidValue;
-    step = add_step(stream, WAIT);
+    step = fake_add_step(stream, WAIT);
     step->event = event;
     step->until = event->recorded;
     stir();
@@ -583,7 +517,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     MAY_FAIL(cudaError_t);
     event->stream = stream;
     event->recorded++;
-    add_step(stream, EVENT)->event = event;
+    fake_add_step(stream, EVENT)->event = event;
     stir();
     return cudaSuccess;
 }
@@ -623,7 +557,7 @@ static cudaError_t add_copy(void *to, size_t to_stride, const void *from, size_t
 
     if (!from_ours && !to_ours)
         return cudaErrorInvalidValue;
-    step = add_step(stream, COPY);
+    step = fake_add_step(stream, COPY);
     step->to = to;
     step->from = from;
     step->bytes = width;
@@ -631,7 +565,7 @@ static cudaError_t add_copy(void *to, size_t to_stride, const void *from, size_t
     step->to_stride = to_stride;
     step->from_stride = from_stride;
     step->seconds = lies(to, 1, false) && lies(from, 1, false)
-                        ? 0 : seconds_of("host", "host", width * rows);
+                        ? 0 : fake_seconds("host", "host", width * rows);
     if (!from_ours) {
         step->from = step->own = snapshot(from, from_stride, width, rows);
         step->from_stride = width;
@@ -670,7 +604,7 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
     MAY_FAIL(cudaError_t);
     if (!lies(to, bytes, false))
         return cudaErrorInvalidValue;
-    step = add_step(stream, SET);
+    step = fake_add_step(stream, SET);
     step->to = to;
     step->value = value;
     step->bytes = bytes;
@@ -789,7 +723,7 @@ cudaError_t cudaLaunchKernel(const void *stub, dim3 blocks, dim3 threads, void *
         threads.y * threads.z != 1 || shared)
         return cudaErrorInvalidConfiguration;
     check_pointers(k, arguments[0]);
-    step = add_step(stream, KERNEL);
+    step = fake_add_step(stream, KERNEL);
     step->kernel = k;
     step->own = malloc(k->bytes);
     memcpy(step->own, arguments[0], k->bytes);
@@ -802,7 +736,7 @@ cudaError_t cudaLaunchKernel(const void *stub, dim3 blocks, dim3 threads, void *
 void fake_enqueue(cudaStream_t stream, void (*call)(void *), const void *argument,
                   size_t bytes)
 {
-    struct step *step = add_step(stream, CALL);
+    struct step *step = fake_add_step(stream, CALL);
 
     step->call = call;
     step->own = malloc(bytes);
@@ -814,162 +748,3 @@ bool fake_on_gpu(const void *data, size_t bytes)
 {
     return lies(data, bytes, false);
 }
-
-#ifdef HAVE_NCCL
-
-struct world {
-    atomic_int joined, left;
-    struct {
-        char host[64], gpu[32];
-    } ranks[MOST];
-    struct channel channels[MOST][MOST];    /* mostly holes */
-};
-
-struct ncclComm {
-    struct world *world;
-    int n, rank;
-    bool leaving;
-};
-
-static int grouped;                     /* ncclGroupStart() less ncclGroupEnd() */
-
-const char *ncclGetErrorString(ncclResult_t result)
-{
-    static char text[32];
-
-    if (result == ncclInvalidUsage)
-        return "invalid usage";
-    snprintf(text, sizeof(text), "error %d", (int)result);
-    return text;
-}
-
-const char *ncclGetLastError(ncclComm_t comm)
-{
-    (void)comm;
-    return "";
-}
-
-ncclResult_t ncclGetVersion(int *version)
-{
-    MAY_FAIL(ncclResult_t);
-    *version = NCCL_VERSION_CODE;
-    return ncclSuccess;
-}
-
-ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
-{
-    MAY_FAIL(ncclResult_t);
-    memset(id, 0, sizeof(*id));
-    snprintf(id->internal, sizeof(id->internal), "%s.%d", getenv("TASUKI_FAKE_NVML"),
-             (int)getpid());
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, int rank,
-                                    ncclConfig_t *config)
-{
-    int file = open(id.internal, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    struct world *world = MAP_FAILED;
-
-    MAY_FAIL(ncclResult_t);
-    if (config->blocking || n > MOST || fake.device < 0 || file < 0)
-        return ncclInvalidArgument;
-    if (ftruncate(file, sizeof(*world)) == 0)
-        world = mmap(NULL, sizeof(*world), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    close(file);
-    if (world == MAP_FAILED)
-        return ncclSystemError;
-    gethostname(world->ranks[rank].host, sizeof(world->ranks[rank].host) - 1);
-    memcpy(world->ranks[rank].gpu, fake.gpus[fake.device], sizeof(world->ranks[rank].gpu));
-    atomic_fetch_add(&world->joined, 1);
-    *comm = malloc(sizeof(**comm));
-    **comm = (struct ncclComm){ .world = world, .n = n, .rank = rank };
-    return ncclInProgress;
-}
-
-static bool is_duplicate(const struct ncclComm *comm)
-{
-    const struct world *w = comm->world;
-
-    for (int r = 0; r < comm->n; r++)
-        if (r != comm->rank && strcmp(w->ranks[r].gpu, w->ranks[comm->rank].gpu) == 0 &&
-            strcmp(w->ranks[r].host, w->ranks[comm->rank].host) == 0)
-            return true;
-    return false;
-}
-
-ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
-{
-    MAY_FAIL(ncclResult_t);
-    *state = atomic_load(comm->leaving ? &comm->world->left : &comm->world->joined) < comm->n
-                 ? ncclInProgress : is_duplicate(comm) ? ncclInvalidUsage : ncclSuccess;
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommFinalize(ncclComm_t comm)
-{
-    MAY_FAIL(ncclResult_t);
-    comm->leaving = true;
-    atomic_fetch_add(&comm->world->left, 1);
-    return ncclInProgress;
-}
-
-ncclResult_t ncclCommDestroy(ncclComm_t comm)
-{
-    munmap(comm->world, sizeof(*comm->world));
-    free(comm);
-    return ncclSuccess;
-}
-
-ncclResult_t ncclGroupStart(void)
-{
-    MAY_FAIL(ncclResult_t);
-    grouped++;
-    return ncclSuccess;
-}
-
-ncclResult_t ncclGroupEnd(void)
-{
-    MAY_FAIL(ncclResult_t);
-    return grouped-- > 0 ? ncclInProgress : ncclInvalidUsage;
-}
-
-static ncclResult_t transfer(struct ncclComm *comm, int from, int to, const void *source,
-                             void *target, size_t bytes, struct CUstream_st *stream)
-{
-    int peer = from == comm->rank ? to : from;
-    bool far = peer >= comm->n ||
-               strcmp(comm->world->ranks[peer].host, comm->world->ranks[comm->rank].host) != 0;
-    struct step *step;
-
-    if (peer < 0 || peer >= comm->n || bytes > CHANNEL || !grouped ||
-        !lies(source ? source : target, bytes, false))
-        return ncclInvalidArgument;
-    step = add_step(stream, source ? SEND : RECEIVE);
-    step->channel = &comm->world->channels[from][to];
-    step->from = source;
-    step->to = target;
-    step->bytes = bytes;
-    step->seconds = far ? seconds_of("network", "network", bytes)
-                        : seconds_of(comm->world->ranks[from].gpu, comm->world->ranks[to].gpu,
-                                     bytes);
-    return ncclSuccess;
-}
-
-ncclResult_t ncclSend(const void *data, size_t n, ncclDataType_t type, int peer,
-                      ncclComm_t comm, cudaStream_t stream)
-{
-    MAY_FAIL(ncclResult_t);
-    return type == ncclInt8 ? transfer(comm, comm->rank, peer, data, NULL, n, stream)
-                            : ncclInvalidArgument;
-}
-
-ncclResult_t ncclRecv(void *data, size_t n, ncclDataType_t type, int peer, ncclComm_t comm,
-                      cudaStream_t stream)
-{
-    MAY_FAIL(ncclResult_t);
-    return type == ncclInt8 ? transfer(comm, peer, comm->rank, NULL, data, n, stream)
-                            : ncclInvalidArgument;
-}
-
-#endif
