@@ -18,7 +18,6 @@
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -29,41 +28,12 @@
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
-#ifdef HAVE_NCCL
-#include <nccl.h>
-#endif
 
-#include "tests/fake_cuda.h"
+#include "tests/fake_private.h"
 
-#define MOST 16                         /* GPUs, ranks, wires, errors */
-#define MOST_BLOCKS 8192
 #define MOST_KERNELS 512
-#define CHANNEL ((size_t)32 << 20)      /* the longest message */
 
-struct wire {
-    char a[32], b[32];
-    double latency, bandwidth;
-};
-
-struct fault {
-    char call[64];
-    int gpu, result, good;              /* gpu -1: all */
-};
-
-struct block {
-    char *data;
-    size_t size;
-    bool pinned;
-};
-
-static struct {
-    bool known;
-    int n_gpus, n_wires, n_faults, device;
-    char gpus[MOST][32];
-    struct wire wires[MOST];
-    struct fault faults[MOST];
-    struct block blocks[MOST_BLOCKS];
-} fake = { .device = -1 };
+struct fake_machine fake = { .device = -1 };
 
 static double now(void)
 {
@@ -141,19 +111,12 @@ int fake_planted(const char *call)
     return 0;
 }
 
-#define MAY_FAIL(type)                                  \
-    do {                                                \
-        int result_ = fake_planted(__func__);           \
-        if (result_)                                    \
-            return (type)result_;                       \
-    } while (0)
-
 static bool fits(const char *pattern, const char *word)
 {
     return strcmp(pattern, word) == 0 || strcmp(pattern, "*") == 0;
 }
 
-static double seconds_of(const char *a, const char *b, size_t bytes)
+double fake_seconds(const char *a, const char *b, size_t bytes)
 {
     for (int i = 0; i < fake.n_wires; i++) {
         const struct wire *w = &fake.wires[i];
@@ -213,182 +176,12 @@ cudaError_t cudaSetDevice(int device)
     return fake.device >= 0 ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
-/* GPUs' memory in strict mode: one stretch of addresses, open only while a step is done. What is
- * freed is used again once all is.
- */
-#define ARENA ((size_t)16 << 30)
-
-static struct {
-    char *start;
-    size_t used;
-    int blocks;
-} arena;
-
-static bool is_strict(void)
-{
-    static int known = -1;
-
-    if (known < 0)
-        known = getenv("TASUKI_FAKE_STRICT") != NULL;
-    return known;
-}
-
-static void open_arena(bool open)
-{
-    size_t pages = (arena.used + 4095) & ~(size_t)4095;
-
-    if (arena.start && pages && mprotect(arena.start, pages, open ? PROT_READ | PROT_WRITE
-                                                                  : PROT_NONE))
-        abort();
-}
-
-static char *arena_take(size_t size)
-{
-    char *data;
-
-    if (!arena.start) {
-        arena.start = mmap(NULL, ARENA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-                           0);
-        if (arena.start == MAP_FAILED)
-            abort();
-    }
-    if (size > ARENA - arena.used - 256)
-        return NULL;
-    data = arena.start + arena.used;
-    arena.used += (size + 255) & ~(size_t)255;
-    arena.blocks++;
-    return data;
-}
-
-static void arena_give(void)
-{
-    if (--arena.blocks > 0)
-        return;
-    (void)madvise(arena.start, arena.used, MADV_DONTNEED);
-    arena.used = 0;
-}
-
-static char *new_memory(size_t size, bool pinned)
-{
-    if (is_strict() && !pinned)
-        return arena_take(size);
-    return aligned_alloc(256, (size + 255) & ~(size_t)255);
-}
-
-static cudaError_t allocate(void **data, size_t size, bool pinned)
-{
-    for (int i = 0; i < MOST_BLOCKS; i++)
-        if (!fake.blocks[i].data) {
-            fake.blocks[i] = (struct block){ new_memory(size, pinned), size, pinned };
-            if (!fake.blocks[i].data)
-                return cudaErrorMemoryAllocation;
-            open_arena(true);
-            memset(fake.blocks[i].data, 0xff, size);    /* NaN: nothing was written yet */
-            open_arena(false);
-            *data = fake.blocks[i].data;
-            return cudaSuccess;
-        }
-    return cudaErrorMemoryAllocation;
-}
-
-static cudaError_t release(void *data)
-{
-    for (int i = 0; i < MOST_BLOCKS; i++)
-        if (fake.blocks[i].data == data) {
-            if (is_strict() && !fake.blocks[i].pinned)
-                arena_give();
-            else
-                free(data);
-            fake.blocks[i].data = NULL;
-            return cudaSuccess;
-        }
-    return cudaErrorInvalidValue;
-}
-
-/* Are these bytes on the GPU, or pinned on the host? */
-static bool lies(const void *data, size_t size, bool pinned)
-{
-    for (int i = 0; i < MOST_BLOCKS; i++) {
-        const struct block *b = &fake.blocks[i];
-
-        if (b->data && b->pinned == pinned && (const char *)data >= b->data &&
-            (const char *)data + size <= b->data + b->size)
-            return true;
-    }
-    return false;
-}
-
-cudaError_t cudaMalloc(void **data, size_t size)
-{
-    MAY_FAIL(cudaError_t);
-    return allocate(data, size, false);
-}
-
-cudaError_t cudaMallocHost(void **data, size_t size)
-{
-    MAY_FAIL(cudaError_t);
-    return allocate(data, size, true);
-}
-
-/* What is under way may not lose its memory. */
-static void finish_all(void);
-
-cudaError_t cudaFree(void *data)
-{
-    finish_all();
-    return release(data);
-}
-
-cudaError_t cudaFreeHost(void *data)
-{
-    finish_all();
-    return release(data);
-}
-
-/* What is in a stream, in order. */
-enum kind { COPY, SEND, RECEIVE, EVENT, WAIT, SET, KERNEL, CALL };
-
-struct channel {
-    atomic_int full;
-    size_t bytes;
-    double since;
-    char data[CHANNEL];
-};
-
-struct step {
-    enum kind kind;
-    struct step *next;
-    double start;                       /* 0: not yet */
-    void *to;
-    const void *from;
-    size_t bytes;
-    size_t rows, to_stride, from_stride;    /* of a COPY: so many times 'bytes' */
-    double seconds;
-    struct channel *channel;
-    cudaEvent_t event;
-    long until;                         /* of a WAIT: the event has been reached so often */
-    int value;                          /* of a SET */
-    void *own;                          /* what the step has a copy of: freed with it */
-    const struct kernel *kernel;
-    unsigned blocks, threads;
-    void (*call)(void *);               /* with 'own' */
-};
-
-struct CUstream_st {
-    struct step *first;
-    struct CUstream_st *next;           /* of all */
-};
-
-struct CUevent_st {
-    struct CUstream_st *stream;         /* NULL: never recorded */
-    long recorded, reached;
-};
-
 /* A kernel of the program's, and what fake_gpu.cc runs in its place. */
 struct kernel {
     const void *stub;
     void (*run)(void *);
     size_t bytes;                       /* of its parameter */
+    char name[64];
 };
 
 static struct CUstream_st *streams;
@@ -397,15 +190,43 @@ static int n_kernels;
 
 void fake_gpu_run(void (*run)(void *), void *parameter, unsigned blocks, unsigned threads);
 
-static struct step *add_step(struct CUstream_st *stream, enum kind kind)
+void fake_append(struct CUstream_st *stream, struct step *step)
 {
-    struct step **end = &stream->first;
+    struct step **end = fake_captured(stream);
 
+    if (!end) {
+        fake_watch_append(stream, step);
+        end = &stream->first;
+    }
     while (*end)
         end = &(*end)->next;
-    *end = calloc(1, sizeof(**end));
-    (*end)->kind = kind;
-    return *end;
+    *end = step;
+}
+
+struct CUstream_st *fake_other_stream(struct CUstream_st *stream)
+{
+    return stream->next ? stream->next : streams;
+}
+
+const char *fake_kernel_name(const struct kernel *kernel)
+{
+    return kernel->name;
+}
+
+struct step *fake_add_step(struct CUstream_st *stream, enum kind kind)
+{
+    struct step *step = calloc(1, sizeof(*step));
+
+    step->kind = kind;
+    fake_append(stream, step);
+    return step;
+}
+
+static void copy_row(char *to, const char *from, size_t bytes)
+{
+    fake_watch_touch(from, bytes, false);
+    fake_watch_touch(to, bytes, true);
+    memmove(to, from, bytes);
 }
 
 static bool do_step(struct step *s)
@@ -415,6 +236,7 @@ static bool do_step(struct step *s)
     if (s->start == 0) {
         s->start = since = now();
         if (s->kind == SEND) {
+            fake_watch_touch(s->from, s->bytes, false);
             memcpy(s->channel->data, s->from, s->bytes);
             s->channel->bytes = s->bytes;
             s->channel->since = s->start;
@@ -436,7 +258,12 @@ static bool do_step(struct step *s)
         return s->event->reached >= s->until;
     if (now() < since + s->seconds)
         return false;
+    if (s->kind == FORGET) {
+        fake_watch_forget(s->to, s->bytes);
+        return true;
+    }
     if (s->kind == SET) {
+        fake_watch_touch(s->to, s->bytes, true);
         memset(s->to, s->value, s->bytes);
         return true;
     }
@@ -450,12 +277,13 @@ static bool do_step(struct step *s)
     }
     if (s->kind == COPY) {
         for (size_t r = 0; r < s->rows; r++)
-            memmove((char *)s->to + r * s->to_stride, (const char *)s->from + r * s->from_stride,
-                    s->bytes);
+            copy_row((char *)s->to + r * s->to_stride,
+                     (const char *)s->from + r * s->from_stride, s->bytes);
         return true;
     }
     if (s->kind == RECEIVE && s->channel->bytes != s->bytes)
         abort();
+    fake_watch_touch(s->to, s->bytes, true);
     memcpy(s->to, s->channel->data, s->bytes);
     atomic_store(&s->channel->full, 0);
     return true;
@@ -465,11 +293,13 @@ static bool step_done(struct step *s)
 {
     bool done, wants = s->kind != EVENT && s->kind != WAIT;
 
-    if (wants)
-        open_arena(true);
+    if (!wants)
+        return do_step(s);
+    fake_open_arena(true);
+    fake_watch_begin(s);
     done = do_step(s);
-    if (wants)
-        open_arena(false);
+    fake_watch_end();
+    fake_open_arena(false);
     return done;
 }
 
@@ -502,14 +332,13 @@ static void finish(struct CUstream_st *stream)
         run(stream);
 }
 
-static void finish_all(void)
+void fake_finish_all(void)
 {
     for (struct CUstream_st *s = streams; s; s = s->next)
         finish(s);
 }
 
-/* Some of what may be done by now. */
-static void stir(void)
+void fake_stir(void)
 {
     static unsigned short state[3];
     static int seeded = -1;
@@ -528,13 +357,19 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
     *stream = calloc(1, sizeof(**stream));
     (*stream)->next = streams;
     streams = *stream;
+    fake_watch_stream(*stream);
     return flags == cudaStreamNonBlocking ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     MAY_FAIL(cudaError_t);
+    if (!stream || fake_refuses_in_capture())
+        return cudaErrorStreamCaptureUnsupported;
+    if (fake_mutates("skip-sync"))
+        return cudaSuccess;
     finish(stream);
+    fake_watch_host(&stream->clock);
     return cudaSuccess;
 }
 
@@ -542,6 +377,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     struct CUstream_st **at = &streams;
 
+    if (fake_mutates("keep-stream"))
+        return cudaSuccess;
+    if (stream->first && fake_watches())
+        fake_report("destroys a stream with work under way", NULL);
     if (stream->first && !fake.n_faults)
         abort();                        /* nobody waited for what is under way */
     while (*at != stream)
@@ -558,10 +397,16 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     MAY_FAIL(cudaError_t);
     if (flags)
         return cudaErrorInvalidValue;
-    step = add_step(stream, WAIT);
+    if (!stream || fake_captures(stream))
+        return cudaErrorStreamCaptureIsolation;
+    if (fake_mutates("skip-wait"))
+        return cudaSuccess;
+    stream = fake_mutates("swap-wait") ? fake_other_stream(stream) : stream;
+    fake_watch_wait(stream, event);
+    step = fake_add_step(stream, WAIT);
     step->event = event;
     step->until = event->recorded;
-    stir();
+    fake_stir();
     return cudaSuccess;
 }
 
@@ -574,6 +419,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
+    if (!fake.n_faults)
+        fake_watch_event_end(event);
     free(event);
     return cudaSuccess;
 }
@@ -581,27 +428,42 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     MAY_FAIL(cudaError_t);
+    if (!stream || fake_captures(stream))
+        return cudaErrorStreamCaptureIsolation;
+    if (fake_mutates("skip-record"))
+        return cudaSuccess;
+    stream = fake_mutates("swap-record") ? fake_other_stream(stream) : stream;
     event->stream = stream;
     event->recorded++;
-    add_step(stream, EVENT)->event = event;
-    stir();
+    event->awaited = false;
+    fake_add_step(stream, EVENT)->event = event;
+    fake_watch_record(event, stream);
+    fake_stir();
     return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     MAY_FAIL(cudaError_t);
+    if (fake_refuses_in_capture())
+        return cudaErrorStreamCaptureUnsupported;
+    if (fake_mutates("hasty-query"))
+        return cudaSuccess;
+    event->awaited = true;
     /* In strict mode a step at a time: what is asked after one after the other is done so. */
-    if (event->stream && !is_strict())
+    if (event->stream && !fake_is_strict())
         run(event->stream);
     else if (event->stream && !run_one(event->stream))
         run(event->stream);
-    return event->recorded > event->reached ? cudaErrorNotReady : cudaSuccess;
+    if (event->recorded > event->reached)
+        return cudaErrorNotReady;
+    fake_watch_host(&event->clock);
+    return cudaSuccess;
 }
 
 static bool is_ours(const void *data, size_t size)
 {
-    return lies(data, size, false) || lies(data, size, true);
+    return fake_lies(data, size, false) || fake_lies(data, size, true);
 }
 
 static char *snapshot(const char *from, size_t stride, size_t width, size_t rows)
@@ -623,22 +485,31 @@ static cudaError_t add_copy(void *to, size_t to_stride, const void *from, size_t
 
     if (!from_ours && !to_ours)
         return cudaErrorInvalidValue;
-    step = add_step(stream, COPY);
+    if (!stream || ((!from_ours || !to_ours) && fake_refuses_in_capture()))
+        return cudaErrorStreamCaptureUnsupported;
+    if (fake_mutates("skip-copy"))
+        return cudaSuccess;
+    width = fake_mutates("short-copy") ? width / 2 : width;
+    stream = fake_mutates("swap-copy") ? fake_other_stream(stream) : stream;
+    step = fake_add_step(stream, COPY);
     step->to = to;
     step->from = from;
     step->bytes = width;
     step->rows = rows;
     step->to_stride = to_stride;
     step->from_stride = from_stride;
-    step->seconds = lies(to, 1, false) && lies(from, 1, false)
-                        ? 0 : seconds_of("host", "host", width * rows);
+    step->seconds = fake_lies(to, 1, false) && fake_lies(from, 1, false)
+                        ? 0 : fake_seconds("host", "host", width * rows);
     if (!from_ours) {
         step->from = step->own = snapshot(from, from_stride, width, rows);
+        step->own_bytes = width * rows;
         step->from_stride = width;
     }
-    if (!to_ours)
+    if (!to_ours) {
         finish(stream);
-    stir();
+        fake_watch_host(&stream->clock);
+    }
+    fake_stir();
     return cudaSuccess;
 }
 
@@ -646,8 +517,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
                             cudaStream_t stream)
 {
     MAY_FAIL(cudaError_t);
-    if (kind == cudaMemcpyHostToDevice ? !lies(to, bytes, false)
-        : kind == cudaMemcpyDeviceToHost ? !lies(from, bytes, false)
+    if (kind == cudaMemcpyHostToDevice ? !fake_lies(to, bytes, false)
+        : kind == cudaMemcpyDeviceToHost ? !fake_lies(from, bytes, false)
                                          : kind != cudaMemcpyDefault)
         return cudaErrorInvalidValue;
     return add_copy(to, bytes, from, bytes, bytes, 1, stream);
@@ -668,13 +539,17 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
     struct step *step;
 
     MAY_FAIL(cudaError_t);
-    if (!lies(to, bytes, false))
+    if (!fake_lies(to, bytes, false))
         return cudaErrorInvalidValue;
-    step = add_step(stream, SET);
+    if (!stream)
+        return cudaErrorStreamCaptureImplicit;
+    if (fake_mutates("skip-set"))
+        return cudaSuccess;
+    step = fake_add_step(stream, SET);
     step->to = to;
     step->value = value;
     step->bytes = bytes;
-    stir();
+    fake_stir();
     return cudaSuccess;
 }
 
@@ -748,6 +623,7 @@ void __cudaRegisterFunction(void **handle, const char *stub, char *name, const c
     k->stub = stub;
     *(void **)&k->run = dlsym(RTLD_DEFAULT, name);
     k->bytes = *found;
+    snprintf(k->name, sizeof(k->name), "%s", name);
     n_kernels++;
 }
 
@@ -774,6 +650,23 @@ static void check_pointers(const struct kernel *k, const char *parameter)
     }
 }
 
+/* What a capture does not allow, where that is the error to be made. */
+static void spoil(struct CUstream_st *stream)
+{
+    void *memory = NULL;
+    char word[4] = "";
+    bool done;
+
+    if (fake_mutates("sync-in-capture"))
+        (void)cudaStreamSynchronize(stream);
+    if (fake_mutates("alloc-in-capture"))
+        (void)cudaMalloc(&memory, 4);
+    if (fake_mutates("pageable-in-capture"))
+        (void)cudaMemcpyAsync(word, fake.blocks[0].data, 4, cudaMemcpyDefault, stream);
+    done = fake_mutates("end-in-capture") && fake_refuses_in_capture();
+    (void)done;
+}
+
 cudaError_t cudaLaunchKernel(const void *stub, dim3 blocks, dim3 threads, void **arguments,
                              size_t shared, cudaStream_t stream)
 {
@@ -789,187 +682,43 @@ cudaError_t cudaLaunchKernel(const void *stub, dim3 blocks, dim3 threads, void *
         threads.y * threads.z != 1 || shared)
         return cudaErrorInvalidConfiguration;
     check_pointers(k, arguments[0]);
-    step = add_step(stream, KERNEL);
+    if (!stream)
+        return cudaErrorStreamCaptureImplicit;
+    if (fake_captures(stream))
+        spoil(stream);
+    if (fake_mutates("skip-kernel"))
+        return cudaSuccess;
+    stream = fake_mutates("swap-kernel") ? fake_other_stream(stream) : stream;
+    step = fake_add_step(stream, KERNEL);
     step->kernel = k;
     step->own = malloc(k->bytes);
+    step->own_bytes = k->bytes;
     memcpy(step->own, arguments[0], k->bytes);
     step->blocks = blocks.x;
     step->threads = threads.x;
-    stir();
+    fake_stir();
     return cudaSuccess;
 }
 
 void fake_enqueue(cudaStream_t stream, void (*call)(void *), const void *argument,
                   size_t bytes)
 {
-    struct step *step = add_step(stream, CALL);
+    struct step *step = fake_add_step(stream, CALL);
 
     step->call = call;
     step->own = malloc(bytes);
+    step->own_bytes = bytes;
     memcpy(step->own, argument, bytes);
-    stir();
+    fake_stir();
 }
 
-bool fake_on_gpu(const void *data, size_t bytes)
+/* What stops in the middle keeps what it has. */
+__attribute__((destructor)) static void look_back(void)
 {
-    return lies(data, bytes, false);
+    int n = 0;
+
+    for (const struct CUstream_st *s = streams; s; s = s->next)
+        n++;
+    if (fake_watches())
+        fake_watch_left(n, fake_graphs_left());
 }
-
-#ifdef HAVE_NCCL
-
-struct world {
-    atomic_int joined, left;
-    struct {
-        char host[64], gpu[32];
-    } ranks[MOST];
-    struct channel channels[MOST][MOST];    /* mostly holes */
-};
-
-struct ncclComm {
-    struct world *world;
-    int n, rank;
-    bool leaving;
-};
-
-static int grouped;                     /* ncclGroupStart() less ncclGroupEnd() */
-
-const char *ncclGetErrorString(ncclResult_t result)
-{
-    static char text[32];
-
-    if (result == ncclInvalidUsage)
-        return "invalid usage";
-    snprintf(text, sizeof(text), "error %d", (int)result);
-    return text;
-}
-
-const char *ncclGetLastError(ncclComm_t comm)
-{
-    (void)comm;
-    return "";
-}
-
-ncclResult_t ncclGetVersion(int *version)
-{
-    MAY_FAIL(ncclResult_t);
-    *version = NCCL_VERSION_CODE;
-    return ncclSuccess;
-}
-
-ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
-{
-    MAY_FAIL(ncclResult_t);
-    memset(id, 0, sizeof(*id));
-    snprintf(id->internal, sizeof(id->internal), "%s.%d", getenv("TASUKI_FAKE_NVML"),
-             (int)getpid());
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n, ncclUniqueId id, int rank,
-                                    ncclConfig_t *config)
-{
-    int file = open(id.internal, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    struct world *world = MAP_FAILED;
-
-    MAY_FAIL(ncclResult_t);
-    if (config->blocking || n > MOST || fake.device < 0 || file < 0)
-        return ncclInvalidArgument;
-    if (ftruncate(file, sizeof(*world)) == 0)
-        world = mmap(NULL, sizeof(*world), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    close(file);
-    if (world == MAP_FAILED)
-        return ncclSystemError;
-    gethostname(world->ranks[rank].host, sizeof(world->ranks[rank].host) - 1);
-    memcpy(world->ranks[rank].gpu, fake.gpus[fake.device], sizeof(world->ranks[rank].gpu));
-    atomic_fetch_add(&world->joined, 1);
-    *comm = malloc(sizeof(**comm));
-    **comm = (struct ncclComm){ .world = world, .n = n, .rank = rank };
-    return ncclInProgress;
-}
-
-static bool is_duplicate(const struct ncclComm *comm)
-{
-    const struct world *w = comm->world;
-
-    for (int r = 0; r < comm->n; r++)
-        if (r != comm->rank && strcmp(w->ranks[r].gpu, w->ranks[comm->rank].gpu) == 0 &&
-            strcmp(w->ranks[r].host, w->ranks[comm->rank].host) == 0)
-            return true;
-    return false;
-}
-
-ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
-{
-    MAY_FAIL(ncclResult_t);
-    *state = atomic_load(comm->leaving ? &comm->world->left : &comm->world->joined) < comm->n
-                 ? ncclInProgress : is_duplicate(comm) ? ncclInvalidUsage : ncclSuccess;
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommFinalize(ncclComm_t comm)
-{
-    MAY_FAIL(ncclResult_t);
-    comm->leaving = true;
-    atomic_fetch_add(&comm->world->left, 1);
-    return ncclInProgress;
-}
-
-ncclResult_t ncclCommDestroy(ncclComm_t comm)
-{
-    munmap(comm->world, sizeof(*comm->world));
-    free(comm);
-    return ncclSuccess;
-}
-
-ncclResult_t ncclGroupStart(void)
-{
-    MAY_FAIL(ncclResult_t);
-    grouped++;
-    return ncclSuccess;
-}
-
-ncclResult_t ncclGroupEnd(void)
-{
-    MAY_FAIL(ncclResult_t);
-    return grouped-- > 0 ? ncclInProgress : ncclInvalidUsage;
-}
-
-static ncclResult_t transfer(struct ncclComm *comm, int from, int to, const void *source,
-                             void *target, size_t bytes, struct CUstream_st *stream)
-{
-    int peer = from == comm->rank ? to : from;
-    bool far = peer >= comm->n ||
-               strcmp(comm->world->ranks[peer].host, comm->world->ranks[comm->rank].host) != 0;
-    struct step *step;
-
-    if (peer < 0 || peer >= comm->n || bytes > CHANNEL || !grouped ||
-        !lies(source ? source : target, bytes, false))
-        return ncclInvalidArgument;
-    step = add_step(stream, source ? SEND : RECEIVE);
-    step->channel = &comm->world->channels[from][to];
-    step->from = source;
-    step->to = target;
-    step->bytes = bytes;
-    step->seconds = far ? seconds_of("network", "network", bytes)
-                        : seconds_of(comm->world->ranks[from].gpu, comm->world->ranks[to].gpu,
-                                     bytes);
-    return ncclSuccess;
-}
-
-ncclResult_t ncclSend(const void *data, size_t n, ncclDataType_t type, int peer,
-                      ncclComm_t comm, cudaStream_t stream)
-{
-    MAY_FAIL(ncclResult_t);
-    return type == ncclInt8 ? transfer(comm, comm->rank, peer, data, NULL, n, stream)
-                            : ncclInvalidArgument;
-}
-
-ncclResult_t ncclRecv(void *data, size_t n, ncclDataType_t type, int peer, ncclComm_t comm,
-                      cudaStream_t stream)
-{
-    MAY_FAIL(ncclResult_t);
-    return type == ncclInt8 ? transfer(comm, peer, comm->rank, NULL, data, n, stream)
-                            : ncclInvalidArgument;
-}
-
-#endif

@@ -276,6 +276,12 @@ bool cuda_kernel_accumulates(const struct kernel *kernel)
     return ((const struct cuda_kernel *)kernel)->accumulates;
 }
 
+/* What the host computes cannot be replayed by the GPU alone. */
+bool cuda_kernel_records(const struct kernel *kernel)
+{
+    return ((const struct cuda_kernel *)kernel)->run != run_on_host;
+}
+
 int cuda_kernel_run(struct kernel *kernel, struct stream *stream,
                     const struct kernel_args *args, struct err *err)
 {

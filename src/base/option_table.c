@@ -233,6 +233,8 @@ static const struct option_spec table[] = {
       .help = "what computes (default: cpu)" },
     { .name = "backend", .argument = "cpu|reference", .commands = COSTS,
       .help = "kernels of a CPU (default: cpu where built in; reference for float64)" },
+    { .name = "cuda-graphs", .commands = TRAIN,
+      .help = "--device cuda: record kernels once, then replay them (default: yes)" },
     { .name = "ranks-in-process", .argument = "N|auto", .commands = COMMAND_TRAIN,
       .help = "started alone: be N ranks, a thread each (default: 1; auto: one for each GPU)" },
     { .name = "threads", .argument = "N", .commands = COSTS,

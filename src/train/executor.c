@@ -16,17 +16,23 @@ static int progress(struct executor *e, struct err *err)
     return passage_progress(&e->passages[e->turn], err);
 }
 
+static int make_final(struct executor *e, enum tape_kind kind, const struct replay_piece *piece,
+                      struct err *err)
+{
+    for (int i = piece->first; i < piece->first + piece->n; i++)
+        if (reduce_final(&e->reduce, e->tapes[kind].items[i].node, err) < 0)
+            return -1;
+    return 0;
+}
+
 static int run_tape(struct executor *e, enum tape_kind kind, int slot, bool accumulate,
                     bool last, struct err *err)
 {
-    const struct tape *tape = &e->tapes[kind];
+    struct replay *replay = &e->replays[kind];
 
-    for (int i = 0; i < tape->n; i++) {
-        if (tape_run(tape, i, slot, accumulate, err) < 0)
-            return -1;
-        if (last && reduce_final(&e->reduce, tape->items[i].node, err) < 0)
-            return -1;
-        if (progress(e, err) < 0)
+    for (int p = 0; p < replay->n; p++) {
+        if (replay_run(replay, p, slot, accumulate, err) < 0 ||
+            (last && make_final(e, kind, &replay->pieces[p], err) < 0) || progress(e, err) < 0)
             return -1;
     }
     return 0;

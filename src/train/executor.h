@@ -31,6 +31,7 @@ struct executor_options {
     uint64_t seed;
     const struct initial *initial;  /* of what the model has no values for; may be NULL */
     bool deterministic;
+    bool recorded;              /* tapes are, where the backend can: CUDA graphs */
     struct trace *trace;        /* NULL: none */
 };
 

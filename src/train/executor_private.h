@@ -6,6 +6,7 @@
 #include "train/executor.h"
 #include "train/passage.h"
 #include "train/reduce.h"
+#include "train/replay.h"
 #include "train/tape.h"
 #include "train/update.h"
 
@@ -21,6 +22,7 @@ struct executor {
     struct store store;
     struct step_state *states;          /* [versions * slots], as the tapes have them: the device's */
     struct tape tapes[TAPE_COUNT];
+    struct replay replays[TAPE_COUNT];  /* of the tapes that instructions run */
     struct routes routes;
     struct passage *passages;           /* [routes.n] */
     int *forward_micros, *backward_micros;  /* orders in which receives are used */

@@ -143,6 +143,22 @@ struct executor *executor_new(const struct executor_options *options, struct err
     return e;
 }
 
+/* Pieces end where a bucket becomes final, so that it is on its way while the next one runs. */
+static void make_replays(struct executor *e)
+{
+    for (int t = TAPE_F; t < TAPE_COUNT; t++) {
+        const struct tape *tape = &e->tapes[t];
+        bool *ends = mem_new((size_t)tape->n, sizeof(*ends));
+        bool *seen = mem_new((size_t)e->reduce.n_buckets, sizeof(*seen));
+
+        for (int i = tape->n - 1; i >= 0; i--)
+            ends[i] = reduce_writes(&e->reduce, tape->items[i].node, seen);
+        replay_init(&e->replays[t], tape, ends, e->options.recorded);
+        free(seen);
+        free(ends);
+    }
+}
+
 int executor_connect(struct executor *executor, struct err *err)
 {
     const struct executor_options *o = &executor->options;
@@ -153,6 +169,7 @@ int executor_connect(struct executor *executor, struct err *err)
                     schedule_most_chunks(executor->compiled->schedule) == 1, o->deterministic,
                     err) < 0)
         return -1;
+    make_replays(executor);
     return executor->backend->separate
                ? reduce_use_mirror(&executor->reduce, executor->backend, o->device,
                                    executor->stream, p->gradient_bytes, err)
@@ -169,8 +186,10 @@ void executor_free(struct executor *executor)
     update_clear(&e->update);
     for (int i = 0; e->passages && i < e->routes.n; i++)
         passage_clear(&e->passages[i]);
-    for (int t = 0; t < TAPE_COUNT; t++)
+    for (int t = 0; t < TAPE_COUNT; t++) {
+        replay_clear(&e->replays[t]);
         tape_clear(&e->tapes[t]);
+    }
     routes_clear(&e->routes);
     store_clear(&e->store);
     if (e->stream)

@@ -238,6 +238,19 @@ static int post_in_turn(struct reduce *reduce, const struct comm_group *group, s
     return 0;
 }
 
+bool reduce_writes(const struct reduce *reduce, int node, bool *seen)
+{
+    bool writes = false;
+
+    for (int i = reduce->first[node]; i < reduce->first[node + 1]; i++) {
+        int bucket = reduce->list[i];
+
+        writes |= reduce->buckets[bucket].group && !seen[bucket];
+        seen[bucket] = true;
+    }
+    return writes;
+}
+
 int reduce_final(struct reduce *reduce, int node, struct err *err)
 {
     for (int i = reduce->first[node]; i < reduce->first[node + 1]; i++) {

@@ -75,6 +75,8 @@ void reduce_clear(struct reduce *reduce);
 void reduce_start(struct reduce *reduce);   /* of a step */
 /* The node has run for the last time in this step: post what became final. */
 int reduce_final(struct reduce *reduce, int node, struct err *err);
+/* Does the node write a bucket that is summed with others and is not 'seen' yet? Then it is. */
+bool reduce_writes(const struct reduce *reduce, int node, bool *seen);
 /* Post what is left and wait for all. */
 int reduce_wait(struct reduce *reduce, struct err *err);
 /* Drive progress; notes which buckets have completed. */

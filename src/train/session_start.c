@@ -72,7 +72,7 @@ static int make_runner(struct session *s, struct err *err)
             .plan = s->plan, .placement = &s->placement, .device = s->device, .comm = s->comm,
             .optimizer = s->settings.optimizer, .ema = s->settings.recipe.ema,
             .seed = s->settings.seed, .initial = s->initial,
-            .deterministic = s->settings.deterministic,
+            .deterministic = s->settings.deterministic, .recorded = s->settings.cuda_graphs,
         },
         .n_chunks = s->n_chunks, .compiled = s->compiled, .clip = s->settings.recipe.clip,
         .delay_seed = s->settings.delay_seed, .delay_max = s->settings.delay_max,

@@ -63,6 +63,7 @@ struct train_settings {
     bool device_given;          /* it was chosen by the user */
     int threads;                /* 0: this rank's share of the cores */
     bool deterministic, dry_run;
+    bool cuda_graphs;
     const char *cache_directory;    /* of measured costs; NULL: none */
     double deadline;
     struct span eval_every;

@@ -97,6 +97,21 @@ same_curve() {
     same_curve cuda.jsonl cpu.jsonl
 }
 
+@test "kernels are recorded as graphs once for each slot, and the numbers are those without" {
+    run on_fake "$TASUKI" train ${model/ -q/} -v --device cuda --log graphs.jsonl --stages 1 \
+        --micro-batches 4
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" =~ cuda:\ ([0-9]+)\ graphs,\ launched\ ([0-9]+)\ times ]]
+    [ "${BASH_REMATCH[1]}" -gt 0 ]
+    [ "${BASH_REMATCH[2]}" -gt $((2 * ${BASH_REMATCH[1]})) ]
+    run on_fake "$TASUKI" train ${model/ -q/} -v --device cuda --log plain.jsonl --stages 1 \
+        --micro-batches 4 --no-cuda-graphs
+    [ "$status" -eq 0 ]
+    [[ "$output" != *" graphs, "* ]]
+    [ "$(losses graphs.jsonl)" = "$(losses plain.jsonl)" ]
+}
+
 @test "plans over ranks with GPUs have the curve of one CPU" {
     needs_mpi
     "$TASUKI" train $model --log cpu.jsonl --stages 1 --micro-batches 1
