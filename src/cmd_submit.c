@@ -225,9 +225,13 @@ static int make_directory(struct submit *job, struct err *err)
     const char *given = option_string(job->options, "directory", NULL);
     char *name;
 
+    if (given && strchr(given, '%'))
+        return err_set_code(err, EXIT_USAGE, "--directory %s: %% begins a pattern of Slurm's: choose "
+                            "another name", given);
     if (given) {
         job->directory = mem_strdup(given);
-        if (!job->dry_run)
+        job->made = !job->dry_run && access(given, F_OK) != 0;
+        if (job->made)
             file_mkdirs(given);
         return 0;
     }
@@ -238,6 +242,7 @@ static int make_directory(struct submit *job, struct err *err)
 
         if (take(path, job->dry_run)) {
             job->directory = path;
+            job->made = !job->dry_run;
             break;
         }
         err_set(err, "%s: %s", path, strerror(errno));
@@ -287,6 +292,14 @@ static int write_job_text(struct submit *job, struct err *err)
     return 0;
 }
 
+static void remove_file(const struct submit *job, const char *file)
+{
+    char *path = submit_path(job, file);
+
+    unlink(path);
+    free(path);
+}
+
 /* A file that is there belongs to another run. */
 static int write_new(const struct submit *job, const char *file, mode_t mode, const char *text,
                      struct err *err)
@@ -299,8 +312,21 @@ static int write_new(const struct submit *job, const char *file, mode_t mode, co
 
     if (fd >= 0 && close(fd) && !bad)
         bad = err_set(err, "%s: %s", path, strerror(errno));
+    if (fd >= 0 && bad)
+        unlink(path);
     free(path);
     return bad;
+}
+
+/* Both or none. */
+static int write_files(const struct submit *job, const char *script, struct err *err)
+{
+    if (write_new(job, "job.conf", 0666, job->job_file, err))
+        return -1;
+    if (write_new(job, "job.sh", 0777, script, err) == 0)
+        return 0;
+    remove_file(job, "job.conf");
+    return -1;
 }
 
 /* Submitting ----------------------------------------------------------------------------- */
@@ -359,8 +385,7 @@ static int finish(struct submit *job, struct err *err)
     if (!bad && job->dry_run)
         fputs(script, stdout);
     else if (!bad)
-        bad = write_new(job, "job.conf", 0666, job->job_file, err) ||
-              write_new(job, "job.sh", 0777, script, err) || hand_over(job, err) ? -1 : 0;
+        bad = write_files(job, script, err) || hand_over(job, err) ? -1 : 0;
     free(script);
     return bad;
 }
@@ -380,7 +405,7 @@ static int run(struct submit *job, struct err *err)
           write_job_text(job, err) || submit_choose_nodes(job, err) ||
           submit_choose_tasks(job, err) || finish(job, err) ? -1 : 0;
     /* Only where nothing is in it. */
-    if (bad && job->directory && !job->dry_run)
+    if (bad && job->made)
         rmdir(job->directory);
     free(partition);
     free(cluster);

@@ -32,6 +32,7 @@ struct submit {
     bool on_gpus;
     bool one_thread;            /* of each core: they have several */
     char *name, *directory;     /* of the job, and where its files are */
+    bool made;                  /* the directory, now */
     bool own_checkpoint, own_log;       /* in that directory: nothing else was said */
     char *job_file;             /* text of it */
     struct slurm_facts *facts;  /* of the partition */

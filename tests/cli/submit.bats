@@ -119,6 +119,16 @@ END
     run "$TASUKI" submit "${training[@]}" --directory net-1
     [ "$status" -eq 1 ]
     [[ "$output" == *"net-1/job.conf: another run's: choose another --directory"* ]]
+    # A script that is there: what else was written goes, and a directory that was there stays.
+    mkdir mine empty
+    echo other >mine/job.sh
+    run "$TASUKI" submit "${training[@]}" --directory mine
+    [ "$status" -eq 1 ]
+    [ "$(ls mine)" = job.sh ]
+    [ "$(cat mine/job.sh)" = other ]
+    run "$TASUKI" submit "${training[@]}" --directory empty --nodes 1..2
+    [ "$status" -ne 0 ]
+    [ -d empty ]
     # A job file is taken, and may say how many nodes; the command line is stronger.
     printf '%s\n' 'model = net.onnx' 'data = d' 'global-batch = 8' 'steps = 2' 'nodes = 3' \
         'time = 9' >j.conf
@@ -158,6 +168,7 @@ END
 1|no.conf|no.conf: no such file
 1|no.onnx --data d --global-batch 8 --steps 4|no.onnx: No such file
 2|net.onnx --global-batch 8 --steps 4|--data is missing
+2|net.onnx --data d --global-batch 8 --steps 4 --directory a%j --dry-run|--directory a%j: % begins
 2|net.onnx --data d --global-batch 8|say either --epochs or --steps
 2|net.onnx --data d --global-batch 8 --steps 4 --lr x|--lr: expected
 2|net.onnx --data d --steps 4 --nodes 0|--nodes: expected a number of nodes, auto, or
