@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: MIT
+# Jobs that "tasuki submit --scheduler sge" writes, run by a real Grid Engine on virtual nodes.
+
+bats_require_minimum_version 1.5.0
+load common
+
+gridengine=$srcdir/tests/slurm/gridengine
+
+setup_file() {
+    local reason
+    export LAB_DIR=$BATS_FILE_TMPDIR/lab LAB_NODES=2 LAB_CPUS=2 LAB_SLURM=no
+    reason=$(no_mpi)
+    [ -n "$reason" ] || reason=$("$gridengine" why-not) || reason=
+    start_lab "$reason"
+    [ -n "$WHY_NOT" ] || "$gridengine" up
+}
+
+teardown_file() {
+    stop_lab
+}
+
+setup() {
+    [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
+    mpi_environment
+    cd "$BATS_TEST_TMPDIR"
+    demo=$srcdir/etc/demo
+    training=("$demo/digits.onnx" --data "$demo/digits-train.safetensors" --global-batch 32
+        --batchnorm-samples 8 --precision float64 --seed 5)
+}
+
+# Writes the script of a run in the folder "run", with what is given for it.
+write_script() {
+    run --separate-stderr "$gridengine" run "$TASUKI" submit "${training[@]}" --scheduler sge \
+        --nodes 2 --ntasks-per-node 1 --directory run "$@" -- -pe mpi 2
+    echo "$output $stderr"
+    [ "$status" -eq 0 ]
+    [ "$output" = "qsub -pe mpi 2 run/job.sh" ]
+}
+
+# Until its step number $1 is done and it has said so, within two minutes.
+wait_for_step() {
+    local end=$((SECONDS + 120))
+    until sed -n "/^{\"step\":$1,/,\$p" run/log.jsonl 2>/dev/null | grep -q '"event": *"end"'; do
+        [ $SECONDS -lt $end ] || { tail -n 30 run/*.out "$LAB_DIR"/sge/*/messages; return 1; }
+        sleep 0.2
+    done
+}
+
+@test "a job trains on two nodes, with the curve of one rank" {
+    "$TASUKI" train "${training[@]}" --steps 6 --log alone
+    write_script --steps 6 --stages 2 --replicas 1,1
+    "$gridengine" run qsub -pe mpi 2 run/job.sh
+    wait_for_step 6
+    cat run/job.out
+    grep -q '"n1"' run/log.jsonl
+    grep -q '"n2"' run/log.jsonl
+    same_losses run/log.jsonl alone
+}
+
+@test "a job whose limit is near goes on in the next one, with the same curve" {
+    "$TASUKI" train "${training[@]}" --steps 16 --log alone
+    export TASUKI_TEST_DELAY=1:60000
+    write_script --steps 16 --stages 2 --replicas 1,1 --time 30
+    # The first job's is in 4 seconds, whatever the machine does besides.
+    sed -i 's/\(--signal=USR1\) [0-9]*/\1 $((restarts ? 600 : 4))/' run/job.sh
+    "$gridengine" run qsub -pe mpi 2 run/job.sh
+    wait_for_step 16
+    cat run/job.out
+    grep -q 'to be continued, restart 1 of at most' run/job.out
+    grep -q 'resuming from' run/job.out
+    same_losses run/log.jsonl alone
+}
