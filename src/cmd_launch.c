@@ -168,7 +168,7 @@ static int run_steps(struct launcher *l, struct err *err)
     for (;;) {
         enum outcome outcome;
         char *why = NULL;
-        int bad = make_fate(l, err);
+        int bad = make_fate(l, err) || launcher_order(l, err);
 
         code = bad ? -1 : launcher_step(l, tries.resume, err);
         if (code < 0)
@@ -216,6 +216,7 @@ int launcher_run(const struct options *options, char *const *words, struct err *
     }
     if (l.fate)
         fate_forget(l.fate);
+    launcher_forget_order(&l);
     for (int i = 0; i < l.n_names; i++)
         free(l.names[i]);
     free(l.names);

@@ -118,6 +118,12 @@ static void be_child(const struct launcher *l, char *const *words, bool quiet)
     sigprocmask(SIG_SETMASK, &none, NULL);
     if (l->fate)
         setenv("TASUKI_FATE", l->fate, 1);
+    if (l->order && !quiet) {
+        setenv("SLURM_HOSTFILE", l->order, 1);
+        setenv("TASUKI_ORDER", "plan", 1);
+        /* srun would hold it against the list. */
+        unsetenv("SLURM_NTASKS_PER_NODE");
+    }
     execvp(words[0], words);
     if (!quiet)
         log_say(LOG_ERROR, "%s: %s", words[0], strerror(errno));
@@ -204,8 +210,13 @@ static void add_nodes(struct words *words, const struct launcher *l)
     int64_t n = l->n_names ? l->n_names : l->nodes;
     char *list = mem_strdup("--nodelist=");
 
-    add(words, mem_printf("--nodes=%" PRId64, n));
     add(words, mem_printf("--ntasks=%" PRId64, n * l->tasks));
+    if (l->order) {
+        add(words, mem_strdup("--distribution=arbitrary"));
+        free(list);
+        return;
+    }
+    add(words, mem_printf("--nodes=%" PRId64, n));
     add(words, mem_printf("--ntasks-per-node=%" PRId64, l->tasks));
     for (int i = 0; i < l->n_names; i++) {
         char *more = mem_printf("%s%s%s", list, i ? "," : "", l->names[i]);

@@ -102,6 +102,32 @@ same_curve() {
     [[ "$output" != *"going on"* ]]
 }
 
+@test "ranks come in the order of a plan that names nodes, and a wrong order is refused" {
+    local data=(--data "$demo/digits-train.safetensors")
+    srun --mpi=pmix -N3 --ntasks-per-node=1 "$TASUKI" topo --measure=none --format json \
+        -o topo.json
+    "$TASUKI" profile "$demo/digits.onnx" "${data[@]}" --precision float64 --threads 1 -q \
+        -o cost.json
+    "$TASUKI" plan "$demo/digits.onnx" "${data[@]}" --precision float64 --cluster topo.json \
+        --cost cost.json --global-batch 32 --batchnorm-samples 8 --stages 3 \
+        --replicas 1,1,1 -o plan.json
+    sed 's,n1/,nX/,; s,n3/,n1/,; s,nX/,n3/,' plan.json >turned.json
+    grep -o 'n[123]/cpu' turned.json >order
+    [ "$(tr -d '\n' <order)" = n3/cpun2/cpun1/cpu ]
+    run allocate -N3 --ntasks-per-node=1 -- turned.json "${data[@]}" --steps 6 --seed 5 \
+        --log log
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" != *"made for"* ]]
+    "$TASUKI" train "${training[@]}" --ranks-in-process 2 --steps 6 --log alone -q
+    same_losses log alone
+    TASUKI_ORDER=plan run srun --mpi=pmix -N3 --ntasks-per-node=1 "$TASUKI" train turned.json \
+        "${data[@]}" --steps 6 --seed 5
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"rank 0 is on n1; in the order of the plan it is on n3"* ]]
+}
+
 @test "a signal is handed on: the launcher ends with 75 and a checkpoint" {
     start_slow
     wait_until has_line log '^{"step":2,'
