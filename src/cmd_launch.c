@@ -137,7 +137,7 @@ static int go_on(struct launcher *l, struct tries *tries, const char *why, struc
     tries->resume = tries->resume || !same(&mark, &tries->first);
     log_warning("%s", why);
     if (launcher_pause(l, PAUSE) || launcher_look_again(l, err) || l->told)
-        return err->code ? -1 : err_set(err, "%s; ended before the next step", why);
+        return err->code ? -1 : err_set_code(err, EXIT_REQUEUE, "ended before the next step");
     from = where(l, tries->resume);
     log_warning("going on from %s with %" PRId64 " nodes, restart %" PRId64 " of at most %"
                 PRId64 " without a new checkpoint", from,
@@ -146,13 +146,27 @@ static int go_on(struct launcher *l, struct tries *tries, const char *why, struc
     return 0;
 }
 
-/* The fates of the step before are no longer wanted. */
-static int make_fate(struct launcher *l, struct err *err)
+/* It was to end, and did so in another way; what there is may still be gone on from. */
+static int end_lost(const struct launcher *l, int code, const char *why, struct err *err)
 {
-    if (!l->fate)
+    const struct mark mark = newest(l);
+
+    return err_set_code(err, mark.there ? EXIT_REQUEUE : (enum exit_code)code, "%s", why);
+}
+
+/* A directory for each step: a rank of the one before, on a node that was cut off, may be late. */
+static int make_fate(struct launcher *l, int64_t step, struct err *err)
+{
+    char *name;
+
+    if (!l->checkpoint)
         return 0;
-    fate_forget(l->fate);
+    name = mem_printf(".fate-%s-", l->job);
+    fate_forget_all(l->checkpoint, name);
     file_mkdirs(l->checkpoint);
+    free(l->fate);
+    l->fate = mem_printf("%s/%s%" PRId64, l->checkpoint, name, step);
+    free(name);
     return file_mkdir(l->fate, err);
 }
 
@@ -165,20 +179,20 @@ static int run_steps(struct launcher *l, struct err *err)
         return (int)err->code;
     if (l->checkpoint)
         tries.first = tries.last = newest(l);
-    for (;;) {
+    for (int64_t step = 0;; step++) {
         enum outcome outcome;
         char *why = NULL;
-        int bad = make_fate(l, err) || launcher_order(l, err);
+        int bad = make_fate(l, step, err) || launcher_order(l, err);
 
         code = bad ? -1 : launcher_step(l, tries.resume, err);
         if (code < 0)
             return (int)err->code;
         outcome = judge(l, &code, &why);
-        if (outcome == OUTCOME_LOST && !l->told)
-            bad = go_on(l, &tries, why, err);
+        if (outcome == OUTCOME_LOST)
+            bad = l->told ? end_lost(l, code, why, err) : go_on(l, &tries, why, err);
         free(why);
         /* What failed for good the ranks have said. */
-        if (outcome != OUTCOME_LOST || l->told)
+        if (outcome != OUTCOME_LOST)
             return code;
         if (bad)
             return (int)err->code;
@@ -191,11 +205,9 @@ static void set_paths(struct launcher *l)
     char *here = getcwd(NULL, 0);
 
     l->program = submit_program();
-    if (given && !option_flag(l->options, "dry-run", false)) {
+    if (given && !option_flag(l->options, "dry-run", false))
         l->checkpoint = *given == '/' || !here ? mem_strdup(given)
                                                : mem_printf("%s/%s", here, given);
-        l->fate = mem_printf("%s/.fate-%s", l->checkpoint, l->job);
-    }
     free(here);
 }
 

@@ -22,7 +22,7 @@ struct launcher {
     const char *job;            /* its number */
     char *program;              /* this one, as nodes find it */
     char *checkpoint;           /* directory; NULL: then nothing can go on */
-    char *fate;                 /* directory, absolute; NULL without a checkpoint */
+    char *fate;                 /* directory of this step, absolute; NULL without a checkpoint */
     int64_t nodes;              /* that the job has */
     int n_names;                /* of those, the good ones; 0: not known, */
     char **names;               /* take as many as the job has */

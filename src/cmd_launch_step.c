@@ -127,7 +127,7 @@ static void be_child(const struct launcher *l, char *const *words, bool quiet)
     execvp(words[0], words);
     if (!quiet)
         log_say(LOG_ERROR, "%s: %s", words[0], strerror(errno));
-    _exit(127);
+    _exit(EXIT_USAGE);          /* to try again is of no use */
 }
 
 /* 'words' gets its NULL. */

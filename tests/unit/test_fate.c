@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "train/fate.h"
@@ -47,6 +48,24 @@ static void the_first_that_failed_comes_first_and_what_is_damaged_does_not_count
     assert_int_equal(access(directory, F_OK), -1);
 }
 
+static void those_of_other_steps_are_removed_by_their_name(void **state)
+{
+    char parent[] = "/tmp/tasuki-fate-XXXXXX", one[64], other[64];
+
+    (void)state;
+    assert_non_null(mkdtemp(parent));
+    snprintf(one, sizeof(one), "%s/.fate-7-0", parent);
+    snprintf(other, sizeof(other), "%s/.fate-71-0", parent);
+    assert_int_equal(mkdir(one, 0700), 0);
+    assert_int_equal(mkdir(other, 0700), 0);
+    put(one, "0.json", "{}");
+    fate_forget_all(parent, ".fate-7-");
+    assert_int_equal(access(one, F_OK), -1);
+    assert_int_equal(access(other, F_OK), 0);
+    fate_forget(other);
+    assert_int_equal(rmdir(parent), 0);
+}
+
 static void where_no_directory_is_there_is_no_fate(void **state)
 {
     struct fate *fates;
@@ -60,6 +79,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_that_failed_comes_first_and_what_is_damaged_does_not_count),
+        cmocka_unit_test(those_of_other_steps_are_removed_by_their_name),
         cmocka_unit_test(where_no_directory_is_there_is_no_fate),
     };
 
