@@ -43,7 +43,9 @@ enum outcome { OUTCOME_DONE, OUTCOME_MORE, OUTCOME_FAILED, OUTCOME_LOST };
 /* Of all ranks, as they said together, or as srun's code has it. */
 static enum outcome of_code(int code)
 {
-    return code == EXIT_OK ? OUTCOME_DONE : code == EXIT_REQUEUE ? OUTCOME_MORE : OUTCOME_FAILED;
+    if (code == EXIT_OK)
+        return OUTCOME_DONE;
+    return code == EXIT_REQUEUE ? OUTCOME_MORE : OUTCOME_FAILED;
 }
 
 /* '*code', srun's, becomes that of the run; '*why' of what was lost is malloc'ed. */
@@ -154,7 +156,7 @@ static int end_lost(const struct launcher *l, int code, const char *why, struct 
     return err_set_code(err, mark.there ? EXIT_REQUEUE : (enum exit_code)code, "%s", why);
 }
 
-/* A directory for each step: a rank of the one before, on a node that was cut off, may be late. */
+/* A directory for each step: ranks of the one before, where the network is cut, are late. */
 static int make_fate(struct launcher *l, int64_t step, struct err *err)
 {
     char *name;

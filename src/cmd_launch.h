@@ -2,9 +2,9 @@
 /* "tasuki train" inside an allocation of Slurm but outside a step: it starts the step, watches
  * it, and decides how to go on. Between cmd_launch.c and cmd_launch_*.c.
  *
- * Steps are srun's: what a site's SPANK plugins and its configuration add, and what is forwarded
+ * Steps are srun's: what a site's SPANK plugins and its configuration add, what is forwarded
  * and printed, is then as users know it. What Slurm knows is asked from libslurm, and how a step
- * ended from what its ranks left (train/fate.h): no text of Slurm's commands is read.
+ * ended is what its ranks left (train/fate.h): no text of Slurm's commands is read.
  */
 #ifndef TASUKI_CMD_LAUNCH_H
 #define TASUKI_CMD_LAUNCH_H
@@ -22,7 +22,7 @@ struct launcher {
     const char *job;            /* its number */
     char *program;              /* this one, as nodes find it */
     char *checkpoint;           /* directory; NULL: then nothing can go on */
-    char *fate;                 /* directory of this step, absolute; NULL without a checkpoint */
+    char *fate;                 /* directory of this step; NULL without a checkpoint */
     int64_t nodes;              /* that the job has */
     int n_names;                /* of those, the good ones; 0: not known, */
     char **names;               /* take as many as the job has */

@@ -16,7 +16,7 @@
 #include "scheduler/plan.h"
 #include "train/order.h"
 
-/* Ranks that the plan has on each node; -1: on one that is not there, or more than start there. */
+/* Ranks that the plan has on each node; -1: on one that is not there, or too many. */
 static int count_ranks(const struct launcher *l, int n, char *const *order, int64_t *counts)
 {
     for (int i = 0; i < n; i++) {

@@ -58,7 +58,7 @@ static void on_child(int number)
     (void)number;
 }
 
-/* Blocked, they wait until they are asked for. SIGCHLD has a handler, or it would be dropped. */
+/* Blocked, they wait until they are asked for. SIGCHLD without a handler would be dropped. */
 void launcher_take_signals(void)
 {
     struct sigaction action = { .sa_handler = on_child };
@@ -266,8 +266,8 @@ static pid_t start_step(const struct launcher *l, bool resume)
     return child;
 }
 
-/* SIGINT, of a terminal, is "end" to people; the second one "at once". srun takes two of its own
- * within a second for that.
+/* SIGINT, of a terminal, is "end" to people; the second one "at once", for which srun takes two
+ * of its own within a second.
  */
 static void hand_on(struct launcher *l, pid_t child, int number)
 {
@@ -316,7 +316,7 @@ static void cancel(const struct launcher *l, const char *step)
     clear(&words);
 }
 
-/* Ranks have told how they ended, and srun waits for others, on a node that vanished perhaps. */
+/* Ranks have told how they ended, and srun waits for others: on a node that vanished. */
 static void check_patience(struct launcher *l, pid_t child, double *since)
 {
     char *step = step_that_ended(l);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The order of ranks over nodes that a plan asks for: that of its devices, so that neighbours in
- * the pipeline have neighbouring ranks.
+/* The order of ranks over nodes that a plan asks for: that of its devices, so that neighbours
+ * in the pipeline have neighbouring ranks.
  *
  * Devices find their ranks by name in any order; the launcher makes this one, and says so to
  * the ranks by TASUKI_ORDER=plan, which then hold what PMIx tells of each against it.

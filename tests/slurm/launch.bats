@@ -77,7 +77,7 @@ same_curve() {
     [ "$(wc -l <once)" -eq 24 ]
 }
 
-@test "train starts the step on all nodes, with the curve of one process; none leaves it alone" {
+@test "train starts the step on all nodes, with the curve of one process; or leaves it" {
     run allocate -N3 --ntasks-per-node=1 -- "${training[@]}" --steps 6 --log log
     echo "$output"
     [ "$status" -eq 0 ]
