@@ -55,7 +55,7 @@ last_of_each_step() {
 
 # Slow steps in an allocation of all nodes, in the background: "$job" is salloc.
 start_slow() {
-    TASUKI_TEST_DELAY=1:30000 allocate -N3 --no-kill -- "${training[@]}" --steps 24 \
+    TASUKI_TEST_DELAY=1:30000 allocate -N3 --no-kill -- "${training[@]}" --steps 16 \
         --checkpoint c --checkpoint-every 4 --log log "$@" >out 2>&1 3>&- &
     job=$!
 }
@@ -71,10 +71,10 @@ ends_with() {
 
 # The whole curve is that of a run which nothing has disturbed.
 same_curve() {
-    "$TASUKI" train "${training[@]/1,1/1,1}" --ranks-in-process 2 --steps 24 --log alone -q
+    "$TASUKI" train "${training[@]/1,1/1,1}" --ranks-in-process 2 --steps 16 --log alone -q
     last_of_each_step log >once
     same_losses once alone
-    [ "$(wc -l <once)" -eq 24 ]
+    [ "$(wc -l <once)" -eq 16 ]
 }
 
 @test "train starts the step on all nodes, with the curve of one process; or leaves it" {
