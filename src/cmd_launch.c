@@ -43,7 +43,9 @@ enum outcome { OUTCOME_DONE, OUTCOME_MORE, OUTCOME_FAILED, OUTCOME_LOST };
 /* Of all ranks, as they said together, or as srun's code has it. */
 static enum outcome of_code(int code)
 {
-    return code == EXIT_OK ? OUTCOME_DONE : code == EXIT_REQUEUE ? OUTCOME_MORE : OUTCOME_FAILED;
+    if (code == EXIT_OK)
+        return OUTCOME_DONE;
+    return code == EXIT_REQUEUE ? OUTCOME_MORE : OUTCOME_FAILED;
 }
 
 /* '*code', srun's, becomes that of the run; '*why' of what was lost is malloc'ed. */
@@ -137,7 +139,7 @@ static int go_on(struct launcher *l, struct tries *tries, const char *why, struc
     tries->resume = tries->resume || !same(&mark, &tries->first);
     log_warning("%s", why);
     if (launcher_pause(l, PAUSE) || launcher_look_again(l, err) || l->told)
-        return err->code ? -1 : err_set(err, "%s; ended before the next step", why);
+        return err->code ? -1 : err_set_code(err, EXIT_REQUEUE, "ended before the next step");
     from = where(l, tries->resume);
     log_warning("going on from %s with %" PRId64 " nodes, restart %" PRId64 " of at most %"
                 PRId64 " without a new checkpoint", from,
@@ -146,13 +148,27 @@ static int go_on(struct launcher *l, struct tries *tries, const char *why, struc
     return 0;
 }
 
-/* The fates of the step before are no longer wanted. */
-static int make_fate(struct launcher *l, struct err *err)
+/* It was to end, and did so in another way; what there is may still be gone on from. */
+static int end_lost(const struct launcher *l, int code, const char *why, struct err *err)
 {
-    if (!l->fate)
+    const struct mark mark = newest(l);
+
+    return err_set_code(err, mark.there ? EXIT_REQUEUE : (enum exit_code)code, "%s", why);
+}
+
+/* A directory for each step: ranks of the one before, where the network is cut, are late. */
+static int make_fate(struct launcher *l, int64_t step, struct err *err)
+{
+    char *name;
+
+    if (!l->checkpoint)
         return 0;
-    fate_forget(l->fate);
+    name = mem_printf(".fate-%s-", l->job);
+    fate_forget_all(l->checkpoint, name);
     file_mkdirs(l->checkpoint);
+    free(l->fate);
+    l->fate = mem_printf("%s/%s%" PRId64, l->checkpoint, name, step);
+    free(name);
     return file_mkdir(l->fate, err);
 }
 
@@ -165,20 +181,20 @@ static int run_steps(struct launcher *l, struct err *err)
         return (int)err->code;
     if (l->checkpoint)
         tries.first = tries.last = newest(l);
-    for (;;) {
+    for (int64_t step = 0;; step++) {
         enum outcome outcome;
         char *why = NULL;
-        int bad = make_fate(l, err);
+        int bad = make_fate(l, step, err) || launcher_order(l, err);
 
         code = bad ? -1 : launcher_step(l, tries.resume, err);
         if (code < 0)
             return (int)err->code;
         outcome = judge(l, &code, &why);
-        if (outcome == OUTCOME_LOST && !l->told)
-            bad = go_on(l, &tries, why, err);
+        if (outcome == OUTCOME_LOST)
+            bad = l->told ? end_lost(l, code, why, err) : go_on(l, &tries, why, err);
         free(why);
         /* What failed for good the ranks have said. */
-        if (outcome != OUTCOME_LOST || l->told)
+        if (outcome != OUTCOME_LOST)
             return code;
         if (bad)
             return (int)err->code;
@@ -191,11 +207,9 @@ static void set_paths(struct launcher *l)
     char *here = getcwd(NULL, 0);
 
     l->program = submit_program();
-    if (given && !option_flag(l->options, "dry-run", false)) {
+    if (given && !option_flag(l->options, "dry-run", false))
         l->checkpoint = *given == '/' || !here ? mem_strdup(given)
                                                : mem_printf("%s/%s", here, given);
-        l->fate = mem_printf("%s/.fate-%s", l->checkpoint, l->job);
-    }
     free(here);
 }
 
@@ -216,6 +230,7 @@ int launcher_run(const struct options *options, char *const *words, struct err *
     }
     if (l.fate)
         fate_forget(l.fate);
+    launcher_forget_order(&l);
     for (int i = 0; i < l.n_names; i++)
         free(l.names[i]);
     free(l.names);

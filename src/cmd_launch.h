@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* "tasuki train" inside an allocation of Slurm but outside a step: it starts the step, watches
- * it, and decides how to go on. Between cmd_launch.c, cmd_launch_nodes.c and cmd_launch_step.c.
+ * it, and decides how to go on. Between cmd_launch.c and cmd_launch_*.c.
  *
- * Steps are srun's: what a site's SPANK plugins and its configuration add, and what is forwarded
+ * Steps are srun's: what a site's SPANK plugins and its configuration add, what is forwarded
  * and printed, is then as users know it. What Slurm knows is asked from libslurm, and how a step
- * ended from what its ranks left (train/fate.h): no text of Slurm's commands is read.
+ * ended is what its ranks left (train/fate.h): no text of Slurm's commands is read.
  */
 #ifndef TASUKI_CMD_LAUNCH_H
 #define TASUKI_CMD_LAUNCH_H
@@ -22,11 +22,12 @@ struct launcher {
     const char *job;            /* its number */
     char *program;              /* this one, as nodes find it */
     char *checkpoint;           /* directory; NULL: then nothing can go on */
-    char *fate;                 /* directory, absolute; NULL without a checkpoint */
+    char *fate;                 /* directory of this step; NULL without a checkpoint */
     int64_t nodes;              /* that the job has */
     int n_names;                /* of those, the good ones; 0: not known, */
     char **names;               /* take as many as the job has */
     int64_t tasks, cpus, gpus;  /* of a node, a task, a node; 0: not known, not said */
+    char *order;                /* file: the node of each rank; NULL: as Slurm does it */
     int told;                   /* the signal to end, 0 */
 };
 
@@ -40,6 +41,10 @@ int launcher_run(const struct options *options, char *const *words, struct err *
 int launcher_first_look(struct launcher *l, struct err *err);
 /* The nodes that are left, and answer; says which do not. */
 int launcher_look_again(struct launcher *l, struct err *err);
+
+/* l->order, where the model is a plan that names nodes of this job. */
+int launcher_order(struct launcher *l, struct err *err);
+void launcher_forget_order(struct launcher *l);
 
 /* Signals that say "end" are the launcher's alone, and are taken where it waits. */
 void launcher_take_signals(void);

@@ -57,6 +57,7 @@ static int choose_tasks(struct launcher *l, struct slurm_facts *facts, struct er
                           .partition = "", .nodes = l->nodes };
     int64_t cpus = least_cpus(), all = number_of("SLURM_NTASKS");
     const char *device;
+    bool given;
 
     if (option_choice(l->options, "device", &device, err) < 0 ||
         option_int(l->options, "ntasks-per-node", 1, MOST_TASKS, 0, &job.tasks, err) < 0)
@@ -66,10 +67,11 @@ static int choose_tasks(struct launcher *l, struct slurm_facts *facts, struct er
         job.tasks = number_of("SLURM_NTASKS_PER_NODE");
     if (!job.tasks && all % l->nodes == 0)
         job.tasks = all / l->nodes;
+    given = job.tasks > 0;
     if (submit_choose_tasks(&job, err))
         return -1;
-    l->tasks = job.tasks;
-    l->gpus = job.gpus;
+    l->tasks = !given && cpus > 0 && job.tasks > cpus ? cpus : job.tasks;
+    l->gpus = job.gpus ? l->tasks : 0;
     l->cpus = number_of("SLURM_CPUS_PER_TASK");
     if (!l->cpus && cpus)
         l->cpus = cpus > l->tasks ? cpus / l->tasks : 1;
@@ -85,14 +87,20 @@ static void forget_names(struct launcher *l)
     l->n_names = 0;
 }
 
-/* Those that Slurm knows nothing bad of. */
+/* One that is drained, or in maintenance, is so once its jobs have ended. */
+static bool is_down(const struct slurm_node *node)
+{
+    return strncmp(node->state, "down", 4) == 0;
+}
+
+/* Those that Slurm does not take for dead. */
 static void take_names(struct launcher *l, const struct slurm_facts *facts)
 {
     forget_names(l);
     for (int i = 0; i < facts->n_nodes; i++) {
         const struct slurm_node *node = &facts->nodes[i];
 
-        if (submit_usable(node))
+        if (!is_down(node))
             *(char **)mem_push((void **)&l->names, &l->n_names, sizeof(char *)) =
                 mem_strdup(node->name);
         else

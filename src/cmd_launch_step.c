@@ -58,7 +58,7 @@ static void on_child(int number)
     (void)number;
 }
 
-/* Blocked, they wait until they are asked for. SIGCHLD has a handler, or it would be dropped. */
+/* Blocked, they wait until they are asked for. SIGCHLD without a handler would be dropped. */
 void launcher_take_signals(void)
 {
     struct sigaction action = { .sa_handler = on_child };
@@ -118,10 +118,16 @@ static void be_child(const struct launcher *l, char *const *words, bool quiet)
     sigprocmask(SIG_SETMASK, &none, NULL);
     if (l->fate)
         setenv("TASUKI_FATE", l->fate, 1);
+    if (l->order && !quiet) {
+        setenv("SLURM_HOSTFILE", l->order, 1);
+        setenv("TASUKI_ORDER", "plan", 1);
+        /* srun would hold it against the list. */
+        unsetenv("SLURM_NTASKS_PER_NODE");
+    }
     execvp(words[0], words);
     if (!quiet)
         log_say(LOG_ERROR, "%s: %s", words[0], strerror(errno));
-    _exit(127);
+    _exit(EXIT_USAGE);          /* to try again is of no use */
 }
 
 /* 'words' gets its NULL. */
@@ -204,8 +210,13 @@ static void add_nodes(struct words *words, const struct launcher *l)
     int64_t n = l->n_names ? l->n_names : l->nodes;
     char *list = mem_strdup("--nodelist=");
 
-    add(words, mem_printf("--nodes=%" PRId64, n));
     add(words, mem_printf("--ntasks=%" PRId64, n * l->tasks));
+    if (l->order) {
+        add(words, mem_strdup("--distribution=arbitrary"));
+        free(list);
+        return;
+    }
+    add(words, mem_printf("--nodes=%" PRId64, n));
     add(words, mem_printf("--ntasks-per-node=%" PRId64, l->tasks));
     for (int i = 0; i < l->n_names; i++) {
         char *more = mem_printf("%s%s%s", list, i ? "," : "", l->names[i]);
@@ -255,8 +266,8 @@ static pid_t start_step(const struct launcher *l, bool resume)
     return child;
 }
 
-/* SIGINT, of a terminal, is "end" to people; the second one "at once". srun takes two of its own
- * within a second for that.
+/* SIGINT, of a terminal, is "end" to people; the second one "at once", for which srun takes two
+ * of its own within a second.
  */
 static void hand_on(struct launcher *l, pid_t child, int number)
 {
@@ -305,7 +316,7 @@ static void cancel(const struct launcher *l, const char *step)
     clear(&words);
 }
 
-/* Ranks have told how they ended, and srun waits for others, on a node that vanished perhaps. */
+/* Ranks have told how they ended, and srun waits for others: on a node that vanished. */
 static void check_patience(struct launcher *l, pid_t child, double *since)
 {
     char *step = step_that_ended(l);

@@ -11,7 +11,6 @@
 struct err;
 struct options;
 struct slurm_facts;
-struct slurm_node;
 
 enum scheduler { SCHEDULER_SLURM, SCHEDULER_PJM, SCHEDULER_PBS, SCHEDULER_SGE };
 
@@ -53,8 +52,6 @@ int submit_choose_nodes(struct submit *job, struct err *err);
 /* How many ranks on each, and what each of them gets. */
 int submit_choose_tasks(struct submit *job, struct err *err);
 
-/* May the node be given to a job, or a step of it, some day soon? */
-bool submit_usable(const struct slurm_node *node);
 /* Where nodes find this program, whatever their PATH; malloc'ed. */
 char *submit_program(void);
 

@@ -48,7 +48,8 @@ int submit_ask(struct submit *job, struct err *err)
     return err_set_code(err, why.code, "%s", why.text);
 }
 
-bool submit_usable(const struct slurm_node *node)
+/* May it be given to a job some day soon? */
+static bool usable(const struct slurm_node *node)
 {
     static const char *const bad[] = { "down", "drain", "fail", "maint", "error", "future",
                                        "invalid", "not_responding", "unknown" };
@@ -64,7 +65,7 @@ static int64_t usable_nodes(const struct slurm_facts *facts)
     int64_t n = 0;
 
     for (int i = 0; i < facts->n_nodes; i++)
-        n += submit_usable(&facts->nodes[i]);
+        n += usable(&facts->nodes[i]);
     return n;
 }
 
@@ -237,10 +238,11 @@ struct share {
     int64_t gpus, sockets, cores, threads;
 };
 
-static int64_t gpus_of(const struct slurm_node *node)
+/* Of a job's node those that it was given. */
+static int64_t gpus_of(const struct slurm_facts *facts, const struct slurm_node *node)
 {
     struct slurm_gpus *gpus;
-    int kinds = slurm_gpus_of(node->gres, &gpus);
+    int kinds = slurm_gpus_of(*facts->job ? node->given : node->gres, &gpus);
     int64_t n = 0;
 
     for (int i = 0; i < kinds; i++)
@@ -261,9 +263,9 @@ static struct share share_of(const struct slurm_facts *facts)
     for (int i = 0; facts && i < facts->n_nodes; i++) {
         const struct slurm_node *node = &facts->nodes[i];
 
-        if (!submit_usable(node))
+        if (!usable(node))
             continue;
-        take_less(&share.gpus, gpus_of(node));
+        take_less(&share.gpus, gpus_of(facts, node));
         take_less(&share.sockets, node->sockets);
         take_less(&share.cores, (int64_t)node->sockets * node->cores);
         take_less(&share.threads, node->threads);

@@ -153,8 +153,6 @@ static void add_all(struct words *words, const struct submit *job)
     add(words, "RESTARTS", mem_printf("%" PRId64, job->restarts));
     add(words, "SELECT", select_text(job));
     add(words, "REST", rest_text(job->options));
-    add(words, "SRUN", job->cpus ? mem_printf("srun --mpi=pmix --cpus-per-task=%" PRId64,
-                                              job->cpus) : mem_strdup("srun --mpi=pmix"));
     add_text(words, "HINT", job->one_thread ? "nomultithread" : NULL);
     add_files(words, job);
 }

@@ -115,11 +115,26 @@ void fate_forget(const char *directory)
     for (struct dirent *entry; folder && (entry = readdir(folder));) {
         char *path = mem_printf("%s/%s", directory, entry->d_name);
 
-        if (is_fate(entry->d_name))
-            unlink(path);
+        /* "." and ".." are no files; one that was being written may be there, too. */
+        unlink(path);
         free(path);
     }
     if (folder)
         closedir(folder);
     rmdir(directory);
+}
+
+void fate_forget_all(const char *folder, const char *name)
+{
+    DIR *parent = opendir(folder);
+
+    for (struct dirent *entry; parent && (entry = readdir(parent));)
+        if (strncmp(entry->d_name, name, strlen(name)) == 0) {
+            char *path = mem_printf("%s/%s", folder, entry->d_name);
+
+            fate_forget(path);
+            free(path);
+        }
+    if (parent)
+        closedir(parent);
 }

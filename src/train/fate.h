@@ -29,7 +29,9 @@ void fate_tell(const struct comm *comm, int code, bool agreed, const char *text)
  */
 int fate_read(const char *directory, struct fate **fates);
 void fate_free(int n, struct fate *fates);
-/* Remove the directory and the fates in it. */
+/* Remove the directory and the fates in it; ranks of an older step can then leave none. */
 void fate_forget(const char *directory);
+/* All that are called so in 'folder', with something behind it. */
+void fate_forget_all(const char *folder, const char *name);
 
 #endif

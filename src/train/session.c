@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "train/buckets.h"
 #include "train/optimizer.h"
+#include "train/order.h"
 #include "train/planning.h"
 
 #define MAX_READERS 16
@@ -415,7 +416,9 @@ int session_open(struct session *session, const struct train_settings *settings,
                              complete_settings(s, err) < 0 ||
                              (!settings->dry_run && probe_directories(s, err) < 0) ||
                              open_journal(s, err) < 0, err) ||
-        session_agree(s, check_data(s, err) < 0, err) || session_use_gpus(s, err) < 0)
+        session_agree(s, check_data(s, err) < 0 ||
+                             (s->given && order_check(s->given, comm, err) < 0), err) ||
+        session_use_gpus(s, err) < 0)
         return -1;
     s->opening = phase(s);
     if (session_plan(s, err) < 0)

@@ -76,10 +76,12 @@ END
         ! grep -q '@[A-Z]*@' $scheduler.sh
         if command -v shellcheck; then shellcheck -S warning -e SC2016 $scheduler.sh; fi
     done
-    # The script itself, with a scheduler and an srun that do nothing.
-    printf '#!/bin/sh\nexit 75\n' >srun
+    # The script itself, with a scheduler and a tasuki that do nothing.
+    printf '#!/bin/sh\nexit 75\n' >tasuki
     printf '#!/bin/sh\necho "$@" >requeued\n' >scontrol
-    chmod +x srun scontrol
+    chmod +x tasuki scontrol
+    sed -i "s,^.*tasuki'\{0\,1\} train,tasuki train," slurm.sh
+    grep -q '^tasuki train' slurm.sh
     PATH=$PWD:$PATH SLURM_JOB_NAME=x SLURM_JOB_ID=12 run bash slurm.sh
     echo "$output"
     [ "$status" -eq 75 ]

@@ -155,7 +155,7 @@ on_terminal() {
     need_python
     cp "$DEMO/digits.onnx" 'a "b\c.onnx'
     SLURM_JOB_ID=12 "$TASUKI" train 'a "b\c.onnx' --data "$DEMO/digits-train.safetensors" \
-        --batchnorm-samples 4 --global-batch 24 --steps 60 -q --report-every 0.001 \
+        --launcher none --batchnorm-samples 4 --global-batch 24 --steps 60 -q --report-every 0.001 \
         --prometheus t.prom --test "$DEMO/digits-test.safetensors" --checkpoint out
     cat t.prom
     python3 "$srcdir/tests/cli/prometheus.py" t.prom >values

@@ -55,7 +55,7 @@ last_of_each_step() {
 
 # Slow steps in an allocation of all nodes, in the background: "$job" is salloc.
 start_slow() {
-    TASUKI_TEST_DELAY=1:30000 allocate -N3 --no-kill -- "${training[@]}" --steps 24 \
+    TASUKI_TEST_DELAY=1:30000 allocate -N3 --no-kill -- "${training[@]}" --steps 16 \
         --checkpoint c --checkpoint-every 4 --log log "$@" >out 2>&1 3>&- &
     job=$!
 }
@@ -71,13 +71,13 @@ ends_with() {
 
 # The whole curve is that of a run which nothing has disturbed.
 same_curve() {
-    "$TASUKI" train "${training[@]/1,1/1,1}" --ranks-in-process 2 --steps 24 --log alone -q
+    "$TASUKI" train "${training[@]/1,1/1,1}" --ranks-in-process 2 --steps 16 --log alone -q
     last_of_each_step log >once
     same_losses once alone
-    [ "$(wc -l <once)" -eq 24 ]
+    [ "$(wc -l <once)" -eq 16 ]
 }
 
-@test "train starts the step on all nodes, with the curve of one process; none leaves it alone" {
+@test "train starts the step on all nodes, with the curve of one process; or leaves it" {
     run allocate -N3 --ntasks-per-node=1 -- "${training[@]}" --steps 6 --log log
     echo "$output"
     [ "$status" -eq 0 ]
@@ -100,6 +100,32 @@ same_curve() {
     echo "$output"
     [ "$status" -eq 2 ]
     [[ "$output" != *"going on"* ]]
+}
+
+@test "ranks come in the order of a plan that names nodes, and a wrong order is refused" {
+    local data=(--data "$demo/digits-train.safetensors")
+    srun --mpi=pmix -N3 --ntasks-per-node=1 "$TASUKI" topo --measure=none --format json \
+        -o topo.json
+    "$TASUKI" profile "$demo/digits.onnx" "${data[@]}" --precision float64 --threads 1 -q \
+        -o cost.json
+    "$TASUKI" plan "$demo/digits.onnx" "${data[@]}" --precision float64 --cluster topo.json \
+        --cost cost.json --global-batch 32 --batchnorm-samples 8 --stages 3 \
+        --replicas 1,1,1 -o plan.json
+    sed 's,n1/,nX/,; s,n3/,n1/,; s,nX/,n3/,' plan.json >turned.json
+    grep -o 'n[123]/cpu' turned.json >order
+    [ "$(tr -d '\n' <order)" = n3/cpun2/cpun1/cpu ]
+    run allocate -N3 --ntasks-per-node=1 -- turned.json "${data[@]}" --steps 6 --seed 5 \
+        --log log
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" != *"made for"* ]]
+    "$TASUKI" train "${training[@]}" --ranks-in-process 2 --steps 6 --log alone -q
+    same_losses log alone
+    TASUKI_ORDER=plan run srun --mpi=pmix -N3 --ntasks-per-node=1 "$TASUKI" train turned.json \
+        "${data[@]}" --steps 6 --seed 5
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"rank 0 is on n1; in the order of the plan it is on n3"* ]]
 }
 
 @test "a signal is handed on: the launcher ends with 75 and a checkpoint" {

@@ -142,6 +142,23 @@ last_of_each_step() {
     wait_until all_idle
 }
 
+@test "a job that loses a rank goes on within its allocation, with the same curve" {
+    local id
+    "$TASUKI" train "${training[@]}" --steps 16 --log alone
+    export TASUKI_TEST_DELAY=1:30000
+    id=$(submit "${training[@]}" --steps 16 --stages 2 --replicas 1,1 --nodes 2 \
+        --ntasks-per-node 1 --directory run --checkpoint-every 4)
+    wait_until has_line run/log.jsonl '^{"step":7,'
+    "$lab" at n2 pkill -9 -x tasuki
+    wait_until ended "$id"
+    cat run/job-"$id".out
+    in_state "$id" COMPLETED
+    grep -q 'rank 1 (n2) is lost' run/job-"$id".out
+    [ "$(grep -c 'resuming from' run/job-"$id".out)" -eq 1 ]
+    last_of_each_step run/log.jsonl >once
+    same_losses once alone
+}
+
 @test "a job that is cancelled, or restarted often enough, is not requeued; sbatch goes on" {
     local id
     export TASUKI_TEST_DELAY=1:30000

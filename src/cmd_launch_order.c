@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+/* Ranks in the order of a plan file: a list of nodes for srun, one line for each rank. */
+#include "config.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/option.h"
+#include "cmd_launch.h"
+#include "scheduler/plan.h"
+#include "train/order.h"
+
+/* Ranks that the plan has on each node; -1: on one that is not there, or too many. */
+static int count_ranks(const struct launcher *l, int n, char *const *order, int64_t *counts)
+{
+    for (int i = 0; i < n; i++) {
+        int at = 0;
+
+        while (at < l->n_names && strcmp(l->names[at], order[i]) != 0)
+            at++;
+        if (at == l->n_names || ++counts[at] > l->tasks)
+            return -1;
+    }
+    return 0;
+}
+
+/* Behind the plan's ranks come those that have no work in it. */
+static char *list_of(const struct launcher *l, int n, char *const *order)
+{
+    int64_t *counts = mem_new((size_t)l->n_names + 1, sizeof(*counts));
+    char *text = NULL;
+    size_t size;
+    FILE *out = count_ranks(l, n, order, counts) == 0 ? open_memstream(&text, &size) : NULL;
+
+    for (int i = 0; out && i < n; i++)
+        fprintf(out, "%s\n", order[i]);
+    for (int i = 0; out && i < l->n_names; i++)
+        for (; counts[i] < l->tasks; counts[i]++)
+            fprintf(out, "%s\n", l->names[i]);
+    if (out)
+        fclose(out);
+    free(counts);
+    return text;
+}
+
+static int write_list(struct launcher *l, const char *text, struct err *err)
+{
+    const char *folder = getenv("TMPDIR");
+    int fd, bad;
+
+    l->order = mem_printf("%s/tasuki-XXXXXX", folder && *folder ? folder : "/tmp");
+    fd = mkstemp(l->order);
+    if (fd < 0) {
+        err_set(err, "%s: %s", l->order, strerror(errno));
+        free(l->order);
+        l->order = NULL;
+        return -1;
+    }
+    bad = file_write_all(fd, l->order, text, strlen(text), err);
+    close(fd);
+    return bad;
+}
+
+static bool is_plan(const char *path)
+{
+    size_t length = strlen(path);
+
+    return length > 5 && strcmp(path + length - 5, ".json") == 0;
+}
+
+int launcher_order(struct launcher *l, struct err *err)
+{
+    const char *input = options_operands(l->options) == 1 ? options_operand(l->options, 0) : "";
+    struct err ignored = { 0 };
+    struct plan *plan = l->n_names && is_plan(input) ? plan_load(input, &ignored) : NULL;
+    char **order, *text;
+    int n, bad = 0;
+
+    launcher_forget_order(l);
+    /* What is wrong with the file the ranks will say. */
+    if (!plan)
+        return 0;
+    n = order_of_plan(plan, &order);
+    text = n ? list_of(l, n, order) : NULL;
+    if (text)
+        bad = write_list(l, text, err);
+    free(text);
+    order_free(n, order);
+    plan_free(plan);
+    return bad;
+}
+
+void launcher_forget_order(struct launcher *l)
+{
+    if (l->order)
+        unlink(l->order);
+    free(l->order);
+    l->order = NULL;
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+#include "unit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "train/fate.h"
+
+static void put(const char *directory, const char *name, const char *text)
+{
+    char path[256];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/%s", directory, name);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void the_first_that_failed_comes_first_and_what_is_damaged_does_not_count(void **state)
+{
+    char directory[] = "/tmp/tasuki-fate-XXXXXX";
+    struct fate *fates;
+
+    (void)state;
+    assert_non_null(mkdtemp(directory));
+    put(directory, "0.json", "{\"rank\": 0, \"code\": 0, \"agreed\": true, \"time\": 1.0, "
+        "\"host\": \"n1\", \"text\": \"\", \"step\": \"4\"}");
+    put(directory, "3.json", "{\"rank\": 3, \"code\": 1, \"agreed\": false, \"time\": 9.0, "
+        "\"host\": \"n4\", \"text\": \"late\", \"step\": \"4\"}");
+    put(directory, "2.json", "{\"rank\": 2, \"code\": 1, \"agreed\": false, \"time\": 8.5, "
+        "\"host\": \"n3\", \"text\": \"early\", \"step\": \"4\"}");
+    put(directory, "1.json", "{\"rank\": 1, \"code\"");
+    put(directory, "5.json", "[]");
+    assert_int_equal(fate_read(directory, &fates), 3);
+    assert_string_equal(fates[0].text, "early");
+    assert_string_equal(fates[0].host, "n3");
+    assert_string_equal(fates[0].step, "4");
+    assert_false(fates[0].agreed);
+    assert_int_equal(fates[1].rank, 3);
+    assert_true(fates[2].agreed);
+    fate_free(3, fates);
+    fate_forget(directory);
+    assert_int_equal(access(directory, F_OK), -1);
+}
+
+static void those_of_other_steps_are_removed_by_their_name(void **state)
+{
+    char parent[] = "/tmp/tasuki-fate-XXXXXX", one[64], other[64];
+
+    (void)state;
+    assert_non_null(mkdtemp(parent));
+    snprintf(one, sizeof(one), "%s/.fate-7-0", parent);
+    snprintf(other, sizeof(other), "%s/.fate-71-0", parent);
+    assert_int_equal(mkdir(one, 0700), 0);
+    assert_int_equal(mkdir(other, 0700), 0);
+    put(one, "0.json", "{}");
+    fate_forget_all(parent, ".fate-7-");
+    assert_int_equal(access(one, F_OK), -1);
+    assert_int_equal(access(other, F_OK), 0);
+    fate_forget(other);
+    assert_int_equal(rmdir(parent), 0);
+}
+
+static void where_no_directory_is_there_is_no_fate(void **state)
+{
+    struct fate *fates;
+
+    (void)state;
+    assert_int_equal(fate_read("/nowhere/at/all", &fates), 0);
+    assert_null(fates);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_that_failed_comes_first_and_what_is_damaged_does_not_count),
+        cmocka_unit_test(those_of_other_steps_are_removed_by_their_name),
+        cmocka_unit_test(where_no_directory_is_there_is_no_fate),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
