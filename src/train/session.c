@@ -442,6 +442,7 @@ void session_close(struct session *session)
 {
     struct session *s = session;
 
+    session_drop_save(s);
     session_unlock(s);
     reports_clear(&s->reports);
     board_clear(&s->board);

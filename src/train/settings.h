@@ -80,6 +80,7 @@ struct train_settings {
     const char *command;        /* the command line, for the plan file */
     uint64_t delay_seed;        /* tests, see executor.h */
     int delay_max;
+    double write_delay;         /* of checkpoints, the same; seconds */
 };
 
 #endif
