@@ -280,3 +280,14 @@ char *checkpoint_before(const char *directory, const char *path)
     free(steps);
     return best < 0 ? NULL : mem_printf("%s/step-%08lld", directory, (long long)best);
 }
+
+int checkpoint_count_steps(const char *directory, int64_t last)
+{
+    int64_t *steps;
+    int n = list_steps(directory, &steps), count = 0;
+
+    for (int i = 0; i < n; i++)
+        count += steps[i] <= last;
+    free(steps);
+    return count;
+}

@@ -192,6 +192,10 @@ void session_tell_best(const struct session *session);
  */
 int session_save(struct session *session, const char *directory, int keep,
                  int64_t steps_done, struct err *err);
+/* Before the first step: is there room for those that will be written? An error where there is
+ * none for one, else a warning. Collective.
+ */
+int session_check_space(struct session *session, struct err *err);
 /* Once it is complete. Collective. */
 int session_end_save(struct session *session, struct err *err);
 /* This rank no longer writes; no other one is asked. */

@@ -266,3 +266,18 @@ can_mount() {
         done
     done
 }
+
+# A checkpoint here has some 250 kB.
+@test "a disk too small for all checkpoints is a warning with numbers" {
+    can_mount
+    for run in "1000k 3 1" "1000k 2 0" "1000k 0 1"; do
+        set -- $run
+        run timeout 120 unshare -m sh -c 'mount -t tmpfs -o "$1" none "$2" && shift 2 && "$@"' \
+            sh "size=$1" "$DIR/box" "$TASUKI" train ${RUN%--checkpoint*} --steps 20 \
+            --checkpoint-every 1 --keep "$2" --checkpoint "$DIR/box/out"
+        echo "$output"
+        [ "$(grep -c "warning: .*box/out: up to .* more checkpoints of .* MB take .* free" \
+            <<<"$output")" -eq "$3" ]
+        [ "$status" -eq "$3" ]      # and it was right
+    done
+}
