@@ -179,6 +179,7 @@ static int read_running(const struct options *o, struct train_settings *t, struc
     int best;
 
     if (option_int(o, "threads", 1, MAX_COUNT, 0, &threads, err) < 0 ||
+        option_number(o, "mtbf", 0, 1e12, 0, &t->mtbf, err) < 0 ||
         option_int(o, "keep", 0, MAX_COUNT, KEEP, &keep, err) < 0 ||
         option_int(o, "data-threads", 0, 1024, 0, &t->data_threads, err) < 0 ||
         planning_kernels(o, &t->backend, err) < 0 ||

@@ -62,6 +62,11 @@ struct session {
     struct source train, test;
     struct checkpoint *resumed;
     struct saving saving;
+    struct saved_cost {
+        int64_t step;                   /* of the last one that is complete; 0: none */
+        double paused, written;         /* seconds that training stood still, and in all */
+    } saved;
+    int64_t save_at;                    /* --mtbf: the step after which the next one begins */
     struct checkpoint_lock *lock;       /* of rank 0, while it has one */
     int n_absent;                       /* values of the model without weights … */
     char *absent;                       /* … of which this is one; NULL: there are none */
@@ -196,6 +201,15 @@ int session_save(struct session *session, const char *directory, int keep,
  * none for one, else a warning. Collective.
  */
 int session_check_space(struct session *session, struct err *err);
+#define SESSION_FIRST_SAVE 10       /* steps after which a checkpoint shows what it costs */
+
+/* Is the interval to follow from what a checkpoint costs? */
+bool session_adapts_saves(const struct session *session);
+/* When the next one is to begin, after 'done' steps or later, by what a step takes and what the last
+ * one cost. Collective.
+ */
+int session_plan_save(struct session *session, int64_t done, double step_seconds,
+                      struct err *err);
 /* Once it is complete. Collective. */
 int session_end_save(struct session *session, struct err *err);
 /* This rank no longer writes; no other one is asked. */

@@ -144,7 +144,9 @@ static bool saves(const struct session *s, const struct report *r, int64_t done)
 {
     int64_t every = period(s, s->settings.checkpoint_every);
 
-    return s->settings.checkpoint && (is_last(s, r, done) || (every > 0 && done % every == 0));
+    return s->settings.checkpoint &&
+           (is_last(s, r, done) || (every > 0 && done % every == 0) ||
+            (session_adapts_saves(s) && done == s->save_at));
 }
 
 /* Does the pipeline go on after so many steps without running empty? */
@@ -165,6 +167,9 @@ static int between_steps(struct session *s, struct report *r, int64_t done, stru
     if (r->stepper.flows)
         return 0;
     if (s->saving.ready && session_advance_save(s, err) < 0)
+        return -1;
+    if (session_adapts_saves(s) && !s->saving.checkpoint && s->save_at < done &&
+        session_plan_save(s, done, r->busy / r->n_steps, err) < 0)
         return -1;
     if (!keep && !test && !is_last(s, r, done))
         return 0;
@@ -396,6 +401,7 @@ int session_loop(struct session *session, struct err *err)
     int code = -1;
 
     stepper_init(&r.stepper, s);
+    s->save_at = s->first_step + SESSION_FIRST_SAVE;
     if (s->rank == 0 && done >= s->total_steps)
         log_info("nothing is left to do: %lld steps were asked for, %lld are done",
                  (long long)s->total_steps, (long long)done);

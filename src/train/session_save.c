@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Checkpoints of a run: begun between two steps, written while the next ones go on. */
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/log.h"
@@ -43,7 +45,61 @@ int session_advance_save(struct session *session, struct err *err)
     if (checkpoint_stage(v->checkpoint) != CHECKPOINT_DONE)
         return 0;
     tell(s);
+    s->saved = (struct saved_cost){ v->step, v->paused, trace_clock() - v->start };
     forget(v);
+    return 0;
+}
+
+bool session_adapts_saves(const struct session *session)
+{
+    const struct train_settings *t = &session->settings;
+
+    return t->checkpoint && t->mtbf > 0 && t->checkpoint_every.n == 0;
+}
+
+static int n_hosts(const struct session *s)
+{
+    int n = 0;
+
+    for (int r = 0; r < s->size; r++) {
+        int same = 0;
+
+        while (strcmp(comm_host(s->comm, same), comm_host(s->comm, r)) != 0)
+            same++;
+        n += same == r;
+    }
+    return n;
+}
+
+/* Steps from one to the next, by Young (1974): the least is lost where the interval is the square
+ * root of twice the cost times the time between failures. None begins before the one before it is
+ * complete.
+ */
+static double interval(const struct session *s, double step_seconds)
+{
+    double mtbf = s->settings.mtbf / n_hosts(s);
+    double seconds = sqrt(2 * s->saved.paused * mtbf);
+    double steps = ceil(fmax(seconds, s->saved.written) / step_seconds);
+
+    log_debug("checkpoint: took %.3g s of training: the next one after %.0f steps (%.3g s)",
+              s->saved.paused, steps, steps * step_seconds);
+    return fmin(fmax(steps, 1), 1e15);
+}
+
+int session_plan_save(struct session *session, int64_t done, double step_seconds,
+                      struct err *err)
+{
+    struct session *s = session;
+    double mine = s->rank == 0 ? interval(s, step_seconds) : 0, *steps = &mine;
+    size_t size = sizeof(mine);
+
+    if (comm_broadcast(s->comm, 0, (void **)&steps, &size, err) < 0)
+        return -1;
+    s->save_at = s->saved.step + (int64_t)*steps;
+    if (s->save_at <= done)
+        s->save_at = done + 1;
+    if (steps != &mine)
+        free(steps);
     return 0;
 }
 

@@ -62,6 +62,8 @@ static double n_saves(const struct session *s)
     double steps = (double)(s->total_steps - s->first_step);
     double period = (double)every.n * (double)(every.epochs ? s->sampler.steps_per_epoch : 1);
 
+    if (session_adapts_saves(s))
+        return s->settings.keep + 1;
     return period > 0 ? ceil(steps / period) : 1;
 }
 

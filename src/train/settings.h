@@ -69,6 +69,7 @@ struct train_settings {
     enum best_by best;
     const char *checkpoint;     /* directory; NULL: none */
     struct span checkpoint_every;   /* 0: at the end */
+    double mtbf;                /* seconds between failures of a node; 0: not known */
     int keep;                   /* checkpoints that stay; 0: all */
     bool resume;
     const char *log, *trace;

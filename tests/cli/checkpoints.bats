@@ -281,3 +281,21 @@ can_mount() {
         [ "$status" -eq "$3" ]      # and it was right
     done
 }
+
+# begun LOG: the steps after which checkpoints began.
+begun() {
+    sed -nE 's/.*"event":"checkpoint","step":([0-9]*).*/\1/p' "$1" | xargs
+}
+
+@test "checkpoints come as often as their cost and the time between failures say" {
+    train 2 -q --stages 2 --steps 40 --mtbf 1e9 --log "$DIR/log"
+    [ "$(begun "$DIR/log")" = "10 40" ]
+    train 2 -q --stages 2 --steps 40 --mtbf 1e-9 --log "$DIR/log"
+    [ "$(begun "$DIR/log" | wc -w)" -gt 3 ]
+    [[ "$(begun "$DIR/log")" = "10 "*" 40" ]]
+    # Steps that flow are at a pause where they are to be.
+    train 2 -q --stages 2 --schedule 2bw --steps 40 --mtbf 1e-9 --log "$DIR/log"
+    [[ "$(begun "$DIR/log")" = "10 "*" 40" ]]
+    train 1 -q --steps 6 --mtbf 1e-9 --checkpoint-every 3 --log "$DIR/log"
+    [ "$(begun "$DIR/log")" = "3 6" ]
+}
