@@ -291,3 +291,17 @@ int checkpoint_count_steps(const char *directory, int64_t last)
     free(steps);
     return count;
 }
+
+void checkpoint_state_hash(const json_t *state, char hex[17])
+{
+    json_t *copy = json_copy((json_t *)state);
+    char *text;
+
+    json_object_del(copy, "xxh3");
+    text = json_dumps(copy, JSON_COMPACT | JSON_SORT_KEYS);
+    hex[0] = '\0';
+    if (text)
+        file_hash(text, strlen(text), hex);
+    free(text);
+    json_decref(copy);
+}

@@ -92,10 +92,12 @@ static int write_shards(struct checkpoint_saving *s, struct err *err)
 
 static int write_state(struct checkpoint_saving *s, struct err *err)
 {
-    char *path = mem_printf("%s/state.json", s->temporary);
+    char *path = mem_printf("%s/state.json", s->temporary), hex[17];
     int bad;
 
     json_object_set(s->state, "files", s->described);
+    checkpoint_state_hash(s->state, hex);
+    json_object_set_new(s->state, "xxh3", json_string(hex));
     bad = json_save(s->state, path, err);
     free(path);
     return bad ? -1 : checkpoint_finish(s->directory, s->temporary, s->name, s->keep, err);

@@ -58,18 +58,20 @@ skips() {
     train 4 -q --steps 4 --checkpoint-every 2 --stages 2 --replicas 2,2
     mv "$DIR/out" "$DIR/good"
     [ "$(ls "$DIR"/good/step-00000004/*.safetensors | wc -l)" -eq 4 ]
-    for file in "$DIR"/good/step-00000004/*.safetensors; do
+    for file in shard-0000.safetensors shard-0003.safetensors; do
         rm -rf "$DIR/out"
         cp -r "$DIR/good" "$DIR/out"
-        flip "$DIR/out/step-00000004/${file##*/}"
-        skips 2 4 "${file##*/}: damaged: its checksum is"
+        flip "$DIR/out/step-00000004/$file"
+        skips 2 4 "$file: damaged: its checksum is"
     done
-    for damage in "rm" "truncate -s 100"; do
-        rm -rf "$DIR/out"
-        cp -r "$DIR/good" "$DIR/out"
-        $damage "$DIR/out/step-00000004/shard-0001.safetensors"
-        skips 1 4 "shard-0001.safetensors: "
-    done
+    rm -rf "$DIR/out"
+    cp -r "$DIR/good" "$DIR/out"
+    rm "$DIR/out/step-00000004/shard-0001.safetensors"
+    skips 1 4 "shard-0001.safetensors: "
+    rm -rf "$DIR/out"
+    cp -r "$DIR/good" "$DIR/out"
+    sed -i 's/"seed": *5/"seed": 4/' "$DIR/out/step-00000004/state.json"
+    skips 1 4 "state.json: damaged: its checksum is"
     rm -rf "$DIR/out"
     cp -r "$DIR/good" "$DIR/out"
     rm "$DIR/out/step-00000004/state.json"
@@ -215,7 +217,7 @@ same_files() {
         rm -rf "$DIR/out" "$DIR/waited"
         train $plan -q --optimizer adam --ema 0.9 --lr-length 20 --steps 4
         mv "$DIR/out" "$DIR/waited"
-        TASUKI_TEST_WRITE_DELAY=1 train $plan -q --optimizer adam --ema 0.9 --lr-length 20 \
+        TASUKI_TEST_WRITE_DELAY=0.5 train $plan -q --optimizer adam --ema 0.9 --lr-length 20 \
             --steps 8 --checkpoint-every 4 --log "$DIR/log"
         [ "$(steps)" = "latest step-00000004 step-00000008" ]
         same_files "$DIR/waited/step-00000004" "$DIR/out/step-00000004"
@@ -288,14 +290,14 @@ begun() {
 }
 
 @test "checkpoints come as often as their cost and the time between failures say" {
-    train 2 -q --stages 2 --steps 40 --mtbf 1e9 --log "$DIR/log"
-    [ "$(begun "$DIR/log")" = "10 40" ]
-    train 2 -q --stages 2 --steps 40 --mtbf 1e-9 --log "$DIR/log"
-    [ "$(begun "$DIR/log" | wc -w)" -gt 3 ]
-    [[ "$(begun "$DIR/log")" = "10 "*" 40" ]]
+    train 2 -q --stages 2 --steps 30 --mtbf 1e9 --log "$DIR/log"
+    [ "$(begun "$DIR/log")" = "10 30" ]
+    train 2 -q --stages 2 --steps 30 --mtbf 1e-9 --log "$DIR/log"
+    [ "$(begun "$DIR/log" | wc -w)" -ge 3 ]
+    [[ "$(begun "$DIR/log")" = "10 "*" 30" ]]
     # Steps that flow are at a pause where they are to be.
-    train 2 -q --stages 2 --schedule 2bw --steps 40 --mtbf 1e-9 --log "$DIR/log"
-    [[ "$(begun "$DIR/log")" = "10 "*" 40" ]]
+    train 2 -q --stages 2 --schedule 2bw --steps 30 --mtbf 1e-9 --log "$DIR/log"
+    [[ "$(begun "$DIR/log")" = "10 "*" 30" ]]
     train 1 -q --steps 6 --mtbf 1e-9 --checkpoint-every 3 --log "$DIR/log"
     [ "$(begun "$DIR/log")" = "3 6" ]
 }
