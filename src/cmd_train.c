@@ -181,6 +181,7 @@ static int read_running(const struct options *o, struct train_settings *t, struc
     int best;
 
     if (option_int(o, "threads", 1, MAX_COUNT, 0, &threads, err) < 0 ||
+        option_number(o, "mtbf", 0, 1e12, 0, &t->mtbf, err) < 0 ||
         option_int(o, "keep", 0, MAX_COUNT, KEEP, &keep, err) < 0 ||
         option_int(o, "data-threads", 0, 1024, 0, &t->data_threads, err) < 0 ||
         planning_kernels(o, &t->backend, err) < 0 ||
@@ -226,13 +227,16 @@ static int read_running(const struct options *o, struct train_settings *t, struc
     return 0;
 }
 
-/* TASUKI_TEST_DELAY=SEED:MICROSECONDS shakes the order in which ranks arrive. */
+/* TASUKI_TEST_DELAY=SEED:MICROSECONDS shakes the order in which ranks arrive;
+ * TASUKI_TEST_WRITE_DELAY=SECONDS lets steps overtake the writing of checkpoints.
+ */
 static int read_delay(struct train_settings *t, struct err *err)
 {
-    const char *text = getenv("TASUKI_TEST_DELAY");
+    const char *text = getenv("TASUKI_TEST_DELAY"), *write = getenv("TASUKI_TEST_WRITE_DELAY");
     unsigned long long seed;
     int max, end = 0;
 
+    t->write_delay = write ? atof(write) : 0;
     if (!text)
         return 0;
     if (sscanf(text, "%llu:%d%n", &seed, &max, &end) != 2 || text[end] || max < 0)

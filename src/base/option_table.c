@@ -255,6 +255,8 @@ static const struct option_spec table[] = {
       .help = "write checkpoints here" },
     { .name = "checkpoint-every", .argument = "N[epochs]", .commands = TRAIN,
       .help = "every N steps or epochs (default: at the end)" },
+    { .name = "mtbf", .argument = "SECONDS", .commands = TRAIN,
+      .help = "mean time between failures of a node: sets --checkpoint-every by its cost" },
     { .name = "keep", .argument = "N", .commands = TRAIN,
       .help = "of --checkpoint the newest N stay (default: 3; 0: all)" },
     { .name = "resume", .commands = TRAIN,

@@ -12,7 +12,10 @@ enum board_entry {
     BOARD_LOSS, BOARD_CORRECT, BOARD_NORM, BOARD_STOP,
     BOARD_REPORT,                               /* it is time for one */
     BOARD_STAGED,                               /* ranks that have done with it, and bytes */
-    BOARD_STAGED_BYTES, BOARD_COPIED_BYTES, BOARD_COUNT
+    BOARD_STAGED_BYTES, BOARD_COPIED_BYTES,
+    BOARD_WRITTEN, BOARD_NAMED,                 /* ranks that have done with a checkpoint's … */
+    BOARD_UNWRITTEN,                            /* … stages, and that failed to */
+    BOARD_COUNT
 };
 
 struct board {

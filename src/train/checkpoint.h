@@ -58,12 +58,38 @@ enum {
     CHECKPOINT_KEEP_ALL = 0
 };
 
-/* Collective over all ranks; 'stores' of the rank's stages, none on a rank without work. On failure
- * nothing new is left in 'directory' and every rank has the same error.
+struct checkpoint_options {
+    const char *directory;
+    int keep;
+    const struct checkpoint_state *state;
+    int n_stores;               /* of the rank's stages; 0 on a rank without work */
+    struct store *const *stores;
+    const struct placement *placement;
+    double delay;               /* tests: seconds to wait before anything is written */
+};
+
+/* A checkpoint that is written by threads while training goes on: first its shards, by each
+ * rank, then its state and its name, by rank 0. Each stage ends by a collective call.
  */
-int checkpoint_save(const char *directory, int keep, const struct checkpoint_state *state,
-                    int n_stores, struct store *const *stores,
-                    const struct placement *placement, struct comm *comm, struct err *err);
+struct checkpoint_saving;
+enum checkpoint_stage { CHECKPOINT_SHARDS, CHECKPOINT_STATE, CHECKPOINT_DONE };
+
+/* Collective over all ranks: what there is now is copied to host memory. What 'options' and
+ * 'state' point to may go; the stores must stay until the end.
+ */
+struct checkpoint_saving *checkpoint_begin(const struct checkpoint_options *options,
+                                           struct comm *comm, struct err *err);
+enum checkpoint_stage checkpoint_stage(const struct checkpoint_saving *saving);
+/* Does this rank's part in the stage go on? '*failed': it went wrong. */
+bool checkpoint_busy(struct checkpoint_saving *saving, bool *failed);
+/* Collective: wait for the end of the stage on all ranks; the next one begins. On failure every
+ * rank has the same error, and nothing new is left in the directory.
+ */
+int checkpoint_advance(struct checkpoint_saving *saving, struct comm *comm, struct err *err);
+/* Bytes of this rank's copy. */
+size_t checkpoint_copied(const struct checkpoint_saving *saving);
+/* Waits for this rank's thread alone. */
+void checkpoint_saving_free(struct checkpoint_saving *saving);
 
 /* The newest checkpoint in a directory: '*path' is malloc'ed, NULL where there is none. Where a
  * run was killed while it replaced that step, this is the older one, renamed away.

@@ -280,3 +280,28 @@ char *checkpoint_before(const char *directory, const char *path)
     free(steps);
     return best < 0 ? NULL : mem_printf("%s/step-%08lld", directory, (long long)best);
 }
+
+int checkpoint_count_steps(const char *directory, int64_t last)
+{
+    int64_t *steps;
+    int n = list_steps(directory, &steps), count = 0;
+
+    for (int i = 0; i < n; i++)
+        count += steps[i] <= last;
+    free(steps);
+    return count;
+}
+
+void checkpoint_state_hash(const json_t *state, char hex[17])
+{
+    json_t *copy = json_copy((json_t *)state);
+    char *text;
+
+    json_object_del(copy, "xxh3");
+    text = json_dumps(copy, JSON_COMPACT | JSON_SORT_KEYS);
+    hex[0] = '\0';
+    if (text)
+        file_hash(text, strlen(text), hex);
+    free(text);
+    json_decref(copy);
+}

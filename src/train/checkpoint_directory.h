@@ -3,6 +3,9 @@
 #ifndef TASUKI_TRAIN_CHECKPOINT_DIRECTORY_H
 #define TASUKI_TRAIN_CHECKPOINT_DIRECTORY_H
 
+#include <jansson.h>
+#include <stdint.h>
+
 struct err;
 
 /* An empty directory 'temporary' in 'directory', which is made where it is missing. */
@@ -12,6 +15,10 @@ int checkpoint_start(const char *directory, const char *temporary, struct err *e
  */
 int checkpoint_finish(const char *directory, const char *temporary, const char *name,
                       int keep, struct err *err);
+/* XXH3 of what state.json says, but for its own key "xxh3"; see file_hash(). */
+void checkpoint_state_hash(const json_t *state, char hex[17]);
+/* Steps in the directory, up to 'last'; 0 where it is none. */
+int checkpoint_count_steps(const char *directory, int64_t last);
 /* A directory of plain files, if it is there. */
 void checkpoint_remove(const char *path);
 

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "train/checkpoint.h"
+#include "train/checkpoint_directory.h"
 #include "train/optimizer.h"
 #include "train/owned.h"
 #include "train/safetensors.h"
@@ -336,6 +337,20 @@ static int read_files(struct checkpoint *c, const struct json_reader *top,
     return check_complete(c, err);
 }
 
+/* What its figures are, no other file tells. Older ones have no checksum. */
+static int check_state(const struct checkpoint *c, struct json_reader *r, struct err *err)
+{
+    const char *hash;
+    char hex[17];
+
+    if (json_get_string(r, "xxh3", false, NULL, &hash, err) < 0)
+        return -1;
+    checkpoint_state_hash(c->json, hex);
+    if (!hash || !*hash || !*hex || strcmp(hash, hex) == 0)
+        return 0;
+    return err_set(err, "%s: damaged: its checksum is %s, it says %s", c->state_path, hex, hash);
+}
+
 /* 'path' becomes the checkpoint's. */
 static struct checkpoint *open_step(char *path, bool tensors, struct err *err)
 {
@@ -348,7 +363,8 @@ static struct checkpoint *open_step(char *path, bool tensors, struct err *err)
     c->json = json_load(c->state_path, err);
     if (c->json &&
         json_reader_top(&r, c->state_path, c->json, "tasuki-checkpoint", 1, err) == 0 &&
-        read_state(c, &r, err) == 0 && json_get_array(&r, "files", true, &files, err) == 0 &&
+        check_state(c, &r, err) == 0 && read_state(c, &r, err) == 0 &&
+        json_get_array(&r, "files", true, &files, err) == 0 &&
         json_reader_end(&r, err) == 0 && (!tensors || read_files(c, &r, files, err) == 0))
         return c;
     checkpoint_close(c);

@@ -188,11 +188,15 @@ static int write_own(const char *own, const struct lock_owner *self, time_t *now
         bad = err_set(err, "%s: %s", own, strerror(errno));
     if (!bad)
         *now = st.st_mtim.tv_sec;
-    if (fd >= 0 && bad) {
+    if (fd >= 0)
         close(fd);
+    /* What is open for writing keeps a file system from becoming read-only. */
+    fd = bad ? -1 : open(own, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (!bad && fd < 0)
+        err_set(err, "%s: %s", own, strerror(errno));
+    if (fd < 0)
         unlink(own);
-    }
-    return bad ? -1 : fd;
+    return fd;
 }
 
 /* Where a file system has no links the name itself is made once only. */

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/err.h"
 #include "base/json.h"
@@ -32,114 +36,237 @@ static json_t *state_json(const struct checkpoint_state *s)
         json_object_set_new(top, "loss", json_string(s->loss));
     json_object_set_new(top, "model", json_pack("{s:s, s:s}", "path", s->model_path, "xxh3",
                                                 s->model_hash));
+    /* A copy: a thread writes it, while others may count references. */
     if (s->plan)
-        json_object_set(top, "plan", s->plan);
+        json_object_set_new(top, "plan", json_deep_copy(s->plan));
     return top;
 }
 
-/* Shards as the ranks described them, in rank order. */
-static int write_state(const char *temporary, const struct checkpoint_state *state,
-                       const void **parts, const size_t *sizes, int n, struct err *err)
+struct checkpoint_saving {
+    char *directory, *name, *temporary;
+    int keep, rank;
+    double delay;
+    enum checkpoint_stage stage;
+    int n;
+    struct shard **shards;
+    size_t bytes;
+    json_t *state;              /* rank 0 */
+    json_t *described;          /* what is written, of this rank, then, on rank 0, of all */
+    pthread_t thread;
+    bool threaded;              /* it is to be joined */
+    atomic_bool busy;
+    bool failed;                /* of the stage; to be read once it is no longer busy */
+    struct err err;
+};
+
+/* What the threads do ----------------------------------------------------------------- */
+
+static void wait_for_tests(double seconds)
 {
-    json_t *top = state_json(state), *files = json_array();
-    char *path = mem_printf("%s/state.json", temporary);
-    int bad = 0;
+    struct timespec time = { .tv_sec = (time_t)seconds };
 
-    for (int r = 0; r < n && !bad; r++) {
-        json_t *shards = json_loadb(parts[r], sizes[r], 0, NULL);
-
-        bad = shards ? json_array_extend(files, shards) : -1;
-        json_decref(shards);
-    }
-    json_object_set_new(top, "files", files);
-    if (bad)
-        err_set(err, "%s: a rank's list of tensors does not parse", path);
-    else
-        bad = json_save(top, path, err);
-    json_decref(top);
-    free(path);
-    return bad;
+    time.tv_nsec = (long)(1e9 * (seconds - (double)time.tv_sec));
+    if (seconds > 0)
+        nanosleep(&time, NULL);
 }
 
-/* Every rank's list, in rank order, on all. */
-static int exchange(struct comm *comm, const json_t *shards, void **block, const void **parts,
-                    size_t *sizes, struct err *err)
+/* A file for each store. */
+static int write_shards(struct checkpoint_saving *s, struct err *err)
 {
-    char *text = json_dumps(shards, JSON_COMPACT);
-    int bad = comm_exchange(comm, text, strlen(text), block, parts, sizes, err);
-
-    free(text);
-    return bad;
-}
-
-/* A file for each store: descriptions, or NULL. */
-static json_t *write_shards(const char *temporary, int rank, int n, struct store *const *stores,
-                            const struct placement *placement, struct err *err)
-{
-    json_t *shards = json_array();
-
-    for (int c = 0; c < n; c++) {
+    for (int c = 0; c < s->n; c++) {
         char file[64], more[16] = "";
         json_t *shard;
 
         if (c)
             snprintf(more, sizeof(more), "-%d", c);
-        snprintf(file, sizeof(file), "shard-%04d%s.safetensors", rank, more);
-        shard = shard_write(temporary, file, stores[c], placement, err);
-        if (!shard) {
-            json_decref(shards);
-            return NULL;
-        }
-        json_array_append_new(shards, shard);
+        snprintf(file, sizeof(file), "shard-%04d%s.safetensors", s->rank, more);
+        shard = shard_write(s->shards[c], s->temporary, file, err);
+        if (!shard)
+            return -1;
+        json_array_append_new(s->described, shard);
+        shard_free(s->shards[c]);
+        s->shards[c] = NULL;
     }
-    return shards;
+    return 0;
 }
 
-static int save_parts(const char *directory, const char *temporary, const char *name, int keep,
-                      const struct checkpoint_state *state, int n_stores,
-                      struct store *const *stores, const struct placement *placement,
-                      struct comm *comm, struct err *err)
+static int write_state(struct checkpoint_saving *s, struct err *err)
 {
-    int size = comm_size(comm), rank = comm_rank(comm), bad;
+    char *path = mem_printf("%s/state.json", s->temporary), hex[17];
+    int bad;
+
+    json_object_set(s->state, "files", s->described);
+    checkpoint_state_hash(s->state, hex);
+    json_object_set_new(s->state, "xxh3", json_string(hex));
+    bad = json_save(s->state, path, err);
+    free(path);
+    return bad ? -1 : checkpoint_finish(s->directory, s->temporary, s->name, s->keep, err);
+}
+
+static void *run_stage(void *argument)
+{
+    struct checkpoint_saving *s = argument;
+
+    wait_for_tests(s->delay);
+    s->failed = (s->stage == CHECKPOINT_SHARDS ? write_shards : write_state)(s, &s->err) < 0;
+    atomic_store(&s->busy, false);
+    return NULL;
+}
+
+static void start_stage(struct checkpoint_saving *s)
+{
+    sigset_t all, before;
+
+    atomic_store(&s->busy, true);
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &before);
+    s->threaded = pthread_create(&s->thread, NULL, run_stage, s) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!s->threaded)           /* then training waits for it */
+        run_stage(s);
+}
+
+static void join(struct checkpoint_saving *s)
+{
+    if (s->threaded)
+        pthread_join(s->thread, NULL);
+    s->threaded = false;
+}
+
+/* What all ranks do ------------------------------------------------------------------- */
+
+/* Shards as the ranks described them, in rank order. */
+static int merge(struct checkpoint_saving *s, const void **parts, const size_t *sizes, int n,
+                 struct err *err)
+{
+    json_array_clear(s->described);
+    for (int r = 0; r < n; r++) {
+        json_t *shards = json_loadb(parts[r], sizes[r], 0, NULL);
+        int bad = shards ? json_array_extend(s->described, shards) : -1;
+
+        json_decref(shards);
+        if (bad)
+            return err_set(err, "%s: rank %d's list of tensors does not parse", s->temporary, r);
+    }
+    return 0;
+}
+
+/* Everybody's list, which rank 0 writes. */
+static int collect(struct checkpoint_saving *s, struct comm *comm, struct err *err)
+{
+    int size = comm_size(comm);
     const void **parts = mem_new((size_t)size, sizeof(*parts));
     size_t *sizes = mem_new((size_t)size, sizeof(*sizes));
+    char *text = json_dumps(s->described, JSON_COMPACT);
     void *block = NULL;
-    json_t *shards = write_shards(temporary, rank, n_stores, stores, placement, err);
+    int bad = comm_exchange(comm, text, strlen(text), &block, parts, sizes, err);
 
-    bad = comm_agree(comm, err, !shards);
     if (!bad)
-        bad = exchange(comm, shards, &block, parts, sizes, err);
-    if (!bad) {
-        int failed = rank == 0 &&
-                     (write_state(temporary, state, parts, sizes, size, err) < 0 ||
-                      checkpoint_finish(directory, temporary, name, keep, err) < 0);
-
-        bad = comm_agree(comm, err, failed);
-    }
-    json_decref(shards);
+        bad = comm_agree(comm, err, s->rank == 0 && merge(s, parts, sizes, size, err) < 0);
+    free(text);
     free(block);
     free(parts);
     free(sizes);
     return bad;
 }
 
-int checkpoint_save(const char *directory, int keep, const struct checkpoint_state *state,
-                    int n_stores, struct store *const *stores,
-                    const struct placement *placement, struct comm *comm, struct err *err)
+int checkpoint_advance(struct checkpoint_saving *saving, struct comm *comm, struct err *err)
 {
-    char *name = mem_printf("step-%08lld", (long long)state->step);
-    char *temporary = mem_printf("%s/.%s.tmp", directory, name);
-    int rank = comm_rank(comm);
-    int failed = rank == 0 && checkpoint_start(directory, temporary, err) < 0;
-    int bad = comm_agree(comm, err, failed);
+    struct checkpoint_saving *s = saving;
+    int bad;
 
-    if (!bad) {
-        bad = save_parts(directory, temporary, name, keep, state, n_stores, stores, placement,
-                         comm, err);
-        if (bad && rank == 0)
-            checkpoint_remove(temporary);
+    join(s);
+    if (s->failed)
+        *err = s->err;
+    bad = comm_agree(comm, err, s->failed);
+    if (!bad && s->stage == CHECKPOINT_SHARDS)
+        bad = collect(s, comm, err);
+    /* All have stopped writing there. */
+    if (bad && s->rank == 0)
+        checkpoint_remove(s->temporary);
+    if (bad)
+        return -1;
+    s->stage++;
+    if (s->stage == CHECKPOINT_STATE && s->rank == 0)
+        start_stage(s);
+    return 0;
+}
+
+enum checkpoint_stage checkpoint_stage(const struct checkpoint_saving *saving)
+{
+    return saving->stage;
+}
+
+bool checkpoint_busy(struct checkpoint_saving *saving, bool *failed)
+{
+    bool busy = atomic_load(&saving->busy);
+
+    *failed = !busy && saving->failed;
+    return busy;
+}
+
+size_t checkpoint_copied(const struct checkpoint_saving *saving)
+{
+    return saving->bytes;
+}
+
+static int copy(struct checkpoint_saving *s, const struct checkpoint_options *options,
+                struct err *err)
+{
+    s->shards = mem_new((size_t)options->n_stores, sizeof(struct shard *));
+    for (; s->n < options->n_stores; s->n++) {
+        size_t files;
+
+        s->shards[s->n] = shard_copy(options->stores[s->n], options->placement, err);
+        if (!s->shards[s->n])
+            return -1;
+        s->bytes += shard_bytes(options->stores[s->n], options->placement, &files);
     }
-    free(temporary);
-    free(name);
-    return bad;
+    return 0;
+}
+
+struct checkpoint_saving *checkpoint_begin(const struct checkpoint_options *options,
+                                           struct comm *comm, struct err *err)
+{
+    struct checkpoint_saving *s = mem_new(1, sizeof(*s));
+    long long step = options->state->step;
+    int bad;
+
+    s->directory = mem_strdup(options->directory);
+    s->name = mem_printf("step-%08lld", step);
+    s->temporary = mem_printf("%s/.%s.tmp", s->directory, s->name);
+    s->keep = options->keep;
+    s->delay = options->delay;
+    s->rank = comm_rank(comm);
+    s->described = json_array();
+    if (s->rank == 0)
+        s->state = state_json(options->state);
+    bad = (s->rank == 0 && checkpoint_start(s->directory, s->temporary, err) < 0) ||
+          copy(s, options, err) < 0;
+    if (comm_agree(comm, err, bad) == 0) {
+        start_stage(s);
+        return s;
+    }
+    if (s->rank == 0)
+        checkpoint_remove(s->temporary);
+    checkpoint_saving_free(s);
+    return NULL;
+}
+
+void checkpoint_saving_free(struct checkpoint_saving *saving)
+{
+    struct checkpoint_saving *s = saving;
+
+    if (!s)
+        return;
+    join(s);
+    for (int c = 0; c < s->n; c++)
+        shard_free(s->shards[c]);
+    free(s->shards);
+    json_decref(s->state);
+    json_decref(s->described);
+    free(s->directory);
+    free(s->name);
+    free(s->temporary);
+    free(s);
 }

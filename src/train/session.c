@@ -426,7 +426,8 @@ int session_open(struct session *session, const struct train_settings *settings,
     s->planning = phase(s);
     if (settings->dry_run)
         return 0;
-    if (session_start(s, err) < 0 || session_stage(s, err) < 0)
+    if (session_start(s, err) < 0 || session_check_space(s, err) < 0 ||
+        session_stage(s, err) < 0)
         return -1;
     if (session_agree(s, make_prefetch(s, err) < 0, err) ||
         board_init(&s->board, comm, err) < 0)
@@ -448,6 +449,7 @@ void session_close(struct session *session)
 {
     struct session *s = session;
 
+    session_drop_save(s);
     session_unlock(s);
     reports_clear(&s->reports);
     board_clear(&s->board);

@@ -37,6 +37,15 @@ struct evaluation {
     double loss, accuracy;      /* accuracy 0 where nothing is classified */
 };
 
+/* The checkpoint that is being written. */
+struct saving {
+    struct checkpoint_saving *checkpoint;   /* NULL: none is */
+    char *directory;
+    int64_t step;
+    bool ready;                             /* all ranks have done with a stage */
+    double start, paused;                   /* paused: seconds in which no step ran */
+};
+
 struct session {
     struct train_settings settings;     /* completed from plan and checkpoint */
     struct comm *comm;
@@ -52,6 +61,12 @@ struct session {
     char *loss_text;                    /* as found or chosen */
     struct source train, test;
     struct checkpoint *resumed;
+    struct saving saving;
+    struct saved_cost {
+        int64_t step;                   /* of the last one that is complete; 0: none */
+        double paused, written;         /* seconds that training stood still, and in all */
+    } saved;
+    int64_t save_at;                    /* --mtbf: the step after which the next one begins */
     struct checkpoint_lock *lock;       /* of rank 0, while it has one */
     int n_absent;                       /* values of the model without weights … */
     char *absent;                       /* … of which this is one; NULL: there are none */
@@ -182,9 +197,34 @@ void session_tell_staged(struct session *session, int64_t step,
 /* Of the test data, into the log; the best so far is kept, where that is wanted. Collective. */
 int session_evaluate(struct session *session, int64_t steps_done, struct err *err);
 void session_tell_best(const struct session *session);
-/* A checkpoint into 'directory', where 'keep' stay, see checkpoint.h. Collective. */
+/* A checkpoint into 'directory', where 'keep' stay, see checkpoint.h: it is written while steps go
+ * on, after the one before is complete. Collective.
+ */
 int session_save(struct session *session, const char *directory, int keep,
                  int64_t steps_done, struct err *err);
+/* Before the first step: is there room for those that will be written? An error where there is
+ * none for one, else a warning. Collective.
+ */
+int session_check_space(struct session *session, struct err *err);
+#define SESSION_FIRST_SAVE 10       /* steps after which a checkpoint shows what it costs */
+
+/* Is the interval to follow from what a checkpoint costs? */
+bool session_adapts_saves(const struct session *session);
+/* When the next one is to begin, after 'done' steps or later, by what a step takes and what the last
+ * one cost. Collective.
+ */
+int session_plan_save(struct session *session, int64_t done, double step_seconds,
+                      struct err *err);
+/* Once it is complete. Collective. */
+int session_end_save(struct session *session, struct err *err);
+/* This rank no longer writes; no other one is asked. */
+void session_drop_save(struct session *session);
+/* How far this rank is with it. */
+void session_note_save(struct session *session, double entries[BOARD_COUNT]);
+/* How far all are: 'ready' where they have done, and then it is to go on. */
+void session_follow_save(struct session *session, const double sums[BOARD_COUNT]);
+/* Its next stage, or its end. Collective. */
+int session_advance_save(struct session *session, struct err *err);
 /* What a step learns from. */
 struct step_batch {
     int64_t *samples;           /* [global batch] */

@@ -10,7 +10,6 @@
 #include "base/mem.h"
 #include "base/order.h"
 #include "base/progress.h"
-#include "train/checkpoint_lock.h"
 #include "train/gradients.h"
 #include "train/session.h"
 #include "train/train.h"
@@ -61,6 +60,7 @@ static int run_step(struct session *s, int64_t step, bool flows, double entries[
     entries[BOARD_STOP] = session_stop_asked() ? 1 : 0;
     entries[BOARD_REPORT] = reports_due(&s->reports, trace_clock()) ? 1 : 0;
     session_note_staging(s, entries);
+    session_note_save(s, entries);
     report->spent.compute += result.compute;
     report->spent.receive += result.receive;
     report->spent.idle += result.idle;
@@ -107,6 +107,7 @@ static int read_one(struct session *s, struct report *r, int64_t next, struct er
     session_tell_staged(s, step + 1, sums);
     r->stop = r->stop || sums[BOARD_STOP] > 0;
     r->unread--;
+    session_follow_save(s, sums);
     if (session_read_report(s, err) < 0)
         return -1;
     return sums[BOARD_REPORT] > 0
@@ -119,41 +120,6 @@ static int read_rest(struct session *s, struct report *r, int64_t next, struct e
         if (read_one(s, r, next, err) < 0)
             return -1;
     return session_read_report(s, err);
-}
-
-/* Checkpoints ------------------------------------------------------------------------- */
-
-int session_save(struct session *session, const char *directory, int keep,
-                 int64_t steps_done, struct err *err)
-{
-    struct session *s = session;
-    const struct train_settings *t = &s->settings;
-    struct checkpoint_state state = {
-        .step = steps_done, .data_samples = data_samples(s->train.data),
-        .global_batch = t->global_batch, .batchnorm_samples = t->batchnorm_samples,
-        .seed = t->seed, .shuffle = t->shuffle, .optimizer = t->optimizer,
-        .recipe = t->recipe, .best = s->best,
-        .precision = t->float64 ? "float64" : "float32", .loss = t->loss,
-        .model_path = s->model_path, .model_hash = model_hash(s->model),
-        .plan = s->plan_json,
-    };
-    double start = trace_clock();
-
-    comm_at(s->comm, "checkpoint", s->placement.stage, steps_done, -1);
-    if (s->runner && runner_drain(s->runner, err) < 0)
-        return -1;
-    if (session_agree(s, s->lock && checkpoint_lock_check(s->lock, err) < 0, err))
-        return -1;
-    if (session_agreed(s, checkpoint_save(directory, keep, &state, s->n_chunks, s->stores,
-                                          &s->placement, s->comm, err), err))
-        return -1;
-    if (s->rank == 0)
-        log_info("checkpoint: %s/step-%08lld", directory, (long long)steps_done);
-    s->metrics.checkpoint_step = steps_done;
-    session_log(s, json_pack("{s:s, s:I, s:s, s:f}", "event", "checkpoint", "step",
-                             (json_int_t)steps_done, "directory", directory, "seconds",
-                             trace_clock() - start));
-    return 0;
 }
 
 /* The loop ---------------------------------------------------------------------------- */
@@ -179,14 +145,16 @@ static bool saves(const struct session *s, const struct report *r, int64_t done)
 {
     int64_t every = period(s, s->settings.checkpoint_every);
 
-    return s->settings.checkpoint && (is_last(s, r, done) || (every > 0 && done % every == 0));
+    return s->settings.checkpoint &&
+           (is_last(s, r, done) || (every > 0 && done % every == 0) ||
+            (session_adapts_saves(s) && done == s->save_at));
 }
 
 /* Does the pipeline go on after so many steps without running empty? */
 static bool flows_on(const struct session *s, const struct report *r, int64_t done)
 {
     return plan_versions(s->plan) > 1 && !is_last(s, r, done) && !tests(s, r, done) &&
-           !saves(s, r, done);
+           !saves(s, r, done) && !s->saving.ready;
 }
 
 /* What happens between two steps. All ranks take the same branches. After a signal a step that
@@ -196,15 +164,26 @@ static int between_steps(struct session *s, struct report *r, int64_t done, stru
 {
     bool keep = saves(s, r, done), test = tests(s, r, done);
 
-    if (r->stepper.flows || (!keep && !test && !is_last(s, r, done)))
+    /* While the next step is under way a rank may wait for one that waits here. */
+    if (r->stepper.flows)
+        return 0;
+    if (s->saving.ready && session_advance_save(s, err) < 0)
+        return -1;
+    if (session_adapts_saves(s) && !s->saving.checkpoint && s->save_at < done &&
+        session_plan_save(s, done, r->busy / r->n_steps, err) < 0)
+        return -1;
+    if (!keep && !test && !is_last(s, r, done))
         return 0;
     if (read_rest(s, r, done, err) < 0)
         return -1;
     /* A signal may have shown in what was read just now. */
     if (test && !r->stop && session_evaluate(s, done, err) < 0)
         return -1;
-    return keep || (r->stop && s->settings.checkpoint)
-               ? session_save(s, s->settings.checkpoint, s->settings.keep, done, err) : 0;
+    if (!keep && !(r->stop && s->settings.checkpoint))
+        return 0;
+    if (session_save(s, s->settings.checkpoint, s->settings.keep, done, err) < 0)
+        return -1;
+    return is_last(s, r, done) ? session_end_save(s, err) : 0;
 }
 
 /* They stay in their array until the next step. */
@@ -423,12 +402,13 @@ int session_loop(struct session *session, struct err *err)
     int code = -1;
 
     stepper_init(&r.stepper, s);
+    s->save_at = s->first_step + SESSION_FIRST_SAVE;
     if (s->rank == 0 && done >= s->total_steps)
         log_info("nothing is left to do: %lld steps were asked for, %lld are done",
                  (long long)s->total_steps, (long long)done);
     else if (s->rank == 0)
         r.progress = progress_new("train", s->total_steps);
-    if (loop(s, &r, &done, err) == 0 &&
+    if (loop(s, &r, &done, err) == 0 && session_end_save(s, err) == 0 &&
         (!s->runner || runner_drain(s->runner, err) == 0)) {
         progress_free(r.progress);
         r.progress = NULL;

@@ -71,6 +71,7 @@ struct train_settings {
     enum best_by best;
     const char *checkpoint;     /* directory; NULL: none */
     struct span checkpoint_every;   /* 0: at the end */
+    double mtbf;                /* seconds between failures of a node; 0: not known */
     int keep;                   /* checkpoints that stay; 0: all */
     bool resume;
     const char *log, *trace;
@@ -82,6 +83,7 @@ struct train_settings {
     const char *command;        /* the command line, for the plan file */
     uint64_t delay_seed;        /* tests, see executor.h */
     int delay_max;
+    double write_delay;         /* of checkpoints, the same; seconds */
 };
 
 #endif

@@ -12,11 +12,20 @@
 
 const char *const shard_kinds[CHECKPOINT_KINDS] = { "value", "m", "v", "ema", "previous" };
 
+#define DESCRIBED 512       /* bytes at most, beside its names, of all that is said of a piece */
+
 struct piece {
     const struct owned_tensor *tensor;
     int64_t start, count;
     char *key;
     void *data;
+};
+
+struct shard {
+    const struct graph *graph;
+    struct owned_tensor *list;
+    int n;
+    struct piece *pieces;
 };
 
 static struct shape piece_shape(const struct piece *p, const struct shape *whole)
@@ -113,16 +122,16 @@ static json_t *describe_file(const char *path, const char *name, struct err *err
     return json;
 }
 
-static json_t *write_pieces(const char *directory, const char *name,
-                            const struct store *store, const struct piece *pieces, int n,
-                            struct err *err)
+json_t *shard_write(const struct shard *shard, const char *directory, const char *name,
+                    struct err *err)
 {
-    const struct graph *graph = store->compiled->graph;
-    struct safetensors_tensor *tensors = mem_new((size_t)n, sizeof(*tensors));
+    const struct graph *graph = shard->graph;
+    const struct piece *pieces = shard->pieces;
+    struct safetensors_tensor *tensors = mem_new((size_t)shard->n, sizeof(*tensors));
     char *path = mem_printf("%s/%s", directory, name);
     json_t *json = NULL;
 
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < shard->n; i++) {
         const struct value *v = &graph->values[pieces[i].tensor->value];
 
         tensors[i] = (struct safetensors_tensor){
@@ -130,34 +139,63 @@ static json_t *write_pieces(const char *directory, const char *name,
             .shape = piece_shape(&pieces[i], &v->shape),
         };
     }
-    if (safetensors_write(path, n, tensors, err) == 0)
+    if (safetensors_write(path, shard->n, tensors, err) == 0)
         json = describe_file(path, name, err);
-    for (int i = 0; json && i < n; i++)
+    for (int i = 0; json && i < shard->n; i++)
         json_array_append_new(json_object_get(json, "pieces"), describe(graph, &pieces[i]));
     free(path);
     free(tensors);
     return json;
 }
 
-json_t *shard_write(const char *directory, const char *name, const struct store *store,
-                    const struct placement *placement, struct err *err)
+struct shard *shard_copy(const struct store *store, const struct placement *placement,
+                         struct err *err)
 {
-    struct owned_tensor *list;
-    int n = owned_list(store, &list), n_pieces, bad = 0;
-    struct piece *pieces = cut(store, placement, list, n, &n_pieces);
-    json_t *json = NULL;
+    struct shard *shard = mem_new(1, sizeof(*shard));
+    int n = owned_list(store, &shard->list), bad = 0;
 
-    for (int i = 0; i < n_pieces && !bad; i++)
-        bad = fetch(store, &pieces[i], err);
+    shard->graph = store->compiled->graph;
+    shard->pieces = cut(store, placement, shard->list, n, &shard->n);
+    for (int i = 0; i < shard->n && !bad; i++)
+        bad = fetch(store, &shard->pieces[i], err);
     if (!bad)
         bad = store->compiled->backend->stream_sync(store->stream, err);
     if (!bad)
-        json = write_pieces(directory, name, store, pieces, n_pieces, err);
-    for (int i = 0; i < n_pieces; i++) {
-        free(pieces[i].key);
-        free(pieces[i].data);
+        return shard;
+    shard_free(shard);
+    return NULL;
+}
+
+void shard_free(struct shard *shard)
+{
+    if (!shard)
+        return;
+    for (int i = 0; i < shard->n; i++) {
+        free(shard->pieces[i].key);
+        free(shard->pieces[i].data);
     }
+    free(shard->pieces);
+    free(shard->list);
+    free(shard);
+}
+
+size_t shard_bytes(const struct store *store, const struct placement *placement, size_t *files)
+{
+    const struct graph *graph = store->compiled->graph;
+    struct owned_tensor *list;
+    int n = owned_list(store, &list), n_pieces;
+    struct piece *pieces = cut(store, placement, list, n, &n_pieces);
+    size_t bytes = 0;
+
+    *files = DESCRIBED;
+    for (int i = 0; i < n_pieces; i++) {
+        const struct value *v = &graph->values[pieces[i].tensor->value];
+
+        bytes += (size_t)pieces[i].count * dtype_size(v->dtype);
+        *files += DESCRIBED + 3 * strlen(v->name);
+    }
+    *files += bytes;
     free(pieces);
     free(list);
-    return json;
+    return bytes;
 }

@@ -11,12 +11,23 @@
 
 struct err;
 
-/* Write this rank's share of its stage's tensors: the replicas of a stage hold the same, each
- * writes an equal range of elements. Returns {"file", "xxh3", "bytes", "pieces": [{"name",
- * "kind", "dtype", "shape", "start", "count", "key"}]}, or NULL.
+struct shard;
+
+/* This rank's share of its stage's tensors, copied to host memory: the replicas of a stage hold
+ * the same, each has an equal range of elements. It refers to the store's graph.
  */
-json_t *shard_write(const char *directory, const char *name, const struct store *store,
-                    const struct placement *placement, struct err *err);
+struct shard *shard_copy(const struct store *store, const struct placement *placement,
+                         struct err *err);
+void shard_free(struct shard *shard);
+/* Bytes that shard_copy() takes; '*files' is what it and its description are on disk, or somewhat
+ * more.
+ */
+size_t shard_bytes(const struct store *store, const struct placement *placement, size_t *files);
+/* Write it, in any thread. Returns {"file", "xxh3", "bytes", "pieces": [{"name", "kind", "dtype",
+ * "shape", "start", "count", "key"}]}, or NULL.
+ */
+json_t *shard_write(const struct shard *shard, const char *directory, const char *name,
+                    struct err *err);
 
 extern const char *const shard_kinds[CHECKPOINT_KINDS];
 

@@ -190,18 +190,21 @@ in_box='mount -t tmpfs -o "$1" none "$2" || exit 99; shift 2; "$@"; code=$?
     done
 }
 
-@test "a full disk is one error and leaves no half-written checkpoint" {
+@test "a disk too small for a checkpoint is one error before the first step" {
     can_mount
     for ranks in 1 3; do
         if [ $ranks -eq 1 ]; then launch=; else launch="mpirun -n $ranks"; fi
+        rm -f "$DIR/log"
         run timeout 120 unshare -m sh -c "$in_box" sh size=64k "$DIR/box" \
             $launch "$TASUKI" train "$DEMO/digits.onnx" --data "$DIR/good.safetensors" \
-            --global-batch 48 --steps 2 --batchnorm-samples 4 -q --checkpoint "$DIR/box/c"
+            --global-batch 48 --steps 2 --batchnorm-samples 4 -q --checkpoint "$DIR/box/c" \
+            --log "$DIR/log"
         echo "$output"
         cat "$DIR/box.list"
         [ "$status" -eq 1 ]
         [ "$(echo "$output" | grep '^tasuki: .*error: ' | sort -u | wc -l)" -eq 1 ]
-        echo "$output" | grep -qi 'no space left'
+        echo "$output" | grep -q 'box/c: no space left for one checkpoint: it takes .* MB, .* free'
+        ! grep -q '"step"' "$DIR/log"
         ! grep -Eq 'latest|safetensors|state.json' "$DIR/box.list"
     done
 }

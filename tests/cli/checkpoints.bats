@@ -58,18 +58,20 @@ skips() {
     train 4 -q --steps 4 --checkpoint-every 2 --stages 2 --replicas 2,2
     mv "$DIR/out" "$DIR/good"
     [ "$(ls "$DIR"/good/step-00000004/*.safetensors | wc -l)" -eq 4 ]
-    for file in "$DIR"/good/step-00000004/*.safetensors; do
+    for file in shard-0000.safetensors shard-0003.safetensors; do
         rm -rf "$DIR/out"
         cp -r "$DIR/good" "$DIR/out"
-        flip "$DIR/out/step-00000004/${file##*/}"
-        skips 2 4 "${file##*/}: damaged: its checksum is"
+        flip "$DIR/out/step-00000004/$file"
+        skips 2 4 "$file: damaged: its checksum is"
     done
-    for damage in "rm" "truncate -s 100"; do
-        rm -rf "$DIR/out"
-        cp -r "$DIR/good" "$DIR/out"
-        $damage "$DIR/out/step-00000004/shard-0001.safetensors"
-        skips 1 4 "shard-0001.safetensors: "
-    done
+    rm -rf "$DIR/out"
+    cp -r "$DIR/good" "$DIR/out"
+    rm "$DIR/out/step-00000004/shard-0001.safetensors"
+    skips 1 4 "shard-0001.safetensors: "
+    rm -rf "$DIR/out"
+    cp -r "$DIR/good" "$DIR/out"
+    sed -i 's/"seed": *5/"seed": 4/' "$DIR/out/step-00000004/state.json"
+    skips 1 4 "state.json: damaged: its checksum is"
     rm -rf "$DIR/out"
     cp -r "$DIR/good" "$DIR/out"
     rm "$DIR/out/step-00000004/state.json"
@@ -97,10 +99,10 @@ skips() {
     [[ "$output" == *"step-00000004/shard-0000.safetensors: damaged: it has "* ]]
 }
 
-# Until the log has a line of a step.
+# wait_for_step LOG PID [PATTERN]: until the log has a line of a step, or such a one.
 wait_for_step() {
     for _ in $(seq 3000); do
-        grep -q '^{"step"' "$1" 2>/dev/null && return 0
+        grep -q "${3:-^{\"step\"}" "$1" 2>/dev/null && return 0
         kill -0 "$2" 2>/dev/null || return 1
         sleep 0.1
     done
@@ -197,4 +199,105 @@ taken_over() {
     run env -u SLURM_JOB_ID SLURM_ARRAY_JOB_ID=1 SLURM_ARRAY_TASK_ID=2 "$TASUKI" train $RUN
     [ "$status" -eq 2 ]
     [[ "$output" == *"--log $DIR/log-%j%%: %j: this is no job (SLURM_JOB_ID is not set)"* ]]
+}
+
+# same_files A B: tensors and what is said of them, but for the time that a plan took to measure.
+same_files() {
+    [ "$(cd "$1" && ls)" = "$(cd "$2" && ls)" ]
+    for file in "$1"/*.safetensors; do
+        cmp "$file" "$2/${file##*/}"
+    done
+    diff <(grep -A1000 '"files"' "$1/state.json") <(grep -A1000 '"files"' "$2/state.json")
+}
+
+# A run that ends at a step waits for its checkpoint; one that goes on is some steps further when
+# the first byte is written.
+@test "a checkpoint written while steps go on has the bytes of one that was waited for" {
+    for plan in "1" "4 --stages 2 --replicas 2,2 --zero" "2 --stages 2 --schedule 2bw"; do
+        rm -rf "$DIR/out" "$DIR/waited"
+        train $plan -q --optimizer adam --ema 0.9 --lr-length 20 --steps 4
+        mv "$DIR/out" "$DIR/waited"
+        TASUKI_TEST_WRITE_DELAY=0.5 train $plan -q --optimizer adam --ema 0.9 --lr-length 20 \
+            --steps 8 --checkpoint-every 4 --log "$DIR/log"
+        [ "$(steps)" = "latest step-00000004 step-00000008" ]
+        same_files "$DIR/waited/step-00000004" "$DIR/out/step-00000004"
+        # Step 5 was done before it was complete.
+        awk '/^{"step":5,/ { five = 1 } /"event":"checkpoint","step":4,/ { later = five }
+            END { exit !later }' "$DIR/log"
+    done
+}
+
+can_mount() {
+    mkdir -p "$DIR/box"
+    unshare -m mount -t tmpfs -o size=64k none "$DIR/box" 2>/dev/null ||
+        skip "needs root and mount namespaces"
+}
+
+# After the first checkpoint nothing can be written any more.
+@test "a disk that fills, or cannot be written, ends all ranks with one error at a later step" {
+    can_mount
+    has_mpi || skip "no MPI"
+    fill='mount -t tmpfs -o size=16m none "$1" || exit 99; shift; "$@" & pid=$!
+        for _ in $(seq 3000); do
+            grep -q "\"event\":\"checkpoint\"" "$DIR/log" 2>/dev/null && break
+            kill -0 $pid 2>/dev/null || break
+            sleep 0.1
+        done
+        for _ in $(seq 100); do
+            eval "$spoil" && break
+            sleep 0.1
+        done
+        wait $pid; code=$?; ls -A "$DIR/box/out" >"$DIR/left"; exit $code'
+    for spoil in '! cat /dev/zero >"$DIR/box/fill" 2>/dev/null' \
+        'mount -o remount,ro "$DIR/box" 2>/dev/null'; do
+        for launch in "" "mpirun -n 3"; do
+            [[ "$launch$spoil" != mpirun*remount* ]] || continue
+            rm -f "$DIR/log"
+            DIR=$DIR spoil=$spoil run timeout 120 unshare -m sh -c "$fill" sh "$DIR/box" $launch \
+                "$TASUKI" train ${RUN%--checkpoint*} -q --steps 1000000 --checkpoint-every 20 \
+                --checkpoint "$DIR/box/out" --log "$DIR/log"
+            echo "$output"
+            cat "$DIR/left"
+            [ "$status" -eq 1 ]
+            [ "$(echo "$output" | grep '^tasuki: .*error: ' | sort -u | wc -l)" -eq 1 ]
+            echo "$output" | grep -Eqi 'no space left|read-only'
+            grep -q '"event":"failed"' "$DIR/log"
+            # What was complete stays.
+            grep -qx latest "$DIR/left"
+            grep -q '^step-' "$DIR/left"
+        done
+    done
+}
+
+# A checkpoint here has some 250 kB.
+@test "a disk too small for all checkpoints is a warning with numbers" {
+    can_mount
+    for run in "1000k 3 1" "1000k 2 0" "1000k 0 1"; do
+        set -- $run
+        run timeout 120 unshare -m sh -c 'mount -t tmpfs -o "$1" none "$2" && shift 2 && "$@"' \
+            sh "size=$1" "$DIR/box" "$TASUKI" train ${RUN%--checkpoint*} --steps 20 \
+            --checkpoint-every 1 --keep "$2" --checkpoint "$DIR/box/out"
+        echo "$output"
+        [ "$(grep -c "warning: .*box/out: up to .* more checkpoints of .* MB take .* free" \
+            <<<"$output")" -eq "$3" ]
+        [ "$status" -eq "$3" ]      # and it was right
+    done
+}
+
+# begun LOG: the steps after which checkpoints began.
+begun() {
+    sed -nE 's/.*"event":"checkpoint","step":([0-9]*).*/\1/p' "$1" | xargs
+}
+
+@test "checkpoints come as often as their cost and the time between failures say" {
+    train 2 -q --stages 2 --steps 30 --mtbf 1e9 --log "$DIR/log"
+    [ "$(begun "$DIR/log")" = "10 30" ]
+    train 2 -q --stages 2 --steps 30 --mtbf 1e-9 --log "$DIR/log"
+    [ "$(begun "$DIR/log" | wc -w)" -ge 3 ]
+    [[ "$(begun "$DIR/log")" = "10 "*" 30" ]]
+    # Steps that flow are at a pause where they are to be.
+    train 2 -q --stages 2 --schedule 2bw --steps 30 --mtbf 1e-9 --log "$DIR/log"
+    [[ "$(begun "$DIR/log")" = "10 "*" 30" ]]
+    train 1 -q --steps 6 --mtbf 1e-9 --checkpoint-every 3 --log "$DIR/log"
+    [ "$(begun "$DIR/log")" = "3 6" ]
 }

@@ -14,6 +14,8 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define SHARD "shard-0000.safetensors"
 
+static off_t shard_size;
+
 static const char *const keys[] = {
     "schema", "version", "step", "data_samples", "global_batch", "batchnorm_samples", "random",
     "seed", "shuffle", "precision", "optimizer", "model", "plan", "files", "name", "lr",
@@ -39,7 +41,7 @@ static json_t *valid(void)
                                   "lr", 0.1, "momentum", 0.9, "beta1", 0.9, "beta2", 0.999,
                                   "epsilon", 1e-8, "weight_decay", 0.0);
     json_t *file = json_pack("{s:s, s:s, s:i, s:[o, o, o]}", "file", SHARD, "xxh3", "",
-                             "bytes", 100, "pieces", piece("w", "value", 0, 4, "w@0"),
+                             "bytes", (int)shard_size, "pieces", piece("w", "value", 0, 4, "w@0"),
                              piece("w", "value", 4, 2, "w@4"), piece("w", "m", 0, 6, "m"));
 
     return json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:s, s:i, s:b, s:s, s:o, s:{s:s, s:s}, "
@@ -156,9 +158,27 @@ static enum fuzz_result try(const char *path, struct err *err)
     return c ? FUZZ_ACCEPTED : json ? FUZZ_REFUSED : FUZZ_UNPARSED;
 }
 
+/* A true state.json says how long the shard is. */
+static void measure_shard(void)
+{
+    char directory[] = "/tmp/fuzz-checkpoint-XXXXXX", shard[64];
+    struct stat st;
+
+    if (!mkdtemp(directory))
+        abort();
+    snprintf(shard, sizeof(shard), "%s/%s", directory, SHARD);
+    write_shard(shard);
+    if (stat(shard, &st) < 0)
+        abort();
+    shard_size = st.st_size;
+    unlink(shard);
+    rmdir(directory);
+}
+
 int main(int argc, char **argv)
 {
     static const struct fuzz_target target = { "checkpoint", ".json", make, try };
 
+    measure_shard();
     return fuzz_main(&target, argc, argv);
 }

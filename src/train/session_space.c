@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+/* Is there room for the checkpoints of a run? */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "train/checkpoint_directory.h"
+#include "train/session.h"
+#include "train/shard.h"
+
+/* What a checkpoint takes: of a rank, then of all. */
+struct need {
+    double copied;      /* bytes of host memory of a rank; of all: the most of one */
+    double bytes, files;
+};
+
+static struct need rank_need(const struct session *s)
+{
+    struct need need = { .bytes = 0 };
+
+    for (int c = 0; c < s->n_chunks; c++) {
+        size_t files;
+
+        need.copied += (double)shard_bytes(s->stores[c], &s->placement, &files);
+        need.bytes += (double)files;
+        need.files++;
+    }
+    return need;
+}
+
+static int total_need(struct session *s, struct need *total, struct err *err)
+{
+    struct need mine = rank_need(s), other;
+    const void **parts = mem_new((size_t)s->size, sizeof(*parts));
+    size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
+    void *block = NULL;
+    int bad = comm_exchange(s->comm, &mine, sizeof(mine), &block, parts, sizes, err);
+
+    *total = (struct need){ .files = 2 };       /* the directory and its state.json */
+    for (int r = 0; r < s->size && !bad; r++) {
+        memcpy(&other, parts[r], sizeof(other));
+        total->bytes += other.bytes;
+        total->files += other.files;
+        total->copied = fmax(total->copied, other.copied);
+    }
+    free(block);
+    free(parts);
+    free(sizes);
+    return bad;
+}
+
+/* How many the run will write. */
+static double n_saves(const struct session *s)
+{
+    struct span every = s->settings.checkpoint_every;
+    double steps = (double)(s->total_steps - s->first_step);
+    double period = (double)every.n * (double)(every.epochs ? s->sampler.steps_per_epoch : 1);
+
+    if (session_adapts_saves(s))
+        return s->settings.keep + 1;
+    return period > 0 ? ceil(steps / period) : 1;
+}
+
+/* How many are there at a time, beside those that are there now: one more than stay, since the
+ * oldest goes once the newest is complete.
+ */
+static double n_more(const struct session *s)
+{
+    const char *directory = s->settings.checkpoint;
+    double there = checkpoint_count_steps(directory, s->first_step), more = n_saves(s);
+
+    if (s->settings.keep > 0)
+        more = fmax(1, fmin(more + there, s->settings.keep + 1) - there);
+    if (s->settings.best != BEST_NONE) {
+        char *best = mem_printf("%s/best", directory);
+
+        more += checkpoint_count_steps(best, INT64_MAX) > 0 ? 1 : 2;
+        free(best);
+    }
+    return more;
+}
+
+/* What is free: root may fill what is kept from others. Inodes are infinite where the file system
+ * does not count them.
+ */
+static int free_space(const char *path, struct need *room, struct err *err)
+{
+    struct statvfs disk;
+
+    if (statvfs(path, &disk) < 0)
+        return err_set(err, "%s: %s", path, strerror(errno));
+    room->bytes = (double)(geteuid() ? disk.f_bavail : disk.f_bfree) * (double)disk.f_frsize;
+    room->files = disk.f_files ? (double)(geteuid() ? disk.f_favail : disk.f_ffree) : INFINITY;
+    return 0;
+}
+
+static int compare(const struct session *s, const struct need *one, struct err *err)
+{
+    const char *path = s->settings.checkpoint;
+    struct need room = { .bytes = 0 };
+    double n = n_more(s);
+
+    if (free_space(path, &room, err) < 0)
+        return -1;
+    if (one->bytes > room.bytes)
+        return err_set(err, "%s: no space left for one checkpoint: it takes %.4g MB, %.4g MB are "
+                       "free", path, 1e-6 * one->bytes, 1e-6 * room.bytes);
+    if (one->files > room.files)
+        return err_set(err, "%s: no space left for one checkpoint: it takes %.0f files, %.0f more "
+                       "may be made there", path, one->files, room.files);
+    if (n * one->bytes > room.bytes)
+        log_warning("%s: up to %.0f more checkpoints of %.4g MB take %.4g MB, %.4g MB are free "
+                    "(--keep, --checkpoint-every)", path, n, 1e-6 * one->bytes,
+                    1e-6 * n * one->bytes, 1e-6 * room.bytes);
+    else if (n * one->files > room.files)
+        log_warning("%s: up to %.0f more checkpoints of %.0f files take %.0f files, %.0f more may "
+                    "be made there (--keep, --checkpoint-every)", path, n, one->files,
+                    n * one->files, room.files);
+    return 0;
+}
+
+int session_check_space(struct session *session, struct err *err)
+{
+    struct session *s = session;
+    struct need need;
+
+    if (!s->settings.checkpoint || s->first_step >= s->total_steps)
+        return 0;
+    if (total_need(s, &need, err) < 0)
+        return -1;
+    if (s->rank == 0)
+        log_debug("a checkpoint takes %.4g MB in %.0f files, and %.4g MB of a rank's memory while "
+                  "it is written", 1e-6 * need.bytes, need.files, 1e-6 * need.copied);
+    return session_agree(s, s->rank == 0 && compare(s, &need, err) < 0, err);
+}
