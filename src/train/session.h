@@ -81,6 +81,9 @@ struct session {
     bool metrics_failed;                /* the file could not be written */
     struct checkpoint_best best;        /* of the evaluations so far */
     int64_t first_step, total_steps;
+    int64_t bad_steps, last_bad;        /* how many, and the last one */
+    int bad_in_row, rollbacks;          /* rollbacks: to the checkpoint of step 'rolled_to' */
+    int64_t rolled_to;
     double mark;                        /* clock when the last phase ended */
     double discovering, opening, planning, compiling;   /* seconds of the phases so far */
     bool agreed;                        /* the error is one that all ranks know of */
@@ -172,6 +175,16 @@ void session_tell_staged(struct session *session, int64_t step,
 /* Of the test data, into the log; the best so far is kept, where that is wanted. Collective. */
 int session_evaluate(struct session *session, int64_t steps_done, struct err *err);
 void session_tell_best(const struct session *session);
+/* All ranks have read that this step, from 0, was bad (guard.h): it goes into the log. Fails, for
+ * all, where the run is to end. Collective.
+ */
+int session_bad_step(struct session *session, int64_t step, double loss, struct err *err);
+/* Parameters and state of the newest checkpoint, if there is one; nothing may be under way.
+ * Collective.
+ */
+int session_rollback(struct session *session, int64_t steps_done, struct err *err);
+/* What a checkpoint has for this rank. */
+int session_load(struct session *session, const struct checkpoint *checkpoint, struct err *err);
 /* A checkpoint into 'directory'. Collective. */
 int session_save(struct session *session, const char *directory, int64_t steps_done,
                  struct err *err);

@@ -39,7 +39,7 @@ struct report {
     double times[TIMES];        /* of the last steps, for the median */
     double last_loss, busy;     /* busy: seconds of all steps */
     struct batch_result spent;  /* sums of this rank */
-    bool stop;
+    bool stop, rollback;
 };
 
 /* One step ---------------------------------------------------------------------------- */
@@ -57,6 +57,7 @@ static int run_step(struct session *s, int64_t step, bool flows, double entries[
     entries[BOARD_LOSS] = result.loss;
     entries[BOARD_CORRECT] = result.correct;
     entries[BOARD_NORM] = result.norm;
+    entries[BOARD_BAD] = result.bad ? 1 : 0;
     entries[BOARD_STOP] = session_stop_asked() ? 1 : 0;
     entries[BOARD_REPORT] = reports_due(&s->reports, trace_clock()) ? 1 : 0;
     session_note_staging(s, entries);
@@ -106,6 +107,10 @@ static int read_one(struct session *s, struct report *r, int64_t next, struct er
     session_tell_staged(s, step + 1, sums);
     r->stop = r->stop || sums[BOARD_STOP] > 0;
     r->unread--;
+    if (sums[BOARD_BAD] > 0 && session_bad_step(s, step, sums[BOARD_LOSS], err) < 0)
+        return -1;
+    r->rollback = r->rollback ||
+                  (sums[BOARD_BAD] > 0 && s->settings.guard.policy == GUARD_ROLLBACK);
     if (session_read_report(s, err) < 0)
         return -1;
     return sums[BOARD_REPORT] > 0
@@ -183,7 +188,7 @@ static bool saves(const struct session *s, const struct report *r, int64_t done)
 static bool flows_on(const struct session *s, const struct report *r, int64_t done)
 {
     return plan_versions(s->plan) > 1 && !is_last(s, r, done) && !tests(s, r, done) &&
-           !saves(s, r, done);
+           !saves(s, r, done) && !r->rollback;
 }
 
 /* What happens between two steps. All ranks take the same branches. After a signal a step that
@@ -193,10 +198,11 @@ static int between_steps(struct session *s, struct report *r, int64_t done, stru
 {
     bool keep = saves(s, r, done), test = tests(s, r, done);
 
-    if (r->stepper.flows || (!keep && !test && !is_last(s, r, done)))
+    if (r->stepper.flows || (!keep && !test && !r->rollback && !is_last(s, r, done)))
         return 0;
-    if (read_rest(s, r, done, err) < 0)
+    if (read_rest(s, r, done, err) < 0 || (r->rollback && session_rollback(s, done, err) < 0))
         return -1;
+    r->rollback = false;
     /* A signal may have shown in what was read just now. */
     if (test && !r->stop && session_evaluate(s, done, err) < 0)
         return -1;
@@ -339,8 +345,8 @@ static int summarize(struct session *s, struct report *r, int64_t done, struct e
     tell_damage(s->test.data);
     session_log(s, json_pack("{s:s, s:o, s:o}", "event", "memory", "peak", peaks, "resident",
                              resident));
-    session_log(s, json_pack("{s:s, s:i, s:f, s:f, s:o, s:o, s:s, s:f}", "event", "end",
-                             "steps", r->n_steps, "measured_seconds", measured,
+    session_log(s, json_pack("{s:s, s:i, s:I, s:f, s:f, s:o, s:o, s:s, s:f}", "event", "end",
+                             "steps", r->n_steps, "bad_steps", (json_int_t)s->bad_steps, "measured_seconds", measured,
                              "predicted_seconds", s->plan->iteration_seconds, "phases",
                              phases(s), "ranks", ranks, "outcome", outcome(s, r, done),
                              "seconds", r->busy));

@@ -72,6 +72,6 @@ wait_for_lines() {
         sleep 0.1
     done
     grep '"stragglers"' "$dir/log"
-    grep -q 'warning: rank 1 (.*) is slow: .* times as long as the median of its stage$' \
+    grep -q ': rank 1 (.*) is slow: .* times as long as the median of its stage$' \
         "$dir/out"
 }
