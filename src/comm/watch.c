@@ -559,6 +559,14 @@ static void make_links(struct watch *w)
             w->links[n++] = (struct link){ .rank = w->hub[h], .up = true };
 }
 
+static bool on_one_node(const struct comm *comm)
+{
+    for (int r = 1; r < comm->size; r++)
+        if (strcmp(comm->hosts[r], comm->hosts[0]) != 0)
+            return false;
+    return true;
+}
+
 /* Everybody learns where the ranks that watch listen; n 0: nowhere. */
 static int share_places(struct watch *w, struct err *err)
 {
@@ -570,7 +578,7 @@ static int share_places(struct watch *w, struct err *err)
         size_t size = sizeof(place);
 
         if (comm->rank == w->hub[h])
-            w->listener = link_listen(&place);
+            w->listener = link_listen(&place, on_one_node(comm));
         if (comm->driver->broadcast(comm, w->hub[h], &data, &size, err))
             return -1;
         if (size == sizeof(place))

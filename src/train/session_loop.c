@@ -61,6 +61,7 @@ static int run_step(struct session *s, int64_t step, bool flows, double entries[
     entries[BOARD_STOP] = session_stop_asked() ? 1 : 0;
     entries[BOARD_REPORT] = reports_due(&s->reports, trace_clock()) ? 1 : 0;
     session_note_staging(s, entries);
+    session_usage_look(s);
     report->spent.compute += result.compute;
     report->spent.receive += result.receive;
     report->spent.idle += result.idle;
@@ -334,29 +335,44 @@ static int gather_summaries(struct session *s, const struct report *r, json_t *p
     return bad;
 }
 
+static void log_end(struct session *s, struct report *r, int64_t done, double measured,
+                    json_t *ranks, json_t *usage)
+{
+    session_log(s, json_pack("{s:s, s:i, s:I, s:f, s:f, s:o, s:o, s:s, s:f, s:o*}", "event",
+                             "end", "steps", r->n_steps, "bad_steps", (json_int_t)s->bad_steps,
+                             "measured_seconds", measured, "predicted_seconds",
+                             s->plan->iteration_seconds, "phases", phases(s), "ranks", ranks,
+                             "outcome", outcome(s, r, done), "seconds", r->busy, "usage", usage));
+}
+
+static void say_end(const struct session *s, const struct report *r, double measured)
+{
+    if (r->n_steps > 0)
+        log_info("%d step%s; per iteration: predicted %.3f ms, measured %.3f ms (median)",
+                 r->n_steps, r->n_steps == 1 ? "" : "s", 1e3 * s->plan->iteration_seconds,
+                 1e3 * measured);
+    session_tell_best(s);
+    if (s->staging_ranks > 0 && !s->staged)
+        log_info("the run ended before all data were staged");
+}
+
 /* Peaks and times of all ranks, in the log and in words. */
 static int summarize(struct session *s, struct report *r, int64_t done, struct err *err)
 {
     json_t *peaks = json_array(), *resident = json_array(), *ranks = json_array();
+    json_t *usage = NULL;
     double measured = median_seconds(r);
     int bad = gather_summaries(s, r, peaks, resident, ranks, err);
 
     tell_damage(s->train.data);
     tell_damage(s->test.data);
+    if (s->rank == 0 && !bad)
+        say_end(s, r, measured);
+    if (!bad)
+        bad = session_usage(s, &usage, err);
     session_log(s, json_pack("{s:s, s:o, s:o}", "event", "memory", "peak", peaks, "resident",
                              resident));
-    session_log(s, json_pack("{s:s, s:i, s:I, s:f, s:f, s:o, s:o, s:s, s:f}", "event", "end",
-                             "steps", r->n_steps, "bad_steps", (json_int_t)s->bad_steps, "measured_seconds", measured,
-                             "predicted_seconds", s->plan->iteration_seconds, "phases",
-                             phases(s), "ranks", ranks, "outcome", outcome(s, r, done),
-                             "seconds", r->busy));
-    if (s->rank == 0 && !bad && r->n_steps > 0)
-        log_info("%d step%s; per iteration: predicted %.3f ms, measured %.3f ms (median)",
-                 r->n_steps, r->n_steps == 1 ? "" : "s", 1e3 * s->plan->iteration_seconds,
-                 1e3 * measured);
-    session_tell_best(s);
-    if (s->rank == 0 && s->staging_ranks > 0 && !s->staged)
-        log_info("the run ended before all data were staged");
+    log_end(s, r, done, measured, ranks, usage);
     return bad;
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# Steps whose numbers are bad: --on-nan and --loss-spike.
+# Steps whose numbers are bad: --on-nan and --loss-spike; what a run cost.
 
 load data.bash
 
@@ -103,4 +103,22 @@ losses() {
     [ "$status" -eq 1 ]
     run train --steps 1 --on-nan ignore --loss-spike 2
     [ "$status" -eq 2 ]
+}
+
+# The counter stands still, so nothing is used; a GPU there is none.
+@test "the end of a run says what it cost" {
+    local zone=sys/class/powercap/intel-rapl:0
+    TASUKI_SYSFS=$PWD/nothing run train --steps 2 --log log
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "${lines[-1]}" == "tasuki: 0."*" node-hours, 0 GPU-hours, energy not collected" ]]
+    tail -1 log | grep -q '"usage":{"nodes":1,"gpus":0,"node_hours":0.*"kwh":null}}$'
+    mkdir -p $zone
+    echo package-0 >$zone/name
+    echo 1000000 >$zone/max_energy_range_uj
+    echo 5 >$zone/energy_uj
+    TASUKI_SYSFS=$PWD/sys run train --steps 2 --log log
+    echo "$output"
+    [[ "${lines[-1]}" == *" GPU-hours, 0 kWh (processors 0)" ]]
+    tail -1 log | grep -q '"cpu_kwh":0.0,"gpu_kwh":null,"kwh":0.0}}$'
 }

@@ -202,7 +202,7 @@ static void who_leaves_before_it_was_welcomed_says_so(void **state)
     struct comm comm;
     struct watch *watch;
     struct link link = { .state = LINK_FREE };
-    struct pollfd arrival = { .fd = link_listen(&place), .events = POLLIN };
+    struct pollfd arrival = { .fd = link_listen(&place, false), .events = POLLIN };
     struct note note;
 
     memset(places, 0, sizeof(places));
