@@ -479,7 +479,7 @@ static void blame_stuck(struct comm *comm, const struct watch_verdict *verdict, 
                  comm->hosts[verdict->rank], at, s->at.seconds);
     if (waiting >= 0) {
         where_text(&verdict->ranks[waiting].at, at, sizeof(at));
-        err_hint(err, "rank %d (%s) waits for it in %s", waiting, comm->hosts[waiting], at);
+        err_hint(err, "rank %d (%s) waits in %s", waiting, comm->hosts[waiting], at);
     }
 }
 

@@ -224,13 +224,21 @@ int where_stuck(const struct sighting *ranks, int size)
     return found;
 }
 
-int where_waiting(const struct sighting *ranks, int size, int rank)
+static int longest(const struct sighting *ranks, int size, int peer, int least_operation)
 {
     int found = -1;
 
     for (int r = 0; r < size; r++)
-        if (!ranks[r].gone && ranks[r].silent == 0 && ranks[r].at.peer == rank &&
+        if (!ranks[r].gone && ranks[r].silent == 0 && ranks[r].at.peer == peer &&
+            ranks[r].at.operation >= least_operation &&
             (found < 0 || ranks[r].at.seconds > ranks[found].at.seconds))
             found = r;
     return found;
+}
+
+int where_waiting(const struct sighting *ranks, int size, int rank)
+{
+    int found = longest(ranks, size, rank, WHERE_SENDS);
+
+    return found >= 0 ? found : longest(ranks, size, -1, WHERE_SUMS);
 }

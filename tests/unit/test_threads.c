@@ -466,7 +466,7 @@ static void one_that_hangs_is_named_with_what_it_does(void **state)
     assert_contains(text, "seconds; rank 1 (");
     assert_contains(text, ") is in step 5, stage 1, F of micro-batch 2: computes, for ");
     assert_contains(text, "; rank 0 (");
-    assert_contains(text, ") waits for it in step 5, stage 0, F of micro-batch 2: receives from "
+    assert_contains(text, ") waits in step 5, stage 0, F of micro-batch 2: receives from "
                           "rank 1\n");
 }
 
