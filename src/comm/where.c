@@ -150,13 +150,19 @@ static int by_place(const void *a, const void *b)
     return order ? order : *x < *y ? -1 : *x > *y;
 }
 
+/* Of whom nothing was ever heard may not have been able to connect. */
+static int suspicion(const struct sighting *s)
+{
+    if (s->silent != 0)
+        return s->silent > 0 ? 3 : 1;
+    return s->at.operation == WHERE_COMPUTES ? 2 : 0;
+}
+
 static int by_interest(const void *a, const void *b)
 {
     const struct where_group *x = a, *y = b;
-    int order = compare(y->one->silent != 0, x->one->silent != 0);
+    int order = compare(suspicion(y->one), suspicion(x->one));
 
-    order = order ? order : compare(y->one->at.operation == WHERE_COMPUTES,
-                                    x->one->at.operation == WHERE_COMPUTES);
     order = order ? order : compare(x->n, y->n);
     return order ? order : compare(x->ranks[0], y->ranks[0]);
 }
@@ -218,7 +224,7 @@ int where_stuck(const struct sighting *ranks, int size)
     int n, found = -1;
     struct where_group *groups = where_groups(ranks, size, &n);
 
-    if (n > 0 && (groups[0].one->silent != 0 || groups[0].one->at.operation == WHERE_COMPUTES))
+    if (n > 0 && suspicion(groups[0].one) > 0)
         found = (int)(groups[0].one - ranks);
     where_groups_free(groups, n);
     return found;

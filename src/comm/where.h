@@ -61,7 +61,7 @@ struct where_group {
 };
 
 /* Of all that are not gone, '*n' groups: silent ones first, then those that wait for nobody, then
- * the smaller. To be freed by where_groups_free().
+ * those of which nothing was ever heard, then the smaller. To be freed by where_groups_free().
  */
 struct where_group *where_groups(const struct sighting *ranks, int size, int *n);
 void where_groups_free(struct where_group *groups, int n);
