@@ -175,6 +175,22 @@ static int read_length(const struct options *o, struct train_settings *t, struct
     return 0;
 }
 
+static int read_guard(const struct options *o, struct train_settings *t, struct err *err)
+{
+    int policy;
+
+    if (option_word(o, "on-nan", &policy, err) < 0 ||
+        option_number(o, "loss-spike", 1, 1e30, 0, &t->guard.spike, err) < 0)
+        return -1;
+    t->guard.policy = (enum guard_policy)policy;
+    if (t->guard.policy == GUARD_ROLLBACK && !t->checkpoint)
+        return err_set_code(err, EXIT_USAGE, "train: --on-nan rollback needs --checkpoint");
+    if (t->guard.policy == GUARD_IGNORE && t->guard.spike > 0)
+        return err_set_code(err, EXIT_USAGE, "train: --loss-spike does what --on-nan says: "
+                            "\"ignore\" is nothing");
+    return 0;
+}
+
 static int read_running(const struct options *o, struct train_settings *t, struct err *err)
 {
     int64_t threads, keep;
@@ -216,7 +232,7 @@ static int read_running(const struct options *o, struct train_settings *t, struc
     if (t->prometheus && t->report_every == 0)
         return err_set_code(err, EXIT_USAGE, "train: --prometheus writes at each report: it "
                             "needs --report-every above 0");
-    if (option_word(o, "best", &best, err) < 0)
+    if (option_word(o, "best", &best, err) < 0 || read_guard(o, t, err) < 0)
         return -1;
     t->best = (enum best_by)best;
     if (t->best != BEST_NONE && (!t->checkpoint || !t->test))

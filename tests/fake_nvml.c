@@ -3,6 +3,7 @@
  * of the text file $TASUKI_FAKE_NVML, a word and its values on each line:
  *
  *     driver 535.1            gpu 0000:1b:00.0         (what follows is of this GPU)
+ *     energy MILLIJOULES between two questions
  *     name … uuid … memory BYTES compute 9.0 pcie GEN WIDTH MAXGEN MAXWIDTH
  *     link N up|down [gpu|switch|cpu ADDRESS MEGABYTES]   mig 0|1   part UUID BYTES NAME
  *     ecc 0|1 CORRECTED UNCORRECTED   rows UNCORRECTED FAILED   clocks NOW MOST   throttle BITS
@@ -27,7 +28,7 @@ struct fake_link {
 
 struct nvml_device {
     char address[32], name[NVML_TEXT], uuid[NVML_TEXT];
-    unsigned long long memory, corrected, uncorrected, throttle;
+    unsigned long long memory, corrected, uncorrected, throttle, energy, used;
     int has_compute, major, minor, has_pcie, mig, has_ecc, ecc, has_rows, has_clocks,
         has_throttle, has_p2p;
     unsigned pcie[4], rows, row_failure, clock, max_clock;
@@ -113,6 +114,8 @@ static void read_line(char *line)
         snprintf(gpu->uuid, sizeof(gpu->uuid), "%s", rest);
     else if (strcmp(word, "memory") == 0)
         gpu->memory = strtoull(rest, NULL, 10);
+    else if (strcmp(word, "energy") == 0)
+        gpu->energy = strtoull(rest, NULL, 10);
     else if (strcmp(word, "link") == 0)
         read_link(gpu, rest);
     else if (strcmp(word, "part") == 0)
@@ -226,6 +229,19 @@ int nvmlDeviceGetName(nvml_device gpu, char *text, unsigned size)
 {
     MAY_FAIL(gpu);
     return give_text(gpu->name, text, size);
+}
+
+int nvmlDeviceGetTotalEnergyConsumption(nvml_device gpu, unsigned long long *energy);
+
+/* Since the call before it has used as much as the line "energy" says. */
+int nvmlDeviceGetTotalEnergyConsumption(nvml_device gpu, unsigned long long *energy)
+{
+    MAY_FAIL(gpu);
+    if (gpu->energy == 0)
+        return NVML_NOT_SUPPORTED;
+    gpu->used += gpu->energy;
+    *energy = gpu->used;
+    return NVML_OK;
 }
 
 int nvmlDeviceGetUUID(nvml_device gpu, char *text, unsigned size)

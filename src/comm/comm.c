@@ -479,7 +479,7 @@ static void blame_stuck(struct comm *comm, const struct watch_verdict *verdict, 
                  comm->hosts[verdict->rank], at, s->at.seconds);
     if (waiting >= 0) {
         where_text(&verdict->ranks[waiting].at, at, sizeof(at));
-        err_hint(err, "rank %d (%s) waits for it in %s", waiting, comm->hosts[waiting], at);
+        err_hint(err, "rank %d (%s) waits in %s", waiting, comm->hosts[waiting], at);
     }
 }
 
@@ -506,6 +506,15 @@ static void blame(struct comm *comm, const struct watch_verdict *verdict, struct
     }
 }
 
+/* Nobody watches, but all ranks are at hand. */
+static void look_around(struct comm *comm, struct err *err)
+{
+    struct watch_verdict verdict = { .cause = WATCH_STUCK, .ranks = comm->driver->look(comm) };
+
+    verdict.rank = where_stuck(verdict.ranks, comm->size);
+    blame_stuck(comm, &verdict, err);
+}
+
 void comm_follow(struct comm *comm, struct err *err)
 {
     struct watch_verdict verdict;
@@ -515,10 +524,12 @@ void comm_follow(struct comm *comm, struct err *err)
         watch_stuck(comm->watch);
     if (!comm->agreed && watch_verdict(comm->watch, stuck ? ASKING : HEARING, &verdict))
         blame(comm, &verdict, err);
+    else if (!comm->agreed && stuck && comm->driver->look)
+        look_around(comm, err);
     else if (!comm->agreed && comm->size > 1)
         err_prefix(err, "rank %d (%s)", comm->rank, comm->hosts[comm->rank]);
     if (!comm->agreed && comm->driver->fail)
-        comm->driver->fail(comm);
+        comm->driver->fail(comm, err->text);
     watch_leave(comm->watch, comm->agreed ? NULL : err->text);
     comm->watch = NULL;
     if (comm->rank == comm->speaker || !comm->agreed)

@@ -42,10 +42,13 @@ struct comm_driver {
     int (*collective)(struct comm_request *request, struct comm_group *group, void *data,
                       size_t n, enum dtype dtype, bool deterministic, struct err *err);
 
-    /* NULL, or: this rank has failed by itself. Ends the waits of the others. Returns where it
-     * is the first one, which says why; else it waits until that has ended the process.
+    /* NULL, or: this rank has failed by itself, and why. Ends the waits of the others. Returns where
+     * it is the first one, which says so; else it waits until that has ended the process. Rank 0's
+     * comm->tell is called before.
      */
-    void (*fail)(struct comm *comm);
+    void (*fail)(struct comm *comm, const char *why);
+    /* NULL, or: where all ranks are, [size] to be freed. */
+    struct sighting *(*look)(struct comm *comm);
 };
 
 struct comm {

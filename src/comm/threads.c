@@ -3,6 +3,7 @@
 #include "comm/threads_private.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -198,8 +199,22 @@ static int threads_least(struct comm *comm, int value, int *least, struct err *e
     return 0;
 }
 
+static void pause_for(double seconds)
+{
+    nanosleep(&(struct timespec){ .tv_sec = (time_t)seconds,
+                                  .tv_nsec = (long)(1e9 * (seconds - (double)(time_t)seconds)) },
+              NULL);
+}
+
+/* Rank 0 gets as long to take it down; it may hang. */
+static void tell_first(struct comm *comm, struct hub *hub)
+{
+    for (int i = 0; comm->rank != 0 && i < 100 && !atomic_load(&hub->told); i++)
+        pause_for(0.01);
+}
+
 /* The first that fails ends the waits of all others, and then the process. */
-static void threads_fail(struct comm *comm)
+static void threads_fail(struct comm *comm, const char *why)
 {
     struct hub *hub = hub_of(comm);
     bool first;
@@ -207,14 +222,37 @@ static void threads_fail(struct comm *comm)
     pthread_mutex_lock(&hub->lock);
     first = !hub->failed;
     hub->failed = true;
+    if (first)
+        snprintf(hub->why, sizeof(hub->why), "%s", why);
     for (int r = 0; r < hub->size; r++)
         if (hub->comms[r])
             atomic_store(&hub->comms[r]->patience.broken, 1);
     pthread_mutex_unlock(&hub->lock);
-    if (first)
+    if (first) {
+        tell_first(comm, hub);
         return;
-    nanosleep(&(struct timespec){ .tv_sec = LAST_WORDS }, NULL);
+    }
+    if (comm->rank == 0 && comm->tell)
+        comm->tell(comm->tell_data, hub->why);
+    if (comm->rank == 0)
+        atomic_store(&hub->told, true);
+    pause_for(LAST_WORDS);
     _exit(EXIT_FAILED);
+}
+
+static struct sighting *threads_look(struct comm *comm)
+{
+    struct hub *hub = hub_of(comm);
+    struct sighting *ranks = mem_new((size_t)hub->size, sizeof(*ranks));
+
+    pthread_mutex_lock(&hub->lock);
+    for (int r = 0; r < hub->size; r++) {
+        ranks[r].gone = !hub->comms[r];
+        if (hub->comms[r])
+            where_read(&hub->comms[r]->where, &ranks[r].at);
+    }
+    pthread_mutex_unlock(&hub->lock);
+    return ranks;
 }
 
 const struct comm_driver comm_threads_driver = {
@@ -238,4 +276,5 @@ const struct comm_driver comm_threads_driver = {
     .group_close = threads_group_close,
     .collective = threads_collective,
     .fail = threads_fail,
+    .look = threads_look,
 };

@@ -34,7 +34,9 @@ struct hub {
     struct box *boxes;          /* [size] */
     pthread_mutex_t lock;       /* of what follows */
     int arrived;                /* at the next meeting */
-    bool failed;                /* a rank did, by itself */
+    bool failed;                /* a rank did, by itself … */
+    char why[512];              /* … and why */
+    atomic_bool told;           /* rank 0 knows */
     struct comm **comms;        /* [size]; NULL: not there */
     struct team *teams;         /* groups that are open on any rank */
 };

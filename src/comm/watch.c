@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#include "comm/watch.h"
-
 #include <errno.h>
-#include <poll.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,224 +12,13 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/mem.h"
-#include "comm/driver.h"
-#include "comm/watch_link.h"
+#include "comm/watch_private.h"
 
-#define HUBS 2              /* ranks that watch: rank 0, and one for when that dies */
 #define STRANGERS 16        /* connections that have not said hello yet */
 #define OTHER_FILES 240     /* that MPI and the run have open beside these */
 #define MEETING 60.0        /* seconds in which all must have connected */
 #define ATTEMPT 5.0         /* for one address */
 #define START 1.0           /* who dies before it is watched dies unseen: wait for that */
-#define GATHERING 0.1       /* ranks of one node do not die in one instant */
-#define SILENCE 1.0         /* a rank that watches died: who tells, if not the other one? */
-#define BEAT 2.0            /* so often each rank says where it is */
-#define ANSWERS 1.0         /* and so soon when it is asked */
-#define LEAVING 20.0        /* after a verdict; who computes on does not see it */
-
-enum { LEAVE_NOT, LEAVE_BYE, LEAVE_FAILED };
-
-/* What a rank that watches has heard of another. */
-struct heard {
-    double time;                    /* clock; 0: nothing */
-    struct whereabouts at;
-    bool gone;
-};
-
-struct watch {
-    struct comm *comm;
-    pthread_t thread;
-    int wake;                       /* eventfd: look at 'leave' */
-    atomic_int leave;
-    const char *why;                /* of LEAVE_FAILED */
-    atomic_bool stuck;              /* the main thread waits in vain */
-
-    int hub[HUBS];                  /* ranks; twice the same where there is one */
-    struct link_place place[HUBS];
-    int listener;                   /* -1: closed */
-    double end_of_meeting;
-    int n_links, welcomed;
-    struct link *links;
-    struct pollfd *polls;           /* wake, listener, links */
-    bool *dead;                     /* [size] */
-    struct heard *heard;            /* [size], of ranks that watch */
-    struct watch_verdict failure;   /* of a rank that has said why, once its cause is that */
-    double decide_at, suspect_at;   /* clock; 0: not */
-    double beat_at, asked_at, look_at, leave_by;
-
-    pthread_mutex_t lock;           /* of what follows */
-    pthread_cond_t told;
-    bool settled;                   /* this rank is watched, or cannot be */
-    bool decided;
-    struct watch_verdict verdict;
-};
-
-static bool is_hub(const struct watch *w)
-{
-    return w->comm->rank == w->hub[0] || w->comm->rank == w->hub[1];
-}
-
-/* Verdicts ----------------------------------------------------------------------------- */
-
-static void decide(struct watch *w, const struct watch_verdict *verdict)
-{
-    struct note note = { .kind = NOTE_VERDICT, .rank = verdict->rank, .lost = verdict->lost,
-                         .speaker = verdict->speaker, .cause = (int32_t)verdict->cause };
-
-    w->decide_at = w->suspect_at = w->look_at = 0;
-    if (w->decided)
-        return;
-    w->leave_by = clock_now() + LEAVING;
-    for (int i = 0; i < w->n_links; i++)
-        if (w->links[i].state == LINK_LIVE && !w->links[i].up)
-            link_send(&w->links[i], &note);
-    pthread_mutex_lock(&w->lock);
-    w->verdict = *verdict;
-    w->decided = true;
-    pthread_cond_broadcast(&w->told);
-    pthread_mutex_unlock(&w->lock);
-    atomic_store(&w->comm->patience.broken, 1);
-}
-
-/* The lowest rank that is known to live. */
-static int lowest_living(const struct watch *w)
-{
-    int lowest = w->comm->rank;
-
-    for (int i = 0; i < w->n_links; i++) {
-        const struct link *link = &w->links[i];
-
-        if (link->state == LINK_LIVE && !w->dead[link->rank] && link->rank < lowest)
-            lowest = link->rank;
-    }
-    return lowest;
-}
-
-static struct watch_verdict count_dead(const struct watch *w)
-{
-    struct watch_verdict verdict = { .rank = -1, .speaker = lowest_living(w) };
-
-    for (int r = 0; r < w->comm->size; r++) {
-        if (!w->dead[r])
-            continue;
-        verdict.rank = verdict.rank < 0 ? r : verdict.rank;
-        verdict.lost++;
-    }
-    return verdict;
-}
-
-/* What was gathered is enough. The second rank that watches speaks for the first where that is
- * dead.
- */
-static void judge(struct watch *w)
-{
-    struct watch_verdict verdict = count_dead(w);
-
-    w->decide_at = 0;
-    if (w->comm->rank != w->hub[0] && !w->dead[w->hub[0]])
-        return;
-    if (w->failure.cause == WATCH_FAILED)
-        verdict = w->failure;
-    if (verdict.cause == WATCH_FAILED || verdict.lost > 0)
-        decide(w, &verdict);
-}
-
-/* Both that watch are silent: this rank knows of nobody else, so the first that was neither is
- * to speak.
- */
-static void suspect(struct watch *w)
-{
-    struct watch_verdict verdict = count_dead(w);
-
-    w->suspect_at = 0;
-    for (verdict.speaker = 0; verdict.speaker < w->comm->rank; verdict.speaker++)
-        if (verdict.speaker != w->hub[0] && verdict.speaker != w->hub[1])
-            break;
-    decide(w, &verdict);
-}
-
-static void note_death(struct watch *w, const struct link *link)
-{
-    double time = clock_now();
-
-    w->dead[link->rank] = true;
-    if (w->heard)
-        w->heard[link->rank].gone = true;
-    if (is_hub(w) && !link->up && w->decide_at == 0)
-        w->decide_at = time + GATHERING;
-    if (link->up && w->suspect_at == 0)
-        w->suspect_at = time + SILENCE;
-}
-
-/* Where all are ------------------------------------------------------------------------ */
-
-static void send_all(struct watch *w, const struct note *note, bool up)
-{
-    for (int i = 0; i < w->n_links; i++)
-        if (w->links[i].state == LINK_LIVE && w->links[i].up == up)
-            link_offer(&w->links[i], note);
-}
-
-static void say_where(struct watch *w)
-{
-    struct note here = { .kind = NOTE_HERE, .rank = w->comm->rank };
-
-    where_read(&w->comm->where, &here.at);
-    send_all(w, &here, true);
-    w->beat_at = clock_now() + BEAT;
-}
-
-/* Some rank waits in vain: of all others there is to be news. The second rank that watches gives
- * the first time to tell.
- */
-static void ask_all(struct watch *w)
-{
-    if (!is_hub(w) || w->decided || w->look_at > 0)
-        return;
-    send_all(w, &(struct note){ .kind = NOTE_ASK }, false);
-    w->asked_at = clock_now();
-    w->look_at = w->asked_at + ANSWERS + (w->comm->rank == w->hub[0] ? 0 : SILENCE);
-}
-
-static void note_stuck(struct watch *w)
-{
-    send_all(w, &(struct note){ .kind = NOTE_STUCK, .rank = w->comm->rank }, true);
-    ask_all(w);
-}
-
-static void take_sighting(const struct watch *w, int rank, double time, struct sighting *s)
-{
-    const struct heard *heard = &w->heard[rank];
-
-    if (rank == w->comm->rank) {
-        where_read(&w->comm->where, &s->at);
-        return;
-    }
-    s->at = heard->at;
-    s->at.what[sizeof(s->at.what) - 1] = '\0';
-    s->at.seconds += time - heard->time;
-    s->silent = heard->time == 0 ? -1 : heard->time < w->asked_at ? time - heard->time : 0;
-    s->gone = heard->gone;
-}
-
-/* Who is itself computing would not speak: the other one is to, else each for itself. */
-static void judge_standstill(struct watch *w)
-{
-    struct watch_verdict verdict = { .cause = WATCH_STUCK, .speaker = w->comm->rank };
-    struct sighting *ranks = mem_new((size_t)w->comm->size, sizeof(*ranks));
-    double time = clock_now();
-
-    w->look_at = 0;
-    for (int r = 0; r < w->comm->size; r++)
-        take_sighting(w, r, time, &ranks[r]);
-    if (w->decided || ranks[w->comm->rank].at.operation == WHERE_COMPUTES) {
-        free(ranks);
-        return;
-    }
-    verdict.rank = where_stuck(ranks, w->comm->size);
-    verdict.ranks = ranks;
-    decide(w, &verdict);
-}
 
 /* Connections -------------------------------------------------------------------------- */
 
@@ -302,11 +86,11 @@ static void take_news(struct watch *w, const struct link *link, const struct not
                                      .lost = note->lost, .speaker = note->speaker };
 
     if (note->kind == NOTE_VERDICT && link->up)
-        decide(w, &verdict);
+        watch_decide(w, &verdict);
     else if (note->kind == NOTE_ASK && link->up)
-        say_where(w);
+        watch_say_where(w);
     else if (note->kind == NOTE_STUCK)
-        ask_all(w);
+        watch_ask_all(w);
     else if (note->kind == NOTE_HERE && w->heard && !link->up)
         w->heard[link->rank] = (struct heard){ .time = clock_now(), .at = note->at };
 }
@@ -347,7 +131,7 @@ static void serve(struct watch *w, struct link *link)
             return;
         }
         if (link->state == LINK_LIVE && status == -1)
-            note_death(w, link);
+            watch_note_death(w, link);
         link_close(link);
     }
 }
@@ -439,15 +223,15 @@ static void do_what_is_due(struct watch *w)
     if (w->listener >= 0 && (time >= w->end_of_meeting || w->welcomed >= w->comm->size - 1))
         close_listener(w);
     if (w->decide_at > 0 && time >= w->decide_at)
-        judge(w);
+        watch_judge(w);
     if (w->suspect_at > 0 && time >= w->suspect_at)
-        suspect(w);
+        watch_suspect(w);
     if (atomic_exchange(&w->stuck, false))
-        note_stuck(w);
+        watch_note_stuck(w);
     if (w->look_at > 0 && time >= w->look_at)
-        judge_standstill(w);
+        watch_judge_standstill(w);
     if (time >= w->beat_at)
-        say_where(w);
+        watch_say_where(w);
     if (w->leave_by > 0 && time >= w->leave_by)
         _exit(EXIT_FAILED);
 }
@@ -548,15 +332,23 @@ static void make_links(struct watch *w)
 {
     int n = 0;
 
-    w->n_links = HUBS + (is_hub(w) ? make_room(w->comm->size + STRANGERS) : 0);
+    w->n_links = HUBS + (watch_is_hub(w) ? make_room(w->comm->size + STRANGERS) : 0);
     w->links = mem_new((size_t)w->n_links, sizeof(*w->links));
     w->polls = mem_new((size_t)w->n_links + 2, sizeof(*w->polls));
     w->dead = mem_new((size_t)w->comm->size, sizeof(*w->dead));
-    if (is_hub(w))
+    if (watch_is_hub(w))
         w->heard = mem_new((size_t)w->comm->size, sizeof(*w->heard));
     for (int h = 0; h < HUBS; h++)
         if (w->hub[h] != w->comm->rank)
             w->links[n++] = (struct link){ .rank = w->hub[h], .up = true };
+}
+
+static bool on_one_node(const struct comm *comm)
+{
+    for (int r = 1; r < comm->size; r++)
+        if (strcmp(comm->hosts[r], comm->hosts[0]) != 0)
+            return false;
+    return true;
 }
 
 /* Everybody learns where the ranks that watch listen; n 0: nowhere. */
@@ -570,7 +362,7 @@ static int share_places(struct watch *w, struct err *err)
         size_t size = sizeof(place);
 
         if (comm->rank == w->hub[h])
-            w->listener = link_listen(&place);
+            w->listener = link_listen(&place, on_one_node(comm));
         if (comm->driver->broadcast(comm, w->hub[h], &data, &size, err))
             return -1;
         if (size == sizeof(place))

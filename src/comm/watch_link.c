@@ -73,11 +73,24 @@ static int bind_any(void)
     return -1;
 }
 
-int link_listen(struct link_place *place)
+static int bind_loopback(void)
+{
+    struct sockaddr_in four = { .sin_family = AF_INET,
+                                .sin_addr = { htonl(INADDR_LOOPBACK) } };
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd >= 0 && bind(fd, (const struct sockaddr *)&four, sizeof(four)) == 0)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
+int link_listen(struct link_place *place, bool near)
 {
     struct sockaddr_storage bound;
     socklen_t size = sizeof(bound);
-    int fd = bind_any();
+    int fd = near ? bind_loopback() : bind_any();
 
     memset(place, 0, sizeof(*place));
     if (fd < 0)
@@ -90,7 +103,10 @@ int link_listen(struct link_place *place)
     place->port = bound.ss_family == AF_INET6
                       ? ntohs(((const struct sockaddr_in6 *)(const void *)&bound)->sin6_port)
                       : ntohs(((const struct sockaddr_in *)(const void *)&bound)->sin_port);
-    add_addresses(place);
+    if (near)
+        add_address(place, (const struct sockaddr *)&bound);
+    else
+        add_addresses(place);
     return fd;
 }
 

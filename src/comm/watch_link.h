@@ -57,8 +57,10 @@ struct link {
     unsigned char in[sizeof(struct note)];
 };
 
-/* A listening socket and its place; -1 where there can be none. */
-int link_listen(struct link_place *place);
+/* A listening socket and its place; -1 where there can be none. 'near': for this machine only, by
+ * its loopback.
+ */
+int link_listen(struct link_place *place, bool near);
 /* The next connection that waits there; false: none. */
 bool link_accept(struct link *link, int listener, double limit);
 /* Try address link->address or a later one; false: none is left. */

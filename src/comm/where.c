@@ -150,13 +150,19 @@ static int by_place(const void *a, const void *b)
     return order ? order : *x < *y ? -1 : *x > *y;
 }
 
+/* Of whom nothing was ever heard may not have been able to connect. */
+static int suspicion(const struct sighting *s)
+{
+    if (s->silent != 0)
+        return s->silent > 0 ? 3 : 1;
+    return s->at.operation == WHERE_COMPUTES ? 2 : 0;
+}
+
 static int by_interest(const void *a, const void *b)
 {
     const struct where_group *x = a, *y = b;
-    int order = compare(y->one->silent != 0, x->one->silent != 0);
+    int order = compare(suspicion(y->one), suspicion(x->one));
 
-    order = order ? order : compare(y->one->at.operation == WHERE_COMPUTES,
-                                    x->one->at.operation == WHERE_COMPUTES);
     order = order ? order : compare(x->n, y->n);
     return order ? order : compare(x->ranks[0], y->ranks[0]);
 }
@@ -218,19 +224,27 @@ int where_stuck(const struct sighting *ranks, int size)
     int n, found = -1;
     struct where_group *groups = where_groups(ranks, size, &n);
 
-    if (n > 0 && (groups[0].one->silent != 0 || groups[0].one->at.operation == WHERE_COMPUTES))
+    if (n > 0 && suspicion(groups[0].one) > 0)
         found = (int)(groups[0].one - ranks);
     where_groups_free(groups, n);
     return found;
 }
 
-int where_waiting(const struct sighting *ranks, int size, int rank)
+static int longest(const struct sighting *ranks, int size, int peer, int least_operation)
 {
     int found = -1;
 
     for (int r = 0; r < size; r++)
-        if (!ranks[r].gone && ranks[r].silent == 0 && ranks[r].at.peer == rank &&
+        if (!ranks[r].gone && ranks[r].silent == 0 && ranks[r].at.peer == peer &&
+            ranks[r].at.operation >= least_operation &&
             (found < 0 || ranks[r].at.seconds > ranks[found].at.seconds))
             found = r;
     return found;
+}
+
+int where_waiting(const struct sighting *ranks, int size, int rank)
+{
+    int found = longest(ranks, size, rank, WHERE_SENDS);
+
+    return found >= 0 ? found : longest(ranks, size, -1, WHERE_SUMS);
 }

@@ -61,7 +61,7 @@ struct where_group {
 };
 
 /* Of all that are not gone, '*n' groups: silent ones first, then those that wait for nobody, then
- * the smaller. To be freed by where_groups_free().
+ * those of which nothing was ever heard, then the smaller. To be freed by where_groups_free().
  */
 struct where_group *where_groups(const struct sighting *ranks, int size, int *n);
 void where_groups_free(struct where_group *groups, int n);
@@ -69,7 +69,9 @@ void where_groups_free(struct where_group *groups, int n);
 void where_ranks_text(const struct where_group *group, char *text, size_t size);
 /* The rank for which all others wait; -1: they wait for each other. */
 int where_stuck(const struct sighting *ranks, int size);
-/* Who answers and has waited for this rank the longest; -1: nobody. */
+/* Who answers and has waited for this rank the longest, or, if nobody names it, in a collective;
+ * -1: nobody.
+ */
 int where_waiting(const struct sighting *ranks, int size, int rank);
 
 #endif

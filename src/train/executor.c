@@ -290,6 +290,20 @@ int executor_squares(struct executor *executor, double *squares, struct err *err
     return update_squares(&executor->update, &executor->store, squares, err);
 }
 
+int executor_first_bad(struct executor *executor, int *order, const char **name, struct err *err)
+{
+    return update_first_bad(&executor->update, &executor->store, order, name, err);
+}
+
+int executor_skip(struct executor *executor, struct err *err)
+{
+    struct executor *e = executor;
+
+    if (e->store.n_versions == 1)
+        return 0;
+    return store_turn(&e->store, err) < 0 ? -1 : prepare(e, e->store.latest, err);
+}
+
 /* What parts of a tensor sum up to, a group at a time. */
 static int sum_norms(struct executor *e, struct err *err)
 {
@@ -387,6 +401,21 @@ int executor_finish(struct executor *executor, const struct batch_args *args,
         result->loss += e->has_loss ? scalar(e, scalar_at(e, args, m)) : 0;
         result->correct += e->has_correct ? scalar(e, scalar_at(e, args, m) + 1) : 0;
     }
+    return 0;
+}
+
+int executor_loss(struct executor *executor, const struct batch_args *args, double *loss,
+                  struct err *err)
+{
+    const struct executor *e = executor;
+
+    *loss = 0;
+    if (!e->has_loss)
+        return 0;
+    if (e->backend->stream_sync(e->stream, err) < 0)
+        return -1;
+    for (int m = 0; m < micro_batches(e); m++)
+        *loss += scalar(e, scalar_at(e, args, m));
     return 0;
 }
 

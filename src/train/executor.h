@@ -58,6 +58,7 @@ struct batch_result {
      * the all-reduce when nothing else is left to do.
      */
     double compute, receive, idle, send, reduce;
+    bool bad;                   /* see guard.h */
 };
 
 /* Everything but what needs others; parameters are loaded from the model. */
@@ -94,6 +95,15 @@ int executor_reduce(struct executor *executor, const struct batch_args *args,
  * ZeRO-1.
  */
 int executor_squares(struct executor *executor, double *squares, struct err *err);
+/* Of the gradients that count here the first one, as they became final, that is not finite: how
+ * manieth it is, and its parameter's name; -1: all are.
+ */
+int executor_first_bad(struct executor *executor, int *order, const char **name, struct err *err);
+/* What this rank has of the loss of the batch of 'args', before executor_finish(). */
+int executor_loss(struct executor *executor, const struct batch_args *args, double *loss,
+                  struct err *err);
+/* No step is taken: the weights stay, also where there are two versions of them. */
+int executor_skip(struct executor *executor, struct err *err);
 /* The optimizer's step, and P. */
 int executor_update(struct executor *executor, const struct update_step *step, struct err *err);
 /* End a batch: add what it lost, and what it had right. */

@@ -2,6 +2,7 @@
 #include "train/runner.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -15,8 +16,9 @@ struct runner {
     int n;
     struct executor **executors;        /* of the chunks */
     struct ties *ties;                  /* NULL where the list has one chunk */
-    struct comm_group *everybody;       /* who clips; NULL: this rank alone */
+    struct comm_group *everybody;       /* who sums up squares and loss; NULL: this rank alone */
     struct comm_request *clipping;
+    struct guard guard;
     bool flows;                         /* forwards of the next step were run in the last one */
     uint64_t random;
 };
@@ -27,6 +29,7 @@ struct runner *runner_new(const struct runner_options *options, struct err *err)
     struct executor_options chunk = options->executor;
 
     r->options = *options;
+    r->guard = options->guard;
     r->list = &options->compiled[0]->schedule->lists[chunk.placement->list];
     r->random = options->delay_seed * 2654435761u + (uint64_t)comm_rank(chunk.comm) + 1;
     r->executors = mem_new((size_t)options->n_chunks, sizeof(struct executor *));
@@ -39,6 +42,11 @@ struct runner *runner_new(const struct runner_options *options, struct err *err)
         }
     }
     return r;
+}
+
+static bool needs_sums(const struct runner *r)
+{
+    return r->options.clip > 0 || guard_shares(&r->guard);
 }
 
 int runner_connect(struct runner *runner, struct err *err)
@@ -55,7 +63,7 @@ int runner_connect(struct runner *runner, struct err *err)
                        r->options.executor.deterministic, err);
     if (!r->ties)
         return -1;
-    if (r->options.clip <= 0 || place->n_ranks < 2)
+    if (!needs_sums(r) || place->n_ranks < 2)
         return 0;
     ranks = mem_new((size_t)place->first[place->n_stages], sizeof(*ranks));
     n = placement_ranks(place, ranks);
@@ -98,31 +106,99 @@ static void delay(struct runner *r)
     nanosleep(&wait, NULL);
 }
 
-/* The norm over all stages, for each of which one replica speaks: the same on all ranks. What
- * gradients are multiplied by is that of PyTorch's clip_grad_norm_().
- */
-static int clip(struct runner *r, double *norm, double *scale, struct err *err)
+/* The first bad gradient here, in the order in which they became final. */
+static int name_gradient(struct runner *r, struct guard_find *find, struct err *err)
 {
-    const struct placement *place = r->options.executor.placement;
-    double squares = 0, one, factor;
+    for (int c = r->n - 1; c >= 0; c--) {
+        const char *name;
+        int order;
 
-    *norm = 0;
-    *scale = 1;
-    if (r->options.clip <= 0)
-        return 0;
-    for (int c = 0; c < r->n; c++) {
-        if (executor_squares(r->executors[c], &one, err) < 0)
+        if (executor_first_bad(r->executors[c], &order, &name, err) < 0)
             return -1;
-        squares += one;
+        if (order < 0)
+            continue;
+        find->stage = r->options.compiled[c]->stage;
+        find->order = order;
+        snprintf(find->tensor, sizeof(find->tensor), "%s", name);
+        return 0;
     }
+    return 0;
+}
+
+/* What this rank has of the sums over all: squares of gradients, of which for each stage one
+ * replica speaks, and the loss.
+ */
+static int sum_here(struct runner *r, const struct batch_args *args, double sums[2],
+                    struct err *err)
+{
+    struct guard_find *find = guard_begin(&r->guard, args->step);
+    double squares, loss;
+
+    sums[0] = sums[1] = 0;
+    for (int c = 0; c < r->n; c++) {
+        if (executor_squares(r->executors[c], &squares, err) < 0 ||
+            executor_loss(r->executors[c], args, &loss, err) < 0)
+            return -1;
+        sums[0] += squares;
+        sums[1] += loss;
+    }
+    if (r->guard.policy == GUARD_IGNORE)
+        return 0;
+    if (!isfinite(sums[1]))
+        find->cause = GUARD_LOSS;
+    if (isfinite(sums[0]))
+        return 0;
+    find->cause = GUARD_GRADIENT;
+    return name_gradient(r, find, err);
+}
+
+static int sum_up(struct runner *r, double sums[2], struct batch_result *result, struct err *err)
+{
+    double start = trace_clock();
+
     if (r->everybody &&
-        (comm_allreduce(r->everybody, &squares, 1, DTYPE_F64, true, r->clipping, err) < 0 ||
+        (comm_allreduce(r->everybody, sums, 2, DTYPE_F64, true, r->clipping, err) < 0 ||
          comm_wait(r->clipping, err) < 0))
         return -1;
-    factor = r->options.clip / (sqrt(squares) + 1e-6);
-    *scale = factor < 1 ? factor : 1;
+    result->reduce += trace_clock() - start;
+    return 0;
+}
+
+/* What gradients are multiplied by is that of PyTorch's clip_grad_norm_(). */
+static double clip(const struct runner *r, double squares, double *norm)
+{
+    const struct placement *place = r->options.executor.placement;
+    double factor = r->options.clip / (sqrt(squares) + 1e-6);
+
+    if (r->options.clip <= 0)
+        return 1;
     if (place->stage == 0 && place->pipeline == 0 && place->replica == 0)
         *norm = sqrt(squares);
+    return factor < 1 ? factor : 1;
+}
+
+/* Before the step: what gradients are multiplied by, and whether it is not to be taken, which all
+ * ranks find alike.
+ */
+static int weigh(struct runner *r, const struct batch_args *args, struct batch_result *result,
+                 double *scale, bool *skip, struct err *err)
+{
+    double sums[2], start = trace_clock();
+    bool shared = needs_sums(r), ignores = r->guard.policy == GUARD_IGNORE;
+
+    *scale = 1;
+    *skip = false;
+    if (ignores && !shared)
+        return 0;
+    if (sum_here(r, args, sums, err) < 0)
+        return -1;
+    result->compute += trace_clock() - start;
+    if (shared && sum_up(r, sums, result, err) < 0)
+        return -1;
+    if (shared)
+        *scale = clip(r, sums[0], &result->norm);
+    *skip = shared && !ignores && guard_judge(&r->guard, args->step, sums[0], sums[1]);
+    result->bad = guard_found(&r->guard, args->step) != NULL;
     return 0;
 }
 
@@ -130,15 +206,23 @@ static int update(struct runner *r, const struct batch_args *args, struct batch_
                   struct err *err)
 {
     struct update_step step = { .step = args->step, .rate = args->rate };
-    double start = trace_clock();
+    double start;
+    bool skip;
 
-    if (clip(r, &result->norm, &step.g_scale, err) < 0)
+    if (weigh(r, args, result, &step.g_scale, &skip, err) < 0)
         return -1;
+    start = trace_clock();
     for (int c = 0; c < r->n; c++)
-        if (executor_update(r->executors[c], &step, err) < 0)
+        if ((skip ? executor_skip(r->executors[c], err)
+                  : executor_update(r->executors[c], &step, err)) < 0)
             return -1;
     result->compute += trace_clock() - start;
     return 0;
+}
+
+const struct guard_find *runner_found(const struct runner *runner, int64_t step)
+{
+    return guard_found(&runner->guard, step);
 }
 
 static int reduce(struct runner *r, const struct batch_args *args, struct batch_result *result,

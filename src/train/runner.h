@@ -6,6 +6,7 @@
 #define TASUKI_TRAIN_RUNNER_H
 
 #include "train/executor.h"
+#include "train/guard.h"
 
 struct runner;
 
@@ -14,6 +15,7 @@ struct runner_options {
     int n_chunks;
     struct compiled *const *compiled;   /* [n_chunks] of the rank's list */
     double clip;                /* largest norm of all gradients; 0: any */
+    struct guard guard;         /* policy and spike */
     uint64_t delay_seed;        /* tests: before each instruction wait a random time … */
     int delay_max;              /* … of at most so many microseconds; 0: never */
 };
@@ -31,6 +33,10 @@ struct executor *runner_executor(struct runner *runner, int c);
  */
 int runner_step(struct runner *runner, const struct batch_args *args,
                 const struct batch_args *next, struct batch_result *result, struct err *err);
+/* What was bad in this step on this rank, which result->bad says; NULL: nothing. Steps are kept until
+ * the next but one.
+ */
+const struct guard_find *runner_found(const struct runner *runner, int64_t step);
 /* Forward only, as in use: no dropout, running statistics. */
 int runner_evaluate(struct runner *runner, const struct batch_args *args,
                     struct batch_result *result, struct err *err);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "topology/energy.h"
 #include "train/session.h"
 
 #include <limits.h>
@@ -404,7 +405,7 @@ int session_open(struct session *session, const struct train_settings *settings,
                            .rank = comm_rank(comm), .size = comm_size(comm),
                            .placement = { .stage = -1 } };
     comm_set_deadline(comm, settings->deadline);
-    s->mark = trace_clock();
+    s->begun = s->mark = trace_clock();
     if (session_cluster(s, err) < 0)
         return -1;
     s->discovering = phase(s);
@@ -420,6 +421,7 @@ int session_open(struct session *session, const struct train_settings *settings,
                              (s->given && order_check(s->given, comm, err) < 0), err) ||
         session_use_gpus(s, err) < 0)
         return -1;
+    session_usage_start(s);
     s->opening = phase(s);
     if (session_plan(s, err) < 0)
         return -1;
@@ -455,6 +457,7 @@ void session_close(struct session *session)
     board_clear(&s->board);
     free(s->metrics.ranks);
     free(s->slow);
+    energy_free(s->energy);
     session_stop(s);
     staging_close(s->staging);
     trace_clear(&s->trace);

@@ -22,6 +22,7 @@
 #include "train/staging.h"
 #include "train/trace.h"
 
+struct energy;
 struct topo_node;
 
 /* A data file and how it feeds this rank. */
@@ -97,6 +98,12 @@ struct session {
     bool metrics_failed;                /* the file could not be written */
     struct checkpoint_best best;        /* of the evaluations so far */
     int64_t first_step, total_steps;
+    int64_t bad_steps, last_bad;        /* how many, and the last one */
+    int bad_in_row, rollbacks;          /* rollbacks: to the checkpoint of step 'rolled_to' */
+    int64_t rolled_to;
+    double begun;                       /* clock */
+    struct energy *energy;              /* what is counted here */
+    double energy_looked;               /* clock */
     double mark;                        /* clock when the last phase ended */
     double discovering, opening, planning, compiling;   /* seconds of the phases so far */
     bool agreed;                        /* the error is one that all ranks know of */
@@ -225,6 +232,21 @@ void session_note_save(struct session *session, double entries[BOARD_COUNT]);
 void session_follow_save(struct session *session, const double sums[BOARD_COUNT]);
 /* Its next stage, or its end. Collective. */
 int session_advance_save(struct session *session, struct err *err);
+/* All ranks have read that this step, from 0, was bad (guard.h): it goes into the log. Fails, for
+ * all, where the run is to end. Collective.
+ */
+int session_bad_step(struct session *session, int64_t step, double loss, struct err *err);
+/* Parameters and state of the newest checkpoint, if there is one; nothing may be under way.
+ * Collective.
+ */
+int session_rollback(struct session *session, int64_t steps_done, struct err *err);
+/* What a checkpoint has for this rank. */
+int session_load(struct session *session, const struct checkpoint *checkpoint, struct err *err);
+/* What the run costs is counted from here on, which needs a look now and then. */
+void session_usage_start(struct session *session);
+void session_usage_look(struct session *session);
+/* It is said, and '*usage' is for the log, on rank 0, NULL elsewhere. Collective. */
+int session_usage(struct session *session, json_t **usage, struct err *err);
 /* What a step learns from. */
 struct step_batch {
     int64_t *samples;           /* [global batch] */

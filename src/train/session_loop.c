@@ -39,7 +39,7 @@ struct report {
     double times[TIMES];        /* of the last steps, for the median */
     double last_loss, busy;     /* busy: seconds of all steps */
     struct batch_result spent;  /* sums of this rank */
-    bool stop;
+    bool stop, rollback;
 };
 
 /* One step ---------------------------------------------------------------------------- */
@@ -57,10 +57,12 @@ static int run_step(struct session *s, int64_t step, bool flows, double entries[
     entries[BOARD_LOSS] = result.loss;
     entries[BOARD_CORRECT] = result.correct;
     entries[BOARD_NORM] = result.norm;
+    entries[BOARD_BAD] = result.bad ? 1 : 0;
     entries[BOARD_STOP] = session_stop_asked() ? 1 : 0;
     entries[BOARD_REPORT] = reports_due(&s->reports, trace_clock()) ? 1 : 0;
     session_note_staging(s, entries);
     session_note_save(s, entries);
+    session_usage_look(s);
     report->spent.compute += result.compute;
     report->spent.receive += result.receive;
     report->spent.idle += result.idle;
@@ -108,6 +110,10 @@ static int read_one(struct session *s, struct report *r, int64_t next, struct er
     r->stop = r->stop || sums[BOARD_STOP] > 0;
     r->unread--;
     session_follow_save(s, sums);
+    if (sums[BOARD_BAD] > 0 && session_bad_step(s, step, sums[BOARD_LOSS], err) < 0)
+        return -1;
+    r->rollback = r->rollback ||
+                  (sums[BOARD_BAD] > 0 && s->settings.guard.policy == GUARD_ROLLBACK);
     if (session_read_report(s, err) < 0)
         return -1;
     return sums[BOARD_REPORT] > 0
@@ -154,7 +160,7 @@ static bool saves(const struct session *s, const struct report *r, int64_t done)
 static bool flows_on(const struct session *s, const struct report *r, int64_t done)
 {
     return plan_versions(s->plan) > 1 && !is_last(s, r, done) && !tests(s, r, done) &&
-           !saves(s, r, done) && !s->saving.ready;
+           !saves(s, r, done) && !s->saving.ready && !r->rollback;
 }
 
 /* What happens between two steps. All ranks take the same branches. After a signal a step that
@@ -172,10 +178,11 @@ static int between_steps(struct session *s, struct report *r, int64_t done, stru
     if (session_adapts_saves(s) && !s->saving.checkpoint && s->save_at < done &&
         session_plan_save(s, done, r->busy / r->n_steps, err) < 0)
         return -1;
-    if (!keep && !test && !is_last(s, r, done))
+    if (!keep && !test && !r->rollback && !is_last(s, r, done))
         return 0;
-    if (read_rest(s, r, done, err) < 0)
+    if (read_rest(s, r, done, err) < 0 || (r->rollback && session_rollback(s, done, err) < 0))
         return -1;
+    r->rollback = false;
     /* A signal may have shown in what was read just now. */
     if (test && !r->stop && session_evaluate(s, done, err) < 0)
         return -1;
@@ -310,29 +317,44 @@ static int gather_summaries(struct session *s, const struct report *r, json_t *p
     return bad;
 }
 
+static void log_end(struct session *s, struct report *r, int64_t done, double measured,
+                    json_t *ranks, json_t *usage)
+{
+    session_log(s, json_pack("{s:s, s:i, s:I, s:f, s:f, s:o, s:o, s:s, s:f, s:o*}", "event",
+                             "end", "steps", r->n_steps, "bad_steps", (json_int_t)s->bad_steps,
+                             "measured_seconds", measured, "predicted_seconds",
+                             s->plan->iteration_seconds, "phases", phases(s), "ranks", ranks,
+                             "outcome", outcome(s, r, done), "seconds", r->busy, "usage", usage));
+}
+
+static void say_end(const struct session *s, const struct report *r, double measured)
+{
+    if (r->n_steps > 0)
+        log_info("%d step%s; per iteration: predicted %.3f ms, measured %.3f ms (median)",
+                 r->n_steps, r->n_steps == 1 ? "" : "s", 1e3 * s->plan->iteration_seconds,
+                 1e3 * measured);
+    session_tell_best(s);
+    if (s->staging_ranks > 0 && !s->staged)
+        log_info("the run ended before all data were staged");
+}
+
 /* Peaks and times of all ranks, in the log and in words. */
 static int summarize(struct session *s, struct report *r, int64_t done, struct err *err)
 {
     json_t *peaks = json_array(), *resident = json_array(), *ranks = json_array();
+    json_t *usage = NULL;
     double measured = median_seconds(r);
     int bad = gather_summaries(s, r, peaks, resident, ranks, err);
 
     tell_damage(s->train.data);
     tell_damage(s->test.data);
+    if (s->rank == 0 && !bad)
+        say_end(s, r, measured);
+    if (!bad)
+        bad = session_usage(s, &usage, err);
     session_log(s, json_pack("{s:s, s:o, s:o}", "event", "memory", "peak", peaks, "resident",
                              resident));
-    session_log(s, json_pack("{s:s, s:i, s:f, s:f, s:o, s:o, s:s, s:f}", "event", "end",
-                             "steps", r->n_steps, "measured_seconds", measured,
-                             "predicted_seconds", s->plan->iteration_seconds, "phases",
-                             phases(s), "ranks", ranks, "outcome", outcome(s, r, done),
-                             "seconds", r->busy));
-    if (s->rank == 0 && !bad && r->n_steps > 0)
-        log_info("%d step%s; per iteration: predicted %.3f ms, measured %.3f ms (median)",
-                 r->n_steps, r->n_steps == 1 ? "" : "s", 1e3 * s->plan->iteration_seconds,
-                 1e3 * measured);
-    session_tell_best(s);
-    if (s->rank == 0 && s->staging_ranks > 0 && !s->staged)
-        log_info("the run ended before all data were staged");
+    log_end(s, r, done, measured, ranks, usage);
     return bad;
 }
 

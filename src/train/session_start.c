@@ -56,10 +56,12 @@ static int bind_chunks(struct session *s, struct source *source, struct err *err
     return 0;
 }
 
-static int load_chunks(struct session *s, struct err *err)
+int session_load(struct session *session, const struct checkpoint *checkpoint, struct err *err)
 {
-    for (int c = 0; s->resumed && c < s->n_chunks; c++)
-        if (checkpoint_load(s->resumed, s->stores[c], err) < 0 ||
+    const struct session *s = session;
+
+    for (int c = 0; c < s->n_chunks; c++)
+        if (checkpoint_load(checkpoint, s->stores[c], err) < 0 ||
             executor_prepare(runner_executor(s->runner, c), err) < 0)
             return -1;
     return 0;
@@ -75,6 +77,7 @@ static int make_runner(struct session *s, struct err *err)
             .deterministic = s->settings.deterministic, .recorded = s->settings.cuda_graphs,
         },
         .n_chunks = s->n_chunks, .compiled = s->compiled, .clip = s->settings.recipe.clip,
+        .guard = s->settings.guard,
         .delay_seed = s->settings.delay_seed, .delay_max = s->settings.delay_max,
     };
 
@@ -93,7 +96,7 @@ static int make_runner(struct session *s, struct err *err)
     if (bind_chunks(s, &s->train, err) < 0 ||
         (s->test.data && bind_chunks(s, &s->test, err) < 0))
         return -1;
-    return load_chunks(s, err);
+    return s->resumed ? session_load(s, s->resumed, err) : 0;
 }
 
 /* Replicas of a stage were compiled for shares of different sizes: do they sum alike? */

@@ -9,6 +9,7 @@
 #include "scheduler/plan.h"
 #include "train/best.h"
 #include "train/data.h"
+#include "train/guard.h"
 #include "train/job.h"
 #include "train/optimizer.h"
 #include "train/recipe.h"
@@ -66,6 +67,7 @@ struct train_settings {
     bool cuda_graphs;
     const char *cache_directory;    /* of measured costs; NULL: none */
     double deadline;
+    struct guard guard;         /* policy and spike */
     struct span eval_every;
     bool eval_ema;
     enum best_by best;

@@ -126,7 +126,7 @@ void stragglers_find(const struct reports *reports, const struct plan *plan,
             continue;
         json_array_append_new(ranks, to_json(p, r, comm_host(comm, r)));
         if (!before)
-            log_warning("rank %d (%s) is slow: since the last report it computes %.2f times as "
+            log_info("rank %d (%s) is slow: since the last report it computes %.2f times as "
                         "long as %s", r, comm_host(comm, r), p->factor,
                         p->alone ? "foreseen, by the pace of all ranks" : "the median of its stage");
     }

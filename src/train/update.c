@@ -247,6 +247,37 @@ int update_squares(const struct update *update, const struct store *store, doubl
     return 0;
 }
 
+int update_first_bad(const struct update *update, const struct store *store, int *order,
+                     const char **name, struct err *err)
+{
+    const struct compiled *c = store->compiled;
+    const struct autodiff *ad = &c->autodiff;
+    double squares;
+
+    for (int i = 0; i < ad->n_params; i++) {
+        const struct value *v = &c->graph->values[ad->params[i].param];
+        struct slice part;
+
+        if (ad->params[i].stage != c->stage)
+            continue;
+        part = slices_part(&store->slices, root(c->program, ad->params[i].gradient)->offset,
+                           value_bytes(v));
+        if (part.bytes == 0)
+            continue;
+        if (c->backend->sum_squares(store->stream, update->args.dtype,
+                                    part.bytes / dtype_size(update->args.dtype),
+                                    store->gradients + part.offset, &squares, err) < 0)
+            return -1;
+        if (isfinite(squares))
+            continue;
+        *order = i;
+        *name = v->name;
+        return 0;
+    }
+    *order = -1;
+    return 0;
+}
+
 /* average + (1 - decay) (p - average) is SGD's rule, as above. */
 static int average(const struct update *u, struct store *store, const struct update_range *r,
                    int64_t step, struct err *err)

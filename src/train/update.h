@@ -42,6 +42,10 @@ int update_range(const struct backend *backend, struct stream *stream,
 int update_squares(const struct update *update, const struct store *store, double *squares,
                    struct err *err);
 
+/* See executor_first_bad(). */
+int update_first_bad(const struct update *update, const struct store *store, int *order,
+                     const char **name, struct err *err);
+
 struct update_step {
     int64_t step;               /* from 0 */
     double rate;                /* what the learning rate is multiplied by */

@@ -33,7 +33,8 @@ losses() {
                  "--deadline -1" "--checkpoint-every 0" "--eval-every 0" "--steps 0" \
                  "--warmup 1.5" "--lr-every 0epochs" "--lr-length 3days" "--lr-factor -1" \
                  "--lr-final -1" "--clip-norm -1" "--label-smoothing 1.5" "--ema 1" \
-                 "--trust-coefficient -1" "--lr-schedule steep" "--best perplexity"; do
+                 "--trust-coefficient -1" "--lr-schedule steep" "--best perplexity" \
+                 "--on-nan hope" "--loss-spike 0.5"; do
         run train --steps 1 $wrong
         echo "$wrong: $status $output"
         [ "$status" -eq 2 ]

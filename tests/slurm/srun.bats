@@ -283,6 +283,26 @@ ends_with_one_error() {
     ends_with_one_error 137 'error: rank 0 (n1) is lost: its process has ended$'
 }
 
+# The stopped one is Slurm's to end, which here does nothing.
+@test "a rank that is stopped is named with its node, and the others leave" {
+    local step end code=0 out=$BATS_TEST_TMPDIR/out
+    start_until log '^{"step":3' train "${demo_training[@]}" --stages 4 --replicas 1,1,1,1 \
+        --deadline 5 --log "$BATS_TEST_TMPDIR/log"
+    "$lab" at n3 pkill -STOP -x tasuki
+    end=$((SECONDS + 120))
+    until [ "$(grep -c 'Exited with exit code 1$' "$out")" -ge 1 ]; do
+        [ $SECONDS -lt $end ]
+        sleep 0.1
+    done
+    "$lab" at n3 pkill -KILL -x tasuki
+    wait $step || code=$?
+    cat "$out"
+    [ $code -eq 137 ]
+    [ "$(grep -c 'error: nothing moved for 5 seconds; rank 2 (n3) does not answer' "$out")" -eq 1 ]
+    [ "$(grep -c 'error: rank [013]: step .*, for [0-9]* s$' "$out")" -eq 3 ]
+    tail -1 "$BATS_TEST_TMPDIR/log" | grep -q '"event":"failed","error":"nothing moved'
+}
+
 @test "when a rank fails by itself, it says why, and the others end in silence" {
     local victim
     for victim in 3 0; do

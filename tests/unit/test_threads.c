@@ -361,6 +361,11 @@ static void a_sum_of_different_lengths_is_refused_and_no_wait_is_for_ever(void *
 
 /* Failures ------------------------------------------------------------------------------ */
 
+static void tell(void *data, const char *text)
+{
+    fprintf(stderr, "%s: %s\n", (const char *)data, text);
+}
+
 /* Rank 2 fails, while the others wait in three ways; whoever comes second is to be silent. */
 static int fail_alone(const struct launch *launch, void *context, struct err *err)
 {
@@ -381,38 +386,88 @@ static int fail_alone(const struct launch *launch, void *context, struct err *er
     else
         bad = comm_fence(comm, err);
     MUST(bad);
+    comm_tell(comm, tell, (void *)(uintptr_t)"log");
     comm_follow(comm, err);
     fprintf(stderr, "%s\n", err->text);
     comm_abort(comm, (int)err->code);
     return 0;
 }
 
-static void one_that_fails_ends_all_with_its_code_and_its_word_alone(void **state)
+/* Rank 1 computes and does not come back. */
+static int hang_alone(const struct launch *launch, void *context, struct err *err)
 {
-    char text[1024] = "";
+    struct comm *comm = comm_open(launch, err);
+    struct comm_request *request = comm_request_new(comm);
+    double one = 1;
+    int bad;
+
+    (void)context;
+    comm_set_deadline(comm, 0.5);
+    comm_at(comm, "F", launch->rank, 5, 2);
+    MUST(comm_fence(comm, err) == 0);
+    comm_at(comm, "F", launch->rank, 5, 2);
+    if (launch->rank == 1)
+        sleep(100);
+    if (launch->rank == 0)
+        bad = comm_receive(comm, &one, 8, 1, 0, request, err) || comm_wait(request, err);
+    else
+        bad = comm_fence(comm, err);
+    MUST(bad);
+    comm_follow(comm, err);
+    fprintf(stderr, "%s\n", comm_standstill(comm) ? err->text : "where are all?");
+    comm_abort(comm, (int)err->code);
+    return 0;
+}
+
+/* What a child process of ranks says, and its status. */
+static int run_apart(int (*rank)(const struct launch *, void *, struct err *), char text[1024])
+{
     int ends[2], status;
     ssize_t n;
     pid_t child;
 
-    (void)state;
+    memset(text, 0, 1024);
     assert_int_equal(pipe(ends), 0);
     child = fork();
     if (child == 0) {
         dup2(ends[1], STDERR_FILENO);
         close(ends[0]);
         close(ends[1]);
-        _exit(run_as(RANKS, fail_alone, NULL));
+        _exit(run_as(RANKS, rank, NULL));
     }
     close(ends[1]);
-    for (size_t used = 0; (n = read(ends[0], text + used, sizeof(text) - 1 - used)) > 0;)
+    for (size_t used = 0; (n = read(ends[0], text + used, 1023 - used)) > 0;)
         used += (size_t)n;
     close(ends[0]);
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
-    assert_int_equal(WEXITSTATUS(status), EXIT_FOUND);
-    assert_memory_equal(text, "rank 2 (", 8);
-    assert_contains(text, "): the disk is full\n");
-    assert_null(strchr(strchr(text, '\n') + 1, '\n'));
+    return WEXITSTATUS(status);
+}
+
+static void one_that_fails_ends_all_with_its_code_and_its_word_alone(void **state)
+{
+    char text[1024], *word;
+
+    (void)state;
+    assert_int_equal(run_apart(fail_alone, text), EXIT_FOUND);
+    assert_memory_equal(text, "log: rank 2 (", 13);
+    word = strchr(text, '\n') + 1;
+    assert_memory_equal(word, "rank 2 (", 8);
+    assert_contains(word, "): the disk is full\n");
+    assert_null(strchr(strchr(word, '\n') + 1, '\n'));
+}
+
+static void one_that_hangs_is_named_with_what_it_does(void **state)
+{
+    char text[1024];
+
+    (void)state;
+    assert_int_equal(run_apart(hang_alone, text), EXIT_FAILED);
+    assert_contains(text, "seconds; rank 1 (");
+    assert_contains(text, ") is in step 5, stage 1, F of micro-batch 2: computes, for ");
+    assert_contains(text, "; rank 0 (");
+    assert_contains(text, ") waits in step 5, stage 0, F of micro-batch 2: receives from "
+                          "rank 1\n");
 }
 
 int main(void)
@@ -426,6 +481,7 @@ int main(void)
         cmocka_unit_test(sums_are_those_in_the_order_of_the_members_in_each_group),
         cmocka_unit_test(a_sum_of_different_lengths_is_refused_and_no_wait_is_for_ever),
         cmocka_unit_test(one_that_fails_ends_all_with_its_code_and_its_word_alone),
+        cmocka_unit_test(one_that_hangs_is_named_with_what_it_does),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

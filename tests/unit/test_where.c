@@ -66,10 +66,13 @@ static void the_silent_come_first_then_who_computes_then_the_minority(void **sta
     where_groups_free(groups, n);
     assert_int_equal(where_stuck(ranks, 8), 6);
     assert_int_equal(where_waiting(ranks, 8, 3), 2);
-    assert_int_equal(where_waiting(ranks, 8, 6), -1);
-    ranks[6].silent = 0;
+    assert_int_equal(where_waiting(ranks, 8, 6), 0);
+    assert_int_equal(where_waiting(ranks + 2, 1, 0), -1);
+    ranks[6].silent = -1;
     assert_int_equal(where_stuck(ranks, 8), 5);
     ranks[5] = ranks[0];
+    assert_int_equal(where_stuck(ranks, 8), 6);
+    ranks[6].silent = 0;
     assert_int_equal(where_stuck(ranks, 8), -1);
     groups = where_groups(ranks, 8, &n);
     where_ranks_text(&groups[1], text, sizeof(text));

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/* Who died, who is stuck, and who says so. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "comm/watch_private.h"
+
+#define GATHERING 0.1       /* ranks of one node do not die in one instant */
+#define SILENCE 1.0         /* a rank that watches died: who tells, if not the other one? */
+#define BEAT 2.0            /* so often each rank says where it is */
+#define ANSWERS 1.0         /* and so soon when it is asked */
+#define LEAVING 20.0        /* after a verdict; who computes on does not see it */
+
+/* Deaths ------------------------------------------------------------------------------- */
+
+void watch_decide(struct watch *w, const struct watch_verdict *verdict)
+{
+    struct note note = { .kind = NOTE_VERDICT, .rank = verdict->rank, .lost = verdict->lost,
+                         .speaker = verdict->speaker, .cause = (int32_t)verdict->cause };
+
+    w->decide_at = w->suspect_at = w->look_at = 0;
+    if (w->decided)
+        return;
+    w->leave_by = clock_now() + LEAVING;
+    for (int i = 0; i < w->n_links; i++)
+        if (w->links[i].state == LINK_LIVE && !w->links[i].up)
+            link_send(&w->links[i], &note);
+    pthread_mutex_lock(&w->lock);
+    w->verdict = *verdict;
+    w->decided = true;
+    pthread_cond_broadcast(&w->told);
+    pthread_mutex_unlock(&w->lock);
+    atomic_store(&w->comm->patience.broken, 1);
+}
+
+/* The lowest rank that is known to live. */
+static int lowest_living(const struct watch *w)
+{
+    int lowest = w->comm->rank;
+
+    for (int i = 0; i < w->n_links; i++) {
+        const struct link *link = &w->links[i];
+
+        if (link->state == LINK_LIVE && !w->dead[link->rank] && link->rank < lowest)
+            lowest = link->rank;
+    }
+    return lowest;
+}
+
+static struct watch_verdict count_dead(const struct watch *w)
+{
+    struct watch_verdict verdict = { .rank = -1, .speaker = lowest_living(w) };
+
+    for (int r = 0; r < w->comm->size; r++) {
+        if (!w->dead[r])
+            continue;
+        verdict.rank = verdict.rank < 0 ? r : verdict.rank;
+        verdict.lost++;
+    }
+    return verdict;
+}
+
+/* What was gathered is enough. The second rank that watches speaks for the first where that is
+ * dead.
+ */
+void watch_judge(struct watch *w)
+{
+    struct watch_verdict verdict = count_dead(w);
+
+    w->decide_at = 0;
+    if (w->comm->rank != w->hub[0] && !w->dead[w->hub[0]])
+        return;
+    if (w->failure.cause == WATCH_FAILED)
+        verdict = w->failure;
+    if (verdict.cause == WATCH_FAILED || verdict.lost > 0)
+        watch_decide(w, &verdict);
+}
+
+/* Both that watch are silent: this rank knows of nobody else, so the first that was neither is
+ * to speak.
+ */
+void watch_suspect(struct watch *w)
+{
+    struct watch_verdict verdict = count_dead(w);
+
+    w->suspect_at = 0;
+    for (verdict.speaker = 0; verdict.speaker < w->comm->rank; verdict.speaker++)
+        if (verdict.speaker != w->hub[0] && verdict.speaker != w->hub[1])
+            break;
+    watch_decide(w, &verdict);
+}
+
+void watch_note_death(struct watch *w, const struct link *link)
+{
+    double time = clock_now();
+
+    w->dead[link->rank] = true;
+    if (w->heard)
+        w->heard[link->rank].gone = true;
+    if (watch_is_hub(w) && !link->up && w->decide_at == 0)
+        w->decide_at = time + GATHERING;
+    if (link->up && w->suspect_at == 0)
+        w->suspect_at = time + SILENCE;
+}
+
+/* Where all are ------------------------------------------------------------------------ */
+
+static void send_all(struct watch *w, const struct note *note, bool up)
+{
+    for (int i = 0; i < w->n_links; i++)
+        if (w->links[i].state == LINK_LIVE && w->links[i].up == up)
+            link_offer(&w->links[i], note);
+}
+
+void watch_say_where(struct watch *w)
+{
+    struct note here = { .kind = NOTE_HERE, .rank = w->comm->rank };
+
+    where_read(&w->comm->where, &here.at);
+    send_all(w, &here, true);
+    w->beat_at = clock_now() + BEAT;
+}
+
+/* Some rank waits in vain: of all others there is to be news. The second rank that watches gives
+ * the first time to tell.
+ */
+void watch_ask_all(struct watch *w)
+{
+    if (!watch_is_hub(w) || w->decided || w->look_at > 0)
+        return;
+    send_all(w, &(struct note){ .kind = NOTE_ASK }, false);
+    w->asked_at = clock_now();
+    w->look_at = w->asked_at + ANSWERS + (w->comm->rank == w->hub[0] ? 0 : SILENCE);
+}
+
+void watch_note_stuck(struct watch *w)
+{
+    send_all(w, &(struct note){ .kind = NOTE_STUCK, .rank = w->comm->rank }, true);
+    watch_ask_all(w);
+}
+
+static void take_sighting(const struct watch *w, int rank, double time, struct sighting *s)
+{
+    const struct heard *heard = &w->heard[rank];
+
+    if (rank == w->comm->rank) {
+        where_read(&w->comm->where, &s->at);
+        return;
+    }
+    s->at = heard->at;
+    s->at.what[sizeof(s->at.what) - 1] = '\0';
+    s->at.seconds += time - heard->time;
+    s->silent = heard->time == 0 ? -1 : heard->time < w->asked_at ? time - heard->time : 0;
+    s->gone = heard->gone;
+}
+
+/* Who is itself computing would not speak: the other one is to, else each for itself. */
+void watch_judge_standstill(struct watch *w)
+{
+    struct watch_verdict verdict = { .cause = WATCH_STUCK, .speaker = w->comm->rank };
+    struct sighting *ranks = mem_new((size_t)w->comm->size, sizeof(*ranks));
+    double time = clock_now();
+
+    w->look_at = 0;
+    for (int r = 0; r < w->comm->size; r++)
+        take_sighting(w, r, time, &ranks[r]);
+    if (w->decided || ranks[w->comm->rank].at.operation == WHERE_COMPUTES) {
+        free(ranks);
+        return;
+    }
+    verdict.rank = where_stuck(ranks, w->comm->size);
+    verdict.ranks = ranks;
+    watch_decide(w, &verdict);
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/* What watch.c and watch_judge.c share. */
+#ifndef TASUKI_COMM_WATCH_PRIVATE_H
+#define TASUKI_COMM_WATCH_PRIVATE_H
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "comm/driver.h"
+#include "comm/watch.h"
+#include "comm/watch_link.h"
+
+#define HUBS 2              /* ranks that watch: rank 0, and one for when that dies */
+
+enum { LEAVE_NOT, LEAVE_BYE, LEAVE_FAILED };
+
+/* What a rank that watches has heard of another. */
+struct heard {
+    double time;                    /* clock; 0: nothing */
+    struct whereabouts at;
+    bool gone;
+};
+
+struct watch {
+    struct comm *comm;
+    pthread_t thread;
+    int wake;                       /* eventfd: look at 'leave' */
+    atomic_int leave;
+    const char *why;                /* of LEAVE_FAILED */
+    atomic_bool stuck;              /* the main thread waits in vain */
+
+    int hub[HUBS];                  /* ranks; twice the same where there is one */
+    struct link_place place[HUBS];
+    int listener;                   /* -1: closed */
+    double end_of_meeting;
+    int n_links, welcomed;
+    struct link *links;
+    struct pollfd *polls;           /* wake, listener, links */
+    bool *dead;                     /* [size] */
+    struct heard *heard;            /* [size], of ranks that watch */
+    struct watch_verdict failure;   /* of a rank that has said why, once its cause is that */
+    double decide_at, suspect_at;   /* clock; 0: not */
+    double beat_at, asked_at, look_at, leave_by;
+
+    pthread_mutex_t lock;           /* of what follows */
+    pthread_cond_t told;
+    bool settled;                   /* this rank is watched, or cannot be */
+    bool decided;
+    struct watch_verdict verdict;
+};
+
+static inline bool watch_is_hub(const struct watch *w)
+{
+    return w->comm->rank == w->hub[0] || w->comm->rank == w->hub[1];
+}
+
+/* watch_judge.c: all by the thread that watches. */
+void watch_decide(struct watch *w, const struct watch_verdict *verdict);
+/* What was gathered is enough. */
+void watch_judge(struct watch *w);
+/* Both ranks that watch are silent. */
+void watch_suspect(struct watch *w);
+void watch_note_death(struct watch *w, const struct link *link);
+void watch_say_where(struct watch *w);
+/* Some rank waits in vain: of all others there is to be news. */
+void watch_ask_all(struct watch *w);
+/* It is this one. */
+void watch_note_stuck(struct watch *w);
+/* The news is there. */
+void watch_judge_standstill(struct watch *w);
+
+#endif

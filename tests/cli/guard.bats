@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: MIT
+# Steps whose numbers are bad: --on-nan and --loss-spike; what a run cost.
+
+load data.bash
+
+setup() {
+    ranks_setup
+    cd "$DIR"
+    demo=$srcdir/etc/demo
+    cp "$demo/digits-train.safetensors" data
+    chmod u+w data
+    header=$((8 + $(od -An -tu8 -N8 data)))
+}
+
+# Of sample $1 a pixel becomes infinite, and with it all that it touches.
+spoil_image() {
+    printf '\0\0\200\177' |
+        dd of=data bs=1 seek=$((header + $1 * 256 + 20)) conv=notrunc status=none
+}
+
+# Labels of samples $1 to $2 become $3.
+spoil_labels() {
+    local i
+    for i in $(seq "$1" "$2"); do
+        printf "\\$(printf %03o "$3")" |
+            dd of=data bs=1 seek=$((header + 369152 + 8 * i)) conv=notrunc status=none
+    done
+}
+
+train() {
+    "$TASUKI" train "$demo/digits.onnx" --data data --precision float64 --global-batch 32 \
+        --batchnorm-samples 8 --seed 5 --no-shuffle --micro-batches 2 --threads 1 "$@"
+}
+
+losses() {
+    sed -n '/^{"step"/s/.*"loss":\([0-9.e+nul-]*\).*/\1/p' "$1"
+}
+
+@test "a run stops at a gradient that is not finite, and names its parameter" {
+    spoil_image 40
+    run train --steps 6 --log log --checkpoint saved --checkpoint-every 2
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *'error: step 2: the gradient of "head.weight" is not finite (stage 0, rank 0, '* ]]
+    [ ! -e saved/latest ]
+    grep -q '^{"event":"bad_step","step":2,"cause":"gradient","tensor":"head.weight","stage":0,"rank":0,"loss":null,"action":"stop","count":1}$' log
+    tail -1 log | grep -q '"event":"failed","error":"step 2: the gradient'
+    run train --steps 3 --on-nan ignore
+    [ "$status" -eq 0 ]
+}
+
+@test "a step is skipped on all ranks alike, whatever the plan" {
+    local plan n=0
+    spoil_image 40
+    train --steps 6 --on-nan skip --log alone
+    [ "$(losses alone | sed -n 2p)" = null ]
+    [ "$(losses alone | grep -c '^[0-9.]*$')" -eq 5 ]
+    tail -1 alone | grep -q '"event":"end".*"bad_steps":1'
+    for plan in "--stages 3 --replicas 1,2,1" "--stages 2 --replicas 2,2 --zero" \
+                "--stages 4 --replicas 1,1,1,1 --clip-norm 1e9"; do
+        : $((n += 1))
+        run train --ranks-in-process 4 --steps 6 --on-nan skip --log $n $plan
+        echo "$output"
+        [ "$status" -eq 0 ]
+        grep '"bad_step"' $n
+        grep -q '"bad_step","step":2,"cause":"gradient","tensor":"head.weight"' $n
+        paste <(losses alone | grep -v null) <(losses $n | grep -v null) | awk '
+            { d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > 1e-10) exit 1 }
+            END { exit NR != 5 }'
+    done
+    run train --ranks-in-process 2 --steps 6 --on-nan skip --log 2bw --schedule 2bw --stages 2 \
+        --replicas 1,1
+    [ "$status" -eq 0 ]
+    [ "$(losses 2bw | grep -c '^[0-9.]*$')" -eq 5 ]
+}
+
+# The samples of the step go by; the parameters are those after step 4 again.
+@test "a run goes back to the last checkpoint, and on with other samples" {
+    spoil_image $((32 * 6 + 3))
+    run train --steps 12 --on-nan rollback --checkpoint saved --checkpoint-every 4 --log log \
+        --ranks-in-process 2 --stages 2 --replicas 1,1
+    echo "$output"
+    [ "$status" -eq 0 ]
+    grep -q '"bad_step","step":7,.*"action":"rollback","count":1}$' log
+    grep -q '^{"event":"rollback","step":8,"to":4,"path":"saved/step-00000004"}$' log
+    [ "$(losses log | grep -c '^[0-9.]*$')" -eq 11 ]
+    [ -e saved/step-00000012 ]
+    run train --steps 2 --on-nan rollback
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--on-nan rollback needs --checkpoint"* ]]
+}
+
+@test "a loss far beyond the usual is a bad step, too" {
+    spoil_labels 480 511 1
+    run train --steps 18 --on-nan skip --loss-spike 2 --lr 0.05 --log log
+    echo "$output"
+    cat log
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"step 16: the loss is "*" times the usual "*": it is skipped"* ]]
+    [ "$(grep -c '"bad_step"' log)" -eq 1 ]
+    grep -q '"bad_step","step":16,"cause":"spike","tensor":null' log
+    run train --steps 18 --loss-spike 2 --lr 0.05 --ranks-in-process 2
+    [ "$status" -eq 1 ]
+    run train --steps 1 --on-nan ignore --loss-spike 2
+    [ "$status" -eq 2 ]
+}
+
+# The counter stands still, so nothing is used; a GPU there is none.
+@test "the end of a run says what it cost" {
+    local zone=sys/class/powercap/intel-rapl:0
+    TASUKI_SYSFS=$PWD/nothing run train --steps 2 --log log
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "${lines[-1]}" == "tasuki: 0."*" node-hours, 0 GPU-hours, energy not collected" ]]
+    tail -1 log | grep -q '"usage":{"nodes":1,"gpus":0,"node_hours":0.*"kwh":null}}$'
+    mkdir -p $zone
+    echo package-0 >$zone/name
+    echo 1000000 >$zone/max_energy_range_uj
+    echo 5 >$zone/energy_uj
+    TASUKI_SYSFS=$PWD/sys run train --steps 2 --log log
+    echo "$output"
+    [[ "${lines[-1]}" == *" GPU-hours, 0 kWh (processors 0)" ]]
+    tail -1 log | grep -q '"cpu_kwh":0.0,"gpu_kwh":null,"kwh":0.0}}$'
+}
