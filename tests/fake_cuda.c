@@ -435,7 +435,6 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     stream = fake_mutates("swap-record") ? fake_other_stream(stream) : stream;
     event->stream = stream;
     event->recorded++;
-    event->awaited = false;
     fake_add_step(stream, EVENT)->event = event;
     fake_watch_record(event, stream);
     fake_stir();

@@ -265,6 +265,19 @@ void tasuki_watch_host(const void *memory, size_t bytes, bool writes)
     fake_watch_end();
 }
 
+void tasuki_watch_forget(cudaStream_t stream, void *memory, size_t bytes);
+
+void tasuki_watch_forget(cudaStream_t stream, void *memory, size_t bytes)
+{
+    struct step *s;
+
+    if (!fake_watches())
+        return;
+    s = fake_add_step(stream, FORGET);
+    s->to = memory;
+    s->bytes = bytes;
+}
+
 /* At the end of a program that fails nobody puts away what it has. */
 void fake_watch_left(int streams, int graphs)
 {
