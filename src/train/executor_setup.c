@@ -202,7 +202,7 @@ int executor_connect(struct executor *executor, struct err *err)
     make_replays(executor);
     return executor->backend->separate
                ? reduce_use_mirror(&executor->reduce, executor->backend, o->device,
-                                   executor->stream, p->gradient_bytes, err)
+                                   &executor->lanes, p->gradient_bytes, err)
                : 0;
 }
 
