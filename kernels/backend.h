@@ -125,8 +125,7 @@ struct backend {
     void (*range_pop)(struct device *device);
 
     /* For stand-ins that check who touches what; NULL where there are none. The host reads or writes
-     * memory of the host now; what is in memory of the device is of no use when the stream comes to
-     * it.
+     * memory of the host now; what memory holds when the stream comes to it is of no use.
      */
     void (*host_touches)(struct device *device, const void *memory, size_t bytes, bool writes);
     void (*forget)(struct stream *stream, void *memory, size_t bytes);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "train/executor_private.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -45,7 +46,7 @@ static int prepare(struct executor *e, int version, struct err *err)
     for (int i = 0; i < tape->n; i++)
         if (tape_run(tape, i, version * e->store.n_slots, false, err) < 0)
             return -1;
-    return e->backend->stream_sync(e->stream, err);
+    return 0;
 }
 
 int executor_prepare(struct executor *executor, struct err *err)
@@ -53,7 +54,7 @@ int executor_prepare(struct executor *executor, struct err *err)
     for (int v = 0; v < executor->store.n_versions; v++)
         if (prepare(executor, v, err) < 0)
             return -1;
-    return 0;
+    return executor->backend->stream_sync(executor->stream, err);
 }
 
 /* Slots are taken in turn from batch to batch, too. */
@@ -192,9 +193,12 @@ static int send_all(struct executor *e, const struct batch_args *args, int micro
 static int read_scalar(struct executor *e, int value, int slot, int at, struct err *err)
 {
     size_t bytes = dtype_size(e->compiled->graph->real);
+    char *to = e->scalars + (size_t)at * sizeof(double);
 
-    return e->backend->copy(e->stream, e->scalars + (size_t)at * sizeof(double), bytes,
-                            store_address(&e->store, value, slot), bytes, bytes, 1, err);
+    if (e->backend->forget)
+        e->backend->forget(e->stream, to, bytes);
+    return e->backend->copy(e->stream, to, bytes, store_address(&e->store, value, slot), bytes,
+                            bytes, 1, err);
 }
 
 static int scalar_at(const struct executor *e, const struct batch_args *args, int micro)
@@ -267,6 +271,7 @@ static double scalar(const struct executor *e, int at)
     float f;
     double d;
 
+    touch_host(e, from, dtype_size(e->compiled->graph->real), false);
     if (e->compiled->graph->real == DTYPE_F32) {
         memcpy(&f, from, sizeof(f));
         return (double)f;
@@ -403,10 +408,9 @@ static int backward(struct executor *e, const struct batch_args *args,
     return lanes_end_use(&e->lanes, slot, err);
 }
 
-int executor_run(struct executor *executor, const struct batch_args *args, int index,
-                 struct batch_result *result, struct err *err)
+static int run(struct executor *e, const struct batch_args *args, int index,
+               struct batch_result *result, struct err *err)
 {
-    struct executor *e = executor;
     const struct instruction *ins = &e->list->items[index];
     int micro = ins->micro % (int)micro_batches(e);
 
@@ -420,6 +424,23 @@ int executor_run(struct executor *executor, const struct batch_args *args, int i
     default:
         return backward(e, args, ins, index == e->last[tape_of(ins->kind)], result, err);
     }
+}
+
+int executor_run(struct executor *executor, const struct batch_args *args, int index,
+                 struct batch_result *result, struct err *err)
+{
+    const struct instruction *ins = &executor->list->items[index];
+    const struct backend *backend = executor->backend;
+    char name[32];
+    int bad;
+
+    if (!backend->range_push)
+        return run(executor, args, index, result, err);
+    snprintf(name, sizeof(name), "%s %d", instruction_name(ins->kind), ins->micro);
+    backend->range_push(executor->options.device, name);
+    bad = run(executor, args, index, result, err);
+    backend->range_pop(executor->options.device);
+    return bad;
 }
 
 int executor_evaluate(struct executor *executor, const struct batch_args *args, int micro,
@@ -436,11 +457,8 @@ int executor_finish(struct executor *executor, const struct batch_args *args,
     const struct executor *e = executor;
 
     if (passage_settle_all(*e->options.passages, err) < 0 ||
-        e->backend->stream_sync(e->lanes.in, err) < 0 ||
         e->backend->stream_sync(e->stream, err) < 0)
         return -1;
-    touch_host(e, e->scalars, (size_t)(e->store.n_versions * micro_batches(e)) * 2 * sizeof(double),
-               false);
     for (int m = 0; m < micro_batches(e); m++) {
         result->loss += e->has_loss ? scalar(e, scalar_at(e, args, m)) : 0;
         result->correct += e->has_correct ? scalar(e, scalar_at(e, args, m) + 1) : 0;

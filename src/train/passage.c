@@ -94,9 +94,12 @@ static void touch(const struct passage *passage, int64_t index, bool writes)
 {
     const struct store *store = passage->store;
 
-    if (store->compiled->backend->host_touches)
-        store->compiled->backend->host_touches(store->device, buffer_of(passage, index),
-                                               passage->route->bytes, writes);
+    for (int k = 0; store->compiled->backend->host_touches && k < passage->route->n; k++) {
+        const struct route_piece *p = &passage->route->pieces[k];
+
+        store->compiled->backend->host_touches(store->device, buffer_of(passage, index) + p->at,
+                                               p->width * p->rows, writes);
+    }
 }
 
 static int post_receive(struct passage *passage, struct err *err)
@@ -248,6 +251,8 @@ static int pack(const struct passage *passage, char *message, int slot, struct e
 {
     const struct store *store = passage->store;
 
+    if (store->compiled->backend->forget)
+        store->compiled->backend->forget(passage->lanes->out, message, passage->route->bytes);
     for (int k = 0; k < passage->route->n; k++) {
         const struct route_piece *p = &passage->route->pieces[k];
         const char *from = (const char *)store_address(store, p->value, slot) + p->offset;
