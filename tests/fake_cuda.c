@@ -106,6 +106,7 @@ int fake_planted(const char *call)
             continue;
         if (fault->result < 0)
             raise(SIGKILL);
+        fake.failed = true;
         return fault->result;
     }
     return 0;
@@ -135,6 +136,10 @@ const char *cudaGetErrorString(cudaError_t error)
         return "out of memory";
     if (error == cudaErrorNoDevice)
         return "no CUDA-capable device is detected";
+    if (error == cudaErrorStreamCaptureUnsupported)
+        return "operation not permitted when stream is capturing";
+    if (error == cudaErrorStreamCaptureInvalidated)
+        return "operation failed due to a previous error during capture";
     snprintf(text, sizeof(text), "error %d", (int)error);
     return text;
 }
@@ -336,6 +341,8 @@ void fake_finish_all(void)
 {
     for (struct CUstream_st *s = streams; s; s = s->next)
         finish(s);
+    for (struct CUstream_st *s = streams; s; s = s->next)
+        fake_watch_host(&s->clock);
 }
 
 void fake_stir(void)
@@ -419,7 +426,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
-    if (!fake.n_faults)
+    if (!fake.failed)
         fake_watch_event_end(event);
     free(event);
     return cudaSuccess;
@@ -435,7 +442,6 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     stream = fake_mutates("swap-record") ? fake_other_stream(stream) : stream;
     event->stream = stream;
     event->recorded++;
-    event->awaited = false;
     fake_add_step(stream, EVENT)->event = event;
     fake_watch_record(event, stream);
     fake_stir();
@@ -541,8 +547,10 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
     MAY_FAIL(cudaError_t);
     if (!fake_lies(to, bytes, false))
         return cudaErrorInvalidValue;
-    if (!stream)
+    if (!stream && fake_refuses_in_capture())
         return cudaErrorStreamCaptureImplicit;
+    if (!stream)
+        return cudaErrorInvalidResourceHandle;
     if (fake_mutates("skip-set"))
         return cudaSuccess;
     step = fake_add_step(stream, SET);
@@ -655,7 +663,6 @@ static void spoil(struct CUstream_st *stream)
 {
     void *memory = NULL;
     char word[4] = "";
-    bool done;
 
     if (fake_mutates("sync-in-capture"))
         (void)cudaStreamSynchronize(stream);
@@ -663,8 +670,8 @@ static void spoil(struct CUstream_st *stream)
         (void)cudaMalloc(&memory, 4);
     if (fake_mutates("pageable-in-capture"))
         (void)cudaMemcpyAsync(word, fake.blocks[0].data, 4, cudaMemcpyDefault, stream);
-    done = fake_mutates("end-in-capture") && fake_refuses_in_capture();
-    (void)done;
+    if (fake_mutates("legacy-in-capture"))
+        (void)cudaMemsetAsync(fake.blocks[0].data, 0, 4, NULL);
 }
 
 cudaError_t cudaLaunchKernel(const void *stub, dim3 blocks, dim3 threads, void **arguments,
@@ -682,8 +689,10 @@ cudaError_t cudaLaunchKernel(const void *stub, dim3 blocks, dim3 threads, void *
         threads.y * threads.z != 1 || shared)
         return cudaErrorInvalidConfiguration;
     check_pointers(k, arguments[0]);
-    if (!stream)
+    if (!stream && fake_refuses_in_capture())
         return cudaErrorStreamCaptureImplicit;
+    if (!stream)
+        return cudaErrorInvalidResourceHandle;
     if (fake_captures(stream))
         spoil(stream);
     if (fake_mutates("skip-kernel"))
@@ -719,6 +728,6 @@ __attribute__((destructor)) static void look_back(void)
 
     for (const struct CUstream_st *s = streams; s; s = s->next)
         n++;
-    if (fake_watches())
+    if (fake_watches() && !fake.failed)
         fake_watch_left(n, fake_graphs_left());
 }

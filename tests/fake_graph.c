@@ -64,7 +64,7 @@ bool fake_refuses_in_capture(void)
 {
     if (!capturing)
         return false;
-    capturing->capture->spoiled = true;
+    capturing->capture->spoiled = fake.failed = true;
     return true;
 }
 

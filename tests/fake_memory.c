@@ -100,8 +100,8 @@ static cudaError_t release(void *data, bool pinned)
 {
     if (fake_refuses_in_capture())
         return cudaErrorStreamCaptureUnsupported;
-    fake_watch_free(data, pinned);
     fake_finish_all();          /* what is under way may not lose its memory */
+    fake_watch_free(data, pinned);
     for (int i = 0; i < MOST_BLOCKS; i++)
         if (fake.blocks[i].data == data && fake.blocks[i].pinned == pinned) {
             if (has_arena(pinned))

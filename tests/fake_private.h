@@ -29,7 +29,7 @@ struct block {
 };
 
 __attribute__((visibility("hidden"))) extern struct fake_machine {
-    bool known;
+    bool known, failed;                 /* did a call say so on purpose? */
     int n_gpus, n_wires, n_faults, device;
     char gpus[MOST][32];
     struct wire wires[MOST];

@@ -159,12 +159,13 @@ static bool before(uint32_t time)
 
 static void check_order(uint32_t time, const char *mine, const char *theirs, const void *where)
 {
-    char text[160];
+    char text[160], who[32] = "the host";
 
     if (before(time))
         return;
-    snprintf(text, sizeof(text), "%s what %s %u %s, and no event orders the two", mine,
-             time >> 24 ? "stream" : "the host,", time >> 24, theirs);
+    if (time >> 24)
+        snprintf(who, sizeof(who), "stream %u", time >> 24);
+    snprintf(text, sizeof(text), "%s what %s %s, and nothing orders the two", mine, who, theirs);
     fake_report(text, where);
 }
 
@@ -238,7 +239,7 @@ void fake_watch_forget(const void *where, size_t bytes)
     mark(where, bytes, UNDEFINED);
 }
 
-/* What streams may still use is freed too early, though cudaFree() waits for it. */
+/* cudaFree() has waited for all streams. */
 void fake_watch_free(void *data, bool pinned)
 {
     if (!fake_watches() || !data)
@@ -263,6 +264,19 @@ void tasuki_watch_host(const void *memory, size_t bytes, bool writes)
     begin_host();
     fake_watch_touch(memory, bytes, writes);
     fake_watch_end();
+}
+
+void tasuki_watch_forget(cudaStream_t stream, void *memory, size_t bytes);
+
+void tasuki_watch_forget(cudaStream_t stream, void *memory, size_t bytes)
+{
+    struct step *s;
+
+    if (!fake_watches())
+        return;
+    s = fake_add_step(stream, FORGET);
+    s->to = memory;
+    s->bytes = bytes;
 }
 
 /* At the end of a program that fails nobody puts away what it has. */

@@ -233,6 +233,16 @@ static void range_pop(struct device *device)
     device->cuda->range_pop();
 }
 
+static void host_touches(struct device *device, const void *memory, size_t bytes, bool writes)
+{
+    device->cuda->host_touches(memory, bytes, writes);
+}
+
+static void forget(struct stream *stream, void *memory, size_t bytes)
+{
+    stream->device->cuda->forget(stream->cuda, memory, bytes);
+}
+
 static int copy(struct stream *stream, void *to, size_t to_stride, const void *from,
                 size_t from_stride, size_t width, size_t rows, struct err *err)
 {
@@ -285,6 +295,8 @@ const struct backend backend_cuda = {
     .recording_free = recording_free,
     .range_push = range_push,
     .range_pop = range_pop,
+    .host_touches = host_touches,
+    .forget = forget,
     .copy = copy,
     .fill_zero = fill_zero,
     .add = cuda_add,

@@ -97,12 +97,29 @@ static size_t device_memory(const struct cuda_device *device)
     return device->memory > 2 * spared ? device->memory - spared : device->memory / 2;
 }
 
+/* tests/fake_watch.c has these; no real runtime does. */
+__attribute__((weak)) void tasuki_watch_host(const void *memory, size_t bytes, bool writes);
+__attribute__((weak)) void tasuki_watch_forget(cudaStream_t stream, void *memory, size_t bytes);
+
+static void host_touches(const void *memory, size_t bytes, bool writes)
+{
+    if (tasuki_watch_host)
+        tasuki_watch_host(memory, bytes, writes);
+}
+
+static void forget(struct cuda_stream *stream, void *memory, size_t bytes)
+{
+    if (tasuki_watch_forget && bytes)
+        tasuki_watch_forget(stream->stream, memory, bytes);
+}
+
 static int allocate(struct cuda_device *d, size_t bytes, bool pinned, void **memory,
                     struct err *err)
 {
     if (pinned) {
         CUDA_CHECK(d, cudaMallocHost(memory, bytes), err);
         memset(*memory, 0, bytes);
+        host_touches(*memory, bytes, true);
         return 0;
     }
     CUDA_CHECK(d, cudaMalloc(memory, bytes), err);
@@ -352,6 +369,8 @@ const struct cuda_runtime tasuki_cuda_runtime = {
     .recording_free = recording_free,
     .range_push = range_push,
     .range_pop = range_pop,
+    .host_touches = host_touches,
+    .forget = forget,
     .copy = copy,
     .fill_zero = fill_zero,
     CUDA_FAMILIES(ENTRY)

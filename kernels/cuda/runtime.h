@@ -68,6 +68,10 @@ struct cuda_runtime {
     void (*range_push)(const char *name);
     void (*range_pop)(void);
 
+    /* As in backend.h, where the test's stand-in of the runtime asks. */
+    void (*host_touches)(const void *memory, size_t bytes, bool writes);
+    void (*forget)(struct cuda_stream *stream, void *memory, size_t bytes);
+
     /* As in backend.h. */
     int (*copy)(struct cuda_stream *stream, void *to, size_t to_stride, const void *from,
                 size_t from_stride, size_t width, size_t rows, struct err *err);

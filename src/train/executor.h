@@ -32,6 +32,7 @@ struct executor_options {
     const struct initial *initial;  /* of what the model has no values for; may be NULL */
     bool deterministic;
     bool recorded;              /* tapes are, where the backend can: CUDA graphs */
+    struct passage **passages;  /* those of all chunks of the rank: see passage_init() */
     struct trace *trace;        /* NULL: none */
 };
 

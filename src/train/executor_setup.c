@@ -58,8 +58,25 @@ static void make_tapes(struct executor *e)
         tape_init(&e->tapes[t], lists[t], &e->store, e->states, t == TAPE_AGAIN);
 }
 
+static bool in_scratch(const struct executor *e, int value)
+{
+    const struct program_value *values = e->compiled->program->values;
+
+    return values[values[value].root].place == PLACE_SCRATCH;
+}
+
+static void find_scratch(struct executor *e)
+{
+    const struct program *p = e->compiled->program;
+
+    for (int i = 0; i < p->n_inputs; i++)
+        e->scratch[0] |= in_scratch(e, p->inputs[i]);
+    for (int i = 0; i < e->routes.n_zero; i++)
+        e->scratch[1] |= in_scratch(e, e->routes.zero[i]);
+}
+
 /* Two ranks may exchange between several stages of theirs: each pair has tags of its own. */
-static void make_passages(struct executor *e)
+static int make_passages(struct executor *e, struct err *err)
 {
     const struct placement *place = e->options.placement;
     const struct schedule *schedule = e->compiled->schedule;
@@ -73,11 +90,15 @@ static void make_passages(struct executor *e)
         int pair = schedule->stages[low].chunk * schedule_most_chunks(schedule) +
                    schedule->stages[high].chunk;
 
-        passage_init(&e->passages[i], r, e->options.comm,
-                     placement_rank(place, r->peer, place->pipeline, r->replica),
-                     2 * (int)micro_batches(e) * pair, &e->store, at);
+        if (passage_init(&e->passages[i], r, e->options.comm,
+                         placement_rank(place, r->peer, place->pipeline, r->replica),
+                         2 * (int)micro_batches(e) * pair, &e->store, &e->lanes, at,
+                         e->options.passages, err) < 0)
+            return -1;
+        e->scratch[r->gradient] |= !r->send && e->passages[i].scratch;
         at += (size_t)r->depth * r->bytes;
     }
+    return 0;
 }
 
 static int check_tags(const struct executor *e, struct err *err)
@@ -98,9 +119,11 @@ static int set_up(struct executor *e, struct err *err)
     if (check_tags(e, err) < 0)
         return -1;
     routes_make(&e->routes, o->plan, e->compiled->stage, o->placement->replica, e->compiled);
-    e->stream = e->backend->stream_new(o->device, err);
-    if (!e->stream ||
-        store_init(&e->store, e->compiled, o->placement, o->device, e->stream,
+    if (lanes_init(&e->lanes, e->backend, o->device,
+                   e->compiled->schedule->stages[e->compiled->stage].slots, err) < 0)
+        return -1;
+    e->stream = e->lanes.compute;
+    if (store_init(&e->store, e->compiled, o->placement, o->device, e->stream,
                    optimizer_states(o->optimizer.kind), o->ema > 0,
                    e->routes.bytes + e->compiled->sum_bytes, err) < 0 ||
         store_load(&e->store, o->initial, o->seed, err) < 0)
@@ -110,9 +133,16 @@ static int set_up(struct executor *e, struct err *err)
         err);
     if (!e->states)
         return -1;
+    e->new_states = e->backend->alloc_aside(
+        o->device, (size_t)(e->store.n_versions * micro_batches(e)) * sizeof(*e->states), true,
+        err);
+    if (!e->new_states)
+        return -1;
     make_tapes(e);
     e->store.sums = e->store.buffers + e->routes.bytes;
-    make_passages(e);
+    find_scratch(e);
+    if (make_passages(e, err) < 0)
+        return -1;
     read_list(e);
     e->staging = e->backend->alloc_aside(o->device, staging_bytes(e->compiled), true, err);
     if (!e->staging)
@@ -172,7 +202,7 @@ int executor_connect(struct executor *executor, struct err *err)
     make_replays(executor);
     return executor->backend->separate
                ? reduce_use_mirror(&executor->reduce, executor->backend, o->device,
-                                   executor->stream, p->gradient_bytes, err)
+                                   &executor->lanes, p->gradient_bytes, err)
                : 0;
 }
 
@@ -192,8 +222,9 @@ void executor_free(struct executor *executor)
     }
     routes_clear(&e->routes);
     store_clear(&e->store);
-    if (e->stream)
-        e->backend->stream_free(e->stream);
+    lanes_clear(&e->lanes);
+    if (e->new_states)
+        e->backend->release_aside(e->options.device, e->new_states, true);
     free(e->passages);
     if (e->states)
         e->backend->release_aside(e->options.device, e->states, false);

@@ -115,10 +115,10 @@ int reduce_init(struct reduce *reduce, struct comm *comm, const struct compiled 
 }
 
 int reduce_use_mirror(struct reduce *reduce, const struct backend *backend, struct device *device,
-                      struct stream *stream, size_t bytes, struct err *err)
+                      struct lanes *lanes, size_t bytes, struct err *err)
 {
     reduce->mirror = (struct reduce_mirror){ .backend = backend, .device = device,
-                                             .stream = stream };
+                                             .lanes = lanes };
     for (int i = 0; i < reduce->n_buckets; i++) {
         struct bucket *bucket = &reduce->buckets[i];
 
@@ -179,12 +179,12 @@ static int free_area(const struct sum_areas *areas)
 
 /* Begin to copy a bucket of 'array' to the host, or back. */
 static int copy_bucket(const struct reduce *reduce, const struct bucket *bucket, char *array,
-                       bool back, struct err *err)
+                       bool back, struct stream *stream, struct err *err)
 {
     const struct reduce_mirror *m = &reduce->mirror;
     char *host = m->memory + bucket->offset, *device = array + bucket->offset;
 
-    return m->backend->copy(m->stream, back ? device : host, bucket->bytes, back ? host : device,
+    return m->backend->copy(stream, back ? device : host, bucket->bytes, back ? host : device,
                             bucket->bytes, bucket->bytes, 1, err);
 }
 
@@ -203,6 +203,7 @@ static int sum(struct reduce *reduce, struct bucket *bucket, struct err *err)
 /* In the scratch 'area'. */
 static int post(struct reduce *reduce, struct bucket *bucket, int area, struct err *err)
 {
+    const struct reduce_mirror *m = &reduce->mirror;
     struct sum_areas *areas = bucket->areas;
 
     areas->taken[area] = true;
@@ -211,9 +212,10 @@ static int post(struct reduce *reduce, struct bucket *bucket, int area, struct e
     if (!reduce->mirror.memory)
         return sum(reduce, bucket, err);
     bucket->copying = true;
-    if (copy_bucket(reduce, bucket, reduce->gradients, false, err) < 0)
+    if (lanes_begin_leaving(m->lanes, err) < 0 ||
+        copy_bucket(reduce, bucket, reduce->gradients, false, m->lanes->out, err) < 0)
         return -1;
-    return reduce->mirror.backend->event_record(bucket->arrived, reduce->mirror.stream, err);
+    return m->backend->event_record(bucket->arrived, m->lanes->out, err);
 }
 
 /* All members of a group must reduce in the same order, but shares of other sizes may run their
@@ -262,12 +264,29 @@ int reduce_final(struct reduce *reduce, int node, struct err *err)
     return 0;
 }
 
+static void touch(const struct reduce *reduce, const struct bucket *bucket)
+{
+    const struct reduce_mirror *m = &reduce->mirror;
+
+    if (m->backend->host_touches)
+        m->backend->host_touches(m->device, m->memory + bucket->offset, bucket->bytes, true);
+}
+
+/* Nothing reads it before all are back. */
+static int bring_back(const struct reduce *reduce, const struct bucket *bucket, struct err *err)
+{
+    struct lanes *lanes = reduce->mirror.lanes;
+
+    touch(reduce, bucket);
+    return copy_bucket(reduce, bucket, reduce->gradients, true, lanes->in, err);
+}
+
 /* What has completed leaves its scratch to those that wait for it. */
 static int complete(struct reduce *reduce, struct bucket *bucket, struct err *err)
 {
     bucket->end = trace_clock();
     bucket->areas->taken[bucket->area] = false;
-    if (reduce->mirror.memory && copy_bucket(reduce, bucket, reduce->gradients, true, err) < 0)
+    if (reduce->mirror.memory && bring_back(reduce, bucket, err) < 0)
         return -1;
     return post_in_turn(reduce, bucket->group, err);
 }
@@ -294,6 +313,7 @@ static int test_copy(struct reduce *reduce, struct bucket *bucket, struct err *e
     if (!arrived)
         return 0;
     bucket->copying = false;
+    touch(reduce, bucket);
     return sum(reduce, bucket, err);
 }
 
@@ -343,7 +363,9 @@ int reduce_wait(struct reduce *reduce, struct err *err)
         if (!reduce->buckets[i].posted &&
             post_in_turn(reduce, reduce->buckets[i].group, err) < 0)
             return -1;
-    return wait_all(reduce, err);
+    if (wait_all(reduce, err) < 0)
+        return -1;
+    return reduce->mirror.memory ? lanes_end_arrival(reduce->mirror.lanes, err) : 0;
 }
 
 /* All buckets of 'array' to the host, or back, where they have to be. */
@@ -355,9 +377,9 @@ static int copy_all(struct reduce *reduce, char *array, bool back, struct err *e
         return 0;
     for (int i = 0; i < reduce->n_buckets; i++)
         if (reduce->buckets[i].group &&
-            copy_bucket(reduce, &reduce->buckets[i], array, back, err) < 0)
+            copy_bucket(reduce, &reduce->buckets[i], array, back, m->lanes->compute, err) < 0)
             return -1;
-    return m->backend->stream_sync(m->stream, err);
+    return m->backend->stream_sync(m->lanes->compute, err);
 }
 
 /* Without complete(), whose scratch and turns these do not have. */

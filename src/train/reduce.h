@@ -7,7 +7,7 @@
  * sums of its slices (slices.h) only, and what it makes of them is gathered after the update.
  *
  * Where the gradients are on a device with memory of its own, each bucket is copied to the host
- * first, in order with the kernels, summed there, and copied back.
+ * first, in the lane of what leaves, summed there, and copied back in that of what arrives.
  */
 #ifndef TASUKI_TRAIN_REDUCE_H
 #define TASUKI_TRAIN_REDUCE_H
@@ -18,6 +18,7 @@
 #include "comm/comm.h"
 #include "train/buckets.h"
 #include "train/compile.h"
+#include "train/lanes.h"
 #include "train/placement.h"
 
 struct bucket {
@@ -51,7 +52,7 @@ struct reduce {
     struct reduce_mirror {
         const struct backend *backend;
         struct device *device;
-        struct stream *stream;
+        struct lanes *lanes;
         char *memory;           /* of the host, as long as the array; NULL: the array is there */
     } mirror;
     enum dtype dtype;
@@ -69,7 +70,7 @@ int reduce_init(struct reduce *reduce, struct comm *comm, const struct compiled 
                 char *scratch, bool shared, bool deterministic, struct err *err);
 /* After that, where the gradients, of so many bytes, are not in memory of the host. */
 int reduce_use_mirror(struct reduce *reduce, const struct backend *backend, struct device *device,
-                      struct stream *stream, size_t bytes, struct err *err);
+                      struct lanes *lanes, size_t bytes, struct err *err);
 void reduce_clear(struct reduce *reduce);
 
 void reduce_start(struct reduce *reduce);   /* of a step */

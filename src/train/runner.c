@@ -19,6 +19,7 @@ struct runner {
     struct comm_group *everybody;       /* who sums up squares and loss; NULL: this rank alone */
     struct comm_request *clipping;
     struct guard guard;
+    struct passage *passages;           /* of all chunks */
     bool flows;                         /* forwards of the next step were run in the last one */
     uint64_t random;
 };
@@ -30,6 +31,7 @@ struct runner *runner_new(const struct runner_options *options, struct err *err)
 
     r->options = *options;
     r->guard = options->guard;
+    chunk.passages = &r->passages;
     r->list = &options->compiled[0]->schedule->lists[chunk.placement->list];
     r->random = options->delay_seed * 2654435761u + (uint64_t)comm_rank(chunk.comm) + 1;
     r->executors = mem_new((size_t)options->n_chunks, sizeof(struct executor *));

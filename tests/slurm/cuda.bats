@@ -114,6 +114,7 @@ same_curve() {
 
 @test "plans over ranks with GPUs have the curve of one CPU" {
     needs_mpi
+    export TASUKI_FAKE_WATCH=1
     "$TASUKI" train $model --log cpu.jsonl --stages 1 --micro-batches 1
     for plan in "--stages 2 --replicas 1,1 --micro-batches 4" \
         "--stages 1 --replicas 2 --micro-batches 1" \
