@@ -221,6 +221,7 @@ static int read_running(const struct options *o, struct train_settings *t, struc
     t->checkpoint = option_string(o, "checkpoint", NULL);
     t->keep = (int)keep;
     t->resume = option_flag(o, "resume", false);
+    t->resume_from = option_string(o, "resume-from", NULL);
     t->log = option_string(o, "log", NULL);
     t->trace = option_string(o, "trace", NULL);
     if (options_takes(o, "dump-gradients"))

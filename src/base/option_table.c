@@ -265,6 +265,8 @@ static const struct option_spec table[] = {
       .help = "of --checkpoint the newest N stay (default: 3; 0: all)" },
     { .name = "resume", .commands = TRAIN,
       .help = "go on from the latest checkpoint, if there is one" },
+    { .name = "resume-from", .argument = "CHECKPOINT", .commands = TRAIN,
+      .help = "go on from this one; with --resume only where --checkpoint has none" },
 
     /* what is written */
     { .name = "model", .argument = "FILE", .commands = EXPORT, .line_only = true,

@@ -20,6 +20,7 @@
 
 #define TOUCHED 30      /* seconds between two signs of life */
 #define STALE 300       /* seconds without any */
+#define LEAVING 10      /* seconds that a process of the same job is given to end */
 #define TRIES 5
 
 struct checkpoint_lock {
@@ -104,12 +105,16 @@ static char *describe(const struct lock_owner *o)
     return text;
 }
 
+static bool same_job(const struct lock_owner *a, const struct lock_owner *b)
+{
+    return a->job[0] && strcmp(a->job, b->job) == 0 && strcmp(a->cluster, b->cluster) == 0;
+}
+
 const char *lock_stale(const struct lock_owner *holder, const struct lock_owner *self,
                        bool lives, double age)
 {
     bool here = strcmp(holder->host, self->host) == 0 && holder->space == self->space;
-    bool job = self->job[0] && strcmp(holder->job, self->job) == 0 &&
-               strcmp(holder->cluster, self->cluster) == 0;
+    bool job = same_job(holder, self);
 
     if (job && strcmp(holder->restart, self->restart) != 0)
         return "this job was requeued since";
@@ -221,6 +226,22 @@ static void take_away(const char *path, const char *aside, const struct stat *ju
     unlink(aside);
 }
 
+/* A step that ends may outlive the start of the next one of its job by a little. */
+static bool lives(const struct lock_owner *holder, const struct lock_owner *self)
+{
+    const struct timespec moment = { .tv_nsec = 100000000 };
+    bool alive = true;
+
+    for (int i = 0; i < LEAVING * 10 && alive; i++) {
+        if (i > 0)
+            nanosleep(&moment, NULL);
+        alive = holder->started >= 0 && started(holder->pid) == holder->started;
+        if (!same_job(holder, self) || strcmp(holder->host, self->host) != 0)
+            break;
+    }
+    return alive;
+}
+
 /* Whose it is: another run's, which is an error, or nobody's, which then is noted. */
 static int judge(const char *path, const char *directory, const struct lock_owner *self,
                  time_t now, const struct stat *st, char **note, struct err *err)
@@ -240,8 +261,7 @@ static int judge(const char *path, const char *directory, const struct lock_owne
         *note = mem_printf("%s: cannot be read and is old: taken over", path);
         return 0;
     }
-    why = lock_stale(&holder, self, holder.started >= 0 && started(holder.pid) == holder.started,
-                     age);
+    why = lock_stale(&holder, self, lives(&holder, self), age);
     who = describe(&holder);
     if (why) {
         free(*note);

@@ -144,7 +144,9 @@ int session_precision(struct session *session, const char *path, const char *mad
 /* Nobody else is to write checkpoints into the directory; rank 0. */
 int session_lock(struct session *session, struct err *err);
 void session_unlock(struct session *session);
-/* With --resume, the newest checkpoint that is whole: the same for all ranks. Collective. */
+/* With --resume, the newest checkpoint that is whole: the same for all ranks; else the one of
+ * --resume-from. Collective.
+ */
 int session_find_checkpoint(struct session *session, struct err *err);
 /* What of it decides what the graph is. */
 int session_take_checkpoint(struct session *session, struct err *err);

@@ -122,6 +122,13 @@ static int open_newest(struct session *s, char **path, struct err *err)
     return bad;
 }
 
+/* This one or none. */
+static int open_named(struct session *s, struct err *err)
+{
+    s->resumed = checkpoint_open(s->settings.resume_from, err);
+    return session_agree(s, !s->resumed, err);
+}
+
 int session_lock(struct session *session, struct err *err)
 {
     struct session *s = session;
@@ -164,7 +171,7 @@ int session_find_checkpoint(struct session *session, struct err *err)
     int bad;
 
     if (!s->settings.resume)
-        return 0;
+        return s->settings.resume_from ? open_named(s, err) : 0;
     bad = session_agree(s, lock_early(s, err) < 0 ||
                            (s->rank == 0 &&
                             checkpoint_latest(s->settings.checkpoint, &path, err) < 0), err);
@@ -172,6 +179,8 @@ int session_find_checkpoint(struct session *session, struct err *err)
         bad = share_path(s, &path, err);
     if (!bad && path)
         bad = open_newest(s, &path, err);
+    else if (!bad && s->settings.resume_from)
+        bad = open_named(s, err);
     free(path);
     if (!bad && s->rank == 0 && s->resumed && checkpoint_is_aside(checkpoint_path(s->resumed)))
         log_warning("%s: a run was killed while it replaced this checkpoint: going on from the "

@@ -76,6 +76,7 @@ struct train_settings {
     double mtbf;                /* seconds between failures of a node; 0: not known */
     int keep;                   /* checkpoints that stay; 0: all */
     bool resume;
+    const char *resume_from;    /* a checkpoint's directory; NULL: none is named */
     const char *log, *trace;
     double report_every;        /* seconds; 0: never */
     const char *prometheus;     /* file of metrics; NULL: none */

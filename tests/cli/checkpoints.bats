@@ -93,6 +93,15 @@ skips() {
     done
     [ "$(steps)" = "latest step-00000002 step-00000004" ]
     # One that is named is taken as it is, or not at all.
+    cp -r "$DIR/out" "$DIR/other"
+    for ranks in 1 2; do
+        run "$TASUKI" train ${RUN%--checkpoint*} -q --steps 6 --ranks-in-process $ranks \
+            --resume-from "$DIR/other/step-00000004"
+        echo "$output"
+        [ "$status" -eq 1 ]
+        [ "$(grep -c "error: " <<<"$output")" -eq 1 ]
+        [[ "$output" == *"other/step-00000004/shard-0000.safetensors: damaged: it has "* ]]
+    done
     run "$TASUKI" export "$DIR/out/step-00000004" -o "$DIR/model.onnx"
     echo "$output"
     [ "$status" -eq 1 ]
@@ -154,6 +163,15 @@ taken_over() {
     wait $pid || true
     [ -e "$DIR/out/lock" ]
     taken_over "process $pid on $(hostname), since "*": that process is gone"
+    # Of the same job it is given some time to end.
+    rm -f "$DIR/log"
+    export SLURM_JOB_ID=7
+    "$TASUKI" train $RUN -q --steps 1000000 --log "$DIR/log" &
+    pid=$!
+    wait_for_step "$DIR/log" $pid
+    (sleep 2; kill -KILL $pid) 3>&- &
+    taken_over "job 7, process $pid on $(hostname), since "*": that process is gone"
+    wait $pid || true
 }
 
 @test "locks of other hosts hold while they are touched; those of the same job do not" {
@@ -300,4 +318,23 @@ begun() {
     [[ "$(begun "$DIR/log")" = "10 "*" 30" ]]
     train 1 -q --steps 6 --mtbf 1e-9 --checkpoint-every 3 --log "$DIR/log"
     [ "$(begun "$DIR/log")" = "3 6" ]
+}
+
+@test "a checkpoint that is named is gone on from, unless there is one of one's own" {
+    train 1 -q --steps 4 --checkpoint-every 2
+    mv "$DIR/out" "$DIR/other"
+    go="$TASUKI train $RUN -q --log $DIR/log"
+    steps_done() {
+        sed -nE 's/^\{"step":([0-9]*),.*/\1/p' "$DIR/log" | xargs
+    }
+    $go --steps 3 --resume-from "$DIR/other/step-00000002"
+    [ "$(steps_done)" = 3 ]
+    [ "$(steps)" = "latest step-00000003" ]
+    rm "$DIR/log"
+    $go --steps 5 --resume --resume-from "$DIR/other"
+    [ "$(steps_done)" = "4 5" ]
+    rm -r "$DIR/log" "$DIR/out"
+    $go --steps 5 --resume --resume-from "$DIR/other"
+    [ "$(steps_done)" = 5 ]
+    [ "$(ls "$DIR/other" | xargs)" = "latest step-00000002 step-00000004" ]
 }
