@@ -75,15 +75,41 @@ static void touch_host(const struct executor *e, const void *memory, size_t byte
         e->backend->host_touches(e->options.device, memory, bytes, writes);
 }
 
-/* The host goes on when 'from' is free again. */
+/* Staging is one for all: there the host goes on when it is free again. */
 static int feed_one(struct executor *e, const void *from, void *to, size_t bytes,
                     struct err *err)
 {
-    if (from == e->staging)
-        touch_host(e, from, bytes, true);
-    return e->backend->copy(e->lanes.in, to, bytes, from, bytes, bytes, 1, err) < 0
-               ? -1
-               : e->backend->stream_sync(e->lanes.in, err);
+    touch_host(e, from, bytes, true);
+    if (e->backend->copy(e->lanes.in, to, bytes, from, bytes, bytes, 1, err) < 0)
+        return -1;
+    return from == e->staging ? e->backend->stream_sync(e->lanes.in, err) : 0;
+}
+
+/* What was read ahead goes back when it is copied: before more of it is taken. */
+static int give_back(struct executor *e, struct err *err)
+{
+    bool done = !e->lender;
+
+    while (!done) {
+        if (e->backend->event_done(e->fed, &done, err) < 0)
+            return -1;
+        if (!done)
+            comm_idle(e->options.comm);
+    }
+    if (e->lender)
+        prefetch_release(e->lender);
+    e->lender = NULL;
+    return 0;
+}
+
+static int lend(struct executor *e, struct prefetch *prefetch, struct err *err)
+{
+    if (!e->fed) {
+        prefetch_release(prefetch);
+        return 0;
+    }
+    e->lender = prefetch;
+    return e->backend->event_record(e->fed, e->lanes.in, err);
 }
 
 static int feed(struct executor *e, const struct batch_args *args, int slot,
@@ -93,7 +119,7 @@ static int feed(struct executor *e, const struct batch_args *args, int slot,
     struct prefetch *prefetch = args->prefetch[e->chunk];
     const void *const *ready = NULL;
 
-    if (prefetch && prefetch_take(prefetch, &ready, err) < 0)
+    if (give_back(e, err) < 0 || (prefetch && prefetch_take(prefetch, &ready, err) < 0))
         return -1;
     for (int i = 0; i < p->n_inputs; i++) {
         const struct value *v = &e->compiled->graph->values[p->inputs[i]];
@@ -111,9 +137,7 @@ static int feed(struct executor *e, const struct batch_args *args, int slot,
             feed_one(e, from, to, bytes, err) < 0)
             return -1;
     }
-    if (ready)
-        prefetch_release(prefetch);
-    return 0;
+    return ready ? lend(e, prefetch, err) : 0;
 }
 
 static void set_state(struct executor *e, const struct batch_args *args, int micro,
@@ -468,10 +492,10 @@ int executor_evaluate(struct executor *executor, const struct batch_args *args, 
 int executor_finish(struct executor *executor, const struct batch_args *args,
                     struct batch_result *result, struct err *err)
 {
-    const struct executor *e = executor;
+    struct executor *e = executor;
 
     if (passage_settle_all(*e->options.passages, err) < 0 ||
-        e->backend->stream_sync(e->stream, err) < 0)
+        e->backend->stream_sync(e->stream, err) < 0 || give_back(e, err) < 0)
         return -1;
     for (int m = 0; m < micro_batches(e); m++) {
         result->loss += e->has_loss ? scalar(e, scalar_at(e, args, m)) : 0;

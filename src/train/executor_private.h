@@ -32,6 +32,8 @@ struct executor {
     int *forward_micros, *backward_micros;  /* orders in which receives are used */
     struct reduce reduce;
     struct update update;
+    struct event *fed;                  /* inputs are copied; NULL: they always are */
+    struct prefetch *lender;            /* of inputs that may still be copied; NULL: of none */
     char *staging;                      /* one input of one share */
     char *scalars;                      /* [versions][micro-batches]: loss and correct */
     bool has_loss, has_correct;

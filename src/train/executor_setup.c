@@ -144,6 +144,9 @@ static int set_up(struct executor *e, struct err *err)
     if (make_passages(e, err) < 0)
         return -1;
     read_list(e);
+    e->fed = e->backend->separate ? e->backend->event_new(o->device, err) : NULL;
+    if (e->backend->separate && !e->fed)
+        return -1;
     e->staging = e->backend->alloc_aside(o->device, staging_bytes(e->compiled), true, err);
     if (!e->staging)
         return -1;
@@ -222,6 +225,8 @@ void executor_free(struct executor *executor)
     }
     routes_clear(&e->routes);
     store_clear(&e->store);
+    if (e->fed)
+        e->backend->event_free(e->fed);
     lanes_clear(&e->lanes);
     if (e->new_states)
         e->backend->release_aside(e->options.device, e->new_states, true);

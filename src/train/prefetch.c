@@ -43,6 +43,8 @@ struct prefetch {
     int64_t begin, end;         /* shares of the run, counted from step 0 */
     int depth, n_workers;
     struct share *shares;
+    const struct backend *backend;  /* whose device has the shares' memory; NULL: the heap */
+    struct device *device;
     struct worker *workers;
     double waited;              /* the loop's own */
     pthread_mutex_t lock;       /* of what follows, and of 'left' and 'err' of the shares */
@@ -89,6 +91,21 @@ static void find_order(struct prefetch *p, const struct prefetch_options *o)
     p->chunk = p->chunk < 1 ? 1 : p->chunk > MAX_CHUNK ? MAX_CHUNK : p->chunk;
 }
 
+/* A device copies fastest from memory that is its backend's. */
+static void *new_input(const struct prefetch *p, size_t bytes, struct err *err)
+{
+    return p->backend ? p->backend->alloc_aside(p->device, bytes, true, err)
+                      : mem_try(bytes, 1, err);
+}
+
+static void free_input(const struct prefetch *p, void *input)
+{
+    if (p->backend && input)
+        p->backend->release_aside(p->device, input, true);
+    else
+        free(input);
+}
+
 /* Enough shares ahead that every thread has samples to read. */
 static int make_shares(struct prefetch *p, const struct prefetch_options *o, struct err *err)
 {
@@ -104,7 +121,8 @@ static int make_shares(struct prefetch *p, const struct prefetch_options *o, str
         for (int i = 0; i < p->n_inputs; i++) {
             int value = o->compiled->program->inputs[i];
 
-            share->inputs[i] = mem_try(value_bytes(&o->compiled->graph->values[value]), 1, err);
+            share->inputs[i] = new_input(p, value_bytes(&o->compiled->graph->values[value]),
+                                         err);
             if (!share->inputs[i])
                 return -1;
         }
@@ -201,6 +219,8 @@ struct prefetch *prefetch_new(const struct prefetch_options *options, struct err
     if (options->compiled->program->n_inputs == 0)
         return NULL;
     p = mem_new(1, sizeof(*p));
+    p->backend = options->compiled->backend->separate ? options->compiled->backend : NULL;
+    p->device = options->device;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->work, NULL);
     pthread_cond_init(&p->ready, NULL);
@@ -235,7 +255,7 @@ void prefetch_free(struct prefetch *prefetch)
     }
     for (int s = 0; s < p->depth; s++) {
         for (int i = 0; i < p->n_inputs && p->shares[s].inputs; i++)
-            free(p->shares[s].inputs[i]);
+            free_input(p, p->shares[s].inputs[i]);
         free(p->shares[s].inputs);
         free(p->shares[s].samples);
     }

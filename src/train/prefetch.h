@@ -19,6 +19,7 @@ struct prefetch_options {
     struct data *data;
     const int *tensors;                 /* one for each input, see executor_bind() */
     const struct compiled *compiled;    /* of the stage */
+    struct device *device;              /* which copies what was read */
     const struct placement *placement;
     const struct plan *plan;
     const struct sampler *sampler;      /* copied */

@@ -331,6 +331,7 @@ int session_prefetch(const struct session *session, const struct source *source,
     for (int c = 0; c < s->n_chunks && !problem.code; c++) {
         options.tensors = source->tensors[c];
         options.compiled = s->compiled[c];
+        options.device = s->device;
         (*prefetch)[c] = prefetch_new(&options, &problem);
     }
     return problem.code ? err_set(err, "%s", problem.text) : 0;
