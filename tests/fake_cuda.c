@@ -169,9 +169,12 @@ cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *address)
     return cudaErrorInvalidValue;
 }
 
+static __thread bool drives;            /* has this thread set a device? */
+
 cudaError_t cudaSetDevice(int device)
 {
     fake.device = visible(device);
+    drives = true;
     MAY_FAIL(cudaError_t);
     return fake.device >= 0 ? cudaSuccess : cudaErrorInvalidDevice;
 }
@@ -382,6 +385,8 @@ static bool do_step(struct step *s)
         s->call(s->own);
         return true;
     }
+    if (s->kind == ASK)
+        return s->ask(s->own);
     if (s->kind == COPY) {
         for (size_t r = 0; r < s->rows; r++)
             memmove((char *)s->to + r * s->to_stride, (const char *)s->from + r * s->from_stride,
@@ -454,6 +459,18 @@ static void stir(void)
     for (struct CUstream_st *s = streams; seeded && s; s = s->next)
         while (nrand48(state) % 3 == 0 && run_one(s))
             ;
+}
+
+/* Others may wait for a message while the host waits for something else, or has nothing to do. */
+int nanosleep(const struct timespec *span, struct timespec *left)
+{
+    static int (*sleeps)(const struct timespec *, struct timespec *);
+
+    if (!sleeps)
+        *(void **)&sleeps = dlsym(RTLD_NEXT, "nanosleep");
+    for (struct CUstream_st *s = streams; drives && s; s = s->next)
+        run_one(s);
+    return sleeps(span, left);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
@@ -530,6 +547,13 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
         run(event->stream);
     else if (event->stream && !run_one(event->stream))
         run(event->stream);
+    /* A GPU goes on with what nobody asks about: others may wait for it. */
+    for (struct CUstream_st *s = streams; event->recorded > event->reached && s; s = s->next) {
+        if (is_strict())
+            run_one(s);
+        else
+            run(s);
+    }
     return event->recorded > event->reached ? cudaErrorNotReady : cudaSuccess;
 }
 

@@ -47,7 +47,7 @@ __attribute__((visibility("hidden"))) extern struct fake_machine {
 double fake_seconds(const char *a, const char *b, size_t bytes);
 
 /* What is in a stream, in order. */
-enum kind { COPY, SEND, RECEIVE, EVENT, WAIT, SET, KERNEL, CALL };
+enum kind { COPY, SEND, RECEIVE, EVENT, WAIT, SET, KERNEL, CALL, ASK };
 
 struct channel {
     atomic_int full;
@@ -73,6 +73,7 @@ struct step {
     const struct kernel *kernel;
     unsigned blocks, threads;
     void (*call)(void *);               /* with 'own' */
+    bool (*ask)(void *);                /* with 'own', until it says that it is done */
 };
 
 struct step *fake_add_step(struct CUstream_st *stream, enum kind kind);

@@ -227,6 +227,8 @@ static const struct option_spec table[] = {
       .help = "what computes (default: cpu)" },
     { .name = "backend", .argument = "cpu|reference", .commands = COSTS,
       .help = "kernels of a CPU (default: cpu where built in; reference for float64)" },
+    { .name = "comm", .argument = "mpi|nccl|nccl+mpi", .commands = TRAIN,
+      .help = "what moves bytes between GPUs (default: mpi; nccl+mpi: NCCL inside nodes)" },
     { .name = "ranks-in-process", .argument = "N|auto", .commands = COMMAND_TRAIN,
       .help = "started alone: be N ranks, a thread each (default: 1; auto: one for each GPU)" },
     { .name = "threads", .argument = "N", .commands = COSTS,

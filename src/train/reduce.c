@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "train/reduce.h"
+#include "train/reduce_private.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -128,6 +128,8 @@ int reduce_use_mirror(struct reduce *reduce, const struct backend *backend, stru
         if (!bucket->arrived)
             return -1;
     }
+    if (!reduce_needs_mirror(reduce))
+        return 0;
     reduce->mirror.memory = backend->alloc_aside(device, bytes, true, err);
     return reduce->mirror.memory ? 0 : -1;
 }
@@ -153,6 +155,7 @@ void reduce_clear(struct reduce *reduce)
             comm_group_free(reduce->groups[i]);
     if (reduce->request)
         comm_request_free(reduce->request);
+    reduce_clear_nccl(reduce);
     free(reduce->buckets);
     free(reduce->groups);
     free(reduce->areas);
@@ -177,9 +180,8 @@ static int free_area(const struct sum_areas *areas)
     return -1;
 }
 
-/* Begin to copy a bucket of 'array' to the host, or back. */
-static int copy_bucket(const struct reduce *reduce, const struct bucket *bucket, char *array,
-                       bool back, struct err *err)
+int reduce_copy(const struct reduce *reduce, const struct bucket *bucket, char *array, bool back,
+                struct err *err)
 {
     const struct reduce_mirror *m = &reduce->mirror;
     char *host = m->memory + bucket->offset, *device = array + bucket->offset;
@@ -188,12 +190,24 @@ static int copy_bucket(const struct reduce *reduce, const struct bucket *bucket,
                             bucket->bytes, bucket->bytes, 1, err);
 }
 
+int reduce_copy_out(struct reduce *reduce, struct bucket *bucket, struct err *err)
+{
+    bucket->step = BUCKET_COPIES;
+    if (reduce_copy(reduce, bucket, reduce->gradients, false, err) < 0)
+        return -1;
+    return reduce->mirror.backend->event_record(bucket->arrived, reduce->mirror.stream, err);
+}
+
 static int sum(struct reduce *reduce, struct bucket *bucket, struct err *err)
 {
     char *data = (reduce->mirror.memory ? reduce->mirror.memory : reduce->gradients) +
                  bucket->offset;
     size_t n = bucket->bytes / dtype_size(reduce->dtype);
 
+    bucket->step = BUCKET_SUMS;
+    if (bucket->teams)
+        return comm_allreduce(bucket->teams->across, data, n, reduce->dtype,
+                              reduce->deterministic, bucket->request, err);
     if (reduce->sharded)
         return comm_reduce_scatter(bucket->group, data, n, reduce->dtype, bucket->request, err);
     return comm_allreduce(bucket->group, data, n, reduce->dtype, reduce->deterministic,
@@ -208,12 +222,9 @@ static int post(struct reduce *reduce, struct bucket *bucket, int area, struct e
     areas->taken[area] = true;
     bucket->area = area;
     comm_request_lend(bucket->request, areas->start + (size_t)area * areas->bytes, areas->bytes);
-    if (!reduce->mirror.memory)
-        return sum(reduce, bucket, err);
-    bucket->copying = true;
-    if (copy_bucket(reduce, bucket, reduce->gradients, false, err) < 0)
-        return -1;
-    return reduce->mirror.backend->event_record(bucket->arrived, reduce->mirror.stream, err);
+    if (bucket->teams && bucket->teams->joins)
+        return reduce_join(reduce, bucket, err);
+    return reduce->mirror.memory ? reduce_copy_out(reduce, bucket, err) : sum(reduce, bucket, err);
 }
 
 /* All members of a group must reduce in the same order, but shares of other sizes may run their
@@ -252,20 +263,19 @@ int reduce_final(struct reduce *reduce, int node, struct err *err)
 /* What has completed leaves its scratch to those that wait for it. */
 static int complete(struct reduce *reduce, struct bucket *bucket, struct err *err)
 {
+    bucket->done = true;
     bucket->end = trace_clock();
     bucket->areas->taken[bucket->area] = false;
-    if (reduce->mirror.memory && copy_bucket(reduce, bucket, reduce->gradients, true, err) < 0)
-        return -1;
     return post_in_turn(reduce, bucket->group, err);
 }
 
 /* All members of a group have to begin their sums in one order, that of posting; a later copy may
  * have arrived between two questions.
  */
-static bool waits_for_another(const struct reduce *reduce, const struct bucket *bucket)
+bool reduce_is_behind(const struct reduce *reduce, const struct bucket *bucket)
 {
     for (const struct bucket *b = reduce->buckets; b < bucket; b++)
-        if (b->group == bucket->group && b->posted && b->copying)
+        if (b->group == bucket->group && b->posted && !b->done && b->step <= bucket->step)
             return true;
     return false;
 }
@@ -274,23 +284,43 @@ static int test_copy(struct reduce *reduce, struct bucket *bucket, struct err *e
 {
     bool arrived;
 
-    if (waits_for_another(reduce, bucket))
+    if (reduce_is_behind(reduce, bucket))
         return 0;
     if (reduce->mirror.backend->event_done(bucket->arrived, &arrived, err) < 0)
         return -1;
-    if (!arrived)
+    return arrived ? sum(reduce, bucket, err) : 0;
+}
+
+static int test_sum(struct reduce *reduce, struct bucket *bucket, struct err *err)
+{
+    bool done;
+
+    /* What is spread by NCCL has an order, too. */
+    if (bucket->teams && bucket->teams->spreads && reduce_is_behind(reduce, bucket))
         return 0;
-    bucket->copying = false;
-    return sum(reduce, bucket, err);
+    if (comm_test(bucket->request, &done, err) < 0)
+        return -1;
+    if (!done)
+        return 0;
+    if (reduce->mirror.memory && reduce_copy(reduce, bucket, reduce->gradients, true, err) < 0)
+        return -1;
+    if (bucket->teams && bucket->teams->spreads)
+        return reduce_spread(reduce, bucket, err);
+    return complete(reduce, bucket, err);
 }
 
 static int test_one(struct reduce *reduce, struct bucket *bucket, struct err *err)
 {
-    if (bucket->copying)
-        return test_copy(reduce, bucket, err);
-    if (comm_test(bucket->request, &bucket->done, err) < 0)
-        return -1;
-    return bucket->done ? complete(reduce, bucket, err) : 0;
+    bool done;
+
+    switch (bucket->step) {
+    case BUCKET_COPIES: return test_copy(reduce, bucket, err);
+    case BUCKET_SUMS: return test_sum(reduce, bucket, err);
+    default:
+        if (reduce_test_nccl(reduce, bucket, &done, err) < 0)
+            return -1;
+        return done ? complete(reduce, bucket, err) : 0;
+    }
 }
 
 static int test_all(struct reduce *reduce, bool *done, struct err *err)
@@ -318,7 +348,8 @@ static int wait_all(struct reduce *reduce, struct err *err)
             return -1;
         if (done)
             return 0;
-        comm_idle(reduce->comm);
+        if (reduce_idle(reduce, err) < 0)
+            return -1;
     }
 }
 
@@ -342,7 +373,7 @@ static int copy_all(struct reduce *reduce, char *array, bool back, struct err *e
         return 0;
     for (int i = 0; i < reduce->n_buckets; i++)
         if (reduce->buckets[i].group &&
-            copy_bucket(reduce, &reduce->buckets[i], array, back, err) < 0)
+            reduce_copy(reduce, &reduce->buckets[i], array, back, err) < 0)
             return -1;
     return m->backend->stream_sync(m->stream, err);
 }
@@ -373,6 +404,8 @@ int reduce_gather(struct reduce *reduce, char *array, struct err *err)
 
     if (!reduce->sharded)
         return 0;
+    if (reduce->teams && !reduce->mirror.memory)
+        return reduce_gather_nccl(reduce, array, err);
     if (copy_all(reduce, array, false, err) < 0)
         return -1;
     for (int i = 0; i < reduce->n_buckets; i++) {

@@ -9,6 +9,7 @@
 #include "scheduler/plan.h"
 #include "train/best.h"
 #include "train/data.h"
+#include "train/nccl.h"
 #include "train/optimizer.h"
 #include "train/recipe.h"
 
@@ -58,6 +59,7 @@ struct train_settings {
     bool keep_plan;
     int trial;                  /* plans to run before the first step; 0: none */
 
+    enum nccl_use nccl;
     const char *backend;        /* NULL: cpu, or reference for float64 */
     int threads;                /* 0: this rank's share of the cores */
     bool deterministic, dry_run;

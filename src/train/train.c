@@ -24,6 +24,7 @@ int train_run(const struct train_settings *settings, const struct topo_node *nod
         code = settings->dry_run ? EXIT_OK : session_loop(&session, err);
     if (code < 0 && !session.agreed && comm_size(comm) > 1) {
         session_end_metrics(&session);
+        nccl_abort(session.nccl);
         comm_follow(comm, err);
         log_failure(&session, err);
         log_say(LOG_ERROR, "%s", err->text);
