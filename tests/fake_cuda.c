@@ -301,12 +301,16 @@ static void finish_all(void);
 
 cudaError_t cudaFree(void *data)
 {
+    ALONE;
+
     finish_all();
     return release(data);
 }
 
 cudaError_t cudaFreeHost(void *data)
 {
+    ALONE;
+
     finish_all();
     return release(data);
 }
@@ -461,6 +465,14 @@ static void stir(void)
             ;
 }
 
+static void go_on(void)
+{
+    ALONE;
+
+    for (struct CUstream_st *s = streams; s; s = s->next)
+        run_one(s);
+}
+
 /* Others may wait for a message while the host waits for something else, or has nothing to do. */
 int nanosleep(const struct timespec *span, struct timespec *left)
 {
@@ -468,8 +480,8 @@ int nanosleep(const struct timespec *span, struct timespec *left)
 
     if (!sleeps)
         *(void **)&sleeps = dlsym(RTLD_NEXT, "nanosleep");
-    for (struct CUstream_st *s = streams; drives && s; s = s->next)
-        run_one(s);
+    if (drives)
+        go_on();
     return sleeps(span, left);
 }
 
@@ -492,6 +504,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     struct CUstream_st **at = &streams;
+    ALONE;
 
     if (stream->first && !fake.n_faults)
         abort();                        /* nobody waited for what is under way */
@@ -525,6 +538,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
+    ALONE;
+
     free(event);
     return cudaSuccess;
 }
@@ -760,6 +775,7 @@ cudaError_t cudaLaunchKernel(const void *stub, dim3 blocks, dim3 threads, void *
 void fake_enqueue(cudaStream_t stream, void (*call)(void *), const void *argument,
                   size_t bytes)
 {
+    ALONE;
     struct step *step = fake_add_step(stream, CALL);
 
     step->call = call;
@@ -770,5 +786,7 @@ void fake_enqueue(cudaStream_t stream, void (*call)(void *), const void *argumen
 
 bool fake_on_gpu(const void *data, size_t bytes)
 {
+    ALONE;
+
     return lies(data, bytes, false);
 }
