@@ -36,11 +36,6 @@ __attribute__((visibility("hidden"))) extern struct fake_machine {
     struct block blocks[MOST_BLOCKS];
 } fake;
 
-/* Until the function returns, no other thread is in one that says so. */
-#define ALONE __attribute__((cleanup(fake_let_go), unused)) int held_ = fake_hold()
-int fake_hold(void);
-void fake_let_go(const int *held);
-
 #define MAY_FAIL(type)                                  \
     ALONE;                                              \
     do {                                                \
