@@ -25,6 +25,7 @@ struct device;      /* backend's own */
 struct stream;
 struct event;
 struct kernel;
+struct recording;
 
 enum accumulate {
     ACCUMULATE_NO,          /* output is overwritten */
@@ -108,6 +109,26 @@ struct backend {
     void (*event_free)(struct event *event);
     int (*event_record)(struct event *event, struct stream *stream, struct err *err);
     int (*event_done)(struct event *event, bool *done, struct err *err);
+
+    /* What the stream is handed between begin and end is kept, not run, to be run by replay() with
+     * the same pointers as often as one likes: kernels of which kernel_records() is true, copies
+     * within the device, fill_zero() and add(). All NULL where a backend has nothing to gain.
+     * After an error in between nothing of the stream is used again.
+     */
+    bool (*kernel_records)(const struct kernel *kernel);
+    int (*record_begin)(struct stream *stream, struct err *err);
+    int (*record_end)(struct stream *stream, struct recording **recording, struct err *err);
+    int (*replay)(struct stream *stream, struct recording *recording, struct err *err);
+    void (*recording_free)(struct recording *recording);
+    /* Name what is handed over until pop(), for profilers; may be NULL. */
+    void (*range_push)(struct device *device, const char *name);
+    void (*range_pop)(struct device *device);
+
+    /* For stand-ins that check who touches what; NULL where there are none. The host reads or writes
+     * memory of the host now; what memory holds when the stream comes to it is of no use.
+     */
+    void (*host_touches)(struct device *device, const void *memory, size_t bytes, bool writes);
+    void (*forget)(struct stream *stream, void *memory, size_t bytes);
 
     /* Copies between host and device, and within the device. 'rows' pieces of 'width' bytes
      * with the given strides in bytes (cudaMemcpy2D): cuts an interval of samples out of

@@ -218,6 +218,7 @@ static int read_running(const struct options *o, struct train_settings *t, struc
     if (t->deterministic && t->trial)
         return err_set_code(err, EXIT_USAGE, "--trial and --deterministic: which plan is fastest "
                             "may differ from run to run: leave one of them out");
+    t->cuda_graphs = option_flag(o, "cuda-graphs", true);
     t->dry_run = option_flag(o, "dry-run", false);
     t->checkpoint = option_string(o, "checkpoint", NULL);
     t->resume = option_flag(o, "resume", false);

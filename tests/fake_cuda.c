@@ -106,6 +106,7 @@ int fake_planted(const char *call)
             continue;
         if (fault->result < 0)
             raise(SIGKILL);
+        fake.failed = true;
         return fault->result;
     }
     return 0;
@@ -135,6 +136,10 @@ const char *cudaGetErrorString(cudaError_t error)
         return "out of memory";
     if (error == cudaErrorNoDevice)
         return "no CUDA-capable device is detected";
+    if (error == cudaErrorStreamCaptureUnsupported)
+        return "operation not permitted when stream is capturing";
+    if (error == cudaErrorStreamCaptureInvalidated)
+        return "operation failed due to a previous error during capture";
     snprintf(text, sizeof(text), "error %d", (int)error);
     return text;
 }
@@ -179,157 +184,12 @@ cudaError_t cudaSetDevice(int device)
     return fake.device >= 0 ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
-/* GPUs' memory in strict mode: one stretch of addresses, open only while a step is done. What is
- * freed is used again once all is.
- */
-#define ARENA ((size_t)16 << 30)
-
-static struct {
-    char *start;
-    size_t used;
-    int blocks;
-} arena;
-
-static bool is_strict(void)
-{
-    static int known = -1;
-
-    if (known < 0)
-        known = getenv("TASUKI_FAKE_STRICT") != NULL;
-    return known;
-}
-
-static void open_arena(bool open)
-{
-    size_t pages = (arena.used + 4095) & ~(size_t)4095;
-
-    if (arena.start && pages && mprotect(arena.start, pages, open ? PROT_READ | PROT_WRITE
-                                                                  : PROT_NONE))
-        abort();
-}
-
-static char *arena_take(size_t size)
-{
-    char *data;
-
-    if (!arena.start) {
-        arena.start = mmap(NULL, ARENA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-                           0);
-        if (arena.start == MAP_FAILED)
-            abort();
-    }
-    if (size > ARENA - arena.used - 256)
-        return NULL;
-    data = arena.start + arena.used;
-    arena.used += (size + 255) & ~(size_t)255;
-    arena.blocks++;
-    return data;
-}
-
-static void arena_give(void)
-{
-    if (--arena.blocks > 0)
-        return;
-    (void)madvise(arena.start, arena.used, MADV_DONTNEED);
-    arena.used = 0;
-}
-
-static char *new_memory(size_t size, bool pinned)
-{
-    if (is_strict() && !pinned)
-        return arena_take(size);
-    return aligned_alloc(256, (size + 255) & ~(size_t)255);
-}
-
-static cudaError_t allocate(void **data, size_t size, bool pinned)
-{
-    for (int i = 0; i < MOST_BLOCKS; i++)
-        if (!fake.blocks[i].data) {
-            fake.blocks[i] = (struct block){ new_memory(size, pinned), size, pinned };
-            if (!fake.blocks[i].data)
-                return cudaErrorMemoryAllocation;
-            open_arena(true);
-            memset(fake.blocks[i].data, 0xff, size);    /* NaN: nothing was written yet */
-            open_arena(false);
-            *data = fake.blocks[i].data;
-            return cudaSuccess;
-        }
-    return cudaErrorMemoryAllocation;
-}
-
-static cudaError_t release(void *data)
-{
-    for (int i = 0; i < MOST_BLOCKS; i++)
-        if (fake.blocks[i].data == data) {
-            if (is_strict() && !fake.blocks[i].pinned)
-                arena_give();
-            else
-                free(data);
-            fake.blocks[i].data = NULL;
-            return cudaSuccess;
-        }
-    return cudaErrorInvalidValue;
-}
-
-/* Are these bytes on the GPU, or pinned on the host? */
-static bool lies(const void *data, size_t size, bool pinned)
-{
-    for (int i = 0; i < MOST_BLOCKS; i++) {
-        const struct block *b = &fake.blocks[i];
-
-        if (b->data && b->pinned == pinned && (const char *)data >= b->data &&
-            (const char *)data + size <= b->data + b->size)
-            return true;
-    }
-    return false;
-}
-
-cudaError_t cudaMalloc(void **data, size_t size)
-{
-    MAY_FAIL(cudaError_t);
-    return allocate(data, size, false);
-}
-
-cudaError_t cudaMallocHost(void **data, size_t size)
-{
-    MAY_FAIL(cudaError_t);
-    return allocate(data, size, true);
-}
-
-/* What is under way may not lose its memory. */
-static void finish_all(void);
-
-cudaError_t cudaFree(void *data)
-{
-    ALONE;
-
-    finish_all();
-    return release(data);
-}
-
-cudaError_t cudaFreeHost(void *data)
-{
-    ALONE;
-
-    finish_all();
-    return release(data);
-}
-
-struct CUstream_st {
-    struct step *first;
-    struct CUstream_st *next;           /* of all */
-};
-
-struct CUevent_st {
-    struct CUstream_st *stream;         /* NULL: never recorded */
-    long recorded, reached;
-};
-
 /* A kernel of the program's, and what fake_gpu.cc runs in its place. */
 struct kernel {
     const void *stub;
     void (*run)(void *);
     size_t bytes;                       /* of its parameter */
+    char name[64];
 };
 
 static struct CUstream_st *streams;
@@ -338,15 +198,43 @@ static int n_kernels;
 
 void fake_gpu_run(void (*run)(void *), void *parameter, unsigned blocks, unsigned threads);
 
-struct step *fake_add_step(struct CUstream_st *stream, enum kind kind)
+void fake_append(struct CUstream_st *stream, struct step *step)
 {
-    struct step **end = &stream->first;
+    struct step **end = fake_captured(stream);
 
+    if (!end) {
+        fake_watch_append(stream, step);
+        end = &stream->first;
+    }
     while (*end)
         end = &(*end)->next;
-    *end = calloc(1, sizeof(**end));
-    (*end)->kind = kind;
-    return *end;
+    *end = step;
+}
+
+struct CUstream_st *fake_other_stream(struct CUstream_st *stream)
+{
+    return stream->next ? stream->next : streams;
+}
+
+const char *fake_kernel_name(const struct kernel *kernel)
+{
+    return kernel->name;
+}
+
+struct step *fake_add_step(struct CUstream_st *stream, enum kind kind)
+{
+    struct step *step = calloc(1, sizeof(*step));
+
+    step->kind = kind;
+    fake_append(stream, step);
+    return step;
+}
+
+static void copy_row(char *to, const char *from, size_t bytes)
+{
+    fake_watch_touch(from, bytes, false);
+    fake_watch_touch(to, bytes, true);
+    memmove(to, from, bytes);
 }
 
 static bool do_step(struct step *s)
@@ -356,6 +244,7 @@ static bool do_step(struct step *s)
     if (s->start == 0) {
         s->start = since = now();
         if (s->kind == SEND) {
+            fake_watch_touch(s->from, s->bytes, false);
             memcpy(s->channel->data, s->from, s->bytes);
             s->channel->bytes = s->bytes;
             s->channel->since = s->start;
@@ -377,7 +266,12 @@ static bool do_step(struct step *s)
         return s->event->reached >= s->until;
     if (now() < since + s->seconds)
         return false;
+    if (s->kind == FORGET) {
+        fake_watch_forget(s->to, s->bytes);
+        return true;
+    }
     if (s->kind == SET) {
+        fake_watch_touch(s->to, s->bytes, true);
         memset(s->to, s->value, s->bytes);
         return true;
     }
@@ -393,12 +287,13 @@ static bool do_step(struct step *s)
         return s->ask(s->own);
     if (s->kind == COPY) {
         for (size_t r = 0; r < s->rows; r++)
-            memmove((char *)s->to + r * s->to_stride, (const char *)s->from + r * s->from_stride,
-                    s->bytes);
+            copy_row((char *)s->to + r * s->to_stride,
+                     (const char *)s->from + r * s->from_stride, s->bytes);
         return true;
     }
     if (s->kind == RECEIVE && s->channel->bytes != s->bytes)
         abort();
+    fake_watch_touch(s->to, s->bytes, true);
     memcpy(s->to, s->channel->data, s->bytes);
     atomic_store(&s->channel->full, 0);
     return true;
@@ -408,11 +303,13 @@ static bool step_done(struct step *s)
 {
     bool done, wants = s->kind != EVENT && s->kind != WAIT;
 
-    if (wants)
-        open_arena(true);
+    if (!wants)
+        return do_step(s);
+    fake_open_arena(true);
+    fake_watch_begin(s);
     done = do_step(s);
-    if (wants)
-        open_arena(false);
+    fake_watch_end();
+    fake_open_arena(false);
     return done;
 }
 
@@ -445,14 +342,15 @@ static void finish(struct CUstream_st *stream)
         run(stream);
 }
 
-static void finish_all(void)
+void fake_finish_all(void)
 {
     for (struct CUstream_st *s = streams; s; s = s->next)
         finish(s);
+    for (struct CUstream_st *s = streams; s; s = s->next)
+        fake_watch_host(&s->clock);
 }
 
-/* Some of what may be done by now. */
-static void stir(void)
+void fake_stir(void)
 {
     static unsigned short state[3];
     static int seeded = -1;
@@ -491,13 +389,19 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
     *stream = calloc(1, sizeof(**stream));
     (*stream)->next = streams;
     streams = *stream;
+    fake_watch_stream(*stream);
     return flags == cudaStreamNonBlocking ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     MAY_FAIL(cudaError_t);
+    if (!stream || fake_refuses_in_capture())
+        return cudaErrorStreamCaptureUnsupported;
+    if (fake_mutates("skip-sync"))
+        return cudaSuccess;
     finish(stream);
+    fake_watch_host(&stream->clock);
     return cudaSuccess;
 }
 
@@ -506,6 +410,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     struct CUstream_st **at = &streams;
     ALONE;
 
+    if (fake_mutates("keep-stream"))
+        return cudaSuccess;
+    if (stream->first && fake_watches())
+        fake_report("destroys a stream with work under way", NULL);
     if (stream->first && !fake.n_faults)
         abort();                        /* nobody waited for what is under way */
     while (*at != stream)
@@ -522,10 +430,16 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     MAY_FAIL(cudaError_t);
     if (flags)
         return cudaErrorInvalidValue;
+    if (!stream || fake_captures(stream))
+        return cudaErrorStreamCaptureIsolation;
+    if (fake_mutates("skip-wait"))
+        return cudaSuccess;
+    stream = fake_mutates("swap-wait") ? fake_other_stream(stream) : stream;
+    fake_watch_wait(stream, event);
     step = fake_add_step(stream, WAIT);
     step->event = event;
     step->until = event->recorded;
-    stir();
+    fake_stir();
     return cudaSuccess;
 }
 
@@ -540,6 +454,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
     ALONE;
 
+    if (!fake.failed)
+        fake_watch_event_end(event);
     free(event);
     return cudaSuccess;
 }
@@ -547,34 +463,48 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     MAY_FAIL(cudaError_t);
+    if (!stream || fake_captures(stream))
+        return cudaErrorStreamCaptureIsolation;
+    if (fake_mutates("skip-record"))
+        return cudaSuccess;
+    stream = fake_mutates("swap-record") ? fake_other_stream(stream) : stream;
     event->stream = stream;
     event->recorded++;
     fake_add_step(stream, EVENT)->event = event;
-    stir();
+    fake_watch_record(event, stream);
+    fake_stir();
     return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     MAY_FAIL(cudaError_t);
+    if (fake_refuses_in_capture())
+        return cudaErrorStreamCaptureUnsupported;
+    if (fake_mutates("hasty-query"))
+        return cudaSuccess;
+    event->awaited = true;
     /* In strict mode a step at a time: what is asked after one after the other is done so. */
-    if (event->stream && !is_strict())
+    if (event->stream && !fake_is_strict())
         run(event->stream);
     else if (event->stream && !run_one(event->stream))
         run(event->stream);
     /* A GPU goes on with what nobody asks about: others may wait for it. */
     for (struct CUstream_st *s = streams; event->recorded > event->reached && s; s = s->next) {
-        if (is_strict())
+        if (fake_is_strict())
             run_one(s);
         else
             run(s);
     }
-    return event->recorded > event->reached ? cudaErrorNotReady : cudaSuccess;
+    if (event->recorded > event->reached)
+        return cudaErrorNotReady;
+    fake_watch_host(&event->clock);
+    return cudaSuccess;
 }
 
 static bool is_ours(const void *data, size_t size)
 {
-    return lies(data, size, false) || lies(data, size, true);
+    return fake_lies(data, size, false) || fake_lies(data, size, true);
 }
 
 static char *snapshot(const char *from, size_t stride, size_t width, size_t rows)
@@ -596,6 +526,12 @@ static cudaError_t add_copy(void *to, size_t to_stride, const void *from, size_t
 
     if (!from_ours && !to_ours)
         return cudaErrorInvalidValue;
+    if (!stream || ((!from_ours || !to_ours) && fake_refuses_in_capture()))
+        return cudaErrorStreamCaptureUnsupported;
+    if (fake_mutates("skip-copy"))
+        return cudaSuccess;
+    width = fake_mutates("short-copy") ? width / 2 : width;
+    stream = fake_mutates("swap-copy") ? fake_other_stream(stream) : stream;
     step = fake_add_step(stream, COPY);
     step->to = to;
     step->from = from;
@@ -603,15 +539,18 @@ static cudaError_t add_copy(void *to, size_t to_stride, const void *from, size_t
     step->rows = rows;
     step->to_stride = to_stride;
     step->from_stride = from_stride;
-    step->seconds = lies(to, 1, false) && lies(from, 1, false)
+    step->seconds = fake_lies(to, 1, false) && fake_lies(from, 1, false)
                         ? 0 : fake_seconds("host", "host", width * rows);
     if (!from_ours) {
         step->from = step->own = snapshot(from, from_stride, width, rows);
+        step->own_bytes = width * rows;
         step->from_stride = width;
     }
-    if (!to_ours)
+    if (!to_ours) {
         finish(stream);
-    stir();
+        fake_watch_host(&stream->clock);
+    }
+    fake_stir();
     return cudaSuccess;
 }
 
@@ -619,8 +558,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
                             cudaStream_t stream)
 {
     MAY_FAIL(cudaError_t);
-    if (kind == cudaMemcpyHostToDevice ? !lies(to, bytes, false)
-        : kind == cudaMemcpyDeviceToHost ? !lies(from, bytes, false)
+    if (kind == cudaMemcpyHostToDevice ? !fake_lies(to, bytes, false)
+        : kind == cudaMemcpyDeviceToHost ? !fake_lies(from, bytes, false)
                                          : kind != cudaMemcpyDefault)
         return cudaErrorInvalidValue;
     return add_copy(to, bytes, from, bytes, bytes, 1, stream);
@@ -641,13 +580,19 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
     struct step *step;
 
     MAY_FAIL(cudaError_t);
-    if (!lies(to, bytes, false))
+    if (!fake_lies(to, bytes, false))
         return cudaErrorInvalidValue;
+    if (!stream && fake_refuses_in_capture())
+        return cudaErrorStreamCaptureImplicit;
+    if (!stream)
+        return cudaErrorInvalidResourceHandle;
+    if (fake_mutates("skip-set"))
+        return cudaSuccess;
     step = fake_add_step(stream, SET);
     step->to = to;
     step->value = value;
     step->bytes = bytes;
-    stir();
+    fake_stir();
     return cudaSuccess;
 }
 
@@ -721,6 +666,7 @@ void __cudaRegisterFunction(void **handle, const char *stub, char *name, const c
     k->stub = stub;
     *(void **)&k->run = dlsym(RTLD_DEFAULT, name);
     k->bytes = *found;
+    snprintf(k->name, sizeof(k->name), "%s", name);
     n_kernels++;
 }
 
@@ -747,6 +693,22 @@ static void check_pointers(const struct kernel *k, const char *parameter)
     }
 }
 
+/* What a capture does not allow, where that is the error to be made. */
+static void spoil(struct CUstream_st *stream)
+{
+    void *memory = NULL;
+    char word[4] = "";
+
+    if (fake_mutates("sync-in-capture"))
+        (void)cudaStreamSynchronize(stream);
+    if (fake_mutates("alloc-in-capture"))
+        (void)cudaMalloc(&memory, 4);
+    if (fake_mutates("pageable-in-capture"))
+        (void)cudaMemcpyAsync(word, fake.blocks[0].data, 4, cudaMemcpyDefault, stream);
+    if (fake_mutates("legacy-in-capture"))
+        (void)cudaMemsetAsync(fake.blocks[0].data, 0, 4, NULL);
+}
+
 cudaError_t cudaLaunchKernel(const void *stub, dim3 blocks, dim3 threads, void **arguments,
                              size_t shared, cudaStream_t stream)
 {
@@ -762,13 +724,23 @@ cudaError_t cudaLaunchKernel(const void *stub, dim3 blocks, dim3 threads, void *
         threads.y * threads.z != 1 || shared)
         return cudaErrorInvalidConfiguration;
     check_pointers(k, arguments[0]);
+    if (!stream && fake_refuses_in_capture())
+        return cudaErrorStreamCaptureImplicit;
+    if (!stream)
+        return cudaErrorInvalidResourceHandle;
+    if (fake_captures(stream))
+        spoil(stream);
+    if (fake_mutates("skip-kernel"))
+        return cudaSuccess;
+    stream = fake_mutates("swap-kernel") ? fake_other_stream(stream) : stream;
     step = fake_add_step(stream, KERNEL);
     step->kernel = k;
     step->own = malloc(k->bytes);
+    step->own_bytes = k->bytes;
     memcpy(step->own, arguments[0], k->bytes);
     step->blocks = blocks.x;
     step->threads = threads.x;
-    stir();
+    fake_stir();
     return cudaSuccess;
 }
 
@@ -780,13 +752,18 @@ void fake_enqueue(cudaStream_t stream, void (*call)(void *), const void *argumen
 
     step->call = call;
     step->own = malloc(bytes);
+    step->own_bytes = bytes;
     memcpy(step->own, argument, bytes);
-    stir();
+    fake_stir();
 }
 
-bool fake_on_gpu(const void *data, size_t bytes)
+/* What stops in the middle keeps what it has. */
+__attribute__((destructor)) static void look_back(void)
 {
-    ALONE;
+    int n = 0;
 
-    return lies(data, bytes, false);
+    for (const struct CUstream_st *s = streams; s; s = s->next)
+        n++;
+    if (fake_watches() && !fake.failed)
+        fake_watch_left(n, fake_graphs_left());
 }

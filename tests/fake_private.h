@@ -4,6 +4,7 @@
 #define TASUKI_TESTS_FAKE_PRIVATE_H
 
 #include <stdatomic.h>
+#include <stdint.h>
 
 #include "tests/fake_cuda.h"
 
@@ -28,7 +29,7 @@ struct block {
 };
 
 __attribute__((visibility("hidden"))) extern struct fake_machine {
-    bool known;
+    bool known, failed;                 /* did a call say so on purpose? */
     int n_gpus, n_wires, n_faults, device;
     char gpus[MOST][32];
     struct wire wires[MOST];
@@ -48,7 +49,13 @@ __attribute__((visibility("hidden"))) extern struct fake_machine {
 double fake_seconds(const char *a, const char *b, size_t bytes);
 
 /* What is in a stream, in order. */
-enum kind { COPY, SEND, RECEIVE, EVENT, WAIT, SET, KERNEL, CALL, ASK };
+enum kind { COPY, SEND, RECEIVE, EVENT, WAIT, SET, KERNEL, CALL, FORGET, ASK };
+
+#define MOST_STREAMS 64
+
+struct clock {                          /* fake_watch.c */
+    uint32_t of[MOST_STREAMS];          /* of the host, of each stream */
+};
 
 struct channel {
     atomic_int full;
@@ -71,12 +78,70 @@ struct step {
     long until;                         /* of a WAIT: the event has been reached so often */
     int value;                          /* of a SET */
     void *own;                          /* what the step has a copy of: freed with it */
+    size_t own_bytes;
     const struct kernel *kernel;
     unsigned blocks, threads;
     void (*call)(void *);               /* with 'own' */
     bool (*ask)(void *);                /* with 'own', until it says that it is done */
+    uint32_t time;
+    struct clock clock;
 };
 
+struct CUstream_st {
+    struct step *first;
+    struct CUstream_st *next;           /* of all */
+    struct CUgraph_st *capture;         /* NULL: what it is handed runs */
+    int number;
+    struct clock clock;
+};
+
+struct CUevent_st {
+    struct CUstream_st *stream;         /* NULL: never recorded */
+    long recorded, reached;
+    struct clock clock;                 /* of what was recorded last */
+    bool awaited;                       /* by a stream or the host */
+};
+
+/* fake_cuda.c */
 struct step *fake_add_step(struct CUstream_st *stream, enum kind kind);
+void fake_append(struct CUstream_st *stream, struct step *step);    /* which is malloc'ed */
+void fake_finish_all(void);
+void fake_stir(void);                   /* do some of what may be done by now */
+struct CUstream_st *fake_other_stream(struct CUstream_st *stream);
+const char *fake_kernel_name(const struct kernel *kernel);
+
+/* fake_memory.c */
+bool fake_is_strict(void);
+void fake_open_arena(bool open);
+/* Are these bytes on the GPU, or pinned on the host? */
+bool fake_lies(const void *data, size_t size, bool pinned);
+
+/* fake_graph.c */
+bool fake_captures(struct CUstream_st *stream);
+struct step **fake_captured(struct CUstream_st *stream);    /* NULL: it does not */
+/* Is the thread capturing? Then this call ends it. */
+bool fake_refuses_in_capture(void);
+int fake_graphs_left(void);
+
+/* fake_mutate.c: is this the time to do wrong? */
+bool fake_mutates(const char *name);
+
+/* fake_watch.c */
+bool fake_watches(void);
+/* Say what is wrong with what is done now, at this address or NULL, and end the process. */
+void fake_report(const char *what, const void *where);
+void fake_watch_memory(int area, char *start, size_t size);
+void fake_watch_stream(struct CUstream_st *stream);
+void fake_watch_append(struct CUstream_st *stream, struct step *step);
+void fake_watch_record(struct CUevent_st *event, const struct CUstream_st *stream);
+void fake_watch_wait(struct CUstream_st *stream, struct CUevent_st *event);
+void fake_watch_host(const struct clock *clock);    /* has waited for this */
+void fake_watch_event_end(const struct CUevent_st *event);
+void fake_watch_begin(const struct step *step);
+void fake_watch_touch(const void *where, size_t bytes, bool writes);
+void fake_watch_end(void);
+void fake_watch_forget(const void *where, size_t bytes);
+void fake_watch_free(void *data, bool pinned);
+void fake_watch_left(int streams, int graphs);
 
 #endif

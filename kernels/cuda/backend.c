@@ -31,6 +31,8 @@ static void device_close(struct device *device)
     if (device->n_fallbacks)
         log_info("cuda: %d kernel%s ran on the host: %s", device->n_fallbacks,
                  device->n_fallbacks == 1 ? "" : "s", device->fallbacks);
+    if (device->n_recordings)
+        log_debug("cuda: %d graphs, launched %d times", device->n_recordings, device->n_replays);
     if (device->gpu)
         device->cuda->close(device->gpu);
     if (device->reference_stream)
@@ -184,6 +186,64 @@ static int event_done(struct event *event, bool *done, struct err *err)
     return event->device->cuda->event_done(event->cuda, done, err);
 }
 
+struct recording {
+    struct device *device;
+    struct cuda_recording *cuda;
+};
+
+static int record_begin(struct stream *stream, struct err *err)
+{
+    return stream->device->cuda->record_begin(stream->cuda, err);
+}
+
+static int record_end(struct stream *stream, struct recording **recording, struct err *err)
+{
+    struct recording *r = mem_new(1, sizeof(*r));
+
+    r->device = stream->device;
+    if (stream->device->cuda->record_end(stream->cuda, &r->cuda, err) < 0) {
+        free(r);
+        return -1;
+    }
+    stream->device->n_recordings++;
+    *recording = r;
+    return 0;
+}
+
+static int replay(struct stream *stream, struct recording *recording, struct err *err)
+{
+    stream->device->n_replays++;
+    return stream->device->cuda->replay(stream->cuda, recording->cuda, err);
+}
+
+static void recording_free(struct recording *recording)
+{
+    if (!recording)
+        return;
+    recording->device->cuda->recording_free(recording->cuda);
+    free(recording);
+}
+
+static void range_push(struct device *device, const char *name)
+{
+    device->cuda->range_push(name);
+}
+
+static void range_pop(struct device *device)
+{
+    device->cuda->range_pop();
+}
+
+static void host_touches(struct device *device, const void *memory, size_t bytes, bool writes)
+{
+    device->cuda->host_touches(memory, bytes, writes);
+}
+
+static void forget(struct stream *stream, void *memory, size_t bytes)
+{
+    stream->device->cuda->forget(stream->cuda, memory, bytes);
+}
+
 static int copy(struct stream *stream, void *to, size_t to_stride, const void *from,
                 size_t from_stride, size_t width, size_t rows, struct err *err)
 {
@@ -240,6 +300,15 @@ const struct backend backend_cuda = {
     .event_free = event_free,
     .event_record = event_record,
     .event_done = event_done,
+    .kernel_records = cuda_kernel_records,
+    .record_begin = record_begin,
+    .record_end = record_end,
+    .replay = replay,
+    .recording_free = recording_free,
+    .range_push = range_push,
+    .range_pop = range_pop,
+    .host_touches = host_touches,
+    .forget = forget,
     .copy = copy,
     .fill_zero = fill_zero,
     .add = cuda_add,

@@ -20,6 +20,7 @@ struct device {
     struct device *reference_device;
     struct stream *reference_stream;
     int n_fallbacks;
+    int n_recordings, n_replays;
     char fallbacks[512];        /* their operators */
 };
 
@@ -88,6 +89,7 @@ struct kernel *cuda_kernel_new(struct device *device, const struct graph *graph,
 void cuda_kernel_free(struct kernel *kernel);
 size_t cuda_kernel_workspace(const struct kernel *kernel);
 bool cuda_kernel_accumulates(const struct kernel *kernel);
+bool cuda_kernel_records(const struct kernel *kernel);
 int cuda_kernel_run(struct kernel *kernel, struct stream *stream,
                     const struct kernel_args *args, struct err *err);
 /* Kernels of this device that the reference runs: how many, and their operators. */

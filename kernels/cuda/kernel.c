@@ -121,6 +121,15 @@ static const struct ref_tensor *operand(const struct kernel *d, int i)
     return i < d->n_inputs ? &d->in[i] : &d->out[i - d->n_inputs];
 }
 
+/* Operands from 'first' on are read or written by the host. */
+static void touch_host(const struct cuda_kernel *k, int first, int end, bool writes)
+{
+    for (int i = first; i < end; i++)
+        if (k->host[i])
+            k->device->cuda->host_touches(k->host[i], tensor_bytes(operand(k->digest, i)),
+                                          writes);
+}
+
 static int bring(const struct cuda_kernel *k, struct stream *stream,
                  const struct kernel_args *args, struct err *err)
 {
@@ -133,7 +142,10 @@ static int bring(const struct cuda_kernel *k, struct stream *stream,
             cuda->copy(stream->cuda, k->host[i], bytes, args->inputs[i], bytes, bytes, 1, err) < 0)
             return -1;
     }
-    return cuda->stream_sync(stream->cuda, err);
+    if (cuda->stream_sync(stream->cuda, err) < 0)
+        return -1;
+    touch_host(k, 0, k->digest->n_inputs, false);
+    return 0;
 }
 
 static int take_back(const struct cuda_kernel *k, struct stream *stream,
@@ -173,6 +185,7 @@ static int run_on_host(const struct cuda_kernel *k, struct stream *stream,
     own.state = &state;
     if (k->device->reference->kernel_run(k->digest, k->device->reference_stream, &own, err) < 0)
         return -1;
+    touch_host(k, n, n_all, true);
     return take_back(k, stream, args, err);
 }
 
@@ -274,6 +287,12 @@ size_t cuda_kernel_workspace(const struct kernel *kernel)
 bool cuda_kernel_accumulates(const struct kernel *kernel)
 {
     return ((const struct cuda_kernel *)kernel)->accumulates;
+}
+
+/* What the host computes cannot be replayed by the GPU alone. */
+bool cuda_kernel_records(const struct kernel *kernel)
+{
+    return ((const struct cuda_kernel *)kernel)->run != run_on_host;
 }
 
 int cuda_kernel_run(struct kernel *kernel, struct stream *stream,

@@ -6,6 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if __has_include(<nvtx3/nvToolsExt.h>)
+#include <nvtx3/nvToolsExt.h>
+#define HAVE_NVTX 1
+#endif
+
 #include "base/mem.h"
 #include "kernels/cuda/module.h"
 #include "kernels/cuda/runtime.h"
@@ -92,12 +97,29 @@ static size_t device_memory(const struct cuda_device *device)
     return device->memory > 2 * spared ? device->memory - spared : device->memory / 2;
 }
 
+/* tests/fake_watch.c has these; no real runtime does. */
+__attribute__((weak)) void tasuki_watch_host(const void *memory, size_t bytes, bool writes);
+__attribute__((weak)) void tasuki_watch_forget(cudaStream_t stream, void *memory, size_t bytes);
+
+static void host_touches(const void *memory, size_t bytes, bool writes)
+{
+    if (tasuki_watch_host)
+        tasuki_watch_host(memory, bytes, writes);
+}
+
+static void forget(struct cuda_stream *stream, void *memory, size_t bytes)
+{
+    if (tasuki_watch_forget && bytes)
+        tasuki_watch_forget(stream->stream, memory, bytes);
+}
+
 static int allocate(struct cuda_device *d, size_t bytes, bool pinned, void **memory,
                     struct err *err)
 {
     if (pinned) {
         CUDA_CHECK(d, cudaMallocHost(memory, bytes), err);
         memset(*memory, 0, bytes);
+        host_touches(*memory, bytes, true);
         return 0;
     }
     CUDA_CHECK(d, cudaMalloc(memory, bytes), err);
@@ -198,6 +220,72 @@ static int event_done(struct cuda_event *event, bool *done, struct err *err)
     return cuda_error(event->device->address, code, "cudaEventQuery", err);
 }
 
+struct cuda_recording {
+    struct cuda_device *device;
+    cudaGraphExec_t graph;
+};
+
+/* Of this thread alone: others may allocate meanwhile. */
+static int record_begin(struct cuda_stream *stream, struct err *err)
+{
+    CUDA_CHECK(stream->device,
+               cudaStreamBeginCapture(stream->stream, cudaStreamCaptureModeThreadLocal), err);
+    return 0;
+}
+
+static int make_recording(struct cuda_device *d, cudaGraph_t graph, cudaGraphExec_t *made,
+                          struct err *err)
+{
+    CUDA_CHECK(d, cudaGraphInstantiateWithFlags(made, graph, 0), err);
+    return 0;
+}
+
+static int record_end(struct cuda_stream *stream, struct cuda_recording **recording,
+                      struct err *err)
+{
+    struct cuda_device *d = stream->device;
+    cudaGraph_t graph;
+    cudaGraphExec_t made;
+    int bad;
+
+    CUDA_CHECK(d, cudaStreamEndCapture(stream->stream, &graph), err);
+    bad = make_recording(d, graph, &made, err);
+    (void)cudaGraphDestroy(graph);
+    if (bad)
+        return -1;
+    *recording = mem_new(1, sizeof(**recording));
+    **recording = (struct cuda_recording){ .device = d, .graph = made };
+    return 0;
+}
+
+static int replay(struct cuda_stream *stream, struct cuda_recording *recording, struct err *err)
+{
+    CUDA_CHECK(stream->device, cudaGraphLaunch(recording->graph, stream->stream), err);
+    return 0;
+}
+
+static void recording_free(struct cuda_recording *recording)
+{
+    (void)cudaGraphExecDestroy(recording->graph);
+    free(recording);
+}
+
+static void range_push(const char *name)
+{
+#ifdef HAVE_NVTX
+    nvtxRangePushA(name);
+#else
+    (void)name;
+#endif
+}
+
+static void range_pop(void)
+{
+#ifdef HAVE_NVTX
+    nvtxRangePop();
+#endif
+}
+
 static int copy(struct cuda_stream *stream, void *to, size_t to_stride, const void *from,
                 size_t from_stride, size_t width, size_t rows, struct err *err)
 {
@@ -275,6 +363,14 @@ const struct cuda_runtime tasuki_cuda_runtime = {
     .event_free = event_free,
     .event_record = event_record,
     .event_done = event_done,
+    .record_begin = record_begin,
+    .record_end = record_end,
+    .replay = replay,
+    .recording_free = recording_free,
+    .range_push = range_push,
+    .range_pop = range_pop,
+    .host_touches = host_touches,
+    .forget = forget,
     .copy = copy,
     .fill_zero = fill_zero,
     CUDA_FAMILIES(ENTRY)

@@ -19,10 +19,11 @@ struct err;
 struct cuda_device;
 struct cuda_stream;
 struct cuda_event;
+struct cuda_recording;
 struct cuda_product;
 struct cuda_convolution;
 
-#define CUDA_RUNTIME_VERSION 1
+#define CUDA_RUNTIME_VERSION 2
 #define CUDA_RUNTIME_SYMBOL "tasuki_cuda_runtime"
 
 struct cuda_runtime {
@@ -52,6 +53,24 @@ struct cuda_runtime {
     void (*event_free)(struct cuda_event *event);
     int (*event_record)(struct cuda_event *event, struct cuda_stream *stream, struct err *err);
     int (*event_done)(struct cuda_event *event, bool *done, struct err *err);
+
+    /* What the stream is handed between begin and end is not run, but kept as a CUDA graph. No call
+     * in between may wait, nor copy from or to memory of the host that is not pinned. Where end()
+     * fails, or another call in between does, nothing is kept.
+     */
+    int (*record_begin)(struct cuda_stream *stream, struct err *err);
+    int (*record_end)(struct cuda_stream *stream, struct cuda_recording **recording,
+                      struct err *err);
+    int (*replay)(struct cuda_stream *stream, struct cuda_recording *recording, struct err *err);
+    void (*recording_free)(struct cuda_recording *recording);
+
+    /* Name what is handed over until pop(), for profilers (NVTX). */
+    void (*range_push)(const char *name);
+    void (*range_pop)(void);
+
+    /* As in backend.h, where the test's stand-in of the runtime asks. */
+    void (*host_touches)(const void *memory, size_t bytes, bool writes);
+    void (*forget)(struct cuda_stream *stream, void *memory, size_t bytes);
 
     /* As in backend.h. */
     int (*copy)(struct cuda_stream *stream, void *to, size_t to_stride, const void *from,

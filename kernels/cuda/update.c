@@ -56,6 +56,7 @@ static int take_result(struct stream *stream, double *result, struct err *err)
 {
     if (stream->device->cuda->stream_sync(stream->cuda, err) < 0)
         return -1;
+    stream->device->cuda->host_touches(stream->result, sizeof(double), false);
     *result = *stream->result;
     return 0;
 }

@@ -229,6 +229,8 @@ static const struct option_spec table[] = {
       .help = "kernels of a CPU (default: cpu where built in; reference for float64)" },
     { .name = "comm", .argument = "mpi|nccl|nccl+mpi", .commands = TRAIN,
       .help = "what moves bytes between GPUs (default: mpi; nccl+mpi: NCCL inside nodes)" },
+    { .name = "cuda-graphs", .commands = TRAIN,
+      .help = "--device cuda: record kernels once, then replay them (default: yes)" },
     { .name = "ranks-in-process", .argument = "N|auto", .commands = COMMAND_TRAIN,
       .help = "started alone: be N ranks, a thread each (default: 1; auto: one for each GPU)" },
     { .name = "threads", .argument = "N", .commands = COSTS,

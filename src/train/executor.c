@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "train/executor_private.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/err.h"
@@ -16,17 +17,23 @@ static int progress(struct executor *e, struct err *err)
     return passage_progress(&e->passages[e->turn], err);
 }
 
+static int make_final(struct executor *e, enum tape_kind kind, const struct replay_piece *piece,
+                      struct err *err)
+{
+    for (int i = piece->first; i < piece->first + piece->n; i++)
+        if (reduce_final(&e->reduce, e->tapes[kind].items[i].node, err) < 0)
+            return -1;
+    return 0;
+}
+
 static int run_tape(struct executor *e, enum tape_kind kind, int slot, bool accumulate,
                     bool last, struct err *err)
 {
-    const struct tape *tape = &e->tapes[kind];
+    struct replay *replay = &e->replays[kind];
 
-    for (int i = 0; i < tape->n; i++) {
-        if (tape_run(tape, i, slot, accumulate, err) < 0)
-            return -1;
-        if (last && reduce_final(&e->reduce, tape->items[i].node, err) < 0)
-            return -1;
-        if (progress(e, err) < 0)
+    for (int p = 0; p < replay->n; p++) {
+        if (replay_run(replay, p, slot, accumulate, err) < 0 ||
+            (last && make_final(e, kind, &replay->pieces[p], err) < 0) || progress(e, err) < 0)
             return -1;
     }
     return 0;
@@ -39,7 +46,7 @@ static int prepare(struct executor *e, int version, struct err *err)
     for (int i = 0; i < tape->n; i++)
         if (tape_run(tape, i, version * e->store.n_slots, false, err) < 0)
             return -1;
-    return e->backend->stream_sync(e->stream, err);
+    return 0;
 }
 
 int executor_prepare(struct executor *executor, struct err *err)
@@ -47,7 +54,7 @@ int executor_prepare(struct executor *executor, struct err *err)
     for (int v = 0; v < executor->store.n_versions; v++)
         if (prepare(executor, v, err) < 0)
             return -1;
-    return 0;
+    return executor->backend->stream_sync(executor->stream, err);
 }
 
 /* Slots are taken in turn from batch to batch, too. */
@@ -60,6 +67,23 @@ static int slot_of(const struct executor *e, const struct batch_args *args, int 
 static int bound_slot(const struct executor *e, const struct batch_args *args, int micro)
 {
     return args->version * e->store.n_slots + slot_of(e, args, micro);
+}
+
+static void touch_host(const struct executor *e, const void *memory, size_t bytes, bool writes)
+{
+    if (e->backend->host_touches)
+        e->backend->host_touches(e->options.device, memory, bytes, writes);
+}
+
+/* The host goes on when 'from' is free again. */
+static int feed_one(struct executor *e, const void *from, void *to, size_t bytes,
+                    struct err *err)
+{
+    if (from == e->staging)
+        touch_host(e, from, bytes, true);
+    return e->backend->copy(e->lanes.in, to, bytes, from, bytes, bytes, 1, err) < 0
+               ? -1
+               : e->backend->stream_sync(e->lanes.in, err);
 }
 
 static int feed(struct executor *e, const struct batch_args *args, int slot,
@@ -84,14 +108,12 @@ static int feed(struct executor *e, const struct batch_args *args, int slot,
         if ((!ready &&
              data_gather(args->reader, &want, args->epoch, args->samples + state->first_sample,
                          state->samples, 0, state->samples, e->staging, err) < 0) ||
-            e->backend->copy(e->stream, to, bytes, from, bytes, bytes, 1, err) < 0 ||
-            e->backend->stream_sync(e->stream, err) < 0)
+            feed_one(e, from, to, bytes, err) < 0)
             return -1;
     }
     if (ready)
         prefetch_release(prefetch);
-    /* The caller's 'state' is on its way, too. */
-    return e->backend->stream_sync(e->stream, err);
+    return 0;
 }
 
 static void set_state(struct executor *e, const struct batch_args *args, int micro,
@@ -121,7 +143,7 @@ static int receive_all(struct executor *e, const struct batch_args *args, int mi
     for (int i = 0; gradient && i < e->routes.n_zero; i++) {
         int value = e->routes.zero[i];
 
-        if (e->backend->fill_zero(e->stream, store_address(&e->store, value, slot),
+        if (e->backend->fill_zero(e->lanes.in, store_address(&e->store, value, slot),
                                   value_bytes(&e->compiled->graph->values[value]), err) < 0)
             return -1;
     }
@@ -131,7 +153,7 @@ static int receive_all(struct executor *e, const struct batch_args *args, int mi
 
         if (r->send || r->gradient != gradient)
             continue;
-        if (passage_wait(&e->passages[i], err) < 0)
+        if (passage_wait(&e->passages[i], *e->options.passages, err) < 0)
             return -1;
         there = trace_clock();
         if (passage_receive(&e->passages[i], micro, slot, err) < 0)
@@ -157,7 +179,7 @@ static int send_all(struct executor *e, const struct batch_args *args, int micro
 
         if (!r->send || r->gradient != gradient || (peer >= 0 && r->peer != peer))
             continue;
-        if (passage_wait(&e->passages[i], err) < 0)
+        if (passage_wait(&e->passages[i], *e->options.passages, err) < 0)
             return -1;
         there = trace_clock();
         if (passage_send(&e->passages[i], micro, slot, err) < 0)
@@ -171,14 +193,47 @@ static int send_all(struct executor *e, const struct batch_args *args, int micro
 static int read_scalar(struct executor *e, int value, int slot, int at, struct err *err)
 {
     size_t bytes = dtype_size(e->compiled->graph->real);
+    char *to = e->scalars + (size_t)at * sizeof(double);
 
-    return e->backend->copy(e->stream, e->scalars + (size_t)at * sizeof(double), bytes,
-                            store_address(&e->store, value, slot), bytes, bytes, 1, err);
+    if (e->backend->forget)
+        e->backend->forget(e->stream, to, bytes);
+    return e->backend->copy(e->stream, to, bytes, store_address(&e->store, value, slot), bytes,
+                            bytes, 1, err);
 }
 
 static int scalar_at(const struct executor *e, const struct batch_args *args, int micro)
 {
     return 2 * (args->version * (int)micro_batches(e) + micro);
+}
+
+/* Each has a place of its own till the batch has ended: copies need not be waited for. */
+static struct step_state *state_of(const struct executor *e, const struct batch_args *args,
+                                   int micro)
+{
+    return &e->new_states[args->version * micro_batches(e) + micro];
+}
+
+static int bring_state(struct executor *e, const struct batch_args *args, int micro,
+                       bool training, struct err *err)
+{
+    struct step_state *state = state_of(e, args, micro);
+
+    touch_host(e, state, sizeof(*state), true);
+    set_state(e, args, micro, training, state);
+    return e->backend->copy(e->lanes.in, &e->states[bound_slot(e, args, micro)], sizeof(*state),
+                            state, sizeof(*state), sizeof(*state), 1, err);
+}
+
+/* Nothing is left in a slot for the next micro-batch, nor in scratch from part to part. */
+static void forget_slot(struct executor *e, int slot)
+{
+    size_t bytes = e->compiled->program->slot_bytes;
+
+    if (!e->backend->forget)
+        return;
+    e->backend->forget(e->lanes.in, e->store.slots + (size_t)slot * bytes, bytes);
+    e->backend->forget(e->scratch[0] ? e->lanes.in : e->stream, e->store.scratch,
+                       e->compiled->program->scratch_bytes);
 }
 
 static int forward(struct executor *e, const struct batch_args *args, int micro, bool training,
@@ -187,17 +242,18 @@ static int forward(struct executor *e, const struct batch_args *args, int micro,
     bool accumulate = e->begun[args->version];
     int slot = slot_of(e, args, micro), bound = bound_slot(e, args, micro);
     int at = scalar_at(e, args, micro);
-    struct step_state state;
     double start;
 
+    if (lanes_begin_arrival(&e->lanes, slot, e->scratch[0], err) < 0)
+        return -1;
+    forget_slot(e, slot);
     if (receive_all(e, args, micro, false, training, result, err) < 0)
         return -1;
     start = trace_clock();
     e->begun[args->version] = true;
-    set_state(e, args, micro, training, &state);
-    if (e->backend->copy(e->stream, &e->states[bound], sizeof(state), &state, sizeof(state),
-                         sizeof(state), 1, err) < 0 ||
-        feed(e, args, slot, &state, err) < 0 ||
+    if (bring_state(e, args, micro, training, err) < 0 ||
+        feed(e, args, slot, state_of(e, args, micro), err) < 0 ||
+        lanes_end_arrival(&e->lanes, err) < 0 || lanes_begin_use(&e->lanes, slot, err) < 0 ||
         run_tape(e, TAPE_F, bound, accumulate, last, err) < 0)
         return -1;
     if (e->has_loss && read_scalar(e, e->compiled->graph->loss, slot, at, err) < 0)
@@ -206,7 +262,7 @@ static int forward(struct executor *e, const struct batch_args *args, int micro,
         read_scalar(e, e->compiled->graph->correct, slot, at + 1, err) < 0)
         return -1;
     result->compute += trace_clock() - start;
-    return 0;
+    return lanes_end_use(&e->lanes, slot, err);
 }
 
 static double scalar(const struct executor *e, int at)
@@ -215,6 +271,7 @@ static double scalar(const struct executor *e, int at)
     float f;
     double d;
 
+    touch_host(e, from, dtype_size(e->compiled->graph->real), false);
     if (e->compiled->graph->real == DTYPE_F32) {
         memcpy(&f, from, sizeof(f));
         return (double)f;
@@ -260,7 +317,8 @@ int executor_reduce(struct executor *executor, const struct batch_args *args,
     struct executor *e = executor;
     double start = trace_clock();
 
-    if (store_take_contributions(&e->store, args->version, err) < 0 ||
+    if (passage_settle_all(*e->options.passages, err) < 0 ||
+        store_take_contributions(&e->store, args->version, err) < 0 ||
         reduce_wait(&e->reduce, err) < 0)
         return -1;
     result->reduce += trace_clock() - start;
@@ -326,27 +384,33 @@ static int backward(struct executor *e, const struct batch_args *args,
 {
     enum tape_kind tape = tape_of(ins->kind);
     bool accumulate = e->started[tape];
-    int bound = bound_slot(e, args, ins->micro);
+    int slot = slot_of(e, args, ins->micro), bound = bound_slot(e, args, ins->micro);
     double start;
 
     start = trace_clock();
+    if (lanes_begin_use(&e->lanes, slot, err) < 0)
+        return -1;
+    if (tape != TAPE_W && e->backend->forget)
+        e->backend->forget(e->stream, e->store.scratch, e->compiled->program->scratch_bytes);
     if (tape != TAPE_W && run_tape(e, TAPE_AGAIN, bound, false, false, err) < 0)
         return -1;
     result->compute += trace_clock() - start;
-    if (tape != TAPE_W && receive_all(e, args, ins->micro, true, true, result, err) < 0)
+    if (tape != TAPE_W &&
+        (lanes_begin_arrival(&e->lanes, slot, e->scratch[1], err) < 0 ||
+         receive_all(e, args, ins->micro, true, true, result, err) < 0 ||
+         lanes_end_arrival(&e->lanes, err) < 0))
         return -1;
     start = trace_clock();
     e->started[tape] = true;
     if (run_tape(e, tape, bound, accumulate, last, err) < 0)
         return -1;
     result->compute += trace_clock() - start;
-    return 0;
+    return lanes_end_use(&e->lanes, slot, err);
 }
 
-int executor_run(struct executor *executor, const struct batch_args *args, int index,
-                 struct batch_result *result, struct err *err)
+static int run(struct executor *e, const struct batch_args *args, int index,
+               struct batch_result *result, struct err *err)
 {
-    struct executor *e = executor;
     const struct instruction *ins = &e->list->items[index];
     int micro = ins->micro % (int)micro_batches(e);
 
@@ -362,6 +426,23 @@ int executor_run(struct executor *executor, const struct batch_args *args, int i
     }
 }
 
+int executor_run(struct executor *executor, const struct batch_args *args, int index,
+                 struct batch_result *result, struct err *err)
+{
+    const struct instruction *ins = &executor->list->items[index];
+    const struct backend *backend = executor->backend;
+    char name[32];
+    int bad;
+
+    if (!backend->range_push)
+        return run(executor, args, index, result, err);
+    snprintf(name, sizeof(name), "%s %d", instruction_name(ins->kind), ins->micro);
+    backend->range_push(executor->options.device, name);
+    bad = run(executor, args, index, result, err);
+    backend->range_pop(executor->options.device);
+    return bad;
+}
+
 int executor_evaluate(struct executor *executor, const struct batch_args *args, int micro,
                       struct batch_result *result, struct err *err)
 {
@@ -375,7 +456,8 @@ int executor_finish(struct executor *executor, const struct batch_args *args,
 {
     const struct executor *e = executor;
 
-    if (e->backend->stream_sync(e->stream, err) < 0)
+    if (passage_settle_all(*e->options.passages, err) < 0 ||
+        e->backend->stream_sync(e->stream, err) < 0)
         return -1;
     for (int m = 0; m < micro_batches(e); m++) {
         result->loss += e->has_loss ? scalar(e, scalar_at(e, args, m)) : 0;

@@ -33,6 +33,8 @@ struct executor_options {
     uint64_t seed;
     const struct initial *initial;  /* of what the model has no values for; may be NULL */
     bool deterministic;
+    bool recorded;              /* tapes are, where the backend can: CUDA graphs */
+    struct passage **passages;  /* those of all chunks of the rank: see passage_init() */
     struct trace *trace;        /* NULL: none */
 };
 

@@ -4,8 +4,10 @@
 #define TASUKI_TRAIN_EXECUTOR_PRIVATE_H
 
 #include "train/executor.h"
+#include "train/lanes.h"
 #include "train/passage.h"
 #include "train/reduce.h"
+#include "train/replay.h"
 #include "train/tape.h"
 #include "train/update.h"
 
@@ -17,10 +19,14 @@ struct executor {
     const struct backend *backend;
     const struct instruction_list *list;    /* of the rank */
     int chunk;                          /* of it that this is */
-    struct stream *stream;
+    struct lanes lanes;
+    struct stream *stream;              /* of these, the one that computes */
     struct store store;
     struct step_state *states;          /* [versions * slots], as the tapes have them: the device's */
+    struct step_state *new_states;      /* [versions * micro-batches], on their way there */
+    bool scratch[2];                    /* does what F (0) or B (1) receives go there? */
     struct tape tapes[TAPE_COUNT];
+    struct replay replays[TAPE_COUNT];  /* of the tapes that instructions run */
     struct routes routes;
     struct passage *passages;           /* [routes.n] */
     int *forward_micros, *backward_micros;  /* orders in which receives are used */

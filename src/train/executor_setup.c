@@ -59,6 +59,23 @@ static void make_tapes(struct executor *e)
         tape_init(&e->tapes[t], lists[t], &e->store, e->states, t == TAPE_AGAIN);
 }
 
+static bool in_scratch(const struct executor *e, int value)
+{
+    const struct program_value *values = e->compiled->program->values;
+
+    return values[values[value].root].place == PLACE_SCRATCH;
+}
+
+static void find_scratch(struct executor *e)
+{
+    const struct program *p = e->compiled->program;
+
+    for (int i = 0; i < p->n_inputs; i++)
+        e->scratch[0] |= in_scratch(e, p->inputs[i]);
+    for (int i = 0; i < e->routes.n_zero; i++)
+        e->scratch[1] |= in_scratch(e, e->routes.zero[i]);
+}
+
 static int rank_of(const struct executor *e, const struct route *r)
 {
     const struct placement *place = e->options.placement;
@@ -130,8 +147,11 @@ static int make_passages(struct executor *e, struct err *err)
                    schedule->stages[high].chunk;
         char **buffers = is_direct(e, r) ? &direct : &at;
 
-        passage_init(&e->passages[i], r, e->options.comm, rank_of(e, r),
-                     2 * (int)micro_batches(e) * pair, &e->store, *buffers);
+        if (passage_init(&e->passages[i], r, e->options.comm, rank_of(e, r),
+                         2 * (int)micro_batches(e) * pair, &e->store, &e->lanes, *buffers,
+                         e->options.passages, err) < 0)
+            return -1;
+        e->scratch[r->gradient] |= !r->send && e->passages[i].scratch;
         *buffers += (size_t)r->depth * r->bytes;
         if (is_direct(e, r) && use_nccl(e, &e->passages[i], r, err) < 0)
             return -1;
@@ -157,9 +177,11 @@ static int set_up(struct executor *e, struct err *err)
     if (check_tags(e, err) < 0)
         return -1;
     routes_make(&e->routes, o->plan, e->compiled->stage, o->placement->replica, e->compiled);
-    e->stream = e->backend->stream_new(o->device, err);
-    if (!e->stream ||
-        store_init(&e->store, e->compiled, o->placement, o->device, e->stream,
+    if (lanes_init(&e->lanes, e->backend, o->device,
+                   e->compiled->schedule->stages[e->compiled->stage].slots, err) < 0)
+        return -1;
+    e->stream = e->lanes.compute;
+    if (store_init(&e->store, e->compiled, o->placement, o->device, e->stream,
                    optimizer_states(o->optimizer.kind), o->ema > 0,
                    e->routes.bytes + e->compiled->sum_bytes - direct_bytes(e), direct_bytes(e),
                    err) < 0 ||
@@ -170,8 +192,14 @@ static int set_up(struct executor *e, struct err *err)
         err);
     if (!e->states)
         return -1;
+    e->new_states = e->backend->alloc_aside(
+        o->device, (size_t)(e->store.n_versions * micro_batches(e)) * sizeof(*e->states), true,
+        err);
+    if (!e->new_states)
+        return -1;
     make_tapes(e);
     e->store.sums = e->store.buffers + e->routes.bytes - e->store.direct_bytes;
+    find_scratch(e);
     if (make_passages(e, err) < 0)
         return -1;
     read_list(e);
@@ -204,6 +232,22 @@ struct executor *executor_new(const struct executor_options *options, struct err
     return e;
 }
 
+/* Pieces end where a bucket becomes final, so that it is on its way while the next one runs. */
+static void make_replays(struct executor *e)
+{
+    for (int t = TAPE_F; t < TAPE_COUNT; t++) {
+        const struct tape *tape = &e->tapes[t];
+        bool *ends = mem_new((size_t)tape->n, sizeof(*ends));
+        bool *seen = mem_new((size_t)e->reduce.n_buckets, sizeof(*seen));
+
+        for (int i = tape->n - 1; i >= 0; i--)
+            ends[i] = reduce_writes(&e->reduce, tape->items[i].node, seen);
+        replay_init(&e->replays[t], tape, ends, e->options.recorded);
+        free(seen);
+        free(ends);
+    }
+}
+
 int executor_connect(struct executor *executor, struct err *err)
 {
     const struct executor_options *o = &executor->options;
@@ -214,13 +258,14 @@ int executor_connect(struct executor *executor, struct err *err)
                     schedule_most_chunks(executor->compiled->schedule) == 1, o->deterministic,
                     err) < 0)
         return -1;
+    make_replays(executor);
     if (o->nccl && reduce_use_nccl(&executor->reduce, o->nccl, executor->compiled, o->placement,
                                    schedule_most_chunks(executor->compiled->schedule) == 1,
                                    err) < 0)
         return -1;
     return executor->backend->separate
                ? reduce_use_mirror(&executor->reduce, executor->backend, o->device,
-                                   executor->stream, p->gradient_bytes, err)
+                                   &executor->lanes, p->gradient_bytes, err)
                : 0;
 }
 
@@ -234,12 +279,15 @@ void executor_free(struct executor *executor)
     update_clear(&e->update);
     for (int i = 0; e->passages && i < e->routes.n; i++)
         passage_clear(&e->passages[i]);
-    for (int t = 0; t < TAPE_COUNT; t++)
+    for (int t = 0; t < TAPE_COUNT; t++) {
+        replay_clear(&e->replays[t]);
         tape_clear(&e->tapes[t]);
+    }
     routes_clear(&e->routes);
     store_clear(&e->store);
-    if (e->stream)
-        e->backend->stream_free(e->stream);
+    lanes_clear(&e->lanes);
+    if (e->new_states)
+        e->backend->release_aside(e->options.device, e->new_states, true);
     free(e->passages);
     if (e->states)
         e->backend->release_aside(e->options.device, e->states, false);

@@ -115,10 +115,10 @@ int reduce_init(struct reduce *reduce, struct comm *comm, const struct compiled 
 }
 
 int reduce_use_mirror(struct reduce *reduce, const struct backend *backend, struct device *device,
-                      struct stream *stream, size_t bytes, struct err *err)
+                      struct lanes *lanes, size_t bytes, struct err *err)
 {
     reduce->mirror = (struct reduce_mirror){ .backend = backend, .device = device,
-                                             .stream = stream };
+                                             .lanes = lanes };
     for (int i = 0; i < reduce->n_buckets; i++) {
         struct bucket *bucket = &reduce->buckets[i];
 
@@ -181,21 +181,24 @@ static int free_area(const struct sum_areas *areas)
 }
 
 int reduce_copy(const struct reduce *reduce, const struct bucket *bucket, char *array, bool back,
-                struct err *err)
+                struct stream *stream, struct err *err)
 {
     const struct reduce_mirror *m = &reduce->mirror;
     char *host = m->memory + bucket->offset, *device = array + bucket->offset;
 
-    return m->backend->copy(m->stream, back ? device : host, bucket->bytes, back ? host : device,
+    return m->backend->copy(stream, back ? device : host, bucket->bytes, back ? host : device,
                             bucket->bytes, bucket->bytes, 1, err);
 }
 
 int reduce_copy_out(struct reduce *reduce, struct bucket *bucket, struct err *err)
 {
+    const struct reduce_mirror *m = &reduce->mirror;
+
     bucket->step = BUCKET_COPIES;
-    if (reduce_copy(reduce, bucket, reduce->gradients, false, err) < 0)
+    if (lanes_begin_leaving(m->lanes, err) < 0 ||
+        reduce_copy(reduce, bucket, reduce->gradients, false, m->lanes->out, err) < 0)
         return -1;
-    return reduce->mirror.backend->event_record(bucket->arrived, reduce->mirror.stream, err);
+    return m->backend->event_record(bucket->arrived, m->lanes->out, err);
 }
 
 static int sum(struct reduce *reduce, struct bucket *bucket, struct err *err)
@@ -249,6 +252,19 @@ static int post_in_turn(struct reduce *reduce, const struct comm_group *group, s
     return 0;
 }
 
+bool reduce_writes(const struct reduce *reduce, int node, bool *seen)
+{
+    bool writes = false;
+
+    for (int i = reduce->first[node]; i < reduce->first[node + 1]; i++) {
+        int bucket = reduce->list[i];
+
+        writes |= reduce->buckets[bucket].group && !seen[bucket];
+        seen[bucket] = true;
+    }
+    return writes;
+}
+
 int reduce_final(struct reduce *reduce, int node, struct err *err)
 {
     for (int i = reduce->first[node]; i < reduce->first[node + 1]; i++) {
@@ -258,6 +274,23 @@ int reduce_final(struct reduce *reduce, int node, struct err *err)
             return -1;
     }
     return 0;
+}
+
+static void touch(const struct reduce *reduce, const struct bucket *bucket)
+{
+    const struct reduce_mirror *m = &reduce->mirror;
+
+    if (m->backend->host_touches)
+        m->backend->host_touches(m->device, m->memory + bucket->offset, bucket->bytes, true);
+}
+
+/* Nothing reads it before all are back. */
+static int bring_back(const struct reduce *reduce, const struct bucket *bucket, struct err *err)
+{
+    struct lanes *lanes = reduce->mirror.lanes;
+
+    touch(reduce, bucket);
+    return reduce_copy(reduce, bucket, reduce->gradients, true, lanes->in, err);
 }
 
 /* What has completed leaves its scratch to those that wait for it. */
@@ -288,7 +321,10 @@ static int test_copy(struct reduce *reduce, struct bucket *bucket, struct err *e
         return 0;
     if (reduce->mirror.backend->event_done(bucket->arrived, &arrived, err) < 0)
         return -1;
-    return arrived ? sum(reduce, bucket, err) : 0;
+    if (!arrived)
+        return 0;
+    touch(reduce, bucket);
+    return sum(reduce, bucket, err);
 }
 
 static int test_sum(struct reduce *reduce, struct bucket *bucket, struct err *err)
@@ -302,7 +338,7 @@ static int test_sum(struct reduce *reduce, struct bucket *bucket, struct err *er
         return -1;
     if (!done)
         return 0;
-    if (reduce->mirror.memory && reduce_copy(reduce, bucket, reduce->gradients, true, err) < 0)
+    if (reduce->mirror.memory && bring_back(reduce, bucket, err) < 0)
         return -1;
     if (bucket->teams && bucket->teams->spreads)
         return reduce_spread(reduce, bucket, err);
@@ -361,7 +397,9 @@ int reduce_wait(struct reduce *reduce, struct err *err)
         if (!reduce->buckets[i].posted &&
             post_in_turn(reduce, reduce->buckets[i].group, err) < 0)
             return -1;
-    return wait_all(reduce, err);
+    if (wait_all(reduce, err) < 0)
+        return -1;
+    return reduce->mirror.memory ? lanes_end_arrival(reduce->mirror.lanes, err) : 0;
 }
 
 /* All buckets of 'array' to the host, or back, where they have to be. */
@@ -373,9 +411,9 @@ static int copy_all(struct reduce *reduce, char *array, bool back, struct err *e
         return 0;
     for (int i = 0; i < reduce->n_buckets; i++)
         if (reduce->buckets[i].group &&
-            reduce_copy(reduce, &reduce->buckets[i], array, back, err) < 0)
+            reduce_copy(reduce, &reduce->buckets[i], array, back, m->lanes->compute, err) < 0)
             return -1;
-    return m->backend->stream_sync(m->stream, err);
+    return m->backend->stream_sync(m->lanes->compute, err);
 }
 
 /* Without complete(), whose scratch and turns these do not have. */

@@ -7,9 +7,9 @@
  * sums of its slices (slices.h) only, and what it makes of them is gathered after the update.
  *
  * Where the gradients are on a device with memory of its own, each bucket is copied to the host
- * first, in order with the kernels, summed there, and copied back. Or NCCL sums them where they
- * are, among all ranks or those of each node; of these one then sums with those of other nodes,
- * through its host, and gives the others what it has.
+ * first, in the lane of what leaves, summed there, and copied back in that of what arrives. Or NCCL
+ * sums them where they are, among all ranks or those of each node; of these one then sums with those
+ * of other nodes, through its host, and gives the others what it has.
  */
 #ifndef TASUKI_TRAIN_REDUCE_H
 #define TASUKI_TRAIN_REDUCE_H
@@ -20,6 +20,7 @@
 #include "comm/comm.h"
 #include "train/buckets.h"
 #include "train/compile.h"
+#include "train/lanes.h"
 #include "train/nccl.h"
 #include "train/placement.h"
 
@@ -71,7 +72,7 @@ struct reduce {
     struct reduce_mirror {
         const struct backend *backend;
         struct device *device;
-        struct stream *stream;
+        struct lanes *lanes;
         char *memory;           /* of the host, as long as the array; NULL: none is needed */
     } mirror;
     enum dtype dtype;
@@ -89,7 +90,7 @@ int reduce_init(struct reduce *reduce, struct comm *comm, const struct compiled 
                 char *scratch, bool shared, bool deterministic, struct err *err);
 /* After that, where the gradients, of so many bytes, are not in memory of the host. */
 int reduce_use_mirror(struct reduce *reduce, const struct backend *backend, struct device *device,
-                      struct stream *stream, size_t bytes, struct err *err);
+                      struct lanes *lanes, size_t bytes, struct err *err);
 /* Before that: NCCL sums as far as it 'reaches' (nccl.h). It is connected later. */
 int reduce_use_nccl(struct reduce *reduce, struct nccl *nccl, const struct compiled *compiled,
                     const struct placement *placement, bool shared, struct err *err);
@@ -98,6 +99,8 @@ void reduce_clear(struct reduce *reduce);
 void reduce_start(struct reduce *reduce);   /* of a step */
 /* The node has run for the last time in this step: post what became final. */
 int reduce_final(struct reduce *reduce, int node, struct err *err);
+/* Does the node write a bucket that is summed with others and is not 'seen' yet? Then it is. */
+bool reduce_writes(const struct reduce *reduce, int node, bool *seen);
 /* Post what is left and wait for all. */
 int reduce_wait(struct reduce *reduce, struct err *err);
 /* Drive progress; notes which buckets have completed. */

@@ -95,7 +95,7 @@ int reduce_join(struct reduce *reduce, struct bucket *bucket, struct err *err)
 
     bucket->step = BUCKET_JOINS;
     return nccl_post(bucket->teams->joins, scatters ? NCCL_SCATTER : NCCL_SUM,
-                     reduce->gradients + bucket->offset, bucket->bytes, reduce->mirror.stream,
+                     reduce->gradients + bucket->offset, bucket->bytes, reduce->mirror.lanes->compute,
                      bucket->arrived, err);
 }
 
@@ -103,7 +103,7 @@ int reduce_spread(struct reduce *reduce, struct bucket *bucket, struct err *err)
 {
     bucket->step = BUCKET_SPREADS;
     return nccl_post(bucket->teams->spreads, NCCL_BROADCAST, reduce->gradients + bucket->offset,
-                     bucket->bytes, bucket->teams->across ? reduce->mirror.stream : NULL,
+                     bucket->bytes, bucket->teams->across ? reduce->mirror.lanes->in : NULL,
                      bucket->arrived, err);
 }
 
@@ -140,7 +140,7 @@ int reduce_gather_nccl(struct reduce *reduce, char *array, struct err *err)
 
         b->posted = b->done = true;     /* also after an evaluation, which starts anew */
         if (b->group && nccl_post(b->teams->joins, NCCL_GATHER, array + b->offset, b->bytes,
-                                  reduce->mirror.stream, b->arrived, err) < 0)
+                                  reduce->mirror.lanes->compute, b->arrived, err) < 0)
             return -1;
     }
     for (int i = 0; i < reduce->n_buckets; i++)

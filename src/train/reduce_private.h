@@ -5,9 +5,9 @@
 
 #include "train/reduce.h"
 
-/* Begin to copy a bucket of 'array' to the host, or back. */
+/* Begin to copy, in this stream, a bucket of 'array' to the host, or back. */
 int reduce_copy(const struct reduce *reduce, const struct bucket *bucket, char *array, bool back,
-                struct err *err);
+                struct stream *stream, struct err *err);
 /* Its gradients, to be summed there. */
 int reduce_copy_out(struct reduce *reduce, struct bucket *bucket, struct err *err);
 /* Has one of its group that was posted before it not got beyond its step? */

@@ -17,6 +17,7 @@ struct runner {
     struct ties *ties;                  /* NULL where the list has one chunk */
     struct comm_group *everybody;       /* who clips; NULL: this rank alone */
     struct comm_request *clipping;
+    struct passage *passages;           /* of all chunks */
     bool flows;                         /* forwards of the next step were run in the last one */
     uint64_t random;
 };
@@ -27,6 +28,7 @@ struct runner *runner_new(const struct runner_options *options, struct err *err)
     struct executor_options chunk = options->executor;
 
     r->options = *options;
+    chunk.passages = &r->passages;
     r->list = &options->compiled[0]->schedule->lists[chunk.placement->list];
     r->random = options->delay_seed * 2654435761u + (uint64_t)comm_rank(chunk.comm) + 1;
     r->executors = mem_new((size_t)options->n_chunks, sizeof(struct executor *));

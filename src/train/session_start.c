@@ -82,7 +82,7 @@ static int make_runner(struct session *s, struct err *err)
             .nccl = s->nccl,
             .optimizer = s->settings.optimizer, .ema = s->settings.recipe.ema,
             .seed = s->settings.seed, .initial = s->initial,
-            .deterministic = s->settings.deterministic,
+            .deterministic = s->settings.deterministic, .recorded = s->settings.cuda_graphs,
         },
         .n_chunks = s->n_chunks, .compiled = s->compiled, .clip = s->settings.recipe.clip,
         .delay_seed = s->settings.delay_seed, .delay_max = s->settings.delay_max,

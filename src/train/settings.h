@@ -63,6 +63,7 @@ struct train_settings {
     const char *backend;        /* NULL: cpu, or reference for float64 */
     int threads;                /* 0: this rank's share of the cores */
     bool deterministic, dry_run;
+    bool cuda_graphs;
     const char *cache_directory;    /* of measured costs; NULL: none */
     double deadline;
     struct span eval_every;

@@ -184,7 +184,9 @@ int ties_sum(struct ties *ties, struct err *err)
 {
     const struct backend *backend = ties->compiled->backend;
 
-    for (int c = 0; c < ties->n_streams && ties->n > 0; c++)
+    if (ties->n == 0)
+        return 0;
+    for (int c = 0; c < ties->n_streams; c++)
         if (backend->stream_sync(ties->streams[c], err) < 0)
             return -1;
     for (int i = 0; i < ties->n; i++)

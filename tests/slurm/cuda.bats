@@ -97,8 +97,24 @@ same_curve() {
     same_curve cuda.jsonl cpu.jsonl
 }
 
+@test "kernels are recorded as graphs once for each slot, and the numbers are those without" {
+    run on_fake "$TASUKI" train ${model/ -q/} -v --device cuda --log graphs.jsonl --stages 1 \
+        --micro-batches 4
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" =~ cuda:\ ([0-9]+)\ graphs,\ launched\ ([0-9]+)\ times ]]
+    [ "${BASH_REMATCH[1]}" -gt 0 ]
+    [ "${BASH_REMATCH[2]}" -gt $((2 * ${BASH_REMATCH[1]})) ]
+    run on_fake "$TASUKI" train ${model/ -q/} -v --device cuda --log plain.jsonl --stages 1 \
+        --micro-batches 4 --no-cuda-graphs
+    [ "$status" -eq 0 ]
+    [[ "$output" != *" graphs, "* ]]
+    [ "$(losses graphs.jsonl)" = "$(losses plain.jsonl)" ]
+}
+
 @test "plans over ranks with GPUs have the curve of one CPU" {
     needs_mpi
+    export TASUKI_FAKE_WATCH=1
     "$TASUKI" train $model --log cpu.jsonl --stages 1 --micro-batches 1
     for plan in "--stages 2 --replicas 1,1 --micro-batches 4" \
         "--stages 1 --replicas 2 --micro-batches 1" \

@@ -25,7 +25,8 @@ setup() {
     cd "$BATS_TEST_TMPDIR"
     # Sanitizers want to be the first library.
     export ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0
-    export TASUKI_FAKE_STRICT=1 TASUKI_FAKE_NVML=$PWD/machine TASUKI_PKGLIBDIR=$builddir/.libs
+    export TASUKI_FAKE_STRICT=1 TASUKI_FAKE_WATCH=1 TASUKI_FAKE_NVML=$PWD/machine
+    export TASUKI_PKGLIBDIR=$builddir/.libs
     printf 'gpu 0000:%s:00.0\n' 1b 3d 4e 5f >machine
     fake="$builddir/tests/.libs/fake_cuda.so"
     settings="--global-batch 8 --steps 3 --lr 0.03 --optimizer momentum --threads 1 -q"

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT
+# What streams and events order, on a stand-in of the CUDA runtime that follows it by vector clocks
+# (tests/fake_watch.c), and makes mistakes on purpose (tests/fake_mutate.c).
+
+load common
+
+setup() {
+    local reason= mlp=$srcdir/tests/data/model/mlp
+    [ -e "$builddir/.libs/tasuki-cuda.so" ] || reason="built without CUDA"
+    [ -n "$reason" ] || [ -e "$builddir/tests/.libs/fake_cuda.so" ] ||
+        reason="fake_cuda.so is not built"
+    # Kernels tell what they touch by way of ThreadSanitizer's instrumentation.
+    [ -n "$reason" ] || ! nm "$builddir/tests/.libs/fake_cuda.so" 2>/dev/null | grep -q __asan_ ||
+        reason="built with other sanitizers"
+    [ -z "$reason" ] || skip "$reason"
+    cd "$BATS_TEST_TMPDIR"
+    export TASUKI_FAKE_STRICT=1 TASUKI_FAKE_WATCH=1 TASUKI_FAKE_NVML=$PWD/machine
+    export TASUKI_PKGLIBDIR=$builddir/.libs
+    printf 'gpu 0000:1b:00.0\n' >machine
+    model="$mlp/model.onnx --data $mlp/train.safetensors --loss cross-entropy:logits,label"
+    # What a kernel takes on the stand-in says nothing.
+    [ -e ../cost.json ] || "$TASUKI" profile $model --batch-size 6,12,24 --threads 1 -q \
+        -o ../cost.json
+    model="$model --cost ../cost.json --global-batch 24 --steps 3 --threads 1 -q"
+    # Two stages of one rank: messages, and all streams, in one process.
+    stages="--schedule interleaved --stages 2 --replicas 1,1 --micro-batches 4"
+}
+
+# go SEED OPTION...
+go() {
+    local seed=$1
+    shift
+    rm -f log
+    TASUKI_FAKE_SEED=$seed LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" \
+        timeout -s KILL 300 "$TASUKI" train $model --device cuda --log log "$@"
+}
+
+# sees NAME K PATTERN OPTION...: of the K-th call that could go wrong so, or one of the next, the
+# error is seen and named. Not each is one: what a call orders another one may order, too.
+sees() {
+    local name=$1 first=$2 pattern=$3 k
+    shift 3
+    for ((k = first; k < first + 16; k++)); do
+        TASUKI_FAKE_MUTATE="$name $k" run go $RANDOM "$@"
+        [ "$status" -eq 0 ] || echo "$name $k: $output"
+        [[ ! "$output" =~ $pattern ]] || return 0
+    done
+    echo "$name: not seen from $first on"
+    return 1
+}
+
+@test "what is trained in any order is ordered, and is the same" {
+    local seed
+    go 0 $stages
+    mv log first
+    for seed in 1 2 3 $(for i in {1..17}; do echo $RANDOM; done); do
+        echo "seed $seed"
+        go $seed $stages
+        diff <(sed -nE 's/^\{"step".*"loss":([^,]*),.*/\1/p' first) \
+            <(sed -nE 's/^\{"step".*"loss":([^,]*),.*/\1/p' log)
+    done
+}
+
+@test "other ways to train are ordered" {
+    local options
+    for options in "--stages 1 --micro-batches 2" "$stages --recompute full" \
+        "$stages --no-cuda-graphs" "$stages --optimizer lamb --clip-norm 1" \
+        "--schedule gpipe --stages 1 --micro-batches 4 --zero"; do
+        echo "$options"
+        go $RANDOM $options
+    done
+}
+
+@test "an event that is missing, or of the wrong stream, is seen" {
+    local stream="stream [0-9]+"
+    sees skip-wait 12 "a copy in $stream writes what $stream writes, and nothing" $stages
+    sees skip-wait 12 "kernel_[A-Za-z_]+ in $stream reads what" $stages
+    # The slot is used anew too early.
+    sees skip-wait 12 "what ends a use in $stream writes what $stream reads, and" $stages
+    # A message is packed before it is computed.
+    sees skip-wait 17 "a copy in $stream reads what" $stages
+    sees swap-wait 12 "what $stream (reads|writes), and nothing orders" $stages
+    sees skip-record 15 "waits for an event that nobody recorded" $stages
+    sees skip-record 20 "kernel_[A-Za-z_]+ in $stream reads what" $stages
+    sees swap-record 14 "what $stream (reads|writes), and nothing orders" $stages
+}
+
+@test "a host that does not wait is seen" {
+    # It posts what is not packed, or has a buffer filled that is still unpacked.
+    sees hasty-query 5 "the host reads what" $stages
+    sees hasty-query 5 "a copy in stream [0-9]+ reads what the host writes, and" $stages
+    sees skip-sync 22 "the host reads what" --stages 1 --micro-batches 2
+}
+
+@test "work that is missing, or in the wrong stream, is seen" {
+    sees skip-copy 24 "kernel_[A-Za-z_]+ in stream [0-9]+ reads what nobody wrote" $stages
+    sees skip-copy 24 "the host reads what nobody wrote" $stages
+    sees short-copy 24 "reads what nobody wrote" $stages
+    sees swap-copy 24 "and nothing orders the two" $stages
+    sees skip-kernel 8 "reads what nobody wrote" $stages
+    sees swap-kernel 8 "and nothing orders the two|reads what nobody wrote" $stages
+    sees skip-graph 3 "reads what nobody wrote" $stages
+    sees swap-graph 3 "and nothing orders the two|reads what nobody wrote" $stages
+}
+
+@test "what is freed twice or never is seen" {
+    sees free-twice 1 "frees what is not allocated" $stages
+    sees keep-pinned 1 "ends with memory that it never freed" $stages
+    sees keep-graph 1 "ends with graphs that it never destroyed" $stages
+    sees keep-stream 1 "ends with streams that it never destroyed" $stages
+}
+
+@test "what a capture does not allow ends it" {
+    local name
+    for name in sync alloc pageable legacy; do
+        sees $name-in-capture 1 "GPU 0000:1b:00.0: cudaStreamEndCapture: operation failed" $stages
+    done
+}
