@@ -139,10 +139,8 @@ int store_take_contributions(struct store *store, int version, struct err *err)
 
     if (!store->contributions[version])
         return 0;
-    if (backend->copy(store->stream, store->gradients + p->contributions, bytes,
-                      store->contributions[version], bytes, bytes, 1, err) < 0)
-        return -1;
-    return backend->stream_sync(store->stream, err);
+    return backend->copy(store->stream, store->gradients + p->contributions, bytes,
+                         store->contributions[version], bytes, bytes, 1, err);
 }
 
 static char *gradient_at(const struct store *store, size_t offset, int version)
