@@ -158,8 +158,10 @@ struct backend {
     /* Sum of squares of a flat range into '*result' (host), for the global gradient norm. */
     int (*sum_squares)(struct stream *stream, enum dtype dtype, size_t n, const void *x,
                        double *result, struct err *err);
-    /* NULL where collectives go through comm (host memory); else NCCL's handle. */
-    void *(*collectives)(struct device *device);
+    /* NCCL's table (kernels/cuda/collectives.h). NULL: there is none, and 'err' says why, or the
+     * backend's memory is the host's and this itself is NULL.
+     */
+    const void *(*collectives)(struct device *device, struct err *err);
 };
 
 /* "reference", "cpu" or "cuda"; NULL where this build lacks it. */

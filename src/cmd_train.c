@@ -191,6 +191,29 @@ static int read_guard(const struct options *o, struct train_settings *t, struct 
     return 0;
 }
 
+static int choose_comm(const struct options *o, struct train_settings *t, struct err *err)
+{
+    const char *way = NULL;
+
+    if (option_choice(o, "comm", &way, err) < 0)
+        return -1;
+    if (!way || strcmp(way, "mpi") == 0)
+        return 0;
+    if (!t->backend || strcmp(t->backend, "cuda") != 0)
+        return err_set_code(err, EXIT_USAGE, "--comm %s moves bytes between GPUs: say --device "
+                            "cuda, too", way);
+    if (option_flag(o, "deterministic", false))
+        return err_set_code(err, EXIT_USAGE, "--comm %s and --deterministic: NCCL adds in an "
+                            "order of its own: --comm mpi keeps to that of ranks", way);
+    t->nccl = strcmp(way, "nccl") == 0 ? NCCL_EVERYWHERE : NCCL_IN_NODES;
+    /* Connections are made at the start, not by whoever comes first; a stream for each direction
+     * must not wait behind others. Both libraries read this once.
+     */
+    setenv("NCCL_RUNTIME_CONNECT", "0", 0);
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    return 0;
+}
+
 static int read_running(const struct options *o, struct train_settings *t, struct err *err)
 {
     int64_t threads, keep;
@@ -200,7 +223,7 @@ static int read_running(const struct options *o, struct train_settings *t, struc
         option_number(o, "mtbf", 0, 1e12, 0, &t->mtbf, err) < 0 ||
         option_int(o, "keep", 0, MAX_COUNT, KEEP, &keep, err) < 0 ||
         option_int(o, "data-threads", 0, 1024, 0, &t->data_threads, err) < 0 ||
-        planning_kernels(o, &t->backend, err) < 0 ||
+        planning_kernels(o, &t->backend, err) < 0 || choose_comm(o, t, err) < 0 ||
         option_choice(o, "recompute", &t->recompute, err) < 0 ||
         option_number(o, "deadline", 0, 1e9, 600, &t->deadline, err) < 0 ||
         option_span(o, "eval-every", 1, t->eval_every, &t->eval_every, err) < 0 ||

@@ -85,6 +85,7 @@ const char *cublasLtGetStatusString(cublasStatus_t status)
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 {
+    ALONE;
     MAY_FAIL();
     *handle = (cublasLtHandle_t)&handles;
     handles++;
@@ -93,6 +94,7 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
 {
+    ALONE;
     REQUIRE((void *)handle == &handles && handles > 0, "not a handle");
     handles--;
     while (handles == 0 && all_chosen) {
@@ -107,6 +109,7 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType type,
                                           uint64_t rows, uint64_t columns, int64_t ld)
 {
+    ALONE;
     struct layout *l = calloc(1, sizeof(*l));
 
     MAY_FAIL();
@@ -123,6 +126,7 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
                                                 cublasLtMatrixLayoutAttribute_t attribute,
                                                 const void *value, size_t bytes)
 {
+    ALONE;
     struct layout *l = (struct layout *)layout;
 
     MAY_FAIL();
@@ -139,6 +143,7 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
 
 cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
 {
+    ALONE;
     free(layout);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -146,6 +151,7 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
                                         cudaDataType_t scale)
 {
+    ALONE;
     struct desc *d;
 
     MAY_FAIL();
@@ -160,6 +166,7 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComput
 
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
 {
+    ALONE;
     free(desc);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -190,6 +197,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               cublasLtMatmulDescAttributes_t attribute,
                                               const void *value, size_t bytes)
 {
+    ALONE;
     struct desc *d = (struct desc *)desc;
 
     MAY_FAIL();
@@ -210,6 +218,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
 {
+    ALONE;
     MAY_FAIL();
     *preference = calloc(1, sizeof(struct preference));
     return CUBLAS_STATUS_SUCCESS;
@@ -217,6 +226,7 @@ cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *prefer
 
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
 {
+    ALONE;
     free(preference);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -234,6 +244,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
     cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
     const void *value, size_t bytes)
 {
+    ALONE;
     struct preference *p = (struct preference *)preference;
     int operand = operand_of(attribute);
 
@@ -293,6 +304,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtMatmulPreference_t preference, int wanted,
     cublasLtMatmulHeuristicResult_t results[], int *n)
 {
+    ALONE;
     const struct preference *p = (const struct preference *)preference;
     struct chosen *chosen;
 
@@ -393,6 +405,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
                               void *workspace, size_t bytes, cudaStream_t stream)
 {
+    ALONE;
     struct product p = { *(struct desc *)desc, *(struct layout *)a_layout,
                          *(struct layout *)b_layout, *(struct layout *)c_layout,
                          *(struct layout *)d_layout, *(const float *)alpha,

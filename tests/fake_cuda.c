@@ -174,9 +174,12 @@ cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *address)
     return cudaErrorInvalidValue;
 }
 
+static __thread bool drives;            /* has this thread set a device? */
+
 cudaError_t cudaSetDevice(int device)
 {
     fake.device = visible(device);
+    drives = true;
     MAY_FAIL(cudaError_t);
     return fake.device >= 0 ? cudaSuccess : cudaErrorInvalidDevice;
 }
@@ -280,6 +283,8 @@ static bool do_step(struct step *s)
         s->call(s->own);
         return true;
     }
+    if (s->kind == ASK)
+        return s->ask(s->own);
     if (s->kind == COPY) {
         for (size_t r = 0; r < s->rows; r++)
             copy_row((char *)s->to + r * s->to_stride,
@@ -358,6 +363,26 @@ void fake_stir(void)
             ;
 }
 
+static void go_on(void)
+{
+    ALONE;
+
+    for (struct CUstream_st *s = streams; s; s = s->next)
+        run_one(s);
+}
+
+/* Others may wait for a message while the host waits for something else, or has nothing to do. */
+int nanosleep(const struct timespec *span, struct timespec *left)
+{
+    static int (*sleeps)(const struct timespec *, struct timespec *);
+
+    if (!sleeps)
+        *(void **)&sleeps = dlsym(RTLD_NEXT, "nanosleep");
+    if (drives)
+        go_on();
+    return sleeps(span, left);
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
     MAY_FAIL(cudaError_t);
@@ -383,6 +408,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     struct CUstream_st **at = &streams;
+    ALONE;
 
     if (fake_mutates("keep-stream"))
         return cudaSuccess;
@@ -426,6 +452,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
+    ALONE;
+
     if (!fake.failed)
         fake_watch_event_end(event);
     free(event);
@@ -461,6 +489,13 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
         run(event->stream);
     else if (event->stream && !run_one(event->stream))
         run(event->stream);
+    /* A GPU goes on with what nobody asks about: others may wait for it. */
+    for (struct CUstream_st *s = streams; event->recorded > event->reached && s; s = s->next) {
+        if (fake_is_strict())
+            run_one(s);
+        else
+            run(s);
+    }
     if (event->recorded > event->reached)
         return cudaErrorNotReady;
     fake_watch_host(&event->clock);
@@ -712,6 +747,7 @@ cudaError_t cudaLaunchKernel(const void *stub, dim3 blocks, dim3 threads, void *
 void fake_enqueue(cudaStream_t stream, void (*call)(void *), const void *argument,
                   size_t bytes)
 {
+    ALONE;
     struct step *step = fake_add_step(stream, CALL);
 
     step->call = call;

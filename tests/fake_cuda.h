@@ -7,6 +7,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Until the function returns, no other thread is in one that says so. */
+#define ALONE __attribute__((cleanup(fake_let_go), unused)) int held_ = fake_hold()
+int fake_hold(void);
+void fake_let_go(const int *held);
+
 /* call(a copy of the argument) when the stream gets there. */
 void fake_enqueue(cudaStream_t stream, void (*call)(void *), const void *argument,
                   size_t bytes);

@@ -378,6 +378,7 @@ void cudnnGetLastErrorString(char *message, size_t size)
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t *handle)
 {
+    ALONE;
     MAY_FAIL();
     *handle = calloc(1, sizeof(**handle));
     handles++;
@@ -386,6 +387,7 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t *handle)
 
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle)
 {
+    ALONE;
     free(handle);
     handles--;
     while (handles == 0 && all) {
@@ -401,6 +403,7 @@ cudnnStatus_t cudnnDestroy(cudnnHandle_t handle)
 
 cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
 {
+    ALONE;
     MAY_FAIL();
     handle->stream = stream;
     handle->stream_set = true;
@@ -410,6 +413,7 @@ cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
                                            cudnnBackendDescriptor_t *descriptor)
 {
+    ALONE;
     struct descriptor *d;
 
     MAY_FAIL();
@@ -423,6 +427,7 @@ cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
 
 cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor)
 {
+    ALONE;
     living(descriptor)->destroyed = true;
     return CUDNN_STATUS_SUCCESS;
 }
@@ -432,6 +437,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
                                        cudnnBackendAttributeType_t type, int64_t n,
                                        const void *values)
 {
+    ALONE;
     struct descriptor *d = living(descriptor);
     const struct form *form = form_of(d->type);
     struct attribute *a = &d->attributes[d->n];
@@ -453,6 +459,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
 
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
 {
+    ALONE;
     struct descriptor *d = living(descriptor);
     const struct form *form = form_of(d->type);
     struct convolution c;
@@ -501,6 +508,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
                                        cudnnBackendAttributeType_t type, int64_t wanted,
                                        int64_t *n, void *values)
 {
+    ALONE;
     const struct descriptor *d = living(descriptor);
 
     MAY_FAIL();
@@ -550,6 +558,7 @@ static float *operand(const struct descriptor *pack, const struct tensor *t)
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
                                   cudnnBackendDescriptor_t pack)
 {
+    ALONE;
     const struct descriptor *p = living(pack), *config = config_of(living(plan));
     struct convolution c;
 

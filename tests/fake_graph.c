@@ -20,7 +20,7 @@ struct CUgraphExec_st {
     struct step *first;
 };
 
-static struct CUstream_st *capturing;   /* one at a time: of the only thread */
+static __thread struct CUstream_st *capturing;   /* one at a time */
 static int left;                        /* graphs that were made and not destroyed */
 
 int fake_graphs_left(void)
@@ -103,6 +103,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
+    ALONE;
+
     free_steps(graph->first);
     free(graph);
     left--;
@@ -127,6 +129,8 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *made, cudaGraph_t gra
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph)
 {
+    ALONE;
+
     if (fake_mutates("keep-graph"))
         return cudaSuccess;
     free_steps(graph->first);

@@ -128,6 +128,8 @@ bool fake_lies(const void *data, size_t size, bool pinned)
 
 bool fake_on_gpu(const void *data, size_t bytes)
 {
+    ALONE;
+
     return fake_lies(data, bytes, false);
 }
 
@@ -145,6 +147,7 @@ cudaError_t cudaMallocHost(void **data, size_t size)
 
 cudaError_t cudaFree(void *data)
 {
+    ALONE;
     cudaError_t code = release(data, false);
 
     return fake_mutates("free-twice") ? release(data, false) : code;
@@ -152,5 +155,7 @@ cudaError_t cudaFree(void *data)
 
 cudaError_t cudaFreeHost(void *data)
 {
+    ALONE;
+
     return fake_mutates("keep-pinned") ? cudaSuccess : release(data, true);
 }

@@ -19,12 +19,16 @@ struct world {
     struct {
         char host[64], gpu[32];
     } ranks[MOST];
-    struct channel channels[MOST][MOST];    /* mostly holes */
+    /* Sums: the k-th begins when all have finished the one before. */
+    atomic_long arrived, finished;
+    char areas[MOST][CHANNEL];              /* mostly holes, as are */
+    struct channel channels[MOST][MOST];
 };
 
 struct ncclComm {
     struct world *world;
     int n, rank;
+    long sums;                              /* that were called */
     bool leaving;
 };
 
@@ -55,10 +59,12 @@ ncclResult_t ncclGetVersion(int *version)
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
+    static atomic_int ids;
+
     MAY_FAIL(ncclResult_t);
     memset(id, 0, sizeof(*id));
-    snprintf(id->internal, sizeof(id->internal), "%s.%d", getenv("TASUKI_FAKE_NVML"),
-             (int)getpid());
+    snprintf(id->internal, sizeof(id->internal), "%s.%d.%d", getenv("TASUKI_FAKE_NVML"),
+             (int)getpid(), atomic_fetch_add(&ids, 1));
     return ncclSuccess;
 }
 
@@ -98,6 +104,10 @@ static bool is_duplicate(const struct ncclComm *comm)
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
     MAY_FAIL(ncclResult_t);
+    /* "error asynchronous RESULT N": what the others did, say. */
+    *state = (ncclResult_t)fake_planted("asynchronous");
+    if (*state != ncclSuccess)
+        return ncclSuccess;
     *state = atomic_load(comm->leaving ? &comm->world->left : &comm->world->joined) < comm->n
                  ? ncclInProgress : is_duplicate(comm) ? ncclInvalidUsage : ncclSuccess;
     return ncclSuccess;
@@ -114,6 +124,13 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     munmap(comm->world, sizeof(*comm->world));
+    free(comm);
+    return ncclSuccess;
+}
+
+/* What is under way stays in its stream, and may still look at the file. */
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
     free(comm);
     return ncclSuccess;
 }
@@ -139,7 +156,7 @@ static ncclResult_t transfer(struct ncclComm *comm, int from, int to, const void
                strcmp(comm->world->ranks[peer].host, comm->world->ranks[comm->rank].host) != 0;
     struct step *step;
 
-    if (peer < 0 || peer >= comm->n || bytes > CHANNEL || !grouped ||
+    if (peer < 0 || peer >= comm->n || bytes > CHANNEL ||
         !fake_on_gpu(source ? source : target, bytes))
         return ncclInvalidArgument;
     step = fake_add_step(stream, source ? SEND : RECEIVE);
@@ -167,6 +184,134 @@ ncclResult_t ncclRecv(void *data, size_t n, ncclDataType_t type, int peer, ncclC
     MAY_FAIL(ncclResult_t);
     return type == ncclInt8 ? transfer(comm, peer, comm->rank, NULL, data, n, stream)
                             : ncclInvalidArgument;
+}
+
+/* Sums ---------------------------------------------------------------------------------- */
+
+enum form { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, REDUCE, BROADCAST };
+
+/* Of 'n' elements from 'in', and as many to 'out', but for the rest of what is scattered and
+ * gathered.
+ */
+struct sum {
+    struct world *world;
+    enum form form;
+    int ranks, rank, root;
+    long index;
+    const float *in;
+    float *out;
+    size_t n;
+    bool put;
+};
+
+static void add(const struct sum *s, size_t first, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        float sum = 0;
+
+        for (int r = 0; r < s->ranks; r++)
+            sum += ((const float *)s->world->areas[r])[first + i];
+        s->out[i] = sum;
+    }
+}
+
+static void take(const struct sum *s)
+{
+    size_t bytes = s->n * sizeof(float);
+
+    if (s->form != REDUCE || s->rank == s->root)
+        fake_watch_touch(s->out, s->form == ALL_GATHER ? bytes * (size_t)s->ranks : bytes, true);
+    switch (s->form) {
+    case ALL_REDUCE: add(s, 0, s->n); break;
+    case REDUCE_SCATTER: add(s, (size_t)s->rank * s->n, s->n); break;
+    case ALL_GATHER:
+        for (int r = 0; r < s->ranks; r++)
+            memcpy(s->out + (size_t)r * s->n, s->world->areas[r], bytes);
+        break;
+    case REDUCE:
+        if (s->rank == s->root)
+            add(s, 0, s->n);
+        break;
+    default: memcpy(s->out, s->world->areas[s->root], bytes);
+    }
+}
+
+static bool ask_sum(void *own)
+{
+    struct sum *s = own;
+    size_t n = s->form == REDUCE_SCATTER ? s->n * (size_t)s->ranks : s->n;
+
+    if (!s->put) {
+        if (atomic_load(&s->world->finished) < s->index * s->ranks)
+            return false;
+        fake_watch_touch(s->in, n * sizeof(float), false);
+        memcpy(s->world->areas[s->rank], s->in, n * sizeof(float));
+        s->put = true;
+        atomic_fetch_add(&s->world->arrived, 1);
+    }
+    if (atomic_load(&s->world->arrived) < (s->index + 1) * s->ranks)
+        return false;
+    take(s);
+    atomic_fetch_add(&s->world->finished, 1);
+    return true;
+}
+
+static ncclResult_t begin_sum(enum form form, const void *in, void *out, size_t n,
+                              ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream)
+{
+    size_t all = n * (form == REDUCE_SCATTER || form == ALL_GATHER ? (size_t)comm->n : 1);
+    struct step *step;
+    struct sum *s;
+
+    if (type != ncclFloat32 || n == 0 || root >= comm->n || all * sizeof(float) > CHANNEL ||
+        !fake_on_gpu(in, (form == ALL_GATHER ? n : all) * sizeof(float)) ||
+        !fake_on_gpu(out, (form == REDUCE_SCATTER ? n : all) * sizeof(float)))
+        return ncclInvalidArgument;
+    s = malloc(sizeof(*s));
+    *s = (struct sum){ comm->world, form, comm->n, comm->rank, root, comm->sums++, in, out, n,
+                       false };
+    step = fake_add_step(stream, ASK);
+    step->ask = ask_sum;
+    step->own = s;
+    return ncclInProgress;
+}
+
+ncclResult_t ncclAllReduce(const void *in, void *out, size_t n, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    MAY_FAIL(ncclResult_t);
+    return op == ncclSum ? begin_sum(ALL_REDUCE, in, out, n, type, 0, comm, stream)
+                         : ncclInvalidArgument;
+}
+
+ncclResult_t ncclReduceScatter(const void *in, void *out, size_t n, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    MAY_FAIL(ncclResult_t);
+    return op == ncclSum ? begin_sum(REDUCE_SCATTER, in, out, n, type, 0, comm, stream)
+                         : ncclInvalidArgument;
+}
+
+ncclResult_t ncclAllGather(const void *in, void *out, size_t n, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    MAY_FAIL(ncclResult_t);
+    return begin_sum(ALL_GATHER, in, out, n, type, 0, comm, stream);
+}
+
+ncclResult_t ncclReduce(const void *in, void *out, size_t n, ncclDataType_t type, ncclRedOp_t op,
+                        int root, ncclComm_t comm, cudaStream_t stream)
+{
+    MAY_FAIL(ncclResult_t);
+    return op == ncclSum ? begin_sum(REDUCE, in, out, n, type, root, comm, stream)
+                         : ncclInvalidArgument;
+}
+
+ncclResult_t ncclBroadcast(const void *in, void *out, size_t n, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    MAY_FAIL(ncclResult_t);
+    return begin_sum(BROADCAST, in, out, n, type, root, comm, stream);
 }
 
 #endif

@@ -38,6 +38,7 @@ __attribute__((visibility("hidden"))) extern struct fake_machine {
 } fake;
 
 #define MAY_FAIL(type)                                  \
+    ALONE;                                              \
     do {                                                \
         int result_ = fake_planted(__func__);           \
         if (result_)                                    \
@@ -48,7 +49,7 @@ __attribute__((visibility("hidden"))) extern struct fake_machine {
 double fake_seconds(const char *a, const char *b, size_t bytes);
 
 /* What is in a stream, in order. */
-enum kind { COPY, SEND, RECEIVE, EVENT, WAIT, SET, KERNEL, CALL, FORGET };
+enum kind { COPY, SEND, RECEIVE, EVENT, WAIT, SET, KERNEL, CALL, FORGET, ASK };
 
 #define MOST_STREAMS 64
 
@@ -81,6 +82,7 @@ struct step {
     const struct kernel *kernel;
     unsigned blocks, threads;
     void (*call)(void *);               /* with 'own' */
+    bool (*ask)(void *);                /* with 'own', until it says that it is done */
     uint32_t time;
     struct clock clock;
 };

@@ -281,12 +281,6 @@ static int device_fill_zero(struct stream *stream, void *to, size_t bytes, struc
     return 0;
 }
 
-static void *device_collectives(struct device *device)
-{
-    (void)device;
-    return NULL;
-}
-
 const struct backend backend_cpu = {
     .name = "cpu",
     .device_open = device_open,
@@ -320,5 +314,4 @@ const struct backend backend_cpu = {
     .optimize = cpu_optimize,
     .moments = cpu_moments,
     .sum_squares = cpu_sum_squares,
-    .collectives = device_collectives,
 };

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/module.h"
+#include "kernels/cuda/collectives.h"
 #include "kernels/cuda/cuda.h"
 
 static const struct cuda_runtime *load_runtime(struct err *err)
@@ -255,9 +256,20 @@ static int fill_zero(struct stream *stream, void *to, size_t bytes, struct err *
     return stream->device->cuda->fill_zero(stream->cuda, to, bytes, err);
 }
 
-static void *collectives(struct device *device)
+static const void *collectives(struct device *device, struct err *err)
 {
+    void *module = module_open("cuda", err);
+    const struct cuda_collectives *nccl =
+        module ? module_symbol(module, CUDA_COLLECTIVES_SYMBOL, err) : NULL;
+
     (void)device;
+    if (nccl && (nccl->version != CUDA_COLLECTIVES_VERSION ||
+                 nccl->err_size != sizeof(struct err)))
+        err_set(err, "tasuki-cuda.so belongs to another version of tasuki: install both anew");
+    else if (nccl && !nccl->there)
+        err_set(err, "tasuki-cuda.so was built without NCCL");
+    else
+        return nccl;
     return NULL;
 }
 

@@ -171,7 +171,9 @@ static int ask(struct cuda_product *p, cublasLtMatmulPreference_t preference, bo
     code = cublasLtMatmulAlgoGetHeuristic(p->device->cublas->handle, p->desc, p->b, p->a, p->y,
                                           p->y, preference, 1, &result, &n);
     *found = code == CUBLAS_STATUS_SUCCESS && n > 0 && result.state == CUBLAS_STATUS_SUCCESS;
-    if (code != CUBLAS_STATUS_SUCCESS && code != CUBLAS_STATUS_NOT_SUPPORTED)
+    /* What it does not have it may take for a wrong description, too. */
+    if (code != CUBLAS_STATUS_SUCCESS && code != CUBLAS_STATUS_NOT_SUPPORTED &&
+        code != CUBLAS_STATUS_INVALID_VALUE)
         return cublas_error(p->device, code, "cublasLtMatmulAlgoGetHeuristic", err);
     if (*found) {
         p->algo = result.algo;

@@ -288,6 +288,7 @@ static int try_mode(struct plan *p, cudnnBackendDescriptor_t graph, cudnnBackend
         { CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &graph },
         { CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode },
     };
+    cudnnStatus_t code;
     int64_t n = 0;
 
     if (build(p, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, list, COUNT(list), &heuristics, err))
@@ -295,10 +296,13 @@ static int try_mode(struct plan *p, cudnnBackendDescriptor_t graph, cudnnBackend
     for (int i = 0; i < MOST_CONFIGS; i++)
         if (create(p, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[i], err))
             return -1;
-    CUDNN_CHECK(p->device,
-                cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                         CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST_CONFIGS, &n,
-                                         configs), err);
+    code = cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                    CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST_CONFIGS, &n, configs);
+    p->unknown = CUDNN_STATUS_CATEGORY((int)code) == CUDNN_STATUS_NOT_SUPPORTED;
+    if (p->unknown)
+        return 0;
+    if (code != CUDNN_STATUS_SUCCESS)
+        return cudnn_error(p->device, code, "cudnnBackendGetAttribute", err);
     for (int64_t i = 0; i < n && i < MOST_CONFIGS && !p->execution; i++)
         if (try_config(p, configs[i], err))
             return -1;

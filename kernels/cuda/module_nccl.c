@@ -9,14 +9,21 @@
 #include <stdio.h>
 #include <string.h>
 
+int cuda_nccl_error(const char *address, ncclComm_t comm, ncclResult_t code, const char *call,
+                    struct err *err)
+{
+    const char *more = ncclGetLastError(comm);
+
+    return err_set(err, "%s%s%s%.*s: %s%s%.512s", *address ? "GPU " : "", address,
+                   *address ? ": " : "", (int)strcspn(call, "("), call,
+                   ncclGetErrorString(code), more && *more ? ": " : "", more ? more : "");
+}
+
 static int nccl_error(const struct cuda_gpu *gpu, ncclResult_t code, const char *call,
                       struct err *err)
 {
-    const char *more = ncclGetLastError(gpu ? cuda_state(gpu)->comm : NULL);
-
-    return err_set(err, "%s%s%s%.*s: %s%s%.512s", gpu ? "GPU " : "", gpu ? gpu->address : "",
-                   gpu ? ": " : "", (int)strcspn(call, "("), call, ncclGetErrorString(code),
-                   more && *more ? ": " : "", more ? more : "");
+    return cuda_nccl_error(gpu ? gpu->address : "", gpu ? cuda_state(gpu)->comm : NULL, code,
+                           call, err);
 }
 
 /* What has only begun is no error. */
@@ -74,13 +81,16 @@ int cuda_post(struct cuda_gpu *gpu, bool send, void *data, size_t bytes, int pee
               struct err *err)
 {
     struct cuda_state *s = cuda_state(gpu);
+    ncclResult_t code, end;
 
     NCCL_CHECK(gpu, ncclGroupStart(), err);
-    if (send)
-        NCCL_CHECK(gpu, ncclSend(data, bytes, ncclInt8, peer, s->comm, s->stream), err);
-    else
-        NCCL_CHECK(gpu, ncclRecv(data, bytes, ncclInt8, peer, s->comm, s->stream), err);
-    NCCL_CHECK(gpu, ncclGroupEnd(), err);
+    code = send ? ncclSend(data, bytes, ncclInt8, peer, s->comm, s->stream)
+                : ncclRecv(data, bytes, ncclInt8, peer, s->comm, s->stream);
+    end = ncclGroupEnd();       /* no group is left open */
+    if (code != ncclSuccess && code != ncclInProgress)
+        return nccl_error(gpu, code, send ? "ncclSend" : "ncclRecv", err);
+    if (end != ncclSuccess && end != ncclInProgress)
+        return nccl_error(gpu, end, "ncclGroupEnd", err);
     return 0;
 }
 

@@ -92,6 +92,9 @@ void cuda_cudnn_close(struct cuda_device *device);
 #endif
 
 #ifdef HAVE_NCCL
+/* As cuda_error(), with what NCCL has to say besides; 'comm' may be NULL. */
+int cuda_nccl_error(const char *address, ncclComm_t comm, ncclResult_t code, const char *call,
+                    struct err *err);
 int cuda_nccl(char text[32], struct err *err);
 int cuda_id(char id[CUDA_ID_SIZE], struct err *err);
 int cuda_connect(struct cuda_gpu *gpu, int n, int rank, const char id[CUDA_ID_SIZE],

@@ -141,12 +141,6 @@ static int fill_zero(struct stream *stream, void *to, size_t bytes, struct err *
     return 0;
 }
 
-static void *no_collectives(struct device *device)
-{
-    (void)device;
-    return NULL;
-}
-
 const struct backend reference_backend = {
     .name = "reference",
     .device_open = open_device,
@@ -179,5 +173,4 @@ const struct backend reference_backend = {
     .optimize = ref_optimize,
     .moments = ref_moments,
     .sum_squares = ref_sum_squares,
-    .collectives = no_collectives,
 };

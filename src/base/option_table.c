@@ -233,6 +233,8 @@ static const struct option_spec table[] = {
       .help = "what computes (default: cpu)" },
     { .name = "backend", .argument = "cpu|reference", .commands = COSTS,
       .help = "kernels of a CPU (default: cpu where built in; reference for float64)" },
+    { .name = "comm", .argument = "mpi|nccl|nccl+mpi", .commands = TRAIN,
+      .help = "what moves bytes between GPUs (default: mpi; nccl+mpi: NCCL inside nodes)" },
     { .name = "cuda-graphs", .commands = TRAIN,
       .help = "--device cuda: record kernels once, then replay them (default: yes)" },
     { .name = "ranks-in-process", .argument = "N|auto", .commands = COMMAND_TRAIN,

@@ -11,6 +11,7 @@
 #include "comm/comm.h"
 #include "train/compile.h"
 #include "train/data.h"
+#include "train/nccl.h"
 #include "train/placement.h"
 #include "train/prefetch.h"
 #include "train/store.h"
@@ -26,6 +27,7 @@ struct executor_options {
     const struct compiled *compiled;
     struct device *device;
     struct comm *comm;
+    struct nccl *nccl;          /* NULL: all goes through the hosts */
     struct optimizer_args optimizer;
     double ema;                 /* of the averages; 0: none are kept */
     uint64_t seed;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -75,12 +76,67 @@ static void find_scratch(struct executor *e)
         e->scratch[1] |= in_scratch(e, e->routes.zero[i]);
 }
 
+static int rank_of(const struct executor *e, const struct route *r)
+{
+    const struct placement *place = e->options.placement;
+
+    return placement_rank(place, r->peer, place->pipeline, r->replica);
+}
+
+static bool is_direct(const struct executor *e, const struct route *r)
+{
+    return nccl_reaches(e->options.nccl, rank_of(e, r));
+}
+
+static size_t direct_bytes(const struct executor *e)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < e->routes.n; i++)
+        if (is_direct(e, &e->routes.items[i]))
+            bytes += (size_t)e->routes.items[i].depth * e->routes.items[i].bytes;
+    return bytes;
+}
+
+/* NCCL's messages have no tags: are they sent in the order in which they are received? */
+static int check_order(const struct executor *e, const struct route *r, struct err *err)
+{
+    const struct schedule *schedule = e->compiled->schedule;
+    size_t n = (size_t)micro_batches(e);
+    int *mine = mem_new(n, sizeof(int)), *theirs = mem_new(n, sizeof(int)), differ;
+
+    schedule_order(schedule, e->compiled->stage, !r->gradient, mine);
+    schedule_order(schedule, r->peer, !r->gradient, theirs);
+    differ = memcmp(mine, theirs, n * sizeof(int)) != 0;
+    free(mine);
+    free(theirs);
+    return differ ? err_set(err, "stages %d and %d take micro-batches in different orders, in which "
+                            "NCCL cannot carry messages: --comm mpi can", e->compiled->stage,
+                            r->peer)
+                  : 0;
+}
+
+/* Teams of neighbouring pairs of stages do not wait for each other in nccl_connect(). */
+static int use_nccl(struct executor *e, struct passage *passage, const struct route *r,
+                    struct err *err)
+{
+    int stage = e->compiled->stage, me = comm_rank(e->options.comm);
+    int from = r->send ? stage : r->peer, to = r->send ? r->peer : stage;
+    int ranks[] = { r->send ? me : passage->rank, r->send ? passage->rank : me };
+    int64_t key = (from < to ? from : to) % 2, n = e->options.placement->n_stages;
+
+    key = ((2 * key + r->gradient) * n + from) * n + to;
+    return check_order(e, r, err) < 0
+               ? -1
+               : passage_use_nccl(passage, nccl_team_new(e->options.nccl, 2, ranks, key, true),
+                                  err);
+}
+
 /* Two ranks may exchange between several stages of theirs: each pair has tags of its own. */
 static int make_passages(struct executor *e, struct err *err)
 {
-    const struct placement *place = e->options.placement;
     const struct schedule *schedule = e->compiled->schedule;
-    char *at = e->store.buffers;
+    char *at = e->store.buffers, *direct = e->store.direct;
 
     e->passages = mem_new((size_t)e->routes.n, sizeof(*e->passages));
     for (int i = 0; i < e->routes.n; i++) {
@@ -89,14 +145,16 @@ static int make_passages(struct executor *e, struct err *err)
         int high = r->peer < e->compiled->stage ? e->compiled->stage : r->peer;
         int pair = schedule->stages[low].chunk * schedule_most_chunks(schedule) +
                    schedule->stages[high].chunk;
+        char **buffers = is_direct(e, r) ? &direct : &at;
 
-        if (passage_init(&e->passages[i], r, e->options.comm,
-                         placement_rank(place, r->peer, place->pipeline, r->replica),
-                         2 * (int)micro_batches(e) * pair, &e->store, &e->lanes, at,
+        if (passage_init(&e->passages[i], r, e->options.comm, rank_of(e, r),
+                         2 * (int)micro_batches(e) * pair, &e->store, &e->lanes, *buffers,
                          e->options.passages, err) < 0)
             return -1;
         e->scratch[r->gradient] |= !r->send && e->passages[i].scratch;
-        at += (size_t)r->depth * r->bytes;
+        *buffers += (size_t)r->depth * r->bytes;
+        if (is_direct(e, r) && use_nccl(e, &e->passages[i], r, err) < 0)
+            return -1;
     }
     return 0;
 }
@@ -125,7 +183,8 @@ static int set_up(struct executor *e, struct err *err)
     e->stream = e->lanes.compute;
     if (store_init(&e->store, e->compiled, o->placement, o->device, e->stream,
                    optimizer_states(o->optimizer.kind), o->ema > 0,
-                   e->routes.bytes + e->compiled->sum_bytes, err) < 0 ||
+                   e->routes.bytes + e->compiled->sum_bytes - direct_bytes(e), direct_bytes(e),
+                   err) < 0 ||
         store_load(&e->store, o->initial, o->seed, err) < 0)
         return -1;
     e->states = e->backend->alloc_aside(
@@ -139,7 +198,7 @@ static int set_up(struct executor *e, struct err *err)
     if (!e->new_states)
         return -1;
     make_tapes(e);
-    e->store.sums = e->store.buffers + e->routes.bytes;
+    e->store.sums = e->store.buffers + e->routes.bytes - e->store.direct_bytes;
     find_scratch(e);
     if (make_passages(e, err) < 0)
         return -1;
@@ -203,6 +262,10 @@ int executor_connect(struct executor *executor, struct err *err)
                     err) < 0)
         return -1;
     make_replays(executor);
+    if (o->nccl && reduce_use_nccl(&executor->reduce, o->nccl, executor->compiled, o->placement,
+                                   schedule_most_chunks(executor->compiled->schedule) == 1,
+                                   err) < 0)
+        return -1;
     return executor->backend->separate
                ? reduce_use_mirror(&executor->reduce, executor->backend, o->device,
                                    &executor->lanes, p->gradient_bytes, err)

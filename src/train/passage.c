@@ -47,10 +47,70 @@ int passage_init(struct passage *passage, const struct route *route, struct comm
     return make_events(passage, err);
 }
 
+int passage_use_nccl(struct passage *passage, struct nccl_team *team, struct err *err)
+{
+    size_t depth = (size_t)passage->route->depth;
+
+    passage->team = team;
+    passage->moving = mem_new(depth, sizeof(*passage->moving));
+    passage->moved = mem_new(depth, sizeof(*passage->moved));
+    for (size_t i = 0; i < depth; i++) {
+        passage->moved[i] = nccl_event_new(team, err);
+        if (!passage->moved[i])
+            return -1;
+    }
+    return 0;
+}
+
+/* A post of either kind, behind what the stream does with the buffer. */
+static int post_nccl(struct passage *passage, int64_t index, struct stream *stream,
+                     struct err *err)
+{
+    int64_t k = index % passage->route->depth;
+
+    passage->moving[k] = true;
+    return nccl_post(passage->team, passage->route->send ? NCCL_SEND : NCCL_RECEIVE,
+                     passage->buffers + (size_t)k * passage->route->bytes, passage->route->bytes,
+                     stream, passage->moved[k], err);
+}
+
+static int test_message(struct passage *passage, int64_t index, bool *done, struct err *err)
+{
+    int64_t k = index % passage->route->depth;
+
+    if (!passage->team)
+        return comm_test(passage->requests[k], done, err);
+    *done = !passage->moving[k];
+    if (!*done && nccl_done(passage->team, passage->moved[k], done, err) < 0)
+        return -1;
+    passage->moving[k] = !*done;
+    return 0;
+}
+
+static int wait_message(struct passage *passage, int64_t index, struct err *err)
+{
+    int64_t k = index % passage->route->depth;
+
+    if (!passage->team)
+        return comm_wait(passage->requests[k], err);
+    if (!passage->moving[k])
+        return 0;
+    if (nccl_wait(passage->team, passage->moved[k], err) < 0)
+        return err_prefix(err, "%s rank %d", passage->route->send ? "send to" : "receive from",
+                          passage->rank);
+    passage->moving[k] = false;
+    return 0;
+}
+
 void passage_clear(struct passage *passage)
 {
     const struct backend *backend = passage->events ? passage->store->compiled->backend : NULL;
 
+    for (int i = 0; passage->moved && i < passage->route->depth; i++)
+        if (passage->moved[i])
+            passage->store->compiled->backend->event_free(passage->moved[i]);
+    free(passage->moved);
+    free(passage->moving);
     for (int i = 0; passage->requests && i < passage->route->depth; i++)
         comm_request_free(passage->requests[i]);
     for (int i = 0; backend && i < passage->route->depth; i++)
@@ -79,7 +139,7 @@ static int buffer_ready(const struct passage *passage, int64_t index, bool wait,
     const struct backend *backend = passage->store->compiled->backend;
 
     *ready = true;
-    if (!passage->events)
+    if (!passage->events || passage->team)
         return 0;
     for (;;) {
         if (backend->event_done(passage->events[index % passage->route->depth], ready, err) < 0)
@@ -94,6 +154,8 @@ static void touch(const struct passage *passage, int64_t index, bool writes)
 {
     const struct store *store = passage->store;
 
+    if (passage->team)          /* the GPU does */
+        return;
     for (int k = 0; store->compiled->backend->host_touches && k < passage->route->n; k++) {
         const struct route_piece *p = &passage->route->pieces[k];
 
@@ -106,6 +168,8 @@ static int post_receive(struct passage *passage, struct err *err)
 {
     int64_t i = passage->posted++;
 
+    if (passage->team)
+        return post_nccl(passage, i, passage->lanes->in, err);
     touch(passage, i, true);
     return comm_receive(passage->comm, buffer_of(passage, i), passage->route->bytes,
                         passage->rank, tag_of(passage, passage->micros[i % passage->n]),
@@ -128,6 +192,15 @@ static int post_receives(struct passage *passage, bool wait, struct err *err)
     return 0;
 }
 
+static int post_send(struct passage *passage, int at, struct err *err)
+{
+    if (passage->team)
+        return post_nccl(passage, at, passage->lanes->out, err);
+    touch(passage, at, false);
+    return comm_send(passage->comm, buffer_of(passage, at), passage->route->bytes, passage->rank,
+                     tag_of(passage, passage->packed_micros[at]), passage->requests[at], err);
+}
+
 static int post_sends(struct passage *passage, bool wait, struct err *err)
 {
     bool ready;
@@ -139,10 +212,7 @@ static int post_sends(struct passage *passage, bool wait, struct err *err)
             return -1;
         if (!ready)
             return 0;
-        touch(passage, at, false);
-        if (comm_send(passage->comm, buffer_of(passage, at), passage->route->bytes,
-                      passage->rank, tag_of(passage, passage->packed_micros[at]),
-                      passage->requests[at], err) < 0)
+        if (post_send(passage, at, err) < 0)
             return -1;
     }
     return 0;
@@ -203,9 +273,9 @@ static int record(const struct passage *passage, int64_t index, struct stream *s
 {
     const struct backend *backend = passage->store->compiled->backend;
 
-    return passage->events ? backend->event_record(
-                                 passage->events[index % passage->route->depth], stream, err)
-                           : 0;
+    if (!passage->events || passage->team)
+        return 0;
+    return backend->event_record(passage->events[index % passage->route->depth], stream, err);
 }
 
 /* Is the next message there, or the buffer of the next one to be sent free? */
@@ -219,7 +289,7 @@ static int test(struct passage *passage, bool *done, struct err *err)
         return -1;
     if (send ? passage->sent <= next - passage->route->depth : passage->posted <= next)
         return 0;
-    return comm_test(passage->requests[next % passage->route->depth], done, err);
+    return test_message(passage, next, done, err);
 }
 
 int passage_wait(struct passage *passage, struct passage *all, struct err *err)
@@ -229,7 +299,7 @@ int passage_wait(struct passage *passage, struct passage *all, struct err *err)
 
     if (test(passage, &done, err) < 0 || (!done && passage_settle_all(all, err) < 0))
         return -1;
-    return done ? 0 : comm_wait(passage->requests[next % passage->route->depth], err);
+    return done ? 0 : wait_message(passage, next, err);
 }
 
 int passage_receive(struct passage *passage, int micro, int slot, struct err *err)
@@ -251,7 +321,8 @@ static int pack(const struct passage *passage, char *message, int slot, struct e
 {
     const struct store *store = passage->store;
 
-    if (store->compiled->backend->forget)
+    /* NCCL reads what is between pieces, too: zeros, from the start. */
+    if (store->compiled->backend->forget && !passage->team)
         store->compiled->backend->forget(passage->lanes->out, message, passage->route->bytes);
     for (int k = 0; k < passage->route->n; k++) {
         const struct route_piece *p = &passage->route->pieces[k];
@@ -283,7 +354,7 @@ int passage_drain(struct passage *passage, struct err *err)
     if (passage->route->send && post_sends(passage, true, err) < 0)
         return -1;
     for (int i = 0; passage->route->send && i < passage->route->depth; i++)
-        if (comm_wait(passage->requests[i], err) < 0)
+        if (wait_message(passage, i, err) < 0)
             return -1;
     return 0;
 }
@@ -296,5 +367,8 @@ int passage_progress(struct passage *passage, struct err *err)
 
     if (settle(passage, false, err) < 0)
         return -1;
+    /* The GPU needs nobody to ask. */
+    if (passage->team)
+        return 0;
     return comm_test(passage->requests[i % passage->route->depth], &done, err);
 }

@@ -4,12 +4,17 @@
  * What is packed into a buffer or out of it is handed to a stream; the message leaves, or the buffer
  * is lent to the next one, when the stream has done so. That is owed until somebody asks, and whoever
  * is about to wait for another rank asks for all that his rank owes: others may wait for it.
+ *
+ * By NCCL messages have no tags: they are posted in the same order by both ranks, receives ahead
+ * as by comm.h, and ordered with the streams by events: nothing is owed. No stream of kernels waits
+ * for a message: the host does, before it hands over what needs it.
  */
 #ifndef TASUKI_TRAIN_PASSAGE_H
 #define TASUKI_TRAIN_PASSAGE_H
 
 #include "comm/comm.h"
 #include "train/lanes.h"
+#include "train/nccl.h"
 #include "train/route.h"
 #include "train/store.h"
 
@@ -25,6 +30,9 @@ struct passage {
     struct comm_request **requests;
     struct event **events;      /* of each buffer: it is packed, or unpacked; NULL: it always is */
     bool scratch;               /* values of it are in scratch */
+    struct nccl_team *team;     /* NULL: by comm.h, in memory of the host */
+    struct event **moved;       /* [depth]: behind each buffer's message on the GPU, by NCCL */
+    bool *moving;               /* [depth] */
     int n;                      /* messages of a step */
     const int *micros;          /* receive: in the order in which they are used */
     int64_t expected, posted, used;     /* receive: messages since the last start */
@@ -38,6 +46,8 @@ struct passage {
 int passage_init(struct passage *passage, const struct route *route, struct comm *comm,
                  int rank, int tags, const struct store *store, struct lanes *lanes,
                  char *buffers, struct passage **all, struct err *err);
+/* After that: messages go by NCCL, between this rank and the other; the buffers are the GPU's. */
+int passage_use_nccl(struct passage *passage, struct nccl_team *team, struct err *err);
 void passage_clear(struct passage *passage);
 
 /* Start of a step with 'n' messages: post as many receives as there are buffers. It 'follows':

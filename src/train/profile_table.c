@@ -232,7 +232,7 @@ int profile_table(const struct profile_options *options, int64_t samples, FILE *
     if (compiled)
         stream = options->backend->stream_new(options->device, err);
     if (stream && store_init(&t.store, compiled, NULL, options->device, stream,
-                             compile.optimizer_states, false, 0, err) == 0)
+                             compile.optimizer_states, false, 0, 0, err) == 0)
         bad = run_table(&t, &plan, err);
     if (!bad)
         print_table(&t, samples, out);

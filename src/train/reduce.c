@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "train/reduce.h"
+#include "train/reduce_private.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -128,6 +128,8 @@ int reduce_use_mirror(struct reduce *reduce, const struct backend *backend, stru
         if (!bucket->arrived)
             return -1;
     }
+    if (!reduce_needs_mirror(reduce))
+        return 0;
     reduce->mirror.memory = backend->alloc_aside(device, bytes, true, err);
     return reduce->mirror.memory ? 0 : -1;
 }
@@ -153,6 +155,7 @@ void reduce_clear(struct reduce *reduce)
             comm_group_free(reduce->groups[i]);
     if (reduce->request)
         comm_request_free(reduce->request);
+    reduce_clear_nccl(reduce);
     free(reduce->buckets);
     free(reduce->groups);
     free(reduce->areas);
@@ -177,9 +180,8 @@ static int free_area(const struct sum_areas *areas)
     return -1;
 }
 
-/* Begin to copy a bucket of 'array' to the host, or back. */
-static int copy_bucket(const struct reduce *reduce, const struct bucket *bucket, char *array,
-                       bool back, struct stream *stream, struct err *err)
+int reduce_copy(const struct reduce *reduce, const struct bucket *bucket, char *array, bool back,
+                struct stream *stream, struct err *err)
 {
     const struct reduce_mirror *m = &reduce->mirror;
     char *host = m->memory + bucket->offset, *device = array + bucket->offset;
@@ -188,12 +190,27 @@ static int copy_bucket(const struct reduce *reduce, const struct bucket *bucket,
                             bucket->bytes, bucket->bytes, 1, err);
 }
 
+int reduce_copy_out(struct reduce *reduce, struct bucket *bucket, struct err *err)
+{
+    const struct reduce_mirror *m = &reduce->mirror;
+
+    bucket->step = BUCKET_COPIES;
+    if (lanes_begin_leaving(m->lanes, err) < 0 ||
+        reduce_copy(reduce, bucket, reduce->gradients, false, m->lanes->out, err) < 0)
+        return -1;
+    return m->backend->event_record(bucket->arrived, m->lanes->out, err);
+}
+
 static int sum(struct reduce *reduce, struct bucket *bucket, struct err *err)
 {
     char *data = (reduce->mirror.memory ? reduce->mirror.memory : reduce->gradients) +
                  bucket->offset;
     size_t n = bucket->bytes / dtype_size(reduce->dtype);
 
+    bucket->step = BUCKET_SUMS;
+    if (bucket->teams)
+        return comm_allreduce(bucket->teams->across, data, n, reduce->dtype,
+                              reduce->deterministic, bucket->request, err);
     if (reduce->sharded)
         return comm_reduce_scatter(bucket->group, data, n, reduce->dtype, bucket->request, err);
     return comm_allreduce(bucket->group, data, n, reduce->dtype, reduce->deterministic,
@@ -203,19 +220,14 @@ static int sum(struct reduce *reduce, struct bucket *bucket, struct err *err)
 /* In the scratch 'area'. */
 static int post(struct reduce *reduce, struct bucket *bucket, int area, struct err *err)
 {
-    const struct reduce_mirror *m = &reduce->mirror;
     struct sum_areas *areas = bucket->areas;
 
     areas->taken[area] = true;
     bucket->area = area;
     comm_request_lend(bucket->request, areas->start + (size_t)area * areas->bytes, areas->bytes);
-    if (!reduce->mirror.memory)
-        return sum(reduce, bucket, err);
-    bucket->copying = true;
-    if (lanes_begin_leaving(m->lanes, err) < 0 ||
-        copy_bucket(reduce, bucket, reduce->gradients, false, m->lanes->out, err) < 0)
-        return -1;
-    return m->backend->event_record(bucket->arrived, m->lanes->out, err);
+    if (bucket->teams && bucket->teams->joins)
+        return reduce_join(reduce, bucket, err);
+    return reduce->mirror.memory ? reduce_copy_out(reduce, bucket, err) : sum(reduce, bucket, err);
 }
 
 /* All members of a group must reduce in the same order, but shares of other sizes may run their
@@ -278,26 +290,25 @@ static int bring_back(const struct reduce *reduce, const struct bucket *bucket, 
     struct lanes *lanes = reduce->mirror.lanes;
 
     touch(reduce, bucket);
-    return copy_bucket(reduce, bucket, reduce->gradients, true, lanes->in, err);
+    return reduce_copy(reduce, bucket, reduce->gradients, true, lanes->in, err);
 }
 
 /* What has completed leaves its scratch to those that wait for it. */
 static int complete(struct reduce *reduce, struct bucket *bucket, struct err *err)
 {
+    bucket->done = true;
     bucket->end = trace_clock();
     bucket->areas->taken[bucket->area] = false;
-    if (reduce->mirror.memory && bring_back(reduce, bucket, err) < 0)
-        return -1;
     return post_in_turn(reduce, bucket->group, err);
 }
 
 /* All members of a group have to begin their sums in one order, that of posting; a later copy may
  * have arrived between two questions.
  */
-static bool waits_for_another(const struct reduce *reduce, const struct bucket *bucket)
+bool reduce_is_behind(const struct reduce *reduce, const struct bucket *bucket)
 {
     for (const struct bucket *b = reduce->buckets; b < bucket; b++)
-        if (b->group == bucket->group && b->posted && b->copying)
+        if (b->group == bucket->group && b->posted && !b->done && b->step <= bucket->step)
             return true;
     return false;
 }
@@ -306,24 +317,46 @@ static int test_copy(struct reduce *reduce, struct bucket *bucket, struct err *e
 {
     bool arrived;
 
-    if (waits_for_another(reduce, bucket))
+    if (reduce_is_behind(reduce, bucket))
         return 0;
     if (reduce->mirror.backend->event_done(bucket->arrived, &arrived, err) < 0)
         return -1;
     if (!arrived)
         return 0;
-    bucket->copying = false;
     touch(reduce, bucket);
     return sum(reduce, bucket, err);
 }
 
+static int test_sum(struct reduce *reduce, struct bucket *bucket, struct err *err)
+{
+    bool done;
+
+    /* What is spread by NCCL has an order, too. */
+    if (bucket->teams && bucket->teams->spreads && reduce_is_behind(reduce, bucket))
+        return 0;
+    if (comm_test(bucket->request, &done, err) < 0)
+        return -1;
+    if (!done)
+        return 0;
+    if (reduce->mirror.memory && bring_back(reduce, bucket, err) < 0)
+        return -1;
+    if (bucket->teams && bucket->teams->spreads)
+        return reduce_spread(reduce, bucket, err);
+    return complete(reduce, bucket, err);
+}
+
 static int test_one(struct reduce *reduce, struct bucket *bucket, struct err *err)
 {
-    if (bucket->copying)
-        return test_copy(reduce, bucket, err);
-    if (comm_test(bucket->request, &bucket->done, err) < 0)
-        return -1;
-    return bucket->done ? complete(reduce, bucket, err) : 0;
+    bool done;
+
+    switch (bucket->step) {
+    case BUCKET_COPIES: return test_copy(reduce, bucket, err);
+    case BUCKET_SUMS: return test_sum(reduce, bucket, err);
+    default:
+        if (reduce_test_nccl(reduce, bucket, &done, err) < 0)
+            return -1;
+        return done ? complete(reduce, bucket, err) : 0;
+    }
 }
 
 static int test_all(struct reduce *reduce, bool *done, struct err *err)
@@ -351,7 +384,8 @@ static int wait_all(struct reduce *reduce, struct err *err)
             return -1;
         if (done)
             return 0;
-        comm_idle(reduce->comm);
+        if (reduce_idle(reduce, err) < 0)
+            return -1;
     }
 }
 
@@ -377,7 +411,7 @@ static int copy_all(struct reduce *reduce, char *array, bool back, struct err *e
         return 0;
     for (int i = 0; i < reduce->n_buckets; i++)
         if (reduce->buckets[i].group &&
-            copy_bucket(reduce, &reduce->buckets[i], array, back, m->lanes->compute, err) < 0)
+            reduce_copy(reduce, &reduce->buckets[i], array, back, m->lanes->compute, err) < 0)
             return -1;
     return m->backend->stream_sync(m->lanes->compute, err);
 }
@@ -408,6 +442,8 @@ int reduce_gather(struct reduce *reduce, char *array, struct err *err)
 
     if (!reduce->sharded)
         return 0;
+    if (reduce->teams && !reduce->mirror.memory)
+        return reduce_gather_nccl(reduce, array, err);
     if (copy_all(reduce, array, false, err) < 0)
         return -1;
     for (int i = 0; i < reduce->n_buckets; i++) {

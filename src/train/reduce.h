@@ -7,7 +7,9 @@
  * sums of its slices (slices.h) only, and what it makes of them is gathered after the update.
  *
  * Where the gradients are on a device with memory of its own, each bucket is copied to the host
- * first, in the lane of what leaves, summed there, and copied back in that of what arrives.
+ * first, in the lane of what leaves, summed there, and copied back in that of what arrives. Or NCCL
+ * sums them where they are, among all ranks or those of each node; of these one then sums with those
+ * of other nodes, through its host, and gives the others what it has.
  */
 #ifndef TASUKI_TRAIN_REDUCE_H
 #define TASUKI_TRAIN_REDUCE_H
@@ -19,7 +21,23 @@
 #include "train/buckets.h"
 #include "train/compile.h"
 #include "train/lanes.h"
+#include "train/nccl.h"
 #include "train/placement.h"
+
+/* Where the sum of a bucket that was posted has got to. */
+enum bucket_step {
+    BUCKET_JOINS,               /* by NCCL: with all ranks of the group, or of this node */
+    BUCKET_COPIES,              /* to the host */
+    BUCKET_SUMS,                /* there */
+    BUCKET_SPREADS              /* by NCCL, from the rank that has summed over nodes */
+};
+
+/* How a group sums by NCCL. */
+struct sum_teams {
+    struct nccl_team *joins, *spreads;  /* NULL: none but this rank; nothing is left to spread */
+    struct comm_group *across;  /* of the first rank on each node, if this is one; else NULL */
+    bool across_nodes;
+};
 
 struct bucket {
     size_t offset, bytes;       /* in the gradient array */
@@ -29,8 +47,9 @@ struct bucket {
     struct sum_areas *areas;    /* of its group */
     int area;                   /* of these, while it is under way */
     bool posted, done;
-    struct event *arrived;      /* on the host; NULL: it is always there */
-    bool copying;               /* to the host, still */
+    struct event *arrived;      /* behind the step's work on the GPU; NULL: there is none */
+    enum bucket_step step;
+    struct sum_teams *teams;    /* NULL: the hosts sum */
     double start, end;          /* seconds, for the trace */
 };
 
@@ -47,13 +66,14 @@ struct reduce {
     int n_groups, n_buckets;
     struct comm_group **groups;
     struct sum_areas *areas;    /* of each group */
+    struct sum_teams *teams;    /* of each group; NULL: NCCL is not used */
     struct bucket *buckets;
     char *gradients;            /* the array */
     struct reduce_mirror {
         const struct backend *backend;
         struct device *device;
         struct lanes *lanes;
-        char *memory;           /* of the host, as long as the array; NULL: the array is there */
+        char *memory;           /* of the host, as long as the array; NULL: none is needed */
     } mirror;
     enum dtype dtype;
     bool deterministic, sharded;
@@ -71,6 +91,9 @@ int reduce_init(struct reduce *reduce, struct comm *comm, const struct compiled 
 /* After that, where the gradients, of so many bytes, are not in memory of the host. */
 int reduce_use_mirror(struct reduce *reduce, const struct backend *backend, struct device *device,
                       struct lanes *lanes, size_t bytes, struct err *err);
+/* Before that: NCCL sums as far as it 'reaches' (nccl.h). It is connected later. */
+int reduce_use_nccl(struct reduce *reduce, struct nccl *nccl, const struct compiled *compiled,
+                    const struct placement *placement, bool shared, struct err *err);
 void reduce_clear(struct reduce *reduce);
 
 void reduce_start(struct reduce *reduce);   /* of a step */

@@ -55,6 +55,7 @@ struct session {
     const struct backend *backend;
     struct device *device;
     char gpu[32];               /* its PCI address; "": no GPU computes */
+    struct nccl *nccl;          /* of the runner; NULL: not used */
     char *model_path;
     struct model *model;
     struct model_options model_options;

@@ -19,6 +19,27 @@ struct gpu_facts {
     double memory;          /* bytes */
 };
 
+/* NCCL wants a GPU for each rank, and the same version everywhere. */
+static int check_nccl(const struct session *s, const struct gpu_choices *choices,
+                      struct err *err)
+{
+    const char *way = s->settings.nccl == NCCL_IN_NODES ? "nccl+mpi" : "nccl";
+
+    if (s->settings.nccl == NCCL_NOWHERE)
+        return 0;
+    if (!choices->nccl[0])
+        return err_set(err, "--comm %s: not all ranks have a tasuki-cuda.so with the same NCCL: "
+                       "--comm mpi does without", way);
+    for (int r = 0; r < choices->n; r++)
+        for (int q = 0; q < r; q++)
+            if (strcmp(choices->list[q].address, choices->list[r].address) == 0 &&
+                strcmp(comm_host(s->comm, q), comm_host(s->comm, r)) == 0)
+                return err_set(err, "--comm %s: ranks %d and %d share GPU %s of %s, which NCCL "
+                               "refuses: --comm mpi takes it", way, q, r,
+                               choices->list[r].address, comm_host(s->comm, r));
+    return 0;
+}
+
 int session_choose_gpu(struct session *session, struct err *err)
 {
     struct session *s = session;
@@ -37,6 +58,7 @@ int session_choose_gpu(struct session *session, struct err *err)
     else
         bad = err_set(err, "--device cuda: no GPU can be used: %s",
                       mine->why ? mine->why : "there is none");
+    bad = bad || check_nccl(s, &choices, err);
     gpu_choices_clear(&choices);
     return session_agree(s, bad, err);
 }

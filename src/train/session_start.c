@@ -67,11 +67,21 @@ int session_load(struct session *session, const struct checkpoint *checkpoint, s
     return 0;
 }
 
+/* Ranks without a stage have a part in connecting the others, too. */
+static int make_nccl(struct session *s, struct err *err)
+{
+    if (s->settings.nccl == NCCL_NOWHERE || s->size == 1)
+        return 0;
+    s->nccl = nccl_new(s->comm, s->backend, s->device, s->settings.nccl, err);
+    return s->nccl ? 0 : -1;
+}
+
 static int make_runner(struct session *s, struct err *err)
 {
     struct runner_options options = {
         .executor = {
             .plan = s->plan, .placement = &s->placement, .device = s->device, .comm = s->comm,
+            .nccl = s->nccl,
             .optimizer = s->settings.optimizer, .ema = s->settings.recipe.ema,
             .seed = s->settings.seed, .initial = s->initial,
             .deterministic = s->settings.deterministic, .recorded = s->settings.cuda_graphs,
@@ -114,9 +124,10 @@ int session_start(struct session *session, struct err *err)
     struct session *s = session;
 
     if (session_agree(s, make_stages(s, err) < 0, err) || check_buckets(s, err) ||
-        session_agree(s, make_runner(s, err) < 0, err))
+        session_agree(s, make_nccl(s, err) < 0 || make_runner(s, err) < 0, err) ||
+        (s->runner && runner_connect(s->runner, err) < 0))
         return -1;
-    return s->runner ? runner_connect(s->runner, err) : 0;
+    return s->nccl ? nccl_connect(s->nccl, err) : 0;
 }
 
 static void unbind(struct source *source, int n_chunks)
@@ -133,6 +144,8 @@ void session_stop(struct session *session)
 
     session_prefetch_free(s, s->prefetch);
     s->prefetch = NULL;
+    nccl_free(s->nccl);
+    s->nccl = NULL;
     runner_free(s->runner);
     s->runner = NULL;
     unbind(&s->train, s->n_chunks);

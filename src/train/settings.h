@@ -11,6 +11,7 @@
 #include "train/data.h"
 #include "train/guard.h"
 #include "train/job.h"
+#include "train/nccl.h"
 #include "train/optimizer.h"
 #include "train/recipe.h"
 
@@ -60,6 +61,7 @@ struct train_settings {
     bool keep_plan;
     int trial;                  /* plans to run before the first step; 0: none */
 
+    enum nccl_use nccl;
     const char *backend;        /* NULL: cpu, or reference for float64 */
     bool device_given;          /* it was chosen by the user */
     int threads;                /* 0: this rank's share of the cores */

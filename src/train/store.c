@@ -13,7 +13,7 @@ struct block {
     bool host;          /* messages come from and go to memory of the host */
 };
 
-#define MAX_BLOCKS 15
+#define MAX_BLOCKS 16
 #define PIECE_BYTES ((size_t)1 << 20)
 
 static int list_blocks(struct store *s, struct block blocks[MAX_BLOCKS])
@@ -36,6 +36,7 @@ static int list_blocks(struct store *s, struct block blocks[MAX_BLOCKS])
     blocks[n++] = (struct block){ &s->scratch, p->scratch_bytes, false };
     blocks[n++] = (struct block){ &s->workspace, p->workspace_bytes, false };
     blocks[n++] = (struct block){ &s->buffers, s->buffer_bytes, s->compiled->backend->separate };
+    blocks[n++] = (struct block){ &s->direct, s->direct_bytes, false };
     blocks[n++] = (struct block){ &s->weight_sum, (size_t)s->n_versions * COMPILE_SCALARS, false };
     return n;
 }
@@ -65,7 +66,7 @@ static void release_block(const struct store *s, const struct block *block)
 int store_init(struct store *store, const struct compiled *compiled,
                const struct placement *placement, struct device *device,
                struct stream *stream, int optimizer_states, bool averaged,
-               size_t buffer_bytes, struct err *err)
+               size_t buffer_bytes, size_t direct_bytes, struct err *err)
 {
     struct block blocks[MAX_BLOCKS];
     int n;
@@ -74,7 +75,7 @@ int store_init(struct store *store, const struct compiled *compiled,
         .compiled = compiled, .device = device, .stream = stream,
         .n_slots = compiled->schedule->stages[compiled->stage].slots,
         .n_versions = compiled->schedule->versions, .n_states = optimizer_states,
-        .averaged = averaged, .buffer_bytes = buffer_bytes,
+        .averaged = averaged, .buffer_bytes = buffer_bytes, .direct_bytes = direct_bytes,
     };
     slices_make(&store->slices, compiled, placement);
     n = list_blocks(store, blocks);

@@ -31,8 +31,9 @@ struct store {
     struct slices slices;       /* what these are states and averages of */
     char *buffers;              /* messages and, from 'sums' on, scratch of sums */
     char *sums;
+    char *direct;               /* messages that NCCL moves, in memory of the GPU */
     char *weight_sum;           /* the scalar that losses divide by, of each version */
-    size_t buffer_bytes;
+    size_t buffer_bytes, direct_bytes;
 };
 
 /* Allocate everything, zeroed. The device counts it: see backend->peak(). 'placement' as in
@@ -41,7 +42,7 @@ struct store {
 int store_init(struct store *store, const struct compiled *compiled,
                const struct placement *placement, struct device *device,
                struct stream *stream, int optimizer_states, bool averaged,
-               size_t buffer_bytes, struct err *err);
+               size_t buffer_bytes, size_t direct_bytes, struct err *err);
 void store_clear(struct store *store);
 
 /* Parameters, statistics and constants as the model file has them; 'initial', with 'seed', gives

@@ -42,6 +42,7 @@ int train_run(const struct train_settings *settings, const struct topo_node *nod
     if (code < 0 && !session.agreed && comm_size(comm) > 1) {
         session_end_metrics(&session);
         comm_tell(comm, log_other, &session);
+        nccl_abort(session.nccl);
         comm_follow(comm, err);
         session_unlock(&session);
         log_failure(&session, err);

@@ -137,6 +137,21 @@ same_curve() {
     same_curve cuda.jsonl cpu.jsonl
 }
 
+@test "what the libraries say that they cannot compute is computed without them" {
+    local data
+    for network in "mlp cublasLtMatmulAlgoGetHeuristic 7" "cnn cudnnBackendGetAttribute 3000"; do
+        set -- $network
+        data="$srcdir/tests/data/model/$1"
+        model="$data/model.onnx --data $data/train.safetensors --stages 1 --micro-batches 1"
+        model="$model --global-batch 8 --batchnorm-samples 2 --steps 3 --lr 0.03 --threads 1 -q"
+        printf 'gpu 0000:1b:00.0\nerror %s %s\n' "$2" "$3" >machine
+        "$TASUKI" train $model --log cpu.jsonl
+        on_fake "$TASUKI" train $model --device cuda --log cuda.jsonl
+        same_curve cuda.jsonl cpu.jsonl
+        rm cuda.jsonl cpu.jsonl
+    done
+}
+
 @test "a call that fails in the middle of a run ends it, with the GPU and the call" {
     printf 'gpu 0000:1b:00.0\nerror cudaLaunchKernel 700 50\n' >machine
     run on_fake "$TASUKI" train $model --device cuda --stages 1

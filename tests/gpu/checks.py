@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What tests/gpu/run runs once all is built: every check that wants a GPU, on one GPU.
+
+Operators beside the reference, curves of one stage and of several ranks in this process beside
+the CPU's, compute-sanitizer, the forecast of a step beside what was measured, and samples a second
+beside PyTorch's eager mode, the last two where there is what they need. A check that fails does
+not end the others; the exit status is 1 where one has. TASUKI_GPU_PRELOAD is preloaded into what
+uses the GPU: the stand-in, whose results are not written among those of GPUs.
+"""
+import argparse
+import datetime
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CURVES = ["mlp", "cnn", "tied", "transformer"]      # of tests/data/model
+PLANS = [("1 stage", 1, ["--stages", "1", "--micro-batches", "2"]),
+         ("2 stages", 2, ["--stages", "2", "--replicas", "1,1", "--micro-batches", "2"]),
+         ("2 replicas", 2, ["--stages", "1", "--replicas", "2", "--micro-batches", "1"]),
+         ("2 stages of 2", 4, ["--stages", "2", "--replicas", "2,2", "--micro-batches", "2"])]
+TOLERANCE = 1e-4                    # of a loss: float32 in another order, over some steps
+FORECAST = 0.05
+
+
+class Skip(Exception):
+    """What is missing."""
+
+
+class Checks:
+    def __init__(self, args, directory):
+        self.args, self.directory = args, directory
+        self.tasuki = os.path.join(args.build, "tasuki")
+        self.rows = []
+
+    def environment(self, **more):
+        env = dict(os.environ, TASUKI_CACHE_DIR=os.path.join(self.directory, "cache"),
+                   TASUKI_PKGLIBDIR=os.path.join(self.args.build, ".libs"), **more)
+        if os.environ.get("TASUKI_GPU_PRELOAD"):
+            env["LD_PRELOAD"] = os.environ["TASUKI_GPU_PRELOAD"]
+        return env
+
+    def call(self, command, **more):
+        done = subprocess.run(command, env=self.environment(**more), text=True, check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              timeout=self.args.timeout)
+        if done.returncode:
+            last = done.stdout.strip().splitlines()[-12:]
+            raise RuntimeError(f"status {done.returncode}: {' '.join(command)}\n"
+                               + "\n".join(last))
+        return done.stdout
+
+    def train(self, options, wrapper=()):
+        """The lines of the log."""
+        log = os.path.join(self.directory, "log.jsonl")
+        if os.path.exists(log):
+            os.remove(log)
+        self.call([*wrapper, self.tasuki, "train", *options, "--threads", "1", "-q",
+                   "--log", log])
+        with open(log, encoding="utf-8") as file:
+            return [json.loads(line) for line in file]
+
+    def row(self, check, what, function):
+        begin, row = time.time(), {"check": check, "what": what}
+        try:
+            row.update(result="ok", figures=function() or {})
+        except Skip as why:
+            row.update(result="skipped", note=str(why))
+        except (RuntimeError, OSError, KeyError, StopIteration,
+                subprocess.TimeoutExpired) as error:
+            row.update(result="FAILED", note=str(error))
+        row["seconds"] = round(time.time() - begin, 1)
+        self.rows.append(row)
+        print(f"gpu: {line_of(row)}", flush=True)
+
+
+def line_of(row):
+    figures = ", ".join(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+                        for name, value in row.get("figures", {}).items())
+    note = row.get("note", "").splitlines()
+    return (f"{row['result']:8}{row['check']:12}{row['what']:34}{row['seconds']:8.1f} s  "
+            f"{figures or (note[-1] if note else '')}").rstrip()
+
+
+def losses(log):
+    return [line["loss"] for line in log if "step" in line and "event" not in line]
+
+
+def operators(checks, program):
+    text = checks.call([os.path.join(checks.args.build, "tests", "unit", program)],
+                       TASUKI_TEST_BACKEND="cuda")
+    if "SKIPPED" in text:
+        raise RuntimeError(f"{program} skips what it is to check")
+    return {"tests": len(re.findall(r"^(?:ok|\[ +OK)", text, re.M))}
+
+
+def network(checks, name):
+    folder = os.path.join(checks.args.top, "tests", "data", "model", name)
+    more = ["--batchnorm-samples", "2"] if name == "cnn" else []
+    return [os.path.join(folder, "model.onnx"), "--data",
+            os.path.join(folder, "train.safetensors"), *more, "--global-batch", "8",
+            "--steps", "5", "--lr", "0.03", "--optimizer", "momentum"]
+
+
+def curve(checks, options, expected, ranks, plan):
+    got = losses(checks.train([*options, "--device", "cuda", "--ranks-in-process", str(ranks),
+                               *plan]))
+    off = max(abs(a - b) / abs(b) for a, b in zip(got, expected))
+    if len(got) != len(expected) or not off <= TOLERANCE:
+        raise RuntimeError(f"losses {got} instead of {expected}")
+    return {"off by": off}
+
+
+def curves(checks):
+    for name in checks.args.curves.split(","):
+        options = network(checks, name)
+        try:
+            expected = losses(checks.train([*options, "--stages", "1", "--micro-batches", "1"]))
+        except RuntimeError as error:
+            checks.rows.append({"check": "curve", "what": f"{name}, CPU", "result": "FAILED",
+                                "note": str(error), "seconds": 0})
+            continue
+        for title, ranks, plan in PLANS:
+            checks.row("curve", f"{name}, {title}",
+                       lambda o=options, e=expected, r=ranks, p=plan: curve(checks, o, e, r, p))
+
+
+def sanitizer(checks, tool):
+    program = shutil.which("compute-sanitizer")
+    if not program:
+        raise Skip("no compute-sanitizer")
+    if os.environ.get("TASUKI_GPU_PRELOAD"):
+        raise Skip("a stand-in, no GPU")
+    checks.train([*network(checks, "cnn"), "--device", "cuda", "--stages", "1"],
+                 [program, "--tool", tool, "--error-exitcode", "9"])
+
+
+def digits(checks):
+    demo = os.path.join(checks.args.top, "etc", "demo")
+    return [os.path.join(demo, "digits.onnx"), "--data",
+            os.path.join(demo, "digits-train.safetensors"), "--batchnorm-samples", "32",
+            "--optimizer", "momentum", "--lr", "0.03"], 128, None
+
+
+def of_pytorch(checks, name):
+    """A network of etc/bench/vs-pytorch: its options, its batch, and the network."""
+    sys.path.insert(0, os.path.join(checks.args.top, "etc", "bench", "vs-pytorch"))
+    try:
+        import compare
+        import networks
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise Skip(f"no Python with torch and onnx: {error}") from None
+    chosen = networks.NETWORKS[name]
+    folder = os.path.join(checks.directory, name)
+    os.makedirs(folder, exist_ok=True)
+    compare.export(chosen, folder)
+    return ([*compare.model_options(chosen, folder), *chosen.options], chosen.shape[0], chosen)
+
+
+def seconds_of_pytorch(chosen, steps):
+    """Of a step in eager mode."""
+    import torch
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    module = chosen.module().to(device)
+    x, target = (t.to(device) for t in chosen.batch())
+    optimizer, took = chosen.torch_optimizer(module.parameters()), []
+    for _ in range(steps + 1):
+        begin = time.perf_counter()
+        optimizer.zero_grad()
+        chosen.torch_loss(module(x), target).backward()
+        optimizer.step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        took.append(time.perf_counter() - begin)
+    return device, statistics.median(took[1:])
+
+
+def speed(checks, name):
+    options, batch, chosen = digits(checks) if name == "digits" else of_pytorch(checks, name)
+    log = checks.train([*options, "--device", "cuda", "--stages", "1", "--micro-batches", "1",
+                        "--global-batch", str(batch), "--steps", str(checks.args.steps + 1)])
+    steps = [line["seconds"] for line in log if "step" in line and "event" not in line]
+    took = statistics.median(steps[1:])
+    figures = {"samples/s": batch / took, "ms": 1e3 * took}
+    end = next(line for line in log if line.get("event") == "end")
+    forecast = end["predicted_seconds"]
+    figures.update({"forecast ms": 1e3 * forecast, "forecast off by": forecast / took - 1})
+    figures["forecast holds"] = "yes" if abs(forecast / took - 1) <= FORECAST else "no"
+    if chosen:
+        device, theirs = seconds_of_pytorch(chosen, checks.args.steps)
+        figures.update({f"PyTorch eager on {device} ms": 1e3 * theirs,
+                        "as fast as PyTorch": theirs / took})
+    return figures
+
+
+def device_of(checks):
+    """Its name, as `tasuki info` has it; and driver and clocks where nvidia-smi tells."""
+    text = checks.call([checks.tasuki, "info"])
+    found = re.search(r"^ *cuda\W+(.+)$", text, re.M) or re.search(r"(\S.*, sm_\d+.*)$", text, re.M)
+    if not found or "sm_" not in found[1]:
+        sys.exit("gpu: no GPU that CUDA can use:\n" + text)
+    driver = ""
+    if shutil.which("nvidia-smi"):
+        driver = subprocess.run(["nvidia-smi", "--format=csv,noheader",
+                                 "--query-gpu=driver_version,clocks.max.sm,memory.total"],
+                                stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
+    return found[1].strip(), driver
+
+
+def write(checks, device, driver):
+    os.makedirs(checks.args.results, exist_ok=True)
+    day = datetime.datetime.now(datetime.timezone.utc)
+    gpu = re.sub(r"[^a-z0-9]+", "-", device.split(",")[0].lower()).strip("-")
+    path = os.path.join(checks.args.results, f"{day:%Y-%m-%d-%H%M}-{gpu}")
+    head = {"time": f"{day:%Y-%m-%dT%H:%MZ}", "device": device, "driver": driver,
+            "tasuki": checks.call([checks.tasuki, "--version"]).strip().splitlines()[0]}
+    with open(path + ".json", "w", encoding="utf-8") as file:
+        json.dump(dict(head, checks=checks.rows), file, indent=1)
+        file.write("\n")
+    with open(path + ".txt", "w", encoding="utf-8") as file:
+        file.writelines(f"{name}: {value}\n" for name, value in head.items() if value)
+        file.writelines("\n" + line_of(row) for row in checks.rows)
+        file.write("\n")
+    print(f"gpu: {path}.txt and .json")
+
+
+def run_all(checks, wanted):
+    if "operators" in wanted:
+        for program in ("test_ops", "test_cuda_product", "test_update"):
+            checks.row("operators", program, lambda p=program: operators(checks, p))
+    if "curves" in wanted:
+        curves(checks)
+    if "sanitizer" in wanted:
+        for tool in ("memcheck", "racecheck", "initcheck"):
+            checks.row("sanitizer", tool, lambda t=tool: sanitizer(checks, t))
+    if "speed" in wanted:
+        for name in checks.args.networks.split(","):
+            checks.row("speed", name, lambda n=name: speed(checks, n))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--top", required=True)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--results", required=True)
+    parser.add_argument("--checks", default="operators,curves,sanitizer,speed")
+    parser.add_argument("--curves", default=",".join(CURVES), help="of tests/data/model")
+    parser.add_argument("--steps", type=int, default=50, help="of what is timed")
+    parser.add_argument("--networks", default="digits,mlp,resnet18,encoder-0",
+                        help="that are timed; all but digits need a Python with torch and onnx")
+    parser.add_argument("--timeout", type=float, default=1800, help="seconds of a program")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        checks = Checks(args, directory)
+        device, driver = device_of(checks)
+        if "Fake" in device and os.path.realpath(args.results) == os.path.join(HERE, "results"):
+            sys.exit("gpu: results of a stand-in are none to keep: name a folder by --results")
+        print(f"gpu: {device}")
+        run_all(checks, args.checks.split(","))
+        write(checks, device, driver)
+    return 1 if any(row["result"] == "FAILED" for row in checks.rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: MIT
+# Training with --comm nccl and nccl+mpi, over stand-ins of CUDA and NCCL.
+
+load common
+
+setup_file() {
+    local reason
+    reason=$(no_mpi)
+    [ -n "$reason" ] || [ -e "$builddir/.libs/tasuki-cuda.so" ] || reason="built without CUDA"
+    [ -n "$reason" ] || grep -q ncclReduce "$builddir/.libs/tasuki-cuda.so" ||
+        reason="built without NCCL"
+    [ -n "$reason" ] || [ -e "$builddir/tests/.libs/fake_cuda.so" ] ||
+        reason="fake_cuda.so is not built"
+    export WHY_NOT_HERE=$reason LAB_DIR=$BATS_FILE_TMPDIR/lab LAB_NODES=2 LAB_CPUS=4
+    start_lab "$reason"
+}
+
+teardown_file() {
+    stop_lab
+}
+
+setup() {
+    [ -z "$WHY_NOT_HERE" ] || skip "$WHY_NOT_HERE"
+    mpi_environment
+    cd "$BATS_TEST_TMPDIR"
+    # Sanitizers want to be the first library.
+    export ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0
+    export TASUKI_FAKE_STRICT=1 TASUKI_FAKE_WATCH=1 TASUKI_FAKE_NVML=$PWD/machine
+    export TASUKI_PKGLIBDIR=$builddir/.libs
+    printf 'gpu 0000:%s:00.0\n' 1b 3d 4e 5f >machine
+    fake="$builddir/tests/.libs/fake_cuda.so"
+    settings="--global-batch 8 --steps 3 --lr 0.03 --optimizer momentum --threads 1 -q"
+}
+
+# $1, a network of tests/data/model, on one CPU.
+network() {
+    local data="$srcdir/tests/data/model/$1"
+    model="$data/model.onnx --data $data/train.safetensors"
+    # What a kernel takes on the stand-in says nothing.
+    "$TASUKI" profile $model --optimizer momentum --batch-size 2,4 --threads 1 -q -o cost.json
+    model="$model --cost cost.json $settings"
+    "$TASUKI" train $model --log cpu.jsonl --stages 1 --micro-batches 1
+}
+
+# $1 ranks, with other plans or settings.
+on_gpus() {
+    local n=$1
+    shift
+    rm -f cuda.jsonl
+    TASUKI_FAKE_SEED=$RANDOM timeout 300 mpirun -n $n -x LD_PRELOAD="$fake" \
+        "$TASUKI" train $model --device cuda --log cuda.jsonl "$@"
+}
+
+losses() {
+    sed -nE 's/^\{"step":.*"loss":([^,]*),.*/\1/p' "$1"
+}
+
+# Float32 in another order: what a few steps may differ by.
+same_curve() {
+    paste <(losses cuda.jsonl) <(losses cpu.jsonl) | awk '
+        function abs(x) { return x < 0 ? -x : x }
+        abs($1 - $2) > 1e-5 * abs($2) { print; bad = 1 }
+        END { exit bad || NR != 3 }'
+}
+
+@test "plans over ranks that speak by NCCL have the curve of one CPU" {
+    network tied
+    for plan in "2 --stages 2 --replicas 1,1 --micro-batches 4" \
+        "4 --stages 2 --replicas 2,2 --micro-batches 2 --zero" \
+        "4 --stages 2 --replicas 1,3 --micro-batches 2 --no-zero --clip-norm 100" \
+        "2 --schedule interleaved --stages 4 --replicas 1,1,1,1 --micro-batches 4"; do
+        echo "$plan"
+        on_gpus $plan --comm nccl
+        same_curve
+    done
+}
+
+@test "slices of other lengths are scattered and gathered" {
+    network mlp
+    on_gpus 3 --comm nccl --stages 1 --replicas 3 --micro-batches 1 --zero
+    same_curve
+}
+
+@test "NCCL inside nodes and the hosts between them have the curve of one CPU" {
+    [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
+    network tied
+    for plan in "--stages 1 --replicas 4 --micro-batches 2 --no-zero" \
+        "--stages 1 --replicas 4 --micro-batches 2 --zero" \
+        "--stages 2 --replicas 3,1 --micro-batches 2 --no-zero"; do
+        echo "$plan"
+        rm -f cuda.jsonl
+        srun --mpi=pmix -N2 --ntasks-per-node=2 env LD_PRELOAD="$fake" TASUKI_FAKE_SEED=$RANDOM \
+            "$TASUKI" train $model --device cuda --log cuda.jsonl --comm nccl+mpi $plan
+        same_curve
+    done
+}
+
+@test "what NCCL cannot do is refused in one line" {
+    network mlp
+    run "$TASUKI" train $model --comm nccl
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--comm nccl moves bytes between GPUs: say --device cuda, too" ]]
+    run "$TASUKI" train $model --comm nccl+mpi --device cuda --deterministic
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--comm nccl+mpi and --deterministic"* ]]
+    echo "gpu 0000:1b:00.0" >machine
+    run on_gpus 2 --comm nccl --stages 2
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [ "$(grep -c error: <<<"$output")" -eq 1 ]
+    [[ "$output" == *"ranks 0 and 1 share GPU 0000:1b:00.0 of "*", which NCCL refuses: --comm mpi"* ]]
+}
+
+@test "an error that NCCL finds later, and a call that fails, end all ranks with one line" {
+    local error
+    network mlp
+    for error in "asynchronous 6 100" "ncclSend 5 4" "ncclCommInitRankConfig 3"; do
+        printf 'gpu 0000:1b:00.0\ngpu 0000:3d:00.0\nerror %s\n' "$error" >machine
+        run on_gpus 2 --comm nccl --stages 2 --replicas 1,1 --micro-batches 4
+        echo "$output"
+        [ "$status" -eq 1 ]
+        [ "$(grep -c error: <<<"$output")" -eq 1 ]
+        [[ "$output" == *"rank 1 "*"GPU 0000:3d:00.0: nccl"* ]]
+    done
+}
+
+@test "when a rank dies, the others do not wait for NCCL" {
+    network mlp
+    printf 'gpu 0000:1b:00.0\ngpu 0000:3d:00.0\nerror ncclSend -1 4\n' >machine
+    run on_gpus 2 --comm nccl --stages 2 --replicas 1,1 --micro-batches 4
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [[ "$output" != *"nothing moved"* ]]
+}
