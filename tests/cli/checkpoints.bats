@@ -7,7 +7,7 @@ setup() {
     ranks_setup
     DEMO=$srcdir/etc/demo
     RUN="$DEMO/digits.onnx --data $DEMO/digits-train.safetensors --batchnorm-samples 4
-        --global-batch 32 --seed 5 --deterministic --precision float64 --checkpoint $DIR/out"
+        --global-batch 32 --seed 5 --deterministic --precision float64 --launcher none --checkpoint $DIR/out"
 }
 
 # train RANKS ARGUMENTS...
