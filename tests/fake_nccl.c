@@ -60,10 +60,13 @@ ncclResult_t ncclGetVersion(int *version)
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     static atomic_int ids;
+    char host[16] = "";
 
     MAY_FAIL(ncclResult_t);
+    /* Virtual nodes have process numbers of their own. */
+    gethostname(host, sizeof(host) - 1);
     memset(id, 0, sizeof(*id));
-    snprintf(id->internal, sizeof(id->internal), "%s.%d.%d", getenv("TASUKI_FAKE_NVML"),
+    snprintf(id->internal, sizeof(id->internal), "%s.%s.%d.%d", getenv("TASUKI_FAKE_NVML"), host,
              (int)getpid(), atomic_fetch_add(&ids, 1));
     return ncclSuccess;
 }

@@ -56,7 +56,7 @@ static const char *word_of(const struct step *s)
 {
     static const char *const words[] = { "a copy", "a send", "a receive", "an event", "a wait",
                                          "a memset", "a kernel", "a library's call",
-                                         "what ends a use" };
+                                         "what ends a use", "a sum" };
 
     return !s ? "the host" : s->kind == KERNEL ? fake_kernel_name(s->kernel) : words[s->kind];
 }
