@@ -14,7 +14,7 @@ export TASUKI_CACHE_DIR
 # is a pipeline to see: for so small a network four replicas of the whole would do.
 network="$digits/digits.onnx --data $digits/digits-train.safetensors --batchnorm-samples 32"
 job="--global-batch 128 --optimizer momentum --replicas 2,2"
-training="--epochs 8 --lr 0.03 --weight-decay 1e-4 --seed 1"
+training="--device cpu --epochs 8 --lr 0.03 --weight-decay 1e-4 --seed 1"
 training="$training --test $digits/digits-test.safetensors"
 training="$training --checkpoint $out/checkpoint --log $out/log.jsonl"
 
