@@ -122,7 +122,8 @@ def curves(checks):
     for name in checks.args.curves.split(","):
         options = network(checks, name)
         try:
-            expected = losses(checks.train([*options, "--device", "cpu", "--stages", "1", "--micro-batches", "1"]))
+            expected = losses(checks.train([*options, "--device", "cpu", "--stages", "1",
+                                            "--micro-batches", "1"]))
         except RuntimeError as error:
             checks.rows.append({"check": "curve", "what": f"{name}, CPU", "result": "FAILED",
                                 "note": str(error), "seconds": 0})
