@@ -27,11 +27,14 @@ static void add_gpu(struct bound *bound, const struct topo_gpu *gpu)
         snprintf(bound->gpus[bound->n++], sizeof(bound->gpus[0]), "%.15s", gpu->address);
 }
 
+/* 'node': NULL where nobody looked. */
 static struct bound own(const struct topo_node *node)
 {
     const char *asked = getenv("SLURM_CPUS_PER_TASK");
-    struct bound bound = { .cpus = node->n_usable };
+    struct bound bound = { .cpus = node ? node->n_usable : 0 };
 
+    if (!node)
+        return bound;
     if (asked && getenv("SLURM_STEP_ID"))
         bound.asked = (int)strtol(asked, NULL, 10);
     for (int i = 0; node->n_visible < 0 && i < node->n_gpus; i++)

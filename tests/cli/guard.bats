@@ -112,7 +112,7 @@ losses() {
     TASUKI_SYSFS=$PWD/nothing run train --steps 2 --log log
     echo "$output"
     [ "$status" -eq 0 ]
-    [[ "${lines[-1]}" == "tasuki: 0."*" node-hours, 0 GPU-hours, energy not collected" ]]
+    [[ "${lines[-1]}" == "tasuki: "[0-9.]*" node-hours, 0 GPU-hours, energy not collected" ]]
     tail -1 log | grep -q '"usage":{"nodes":1,"gpus":0,"node_hours":0.*"kwh":null}}$'
     mkdir -p $zone
     echo package-0 >$zone/name
