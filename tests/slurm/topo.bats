@@ -368,18 +368,6 @@ one_line() {
     [[ "$output" == *"$TASUKI_PKGLIBDIR/tasuki-slurm.so"* ]]
 }
 
-# Outside of the lab its address leads nowhere; then its controller is gone.
-@test "a Slurm that does not answer is one line" {
-    SLURM_CONF=/nonexistent/slurm.conf run timeout 300 "$TASUKI" topo --job 1
-    one_line 1 "SLURM_CONF=/nonexistent/slurm.conf: No such file"
-    echo "nonsense" >slurm.conf
-    SLURM_CONF=$PWD/slurm.conf run timeout 300 "$TASUKI" topo --job 1
-    one_line 1 "job 1: Slurm does not answer: "
-    "$lab" run pkill -9 slurmctld
-    run topo --job 1
-    one_line 1 "job 1: Slurm: the job: Unable to contact slurm controller"
-}
-
 with_report() {
     run --separate-stderr srun -N2 --tasuki-report="$1" sh -c 'echo "task of $SLURMD_NODENAME"'
     echo "$output $stderr"
@@ -435,4 +423,16 @@ demo_steps() {
     rm log
     run demo_steps -N1 -n1 --cpus-per-task=2
     [[ "$output" != *"fewer cores"* ]]
+}
+
+# The last one: outside of the lab its address leads nowhere; then its controller is gone.
+@test "a Slurm that does not answer is one line" {
+    SLURM_CONF=/nonexistent/slurm.conf run timeout 300 "$TASUKI" topo --job 1
+    one_line 1 "SLURM_CONF=/nonexistent/slurm.conf: No such file"
+    echo "nonsense" >slurm.conf
+    SLURM_CONF=$PWD/slurm.conf run timeout 300 "$TASUKI" topo --job 1
+    one_line 1 "job 1: Slurm does not answer: "
+    "$lab" run pkill -9 slurmctld
+    run topo --job 1
+    one_line 1 "job 1: Slurm: the job: Unable to contact slurm controller"
 }
