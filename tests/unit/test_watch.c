@@ -150,6 +150,8 @@ static void when_nothing_moves_all_are_asked_and_the_silent_one_is_named(void **
     waits = connect_as(2, &places[0]);
     hangs = connect_as(3, &places[0]);
     link_send(&hangs, &(struct note){ .kind = NOTE_HERE, .rank = 3, .at = receiving(1) });
+    /* Of two connections that have something either may be read first. */
+    nanosleep(&(struct timespec){ .tv_nsec = 500000000 }, NULL);
     link_send(&waits, &(struct note){ .kind = NOTE_STUCK, .rank = 2 });
     assert_int_equal(next_note(&waits, &note), 1);
     assert_int_equal(note.kind, NOTE_ASK);
