@@ -4,6 +4,7 @@
 
 #include <poll.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "base/mem.h"
 #include "comm/driver.h"
