@@ -103,10 +103,8 @@ static void add_schedules(struct pool *pool, const struct candidate *taken)
     }
 }
 
-/* At most so many replicas of the whole network, with the largest micro-batch that fits, else the
- * smallest.
- */
-static void add_whole(struct pool *pool, const struct candidate *taken, int most)
+/* Replicas of the whole network, with the largest micro-batch that fits, else the smallest. */
+static void add_whole(struct pool *pool, const struct candidate *taken)
 {
     struct search *s = pool->search;
     enum schedule_kind kind = taken->chunks > 1 ? SCHEDULE_1F1B : taken->schedule;
@@ -124,10 +122,10 @@ static void add_whole(struct pool *pool, const struct candidate *taken, int most
     for (int i = 0; i < s->n_splits && s->splits[i].pipelines == 1; i++) {
         c->micro_batch = s->splits[i].micro_batch;
         c->micro_batches = s->splits[i].micro_batches;
-        c->replicas[0] = most;
+        c->replicas[0] = s->cluster->n_devices;
         while (c->replicas[0] > 1 && !shares_allowed(s->request, c->micro_batch, c->replicas[0]))
             c->replicas[0]--;
-        if (c->replicas[0] < most && i > 0)
+        if (c->replicas[0] < s->cluster->n_devices && i > 0)
             break;
         if (set_schedule(s, c, kind) && search_fits(s, c))
             break;
@@ -176,8 +174,7 @@ static void pool_fill(struct pool *pool, const struct plan *plan)
     add_schedules(pool, taken);
     if (s->request->stages || taken->n_stages < 2)
         return;
-    for (int most = s->cluster->n_devices; most > 0; most /= 2)    /* few may need no all-reduce */
-        add_whole(pool, taken, most);
+    add_whole(pool, taken);
     if (taken->n_stages > 2 && taken->chunks < 2)
         add_merged(pool, taken, plan);
 }
