@@ -113,7 +113,7 @@ losses() {
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "${lines[-1]}" == "tasuki: "[0-9.]*" node-hours, 0 GPU-hours, energy not collected" ]]
-    tail -1 log | grep -q '"usage":{"nodes":1,"gpus":0,"node_hours":0.*"kwh":null}}$'
+    tail -1 log | grep -q '"usage":{"nodes":1,"gpus":0,"node_hours":[0-9].*"kwh":null}}$'
     mkdir -p $zone
     echo package-0 >$zone/name
     echo 1000000 >$zone/max_energy_range_uj
