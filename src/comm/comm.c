@@ -104,6 +104,11 @@ const char *comm_host(const struct comm *comm, int rank)
     return comm->hosts[rank];
 }
 
+bool comm_same_host(const struct comm *comm, int a, int b)
+{
+    return strcmp(comm_host(comm, a), comm_host(comm, b)) == 0;
+}
+
 int comm_max_tag(const struct comm *comm)
 {
     return comm->max_tag;

@@ -29,7 +29,7 @@ bool discover_is_first(const struct comm *comm)
     int rank = comm_rank(comm);
 
     for (int r = 0; r < rank; r++)
-        if (strcmp(comm_host(comm, r), comm_host(comm, rank)) == 0)
+        if (comm_same_host(comm, r, rank))
             return false;
     return true;
 }

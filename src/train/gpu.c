@@ -86,7 +86,7 @@ static bool is_taken(const struct comm *comm, const struct gpu_choices *choices,
 {
     for (int r = 0; r < rank; r++)
         if (strcmp(choices->list[r].address, address) == 0 &&
-            strcmp(comm_host(comm, r), comm_host(comm, rank)) == 0)
+            comm_same_host(comm, r, rank))
             return true;
     return false;
 }
@@ -102,7 +102,7 @@ static void choose(const struct comm *comm, struct gpu_choices *choices, int ran
             return;
     for (int r = 0; r < rank; r++)
         before += choices->list[r].address[0] &&
-                  strcmp(comm_host(comm, r), comm_host(comm, rank)) == 0;
+                  comm_same_host(comm, r, rank);
     if (n > 0)
         read_address(text, before % n, address);
     else

@@ -132,7 +132,7 @@ bool nccl_reaches(const struct nccl *nccl, int rank)
         return false;
     me = comm_rank(nccl->comm);
     return rank != me && (nccl->use == NCCL_EVERYWHERE ||
-                          strcmp(comm_host(nccl->comm, rank), comm_host(nccl->comm, me)) == 0);
+                          comm_same_host(nccl->comm, rank, me));
 }
 
 int nccl_reachable(const struct nccl *nccl, int n, int *ranks)

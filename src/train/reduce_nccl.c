@@ -19,7 +19,7 @@ static int find_leaders(const struct comm *comm, int n, const int *ranks, int *l
         bool first = true;
 
         for (int k = 0; k < i; k++)
-            first = first && strcmp(comm_host(comm, ranks[k]), comm_host(comm, ranks[i])) != 0;
+            first = first && !comm_same_host(comm, ranks[k], ranks[i]);
         if (first)
             leaders[found++] = ranks[i];
     }

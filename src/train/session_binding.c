@@ -50,7 +50,7 @@ static int *first_ranks(const struct session *s)
     int *first = mem_new((size_t)s->size, sizeof(*first));
 
     for (int r = 0; r < s->size; r++)
-        while (strcmp(comm_host(s->comm, first[r]), comm_host(s->comm, r)) != 0)
+        while (!comm_same_host(s->comm, first[r], r))
             first[r]++;
     return first;
 }

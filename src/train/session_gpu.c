@@ -33,7 +33,7 @@ static int check_nccl(const struct session *s, const struct gpu_choices *choices
     for (int r = 0; r < choices->n; r++)
         for (int q = 0; q < r; q++)
             if (strcmp(choices->list[q].address, choices->list[r].address) == 0 &&
-                strcmp(comm_host(s->comm, q), comm_host(s->comm, r)) == 0)
+                comm_same_host(s->comm, q, r))
                 return err_set(err, "--comm %s: ranks %d and %d share GPU %s of %s, which NCCL "
                                "refuses: --comm mpi takes it", way, q, r,
                                choices->list[r].address, comm_host(s->comm, r));
@@ -77,8 +77,7 @@ static struct gpu_facts own_facts(const struct session *s)
 
 static bool same_gpu(const struct session *s, const struct gpu_facts *facts, int a, int b)
 {
-    return strcmp(facts[a].address, facts[b].address) == 0 &&
-           strcmp(comm_host(s->comm, a), comm_host(s->comm, b)) == 0;
+    return strcmp(facts[a].address, facts[b].address) == 0 && comm_same_host(s->comm, a, b);
 }
 
 /* Of 'sharers' ranks on the GPU this is the i-th. */

@@ -64,7 +64,7 @@ static int n_hosts(const struct session *s)
     for (int r = 0; r < s->size; r++) {
         int same = 0;
 
-        while (strcmp(comm_host(s->comm, same), comm_host(s->comm, r)) != 0)
+        while (!comm_same_host(s->comm, same, r))
             same++;
         n += same == r;
     }

@@ -64,16 +64,11 @@ static bool reads(const struct readers *r, int rank)
     return memchr(r->parts[rank], 1, r->sizes[rank]);
 }
 
-static bool same_host(const struct session *s, int a, int b)
-{
-    return strcmp(comm_host(s->comm, a), comm_host(s->comm, b)) == 0;
-}
-
 /* The first rank that reads on the host of this one; -1: none does. */
 static int leader(const struct session *s, const struct readers *r, int rank)
 {
     for (int first = 0; first < s->size; first++)
-        if (reads(r, first) && same_host(s, first, rank))
+        if (reads(r, first) && comm_same_host(s->comm, first, rank))
             return first;
     return -1;
 }
@@ -118,7 +113,7 @@ static void list_files(const struct session *s, const struct readers *r,
     unsigned char *wanted = mem_new((size_t)(r->train + r->test), 1);
 
     for (int rank = 0; rank < s->size; rank++)
-        for (int t = 0; t < r->train + r->test && same_host(s, rank, s->rank); t++)
+        for (int t = 0; t < r->train + r->test && comm_same_host(s->comm, rank, s->rank); t++)
             wanted[t] |= ((const unsigned char *)r->parts[rank])[t];
     add_files(s->train.data, wanted, r->train, o);
     add_files(s->test.data, wanted + r->train, r->test, o);

@@ -28,7 +28,7 @@ struct usage_sum {
 static bool leads(const struct session *s)
 {
     for (int r = 0; r < s->rank; r++)
-        if (strcmp(comm_host(s->comm, r), comm_host(s->comm, s->rank)) == 0)
+        if (comm_same_host(s->comm, r, s->rank))
             return false;
     return true;
 }
@@ -57,7 +57,7 @@ static bool counted(const struct session *s, const struct rank_usage *all, int r
 {
     for (int r = 0; r < rank; r++)
         if (strcmp(all[r].address, all[rank].address) == 0 &&
-            strcmp(comm_host(s->comm, r), comm_host(s->comm, rank)) == 0)
+            comm_same_host(s->comm, r, rank))
             return true;
     return false;
 }
