@@ -18,6 +18,7 @@ import copy
 import dataclasses
 import inspect
 import json
+import math
 import os
 import subprocess
 import sys
@@ -37,6 +38,7 @@ import tensors
 
 EXPORTERS = ("torchscript", "dynamo", "dynamo-plain", "functions", "import")
 SPELLED = "float64-spelled"     # GELU as a file without fusion has it
+TANH_GELU = 0.044715, math.sqrt(2 / math.pi)
 STEADY = 7e-5                   # 1e-4 over the root of 2: as much is left for Tasuki's rounding
 NUDGES = 16
 ATTEMPTS = 1000
@@ -100,16 +102,16 @@ def hardsigmoid(x, inplace=False):
 class InDouble(TorchFunctionMode):
     """The network as the file has it, in double: numbers in the code are rounded to float32, as
     attributes and constants are in every file, and what the code takes to float32 in between
-    (norms and angles of transformers) stays double. 'spelled': GELU in its parts."""
+    (norms and angles of transformers) stays double. 'spelled': GELU in its parts, with the
+    numbers of the file; else fused, with exact ones."""
 
     def __init__(self, spelled):
         super().__init__()
         self.spelled = spelled
 
-    @staticmethod
-    def replace(value):
+    def replace(self, value):
         if type(value) is float:
-            return to_float32(value)
+            return to_float32(value) if self.spelled or value not in TANH_GELU else value
         return torch.float64 if value is torch.float32 else value
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
