@@ -496,7 +496,7 @@ static void a_kept_index_is_not_believed(void **state)
     load_file(k.cache, &good);
     load_file(k.cache, &bad);
     srand(1);
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < 1000; i++) {
         bool forged = i % 2;
         size_t at = (size_t)rand() % (good.size - 16);
         char hex[17];
@@ -509,7 +509,7 @@ static void a_kept_index_is_not_believed(void **state)
             file_hash(bad.data, bad.size - 16, hex);
             memcpy(bad.data + bad.size - 16, hex, 16);
         }
-        assert_int_equal(file_write(k.cache, bad.data, bad.size, NULL), 0);
+        free(save(strrchr(k.cache, '/') + 1, &bad));
         open_kept(&k, &index);
         for (int64_t s = 0; s < index.n; s++) {
             const struct tar_sample *it = &index.samples[s];

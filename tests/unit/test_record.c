@@ -221,7 +221,7 @@ static void write_file(const char *path, int nodes)
     topo_node_free(node);
 }
 
-/* TASUKI_TEST_NODES: fewer, where an emulator makes them slow. */
+/* TASUKI_TEST_NODES: fewer, where it is slow, or all have been read by another build. */
 static void a_file_of_ten_thousand_nodes_is_read_and_reported(void **state)
 {
     const char *number = getenv("TASUKI_TEST_NODES");
