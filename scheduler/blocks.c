@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "graph/op.h"
 #include "graph/program.h"
@@ -319,6 +320,6 @@ void blocks_roofline(const struct graph *graph, int64_t batch, double flops,
             move /= efficiency_share(efficiency, w.of, w.bytes);
         else
             work /= efficiency_share(efficiency, w.of, w.flops);
-        seconds[n] = graph->nodes[n].op->flags & OP_VIEW ? 0 : fmax(work, move);
+        seconds[n] = graph->nodes[n].op->flags & OP_VIEW ? 0 : dmax(work, move);
     }
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "graph/op.h"
 #include "graph/program.h"
@@ -172,11 +173,6 @@ static void fill_own(struct lives *l)
     }
 }
 
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 static void fill_peaks(struct lives *l, struct block_peaks *peaks)
 {
     fill_beside(l);
@@ -185,16 +181,16 @@ static void fill_peaks(struct lives *l, struct block_peaks *peaks)
         const struct step *s = &l->steps[i];
         int b = s->block;
 
-        peaks->workspace[b] = larger(peaks->workspace[b], s->beside);
+        peaks->workspace[b] = dmax(peaks->workspace[b], s->beside);
         if (s->time < l->backward)
-            peaks->ahead[b] = larger(peaks->ahead[b], s->beside);
+            peaks->ahead[b] = dmax(peaks->ahead[b], s->beside);
         else
-            peaks->rest[b] = larger(peaks->rest[b], s->beside - s->waits);
-        peaks->delayed[b] = larger(peaks->delayed[b], s->delayed);
-        peaks->peak_delayed[b] = larger(peaks->peak_delayed[b],
+            peaks->rest[b] = dmax(peaks->rest[b], s->beside - s->waits);
+        peaks->delayed[b] = dmax(peaks->delayed[b], s->delayed);
+        peaks->peak_delayed[b] = dmax(peaks->peak_delayed[b],
                                         s->beside - s->waits + s->delayed);
-        peaks->peak[b] = larger(peaks->peak[b], s->beside + s->own);
-        peaks->again[b] = larger(peaks->again[b], s->beside + s->again);
+        peaks->peak[b] = dmax(peaks->peak[b], s->beside + s->own);
+        peaks->again[b] = dmax(peaks->again[b], s->beside + s->again);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 #include "scheduler/policy.h"
@@ -101,7 +102,7 @@ static struct search *search_with(struct table *table, const struct cluster *clu
         threads[cluster_core_place(cluster, d)] += cluster->devices[d].cores;
     for (int p = 0; p < cluster->n_places; p++)
         if (cluster->places[p].cores && threads[p] > cluster->places[p].cores)
-            slow = fmax(slow, (double)threads[p] / cluster->places[p].cores);
+            slow = dmax(slow, (double)threads[p] / cluster->places[p].cores);
     free(threads);
     s->slow = slow;
     return s;
@@ -200,7 +201,7 @@ static void search_beside_seeds(struct search *s)
     s->found = NULL;
     s->n_found = 0;
     for (int i = 0; i < n && !s->request->block_stage; i++)
-        s->best = fmin(s->best, seeds[i]->closed);
+        s->best = dmin(s->best, seeds[i]->closed);
     search_cuts(s);
     search_orders(s);
     for (int i = 0; i < s->n_found; i++)
@@ -387,8 +388,8 @@ static struct plan *find(struct search *s, struct err *err)
             return NULL;
         }
         /* Nothing found fits exactly: believe the estimates that much less. */
-        s->factor_fixed = fmax(s->factor_fixed, factors.fixed);
-        s->factor_moving = fmax(s->factor_moving * 1.02, factors.moving);
+        s->factor_fixed = dmax(s->factor_fixed, factors.fixed);
+        s->factor_moving = dmax(s->factor_moving * 1.02, factors.moving);
     }
     s->unfit = true;
     return NULL;
@@ -411,7 +412,7 @@ static struct search *search_beside(const struct search *all)
     struct search *s = search_with(table_use(all->table), all->cluster, all->request);
 
     s->zero = true;
-    s->factor_moving = fmin(1, all->factor_moving);
+    s->factor_moving = dmin(1, all->factor_moving);
     return s;
 }
 
@@ -546,9 +547,9 @@ static void set_bound(struct search *s, struct plan *plan)
         return;
     }
     s->zero |= s->request->zero == PLAN_ZERO_ANY && s->state_bytes > 0;
-    relaxed = fmax(simple, partition_relaxed(s, plan->iteration_seconds));
+    relaxed = dmax(simple, partition_relaxed(s, plan->iteration_seconds));
     relaxed = partition_by_distance(s, relaxed, plan->iteration_seconds);
-    plan->lower_bound_seconds = fmax(simple, partition_chunks_bound(s, relaxed));
+    plan->lower_bound_seconds = dmax(simple, partition_chunks_bound(s, relaxed));
     s->zero = zero;
 }
 

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
@@ -29,9 +30,9 @@ static void take(const struct cost *cost, const struct cost_block *b,
     double dgrad = cost_at(cost, b->dgrad, b->batch_axis, n);
     double wgrad = b->wgrad ? cost_at(cost, b->wgrad, b->batch_axis, n) : 0;
 
-    least->work = fmin(least->work, times * (forward + dgrad + wgrad));
-    least->forward = fmin(least->forward, forward);
-    least->dgrad = fmin(least->dgrad, dgrad);
+    least->work = dmin(least->work, times * (forward + dgrad + wgrad));
+    least->forward = dmin(least->forward, forward);
+    least->dgrad = dmin(least->dgrad, dgrad);
 }
 
 /* Times are linear between the listed sizes and proportional outside, so that time per sample
@@ -78,13 +79,13 @@ static double longest_way(const struct cost *cost, const struct least *least)
     for (int b = 0; b < cost->n_blocks; b++) {
         to[b] += least[b].forward;
         back[b] += least[b].dgrad;
-        longest = fmax(longest, to[b] + back[b]);
+        longest = dmax(longest, to[b] + back[b]);
         for (; edge < cost->n_edges && cost->edges[edge].from == b; edge++) {
             const struct cost_edge *e = &cost->edges[edge];
 
-            to[e->to] = fmax(to[e->to], to[b]);
+            to[e->to] = dmax(to[e->to], to[b]);
             if (e->gradient_bytes[cost->n_sizes - 1] > 0)
-                back[e->to] = fmax(back[e->to], back[b]);
+                back[e->to] = dmax(back[e->to], back[b]);
         }
     }
     free(to);
@@ -107,10 +108,10 @@ double partition_lower_bound(const struct cost *cost, const struct cluster *clus
     for (int i = 0; i < request->n_replicas; i++)
         pinned += request->replicas[i];
     if (pinned > 0)
-        devices = fmin(devices, pinned * (request->pipelines ? request->pipelines
+        devices = dmin(devices, pinned * (request->pipelines ? request->pipelines
                                                              : cluster->n_devices / pinned));
     /* Where a pipeline is not flushed it is full when an iteration begins. */
-    return request_versions(request) > 1 ? work / devices : fmax(work / devices, path);
+    return request_versions(request) > 1 ? work / devices : dmax(work / devices, path);
 }
 
 /* Edges from stage to stage; malloc'ed. */
@@ -143,9 +144,9 @@ static void fill_ways(struct search *search, const struct candidate *c, double *
 
             if (stage[edge->from] != s)
                 continue;
-            to[next] = fmax(to[next], to[s] + own.forward);
+            to[next] = dmax(to[next], to[s] + own.forward);
             if (edge->gradient_bytes[cost->n_sizes - 1] > 0)
-                back[next] = fmax(back[next], back[s] + own.dgrad);
+                back[next] = dmax(back[next], back[s] + own.dgrad);
         }
     }
     free(stage);
@@ -180,7 +181,7 @@ double candidate_least(struct search *search, const struct candidate *c)
     }
     /* The first stage of a device has the number of its list. */
     for (int l = 0; l < lists; l++)
-        least = fmax(least, to[l] + fmax(work[l], work[l] - late[l] + back[l]));
+        least = dmax(least, to[l] + dmax(work[l], work[l] - late[l] + back[l]));
     free(to);
     free(back);
     free(work);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
@@ -176,7 +177,7 @@ void even_cuts(const double *sums, int stride, int n, int n_stages, int *cuts)
     double low = 0, high = 0;
 
     for (int k = 0; k < n_stages; k++)
-        high = fmax(high, sums[k * stride + n]);
+        high = dmax(high, sums[k * stride + n]);
     for (int i = 0; i < HALVINGS; i++) {
         double middle = (low + high) / 2;
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
@@ -70,7 +71,7 @@ static bool move_cut(const double *const sums[2], double *a, double *b, int *cut
     double less = sums[1][cut[0] + step] - sums[1][cut[0]];
 
     if (cut[0] + step <= cut[-1] || cut[0] + step >= cut[1] ||
-        fmax(*a + more, *b - less) >= fmax(*a, *b) * (1 - SAME))
+        dmax(*a + more, *b - less) >= dmax(*a, *b) * (1 - SAME))
         return false;
     *a += more;
     *b -= less;
@@ -255,7 +256,7 @@ static double least_closed(const struct chunkings *all, struct chunking *f,
     const struct search *s = all->search;
     double m = (double)f->split->micro_batches, work = sums->work, least = INFINITY;
     double room = all->room - fixed_bytes(s, f);
-    bool keeps = sums->activations * fmin(1, m / f->lists) <= room;
+    bool keeps = sums->activations * dmin(1, m / f->lists) <= room;
 
     f->kind = SCHEDULE_ZB_V;
     f->chunks = 2;
@@ -268,7 +269,7 @@ static double least_closed(const struct chunkings *all, struct chunking *f,
     else if (!keeps)
         return least;
     if (room > 0 && f->chunks > 1 && is_chunking(s, f))
-        least = fmin(least, (m + (double)(f->lists - 1) / f->chunks) * work);
+        least = dmin(least, (m + (double)(f->lists - 1) / f->chunks) * work);
     return least;
 }
 
@@ -364,7 +365,7 @@ static double slack(const struct search *s)
 static bool is_promising(struct chunkings *all, struct candidate *c)
 {
     return candidate_least(all->search, c) < all->best &&
-           partition_closed(all->search, c) * fmax(all->off[c->schedule], 1) <
+           partition_closed(all->search, c) * dmax(all->off[c->schedule], 1) <
                slack(all->search) * all->best;
 }
 
@@ -389,9 +390,9 @@ static int look_at(struct chunkings *all, struct candidate *c, struct err *err)
         candidate_free(c);
         return 0;
     }
-    all->best = fmin(all->best, c->seconds);
+    all->best = dmin(all->best, c->seconds);
     off = c->seconds / c->closed;
-    all->off[c->schedule] = all->off[c->schedule] > 0 ? fmin(all->off[c->schedule], off) : off;
+    all->off[c->schedule] = all->off[c->schedule] > 0 ? dmin(all->off[c->schedule], off) : off;
     search_add(s, c);
     return 0;
 }
@@ -452,7 +453,7 @@ int search_beside_chunks(struct search *s, struct err *err)
     if (s->n_found)
         all.best = s->found[0]->seconds;
     for (int d = 0; d < s->cluster->n_devices; d++)
-        all.room = fmax(all.room, search_limit(s, d));
+        all.room = dmax(all.room, search_limit(s, d));
     collect(&all);
     list = cut_all(&all, &n);
     if (n)

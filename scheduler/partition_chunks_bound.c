@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/partition_way.h"
 
@@ -87,14 +88,14 @@ static void fill_ways(struct bounding *b, const struct chunking *f)
         const struct trip *from = &b->ways[edge->from], *own = &b->each[edge->from];
         struct trip *to = &b->ways[edge->to];
 
-        to->forward = fmax(to->forward, from->forward + own->forward);
+        to->forward = dmax(to->forward, from->forward + own->forward);
         if (edge->gradient_bytes[cost->n_sizes - 1] > 0)
-            to->dgrad = fmax(to->dgrad, from->dgrad + own->dgrad);
+            to->dgrad = dmax(to->dgrad, from->dgrad + own->dgrad);
     }
     b->ways[n] = (struct trip){ INFINITY, INFINITY };
     for (int i = n - 1; i >= 0; i--)
-        b->ways[i] = (struct trip){ fmin(b->ways[i].forward, b->ways[i + 1].forward),
-                                   fmin(b->ways[i].dgrad, b->ways[i + 1].dgrad) };
+        b->ways[i] = (struct trip){ dmin(b->ways[i].forward, b->ways[i + 1].forward),
+                                   dmin(b->ways[i].dgrad, b->ways[i + 1].dgrad) };
 }
 
 /* Under interleaved all but the last W of a device are done before its last gradient leaves. */
@@ -108,7 +109,7 @@ static double mean_bound(const struct bounding *b, const struct chunking *f,
         back += b->ways[l].dgrad;
     }
     all = m * sums->work + start;
-    return (f->kind == SCHEDULE_INTERLEAVED ? fmax(all, all + back - sums->wgrad) : all) / f->lists;
+    return (f->kind == SCHEDULE_INTERLEAVED ? dmax(all, all + back - sums->wgrad) : all) / f->lists;
 }
 
 /* Seconds that count for stage 's' under interleaved, of the first blocks up to here. Device l starts
@@ -235,8 +236,8 @@ static void turn_weights(struct bounding *b, const struct chunking *f, double se
         i = j;
     }
     for (int l = 0; l < f->lists; l++) {
-        b->weights[l].seconds = fmax(0, b->weights[l].seconds);
-        b->weights[l].bytes = fmax(0, b->weights[l].bytes);
+        b->weights[l].seconds = dmax(0, b->weights[l].seconds);
+        b->weights[l].bytes = dmax(0, b->weights[l].bytes);
     }
 }
 
@@ -270,7 +271,7 @@ static bool lack_memory(const struct bounding *b, const struct chunking *f, doub
                        o->dgrad[PLAN_RECOMPUTE_NONE][i + 1] - o->dgrad[PLAN_RECOMPUTE_NONE][i]);
         stages = ceil(behind / seconds * (1 - SAME)) - 1;
         bytes += (o->made[PLAN_RECOMPUTE_NONE][i + 1] - o->made[PLAN_RECOMPUTE_NONE][i]) *
-                 fmax(1, fmin(fmax(stages, 2 * f->lists - 1 - i), m));
+                 dmax(1, dmin(dmax(stages, 2 * f->lists - 1 - i), m));
     }
     return bytes > f->lists * b->way.room * (1 + SAME);
 }
@@ -338,7 +339,7 @@ static double simulate_least(struct search *s, struct candidate *c, double least
     if (isinf(seconds) || !chooses_again(s, c))
         return seconds;
     s->memory = INFINITY;
-    least = search_evaluate(s, c, true, NULL) ? least : fmin(c->seconds, seconds);
+    least = search_evaluate(s, c, true, NULL) ? least : dmin(c->seconds, seconds);
     s->memory = memory;
     return least;
 }
@@ -464,12 +465,12 @@ static void bound_split(struct bounding *b, struct chunking *f)
         for (int v = 0; v < 2; v++) {
             f->kind = v ? SCHEDULE_ZB_V : SCHEDULE_INTERLEAVED;
             if (!schedule_suits(f->kind, f->lists, f->split->micro_batches, NULL))
-                least = fmin(least, tight_bound(b, f, &sums) * (1 - SAME));
+                least = dmin(least, tight_bound(b, f, &sums) * (1 - SAME));
         }
         if (least >= before)
             continue;
         if (look_at_cuts(b, f) && !b->keep)
-            b->bound = fmax(b->bound, least);
+            b->bound = dmax(b->bound, least);
         else if (!b->keep)
             b->bound = least;
     }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
@@ -41,9 +42,9 @@ static bool run_more(struct device *d, double lacking)
             double freed = own->bytes[d->again[i]] - own->bytes[r];
             double seconds = own->seconds[r] - own->seconds[d->again[i]];
 
-            if (freed <= 0 || seconds / fmin(freed, lacking) >= least)
+            if (freed <= 0 || seconds / dmin(freed, lacking) >= least)
                 continue;
-            least = seconds / fmin(freed, lacking);
+            least = seconds / dmin(freed, lacking);
             at = i;
             to = r;
         }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
@@ -81,8 +82,8 @@ double chunks_closed(struct search *search, const struct candidate *c)
         list->work += own.work;
         list->message += own.message;
         list->tail += own.tail;
-        most = fmax(most, fmax(list->work, list->message));
-        tail = fmax(tail, list->tail);
+        most = dmax(most, dmax(list->work, list->message));
+        tail = dmax(tail, list->tail);
         fill += own.message;
         if (s < lists - 1)
             fill += c->schedule == SCHEDULE_ZB_V ? own.forward : own.work;
@@ -108,15 +109,15 @@ double partition_closed(struct search *search, struct candidate *c)
         seconds = search->slow * (own.forward + own.dgrad + own.wgrad);
         seconds += search->slow * interval_again(&own, c->again[s]);
         if (s > 0)
-            seconds = fmax(seconds, candidate_message(search, c, s));
+            seconds = dmax(seconds, candidate_message(search, c, s));
         reduce = search_allreduce(search, pipelines, candidate_first(c, s), r,
                                   stage_gradient_bytes(search->cost, own.parameters));
         if (closed_sums(search, c->micro_batches, c->n_stages - s))
             sum += seconds;
         if (is_waited_for(search, c, s))
             back += search->slow * own.dgrad;
-        most = fmax(most, seconds);
-        tail = fmax(tail, search->slow * own.step / (search->zero ? pipelines * r : 1) + reduce);
+        most = dmax(most, seconds);
+        tail = dmax(tail, search->slow * own.step / (search->zero ? pipelines * r : 1) + reduce);
     }
     return closed_iteration(search, c->micro_batches, most, sum, tail + back);
 }

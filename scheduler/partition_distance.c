@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/partition_way.h"
 
@@ -118,7 +119,7 @@ static void fill_options(struct distance *d)
         for (int o = 0; o < d->n_options; o++) {
             const double *trip = d->options[o].sums.trip[0];
 
-            least = fmin(least, trip[i + 1] - trip[i]);
+            least = dmin(least, trip[i + 1] - trip[i]);
         }
         d->path += least;
     }
@@ -143,7 +144,7 @@ static double price_blocks(struct distance *d, double price)
                           o->replicas * (work / d->devices + price * bytes / d->way.room);
 
             d->options[k].priced[i + 1] = d->options[k].priced[i] + each;
-            least = fmin(least, each);
+            least = dmin(least, each);
         }
         d->cheapest[i + 1] = d->cheapest[i] + least;
     }
@@ -176,7 +177,7 @@ struct times {
 static struct times times_of(const struct distance *d, int behind)
 {
     double m = (double)d->m, ahead = d->aim == AIM_TURN ? 2 * behind : behind;
-    struct times t = { .trip = 1, .forward = fmax(0, m - 1 - ahead), .dgrad = m - 1 };
+    struct times t = { .trip = 1, .forward = dmax(0, m - 1 - ahead), .dgrad = m - 1 };
 
     if (d->aim == AIM_FLUSH || d->aim == AIM_PATH)
         t.wgrad = m - 1;
@@ -307,7 +308,7 @@ static double next_price(const struct line *cheap, const struct line *dear, doub
     price = (dear->seconds - dear->slope * dear->price - cheap->seconds +
              cheap->slope * cheap->price) / (cheap->slope - dear->slope);
     *most = cheap->seconds + cheap->slope * (price - cheap->price);
-    return fmax(price, 0);
+    return dmax(price, 0);
 }
 
 /* Seconds, where that is less than 'enough'; else no less than that. */
@@ -355,7 +356,7 @@ static bool is_path_long(struct distance *d, enum plan_recompute most)
 
         if (path >= d->upper)
             return true;
-        d->path = fmax(path, before);
+        d->path = dmax(path, before);
         if (path < before * (1 + GROWS))
             break;
     }
@@ -376,7 +377,7 @@ static bool is_slower(struct distance *d, struct count *count)
         double path = d->path, known;
 
         if (count->upper >= d->upper)
-            d->path = fmax(path, count->path);
+            d->path = dmax(path, count->path);
         known = d->path;
         slower = bound_aim(d, AIM_FLUSH, most, d->upper) >= d->upper || is_path_long(d, most) ||
                  (d->path > known && bound_aim(d, AIM_FLUSH, most, d->upper) >= d->upper);
@@ -438,7 +439,7 @@ static double longest(struct distance *d, double known, double upper)
         step = sqrt(step);
         seconds *= all_slower(d, seconds * step) ? step : 1;
     }
-    return fmax(seconds, known);
+    return dmax(seconds, known);
 }
 
 double partition_by_distance(struct search *search, double known, double upper)

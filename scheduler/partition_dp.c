@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
@@ -155,11 +156,11 @@ static void add_row(const struct run *run, const struct share_table *s, int repl
         double all = s->forward[i + 1] - s->forward[i] + s->dgrad[i + 1] - s->dgrad[i] +
                      s->wgrad[i + 1] - s->wgrad[i];
 
-        each[i].path = fmin(each[i].path, all);
-        each[i].work = fmin(each[i].work, all * replicas);
+        each[i].path = dmin(each[i].path, all);
+        each[i].work = dmin(each[i].work, all * replicas);
         row[i + 1].work = row[i].work + slow * each[i].work;
         row[i + 1].path = row[i].path + slow * each[i].path;
-        row[i + 1].longest = larger(row[i].longest, slow * each[i].path);
+        row[i + 1].longest = dmax(row[i].longest, slow * each[i].path);
     }
 }
 
@@ -195,7 +196,7 @@ static void fill_bounds(struct run *run)
         run->row[d] = rows;
     }
     all = least_at(run, run->devices, run->n);
-    run->level = larger(all->longest, all->work / devices_for(run, pinned ? pinned : run->n,
+    run->level = dmax(all->longest, all->work / devices_for(run, pinned ? pinned : run->n,
                                                               run->devices));
     free(each);
 }
@@ -244,11 +245,11 @@ static void set_level(const struct run *run, struct node *node)
     int left = devices_before(run, node);
     const struct least *rest;
 
-    node->level = larger(larger(node->bottleneck, node->own), run->level);
+    node->level = dmax(dmax(node->bottleneck, node->own), run->level);
     if (left <= 0 || node->first == 0)
         return;
     rest = least_at(run, left, node->first);
-    node->level = larger(node->level, larger(rest->longest, rest->work / left));
+    node->level = dmax(node->level, dmax(rest->longest, rest->work / left));
 }
 
 /* Does 'a' never do worse than 'b', whatever is put before them? A maximum grows by no more
@@ -259,14 +260,14 @@ static bool dominates(const struct run *run, const struct node *a, const struct 
     const struct table *t = run->search->table;
     double slower = a->level > b->level ? a->level - b->level : 0;
     double later = a->tail > b->tail ? a->tail - b->tail : 0;
-    double front = fmax(a->own, a->message) - b->own;
+    double front = dmax(a->own, a->message) - b->own;
 
     if (run->search->feasible)
         return run->search->request->stages ? a->stages == b->stages : a->stages <= b->stages;
     if (a->own - b->own > slower)
         slower = a->own - b->own;
     /* 'a' receives no more than 'b': its first stage is later by as much as its own work. */
-    front = fmin(front, a->own > b->own ? a->own - b->own : 0);
+    front = dmin(front, a->own > b->own ? a->own - b->own : 0);
     if (!closed_sums(run->search, run->m, a->stages))
         front = 0;
     later += a->back - b->back;
@@ -284,7 +285,7 @@ static double closed_form(const struct run *run, const struct node *node)
 {
     double own = closed_sums(run->search, run->m, node->stages) ? node->own : 0;
 
-    return closed_iteration(run->search, run->m, fmax(node->bottleneck, node->own),
+    return closed_iteration(run->search, run->m, dmax(node->bottleneck, node->own),
                             node->sum + own, node->tail + node->back);
 }
 
@@ -361,8 +362,8 @@ static void add_message(const struct run *run, const struct node *behind,
 
     seconds = search_message(&link, share->received[ij], option->share->received[ij]) +
               search_message(&link, share->gradient[ij], option->share->gradient[ij]);
-    seconds = fmax(seconds, behind->own);
-    node->bottleneck = fmax(behind->bottleneck, seconds);
+    seconds = dmax(seconds, behind->own);
+    node->bottleneck = dmax(behind->bottleneck, seconds);
     node->sum = behind->sum;
     if (closed_sums(run->search, run->m, behind->stages))
         node->sum += seconds;
@@ -382,7 +383,7 @@ static void set_message(const struct run *run, int device, struct node *node)
     if (node->first == 0 || device == 0)
         return;
     bytes = run->whole->received[ij] + run->whole->gradient[ij];
-    node->message = fmax(search_message(&beside[0], bytes, bytes),
+    node->message = dmax(search_message(&beside[0], bytes, bytes),
                          search_message(&beside[1], bytes, bytes)) * 2;
 }
 
@@ -435,7 +436,7 @@ static void add_tail(const struct run *run, const struct interval_cost *c, int d
                                      stage_gradient_bytes(run->search->cost, c->parameters));
     int copies = run->search->zero ? run->pipelines * r : 1;
 
-    node->tail = fmax(node->tail, run->search->slow * c->step / copies + reduce);
+    node->tail = dmax(node->tail, run->search->slow * c->step / copies + reduce);
 }
 
 /* Where the stage fits in no other way, it recomputes: no more than it has to. */
@@ -505,7 +506,7 @@ static bool add_stage(struct run *run, struct node *node, int device, int slots)
     set_message(run, device, node);
     insert(run, node);
     if (node->first == 0 && !run->search->feasible)
-        run->search->best = fmin(run->search->best, closed_form(run, node));
+        run->search->best = dmin(run->search->best, closed_form(run, node));
     return true;
 }
 
@@ -535,7 +536,7 @@ static void extend(struct run *run, const struct node *behind, int end,
                         request->stages - 1 - stages))
             break;
         /* A longer stage is slower still. */
-        if (closed_iteration(run->search, run->m, larger(base.bottleneck, own),
+        if (closed_iteration(run->search, run->m, dmax(base.bottleneck, own),
                              base.sum + (summed ? own : 0), 0) >
             run->search->best * run->slack)
             break;

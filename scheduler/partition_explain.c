@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 #include "scheduler/simulate.h"
@@ -18,7 +19,7 @@ static double limit_of(const struct search *s, const struct plan *plan, int stag
     double limit = INFINITY;
 
     for (int i = 0; i < plan->pipelines * of->replicas; i++)
-        limit = fmin(limit, search_limit(s, cluster_find_device(s->cluster, of->devices[i])));
+        limit = dmin(limit, search_limit(s, cluster_find_device(s->cluster, of->devices[i])));
     return limit;
 }
 
@@ -345,7 +346,7 @@ static void shares_of(const struct search *s, const struct plan *plan, double se
     double reduce = 0;
 
     for (int k = 0; k < plan->n_stages; k++)
-        reduce = fmax(reduce, plan->stages[k].allreduce);
+        reduce = dmax(reduce, plan->stages[k].allreduce);
     shares[SHARE_COMPUTE] = device_seconds(plan, slowest_device(plan)) * s->slow *
                             (double)plan->micro_batches;
     shares[SHARE_REDUCE] = reduce;
@@ -469,7 +470,7 @@ static void explain_slowest(const struct plan *plan, FILE *out)
     int slowest = slowest_device(plan);
 
     for (int k = 0; k < plan->n_stages; k++)
-        bound = fmax(bound, plan->stages[k].allreduce);
+        bound = dmax(bound, plan->stages[k].allreduce);
     seconds = device_seconds(plan, slowest);
     fprintf(out, "Stage %d%s the slowest: %.4g ms for each of %lld micro-batch%s, %.3g %% of "
             "the iteration.\n", slowest, plan->chunks > 1 ? " and those beside it are" : " is",

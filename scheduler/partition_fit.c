@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/memory.h"
 #include "scheduler/partition_private.h"
@@ -15,9 +16,9 @@ static void note_factors(const struct stage_bytes *estimate, const struct stage_
                          struct factors *factors)
 {
     if (estimate->fixed > 0)
-        factors->fixed = fmax(factors->fixed, exact->fixed / estimate->fixed);
+        factors->fixed = dmax(factors->fixed, exact->fixed / estimate->fixed);
     if (estimate->moving > 0)
-        factors->moving = fmax(factors->moving, exact->moving / estimate->moving);
+        factors->moving = dmax(factors->moving, exact->moving / estimate->moving);
 }
 
 /* Of each device of a pipeline, by its first stage, as estimated. */
@@ -117,8 +118,8 @@ static bool seems_too_large(struct search *s, int at, const struct factors *fact
         return false;
     lists = estimate_lists(s, c);
     for (int l = 0; l < c->n_stages && !large; l++)
-        large = lists[l].fixed * fmax(s->factor_fixed, factors->fixed) +
-                lists[l].moving * fmax(s->factor_moving, factors->moving) > candidate_room(s, c, l);
+        large = lists[l].fixed * dmax(s->factor_fixed, factors->fixed) +
+                lists[l].moving * dmax(s->factor_moving, factors->moving) > candidate_room(s, c, l);
     free(lists);
     return large;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
@@ -36,7 +37,7 @@ static bool is_late(const struct search *s)
 void search_share_effort(struct search *s, const struct search *other)
 {
     if (!s->few)
-        s->effort = fmax(s->effort, fmin(other->effort, MAX_SHARED));
+        s->effort = dmax(s->effort, dmin(other->effort, MAX_SHARED));
 }
 
 /* Stages from the slowest to the fastest, by the work of a micro-batch. */

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
@@ -68,7 +69,7 @@ double search_allreduce(struct search *search, int pipelines, int device, int r,
     t = reduce_time(search, pipelines, device, r);
     for (int k = 0; k < ALLREDUCE_KINDS; k++)
         if (allreduce_allowed(search->cluster, (enum allreduce)k, search->zero))
-            seconds = fmin(seconds, t->lines[k].latency + bytes * t->lines[k].rate);
+            seconds = dmin(seconds, t->lines[k].latency + bytes * t->lines[k].rate);
     return seconds;
 }
 
@@ -105,11 +106,11 @@ struct message_link search_link(const struct search *search, int from, int r, in
     for (int i = 0; i < n; i++) {
         const struct cluster_place *place = &cluster->places[wires[i]];
 
-        result.each = fmax(result.each, 1 / place->up_bandwidth);
-        result.flow = fmax(result.flow, 1 / place->flow_bandwidth);
+        result.each = dmax(result.each, 1 / place->up_bandwidth);
+        result.flow = dmax(result.flow, 1 / place->flow_bandwidth);
     }
     for (int i = 1; i < up; i++)
-        result.own = fmax(result.own, devices_below(search, wires[i], from, r) /
+        result.own = dmax(result.own, devices_below(search, wires[i], from, r) /
                                           cluster->places[wires[i]].up_bandwidth);
     return result;
 }
@@ -117,10 +118,10 @@ struct message_link search_link(const struct search *search, int from, int r, in
 double search_message(const struct message_link *link, double bytes, double own_bytes)
 {
     /* No transfer is longer than what one sends, or than what one receives. */
-    double together = fmax(bytes * link->each, own_bytes * link->own);
-    double one = fmin(bytes, own_bytes);
+    double together = dmax(bytes * link->each, own_bytes * link->own);
+    double one = dmin(bytes, own_bytes);
 
-    return bytes > 0 ? cluster_link_start(&link->link, one) + fmax(together, one * link->flow)
+    return bytes > 0 ? cluster_link_start(&link->link, one) + dmax(together, one * link->flow)
                      : 0;
 }
 
@@ -153,7 +154,7 @@ static struct wire *wires_of(const struct cluster *c)
 
         wires[place->parent].devices += wires[p].devices;
         wires[p].place = place->parent;
-        wires[p].bandwidth = fmin(place->up_bandwidth, place->flow_bandwidth);
+        wires[p].bandwidth = dmin(place->up_bandwidth, place->flow_bandwidth);
     }
     wires[0].place = -1;
     return wires;
@@ -176,10 +177,10 @@ double *search_widest(const struct search *search)
 
         devices = more ? devices + wires[i].devices : wires[i].devices;
         if (more)
-            widest[devices] = fmax(widest[devices], wires[i].bandwidth);
+            widest[devices] = dmax(widest[devices], wires[i].bandwidth);
     }
     for (int n = c->n_devices - 1; n >= 0; n--)
-        widest[n] = fmax(widest[n], widest[n + 1]);
+        widest[n] = dmax(widest[n], widest[n + 1]);
     free(wires);
     return widest;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
@@ -21,8 +22,8 @@ void search_rooms(const struct search *search, double *smallest, double *largest
 {
     *smallest = *largest = search_limit(search, 0);
     for (int d = 1; d < search->cluster->n_devices; d++) {
-        *smallest = fmin(*smallest, search_limit(search, d));
-        *largest = fmax(*largest, search_limit(search, d));
+        *smallest = dmin(*smallest, search_limit(search, d));
+        *largest = dmax(*largest, search_limit(search, d));
     }
 }
 
@@ -33,7 +34,7 @@ double search_room(const struct search *search, int pipelines, int device, int r
 
     for (int p = 0; p < pipelines && !search->uniform; p++)
         for (int d = p * n + device; d < p * n + device + r; d++)
-            room = fmin(room, search_limit(search, search->order ? search->order[d] : d));
+            room = dmin(room, search_limit(search, search->order ? search->order[d] : d));
     return room;
 }
 
@@ -50,7 +51,6 @@ struct stage_bytes interval_bytes(const struct search *search, const struct inte
     double state = search->state_bytes / (search->zero ? copies : 1);
     double buffers = search_message_buffers(search);
     int versions = search->versions;
-    struct stage_cost kept = { .parameters = c->parameters, .prepared = c->prepared };
     struct stage_cost moving = { .activations = c->activations, .dropped = c->dropped,
                                  .received = c->slot - c->activations, .delayed = c->delayed,
                                  .turn = c->turn, .held = c->held, .rest = c->rest,
@@ -65,7 +65,7 @@ struct stage_bytes interval_bytes(const struct search *search, const struct inte
     struct stage_bytes bytes;
 
     stage_backward(&moving, form, again, slots);
-    bytes.fixed = stage_memory(search->cost, &kept, slots, versions, state);
+    bytes.fixed = stage_fixed(search->cost, c->parameters, c->prepared, versions, state);
     bytes.moving = stage_memory(search->cost, &moving, slots, versions, state) +
                    stage_message_bytes(&moving, buffers, micro_batches, slots) +
                    stage_sum_bytes(stage_gradient_bytes(search->cost, c->parameters), buffers,

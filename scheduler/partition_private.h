@@ -12,6 +12,7 @@
 #define TASUKI_SCHEDULER_PARTITION_PRIVATE_H
 
 #include "base/err.h"
+#include "base/extreme.h"
 #include "scheduler/partition.h"
 #include "scheduler/schedule.h"
 #include "scheduler/stage.h"
@@ -25,6 +26,7 @@
 /* Costs at one share. Sums from 0 to each cut; [table_pair()] for intervals. */
 struct share_table {
     int64_t samples;
+    double *memory;         /* of all that follow */
     double *forward, *dgrad, *wgrad, *activations, *delayed, *held;
     double *again, *dropped, *made_again;   /* where it recomputes selectively, see
                                              * struct stage_cost */
@@ -281,11 +283,6 @@ void search_orders(struct search *search);
  * nothing is added. -1 on an error.
  */
 int partition_small(struct search *search, long most, long *count, struct err *err);
-/* fmax() is a call. */
-static inline double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
 
 /* The closed form of partition_dp(): of the slowest stage, of those that are summed up, and of the
  * tail.
@@ -294,7 +291,7 @@ static inline double closed_iteration(const struct search *search, int64_t m, do
                                       double sum, double tail)
 {
     if (search->versions > 1)
-        return (double)m * larger(most, sum) + tail;
+        return (double)m * dmax(most, sum) + tail;
     return (double)(m - 1) * most + sum + tail;
 }
 

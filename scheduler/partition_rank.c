@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/err.h"
+#include "base/extreme.h"
 #include "scheduler/partition_private.h"
 #include "scheduler/simulate.h"
 
@@ -186,7 +187,7 @@ static void foresee(struct search *s, struct candidate *c, const struct candidat
 {
     if (!is_possible(s, c))
         return;
-    c->seconds = best->seconds * fmax(c->closed / best->closed, 1 + NEAR);
+    c->seconds = best->seconds * dmax(c->closed / best->closed, 1 + NEAR);
     c->exact = false;
 }
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
@@ -60,7 +61,7 @@ static struct frame frame_of(const struct recut *r, int s)
     int64_t share = candidate_share(c->micro_batch, c->replicas[s]);
     struct frame frame = { .own = table_share(table, share),
                            .room = candidate_room(r->search, c, s),
-                           .ahead = fmin((double)c->micro_batches - 1, r->stages - 1 - s),
+                           .ahead = dmin((double)c->micro_batches - 1, r->stages - 1 - s),
                            .slots = candidate_slots(r->search->request, c, s),
                            .copies = candidate_pipelines(c) * c->replicas[s] };
 
@@ -107,7 +108,7 @@ static double work(const struct recut *r, double ahead, const struct interval_co
     double m = (double)r->from->micro_batches;
     double own = (m - 1 - ahead) * c->forward + (m - 1) * (c->dgrad + c->wgrad + again);
 
-    return fmax(r->search->slow * own, (m - 1) * waits);
+    return dmax(r->search->slow * own, (m - 1) * waits);
 }
 
 /* All stages that end there, the shortest first. */
@@ -194,7 +195,7 @@ static double longest_work(const struct recut *r)
 
         while (r->pieces[k].first != cut)
             k++;
-        longest = fmax(longest, r->pieces[k].work);
+        longest = dmax(longest, r->pieces[k].work);
         cut = end;
     }
     return longest;
@@ -215,11 +216,11 @@ static double work_of(const struct recut *r)
     double most = 0;
 
     for (int s = 0; s < c->n_stages; s++) {
-        double ahead = fmin((double)c->micro_batches - 1, c->n_stages - 1 - s);
+        double ahead = dmin((double)c->micro_batches - 1, c->n_stages - 1 - s);
         struct interval_cost own;
 
         candidate_interval(r->search, c, s, candidate_share(c->micro_batch, c->replicas[s]), &own);
-        most = fmax(most, work(r, ahead, &own, interval_again(&own, c->again[s]),
+        most = dmax(most, work(r, ahead, &own, interval_again(&own, c->again[s]),
                                s > 0 ? candidate_message(r->search, c, s) : 0));
     }
     return most;

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "base/order.h"
 #include "scheduler/partition_private.h"
@@ -99,8 +100,8 @@ static double least_seconds(const struct relaxation *r, const struct cost_block 
         double share = (double)r->choices[k].share->samples;
         double smallest = (double)(r->b / r->choices[k].most);
 
-        least = fmin(least, cost_at(r->search->cost, seconds, block->batch_axis, share));
-        least = fmin(least, cost_at(r->search->cost, seconds, block->batch_axis, smallest));
+        least = dmin(least, cost_at(r->search->cost, seconds, block->batch_axis, share));
+        least = dmin(least, cost_at(r->search->cost, seconds, block->batch_axis, smallest));
     }
     return least;
 }
@@ -119,9 +120,9 @@ static void fill_ways(struct relaxation *r)
         for (int i = r->start[b]; i < r->start[b + 1]; i++) {
             const struct cost_edge *e = &cost->edges[r->into[i]];
 
-            r->to[b] = fmax(r->to[b], r->to[e->from]);
+            r->to[b] = dmax(r->to[b], r->to[e->from]);
             if (has_gradient(cost, e))
-                r->back[b] = fmax(r->back[b], r->back[e->from]);
+                r->back[b] = dmax(r->back[b], r->back[e->from]);
         }
         r->to[b] += least_seconds(r, &cost->blocks[b], cost->blocks[b].forward);
         r->back[b] += least_seconds(r, &cost->blocks[b], cost->blocks[b].dgrad);
@@ -142,7 +143,7 @@ static void fill_rounds(struct relaxation *r)
             const struct cost_edge *e = &cost->edges[r->into[i]];
 
             if (has_gradient(cost, e))
-                r->round[e->from] = fmax(r->round[e->from], r->round[b]);
+                r->round[e->from] = dmax(r->round[e->from], r->round[b]);
         }
     }
 }
@@ -172,9 +173,9 @@ static void fill_wires(struct relaxation *r)
 
     r->latency = c->n_devices > 1 ? INFINITY : 0;
     for (int d = 0; d < c->n_devices; d++) {
-        r->bandwidth = fmax(r->bandwidth, c->places[c->devices[d].place].up_bandwidth);
+        r->bandwidth = dmax(r->bandwidth, c->places[c->devices[d].place].up_bandwidth);
         if (d > 0)
-            r->latency = fmin(r->latency, least_start(c, d - 1, d));
+            r->latency = dmin(r->latency, least_start(c, d - 1, d));
     }
     r->messages = r->bandwidth;
     for (int e = 0; e < cost->n_edges; e++)
@@ -214,14 +215,14 @@ static void set_schedules(struct relaxation *r, int s)
 /* An edge into the interval. */
 static void widen(const struct relaxation *r, const struct cost_edge *e, struct border *border)
 {
-    border->first = border->reads ? fmin(border->first, r->to[e->from]) : r->to[e->from];
-    border->last = fmax(border->last, r->to[e->from]);
+    border->first = border->reads ? dmin(border->first, r->to[e->from]) : r->to[e->from];
+    border->last = dmax(border->last, r->to[e->from]);
     border->reads = true;
     if (!has_gradient(r->search->cost, e))
         return;
-    border->back_first = border->returns ? fmin(border->back_first, r->back[e->from])
+    border->back_first = border->returns ? dmin(border->back_first, r->back[e->from])
                                          : r->back[e->from];
-    border->back_last = fmax(border->back_last, r->back[e->from]);
+    border->back_last = dmax(border->back_last, r->back[e->from]);
     border->returns = true;
 }
 
@@ -303,11 +304,11 @@ static double first_backward(const struct relaxation *r, int i, int j, bool *awa
             continue;
         awaits[from] = true;
         if (!has_block(r, i, j, to))
-            first = fmin(first, r->to[from] + r->round[to]);
+            first = dmin(first, r->to[from] + r->round[to]);
     }
     for (int b = 0; b < cost->n_blocks; b++)
         if (!awaits[b] && has_block(r, i, j, b))
-            first = fmin(first, r->to[b]);
+            first = dmin(first, r->to[b]);
     return first;
 }
 
@@ -358,7 +359,7 @@ static double least_sum(const struct relaxation *r, enum allreduce kind, int rep
      * 2 (k - 1) / k.
      */
     chains = 4 * (sqrt(n) - 1) * latency + 2 * seconds + slowest;
-    return fmin(ring, chains);
+    return dmin(ring, chains);
 }
 
 static double all_reduce(const struct relaxation *r, int replicas, double bytes)
@@ -370,7 +371,7 @@ static double all_reduce(const struct relaxation *r, int replicas, double bytes)
     for (int k = 0; k < ALLREDUCE_KINDS; k++)
         if (allreduce_allowed(r->search->cluster, (enum allreduce)k, false) ||
             (r->search->zero && allreduce_allowed(r->search->cluster, (enum allreduce)k, true)))
-            least = fmin(least, least_sum(r, (enum allreduce)k, replicas, bytes));
+            least = dmin(least, least_sum(r, (enum allreduce)k, replicas, bytes));
     return least;
 }
 
@@ -391,7 +392,7 @@ static double tail(const struct relaxation *r, int i, int j, const struct choice
 
     if (list && list->versions > 1)
         return step;
-    return step + fmax(all_reduce(r, replicas, last),
+    return step + dmax(all_reduce(r, replicas, last),
                        all_reduce(r, replicas, stage_gradient_bytes(cost, own)) - c->dgrad -
                            c->wgrad - interval_again(c, again));
 }
@@ -405,15 +406,15 @@ static double least_time(const struct relaxation *r, int i, int j, const struct 
 
     table_interval(r->table, choice->share, i, j, &c);
     if (border->reads)
-        start = r->latency + fmax(border->last, border->first + c.received / r->messages);
+        start = r->latency + dmax(border->last, border->first + c.received / r->messages);
     end = start + m * (c.forward + c.dgrad + c.wgrad + interval_again(&c, again));
-    end = fmax(end, border->turn + m * (c.dgrad + c.wgrad));
+    end = dmax(end, border->turn + m * (c.dgrad + c.wgrad));
     most = end + tail(r, i, j, choice, &c, again);
     if (border->returns)
-        most = fmax(most, end - r->late * c.wgrad + r->latency +
-                              fmax(border->back_last,
+        most = dmax(most, end - r->late * c.wgrad + r->latency +
+                              dmax(border->back_last,
                                    border->back_first + c.gradient / r->messages));
-    return fmax(most, m * fmax(c.received, c.gradient) / r->messages);
+    return dmax(most, m * dmax(c.received, c.gradient) / r->messages);
 }
 
 static bool fits(const struct relaxation *r, int i, int j, const struct choice *choice,

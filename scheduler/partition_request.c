@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/memory.h"
 #include "scheduler/partition_private.h"
@@ -389,13 +390,13 @@ int explain_failure(struct search *s, struct err *err)
     search_rooms(s, &smallest, &room);
     giant = find_giant(s, table_share(s->table, share), slots, s->cluster->n_devices, &bytes);
     if (share == size)
-        bytes = fmax(bytes, exact_alone(s, giant, size, kind));
+        bytes = dmax(bytes, exact_alone(s, giant, size, kind));
     if (bytes > room)
         return err_set(err, "block \"%s\" does not fit on one device, by %.0f bytes; at least "
                        "--memory %.0f or larger devices would do",
                        heaviest(s->cost, s->table->cuts[giant], s->table->cuts[giant + 1]),
                        ceil(bytes - room), ceil(bytes));
-    needed = isfinite(room) ? least_memory(s, size, fmax(room, 1)) : 0;
+    needed = isfinite(room) ? least_memory(s, size, dmax(room, 1)) : 0;
     if (needed <= 0)
         return err_set_code(err, EXIT_USAGE, "these pins leave no plan; leave out --stages, "
                             "--replicas, --micro-batch-size or --pin");

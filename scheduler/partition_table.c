@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/layers.h"
 #include "scheduler/partition_private.h"
@@ -391,37 +392,7 @@ struct table *table_at(const struct cost *cost, int n, const int *cuts)
 
 static void free_share(struct share_table *s)
 {
-    free(s->forward);
-    free(s->dgrad);
-    free(s->wgrad);
-    free(s->activations);
-    free(s->delayed);
-    free(s->held);
-    free(s->rest);
-    free(s->turn);
-    free(s->again);
-    free(s->dropped);
-    free(s->made_again);
-    free(s->peak);
-    free(s->peak_again);
-    free(s->behind);
-    free(s->copies_in);
-    free(s->copies_out);
-    free(s->copied_inputs);
-    free(s->first_out);
-    free(s->border);
-    free(s->border_peak);
-    free(s->received);
-    free(s->gradient);
-    free(s->inputs);
-    free(s->fed);
-    free(s->once);
-    free(s->left);
-    free(s->kernels);
-    free(s->workspace);
-    free(s->ahead);
-    free(s->sent);
-    free(s->passed);
+    free(s->memory);
     free(s);
 }
 
@@ -457,7 +428,7 @@ static bool fill_largest(const struct table *table, double *array)
         any |= array[table_pair(table, i, i + 1)] != 0;
     for (int i = table->n - 1; i >= 0 && any; i--)
         for (int j = i + 2; j <= table->n; j++)
-            array[table_pair(table, i, j)] = fmax(array[table_pair(table, i, j - 1)],
+            array[table_pair(table, i, j)] = dmax(array[table_pair(table, i, j - 1)],
                                                 array[table_pair(table, j - 1, j)]);
     return any;
 }
@@ -467,7 +438,7 @@ static void fill_peaks(const struct table *table, const double *sum, double *arr
 {
     for (int i = table->n - 1; i >= 0; i--)
         for (int j = i + 2; j <= table->n; j++)
-            array[table_pair(table, i, j)] = fmax(array[table_pair(table, i, j - 1)],
+            array[table_pair(table, i, j)] = dmax(array[table_pair(table, i, j - 1)],
                                                 sum[j - 1] - sum[i] +
                                                     array[table_pair(table, j - 1, j)]);
 }
@@ -533,8 +504,8 @@ static void fill_borders(const struct table *table, struct share_table *s)
             size_t ij = table_pair(table, i, j), behind = table_pair(table, i + 1, j);
             double out = s->first_out[ij];
 
-            s->border[ij] = fmax(s->workspace[part] + out, j > i + 1 ? s->border[behind] : 0);
-            s->border_peak[ij] = fmax(s->peak[part] + out,
+            s->border[ij] = dmax(s->workspace[part] + out, j > i + 1 ? s->border[behind] : 0);
+            s->border_peak[ij] = dmax(s->peak[part] + out,
                                       j > i + 1 ? kept + s->border_peak[behind] : 0);
         }
     }
@@ -571,47 +542,39 @@ static void fill_edges(const struct table *table, struct share_table *s)
     free(where);
 }
 
+/* All arrays lie in one piece. */
+static struct share_table *new_share(const struct table *table, int64_t samples)
+{
+    struct share_table *s = mem_new(1, sizeof(*s));
+    double **const sums[] = { &s->forward, &s->dgrad, &s->wgrad, &s->activations, &s->delayed,
+                              &s->held, &s->again, &s->dropped, &s->made_again };
+    double **const intervals[] = {
+        &s->rest, &s->turn, &s->peak, &s->peak_again, &s->behind, &s->copies_in, &s->copies_out,
+        &s->copied_inputs, &s->first_out, &s->border, &s->border_peak, &s->received, &s->gradient,
+        &s->inputs, &s->fed, &s->once, &s->left, &s->kernels, &s->workspace, &s->ahead, &s->sent,
+        &s->passed
+    };
+    size_t n_sums = sizeof(sums) / sizeof(sums[0]), n = (size_t)table->n + 1;
+    size_t n_intervals = sizeof(intervals) / sizeof(intervals[0]), pairs = table_pairs(table);
+    double *at = mem_new_large(n_sums * n + n_intervals * pairs, sizeof(*at));
+
+    s->samples = samples;
+    s->memory = at;
+    for (size_t i = 0; i < n_sums; i++, at += n)
+        *sums[i] = at;
+    for (size_t i = 0; i < n_intervals; i++, at += pairs)
+        *intervals[i] = at;
+    return s;
+}
+
 const struct share_table *table_share(struct table *table, int64_t samples)
 {
-    size_t n = (size_t)table->n + 1;
     struct share_table *s;
 
     for (int i = 0; i < table->n_shares; i++)
         if (table->shares[i]->samples == samples)
             return table->shares[i];
-    s = mem_new(1, sizeof(*s));
-    s->samples = samples;
-    s->forward = new_array(n);
-    s->dgrad = new_array(n);
-    s->wgrad = new_array(n);
-    s->activations = new_array(n);
-    s->delayed = new_array(n);
-    s->held = new_array(n);
-    s->rest = new_array(table_pairs(table));
-    s->turn = new_array(table_pairs(table));
-    s->again = new_array(n);
-    s->dropped = new_array(n);
-    s->made_again = new_array(n);
-    s->peak = new_array(table_pairs(table));
-    s->peak_again = new_array(table_pairs(table));
-    s->behind = new_array(table_pairs(table));
-    s->copies_in = new_array(table_pairs(table));
-    s->copies_out = new_array(table_pairs(table));
-    s->copied_inputs = new_array(table_pairs(table));
-    s->first_out = new_array(table_pairs(table));
-    s->border = new_array(table_pairs(table));
-    s->border_peak = new_array(table_pairs(table));
-    s->received = new_array(table_pairs(table));
-    s->gradient = new_array(table_pairs(table));
-    s->inputs = new_array(table_pairs(table));
-    s->fed = new_array(table_pairs(table));
-    s->once = new_array(table_pairs(table));
-    s->left = new_array(table_pairs(table));
-    s->kernels = new_array(table_pairs(table));
-    s->workspace = new_array(table_pairs(table));
-    s->ahead = new_array(table_pairs(table));
-    s->sent = new_array(table_pairs(table));
-    s->passed = new_array(table_pairs(table));
+    s = new_share(table, samples);
     if (table->ideals) {
         table_fill_ideals(table, s);
     } else {
@@ -642,8 +605,8 @@ static void set_border(const struct table *table, const struct share_table *s, i
         r->copies = 0;
         return;
     }
-    r->border = fmax(s->border[ij], s->workspace[first] + in + s->first_out[ij]);
-    r->border_peak = fmax(s->border_peak[ij], s->peak[first] + in + s->first_out[ij]);
+    r->border = dmax(s->border[ij], s->workspace[first] + in + s->first_out[ij]);
+    r->border_peak = dmax(s->border_peak[ij], s->peak[first] + in + s->first_out[ij]);
 }
 
 void table_interval(const struct table *table, const struct share_table *s, int i, int j,
@@ -664,11 +627,11 @@ void table_interval(const struct table *table, const struct share_table *s, int 
     r->delayed = s->delayed[j] - s->delayed[i];
     r->held = s->held[j] - s->held[i];
     r->rest = s->rest[ij];
-    r->turn = fmax(s->turn[ij], -s->delayed[i]) + s->delayed[j];
+    r->turn = dmax(s->turn[ij], -s->delayed[i]) + s->delayed[j];
     r->again = s->again[j] - s->again[i];
     r->dropped = s->dropped[j] - s->dropped[i] - s->passed[ij];
     r->slot = r->activations + s->received[ij] + s->inputs[ij];
-    r->workspace = fmax(s->workspace[ij], s->passed[ij]);
+    r->workspace = dmax(s->workspace[ij], s->passed[ij]);
     r->fed = 0;
     r->left = s->passed[ij];
     if (s->has_once) {
@@ -681,6 +644,6 @@ void table_interval(const struct table *table, const struct share_table *s, int 
     r->made_again = s->made_again[j] - s->made_again[i];
     r->peak = s->peak[ij];
     r->peak_again = s->peak_again[ij];
-    r->behind = fmax(s->behind[ij], -s->delayed[i]) + s->delayed[j];
+    r->behind = dmax(s->behind[ij], -s->delayed[i]) + s->delayed[j];
     set_border(table, s, i, j, r);
 }

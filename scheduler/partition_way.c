@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/extreme.h"
 #include "base/mem.h"
 
 static bool compiles(const struct way *w)
@@ -17,11 +18,11 @@ static double bytes_at(const struct cost *cost, const double *bytes, bool scales
 {
     int last = cost->n_sizes - 1;
     double most = (double)cost->micro_batch[last];
-    double at = bytes ? cost_at(cost, bytes, scales, fmin(samples, most)) : 0;
+    double at = bytes ? cost_at(cost, bytes, scales, dmin(samples, most)) : 0;
 
     if (!bytes || !scales || samples <= most || !last)
         return at;
-    return at + fmax(0, (samples - most) * (bytes[last] - bytes[last - 1]) /
+    return at + dmax(0, (samples - most) * (bytes[last] - bytes[last - 1]) /
                             (most - (double)cost->micro_batch[last - 1]));
 }
 
@@ -103,7 +104,7 @@ static void fill_arrives(const struct way *w, double samples, struct way_sums *o
         for (next = e + 1; next < cost->n_edges && !is_first(cost, next); next++)
             last = cost->edges[next].to > last ? cost->edges[next].to : last;
         for (int i = edge->from + 1; i <= last && compiles(w); i++)
-            o->arrives[i] = fmin(o->arrives[i], bytes);
+            o->arrives[i] = dmin(o->arrives[i], bytes);
         for (int k = e; k < next && !compiles(w); k++)
             o->arrives[cost->edges[k].to] += bytes;
     }
@@ -172,17 +173,17 @@ static void fill_block(const struct way *w, struct way_sums *o, const struct sha
     if (compiles(w) && way_is_chain(w))
         o->read[i] = bytes_at(cost, b->read_from_others, b->batch_axis, share);
     o->fixed[i + 1] = o->fixed[i] + fixed_bytes(w, b, shares->copies);
-    kept = fmax(0, bytes_at(cost, made, b->batch_axis, share) - passed);
-    less = fmax(0, bytes_at(cost, selective, b->batch_axis, share) - passed);
+    kept = dmax(0, bytes_at(cost, made, b->batch_axis, share) - passed);
+    less = dmax(0, bytes_at(cost, selective, b->batch_axis, share) - passed);
     o->made[0][i + 1] = o->made[0][i] + kept;
-    o->made[1][i + 1] = o->made[1][i] + fmin(kept, less);
+    o->made[1][i + 1] = o->made[1][i] + dmin(kept, less);
     for (enum plan_recompute c = PLAN_RECOMPUTE_NONE; c < RECOMPUTES; c++) {
         double f = cost_at(cost, b->forward, b->batch_axis, least);
 
-        o->dgrad[c][i + 1] = o->dgrad[c][i] + dgrad + fmax(0, recompute_seconds(c, again, forward));
+        o->dgrad[c][i + 1] = o->dgrad[c][i] + dgrad + dmax(0, recompute_seconds(c, again, forward));
         o->trip[c][i + 1] = o->trip[c][i] +
-                            fmin(forward + dgrad + fmax(0, recompute_seconds(c, again, forward)),
-                                 trip(cost, b, least) + fmax(0, recompute_seconds(c, small, f)));
+                            dmin(forward + dgrad + dmax(0, recompute_seconds(c, again, forward)),
+                                 trip(cost, b, least) + dmax(0, recompute_seconds(c, small, f)));
     }
 }
 
@@ -194,7 +195,7 @@ void way_sums_init(struct way_sums *sums, const struct way *way, int64_t b, int6
     struct shares shares = { (double)candidate_share(b, replicas), (double)(b / most), copies };
 
     *sums = (struct way_sums){ .replicas = replicas,
-                               .sends = fmin(search_message_buffers(way->search), (double)m) };
+                               .sends = dmin(search_message_buffers(way->search), (double)m) };
     /* The rows lie end to end, and are freed by the first. */
     sums->forward = rows;
     sums->wgrad = rows += n;

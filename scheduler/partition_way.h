@@ -7,6 +7,7 @@
 
 #include <math.h>
 
+#include "base/extreme.h"
 #include "scheduler/partition_private.h"
 
 #define RECOMPUTES (PLAN_RECOMPUTE_FULL + 1)
@@ -55,11 +56,11 @@ static inline double way_bytes(const struct way *way, const struct way_sums *s,
      * piece by piece.
      */
     if (c == PLAN_RECOMPUTE_FULL)
-        kept = fmax(s->read[i], j > way->within[i] ? s->arrives[i] : 0);
+        kept = dmax(s->read[i], j > way->within[i] ? s->arrives[i] : 0);
     else if (c == PLAN_RECOMPUTE_SELECTIVE)
         kept = made = s->made[1][j] - s->made[1][i];
     return s->fixed[j] - s->fixed[i] + made + (slots - 1) * kept + s->sends * (s->in[i] + s->out[j]) +
-           fmin(s->sends, slots) * s->out[j];
+           dmin(s->sends, slots) * s->out[j];
 }
 
 #endif

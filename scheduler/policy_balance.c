@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/policy_private.h"
 
@@ -96,9 +97,9 @@ static void try_stage(const struct balance *b, const double *worst, int end, int
         if (seconds >= *best)
             return;
         seconds += (cost.received + cost.gradient) / b->bandwidth;
-        if (fmax(before, seconds) >= *best)
+        if (dmax(before, seconds) >= *best)
             continue;
-        seconds = fmax(before, seconds + again_seconds(b, &cost, devices - r, r));
+        seconds = dmax(before, seconds + again_seconds(b, &cost, devices - r, r));
         if (seconds < *best) {
             *best = seconds;
             *step = (struct step){ (short)i, (short)r };

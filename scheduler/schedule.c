@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/schedule_private.h"
 
@@ -107,11 +108,11 @@ static int more_slots(enum schedule_kind kind, double memory, int n_stages,
                       int64_t micro_batches)
 {
     double times = memory > 0 ? memory : SCHEDULE_MEMORY;
-    double more = fmin(n_stages - 1, floor((times - 1) * n_stages + 1e-9));
+    double more = dmin(n_stages - 1, floor((times - 1) * n_stages + 1e-9));
 
     if (kind != SCHEDULE_ZB)
         return 0;
-    return (int)fmax(0, fmin(more, (double)(micro_batches - n_stages)));
+    return (int)dmax(0, dmin(more, (double)(micro_batches - n_stages)));
 }
 
 /* Forwards that stage 's' is ahead of 1f1b: no further than its gradients take to come back. */

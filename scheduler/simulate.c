@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/simulate_private.h"
 #include "scheduler/stage_layout.h"
@@ -205,7 +206,7 @@ void worker_pace(struct sim *sim, int worker)
 
     if (!w->computing || (pace <= w->rate && pace >= w->rate))
         return;
-    w->left = fmax(w->left - (sim->now - w->since) * w->rate, 0);
+    w->left = dmax(w->left - (sim->now - w->since) * w->rate, 0);
     w->since = sim->now;
     w->rate = pace;
     set_end(sim, worker);
@@ -346,7 +347,7 @@ static double steady_seconds(const struct sim *sim)
     for (int i = 0; i < sim->n_workers; i++) {
         const double *stepped = sim->workers[i].stepped;
 
-        most = fmax(most, stepped[SIM_MEASURED] - stepped[SIM_MEASURED - 1]);
+        most = dmax(most, stepped[SIM_MEASURED] - stepped[SIM_MEASURED - 1]);
     }
     return most;
 }
@@ -436,15 +437,15 @@ static void cut_out(struct sim *sim)
     int n = 0;
 
     for (int i = 0; i < sim->n_workers; i++)
-        start = fmin(start, sim->workers[i].stepped[SIM_MEASURED - 1]);
+        start = dmin(start, sim->workers[i].stepped[SIM_MEASURED - 1]);
     end = start + sim->seconds;
     for (int i = 0; i < sim->n_events; i++) {
         struct simulated_event e = sim->events[i];
 
         if (e.end <= start || e.start >= end)
             continue;
-        e.start = fmax(e.start, start) - start;
-        e.end = fmin(e.end, end) - start;
+        e.start = dmax(e.start, start) - start;
+        e.end = dmin(e.end, end) - start;
         e.instruction.micro %= sim->once->micro_batches;
         sim->events[n++] = e;
     }
@@ -535,7 +536,7 @@ int simulate_forecast(struct plan *plan, const struct cost *cost, const struct c
         plan->stages[i].busy = plan->stages[i].reducing = plan->stages[i].idle = 0;
     for (int i = 0; !bad && i < sim->n_workers; i++) {
         const struct worker *w = &sim->workers[i];
-        double idle = fmax(sim->seconds - w->busy - w->reduced, 0) / w->n_parts;
+        double idle = dmax(sim->seconds - w->busy - w->reduced, 0) / w->n_parts;
 
         for (int c = 0; c < w->n_parts; c++) {
             struct plan_stage *stage = &plan->stages[w->parts[c].stage];

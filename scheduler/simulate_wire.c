@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/simulate_private.h"
 
@@ -164,7 +165,7 @@ static double share_of_wires(const struct sim *sim, const struct route *route)
         const struct cluster_place *place = &sim->cluster->places[wire / 2];
         double share = place->up_bandwidth / sim->wire_flows[wire].n;
 
-        /* fmin() is a call. */
+        /* dmin() is a call. */
         share = share < place->flow_bandwidth ? share : place->flow_bandwidth;
         rate = share < rate ? share : rate;
     }
@@ -180,7 +181,7 @@ static void flow_pace(struct sim *sim, int id)
     if (rate <= flow->rate && rate >= flow->rate)
         return;
     if (isfinite(flow->rate))
-        flow->bytes = fmax(flow->bytes - (sim->now - flow->since) * flow->rate, 0);
+        flow->bytes = dmax(flow->bytes - (sim->now - flow->since) * flow->rate, 0);
     flow->since = sim->now;
     flow->rate = rate;
     timer_set(sim, sim->n_workers + id, sim->now + flow->bytes / rate);

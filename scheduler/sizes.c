@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/extreme.h"
 #include "base/mem.h"
 
 /* Devices of the first so many nodes; 0: there are fewer. A cluster without nodes has one. */
@@ -30,7 +31,7 @@ static void fill_shares(struct size_row *row)
         row->busy += n * plan->stages[s].busy / all;
         row->reducing += n * plan->stages[s].reducing / all;
     }
-    row->idle = fmax(0, 1 - row->busy - row->reducing);
+    row->idle = dmax(0, 1 - row->busy - row->reducing);
 }
 
 /* All nodes read the same files at once, each its share of the samples. */
@@ -62,7 +63,7 @@ static void fill(struct sizes *sizes, const struct cluster *part, struct size_ro
     if (q->staged)
         row->staging = storage_seconds(&part->storage, row->nodes, q->data_bytes, false);
     row->reading = reading_seconds(q, &part->storage, row->nodes, row->plan->global_batch);
-    row->step = fmax(row->plan->iteration_seconds, row->reading);
+    row->step = dmax(row->plan->iteration_seconds, row->reading);
     row->steps = (double)(q->steps ? q->steps : 1) * row->step;
     row->finish = (q->steps ? q->start_up + row->staging : 0) + row->steps;
     row->node_hours = row->nodes * row->finish / 3600;
@@ -84,7 +85,7 @@ static void compare(struct sizes *sizes)
         if (reference <= 0)
             reference = each;
         row->efficiency = each / reference;
-        least = fmin(least, row->finish);
+        least = dmin(least, row->finish);
     }
     for (int i = 0; i < sizes->n; i++) {
         const struct size_row *row = &sizes->rows[i];

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/sums.h"
 
@@ -31,7 +32,7 @@ static void add_value(const struct cost *cost, const int *stage, int s, double s
         kept |= (sends || there) && !edges[i].once;
         reordered |= there && edges[i].reordered;
         if (there && !sends)
-            back = fmax(back, cost_at(cost, edges[i].gradient_bytes, scales, samples));
+            back = dmax(back, cost_at(cost, edges[i].gradient_bytes, scales, samples));
     }
     if (!crosses)
         return;
@@ -76,7 +77,7 @@ static void leave_out_passed_on(const struct cost *cost, const int *stage, int s
     }
     r->activations -= passed;
     r->dropped -= passed;
-    r->workspace = fmax(r->workspace, passed);
+    r->workspace = dmax(r->workspace, passed);
     r->left += passed;
 }
 
@@ -108,7 +109,7 @@ double block_made_again(const struct cost *cost, const struct cost_block *block,
     block_selective(cost, block, samples, &seconds, &dropped);
     if (block->made_again)
         made = cost_at(cost, block->made_again, block->batch_axis, samples);
-    return fmax(made, dropped);
+    return dmax(made, dropped);
 }
 
 double block_kept(const struct cost *cost, const struct cost_block *block, double samples)
@@ -116,7 +117,7 @@ double block_kept(const struct cost *cost, const struct cost_block *block, doubl
     bool scales = block->batch_axis;
     double passed = block->passed_on ? cost_at(cost, block->passed_on, scales, samples) : 0;
 
-    return fmax(0, cost_at(cost, block->activations, scales, samples) - passed);
+    return dmax(0, cost_at(cost, block->activations, scales, samples) - passed);
 }
 
 /* What a block has of one list of the cost file, or where that is not there. */
@@ -139,16 +140,16 @@ static void add_peaks(const struct cost *cost, const struct cost_block *b, doubl
     double activations = cost_at(cost, b->activations, b->batch_axis, samples);
     double again = block_made_again(cost, b, samples);
 
-    r->peak = fmax(r->peak,
-                   r->activations + fmax(workspace, or_else(cost, b, samples, b->peak,
+    r->peak = dmax(r->peak,
+                   r->activations + dmax(workspace, or_else(cost, b, samples, b->peak,
                                                             workspace + activations)));
-    r->peak_again = fmax(r->peak_again,
-                         r->made_again + fmax(workspace, or_else(cost, b, samples,
+    r->peak_again = dmax(r->peak_again,
+                         r->made_again + dmax(workspace, or_else(cost, b, samples,
                                                                  b->selective_peak,
                                                                  workspace + again)));
-    r->workspace = fmax(r->workspace, workspace);
-    r->ahead = fmax(r->ahead, or_else(cost, b, samples, b->workspace_forward, 0));
-    r->kernels = fmax(r->kernels, or_else(cost, b, samples, b->kernels, 0));
+    r->workspace = dmax(r->workspace, workspace);
+    r->ahead = dmax(r->ahead, or_else(cost, b, samples, b->workspace_forward, 0));
+    r->kernels = dmax(r->kernels, or_else(cost, b, samples, b->kernels, 0));
 }
 
 /* The same where W is put off. */
@@ -159,7 +160,7 @@ static void add_delayed(const struct cost *cost, const struct cost_block *b, dou
     double activations = cost_at(cost, b->activations, b->batch_axis, samples);
     double held = or_else(cost, b, samples, b->gradients_for_wgrad, 0);
     /* What comes to its activations while its B runs; with what else is there then. */
-    double turn = fmin(held, or_else(cost, b, samples, b->activations_delayed, INFINITY) -
+    double turn = dmin(held, or_else(cost, b, samples, b->activations_delayed, INFINITY) -
                                  activations);
     double behind = b->peak_delayed
                         ? cost_at(cost, b->peak_delayed, b->batch_axis, samples) - activations
@@ -168,10 +169,10 @@ static void add_delayed(const struct cost *cost, const struct cost_block *b, dou
     if (b->gradients_for_wgrad && b->kept_for_wgrad)
         r->delayed += held + or_else(cost, b, samples, b->kept_for_wgrad, 0) - activations;
     r->held += held;
-    r->rest = fmax(r->rest, or_else(cost, b, samples, b->workspace_delayed,
-                                    fmax(0, workspace - held)));
-    r->turn = fmax(r->turn, turn - r->delayed);
-    r->behind = fmax(r->behind, behind - r->delayed);
+    r->rest = dmax(r->rest, or_else(cost, b, samples, b->workspace_delayed,
+                                    dmax(0, workspace - held)));
+    r->turn = dmax(r->turn, turn - r->delayed);
+    r->behind = dmax(r->behind, behind - r->delayed);
 }
 
 void stage_add_block(const struct cost *cost, const struct cost_block *b, double samples,
@@ -231,8 +232,8 @@ static void add_border(const struct cost *cost, const int *stage, int s, double 
             continue;
         copies = copies_out(cost, stage, i, samples, &edge);
         stage_add_block(cost, &cost->blocks[i], samples, &block);
-        r->border = fmax(r->border, block.workspace + in + copies);
-        r->border_peak = fmax(r->border_peak, before + block.peak + in + copies);
+        r->border = dmax(r->border, block.workspace + in + copies);
+        r->border_peak = dmax(r->border_peak, before + block.peak + in + copies);
         before += block.activations;
         in = 0;
     }
@@ -246,8 +247,8 @@ void stage_cost_get(const struct cost *cost, const int *stage, int s, double sam
     for (int i = 0; i < cost->n_blocks; i++)
         if (stage[i] == s)
             stage_add_block(cost, &cost->blocks[i], samples, &r);
-    r.turn = fmax(r.turn, 0) + r.delayed;
-    r.behind = fmax(r.behind, 0) + r.delayed;
+    r.turn = dmax(r.turn, 0) + r.delayed;
+    r.behind = dmax(r.behind, 0) + r.delayed;
     for (int i = 0; i < cost->n_shared; i++)
         if (reads(cost->shared[i].blocks, cost->shared[i].n_blocks, stage, s))
             r.parameters += cost->shared[i].bytes;
@@ -268,7 +269,7 @@ void stage_cost_get(const struct cost *cost, const int *stage, int s, double sam
 
 double stage_bucket_bytes(double gradients)
 {
-    return fmin(fmax(gradients / BUCKETS, LEAST_BUCKET), MOST_BUCKET);
+    return dmin(dmax(gradients / BUCKETS, LEAST_BUCKET), MOST_BUCKET);
 }
 
 double stage_gradient_bytes(const struct cost *cost, double parameters)
@@ -279,11 +280,11 @@ double stage_gradient_bytes(const struct cost *cost, double parameters)
 /* Activations and what goes with a block in one arena, where the backward frees them as it goes. */
 static double one_arena(const struct stage_cost *s, enum backward_form form)
 {
-    double merged = fmax(fmax(s->peak, s->border_peak), s->activations + s->left);
+    double merged = dmax(dmax(s->peak, s->border_peak), s->activations + s->left);
 
     if (form == BACKWARD_MERGED)
         return merged;
-    return fmax(merged, s->activations + fmax(s->behind, fmax(s->delayed, s->border)));
+    return dmax(merged, s->activations + dmax(s->behind, dmax(s->delayed, s->border)));
 }
 
 void stage_backward(struct stage_cost *stage, enum backward_form form,
@@ -295,26 +296,26 @@ void stage_backward(struct stage_cost *stage, enum backward_form form,
                 (recompute == PLAN_RECOMPUTE_SELECTIVE && stage->made_again <= 0);
     double forward;
 
-    stage->workspace = fmax(stage->workspace, stage->border);
+    stage->workspace = dmax(stage->workspace, stage->border);
     if (!none) {
         /* What it is run again from is kept. */
         stage->received += stage->fed;
         stage->fed = 0;
     }
-    forward = fmax(stage->ahead, stage->left) + stage->fed + stage->copies;
+    forward = dmax(stage->ahead, stage->left) + stage->fed + stage->copies;
     stage->fed = 0;
     if (form == BACKWARD_DELAYED) {
         stage->delayed = stage->turn;
         /* With what waits no less than where W comes at once. */
-        stage->workspace = fmax(fmax(stage->rest + stage->copies, forward),
-                                stage->workspace - fmax(0, stage->turn));
+        stage->workspace = dmax(dmax(stage->rest + stage->copies, forward),
+                                stage->workspace - dmax(0, stage->turn));
         return;
     }
-    stage->workspace = fmax(fmax(stage->workspace, waiting), forward);
+    stage->workspace = dmax(dmax(stage->workspace, waiting), forward);
     if (recompute == PLAN_RECOMPUTE_FULL || (none && slots == 1)) {
         /* One arena takes no more than two. */
-        stage->workspace = fmin(stage->activations + stage->workspace,
-                                fmax(one_arena(stage, form), forward)) +
+        stage->workspace = dmin(stage->activations + stage->workspace,
+                                dmax(one_arena(stage, form), forward)) +
                            (recompute == PLAN_RECOMPUTE_FULL ? stage->copied : 0);
         stage->activations = stage->delayed = 0;
         return;
@@ -323,19 +324,25 @@ void stage_backward(struct stage_cost *stage, enum backward_form form,
     if (none)
         return;
     stage->workspace = form == BACKWARD_MERGED
-                           ? fmax(stage->workspace,
-                                  fmax(stage->peak_again, stage->made_again + stage->left) +
+                           ? dmax(stage->workspace,
+                                  dmax(stage->peak_again, stage->made_again + stage->left) +
                                       stage->copies)
                            : stage->workspace + stage->made_again;
-    stage->activations -= fmax(0, stage->dropped);
+    stage->activations -= dmax(0, stage->dropped);
+}
+
+double stage_fixed(const struct cost *cost, double parameters, double prepared, int versions,
+                   double state_bytes)
+{
+    return parameters * (versions + state_bytes / PARAMETER_BYTES) + versions * prepared +
+           stage_gradient_bytes(cost, parameters);
 }
 
 double stage_memory(const struct cost *cost, const struct stage_cost *stage, int slots,
                     int versions, double state_bytes)
 {
-    return stage->parameters * (versions + state_bytes / PARAMETER_BYTES) +
-           versions * stage->prepared + stage_gradient_bytes(cost, stage->parameters) +
-           slots * (stage->activations + fmax(stage->delayed, 0) + stage->received) +
+    return stage_fixed(cost, stage->parameters, stage->prepared, versions, state_bytes) +
+           slots * (stage->activations + dmax(stage->delayed, 0) + stage->received) +
            stage->workspace + stage->kernels;
 }
 
@@ -460,12 +467,12 @@ double traffic_bytes(const struct cost *cost, const struct traffic *t, double sa
 double traffic_buffer_bytes(const struct cost *cost, const struct traffic_list *list, int s,
                             double samples, int64_t micro_batches, const int *slots)
 {
-    double received = fmin(cost->message_buffers, (double)micro_batches), bytes = 0;
+    double received = dmin(cost->message_buffers, (double)micro_batches), bytes = 0;
 
     for (int i = 0; i < list->n; i++) {
         const struct traffic *t = &list->items[i];
         int far = t->to > t->from ? t->to - t->from : t->from - t->to;
-        double sent = fmin(cost->message_buffers * far, slots[t->from < t->to ? t->from : t->to]);
+        double sent = dmin(cost->message_buffers * far, slots[t->from < t->to ? t->from : t->to]);
         bool sends = t->from == s;
 
         if (!sends && t->to != s)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "graph/graph.h"
 #include "graph/op.h"
@@ -57,7 +58,7 @@ static int new_value(struct laying *l, int v, enum value_kind kind)
 {
     const struct cost_value *from = &l->steps->values[l->held[v].like];
     double bytes = cost_at(l->cost, from->bytes, from->batch_axis, l->samples);
-    struct shape shape = { 1, { (int64_t)fmin(bytes, MOST_BYTES) } };
+    struct shape shape = { 1, { (int64_t)dmin(bytes, MOST_BYTES) } };
 
     return graph_add_value(l->graph, NULL, kind, DTYPE_U8, &shape, (struct batch){ 0, 0, 0 });
 }
@@ -488,7 +489,7 @@ static double prepared_again(const struct cost *cost, const int *stage, int s, d
             counted[id] = true;
             if (stage[steps->items[v->reader].block] != s)
                 bytes += (double)layout_aligned(
-                    (size_t)fmin(cost_at(cost, v->bytes, v->batch_axis, samples), MOST_BYTES));
+                    (size_t)dmin(cost_at(cost, v->bytes, v->batch_axis, samples), MOST_BYTES));
         }
     free(counted);
     return bytes;
@@ -507,7 +508,7 @@ static double largest_share(const struct plan *plan, int s)
 /* Seven of them can be summed. */
 static size_t whole(double bytes)
 {
-    return (size_t)fmin(bytes, 0x1p60);
+    return (size_t)dmin(bytes, 0x1p60);
 }
 
 /* What stage_memory() is the sum of, with the arenas in place of the workspace. */

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
@@ -68,6 +70,19 @@ static void *check(void *memory)
 void *mem_new(size_t n, size_t size)
 {
     return check(calloc(n ? n : 1, size ? size : 1));
+}
+
+void *mem_new_large(size_t n, size_t size)
+{
+    void *memory = mem_new(n, size);
+#ifdef MADV_HUGEPAGE
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)memory;
+    uintptr_t first = (start + page - 1) / page * page, end = (start + n * size) / page * page;
+
+    if (end > first)
+        madvise((char *)memory + (first - start), end - first, MADV_HUGEPAGE);
+#endif
+    return memory;
 }
 
 void *mem_resize(void *old, size_t n, size_t size)
