@@ -549,10 +549,11 @@ static struct share_table *new_share(const struct table *table, int64_t samples)
     double **const sums[] = { &s->forward, &s->dgrad, &s->wgrad, &s->activations, &s->delayed,
                               &s->held, &s->again, &s->dropped, &s->made_again };
     double **const intervals[] = {
-        &s->rest, &s->turn, &s->peak, &s->peak_again, &s->behind, &s->copies_in, &s->copies_out,
-        &s->copied_inputs, &s->first_out, &s->border, &s->border_peak, &s->received, &s->gradient,
-        &s->inputs, &s->fed, &s->once, &s->left, &s->kernels, &s->workspace, &s->ahead, &s->sent,
-        &s->passed
+        &s->rest, &s->turn, &s->peak, &s->peak_again, &s->behind, &s->received, &s->gradient,
+        &s->inputs, &s->workspace, &s->ahead, &s->sent, &s->passed,
+        /* All zeros in many networks. */
+        &s->copies_in, &s->copies_out, &s->copied_inputs, &s->first_out, &s->border,
+        &s->border_peak, &s->fed, &s->once, &s->left, &s->kernels
     };
     size_t n_sums = sizeof(sums) / sizeof(sums[0]), n = (size_t)table->n + 1;
     size_t n_intervals = sizeof(intervals) / sizeof(intervals[0]), pairs = table_pairs(table);
