@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "kernels/cpu/simd_private.h"
 
-/* Long sums are taken in pieces of this many floats, and the pieces added in double. */
-enum { PIECE = 4096 };
+/* Long sums are taken in pieces of this many floats, and the pieces added in double: few enough for
+ * a compiler that adds one after the other, too.
+ */
+enum { PIECE = 256 };
 
 static size_t piece(size_t n, size_t at)
 {

@@ -22,7 +22,7 @@ struct op_case {
     double **data;              /* of each value that the case made, NULL for others */
     bool gradient;              /* its outputs have gradients to compare */
     bool training;              /* for step_state; true unless the case says no */
-    double terms;               /* of the longest sum in float on the way to an output, if long */
+    double terms;               /* of the longest sum that may be made in float, if long */
     struct err *err;
 };
 

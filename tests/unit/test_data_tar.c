@@ -496,7 +496,7 @@ static void a_kept_index_is_not_believed(void **state)
     load_file(k.cache, &good);
     load_file(k.cache, &bad);
     srand(1);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < 2000; i++) {
         bool forged = i % 2;
         size_t at = (size_t)rand() % (good.size - 16);
         char hex[17];

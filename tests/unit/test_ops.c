@@ -287,24 +287,8 @@ static void take_inputs(struct run_graph *to, const struct run_graph *from, int 
     }
 }
 
-/* How many numbers of the largest input go into one of the n outputs, at least 1. */
-static double terms_of(const struct graph *graph, int node, int64_t n)
-{
-    const struct node *each = &graph->nodes[node];
-    double most = 1;
-
-    for (int i = 0; i < each->n_inputs; i++)
-        if (each->inputs[i] >= 0)
-            most = fmax(most, (double)elements(graph, each->inputs[i]) / (double)n);
-    return most;
-}
-
 /* How far one rounding of each input can move an output: what a float32 kernel may differ by,
- * times the roundings on the way. Where the output is a sum of n numbers of about A / n, what
- * was tried moves it by about two roundings of A over the root of n. The n roundings of a plain
- * sum, which grows to A, add like a random walk: to the root of n thirds of one of A. So n times
- * what was tried is six deviations. An output of which a long sum is only a part (a norm's)
- * depends on it by as much as it is large itself.
+ * times the roundings on the way, which add like a random walk, as those of a long sum do.
  */
 static double output_bound(struct run_graph *exact, const struct run_graph *single, int node,
                            int v, struct op_case *c)
@@ -327,8 +311,7 @@ static double output_bound(struct run_graph *exact, const struct run_graph *sing
         free(moved);
     }
     free(y);
-    return (32 + terms_of(exact->graph, node, n)) * spread +
-           (8 + sqrt(c->terms)) * EPS32 * largest;
+    return 32 * spread + (8 + sqrt(c->terms)) * EPS32 * largest;
 }
 
 /* The other's are 'times' as large. */
