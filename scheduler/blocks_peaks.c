@@ -188,7 +188,7 @@ static void fill_peaks(struct lives *l, struct block_peaks *peaks)
             peaks->rest[b] = dmax(peaks->rest[b], s->beside - s->waits);
         peaks->delayed[b] = dmax(peaks->delayed[b], s->delayed);
         peaks->peak_delayed[b] = dmax(peaks->peak_delayed[b],
-                                        s->beside - s->waits + s->delayed);
+                                      s->beside - s->waits + s->delayed);
         peaks->peak[b] = dmax(peaks->peak[b], s->beside + s->own);
         peaks->again[b] = dmax(peaks->again[b], s->beside + s->again);
     }

@@ -197,7 +197,7 @@ static void fill_bounds(struct run *run)
     }
     all = least_at(run, run->devices, run->n);
     run->level = dmax(all->longest, all->work / devices_for(run, pinned ? pinned : run->n,
-                                                              run->devices));
+                                                            run->devices));
     free(each);
 }
 

@@ -4,7 +4,7 @@
 /* Long sums are taken in pieces of this many floats, and the pieces added in double: few enough for
  * a compiler that adds one after the other, too.
  */
-enum { PIECE = 256 };
+enum { PIECE = 512 };
 
 static size_t piece(size_t n, size_t at)
 {
