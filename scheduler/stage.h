@@ -59,7 +59,7 @@ void stage_cost_get(const struct cost *cost, const int *stage, int s, double sam
  */
 double stage_memory(const struct cost *cost, const struct stage_cost *stage, int slots,
                     int versions, double state_bytes);
-/* Of these what there is without a micro-batch. */
+/* Of these the parameters, what is made of them, gradients and optimizer state. */
 double stage_fixed(const struct cost *cost, double parameters, double prepared, int versions,
                    double state_bytes);
 /* Bytes of the buffers that messages with neighbours have besides, so many for each where slots and

@@ -15,7 +15,7 @@ struct err;
 
 /* 'n' zeroed objects of 'size' bytes; free() them. Never NULL (one byte where n is 0). */
 void *mem_new(size_t n, size_t size);
-/* The same of megabytes that are all used: in large pages where the system has some to give. */
+/* The same for megabytes, in large pages where the system has some to give. */
 void *mem_new_large(size_t n, size_t size);
 /* Grow to 'n' objects of 'size' bytes; what is added is not zeroed. Never NULL. */
 void *mem_resize(void *old, size_t n, size_t size);
