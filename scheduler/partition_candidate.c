@@ -297,10 +297,12 @@ static const struct interval_cost *keep_interval(struct table *table, const stru
 void candidate_interval(struct search *search, const struct candidate *c, int s, int64_t samples,
                         struct interval_cost *result)
 {
+    const struct share_table *share;
     int i, j;
 
-    if (in_table(search->table, c, s, &i, &j))
-        table_interval(search->table, table_share(search->table, samples), i, j, result);
+    if (in_table(search->table, c, s, &i, &j) &&
+        (share = table_share_if_asked(search->table, samples)))
+        table_interval(search->table, share, i, j, result);
     else if (c->order)
         *result = sum_up(search->cost, c, s, samples);
     else

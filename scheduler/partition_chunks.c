@@ -84,14 +84,11 @@ static void sum_work(struct search *s, const struct candidate *c, enum plan_reco
                      double *sum)
 {
     const struct share_table *share =
-        table_share(s->table, candidate_share(c->micro_batch, c->replicas[0]));
+        table_sums(s->table, candidate_share(c->micro_batch, c->replicas[0]));
 
-    for (int i = 0; i < s->table->n; i++) {
-        struct interval_cost own;
-
-        table_interval(s->table, share, i, i + 1, &own);
-        sum[i + 1] = sum[i] + own.forward + own.dgrad + own.wgrad + interval_again(&own, again);
-    }
+    for (int i = 0; i <= s->table->n; i++)
+        sum[i] = share->forward[i] + share->dgrad[i] + share->wgrad[i] +
+                 recompute_seconds(again, share->again[i], share->forward[i]);
 }
 
 /* Of each stage, 'stride' apart: 0 where no stage runs anything again. */

@@ -136,8 +136,15 @@ static void fill_options(struct run *run)
         if (is_option(run, r, most, last)) {
             last = candidate_share(run->b, r);
             run->options[run->n_options++] =
-                (struct option){ r, table_share(run->search->table, last) };
+                (struct option){ r, table_sums(run->search->table, last) };
         }
+}
+
+/* Of many shares no interval is worth a look. */
+static const struct share_table *with_intervals(const struct run *run,
+                                                const struct share_table *share)
+{
+    return share->intervals ? share : table_share(run->search->table, share->samples);
 }
 
 static const struct least *least_at(const struct run *run, int devices, int first)
@@ -352,37 +359,35 @@ static void insert(struct run *run, const struct node *node)
 static void add_message(const struct run *run, const struct node *behind,
                         const struct option *option, int device, struct node *node)
 {
-    struct table *table = run->search->table;
+    const struct share_table *own = with_intervals(run, option->share);
     const struct share_table *share =
-        option->share->samples > behind->share->samples ? option->share : behind->share;
-    size_t ij = table_pair(table, behind->first, behind->end);
+        own->samples > behind->share->samples ? own : with_intervals(run, behind->share);
+    size_t ij = table_pair(run->search->table, behind->first, behind->end);
     struct message_link link =
         search_link(run->search, device, option->replicas, device + option->replicas);
     double seconds;
 
-    seconds = search_message(&link, share->received[ij], option->share->received[ij]) +
-              search_message(&link, share->gradient[ij], option->share->gradient[ij]);
+    seconds = search_message(&link, share->received[ij], own->received[ij]) +
+              search_message(&link, share->gradient[ij], own->gradient[ij]);
     seconds = dmax(seconds, behind->own);
     node->bottleneck = dmax(behind->bottleneck, seconds);
-    node->sum = behind->sum;
     if (closed_sums(run->search, run->m, behind->stages))
         node->sum += seconds;
-    node->tail = behind->tail;
-    node->back = behind->back;
 }
 
 /* As if all samples went through one wire. */
 static void set_message(const struct run *run, int device, struct node *node)
 {
-    struct table *table = run->search->table;
-    size_t ij = table_pair(table, node->first, node->end);
+    size_t ij = table_pair(run->search->table, node->first, node->end);
+    const struct share_table *whole;
     const struct message_link *beside = &run->beside[2 * device];
     double bytes;
 
     node->message = 0;
     if (node->first == 0 || device == 0)
         return;
-    bytes = run->whole->received[ij] + run->whole->gradient[ij];
+    whole = with_intervals(run, run->whole);
+    bytes = whole->received[ij] + whole->gradient[ij];
     node->message = dmax(search_message(&beside[0], bytes, bytes),
                          search_message(&beside[1], bytes, bytes)) * 2;
 }
@@ -487,7 +492,8 @@ static bool add_stage(struct run *run, struct node *node, int device, int slots)
     enum plan_recompute asked = recompute_asked(run->search->request);
     struct interval_cost c;
 
-    table_interval(run->search->table, node->share, node->first, node->end, &c);
+    table_interval(run->search->table, with_intervals(run, node->share), node->first, node->end,
+                   &c);
     node->own += run->search->slow * interval_again(&c, asked);
     add_tail(run, &c, device, node->replicas, node);
     if (is_slow(run, node))
@@ -510,13 +516,25 @@ static bool add_stage(struct run *run, struct node *node, int device, int slots)
     return true;
 }
 
+/* Is a stage that begins at 'i', and what is behind it, slower than what was found, by itself? A
+ * longer one is slower still.
+ */
+static bool is_too_long(const struct run *run, const struct node *base, int i, bool summed)
+{
+    double own = own_seconds(run, base->share, i, base->end);
+
+    return closed_iteration(run->search, run->m, dmax(base->bottleneck, own),
+                            base->sum + (summed ? own : 0), 0) >
+           run->search->best * run->slack;
+}
+
 /* All stages [i, end) with one replica count before 'behind' (NULL: the last stage). */
 static void extend(struct run *run, const struct node *behind, int end,
                    const struct option *option)
 {
     const struct plan_request *request = run->search->request;
     int used = behind ? behind->devices : 0, stages = behind ? behind->stages : 0;
-    bool summed = closed_sums(run->search, run->m, stages + 1);
+    bool summed = closed_sums(run->search, run->m, stages + 1), sent = false;
     int device = run->devices - used - option->replicas, slots = slots_before(run, stages);
     struct node base = { .end = end, .replicas = option->replicas, .stages = stages + 1,
                          .devices = used + option->replicas, .share = option->share,
@@ -524,8 +542,12 @@ static void extend(struct run *run, const struct node *behind, int end,
 
     if (device < 0)
         return;
-    if (behind)
-        add_message(run, behind, option, device, &base);
+    if (behind) {
+        base.bottleneck = behind->bottleneck;
+        base.sum = behind->sum;
+        base.tail = behind->tail;
+        base.back = behind->back;
+    }
     for (int i = end - 1; i >= 0; i--) {
         double own = own_seconds(run, option->share, i, end);
         struct node node;
@@ -535,10 +557,7 @@ static void extend(struct run *run, const struct node *behind, int end,
         if (!pins_allow(request->block_stage, run->search->table, i,
                         request->stages - 1 - stages))
             break;
-        /* A longer stage is slower still. */
-        if (closed_iteration(run->search, run->m, dmax(base.bottleneck, own),
-                             base.sum + (summed ? own : 0), 0) >
-            run->search->best * run->slack)
+        if (is_too_long(run, &base, i, summed))
             break;
         if (!allowed(run, stages, used, option->replicas, i))
             continue;
@@ -549,8 +568,16 @@ static void extend(struct run *run, const struct node *behind, int end,
             node.back += run->search->slow *
                          (option->share->dgrad[end] - option->share->dgrad[i]);
         set_level(run, &node);
-        if (!is_slow(run, &node) && !add_stage(run, &node, device, slots))
+        if (is_slow(run, &node))
+            continue;
+        /* Most are slow without a message, too. */
+        if (behind && !sent) {
+            add_message(run, behind, option, device, &base);
+            sent = true;
+            i++;
+        } else if (!add_stage(run, &node, device, slots)) {
             break;
+        }
     }
 }
 
@@ -760,7 +787,7 @@ void partition_dp(struct search *search, const struct split *split, enum schedul
                        .slack = even ? 1 : search->slack, .most_kept = MAX_KEPT,
                        .most = LONG_MAX };
 
-    run.whole = table_share(search->table, run.b);
+    run.whole = table_sums(search->table, run.b);
     fill_options(&run);
     fill_bounds(&run);
     fill_waits(&run);

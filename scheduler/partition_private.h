@@ -23,10 +23,13 @@
 #define MAX_CUTS 256
 #define MOST_CUTS 256   /* that a table may have */
 
-/* Costs at one share. Sums from 0 to each cut; [table_pair()] for intervals. */
+/* Costs at one share. Sums from 0 to each cut; [table_pair()] for intervals, which are there once
+ * table_share() was called.
+ */
 struct share_table {
     int64_t samples;
-    double *memory;         /* of all that follow */
+    int asked;              /* times, by table_share_if_asked() */
+    double *sums, *intervals;       /* the bytes of all that follow */
     double *forward, *dgrad, *wgrad, *activations, *delayed, *held;
     double *again, *dropped, *made_again;   /* where it recomputes selectively, see
                                              * struct stage_cost */
@@ -111,8 +114,12 @@ bool ideal_within(const struct ideal *a, const struct ideal *b);
 /* For another that frees it. */
 struct table *table_use(struct table *table);
 void table_free(struct table *table);
-/* The table for a share, made on first use. */
+/* The table for a share, made on first use: its sums alone; with intervals; the same where they are
+ * there, or where it was asked for often enough, else NULL.
+ */
+const struct share_table *table_sums(struct table *table, int64_t samples);
 const struct share_table *table_share(struct table *table, int64_t samples);
+const struct share_table *table_share_if_asked(struct table *table, int64_t samples);
 void table_interval(const struct table *table, const struct share_table *share, int i, int j,
                     struct interval_cost *result);
 

@@ -8,6 +8,9 @@
 #include "scheduler/layers.h"
 #include "scheduler/partition_private.h"
 
+/* Intervals of a share of which so many are asked for one by one are worth a table. */
+#define MOST_ASKED 200
+
 static double *new_array(size_t n)
 {
     return mem_new(n, sizeof(double));
@@ -392,7 +395,8 @@ struct table *table_at(const struct cost *cost, int n, const int *cuts)
 
 static void free_share(struct share_table *s)
 {
-    free(s->memory);
+    free(s->sums);
+    free(s->intervals);
     free(s);
 }
 
@@ -443,17 +447,21 @@ static void fill_peaks(const struct table *table, const double *sum, double *arr
                                                     array[table_pair(table, j - 1, j)]);
 }
 
+/* What is between two cuts. */
+static struct stage_cost part_cost(const struct table *table, int i, int64_t samples)
+{
+    struct stage_cost part = stage_none();
+
+    for (int k = table->cuts[i]; k < table->cuts[i + 1]; k++)
+        stage_add_block(table->cost, &table->cost->blocks[k], (double)samples, &part);
+    return part;
+}
+
 static void fill_sums(const struct table *table, struct share_table *s)
 {
-    const struct cost *cost = table->cost;
-    double n = (double)s->samples;
-
     for (int i = 0; i < table->n; i++) {
-        struct stage_cost part = stage_none();
-        size_t ij = table_pair(table, i, i + 1);
+        struct stage_cost part = part_cost(table, i, s->samples);
 
-        for (int k = table->cuts[i]; k < table->cuts[i + 1]; k++)
-            stage_add_block(cost, &cost->blocks[k], n, &part);
         s->forward[i + 1] = s->forward[i] + part.forward;
         s->dgrad[i + 1] = s->dgrad[i] + part.dgrad;
         s->wgrad[i + 1] = s->wgrad[i] + part.wgrad;
@@ -463,6 +471,15 @@ static void fill_sums(const struct table *table, struct share_table *s)
         s->again[i + 1] = s->again[i] + part.again;
         s->dropped[i + 1] = s->dropped[i] + part.dropped;
         s->made_again[i + 1] = s->made_again[i] + part.made_again;
+    }
+}
+
+static void fill_parts(const struct table *table, struct share_table *s)
+{
+    for (int i = 0; i < table->n; i++) {
+        struct stage_cost part = part_cost(table, i, s->samples);
+        size_t ij = table_pair(table, i, i + 1);
+
         s->workspace[ij] = part.workspace;
         s->ahead[ij] = part.ahead;
         s->rest[ij] = part.rest;
@@ -543,11 +560,25 @@ static void fill_edges(const struct table *table, struct share_table *s)
 }
 
 /* All arrays lie in one piece. */
-static struct share_table *new_share(const struct table *table, int64_t samples)
+static double *new_arrays(double **const arrays[], size_t n_arrays, size_t n)
 {
-    struct share_table *s = mem_new(1, sizeof(*s));
+    double *memory = mem_new_large(n_arrays * n, sizeof(*memory));
+
+    for (size_t i = 0; i < n_arrays; i++)
+        *arrays[i] = memory + i * n;
+    return memory;
+}
+
+static void new_sums(const struct table *table, struct share_table *s)
+{
     double **const sums[] = { &s->forward, &s->dgrad, &s->wgrad, &s->activations, &s->delayed,
                               &s->held, &s->again, &s->dropped, &s->made_again };
+
+    s->sums = new_arrays(sums, sizeof(sums) / sizeof(sums[0]), (size_t)table->n + 1);
+}
+
+static void new_intervals(const struct table *table, struct share_table *s)
+{
     double **const intervals[] = {
         &s->rest, &s->turn, &s->peak, &s->peak_again, &s->behind, &s->received, &s->gradient,
         &s->inputs, &s->workspace, &s->ahead, &s->sent, &s->passed,
@@ -555,35 +586,53 @@ static struct share_table *new_share(const struct table *table, int64_t samples)
         &s->copies_in, &s->copies_out, &s->copied_inputs, &s->first_out, &s->border,
         &s->border_peak, &s->fed, &s->once, &s->left, &s->kernels
     };
-    size_t n_sums = sizeof(sums) / sizeof(sums[0]), n = (size_t)table->n + 1;
-    size_t n_intervals = sizeof(intervals) / sizeof(intervals[0]), pairs = table_pairs(table);
-    double *at = mem_new_large(n_sums * n + n_intervals * pairs, sizeof(*at));
 
-    s->samples = samples;
-    s->memory = at;
-    for (size_t i = 0; i < n_sums; i++, at += n)
-        *sums[i] = at;
-    for (size_t i = 0; i < n_intervals; i++, at += pairs)
-        *intervals[i] = at;
-    return s;
+    s->intervals = new_arrays(intervals, sizeof(intervals) / sizeof(intervals[0]),
+                              table_pairs(table));
 }
 
-const struct share_table *table_share(struct table *table, int64_t samples)
+static struct share_table *find_share(struct table *table, int64_t samples)
 {
     struct share_table *s;
 
     for (int i = 0; i < table->n_shares; i++)
         if (table->shares[i]->samples == samples)
             return table->shares[i];
-    s = new_share(table, samples);
+    s = mem_new(1, sizeof(*s));
+    s->samples = samples;
+    new_sums(table, s);
+    if (!table->ideals)
+        fill_sums(table, s);
+    *(struct share_table **)mem_push((void **)&table->shares, &table->n_shares, sizeof(s)) = s;
+    return s;
+}
+
+const struct share_table *table_sums(struct table *table, int64_t samples)
+{
+    return find_share(table, samples);
+}
+
+const struct share_table *table_share(struct table *table, int64_t samples)
+{
+    struct share_table *s = find_share(table, samples);
+
+    if (s->intervals)
+        return s;
+    new_intervals(table, s);
     if (table->ideals) {
         table_fill_ideals(table, s);
     } else {
-        fill_sums(table, s);
+        fill_parts(table, s);
         fill_edges(table, s);
     }
-    *(struct share_table **)mem_push((void **)&table->shares, &table->n_shares, sizeof(s)) = s;
     return s;
+}
+
+const struct share_table *table_share_if_asked(struct table *table, int64_t samples)
+{
+    struct share_table *s = find_share(table, samples);
+
+    return s->intervals || ++s->asked > MOST_ASKED ? table_share(table, samples) : NULL;
 }
 
 /* What comes in in another layout is there with the first of its parts, too; with the first block,

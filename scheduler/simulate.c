@@ -410,22 +410,33 @@ static double memory_of(const struct sim *sim, const struct traffic_list *traffi
         const struct part *part = &w->parts[c];
         const struct plan_stage *stage = &sim->plan->stages[part->stage];
         int copies = sim->plan->pipelines * stage->replicas;
-        struct stage_cost cost = part->cost;
+        double samples = (double)part->samples;
+        struct stage_cost cost;
         int slots = slots_of[part->stage];
-        enum backward_form form = schedule_backward(sim->schedule, part->stage);
 
-        stage_backward(&cost, form, part->recompute, slots);
-        bytes += known[part->stage] > 0
-                     ? known[part->stage]
-                     : stage_memory(sim->cost, &cost, slots, plan_versions(sim->plan),
-                                    sim->plan->zero ? state / copies : state) +
-                           traffic_buffer_bytes(sim->cost, traffic, part->stage,
-                                                (double)part->samples,
-                                                sim->plan->micro_batches, slots_of) +
-                           stage_sum_bytes(stage_gradient_bytes(sim->cost, cost.parameters),
-                                           sim->cost->message_buffers, copies);
+        if (known[part->stage] > 0) {
+            bytes += known[part->stage];
+            continue;
+        }
+        stage_cost_get(sim->cost, sim->stage, part->stage, samples, &cost);
+        stage_backward(&cost, schedule_backward(sim->schedule, part->stage), part->recompute,
+                       slots);
+        bytes += stage_memory(sim->cost, &cost, slots, plan_versions(sim->plan),
+                              sim->plan->zero ? state / copies : state) +
+                 traffic_buffer_bytes(sim->cost, traffic, part->stage, samples,
+                                      sim->plan->micro_batches, slots_of) +
+                 stage_sum_bytes(stage_gradient_bytes(sim->cost, cost.parameters),
+                                 sim->cost->message_buffers, copies);
     }
     return bytes;
+}
+
+static bool has_the_same(const struct worker *a, const struct worker *b)
+{
+    for (int c = 0; a->list == b->list && c < a->n_parts; c++)
+        if (a->parts[c].samples != b->parts[c].samples)
+            return false;
+    return a->list == b->list;
 }
 
 /* Of several iterations keep what happens within the time of one, from the first update before
@@ -475,7 +486,9 @@ static void take_workers(const struct sim *sim, struct simulation *result)
 
         result->busy[i] = w->busy;
         result->reducing[i] = w->reduced;
-        result->memory[i] = memory_of(sim, traffic, slots, known, w, state);
+        result->memory[i] = i && has_the_same(w, w - 1)
+                                ? result->memory[i - 1]
+                                : memory_of(sim, traffic, slots, known, w, state);
         result->devices[i] = w->device;
     }
     traffic_free(traffic);

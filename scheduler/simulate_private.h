@@ -51,7 +51,7 @@ struct channel {
 struct part {
     int stage;
     int64_t samples;
-    struct stage_cost cost;
+    struct stage_seconds cost;
     enum plan_recompute recompute;  /* what is run again in B */
     struct id_list in[2], out[2];   /* channels: values, gradients */
     int last_backward;          /* of an iteration: the instruction whose pieces are reduced */

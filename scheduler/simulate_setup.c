@@ -58,7 +58,7 @@ static void add_part(struct sim *sim, struct worker *w, int chunk, int s)
         *part = *other;     /* has no channels yet */
         return;
     }
-    stage_cost_get(sim->cost, sim->stage, s, (double)part->samples, &part->cost);
+    part->cost = stage_seconds(sim->cost, sim->stage, s, (double)part->samples);
     part->recompute = sim->plan->stages[s].recompute;
     part->cost.dgrad += recompute_seconds(part->recompute, part->cost.again, part->cost.forward);
     part->last_backward = sim_last_backward(list, chunk, 0);

@@ -6,12 +6,12 @@
 #include "base/mem.h"
 #include "scheduler/simulate_private.h"
 
-/* Timers of workers have lower ids than those of flows. */
+/* Timers of workers have lower ids than those of flows. Without branches: nothing foretells them. */
 static bool before(const struct timer *a, const struct timer *b)
 {
-    if (a->when < b->when || a->when > b->when)
-        return a->when < b->when;
-    return a->id < b->id;
+    bool less = a->when < b->when, more = a->when > b->when;
+
+    return less | (!more & (a->id < b->id));
 }
 
 static void put(struct timers *t, int place, struct timer timer)
@@ -37,6 +37,21 @@ static void sink(struct timers *t, int place, struct timer timer)
         put(t, place, t->heap[child]);
     }
     put(t, place, timer);
+}
+
+/* The last of the heap in place of the first, which is taken. It mostly belongs near the leaves, so
+ * that it is not compared on the way down.
+ */
+static void close_gap(struct timers *t)
+{
+    struct timer timer = t->heap[t->n];
+    int place = 0;
+
+    for (int child; (child = 2 * place + 1) < t->n; place = child) {
+        child += child + 1 < t->n && before(&t->heap[child + 1], &t->heap[child]);
+        put(t, place, t->heap[child]);
+    }
+    rise(t, place, timer);
 }
 
 static void make_room(struct timers *t, int id)
@@ -79,6 +94,6 @@ int timer_take(struct sim *sim)
         return -1;
     t->place[id] = 0;
     if (--t->n)
-        sink(t, 0, t->heap[t->n]);
+        close_gap(t);
     return id;
 }

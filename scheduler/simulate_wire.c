@@ -187,13 +187,15 @@ static void flow_pace(struct sim *sim, int id)
     timer_set(sim, sim->n_workers + id, sim->now + flow->bytes / rate);
 }
 
-static void pace_others(struct sim *sim, const struct route *route)
+/* All that is on these wires but for one. */
+static void pace_others(struct sim *sim, const struct route *route, int id)
 {
     for (int i = 0; i < route->n; i++) {
         const struct id_list *list = &sim->wire_flows[route->wires[i]];
 
         for (int k = 0; k < list->n; k++)
-            flow_pace(sim, list->items[k]);
+            if (list->items[k] != id)
+                flow_pace(sim, list->items[k]);
     }
 }
 
@@ -205,10 +207,8 @@ static void flow_move(struct sim *sim, int id)
     flow->since = sim->now;
     for (int i = 0; i < flow->route->n; i++)
         id_add(&sim->wire_flows[flow->route->wires[i]], id);
-    if (flow->route->n)
-        pace_others(sim, flow->route);
-    else
-        flow_pace(sim, id);
+    flow_pace(sim, id);
+    pace_others(sim, flow->route, id);
 }
 
 static void leave_wires(struct sim *sim, int id)
@@ -223,7 +223,7 @@ static void leave_wires(struct sim *sim, int id)
             k++;
         list->items[k] = list->items[--list->n];
     }
-    pace_others(sim, route);
+    pace_others(sim, route, id);
 }
 
 static void channel_arrived(struct sim *sim, int id, double start)

@@ -48,11 +48,17 @@ static void add_value(const struct cost *cost, const int *stage, int s, double s
 static void add_messages(const struct cost *cost, const int *stage, int s, double samples,
                          struct stage_cost *r)
 {
-    for (int i = 0, end; i < cost->n_edges; i = end) {
-        for (end = i + 1; end < cost->n_edges; end++)
-            if (!cost_same_value(&cost->edges[i], &cost->edges[end]))
-                break;
-        add_value(cost, stage, s, samples, &cost->edges[i], end - i, r);
+    const struct cost_edge *edges = cost->edges;
+
+    for (int i = 0, first, end; i < cost->n_edges; i = end) {
+        end = i + 1;
+        if (stage[edges[i].from] != s && stage[edges[i].to] != s)
+            continue;
+        for (first = i; first > 0 && cost_same_value(&edges[first - 1], &edges[i]); first--)
+            ;
+        while (end < cost->n_edges && cost_same_value(&edges[i], &edges[end]))
+            end++;
+        add_value(cost, stage, s, samples, &edges[first], end - first, r);
     }
 }
 
@@ -237,6 +243,26 @@ static void add_border(const struct cost *cost, const int *stage, int s, double 
         before += block.activations;
         in = 0;
     }
+}
+
+struct stage_seconds stage_seconds(const struct cost *cost, const int *stage, int s,
+                                   double samples)
+{
+    struct stage_seconds r = { 0 };
+    double dropped = 0;
+
+    for (int i = 0; i < cost->n_blocks; i++) {
+        const struct cost_block *b = &cost->blocks[i];
+
+        if (stage[i] != s)
+            continue;
+        r.forward += cost_at(cost, b->forward, b->batch_axis, samples);
+        r.dgrad += cost_at(cost, b->dgrad, b->batch_axis, samples);
+        r.wgrad += or_else(cost, b, samples, b->wgrad, 0);
+        r.step += b->step;
+        block_selective(cost, b, samples, &r.again, &dropped);
+    }
+    return r;
 }
 
 void stage_cost_get(const struct cost *cost, const int *stage, int s, double samples,

@@ -50,7 +50,14 @@ struct stage_cost stage_none(void);
 /* Until all are there 'turn' and 'behind' are less by 'delayed'. */
 void stage_add_block(const struct cost *cost, const struct cost_block *block, double samples,
                      struct stage_cost *stage);
+/* Of the same, what of it is seconds. */
+struct stage_seconds {
+    double forward, dgrad, wgrad, step, again;
+};
+
 /* Of the blocks b with stage[b] == s. */
+struct stage_seconds stage_seconds(const struct cost *cost, const int *stage, int s,
+                                   double samples);
 void stage_cost_get(const struct cost *cost, const int *stage, int s, double samples,
                     struct stage_cost *result);
 /* Bytes of one device, of what stage_backward() left: parameters, and what is made of them, in so

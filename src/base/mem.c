@@ -15,6 +15,8 @@
 
 #define ARENA_BLOCK ((size_t)64 * 1024)
 #define ARENA_ALIGN 16
+/* Room for what is appended first; a power of two. */
+#define MEM_FIRST 4
 
 double mem_resident(void)
 {
@@ -130,13 +132,22 @@ char *mem_printf(const char *format, ...)
     return text;
 }
 
+size_t mem_room(size_t n)
+{
+    size_t room = MEM_FIRST;
+
+    while (room < n)
+        room *= 2;
+    return room;
+}
+
 void *mem_push(void **array, int *count, size_t size)
 {
     size_t n = (size_t)*count;
     unsigned char *slot;
 
-    if ((n & (n - 1)) == 0)
-        *array = mem_resize(*array, n ? 2 * n : 1, size);
+    if (n == 0 || (n >= MEM_FIRST && (n & (n - 1)) == 0))
+        *array = mem_resize(*array, mem_room(n + 1), size);
     slot = (unsigned char *)*array + n * size;
     memset(slot, 0, size);
     ++*count;

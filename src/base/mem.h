@@ -34,11 +34,13 @@ double mem_resident(void);
 /* What was freed goes back to the system, as far as the C library can do that. */
 void mem_trim(void);
 
-/* Append one element to a growing array: grows ARRAY when COUNT reaches a power of two.
+/* Append one element to a growing array: grows ARRAY when COUNT reaches mem_room(COUNT).
  * Usage: *(struct thing *)mem_push((void **)&array, &count, sizeof(*array)) = thing;
  * The new element is zeroed. 'count' starts at 0 with a NULL array.
  */
 void *mem_push(void **array, int *count, size_t size);
+/* Elements that an array of 'n' > 0 has room for if mem_push() made it: a power of two. */
+size_t mem_room(size_t n);
 
 /* An arena: many small allocations, freed all at once. Never returns NULL; zeroed. */
 struct arena;

@@ -329,6 +329,20 @@ static int run_rule(struct grad *grad, int node, int stage, struct err *err)
     return grad->graph->nodes[node].op->grad(grad, node, err);
 }
 
+/* The first stage from 'from' on that contributes to an output; n_stages where none does. */
+static int next_stage_behind(const struct grad *grad, int node, int from)
+{
+    const struct node *n = &grad->graph->nodes[node];
+    int next = grad->n_stages;
+
+    for (int i = 0; i < n->n_outputs; i++) {
+        int t = n->outputs[i] < 0 ? next : next_stage(grad, n->outputs[i], from);
+
+        next = t < next ? t : next;
+    }
+    return next;
+}
+
 static int run_rules(struct grad *grad, struct err *err)
 {
     struct state *s = grad->state;
@@ -339,7 +353,8 @@ static int run_rules(struct grad *grad, struct err *err)
                 return -1;
             continue;
         }
-        for (int t = 0; t < grad->n_stages; t++)
+        for (int t = next_stage_behind(grad, n, 0); t < grad->n_stages;
+             t = next_stage_behind(grad, n, t + 1))
             if (run_rule(grad, n, t, err))
                 return -1;
     }

@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,17 +66,14 @@ struct graph *graph_new(int64_t batch, enum dtype real)
     return graph;
 }
 
-/* With the room that mem_push() relies on: up to the next power of two. */
+/* With the room that mem_push() relies on. */
 static void *copy_list(const void *list, int n, size_t size)
 {
-    size_t room = 1;
     void *copy;
 
     if (n == 0)
         return NULL;
-    while (room < (size_t)n)
-        room *= 2;
-    copy = mem_resize(NULL, room, size);
+    copy = mem_resize(NULL, mem_room((size_t)n), size);
     memcpy(copy, list, (size_t)n * size);
     return copy;
 }
@@ -138,6 +136,17 @@ uint64_t graph_key(const char *name)
     return names_hash(name);
 }
 
+/* "name#number", much faster than by arena_printf(). */
+static char *numbered(struct arena *arena, const char *name, int number)
+{
+    size_t n = strlen(name), room = sizeof("#-2147483648");
+    char *text = arena_alloc(arena, n + room, 1);
+
+    memcpy(text, name, n);
+    snprintf(text + n, room, "#%d", number);
+    return text;
+}
+
 /* Copies 'name' into the arena and enters it, completed by a number where it is taken. */
 static const char *enter_name(struct graph *graph, struct names *names, const char *name,
                               const char *fallback, int id)
@@ -151,7 +160,7 @@ static const char *enter_name(struct graph *graph, struct names *names, const ch
         /* Starting at the id makes the first try succeed in all but made-up cases. */
         i = id;
         do
-            unique = arena_printf(graph->arena, "%s#%d", name ? name : fallback, i++);
+            unique = numbered(graph->arena, name ? name : fallback, i++);
         while (names_find(names, unique) >= 0);
     }
     names_put(names, unique, id);

@@ -43,6 +43,12 @@ void names_free(struct names *names)
     free(names);
 }
 
+void names_clear(struct names *names)
+{
+    names->n = 0;
+    memset(names->entries, 0, names->size * sizeof(*names->entries));
+}
+
 struct names *names_copy(const struct names *names)
 {
     struct names *copy = mem_new(1, sizeof(*copy));

@@ -13,6 +13,8 @@ struct names *names_new(void);
 /* With the same strings. */
 struct names *names_copy(const struct names *names);
 void names_free(struct names *names);
+/* Forget all. */
+void names_clear(struct names *names);
 int names_find(const struct names *names, const char *name);    /* -1 if not there */
 /* The name must not be there yet. */
 void names_put(struct names *names, const char *name, int id);

@@ -52,8 +52,7 @@ static void keep_values(struct graph *graph, const bool *used, int *map)
 {
     int v, kept = 0;
 
-    names_free(graph->value_names);
-    graph->value_names = names_new();
+    names_clear(graph->value_names);
     for (v = 0; v < graph->n_values; v++) {
         map[v] = -1;
         if (!used[v]) {
@@ -73,8 +72,7 @@ static void keep_nodes(struct graph *graph, int n, const int *order, const int *
     struct node *nodes = mem_new((size_t)n, sizeof(*nodes));
     int i, k;
 
-    names_free(graph->node_names);
-    graph->node_names = names_new();
+    names_clear(graph->node_names);
     for (i = 0; i < n; i++) {
         nodes[i] = graph->nodes[order[i]];
         for (k = 0; k < nodes[i].n_inputs; k++)
