@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* tasuki-mpi.so: the control plane, by PMIx where it can be relied upon, else by MPI. */
+/* tasuki-mpi.so: the control plane, by MPI but for the first exchange, which is PMIx's. */
 #include "comm/mpi_private.h"
 
 #include <limits.h>
@@ -26,40 +26,66 @@ int mpi_gather_all(struct comm *comm, const void *data, void *all, size_t size,
     return status;
 }
 
-/* Everybody's sizes, then everybody's bytes padded to the longest. */
-static int exchange_by_mpi(struct comm *comm, const void *data, size_t size, void **block,
-                           const void **parts, size_t *sizes, struct err *err)
+/* Everybody's bytes, of which each one's number is known, one behind the other. */
+static int gather_parts(struct comm *comm, const void *data, const int *sizes, const int *starts,
+                        void *all, struct err *err)
 {
-    size_t n = (size_t)comm->size, longest = 0;
-    uint64_t mine = size, *all = mem_new(n, sizeof(*all));
-    unsigned char *own = NULL, *bytes = NULL;
-    int status = mpi_gather_all(comm, &mine, all, sizeof(mine), err);
+    struct mpi_list list = { 0 };
+    int status = -1, code;
 
-    for (size_t i = 0; i < n && !status; i++) {
-        sizes[i] = all[i];
-        longest = sizes[i] > longest ? sizes[i] : longest;
-    }
-    if (!status) {
-        own = mem_new(longest, 1);
-        bytes = mem_try(n, longest ? longest : 1, err);
-        for (size_t i = 0; i < size; i++)
-            own[i] = ((const unsigned char *)data)[i];
-        status = bytes ? mpi_gather_all(comm, own, bytes, longest, err) : -1;
-    }
-    for (size_t i = 0; i < n && !status; i++)
-        parts[i] = bytes + i * longest;
-    free(own);
-    free(all);
-    if (status)
-        free(bytes);
+    code = MPI_Iallgatherv(data, sizes[comm->rank], MPI_BYTE, all, sizes, starts, MPI_BYTE,
+                           mpi_state(comm)->control, mpi_list_add(&list));
+    if (code != MPI_SUCCESS)
+        mpi_error(code, "MPI_Iallgatherv", err);
     else
-        *block = bytes;
+        status = mpi_finish(comm, &list, "exchange with all ranks", err);
+    mpi_list_free(&list);
     return status;
 }
 
-/* Where Slurm 22.05 is told to fence by its tree (SLURM_PMIX_FENCE, mpi.conf), even a fence
- * that collects brings nothing from other nodes. So all ranks tell each other whether they
- * got everything, and go on without PMIx if one did not.
+/* Where everybody's part begins, and the bytes of all. */
+static int start_parts(int n, const uint64_t *all, int *sizes, int *starts, size_t *bytes,
+                       struct err *err)
+{
+    uint64_t sum = 0;
+
+    for (int i = 0; i < n; i++) {
+        if (all[i] > INT_MAX - sum)
+            return err_set(err, "what all ranks exchange is more than %d bytes", INT_MAX);
+        sizes[i] = (int)all[i];
+        starts[i] = (int)sum;
+        sum += all[i];
+    }
+    *bytes = (size_t)sum;
+    return 0;
+}
+
+static int exchange_by_mpi(struct comm *comm, const void *data, size_t size, void **block,
+                           const void **parts, size_t *sizes, struct err *err)
+{
+    size_t n = (size_t)comm->size, bytes = 0;
+    uint64_t mine = size, *all = mem_new(n, sizeof(*all));
+    int *counts = mem_new(2 * n, sizeof(*counts)), *starts = counts + n;
+    int status = mpi_gather_all(comm, &mine, all, sizeof(mine), err) ||
+                 start_parts(comm->size, all, counts, starts, &bytes, err);
+
+    *block = status ? NULL : mem_try(bytes, 1, err);
+    status = !*block || gather_parts(comm, data, counts, starts, *block, err) ? -1 : 0;
+    for (size_t i = 0; i < n && !status; i++) {
+        sizes[i] = all[i];
+        parts[i] = (const unsigned char *)*block + starts[i];
+    }
+    free(all);
+    free(counts);
+    if (status)
+        free(*block);
+    return status;
+}
+
+/* The first time by PMIx, before any rank has a connection to another; a fence of its server is
+ * slower than what MPI does later. Where Slurm 22.05 is told to fence by its tree (SLURM_PMIX_FENCE,
+ * mpi.conf), even a fence that collects brings nothing from other nodes. So all ranks tell each
+ * other whether they got everything, and do without PMIx if one did not.
  */
 int mpi_exchange(struct comm *comm, const void *data, size_t size, void **block,
                  const void **parts, size_t *sizes, struct err *err)
@@ -69,7 +95,8 @@ int mpi_exchange(struct comm *comm, const void *data, size_t size, void **block,
     int complete, all;
     void *gathered;
 
-    if (state->pmix && !state->pmix_fails) {
+    if (state->pmix && !state->exchanged) {
+        state->exchanged = true;
         complete = pmix_session_exchange(state->pmix, comm, data, size, &gathered, parts,
                                          sizes, &ignored) == 0;
         if (mpi_least(comm, complete, &all, err))
@@ -80,7 +107,6 @@ int mpi_exchange(struct comm *comm, const void *data, size_t size, void **block,
         }
         if (complete)
             free(gathered);
-        state->pmix_fails = true;
     }
     return exchange_by_mpi(comm, data, size, block, parts, sizes, err);
 }

@@ -33,7 +33,7 @@ struct mpi_state {
     MPI_Comm control;       /* everything else */
     struct pmix_session *pmix;  /* NULL: there is none */
     bool rendezvous;        /* of user messages: a send ends when its receive has begun */
-    bool pmix_fails;        /* it lost data once: all ranks know, and use MPI */
+    bool exchanged;         /* once, by PMIx */
 };
 
 static inline struct mpi_state *mpi_state(const struct comm *comm)
