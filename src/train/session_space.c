@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* Is there room for the checkpoints of a run? */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
 
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/room.h"
 #include "train/checkpoint_directory.h"
 #include "train/session.h"
 #include "train/shard.h"
@@ -86,42 +84,28 @@ static double n_more(const struct session *s)
     return more;
 }
 
-/* What is free: root may fill what is kept from others. Inodes are infinite where the file system
- * does not count them.
- */
-static int free_space(const char *path, struct need *room, struct err *err)
-{
-    struct statvfs disk;
-
-    if (statvfs(path, &disk) < 0)
-        return err_set(err, "%s: %s", path, strerror(errno));
-    room->bytes = (double)(geteuid() ? disk.f_bavail : disk.f_bfree) * (double)disk.f_frsize;
-    room->files = disk.f_files ? (double)(geteuid() ? disk.f_favail : disk.f_ffree) : INFINITY;
-    return 0;
-}
-
 static int compare(const struct session *s, const struct need *one, struct err *err)
 {
     const char *path = s->settings.checkpoint;
-    struct need room = { .bytes = 0 };
+    struct room room;
     double n = n_more(s);
 
-    if (free_space(path, &room, err) < 0)
+    if (room_in(path, &room, err) < 0)
         return -1;
     if (one->bytes > room.bytes)
-        return err_set(err, "%s: no space left for one checkpoint: it takes %.4g MB, %.4g MB are "
-                       "free", path, 1e-6 * one->bytes, 1e-6 * room.bytes);
+        return err_set(err, "%s: no space left for one checkpoint: it takes %.4g MB, %.4g MB %s",
+                       path, 1e-6 * one->bytes, 1e-6 * room.bytes, room_said(room.bytes_limit));
     if (one->files > room.files)
-        return err_set(err, "%s: no space left for one checkpoint: it takes %.0f files, %.0f more "
-                       "may be made there", path, one->files, room.files);
+        return err_set(err, "%s: no space left for one checkpoint: it takes %.0f files, %.0f %s",
+                       path, one->files, room.files, room_said(room.files_limit));
     if (n * one->bytes > room.bytes)
-        log_warning("%s: up to %.0f more checkpoints of %.4g MB take %.4g MB, %.4g MB are free "
+        log_warning("%s: up to %.0f more checkpoints of %.4g MB take %.4g MB, %.4g MB %s "
                     "(--keep, --checkpoint-every)", path, n, 1e-6 * one->bytes,
-                    1e-6 * n * one->bytes, 1e-6 * room.bytes);
+                    1e-6 * n * one->bytes, 1e-6 * room.bytes, room_said(room.bytes_limit));
     else if (n * one->files > room.files)
-        log_warning("%s: up to %.0f more checkpoints of %.0f files take %.0f files, %.0f more may "
-                    "be made there (--keep, --checkpoint-every)", path, n, one->files,
-                    n * one->files, room.files);
+        log_warning("%s: up to %.0f more checkpoints of %.0f files take %.0f files, %.0f %s "
+                    "(--keep, --checkpoint-every)", path, n, one->files, n * one->files,
+                    room.files, room_said(room.files_limit));
     return 0;
 }
 

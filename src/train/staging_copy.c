@@ -9,11 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "base/room.h"
 
 #define PIECE ((size_t)4 << 20)
 
@@ -247,10 +247,11 @@ static enum outcome reuse(struct staging_copier *c, int i)
 
 static bool has_room(const struct staging_copier *c, size_t size)
 {
-    struct statvfs disk;
+    struct room room;
+    struct err ignored;
 
-    return fstatvfs(c->fd, &disk) < 0 ||
-           (double)size <= (double)disk.f_bavail * (double)disk.f_frsize;
+    return room_in(c->path, &room, &ignored) < 0 ||
+           ((double)size <= room.bytes && room.files >= 1);
 }
 
 /* Items of the same key are one file. */

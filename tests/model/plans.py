@@ -74,9 +74,9 @@ def chosen(draw, everything, layouts):
     return [(layout, next(schedules), next(counts)) for layout in layouts]
 
 
-def matrix(tap, session, baselines, draw, precision):
+def matrix(tap, session, baselines, draw, precision, samples):
     for name in MODELS:
-        layouts = LAYOUTS if driver.LONG or precision == "float64" else draw.sample(LAYOUTS, 3)
+        layouts = LAYOUTS if driver.LONG else draw.sample(LAYOUTS, samples)
         everything = list(itertools.product(layouts, SCHEDULES, MICRO_BATCHES))
         for layout, schedule, micro_batches in chosen(draw, everything, layouts):
             options = {}
@@ -420,7 +420,7 @@ def forward_run_again(tap, session, draw):
     layouts = [(1, 1, 1, 1), (2, 1), (1, 2, 1), (1, 1)]
     for name in MODELS:
         for kind, schedule in itertools.product(
-                RECOMPUTES, SCHEDULES if driver.LONG else draw.sample(SCHEDULES, 2)):
+                RECOMPUTES, SCHEDULES if driver.LONG else draw.sample(SCHEDULES, 1)):
             layout, precision = draw.choice(layouts), draw.choice(["float32", "float64"])
             tap.test(f"{name}, {precision}: stages {driver.replicas_text(layout)}, {schedule}, "
                      f"recompute {kind} have the bits of those that keep all", recomputed, session,
@@ -468,7 +468,7 @@ def slow():
 def rendezvous(tap, session, baselines, draw):
     for name, layout in (("mlp", (1, 1, 1, 1)), ("mlp", (2, 2)), ("transformer", (1, 3)),
                          ("skips", (1, 1, 1, 1)), ("tied", (2, 1)), ("cnn", (2, 2))):
-        for schedule in SCHEDULES if driver.LONG else draw.sample(SCHEDULES, 2):
+        for schedule in SCHEDULES if driver.LONG else draw.sample(SCHEDULES, 1):
             options = {"batchnorm_samples": 1} if name == "cnn" else {}
             count = draw.choice([4, 6, 8])
             tap.test(f"{name}: stages {driver.replicas_text(layout)}, {schedule}, {count} "
@@ -491,7 +491,7 @@ def main():
     try:
         session.load(MODELS)
         tap.note(f"{session.source}; drawn with TASUKI_TEST_SEED={driver.SEED}")
-        matrix(tap, session, baselines, draw, "float64")
+        matrix(tap, session, baselines, draw, "float64", 4)
         odd_counts(tap, session, baselines, draw)
         unequal_shares(tap, session, baselines)
         whole_pipelines(tap, session, baselines, draw)
@@ -502,7 +502,7 @@ def main():
         forward_run_again(tap, session, draw)
         rendezvous(tap, session, baselines, draw)
         late(tap, session, baselines, draw)
-        matrix(tap, session, baselines, draw, "float32")
+        matrix(tap, session, baselines, draw, "float32", 2)
     finally:
         session.close()
     return tap.done()
