@@ -420,9 +420,8 @@ int session_open(struct session *session, const struct train_settings *settings,
                              open_journal(s, err) < 0, err) ||
         session_agree(s, check_data(s, err) < 0 ||
                              (s->given && order_check(s->given, comm, err) < 0), err) ||
-        session_use_gpus(s, err) < 0)
+        session_use_gpus(s, err) < 0 || session_usage_start(s, err) < 0)
         return -1;
-    session_usage_start(s);
     s->opening = phase(s);
     if (session_plan(s, err) < 0)
         return -1;

@@ -105,6 +105,11 @@ struct session {
     double begun;                       /* clock */
     struct energy *energy;              /* what is counted here */
     double energy_looked;               /* clock */
+    struct {
+        int nodes, gpus;
+        bool leads, has_gpu;            /* is this rank the first of its node, of its GPU? */
+        bool told;
+    } used;
     double mark;                        /* clock when the last phase ended */
     double discovering, opening, planning, compiling;   /* seconds of the phases so far */
     bool agreed;                        /* the error is one that all ranks know of */
@@ -245,11 +250,15 @@ int session_bad_step(struct session *session, int64_t step, double loss, struct 
 int session_rollback(struct session *session, int64_t steps_done, struct err *err);
 /* What a checkpoint has for this rank. */
 int session_load(struct session *session, const struct checkpoint *checkpoint, struct err *err);
-/* What the run costs is counted from here on, which needs a look now and then. */
-void session_usage_start(struct session *session);
+/* What the run costs is counted from here on, which needs a look now and then. Collective. */
+int session_usage_start(struct session *session, struct err *err);
 void session_usage_look(struct session *session);
 /* It is said, and '*usage' is for the log, on rank 0, NULL elsewhere. Collective. */
 int session_usage(struct session *session, json_t **usage, struct err *err);
+/* The same where a run fails: without energy, which other ranks would have to tell. NULL where it
+ * failed before its steps, or was told.
+ */
+json_t *session_usage_alone(const struct session *session);
 /* What a step learns from. */
 struct step_batch {
     int64_t *samples;           /* [global batch] */

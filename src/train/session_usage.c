@@ -13,16 +13,17 @@
 #define LOOK 30.0           /* seconds between two looks at the counters */
 #define KWH 3.6e6           /* joules */
 
-struct rank_usage {
-    double cpus, gpu;       /* joules; cpus: of the node, by its first rank */
-    bool leads;
+/* Of a rank. */
+struct rank_place {
+    bool leads;             /* the first rank of its node */
     char address[32];       /* of its GPU; "": none */
 };
 
-/* Of all ranks. */
-struct usage_sum {
-    int nodes, gpus;
-    double hours, cpus, gpu;    /* kWh: NAN where one is not known */
+/* Of processors by the first rank of a node, of a GPU by the first rank that has it; of others 0.
+ * NAN where they are not known.
+ */
+struct energy_sum {
+    double cpus, gpus;
 };
 
 static bool leads(const struct session *s)
@@ -33,12 +34,52 @@ static bool leads(const struct session *s)
     return true;
 }
 
-void session_usage_start(struct session *session)
+/* So many bytes of each rank. */
+static int gather(const struct session *s, const void *mine, size_t size, void *all,
+                  struct err *err)
+{
+    const void **parts = mem_new((size_t)s->size, sizeof(*parts));
+    size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
+    void *block = NULL;
+    int bad = comm_exchange(s->comm, mine, size, &block, parts, sizes, err);
+
+    for (int r = 0; r < s->size && !bad; r++)
+        memcpy((char *)all + (size_t)r * size, parts[r], size);
+    free(block);
+    free(parts);
+    free(sizes);
+    return bad;
+}
+
+/* Is its GPU that of no rank before it? */
+static bool is_counted(const struct session *s, const struct rank_place *all, int rank)
+{
+    for (int r = 0; r < rank; r++)
+        if (strcmp(all[r].address, all[rank].address) == 0 &&
+            comm_same_host(s->comm, r, rank))
+            return false;
+    return all[rank].address[0];
+}
+
+int session_usage_start(struct session *session, struct err *err)
 {
     struct session *s = session;
+    struct rank_place mine = { .leads = leads(s) };
+    struct rank_place *all = mem_new((size_t)s->size, sizeof(*all));
+    int bad;
 
-    s->energy = energy_start(leads(s), s->gpu);
+    snprintf(mine.address, sizeof(mine.address), "%s", s->gpu);
+    s->energy = energy_start(mine.leads, s->gpu);
     s->energy_looked = trace_clock();
+    bad = gather(s, &mine, sizeof(mine), all, err);
+    for (int r = 0; r < s->size && !bad; r++) {
+        s->used.nodes += all[r].leads;
+        s->used.gpus += is_counted(s, all, r);
+    }
+    s->used.leads = mine.leads;
+    s->used.has_gpu = !bad && is_counted(s, all, s->rank);
+    free(all);
+    return bad;
 }
 
 void session_usage_look(struct session *session)
@@ -52,89 +93,66 @@ void session_usage_look(struct session *session)
     energy_look(s->energy);
 }
 
-/* Ranks may share a GPU. */
-static bool counted(const struct session *s, const struct rank_usage *all, int rank)
+static double hours(const struct session *s)
 {
-    for (int r = 0; r < rank; r++)
-        if (strcmp(all[r].address, all[rank].address) == 0 &&
-            comm_same_host(s->comm, r, rank))
-            return true;
-    return false;
+    return (s->settings.launch_seconds + trace_clock() - s->begun) / 3600;
 }
 
-static struct usage_sum sum_up(const struct session *s, const struct rank_usage *all)
+static double both(const struct energy_sum *sum)
 {
-    struct usage_sum sum = { .hours = (s->settings.launch_seconds + trace_clock() - s->begun) /
-                                      3600 };
-
-    for (int r = 0; r < s->size; r++) {
-        if (all[r].leads) {
-            sum.nodes++;
-            sum.cpus += all[r].cpus / KWH;
-        }
-        if (all[r].address[0] && !counted(s, all, r)) {
-            sum.gpus++;
-            sum.gpu += all[r].gpu / KWH;
-        }
-    }
-    if (sum.gpus == 0)
-        sum.gpu = NAN;
-    return sum;
+    if (isnan(sum->gpus) || isnan(sum->cpus))
+        return isnan(sum->gpus) ? sum->cpus : sum->gpus;
+    return sum->gpus + sum->cpus;
 }
 
-static double both(const struct usage_sum *sum)
-{
-    if (isnan(sum->gpu) || isnan(sum->cpus))
-        return isnan(sum->gpu) ? sum->cpus : sum->gpu;
-    return sum->gpu + sum->cpus;
-}
-
-static void say(const struct usage_sum *sum)
+static json_t *say(const struct session *s, const struct energy_sum *sum)
 {
     char cpus[48] = "processors not collected", gpus[48] = "GPUs not collected";
+    double nodes = s->used.nodes * hours(s), gpu_hours = s->used.gpus * hours(s);
 
-    if (isnan(both(sum))) {
-        log_info("%.4g node-hours, %.4g GPU-hours, energy not collected",
-                 sum->nodes * sum->hours, sum->gpus * sum->hours);
-        return;
-    }
     if (!isnan(sum->cpus))
         snprintf(cpus, sizeof(cpus), "processors %.4g", sum->cpus);
-    if (!isnan(sum->gpu))
-        snprintf(gpus, sizeof(gpus), "GPUs %.4g", sum->gpu);
-    log_info("%.4g node-hours, %.4g GPU-hours, %.4g kWh (%s%s%s)", sum->nodes * sum->hours,
-             sum->gpus * sum->hours, both(sum), cpus, sum->gpus ? ", " : "",
-             sum->gpus ? gpus : "");
+    if (!isnan(sum->gpus))
+        snprintf(gpus, sizeof(gpus), "GPUs %.4g", sum->gpus);
+    if (isnan(both(sum)))
+        log_info("%.4g node-hours, %.4g GPU-hours, energy not collected", nodes, gpu_hours);
+    else
+        log_info("%.4g node-hours, %.4g GPU-hours, %.4g kWh (%s%s%s)", nodes, gpu_hours,
+                 both(sum), cpus, s->used.gpus ? ", " : "", s->used.gpus ? gpus : "");
+    return json_pack("{s:i, s:i, s:f, s:f, s:o, s:o, s:o}", "nodes", s->used.nodes, "gpus",
+                     s->used.gpus, "node_hours", nodes, "gpu_hours", gpu_hours, "cpu_kwh",
+                     session_number(sum->cpus), "gpu_kwh", session_number(sum->gpus), "kwh",
+                     session_number(both(sum)));
 }
 
 int session_usage(struct session *session, json_t **usage, struct err *err)
 {
     struct session *s = session;
-    struct rank_usage mine = { .leads = leads(s) };
-    struct rank_usage *all = mem_new((size_t)s->size, sizeof(*all));
-    const void **parts = mem_new((size_t)s->size, sizeof(*parts));
-    size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
-    struct usage_sum sum;
-    void *block = NULL;
+    struct energy_sum mine, sum = { 0 };
+    struct energy_sum *all = mem_new((size_t)s->size, sizeof(*all));
     int bad;
 
-    energy_read(s->energy, &mine.cpus, &mine.gpu);
-    snprintf(mine.address, sizeof(mine.address), "%s", s->gpu);
-    bad = comm_exchange(s->comm, &mine, sizeof(mine), &block, parts, sizes, err);
-    for (int r = 0; r < s->size && !bad; r++)
-        memcpy(&all[r], parts[r], sizeof(all[r]));
-    *usage = NULL;
-    if (!bad && s->rank == 0) {
-        sum = sum_up(s, all);
-        say(&sum);
-        *usage = json_pack("{s:i, s:i, s:f, s:f, s:o, s:o, s:o}", "nodes", sum.nodes, "gpus",
-                           sum.gpus, "node_hours", sum.nodes * sum.hours, "gpu_hours",
-                           sum.gpus * sum.hours, "cpu_kwh", session_number(sum.cpus), "gpu_kwh",
-                           session_number(sum.gpu), "kwh", session_number(both(&sum)));
+    energy_read(s->energy, &mine.cpus, &mine.gpus);
+    if (!s->used.leads)
+        mine.cpus = 0;
+    if (!s->used.has_gpu)
+        mine.gpus = 0;
+    bad = gather(s, &mine, sizeof(mine), all, err);
+    for (int r = 0; r < s->size && !bad; r++) {
+        sum.cpus += all[r].cpus / KWH;
+        sum.gpus += all[r].gpus / KWH;
     }
-    free(block);
-    free(parts);
-    free(sizes);
+    if (s->used.gpus == 0)
+        sum.gpus = NAN;
+    *usage = bad || s->rank > 0 ? NULL : say(s, &sum);
+    s->used.told = true;
     free(all);
     return bad;
+}
+
+json_t *session_usage_alone(const struct session *session)
+{
+    const struct energy_sum unknown = { NAN, NAN };
+
+    return session->compiling > 0 && !session->used.told ? say(session, &unknown) : NULL;
 }

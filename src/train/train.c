@@ -14,9 +14,10 @@
 static void log_failure(struct session *s, const struct err *err)
 {
     if (s->journal && err->text[0])
-        session_log(s, json_pack("{s:s, s:s, s:o*}", "event", "failed", "error",
+        session_log(s, json_pack("{s:s, s:s, s:o*, s:o*}", "event", "failed", "error",
                                  json_is_text(err->text) ? err->text : "not UTF-8", "ranks",
-                                 standstill_to_json(s->comm)));
+                                 standstill_to_json(s->comm), "usage",
+                                 session_usage_alone(s)));
 }
 
 /* Another rank has failed by itself, which says so. */

@@ -279,7 +279,7 @@ can_mount() {
             [ "$status" -eq 1 ]
             [ "$(echo "$output" | grep '^tasuki: .*error: ' | sort -u | wc -l)" -eq 1 ]
             echo "$output" | grep -Eqi 'no space left|read-only'
-            grep -q '"event":"failed"' "$DIR/log"
+            grep -q '"event":"failed".*"usage":{"nodes":1,"gpus":0,"node_hours":' "$DIR/log"
             # What was complete stays.
             grep -qx latest "$DIR/left"
             grep -q '^step-' "$DIR/left"
