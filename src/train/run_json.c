@@ -92,6 +92,8 @@ static void set_figures(json_t *top, const struct run_state *s)
     set_count(top, "test_step", s->test_step);
     set_number(top, "test_loss", s->test_loss);
     set_number(top, "test_accuracy", s->test_accuracy);
+    set_count(top, "bad_steps", s->n_bad);
+    set_count(top, "last_bad_step", s->last_bad);
     set_count(top, "checkpoint_step", s->checkpoint_step);
     set_text(top, "checkpoint_directory", s->directory);
 }

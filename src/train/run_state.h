@@ -57,6 +57,7 @@ struct run_state {
     /* of evaluations and checkpoints */
     double test_loss, test_accuracy, test_best;
     int64_t test_step, checkpoint_step, n_checkpoints;
+    int64_t n_bad, last_bad;        /* steps of this start whose numbers were bad; the last one */
     double paused;          /* seconds of both since the start */
     char directory[RUN_TEXT];
     struct run_event events[RUN_EVENTS];    /* the last ones, by n_events % RUN_EVENTS */

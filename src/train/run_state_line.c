@@ -218,6 +218,7 @@ static void read_start(struct run_state *s, const json_t *line)
     s->step = s->first_step > 0 ? s->first_step - 1 : 0;
     s->n_recent = 0;
     s->paused = 0;
+    s->n_bad = 0;
     s->n_reported = s->n_peaks = 0;
     s->error[0] = '\0';
     go_back(s);
@@ -269,6 +270,29 @@ static void read_checkpoint(struct run_state *s, const json_t *line)
     snprintf(text, sizeof(text), "checkpoint in %s, %.3g s", s->directory,
              get_number(line, "seconds"));
     note(s, s->checkpoint_step, text);
+}
+
+static void read_bad_step(struct run_state *s, const json_t *line)
+{
+    char cause[RUN_TEXT], tensor[RUN_TEXT], action[RUN_TEXT], text[3 * RUN_TEXT + 32];
+
+    s->last_bad = get_count(line, "step");
+    s->n_bad = get_count(line, "count");
+    get_text(line, "cause", cause);
+    get_text(line, "tensor", tensor);
+    get_text(line, "action", action);
+    snprintf(text, sizeof(text), "a bad step: %s%s%s; %s", cause, tensor[0] ? " of " : "", tensor,
+             action);
+    note(s, s->last_bad, text);
+}
+
+static void read_rollback(struct run_state *s, const json_t *line)
+{
+    char text[RUN_TEXT];
+
+    snprintf(text, sizeof(text), "back to the checkpoint of step %lld",
+             (long long)get_count(line, "to"));
+    note(s, get_count(line, "step"), text);
 }
 
 static void read_trial(struct run_state *s, const json_t *line)
@@ -371,7 +395,8 @@ static const struct {
 } events[] = {
     { "start", read_start }, { "evaluation", read_evaluation },
     { "checkpoint", read_checkpoint }, { "trial", read_trial }, { "staged", read_staged },
-    { "memory", read_memory }, { "ranks", read_ranks }, { "end", read_end },
+    { "bad_step", read_bad_step }, { "rollback", read_rollback }, { "memory", read_memory },
+    { "ranks", read_ranks }, { "end", read_end },
     { "failed", read_failed },
 };
 

@@ -135,6 +135,8 @@ static void add_loss(struct lines *l, const struct run_state *s)
         snprintf(best, sizeof(best), "   best %.5g at step %lld", s->best,
                  (long long)s->best_step);
     add(l, "loss       %.5g%s%s", s->loss, accuracy, best);
+    if (s->n_bad > 0)
+        add(l, "bad steps  %lld, the last %lld", (long long)s->n_bad, (long long)s->last_bad);
 }
 
 static void add_test(struct lines *l, const struct run_state *s)

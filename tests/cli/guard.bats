@@ -84,6 +84,12 @@ losses() {
     [ "$status" -eq 0 ]
     grep -q '"bad_step","step":7,.*"action":"rollback","count":1}$' log
     grep -q '^{"event":"rollback","step":8,"to":4,"path":"saved/step-00000004"}$' log
+    "$TASUKI" watch log --once >view
+    cat view
+    grep -qx 'bad steps  1, the last 7' view
+    grep -q '^step 7: a bad step: gradient of .*; rollback$' view
+    grep -qx 'step 8: back to the checkpoint of step 4' view
+    "$TASUKI" watch log --format json | grep -q '"last_bad_step": 7,'
     [ "$(losses log | grep -c '^[0-9.]*$')" -eq 11 ]
     [ -e saved/step-00000012 ]
     run train --steps 2 --on-nan rollback
