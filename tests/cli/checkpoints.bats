@@ -245,6 +245,24 @@ same_files() {
     done
 }
 
+@test "a signal while a slow disk takes a checkpoint ends the run with a whole one" {
+    local newest pid code=0
+    TASUKI_TEST_WRITE_DELAY=1 "$TASUKI" train $RUN --ranks-in-process 2 --stages 2 -q \
+        --steps 1000000 --checkpoint-every 5 --log "$DIR/log" 3>&- &
+    pid=$!
+    wait_for_step "$DIR/log" $pid '^{"step":6,'
+    kill -TERM $pid
+    wait $pid || code=$?
+    [ "$code" -eq 75 ]
+    [ -d "$DIR/out/step-00000005" ]
+    newest=$(sed -E 's/^step-0*//' "$DIR/out/latest")
+    [ "$newest" -ge 6 ]
+    train 2 --stages 2 -q --steps $((newest + 2)) --resume --log "$DIR/log"
+    rm -rf "$DIR/out"
+    train 2 --stages 2 -q --steps $((newest + 2)) --log "$DIR/whole"
+    diff <(losses "$DIR/log") <(losses "$DIR/whole")
+}
+
 can_mount() {
     mkdir -p "$DIR/box"
     unshare -m mount -t tmpfs -o size=64k none "$DIR/box" 2>/dev/null ||
