@@ -134,6 +134,7 @@ void search_free(struct search *s)
     if (!s)
         return;
     search_reset(s);
+    search_forget(s);
     table_free(s->table);
     for (int p = 0; p <= s->cluster->n_devices; p++)
         free(s->reduce[p]);

@@ -153,6 +153,15 @@ struct split {
     double closed;          /* of the best candidate; 0: none was found */
 };
 
+#define KEPT_SIMULATED 32
+
+/* Other moves may lead to the same candidate. */
+struct simulated {
+    struct candidate *candidate;    /* with its seconds; NULL: there is none */
+    bool exact;             /* was it to be? */
+    double effort;
+};
+
 /* An all-reduce, once it was asked for. */
 struct reduce_time {
     struct allreduce_line lines[ALLREDUCE_KINDS];   /* of those that may be */
@@ -189,6 +198,8 @@ struct search {
     int most_found;         /* and so many of them */
     long looked;            /* intervals, by partition_dp(), see there */
     double effort;          /* replicas times micro-batches that were simulated */
+    int n_simulated;        /* in all; the last of them are kept */
+    struct simulated *simulated;    /* [KEPT_SIMULATED], once there is one */
     long count;             /* plans that there are, as far as they were counted */
     bool complete;          /* all of them were simulated */
     int n_reduces;
@@ -326,6 +337,8 @@ double chunks_closed(struct search *search, const struct candidate *c);
  * from some; INFINITY where it does not fit. -1 on an error.
  */
 int search_evaluate(struct search *search, struct candidate *c, bool exact, struct err *err);
+/* What was simulated. */
+void search_forget(struct search *search);
 /* All that were found, until that takes too long: then the closed form says where the others stand.
  * -1 on an error.
  */

@@ -5,6 +5,7 @@
 
 #include "base/err.h"
 #include "base/extreme.h"
+#include "base/mem.h"
 #include "scheduler/partition_private.h"
 #include "scheduler/simulate.h"
 
@@ -112,11 +113,58 @@ static bool is_possible(struct search *s, struct candidate *c)
     return true;
 }
 
+static bool recomputes_alike(const struct candidate *a, const struct candidate *b)
+{
+    for (int k = 0; k < a->n_stages; k++)
+        if ((a->again ? a->again[k] : PLAN_RECOMPUTE_NONE) !=
+            (b->again ? b->again[k] : PLAN_RECOMPUTE_NONE))
+            return false;
+    return true;
+}
+
+/* It counts as if it was simulated again: what is found depends on that. */
+static bool was_simulated(struct search *s, struct candidate *c, bool exact)
+{
+    for (int i = 0; i < KEPT_SIMULATED && s->simulated; i++) {
+        const struct simulated *old = &s->simulated[i];
+
+        if (!old->candidate || old->exact != exact || old->candidate->zero != c->zero ||
+            !candidate_same(old->candidate, c) || !recomputes_alike(old->candidate, c))
+            continue;
+        c->seconds = old->candidate->seconds;
+        c->exact = old->candidate->exact;
+        s->effort += old->effort;
+        return true;
+    }
+    return false;
+}
+
+static void keep_simulated(struct search *s, const struct candidate *c, bool exact,
+                           double effort)
+{
+    struct simulated *place;
+
+    if (!s->simulated)
+        s->simulated = mem_new(KEPT_SIMULATED, sizeof(*s->simulated));
+    place = &s->simulated[s->n_simulated++ % KEPT_SIMULATED];
+    candidate_free(place->candidate);
+    *place = (struct simulated){ candidate_copy(c), exact, effort };
+}
+
+void search_forget(struct search *s)
+{
+    for (int i = 0; i < KEPT_SIMULATED && s->simulated; i++)
+        candidate_free(s->simulated[i].candidate);
+    free(s->simulated);
+    s->simulated = NULL;
+}
+
 int search_evaluate(struct search *s, struct candidate *c, bool exact, struct err *err)
 {
+    double effort = s->effort;
     struct plan *plan;
 
-    if (!is_possible(s, c))
+    if (!is_possible(s, c) || was_simulated(s, c, exact))
         return 0;
     plan = place(s->cost, s->cluster, s->request, c);
     c->exact = exact || is_whole(plan);
@@ -125,7 +173,10 @@ int search_evaluate(struct search *s, struct candidate *c, bool exact, struct er
     if (c->seconds < 0 && plan->list)
         c->seconds = INFINITY;
     plan_free(plan);
-    return c->seconds < 0 ? -1 : 0;
+    if (c->seconds < 0)
+        return -1;
+    keep_simulated(s, c, exact, s->effort - effort);
+    return 0;
 }
 
 bool candidate_better(const struct candidate *a, const struct candidate *b)
