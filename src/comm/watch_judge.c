@@ -68,6 +68,16 @@ static struct watch_verdict count_lost(const struct watch *w)
     return verdict;
 }
 
+/* Most are out of reach: then it is this node that is cut off, and those are to speak first. */
+static bool is_to_wait(struct watch *w, const struct watch_verdict *verdict)
+{
+    if (w->yielded || verdict->cause != WATCH_CUT || 2 * verdict->lost <= w->comm->size)
+        return false;
+    w->yielded = true;
+    w->decide_at = clock_now() + CUT_OFF;
+    return true;
+}
+
 /* What was gathered is enough. The second rank that watches speaks for the first where that is
  * lost.
  */
@@ -82,7 +92,7 @@ void watch_judge(struct watch *w)
         return;
     if (w->failure.cause == WATCH_FAILED)
         verdict = w->failure;
-    if (verdict.cause == WATCH_FAILED || verdict.lost > 0)
+    if ((verdict.cause == WATCH_FAILED || verdict.lost > 0) && !is_to_wait(w, &verdict))
         watch_decide(w, &verdict);
 }
 

@@ -14,7 +14,7 @@
 
 #define HUBS 2              /* ranks that watch: rank 0, and one for when that dies */
 #define GATHERING 0.1       /* seconds: ranks of one node do not die in one instant */
-#define CUT_OFF 3.0         /* who can reach nobody who watches lets those decide first */
+#define CUT_OFF 3.0         /* who is cut off lets the others decide first */
 
 enum { LEAVE_NOT, LEAVE_BYE, LEAVE_FAILED };
 
@@ -46,6 +46,7 @@ struct watch {
     _Atomic(double) bound;          /* seconds of silence; 0: any */
     double looked_at;               /* clock: for silence */
     int witness;                    /* rank: who cannot reach those that are cut off */
+    bool yielded;                   /* has let those decide first */
     struct heard *heard;            /* [size], of ranks that watch */
     struct watch_verdict failure;   /* of a rank that has said why, once its cause is that */
     double decide_at, suspect_at;   /* clock; 0: not */
