@@ -78,7 +78,7 @@ wait_for_lines() {
     sleep 4.5       # two beats
     kill -STOP "$(cat "$dir/pid.1")"
     wait $step || code=$?
-    cat "$dir/out"
+    cat "$dir"/said.* | tee -a "$dir/out"
     tail -1 "$dir/log"
     [ $code -ne 0 ]
     [ $code -ne 137 ]
@@ -101,8 +101,7 @@ wait_for_lines() {
         sleep 0.1
     done
     grep '"stragglers"' "$dir/log"
-    grep -q ': rank 1 (.*) is slow: .* times as long as the median of its stage$' \
-        "$dir/out"
+    cat "$dir"/said.* | grep ': rank 1 (.*) is slow: .* times as long as the median of its stage$'
 }
 
 # The deadline is the default, 600 seconds.
@@ -111,8 +110,10 @@ wait_for_lines() {
     start_training 5 --stages 3 --replicas 2,2,1
     wait_for_lines 3 '^{"step"'
     cut_off n4 40
-    [ "$(cat "$dir"/said.[012] | grep -c 'error: node n4 (ranks 3, 4) cannot be reached from n[12]: no answer for 20 seconds$')" -eq 1 ]
-    [ "$(cat "$dir"/said.[34] | grep -c 'error: node n1 (rank 0) and node n2 (rank 1) cannot be reached from n4: ')" -eq 1 ]
+    far="cannot be reached from" long='no answer for 20 seconds$'
+    [ "$(cat "$dir"/said.[012] | grep -c "error: node n4 (ranks 3, 4) $far n[12]: $long")" -eq 1 ]
+    [ "$(cat "$dir"/said.[34] | grep -c "error: node n1 (rank 0) and node n2 (rank 1) $far n4: ")" \
+        -eq 1 ]
     tail -1 "$dir/log" | grep -q '"event":"failed","error":"node n4 (ranks 3, 4) cannot'
 }
 
@@ -127,7 +128,7 @@ wait_for_lines() {
     "$lab" at n3 pkill -CONT -x tasuki
     wait_for_lines $(($(grep -c '^{"step"' "$dir/log") + 3)) '^{"step"'
     cut_off n1 30
-    grep -q 'error: node n2 (rank 1), node n3 (rank 2) and 1 more node cannot be reached from n1: ' \
-        "$dir/said.0"
-    [ "$(cat "$dir"/said.[1234] | grep -c 'error: node n1 (rank 0) cannot be reached from n[234]: no answer for 10 seconds$')" -eq 1 ]
+    far="cannot be reached from" long='no answer for 10 seconds$'
+    grep -q "error: node n2 (rank 1), node n3 (rank 2) and 1 more node $far n1: " "$dir/said.0"
+    [ "$(cat "$dir"/said.[1234] | grep -c "error: node n1 (rank 0) $far n[234]: $long")" -eq 1 ]
 }
