@@ -7,7 +7,8 @@
  * network is cut, closes nothing: its kernel falls silent, which else answers whatever its processes
  * do, and after so many seconds its ranks are lost. Whoever can reach only one of the two tells
  * that one. Left to the deadline are a rank whose connection could not be made, and a cut between
- * two nodes of which neither has one of the two.
+ * two nodes of which neither has one of the two; left to the launcher what happens before, while MPI
+ * starts.
  *
  * By the same connections each rank says now and then where it is (where.h), so that, when nothing
  * moves, one of the two can tell what each does, and what one did last that does not answer.
