@@ -100,6 +100,32 @@ bool launcher_pause(struct launcher *l, double seconds)
 
 /* Children ----------------------------------------------------------------------------- */
 
+/* "n1,n2", of the good ones; malloc'ed. */
+static char *list_of_nodes(const struct launcher *l)
+{
+    char *list = mem_strdup("");
+
+    for (int i = 0; i < l->n_names; i++) {
+        char *more = mem_printf("%s%s%s", list, i ? "," : "", l->names[i]);
+
+        free(list);
+        list = more;
+    }
+    return list;
+}
+
+/* Slurm's PMIx takes the number of a node within the step for that within the job when it asks for
+ * a rank's data: it would ask nodes that are left out, and wait for them.
+ */
+static void tell_nodes(const struct launcher *l)
+{
+    char *list = list_of_nodes(l);
+
+    if (l->n_names && l->n_names < l->nodes)
+        setenv("SLURM_JOB_NODELIST", list, 1);
+    free(list);
+}
+
 static void be_child(const struct launcher *l, char *const *words, bool quiet)
 {
     int null = open("/dev/null", O_RDWR);
@@ -118,6 +144,8 @@ static void be_child(const struct launcher *l, char *const *words, bool quiet)
     sigprocmask(SIG_SETMASK, &none, NULL);
     if (l->fate)
         setenv("TASUKI_FATE", l->fate, 1);
+    if (!quiet)
+        tell_nodes(l);
     if (l->order && !quiet) {
         setenv("SLURM_HOSTFILE", l->order, 1);
         setenv("TASUKI_ORDER", "plan", 1);
@@ -208,26 +236,19 @@ void launcher_probe(struct launcher *l, int n, char *const *names, bool *answers
 static void add_nodes(struct words *words, const struct launcher *l)
 {
     int64_t n = l->n_names ? l->n_names : l->nodes;
-    char *list = mem_strdup("--nodelist=");
+    char *list;
 
     add(words, mem_printf("--ntasks=%" PRId64, n * l->tasks));
     if (l->order) {
         add(words, mem_strdup("--distribution=arbitrary"));
-        free(list);
         return;
     }
     add(words, mem_printf("--nodes=%" PRId64, n));
     add(words, mem_printf("--ntasks-per-node=%" PRId64, l->tasks));
-    for (int i = 0; i < l->n_names; i++) {
-        char *more = mem_printf("%s%s%s", list, i ? "," : "", l->names[i]);
-
-        free(list);
-        list = more;
-    }
+    list = list_of_nodes(l);
     if (l->n_names)
-        add(words, list);
-    else
-        free(list);
+        add(words, mem_printf("--nodelist=%s", list));
+    free(list);
 }
 
 /* Of an option given twice the last counts: "--resume" stands behind what the user said. */

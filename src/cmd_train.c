@@ -214,6 +214,16 @@ static int choose_comm(const struct options *o, struct train_settings *t, struct
     return 0;
 }
 
+static int read_patience(const struct options *o, struct train_settings *t, struct err *err)
+{
+    if (option_number(o, "deadline", 0, 1e9, 600, &t->deadline, err) < 0 ||
+        option_number(o, "lost-after", 0, 500, 20, &t->lost_after, err) < 0)
+        return -1;
+    if (t->lost_after > 0 && t->lost_after < 10)
+        return err_set_code(err, EXIT_USAGE, "--lost-after: expected 10 to 500 seconds, or 0");
+    return 0;
+}
+
 static int read_running(const struct options *o, struct train_settings *t, struct err *err)
 {
     int64_t threads, keep;
@@ -225,7 +235,7 @@ static int read_running(const struct options *o, struct train_settings *t, struc
         option_int(o, "data-threads", 0, 1024, 0, &t->data_threads, err) < 0 ||
         planning_kernels(o, &t->backend, err) < 0 || choose_comm(o, t, err) < 0 ||
         option_choice(o, "recompute", &t->recompute, err) < 0 ||
-        option_number(o, "deadline", 0, 1e9, 600, &t->deadline, err) < 0 ||
+        read_patience(o, t, err) < 0 ||
         option_span(o, "eval-every", 1, t->eval_every, &t->eval_every, err) < 0 ||
         option_span(o, "checkpoint-every", 1, t->checkpoint_every, &t->checkpoint_every,
                     err) < 0)

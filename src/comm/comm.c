@@ -119,6 +119,11 @@ void comm_set_deadline(struct comm *comm, double seconds)
     comm->patience.deadline = seconds;
 }
 
+void comm_set_lost_after(struct comm *comm, double seconds)
+{
+    watch_set_bound(comm->watch, seconds);
+}
+
 void comm_at(struct comm *comm, const char *what, int stage, int64_t step, int micro)
 {
     where_at(&comm->where, what, stage, step, micro);
@@ -503,6 +508,8 @@ static void blame(struct comm *comm, const struct watch_verdict *verdict, struct
     } else if (verdict->cause == WATCH_DIED && known) {
         err_set(err, "rank %d (%s) is lost: its process has ended%s", verdict->rank,
                 comm->hosts[verdict->rank], others);
+    } else if (verdict->cause == WATCH_CUT) {
+        err_set(err, "%s", verdict->text);
     } else {
         err_set(err, "%s", "");
         snprintf(text, sizeof(text), "%s", verdict->text);

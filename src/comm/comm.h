@@ -4,7 +4,7 @@
  * Two planes. Control: small exchanges, by collecting PMIx fences where they can be relied
  * upon, and agreements. Data: messages and reductions on host memory, posted and tested,
  * never waited for without a deadline. When a rank dies, all waits of the others end at once
- * (watch.h), unless the network does not let them know.
+ * (watch.h), and where the network is cut, on both sides after a while.
  *
  * Errors: no call repairs a communicator. After an error the caller reports and leaves by
  * comm_abort(); it makes no further collective call.
@@ -64,6 +64,11 @@ bool comm_same_host(const struct comm *comm, int a, int b);
  * time in which the caller kept asking counts, and anything that completes starts it anew.
  */
 void comm_set_deadline(struct comm *comm, double seconds);
+
+/* Seconds after which ranks that the network does not reach are lost, whatever the deadline:
+ * default 20; 10 to 500; 0: never.
+ */
+void comm_set_lost_after(struct comm *comm, double seconds);
 
 /* What this rank is about from now on, for when nothing moves any more; see where_at(). */
 void comm_at(struct comm *comm, const char *what, int stage, int64_t step, int micro);
@@ -144,7 +149,7 @@ int comm_all_gather(struct comm_group *group, void *data, size_t n, enum dtype d
 
 /* After a failure: if all ranks agreed on it, returns on rank 0 alone, which says it; the
  * others give it a moment, since launchers end all ranks when one has failed, and end with the
- * code of 'err'. If another rank died, 'err' says so instead (EXIT_FAILED), and this returns on
+ * code of 'err'. If another rank died or is cut off, 'err' says so instead (EXIT_FAILED), and this returns on
  * the lowest rank that lives; if nothing moved for too long, on one that was told where all are.
  * A failure of one's own everybody says: returns, with "rank R
  * (host): " put before the text. Only comm_abort() may follow.

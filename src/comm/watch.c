@@ -18,6 +18,7 @@
 #define OTHER_FILES 240     /* that MPI and the run have open beside these */
 #define MEETING 60.0        /* seconds in which all must have connected */
 #define ATTEMPT 5.0         /* for one address */
+#define LOST_AFTER 20.0     /* of silence */
 #define START 1.0           /* who dies before it is watched dies unseen: wait for that */
 
 /* Connections -------------------------------------------------------------------------- */
@@ -85,12 +86,16 @@ static void take_news(struct watch *w, const struct link *link, const struct not
     struct watch_verdict verdict = { .cause = (enum watch_cause)note->cause, .rank = note->rank,
                                      .lost = note->lost, .speaker = note->speaker };
 
+    memcpy(verdict.text, note->text, sizeof(verdict.text) - 1);
     if (note->kind == NOTE_VERDICT && link->up)
         watch_decide(w, &verdict);
     else if (note->kind == NOTE_ASK && link->up)
         watch_say_where(w);
     else if (note->kind == NOTE_STUCK)
         watch_ask_all(w);
+    else if (note->kind == NOTE_CUT && !link->up && note->rank >= 0 &&
+             note->rank < w->comm->size && note->rank != w->comm->rank)
+        watch_note_cut(w, note->rank, link->rank);
     else if (note->kind == NOTE_HERE && w->heard && !link->up)
         w->heard[link->rank] = (struct heard){ .time = clock_now(), .at = note->at };
 }
@@ -132,6 +137,8 @@ static void serve(struct watch *w, struct link *link)
         }
         if (link->state == LINK_LIVE && status == -1)
             watch_note_death(w, link);
+        else if (link->state == LINK_LIVE && atomic_load(&w->bound) > 0)
+            watch_note_cut(w, link->rank, w->comm->rank);
         link_close(link);
     }
 }
@@ -230,8 +237,10 @@ static void do_what_is_due(struct watch *w)
         watch_note_stuck(w);
     if (w->look_at > 0 && time >= w->look_at)
         watch_judge_standstill(w);
-    if (time >= w->beat_at)
+    if (time >= w->beat_at) {
+        watch_look_for_cuts(w);
         watch_say_where(w);
+    }
     if (w->leave_by > 0 && time >= w->leave_by)
         _exit(EXIT_FAILED);
 }
@@ -335,7 +344,7 @@ static void make_links(struct watch *w)
     w->n_links = HUBS + (watch_is_hub(w) ? make_room(w->comm->size + STRANGERS) : 0);
     w->links = mem_new((size_t)w->n_links, sizeof(*w->links));
     w->polls = mem_new((size_t)w->n_links + 2, sizeof(*w->polls));
-    w->dead = mem_new((size_t)w->comm->size, sizeof(*w->dead));
+    w->lost = mem_new((size_t)w->comm->size, sizeof(*w->lost));
     if (watch_is_hub(w))
         w->heard = mem_new((size_t)w->comm->size, sizeof(*w->heard));
     for (int h = 0; h < HUBS; h++)
@@ -384,7 +393,7 @@ static void free_watch(struct watch *w)
     pthread_cond_destroy(&w->told);
     free(w->links);
     free(w->polls);
-    free(w->dead);
+    free(w->lost);
     free(w->heard);
     free(w);
 }
@@ -442,6 +451,7 @@ int watch_start(struct comm *comm, struct watch **watch, struct err *err)
     w = mem_new(1, sizeof(*w));
     w->comm = comm;
     w->listener = w->wake = -1;
+    atomic_init(&w->bound, LOST_AFTER);
     w->end_of_meeting = clock_now() + MEETING;
     init_lock(w);
     choose_hubs(w);
@@ -465,6 +475,12 @@ bool watch_verdict(struct watch *watch, double seconds, struct watch_verdict *ve
         return false;
     *verdict = watch->verdict;
     return true;
+}
+
+void watch_set_bound(struct watch *watch, double seconds)
+{
+    if (watch)
+        atomic_store(&watch->bound, seconds);
 }
 
 static void wake(struct watch *watch)

@@ -3,8 +3,12 @@
  *
  * Each rank keeps an idle TCP connection to rank 0, and one to a second rank, on another node
  * where there are several, for when rank 0 itself dies. The kernel closes those of a process
- * however it ends, and a thread that sleeps in poll() sees it. A broken network is no death: it
- * is left to the deadline, as is a rank whose connection could not be made.
+ * however it ends, and a thread that sleeps in poll() sees it. A node that vanishes, or whose
+ * network is cut, closes nothing: its kernel falls silent, which else answers whatever its processes
+ * do, and after so many seconds its ranks are lost. Whoever can reach only one of the two tells
+ * that one. Left to the deadline are a rank whose connection could not be made, and a cut between
+ * two nodes of which neither has one of the two; left to the launcher what happens before, while MPI
+ * starts.
  *
  * By the same connections each rank says now and then where it is (where.h), so that, when nothing
  * moves, one of the two can tell what each does, and what one did last that does not answer.
@@ -23,15 +27,16 @@ struct watch;
 enum watch_cause {
     WATCH_DIED,
     WATCH_FAILED,   /* by itself, and says why */
+    WATCH_CUT,      /* cannot be reached */
     WATCH_STUCK     /* nothing moves */
 };
 
 struct watch_verdict {
     enum watch_cause cause;
-    int rank;       /* lowest of those that died; the one that failed, or is stuck; -1: not known */
-    int lost;       /* how many died at once */
+    int rank;       /* lowest of those lost; the one that failed, or is stuck; -1: not known */
+    int lost;       /* how many are at once */
     int speaker;    /* the rank that is to say so, -1: none; the lowest that lives, where one died */
-    char text[240]; /* what the one that failed says; on rank 0 */
+    char text[240]; /* what the one that failed says, on rank 0; who cannot be reached */
     const struct sighting *ranks;   /* [size], on the speaker where nothing moves; to be freed */
 };
 
@@ -39,6 +44,8 @@ struct watch_verdict {
  * waits of 'comm' end (see patience.h).
  */
 int watch_start(struct comm *comm, struct watch **watch, struct err *err);
+/* Silence that is too much: 20 seconds, unless it is said; 0: any is left to the deadline. */
+void watch_set_bound(struct watch *watch, double seconds);
 /* Is there a verdict? Waits so many seconds for it. */
 bool watch_verdict(struct watch *watch, double seconds, struct watch_verdict *verdict);
 /* Nothing has moved here for too long: a verdict is wanted, which tells where all are. */

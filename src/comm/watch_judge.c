@@ -7,7 +7,6 @@
 #include "base/mem.h"
 #include "comm/watch_private.h"
 
-#define GATHERING 0.1       /* ranks of one node do not die in one instant */
 #define SILENCE 1.0         /* a rank that watches died: who tells, if not the other one? */
 #define BEAT 2.0            /* so often each rank says where it is */
 #define ANSWERS 1.0         /* and so soon when it is asked */
@@ -20,6 +19,7 @@ void watch_decide(struct watch *w, const struct watch_verdict *verdict)
     struct note note = { .kind = NOTE_VERDICT, .rank = verdict->rank, .lost = verdict->lost,
                          .speaker = verdict->speaker, .cause = (int32_t)verdict->cause };
 
+    memcpy(note.text, verdict->text, sizeof(note.text));
     w->decide_at = w->suspect_at = w->look_at = 0;
     if (w->decided)
         return;
@@ -43,39 +43,65 @@ static int lowest_living(const struct watch *w)
     for (int i = 0; i < w->n_links; i++) {
         const struct link *link = &w->links[i];
 
-        if (link->state == LINK_LIVE && !w->dead[link->rank] && link->rank < lowest)
+        if (link->state == LINK_LIVE && !w->lost[link->rank] && link->rank < lowest)
             lowest = link->rank;
     }
     return lowest;
 }
 
-static struct watch_verdict count_dead(const struct watch *w)
+/* Those that are lost as the lowest of them is. */
+static struct watch_verdict count_lost(const struct watch *w)
 {
     struct watch_verdict verdict = { .rank = -1, .speaker = lowest_living(w) };
 
     for (int r = 0; r < w->comm->size; r++) {
-        if (!w->dead[r])
+        if (!w->lost[r])
             continue;
         verdict.rank = verdict.rank < 0 ? r : verdict.rank;
-        verdict.lost++;
+        verdict.lost += w->lost[r] == w->lost[verdict.rank];
     }
+    if (verdict.rank < 0 || w->lost[verdict.rank] != LOSS_CUT)
+        return verdict;
+    verdict.cause = WATCH_CUT;
+    watch_cut_text(w->comm, w->lost, w->witness, atomic_load(&w->bound), verdict.text,
+                   sizeof(verdict.text));
     return verdict;
 }
 
+/* Most are out of reach: then it is this node that is cut off, and those are to speak first. */
+static bool is_to_wait(struct watch *w, const struct watch_verdict *verdict)
+{
+    if (w->yielded || verdict->cause != WATCH_CUT || 2 * verdict->lost <= w->comm->size)
+        return false;
+    w->yielded = true;
+    w->decide_at = clock_now() + CUT_OFF;
+    return true;
+}
+
 /* What was gathered is enough. The second rank that watches speaks for the first where that is
- * dead.
+ * lost.
  */
 void watch_judge(struct watch *w)
 {
-    struct watch_verdict verdict = count_dead(w);
+    struct watch_verdict verdict;
 
+    watch_gather_cuts(w);
+    verdict = count_lost(w);
     w->decide_at = 0;
-    if (w->comm->rank != w->hub[0] && !w->dead[w->hub[0]])
+    if (w->comm->rank != w->hub[0] && !w->lost[w->hub[0]])
         return;
     if (w->failure.cause == WATCH_FAILED)
         verdict = w->failure;
-    if (verdict.cause == WATCH_FAILED || verdict.lost > 0)
+    if ((verdict.cause == WATCH_FAILED || verdict.lost > 0) && !is_to_wait(w, &verdict))
         watch_decide(w, &verdict);
+}
+
+/* Is it to speak, as far as this one knows? Of a node that is cut off one does. */
+static bool may_speak(const struct watch *w, int rank, enum watch_cause cause)
+{
+    if (cause == WATCH_CUT)
+        return !w->lost[rank] && comm_same_host(w->comm, rank, w->comm->rank);
+    return rank != w->hub[0] && rank != w->hub[1];
 }
 
 /* Both that watch are silent: this rank knows of nobody else, so the first that was neither is
@@ -83,11 +109,13 @@ void watch_judge(struct watch *w)
  */
 void watch_suspect(struct watch *w)
 {
-    struct watch_verdict verdict = count_dead(w);
+    struct watch_verdict verdict;
 
+    watch_gather_cuts(w);
+    verdict = count_lost(w);
     w->suspect_at = 0;
     for (verdict.speaker = 0; verdict.speaker < w->comm->rank; verdict.speaker++)
-        if (verdict.speaker != w->hub[0] && verdict.speaker != w->hub[1])
+        if (may_speak(w, verdict.speaker, verdict.cause))
             break;
     watch_decide(w, &verdict);
 }
@@ -96,7 +124,8 @@ void watch_note_death(struct watch *w, const struct link *link)
 {
     double time = clock_now();
 
-    w->dead[link->rank] = true;
+    if (!w->lost[link->rank])
+        w->lost[link->rank] = LOSS_DIED;
     if (w->heard)
         w->heard[link->rank].gone = true;
     if (watch_is_hub(w) && !link->up && w->decide_at == 0)

@@ -17,6 +17,9 @@
 #include <unistd.h>
 
 #define BACKLOG 4096    /* bytes: less than any socket holds */
+#define IDLE 2          /* seconds without a word, then the kernel asks … */
+#define ASK_EVERY 4     /* … so often … */
+#define ASK_TIMES 127   /* … before it gives up: Linux's most, link_silence() is sooner */
 
 /* Addresses ---------------------------------------------------------------------------- */
 
@@ -112,14 +115,28 @@ int link_listen(struct link_place *place, bool near)
 
 /* Connections -------------------------------------------------------------------------- */
 
-/* Firewalls forget connections on which nothing is ever said. */
+/* Not TCP_USER_TIMEOUT, which ends those to a process that is stopped once its window is full. */
 static void keep_alive(int fd)
 {
-    int yes = 1, idle = 60, interval = 20;
+    int yes = 1, idle = IDLE, interval = ASK_EVERY, times = ASK_TIMES;
 
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof(yes));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
     (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof(interval));
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof(times));
+}
+
+double link_silence(const struct link *link)
+{
+    struct tcp_info info = { 0 };
+    socklen_t size = sizeof(info);
+    uint32_t least;
+
+    if (getsockopt(link->fd, IPPROTO_TCP, TCP_INFO, &info, &size))
+        return 0;
+    least = info.tcpi_last_ack_recv < info.tcpi_last_data_recv ? info.tcpi_last_ack_recv
+                                                                : info.tcpi_last_data_recv;
+    return 1e-3 * least;
 }
 
 bool link_accept(struct link *link, int listener, double limit)

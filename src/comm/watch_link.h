@@ -30,7 +30,8 @@ enum note_kind {
     NOTE_VERDICT,
     NOTE_HERE,          /* where the sender is: every now and then, and when asked */
     NOTE_ASK,
-    NOTE_STUCK          /* nothing has moved for the sender for too long */
+    NOTE_STUCK,         /* nothing has moved for the sender for too long */
+    NOTE_CUT            /* the sender cannot reach 'rank' */
 };
 
 /* All that is ever sent. */
@@ -40,7 +41,7 @@ struct note {
     int32_t rank, lost, speaker, cause;
     union {
         struct whereabouts at;      /* of here */
-        char text[240];             /* of failed: why */
+        char text[240];             /* of failed and verdict: why */
     };
 };
 
@@ -70,7 +71,11 @@ bool link_connected(const struct link *link);
 void link_send(const struct link *link, const struct note *note);
 /* The same, unless the other end has not taken what it was sent before. */
 void link_offer(const struct link *link, const struct note *note);
-/* 1: '*note' is complete; 0: not yet; -1: the other end closed it; -2: it broke. */
+/* Seconds since the other end's kernel was last heard, which answers whatever its process does; 0:
+ * not known.
+ */
+double link_silence(const struct link *link);
+/* 1: '*note' is complete; 0: not yet; -1: the other end closed it; -2: it cannot be reached. */
 int link_read(struct link *link, struct note *note);
 void link_close(struct link *link);
 

@@ -13,8 +13,12 @@
 #include "comm/watch_link.h"
 
 #define HUBS 2              /* ranks that watch: rank 0, and one for when that dies */
+#define GATHERING 0.1       /* seconds: ranks of one node do not die in one instant */
+#define CUT_OFF 3.0         /* who is cut off lets the others decide first */
 
 enum { LEAVE_NOT, LEAVE_BYE, LEAVE_FAILED };
+
+enum loss { LOSS_NONE, LOSS_DIED, LOSS_CUT };
 
 /* What a rank that watches has heard of another. */
 struct heard {
@@ -38,7 +42,11 @@ struct watch {
     int n_links, welcomed;
     struct link *links;
     struct pollfd *polls;           /* wake, listener, links */
-    bool *dead;                     /* [size] */
+    enum loss *lost;                /* [size] */
+    _Atomic(double) bound;          /* seconds of silence; 0: any */
+    double looked_at;               /* clock: for silence */
+    int witness;                    /* rank: who cannot reach those that are cut off */
+    bool yielded;                   /* has let those decide first */
     struct heard *heard;            /* [size], of ranks that watch */
     struct watch_verdict failure;   /* of a rank that has said why, once its cause is that */
     double decide_at, suspect_at;   /* clock; 0: not */
@@ -70,5 +78,16 @@ void watch_ask_all(struct watch *w);
 void watch_note_stuck(struct watch *w);
 /* The news is there. */
 void watch_judge_standstill(struct watch *w);
+
+/* watch_cut.c */
+/* Mark those that have been silent for too long. */
+void watch_look_for_cuts(struct watch *w);
+/* Where one is, those that are on the way there, too: they were cut off with it. */
+void watch_gather_cuts(struct watch *w);
+/* Rank 'witness' cannot reach 'rank': if it is this one, those who watch hear of it. */
+void watch_note_cut(struct watch *w, int rank, int witness);
+/* "node n3 (ranks 4-5) cannot be reached from n1: no answer for 20 seconds", of LOSS_CUT. */
+void watch_cut_text(const struct comm *comm, const enum loss *lost, int witness, double seconds,
+                    char *text, size_t size);
 
 #endif

@@ -68,7 +68,7 @@ struct train_settings {
     bool deterministic, dry_run;
     bool cuda_graphs;
     const char *cache_directory;    /* of measured costs; NULL: none */
-    double deadline;
+    double deadline, lost_after;
     struct guard guard;         /* policy and spike */
     struct span eval_every;
     bool eval_ema;

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "comm/driver.h"
 #include "comm/watch.h"
-#include "comm/watch_link.h"
+#include "comm/watch_private.h"
 
 #define MOST 2000
 #define PATIENCE 10000  /* milliseconds, for what takes a few */
@@ -224,12 +224,94 @@ static void who_leaves_before_it_was_welcomed_says_so(void **state)
     (void)state;
 }
 
+/* Rank 1 watches, too, and lives as far as rank 0 knows. */
+static void whom_another_rank_cannot_reach_is_lost_to_all(void **state)
+{
+    struct watch_verdict verdict;
+    struct comm comm;
+    struct watch *watch;
+    struct link tells, cut;
+    struct note note;
+
+    memset(places, 0, sizeof(places));
+    watch = start(&comm, 0, 4);
+    tells = connect_as(3, &places[0]);
+    cut = connect_as(1, &places[0]);
+    link_send(&tells, &(struct note){ .kind = NOTE_CUT, .rank = 1 });
+    assert_true(watch_verdict(watch, PATIENCE / 1000, &verdict));
+    assert_int_equal(verdict.cause, WATCH_CUT);
+    assert_int_equal(verdict.rank, 1);
+    assert_int_equal(verdict.speaker, 0);
+    assert_int_equal(next_note(&tells, &note), 1);
+    assert_int_equal(note.kind, NOTE_VERDICT);
+    assert_string_equal(note.text, "rank 1 (host) cannot be reached from host: no answer for 20 "
+                                   "seconds");
+    assert_int_equal(next_note(&cut, &note), 1);
+    assert_int_equal(note.kind, NOTE_VERDICT);
+    link_close(&tells);
+    link_close(&cut);
+    watch_leave(watch, NULL);
+    (void)state;
+}
+
+static const char *cut_text(const enum loss *lost)
+{
+    static const char *nodes[] = { "n1", "n1", "n2", "n2", "n3", "n3", "n4", "n4", "n5", "n5" };
+    static char text[sizeof(((struct watch_verdict *)0)->text)];
+    struct comm comm = { .size = 10, .hosts = (char **)(uintptr_t)nodes };
+
+    watch_cut_text(&comm, lost, 1, 20, text, sizeof(text));
+    return text;
+}
+
+static void nodes_that_are_cut_off_are_named_with_their_ranks(void **state)
+{
+    enum loss lost[10] = { [3] = LOSS_DIED, [5] = LOSS_CUT };
+
+    assert_string_equal(cut_text(lost), "rank 5 (n3) cannot be reached from n1: no answer for 20 "
+                                        "seconds");
+    lost[4] = LOSS_CUT;
+    assert_string_equal(cut_text(lost), "node n3 (ranks 4, 5) cannot be reached from n1: no "
+                                        "answer for 20 seconds");
+    lost[2] = LOSS_CUT;
+    assert_string_equal(cut_text(lost), "rank 2 (n2) and node n3 (ranks 4, 5) cannot be reached "
+                                        "from n1: no answer for 20 seconds");
+    lost[6] = lost[8] = LOSS_CUT;
+    assert_string_equal(cut_text(lost), "rank 2 (n2), node n3 (ranks 4, 5) and 2 more nodes "
+                                        "cannot be reached from n1: no answer for 20 seconds");
+    (void)state;
+}
+
+/* Nothing is said, but the kernel asks and the other one's answers. */
+static void who_is_silent_but_lives_is_reached(void **state)
+{
+    struct link_place place;
+    struct link one = { .state = LINK_FREE }, other;
+    int listener = link_listen(&place, true);
+    struct pollfd arrival = { .fd = listener, .events = POLLIN };
+
+    assert_true(listener >= 0);
+    assert_true(link_connect(&one, &place));
+    assert_int_equal(poll(&arrival, 1, PATIENCE), 1);
+    assert_true(link_accept(&other, listener, 0));
+    nanosleep(&(struct timespec){ .tv_sec = 6 }, NULL);
+    assert_true(link_silence(&one) < 5);
+    assert_true(link_silence(&other) < 5);
+    link_close(&one);
+    link_close(&other);
+    close(listener);
+    (void)state;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_connection_that_ends_without_a_farewell_is_a_death),
         cmocka_unit_test(when_nothing_moves_all_are_asked_and_the_silent_one_is_named),
         cmocka_unit_test(of_a_rank_that_failed_rank_0_learns_why),
+        cmocka_unit_test(whom_another_rank_cannot_reach_is_lost_to_all),
+        cmocka_unit_test(nodes_that_are_cut_off_are_named_with_their_ranks),
+        cmocka_unit_test(who_is_silent_but_lives_is_reached),
         cmocka_unit_test(who_leaves_before_it_was_welcomed_says_so),
         cmocka_unit_test(of_more_ranks_than_there_may_be_connections_some_are_watched),
     };
