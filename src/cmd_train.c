@@ -475,6 +475,7 @@ static int read_ranks(const struct job *job, const struct launch *launch, int64_
 
 static int run(struct job *job, struct err *err)
 {
+    struct err ignored = { 0 };
     struct launch launch;
     int64_t ranks;
     int code;
@@ -482,6 +483,9 @@ static int run(struct job *job, struct err *err)
     job->start = trace_clock();
     if (launch_detect(&launch, err) < 0)
         return (int)err->code;
+    /* What is wrong with it is said once all have met. */
+    (void)option_number(job->options, "deadline", 0, 1e9, launch.deadline, &launch.deadline,
+                        &ignored);
     if (launcher_wanted(job->options, &launch, err))
         return err->code ? (int)err->code : launcher_run(job->options, job->words, err);
     /* Before comm_open(): reading the hardware may start a process. */

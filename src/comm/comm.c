@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "comm/comm.h"
 
+#include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +15,6 @@
 #include "comm/launch.h"
 #include "comm/watch.h"
 
-#define DEFAULT_DEADLINE 600
 #define HEARING 1.0     /* seconds in which one hears of a death that broke a message */
 #define ASKING 10.0     /* and in which one hears where all are: watch.c takes 2 */
 
@@ -36,6 +37,42 @@ static const struct comm_driver *load_driver(struct err *err)
     return driver;
 }
 
+/* For the handler of a signal. */
+static char overdue[128];
+
+static void end_start(int signal)
+{
+    (void)signal;
+    (void)!write(STDERR_FILENO, overdue, strlen(overdue));
+    _exit(EXIT_FAILED);
+}
+
+/* MPI and PMIx start without a deadline: where one does not come back, as with a network that is cut
+ * meanwhile, the process ends.
+ */
+static int open_in_time(const struct comm_driver *driver, struct comm *comm,
+                        const struct launch *launch, struct err *err)
+{
+    bool timed = launch->kind == LAUNCH_MPI && launch->deadline > 0;
+    char host[64] = "";
+    int bad;
+
+    if (timed) {
+        (void)gethostname(host, sizeof(host) - 1);
+        snprintf(overdue, sizeof(overdue),
+                 "tasuki: error: %s: MPI did not start within %.0f seconds (--deadline)\n", host,
+                 ceil(launch->deadline));
+        signal(SIGALRM, end_start);
+        alarm((unsigned int)fmin(ceil(launch->deadline), 1e9));
+    }
+    bad = driver->open(comm, launch, err);
+    if (timed) {
+        alarm(0);
+        signal(SIGALRM, SIG_DFL);
+    }
+    return bad;
+}
+
 struct comm *comm_open(const struct launch *launch, struct err *err)
 {
     const struct comm_driver *driver = &comm_threads_driver;
@@ -50,9 +87,9 @@ struct comm *comm_open(const struct launch *launch, struct err *err)
     }
     comm = mem_new(1, sizeof(*comm));
     comm->driver = driver;
-    comm->patience.deadline = DEFAULT_DEADLINE;
+    comm->patience.deadline = COMM_DEADLINE;
     where_at(&comm->where, "start", -1, 0, -1);
-    if (driver->open(comm, launch, err)) {
+    if (open_in_time(driver, comm, launch, err)) {
         free(comm);
         return NULL;
     }

@@ -41,7 +41,9 @@ struct launch {
     char line[192];         /* the command that starts it rightly: "srun --mpi=pmix -N4 …" */
     struct hub *hub;        /* LAUNCH_THREADS: where they meet (threads.h), … */
     int rank;               /* … and which one this is */
+    double deadline;        /* seconds that MPI may take to start: 600; 0: any */
 };
+#define COMM_DEADLINE 600
 /* Fails with the srun or mpirun line to use where ranks would come up as singletons: a step of
  * several tasks without a PMIx server, for instance. All ranks then have the exit code and the
  * first one the text; so it is with comm_open() where the launcher is the wrong one.

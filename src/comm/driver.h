@@ -11,7 +11,7 @@
 #include "comm/patience.h"
 #include "comm/where.h"
 
-#define COMM_DRIVER_VERSION 6
+#define COMM_DRIVER_VERSION 7
 #define COMM_DRIVER_SYMBOL "tasuki_comm_driver"
 
 struct comm_driver {

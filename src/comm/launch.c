@@ -142,7 +142,8 @@ static void read_environment(char *const *environment, struct launch *launch)
     const char *rendezvous = look_up(environment, "TASUKI_RENDEZVOUS");
     const char *watch = look_up(environment, "TASUKI_WATCH");
 
-    *launch = (struct launch){ .kind = LAUNCH_ALONE, .first = is_first(environment) };
+    *launch = (struct launch){ .kind = LAUNCH_ALONE, .first = is_first(environment),
+                               .deadline = COMM_DEADLINE };
     launch->pmix = look_up(environment, "PMIX_NAMESPACE") && look_up(environment, "PMIX_RANK");
     launch->pmi = look_up(environment, "PMI_RANK") || look_up(environment, "PMI_FD") ||
                   look_up(environment, "PALS_RANKID");

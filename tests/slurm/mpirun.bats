@@ -42,6 +42,14 @@ setup() {
     [[ "$output" == *"1 ranks, self"* ]]
 }
 
+@test "a start that does not come to an end ends by the deadline" {
+    run timeout 100 mpirun -n 1 "$TASUKI" train "$srcdir/etc/demo/digits.onnx" --deadline 2 : \
+        -n 1 sleep 90
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"tasuki: error: "*": MPI did not start within 2 seconds (--deadline)"* ]]
+}
+
 @test "a missing module is named, with where it was looked for" {
     TASUKI_PKGLIBDIR=$BATS_TEST_TMPDIR run timeout 300 mpirun -n 2 "$comm_check"
     echo "$output"
