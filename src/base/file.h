@@ -27,8 +27,8 @@ struct file_map {
 
 /* Map a regular file read-only. Errors name 'path'. */
 int file_map_open(const char *path, struct file_map *map, struct err *err);
-/* In place of a file that is elsewhere: so many bytes of 0, which take memory where they are written
- * alone. Others fill them in.
+/* In place of a file that is elsewhere: so many bytes of 0, for others to fill in. Only those that
+ * are written take memory.
  */
 int file_map_blank(size_t size, struct file_map *map, struct err *err);
 /* Are these bytes all of this file? */

@@ -25,8 +25,8 @@ int external_data(struct external *external, const char *location, uint64_t offs
 /* The files so far; '*location' is what they are called. NULL past the last. */
 const struct file_map *external_file(const struct external *external, int index,
                                      const char **location);
-/* This mapping, which is then the struct's, in place of a file. external_settle(): what is asked for
- * from now on does not lie in such, but on disk.
+/* This mapping, which is then the struct's, in place of a file. external_settle(): what is asked
+ * for from now on does not lie in such, but on disk.
  */
 void external_add(struct external *external, const char *location, const struct file_map *map);
 void external_settle(struct external *external);

@@ -31,6 +31,7 @@ struct initial {
     int n;
     struct start *starts;
     struct safetensors *file;   /* NULL: by rule */
+    bool leaves_large;
 };
 
 static bool is_absent(const struct value *v)
@@ -266,6 +267,17 @@ struct initial *initial_of_model(const struct model *model)
     initial->model = model;
     initial->names = names_new();
     return initial;
+}
+
+void initial_leave_large(struct initial *initial)
+{
+    initial->leaves_large = true;
+}
+
+bool initial_comes(const struct initial *initial, const struct value *value)
+{
+    return initial && initial->leaves_large && value->data &&
+           model_find_large(initial->model, value->data) >= 0;
 }
 
 void initial_free(struct initial *initial)

@@ -9,6 +9,7 @@
 #ifndef TASUKI_TRAIN_INITIAL_H
 #define TASUKI_TRAIN_INITIAL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "graph/model.h"
@@ -26,6 +27,9 @@ struct initial *initial_new(struct model *model, const struct model_options *opt
                             const char *how, struct err *err);
 /* Where the model has all of them. */
 struct initial *initial_of_model(const struct model *model);
+/* Large weights of the model come by another way (weights.h): initial_comes() for such a value. */
+void initial_leave_large(struct initial *initial);
+bool initial_comes(const struct initial *initial, const struct value *value);
 void initial_free(struct initial *initial);
 
 /* Values of the model without data, by the first of their names; NULL where there are none. */

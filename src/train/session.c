@@ -11,7 +11,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/buckets.h"
-#include "train/optimizer.h"
 #include "train/order.h"
 #include "train/planning.h"
 
@@ -46,56 +45,7 @@ void session_log(struct session *session, json_t *line)
         json_decref(line);
 }
 
-/* Model and data ---------------------------------------------------------------------- */
-
-static bool is_plan(const char *path)
-{
-    size_t length = strlen(path);
-
-    return length > 5 && strcmp(path + length - 5, ".json") == 0;
-}
-
-/* Its state decides how much memory the plan foresees. */
-static int settle_optimizer(struct session *s, const struct plan *plan, struct err *err)
-{
-    struct train_settings *t = &s->settings;
-    struct optimizer_args usual;
-    enum optimizer_kind kind;
-
-    if (!plan->optimizer[0])
-        return 0;
-    if (optimizer_from_name(plan->optimizer, &kind) < 0)
-        return err_set(err, "%s: optimizer \"%.64s\" is not known", t->input, plan->optimizer);
-    usual = optimizer_defaults(kind);
-    optimizer_resume(&t->optimizer, &t->optimizer_given, &usual);
-    return 0;
-}
-
-static int open_model(struct session *s, struct err *err)
-{
-    const char *input = s->settings.input;
-
-    if (is_plan(input)) {
-        s->given = plan_load(input, err);
-        if (!s->given)
-            return -1;
-        if (!s->given->model_path)
-            return err_set(err, "%s: made from a cost file alone: it names no model", input);
-        if (session_precision(s, input, s->given->precision, err) < 0 ||
-            settle_optimizer(s, s->given, err) < 0)
-            return -1;
-        s->model_path = plan_find_model(s->given, input);
-    } else {
-        s->model_path = mem_strdup(input);
-    }
-    s->model = planning_model(s->model_path, err);
-    if (!s->model)
-        return -1;
-    if (s->given && !plan_suits(s->given, model_hash(s->model)))
-        return err_set(err, "%s: made for another graph than that of %s: plan again", input,
-                       s->model_path);
-    return 0;
-}
+/* Data ----------------------------------------------------------------------------------- */
 
 static int open_backend(struct session *s, struct err *err)
 {
@@ -191,7 +141,7 @@ static void choose_freeze(struct session *s)
 }
 
 /* What the model has no weights for: a checkpoint has its parameters. */
-static int open_initial(struct session *s, struct err *err)
+static int make_initial(struct session *s, struct err *err)
 {
     const char *how = s->settings.init;
 
@@ -207,6 +157,15 @@ static int open_initial(struct session *s, struct err *err)
                        s->n_absent > 1 ? " and others" : "");
     s->initial = initial_new(s->model, &s->model_options, how, err);
     return s->initial ? 0 : -1;
+}
+
+static int open_initial(struct session *s, struct err *err)
+{
+    if (make_initial(s, err) < 0)
+        return -1;
+    if (s->size > 1)
+        initial_leave_large(s->initial);
+    return 0;
 }
 
 /* All that is read -------------------------------------------------------------------- */
@@ -412,7 +371,7 @@ int session_open(struct session *session, const struct train_settings *settings,
     s->discovering = phase(s);
     if ((!settings->dry_run &&
          session_agree(s, session_check_binding(s, err) < 0, err) < 0) ||
-        session_choose_gpu(s, err) < 0 || session_agree(s, open_model(s, err) < 0, err) ||
+        session_choose_gpu(s, err) < 0 || session_open_model(s, err) < 0 ||
         session_find_checkpoint(s, err) < 0 ||
         session_agree(s, open_inputs(s, err) < 0 ||
                              complete_settings(s, err) < 0 ||

@@ -139,6 +139,8 @@ int session_read_report(struct session *session, struct err *err);
 /* The run is over. */
 void session_end_metrics(struct session *session);
 
+/* What is to be trained, by the plan or the model that is given. Collective. */
+int session_open_model(struct session *session, struct err *err);
 /* As the user says, else as the plan or checkpoint 'path' was made; -1 where both differ. */
 int session_precision(struct session *session, const char *path, const char *made,
                       struct err *err);
@@ -243,8 +245,14 @@ int session_bad_step(struct session *session, int64_t step, double loss, struct 
  * Collective.
  */
 int session_rollback(struct session *session, int64_t steps_done, struct err *err);
-/* What a checkpoint has for this rank. */
-int session_load(struct session *session, const struct checkpoint *checkpoint, struct err *err);
+/* A checkpoint, as checkpoint_open_part() has it. Rank 0 reads what it says of itself; what a rank
+ * finds wrong is its own to say ('*mine'), and '*checkpoint' is NULL then. Collective.
+ */
+int session_open_checkpoint(struct session *session, const char *path,
+                            struct checkpoint **checkpoint, struct err *mine, struct err *err);
+/* What a checkpoint has for this rank; 'failed' as in comm_agree(). Collective. */
+int session_load(struct session *session, const struct checkpoint *checkpoint, int failed,
+                 struct err *err);
 /* What the run costs is counted from here on, which needs a look now and then. */
 void session_usage_start(struct session *session);
 void session_usage_look(struct session *session);
