@@ -142,7 +142,7 @@ static int run(struct loading *l, struct comm *comm, int failed, struct err *err
     struct forward_range *ranges = mem_new((size_t)l->n_sources, sizeof(*ranges));
     bool *wanted = mem_new((size_t)l->n_sources, sizeof(*wanted));
     struct forward forward = { .n = l->n_sources, .ranges = ranges, .wanted = wanted,
-                               .take = take, .sent = sent, .user = l };
+                               .take = take, .sent = sent, .user = l, .meet = FORWARD_MEET };
     int bad;
 
     for (int i = 0; i < l->n_sources; i++) {

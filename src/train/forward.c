@@ -18,8 +18,8 @@ struct run {
     int n_ranks, me;                /* me: this rank's place among these, -1 */
     char *buffers[2];
     struct comm_request *receive, *send[2];
-    struct err *err;                /* what went wrong here, without an end to the sending */
     bool failed;
+    struct err mine;                /* what went wrong here, without an end to the sending */
 };
 
 static bool wants(const struct run *run, int rank, int range)
@@ -90,7 +90,7 @@ static void use(struct run *run, int range, size_t at, const void *data, size_t 
     const struct forward *f = run->forward;
 
     if (!run->failed && f->wanted[range])
-        run->failed = f->take(f->user, range, at, data, bytes, run->err) < 0;
+        run->failed = f->take(f->user, range, at, data, bytes, &run->mine) < 0;
 }
 
 static int send_range(struct run *run, int range, struct err *err)
@@ -134,18 +134,32 @@ static int receive_range(struct run *run, int range, struct err *err)
     return 0;
 }
 
+static int meet(struct run *run, struct err *err)
+{
+    if (run->failed)
+        *err = run->mine;
+    return comm_agree(run->comm, err, run->failed);
+}
+
 static int pass(struct run *run, struct err *err)
 {
+    const struct forward *f = run->forward;
+    size_t since = 0;
     int bad = 0;
 
-    for (int i = 0; i < run->forward->n && !bad; i++) {
+    for (int i = 0; i < f->n && !bad; i++) {
         find_ranks(run, i);
         if (run->me == 0)
-            bad = run->n_ranks > 1 || run->forward->wanted[i] ? send_range(run, i, err) : 0;
+            bad = run->n_ranks > 1 || f->wanted[i] ? send_range(run, i, err) : 0;
         else if (run->me > 0)
             bad = receive_range(run, i, err);
+        since += f->ranges[i].bytes;
+        if (!bad && since >= f->meet) {
+            bad = meet(run, err);
+            since = 0;
+        }
     }
-    return bad;
+    return bad ? bad : meet(run, err);
 }
 
 /* Each rank learns what the others want, then all begin. */
@@ -186,9 +200,7 @@ static void run_clear(struct run *run)
 
 int forward_run(const struct forward *forward, struct comm *comm, int failed, struct err *err)
 {
-    struct err mine = { 0 };
-    struct run run = { .forward = forward, .comm = comm, .n_wants = comm_size(comm),
-                       .err = &mine };
+    struct run run = { .forward = forward, .comm = comm, .n_wants = comm_size(comm) };
     int bad;
 
     if (comm_agree(comm, err, failed))
@@ -201,11 +213,8 @@ int forward_run(const struct forward *forward, struct comm *comm, int failed, st
         run.send[i] = comm_request_new(comm);
     }
     bad = pass_all(&run, err);
-    /* Messages may be under way yet, into these buffers. */
-    if (bad)
-        return -1;
-    run_clear(&run);
-    if (run.failed)
-        *err = mine;
-    return comm_agree(comm, err, run.failed);
+    /* Where they did not agree, messages may be under way yet, into these buffers. */
+    if (!bad || comm_agreed(comm))
+        run_clear(&run);
+    return bad;
 }

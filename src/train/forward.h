@@ -31,10 +31,16 @@ struct forward {
     /* On the reader: they have been sent, and are not needed any more. May be NULL. */
     void (*sent)(void *user, const void *data, size_t bytes);
     void *user;
+    /* After so many bytes of ranges all meet: who waits for its turn sees that things go on, and
+     * where one has failed it ends there.
+     */
+    size_t meet;
 };
 
-/* Collective. 'failed': this rank comes with an error, upon which nothing is sent. A rank that fails
- * in the midst of it sends on; in the end all have the error, see comm_agree().
+#define FORWARD_MEET ((size_t)16 << 30)
+
+/* Collective. 'failed': this rank comes with an error, upon which nothing is sent. A rank that
+ * fails in the midst of it sends on, until they meet; then all have the error, see comm_agree().
  */
 int forward_run(const struct forward *forward, struct comm *comm, int failed, struct err *err);
 

@@ -21,6 +21,7 @@ enum { RANKS = 7, RANGES = 40, LONGEST = 3 << 20 };
 struct context {
     int first;              /* rank that comes with an error, or -1 */
     int fails;              /* rank that fails in the midst of it, or -1 */
+    size_t meet;
 };
 
 struct mine {
@@ -75,7 +76,7 @@ static int forward_ranges(struct comm *comm, struct mine *m, struct err *err)
     unsigned char *read[RANGES] = { NULL };
     bool wanted[RANGES];
     struct forward forward = { .n = RANGES, .ranges = ranges, .wanted = wanted, .take = take,
-                               .user = m };
+                               .user = m, .meet = m->context->meet };
     int bad;
 
     for (int i = 0; i < RANGES; i++) {
@@ -134,20 +135,21 @@ static void run_with(struct context context)
 static void who_wants_a_range_has_it_whoever_reads_it(void **state)
 {
     (void)state;
-    run_with((struct context){ -1, -1 });
+    run_with((struct context){ -1, -1, FORWARD_MEET });
+    run_with((struct context){ -1, -1, 1 << 20 });
 }
 
 static void a_rank_that_comes_with_an_error_stops_all(void **state)
 {
     (void)state;
-    run_with((struct context){ RANKS - 1, -1 });
+    run_with((struct context){ RANKS - 1, -1, FORWARD_MEET });
 }
 
 static void a_rank_that_fails_holds_nobody_up_and_all_learn_of_it(void **state)
 {
     (void)state;
     for (int r = 0; r < RANKS; r++)
-        run_with((struct context){ -1, r });
+        run_with((struct context){ -1, r, r % 2 ? FORWARD_MEET : 2 << 20 });
 }
 
 int main(void)
