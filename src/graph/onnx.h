@@ -106,7 +106,7 @@ struct onnx {
 /* Errors start with the path. */
 struct onnx *onnx_open(const char *path, struct err *err);
 void onnx_close(struct onnx *onnx);
-/* What another process needs to open it without its files: all but the large weights; for free(). */
+/* What another process needs to open it without its files, for free(): not the large weights. */
 void *onnx_pack(const struct onnx *onnx, size_t *size);
 /* The large weights are 0 then, at addresses of their own. */
 struct onnx *onnx_unpack(const char *path, const void *packed, size_t size, struct err *err);

@@ -19,8 +19,10 @@ enum { LEAST_LARGE = 4096 };    /* bytes */
 /* What reads these for its numbers, a mask or a table of angles, say, is another operator. */
 static bool only_computes(const struct onnx_node *node)
 {
-    static const char *const known[] = { "Add", "Conv", "ConvTranspose", "Einsum", "GRU", "Gather",
-                                         "Gemm", "LSTM", "MatMul", "Mul", "RNN", "Transpose" };
+    static const char *const known[] = { "Add", "Cast", "Concat", "Conv", "ConvTranspose", "Einsum",
+                                         "GRU", "Gather", "Gemm", "Identity", "LSTM", "MatMul",
+                                         "Mul", "RNN", "Reshape", "Slice", "Split", "Squeeze",
+                                         "Transpose", "Unsqueeze" };
     size_t i;
 
     if (*onnx_domain(node->proto->domain))
