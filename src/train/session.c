@@ -13,6 +13,7 @@
 #include "train/buckets.h"
 #include "train/order.h"
 #include "train/planning.h"
+#include "train/safetensors.h"
 
 #define MAX_READERS 16
 
@@ -155,7 +156,8 @@ static int make_initial(struct session *s, struct err *err)
         return err_set(err, "%s: has no weights for \"%.200s\"%s: say --init=fan-in, or --init "
                        "FILE for those of a safetensors file", s->model_path, s->absent,
                        s->n_absent > 1 ? " and others" : "");
-    s->initial = initial_new(s->model, &s->model_options, how, err);
+    s->initial = initial_new(s->model, &s->model_options, s->initial_file, how != NULL, err);
+    s->initial_file = NULL;
     return s->initial ? 0 : -1;
 }
 
@@ -164,7 +166,7 @@ static int open_initial(struct session *s, struct err *err)
     if (make_initial(s, err) < 0)
         return -1;
     if (s->size > 1)
-        initial_leave_large(s->initial);
+        initial_share(s->initial);
     return 0;
 }
 
@@ -372,11 +374,12 @@ int session_open(struct session *session, const struct train_settings *settings,
     if ((!settings->dry_run &&
          session_agree(s, session_check_binding(s, err) < 0, err) < 0) ||
         session_choose_gpu(s, err) < 0 || session_open_model(s, err) < 0 ||
-        session_find_checkpoint(s, err) < 0 ||
+        session_find_checkpoint(s, err) < 0 || session_open_initial(s, err) < 0 ||
         session_agree(s, open_inputs(s, err) < 0 ||
                              complete_settings(s, err) < 0 ||
                              (!settings->dry_run && probe_directories(s, err) < 0) ||
                              open_journal(s, err) < 0, err) ||
+        (s->resumed && settings->best != BEST_NONE && session_resume_best(s, err) < 0) ||
         session_agree(s, check_data(s, err) < 0 ||
                              (s->given && order_check(s->given, comm, err) < 0), err) ||
         session_use_gpus(s, err) < 0)
@@ -433,6 +436,7 @@ void session_close(struct session *session)
     cluster_free(s->cluster);
     checkpoint_close(s->resumed);
     initial_free(s->initial);
+    safetensors_close(s->initial_file);
     free(s->absent);
     close_source(&s->train);
     close_source(&s->test);

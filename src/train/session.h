@@ -23,6 +23,7 @@
 #include "train/trace.h"
 
 struct energy;
+struct safetensors;
 struct topo_node;
 
 /* A data file and how it feeds this rank. */
@@ -72,6 +73,7 @@ struct session {
     struct checkpoint_lock *lock;       /* of rank 0, while it has one */
     int n_absent;                       /* values of the model without weights … */
     char *absent;                       /* … of which this is one; NULL: there are none */
+    struct safetensors *initial_file;   /* of --init, until 'initial' has it */
     struct initial *initial;
     struct cluster *cluster;
     struct plan *given, *plan, *resumed_plan;
@@ -141,6 +143,8 @@ void session_end_metrics(struct session *session);
 
 /* What is to be trained, by the plan or the model that is given. Collective. */
 int session_open_model(struct session *session, struct err *err);
+/* The file of --init, if it is one. Collective. */
+int session_open_initial(struct session *session, struct err *err);
 /* As the user says, else as the plan or checkpoint 'path' was made; -1 where both differ. */
 int session_precision(struct session *session, const char *path, const char *made,
                       struct err *err);
@@ -155,6 +159,10 @@ int session_find_checkpoint(struct session *session, struct err *err);
 int session_take_checkpoint(struct session *session, struct err *err);
 /* The rest, once model and data are open: go on where it was left. */
 int session_resume(struct session *session, struct err *err);
+/* What --best keeps, which may be newer than what is resumed, and of a run that went another way.
+ * Collective.
+ */
+int session_resume_best(struct session *session, struct err *err);
 
 /* GPUs that are there and not asked for, or that would idle, are an error with the line to use; fewer
  * cores than --cpus-per-task are a warning. Collective.

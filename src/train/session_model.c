@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The model and the plan that may name it. The model's files are rank 0's alone to read: what the
- * others need to know of them, but for the large weights (weights.h), it sends.
+/* The model, the plan that may name it, and what --init names. These files are rank 0's alone to
+ * read, but for the plan: what the others need to know of them it sends, weights later (weights.h).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "train/optimizer.h"
+#include "train/safetensors.h"
 #include "train/session.h"
 
 static bool is_plan(const char *path)
@@ -92,4 +93,60 @@ int session_open_model(struct session *session, struct err *err)
         bad = session_agree(s, check_model(s, packed, size, err) < 0, err);
     free(packed);
     return bad;
+}
+
+/* The size of the file, then its head; malloc'ed. */
+static void *pack_head(const struct safetensors *file, size_t *size)
+{
+    size_t all = safetensors_map(file)->size, bytes;
+    const void *head = safetensors_head(file, &bytes);
+    char *packed = mem_new(sizeof(all) + bytes, 1);
+
+    memcpy(packed, &all, sizeof(all));
+    memcpy(packed + sizeof(all), head, bytes);
+    *size = sizeof(all) + bytes;
+    return packed;
+}
+
+static struct safetensors *unpack_head(const char *path, const void *packed, size_t size,
+                                       struct err *err)
+{
+    size_t all = 0;
+
+    if (size < sizeof(all)) {
+        err_set(err, "%s: what was sent of it is cut off", path);
+        return NULL;
+    }
+    memcpy(&all, packed, sizeof(all));
+    return safetensors_open_head(path, (const char *)packed + sizeof(all), size - sizeof(all),
+                                 all, err);
+}
+
+static int share_head(struct session *s, const char *path, struct err *err)
+{
+    void *packed = NULL;
+    size_t size = 0;
+    int bad;
+
+    if (s->rank == 0)
+        packed = pack_head(s->initial_file, &size);
+    bad = comm_broadcast(s->comm, 0, &packed, &size, err);
+    if (!bad && s->rank != 0)
+        s->initial_file = unpack_head(path, packed, size, err);
+    free(packed);
+    return bad ? bad : session_agree(s, !s->initial_file, err);
+}
+
+int session_open_initial(struct session *session, struct err *err)
+{
+    struct session *s = session;
+    const char *path = s->settings.init;
+
+    if (!path || strcmp(path, INITIAL_FAN_IN) == 0)
+        return 0;
+    if (s->rank == 0)
+        s->initial_file = safetensors_open(path, err);
+    if (session_agree(s, s->rank == 0 && !s->initial_file, err))
+        return -1;
+    return s->size > 1 ? share_head(s, path, err) : 0;
 }

@@ -268,15 +268,20 @@ static int resume_freeze(struct session *s, const struct checkpoint_state *saved
     return 0;
 }
 
-/* What is kept may be newer than what is resumed, and of a run that went another way. */
-static int resume_best(struct session *s, struct err *err)
+int session_resume_best(struct session *session, struct err *err)
 {
-    struct checkpoint_best best;
+    struct session *s = session;
+    struct checkpoint_best best = { 0 };
+    void *data = &best;
+    size_t size = sizeof(best);
+    int bad = s->rank == 0 && checkpoint_best(s->settings.checkpoint, &best, err) < 0;
 
-    if (s->settings.best == BEST_NONE)
-        return 0;
-    if (checkpoint_best(s->settings.checkpoint, &best, err) < 0)
+    if (session_agree(s, bad, err) || comm_broadcast(s->comm, 0, &data, &size, err))
         return -1;
+    if (s->rank != 0) {
+        memcpy(&best, data, sizeof(best));
+        free(data);
+    }
     if (best.by == s->settings.best)
         s->best = best;
     return 0;
@@ -314,7 +319,5 @@ int session_resume(struct session *session, struct err *err)
         return err_set(err, "%s: made from another graph than that of %s", checkpoint_path(c),
                        s->model_path);
     s->first_step = saved->step;
-    if (resume_best(s, err) < 0 || resume_freeze(s, saved, err) < 0)
-        return -1;
-    return 0;
+    return resume_freeze(s, saved, err);
 }

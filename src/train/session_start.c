@@ -80,7 +80,7 @@ int session_load(struct session *session, const struct checkpoint *checkpoint, i
 static int load_shared(struct session *s, struct err *err)
 {
     if (s->size > 1 &&
-        session_agreed(s, weights_forward(s->model, s->n_chunks, s->stores, s->resumed != NULL,
+        session_agreed(s, weights_forward(s->initial, s->n_chunks, s->stores, s->resumed != NULL,
                                           s->comm, 0, err), err))
         return -1;
     if (s->resumed)

@@ -208,9 +208,10 @@ static int load_values(struct store *store, const struct initial *initial, uint6
                        void *piece, struct err *err)
 {
     const struct value *values = store->compiled->graph->values;
+    enum dtype type;
 
     for (int v = 0; v < store->compiled->program->n_values; v++)
-        if (store_keeps(store, v) && !initial_comes(initial, &values[v]) &&
+        if (store_keeps(store, v) && initial_find(initial, &values[v], &type) < 0 &&
             load_value(store, initial, seed, v, piece, err) < 0)
             return -1;
     return 0;

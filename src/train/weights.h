@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* The large weights of the model, whose files rank 0 alone reads, for the stages that keep them. */
+/* What parameters start from, in files that rank 0 alone reads, for the stages that keep them. */
 #ifndef TASUKI_TRAIN_WEIGHTS_H
 #define TASUKI_TRAIN_WEIGHTS_H
 
 #include "comm/comm.h"
-#include "graph/model.h"
 #include "train/store.h"
 
 struct err;
@@ -13,7 +12,7 @@ struct err;
  * trained, and only the rest comes. What was prepared of the weights is to be prepared again.
  * Collective, 'failed' as in forward_run().
  */
-int weights_forward(const struct model *model, int n, struct store *const *stores, bool resumed,
+int weights_forward(const struct initial *initial, int n, struct store *const *stores, bool resumed,
                     struct comm *comm, int failed, struct err *err);
 
 #endif

@@ -11,7 +11,12 @@ setup() {
     FOLDER=$HERE/shared
     export TASUKI_PKGLIBDIR=$builddir/.libs
     mkdir "$FOLDER"
-    (cd "$FOLDER" && "$builddir/tests/make_onnx" net.onnx weights.bin 8192) <<'TEXT'
+    (cd "$FOLDER" && network | "$builddir/tests/make_onnx" net.onnx weights.bin 8192)
+}
+
+# A parameter that two stages share, and two in a file of their own.
+network() {
+    cat <<'TEXT'
 input image float batch,1,8,8
 node Flatten image -> x
 init a float 64,64
@@ -32,15 +37,21 @@ output y
 TEXT
 }
 
-# counted RANKS ARGUMENTS...: a run whose reads are counted.
+# train MODEL ARGUMENTS...
+train() {
+    local model=$1
+    shift
+    timeout 120 $LAUNCHER "$TASUKI" train "$FOLDER/$model" --data "$DATA" --global-batch 64 \
+        --seed 5 --optimizer adam --deterministic --no-cache -q "$@"
+}
+
+# counted RANKS MODEL ARGUMENTS...: a run of that many processes, whose reads are counted.
 counted() {
-    local ranks=$1
+    local LAUNCHER="mpirun -n $1 env TASUKI_READS=$READS TASUKI_READS_OF=$FOLDER/
+        LD_PRELOAD=$builddir/tests/.libs/count_reads.so"
     shift
     rm -f "$READS"
-    timeout 120 mpirun -n "$ranks" env TASUKI_READS="$READS" TASUKI_READS_OF="$FOLDER/" \
-        LD_PRELOAD="$builddir/tests/.libs/count_reads.so" "$TASUKI" train "$FOLDER/net.onnx" \
-        --data "$DATA" --global-batch 64 --seed 5 --optimizer adam --deterministic --no-cache -q \
-        "$@"
+    train "$@"
 }
 
 # once FILE...: each was opened once, and no more was read of it than there is.
@@ -58,17 +69,49 @@ once() {
     done
 }
 
+# same LOG LOG STEPS: float32 leaves sums over replicas so close.
+same() {
+    paste <(losses "$1") <(losses "$2") | awk -v steps="$3" '
+        { d = $1 - $2; if (d > 1e-5 || d < -1e-5) bad = 1 }
+        END { exit bad || NR != steps }'
+}
+
 @test "64 ranks read the model, its external weights and a checkpoint once" {
     has_mpi || skip "no MPI"
     local plan="--stages 4 --replicas 16,16,16,16"
-    counted 64 $plan --steps 1 --log "$DIR/log" --checkpoint "$FOLDER/out"
+    counted 64 net.onnx $plan --steps 1 --log "$DIR/log" --checkpoint "$FOLDER/out"
     once "$FOLDER/net.onnx" "$FOLDER/weights.bin"
-    counted 64 $plan --steps 2 --log "$DIR/log" --resume-from "$FOLDER/out"
+    counted 64 net.onnx $plan --steps 2 --log "$DIR/log" --resume-from "$FOLDER/out"
     once "$FOLDER/net.onnx" "$FOLDER/weights.bin" "$FOLDER"/out/latest \
         "$FOLDER"/out/step-00000001/*
-    # As ever: the same curve as one rank's, here of threads.
-    "$TASUKI" train "$FOLDER/net.onnx" --data "$DATA" --global-batch 64 --seed 5 --steps 2 \
-        --optimizer adam --no-cache -q --log "$DIR/one"
-    paste <(losses "$DIR/log") <(losses "$DIR/one") |
-        awk '{ d = $1 - $2; if (d > 1e-5 || d < -1e-5) exit 1 } END { exit NR != 2 }'
+    train net.onnx --steps 2 --log "$DIR/one"
+    same "$DIR/log" "$DIR/one" 2
+}
+
+@test "ranks read a file of --init once" {
+    has_mpi || skip "no MPI"
+    network | sed -E 's/^(init|external) (.) float ([0-9,]*).*/absent \2 float \3/' |
+        "$builddir/tests/make_onnx" "$FOLDER/bare.onnx"
+    train net.onnx --steps 1 --checkpoint "$DIR/out"
+    "$TASUKI" export "$DIR/out" --format safetensors -o "$FOLDER/start.safetensors"
+    counted 8 bare.onnx --stages 4 --replicas 2,2,2,2 --steps 3 --log "$DIR/log" \
+        --init "$FOLDER/start.safetensors"
+    once "$FOLDER/bare.onnx" "$FOLDER/start.safetensors"
+    train bare.onnx --steps 3 --log "$DIR/one" --init "$FOLDER/start.safetensors"
+    same "$DIR/log" "$DIR/one" 3
+}
+
+@test "ranks without the model's files have them from the first" {
+    has_mpi || skip "no MPI"
+    # Rank 1 stands in a folder that has none.
+    mkdir "$DIR/elsewhere"
+    train net.onnx --steps 3 --log "$DIR/one"
+    cat >"$DIR/rank" <<'SCRIPT'
+[ "${OMPI_COMM_WORLD_RANK:-0}" -eq 0 ] || cd ../elsewhere
+exec "$TASUKI" train net.onnx "$@"
+SCRIPT
+    (cd "$FOLDER" && TASUKI=$TASUKI timeout 120 mpirun -n 2 bash "$DIR/rank" --stages 2 \
+        --data "$(readlink -f "$DATA")" --global-batch 64 --seed 5 --optimizer adam --no-cache \
+        --deterministic -q --steps 3 --log "$DIR/log")
+    same "$DIR/log" "$DIR/one" 3
 }
