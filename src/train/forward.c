@@ -93,18 +93,30 @@ static void use(struct run *run, int range, size_t at, const void *data, size_t 
         run->failed = f->take(f->user, range, at, data, bytes, &run->mine) < 0;
 }
 
+static void read_piece(struct run *run, const struct forward_range *range, size_t at,
+                       size_t bytes, int buffer)
+{
+    if (bytes > 0)
+        memcpy(run->buffers[buffer], (const char *)range->data + at, bytes);
+}
+
+/* The next piece is read while this one is sent; and never from where a file is mapped, since not
+ * all networks can send memory that is only to be read.
+ */
 static int send_range(struct run *run, int range, struct err *err)
 {
     const struct forward *f = run->forward;
     const struct forward_range *r = &f->ranges[range];
+    size_t bytes = piece_bytes(r, 0), next;
+    int buffer = 0;
 
-    for (size_t at = 0, bytes; at < r->bytes; at += bytes) {
-        const char *data = (const char *)r->data + at;
-
-        bytes = piece_bytes(r, at);
-        if (post_sends(run, data, bytes, err))
+    read_piece(run, r, 0, bytes, buffer);
+    for (size_t at = 0; at < r->bytes; at += bytes, bytes = next, buffer = 1 - buffer) {
+        next = piece_bytes(r, at + bytes);
+        if (post_sends(run, run->buffers[buffer], bytes, err))
             return -1;
-        use(run, range, at, data, bytes);
+        use(run, range, at, run->buffers[buffer], bytes);
+        read_piece(run, r, at + bytes, next, 1 - buffer);
         if (wait_sends(run, err))
             return -1;
     }
