@@ -53,6 +53,21 @@ static void leave_out_read(struct onnx *onnx, const struct onnx_body *body)
     }
 }
 
+static void leave_out_masks(struct onnx *onnx)
+{
+    int i;
+
+    for (i = 0; i < onnx->n_initializers; i++) {
+        const struct onnx_tensor *t = &onnx->initializers[i];
+
+        if (!onnx->large[i])
+            continue;
+        onnx->large[i] = !onnx_is_mask(t);
+        /* With what was looked at came whole large pages of the file. */
+        onnx_drop(onnx, t->data, t->size);
+    }
+}
+
 /* The file that has the bytes; NULL: they were decoded. */
 static const struct file_map *map_of(const struct onnx *onnx, const struct onnx_tensor *t)
 {
@@ -74,9 +89,10 @@ void onnx_find_large(struct onnx *onnx)
         const struct onnx_tensor *t = &onnx->initializers[i];
 
         onnx->large[i] = t->data && dtype_is_float(t->dtype) && t->shape.rank > 1 &&
-                         t->size >= LEAST_LARGE && map_of(onnx, t) && !onnx_is_mask(t);
+                         t->size >= LEAST_LARGE && map_of(onnx, t);
     }
     leave_out_read(onnx, &onnx->main);
+    leave_out_masks(onnx);
 }
 
 /* Packing -------------------------------------------------------------------------------- */
