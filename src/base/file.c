@@ -63,9 +63,7 @@ static int map_descriptor(int fd, const char *path, struct file_map *map, struct
         return system_error(err, path);
     if (!S_ISREG(status.st_mode))
         return err_set(err, "%s: not a regular file", path);
-    map->data = NULL;
-    map->size = (size_t)status.st_size;
-    map->stamp = stamp_of(&status);
+    *map = (struct file_map){ .size = (size_t)status.st_size, .stamp = stamp_of(&status) };
     if (map->size == 0)
         return 0;
     data = mmap(NULL, map->size, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -87,6 +85,30 @@ int file_map_open(const char *path, struct file_map *map, struct err *err)
     return result;
 }
 
+int file_map_blank(size_t size, struct file_map *map, struct err *err)
+{
+    void *data;
+
+    *map = (struct file_map){ .blank = true };
+    if (size == 0)
+        return 0;
+    data = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                -1, 0);
+    if (data == MAP_FAILED)
+        return err_set(err, "%zu bytes of address space: %s", size, strerror(errno));
+    map->data = data;
+    map->size = size;
+    return 0;
+}
+
+bool file_map_has(const struct file_map *map, const void *data, size_t bytes)
+{
+    uintptr_t start = (uintptr_t)map->data, from = (uintptr_t)data;
+
+    return map->data && from >= start && from - start <= map->size &&
+           bytes <= map->size - (from - start);
+}
+
 int file_map_replace(const struct file_map *map, int fd)
 {
     /* Elsewhere first: a MAP_FIXED that fails may have unmapped what was there. */
@@ -103,10 +125,11 @@ int file_map_replace(const struct file_map *map, int fd)
 
 void file_map_drop(const struct file_map *map, const void *data, size_t bytes)
 {
-    uintptr_t start = (uintptr_t)map->data, from = (uintptr_t)data, to = from + bytes;
+    uintptr_t from = (uintptr_t)data, to = from + bytes;
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 
-    if (!map->data || from < start || to > start + map->size)
+    /* What is blank would not come back. */
+    if (map->blank || !file_map_has(map, data, bytes))
         return;
     from -= from % page;
     (void)madvise((void *)from, to - from, MADV_DONTNEED);     /* only a hint */

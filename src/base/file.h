@@ -22,10 +22,17 @@ struct file_map {
     const unsigned char *data;  /* NULL where the file is empty */
     size_t size;
     struct file_stamp stamp;    /* when it was mapped */
+    bool blank;                 /* no file is behind it: see file_map_blank() */
 };
 
 /* Map a regular file read-only. Errors name 'path'. */
 int file_map_open(const char *path, struct file_map *map, struct err *err);
+/* In place of a file that is elsewhere: so many bytes of 0, for others to fill in. Only those that
+ * are written take memory.
+ */
+int file_map_blank(size_t size, struct file_map *map, struct err *err);
+/* Are these bytes all of this file? */
+bool file_map_has(const struct file_map *map, const void *data, size_t bytes);
 /* From now on the same addresses show the bytes of another file, open as 'fd' and as long. Others
  * may read there meanwhile: they see the one or the other. -1: it is as it was.
  */

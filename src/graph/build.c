@@ -2,7 +2,6 @@
 #include "graph/build.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +16,6 @@
 #include "graph/ops/infer.h"
 
 #define FOLD_BUDGET ((int64_t)1 << 27)
-#define MASK_LOOK 4096      /* elements */
 #define MAX_BATCH ((int64_t)1 << 24)
 
 void build_note(struct build *build, const char *format, ...)
@@ -451,17 +449,12 @@ static int add_inputs(struct build *build, struct err *err)
 static bool is_lifted_constant(const struct build *build, int index)
 {
     const struct onnx_tensor *tensor = &build->onnx->initializers[index];
-    size_t elements = tensor->size / dtype_size(tensor->dtype), i;
+    bool single = tensor->size == dtype_size(tensor->dtype);
 
     if (!tensor->data)
         return false;
-    if (elements == 1 && (strncmp(tensor->name, "val_", 4) == 0 ||
-                          build->freeze[index] == FREEZE_SUBGRAPH))
-        return true;
-    for (i = 0; i < elements && i < MASK_LOOK; i++)
-        if (isinf(dtype_real(tensor->dtype, tensor->data, (int64_t)i)))
-            return true;
-    return false;
+    return (single && (strncmp(tensor->name, "val_", 4) == 0 ||
+                       build->freeze[index] == FREEZE_SUBGRAPH)) || onnx_is_mask(tensor);
 }
 
 static int load_initializers(struct build *build, struct err *err)

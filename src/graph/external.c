@@ -17,7 +17,7 @@ struct mapped {
 
 struct external {
     char *directory;    /* "" is the root */
-    int n_files;
+    int n_files, first;         /* 'first': of those that are still looked at */
     struct mapped *files;
 };
 
@@ -91,14 +91,35 @@ static char *resolve(const struct external *external, const char *location, stru
     return NULL;
 }
 
-static struct mapped *find_file(struct external *external, const char *location,
-                                struct err *err)
+const struct file_map *external_file(const struct external *external, int index,
+                                     const char **location)
 {
-    struct mapped file = { 0 };
+    if (index >= external->n_files)
+        return NULL;
+    *location = external->files[index].location;
+    return &external->files[index].map;
+}
+
+void external_add(struct external *external, const char *location, const struct file_map *map)
+{
+    *(struct mapped *)mem_push((void **)&external->files, &external->n_files,
+                               sizeof(struct mapped)) =
+        (struct mapped){ mem_strdup(location), *map };
+}
+
+void external_settle(struct external *external)
+{
+    external->first = external->n_files;
+}
+
+static const struct mapped *find_file(struct external *external, const char *location,
+                                      struct err *err)
+{
+    struct file_map map;
     char *path;
     int i;
 
-    for (i = 0; i < external->n_files; i++)
+    for (i = external->first; i < external->n_files; i++)
         if (strcmp(external->files[i].location, location) == 0)
             return &external->files[i];
     if (check_location(location, err))
@@ -106,13 +127,11 @@ static struct mapped *find_file(struct external *external, const char *location,
     path = resolve(external, location, err);
     if (!path)
         return NULL;
-    i = file_map_open(path, &file.map, err);
+    i = file_map_open(path, &map, err);
     free(path);
     if (i)
         return NULL;
-    file.location = mem_strdup(location);
-    *(struct mapped *)mem_push((void **)&external->files, &external->n_files, sizeof(file)) =
-        file;
+    external_add(external, location, &map);
     return &external->files[external->n_files - 1];
 }
 

@@ -44,9 +44,9 @@ static void add_note(void *user, const char *text)
         mem_strdup(text);
 }
 
-struct model *model_open(const char *path, struct err *err)
+/* Takes 'onnx', which may be NULL. */
+static struct model *model_of(struct onnx *onnx)
 {
-    struct onnx *onnx = onnx_open(path, err);
     struct model *model;
 
     if (!onnx)
@@ -54,6 +54,42 @@ struct model *model_open(const char *path, struct err *err)
     model = mem_new(1, sizeof(*model));
     model->onnx = onnx;
     return model;
+}
+
+struct model *model_open(const char *path, struct err *err)
+{
+    return model_of(onnx_open(path, err));
+}
+
+void *model_pack(const struct model *model, size_t *size)
+{
+    return onnx_pack(model->onnx, size);
+}
+
+struct model *model_unpack(const char *path, const void *packed, size_t size, struct err *err)
+{
+    return model_of(onnx_unpack(path, packed, size, err));
+}
+
+int model_initializers(const struct model *model)
+{
+    return model->onnx->n_initializers;
+}
+
+const void *model_large(const struct model *model, int index, size_t *bytes)
+{
+    *bytes = model->onnx->initializers[index].size;
+    return model->onnx->large[index] ? model->onnx->initializers[index].data : NULL;
+}
+
+int model_find_large(const struct model *model, const void *data)
+{
+    const struct onnx *onnx = model->onnx;
+
+    for (int i = 0; i < onnx->n_initializers; i++)
+        if (onnx->large[i] && onnx->initializers[i].data == data)
+            return i;
+    return -1;
 }
 
 void model_drop(const struct model *model, const void *data, size_t bytes)

@@ -49,6 +49,18 @@ struct model_options {
 
 struct model *model_open(const char *path, struct err *err);
 void model_close(struct model *model);
+/* The same in a process that has none of its files: from what another one packed, which is for
+ * free(). Large weights, most of a model, are not in there: they are 0.
+ */
+void *model_pack(const struct model *model, size_t *size);
+struct model *model_unpack(const char *path, const void *packed, size_t size, struct err *err);
+/* Bytes of the initializer 'index' if it is such a weight, else NULL; in every process the same
+ * ones, model_initializers() of which there may be. 'data' of a graph's values points to them.
+ */
+int model_initializers(const struct model *model);
+const void *model_large(const struct model *model, int index, size_t *bytes);
+/* The index of those at 'data', -1: it is none. */
+int model_find_large(const struct model *model, const void *data);
 /* Weights that were read, where a file has them, need not stay in this process' memory. */
 void model_drop(const struct model *model, const void *data, size_t bytes);
 /* Where nodes are refused 'err' names as many as fit; all of them are in model_unsupported()

@@ -184,28 +184,36 @@ static int read_graph(struct onnx *onnx, struct err *err)
             return -1;
     if (onnx_read_nodes(onnx, err))
         return -1;
-    onnx_find_copies(onnx);
+    onnx_find_large(onnx);
     onnx_find_constants(onnx);
     return hash_model(onnx, err);
 }
 
-struct onnx *onnx_open(const char *path, struct err *err)
+struct onnx *onnx_new(const char *path)
 {
     struct onnx *onnx = mem_new(1, sizeof(*onnx));
 
-    if (file_map_open(path, &onnx->map, err)) {
-        free(onnx);
-        return NULL;
-    }
     onnx->path = mem_strdup(path);
     onnx->arena = arena_new();
     onnx->names = names_new();
     onnx->external = external_new(path);
-    if (unpack(onnx, err) || read_graph(onnx, err)) {
-        err_prefix(err, "%s", path);
+    return onnx;
+}
+
+int onnx_read(struct onnx *onnx, struct err *err)
+{
+    return unpack(onnx, err) || read_graph(onnx, err) ? err_prefix(err, "%s", onnx->path) : 0;
+}
+
+struct onnx *onnx_open(const char *path, struct err *err)
+{
+    struct onnx *onnx = onnx_new(path);
+
+    if (file_map_open(path, &onnx->map, err) || onnx_read(onnx, err)) {
         onnx_close(onnx);
         return NULL;
     }
+    onnx_find_copies(onnx);
     return onnx;
 }
 
@@ -228,6 +236,7 @@ void onnx_close(struct onnx *onnx)
     free(onnx->values);
     free(onnx->inputs);
     free(onnx->initializers);
+    free(onnx->large);
     free(onnx->copy_of);
     free(onnx->constant);
     free(onnx->origin);

@@ -93,6 +93,7 @@ struct onnx {
     struct onnx_value *values;
     struct onnx_input *inputs;
     struct onnx_tensor *initializers;   /* of the main graph, then of subgraphs */
+    bool *large;                /* weights that other processes may get later (onnx_pack.c) */
     int *copy_of;               /* initializer that each is a transposed copy of, -1: none */
     bool *constant;             /* the exporter says: a buffer or a constant, no parameter */
     const char **origin;        /* the one parameter it was computed from; NULL: not known */
@@ -105,6 +106,10 @@ struct onnx {
 /* Errors start with the path. */
 struct onnx *onnx_open(const char *path, struct err *err);
 void onnx_close(struct onnx *onnx);
+/* What another process needs to open it without its files, for free(): not the large weights. */
+void *onnx_pack(const struct onnx *onnx, size_t *size);
+/* The large weights are 0 then, at addresses of their own. */
+struct onnx *onnx_unpack(const char *path, const void *packed, size_t size, struct err *err);
 /* file_map_drop() of the file that has it. */
 void onnx_drop(const struct onnx *onnx, const void *data, size_t bytes);
 
@@ -126,6 +131,14 @@ const char *onnx_domain(const char *domain);
 /* A name, "" where there is none. */
 const char *onnx_text(const char *text);
 
+/* The last step of opening; errors start with the path. */
+int onnx_read(struct onnx *onnx, struct err *err);
+/* Nothing is read yet. */
+struct onnx *onnx_new(const char *path);
+/* Are there infinities among its first numbers? So masks are known. */
+bool onnx_is_mask(const struct onnx_tensor *tensor);
+/* Fill 'large' (onnx_pack.c): floating matrices and more whose numbers no reader looks at. */
+void onnx_find_large(struct onnx *onnx);
 /* Fill 'copy_of' (onnx_copy.c). */
 void onnx_find_copies(struct onnx *onnx);
 /* Fill 'constant', 'origin' and 'computed' (onnx_constant.c). torch.export describes each

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@
 enum { FLOAT_DATA = 4, INT32_DATA = 5, INT64_DATA = 7, RAW_DATA = 9, DOUBLE_DATA = 10,
        UINT64_DATA = 11 };
 
-enum { LOCATION_EXTERNAL = 1 };
+enum { LOCATION_EXTERNAL = 1, MASK_LOOK = 4096 };
 
 static const struct {
     const char *name;
@@ -176,6 +177,16 @@ int onnx_tensor_read(struct onnx *onnx, const OnnxFile__Tensor *proto,
         return err_prefix(err, "tensor \"%s\"", result.name);
     *tensor = result;
     return 0;
+}
+
+bool onnx_is_mask(const struct onnx_tensor *tensor)
+{
+    size_t elements = tensor->size / dtype_size(tensor->dtype), i;
+
+    for (i = 0; i < elements && i < MASK_LOOK; i++)
+        if (isinf(dtype_real(tensor->dtype, tensor->data, (int64_t)i)))
+            return true;
+    return false;
 }
 
 /* Attributes -------------------------------------------------------------------------- */

@@ -176,20 +176,6 @@ static int differentiable_inputs(const struct node *node)
     return node->n_inputs;
 }
 
-/* Constants come in the type of the run. */
-static void convert(struct graph *graph, struct value *value)
-{
-    size_t n = (size_t)shape_elements(&value->shape);
-    void *to;
-
-    if (value->file_dtype == value->dtype || !value->data)
-        return;
-    to = arena_alloc(graph->arena, n + 1, dtype_size(value->dtype));
-    dtype_convert(value->file_dtype, value->data, value->dtype, to, n);
-    value->data = to;
-    value->file_dtype = value->dtype;
-}
-
 void tidy_parameters(struct graph *graph)
 {
     bool *reached = mem_new((size_t)graph->n_values, sizeof(*reached));
@@ -210,12 +196,10 @@ void tidy_parameters(struct graph *graph)
     for (v = 0; v < graph->n_values; v++) {
         struct value *value = &graph->values[v];
 
-        if (value->kind != VALUE_PARAM) {
+        if (value->kind != VALUE_PARAM)
             value->frozen = false;
-        } else if (value->frozen || (graph->loss >= 0 && !reached[v])) {
+        else if (value->frozen || (graph->loss >= 0 && !reached[v]))
             value->kind = VALUE_CONST;
-            convert(graph, value);
-        }
     }
     free(reached);
 }

@@ -16,6 +16,8 @@ struct worker {
 
 struct beside {
     struct profile_options options;
+    void *packed;               /* the model: each worker builds graphs of one of its own */
+    size_t size;
     const char *directory;
     int n_beside;
     atomic_bool stop;
@@ -41,7 +43,7 @@ static void *work(void *argument)
     struct profile_options o = b->options;
     struct err err = { 0 };
 
-    o.model = model_open(model_path(b->options.model), &err);
+    o.model = model_unpack(model_path(b->options.model), b->packed, b->size, &err);
     o.device = o.model ? o.backend->device_open(o.threads, NULL, &err) : NULL;
     if (o.device) {
         o.timings = timings_open(o.backend, o.device, o.threads, b->n_beside, b->directory);
@@ -61,6 +63,7 @@ struct beside *beside_start(const struct profile_options *options, int n, const 
     if (!b)
         return NULL;
     b->options = *options;
+    b->packed = model_pack(options->model, &b->size);
     b->directory = directory;
     b->n_beside = n;
     b->workers = mem_new((size_t)n, sizeof(*b->workers));
@@ -80,5 +83,6 @@ void beside_stop(struct beside *beside)
     for (int i = 0; i < beside->n; i++)
         pthread_join(beside->workers[i].thread, NULL);
     free(beside->workers);
+    free(beside->packed);
     free(beside);
 }

@@ -106,6 +106,13 @@ int checkpoint_best(const char *directory, struct checkpoint_best *best, struct 
  * files are checked.
  */
 struct checkpoint *checkpoint_open(const char *path, struct err *err);
+/* As one of so many ranks, each of which maps and checks files of its own, so that all are read
+ * once: 'text' is what rank 0 has by checkpoint_read_state() of a step's directory, malloc'ed. Only
+ * the rank that has a file finds it damaged.
+ */
+int checkpoint_read_state(const char *path, void **text, size_t *size, struct err *err);
+struct checkpoint *checkpoint_open_part(const char *path, const void *text, size_t size, int rank,
+                                        int ranks, struct err *err);
 void checkpoint_close(struct checkpoint *checkpoint);
 const char *checkpoint_path(const struct checkpoint *checkpoint);
 const struct checkpoint_state *checkpoint_state(const struct checkpoint *checkpoint);
@@ -117,14 +124,15 @@ const char *checkpoint_name(const struct checkpoint *checkpoint, int index,
                             enum dtype *dtype);
 int checkpoint_find(const struct checkpoint *checkpoint, const char *name,
                     enum checkpoint_kind kind);     /* -1 */
-/* The whole tensor in type 'dtype' into 'data'. */
+/* The whole tensor in type 'dtype' into 'data', of a checkpoint that is one rank's alone. */
 void checkpoint_read(const struct checkpoint *checkpoint, int index, enum dtype dtype,
                      void *data);
 
-/* Parameters, statistics and optimizer state of this rank. Averages, and values before the last
- * update, that were not kept are the parameters.
+/* Parameters, statistics and optimizer state of this rank's stages. Averages, and values before
+ * the last update, that were not kept are the parameters. All ranks have opened it, each its part;
+ * 'checkpoint' is NULL on one that comes with an error ('failed', see forward_run()). Collective.
  */
-int checkpoint_load(const struct checkpoint *checkpoint, struct store *store,
-                    struct err *err);
+int checkpoint_load(const struct checkpoint *checkpoint, int n, struct store *const *stores,
+                    struct comm *comm, int failed, struct err *err);
 
 #endif

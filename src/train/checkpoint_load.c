@@ -6,39 +6,14 @@
 #include <sys/stat.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_directory.h"
+#include "train/checkpoint_private.h"
 #include "train/optimizer.h"
-#include "train/owned.h"
-#include "train/safetensors.h"
 #include "train/shard.h"
-
-struct extent {
-    int64_t start, count;
-    const void *data;
-};
-
-struct saved {
-    const char *name;
-    enum checkpoint_kind kind;
-    enum dtype dtype;
-    struct shape shape;
-    int n_parts;
-    struct extent *parts;     /* by start, without holes once the file is read */
-};
-
-struct checkpoint {
-    char *path, *state_path;
-    json_t *json;           /* owns names */
-    const char **no_decay;
-    struct checkpoint_state state;
-    int n_shards;
-    struct safetensors **shards;
-    int n;
-    struct saved *tensors;
-};
 
 /* Reading state.json ------------------------------------------------------------------ */
 
@@ -188,11 +163,27 @@ static struct saved *saved_tensor(struct checkpoint *c, const char *name,
     return t;
 }
 
-static int add_part(struct checkpoint *c, const struct json_reader *r, const struct saved *one,
-                    const char *key, int64_t start, int64_t count, struct err *err)
+/* What the file itself says of a piece. */
+static int find_data(const struct safetensors *shard, const struct json_reader *r,
+                     const struct saved *one, const char *key, struct extent *part,
+                     struct err *err)
 {
-    const struct safetensors *shard = c->shards[c->n_shards - 1];
     const struct safetensors_tensor *data = safetensors_find(shard, key);
+
+    if (!data)
+        return json_error(r, "key", err, "%s has no tensor \"%s\"", safetensors_path(shard),
+                          key);
+    if (data->dtype != one->dtype || shape_elements(&data->shape) != part->count)
+        return json_error(r, "key", err, "%s: tensor \"%s\" is of another type or size",
+                          safetensors_path(shard), key);
+    part->data = data->data;
+    return 0;
+}
+
+static int add_part(struct checkpoint *c, const struct json_reader *r, const struct saved *one,
+                    const char *key, struct extent part, struct err *err)
+{
+    const struct safetensors *shard = c->shards[part.file];
     struct saved *t = saved_tensor(c, one->name, one->kind);
     int64_t size = shape_elements(&one->shape);
 
@@ -202,17 +193,12 @@ static int add_part(struct checkpoint *c, const struct json_reader *r, const str
     }
     if (t->dtype != one->dtype || !shape_equal(&t->shape, &one->shape))
         return json_error(r, "shape", err, "two pieces of \"%s\" disagree", one->name);
-    if (start > size || count > size - start)
+    if (part.start > size || part.count > size - part.start)
         return json_error(r, "count", err, "\"%s\" has %lld elements", one->name,
                           (long long)size);
-    if (!data)
-        return json_error(r, "key", err, "%s has no tensor \"%s\"", safetensors_path(shard),
-                          key);
-    if (data->dtype != one->dtype || shape_elements(&data->shape) != count)
-        return json_error(r, "key", err, "%s: tensor \"%s\" is of another type or size",
-                          safetensors_path(shard), key);
-    *(struct extent *)mem_push((void **)&t->parts, &t->n_parts, sizeof(struct extent)) =
-        (struct extent){ .start = start, .count = count, .data = data->data };
+    if (shard && find_data(shard, r, one, key, &part, err) < 0)
+        return -1;
+    *(struct extent *)mem_push((void **)&t->parts, &t->n_parts, sizeof(part)) = part;
     return 0;
 }
 
@@ -221,9 +207,9 @@ static int read_piece(struct checkpoint *c, const struct json_reader *parent, in
 {
     struct json_reader r;
     struct saved one = { 0 };
+    struct extent part = { .file = c->n_shards - 1 };
     const char *kind, *dtype, *key;
     const json_t *shape;
-    int64_t start, count;
 
     if (json_reader_sub(&r, parent, "pieces", index, object, err) < 0 ||
         json_get_string(&r, "name", true, NULL, &one.name, err) < 0 ||
@@ -231,13 +217,13 @@ static int read_piece(struct checkpoint *c, const struct json_reader *parent, in
         json_get_string(&r, "dtype", true, NULL, &dtype, err) < 0 ||
         json_get_string(&r, "key", true, NULL, &key, err) < 0 ||
         json_get_array(&r, "shape", true, &shape, err) < 0 ||
-        json_get_int(&r, "start", 0, INT64_MAX, NULL, &start, err) < 0 ||
-        json_get_int(&r, "count", 0, INT64_MAX, NULL, &count, err) < 0 ||
+        json_get_int(&r, "start", 0, INT64_MAX, NULL, &part.start, err) < 0 ||
+        json_get_int(&r, "count", 0, INT64_MAX, NULL, &part.count, err) < 0 ||
         json_reader_end(&r, err) < 0 || read_kind(&r, kind, &one.kind, err) < 0 ||
         read_dtype(&r, dtype, &one.dtype, err) < 0 ||
         read_shape(&r, shape, &one.shape, err) < 0)
         return -1;
-    return add_part(c, &r, &one, key, start, count, err);
+    return add_part(c, &r, &one, key, part, err);
 }
 
 static int check_size(const char *path, int64_t bytes, struct err *err)
@@ -252,29 +238,35 @@ static int check_size(const char *path, int64_t bytes, struct err *err)
     return 0;
 }
 
+static int check_hash(const struct safetensors *shard, const char *hash, struct err *err)
+{
+    char hex[17];
+
+    safetensors_hash(shard, hex);
+    if (!*hash || !*hex || strcmp(hash, hex) == 0)
+        return 0;
+    return err_set(err, "%s: damaged: its checksum is %s, state.json says %s",
+                   safetensors_path(shard), hex, hash);
+}
+
+/* Or leave it to the rank whose it is. */
 static int open_shard(struct checkpoint *c, const struct json_reader *r, const char *name,
                       int64_t bytes, const char *hash, struct err *err)
 {
-    char *path, hex[17];
-    struct safetensors *shard;
+    struct safetensors **shard;
+    char *path;
     int bad = 0;
 
     if (!*name || strchr(name, '/'))
         return json_error(r, "file", err, "expected a file name");
+    shard = mem_push((void **)&c->shards, &c->n_shards, sizeof(*shard));
+    if ((c->n_shards - 1) % c->ranks != c->rank)
+        return 0;
     path = mem_printf("%s/%s", c->path, name);
-    shard = check_size(path, bytes, err) == 0 ? safetensors_open(path, err) : NULL;
-    if (!shard) {
+    if (check_size(path, bytes, err) < 0 || !(*shard = safetensors_open(path, err)))
         bad = -1;
-    } else {
-        *(struct safetensors **)mem_push((void **)&c->shards, &c->n_shards, sizeof(shard)) =
-            shard;
-        safetensors_hash(shard, hex);
-        if (*hash && *hex && strcmp(hash, hex) != 0)
-            bad = err_set(err, "%s: damaged: its checksum is %s, state.json says %s", path,
-                          hex, hash);
-    }
     free(path);
-    return bad;
+    return bad ? bad : check_hash(*shard, hash, err);
 }
 
 static int read_file(struct checkpoint *c, const struct json_reader *top, int index,
@@ -351,16 +343,37 @@ static int check_state(const struct checkpoint *c, struct json_reader *r, struct
     return err_set(err, "%s: damaged: its checksum is %s, it says %s", c->state_path, hex, hash);
 }
 
-/* 'path' becomes the checkpoint's. */
-static struct checkpoint *open_step(char *path, bool tensors, struct err *err)
+int checkpoint_read_state(const char *path, void **text, size_t *size, struct err *err)
+{
+    char *file = mem_printf("%s/state.json", path);
+    struct file_map map;
+    int bad = file_map_open(file, &map, err);
+
+    if (!bad && map.size == 0)
+        bad = err_set(err, "%s: the file is empty", file);
+    free(file);
+    if (bad)
+        return -1;
+    *text = mem_try(map.size, 1, err);
+    *size = *text ? map.size : 0;
+    if (*text)
+        memcpy(*text, map.data, map.size);
+    file_map_close(&map);
+    return *text ? 0 : -1;
+}
+
+static struct checkpoint *read_step(const char *path, const void *text, size_t size,
+                                    bool tensors, int rank, int ranks, struct err *err)
 {
     struct checkpoint *c = mem_new(1, sizeof(*c));
     struct json_reader r;
     const json_t *files;
 
-    c->path = path;
+    c->path = mem_strdup(path);
     c->state_path = mem_printf("%s/state.json", path);
-    c->json = json_load(c->state_path, err);
+    c->rank = rank;
+    c->ranks = ranks;
+    c->json = json_parse(c->state_path, text, size, err);
     if (c->json &&
         json_reader_top(&r, c->state_path, c->json, "tasuki-checkpoint", 1, err) == 0 &&
         check_state(c, &r, err) == 0 && read_state(c, &r, err) == 0 &&
@@ -371,13 +384,34 @@ static struct checkpoint *open_step(char *path, bool tensors, struct err *err)
     return NULL;
 }
 
+struct checkpoint *checkpoint_open_part(const char *path, const void *text, size_t size, int rank,
+                                        int ranks, struct err *err)
+{
+    return read_step(path, text, size, true, rank, ranks, err);
+}
+
+static struct checkpoint *open_step(const char *path, bool tensors, struct err *err)
+{
+    struct checkpoint *c = NULL;
+    void *text = NULL;
+    size_t size;
+
+    if (checkpoint_read_state(path, &text, &size, err) == 0)
+        c = read_step(path, text, size, tensors, 0, 1, err);
+    free(text);
+    return c;
+}
+
 struct checkpoint *checkpoint_open(const char *path, struct err *err)
 {
+    struct checkpoint *c;
     char *latest;
 
     if (checkpoint_latest(path, &latest, err) < 0)
         return NULL;
-    return open_step(latest ? latest : mem_strdup(path), true, err);
+    c = open_step(latest ? latest : path, true, err);
+    free(latest);
+    return c;
 }
 
 int checkpoint_best(const char *directory, struct checkpoint_best *best, struct err *err)
@@ -392,6 +426,7 @@ int checkpoint_best(const char *directory, struct checkpoint_best *best, struct 
     bad = bad || (latest && !c);
     checkpoint_close(c);
     free(path);
+    free(latest);
     return bad ? -1 : 0;
 }
 
@@ -460,42 +495,4 @@ void checkpoint_read(const struct checkpoint *checkpoint, int index, enum dtype 
         dtype_convert(t->dtype, t->parts[k].data, dtype,
                       (char *)data + (size_t)t->parts[k].start * dtype_size(dtype),
                       (size_t)t->parts[k].count);
-}
-
-static int load_tensor(const struct checkpoint *c, const struct store *store,
-                       const struct owned_tensor *tensor, struct err *err)
-{
-    const struct value *v = &store->compiled->graph->values[tensor->value];
-    size_t element = dtype_size(v->dtype), bytes = (size_t)tensor->count * element;
-    int index = checkpoint_find(c, v->name, tensor->kind), bad;
-    char *data;
-
-    if (index < 0 && (tensor->kind == CHECKPOINT_EMA || tensor->kind == CHECKPOINT_PREVIOUS))
-        index = checkpoint_find(c, v->name, CHECKPOINT_VALUE);
-    if (index < 0)
-        return err_set(err, "%s: no \"%s\" (%s)", c->path, v->name, shard_kinds[tensor->kind]);
-    if (!shape_equal(&c->tensors[index].shape, &v->shape))
-        return err_set(err, "%s: \"%s\" has another shape than in the model", c->path, v->name);
-    data = mem_try(value_bytes(v), 1, err);
-    if (!data)
-        return -1;
-    checkpoint_read(c, index, v->dtype, data);
-    bad = store->compiled->backend->copy(store->stream, tensor->memory, bytes,
-                                         data + (size_t)tensor->start * element, bytes, bytes,
-                                         1, err);
-    if (!bad)
-        bad = store->compiled->backend->stream_sync(store->stream, err);
-    free(data);
-    return bad;
-}
-
-int checkpoint_load(const struct checkpoint *checkpoint, struct store *store, struct err *err)
-{
-    struct owned_tensor *list;
-    int n = owned_list(store, &list), bad = 0;
-
-    for (int i = 0; i < n && !bad; i++)
-        bad = load_tensor(checkpoint, store, &list[i], err);
-    free(list);
-    return bad;
 }

@@ -31,6 +31,7 @@ struct initial {
     int n;
     struct start *starts;
     struct safetensors *file;   /* NULL: by rule */
+    bool shared;
 };
 
 static bool is_absent(const struct value *v)
@@ -206,7 +207,7 @@ static int check_tensor(const struct initial *initial, const struct value *v, st
     return 0;
 }
 
-static int add_value(struct initial *initial, const char *how, int value, struct err *err)
+static int add_value(struct initial *initial, bool by_rule, int value, struct err *err)
 {
     const struct value *v = &initial->graph->values[value];
     struct start start = constant(0);
@@ -217,7 +218,7 @@ static int add_value(struct initial *initial, const char *how, int value, struct
     } else if (v->kind == VALUE_CONST) {
         return err_set(err, "\"%.200s\" is not trained, and the model has no values for it: "
                        "--init FILE may give them", v->name);
-    } else if (how) {
+    } else if (by_rule) {
         start = choose(initial->graph, value);
     }
     names_put(initial->names, v->name, initial->n);
@@ -226,15 +227,10 @@ static int add_value(struct initial *initial, const char *how, int value, struct
 }
 
 static int make(struct initial *initial, struct model *model,
-                const struct model_options *options, const char *how, struct err *err)
+                const struct model_options *options, bool by_rule, struct err *err)
 {
     struct model_options own = *options;
 
-    if (how && strcmp(how, INITIAL_FAN_IN) != 0) {
-        initial->file = safetensors_open(how, err);
-        if (!initial->file)
-            return -1;
-    }
     /* Whatever the run fuses, roles are those of the fused graph. */
     own.fuse = true;
     own.batch = 2;
@@ -242,17 +238,18 @@ static int make(struct initial *initial, struct model *model,
     if (!initial->graph)
         return -1;
     for (int v = 0; v < initial->graph->n_values; v++)
-        if (is_absent(&initial->graph->values[v]) && add_value(initial, how, v, err))
+        if (is_absent(&initial->graph->values[v]) && add_value(initial, by_rule, v, err))
             return -1;
     return 0;
 }
 
 struct initial *initial_new(struct model *model, const struct model_options *options,
-                            const char *how, struct err *err)
+                            struct safetensors *file, bool by_rule, struct err *err)
 {
     struct initial *initial = initial_of_model(model);
 
-    if (make(initial, model, options, how, err)) {
+    initial->file = file;
+    if (make(initial, model, options, by_rule, err)) {
         initial_free(initial);
         return NULL;
     }
@@ -277,6 +274,52 @@ void initial_free(struct initial *initial)
     graph_free(initial->graph);
     safetensors_close(initial->file);
     free(initial);
+}
+
+/* Sharing ----------------------------------------------------------------------------- */
+
+void initial_share(struct initial *initial)
+{
+    initial->shared = true;
+}
+
+int initial_ranges(const struct initial *initial)
+{
+    return model_initializers(initial->model) +
+           (initial->file ? safetensors_count(initial->file) : 0);
+}
+
+const void *initial_range(const struct initial *initial, int range, size_t *bytes)
+{
+    int n = model_initializers(initial->model);
+
+    if (range < n)
+        return model_large(initial->model, range, bytes);
+    *bytes = safetensors_at(initial->file, range - n)->bytes;
+    return safetensors_at(initial->file, range - n)->data;
+}
+
+int initial_find(const struct initial *initial, const struct value *value, enum dtype *type)
+{
+    const struct safetensors_tensor *t;
+
+    if (!initial || !initial->shared)
+        return -1;
+    *type = value->file_dtype;
+    if (value->data)
+        return model_find_large(initial->model, value->data);
+    t = initial->file ? safetensors_find(initial->file, value->name) : NULL;
+    if (!t)
+        return -1;
+    *type = t->dtype;
+    return model_initializers(initial->model) + (int)(t - safetensors_at(initial->file, 0));
+}
+
+void initial_drop(const struct initial *initial, const void *data, size_t bytes)
+{
+    model_drop(initial->model, data, bytes);
+    if (initial->file)
+        file_map_drop(safetensors_map(initial->file), data, bytes);
 }
 
 /* Drawing ----------------------------------------------------------------------------- */
@@ -337,14 +380,14 @@ int initial_read(const struct initial *initial, uint64_t seed, const struct valu
     if (value->data) {
         at = convert(value->file_dtype, value->data, first, value, n, data);
         if (initial)
-            model_drop(initial->model, at, n * dtype_size(value->file_dtype));
+            initial_drop(initial, at, n * dtype_size(value->file_dtype));
     } else if (index < 0) {
         return err_set(err, "parameter \"%s\": the model has no weights for it", value->name);
     } else if (initial->file) {
         const struct safetensors_tensor *t = safetensors_find(initial->file, value->name);
 
         at = convert(t->dtype, t->data, first, value, n, data);
-        file_map_drop(safetensors_map(initial->file), at, n * dtype_size(t->dtype));
+        initial_drop(initial, at, n * dtype_size(t->dtype));
     } else {
         fill_by_rule(&initial->starts[index], seed, value, first, n, data);
     }

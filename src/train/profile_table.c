@@ -181,7 +181,7 @@ static int load(struct table *t, struct err *err)
     int n, bad;
 
     if (initial_absent(t->compiled->graph, &n)) {
-        initial = initial_new(t->options->model, &t->options->model_options, INITIAL_FAN_IN,
+        initial = initial_new(t->options->model, &t->options->model_options, NULL, true,
                               err);
         if (!initial)
             return -1;

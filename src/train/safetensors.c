@@ -222,6 +222,31 @@ struct safetensors *safetensors_open(const char *path, struct err *err)
     return file;
 }
 
+struct safetensors *safetensors_open_head(const char *path, const void *head, size_t bytes,
+                                          size_t size, struct err *err)
+{
+    struct safetensors *file = mem_new(1, sizeof(*file));
+    int bad = file_map_blank(size, &file->map, err);
+
+    file->path = mem_strdup(path);
+    if (!bad && bytes > size)
+        bad = err_set(err, "%s: %zu bytes of its %zu were sent", path, bytes, size);
+    if (!bad && bytes > 0)
+        memcpy((void *)(uintptr_t)file->map.data, head, bytes);
+    if (bad || read_header(file, err) < 0) {
+        safetensors_close(file);
+        return NULL;
+    }
+    return file;
+}
+
+const void *safetensors_head(const struct safetensors *file, size_t *bytes)
+{
+    *bytes = file->n > 0 ? (size_t)((const unsigned char *)file->tensors[0].data - file->map.data)
+                         : file->map.size;
+    return file->map.data;
+}
+
 void safetensors_close(struct safetensors *file)
 {
     if (!file)

@@ -27,6 +27,12 @@ struct safetensors_tensor {
 
 /* Map and check a file. Errors name file and tensor. */
 struct safetensors *safetensors_open(const char *path, struct err *err);
+/* In a process that has not the file: from its first bytes, safetensors_head(), and its size. The
+ * tensors are 0.
+ */
+struct safetensors *safetensors_open_head(const char *path, const void *head, size_t bytes,
+                                          size_t size, struct err *err);
+const void *safetensors_head(const struct safetensors *file, size_t *bytes);
 void safetensors_close(struct safetensors *file);
 const char *safetensors_path(const struct safetensors *file);
 const struct file_map *safetensors_map(const struct safetensors *file);

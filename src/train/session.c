@@ -11,9 +11,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/buckets.h"
-#include "train/optimizer.h"
 #include "train/order.h"
 #include "train/planning.h"
+#include "train/safetensors.h"
 
 #define MAX_READERS 16
 
@@ -46,56 +46,7 @@ void session_log(struct session *session, json_t *line)
         json_decref(line);
 }
 
-/* Model and data ---------------------------------------------------------------------- */
-
-static bool is_plan(const char *path)
-{
-    size_t length = strlen(path);
-
-    return length > 5 && strcmp(path + length - 5, ".json") == 0;
-}
-
-/* Its state decides how much memory the plan foresees. */
-static int settle_optimizer(struct session *s, const struct plan *plan, struct err *err)
-{
-    struct train_settings *t = &s->settings;
-    struct optimizer_args usual;
-    enum optimizer_kind kind;
-
-    if (!plan->optimizer[0])
-        return 0;
-    if (optimizer_from_name(plan->optimizer, &kind) < 0)
-        return err_set(err, "%s: optimizer \"%.64s\" is not known", t->input, plan->optimizer);
-    usual = optimizer_defaults(kind);
-    optimizer_resume(&t->optimizer, &t->optimizer_given, &usual);
-    return 0;
-}
-
-static int open_model(struct session *s, struct err *err)
-{
-    const char *input = s->settings.input;
-
-    if (is_plan(input)) {
-        s->given = plan_load(input, err);
-        if (!s->given)
-            return -1;
-        if (!s->given->model_path)
-            return err_set(err, "%s: made from a cost file alone: it names no model", input);
-        if (session_precision(s, input, s->given->precision, err) < 0 ||
-            settle_optimizer(s, s->given, err) < 0)
-            return -1;
-        s->model_path = plan_find_model(s->given, input);
-    } else {
-        s->model_path = mem_strdup(input);
-    }
-    s->model = planning_model(s->model_path, err);
-    if (!s->model)
-        return -1;
-    if (s->given && !plan_suits(s->given, model_hash(s->model)))
-        return err_set(err, "%s: made for another graph than that of %s: plan again", input,
-                       s->model_path);
-    return 0;
-}
+/* Data ----------------------------------------------------------------------------------- */
 
 static int open_backend(struct session *s, struct err *err)
 {
@@ -191,7 +142,7 @@ static void choose_freeze(struct session *s)
 }
 
 /* What the model has no weights for: a checkpoint has its parameters. */
-static int open_initial(struct session *s, struct err *err)
+static int make_initial(struct session *s, struct err *err)
 {
     const char *how = s->settings.init;
 
@@ -205,8 +156,18 @@ static int open_initial(struct session *s, struct err *err)
         return err_set(err, "%s: has no weights for \"%.200s\"%s: say --init=fan-in, or --init "
                        "FILE for those of a safetensors file", s->model_path, s->absent,
                        s->n_absent > 1 ? " and others" : "");
-    s->initial = initial_new(s->model, &s->model_options, how, err);
+    s->initial = initial_new(s->model, &s->model_options, s->initial_file, how != NULL, err);
+    s->initial_file = NULL;
     return s->initial ? 0 : -1;
+}
+
+static int open_initial(struct session *s, struct err *err)
+{
+    if (make_initial(s, err) < 0)
+        return -1;
+    if (s->size > 1)
+        initial_share(s->initial);
+    return 0;
 }
 
 /* All that is read -------------------------------------------------------------------- */
@@ -413,12 +374,13 @@ int session_open(struct session *session, const struct train_settings *settings,
     s->discovering = phase(s);
     if ((!settings->dry_run &&
          session_agree(s, session_check_binding(s, err) < 0, err) < 0) ||
-        session_choose_gpu(s, err) < 0 || session_agree(s, open_model(s, err) < 0, err) ||
-        session_find_checkpoint(s, err) < 0 ||
+        session_choose_gpu(s, err) < 0 || session_open_model(s, err) < 0 ||
+        session_find_checkpoint(s, err) < 0 || session_open_initial(s, err) < 0 ||
         session_agree(s, open_inputs(s, err) < 0 ||
                              complete_settings(s, err) < 0 ||
                              (!settings->dry_run && probe_directories(s, err) < 0) ||
                              open_journal(s, err) < 0, err) ||
+        (s->resumed && settings->best != BEST_NONE && session_resume_best(s, err) < 0) ||
         session_agree(s, check_data(s, err) < 0 ||
                              (s->given && order_check(s->given, comm, err) < 0), err) ||
         session_use_gpus(s, err) < 0 || session_usage_start(s, err) < 0)
@@ -474,6 +436,7 @@ void session_close(struct session *session)
     cluster_free(s->cluster);
     checkpoint_close(s->resumed);
     initial_free(s->initial);
+    safetensors_close(s->initial_file);
     free(s->absent);
     close_source(&s->train);
     close_source(&s->test);

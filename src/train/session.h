@@ -23,6 +23,7 @@
 #include "train/trace.h"
 
 struct energy;
+struct safetensors;
 struct topo_node;
 
 /* A data file and how it feeds this rank. */
@@ -72,6 +73,7 @@ struct session {
     struct checkpoint_lock *lock;       /* of rank 0, while it has one */
     int n_absent;                       /* values of the model without weights … */
     char *absent;                       /* … of which this is one; NULL: there are none */
+    struct safetensors *initial_file;   /* of --init, until 'initial' has it */
     struct initial *initial;
     struct cluster *cluster;
     struct plan *given, *plan, *resumed_plan;
@@ -144,6 +146,10 @@ int session_read_report(struct session *session, struct err *err);
 /* The run is over. */
 void session_end_metrics(struct session *session);
 
+/* What is to be trained, by the plan or the model that is given. Collective. */
+int session_open_model(struct session *session, struct err *err);
+/* The file of --init, if it is one. Collective. */
+int session_open_initial(struct session *session, struct err *err);
 /* As the user says, else as the plan or checkpoint 'path' was made; -1 where both differ. */
 int session_precision(struct session *session, const char *path, const char *made,
                       struct err *err);
@@ -158,6 +164,10 @@ int session_find_checkpoint(struct session *session, struct err *err);
 int session_take_checkpoint(struct session *session, struct err *err);
 /* The rest, once model and data are open: go on where it was left. */
 int session_resume(struct session *session, struct err *err);
+/* What --best keeps, which may be newer than what is resumed, and of a run that went another way.
+ * Collective.
+ */
+int session_resume_best(struct session *session, struct err *err);
 
 /* GPUs that are there and not asked for, or that would idle, are an error with the line to use; fewer
  * cores than --cpus-per-task are a warning. Collective.
@@ -248,8 +258,14 @@ int session_bad_step(struct session *session, int64_t step, double loss, struct 
  * Collective.
  */
 int session_rollback(struct session *session, int64_t steps_done, struct err *err);
-/* What a checkpoint has for this rank. */
-int session_load(struct session *session, const struct checkpoint *checkpoint, struct err *err);
+/* A checkpoint, as checkpoint_open_part() has it. Rank 0 reads what it says of itself; what a rank
+ * finds wrong is its own to say ('*mine'), and '*checkpoint' is NULL then. Collective.
+ */
+int session_open_checkpoint(struct session *session, const char *path,
+                            struct checkpoint **checkpoint, struct err *mine, struct err *err);
+/* What a checkpoint has for this rank; 'failed' as in comm_agree(). Collective. */
+int session_load(struct session *session, const struct checkpoint *checkpoint, int failed,
+                 struct err *err);
 /* What the run costs is counted from here on, which needs a look now and then. Collective. */
 int session_usage_start(struct session *session, struct err *err);
 void session_usage_look(struct session *session);

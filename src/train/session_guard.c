@@ -132,13 +132,18 @@ static int find_newest(struct session *s, char **path, struct err *err)
 
 static int load(struct session *s, const char *path, int64_t *step, struct err *err)
 {
-    struct checkpoint *checkpoint = checkpoint_open(path, err);
-    int bad = checkpoint ? session_load(s, checkpoint, err) : -1;
+    struct checkpoint *checkpoint;
+    struct err mine = { 0 };
+    int bad = session_open_checkpoint(s, path, &checkpoint, &mine, err);
 
-    if (checkpoint)
+    if (!bad && mine.code)
+        *err = mine;
+    if (!bad)
+        bad = session_load(s, checkpoint, mine.code != 0, err);
+    if (!bad)
         *step = checkpoint_state(checkpoint)->step;
     checkpoint_close(checkpoint);
-    return session_agree(s, bad < 0, err);
+    return bad;
 }
 
 static int go_back(struct session *s, const char *path, int64_t done, struct err *err)

@@ -62,6 +62,24 @@ static int share_path(struct session *s, char **path, struct err *err)
     return bad;
 }
 
+int session_open_checkpoint(struct session *session, const char *path,
+                            struct checkpoint **checkpoint, struct err *mine, struct err *err)
+{
+    struct session *s = session;
+    void *text = NULL;
+    size_t size = 0;
+    int bad;
+
+    *checkpoint = NULL;
+    if (s->rank == 0)
+        checkpoint_read_state(path, &text, &size, mine);
+    bad = comm_broadcast(s->comm, 0, &text, &size, err);
+    if (!bad && size > 0 && !mine->code)
+        *checkpoint = checkpoint_open_part(path, text, size, s->rank, s->size, mine);
+    free(text);
+    return bad;
+}
+
 /* Does any rank find it damaged? '*reason' is what the first of them says; malloc'ed. */
 static int ask_all(struct session *s, const struct err *mine, char **reason, struct err *err)
 {
@@ -107,10 +125,12 @@ static int open_newest(struct session *s, char **path, struct err *err)
 
     while (!bad && !s->resumed) {
         struct err mine = { 0 };
-        struct checkpoint *c = checkpoint_open(*path, &mine);
+        struct checkpoint *c;
         char *reason = NULL;
 
-        bad = ask_all(s, &mine, &reason, err);
+        bad = session_open_checkpoint(s, *path, &c, &mine, err);
+        if (!bad)
+            bad = ask_all(s, &mine, &reason, err);
         if (bad || reason)
             checkpoint_close(c);
         else
@@ -125,8 +145,21 @@ static int open_newest(struct session *s, char **path, struct err *err)
 /* This one or none. */
 static int open_named(struct session *s, struct err *err)
 {
-    s->resumed = checkpoint_open(s->settings.resume_from, err);
-    return session_agree(s, !s->resumed, err);
+    const char *given = s->settings.resume_from;
+    struct err mine = { 0 };
+    char *path = NULL;
+    int bad = session_agree(s, s->rank == 0 && checkpoint_latest(given, &path, err) < 0, err);
+
+    if (!bad)
+        bad = share_path(s, &path, err);
+    if (!bad)
+        bad = session_open_checkpoint(s, path ? path : given, &s->resumed, &mine, err);
+    if (!bad && mine.code)
+        *err = mine;
+    if (!bad)
+        bad = session_agree(s, mine.code != 0, err);
+    free(path);
+    return bad;
 }
 
 int session_lock(struct session *session, struct err *err)
@@ -235,15 +268,20 @@ static int resume_freeze(struct session *s, const struct checkpoint_state *saved
     return 0;
 }
 
-/* What is kept may be newer than what is resumed, and of a run that went another way. */
-static int resume_best(struct session *s, struct err *err)
+int session_resume_best(struct session *session, struct err *err)
 {
-    struct checkpoint_best best;
+    struct session *s = session;
+    struct checkpoint_best best = { 0 };
+    void *data = &best;
+    size_t size = sizeof(best);
+    int bad = s->rank == 0 && checkpoint_best(s->settings.checkpoint, &best, err) < 0;
 
-    if (s->settings.best == BEST_NONE)
-        return 0;
-    if (checkpoint_best(s->settings.checkpoint, &best, err) < 0)
+    if (session_agree(s, bad, err) || comm_broadcast(s->comm, 0, &data, &size, err))
         return -1;
+    if (s->rank != 0) {
+        memcpy(&best, data, sizeof(best));
+        free(data);
+    }
     if (best.by == s->settings.best)
         s->best = best;
     return 0;
@@ -281,7 +319,5 @@ int session_resume(struct session *session, struct err *err)
         return err_set(err, "%s: made from another graph than that of %s", checkpoint_path(c),
                        s->model_path);
     s->first_step = saved->step;
-    if (resume_best(s, err) < 0 || resume_freeze(s, saved, err) < 0)
-        return -1;
-    return 0;
+    return resume_freeze(s, saved, err);
 }

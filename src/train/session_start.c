@@ -8,6 +8,7 @@
 #include "train/initial.h"
 #include "train/optimizer.h"
 #include "train/session.h"
+#include "train/weights.h"
 
 static int check_memory(const struct session *s, struct err *err)
 {
@@ -56,15 +57,35 @@ static int bind_chunks(struct session *s, struct source *source, struct err *err
     return 0;
 }
 
-int session_load(struct session *session, const struct checkpoint *checkpoint, struct err *err)
+static int prepare(struct session *s, struct err *err)
 {
-    const struct session *s = session;
-
     for (int c = 0; c < s->n_chunks; c++)
-        if (checkpoint_load(checkpoint, s->stores[c], err) < 0 ||
-            executor_prepare(runner_executor(s->runner, c), err) < 0)
+        if (executor_prepare(runner_executor(s->runner, c), err) < 0)
             return -1;
     return 0;
+}
+
+int session_load(struct session *session, const struct checkpoint *checkpoint, int failed,
+                 struct err *err)
+{
+    struct session *s = session;
+
+    if (session_agreed(s, checkpoint_load(checkpoint, s->n_chunks, s->stores, s->comm, failed,
+                                          err), err))
+        return -1;
+    return session_agree(s, prepare(s, err) < 0, err);
+}
+
+/* What making the stages left out: what other ranks have read. */
+static int load_shared(struct session *s, struct err *err)
+{
+    if (s->size > 1 &&
+        session_agreed(s, weights_forward(s->initial, s->n_chunks, s->stores, s->resumed != NULL,
+                                          s->comm, 0, err), err))
+        return -1;
+    if (s->resumed)
+        return session_load(s, s->resumed, 0, err);
+    return s->size > 1 ? session_agree(s, prepare(s, err) < 0, err) : 0;
 }
 
 /* Ranks without a stage have a part in connecting the others, too. */
@@ -103,10 +124,8 @@ static int make_runner(struct session *s, struct err *err)
     s->stores = mem_new((size_t)s->n_chunks, sizeof(struct store *));
     for (int c = 0; c < s->n_chunks; c++)
         s->stores[c] = executor_store(runner_executor(s->runner, c));
-    if (bind_chunks(s, &s->train, err) < 0 ||
-        (s->test.data && bind_chunks(s, &s->test, err) < 0))
-        return -1;
-    return s->resumed ? session_load(s, s->resumed, err) : 0;
+    return bind_chunks(s, &s->train, err) < 0 ||
+                   (s->test.data && bind_chunks(s, &s->test, err) < 0) ? -1 : 0;
 }
 
 /* Replicas of a stage were compiled for shares of different sizes: do they sum alike? */
@@ -125,6 +144,7 @@ int session_start(struct session *session, struct err *err)
 
     if (session_agree(s, make_stages(s, err) < 0, err) || check_buckets(s, err) ||
         session_agree(s, make_nccl(s, err) < 0 || make_runner(s, err) < 0, err) ||
+        load_shared(s, err) < 0 ||
         (s->runner && runner_connect(s->runner, err) < 0))
         return -1;
     return s->nccl ? nccl_connect(s->nccl, err) : 0;

@@ -195,36 +195,64 @@ static int load_value(struct store *store, const struct initial *initial, uint64
     return 0;
 }
 
+bool store_keeps(const struct store *store, int value)
+{
+    const struct program_value *v = &store->compiled->program->values[value];
+    enum value_kind kind = store->compiled->graph->values[value].kind;
+
+    return v->root == value && v->place != PLACE_NONE &&
+           (kind == VALUE_PARAM || kind == VALUE_STAT || kind == VALUE_CONST);
+}
+
 static int load_values(struct store *store, const struct initial *initial, uint64_t seed,
                        void *piece, struct err *err)
 {
+    const struct value *values = store->compiled->graph->values;
+    enum dtype type;
+
+    for (int v = 0; v < store->compiled->program->n_values; v++)
+        if (store_keeps(store, v) && initial_find(initial, &values[v], &type) < 0 &&
+            load_value(store, initial, seed, v, piece, err) < 0)
+            return -1;
+    return 0;
+}
+
+int store_put(const struct store *store, int value, char *to, enum dtype type, const void *data,
+              size_t n, struct err *err)
+{
+    const struct backend *backend = store->compiled->backend;
+    enum dtype dtype = store->compiled->graph->values[value].dtype;
+    size_t bytes = n * dtype_size(dtype);
+    void *converted = mem_try(n, dtype_size(dtype), err);
+    int bad;
+
+    if (!converted)
+        return -1;
+    dtype_convert(type, data, dtype, converted, n);
+    bad = backend->copy(store->stream, to, bytes, converted, bytes, bytes, 1, err) < 0 ||
+          backend->stream_sync(store->stream, err) < 0;
+    free(converted);
+    return bad ? -1 : 0;
+}
+
+/* Nothing is older before the first update. Constants are among what is prepared. */
+int store_settle(struct store *store, struct err *err)
+{
     const struct program *p = store->compiled->program;
 
-    for (int v = 0; v < p->n_values; v++) {
-        enum value_kind kind = store->compiled->graph->values[v].kind;
-
-        if (p->values[v].root != v || p->values[v].place == PLACE_NONE)
-            continue;
-        if (kind != VALUE_PARAM && kind != VALUE_STAT && kind != VALUE_CONST)
-            continue;
-        if (load_value(store, initial, seed, v, piece, err) < 0)
-            return -1;
-    }
+    if (store->n_versions > 1 &&
+        (copy_latest(store, store->weights, p->param_bytes, err) < 0 ||
+         copy_latest(store, store->prepared, p->prepared_bytes, err) < 0))
+        return -1;
     return 0;
 }
 
 int store_load(struct store *store, const struct initial *initial, uint64_t seed,
                struct err *err)
 {
-    const struct program *p = store->compiled->program;
     void *piece = mem_new(PIECE_BYTES, 1);
     int bad = load_values(store, initial, seed, piece, err);
 
     free(piece);
-    /* Nothing is older before the first update. Constants are among what is prepared. */
-    if (!bad && store->n_versions > 1 &&
-        (copy_latest(store, store->weights, p->param_bytes, err) < 0 ||
-         copy_latest(store, store->prepared, p->prepared_bytes, err) < 0))
-        return -1;
-    return bad;
+    return bad ? bad : store_settle(store, err);
 }

@@ -46,10 +46,17 @@ int store_init(struct store *store, const struct compiled *compiled,
 void store_clear(struct store *store);
 
 /* Parameters, statistics and constants as the model file has them; 'initial', with 'seed', gives
- * those that it lacks (NULL: that is an error).
+ * those that it lacks (NULL: that is an error), and may leave some for later.
  */
 int store_load(struct store *store, const struct initial *initial, uint64_t seed,
                struct err *err);
+/* Does the store keep what the value starts from? */
+bool store_keeps(const struct store *store, int value);
+/* 'n' elements of 'type' to its memory at 'to', in the type of 'value'. */
+int store_put(const struct store *store, int value, char *to, enum dtype type, const void *data,
+              size_t n, struct err *err);
+/* What store_load() left for later has come. */
+int store_settle(struct store *store, struct err *err);
 
 /* NULL where the value has no place on this rank; of the latest version of the weights. */
 void *store_address(const struct store *store, int value, int slot);

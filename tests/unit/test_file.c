@@ -146,6 +146,25 @@ static void a_mapping_shows_another_file_or_what_it_showed(void **state)
     unlink(copy);
 }
 
+static void what_is_written_in_place_of_a_file_is_not_dropped(void **state)
+{
+    struct err err = { 0 };
+    struct file_map map;
+
+    (void)state;
+    assert_int_equal(file_map_blank(1 << 20, &map, &err), 0);
+    assert_true(file_map_has(&map, map.data + 10, (1 << 20) - 10));
+    assert_false(file_map_has(&map, map.data + 10, 1 << 20));
+    assert_int_equal(map.data[4096], 0);
+    memset((unsigned char *)(uintptr_t)map.data + 4096, 'x', 4096);
+    file_map_drop(&map, map.data, map.size);
+    assert_int_equal(map.data[4096], 'x');
+    file_map_close(&map);
+    assert_int_equal(file_map_blank(0, &map, &err), 0);
+    assert_false(file_map_has(&map, &err, 0));
+    file_map_close(&map);
+}
+
 static void hash_is_xxh3(void **state)
 {
     char hex[17];
@@ -225,6 +244,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(a_mapping_shows_another_file_or_what_it_showed, setup,
                                         teardown),
+        cmocka_unit_test(what_is_written_in_place_of_a_file_is_not_dropped),
         cmocka_unit_test(hash_is_xxh3),
     };
 

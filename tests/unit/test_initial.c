@@ -50,7 +50,7 @@ static void open_scene(struct scene *s, bool fuse)
     onnx_write_text(s->path, network);
     s->model = model_open(s->path, &err);
     s->graph = s->model ? model_build(s->model, &options, &err) : NULL;
-    s->initial = s->graph ? initial_new(s->model, &options, INITIAL_FAN_IN, &err) : NULL;
+    s->initial = s->graph ? initial_new(s->model, &options, NULL, true, &err) : NULL;
     if (!s->initial)
         fail_msg("%s", err.text);
 }

@@ -69,6 +69,35 @@ static void what_is_written_is_read(void **state)
     safetensors_close(file);
 }
 
+static void the_head_alone_tells_what_is_in_it(void **state)
+{
+    static const char header[] = "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+                                 "\"b\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[8,11]}}";
+    struct err err = { 0 };
+    struct safetensors *file = open_text(header, 11, &err), *there;
+    size_t bytes, size;
+    const void *head;
+
+    (void)state;
+    assert_non_null(file);
+    head = safetensors_head(file, &bytes);
+    size = safetensors_map(file)->size;
+    assert_int_equal(bytes, 8 + strlen(header));
+    assert_int_equal(size, bytes + 11);
+    there = safetensors_open_head(path, head, bytes, size, &err);
+    assert_non_null(there);
+    assert_int_equal(safetensors_count(there), 2);
+    assert_string_equal(safetensors_at(there, 1)->name, "b");
+    assert_int_equal(safetensors_at(there, 1)->bytes, 3);
+    assert_memory_equal(safetensors_find(there, "b")->data, "\0\0", 3);
+    safetensors_close(there);
+    assert_null(safetensors_open_head(path, head, bytes - 1, size, &err));
+    assert_contains(err.text, path);
+    assert_null(safetensors_open_head(path, head, bytes, bytes - 1, &err));
+    assert_null(safetensors_open_head(path, head, 0, 0, &err));
+    safetensors_close(file);
+}
+
 static void an_existing_file_is_not_overwritten(void **state)
 {
     struct err err = { 0 };
@@ -188,6 +217,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(the_head_alone_tells_what_is_in_it),
         cmocka_unit_test(an_existing_file_is_not_overwritten),
         cmocka_unit_test(only_a_regular_file_is_replaced),
         cmocka_unit_test(a_header_that_does_not_fit_is_refused),
