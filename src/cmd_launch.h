@@ -27,6 +27,7 @@ struct launcher {
     int n_names;                /* of those, the good ones; 0: not known, */
     char **names;               /* take as many as the job has */
     int64_t tasks, cpus, gpus;  /* of a node, a task, a node; 0: not known, not said */
+    char *bind;                 /* what ranks are told (train/bind.h); NULL: srun binds them */
     char *order;                /* file: the node of each rank; NULL: as Slurm does it */
     int told;                   /* the signal to end, 0 */
 };

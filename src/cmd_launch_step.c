@@ -100,6 +100,17 @@ bool launcher_pause(struct launcher *l, double seconds)
 
 /* Children ----------------------------------------------------------------------------- */
 
+/* Ranks are to share out the cores of their node, all of which they may use. */
+static void let_bind(const struct launcher *l)
+{
+    static const char *const others[] = { "SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK",
+                                          "SLURM_HINT" };
+
+    setenv("TASUKI_BIND", l->bind, 1);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        unsetenv(others[i]);
+}
+
 static void be_child(const struct launcher *l, char *const *words, bool quiet)
 {
     int null = open("/dev/null", O_RDWR);
@@ -124,6 +135,8 @@ static void be_child(const struct launcher *l, char *const *words, bool quiet)
         /* srun would hold it against the list. */
         unsetenv("SLURM_NTASKS_PER_NODE");
     }
+    if (l->bind && !quiet)
+        let_bind(l);
     execvp(words[0], words);
     if (!quiet)
         log_say(LOG_ERROR, "%s: %s", words[0], strerror(errno));
@@ -254,7 +267,9 @@ static pid_t start_step(const struct launcher *l, bool resume)
     add(&words, mem_strdup("srun"));
     add(&words, mem_strdup("--mpi=pmix"));
     add_nodes(&words, l);
-    if (l->cpus)
+    if (l->bind)
+        add(&words, mem_strdup("--cpu-bind=none"));
+    else if (l->cpus)
         add(&words, mem_printf("--cpus-per-task=%" PRId64, l->cpus));
     if (l->gpus)
         add(&words, mem_printf("--gpus-per-node=%" PRId64, l->gpus));
