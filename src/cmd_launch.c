@@ -234,6 +234,7 @@ int launcher_run(const struct options *options, char *const *words, struct err *
     for (int i = 0; i < l.n_names; i++)
         free(l.names[i]);
     free(l.names);
+    free(l.bind);
     free(l.program);
     free(l.checkpoint);
     free(l.fate);

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct err;
 struct launch;
@@ -27,6 +28,7 @@ struct launcher {
     int n_names;                /* of those, the good ones; 0: not known, */
     char **names;               /* take as many as the job has */
     int64_t tasks, cpus, gpus;  /* of a node, a task, a node; 0: not known, not said */
+    char *bind;                 /* what ranks are told (train/bind.h); NULL: srun binds them */
     char *order;                /* file: the node of each rank; NULL: as Slurm does it */
     int told;                   /* the signal to end, 0 */
 };
@@ -46,10 +48,27 @@ int launcher_look_again(struct launcher *l, struct err *err);
 int launcher_order(struct launcher *l, struct err *err);
 void launcher_forget_order(struct launcher *l);
 
+/* What a child is called with. */
+struct launcher_words {
+    int n;
+    char **list;
+};
+
 /* Signals that say "end" are the launcher's alone, and are taken where it waits. */
 void launcher_take_signals(void);
 /* Wait so many seconds, or until a signal to end: is there one? */
 bool launcher_pause(struct launcher *l, double seconds);
+/* The next one, or SIGCHLD, within so many seconds; 0: none. */
+int launcher_next_signal(double seconds);
+/* Takes the word, which is malloc'ed. */
+void launcher_add(struct launcher_words *words, char *word);
+/* "n1,n2", of the good ones; malloc'ed. */
+char *launcher_nodes(const struct launcher *l);
+/* Start a child and clear the words; quietly: its output is for nobody. -1: errno says why. */
+pid_t launcher_start(const struct launcher *l, struct launcher_words *words, bool quiet);
+/* Has it ended, and how? */
+bool launcher_ended(pid_t child, int *code);
+
 /* Run the step to its end. Its exit code, or 128 + a signal's number; -1 with 'err'. */
 int launcher_step(struct launcher *l, bool resume, struct err *err);
 /* '*answers' of each node of a list, asked at once: did a process start there? */

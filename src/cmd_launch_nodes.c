@@ -50,6 +50,19 @@ static int64_t least_cpus(void)
     return least;
 }
 
+/* A --cpu-bind of the user's is srun's to do; without one ranks bind themselves. */
+static void choose_binding(struct launcher *l)
+{
+    const char *own = getenv("SLURM_CPU_BIND"), *hint = getenv("SLURM_HINT");
+    int64_t cpus = number_of("SLURM_CPUS_PER_TASK");
+    bool whole = hint && strcmp(hint, "nomultithread") == 0;
+
+    if (own && *own)
+        return;
+    l->bind = cpus ? mem_printf("%" PRId64 " %s", cpus, whole ? "cores" : "threads")
+                   : mem_strdup("all");
+}
+
 /* What the job was told, else what submit would tell it. */
 static int choose_tasks(struct launcher *l, struct slurm_facts *facts, struct err *err)
 {
@@ -75,6 +88,7 @@ static int choose_tasks(struct launcher *l, struct slurm_facts *facts, struct er
     l->cpus = number_of("SLURM_CPUS_PER_TASK");
     if (!l->cpus && cpus)
         l->cpus = cpus > l->tasks ? cpus / l->tasks : 1;
+    choose_binding(l);
     return 0;
 }
 

@@ -3,16 +3,12 @@
 #include "config.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/err.h"
@@ -26,181 +22,24 @@
 #define LOOK_EVERY 5        /* seconds */
 #define PROBE_TIME 20
 
-struct words {
-    int n;
-    char **list;
-};
-
-static void add(struct words *words, char *word)
-{
-    *(char **)mem_push((void **)&words->list, &words->n, sizeof(char *)) = word;
-}
-
-static void clear(struct words *words)
-{
-    for (int i = 0; i < words->n; i++)
-        free(words->list[i]);
-    free(words->list);
-}
-
-/* Signals ------------------------------------------------------------------------------ */
-
-static void ending_signals(sigset_t *set)
-{
-    sigemptyset(set);
-    sigaddset(set, SIGTERM);
-    sigaddset(set, SIGINT);
-    sigaddset(set, SIGUSR1);
-}
-
-static void on_child(int number)
-{
-    (void)number;
-}
-
-/* Blocked, they wait until they are asked for. SIGCHLD without a handler would be dropped. */
-void launcher_take_signals(void)
-{
-    struct sigaction action = { .sa_handler = on_child };
-    sigset_t set;
-
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGCHLD, &action, NULL);
-    ending_signals(&set);
-    sigaddset(&set, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-}
-
-/* The next signal within so many seconds; 0: none. */
-static int next_signal(double seconds)
-{
-    struct timespec time = { .tv_sec = (time_t)seconds };
-    sigset_t set;
-    int number;
-
-    time.tv_nsec = (long)((seconds - (double)time.tv_sec) * 1e9);
-    ending_signals(&set);
-    sigaddset(&set, SIGCHLD);
-    number = sigtimedwait(&set, NULL, &time);
-    return number > 0 ? number : 0;
-}
-
-bool launcher_pause(struct launcher *l, double seconds)
-{
-    double end = clock_now() + seconds;
-
-    for (double left = seconds; left > 0 && !l->told; left = end - clock_now()) {
-        int number = next_signal(left);
-
-        if (number && number != SIGCHLD)
-            l->told = number;
-    }
-    return l->told != 0;
-}
-
-/* Children ----------------------------------------------------------------------------- */
-
-/* "n1,n2", of the good ones; malloc'ed. */
-static char *list_of_nodes(const struct launcher *l)
-{
-    char *list = mem_strdup("");
-
-    for (int i = 0; i < l->n_names; i++) {
-        char *more = mem_printf("%s%s%s", list, i ? "," : "", l->names[i]);
-
-        free(list);
-        list = more;
-    }
-    return list;
-}
-
-/* Slurm's PMIx takes the number of a node within the step for that within the job when it asks for
- * a rank's data: it would ask nodes that are left out, and wait for them.
- */
-static void tell_nodes(const struct launcher *l)
-{
-    char *list = list_of_nodes(l);
-
-    if (l->n_names && l->n_names < l->nodes)
-        setenv("SLURM_JOB_NODELIST", list, 1);
-    free(list);
-}
-
-static void be_child(const struct launcher *l, char *const *words, bool quiet)
-{
-    int null = open("/dev/null", O_RDWR);
-    sigset_t none;
-
-    /* Keys that a terminal makes signals of are for the launcher, which hands them on. */
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    dup2(null, STDIN_FILENO);
-    if (quiet) {
-        dup2(null, STDOUT_FILENO);
-        dup2(null, STDERR_FILENO);
-    }
-    signal(SIGCHLD, SIG_DFL);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    if (l->fate)
-        setenv("TASUKI_FATE", l->fate, 1);
-    if (!quiet)
-        tell_nodes(l);
-    if (l->order && !quiet) {
-        setenv("SLURM_HOSTFILE", l->order, 1);
-        setenv("TASUKI_ORDER", "plan", 1);
-        /* srun would hold it against the list. */
-        unsetenv("SLURM_NTASKS_PER_NODE");
-    }
-    execvp(words[0], words);
-    if (!quiet)
-        log_say(LOG_ERROR, "%s: %s", words[0], strerror(errno));
-    _exit(EXIT_USAGE);          /* to try again is of no use */
-}
-
-/* 'words' gets its NULL. */
-static pid_t start(const struct launcher *l, struct words *words, bool quiet)
-{
-    pid_t child;
-
-    add(words, NULL);
-    fflush(stdout);
-    child = fork();
-    if (child == 0)
-        be_child(l, words->list, quiet);
-    return child;
-}
-
-/* Has it ended, and how? */
-static bool ended(pid_t child, int *code)
-{
-    int status;
-
-    if (waitpid(child, &status, WNOHANG) != child)
-        return false;
-    *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    return true;
-}
-
 /* Probes ------------------------------------------------------------------------------- */
 
 /* Beside whatever else runs there: a step that was not seen to end must not keep it waiting. */
 static pid_t start_probe(const struct launcher *l, const char *name)
 {
-    struct words words = { 0 };
+    struct launcher_words words = { 0 };
     pid_t child;
 
-    add(&words, mem_strdup("srun"));
-    add(&words, mem_strdup("--mpi=none"));
-    add(&words, mem_strdup("--overlap"));
-    add(&words, mem_strdup("--nodes=1"));
-    add(&words, mem_strdup("--ntasks=1"));
-    add(&words, mem_strdup("--ntasks-per-node=1"));
-    add(&words, mem_printf("--nodelist=%s", name));
-    add(&words, mem_strdup(l->program));
-    add(&words, mem_strdup("--version"));
-    child = start(l, &words, true);
-    clear(&words);
+    launcher_add(&words, mem_strdup("srun"));
+    launcher_add(&words, mem_strdup("--mpi=none"));
+    launcher_add(&words, mem_strdup("--overlap"));
+    launcher_add(&words, mem_strdup("--nodes=1"));
+    launcher_add(&words, mem_strdup("--ntasks=1"));
+    launcher_add(&words, mem_strdup("--ntasks-per-node=1"));
+    launcher_add(&words, mem_printf("--nodelist=%s", name));
+    launcher_add(&words, mem_strdup(l->program));
+    launcher_add(&words, mem_strdup("--version"));
+    child = launcher_start(l, &words, true);
     return child;
 }
 
@@ -217,7 +56,7 @@ void launcher_probe(struct launcher *l, int n, char *const *names, bool *answers
     }
     while (left > 0 && clock_now() < end && !launcher_pause(l, 0.05)) {
         for (int i = 0; i < n; i++)
-            if (children[i] > 0 && ended(children[i], &code)) {
+            if (children[i] > 0 && launcher_ended(children[i], &code)) {
                 answers[i] = code == 0;
                 children[i] = 0;
                 left--;
@@ -233,57 +72,58 @@ void launcher_probe(struct launcher *l, int n, char *const *names, bool *answers
 
 /* The step ----------------------------------------------------------------------------- */
 
-static void add_nodes(struct words *words, const struct launcher *l)
+static void add_nodes(struct launcher_words *words, const struct launcher *l)
 {
     int64_t n = l->n_names ? l->n_names : l->nodes;
     char *list;
 
-    add(words, mem_printf("--ntasks=%" PRId64, n * l->tasks));
+    launcher_add(words, mem_printf("--ntasks=%" PRId64, n * l->tasks));
     if (l->order) {
-        add(words, mem_strdup("--distribution=arbitrary"));
+        launcher_add(words, mem_strdup("--distribution=arbitrary"));
         return;
     }
-    add(words, mem_printf("--nodes=%" PRId64, n));
-    add(words, mem_printf("--ntasks-per-node=%" PRId64, l->tasks));
-    list = list_of_nodes(l);
+    launcher_add(words, mem_printf("--nodes=%" PRId64, n));
+    launcher_add(words, mem_printf("--ntasks-per-node=%" PRId64, l->tasks));
+    list = launcher_nodes(l);
     if (l->n_names)
-        add(words, mem_printf("--nodelist=%s", list));
+        launcher_add(words, mem_printf("--nodelist=%s", list));
     free(list);
 }
 
 /* Of an option given twice the last counts: "--resume" stands behind what the user said. */
-static void add_training(struct words *words, const struct launcher *l, bool resume)
+static void add_training(struct launcher_words *words, const struct launcher *l, bool resume)
 {
     int i = 0;
 
-    add(words, mem_strdup(l->program));
-    add(words, mem_strdup("train"));
+    launcher_add(words, mem_strdup(l->program));
+    launcher_add(words, mem_strdup("train"));
     for (; l->words[i] && strcmp(l->words[i], "--") != 0; i++)
-        add(words, mem_strdup(l->words[i]));
+        launcher_add(words, mem_strdup(l->words[i]));
     if (resume)
-        add(words, mem_strdup("--resume"));
+        launcher_add(words, mem_strdup("--resume"));
     for (; l->words[i]; i++)
-        add(words, mem_strdup(l->words[i]));
+        launcher_add(words, mem_strdup(l->words[i]));
 }
 
 /* A step before it that was not seen to end has its share still: --overlap. */
 static pid_t start_step(const struct launcher *l, bool resume)
 {
-    struct words words = { 0 };
+    struct launcher_words words = { 0 };
     pid_t child;
 
-    add(&words, mem_strdup("srun"));
-    add(&words, mem_strdup("--mpi=pmix"));
+    launcher_add(&words, mem_strdup("srun"));
+    launcher_add(&words, mem_strdup("--mpi=pmix"));
     add_nodes(&words, l);
-    if (l->cpus)
-        add(&words, mem_printf("--cpus-per-task=%" PRId64, l->cpus));
+    if (l->bind)
+        launcher_add(&words, mem_strdup("--cpu-bind=none"));
+    else if (l->cpus)
+        launcher_add(&words, mem_printf("--cpus-per-task=%" PRId64, l->cpus));
     if (l->gpus)
-        add(&words, mem_printf("--gpus-per-node=%" PRId64, l->gpus));
-    add(&words, mem_printf("--wait=%d", GRACE));
-    add(&words, mem_strdup("--overlap"));
+        launcher_add(&words, mem_printf("--gpus-per-node=%" PRId64, l->gpus));
+    launcher_add(&words, mem_printf("--wait=%d", GRACE));
+    launcher_add(&words, mem_strdup("--overlap"));
     add_training(&words, l, resume);
-    child = start(l, &words, false);
-    clear(&words);
+    child = launcher_start(l, &words, false);
     return child;
 }
 
@@ -301,7 +141,7 @@ static void hand_on(struct launcher *l, pid_t child, int number)
         kill(child, SIGTERM);
     } else {
         kill(child, SIGINT);
-        next_signal(0.1);
+        launcher_next_signal(0.1);
         kill(child, SIGINT);
     }
 }
@@ -321,20 +161,19 @@ static char *step_that_ended(const struct launcher *l)
 /* Slurm ends what it reaches of a step whose srun does not come back. */
 static void cancel(const struct launcher *l, const char *step)
 {
-    struct words words = { 0 };
+    struct launcher_words words = { 0 };
     pid_t child;
     int code;
 
-    add(&words, mem_strdup("scancel"));
-    add(&words, mem_strdup("--signal=KILL"));
-    add(&words, mem_printf("%s.%s", l->job, step));
-    child = start(l, &words, true);
-    for (double end = clock_now() + PROBE_TIME; child > 0 && !ended(child, &code);) {
-        next_signal(0.1);
+    launcher_add(&words, mem_strdup("scancel"));
+    launcher_add(&words, mem_strdup("--signal=KILL"));
+    launcher_add(&words, mem_printf("%s.%s", l->job, step));
+    child = launcher_start(l, &words, true);
+    for (double end = clock_now() + PROBE_TIME; child > 0 && !launcher_ended(child, &code);) {
+        launcher_next_signal(0.1);
         if (clock_now() > end)
             kill(child, SIGKILL);
     }
-    clear(&words);
 }
 
 /* Ranks have told how they ended, and srun waits for others: on a node that vanished. */
@@ -362,8 +201,8 @@ int launcher_step(struct launcher *l, bool resume, struct err *err)
 
     if (child < 0)
         return err_set(err, "fork: %s", strerror(errno));
-    while (!ended(child, &code)) {
-        int number = next_signal(1);
+    while (!launcher_ended(child, &code)) {
+        int number = launcher_next_signal(1);
 
         if (number && number != SIGCHLD)
             hand_on(l, child, number);

@@ -17,6 +17,7 @@
 #include "comm/launch.h"
 #include "scheduler/schedule.h"
 #include "topology/node.h"
+#include "train/bind.h"
 #include "train/fate.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
@@ -473,6 +474,15 @@ static int read_ranks(const struct job *job, const struct launch *launch, int64_
                         (long long)*ranks);
 }
 
+static bool computes_on_gpus(const struct options *options)
+{
+    const char *device = NULL;
+    struct err ignored = { 0 };
+
+    return option_choice(options, "device", &device, &ignored) >= 0 && device &&
+           strcmp(device, "cuda") == 0;
+}
+
 static int run(struct job *job, struct err *err)
 {
     struct err ignored = { 0 };
@@ -490,6 +500,8 @@ static int run(struct job *job, struct err *err)
         return err->code ? (int)err->code : launcher_run(job->options, job->words, err);
     /* Before comm_open(): reading the hardware may start a process. */
     job->node = topo_node_discover(NULL, err);
+    if (job->node)
+        bind_rank(job->node, launch.local_size, computes_on_gpus(job->options));
     if (job->node && read_ranks(job, &launch, &ranks, err) == 0)
         code = crew_run((int)ranks, &launch, run_rank, job, err);
     else

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT */
+/* Child processes of the launcher, and the signals that end them and it. */
+#include "config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cmd_launch.h"
+
+/* Signals ------------------------------------------------------------------------------ */
+
+static void ending_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGUSR1);
+}
+
+static void on_child(int number)
+{
+    (void)number;
+}
+
+/* Blocked, they wait until they are asked for. SIGCHLD without a handler would be dropped. */
+void launcher_take_signals(void)
+{
+    struct sigaction action = { .sa_handler = on_child };
+    sigset_t set;
+
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGCHLD, &action, NULL);
+    ending_signals(&set);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
+int launcher_next_signal(double seconds)
+{
+    struct timespec time = { .tv_sec = (time_t)seconds };
+    sigset_t set;
+    int number;
+
+    time.tv_nsec = (long)((seconds - (double)time.tv_sec) * 1e9);
+    ending_signals(&set);
+    sigaddset(&set, SIGCHLD);
+    number = sigtimedwait(&set, NULL, &time);
+    return number > 0 ? number : 0;
+}
+
+bool launcher_pause(struct launcher *l, double seconds)
+{
+    double end = clock_now() + seconds;
+
+    for (double left = seconds; left > 0 && !l->told; left = end - clock_now()) {
+        int number = launcher_next_signal(left);
+
+        if (number && number != SIGCHLD)
+            l->told = number;
+    }
+    return l->told != 0;
+}
+
+/* Children ----------------------------------------------------------------------------- */
+
+void launcher_add(struct launcher_words *words, char *word)
+{
+    *(char **)mem_push((void **)&words->list, &words->n, sizeof(char *)) = word;
+}
+
+static void clear(struct launcher_words *words)
+{
+    for (int i = 0; i < words->n; i++)
+        free(words->list[i]);
+    free(words->list);
+}
+
+/* Ranks are to share out the cores of their node, all of which they may use. */
+static void let_bind(const struct launcher *l)
+{
+    static const char *const others[] = { "SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK",
+                                          "SLURM_HINT" };
+
+    setenv("TASUKI_BIND", l->bind, 1);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        unsetenv(others[i]);
+}
+
+char *launcher_nodes(const struct launcher *l)
+{
+    char *list = mem_strdup("");
+
+    for (int i = 0; i < l->n_names; i++) {
+        char *more = mem_printf("%s%s%s", list, i ? "," : "", l->names[i]);
+
+        free(list);
+        list = more;
+    }
+    return list;
+}
+
+/* Slurm's PMIx takes the number of a node within the step for that within the job when it asks for
+ * a rank's data: it would ask nodes that are left out, and wait for them.
+ */
+static void tell_nodes(const struct launcher *l)
+{
+    char *list = launcher_nodes(l);
+
+    if (l->n_names && l->n_names < l->nodes)
+        setenv("SLURM_JOB_NODELIST", list, 1);
+    free(list);
+}
+
+static void be_child(const struct launcher *l, char *const *words, bool quiet)
+{
+    int null = open("/dev/null", O_RDWR);
+    sigset_t none;
+
+    /* Keys that a terminal makes signals of are for the launcher, which hands them on. */
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    dup2(null, STDIN_FILENO);
+    if (quiet) {
+        dup2(null, STDOUT_FILENO);
+        dup2(null, STDERR_FILENO);
+    }
+    signal(SIGCHLD, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    if (l->fate)
+        setenv("TASUKI_FATE", l->fate, 1);
+    if (!quiet)
+        tell_nodes(l);
+    if (l->order && !quiet) {
+        setenv("SLURM_HOSTFILE", l->order, 1);
+        setenv("TASUKI_ORDER", "plan", 1);
+        /* srun would hold it against the list. */
+        unsetenv("SLURM_NTASKS_PER_NODE");
+    }
+    if (l->bind && !quiet)
+        let_bind(l);
+    execvp(words[0], words);
+    if (!quiet)
+        log_say(LOG_ERROR, "%s: %s", words[0], strerror(errno));
+    _exit(EXIT_USAGE);          /* to try again is of no use */
+}
+
+pid_t launcher_start(const struct launcher *l, struct launcher_words *words, bool quiet)
+{
+    pid_t child;
+
+    launcher_add(words, NULL);
+    fflush(stdout);
+    child = fork();
+    if (child == 0)
+        be_child(l, words->list, quiet);
+    clear(words);
+    return child;
+}
+
+bool launcher_ended(pid_t child, int *code)
+{
+    int status;
+
+    if (waitpid(child, &status, WNOHANG) != child)
+        return false;
+    *code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return true;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/* Ranks that the launcher started bind themselves, each to its share of the node's cores.
+ *
+ * A list of masks for srun is the same on all nodes, and Slurm takes none where a job has only
+ * parts of nodes. So the launcher asks for --cpu-bind=none, by which each rank may run on all
+ * cores that the job has on its node and on no other, and says in TASUKI_BIND how many of them
+ * a rank gets at most: "all", "4 cores", or "4 threads" of cores.
+ */
+#ifndef TASUKI_TRAIN_BIND_H
+#define TASUKI_TRAIN_BIND_H
+
+#include <stdbool.h>
+
+struct topo_node;
+
+/* This is one of so many ranks of its node, 0: not known. Nothing where no launcher says so;
+ * where it cannot be, the rank stays as it was started. What is left is node->usable. Before
+ * anything starts threads, which inherit it.
+ */
+void bind_rank(struct topo_node *node, int ranks, bool on_gpus);
+
+#endif
