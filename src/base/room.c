@@ -61,13 +61,19 @@ static double left(uint64_t hard, uint64_t soft, double unit, double used)
     return limit > 0 ? dmax(limit - used, 0) : INFINITY;
 }
 
+/* QCMD() shifts a bit into the sign. */
+static int quota_command(int kind)
+{
+    return (int)((unsigned int)Q_GETQUOTA << SUBCMDSHIFT | ((unsigned int)kind & SUBCMDMASK));
+}
+
 static void take_quota(const char *device, int kind, unsigned int id, enum room_limit limit,
                        struct room *room)
 {
     struct dqblk quota = { 0 };
     double bytes, files;
 
-    if (quotactl((int)QCMD(Q_GETQUOTA, kind), device, (int)id, (void *)&quota) < 0)
+    if (quotactl(quota_command(kind), device, (int)id, (void *)&quota) < 0)
         return;
     bytes = left(quota.dqb_bhardlimit, quota.dqb_bsoftlimit, QUOTA_BLOCK,
                  (double)quota.dqb_curspace);

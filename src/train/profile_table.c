@@ -25,7 +25,7 @@ struct table {
     const struct profile_options *options;
     const struct compiled *compiled;
     struct store store;
-    struct step_state state;
+    struct step_state *state;   /* where kernels can read it */
     struct tape tapes[3];
     struct update update;
     int n_rows;
@@ -113,7 +113,7 @@ static int run_step(struct table *t, int64_t step, struct err *err)
 
     if (fill_inputs(t, err) < 0)
         return -1;
-    t->state.step = step;
+    t->state->step = step;
     start = trace_clock();
     for (int i = 0; i < 3; i++)
         if (run_tape(t, &t->tapes[i], step > 0, err) < 0)
@@ -197,10 +197,14 @@ static int run_table(struct table *t, const struct plan *plan, struct err *err)
     const struct program_list *lists[3] = { &p->list[PART_PREPARE], &p->list[PART_FORWARD],
                                             &p->backward };
 
-    if (load(t, err) < 0)
+    t->state = t->options->backend->alloc_aside(t->options->device, sizeof(*t->state), true, err);
+    if (!t->state || load(t, err) < 0)
         return -1;
+    *t->state = (struct step_state){ .global_batch = plan->global_batch,
+                                     .samples = plan->global_batch, .weight_sum = 1,
+                                     .training = true };
     for (int i = 0; i < 3; i++)
-        tape_init(&t->tapes[i], lists[i], &t->store, &t->state, false);
+        tape_init(&t->tapes[i], lists[i], &t->store, t->state, false);
     update_init(&t->update, &t->store, &t->options->optimizer, 0, plan);
     for (int step = 0; step <= STEPS; step++)
         if (run_step(t, step, err) < 0)
@@ -227,8 +231,6 @@ int profile_table(const struct profile_options *options, int64_t samples, FILE *
     plan.batchnorm_samples = options->model_options.batchnorm_samples;
     compiled = compile_stage(&compile, 0, 0, err);
     t.compiled = compiled;
-    t.state = (struct step_state){ .global_batch = samples, .samples = samples,
-                                   .weight_sum = 1, .training = true };
     if (compiled)
         stream = options->backend->stream_new(options->device, err);
     if (stream && store_init(&t.store, compiled, NULL, options->device, stream,
@@ -240,6 +242,8 @@ int profile_table(const struct profile_options *options, int64_t samples, FILE *
         tape_clear(&t.tapes[i]);
     update_clear(&t.update);
     store_clear(&t.store);
+    if (t.state)
+        options->backend->release_aside(options->device, t.state, true);
     if (stream)
         options->backend->stream_free(stream);
     compiled_free(compiled);
