@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The kernels of kernels/cuda as the host's compiler makes them of the same files.
 #define CUDA_EMULATED
+#include "kernels/cuda/attention.cu"
 #include "kernels/cuda/channels.cu"
 #include "kernels/cuda/dropout.cu"
 #include "kernels/cuda/index.cu"

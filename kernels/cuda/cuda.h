@@ -16,6 +16,7 @@ struct device {
     struct cuda_device *gpu;
     char name[256];
     size_t in_use, peak;
+    bool tf32;                  /* factors of products may be rounded to 10 bits */
     const struct backend *reference;
     struct device *reference_device;
     struct stream *reference_stream;
@@ -29,6 +30,8 @@ struct stream {
     struct cuda_stream *cuda;
     double *parts, *result;     /* of sums for the host: see update.c */
 };
+
+#define CUDA_PRODUCTS 5         /* of an attention's gradient */
 
 struct cuda_kernel;
 
@@ -50,7 +53,7 @@ struct cuda_kernel {
     bool accumulates;
     size_t workspace;
     void **host;                /* of a fallback: its inputs and outputs, pinned */
-    struct cuda_product *product;
+    struct cuda_product *products[CUDA_PRODUCTS];
     struct cuda_convolution *convolution;
     bool failed;                /* set by 'make' if it said so in 'err', before it returned -1 */
     struct err *err;            /* while it is made */
@@ -66,7 +69,7 @@ struct cuda_op {
 };
 
 /* op_*.c: each ends with an entry without a name. */
-extern const struct cuda_op cuda_ops_along[], cuda_ops_conv[], cuda_ops_index[],
+extern const struct cuda_op cuda_ops_along[], cuda_ops_attention[], cuda_ops_conv[], cuda_ops_index[],
     cuda_ops_matmul[], cuda_ops_move[], cuda_ops_norm[], cuda_ops_pointwise[], cuda_ops_pool[],
     cuda_ops_reduce[], cuda_ops_softmax[];
 /* The entry of the kernel's operator. */
@@ -77,6 +80,8 @@ const struct cuda_op *cuda_op_of(const struct cuda_kernel *kernel);
 /* Are all floating inputs and outputs float32? */
 bool cuda_is_f32(const struct cuda_kernel *kernel);
 size_t cuda_output_bytes(const struct cuda_kernel *kernel);     /* of output 0 */
+/* Sums of what a walk over x has in one place of its operand 0; the bytes of the parts. */
+size_t cuda_plan_sum(struct cuda_reduce *reduce, const struct walk *walk);
 /* The walk over output 0, with operands as the digest has them. */
 void cuda_walk_from(struct cuda_walk *to, const struct walk *from);
 /* Make one of axes that are one for all operands: the same elements in the same order. */

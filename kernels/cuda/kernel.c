@@ -12,6 +12,7 @@
 static const struct cuda_op *const tables[] = {
     cuda_ops_conv,
     cuda_ops_matmul,
+    cuda_ops_attention,
     cuda_ops_along,
     cuda_ops_index,
     cuda_ops_move,
@@ -271,8 +272,8 @@ void cuda_kernel_free(struct kernel *kernel)
     if (!k)
         return;
     free_fallback(k);
-    if (k->product)
-        k->device->cuda->matmul_free(k->product);
+    for (int i = 0; i < CUDA_PRODUCTS; i++)
+        k->device->cuda->matmul_free(k->products[i]);
     if (k->convolution)
         k->device->cuda->conv_free(k->convolution);
     k->device->reference->kernel_free(k->digest);

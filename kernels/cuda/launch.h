@@ -204,6 +204,7 @@ struct cuda_scatter {
     void *out;
     int add;
 };
+#include "kernels/cuda/launch_attention.h"
 #include "kernels/cuda/launch_rows.h"
 
 /* Every family: struct cuda_NAME and, in the module, cuda_launch_NAME(). */
@@ -219,6 +220,7 @@ struct cuda_scatter {
     X(choose) \
     X(gather) \
     X(scatter) \
+    X(attention) \
     CUDA_ROW_FAMILIES(X)
 
 #define CUDA_SIZE_OF(family) + sizeof(struct cuda_##family)

@@ -125,10 +125,10 @@ static int choose(struct cuda_kernel *k, const struct cuda_matmul *w)
 {
     const struct cuda_runtime *cuda = k->device->cuda;
 
-    k->failed = cuda->matmul_new(k->device->gpu, w, &k->product, k->err) < 0;
-    if (!k->product)
+    k->failed = cuda->matmul_new(k->device->gpu, w, &k->products[0], k->err) < 0;
+    if (!k->products[0])
         return -1;
-    k->workspace = cuda->matmul_workspace(k->product);
+    k->workspace = cuda->matmul_workspace(k->products[0]);
     return 0;
 }
 
@@ -161,7 +161,7 @@ static int run_product(const struct cuda_kernel *k, struct stream *stream,
 {
     struct cuda_matmul_args r = operands(k, args);
 
-    return k->device->cuda->matmul(stream->cuda, k->product, &r, err);
+    return k->device->cuda->matmul(stream->cuda, k->products[0], &r, err);
 }
 
 static int run_with_bias(const struct cuda_kernel *k, struct stream *stream,
@@ -170,7 +170,7 @@ static int run_with_bias(const struct cuda_kernel *k, struct stream *stream,
     struct cuda_matmul_args r = operands(k, args);
 
     r.bias = args->inputs[2];
-    return k->device->cuda->matmul(stream->cuda, k->product, &r, err);
+    return k->device->cuda->matmul(stream->cuda, k->products[0], &r, err);
 }
 
 static int make(struct cuda_kernel *k, const struct graph *graph, int node)
@@ -195,7 +195,7 @@ static int run_whole(const struct cuda_kernel *k, struct stream *stream,
 
     r.c = args->inputs[2];
     r.beta = k->digest->beta;
-    return k->device->cuda->matmul(stream->cuda, k->product, &r, err);
+    return k->device->cuda->matmul(stream->cuda, k->products[0], &r, err);
 }
 
 /* The same after c was broadcast to y. */
@@ -210,7 +210,7 @@ static int run_spread(const struct cuda_kernel *k, struct stream *stream,
     r.beta = k->digest->beta;
     if (k->device->cuda->pointwise(stream->cuda, &l, err))
         return -1;
-    return k->device->cuda->matmul(stream->cuda, k->product, &r, err);
+    return k->device->cuda->matmul(stream->cuda, k->products[0], &r, err);
 }
 
 /* Is c one row? */
@@ -271,7 +271,7 @@ static int run_steps(const struct cuda_kernel *k, struct stream *stream,
     l.out = args->outputs[0];
     if (bias_first && bias && spread_bias(k, stream, bias, r.y, err))
         return -1;
-    if (k->device->cuda->matmul(stream->cuda, k->product, &r, err))
+    if (k->device->cuda->matmul(stream->cuda, k->products[0], &r, err))
         return -1;
     if (l.function == CUDA_COPY && l.out == l.in[0])
         return 0;

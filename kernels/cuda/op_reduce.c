@@ -60,6 +60,14 @@ static void axes_from(struct cuda_reduce *l, const struct walk *walk)
         add_axis(walk->stride[0][i] ? &l->kept : &l->inner, walk->dim[i], stride[i]);
 }
 
+size_t cuda_plan_sum(struct cuda_reduce *reduce, const struct walk *walk)
+{
+    reduce->kind = CUDA_SUM;
+    reduce->scale = 1;
+    axes_from(reduce, walk);
+    return plan_reduce(reduce);
+}
+
 static int run_reduce(const struct cuda_kernel *k, struct stream *stream,
                       const struct kernel_args *args, struct err *err)
 {

@@ -4,11 +4,7 @@
 #define TASUKI_GRAPH_ATTENTION_H
 
 #include "graph/graph.h"
-
-/* Beyond it the logarithm of a sum of exponentials has lost a thousandth in float32: gradients
- * take the sum again.
- */
-#define ATTENTION_LARGE 1e4
+#include "graph/ops/attention_large.h"
 
 /* For each of 'stack' matrices: y[m, e] = softmax(scale q[m, d] k'[d, n] + mask) v[n, e]. Matrix
  * s of the queries meets matrix s / group of keys and values.
