@@ -25,5 +25,5 @@ const struct backend *backend_find(const char *name)
     for (i = 0; i < sizeof(backends) / sizeof(backends[0]); i++)
         if (strcmp(backends[i]->name, name) == 0)
             return backends[i];
-    return NULL;
+    return strcmp(name, "cuda-tf32") == 0 ? cuda_tf32() : NULL;
 }

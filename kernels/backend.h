@@ -58,7 +58,7 @@ struct optimizer_args {
 };
 
 struct backend {
-    const char *name;       /* "reference", "cpu", "cuda" */
+    const char *name;       /* "reference", "cpu", "cuda", "cuda-tf32" */
 
     /* 'threads' <= 0: the backend chooses. Of GPUs the one at this PCI address; NULL: the first. */
     struct device *(*device_open)(int threads, const char *address, struct err *err);
@@ -164,7 +164,7 @@ struct backend {
     const void *(*collectives)(struct device *device, struct err *err);
 };
 
-/* "reference", "cpu" or "cuda"; NULL where this build lacks it. */
+/* By its name; NULL where this build lacks it. */
 const struct backend *backend_find(const char *name);
 
 #endif

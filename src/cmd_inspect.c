@@ -389,7 +389,7 @@ static int read_options(struct report *r, struct err *err)
         option_word(options, "precision", &precision, err) ||
         data_options_read(options, &data_options, err))
         return -1;
-    r->build.real = precision ? DTYPE_F64 : DTYPE_F32;
+    r->build.real = precision == 1 ? DTYPE_F64 : DTYPE_F32;
     r->build.fuse = option_flag(options, "fuse", true);
     r->list_fusions = option_flag(options, "fusions", false);
     r->build.loss = option_string(options, "loss", NULL);

@@ -200,7 +200,7 @@ static int choose_comm(const struct options *o, struct train_settings *t, struct
         return -1;
     if (!way || strcmp(way, "mpi") == 0)
         return 0;
-    if (!t->backend || strcmp(t->backend, "cuda") != 0)
+    if (!planning_on_gpu(t->backend))
         return err_set_code(err, EXIT_USAGE, "--comm %s moves bytes between GPUs: say --device "
                             "cuda, too", way);
     if (option_flag(o, "deterministic", false))

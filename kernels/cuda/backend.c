@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The "cuda" backend: struct backend over the table of tasuki-cuda.so. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -66,6 +67,18 @@ static struct device *device_open(int threads, const char *address, struct err *
         return d;
     device_close(d);
     return NULL;
+}
+
+/* The name is the key of measured costs. */
+static struct device *device_open_tf32(int threads, const char *address, struct err *err)
+{
+    struct device *d = device_open(threads, address, err);
+
+    if (d) {
+        d->tf32 = true;
+        snprintf(d->name, sizeof(d->name), "%s, TF32", d->cuda->name(d->gpu));
+    }
+    return d;
 }
 
 static const char *device_name(const struct device *device)
@@ -317,3 +330,19 @@ const struct backend backend_cuda = {
     .sum_squares = cuda_sum_squares,
     .collectives = collectives,
 };
+
+static struct backend tf32;
+static pthread_once_t tf32_once = PTHREAD_ONCE_INIT;
+
+static void make_tf32(void)
+{
+    tf32 = backend_cuda;
+    tf32.name = "cuda-tf32";
+    tf32.device_open = device_open_tf32;
+}
+
+const struct backend *cuda_tf32(void)
+{
+    pthread_once(&tf32_once, make_tf32);
+    return &tf32;
+}

@@ -113,5 +113,7 @@ int cuda_sum_squares(struct stream *stream, enum dtype dtype, size_t n, const vo
                      double *result, struct err *err);
 
 extern const struct backend backend_cuda;
+/* "cuda-tf32": the same, but factors of products are rounded to 10 bits, as tensor cores want. */
+const struct backend *cuda_tf32(void);
 
 #endif

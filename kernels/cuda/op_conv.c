@@ -105,6 +105,7 @@ static int make(struct cuda_kernel *k, const struct graph *graph, int node)
     (void)graph, (void)node;
     if (!cuda_is_f32(k) || anything_empty(d) || describe(&d->window, kind, &c))
         return -1;
+    c.tf32 = k->device->tf32;
     k->failed = cuda->conv_new(k->device->gpu, &c, &k->convolution, k->err) < 0;
     if (!k->convolution)
         return -1;

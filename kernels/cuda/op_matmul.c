@@ -97,10 +97,12 @@ static void order_axes(struct cuda_matmul *w)
 
 /* All of them ---------------------------------------------------------------------------- */
 
-static struct cuda_matmul describe(const struct matmul *m)
+static struct cuda_matmul describe(const struct cuda_kernel *k)
 {
+    const struct matmul *m = &k->digest->matmul;
     struct cuda_matmul w = { .m = m->m, .n = m->n, .k = m->k, .alpha = m->alpha,
-                             .trans_a = m->trans_a, .trans_b = m->trans_b };
+                             .trans_a = m->trans_a, .trans_b = m->trans_b,
+                             .tf32 = k->device->tf32 };
 
     find_stack(&w, m);
     merge_rows(&w);
@@ -175,7 +177,7 @@ static int run_with_bias(const struct cuda_kernel *k, struct stream *stream,
 
 static int make(struct cuda_kernel *k, const struct graph *graph, int node)
 {
-    struct cuda_matmul w = describe(&k->digest->matmul);
+    struct cuda_matmul w = describe(k);
 
     (void)graph, (void)node;
     if (!cuda_is_f32(k) || choose(k, &w))
@@ -225,7 +227,7 @@ static bool is_bias(const struct kernel *d)
 static int make_gemm(struct cuda_kernel *k, const struct graph *graph, int node)
 {
     const struct kernel *d = k->digest;
-    struct cuda_matmul w = describe(&d->matmul);
+    struct cuda_matmul w = describe(k);
 
     if (!has_input(k, 2))
         return make(k, graph, node);
@@ -309,7 +311,7 @@ static enum cuda_function function_of(enum ref_activation activation)
 static int make_linear(struct cuda_kernel *k, const struct graph *graph, int node)
 {
     const struct kernel *d = k->digest;
-    struct cuda_matmul w = describe(&d->matmul);
+    struct cuda_matmul w = describe(k);
     bool bias = has_input(k, 2), kept = has_output(k, 1), activated;
 
     (void)graph, (void)node;

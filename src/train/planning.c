@@ -50,19 +50,30 @@ struct model *planning_model(const char *path, struct err *err)
     return NULL;
 }
 
+bool planning_on_gpu(const char *kernels)
+{
+    return kernels && strncmp(kernels, "cuda", 4) == 0;
+}
+
 int planning_kernels(const struct options *options, const char **name, struct err *err)
 {
-    const char *device;
+    const char *device, *precision;
+    bool gpu, tf32;
 
     if (option_choice(options, "device", &device, err) < 0 ||
-        option_choice(options, "backend", name, err) < 0)
+        option_choice(options, "backend", name, err) < 0 ||
+        option_choice(options, "precision", &precision, err) < 0)
         return -1;
-    if (!device || strcmp(device, "cuda") != 0)
+    gpu = device && strcmp(device, "cuda") == 0;
+    tf32 = precision && strcmp(precision, "tf32") == 0;
+    if (tf32 && !gpu)
+        return err_set_code(err, EXIT_USAGE, "--precision tf32 needs --device cuda");
+    if (!gpu)
         return 0;
     if (*name)
         return err_set_code(err, EXIT_USAGE, "--device cuda and --backend %s: that is a backend "
                             "of CPUs: leave one of them out", *name);
-    *name = device;
+    *name = tf32 ? "cuda-tf32" : device;
     return 0;
 }
 
@@ -76,7 +87,7 @@ const struct backend *planning_backend(const char *name, bool float64, struct er
     if (!backend) {
         err_set_code(err, EXIT_USAGE, "backend \"%s\": not in this build", name);
     } else if (float64 && strcmp(name, "reference") != 0) {
-        err_set_code(err, EXIT_USAGE, strcmp(name, "cuda") == 0
+        err_set_code(err, EXIT_USAGE, planning_on_gpu(name)
                                           ? "--precision float64 needs --backend reference: "
                                             "--device cuda computes in float32"
                                           : "--precision float64 needs --backend reference");

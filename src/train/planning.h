@@ -54,9 +54,13 @@ int64_t planning_group(const struct plan_request *request, int n_devices);
 
 /* model_open(), but for a path that plans and checkpoints could not name. */
 struct model *planning_model(const char *path, struct err *err);
-/* Kernels by name; NULL: cpu, or reference for float64, which no other has. */
-/* What --device and --backend say together: the name for planning_backend(); NULL: the default. */
+/* What --device, --backend and --precision say together: the name for planning_backend(); NULL: the
+ * default.
+ */
 int planning_kernels(const struct options *options, const char **name, struct err *err);
+/* Is it a backend of GPUs? NULL is none. */
+bool planning_on_gpu(const char *kernels);
+/* Kernels by name; NULL: cpu, or reference for float64, which no other has. */
 const struct backend *planning_backend(const char *name, bool float64, struct err *err);
 
 /* For a command that has no run: the model, its data and a device. */

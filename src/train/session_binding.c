@@ -134,7 +134,7 @@ static int check_gpus(const struct session *s, const struct bound *all, struct e
                             "--device cpu says that none are meant to be used",
                             all[t.first].n, all[t.first].n == 1 ? "" : "s",
                             comm_host(s->comm, t.first));
-    if (strcmp(s->settings.backend ? s->settings.backend : "cpu", "cuda") != 0 || t.idle == 0)
+    if (!planning_on_gpu(s->settings.backend) || t.idle == 0)
         return 0;
     line = better_line(s, &t);
     err_set_code(err, EXIT_USAGE,

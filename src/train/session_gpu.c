@@ -47,9 +47,9 @@ int session_choose_gpu(struct session *session, struct err *err)
     const struct gpu_choice *mine;
     int bad = 0;
 
-    if (!s->settings.backend || strcmp(s->settings.backend, "cuda") != 0)
+    if (!planning_on_gpu(s->settings.backend))
         return 0;
-    if (session_agree(s, !planning_backend("cuda", s->settings.float64, err), err) < 0 ||
+    if (session_agree(s, !planning_backend(s->settings.backend, s->settings.float64, err), err) < 0 ||
         gpu_choose(s->comm, true, &choices, err) < 0)
         return -1;
     mine = &choices.list[s->rank];

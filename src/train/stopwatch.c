@@ -17,7 +17,14 @@
 #define ENOUGH 0.006        /* seconds spent on one operator, */
 #define ONCE_ROUND 0.002    /* and before that on its way round the ring */
 #define UPDATE_BYTES ((size_t)1 << 20)
+/* So much keeps a GPU busy that its start is a small part, as with the parameters of a stage. */
+#define DEVICE_UPDATE_BYTES ((size_t)16 << 20)
 #define PIECE ((size_t)16 << 10)
+/* What a GPU replays: runs at first, at most, and the seconds that make the start of all negligible. */
+#define RECORDED 8
+#define MOST_RECORDED 512
+#define LONG_REPLAY 0.001
+#define REPLAYS 3
 
 /* Memory that is walked through, round and round. Its floats lie between 0.5 and 1. */
 struct pool {
@@ -38,7 +45,8 @@ struct stopwatch {
 
 /* What is measured: anything that can be run again and again. */
 struct subject {
-    int (*run)(struct subject *subject, struct err *err);
+    int (*run)(struct subject *subject, struct err *err);       /* handed to the stream */
+    bool records;                   /* it can be replayed by the device alone */
     struct stopwatch *stopwatch;
     struct kernel *kernel;
     struct kernel_args args;
@@ -196,10 +204,62 @@ static int run_once(struct subject *s, double *seconds, struct err *err)
     if (pass(s, err) < 0)
         return -1;
     begun = clock_now();
-    if (s->run(s, err) < 0)
+    if (s->run(s, err) < 0 || s->stopwatch->backend->stream_sync(s->stopwatch->stream, err) < 0)
         return -1;
     *seconds = clock_now() - begun;
     return 0;
+}
+
+/* As a step runs on such a device: many kernels one behind the other, without the host. */
+static struct recording *record_runs(struct subject *s, int n, struct err *err)
+{
+    const struct stopwatch *w = s->stopwatch;
+    struct recording *recording = NULL;
+    int bad = w->backend->record_begin(w->stream, err);
+
+    for (int i = 0; i < n && !bad; i++) {
+        move_operands(s);
+        bad = s->run(s, err);
+    }
+    return !bad && w->backend->record_end(w->stream, &recording, err) == 0 ? recording : NULL;
+}
+
+static int replay_runs(const struct stopwatch *w, struct recording *recording, int n,
+                       double *seconds, struct err *err)
+{
+    double times[REPLAYS + 1];
+
+    /* The first one uploads it. */
+    for (int i = 0; i <= REPLAYS; i++) {
+        double begun = clock_now();
+
+        if (w->backend->replay(w->stream, recording, err) < 0 ||
+            w->backend->stream_sync(w->stream, err) < 0)
+            return -1;
+        times[i] = clock_now() - begun;
+    }
+    qsort(times + 1, REPLAYS, sizeof(times[0]), order_doubles);
+    *seconds = times[1 + REPLAYS / 2] / n;
+    return 0;
+}
+
+static int measure_recorded(struct subject *s, double *seconds, struct err *err)
+{
+    const struct stopwatch *w = s->stopwatch;
+
+    /* What was never run loads its code, which may not be recorded. */
+    if (run_once(s, seconds, err) < 0 || run_once(s, seconds, err) < 0)
+        return -1;
+    for (int n = *seconds < LONG_REPLAY ? RECORDED : 1; ; ) {
+        struct recording *recording = record_runs(s, n, err);
+        int bad = recording ? replay_runs(w, recording, n, seconds, err) : -1;
+
+        if (recording)
+            w->backend->recording_free(recording);
+        if (bad || *seconds * n >= LONG_REPLAY || n == MOST_RECORDED)
+            return bad;
+        n = (int)fmin(MOST_RECORDED, fmax(2 * n, 1.5 * LONG_REPLAY / *seconds));
+    }
 }
 
 static int measure(struct subject *s, double *seconds, struct err *err)
@@ -207,6 +267,8 @@ static int measure(struct subject *s, double *seconds, struct err *err)
     double times[MAX_RUNS], spent = 0, once = 0;
     int n = 0;
 
+    if (s->records)
+        return measure_recorded(s, seconds, err);
     /* A GPU loads what it has not run yet when it is asked to. */
     if (s->stopwatch->backend->separate && run_once(s, &times[0], err) < 0)
         return -1;
@@ -364,9 +426,7 @@ static int run_kernel(struct subject *s, struct err *err)
 {
     const struct stopwatch *w = s->stopwatch;
 
-    if (w->backend->kernel_run(s->kernel, w->stream, &s->args, err) < 0)
-        return -1;
-    return w->backend->stream_sync(w->stream, err);
+    return w->backend->kernel_run(s->kernel, w->stream, &s->args, err);
 }
 
 static int measure_kernel(struct subject *s, const struct graph *graph,
@@ -435,6 +495,7 @@ int stopwatch_node(struct stopwatch *stopwatch, const struct graph *graph, int n
 
     make_operands(&s, n->n_inputs + n->n_outputs);
     s.kernel = backend->kernel_new(stopwatch->device, graph, node, layouts, err);
+    s.records = s.kernel && backend->kernel_records && backend->kernel_records(s.kernel);
     if (s.kernel && take_operands(&s, graph, n, layouts, &distance, err) == 0)
         bad = measure_kernel(&s, graph, n, adds, seconds, err);
     if (s.kernel)
@@ -449,25 +510,27 @@ static int run_update(struct subject *s, struct err *err)
 {
     const struct stopwatch *w = s->stopwatch;
 
-    if (update_range(w->backend, w->stream, s->optimizer, true,
-                     UPDATE_BYTES / dtype_size(s->optimizer->dtype), s->pointers[1],
-                     s->pointers[0], 1, s->pointers[2], s->pointers[3], err) < 0)
-        return -1;
-    return w->backend->stream_sync(w->stream, err);
+    return update_range(w->backend, w->stream, s->optimizer, true,
+                        s->operands[0].bytes / dtype_size(s->optimizer->dtype), s->pointers[1],
+                        s->pointers[0], 1, s->pointers[2], s->pointers[3], err);
 }
 
 int stopwatch_update(struct stopwatch *stopwatch, const struct optimizer_args *args,
                      size_t ring, double *seconds, struct err *err)
 {
     struct stopwatch *w = stopwatch;
-    struct subject s = { .run = run_update, .stopwatch = w, .optimizer = args };
+    /* These are summed up for the host. */
+    bool norms = args->kind == OPTIMIZER_LARS || args->kind == OPTIMIZER_LAMB;
+    struct subject s = { .run = run_update, .stopwatch = w, .optimizer = args,
+                         .records = w->backend->record_begin && !norms };
+    size_t bytes = w->backend->separate ? DEVICE_UPDATE_BYTES : UPDATE_BYTES;
     enum dtype dtypes[4] = { args->dtype, args->dtype, args->dtype, args->dtype };
     int bad = 0;
 
     /* The gradient, then what is written: parameters and two states. */
     make_operands(&s, 4);
     for (int i = 0; i < s.n && !bad; i++) {
-        s.operands[i].bytes = UPDATE_BYTES;
+        s.operands[i].bytes = bytes;
         if (ring)
             bad = take_far(w, &s.operands[i], args->dtype, ring >= REUSE_LONGEST && can_evict(w),
                            i == 0 ? &w->read : &w->written, err);
@@ -478,6 +541,8 @@ int stopwatch_update(struct stopwatch *stopwatch, const struct optimizer_args *a
         bad = open_pools(&s, dtypes, 1, ring, -1, err);
     if (!bad)
         bad = measure(&s, seconds, err);
+    if (!bad)
+        *seconds *= (double)UPDATE_BYTES / (double)bytes;
     release_operands(&s);
     return bad;
 }

@@ -152,54 +152,94 @@ def digits(checks):
 
 def of_pytorch(checks, name):
     """A network of etc/bench/vs-pytorch: its options, its batch, and the network."""
-    sys.path.insert(0, os.path.join(checks.args.top, "etc", "bench", "vs-pytorch"))
+    sys.path[:0] = [os.path.join(checks.args.top, "etc", "bench", "vs-pytorch"), HERE]
     try:
         import compare
         import networks
-        import torch  # noqa: F401
+        from large import LARGE
     except ImportError as error:
         raise Skip(f"no Python with torch and onnx: {error}") from None
-    chosen = networks.NETWORKS[name]
+    chosen = LARGE[name] if name in LARGE else networks.NETWORKS[name]
     folder = os.path.join(checks.directory, name)
-    os.makedirs(folder, exist_ok=True)
-    compare.export(chosen, folder)
+    if not os.path.isdir(folder):
+        os.makedirs(folder)
+        compare.export(chosen, folder)
     return ([*compare.model_options(chosen, folder), *chosen.options], chosen.shape[0], chosen)
 
 
-def seconds_of_pytorch(chosen, steps):
-    """Of a step in eager mode."""
+def seconds_of_pytorch(chosen, steps, tf32, compiled):
+    """Of a step, as Tasuki has it, too: the loss is read in each."""
     import torch
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
     module = chosen.module().to(device)
     x, target = (t.to(device) for t in chosen.batch())
     optimizer, took = chosen.torch_optimizer(module.parameters()), []
-    for _ in range(steps + 1):
+    forward = torch.compile(module) if compiled else module
+    for _ in range(steps + 3):
         begin = time.perf_counter()
         optimizer.zero_grad()
-        chosen.torch_loss(module(x), target).backward()
+        loss = chosen.torch_loss(forward(x), target)
+        loss.backward()
         optimizer.step()
+        loss.item()
         if device == "cuda":
             torch.cuda.synchronize()
         took.append(time.perf_counter() - begin)
-    return device, statistics.median(took[1:])
+    peak = torch.cuda.max_memory_allocated() if device == "cuda" else 0
+    del module, optimizer, forward, loss
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    return statistics.median(took[3:]), peak
 
 
-def speed(checks, name):
+def of_log(log, event):
+    return next(line for line in log if line.get("event") == event)
+
+
+def beside_pytorch(checks, chosen, precision, took):
+    figures = {}
+    variants = ["eager"] + (["compile"] if checks.args.compile else [])
+    for variant in variants:
+        theirs, peak = seconds_of_pytorch(chosen, checks.args.steps, precision == "tf32",
+                                          variant == "compile")
+        figures.update({f"PyTorch {variant} ms": 1e3 * theirs,
+                        f"as fast as {variant}": theirs / took,
+                        f"{variant} GB": peak / 1e9})
+    return figures
+
+
+def write_table(checks, name, precision, options, batch):
+    """What a step takes by operator, each by itself."""
+    own = [option for option in options if option not in ("-q", "--quiet")]
+    for option in ("--lr", "--weight-decay"):
+        if option in own:
+            del own[own.index(option):own.index(option) + 2]
+    os.makedirs(checks.args.results, exist_ok=True)
+    text = checks.call([checks.tasuki, "profile", *own, "--device", "cuda", "--precision",
+                        precision, "--batch-size", str(batch), "--format", "text"])
+    with open(os.path.join(checks.args.results, f"{name}-{precision}-operators.txt"), "w",
+              encoding="utf-8") as file:
+        file.write(text)
+
+
+def speed(checks, name, precision):
     options, batch, chosen = digits(checks) if name == "digits" else of_pytorch(checks, name)
-    log = checks.train([*options, "--device", "cuda", "--stages", "1", "--micro-batches", "1",
-                        "--global-batch", str(batch), "--steps", str(checks.args.steps + 1)])
+    log = checks.train([*options, "--device", "cuda", "--precision", precision, "--stages", "1",
+                        "--micro-batches", "1", "--global-batch", str(batch), "--steps",
+                        str(checks.args.steps + 3)])
     steps = [line["seconds"] for line in log if "step" in line and "event" not in line]
-    took = statistics.median(steps[1:])
-    figures = {"samples/s": batch / took, "ms": 1e3 * took}
-    end = next(line for line in log if line.get("event") == "end")
-    forecast = end["predicted_seconds"]
-    figures.update({"forecast ms": 1e3 * forecast, "forecast off by": forecast / took - 1})
-    figures["forecast holds"] = "yes" if abs(forecast / took - 1) <= FORECAST else "no"
+    took = statistics.median(steps[3:])
+    plan, forecast = of_log(log, "start")["plan"], of_log(log, "end")["predicted_seconds"]
+    figures = {"samples/s": batch / took, "ms": 1e3 * took, "TFLOP/s": plan["flops"] / took / 1e12,
+               "GB": max(of_log(log, "memory")["peak"]) / 1e9,
+               "forecast ms": 1e3 * forecast, "forecast off by": forecast / took - 1,
+               "forecast holds": "yes" if abs(forecast / took - 1) <= FORECAST else "no"}
+    if checks.args.tables:
+        write_table(checks, name, precision, options, batch)
     if chosen:
-        device, theirs = seconds_of_pytorch(chosen, checks.args.steps)
-        figures.update({f"PyTorch eager on {device} ms": 1e3 * theirs,
-                        "as fast as PyTorch": theirs / took})
+        figures.update(beside_pytorch(checks, chosen, precision, took))
     return figures
 
 
@@ -245,7 +285,9 @@ def run_all(checks, wanted):
             checks.row("sanitizer", tool, lambda t=tool: sanitizer(checks, t))
     if "speed" in wanted:
         for name in checks.args.networks.split(","):
-            checks.row("speed", name, lambda n=name: speed(checks, n))
+            for precision in checks.args.precisions.split(","):
+                checks.row("speed", f"{name}, {precision}",
+                           lambda n=name, p=precision: speed(checks, n, p))
 
 
 def main():
@@ -256,8 +298,13 @@ def main():
     parser.add_argument("--checks", default="operators,curves,sanitizer,speed")
     parser.add_argument("--curves", default=",".join(CURVES), help="of tests/data/model")
     parser.add_argument("--steps", type=int, default=50, help="of what is timed")
-    parser.add_argument("--networks", default="digits,mlp,resnet18,encoder-0",
+    parser.add_argument("--networks", default="digits,mlp,resnet18,encoder-0,bert-large,"
+                        "gpt2-medium,resnet50,vit-large",
                         help="that are timed; all but digits need a Python with torch and onnx")
+    parser.add_argument("--precisions", default="float32,tf32", help="in which they are timed")
+    parser.add_argument("--compile", action="store_true", help="time torch.compile, too")
+    parser.add_argument("--tables", action="store_true",
+                        help="write what operators take, too, into files beside the results")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds of a program")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT
+"""Networks that keep a large GPU busy, beside those of etc/bench/vs-pytorch."""
+import torch
+from networks import Network
+from torch import nn
+from torch.nn import functional as F
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads, causal):
+        super().__init__()
+        self.heads, self.causal = heads, causal
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (y.reshape(b, t, self.heads, c // self.heads).transpose(1, 2)
+                   for y in self.qkv(x).chunk(3, -1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+        return self.out(y.transpose(1, 2).reshape(b, t, c))
+
+
+class Layer(nn.Module):
+    def __init__(self, width, heads, causal, gelu):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width, heads, causal)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate=gelu),
+                                 nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class Language(nn.Module):
+    """Token and place embeddings, layers, and logits for each token."""
+
+    def __init__(self, words, length, width, heads, layers, causal, gelu):
+        super().__init__()
+        self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
+        self.register_buffer("place", torch.arange(length), persistent=False)
+        self.layers = nn.Sequential(*(Layer(width, heads, causal, gelu) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+
+    def forward(self, x):
+        x = self.words(x) + self.places(self.place)
+        return self.head(self.norm(self.layers(x)))
+
+
+class Vision(nn.Module):
+    def __init__(self, size, patch, width, heads, layers):
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, patch, patch)
+        self.places = nn.Parameter(0.02 * torch.randn(1, (size // patch) ** 2, width))
+        self.layers = nn.Sequential(*(Layer(width, heads, False, "none") for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 1000)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2) + self.places
+        return self.head(self.norm(self.layers(x)).mean(1))
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, inner, middle, stride):
+        super().__init__()
+        outer = 4 * middle
+        self.body = nn.Sequential(
+            nn.Conv2d(inner, middle, 1, bias=False), nn.BatchNorm2d(middle), nn.ReLU(),
+            nn.Conv2d(middle, middle, 3, stride, 1, bias=False), nn.BatchNorm2d(middle),
+            nn.ReLU(), nn.Conv2d(middle, outer, 1, bias=False), nn.BatchNorm2d(outer))
+        self.shortcut = nn.Identity()
+        if stride != 1 or inner != outer:
+            self.shortcut = nn.Sequential(nn.Conv2d(inner, outer, 1, stride, bias=False),
+                                          nn.BatchNorm2d(outer))
+
+    def forward(self, x):
+        return torch.relu(self.body(x) + self.shortcut(x))
+
+
+def resnet50():
+    layers = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(),
+              nn.MaxPool2d(3, 2, 1)]
+    inner = 64
+    for middle, n, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+        for i in range(n):
+            layers.append(Bottleneck(inner, middle, stride if i == 0 else 1))
+            inner = 4 * middle
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
+
+
+class Tokens(Network):
+    words = 32000
+
+    def batch(self):
+        generator = torch.Generator().manual_seed(2)
+        return tuple(torch.randint(0, self.words, self.shape, generator=generator)
+                     for _ in range(2))
+
+    def torch_loss(self, y, target):
+        return F.cross_entropy(y.flatten(0, 1), target.flatten())
+
+
+ADAMW = ["--lr", "1e-4", "--weight-decay", "0.01"]
+LARGE = {
+    "bert-large": Tokens("BERT-large, 8 x 512 tokens, AdamW",
+                         lambda: Language(32000, 512, 1024, 16, 24, False, "none"), (8, 512),
+                         "tokens", "cross-entropy", "adamw", ADAMW),
+    "gpt2-medium": Tokens("GPT-2 medium, 4 x 1024 tokens, AdamW",
+                          lambda: Language(32000, 1024, 1024, 16, 24, True, "tanh"), (4, 1024),
+                          "tokens", "cross-entropy", "adamw", ADAMW),
+    "resnet50": Network("ResNet-50, batch 64 at 224x224, momentum", resnet50,
+                        (64, 3, 224, 224), "labels", "cross-entropy", "momentum",
+                        ["--lr", "1e-4"], images=True),
+    "vit-large": Network("ViT-L/16, batch 32 at 224x224, AdamW",
+                         lambda: Vision(224, 16, 1024, 16, 24), (32, 3, 224, 224), "labels",
+                         "cross-entropy", "adamw", ADAMW),
+}
