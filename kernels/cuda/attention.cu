@@ -3,6 +3,13 @@
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/module.h"
 
+#define KEPT 16                 // elements of a row that a thread keeps in registers
+#ifdef __CUDACC__
+#define KEPT_UNROLL _Pragma("unroll")
+#else
+#define KEPT_UNROLL
+#endif
+
 // One row of scores: a query of a matrix of the stack.
 struct query {
     float *x;
@@ -118,11 +125,140 @@ CUDA_KERNEL(kernel_attention_grad, cuda_attention)
     }
 }
 
+// The score of key j of a row, -infinity beyond what is seen.
+CUDA_DEVICE float score(const struct cuda_attention &l, const struct query &q, int64_t j)
+{
+    if (j >= q.seen)
+        return -INFINITY;
+    if (l.mask_kind == CUDA_MASK_ADD)
+        return q.x[j] + ((const float *)q.mask)[j * l.step_n];
+    return is_hidden(l, q, j) ? l.fill : q.x[j];
+}
+
+// For a loop over what a thread keeps of a row: its k-th is element j.
+#define EACH_KEPT(k, j)                                                                   \
+    for (int64_t k = 0, j = threadIdx.x; k < KEPT; k++, j += blockDim.x)
+
+CUDA_DEVICE float largest_kept(const float *x, float *shared)
+{
+    float max = -INFINITY;
+
+    KEPT_UNROLL
+    for (int k = 0; k < KEPT; k++)
+        max = x[k] > max ? x[k] : max;
+    max = block_max(max, shared);
+    return max == -INFINITY ? 0 : max;
+}
+
+CUDA_DEVICE float sum_kept(const float *x, float *shared)
+{
+    float sum = 0;
+
+    KEPT_UNROLL
+    for (int k = 0; k < KEPT; k++)
+        sum += x[k];
+    return block_sum(sum, shared);
+}
+
+// As kernel_attention, with each element read once and written once.
+CUDA_KERNEL(kernel_attention_kept, cuda_attention)
+{
+    __shared__ float shared[CUDA_BLOCK];
+    float x[KEPT];
+
+    CUDA_EACH_OF(row, l.count * l.m, 1) {
+        struct query q = query_of(l, row);
+        float max, sum;
+
+        KEPT_UNROLL
+        EACH_KEPT(k, j)
+            x[k] = score(l, q, j);
+        max = largest_kept(x, shared);
+        KEPT_UNROLL
+        EACH_KEPT(k, j)
+            x[k] = j < q.seen ? expf(x[k] - max) : 0;
+        sum = sum_kept(x, shared);
+        KEPT_UNROLL
+        EACH_KEPT(k, j)
+            if (j < l.n)
+                q.x[j] = j >= q.seen || (l.masked && sum == 0) ? 0 : x[k] / sum;
+        if (l.saved && threadIdx.x == 0)
+            l.saved[l.first * l.m + row] = l.masked && sum == 0 ? 0 : max + logf(sum);
+    }
+}
+
+// What is taken off scores, and what exponentials are divided by, to give probabilities again.
+CUDA_DEVICE float divisor_of(const float *x, float saved, float *off, float *shared)
+{
+    float sum = 0;
+
+    *off = saved;
+    if (!(fabsf(saved) > (float)ATTENTION_LARGE))
+        return 1;
+    *off = largest_kept(x, shared);
+    KEPT_UNROLL
+    for (int k = 0; k < KEPT; k++)
+        sum += expf(x[k] - *off);
+    return block_sum(sum, shared);
+}
+
+// As kernel_attention_grad.
+CUDA_KERNEL(kernel_attention_grad_kept, cuda_attention)
+{
+    __shared__ float shared[CUDA_BLOCK];
+    float x[KEPT], slope[KEPT], terms[KEPT];
+
+    CUDA_EACH_OF(row, l.count * l.m, 1) {
+        struct query q = query_of(l, row);
+        float *slopes = l.slopes + row * l.n, off, divisor, total;
+
+        KEPT_UNROLL
+        EACH_KEPT(k, j) {
+            x[k] = score(l, q, j);
+            slope[k] = j < q.seen ? slopes[j] : 0;
+        }
+        divisor = divisor_of(x, l.saved[l.first * l.m + row], &off, shared);
+        KEPT_UNROLL
+        EACH_KEPT(k, j) {
+            x[k] = j < q.seen ? expf(x[k] - off) / divisor : 0;
+            terms[k] = x[k] * slope[k];
+        }
+        total = sum_kept(terms, shared);
+        KEPT_UNROLL
+        EACH_KEPT(k, j) {
+            if (j >= l.n)
+                continue;
+            q.x[j] = x[k];
+            slopes[j] = j < q.seen && !is_hidden(l, q, j) ? x[k] * (slope[k] - total) : 0;
+        }
+    }
+}
+
+// Threads that keep a row between them.
+static unsigned kept_threads(int64_t n)
+{
+    unsigned threads = CUDA_WARP;
+
+    while (threads < CUDA_BLOCK && (int64_t)threads * KEPT < n)
+        threads *= 2;
+    return threads;
+}
+
+static cudaError_t launch_kept(cudaStream_t stream, const struct cuda_attention *l)
+{
+    unsigned blocks = team_blocks(l->count * l->m, 1), threads = kept_threads(l->n);
+
+    return l->slopes ? CUDA_LAUNCH(kernel_attention_grad_kept, blocks, threads, l, stream)
+                     : CUDA_LAUNCH(kernel_attention_kept, blocks, threads, l, stream);
+}
+
 extern "C" cudaError_t cuda_launch_attention(cudaStream_t stream, const struct cuda_attention *l)
 {
     unsigned blocks = team_blocks(l->count * l->m, l->team);
     unsigned threads = team_threads(l->n, l->team);
 
+    if (l->team && l->n <= (int64_t)CUDA_BLOCK * KEPT)
+        return launch_kept(stream, l);
     return l->slopes ? CUDA_LAUNCH(kernel_attention_grad, blocks, threads, l, stream)
                      : CUDA_LAUNCH(kernel_attention, blocks, threads, l, stream);
 }

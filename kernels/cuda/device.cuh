@@ -60,8 +60,10 @@ static inline cudaError_t cuda_launch(const void *kernel, unsigned blocks, unsig
 
 #ifdef __CUDACC__
 #define CUDA_DEVICE static __device__ __forceinline__
+#define CUDA_UNROLL _Pragma("unroll 8")     /* so many loads are under way at once */
 #else
 #define CUDA_DEVICE static inline
+#define CUDA_UNROLL
 #endif
 
 /* The sum of what all threads of the block have, for all of them, in a fixed tree. All threads call

@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 
-#define WORKSPACE_LIMIT ((size_t)8 << 20)
+#define WORKSPACE_LIMIT ((size_t)32 << 20)
 #define ALIGNMENT 16u       /* of operands: the widest load */
 
 _Static_assert(sizeof(struct cuda_matmul) ==

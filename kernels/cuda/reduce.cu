@@ -92,6 +92,29 @@ CUDA_DEVICE void reduce_put(const struct cuda_reduce &l, int64_t output, double 
     l.out[output] = l.add ? l.out[output] + y : y;
 }
 
+// What lies 'stride' apart.
+CUDA_DEVICE double sum_apart(const float *x, int64_t first, int64_t end, int64_t stride)
+{
+    double sum = 0;
+
+    CUDA_UNROLL
+    for (int64_t e = first; e < end; e++)
+        sum += (double)x[e * stride];
+    return sum;
+}
+
+CUDA_DEVICE double reduce_any(const struct cuda_reduce &l, const float *x, int64_t output,
+                              int64_t first, int64_t end)
+{
+    double sum = reduce_start(l.kind);
+
+    if (l.kind == CUDA_SUM && !l.team && l.inner.rank == 1)
+        return sum_apart(x, first, end, l.inner.stride[0]);
+    CUDA_EACH_IN(e, first, end, l.team)
+        sum = reduce_two(l.kind, sum, reduce_term(l, (double)x[axes_at(l.inner, e)], output));
+    return sum;
+}
+
 // out[outputs], or parts[chunks, outputs] where there are several chunks
 CUDA_KERNEL(kernel_reduce, cuda_reduce)
 {
@@ -101,11 +124,8 @@ CUDA_KERNEL(kernel_reduce, cuda_reduce)
         int64_t output = i % l.kept.elements, first = i / l.kept.elements * l.chunk;
         int64_t end = first + l.chunk < l.inner.elements ? first + l.chunk : l.inner.elements;
         const float *x = l.x + axes_at(l.kept, output);
-        double sum = reduce_start(l.kind);
+        double sum = reduce_any(l, x, output, first, end);
 
-        CUDA_EACH_IN(e, first, end, l.team)
-            sum = reduce_two(l.kind, sum,
-                             reduce_term(l, (double)x[axes_at(l.inner, e)], output));
         if (l.team)
             sum = reduce_block(l.kind, sum, shared);
         if (!team_writes(l.team))
@@ -123,6 +143,7 @@ CUDA_KERNEL(kernel_reduce_parts, cuda_reduce)
     CUDA_EACH(output, l.kept.elements) {
         double sum = reduce_start(l.kind);
 
+        CUDA_UNROLL
         for (int64_t k = 0; k < l.chunks; k++)
             sum = reduce_two(l.kind, sum, l.parts[k * l.kept.elements + output]);
         reduce_put(l, output, sum);

@@ -20,6 +20,9 @@
 /* So much keeps a GPU busy that its start is a small part, as with the parameters of a stage. */
 #define DEVICE_UPDATE_BYTES ((size_t)16 << 20)
 #define PIECE ((size_t)16 << 10)
+/* Of a GPU: what so many bytes pass before is in no cache; and what the host fills at most. */
+#define DEVICE_RING ((size_t)256 << 20)
+#define PATTERN ((size_t)4 << 20)
 /* What a GPU replays: runs at first, at most, and the seconds that make the start of all negligible. */
 #define RECORDED 8
 #define MOST_RECORDED 512
@@ -101,19 +104,27 @@ static int fill(const struct stopwatch *w, enum dtype dtype, void *memory, size_
                 struct err *err)
 {
     char *host;
+    size_t first = bytes;
     int bad;
 
     if (!dtype_is_float(dtype))
         return w->backend->fill_zero(w->stream, memory, bytes, err);
-    host = mem_new(bytes, 1);
-    for (size_t i = 0; i < bytes / dtype_size(dtype); i++) {
+    if (w->backend->separate && first > PATTERN)
+        first = PATTERN;
+    host = mem_new(first, 1);
+    for (size_t i = 0; i < first / dtype_size(dtype); i++) {
         double d = 0.5 + (double)(i * 7919 % 1000) / 2000;
         float f = (float)d;
 
         memcpy(host + i * dtype_size(dtype), dtype == DTYPE_F32 ? (void *)&f : (void *)&d,
                dtype_size(dtype));
     }
-    bad = w->backend->copy(w->stream, memory, bytes, host, bytes, bytes, 1, err);
+    bad = w->backend->copy(w->stream, memory, first, host, first, first, 1, err);
+    for (size_t at = first; at < bytes && !bad; at += PATTERN) {
+        size_t n = bytes - at < PATTERN ? bytes - at : PATTERN;
+
+        bad = w->backend->copy(w->stream, (char *)memory + at, n, memory, n, n, 1, err);
+    }
     if (!bad)
         bad = w->backend->stream_sync(w->stream, err);
     free(host);
@@ -389,7 +400,7 @@ static struct distance distance_of(const struct stopwatch *w, const struct reuse
     d.ring = reuse->rings[node];
     if (d.gone && !can_evict(w)) {
         d.gone = 0;
-        d.ring = REUSE_LONGEST;
+        d.ring = w->backend->separate ? DEVICE_RING : REUSE_LONGEST;
     }
     return d;
 }
@@ -529,6 +540,8 @@ int stopwatch_update(struct stopwatch *stopwatch, const struct optimizer_args *a
 
     /* The gradient, then what is written: parameters and two states. */
     make_operands(&s, 4);
+    if (w->backend->separate && ring >= REUSE_LONGEST)
+        ring = DEVICE_RING;
     for (int i = 0; i < s.n && !bad; i++) {
         s.operands[i].bytes = bytes;
         if (ring)

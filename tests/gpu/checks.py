@@ -39,6 +39,7 @@ class Checks:
         self.args, self.directory = args, directory
         self.tasuki = os.path.join(args.build, "tasuki")
         self.rows = []
+        self.path, self.head = "", {}
 
     def environment(self, **more):
         env = dict(os.environ, TASUKI_CACHE_DIR=os.path.join(self.directory, "cache"),
@@ -79,6 +80,7 @@ class Checks:
         row["seconds"] = round(time.time() - begin, 1)
         self.rows.append(row)
         print(f"gpu: {line_of(row)}", flush=True)
+        write(self)
 
 
 def line_of(row):
@@ -257,13 +259,22 @@ def device_of(checks):
     return found[1].strip(), driver
 
 
-def write(checks, device, driver):
+def begin(checks):
+    """Who measures what, and where that is written."""
+    device, driver = device_of(checks)
+    if "Fake" in device and os.path.realpath(checks.args.results) == os.path.join(HERE, "results"):
+        sys.exit("gpu: results of a stand-in are none to keep: name a folder by --results")
+    print(f"gpu: {device}")
     os.makedirs(checks.args.results, exist_ok=True)
     day = datetime.datetime.now(datetime.timezone.utc)
     gpu = re.sub(r"[^a-z0-9]+", "-", device.split(",")[0].lower()).strip("-")
-    path = os.path.join(checks.args.results, f"{day:%Y-%m-%d-%H%M}-{gpu}")
-    head = {"time": f"{day:%Y-%m-%dT%H:%MZ}", "device": device, "driver": driver,
-            "tasuki": checks.call([checks.tasuki, "--version"]).strip().splitlines()[0]}
+    checks.path = os.path.join(checks.args.results, f"{day:%Y-%m-%d-%H%M}-{gpu}")
+    checks.head = {"time": f"{day:%Y-%m-%dT%H:%MZ}", "device": device, "driver": driver,
+                   "tasuki": checks.call([checks.tasuki, "--version"]).strip().splitlines()[0]}
+
+
+def write(checks):
+    path, head = checks.path, checks.head
     with open(path + ".json", "w", encoding="utf-8") as file:
         json.dump(dict(head, checks=checks.rows), file, indent=1)
         file.write("\n")
@@ -271,7 +282,6 @@ def write(checks, device, driver):
         file.writelines(f"{name}: {value}\n" for name, value in head.items() if value)
         file.writelines("\n" + line_of(row) for row in checks.rows)
         file.write("\n")
-    print(f"gpu: {path}.txt and .json")
 
 
 def run_all(checks, wanted):
@@ -309,12 +319,9 @@ def main():
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         checks = Checks(args, directory)
-        device, driver = device_of(checks)
-        if "Fake" in device and os.path.realpath(args.results) == os.path.join(HERE, "results"):
-            sys.exit("gpu: results of a stand-in are none to keep: name a folder by --results")
-        print(f"gpu: {device}")
+        begin(checks)
         run_all(checks, args.checks.split(","))
-        write(checks, device, driver)
+        print(f"gpu: {checks.path}.txt and .json")
     return 1 if any(row["result"] == "FAILED" for row in checks.rows) else 0
 
 

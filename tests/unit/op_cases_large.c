@@ -183,7 +183,29 @@ static void squared_error(struct op_case *c)
     c->graph->loss = c->graph->nodes[c->node].outputs[0];
 }
 
+/* Rows of scores that a warp, a block, and a block in several goes can hold. */
+static void attention(struct op_case *c)
+{
+    static const int keys[] = { 40, 700, 4200 };
+    int n = keys[case_choose(c, 1, 3)], form = case_choose(c, 3, 3), ids[4] = { 0 };
+    int dim[] = { B, 2, n, 3 };
+
+    ids[0] = case_real(c, 4, DIMS(B, 4, 3, 3), 0, 2);
+    ids[1] = case_real(c, 4, dim, 0, 2);
+    ids[2] = case_real(c, 4, dim, 0, 2);
+    ids[3] = form == 1   ? case_real(c, 2, (int[]){ 3, n }, 0, 2)
+             : form == 2 ? case_integers(c, DTYPE_BOOL, 4, (int[]){ B, 1, 1, n }, 0, 1)
+                         : -1;
+    case_node(c, "Attention", form ? 4 : 3, ids, 1);
+    graph_set_float(c->graph, c->node, "scale", 0.75);
+    case_attr(c, "causal", case_choose(c, 9, 2) != 0);
+    case_attr(c, "past", n - 5);
+    case_attr(c, "masked", form == 2);
+    case_infer(c);
+}
+
 const struct op_kind op_kinds_large[] = {
+    { "Attention", 18, attention },
     { "Softmax", 4, softmax },
     { "LogSoftmax", 4, log_softmax },
     { "LayerNormalization", 8, layer_norm },
