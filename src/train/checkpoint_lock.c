@@ -183,7 +183,7 @@ static int write_own(const char *own, const struct lock_owner *self, time_t *now
                      struct err *err)
 {
     char *text = owner_text(self);
-    int fd = open(own, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666), bad;
+    int fd = open(own, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600), bad;
     struct stat st;
 
     bad = fd < 0 ? err_set(err, "%s: %s", own, strerror(errno))

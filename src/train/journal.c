@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -24,9 +25,12 @@ struct journal *journal_open(const char *path, bool append, struct err *err)
     if (!path)
         return journal;
     journal->path = mem_strdup(path);
-    journal->file = fopen(path, append ? "ae" : "we");
+    if (file_check_link(path, err) == 0) {
+        journal->file = fopen(path, append ? "ae" : "we");
+        if (!journal->file)
+            err_set(err, "%s: %s", path, strerror(errno));
+    }
     if (!journal->file) {
-        err_set(err, "%s: %s", path, strerror(errno));
         journal_close(journal, NULL);
         return NULL;
     }

@@ -162,6 +162,16 @@ static int open_named(struct session *s, struct err *err)
     return bad;
 }
 
+/* All but the newest in there are removed: not where another user says. */
+static int check_best(const struct session *s, struct err *err)
+{
+    char *best = mem_printf("%s/best", s->settings.checkpoint);
+    int bad = s->settings.best == BEST_NONE ? 0 : file_check_link(best, err);
+
+    free(best);
+    return bad;
+}
+
 int session_lock(struct session *session, struct err *err)
 {
     struct session *s = session;
@@ -171,7 +181,7 @@ int session_lock(struct session *session, struct err *err)
 
     if (s->rank != 0 || s->lock)
         return 0;
-    if (file_mkdir(directory, err) < 0)
+    if (file_mkdir(directory, err) < 0 || check_best(s, err) < 0)
         return -1;
     self = lock_owner_self(&s->settings.job);
     s->lock = checkpoint_lock(directory, &self, &note, err);
