@@ -161,7 +161,7 @@ taken_over() {
     refused "out: another run writes checkpoints here: process $pid on $(hostname), since "
     kill -KILL $pid
     wait $pid || true
-    [ -e "$DIR/out/lock" ]
+    [ "$(stat -c %a "$DIR/out/lock")" = 600 ]
     taken_over "process $pid on $(hostname), since "*": that process is gone"
     # Of the same job it is given some time to end.
     rm -f "$DIR/log"
@@ -172,6 +172,35 @@ taken_over() {
     (sleep 2; kill -KILL $pid) 3>&- &
     taken_over "job 7, process $pid on $(hostname), since "*": that process is gone"
     wait $pid || true
+}
+
+can_mount() {
+    mkdir -p "$DIR/box"
+    unshare -m mount -t tmpfs -o size=64k none "$DIR/box" 2>/dev/null ||
+        skip "needs root and mount namespaces"
+}
+
+@test "a lock of a process that /proc hides holds while it is touched" {
+    can_mount
+    unset SLURM_JOB_ID
+    "$TASUKI" train $RUN -q --steps 1000000 --log "$DIR/log" 3>&- &
+    pid=$!
+    wait_for_step "$DIR/log" $pid
+    hidden() {
+        run unshare -m sh -c 'mount -t tmpfs none "/proc/$0" && exec "$@"' $pid \
+            "$TASUKI" train $RUN -q --steps 2
+        echo "$output"
+    }
+    hidden
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"out: another run writes checkpoints here: process $pid on "* ]]
+    kill -STOP $pid
+    touch -d '10 minutes ago' "$DIR/out/lock"
+    hidden
+    kill -KILL $pid
+    wait $pid || true
+    [ "$status" -eq 0 ]
+    [ "$(steps)" = "latest step-00000002" ]
 }
 
 @test "locks of other hosts hold while they are touched; those of the same job do not" {
@@ -261,12 +290,6 @@ same_files() {
     rm -rf "$DIR/out"
     train 2 --stages 2 -q --steps $((newest + 2)) --log "$DIR/whole"
     diff <(losses "$DIR/log") <(losses "$DIR/whole")
-}
-
-can_mount() {
-    mkdir -p "$DIR/box"
-    unshare -m mount -t tmpfs -o size=64k none "$DIR/box" 2>/dev/null ||
-        skip "needs root and mount namespaces"
 }
 
 # After the first checkpoint nothing can be written any more.
