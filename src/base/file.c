@@ -27,7 +27,12 @@
 
 static int system_error(struct err *err, const char *path)
 {
-    return err_set(err, "%s: %s", path, strerror(errno));
+    int number = errno;
+
+    err_set(err, "%s: %s", path, strerror(number));
+    if (err)
+        err->number = number;
+    return -1;
 }
 
 static struct file_stamp stamp_of(const struct stat *status)

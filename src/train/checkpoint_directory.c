@@ -240,9 +240,20 @@ int checkpoint_latest(const char *directory, char **path, struct err *err)
         }
     } else if (errno != ENOENT && errno != ENOTDIR) {
         bad = err_set(err, "%s: %s", latest, strerror(errno));
+    } else {
+        *path = checkpoint_before(directory, "");
     }
     free(latest);
     return bad;
+}
+
+bool checkpoint_names_latest(const char *directory)
+{
+    char *latest = mem_printf("%s/latest", directory);
+    bool there = access(latest, F_OK) == 0;
+
+    free(latest);
+    return there;
 }
 
 char *checkpoint_before(const char *directory, const char *path)

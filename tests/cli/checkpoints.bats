@@ -108,6 +108,63 @@ skips() {
     [[ "$output" == *"step-00000004/shard-0000.safetensors: damaged: it has "* ]]
 }
 
+@test "without the file latest the newest whole step is gone on from, with one warning" {
+    train 1 -q --steps 6 --checkpoint-every 2 --log "$DIR/whole"
+    cp -r "$DIR/out" "$DIR/good"
+    for ranks in 1 2; do
+        rm -rf "$DIR/out" "$DIR/log"
+        cp -r "$DIR/good" "$DIR/out"
+        rm -r "$DIR/out/latest" "$DIR/out/step-00000006"
+        run train $ranks -q --steps 6 --resume --log "$DIR/log"
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [ "$(grep -c "warning: " <<<"$output")" -eq 1 ]
+        [[ "$output" == *"out: has no file latest: going on from "*"out/step-00000004"* ]]
+        diff <(losses "$DIR/whole" | tail -n 2) <(losses "$DIR/log")
+    done
+    rm "$DIR/out/latest" "$DIR/out/step-00000006/state.json"
+    truncate -s -1 "$DIR/out/step-00000004/shard-0000.safetensors"
+    run train 2 -q --steps 6 --resume --log "$DIR/log"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c "warning: .* damaged and left out" <<<"$output")" -eq 2 ]
+    [[ "$output" == *"going on from the newest step that is whole, "*"out/step-00000002"* ]]
+    rm -r "$DIR/out/latest" "$DIR"/out/step-*/state.json
+    run train 2 -q --steps 6 --resume
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"step-00000002/state.json: "*"; there is no checkpoint before it in "* ]]
+    # So it is with another directory that is gone on from, where one's own has no steps.
+    rm -r "$DIR"/out/step-* "$DIR/good/latest"
+    run train 1 -q --steps 8 --resume --resume-from "$DIR/good"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"good: has no file latest: "*"good/step-00000006"* ]]
+}
+
+# Not even root may read it.
+powerless() {
+    setpriv --bounding-set -dac_override,-dac_read_search \
+        --inh-caps -dac_override,-dac_read_search "$@"
+}
+
+@test "a checkpoint that cannot be read is not called damaged" {
+    train 1 -q --steps 4 --checkpoint-every 2
+    [ "$(id -u)" -ne 0 ] || powerless true || skip "needs setpriv"
+    [ "$(id -u)" -eq 0 ] || powerless() { "$@"; }
+    for file in shard-0000.safetensors state.json; do
+        chmod 0 "$DIR/out/step-00000004/$file"
+        for ranks in 1 2; do
+            run powerless "$TASUKI" train $RUN --steps 4 -n --resume --ranks-in-process $ranks
+            echo "$output"
+            [ "$status" -eq 0 ]
+            [ "$(grep -c "warning: " <<<"$output")" -eq 1 ]
+            [[ "$output" == *"out/step-00000004 cannot be read and is left out: "* ]]
+            [[ "$output" == *"step-00000004/$file: Permission denied; the one before it is "* ]]
+        done
+    done
+}
+
 # wait_for_step LOG PID [PATTERN]: until the log has a line of a step, or such a one.
 wait_for_step() {
     for _ in $(seq 3000); do
