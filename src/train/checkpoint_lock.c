@@ -108,7 +108,8 @@ static char *describe(const struct lock_owner *o)
 
 static bool same_job(const struct lock_owner *a, const struct lock_owner *b)
 {
-    return a->job[0] && strcmp(a->job, b->job) == 0 && strcmp(a->cluster, b->cluster) == 0;
+    return a->job[0] && strcmp(a->job, b->job) == 0 && strcmp(a->cluster, b->cluster) == 0 &&
+           strcmp(a->array_task, b->array_task) == 0;
 }
 
 const char *lock_stale(const struct lock_owner *holder, const struct lock_owner *self,

@@ -263,7 +263,7 @@ can_mount() {
 @test "locks of other hosts hold while they are touched; those of the same job do not" {
     lock job=12 array_job=10 array_task=2
     refused "job 12 (task 2 of array 10), process 1 on elsewhere, since 2026-01-02T03:04:05+0000"
-    SLURM_JOB_ID=12 taken_over "job 12 (task 2 of array 10), "*": it is an earlier run of this job"
+    SLURM_JOB_ID=12 SLURM_ARRAY_TASK_ID=2 taken_over "job 12 (task 2 of array 10), "*": it is an earlier run of this job"
     lock job=12
     SLURM_JOB_ID=12 SLURM_RESTART_COUNT=1 taken_over "job 12, "*": this job was requeued since"
     lock job=12
@@ -302,7 +302,7 @@ can_mount() {
     [[ "$output" == *"--checkpoint $DIR/out-%A_%a: %a: this is no task of an array"* ]]
     run env -u SLURM_JOB_ID SLURM_ARRAY_JOB_ID=1 SLURM_ARRAY_TASK_ID=2 "$TASUKI" train $RUN
     [ "$status" -eq 2 ]
-    [[ "$output" == *"--log $DIR/log-%j%%: %j: this is no job (SLURM_JOB_ID is not set)"* ]]
+    [[ "$output" == *"--checkpoint $DIR/out-%A_%a: %A: this is no job of Slurm, "* ]]
 }
 
 # same_files A B: tensors and what is said of them, but for the time that a plan took to measure.
