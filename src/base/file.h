@@ -49,7 +49,7 @@ void file_map_close(struct file_map *map);
  */
 int file_write(const char *path, const void *data, size_t size, struct err *err);
 
-/* The same for a regular file; where 'path' is a link it gives way, and what it points to stays. */
+/* The same for a regular file; a link gives way to it, and what that points to stays. */
 int file_replace(const char *path, const void *data, size_t size, struct err *err);
 
 /* All 'size' bytes to an open file; 'path' is for the error. */
@@ -69,7 +69,7 @@ void file_mkdirs(const char *path);
  * refuses it.
  */
 int file_mkdir(const char *path, struct err *err);
-/* Fails where 'path' itself is a link that neither this user nor root made: it may lead anywhere. */
+/* Fails where 'path' itself is a link that neither this user nor root made. */
 int file_check_link(const char *path, struct err *err);
 /* The directory itself: a link to one is none. NULL sets errno. */
 DIR *file_opendir(const char *path);

@@ -104,8 +104,8 @@ char *checkpoint_before(const char *directory, const char *path);
  * none. The checkpoints of 'directory' itself may be older than that one.
  */
 int checkpoint_best(const char *directory, struct checkpoint_best *best, struct err *err);
-/* 'path' is one step's directory, or one of checkpoints: its newest. Sizes, ranges and checksums of all
- * files are checked.
+/* 'path' is one step's directory, or one of checkpoints: its newest. Sizes, ranges and checksums
+ * of all files are checked.
  */
 struct checkpoint *checkpoint_open(const char *path, struct err *err);
 /* As one of so many ranks, each of which maps and checks files of its own, so that all are read

@@ -22,8 +22,8 @@ struct fate {
     char *step;             /* Slurm's number of the step, "" */
 };
 
-/* An empty directory for them, for this user alone. Fails where another user made it, or where it is
- * a link.
+/* An empty directory for them, for this user alone; one of another user is an error. A link that is
+ * there is removed.
  */
 int fate_make(const char *directory, struct err *err);
 /* Leave it, where a launcher has asked for it; what fails is no error. Before comm_close(). */
