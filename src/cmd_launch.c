@@ -163,13 +163,15 @@ static int make_fate(struct launcher *l, int64_t step, struct err *err)
 
     if (!l->checkpoint)
         return 0;
+    if (file_check_link(l->checkpoint, err) < 0)
+        return -1;
     name = mem_printf(".fate-%s-", l->job);
     fate_forget_all(l->checkpoint, name);
     file_mkdirs(l->checkpoint);
     free(l->fate);
     l->fate = mem_printf("%s/%s%" PRId64, l->checkpoint, name, step);
     free(name);
-    return file_mkdir(l->fate, err);
+    return fate_make(l->fate, err);
 }
 
 static int run_steps(struct launcher *l, struct err *err)

@@ -233,7 +233,7 @@ static int make_directory(struct submit *job, struct err *err)
         job->made = !job->dry_run && access(given, F_OK) != 0;
         if (job->made)
             file_mkdirs(given);
-        return 0;
+        return file_check_link(given, err);
     }
     name = plain_name(option_given(job->options, "job-name")
                           ? job->name : options_operand(job->options, 0));

@@ -354,6 +354,8 @@ static void catch_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
+    /* Whoever reads the log by a pipe may leave. */
+    signal(SIGPIPE, SIG_IGN);
 }
 
 /* Paths that may name the job: 'paths' are to be freed. */

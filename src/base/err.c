@@ -10,6 +10,7 @@ static void fill(struct err *err, enum exit_code code, const char *format, va_li
         return;
     vsnprintf(err->text, sizeof(err->text), format, args);
     err->code = code;
+    err->number = 0;
 }
 
 int err_set(struct err *err, const char *format, ...)

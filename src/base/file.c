@@ -27,7 +27,12 @@
 
 static int system_error(struct err *err, const char *path)
 {
-    return err_set(err, "%s: %s", path, strerror(errno));
+    int number = errno;
+
+    err_set(err, "%s: %s", path, strerror(number));
+    if (err)
+        err->number = number;
+    return -1;
 }
 
 static struct file_stamp stamp_of(const struct stat *status)
@@ -218,7 +223,7 @@ static int fill_temporary(int fd, const char *path, const void *data, size_t siz
     return close(fd) ? system_error(err, path) : 0;
 }
 
-static int write_regular(const char *path, const void *data, size_t size, struct err *err)
+int file_replace(const char *path, const void *data, size_t size, struct err *err)
 {
     char *name = mem_printf("%s.XXXXXX", path);
     int fd = mkostemp(name, O_CLOEXEC), result;
@@ -255,7 +260,7 @@ int file_write(const char *path, const void *data, size_t size, struct err *err)
         return write_special(path, data, size, err);
     /* A link stays a link: what it points to is replaced. */
     target = realpath(path, NULL);
-    result = write_regular(target ? target : path, data, size, err);
+    result = file_replace(target ? target : path, data, size, err);
     free(target);
     return result;
 }
@@ -331,6 +336,48 @@ int file_mkdir(const char *path, struct err *err)
     if (mkdir(path, 0777) == 0)
         return 0;
     if (errno == EEXIST && stat(path, &status) == 0 && S_ISDIR(status.st_mode))
-        return 0;
+        return file_check_link(path, err);
     return system_error(err, path);
+}
+
+int file_check_link(const char *path, struct err *err)
+{
+    char *name = mem_strdup(path);
+    struct stat status;
+    bool foreign;
+
+    /* With a slash behind it lstat() would follow it. */
+    for (size_t n = strlen(name); n > 1 && name[n - 1] == '/'; n--)
+        name[n - 1] = '\0';
+    foreign = lstat(name, &status) == 0 && S_ISLNK(status.st_mode) && status.st_uid != 0 &&
+              status.st_uid != geteuid();
+    free(name);
+    return foreign ? err_set(err, "%s: is a link that another user made (user %u)", path,
+                             (unsigned)status.st_uid)
+                   : 0;
+}
+
+DIR *file_opendir(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+    if (fd >= 0 && !dir)
+        close(fd);
+    return dir;
+}
+
+void file_remove_directory(const char *path)
+{
+    DIR *dir = file_opendir(path);
+    struct stat status;
+
+    /* "." and ".." are no files: they stay. */
+    for (const struct dirent *entry; dir && (entry = readdir(dir));)
+        unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir)
+        closedir(dir);
+    else if (lstat(path, &status) == 0 && S_ISLNK(status.st_mode))
+        unlink(path);
+    rmdir(path);
 }

@@ -3,6 +3,7 @@
 #ifndef TASUKI_BASE_FILE_H
 #define TASUKI_BASE_FILE_H
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -48,6 +49,9 @@ void file_map_close(struct file_map *map);
  */
 int file_write(const char *path, const void *data, size_t size, struct err *err);
 
+/* The same for a regular file; a link gives way to it, and what that points to stays. */
+int file_replace(const char *path, const void *data, size_t size, struct err *err);
+
 /* All 'size' bytes to an open file; 'path' is for the error. */
 int file_write_all(int fd, const char *path, const void *data, size_t size, struct err *err);
 
@@ -61,7 +65,15 @@ void file_sum_end(struct file_sum *sum, char hex[17]);
 
 /* mkdir -p; what fails shows when something is written there. */
 void file_mkdirs(const char *path);
-/* mkdir -p for the last component only; an existing directory is fine. */
+/* mkdir -p for the last component only; an existing directory is fine, unless file_check_link()
+ * refuses it.
+ */
 int file_mkdir(const char *path, struct err *err);
+/* Fails where 'path' itself is a link that neither this user nor root made. */
+int file_check_link(const char *path, struct err *err);
+/* The directory itself: a link to one is none. NULL sets errno. */
+DIR *file_opendir(const char *path);
+/* A directory of plain files, if it is there. Of a link the link alone. */
+void file_remove_directory(const char *path);
 
 #endif

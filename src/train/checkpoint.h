@@ -92,9 +92,11 @@ size_t checkpoint_copied(const struct checkpoint_saving *saving);
 void checkpoint_saving_free(struct checkpoint_saving *saving);
 
 /* The newest checkpoint in a directory: '*path' is malloc'ed, NULL where there is none. Where a
- * run was killed while it replaced that step, this is the older one, renamed away.
+ * run was killed while it replaced that step, this is the older one, renamed away. Without
+ * "latest" it is the highest step, which need not be whole.
  */
 int checkpoint_latest(const char *directory, char **path, struct err *err);
+bool checkpoint_names_latest(const char *directory);    /* Is "latest" there? */
 bool checkpoint_is_aside(const char *path);     /* Is it such an older one? */
 /* The newest step in 'directory' before that of 'path'; malloc'ed, NULL where there is none. */
 char *checkpoint_before(const char *directory, const char *path);
@@ -102,8 +104,8 @@ char *checkpoint_before(const char *directory, const char *path);
  * none. The checkpoints of 'directory' itself may be older than that one.
  */
 int checkpoint_best(const char *directory, struct checkpoint_best *best, struct err *err);
-/* 'path' is one step's directory, or one that has "latest". Sizes, ranges and checksums of all
- * files are checked.
+/* 'path' is one step's directory, or one of checkpoints: its newest. Sizes, ranges and checksums
+ * of all files are checked.
  */
 struct checkpoint *checkpoint_open(const char *path, struct err *err);
 /* As one of so many ranks, each of which maps and checks files of its own, so that all are read

@@ -16,25 +16,6 @@
 #include "base/mem.h"
 #include "train/checkpoint.h"
 
-void checkpoint_remove(const char *path)
-{
-    DIR *dir = opendir(path);
-    const struct dirent *entry;
-
-    while (dir && (entry = readdir(dir))) {
-        char *file;
-
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
-        file = mem_printf("%s/%s", path, entry->d_name);
-        unlink(file);
-        free(file);
-    }
-    if (dir)
-        closedir(dir);
-    rmdir(path);
-}
-
 static int sync_directory(const char *path, struct err *err)
 {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), bad;
@@ -53,7 +34,7 @@ int checkpoint_start(const char *directory, const char *temporary, struct err *e
 {
     if (file_mkdir(directory, err) < 0)
         return -1;
-    checkpoint_remove(temporary);
+    file_remove_directory(temporary);
     if (mkdir(temporary, 0777) < 0)
         return err_set(err, "%s: %s", temporary, strerror(errno));
     return 0;
@@ -71,13 +52,13 @@ static enum moved move_in(const char *temporary, const char *final, const char *
     if (rename(temporary, final) == 0)
         return MOVED_IN;
     /* Where nothing is in the way, 'old' may be the only one of the step. */
-    if (errno != EEXIST && errno != ENOTEMPTY) {
+    if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) {
         err_set(err, "%s: %s", final, strerror(errno));
         return MOVED_NOT;
     }
     if (renameat2(AT_FDCWD, temporary, AT_FDCWD, final, RENAME_EXCHANGE) == 0)
         return MOVED_EXCHANGED;
-    checkpoint_remove(old);
+    file_remove_directory(old);
     if (rename(final, old) == 0 && rename(temporary, final) == 0)
         return MOVED_ASIDE;
     err_set(err, "%s: %s", final, strerror(errno));
@@ -142,8 +123,8 @@ static void remove_step(const char *directory, int64_t step)
     char *path = mem_printf("%s/step-%08lld", directory, (long long)step);
     char *gone = mem_printf("%s/.step-%08lld.tmp", directory, (long long)step);
 
-    checkpoint_remove(gone);
-    checkpoint_remove(rename(path, gone) == 0 ? gone : path);
+    file_remove_directory(gone);
+    file_remove_directory(rename(path, gone) == 0 ? gone : path);
     free(path);
     free(gone);
 }
@@ -177,7 +158,7 @@ static void remove_leftovers(const char *directory)
         if (step_of(entry->d_name, ".", ".tmp") < 0 && step_of(entry->d_name, "", ".old") < 0)
             continue;
         path = mem_printf("%s/%s", directory, entry->d_name);
-        checkpoint_remove(path);
+        file_remove_directory(path);
         free(path);
     }
     if (dir)
@@ -187,7 +168,7 @@ static void remove_leftovers(const char *directory)
 static int write_latest(const char *directory, const char *name, struct err *err)
 {
     char *latest = mem_printf("%s/latest", directory), *line = mem_printf("%s\n", name);
-    int bad = file_write(latest, line, strlen(line), err);
+    int bad = file_replace(latest, line, strlen(line), err);
 
     free(latest);
     free(line);
@@ -259,9 +240,20 @@ int checkpoint_latest(const char *directory, char **path, struct err *err)
         }
     } else if (errno != ENOENT && errno != ENOTDIR) {
         bad = err_set(err, "%s: %s", latest, strerror(errno));
+    } else {
+        *path = checkpoint_before(directory, "");
     }
     free(latest);
     return bad;
+}
+
+bool checkpoint_names_latest(const char *directory)
+{
+    char *latest = mem_printf("%s/latest", directory);
+    bool there = access(latest, F_OK) == 0;
+
+    free(latest);
+    return there;
 }
 
 char *checkpoint_before(const char *directory, const char *path)

@@ -19,7 +19,5 @@ int checkpoint_finish(const char *directory, const char *temporary, const char *
 void checkpoint_state_hash(const json_t *state, char hex[17]);
 /* Steps in the directory, up to 'last'; 0 where it is none. */
 int checkpoint_count_steps(const char *directory, int64_t last);
-/* A directory of plain files, if it is there. */
-void checkpoint_remove(const char *path);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -49,7 +50,7 @@ static void read_boot(char *boot, size_t size)
         fclose(file);
 }
 
-/* When a process started; -1: there is none. */
+/* When a process started; -1: none is seen. */
 static int64_t started(int64_t pid)
 {
     char path[64], line[1024] = "";
@@ -107,11 +108,12 @@ static char *describe(const struct lock_owner *o)
 
 static bool same_job(const struct lock_owner *a, const struct lock_owner *b)
 {
-    return a->job[0] && strcmp(a->job, b->job) == 0 && strcmp(a->cluster, b->cluster) == 0;
+    return a->job[0] && strcmp(a->job, b->job) == 0 && strcmp(a->cluster, b->cluster) == 0 &&
+           strcmp(a->array_task, b->array_task) == 0;
 }
 
 const char *lock_stale(const struct lock_owner *holder, const struct lock_owner *self,
-                       bool lives, double age)
+                       enum lock_process process, double age)
 {
     bool here = strcmp(holder->host, self->host) == 0 && holder->space == self->space;
     bool job = same_job(holder, self);
@@ -120,8 +122,8 @@ const char *lock_stale(const struct lock_owner *holder, const struct lock_owner 
         return "this job was requeued since";
     if (here && strcmp(holder->boot, self->boot) != 0)
         return "this machine was started again since";
-    if (here)
-        return lives ? NULL : "that process is gone";
+    if (here && process != LOCK_HIDDEN)
+        return process == LOCK_LIVES ? NULL : "that process is gone";
     if (job)
         return "it is an earlier run of this job";
     return age > STALE ? "it has not been touched for minutes" : NULL;
@@ -183,7 +185,7 @@ static int write_own(const char *own, const struct lock_owner *self, time_t *now
                      struct err *err)
 {
     char *text = owner_text(self);
-    int fd = open(own, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666), bad;
+    int fd = open(own, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600), bad;
     struct stat st;
 
     bad = fd < 0 ? err_set(err, "%s: %s", own, strerror(errno))
@@ -226,20 +228,31 @@ static void take_away(const char *path, const char *aside, const struct stat *ju
     unlink(aside);
 }
 
+static enum lock_process look_for(const struct lock_owner *holder)
+{
+    int64_t start = started(holder->pid);
+
+    if (start >= 0 && holder->started >= 0)
+        return start == holder->started ? LOCK_LIVES : LOCK_GONE;
+    /* 0 and less are groups of processes. */
+    if (holder->pid < 1 || holder->pid > INT_MAX)
+        return LOCK_GONE;
+    return kill((pid_t)holder->pid, 0) < 0 && errno == ESRCH ? LOCK_GONE : LOCK_HIDDEN;
+}
+
 /* A step that ends may outlive the start of the next one of its job by a little. */
-static bool lives(const struct lock_owner *holder, const struct lock_owner *self)
+static enum lock_process wait_for(const struct lock_owner *holder, const struct lock_owner *self)
 {
     const struct timespec moment = { .tv_nsec = 100000000 };
-    bool alive = true;
+    enum lock_process process = look_for(holder);
 
-    for (int i = 0; i < LEAVING * 10 && alive; i++) {
-        if (i > 0)
-            nanosleep(&moment, NULL);
-        alive = holder->started >= 0 && started(holder->pid) == holder->started;
-        if (!same_job(holder, self) || strcmp(holder->host, self->host) != 0)
-            break;
+    if (!same_job(holder, self) || strcmp(holder->host, self->host) != 0)
+        return process;
+    for (int i = 1; i < LEAVING * 10 && process != LOCK_GONE; i++) {
+        nanosleep(&moment, NULL);
+        process = look_for(holder);
     }
-    return alive;
+    return process;
 }
 
 /* Whose it is: another run's, which is an error, or nobody's, which then is noted. */
@@ -261,7 +274,7 @@ static int judge(const char *path, const char *directory, const struct lock_owne
         *note = mem_printf("%s: cannot be read and is old: taken over", path);
         return 0;
     }
-    why = lock_stale(&holder, self, lives(&holder, self), age);
+    why = lock_stale(&holder, self, wait_for(&holder, self), age);
     who = describe(&holder);
     if (why) {
         free(*note);

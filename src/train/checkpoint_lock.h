@@ -25,11 +25,15 @@ struct lock_owner {
 
 /* This process. */
 struct lock_owner lock_owner_self(const struct job_names *job);
+/* Is a process of the holder's PID and start on this host? Hidden: one of the PID is, but /proc
+ * does not show when it started (hidepid).
+ */
+enum lock_process { LOCK_GONE, LOCK_LIVES, LOCK_HIDDEN };
 /* Why the lock of 'holder', last touched 'age' seconds ago, means nothing to 'self'; NULL: it
- * means that another run is there. 'lives': a process of that PID and start is on this host.
+ * means that another run is there.
  */
 const char *lock_stale(const struct lock_owner *holder, const struct lock_owner *self,
-                       bool lives, double age);
+                       enum lock_process process, double age);
 
 /* '*note' is malloc'ed where a lock was taken over: whose, and why. Fails where another run has
  * it, naming that run.

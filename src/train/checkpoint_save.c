@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "train/checkpoint.h"
@@ -183,7 +184,7 @@ int checkpoint_advance(struct checkpoint_saving *saving, struct comm *comm, stru
         bad = collect(s, comm, err);
     /* All have stopped writing there. */
     if (bad && s->rank == 0)
-        checkpoint_remove(s->temporary);
+        file_remove_directory(s->temporary);
     if (bad)
         return -1;
     s->stage++;
@@ -248,7 +249,7 @@ struct checkpoint_saving *checkpoint_begin(const struct checkpoint_options *opti
         return s;
     }
     if (s->rank == 0)
-        checkpoint_remove(s->temporary);
+        file_remove_directory(s->temporary);
     checkpoint_saving_free(s);
     return NULL;
 }

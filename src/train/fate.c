@@ -2,12 +2,16 @@
 #include "train/fate.h"
 
 #include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "comm/comm.h"
@@ -20,31 +24,70 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+int fate_make(const char *directory, struct err *err)
+{
+    struct stat st;
+
+    fate_forget(directory);
+    if (mkdir(directory, 0700) == 0)
+        return 0;
+    if (errno != EEXIST || lstat(directory, &st) < 0)
+        return err_set(err, "%s: %s", directory, strerror(errno));
+    if (S_ISDIR(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 077) == 0)
+        return 0;
+    return err_set(err, "%s: is no directory of this user alone; remove it", directory);
+}
+
+/* Complete or not at all, and through no link that somebody may have put there. */
+static void leave(const char *directory, int rank, const char *text)
+{
+    DIR *folder = file_opendir(directory);
+    char *name = mem_printf("%d.json", rank), *own = mem_printf(".%s", name);
+    struct err ignored = { 0 };
+    int fd = -1, bad;
+
+    if (folder) {
+        unlinkat(dirfd(folder), own, 0);
+        fd = openat(dirfd(folder), own, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    }
+    if (fd >= 0) {
+        bad = file_write_all(fd, own, text, strlen(text), &ignored) < 0 || fsync(fd) < 0;
+        bad = close(fd) < 0 || bad;
+        if (bad || renameat(dirfd(folder), own, dirfd(folder), name) < 0)
+            unlinkat(dirfd(folder), own, 0);
+    }
+    if (folder)
+        closedir(folder);
+    free(own);
+    free(name);
+}
+
 void fate_tell(const struct comm *comm, int code, bool agreed, const char *text)
 {
     const char *directory = getenv("TASUKI_FATE"), *step = getenv("SLURM_STEP_ID");
     int rank = comm_rank(comm);
-    struct err ignored = { 0 };
     json_t *json;
-    char *path;
+    char *line;
 
     if (!directory || !*directory)
         return;
     json = json_pack("{s:i, s:i, s:b, s:f, s:s, s:s, s:s}", "rank", rank, "code", code,
                      "agreed", (int)agreed, "time", now(), "host", comm_host(comm, rank),
                      "text", json_is_text(text) ? text : "not UTF-8", "step", step ? step : "");
-    path = mem_printf("%s/%d.json", directory, rank);
-    if (json)
-        json_save(json, path, &ignored);
+    line = json_dumps(json, JSON_COMPACT);
+    if (line)
+        leave(directory, rank, line);
     json_decref(json);
-    free(path);
+    free(line);
 }
 
-static bool is_fate(const char *name)
+static bool is_fate(DIR *folder, const char *name)
 {
     size_t length = strlen(name);
+    struct stat st;
 
-    return name[0] != '.' && length > 5 && strcmp(name + length - 5, ".json") == 0;
+    return name[0] != '.' && length > 5 && strcmp(name + length - 5, ".json") == 0 &&
+           fstatat(dirfd(folder), name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode);
 }
 
 static int read_one(const char *path, struct fate *fate)
@@ -79,7 +122,7 @@ static int by_time(const void *a, const void *b)
 
 int fate_read(const char *directory, struct fate **fates)
 {
-    DIR *folder = opendir(directory);
+    DIR *folder = file_opendir(directory);
     int n = 0;
 
     *fates = NULL;
@@ -87,7 +130,7 @@ int fate_read(const char *directory, struct fate **fates)
         char *path = mem_printf("%s/%s", directory, entry->d_name);
         struct fate fate;
 
-        if (is_fate(entry->d_name) && read_one(path, &fate) == 0)
+        if (is_fate(folder, entry->d_name) && read_one(path, &fate) == 0)
             *(struct fate *)mem_push((void **)fates, &n, sizeof(fate)) = fate;
         free(path);
     }
@@ -110,18 +153,7 @@ void fate_free(int n, struct fate *fates)
 
 void fate_forget(const char *directory)
 {
-    DIR *folder = opendir(directory);
-
-    for (struct dirent *entry; folder && (entry = readdir(folder));) {
-        char *path = mem_printf("%s/%s", directory, entry->d_name);
-
-        /* "." and ".." are no files; one that was being written may be there, too. */
-        unlink(path);
-        free(path);
-    }
-    if (folder)
-        closedir(folder);
-    rmdir(directory);
+    file_remove_directory(directory);
 }
 
 void fate_forget_all(const char *folder, const char *name)

@@ -22,6 +22,10 @@ struct fate {
     char *step;             /* Slurm's number of the step, "" */
 };
 
+/* An empty directory for them, for this user alone; one of another user is an error. A link that is
+ * there is removed.
+ */
+int fate_make(const char *directory, struct err *err);
 /* Leave it, where a launcher has asked for it; what fails is no error. Before comm_close(). */
 void fate_tell(const struct comm *comm, int code, bool agreed, const char *text);
 /* Those of a directory, the earliest failure first, and what did not fail last; what cannot be

@@ -5,11 +5,13 @@
 
 struct err;
 
-/* Of Slurm's environment, which owns them; NULL where there is none. */
+/* Of the environment that Slurm, PJM, PBS or Grid Engine made, which owns them; NULL where there is
+ * none. All tasks of an array have one job with PJM and Grid Engine, each its own with the others.
+ */
 struct job_names {
     const char *cluster, *job;
     const char *array_job, *array_task;     /* of a task of an array */
-    const char *restart;                    /* how often it was requeued */
+    const char *restart;                    /* how often it was requeued; Slurm's */
 };
 
 struct job_names job_names(void);

@@ -2,20 +2,47 @@
 #include "train/journal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/err.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 
 struct journal {
     char *path;
     FILE *file;
-    int failed;     /* errno of the first failure */
+    bool failed;
 };
+
+/* Opening a pipe would wait for its reader. */
+static FILE *open_file(const char *path, bool append, struct err *err)
+{
+    int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | (append ? O_APPEND : O_TRUNC), fd;
+    struct stat st;
+    FILE *file;
+
+    if (file_check_link(path, err) < 0)
+        return NULL;
+    fd = open(path, flags, 0666);
+    if (fd < 0 && errno == ENXIO && stat(path, &st) == 0 && S_ISFIFO(st.st_mode)) {
+        err_set(err, "--log %s: is a pipe that nobody reads", path);
+        return NULL;
+    }
+    file = fd < 0 || fcntl(fd, F_SETFL, flags & O_APPEND) < 0 ? NULL
+                                                              : fdopen(fd, append ? "a" : "w");
+    if (!file)
+        err_set(err, "%s: %s", path, strerror(errno));
+    if (!file && fd >= 0)
+        close(fd);
+    return file;
+}
 
 struct journal *journal_open(const char *path, bool append, struct err *err)
 {
@@ -24,10 +51,9 @@ struct journal *journal_open(const char *path, bool append, struct err *err)
     if (!path)
         return journal;
     journal->path = mem_strdup(path);
-    journal->file = fopen(path, append ? "ae" : "we");
+    journal->file = open_file(path, append, err);
     if (!journal->file) {
-        err_set(err, "%s: %s", path, strerror(errno));
-        journal_close(journal, NULL);
+        journal_close(journal);
         return NULL;
     }
     return journal;
@@ -37,9 +63,9 @@ static void note_failure(struct journal *journal)
 {
     if (journal->failed)
         return;
-    journal->failed = errno ? errno : EIO;
+    journal->failed = true;
     log_warning("%s: %s; the run goes on without its log", journal->path,
-                strerror(journal->failed));
+                strerror(errno ? errno : EIO));
 }
 
 static void write_line(struct journal *journal, const char *text)
@@ -95,17 +121,12 @@ void journal_step(struct journal *journal, const struct journal_step *s)
     write_line(journal, text);
 }
 
-int journal_close(struct journal *journal, struct err *err)
+void journal_close(struct journal *journal)
 {
-    int bad = 0;
-
     if (!journal)
-        return 0;
+        return;
     if (journal->file && fclose(journal->file) && !journal->failed)
-        journal->failed = errno;
-    if (journal->failed)
-        bad = err_set(err, "%s: %s", journal->path, strerror(journal->failed));
+        log_warning("%s: %s; the end of the log may be missing", journal->path, strerror(errno));
     free(journal->path);
     free(journal);
-    return bad;
 }

@@ -14,9 +14,13 @@ struct journal;
 #define JOURNAL_SCHEMA "tasuki-log"
 #define JOURNAL_VERSION 1
 
-/* 'path' NULL: a journal that writes nothing. 'append' goes on behind what is there. */
+/* 'path' NULL: a journal that writes nothing. 'append' goes on behind what is there. A pipe must
+ * have a reader.
+ */
 struct journal *journal_open(const char *path, bool append, struct err *err);
-/* One line; takes the reference to 'line'. A failure is kept for journal_close(). */
+/* One line; takes the reference to 'line'. After the first one that cannot be written, which is a
+ * warning, nothing is.
+ */
 void journal_write(struct journal *journal, json_t *line);
 /* The same with 4 digits, for lines with figures of each rank. */
 void journal_write_short(struct journal *journal, json_t *line);
@@ -31,7 +35,7 @@ struct journal_step {
     double norm;                /* of the gradients, where they are clipped */
 };
 void journal_step(struct journal *journal, const struct journal_step *step);
-/* Fails where any line could not be written. NULL is fine. */
-int journal_close(struct journal *journal, struct err *err);
+/* NULL is fine. */
+void journal_close(struct journal *journal);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <math.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "base/err.h"
 #include "base/log.h"
@@ -24,6 +25,18 @@ static void write_metrics(struct session *s)
     }
 }
 
+/* Opening a pipe would wait for its reader, with every file anew. */
+static int write_first(struct session *s, struct err *err)
+{
+    const char *path = s->settings.prometheus;
+    struct stat st;
+
+    if (stat(path, &st) == 0 && S_ISFIFO(st.st_mode))
+        return err_set(err, "--prometheus %s: is a pipe: expected a file, which is replaced whole",
+                       path);
+    return metrics_write(&s->metrics, path, err);
+}
+
 int session_metrics(struct session *session, struct err *err)
 {
     struct session *s = session;
@@ -37,7 +50,8 @@ int session_metrics(struct session *session, struct err *err)
     };
     if (!s->settings.prometheus)
         return 0;
-    return metrics_write(&s->metrics, s->settings.prometheus, err);
+    s->metrics_failed = write_first(s, err) < 0;
+    return s->metrics_failed ? -1 : 0;
 }
 
 void session_note_step(struct session *session, const struct journal_step *step)

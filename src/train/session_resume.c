@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -80,42 +81,75 @@ int session_open_checkpoint(struct session *session, const char *path,
     return bad;
 }
 
-/* Does any rank find it damaged? '*reason' is what the first of them says; malloc'ed. */
-static int ask_all(struct session *s, const struct err *mine, char **reason, struct err *err)
+/* Why a checkpoint is left out; 'text' is malloc'ed, NULL: it is not. */
+struct fault {
+    bool unreadable;    /* the system does not let it be read; else it is damaged */
+    char *text;
+};
+
+/* Does any rank find a fault? '*fault' is what the first of them says. */
+static int ask_all(struct session *s, const struct err *mine, struct fault *fault, struct err *err)
 {
+    bool unreadable = mine->number && mine->number != ENOENT && mine->number != ENOTDIR;
+    char *said = mine->code ? mem_printf("%c%s", unreadable ? 'u' : 'd', mine->text)
+                            : mem_strdup("");
     const void **parts = mem_new((size_t)s->size, sizeof(*parts));
     size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
     void *block = NULL;
-    int bad = comm_exchange(s->comm, mine->text, strlen(mine->text), &block, parts, sizes, err);
+    int bad = comm_exchange(s->comm, said, strlen(said), &block, parts, sizes, err);
 
-    *reason = NULL;
-    for (int r = 0; r < s->size && !bad && !*reason; r++)
-        if (sizes[r] > 0)
-            *reason = s->size > 1 ? mem_printf("rank %d (%s): %.*s", r, comm_host(s->comm, r),
-                                               (int)sizes[r], (const char *)parts[r])
+    *fault = (struct fault){ .text = NULL };
+    for (int r = 0; r < s->size && !bad && !fault->text; r++) {
+        const char *text = parts[r];
+
+        if (sizes[r] == 0)
+            continue;
+        fault->unreadable = text[0] == 'u';
+        fault->text = s->size > 1 ? mem_printf("rank %d (%s): %.*s", r, comm_host(s->comm, r),
+                                               (int)sizes[r] - 1, text + 1)
                                   : mem_strdup(mine->text);
+    }
+    free(said);
     free(block);
     free(parts);
     free(sizes);
     return bad;
 }
 
-/* The one before '*path', which is damaged, comes in its place. */
-static int step_back(struct session *s, char **path, const char *reason, struct err *err)
+/* The one before '*path' comes in its place. */
+static int step_back(struct session *s, char **path, const struct fault *fault, struct err *err)
 {
     char *before = s->rank == 0 ? checkpoint_before(s->settings.checkpoint, *path) : NULL;
     int bad = share_path(s, &before, err);
 
     if (!bad && !before)
         bad = session_agree(s, s->rank == 0 && err_set(err, "%s; there is no checkpoint before it "
-                                                       "in %s", reason, s->settings.checkpoint),
+                                                       "in %s", fault->text,
+                                                       s->settings.checkpoint),
                             err);
     if (!bad && s->rank == 0)
-        log_warning("%s is damaged and left out: %s; the one before it is %s", *path, reason,
-                    before);
+        log_warning("%s %s: %s; the one before it is %s", *path,
+                    fault->unreadable ? "cannot be read and is left out"
+                                      : "is damaged and left out", fault->text, before);
     free(*path);
     *path = before;
     return bad;
+}
+
+/* What is not as it should be about the one of 'directory' that was taken. */
+static void tell_found(const struct session *s, const char *directory)
+{
+    const char *path = checkpoint_path(s->resumed);
+
+    if (s->rank != 0)
+        return;
+    /* One that was named itself is no guess. */
+    if (strcmp(path, directory) != 0 && !checkpoint_names_latest(directory))
+        log_warning("%s: has no file latest: going on from the newest step that is whole, %s",
+                    directory, path);
+    if (checkpoint_is_aside(path))
+        log_warning("%s: a run was killed while it replaced this checkpoint: going on from the "
+                    "older one", path);
 }
 
 /* The newest that all ranks find whole. */
@@ -126,19 +160,21 @@ static int open_newest(struct session *s, char **path, struct err *err)
     while (!bad && !s->resumed) {
         struct err mine = { 0 };
         struct checkpoint *c;
-        char *reason = NULL;
+        struct fault fault = { .text = NULL };
 
         bad = session_open_checkpoint(s, *path, &c, &mine, err);
         if (!bad)
-            bad = ask_all(s, &mine, &reason, err);
-        if (bad || reason)
+            bad = ask_all(s, &mine, &fault, err);
+        if (bad || fault.text)
             checkpoint_close(c);
         else
             s->resumed = c;
-        if (reason)
-            bad = step_back(s, path, reason, err);
-        free(reason);
+        if (fault.text)
+            bad = step_back(s, path, &fault, err);
+        free(fault.text);
     }
+    if (!bad)
+        tell_found(s, s->settings.checkpoint);
     return bad;
 }
 
@@ -158,7 +194,19 @@ static int open_named(struct session *s, struct err *err)
         *err = mine;
     if (!bad)
         bad = session_agree(s, mine.code != 0, err);
+    if (!bad)
+        tell_found(s, given);
     free(path);
+    return bad;
+}
+
+/* All but the newest in there are removed: not where another user says. */
+static int check_best(const struct session *s, struct err *err)
+{
+    char *best = mem_printf("%s/best", s->settings.checkpoint);
+    int bad = s->settings.best == BEST_NONE ? 0 : file_check_link(best, err);
+
+    free(best);
     return bad;
 }
 
@@ -171,7 +219,7 @@ int session_lock(struct session *session, struct err *err)
 
     if (s->rank != 0 || s->lock)
         return 0;
-    if (file_mkdir(directory, err) < 0)
+    if (file_mkdir(directory, err) < 0 || check_best(s, err) < 0)
         return -1;
     self = lock_owner_self(&s->settings.job);
     s->lock = checkpoint_lock(directory, &self, &note, err);
@@ -215,9 +263,6 @@ int session_find_checkpoint(struct session *session, struct err *err)
     else if (!bad && s->settings.resume_from)
         bad = open_named(s, err);
     free(path);
-    if (!bad && s->rank == 0 && s->resumed && checkpoint_is_aside(checkpoint_path(s->resumed)))
-        log_warning("%s: a run was killed while it replaced this checkpoint: going on from the "
-                    "older one", checkpoint_path(s->resumed));
     return bad;
 }
 

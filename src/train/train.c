@@ -28,7 +28,7 @@ static void log_other(void *data, const char *text)
 
     snprintf(err.text, sizeof(err.text), "%s", text);
     log_failure(s, &err);
-    (void)journal_close(s->journal, NULL);
+    journal_close(s->journal);
     s->journal = NULL;
 }
 
@@ -55,8 +55,7 @@ int train_run(const struct train_settings *settings, const struct topo_node *nod
     if (code < 0)
         log_failure(&session, err);
     session_end_metrics(&session);
-    if (journal_close(session.journal, code < 0 ? NULL : err) < 0 && code == EXIT_OK)
-        code = EXIT_FAILED;
+    journal_close(session.journal);
     session_close(&session);
     return code < 0 ? (int)err->code : code;
 }

@@ -108,6 +108,63 @@ skips() {
     [[ "$output" == *"step-00000004/shard-0000.safetensors: damaged: it has "* ]]
 }
 
+@test "without the file latest the newest whole step is gone on from, with one warning" {
+    train 1 -q --steps 6 --checkpoint-every 2 --log "$DIR/whole"
+    cp -r "$DIR/out" "$DIR/good"
+    for ranks in 1 2; do
+        rm -rf "$DIR/out" "$DIR/log"
+        cp -r "$DIR/good" "$DIR/out"
+        rm -r "$DIR/out/latest" "$DIR/out/step-00000006"
+        run train $ranks -q --steps 6 --resume --log "$DIR/log"
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [ "$(grep -c "warning: " <<<"$output")" -eq 1 ]
+        [[ "$output" == *"out: has no file latest: going on from "*"out/step-00000004"* ]]
+        diff <(losses "$DIR/whole" | tail -n 2) <(losses "$DIR/log")
+    done
+    rm "$DIR/out/latest" "$DIR/out/step-00000006/state.json"
+    truncate -s -1 "$DIR/out/step-00000004/shard-0000.safetensors"
+    run train 2 -q --steps 6 --resume --log "$DIR/log"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c "warning: .* damaged and left out" <<<"$output")" -eq 2 ]
+    [[ "$output" == *"going on from the newest step that is whole, "*"out/step-00000002"* ]]
+    rm -r "$DIR/out/latest" "$DIR"/out/step-*/state.json
+    run train 2 -q --steps 6 --resume
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"step-00000002/state.json: "*"; there is no checkpoint before it in "* ]]
+    # So it is with another directory that is gone on from, where one's own has no steps.
+    rm -r "$DIR"/out/step-* "$DIR/good/latest"
+    run train 1 -q --steps 8 --resume --resume-from "$DIR/good"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"good: has no file latest: "*"good/step-00000006"* ]]
+}
+
+# Not even root may read it.
+powerless() {
+    setpriv --bounding-set -dac_override,-dac_read_search \
+        --inh-caps -dac_override,-dac_read_search "$@"
+}
+
+@test "a checkpoint that cannot be read is not called damaged" {
+    train 1 -q --steps 4 --checkpoint-every 2
+    [ "$(id -u)" -ne 0 ] || powerless true || skip "needs setpriv"
+    [ "$(id -u)" -eq 0 ] || powerless() { "$@"; }
+    for file in shard-0000.safetensors state.json; do
+        chmod 0 "$DIR/out/step-00000004/$file"
+        for ranks in 1 2; do
+            run powerless "$TASUKI" train $RUN --steps 4 -n --resume --ranks-in-process $ranks
+            echo "$output"
+            [ "$status" -eq 0 ]
+            [ "$(grep -c "warning: " <<<"$output")" -eq 1 ]
+            [[ "$output" == *"out/step-00000004 cannot be read and is left out: "* ]]
+            [[ "$output" == *"step-00000004/$file: Permission denied; the one before it is "* ]]
+        done
+    done
+}
+
 # wait_for_step LOG PID [PATTERN]: until the log has a line of a step, or such a one.
 wait_for_step() {
     for _ in $(seq 3000); do
@@ -161,7 +218,7 @@ taken_over() {
     refused "out: another run writes checkpoints here: process $pid on $(hostname), since "
     kill -KILL $pid
     wait $pid || true
-    [ -e "$DIR/out/lock" ]
+    [ "$(stat -c %a "$DIR/out/lock")" = 600 ]
     taken_over "process $pid on $(hostname), since "*": that process is gone"
     # Of the same job it is given some time to end.
     rm -f "$DIR/log"
@@ -174,10 +231,39 @@ taken_over() {
     wait $pid || true
 }
 
+can_mount() {
+    mkdir -p "$DIR/box"
+    unshare -m mount -t tmpfs -o size=64k none "$DIR/box" 2>/dev/null ||
+        skip "needs root and mount namespaces"
+}
+
+@test "a lock of a process that /proc hides holds while it is touched" {
+    can_mount
+    unset SLURM_JOB_ID
+    "$TASUKI" train $RUN -q --steps 1000000 --log "$DIR/log" 3>&- &
+    pid=$!
+    wait_for_step "$DIR/log" $pid
+    hidden() {
+        run unshare -m sh -c 'mount -t tmpfs none "/proc/$0" && exec "$@"' $pid \
+            "$TASUKI" train $RUN -q --steps 2
+        echo "$output"
+    }
+    hidden
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"out: another run writes checkpoints here: process $pid on "* ]]
+    kill -STOP $pid
+    touch -d '10 minutes ago' "$DIR/out/lock"
+    hidden
+    kill -KILL $pid
+    wait $pid || true
+    [ "$status" -eq 0 ]
+    [ "$(steps)" = "latest step-00000002" ]
+}
+
 @test "locks of other hosts hold while they are touched; those of the same job do not" {
     lock job=12 array_job=10 array_task=2
     refused "job 12 (task 2 of array 10), process 1 on elsewhere, since 2026-01-02T03:04:05+0000"
-    SLURM_JOB_ID=12 taken_over "job 12 (task 2 of array 10), "*": it is an earlier run of this job"
+    SLURM_JOB_ID=12 SLURM_ARRAY_TASK_ID=2 taken_over "job 12 (task 2 of array 10), "*": it is an earlier run of this job"
     lock job=12
     SLURM_JOB_ID=12 SLURM_RESTART_COUNT=1 taken_over "job 12, "*": this job was requeued since"
     lock job=12
@@ -216,7 +302,7 @@ taken_over() {
     [[ "$output" == *"--checkpoint $DIR/out-%A_%a: %a: this is no task of an array"* ]]
     run env -u SLURM_JOB_ID SLURM_ARRAY_JOB_ID=1 SLURM_ARRAY_TASK_ID=2 "$TASUKI" train $RUN
     [ "$status" -eq 2 ]
-    [[ "$output" == *"--log $DIR/log-%j%%: %j: this is no job (SLURM_JOB_ID is not set)"* ]]
+    [[ "$output" == *"--checkpoint $DIR/out-%A_%a: %A: this is no job of Slurm, "* ]]
 }
 
 # same_files A B: tensors and what is said of them, but for the time that a plan took to measure.
@@ -261,12 +347,6 @@ same_files() {
     rm -rf "$DIR/out"
     train 2 --stages 2 -q --steps $((newest + 2)) --log "$DIR/whole"
     diff <(losses "$DIR/log") <(losses "$DIR/whole")
-}
-
-can_mount() {
-    mkdir -p "$DIR/box"
-    unshare -m mount -t tmpfs -o size=64k none "$DIR/box" 2>/dev/null ||
-        skip "needs root and mount namespaces"
 }
 
 # After the first checkpoint nothing can be written any more.

@@ -91,6 +91,37 @@ value() {
     [ "$status" -eq 3 ]
 }
 
+@test "a log that can no longer be written is a warning, and the run ends as it would" {
+    run "$TASUKI" train $MODEL --global-batch 24 --steps 3 -q --log /dev/full
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c "warning: " <<<"$output")" -eq 1 ]
+    [[ "$output" == *"/dev/full: No space left on device; the run goes on without its log"* ]]
+    mkfifo pipe
+    head -n 1 pipe >first 3>&- &
+    run "$TASUKI" train $MODEL --global-batch 8 --steps 2000 -q --log pipe
+    echo "$output"
+    wait $!
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"pipe: Broken pipe; the run goes on without its log"* ]]
+    grep -q '"event":"start"' first
+}
+
+@test "a pipe without a reader is refused, and one that is read has all of the log" {
+    mkfifo pipe
+    for option in log prometheus; do
+        run timeout 60 "$TASUKI" train $MODEL --global-batch 24 --steps 1 -q --$option pipe
+        echo "$output"
+        [ "$status" -eq 1 ]
+        [ "$(grep -c "error: " <<<"$output")" -eq 1 ]
+        [[ "$output" == *"error: --$option pipe: is a pipe"* ]]
+    done
+    cat pipe >all 3>&- &
+    "$TASUKI" train $MODEL --global-batch 24 --steps 3 -q --log pipe
+    wait $!
+    [ "$(value all step)" -eq 3 ]
+}
+
 @test "a log that is not there, a number, and no log" {
     run "$TASUKI" watch nothing
     [ "$status" -eq 1 ]

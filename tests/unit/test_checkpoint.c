@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_directory.h"
@@ -25,14 +26,8 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    char *latest = mem_printf("%s/latest", directory);
-
     (void)state;
-    checkpoint_remove(final);
-    checkpoint_remove(old);
-    unlink(latest);
-    free(latest);
-    return rmdir(directory);
+    return unit_remove(directory);
 }
 
 /* A directory with a file that says which it is. */
@@ -85,6 +80,95 @@ static void where_the_move_fails_the_one_that_was_renamed_away_stays(void **stat
     expect(old, "older");
 }
 
+/* Another directory, to which a link leads in place of one of ours. */
+static void elsewhere(const char *at, char path[600])
+{
+    snprintf(path, 600, "%s/elsewhere", directory);
+    make(path, "other");
+    assert_int_equal(symlink(path, at), 0);
+}
+
+static void a_link_in_place_of_a_step_is_removed_and_not_what_it_leads_to(void **state)
+{
+    const char *const places[] = { temporary, final, old };
+    char target[600];
+    struct err err = { 0 };
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct stat st;
+
+        elsewhere(places[i], target);
+        assert_int_equal(checkpoint_start(directory, temporary, &err), 0);
+        assert_int_equal(rmdir(temporary), 0);
+        make(temporary, "newer");
+        assert_int_equal(checkpoint_finish(directory, temporary, STEP, 1, &err), 0);
+        expect(final, "newer");
+        expect(target, "other");
+        assert_int_equal(lstat(old, &st), -1);
+        assert_int_equal(lstat(temporary, &st), -1);
+        file_remove_directory(final);
+        file_remove_directory(target);
+    }
+}
+
+static void links_among_the_steps_that_go_lead_to_what_stays(void **state)
+{
+    char older[600], target[600];
+    struct err err = { 0 };
+    struct stat st;
+
+    (void)state;
+    snprintf(older, sizeof(older), "%s/step-00000010", directory);
+    elsewhere(older, target);
+    make(temporary, "newer");
+    assert_int_equal(checkpoint_finish(directory, temporary, STEP, CHECKPOINT_KEEP_ONLY, &err), 0);
+    assert_int_equal(lstat(older, &st), -1);
+    expect(target, "other");
+}
+
+static void a_link_in_place_of_latest_gives_way(void **state)
+{
+    char *latest = mem_printf("%s/latest", directory), target[600];
+    struct err err = { 0 };
+    char *path;
+
+    (void)state;
+    snprintf(target, sizeof(target), "%s/file", directory);
+    unit_write(target, "other");
+    assert_int_equal(symlink(target, latest), 0);
+    make(temporary, "newer");
+    assert_int_equal(checkpoint_finish(directory, temporary, STEP, 1, &err), 0);
+    assert_int_equal(checkpoint_latest(directory, &path, &err), 0);
+    assert_string_equal(path, final);
+    unlink(latest);
+    rename(target, latest);
+    free(path);
+    assert_int_equal(checkpoint_latest(directory, &path, &err), 0);
+    assert_contains(path, "/other");
+    free(path);
+    free(latest);
+}
+
+static void no_checkpoint_goes_where_a_link_of_another_user_leads(void **state)
+{
+    char best[600], made[700], target[600];
+    struct err err = { 0 };
+
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    snprintf(best, sizeof(best), "%s/best", directory);
+    snprintf(made, sizeof(made), "%s/." STEP ".tmp", best);
+    elsewhere(best, target);
+    assert_int_equal(checkpoint_start(best, made, &err), 0);
+    assert_int_equal(lchown(best, 65534, 65534), 0);
+    assert_int_equal(checkpoint_start(best, made, &err), -1);
+    assert_contains(err.text, "best: is a link that another user made (user 65534)");
+    strcat(best, "/");
+    assert_int_equal(file_check_link(best, &err), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -92,6 +176,13 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(
             where_the_move_fails_the_one_that_was_renamed_away_stays, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            a_link_in_place_of_a_step_is_removed_and_not_what_it_leads_to, setup, teardown),
+        cmocka_unit_test_setup_teardown(links_among_the_steps_that_go_lead_to_what_stays, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_link_in_place_of_latest_gives_way, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_checkpoint_goes_where_a_link_of_another_user_leads,
+                                        setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -66,6 +66,53 @@ static void those_of_other_steps_are_removed_by_their_name(void **state)
     assert_int_equal(rmdir(parent), 0);
 }
 
+static void a_link_is_neither_read_nor_followed_where_fates_are_removed(void **state)
+{
+    char parent[] = "/tmp/tasuki-fate-XXXXXX", place[64], target[64], file[80];
+    struct fate *fates;
+    struct err err = { 0 };
+    struct stat st;
+
+    (void)state;
+    assert_non_null(mkdtemp(parent));
+    snprintf(place, sizeof(place), "%s/.fate-7-0", parent);
+    snprintf(target, sizeof(target), "%s/target", parent);
+    snprintf(file, sizeof(file), "%s/0.json", target);
+    assert_int_equal(mkdir(target, 0700), 0);
+    put(target, "0.json", "{\"rank\": 0, \"code\": 0, \"agreed\": true, \"time\": 1.0, "
+        "\"host\": \"n1\", \"text\": \"\", \"step\": \"4\"}");
+    assert_int_equal(fate_read(target, &fates), 1);
+    fate_free(1, fates);
+    assert_int_equal(symlink(target, place), 0);
+    assert_int_equal(fate_read(place, &fates), 0);
+    fate_forget_all(parent, ".fate-7-");
+    assert_int_equal(lstat(place, &st), -1);
+    assert_int_equal(access(file, F_OK), 0);
+    assert_int_equal(symlink(target, place), 0);
+    assert_int_equal(fate_make(place, &err), 0);
+    assert_int_equal(lstat(place, &st), 0);
+    assert_true(S_ISDIR(st.st_mode));
+    assert_int_equal(st.st_mode & 0777, 0700);
+    assert_int_equal(access(file, F_OK), 0);
+    assert_int_equal(unit_remove(parent), 0);
+}
+
+static void a_directory_that_others_may_use_is_refused(void **state)
+{
+    char place[] = "/tmp/tasuki-fate-XXXXXX", inner[64];
+    struct err err = { 0 };
+
+    (void)state;
+    assert_non_null(mkdtemp(place));
+    snprintf(inner, sizeof(inner), "%s/0.json", place);
+    assert_int_equal(mkdir(inner, 0700), 0);
+    assert_int_equal(fate_make(place, &err), 0);
+    assert_int_equal(chmod(place, 0777), 0);
+    assert_int_equal(fate_make(place, &err), -1);
+    assert_contains(err.text, place);
+    assert_int_equal(unit_remove(place), 0);
+}
+
 static void where_no_directory_is_there_is_no_fate(void **state)
 {
     struct fate *fates;
@@ -80,6 +127,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_that_failed_comes_first_and_what_is_damaged_does_not_count),
         cmocka_unit_test(those_of_other_steps_are_removed_by_their_name),
+        cmocka_unit_test(a_link_is_neither_read_nor_followed_where_fates_are_removed),
+        cmocka_unit_test(a_directory_that_others_may_use_is_refused),
         cmocka_unit_test(where_no_directory_is_there_is_no_fate),
     };
 
