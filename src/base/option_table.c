@@ -230,7 +230,7 @@ static const struct option_spec table[] = {
 
     /* running */
     { .name = "device", .argument = "cpu|cuda", .commands = COSTS,
-      .help = "what computes (default: cpu)" },
+      .help = "what computes; train takes cuda where all ranks have GPUs (default: cpu)" },
     { .name = "backend", .argument = "cpu|reference", .commands = COSTS,
       .help = "kernels of a CPU (default: cpu where built in; reference for float64)" },
     { .name = "comm", .argument = "mpi|nccl|nccl+mpi", .commands = TRAIN,

@@ -64,8 +64,8 @@ int planning_kernels(const struct options *options, const char **name, struct er
         option_choice(options, "backend", name, err) < 0 ||
         option_choice(options, "precision", &precision, err) < 0)
         return -1;
-    gpu = device && strcmp(device, "cuda") == 0;
     tf32 = precision && strcmp(precision, "tf32") == 0;
+    gpu = device ? strcmp(device, "cuda") == 0 : tf32 && !*name;
     if (tf32 && !gpu)
         return err_set_code(err, EXIT_USAGE, "--precision tf32 needs --device cuda");
     if (!gpu)
@@ -73,7 +73,7 @@ int planning_kernels(const struct options *options, const char **name, struct er
     if (*name)
         return err_set_code(err, EXIT_USAGE, "--device cuda and --backend %s: that is a backend "
                             "of CPUs: leave one of them out", *name);
-    *name = tf32 ? "cuda-tf32" : device;
+    *name = tf32 ? "cuda-tf32" : "cuda";
     return 0;
 }
 

@@ -357,6 +357,15 @@ static int check_data(struct session *s, struct err *err)
     return bad;
 }
 
+/* GPUs may idle where nothing is run. */
+static int check_binding(struct session *s, struct err *err)
+{
+    struct err ignored = { 0 };
+    int bad = session_check_binding(s, s->settings.dry_run ? &ignored : err) < 0;
+
+    return s->settings.dry_run ? 0 : session_agree(s, bad, err);
+}
+
 /* Each step may fail on any rank; all learn of it before the next collective. */
 int session_open(struct session *session, const struct train_settings *settings,
                  const struct topo_node *node, struct comm *comm, struct err *err)
@@ -372,8 +381,7 @@ int session_open(struct session *session, const struct train_settings *settings,
     if (session_cluster(s, err) < 0)
         return -1;
     s->discovering = phase(s);
-    if ((!settings->dry_run &&
-         session_agree(s, session_check_binding(s, err) < 0, err) < 0) ||
+    if (check_binding(s, err) < 0 ||
         session_choose_gpu(s, err) < 0 || session_open_model(s, err) < 0 ||
         session_find_checkpoint(s, err) < 0 || session_open_initial(s, err) < 0 ||
         session_agree(s, open_inputs(s, err) < 0 ||

@@ -172,7 +172,7 @@ int session_resume_best(struct session *session, struct err *err);
 /* GPUs that are there and not asked for, or that would idle, are an error with the line to use; fewer
  * cores than --cpus-per-task are a warning. Collective.
  */
-int session_check_binding(const struct session *session, struct err *err);
+int session_check_binding(struct session *session, struct err *err);
 /* Each rank takes the first GPU that CUDA shows it and no rank before it on its node has; where there
  * are fewer GPUs than ranks they share them in turn. Nothing where no GPU is asked for. Collective.
  */

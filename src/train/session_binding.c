@@ -121,25 +121,40 @@ static char *better_line(const struct session *s, const struct tally *t)
     return mem_printf("--ranks-in-process %d, or mpirun -n %d tasuki ...", t->gpus, t->gpus);
 }
 
-static int check_gpus(const struct session *s, const struct bound *all, struct err *err)
+/* Where nothing is said and all ranks are shown GPUs, these are used. */
+static int choose_device(struct session *s, const struct bound *all, int first, struct err *err)
+{
+    bool every = true;
+
+    for (int r = 0; r < s->size; r++)
+        every = every && all[r].n > 0;
+    if (!every || s->settings.float64)
+        return err_set_code(err, EXIT_USAGE,
+                            "%d GPU%s of %s, and --device is not given: --device cuda uses GPUs, "
+                            "--device cpu says that none are meant to be used", all[first].n,
+                            all[first].n == 1 ? "" : "s", comm_host(s->comm, first));
+    s->settings.backend = "cuda";
+    return 0;
+}
+
+static int check_gpus(struct session *s, const struct bound *all, struct err *err)
 {
     struct tally t = count(s, all);
+    bool given = s->settings.device_given;
     char *line;
 
     if (t.first < 0)
         return 0;
-    if (!s->settings.device_given)
-        return err_set_code(err, EXIT_USAGE,
-                            "%d GPU%s of %s, and --device is not given: --device cuda uses GPUs, "
-                            "--device cpu says that none are meant to be used",
-                            all[t.first].n, all[t.first].n == 1 ? "" : "s",
-                            comm_host(s->comm, t.first));
+    if (!given && !planning_on_gpu(s->settings.backend) &&
+        choose_device(s, all, t.first, err) < 0)
+        return -1;
     if (!planning_on_gpu(s->settings.backend) || t.idle == 0)
         return 0;
     line = better_line(s, &t);
     err_set_code(err, EXIT_USAGE,
-                 "%d task%s, %d GPUs: %d would idle; use %s (CUDA_VISIBLE_DEVICES says which are "
-                 "meant)", s->size, s->size == 1 ? "" : "s", t.gpus, t.idle, line);
+                 "%d task%s, %d GPUs: %d would idle; use %s%s (CUDA_VISIBLE_DEVICES says which "
+                 "are meant)", s->size, s->size == 1 ? "" : "s", t.gpus, t.idle, line,
+                 given ? "" : ", or --device cpu");
     free(line);
     return -1;
 }
@@ -161,8 +176,9 @@ static void check_cpus(const struct session *s, const struct bound *all)
                     all[first].cpus, all[first].asked, all[first].asked);
 }
 
-int session_check_binding(const struct session *s, struct err *err)
+int session_check_binding(struct session *session, struct err *err)
 {
+    struct session *s = session;
     const void **parts = mem_new((size_t)s->size, sizeof(*parts));
     size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
     struct bound mine = own(s->node), *all = mem_new((size_t)s->size, sizeof(*all));

@@ -268,7 +268,7 @@ def begin(checks):
     os.makedirs(checks.args.results, exist_ok=True)
     day = datetime.datetime.now(datetime.timezone.utc)
     gpu = re.sub(r"[^a-z0-9]+", "-", device.split(",")[0].lower()).strip("-")
-    checks.path = os.path.join(checks.args.results, f"{day:%Y-%m-%d-%H%M}-{gpu}")
+    checks.path = os.path.join(checks.args.results, f"{day:%Y-%m-%d-%H%M%S}-{gpu}")
     checks.head = {"time": f"{day:%Y-%m-%dT%H:%MZ}", "device": device, "driver": driver,
                    "tasuki": checks.call([checks.tasuki, "--version"]).strip().splitlines()[0]}
 

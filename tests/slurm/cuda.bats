@@ -53,6 +53,30 @@ same_curve() {
     [[ "$output" == *"Fake GPU, sm_90"* ]]
 }
 
+@test "a run that is not told what computes takes the GPU that is there" {
+    echo "gpu 0000:1b:00.0" >machine
+    export TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so
+    on_fake "$TASUKI" train $model --stages 1 --micro-batches 1 --log default
+    grep -q '"backend":"cuda"' default
+    on_fake "$TASUKI" train $model --stages 1 --micro-batches 1 --device cpu --log cpu
+    grep -q '"backend":"cpu"' cpu
+    same_curve default cpu
+    on_fake "$TASUKI" train $model --stages 1 --micro-batches 1 --precision tf32 --log tf32
+    grep -q '"device":"Fake GPU, sm_90, CUDA [0-9.]*, TF32"' tf32
+    run on_fake "$TASUKI" train $model --device cpu --precision tf32
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--precision tf32 needs --device cuda"* ]]
+}
+
+@test "what a step takes on a GPU is shown by operator" {
+    local mlp=$srcdir/tests/data/model/mlp
+    TASUKI_FAKE_WATCH=1 on_fake "$TASUKI" profile "$mlp/model.onnx" --data \
+        "$mlp/train.safetensors" --loss cross-entropy:logits,label --batch-size 4 --device cuda \
+        --no-cache --threads 1 --format text >table
+    grep -q '^device    Fake GPU' table
+    grep -q '^LinearWgrad ' table
+}
+
 @test "without a GPU, --device cuda is one clear error" {
     : >machine
     run on_fake "$TASUKI" train $model --device cuda

@@ -403,6 +403,12 @@ demo_steps() {
     run demo_steps -N2 --ntasks-per-node=1 --gpus-per-node=4
     echo "$output"
     [ "$status" -ne 0 ]
+    [[ "$output" == *"2 tasks, 8 GPUs: 6 would idle; use srun --mpi=pmix -N2 --ntasks-per-node=4 \
+--gpus-per-node=4 tasuki ..., or --device cpu"* ]]
+    device="--precision float64"
+    run demo_steps -N2 --ntasks-per-node=1 --gpus-per-node=4
+    echo "$output"
+    [ "$status" -ne 0 ]
     [[ "$output" == *"4 GPUs of n1, and --device is not given: --device cuda uses GPUs"* ]]
     device="--device cuda"
     run demo_steps -N2 --ntasks-per-node=1 --gpus-per-node=4
