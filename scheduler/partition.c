@@ -136,10 +136,7 @@ void search_free(struct search *s)
     search_reset(s);
     search_forget(s);
     table_free(s->table);
-    for (int p = 0; p <= s->cluster->n_devices; p++)
-        free(s->reduce[p]);
-    free(s->reduce);
-    free(s->reduces);
+    search_forget_reduces(s);
     free(s->below);
     free(s->order);
     free(s->splits);

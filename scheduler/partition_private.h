@@ -204,7 +204,7 @@ struct search {
     bool complete;          /* all of them were simulated */
     int n_reduces;
     struct reduce_time *reduces;
-    int **reduce;           /* [devices + 1]: by pipelines; in one of them by replicas, and first
+    int ***reduce;          /* [devices + 1]: by pipelines; in one of them by replicas, and first
                              * device: which of 'reduces', from 1; NULL, 0: not asked for yet */
     struct span *below;     /* [places] */
     int n_splits;
@@ -431,6 +431,7 @@ struct message_link search_link(const struct search *search, int from, int r, in
 /* Seconds per micro-batch of values, or of gradients: of a receiver, of a sender. */
 double search_message(const struct message_link *link, double bytes, double own_bytes);
 double search_allreduce(struct search *search, int pipelines, int device, int r, double bytes);
+void search_forget_reduces(struct search *search);
 
 /* Pipelines whose devices have several stages each, one behind the other or as a V. */
 struct chunking {

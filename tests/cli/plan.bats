@@ -70,6 +70,14 @@ load planning.bash
     [ "$n" -ge 4 ]
 }
 
+@test "a cluster of very many devices is planned for" {
+    for flat in flat:90000,bandwidth=1e9 tree:90000x1,inside=1e9,across=1e9; do
+        run plan
+        echo "$output"
+        [[ "$status" -eq 0 && "$output" == *" of 90000 devices of $flat"* ]]
+    done
+}
+
 @test "a plan that meets its bound, and has one micro-batch, is told so" {
     flat=flat:1,bandwidth=1e9,latency=0
     run plan --micro-batches 1
@@ -805,11 +813,12 @@ refused() {
 }
 
 @test "a cluster without devices is refused with what would do" {
-    for flat in flat:0,bandwidth=1e9 flat:-1,bandwidth=1e9; do
-        refused 2 'expected a number of devices, 1 or more, got "'
+    for flat in flat:0,bandwidth=1e9 flat:-1,bandwidth=1e9 flat:1048577,bandwidth=1e9; do
+        refused 2 'expected a number of devices from 1 to 1048576, got "'
     done
-    for flat in tree:0x4,inside=1e9,across=1e9 tree:4x0,inside=1e9,across=1e9; do
-        refused 2 'expected NODESxDEVICES, 1x1 or more, got "'
+    for flat in tree:0x4,inside=1e9,across=1e9 tree:4x0,inside=1e9,across=1e9 \
+                tree:1025x1024,inside=1e9,across=1e9; do
+        refused 2 'expected NODESxDEVICES, from 1x1 to 1048576 devices in all, got "'
     done
     flat=dgx-h100:0
     refused 2 'expected a number of nodes after the colon, from 1 to '
