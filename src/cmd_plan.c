@@ -157,10 +157,12 @@ static int open_cost(struct plan_run *r, struct err *err)
     const char *const *paths;
     int n = option_strings(r->options, "cost", &paths);
 
-    if (n == 0)
-        return 0;
-    r->cost = cost_choose(n, paths, r->cluster->devices[0].kind, err);
-    return r->cost ? 0 : -1;
+    if (n)
+        r->cost = planning_choose(r->cluster, n, paths, err);
+    if (n && !r->cost)
+        return -1;
+    planning_warn(r->cluster, r->cost);
+    return 0;
 }
 
 /* Costs of a model are measured here, unless a cost file is given; its memory is that of its

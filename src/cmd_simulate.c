@@ -107,7 +107,7 @@ static struct cost *open_cost(const struct simulate_run *r, struct err *err)
     char *model;
 
     if (n)
-        return cost_choose(n, files, r->cluster->devices[0].kind, err);
+        return planning_choose(r->cluster, n, files, err);
     if (!r->plan->model_path) {
         err_set_code(err, EXIT_USAGE, "%s: made from a cost file alone: give it by --cost FILE",
                      path);
@@ -155,6 +155,8 @@ static int open_all(struct simulate_run *r, struct err *err)
         (schedule && plan_set_schedule(r->plan, schedule, err)))
         return -1;
     r->cost = open_cost(r, err);
+    if (r->cost)
+        planning_warn(r->cluster, r->cost);
     r->sim = r->cost ? simulate(r->plan, r->cost, r->cluster, &jitter, err) : NULL;
     return r->sim ? 0 : -1;
 }
