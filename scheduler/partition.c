@@ -587,13 +587,14 @@ static struct plan *partition_once(const struct cost *cost, const struct cluster
 static struct plan *partition_pinned(const struct cost *cost, const struct cluster *cluster,
                                      struct plan_request *request, char **why, struct err *err)
 {
-    int most = cost->n_blocks < cluster->n_devices ? cost->n_blocks : cluster->n_devices;
+    int chunks = request_chunks(request), most = chunks * cluster->n_devices;
+    int least = pins_least_stages(request->block_stage, cost->n_blocks);
     struct plan *best = NULL;
     struct search *any;
 
+    most = cost->n_blocks < most ? cost->n_blocks : most;
     request->n_others = 0;
-    for (request->stages = pins_least_stages(request->block_stage, cost->n_blocks);;
-         request->stages++) {
+    for (request->stages = (least + chunks - 1) / chunks * chunks;; request->stages += chunks) {
         struct err local = { 0 };
         char *reasons = NULL;
         struct plan *plan = partition_once(cost, cluster, request, why ? &reasons : NULL, &local);
@@ -612,7 +613,8 @@ static struct plan *partition_pinned(const struct cost *cost, const struct clust
             plan_free(plan);
             free(reasons);
         }
-        if ((best && !better && !request->exhaustive) || request->stages >= most)
+        if ((best && !better && !request->exhaustive && chunks == 1) ||
+            request->stages + chunks > most)
             break;
     }
     if (!best)
@@ -623,6 +625,45 @@ static struct plan *partition_pinned(const struct cost *cost, const struct clust
     set_bound(any, best);
     search_free(any);
     return best;
+}
+
+static struct plan *partition_any(const struct cost *cost, const struct cluster *cluster,
+                                  struct plan_request *request, char **why, struct err *err)
+{
+    if (request->block_stage && !request->stages)
+        return partition_pinned(cost, cluster, request, why, err);
+    return partition_once(cost, cluster, request, why, err);
+}
+
+static bool has_plan(const struct cost *cost, const struct cluster *cluster,
+                     const struct plan_request *request, int64_t group)
+{
+    struct plan_request other = *request;
+    struct err ignored = { 0 };
+    struct plan *plan;
+
+    other.batchnorm_samples = group;
+    other.n_others = 0;
+    plan = partition_any(cost, cluster, &other, NULL, &ignored);
+    plan_free(plan);
+    return plan != NULL;
+}
+
+/* Where BatchNorm's groups are what leaves no plan: which would. */
+static void blame_groups(const struct cost *cost, const struct cluster *cluster,
+                         const struct plan_request *request, struct err *err)
+{
+    int64_t group = request->batchnorm_samples, smaller = group / 2;
+    int pipelines = request->pipelines ? request->pipelines : 1;
+
+    if (group < 2 || request->global_batch / pipelines % group ||
+        !has_plan(cost, cluster, request, 1))
+        return;
+    while (group % smaller || !has_plan(cost, cluster, request, smaller))
+        smaller--;
+    err_hint(err, "each share is a multiple of BatchNorm's %lld samples%s: --batchnorm-samples "
+             "%lld would do", (long long)group, request->batchnorm_chosen ? ", the default" : "",
+             (long long)smaller);
 }
 
 struct plan *partition(const struct cost *cost, const struct cluster *cluster,
@@ -647,8 +688,9 @@ struct plan *partition(const struct cost *cost, const struct cluster *cluster,
     if (why)
         *why = NULL;
     if (!local.code)
-        plan = stages && !pinned.stages ? partition_pinned(cost, cluster, &pinned, why, &local)
-                                        : partition_once(cost, cluster, &pinned, why, &local);
+        plan = partition_any(cost, cluster, &pinned, why, &local);
+    if (!plan && err && (stages || !pinned.n_pins))
+        blame_groups(cost, cluster, &pinned, &local);
     free(stages);
     cost_free(reordered);
     if (!plan && err)

@@ -237,10 +237,17 @@ int candidate_block(const struct candidate *c, int at);
 int *candidate_stages(const struct candidate *c);
 /* Give it these, none of them empty. */
 void candidate_assign(struct candidate *c, const int *stage);
+/* The first and the last place of each cut between stages, [n_stages + 1]. */
+struct cut_range {
+    int from, to;
+};
+
 /* Where to cut 'n' parts in a row into stages, none empty, so that the slowest is as fast as can
- * be: 'cuts' [n_stages + 1]. The seconds of the first i parts in stage k are sums[k * stride + i].
+ * be: 'cuts' [n_stages + 1], in these ranges (NULL: any; else such as pins_ranges() gives). The
+ * seconds of the first i parts in stage k are sums[k * stride + i].
  */
-void even_cuts(const double *sums, int stride, int n, int n_stages, int *cuts);
+void even_cuts(const double *sums, int stride, int n, int n_stages,
+               const struct cut_range *ranges, int *cuts);
 /* The largest share of 'r' replicas. */
 int64_t candidate_share(int64_t micro_batch, int r);
 /* Micro-batches in flight in a stage. */
@@ -529,6 +536,10 @@ int *pins_resolve(const struct cost *cost, const struct plan_request *request, s
 int pins_least_stages(const int *pins, int n_blocks);
 /* 'pins' may be NULL. */
 bool pins_hold(const int *pins, const struct candidate *c);
+/* Where in the table so many stages may be cut, none of them empty; malloc'ed, NULL where the pins
+ * leave no place.
+ */
+struct cut_range *pins_ranges(const int *pins, const struct table *table, int n_stages);
 /* May a stage with this number have this interval between cuts? */
 bool pins_allow(const int *pins, const struct table *table, int interval, int stage);
 

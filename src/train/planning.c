@@ -374,8 +374,10 @@ static int choose_group(struct planning *p, struct err *err)
         return -1;
     if (!has_stats)
         p->request.batchnorm_samples = 0;
-    else if (!p->request.batchnorm_samples)
+    else if (!p->request.batchnorm_samples) {
         p->request.batchnorm_samples = planning_group(&p->request, p->cluster->n_devices);
+        p->request.batchnorm_chosen = true;
+    }
     return 0;
 }
 

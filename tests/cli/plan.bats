@@ -95,14 +95,7 @@ load planning.bash
 }
 
 @test "a device gets several stages where such a schedule is asked for, or the reason why not" {
-    {
-        echo '{ "schema": "tasuki-cost", "version": 1, "micro_batch": [1], "blocks": ['
-        for b in a b c d e f g; do
-            echo "{ \"name\": \"$b\", \"forward\": 1, \"dgrad\": 1, \"wgrad\": 1,"
-            echo "\"activations\": 100, \"parameters\": 1000000 },"
-        done
-        echo '{ "name": "h", "forward": 1, "dgrad": 1, "wgrad": 1, "activations": 100 } ] }'
-    } >cost.json
+    eight_blocks >cost.json
     run plan --schedule zb-v --stages 8 --micro-batches 8
     [ "$status" -eq 0 ]
     [[ "$output" == "8 stages on 4 of 4 devices of flat:"*", zb-v, 8 micro-batches of 1"* ]]
@@ -137,6 +130,55 @@ load planning.bash
     [[ "$output" == *"no number of devices from 1 to 4 suits"* ]]
 }
 
+# The stage of a block in plan.json.
+stage_of() {
+    awk -v block="$1" '/"replicas"/ { s++ } $0 ~ "\"" block "\"" { print s + 0 }' plan.json
+}
+
+# Eight blocks, the last without parameters.
+eight_blocks() {
+    echo '{ "schema": "tasuki-cost", "version": 1, "micro_batch": [1], "blocks": ['
+    for b in a b c d e f g; do
+        echo "{ \"name\": \"$b\", \"forward\": 1, \"dgrad\": 1, \"wgrad\": 1,"
+        echo "\"activations\": 100, \"parameters\": 1000000 },"
+    done
+    echo '{ "name": "h", "forward": 1, "dgrad": 1, "wgrad": 1, "activations": 100 } ] }'
+}
+
+@test "blocks are pinned to the stages of a device that has several" {
+    eight_blocks >cost.json
+    plan --schedule zb-v --stages 4 --pin c=0 --pin g=2 -o plan.json >table
+    [ "$(stage_of a) $(stage_of c) $(stage_of g) $(stage_of h)" = "0 0 2 3" ]
+    # Without a number of stages those are tried that the schedule has.
+    plan --schedule zb-v --pin c=0 -o plan.json >table
+    [ "$(stage_of a) $(stage_of c)" = "0 0" ]
+    plan --schedule interleaved --pin a=0 --pin b=1 -o plan.json >table
+    [ "$(stage_of a) $(stage_of b)" = "0 1" ]
+    plan --schedule zb-v --pin h=5 -o plan.json >table
+    [ "$(grep -c '"replicas"' plan.json)" -eq 6 ]
+    run plan --schedule zb-v --pin h=4
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"suits the micro-batches, the pins and the memory"* ]]
+}
+
+@test "BatchNorm's groups are named where they leave no plan" {
+    model="$srcdir/etc/demo/digits.onnx --data $srcdir/etc/demo/digits-train.safetensors"
+    plan="$TASUKI plan $model --global-batch 32 --cluster $flat,flops=1e12,memory-bandwidth=1e11"
+    said="each share is a multiple of BatchNorm's 16 samples"
+    run $plan --replicas 4
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"; $said, the default: --batchnorm-samples 8 would do" ]]
+    run $plan --memory 600K --batchnorm-samples 16
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"; $said: --batchnorm-samples 8 would do" ]]
+    # What is suggested does; and nothing is, where smaller groups do not help.
+    $plan --memory 600K --batchnorm-samples 8
+    run $plan --stages 7 --replicas 1
+    [[ "$status" -eq 2 && "$output" != *BatchNorm* ]]
+}
+
 @test "every plan is simulated where that is asked for, and too much is refused" {
     run plan --exhaustive
     [ "$status" -eq 0 ]
@@ -164,7 +206,6 @@ load planning.bash
 }
 
 @test "pinned nodes are in their stages, whatever the number of stages" {
-    stage_of() { awk -v block="$1" '/"replicas"/ { s++ } $0 ~ "\"" block "\"" { print s + 0 }' plan.json; }
     plan --pin 'b=1' --stages 2 -o plan.json >table
     [ "$(stage_of a) $(stage_of b) $(stage_of c)" = "0 1 1" ]
     plan --pin '[ab]=0' --pin 'c*=1' -o plan.json >table
