@@ -511,7 +511,7 @@ char *explain(struct search *s, const struct plan *plan)
                 "makes they do not fit.\n", again, plan->n_stages, whole);
     if (plan->zero && s->request->zero == PLAN_ZERO_ANY)
         explain_unsharded(s, out);
-    if (s->complete)
+    if (s->complete && s->count)
         fprintf(out, "All %ld plans with one stage on each device were simulated: none is "
                 "faster.\n", s->count);
     if (s->factor_fixed > 1 || s->factor_moving > 1)

@@ -61,11 +61,29 @@ static int check_batch(const struct plan_request *r, struct err *err)
     return 0;
 }
 
+/* Groups of devices in a pipeline for the stages pinned: one for each of these, or for several where
+ * there are too few devices and the schedule is left open.
+ */
+static int lists_for(const struct cluster *cluster, const struct plan_request *r)
+{
+    int lists = cluster->n_devices / (r->pipelines ? r->pipelines : 1) /
+                (r->n_replicas ? r->replicas[0] : 1);
+
+    if (request_chunks(r) > 1 || !chunks_allowed(r) || r->stages <= lists)
+        return r->stages / request_chunks(r);
+    for (int i = 1; i < r->n_replicas; i++)
+        if (r->replicas[i] != r->replicas[0])
+            return r->stages;
+    while (lists > 1 && r->stages % lists)
+        lists--;
+    return lists > 1 && r->stages / lists <= SCHEDULE_MAX_CHUNKS ? lists : r->stages;
+}
+
 static int check_counts(const struct cost *cost, const struct cluster *cluster,
                         const struct plan_request *r, struct err *err)
 {
     int pipelines = r->pipelines ? r->pipelines : 1, all = 0;
-    int stages = r->stages / request_chunks(r);     /* of different devices */
+    int stages = lists_for(cluster, r);
 
     if (r->list && schedule_most_chunks(r->list) > 1)
         return REFUSE("%s: gives a device several stages: plan with --schedule interleaved or "
@@ -76,8 +94,10 @@ static int check_counts(const struct cost *cost, const struct cluster *cluster,
                       r->stages > 1 ? " of so many stages" : "", cluster->name,
                       cluster->n_devices);
     if (stages > cluster->n_devices)
-        return REFUSE("--stages %d: %s has %d devices", r->stages, cluster->name,
-                      cluster->n_devices);
+        return REFUSE("--stages %d: %s has %d device%s%s", r->stages, cluster->name,
+                      cluster->n_devices, cluster->n_devices == 1 ? "" : "s",
+                      chunks_allowed(r) && cluster->n_devices > 1
+                          ? ", and no schedule divides so many among them" : "");
     if (r->stages > cost->n_blocks)
         return REFUSE("--stages %d: the network has %d blocks", r->stages, cost->n_blocks);
     if (r->n_replicas && r->stages && r->n_replicas != r->stages)
@@ -91,7 +111,7 @@ static int check_counts(const struct cost *cost, const struct cluster *cluster,
                       (long long)r->micro_batches);
     for (int i = 0; i < r->n_replicas; i++)
         all += r->replicas[i];
-    all /= request_chunks(r);
+    all = r->stages ? (int)((int64_t)all * stages / r->stages) : all / request_chunks(r);
     if (all * pipelines > cluster->n_devices)
         return REFUSE("--replicas: %d in all, %s has %d devices", all * pipelines,
                       cluster->name, cluster->n_devices);
@@ -383,6 +403,10 @@ int explain_failure(struct search *s, struct err *err)
     double smallest, room, bytes, needed;
     const struct candidate *c;
 
+    if (lists_for(s->cluster, s->request) < s->request->stages && request_chunks(s->request) == 1)
+        return err_set_code(err, EXIT_USAGE, "--stages %d on %d devices: no schedule that gives a "
+                            "device several stages suits the micro-batches, the other pins and "
+                            "the memory", s->request->stages, s->cluster->n_devices);
     if (request_chunks(s->request) > 1)
         return err_set_code(err, EXIT_USAGE, "--schedule %s: no number of devices from 1 to %d "
                             "suits the micro-batches, the pins and the memory: leave some out",

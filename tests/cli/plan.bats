@@ -161,6 +161,23 @@ eight_blocks() {
     [[ "$output" == *"suits the micro-batches, the pins and the memory"* ]]
 }
 
+@test "more stages than devices are planned for where a schedule has several on each" {
+    eight_blocks >cost.json
+    for pins in "--stages 8" "--stages 6" "--replicas 2,2,2,2" "--stages 4 --pipelines 2"; do
+        run plan $pins
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [[ "$output" == *" stages on 4 of 4 devices of "*", "@(zb-v|interleaved)", "* ]]
+        [[ "$output" != *"All 0 plans"* ]]
+    done
+    run plan --stages 7
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--stages 7: $flat has 4 devices, and no schedule divides so many"* ]]
+    run plan --stages 8 --memory 900
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--stages 8 on 4 devices: no schedule that gives a device several stages"* ]]
+}
+
 @test "BatchNorm's groups are named where they leave no plan" {
     model="$srcdir/etc/demo/digits.onnx --data $srcdir/etc/demo/digits-train.safetensors"
     plan="$TASUKI plan $model --global-batch 32 --cluster $flat,flops=1e12,memory-bandwidth=1e11"
