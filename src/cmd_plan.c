@@ -70,7 +70,7 @@ static int read_request(struct plan_run *r, struct err *err)
         option_int(o, "micro-batches", 1, MAX_SAMPLES, 0, &q->micro_batches, err) ||
         option_int(o, "micro-batch-size", 1, MAX_SAMPLES, 0, &q->micro_batch, err) ||
         option_int(o, "batchnorm-samples", 1, MAX_SAMPLES, 0, &q->batchnorm_samples, err) ||
-        option_size(o, "memory", 0, &q->memory, err) ||
+        option_size(o, "memory", 1, 0, &q->memory, err) ||
         option_choice(o, "policy", &q->policy, err) ||
         option_number(o, "schedule-memory", 1, SCHEDULE_MEMORY, 0, &q->schedule_memory, err) ||
         option_choice(o, "recompute", &q->recompute, err) ||

@@ -66,7 +66,7 @@ int sizes_read(const struct options *options, struct size_request *request, stru
         option_int(o, "steps", 1, (int64_t)1 << 40, 0, &q->steps, err) ||
         option_int(o, "epochs", 1, 1 << 20, 0, &q->epochs, err) ||
         option_number(o, "start-up", 0, 1e9, 0, &q->start_up, err) ||
-        option_size(o, "data-size", 0, &q->data_bytes, err))
+        option_size(o, "data-size", 0, 0, &q->data_bytes, err))
         return -1;
     q->staged = option_given(o, "stage-to");
     other = q->last ? NULL : given_of(o, ours);

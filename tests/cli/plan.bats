@@ -882,6 +882,13 @@ refused() {
     refused 2 'expected a number of nodes after the colon, from 1 to '
 }
 
+@test "no memory at all is refused, and not taken for no limit" {
+    for none in 0 0K 0.5; do
+        refused 2 "--memory: expected a size of at least 1, such as 512M or 16GB, got \"$none\"" \
+            --memory $none
+    done
+}
+
 @test "memory that cannot do is refused with what would" {
     refused 1 'does not fit on one device, by 2420 bytes; at least --memory 2520 or' --memory 100
     refused 1 '; --memory 12' --memory 3000 --stages 1
