@@ -14,6 +14,12 @@
 #include "scheduler/stage_layout.h"
 
 #define MAX_TIGHTENINGS 8
+/* Where memory is short: larger ones that are tried; and how close to the least that does, if there
+ * are few cuts and devices.
+ */
+#define MOST_GUESSES 4
+#define HALVINGS 10
+#define CLOSE 0.01
 /* Exact over estimated bytes that move, at least, see etc/bench/memory/run. */
 #define LEAST_EXACT 0.75
 /* With so few cuts times devices more candidates are simulated. */
@@ -551,22 +557,73 @@ static void set_bound(struct search *s, struct plan *plan)
     s->zero = zero;
 }
 
+/* '*search' is the one that found it, or did not; NULL where the request cannot be. */
+static struct plan *search_plan(const struct cost *cost, const struct cluster *cluster,
+                                const struct plan_request *request, struct search **search,
+                                struct err *err)
+{
+    struct plan *plan;
+
+    *search = NULL;
+    if (check_request(cost, cluster, request, err) ||
+        (request->policy && policy_check(cost, request, err)))
+        return NULL;
+    *search = search_new(cost, cluster, request);
+    plan = find_best(search, err);
+    if (!plan && !err->code && request->memory_of && !request->policy)
+        plan = find_loosely(search, err);
+    return plan;
+}
+
+/* Is there a plan where every device has so many bytes? */
+static bool fits_devices_of(const struct search *search, double bytes)
+{
+    struct cluster *cluster = cluster_first(search->cluster, search->cluster->n_devices);
+    struct plan_request request = *search->request;
+    struct err ignored = { 0 };
+    struct search *s;
+    struct plan *plan;
+
+    for (int d = 0; d < cluster->n_devices; d++)
+        cluster->devices[d].memory = bytes;
+    request.memory = 0;
+    plan = search_plan(search->cost, cluster, &request, &s, &ignored);
+    search_free(s);
+    cluster_free(cluster);
+    plan_free(plan);
+    return plan != NULL;
+}
+
+double search_suffices(const struct search *search, double short_of, double bytes)
+{
+    double low = short_of, high = ceil(bytes);
+
+    for (int i = 0; !fits_devices_of(search, high); i++) {
+        if (i == MOST_GUESSES)
+            return 0;
+        low = high;
+        high = ceil(high * (1 + 0.25));
+    }
+    for (int i = 0; i < HALVINGS && search->few && high - low > high * CLOSE; i++) {
+        double middle = ceil(low + (high - low) / 2);
+
+        if (fits_devices_of(search, middle))
+            high = middle;
+        else
+            low = middle;
+    }
+    return high;
+}
+
 /* For as many stages as the request pins, or any number. */
 static struct plan *partition_once(const struct cost *cost, const struct cluster *cluster,
                                    const struct plan_request *request, char **why,
                                    struct err *err)
 {
     struct search *s;
-    struct plan *plan;
+    struct plan *plan = search_plan(cost, cluster, request, &s, err);
 
-    if (check_request(cost, cluster, request, err) ||
-        (request->policy && policy_check(cost, request, err)))
-        return NULL;
-    s = search_new(cost, cluster, request);
-    plan = find_best(&s, err);
-    if (!plan && !err->code && request->memory_of && !request->policy)
-        plan = find_loosely(&s, err);
-    if (!plan && !err->code)
+    if (!plan && s && !err->code)
         (request->policy ? policy_explain_failure : explain_failure)(s, err);
     if (plan) {
         simulate_forecast(plan, cost, cluster, err);

@@ -522,6 +522,10 @@ int check_request(const struct cost *cost, const struct cluster *cluster,
                   const struct plan_request *request, struct err *err);
 /* Micro-batch sizes: every divisor of the global batch that the pins allow, largest first. */
 int64_t *micro_sizes(const struct plan_request *request, int *n);
+/* Bytes of each device with which there is a plan, where there is none with 'short_of': about so many,
+ * or more; 0: not found.
+ */
+double search_suffices(const struct search *search, double short_of, double bytes);
 /* Why nothing was found. Always -1. */
 int explain_failure(struct search *search, struct err *err);
 /* With the blocks in an order in which their pins can be; NULL where they can, or no order helps. Fails

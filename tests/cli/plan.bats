@@ -890,11 +890,31 @@ refused() {
 }
 
 @test "memory that cannot do is refused with what would" {
-    refused 1 'does not fit on one device, by 2420 bytes; at least --memory 2520 or' --memory 100
-    refused 1 '; --memory 12' --memory 3000 --stages 1
-    # What is suggested does.
-    least=$(sed -nE 's/.*--memory ([0-9]+) or.*/\1/p' <<<"$output")
-    plan --memory "$least" --stages 1
+    # What is suggested does, and much less does not.
+    suffices() {
+        local least
+        least=$(sed -nE 's/.*; --memory ([0-9]+) would do$/\1/p' <<<"$output")
+        plan "$@" --memory "$least" >table
+        run plan "$@" --memory $((least * 97 / 100))
+        [ "$status" -eq 1 ]
+    }
+    refused 1 'does not fit on one device, by 2420 bytes; --memory ' --memory 100
+    suffices
+    refused 1 '; --memory 75' --memory 3000 --stages 1
+    suffices --stages 1
+    refused 1 '; --memory ' --memory 3000 --optimizer adam --no-zero
+    suffices --optimizer adam --no-zero
+    # More than the devices have must be theirs.
+    flat=flat:4,bandwidth=1e9,latency=0,memory=3000
+    refused 1 '; devices of 75' --stages 1
+    refused 1 ' on devices of as much would do' --stages 1 --memory 2000
+    # Of compiled stages, too.
+    plan() { "$TASUKI" plan "$srcdir/etc/demo/digits.onnx" --global-batch 32 --cluster \
+        flat:4,bandwidth=1e9,flops=1e12 --data "$srcdir/etc/demo/digits-train.safetensors" \
+        --batchnorm-samples 16 "$@"; }
+    run plan --memory 600K
+    output=${output%%; each share*}
+    suffices
 }
 
 @test "a batch that does not divide is refused with what would" {
