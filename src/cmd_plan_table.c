@@ -233,5 +233,8 @@ void plan_table(const struct plan *plan, const struct cluster *cluster, const ch
     for (int i = 0; i < plan->n_shared; i++)
         fprintf(out, "shared       %s, owned by stage %d\n", plan->shared[i].name,
                 plan->shared[i].owner);
+    if (plan->batchnorm_samples > 1)
+        fprintf(out, "BatchNorm    over groups of %lld samples: each share is a multiple of them, by "
+                "--batchnorm-samples\n", (long long)plan->batchnorm_samples);
     fprintf(out, "\n%s", why ? why : "");
 }

@@ -190,6 +190,9 @@ eight_blocks() {
     echo "$output"
     [ "$status" -eq 1 ]
     [[ "$output" == *"; $said: --batchnorm-samples 8 would do" ]]
+    $plan --batchnorm-samples 8 --replicas 4 | grep -q '^BatchNorm    over groups of 8 samples: each'
+    $plan | grep -q '^BatchNorm    over groups of 16 samples: each share is a multiple'
+    ! plan | grep -q '^BatchNorm'
     # What is suggested does; and nothing is, where smaller groups do not help.
     $plan --memory 600K --batchnorm-samples 8
     run $plan --stages 7 --replicas 1
