@@ -40,6 +40,7 @@ load planning.bash
     flat=tree:2x2,inside=1e10,across=1e9,memory=1e9
     plan --replicas 2,1 --micro-batches 2 --format svg -o plan.json >plan.svg
     grep -q '"schema": "tasuki-plan"' plan.json
+    "$TASUKI" plan --help | grep -qE -- '-o, --output FILE +the plan, as JSON whatever --format prints'
     ! grep -q '<a "' plan.svg
     grep -q 'stage 0: 2 replicas' plan.svg
     for label in 0.0 0.1 1.0 n0 n1 gpu1; do grep -q ">$label<" plan.svg; done
