@@ -373,9 +373,10 @@ static void print_slower(const struct search *s, const struct plan *plan,
         fprintf(out, "as fast\n");
         return;
     }
-    fprintf(out, "%.6g ms, %.3g %% more: %s %.4g ms longer\n", 1e3 * seconds,
-            1e2 * (seconds / plan->iteration_seconds - 1), words[most],
-            1e3 * (theirs[most] - ours[most]));
+    fprintf(out, "%.6g ms", 1e3 * seconds);
+    if (isfinite(seconds / plan->iteration_seconds))
+        fprintf(out, ", %.3g %% more", 1e2 * (seconds / plan->iteration_seconds - 1));
+    fprintf(out, ": %s %.4g ms longer\n", words[most], 1e3 * (theirs[most] - ours[most]));
 }
 
 static void print_too_large(struct search *s, const struct candidate *c, FILE *out)

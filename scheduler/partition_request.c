@@ -155,6 +155,8 @@ static int check_exhaustive(const struct cost *cost, const struct cluster *clust
 
 static bool size_suits(const struct plan_request *r, int64_t b)
 {
+    if (r->global_batch / b > MAX_MICRO)
+        return false;
     if (r->batchnorm_samples && b % r->batchnorm_samples)
         return false;
     for (int i = 0; i < r->n_replicas; i++)
@@ -183,9 +185,14 @@ static int64_t nearest_size(const struct plan_request *r)
 
 static int refuse_size(const struct plan_request *r, struct err *err)
 {
-    int64_t suggestion = nearest_size(r);
+    int64_t suggestion = nearest_size(r), count = r->micro_batches;
 
-    if (r->batchnorm_samples)
+    if (r->micro_batch)
+        count = r->global_batch / r->micro_batch;
+    if (count > MAX_MICRO)
+        err_set_code(err, EXIT_USAGE, "%lld micro-batches in a pipeline: at most %d are planned for",
+                     (long long)count, MAX_MICRO);
+    else if (r->batchnorm_samples)
         err_set_code(err, EXIT_USAGE, "no micro-batch gives every replica a share that is a "
                      "multiple of %lld samples (--batchnorm-samples)",
                      (long long)r->batchnorm_samples);
@@ -221,7 +228,7 @@ static bool size_allowed(const struct plan_request *r, int64_t micro_batch)
         return false;
     if (r->micro_batches && r->micro_batches != count)
         return false;
-    return size_suits(r, micro_batch) && count <= MAX_MICRO;
+    return size_suits(r, micro_batch);
 }
 
 int64_t *micro_sizes(const struct plan_request *r, int *n)

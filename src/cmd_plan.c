@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "cmd_plan.h"
 #include "commands.h"
@@ -23,9 +24,17 @@
 #define MAX_SAMPLES ((int64_t)1 << 40)
 #define MAX_COUNT 4096
 
+/* What is of use with a model alone, and is read without one, too. */
+struct network {
+    struct planning_source source;
+    int64_t threads;
+    enum optimizer_kind optimizer;
+};
+
 struct plan_run {
     const struct options *options;
     const char *command;
+    struct network network;
     struct plan_request request;
     struct size_request sizes;
     int *replicas;
@@ -165,35 +174,45 @@ static int open_cost(struct plan_run *r, struct err *err)
     return 0;
 }
 
+static int read_network(struct plan_run *r, struct err *err)
+{
+    const struct options *o = r->options;
+    struct network *n = &r->network;
+    struct planning_source *source = &n->source;
+    int precision, optimizer;
+
+    *source = (struct planning_source){
+        .model = options_operand(o, 0), .data = option_string(o, "data", NULL),
+        .loss = option_string(o, "loss", NULL), .fuse = option_flag(o, "fuse", true),
+    };
+    if (data_options_read(o, &source->data_options, err) ||
+        option_word(o, "precision", &precision, err) ||
+        option_int(o, "threads", 1, MAX_COUNT, 0, &n->threads, err) ||
+        planning_kernels(o, &source->backend, err) ||
+        option_word(o, "optimizer", &optimizer, err))
+        return -1;
+    source->float64 = precision == 1;
+    source->n_freeze = option_strings(o, "freeze", &source->freeze);
+    n->optimizer = (enum optimizer_kind)optimizer;
+    return 0;
+}
+
 /* Costs of a model are measured here, unless a cost file is given; its memory is that of its
  * compiled stages.
  */
 static int plan_model(struct plan_run *r, struct err *err)
 {
     const struct options *o = r->options;
+    struct planning_source *source = &r->network.source;
     char *cache = timings_directory(option_flag(o, "cache", true));
     struct planning planning = { .request = r->request, .cluster = r->cluster,
-                                 .cost = r->cost, .cache_directory = cache, .command = "" };
-    struct planning_source source = {
-        .model = options_operand(o, 0), .data = option_string(o, "data", NULL),
-        .loss = option_string(o, "loss", NULL), .fuse = option_flag(o, "fuse", true),
-    };
-    int precision, optimizer, bad = -1;
-    int64_t threads;
+                                 .cost = r->cost, .cache_directory = cache, .command = "",
+                                 .threads = (int)r->network.threads,
+                                 .optimizer = optimizer_defaults(r->network.optimizer) };
+    int bad = planning_open(&planning, source, err);
 
-    if (data_options_read(o, &source.data_options, err) == 0 &&
-        option_word(o, "precision", &precision, err) == 0 &&
-        option_int(o, "threads", 1, MAX_COUNT, 0, &threads, err) == 0 &&
-        planning_kernels(o, &source.backend, err) == 0 &&
-        option_word(o, "optimizer", &optimizer, err) == 0) {
-        source.float64 = precision == 1;
-        source.n_freeze = option_strings(o, "freeze", &source.freeze);
-        planning.threads = (int)threads;
-        planning.optimizer = optimizer_defaults((enum optimizer_kind)optimizer);
-        bad = planning_open(&planning, &source, err);
-    }
     if (!bad)
-        bad = sizes_settle(o, source.opened_data ? data_samples(source.opened_data) : 0,
+        bad = sizes_settle(o, source->opened_data ? data_samples(source->opened_data) : 0,
                            r->request.global_batch, &r->sizes, err);
     if (!bad && r->sizes.last) {
         bad = compare_model(r, &planning, err);
@@ -201,7 +220,7 @@ static int plan_model(struct plan_run *r, struct err *err)
         r->plan = planning_run(&planning, &r->why, err);
         bad = r->plan ? 0 : -1;
     }
-    planning_close(&planning, &source);
+    planning_close(&planning, source);
     free(cache);
     return bad;
 }
@@ -247,7 +266,8 @@ static int print(const struct plan_run *r, struct err *err)
         return plan_save(r->plan, "-", err);
     if (format == FORMAT_SVG)
         return print_svg(r, err);
-    plan_table(r->plan, r->cluster, r->why, stdout);
+    if (log_speaks(LOG_INFO))
+        plan_table(r->plan, r->cluster, r->why, stdout);
     return 0;
 }
 
@@ -255,8 +275,9 @@ static int work(struct plan_run *r, struct err *err)
 {
     if (options_operands(r->options) == 0 && !option_given(r->options, "cost"))
         return err_set_code(err, EXIT_USAGE, "plan: a MODEL or --cost FILE is needed");
-    if (read_request(r, err) || sizes_read(r->options, &r->sizes, err) || open_cluster(r, err) ||
-        open_cost(r, err) || make_plan(r, err))
+    if (read_request(r, err) || read_network(r, err) ||
+        sizes_read(r->options, &r->sizes, err) || open_cluster(r, err) || open_cost(r, err) ||
+        make_plan(r, err))
         return -1;
     if (r->plan) {
         free(r->plan->command);

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/plain.h"
 #include "commands.h"
 #include "scheduler/simulate.h"
 #include "topology/gather.h"
@@ -230,7 +231,8 @@ static void print_workers(const struct simulate_run *r, FILE *out)
         const double *moved =
             &r->sim->moved[2 * r->cluster->devices[r->sim->devices[w]].place];
 
-        fprintf(out, "%-12s %7.1f %% %7.1f %% %7.1f %% %11.4g %11.4g %11.4g\n", device_of(r, w),
+        plain_print(out, 12, device_of(r, w));
+        fprintf(out, " %7.1f %% %7.1f %% %7.1f %% %11.4g %11.4g %11.4g\n",
                 1e2 * share_of(r, r->sim->busy[w]), 1e2 * share_of(r, r->sim->reducing[w]),
                 1e2 * bubble_of(r, w), r->sim->memory[w] / MIB, moved[0] / MIB,
                 moved[1] / MIB);
@@ -270,7 +272,8 @@ static void print_links(const struct simulate_run *r, FILE *out)
             fprintf(out, "\n%-24s %11s %11s\n", "link of", "up MiB", "down MiB");
         any = true;
         path = path_of(r->cluster, p);
-        fprintf(out, "%-24s %11.4g %11.4g\n", path, r->sim->moved[2 * p] / MIB,
+        plain_print(out, 24, path);
+        fprintf(out, " %11.4g %11.4g\n", r->sim->moved[2 * p] / MIB,
                 r->sim->moved[2 * p + 1] / MIB);
         free(path);
     }
@@ -282,8 +285,10 @@ static void print_text(const struct simulate_run *r, FILE *out)
     char *rows = mem_new((size_t)sim->n_workers * COLUMNS, 1);
 
     draw(r, rows);
-    for (int w = 0; w < sim->n_workers; w++)
-        fprintf(out, "%-12s |%.*s|\n", device_of(r, w), COLUMNS, rows + (size_t)w * COLUMNS);
+    for (int w = 0; w < sim->n_workers; w++) {
+        plain_print(out, 12, device_of(r, w));
+        fprintf(out, " |%.*s|\n", COLUMNS, rows + (size_t)w * COLUMNS);
+    }
     free(rows);
     fprintf(out, "\n0-9 forward of a micro-batch (last digit), A-J backward, a-j towards "
             "parameters,\n= all-reduce, # update\n");

@@ -644,6 +644,42 @@ END
     [ "$status" -eq 1 ]
     [ "${#lines[@]}" -eq 1 ]
     [[ "$output" == *'unknown key "?[31m?red"'* ]]
+    # Nor names of blocks, of devices and of the cluster.
+    sed -i 's/"a"/"a\\u001b[31m\\nred"/' cost.json
+    cat >topo.json <<<'{ "schema": "tasuki-topo", "version": 1, "name": "c\u001b\nc", "root": {
+        "children": [ { "kind": "device", "id": "d\u001b\nd", "bandwidth": 1e9 } ] } }'
+    flat=topo.json
+    plan -o plan.json >table
+    "$TASUKI" simulate plan.json --cluster topo.json --cost cost.json >timeline
+    plan --gpus 1..1 >sizes
+    cat table timeline sizes
+    grep -q 'd??d  *a?\[31m?red ... c' table
+    grep -q '^d??d ' timeline
+    ! grep -q $'\e' table timeline sizes
+}
+
+@test "--quiet prints warnings and errors only" {
+    plan -q -o plan.json >output 2>&1
+    grep -q tasuki-plan plan.json
+    plan -q --gpus 1..2 >>output 2>&1
+    [ ! -s output ]
+    [ "$(plan -q --format json | head -c 1)" = "{" ]
+}
+
+@test "the options of a model are checked without one, too" {
+    for wrong in "precision half" "threads 0" "device gpu" "backend none" "sequence-length 0" \
+                 "image-size x"; do
+        refused 2 "--${wrong% *}: expected " --${wrong}
+    done
+    refused 2 "leave one of them out" --device cuda --backend cpu
+}
+
+@test "what costs nothing is planned without dividing by it" {
+    sed -i -E 's/("forward"|"dgrad"|"wgrad"): [0-9]/\1: 0/g' cost.json
+    plan >table
+    cat table
+    grep -q 'more\|longer' table
+    ! grep -q 'inf\|nan' table
 }
 
 @test "a model is planned for a described machine, with its memory exact" {
@@ -928,6 +964,10 @@ refused() {
         --micro-batch-size 5
     refused 2 '--micro-batches 4: does not divide the global batch of 6 over --pipelines; 3 ' \
         --pipelines 2 --micro-batches 4 --global-batch 6
+    refused 2 '1000000 micro-batches in a pipeline: at most 65536 are planned for; --micro-batch-size '\
+'16 would do' --micro-batch-size 1 --global-batch 1000000
+    refused 2 '131072 micro-batches in a pipeline: at most 65536 are planned for; --micro-batch-size '\
+'2 would do' --micro-batches 131072 --global-batch 131072
     refused 2 'no sample: no micro-batch that is allowed has as many samples as a stage has' \
         --replicas 3 --micro-batch-size 2
 }
