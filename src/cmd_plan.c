@@ -39,6 +39,7 @@ struct plan_run {
     struct size_request sizes;
     int *replicas;
     struct schedule *list;
+    char *spec;                 /* of the cluster; NULL: this machine */
     struct cluster *cluster;
     struct cost *cost;
     struct plan *plan;
@@ -100,17 +101,15 @@ static int open_cluster(struct plan_run *r, struct err *err)
 {
     const char *given = option_string(r->options, "cluster", NULL);
     int64_t nodes = r->sizes.nodes ? r->sizes.last ? r->sizes.last : r->sizes.first : 0;
-    char *spec;
 
     /* What says how many nodes there are has as many as are compared, or more. */
     if (r->sizes.last && given && machine_counts(given))
         nodes = 0;
-    spec = machine_spec(given, nodes, err);
-    if (spec)
-        r->cluster = cluster_open(spec, err);
+    r->spec = machine_spec(given, nodes, err);
+    if (r->spec)
+        r->cluster = cluster_open(r->spec, err);
     else if (nodes == 0)
         r->cluster = gather_here(err);
-    free(spec);
     return r->cluster ? 0 : -1;
 }
 
@@ -129,6 +128,17 @@ static struct plan *plan_part(void *user, const struct cluster *part, struct err
     return planning_run(planning, NULL, err);
 }
 
+/* The cluster as others find it, too: its name may be one that the file gives itself. */
+static void set_origin(const struct plan_run *r, struct plan *plan)
+{
+    free(plan->command);
+    plan->command = mem_strdup(r->command);
+    if (!r->spec)
+        return;
+    free(plan->cluster);
+    plan->cluster = mem_strdup(r->spec);
+}
+
 static int compare_sizes(struct plan_run *r, struct err *err)
 {
     struct sizes *sizes = sizes_new(r->cluster, &r->sizes, err);
@@ -136,10 +146,8 @@ static int compare_sizes(struct plan_run *r, struct err *err)
     if (!sizes)
         return -1;
     for (int i = 0; i < sizes->n; i++)
-        if (sizes->rows[i].plan) {
-            free(sizes->rows[i].plan->command);
-            sizes->rows[i].plan->command = mem_strdup(r->command);
-        }
+        if (sizes->rows[i].plan)
+            set_origin(r, sizes->rows[i].plan);
     r->compared = sizes;
     return 0;
 }
@@ -279,10 +287,8 @@ static int work(struct plan_run *r, struct err *err)
         sizes_read(r->options, &r->sizes, err) || open_cluster(r, err) || open_cost(r, err) ||
         make_plan(r, err))
         return -1;
-    if (r->plan) {
-        free(r->plan->command);
-        r->plan->command = mem_strdup(r->command);
-    }
+    if (r->plan)
+        set_origin(r, r->plan);
     return 0;
 }
 
@@ -295,6 +301,7 @@ static void clear(struct plan_run *r)
     cluster_free(r->cluster);
     schedule_free(r->list);
     free(r->replicas);
+    free(r->spec);
 }
 
 struct sizes *plan_sizes(int argc, char **argv, struct err *err)

@@ -123,15 +123,20 @@ static struct cost *open_cost(const struct simulate_run *r, struct err *err)
 static int open_cluster(struct simulate_run *r, struct err *err)
 {
     int64_t nodes;
-    char *spec;
+    char *spec, *own;
 
     if (option_int(r->options, "nodes", 1, MAX_NODES, 0, &nodes, err))
         return -1;
     spec = machine_spec(option_string(r->options, "cluster", NULL), nodes, err);
     if (!spec && nodes == 0 && strcmp(r->plan->cluster, GATHER_HERE) == 0)
         r->cluster = gather_here(err);
-    else if (spec || nodes == 0)
-        r->cluster = cluster_open(spec ? spec : r->plan->cluster, err);
+    else if (spec)
+        r->cluster = cluster_open(spec, err);
+    else if (nodes == 0) {
+        own = plan_find_cluster(r->plan, options_operand(r->options, 0));
+        r->cluster = cluster_open(own, err);
+        free(own);
+    }
     if (!r->cluster && !spec && nodes == 0)
         err_prefix(err, "%s names its cluster \"%s\": give another by --cluster SPEC",
                    options_operand(r->options, 0), r->plan->cluster);
