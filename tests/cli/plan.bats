@@ -294,6 +294,13 @@ eight_blocks() {
                          if (d > 0.01 || d < -0.01) exit 1 }' <<<"$output"
     run plan --gpus 1..4 --format json
     [ "$(grep -c '"efficiency"' <<<"$output")" -eq 4 ]
+    plan --gpus 1..2 --steps 10 --format json >all.json
+    grep -q '"schema": "tasuki-sizes"' all.json
+    for key in $(grep -o '"[a-z_]*":' all.json | tr -d '":' | sort -u); do
+        echo "$key is in the manual page"
+        sed -n '/^.Sh COMPARISON/,/^.Sh EXAMPLES/p' "$srcdir/man/tasuki-plan.5" |
+            grep -qE "Li (.*, )?$key( |\$)"
+    done
     plan --gpus 2..2 -o "$BATS_TEST_TMPDIR/two.json" >/dev/null
     flat=flat:2,bandwidth=1e9,latency=0
     plan -o "$BATS_TEST_TMPDIR/same.json" >/dev/null
