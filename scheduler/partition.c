@@ -14,12 +14,6 @@
 #include "scheduler/stage_layout.h"
 
 #define MAX_TIGHTENINGS 8
-/* Where memory is short: larger ones that are tried; and how close to the least that does, if there
- * are few cuts and devices.
- */
-#define MOST_GUESSES 4
-#define HALVINGS 10
-#define CLOSE 0.01
 /* Exact over estimated bytes that move, at least, see etc/bench/memory/run. */
 #define LEAST_EXACT 0.75
 /* With so few cuts times devices more candidates are simulated. */
@@ -557,10 +551,9 @@ static void set_bound(struct search *s, struct plan *plan)
     s->zero = zero;
 }
 
-/* '*search' is the one that found it, or did not; NULL where the request cannot be. */
-static struct plan *search_plan(const struct cost *cost, const struct cluster *cluster,
-                                const struct plan_request *request, struct search **search,
-                                struct err *err)
+struct plan *search_plan(const struct cost *cost, const struct cluster *cluster,
+                         const struct plan_request *request, struct search **search,
+                         struct err *err)
 {
     struct plan *plan;
 
@@ -573,46 +566,6 @@ static struct plan *search_plan(const struct cost *cost, const struct cluster *c
     if (!plan && !err->code && request->memory_of && !request->policy)
         plan = find_loosely(search, err);
     return plan;
-}
-
-/* Is there a plan where every device has so many bytes? */
-static bool fits_devices_of(const struct search *search, double bytes)
-{
-    struct cluster *cluster = cluster_first(search->cluster, search->cluster->n_devices);
-    struct plan_request request = *search->request;
-    struct err ignored = { 0 };
-    struct search *s;
-    struct plan *plan;
-
-    for (int d = 0; d < cluster->n_devices; d++)
-        cluster->devices[d].memory = bytes;
-    request.memory = 0;
-    plan = search_plan(search->cost, cluster, &request, &s, &ignored);
-    search_free(s);
-    cluster_free(cluster);
-    plan_free(plan);
-    return plan != NULL;
-}
-
-double search_suffices(const struct search *search, double short_of, double bytes)
-{
-    double low = short_of, high = ceil(bytes);
-
-    for (int i = 0; !fits_devices_of(search, high); i++) {
-        if (i == MOST_GUESSES)
-            return 0;
-        low = high;
-        high = ceil(high * (1 + 0.25));
-    }
-    for (int i = 0; i < HALVINGS && search->few && high - low > high * CLOSE; i++) {
-        double middle = ceil(low + (high - low) / 2);
-
-        if (fits_devices_of(search, middle))
-            high = middle;
-        else
-            low = middle;
-    }
-    return high;
 }
 
 /* For as many stages as the request pins, or any number. */
@@ -684,43 +637,12 @@ static struct plan *partition_pinned(const struct cost *cost, const struct clust
     return best;
 }
 
-static struct plan *partition_any(const struct cost *cost, const struct cluster *cluster,
-                                  struct plan_request *request, char **why, struct err *err)
+struct plan *partition_any(const struct cost *cost, const struct cluster *cluster,
+                           struct plan_request *request, char **why, struct err *err)
 {
     if (request->block_stage && !request->stages)
         return partition_pinned(cost, cluster, request, why, err);
     return partition_once(cost, cluster, request, why, err);
-}
-
-static bool has_plan(const struct cost *cost, const struct cluster *cluster,
-                     const struct plan_request *request, int64_t group)
-{
-    struct plan_request other = *request;
-    struct err ignored = { 0 };
-    struct plan *plan;
-
-    other.batchnorm_samples = group;
-    other.n_others = 0;
-    plan = partition_any(cost, cluster, &other, NULL, &ignored);
-    plan_free(plan);
-    return plan != NULL;
-}
-
-/* Where BatchNorm's groups are what leaves no plan: which would. */
-static void blame_groups(const struct cost *cost, const struct cluster *cluster,
-                         const struct plan_request *request, struct err *err)
-{
-    int64_t group = request->batchnorm_samples, smaller = group / 2;
-    int pipelines = request->pipelines ? request->pipelines : 1;
-
-    if (group < 2 || request->global_batch / pipelines % group ||
-        !has_plan(cost, cluster, request, 1))
-        return;
-    while (group % smaller || !has_plan(cost, cluster, request, smaller))
-        smaller--;
-    err_hint(err, "each share is a multiple of BatchNorm's %lld samples%s: --batchnorm-samples "
-             "%lld would do", (long long)group, request->batchnorm_chosen ? ", the default" : "",
-             (long long)smaller);
 }
 
 struct plan *partition(const struct cost *cost, const struct cluster *cluster,
@@ -747,7 +669,7 @@ struct plan *partition(const struct cost *cost, const struct cluster *cluster,
     if (!local.code)
         plan = partition_any(cost, cluster, &pinned, why, &local);
     if (!plan && err && (stages || !pinned.n_pins))
-        blame_groups(cost, cluster, &pinned, &local);
+        hint_groups(cost, cluster, &pinned, &local);
     free(stages);
     cost_free(reordered);
     if (!plan && err)

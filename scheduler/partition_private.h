@@ -4,7 +4,7 @@
  * partition_small.c, partition_improve.c, partition_recut.c, partition_orders.c,
  * partition_devices.c, partition_chunks.c, partition_chunks_memory.c, partition_candidate.c,
  * partition_memory.c, partition_fit.c, partition_link.c, partition_request.c and
- * partition_pin.c (pins), partition_explain.c (reasons), partition_bound.c,
+ * partition_pin.c (pins), partition_hint.c, partition_explain.c (reasons), partition_bound.c,
  * partition_chunks_bound.c, partition_relax.c, partition_way.[ch], partition_distance.c,
  * partition_ideals.c and place.c.
  */
@@ -522,6 +522,18 @@ int check_request(const struct cost *cost, const struct cluster *cluster,
                   const struct plan_request *request, struct err *err);
 /* Micro-batch sizes: every divisor of the global batch that the pins allow, largest first. */
 int64_t *micro_sizes(const struct plan_request *request, int *n);
+/* '*search' is the one that found the plan, or did not; NULL where the request cannot be. Not for pins
+ * without a number of stages.
+ */
+struct plan *search_plan(const struct cost *cost, const struct cluster *cluster,
+                         const struct plan_request *request, struct search **search,
+                         struct err *err);
+/* partition() for pins that are resolved. */
+struct plan *partition_any(const struct cost *cost, const struct cluster *cluster,
+                           struct plan_request *request, char **why, struct err *err);
+/* Where BatchNorm's groups are what leaves no plan: which would. */
+void hint_groups(const struct cost *cost, const struct cluster *cluster,
+                 const struct plan_request *request, struct err *err);
 /* Bytes of each device with which there is a plan, where there is none with 'short_of': about so many,
  * or more; 0: not found.
  */

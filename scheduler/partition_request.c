@@ -190,8 +190,8 @@ static int refuse_size(const struct plan_request *r, struct err *err)
     if (r->micro_batch)
         count = r->global_batch / r->micro_batch;
     if (count > MAX_MICRO)
-        err_set_code(err, EXIT_USAGE, "%lld micro-batches in a pipeline: at most %d are planned for",
-                     (long long)count, MAX_MICRO);
+        err_set_code(err, EXIT_USAGE, "%lld micro-batches in a pipeline: at most %d are planned "
+                     "for", (long long)count, MAX_MICRO);
     else if (r->batchnorm_samples)
         err_set_code(err, EXIT_USAGE, "no micro-batch gives every replica a share that is a "
                      "multiple of %lld samples (--batchnorm-samples)",

@@ -255,7 +255,7 @@ void plan_table(const struct plan *plan, const struct cluster *cluster, const ch
             bound > 0 && seconds > bound * (1 + 1e-9) ? 1e2 * (seconds / bound - 1) : 0);
     print_shared(plan, out);
     if (plan->batchnorm_samples > 1)
-        fprintf(out, "BatchNorm    over groups of %lld samples: each share is a multiple of them, by "
-                "--batchnorm-samples\n", (long long)plan->batchnorm_samples);
+        fprintf(out, "BatchNorm    over groups of %lld samples: each share is a multiple of them, "
+                "by --batchnorm-samples\n", (long long)plan->batchnorm_samples);
     fprintf(out, "\n%s", why ? why : "");
 }
