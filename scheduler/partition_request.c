@@ -419,12 +419,9 @@ static int64_t smallest_micro_batch(const struct search *s)
 
 static int explain_giant(struct search *s, int giant, double bytes, double room, struct err *err)
 {
-    double enough = search_suffices(s, room, bytes);
+    double enough = least_memory(s, smallest_micro_batch(s), dmax(room, 1));
 
-    if (enough <= 0) {
-        enough = least_memory(s, smallest_micro_batch(s), dmax(room, 1));
-        enough = enough > 0 ? search_suffices(s, room, enough) : 0;
-    }
+    enough = search_suffices(s, room, dmax(enough, bytes));
     if (enough > 0)
         bytes = dmin(bytes, enough);
     err_set(err, "block \"%s\" does not fit on one device, by %.0f bytes",
