@@ -99,10 +99,12 @@ struct cost {
  * sorted topologically (stable) on load.
  */
 struct cost *cost_load(const char *path, struct err *err);
-/* Of several files (all are read) the first that was made for this kind of device, else the
- * first. NULL where one cannot be used.
+/* Of several files (all are read) the first that was made for one of these kinds of device, or where
+ * others were made for other ones, the one that takes longest; else the first. NULL where one cannot
+ * be used.
  */
-struct cost *cost_choose(int n, const char *const *paths, const char *kind, struct err *err);
+struct cost *cost_choose(int n, const char *const *paths, int n_kinds, const char *const *kinds,
+                         struct err *err);
 struct cost *cost_from_json(const char *path, const json_t *json, struct err *err);
 json_t *cost_to_json(const struct cost *cost);
 int cost_save(const struct cost *cost, const char *path, struct err *err);

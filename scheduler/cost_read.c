@@ -609,14 +609,48 @@ struct cost *cost_load(const char *path, struct err *err)
     return cost;
 }
 
-struct cost *cost_choose(int n, const char *const *paths, const char *kind, struct err *err)
+static bool is_of(const struct cost *cost, int n_kinds, const char *const *kinds)
+{
+    for (int k = 0; k < n_kinds; k++)
+        if (strcmp(cost->device, kinds[k]) == 0)
+            return true;
+    return false;
+}
+
+/* Of all blocks at so many samples. */
+static double whole_seconds(const struct cost *cost, double samples)
+{
+    double seconds = 0;
+
+    for (int b = 0; b < cost->n_blocks; b++) {
+        const struct cost_block *block = &cost->blocks[b];
+
+        seconds += cost_at(cost, block->forward, block->batch_axis, samples) +
+                   cost_at(cost, block->dgrad, block->batch_axis, samples);
+        if (block->wgrad)
+            seconds += cost_at(cost, block->wgrad, block->batch_axis, samples);
+    }
+    return seconds;
+}
+
+static bool is_slower(const struct cost *a, const struct cost *b)
+{
+    double samples = (double)b->micro_batch[b->n_sizes - 1];
+
+    return whole_seconds(a, samples) > whole_seconds(b, samples);
+}
+
+struct cost *cost_choose(int n, const char *const *paths, int n_kinds, const char *const *kinds,
+                         struct err *err)
 {
     struct cost *chosen = NULL;
 
     for (int i = 0; i < n; i++) {
         struct cost *cost = cost_load(paths[i], err);
-        bool better = cost && (!chosen || (strcmp(chosen->device, kind) != 0 &&
-                                           strcmp(cost->device, kind) == 0));
+        bool better = cost && (!chosen || (is_of(cost, n_kinds, kinds) &&
+                                           (!is_of(chosen, n_kinds, kinds) ||
+                                            (strcmp(cost->device, chosen->device) != 0 &&
+                                             is_slower(cost, chosen)))));
 
         if (!cost) {
             cost_free(chosen);

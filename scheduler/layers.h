@@ -13,7 +13,9 @@ struct layers {
     int blocks, n;          /* of a layer; how many there are */
 };
 
-/* The longest repetition, by parameters and activations; n is 0 where nothing is repeated. */
+/* The longest repetition, by parameters and activations; n is 0 where nothing is repeated. The last
+ * block may have a normalization, too, that is behind all layers.
+ */
 struct layers layers_find(const struct cost *cost);
 /* Blocks behind the last layer. */
 int layers_behind(const struct cost *cost, const struct layers *layers);

@@ -136,10 +136,7 @@ void search_free(struct search *s)
     search_reset(s);
     search_forget(s);
     table_free(s->table);
-    for (int p = 0; p <= s->cluster->n_devices; p++)
-        free(s->reduce[p]);
-    free(s->reduce);
-    free(s->reduces);
+    search_forget_reduces(s);
     free(s->below);
     free(s->order);
     free(s->splits);
@@ -554,22 +551,32 @@ static void set_bound(struct search *s, struct plan *plan)
     s->zero = zero;
 }
 
+struct plan *search_plan(const struct cost *cost, const struct cluster *cluster,
+                         const struct plan_request *request, struct search **search,
+                         struct err *err)
+{
+    struct plan *plan;
+
+    *search = NULL;
+    if (check_request(cost, cluster, request, err) ||
+        (request->policy && policy_check(cost, request, err)))
+        return NULL;
+    *search = search_new(cost, cluster, request);
+    plan = find_best(search, err);
+    if (!plan && !err->code && request->memory_of && !request->policy)
+        plan = find_loosely(search, err);
+    return plan;
+}
+
 /* For as many stages as the request pins, or any number. */
 static struct plan *partition_once(const struct cost *cost, const struct cluster *cluster,
                                    const struct plan_request *request, char **why,
                                    struct err *err)
 {
     struct search *s;
-    struct plan *plan;
+    struct plan *plan = search_plan(cost, cluster, request, &s, err);
 
-    if (check_request(cost, cluster, request, err) ||
-        (request->policy && policy_check(cost, request, err)))
-        return NULL;
-    s = search_new(cost, cluster, request);
-    plan = find_best(&s, err);
-    if (!plan && !err->code && request->memory_of && !request->policy)
-        plan = find_loosely(&s, err);
-    if (!plan && !err->code)
+    if (!plan && s && !err->code)
         (request->policy ? policy_explain_failure : explain_failure)(s, err);
     if (plan) {
         simulate_forecast(plan, cost, cluster, err);
@@ -590,13 +597,14 @@ static struct plan *partition_once(const struct cost *cost, const struct cluster
 static struct plan *partition_pinned(const struct cost *cost, const struct cluster *cluster,
                                      struct plan_request *request, char **why, struct err *err)
 {
-    int most = cost->n_blocks < cluster->n_devices ? cost->n_blocks : cluster->n_devices;
+    int chunks = request_chunks(request), most = chunks * cluster->n_devices;
+    int least = pins_least_stages(request->block_stage, cost->n_blocks);
     struct plan *best = NULL;
     struct search *any;
 
+    most = cost->n_blocks < most ? cost->n_blocks : most;
     request->n_others = 0;
-    for (request->stages = pins_least_stages(request->block_stage, cost->n_blocks);;
-         request->stages++) {
+    for (request->stages = (least + chunks - 1) / chunks * chunks;; request->stages += chunks) {
         struct err local = { 0 };
         char *reasons = NULL;
         struct plan *plan = partition_once(cost, cluster, request, why ? &reasons : NULL, &local);
@@ -615,7 +623,8 @@ static struct plan *partition_pinned(const struct cost *cost, const struct clust
             plan_free(plan);
             free(reasons);
         }
-        if ((best && !better && !request->exhaustive) || request->stages >= most)
+        if ((best && !better && !request->exhaustive && chunks == 1) ||
+            request->stages + chunks > most)
             break;
     }
     if (!best)
@@ -626,6 +635,14 @@ static struct plan *partition_pinned(const struct cost *cost, const struct clust
     set_bound(any, best);
     search_free(any);
     return best;
+}
+
+struct plan *partition_any(const struct cost *cost, const struct cluster *cluster,
+                           struct plan_request *request, char **why, struct err *err)
+{
+    if (request->block_stage && !request->stages)
+        return partition_pinned(cost, cluster, request, why, err);
+    return partition_once(cost, cluster, request, why, err);
 }
 
 struct plan *partition(const struct cost *cost, const struct cluster *cluster,
@@ -650,8 +667,9 @@ struct plan *partition(const struct cost *cost, const struct cluster *cluster,
     if (why)
         *why = NULL;
     if (!local.code)
-        plan = stages && !pinned.stages ? partition_pinned(cost, cluster, &pinned, why, &local)
-                                        : partition_once(cost, cluster, &pinned, why, &local);
+        plan = partition_any(cost, cluster, &pinned, why, &local);
+    if (!plan && err && (stages || !pinned.n_pins))
+        hint_groups(cost, cluster, &pinned, &local);
     free(stages);
     cost_free(reordered);
     if (!plan && err)

@@ -153,17 +153,19 @@ void candidate_assign(struct candidate *c, const int *stage)
 }
 
 /* Fill stages one after the other, each up to so many seconds; do they suffice? */
-static bool fill_cuts(const double *sums, int stride, int n, int n_stages, double seconds,
-                      int *cuts)
+static bool fill_cuts(const double *sums, int stride, int n, int n_stages,
+                      const struct cut_range *ranges, double seconds, int *cuts)
 {
     int at = 0;
 
     cuts[0] = 0;
     for (int k = 0; k < n_stages; k++) {
         const double *sum = sums + k * stride;
-        int first = at++;
+        int first = at++, last = ranges ? ranges[k + 1].to : n - (n_stages - 1 - k);
 
-        while (at < n - (n_stages - 1 - k) && sum[at + 1] - sum[first] <= seconds)
+        if (ranges && at < ranges[k + 1].from)
+            at = ranges[k + 1].from;
+        while (at < last && sum[at + 1] - sum[first] <= seconds)
             at++;
         if (sum[at] - sum[first] > seconds)
             return false;
@@ -172,7 +174,8 @@ static bool fill_cuts(const double *sums, int stride, int n, int n_stages, doubl
     return at == n;
 }
 
-void even_cuts(const double *sums, int stride, int n, int n_stages, int *cuts)
+void even_cuts(const double *sums, int stride, int n, int n_stages,
+               const struct cut_range *ranges, int *cuts)
 {
     double low = 0, high = 0;
 
@@ -181,12 +184,12 @@ void even_cuts(const double *sums, int stride, int n, int n_stages, int *cuts)
     for (int i = 0; i < HALVINGS; i++) {
         double middle = (low + high) / 2;
 
-        if (fill_cuts(sums, stride, n, n_stages, middle, cuts))
+        if (fill_cuts(sums, stride, n, n_stages, ranges, middle, cuts))
             high = middle;
         else
             low = middle;
     }
-    fill_cuts(sums, stride, n, n_stages, high, cuts);
+    fill_cuts(sums, stride, n, n_stages, ranges, high, cuts);
 }
 
 int64_t candidate_share(int64_t b, int r)

@@ -65,12 +65,14 @@ bool is_chunking(const struct search *s, const struct chunking *f)
 /* A cut goes one place on, or back, where that makes the slower of two devices faster. 'sums': of the
  * stages in front of it and behind it, to each place.
  */
-static bool move_cut(const double *const sums[2], double *a, double *b, int *cut, int step)
+static bool move_cut(const double *const sums[2], double *a, double *b,
+                     const struct cut_range *range, int *cut, int step)
 {
     double more = sums[0][cut[0] + step] - sums[0][cut[0]];
     double less = sums[1][cut[0] + step] - sums[1][cut[0]];
 
     if (cut[0] + step <= cut[-1] || cut[0] + step >= cut[1] ||
+        cut[0] + step < range->from || cut[0] + step > range->to ||
         dmax(*a + more, *b - less) >= dmax(*a, *b) * (1 - SAME))
         return false;
     *a += more;
@@ -109,15 +111,18 @@ static double *sum_stages(struct search *s, const struct candidate *c, int *stri
     return sums;
 }
 
-/* The slowest stage as fast as it gets, then devices more even, by all that they have. */
+/* The slowest stage as fast as it gets, then devices more even, by all that they have; within the
+ * pins, where they leave a way.
+ */
 static void cut_evenly(struct search *s, struct candidate *c)
 {
     int stride, *cuts = c->cuts;
     double *sums = sum_stages(s, c, &stride);
     double *load = mem_new((size_t)c->n_stages, sizeof(*load));
-    bool moved = true;
+    struct cut_range *ranges = pins_ranges(s->request->block_stage, s->table, c->n_stages);
+    bool moved = ranges != NULL;
 
-    even_cuts(sums, stride, s->table->n, c->n_stages, cuts);
+    even_cuts(sums, stride, s->table->n, c->n_stages, ranges, cuts);
     for (int k = 0; k < c->n_stages; k++)
         load[candidate_list(c, k)] += sums[k * stride + cuts[k + 1]] - sums[k * stride + cuts[k]];
     while (moved) {
@@ -126,14 +131,15 @@ static void cut_evenly(struct search *s, struct candidate *c)
             const double *const both[2] = { sums + (k - 1) * stride, sums + k * stride };
             double *a = &load[candidate_list(c, k - 1)], *b = &load[candidate_list(c, k)];
 
-            moved |= a != b && (move_cut(both, a, b, &cuts[k], 1) ||
-                                move_cut(both, a, b, &cuts[k], -1));
+            moved |= a != b && (move_cut(both, a, b, &ranges[k], &cuts[k], 1) ||
+                                move_cut(both, a, b, &ranges[k], &cuts[k], -1));
         }
     }
     for (int k = 0; k <= c->n_stages; k++)
         cuts[k] = s->table->cuts[cuts[k]];
     free(sums);
     free(load);
+    free(ranges);
 }
 
 struct candidate *chunking_new(struct search *s, const struct chunking *f)
@@ -445,7 +451,8 @@ int search_beside_chunks(struct search *s, struct err *err)
     /* Where devices share cores others compute while one waits: there is little to win, and each
      * stage more is a message more.
      */
-    if (!chunks_allowed(s->request) || s->slow > 1)
+    if (!chunks_allowed(s->request) ||
+        (s->slow > 1 && (s->n_found || !s->request->stages)))
         return 0;
     if (s->n_found)
         all.best = s->found[0]->seconds;

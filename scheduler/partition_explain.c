@@ -373,9 +373,10 @@ static void print_slower(const struct search *s, const struct plan *plan,
         fprintf(out, "as fast\n");
         return;
     }
-    fprintf(out, "%.6g ms, %.3g %% more: %s %.4g ms longer\n", 1e3 * seconds,
-            1e2 * (seconds / plan->iteration_seconds - 1), words[most],
-            1e3 * (theirs[most] - ours[most]));
+    fprintf(out, "%.6g ms", 1e3 * seconds);
+    if (isfinite(seconds / plan->iteration_seconds))
+        fprintf(out, ", %.3g %% more", 1e2 * (seconds / plan->iteration_seconds - 1));
+    fprintf(out, ": %s %.4g ms longer\n", words[most], 1e3 * (theirs[most] - ours[most]));
 }
 
 static void print_too_large(struct search *s, const struct candidate *c, FILE *out)
@@ -511,7 +512,7 @@ char *explain(struct search *s, const struct plan *plan)
                 "makes they do not fit.\n", again, plan->n_stages, whole);
     if (plan->zero && s->request->zero == PLAN_ZERO_ANY)
         explain_unsharded(s, out);
-    if (s->complete)
+    if (s->complete && s->count)
         fprintf(out, "All %ld plans with one stage on each device were simulated: none is "
                 "faster.\n", s->count);
     if (s->factor_fixed > 1 || s->factor_moving > 1)

@@ -253,7 +253,7 @@ static void balance(const struct search *s, struct candidate *c)
     double *sums = sums_of(s, c);
     int n = s->cost->n_blocks;
 
-    even_cuts(sums, n + 1, n, c->n_stages, c->cuts);
+    even_cuts(sums, n + 1, n, c->n_stages, NULL, c->cuts);
     free(sums);
 }
 

@@ -9,15 +9,30 @@
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
-/* By replicas first: the more there are, the fewer devices they begin at. */
+/* By replicas first: the more there are, the fewer devices they begin at. Most are never asked
+ * for.
+ */
 static int *reduce_at(struct search *search, int pipelines, int device, int r)
 {
     size_t n = (size_t)search_devices(search, pipelines);
-    int **table = &search->reduce[pipelines];
+    int ***rows = &search->reduce[pipelines];
 
-    if (!*table)
-        *table = mem_new(n * n, sizeof(**table));
-    return *table + (size_t)(r - 1) * n + (size_t)device;
+    if (!*rows)
+        *rows = mem_new(n, sizeof(**rows));
+    if (!(*rows)[r - 1])
+        (*rows)[r - 1] = mem_new(n - (size_t)r + 1, sizeof(***rows));
+    return (*rows)[r - 1] + device;
+}
+
+void search_forget_reduces(struct search *search)
+{
+    for (int p = 1; p <= search->cluster->n_devices; p++) {
+        for (int r = 0; search->reduce[p] && r < search_devices(search, p); r++)
+            free(search->reduce[p][r]);
+        free(search->reduce[p]);
+    }
+    free(search->reduce);
+    free(search->reduces);
 }
 
 /* Sharded or not: a search is for both. */

@@ -330,6 +330,37 @@ bool pins_hold(const int *pins, const struct candidate *c)
     return true;
 }
 
+struct cut_range *pins_ranges(const int *pins, const struct table *table, int n_stages)
+{
+    struct cut_range *ranges = mem_new((size_t)n_stages + 1, sizeof(*ranges));
+    bool possible = true;
+
+    for (int k = 0; k <= n_stages; k++)
+        ranges[k] = (struct cut_range){ k, table->n - (n_stages - k) };
+    for (int b = 0; pins && b < table->cuts[table->n]; b++) {
+        struct cut_range *front = &ranges[pins[b] < 0 ? 0 : pins[b]], *behind = front + 1;
+        int last = table_cut(table, b + 1) - 1, first = table_cut(table, b + 1);
+
+        possible &= pins[b] < n_stages;
+        if (pins[b] < 0 || pins[b] >= n_stages)
+            continue;
+        front->to = last < front->to ? last : front->to;
+        behind->from = first > behind->from ? first : behind->from;
+    }
+    for (int k = 1; k <= n_stages; k++)
+        if (ranges[k].from <= ranges[k - 1].from)
+            ranges[k].from = ranges[k - 1].from + 1;
+    for (int k = n_stages - 1; k >= 0; k--)
+        if (ranges[k].to >= ranges[k + 1].to)
+            ranges[k].to = ranges[k + 1].to - 1;
+    for (int k = 0; k <= n_stages; k++)
+        possible &= ranges[k].from <= ranges[k].to;
+    if (possible)
+        return ranges;
+    free(ranges);
+    return NULL;
+}
+
 bool pins_allow(const int *pins, const struct table *table, int interval, int stage)
 {
     for (int b = table->cuts[interval]; pins && b < table->cuts[interval + 1]; b++)

@@ -4,7 +4,7 @@
  * partition_small.c, partition_improve.c, partition_recut.c, partition_orders.c,
  * partition_devices.c, partition_chunks.c, partition_chunks_memory.c, partition_candidate.c,
  * partition_memory.c, partition_fit.c, partition_link.c, partition_request.c and
- * partition_pin.c (pins), partition_explain.c (reasons), partition_bound.c,
+ * partition_pin.c (pins), partition_hint.c, partition_explain.c (reasons), partition_bound.c,
  * partition_chunks_bound.c, partition_relax.c, partition_way.[ch], partition_distance.c,
  * partition_ideals.c and place.c.
  */
@@ -204,7 +204,7 @@ struct search {
     bool complete;          /* all of them were simulated */
     int n_reduces;
     struct reduce_time *reduces;
-    int **reduce;           /* [devices + 1]: by pipelines; in one of them by replicas, and first
+    int ***reduce;          /* [devices + 1]: by pipelines; in one of them by replicas, and first
                              * device: which of 'reduces', from 1; NULL, 0: not asked for yet */
     struct span *below;     /* [places] */
     int n_splits;
@@ -237,10 +237,17 @@ int candidate_block(const struct candidate *c, int at);
 int *candidate_stages(const struct candidate *c);
 /* Give it these, none of them empty. */
 void candidate_assign(struct candidate *c, const int *stage);
+/* The first and the last place of each cut between stages, [n_stages + 1]. */
+struct cut_range {
+    int from, to;
+};
+
 /* Where to cut 'n' parts in a row into stages, none empty, so that the slowest is as fast as can
- * be: 'cuts' [n_stages + 1]. The seconds of the first i parts in stage k are sums[k * stride + i].
+ * be: 'cuts' [n_stages + 1], in these ranges (NULL: any; else such as pins_ranges() gives). The
+ * seconds of the first i parts in stage k are sums[k * stride + i].
  */
-void even_cuts(const double *sums, int stride, int n, int n_stages, int *cuts);
+void even_cuts(const double *sums, int stride, int n, int n_stages,
+               const struct cut_range *ranges, int *cuts);
 /* The largest share of 'r' replicas. */
 int64_t candidate_share(int64_t micro_batch, int r);
 /* Micro-batches in flight in a stage. */
@@ -431,6 +438,7 @@ struct message_link search_link(const struct search *search, int from, int r, in
 /* Seconds per micro-batch of values, or of gradients: of a receiver, of a sender. */
 double search_message(const struct message_link *link, double bytes, double own_bytes);
 double search_allreduce(struct search *search, int pipelines, int device, int r, double bytes);
+void search_forget_reduces(struct search *search);
 
 /* Pipelines whose devices have several stages each, one behind the other or as a V. */
 struct chunking {
@@ -514,6 +522,22 @@ int check_request(const struct cost *cost, const struct cluster *cluster,
                   const struct plan_request *request, struct err *err);
 /* Micro-batch sizes: every divisor of the global batch that the pins allow, largest first. */
 int64_t *micro_sizes(const struct plan_request *request, int *n);
+/* '*search' is the one that found the plan, or did not; NULL where the request cannot be. Not for pins
+ * without a number of stages.
+ */
+struct plan *search_plan(const struct cost *cost, const struct cluster *cluster,
+                         const struct plan_request *request, struct search **search,
+                         struct err *err);
+/* partition() for pins that are resolved. */
+struct plan *partition_any(const struct cost *cost, const struct cluster *cluster,
+                           struct plan_request *request, char **why, struct err *err);
+/* Where BatchNorm's groups are what leaves no plan: which would. */
+void hint_groups(const struct cost *cost, const struct cluster *cluster,
+                 const struct plan_request *request, struct err *err);
+/* Bytes of each device with which there is a plan, where there is none with 'short_of': about so many,
+ * or more; 0: not found.
+ */
+double search_suffices(const struct search *search, double short_of, double bytes);
 /* Why nothing was found. Always -1. */
 int explain_failure(struct search *search, struct err *err);
 /* With the blocks in an order in which their pins can be; NULL where they can, or no order helps. Fails
@@ -528,6 +552,10 @@ int *pins_resolve(const struct cost *cost, const struct plan_request *request, s
 int pins_least_stages(const int *pins, int n_blocks);
 /* 'pins' may be NULL. */
 bool pins_hold(const int *pins, const struct candidate *c);
+/* Where in the table so many stages may be cut, none of them empty; malloc'ed, NULL where the pins
+ * leave no place.
+ */
+struct cut_range *pins_ranges(const int *pins, const struct table *table, int n_stages);
 /* May a stage with this number have this interval between cuts? */
 bool pins_allow(const int *pins, const struct table *table, int interval, int stage);
 

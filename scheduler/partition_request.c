@@ -61,11 +61,29 @@ static int check_batch(const struct plan_request *r, struct err *err)
     return 0;
 }
 
+/* Groups of devices in a pipeline for the stages pinned: one for each of these, or for several where
+ * there are too few devices and the schedule is left open.
+ */
+static int lists_for(const struct cluster *cluster, const struct plan_request *r)
+{
+    int lists = cluster->n_devices / (r->pipelines ? r->pipelines : 1) /
+                (r->n_replicas ? r->replicas[0] : 1);
+
+    if (request_chunks(r) > 1 || !chunks_allowed(r) || r->stages <= lists)
+        return r->stages / request_chunks(r);
+    for (int i = 1; i < r->n_replicas; i++)
+        if (r->replicas[i] != r->replicas[0])
+            return r->stages;
+    while (lists > 1 && r->stages % lists)
+        lists--;
+    return lists > 1 && r->stages / lists <= SCHEDULE_MAX_CHUNKS ? lists : r->stages;
+}
+
 static int check_counts(const struct cost *cost, const struct cluster *cluster,
                         const struct plan_request *r, struct err *err)
 {
     int pipelines = r->pipelines ? r->pipelines : 1, all = 0;
-    int stages = r->stages / request_chunks(r);     /* of different devices */
+    int stages = lists_for(cluster, r);
 
     if (r->list && schedule_most_chunks(r->list) > 1)
         return REFUSE("%s: gives a device several stages: plan with --schedule interleaved or "
@@ -76,8 +94,10 @@ static int check_counts(const struct cost *cost, const struct cluster *cluster,
                       r->stages > 1 ? " of so many stages" : "", cluster->name,
                       cluster->n_devices);
     if (stages > cluster->n_devices)
-        return REFUSE("--stages %d: %s has %d devices", r->stages, cluster->name,
-                      cluster->n_devices);
+        return REFUSE("--stages %d: %s has %d device%s%s", r->stages, cluster->name,
+                      cluster->n_devices, cluster->n_devices == 1 ? "" : "s",
+                      chunks_allowed(r) && cluster->n_devices > 1
+                          ? ", and no schedule divides so many among them" : "");
     if (r->stages > cost->n_blocks)
         return REFUSE("--stages %d: the network has %d blocks", r->stages, cost->n_blocks);
     if (r->n_replicas && r->stages && r->n_replicas != r->stages)
@@ -91,7 +111,7 @@ static int check_counts(const struct cost *cost, const struct cluster *cluster,
                       (long long)r->micro_batches);
     for (int i = 0; i < r->n_replicas; i++)
         all += r->replicas[i];
-    all /= request_chunks(r);
+    all = r->stages ? (int)((int64_t)all * stages / r->stages) : all / request_chunks(r);
     if (all * pipelines > cluster->n_devices)
         return REFUSE("--replicas: %d in all, %s has %d devices", all * pipelines,
                       cluster->name, cluster->n_devices);
@@ -135,6 +155,8 @@ static int check_exhaustive(const struct cost *cost, const struct cluster *clust
 
 static bool size_suits(const struct plan_request *r, int64_t b)
 {
+    if (r->global_batch / b > MAX_MICRO)
+        return false;
     if (r->batchnorm_samples && b % r->batchnorm_samples)
         return false;
     for (int i = 0; i < r->n_replicas; i++)
@@ -163,9 +185,14 @@ static int64_t nearest_size(const struct plan_request *r)
 
 static int refuse_size(const struct plan_request *r, struct err *err)
 {
-    int64_t suggestion = nearest_size(r);
+    int64_t suggestion = nearest_size(r), count = r->micro_batches;
 
-    if (r->batchnorm_samples)
+    if (r->micro_batch)
+        count = r->global_batch / r->micro_batch;
+    if (count > MAX_MICRO)
+        err_set_code(err, EXIT_USAGE, "%lld micro-batches in a pipeline: at most %d are planned "
+                     "for", (long long)count, MAX_MICRO);
+    else if (r->batchnorm_samples)
         err_set_code(err, EXIT_USAGE, "no micro-batch gives every replica a share that is a "
                      "multiple of %lld samples (--batchnorm-samples)",
                      (long long)r->batchnorm_samples);
@@ -201,7 +228,7 @@ static bool size_allowed(const struct plan_request *r, int64_t micro_batch)
         return false;
     if (r->micro_batches && r->micro_batches != count)
         return false;
-    return size_suits(r, micro_batch) && count <= MAX_MICRO;
+    return size_suits(r, micro_batch);
 }
 
 int64_t *micro_sizes(const struct plan_request *r, int *n)
@@ -218,13 +245,28 @@ int64_t *micro_sizes(const struct plan_request *r, int *n)
     return sizes;
 }
 
-/* All devices as large as the largest would do. */
+/* Says which memory would do, if any. */
+static int hint_memory(const struct search *s, double bytes, struct err *err)
+{
+    double smallest = INFINITY;
+
+    if (bytes <= 0)
+        return -1;
+    for (int d = 0; d < s->cluster->n_devices; d++)
+        smallest = dmin(smallest, s->cluster->devices[d].memory);
+    if (s->request->memory > 0)
+        return err_hint(err, "--memory %.0f%s would do", bytes,
+                        bytes > smallest ? " on devices of as much" : "");
+    return err_hint(err, "devices of %.0f bytes would do", bytes);
+}
+
 static int explain_missed(const struct search *s, double smallest, double room, struct err *err)
 {
-    if (!s->uniform)
-        return err_set(err, "nothing was found that fits the %d devices, of %.0f to %.0f bytes: "
-                       "as many of %.0f bytes would do", s->cluster->n_devices, smallest, room,
-                       room);
+    if (!s->uniform) {
+        err_set(err, "nothing was found that fits the %d devices, of %.0f to %.0f bytes",
+                s->cluster->n_devices, smallest, room);
+        return hint_memory(s, search_suffices(s, smallest, room), err);
+    }
     if (!s->request->schedule)
         return err_set_code(err, EXIT_USAGE, "nothing was found that fits %.0f bytes per device: "
                             "say --stages", room);
@@ -233,11 +275,12 @@ static int explain_missed(const struct search *s, double smallest, double room, 
                         s->request->schedule, room);
 }
 
-/* The interval of blocks that wants most on its own, with the smallest share and so many
- * micro-batches in flight, on so many devices, and its bytes on each, by the estimate.
+/* The interval of blocks that wants most on its own, where it keeps the least: with the smallest
+ * share and so many micro-batches in flight, on so many devices, and its bytes on each, by the
+ * estimate.
  */
 static int find_giant(const struct search *s, const struct share_table *share, int slots,
-                      int copies, double *bytes)
+                      int copies, enum plan_recompute again, double *bytes)
 {
     int giant = 0;
 
@@ -247,8 +290,7 @@ static int find_giant(const struct search *s, const struct share_table *share, i
         struct stage_bytes own;
 
         table_interval(s->table, share, i, i + 1, &c);
-        own = interval_bytes(s, &c, slots, slots, copies, BACKWARD_MERGED,
-                             recompute_asked(s->request));
+        own = interval_bytes(s, &c, slots, slots, copies, BACKWARD_MERGED, again);
         if (own.fixed + own.moving > *bytes) {
             *bytes = own.fixed + own.moving;
             giant = i;
@@ -259,11 +301,12 @@ static int find_giant(const struct search *s, const struct share_table *share, i
 
 /* The exact bytes of an interval as a stage of its own; 0 where they cannot be had. */
 static double exact_alone(const struct search *s, int interval, int64_t size,
-                          enum schedule_kind schedule)
+                          enum schedule_kind schedule, enum plan_recompute recompute)
 {
     const struct table *table = s->table;
     int cuts[4] = { 0 }, replicas[3] = { 1, 1, 1 }, n = 0, own = interval > 0;
-    struct candidate c = { .cuts = cuts, .replicas = replicas, .micro_batch = size,
+    enum plan_recompute again[3] = { recompute, recompute, recompute };
+    struct candidate c = { .cuts = cuts, .replicas = replicas, .micro_batch = size, .again = again,
                            .micro_batches = s->request->global_batch / size,
                            .schedule = schedule, .zero = s->zero, .budget = 1 };
     struct memory_use use = { 0 };
@@ -374,39 +417,71 @@ static int64_t smallest_micro_batch(const struct search *s)
     return smallest;
 }
 
-int explain_failure(struct search *s, struct err *err)
+static int explain_giant(struct search *s, int giant, double bytes, double room, struct err *err)
 {
-    int64_t size = smallest_micro_batch(s);
-    enum schedule_kind kind = least_schedule(s->request);
-    int slots = schedule_slots(kind, 0, 1, s->request->global_batch / size, 0), giant, stage;
-    int64_t share = smallest_share(s, size);
-    double smallest, room, bytes, needed;
-    const struct candidate *c;
+    double enough = least_memory(s, smallest_micro_batch(s), dmax(room, 1));
 
-    if (request_chunks(s->request) > 1)
+    enough = search_suffices(s, room, dmax(enough, bytes));
+    if (enough > 0)
+        bytes = dmin(bytes, enough);
+    err_set(err, "block \"%s\" does not fit on one device, by %.0f bytes",
+            heaviest(s->cost, s->table->cuts[giant], s->table->cuts[giant + 1]),
+            ceil(bytes - room));
+    return hint_memory(s, enough, err);
+}
+
+static int explain_network(struct search *s, double needed, double room, struct err *err)
+{
+    const struct candidate *c = s->found[0];
+    int stage = fullest_stage(s, c);
+    double enough = search_suffices(s, room, needed);
+
+    if (enough > 0)
+        needed = enough;
+    err_set(err, "the network does not fit on %d devices of %.0f bytes: block \"%s\" lacks %.0f "
+            "bytes", s->cluster->n_devices, room,
+            heaviest(s->cost, c->cuts[stage], c->cuts[stage + 1]), needed - room);
+    return hint_memory(s, enough, err);
+}
+
+/* Of several stages on each device. */
+static int explain_chunks(const struct search *s, struct err *err)
+{
+    const struct plan_request *r = s->request;
+
+    if (request_chunks(r) > 1)
         return err_set_code(err, EXIT_USAGE, "--schedule %s: no number of devices from 1 to %d "
                             "suits the micro-batches, the pins and the memory: leave some out",
-                            s->request->schedule, s->cluster->n_devices);
+                            r->schedule, s->cluster->n_devices);
+    return err_set_code(err, EXIT_USAGE, "--stages %d on %d devices: no schedule that gives a "
+                        "device several stages suits the micro-batches, the other pins and the "
+                        "memory", r->stages, s->cluster->n_devices);
+}
+
+int explain_failure(struct search *s, struct err *err)
+{
+    const struct plan_request *r = s->request;
+    int64_t size = smallest_micro_batch(s);
+    enum schedule_kind kind = least_schedule(r);
+    enum plan_recompute again = recompute_most(r, kind);
+    int slots = schedule_slots(kind, 0, 1, r->global_batch / size, 0), giant;
+    int64_t share = smallest_share(s, size);
+    double smallest, room, bytes, needed;
+
+    if (request_chunks(r) > 1 || lists_for(s->cluster, r) < r->stages)
+        return explain_chunks(s, err);
     search_rooms(s, &smallest, &room);
-    giant = find_giant(s, table_share(s->table, share), slots, s->cluster->n_devices, &bytes);
+    giant = find_giant(s, table_share(s->table, share), slots, s->cluster->n_devices, again,
+                       &bytes);
     if (share == size)
-        bytes = dmax(bytes, exact_alone(s, giant, size, kind));
+        bytes = dmax(bytes, exact_alone(s, giant, size, kind, again));
     if (bytes > room)
-        return err_set(err, "block \"%s\" does not fit on one device, by %.0f bytes; at least "
-                       "--memory %.0f or larger devices would do",
-                       heaviest(s->cost, s->table->cuts[giant], s->table->cuts[giant + 1]),
-                       ceil(bytes - room), ceil(bytes));
+        return explain_giant(s, giant, bytes, room, err);
     needed = isfinite(room) ? least_memory(s, size, dmax(room, 1)) : 0;
     if (needed <= 0)
         return err_set_code(err, EXIT_USAGE, "these pins leave no plan; leave out --stages, "
                             "--replicas, --micro-batch-size or --pin");
     if (needed - room < 1)
         return explain_missed(s, smallest, room, err);
-    c = s->found[0];
-    stage = fullest_stage(s, c);
-    return err_set(err, "the network does not fit on %d devices of %.0f bytes: block \"%s\" "
-                   "lacks %.0f bytes; --memory %.0f or more devices would do",
-                   s->cluster->n_devices, room,
-                   heaviest(s->cost, c->cuts[stage], c->cuts[stage + 1]), needed - room,
-                   needed);
+    return explain_network(s, needed, room, err);
 }

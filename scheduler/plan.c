@@ -16,13 +16,45 @@ int64_t plan_share_start(int64_t b, int r, int i)
     return i * b / r;
 }
 
+/* NULL: it is absolute, or the plan is here. */
+static char *beside(const char *path, const char *plan_path)
+{
+    const char *slash = strrchr(plan_path, '/');
+
+    return path[0] == '/' || !slash
+               ? NULL : mem_printf("%.*s%s", (int)(slash + 1 - plan_path), plan_path, path);
+}
+
 char *plan_find_model(const struct plan *plan, const char *plan_path)
 {
-    const char *slash = strrchr(plan_path, '/'), *path = plan->model_path;
+    char *other = access(plan->model_path, R_OK) ? beside(plan->model_path, plan_path) : NULL;
 
-    if (path[0] == '/' || !slash || access(path, R_OK) == 0)
-        return mem_strdup(path);
-    return mem_printf("%.*s%s", (int)(slash + 1 - plan_path), plan_path, path);
+    return other ? other : mem_strdup(plan->model_path);
+}
+
+/* "FILE", or "FILE:N", of which so many nodes are taken. */
+static bool is_file(const char *cluster)
+{
+    size_t digits = strspn(strrchr(cluster, ':') ? strrchr(cluster, ':') + 1 : "", "0123456789");
+    char *path = mem_strdup(cluster);
+    bool there = access(path, R_OK) == 0;
+
+    if (digits > 0 && !there) {
+        *strrchr(path, ':') = '\0';
+        there = access(path, R_OK) == 0;
+    }
+    free(path);
+    return there;
+}
+
+char *plan_find_cluster(const struct plan *plan, const char *plan_path)
+{
+    char *other = is_file(plan->cluster) ? NULL : beside(plan->cluster, plan_path);
+
+    if (other && is_file(other))
+        return other;
+    free(other);
+    return mem_strdup(plan->cluster);
 }
 
 bool plan_suits(const struct plan *plan, const char *model_hash)

@@ -85,6 +85,8 @@ int64_t plan_share_start(int64_t b, int r, int i);
 
 /* Where the model is: a relative path is looked for beside the plan file, too. malloc'ed. */
 char *plan_find_model(const struct plan *plan, const char *plan_path);
+/* Its cluster: a relative path to a topology file is looked for beside the plan file, too. malloc'ed. */
+char *plan_find_cluster(const struct plan *plan, const char *plan_path);
 /* Was it made for the graph of this hash? Yes where one of the two is not known. */
 bool plan_suits(const struct plan *plan, const char *model_hash);
 

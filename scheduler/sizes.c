@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/extreme.h"
 #include "base/mem.h"
+#include "base/plain.h"
 
 /* Devices of the first so many nodes; 0: there are fewer. A cluster without nodes has one. */
 static int devices_of(const struct cluster *c, int nodes)
@@ -58,6 +59,7 @@ static void fill(struct sizes *sizes, const struct cluster *part, struct size_ro
     row->plan = q->plan(q->user, part, &err);
     if (!row->plan) {
         row->refused = mem_strdup(err.text);
+        plain_line(row->refused);
         return;
     }
     if (q->staged)

@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "cmd_plan.h"
 #include "commands.h"
@@ -23,13 +24,22 @@
 #define MAX_SAMPLES ((int64_t)1 << 40)
 #define MAX_COUNT 4096
 
+/* What is of use with a model alone, and is read without one, too. */
+struct network {
+    struct planning_source source;
+    int64_t threads;
+    enum optimizer_kind optimizer;
+};
+
 struct plan_run {
     const struct options *options;
     const char *command;
+    struct network network;
     struct plan_request request;
     struct size_request sizes;
     int *replicas;
     struct schedule *list;
+    char *spec;                 /* of the cluster; NULL: this machine */
     struct cluster *cluster;
     struct cost *cost;
     struct plan *plan;
@@ -70,7 +80,7 @@ static int read_request(struct plan_run *r, struct err *err)
         option_int(o, "micro-batches", 1, MAX_SAMPLES, 0, &q->micro_batches, err) ||
         option_int(o, "micro-batch-size", 1, MAX_SAMPLES, 0, &q->micro_batch, err) ||
         option_int(o, "batchnorm-samples", 1, MAX_SAMPLES, 0, &q->batchnorm_samples, err) ||
-        option_size(o, "memory", 0, &q->memory, err) ||
+        option_size(o, "memory", 1, 0, &q->memory, err) ||
         option_choice(o, "policy", &q->policy, err) ||
         option_number(o, "schedule-memory", 1, SCHEDULE_MEMORY, 0, &q->schedule_memory, err) ||
         option_choice(o, "recompute", &q->recompute, err) ||
@@ -91,17 +101,15 @@ static int open_cluster(struct plan_run *r, struct err *err)
 {
     const char *given = option_string(r->options, "cluster", NULL);
     int64_t nodes = r->sizes.nodes ? r->sizes.last ? r->sizes.last : r->sizes.first : 0;
-    char *spec;
 
     /* What says how many nodes there are has as many as are compared, or more. */
     if (r->sizes.last && given && machine_counts(given))
         nodes = 0;
-    spec = machine_spec(given, nodes, err);
-    if (spec)
-        r->cluster = cluster_open(spec, err);
+    r->spec = machine_spec(given, nodes, err);
+    if (r->spec)
+        r->cluster = cluster_open(r->spec, err);
     else if (nodes == 0)
         r->cluster = gather_here(err);
-    free(spec);
     return r->cluster ? 0 : -1;
 }
 
@@ -120,6 +128,17 @@ static struct plan *plan_part(void *user, const struct cluster *part, struct err
     return planning_run(planning, NULL, err);
 }
 
+/* The cluster as others find it, too: its name may be one that the file gives itself. */
+static void set_origin(const struct plan_run *r, struct plan *plan)
+{
+    free(plan->command);
+    plan->command = mem_strdup(r->command);
+    if (!r->spec)
+        return;
+    free(plan->cluster);
+    plan->cluster = mem_strdup(r->spec);
+}
+
 static int compare_sizes(struct plan_run *r, struct err *err)
 {
     struct sizes *sizes = sizes_new(r->cluster, &r->sizes, err);
@@ -127,10 +146,8 @@ static int compare_sizes(struct plan_run *r, struct err *err)
     if (!sizes)
         return -1;
     for (int i = 0; i < sizes->n; i++)
-        if (sizes->rows[i].plan) {
-            free(sizes->rows[i].plan->command);
-            sizes->rows[i].plan->command = mem_strdup(r->command);
-        }
+        if (sizes->rows[i].plan)
+            set_origin(r, sizes->rows[i].plan);
     r->compared = sizes;
     return 0;
 }
@@ -157,10 +174,35 @@ static int open_cost(struct plan_run *r, struct err *err)
     const char *const *paths;
     int n = option_strings(r->options, "cost", &paths);
 
-    if (n == 0)
-        return 0;
-    r->cost = cost_choose(n, paths, r->cluster->devices[0].kind, err);
-    return r->cost ? 0 : -1;
+    if (n)
+        r->cost = planning_choose(r->cluster, n, paths, err);
+    if (n && !r->cost)
+        return -1;
+    planning_warn(r->cluster, r->cost);
+    return 0;
+}
+
+static int read_network(struct plan_run *r, struct err *err)
+{
+    const struct options *o = r->options;
+    struct network *n = &r->network;
+    struct planning_source *source = &n->source;
+    int precision, optimizer;
+
+    *source = (struct planning_source){
+        .model = options_operand(o, 0), .data = option_string(o, "data", NULL),
+        .loss = option_string(o, "loss", NULL), .fuse = option_flag(o, "fuse", true),
+    };
+    if (data_options_read(o, &source->data_options, err) ||
+        option_word(o, "precision", &precision, err) ||
+        option_int(o, "threads", 1, MAX_COUNT, 0, &n->threads, err) ||
+        planning_kernels(o, &source->backend, err) ||
+        option_word(o, "optimizer", &optimizer, err))
+        return -1;
+    source->float64 = precision == 1;
+    source->n_freeze = option_strings(o, "freeze", &source->freeze);
+    n->optimizer = (enum optimizer_kind)optimizer;
+    return 0;
 }
 
 /* Costs of a model are measured here, unless a cost file is given; its memory is that of its
@@ -169,29 +211,16 @@ static int open_cost(struct plan_run *r, struct err *err)
 static int plan_model(struct plan_run *r, struct err *err)
 {
     const struct options *o = r->options;
+    struct planning_source *source = &r->network.source;
     char *cache = timings_directory(option_flag(o, "cache", true));
     struct planning planning = { .request = r->request, .cluster = r->cluster,
-                                 .cost = r->cost, .cache_directory = cache, .command = "" };
-    struct planning_source source = {
-        .model = options_operand(o, 0), .data = option_string(o, "data", NULL),
-        .loss = option_string(o, "loss", NULL), .fuse = option_flag(o, "fuse", true),
-    };
-    int precision, optimizer, bad = -1;
-    int64_t threads;
+                                 .cost = r->cost, .cache_directory = cache, .command = "",
+                                 .threads = (int)r->network.threads,
+                                 .optimizer = optimizer_defaults(r->network.optimizer) };
+    int bad = planning_open(&planning, source, err);
 
-    if (data_options_read(o, &source.data_options, err) == 0 &&
-        option_word(o, "precision", &precision, err) == 0 &&
-        option_int(o, "threads", 1, MAX_COUNT, 0, &threads, err) == 0 &&
-        planning_kernels(o, &source.backend, err) == 0 &&
-        option_word(o, "optimizer", &optimizer, err) == 0) {
-        source.float64 = precision == 1;
-        source.n_freeze = option_strings(o, "freeze", &source.freeze);
-        planning.threads = (int)threads;
-        planning.optimizer = optimizer_defaults((enum optimizer_kind)optimizer);
-        bad = planning_open(&planning, &source, err);
-    }
     if (!bad)
-        bad = sizes_settle(o, source.opened_data ? data_samples(source.opened_data) : 0,
+        bad = sizes_settle(o, source->opened_data ? data_samples(source->opened_data) : 0,
                            r->request.global_batch, &r->sizes, err);
     if (!bad && r->sizes.last) {
         bad = compare_model(r, &planning, err);
@@ -199,7 +228,7 @@ static int plan_model(struct plan_run *r, struct err *err)
         r->plan = planning_run(&planning, &r->why, err);
         bad = r->plan ? 0 : -1;
     }
-    planning_close(&planning, &source);
+    planning_close(&planning, source);
     free(cache);
     return bad;
 }
@@ -245,7 +274,8 @@ static int print(const struct plan_run *r, struct err *err)
         return plan_save(r->plan, "-", err);
     if (format == FORMAT_SVG)
         return print_svg(r, err);
-    plan_table(r->plan, r->cluster, r->why, stdout);
+    if (log_speaks(LOG_INFO))
+        plan_table(r->plan, r->cluster, r->why, stdout);
     return 0;
 }
 
@@ -253,13 +283,12 @@ static int work(struct plan_run *r, struct err *err)
 {
     if (options_operands(r->options) == 0 && !option_given(r->options, "cost"))
         return err_set_code(err, EXIT_USAGE, "plan: a MODEL or --cost FILE is needed");
-    if (read_request(r, err) || sizes_read(r->options, &r->sizes, err) || open_cluster(r, err) ||
-        open_cost(r, err) || make_plan(r, err))
+    if (read_request(r, err) || read_network(r, err) ||
+        sizes_read(r->options, &r->sizes, err) || open_cluster(r, err) || open_cost(r, err) ||
+        make_plan(r, err))
         return -1;
-    if (r->plan) {
-        free(r->plan->command);
-        r->plan->command = mem_strdup(r->command);
-    }
+    if (r->plan)
+        set_origin(r, r->plan);
     return 0;
 }
 
@@ -272,6 +301,7 @@ static void clear(struct plan_run *r)
     cluster_free(r->cluster);
     schedule_free(r->list);
     free(r->replicas);
+    free(r->spec);
 }
 
 struct sizes *plan_sizes(int argc, char **argv, struct err *err)

@@ -9,6 +9,8 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/log.h"
+#include "base/plain.h"
 #include "cmd_plan.h"
 
 #define MOST_SIZE (1 << 20)
@@ -66,7 +68,7 @@ int sizes_read(const struct options *options, struct size_request *request, stru
         option_int(o, "steps", 1, (int64_t)1 << 40, 0, &q->steps, err) ||
         option_int(o, "epochs", 1, 1 << 20, 0, &q->epochs, err) ||
         option_number(o, "start-up", 0, 1e9, 0, &q->start_up, err) ||
-        option_size(o, "data-size", 0, &q->data_bytes, err))
+        option_size(o, "data-size", 0, 0, &q->data_bytes, err))
         return -1;
     q->staged = option_given(o, "stage-to");
     other = q->last ? NULL : given_of(o, ours);
@@ -151,7 +153,7 @@ static void print_table(const struct sizes *sizes, const struct cluster *cluster
 {
     const struct size_request *q = &sizes->request;
 
-    fprintf(out, "%s", cluster->name);
+    plain_print(out, 0, cluster->name);
     if (q->steps)
         fprintf(out, ": %lld steps, start-up %g s", (long long)q->steps, q->start_up);
     fprintf(out, "\n\n%6s %7s  %6s %12s %11s %11s", "nodes", "devices", "stages",
@@ -171,8 +173,7 @@ static void print_table(const struct sizes *sizes, const struct cluster *cluster
     if (q->steps && q->data_bytes <= 0)
         fprintf(out, "Reading the data is not counted: --data-size BYTES.\n");
     else if (q->steps && !sizes->storage)
-        fprintf(out, "Reading the data is not counted: %s says nothing of storage.\n",
-                cluster->name);
+        fprintf(out, "Reading the data is not counted: the cluster says nothing of storage.\n");
     else if (q->steps && q->samples <= 0)
         fprintf(out, "What a step reads is not counted: --samples N.\n");
 }
@@ -195,6 +196,8 @@ int sizes_print(const struct sizes *sizes, const struct cluster *cluster,
     if (output && plan_save(sizes->rows[sizes->best].plan, output, err))
         return -1;
     if (output && strcmp(output, "-") == 0)
+        return 0;
+    if (!format && !log_speaks(LOG_INFO))
         return 0;
     if (!format) {
         print_table(sizes, cluster, stdout);

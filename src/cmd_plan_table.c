@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/plain.h"
 #include "cmd_plan.h"
 
 #define MOST_RUNS 3     /* of devices in a row that are written out */
@@ -103,10 +104,15 @@ static void print_what(const struct plan *plan, FILE *out)
         const char *to = last->last_node ? last->last_node : last->name;
         char *devices = devices_text(plan, stage), number[32];
 
-        fprintf(out, "%5d %8d %10s  %-24s %s", s, stage->replicas,
-                count_text(parameters_of(plan, stage), number), devices, from);
-        if (strcmp(from, to) != 0)
-            fprintf(out, " ... %s", to);
+        fprintf(out, "%5d %8d %10s  ", s, stage->replicas,
+                count_text(parameters_of(plan, stage), number));
+        plain_print(out, 24, devices);
+        fputc(' ', out);
+        plain_print(out, 0, from);
+        if (strcmp(from, to) != 0) {
+            fputs(" ... ", out);
+            plain_print(out, 0, to);
+        }
         fprintf(out, " (%d block%s)\n", stage->n_blocks, stage->n_blocks == 1 ? "" : "s");
         free(devices);
     }
@@ -205,23 +211,40 @@ static void print_shares(const struct plan *plan, FILE *out)
                                             plan->iteration_seconds);
 }
 
-void plan_table(const struct plan *plan, const struct cluster *cluster, const char *why,
-                FILE *out)
+static void print_head(const struct plan *plan, const struct cluster *cluster, FILE *out)
 {
-    double bound = plan->lower_bound_seconds, seconds = plan->iteration_seconds;
     int used = 0;
 
     for (int s = 0; s < plan->n_stages; s++)
         used += plan_first(plan, s) ? plan->pipelines * plan->stages[s].replicas : 0;
     if (plan->pipelines > 1)
         fprintf(out, "%d pipelines of ", plan->pipelines);
-    fprintf(out, "%d stage%s on %d of %d devices of %s, %s%s, %lld micro-batch%s of %lld\n\n",
-            plan->n_stages, plan->n_stages == 1 ? "" : "s", used, cluster->n_devices,
-            cluster->name, plan->schedule, plan->zero ? ", ZeRO-1" : "",
+    fprintf(out, "%d stage%s on %d of %d devices of ", plan->n_stages,
+            plan->n_stages == 1 ? "" : "s", used, cluster->n_devices);
+    plain_print(out, 0, cluster->name);
+    fprintf(out, ", %s%s, %lld micro-batch%s of %lld\n\n", plan->schedule,
+            plan->zero ? ", ZeRO-1" : "",
             (long long)plan->micro_batches, plan->micro_batches == 1 ? "" : "es",
             (long long)plan->micro_batch);
     if (plan_versions(plan) > 1)
         fputs(SCHEDULE_STALE "\n\n", out);
+}
+
+static void print_shared(const struct plan *plan, FILE *out)
+{
+    for (int i = 0; i < plan->n_shared; i++) {
+        fputs("shared       ", out);
+        plain_print(out, 0, plan->shared[i].name);
+        fprintf(out, ", owned by stage %d\n", plan->shared[i].owner);
+    }
+}
+
+void plan_table(const struct plan *plan, const struct cluster *cluster, const char *why,
+                FILE *out)
+{
+    double bound = plan->lower_bound_seconds, seconds = plan->iteration_seconds;
+
+    print_head(plan, cluster, out);
     print_what(plan, out);
     print_costs(plan, out);
     fprintf(out, "\niteration    %.6g ms, %.6g samples/s\n", 1e3 * seconds,
@@ -230,8 +253,9 @@ void plan_table(const struct plan *plan, const struct cluster *cluster, const ch
     print_shares(plan, out);
     fprintf(out, "lower bound  %.6g ms, the plan is %.3g %% above\n", 1e3 * bound,
             bound > 0 && seconds > bound * (1 + 1e-9) ? 1e2 * (seconds / bound - 1) : 0);
-    for (int i = 0; i < plan->n_shared; i++)
-        fprintf(out, "shared       %s, owned by stage %d\n", plan->shared[i].name,
-                plan->shared[i].owner);
+    print_shared(plan, out);
+    if (plan->batchnorm_samples > 1)
+        fprintf(out, "BatchNorm    over groups of %lld samples: each share is a multiple of them, "
+                "by --batchnorm-samples\n", (long long)plan->batchnorm_samples);
     fprintf(out, "\n%s", why ? why : "");
 }

@@ -143,8 +143,10 @@ static struct cost *estimate(const struct profile_run *r, struct err *err)
     if (!cluster)
         return NULL;
     options.batch = r->sizes[0];
+    planning_warn(cluster, NULL);
     graph = model_build(r->profile.model, &options, err);
-    if (graph && cluster->devices[0].flops <= 0 && cluster->devices[0].memory_bandwidth <= 0)
+    if (graph && cluster_slowest(cluster)->flops <= 0 &&
+        cluster_slowest(cluster)->memory_bandwidth <= 0)
         err_set(err, "--cluster %s: nothing says how fast its devices are",
                 option_string(r->options, "cluster", NULL));
     else if (graph)

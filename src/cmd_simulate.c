@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/plain.h"
 #include "commands.h"
 #include "scheduler/simulate.h"
 #include "topology/gather.h"
@@ -107,7 +108,7 @@ static struct cost *open_cost(const struct simulate_run *r, struct err *err)
     char *model;
 
     if (n)
-        return cost_choose(n, files, r->cluster->devices[0].kind, err);
+        return planning_choose(r->cluster, n, files, err);
     if (!r->plan->model_path) {
         err_set_code(err, EXIT_USAGE, "%s: made from a cost file alone: give it by --cost FILE",
                      path);
@@ -122,15 +123,20 @@ static struct cost *open_cost(const struct simulate_run *r, struct err *err)
 static int open_cluster(struct simulate_run *r, struct err *err)
 {
     int64_t nodes;
-    char *spec;
+    char *spec, *own;
 
     if (option_int(r->options, "nodes", 1, MAX_NODES, 0, &nodes, err))
         return -1;
     spec = machine_spec(option_string(r->options, "cluster", NULL), nodes, err);
     if (!spec && nodes == 0 && strcmp(r->plan->cluster, GATHER_HERE) == 0)
         r->cluster = gather_here(err);
-    else if (spec || nodes == 0)
-        r->cluster = cluster_open(spec ? spec : r->plan->cluster, err);
+    else if (spec)
+        r->cluster = cluster_open(spec, err);
+    else if (nodes == 0) {
+        own = plan_find_cluster(r->plan, options_operand(r->options, 0));
+        r->cluster = cluster_open(own, err);
+        free(own);
+    }
     if (!r->cluster && !spec && nodes == 0)
         err_prefix(err, "%s names its cluster \"%s\": give another by --cluster SPEC",
                    options_operand(r->options, 0), r->plan->cluster);
@@ -155,6 +161,8 @@ static int open_all(struct simulate_run *r, struct err *err)
         (schedule && plan_set_schedule(r->plan, schedule, err)))
         return -1;
     r->cost = open_cost(r, err);
+    if (r->cost)
+        planning_warn(r->cluster, r->cost);
     r->sim = r->cost ? simulate(r->plan, r->cost, r->cluster, &jitter, err) : NULL;
     return r->sim ? 0 : -1;
 }
@@ -228,7 +236,8 @@ static void print_workers(const struct simulate_run *r, FILE *out)
         const double *moved =
             &r->sim->moved[2 * r->cluster->devices[r->sim->devices[w]].place];
 
-        fprintf(out, "%-12s %7.1f %% %7.1f %% %7.1f %% %11.4g %11.4g %11.4g\n", device_of(r, w),
+        plain_print(out, 12, device_of(r, w));
+        fprintf(out, " %7.1f %% %7.1f %% %7.1f %% %11.4g %11.4g %11.4g\n",
                 1e2 * share_of(r, r->sim->busy[w]), 1e2 * share_of(r, r->sim->reducing[w]),
                 1e2 * bubble_of(r, w), r->sim->memory[w] / MIB, moved[0] / MIB,
                 moved[1] / MIB);
@@ -268,7 +277,8 @@ static void print_links(const struct simulate_run *r, FILE *out)
             fprintf(out, "\n%-24s %11s %11s\n", "link of", "up MiB", "down MiB");
         any = true;
         path = path_of(r->cluster, p);
-        fprintf(out, "%-24s %11.4g %11.4g\n", path, r->sim->moved[2 * p] / MIB,
+        plain_print(out, 24, path);
+        fprintf(out, " %11.4g %11.4g\n", r->sim->moved[2 * p] / MIB,
                 r->sim->moved[2 * p + 1] / MIB);
         free(path);
     }
@@ -280,8 +290,10 @@ static void print_text(const struct simulate_run *r, FILE *out)
     char *rows = mem_new((size_t)sim->n_workers * COLUMNS, 1);
 
     draw(r, rows);
-    for (int w = 0; w < sim->n_workers; w++)
-        fprintf(out, "%-12s |%.*s|\n", device_of(r, w), COLUMNS, rows + (size_t)w * COLUMNS);
+    for (int w = 0; w < sim->n_workers; w++) {
+        plain_print(out, 12, device_of(r, w));
+        fprintf(out, " |%.*s|\n", COLUMNS, rows + (size_t)w * COLUMNS);
+    }
     free(rows);
     fprintf(out, "\n0-9 forward of a micro-batch (last digit), A-J backward, a-j towards "
             "parameters,\n= all-reduce, # update\n");

@@ -135,7 +135,7 @@ static int read_pins(const struct options *o, struct train_settings *t, struct e
         option_ints(o, "replicas", 1, MAX_COUNT, &t->n_replicas, &t->replicas, err) < 0 ||
         option_int(o, "micro-batches", 1, 1 << 20, 0, &t->micro_batches, err) < 0 ||
         option_int(o, "micro-batch-size", 1, 1 << 30, 0, &t->micro_batch, err) < 0 ||
-        option_size(o, "memory", 0, &t->memory, err) < 0 ||
+        option_size(o, "memory", 1, 0, &t->memory, err) < 0 ||
         option_number(o, "schedule-memory", 1, SCHEDULE_MEMORY, 0, &t->schedule_memory, err) < 0)
         return -1;
     t->stages = (int)stages;

@@ -87,6 +87,7 @@ result "tasuki(1) refers to every command" "$absent"
 
 # Which other manuals are installed here says nothing about the page; ours are checked.
 lint() {
+    grep -nE '^\.([PB]q )?[DQS]q .* [DQS]q ' "$1" | sed 's/$/: quotes within quotes/'
     mandoc -Tlint "$1" 2>&1 | grep -vE 'referenced manual not found|outdated mandoc.db'
     sed -nE 's/^\.Xr (tasuki[a-z.-]*) ([1-8]).*/\1.\2/p' "$1" | sort -u | while read -r other; do
         [ -f "$top/man/$other" ] || echo "refers to $other, which does not exist"

@@ -338,6 +338,65 @@ int cluster_nodes(const struct cluster *cluster)
     return nodes;
 }
 
+const char **cluster_kinds(const struct cluster *cluster, int *n)
+{
+    const char **kinds = NULL;
+
+    *n = 0;
+    for (int d = 0; d < cluster->n_devices; d++) {
+        const char *kind = cluster->devices[d].kind;
+        bool known = false;
+
+        for (int k = *n - 1; k >= 0 && !known; k--)
+            known = strcmp(kinds[k], kind) == 0;
+        if (!known)
+            *(const char **)mem_push((void **)&kinds, n, sizeof(kind)) = kind;
+    }
+    return kinds;
+}
+
+static const char *kind_text(const char *kind)
+{
+    return *kind ? kind : "some not named";
+}
+
+char *cluster_mixed(const struct cluster *cluster, const char *taken)
+{
+    int n;
+    const char **kinds = cluster_kinds(cluster, &n);
+    char *all = n > 1 ? mem_strdup(kind_text(kinds[0])) : NULL, *text = NULL;
+
+    for (int k = 1; k < n; k++) {
+        char *longer = mem_printf("%s%s%s", all, k + 1 < n ? ", " : " and ", kind_text(kinds[k]));
+
+        free(all);
+        all = longer;
+    }
+    if (n > 1)
+        text = mem_printf("%s has devices of several kinds, %s: all are taken to be as fast as %s",
+                          cluster->name, all, *taken ? taken : "the costs say");
+    free(all);
+    free(kinds);
+    return text;
+}
+
+static bool is_slower(const struct cluster_device *a, const struct cluster_device *b)
+{
+    if (a->flops > 0 && b->flops > 0 && (a->flops < b->flops || a->flops > b->flops))
+        return a->flops < b->flops;
+    return a->memory_bandwidth > 0 && a->memory_bandwidth < b->memory_bandwidth;
+}
+
+const struct cluster_device *cluster_slowest(const struct cluster *cluster)
+{
+    const struct cluster_device *slowest = &cluster->devices[0];
+
+    for (int d = 1; d < cluster->n_devices; d++)
+        if (is_slower(&cluster->devices[d], slowest))
+            slowest = &cluster->devices[d];
+    return slowest;
+}
+
 int cluster_device_from(const struct cluster *cluster, int place)
 {
     /* Both lists are in tree order. */

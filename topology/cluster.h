@@ -168,6 +168,16 @@ int cluster_end(const struct cluster *cluster, int place);
 bool cluster_same_way(const struct cluster_place *a, const struct cluster_place *b);
 /* Do the subtrees differ in nothing but names and ranks? */
 bool cluster_alike(const struct cluster *cluster, int a, int b);
+/* The kinds of its devices, each once, in their order: '*n' strings of the cluster, to be freed by
+ * who asks.
+ */
+const char **cluster_kinds(const struct cluster *cluster, int *n);
+/* Where devices are of several kinds: a sentence that names them, and the one that all are taken to
+ * be ("": not known); malloc'ed, else NULL.
+ */
+char *cluster_mixed(const struct cluster *cluster, const char *taken);
+/* The slowest device by its figures, operations before bytes; where they do not tell, the first. */
+const struct cluster_device *cluster_slowest(const struct cluster *cluster);
 /* Nodes that have devices; a cluster without nodes is one. */
 int cluster_nodes(const struct cluster *cluster);
 /* The first device whose leaf is not before 'place'; n_devices: there is none. */

@@ -12,7 +12,9 @@
 #include "base/mem.h"
 #include "topology/cluster.h"
 
-#define MAX_DEVICES (1 << 20)
+#define MAX_DEVICES 1048576
+#define TEXT(number) TEXT_OF(number)
+#define TEXT_OF(number) #number
 
 enum key {
     KEY_BANDWIDTH, KEY_INSIDE, KEY_ACROSS, KEY_LATENCY, KEY_INSIDE_LATENCY, KEY_MEMORY,
@@ -204,8 +206,9 @@ struct cluster *cluster_from_spec(const char *spec, struct err *err)
         m = *end == 'x' ? parse_count(end + 1, &end) : 0;
     if (n < 1 || m < 1 || n > MAX_DEVICES / m || (*end && *end != ',')) {
         size[strcspn(size, ",")] = '\0';
-        usage(spec, err, flat ? "expected a number of devices, 1 or more, got"
-                              : "expected NODESxDEVICES, 1x1 or more, got", size);
+        usage(spec, err, flat ? "expected a number of devices from 1 to " TEXT(MAX_DEVICES) ", got"
+                              : "expected NODESxDEVICES, from 1x1 to " TEXT(MAX_DEVICES)
+                                " devices in all, got", size);
         goto out;
     }
     if (parse_settings(spec, form, *end ? end + 1 : NULL, &settings, err))

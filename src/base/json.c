@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/plain.h"
 
 #define MAX_BYTES ((size_t)256 << 20)
 #define MAX_DEPTH 64
@@ -35,14 +36,6 @@ static bool too_deep(const unsigned char *data, size_t size)
     return false;
 }
 
-/* jansson quotes what it stumbled over, whatever that is. */
-static void one_line(char *text)
-{
-    for (; *text; text++)
-        if ((unsigned char)*text < ' ' || *text == 0x7f)
-            *text = '?';
-}
-
 json_t *json_parse(const char *path, const void *data, size_t size, struct err *err)
 {
     json_error_t error;
@@ -58,7 +51,7 @@ json_t *json_parse(const char *path, const void *data, size_t size, struct err *
     }
     json = json_loadb(data, size, JSON_REJECT_DUPLICATES, &error);
     if (!json) {
-        one_line(error.text);
+        plain_line(error.text);
         err_set(err, "%s:%d: %s", path, error.line, error.text);
         if (strstr(error.text, "overflow") || strstr(error.text, "Infinity") ||
             strstr(error.text, "NaN"))

@@ -88,8 +88,8 @@ int option_int(const struct options *options, const char *name, int64_t min, int
                int64_t def, int64_t *value, struct err *err);
 int option_number(const struct options *options, const char *name, double min, double max,
                   double def, double *value, struct err *err);
-int option_size(const struct options *options, const char *name, double def, double *value,
-                struct err *err);
+int option_size(const struct options *options, const char *name, double min, double def,
+                double *value, struct err *err);
 /* "5epochs" (or "1epoch"), "500steps" or "500", which are steps; a count of 'min' or more. */
 struct span {
     int64_t n;

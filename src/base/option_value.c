@@ -162,12 +162,13 @@ static double size_factor(const char *suffix)
     return factor;
 }
 
-int option_size(const struct options *options, const char *name, double def, double *value,
-                struct err *err)
+int option_size(const struct options *options, const char *name, double min, double def,
+                double *value, struct err *err)
 {
     const struct setting *setting = option_setting(options, name);
     const char *text = option_string(options, name, NULL), *end;
     double number, factor;
+    char expected[64];
 
     if (!setting) {
         *value = def;
@@ -177,6 +178,10 @@ int option_size(const struct options *options, const char *name, double def, dou
     factor = end ? size_factor(end) : 0;
     if (factor == 0 || number < 0 || number * factor > 0x1p62)
         return wrong(setting, text, err, "a size such as 512M or 16GB");
+    if (number * factor < min) {
+        snprintf(expected, sizeof(expected), "a size of at least %.0f, such as 512M or 16GB", min);
+        return wrong(setting, text, err, expected);
+    }
     *value = number * factor;
     return 0;
 }

@@ -24,7 +24,7 @@ struct cost *estimate_cost(const struct graph *built, int n_sizes, const int64_t
                            const struct cluster *cluster, int optimizer_states,
                            bool steps, struct err *err)
 {
-    const struct cluster_device *device = &cluster->devices[0];
+    const struct cluster_device *device = cluster_slowest(cluster);
     const struct efficiency *efficiency = cluster_efficiency(cluster, device);
     struct block_timing *timings = mem_new((size_t)n_sizes, sizeof(*timings));
     /* An update reads parameter, gradient and state and writes all but the gradient, in long

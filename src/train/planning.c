@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "graph/autodiff.h"
 #include "graph/op.h"
@@ -126,7 +127,7 @@ static bool is_elsewhere(const struct cluster_device *device)
 struct trials_key planning_trials(const struct planning *planning)
 {
     const struct planning *p = planning;
-    bool ours = !p->cost && !is_elsewhere(&p->cluster->devices[0]);
+    bool ours = !p->cost && !is_elsewhere(cluster_slowest(p->cluster));
 
     return (struct trials_key){
         .directory = ours ? p->cache_directory : NULL, .model = model_hash(p->model),
@@ -183,17 +184,36 @@ static struct cost *measure_cost(const struct planning *p, struct err *err)
     return cost;
 }
 
+struct cost *planning_choose(const struct cluster *cluster, int n, const char *const *paths,
+                             struct err *err)
+{
+    int n_kinds;
+    const char **kinds = cluster_kinds(cluster, &n_kinds);
+    struct cost *cost = cost_choose(n, paths, n_kinds, kinds, err);
+
+    free(kinds);
+    return cost;
+}
+
+void planning_warn(const struct cluster *cluster, const struct cost *cost)
+{
+    char *text = cluster_mixed(cluster, cost ? cost->device : cluster_slowest(cluster)->kind);
+
+    if (text)
+        log_warning("%s", text);
+    free(text);
+}
+
 struct cost *planning_cost(const struct planning *planning, struct err *err)
 {
     const struct planning *p = planning;
-    const struct cluster_device *device = &p->cluster->devices[0];
     int64_t sizes[MAX_SIZES], group = p->request.batchnorm_samples;
     struct built *built;
     const struct graph *graph;
     struct cost *cost = NULL;
     int n;
 
-    if (!is_elsewhere(device))
+    if (!is_elsewhere(cluster_slowest(p->cluster)))
         return measure_cost(p, err);
     built = p->built ? p->built : built_new(p->model, &p->model_options);
     n = choose_sizes(&p->request, sizes);
@@ -365,8 +385,10 @@ static int choose_group(struct planning *p, struct err *err)
         return -1;
     if (!has_stats)
         p->request.batchnorm_samples = 0;
-    else if (!p->request.batchnorm_samples)
+    else if (!p->request.batchnorm_samples) {
         p->request.batchnorm_samples = planning_group(&p->request, p->cluster->n_devices);
+        p->request.batchnorm_chosen = true;
+    }
     return 0;
 }
 

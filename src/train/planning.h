@@ -42,6 +42,16 @@ struct plan *planning_run(const struct planning *planning, char **why, struct er
  */
 struct cost *planning_cost(const struct planning *planning, struct err *err);
 
+/* The first of files that are made for a kind of the cluster's devices, of several kinds the slowest
+ * (cost_choose()).
+ */
+struct cost *planning_choose(const struct cluster *cluster, int n, const char *const *paths,
+                             struct err *err);
+/* Says so where the devices are of several kinds and are all taken to be one: as 'cost' says, or, NULL,
+ * as planning_cost() has it.
+ */
+void planning_warn(const struct cluster *cluster, const struct cost *cost);
+
 /* Where trials of the model on this cluster are kept; its strings are the planning's. Nowhere
  * where its costs are not measured.
  */

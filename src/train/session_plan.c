@@ -50,10 +50,11 @@ static struct plan *make_plan(struct session *s, struct err *err)
     char *why = NULL;
 
     if (t->n_costs > 0) {
-        planning.cost = cost_choose(t->n_costs, t->costs, s->cluster->devices[0].kind, err);
+        planning.cost = planning_choose(s->cluster, t->n_costs, t->costs, err);
         if (!planning.cost)
             return NULL;
     }
+    planning_warn(s->cluster, planning.cost);
     if (t->trial) {
         s->others = mem_new((size_t)t->trial - 1, sizeof(*s->others));
         planning.request.n_others = t->trial - 1;

@@ -122,6 +122,51 @@ END
     [[ "$output" == *"iteration    72 ms"* ]]
 }
 
+# A node of two GPUs, of these kinds.
+of_kinds() {
+    echo '{ "schema": "tasuki-topo", "version": 1, "root": { "children": [ { "kind": "node",'
+    echo '"name": "n0", "bandwidth": 1e10, "children": ['
+    for i in 0 1; do
+        [ "$1" = fast ] && figures='"flops": 9e13, "memory_bandwidth": 9e11' ||
+            figures='"flops": 1e12, "memory_bandwidth": 1e10'
+        echo "{ \"kind\": \"device\", \"id\": \"/gpu$i\", \"device\": \"$1\","
+        echo "\"bandwidth\": 1e11, $figures }"
+        [ "$i" -eq 1 ] || echo ,
+        shift
+    done
+    echo ']}]}}'
+}
+
+@test "where devices are of several kinds the slowest counts for all, and that is said" {
+    model="$srcdir/etc/demo/digits.onnx --data $srcdir/etc/demo/digits-train.safetensors"
+    said='devices of several kinds, fast and slow: all are taken to be as fast as slow'
+    of_kinds fast slow >mixed.json
+    of_kinds fast fast >fast.json
+    of_kinds slow slow >slow.json
+    for cluster in mixed slow fast; do
+        "$TASUKI" plan $model --global-batch 64 --cluster $cluster.json --stages 2 >$cluster \
+            2>$cluster.err
+    done
+    cat mixed mixed.err
+    grep -q "$said" mixed.err
+    [ ! -s slow.err ]
+    [ "$(grep ^iteration mixed)" = "$(grep ^iteration slow)" ]
+    [ "$(grep ^iteration mixed)" != "$(grep ^iteration fast)" ]
+    # So it is with cost files, in any order.
+    for kind in fast slow; do
+        sed "s/\"version\": 1,/& \"device\": \"$kind\",/" cost.json >$kind.cost
+    done
+    sed -i 's/e-3/e-1/g' slow.cost
+    for order in "--cost fast.cost --cost slow.cost" "--cost slow.cost --cost fast.cost"; do
+        plan="$TASUKI plan --global-batch 8 $order --cluster mixed.json --stages 1 --replicas 1"
+        run $plan
+        [[ "$status" -eq 0 && "$output" == *"$said"*"iteration    7200 ms"* ]]
+        $plan -o plan.json
+        run "$TASUKI" simulate plan.json $order --cluster mixed.json
+        [[ "$output" == *"$said"*"iteration 7200 ms"* ]]
+    done
+}
+
 @test "more nodes than the machine has, or none, are one clear error" {
     for n in 541 0 -1 many 1e3 99999999999; do
         run "$TASUKI" topo --input "tsubame3:$n"

@@ -40,6 +40,7 @@ load planning.bash
     flat=tree:2x2,inside=1e10,across=1e9,memory=1e9
     plan --replicas 2,1 --micro-batches 2 --format svg -o plan.json >plan.svg
     grep -q '"schema": "tasuki-plan"' plan.json
+    "$TASUKI" plan --help | grep -qE -- '-o, --output FILE +the plan, as JSON whatever --format prints'
     ! grep -q '<a "' plan.svg
     grep -q 'stage 0: 2 replicas' plan.svg
     for label in 0.0 0.1 1.0 n0 n1 gpu1; do grep -q ">$label<" plan.svg; done
@@ -70,6 +71,14 @@ load planning.bash
     [ "$n" -ge 4 ]
 }
 
+@test "a cluster of very many devices is planned for" {
+    for flat in flat:90000,bandwidth=1e9 tree:90000x1,inside=1e9,across=1e9; do
+        run plan
+        echo "$output"
+        [[ "$status" -eq 0 && "$output" == *" of 90000 devices of $flat"* ]]
+    done
+}
+
 @test "a plan that meets its bound, and has one micro-batch, is told so" {
     flat=flat:1,bandwidth=1e9,latency=0
     run plan --micro-batches 1
@@ -87,14 +96,7 @@ load planning.bash
 }
 
 @test "a device gets several stages where such a schedule is asked for, or the reason why not" {
-    {
-        echo '{ "schema": "tasuki-cost", "version": 1, "micro_batch": [1], "blocks": ['
-        for b in a b c d e f g; do
-            echo "{ \"name\": \"$b\", \"forward\": 1, \"dgrad\": 1, \"wgrad\": 1,"
-            echo "\"activations\": 100, \"parameters\": 1000000 },"
-        done
-        echo '{ "name": "h", "forward": 1, "dgrad": 1, "wgrad": 1, "activations": 100 } ] }'
-    } >cost.json
+    eight_blocks >cost.json
     run plan --schedule zb-v --stages 8 --micro-batches 8
     [ "$status" -eq 0 ]
     [[ "$output" == "8 stages on 4 of 4 devices of flat:"*", zb-v, 8 micro-batches of 1"* ]]
@@ -129,6 +131,75 @@ load planning.bash
     [[ "$output" == *"no number of devices from 1 to 4 suits"* ]]
 }
 
+# The stage of a block in plan.json.
+stage_of() {
+    awk -v block="$1" '/"replicas"/ { s++ } $0 ~ "\"" block "\"" { print s + 0 }' plan.json
+}
+
+# Eight blocks, the last without parameters.
+eight_blocks() {
+    echo '{ "schema": "tasuki-cost", "version": 1, "micro_batch": [1], "blocks": ['
+    for b in a b c d e f g; do
+        echo "{ \"name\": \"$b\", \"forward\": 1, \"dgrad\": 1, \"wgrad\": 1,"
+        echo "\"activations\": 100, \"parameters\": 1000000 },"
+    done
+    echo '{ "name": "h", "forward": 1, "dgrad": 1, "wgrad": 1, "activations": 100 } ] }'
+}
+
+@test "blocks are pinned to the stages of a device that has several" {
+    eight_blocks >cost.json
+    plan --schedule zb-v --stages 4 --pin c=0 --pin g=2 -o plan.json >table
+    [ "$(stage_of a) $(stage_of c) $(stage_of g) $(stage_of h)" = "0 0 2 3" ]
+    # Without a number of stages those are tried that the schedule has.
+    plan --schedule zb-v --pin c=0 -o plan.json >table
+    [ "$(stage_of a) $(stage_of c)" = "0 0" ]
+    plan --schedule interleaved --pin a=0 --pin b=1 -o plan.json >table
+    [ "$(stage_of a) $(stage_of b)" = "0 1" ]
+    plan --schedule zb-v --pin h=5 -o plan.json >table
+    [ "$(grep -c '"replicas"' plan.json)" -eq 6 ]
+    run plan --schedule zb-v --pin h=4
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"suits the micro-batches, the pins and the memory"* ]]
+}
+
+@test "more stages than devices are planned for where a schedule has several on each" {
+    eight_blocks >cost.json
+    for pins in "--stages 8" "--stages 6" "--replicas 2,2,2,2" "--stages 4 --pipelines 2"; do
+        run plan $pins
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [[ "$output" == *" stages on 4 of 4 devices of "*", "@(zb-v|interleaved)", "* ]]
+        [[ "$output" != *"All 0 plans"* ]]
+    done
+    run plan --stages 7
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--stages 7: $flat has 4 devices, and no schedule divides so many"* ]]
+    run plan --stages 8 --memory 900
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--stages 8 on 4 devices: no schedule that gives a device several stages"* ]]
+}
+
+@test "BatchNorm's groups are named where they leave no plan" {
+    model="$srcdir/etc/demo/digits.onnx --data $srcdir/etc/demo/digits-train.safetensors"
+    plan="$TASUKI plan $model --global-batch 32 --cluster $flat,flops=1e12,memory-bandwidth=1e11"
+    said="each share is a multiple of BatchNorm's 16 samples"
+    run $plan --replicas 4
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"; $said, the default: --batchnorm-samples 8 would do" ]]
+    run $plan --memory 600K --batchnorm-samples 16
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"; $said: --batchnorm-samples 8 would do" ]]
+    $plan --batchnorm-samples 8 --replicas 4 | grep -q '^BatchNorm    over groups of 8 samples: each'
+    $plan | grep -q '^BatchNorm    over groups of 16 samples: each share is a multiple'
+    ! plan | grep -q '^BatchNorm'
+    # What is suggested does; and nothing is, where smaller groups do not help.
+    $plan --memory 600K --batchnorm-samples 8
+    run $plan --stages 7 --replicas 1
+    [[ "$status" -eq 2 && "$output" != *BatchNorm* ]]
+}
+
 @test "every plan is simulated where that is asked for, and too much is refused" {
     run plan --exhaustive
     [ "$status" -eq 0 ]
@@ -156,7 +227,6 @@ load planning.bash
 }
 
 @test "pinned nodes are in their stages, whatever the number of stages" {
-    stage_of() { awk -v block="$1" '/"replicas"/ { s++ } $0 ~ "\"" block "\"" { print s + 0 }' plan.json; }
     plan --pin 'b=1' --stages 2 -o plan.json >table
     [ "$(stage_of a) $(stage_of b) $(stage_of c)" = "0 1 1" ]
     plan --pin '[ab]=0' --pin 'c*=1' -o plan.json >table
@@ -224,6 +294,13 @@ load planning.bash
                          if (d > 0.01 || d < -0.01) exit 1 }' <<<"$output"
     run plan --gpus 1..4 --format json
     [ "$(grep -c '"efficiency"' <<<"$output")" -eq 4 ]
+    plan --gpus 1..2 --steps 10 --format json >all.json
+    grep -q '"schema": "tasuki-sizes"' all.json
+    for key in $(grep -o '"[a-z_]*":' all.json | tr -d '":' | sort -u); do
+        echo "$key is in the manual page"
+        sed -n '/^.Sh COMPARISON/,/^.Sh EXAMPLES/p' "$srcdir/man/tasuki-plan.5" |
+            grep -qE "Li (.*, )?$key( |\$)"
+    done
     plan --gpus 2..2 -o "$BATS_TEST_TMPDIR/two.json" >/dev/null
     flat=flat:2,bandwidth=1e9,latency=0
     plan -o "$BATS_TEST_TMPDIR/same.json" >/dev/null
@@ -574,6 +651,42 @@ END
     [ "$status" -eq 1 ]
     [ "${#lines[@]}" -eq 1 ]
     [[ "$output" == *'unknown key "?[31m?red"'* ]]
+    # Nor names of blocks, of devices and of the cluster.
+    sed -i 's/"a"/"a\\u001b[31m\\nred"/' cost.json
+    cat >topo.json <<<'{ "schema": "tasuki-topo", "version": 1, "name": "c\u001b\nc", "root": {
+        "children": [ { "kind": "device", "id": "d\u001b\nd", "bandwidth": 1e9 } ] } }'
+    flat=topo.json
+    plan -o plan.json >table
+    "$TASUKI" simulate plan.json --cluster topo.json --cost cost.json >timeline
+    plan --gpus 1..1 >sizes
+    cat table timeline sizes
+    grep -q 'd??d  *a?\[31m?red ... c' table
+    grep -q '^d??d ' timeline
+    ! grep -q $'\e' table timeline sizes
+}
+
+@test "--quiet prints warnings and errors only" {
+    plan -q -o plan.json >output 2>&1
+    grep -q tasuki-plan plan.json
+    plan -q --gpus 1..2 >>output 2>&1
+    [ ! -s output ]
+    [ "$(plan -q --format json | head -c 1)" = "{" ]
+}
+
+@test "the options of a model are checked without one, too" {
+    for wrong in "precision half" "threads 0" "device gpu" "backend none" "sequence-length 0" \
+                 "image-size x"; do
+        refused 2 "--${wrong% *}: expected " --${wrong}
+    done
+    refused 2 "leave one of them out" --device cuda --backend cpu
+}
+
+@test "what costs nothing is planned without dividing by it" {
+    sed -i -E 's/("forward"|"dgrad"|"wgrad"): [0-9]/\1: 0/g' cost.json
+    plan >table
+    cat table
+    grep -q 'more\|longer' table
+    ! grep -q 'inf\|nan' table
 }
 
 @test "a model is planned for a described machine, with its memory exact" {
@@ -805,22 +918,50 @@ refused() {
 }
 
 @test "a cluster without devices is refused with what would do" {
-    for flat in flat:0,bandwidth=1e9 flat:-1,bandwidth=1e9; do
-        refused 2 'expected a number of devices, 1 or more, got "'
+    for flat in flat:0,bandwidth=1e9 flat:-1,bandwidth=1e9 flat:1048577,bandwidth=1e9; do
+        refused 2 'expected a number of devices from 1 to 1048576, got "'
     done
-    for flat in tree:0x4,inside=1e9,across=1e9 tree:4x0,inside=1e9,across=1e9; do
-        refused 2 'expected NODESxDEVICES, 1x1 or more, got "'
+    for flat in tree:0x4,inside=1e9,across=1e9 tree:4x0,inside=1e9,across=1e9 \
+                tree:1025x1024,inside=1e9,across=1e9; do
+        refused 2 'expected NODESxDEVICES, from 1x1 to 1048576 devices in all, got "'
     done
     flat=dgx-h100:0
     refused 2 'expected a number of nodes after the colon, from 1 to '
 }
 
+@test "no memory at all is refused, and not taken for no limit" {
+    for none in 0 0K 0.5; do
+        refused 2 "--memory: expected a size of at least 1, such as 512M or 16GB, got \"$none\"" \
+            --memory $none
+    done
+}
+
 @test "memory that cannot do is refused with what would" {
-    refused 1 'does not fit on one device, by 2420 bytes; at least --memory 2520 or' --memory 100
-    refused 1 '; --memory 12' --memory 3000 --stages 1
-    # What is suggested does.
-    least=$(sed -nE 's/.*--memory ([0-9]+) or.*/\1/p' <<<"$output")
-    plan --memory "$least" --stages 1
+    # What is suggested does, and much less does not.
+    suffices() {
+        local least
+        least=$(sed -nE 's/.*; --memory ([0-9]+) would do$/\1/p' <<<"$output")
+        plan "$@" --memory "$least" >table
+        run plan "$@" --memory $((least * 97 / 100))
+        [ "$status" -eq 1 ]
+    }
+    refused 1 'does not fit on one device, by 2420 bytes; --memory ' --memory 100
+    suffices
+    refused 1 '; --memory 75' --memory 3000 --stages 1
+    suffices --stages 1
+    refused 1 '; --memory ' --memory 3000 --optimizer adam --no-zero
+    suffices --optimizer adam --no-zero
+    # More than the devices have must be theirs.
+    flat=flat:4,bandwidth=1e9,latency=0,memory=3000
+    refused 1 '; devices of 75' --stages 1
+    refused 1 ' on devices of as much would do' --stages 1 --memory 2000
+    # Of compiled stages, too.
+    plan() { "$TASUKI" plan "$srcdir/etc/demo/digits.onnx" --global-batch 32 --cluster \
+        flat:4,bandwidth=1e9,flops=1e12 --data "$srcdir/etc/demo/digits-train.safetensors" \
+        --batchnorm-samples 16 "$@"; }
+    run plan --memory 600K
+    output=${output%%; each share*}
+    suffices
 }
 
 @test "a batch that does not divide is refused with what would" {
@@ -830,6 +971,10 @@ refused() {
         --micro-batch-size 5
     refused 2 '--micro-batches 4: does not divide the global batch of 6 over --pipelines; 3 ' \
         --pipelines 2 --micro-batches 4 --global-batch 6
+    refused 2 '1000000 micro-batches in a pipeline: at most 65536 are planned for; --micro-batch-size '\
+'16 would do' --micro-batch-size 1 --global-batch 1000000
+    refused 2 '131072 micro-batches in a pipeline: at most 65536 are planned for; --micro-batch-size '\
+'2 would do' --micro-batches 131072 --global-batch 131072
     refused 2 'no sample: no micro-batch that is allowed has as many samples as a stage has' \
         --replicas 3 --micro-batch-size 2
 }

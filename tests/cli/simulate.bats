@@ -32,6 +32,24 @@ load planning.bash
     done
 }
 
+@test "a plan for a topology file is simulated on it, wherever both are" {
+    mkdir job
+    cat >job/topo.json <<'END'
+{ "schema": "tasuki-topo", "version": 1, "name": "ours", "root": { "children": [
+    { "kind": "node", "name": "n#", "count": 3, "bandwidth": 1e9, "children": [
+        { "kind": "device", "id": "/gpu0", "bandwidth": 1e9 } ] } ] } }
+END
+    plan="$TASUKI plan --cost $PWD/cost.json --global-batch 8 -o plan.json"
+    for cluster in topo.json topo.json:2 "$PWD/job/topo.json"; do
+        (cd job && $plan --cluster "$cluster" >table)
+        (cd job && "$TASUKI" simulate plan.json --cost ../cost.json >timeline)
+        "$TASUKI" simulate job/plan.json --cost cost.json | diff - job/timeline
+        [ "$(sed -n 's/^iteration *//p' job/timeline)" = "$(sed -n 's/^iteration *//p' job/table)" ]
+    done
+    (cd job && $plan --cluster topo.json --nodes 1..2 >table)
+    "$TASUKI" simulate job/plan.json --cost cost.json | grep '^iteration'
+}
+
 @test "jitter makes computations longer, as drawn by the seed" {
     flat=flat:2,bandwidth=1e9,latency=0
     plan --stages 2 --replicas 1,1 --micro-batches 4 -o plan.json >table
@@ -56,6 +74,8 @@ load planning.bash
     sed -E '/"workspace": \[/{n;s/[0-9.e+-]+/1e7/}' steps.json >digits.json
     shape="--cost digits.json --cluster flat:2,bandwidth=1e9,latency=1e-5,memory=1e9"
     shape+=" --global-batch 32 --stages 2 --replicas 1,1 --micro-batches 4 --no-zero"
+    # Whatever was measured, one cut.
+    shape+=" --pin /pool/MaxPool=0 --pin /widen/Conv=1"
     memory() { sed -nE 's/^ +"memory": ([1-9][0-9.]*).*/\1/p' "$1"; }
     "$TASUKI" plan $shape --optimizer adam --schedule 1f1b -q -o plan.json
     "$TASUKI" plan $shape --optimizer adam --schedule gpipe -q -o gpipe.json

@@ -177,7 +177,7 @@ static void sizes_may_have_suffixes(void **state)
 static void what_is_wrong_in_a_spec_is_quoted(void **state)
 {
     static const struct { const char *spec, *quoted; } cases[] = {
-        { "flat:", "devices, 1 or more, got \"\"" },
+        { "flat:", "devices from 1 to 1048576, got \"\"" },
         { "flat:0,bandwidth=1", "\"0\"" },
         { "flat:-4,bandwidth=1", "\"-4\"" },
         { "flat:4x,bandwidth=1", "\"4x\"" },

@@ -136,7 +136,7 @@ static double size_of(const char *text)
     struct options *o = parse(COMMAND_PLAN, &err, "--memory", text, NULL);
     double size = -1;
 
-    if (option_size(o, "memory", 0, &size, &err))
+    if (option_size(o, "memory", 1, 0, &size, &err))
         assert_contains(err.text, "--memory: expected a size");
     options_free(o);
     return size;
@@ -153,6 +153,7 @@ static void sizes_take_binary_and_decimal_suffixes(void **state)
     assert_true(size_of("16GB") == 16e9);
     assert_true(size_of("1T") == 0x1p40);
     assert_true(size_of("-1") == -1);
+    assert_true(size_of("0") == -1);
     assert_true(size_of("1Q") == -1);
     assert_true(size_of("1KK") == -1);
     assert_true(size_of("1e30") == -1);

@@ -78,6 +78,25 @@ static void layers_are_found_between_what_is_before_and_behind(void **state)
     cost_free(cost);
 }
 
+static void the_last_layer_may_have_a_normalization_that_is_behind_it(void **state)
+{
+    struct cost *cost = layered(1, 3, 1);
+    struct cost_block *last = &cost->blocks[6];
+    struct plan *plan;
+
+    (void)state;
+    last->parameters *= 1.06;
+    last->activations[0] *= 3.2;
+    assert_int_equal(layers_find(cost).first, 1);
+    assert_int_equal(layers_find(cost).n, 3);
+    plan = plan_by("megatron", cost, AMPLE, (struct plan_request){ .global_batch = 12 }, NULL);
+    assert_non_null(plan);
+    plan_free(plan);
+    last->parameters *= 2;
+    assert_int_equal(layers_find(cost).n, 2);
+    cost_free(cost);
+}
+
 static void equal_and_megatron_cut_between_layers(void **state)
 {
     struct cost *cost = layered(2, 6, 1);
@@ -338,6 +357,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_are_found_between_what_is_before_and_behind),
+        cmocka_unit_test(the_last_layer_may_have_a_normalization_that_is_behind_it),
         cmocka_unit_test(equal_and_megatron_cut_between_layers),
         cmocka_unit_test(gpipe_has_a_stage_for_each_device_as_even_as_can_be),
         cmocka_unit_test(rannc_takes_the_fewest_stages_that_fit_and_powers_of_two),

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+/* Where there is no plan: what would leave one, which is said when it was tried. */
+#include <math.h>
+
+#include "base/err.h"
+#include "scheduler/partition_private.h"
+
+/* Larger ones that are tried; and how close to the least that does, if there are few cuts and
+ * devices.
+ */
+#define MOST_GUESSES 4
+#define GUESS 1.25
+#define HALVINGS 10
+#define CLOSE 0.01
+
+/* Is there a plan where every device has so many bytes? */
+static bool fits_devices_of(const struct search *search, double bytes)
+{
+    struct cluster *cluster = cluster_first(search->cluster, search->cluster->n_devices);
+    struct plan_request request = *search->request;
+    struct err ignored = { 0 };
+    struct search *s;
+    struct plan *plan;
+
+    for (int d = 0; d < cluster->n_devices; d++)
+        cluster->devices[d].memory = bytes;
+    request.memory = 0;
+    plan = search_plan(search->cost, cluster, &request, &s, &ignored);
+    search_free(s);
+    cluster_free(cluster);
+    plan_free(plan);
+    return plan != NULL;
+}
+
+double search_suffices(const struct search *search, double short_of, double bytes)
+{
+    double low = short_of, high = ceil(bytes);
+
+    for (int i = 0; !fits_devices_of(search, high); i++) {
+        if (i == MOST_GUESSES)
+            return 0;
+        low = high;
+        high = ceil(high * GUESS);
+    }
+    for (int i = 0; i < HALVINGS && search->few && high - low > high * CLOSE; i++) {
+        double middle = ceil(low + (high - low) / 2);
+
+        if (fits_devices_of(search, middle))
+            high = middle;
+        else
+            low = middle;
+    }
+    return high;
+}
+
+static bool has_plan(const struct cost *cost, const struct cluster *cluster,
+                     const struct plan_request *request, int64_t group)
+{
+    struct plan_request other = *request;
+    struct err ignored = { 0 };
+    struct plan *plan;
+
+    other.batchnorm_samples = group;
+    other.n_others = 0;
+    plan = partition_any(cost, cluster, &other, NULL, &ignored);
+    plan_free(plan);
+    return plan != NULL;
+}
+
+void hint_groups(const struct cost *cost, const struct cluster *cluster,
+                 const struct plan_request *request, struct err *err)
+{
+    int64_t group = request->batchnorm_samples, smaller = group / 2;
+    int pipelines = request->pipelines ? request->pipelines : 1;
+
+    if (group < 2 || request->global_batch / pipelines % group ||
+        !has_plan(cost, cluster, request, 1))
+        return;
+    while (group % smaller || !has_plan(cost, cluster, request, smaller))
+        smaller--;
+    err_hint(err, "each share is a multiple of BatchNorm's %lld samples%s: --batchnorm-samples "
+             "%lld would do", (long long)group,
+             request->batchnorm_chosen ? ", the default" : "", (long long)smaller);
+}
