@@ -16,6 +16,7 @@
 #include "cmd_launch.h"
 #include "cmd_submit.h"
 #include "scheduler/slurm/slurm.h"
+#include "train/planning.h"
 
 #define MOST_TASKS 4096
 #define PROBES 32           /* at once */
@@ -69,13 +70,13 @@ static int choose_tasks(struct launcher *l, struct slurm_facts *facts, struct er
     struct submit job = { .options = (struct options *)l->options, .facts = facts,
                           .partition = "", .nodes = l->nodes };
     int64_t cpus = least_cpus(), all = number_of("SLURM_NTASKS");
-    const char *device;
+    const char *kernels;
     bool given;
 
-    if (option_choice(l->options, "device", &device, err) < 0 ||
+    if (planning_kernels(l->options, &kernels, err) < 0 ||
         option_int(l->options, "ntasks-per-node", 1, MOST_TASKS, 0, &job.tasks, err) < 0)
         return -1;
-    job.on_gpus = device && strcmp(device, "cuda") == 0;
+    job.on_gpus = planning_on_gpu(kernels);
     if (!job.tasks)
         job.tasks = number_of("SLURM_NTASKS_PER_NODE");
     if (!job.tasks && all % l->nodes == 0)

@@ -28,6 +28,7 @@
 #include "cmd_submit.h"
 #include "commands.h"
 #include "scheduler/slurm/facts.h"
+#include "train/planning.h"
 
 #define MOST_NODES (1 << 20)
 #define MOST_TASKS 4096
@@ -181,18 +182,18 @@ static int read_scheduler(struct submit *job, struct err *err)
 static int read_options(struct submit *job, struct err *err)
 {
     const struct options *o = job->options;
-    const char *device, *name;
+    const char *kernels, *name;
 
     job->own_checkpoint = !option_given(o, "checkpoint");
     job->own_log = !option_given(o, "log");
     if (job->own_checkpoint)
         options_set(job->options, "checkpoint", CHECKPOINTS);
     /* What is wrong should not show after hours in a queue. */
-    if (train_accepts(o, err) < 0 || option_choice(o, "device", &device, err) < 0 ||
+    if (train_accepts(o, err) < 0 || planning_kernels(o, &kernels, err) < 0 ||
         option_int(o, "ntasks-per-node", 1, MOST_TASKS, 0, &job->tasks, err) < 0 ||
         option_int(o, "max-restarts", 0, 1 << 20, 100, &job->restarts, err) < 0)
         return -1;
-    job->on_gpus = device && strcmp(device, "cuda") == 0;
+    job->on_gpus = planning_on_gpu(kernels);
     job->dry_run = option_flag(o, "dry-run", false);
     job->partition = option_string(o, "partition", "");
     job->cluster = option_string(o, "cluster", NULL);

@@ -478,11 +478,10 @@ static int read_ranks(const struct job *job, const struct launch *launch, int64_
 
 static bool computes_on_gpus(const struct options *options)
 {
-    const char *device = NULL;
+    const char *kernels = NULL;
     struct err ignored = { 0 };
 
-    return option_choice(options, "device", &device, &ignored) >= 0 && device &&
-           strcmp(device, "cuda") == 0;
+    return planning_kernels(options, &kernels, &ignored) >= 0 && planning_on_gpu(kernels);
 }
 
 static int run(struct job *job, struct err *err)

@@ -11,6 +11,8 @@
 #include "kernels/cuda/collectives.h"
 #include "kernels/cuda/cuda.h"
 
+#define SCORES ((int64_t)256 << 20)
+
 static const struct cuda_runtime *load_runtime(struct err *err)
 {
     void *module = module_open("cuda", err);
@@ -43,6 +45,15 @@ static void device_close(struct device *device)
     free(device);
 }
 
+/* TASUKI_CUDA_SCORES, in bytes. */
+static int64_t scores_at_once(void)
+{
+    const char *given = getenv("TASUKI_CUDA_SCORES");
+    long long bytes = given ? strtoll(given, NULL, 10) : 0;
+
+    return bytes > 0 ? bytes : SCORES;
+}
+
 static int open_all(struct device *d, const char *address, struct err *err)
 {
     d->cuda = load_runtime(err);
@@ -50,6 +61,7 @@ static int open_all(struct device *d, const char *address, struct err *err)
     if (!d->gpu)
         return -1;
     snprintf(d->name, sizeof(d->name), "%s", d->cuda->name(d->gpu));
+    d->scores = scores_at_once();
     d->reference = &reference_backend;
     d->reference_device = d->reference->device_open(1, NULL, err);
     if (!d->reference_device)

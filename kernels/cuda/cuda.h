@@ -16,6 +16,7 @@ struct device {
     struct cuda_device *gpu;
     char name[256];
     size_t in_use, peak;
+    int64_t scores;             /* bytes of an attention's scores at a time */
     bool tf32;                  /* factors of products may be rounded to 10 bits */
     const struct backend *reference;
     struct device *reference_device;

@@ -273,7 +273,8 @@ void cuda_kernel_free(struct kernel *kernel)
         return;
     free_fallback(k);
     for (int i = 0; i < CUDA_PRODUCTS; i++)
-        k->device->cuda->matmul_free(k->products[i]);
+        if (k->products[i])
+            k->device->cuda->matmul_free(k->products[i]);
     if (k->convolution)
         k->device->cuda->conv_free(k->convolution);
     k->device->reference->kernel_free(k->digest);

@@ -4,7 +4,6 @@
  */
 #include "kernels/cuda/cuda.h"
 
-#define SCORES_LIMIT ((int64_t)256 << 20)   /* bytes at a time, if they can be that few */
 #define MOST_AT_ONCE 65535                  /* products of one launch */
 #define ALIGNMENT ((size_t)256)
 
@@ -32,14 +31,15 @@ static bool fits(const struct attention *a, const struct turn *p, int64_t n)
                                  aligned(n * a->n * a->d) && aligned(n * a->n * a->e)));
 }
 
-static struct turn turn_of(const struct attention *a)
+/* 'most': bytes of scores at a time, if they can be that few. */
+static struct turn turn_of(const struct attention *a, int64_t most)
 {
     struct turn p = { .n_groups = a->stack / a->group, .rows = a->group * a->m };
 
     for (int64_t n = p.n_groups; n > 0; n--)
         if (fits(a, &p, n)) {
             p.at_once = n;
-            if (n * p.rows * a->n * (int64_t)sizeof(float) <= SCORES_LIMIT)
+            if (n * p.rows * a->n * (int64_t)sizeof(float) <= most)
                 break;
         }
     p.scores = p.at_once * p.rows * a->n;
@@ -49,6 +49,13 @@ static struct turn turn_of(const struct attention *a)
 static size_t scores_bytes(const struct turn *p)
 {
     return ((size_t)p->scores * sizeof(float) + ALIGNMENT - 1) & ~(ALIGNMENT - 1);
+}
+
+/* The gradient of a mask needs all of the stack at once. */
+static int64_t most_at_once(const struct cuda_kernel *k)
+{
+    return k->digest->n_outputs > 3 && k->digest->out[3].elements >= 0 ? INT64_MAX
+                                                                      : k->device->scores;
 }
 
 /* [m, k] [k, n], 'stack' times one behind the other, either stored transposed. */
@@ -130,7 +137,7 @@ static int run_attention(const struct cuda_kernel *k, struct stream *stream,
 {
     const struct attention *a = &k->digest->attention;
     const float *query = args->inputs[0], *key = args->inputs[1], *value = args->inputs[2];
-    struct turn p = turn_of(a);
+    struct turn p = turn_of(a, most_at_once(k));
     struct cuda_attention l = k->launch.attention;
     float *y = args->outputs[0], *workspace = place(args, &p, 1);
 
@@ -153,7 +160,7 @@ static int run_attention(const struct cuda_kernel *k, struct stream *stream,
 static int make_attention(struct cuda_kernel *k, const struct graph *graph, int node)
 {
     const struct attention *a = &k->digest->attention;
-    struct turn p = turn_of(a);
+    struct turn p = turn_of(a, most_at_once(k));
 
     (void)graph, (void)node;
     if (!cuda_is_f32(k) || p.scores == 0 ||
@@ -221,7 +228,7 @@ static int run_attention_grad(const struct cuda_kernel *k, struct stream *stream
     const struct attention *a = &k->digest->attention;
     const float *dy = args->inputs[0], *query = args->inputs[1], *key = args->inputs[2],
                 *value = args->inputs[3];
-    struct turn p = turn_of(a);
+    struct turn p = turn_of(a, most_at_once(k));
     struct cuda_attention l = k->launch.attention;
     float *workspace = place(args, &p, 2);
 
@@ -262,12 +269,11 @@ static int choose_gradients(struct cuda_kernel *k, const struct turn *p)
                                                            a->scale });
 }
 
-/* The gradient of a mask needs all of the stack at once. */
 static int make_attention_grad(struct cuda_kernel *k, const struct graph *graph, int node)
 {
     const struct attention *a = &k->digest->attention;
     bool sums = k->digest->n_outputs > 3 && k->digest->out[3].elements >= 0;
-    struct turn p = turn_of(a);
+    struct turn p = turn_of(a, most_at_once(k));
     struct cuda_reduce reduce = { 0 };
     size_t parts = sums ? plan_mask(a, &reduce) : 0;
 

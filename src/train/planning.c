@@ -58,12 +58,13 @@ bool planning_on_gpu(const char *kernels)
 
 int planning_kernels(const struct options *options, const char **name, struct err *err)
 {
-    const char *device, *precision;
+    const char *device, *precision = NULL;
     bool gpu, tf32;
 
     if (option_choice(options, "device", &device, err) < 0 ||
         option_choice(options, "backend", name, err) < 0 ||
-        option_choice(options, "precision", &precision, err) < 0)
+        (options_takes(options, "precision") &&
+         option_choice(options, "precision", &precision, err) < 0))
         return -1;
     tf32 = precision && strcmp(precision, "tf32") == 0;
     gpu = device ? strcmp(device, "cuda") == 0 : tf32 && !*name;

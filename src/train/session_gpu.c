@@ -56,7 +56,9 @@ int session_choose_gpu(struct session *session, struct err *err)
     if (mine->address[0])
         snprintf(s->gpu, sizeof(s->gpu), "%s", mine->address);
     else
-        bad = err_set(err, "--device cuda: no GPU can be used: %s",
+        bad = err_set(err, "--device cuda%s: no GPU can be used: %s",
+                      s->settings.device_given ? ""
+                                               : ", since there are GPUs (--device cpu does without)",
                       mine->why ? mine->why : "there is none");
     bad = bad || check_nccl(s, &choices, err);
     gpu_choices_clear(&choices);

@@ -226,13 +226,20 @@ static struct recording *record_runs(struct subject *s, int n, struct err *err)
 {
     const struct stopwatch *w = s->stopwatch;
     struct recording *recording = NULL;
-    int bad = w->backend->record_begin(w->stream, err);
+    struct err ignored = { 0 };
+    int bad = 0;
 
+    if (w->backend->record_begin(w->stream, err) < 0)
+        return NULL;
     for (int i = 0; i < n && !bad; i++) {
         move_operands(s);
         bad = s->run(s, err);
     }
-    return !bad && w->backend->record_end(w->stream, &recording, err) == 0 ? recording : NULL;
+    if (w->backend->record_end(w->stream, &recording, bad ? &ignored : err) == 0 && !bad)
+        return recording;
+    if (recording)
+        w->backend->recording_free(recording);
+    return NULL;
 }
 
 static int replay_runs(const struct stopwatch *w, struct recording *recording, int n,
