@@ -576,7 +576,7 @@ static struct plan *partition_once(const struct cost *cost, const struct cluster
     struct search *s;
     struct plan *plan = search_plan(cost, cluster, request, &s, err);
 
-    if (!plan && s && !err->code)
+    if (!plan && s && !err->code && !request->unexplained)
         (request->policy ? policy_explain_failure : explain_failure)(s, err);
     if (plan) {
         simulate_forecast(plan, cost, cluster, err);
@@ -599,18 +599,22 @@ static struct plan *partition_pinned(const struct cost *cost, const struct clust
 {
     int chunks = request_chunks(request), most = chunks * cluster->n_devices;
     int least = pins_least_stages(request->block_stage, cost->n_blocks);
+    bool unexplained = request->unexplained;
     struct plan *best = NULL;
     struct search *any;
 
     most = cost->n_blocks < most ? cost->n_blocks : most;
+    least = (least + chunks - 1) / chunks * chunks;
     request->n_others = 0;
-    for (request->stages = (least + chunks - 1) / chunks * chunks;; request->stages += chunks) {
+    for (request->stages = least;; request->stages += chunks) {
         struct err local = { 0 };
         char *reasons = NULL;
         struct plan *plan = partition_once(cost, cluster, request, why ? &reasons : NULL, &local);
         bool better = plan && (!best || plan->iteration_seconds < best->iteration_seconds);
 
-        if (!plan && !best)
+        /* Why there is none is said of the fewest. */
+        request->unexplained = true;
+        if (!plan && request->stages == least)
             *err = local;
         if (better) {
             plan_free(best);
@@ -627,10 +631,11 @@ static struct plan *partition_pinned(const struct cost *cost, const struct clust
             request->stages + chunks > most)
             break;
     }
+    request->stages = 0;
+    request->unexplained = unexplained;
     if (!best)
         return NULL;
     *err = (struct err){ 0 };
-    request->stages = 0;
     any = search_new(cost, cluster, request);
     set_bound(any, best);
     search_free(any);

@@ -47,6 +47,7 @@ struct plan_request {
     const char *recompute;      /* "none", "selective", "full"; NULL: where it must */
     double memory;              /* bytes per device; 0: as the cluster says */
     int64_t batchnorm_samples;  /* shares must be multiples of it; 0: no BatchNorm */
+    bool unexplained;           /* where there is no plan nobody asks why */
     bool batchnorm_chosen;      /* by default, not by who asks */
     const char *policy;         /* see policy.h; NULL: the search */
     const char *optimizer;      /* its state decides the bytes per parameter */

@@ -11,6 +11,9 @@
 #define MOST_GUESSES 4
 #define GUESS 1.25
 #define HALVINGS 10
+/* Of a BatchNorm's group, and how many of its parts are tried. */
+#define MOST_PARTS 4096
+#define MOST_GROUPS 6
 #define CLOSE 0.01
 
 /* Is there a plan where every device has so many bytes? */
@@ -60,6 +63,7 @@ static bool has_plan(const struct cost *cost, const struct cluster *cluster,
     struct err ignored = { 0 };
     struct plan *plan;
 
+    other.unexplained = true;
     other.batchnorm_samples = group;
     other.n_others = 0;
     plan = partition_any(cost, cluster, &other, NULL, &ignored);
@@ -70,14 +74,21 @@ static bool has_plan(const struct cost *cost, const struct cluster *cluster,
 void hint_groups(const struct cost *cost, const struct cluster *cluster,
                  const struct plan_request *request, struct err *err)
 {
-    int64_t group = request->batchnorm_samples, smaller = group / 2;
-    int pipelines = request->pipelines ? request->pipelines : 1;
+    int64_t group = request->batchnorm_samples, smaller = 1;
+    int tried = 0, pipelines = request->pipelines ? request->pipelines : 1;
 
     if (group < 2 || request->global_batch / pipelines % group ||
         !has_plan(cost, cluster, request, 1))
         return;
-    while (group % smaller || !has_plan(cost, cluster, request, smaller))
-        smaller--;
+    for (int64_t by = 2; by < MOST_PARTS && by < group && tried < MOST_GROUPS; by++) {
+        if (group % by)
+            continue;
+        tried++;
+        if (has_plan(cost, cluster, request, group / by)) {
+            smaller = group / by;
+            break;
+        }
+    }
     err_hint(err, "each share is a multiple of BatchNorm's %lld samples%s: --batchnorm-samples "
              "%lld would do", (long long)group,
              request->batchnorm_chosen ? ", the default" : "", (long long)smaller);

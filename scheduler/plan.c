@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/err.h"
@@ -35,13 +36,14 @@ char *plan_find_model(const struct plan *plan, const char *plan_path)
 /* "FILE", or "FILE:N", of which so many nodes are taken. */
 static bool is_file(const char *cluster)
 {
-    size_t digits = strspn(strrchr(cluster, ':') ? strrchr(cluster, ':') + 1 : "", "0123456789");
+    const char *number = strrchr(cluster, ':') ? strrchr(cluster, ':') + 1 : "";
     char *path = mem_strdup(cluster);
-    bool there = access(path, R_OK) == 0;
+    struct stat status;
+    bool there = stat(path, &status) == 0 && S_ISREG(status.st_mode);
 
-    if (digits > 0 && !there) {
+    if (!there && number[0] && number[strspn(number, "0123456789")] == '\0') {
         *strrchr(path, ':') = '\0';
-        there = access(path, R_OK) == 0;
+        there = stat(path, &status) == 0 && S_ISREG(status.st_mode);
     }
     free(path);
     return there;

@@ -336,8 +336,22 @@ int file_mkdir(const char *path, struct err *err)
     if (mkdir(path, 0777) == 0)
         return 0;
     if (errno == EEXIST && stat(path, &status) == 0 && S_ISDIR(status.st_mode))
-        return file_check_link(path, err);
+        return 0;
     return system_error(err, path);
+}
+
+/* As the kernel's protected_symlinks has it: may others than the folder's owner make links there? */
+static bool open_to_all(const char *name, uid_t maker)
+{
+    const char *slash = strrchr(name, '/');
+    char *folder = slash ? mem_printf("%.*s", (int)(slash > name ? slash - name : 1), name)
+                         : mem_strdup(".");
+    struct stat status;
+    bool open = stat(folder, &status) != 0 ||
+                ((status.st_mode & S_IWOTH) && status.st_uid != maker);
+
+    free(folder);
+    return open;
 }
 
 int file_check_link(const char *path, struct err *err)
@@ -350,7 +364,7 @@ int file_check_link(const char *path, struct err *err)
     for (size_t n = strlen(name); n > 1 && name[n - 1] == '/'; n--)
         name[n - 1] = '\0';
     foreign = lstat(name, &status) == 0 && S_ISLNK(status.st_mode) && status.st_uid != 0 &&
-              status.st_uid != geteuid();
+              status.st_uid != geteuid() && open_to_all(name, status.st_uid);
     free(name);
     return foreign ? err_set(err, "%s: is a link that another user made (user %u)", path,
                              (unsigned)status.st_uid)

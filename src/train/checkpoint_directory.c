@@ -32,12 +32,19 @@ static int sync_directory(const char *path, struct err *err)
 
 int checkpoint_start(const char *directory, const char *temporary, struct err *err)
 {
-    if (file_mkdir(directory, err) < 0)
+    if (file_mkdir(directory, err) < 0 || file_check_link(directory, err) < 0)
         return -1;
     file_remove_directory(temporary);
     if (mkdir(temporary, 0777) < 0)
         return err_set(err, "%s: %s", temporary, strerror(errno));
     return 0;
+}
+
+static bool is_link(const char *path)
+{
+    struct stat status;
+
+    return lstat(path, &status) == 0 && S_ISLNK(status.st_mode);
 }
 
 /* How a new directory took the place of an older one of the same step. */
@@ -52,7 +59,7 @@ static enum moved move_in(const char *temporary, const char *final, const char *
     if (rename(temporary, final) == 0)
         return MOVED_IN;
     /* Where nothing is in the way, 'old' may be the only one of the step. */
-    if (errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) {
+    if (errno != EEXIST && errno != ENOTEMPTY && !(errno == ENOTDIR && is_link(final))) {
         err_set(err, "%s: %s", final, strerror(errno));
         return MOVED_NOT;
     }

@@ -416,8 +416,8 @@ struct checkpoint *checkpoint_open(const char *path, struct err *err)
 
 int checkpoint_best(const char *directory, struct checkpoint_best *best, struct err *err)
 {
-    char *path = mem_printf("%s/best", directory), *latest;
-    int bad = checkpoint_latest(path, &latest, err);
+    char *path = mem_printf("%s/best", directory), *latest = NULL;
+    int bad = checkpoint_names_latest(path) ? checkpoint_latest(path, &latest, err) : 0;
     struct checkpoint *c = bad || !latest ? NULL : open_step(latest, false, err);
 
     *best = (struct checkpoint_best){ 0 };

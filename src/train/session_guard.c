@@ -110,12 +110,13 @@ int session_bad_step(struct session *session, int64_t step, double loss, struct 
     return 0;
 }
 
-/* The newest checkpoint, by rank 0; "": there is none. */
+/* The newest checkpoint of this run, by rank 0; "": there is none. */
 static int find_newest(struct session *s, char **path, struct err *err)
 {
     size_t size = 0;
     void *data = NULL;
-    int bad = s->rank == 0 ? checkpoint_latest(s->settings.checkpoint, path, err) : 0;
+    bool saved = s->rank == 0 && checkpoint_names_latest(s->settings.checkpoint);
+    int bad = saved ? checkpoint_latest(s->settings.checkpoint, path, err) : 0;
 
     if (session_agree(s, bad < 0, err))
         return -1;

@@ -219,7 +219,8 @@ int session_lock(struct session *session, struct err *err)
 
     if (s->rank != 0 || s->lock)
         return 0;
-    if (file_mkdir(directory, err) < 0 || check_best(s, err) < 0)
+    if (file_mkdir(directory, err) < 0 || file_check_link(directory, err) < 0 ||
+        check_best(s, err) < 0)
         return -1;
     self = lock_owner_self(&s->settings.job);
     s->lock = checkpoint_lock(directory, &self, &note, err);

@@ -163,6 +163,9 @@ static void no_checkpoint_goes_where_a_link_of_another_user_leads(void **state)
     elsewhere(best, target);
     assert_int_equal(checkpoint_start(best, made, &err), 0);
     assert_int_equal(lchown(best, 65534, 65534), 0);
+    /* In a folder that only its owner writes to nobody else can have put it. */
+    assert_int_equal(checkpoint_start(best, made, &err), 0);
+    assert_int_equal(chmod(directory, 0777), 0);
     assert_int_equal(checkpoint_start(best, made, &err), -1);
     assert_contains(err.text, "best: is a link that another user made (user 65534)");
     strcat(best, "/");
