@@ -606,6 +606,12 @@ static struct plan *partition_pinned(const struct cost *cost, const struct clust
     most = cost->n_blocks < most ? cost->n_blocks : most;
     least = (least + chunks - 1) / chunks * chunks;
     request->n_others = 0;
+    if (least > most) {
+        err_set_code(err, EXIT_USAGE, "--pin needs %d stages with this schedule, %d for each device: "
+                     "at most %d fit the network's %d blocks and %d devices", least, chunks, most,
+                     cost->n_blocks, cluster->n_devices);
+        return NULL;
+    }
     for (request->stages = least;; request->stages += chunks) {
         struct err local = { 0 };
         char *reasons = NULL;

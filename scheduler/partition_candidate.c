@@ -9,6 +9,7 @@
 #include "scheduler/partition_private.h"
 
 #define HALVINGS 50
+#define MAX_PER_RUN 6
 
 static int *copy_ints(const int *from, int n)
 {
@@ -326,4 +327,42 @@ double candidate_room(const struct search *search, const struct candidate *c, in
             room = limit < room ? limit : room;
         }
     return room;
+}
+
+static int candidate_order(const void *a, const void *b)
+{
+    const struct candidate *x = *(struct candidate *const *)a;
+    const struct candidate *y = *(struct candidate *const *)b;
+
+    if (x->closed < y->closed || x->closed > y->closed)
+        return x->closed < y->closed ? -1 : 1;
+    /* Ties, for one result: fewer stages, pipelines, micro-batches, 1f1b before others. */
+    if (x->n_stages != y->n_stages)
+        return x->n_stages < y->n_stages ? -1 : 1;
+    if (x->pipelines != y->pipelines)
+        return x->pipelines < y->pipelines ? -1 : 1;
+    if (x->micro_batches != y->micro_batches)
+        return x->micro_batches < y->micro_batches ? -1 : 1;
+    return (int)x->schedule - (int)y->schedule;
+}
+
+void search_sort_closed(struct search *search)
+{
+    if (search->n_found)
+        qsort(search->found, (size_t)search->n_found, sizeof(*search->found), candidate_order);
+}
+
+void search_keep(struct search *search, struct candidate **some, int n)
+{
+    qsort(some, (size_t)n, sizeof(*some), candidate_order);
+    for (int i = MAX_PER_RUN; i < n; i++)
+        candidate_free(some[i]);
+    n = n < MAX_PER_RUN ? n : MAX_PER_RUN;
+    search->found = mem_resize(search->found, (size_t)(search->n_found + n),
+                               sizeof(*search->found));
+    memcpy(search->found + search->n_found, some, (size_t)n * sizeof(*some));
+    search->n_found += n;
+    search_sort_closed(search);
+    for (; search->n_found > search->most_found; search->n_found--)
+        candidate_free(search->found[search->n_found - 1]);
 }

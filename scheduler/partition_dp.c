@@ -12,7 +12,6 @@
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
-#define MAX_PER_RUN 6
 /* Partial plans kept in a state: more only where memory makes many incomparable. */
 #define MAX_KEPT 12
 /* The same where all stages have as many replicas, and there is much to look at. */
@@ -666,44 +665,6 @@ static struct candidate *to_candidate(const struct run *run, const struct node *
     return c;
 }
 
-static int candidate_order(const void *a, const void *b)
-{
-    const struct candidate *x = *(struct candidate *const *)a;
-    const struct candidate *y = *(struct candidate *const *)b;
-
-    if (x->closed < y->closed || x->closed > y->closed)
-        return x->closed < y->closed ? -1 : 1;
-    /* Ties, for one result: fewer stages, pipelines, micro-batches, 1f1b before others. */
-    if (x->n_stages != y->n_stages)
-        return x->n_stages < y->n_stages ? -1 : 1;
-    if (x->pipelines != y->pipelines)
-        return x->pipelines < y->pipelines ? -1 : 1;
-    if (x->micro_batches != y->micro_batches)
-        return x->micro_batches < y->micro_batches ? -1 : 1;
-    return (int)x->schedule - (int)y->schedule;
-}
-
-void search_sort_closed(struct search *search)
-{
-    if (search->n_found)
-        qsort(search->found, (size_t)search->n_found, sizeof(*search->found), candidate_order);
-}
-
-static void keep_found(struct search *search, struct candidate **some, int n)
-{
-    qsort(some, (size_t)n, sizeof(*some), candidate_order);
-    for (int i = MAX_PER_RUN; i < n; i++)
-        candidate_free(some[i]);
-    n = n < MAX_PER_RUN ? n : MAX_PER_RUN;
-    search->found = mem_resize(search->found, (size_t)(search->n_found + n),
-                               sizeof(*search->found));
-    memcpy(search->found + search->n_found, some, (size_t)n * sizeof(*some));
-    search->n_found += n;
-    search_sort_closed(search);
-    for (; search->n_found > search->most_found; search->n_found--)
-        candidate_free(search->found[search->n_found - 1]);
-}
-
 static void collect(struct run *run)
 {
     struct candidate **some = NULL;
@@ -719,7 +680,7 @@ static void collect(struct run *run)
                     to_candidate(run, list->items[k]);
     }
     if (n)
-        keep_found(run->search, some, n);
+        search_keep(run->search, some, n);
     free(some);
 }
 

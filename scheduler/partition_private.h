@@ -374,6 +374,10 @@ void search_sort(struct search *search);
 void search_sort_from(struct search *search, int from);
 /* The best by the closed form first. */
 void search_sort_closed(struct search *search);
+/* The best of 'some' [n] are added to what was found, sorted so; the others, and what was found and is
+ * too much now, are freed.
+ */
+void search_keep(struct search *search, struct candidate **some, int n);
 /* Cut some of the fastest anew, which is added to what was found, and sort. -1 on an error. */
 int search_recut(struct search *search, struct err *err);
 /* Local moves while they help, from the fastest that were found, and sort; each climb adds one to

@@ -37,6 +37,16 @@ CUDA_DEVICE bool is_hidden(const struct cuda_attention &l, const struct query &q
            (((const unsigned char *)q.mask)[j * l.step_n] != 0) == (l.hide != 0);
 }
 
+// The score of key j of a row, -infinity beyond what is seen.
+CUDA_DEVICE float score(const struct cuda_attention &l, const struct query &q, int64_t j)
+{
+    if (j >= q.seen)
+        return -INFINITY;
+    if (l.mask_kind == CUDA_MASK_ADD)
+        return q.x[j] + ((const float *)q.mask)[j * l.step_n];
+    return is_hidden(l, q, j) ? l.fill : q.x[j];
+}
+
 // The mask comes into the scores; the largest of them, 0 where nothing is seen.
 CUDA_DEVICE float apply_mask(const struct cuda_attention &l, const struct query &q,
                              float *shared)
@@ -44,12 +54,8 @@ CUDA_DEVICE float apply_mask(const struct cuda_attention &l, const struct query 
     float max = -INFINITY;
 
     CUDA_EACH_IN(j, 0, q.seen, l.team) {
-        float x = q.x[j];
+        float x = score(l, q, j);
 
-        if (l.mask_kind == CUDA_MASK_ADD)
-            x += ((const float *)q.mask)[j * l.step_n];
-        else if (is_hidden(l, q, j))
-            x = l.fill;
         q.x[j] = x;
         max = x > max ? x : max;
     }
@@ -123,16 +129,6 @@ CUDA_KERNEL(kernel_attention_grad, cuda_attention)
         CUDA_EACH_IN(j, 0, l.n, l.team)
             slopes[j] = j < q.seen && !is_hidden(l, q, j) ? q.x[j] * (slopes[j] - total) : 0;
     }
-}
-
-// The score of key j of a row, -infinity beyond what is seen.
-CUDA_DEVICE float score(const struct cuda_attention &l, const struct query &q, int64_t j)
-{
-    if (j >= q.seen)
-        return -INFINITY;
-    if (l.mask_kind == CUDA_MASK_ADD)
-        return q.x[j] + ((const float *)q.mask)[j * l.step_n];
-    return is_hidden(l, q, j) ? l.fill : q.x[j];
 }
 
 // For a loop over what a thread keeps of a row: its k-th is element j.

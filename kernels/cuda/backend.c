@@ -45,23 +45,29 @@ static void device_close(struct device *device)
     free(device);
 }
 
-/* TASUKI_CUDA_SCORES, in bytes. */
-static int64_t scores_at_once(void)
+static int read_scores(struct device *d, struct err *err)
 {
     const char *given = getenv("TASUKI_CUDA_SCORES");
-    long long bytes = given ? strtoll(given, NULL, 10) : 0;
+    char *end;
 
-    return bytes > 0 ? bytes : SCORES;
+    d->scores = SCORES;
+    if (!given || !*given)
+        return 0;
+    d->scores = strtoll(given, &end, 10);
+    return d->scores > 0 && !*end ? 0
+                                  : err_set_code(err, EXIT_USAGE, "TASUKI_CUDA_SCORES=%.64s: expected "
+                                                 "a number of bytes", given);
 }
 
 static int open_all(struct device *d, const char *address, struct err *err)
 {
+    if (read_scores(d, err) < 0)
+        return -1;
     d->cuda = load_runtime(err);
     d->gpu = d->cuda ? d->cuda->open(address, err) : NULL;
     if (!d->gpu)
         return -1;
     snprintf(d->name, sizeof(d->name), "%s", d->cuda->name(d->gpu));
-    d->scores = scores_at_once();
     d->reference = &reference_backend;
     d->reference_device = d->reference->device_open(1, NULL, err);
     if (!d->reference_device)

@@ -31,18 +31,24 @@ static bool fits(const struct attention *a, const struct turn *p, int64_t n)
                                  aligned(n * a->n * a->d) && aligned(n * a->n * a->e)));
 }
 
+static struct turn turn_with(const struct attention *a, int64_t at_once)
+{
+    int64_t rows = a->group * a->m;
+
+    return (struct turn){ a->stack / a->group, at_once, rows, at_once * rows * a->n };
+}
+
 /* 'most': bytes of scores at a time, if they can be that few. */
 static struct turn turn_of(const struct attention *a, int64_t most)
 {
-    struct turn p = { .n_groups = a->stack / a->group, .rows = a->group * a->m };
+    struct turn p = turn_with(a, 0);
 
     for (int64_t n = p.n_groups; n > 0; n--)
         if (fits(a, &p, n)) {
-            p.at_once = n;
-            if (n * p.rows * a->n * (int64_t)sizeof(float) <= most)
+            p = turn_with(a, n);
+            if (p.scores * (int64_t)sizeof(float) <= most)
                 break;
         }
-    p.scores = p.at_once * p.rows * a->n;
     return p;
 }
 
@@ -89,7 +95,7 @@ static int choose(struct cuda_kernel *k, int which, int64_t stack, struct produc
     return 0;
 }
 
-static void describe(struct cuda_kernel *k)
+static void describe(struct cuda_kernel *k, const struct turn *p)
 {
     static const enum cuda_mask_kind kinds[] = {
         [ATTENTION_NO_MASK] = CUDA_MASK_NONE, [ATTENTION_ADD] = CUDA_MASK_ADD,
@@ -99,7 +105,8 @@ static void describe(struct cuda_kernel *k)
     struct cuda_attention *l = &k->launch.attention;
 
     *l = (struct cuda_attention){
-        .m = a->m, .n = a->n, .past = a->past, .step_m = a->step_m, .step_n = a->step_n,
+        .count = p->at_once * a->group, .m = a->m, .n = a->n, .past = a->past,
+        .step_m = a->step_m, .step_n = a->step_n,
         .rank = a->rank, .causal = a->causal, .masked = a->masked, .hide = a->hide,
         .mask_kind = kinds[a->mask], .team = a->n > 16, .fill = (float)a->fill,
     };
@@ -137,14 +144,13 @@ static int run_attention(const struct cuda_kernel *k, struct stream *stream,
 {
     const struct attention *a = &k->digest->attention;
     const float *query = args->inputs[0], *key = args->inputs[1], *value = args->inputs[2];
-    struct turn p = turn_of(a, most_at_once(k));
     struct cuda_attention l = k->launch.attention;
+    struct turn p = turn_with(a, l.count / a->group);
     float *y = args->outputs[0], *workspace = place(args, &p, 1);
 
     l.mask = k->digest->n_inputs > 3 ? args->inputs[3] : NULL;
     l.scores = place(args, &p, 0);
     l.saved = has_output(k, args, 1) ? args->outputs[1] : NULL;
-    l.count = p.at_once * a->group;
     for (int64_t g = 0; g < p.n_groups; g += p.at_once) {
         l.first = g * a->group;
         if (multiply(k, stream, SCORES, query + g * p.rows * a->d, key + g * a->n * a->d,
@@ -168,7 +174,7 @@ static int make_attention(struct cuda_kernel *k, const struct graph *graph, int 
                                                        a->scale }) ||
         choose(k, VALUES, p.at_once, (struct product){ p.rows, a->e, a->n, false, false, 1 }))
         return -1;
-    describe(k);
+    describe(k, &p);
     k->workspace += scores_bytes(&p) + ALIGNMENT;
     k->run = run_attention;
     return 0;
@@ -228,15 +234,14 @@ static int run_attention_grad(const struct cuda_kernel *k, struct stream *stream
     const struct attention *a = &k->digest->attention;
     const float *dy = args->inputs[0], *query = args->inputs[1], *key = args->inputs[2],
                 *value = args->inputs[3];
-    struct turn p = turn_of(a, most_at_once(k));
     struct cuda_attention l = k->launch.attention;
+    struct turn p = turn_with(a, l.count / a->group);
     float *workspace = place(args, &p, 2);
 
     l.mask = k->digest->n_inputs > 5 ? args->inputs[5] : NULL;
     l.scores = place(args, &p, 0);
     l.slopes = place(args, &p, 1);
     l.saved = (float *)(uintptr_t)args->inputs[4];
-    l.count = p.at_once * a->group;
     for (int64_t g = 0; g < p.n_groups; g += p.at_once) {
         l.first = g * a->group;
         if (multiply(k, stream, SCORES, query + g * p.rows * a->d, key + g * a->n * a->d,
@@ -281,7 +286,7 @@ static int make_attention_grad(struct cuda_kernel *k, const struct graph *graph,
     if (!cuda_is_f32(k) || p.scores == 0 || (sums && p.at_once < p.n_groups) ||
         choose_gradients(k, &p))
         return -1;
-    describe(k);
+    describe(k, &p);
     k->workspace = (parts > k->workspace ? parts : k->workspace) + 2 * scores_bytes(&p) +
                    ALIGNMENT;
     k->run = run_attention_grad;
