@@ -25,5 +25,7 @@ const struct backend *backend_find(const char *name)
     for (i = 0; i < sizeof(backends) / sizeof(backends[0]); i++)
         if (strcmp(backends[i]->name, name) == 0)
             return backends[i];
+    if (strcmp(name, "cuda-bf16") == 0)
+        return cuda_bf16();
     return strcmp(name, "cuda-tf32") == 0 ? cuda_tf32() : NULL;
 }

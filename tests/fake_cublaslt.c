@@ -35,12 +35,12 @@
 struct layout {
     int64_t rows, columns, ld, step;
     int32_t count;
-    bool step_set;
+    bool step_set, narrow;
 };
 
 struct desc {
     bool trans_a, trans_b, relu, bias, trans_a_set, trans_b_set, tf32;
-    const float *bias_at;
+    const void *bias_at;
 };
 
 struct preference {
@@ -61,8 +61,8 @@ struct product {
     struct desc desc;
     struct layout a, b, c, d;
     float alpha, beta;
-    const float *at_a, *at_b, *at_c;
-    float *at_d;
+    const void *at_a, *at_b, *at_c;
+    void *at_d;
     void *workspace;
 };
 
@@ -113,11 +113,11 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDa
     struct layout *l = calloc(1, sizeof(*l));
 
     MAY_FAIL();
-    REQUIRE(type == CUDA_R_32F, "type %d", (int)type);
+    REQUIRE(type == CUDA_R_32F || type == CUDA_R_16BF, "type %d", (int)type);
     REQUIRE(rows > 0 && columns > 0 && ld >= (int64_t)rows, "%lld rows, %lld columns, ld %lld",
             (long long)rows, (long long)columns, (long long)ld);
     *l = (struct layout){ .rows = (int64_t)rows, .columns = (int64_t)columns, .ld = ld,
-                          .count = 1 };
+                          .count = 1, .narrow = type == CUDA_R_16BF };
     *layout = (cublasLtMatrixLayout_t)l;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -278,6 +278,8 @@ static void check_shapes(const struct desc *d, const struct layout *a, const str
     REQUIRE(rows_of(a, d->trans_a) == c->rows && columns_of(b, d->trans_b) == c->columns &&
                 columns_of(a, d->trans_a) == rows_of(b, d->trans_b),
             "the shapes do not fit");
+    REQUIRE(a->narrow == b->narrow && (a->narrow || !c->narrow) && !(a->narrow && d->tf32),
+            "types that do not go together");
     REQUIRE(a->count == b->count && a->count == c->count, "batches of %d, %d and %d",
             (int)a->count, (int)b->count, (int)c->count);
     REQUIRE(a->count == 1 || (a->step_set && b->step_set && c->step_set),
@@ -289,7 +291,7 @@ static void check_shapes(const struct desc *d, const struct layout *a, const str
 static bool same_layout(const struct layout *a, const struct layout *b)
 {
     return a->rows == b->rows && a->columns == b->columns && a->ld == b->ld &&
-           a->step == b->step && a->count == b->count;
+           a->step == b->step && a->count == b->count && a->narrow == b->narrow;
 }
 
 static bool same_desc(const struct desc *a, const struct desc *b)
@@ -336,15 +338,48 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     return CUBLAS_STATUS_SUCCESS;
 }
 
+static double element(const struct layout *l, const void *x, int64_t i)
+{
+    uint32_t bits;
+    float y;
+
+    if (!l->narrow)
+        return (double)((const float *)x)[i];
+    bits = (uint32_t)((const uint16_t *)x)[i] << 16;
+    memcpy(&y, &bits, sizeof(y));
+    return (double)y;
+}
+
+/* Of a bfloat16 the nearest one, of two the even one. */
+static void put_element(const struct layout *l, void *x, int64_t i, float y)
+{
+    uint32_t bits;
+
+    if (!l->narrow) {
+        ((float *)x)[i] = y;
+        return;
+    }
+    memcpy(&bits, &y, sizeof(bits));
+    bits = y != y ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1);
+    ((uint16_t *)x)[i] = (uint16_t)(bits >> 16);
+}
+
+static size_t element_bytes(const struct layout *l)
+{
+    return l->narrow ? 2 : 4;
+}
+
 static double dot(const struct product *p, int64_t batch, int64_t row, int64_t column)
 {
-    const float *a = p->at_a + batch * p->a.step, *b = p->at_b + batch * p->b.step;
+    int64_t a = batch * p->a.step, b = batch * p->b.step;
     int64_t depth = columns_of(&p->a, p->desc.trans_a);
     double sum = 0;
 
     for (int64_t i = 0; i < depth; i++)
-        sum += (double)a[p->desc.trans_a ? row * p->a.ld + i : i * p->a.ld + row] *
-               (double)b[p->desc.trans_b ? i * p->b.ld + column : column * p->b.ld + i];
+        sum += element(&p->a, p->at_a,
+                       a + (p->desc.trans_a ? row * p->a.ld + i : i * p->a.ld + row)) *
+               element(&p->b, p->at_b,
+                       b + (p->desc.trans_b ? i * p->b.ld + column : column * p->b.ld + i));
     return sum;
 }
 
@@ -359,13 +394,14 @@ static void run_product(void *argument)
                 double y = (double)p->alpha * dot(p, batch, row, column);
 
                 if (p->beta != 0)
-                    y += (double)p->beta *
-                         (double)p->at_c[batch * p->c.step + column * p->c.ld + row];
+                    y += (double)p->beta * element(&p->c, p->at_c, batch * p->c.step +
+                                                                       column * p->c.ld + row);
                 if (p->desc.bias)
-                    y += (double)p->desc.bias_at[row];
+                    y += element(&p->d, p->desc.bias_at, row);
                 if (p->desc.relu && y < 0)
                     y = 0;
-                p->at_d[batch * p->d.step + column * p->d.ld + row] = (float)y;
+                put_element(&p->d, p->at_d, batch * p->d.step + column * p->d.ld + row,
+                            (float)y);
             }
 }
 
@@ -374,7 +410,7 @@ static void check_operand(const char *name, const void *at, const struct layout 
 {
     int64_t elements = (l->count - 1) * l->step + (l->columns - 1) * l->ld + l->rows;
 
-    REQUIRE(fake_on_gpu(at, (size_t)elements * sizeof(float)), "%s is not on the GPU", name);
+    REQUIRE(fake_on_gpu(at, (size_t)elements * element_bytes(l)), "%s is not on the GPU", name);
     REQUIRE((uintptr_t)at % alignment == 0, "%s is not aligned to %u bytes", name, alignment);
 }
 
@@ -391,7 +427,7 @@ static void check_product(const struct product *p, const struct chosen *chosen,
     check_operand("C", p->at_c, &p->c, chosen->alignment[2]);
     check_operand("D", p->at_d, &p->d, chosen->alignment[3]);
     REQUIRE(!p->desc.bias ||
-                fake_on_gpu(p->desc.bias_at, (size_t)p->d.rows * sizeof(float)),
+                fake_on_gpu(p->desc.bias_at, (size_t)p->d.rows * element_bytes(&p->d)),
             "the bias is not on the GPU");
     REQUIRE(workspace >= WORKSPACE && fake_on_gpu(p->workspace, workspace) &&
                 (uintptr_t)p->workspace % 256 == 0,

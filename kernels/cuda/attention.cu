@@ -13,7 +13,7 @@
 // One row of scores: a query of a matrix of the stack.
 struct query {
     float *x;
-    const void *mask;           // the first element of its row
+    int64_t mask;               // where its row of it begins
     int64_t seen;               // of the keys, but for the mask
 };
 
@@ -26,15 +26,13 @@ CUDA_DEVICE struct query query_of(const struct cuda_attention &l, int64_t row)
         at += s % l.dim[k] * l.step[k];
         s /= l.dim[k];
     }
-    if (l.mask_kind == CUDA_MASK_ADD)
-        return { l.scores + row * l.n, (const float *)l.mask + at, seen };
-    return { l.scores + row * l.n, (const unsigned char *)l.mask + at, seen };
+    return { l.scores + row * l.n, at, seen };
 }
 
 CUDA_DEVICE bool is_hidden(const struct cuda_attention &l, const struct query &q, int64_t j)
 {
     return l.mask_kind == CUDA_MASK_CHOOSE &&
-           (((const unsigned char *)q.mask)[j * l.step_n] != 0) == (l.hide != 0);
+           (l.mask_choose[q.mask + j * l.step_n] != 0) == (l.hide != 0);
 }
 
 // The score of key j of a row, -infinity beyond what is seen.
@@ -43,8 +41,25 @@ CUDA_DEVICE float score(const struct cuda_attention &l, const struct query &q, i
     if (j >= q.seen)
         return -INFINITY;
     if (l.mask_kind == CUDA_MASK_ADD)
-        return q.x[j] + ((const float *)q.mask)[j * l.step_n];
+        return q.x[j] + l.mask_add[q.mask + j * l.step_n];
     return is_hidden(l, q, j) ? l.fill : q.x[j];
+}
+
+// What becomes of element j of row 'row'.
+CUDA_DEVICE void put_probability(const struct cuda_attention &l, int64_t row, int64_t j, float y)
+{
+    if (l.narrow)
+        put_real((struct bfloat *)l.probabilities + row * l.n + j, y);
+    else
+        l.scores[row * l.n + j] = y;
+}
+
+CUDA_DEVICE void put_gradient(const struct cuda_attention &l, int64_t row, int64_t j, float y)
+{
+    if (l.narrow)
+        put_real((struct bfloat *)l.gradients + row * l.n + j, y);
+    else
+        l.slopes[row * l.n + j] = y;
 }
 
 // The mask comes into the scores; the largest of them, 0 where nothing is seen.
@@ -94,6 +109,9 @@ CUDA_KERNEL(kernel_attention, cuda_attention)
         float sum = exponentials(l, q, max, shared);
 
         divide_by(l, q, sum);
+        if (l.narrow)
+            CUDA_EACH_IN(j, 0, l.n, l.team)
+                put_probability(l, row, j, q.x[j]);
         if (l.saved && team_writes(l.team))
             l.saved[l.first * l.m + row] = l.masked && sum == 0 ? 0 : max + logf(sum);
     }
@@ -127,7 +145,11 @@ CUDA_KERNEL(kernel_attention_grad, cuda_attention)
             total += q.x[j] * slopes[j];
         total = team_sum(total, l.team, shared);
         CUDA_EACH_IN(j, 0, l.n, l.team)
-            slopes[j] = j < q.seen && !is_hidden(l, q, j) ? q.x[j] * (slopes[j] - total) : 0;
+            put_gradient(l, row, j, j < q.seen && !is_hidden(l, q, j)
+                                        ? q.x[j] * (slopes[j] - total) : 0);
+        if (l.narrow)
+            CUDA_EACH_IN(j, 0, l.n, l.team)
+                put_probability(l, row, j, q.x[j]);
     }
 }
 
@@ -177,7 +199,8 @@ CUDA_KERNEL(kernel_attention_kept, cuda_attention)
         KEPT_UNROLL
         EACH_KEPT(k, j)
             if (j < l.n)
-                q.x[j] = j >= q.seen || (l.masked && sum == 0) ? 0 : x[k] / sum;
+                put_probability(l, row, j,
+                                j >= q.seen || (l.masked && sum == 0) ? 0 : x[k] / sum);
         if (l.saved && threadIdx.x == 0)
             l.saved[l.first * l.m + row] = l.masked && sum == 0 ? 0 : max + logf(sum);
     }
@@ -224,8 +247,9 @@ CUDA_KERNEL(kernel_attention_grad_kept, cuda_attention)
         EACH_KEPT(k, j) {
             if (j >= l.n)
                 continue;
-            q.x[j] = x[k];
-            slopes[j] = j < q.seen && !is_hidden(l, q, j) ? x[k] * (slope[k] - total) : 0;
+            put_probability(l, row, j, x[k]);
+            put_gradient(l, row, j,
+                         j < q.seen && !is_hidden(l, q, j) ? x[k] * (slope[k] - total) : 0);
         }
     }
 }

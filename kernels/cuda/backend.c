@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/log.h"
@@ -96,6 +97,25 @@ static struct device *device_open_tf32(int threads, const char *address, struct 
         d->tf32 = true;
         snprintf(d->name, sizeof(d->name), "%s, TF32", d->cuda->name(d->gpu));
     }
+    return d;
+}
+
+#define FIRST_WITH_BF16 80      /* sm_80: Ampere */
+
+static struct device *device_open_bf16(int threads, const char *address, struct err *err)
+{
+    struct device *d = device_open_tf32(threads, address, err);
+    const char *architecture = d ? strstr(d->name, "sm_") : NULL;
+
+    if (!d)
+        return NULL;
+    if (architecture && strtol(architecture + 3, NULL, 10) < FIRST_WITH_BF16) {
+        err_set(err, "%s: no bfloat16 before sm_%d: --precision float32", d->name, FIRST_WITH_BF16);
+        device_close(d);
+        return NULL;
+    }
+    d->narrow = true;
+    snprintf(d->name, sizeof(d->name), "%s, BF16", d->cuda->name(d->gpu));
     return d;
 }
 
@@ -349,18 +369,27 @@ const struct backend backend_cuda = {
     .collectives = collectives,
 };
 
-static struct backend tf32;
-static pthread_once_t tf32_once = PTHREAD_ONCE_INIT;
+static struct backend tf32, bf16;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void make_tf32(void)
+static void make_others(void)
 {
-    tf32 = backend_cuda;
+    tf32 = bf16 = backend_cuda;
     tf32.name = "cuda-tf32";
     tf32.device_open = device_open_tf32;
+    bf16.name = "cuda-bf16";
+    bf16.device_open = device_open_bf16;
+    bf16.lower = cuda_lower;
 }
 
 const struct backend *cuda_tf32(void)
 {
-    pthread_once(&tf32_once, make_tf32);
+    pthread_once(&once, make_others);
     return &tf32;
+}
+
+const struct backend *cuda_bf16(void)
+{
+    pthread_once(&once, make_others);
+    return &bf16;
 }

@@ -22,27 +22,27 @@ CUDA_DEVICE struct channel_piece channel_piece_of(const struct cuda_channels &l,
 }
 
 // Add the two terms of the element at 'at'.
+template <typename REAL>
 CUDA_DEVICE void channel_terms(const struct cuda_channels &l, const struct channel_piece &p,
                                int64_t sample, int64_t at, double *sum, double *product)
 {
     int64_t stat = p.stat + sample * l.stat_sample;
-    double d = (double)(l.dy ? l.dy[at] : l.x[at]);
+    float x = real_of(((const REAL *)l.x)[at]);
+    double d = (double)(l.dy ? real_of(((const REAL *)l.dy)[at]) : x);
 
     *sum += d;
     if (!l.dy)
         *product += d * d;
     else
-        *product += d * (double)((l.x[at] - (l.mean ? l.mean[stat] : 0)) * l.inverse[stat]);
+        *product += d * (double)((x - (l.mean ? l.mean[stat] : 0)) * l.inverse[stat]);
 }
 
-// parts[2, groups, chunks, length]; a chunk has fewer than 2^31 elements: see op_norm.c
-CUDA_KERNEL(kernel_channels, cuda_channels)
+// A chunk has fewer than 2^31 elements: see op_norm.c.
+template <typename REAL>
+CUDA_DEVICE void channel_pieces(const struct cuda_channels &l, double *shared)
 {
-    __shared__ double shared[CUDA_BLOCK];
     int64_t n = l.groups * l.chunks * l.length;
 
-    if (l.training && !*l.training)
-        return;
     CUDA_EACH_OF(i, n, l.team) {
         struct channel_piece p = channel_piece_of(l, i);
         double sum = 0, product = 0;
@@ -53,7 +53,7 @@ CUDA_KERNEL(kernel_channels, cuda_channels)
             int64_t at = ((p.group * l.samples + sample) * l.length + p.channel) * l.after +
                          in_plane;
 
-            channel_terms(l, p, sample, at, &sum, &product);
+            channel_terms<REAL>(l, p, sample, at, &sum, &product);
         }
         sum = l.team ? block_sum_double(sum, shared) : sum;
         product = l.team ? block_sum_double(product, shared) : product;
@@ -62,6 +62,19 @@ CUDA_KERNEL(kernel_channels, cuda_channels)
         l.parts[i] = sum;
         l.parts[n + i] = product;
     }
+}
+
+// parts[2, groups, chunks, length]
+CUDA_KERNEL(kernel_channels, cuda_channels)
+{
+    __shared__ double shared[CUDA_BLOCK];
+
+    if (l.training && !*l.training)
+        return;
+    if (l.narrow)
+        channel_pieces<struct bfloat>(l, shared);
+    else
+        channel_pieces<float>(l, shared);
 }
 
 static cudaError_t launch_channels(cudaStream_t stream, const struct cuda_channels *l)
@@ -170,11 +183,12 @@ CUDA_DEVICE int64_t plane_stat(const struct cuda_channels &l, int64_t plane, int
 
 #define LONG_PLANE 16
 
-// y[groups, samples, length, after]
-CUDA_KERNEL(kernel_batchnorm, cuda_batchnorm)
+template <typename REAL> CUDA_DEVICE void batchnorm_planes(const struct cuda_batchnorm &l)
 {
     int64_t planes = l.channels.groups * l.channels.samples * l.channels.length, c;
     int64_t all = l.channels.groups * l.channels.length, after = l.channels.after;
+    const REAL *x = (const REAL *)l.channels.x;
+    REAL *y = (REAL *)l.y;
     int team = after >= LONG_PLANE;
 
     CUDA_EACH_OF(plane, planes, team) {
@@ -182,8 +196,17 @@ CUDA_KERNEL(kernel_batchnorm, cuda_batchnorm)
         float mean = l.stats[stat], inverse = l.stats[all + stat];
 
         CUDA_EACH_IN(at, plane * after, (plane + 1) * after, team)
-            l.y[at] = (l.channels.x[at] - mean) * inverse * l.scale[c] + l.bias[c];
+            put_real(&y[at], (real_of(x[at]) - mean) * inverse * l.scale[c] + l.bias[c]);
     }
+}
+
+// y[groups, samples, length, after]
+CUDA_KERNEL(kernel_batchnorm, cuda_batchnorm)
+{
+    if (l.channels.narrow)
+        batchnorm_planes<struct bfloat>(l);
+    else
+        batchnorm_planes<float>(l);
 }
 
 extern "C" cudaError_t cuda_launch_batchnorm(cudaStream_t stream,
@@ -224,11 +247,13 @@ CUDA_KERNEL(kernel_batchnorm_sums, cuda_batchnorm_grad)
     }
 }
 
-// dx[groups, samples, length, after]
-CUDA_KERNEL(kernel_batchnorm_grad, cuda_batchnorm_grad)
+template <typename REAL>
+CUDA_DEVICE void batchnorm_slopes(const struct cuda_batchnorm_grad &l)
 {
     int64_t planes = l.channels.groups * l.channels.samples * l.channels.length, c;
     int64_t all = l.channels.groups * l.channels.length, after = l.channels.after;
+    const REAL *x = (const REAL *)l.channels.x, *dy = (const REAL *)l.channels.dy;
+    REAL *dx = (REAL *)l.dx;
     int team = after >= LONG_PLANE;
 
     CUDA_EACH_OF(plane, planes, team) {
@@ -237,11 +262,20 @@ CUDA_KERNEL(kernel_batchnorm_grad, cuda_batchnorm_grad)
         float sum = l.means[stat], product = l.means[all + stat];
 
         CUDA_EACH_IN(at, plane * after, (plane + 1) * after, team) {
-            float normal = (l.channels.x[at] - mean) * inverse;
+            float normal = (real_of(x[at]) - mean) * inverse;
 
-            l.dx[at] = l.scale[c] * inverse * (l.channels.dy[at] - sum - normal * product);
+            put_real(&dx[at], l.scale[c] * inverse * (real_of(dy[at]) - sum - normal * product));
         }
     }
+}
+
+// dx[groups, samples, length, after]
+CUDA_KERNEL(kernel_batchnorm_grad, cuda_batchnorm_grad)
+{
+    if (l.channels.narrow)
+        batchnorm_slopes<struct bfloat>(l);
+    else
+        batchnorm_slopes<float>(l);
 }
 
 extern "C" cudaError_t cuda_launch_batchnorm_grad(cudaStream_t stream,

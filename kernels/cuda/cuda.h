@@ -18,6 +18,7 @@ struct device {
     size_t in_use, peak;
     int64_t scores;             /* bytes of an attention's scores at a time */
     bool tf32;                  /* factors of products may be rounded to 10 bits */
+    bool narrow;                /* values may be bfloat16: see lower.c */
     const struct backend *reference;
     struct device *reference_device;
     struct stream *reference_stream;
@@ -52,6 +53,8 @@ struct cuda_kernel {
     cuda_run_function *run;
     union cuda_launch_any launch;
     bool accumulates;
+    bool *narrow_operand;       /* inputs, then outputs */
+    bool narrow;                /* what may be bfloat16 is: see cuda_narrows_input() */
     size_t workspace;
     void **host;                /* of a fallback: its inputs and outputs, pinned */
     struct cuda_product *products[CUDA_PRODUCTS];
@@ -81,12 +84,26 @@ const struct cuda_op *cuda_op_of(const struct cuda_kernel *kernel);
 /* Are all floating inputs and outputs float32? */
 bool cuda_is_f32(const struct cuda_kernel *kernel);
 size_t cuda_output_bytes(const struct cuda_kernel *kernel);     /* of output 0 */
+/* Of an element of a value of this type. */
+size_t cuda_element_bytes(const struct cuda_kernel *kernel, enum dtype dtype);
 /* Sums of what a walk over x has in one place of its operand 0; the bytes of the parts. */
 size_t cuda_plan_sum(struct cuda_reduce *reduce, const struct walk *walk);
 /* The walk over output 0, with operands as the digest has them. */
 void cuda_walk_from(struct cuda_walk *to, const struct walk *from);
 /* Make one of axes that are one for all operands: the same elements in the same order. */
 void cuda_walk_merge(struct cuda_walk *walk);
+
+/* lower.c */
+extern const char cuda_narrow_layout;   /* the 'opaque' of what is bfloat16 */
+#define CUDA_NARROW_BYTES ((size_t)2)
+static inline bool cuda_is_narrow(const struct value_layout *layout)
+{
+    return layout->opaque == &cuda_narrow_layout;
+}
+/* May this operand be bfloat16? All of a node that may be are, or none is. */
+bool cuda_narrows_input(const struct graph *graph, int node, int i);
+bool cuda_narrows_output(const struct graph *graph, int node, int i);
+int cuda_lower(struct device *device, struct program *program, struct err *err);
 
 /* kernel.c */
 bool cuda_supports(const struct device *device, const struct graph *graph, int node);
@@ -116,5 +133,7 @@ int cuda_sum_squares(struct stream *stream, enum dtype dtype, size_t n, const vo
 extern const struct backend backend_cuda;
 /* "cuda-tf32": the same, but factors of products are rounded to 10 bits, as tensor cores want. */
 const struct backend *cuda_tf32(void);
+/* "cuda-bf16": as that, and values within a stage are bfloat16 where lower.c says so. */
+const struct backend *cuda_bf16(void);
 
 #endif

@@ -10,6 +10,7 @@
 #include "tests/fake_gpu.h"
 #else
 #include <cuda_runtime.h>
+#include <string.h>
 #endif
 
 #include "kernels/cuda/launch.h"
@@ -65,6 +66,81 @@ static inline cudaError_t cuda_launch(const void *kernel, unsigned blocks, unsig
 #define CUDA_DEVICE static inline
 #define CUDA_UNROLL
 #endif
+
+/* The upper half of a float32. */
+struct bfloat {
+    uint16_t bits;
+};
+
+CUDA_DEVICE float real_of(float x)
+{
+    return x;
+}
+
+CUDA_DEVICE float real_of(struct bfloat x)
+{
+    uint32_t bits = (uint32_t)x.bits << 16;
+    float y;
+
+    memcpy(&y, &bits, sizeof(y));
+    return y;
+}
+
+CUDA_DEVICE void put_real(float *to, float x)
+{
+    *to = x;
+}
+
+/* The nearest one, of two the even one; a NaN stays one. */
+CUDA_DEVICE void put_real(struct bfloat *to, float x)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to->bits) : "f"(x));
+#else
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof(bits));
+    to->bits = (uint16_t)((x != x ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+#endif
+}
+
+/* Four neighbours at once, the i-th four: aligned to as many. */
+CUDA_DEVICE float4 four_of(const float *x, int64_t i)
+{
+    return ((const float4 *)x)[i];
+}
+
+CUDA_DEVICE float4 four_of(const struct bfloat *x, int64_t i)
+{
+    uint2 raw = ((const uint2 *)x)[i];
+    struct bfloat four[4];
+    float4 y;
+
+    memcpy(four, &raw, sizeof(four));
+    y.x = real_of(four[0]), y.y = real_of(four[1]), y.z = real_of(four[2]), y.w = real_of(four[3]);
+    return y;
+}
+
+CUDA_DEVICE void put_four(float *to, int64_t i, float4 x)
+{
+    ((float4 *)to)[i] = x;
+}
+
+CUDA_DEVICE void put_four(struct bfloat *to, int64_t i, float4 x)
+{
+    struct bfloat four[4];
+    uint2 raw;
+
+    put_real(&four[0], x.x), put_real(&four[1], x.y), put_real(&four[2], x.z), put_real(&four[3], x.w);
+    memcpy(&raw, four, sizeof(raw));
+    ((uint2 *)to)[i] = raw;
+}
+
+/* May fours of them be read there? */
+template <typename REAL> CUDA_DEVICE bool is_wide_at(const void *x)
+{
+    return ((uintptr_t)x & (4 * sizeof(REAL) - 1)) == 0;
+}
 
 /* The sum of what all threads of the block have, for all of them, in a fixed tree. All threads call
  * it; 'shared' is CUDA_BLOCK floats.

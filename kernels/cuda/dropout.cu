@@ -25,20 +25,22 @@ CUDA_DEVICE float drop(const struct cuda_dropout &l, bool training, uint32_t wor
     return !training ? x : word >= l.threshold ? x * l.scale : 0;
 }
 
+template <typename REAL>
 CUDA_DEVICE void drop_four(const struct cuda_dropout &l, bool training, struct philox r,
                            int64_t at)
 {
-    float4 x = *(const float4 *)(l.in + at), y;
+    float4 x = four_of((const REAL *)l.in + at, 0), y;
 
     y.x = drop(l, training, r.word[0], x.x);
     y.y = drop(l, training, r.word[1], x.y);
     y.z = drop(l, training, r.word[2], x.z);
     y.w = drop(l, training, r.word[3], x.w);
-    *(float4 *)(l.out + at) = y;
+    put_four((REAL *)l.out + at, 0, y);
     for (int k = 0; k < 4 && l.mask; k++)
         l.mask[at + k] = is_kept(l, training, r.word[k]);
 }
 
+template <typename REAL>
 CUDA_DEVICE void dropout_quad(const struct cuda_dropout &l, const struct step_state &state,
                               int64_t s, int64_t quad, bool small, bool wide)
 {
@@ -49,28 +51,37 @@ CUDA_DEVICE void dropout_quad(const struct cuda_dropout &l, const struct step_st
         int64_t at = (o * l.batch + s) * l.inner + i;
 
         if (wide) {
-            drop_four(l, state.training, r, at);
+            drop_four<REAL>(l, state.training, r, at);
             return;
         }
-        l.out[at] = drop(l, state.training, r.word[k], l.in[at]);
+        put_real((REAL *)l.out + at,
+                 drop(l, state.training, r.word[k], real_of(((const REAL *)l.in)[at])));
         if (l.mask)
             l.mask[at] = is_kept(l, state.training, r.word[k]);
+    }
+}
+
+template <typename REAL> CUDA_DEVICE void dropout_all(const struct cuda_dropout &l)
+{
+    const struct step_state state = *l.state;
+    int64_t quads = (l.outer * l.inner + 3) / 4;
+    bool small = l.batch * quads < (int64_t)1 << 29;
+    bool wide = l.inner % 4 == 0 && is_wide_at<REAL>(l.in) && is_wide_at<REAL>(l.out);
+
+    CUDA_EACH(i, l.batch * quads) {
+        int64_t quad, s = divide(i, quads, small, &quad);
+
+        dropout_quad<REAL>(l, state, s, quad, small, wide);
     }
 }
 
 // x, y, mask[outer, batch, inner].
 CUDA_KERNEL(kernel_dropout, cuda_dropout)
 {
-    const struct step_state state = *l.state;
-    int64_t quads = (l.outer * l.inner + 3) / 4;
-    bool small = l.batch * quads < (int64_t)1 << 29;
-    bool wide = l.inner % 4 == 0 && ((uintptr_t)l.in & 15) == 0 && ((uintptr_t)l.out & 15) == 0;
-
-    CUDA_EACH(i, l.batch * quads) {
-        int64_t quad, s = divide(i, quads, small, &quad);
-
-        dropout_quad(l, state, s, quad, small, wide);
-    }
+    if (l.narrow)
+        dropout_all<struct bfloat>(l);
+    else
+        dropout_all<float>(l);
 }
 
 cudaError_t cuda_launch_dropout(cudaStream_t stream, const struct cuda_dropout *launch)

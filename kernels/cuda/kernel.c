@@ -56,7 +56,12 @@ size_t cuda_output_bytes(const struct cuda_kernel *kernel)
 {
     const struct ref_tensor *y = &kernel->digest->out[0];
 
-    return (size_t)y->elements * dtype_size(y->dtype);
+    return (size_t)y->elements * cuda_element_bytes(kernel, y->dtype);
+}
+
+size_t cuda_element_bytes(const struct cuda_kernel *kernel, enum dtype dtype)
+{
+    return kernel->narrow && dtype == DTYPE_F32 ? CUDA_NARROW_BYTES : dtype_size(dtype);
 }
 
 void cuda_walk_from(struct cuda_walk *to, const struct walk *from)
@@ -122,13 +127,45 @@ static const struct ref_tensor *operand(const struct kernel *d, int i)
     return i < d->n_inputs ? &d->in[i] : &d->out[i - d->n_inputs];
 }
 
+/* As it is on the GPU; its copy on the host has room for float32. */
+static size_t operand_bytes(const struct cuda_kernel *k, int i)
+{
+    return k->narrow_operand[i] ? tensor_bytes(operand(k->digest, i)) / 2
+                                : tensor_bytes(operand(k->digest, i));
+}
+
+/* In place: from the upper half of the copy to all of it, and back to the lower half. */
+static void widen(float *x, int64_t n)
+{
+    const uint16_t *narrow = (const uint16_t *)x + n;
+
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)dtype_real(DTYPE_BF16, narrow, i);
+}
+
+static void round_all(float *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        dtype_put_real(DTYPE_BF16, x, i, (double)x[i]);
+}
+
+static char *place_of(const struct cuda_kernel *k, int i, bool input)
+{
+    return (char *)k->host[i] + (input && k->narrow_operand[i] ? operand_bytes(k, i) : 0);
+}
+
 /* Operands from 'first' on are read or written by the host. */
 static void touch_host(const struct cuda_kernel *k, int first, int end, bool writes)
 {
-    for (int i = first; i < end; i++)
-        if (k->host[i])
-            k->device->cuda->host_touches(k->host[i], tensor_bytes(operand(k->digest, i)),
-                                          writes);
+    for (int i = first; i < end; i++) {
+        if (!k->host[i])
+            continue;
+        k->device->cuda->host_touches(k->host[i], tensor_bytes(operand(k->digest, i)), writes);
+        if (k->narrow_operand[i] && writes)
+            round_all(k->host[i], operand(k->digest, i)->elements);
+        else if (k->narrow_operand[i])
+            widen(k->host[i], operand(k->digest, i)->elements);
+    }
 }
 
 static int bring(const struct cuda_kernel *k, struct stream *stream,
@@ -137,10 +174,11 @@ static int bring(const struct cuda_kernel *k, struct stream *stream,
     const struct cuda_runtime *cuda = k->device->cuda;
 
     for (int i = 0; i < k->digest->n_inputs; i++) {
-        size_t bytes = tensor_bytes(&k->digest->in[i]);
+        size_t bytes = operand_bytes(k, i);
 
         if (args->inputs[i] && bytes &&
-            cuda->copy(stream->cuda, k->host[i], bytes, args->inputs[i], bytes, bytes, 1, err) < 0)
+            cuda->copy(stream->cuda, place_of(k, i, true), bytes, args->inputs[i], bytes, bytes,
+                       1, err) < 0)
             return -1;
     }
     if (cuda->stream_sync(stream->cuda, err) < 0)
@@ -153,13 +191,14 @@ static int take_back(const struct cuda_kernel *k, struct stream *stream,
                      const struct kernel_args *args, struct err *err)
 {
     const struct cuda_runtime *cuda = k->device->cuda;
+    int n = k->digest->n_inputs;
 
     for (int i = 0; i < k->digest->n_outputs; i++) {
-        size_t bytes = tensor_bytes(&k->digest->out[i]);
+        size_t bytes = operand_bytes(k, n + i);
 
         if (args->outputs[i] && bytes &&
-            cuda->copy(stream->cuda, args->outputs[i], bytes, k->host[k->digest->n_inputs + i],
-                       bytes, bytes, 1, err) < 0)
+            cuda->copy(stream->cuda, args->outputs[i], bytes, place_of(k, n + i, false), bytes,
+                       bytes, 1, err) < 0)
             return -1;
     }
     /* The next run of this kernel may not overwrite what is still being copied. */
@@ -242,6 +281,23 @@ bool cuda_supports(const struct device *device, const struct graph *graph, int n
     return device->reference->supports(device->reference_device, graph, node);
 }
 
+static bool is_narrow(const struct value_layout *layouts, int v)
+{
+    return layouts && v >= 0 && cuda_is_narrow(&layouts[v]);
+}
+
+static void find_narrow(struct cuda_kernel *k, const struct graph *graph, int node,
+                        const struct value_layout *layouts)
+{
+    const struct node *n = &graph->nodes[node];
+
+    k->narrow_operand = mem_new((size_t)(n->n_inputs + n->n_outputs), sizeof(bool));
+    for (int i = 0; i < n->n_inputs; i++)
+        k->narrow |= k->narrow_operand[i] = is_narrow(layouts, n->inputs[i]);
+    for (int i = 0; i < n->n_outputs; i++)
+        k->narrow |= k->narrow_operand[n->n_inputs + i] = is_narrow(layouts, n->outputs[i]);
+}
+
 struct kernel *cuda_kernel_new(struct device *device, const struct graph *graph, int node,
                                const struct value_layout *layouts, struct err *err)
 {
@@ -249,9 +305,11 @@ struct kernel *cuda_kernel_new(struct device *device, const struct graph *graph,
     const struct cuda_op *op;
 
     k->device = device;
+    find_narrow(k, graph, node, layouts);
     k->digest = device->reference->kernel_new(device->reference_device, graph, node, layouts,
                                               err);
     if (!k->digest) {
+        free(k->narrow_operand);
         free(k);
         return NULL;
     }
@@ -278,6 +336,7 @@ void cuda_kernel_free(struct kernel *kernel)
     if (k->convolution)
         k->device->cuda->conv_free(k->convolution);
     k->device->reference->kernel_free(k->digest);
+    free(k->narrow_operand);
     free(k);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* What kernels are launched with: plain structs, passed by value. C and CUDA read this file.
  *
- * Tensors are row-major float32 where nothing else is said. Sums are made in an order that depends on
+ * Tensors are row-major float32 where nothing else is said; where 'narrow' is set those that are 'void'
+ * are bfloat16, and computed with as float32. Sums are made in an order that depends on
  * shapes alone, never by atomic additions: the same input gives the same bits. Where 'add' is set
  * results are added to what is there. Numbers of elements fit 63 bits; an empty tensor launches
  * nothing.
@@ -46,6 +47,11 @@ struct cuda_walk {
     X(CELU_GRAD) X(SELU_GRAD) X(SOFTPLUS_GRAD) X(SOFTSIGN_GRAD) X(HARD_SIGMOID_GRAD) \
     X(HARD_SWISH_GRAD) X(SWISH_GRAD) X(MISH_GRAD) X(CLIP_GRAD)
 
+/* Those that can be narrow. */
+#define CUDA_NARROW_FUNCTIONS(X) \
+    X(COPY) X(RELU) X(NEG) X(TANH) X(SIGMOID) X(GELU) X(GELU_TANH) X(SWISH) X(ADD) X(SUB) X(MUL) \
+    X(RELU_GRAD) X(TANH_GRAD) X(SIGMOID_GRAD) X(GELU_GRAD) X(GELU_TANH_GRAD) X(SWISH_GRAD)
+
 enum cuda_function {
 #define CUDA_FUNCTION(name) CUDA_##name,
     CUDA_FUNCTIONS(CUDA_FUNCTION)
@@ -57,8 +63,9 @@ struct cuda_pointwise {
     enum cuda_function function;
     struct cuda_walk walk;
     double p, q;                            /* alpha, beta; the bounds of a clip */
-    const float *in[3];                     /* NULL: not an operand, 0 */
-    float *out;
+    const void *in[3];                      /* NULL: not an operand, 0 */
+    void *out;
+    int narrow, narrow_out;                 /* differ in a COPY of one flat operand alone */
     int add;
 };
 
@@ -68,9 +75,9 @@ struct cuda_pointwise {
 struct cuda_addn {
     int n;
     int64_t elements;
-    const float *in[CUDA_TERMS];
-    float *out;
-    int add;
+    const void *in[CUDA_TERMS];
+    void *out;
+    int narrow, add;
 };
 
 /* y = f(a, b, c) of elements of any type: a 'dtype' of graph/dtype.h. */
@@ -121,8 +128,9 @@ struct cuda_dropout {
     float scale;
     int samples;                            /* is one? */
     int64_t outer, batch, inner;
-    const float *in;
-    float *out;
+    int narrow;
+    const void *in;
+    void *out;
     unsigned char *mask;                    /* 1: kept; NULL: nobody asks */
 };
 
@@ -133,7 +141,7 @@ struct cuda_move {
     struct cuda_walk walk;
     int size;
     /* Not -1: operand 0 is contiguous along this axis, operand 1 along the last one. Only for
-     * elements of 4 bytes.
+     * elements of 2 and 4 bytes.
      */
     int across;
     const void *in;

@@ -17,8 +17,11 @@ struct cuda_attention {
     enum cuda_mask_kind mask_kind;
     int team;                   /* the threads of a block share a row */
     float fill;
-    const void *mask;
+    const float *mask_add;      /* the one of CUDA_MASK_ADD */
+    const unsigned char *mask_choose;
     float *scores, *slopes;     /* slopes NULL: forward */
+    int narrow;                 /* results are bfloat16, in places of their own; else where those are */
+    void *probabilities, *gradients;
     float *saved;               /* [stack, m], logarithms of sums: made (may be NULL), or read */
 };
 

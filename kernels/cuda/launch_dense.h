@@ -18,13 +18,14 @@ struct cuda_matmul {
     int rank, trans_a, trans_b;
     int bias, relu;                         /* is there a bias; f is a ReLU */
     int tf32;                               /* factors may be rounded to 10 bits */
+    int narrow, narrow_y;                   /* A and B, and y, c and the bias are bfloat16 */
 };
 
 /* One run. Operands are aligned to 16 bytes; 'workspace' is as large as the product says. */
 struct cuda_matmul_args {
-    const float *a, *b, *bias;
-    const float *c;                         /* as y is; NULL: y itself */
-    float *y;
+    const void *a, *b, *bias;
+    const void *c;                          /* as y is; NULL: y itself */
+    void *y;
     double beta;
     void *workspace;
 };

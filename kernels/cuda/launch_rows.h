@@ -19,9 +19,9 @@ struct cuda_rows {
 /* y = softmax(x), or dx from dy and x, which is what y was; 'logarithm': of the LogSoftmax. */
 struct cuda_softmax {
     struct cuda_rows rows;
-    int logarithm, masked;
-    const float *x, *dy;        /* dy NULL: forward */
-    float *out;
+    int logarithm, masked, narrow;
+    const void *x, *dy;         /* dy NULL: forward */
+    void *out;
 };
 
 /* CrossEntropySum, and CrossEntropyGrad where 'dx' is set. A label that is no class makes the
@@ -29,7 +29,9 @@ struct cuda_softmax {
  */
 struct cuda_entropy {
     struct cuda_rows rows;
-    const float *x, *weights;   /* weights NULL: all 1 */
+    int narrow;                 /* x and dx, not the labels */
+    const void *x;
+    const float *weights;       /* NULL: all 1 */
     const void *labels;
     int wide;                   /* they are int64, else int32 */
     int ignores;
@@ -41,7 +43,7 @@ struct cuda_entropy {
     float *log_sums;            /* of each row: made (may be NULL), read for the gradient */
     double *parts;              /* [2, rows] */
     const float *dloss;
-    float *dx;
+    void *dx;
 };
 
 /* y = (x - mean) * inverse * scale + bias by rows; x + other comes into 'sum' first where that
@@ -52,15 +54,20 @@ struct cuda_norm {
     int64_t groups, channels, after;
     int centred;                /* 0: by the mean square, mean 0 */
     double epsilon;
-    const float *x, *other, *scale, *bias;
-    float *sum, *y, *mean, *inverse;
+    int narrow;
+    const void *x, *other;
+    const float *scale, *bias;
+    void *sum, *y;
+    float *mean, *inverse;
 };
 
 struct cuda_norm_grad {
     struct cuda_rows rows;
     int64_t groups, channels, after;
-    const float *dy, *x, *scale, *mean, *inverse;   /* mean NULL: not centred */
-    float *dx;
+    int narrow;
+    const void *dy, *x;
+    const float *scale, *mean, *inverse;            /* mean NULL: not centred */
+    void *dx;
 };
 
 /* Two sums for each channel of each group of [groups, samples, length, after]: of dy and of dy
@@ -71,7 +78,9 @@ struct cuda_channels {
     int64_t groups, samples, length, after;
     int64_t chunks, chunk;      /* of samples; samples in one */
     int team;                   /* the threads of a block share a channel and chunk */
-    const float *dy, *x, *mean, *inverse;           /* mean NULL: 0 */
+    int narrow;
+    const void *dy, *x;
+    const float *mean, *inverse;                    /* mean NULL: 0 */
     int64_t stat_group, stat_sample, stat_channels;
     const bool *training;       /* set: nothing is done unless that is */
     double *parts;              /* [2, groups, chunks, length] */
@@ -89,14 +98,16 @@ struct cuda_batchnorm {
     double epsilon, momentum;
     const int64_t *global_batch, *first_sample;     /* of the step_state */
     const float *scale, *bias, *old_mean, *old_variance;
-    float *y, *mean_part, *variance_part, *mean, *inverse;  /* all but y may be NULL */
+    void *y;
+    float *mean_part, *variance_part, *mean, *inverse;    /* may be NULL */
     float *stats;               /* mean and inverse: [2, groups, length] */
 };
 
 struct cuda_batchnorm_grad {
     struct cuda_channels channels;
     const float *scale;
-    float *dx, *dscale, *dbias; /* any may be NULL */
+    void *dx;
+    float *dscale, *dbias;      /* any may be NULL, as dx may */
     float *means;               /* of the two sums over a channel: [2, groups, length] */
 };
 
@@ -115,7 +126,9 @@ struct cuda_reduce {
     int64_t chunks, chunk;      /* of 'inner'; elements in one */
     int team;                   /* the threads of a block share an output and chunk */
     double scale;               /* of a sum */
-    const float *x, *y;
+    int narrow;
+    const void *x;
+    const float *y;
     float *out;
     double *parts;              /* [chunks, outputs], where there are several chunks */
     int add;

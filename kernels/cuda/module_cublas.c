@@ -17,7 +17,7 @@
 #define ALIGNMENT 16u       /* of operands: the widest load */
 
 _Static_assert(sizeof(struct cuda_matmul) ==
-                   (6 + 4 * CUDA_RANK) * sizeof(int64_t) + sizeof(double) + 6 * sizeof(int),
+                   (6 + 4 * CUDA_RANK) * sizeof(int64_t) + sizeof(double) + 8 * sizeof(int),
                "compared as bytes");
 
 struct cuda_cublas {
@@ -55,13 +55,14 @@ static int cublas_error(const struct cuda_device *device, cublasStatus_t code, c
 /* Choosing --------------------------------------------------------------------------------- */
 
 static int describe_matrix(const struct cuda_product *p, cublasLtMatrixLayout_t *layout,
-                           int64_t rows, int64_t columns, int64_t ld, const int64_t *step,
-                           struct err *err)
+                           bool narrow, int64_t rows, int64_t columns, int64_t ld,
+                           const int64_t *step, struct err *err)
 {
+    cudaDataType_t type = narrow ? CUDA_R_16BF : CUDA_R_32F;
     int last = p->what.rank - 1;
     int32_t count;
 
-    CUBLAS_CHECK(p->device, cublasLtMatrixLayoutCreate(layout, CUDA_R_32F, (uint64_t)columns,
+    CUBLAS_CHECK(p->device, cublasLtMatrixLayoutCreate(layout, type, (uint64_t)columns,
                                                        (uint64_t)rows, ld), err);
     if (last < 0)
         return 0;
@@ -80,12 +81,12 @@ static int describe_matrices(struct cuda_product *p, struct err *err)
 {
     const struct cuda_matmul *w = &p->what;
 
-    if (describe_matrix(p, &p->a, w->trans_a ? w->k : w->m, w->trans_a ? w->m : w->k, w->lda,
-                        w->step_a, err) ||
-        describe_matrix(p, &p->b, w->trans_b ? w->n : w->k, w->trans_b ? w->k : w->n, w->ldb,
-                        w->step_b, err))
+    if (describe_matrix(p, &p->a, w->narrow, w->trans_a ? w->k : w->m,
+                        w->trans_a ? w->m : w->k, w->lda, w->step_a, err) ||
+        describe_matrix(p, &p->b, w->narrow, w->trans_b ? w->n : w->k,
+                        w->trans_b ? w->k : w->n, w->ldb, w->step_b, err))
         return -1;
-    return describe_matrix(p, &p->y, w->m, w->n, w->ldy, w->step_y, err);
+    return describe_matrix(p, &p->y, w->narrow_y, w->m, w->n, w->ldy, w->step_y, err);
 }
 
 /* The bias is there when it runs; whoever chooses wants to see that there is one, and how it is
@@ -129,11 +130,12 @@ static int describe_operation(struct cuda_product *p, struct err *err)
 static uint32_t alignment_of(const struct cuda_matmul *w)
 {
     uint32_t alignment = ALIGNMENT;
+    int64_t element = w->narrow || w->narrow_y ? 2 : 4;
 
     for (int i = 0; i + 1 < w->rank; i++) {
         int64_t steps = w->step_a[i] | w->step_b[i] | w->step_y[i];
 
-        while (steps * (int64_t)sizeof(float) % alignment)
+        while (steps * element % alignment)
             alignment /= 2;
     }
     return alignment;
@@ -316,7 +318,7 @@ static int run_last_axis(cudaStream_t stream, const struct cuda_product *p,
                          const struct cuda_matmul_args *r, struct err *err)
 {
     float alpha = (float)p->what.alpha, beta = (float)r->beta;
-    const float *c = r->c ? r->c : r->y;
+    const void *c = r->c ? r->c : r->y;
     void *workspace = p->workspace ? cuda_workspace(r->workspace) : NULL;
 
     if (((uintptr_t)r->a | (uintptr_t)r->b | (uintptr_t)c |
@@ -339,6 +341,11 @@ static int64_t products_before_last(const struct cuda_matmul *w)
     return n;
 }
 
+static const void *step_on(const void *x, int64_t elements, bool narrow)
+{
+    return (const char *)x + elements * (narrow ? 2 : 4);
+}
+
 /* The operands of the i-th of those. */
 static struct cuda_matmul_args operands_of(const struct cuda_matmul *w,
                                            const struct cuda_matmul_args *args, int64_t i)
@@ -349,10 +356,10 @@ static struct cuda_matmul_args operands_of(const struct cuda_matmul *w,
         int64_t at = i % w->dim[axis];
 
         i /= w->dim[axis];
-        r.a += at * w->step_a[axis];
-        r.b += at * w->step_b[axis];
-        r.y += at * w->step_y[axis];
-        r.c += r.c ? at * w->step_y[axis] : 0;
+        r.a = step_on(r.a, at * w->step_a[axis], w->narrow);
+        r.b = step_on(r.b, at * w->step_b[axis], w->narrow);
+        r.y = (char *)r.y + at * w->step_y[axis] * (w->narrow_y ? 2 : 4);
+        r.c = r.c ? step_on(r.c, at * w->step_y[axis], w->narrow_y) : NULL;
     }
     return r;
 }

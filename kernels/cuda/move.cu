@@ -55,12 +55,13 @@ CUDA_DEVICE void plane_places(const struct cuda_move &l, int64_t i, int64_t *at)
 }
 
 // TILE x TILE elements from (row, column) of a plane on: read and written along their lines.
+template <typename ELEMENT>
 CUDA_DEVICE void move_tile(const struct cuda_move &l, const int64_t *at, int64_t row,
-                           int64_t column, uint32_t (*tile)[TILE + 1])
+                           int64_t column, ELEMENT (*tile)[TILE + 1])
 {
     int last = l.walk.rank - 1, x = (int)threadIdx.x % TILE, y = (int)threadIdx.x / TILE;
-    const uint32_t *in = (const uint32_t *)l.in + at[0];
-    uint32_t *out = (uint32_t *)l.out + at[1];
+    const ELEMENT *in = (const ELEMENT *)l.in + at[0];
+    ELEMENT *out = (ELEMENT *)l.out + at[1];
 
     for (int k = y; k < TILE; k += CUDA_BLOCK / TILE)
         if (row + k < l.walk.dim[last] && column + x < l.walk.dim[l.across])
@@ -72,9 +73,9 @@ CUDA_DEVICE void move_tile(const struct cuda_move &l, const int64_t *at, int64_t
     __syncthreads();
 }
 
-CUDA_KERNEL(kernel_move_across, cuda_move)
+template <typename ELEMENT>
+CUDA_DEVICE void move_across(const struct cuda_move &l, ELEMENT (*tile)[TILE + 1])
 {
-    __shared__ uint32_t tile[TILE][TILE + 1];
     int64_t down = TILES(l.walk.dim[l.walk.rank - 1]), wide = TILES(l.walk.dim[l.across]);
     int64_t tiles = l.walk.elements /
                     (l.walk.dim[l.walk.rank - 1] * l.walk.dim[l.across]) * down * wide;
@@ -85,6 +86,17 @@ CUDA_KERNEL(kernel_move_across, cuda_move)
         plane_places(l, t / (down * wide), at);
         move_tile(l, at, t / wide % down * TILE, t % wide * TILE, tile);
     }
+}
+
+CUDA_KERNEL(kernel_move_across, cuda_move)
+{
+    __shared__ uint32_t tile[TILE][TILE + 1];
+    __shared__ uint16_t small[TILE][TILE + 1];
+
+    if (l.size == 2)
+        move_across(l, small);
+    else
+        move_across(l, tile);
 }
 
 static int64_t count_tiles(const struct cuda_move *l)

@@ -10,7 +10,8 @@ CUDA_DEVICE int64_t scale_at(int64_t first, int64_t i, int64_t after)
 }
 
 // Mean (0 where it is not centred) and inverse of a row.
-CUDA_DEVICE void row_moments(const struct cuda_norm &l, const float *x, float *mean,
+template <typename REAL>
+CUDA_DEVICE void row_moments(const struct cuda_norm &l, const REAL *x, float *mean,
                              float *inverse, float *shared)
 {
     float n = (float)l.rows.length, sum = 0;
@@ -18,34 +19,47 @@ CUDA_DEVICE void row_moments(const struct cuda_norm &l, const float *x, float *m
     *mean = 0;
     if (l.centred) {
         CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team)
-            sum += x[i];
+            sum += real_of(x[i]);
         *mean = team_sum(sum, l.rows.team, shared) / n;
     }
     sum = 0;
-    CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team)
-        sum += (x[i] - *mean) * (x[i] - *mean);
+    CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team) {
+        float d = real_of(x[i]) - *mean;
+
+        sum += d * d;
+    }
     *inverse = 1 / sqrtf(team_sum(sum, l.rows.team, shared) / n + (float)l.epsilon);
 }
 
-// y[rows, length]
-CUDA_KERNEL(kernel_norm, cuda_norm)
+// Each thread reads what it wrote itself.
+template <typename REAL>
+CUDA_DEVICE const REAL *row_to_norm(const struct cuda_norm &l, int64_t start)
 {
-    __shared__ float shared[CUDA_BLOCK];
+    const REAL *x = (const REAL *)l.x + start, *other = (const REAL *)l.other + start;
+    REAL *sum = (REAL *)l.sum + start;
 
+    if (!l.sum)
+        return x;
+    CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team)
+        put_real(&sum[i], real_of(x[i]) + real_of(other[i]));
+    return sum;
+}
+
+template <typename REAL>
+CUDA_DEVICE void norm_rows(const struct cuda_norm &l, float *shared)
+{
     CUDA_EACH_OF(row, l.rows.n, l.rows.team) {
         int64_t start = row * l.rows.length, first = row % l.groups * l.channels;
-        const float *x = (l.sum ? l.sum : l.x) + start;
+        const REAL *x = row_to_norm<REAL>(l, start);
+        REAL *y = (REAL *)l.y + start;
         float mean, inverse;
 
-        // Each thread reads what it wrote itself.
-        if (l.sum)
-            CUDA_EACH_IN(i, start, start + l.rows.length, l.rows.team)
-                l.sum[i] = l.x[i] + l.other[i];
         row_moments(l, x, &mean, &inverse, shared);
         CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team) {
             int64_t c = scale_at(first, i, l.after);
 
-            l.y[start + i] = (x[i] - mean) * inverse * l.scale[c] + (l.bias ? l.bias[c] : 0);
+            put_real(&y[i], (real_of(x[i]) - mean) * inverse * l.scale[c] +
+                                (l.bias ? l.bias[c] : 0));
         }
         if (l.mean && team_writes(l.rows.team))
             l.mean[row] = mean;
@@ -54,10 +68,47 @@ CUDA_KERNEL(kernel_norm, cuda_norm)
     }
 }
 
+// y[rows, length]
+CUDA_KERNEL(kernel_norm, cuda_norm)
+{
+    __shared__ float shared[CUDA_BLOCK];
+
+    if (l.narrow)
+        norm_rows<struct bfloat>(l, shared);
+    else
+        norm_rows<float>(l, shared);
+}
+
 extern "C" cudaError_t cuda_launch_norm(cudaStream_t stream, const struct cuda_norm *l)
 {
     return CUDA_LAUNCH(kernel_norm, team_blocks(l->rows.n, l->rows.team),
                        team_threads(l->rows.length, l->rows.team), l, stream);
+}
+
+template <typename REAL>
+CUDA_DEVICE void norm_slopes(const struct cuda_norm_grad &l, float *shared)
+{
+    CUDA_EACH_OF(row, l.rows.n, l.rows.team) {
+        int64_t start = row * l.rows.length, first = row % l.groups * l.channels;
+        const REAL *x = (const REAL *)l.x + start, *dy = (const REAL *)l.dy + start;
+        REAL *dx = (REAL *)l.dx + start;
+        float mean = l.mean ? l.mean[row] : 0, inverse = l.inverse[row];
+        float n = (float)l.rows.length, sum = 0, product = 0;
+
+        CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team) {
+            float d = real_of(dy[i]) * l.scale[scale_at(first, i, l.after)];
+
+            sum += d;
+            product += d * (real_of(x[i]) - mean) * inverse;
+        }
+        sum = l.mean ? team_sum(sum, l.rows.team, shared) / n : 0;
+        product = team_sum(product, l.rows.team, shared) / n;
+        CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team) {
+            float d = real_of(dy[i]) * l.scale[scale_at(first, i, l.after)];
+
+            put_real(&dx[i], inverse * (d - sum - (real_of(x[i]) - mean) * inverse * product));
+        }
+    }
 }
 
 // dx[rows, length]
@@ -65,26 +116,10 @@ CUDA_KERNEL(kernel_norm_grad, cuda_norm_grad)
 {
     __shared__ float shared[CUDA_BLOCK];
 
-    CUDA_EACH_OF(row, l.rows.n, l.rows.team) {
-        int64_t start = row * l.rows.length, first = row % l.groups * l.channels;
-        float mean = l.mean ? l.mean[row] : 0, inverse = l.inverse[row];
-        float n = (float)l.rows.length, sum = 0, product = 0;
-
-        CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team) {
-            float d = l.dy[start + i] * l.scale[scale_at(first, i, l.after)];
-
-            sum += d;
-            product += d * (l.x[start + i] - mean) * inverse;
-        }
-        sum = l.mean ? team_sum(sum, l.rows.team, shared) / n : 0;
-        product = team_sum(product, l.rows.team, shared) / n;
-        CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team) {
-            float d = l.dy[start + i] * l.scale[scale_at(first, i, l.after)];
-
-            l.dx[start + i] =
-                inverse * (d - sum - (l.x[start + i] - mean) * inverse * product);
-        }
-    }
+    if (l.narrow)
+        norm_slopes<struct bfloat>(l, shared);
+    else
+        norm_slopes<float>(l, shared);
 }
 
 extern "C" cudaError_t cuda_launch_norm_grad(cudaStream_t stream,

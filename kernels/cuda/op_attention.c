@@ -5,7 +5,7 @@
 #include "kernels/cuda/cuda.h"
 
 #define MOST_AT_ONCE 65535                  /* products of one launch */
-#define ALIGNMENT ((size_t)256)
+#define ALIGNMENT ((size_t)256)             /* a power of two */
 
 /* In 'products'; the first two of the gradient come before its kernel. */
 enum { SCORES, VALUES };
@@ -18,17 +18,20 @@ struct turn {
     int64_t scores;             /* elements, in one go */
 };
 
-static bool aligned(int64_t elements)
+static size_t element_bytes(const struct cuda_kernel *k)
 {
-    return elements % (int64_t)(16 / sizeof(float)) == 0;
+    return cuda_element_bytes(k, DTYPE_F32);
 }
 
 /* What is done at a time begins where cuBLASLt wants it to. */
-static bool fits(const struct attention *a, const struct turn *p, int64_t n)
+static bool fits(const struct cuda_kernel *k, const struct turn *p, int64_t n)
 {
+    const struct attention *a = &k->digest->attention;
+    int64_t step = 16 / (int64_t)element_bytes(k);
+
     return p->n_groups % n == 0 && n <= MOST_AT_ONCE &&
-           (n == p->n_groups || (aligned(n * p->rows * a->d) && aligned(n * p->rows * a->e) &&
-                                 aligned(n * a->n * a->d) && aligned(n * a->n * a->e)));
+           (n == p->n_groups || (n * p->rows * a->d % step == 0 && n * p->rows * a->e % step == 0 &&
+                                 n * a->n * a->d % step == 0 && n * a->n * a->e % step == 0));
 }
 
 static struct turn turn_with(const struct attention *a, int64_t at_once)
@@ -39,12 +42,13 @@ static struct turn turn_with(const struct attention *a, int64_t at_once)
 }
 
 /* 'most': bytes of scores at a time, if they can be that few. */
-static struct turn turn_of(const struct attention *a, int64_t most)
+static struct turn turn_of(const struct cuda_kernel *k, int64_t most)
 {
+    const struct attention *a = &k->digest->attention;
     struct turn p = turn_with(a, 0);
 
     for (int64_t n = p.n_groups; n > 0; n--)
-        if (fits(a, &p, n)) {
+        if (fits(k, &p, n)) {
             p = turn_with(a, n);
             if (p.scores * (int64_t)sizeof(float) <= most)
                 break;
@@ -52,9 +56,44 @@ static struct turn turn_of(const struct attention *a, int64_t most)
     return p;
 }
 
-static size_t scores_bytes(const struct turn *p)
+/* What a turn has in the workspace; where values are float32 results take the place of scores. */
+struct room {
+    float *scores, *slopes;
+    void *probabilities, *gradients;
+    void *products;             /* of what cuBLASLt works with */
+};
+
+static char *take(char **at, size_t bytes)
 {
-    return ((size_t)p->scores * sizeof(float) + ALIGNMENT - 1) & ~(ALIGNMENT - 1);
+    char *place = *at;
+
+    *at += (bytes + ALIGNMENT - 1) & ~(ALIGNMENT - 1);
+    return place;
+}
+
+static struct room room_at(const struct cuda_kernel *k, const struct turn *p, bool gradient,
+                           void *workspace)
+{
+    char *at = (char *)(((uintptr_t)workspace + ALIGNMENT - 1) & ~(uintptr_t)(ALIGNMENT - 1));
+    size_t n = (size_t)p->scores;
+    struct room r = { .scores = (float *)(void *)take(&at, n * sizeof(float)) };
+
+    if (gradient)
+        r.slopes = (float *)(void *)take(&at, n * sizeof(float));
+    r.probabilities = k->narrow ? take(&at, n * CUDA_NARROW_BYTES) : (void *)r.scores;
+    r.gradients = k->narrow && gradient ? take(&at, n * CUDA_NARROW_BYTES) : (void *)r.slopes;
+    r.products = at;
+    return r;
+}
+
+/* And how much that is, without what products want. */
+static size_t room_bytes(const struct cuda_kernel *k, const struct turn *p, bool gradient)
+{
+    size_t n = (size_t)p->scores;
+    size_t scores = (n * sizeof(float) + ALIGNMENT - 1) & ~(ALIGNMENT - 1);
+    size_t results = k->narrow ? (n * CUDA_NARROW_BYTES + ALIGNMENT - 1) & ~(ALIGNMENT - 1) : 0;
+
+    return (scores + results) * (gradient ? 2 : 1) + ALIGNMENT;
 }
 
 /* The gradient of a mask needs all of the stack at once. */
@@ -69,6 +108,7 @@ struct product {
     int64_t m, n, k;
     bool trans_a, trans_b;
     double alpha;
+    bool to_scores;             /* the result is float32 in any case */
 };
 
 static int choose(struct cuda_kernel *k, int which, int64_t stack, struct product p)
@@ -77,7 +117,8 @@ static int choose(struct cuda_kernel *k, int which, int64_t stack, struct produc
     struct cuda_matmul w = { .m = p.m, .n = p.n, .k = p.k, .lda = p.trans_a ? p.m : p.k,
                              .ldb = p.trans_b ? p.k : p.n, .ldy = p.n, .alpha = p.alpha,
                              .trans_a = p.trans_a, .trans_b = p.trans_b,
-                             .tf32 = k->device->tf32 };
+                             .tf32 = k->device->tf32 && !k->narrow, .narrow = k->narrow,
+                             .narrow_y = k->narrow && !p.to_scores };
     size_t workspace;
 
     if (stack > 1) {
@@ -108,7 +149,7 @@ static void describe(struct cuda_kernel *k, const struct turn *p)
         .count = p->at_once * a->group, .m = a->m, .n = a->n, .past = a->past,
         .step_m = a->step_m, .step_n = a->step_n,
         .rank = a->rank, .causal = a->causal, .masked = a->masked, .hide = a->hide,
-        .mask_kind = kinds[a->mask], .team = a->n > 16, .fill = (float)a->fill,
+        .narrow = k->narrow, .mask_kind = kinds[a->mask], .team = a->n > 16, .fill = (float)a->fill,
     };
     for (int i = 0; i < a->rank; i++) {
         l->dim[i] = a->dim[i];
@@ -122,19 +163,29 @@ static bool has_output(const struct cuda_kernel *k, const struct kernel_args *ar
 }
 
 static int multiply(const struct cuda_kernel *k, struct stream *stream, int which,
-                    const float *a, const float *b, float *y, void *workspace, struct err *err)
+                    const void *a, const void *b, void *y, void *workspace, struct err *err)
 {
     struct cuda_matmul_args r = { .a = a, .b = b, .y = y, .workspace = workspace };
 
     return k->device->cuda->matmul(stream->cuda, k->products[which], &r, err);
 }
 
-/* The scores' place, with 'index' before it that are as large. */
-static float *place(const struct kernel_args *args, const struct turn *p, size_t index)
+static const void *go_on(const struct cuda_kernel *k, const void *x, int64_t elements)
 {
-    uintptr_t base = ((uintptr_t)args->workspace + ALIGNMENT - 1) & ~(uintptr_t)(ALIGNMENT - 1);
+    return (const char *)x + elements * (int64_t)element_bytes(k);
+}
 
-    return (float *)(base + index * scores_bytes(p));
+/* Of a run: where all is that a turn works with. */
+static void set_places(struct cuda_attention *l, const struct room *r, const void *mask)
+{
+    if (l->mask_kind == CUDA_MASK_ADD)
+        l->mask_add = mask;
+    else
+        l->mask_choose = mask;
+    l->scores = r->scores;
+    l->slopes = r->slopes;
+    l->probabilities = r->probabilities;
+    l->gradients = r->gradients;
 }
 
 /* Forward -------------------------------------------------------------------------------- */
@@ -143,21 +194,22 @@ static int run_attention(const struct cuda_kernel *k, struct stream *stream,
                          const struct kernel_args *args, struct err *err)
 {
     const struct attention *a = &k->digest->attention;
-    const float *query = args->inputs[0], *key = args->inputs[1], *value = args->inputs[2];
+    const void *query = args->inputs[0], *key = args->inputs[1], *value = args->inputs[2];
     struct cuda_attention l = k->launch.attention;
     struct turn p = turn_with(a, l.count / a->group);
-    float *y = args->outputs[0], *workspace = place(args, &p, 1);
+    struct room r = room_at(k, &p, false, args->workspace);
 
-    l.mask = k->digest->n_inputs > 3 ? args->inputs[3] : NULL;
-    l.scores = place(args, &p, 0);
+    set_places(&l, &r, k->digest->n_inputs > 3 ? args->inputs[3] : NULL);
     l.saved = has_output(k, args, 1) ? args->outputs[1] : NULL;
     for (int64_t g = 0; g < p.n_groups; g += p.at_once) {
+        void *y = (char *)args->outputs[0] + g * p.rows * a->e * (int64_t)element_bytes(k);
+
         l.first = g * a->group;
-        if (multiply(k, stream, SCORES, query + g * p.rows * a->d, key + g * a->n * a->d,
-                     l.scores, workspace, err) ||
+        if (multiply(k, stream, SCORES, go_on(k, query, g * p.rows * a->d),
+                     go_on(k, key, g * a->n * a->d), r.scores, r.products, err) ||
             k->device->cuda->attention(stream->cuda, &l, err) ||
-            multiply(k, stream, VALUES, l.scores, value + g * a->n * a->e,
-                     y + g * p.rows * a->e, workspace, err))
+            multiply(k, stream, VALUES, r.probabilities, go_on(k, value, g * a->n * a->e), y,
+                     r.products, err))
             return -1;
     }
     return 0;
@@ -166,16 +218,16 @@ static int run_attention(const struct cuda_kernel *k, struct stream *stream,
 static int make_attention(struct cuda_kernel *k, const struct graph *graph, int node)
 {
     const struct attention *a = &k->digest->attention;
-    struct turn p = turn_of(a, most_at_once(k));
+    struct turn p = turn_of(k, most_at_once(k));
 
     (void)graph, (void)node;
     if (!cuda_is_f32(k) || p.scores == 0 ||
         choose(k, SCORES, p.at_once, (struct product){ p.rows, a->n, a->d, false, !a->trans_k,
-                                                       a->scale }) ||
-        choose(k, VALUES, p.at_once, (struct product){ p.rows, a->e, a->n, false, false, 1 }))
+                                                       a->scale, true }) ||
+        choose(k, VALUES, p.at_once, (struct product){ p.rows, a->e, a->n, false, false, 1, false }))
         return -1;
     describe(k, &p);
-    k->workspace += scores_bytes(&p) + ALIGNMENT;
+    k->workspace += room_bytes(k, &p, false);
     k->run = run_attention;
     return 0;
 }
@@ -198,62 +250,68 @@ static size_t plan_mask(const struct attention *a, struct cuda_reduce *reduce)
     return cuda_plan_sum(reduce, &walk);
 }
 
-static int sum_mask(const struct cuda_kernel *k, struct stream *stream, const float *slopes,
+static int sum_mask(const struct cuda_kernel *k, struct stream *stream, const void *gradients,
                     void *parts, float *dmask, struct err *err)
 {
-    struct cuda_reduce reduce = { .x = slopes, .out = dmask, .parts = parts };
+    struct cuda_reduce reduce = { .narrow = k->narrow, .x = gradients, .out = dmask,
+                                  .parts = parts };
 
     (void)plan_mask(&k->digest->attention, &reduce);
     return k->device->cuda->reduce(stream->cuda, &reduce, err);
 }
 
+/* Where group g's part of output i begins; NULL where nobody wants it. */
+static void *output(const struct cuda_kernel *k, const struct kernel_args *args, int i,
+                    int64_t elements)
+{
+    return has_output(k, args, i)
+               ? (char *)args->outputs[i] + elements * (int64_t)element_bytes(k) : NULL;
+}
+
 static int run_products(const struct cuda_kernel *k, struct stream *stream,
                         const struct kernel_args *args, const struct turn *p, int64_t g,
-                        const struct cuda_attention *l, struct err *err)
+                        const struct room *r, struct err *err)
 {
     const struct attention *a = &k->digest->attention;
-    const float *dy = (const float *)args->inputs[0] + g * p->rows * a->e;
-    const float *query = (const float *)args->inputs[1] + g * p->rows * a->d;
-    const float *key = (const float *)args->inputs[2] + g * a->n * a->d;
-    float *workspace = place(args, p, 2), *out;
+    const void *dy = go_on(k, args->inputs[0], g * p->rows * a->e);
+    const void *query = go_on(k, args->inputs[1], g * p->rows * a->d);
+    const void *key = go_on(k, args->inputs[2], g * a->n * a->d);
+    void *out = output(k, args, 0, g * p->rows * a->d);
 
-    out = has_output(k, args, 0) ? (float *)args->outputs[0] + g * p->rows * a->d : NULL;
-    if (out && multiply(k, stream, DQ, l->slopes, key, out, workspace, err))
+    if (out && multiply(k, stream, DQ, r->gradients, key, out, r->products, err))
         return -1;
-    out = has_output(k, args, 1) ? (float *)args->outputs[1] + g * a->n * a->d : NULL;
-    if (out && multiply(k, stream, DK, a->trans_k ? query : l->slopes,
-                        a->trans_k ? l->slopes : query, out, workspace, err))
+    out = output(k, args, 1, g * a->n * a->d);
+    if (out && multiply(k, stream, DK, a->trans_k ? query : r->gradients,
+                        a->trans_k ? r->gradients : query, out, r->products, err))
         return -1;
-    out = has_output(k, args, 2) ? (float *)args->outputs[2] + g * a->n * a->e : NULL;
-    return out ? multiply(k, stream, DV, l->scores, dy, out, workspace, err) : 0;
+    out = output(k, args, 2, g * a->n * a->e);
+    return out ? multiply(k, stream, DV, r->probabilities, dy, out, r->products, err) : 0;
 }
 
 static int run_attention_grad(const struct cuda_kernel *k, struct stream *stream,
                               const struct kernel_args *args, struct err *err)
 {
     const struct attention *a = &k->digest->attention;
-    const float *dy = args->inputs[0], *query = args->inputs[1], *key = args->inputs[2],
-                *value = args->inputs[3];
+    const void *dy = args->inputs[0], *query = args->inputs[1], *key = args->inputs[2],
+               *value = args->inputs[3];
     struct cuda_attention l = k->launch.attention;
     struct turn p = turn_with(a, l.count / a->group);
-    float *workspace = place(args, &p, 2);
+    struct room r = room_at(k, &p, true, args->workspace);
 
-    l.mask = k->digest->n_inputs > 5 ? args->inputs[5] : NULL;
-    l.scores = place(args, &p, 0);
-    l.slopes = place(args, &p, 1);
+    set_places(&l, &r, k->digest->n_inputs > 5 ? args->inputs[5] : NULL);
     l.saved = (float *)(uintptr_t)args->inputs[4];
     for (int64_t g = 0; g < p.n_groups; g += p.at_once) {
         l.first = g * a->group;
-        if (multiply(k, stream, SCORES, query + g * p.rows * a->d, key + g * a->n * a->d,
-                     l.scores, workspace, err) ||
-            multiply(k, stream, SLOPES, dy + g * p.rows * a->e, value + g * a->n * a->e,
-                     l.slopes, workspace, err) ||
+        if (multiply(k, stream, SCORES, go_on(k, query, g * p.rows * a->d),
+                     go_on(k, key, g * a->n * a->d), r.scores, r.products, err) ||
+            multiply(k, stream, SLOPES, go_on(k, dy, g * p.rows * a->e),
+                     go_on(k, value, g * a->n * a->e), r.slopes, r.products, err) ||
             k->device->cuda->attention(stream->cuda, &l, err) ||
-            run_products(k, stream, args, &p, g, &l, err))
+            run_products(k, stream, args, &p, g, &r, err))
             return -1;
     }
     return has_output(k, args, 3)
-               ? sum_mask(k, stream, l.slopes, workspace, args->outputs[3], err)
+               ? sum_mask(k, stream, r.gradients, r.products, args->outputs[3], err)
                : 0;
 }
 
@@ -263,22 +321,22 @@ static int choose_gradients(struct cuda_kernel *k, const struct turn *p)
     int64_t n = p->at_once;
 
     if (choose(k, SCORES, n, (struct product){ p->rows, a->n, a->d, false, !a->trans_k,
-                                               a->scale }) ||
-        choose(k, SLOPES, n, (struct product){ p->rows, a->n, a->e, false, true, 1 }) ||
-        choose(k, DQ, n, (struct product){ p->rows, a->d, a->n, false, a->trans_k, a->scale }) ||
-        choose(k, DV, n, (struct product){ a->n, a->e, p->rows, true, false, 1 }))
+                                               a->scale, true }) ||
+        choose(k, SLOPES, n, (struct product){ p->rows, a->n, a->e, false, true, 1, true }) ||
+        choose(k, DQ, n, (struct product){ p->rows, a->d, a->n, false, a->trans_k, a->scale, false }) ||
+        choose(k, DV, n, (struct product){ a->n, a->e, p->rows, true, false, 1, false }))
         return -1;
     return a->trans_k ? choose(k, DK, n, (struct product){ a->d, a->n, p->rows, true, false,
-                                                           a->scale })
+                                                           a->scale, false })
                       : choose(k, DK, n, (struct product){ a->n, a->d, p->rows, true, false,
-                                                           a->scale });
+                                                           a->scale, false });
 }
 
 static int make_attention_grad(struct cuda_kernel *k, const struct graph *graph, int node)
 {
     const struct attention *a = &k->digest->attention;
     bool sums = k->digest->n_outputs > 3 && k->digest->out[3].elements >= 0;
-    struct turn p = turn_of(a, most_at_once(k));
+    struct turn p = turn_of(k, most_at_once(k));
     struct cuda_reduce reduce = { 0 };
     size_t parts = sums ? plan_mask(a, &reduce) : 0;
 
@@ -287,8 +345,7 @@ static int make_attention_grad(struct cuda_kernel *k, const struct graph *graph,
         choose_gradients(k, &p))
         return -1;
     describe(k, &p);
-    k->workspace = (parts > k->workspace ? parts : k->workspace) + 2 * scores_bytes(&p) +
-                   ALIGNMENT;
+    k->workspace = (parts > k->workspace ? parts : k->workspace) + room_bytes(k, &p, true);
     k->run = run_attention_grad;
     return 0;
 }

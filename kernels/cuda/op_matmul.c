@@ -102,7 +102,8 @@ static struct cuda_matmul describe(const struct cuda_kernel *k)
     const struct matmul *m = &k->digest->matmul;
     struct cuda_matmul w = { .m = m->m, .n = m->n, .k = m->k, .alpha = m->alpha,
                              .trans_a = m->trans_a, .trans_b = m->trans_b,
-                             .tf32 = k->device->tf32 };
+                             .tf32 = k->device->tf32 && !k->narrow, .narrow = k->narrow,
+                             .narrow_y = k->narrow_operand[k->digest->n_inputs] };
 
     find_stack(&w, m);
     merge_rows(&w);
@@ -235,7 +236,8 @@ static int make_gemm(struct cuda_kernel *k, const struct graph *graph, int node)
     if (!cuda_is_f32(k) || choose_any(k, &w))
         return -1;
     k->accumulates = w.bias != 0;
-    k->launch.pointwise.function = CUDA_COPY;
+    k->launch.pointwise = (struct cuda_pointwise){ .function = CUDA_COPY, .narrow = k->narrow,
+                                                   .narrow_out = k->narrow };
     cuda_walk_from(&k->launch.pointwise.walk, &d->walk);
     k->run = w.bias ? run_with_bias : k->launch.pointwise.walk.flat ? run_whole : run_spread;
     return 0;
@@ -244,14 +246,15 @@ static int make_gemm(struct cuda_kernel *k, const struct graph *graph, int node)
 /* Linear ----------------------------------------------------------------------------------- */
 
 /* y[m, n] = bias[n] */
-static int spread_bias(const struct cuda_kernel *k, struct stream *stream, const float *bias,
-                       float *y, struct err *err)
+static int spread_bias(const struct cuda_kernel *k, struct stream *stream, const void *bias,
+                       void *y, struct err *err)
 {
     const struct matmul *m = &k->digest->matmul;
     struct cuda_pointwise l = { .function = CUDA_COPY,
                                 .walk = { .rank = 2, .n = 1, .elements = m->m * m->n,
                                           .dim = { m->m, m->n }, .stride = { { 0, 1 } } },
-                                .in = { bias }, .out = y };
+                                .in = { bias }, .out = y, .narrow = k->narrow,
+                                .narrow_out = k->narrow };
 
     return k->device->cuda->pointwise(stream->cuda, &l, err);
 }
@@ -264,7 +267,7 @@ static int run_steps(const struct cuda_kernel *k, struct stream *stream,
 {
     struct cuda_matmul_args r = operands(k, args);
     struct cuda_pointwise l = k->launch.pointwise;
-    const float *bias = has_input(k, 2) ? args->inputs[2] : NULL;
+    const void *bias = has_input(k, 2) ? args->inputs[2] : NULL;
 
     r.bias = bias_first ? NULL : bias;
     r.y = has_output(k, 1) ? args->outputs[1] : args->outputs[0];
@@ -324,6 +327,7 @@ static int make_linear(struct cuda_kernel *k, const struct graph *graph, int nod
         .walk = { .rank = 1, .n = 1, .elements = d->out[0].elements,
                   .dim = { d->out[0].elements }, .stride = { { 1 } }, .flat = 1 },
         .p = 1,                 /* silu: x sigmoid(1 x) */
+        .narrow = k->narrow, .narrow_out = k->narrow,
     };
     activated = !kept && d->activation == REF_NONE;
     k->run = w.bias != bias ? run_bias_first

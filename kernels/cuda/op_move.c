@@ -75,9 +75,9 @@ static int move(const struct cuda_kernel *k, struct stream *stream, struct cuda_
 
 static void set_size(struct cuda_kernel *k)
 {
-    k->launch.move.size = (int)dtype_size(k->digest->out[0].dtype);
+    k->launch.move.size = (int)cuda_element_bytes(k, k->digest->out[0].dtype);
     k->launch.move.across = -1;
-    k->accumulates = k->digest->out[0].dtype == DTYPE_F32;
+    k->accumulates = k->digest->out[0].dtype == DTYPE_F32 && !k->narrow;
 }
 
 /* From anywhere in the input to all of the output ---------------------------------------- */
@@ -96,7 +96,7 @@ static int find_across(const struct cuda_move *l)
 {
     const struct cuda_walk *w = &l->walk;
 
-    if (l->size != 4 || w->rank < 2 || w->dim[w->rank - 1] < 8 ||
+    if ((l->size != 4 && l->size != 2) || w->rank < 2 || w->dim[w->rank - 1] < 8 ||
         w->stride[1][w->rank - 1] != 1 || w->stride[0][w->rank - 1] < 2)
         return -1;
     for (int k = 0; k < w->rank - 1; k++)
@@ -137,6 +137,33 @@ static int make_copy(struct cuda_kernel *k, const struct graph *graph, int node)
     set_size(k);
     walk_rows(&k->launch.move.walk, 1, k->digest->out[0].elements, 0, 0);
     k->run = run_copy;
+    return 0;
+}
+
+/* From bfloat16 to float32, which may be added to, or back. */
+static int run_reorder(const struct cuda_kernel *k, struct stream *stream,
+                       const struct kernel_args *args, struct err *err)
+{
+    struct cuda_pointwise l = k->launch.pointwise;
+
+    l.in[0] = args->inputs[0];
+    l.out = args->outputs[0];
+    l.add = args->accumulate == ACCUMULATE_YES;
+    return l.walk.elements ? k->device->cuda->pointwise(stream->cuda, &l, err) : 0;
+}
+
+static int make_reorder(struct cuda_kernel *k, const struct graph *graph, int node)
+{
+    int64_t n = k->digest->out[0].elements;
+
+    if (!k->narrow)
+        return make_copy(k, graph, node);
+    k->launch.pointwise = (struct cuda_pointwise){
+        .function = CUDA_COPY, .narrow = k->narrow_operand[0], .narrow_out = k->narrow_operand[1],
+        .walk = { .rank = 1, .n = 1, .elements = n, .dim = { n }, .stride = { { 1 } }, .flat = 1 },
+    };
+    k->run = run_reorder;
+    k->accumulates = !k->narrow_operand[1];
     return 0;
 }
 
@@ -250,7 +277,7 @@ static int make_split(struct cuda_kernel *k, const struct graph *graph, int node
 {
     (void)graph, (void)node;
     set_size(k);
-    k->launch.move.size = (int)dtype_size(k->digest->in[0].dtype);
+    k->launch.move.size = (int)cuda_element_bytes(k, k->digest->in[0].dtype);
     k->accumulates = false;
     k->run = run_split;
     for (int i = 0; i < k->digest->n_outputs; i++)
@@ -277,14 +304,14 @@ static int make_where(struct cuda_kernel *k, const struct graph *graph, int node
     (void)graph, (void)node;
     cuda_walk_from(&k->launch.choose.walk, &k->digest->walk);
     cuda_walk_merge(&k->launch.choose.walk);
-    k->launch.choose.size = (int)dtype_size(k->digest->out[0].dtype);
+    k->launch.choose.size = (int)cuda_element_bytes(k, k->digest->out[0].dtype);
     k->run = run_where;
     return 0;
 }
 
 const struct cuda_op cuda_ops_move[] = {
     { "Copy", make_copy, 0 },
-    { "Reorder", make_copy, 0 },
+    { "Reorder", make_reorder, 0 },
     { "Reshape", make_copy, 0 },
     { "View", make_copy, 0 },
     { "Transpose", make_move, 0 },

@@ -64,7 +64,7 @@ static int make_norm(struct cuda_kernel *k, const struct graph *graph, int node)
     (void)graph, (void)node;
     *l = (struct cuda_norm){ .rows = norm_rows(k), .groups = is_group(k) ? d->before : 1,
                              .channels = d->length, .after = is_group(k) ? d->after : 1,
-                             .centred = !is_rms(k), .epsilon = d->epsilon };
+                             .centred = !is_rms(k), .epsilon = d->epsilon, .narrow = k->narrow };
     k->run = run_norm;
     return cuda_is_f32(k) && l->rows.length <= MOST_PIECE ? 0 : -1;
 }
@@ -91,7 +91,7 @@ static int make_norm_grad(struct cuda_kernel *k, const struct graph *graph, int 
     (void)graph, (void)node;
     *l = (struct cuda_norm_grad){ .rows = norm_rows(k), .groups = is_group(k) ? d->before : 1,
                                   .channels = d->length,
-                                  .after = is_group(k) ? d->after : 1 };
+                                  .after = is_group(k) ? d->after : 1, .narrow = k->narrow };
     k->run = run_norm_grad;
     return cuda_is_f32(k) && l->rows.length <= MOST_PIECE ? 0 : -1;
 }
@@ -145,7 +145,8 @@ static int make_weight_grad(struct cuda_kernel *k, const struct graph *graph, in
 
     (void)graph, (void)node;
     *c = (struct cuda_channels){ .groups = 1, .samples = d->before, .length = d->length,
-                                 .after = 1, .stat_sample = 1, .stat_channels = d->length };
+                                 .after = 1, .stat_sample = 1, .stat_channels = d->length,
+                                 .narrow = k->narrow };
     if (is_group(k)) {
         c->samples = d->batch;
         c->length = d->before * d->length;
@@ -159,11 +160,14 @@ static int make_weight_grad(struct cuda_kernel *k, const struct graph *graph, in
 
 /* BatchNorm ------------------------------------------------------------------------------- */
 
-static struct cuda_channels batchnorm_channels(const struct kernel *d)
+static struct cuda_channels batchnorm_channels(const struct cuda_kernel *k)
 {
+    const struct kernel *d = k->digest;
+
     return (struct cuda_channels){ .groups = d->batch / d->group, .samples = d->group,
                                    .length = d->length, .after = d->after,
-                                   .stat_group = d->length, .stat_channels = 1 };
+                                   .stat_group = d->length, .stat_channels = 1,
+                                   .narrow = k->narrow };
 }
 
 /* Two floats for each channel of each group come after the parts. */
@@ -213,7 +217,7 @@ static int make_batchnorm(struct cuda_kernel *k, const struct graph *graph, int 
     struct cuda_batchnorm *l = &k->launch.batchnorm;
 
     (void)graph, (void)node;
-    *l = (struct cuda_batchnorm){ .channels = batchnorm_channels(k->digest),
+    *l = (struct cuda_batchnorm){ .channels = batchnorm_channels(k),
                                   .epsilon = k->digest->epsilon,
                                   .momentum = k->digest->momentum };
     k->run = run_batchnorm;
@@ -243,7 +247,7 @@ static int make_batchnorm_grad(struct cuda_kernel *k, const struct graph *graph,
     struct cuda_batchnorm_grad *l = &k->launch.batchnorm_grad;
 
     (void)graph, (void)node;
-    l->channels = batchnorm_channels(k->digest);
+    l->channels = batchnorm_channels(k);
     k->run = run_batchnorm_grad;
     return plan_batchnorm(k, &l->channels);
 }

@@ -48,6 +48,7 @@ static int make(struct cuda_kernel *k, const struct graph *graph, int node)
     l->function = (enum cuda_function)cuda_op_of(k)->argument;
     l->p = d->alpha;
     l->q = d->beta;
+    l->narrow = l->narrow_out = k->narrow;
     find_walk(d, &l->walk);
     k->run = run;
     k->accumulates = true;
@@ -78,7 +79,7 @@ static int run_addn(const struct cuda_kernel *k, struct stream *stream,
                     const struct kernel_args *args, struct err *err)
 {
     struct cuda_addn l = { .n = k->digest->n_inputs, .elements = k->digest->out[0].elements,
-                           .out = args->outputs[0], .add = args->accumulate == ACCUMULATE_YES };
+                           .narrow = k->narrow, .out = args->outputs[0], .add = args->accumulate == ACCUMULATE_YES };
 
     for (int i = 0; i < l.n; i++)
         l.in[i] = args->inputs[i];
@@ -194,6 +195,7 @@ static int make_dropout(struct cuda_kernel *k, const struct graph *graph, int no
         .scale = (float)(1 / (1 - d->ratio)), .samples = samples,
         .outer = samples ? d->out[0].batch.outer : 1, .batch = samples ? d->batch : 1,
         .inner = samples ? d->out[0].batch.inner : d->out[0].elements,
+        .narrow = k->narrow,
     };
     k->run = run_dropout;
     return 0;

@@ -83,6 +83,7 @@ static int run_reduce(const struct cuda_kernel *k, struct stream *stream,
 /* After the axes are known. */
 static int finish_reduce(struct cuda_kernel *k)
 {
+    k->launch.reduce.narrow = k->narrow;
     k->workspace = plan_reduce(&k->launch.reduce);
     k->run = run_reduce;
     k->accumulates = true;

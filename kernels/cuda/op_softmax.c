@@ -34,6 +34,7 @@ static int make_softmax(struct cuda_kernel *k, const struct graph *graph, int no
         .rows = rows_of(k->digest),
         .logarithm = cuda_op_of(k)->argument == LOGARITHM,
         .masked = k->digest->masked,
+        .narrow = k->narrow,
     };
     k->run = run_softmax;
     return 0;
@@ -84,6 +85,7 @@ static int make_entropy(struct cuda_kernel *k, const struct graph *graph, int no
         return -1;
     k->launch.entropy = (struct cuda_entropy){
         .rows = rows_of(d),
+        .narrow = k->narrow,
         .wide = labels == DTYPE_I64,
         .ignores = d->ignores,
         .ignore_index = d->ignore_index,

@@ -63,19 +63,19 @@ CUDA_DEVICE float curve_mish_slope(float x)
 
 typedef float pointwise_function(float a, float b, float c, float p, float q);
 
-CUDA_DEVICE float4 load_four(const float *x, int64_t i)
+template <typename REAL> CUDA_DEVICE float4 load_four(const void *x, int64_t i)
 {
     float4 zero = { 0, 0, 0, 0 };
 
-    return x ? ((const float4 *)x)[i] : zero;
+    return x ? four_of((const REAL *)x, i) : zero;
 }
 
-CUDA_DEVICE bool is_wide_at(const void *x)
+template <typename REAL> CUDA_DEVICE float load_one(const void *x, int64_t at)
 {
-    return ((uintptr_t)x & 15) == 0;
+    return x ? real_of(((const REAL *)x)[at]) : 0;
 }
 
-template <pointwise_function *F>
+template <pointwise_function *F, typename OUT>
 CUDA_DEVICE void store_four(const struct cuda_pointwise &l, int64_t e, float4 a, float4 b,
                             float4 c)
 {
@@ -84,59 +84,55 @@ CUDA_DEVICE void store_four(const struct cuda_pointwise &l, int64_t e, float4 a,
                  F(a.w, b.w, c.w, p, q) };
 
     if (l.add) {
-        float4 old = load_four(l.out, e / 4);
+        float4 old = load_four<OUT>(l.out, e / 4);
 
         y.x += old.x, y.y += old.y, y.z += old.z, y.w += old.w;
     }
-    ((float4 *)l.out)[e / 4] = y;
+    put_four((OUT *)l.out, e / 4, y);
 }
 
-template <pointwise_function *F>
-CUDA_DEVICE void flat_four(const struct cuda_pointwise &l, int64_t i)
+template <pointwise_function *F, typename OUT>
+CUDA_DEVICE void store_one(const struct cuda_pointwise &l, int64_t e, float a, float b, float c)
 {
-    store_four<F>(l, 4 * i, load_four(l.in[0], i), load_four(l.in[1], i),
-                  load_four(l.in[2], i));
+    OUT *out = (OUT *)l.out + e;
+    float y = F(a, b, c, (float)l.p, (float)l.q);
+
+    put_real(out, l.add ? real_of(*out) + y : y);
 }
 
-template <pointwise_function *F>
-CUDA_DEVICE void flat_one(const struct cuda_pointwise &l, int64_t i)
-{
-    float y = F(l.in[0] ? l.in[0][i] : 0, l.in[1] ? l.in[1][i] : 0, l.in[2] ? l.in[2][i] : 0,
-                (float)l.p, (float)l.q);
-
-    l.out[i] = l.add ? l.out[i] + y : y;
-}
-
-template <pointwise_function *F>
+template <pointwise_function *F, typename IN, typename OUT>
 CUDA_DEVICE void pointwise_flat(const struct cuda_pointwise &l)
 {
-    bool wide =
-        is_wide_at(l.in[0]) && is_wide_at(l.in[1]) && is_wide_at(l.in[2]) && is_wide_at(l.out);
+    bool wide = is_wide_at<IN>(l.in[0]) && is_wide_at<IN>(l.in[1]) && is_wide_at<IN>(l.in[2]) &&
+                is_wide_at<OUT>(l.out);
     int64_t fours = wide ? l.walk.elements / 4 : 0;
 
     CUDA_EACH(i, fours)
-        flat_four<F>(l, i);
-    CUDA_EACH(i, l.walk.elements - 4 * fours)
-        flat_one<F>(l, 4 * fours + i);
+        store_four<F, OUT>(l, 4 * i, load_four<IN>(l.in[0], i), load_four<IN>(l.in[1], i),
+                           load_four<IN>(l.in[2], i));
+    CUDA_EACH(i, l.walk.elements - 4 * fours) {
+        int64_t e = 4 * fours + i;
+
+        store_one<F, OUT>(l, e, load_one<IN>(l.in[0], e), load_one<IN>(l.in[1], e),
+                          load_one<IN>(l.in[2], e));
+    }
 }
 
-CUDA_DEVICE float load_one(const float *x, int64_t at)
+template <typename REAL>
+CUDA_DEVICE float4 load_along(const void *operand, int64_t at, int64_t stride)
 {
-    return x ? x[at] : 0;
-}
-
-CUDA_DEVICE float4 load_along(const float *x, int64_t at, int64_t stride)
-{
+    const REAL *x = (const REAL *)operand + at;
     float4 y;
 
-    if (!x || (stride == 1 && is_wide_at(x + at)))
-        return load_four(x ? x + at : x, 0);
-    y.x = x[at], y.y = x[at + stride], y.z = x[at + 2 * stride], y.w = x[at + 3 * stride];
+    if (!operand || (stride == 1 && is_wide_at<REAL>(x)))
+        return load_four<REAL>(operand ? x : NULL, 0);
+    y.x = real_of(x[0]), y.y = real_of(x[stride]), y.z = real_of(x[2 * stride]);
+    y.w = real_of(x[3 * stride]);
     return y;
 }
 
 // Four neighbours of a row share what it takes to find them.
-template <pointwise_function *F>
+template <pointwise_function *F, typename REAL>
 CUDA_DEVICE void walk_four(const struct cuda_pointwise &l, int64_t e)
 {
     int last = l.walk.rank - 1;
@@ -144,49 +140,56 @@ CUDA_DEVICE void walk_four(const struct cuda_pointwise &l, int64_t e)
     float4 a, b, c;
 
     walk_places<3>(l.walk, e, at);
-    a = load_along(l.in[0], at[0], l.walk.stride[0][last]);
-    b = load_along(l.in[1], at[1], l.walk.stride[1][last]);
-    c = load_along(l.in[2], at[2], l.walk.stride[2][last]);
-    store_four<F>(l, e, a, b, c);
+    a = load_along<REAL>(l.in[0], at[0], l.walk.stride[0][last]);
+    b = load_along<REAL>(l.in[1], at[1], l.walk.stride[1][last]);
+    c = load_along<REAL>(l.in[2], at[2], l.walk.stride[2][last]);
+    store_four<F, REAL>(l, e, a, b, c);
 }
 
-template <pointwise_function *F>
-CUDA_DEVICE void walk_one(const struct cuda_pointwise &l, int64_t e)
+template <pointwise_function *F, typename REAL>
+CUDA_DEVICE void pointwise_walk(const struct cuda_pointwise &l)
 {
-    int64_t at[3];
-    float y;
-
-    walk_places<3>(l.walk, e, at);
-    y = F(load_one(l.in[0], at[0]), load_one(l.in[1], at[1]), load_one(l.in[2], at[2]),
-          (float)l.p, (float)l.q);
-    l.out[e] = l.add ? l.out[e] + y : y;
-}
-
-template <pointwise_function *F> CUDA_DEVICE void pointwise_walk(const struct cuda_pointwise &l)
-{
-    bool wide = l.walk.dim[l.walk.rank - 1] % 4 == 0 && is_wide_at(l.out);
+    bool wide = l.walk.dim[l.walk.rank - 1] % 4 == 0 && is_wide_at<REAL>(l.out);
     int64_t fours = wide ? l.walk.elements / 4 : 0;
 
     CUDA_EACH(i, fours)
-        walk_four<F>(l, 4 * i);
-    CUDA_EACH(i, l.walk.elements - 4 * fours)
-        walk_one<F>(l, i);
+        walk_four<F, REAL>(l, 4 * i);
+    CUDA_EACH(e, l.walk.elements - 4 * fours) {
+        int64_t at[3];
+
+        walk_places<3>(l.walk, e, at);
+        store_one<F, REAL>(l, e, load_one<REAL>(l.in[0], at[0]), load_one<REAL>(l.in[1], at[1]),
+                           load_one<REAL>(l.in[2], at[2]));
+    }
 }
 
 // Each function has its own kernels, so that cheap ones do not hold the registers of dear ones.
-#define FUNCTION(name, expression)                                                        \
+#define CURVE(name, expression)                                                           \
     CUDA_DEVICE float pointwise_##name(float a, float b, float c, float p, float q)       \
     {                                                                                     \
         (void)a, (void)b, (void)c, (void)p, (void)q;                                      \
         return expression;                                                                \
-    }                                                                                     \
+    }
+#define FUNCTION(name, expression)                                                        \
+    CURVE(name, expression)                                                               \
     CUDA_KERNEL(kernel_flat_##name, cuda_pointwise)                                       \
     {                                                                                     \
-        pointwise_flat<pointwise_##name>(l);                                              \
+        pointwise_flat<pointwise_##name, float, float>(l);                                \
     }                                                                                     \
     CUDA_KERNEL(kernel_walk_##name, cuda_pointwise)                                       \
     {                                                                                     \
-        pointwise_walk<pointwise_##name>(l);                                              \
+        pointwise_walk<pointwise_##name, float>(l);                                       \
+    }
+
+// The same for CUDA_NARROW_FUNCTIONS.
+#define NARROW(name)                                                                      \
+    CUDA_KERNEL(kernel_narrow_flat_##name, cuda_pointwise)                                \
+    {                                                                                     \
+        pointwise_flat<pointwise_##name, struct bfloat, struct bfloat>(l);                \
+    }                                                                                     \
+    CUDA_KERNEL(kernel_narrow_walk_##name, cuda_pointwise)                                \
+    {                                                                                     \
+        pointwise_walk<pointwise_##name, struct bfloat>(l);                               \
     }
 
 FUNCTION(COPY, a)
@@ -265,54 +268,95 @@ FUNCTION(SWISH_GRAD, a * curve_swish_slope(b, p))
 FUNCTION(MISH_GRAD, a * curve_mish_slope(b))
 FUNCTION(CLIP_GRAD, a * (b >= p && b <= q ? 1 : 0))
 
-cudaError_t cuda_launch_pointwise(cudaStream_t stream, const struct cuda_pointwise *launch)
+CUDA_NARROW_FUNCTIONS(NARROW)
+
+// From one type to the other.
+CUDA_KERNEL(kernel_to_narrow, cuda_pointwise)
+{
+    pointwise_flat<pointwise_COPY, float, struct bfloat>(l);
+}
+
+CUDA_KERNEL(kernel_from_narrow, cuda_pointwise)
+{
+    pointwise_flat<pointwise_COPY, struct bfloat, float>(l);
+}
+
+static const void *kernel_of(const struct cuda_pointwise *l)
 {
     static const void *const kernels[][2] = {
 #define KERNELS(name) { (const void *)kernel_walk_##name, (const void *)kernel_flat_##name },
         CUDA_FUNCTIONS(KERNELS)
 #undef KERNELS
     };
-    bool flat = launch->walk.flat;
-    bool fours = flat || launch->walk.dim[launch->walk.rank - 1] % 4 == 0;
-    int64_t n = fours ? launch->walk.elements / 4 + 3 : launch->walk.elements;
 
-    return CUDA_LAUNCH(kernels[launch->function][flat], cuda_grid(n, CUDA_BLOCK), CUDA_BLOCK,
-                       launch, stream);
+    if (l->narrow != l->narrow_out)
+        return l->narrow ? (const void *)kernel_from_narrow : (const void *)kernel_to_narrow;
+    if (!l->narrow)
+        return kernels[l->function][l->walk.flat];
+    switch (l->function) {
+#define KERNELS(name)                                                                     \
+    case CUDA_##name:                                                                     \
+        return l->walk.flat ? (const void *)kernel_narrow_flat_##name                     \
+                            : (const void *)kernel_narrow_walk_##name;
+        CUDA_NARROW_FUNCTIONS(KERNELS)
+#undef KERNELS
+    default:
+        return NULL;            // no kernel is made of it: see lower.c
+    }
 }
 
-CUDA_DEVICE float4 addn_four(const struct cuda_addn &l, int64_t i)
+cudaError_t cuda_launch_pointwise(cudaStream_t stream, const struct cuda_pointwise *launch)
 {
-    float4 sum = load_four(l.add ? l.out : NULL, i);
+    bool fours = launch->walk.flat || launch->walk.dim[launch->walk.rank - 1] % 4 == 0;
+    int64_t n = fours ? launch->walk.elements / 4 + 3 : launch->walk.elements;
+    const void *kernel = kernel_of(launch);
+
+    return kernel ? CUDA_LAUNCH(kernel, cuda_grid(n, CUDA_BLOCK), CUDA_BLOCK, launch, stream)
+                  : cudaErrorInvalidValue;
+}
+
+template <typename REAL> CUDA_DEVICE float4 addn_four(const struct cuda_addn &l, int64_t i)
+{
+    float4 sum = load_four<REAL>(l.add ? l.out : NULL, i);
 
     for (int k = 0; k < l.n; k++) {
-        float4 x = load_four(l.in[k], i);
+        float4 x = load_four<REAL>(l.in[k], i);
 
         sum.x += x.x, sum.y += x.y, sum.z += x.z, sum.w += x.w;
     }
     return sum;
 }
 
-CUDA_DEVICE float addn_one(const struct cuda_addn &l, int64_t i)
+template <typename REAL> CUDA_DEVICE float addn_one(const struct cuda_addn &l, int64_t i)
 {
-    float sum = l.add ? l.out[i] : 0;
+    float sum = load_one<REAL>(l.add ? l.out : NULL, i);
 
     for (int k = 0; k < l.n; k++)
-        sum += l.in[k][i];
+        sum += load_one<REAL>(l.in[k], i);
     return sum;
+}
+
+template <typename REAL> CUDA_DEVICE void add_all(const struct cuda_addn &l)
+{
+    REAL *out = (REAL *)l.out;
+    bool wide = is_wide_at<REAL>(out);
+    int64_t fours;
+
+    for (int k = 0; k < l.n; k++)
+        wide = wide && is_wide_at<REAL>(l.in[k]);
+    fours = wide ? l.elements / 4 : 0;
+    CUDA_EACH(i, fours)
+        put_four(out, i, addn_four<REAL>(l, i));
+    CUDA_EACH(i, l.elements - 4 * fours)
+        put_real(out + 4 * fours + i, addn_one<REAL>(l, 4 * fours + i));
 }
 
 CUDA_KERNEL(kernel_addn, cuda_addn)
 {
-    bool wide = is_wide_at(l.out);
-    int64_t fours;
-
-    for (int k = 0; k < l.n; k++)
-        wide = wide && is_wide_at(l.in[k]);
-    fours = wide ? l.elements / 4 : 0;
-    CUDA_EACH(i, fours)
-        ((float4 *)l.out)[i] = addn_four(l, i);
-    CUDA_EACH(i, l.elements - 4 * fours)
-        l.out[4 * fours + i] = addn_one(l, 4 * fours + i);
+    if (l.narrow)
+        add_all<struct bfloat>(l);
+    else
+        add_all<float>(l);
 }
 
 cudaError_t cuda_launch_addn(cudaStream_t stream, const struct cuda_addn *launch)

@@ -93,17 +93,19 @@ CUDA_DEVICE void reduce_put(const struct cuda_reduce &l, int64_t output, double 
 }
 
 // What lies 'stride' apart.
-CUDA_DEVICE double sum_apart(const float *x, int64_t first, int64_t end, int64_t stride)
+template <typename REAL>
+CUDA_DEVICE double sum_apart(const REAL *x, int64_t first, int64_t end, int64_t stride)
 {
     double sum = 0;
 
     CUDA_UNROLL
     for (int64_t e = first; e < end; e++)
-        sum += (double)x[e * stride];
+        sum += (double)real_of(x[e * stride]);
     return sum;
 }
 
-CUDA_DEVICE double reduce_any(const struct cuda_reduce &l, const float *x, int64_t output,
+template <typename REAL>
+CUDA_DEVICE double reduce_any(const struct cuda_reduce &l, const REAL *x, int64_t output,
                               int64_t first, int64_t end)
 {
     double sum = reduce_start(l.kind);
@@ -111,19 +113,18 @@ CUDA_DEVICE double reduce_any(const struct cuda_reduce &l, const float *x, int64
     if (l.kind == CUDA_SUM && !l.team && l.inner.rank == 1)
         return sum_apart(x, first, end, l.inner.stride[0]);
     CUDA_EACH_IN(e, first, end, l.team)
-        sum = reduce_two(l.kind, sum, reduce_term(l, (double)x[axes_at(l.inner, e)], output));
+        sum = reduce_two(l.kind, sum,
+                         reduce_term(l, (double)real_of(x[axes_at(l.inner, e)]), output));
     return sum;
 }
 
-// out[outputs], or parts[chunks, outputs] where there are several chunks
-CUDA_KERNEL(kernel_reduce, cuda_reduce)
+template <typename REAL>
+CUDA_DEVICE void reduce_chunks(const struct cuda_reduce &l, double *shared)
 {
-    __shared__ double shared[CUDA_BLOCK];
-
     CUDA_EACH_OF(i, l.kept.elements * l.chunks, l.team) {
         int64_t output = i % l.kept.elements, first = i / l.kept.elements * l.chunk;
         int64_t end = first + l.chunk < l.inner.elements ? first + l.chunk : l.inner.elements;
-        const float *x = l.x + axes_at(l.kept, output);
+        const REAL *x = (const REAL *)l.x + axes_at(l.kept, output);
         double sum = reduce_any(l, x, output, first, end);
 
         if (l.team)
@@ -135,6 +136,17 @@ CUDA_KERNEL(kernel_reduce, cuda_reduce)
         else
             reduce_put(l, output, sum);
     }
+}
+
+// out[outputs], or parts[chunks, outputs] where there are several chunks
+CUDA_KERNEL(kernel_reduce, cuda_reduce)
+{
+    __shared__ double shared[CUDA_BLOCK];
+
+    if (l.narrow)
+        reduce_chunks<struct bfloat>(l, shared);
+    else
+        reduce_chunks<float>(l, shared);
 }
 
 // out[outputs] of parts[chunks, outputs]

@@ -3,24 +3,49 @@
 #include "kernels/cuda/module.h"
 
 // The largest of a row, 0 where that is infinite; then the sum of exponentials below it.
-CUDA_DEVICE float row_max(const struct cuda_rows &rows, const float *x, float *shared)
+template <typename REAL>
+CUDA_DEVICE float row_max(const struct cuda_rows &rows, const REAL *x, float *shared)
 {
     float max = -INFINITY;
 
-    CUDA_EACH_IN(i, 0, rows.length, rows.team)
-        max = x[i * rows.after] > max ? x[i * rows.after] : max;
+    CUDA_EACH_IN(i, 0, rows.length, rows.team) {
+        float own = real_of(x[i * rows.after]);
+
+        max = own > max ? own : max;
+    }
     max = team_max(max, rows.team, shared);
     return isinf(max) ? 0 : max;
 }
 
-CUDA_DEVICE float row_exponentials(const struct cuda_rows &rows, const float *x, float max,
+template <typename REAL>
+CUDA_DEVICE float row_exponentials(const struct cuda_rows &rows, const REAL *x, float max,
                                    float *shared)
 {
     float sum = 0;
 
     CUDA_EACH_IN(i, 0, rows.length, rows.team)
-        sum += expf(x[i * rows.after] - max);
+        sum += expf(real_of(x[i * rows.after]) - max);
     return team_sum(sum, rows.team, shared);
+}
+
+template <typename REAL>
+CUDA_DEVICE void softmax_rows(const struct cuda_softmax &l, float *shared)
+{
+    CUDA_EACH_OF(row, l.rows.n, l.rows.team) {
+        int64_t start = row_start(l.rows, row);
+        const REAL *x = (const REAL *)l.x + start;
+        REAL *y = (REAL *)l.out + start;
+        float max = row_max(l.rows, x, shared);
+        float sum = row_exponentials(l.rows, x, max, shared), log_sum = logf(sum);
+
+        CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team) {
+            float d = real_of(x[i * l.rows.after]) - max;
+
+            put_real(&y[i * l.rows.after], l.logarithm            ? d - log_sum
+                                           : l.masked && sum == 0 ? 0
+                                                                  : expf(d) / sum);
+        }
+    }
 }
 
 // y[before, length, after]
@@ -28,19 +53,32 @@ CUDA_KERNEL(kernel_softmax, cuda_softmax)
 {
     __shared__ float shared[CUDA_BLOCK];
 
+    if (l.narrow)
+        softmax_rows<struct bfloat>(l, shared);
+    else
+        softmax_rows<float>(l, shared);
+}
+
+template <typename REAL>
+CUDA_DEVICE void softmax_slopes(const struct cuda_softmax &l, float *shared)
+{
     CUDA_EACH_OF(row, l.rows.n, l.rows.team) {
         int64_t start = row_start(l.rows, row);
-        const float *x = l.x + start;
-        float *y = l.out + start;
-        float max = row_max(l.rows, x, shared);
-        float sum = row_exponentials(l.rows, x, max, shared), log_sum = logf(sum);
+        const REAL *y = (const REAL *)l.x + start, *dy = (const REAL *)l.dy + start;
+        REAL *dx = (REAL *)l.out + start;
+        float sum = 0;
 
         CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team) {
-            float d = x[i * l.rows.after] - max;
+            float d = real_of(dy[i * l.rows.after]);
 
-            y[i * l.rows.after] = l.logarithm            ? d - log_sum
-                                  : l.masked && sum == 0 ? 0
-                                                         : expf(d) / sum;
+            sum += l.logarithm ? d : d * real_of(y[i * l.rows.after]);
+        }
+        sum = team_sum(sum, l.rows.team, shared);
+        CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team) {
+            int64_t at = i * l.rows.after;
+            float d = real_of(dy[at]), own = real_of(y[at]);
+
+            put_real(&dx[at], l.logarithm ? d - expf(own) * sum : own * (d - sum));
         }
     }
 }
@@ -50,20 +88,10 @@ CUDA_KERNEL(kernel_softmax_grad, cuda_softmax)
 {
     __shared__ float shared[CUDA_BLOCK];
 
-    CUDA_EACH_OF(row, l.rows.n, l.rows.team) {
-        int64_t start = row_start(l.rows, row);
-        const float *y = l.x + start, *dy = l.dy + start;
-        float *dx = l.out + start, sum = 0;
-
-        CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team)
-            sum += dy[i * l.rows.after] * (l.logarithm ? 1 : y[i * l.rows.after]);
-        sum = team_sum(sum, l.rows.team, shared);
-        CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team) {
-            int64_t at = i * l.rows.after;
-
-            dx[at] = l.logarithm ? dy[at] - expf(y[at]) * sum : y[at] * (dy[at] - sum);
-        }
-    }
+    if (l.narrow)
+        softmax_slopes<struct bfloat>(l, shared);
+    else
+        softmax_slopes<float>(l, shared);
 }
 
 extern "C" cudaError_t cuda_launch_softmax(cudaStream_t stream, const struct cuda_softmax *l)
@@ -86,13 +114,14 @@ CUDA_DEVICE float weight_of(const struct cuda_entropy &l, int64_t c)
 }
 
 // How many elements of a row come before x[label], the larger first; NaN never comes first.
-CUDA_DEVICE float ahead_of(const struct cuda_entropy &l, const float *x, int64_t label,
+template <typename REAL>
+CUDA_DEVICE float ahead_of(const struct cuda_entropy &l, const REAL *x, int64_t label,
                            float *shared)
 {
-    float own = x[label * l.rows.after], n = own == own ? 0 : 1;
+    float own = real_of(x[label * l.rows.after]), n = own == own ? 0 : 1;
 
     CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team) {
-        float other = x[i * l.rows.after];
+        float other = real_of(x[i * l.rows.after]);
 
         n += other > own || (other == own && i < label);
     }
@@ -100,24 +129,24 @@ CUDA_DEVICE float ahead_of(const struct cuda_entropy &l, const float *x, int64_t
 }
 
 // Sum over all classes of weight * (log_sum - x).
-CUDA_DEVICE float spread_terms(const struct cuda_entropy &l, const float *x, float log_sum,
+template <typename REAL>
+CUDA_DEVICE float spread_terms(const struct cuda_entropy &l, const REAL *x, float log_sum,
                                float *shared)
 {
     float sum = 0;
 
     CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team)
-        sum += weight_of(l, i) * (log_sum - x[i * l.rows.after]);
+        sum += weight_of(l, i) * (log_sum - real_of(x[i * l.rows.after]));
     return team_sum(sum, l.rows.team, shared);
 }
 
-// parts[2, rows]: what each adds to the loss, and whether the label is the largest
-CUDA_KERNEL(kernel_entropy, cuda_entropy)
+template <typename REAL>
+CUDA_DEVICE void entropy_rows(const struct cuda_entropy &l, float *shared)
 {
-    __shared__ float shared[CUDA_BLOCK];
     float smoothing = *l.training ? (float)l.smoothing : 0;
 
     CUDA_EACH_OF(row, l.rows.n, l.rows.team) {
-        const float *x = l.x + row_start(l.rows, row);
+        const REAL *x = (const REAL *)l.x + row_start(l.rows, row);
         float max = row_max(l.rows, x, shared);
         float log_sum = logf(row_exponentials(l.rows, x, max, shared)), ahead = 0, spread = 0;
         int64_t label = label_of(l, row);
@@ -128,7 +157,7 @@ CUDA_KERNEL(kernel_entropy, cuda_entropy)
         if (!ignored && known) {
             ahead = l.correct ? ahead_of(l, x, label, shared) : 0;
             spread = smoothing > 0 ? spread_terms(l, x, max + log_sum, shared) : 0;
-            term = (double)(weight_of(l, label) * (max - x[label * l.rows.after] + log_sum));
+            term = (double)(weight_of(l, label) * (max - real_of(x[label * l.rows.after]) + log_sum));
             term += (double)smoothing * ((double)spread / (double)l.rows.length - term);
         }
         if (!team_writes(l.rows.team))
@@ -138,6 +167,17 @@ CUDA_KERNEL(kernel_entropy, cuda_entropy)
         if (l.log_sums)
             l.log_sums[row] = max + log_sum;
     }
+}
+
+// parts[2, rows]: what each adds to the loss, and whether the label is the largest
+CUDA_KERNEL(kernel_entropy, cuda_entropy)
+{
+    __shared__ float shared[CUDA_BLOCK];
+
+    if (l.narrow)
+        entropy_rows<struct bfloat>(l, shared);
+    else
+        entropy_rows<float>(l, shared);
 }
 
 // The sum of all weights.
@@ -152,10 +192,11 @@ CUDA_DEVICE float all_weights(const struct cuda_entropy &l, float *shared)
     return team_sum(sum, l.rows.team, shared);
 }
 
-// dx[before, length, after]
-CUDA_KERNEL(kernel_entropy_grad, cuda_entropy)
+template <typename REAL>
+CUDA_DEVICE void entropy_slopes(const struct cuda_entropy &l, float *shared)
 {
-    __shared__ float shared[CUDA_BLOCK];
+    const REAL *x = (const REAL *)l.x;
+    REAL *dx = (REAL *)l.dx;
     float factor = (float)((double)*l.dloss / *l.weight_sum);
     float share = (float)(l.smoothing / (double)l.rows.length);
     float all = share > 0 ? all_weights(l, shared) : 0;
@@ -168,13 +209,24 @@ CUDA_KERNEL(kernel_entropy_grad, cuda_entropy)
 
         CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team) {
             int64_t at = start + i * l.rows.after;
-            float p = expf(l.x[at] - l.log_sums[row]), d = own * (p - (i == label));
+            float p = expf(real_of(x[at]) - l.log_sums[row]), d = own * (p - (i == label));
 
             if (share > 0)
                 d += share * (all * p - weight_of(l, i));
-            l.dx[at] = ignored ? 0 : factor * d;
+            put_real(&dx[at], ignored ? 0 : factor * d);
         }
     }
+}
+
+// dx[before, length, after]
+CUDA_KERNEL(kernel_entropy_grad, cuda_entropy)
+{
+    __shared__ float shared[CUDA_BLOCK];
+
+    if (l.narrow)
+        entropy_slopes<struct bfloat>(l, shared);
+    else
+        entropy_slopes<float>(l, shared);
 }
 
 extern "C" cudaError_t cuda_launch_entropy(cudaStream_t stream, const struct cuda_entropy *l)

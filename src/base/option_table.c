@@ -105,8 +105,8 @@ static const struct option_spec table[] = {
     /* the network */
     { .name = "loss", .argument = "SPEC", .commands = MODEL | SIMULATE,
       .help = "cross-entropy:LOGITS,LABELS, mse:OUT,TARGET or dot:OUT,TARGET" },
-    { .name = "precision", .argument = "float32|float64|tf32", .commands = MODEL,
-      .help = "arithmetic; float64 needs the reference backend, tf32 --device cuda" },
+    { .name = "precision", .argument = "float32|float64|tf32|bf16", .commands = MODEL,
+      .help = "arithmetic; float64 needs the reference backend, tf32 and bf16 --device cuda" },
     { .name = "fuse", .commands = MODEL | SIMULATE,
       .help = "fuse patterns such as LayerNorm into one node (default: yes)" },
     { .name = "freeze", .argument = "PATTERN", .commands = MODEL, .many = true,

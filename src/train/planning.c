@@ -59,23 +59,25 @@ bool planning_on_gpu(const char *kernels)
 int planning_kernels(const struct options *options, const char **name, struct err *err)
 {
     const char *device, *precision = NULL;
-    bool gpu, tf32;
+    const char *fast = NULL;    /* what GPUs alone compute in */
+    bool gpu;
 
     if (option_choice(options, "device", &device, err) < 0 ||
         option_choice(options, "backend", name, err) < 0 ||
         (options_takes(options, "precision") &&
          option_choice(options, "precision", &precision, err) < 0))
         return -1;
-    tf32 = precision && strcmp(precision, "tf32") == 0;
-    gpu = device ? strcmp(device, "cuda") == 0 : tf32 && !*name;
-    if (tf32 && !gpu)
-        return err_set_code(err, EXIT_USAGE, "--precision tf32 needs --device cuda");
+    if (precision && (strcmp(precision, "tf32") == 0 || strcmp(precision, "bf16") == 0))
+        fast = precision;
+    gpu = device ? strcmp(device, "cuda") == 0 : fast && !*name;
+    if (fast && !gpu)
+        return err_set_code(err, EXIT_USAGE, "--precision %s needs --device cuda", fast);
     if (!gpu)
         return 0;
     if (*name)
         return err_set_code(err, EXIT_USAGE, "--device cuda and --backend %s: that is a backend "
                             "of CPUs: leave one of them out", *name);
-    *name = tf32 ? "cuda-tf32" : "cuda";
+    *name = !fast ? "cuda" : strcmp(fast, "tf32") == 0 ? "cuda-tf32" : "cuda-bf16";
     return 0;
 }
 

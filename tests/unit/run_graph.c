@@ -7,6 +7,7 @@
 #include "base/err.h"
 #include "base/mem.h"
 #include "graph/op.h"
+#include "kernels/cuda/cuda.h"
 
 static int root_of(const struct graph *graph, int v)
 {
@@ -48,17 +49,38 @@ static int make_buffers(struct run_graph *run, struct err *err)
     return 0;
 }
 
+/* NULL: all plain. */
+static struct value_layout *layouts_for(const struct run_graph *run, int node)
+{
+    const struct node *n = &run->graph->nodes[node];
+    struct value_layout *layouts;
+
+    if (!run->narrow)
+        return NULL;
+    layouts = mem_new((size_t)run->n_values, sizeof(*layouts));
+    for (int i = 0; i < n->n_inputs; i++)
+        if (cuda_narrows_input(run->graph, node, i))
+            layouts[n->inputs[i]].opaque = &cuda_narrow_layout;
+    for (int i = 0; i < n->n_outputs; i++)
+        if (cuda_narrows_output(run->graph, node, i))
+            layouts[n->outputs[i]].opaque = &cuda_narrow_layout;
+    return layouts;
+}
+
 static int make_kernels(struct run_graph *run, struct err *err)
 {
     const struct backend *backend = run->backend;
     int n;
 
     for (n = 0; n < run->n_nodes; n++) {
+        struct value_layout *layouts;
         size_t bytes;
 
         if (run->graph->nodes[n].op->flags & OP_VIEW)
             continue;
-        run->kernels[n] = backend->kernel_new(run->device, run->graph, n, NULL, err);
+        layouts = layouts_for(run, n);
+        run->kernels[n] = backend->kernel_new(run->device, run->graph, n, layouts, err);
+        free(layouts);
         if (!run->kernels[n])
             return -1;
         bytes = backend->kernel_workspace(run->kernels[n]);
@@ -76,6 +98,7 @@ struct run_graph *run_graph_new(const struct backend *backend, const struct grap
 
     run->backend = backend;
     run->graph = graph;
+    run->narrow = strcmp(backend->name, "cuda-bf16") == 0;
     run->n_nodes = graph->n_nodes;
     run->n_values = graph->n_values;
     run->kernels = mem_new((size_t)graph->n_nodes, sizeof(*run->kernels));
@@ -155,6 +178,93 @@ static int poison(struct run_graph *run, void *to, size_t bytes, struct err *err
     return status;
 }
 
+/* Elements of a value in the other form, of 'from' or 'to' in memory of the backend. */
+static int convert(struct run_graph *run, int v, const void *from, enum dtype is, void *to,
+                   enum dtype becomes, struct err *err)
+{
+    size_t n = (size_t)shape_elements(&run->graph->values[v].shape);
+    char *x = mem_new(n + 1, 2 * sizeof(float)), *y = x + n * sizeof(float);
+    int status = put(run, x, from, n * dtype_size(is), err);
+
+    dtype_convert(is, x, becomes, y, n);
+    status = status ? status : put(run, to, y, n * dtype_size(becomes), err);
+    free(x);
+    return status;
+}
+
+static size_t narrow_bytes(const struct run_graph *run, int v)
+{
+    return CUDA_NARROW_BYTES * (size_t)shape_elements(&run->graph->values[v].shape) + 1;
+}
+
+static void *narrow_copy(struct run_graph *run, int v, struct err *err)
+{
+    void *copy = run->backend->alloc(run->device, narrow_bytes(run, v), err);
+
+    if (!copy || convert(run, v, run->buffers[v], DTYPE_F32, copy, DTYPE_BF16, err))
+        abort();
+    return copy;
+}
+
+/* Takes the places of operands that are bfloat16. */
+static void lend_narrow(struct run_graph *run, int node, const void **inputs, void **outputs,
+                        struct err *err)
+{
+    const struct node *n = &run->graph->nodes[node];
+
+    for (int i = 0; i < n->n_inputs; i++)
+        if (cuda_narrows_input(run->graph, node, i))
+            inputs[i] = narrow_copy(run, n->inputs[i], err);
+    for (int i = 0; i < n->n_outputs; i++)
+        if (cuda_narrows_output(run->graph, node, i))
+            outputs[i] = narrow_copy(run, n->outputs[i], err);
+}
+
+static int take_narrow(struct run_graph *run, int node, const void **inputs, void **outputs,
+                       struct err *err)
+{
+    const struct node *n = &run->graph->nodes[node];
+    int status = run->backend->stream_sync(run->stream, err);
+
+    for (int i = 0; i < n->n_inputs; i++)
+        if (cuda_narrows_input(run->graph, node, i))
+            run->backend->release(run->device, (void *)(uintptr_t)inputs[i],
+                                  narrow_bytes(run, n->inputs[i]));
+    for (int i = 0; i < n->n_outputs; i++) {
+        int v = n->outputs[i];
+
+        if (!cuda_narrows_output(run->graph, node, i))
+            continue;
+        if (!status)
+            status = convert(run, v, outputs[i], DTYPE_BF16, run->buffers[v], DTYPE_F32, err);
+        run->backend->release(run->device, outputs[i], narrow_bytes(run, v));
+    }
+    return status;
+}
+
+void run_graph_round_inputs(struct run_graph *run, int node)
+{
+    const struct node *n = &run->graph->nodes[node];
+    struct err err = { 0 };
+
+    for (int i = 0; i < n->n_inputs; i++) {
+        const struct value *value = n->inputs[i] < 0 ? NULL : &run->graph->values[n->inputs[i]];
+        uint16_t *rounded;
+        size_t elements;
+
+        if (!cuda_narrows_input(run->graph, node, i))
+            continue;
+        elements = (size_t)shape_elements(&value->shape);
+        rounded = mem_new(elements + 1, sizeof(*rounded));
+        if (convert(run, n->inputs[i], run->buffers[n->inputs[i]], DTYPE_F32, rounded, DTYPE_BF16,
+                    &err) ||
+            convert(run, n->inputs[i], rounded, DTYPE_BF16, run->buffers[n->inputs[i]], DTYPE_F32,
+                    &err))
+            abort();
+        free(rounded);
+    }
+}
+
 static int run_node(struct run_graph *run, int n, enum accumulate accumulate, struct err *err)
 {
     const struct node *node = &run->graph->nodes[n];
@@ -175,8 +285,12 @@ static int run_node(struct run_graph *run, int n, enum accumulate accumulate, st
     }
     if (run->workspace_bytes && !result)
         result = poison(run, run->workspace, run->workspace_bytes, err);
+    if (run->narrow)
+        lend_narrow(run, n, inputs, outputs, err);
     if (!result)
         result = run->backend->kernel_run(run->kernels[n], run->stream, &args, err);
+    if (run->narrow && take_narrow(run, n, inputs, outputs, err))
+        result = -1;
     free(inputs);
     free(outputs);
     return result;

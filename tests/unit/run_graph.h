@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Run a whole graph, forward and gradient nodes in order, on any backend: each value in its own
- * buffer with a plain layout. Host code sees every tensor as doubles.
+ * buffer with a plain layout. Host code sees every tensor as doubles. "cuda-bf16" gets what it may
+ * have as bfloat16 so, in buffers beside.
  */
 #ifndef TASUKI_TESTS_RUN_GRAPH_H
 #define TASUKI_TESTS_RUN_GRAPH_H
@@ -12,6 +13,7 @@ struct run_graph {
     struct device *device;
     struct stream *stream;
     const struct graph *graph;
+    bool narrow;                    /* the backend is "cuda-bf16" */
     int n_nodes, n_values;          /* when it was made */
     struct kernel **kernels;        /* NULL for views */
     void **buffers;                 /* of every value; views share their root's */
@@ -29,6 +31,9 @@ void run_graph_free(struct run_graph *run);
 /* All elements of a value, converted from or to its type. Constants are set already. */
 void run_graph_set(struct run_graph *run, int value, const double *data);
 void run_graph_get(const struct run_graph *run, int value, double *data);
+
+/* Inputs of the node that "cuda-bf16" takes as bfloat16 become what these can be. */
+void run_graph_round_inputs(struct run_graph *run, int node);
 
 /* Run nodes first … end-1 once. Outputs are filled with NaN before, so that a kernel that
  * leaves something out is seen.

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "graph/autodiff.h"
+#include "kernels/cuda/cuda.h"
 #include "op_case.h"
 #include "run_graph.h"
 
@@ -314,6 +315,36 @@ static double output_bound(struct run_graph *exact, const struct run_graph *sing
     return 32 * spread + (8 + sqrt(c->terms)) * EPS32 * largest;
 }
 
+#define NARROW_TOLERANCE 1e-2       /* of the norm: bfloat16 has 8 bits */
+
+static bool runs_narrow(const struct run_graph *run, int node)
+{
+    const struct node *n = &run->graph->nodes[node];
+    bool any = false;
+
+    for (int i = 0; run->narrow && i < n->n_inputs; i++)
+        any = any || cuda_narrows_input(run->graph, node, i);
+    return any;
+}
+
+/* By the norm of the difference: 'bound' is what float32 might be off in each. */
+static void compare_norms(const struct run_graph *other, const double *x, const double *y, int v,
+                          int times, double bound, const struct node *n, struct op_case *c)
+{
+    double norm = 0, off = 0;
+    int64_t count = elements(other->graph, v);
+
+    for (int64_t k = 0; k < count; k++) {
+        norm += times * x[k] * times * x[k];
+        off += (times * x[k] - y[k]) * (times * x[k] - y[k]);
+    }
+    if (!(sqrt(off) <= NARROW_TOLERANCE * sqrt(norm) + bound * sqrt((double)count)))
+        fail_msg("%s (in the case of %s, variant %d, batch %d, seed %llu): \"%s\" is off by %g of "
+                 "its norm on %s", n->op->name, c->graph->nodes[c->node].op->name, c->variant,
+                 (int)c->graph->batch, (unsigned long long)seed, other->graph->values[v].name,
+                 sqrt(off / norm), other->backend->name);
+}
+
 /* The other's are 'times' as large. */
 static void compare_outputs(struct run_graph *other, const struct run_graph *single,
                             struct run_graph *exact, int node, int times, struct op_case *c)
@@ -330,7 +361,9 @@ static void compare_outputs(struct run_graph *other, const struct run_graph *sin
                     ? times * output_bound(exact, single, node, v, c) : 0;
         x = get(single, v);
         y = get(other, v);
-        for (int64_t k = 0; k < elements(single->graph, v); k++)
+        if (bound > 0 && runs_narrow(other, node))
+            compare_norms(other, x, y, v, times, bound, n, c);
+        else for (int64_t k = 0; k < elements(single->graph, v); k++)
             if (!(fabs(times * x[k] - y[k]) <= bound))
                 fail_msg("%s (in the case of %s, variant %d, batch %d, seed %llu): output "
                          "%d[%d] is %.9g on %s, %d times %.9g on reference "
@@ -368,6 +401,10 @@ static void compare_backend(const struct op_kind *kind, int variant, const char 
     for (int n = 0; n < c->graph->n_nodes; n++) {
         if (c->graph->nodes[n].op->flags & OP_VIEW)
             continue;
+        if (other->narrow) {
+            run_graph_round_inputs(single, n);
+            run_nodes(single, c, n, n + 1);
+        }
         take_inputs(other, single, n, c, 0);
         run_nodes(other, c, n, n + 1);
         compare_outputs(other, single, exact, n, 1, c);
