@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A stand-in for cuDNN's backend API on top of fake_cuda.c: graphs of one convolution are
- * computed by the host, in order with the stream, summed in double. Of the engines that it offers
+/* A stand-in for cuDNN's backend API on top of fake_cuda.c: graphs of one convolution, and others by
+ * fake_cudnn_graph.c, are computed by the host, in order with the stream, summed in double. Of the engines that it offers
  * only one is of use to who wants the same bits each time and has no memory without end. Whatever
  * it does not know, or the library would not take, ends the process with a message.
  */
@@ -14,9 +14,9 @@
 #include <string.h>
 
 #include "tests/fake_cuda.h"
+#include "tests/fake_cudnn.h"
 
-#define WORKSPACE ((int64_t)1000)       /* what the good engine wants */
-#define MOST_ATTRIBUTES 8
+#define WORKSPACE FAKE_CUDNN_WORKSPACE
 #define MOST_RANK 5
 
 #define MAY_FAIL()                                      \
@@ -25,36 +25,6 @@
         if (result_)                                    \
             return (cudnnStatus_t)result_;              \
     } while (0)
-
-#define REQUIRE(condition, ...)                                     \
-    do {                                                            \
-        if (!(condition)) {                                         \
-            fprintf(stderr, "fake cuDNN: %s: ", __func__);          \
-            fprintf(stderr, __VA_ARGS__);                           \
-            fputc('\n', stderr);                                    \
-            abort();                                                \
-        }                                                           \
-    } while (0)
-
-enum engine { RANDOM, REFUSING, HUNGRY, GOOD, ENGINES };
-
-struct attribute {
-    cudnnBackendAttributeName_t name;
-    cudnnBackendAttributeType_t type;
-    int64_t n;
-    void *values;
-};
-
-/* Freed with the last handle, so that who uses one that was destroyed is found out. */
-struct descriptor {
-    cudnnBackendDescriptorType_t type;
-    bool final, destroyed;
-    int n;
-    struct attribute attributes[MOST_ATTRIBUTES];
-    enum engine engine;                 /* of an engine and of its configuration */
-    const struct descriptor *graph;     /* of a configuration */
-    struct descriptor *next;
-};
 
 struct cudnnContext {
     cudaStream_t stream;
@@ -66,7 +36,7 @@ static int handles;
 
 /* Attributes ------------------------------------------------------------------------------ */
 
-/* All that a descriptor of a type has to have, and may have. */
+/* What a descriptor of a type may have, and has to have. */
 #define CONVOLUTION(NAME, KIND, X, W, Y)                                            \
     { CUDNN_BACKEND_OPERATION_CONVOLUTION_##NAME##_DESCRIPTOR,                      \
       { { CUDNN_ATTR_OPERATION_CONVOLUTION_##KIND##_##X, CUDNN_TYPE_BACKEND_DESCRIPTOR }, \
@@ -89,7 +59,35 @@ static const struct form {
         { CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64 },
         { CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64 },
         { CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64 },
-        { CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64 } } },
+        { CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64 },
+        { CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN },
+        { CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN } } },
+    { CUDNN_BACKEND_POINTWISE_DESCRIPTOR,
+      { { CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE },
+        { CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE },
+        { CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64 } } },
+    { CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
+      { { CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR },
+        { CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
+        { CUDNN_ATTR_OPERATION_POINTWISE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
+        { CUDNN_ATTR_OPERATION_POINTWISE_BDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
+        { CUDNN_ATTR_OPERATION_POINTWISE_TDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR } } },
+    { CUDNN_BACKEND_MATMUL_DESCRIPTOR, { { CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE } } },
+    { CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR,
+      { { CUDNN_ATTR_OPERATION_MATMUL_ADESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
+        { CUDNN_ATTR_OPERATION_MATMUL_BDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
+        { CUDNN_ATTR_OPERATION_MATMUL_CDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
+        { CUDNN_ATTR_OPERATION_MATMUL_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR } } },
+    { CUDNN_BACKEND_REDUCTION_DESCRIPTOR,
+      { { CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE },
+        { CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE } } },
+    { CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR,
+      { { CUDNN_ATTR_OPERATION_REDUCTION_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
+        { CUDNN_ATTR_OPERATION_REDUCTION_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
+        { CUDNN_ATTR_OPERATION_REDUCTION_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR } } },
+    { CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR,
+      { { CUDNN_ATTR_OPERATION_RESHAPE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR },
+        { CUDNN_ATTR_OPERATION_RESHAPE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR } } },
     { CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR,
       { { CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE },
         { CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE },
@@ -118,6 +116,15 @@ static const struct form {
     { CUDNN_BACKEND_ENGINE_DESCRIPTOR, { { 0, 0 } } },
 };
 
+/* Of a form's attributes, the first so many. */
+static int needed(cudnnBackendDescriptorType_t type)
+{
+    return type == CUDNN_BACKEND_TENSOR_DESCRIPTOR                ? 5
+           : type == CUDNN_BACKEND_POINTWISE_DESCRIPTOR           ? 2
+           : type == CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR ? 3
+                                                                  : MOST_ATTRIBUTES;
+}
+
 static const struct form *form_of(cudnnBackendDescriptorType_t type)
 {
     for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++)
@@ -134,6 +141,8 @@ static size_t size_of(cudnnBackendAttributeType_t type)
         return sizeof(int64_t);
     case CUDNN_TYPE_FLOAT:
         return sizeof(float);
+    case CUDNN_TYPE_BOOLEAN:
+        return sizeof(bool);
     case CUDNN_TYPE_HANDLE:
     case CUDNN_TYPE_VOID_PTR:
     case CUDNN_TYPE_BACKEND_DESCRIPTOR:
@@ -143,7 +152,7 @@ static size_t size_of(cudnnBackendAttributeType_t type)
     }
 }
 
-static struct descriptor *living(const void *descriptor)
+struct descriptor *fake_living(const void *descriptor)
 {
     struct descriptor *d = all;
 
@@ -154,7 +163,7 @@ static struct descriptor *living(const void *descriptor)
     return d;
 }
 
-static const struct attribute *find(const struct descriptor *d,
+const struct attribute *fake_find(const struct descriptor *d,
                                     cudnnBackendAttributeName_t name)
 {
     for (int i = 0; i < d->n; i++)
@@ -164,9 +173,9 @@ static const struct attribute *find(const struct descriptor *d,
     return NULL;
 }
 
-static int64_t number(const struct descriptor *d, cudnnBackendAttributeName_t name)
+int64_t fake_number(const struct descriptor *d, cudnnBackendAttributeName_t name)
 {
-    const struct attribute *a = find(d, name);
+    const struct attribute *a = fake_find(d, name);
 
     REQUIRE(a->n == 1, "attribute %d has %lld values", (int)name, (long long)a->n);
     return a->type == CUDNN_TYPE_INT64 ? *(int64_t *)a->values : *(int *)a->values;
@@ -174,13 +183,13 @@ static int64_t number(const struct descriptor *d, cudnnBackendAttributeName_t na
 
 static float real(const struct descriptor *d, cudnnBackendAttributeName_t name)
 {
-    return *(float *)find(d, name)->values;
+    return *(float *)fake_find(d, name)->values;
 }
 
-static const int64_t *list(const struct descriptor *d, cudnnBackendAttributeName_t name,
+const int64_t *fake_list(const struct descriptor *d, cudnnBackendAttributeName_t name,
                            int64_t n)
 {
-    const struct attribute *a = find(d, name);
+    const struct attribute *a = fake_find(d, name);
 
     REQUIRE(a->n == n, "attribute %d has %lld values, not %lld", (int)name, (long long)a->n,
             (long long)n);
@@ -188,11 +197,11 @@ static const int64_t *list(const struct descriptor *d, cudnnBackendAttributeName
 }
 
 /* The descriptor that an attribute is, finished. */
-static struct descriptor *other(const struct descriptor *d, cudnnBackendAttributeName_t name,
+struct descriptor *fake_other(const struct descriptor *d, cudnnBackendAttributeName_t name,
                                 cudnnBackendDescriptorType_t type)
 {
-    const struct attribute *a = find(d, name);
-    struct descriptor *found = living(*(void **)a->values);
+    const struct attribute *a = fake_find(d, name);
+    struct descriptor *found = fake_living(*(void **)a->values);
 
     REQUIRE(a->n == 1 && found->final && found->type == type, "attribute %d", (int)name);
     return found;
@@ -216,15 +225,15 @@ struct convolution {
 
 static void read_tensor(const struct descriptor *d, struct tensor *t)
 {
-    int64_t n = find(d, CUDNN_ATTR_TENSOR_DIMENSIONS)->n, dense = 1;
+    int64_t n = fake_find(d, CUDNN_ATTR_TENSOR_DIMENSIONS)->n, dense = 1;
 
-    REQUIRE(number(d, CUDNN_ATTR_TENSOR_DATA_TYPE) == CUDNN_DATA_FLOAT, "not float32");
+    REQUIRE(fake_number(d, CUDNN_ATTR_TENSOR_DATA_TYPE) == CUDNN_DATA_FLOAT, "not float32");
     REQUIRE(n == 4 || n == 5, "%lld axes", (long long)n);
     t->rank = (int)n;
-    t->id = number(d, CUDNN_ATTR_TENSOR_UNIQUE_ID);
-    t->alignment = number(d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
-    memcpy(t->dim, list(d, CUDNN_ATTR_TENSOR_DIMENSIONS, n), (size_t)n * sizeof(*t->dim));
-    memcpy(t->stride, list(d, CUDNN_ATTR_TENSOR_STRIDES, n), (size_t)n * sizeof(*t->stride));
+    t->id = fake_number(d, CUDNN_ATTR_TENSOR_UNIQUE_ID);
+    t->alignment = fake_number(d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
+    memcpy(t->dim, fake_list(d, CUDNN_ATTR_TENSOR_DIMENSIONS, n), (size_t)n * sizeof(*t->dim));
+    memcpy(t->stride, fake_list(d, CUDNN_ATTR_TENSOR_STRIDES, n), (size_t)n * sizeof(*t->stride));
     for (int i = t->rank - 1; i >= 0; i--) {
         REQUIRE(t->dim[i] > 0 && t->stride[i] == dense, "axis %d", i);
         dense *= t->dim[i];
@@ -240,13 +249,13 @@ static void read_window(const struct descriptor *d, int rank, struct convolution
 {
     size_t bytes = (size_t)rank * sizeof(int64_t);
 
-    REQUIRE(number(d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE) == CUDNN_DATA_FLOAT, "not float32");
-    REQUIRE(number(d, CUDNN_ATTR_CONVOLUTION_CONV_MODE) == CUDNN_CROSS_CORRELATION, "mode");
-    REQUIRE(number(d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS) == rank, "axes");
-    memcpy(c->dilation, list(d, CUDNN_ATTR_CONVOLUTION_DILATIONS, rank), bytes);
-    memcpy(c->step, list(d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, rank), bytes);
-    memcpy(c->before, list(d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, rank), bytes);
-    memcpy(c->after, list(d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, rank), bytes);
+    REQUIRE(fake_number(d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE) == CUDNN_DATA_FLOAT, "not float32");
+    REQUIRE(fake_number(d, CUDNN_ATTR_CONVOLUTION_CONV_MODE) == CUDNN_CROSS_CORRELATION, "mode");
+    REQUIRE(fake_number(d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS) == rank, "axes");
+    memcpy(c->dilation, fake_list(d, CUDNN_ATTR_CONVOLUTION_DILATIONS, rank), bytes);
+    memcpy(c->step, fake_list(d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, rank), bytes);
+    memcpy(c->before, fake_list(d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, rank), bytes);
+    memcpy(c->after, fake_list(d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, rank), bytes);
 }
 
 static void check_convolution(const struct convolution *c)
@@ -271,10 +280,10 @@ static void read_operation(const struct descriptor *d, const cudnnBackendAttribu
                            struct convolution *c)
 {
     *c = (struct convolution){ .type = d->type };
-    read_tensor(other(d, names[0], CUDNN_BACKEND_TENSOR_DESCRIPTOR), &c->x);
-    read_tensor(other(d, names[1], CUDNN_BACKEND_TENSOR_DESCRIPTOR), &c->w);
-    read_tensor(other(d, names[2], CUDNN_BACKEND_TENSOR_DESCRIPTOR), &c->y);
-    read_window(other(d, names[3], CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR), c->x.rank - 2, c);
+    read_tensor(fake_other(d, names[0], CUDNN_BACKEND_TENSOR_DESCRIPTOR), &c->x);
+    read_tensor(fake_other(d, names[1], CUDNN_BACKEND_TENSOR_DESCRIPTOR), &c->w);
+    read_tensor(fake_other(d, names[2], CUDNN_BACKEND_TENSOR_DESCRIPTOR), &c->y);
+    read_window(fake_other(d, names[3], CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR), c->x.rank - 2, c);
     c->alpha = real(d, names[4]);
     c->beta = real(d, names[5]);
     c->groups = c->x.dim[1] / c->w.dim[1];
@@ -428,7 +437,7 @@ cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
 cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor)
 {
     ALONE;
-    living(descriptor)->destroyed = true;
+    fake_living(descriptor)->destroyed = true;
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -438,7 +447,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
                                        const void *values)
 {
     ALONE;
-    struct descriptor *d = living(descriptor);
+    struct descriptor *d = fake_living(descriptor);
     const struct form *form = form_of(d->type);
     struct attribute *a = &d->attributes[d->n];
     int known = 0;
@@ -457,22 +466,33 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
     return CUDNN_STATUS_SUCCESS;
 }
 
+static bool is_one_convolution(const struct descriptor *graph)
+{
+    const struct attribute *operations = fake_find(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS);
+
+    return operations->n == 1 && is_operation(fake_living(*(void **)operations->values)->type);
+}
+
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
 {
     ALONE;
-    struct descriptor *d = living(descriptor);
+    struct descriptor *d = fake_living(descriptor);
     const struct form *form = form_of(d->type);
     struct convolution c;
 
     MAY_FAIL();
-    REQUIRE(!d->final && (int)form->attributes[0].name != 0, "type %d cannot be finished",
+    REQUIRE(!d->final && d->type != CUDNN_BACKEND_ENGINECFG_DESCRIPTOR &&
+                d->type != CUDNN_BACKEND_ENGINE_DESCRIPTOR, "type %d cannot be finished",
             (int)d->type);
-    for (int i = 0; i < MOST_ATTRIBUTES && (int)form->attributes[i].name != 0; i++)
-        (void)find(d, form->attributes[i].name);
+    for (int i = 0; i < needed(d->type) && form->attributes[i].type != 0; i++)
+        (void)fake_find(d, form->attributes[i].name);
     if (is_operation(d->type))
         read_convolution(d, &c);
+    if (d->type == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR && !is_one_convolution(d) &&
+        !fake_graph_known(d))
+        return CUDNN_STATUS_NOT_SUPPORTED;
     if (d->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR &&
-        other(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+        fake_other(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
               CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)->engine == REFUSING)
         return CUDNN_STATUS_NOT_SUPPORTED;
     d->final = true;
@@ -482,15 +502,15 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
 static int64_t give_configs(const struct descriptor *heuristics, int64_t most,
                             cudnnBackendDescriptor_t *configs)
 {
-    REQUIRE(number(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE) == CUDNN_HEUR_MODE_A, "mode");
+    REQUIRE(fake_number(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE) == CUDNN_HEUR_MODE_A, "mode");
     REQUIRE(most >= ENGINES, "room for %lld configurations", (long long)most);
     for (int i = 0; i < ENGINES; i++) {
-        struct descriptor *config = living(configs[i]);
+        struct descriptor *config = fake_living(configs[i]);
 
         REQUIRE(config->type == CUDNN_BACKEND_ENGINECFG_DESCRIPTOR && !config->final,
                 "not a configuration");
         config->engine = (enum engine)i;
-        config->graph = other(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
+        config->graph = fake_other(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
                               CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
         config->final = true;
     }
@@ -499,7 +519,7 @@ static int64_t give_configs(const struct descriptor *heuristics, int64_t most,
 
 static const struct descriptor *config_of(const struct descriptor *plan)
 {
-    return other(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+    return fake_other(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
                  CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
 }
 
@@ -509,7 +529,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
                                        int64_t *n, void *values)
 {
     ALONE;
-    const struct descriptor *d = living(descriptor);
+    const struct descriptor *d = fake_living(descriptor);
 
     MAY_FAIL();
     REQUIRE(d->final, "attribute %d of what is not finished", (int)name);
@@ -517,7 +537,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
     if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS && type == CUDNN_TYPE_BACKEND_DESCRIPTOR)
         *n = give_configs(d, wanted, values);
     else if (name == CUDNN_ATTR_ENGINECFG_ENGINE && type == CUDNN_TYPE_BACKEND_DESCRIPTOR) {
-        struct descriptor *engine = living(*(void **)values);
+        struct descriptor *engine = fake_living(*(void **)values);
 
         REQUIRE(engine->type == CUDNN_BACKEND_ENGINE_DESCRIPTOR, "not an engine");
         engine->engine = d->engine;
@@ -535,10 +555,19 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
     return CUDNN_STATUS_SUCCESS;
 }
 
+void *fake_workspace(const struct descriptor *pack)
+{
+    void *workspace = *(void **)fake_find(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE)->values;
+
+    REQUIRE(fake_on_gpu(workspace, (size_t)WORKSPACE) && (uintptr_t)workspace % 256 == 0,
+            "the workspace is too small, not on the GPU, or not aligned");
+    return workspace;
+}
+
 static float *operand(const struct descriptor *pack, const struct tensor *t)
 {
-    const int64_t *ids = list(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, 3);
-    const struct attribute *pointers = find(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
+    const int64_t *ids = fake_list(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, 3);
+    const struct attribute *pointers = fake_find(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
 
     REQUIRE(pointers->n == 3, "%lld operands", (long long)pointers->n);
     for (int i = 0; i < 3; i++) {
@@ -559,21 +588,23 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
                                   cudnnBackendDescriptor_t pack)
 {
     ALONE;
-    const struct descriptor *p = living(pack), *config = config_of(living(plan));
+    const struct descriptor *p = fake_living(pack), *config = config_of(fake_living(plan));
     struct convolution c;
 
     MAY_FAIL();
     REQUIRE(handle->stream_set, "on which stream?");
-    REQUIRE(living(plan)->final && p->final, "not finished");
+    REQUIRE(fake_living(plan)->final && p->final, "not finished");
     REQUIRE(config->engine == GOOD, "engine %d", (int)config->engine);
-    read_convolution(living(*(void **)find(living(config->graph),
+    if (!is_one_convolution(fake_living(config->graph))) {
+        fake_graph_execute(fake_living(config->graph), p, handle->stream);
+        return CUDNN_STATUS_SUCCESS;
+    }
+    read_convolution(fake_living(*(void **)fake_find(fake_living(config->graph),
                                            CUDNN_ATTR_OPERATIONGRAPH_OPS)->values), &c);
     c.at[0] = operand(p, &c.x);
     c.at[1] = operand(p, &c.w);
     c.at[2] = operand(p, &c.y);
-    c.workspace = *(void **)find(p, CUDNN_ATTR_VARIANT_PACK_WORKSPACE)->values;
-    REQUIRE(fake_on_gpu(c.workspace, (size_t)WORKSPACE) && (uintptr_t)c.workspace % 256 == 0,
-            "the workspace is too small, not on the GPU, or not aligned");
+    c.workspace = fake_workspace(p);
     fake_enqueue(handle->stream, run_convolution, &c, sizeof(c));
     return CUDNN_STATUS_SUCCESS;
 }

@@ -368,7 +368,7 @@ int cpu_lower(struct device *device, struct program *program, struct err *err)
     find_fixed(&l);
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]) && rc == 0; i++)
         rc = lower_part(&l, order[i], err);
-    graph_relink(program->graph);
+    program_relink(program);
     free(l.weights);
     free(l.other);
     free(l.fixed);

@@ -64,6 +64,36 @@ CUDA_DEVICE void channel_pieces(const struct cuda_channels &l, double *shared)
     }
 }
 
+// The same for four neighbouring channels, which share mean and inverse.
+template <typename REAL> CUDA_DEVICE void channel_fours(const struct cuda_channels &l)
+{
+    int64_t fours = l.length / 4, n = l.groups * l.chunks * l.length;
+
+    CUDA_EACH(i, l.groups * l.chunks * fours) {
+        struct channel_piece p = channel_piece_of(l, i / fours * l.length + i % fours * 4);
+        int64_t at = i / fours * l.length + p.channel;
+        double sum[4] = { 0, 0, 0, 0 }, product[4] = { 0, 0, 0, 0 };
+
+        CUDA_UNROLL
+        for (int64_t s = p.first; s < p.end; s++) {
+            int64_t four = (p.group * l.samples + s) * fours + i % fours;
+            int64_t stat = p.stat + s * l.stat_sample;
+            float4 d = four_of((const REAL *)l.dy, four), x = four_of((const REAL *)l.x, four);
+            float mean = l.mean ? l.mean[stat] : 0, inverse = l.inverse[stat];
+
+            sum[0] += (double)d.x, sum[1] += (double)d.y, sum[2] += (double)d.z, sum[3] += (double)d.w;
+            product[0] += (double)d.x * (double)((x.x - mean) * inverse);
+            product[1] += (double)d.y * (double)((x.y - mean) * inverse);
+            product[2] += (double)d.z * (double)((x.z - mean) * inverse);
+            product[3] += (double)d.w * (double)((x.w - mean) * inverse);
+        }
+        for (int k = 0; k < 4; k++) {
+            l.parts[at + k] = sum[k];
+            l.parts[n + at + k] = product[k];
+        }
+    }
+}
+
 // parts[2, groups, chunks, length]
 CUDA_KERNEL(kernel_channels, cuda_channels)
 {
@@ -71,7 +101,11 @@ CUDA_KERNEL(kernel_channels, cuda_channels)
 
     if (l.training && !*l.training)
         return;
-    if (l.narrow)
+    if (l.fours && l.narrow)
+        channel_fours<struct bfloat>(l);
+    else if (l.fours)
+        channel_fours<float>(l);
+    else if (l.narrow)
         channel_pieces<struct bfloat>(l, shared);
     else
         channel_pieces<float>(l, shared);

@@ -59,6 +59,7 @@ struct cuda_kernel {
     void **host;                /* of a fallback: its inputs and outputs, pinned */
     struct cuda_product *products[CUDA_PRODUCTS];
     struct cuda_convolution *convolution;
+    struct cuda_sdpa_kernel *sdpa;
     bool failed;                /* set by 'make' if it said so in 'err', before it returned -1 */
     struct err *err;            /* while it is made */
 };
@@ -103,7 +104,13 @@ static inline bool cuda_is_narrow(const struct value_layout *layout)
 /* May this operand be bfloat16? All of a node that may be are, or none is. */
 bool cuda_narrows_input(const struct graph *graph, int node, int i);
 bool cuda_narrows_output(const struct graph *graph, int node, int i);
+/* A narrow gradient of an attention may want what that made: as input CUDA_GRAD_Y. */
+#define CUDA_GRAD_Y 6
+void cuda_give_output(struct graph *graph, int node);
 int cuda_lower(struct device *device, struct program *program, struct err *err);
+
+/* op_attention.c: is there a kernel that keeps no scores for this AttentionGrad? */
+bool cuda_attention_fused(struct device *device, const struct graph *graph, int node);
 
 /* kernel.c */
 bool cuda_supports(const struct device *device, const struct graph *graph, int node);

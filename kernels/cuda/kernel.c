@@ -333,6 +333,8 @@ void cuda_kernel_free(struct kernel *kernel)
     for (int i = 0; i < CUDA_PRODUCTS; i++)
         if (k->products[i])
             k->device->cuda->matmul_free(k->products[i]);
+    if (k->sdpa)
+        k->device->cuda->sdpa_free(k->sdpa);
     if (k->convolution)
         k->device->cuda->conv_free(k->convolution);
     k->device->reference->kernel_free(k->digest);

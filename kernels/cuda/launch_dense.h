@@ -50,8 +50,26 @@ struct cuda_conv_args {
     void *workspace;
 };
 
+/* An attention of bfloat16 by cuDNN, or its gradient, which keeps no scores: for each of 'stack' matrices
+ * y[m, e] = softmax(scale q[m, d] k[n, d]') v[n, e]; 'causal': query i sees keys 0 to i. 'saved' is
+ * float32, the logarithms of sums. As above: compared as bytes.
+ */
+struct cuda_sdpa {
+    int64_t stack, m, n, d, e;
+    double scale;
+    int64_t causal, gradient;
+};
+
+/* One run, aligned to 16 bytes. Without 'gradient' y and 'saved' are written and the rest is NULL. */
+struct cuda_sdpa_args {
+    const void *q, *k, *v, *y, *saved;
+    const void *dy, *dq, *dk, *dv;
+    void *workspace;
+};
+
 #define CUDA_DENSE_SIZES                                                                  \
     + sizeof(struct cuda_matmul) + sizeof(struct cuda_matmul_args) + sizeof(struct cuda_conv) \
-        + sizeof(struct cuda_conv_args)
+        + sizeof(struct cuda_conv_args) + sizeof(struct cuda_sdpa) \
+        + sizeof(struct cuda_sdpa_args)
 
 #endif

@@ -54,6 +54,7 @@ struct cuda_norm {
     int64_t groups, channels, after;
     int centred;                /* 0: by the mean square, mean 0 */
     double epsilon;
+    int fours;                  /* rows of fours, 4096 at most, that a team keeps; 'after' is 1 */
     int narrow;
     const void *x, *other;
     const float *scale, *bias;
@@ -64,6 +65,7 @@ struct cuda_norm {
 struct cuda_norm_grad {
     struct cuda_rows rows;
     int64_t groups, channels, after;
+    int fours;                  /* as above */
     int narrow;
     const void *dy, *x;
     const float *scale, *mean, *inverse;            /* mean NULL: not centred */
@@ -78,6 +80,7 @@ struct cuda_channels {
     int64_t groups, samples, length, after;
     int64_t chunks, chunk;      /* of samples; samples in one */
     int team;                   /* the threads of a block share a channel and chunk */
+    int fours;                  /* a thread takes four channels, which are neighbours */
     int narrow;
     const void *dy, *x;
     const float *mean, *inverse;                    /* mean NULL: 0 */
@@ -125,6 +128,7 @@ struct cuda_reduce {
     struct cuda_axes kept, inner;
     int64_t chunks, chunk;      /* of 'inner'; elements in one */
     int team;                   /* the threads of a block share an output and chunk */
+    int fours;                  /* a thread takes four outputs, which are neighbours in x */
     double scale;               /* of a sum */
     int narrow;
     const void *x;

@@ -33,7 +33,7 @@ static const struct narrow_op narrow_ops[] = {
     { "LinearDgrad", 3, 1, true },
     { "LinearWgrad", 3, 0, true },
     { "Attention", 7, 1, true },
-    { "AttentionGrad", 15, 7, true },
+    { "AttentionGrad", 15 | 1 << CUDA_GRAD_Y, 7, true },
     { "LayerNormalization", 1, 1, false },
     { "GroupNormalization", 1, 1, false },
     { "RMSNormalization", 1, 1, false },
@@ -124,6 +124,7 @@ bool cuda_narrows_output(const struct graph *graph, int node, int i)
 /* Lowering ------------------------------------------------------------------------------- */
 
 struct lowering {
+    struct device *device;
     struct program *program;
     struct graph *graph;
     int n_known;                /* values there were before */
@@ -244,12 +245,37 @@ static void lower_output(struct lowering *l, int node, int i, enum part part)
     make_narrow(l, id);
 }
 
+void cuda_give_output(struct graph *graph, int node)
+{
+    struct node *n = &graph->nodes[node];
+    int *inputs = arena_alloc(graph->arena, CUDA_GRAD_Y + 1, sizeof(*inputs));
+
+    for (int i = 0; i < CUDA_GRAD_Y; i++)
+        inputs[i] = i < n->n_inputs ? n->inputs[i] : -1;
+    inputs[CUDA_GRAD_Y] = graph->nodes[n->source].outputs[0];
+    n->inputs = inputs;
+    n->n_inputs = CUDA_GRAD_Y + 1;
+}
+
+/* Then y is kept for the gradient, but no scores. */
+static void lower_attention(struct lowering *l, int node)
+{
+    const struct node *n = &l->graph->nodes[node];
+
+    if (strcmp(n->op->name, "AttentionGrad") == 0 && n->n_inputs <= CUDA_GRAD_Y && n->source >= 0 &&
+        cuda_attention_fused(l->device, l->graph, node))
+        cuda_give_output(l->graph, node);
+}
+
 static void lower_node(struct lowering *l, int node, enum part part)
 {
     const struct narrow_op *op = find(l->graph->nodes[node].op->name);
     bool narrow = op && runs_narrow(l, node, op);
-    int n_inputs = l->graph->nodes[node].n_inputs, n_outputs = l->graph->nodes[node].n_outputs;
+    int n_inputs, n_outputs = l->graph->nodes[node].n_outputs;
 
+    if (narrow)
+        lower_attention(l, node);
+    n_inputs = l->graph->nodes[node].n_inputs;
     for (int i = 0; i < n_inputs; i++) {
         int v = l->graph->nodes[node].inputs[i];
         bool wanted = narrow && may_be(l->graph, op->inputs, i, v);
@@ -279,9 +305,9 @@ static void lower_part(struct lowering *l, enum part part)
 
 int cuda_lower(struct device *device, struct program *program, struct err *err)
 {
-    struct lowering l = { .program = program, .n_known = program->n_values };
+    struct lowering l = { .device = device, .program = program, .n_known = program->n_values };
 
-    (void)device, (void)err;
+    (void)err;
     program_own_graph(program);
     l.graph = program->graph;
     l.fixed = mem_new((size_t)l.n_known, sizeof(*l.fixed));
@@ -292,7 +318,7 @@ int cuda_lower(struct device *device, struct program *program, struct err *err)
     lower_part(&l, PART_FORWARD);
     lower_part(&l, PART_DGRAD);
     lower_part(&l, PART_WGRAD);
-    graph_relink(program->graph);
+    program_relink(program);
     free(l.other);
     free(l.fixed);
     return 0;

@@ -33,7 +33,9 @@ struct cuda_device {
     size_t memory;              /* free when it was opened */
     cudaStream_t stream;        /* of what is allocated */
     struct cuda_cublas *cublas; /* NULL: nothing was multiplied */
-    struct cuda_cudnn *cudnn;   /* NULL: nothing was convolved */
+    struct cuda_cudnn *cudnn;   /* NULL: not used yet */
+    struct cuda_conv_plan *conv_plans;
+    struct cuda_sdpa_plan *sdpa_plans;
 };
 
 struct cuda_stream {
@@ -80,7 +82,7 @@ int cuda_matmul_run(struct cuda_stream *stream, const struct cuda_product *produ
 void cuda_cublas_close(struct cuda_device *device);
 #endif
 
-/* module_cudnn.c: the same */
+/* module_conv.c, module_sdpa.c and module_cudnn.c: the same */
 #ifdef HAVE_CUDNN
 int cuda_conv_new(struct cuda_device *device, const struct cuda_conv *conv,
                   struct cuda_convolution **convolution, struct err *err);
@@ -88,6 +90,13 @@ void cuda_conv_free(struct cuda_convolution *convolution);
 size_t cuda_conv_workspace(const struct cuda_convolution *convolution);
 int cuda_conv_run(struct cuda_stream *stream, struct cuda_convolution *convolution,
                   const struct cuda_conv_args *args, struct err *err);
+int cuda_sdpa_new(struct cuda_device *device, const struct cuda_sdpa *sdpa,
+                  struct cuda_sdpa_kernel **kernel, struct err *err);
+void cuda_sdpa_free(struct cuda_sdpa_kernel *kernel);
+size_t cuda_sdpa_workspace(const struct cuda_sdpa_kernel *kernel);
+int cuda_sdpa_run(struct cuda_stream *stream, struct cuda_sdpa_kernel *kernel,
+                  const struct cuda_sdpa_args *args, struct err *err);
+void cuda_sdpa_clear(struct cuda_device *device);
 void cuda_cudnn_close(struct cuda_device *device);
 #endif
 

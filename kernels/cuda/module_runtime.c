@@ -339,6 +339,14 @@ static int no_conv(struct cuda_device *device, const struct cuda_conv *conv,
     *convolution = NULL;
     return 0;
 }
+
+static int no_sdpa(struct cuda_device *device, const struct cuda_sdpa *sdpa,
+                   struct cuda_sdpa_kernel **kernel, struct err *err)
+{
+    (void)device, (void)sdpa, (void)err;
+    *kernel = NULL;
+    return 0;
+}
 #endif
 
 #define ENTRY(family) .family = launch_##family,
@@ -387,7 +395,12 @@ const struct cuda_runtime tasuki_cuda_runtime = {
     .conv_free = cuda_conv_free,
     .conv_workspace = cuda_conv_workspace,
     .conv = cuda_conv_run,
+    .sdpa_new = cuda_sdpa_new,
+    .sdpa_free = cuda_sdpa_free,
+    .sdpa_workspace = cuda_sdpa_workspace,
+    .sdpa = cuda_sdpa_run,
 #else
     .conv_new = no_conv,
+    .sdpa_new = no_sdpa,
 #endif
 };

@@ -68,21 +68,118 @@ CUDA_DEVICE void norm_rows(const struct cuda_norm &l, float *shared)
     }
 }
 
+#define MOST_FOURS 4            // that a thread keeps of a row
+#ifdef __CUDACC__
+#define FOURS_UNROLL _Pragma("unroll")
+#else
+#define FOURS_UNROLL
+#endif
+
+// For a loop over what a thread keeps of a row of n fours: its k-th is four i.
+#define EACH_FOUR(k, i, n)                                                                \
+    FOURS_UNROLL                                                                          \
+    for (int64_t k = 0, i = threadIdx.x; k < MOST_FOURS; k++, i += blockDim.x)            \
+        if (i < (n))
+
+CUDA_DEVICE float add_up(float4 x)
+{
+    return x.x + x.y + x.z + x.w;
+}
+
+CUDA_DEVICE float4 minus(float4 x, float y)
+{
+    x.x -= y, x.y -= y, x.z -= y, x.w -= y;
+    return x;
+}
+
+CUDA_DEVICE float4 times(float4 x, float4 y)
+{
+    x.x *= y.x, x.y *= y.y, x.z *= y.z, x.w *= y.w;
+    return x;
+}
+
+CUDA_DEVICE float4 plus(float4 x, float4 y)
+{
+    x.x += y.x, x.y += y.y, x.z += y.z, x.w += y.w;
+    return x;
+}
+
+CUDA_DEVICE float4 scaled(float4 x, float y)
+{
+    x.x *= y, x.y *= y, x.z *= y, x.w *= y;
+    return x;
+}
+
+// What is normed, as the sum has it where there is one.
+template <typename REAL>
+CUDA_DEVICE float4 four_to_norm(const struct cuda_norm &l, int64_t at)
+{
+    float4 x = four_of((const REAL *)l.x, at);
+
+    if (!l.sum)
+        return x;
+    put_four((REAL *)l.sum, at, plus(x, four_of((const REAL *)l.other, at)));
+    return four_of((const REAL *)l.sum, at);
+}
+
+// Rows of which each thread keeps a few fours, with one scale for each element.
+template <typename REAL>
+CUDA_DEVICE void norm_fours(const struct cuda_norm &l, float *shared)
+{
+    int64_t n = l.rows.length / 4;
+
+    CUDA_EACH_OF(row, l.rows.n, 1) {
+        float4 x[MOST_FOURS];
+        float sum = 0, mean = 0, inverse;
+
+        EACH_FOUR(k, i, n) {
+            x[k] = four_to_norm<REAL>(l, row * n + i);
+            sum += add_up(x[k]);
+        }
+        if (l.centred)
+            mean = block_sum(sum, shared) / (float)l.rows.length;
+        sum = 0;
+        EACH_FOUR(k, i, n) {
+            x[k] = minus(x[k], mean);
+            sum += add_up(times(x[k], x[k]));
+        }
+        inverse = 1 / sqrtf(block_sum(sum, shared) / (float)l.rows.length + (float)l.epsilon);
+        EACH_FOUR(k, i, n) {
+            float4 y = times(scaled(x[k], inverse), four_of(l.scale, i));
+
+            put_four((REAL *)l.y, row * n + i, l.bias ? plus(y, four_of(l.bias, i)) : y);
+        }
+        if (threadIdx.x == 0 && l.mean)
+            l.mean[row] = mean;
+        if (threadIdx.x == 0 && l.inverse)
+            l.inverse[row] = inverse;
+    }
+}
+
 // y[rows, length]
 CUDA_KERNEL(kernel_norm, cuda_norm)
 {
     __shared__ float shared[CUDA_BLOCK];
 
-    if (l.narrow)
+    if (l.fours && l.narrow)
+        norm_fours<struct bfloat>(l, shared);
+    else if (l.fours)
+        norm_fours<float>(l, shared);
+    else if (l.narrow)
         norm_rows<struct bfloat>(l, shared);
     else
         norm_rows<float>(l, shared);
 }
 
+static unsigned row_threads(const struct cuda_rows *rows, int fours)
+{
+    return team_threads(fours ? rows->length / 4 : rows->length, rows->team);
+}
+
 extern "C" cudaError_t cuda_launch_norm(cudaStream_t stream, const struct cuda_norm *l)
 {
     return CUDA_LAUNCH(kernel_norm, team_blocks(l->rows.n, l->rows.team),
-                       team_threads(l->rows.length, l->rows.team), l, stream);
+                       row_threads(&l->rows, l->fours), l, stream);
 }
 
 template <typename REAL>
@@ -111,12 +208,40 @@ CUDA_DEVICE void norm_slopes(const struct cuda_norm_grad &l, float *shared)
     }
 }
 
+// As norm_fours().
+template <typename REAL>
+CUDA_DEVICE void slope_fours(const struct cuda_norm_grad &l, float *shared)
+{
+    int64_t n = l.rows.length / 4;
+
+    CUDA_EACH_OF(row, l.rows.n, 1) {
+        float4 d[MOST_FOURS], x[MOST_FOURS];
+        float mean = l.mean ? l.mean[row] : 0, inverse = l.inverse[row], sum = 0, product = 0;
+
+        EACH_FOUR(k, i, n) {
+            d[k] = times(four_of((const REAL *)l.dy, row * n + i), four_of(l.scale, i));
+            x[k] = scaled(minus(four_of((const REAL *)l.x, row * n + i), mean), inverse);
+            sum += add_up(d[k]);
+            product += add_up(times(d[k], x[k]));
+        }
+        sum = l.mean ? block_sum(sum, shared) / (float)l.rows.length : 0;
+        product = block_sum(product, shared) / (float)l.rows.length;
+        EACH_FOUR(k, i, n)
+            put_four((REAL *)l.dx, row * n + i,
+                     scaled(plus(minus(d[k], sum), scaled(x[k], -product)), inverse));
+    }
+}
+
 // dx[rows, length]
 CUDA_KERNEL(kernel_norm_grad, cuda_norm_grad)
 {
     __shared__ float shared[CUDA_BLOCK];
 
-    if (l.narrow)
+    if (l.fours && l.narrow)
+        slope_fours<struct bfloat>(l, shared);
+    else if (l.fours)
+        slope_fours<float>(l, shared);
+    else if (l.narrow)
         norm_slopes<struct bfloat>(l, shared);
     else
         norm_slopes<float>(l, shared);
@@ -126,5 +251,5 @@ extern "C" cudaError_t cuda_launch_norm_grad(cudaStream_t stream,
                                              const struct cuda_norm_grad *l)
 {
     return CUDA_LAUNCH(kernel_norm_grad, team_blocks(l->rows.n, l->rows.team),
-                       team_threads(l->rows.length, l->rows.team), l, stream);
+                       row_threads(&l->rows, l->fours), l, stream);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Attention by products of cuBLASLt with the scores of some matrices of the stack at a time in the
- * workspace.
+ * workspace; of bfloat16 by cuDNN, which keeps none, where it can.
  */
+#include "base/err.h"
 #include "kernels/cuda/cuda.h"
 
 #define MOST_AT_ONCE 65535                  /* products of one launch */
@@ -215,13 +216,95 @@ static int run_attention(const struct cuda_kernel *k, struct stream *stream,
     return 0;
 }
 
+/* Without scores ------------------------------------------------------------------------- */
+
+#define FUSED_STEP 8            /* what cuDNN's kernels want widths to be multiples of */
+#define FUSED_WIDEST 128
+
+static bool can_be_fused(const struct attention *a)
+{
+    return a->group == 1 && !a->trans_k && a->mask == ATTENTION_NO_MASK && !(a->causal && a->past) &&
+           a->d % FUSED_STEP == 0 && a->e % FUSED_STEP == 0 && a->d <= FUSED_WIDEST &&
+           a->e <= FUSED_WIDEST && a->stack > 0 && a->m > 0 && a->n > 0 && a->d > 0 && a->e > 0;
+}
+
+static struct cuda_sdpa fused(const struct attention *a, bool gradient)
+{
+    return (struct cuda_sdpa){ .stack = a->stack, .m = a->m, .n = a->n, .d = a->d, .e = a->e,
+                               .scale = a->scale, .causal = a->causal, .gradient = gradient };
+}
+
+bool cuda_attention_fused(struct device *device, const struct graph *graph, int node)
+{
+    struct cuda_sdpa_kernel *kernel = NULL;
+    struct cuda_sdpa sdpa;
+    struct attention a;
+    struct err err = { 0 };
+
+    if (attention_dims(graph, node, 1, 5, &a) || !can_be_fused(&a))
+        return false;
+    sdpa = fused(&a, true);
+    if (device->cuda->sdpa_new(device->gpu, &sdpa, &kernel, &err) || !kernel)
+        return false;
+    device->cuda->sdpa_free(kernel);
+    return true;
+}
+
+static int run_fused(const struct cuda_kernel *k, struct stream *stream,
+                     const struct kernel_args *args, struct err *err)
+{
+    struct cuda_sdpa_args r = { .q = args->inputs[0], .k = args->inputs[1], .v = args->inputs[2],
+                                .y = args->outputs[0], .saved = args->outputs[1],
+                                .workspace = args->workspace };
+
+    return k->device->cuda->sdpa(stream->cuda, k->sdpa, &r, err);
+}
+
+static int run_fused_gradient(const struct cuda_kernel *k, struct stream *stream,
+                              const struct kernel_args *args, struct err *err)
+{
+    struct cuda_sdpa_args r = { .q = args->inputs[1], .k = args->inputs[2], .v = args->inputs[3],
+                                .y = args->inputs[CUDA_GRAD_Y], .saved = args->inputs[4],
+                                .dy = args->inputs[0], .dq = args->outputs[0],
+                                .dk = args->outputs[1], .dv = args->outputs[2],
+                                .workspace = args->workspace };
+
+    return k->device->cuda->sdpa(stream->cuda, k->sdpa, &r, err);
+}
+
+/* All that it makes has to be wanted. */
+static bool wants_all(const struct cuda_kernel *k, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (k->digest->n_outputs <= i || k->digest->out[i].elements < 0)
+            return false;
+    return true;
+}
+
+static int make_fused(struct cuda_kernel *k, bool gradient)
+{
+    struct cuda_sdpa sdpa = fused(&k->digest->attention, gradient);
+
+    if (!k->narrow || !can_be_fused(&k->digest->attention) || !wants_all(k, gradient ? 3 : 2) ||
+        (gradient && k->digest->n_inputs <= CUDA_GRAD_Y))
+        return -1;
+    k->failed = k->device->cuda->sdpa_new(k->device->gpu, &sdpa, &k->sdpa, k->err) < 0;
+    if (!k->sdpa)
+        return -1;
+    k->workspace = k->device->cuda->sdpa_workspace(k->sdpa);
+    k->run = gradient ? run_fused_gradient : run_fused;
+    return 0;
+}
+
 static int make_attention(struct cuda_kernel *k, const struct graph *graph, int node)
 {
     const struct attention *a = &k->digest->attention;
     struct turn p = turn_of(k, most_at_once(k));
 
     (void)graph, (void)node;
-    if (!cuda_is_f32(k) || p.scores == 0 ||
+    if (make_fused(k, false) == 0)
+        return 0;
+    if (k->failed || !cuda_is_f32(k) || p.scores == 0 ||
         choose(k, SCORES, p.at_once, (struct product){ p.rows, a->n, a->d, false, !a->trans_k,
                                                        a->scale, true }) ||
         choose(k, VALUES, p.at_once, (struct product){ p.rows, a->e, a->n, false, false, 1, false }))
@@ -341,7 +424,9 @@ static int make_attention_grad(struct cuda_kernel *k, const struct graph *graph,
     size_t parts = sums ? plan_mask(a, &reduce) : 0;
 
     (void)graph, (void)node;
-    if (!cuda_is_f32(k) || p.scores == 0 || (sums && p.at_once < p.n_groups) ||
+    if (make_fused(k, true) == 0)
+        return 0;
+    if (k->failed || !cuda_is_f32(k) || p.scores == 0 || (sums && p.at_once < p.n_groups) ||
         choose_gradients(k, &p))
         return -1;
     describe(k, &p);

@@ -35,6 +35,13 @@ static struct cuda_rows norm_rows(const struct cuda_kernel *k)
 
 /* Forward and dx -------------------------------------------------------------------------- */
 
+#define MOST_KEPT 4096          /* elements of a row that a team keeps in registers */
+
+static bool has_fours(const struct cuda_kernel *k, const struct cuda_rows *rows)
+{
+    return !is_group(k) && rows->team && rows->length % 4 == 0 && rows->length <= MOST_KEPT;
+}
+
 static int run_norm(const struct cuda_kernel *k, struct stream *stream,
                     const struct kernel_args *args, struct err *err)
 {
@@ -65,6 +72,7 @@ static int make_norm(struct cuda_kernel *k, const struct graph *graph, int node)
     *l = (struct cuda_norm){ .rows = norm_rows(k), .groups = is_group(k) ? d->before : 1,
                              .channels = d->length, .after = is_group(k) ? d->after : 1,
                              .centred = !is_rms(k), .epsilon = d->epsilon, .narrow = k->narrow };
+    l->fours = has_fours(k, &l->rows);
     k->run = run_norm;
     return cuda_is_f32(k) && l->rows.length <= MOST_PIECE ? 0 : -1;
 }
@@ -92,6 +100,7 @@ static int make_norm_grad(struct cuda_kernel *k, const struct graph *graph, int 
     *l = (struct cuda_norm_grad){ .rows = norm_rows(k), .groups = is_group(k) ? d->before : 1,
                                   .channels = d->length,
                                   .after = is_group(k) ? d->after : 1, .narrow = k->narrow };
+    l->fours = has_fours(k, &l->rows);
     k->run = run_norm_grad;
     return cuda_is_f32(k) && l->rows.length <= MOST_PIECE ? 0 : -1;
 }
@@ -99,13 +108,16 @@ static int make_norm_grad(struct cuda_kernel *k, const struct graph *graph, int 
 /* Weights --------------------------------------------------------------------------------- */
 
 /* Cut the samples so that there are enough pieces; the workspace holds what each finds. */
-static int plan_channels(struct cuda_kernel *k, struct cuda_channels *c)
+static int plan_channels(struct cuda_kernel *k, struct cuda_channels *c, bool gradient)
 {
     int64_t channels = c->groups * c->length, most;
 
     c->team = c->after >= 8 || (channels < 64 && c->samples * c->after > 256);
+    c->fours = gradient && !c->team && c->after == 1 && c->length % 4 == 0 &&
+               c->stat_channels % 4 == 0;
     /* A team is many threads already. */
-    c->chunks = (c->team ? PIECES : PIECES * 32) / (channels ? channels : 1);
+    c->chunks = (c->team ? PIECES : c->fours ? PIECES * 128 : PIECES * 32) /
+                (channels ? channels : 1);
     most = c->samples * c->after / (SMALL_PIECE * (c->team ? 16 : 1));
     if (c->chunks > most)
         c->chunks = most;
@@ -155,7 +167,7 @@ static int make_weight_grad(struct cuda_kernel *k, const struct graph *graph, in
     }
     k->run = run_weight_grad;
     k->accumulates = true;
-    return cuda_is_f32(k) ? plan_channels(k, c) : -1;
+    return cuda_is_f32(k) ? plan_channels(k, c, true) : -1;
 }
 
 /* BatchNorm ------------------------------------------------------------------------------- */
@@ -178,7 +190,7 @@ static float *batchnorm_stats(const struct cuda_channels *c, const struct kernel
 
 static int plan_batchnorm(struct cuda_kernel *k, struct cuda_channels *c)
 {
-    int status = plan_channels(k, c);
+    int status = plan_channels(k, c, false);
 
     k->workspace += 2 * (size_t)(c->groups * c->length) * sizeof(float);
     return cuda_is_f32(k) ? status : -1;

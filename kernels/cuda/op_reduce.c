@@ -32,7 +32,10 @@ static size_t plan_reduce(struct cuda_reduce *l)
                          l->inner.stride[l->inner.rank - 1] == 1);
     if (l->team && outputs >= 64 && l->kept.rank && l->kept.stride[l->kept.rank - 1] == 1)
         l->team = 0;
-    l->chunks = (l->team ? PIECES : PIECES * 32) / (outputs ? outputs : 1);
+    l->fours = l->kind == CUDA_SUM && !l->team && l->kept.rank == 1 && l->kept.stride[0] == 1 &&
+               outputs % 4 == 0 && l->inner.rank == 1 && l->inner.stride[0] % 4 == 0;
+    l->chunks = (l->team ? PIECES : l->fours ? PIECES * 128 : PIECES * 32) /
+                (outputs ? outputs : 1);
     most = n / (l->team ? 1024 : 64);
     if (l->chunks > most)
         l->chunks = most;

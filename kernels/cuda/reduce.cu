@@ -118,6 +118,30 @@ CUDA_DEVICE double reduce_any(const struct cuda_reduce &l, const REAL *x, int64_
     return sum;
 }
 
+// Sums of four neighbours each.
+template <typename REAL> CUDA_DEVICE void reduce_fours(const struct cuda_reduce &l)
+{
+    int64_t fours = l.kept.elements / 4, step = l.inner.stride[0] / 4;
+
+    CUDA_EACH(i, fours * l.chunks) {
+        int64_t four = i % fours, first = i / fours * l.chunk;
+        int64_t end = first + l.chunk < l.inner.elements ? first + l.chunk : l.inner.elements;
+        double sum[4] = { 0, 0, 0, 0 };
+
+        CUDA_UNROLL
+        for (int64_t e = first; e < end; e++) {
+            float4 x = four_of((const REAL *)l.x, e * step + four);
+
+            sum[0] += (double)x.x, sum[1] += (double)x.y, sum[2] += (double)x.z, sum[3] += (double)x.w;
+        }
+        for (int k = 0; k < 4; k++)
+            if (l.chunks > 1)
+                l.parts[i / fours * l.kept.elements + 4 * four + k] = sum[k];
+            else
+                reduce_put(l, 4 * four + k, sum[k]);
+    }
+}
+
 template <typename REAL>
 CUDA_DEVICE void reduce_chunks(const struct cuda_reduce &l, double *shared)
 {
@@ -143,7 +167,11 @@ CUDA_KERNEL(kernel_reduce, cuda_reduce)
 {
     __shared__ double shared[CUDA_BLOCK];
 
-    if (l.narrow)
+    if (l.fours && l.narrow)
+        reduce_fours<struct bfloat>(l);
+    else if (l.fours)
+        reduce_fours<float>(l);
+    else if (l.narrow)
         reduce_chunks<struct bfloat>(l, shared);
     else
         reduce_chunks<float>(l, shared);

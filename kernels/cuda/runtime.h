@@ -22,8 +22,9 @@ struct cuda_event;
 struct cuda_recording;
 struct cuda_product;
 struct cuda_convolution;
+struct cuda_sdpa_kernel;
 
-#define CUDA_RUNTIME_VERSION 2
+#define CUDA_RUNTIME_VERSION 3
 #define CUDA_RUNTIME_SYMBOL "tasuki_cuda_runtime"
 
 struct cuda_runtime {
@@ -101,6 +102,14 @@ struct cuda_runtime {
     size_t (*conv_workspace)(const struct cuda_convolution *convolution);
     int (*conv)(struct cuda_stream *stream, struct cuda_convolution *convolution,
                 const struct cuda_conv_args *args, struct err *err);
+
+    /* Attentions that keep no scores, in the same way. */
+    int (*sdpa_new)(struct cuda_device *device, const struct cuda_sdpa *sdpa,
+                    struct cuda_sdpa_kernel **kernel, struct err *err);
+    void (*sdpa_free)(struct cuda_sdpa_kernel *kernel);
+    size_t (*sdpa_workspace)(const struct cuda_sdpa_kernel *kernel);
+    int (*sdpa)(struct cuda_stream *stream, struct cuda_sdpa_kernel *kernel,
+                const struct cuda_sdpa_args *args, struct err *err);
 };
 
 #endif

@@ -2,13 +2,27 @@
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/module.h"
 
+// Elements of a row that lie together are read by fours.
+template <typename REAL>
+CUDA_DEVICE int64_t row_fours(const struct cuda_rows &rows, const REAL *x)
+{
+    return rows.after == 1 && is_wide_at<REAL>(x) ? rows.length / 4 : 0;
+}
+
 // The largest of a row, 0 where that is infinite; then the sum of exponentials below it.
 template <typename REAL>
 CUDA_DEVICE float row_max(const struct cuda_rows &rows, const REAL *x, float *shared)
 {
+    int64_t fours = row_fours(rows, x);
     float max = -INFINITY;
 
-    CUDA_EACH_IN(i, 0, rows.length, rows.team) {
+    CUDA_UNROLL
+    CUDA_EACH_IN(i, 0, fours, rows.team) {
+        float4 own = four_of(x, i);
+
+        max = fmaxf(max, fmaxf(fmaxf(own.x, own.y), fmaxf(own.z, own.w)));
+    }
+    CUDA_EACH_IN(i, 4 * fours, rows.length, rows.team) {
         float own = real_of(x[i * rows.after]);
 
         max = own > max ? own : max;
@@ -21,9 +35,16 @@ template <typename REAL>
 CUDA_DEVICE float row_exponentials(const struct cuda_rows &rows, const REAL *x, float max,
                                    float *shared)
 {
+    int64_t fours = row_fours(rows, x);
     float sum = 0;
 
-    CUDA_EACH_IN(i, 0, rows.length, rows.team)
+    CUDA_UNROLL
+    CUDA_EACH_IN(i, 0, fours, rows.team) {
+        float4 own = four_of(x, i);
+
+        sum += expf(own.x - max) + expf(own.y - max) + expf(own.z - max) + expf(own.w - max);
+    }
+    CUDA_EACH_IN(i, 4 * fours, rows.length, rows.team)
         sum += expf(real_of(x[i * rows.after]) - max);
     return team_sum(sum, rows.team, shared);
 }
@@ -192,6 +213,26 @@ CUDA_DEVICE float all_weights(const struct cuda_entropy &l, float *shared)
     return team_sum(sum, l.rows.team, shared);
 }
 
+// factor * (p - whether it is the label) by fours; how many of them there are.
+template <typename REAL>
+CUDA_DEVICE int64_t four_slopes(const struct cuda_entropy &l, const REAL *x, REAL *dx,
+                                int64_t label, float factor, float log_sum)
+{
+    int64_t fours = is_wide_at<REAL>(dx) ? row_fours(l.rows, x) : 0;
+
+    CUDA_UNROLL
+    CUDA_EACH_IN(i, 0, fours, l.rows.team) {
+        float4 p = four_of(x, i);
+
+        p.x = factor * (expf(p.x - log_sum) - (4 * i == label));
+        p.y = factor * (expf(p.y - log_sum) - (4 * i + 1 == label));
+        p.z = factor * (expf(p.z - log_sum) - (4 * i + 2 == label));
+        p.w = factor * (expf(p.w - log_sum) - (4 * i + 3 == label));
+        put_four(dx, i, p);
+    }
+    return fours;
+}
+
 template <typename REAL>
 CUDA_DEVICE void entropy_slopes(const struct cuda_entropy &l, float *shared)
 {
@@ -206,8 +247,11 @@ CUDA_DEVICE void entropy_slopes(const struct cuda_entropy &l, float *shared)
         bool ignored = l.ignores && label == l.ignore_index;
         bool known = label >= 0 && label < l.rows.length;
         float own = known ? (float)(1 - l.smoothing) * weight_of(l, label) : NAN;
+        int64_t fours = 0;
 
-        CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team) {
+        if (known && !ignored && share == 0 && !l.weights)
+            fours = four_slopes(l, x + start, dx + start, label, factor * own, l.log_sums[row]);
+        CUDA_EACH_IN(i, 4 * fours, l.rows.length, l.rows.team) {
             int64_t at = start + i * l.rows.after;
             float p = expf(real_of(x[at]) - l.log_sums[row]), d = own * (p - (i == label));
 

@@ -375,3 +375,10 @@ void program_insert(struct program *program, enum part part, int where, bool aft
     grow_values(program);
     place_values(program);
 }
+
+void program_relink(struct program *program)
+{
+    graph_relink(program->graph);
+    merge_backward(program);
+    place_values(program);
+}

@@ -26,7 +26,8 @@ PLANS = [("1 stage", 1, ["--stages", "1", "--micro-batches", "2"]),
          ("2 stages", 2, ["--stages", "2", "--replicas", "1,1", "--micro-batches", "2"]),
          ("2 replicas", 2, ["--stages", "1", "--replicas", "2", "--micro-batches", "1"]),
          ("2 stages of 2", 4, ["--stages", "2", "--replicas", "2,2", "--micro-batches", "2"])]
-TOLERANCE = 1e-4                    # of a loss: float32 in another order, over some steps
+# Of a loss over some steps: float32 in another order; rounded to the 8 bits of bfloat16.
+TOLERANCE = {"float32": 1e-4, "bf16": 1e-2}
 FORECAST = 0.05
 
 
@@ -95,9 +96,9 @@ def losses(log):
     return [line["loss"] for line in log if "step" in line and "event" not in line]
 
 
-def operators(checks, program):
+def operators(checks, program, backend="cuda"):
     text = checks.call([os.path.join(checks.args.build, "tests", "unit", program)],
-                       TASUKI_TEST_BACKEND="cuda")
+                       TASUKI_TEST_BACKEND=backend)
     if "SKIPPED" in text:
         raise RuntimeError(f"{program} skips what it is to check")
     return {"tests": len(re.findall(r"^(?:ok|\[ +OK)", text, re.M))}
@@ -111,11 +112,11 @@ def network(checks, name):
             "--steps", "5", "--lr", "0.03", "--optimizer", "momentum"]
 
 
-def curve(checks, options, expected, ranks, plan):
-    got = losses(checks.train([*options, "--device", "cuda", "--ranks-in-process", str(ranks),
-                               *plan]))
+def curve(checks, options, expected, ranks, plan, precision):
+    got = losses(checks.train([*options, "--device", "cuda", "--precision", precision,
+                               "--ranks-in-process", str(ranks), *plan]))
     off = max(abs(a - b) / abs(b) for a, b in zip(got, expected))
-    if len(got) != len(expected) or not off <= TOLERANCE:
+    if len(got) != len(expected) or not off <= TOLERANCE[precision]:
         raise RuntimeError(f"losses {got} instead of {expected}")
     return {"off by": off}
 
@@ -132,7 +133,11 @@ def curves(checks):
             continue
         for title, ranks, plan in PLANS:
             checks.row("curve", f"{name}, {title}",
-                       lambda o=options, e=expected, r=ranks, p=plan: curve(checks, o, e, r, p))
+                       lambda o=options, e=expected, r=ranks, p=plan: curve(checks, o, e, r, p,
+                                                                            "float32"))
+        title, ranks, plan = PLANS[1]
+        checks.row("curve", f"{name}, {title}, bf16",
+                   lambda o=options, e=expected, r=ranks, p=plan: curve(checks, o, e, r, p, "bf16"))
 
 
 def sanitizer(checks, tool):
@@ -169,10 +174,11 @@ def of_pytorch(checks, name):
     return ([*compare.model_options(chosen, folder), *chosen.options], chosen.shape[0], chosen)
 
 
-def seconds_of_pytorch(chosen, steps, tf32, compiled):
+def seconds_of_pytorch(chosen, steps, precision, compiled):
     """Of a step, as Tasuki has it, too: the loss is read in each."""
     import torch
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    tf32 = precision != "float32"
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
     module = chosen.module().to(device)
     x, target = (t.to(device) for t in chosen.batch())
@@ -181,7 +187,8 @@ def seconds_of_pytorch(chosen, steps, tf32, compiled):
     for _ in range(steps + 3):
         begin = time.perf_counter()
         optimizer.zero_grad()
-        loss = chosen.torch_loss(forward(x), target)
+        with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
+            loss = chosen.torch_loss(forward(x), target)
         loss.backward()
         optimizer.step()
         loss.item()
@@ -204,7 +211,7 @@ def beside_pytorch(checks, chosen, precision, took):
     figures = {}
     variants = ["eager"] + (["compile"] if checks.args.compile else [])
     for variant in variants:
-        theirs, peak = seconds_of_pytorch(chosen, checks.args.steps, precision == "tf32",
+        theirs, peak = seconds_of_pytorch(chosen, checks.args.steps, precision,
                                           variant == "compile")
         figures.update({f"PyTorch {variant} ms": 1e3 * theirs,
                         f"as fast as {variant}": theirs / took,
@@ -288,6 +295,8 @@ def run_all(checks, wanted):
     if "operators" in wanted:
         for program in ("test_ops", "test_cuda_product", "test_update"):
             checks.row("operators", program, lambda p=program: operators(checks, p))
+        checks.row("operators", "test_ops, bf16",
+                   lambda: operators(checks, "test_ops", "cuda-bf16"))
     if "curves" in wanted:
         curves(checks)
     if "sanitizer" in wanted:
@@ -311,7 +320,8 @@ def main():
     parser.add_argument("--networks", default="digits,mlp,resnet18,encoder-0,bert-large,"
                         "gpt2-medium,resnet50,vit-large",
                         help="that are timed; all but digits need a Python with torch and onnx")
-    parser.add_argument("--precisions", default="float32,tf32", help="in which they are timed")
+    parser.add_argument("--precisions", default="float32,tf32,bf16",
+                        help="in which they are timed")
     parser.add_argument("--compile", action="store_true", help="time torch.compile, too")
     parser.add_argument("--tables", action="store_true",
                         help="write what operators take, too, into files beside the results")

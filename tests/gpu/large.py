@@ -103,16 +103,16 @@ class Tokens(Network):
 
 ADAMW = ["--lr", "1e-4", "--weight-decay", "0.01"]
 LARGE = {
-    "bert-large": Tokens("BERT-large, 8 x 512 tokens, AdamW",
-                         lambda: Language(32000, 512, 1024, 16, 24, False, "none"), (8, 512),
+    "bert-large": Tokens("BERT-large, 32 x 512 tokens, AdamW",
+                         lambda: Language(32000, 512, 1024, 16, 24, False, "none"), (32, 512),
                          "tokens", "cross-entropy", "adamw", ADAMW),
-    "gpt2-medium": Tokens("GPT-2 medium, 4 x 1024 tokens, AdamW",
-                          lambda: Language(32000, 1024, 1024, 16, 24, True, "tanh"), (4, 1024),
+    "gpt2-medium": Tokens("GPT-2 medium, 8 x 1024 tokens, AdamW",
+                          lambda: Language(32000, 1024, 1024, 16, 24, True, "tanh"), (8, 1024),
                           "tokens", "cross-entropy", "adamw", ADAMW),
-    "resnet50": Network("ResNet-50, batch 64 at 224x224, momentum", resnet50,
-                        (64, 3, 224, 224), "labels", "cross-entropy", "momentum",
+    "resnet50": Network("ResNet-50, batch 256 at 224x224, momentum", resnet50,
+                        (256, 3, 224, 224), "labels", "cross-entropy", "momentum",
                         ["--lr", "1e-4"], images=True),
-    "vit-large": Network("ViT-L/16, batch 32 at 224x224, AdamW",
-                         lambda: Vision(224, 16, 1024, 16, 24), (32, 3, 224, 224), "labels",
+    "vit-large": Network("ViT-L/16, batch 64 at 224x224, AdamW",
+                         lambda: Vision(224, 16, 1024, 16, 24), (64, 3, 224, 224), "labels",
                          "cross-entropy", "adamw", ADAMW),
 }

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/* Graphs of cuDNN's backend API: made of descriptors, given an engine, run. For module_conv.c and
+ * module_sdpa.c.
+ */
+#ifndef TASUKI_KERNELS_CUDA_MODULE_CUDNN_H
+#define TASUKI_KERNELS_CUDA_MODULE_CUDNN_H
+
+#include "kernels/cuda/module_private.h"
+
+#include <cudnn.h>
+
+#define CUDNN_ALIGNMENT 16      /* of operands: the widest load */
+#define COUNT(list) ((int)(sizeof(list) / sizeof((list)[0])))
+
+/* How one graph is computed. */
+struct cudnn_plan {
+    struct cuda_device *device;
+    bool unknown;                       /* cuDNN does not have it */
+    int n_owned;
+    cudnnBackendDescriptor_t *owned;    /* all that refer to each other, in order */
+    cudnnBackendDescriptor_t execution; /* one of them, in the end; NULL: no engine does */
+    int64_t workspace;
+};
+
+struct cudnn_attribute {
+    cudnnBackendAttributeName_t name;
+    cudnnBackendAttributeType_t type;
+    int64_t n;
+    const void *values;
+};
+
+/* Is an engine that says this of itself good enough? */
+typedef bool cudnn_note_fits(const void *what, cudnnBackendNumericalNote_t note);
+
+struct cudnn_choice {
+    cudnn_note_fits *note_fits;
+    const void *what;
+    int64_t workspace_limit;
+};
+
+int cudnn_open(struct cuda_device *device, struct err *err);
+cudnnHandle_t cudnn_handle(const struct cuda_device *device);
+/* "GPU 0000:1b:00.0: cudnnBackendFinalize: CUDNN_STATUS_…: …" */
+int cudnn_error(const struct cuda_device *device, cudnnStatus_t code, const char *call,
+                struct err *err);
+/* A descriptor with these attributes, finished; 'unknown' is set where cuDNN lacks it. */
+int cudnn_build(struct cudnn_plan *p, cudnnBackendDescriptorType_t type,
+                const struct cudnn_attribute *list, int n, cudnnBackendDescriptor_t *descriptor,
+                struct err *err);
+/* The first engine that fits and does not refuse. None: 0, and 'execution' stays NULL. */
+int cudnn_choose(struct cudnn_plan *p, const cudnnBackendDescriptor_t *operations, int n,
+                 const struct cudnn_choice *choice, struct err *err);
+void cudnn_clear(struct cudnn_plan *p);
+
+/* A pack cannot be changed: the old one in '*pack' is destroyed. */
+int cudnn_make_pack(const struct cudnn_plan *p, const int64_t *ids, const void *const *at, int n,
+                    void *workspace, cudnnBackendDescriptor_t *pack, struct err *err);
+int cudnn_execute(const struct cudnn_plan *p, cudaStream_t stream, cudnnBackendDescriptor_t pack,
+                  struct err *err);
+
+/* Return -1 from the caller, with what cuDNN says of the failed call on this GPU. */
+#define CUDNN_CHECK(device, call, err)                                      \
+    do {                                                                    \
+        cudnnStatus_t cudnn_check_code = (call);                            \
+        if (cudnn_check_code != CUDNN_STATUS_SUCCESS)                       \
+            return cudnn_error(device, cudnn_check_code, #call, (err));     \
+    } while (0)
+
+#endif

@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: MIT */
+/* tasuki-cuda.so: attention by cuDNN's fused kernels. They are asked for by the operations that they stand
+ * for, one by one, in the form that cuDNN's matcher knows; what is between them has no place in memory.
+ */
+#include "kernels/cuda/module_cudnn.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#define WORKSPACE_LIMIT ((int64_t)1 << 30)
+#define MOST_OPERATIONS 24
+
+_Static_assert(sizeof(struct cuda_sdpa) == 7 * sizeof(int64_t) + sizeof(double),
+               "compared as bytes");
+
+struct cuda_sdpa_plan {
+    struct cuda_sdpa_plan *next;
+    int users;
+    struct cuda_sdpa what;
+    struct cudnn_plan cudnn;
+};
+
+struct cuda_sdpa_kernel {
+    struct cuda_sdpa_plan *plan;
+    struct cuda_sdpa_args args;         /* of 'pack' */
+    cudnnBackendDescriptor_t pack;      /* NULL: it never ran */
+    float scale, one, hidden;           /* which the pack points to */
+};
+
+/* Names of the operands within a graph; what has no place is numbered from VIRTUAL on. SUMS is a row's sum
+ * of dy * y, in the workspace.
+ */
+enum { Q = 1, K, V, Y, SAVED, DY, DQ, DK, DV, SUMS, SCALE, ONE, HIDDEN, VIRTUAL };
+
+/* A graph while it is made; the first error ends it. */
+struct graph {
+    struct cudnn_plan *plan;
+    const struct cuda_sdpa *what;
+    int64_t next;
+    int n;
+    cudnnBackendDescriptor_t operations[MOST_OPERATIONS];
+    bool failed;
+    struct err *err;
+};
+
+typedef cudnnBackendDescriptor_t tensor;
+
+static tensor build(struct graph *g, cudnnBackendDescriptorType_t type,
+                    const struct cudnn_attribute *list, int n)
+{
+    cudnnBackendDescriptor_t made = NULL;
+
+    g->failed = g->failed || cudnn_build(g->plan, type, list, n, &made, g->err);
+    return made;
+}
+
+/* Tensors ---------------------------------------------------------------------------------- */
+
+enum order { BY_ROWS, BY_COLUMNS };
+
+static tensor add_tensor(struct graph *g, int64_t name, cudnnDataType_t type, const int64_t dim[4],
+                         const int64_t stride[4])
+{
+    int64_t alignment = CUDNN_ALIGNMENT;
+    bool is_virtual = name >= VIRTUAL, by_value = name >= SCALE && name < VIRTUAL;
+    const struct cudnn_attribute list[] = {
+        { CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type },
+        { CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim },
+        { CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, stride },
+        { CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &name },
+        { CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment },
+        { CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual },
+        { CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value },
+    };
+
+    return build(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, list, COUNT(list));
+}
+
+/* [stack, 1, rows, columns]; BY_COLUMNS: as it is stored it is transposed. */
+static tensor matrix(struct graph *g, int64_t name, cudnnDataType_t type, int64_t rows,
+                     int64_t columns, enum order order)
+{
+    const int64_t dim[4] = { g->what->stack, 1, rows, columns };
+    const int64_t stride[4] = { rows * columns, rows * columns, order == BY_ROWS ? columns : 1,
+                                order == BY_ROWS ? 1 : rows };
+
+    return add_tensor(g, name, type, dim, stride);
+}
+
+static tensor operand(struct graph *g, int64_t name, int64_t rows, int64_t columns)
+{
+    return matrix(g, name, CUDNN_DATA_BFLOAT16, rows, columns, BY_ROWS);
+}
+
+static tensor scores(struct graph *g, cudnnDataType_t type)
+{
+    return matrix(g, g->next++, type, g->what->m, g->what->n, BY_ROWS);
+}
+
+/* A number for each query. */
+static tensor column(struct graph *g, int64_t name)
+{
+    return matrix(g, name < VIRTUAL ? name : g->next++, CUDNN_DATA_FLOAT, g->what->m, 1, BY_ROWS);
+}
+
+static tensor number(struct graph *g, int64_t name)
+{
+    const int64_t one[4] = { 1, 1, 1, 1 };
+
+    return add_tensor(g, name, CUDNN_DATA_FLOAT, one, one);
+}
+
+/* Operations ------------------------------------------------------------------------------- */
+
+static void add_operation(struct graph *g, cudnnBackendDescriptorType_t type,
+                          const struct cudnn_attribute *list, int n)
+{
+    cudnnBackendDescriptor_t made = build(g, type, list, n);
+
+    if (!g->failed && g->n < MOST_OPERATIONS)
+        g->operations[g->n++] = made;
+}
+
+/* y = f(x, b), where t chooses between them; what is NULL is left out. 'axis': of an index, else -1. */
+static tensor pointwise(struct graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t type,
+                        int64_t axis, tensor x, tensor b, tensor t, tensor y)
+{
+    const struct cudnn_attribute how[] = {
+        { CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode },
+        { CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type },
+        { CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis },
+    };
+    cudnnBackendDescriptor_t desc =
+        build(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, how, axis < 0 ? 2 : 3);
+    struct cudnn_attribute list[5] = {
+        { CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &desc },
+        { CUDNN_ATTR_OPERATION_POINTWISE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x },
+        { CUDNN_ATTR_OPERATION_POINTWISE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &y },
+    };
+    int n = 3;
+
+    if (b)
+        list[n++] = (struct cudnn_attribute){ CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+                                              CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &b };
+    if (t)
+        list[n++] = (struct cudnn_attribute){ CUDNN_ATTR_OPERATION_POINTWISE_TDESC,
+                                              CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &t };
+    add_operation(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, list, n);
+    return y;
+}
+
+static tensor combine(struct graph *g, cudnnPointwiseMode_t mode, tensor x, tensor b, tensor y)
+{
+    return pointwise(g, mode, CUDNN_DATA_FLOAT, -1, x, b, NULL, y);
+}
+
+static void multiply(struct graph *g, tensor a, tensor b, tensor c)
+{
+    cudnnDataType_t type = CUDNN_DATA_FLOAT;
+    const struct cudnn_attribute how[] = {
+        { CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type },
+    };
+    cudnnBackendDescriptor_t desc = build(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR, how, COUNT(how));
+    const struct cudnn_attribute list[] = {
+        { CUDNN_ATTR_OPERATION_MATMUL_ADESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &a },
+        { CUDNN_ATTR_OPERATION_MATMUL_BDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &b },
+        { CUDNN_ATTR_OPERATION_MATMUL_CDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &c },
+        { CUDNN_ATTR_OPERATION_MATMUL_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &desc },
+    };
+
+    add_operation(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, list, COUNT(list));
+}
+
+/* Along the keys, or what else there are columns of. */
+static tensor reduce(struct graph *g, cudnnReduceTensorOp_t kind, tensor x)
+{
+    cudnnDataType_t type = CUDNN_DATA_FLOAT;
+    const struct cudnn_attribute how[] = {
+        { CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &kind },
+        { CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type },
+    };
+    cudnnBackendDescriptor_t desc = build(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, how, COUNT(how));
+    tensor y = column(g, VIRTUAL);
+    const struct cudnn_attribute list[] = {
+        { CUDNN_ATTR_OPERATION_REDUCTION_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x },
+        { CUDNN_ATTR_OPERATION_REDUCTION_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &y },
+        { CUDNN_ATTR_OPERATION_REDUCTION_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &desc },
+    };
+
+    add_operation(g, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, list, COUNT(list));
+    return y;
+}
+
+/* The same, read the other way round: y is bfloat16. */
+static tensor transpose(struct graph *g, tensor x, tensor y)
+{
+    const struct cudnn_attribute list[] = {
+        { CUDNN_ATTR_OPERATION_RESHAPE_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x },
+        { CUDNN_ATTR_OPERATION_RESHAPE_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &y },
+    };
+
+    add_operation(g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, list, COUNT(list));
+    return y;
+}
+
+/* Graphs ----------------------------------------------------------------------------------- */
+
+#define REAL CUDNN_DATA_FLOAT
+
+static tensor new_scores(struct graph *g)
+{
+    return scores(g, REAL);
+}
+
+/* A query's row reaches a key's column only if that is not behind it. */
+static tensor hide(struct graph *g, tensor x)
+{
+    tensor row, column_index, seen;
+
+    if (!g->what->causal)
+        return x;
+    row = pointwise(g, CUDNN_POINTWISE_GEN_INDEX, REAL, 2, x, NULL, NULL,
+                    scores(g, CUDNN_DATA_INT32));
+    column_index = pointwise(g, CUDNN_POINTWISE_GEN_INDEX, REAL, 3, x, NULL, NULL,
+                             scores(g, CUDNN_DATA_INT32));
+    seen = pointwise(g, CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, -1, row, column_index, NULL,
+                     scores(g, CUDNN_DATA_BOOLEAN));
+    return pointwise(g, CUDNN_POINTWISE_BINARY_SELECT, REAL, -1, x, number(g, HIDDEN), seen,
+                     new_scores(g));
+}
+
+static tensor scaled_scores(struct graph *g, tensor q, tensor k)
+{
+    tensor x = new_scores(g);
+
+    multiply(g, q, k, x);
+    return combine(g, CUDNN_POINTWISE_MUL, x, number(g, SCALE), new_scores(g));
+}
+
+static void add_forward(struct graph *g)
+{
+    const struct cuda_sdpa *w = g->what;
+    tensor q = operand(g, Q, w->m, w->d);
+    tensor k = matrix(g, K, CUDNN_DATA_BFLOAT16, w->d, w->n, BY_COLUMNS);
+    tensor x = hide(g, scaled_scores(g, q, k)), largest, sum, p;
+
+    largest = reduce(g, CUDNN_REDUCE_TENSOR_MAX, x);
+    x = combine(g, CUDNN_POINTWISE_SUB, x, largest, new_scores(g));
+    x = combine(g, CUDNN_POINTWISE_EXP, x, NULL, new_scores(g));
+    sum = reduce(g, CUDNN_REDUCE_TENSOR_ADD, x);
+    combine(g, CUDNN_POINTWISE_ADD, largest,
+            combine(g, CUDNN_POINTWISE_LOG, sum, NULL, column(g, VIRTUAL)), column(g, SAVED));
+    p = combine(g, CUDNN_POINTWISE_DIV, x, sum, scores(g, CUDNN_DATA_BFLOAT16));
+    multiply(g, p, operand(g, V, w->n, w->e), operand(g, Y, w->m, w->e));
+}
+
+static tensor transposed_scores(struct graph *g, tensor x)
+{
+    const struct cuda_sdpa *w = g->what;
+
+    return transpose(g, x, matrix(g, g->next++, CUDNN_DATA_BFLOAT16, w->n, w->m, BY_COLUMNS));
+}
+
+static tensor sums_of(struct graph *g, tensor dy)
+{
+    const struct cuda_sdpa *w = g->what;
+    tensor x = combine(g, CUDNN_POINTWISE_MUL, dy, operand(g, Y, w->m, w->e),
+                       matrix(g, g->next++, REAL, w->m, w->e, BY_ROWS));
+
+    return combine(g, CUDNN_POINTWISE_MUL, reduce(g, CUDNN_REDUCE_TENSOR_ADD, x), number(g, ONE),
+                   column(g, SUMS));
+}
+
+static void add_gradient(struct graph *g)
+{
+    const struct cuda_sdpa *w = g->what;
+    tensor dy = operand(g, DY, w->m, w->e), q = operand(g, Q, w->m, w->d);
+    tensor k = matrix(g, K, CUDNN_DATA_BFLOAT16, w->d, w->n, BY_COLUMNS);
+    tensor sums = sums_of(g, dy), x = scaled_scores(g, q, k), p;
+
+    x = hide(g, combine(g, CUDNN_POINTWISE_SUB, x, column(g, SAVED), new_scores(g)));
+    p = combine(g, CUDNN_POINTWISE_EXP, x, NULL, new_scores(g));
+    multiply(g, transposed_scores(g, p), dy, operand(g, DV, w->n, w->e));
+    x = new_scores(g);
+    multiply(g, dy, matrix(g, V, CUDNN_DATA_BFLOAT16, w->e, w->n, BY_COLUMNS), x);
+    x = combine(g, CUDNN_POINTWISE_SUB, x, sums, new_scores(g));
+    x = combine(g, CUDNN_POINTWISE_MUL, x, p, new_scores(g));
+    x = combine(g, CUDNN_POINTWISE_MUL, x, number(g, SCALE), new_scores(g));
+    multiply(g, transposed_scores(g, x), q, operand(g, DK, w->n, w->d));
+    k = transpose(g, k, matrix(g, g->next++, CUDNN_DATA_BFLOAT16, w->n, w->d, BY_ROWS));
+    multiply(g, x, k, operand(g, DQ, w->m, w->d));
+}
+
+/* The same bits each time. */
+static bool note_fits(const void *what, cudnnBackendNumericalNote_t note)
+{
+    (void)what;
+    return note != CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
+}
+
+static int choose(struct cuda_sdpa_plan *p, struct err *err)
+{
+    const struct cudnn_choice choice = { note_fits, NULL, WORKSPACE_LIMIT };
+    struct graph g = { .plan = &p->cudnn, .what = &p->what, .next = VIRTUAL, .err = err };
+
+    if (p->what.gradient)
+        add_gradient(&g);
+    else
+        add_forward(&g);
+    return g.failed ? -1 : cudnn_choose(&p->cudnn, g.operations, g.n, &choice, err);
+}
+
+/* The table -------------------------------------------------------------------------------- */
+
+static void destroy(struct cuda_sdpa_plan *p)
+{
+    cudnn_clear(&p->cudnn);
+    free(p);
+}
+
+/* One that cuDNN does not do stays in the table, too: it is asked for again. */
+static int find(struct cuda_device *device, const struct cuda_sdpa *what,
+                struct cuda_sdpa_plan **plan, struct err *err)
+{
+    struct err own = { .code = EXIT_OK };
+    struct cuda_sdpa_plan *p = device->sdpa_plans;
+
+    while (p && memcmp(&p->what, what, sizeof(*what)) != 0)
+        p = p->next;
+    *plan = p;
+    if (p)
+        return 0;
+    p = mem_new(1, sizeof(*p));
+    p->cudnn.device = device;
+    p->what = *what;
+    if (choose(p, &own) && !p->cudnn.unknown) {
+        destroy(p);
+        return err_set(err, "%s", own.text);
+    }
+    p->next = device->sdpa_plans;
+    device->sdpa_plans = *plan = p;
+    return 0;
+}
+
+int cuda_sdpa_new(struct cuda_device *device, const struct cuda_sdpa *sdpa,
+                  struct cuda_sdpa_kernel **kernel, struct err *err)
+{
+    struct cuda_sdpa_plan *p;
+    struct cuda_sdpa_kernel *k;
+
+    *kernel = NULL;
+    if (cudnn_open(device, err) || find(device, sdpa, &p, err))
+        return -1;
+    if (!p->cudnn.execution)
+        return 0;
+    p->users++;
+    k = *kernel = mem_new(1, sizeof(*k));
+    k->plan = p;
+    k->scale = (float)sdpa->scale;
+    k->one = 1;
+    k->hidden = -INFINITY;
+    return 0;
+}
+
+void cuda_sdpa_free(struct cuda_sdpa_kernel *kernel)
+{
+    struct cuda_sdpa_plan *p, **at;
+
+    if (!kernel)
+        return;
+    p = kernel->plan;
+    if (kernel->pack)
+        (void)cudnnBackendDestroyDescriptor(kernel->pack);
+    free(kernel);
+    if (--p->users > 0)
+        return;
+    at = &p->cudnn.device->sdpa_plans;
+    while (*at != p)
+        at = &(*at)->next;
+    *at = p->next;
+    destroy(p);
+}
+
+void cuda_sdpa_clear(struct cuda_device *device)
+{
+    while (device->sdpa_plans) {
+        struct cuda_sdpa_plan *p = device->sdpa_plans;
+
+        device->sdpa_plans = p->next;
+        destroy(p);
+    }
+}
+
+/* Running ---------------------------------------------------------------------------------- */
+
+/* Of the sums of a gradient, in front of what cuDNN wants. */
+static size_t sums_bytes(const struct cuda_sdpa *what)
+{
+    size_t bytes = (size_t)(what->stack * what->m) * sizeof(float);
+
+    return what->gradient ? (bytes + CUDA_WORKSPACE_ALIGNMENT - 1) & ~(CUDA_WORKSPACE_ALIGNMENT - 1)
+                          : 0;
+}
+
+size_t cuda_sdpa_workspace(const struct cuda_sdpa_kernel *kernel)
+{
+    const struct cuda_sdpa_plan *p = kernel->plan;
+
+    return sums_bytes(&p->what) + (size_t)p->cudnn.workspace + CUDA_WORKSPACE_ALIGNMENT;
+}
+
+/* Where the operands stay where they are the pack is made once. */
+static int make_pack(struct cuda_sdpa_kernel *k, const struct cuda_sdpa_args *args,
+                     struct err *err)
+{
+    const struct cuda_sdpa *what = &k->plan->what;
+    char *workspace = cuda_workspace(args->workspace);
+    const int64_t ids[] = { Q, K, V, Y, SAVED, SCALE, HIDDEN, DY, DQ, DK, DV, SUMS, ONE };
+    const void *at[] = { args->q, args->k, args->v, args->y, args->saved, &k->scale, &k->hidden,
+                         args->dy, args->dq, args->dk, args->dv, workspace, &k->one };
+    int64_t used[COUNT(ids)];
+    const void *used_at[COUNT(ids)];
+    int n = 0;
+
+    if (k->pack && memcmp(&k->args, args, sizeof(*args)) == 0)
+        return 0;
+    for (int i = 0; i < COUNT(ids); i++) {
+        if ((i > 6 && !what->gradient) || (ids[i] == HIDDEN && !what->causal))
+            continue;
+        if (ids[i] < SCALE && (uintptr_t)at[i] % CUDNN_ALIGNMENT)
+            return err_set(err, "GPU %s: an operand of an attention is not aligned to %d bytes",
+                           k->plan->cudnn.device->address, CUDNN_ALIGNMENT);
+        used[n] = ids[i];
+        used_at[n++] = at[i];
+    }
+    k->args = *args;
+    return cudnn_make_pack(&k->plan->cudnn, used, used_at, n, workspace + sums_bytes(what),
+                           &k->pack, err);
+}
+
+int cuda_sdpa_run(struct cuda_stream *stream, struct cuda_sdpa_kernel *kernel,
+                  const struct cuda_sdpa_args *args, struct err *err)
+{
+    return make_pack(kernel, args, err)
+               ? -1
+               : cudnn_execute(&kernel->plan->cudnn, stream->stream, kernel->pack, err);
+}
