@@ -16,7 +16,7 @@
 struct tensor {
     int64_t id, dim[4], stride[4];
     cudnnDataType_t type;
-    bool is_virtual, by_value;
+    bool is_virtual, by_value, made;    /* is it the result of an operation? */
     void *at;                           /* memory; of a number: on the host */
     float value;
     double *here;                       /* by stride, while the graph is run */
@@ -123,6 +123,8 @@ static void read_graph(struct graph *g, const struct descriptor *d)
     REQUIRE(operations->n <= MOST_OPERATIONS, "%lld operations", (long long)operations->n);
     for (int64_t i = 0; i < operations->n; i++)
         read_operation(g, fake_living(((void **)operations->values)[i]));
+    for (int i = 0; i < g->n; i++)
+        g->tensors[g->operations[i].y].made = true;
 }
 
 /* The library fuses attentions of widths that are multiples of 8 alone. */
@@ -176,7 +178,7 @@ static void load(struct tensor *t)
     t->here = malloc((size_t)n * sizeof(*t->here));
     for (int64_t i = 0; i < n; i++)
         t->here[i] = t->by_value                        ? (double)t->value
-                     : t->is_virtual                    ? NAN
+                     : t->is_virtual || t->made         ? NAN
                      : t->type == CUDNN_DATA_BFLOAT16 ? (double)widened(((uint16_t *)t->at)[i])
                                                         : (double)((float *)t->at)[i];
 }

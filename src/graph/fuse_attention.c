@@ -240,6 +240,31 @@ static bool stacks_agree(const struct graph *graph, const struct match *m)
     return q->batch.place <= q->shape.rank - 2;
 }
 
+/* Keys that were transposed for the product are taken as queries and values are: so what makes
+ * them moves whole rows, and backends have the form that fast kernels want.
+ */
+static int straighten_keys(struct graph *graph, struct match *m, struct err *err)
+{
+    int node = graph->values[m->k].producer, rank = graph->values[m->k].shape.rank;
+    const struct attr *perm = fuse_is(graph, node, "Transpose")
+                                  ? node_attr(&graph->nodes[node], "perm") : NULL;
+    struct batch batch = graph->values[m->k].batch;
+    int64_t swapped[GRAPH_MAX_RANK];
+
+    if (!m->trans_k || !perm || perm->n != rank || graph->values[m->k].n_consumers != 1 ||
+        graph->values[m->k].output)
+        return 0;
+    memcpy(swapped, perm->ints, (size_t)rank * sizeof(*swapped));
+    swapped[rank - 1] = perm->ints[rank - 2];
+    swapped[rank - 2] = perm->ints[rank - 1];
+    graph_set_ints(graph, node, "perm", rank, swapped);
+    if (op_infer(graph, node, err))
+        return -1;
+    graph->values[m->k].batch = batch;
+    m->trans_k = false;
+    return 0;
+}
+
 static void set_attributes(struct graph *graph, const struct match *m)
 {
     graph_set_float(graph, m->last, "scale", m->scale);
@@ -272,6 +297,8 @@ int fuse_attention(struct graph *graph, int node, struct err *err)
         !stacks_agree(graph, &m))
         return 0;
     share_heads(graph, &m);
+    if (straighten_keys(graph, &m, err))
+        return -1;
     ids[0] = m.q;
     ids[1] = m.k;
     ids[2] = m.v;
