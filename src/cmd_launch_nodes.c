@@ -19,7 +19,6 @@
 #include "train/planning.h"
 
 #define MOST_TASKS 4096
-#define PROBES 32           /* at once */
 #define PATIENCE 300        /* seconds for a controller that is restarted */
 
 /* A number above 0 of the environment; 0: not there. */
@@ -102,7 +101,6 @@ static void forget_names(struct launcher *l)
     l->n_names = 0;
 }
 
-/* One that is drained, or in maintenance, is so once its jobs have ended. */
 static bool is_down(const struct slurm_node *node)
 {
     return strncmp(node->state, "down", 4) == 0;
@@ -140,7 +138,7 @@ int launcher_first_look(struct launcher *l, struct err *err)
     if (l->nodes <= 0 || (facts && l->n_names == 0))
         bad = err_set(err, "job %s: it has no node that can be used", l->job);
     else
-        bad = choose_tasks(l, facts, err);
+        bad = choose_tasks(l, facts, err) || (facts && launcher_check(l, facts, err)) ? -1 : 0;
     slurm_facts_free(facts);
     return bad;
 }
@@ -155,35 +153,6 @@ static struct slurm_facts *ask_patiently(struct launcher *l, struct err *err)
            !launcher_pause(l, 2))
         *err = (struct err){ 0 };
     return facts;
-}
-
-/* A node that has just vanished is one that Slurm still takes for good. A busy controller may
- * fail once.
- */
-static void drop_silent(struct launcher *l)
-{
-    bool *answers = mem_new((size_t)l->n_names, sizeof(*answers));
-    int kept = 0;
-
-    for (int i = 0; i < l->n_names; i += PROBES) {
-        int n = l->n_names - i < PROBES ? l->n_names - i : PROBES;
-
-        launcher_probe(l, n, l->names + i, answers + i);
-    }
-    for (int i = 0; i < l->n_names && !l->told; i++)
-        if (!answers[i])
-            launcher_probe(l, 1, l->names + i, answers + i);
-    for (int i = 0; i < l->n_names; i++)
-        if (answers[i]) {
-            l->names[kept++] = l->names[i];
-        } else {
-            if (!l->told)
-                log_warning("node %s is left out: no process can be started there",
-                            l->names[i]);
-            free(l->names[i]);
-        }
-    l->n_names = kept;
-    free(answers);
 }
 
 int launcher_look_again(struct launcher *l, struct err *err)
@@ -201,9 +170,7 @@ int launcher_look_again(struct launcher *l, struct err *err)
     if (strcmp(facts->state, "running") != 0)
         bad = err_set(err, "job %s is over: Slurm says %s", l->job, facts->state);
     else
-        drop_silent(l);
-    if (!bad && l->n_names == 0 && !l->told)
-        bad = err_set(err, "job %s: no node of it is left", l->job);
+        bad = launcher_check(l, facts, err);
     slurm_facts_free(facts);
     return bad;
 }

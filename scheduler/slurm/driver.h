@@ -16,7 +16,7 @@
 
 struct err;
 
-#define SLURM_DRIVER_VERSION 3
+#define SLURM_DRIVER_VERSION 4
 #define SLURM_DRIVER_SYMBOL "tasuki_slurm_driver"
 
 /* "123", "123_4" of an array, "123+1" of a heterogeneous job. */

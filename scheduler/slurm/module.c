@@ -70,6 +70,7 @@ static void set_job(struct slurm_facts *facts, slurm_job_info_t *job)
     module_set(&facts->state, job_state(job->job_state));
     module_set(&facts->partition, job->partition);
     set_output(facts, job);
+    facts->requeue = job->batch_flag && job->requeue;
     facts->time_limit = seconds_of(job->time_limit);
     if (state == JOB_RUNNING && facts->time_limit > 0)
         facts->time_left = left > 0 ? left : 0;
