@@ -188,6 +188,7 @@ static int run_steps(struct launcher *l, struct err *err)
         char *why = NULL;
         int bad = make_fate(l, step, err) || launcher_order(l, err);
 
+        launcher_guard(l);
         code = bad ? -1 : launcher_step(l, tries.resume, err);
         if (code < 0)
             return (int)err->code;
@@ -230,6 +231,7 @@ int launcher_run(const struct options *options, char *const *words, struct err *
     } else {
         code = (int)err->code;
     }
+    launcher_end_guard(&l);
     if (l.fate)
         fate_forget(l.fate);
     launcher_forget_order(&l);
@@ -237,6 +239,7 @@ int launcher_run(const struct options *options, char *const *words, struct err *
         free(l.names[i]);
     free(l.names);
     free(l.bind);
+    free(l.home);
     free(l.program);
     free(l.checkpoint);
     free(l.fate);

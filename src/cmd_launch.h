@@ -34,6 +34,8 @@ struct launcher {
     char *bind;                 /* what ranks are told (train/bind.h); NULL: srun binds them */
     char *order;                /* file: the node of each rank; NULL: as Slurm does it */
     int told;                   /* the signal to end, 0 */
+    char *home;                 /* the node of a batch job on which its script runs, else NULL */
+    pid_t guard;                /* 0: there is none */
 };
 
 /* Is that what this process is? Yes with err->code where the settings are wrong. */
@@ -72,10 +74,18 @@ void launcher_forget_order(struct launcher *l);
 /* Is the run held to a plan file that has ranks there? */
 bool launcher_plan_keeps(const struct launcher *l, const char *node);
 
-/* What a child is called with. */
+/* Have another node watch over l->home, unless one does already. */
+void launcher_guard(struct launcher *l);
+void launcher_end_guard(struct launcher *l);
+/* Is this process that one? Then its work. */
+bool launcher_is_guard(void);
+int launcher_keep_guard(struct err *err);
+
+/* What a child is called with, and a variable that it is told by. */
 struct launcher_words {
     int n;
     char **list;
+    const char *variable, *value;
 };
 
 /* Signals that say "end" are the launcher's alone, and are taken where it waits. */

@@ -47,7 +47,8 @@ struct round {
 static pid_t start(const struct round *r, const struct question *q, int output)
 {
     const struct launcher *l = r->l;
-    struct launcher_words words = { 0 };
+    struct launcher_words words = { .variable = "TASUKI_HEALTH",
+                                    .value = l->checkpoint ? l->checkpoint : "" };
     char *list = launcher_list(q->n, r->names + q->first);
 
     launcher_add(&words, mem_strdup("srun"));

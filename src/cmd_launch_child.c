@@ -124,12 +124,11 @@ static void tell_nodes(const struct launcher *l)
 }
 
 /* One task of a node is to see all GPUs that the job has there. */
-static void let_answer(const struct launcher *l)
+static void let_answer(void)
 {
     static const char *const others[] = { "SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU",
                                           "SLURM_GPU_BIND", "SLURM_HOSTFILE" };
 
-    setenv("TASUKI_HEALTH", l->checkpoint ? l->checkpoint : "", 1);
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         unsetenv(others[i]);
 }
@@ -149,7 +148,7 @@ static void let_train(const struct launcher *l)
         let_bind(l);
 }
 
-static void be_child(const struct launcher *l, char *const *words, int output)
+static void be_child(const struct launcher *l, const struct launcher_words *words, int output)
 {
     int null = open("/dev/null", O_RDWR);
     sigset_t none;
@@ -167,11 +166,13 @@ static void be_child(const struct launcher *l, char *const *words, int output)
     sigprocmask(SIG_SETMASK, &none, NULL);
     if (output == OUTPUT_SAME)
         let_train(l);
-    else if (output >= 0)
-        let_answer(l);
-    execvp(words[0], words);
+    else
+        let_answer();
+    if (words->variable)
+        setenv(words->variable, words->value, 1);
+    execvp(words->list[0], words->list);
     if (output != OUTPUT_NOWHERE)
-        log_say(LOG_ERROR, "%s: %s", words[0], strerror(errno));
+        log_say(LOG_ERROR, "%s: %s", words->list[0], strerror(errno));
     _exit(EXIT_USAGE);          /* to try again is of no use */
 }
 
@@ -183,7 +184,7 @@ pid_t launcher_start(const struct launcher *l, struct launcher_words *words, int
     fflush(stdout);
     child = fork();
     if (child == 0)
-        be_child(l, words->list, output);
+        be_child(l, words, output);
     clear(words);
     return child;
 }

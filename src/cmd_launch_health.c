@@ -254,7 +254,7 @@ int launcher_check(struct launcher *l, const struct slurm_facts *facts, struct e
 {
     enum fitness *fitness = mem_new((size_t)l->n_names, sizeof(*fitness)), worst = WELL;
     char **why = mem_new((size_t)l->n_names, sizeof(*why));
-    int bad = 0, n = l->n_names, out = facts->n_nodes - n;
+    int bad = 0, n = l->n_names, out = (int)l->nodes - n;
 
     look(l, facts, fitness, why);
     for (int i = 0; i < n; i++)

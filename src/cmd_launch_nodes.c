@@ -126,6 +126,7 @@ int launcher_first_look(struct launcher *l, struct err *err)
 {
     struct err why = { 0 };
     struct slurm_facts *facts = slurm_ask_job(l->job, &why);
+    const char *home = getenv("SLURMD_NODENAME");
     int bad;
 
     l->nodes = number_of("SLURM_JOB_NUM_NODES");
@@ -135,6 +136,8 @@ int launcher_first_look(struct launcher *l, struct err *err)
         log_warning("nodes are not checked: %s", why.text);
     else
         take_names(l, facts);
+    if (facts && home && strcmp(home, facts->batch_host) == 0)
+        l->home = mem_strdup(home);
     if (l->nodes <= 0 || (facts && l->n_names == 0))
         bad = err_set(err, "job %s: it has no node that can be used", l->job);
     else

@@ -8,19 +8,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "cmd_launch.h"
+#include "scheduler/slurm/slurm.h"
 #include "train/fate.h"
 
 #define GRACE 30            /* seconds for which a rank may outlive the first that ended */
 #define MOST_GRACE 90       /* the same of srun, which gives tasks KillWait, usually 30 */
 #define LOOK_EVERY 5        /* seconds */
-#define CANCEL_TIME 20
 
 /* The step ----------------------------------------------------------------------------- */
 
@@ -113,19 +112,10 @@ static char *step_that_ended(const struct launcher *l)
 /* Slurm ends what it reaches of a step whose srun does not come back. */
 static void cancel(const struct launcher *l, const char *step)
 {
-    struct launcher_words words = { 0 };
-    pid_t child;
-    int code;
+    struct err err = { 0 };
 
-    launcher_add(&words, mem_strdup("scancel"));
-    launcher_add(&words, mem_strdup("--signal=KILL"));
-    launcher_add(&words, mem_printf("%s.%s", l->job, step));
-    child = launcher_start(l, &words, OUTPUT_NOWHERE);
-    for (double end = clock_now() + CANCEL_TIME; child > 0 && !launcher_ended(child, &code);) {
-        launcher_next_signal(0.1);
-        if (clock_now() > end)
-            kill(child, SIGKILL);
-    }
+    if (slurm_end_step(l->job, step, &err) < 0)
+        log_warning("step %s.%s: %s", l->job, step, err.text);
 }
 
 /* Ranks have told how they ended, and srun waits for others: on a node that vanished. */

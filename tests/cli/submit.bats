@@ -61,6 +61,7 @@ END
     script --device cuda --nodes 2 --cluster dgx-h100 >job.sh
     grep -x '#SBATCH --ntasks-per-node=8' job.sh
     grep -x '#SBATCH --gpus-per-node=8' job.sh
+    grep -x '#SBATCH --no-kill' job.sh
 }
 
 @test "scripts of all schedulers are sound, whatever the names in them" {
