@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "topology/node.h"
+#include "train/job_nodes.h"
 #include "train/session.h"
 
 #define MOST_GPUS 32        /* of a node; what is beyond is not counted */
@@ -314,6 +315,33 @@ static void check_cpus(const struct session *s, const struct bound *all)
                     all[first].cpus, all[first].asked, all[first].asked);
 }
 
+static int count_hosts(const struct session *s)
+{
+    int *first = first_ranks(s), n = 0;
+
+    for (int r = 0; r < s->size; r++)
+        n += first[r] == r;
+    free(first);
+    return n;
+}
+
+/* An MPI that was built without this scheduler starts all ranks on the first node. */
+static void check_nodes(const struct session *s)
+{
+    struct job_nodes nodes;
+    struct err err = { 0 };
+    int hosts = count_hosts(s);
+
+    if (job_nodes_read(&nodes, &err) < 0)
+        log_warning("the nodes of this job are not known: %s", err.text);
+    else if (nodes.n > hosts)
+        log_warning("%d of the job's %d nodes have no rank (%s=%s); use mpirun -n %lld --map-by "
+                    "ppr:%lld:node tasuki ..., with --hostfile where this MPI does not know the "
+                    "scheduler", nodes.n - hosts, nodes.n, nodes.variable, nodes.path,
+                    (long long)nodes.slots, (long long)nodes.list[0].slots);
+    job_nodes_clear(&nodes);
+}
+
 int session_check_binding(struct session *session, struct err *err)
 {
     struct session *s = session;
@@ -325,8 +353,10 @@ int session_check_binding(struct session *session, struct err *err)
 
     for (int r = 0; r < s->size && !bad; r++)
         memcpy(&all[r], parts[r], sizes[r] < sizeof(*all) ? sizes[r] : sizeof(*all));
-    if (!bad && s->rank == 0)
+    if (!bad && s->rank == 0) {
+        check_nodes(s);
         check_cpus(s, all);
+    }
     bad = bad || check_gpus(s, all, err);
     free(block);
     free(all);
