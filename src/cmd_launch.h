@@ -34,6 +34,7 @@ struct launcher {
     char *bind;                 /* what ranks are told (train/bind.h); NULL: srun binds them */
     char *order;                /* file: the node of each rank; NULL: as Slurm does it */
     int told;                   /* the signal to end, 0 */
+    double notice;              /* clock_now() when its time limit is near; 0: it has none */
     char *home;                 /* the node of a batch job on which its script runs, else NULL */
     pid_t guard;                /* 0: there is none */
 };
@@ -73,6 +74,10 @@ int launcher_order(struct launcher *l, struct err *err);
 void launcher_forget_order(struct launcher *l);
 /* Is the run held to a plan file that has ranks there? */
 bool launcher_plan_keeps(const struct launcher *l, const char *node);
+
+/* When the limit is near, as Slurm has it now; is it? */
+void launcher_note_time(struct launcher *l, const struct slurm_facts *facts);
+bool launcher_time_is_over(struct launcher *l);
 
 /* Have another node watch over l->home, unless one does already. */
 void launcher_guard(struct launcher *l);

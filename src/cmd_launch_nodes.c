@@ -132,10 +132,12 @@ int launcher_first_look(struct launcher *l, struct err *err)
     l->nodes = number_of("SLURM_JOB_NUM_NODES");
     if (facts && facts->n_nodes > 0)
         l->nodes = facts->n_nodes;
-    if (!facts)
-        log_warning("nodes are not checked: %s", why.text);
-    else
+    if (facts) {
         take_names(l, facts);
+        launcher_note_time(l, facts);
+    } else {
+        log_warning("nodes are not checked: %s", why.text);
+    }
     if (facts && home && strcmp(home, facts->batch_host) == 0)
         l->home = mem_strdup(home);
     if (l->nodes <= 0 || (facts && l->n_names == 0))
@@ -170,6 +172,7 @@ int launcher_look_again(struct launcher *l, struct err *err)
     if (!facts)
         return -1;
     take_names(l, facts);
+    launcher_note_time(l, facts);
     if (strcmp(facts->state, "running") != 0)
         bad = err_set(err, "job %s is over: Slurm says %s", l->job, facts->state);
     else

@@ -150,6 +150,8 @@ int launcher_step(struct launcher *l, bool resume, struct err *err)
             hand_on(l, child, number);
         if (clock_now() > look) {
             check_patience(l, child, &since);
+            if (!l->told && launcher_time_is_over(l))
+                hand_on(l, child, SIGUSR1);
             look = clock_now() + LOOK_EVERY;
         }
     }
