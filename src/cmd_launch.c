@@ -20,6 +20,7 @@
 #include "comm/comm.h"
 #include "train/checkpoint.h"
 #include "train/fate.h"
+#include "train/job.h"
 
 #define PAUSE 1             /* second between steps */
 
@@ -204,16 +205,22 @@ static int run_steps(struct launcher *l, struct err *err)
     }
 }
 
-static void set_paths(struct launcher *l)
+static int set_paths(struct launcher *l, struct err *err)
 {
     const char *given = option_string(l->options, "checkpoint", NULL);
-    char *here = getcwd(NULL, 0);
+    const struct job_names names = job_names();
+    char *here, *path = NULL;
 
     l->program = submit_program();
-    if (given && !option_flag(l->options, "dry-run", false))
-        l->checkpoint = *given == '/' || !here ? mem_strdup(given)
-                                               : mem_printf("%s/%s", here, given);
+    if (!given || option_flag(l->options, "dry-run", false))
+        return 0;
+    if (job_path("checkpoint", given, &names, &path, err) < 0)
+        return -1;
+    here = getcwd(NULL, 0);
+    l->checkpoint = *path == '/' || !here ? mem_strdup(path) : mem_printf("%s/%s", here, path);
     free(here);
+    free(path);
+    return 0;
 }
 
 int launcher_run(const struct options *options, char *const *words, struct err *err)
@@ -221,9 +228,8 @@ int launcher_run(const struct options *options, char *const *words, struct err *
     struct launcher l = { .options = options, .words = words, .job = getenv("SLURM_JOB_ID") };
     int code;
 
-    set_paths(&l);
     launcher_take_signals();
-    if (launcher_first_look(&l, err) == 0) {
+    if (set_paths(&l, err) == 0 && launcher_first_look(&l, err) == 0) {
         log_info("job %s: %d node%s, %" PRId64 " rank%s on each", l.job,
                  l.n_names ? l.n_names : (int)l.nodes, l.nodes == 1 ? "" : "s", l.tasks,
                  l.tasks == 1 ? "" : "s");

@@ -119,8 +119,8 @@ static char *rest_text(const struct options *options)
 static void add_files(struct words *words, const struct submit *job)
 {
     char *script = submit_path(job, "job.sh"), *config = submit_path(job, "job.conf");
-    char *output = submit_path(job, job->scheduler == SCHEDULER_SLURM ? "job-%j.out"
-                                                                      : "job.out");
+    char *output = submit_path(job, job->scheduler != SCHEDULER_SLURM ? "job.out"
+                                    : job->array ? "job-%A_%a.out" : "job-%j.out");
     char *tasuki = submit_program(), *folder = getcwd(NULL, 0);
 
     add_text(words, "SCRIPT", script);

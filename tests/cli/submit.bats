@@ -141,6 +141,23 @@ END
     "$TASUKI" train net-1/job.conf --print-config | grep -x 'lr = 0.5'
 }
 
+@test "tasks of an array have names of their own for what they write" {
+    local given
+    tool sbatch
+    export PATH=$PWD/tools:$PATH
+    for given in "--array=0-3" "--array 0-3" "-a0-3" "-a 0-3"; do
+        "$TASUKI" submit "${training[@]}" --directory own -- $given
+        grep -x 'checkpoint = own/checkpoints-%A_%a' own/job.conf
+        grep -x 'log = own/log-%A_%a.jsonl' own/job.conf
+        grep -x '#SBATCH --output=own/job-%A_%a.out' own/job.sh
+        rm -r own
+    done
+    "$TASUKI" submit "${training[@]}" --directory own --checkpoint c -- --array=0-3
+    grep -x 'checkpoint = c' own/job.conf
+    "$TASUKI" submit "${training[@]}" --directory plain -- --account a
+    grep -x 'checkpoint = plain/checkpoints' plain/job.conf
+}
+
 @test "other schedulers are found by their commands, and the line to type is printed" {
     local only=$PWD/tools
     tool pjsub

@@ -189,6 +189,20 @@ restarts() {
     wait_until all_idle
 }
 
+@test "tasks of an array train side by side, each with files of its own" {
+    local id task
+    id=$(submit "${training[@]}" --steps 4 --nodes 1 --ntasks-per-node 1 --directory run \
+        -- --array=1-2)
+    for task in 1 2; do
+        wait_until ended "${id}_$task"
+        cat run/job-"${id}_$task".out
+        [ "$(grep -c '^{"step"' run/log-"${id}_$task".jsonl)" -eq 4 ]
+        [ -e run/checkpoints-"${id}_$task"/step-00000004 ]
+    done
+    "$lab" run "$TASUKI" watch "${id}_2" --format json | grep -q '"step": *4'
+    [ "$(ls -d run/*%* 2>/dev/null)" = "" ]
+}
+
 @test "a job that loses a rank goes on within its allocation, with the same curve" {
     local id
     "$TASUKI" train "${training[@]}" --steps 16 --log alone
