@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/err.h"
@@ -209,9 +210,12 @@ static int set_paths(struct launcher *l, struct err *err)
 {
     const char *given = option_string(l->options, "checkpoint", NULL);
     const struct job_names names = job_names();
-    char *here, *path = NULL;
+    char *here, *path = NULL, host[256] = "";
 
     l->program = submit_program();
+    if (gethostname(host, sizeof(host) - 1) < 0)
+        host[0] = '\0';
+    l->tag = mem_printf("%s %d %" PRId64, host, (int)getpid(), (int64_t)time(NULL));
     if (!given || option_flag(l->options, "dry-run", false))
         return 0;
     if (job_path("checkpoint", given, &names, &path, err) < 0)
@@ -246,6 +250,7 @@ int launcher_run(const struct options *options, char *const *words, struct err *
     free(l.names);
     free(l.bind);
     free(l.home);
+    free(l.tag);
     free(l.program);
     free(l.checkpoint);
     free(l.fate);

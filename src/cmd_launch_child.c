@@ -137,6 +137,7 @@ static void let_train(const struct launcher *l)
 {
     if (l->fate)
         setenv("TASUKI_FATE", l->fate, 1);
+    setenv("TASUKI_STARTED_BY", l->tag, 1);
     tell_nodes(l);
     if (l->order) {
         setenv("SLURM_HOSTFILE", l->order, 1);
