@@ -267,7 +267,7 @@ static enum lock_process wait_for(const struct lock_owner *holder, const struct 
     return process;
 }
 
-/* One of this job that is not seen, on another host: it is given time for a sign of life. Its age by
+/* One of this job that is not seen, on another host, is given time for a sign of life. Its age by
  * then; 0 where there was one.
  */
 static double wait_for_sign(const char *path, const struct lock_owner *holder,

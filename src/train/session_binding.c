@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Is what the ranks were given what the run uses? GPUs that nobody asked for, that would idle, or
- * that Slurm gave and the driver does not show, end it before it begins; that a rank has fewer cores
- * than were asked for, or shares its GPU, is a warning.
+ * that Slurm gave and the driver does not show, end it before it begins; that a rank has fewer
+ * cores than were asked for, or shares its GPU, is a warning.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -239,20 +239,20 @@ static void warn_of_sharers(const struct session *s, const struct bound *all,
                             const struct tally *t)
 {
     int one = 0, n = s->rank == 0 ? count_sharers(s, all, &one) : 0, each = most_ranks(s);
+    char *line;
 
     if (n == 0)
         return;
     /* More than the node has cannot be asked for. */
     if (s->node && s->node->n_gpus < each && t->most < each)
         each = t->most;
-    if (getenv("SLURM_STEP_ID"))
-        log_warning("%d of %d ranks share a GPU with another, rank %d (%s) for one, and take turns; "
-                    "a GPU for each: srun --mpi=pmix -N%d --ntasks-per-node=%d --gpus-per-node=%d "
-                    "--gpu-bind=none tasuki ...", n, s->size, one, comm_host(s->comm, one), t->hosts,
-                    each, each);
-    else
-        log_warning("%d of %d ranks share a GPU with another, rank %d (%s) for one, and take turns; "
-                    "there are %d GPUs", n, s->size, one, comm_host(s->comm, one), t->gpus);
+    line = getenv("SLURM_STEP_ID")
+               ? mem_printf("a GPU for each: srun --mpi=pmix -N%d --ntasks-per-node=%d "
+                            "--gpus-per-node=%d --gpu-bind=none tasuki ...", t->hosts, each, each)
+               : mem_printf("there are %d GPUs", t->gpus);
+    log_warning("%d of %d ranks share a GPU with another, rank %d (%s) for one, and take turns; %s",
+                n, s->size, one, comm_host(s->comm, one), line);
+    free(line);
 }
 
 /* Where nothing is said and all ranks are shown GPUs, these are used. */

@@ -179,6 +179,26 @@ put_over() {
     [ "$("$lab" run scontrol show job "$id" | sed -n 's/.*ExitCode=\([0-9]*\):.*/\1/p')" = 75 ]
 }
 
+@test "a plan that is to be kept ends the launcher where it has ranks on a bad node" {
+    local data=(--data "$demo/digits-train.safetensors")
+    srun --mpi=pmix -N4 --ntasks-per-node=1 "$TASUKI" topo --measure=none --format json \
+        -o topo.json
+    "$TASUKI" profile "$demo/digits.onnx" "${data[@]}" --precision float64 --threads 1 -q \
+        -o cost.json
+    "$TASUKI" plan "$demo/digits.onnx" "${data[@]}" --precision float64 --cluster topo.json \
+        --cost cost.json --global-batch 32 --batchnorm-samples 8 --stages 4 \
+        --replicas 1,1,1,1 -o plan.json
+    sed 's/^MemTotal:.*/MemTotal: 4194304 kB/' /proc/meminfo >meminfo
+    put_over n2 /proc/meminfo "$PWD/meminfo"
+    training=(plan.json "${data[@]}" --steps 2 --device cpu)
+    allocate --keep-plan
+    [ "$status" -eq 3 ]
+    [[ "$output" == *"plan.json has ranks on node n2, which is left out (--keep-plan)"* ]]
+    allocate
+    only_left_out n2 "it has 4.0 GiB of memory"
+    [[ "$output" == *"planning anew"* ]]
+}
+
 ended() {
     [ "$("$lab" run squeue -h -t all -j "$1" -o %T)" = "$2" ]
 }
