@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -176,6 +177,25 @@ static int make_fate(struct launcher *l, int64_t step, struct err *err)
     return fate_make(l->fate, err);
 }
 
+static int run_step(struct launcher *l, bool resume, struct err *err)
+{
+    double start = clock_now();
+    int code = launcher_step(l, resume, err);
+
+    l->steps++;
+    l->node_hours += (clock_now() - start) / 3600 *
+                     (l->n_names ? (double)l->n_names : (double)l->nodes);
+    return code;
+}
+
+/* Ranks say it of their own step, unless the first of them is lost. */
+static void say_usage(const struct launcher *l, int code)
+{
+    if (l->steps > 1 || (l->steps == 1 && code != EXIT_OK))
+        log_info("job %s: %.4g node-hours in %d step%s", l->job, l->node_hours, l->steps,
+                 l->steps == 1 ? "" : "s");
+}
+
 static int run_steps(struct launcher *l, struct err *err)
 {
     struct tries tries = { .resume = false };
@@ -191,7 +211,7 @@ static int run_steps(struct launcher *l, struct err *err)
         int bad = make_fate(l, step, err) || launcher_order(l, err);
 
         launcher_guard(l);
-        code = bad ? -1 : launcher_step(l, tries.resume, err);
+        code = bad ? -1 : run_step(l, tries.resume, err);
         if (code < 0)
             return (int)err->code;
         outcome = judge(l, &code, &why);
@@ -238,6 +258,7 @@ int launcher_run(const struct options *options, char *const *words, struct err *
                  l.n_names ? l.n_names : (int)l.nodes, l.nodes == 1 ? "" : "s", l.tasks,
                  l.tasks == 1 ? "" : "s");
         code = run_steps(&l, err);
+        say_usage(&l, code);
     } else {
         code = (int)err->code;
     }

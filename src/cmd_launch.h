@@ -34,6 +34,8 @@ struct launcher {
     char *bind;                 /* what ranks are told (train/bind.h); NULL: srun binds them */
     char *order;                /* file: the node of each rank; NULL: as Slurm does it */
     int told;                   /* the signal to end, 0 */
+    int steps;                  /* so far */
+    double node_hours;          /* of these */
     char *tag;                  /* of this launcher, unlike any other's */
     double notice;              /* clock_now() when its time limit is near; 0: it has none */
     char *home;                 /* the node of a batch job on which its script runs, else NULL */

@@ -158,6 +158,7 @@ same_curve() {
     "$lab" at n2 pkill -9 -x tasuki
     ends_with 0
     grep -q 'rank 1 (n2) is lost' out
+    grep -q 'node-hours in 2 steps' out
     grep -q 'going on from step-0000000[48] with 3 nodes, restart 1 of at most 3' out
     same_curve
 }
