@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -20,6 +22,7 @@
 #include "comm/comm.h"
 #include "train/checkpoint.h"
 #include "train/fate.h"
+#include "train/job.h"
 
 #define PAUSE 1             /* second between steps */
 
@@ -174,6 +177,25 @@ static int make_fate(struct launcher *l, int64_t step, struct err *err)
     return fate_make(l->fate, err);
 }
 
+static int run_step(struct launcher *l, bool resume, struct err *err)
+{
+    double start = clock_now();
+    int code = launcher_step(l, resume, err);
+
+    l->steps++;
+    l->node_hours += (clock_now() - start) / 3600 *
+                     (l->n_names ? (double)l->n_names : (double)l->nodes);
+    return code;
+}
+
+/* Ranks say it of their own step, unless the first of them is lost. */
+static void say_usage(const struct launcher *l, int code)
+{
+    if (l->steps > 1 || (l->steps == 1 && code != EXIT_OK))
+        log_info("job %s: %.4g node-hours in %d step%s", l->job, l->node_hours, l->steps,
+                 l->steps == 1 ? "" : "s");
+}
+
 static int run_steps(struct launcher *l, struct err *err)
 {
     struct tries tries = { .resume = false };
@@ -188,7 +210,8 @@ static int run_steps(struct launcher *l, struct err *err)
         char *why = NULL;
         int bad = make_fate(l, step, err) || launcher_order(l, err);
 
-        code = bad ? -1 : launcher_step(l, tries.resume, err);
+        launcher_guard(l);
+        code = bad ? -1 : run_step(l, tries.resume, err);
         if (code < 0)
             return (int)err->code;
         outcome = judge(l, &code, &why);
@@ -203,16 +226,25 @@ static int run_steps(struct launcher *l, struct err *err)
     }
 }
 
-static void set_paths(struct launcher *l)
+static int set_paths(struct launcher *l, struct err *err)
 {
     const char *given = option_string(l->options, "checkpoint", NULL);
-    char *here = getcwd(NULL, 0);
+    const struct job_names names = job_names();
+    char *here, *path = NULL, host[256] = "";
 
     l->program = submit_program();
-    if (given && !option_flag(l->options, "dry-run", false))
-        l->checkpoint = *given == '/' || !here ? mem_strdup(given)
-                                               : mem_printf("%s/%s", here, given);
+    if (gethostname(host, sizeof(host) - 1) < 0)
+        host[0] = '\0';
+    l->tag = mem_printf("%s %d %" PRId64, host, (int)getpid(), (int64_t)time(NULL));
+    if (!given || option_flag(l->options, "dry-run", false))
+        return 0;
+    if (job_path("checkpoint", given, &names, &path, err) < 0)
+        return -1;
+    here = getcwd(NULL, 0);
+    l->checkpoint = *path == '/' || !here ? mem_strdup(path) : mem_printf("%s/%s", here, path);
     free(here);
+    free(path);
+    return 0;
 }
 
 int launcher_run(const struct options *options, char *const *words, struct err *err)
@@ -220,16 +252,17 @@ int launcher_run(const struct options *options, char *const *words, struct err *
     struct launcher l = { .options = options, .words = words, .job = getenv("SLURM_JOB_ID") };
     int code;
 
-    set_paths(&l);
     launcher_take_signals();
-    if (launcher_first_look(&l, err) == 0) {
+    if (set_paths(&l, err) == 0 && launcher_first_look(&l, err) == 0) {
         log_info("job %s: %d node%s, %" PRId64 " rank%s on each", l.job,
                  l.n_names ? l.n_names : (int)l.nodes, l.nodes == 1 ? "" : "s", l.tasks,
                  l.tasks == 1 ? "" : "s");
         code = run_steps(&l, err);
+        say_usage(&l, code);
     } else {
         code = (int)err->code;
     }
+    launcher_end_guard(&l);
     if (l.fate)
         fate_forget(l.fate);
     launcher_forget_order(&l);
@@ -237,6 +270,8 @@ int launcher_run(const struct options *options, char *const *words, struct err *
         free(l.names[i]);
     free(l.names);
     free(l.bind);
+    free(l.home);
+    free(l.tag);
     free(l.program);
     free(l.checkpoint);
     free(l.fate);

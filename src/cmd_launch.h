@@ -13,9 +13,12 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "train/health.h"
+
 struct err;
 struct launch;
 struct options;
+struct slurm_facts;
 
 struct launcher {
     const struct options *options;
@@ -31,6 +34,12 @@ struct launcher {
     char *bind;                 /* what ranks are told (train/bind.h); NULL: srun binds them */
     char *order;                /* file: the node of each rank; NULL: as Slurm does it */
     int told;                   /* the signal to end, 0 */
+    int steps;                  /* so far */
+    double node_hours;          /* of these */
+    char *tag;                  /* of this launcher, unlike any other's */
+    double notice;              /* clock_now() when its time limit is near; 0: it has none */
+    char *home;                 /* the node of a batch job on which its script runs, else NULL */
+    pid_t guard;                /* 0: there is none */
 };
 
 /* Is that what this process is? Yes with err->code where the settings are wrong. */
@@ -39,19 +48,52 @@ bool launcher_wanted(const struct options *options, const struct launch *launch,
 /* Returns the exit code. Before anything starts threads. */
 int launcher_run(const struct options *options, char *const *words, struct err *err);
 
-/* The nodes of the job, and how many ranks each gets. */
+/* The nodes of the job that are well, and how many ranks each gets. */
 int launcher_first_look(struct launcher *l, struct err *err);
-/* The nodes that are left, and answer; says which do not. */
+/* The nodes that are left, and well; says which are not. */
 int launcher_look_again(struct launcher *l, struct err *err);
+
+/* What came of asking a node how it is. */
+struct answer {
+    bool there;
+    struct health health;       /* where it is */
+    char *talk;                 /* else what srun, or the program there, said; NULL: nothing */
+};
+
+/* Ask nodes, all at once, in bounded time. launcher_answers_free() them. */
+void launcher_ask(struct launcher *l, int n, char *const *names, struct answer *answers);
+void launcher_answers_free(int n, struct answer *answers);
+/* Is this process asked? Then its answer, to stdout. */
+bool launcher_is_asked(void);
+int launcher_answer(const struct options *options, struct err *err);
+
+/* Leave out of l->names those that are not well; says which, and why. An error where what is left
+ * is less than the run was told to have: to be requeued, where Slurm would do that.
+ */
+int launcher_check(struct launcher *l, const struct slurm_facts *facts, struct err *err);
 
 /* l->order, where the model is a plan that names nodes of this job. */
 int launcher_order(struct launcher *l, struct err *err);
 void launcher_forget_order(struct launcher *l);
+/* Is the run held to a plan file that has ranks there? */
+bool launcher_plan_keeps(const struct launcher *l, const char *node);
 
-/* What a child is called with. */
+/* When the limit is near, as Slurm has it now; is it? */
+void launcher_note_time(struct launcher *l, const struct slurm_facts *facts);
+bool launcher_time_is_over(struct launcher *l);
+
+/* Have another node watch over l->home, unless one does already. */
+void launcher_guard(struct launcher *l);
+void launcher_end_guard(struct launcher *l);
+/* Is this process that one? Then its work. */
+bool launcher_is_guard(void);
+int launcher_keep_guard(struct err *err);
+
+/* What a child is called with, and a variable that it is told by. */
 struct launcher_words {
     int n;
     char **list;
+    const char *variable, *value;
 };
 
 /* Signals that say "end" are the launcher's alone, and are taken where it waits. */
@@ -62,16 +104,22 @@ bool launcher_pause(struct launcher *l, double seconds);
 int launcher_next_signal(double seconds);
 /* Takes the word, which is malloc'ed. */
 void launcher_add(struct launcher_words *words, char *word);
-/* "n1,n2", of the good ones; malloc'ed. */
-char *launcher_nodes(const struct launcher *l);
-/* Start a child and clear the words; quietly: its output is for nobody. -1: errno says why. */
-pid_t launcher_start(const struct launcher *l, struct launcher_words *words, bool quiet);
+/* "n1,n2"; malloc'ed. */
+char *launcher_list(int n, char *const *names);
+/* "tasuki train …" as it was called. */
+void launcher_add_training(struct launcher_words *words, const struct launcher *l, bool resume);
+
+/* Where a child's output goes, unless it is a descriptor's number. */
+enum { OUTPUT_SAME = -1, OUTPUT_NOWHERE = -2 };
+
+/* Start a child and clear the words: a step of training where its output is this process's, else
+ * one that asks, to a descriptor. -1: errno says why.
+ */
+pid_t launcher_start(const struct launcher *l, struct launcher_words *words, int output);
 /* Has it ended, and how? */
 bool launcher_ended(pid_t child, int *code);
 
 /* Run the step to its end. Its exit code, or 128 + a signal's number; -1 with 'err'. */
 int launcher_step(struct launcher *l, bool resume, struct err *err);
-/* '*answers' of each node of a list, asked at once: did a process start there? */
-void launcher_probe(struct launcher *l, int n, char *const *names, bool *answers);
 
 #endif

@@ -98,12 +98,12 @@ static void let_bind(const struct launcher *l)
         unsetenv(others[i]);
 }
 
-char *launcher_nodes(const struct launcher *l)
+char *launcher_list(int n, char *const *names)
 {
     char *list = mem_strdup("");
 
-    for (int i = 0; i < l->n_names; i++) {
-        char *more = mem_printf("%s%s%s", list, i ? "," : "", l->names[i]);
+    for (int i = 0; i < n; i++) {
+        char *more = mem_printf("%s%s%s", list, i ? "," : "", names[i]);
 
         free(list);
         list = more;
@@ -116,14 +116,40 @@ char *launcher_nodes(const struct launcher *l)
  */
 static void tell_nodes(const struct launcher *l)
 {
-    char *list = launcher_nodes(l);
+    char *list = launcher_list(l->n_names, l->names);
 
     if (l->n_names && l->n_names < l->nodes)
         setenv("SLURM_JOB_NODELIST", list, 1);
     free(list);
 }
 
-static void be_child(const struct launcher *l, char *const *words, bool quiet)
+/* One task of a node is to see all GPUs that the job has there. */
+static void let_answer(void)
+{
+    static const char *const others[] = { "SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU",
+                                          "SLURM_GPU_BIND", "SLURM_HOSTFILE" };
+
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        unsetenv(others[i]);
+}
+
+static void let_train(const struct launcher *l)
+{
+    if (l->fate)
+        setenv("TASUKI_FATE", l->fate, 1);
+    setenv("TASUKI_STARTED_BY", l->tag, 1);
+    tell_nodes(l);
+    if (l->order) {
+        setenv("SLURM_HOSTFILE", l->order, 1);
+        setenv("TASUKI_ORDER", "plan", 1);
+        /* srun would hold it against the list. */
+        unsetenv("SLURM_NTASKS_PER_NODE");
+    }
+    if (l->bind)
+        let_bind(l);
+}
+
+static void be_child(const struct launcher *l, const struct launcher_words *words, int output)
 {
     int null = open("/dev/null", O_RDWR);
     sigset_t none;
@@ -132,32 +158,26 @@ static void be_child(const struct launcher *l, char *const *words, bool quiet)
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     dup2(null, STDIN_FILENO);
-    if (quiet) {
-        dup2(null, STDOUT_FILENO);
-        dup2(null, STDERR_FILENO);
+    if (output != OUTPUT_SAME) {
+        dup2(output < 0 ? null : output, STDOUT_FILENO);
+        dup2(output < 0 ? null : output, STDERR_FILENO);
     }
     signal(SIGCHLD, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    if (l->fate)
-        setenv("TASUKI_FATE", l->fate, 1);
-    if (!quiet)
-        tell_nodes(l);
-    if (l->order && !quiet) {
-        setenv("SLURM_HOSTFILE", l->order, 1);
-        setenv("TASUKI_ORDER", "plan", 1);
-        /* srun would hold it against the list. */
-        unsetenv("SLURM_NTASKS_PER_NODE");
-    }
-    if (l->bind && !quiet)
-        let_bind(l);
-    execvp(words[0], words);
-    if (!quiet)
-        log_say(LOG_ERROR, "%s: %s", words[0], strerror(errno));
+    if (output == OUTPUT_SAME)
+        let_train(l);
+    else
+        let_answer();
+    if (words->variable)
+        setenv(words->variable, words->value, 1);
+    execvp(words->list[0], words->list);
+    if (output != OUTPUT_NOWHERE)
+        log_say(LOG_ERROR, "%s: %s", words->list[0], strerror(errno));
     _exit(EXIT_USAGE);          /* to try again is of no use */
 }
 
-pid_t launcher_start(const struct launcher *l, struct launcher_words *words, bool quiet)
+pid_t launcher_start(const struct launcher *l, struct launcher_words *words, int output)
 {
     pid_t child;
 
@@ -165,7 +185,7 @@ pid_t launcher_start(const struct launcher *l, struct launcher_words *words, boo
     fflush(stdout);
     child = fork();
     if (child == 0)
-        be_child(l, words->list, quiet);
+        be_child(l, words, output);
     clear(words);
     return child;
 }

@@ -19,7 +19,6 @@
 #include "train/planning.h"
 
 #define MOST_TASKS 4096
-#define PROBES 32           /* at once */
 #define PATIENCE 300        /* seconds for a controller that is restarted */
 
 /* A number above 0 of the environment; 0: not there. */
@@ -102,7 +101,6 @@ static void forget_names(struct launcher *l)
     l->n_names = 0;
 }
 
-/* One that is drained, or in maintenance, is so once its jobs have ended. */
 static bool is_down(const struct slurm_node *node)
 {
     return strncmp(node->state, "down", 4) == 0;
@@ -128,19 +126,24 @@ int launcher_first_look(struct launcher *l, struct err *err)
 {
     struct err why = { 0 };
     struct slurm_facts *facts = slurm_ask_job(l->job, &why);
+    const char *home = getenv("SLURMD_NODENAME");
     int bad;
 
     l->nodes = number_of("SLURM_JOB_NUM_NODES");
     if (facts && facts->n_nodes > 0)
         l->nodes = facts->n_nodes;
-    if (!facts)
-        log_warning("nodes are not checked: %s", why.text);
-    else
+    if (facts) {
         take_names(l, facts);
+        launcher_note_time(l, facts);
+    } else {
+        log_warning("nodes are not checked: %s", why.text);
+    }
+    if (facts && home && strcmp(home, facts->batch_host) == 0)
+        l->home = mem_strdup(home);
     if (l->nodes <= 0 || (facts && l->n_names == 0))
         bad = err_set(err, "job %s: it has no node that can be used", l->job);
     else
-        bad = choose_tasks(l, facts, err);
+        bad = choose_tasks(l, facts, err) || (facts && launcher_check(l, facts, err)) ? -1 : 0;
     slurm_facts_free(facts);
     return bad;
 }
@@ -157,35 +160,6 @@ static struct slurm_facts *ask_patiently(struct launcher *l, struct err *err)
     return facts;
 }
 
-/* A node that has just vanished is one that Slurm still takes for good. A busy controller may
- * fail once.
- */
-static void drop_silent(struct launcher *l)
-{
-    bool *answers = mem_new((size_t)l->n_names, sizeof(*answers));
-    int kept = 0;
-
-    for (int i = 0; i < l->n_names; i += PROBES) {
-        int n = l->n_names - i < PROBES ? l->n_names - i : PROBES;
-
-        launcher_probe(l, n, l->names + i, answers + i);
-    }
-    for (int i = 0; i < l->n_names && !l->told; i++)
-        if (!answers[i])
-            launcher_probe(l, 1, l->names + i, answers + i);
-    for (int i = 0; i < l->n_names; i++)
-        if (answers[i]) {
-            l->names[kept++] = l->names[i];
-        } else {
-            if (!l->told)
-                log_warning("node %s is left out: no process can be started there",
-                            l->names[i]);
-            free(l->names[i]);
-        }
-    l->n_names = kept;
-    free(answers);
-}
-
 int launcher_look_again(struct launcher *l, struct err *err)
 {
     struct slurm_facts *facts;
@@ -198,12 +172,11 @@ int launcher_look_again(struct launcher *l, struct err *err)
     if (!facts)
         return -1;
     take_names(l, facts);
+    launcher_note_time(l, facts);
     if (strcmp(facts->state, "running") != 0)
         bad = err_set(err, "job %s is over: Slurm says %s", l->job, facts->state);
     else
-        drop_silent(l);
-    if (!bad && l->n_names == 0 && !l->told)
-        bad = err_set(err, "job %s: no node of it is left", l->job);
+        bad = launcher_check(l, facts, err);
     slurm_facts_free(facts);
     return bad;
 }

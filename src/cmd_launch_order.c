@@ -74,16 +74,37 @@ static bool is_plan(const char *path)
     return length > 5 && strcmp(path + length - 5, ".json") == 0;
 }
 
-int launcher_order(struct launcher *l, struct err *err)
+static struct plan *load_plan(const struct launcher *l)
 {
     const char *input = options_operands(l->options) == 1 ? options_operand(l->options, 0) : "";
     struct err ignored = { 0 };
-    struct plan *plan = l->n_names && is_plan(input) ? plan_load(input, &ignored) : NULL;
+
+    /* What is wrong with the file the ranks will say. */
+    return l->n_names && is_plan(input) ? plan_load(input, &ignored) : NULL;
+}
+
+bool launcher_plan_keeps(const struct launcher *l, const char *node)
+{
+    struct plan *plan = option_flag(l->options, "keep-plan", false) ? load_plan(l) : NULL;
+    char **order;
+    int n = plan ? order_of_plan(plan, &order) : 0;
+    bool keeps = false;
+
+    for (int i = 0; i < n; i++)
+        keeps |= strcmp(order[i], node) == 0;
+    if (plan)
+        order_free(n, order);
+    plan_free(plan);
+    return keeps;
+}
+
+int launcher_order(struct launcher *l, struct err *err)
+{
+    struct plan *plan = load_plan(l);
     char **order, *text;
     int n, bad = 0;
 
     launcher_forget_order(l);
-    /* What is wrong with the file the ranks will say. */
     if (!plan)
         return 0;
     n = order_of_plan(plan, &order);

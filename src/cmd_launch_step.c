@@ -8,67 +8,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "cmd_launch.h"
+#include "scheduler/slurm/slurm.h"
 #include "train/fate.h"
 
 #define GRACE 30            /* seconds for which a rank may outlive the first that ended */
 #define MOST_GRACE 90       /* the same of srun, which gives tasks KillWait, usually 30 */
 #define LOOK_EVERY 5        /* seconds */
-#define PROBE_TIME 20
-
-/* Probes ------------------------------------------------------------------------------- */
-
-/* Beside whatever else runs there: a step that was not seen to end must not keep it waiting. */
-static pid_t start_probe(const struct launcher *l, const char *name)
-{
-    struct launcher_words words = { 0 };
-    pid_t child;
-
-    launcher_add(&words, mem_strdup("srun"));
-    launcher_add(&words, mem_strdup("--mpi=none"));
-    launcher_add(&words, mem_strdup("--overlap"));
-    launcher_add(&words, mem_strdup("--nodes=1"));
-    launcher_add(&words, mem_strdup("--ntasks=1"));
-    launcher_add(&words, mem_strdup("--ntasks-per-node=1"));
-    launcher_add(&words, mem_printf("--nodelist=%s", name));
-    launcher_add(&words, mem_strdup(l->program));
-    launcher_add(&words, mem_strdup("--version"));
-    child = launcher_start(l, &words, true);
-    return child;
-}
-
-void launcher_probe(struct launcher *l, int n, char *const *names, bool *answers)
-{
-    double end = clock_now() + PROBE_TIME;
-    pid_t *children = mem_new((size_t)n, sizeof(*children));
-    int left = 0, code;
-
-    for (int i = 0; i < n; i++) {
-        answers[i] = false;
-        children[i] = start_probe(l, names[i]);
-        left += children[i] > 0;
-    }
-    while (left > 0 && clock_now() < end && !launcher_pause(l, 0.05)) {
-        for (int i = 0; i < n; i++)
-            if (children[i] > 0 && launcher_ended(children[i], &code)) {
-                answers[i] = code == 0;
-                children[i] = 0;
-                left--;
-            }
-    }
-    for (int i = 0; i < n; i++)
-        if (children[i] > 0) {
-            kill(children[i], SIGKILL);
-            waitpid(children[i], &code, 0);
-        }
-    free(children);
-}
 
 /* The step ----------------------------------------------------------------------------- */
 
@@ -84,14 +35,14 @@ static void add_nodes(struct launcher_words *words, const struct launcher *l)
     }
     launcher_add(words, mem_printf("--nodes=%" PRId64, n));
     launcher_add(words, mem_printf("--ntasks-per-node=%" PRId64, l->tasks));
-    list = launcher_nodes(l);
+    list = launcher_list(l->n_names, l->names);
     if (l->n_names)
         launcher_add(words, mem_printf("--nodelist=%s", list));
     free(list);
 }
 
 /* Of an option given twice the last counts: "--resume" stands behind what the user said. */
-static void add_training(struct launcher_words *words, const struct launcher *l, bool resume)
+void launcher_add_training(struct launcher_words *words, const struct launcher *l, bool resume)
 {
     int i = 0;
 
@@ -122,8 +73,8 @@ static pid_t start_step(const struct launcher *l, bool resume)
         launcher_add(&words, mem_printf("--gpus-per-node=%" PRId64, l->gpus));
     launcher_add(&words, mem_printf("--wait=%d", GRACE));
     launcher_add(&words, mem_strdup("--overlap"));
-    add_training(&words, l, resume);
-    child = launcher_start(l, &words, false);
+    launcher_add_training(&words, l, resume);
+    child = launcher_start(l, &words, OUTPUT_SAME);
     return child;
 }
 
@@ -161,19 +112,10 @@ static char *step_that_ended(const struct launcher *l)
 /* Slurm ends what it reaches of a step whose srun does not come back. */
 static void cancel(const struct launcher *l, const char *step)
 {
-    struct launcher_words words = { 0 };
-    pid_t child;
-    int code;
+    struct err err = { 0 };
 
-    launcher_add(&words, mem_strdup("scancel"));
-    launcher_add(&words, mem_strdup("--signal=KILL"));
-    launcher_add(&words, mem_printf("%s.%s", l->job, step));
-    child = launcher_start(l, &words, true);
-    for (double end = clock_now() + PROBE_TIME; child > 0 && !launcher_ended(child, &code);) {
-        launcher_next_signal(0.1);
-        if (clock_now() > end)
-            kill(child, SIGKILL);
-    }
+    if (slurm_end_step(l->job, step, &err) < 0)
+        log_warning("step %s.%s: %s", l->job, step, err.text);
 }
 
 /* Ranks have told how they ended, and srun waits for others: on a node that vanished. */
@@ -208,6 +150,8 @@ int launcher_step(struct launcher *l, bool resume, struct err *err)
             hand_on(l, child, number);
         if (clock_now() > look) {
             check_patience(l, child, &since);
+            if (!l->told && launcher_time_is_over(l))
+                hand_on(l, child, SIGUSR1);
             look = clock_now() + LOOK_EVERY;
         }
     }

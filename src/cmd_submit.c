@@ -33,6 +33,7 @@
 #define MOST_NODES (1 << 20)
 #define MOST_TASKS 4096
 #define CHECKPOINTS "checkpoints"
+#define TASK_CHECKPOINTS CHECKPOINTS "-%A_%a"
 #define MOST_RUNS 10000     /* of one name in one folder */
 
 /* Options -------------------------------------------------------------------------------- */
@@ -179,6 +180,26 @@ static int read_scheduler(struct submit *job, struct err *err)
                    "qsub in PATH; --dry-run prints the script");
 }
 
+/* "--array=0-3", "--array 0-3", "-a0-3", as each scheduler calls it. */
+static bool is_array(const struct submit *job)
+{
+    static const char *const names[][2] = { { "--array", "-a" }, { "--bulk", "--bulk" },
+                                            { "-J", "-J" }, { "-t", "-t" } };
+    const char *const *own = names[job->scheduler];
+    char *const *rest;
+    int n = options_rest(job->options, &rest);
+
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < 2; k++) {
+            size_t length = strlen(own[k]);
+            char next = strncmp(rest[i], own[k], length) == 0 ? rest[i][length] : 'x';
+
+            if (!next || (own[k][1] == '-' ? next == '=' : isdigit((unsigned char)next)))
+                return true;
+        }
+    return false;
+}
+
 static int read_options(struct submit *job, struct err *err)
 {
     const struct options *o = job->options;
@@ -201,7 +222,10 @@ static int read_options(struct submit *job, struct err *err)
     job->name = name && *name ? mem_strdup(name) : plain_name(options_operand(o, 0));
     if (!job->dry_run && access(options_operand(o, 0), R_OK))
         return err_set(err, "%s: %s", options_operand(o, 0), strerror(errno));
-    return read_nodes(job, err) || read_time(job, err) || read_scheduler(job, err) ? -1 : 0;
+    if (read_nodes(job, err) || read_time(job, err) || read_scheduler(job, err))
+        return -1;
+    job->array = is_array(job);
+    return 0;
 }
 
 /* Files ---------------------------------------------------------------------------------- */
@@ -284,9 +308,9 @@ static int write_job_text(struct submit *job, struct err *err)
     if (job->own_checkpoint && !option_given(job->options, "resume"))
         options_set(job->options, "resume", "yes");
     if (job->own_checkpoint)
-        set_path(job, "checkpoint", CHECKPOINTS);
+        set_path(job, "checkpoint", job->array ? TASK_CHECKPOINTS : CHECKPOINTS);
     if (job->own_log)
-        set_path(job, "log", SUBMIT_LOG);
+        set_path(job, "log", job->array ? SUBMIT_TASK_LOG : SUBMIT_LOG);
     fprintf(out, "# Settings of this run for \"tasuki train\".\n");
     options_print_config(job->options, out);
     fclose(out);

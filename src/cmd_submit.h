@@ -29,6 +29,7 @@ struct submit {
     int64_t cpus, gpus;         /* of a task, of a node */
     int64_t restarts;
     bool on_gpus;
+    bool array;                 /* of jobs: what each writes has a name of its own */
     bool one_thread;            /* of each core: they have several */
     char *name, *directory;     /* of the job, and where its files are */
     bool made;                  /* the directory, now */
@@ -39,6 +40,8 @@ struct submit {
 
 /* The run's log in the folder that the output of the job goes to, too. */
 #define SUBMIT_LOG "log.jsonl"
+/* The same of a task of an array, by the array's number and its own. */
+#define SUBMIT_TASK_LOG "log-%A_%a.jsonl"
 
 /* What the scheduler's commands are called: "sbatch". */
 const char *submit_tool(enum scheduler scheduler);
@@ -51,6 +54,9 @@ int submit_check(const struct submit *job, struct err *err);
 int submit_choose_nodes(struct submit *job, struct err *err);
 /* How many ranks on each, and what each of them gets. */
 int submit_choose_tasks(struct submit *job, struct err *err);
+
+/* Seconds before a limit of so many, 0: none, at which a checkpoint is asked for. */
+int64_t submit_notice(int64_t limit);
 
 /* Where nodes find this program, whatever their PATH; malloc'ed. */
 char *submit_program(void);

@@ -62,7 +62,7 @@ static void add_text(struct words *words, const char *name, const char *value)
 /* Not less than twice the half minute that Slurm takes to look at limits, but of a short one no
  * more than half.
  */
-static int64_t notice(int64_t limit)
+int64_t submit_notice(int64_t limit)
 {
     int64_t seconds = limit / 5 < LEAST_NOTICE ? LEAST_NOTICE : limit / 5;
 
@@ -119,8 +119,8 @@ static char *rest_text(const struct options *options)
 static void add_files(struct words *words, const struct submit *job)
 {
     char *script = submit_path(job, "job.sh"), *config = submit_path(job, "job.conf");
-    char *output = submit_path(job, job->scheduler == SCHEDULER_SLURM ? "job-%j.out"
-                                                                      : "job.out");
+    char *output = submit_path(job, job->scheduler != SCHEDULER_SLURM ? "job.out"
+                                    : job->array ? "job-%A_%a.out" : "job-%j.out");
     char *tasuki = submit_program(), *folder = getcwd(NULL, 0);
 
     add_text(words, "SCRIPT", script);
@@ -137,7 +137,7 @@ static void add_files(struct words *words, const struct submit *job)
 
 static void add_all(struct words *words, const struct submit *job)
 {
-    int64_t notice_time = notice(job->time);
+    int64_t notice_time = submit_notice(job->time);
 
     add(words, "COMMAND", mem_strdup(job->command));
     add_text(words, "NAME", job->name);

@@ -492,6 +492,10 @@ static int run(struct job *job, struct err *err)
     int code;
 
     job->start = trace_clock();
+    if (launcher_is_asked())
+        return launcher_answer(job->options, err);
+    if (launcher_is_guard())
+        return launcher_keep_guard(err);
     if (launch_detect(&launch, err) < 0)
         return (int)err->code;
     /* What is wrong with it is said once all have met. */

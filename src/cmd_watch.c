@@ -75,6 +75,11 @@ static char *log_of_job(const char *job, struct err *err)
     slash = strrchr(facts->output, '/');
     if (slash)
         path = mem_printf("%.*s/%s", (int)(slash - facts->output), facts->output, SUBMIT_LOG);
+    /* SUBMIT_TASK_LOG */
+    if (path && access(path, F_OK) && strchr(job, '_')) {
+        free(path);
+        path = mem_printf("%.*s/log-%s.jsonl", (int)(slash - facts->output), facts->output, job);
+    }
     if (!path || access(path, R_OK)) {
         err_set(err, "job %s: there is no %s beside its output%s%s: give the file of its --log", job,
                 SUBMIT_LOG, *facts->output ? " " : "", facts->output);

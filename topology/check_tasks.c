@@ -245,7 +245,8 @@ static void check_no_gpu(const struct scene *s, bool some_gpu)
     if (any)
         find(s, marked, "no GPU", mem_printf("CUDA shows none of the node's %d; other tasks "
                                              "have some", s->node->n_gpus),
-             "ask for a GPU for each task: --gpus-per-task=1, or --ntasks-per-gpu=1");
+             "ask for as many GPUs as tasks, for all of the node: --gpus-per-node=N "
+             "--gpu-bind=none");
     free(marked);
 }
 
@@ -285,8 +286,8 @@ static void check_shared(const struct scene *s)
             find(s, marked, "tasks share a GPU",
                  *idle ? mem_printf("each has GPU%d only; no task has GPU %s", g, idle)
                        : mem_printf("each has GPU%d only", g),
-                 "give each its own: --gpus-per-task=1, or --gpus-per-node=N and a choice by "
-                 "SLURM_LOCALID");
+                 "show each all of the node, of which it takes its own: --gpus-per-node=N "
+                 "--gpu-bind=none (--gpus-per-task hides them from each other)");
             free(idle);
         }
         free(marked);
@@ -328,8 +329,7 @@ static void check_partitions(const struct scene *s)
             find(s, marked, "tasks share a partition of a GPU",
                  mem_printf("each has %s of GPU%d only, of %d partitions and GPUs", own,
                             s->crew->tasks[i]->visible[0], count_devices(s->node)),
-                 "give each its own: --gpus-per-task=1 where partitions are Slurm's GPUs, else "
-                 "another CUDA_VISIBLE_DEVICES for each SLURM_LOCALID");
+                 "give each its own by another CUDA_VISIBLE_DEVICES for each SLURM_LOCALID");
         free(marked);
     }
 }

@@ -9,6 +9,7 @@
 #ifndef TASUKI_SLURM_DRIVER_H
 #define TASUKI_SLURM_DRIVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,7 +17,7 @@
 
 struct err;
 
-#define SLURM_DRIVER_VERSION 3
+#define SLURM_DRIVER_VERSION 5
 #define SLURM_DRIVER_SYMBOL "tasuki_slurm_driver"
 
 /* "123", "123_4" of an array, "123+1" of a heterogeneous job. */
@@ -35,6 +36,14 @@ struct slurm_driver {
      */
     int (*job)(const struct slurm_job_id *id, struct slurm_facts *facts, struct err *err);
     int (*partition)(const char *name, struct slurm_facts *facts, struct err *err);
+
+    /* Of jobs by their number alone. Is a node still one of the job's, as Slurm has it? */
+    int (*has_node)(const struct slurm_job_id *id, const char *node, bool *has,
+                    struct err *err);
+    /* End a batch job and let it start again, end it for good, or one of its steps at once. */
+    int (*requeue)(const struct slurm_job_id *id, struct err *err);
+    int (*end_job)(const struct slurm_job_id *id, struct err *err);
+    int (*end_step)(const struct slurm_job_id *id, uint32_t step, struct err *err);
 };
 
 #endif

@@ -70,6 +70,9 @@ static void set_job(struct slurm_facts *facts, slurm_job_info_t *job)
     module_set(&facts->state, job_state(job->job_state));
     module_set(&facts->partition, job->partition);
     set_output(facts, job);
+    facts->requeue = job->batch_flag && job->requeue;
+    if (job->batch_flag)
+        module_set(&facts->batch_host, job->batch_host);
     facts->time_limit = seconds_of(job->time_limit);
     if (state == JOB_RUNNING && facts->time_limit > 0)
         facts->time_left = left > 0 ? left : 0;
@@ -131,7 +134,7 @@ static int add_jobs(struct slurm_facts *facts, const struct slurm_job_id *id,
 /* Slurm's own plugins look for symbols of libslurm without naming it: they must find it among
  * those that everybody sees.
  */
-static void start(void)
+void module_start(void)
 {
     union {
         void (*function)(const char *);
@@ -149,7 +152,7 @@ static int ask_job(const struct slurm_job_id *id, struct slurm_facts *facts, str
     job_info_msg_t *jobs = NULL;
     int status;
 
-    start();
+    module_start();
     if (slurm_load_job(&jobs, id->job, SHOW_ALL | SHOW_DETAIL))
         return errno == ESLURM_INVALID_JOB_ID
                    ? err_set(err, "Slurm knows of no such job") : refused(err, "the job");
@@ -219,7 +222,7 @@ static int ask_partition(const char *name, struct slurm_facts *facts, struct err
     partition_info_msg_t *partitions = NULL;
     int status;
 
-    start();
+    module_start();
     if (slurm_load_partitions(0, &partitions, SHOW_ALL))
         return refused(err, "the partitions");
     status = add_partition(facts, name, partitions, err);
@@ -236,4 +239,8 @@ const struct slurm_driver tasuki_slurm_driver = {
     .err_size = sizeof(struct err),
     .job = ask_job,
     .partition = ask_partition,
+    .has_node = module_has_node,
+    .requeue = module_requeue,
+    .end_job = module_end_job,
+    .end_step = module_end_step,
 };

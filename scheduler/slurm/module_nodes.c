@@ -16,8 +16,8 @@ void module_set(char **text, const char *value)
     *text = mem_strdup(value ? value : "");
 }
 
-/* "n[1-4]" as names. libslurm before 23.11 has a pointer behind the type's name. */
-static int expand(const char *list, int *n, char ***names)
+/* libslurm before 23.11 has a pointer behind the type's name. */
+int module_expand(const char *list, int *n, char ***names)
 {
 #if SLURM_VERSION_NUMBER < SLURM_VERSION_NUM(23, 11, 0)
     hostlist_t hosts = slurm_hostlist_create(list);
@@ -128,7 +128,7 @@ int module_add_nodes(struct slurm_facts *facts, const char *names, const node_in
     char **list;
     int n;
 
-    if (expand(names, &n, &list))
+    if (module_expand(names, &n, &list))
         return err_set(err, "Slurm: \"%.200s\" is no list of nodes", names);
     known = sorted(all, &n_known);
     for (int i = 0; i < n; i++) {
@@ -152,9 +152,9 @@ static void add_switch(struct slurm_facts *facts, const topo_info_t *info)
     *made = (struct slurm_switch){ .name = copy(info->name), .level = info->level,
                                    .link_speed = info->link_speed };
     if (info->level == 0 && info->nodes)
-        expand(info->nodes, &made->n_nodes, &made->nodes);
+        module_expand(info->nodes, &made->n_nodes, &made->nodes);
     if (info->level > 0 && info->switches)
-        expand(info->switches, &made->n_switches, &made->switches);
+        module_expand(info->switches, &made->n_switches, &made->switches);
 }
 
 static void add_switches(struct slurm_facts *facts)

@@ -15,9 +15,13 @@
 
 #define PATIENCE 30         /* seconds: libslurm itself tries a controller for about 10 */
 
+enum kind { ABOUT_JOB, ABOUT_PARTITION, HAS_NODE, START_AGAIN, END_STEP };
+
 struct question {
+    enum kind kind;
     struct slurm_job_id job;
-    const char *partition;  /* NULL: of the job */
+    const char *name;       /* of a partition, or a node */
+    uint32_t step;
     const struct slurm_driver *driver;
 };
 
@@ -76,16 +80,39 @@ static const struct slurm_driver *load_driver(struct err *err)
     return driver;
 }
 
-/* In the child: the facts in JSON, or what is wrong. */
+static json_t *facts_of(const struct question *q, struct err *err)
+{
+    struct slurm_facts *facts = slurm_facts_new();
+    int status = q->kind == ABOUT_PARTITION ? q->driver->partition(q->name, facts, err)
+                                            : q->driver->job(&q->job, facts, err);
+
+    return status ? NULL : slurm_facts_to_json(facts);
+}
+
+static json_t *do_it(const struct question *q, struct err *err)
+{
+    struct err ignored = { 0 };
+    bool is_so = true;
+    int status;
+
+    if (q->kind == HAS_NODE)
+        status = q->driver->has_node(&q->job, q->name, &is_so, err);
+    else if (q->kind == END_STEP)
+        status = q->driver->end_step(&q->job, q->step, err);
+    else if ((status = q->driver->requeue(&q->job, err)))
+        q->driver->end_job(&q->job, &ignored);
+    return status ? NULL : json_pack("{s:b}", "is_so", (int)is_so);
+}
+
+/* In the child: what is asked for in JSON, or what is wrong. */
 static char *answer(void *context)
 {
     const struct question *q = context;
-    struct slurm_facts *facts = slurm_facts_new();
     struct err err = { 0 };
-    int status = q->partition ? q->driver->partition(q->partition, facts, &err)
-                              : q->driver->job(&q->job, facts, &err);
-    json_t *json = status ? json_pack("{s:s}", "error", err.text) : slurm_facts_to_json(facts);
+    json_t *json = q->kind <= ABOUT_PARTITION ? facts_of(q, &err) : do_it(q, &err);
 
+    if (err.code)
+        json = json_pack("{s:s}", "error", err.text);
     return json ? json_dumps(json, JSON_COMPACT) : NULL;
 }
 
@@ -97,11 +124,10 @@ static const char *plain_talk(const char *talk)
     return fatal ? fatal + 7 : error ? error + 7 : *talk ? talk : "it ended without a word";
 }
 
-static struct slurm_facts *from_answer(const struct apart *child, struct err *err)
+static json_t *from_answer(const struct apart *child, struct err *err)
 {
     json_t *json = child->signal ? NULL : json_loads(child->answer, 0, NULL);
     const char *error = json_string_value(json_object_get(json, "error"));
-    struct slurm_facts *facts = NULL;
 
     if (child->signal == SIGALRM)
         err_set(err, "Slurm does not answer: nothing came for %d seconds", PATIENCE);
@@ -111,10 +137,10 @@ static struct slurm_facts *from_answer(const struct apart *child, struct err *er
         err_set(err, "Slurm does not answer: %s", plain_talk(child->talk));
     else if (error)
         err_set(err, "%s", error);
-    else
-        facts = slurm_facts_from_json("Slurm", json, err);
+    if (!error)
+        return json;
     json_decref(json);
-    return facts;
+    return NULL;
 }
 
 /* libslurm tries for a minute to open a file that is not there. */
@@ -127,28 +153,37 @@ static int check_configuration(struct err *err)
     return err_set(err, "SLURM_CONF=%s: %s", path, strerror(errno));
 }
 
-static struct slurm_facts *ask(struct question *question, struct err *err)
+static json_t *ask(struct question *question, struct err *err)
 {
-    struct slurm_facts *facts = NULL;
+    json_t *json;
     struct apart child;
 
     question->driver = load_driver(err);
     if (!question->driver || check_configuration(err) ||
         apart_run(answer, question, PATIENCE, true, &child, err))
         return NULL;
-    facts = from_answer(&child, err);
+    json = from_answer(&child, err);
     apart_clear(&child);
+    return json;
+}
+
+static struct slurm_facts *ask_facts(struct question *question, struct err *err)
+{
+    json_t *json = ask(question, err);
+    struct slurm_facts *facts = json ? slurm_facts_from_json("Slurm", json, err) : NULL;
+
+    json_decref(json);
     return facts;
 }
 
 struct slurm_facts *slurm_ask_job(const char *job, struct err *err)
 {
-    struct question question = { 0 };
+    struct question question = { .kind = ABOUT_JOB };
     struct slurm_facts *facts = NULL;
 
     if (slurm_parse_job(job, &question.job, err))
         return NULL;
-    facts = ask(&question, err);
+    facts = ask_facts(&question, err);
     if (!facts) {
         err_prefix(err, "job %s", job);
         return NULL;
@@ -160,10 +195,54 @@ struct slurm_facts *slurm_ask_job(const char *job, struct err *err)
 
 struct slurm_facts *slurm_ask_partition(const char *partition, struct err *err)
 {
-    struct question question = { .partition = partition };
-    struct slurm_facts *facts = ask(&question, err);
+    struct question question = { .kind = ABOUT_PARTITION, .name = partition };
+    struct slurm_facts *facts = ask_facts(&question, err);
 
     if (!facts)
         err_prefix(err, "%s%s", *partition ? "partition " : "default partition", partition);
     return facts;
+}
+
+/* 1, 0, or -1 with 'err'. */
+static int act(struct question *question, const char *job, struct err *err)
+{
+    json_t *json;
+    int is_so = -1;
+
+    if (slurm_parse_job(job, &question->job, err))
+        return -1;
+    json = ask(question, err);
+    if (json)
+        is_so = json_is_true(json_object_get(json, "is_so"));
+    else
+        err_prefix(err, "job %s", job);
+    json_decref(json);
+    return is_so;
+}
+
+int slurm_has_node(const char *job, const char *node, bool *has, struct err *err)
+{
+    struct question question = { .kind = HAS_NODE, .name = node };
+    int is_so = act(&question, job, err);
+
+    if (is_so < 0)
+        return -1;
+    *has = is_so;
+    return 0;
+}
+
+int slurm_start_again(const char *job, struct err *err)
+{
+    struct question question = { .kind = START_AGAIN };
+
+    return act(&question, job, err) < 0 ? -1 : 0;
+}
+
+int slurm_end_step(const char *job, const char *step, struct err *err)
+{
+    struct question question = { .kind = END_STEP };
+
+    if (parse_number(&step, UINT32_MAX, &question.step) || *step)
+        return err_set(err, "\"%s\" is no number of a step", step);
+    return act(&question, job, err) < 0 ? -1 : 0;
 }

@@ -23,6 +23,13 @@ struct slurm_facts *slurm_ask_job(const char *job, struct err *err);
 /* "": the one that jobs go to which name none. */
 struct slurm_facts *slurm_ask_partition(const char *partition, struct err *err);
 
+/* Is a node still one of the job's, as Slurm has it? */
+int slurm_has_node(const char *job, const char *node, bool *has, struct err *err);
+/* End a batch job and let it start again; where it may not, end it for good. */
+int slurm_start_again(const char *job, struct err *err);
+/* Kill a step, "4", of which no task can be reached otherwise. */
+int slurm_end_step(const char *job, const char *step, struct err *err);
+
 /* Nodes as the rest of the program knows them: of a job's, the GPUs that the job has; below
  * their switches. What Slurm does not know is "not known".
  */

@@ -20,7 +20,8 @@
 #include "train/job.h"
 
 #define TOUCHED 30      /* seconds between two signs of life */
-#define STALE 300       /* seconds without any */
+#define QUIET 75        /* seconds without any, of another process of the same job: it is gone */
+#define STALE 300       /* of any other */
 #define LEAVING 10      /* seconds that a process of the same job is given to end */
 #define TRIES 5
 
@@ -87,6 +88,7 @@ struct lock_owner lock_owner_self(const struct job_names *job)
     set_text(o.array_job, sizeof(o.array_job), job->array_job);
     set_text(o.array_task, sizeof(o.array_task), job->array_task);
     set_text(o.restart, sizeof(o.restart), job->restart);
+    set_text(o.launcher, sizeof(o.launcher), job->launcher);
     strftime(o.since, sizeof(o.since), "%Y-%m-%dT%H:%M:%S%z", localtime_r(&now, &tm));
     return o;
 }
@@ -112,6 +114,11 @@ static bool same_job(const struct lock_owner *a, const struct lock_owner *b)
            strcmp(a->array_task, b->array_task) == 0;
 }
 
+static bool same_launcher(const struct lock_owner *a, const struct lock_owner *b)
+{
+    return a->launcher[0] && strcmp(a->launcher, b->launcher) == 0;
+}
+
 const char *lock_stale(const struct lock_owner *holder, const struct lock_owner *self,
                        enum lock_process process, double age)
 {
@@ -124,7 +131,10 @@ const char *lock_stale(const struct lock_owner *holder, const struct lock_owner 
         return "this machine was started again since";
     if (here && process != LOCK_HIDDEN)
         return process == LOCK_LIVES ? NULL : "that process is gone";
-    if (job)
+    if (job && same_launcher(holder, self))
+        return "it is an earlier step of this run";
+    /* Steps of one job may run side by side. */
+    if (job && age > QUIET)
         return "it is an earlier run of this job";
     return age > STALE ? "it has not been touched for minutes" : NULL;
 }
@@ -133,12 +143,13 @@ const char *lock_stale(const struct lock_owner *holder, const struct lock_owner 
 
 static char *owner_text(const struct lock_owner *o)
 {
-    json_t *top = json_pack("{s:s, s:i, s:s, s:s, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:s}",
-                            "schema", "tasuki-lock", "version", 1, "host", o->host, "boot",
+    json_t *top = json_pack("{s:s, s:i, s:s, s:s, s:I, s:I, s:I, s:s, s:s, s:s, s:s, s:s, s:s, "
+                            "s:s}", "schema", "tasuki-lock", "version", 1, "host", o->host, "boot",
                             o->boot, "pid", (json_int_t)o->pid, "started",
                             (json_int_t)o->started, "space", (json_int_t)o->space, "cluster",
                             o->cluster, "job", o->job, "array_job", o->array_job, "array_task",
-                            o->array_task, "restart", o->restart, "since", o->since);
+                            o->array_task, "restart", o->restart, "launcher", o->launcher, "since",
+                            o->since);
     char *text = json_dumps(top, JSON_INDENT(1)), *line;
 
     json_decref(top);
@@ -173,6 +184,7 @@ static int read_owner(const char *path, struct lock_owner *o, struct err *err)
               read_text(&r, "array_job", o->array_job, sizeof(o->array_job), err) < 0 ||
               read_text(&r, "array_task", o->array_task, sizeof(o->array_task), err) < 0 ||
               read_text(&r, "restart", o->restart, sizeof(o->restart), err) < 0 ||
+              read_text(&r, "launcher", o->launcher, sizeof(o->launcher), err) < 0 ||
               read_text(&r, "since", o->since, sizeof(o->since), err) < 0 ||
               json_reader_end(&r, err) < 0;
 
@@ -255,6 +267,29 @@ static enum lock_process wait_for(const struct lock_owner *holder, const struct 
     return process;
 }
 
+/* One of this job that is not seen, on another host, is given time for a sign of life. Its age by
+ * then; 0 where there was one.
+ */
+static double wait_for_sign(const char *path, const struct lock_owner *holder,
+                            const struct lock_owner *self, const struct stat *judged, double age)
+{
+    const struct timespec second = { .tv_sec = 1 };
+    bool here = strcmp(holder->host, self->host) == 0 && holder->space == self->space;
+
+    if (!same_job(holder, self) || here || same_launcher(holder, self) ||
+        strcmp(holder->restart, self->restart) != 0)
+        return age;
+    for (; age <= QUIET; age++) {
+        struct stat st;
+
+        if (stat(path, &st) < 0 || st.st_mtim.tv_sec != judged->st_mtim.tv_sec ||
+            st.st_ino != judged->st_ino)
+            return 0;
+        nanosleep(&second, NULL);
+    }
+    return age;
+}
+
 /* Whose it is: another run's, which is an error, or nobody's, which then is noted. */
 static int judge(const char *path, const char *directory, const struct lock_owner *self,
                  time_t now, const struct stat *st, char **note, struct err *err)
@@ -274,6 +309,7 @@ static int judge(const char *path, const char *directory, const struct lock_owne
         *note = mem_printf("%s: cannot be read and is old: taken over", path);
         return 0;
     }
+    age = wait_for_sign(path, &holder, self, st, age);
     why = lock_stale(&holder, self, wait_for(&holder, self), age);
     who = describe(&holder);
     if (why) {

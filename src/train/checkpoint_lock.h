@@ -20,6 +20,7 @@ struct lock_owner {
     int64_t pid, started;               /* started: in the kernel's ticks */
     int64_t space;                      /* in which its PID means something */
     char cluster[64], job[64], array_job[64], array_task[64], restart[16];
+    char launcher[320];                 /* that started the run as a step; "" */
     char since[32];
 };
 

@@ -33,6 +33,7 @@ static struct job_names names_of(const struct scheduler_names *s)
     struct job_names names = {
         .cluster = variable(s->cluster), .job = variable(s->job),
         .array_task = variable(s->array_task), .restart = variable(s->restart),
+        .launcher = variable("TASUKI_STARTED_BY"),
     };
 
     names.array_job = names.array_task ? variable(s->array_job) : NULL;

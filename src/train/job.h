@@ -12,6 +12,7 @@ struct job_names {
     const char *cluster, *job;
     const char *array_job, *array_task;     /* of a task of an array */
     const char *restart;                    /* how often it was requeued; Slurm's */
+    const char *launcher;                   /* of ours, that started this step; it ends one first */
 };
 
 struct job_names job_names(void);

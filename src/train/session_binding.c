@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Is what the ranks were given what the run uses? GPUs that nobody asked for, or that would idle,
- * end it before it begins; that a rank has fewer cores than were asked for is a warning.
+/* Is what the ranks were given what the run uses? GPUs that nobody asked for, that would idle, or
+ * that Slurm gave and the driver does not show, end it before it begins; that a rank has fewer
+ * cores than were asked for, or shares its GPU, is a warning.
  */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "topology/node.h"
+#include "train/job_nodes.h"
 #include "train/session.h"
 
 #define MOST_GPUS 32        /* of a node; what is beyond is not counted */
@@ -17,6 +20,10 @@
 /* What a rank tells the others. */
 struct bound {
     int cpus, asked;            /* that it may run on; of --cpus-per-task, 0: not said */
+    int given;                  /* GPUs that Slurm gave the step on its node, and shows it */
+    bool shown;                 /* the driver shows some, whatever CUDA does */
+    bool parts;                 /* of GPUs, by MIG */
+    char said[96];              /* by the driver */
     int n;
     char gpus[MOST_GPUS][16];   /* addresses of those that CUDA would show it */
 };
@@ -27,6 +34,49 @@ static void add_gpu(struct bound *bound, const struct topo_gpu *gpu)
         snprintf(bound->gpus[bound->n++], sizeof(bound->gpus[0]), "%.15s", gpu->address);
 }
 
+/* "0-1,3": how many; of a list that Slurm made. */
+static int count_list(const char *list)
+{
+    int n = 0;
+
+    while (*list) {
+        char *end;
+        long first = strtol(list, &end, 10), last = first;
+
+        if (end == list)
+            return 0;
+        if (*end == '-')
+            last = strtol(end + 1, &end, 10);
+        n += last >= first && last - first < 65536 ? (int)(last - first) + 1 : 0;
+        list = *end == ',' ? end + 1 : end;
+    }
+    return n;
+}
+
+/* Those that a user has hidden from CUDA are not missed. */
+static int given_gpus(void)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES"), *list = getenv("SLURM_STEP_GPUS");
+    const char *count = getenv("SLURM_GPUS_ON_NODE");
+    int n = list ? count_list(list) : 0;
+
+    if (!getenv("SLURM_STEP_ID") || (visible && (!*visible || strcmp(visible, "-1") == 0 ||
+                                                 strcmp(visible, "NoDevFiles") == 0)))
+        return 0;
+    return n || !count ? n : (int)strtol(count, NULL, 10);
+}
+
+static void add_driver(struct bound *bound, const struct topo_node *node)
+{
+    const struct topo_said *nvml = topo_node_said(node, "nvml");
+
+    for (int i = 0; i < node->n_gpus; i++)
+        bound->shown |= node->gpus[i].seen;
+    bound->parts = node->n_partitions > 0;
+    bound->given = given_gpus();
+    snprintf(bound->said, sizeof(bound->said), "%s", nvml ? nvml->text : "it was not asked");
+}
+
 /* 'node': NULL where nobody looked. */
 static struct bound own(const struct topo_node *node)
 {
@@ -35,6 +85,7 @@ static struct bound own(const struct topo_node *node)
 
     if (!node)
         return bound;
+    add_driver(&bound, node);
     if (asked && getenv("SLURM_STEP_ID"))
         bound.asked = (int)strtol(asked, NULL, 10);
     for (int i = 0; node->n_visible < 0 && i < node->n_gpus; i++)
@@ -121,6 +172,89 @@ static char *better_line(const struct session *s, const struct tally *t)
     return mem_printf("--ranks-in-process %d, or mpirun -n %d tasuki ...", t->gpus, t->gpus);
 }
 
+/* A run on CPUs would look as if all were well. */
+static int check_driver(const struct session *s, const struct bound *all, struct err *err)
+{
+    for (int r = 0; r < s->size; r++)
+        if (all[r].given > 0 && !all[r].shown)
+            return err_set_code(err, EXIT_USAGE,
+                                "rank %d (%s): Slurm gave this step %d GPU%s there, and the driver "
+                                "shows none: %s; --device cpu says that none are meant to be used",
+                                r, comm_host(s->comm, r), all[r].given,
+                                all[r].given == 1 ? "" : "s", all[r].said);
+    return 0;
+}
+
+/* The GPU that a rank takes (train/gpu.h); NULL: those before it have all that it sees. */
+static const char *taken_gpu(const int *first, const struct bound *all, const char **taken,
+                             int rank)
+{
+    for (int i = 0; i < all[rank].n; i++) {
+        bool is_free = true;
+
+        for (int r = first[rank]; r < rank && is_free; r++)
+            is_free = first[r] != first[rank] || !taken[r] ||
+                      strcmp(taken[r], all[rank].gpus[i]) != 0;
+        if (is_free)
+            return all[rank].gpus[i];
+    }
+    return NULL;
+}
+
+/* Ranks beyond one for each GPU that they see; '*one' is the first of them. */
+static int count_sharers(const struct session *s, const struct bound *all, int *one)
+{
+    const char **taken = mem_new((size_t)s->size, sizeof(*taken));
+    int *first = first_ranks(s), n = 0;
+
+    for (int r = 0; r < s->size; r++) {
+        taken[r] = taken_gpu(first, all, taken, r);
+        if (taken[r] || all[r].n == 0 || all[r].parts)
+            continue;
+        *one = n ? *one : r;
+        n++;
+    }
+    free(first);
+    free(taken);
+    return n;
+}
+
+/* Ranks of the host that has most of them. */
+static int most_ranks(const struct session *s)
+{
+    int *first = first_ranks(s), most = 0;
+
+    for (int r = 0; r < s->size; r++) {
+        int n = 0;
+
+        for (int q = r; q < s->size; q++)
+            n += first[q] == first[r];
+        most = n > most ? n : most;
+    }
+    free(first);
+    return most;
+}
+
+static void warn_of_sharers(const struct session *s, const struct bound *all,
+                            const struct tally *t)
+{
+    int one = 0, n = s->rank == 0 ? count_sharers(s, all, &one) : 0, each = most_ranks(s);
+    char *line;
+
+    if (n == 0)
+        return;
+    /* More than the node has cannot be asked for. */
+    if (s->node && s->node->n_gpus < each && t->most < each)
+        each = t->most;
+    line = getenv("SLURM_STEP_ID")
+               ? mem_printf("a GPU for each: srun --mpi=pmix -N%d --ntasks-per-node=%d "
+                            "--gpus-per-node=%d --gpu-bind=none tasuki ...", t->hosts, each, each)
+               : mem_printf("there are %d GPUs", t->gpus);
+    log_warning("%d of %d ranks share a GPU with another, rank %d (%s) for one, and take turns; %s",
+                n, s->size, one, comm_host(s->comm, one), line);
+    free(line);
+}
+
 /* Where nothing is said and all ranks are shown GPUs, these are used. */
 static int choose_device(struct session *s, const struct bound *all, int first, struct err *err)
 {
@@ -143,12 +277,17 @@ static int check_gpus(struct session *s, const struct bound *all, struct err *er
     bool given = s->settings.device_given;
     char *line;
 
+    if (!given && check_driver(s, all, err) < 0)
+        return -1;
     if (t.first < 0)
         return 0;
     if (!given && !planning_on_gpu(s->settings.backend) &&
         choose_device(s, all, t.first, err) < 0)
         return -1;
-    if (!planning_on_gpu(s->settings.backend) || t.idle == 0)
+    if (!planning_on_gpu(s->settings.backend))
+        return 0;
+    warn_of_sharers(s, all, &t);
+    if (t.idle == 0)
         return 0;
     line = better_line(s, &t);
     err_set_code(err, EXIT_USAGE,
@@ -176,6 +315,33 @@ static void check_cpus(const struct session *s, const struct bound *all)
                     all[first].cpus, all[first].asked, all[first].asked);
 }
 
+static int count_hosts(const struct session *s)
+{
+    int *first = first_ranks(s), n = 0;
+
+    for (int r = 0; r < s->size; r++)
+        n += first[r] == r;
+    free(first);
+    return n;
+}
+
+/* An MPI that was built without this scheduler starts all ranks on the first node. */
+static void check_nodes(const struct session *s)
+{
+    struct job_nodes nodes;
+    struct err err = { 0 };
+    int hosts = count_hosts(s);
+
+    if (job_nodes_read(&nodes, &err) < 0)
+        log_warning("the nodes of this job are not known: %s", err.text);
+    else if (nodes.n > hosts)
+        log_warning("%d of the job's %d nodes have no rank (%s=%s); use mpirun -n %lld --map-by "
+                    "ppr:%lld:node tasuki ..., with --hostfile where this MPI does not know the "
+                    "scheduler", nodes.n - hosts, nodes.n, nodes.variable, nodes.path,
+                    (long long)nodes.slots, (long long)nodes.list[0].slots);
+    job_nodes_clear(&nodes);
+}
+
 int session_check_binding(struct session *session, struct err *err)
 {
     struct session *s = session;
@@ -187,8 +353,10 @@ int session_check_binding(struct session *session, struct err *err)
 
     for (int r = 0; r < s->size && !bad; r++)
         memcpy(&all[r], parts[r], sizes[r] < sizeof(*all) ? sizes[r] : sizeof(*all));
-    if (!bad && s->rank == 0)
+    if (!bad && s->rank == 0) {
+        check_nodes(s);
         check_cpus(s, all);
+    }
     bad = bad || check_gpus(s, all, err);
     free(block);
     free(all);

@@ -177,7 +177,7 @@ wait_for_step() {
 
 # lock KEY VALUE...: what the lock file says, but for these keys.
 lock() {
-    local keys="cluster job array_job array_task restart" pairs="$*" key value text
+    local keys="cluster job array_job array_task restart launcher" pairs="$*" key value text
     text='{"schema": "tasuki-lock", "version": 1, "host": "elsewhere", "boot": "b", "pid": 1,
         "started": 1, "space": 1, "since": "2026-01-02T03:04:05+0000"'
     for key in $keys; do
@@ -260,9 +260,17 @@ can_mount() {
     [ "$(steps)" = "latest step-00000002" ]
 }
 
-@test "locks of other hosts hold while they are touched; those of the same job do not" {
+@test "locks of other hosts hold while they are touched, but those of a launcher's steps" {
     lock job=12 array_job=10 array_task=2
     refused "job 12 (task 2 of array 10), process 1 on elsewhere, since 2026-01-02T03:04:05+0000"
+    lock job=12 launcher=L
+    SLURM_JOB_ID=12 TASUKI_STARTED_BY=L taken_over "job 12, "*": it is an earlier step of this run"
+    # Another step beside this one, that lives; and one that lives no more.
+    lock job=12
+    (sleep 2; touch "$DIR/out/lock") 3>&- &
+    SLURM_JOB_ID=12 refused "job 12, process 1 on elsewhere"
+    lock job=12 array_job=10 array_task=2
+    touch -d '2 minutes ago' "$DIR/out/lock"
     SLURM_JOB_ID=12 SLURM_ARRAY_TASK_ID=2 taken_over "job 12 (task 2 of array 10), "*": it is an earlier run of this job"
     lock job=12
     SLURM_JOB_ID=12 SLURM_RESTART_COUNT=1 taken_over "job 12, "*": this job was requeued since"

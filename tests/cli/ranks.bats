@@ -123,6 +123,24 @@ one_error() {
     threads 4 --steps 1 --stages 4
 }
 
+@test "nodes of a job on which no rank runs are warned of, whatever the scheduler" {
+    printf '%s\n' n1 n1 n2 n2 n3 n3 >nodes
+    PBS_JOBID=7.server PBS_NODEFILE=$PWD/nodes run threads 2 --steps 1
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"warning: 2 of the job's 3 nodes have no rank (PBS_NODEFILE=$PWD/nodes); use \
+mpirun -n 6 --map-by ppr:2:node tasuki ..."* ]]
+    PJM_JOBID=7 PJM_O_NODEINF=$PWD/nodes run threads 2 --steps 1
+    [[ "$output" == *"(PJM_O_NODEINF="* ]]
+    echo 'n1 4 all.q@n1 UNDEFINED' >hosts
+    SGE_TASK_ID=undefined JOB_ID=7 PE_HOSTFILE=$PWD/hosts run threads 2 --steps 1
+    [ "$status" -eq 0 ]
+    [[ "$output" != *"warning"* ]]
+    SGE_TASK_ID=undefined JOB_ID=7 PE_HOSTFILE=/nonexistent run threads 2 --steps 1
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"the nodes of this job are not known: PE_HOSTFILE=/nonexistent: No such file"* ]]
+}
+
 @test "what all ranks find wrong is said once" {
     cp "$DEMO/digits-train.safetensors" "$DIR/data.safetensors"
     truncate -s 5000 "$DIR/data.safetensors"

@@ -61,6 +61,7 @@ END
     script --device cuda --nodes 2 --cluster dgx-h100 >job.sh
     grep -x '#SBATCH --ntasks-per-node=8' job.sh
     grep -x '#SBATCH --gpus-per-node=8' job.sh
+    grep -x '#SBATCH --no-kill' job.sh
 }
 
 @test "scripts of all schedulers are sound, whatever the names in them" {
@@ -138,6 +139,23 @@ END
     grep -x '#SBATCH --nodes=3' net-3/job.sh
     grep -x '#SBATCH --time=0:08:00' net-3/job.sh
     "$TASUKI" train net-1/job.conf --print-config | grep -x 'lr = 0.5'
+}
+
+@test "tasks of an array have names of their own for what they write" {
+    local given
+    tool sbatch
+    export PATH=$PWD/tools:$PATH
+    for given in "--array=0-3" "--array 0-3" "-a0-3" "-a 0-3"; do
+        "$TASUKI" submit "${training[@]}" --directory own -- $given
+        grep -x 'checkpoint = own/checkpoints-%A_%a' own/job.conf
+        grep -x 'log = own/log-%A_%a.jsonl' own/job.conf
+        grep -x '#SBATCH --output=own/job-%A_%a.out' own/job.sh
+        rm -r own
+    done
+    "$TASUKI" submit "${training[@]}" --directory own --checkpoint c -- --array=0-3
+    grep -x 'checkpoint = c' own/job.conf
+    "$TASUKI" submit "${training[@]}" --directory plain -- --account a
+    grep -x 'checkpoint = plain/checkpoints' plain/job.conf
 }
 
 @test "other schedulers are found by their commands, and the line to type is printed" {

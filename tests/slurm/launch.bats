@@ -140,12 +140,25 @@ same_curve() {
     [ -e c/latest ]
 }
 
+# Half of a limit of a minute.
+@test "before the time limit that libslurm tells a checkpoint is written, without a signal" {
+    local start=$SECONDS
+    TASUKI_TEST_DELAY=1:30000 allocate -N3 --time 1 -- "${training[@]}" --steps 100000 \
+        --checkpoint c --log log >out 2>&1 3>&- &
+    job=$!
+    ends_with 75
+    [ $((SECONDS - start)) -lt 60 ]
+    grep -q ' seconds are left of the job.s limit: a checkpoint is asked for' out
+    [ -e c/latest ]
+}
+
 @test "after the death of a rank a new step goes on from the checkpoint, with the same curve" {
     start_slow
     wait_until has_line log '^{"step":7,'
     "$lab" at n2 pkill -9 -x tasuki
     ends_with 0
     grep -q 'rank 1 (n2) is lost' out
+    grep -q 'node-hours in 2 steps' out
     grep -q 'going on from step-0000000[48] with 3 nodes, restart 1 of at most 3' out
     same_curve
 }

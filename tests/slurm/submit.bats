@@ -122,7 +122,54 @@ last_of_each_step() {
     tac "$1" | awk -F '[:,]' '/^{"step"/ && !seen[$2]++' | tac
 }
 
-@test "a job that loses a node goes on without it from its checkpoint, with the same curve" {
+# How often Slurm has started it again.
+restarts() {
+    "$lab" run scontrol show job "$1" | sed -n 's/.* Restarts=\([0-9]*\) .*/\1/p'
+}
+
+@test "a job that loses a node goes on without it, in its allocation, with the same curve" {
+    local id
+    "$TASUKI" train "${training[@]}" --steps 16 --log alone
+    export TASUKI_TEST_DELAY=1:30000
+    id=$(submit "${training[@]}" --steps 16 --stages 2 --replicas 1,1 --nodes 3 \
+        --ntasks-per-node 1 --directory run --checkpoint-every 4)
+    wait_until has_line run/log.jsonl '^{"step":7,'
+    "$lab" off n2
+    wait_until ended "$id"
+    "$lab" on n2
+    cat run/job-"$id".out
+    in_state "$id" COMPLETED
+    [ "$(restarts "$id")" -eq 0 ]
+    grep -q 'node n2 is left out' run/job-"$id".out
+    [ "$(grep -c 'resuming from' run/job-"$id".out)" -eq 1 ]
+    last_of_each_step run/log.jsonl >once
+    same_losses once alone
+    wait_until all_idle
+}
+
+# Slurm keeps the job, without anybody to end it: the guard on n2 does.
+@test "a job that loses the node of its script is started again, with the same curve" {
+    local id
+    "$TASUKI" train "${training[@]}" --steps 16 --log alone
+    export TASUKI_TEST_DELAY=1:30000
+    id=$(submit "${training[@]}" --steps 16 --stages 2 --replicas 1,1 --nodes 2 \
+        --ntasks-per-node 1 --directory run --checkpoint-every 4)
+    wait_until has_line run/log.jsonl '^{"step":7,'
+    "$lab" off n1
+    wait_until in_state "$id" PENDING
+    grep -q "node n1, on which the script of job $id ran, is lost" run/job-"$id".out
+    let_go_on "$id"
+    wait_until ended "$id"
+    "$lab" on n1
+    cat run/job-"$id".out
+    in_state "$id" COMPLETED
+    [ "$(restarts "$id")" -eq 1 ]
+    last_of_each_step run/log.jsonl >once
+    same_losses once alone
+    wait_until all_idle
+}
+
+@test "a job that has too few nodes left is started again, with the same curve" {
     local id
     "$TASUKI" train "${training[@]}" --steps 16 --log alone
     export TASUKI_TEST_DELAY=1:30000
@@ -140,6 +187,20 @@ last_of_each_step() {
     last_of_each_step run/log.jsonl >once
     same_losses once alone
     wait_until all_idle
+}
+
+@test "tasks of an array train side by side, each with files of its own" {
+    local id task
+    id=$(submit "${training[@]}" --steps 4 --nodes 1 --ntasks-per-node 1 --directory run \
+        -- --array=1-2)
+    for task in 1 2; do
+        wait_until ended "${id}_$task"
+        cat run/job-"${id}_$task".out
+        [ "$(grep -c '^{"step"' run/log-"${id}_$task".jsonl)" -eq 4 ]
+        [ -e run/checkpoints-"${id}_$task"/step-00000004 ]
+    done
+    "$lab" run "$TASUKI" watch "${id}_2" --format json | grep -q '"step": *4'
+    [ "$(ls -d run/*%* 2>/dev/null)" = "" ]
 }
 
 @test "a job that loses a rank goes on within its allocation, with the same curve" {

@@ -420,6 +420,35 @@ demo_steps() {
     demo_steps -N2 --ntasks-per-node=1 --gpus-per-node=4
 }
 
+@test "GPUs that Slurm gave and the driver does not show end a run, unless CPUs are meant" {
+    export TASUKI_NVML=/nonexistent/libnvidia-ml.so
+    device=
+    run demo_steps -N2 --ntasks-per-node=1 --gpus-per-node=2
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"rank 0 (n1): Slurm gave this step 2 GPUs there, and the driver shows none: \
+/nonexistent/libnvidia-ml.so cannot be opened; --device cpu says that none are meant"* ]]
+    [ "$(grep -c 'driver shows none' <<<"$output")" -eq 1 ]
+    device="--device cpu"
+    demo_steps -N2 --ntasks-per-node=1 --gpus-per-node=2
+    device=
+    rm log
+    demo_steps -N2 --ntasks-per-node=1
+}
+
+@test "ranks that share a GPU are warned of, with the line to use" {
+    with_driver
+    device="--device cuda"
+    run demo_steps -N2 --ntasks-per-node=2 --gpus-per-node=1
+    echo "$output"
+    [[ "$output" == *"warning: 2 of 4 ranks share a GPU with another, rank 1 (n1) for one, and take \
+turns; a GPU for each: srun --mpi=pmix -N2 --ntasks-per-node=2 --gpus-per-node=2 --gpu-bind=none \
+tasuki ..."* ]]
+    [ "$(grep -c 'share a GPU' <<<"$output")" -eq 1 ]
+    run demo_steps -N2 --ntasks-per-node=2 --gpus-per-node=2
+    [[ "$output" != *"share a GPU"* ]]
+}
+
 @test "a run says that --cpus-per-task was not inherited" {
     device="--device cpu"
     SLURM_CPUS_PER_TASK=2 run demo_steps -N1 -n1

@@ -10,6 +10,7 @@ static int clear(void **state)
         "SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID",
         "SLURM_RESTART_COUNT", "PJM_JOBID", "PJM_BULKNUM", "PBS_JOBID", "PBS_ARRAY_ID",
         "PBS_ARRAY_INDEX", "JOB_ID", "SGE_TASK_ID", "SGE_CLUSTER_NAME",
+        "TASUKI_STARTED_BY",
     };
 
     (void)state;
@@ -105,8 +106,27 @@ static void tasks_of_an_array_that_have_one_job_are_not_one_run(void **state)
     again = owner("n2");
     setenv("SGE_TASK_ID", "5", 1);
     other = owner("n2");
-    assert_non_null(lock_stale(&first, &again, LOCK_GONE, 1));
-    assert_null(lock_stale(&first, &other, LOCK_GONE, 1));
+    assert_non_null(lock_stale(&first, &again, LOCK_GONE, 100));
+    assert_null(lock_stale(&first, &other, LOCK_GONE, 100));
+}
+
+static void steps_of_one_job_side_by_side_are_not_one_run(void **state)
+{
+    struct lock_owner first, beside;
+
+    (void)state;
+    setenv("SLURM_JOB_ID", "12", 1);
+    first = owner("n1");
+    beside = owner("n2");
+    assert_null(lock_stale(&first, &beside, LOCK_GONE, 31));
+    assert_non_null(lock_stale(&first, &beside, LOCK_GONE, 100));
+    setenv("TASUKI_STARTED_BY", "n1 77 1800000000", 1);
+    first = owner("n1");
+    beside = owner("n2");
+    assert_non_null(lock_stale(&first, &beside, LOCK_GONE, 1));
+    setenv("TASUKI_STARTED_BY", "n1 78 1800000000", 1);
+    beside = owner("n2");
+    assert_null(lock_stale(&first, &beside, LOCK_GONE, 1));
 }
 
 static void on_one_host_a_process_that_is_hidden_is_judged_by_age(void **state)
@@ -127,6 +147,7 @@ int main(void)
         cmocka_unit_test_setup(slurm_comes_first, clear),
         cmocka_unit_test_setup(other_schedulers_name_their_jobs_too, clear),
         cmocka_unit_test_setup(tasks_of_an_array_that_have_one_job_are_not_one_run, clear),
+        cmocka_unit_test_setup(steps_of_one_job_side_by_side_are_not_one_run, clear),
         cmocka_unit_test_setup(on_one_host_a_process_that_is_hidden_is_judged_by_age, clear),
     };
 

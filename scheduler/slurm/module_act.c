@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT */
+/* What is done to a job, and small questions of those who do it. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <slurm/slurm.h>
+#include <slurm/slurm_errno.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+#include "scheduler/slurm/driver.h"
+#include "scheduler/slurm/module_private.h"
+
+static int refused(struct err *err, const char *what)
+{
+    return err_set(err, "Slurm: %s: %s", what, slurm_strerror(errno));
+}
+
+/* Of the record whose number this is: a task of an array has one of its own. */
+static int look(const slurm_job_info_t *job, const char *node, bool *has, struct err *err)
+{
+    char **names;
+    int n;
+
+    *has = false;
+    if (!job->nodes || !*job->nodes)
+        return 0;
+    if (module_expand(job->nodes, &n, &names))
+        return err_set(err, "Slurm: \"%.200s\" is no list of nodes", job->nodes);
+    for (int i = 0; i < n; i++) {
+        *has |= strcmp(names[i], node) == 0;
+        free(names[i]);
+    }
+    free(names);
+    return 0;
+}
+
+int module_has_node(const struct slurm_job_id *id, const char *node, bool *has, struct err *err)
+{
+    job_info_msg_t *jobs = NULL;
+    int status = -1;
+
+    module_start();
+    if (slurm_load_job(&jobs, id->job, SHOW_ALL))
+        return refused(err, "the job");
+    for (uint32_t i = 0; i < jobs->record_count && status < 0; i++)
+        if (jobs->job_array[i].job_id == id->job) {
+            status = look(&jobs->job_array[i], node, has, err);
+            if (status)
+                break;
+        }
+    slurm_free_job_info_msg(jobs);
+    return status < 0 && !err->code ? err_set(err, "Slurm knows of no such job") : status;
+}
+
+int module_requeue(const struct slurm_job_id *id, struct err *err)
+{
+    module_start();
+    return slurm_requeue(id->job, 0) ? refused(err, "requeueing the job") : 0;
+}
+
+int module_end_job(const struct slurm_job_id *id, struct err *err)
+{
+    module_start();
+    return slurm_kill_job(id->job, SIGKILL, 0) ? refused(err, "ending the job") : 0;
+}
+
+int module_end_step(const struct slurm_job_id *id, uint32_t step, struct err *err)
+{
+    module_start();
+    return slurm_kill_job_step(id->job, step, SIGKILL) ? refused(err, "ending the step") : 0;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+/* A guard over the node on which a batch job's script runs, and with it the launcher.
+ *
+ * With --no-kill Slurm takes a lost node out of the job, also that one: then nobody is left to end
+ * the job, which would hold its other nodes idle until its time limit (seen with 22.05). So a
+ * process on another node asks now and then whether that one is still the job's, and if it is not
+ * has the job start again. It goes by Slurm's verdict alone: a launcher that is merely cut off from
+ * the guard goes on.
+ */
+#include "config.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cmd_launch.h"
+#include "scheduler/slurm/slurm.h"
+
+#define LOOK_EVERY 30       /* seconds: Slurm itself takes SlurmdTimeout, usually 300 */
+#define LEAVING 5           /* seconds that a guard is given to end */
+
+/* The launcher's side -------------------------------------------------------------------- */
+
+static const char *other_node(const struct launcher *l)
+{
+    for (int i = l->n_names - 1; i >= 0; i--)
+        if (strcmp(l->names[i], l->home) != 0)
+            return l->names[i];
+    return NULL;
+}
+
+void launcher_guard(struct launcher *l)
+{
+    struct launcher_words words = { .variable = "TASUKI_GUARD", .value = l->home };
+    const char *node = l->home ? other_node(l) : NULL;
+    int code;
+
+    if (l->guard > 0 && !launcher_ended(l->guard, &code))
+        return;
+    l->guard = 0;
+    if (!node)
+        return;
+    launcher_add(&words, mem_strdup("srun"));
+    launcher_add(&words, mem_strdup("--mpi=none"));
+    launcher_add(&words, mem_strdup("--overlap"));
+    launcher_add(&words, mem_strdup("--nodes=1"));
+    launcher_add(&words, mem_strdup("--ntasks=1"));
+    launcher_add(&words, mem_strdup("--ntasks-per-node=1"));
+    launcher_add(&words, mem_printf("--nodelist=%s", node));
+    launcher_add_training(&words, l, false);
+    l->guard = launcher_start(l, &words, OUTPUT_NOWHERE);
+}
+
+void launcher_end_guard(struct launcher *l)
+{
+    double end = clock_now() + LEAVING;
+    int code;
+
+    if (l->guard <= 0)
+        return;
+    kill(l->guard, SIGTERM);
+    while (!launcher_ended(l->guard, &code)) {
+        launcher_next_signal(0.05);
+        if (clock_now() > end) {
+            kill(l->guard, SIGKILL);
+            waitpid(l->guard, &code, 0);
+            break;
+        }
+    }
+    l->guard = 0;
+}
+
+/* The guard ------------------------------------------------------------------------------ */
+
+bool launcher_is_guard(void)
+{
+    return getenv("TASUKI_GUARD") && getenv("SLURM_STEP_ID");
+}
+
+/* What it says goes to the job's output, as the launcher's words did: srun is gone. */
+static void speak_there(const char *job)
+{
+    struct err ignored = { 0 };
+    struct slurm_facts *facts = slurm_ask_job(job, &ignored);
+    int fd = facts && *facts->output ? open(facts->output, O_WRONLY | O_APPEND | O_NOFOLLOW |
+                                                               O_NOCTTY | O_CLOEXEC)
+                                     : -1;
+
+    if (fd >= 0)
+        dup2(fd, STDERR_FILENO);
+    slurm_facts_free(facts);
+}
+
+int launcher_keep_guard(struct err *err)
+{
+    const char *job = getenv("SLURM_JOB_ID"), *node = getenv("TASUKI_GUARD");
+    struct err ignored = { 0 };
+    bool has = true;
+
+    if (!job)
+        return EXIT_FAILED;
+    /* A controller that does not answer now will later. */
+    while (has) {
+        sleep(LOOK_EVERY);
+        if (slurm_has_node(job, node, &has, &ignored) < 0)
+            has = true;
+    }
+    speak_there(job);
+    log_warning("node %s, on which the script of job %s ran, is lost: Slurm is asked to start the "
+                "job again", node, job);
+    return slurm_start_again(job, err) < 0 ? (int)err->code : EXIT_OK;
+}
