@@ -93,7 +93,7 @@ int fuse_graph(struct graph *graph, struct err *err)
     static int (*const patterns[])(struct graph *graph, int node, struct err *err) = {
         fuse_linear, fuse_layer_norm, fuse_rms_norm, fuse_gelu, fuse_silu, fuse_activation,
         fuse_log_softmax, fuse_cross_entropy, fuse_matmul, fuse_attention, fuse_split,
-        fuse_residual_norm,
+        fuse_slices, fuse_residual_norm,
     };
     size_t i;
 

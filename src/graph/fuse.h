@@ -35,6 +35,7 @@ int fuse_gelu(struct graph *graph, int node, struct err *err);
 int fuse_cross_entropy(struct graph *graph, int node, struct err *err);
 int fuse_matmul(struct graph *graph, int node, struct err *err);
 int fuse_split(struct graph *graph, int node, struct err *err);
+int fuse_slices(struct graph *graph, int node, struct err *err);
 int fuse_attention(struct graph *graph, int node, struct err *err);
 
 /* For the patterns ---------------------------------------------------------------------- */

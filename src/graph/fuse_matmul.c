@@ -6,7 +6,10 @@
 
 #include <string.h>
 
+#include "base/err.h"
+#include "base/mem.h"
 #include "graph/op.h"
+#include "graph/ops/slice.h"
 
 /* Products ----------------------------------------------------------------------------- */
 
@@ -280,4 +283,116 @@ int fuse_split(struct graph *graph, int node, struct err *err)
         v = graph->nodes[view].outputs[0];
     }
     return match_gathers(graph, v, &p) ? rewrite_parts(graph, &p, err) : 0;
+}
+
+/* Slices that are a split ----------------------------------------------------------------- */
+
+/* The one axis along which the slice takes a part, with every element of it; -1: there is none, or it
+ * is that of the samples.
+ */
+static int sliced_axis(const struct graph *graph, int node, struct slice *slice)
+{
+    const struct value *x = &graph->values[graph->nodes[node].inputs[0]];
+    struct err err = { 0 };
+    int axis = -1;
+
+    if (slice_of(graph, node, slice, &err))
+        return -1;
+    for (int i = 0; i < x->shape.rank; i++) {
+        if (slice->step[i] == 1 && slice->start[i] == 0 && slice->shape.dim[i] == x->shape.dim[i])
+            continue;
+        if (axis >= 0 || slice->step[i] != 1 || i == x->batch.place - 1)
+            return -1;
+        axis = i;
+    }
+    return axis;
+}
+
+/* All readers of 'v' slice it along one axis, and together they take each element once: in the order of
+ * the parts they are 'gathers'.
+ */
+static bool match_slices(const struct graph *graph, int v, struct parts *p, int64_t *sizes)
+{
+    const struct value *value = &graph->values[v];
+    struct slice slices[MAX_PARTS];
+    int64_t end = 0;
+
+    if (!is_placed(value) || value->output || value->n_consumers < 2 ||
+        value->n_consumers > MAX_PARTS)
+        return false;
+    p->axis = -1;
+    for (int i = 0; i < value->n_consumers; i++) {
+        int node = value->consumers[i], axis;
+
+        if (!fuse_is(graph, node, "Slice") || (axis = sliced_axis(graph, node, &slices[i])) < 0 ||
+            (p->axis >= 0 && axis != p->axis))
+            return false;
+        p->axis = axis;
+    }
+    for (p->n = 0; p->n < value->n_consumers; p->n++) {
+        int i = 0;
+
+        while (i < value->n_consumers && slices[i].start[p->axis] != end)
+            i++;
+        if (i == value->n_consumers || slices[i].shape.dim[p->axis] <= 0)
+            return false;
+        p->gathers[p->n] = value->consumers[i];
+        sizes[p->n] = slices[i].shape.dim[p->axis];
+        end += sizes[p->n];
+    }
+    return end == value->shape.dim[p->axis];
+}
+
+/* The first becomes the split, the others what they were called. */
+static int rewrite_slices(struct graph *graph, int node, const struct parts *p,
+                          const int64_t *sizes, struct err *err)
+{
+    int source = graph->nodes[node].inputs[0], own = graph->nodes[node].outputs[0];
+    int outputs[MAX_PARTS];
+
+    if (fuse_rewrite(graph, node, "split", "Split", 1, &source, err))
+        return -1;
+    graph->nodes[node].n_outputs = 0;
+    for (int i = 0; i < p->n; i++)
+        outputs[i] = p->gathers[i] == node ? own : -1;
+    for (int i = 0; i < p->n; i++)
+        if (outputs[i] < 0)
+            outputs[i] = graph_add_output(graph, node);
+    graph->nodes[node].n_outputs = p->n;
+    graph->nodes[node].outputs = arena_alloc(graph->arena, (size_t)p->n, sizeof(int));
+    memcpy(graph->nodes[node].outputs, outputs, (size_t)p->n * sizeof(int));
+    graph_set_int(graph, node, "axis", p->axis);
+    graph_set_ints(graph, node, "split", p->n, sizes);
+    if (op_infer(graph, node, err))
+        return -1;
+    for (int i = 0; i < p->n; i++) {
+        int v = graph->nodes[p->gathers[i]].outputs[0];
+        struct shape shape = graph->values[v].shape;
+
+        graph->values[outputs[i]].batch = graph->values[v].batch;
+        if (outputs[i] == own)
+            continue;
+        if (fuse_rewrite(graph, p->gathers[i], NULL, "Reshape", 1, &outputs[i], err))
+            return -1;
+        graph_set_ints(graph, p->gathers[i], "shape", shape.rank, shape.dim);
+        if (fuse_check(graph, p->gathers[i], err))
+            return -1;
+    }
+    return 0;
+}
+
+/* Several Slices, of which 'node' is the first. */
+int fuse_slices(struct graph *graph, int node, struct err *err)
+{
+    struct parts p = { .transpose = -1 };
+    int64_t sizes[MAX_PARTS];
+    int v;
+
+    if (!fuse_is(graph, node, "Slice"))
+        return 0;
+    v = graph->nodes[node].inputs[0];
+    for (int i = 0; i < graph->values[v].n_consumers; i++)
+        if (graph->values[v].consumers[i] < node)
+            return 0;
+    return match_slices(graph, v, &p, sizes) ? rewrite_slices(graph, node, &p, sizes, err) : 0;
 }
