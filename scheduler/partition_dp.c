@@ -65,7 +65,8 @@ struct run {
     struct option *options;
     int least_replicas, most_replicas;      /* of these */
     const struct share_table *whole;    /* all samples in one share */
-    struct message_link *beside;    /* [2 * devices]: from the device before, from the first */
+    /* [2 * devices], once it was asked for: from the device before, from the first. */
+    struct message_link *beside;
     struct node_list *lists;    /* [(n + 1) * (devices + 1)] */
     size_t words;           /* of 'used' for each cut */
     uint64_t *used;         /* [(n + 1) * words]: a bit for each list that was written to */
@@ -374,30 +375,34 @@ static void add_message(const struct run *run, const struct node *behind,
         node->sum += seconds;
 }
 
+/* Of two: see 'beside'. Most devices of a large cluster are never asked for. */
+static const struct message_link *links_to(const struct run *run, int device)
+{
+    struct message_link *beside = &run->beside[2 * device];
+
+    if (beside->link.bandwidth <= 0) {
+        beside[0] = search_link(run->search, device - 1, 1, device);
+        beside[1] = search_link(run->search, 0, 1, device);
+    }
+    return beside;
+}
+
 /* As if all samples went through one wire. */
 static void set_message(const struct run *run, int device, struct node *node)
 {
     size_t ij = table_pair(run->search->table, node->first, node->end);
+    const struct message_link *beside;
     const struct share_table *whole;
-    const struct message_link *beside = &run->beside[2 * device];
     double bytes;
 
     node->message = 0;
     if (node->first == 0 || device == 0)
         return;
+    beside = links_to(run, device);
     whole = with_intervals(run, run->whole);
     bytes = whole->received[ij] + whole->gradient[ij];
     node->message = dmax(search_message(&beside[0], bytes, bytes),
                          search_message(&beside[1], bytes, bytes)) * 2;
-}
-
-static void fill_links(struct run *run)
-{
-    run->beside = mem_new(2 * (size_t)run->devices, sizeof(*run->beside));
-    for (int d = 1; d < run->devices; d++) {
-        run->beside[2 * d] = search_link(run->search, d - 1, 1, d);
-        run->beside[2 * d + 1] = search_link(run->search, 0, 1, d);
-    }
 }
 
 /* Of a stage with so many behind it, the fewest that there can be: how many are in front is
@@ -753,7 +758,7 @@ void partition_dp(struct search *search, const struct split *split, enum schedul
     fill_bounds(&run);
     fill_waits(&run);
     if (is_promising(&run)) {
-        fill_links(&run);
+        run.beside = mem_new(2 * (size_t)run.devices, sizeof(*run.beside));
         new_lists(&run);
         if (even)
             find_even_pipelines(&run, false);

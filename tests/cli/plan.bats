@@ -77,6 +77,10 @@ load planning.bash
         echo "$output"
         [[ "$status" -eq 0 && "$output" == *" of 90000 devices of $flat"* ]]
     done
+    # It took minutes.
+    run timeout 60 "$TASUKI" plan --cost cost.json --cluster fugaku --global-batch 2048
+    echo "$output"
+    [[ "$status" -eq 0 && "$output" == *" of 635904 devices of fugaku"* ]]
 }
 
 @test "a plan that meets its bound, and has one micro-batch, is told so" {
