@@ -166,6 +166,21 @@ eight_blocks() {
     [[ "$output" == *"suits the micro-batches, the pins and the memory"* ]]
 }
 
+@test "pins that want more stages than a schedule can have are refused" {
+    eight_blocks >cost.json
+    flat=flat:2,bandwidth=1e9,memory=16e9
+    for schedule in interleaved zb-v; do
+        plan --schedule $schedule --pin d=3 >table
+        run plan --schedule $schedule --pin e=4
+        echo "$output"
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"--pin needs 6 stages with this schedule, 2 for each device: at most 4 fit the network's 8 blocks and 2 devices: pin to lower ones, "* ]]
+    done
+    run plan --schedule 1f1b --pin c=2
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--pin needs 3 stages with this schedule, 1 for each device: at most 2 fit"* ]]
+}
+
 @test "more stages than devices are planned for where a schedule has several on each" {
     eight_blocks >cost.json
     for pins in "--stages 8" "--stages 6" "--replicas 2,2,2,2" "--stages 4 --pipelines 2"; do
