@@ -446,11 +446,12 @@ static void bound_split(struct bounding *b, struct chunking *f)
     int devices = search_devices(s, f->split->pipelines) / f->replicas;
     bool many = ways_to_cut(s->table->n, 4) > MOST_CUT && !s->request->micro_batch;
     int64_t share = candidate_share(f->split->micro_batch, f->replicas);
-    struct chunking_sums sums = chunking_sum(s->cost, share);
+    const struct chunking_sums *sums;
 
     /* Where no cut is looked at replicas of one pipeline do as well. */
     if (many && f->split->pipelines > s->splits[0].pipelines)
         return;
+    sums = chunking_sum(s->table, share);
     fill_ways(b, f);
     if (share != b->share) {
         way_sums_clear(&b->sums);
@@ -465,7 +466,7 @@ static void bound_split(struct bounding *b, struct chunking *f)
         for (int v = 0; v < 2; v++) {
             f->kind = v ? SCHEDULE_ZB_V : SCHEDULE_INTERLEAVED;
             if (!schedule_suits(f->kind, f->lists, f->split->micro_batches, NULL))
-                least = dmin(least, tight_bound(b, f, &sums) * (1 - SAME));
+                least = dmin(least, tight_bound(b, f, sums) * (1 - SAME));
         }
         if (least >= before)
             continue;

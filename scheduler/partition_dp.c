@@ -246,17 +246,20 @@ static int devices_before(const struct run *run, const struct node *node)
                        run->devices - node->devices);
 }
 
-/* What cannot matter of the bottleneck is levelled. */
-static void set_level(const struct run *run, struct node *node)
+/* What they take at least; NULL: there are none, or no device for them. */
+static const struct least *least_before(const struct run *run, const struct node *node, int *left)
 {
-    int left = devices_before(run, node);
-    const struct least *rest;
+    *left = devices_before(run, node);
+    return node->first > 0 && *left > 0 ? least_at(run, *left, node->first) : NULL;
+}
 
-    node->level = dmax(dmax(node->bottleneck, node->own), run->level);
-    if (left <= 0 || node->first == 0)
-        return;
-    rest = least_at(run, left, node->first);
-    node->level = dmax(node->level, dmax(rest->longest, rest->work / left));
+/* What cannot matter of the bottleneck is levelled. */
+static double level_of(const struct run *run, const struct node *node, int left,
+                       const struct least *before)
+{
+    double level = dmax(dmax(node->bottleneck, node->own), run->level);
+
+    return before ? dmax(level, dmax(before->longest, before->work / left)) : level;
 }
 
 /* Does 'a' never do worse than 'b', whatever is put before them? A maximum grows by no more
@@ -297,21 +300,26 @@ static double closed_form(const struct run *run, const struct node *node)
 }
 
 /* No completion of the node takes less. */
-static double least(const struct run *run, const struct node *node)
+static double least_with(const struct run *run, const struct node *node,
+                         const struct least *before)
 {
-    int left = devices_before(run, node);
-    const struct least *rest;
     double more = 0;
 
     if (node->first == 0)
         return closed_form(run, node);
-    if (left <= 0)
+    if (!before)
         return INFINITY;
-    rest = least_at(run, left, node->first);
     if (closed_sums(run->search, run->m, node->stages))
-        more = node->own + rest->path;
+        more = node->own + before->path;
     return closed_iteration(run->search, run->m, node->level, node->sum + more,
                             node->tail + node->back);
+}
+
+static double least(const struct run *run, const struct node *node)
+{
+    int left;
+
+    return least_with(run, node, least_before(run, node, &left));
 }
 
 /* A full list loses the node that promises least. */
@@ -488,6 +496,16 @@ static bool is_slow(const struct run *run, const struct node *node)
     return least(run, node) > run->search->best * run->slack;
 }
 
+/* The same, once its level is set. */
+static bool is_slow_by_level(const struct run *run, struct node *node)
+{
+    int left;
+    const struct least *before = least_before(run, node, &left);
+
+    node->level = level_of(run, node, left, before);
+    return least_with(run, node, before) > run->search->best * run->slack;
+}
+
 /* Keep a stage [node->first, node->end) before what is behind it; false where a longer one does
  * not fit, either.
  */
@@ -510,8 +528,7 @@ static bool add_stage(struct run *run, struct node *node, int device, int slots)
         return fits(run, &c, device, node->replicas, slots,
                     recompute_most(run->search->request, run->kind));
     }
-    set_level(run, node);
-    if (is_slow(run, node))
+    if (is_slow_by_level(run, node))
         return true;
     set_message(run, device, node);
     insert(run, node);
@@ -520,13 +537,11 @@ static bool add_stage(struct run *run, struct node *node, int device, int slots)
     return true;
 }
 
-/* Is a stage that begins at 'i', and what is behind it, slower than what was found, by itself? A
+/* Is a stage that takes so long, and what is behind it, slower than what was found, by itself? A
  * longer one is slower still.
  */
-static bool is_too_long(const struct run *run, const struct node *base, int i, bool summed)
+static bool is_too_long(const struct run *run, const struct node *base, double own, bool summed)
 {
-    double own = own_seconds(run, base->share, i, base->end);
-
     return closed_iteration(run->search, run->m, dmax(base->bottleneck, own),
                             base->sum + (summed ? own : 0), 0) >
            run->search->best * run->slack;
@@ -540,6 +555,7 @@ static void extend(struct run *run, const struct node *behind, int end,
     int used = behind ? behind->devices : 0, stages = behind ? behind->stages : 0;
     bool summed = closed_sums(run->search, run->m, stages + 1), sent = false;
     int device = run->devices - used - option->replicas, slots = slots_before(run, stages);
+    double back = 0;
     struct node base = { .end = end, .replicas = option->replicas, .stages = stages + 1,
                          .devices = used + option->replicas, .share = option->share,
                          .next = (struct node *)behind };
@@ -550,7 +566,7 @@ static void extend(struct run *run, const struct node *behind, int end,
         base.bottleneck = behind->bottleneck;
         base.sum = behind->sum;
         base.tail = behind->tail;
-        base.back = behind->back;
+        base.back = back = behind->back;
     }
     for (int i = end - 1; i >= 0; i--) {
         double own = own_seconds(run, option->share, i, end);
@@ -558,22 +574,21 @@ static void extend(struct run *run, const struct node *behind, int end,
 
         run->looked++;
         /* Pins are for a number of stages that is known. */
-        if (!pins_allow(request->block_stage, run->search->table, i,
-                        request->stages - 1 - stages))
+        if (request->block_stage && !pins_allow(request->block_stage, run->search->table, i,
+                                                request->stages - 1 - stages))
             break;
-        if (is_too_long(run, &base, i, summed))
+        if (is_too_long(run, &base, own, summed))
             break;
         if (!allowed(run, stages, used, option->replicas, i))
             continue;
-        node = base;
-        node.first = i;
-        node.own = own;
+        base.first = i;
+        base.own = own;
         if (run->waits[end])
-            node.back += run->search->slow *
-                         (option->share->dgrad[end] - option->share->dgrad[i]);
-        set_level(run, &node);
-        if (is_slow(run, &node))
+            base.back = back + run->search->slow *
+                                   (option->share->dgrad[end] - option->share->dgrad[i]);
+        if (is_slow_by_level(run, &base))
             continue;
+        node = base;
         /* Most are slow without a message, too. */
         if (behind && !sent) {
             add_message(run, behind, option, device, &base);
@@ -746,7 +761,7 @@ static void find_pipelines(struct run *run)
 void partition_dp(struct search *search, const struct split *split, enum schedule_kind kind,
                   bool even)
 {
-    struct run run = { .search = search, .arena = arena_new(), .pipelines = split->pipelines,
+    struct run run = { .search = search, .pipelines = split->pipelines,
                        .b = split->micro_batch, .m = split->micro_batches, .kind = kind,
                        .n = search->table->n,
                        .devices = search_devices(search, split->pipelines),
@@ -758,6 +773,7 @@ void partition_dp(struct search *search, const struct split *split, enum schedul
     fill_bounds(&run);
     fill_waits(&run);
     if (is_promising(&run)) {
+        run.arena = arena_new();
         run.beside = mem_new(2 * (size_t)run.devices, sizeof(*run.beside));
         new_lists(&run);
         if (even)
