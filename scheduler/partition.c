@@ -135,6 +135,7 @@ void search_free(struct search *s)
         return;
     search_reset(s);
     search_forget(s);
+    partition_dp_forget(s);
     table_free(s->table);
     search_forget_reduces(s);
     free(s->below);

@@ -54,6 +54,13 @@ struct least {
     double longest;         /* seconds of one block */
 };
 
+/* What runs leave each other: large arrays, of which each looks at few places. */
+struct dp_scratch {
+    struct node_list *lists;    /* none has any node */
+    /* [2 * devices], once it was asked for: from the device before, from the first. */
+    struct message_link *beside;
+};
+
 struct run {
     struct search *search;
     struct arena *arena;
@@ -65,9 +72,8 @@ struct run {
     struct option *options;
     int least_replicas, most_replicas;      /* of these */
     const struct share_table *whole;    /* all samples in one share */
-    /* [2 * devices], once it was asked for: from the device before, from the first. */
-    struct message_link *beside;
-    struct node_list *lists;    /* [(n + 1) * (devices + 1)] */
+    struct dp_scratch *scratch;
+    struct node_list *lists;    /* [(n + 1) * (devices + 1)], the scratch's */
     size_t words;           /* of 'used' for each cut */
     uint64_t *used;         /* [(n + 1) * words]: a bit for each list that was written to */
     int *row;               /* [devices + 1]: of 'least', for so many devices */
@@ -386,7 +392,7 @@ static void add_message(const struct run *run, const struct node *behind,
 /* Of two: see 'beside'. Most devices of a large cluster are never asked for. */
 static const struct message_link *links_to(const struct run *run, int device)
 {
-    struct message_link *beside = &run->beside[2 * device];
+    struct message_link *beside = &run->scratch->beside[2 * device];
 
     if (beside->link.bandwidth <= 0) {
         beside[0] = search_link(run->search, device - 1, 1, device);
@@ -427,13 +433,21 @@ static int slots_before(const struct run *run, int behind)
                           run->m, stages - 1 - behind);
 }
 
-static bool fits(const struct run *run, const struct interval_cost *c, int device, int r,
-                 int slots, enum plan_recompute again)
+/* What the stages have in common that end at one cut with one replica count, before the same others. */
+struct frame {
+    int device, slots;
+    double room;            /* bytes of each device */
+    bool asked;
+    const struct reduce_time *reduce;   /* once it was */
+};
+
+static bool fits(const struct run *run, const struct interval_cost *c, const struct frame *frame,
+                 int r, enum plan_recompute again)
 {
-    double bytes = search_memory(run->search, c, run->m, slots, run->pipelines * r,
+    double bytes = search_memory(run->search, c, run->m, frame->slots, run->pipelines * r,
                                  kind_backward(run->kind, c->gradient), again);
 
-    if (bytes <= search_room(run->search, run->pipelines, device, r))
+    if (bytes <= frame->room)
         return true;
     run->search->tight = true;
     return false;
@@ -446,29 +460,39 @@ static double own_seconds(const struct run *run, const struct share_table *s, in
                                 (s->dgrad[end] - s->dgrad[i]) + (s->wgrad[end] - s->wgrad[i]));
 }
 
-static void add_tail(const struct run *run, const struct interval_cost *c, int device, int r,
+static double reduce_seconds(const struct run *run, struct frame *frame, int r, double bytes)
+{
+    if (bytes <= 0)
+        return 0;
+    if (!frame->asked)
+        frame->reduce = search_reduce_time(run->search, run->pipelines, frame->device, r);
+    frame->asked = true;
+    return search_reduce_seconds(run->search, frame->reduce, bytes);
+}
+
+static void add_tail(const struct run *run, const struct interval_cost *c, struct frame *frame,
                      struct node *node)
 {
-    double reduce = search_allreduce(run->search, run->pipelines, device, r,
-                                     stage_gradient_bytes(run->search->cost, c->parameters));
-    int copies = run->search->zero ? run->pipelines * r : 1;
+    double reduce = reduce_seconds(run, frame, node->replicas,
+                                   stage_gradient_bytes(run->search->cost, c->parameters));
+    int copies = run->search->zero ? run->pipelines * node->replicas : 1;
 
     node->tail = dmax(node->tail, run->search->slow * c->step / copies + reduce);
 }
 
 /* Where the stage fits in no other way, it recomputes: no more than it has to. */
-static bool admit(const struct run *run, const struct interval_cost *c, int device, int r,
-                  int slots, struct node *node)
+static bool admit(const struct run *run, const struct interval_cost *c, const struct frame *frame,
+                  struct node *node)
 {
     const struct plan_request *request = run->search->request;
     enum plan_recompute asked = recompute_asked(request), again = asked + 1;
     enum plan_recompute most = recompute_most(request, run->kind);
 
-    if (fits(run, c, device, r, slots, asked))
+    if (fits(run, c, frame, node->replicas, asked))
         return true;
-    if (most == asked || !fits(run, c, device, r, slots, most))
+    if (most == asked || !fits(run, c, frame, node->replicas, most))
         return false;
-    while (again < most && !fits(run, c, device, r, slots, again))
+    while (again < most && !fits(run, c, frame, node->replicas, again))
         again++;
     node->own += run->search->slow * interval_again(c, again);
     return true;
@@ -509,7 +533,7 @@ static bool is_slow_by_level(const struct run *run, struct node *node)
 /* Keep a stage [node->first, node->end) before what is behind it; false where a longer one does
  * not fit, either.
  */
-static bool add_stage(struct run *run, struct node *node, int device, int slots)
+static bool add_stage(struct run *run, struct node *node, struct frame *frame)
 {
     enum plan_recompute asked = recompute_asked(run->search->request);
     struct interval_cost c;
@@ -517,20 +541,20 @@ static bool add_stage(struct run *run, struct node *node, int device, int slots)
     table_interval(run->search->table, with_intervals(run, node->share), node->first, node->end,
                    &c);
     node->own += run->search->slow * interval_again(&c, asked);
-    add_tail(run, &c, device, node->replicas, node);
+    add_tail(run, &c, frame, node);
     if (is_slow(run, node))
         return true;
-    if (!admit(run, &c, device, node->replicas, slots, node)) {
+    if (!admit(run, &c, frame, node)) {
         /* What it receives may shrink further up, the rest only grows. */
         c.slot = c.activations;
         c.received = c.gradient = c.copies = c.copied = 0;
         c.border = c.border_peak = c.fed = 0;
-        return fits(run, &c, device, node->replicas, slots,
+        return fits(run, &c, frame, node->replicas,
                     recompute_most(run->search->request, run->kind));
     }
     if (is_slow_by_level(run, node))
         return true;
-    set_message(run, device, node);
+    set_message(run, frame->device, node);
     insert(run, node);
     if (node->first == 0 && !run->search->feasible)
         run->search->best = dmin(run->search->best, closed_form(run, node));
@@ -554,14 +578,16 @@ static void extend(struct run *run, const struct node *behind, int end,
     const struct plan_request *request = run->search->request;
     int used = behind ? behind->devices : 0, stages = behind ? behind->stages : 0;
     bool summed = closed_sums(run->search, run->m, stages + 1), sent = false;
-    int device = run->devices - used - option->replicas, slots = slots_before(run, stages);
+    struct frame frame = { .device = run->devices - used - option->replicas };
     double back = 0;
     struct node base = { .end = end, .replicas = option->replicas, .stages = stages + 1,
                          .devices = used + option->replicas, .share = option->share,
                          .next = (struct node *)behind };
 
-    if (device < 0)
+    if (frame.device < 0)
         return;
+    frame.slots = slots_before(run, stages);
+    frame.room = search_room(run->search, run->pipelines, frame.device, option->replicas);
     if (behind) {
         base.bottleneck = behind->bottleneck;
         base.sum = behind->sum;
@@ -591,10 +617,10 @@ static void extend(struct run *run, const struct node *behind, int end,
         node = base;
         /* Most are slow without a message, too. */
         if (behind && !sent) {
-            add_message(run, behind, option, device, &base);
+            add_message(run, behind, option, frame.device, &base);
             sent = true;
             i++;
-        } else if (!add_stage(run, &node, device, slots)) {
+        } else if (!add_stage(run, &node, &frame)) {
             break;
         }
     }
@@ -620,13 +646,34 @@ static bool fill_lists(struct run *run)
     return true;
 }
 
+static struct dp_scratch *scratch_of(struct search *search)
+{
+    size_t devices = (size_t)search->cluster->n_devices, cuts = (size_t)search->table->n + 1;
+
+    if (search->scratch)
+        return search->scratch;
+    search->scratch = mem_new(1, sizeof(*search->scratch));
+    search->scratch->lists = mem_new(cuts * (devices + 1), sizeof(struct node_list));
+    search->scratch->beside = mem_new(2 * devices, sizeof(struct message_link));
+    return search->scratch;
+}
+
+void partition_dp_forget(struct search *search)
+{
+    if (search->scratch) {
+        free(search->scratch->lists);
+        free(search->scratch->beside);
+    }
+    free(search->scratch);
+    search->scratch = NULL;
+}
+
 static void new_lists(struct run *run)
 {
-    size_t cuts = (size_t)run->n + 1;
-
     run->words = (size_t)run->devices / 64 + 1;
-    run->used = mem_new(cuts * run->words, sizeof(*run->used));
-    run->lists = mem_new(cuts * ((size_t)run->devices + 1), sizeof(*run->lists));
+    run->used = mem_new(((size_t)run->n + 1) * run->words, sizeof(*run->used));
+    run->scratch = scratch_of(run->search);
+    run->lists = run->scratch->lists;
 }
 
 static void clear_lists(struct run *run)
@@ -643,7 +690,6 @@ static void clear_lists(struct run *run)
 static void free_lists(struct run *run)
 {
     clear_lists(run);
-    free(run->lists);
     free(run->used);
 }
 
@@ -774,7 +820,6 @@ void partition_dp(struct search *search, const struct split *split, enum schedul
     fill_waits(&run);
     if (is_promising(&run)) {
         run.arena = arena_new();
-        run.beside = mem_new(2 * (size_t)run.devices, sizeof(*run.beside));
         new_lists(&run);
         if (even)
             find_even_pipelines(&run, false);
@@ -786,6 +831,5 @@ void partition_dp(struct search *search, const struct split *split, enum schedul
     free(run.row);
     free(run.least);
     free(run.waits);
-    free(run.beside);
     arena_free(run.arena);
 }

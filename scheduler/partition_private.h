@@ -211,6 +211,7 @@ struct search {
     double slack;           /* times the best: candidates up to there are worth a simulation */
     int most_found;         /* and so many of them */
     long looked;            /* intervals, by partition_dp(), see there */
+    struct dp_scratch *scratch;         /* its own; NULL: none yet */
     double effort;          /* replicas times micro-batches that were simulated */
     int n_simulated;        /* in all; the last of them are kept */
     struct simulated *simulated;    /* [KEPT_SIMULATED], once there is one */
@@ -293,6 +294,7 @@ double candidate_room(const struct search *search, const struct candidate *c, in
  */
 void partition_dp(struct search *search, const struct split *split, enum schedule_kind kind,
                   bool even);
+void partition_dp_forget(struct search *search);
 /* Orders of the devices, of which several are searched where not all have the same memory. */
 enum device_order {
     DEVICES_IN_ORDER, DEVICES_REVERSED, DEVICES_LARGEST_FIRST, DEVICES_LARGEST_LAST
@@ -456,6 +458,11 @@ struct message_link search_link(const struct search *search, int from, int r, in
 /* Seconds per micro-batch of values, or of gradients: of a receiver, of a sender. */
 double search_message(const struct message_link *link, double bytes, double own_bytes);
 double search_allreduce(struct search *search, int pipelines, int device, int r, double bytes);
+/* The same in two steps. The group's is there until another one is asked for; NULL: nothing to sum. */
+const struct reduce_time *search_reduce_time(struct search *search, int pipelines, int device,
+                                             int r);
+double search_reduce_seconds(const struct search *search, const struct reduce_time *time,
+                             double bytes);
 void search_forget_reduces(struct search *search);
 
 /* Pipelines whose devices have several stages each, one behind the other or as a V. */
