@@ -376,6 +376,13 @@ END
     [ "$(values reading_seconds --stage-to /tmp)" = "4 2 1.333 1" ]
     [ "$(values staging_seconds --stage-to /tmp)" = "400 400 400 400" ]
     [ "$(values finish_seconds --stage-to /tmp)" = "2320 1360 1120 880" ]
+    sed -i 's/"local_bandwidth": 20e6/&, "local_size": 800e6/' machine.json
+    [ "$(values staging_seconds --stage-to /tmp)" = "400 400 400 400" ]
+    sed -i 's/"local_size": 800e6/"local_size": 500e6/' machine.json
+    run plan $options --stage-to /tmp
+    echo "$output"
+    [[ "$status" -eq 2 && "$output" == *"--stage-to: 0.8 GB of data do not fit the disk of a node, of which machine.json:4 has 0.5 GB: leave it out"* ]]
+    plan $options >table
     run plan --nodes 1..4 --steps 20 --data-size 800M
     [[ "$output" == *"What a step reads is not counted: --samples N."* ]]
     run plan --stage-to /tmp
@@ -563,6 +570,8 @@ END
     [[ "$output" == *'"recompute": "none"'* ]]
     # 12 seconds of F, B and W for each of 8, and another 4.
     plan $one --recompute full | grep -q '^iteration *128000 ms'
+    [ "$(plan $one --recompute full | grep -cE ' recompute$|^ +0 .* full$')" -eq 2 ]
+    ! plan $one --recompute none | grep -q recompute
     "$TASUKI" simulate plan.json --cost cost.json --cluster "$flat" | grep -q '128'
     run plan $one --recompute half
     [ "$status" -eq 2 ]
