@@ -530,22 +530,15 @@ static void add_inputs(const struct writer *w)
     free(kept);
 }
 
-/* A parameter that several blocks read is shared. */
-static void add_parameter(const struct writer *w, int entry, double step_seconds)
+/* A parameter that several blocks read is shared. 'next': its entry behind each one, + 1; 0: none. */
+static void add_parameter(const struct writer *w, int entry, const int *next, double step_seconds)
 {
     const struct autodiff *ad = w->t->autodiff;
     int param = ad->params[entry].param, n = 0, *blocks = NULL;
     double bytes = bytes_of(w, param);
 
-    for (int i = 0; i < ad->n_params; i++) {
-        if (ad->params[i].param != param)
-            continue;
-        if (i < entry) {
-            free(blocks);
-            return;
-        }
+    for (int i = entry; i >= 0; i = next[i] - 1)
         *(int *)mem_push((void **)&blocks, &n, sizeof(int)) = ad->params[i].stage;
-    }
     for (int i = 0; i < n; i++) {
         w->cost->blocks[blocks[i]].step += bytes * step_seconds;
         w->cost->blocks[blocks[i]].prepared += PARAMETER_ARRAYS * (laid_out(w, param) - bytes);
@@ -564,9 +557,18 @@ static void add_parameter(const struct writer *w, int entry, double step_seconds
 static void add_parameters(const struct writer *w, double step_seconds)
 {
     const struct autodiff *ad = w->t->autodiff;
+    int *first = mem_new((size_t)w->t->graph->n_values, sizeof(*first));
+    int *next = mem_new((size_t)ad->n_params, sizeof(*next));
 
+    for (int i = ad->n_params - 1; i >= 0; i--) {
+        next[i] = first[ad->params[i].param];
+        first[ad->params[i].param] = i + 1;
+    }
     for (int i = 0; i < ad->n_params; i++)
-        add_parameter(w, i, step_seconds);
+        if (first[ad->params[i].param] == i + 1)
+            add_parameter(w, i, next, step_seconds);
+    free(first);
+    free(next);
     for (int i = 0; i < ad->n_stats; i++) {
         struct cost_block *b = &w->cost->blocks[ad->stats[i].stage];
 

@@ -135,6 +135,7 @@ void search_free(struct search *s)
         return;
     search_reset(s);
     search_forget(s);
+    partition_dp_forget(s);
     table_free(s->table);
     search_forget_reduces(s);
     free(s->below);
@@ -608,8 +609,9 @@ static struct plan *partition_pinned(const struct cost *cost, const struct clust
     request->n_others = 0;
     if (least > most) {
         err_set_code(err, EXIT_USAGE, "--pin needs %d stages with this schedule, %d for each device: "
-                     "at most %d fit the network's %d blocks and %d devices", least, chunks, most,
-                     cost->n_blocks, cluster->n_devices);
+                     "at most %d fit the network's %d blocks and %d devices: pin to lower ones, or "
+                     "take another schedule or more devices", least, chunks, most, cost->n_blocks,
+                     cluster->n_devices);
         return NULL;
     }
     for (request->stages = least;; request->stages += chunks) {

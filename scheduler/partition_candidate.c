@@ -153,21 +153,36 @@ void candidate_assign(struct candidate *c, const int *stage)
     }
 }
 
+/* The last of these places up to which the sum, which ascends, is no more than 'most' beyond that at
+ * 'first'; 'at' where none is.
+ */
+static int reach(const double *sum, int first, int at, int last, double most)
+{
+    while (at < last) {
+        int middle = (at + last + 1) / 2;
+
+        if (sum[middle] - sum[first] <= most)
+            at = middle;
+        else
+            last = middle - 1;
+    }
+    return at;
+}
+
 /* Fill stages one after the other, each up to so many seconds; do they suffice? */
-static bool fill_cuts(const double *sums, int stride, int n, int n_stages,
+static bool fill_cuts(const double *const *sums, int n, int n_stages,
                       const struct cut_range *ranges, double seconds, int *cuts)
 {
     int at = 0;
 
     cuts[0] = 0;
     for (int k = 0; k < n_stages; k++) {
-        const double *sum = sums + k * stride;
+        const double *sum = sums[k];
         int first = at++, last = ranges ? ranges[k + 1].to : n - (n_stages - 1 - k);
 
         if (ranges && at < ranges[k + 1].from)
             at = ranges[k + 1].from;
-        while (at < last && sum[at + 1] - sum[first] <= seconds)
-            at++;
+        at = reach(sum, first, at, last, seconds);
         if (sum[at] - sum[first] > seconds)
             return false;
         cuts[k + 1] = at;
@@ -175,22 +190,22 @@ static bool fill_cuts(const double *sums, int stride, int n, int n_stages,
     return at == n;
 }
 
-void even_cuts(const double *sums, int stride, int n, int n_stages,
-               const struct cut_range *ranges, int *cuts)
+void even_cuts(const double *const *sums, int n, int n_stages, const struct cut_range *ranges,
+               int *cuts)
 {
     double low = 0, high = 0;
 
     for (int k = 0; k < n_stages; k++)
-        high = dmax(high, sums[k * stride + n]);
+        high = dmax(high, sums[k][n]);
     for (int i = 0; i < HALVINGS; i++) {
         double middle = (low + high) / 2;
 
-        if (fill_cuts(sums, stride, n, n_stages, ranges, middle, cuts))
+        if (fill_cuts(sums, n, n_stages, ranges, middle, cuts))
             high = middle;
         else
             low = middle;
     }
-    fill_cuts(sums, stride, n, n_stages, ranges, high, cuts);
+    fill_cuts(sums, n, n_stages, ranges, high, cuts);
 }
 
 int64_t candidate_share(int64_t b, int r)

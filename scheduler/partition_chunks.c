@@ -65,7 +65,7 @@ bool is_chunking(const struct search *s, const struct chunking *f)
 /* A cut goes one place on, or back, where that makes the slower of two devices faster. 'sums': of the
  * stages in front of it and behind it, to each place.
  */
-static bool move_cut(const double *const sums[2], double *a, double *b,
+static bool move_cut(const double *const *sums, double *a, double *b,
                      const struct cut_range *range, int *cut, int step)
 {
     double more = sums[0][cut[0] + step] - sums[0][cut[0]];
@@ -93,20 +93,26 @@ static void sum_work(struct search *s, const struct candidate *c, enum plan_reco
                  recompute_seconds(again, share->again[i], share->forward[i]);
 }
 
-/* Of each stage, 'stride' apart: 0 where no stage runs anything again. */
-static double *sum_stages(struct search *s, const struct candidate *c, int *stride)
+/* Of each stage: those that run the same again have theirs in common. The first one's is to be freed. */
+static const double **sum_stages(struct search *s, const struct candidate *c, double **all)
 {
-    size_t n = (size_t)s->table->n + 1;
-    double *sums = mem_new(c->again ? (size_t)c->n_stages * n : n, sizeof(*sums));
+    size_t n = (size_t)s->table->n + 1, used = 0;
+    const double **sums = mem_new((size_t)c->n_stages, sizeof(*sums));
 
-    *stride = c->again ? (int)n : 0;
-    for (int k = 0; k < (c->again ? c->n_stages : 1); k++) {
-        double *sum = sums + k * *stride;
+    *all = mem_new(RECOMPUTES * n, sizeof(**all));
+    for (enum plan_recompute again = PLAN_RECOMPUTE_NONE; again < RECOMPUTES; again++) {
+        bool any = false;
 
-        if (k > 0 && c->again[k] == c->again[k - 1])
-            memcpy(sum, sum - n, n * sizeof(*sum));
-        else
-            sum_work(s, c, c->again ? c->again[k] : PLAN_RECOMPUTE_NONE, sum);
+        for (int k = 0; k < c->n_stages; k++) {
+            if ((c->again ? c->again[k] : PLAN_RECOMPUTE_NONE) != again)
+                continue;
+            sums[k] = *all + used;
+            any = true;
+        }
+        if (any) {
+            sum_work(s, c, again, *all + used);
+            used += n;
+        }
     }
     return sums;
 }
@@ -116,27 +122,28 @@ static double *sum_stages(struct search *s, const struct candidate *c, int *stri
  */
 static void cut_evenly(struct search *s, struct candidate *c)
 {
-    int stride, *cuts = c->cuts;
-    double *sums = sum_stages(s, c, &stride);
+    int *cuts = c->cuts;
+    double *all;
+    const double **sums = sum_stages(s, c, &all);
     double *load = mem_new((size_t)c->n_stages, sizeof(*load));
     struct cut_range *ranges = pins_ranges(s->request->block_stage, s->table, c->n_stages);
     bool moved = ranges != NULL;
 
-    even_cuts(sums, stride, s->table->n, c->n_stages, ranges, cuts);
+    even_cuts(sums, s->table->n, c->n_stages, ranges, cuts);
     for (int k = 0; k < c->n_stages; k++)
-        load[candidate_list(c, k)] += sums[k * stride + cuts[k + 1]] - sums[k * stride + cuts[k]];
+        load[candidate_list(c, k)] += sums[k][cuts[k + 1]] - sums[k][cuts[k]];
     while (moved) {
         moved = false;
         for (int k = 1; k < c->n_stages; k++) {
-            const double *const both[2] = { sums + (k - 1) * stride, sums + k * stride };
             double *a = &load[candidate_list(c, k - 1)], *b = &load[candidate_list(c, k)];
 
-            moved |= a != b && (move_cut(both, a, b, &ranges[k], &cuts[k], 1) ||
-                                move_cut(both, a, b, &ranges[k], &cuts[k], -1));
+            moved |= a != b && (move_cut(&sums[k - 1], a, b, &ranges[k], &cuts[k], 1) ||
+                                move_cut(&sums[k - 1], a, b, &ranges[k], &cuts[k], -1));
         }
     }
     for (int k = 0; k <= c->n_stages; k++)
         cuts[k] = s->table->cuts[cuts[k]];
+    free(all);
     free(sums);
     free(load);
     free(ranges);
@@ -209,24 +216,6 @@ void search_chunks(struct search *s)
 
 /* Unasked ------------------------------------------------------------------------------ */
 
-struct chunking_sums chunking_sum(const struct cost *cost, int64_t share)
-{
-    struct chunking_sums sums = { 0 };
-
-    for (int b = 0; b < cost->n_blocks; b++) {
-        const struct cost_block *block = &cost->blocks[b];
-        bool scales = block->batch_axis;
-        double n = (double)share, forward = cost_at(cost, block->forward, scales, n);
-        double wgrad = block->wgrad ? cost_at(cost, block->wgrad, scales, n) : 0;
-
-        sums.forward += forward;
-        sums.wgrad += wgrad;
-        sums.work += forward + cost_at(cost, block->dgrad, scales, n) + wgrad;
-        sums.activations += block_kept(cost, block, n);
-    }
-    return sums;
-}
-
 struct chunkings {
     struct search *search;
     double best;            /* seconds of what was found */
@@ -281,10 +270,10 @@ static void add_chunkings(struct chunkings *all, struct chunking *f)
     struct search *s = all->search;
     int devices = search_devices(s, f->split->pipelines) / f->replicas;
     int64_t share = candidate_share(f->split->micro_batch, f->replicas);
-    struct chunking_sums sums = chunking_sum(s->cost, share);
+    const struct chunking_sums *sums = chunking_sum(s->table, share);
 
     for (f->lists = 2; f->lists <= devices && 2 * f->lists <= s->table->n; f->lists++) {
-        f->closed = s->slow * least_closed(all, f, &sums) / f->lists;
+        f->closed = s->slow * least_closed(all, f, sums) / f->lists;
         if (f->closed < all->best)
             *(struct chunking *)mem_push((void **)&all->items, &all->n, sizeof(*f)) = *f;
     }

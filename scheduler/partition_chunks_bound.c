@@ -60,7 +60,7 @@ struct bounding {
     struct way_sums sums;
     /* [blocks + 1]: by devices, what no interleaved plan of this share is as fast as. */
     double *slower;
-    double *least, *before, *seconds;   /* [blocks + 1] */
+    double *least, *before, *seconds, *kept;    /* [blocks + 1] */
     int *slots;             /* [blocks]: of each stage */
     double looks;           /* at stages, with memory, that are left */
     bool weighs;            /* bytes, not seconds alone */
@@ -139,14 +139,16 @@ static void add_stage(struct bounding *b, const struct chunking *f, int s, enum 
     double per_second = weight->seconds / seconds, room = b->way.room;
     double per_byte = weight->bytes / room;
     const double *fixed = o->fixed, *made = o->made[c == PLAN_RECOMPUTE_SELECTIVE];
-    const double *before = b->before, *sums = b->seconds;
+    const double *before = b->before, *sums = b->seconds, *kept = b->kept;
     /* Of itself a stage takes no longer than that. */
     double most = s < f->lists ? INFINITY : seconds * (1 + SAME);
     int *next = b->next + (size_t)s * ((size_t)b->way.n + 1);
     int end = b->way.n - (f->lists * f->chunks - 1 - s);
 
-    for (int i = 0; i <= b->way.n; i++)
+    for (int i = 0; i <= b->way.n; i++) {
         b->seconds[i] = seconds_to(b, f, s, c, i);
+        b->kept[i] = fixed[i] + made[i];
+    }
     for (int i = end - 1; i >= s; i--) {
         double held = room * (1 + SAME) + fixed[i] + made[i], least = b->least[i];
         int j = i + 1, to = 0;
@@ -154,7 +156,7 @@ static void add_stage(struct bounding *b, const struct chunking *f, int s, enum 
         for (; j <= end; j++) {
             double own = sums[j] - sums[i], total = before[j] + per_second * own, bytes;
 
-            if (fixed[j] + made[j] > held || own > most)
+            if (kept[j] > held || own > most)
                 break;
             if (total >= least)
                 continue;
@@ -446,11 +448,12 @@ static void bound_split(struct bounding *b, struct chunking *f)
     int devices = search_devices(s, f->split->pipelines) / f->replicas;
     bool many = ways_to_cut(s->table->n, 4) > MOST_CUT && !s->request->micro_batch;
     int64_t share = candidate_share(f->split->micro_batch, f->replicas);
-    struct chunking_sums sums = chunking_sum(s->cost, share);
+    const struct chunking_sums *sums;
 
     /* Where no cut is looked at replicas of one pipeline do as well. */
     if (many && f->split->pipelines > s->splits[0].pipelines)
         return;
+    sums = chunking_sum(s->table, share);
     fill_ways(b, f);
     if (share != b->share) {
         way_sums_clear(&b->sums);
@@ -465,7 +468,7 @@ static void bound_split(struct bounding *b, struct chunking *f)
         for (int v = 0; v < 2; v++) {
             f->kind = v ? SCHEDULE_ZB_V : SCHEDULE_INTERLEAVED;
             if (!schedule_suits(f->kind, f->lists, f->split->micro_batches, NULL))
-                least = dmin(least, tight_bound(b, f, &sums) * (1 - SAME));
+                least = dmin(least, tight_bound(b, f, sums) * (1 - SAME));
         }
         if (least >= before)
             continue;
@@ -487,6 +490,7 @@ static double bound_all(struct search *s, double upper, bool keep)
                           .least = mem_new(n + 1, sizeof(double)),
                           .before = mem_new(n + 1, sizeof(double)),
                           .seconds = mem_new(n + 1, sizeof(double)),
+                          .kept = mem_new(n + 1, sizeof(double)),
                           .slots = mem_new(n, sizeof(int)), .weights = mem_new(n, sizeof(struct weight)),
                           .looks = MOST_LOOKED };
 
@@ -505,6 +509,7 @@ static double bound_all(struct search *s, double upper, bool keep)
     free(b.least);
     free(b.before);
     free(b.seconds);
+    free(b.kept);
     free(b.slots);
     free(b.weights);
     free(b.next);

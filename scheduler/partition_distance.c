@@ -77,7 +77,7 @@ struct distance {
     enum aim aim;
     double *least, *before; /* [n + 1]: of what is from there on */
     int *used, *used_before;        /* its devices */
-    double *sum;            /* scratch */
+    double *scratch;        /* [4 * (n + 1)]: see rows_of() */
 };
 
 static void add_option(struct distance *d, int replicas, int most)
@@ -187,6 +187,20 @@ static struct times times_of(const struct distance *d, int behind)
     return t;
 }
 
+/* What a stage may have, and what is counted of it, up to each block: sums, or with what is behind. */
+struct rows {
+    double *sum;            /* seconds beside A */
+    double *kept, *over;    /* bytes; cost beyond the least */
+    double *total;          /* with all stages that begin there */
+};
+
+static struct rows rows_of(const struct distance *d)
+{
+    size_t n = (size_t)d->way.n + 1;
+
+    return (struct rows){ d->scratch, d->scratch + n, d->scratch + 2 * n, d->scratch + 3 * n };
+}
+
 /* With one more stage in front. Does it help? */
 static bool add_stages(struct distance *d, struct option *option, const struct times *t,
                        enum plan_recompute c, double price, int last)
@@ -194,34 +208,38 @@ static bool add_stages(struct distance *d, struct option *option, const struct t
     const struct way_sums *o = &option->sums;
     const double *fixed = o->fixed, *made = o->made[c == PLAN_RECOMPUTE_SELECTIVE];
     const double *priced = option->priced;
-    const double *cheapest = d->cheapest, *trip = o->trip[c], *before = d->before;
-    double weight = d->aim == AIM_PATH ? 0 : (double)o->replicas / d->devices, *sum = d->sum;
-    double each = price * o->replicas, room = d->way.room, over = d->over;
+    const double *cheapest = d->cheapest, *trip = o->trip[c];
+    double weight = d->aim == AIM_PATH ? 0 : (double)o->replicas / d->devices;
+    double each = price * o->replicas, room = d->way.room;
     /* Of itself a stage takes no longer than that. */
     double most = (d->upper - t->trip * d->path) * (1 + 1e-9);
     int slots = c == PLAN_RECOMPUTE_FULL ? 1 : t->slots, n = d->way.n;
+    struct rows rows = rows_of(d);
     bool helps = false, fits = false;
 
-    for (int i = 0; i <= n; i++)
-        sum[i] = t->forward * o->forward[i] + t->dgrad * o->dgrad[c][i] + t->wgrad * o->wgrad[i];
+    for (int i = 0; i <= n; i++) {
+        rows.sum[i] = t->forward * o->forward[i] + t->dgrad * o->dgrad[c][i] +
+                      t->wgrad * o->wgrad[i];
+        rows.kept[i] = fixed[i] + slots * made[i];
+        rows.over[i] = priced[i] - cheapest[i];
+        rows.total[i] = d->before[i] + weight * rows.sum[i] + t->trip * trip[i];
+    }
     for (int i = last; i >= 0; i--) {
         /* No less than what is asked again below. */
         double held = room * (1 + 1e-9) + fixed[i] + slots * made[i];
-        double dear = over + priced[i] - cheapest[i];
-        double least = d->least[i], front = each - weight * sum[i] - t->trip * trip[i];
+        double dear = d->over + priced[i] - cheapest[i];
+        double least = d->least[i], front = each - weight * rows.sum[i] - t->trip * trip[i];
         int j = i + 1, behind = 0;
 
         for (; j <= n; j++) {
-            double total = before[j] + weight * sum[j] + t->trip * trip[j] + front;
-
-            if (fixed[j] + slots * made[j] > held || priced[j] - cheapest[j] > dear)
+            if (rows.kept[j] > held || rows.over[j] > dear)
                 break;
             fits = true;
-            if (sum[j] - sum[i] > most)
+            if (rows.sum[j] - rows.sum[i] > most)
                 break;
-            if (total >= least || way_bytes(&d->way, o, c, t->slots, i, j) > room)
+            if (rows.total[j] + front >= least || way_bytes(&d->way, o, c, t->slots, i, j) > room)
                 continue;
-            least = total;
+            least = rows.total[j] + front;
             behind = j;
         }
         d->left -= j - i;
@@ -229,6 +247,8 @@ static bool add_stages(struct distance *d, struct option *option, const struct t
             continue;
         d->least[i] = least;
         d->used[i] = d->used_before[behind] + o->replicas;
+        /* What is behind may be what is found here. */
+        rows.total[i] = d->before[i] + weight * rows.sum[i] + t->trip * trip[i];
         helps = true;
     }
     /* Those that are further from the end keep no less. */
@@ -457,7 +477,7 @@ double partition_by_distance(struct search *search, double known, double upper)
     d.least = mem_new(n, sizeof(double));
     d.cheapest = mem_new(n, sizeof(double));
     d.before = mem_new(n, sizeof(double));
-    d.sum = mem_new(n, sizeof(double));
+    d.scratch = mem_new(4 * n, sizeof(double));
     fill_counts(&d);
     known = longest(&d, known, upper);
     way_clear(&d.way);
@@ -467,6 +487,6 @@ double partition_by_distance(struct search *search, double known, double upper)
     free(d.least);
     free(d.cheapest);
     free(d.before);
-    free(d.sum);
+    free(d.scratch);
     return known;
 }

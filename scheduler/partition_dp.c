@@ -54,6 +54,13 @@ struct least {
     double longest;         /* seconds of one block */
 };
 
+/* What runs leave each other: large arrays, of which each looks at few places. */
+struct dp_scratch {
+    struct node_list *lists;    /* none has any node */
+    /* [2 * devices], once it was asked for: from the device before, from the first. */
+    struct message_link *beside;
+};
+
 struct run {
     struct search *search;
     struct arena *arena;
@@ -65,8 +72,8 @@ struct run {
     struct option *options;
     int least_replicas, most_replicas;      /* of these */
     const struct share_table *whole;    /* all samples in one share */
-    struct message_link *beside;    /* [2 * devices]: from the device before, from the first */
-    struct node_list *lists;    /* [(n + 1) * (devices + 1)] */
+    struct dp_scratch *scratch;
+    struct node_list *lists;    /* [(n + 1) * (devices + 1)], the scratch's */
     size_t words;           /* of 'used' for each cut */
     uint64_t *used;         /* [(n + 1) * words]: a bit for each list that was written to */
     int *row;               /* [devices + 1]: of 'least', for so many devices */
@@ -245,17 +252,20 @@ static int devices_before(const struct run *run, const struct node *node)
                        run->devices - node->devices);
 }
 
-/* What cannot matter of the bottleneck is levelled. */
-static void set_level(const struct run *run, struct node *node)
+/* What they take at least; NULL: there are none, or no device for them. */
+static const struct least *least_before(const struct run *run, const struct node *node, int *left)
 {
-    int left = devices_before(run, node);
-    const struct least *rest;
+    *left = devices_before(run, node);
+    return node->first > 0 && *left > 0 ? least_at(run, *left, node->first) : NULL;
+}
 
-    node->level = dmax(dmax(node->bottleneck, node->own), run->level);
-    if (left <= 0 || node->first == 0)
-        return;
-    rest = least_at(run, left, node->first);
-    node->level = dmax(node->level, dmax(rest->longest, rest->work / left));
+/* What cannot matter of the bottleneck is levelled. */
+static double level_of(const struct run *run, const struct node *node, int left,
+                       const struct least *before)
+{
+    double level = dmax(dmax(node->bottleneck, node->own), run->level);
+
+    return before ? dmax(level, dmax(before->longest, before->work / left)) : level;
 }
 
 /* Does 'a' never do worse than 'b', whatever is put before them? A maximum grows by no more
@@ -296,21 +306,26 @@ static double closed_form(const struct run *run, const struct node *node)
 }
 
 /* No completion of the node takes less. */
-static double least(const struct run *run, const struct node *node)
+static double least_with(const struct run *run, const struct node *node,
+                         const struct least *before)
 {
-    int left = devices_before(run, node);
-    const struct least *rest;
     double more = 0;
 
     if (node->first == 0)
         return closed_form(run, node);
-    if (left <= 0)
+    if (!before)
         return INFINITY;
-    rest = least_at(run, left, node->first);
     if (closed_sums(run->search, run->m, node->stages))
-        more = node->own + rest->path;
+        more = node->own + before->path;
     return closed_iteration(run->search, run->m, node->level, node->sum + more,
                             node->tail + node->back);
+}
+
+static double least(const struct run *run, const struct node *node)
+{
+    int left;
+
+    return least_with(run, node, least_before(run, node, &left));
 }
 
 /* A full list loses the node that promises least. */
@@ -374,30 +389,34 @@ static void add_message(const struct run *run, const struct node *behind,
         node->sum += seconds;
 }
 
+/* Of two: see 'beside'. Most devices of a large cluster are never asked for. */
+static const struct message_link *links_to(const struct run *run, int device)
+{
+    struct message_link *beside = &run->scratch->beside[2 * device];
+
+    if (beside->link.bandwidth <= 0) {
+        beside[0] = search_link(run->search, device - 1, 1, device);
+        beside[1] = search_link(run->search, 0, 1, device);
+    }
+    return beside;
+}
+
 /* As if all samples went through one wire. */
 static void set_message(const struct run *run, int device, struct node *node)
 {
     size_t ij = table_pair(run->search->table, node->first, node->end);
+    const struct message_link *beside;
     const struct share_table *whole;
-    const struct message_link *beside = &run->beside[2 * device];
     double bytes;
 
     node->message = 0;
     if (node->first == 0 || device == 0)
         return;
+    beside = links_to(run, device);
     whole = with_intervals(run, run->whole);
     bytes = whole->received[ij] + whole->gradient[ij];
     node->message = dmax(search_message(&beside[0], bytes, bytes),
                          search_message(&beside[1], bytes, bytes)) * 2;
-}
-
-static void fill_links(struct run *run)
-{
-    run->beside = mem_new(2 * (size_t)run->devices, sizeof(*run->beside));
-    for (int d = 1; d < run->devices; d++) {
-        run->beside[2 * d] = search_link(run->search, d - 1, 1, d);
-        run->beside[2 * d + 1] = search_link(run->search, 0, 1, d);
-    }
 }
 
 /* Of a stage with so many behind it, the fewest that there can be: how many are in front is
@@ -414,13 +433,21 @@ static int slots_before(const struct run *run, int behind)
                           run->m, stages - 1 - behind);
 }
 
-static bool fits(const struct run *run, const struct interval_cost *c, int device, int r,
-                 int slots, enum plan_recompute again)
+/* What the stages have in common that end at one cut with one replica count, before the same others. */
+struct frame {
+    int device, slots;
+    double room;            /* bytes of each device */
+    bool asked;
+    const struct reduce_time *reduce;   /* once it was */
+};
+
+static bool fits(const struct run *run, const struct interval_cost *c, const struct frame *frame,
+                 int r, enum plan_recompute again)
 {
-    double bytes = search_memory(run->search, c, run->m, slots, run->pipelines * r,
+    double bytes = search_memory(run->search, c, run->m, frame->slots, run->pipelines * r,
                                  kind_backward(run->kind, c->gradient), again);
 
-    if (bytes <= search_room(run->search, run->pipelines, device, r))
+    if (bytes <= frame->room)
         return true;
     run->search->tight = true;
     return false;
@@ -433,29 +460,39 @@ static double own_seconds(const struct run *run, const struct share_table *s, in
                                 (s->dgrad[end] - s->dgrad[i]) + (s->wgrad[end] - s->wgrad[i]));
 }
 
-static void add_tail(const struct run *run, const struct interval_cost *c, int device, int r,
+static double reduce_seconds(const struct run *run, struct frame *frame, int r, double bytes)
+{
+    if (bytes <= 0)
+        return 0;
+    if (!frame->asked)
+        frame->reduce = search_reduce_time(run->search, run->pipelines, frame->device, r);
+    frame->asked = true;
+    return search_reduce_seconds(run->search, frame->reduce, bytes);
+}
+
+static void add_tail(const struct run *run, const struct interval_cost *c, struct frame *frame,
                      struct node *node)
 {
-    double reduce = search_allreduce(run->search, run->pipelines, device, r,
-                                     stage_gradient_bytes(run->search->cost, c->parameters));
-    int copies = run->search->zero ? run->pipelines * r : 1;
+    double reduce = reduce_seconds(run, frame, node->replicas,
+                                   stage_gradient_bytes(run->search->cost, c->parameters));
+    int copies = run->search->zero ? run->pipelines * node->replicas : 1;
 
     node->tail = dmax(node->tail, run->search->slow * c->step / copies + reduce);
 }
 
 /* Where the stage fits in no other way, it recomputes: no more than it has to. */
-static bool admit(const struct run *run, const struct interval_cost *c, int device, int r,
-                  int slots, struct node *node)
+static bool admit(const struct run *run, const struct interval_cost *c, const struct frame *frame,
+                  struct node *node)
 {
     const struct plan_request *request = run->search->request;
     enum plan_recompute asked = recompute_asked(request), again = asked + 1;
     enum plan_recompute most = recompute_most(request, run->kind);
 
-    if (fits(run, c, device, r, slots, asked))
+    if (fits(run, c, frame, node->replicas, asked))
         return true;
-    if (most == asked || !fits(run, c, device, r, slots, most))
+    if (most == asked || !fits(run, c, frame, node->replicas, most))
         return false;
-    while (again < most && !fits(run, c, device, r, slots, again))
+    while (again < most && !fits(run, c, frame, node->replicas, again))
         again++;
     node->own += run->search->slow * interval_again(c, again);
     return true;
@@ -483,10 +520,20 @@ static bool is_slow(const struct run *run, const struct node *node)
     return least(run, node) > run->search->best * run->slack;
 }
 
+/* The same, once its level is set. */
+static bool is_slow_by_level(const struct run *run, struct node *node)
+{
+    int left;
+    const struct least *before = least_before(run, node, &left);
+
+    node->level = level_of(run, node, left, before);
+    return least_with(run, node, before) > run->search->best * run->slack;
+}
+
 /* Keep a stage [node->first, node->end) before what is behind it; false where a longer one does
  * not fit, either.
  */
-static bool add_stage(struct run *run, struct node *node, int device, int slots)
+static bool add_stage(struct run *run, struct node *node, struct frame *frame)
 {
     enum plan_recompute asked = recompute_asked(run->search->request);
     struct interval_cost c;
@@ -494,34 +541,31 @@ static bool add_stage(struct run *run, struct node *node, int device, int slots)
     table_interval(run->search->table, with_intervals(run, node->share), node->first, node->end,
                    &c);
     node->own += run->search->slow * interval_again(&c, asked);
-    add_tail(run, &c, device, node->replicas, node);
+    add_tail(run, &c, frame, node);
     if (is_slow(run, node))
         return true;
-    if (!admit(run, &c, device, node->replicas, slots, node)) {
+    if (!admit(run, &c, frame, node)) {
         /* What it receives may shrink further up, the rest only grows. */
         c.slot = c.activations;
         c.received = c.gradient = c.copies = c.copied = 0;
         c.border = c.border_peak = c.fed = 0;
-        return fits(run, &c, device, node->replicas, slots,
+        return fits(run, &c, frame, node->replicas,
                     recompute_most(run->search->request, run->kind));
     }
-    set_level(run, node);
-    if (is_slow(run, node))
+    if (is_slow_by_level(run, node))
         return true;
-    set_message(run, device, node);
+    set_message(run, frame->device, node);
     insert(run, node);
     if (node->first == 0 && !run->search->feasible)
         run->search->best = dmin(run->search->best, closed_form(run, node));
     return true;
 }
 
-/* Is a stage that begins at 'i', and what is behind it, slower than what was found, by itself? A
+/* Is a stage that takes so long, and what is behind it, slower than what was found, by itself? A
  * longer one is slower still.
  */
-static bool is_too_long(const struct run *run, const struct node *base, int i, bool summed)
+static bool is_too_long(const struct run *run, const struct node *base, double own, bool summed)
 {
-    double own = own_seconds(run, base->share, i, base->end);
-
     return closed_iteration(run->search, run->m, dmax(base->bottleneck, own),
                             base->sum + (summed ? own : 0), 0) >
            run->search->best * run->slack;
@@ -534,18 +578,21 @@ static void extend(struct run *run, const struct node *behind, int end,
     const struct plan_request *request = run->search->request;
     int used = behind ? behind->devices : 0, stages = behind ? behind->stages : 0;
     bool summed = closed_sums(run->search, run->m, stages + 1), sent = false;
-    int device = run->devices - used - option->replicas, slots = slots_before(run, stages);
+    struct frame frame = { .device = run->devices - used - option->replicas };
+    double back = 0;
     struct node base = { .end = end, .replicas = option->replicas, .stages = stages + 1,
                          .devices = used + option->replicas, .share = option->share,
                          .next = (struct node *)behind };
 
-    if (device < 0)
+    if (frame.device < 0)
         return;
+    frame.slots = slots_before(run, stages);
+    frame.room = search_room(run->search, run->pipelines, frame.device, option->replicas);
     if (behind) {
         base.bottleneck = behind->bottleneck;
         base.sum = behind->sum;
         base.tail = behind->tail;
-        base.back = behind->back;
+        base.back = back = behind->back;
     }
     for (int i = end - 1; i >= 0; i--) {
         double own = own_seconds(run, option->share, i, end);
@@ -553,28 +600,27 @@ static void extend(struct run *run, const struct node *behind, int end,
 
         run->looked++;
         /* Pins are for a number of stages that is known. */
-        if (!pins_allow(request->block_stage, run->search->table, i,
-                        request->stages - 1 - stages))
+        if (request->block_stage && !pins_allow(request->block_stage, run->search->table, i,
+                                                request->stages - 1 - stages))
             break;
-        if (is_too_long(run, &base, i, summed))
+        if (is_too_long(run, &base, own, summed))
             break;
         if (!allowed(run, stages, used, option->replicas, i))
             continue;
-        node = base;
-        node.first = i;
-        node.own = own;
+        base.first = i;
+        base.own = own;
         if (run->waits[end])
-            node.back += run->search->slow *
-                         (option->share->dgrad[end] - option->share->dgrad[i]);
-        set_level(run, &node);
-        if (is_slow(run, &node))
+            base.back = back + run->search->slow *
+                                   (option->share->dgrad[end] - option->share->dgrad[i]);
+        if (is_slow_by_level(run, &base))
             continue;
+        node = base;
         /* Most are slow without a message, too. */
         if (behind && !sent) {
-            add_message(run, behind, option, device, &base);
+            add_message(run, behind, option, frame.device, &base);
             sent = true;
             i++;
-        } else if (!add_stage(run, &node, device, slots)) {
+        } else if (!add_stage(run, &node, &frame)) {
             break;
         }
     }
@@ -600,13 +646,34 @@ static bool fill_lists(struct run *run)
     return true;
 }
 
+static struct dp_scratch *scratch_of(struct search *search)
+{
+    size_t devices = (size_t)search->cluster->n_devices, cuts = (size_t)search->table->n + 1;
+
+    if (search->scratch)
+        return search->scratch;
+    search->scratch = mem_new(1, sizeof(*search->scratch));
+    search->scratch->lists = mem_new(cuts * (devices + 1), sizeof(struct node_list));
+    search->scratch->beside = mem_new(2 * devices, sizeof(struct message_link));
+    return search->scratch;
+}
+
+void partition_dp_forget(struct search *search)
+{
+    if (search->scratch) {
+        free(search->scratch->lists);
+        free(search->scratch->beside);
+    }
+    free(search->scratch);
+    search->scratch = NULL;
+}
+
 static void new_lists(struct run *run)
 {
-    size_t cuts = (size_t)run->n + 1;
-
     run->words = (size_t)run->devices / 64 + 1;
-    run->used = mem_new(cuts * run->words, sizeof(*run->used));
-    run->lists = mem_new(cuts * ((size_t)run->devices + 1), sizeof(*run->lists));
+    run->used = mem_new(((size_t)run->n + 1) * run->words, sizeof(*run->used));
+    run->scratch = scratch_of(run->search);
+    run->lists = run->scratch->lists;
 }
 
 static void clear_lists(struct run *run)
@@ -623,7 +690,6 @@ static void clear_lists(struct run *run)
 static void free_lists(struct run *run)
 {
     clear_lists(run);
-    free(run->lists);
     free(run->used);
 }
 
@@ -741,7 +807,7 @@ static void find_pipelines(struct run *run)
 void partition_dp(struct search *search, const struct split *split, enum schedule_kind kind,
                   bool even)
 {
-    struct run run = { .search = search, .arena = arena_new(), .pipelines = split->pipelines,
+    struct run run = { .search = search, .pipelines = split->pipelines,
                        .b = split->micro_batch, .m = split->micro_batches, .kind = kind,
                        .n = search->table->n,
                        .devices = search_devices(search, split->pipelines),
@@ -753,7 +819,7 @@ void partition_dp(struct search *search, const struct split *split, enum schedul
     fill_bounds(&run);
     fill_waits(&run);
     if (is_promising(&run)) {
-        fill_links(&run);
+        run.arena = arena_new();
         new_lists(&run);
         if (even)
             find_even_pipelines(&run, false);
@@ -765,6 +831,5 @@ void partition_dp(struct search *search, const struct split *split, enum schedul
     free(run.row);
     free(run.least);
     free(run.waits);
-    free(run.beside);
     arena_free(run.arena);
 }

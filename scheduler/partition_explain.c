@@ -206,21 +206,36 @@ static bool alike(const struct candidate *a, const struct candidate *b, enum kin
            (by < KIND_MICRO_BATCHES || a->micro_batches == b->micro_batches);
 }
 
-static int choose_others(const struct pool *pool, const struct candidate *chosen[N_OTHERS])
+/* More of those that are of another kind, of which so many would be faster, could they be used. */
+static int add_chosen(const struct pool *pool, int most_faster, const struct candidate **chosen, int n)
 {
     const struct candidate *taken = pool->search->taken;
-    int n = 0;
+    int faster = 0;
 
+    for (int k = 0; k < n; k++)
+        faster += candidate_better(chosen[k], taken);
     for (int by = 0; by < N_KINDS; by++)
         for (int i = 0; i < pool->n && n < N_OTHERS; i++) {
             const struct candidate *c = pool->items[i];
-            bool known = alike(c, taken, (enum kind)by);
+            bool known = alike(c, taken, (enum kind)by) ||
+                         (candidate_better(c, taken) && faster == most_faster);
 
             for (int k = 0; k < n; k++)
                 known |= alike(c, chosen[k], (enum kind)by);
-            if (!known)
-                chosen[n++] = c;
+            if (known)
+                continue;
+            chosen[n++] = c;
+            faster += candidate_better(c, taken);
         }
+    return n;
+}
+
+/* What can be used says more than a second one that cannot. */
+static int choose_others(const struct pool *pool, const struct candidate *chosen[N_OTHERS])
+{
+    int n = add_chosen(pool, 1, chosen, 0);
+
+    n = add_chosen(pool, N_OTHERS, chosen, n);
     qsort(chosen, (size_t)n, sizeof(*chosen), by_time);
     return n;
 }

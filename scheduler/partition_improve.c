@@ -221,39 +221,26 @@ static bool move_block(struct climb *climb, int from, int to)
     return moved;
 }
 
-/* Seconds of each block at the share of each stage, summed along the candidate's order. */
-static double *sums_of(const struct search *s, const struct candidate *c)
-{
-    const struct cost *cost = s->cost;
-    int n = cost->n_blocks;
-    double *sums = mem_new((size_t)c->n_stages * ((size_t)n + 1), sizeof(*sums));
-
-    for (int k = 0; k < c->n_stages; k++) {
-        double share = (double)candidate_share(c->micro_batch, c->replicas[k]);
-        double *sum = sums + k * (n + 1);
-
-        if (k > 0 && c->replicas[k] == c->replicas[k - 1]) {
-            memcpy(sum, sum - (n + 1), ((size_t)n + 1) * sizeof(*sum));
-            continue;
-        }
-        for (int i = 0; i < n; i++) {
-            const struct cost_block *b = &cost->blocks[candidate_block(c, i)];
-
-            sum[i + 1] = sum[i] + cost_at(cost, b->forward, b->batch_axis, share) +
-                         cost_at(cost, b->dgrad, b->batch_axis, share) +
-                         (b->wgrad ? cost_at(cost, b->wgrad, b->batch_axis, share) : 0);
-        }
-    }
-    return sums;
-}
-
 /* Cut its order anew, so that the slowest stage is as fast as can be. */
 static void balance(const struct search *s, struct candidate *c)
 {
-    double *sums = sums_of(s, c);
-    int n = s->cost->n_blocks;
+    const double **sums = mem_new((size_t)c->n_stages, sizeof(*sums));
+    double **own = mem_new((size_t)c->n_stages, sizeof(*own));
 
-    even_cuts(sums, n + 1, n, c->n_stages, NULL, c->cuts);
+    for (int k = 0; k < c->n_stages; k++) {
+        int64_t share = candidate_share(c->micro_batch, c->replicas[k]);
+
+        if (k > 0 && c->replicas[k] == c->replicas[k - 1])
+            sums[k] = sums[k - 1];
+        else if (c->order)
+            sums[k] = own[k] = work_in_order(s->cost, c->order, share);
+        else
+            sums[k] = table_work(s->table, share);
+    }
+    even_cuts(sums, s->cost->n_blocks, c->n_stages, NULL, c->cuts);
+    for (int k = 0; k < c->n_stages; k++)
+        free(own[k]);
+    free(own);
     free(sums);
 }
 

@@ -74,18 +74,29 @@ static const struct reduce_time *reduce_time(struct search *search, int pipeline
     return &search->reduces[*at - 1];
 }
 
-double search_allreduce(struct search *search, int pipelines, int device, int r, double bytes)
+const struct reduce_time *search_reduce_time(struct search *search, int pipelines, int device,
+                                             int r)
 {
-    const struct reduce_time *t;
+    return pipelines * r < 2 ? NULL : reduce_time(search, pipelines, device, r);
+}
+
+double search_reduce_seconds(const struct search *search, const struct reduce_time *time,
+                             double bytes)
+{
     double seconds = INFINITY;
 
-    if (pipelines * r < 2 || bytes <= 0)
+    if (!time || bytes <= 0)
         return 0;
-    t = reduce_time(search, pipelines, device, r);
     for (int k = 0; k < ALLREDUCE_KINDS; k++)
         if (allreduce_allowed(search->cluster, (enum allreduce)k, search->zero))
-            seconds = dmin(seconds, t->lines[k].latency + bytes * t->lines[k].rate);
+            seconds = dmin(seconds, time->lines[k].latency + bytes * time->lines[k].rate);
     return seconds;
+}
+
+double search_allreduce(struct search *search, int pipelines, int device, int r, double bytes)
+{
+    return bytes <= 0 ? 0 : search_reduce_seconds(search, search_reduce_time(search, pipelines,
+                                                                              device, r), bytes);
 }
 
 void search_fill_below(struct search *search)

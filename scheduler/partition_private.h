@@ -23,6 +23,11 @@
 #define MAX_CUTS 256
 #define MOST_CUTS 256   /* that a table may have */
 
+/* Of all blocks. */
+struct chunking_sums {
+    double forward, work, wgrad, activations;
+};
+
 /* Costs at one share. Sums from 0 to each cut; [table_pair()] for intervals, which are there once
  * table_share() was called.
  */
@@ -35,6 +40,8 @@ struct share_table {
                                              * struct stage_cost */
     double *received, *gradient, *inputs, *fed, *once, *left, *workspace, *ahead, *rest;
     double *kernels;
+    double *work;           /* [blocks + 1]: by table_work() */
+    struct chunking_sums *whole;    /* by chunking_sum() */
     double *peak, *peak_again, *behind;     /* as in struct stage_cost, per interval */
     /* In another layout: of what is received, of what is sent, of inputs; of what the interval's
      * first part sends; and what is there at most with what each part sends.
@@ -47,7 +54,9 @@ struct share_table {
     double *passed;         /* of these what no backward reads here, see stage_cost_get() */
 };
 
+#define RECOMPUTES (PLAN_RECOMPUTE_FULL + 1)
 #define KEPT_INTERVALS 1024
+#define RECENT_SHARES 16
 #define IDEAL_WORDS (MOST_CUTS / 64)
 
 /* A set of blocks. */
@@ -82,7 +91,7 @@ struct table {
     double *shared;         /* per interval: bytes of shared parameters */
     double *n_received;     /* per interval: values of earlier stages */
     int n_shares;
-    struct share_table **shares;
+    struct share_table **shares, *recent[RECENT_SHARES];    /* the latter by their samples */
     struct kept_interval *kept;     /* [KEPT_INTERVALS], once one is asked for */
     int users;
 };
@@ -120,6 +129,11 @@ void table_free(struct table *table);
 const struct share_table *table_sums(struct table *table, int64_t samples);
 const struct share_table *table_share(struct table *table, int64_t samples);
 const struct share_table *table_share_if_asked(struct table *table, int64_t samples);
+/* Seconds of the blocks in that order (NULL: as in the cost file), summed up, [blocks + 1]; nothing is
+ * run again; malloc'ed. The latter is the table's.
+ */
+double *work_in_order(const struct cost *cost, const int *order, int64_t samples);
+const double *table_work(struct table *table, int64_t samples);
 void table_interval(const struct table *table, const struct share_table *share, int i, int j,
                     struct interval_cost *result);
 
@@ -197,6 +211,7 @@ struct search {
     double slack;           /* times the best: candidates up to there are worth a simulation */
     int most_found;         /* and so many of them */
     long looked;            /* intervals, by partition_dp(), see there */
+    struct dp_scratch *scratch;         /* its own; NULL: none yet */
     double effort;          /* replicas times micro-batches that were simulated */
     int n_simulated;        /* in all; the last of them are kept */
     struct simulated *simulated;    /* [KEPT_SIMULATED], once there is one */
@@ -244,10 +259,10 @@ struct cut_range {
 
 /* Where to cut 'n' parts in a row into stages, none empty, so that the slowest is as fast as can
  * be: 'cuts' [n_stages + 1], in these ranges (NULL: any; else such as pins_ranges() gives). The
- * seconds of the first i parts in stage k are sums[k * stride + i].
+ * seconds of the first i parts in stage k are sums[k][i], which ascend.
  */
-void even_cuts(const double *sums, int stride, int n, int n_stages,
-               const struct cut_range *ranges, int *cuts);
+void even_cuts(const double *const *sums, int n, int n_stages, const struct cut_range *ranges,
+               int *cuts);
 /* The largest share of 'r' replicas. */
 int64_t candidate_share(int64_t micro_batch, int r);
 /* Micro-batches in flight in a stage. */
@@ -279,6 +294,7 @@ double candidate_room(const struct search *search, const struct candidate *c, in
  */
 void partition_dp(struct search *search, const struct split *split, enum schedule_kind kind,
                   bool even);
+void partition_dp_forget(struct search *search);
 /* Orders of the devices, of which several are searched where not all have the same memory. */
 enum device_order {
     DEVICES_IN_ORDER, DEVICES_REVERSED, DEVICES_LARGEST_FIRST, DEVICES_LARGEST_LAST
@@ -442,6 +458,11 @@ struct message_link search_link(const struct search *search, int from, int r, in
 /* Seconds per micro-batch of values, or of gradients: of a receiver, of a sender. */
 double search_message(const struct message_link *link, double bytes, double own_bytes);
 double search_allreduce(struct search *search, int pipelines, int device, int r, double bytes);
+/* The same in two steps. The group's is there until another one is asked for; NULL: nothing to sum. */
+const struct reduce_time *search_reduce_time(struct search *search, int pipelines, int device,
+                                             int r);
+double search_reduce_seconds(const struct search *search, const struct reduce_time *time,
+                             double bytes);
 void search_forget_reduces(struct search *search);
 
 /* Pipelines whose devices have several stages each, one behind the other or as a V. */
@@ -466,11 +487,7 @@ int chunking_most(const struct search *search, int lists);
 /* With cuts that make the devices even. */
 struct candidate *chunking_new(struct search *search, const struct chunking *chunking);
 /* Of all blocks at a share. */
-struct chunking_sums {
-    double forward, work, wgrad, activations;
-};
-
-struct chunking_sums chunking_sum(const struct cost *cost, int64_t share);
+const struct chunking_sums *chunking_sum(struct table *table, int64_t share);
 /* Every way to cut where there are few; what is faster is added to what was found, sorted. */
 void search_cut_chunks(struct search *search);
 /* Takes the candidate, to what was found. */
@@ -595,5 +612,10 @@ double *search_widest(const struct search *search);
 /* The candidate as a plan, stages on the first devices in order. */
 struct plan *place(const struct cost *cost, const struct cluster *cluster,
                    const struct plan_request *request, const struct candidate *c);
+/* What simulate_seconds() wants of it: its stages' figures, and the names of their blocks, are left
+ * out.
+ */
+struct plan *place_roughly(const struct cost *cost, const struct cluster *cluster,
+                           const struct plan_request *request, const struct candidate *c);
 
 #endif

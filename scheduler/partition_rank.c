@@ -166,7 +166,7 @@ int search_evaluate(struct search *s, struct candidate *c, bool exact, struct er
 
     if (!is_possible(s, c) || was_simulated(s, c, exact))
         return 0;
-    plan = place(s->cost, s->cluster, s->request, c);
+    plan = place_roughly(s->cost, s->cluster, s->request, c);
     c->exact = exact || is_whole(plan);
     c->seconds = forecast(s, plan, c->exact, plan->list ? &s->refused : err);
     /* The messages between its stages may not be those of the list. */

@@ -395,6 +395,8 @@ struct table *table_at(const struct cost *cost, int n, const int *cuts)
 
 static void free_share(struct share_table *s)
 {
+    free(s->work);
+    free(s->whole);
     free(s->sums);
     free(s->intervals);
     free(s);
@@ -591,14 +593,10 @@ static void new_intervals(const struct table *table, struct share_table *s)
                               table_pairs(table));
 }
 
-static struct share_table *find_share(struct table *table, int64_t samples)
+static struct share_table *new_share(struct table *table, int64_t samples)
 {
-    struct share_table *s;
+    struct share_table *s = mem_new(1, sizeof(*s));
 
-    for (int i = 0; i < table->n_shares; i++)
-        if (table->shares[i]->samples == samples)
-            return table->shares[i];
-    s = mem_new(1, sizeof(*s));
     s->samples = samples;
     new_sums(table, s);
     if (!table->ideals)
@@ -607,15 +605,25 @@ static struct share_table *find_share(struct table *table, int64_t samples)
     return s;
 }
 
+static struct share_table *find_share(struct table *table, int64_t samples)
+{
+    struct share_table **recent = &table->recent[samples % RECENT_SHARES];
+
+    if (*recent && (*recent)->samples == samples)
+        return *recent;
+    for (int i = 0; i < table->n_shares; i++)
+        if (table->shares[i]->samples == samples)
+            return *recent = table->shares[i];
+    return *recent = new_share(table, samples);
+}
+
 const struct share_table *table_sums(struct table *table, int64_t samples)
 {
     return find_share(table, samples);
 }
 
-const struct share_table *table_share(struct table *table, int64_t samples)
+static const struct share_table *fill_share(const struct table *table, struct share_table *s)
 {
-    struct share_table *s = find_share(table, samples);
-
     if (s->intervals)
         return s;
     new_intervals(table, s);
@@ -628,11 +636,61 @@ const struct share_table *table_share(struct table *table, int64_t samples)
     return s;
 }
 
+const struct share_table *table_share(struct table *table, int64_t samples)
+{
+    return fill_share(table, find_share(table, samples));
+}
+
 const struct share_table *table_share_if_asked(struct table *table, int64_t samples)
 {
     struct share_table *s = find_share(table, samples);
 
-    return s->intervals || ++s->asked > MOST_ASKED ? table_share(table, samples) : NULL;
+    return s->intervals || ++s->asked > MOST_ASKED ? fill_share(table, s) : NULL;
+}
+
+double *work_in_order(const struct cost *cost, const int *order, int64_t samples)
+{
+    double *sum = new_array((size_t)cost->n_blocks + 1), share = (double)samples;
+
+    for (int i = 0; i < cost->n_blocks; i++) {
+        const struct cost_block *b = &cost->blocks[order ? order[i] : i];
+
+        sum[i + 1] = sum[i] + cost_at(cost, b->forward, b->batch_axis, share) +
+                     cost_at(cost, b->dgrad, b->batch_axis, share) +
+                     (b->wgrad ? cost_at(cost, b->wgrad, b->batch_axis, share) : 0);
+    }
+    return sum;
+}
+
+const double *table_work(struct table *table, int64_t samples)
+{
+    struct share_table *s = find_share(table, samples);
+
+    if (!s->work)
+        s->work = work_in_order(table->cost, NULL, samples);
+    return s->work;
+}
+
+const struct chunking_sums *chunking_sum(struct table *table, int64_t samples)
+{
+    const struct cost *cost = table->cost;
+    struct share_table *s = find_share(table, samples);
+    double share = (double)samples;
+
+    if (s->whole)
+        return s->whole;
+    s->whole = mem_new(1, sizeof(*s->whole));
+    for (int i = 0; i < cost->n_blocks; i++) {
+        const struct cost_block *b = &cost->blocks[i];
+        double forward = cost_at(cost, b->forward, b->batch_axis, share);
+        double wgrad = b->wgrad ? cost_at(cost, b->wgrad, b->batch_axis, share) : 0;
+
+        s->whole->forward += forward;
+        s->whole->wgrad += wgrad;
+        s->whole->work += forward + cost_at(cost, b->dgrad, b->batch_axis, share) + wgrad;
+        s->whole->activations += block_kept(cost, b, share);
+    }
+    return s->whole;
 }
 
 /* What comes in in another layout is there with the first of its parts, too; with the first block,

@@ -10,7 +10,6 @@
 #include "base/extreme.h"
 #include "scheduler/partition_private.h"
 
-#define RECOMPUTES (PLAN_RECOMPUTE_FULL + 1)
 
 struct way {
     struct search *search;

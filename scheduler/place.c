@@ -26,9 +26,9 @@ static void fill_blocks(const struct cost *cost, const struct candidate *c, int 
 }
 
 /* The devices of a stage, over all pipelines. */
-static int *devices_of(const struct cluster *cluster, const struct candidate *c, int s, int first)
+static int *devices_of(const struct cluster *cluster, const struct candidate *c, int s)
 {
-    int r = c->replicas[s], all = candidate_pipelines(c) * r;
+    int r = c->replicas[s], all = candidate_pipelines(c) * r, first = candidate_first(c, s);
     int *devices = mem_new((size_t)all, sizeof(*devices));
 
     for (int i = 0; i < all; i++)
@@ -36,10 +36,11 @@ static int *devices_of(const struct cluster *cluster, const struct candidate *c,
     return devices;
 }
 
-static void fill_replicas(const struct cluster *cluster, const struct candidate *c,
-                          const int *devices, struct plan_stage *stage)
+static void fill_replicas(const struct cluster *cluster, const struct candidate *c, int s,
+                          struct plan_stage *stage)
 {
     int r = stage->replicas, all = candidate_pipelines(c) * r;
+    int *devices = devices_of(cluster, c, s);
     int64_t b = c->micro_batch;
 
     stage->devices = mem_new((size_t)all, sizeof(*stage->devices));
@@ -48,6 +49,7 @@ static void fill_replicas(const struct cluster *cluster, const struct candidate 
         stage->devices[i] = mem_strdup(cluster->devices[devices[i]].id);
     for (int i = 0; i < r; i++)
         stage->samples[i] = plan_share_start(b, r, i + 1) - plan_share_start(b, r, i);
+    free(devices);
 }
 
 static int64_t largest(const struct plan_stage *stage)
@@ -98,13 +100,13 @@ struct shape {
 
 static void fill_figures(const struct cost *cost, const struct cluster *cluster,
                          const struct plan_request *request, const struct shape *shape, int s,
-                         const struct candidate *c, const int *devices,
-                         struct plan_stage *stage)
+                         const struct candidate *c, struct plan_stage *stage)
 {
     double own = 0, state = stage_state_bytes(cost, request->optimizer);
     int slots = shape->slots[s];
     int copies = candidate_pipelines(c) * stage->replicas;
     struct stage_cost sums;
+    int *devices;
 
     stage_cost_get(cost, shape->stage_of, s, (double)largest(stage), &sums);
     for (int i = c->cuts[s]; i < c->cuts[s + 1]; i++)
@@ -112,8 +114,6 @@ static void fill_figures(const struct cost *cost, const struct cluster *cluster,
     stage->forward = sums.forward;
     stage->dgrad = sums.dgrad;
     stage->wgrad = sums.wgrad;
-    if (c->again)
-        stage->recompute = c->again[s];
     stage->dgrad += recompute_seconds(stage->recompute, sums.again, sums.forward);
     stage_backward(&sums, candidate_backward(request, c, s, sums.gradients), stage->recompute,
                    slots);
@@ -123,18 +123,19 @@ static void fill_figures(const struct cost *cost, const struct cluster *cluster,
                                          c->micro_batches, shape->slots) +
                     stage_sum_bytes(stage_gradient_bytes(cost, sums.parameters),
                                     cost->message_buffers, copies);
-    if (own > 0)
-        stage->allreduce = allreduce_time(cluster, copies, devices, c->zero,
-                                          stage_gradient_bytes(cost, own));
+    if (own <= 0)
+        return;
+    devices = devices_of(cluster, c, s);
+    stage->allreduce = allreduce_time(cluster, copies, devices, c->zero,
+                                      stage_gradient_bytes(cost, own));
+    free(devices);
 }
 
-struct plan *place(const struct cost *cost, const struct cluster *cluster,
-                   const struct plan_request *request, const struct candidate *c)
+/* All but what the stages compute, and which blocks they have. */
+static struct plan *place_stages(const struct cost *cost, const struct cluster *cluster,
+                                 const struct plan_request *request, const struct candidate *c)
 {
     struct plan *plan = mem_new(1, sizeof(*plan));
-    int *stage_of = candidate_stages(c), *slots = mem_new((size_t)c->n_stages, sizeof(*slots));
-    struct traffic_list *traffic = traffic_new(cost, stage_of);
-    struct shape shape = { stage_of, slots, traffic };
 
     plan->global_batch = request->global_batch;
     plan->micro_batch = c->micro_batch;
@@ -153,21 +154,42 @@ struct plan *place(const struct cost *cost, const struct cluster *cluster,
     plan->command = mem_strdup("");
     plan->n_stages = c->n_stages;
     plan->stages = mem_new((size_t)c->n_stages, sizeof(*plan->stages));
+    for (int s = 0; s < c->n_stages; s++) {
+        struct plan_stage *stage = &plan->stages[s];
+
+        stage->replicas = c->replicas[s];
+        stage->recompute = c->again ? c->again[s] : PLAN_RECOMPUTE_NONE;
+        fill_replicas(cluster, c, s, stage);
+    }
+    return plan;
+}
+
+struct plan *place(const struct cost *cost, const struct cluster *cluster,
+                   const struct plan_request *request, const struct candidate *c)
+{
+    struct plan *plan = place_stages(cost, cluster, request, c);
+    int *stage_of = candidate_stages(c), *slots = mem_new((size_t)c->n_stages, sizeof(*slots));
+    struct traffic_list *traffic = traffic_new(cost, stage_of);
+    struct shape shape = { stage_of, slots, traffic };
+
     for (int s = 0; s < c->n_stages; s++)
         slots[s] = candidate_slots(request, c, s);
     for (int s = 0; s < c->n_stages; s++) {
-        struct plan_stage *stage = &plan->stages[s];
-        int *devices = devices_of(cluster, c, s, candidate_first(c, s));
-
-        stage->replicas = c->replicas[s];
-        fill_blocks(cost, c, s, stage);
-        fill_replicas(cluster, c, devices, stage);
-        fill_figures(cost, cluster, request, &shape, s, c, devices, stage);
-        free(devices);
+        fill_blocks(cost, c, s, &plan->stages[s]);
+        fill_figures(cost, cluster, request, &shape, s, c, &plan->stages[s]);
     }
     fill_shared(plan, cost, stage_of);
     traffic_free(traffic);
     free(slots);
     free(stage_of);
+    return plan;
+}
+
+struct plan *place_roughly(const struct cost *cost, const struct cluster *cluster,
+                           const struct plan_request *request, const struct candidate *c)
+{
+    struct plan *plan = place_stages(cost, cluster, request, c);
+
+    plan->stage_of = candidate_stages(c);
     return plan;
 }

@@ -123,6 +123,7 @@ void plan_free(struct plan *plan)
     }
     free_freeze(plan);
     free(plan->stages);
+    free(plan->stage_of);
     free(plan->shared);
     free(plan->schedule);
     schedule_free(plan->list);

@@ -73,6 +73,8 @@ struct plan {
     char *precision, *optimizer, *command;
     int n_stages, n_shared;
     struct plan_stage *stages;      /* in topological order */
+    int *stage_of;                  /* of each block of the cost file, where no stage says which it
+                                     * has; else NULL */
     struct plan_shared *shared;
 };
 

@@ -106,16 +106,11 @@ struct group {
     double start;               /* of the first collective */
 };
 
-struct timer {
-    double when;
-    int id;
-};
-
-/* When what happens next: a heap of timers, one of each worker, then one of each flow. */
+/* When what happens next: a timer of each worker, then one of each flow. */
 struct timers {
-    int n, room;
-    struct timer *heap;
-    int *place;                 /* by id: in the heap, + 1; 0: not set */
+    int room;                   /* a power of two, or 0 */
+    double *when;               /* [room]: INFINITY: not set */
+    int *first;                 /* [2 * room]: of each match, from 1, who won; then the timers */
 };
 
 struct sim {
@@ -183,7 +178,7 @@ void worker_pace(struct sim *sim, int worker);
 
 /* Timers: 'id' is a worker, or n_workers + a flow. Flows come before workers at one time. */
 void timer_set(struct sim *sim, int id, double when);
-/* Take the first; -1: there is none. */
+/* Take the first; there is one. */
 int timer_take(struct sim *sim);
 /* When is the first? INFINITY: there is none. */
 double timer_first(const struct sim *sim);

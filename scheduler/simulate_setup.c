@@ -473,8 +473,8 @@ void sim_free(struct sim *sim)
     free_lists(sim->node_workers, sim->cluster->n_places);
     free(sim->idle_flows.items);
     free(sim->checks);
-    free(sim->timers.heap);
-    free(sim->timers.place);
+    free(sim->timers.when);
+    free(sim->timers.first);
     free(sim->moved);
     free(sim->node_threads);
     free(sim->stage);

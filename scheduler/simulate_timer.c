@@ -1,99 +1,71 @@
 /* SPDX-License-Identifier: MIT */
-/* A binary heap whose members know their place. */
+/* A tournament: of two neighbours the one whose timer is first goes on, up to the root. Setting one
+ * plays the matches above it anew, of which there are as few as a heap has levels, and moves nothing.
+ */
 #include <math.h>
-#include <string.h>
+#include <stdlib.h>
 
 #include "base/mem.h"
 #include "scheduler/simulate_private.h"
 
-/* Timers of workers have lower ids than those of flows. Without branches: nothing foretells them. */
-static bool before(const struct timer *a, const struct timer *b)
+/* At one time the left one, which has the lower id. */
+static int winner(const struct timers *t, int match)
 {
-    bool less = a->when < b->when, more = a->when > b->when;
+    int left = t->first[2 * match], right = t->first[2 * match + 1];
 
-    return less | (!more & (a->id < b->id));
+    return t->when[right] < t->when[left] ? right : left;
 }
 
-static void put(struct timers *t, int place, struct timer timer)
+/* From the match of 'id' on, until another one wins that won before. */
+static void play(struct timers *t, int id)
 {
-    t->heap[place] = timer;
-    t->place[timer.id] = place + 1;
-}
+    for (int match = (t->room + id) / 2; match > 0; match /= 2) {
+        int before = t->first[match], now = winner(t, match);
 
-/* From 'place' on, which is free. */
-static void rise(struct timers *t, int place, struct timer timer)
-{
-    for (; place > 0 && before(&timer, &t->heap[(place - 1) / 2]); place = (place - 1) / 2)
-        put(t, place, t->heap[(place - 1) / 2]);
-    put(t, place, timer);
-}
-
-static void sink(struct timers *t, int place, struct timer timer)
-{
-    for (int child; (child = 2 * place + 1) < t->n; place = child) {
-        child += child + 1 < t->n && before(&t->heap[child + 1], &t->heap[child]);
-        if (before(&timer, &t->heap[child]))
-            break;
-        put(t, place, t->heap[child]);
+        t->first[match] = now;
+        if (now == before && now != id)
+            return;
     }
-    put(t, place, timer);
 }
 
-/* The last of the heap in place of the first, which is taken. It mostly belongs near the leaves, so
- * that it is not compared on the way down.
- */
-static void close_gap(struct timers *t)
-{
-    struct timer timer = t->heap[t->n];
-    int place = 0;
-
-    for (int child; (child = 2 * place + 1) < t->n; place = child) {
-        child += child + 1 < t->n && before(&t->heap[child + 1], &t->heap[child]);
-        put(t, place, t->heap[child]);
-    }
-    rise(t, place, timer);
-}
-
+/* A power of two. */
 static void make_room(struct timers *t, int id)
 {
-    int room = t->room;
+    int room = t->room ? t->room : 2;
 
-    if (id < room)
+    if (id < t->room)
         return;
-    t->room = 2 * id + 2;
-    t->heap = mem_resize(t->heap, (size_t)t->room, sizeof(*t->heap));
-    t->place = mem_resize(t->place, (size_t)t->room, sizeof(*t->place));
-    memset(t->place + room, 0, (size_t)(t->room - room) * sizeof(*t->place));
+    while (room <= id)
+        room *= 2;
+    t->when = mem_resize(t->when, (size_t)room, sizeof(*t->when));
+    t->first = mem_resize(t->first, 2 * (size_t)room, sizeof(*t->first));
+    for (int i = t->room; i < room; i++)
+        t->when[i] = INFINITY;
+    for (int i = 0; i < room; i++)
+        t->first[room + i] = i;
+    t->room = room;
+    for (int match = room - 1; match > 0; match--)
+        t->first[match] = winner(t, match);
 }
 
 void timer_set(struct sim *sim, int id, double when)
 {
-    struct timers *t = &sim->timers;
-    struct timer timer = { when, id };
-    int place;
-
-    make_room(t, id);
-    place = t->place[id] ? t->place[id] - 1 : t->n++;
-    if (place > 0 && before(&timer, &t->heap[(place - 1) / 2]))
-        rise(t, place, timer);
-    else
-        sink(t, place, timer);
+    make_room(&sim->timers, id);
+    sim->timers.when[id] = when;
+    play(&sim->timers, id);
 }
 
 double timer_first(const struct sim *sim)
 {
-    return sim->timers.n ? sim->timers.heap[0].when : INFINITY;
+    const struct timers *t = &sim->timers;
+
+    return t->room ? t->when[t->first[1]] : INFINITY;
 }
 
 int timer_take(struct sim *sim)
 {
-    struct timers *t = &sim->timers;
-    int id = t->n ? t->heap[0].id : -1;
+    int id = sim->timers.first[1];
 
-    if (id < 0)
-        return -1;
-    t->place[id] = 0;
-    if (--t->n)
-        close_gap(t);
+    timer_set(sim, id, INFINITY);
     return id;
 }

@@ -156,19 +156,21 @@ void groups_start(struct sim *sim)
         group_start(sim, i);
 }
 
+/* What each of so many flows gets of a wire. */
+static double share_of_wire(const struct sim *sim, int wire, int flows)
+{
+    const struct cluster_place *place = &sim->cluster->places[wire / 2];
+
+    return dmin(place->up_bandwidth / flows, place->flow_bandwidth);
+}
+
 static double share_of_wires(const struct sim *sim, const struct route *route)
 {
     double rate = INFINITY;
 
-    for (int i = 0; i < route->n; i++) {
-        int wire = route->wires[i];
-        const struct cluster_place *place = &sim->cluster->places[wire / 2];
-        double share = place->up_bandwidth / sim->wire_flows[wire].n;
-
-        /* dmin() is a call. */
-        share = share < place->flow_bandwidth ? share : place->flow_bandwidth;
-        rate = share < rate ? share : rate;
-    }
+    for (int i = 0; i < route->n; i++)
+        rate = dmin(rate, share_of_wire(sim, route->wires[i],
+                                        sim->wire_flows[route->wires[i]].n));
     return rate;
 }
 
@@ -187,15 +189,23 @@ static void flow_pace(struct sim *sim, int id)
     timer_set(sim, sim->n_workers + id, sim->now + flow->bytes / rate);
 }
 
-/* All that is on these wires but for one. */
-static void pace_others(struct sim *sim, const struct route *route, int id)
+/* All that is on these wires, which had so many flows more until now, but for one. A wire that leaves
+ * a flow more than its pace, and did, is not what holds it back.
+ */
+static void pace_others(struct sim *sim, const struct route *route, int id, int more)
 {
     for (int i = 0; i < route->n; i++) {
         const struct id_list *list = &sim->wire_flows[route->wires[i]];
+        double before = share_of_wire(sim, route->wires[i], list->n + more);
+        double now = share_of_wire(sim, route->wires[i], list->n);
 
-        for (int k = 0; k < list->n; k++)
-            if (list->items[k] != id)
-                flow_pace(sim, list->items[k]);
+        for (int k = 0; k < list->n && (now < before || now > before); k++) {
+            int other = list->items[k];
+            double rate = sim->flows[other].rate;
+
+            if (other != id && (rate >= before || rate > now))
+                flow_pace(sim, other);
+        }
     }
 }
 
@@ -208,7 +218,7 @@ static void flow_move(struct sim *sim, int id)
     for (int i = 0; i < flow->route->n; i++)
         id_add(&sim->wire_flows[flow->route->wires[i]], id);
     flow_pace(sim, id);
-    pace_others(sim, flow->route, id);
+    pace_others(sim, flow->route, id, -1);
 }
 
 static void leave_wires(struct sim *sim, int id)
@@ -223,7 +233,7 @@ static void leave_wires(struct sim *sim, int id)
             k++;
         list->items[k] = list->items[--list->n];
     }
-    pace_others(sim, route, id);
+    pace_others(sim, route, id, 1);
 }
 
 static void channel_arrived(struct sim *sim, int id, double start)

@@ -98,6 +98,19 @@ static void compare(struct sizes *sizes)
     }
 }
 
+/* Copies have to fit the disk of a node, where it is known. */
+static int check_copies(const struct cluster *cluster, const struct size_request *q,
+                        struct err *err)
+{
+    double room = cluster->storage.local_size;
+
+    if (!q->staged || room <= 0 || q->data_bytes <= room)
+        return 0;
+    return err_set_code(err, EXIT_USAGE, "--stage-to: %.4g GB of data do not fit the disk of a node, "
+                        "of which %s has %.4g GB: leave it out", 1e-9 * q->data_bytes,
+                        cluster->name, 1e-9 * room);
+}
+
 struct sizes *sizes_new(const struct cluster *cluster, const struct size_request *request,
                         struct err *err)
 {
@@ -109,6 +122,8 @@ struct sizes *sizes_new(const struct cluster *cluster, const struct size_request
                      request->first, request->last, cluster->name, there);
         return NULL;
     }
+    if (check_copies(cluster, request, err))
+        return NULL;
     sizes = mem_new(1, sizeof(*sizes));
     sizes->request = *request;
     sizes->n = request->last - request->first + 1;

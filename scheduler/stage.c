@@ -601,9 +601,14 @@ int *stage_by_name(const struct plan *plan, const char *const *names, int n, con
 
 int *stage_of_blocks(const struct plan *plan, const struct cost *cost, struct err *err)
 {
-    const char **names = mem_new((size_t)cost->n_blocks, sizeof(*names));
+    const char **names;
     int *stage;
 
+    if (plan->stage_of) {
+        stage = mem_new((size_t)cost->n_blocks, sizeof(*stage));
+        return memcpy(stage, plan->stage_of, (size_t)cost->n_blocks * sizeof(*stage));
+    }
+    names = mem_new((size_t)cost->n_blocks, sizeof(*names));
     for (int b = 0; b < cost->n_blocks; b++)
         names[b] = cost->blocks[b].name;
     stage = stage_by_name(plan, names, cost->n_blocks, "cost file", err);

@@ -118,18 +118,30 @@ static void print_what(const struct plan *plan, FILE *out)
     }
 }
 
+static bool runs_again(const struct plan *plan)
+{
+    for (int s = 0; s < plan->n_stages; s++)
+        if (plan->stages[s].recompute != PLAN_RECOMPUTE_NONE)
+            return true;
+    return false;
+}
+
+/* What is run again, where anything is. */
 static void print_costs(const struct plan *plan, FILE *out)
 {
-    fprintf(out, "\n%5s %9s %9s %9s %10s  %10s of %-10s %11s\n", "stage", "F ms", "B ms", "W ms",
-            "reduce ms", "memory", "at most", "sends");
+    bool again = runs_again(plan);
+
+    fprintf(out, "\n%5s %9s %9s %9s %10s  %10s of %-10s %11s%s\n", "stage", "F ms", "B ms", "W ms",
+            "reduce ms", "memory", "at most", "sends", again ? "  recompute" : "");
     for (int s = 0; s < plan->n_stages; s++) {
         const struct plan_stage *stage = &plan->stages[s];
         char memory[32], limit[32], sent[32];
 
-        fprintf(out, "%5d %9.4g %9.4g %9.4g %10.4g  %10s of %-10s %11s\n", s,
+        fprintf(out, "%5d %9.4g %9.4g %9.4g %10.4g  %10s of %-10s %11s%s%s\n", s,
                 1e3 * stage->forward, 1e3 * stage->dgrad, 1e3 * stage->wgrad,
                 1e3 * stage->allreduce, bytes_text(stage->memory, memory),
-                bytes_text(stage->memory_limit, limit), bytes_text(stage->sent, sent));
+                bytes_text(stage->memory_limit, limit), bytes_text(stage->sent, sent),
+                again ? "  " : "", again ? plan_recompute_name(stage->recompute) : "");
     }
 }
 

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 
 #define MAX_DEPTH 8     /* cluster_route() has room for this many climbing wires */
+#define FIRST_SLOTS 64
 
 struct cluster *cluster_new(const char *name)
 {
@@ -37,6 +38,7 @@ void cluster_free(struct cluster *cluster)
     free(cluster->efficiencies);
     free(cluster->places);
     free(cluster->devices);
+    free(cluster->slots);
     free(cluster->name);
     free(cluster);
 }
@@ -63,6 +65,47 @@ static int node_above(const struct cluster *cluster, int place)
     return place;
 }
 
+/* The slot of an id, or the free one that it would get: of FNV-1a, with open addressing. */
+static int slot_of(const struct cluster *cluster, const char *id)
+{
+    uint32_t hash = 0x811c9dc5u;
+    int mask = cluster->n_slots - 1, slot;
+
+    for (const char *c = id; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * 0x01000193u;
+    slot = (int)(hash & (uint32_t)mask);
+    while (cluster->slots[slot] &&
+           strcmp(cluster->devices[cluster->slots[slot] - 1].id, id) != 0)
+        slot = (slot + 1) & mask;
+    return slot;
+}
+
+/* Of two devices with one id the first is found. */
+static void enter_id(struct cluster *cluster, int device)
+{
+    int slot = slot_of(cluster, cluster->devices[device].id);
+
+    if (!cluster->slots[slot])
+        cluster->slots[slot] = device + 1;
+}
+
+static bool lacks_slots(const struct cluster *cluster)
+{
+    return cluster->n_slots < 2 * (int64_t)cluster->n_devices;
+}
+
+/* A power of two of them, of which no more than half are in use. */
+static void make_slots(struct cluster *cluster)
+{
+    free(cluster->slots);
+    cluster->n_slots = FIRST_SLOTS;
+    while (lacks_slots(cluster))
+        cluster->n_slots *= 2;
+    cluster->slots = mem_new((size_t)cluster->n_slots, sizeof(*cluster->slots));
+    for (int d = 0; d < cluster->n_devices; d++)
+        enter_id(cluster, d);
+}
+
 int cluster_add_device(struct cluster *cluster, const char *id, const char *kind, int parent,
                        double up_bandwidth)
 {
@@ -76,6 +119,10 @@ int cluster_add_device(struct cluster *cluster, const char *id, const char *kind
         .id = mem_strdup(id), .kind = mem_strdup(kind), .place = leaf,
         .node = node_above(cluster, parent), .memory = INFINITY, .rank = -1,
     };
+    if (lacks_slots(cluster))
+        make_slots(cluster);
+    else
+        enter_id(cluster, cluster->n_devices - 1);
     return cluster->n_devices - 1;
 }
 
@@ -137,6 +184,8 @@ struct cluster *cluster_first(const struct cluster *cluster, int devices)
     }
     for (int i = 0; i < part->n_sources; i++)
         part->sources[i] = mem_strdup(part->sources[i]);
+    part->slots = NULL;
+    make_slots(part);
     return part;
 }
 
@@ -314,10 +363,7 @@ int cluster_core_place(const struct cluster *cluster, int device)
 
 int cluster_find_device(const struct cluster *cluster, const char *id)
 {
-    for (int i = 0; i < cluster->n_devices; i++)
-        if (strcmp(cluster->devices[i].id, id) == 0)
-            return i;
-    return -1;
+    return cluster->n_slots ? cluster->slots[slot_of(cluster, id)] - 1 : -1;
 }
 
 int cluster_end(const struct cluster *cluster, int place)

@@ -69,6 +69,7 @@ struct cluster {
     int n_places, n_devices;
     struct cluster_place *places;
     struct cluster_device *devices;     /* in tree order: neighbours are close */
+    int n_slots, *slots;    /* a hash table of their ids: index + 1; 0: free */
     enum allreduce sum_algorithm;
     /* An all-reduce takes so many times longer than that on idle wires: its parts that are
      * latency and that are bytes. 1: not measured.

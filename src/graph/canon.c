@@ -529,14 +529,18 @@ static const struct canon *find_canon(const char *name)
 
 bool canon_knows(const OnnxFile__Node *node)
 {
-    const struct canon *canon = find_canon(node->op_type);
-    const struct op *op = op_find(canon && canon->needs ? canon->needs : node->op_type);
+    const struct canon *canon;
+    const struct op *op;
 
     if (*onnx_domain(node->domain))
         return false;
-    if (fold_knows(node->op_type) || (canon && (!canon->needs || op)))
+    if (fold_knows(node->op_type))
         return true;
-    return !canon && op && !(op->flags & (OP_INTERNAL | OP_FOLD));
+    canon = find_canon(node->op_type);
+    op = op_find(canon && canon->needs ? canon->needs : node->op_type);
+    if (canon)
+        return !canon->needs || op;
+    return op && !(op->flags & (OP_INTERNAL | OP_FOLD));
 }
 
 int canon_node(struct build *build, const struct onnx_node *node, struct err *err)

@@ -191,6 +191,11 @@ static void add_consumer(struct value *value, int node)
 
     if (n && value->consumers[n - 1] == node)
         return;
+    if (n == 0 && value->consumers) {
+        /* A list that was emptied has room. */
+        value->consumers[value->n_consumers++] = node;
+        return;
+    }
     *(int *)mem_push((void **)&value->consumers, &value->n_consumers, sizeof(int)) = node;
 }
 
@@ -269,8 +274,6 @@ void graph_relink(struct graph *graph)
     int i;
 
     for (i = 0; i < graph->n_values; i++) {
-        free(graph->values[i].consumers);
-        graph->values[i].consumers = NULL;
         graph->values[i].n_consumers = 0;
         graph->values[i].producer = -1;
     }

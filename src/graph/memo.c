@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "graph/names.h"
 
-enum { SHORT = 64 };
+enum { SHORT = 64, ESCAPE = 1, ESCAPES = ESCAPE + 1 };
 
 struct result {
     int n;
@@ -43,20 +43,24 @@ void memo_free(struct memo *memo)
     free(memo);
 }
 
-/* Keys are strings of half bytes, so that they hold no zero. */
+/* Keys are strings, which hold no zero: that, and what stands for it, take two bytes. */
 static void add(struct memo *memo, const void *data, size_t size)
 {
     const unsigned char *from = data;
+    unsigned char *to;
 
     if (memo->size + 2 * size + 1 > memo->room) {
         memo->room = 2 * (memo->size + 2 * size + 1);
         memo->key = mem_resize(memo->key, memo->room, 1);
     }
+    to = memo->key + memo->size;
     for (size_t i = 0; i < size; i++) {
-        memo->key[memo->size++] = (unsigned char)('A' + (from[i] & 15));
-        memo->key[memo->size++] = (unsigned char)('A' + (from[i] >> 4));
+        if (from[i] < ESCAPES)
+            *to++ = ESCAPE;
+        *to++ = (unsigned char)(from[i] < ESCAPES ? from[i] + ESCAPE : from[i]);
     }
-    memo->key[memo->size] = '\0';
+    *to = '\0';
+    memo->size = (size_t)(to - memo->key);
 }
 
 static void add_attribute(struct memo *memo, const OnnxFile__Attribute *attribute)

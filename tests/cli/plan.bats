@@ -77,6 +77,10 @@ load planning.bash
         echo "$output"
         [[ "$status" -eq 0 && "$output" == *" of 90000 devices of $flat"* ]]
     done
+    # It took minutes.
+    run timeout 60 "$TASUKI" plan --cost cost.json --cluster fugaku --global-batch 2048
+    echo "$output"
+    [[ "$status" -eq 0 && "$output" == *" of 635904 devices of fugaku"* ]]
 }
 
 @test "a plan that meets its bound, and has one micro-batch, is told so" {
@@ -160,6 +164,21 @@ eight_blocks() {
     run plan --schedule zb-v --pin h=4
     [ "$status" -eq 2 ]
     [[ "$output" == *"suits the micro-batches, the pins and the memory"* ]]
+}
+
+@test "pins that want more stages than a schedule can have are refused" {
+    eight_blocks >cost.json
+    flat=flat:2,bandwidth=1e9,memory=16e9
+    for schedule in interleaved zb-v; do
+        plan --schedule $schedule --pin d=3 >table
+        run plan --schedule $schedule --pin e=4
+        echo "$output"
+        [ "$status" -eq 2 ]
+        [[ "$output" == *"--pin needs 6 stages with this schedule, 2 for each device: at most 4 fit the network's 8 blocks and 2 devices: pin to lower ones, "* ]]
+    done
+    run plan --schedule 1f1b --pin c=2
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--pin needs 3 stages with this schedule, 1 for each device: at most 2 fit"* ]]
 }
 
 @test "more stages than devices are planned for where a schedule has several on each" {
@@ -357,6 +376,13 @@ END
     [ "$(values reading_seconds --stage-to /tmp)" = "4 2 1.333 1" ]
     [ "$(values staging_seconds --stage-to /tmp)" = "400 400 400 400" ]
     [ "$(values finish_seconds --stage-to /tmp)" = "2320 1360 1120 880" ]
+    sed -i 's/"local_bandwidth": 20e6/&, "local_size": 800e6/' machine.json
+    [ "$(values staging_seconds --stage-to /tmp)" = "400 400 400 400" ]
+    sed -i 's/"local_size": 800e6/"local_size": 500e6/' machine.json
+    run plan $options --stage-to /tmp
+    echo "$output"
+    [[ "$status" -eq 2 && "$output" == *"--stage-to: 0.8 GB of data do not fit the disk of a node, of which machine.json:4 has 0.5 GB: leave it out"* ]]
+    plan $options >table
     run plan --nodes 1..4 --steps 20 --data-size 800M
     [[ "$output" == *"What a step reads is not counted: --samples N."* ]]
     run plan --stage-to /tmp
@@ -544,6 +570,8 @@ END
     [[ "$output" == *'"recompute": "none"'* ]]
     # 12 seconds of F, B and W for each of 8, and another 4.
     plan $one --recompute full | grep -q '^iteration *128000 ms'
+    [ "$(plan $one --recompute full | grep -cE ' recompute$|^ +0 .* full$')" -eq 2 ]
+    ! plan $one --recompute none | grep -q recompute
     "$TASUKI" simulate plan.json --cost cost.json --cluster "$flat" | grep -q '128'
     run plan $one --recompute half
     [ "$status" -eq 2 ]

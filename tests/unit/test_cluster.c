@@ -58,6 +58,21 @@ static void tree_has_wires_inside_and_across_nodes(void **state)
     cluster_free(c);
 }
 
+static void devices_are_found_by_their_ids_in_a_part_too(void **state)
+{
+    struct cluster *c = open_spec("tree:40x8,inside=2e9,across=1e9");
+    struct cluster *part = cluster_first(c, 100);
+
+    (void)state;
+    for (int d = 0; d < c->n_devices; d++) {
+        assert_int_equal(cluster_find_device(c, c->devices[d].id), d);
+        assert_int_equal(cluster_find_device(part, c->devices[d].id), d < 100 ? d : -1);
+    }
+    assert_int_equal(cluster_find_device(c, ""), -1);
+    cluster_free(part);
+    cluster_free(c);
+}
+
 static void a_device_reaches_itself_at_no_cost(void **state)
 {
     struct cluster *c = open_spec("flat:2,bandwidth=1e9,latency=1");
@@ -251,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flat_is_equal_devices_on_one_crossbar),
         cmocka_unit_test(tree_has_wires_inside_and_across_nodes),
+        cmocka_unit_test(devices_are_found_by_their_ids_in_a_part_too),
         cmocka_unit_test(a_device_reaches_itself_at_no_cost),
         cmocka_unit_test(a_route_climbs_to_where_the_two_meet_and_descends),
         cmocka_unit_test(a_ring_takes_2_n_minus_1_rounds_of_its_slowest_hop),

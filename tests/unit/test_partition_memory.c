@@ -227,6 +227,38 @@ static void the_exact_memory_decides(void **state)
     plan_free(plan);
 }
 
+static int two_stages_fit(void *user, const struct plan *plan, int stage, struct memory_use *use,
+                          struct err *err)
+{
+    (void)err;
+    (void)user;
+    use->parameters = use->gradients = (size_t)(1000 * plan->stages[stage].n_blocks);
+    use->total = plan->n_stages <= 2 ? use->parameters + use->gradients : 50000;
+    return 0;
+}
+
+/* Plans of 3, 4 and 6 stages would be faster. */
+static void others_that_can_be_used_are_told_of(void **state)
+{
+    struct plan_request request = { .global_batch = 8, .micro_batch = 1, .pipelines = 1,
+                                    .memory = 40000, .memory_of = two_stages_fit };
+    struct cost *cost = even_cost(6, 1, 1000);
+    struct cluster *cluster = open_cluster(ROOMY);
+    char *why = NULL;
+    struct plan *plan = partition(cost, cluster, &request, &why, NULL);
+
+    (void)state;
+    assert_non_null(plan);
+    assert_int_equal(plan->n_stages, 2);
+    assert_contains(why, "  4 stages, ");
+    assert_contains(why, "the stages as compiled do not fit");
+    assert_contains(why, "  1 stage, 8 micro-batches of 1: 144000 ms");
+    free(why);
+    plan_free(plan);
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
 /* Of what is not parameters and gradients four fifths of the estimate. */
 static int less_than_estimated(void *user, const struct plan *plan, int stage,
                                struct memory_use *use, struct err *err)
@@ -486,6 +518,7 @@ int main(void)
         cmocka_unit_test(less_is_run_again_where_that_is_enough),
         cmocka_unit_test(a_block_that_fits_nowhere_is_named_with_what_it_lacks),
         cmocka_unit_test(the_exact_memory_decides),
+        cmocka_unit_test(others_that_can_be_used_are_told_of),
         cmocka_unit_test(what_fits_as_compiled_is_found_where_the_estimate_is_too_large),
         cmocka_unit_test(a_small_stage_that_was_underestimated_does_not_forbid_a_large_one),
         cmocka_unit_test(the_table_has_what_the_blocks_of_a_stage_have),
