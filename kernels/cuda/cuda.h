@@ -55,7 +55,7 @@ struct cuda_kernel {
     bool accumulates;
     bool *narrow_operand;       /* inputs, then outputs */
     bool narrow;                /* what may be bfloat16 is: see cuda_narrows_input() */
-    size_t workspace;
+    size_t workspace, padded;   /* of that: a convolution's padded input, at its start */
     void **host;                /* of a fallback: its inputs and outputs, pinned */
     struct cuda_product *products[CUDA_PRODUCTS];
     struct cuda_convolution *convolution;

@@ -94,6 +94,80 @@ static bool anything_empty(const struct kernel *d)
     return d->in[0].elements == 0 || d->in[1].elements == 0 || d->out[0].elements == 0;
 }
 
+/* Uneven padding ------------------------------------------------------------------------- */
+
+#define ALIGNMENT ((size_t)256) /* a power of two */
+
+/* cuDNN 9.19 has an engine whose gradient of weights is wrong where an axis is padded more at its end
+ * than at its start: x is padded before.
+ */
+static bool is_uneven(const struct cuda_conv *c)
+{
+    for (int i = 0; i < c->rank; i++)
+        if (c->before[i] != c->after[i])
+            return true;
+    return false;
+}
+
+static size_t padded_bytes(const struct cuda_conv *c)
+{
+    size_t bytes = (size_t)(c->images * c->in_channels) * sizeof(float);
+
+    for (int i = 0; i < c->rank; i++)
+        bytes *= (size_t)(c->in[i] + c->before[i] + c->after[i]);
+    return (bytes + ALIGNMENT - 1) & ~(ALIGNMENT - 1);
+}
+
+/* From x into the middle of what is padded. */
+static struct cuda_move into_middle(const struct cuda_conv *c)
+{
+    struct cuda_move l = { .walk = { .rank = c->rank + 1, .n = 2 }, .size = sizeof(float),
+                           .across = -1 };
+    int64_t from = 1, to = 1;
+
+    for (int i = c->rank; i > 0; i--) {
+        l.walk.dim[i] = c->in[i - 1];
+        l.walk.stride[0][i] = from;
+        l.walk.stride[1][i] = to;
+        l.walk.start[1] += c->before[i - 1] * to;
+        from *= c->in[i - 1];
+        to *= c->in[i - 1] + c->before[i - 1] + c->after[i - 1];
+    }
+    l.walk.dim[0] = c->images * c->in_channels;
+    l.walk.stride[0][0] = from;
+    l.walk.stride[1][0] = to;
+    l.walk.elements = from * l.walk.dim[0];
+    return l;
+}
+
+static int run_padded(const struct cuda_kernel *k, struct stream *stream,
+                      const struct kernel_args *args, struct err *err)
+{
+    uintptr_t place = ((uintptr_t)args->workspace + ALIGNMENT - 1) & ~(uintptr_t)(ALIGNMENT - 1);
+    struct cuda_conv_args r = operands(k, args);
+    struct cuda_move l = k->launch.move;
+
+    l.in = r.x;
+    l.out = (void *)place;
+    r.x = l.out;
+    r.workspace = (void *)(place + k->padded);
+    return k->device->cuda->fill_zero(stream->cuda, l.out, k->padded, err) ||
+                   k->device->cuda->move(stream->cuda, &l, err)
+               ? -1
+               : k->device->cuda->conv(stream->cuda, k->convolution, &r, err);
+}
+
+/* The same of what will be padded already. */
+static void pad_before(struct cuda_kernel *k, struct cuda_conv *c)
+{
+    k->padded = padded_bytes(c);
+    k->launch.move = into_middle(c);
+    for (int i = 0; i < c->rank; i++) {
+        c->in[i] += c->before[i] + c->after[i];
+        c->before[i] = c->after[i] = 0;
+    }
+}
+
 static int make(struct cuda_kernel *k, const struct graph *graph, int node)
 {
     const struct cuda_runtime *cuda = k->device->cuda;
@@ -106,13 +180,15 @@ static int make(struct cuda_kernel *k, const struct graph *graph, int node)
     if (!cuda_is_f32(k) || anything_empty(d) || describe(&d->window, kind, &c))
         return -1;
     c.tf32 = k->device->tf32;
+    if (kind == CUDA_CONV_WGRAD && is_uneven(&c))
+        pad_before(k, &c);
     k->failed = cuda->conv_new(k->device->gpu, &c, &k->convolution, k->err) < 0;
     if (!k->convolution)
         return -1;
-    k->workspace = cuda->conv_workspace(k->convolution);
+    k->workspace = cuda->conv_workspace(k->convolution) + (k->padded ? k->padded + ALIGNMENT : 0);
     if (bias)
         k->launch.pointwise = add_bias(d);
-    k->run = bias ? run_with_bias : run;
+    k->run = k->padded ? run_padded : bias ? run_with_bias : run;
     return 0;
 }
 

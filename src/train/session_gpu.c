@@ -116,6 +116,7 @@ static void describe_all(struct session *s, const struct gpu_facts *facts)
         if (sharers > 0)
             describe(d, comm_host(s->comm, d->rank), &facts[d->rank], i, sharers);
     }
+    cluster_renamed(s->cluster);
 }
 
 int session_use_gpus(struct session *session, struct err *err)

@@ -68,6 +68,44 @@ same_curve() {
     [[ "$output" == *"--precision tf32 needs --device cuda"* ]]
 }
 
+# Numbers of 8 bits: a loss of some steps.
+near_curve() {
+    paste <(losses "$1") <(losses "$2") | awk '
+        function abs(x) { return x < 0 ? -x : x }
+        abs($1 - $2) > 1e-2 * abs($2) { print; bad = 1 }
+        END { exit bad || NR != 3 }'
+}
+
+@test "bfloat16: curves of one stage, of two, run again, and of replicas are near float32's" {
+    local plan name net ranks
+    for name in transformer transformer-post tied; do
+        net="$srcdir/tests/data/model/$name/model.onnx --optimizer momentum --threads 1 -q
+            --data $srcdir/tests/data/model/$name/train.safetensors"
+        "$TASUKI" profile $net --batch-size 4,8 -o cost.json
+        net="$net --cost cost.json --device cuda --global-batch 8 --steps 3 --lr 0.03"
+        on_fake "$TASUKI" train $net --stages 1 --micro-batches 1 --log float32
+        for plan in "--stages 1" "--stages 1 --recompute full" "--stages 2 --replicas 1,1" \
+            "--stages 1 --replicas 2"; do
+            # What is in order is followed of one rank in a process alone.
+            case $plan in
+            *1,1 | *2) ranks=2; unset TASUKI_FAKE_WATCH ;;
+            *) ranks=1; export TASUKI_FAKE_WATCH=1 ;;
+            esac
+            on_fake "$TASUKI" train $net $plan --precision bf16 --micro-batches 2 --log bf16 \
+                --ranks-in-process $ranks
+            grep -q '"device":"Fake GPU, sm_90, CUDA [0-9.]*, BF16"' bf16
+            near_curve bf16 float32
+        done
+    done
+    run on_fake "$TASUKI" train $model --device cpu --precision bf16
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"--precision bf16 needs --device cuda"* ]]
+}
+
+@test "every operator in bfloat16 is near the reference, cuDNN's attention among them" {
+    TASUKI_TEST_BACKEND=cuda-bf16 on_fake "$builddir/tests/unit/test_ops"
+}
+
 @test "what a step takes on a GPU is shown by operator" {
     local mlp=$srcdir/tests/data/model/mlp
     TASUKI_FAKE_WATCH=1 on_fake "$TASUKI" profile "$mlp/model.onnx" --data \
