@@ -226,6 +226,14 @@ static int run_steps(struct launcher *l, struct err *err)
     }
 }
 
+/* A signal that came while the nodes were asked is meant for what would come now. */
+static int is_over(const struct launcher *l, struct err *err)
+{
+    return l->told ? err_set_code(err, EXIT_REQUEUE, "job %s: ended by a signal before its first step",
+                                  l->job)
+                   : 0;
+}
+
 static int set_paths(struct launcher *l, struct err *err)
 {
     const char *given = option_string(l->options, "checkpoint", NULL);
@@ -253,7 +261,7 @@ int launcher_run(const struct options *options, char *const *words, struct err *
     int code;
 
     launcher_take_signals();
-    if (set_paths(&l, err) == 0 && launcher_first_look(&l, err) == 0) {
+    if (set_paths(&l, err) == 0 && launcher_first_look(&l, err) == 0 && is_over(&l, err) == 0) {
         log_info("job %s: %d node%s, %" PRId64 " rank%s on each", l.job,
                  l.n_names ? l.n_names : (int)l.nodes, l.nodes == 1 ? "" : "s", l.tasks,
                  l.tasks == 1 ? "" : "s");

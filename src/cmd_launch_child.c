@@ -123,11 +123,13 @@ static void tell_nodes(const struct launcher *l)
     free(list);
 }
 
-/* One task of a node is to see all GPUs that the job has there. */
+/* One task of a node is to see all GPUs that the job has there, and what it says is read. */
 static void let_answer(void)
 {
     static const char *const others[] = { "SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU",
-                                          "SLURM_GPU_BIND", "SLURM_HOSTFILE" };
+                                          "SLURM_GPU_BIND", "SLURM_HOSTFILE", "SLURM_GPUS",
+                                          "SLURM_TRES_PER_TASK", "SLURM_LABELIO",
+                                          "SLURM_STDOUTMODE", "SLURM_STDERRMODE" };
 
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         unsetenv(others[i]);

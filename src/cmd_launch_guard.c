@@ -91,7 +91,7 @@ static void speak_there(const char *job)
     struct err ignored = { 0 };
     struct slurm_facts *facts = slurm_ask_job(job, &ignored);
     int fd = facts && *facts->output ? open(facts->output, O_WRONLY | O_APPEND | O_NOFOLLOW |
-                                                               O_NOCTTY | O_CLOEXEC)
+                                                               O_NOCTTY | O_NONBLOCK | O_CLOEXEC)
                                      : -1;
 
     if (fd >= 0)
@@ -102,19 +102,26 @@ static void speak_there(const char *job)
 int launcher_keep_guard(struct err *err)
 {
     const char *job = getenv("SLURM_JOB_ID"), *node = getenv("TASUKI_GUARD");
-    struct err ignored = { 0 };
-    bool has = true;
+    bool said = false;
 
+    (void)err;
     if (!job)
         return EXIT_FAILED;
     /* A controller that does not answer now will later. */
-    while (has) {
+    for (;;) {
+        struct err ignored = { 0 };
+        bool has = true;
+
         sleep(LOOK_EVERY);
-        if (slurm_has_node(job, node, &has, &ignored) < 0)
-            has = true;
+        if (slurm_has_node(job, node, &has, &ignored) < 0 || has)
+            continue;
+        if (!said) {
+            speak_there(job);
+            log_warning("node %s, on which the script of job %s ran, is lost: Slurm is asked to "
+                        "start the job again", node, job);
+        }
+        said = true;
+        if (slurm_start_again(job, &ignored) == 0)
+            return EXIT_OK;
     }
-    speak_there(job);
-    log_warning("node %s, on which the script of job %s ran, is lost: Slurm is asked to start the "
-                "job again", node, job);
-    return slurm_start_again(job, err) < 0 ? (int)err->code : EXIT_OK;
 }

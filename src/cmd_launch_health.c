@@ -163,7 +163,7 @@ static int least_ranks(const struct launcher *l, int64_t *least, struct err *err
     const struct options *o = l->options;
     const char *schedule = option_string(o, "schedule", "");
     bool several = strcmp(schedule, "interleaved") == 0 || strcmp(schedule, "zb-v") == 0;
-    int64_t stages, pipelines, chunks, sum = 0;
+    int64_t stages, pipelines, chunks, each, sum = 0;
     int n = 0, *replicas = NULL;
 
     if (option_int(o, "stages", 1, MOST_COUNT, 0, &stages, err) < 0 ||
@@ -174,9 +174,8 @@ static int least_ranks(const struct launcher *l, int64_t *least, struct err *err
     for (int i = 0; i < n; i++)
         sum += replicas[i];
     free(replicas);
-    *least = (sum > stages ? sum : stages) / chunks * pipelines;
-    if (*least < 1)
-        *least = 1;
+    each = (sum > stages ? sum : stages) / chunks;
+    *least = (each < 1 ? 1 : each) * pipelines;
     return 0;
 }
 
@@ -195,7 +194,8 @@ static int suffices(const struct launcher *l, const enum fitness *fitness, enum 
     if (n * l->tasks < least)
         return err_set_code(err, EXIT_FOUND, "job %s: the nodes that are left, %" PRId64 ", have %"
                             PRId64 " ranks, and --%s wants %" PRId64, l->job, n, n * l->tasks,
-                            option_given(l->options, "replicas") ? "replicas" : "stages", least);
+                            option_given(l->options, "replicas") ? "replicas"
+                            : option_given(l->options, "stages") ? "stages" : "pipelines", least);
     for (int i = 0; i < l->n_names; i++)
         if (fitness[i] > worst && launcher_plan_keeps(l, l->names[i]))
             return err_set_code(err, EXIT_FOUND, "job %s: %s has ranks on node %s, which is left "

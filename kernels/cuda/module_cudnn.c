@@ -25,11 +25,17 @@ int cudnn_error(const struct cuda_device *device, cudnnStatus_t code, const char
 
 int cudnn_open(struct cuda_device *device, struct err *err)
 {
+    cudnnStatus_t status;
+
     if (device->cudnn)
         return 0;
     device->cudnn = mem_new(1, sizeof(*device->cudnn));
-    CUDNN_CHECK(device, cudnnCreate(&device->cudnn->handle), err);
-    return 0;
+    status = cudnnCreate(&device->cudnn->handle);
+    if (status == CUDNN_STATUS_SUCCESS)
+        return 0;
+    free(device->cudnn);
+    device->cudnn = NULL;
+    return cudnn_error(device, status, "cudnnCreate", err);
 }
 
 void cuda_cudnn_close(struct cuda_device *device)

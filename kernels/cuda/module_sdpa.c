@@ -18,7 +18,6 @@ _Static_assert(sizeof(struct cuda_sdpa) == 7 * sizeof(int64_t) + sizeof(double),
 
 struct cuda_sdpa_plan {
     struct cuda_sdpa_plan *next;
-    int users;
     struct cuda_sdpa what;
     struct cudnn_plan cudnn;
 };
@@ -315,34 +314,26 @@ static int choose(struct cuda_sdpa_plan *p, struct err *err)
 
 /* The table -------------------------------------------------------------------------------- */
 
-static void destroy(struct cuda_sdpa_plan *p)
+/* What was asked for once stays until the device is closed, as each layer asks for it, also what cuDNN
+ * does not do: for whatever reason, there is another way.
+ */
+static struct cuda_sdpa_plan *find(struct cuda_device *device, const struct cuda_sdpa *what)
 {
-    cudnn_clear(&p->cudnn);
-    free(p);
-}
-
-/* One that cuDNN does not do stays in the table, too: it is asked for again. */
-static int find(struct cuda_device *device, const struct cuda_sdpa *what,
-                struct cuda_sdpa_plan **plan, struct err *err)
-{
-    struct err own = { .code = EXIT_OK };
+    struct err ignored = { .code = EXIT_OK };
     struct cuda_sdpa_plan *p = device->sdpa_plans;
 
     while (p && memcmp(&p->what, what, sizeof(*what)) != 0)
         p = p->next;
-    *plan = p;
     if (p)
-        return 0;
+        return p;
     p = mem_new(1, sizeof(*p));
     p->cudnn.device = device;
     p->what = *what;
-    if (choose(p, &own) && !p->cudnn.unknown) {
-        destroy(p);
-        return err_set(err, "%s", own.text);
-    }
+    if (choose(p, &ignored))
+        p->cudnn.execution = NULL;
     p->next = device->sdpa_plans;
-    device->sdpa_plans = *plan = p;
-    return 0;
+    device->sdpa_plans = p;
+    return p;
 }
 
 int cuda_sdpa_new(struct cuda_device *device, const struct cuda_sdpa *sdpa,
@@ -352,11 +343,11 @@ int cuda_sdpa_new(struct cuda_device *device, const struct cuda_sdpa *sdpa,
     struct cuda_sdpa_kernel *k;
 
     *kernel = NULL;
-    if (cudnn_open(device, err) || find(device, sdpa, &p, err))
+    if (cudnn_open(device, err))
         return -1;
+    p = find(device, sdpa);
     if (!p->cudnn.execution)
         return 0;
-    p->users++;
     k = *kernel = mem_new(1, sizeof(*k));
     k->plan = p;
     k->scale = (float)sdpa->scale;
@@ -367,21 +358,11 @@ int cuda_sdpa_new(struct cuda_device *device, const struct cuda_sdpa *sdpa,
 
 void cuda_sdpa_free(struct cuda_sdpa_kernel *kernel)
 {
-    struct cuda_sdpa_plan *p, **at;
-
     if (!kernel)
         return;
-    p = kernel->plan;
     if (kernel->pack)
         (void)cudnnBackendDestroyDescriptor(kernel->pack);
     free(kernel);
-    if (--p->users > 0)
-        return;
-    at = &p->cudnn.device->sdpa_plans;
-    while (*at != p)
-        at = &(*at)->next;
-    *at = p->next;
-    destroy(p);
 }
 
 void cuda_sdpa_clear(struct cuda_device *device)
@@ -390,7 +371,8 @@ void cuda_sdpa_clear(struct cuda_device *device)
         struct cuda_sdpa_plan *p = device->sdpa_plans;
 
         device->sdpa_plans = p->next;
-        destroy(p);
+        cudnn_clear(&p->cudnn);
+        free(p);
     }
 }
 

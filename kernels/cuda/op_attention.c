@@ -236,11 +236,15 @@ static struct cuda_sdpa fused(const struct attention *a, bool gradient)
 
 bool cuda_attention_fused(struct device *device, const struct graph *graph, int node)
 {
+    const struct node *n = &graph->nodes[node];
     struct cuda_sdpa_kernel *kernel = NULL;
     struct cuda_sdpa sdpa;
     struct attention a;
     struct err err = { 0 };
 
+    for (int i = 0; i < 3; i++)
+        if (n->n_outputs <= i || n->outputs[i] < 0)
+            return false;
     if (attention_dims(graph, node, 1, 5, &a) || !can_be_fused(&a))
         return false;
     sdpa = fused(&a, true);

@@ -18,23 +18,37 @@ static int refused(struct err *err, const char *what)
     return err_set(err, "Slurm: %s: %s", what, slurm_strerror(errno));
 }
 
-/* Of the record whose number this is: a task of an array has one of its own. */
+/* Does the job run, as the start of it that this process was begun in? */
+static bool is_ours(const slurm_job_info_t *job)
+{
+    const char *restart = getenv("SLURM_RESTART_COUNT");
+
+    return (job->job_state & JOB_STATE_BASE) == JOB_RUNNING && !(job->job_state & JOB_COMPLETING) &&
+           job->restart_cnt == (restart ? strtoul(restart, NULL, 10) : 0);
+}
+
+/* Of the record whose number this is: a task of an array has one of its own. Whoever asks from a node
+ * that the job has no more, or of a job that does not run, or not as it did, learns nothing.
+ */
 static int look(const slurm_job_info_t *job, const char *node, bool *has, struct err *err)
 {
+    const char *own = getenv("SLURMD_NODENAME");
+    bool here = !own;
     char **names;
     int n;
 
     *has = false;
-    if (!job->nodes || !*job->nodes)
-        return 0;
+    if (!is_ours(job) || !job->nodes || !*job->nodes)
+        return err_set(err, "the job does not run as it did");
     if (module_expand(job->nodes, &n, &names))
         return err_set(err, "Slurm: \"%.200s\" is no list of nodes", job->nodes);
     for (int i = 0; i < n; i++) {
         *has |= strcmp(names[i], node) == 0;
+        here |= own && strcmp(names[i], own) == 0;
         free(names[i]);
     }
     free(names);
-    return 0;
+    return here ? 0 : err_set(err, "node %s is not the job's any more", own);
 }
 
 int module_has_node(const struct slurm_job_id *id, const char *node, bool *has, struct err *err)
@@ -58,7 +72,11 @@ int module_has_node(const struct slurm_job_id *id, const char *node, bool *has, 
 int module_requeue(const struct slurm_job_id *id, struct err *err)
 {
     module_start();
-    return slurm_requeue(id->job, 0) ? refused(err, "requeueing the job") : 0;
+    if (slurm_requeue(id->job, 0) == 0)
+        return 0;
+    if (errno == ESLURM_DISABLED || errno == ESLURM_BATCH_ONLY)
+        return err_set_code(err, EXIT_USAGE, "Slurm: the job may not be requeued");
+    return refused(err, "requeueing the job");
 }
 
 int module_end_job(const struct slurm_job_id *id, struct err *err)

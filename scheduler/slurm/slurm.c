@@ -99,7 +99,7 @@ static json_t *do_it(const struct question *q, struct err *err)
         status = q->driver->has_node(&q->job, q->name, &is_so, err);
     else if (q->kind == END_STEP)
         status = q->driver->end_step(&q->job, q->step, err);
-    else if ((status = q->driver->requeue(&q->job, err)))
+    else if ((status = q->driver->requeue(&q->job, err)) && err->code == EXIT_USAGE)
         q->driver->end_job(&q->job, &ignored);
     return status ? NULL : json_pack("{s:b}", "is_so", (int)is_so);
 }

@@ -11,7 +11,7 @@
 static const double NEVER = -1e30;
 
 struct match {
-    int q, k, v, mask, last;
+    int q, k, v, mask, product, last;   /* nodes: of queries and keys, of values */
     bool trans_k, causal, masked, hide;
     int64_t past;
     double scale, fill;
@@ -98,6 +98,7 @@ static bool match_product(const struct graph *graph, int node, struct match *m)
 
     if (node_int(n, "transA", 0))
         return false;
+    m->product = node;
     m->q = n->inputs[0];
     m->k = n->inputs[1];
     m->trans_k = !node_int(n, "transB", 0);
@@ -251,8 +252,8 @@ static int straighten_keys(struct graph *graph, struct match *m, struct err *err
     struct batch batch = graph->values[m->k].batch;
     int64_t swapped[GRAPH_MAX_RANK];
 
-    if (!m->trans_k || !perm || perm->n != rank || graph->values[m->k].n_consumers != 1 ||
-        graph->values[m->k].output)
+    if (!m->trans_k || !perm || perm->n != rank || m->q == m->k ||
+        !read_by(graph, m->k, m->product))
         return 0;
     memcpy(swapped, perm->ints, (size_t)rank * sizeof(*swapped));
     swapped[rank - 1] = perm->ints[rank - 2];
@@ -296,9 +297,9 @@ int fuse_attention(struct graph *graph, int node, struct err *err)
         !match_scores(graph, graph->nodes[node].inputs[0], node, &m, 4) ||
         !stacks_agree(graph, &m))
         return 0;
-    share_heads(graph, &m);
     if (straighten_keys(graph, &m, err))
         return -1;
+    share_heads(graph, &m);
     ids[0] = m.q;
     ids[1] = m.k;
     ids[2] = m.v;

@@ -348,6 +348,7 @@ static int rewrite_slices(struct graph *graph, int node, const struct parts *p,
                           const int64_t *sizes, struct err *err)
 {
     int source = graph->nodes[node].inputs[0], own = graph->nodes[node].outputs[0];
+    struct batch batch = graph->values[own].batch;
     int outputs[MAX_PARTS];
 
     if (fuse_rewrite(graph, node, "split", "Split", 1, &source, err))
@@ -365,13 +366,14 @@ static int rewrite_slices(struct graph *graph, int node, const struct parts *p,
     graph_set_ints(graph, node, "split", p->n, sizes);
     if (op_infer(graph, node, err))
         return -1;
+    graph->values[own].batch = batch;
     for (int i = 0; i < p->n; i++) {
-        int v = graph->nodes[p->gathers[i]].outputs[0];
+        int v = p->gathers[i] == node ? own : graph->nodes[p->gathers[i]].outputs[0];
         struct shape shape = graph->values[v].shape;
 
-        graph->values[outputs[i]].batch = graph->values[v].batch;
-        if (outputs[i] == own)
+        if (v == own)
             continue;
+        graph->values[outputs[i]].batch = graph->values[v].batch;
         if (fuse_rewrite(graph, p->gathers[i], NULL, "Reshape", 1, &outputs[i], err))
             return -1;
         graph_set_ints(graph, p->gathers[i], "shape", shape.rank, shape.dim);

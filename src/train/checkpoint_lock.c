@@ -310,6 +310,8 @@ static int judge(const char *path, const char *directory, const struct lock_owne
         return 0;
     }
     age = wait_for_sign(path, &holder, self, st, age);
+    if (access(path, F_OK) < 0)         /* released while it was waited for */
+        return 0;
     why = lock_stale(&holder, self, wait_for(&holder, self), age);
     who = describe(&holder);
     if (why) {

@@ -276,6 +276,15 @@ static bool all_have(const struct all *all, bool missing)
     return true;
 }
 
+/* Does every node with GPUs show too few? Then it is no fault of theirs, and ranks will say it. */
+static bool all_lack_gpus(const struct all *all)
+{
+    for (int i = 0; i < all->n; i++)
+        if (all->slurm[i].given > 0 && all->said[i].gpus >= all->slurm[i].given)
+            return false;
+    return true;
+}
+
 static char *judge(const struct all *all, int node)
 {
     const struct health *h = &all->said[node];
@@ -291,7 +300,7 @@ static char *judge(const struct all *all, int node)
     if (lacks(all, node, true))
         return mem_printf("it has %.1f GiB of memory, other nodes of its kind %.1f",
                           h->memory / gigabyte, all->memory[node] / gigabyte);
-    return judge_gpus(all, node);
+    return all_lack_gpus(all) ? NULL : judge_gpus(all, node);
 }
 
 void health_judge(int n, const struct health *said, const struct health_record *slurm,

@@ -224,6 +224,45 @@ static void one_projection_for_all_is_split(void **state)
     assert_non_null(strstr(out.ops, " Split"));
 }
 
+#define SLICED "opset 17\n input x float batch,4\n init w float 4,10\n const z int64 1 = 0\n"   \
+               "const s int64 1 = 3\n const t int64 1 = 4\n const e int64 1 = 10\n"           \
+               "const k int64 1 = 1\n init u float 3,2\n init v float 7,2\n node MatMul x,w -> h\n"
+#define JOINED "node MatMul a,u -> c\n node MatMul b,v -> d\n node Mul c,d -> y\n output y"
+
+static void slices_that_take_all_are_a_split(void **state)
+{
+    static const char *const forms[] = {
+        SLICED "node Slice h,z,s,k -> a\n node Slice h,s,e,k -> b\n" JOINED,
+        SLICED "node Slice h,s,e,k -> b\n node Slice h,z,s,k -> a\n" JOINED,
+    };
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct outcome out = agree(forms[i], MSE, SAME);
+
+        assert_null(strstr(out.ops, " Slice"));
+        assert_non_null(strstr(out.ops, " Split"));
+    }
+}
+
+static void slices_that_overlap_or_leave_some_stay(void **state)
+{
+    static const char *const forms[] = {
+        SLICED "init f float 6,2\n node Slice h,z,s,k -> a\n node Slice h,t,e,k -> g\n"
+               "node MatMul a,u -> c\n node MatMul g,f -> d\n node Mul c,d -> y\n output y",
+        SLICED "init f float 4,2\n node Slice h,z,t,k -> a\n node Slice h,s,e,k -> b\n"
+               "node MatMul a,f -> c\n node MatMul b,v -> d\n node Mul c,d -> y\n output y",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct outcome out = agree(forms[i], MSE, SAME);
+
+        assert_non_null(strstr(out.ops, " Slice"));
+        assert_null(strstr(out.ops, " Split"));
+    }
+}
+
 static void a_projection_read_twice_is_not_split(void **state)
 {
     struct outcome out = agree("opset 11\n" PROJECTION "node Gather k,o -> b\n"
@@ -275,6 +314,8 @@ int main(void)
         cmocka_unit_test(a_transpose_between_reshapes_goes_into_the_product),
         cmocka_unit_test(a_quotient_by_the_product_stays),
         cmocka_unit_test(one_projection_for_all_is_split),
+        cmocka_unit_test(slices_that_take_all_are_a_split),
+        cmocka_unit_test(slices_that_overlap_or_leave_some_stay),
         cmocka_unit_test(a_projection_read_twice_is_not_split),
         cmocka_unit_test(a_transformer_layer_agrees),
     };

@@ -47,6 +47,17 @@ static void attention_is_found_wherever_its_scale_is(void **state)
     }
 }
 
+/* What makes keys is told apart from who else reads them. */
+static void keys_that_are_read_again_stay_as_they_are(void **state)
+{
+    struct outcome out = agree(HEADS "node MatMul q,k -> a\n node Softmax a -> p axis=-1\n"
+                               "node MatMul p,v -> e\n init f float 5,4\n"
+                               "node MatMul q,k -> r\n node MatMul r,f -> g\n node Add e,g -> y\n output y", MSE, SAME);
+
+    (void)state;
+    assert_int_equal(count_op(&out, "Attention"), 1);
+}
+
 static void attention_takes_every_mask_with_it(void **state)
 {
     static const char *const masks[] = {
@@ -170,6 +181,7 @@ int main(void)
         cmocka_unit_test(attention_takes_every_mask_with_it),
         cmocka_unit_test(queries_without_keys_answer_zero),
         cmocka_unit_test(heads_that_share_keys_are_not_repeated),
+        cmocka_unit_test(keys_that_are_read_again_stay_as_they_are),
         cmocka_unit_test(probabilities_that_are_read_again_stay),
         cmocka_unit_test(the_operator_of_the_file_is_kept),
     };
