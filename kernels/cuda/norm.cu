@@ -9,40 +9,34 @@ CUDA_DEVICE int64_t scale_at(int64_t first, int64_t i, int64_t after)
     return first + (after == 1 ? i : (int64_t)((uint32_t)i / (uint32_t)after));
 }
 
+// What is normed: a sum as it is before it is rounded, where there is one.
+template <typename REAL> CUDA_DEVICE float value_to_norm(const struct cuda_norm &l, int64_t at)
+{
+    float x = real_of(((const REAL *)l.x)[at]);
+
+    return l.sum ? x + real_of(((const REAL *)l.other)[at]) : x;
+}
+
 // Mean (0 where it is not centred) and inverse of a row.
 template <typename REAL>
-CUDA_DEVICE void row_moments(const struct cuda_norm &l, const REAL *x, float *mean,
+CUDA_DEVICE void row_moments(const struct cuda_norm &l, int64_t start, float *mean,
                              float *inverse, float *shared)
 {
     float n = (float)l.rows.length, sum = 0;
 
     *mean = 0;
     if (l.centred) {
-        CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team)
-            sum += real_of(x[i]);
+        CUDA_EACH_IN(i, start, start + l.rows.length, l.rows.team)
+            sum += value_to_norm<REAL>(l, i);
         *mean = team_sum(sum, l.rows.team, shared) / n;
     }
     sum = 0;
-    CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team) {
-        float d = real_of(x[i]) - *mean;
+    CUDA_EACH_IN(i, start, start + l.rows.length, l.rows.team) {
+        float d = value_to_norm<REAL>(l, i) - *mean;
 
         sum += d * d;
     }
     *inverse = 1 / sqrtf(team_sum(sum, l.rows.team, shared) / n + (float)l.epsilon);
-}
-
-// Each thread reads what it wrote itself.
-template <typename REAL>
-CUDA_DEVICE const REAL *row_to_norm(const struct cuda_norm &l, int64_t start)
-{
-    const REAL *x = (const REAL *)l.x + start, *other = (const REAL *)l.other + start;
-    REAL *sum = (REAL *)l.sum + start;
-
-    if (!l.sum)
-        return x;
-    CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team)
-        put_real(&sum[i], real_of(x[i]) + real_of(other[i]));
-    return sum;
 }
 
 template <typename REAL>
@@ -50,16 +44,17 @@ CUDA_DEVICE void norm_rows(const struct cuda_norm &l, float *shared)
 {
     CUDA_EACH_OF(row, l.rows.n, l.rows.team) {
         int64_t start = row * l.rows.length, first = row % l.groups * l.channels;
-        const REAL *x = row_to_norm<REAL>(l, start);
-        REAL *y = (REAL *)l.y + start;
         float mean, inverse;
 
-        row_moments(l, x, &mean, &inverse, shared);
+        row_moments<REAL>(l, start, &mean, &inverse, shared);
         CUDA_EACH_IN(i, 0, l.rows.length, l.rows.team) {
             int64_t c = scale_at(first, i, l.after);
+            float x = value_to_norm<REAL>(l, start + i);
 
-            put_real(&y[i], (real_of(x[i]) - mean) * inverse * l.scale[c] +
-                                (l.bias ? l.bias[c] : 0));
+            if (l.sum)
+                put_real((REAL *)l.sum + start + i, x);
+            put_real((REAL *)l.y + start + i,
+                     (x - mean) * inverse * l.scale[c] + (l.bias ? l.bias[c] : 0));
         }
         if (l.mean && team_writes(l.rows.team))
             l.mean[row] = mean;
@@ -110,16 +105,16 @@ CUDA_DEVICE float4 scaled(float4 x, float y)
     return x;
 }
 
-// What is normed, as the sum has it where there is one.
 template <typename REAL>
 CUDA_DEVICE float4 four_to_norm(const struct cuda_norm &l, int64_t at)
 {
     float4 x = four_of((const REAL *)l.x, at);
 
-    if (!l.sum)
-        return x;
-    put_four((REAL *)l.sum, at, plus(x, four_of((const REAL *)l.other, at)));
-    return four_of((const REAL *)l.sum, at);
+    if (l.sum) {
+        x = plus(x, four_of((const REAL *)l.other, at));
+        put_four((REAL *)l.sum, at, x);
+    }
+    return x;
 }
 
 // Rows of which each thread keeps a few fours, with one scale for each element.

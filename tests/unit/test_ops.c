@@ -507,10 +507,12 @@ static size_t count_kinds(const struct op_kind *list)
     return n;
 }
 
+/* What is asked of the reference alone is not asked again where a backend is named. */
 int main(void)
 {
+    bool all = !getenv("TASUKI_TEST_BACKEND");
     struct CMUnitTest *tests;
-    size_t n = 0, kinds = count_kinds(NULL), large = count_kinds(op_kinds_large);
+    size_t n = 0, n_named, kinds = count_kinds(NULL), large = count_kinds(op_kinds_large);
     int result;
 
     seed = choose_seed();
@@ -519,6 +521,8 @@ int main(void)
     for (size_t i = 0; i < 2 * kinds; i++) {
         const struct op_kind *kind = op_kind_at((int)i / 2);
 
+        if (i % 2 == 0 && !all)
+            continue;
         tests[n++] = (struct CMUnitTest){
             .name = mem_printf(i % 2 ? "%s agrees on every backend"
                                      : "%s agrees with finite differences", kind->op),
@@ -532,11 +536,13 @@ int main(void)
             .test_func = backends_agree,
             .initial_state = (void *)(uintptr_t)&op_kinds_large[i],
         };
+    n_named = n;
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(a_label_that_is_no_class_is_seen);
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(every_operator_has_a_case);
+    if (all)
+        tests[n++] = (struct CMUnitTest)cmocka_unit_test(every_operator_has_a_case);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(every_name_stands_for_one_operator);
     result = _cmocka_run_group_tests("ops", tests, n, NULL, NULL);
-    for (size_t i = 0; i < 2 * kinds + large; i++)
+    for (size_t i = 0; i < n_named; i++)
         free((void *)(uintptr_t)tests[i].name);
     free(tests);
     return result;
