@@ -232,6 +232,17 @@ static bool moves_to_front(const struct graph *graph, int node, int *axis)
     return true;
 }
 
+/* What picked a part becomes another name of it, of the shape that it had. */
+static int rename_part(struct graph *graph, int node, int part, struct err *err)
+{
+    struct shape shape = graph->values[graph->nodes[node].outputs[0]].shape;
+
+    if (fuse_rewrite(graph, node, NULL, "Reshape", 1, &part, err))
+        return -1;
+    graph_set_ints(graph, node, "shape", shape.rank, shape.dim);
+    return fuse_check(graph, node, err);
+}
+
 static int rewrite_parts(struct graph *graph, const struct parts *p, struct err *err)
 {
     int source = graph->nodes[p->transpose].inputs[0], outputs[MAX_PARTS], i;
@@ -254,13 +265,8 @@ static int rewrite_parts(struct graph *graph, const struct parts *p, struct err 
     if (op_infer(graph, p->transpose, err))
         return -1;
     for (i = 0; i < p->n; i++) {
-        struct shape shape = graph->values[graph->nodes[p->gathers[i]].outputs[0]].shape;
-
         graph->values[outputs[i]].batch = batch;
-        if (fuse_rewrite(graph, p->gathers[i], NULL, "Reshape", 1, &outputs[i], err))
-            return -1;
-        graph_set_ints(graph, p->gathers[i], "shape", shape.rank, shape.dim);
-        if (fuse_check(graph, p->gathers[i], err))
+        if (rename_part(graph, p->gathers[i], outputs[i], err))
             return -1;
     }
     return 0;
@@ -368,16 +374,11 @@ static int rewrite_slices(struct graph *graph, int node, const struct parts *p,
         return -1;
     graph->values[own].batch = batch;
     for (int i = 0; i < p->n; i++) {
-        int v = p->gathers[i] == node ? own : graph->nodes[p->gathers[i]].outputs[0];
-        struct shape shape = graph->values[v].shape;
-
-        if (v == own)
+        if (p->gathers[i] == node)
             continue;
-        graph->values[outputs[i]].batch = graph->values[v].batch;
-        if (fuse_rewrite(graph, p->gathers[i], NULL, "Reshape", 1, &outputs[i], err))
-            return -1;
-        graph_set_ints(graph, p->gathers[i], "shape", shape.rank, shape.dim);
-        if (fuse_check(graph, p->gathers[i], err))
+        graph->values[outputs[i]].batch =
+            graph->values[graph->nodes[p->gathers[i]].outputs[0]].batch;
+        if (rename_part(graph, p->gathers[i], outputs[i], err))
             return -1;
     }
     return 0;
