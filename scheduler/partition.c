@@ -314,7 +314,8 @@ int search_tried(const struct search *s, const struct candidate *c)
     for (int t = 0; t < s->request->n_tried; t++) {
         const struct plan_shape *tried = &s->request->tried[t];
 
-        if (tried->stages != c->n_stages || tried->pipelines != candidate_pipelines(c))
+        if (tried->stages != c->n_stages || tried->pipelines != candidate_pipelines(c) ||
+            tried->devices != candidate_devices(c))
             continue;
         place = 2 * t + 1;
         if (tried->schedule == (int)c->schedule && tried->micro_batches == c->micro_batches)
@@ -323,15 +324,16 @@ int search_tried(const struct search *s, const struct candidate *c)
     return place;
 }
 
-/* Where what is first was tried, the first of those that real steps were fastest with. */
+/* The first of those that real steps were fastest with, unless what was not tried is faster by more
+ * than forecasts were off.
+ */
 static int fastest_tried_first(struct search *s, struct err *err)
 {
-    int best, place = 0;
+    int best = 2 * s->request->n_tried, place = 0;
 
-    if (s->request->exhaustive || s->request->policy || s->n_found == 0)
+    if (s->request->exhaustive || s->request->policy)
         return 0;
-    best = search_tried(s, s->found[0]);
-    for (int i = 1; i < s->n_found && best < 2 * s->request->n_tried; i++) {
+    for (int i = 0; i < s->n_found && best > 0; i++) {
         if (search_tried(s, s->found[i]) >= best)
             continue;
         if (!s->found[i]->exact && search_evaluate(s, s->found[i], true, err))
@@ -341,7 +343,9 @@ static int fastest_tried_first(struct search *s, struct err *err)
             place = i;
         }
     }
-    put_first(s, place);
+    if (place > 0 && (search_tried(s, s->found[0]) < 2 * s->request->n_tried ||
+                      s->found[0]->seconds * s->request->doubt >= s->found[place]->seconds))
+        put_first(s, place);
     return 0;
 }
 

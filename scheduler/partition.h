@@ -22,6 +22,7 @@ struct plan_node {
 /* How a plan was run: pipelines side by side, each of so many stages, and in which order. */
 struct plan_shape {
     int pipelines, stages;
+    int devices;                /* of a pipeline: replicas of all its stages */
     int schedule;               /* enum schedule_kind; -1: a list of its own */
     int64_t micro_batches;
 };
@@ -52,11 +53,13 @@ struct plan_request {
     const char *policy;         /* see policy.h; NULL: the search */
     const char *optimizer;      /* its state decides the bytes per parameter */
     bool exhaustive;            /* simulate every plan; refused where there is too much */
-    /* What real steps have shown, the fastest first: a plan with pipelines and stages of one of these
-     * gives way to the first that is found, or to what differs from an earlier one in order alone.
+    /* What real steps have shown, the fastest first: of what is found, the first that is like one of
+     * these, in order or else in all but its order, is taken; unless another one, of which nobody knows
+     * more than the forecast, is faster though it took 'doubt' times as long.
      */
     int n_tried;
     const struct plan_shape *tried;
+    double doubt;
     /* Exact memory of a stage of 'plan', from the compiled stage program; NULL: the sums of the
      * cost file are used.
      */

@@ -419,8 +419,10 @@ static const char *why_not(const struct search *s, const struct candidate *c, bo
 {
     int tried = search_tried(s, c);
 
-    if (tried < 2 * s->request->n_tried && search_tried(s, s->taken) < tried)
-        return "a trial has not shown it to be faster";
+    if (s->request->n_tried && search_tried(s, s->taken) < tried)
+        return tried < 2 * s->request->n_tried
+                   ? "a trial has not shown it to be faster"
+                   : "not tried, and what was took longer than foreseen";
     if (c->n_stages > s->taken->n_stages && search_same(s, c->seconds, s->taken->seconds))
         return "more stages for less than twice what measured costs spread by";
     return better ? "the stages as compiled do not fit" : "foreseen to be slower";

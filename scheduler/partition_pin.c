@@ -24,8 +24,8 @@ static int set_block(struct pinning *p, int block, int pin, int stage, struct er
     const char *const *pins = p->request->pins;
 
     if (p->stage[block] >= 0 && p->stage[block] != stage)
-        return REFUSE("--pin %s and %s: both mean block \"%s\", which is never cut",
-                      pins[p->by[block]], pins[pin], p->cost->blocks[block].name);
+        return REFUSE("--pin %s and %s: both mean block \"%s\", which is never cut; leave one of "
+                      "them out", pins[p->by[block]], pins[pin], p->cost->blocks[block].name);
     p->stage[block] = stage;
     p->by[block] = pin;
     return 0;
@@ -105,6 +105,17 @@ static int apply(struct pinning *p, int pin, struct err *err)
     return bad;
 }
 
+/* Block 'then' is pinned to an earlier stage than 'first', which comes before it. */
+static int refuse_order(const struct pinning *p, int first, int then, struct err *err)
+{
+    const char *const *pins = p->request->pins;
+
+    return REFUSE("--pin %s and %s: block \"%s\" comes after \"%s\" in the network, not before "
+                  "it: pin it to %d or more, or leave one of them out", pins[p->by[first]],
+                  pins[p->by[then]], p->cost->blocks[then].name, p->cost->blocks[first].name,
+                  p->stage[first]);
+}
+
 /* Stages take the blocks in their order, none of them empty. */
 static int check_order(const struct pinning *p, int stages, struct err *err)
 {
@@ -119,16 +130,14 @@ static int check_order(const struct pinning *p, int stages, struct err *err)
         if (stage < 0)
             continue;
         if (last >= 0 && stage < before)
-            return REFUSE("--pin %s and %s: block \"%s\" comes after \"%s\" in the network, not "
-                          "before it", pins[p->by[last]], pins[p->by[b]], cost->blocks[b].name,
-                          cost->blocks[last].name);
+            return refuse_order(p, last, b, err);
         if (stage - before > between)
             return REFUSE("--pin %s: too few blocks are before \"%s\" for the stages before it: "
                           "pin it to %d or less", pins[p->by[b]], cost->blocks[b].name,
                           before + between);
         if (stages && stage >= stages)
-            return REFUSE("--pin %s: --stages %d has stages 0 to %d", pins[p->by[b]], stages,
-                          stages - 1);
+            return REFUSE("--pin %s: --stages %d has stages 0 to %d; at least --stages %d would do",
+                          pins[p->by[b]], stages, stages - 1, stage + 1);
         last = b;
     }
     if (stages && last >= 0 && stages - 1 - p->stage[last] > cost->n_blocks - 1 - last)
@@ -172,10 +181,7 @@ static int push_down(const struct pinning *p, const int *start, const int *into,
         if (p->stage[b] < 0)
             continue;
         if (latest[b] >= 0 && p->stage[latest[b]] > p->stage[b])
-            return REFUSE("--pin %s and %s: block \"%s\" comes after \"%s\" in the network, not "
-                          "before it", p->request->pins[p->by[latest[b]]],
-                          p->request->pins[p->by[b]], cost->blocks[b].name,
-                          cost->blocks[latest[b]].name);
+            return refuse_order(p, latest[b], b, err);
         latest[b] = b;
     }
     return 0;

@@ -378,8 +378,8 @@ int search_settle(struct search *search, struct err *err);
 bool candidate_better(const struct candidate *a, const struct candidate *b);
 /* Where devices share cores: are these forecasts not told apart? */
 bool search_same(const struct search *search, double faster, double slower);
-/* Twice its place among what was tried; one more than that of the last with as many pipelines and
- * stages, where none had its order; twice their number where none had these.
+/* Twice its place among what was tried; one more than that of the last with as many pipelines,
+ * stages and devices, where none had its order; twice their number where none had these.
  */
 int search_tried(const struct search *search, const struct candidate *c);
 /* The place of its split. */

@@ -83,23 +83,25 @@ static int check_counts(const struct cost *cost, const struct cluster *cluster,
                         const struct plan_request *r, struct err *err)
 {
     int pipelines = r->pipelines ? r->pipelines : 1, all = 0;
-    int stages = lists_for(cluster, r);
+    int stages = lists_for(cluster, r), most = cluster->n_devices / (stages ? stages : 1);
 
     if (r->list && schedule_most_chunks(r->list) > 1)
         return REFUSE("%s: gives a device several stages: plan with --schedule interleaved or "
                       "zb-v; tasuki simulate forecasts that plan under these lists",
                       r->list->source);
-    if (pipelines > cluster->n_devices / (stages ? stages : 1) && pipelines > 1)
-        return REFUSE("--pipelines %d%s: %s has %d devices", pipelines,
-                      r->stages > 1 ? " of so many stages" : "", cluster->name,
-                      cluster->n_devices);
+    if (pipelines > most && pipelines > 1)
+        return REFUSE("--pipelines %d%s: %s has %d devices; at most %d would do",
+                      pipelines, r->stages > 1 ? " of so many stages" : "", cluster->name,
+                      cluster->n_devices, most > 1 ? most : 1);
     if (stages > cluster->n_devices)
-        return REFUSE("--stages %d: %s has %d device%s%s", r->stages, cluster->name,
-                      cluster->n_devices, cluster->n_devices == 1 ? "" : "s",
+        return REFUSE("--stages %d: %s has %d device%s%s; --stages %d would do", r->stages,
+                      cluster->name, cluster->n_devices, cluster->n_devices == 1 ? "" : "s",
                       chunks_allowed(r) && cluster->n_devices > 1
-                          ? ", and no schedule divides so many among them" : "");
+                          ? ", and no schedule divides so many among them" : "",
+                      cluster->n_devices < cost->n_blocks ? cluster->n_devices : cost->n_blocks);
     if (r->stages > cost->n_blocks)
-        return REFUSE("--stages %d: the network has %d blocks", r->stages, cost->n_blocks);
+        return REFUSE("--stages %d: the network has %d blocks, and a stage one at least; at most "
+                      "--stages %d would do", r->stages, cost->n_blocks, cost->n_blocks);
     if (r->n_replicas && r->stages && r->n_replicas != r->stages)
         return REFUSE("--replicas names %d stages, --stages %d; leave one of them out",
                       r->n_replicas, r->stages);
@@ -113,14 +115,16 @@ static int check_counts(const struct cost *cost, const struct cluster *cluster,
         all += r->replicas[i];
     all = r->stages ? (int)((int64_t)all * stages / r->stages) : all / request_chunks(r);
     if (all * pipelines > cluster->n_devices)
-        return REFUSE("--replicas: %d in all, %s has %d devices", all * pipelines,
-                      cluster->name, cluster->n_devices);
+        return REFUSE("--replicas: %d in all, %s has %d devices; %s", all * pipelines,
+                      cluster->name, cluster->n_devices,
+                      pipelines > 1 ? "fewer --pipelines or replicas would do"
+                                    : "fewer replicas would do");
     if (r->schedule && schedule_find(r->schedule) < 0)
         return REFUSE("--schedule %s: expected " SCHEDULE_NAMES, r->schedule);
     if (check_chunks(r, err))
         return -1;
     if (r->schedule_memory > 0 && (!r->schedule || strcmp(r->schedule, "zb") != 0))
-        return REFUSE("--schedule-memory is about --schedule zb alone");
+        return REFUSE("--schedule-memory is about --schedule zb alone; give that, or leave it out");
     return 0;
 }
 

@@ -102,6 +102,8 @@ int plan_lists(const struct plan *plan);
 int plan_list(const struct plan *plan, int s);
 /* The first stage of a list. */
 int plan_list_first(const struct plan *plan, int l);
+/* Of a pipeline: replicas of all its lists. */
+int plan_devices(const struct plan *plan);
 /* Versions of the weights: 2 where an update is computed from weights one update old. */
 int plan_versions(const struct plan *plan);
 /* Is it the first chunk of its list? */

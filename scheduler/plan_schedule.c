@@ -23,6 +23,15 @@ int plan_list_first(const struct plan *plan, int l)
     return plan->list ? plan->list->lists[l].stages[0] : l;
 }
 
+int plan_devices(const struct plan *plan)
+{
+    int all = 0;
+
+    for (int l = 0; l < plan_lists(plan); l++)
+        all += plan->stages[plan_list_first(plan, l)].replicas;
+    return all;
+}
+
 int plan_versions(const struct plan *plan)
 {
     return plan->list ? plan->list->versions

@@ -315,7 +315,7 @@ struct plan *planning_run(const struct planning *planning, char **why, struct er
     request.optimizer = optimizer_name(planning->optimizer.kind);
     request.memory_of = memory_of;
     request.user = &own;
-    request.n_tried = trials_shapes(&key, request.global_batch, &tried);
+    request.n_tried = trials_shapes(&key, request.global_batch, &tried, &request.doubt);
     request.tried = tried;
     plan = partition(measured ? measured : planning->cost, planning->cluster, &request, why,
                      err);

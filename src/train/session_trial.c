@@ -296,15 +296,19 @@ static void write_back(const struct session *s, const struct trial *trials, int 
     struct trials_key key = planning_trials(&planning);
     int lists = plan_lists(trials[0].plan);
     double *computed = mem_new((size_t)lists, sizeof(*computed));
+    double *steps = mem_new((size_t)n, sizeof(*steps));
     const struct plan **plans = mem_new((size_t)n, sizeof(const struct plan *));
 
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         plans[i] = trials[i].plan;
+        steps[i] = median(trials[i].seconds, trials[i].rounds);
+    }
     for (int l = 0; l < lists; l++)
         computed[l] = median(trials[0].computed + l * TRIALS_MOST, trials[0].rounds);
-    if (s->settings.n_costs == 0 && trials_record(&key, n, plans, computed))
+    if (s->settings.n_costs == 0 && trials_record(&key, n, plans, steps, computed))
         log_info("what it took is kept for the next plan");
     free(plans);
+    free(steps);
     free(computed);
 }
 

@@ -166,7 +166,21 @@ static bool change_list(json_t *factors, const struct plan *plan, int list, doub
     return true;
 }
 
-int trials_shapes(const struct trials_key *key, int64_t global_batch, struct plan_shape **shapes)
+static bool is_count(json_int_t n)
+{
+    return n >= 1 && n <= INT_MAX;
+}
+
+/* What a file has is believed as far as it can be. */
+static double doubt_of(const json_t *top)
+{
+    double doubt = json_number_value(json_object_get(top, "doubt"));
+
+    return doubt > 1 ? fmin(doubt, MAX_FACTOR) : 1;
+}
+
+int trials_shapes(const struct trials_key *key, int64_t global_batch, struct plan_shape **shapes,
+                  double *doubt)
 {
     char *subject, *path;
     json_t *top, *value;
@@ -174,21 +188,24 @@ int trials_shapes(const struct trials_key *key, int64_t global_batch, struct pla
     int n = 0;
 
     *shapes = NULL;
+    *doubt = 1;
     if (!key->directory)
         return 0;
     subject = describe(key);
     path = path_of(key, subject);
     top = read_file(path, subject);
+    *doubt = doubt_of(top);
     if (json_integer_value(json_object_get(top, "global_batch")) == global_batch)
         json_array_foreach(json_object_get(top, "shapes"), i, value) {
             const char *schedule = json_string_value(json_object_get(value, "schedule"));
             json_int_t pipelines = json_integer_value(json_object_get(value, "pipelines"));
             json_int_t stages = json_integer_value(json_object_get(value, "stages"));
+            json_int_t devices = json_integer_value(json_object_get(value, "devices"));
 
-            if (pipelines < 1 || pipelines > INT_MAX || stages < 1 || stages > INT_MAX)
+            if (!is_count(pipelines) || !is_count(stages) || !is_count(devices))
                 continue;
             *(struct plan_shape *)mem_push((void **)shapes, &n, sizeof(**shapes)) =
-                (struct plan_shape){ (int)pipelines, (int)stages,
+                (struct plan_shape){ (int)pipelines, (int)stages, (int)devices,
                                      schedule ? schedule_find(schedule) : -1,
                                      json_integer_value(json_object_get(value, "micro_batches")) };
         }
@@ -203,15 +220,28 @@ static json_t *shapes_of(int n, const struct plan *const *plans)
     json_t *shapes = json_array();
 
     for (int i = 0; i < n; i++)
-        json_array_append_new(shapes, json_pack("{s:i, s:i, s:s, s:I}", "pipelines",
+        json_array_append_new(shapes, json_pack("{s:i, s:i, s:i, s:s, s:I}", "pipelines",
                                                 plans[i]->pipelines, "stages", plans[i]->n_stages,
-                                                "schedule", plans[i]->schedule, "micro_batches",
+                                                "devices", plan_devices(plans[i]), "schedule",
+                                                plans[i]->schedule, "micro_batches",
                                                 (json_int_t)plans[i]->micro_batches));
     return shapes;
 }
 
+static double most_beyond(int n, const struct plan *const *plans, const double *steps)
+{
+    double first = steps[0] / plans[0]->iteration_seconds, most = 1;
+
+    for (int i = 1; i < n; i++) {
+        double beyond = steps[i] / plans[i]->iteration_seconds / first;
+
+        most = isfinite(beyond) ? fmax(most, fmin(beyond, MAX_FACTOR)) : most;
+    }
+    return most;
+}
+
 bool trials_record(const struct trials_key *key, int n, const struct plan *const *plans,
-                   const double *seconds)
+                   const double *steps, const double *seconds)
 {
     struct err ignored = { 0 };
     char *subject, *path;
@@ -225,9 +255,10 @@ bool trials_record(const struct trials_key *key, int n, const struct plan *const
     factors = read_factors(path, subject);
     for (int l = 0; l < plan_lists(plans[0]); l++)
         changed |= change_list(factors, plans[0], l, seconds[l]);
-    top = json_pack("{s:s, s:i, s:s, s:o, s:I, s:o}", "schema", "tasuki-trial", "version", 1, "of",
-                    subject, "blocks", factors, "global_batch",
-                    (json_int_t)plans[0]->global_batch, "shapes", shapes_of(n, plans));
+    top = json_pack("{s:s, s:i, s:s, s:o, s:I, s:o, s:f}", "schema", "tasuki-trial", "version", 1,
+                    "of", subject, "blocks", factors, "global_batch",
+                    (json_int_t)plans[0]->global_batch, "shapes", shapes_of(n, plans), "doubt",
+                    most_beyond(n, plans, steps));
     if (changed) {
         file_mkdirs(key->directory);
         changed = json_save(top, path, &ignored) == 0;

@@ -43,15 +43,17 @@ int trials_order(const struct trials_ratio *a, const struct trials_ratio *b);
 /* Multiply the times of all blocks that are known, updates too, by their factors. */
 void trials_apply(const struct trials_key *key, struct cost *cost);
 /* The shapes of the plans that the last trial ran, as trials_order() has them: how many they are,
- * none where that was of another global batch. '*shapes' is free()'d.
+ * none where that was of another global batch. '*doubt': how many times as long as foreseen any of
+ * them took, beside the first, whose times correct the costs; 1 or more. '*shapes' is free()'d.
  */
-int trials_shapes(const struct trials_key *key, int64_t global_batch, struct plan_shape **shapes);
-/* Of 'n' plans that were made with such costs, in that order: 'seconds' that who runs each list
- * of the first computed in a step, beside what all stages of the list were to. Nothing is noted of
- * a list that took none. A file that cannot be written is no error. Returns whether anything was
- * written.
+int trials_shapes(const struct trials_key *key, int64_t global_batch, struct plan_shape **shapes,
+                  double *doubt);
+/* Of 'n' plans that were made with such costs, in that order: 'steps', the seconds of a step of
+ * each; 'seconds' that who runs each list of the first computed in a step, beside what all stages of
+ * the list were to. Nothing is noted of a list that took none. A file that cannot be written is no
+ * error. Returns whether anything was written.
  */
 bool trials_record(const struct trials_key *key, int n, const struct plan *const *plans,
-                   const double *seconds);
+                   const double *steps, const double *seconds);
 
 #endif

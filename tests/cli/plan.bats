@@ -267,20 +267,26 @@ eight_blocks() {
         echo "$output"
         [ "$status" -eq 2 ] && [ "${#lines[@]}" -eq 1 ] && [[ "$output" == *"$text"* ]]
     }
-    refused '--pin b=1 and c=0: block "c" comes after "b"' --pin b=1 --pin c=0
-    refused '--pin a=0 and [ab]=1: both mean block "a"' --pin a=0 --pin '[ab]=1'
+    refused 'block "c" comes after "b" in the network, not before it: pin it to 1 or more, or leave one '\
+'of them out' --pin b=1 --pin c=0
+    refused '--pin a=0 and [ab]=1: both mean block "a", which is never cut; leave one of them out' \
+        --pin a=0 --pin '[ab]=1'
     refused '--pin bb=0: matches no node and no block; did you mean "b"?' --pin bb=0
     refused 'too few blocks are before "b" for the stages before it: pin it to 1 or less' --pin b=2
     refused 'too few blocks are behind "c" for the stages behind it: at most --stages 2' \
         --pin c=1 --stages 3
-    refused '--pin b=1: --stages 1 has stages 0 to 0' --pin b=1 --stages 1
+    refused '--pin b=1: --stages 1 has stages 0 to 0; at least --stages 2 would do' --pin b=1 --stages 1
     for wrong in b b= b=x b=3 =1 b=-1; do
         refused "--pin $wrong: expected PATTERN=STAGE" --pin $wrong
     done
     refused '--policy equal and --pin: leave one of them out' --pin b=1 --policy equal
     refused '--pipelines 3: does not divide the global batch of 8; 2 would do' --pipelines 3
-    refused '--pipelines 8: flat:' --pipelines 8
-    refused '--replicas: 6 in all, ' --pipelines 2 --replicas 1,2
+    refused ' has 4 devices; at most 4 would do' --pipelines 8
+    refused ' has 4 devices; at most 2 would do' --pipelines 4 --stages 2
+    refused ' has 4 devices; fewer --pipelines or replicas would do' --pipelines 2 --replicas 1,2
+    refused ' has 4 devices; fewer replicas would do' --replicas 3,2
+    refused '--stages 4: the network has 3 blocks, and a stage one at least; at most --stages 3 would do' \
+        --stages 4
 }
 
 @test "what fusion put together is pinned together, by the names of all its nodes" {
@@ -445,13 +451,13 @@ print(*("+".join(s["blocks"]) for s in json.load(sys.stdin)["stages"]))' \
 @test "pins that cannot be are refused with the reason and a suggestion" {
     run plan --stages 5
     [ "$status" -eq 2 ]
-    [[ "$output" == *"--stages 5: "*" has 4 devices"* ]]
+    [[ "$output" == *"--stages 5: "*" has 4 devices"*"; --stages 3 would do" ]]
     run plan --replicas 4 --micro-batch-size 2
     [ "$status" -eq 2 ]
     [[ "$output" == *"--micro-batch-size 4 would do"* ]]
     run plan --schedule zb-h1 --schedule-memory 1.5
     [ "$status" -eq 2 ]
-    [[ "$output" == *"--schedule-memory is about --schedule zb alone"* ]]
+    [[ "$output" == *"--schedule-memory is about --schedule zb alone; give that, or leave it out" ]]
     run plan --schedule zb --schedule-memory 3
     [ "$status" -eq 2 ]
     run plan --micro-batches 3

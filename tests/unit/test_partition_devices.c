@@ -61,11 +61,21 @@ static void of_forecasts_within_the_spread_that_with_the_fewest_stages_is_taken(
     cost_free(cost);
 }
 
-/* Unless what is first was not tried, and whatever the forecast. */
+static int stages_found(const struct cost *cost, const struct cluster *cluster,
+                        const struct plan_request *request, char **why)
+{
+    struct plan *plan = partition(cost, cluster, request, why, NULL);
+    int n = plan ? plan->n_stages : 0;
+
+    plan_free(plan);
+    return n;
+}
+
+/* Whatever the forecast, unless what was not tried is faster by more than there is doubt. */
 static void of_shapes_that_were_tried_the_fastest_is_taken(void **state)
 {
-    struct plan_shape tried[] = { { 1, 1, -1, 0 }, { 1, 0, -1, 0 } }, again[3];
-    struct plan_request request = { .global_batch = 8, .tried = tried };
+    struct plan_shape tried[] = { { 1, 1, 4, -1, 0 }, { 1, 0, 0, -1, 0 } }, again[3];
+    struct plan_request request = { .global_batch = 8, .tried = tried, .doubt = 1 };
     struct cluster *cluster = open_cluster("flat:4,bandwidth=1e3,latency=0,memory=1e30");
     struct cost *cost = even_cost(16, 1, 1000);
     struct plan *plan = partition(cost, cluster, &request, NULL, NULL);
@@ -74,6 +84,7 @@ static void of_shapes_that_were_tried_the_fastest_is_taken(void **state)
     (void)state;
     assert_non_null(plan);
     tried[1].stages = plan->n_stages;
+    tried[1].devices = plan_devices(plan);
     assert_true(plan->n_stages > 1);
     for (request.n_tried = 1; request.n_tried <= 2; request.n_tried++) {
         struct plan *other = partition(cost, cluster, &request, &why, NULL);
@@ -85,6 +96,15 @@ static void of_shapes_that_were_tried_the_fastest_is_taken(void **state)
         plan_free(other);
         free(why);
     }
+    /* The first by the forecast was not tried, and may take longer than that says. */
+    request.n_tried = 1;
+    request.doubt = 1e3;
+    assert_int_equal(stages_found(cost, cluster, &request, &why), 1);
+    assert_non_null(strstr(why, "not tried, and what was took longer than foreseen"));
+    free(why);
+    tried[0].devices = 5;
+    assert_int_equal(stages_found(cost, cluster, &request, &why), plan->n_stages);
+    free(why);
     again[0] = tried[1];
     again[1] = tried[0];
     request.tried = again;
@@ -94,6 +114,7 @@ static void of_shapes_that_were_tried_the_fastest_is_taken(void **state)
         again[less - 1].schedule = schedule_find(plan->schedule);
         again[less - 1].micro_batches = plan->micro_batches * less;
         again[less - 1].stages = tried[1].stages;
+        again[less - 1].devices = tried[1].devices;
     }
     for (int first = 1; first <= 2; first++) {
         struct plan *other = partition(cost, cluster, &request, NULL, NULL);

@@ -41,7 +41,7 @@ static double forward_of(const struct trials_key *key, int block)
 
 static bool record(const struct trials_key *key, const struct plan *plan, const double *seconds)
 {
-    return trials_record(key, 1, &plan, seconds);
+    return trials_record(key, 1, &plan, (double[]){ 1 }, seconds);
 }
 
 static void later_trials_correct_what_earlier_ones_kept(void **state)
@@ -107,6 +107,7 @@ static void the_order_of_what_was_tried_is_kept_for_its_batch(void **state)
     struct plan_stage stages[2];
     struct plan_block blocks[4];
     struct plan_shape *shapes;
+    double doubt;
 
     (void)state;
     fill_plan(&one, stages, blocks);
@@ -114,21 +115,32 @@ static void the_order_of_what_was_tried_is_kept_for_its_batch(void **state)
     one.global_batch = 8;
     one.schedule = "zb-h1";
     one.micro_batches = 4;
+    one.iteration_seconds = 1;
+    stages[0].replicas = 3;
+    stages[1].replicas = 1;
     two = one;
     two.pipelines = 1;
     two.n_stages = 1;
     none.directory = NULL;
-    assert_int_equal(trials_shapes(&none, 8, &shapes), 0);
-    assert_int_equal(trials_shapes(&key, 8, &shapes), 0);
+    assert_int_equal(trials_shapes(&none, 8, &shapes, &doubt), 0);
+    assert_int_equal(trials_shapes(&key, 8, &shapes, &doubt), 0);
+    assert_true(doubt == 1);
     /* Of the first, nothing is known. */
     assert_true(trials_record(&key, 2, (const struct plan *[]){ &one, &two },
-                              (double[]){ 0, 0 }));
+                              (double[]){ 2, 3 }, (double[]){ 0, 0 }));
     assert_true(forward_of(&key, 0) == 1);
-    assert_int_equal(trials_shapes(&key, 9, &shapes), 0);
-    assert_int_equal(trials_shapes(&key, 8, &shapes), 2);
-    assert_true(shapes[0].pipelines == 2 && shapes[0].stages == 2);
+    assert_int_equal(trials_shapes(&key, 9, &shapes, &doubt), 0);
+    assert_int_equal(trials_shapes(&key, 8, &shapes, &doubt), 2);
+    assert_true(doubt == 1.5);
+    assert_true(shapes[0].pipelines == 2 && shapes[0].stages == 2 && shapes[0].devices == 4);
     assert_true(shapes[0].schedule == SCHEDULE_ZB_H1 && shapes[0].micro_batches == 4);
-    assert_true(shapes[1].pipelines == 1 && shapes[1].stages == 1);
+    assert_true(shapes[1].pipelines == 1 && shapes[1].stages == 1 && shapes[1].devices == 3);
+    free(shapes);
+    /* What took less than foreseen beside the first makes nothing of others likelier. */
+    assert_true(trials_record(&key, 2, (const struct plan *[]){ &one, &two },
+                              (double[]){ 2, 1 }, (double[]){ 0, 0 }));
+    assert_int_equal(trials_shapes(&key, 8, &shapes, &doubt), 2);
+    assert_true(doubt == 1);
     free(shapes);
 }
 
