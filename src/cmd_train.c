@@ -192,6 +192,23 @@ static int read_guard(const struct options *o, struct train_settings *t, struct 
     return 0;
 }
 
+/* What is measured differs from run to run, and so might the plan. */
+static int read_measure(const struct options *o, struct train_settings *t, struct err *err)
+{
+    int measure;
+
+    if (option_word(o, "measure", &measure, err))
+        return -1;
+    t->measure = (enum measure)measure;
+    if (!t->deterministic || t->measure == MEASURE_NONE)
+        return 0;
+    if (option_given(o, "measure"))
+        return err_set_code(err, EXIT_USAGE, "--measure and --deterministic: which plan is best by "
+                            "what is measured may differ from run to run: leave one of them out");
+    t->measure = MEASURE_NONE;
+    return 0;
+}
+
 static int choose_comm(const struct options *o, struct train_settings *t, struct err *err)
 {
     const char *way = NULL;
@@ -250,6 +267,8 @@ static int read_running(const struct options *o, struct train_settings *t, struc
     if (t->deterministic && t->trial)
         return err_set_code(err, EXIT_USAGE, "--trial and --deterministic: which plan is fastest "
                             "may differ from run to run: leave one of them out");
+    if (read_measure(o, t, err))
+        return -1;
     t->cuda_graphs = option_flag(o, "cuda-graphs", true);
     t->dry_run = option_flag(o, "dry-run", false);
     t->checkpoint = option_string(o, "checkpoint", NULL);

@@ -75,7 +75,7 @@ static const struct option_spec table[] = {
       .help = "describe this machine for --cluster NAME:N, in place of a report" },
     { .name = "force", .commands = TOPO, .line_only = true,
       .help = "replace a description that is there" },
-    { .name = "measure", .argument = "quick|full|none", .commands = TOPO, .plain = "full",
+    { .name = "measure", .argument = "quick|full|none", .commands = TOPO | TRAIN, .plain = "full",
       .help = "links between ranks: a few of each kind (default), many, or from tables" },
 
     /* the job */

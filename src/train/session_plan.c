@@ -296,10 +296,7 @@ int session_cluster(struct session *session, struct err *err)
 {
     if (session->settings.cluster)
         return open_cluster(session, err);
-    /* What is measured differs from run to run, and so might the plan. */
-    session->cluster = discover_cluster(session->comm, session->node,
-                                        session->settings.deterministic ? MEASURE_NONE
-                                                                        : MEASURE_QUICK,
+    session->cluster = discover_cluster(session->comm, session->node, session->settings.measure,
                                         NULL, err);
     return session_agreed(session, session->cluster ? 0 : -1, err);
 }

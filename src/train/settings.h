@@ -11,6 +11,7 @@
 #include "train/data.h"
 #include "train/guard.h"
 #include "train/job.h"
+#include "train/measure.h"
 #include "train/nccl.h"
 #include "train/optimizer.h"
 #include "train/recipe.h"
@@ -66,6 +67,7 @@ struct train_settings {
     bool device_given;          /* it was chosen by the user */
     int threads;                /* 0: this rank's share of the cores */
     bool deterministic, dry_run;
+    enum measure measure;       /* of the links of the machine that it is on */
     bool cuda_graphs;
     const char *cache_directory;    /* of measured costs; NULL: none */
     double deadline, lost_after;

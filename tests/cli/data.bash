@@ -3,7 +3,7 @@
 
 ranks_setup() {
     DIR=$BATS_TEST_TMPDIR
-    export TASUKI_CACHE_DIR=$DIR/cache TASUKI_THREADS=1
+    export TASUKI_CACHE_DIR=$DIR/cache TASUKI_THREADS=1 TASUKI_MEASURE=none
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
     export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe

@@ -23,7 +23,8 @@ ENVIRONMENT = {"OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1
                "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_btl_base_warn_component_unused":
                "0", "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMP_NUM_THREADS": "1",
                "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-               "OMPI_MCA_hwloc_base_binding_policy": "none", "TASUKI_THREADS": "1"}
+               "OMPI_MCA_hwloc_base_binding_policy": "none", "TASUKI_THREADS": "1",
+               "TASUKI_MEASURE": "none"}
 
 
 def python_with_torch():
@@ -93,8 +94,7 @@ class Session:
         self.environment = {**os.environ, **ENVIRONMENT,
                             "OMPI_MCA_orte_tmpdir_base": self.scratch,
                             "PRTE_MCA_prte_tmpdir_base": self.scratch,
-                            "XDG_CACHE_HOME": os.path.join(self.scratch, "cache"),
-                            "OMPI_MCA_orte_tmpdir_base": self.scratch}
+                            "XDG_CACHE_HOME": os.path.join(self.scratch, "cache")}
 
     def close(self):
         if os.environ.get("TASUKI_TEST_KEEP"):
