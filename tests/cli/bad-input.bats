@@ -7,6 +7,7 @@ setup_file() {
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_rmaps_base_oversubscribe=1
     export OMPI_MCA_hwloc_base_binding_policy=none TASUKI_THREADS=1
+    export TASUKI_MEASURE=none
     export OMPI_MCA_orte_tmpdir_base="$DIR" PRTE_MCA_prte_tmpdir_base="$DIR"
     export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
     export XDG_CACHE_HOME="$DIR/cache" OMPI_MCA_orte_tmpdir_base="$BATS_FILE_TMPDIR"

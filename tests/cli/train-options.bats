@@ -3,12 +3,13 @@
 setup() {
     cd "$BATS_TEST_TMPDIR"
     demo=$srcdir/etc/demo
+    export XDG_CACHE_HOME=$BATS_FILE_TMPDIR/cache
 }
 
 # train OPTION...: a short run on the digits.
 train() {
     "$TASUKI" train "$demo/digits.onnx" --data "$demo/digits-train.safetensors" \
-        --batchnorm-samples 32 --global-batch 32 --no-cache "$@"
+        --batchnorm-samples 32 --global-batch 32 "$@"
 }
 
 # The losses of a run of four steps, on one line.

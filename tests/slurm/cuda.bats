@@ -28,6 +28,7 @@ needs_mpi() {
     reason=$(no_mpi)
     [ -z "$reason" ] || skip "$reason"
     mpi_environment
+    export TASUKI_MEASURE=none
 }
 
 on_fake() {

@@ -22,6 +22,7 @@ teardown_file() {
 setup() {
     [ -z "$WHY_NOT_HERE" ] || skip "$WHY_NOT_HERE"
     mpi_environment
+    export TASUKI_MEASURE=none
     cd "$BATS_TEST_TMPDIR"
     # Sanitizers want to be the first library.
     export ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0
