@@ -40,11 +40,15 @@ struct submit {
 
 /* The run's log in the folder that the output of the job goes to, too. */
 #define SUBMIT_LOG "log.jsonl"
-/* The same of a task of an array, by the array's number and its own. */
-#define SUBMIT_TASK_LOG "log-%A_%a.jsonl"
+/* The same of a task of an array. Not by the array's number: a task that goes on in another job, or
+ * a script that is submitted again, has another one, and is to find what is there.
+ */
+#define SUBMIT_TASK_LOG "log-%a.jsonl"
 
 /* What the scheduler's commands are called: "sbatch". */
 const char *submit_tool(enum scheduler scheduler);
+/* Words at rest[0] that make the job an array: how many; 0: it is another option. */
+int submit_array_words(enum scheduler scheduler, char *const *rest, int n);
 
 /* What the partition allows; where Slurm cannot be asked, and that does not matter, nothing. */
 int submit_ask(struct submit *job, struct err *err);

@@ -100,15 +100,20 @@ char *submit_program(void)
     return mem_strdup("tasuki");
 }
 
-static char *rest_text(const struct options *options)
+/* Without what makes an array: a task of it goes on alone. */
+static char *rest_text(const struct submit *job)
 {
     char *const *rest, *text = mem_strdup("");
-    int n = options_rest(options, &rest);
+    int n = options_rest(job->options, &rest);
 
-    for (int i = 0; i < n; i++) {
-        char *word = options_quote(rest[i]);
-        char *more = mem_printf("%s%s%s", text, i ? " " : "", word);
+    for (int i = 0, skip; i < n; i += skip ? skip : 1) {
+        char *word, *more;
 
+        skip = submit_array_words(job->scheduler, rest + i, n - i);
+        if (skip)
+            continue;
+        word = options_quote(rest[i]);
+        more = mem_printf("%s%s%s", text, *text ? " " : "", word);
         free(word);
         free(text);
         text = more;
@@ -116,11 +121,20 @@ static char *rest_text(const struct options *options)
     return text;
 }
 
+/* Where the job's output goes, unless it is said. */
+static const char *output_name(const struct submit *job)
+{
+    static const char *const plain[] = { "job-%j.out", "job.out", "job.out", "job.out" };
+    static const char *const of_tasks[] = { "job-%A_%a.out", "job.out", "job-^array_index^.out",
+                                            "job-$TASK_ID.out" };
+
+    return job->array ? of_tasks[job->scheduler] : plain[job->scheduler];
+}
+
 static void add_files(struct words *words, const struct submit *job)
 {
     char *script = submit_path(job, "job.sh"), *config = submit_path(job, "job.conf");
-    char *output = submit_path(job, job->scheduler != SCHEDULER_SLURM ? "job.out"
-                                    : job->array ? "job-%A_%a.out" : "job-%j.out");
+    char *output = submit_path(job, output_name(job));
     char *tasuki = submit_program(), *folder = getcwd(NULL, 0);
 
     add_text(words, "SCRIPT", script);
@@ -152,7 +166,7 @@ static void add_all(struct words *words, const struct submit *job)
     add_number(words, "SECONDS", job->time > notice_time ? job->time - notice_time : 0);
     add(words, "RESTARTS", mem_printf("%" PRId64, job->restarts));
     add(words, "SELECT", select_text(job));
-    add(words, "REST", rest_text(job->options));
+    add(words, "REST", rest_text(job));
     add_text(words, "HINT", job->one_thread ? "nomultithread" : NULL);
     add_files(words, job);
 }

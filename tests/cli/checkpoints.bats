@@ -304,6 +304,14 @@ can_mount() {
     SLURM_JOB_ID=12 SLURM_ARRAY_JOB_ID=10 SLURM_ARRAY_TASK_ID=2 "$TASUKI" train $RUN
     [ -d "$DIR/out-10_2/step-00000001" ]
     [ -f "$DIR/log-12%" ]
+    mkdir "$DIR/out"
+    RUN="${RUN/-%A_%a/}"
+    lock job=12 array_job=10 array_task=2
+    SLURM_JOB_ID=22 SLURM_ARRAY_JOB_ID=20 SLURM_ARRAY_TASK_ID=2 run "$TASUKI" train $RUN
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"writes checkpoints here: job 12 (task 2 of array 10), process 1 on elsewh"* ]]
+    RUN="${RUN/--checkpoint $DIR\/out/--checkpoint $DIR/out-%A_%a}"
     run env -u SLURM_ARRAY_TASK_ID SLURM_JOB_ID=12 "$TASUKI" train $RUN
     echo "$output"
     [ "$status" -eq 2 ]

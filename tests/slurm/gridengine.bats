@@ -37,10 +37,10 @@ write_script() {
     [ "$output" = "qsub -pe mpi 2 run/job.sh" ]
 }
 
-# Until its step number $1 is done and it has said so, within two minutes.
+# Until its step number $1 is done and its log, $2, has said so, within two minutes.
 wait_for_step() {
-    local end=$((SECONDS + 120))
-    until sed -n "/^{\"step\":$1,/,\$p" run/log.jsonl 2>/dev/null | grep -q '"event": *"end"'; do
+    local end=$((SECONDS + 120)) log=${2:-run/log.jsonl}
+    until sed -n "/^{\"step\":$1,/,\$p" "$log" 2>/dev/null | grep -q '"event": *"end"'; do
         [ $SECONDS -lt $end ] || { tail -n 30 run/*.out "$LAB_DIR"/sge/*/messages; return 1; }
         sleep 0.2
     done
@@ -69,4 +69,25 @@ wait_for_step() {
     grep -q 'to be continued, restart 1 of at most' run/job.out
     grep -q 'resuming from' run/job.out
     same_losses run/log.jsonl alone
+}
+
+@test "tasks of an array have files of their own, and each goes on alone" {
+    local task
+    "$TASUKI" train "${training[@]}" --steps 8 --log alone
+    "$gridengine" run "$TASUKI" submit "${training[@]}" --scheduler sge --nodes 1 \
+        --ntasks-per-node 1 --directory run --steps 8 --time 1:00 -- -t 2-4:2
+    # A task's first job is told at once to end, and does so after a step.
+    sed -i 's/\(--signal=USR1\) [0-9]*/\1 $((restarts ? 600 : 1))/' run/job.sh
+    TASUKI_TEST_DELAY=1:300000 "$gridengine" run qsub -t 2-4:2 run/job.sh
+    for task in 2 4; do
+        wait_for_step 8 run/log-$task.jsonl
+        cat run/job-$task.out
+        same_losses run/log-$task.jsonl alone
+        [ "$(grep -c 'to be continued' run/job-$task.out)" -eq 1 ]
+        grep -q 'resuming from' run/job-$task.out
+        [ -e run/checkpoints-$task/step-00000008 ]
+    done
+    # Those that went on, and no others.
+    [ "$("$gridengine" run qstat -u '*' | grep -c 'job.sh\|digits')" -le 2 ]
+    [ "$(ls run | grep -c '^log-')" -eq 2 ]
 }

@@ -196,8 +196,8 @@ restarts() {
     for task in 1 2; do
         wait_until ended "${id}_$task"
         cat run/job-"${id}_$task".out
-        [ "$(grep -c '^{"step"' run/log-"${id}_$task".jsonl)" -eq 4 ]
-        [ -e run/checkpoints-"${id}_$task"/step-00000004 ]
+        [ "$(grep -c '^{"step"' run/log-$task.jsonl)" -eq 4 ]
+        [ -e run/checkpoints-$task/step-00000004 ]
     done
     "$lab" run "$TASUKI" watch "${id}_2" --format json | grep -q '"step": *4'
     [ "$(ls -d run/*%* 2>/dev/null)" = "" ]
