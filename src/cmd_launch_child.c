@@ -19,6 +19,8 @@
 #include "base/mem.h"
 #include "cmd_launch.h"
 
+#define DYING 5             /* seconds from a signal to the end */
+
 /* Signals ------------------------------------------------------------------------------ */
 
 static void ending_signals(sigset_t *set)
@@ -190,6 +192,21 @@ pid_t launcher_start(const struct launcher *l, struct launcher_words *words, int
         be_child(l, words, output);
     clear(words);
     return child;
+}
+
+bool launcher_kill(pid_t child, int number)
+{
+    const struct timespec moment = { .tv_nsec = 10000000 };
+    double end = clock_now() + DYING;
+    int code;
+
+    kill(child, number);
+    while (!launcher_ended(child, &code)) {
+        if (clock_now() > end)
+            return false;
+        nanosleep(&moment, NULL);
+    }
+    return true;
 }
 
 bool launcher_ended(pid_t child, int *code)
