@@ -147,14 +147,34 @@ restarts() {
     wait_until all_idle
 }
 
-# Slurm keeps the job, without anybody to end it: the guard on n2 does.
+# The guard's process on n2, by what it was told.
+guard() {
+    "$lab" at n2 sh -c 'for process in /proc/[0-9]*; do
+        grep -qs ^tasuki "$process/comm" && grep -qs TASUKI_GUARD= "$process/environ" &&
+            echo "${process#/proc/}"
+    done; true'
+}
+
+is_another_guard() {
+    local now
+    now=$(guard)
+    [ -n "$now" ] && [ "$now" != "$1" ]
+}
+
+# Slurm keeps the job, without anybody to end it: the guard on n2 does, here the second one, which
+# takes the place of one that is gone while the step runs.
 @test "a job that loses the node of its script is started again, with the same curve" {
-    local id
-    "$TASUKI" train "${training[@]}" --steps 16 --log alone
-    export TASUKI_TEST_DELAY=1:30000
-    id=$(submit "${training[@]}" --steps 16 --stages 2 --replicas 1,1 --nodes 2 \
+    local id first
+    "$TASUKI" train "${training[@]}" --steps 24 --log alone
+    export TASUKI_TEST_DELAY=1:100000
+    id=$(submit "${training[@]}" --steps 24 --stages 2 --replicas 1,1 --nodes 2 \
         --ntasks-per-node 1 --directory run --checkpoint-every 4)
-    wait_until has_line run/log.jsonl '^{"step":7,'
+    wait_until has_line run/log.jsonl '^{"step":4,'
+    first=$(guard)
+    [ "$(wc -w <<<"$first")" -eq 1 ]
+    "$lab" at n2 kill -9 "$first"
+    wait_until is_another_guard "$first"
+    run ! has_line run/log.jsonl '^{"step":20,'
     "$lab" off n1
     wait_until in_state "$id" PENDING
     grep -q "node n1, on which the script of job $id ran, is lost" run/job-"$id".out
