@@ -38,6 +38,7 @@ struct launcher {
     double node_hours;          /* of these */
     char *tag;                  /* of this launcher, unlike any other's */
     double notice;              /* clock_now() when its time limit is near; 0: it has none */
+    int64_t before;             /* seconds from then to the limit */
     char *home;                 /* the node of a batch job on which its script runs, else NULL */
     pid_t guard;                /* 0: there is none */
     int guards;                 /* so far */

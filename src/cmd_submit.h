@@ -59,9 +59,6 @@ int submit_choose_nodes(struct submit *job, struct err *err);
 /* How many ranks on each, and what each of them gets. */
 int submit_choose_tasks(struct submit *job, struct err *err);
 
-/* Seconds before a limit of so many, 0: none, at which a checkpoint is asked for. */
-int64_t submit_notice(int64_t limit);
-
 /* Where nodes find this program, whatever their PATH; malloc'ed. */
 char *submit_program(void);
 

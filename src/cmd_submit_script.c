@@ -16,9 +16,7 @@
 #include "base/module.h"
 #include "base/option.h"
 #include "cmd_submit.h"
-
-#define LEAST_NOTICE 60
-#define MOST_NOTICE 300     /* seconds before the limit at which a checkpoint is asked for */
+#include "train/job_limit.h"
 
 /* What a template may have between two '@'; NULL: not known. */
 struct word {
@@ -57,18 +55,6 @@ static void add_number(struct words *words, const char *name, int64_t value)
 static void add_text(struct words *words, const char *name, const char *value)
 {
     add(words, name, value && *value ? options_quote(value) : NULL);
-}
-
-/* Not less than twice the half minute that Slurm takes to look at limits, but of a short one no
- * more than half.
- */
-int64_t submit_notice(int64_t limit)
-{
-    int64_t seconds = limit / 5 < LEAST_NOTICE ? LEAST_NOTICE : limit / 5;
-
-    if (limit == 0 || seconds > MOST_NOTICE)
-        return MOST_NOTICE;
-    return seconds < limit / 2 ? seconds : limit / 2;
 }
 
 static char *time_text(int64_t seconds)
@@ -151,8 +137,6 @@ static void add_files(struct words *words, const struct submit *job)
 
 static void add_all(struct words *words, const struct submit *job)
 {
-    int64_t notice_time = submit_notice(job->time);
-
     add(words, "COMMAND", mem_strdup(job->command));
     add_text(words, "NAME", job->name);
     add_number(words, "NODES", job->nodes);
@@ -162,8 +146,8 @@ static void add_all(struct words *words, const struct submit *job)
     add_number(words, "GPUS", job->gpus);
     add_text(words, "PARTITION", job->partition);
     add(words, "TIME", job->time ? time_text(job->time) : NULL);
-    add_number(words, "BEFORE", notice_time);
-    add_number(words, "SECONDS", job->time > notice_time ? job->time - notice_time : 0);
+    add_number(words, "BEFORE", job_limit_notice(job->time));
+    add_number(words, "LIMIT", job->time);
     add(words, "RESTARTS", mem_printf("%" PRId64, job->restarts));
     add(words, "SELECT", select_text(job));
     add(words, "REST", rest_text(job));

@@ -19,6 +19,7 @@
 #include "topology/node.h"
 #include "train/bind.h"
 #include "train/fate.h"
+#include "train/job_limit.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
 #include "train/timings.h"
@@ -262,6 +263,8 @@ static int read_running(const struct options *o, struct train_settings *t, struc
         t->gradients = option_string(o, "dump-gradients", NULL);
     t->prometheus = option_string(o, "prometheus", NULL);
     t->job = job_names();
+    if (job_limit_read(&t->limit, err) < 0)
+        return -1;
     if (option_number(o, "report-every", 0, 1e9, REPORT_EVERY, &t->report_every, err) < 0)
         return -1;
     if (t->prometheus && t->report_every == 0)

@@ -299,6 +299,25 @@ can_mount() {
     [ "$(steps)" = lock ]
 }
 
+@test "before the end of its job, if it is told that, a run writes a checkpoint and ends" {
+    unset SLURM_JOB_ID
+    TASUKI_JOB_END=$(($(date +%s) + 8)) run timeout 60 "$TASUKI" train $RUN --steps 100000000
+    echo "$output"
+    [ "$status" -eq 75 ]
+    [ "$(grep -c ' seconds are left of the job.s limit: a checkpoint is asked for' <<<"$output")" -eq 1 ]
+    [ -e "$DIR/out/latest" ]
+    rm -r "$DIR/out"
+    TASUKI_JOB_END=$(date +%s) run train 2 --stages 2 --steps 100000000
+    [ "$status" -eq 75 ]
+    rm -r "$DIR/out"
+    TASUKI_JOB_END=$(($(date +%s) + 3600)) run train 1 --steps 4
+    [ "$status" -eq 0 ]
+    [[ "$output" != *limit* ]]
+    TASUKI_JOB_END=soon run train 1 --steps 4
+    [ "$status" -eq 2 ]
+    [[ "$output" == *'TASUKI_JOB_END: expected a number of seconds, got "soon"'* ]]
+}
+
 @test "paths name the job and the task of an array" {
     RUN="${RUN% --checkpoint*} -q --steps 1 --checkpoint $DIR/out-%A_%a --log $DIR/log-%j%%"
     SLURM_JOB_ID=12 SLURM_ARRAY_JOB_ID=10 SLURM_ARRAY_TASK_ID=2 "$TASUKI" train $RUN

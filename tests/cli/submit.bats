@@ -194,6 +194,7 @@ continued() {
         [ "$(continued pjm/job.sh PJM_BULKNUM=0)" = \
             "-x TASUKI_RESTARTS=1 --bulk --sparam 0-0 -g x pjm/job.sh" ]
         grep -x 'log = pjm/log-%a.jsonl' pjm/job.conf
+        run ! grep '^export TASUKI_JOB_END' pjm/job.sh
         rm -r pjm
     done
     # No array.

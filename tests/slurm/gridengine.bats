@@ -61,11 +61,13 @@ wait_for_step() {
     "$TASUKI" train "${training[@]}" --steps 16 --log alone
     export TASUKI_TEST_DELAY=1:60000
     write_script --steps 16 --stages 2 --replicas 1,1 --time 30
-    # The first job's is in 4 seconds, whatever the machine does besides.
-    sed -i 's/\(--signal=USR1\) [0-9]*/\1 $((restarts ? 600 : 4))/' run/job.sh
+    grep -q '^export TASUKI_JOB_END=.* + 1800))$' run/job.sh
+    # The first job's is in 8 seconds, of which half are kept free.
+    sed -i '/^export TASUKI_JOB_END=/s/1800/(restarts ? 1800 : 8)/' run/job.sh
     "$gridengine" run qsub -pe mpi 2 run/job.sh
     wait_for_step 16
     cat run/job.out
+    grep -q ' seconds are left of the job.s limit: a checkpoint is asked for' run/job.out
     grep -q 'to be continued, restart 1 of at most' run/job.out
     grep -q 'resuming from' run/job.out
     same_losses run/log.jsonl alone
@@ -75,10 +77,10 @@ wait_for_step() {
     local task
     "$TASUKI" train "${training[@]}" --steps 8 --log alone
     "$gridengine" run "$TASUKI" submit "${training[@]}" --scheduler sge --nodes 1 \
-        --ntasks-per-node 1 --directory run --steps 8 --time 1:00 -- -t 2-4:2
-    # A task's first job is told at once to end, and does so after a step.
-    sed -i 's/\(--signal=USR1\) [0-9]*/\1 $((restarts ? 600 : 1))/' run/job.sh
-    TASUKI_TEST_DELAY=1:300000 "$gridengine" run qsub -t 2-4:2 run/job.sh
+        --ntasks-per-node 1 --directory run --steps 8 --time 1 -- -t 2-4:2
+    # The limit of a task's first job is over at once: it ends after a step.
+    sed -i '/^export TASUKI_JOB_END=/s/60))/(restarts ? 1800 : 0)))/' run/job.sh
+    "$gridengine" run qsub -t 2-4:2 run/job.sh
     for task in 2 4; do
         wait_for_step 8 run/log-$task.jsonl
         cat run/job-$task.out
