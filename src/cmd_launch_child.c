@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,6 +126,15 @@ static void tell_nodes(const struct launcher *l)
     free(list);
 }
 
+/* How long before the limit a checkpoint is asked for; 0: it is not. */
+static void tell_notice(const struct launcher *l)
+{
+    char *seconds = mem_printf("%" PRId64, l->notice > 0 ? l->before : 0);
+
+    setenv("TASUKI_JOB_NOTICE", seconds, 1);
+    free(seconds);
+}
+
 /* One task of a node is to see all GPUs that the job has there, and what it says is read. */
 static void let_answer(void)
 {
@@ -143,6 +153,7 @@ static void let_train(const struct launcher *l)
         setenv("TASUKI_FATE", l->fate, 1);
     setenv("TASUKI_STARTED_BY", l->tag, 1);
     tell_nodes(l);
+    tell_notice(l);
     if (l->order) {
         setenv("SLURM_HOSTFILE", l->order, 1);
         setenv("TASUKI_ORDER", "plan", 1);

@@ -417,6 +417,7 @@ static int leave(int rank, bool launched)
 struct job {
     const struct options *options;
     struct topo_node *node;
+    double kill_wait;           /* see job_limit.h */
     const char *command, *cache;
     char *const *words;         /* of the command line after "train"; NULL-terminated */
     double start;
@@ -425,7 +426,8 @@ struct job {
 static int run_rank(const struct launch *launch, void *context, struct err *err)
 {
     const struct job *job = context;
-    struct train_settings settings = { .command = job->command, .cache_directory = job->cache };
+    struct train_settings settings = { .command = job->command, .cache_directory = job->cache,
+                                       .limit.left = job->kill_wait };
     struct comm *comm = comm_open(launch, err);
     char *paths[PATHS] = { NULL };
     int code, rank;
@@ -506,7 +508,9 @@ static int run(struct job *job, struct err *err)
                         &ignored);
     if (launcher_wanted(job->options, &launch, err))
         return err->code ? (int)err->code : launcher_run(job->options, job->words, err);
-    /* Before comm_open(): reading the hardware may start a process. */
+    /* Before comm_open(): these may start a process. */
+    if (launch.slurm_step && option_string(job->options, "checkpoint", NULL))
+        job->kill_wait = job_limit_kill_wait();
     job->node = topo_node_discover(NULL, err);
     if (job->node)
         bind_rank(job->node, launch.local_size, computes_on_gpus(job->options));

@@ -101,6 +101,7 @@ static void report_step(struct session *s, struct report *r, int64_t step, doubl
     else
         progress_update(r->progress, step + 1, "loss %.6g", loss);
     session_note_step(s, &line);
+    session_weigh_limit(s, mean_seconds(r));
     journal_step(s->journal, &line);
 }
 

@@ -318,6 +318,19 @@ can_mount() {
     [[ "$output" == *'TASUKI_JOB_END: expected a number of seconds, got "soon"'* ]]
 }
 
+@test "where a signal at the limit leaves too little time, that is said once" {
+    unset SLURM_JOB_ID
+    export TASUKI_TEST_WRITE_DELAY=1.5
+    TASUKI_JOB_NOTICE=1 run train 1 --steps 8 --checkpoint-every 2
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c 'warning: a step and a checkpoint take [1-9].*, and are asked for 1 s before the time limit: let SIGUSR1 come earlier, by --signal=USR1@[0-9]* of sbatch, salloc or srun' <<<"$output")" -eq 1 ]
+    rm -r "$DIR/out"
+    TASUKI_JOB_NOTICE=60 run train 1 --steps 8 --checkpoint-every 2
+    [ "$status" -eq 0 ]
+    [[ "$output" != *warning* ]]
+}
+
 @test "paths name the job and the task of an array" {
     RUN="${RUN% --checkpoint*} -q --steps 1 --checkpoint $DIR/out-%A_%a --log $DIR/log-%j%%"
     SLURM_JOB_ID=12 SLURM_ARRAY_JOB_ID=10 SLURM_ARRAY_TASK_ID=2 "$TASUKI" train $RUN

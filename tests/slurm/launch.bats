@@ -140,6 +140,20 @@ same_curve() {
     [ -e c/latest ]
 }
 
+# KillWait is 3 seconds here.
+@test "a step that Slurm would kill before its checkpoint is written says so, once" {
+    TASUKI_TEST_WRITE_DELAY=4 run srun -t 10 --mpi=pmix -N2 --ntasks-per-node=1 "$TASUKI" train \
+        "${training[@]}" --steps 8 --checkpoint c --checkpoint-every 2
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c 'warning: a step and a checkpoint take [4-9].* s, and Slurm kills 3 s (KillWait) after its SIGTERM at the time limit: .*--signal=USR1@' <<<"$output")" -eq 1 ]
+    TASUKI_TEST_WRITE_DELAY=4 run srun --mpi=pmix -N2 --ntasks-per-node=1 "$TASUKI" train \
+        "${training[@]}" --steps 8 --checkpoint c --checkpoint-every 4
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" != *KillWait* ]]
+}
+
 # Half of a limit of a minute.
 @test "before the time limit that libslurm tells a checkpoint is written, without a signal" {
     local start=$SECONDS
