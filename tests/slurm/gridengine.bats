@@ -20,12 +20,7 @@ teardown_file() {
 }
 
 setup() {
-    [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
-    mpi_environment
-    cd "$BATS_TEST_TMPDIR"
-    demo=$srcdir/etc/demo
-    training=("$demo/digits.onnx" --data "$demo/digits-train.safetensors" --global-batch 32
-        --batchnorm-samples 8 --precision float64 --seed 5)
+    begin_in_lab
 }
 
 # Writes the script of a run in the folder "run", with what is given for it.
