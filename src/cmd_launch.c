@@ -279,6 +279,7 @@ int launcher_run(const struct options *options, char *const *words, struct err *
     free(l.names);
     free(l.bind);
     free(l.home);
+    free(l.guard_node);
     free(l.tag);
     free(l.program);
     free(l.checkpoint);

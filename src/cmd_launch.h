@@ -38,8 +38,12 @@ struct launcher {
     double node_hours;          /* of these */
     char *tag;                  /* of this launcher, unlike any other's */
     double notice;              /* clock_now() when its time limit is near; 0: it has none */
+    int64_t before;             /* seconds from then to the limit */
     char *home;                 /* the node of a batch job on which its script runs, else NULL */
     pid_t guard;                /* 0: there is none */
+    int guards;                 /* so far */
+    char *guard_node;           /* of the last one */
+    double guard_start, guard_pause;    /* of it: clock_now(); seconds from then to the next one */
 };
 
 /* Is that what this process is? Yes with err->code where the settings are wrong. */
@@ -57,11 +61,26 @@ int launcher_look_again(struct launcher *l, struct err *err);
 struct answer {
     bool there;
     struct health health;       /* where it is */
-    char *talk;                 /* else what srun, or the program there, said; NULL: nothing */
+    bool asked;                 /* else: alone, for as long as that is waited for */
+    char *talk;                 /* and what srun, or the program there, said, or why it was not
+                                 * asked; NULL: nothing */
 };
 
-/* Ask nodes, all at once, in bounded time. launcher_answers_free() them. */
-void launcher_ask(struct launcher *l, int n, char *const *names, struct answer *answers);
+/* How many seconds are waited for answers. */
+struct launcher_patience {
+    double first;               /* of all together: drivers may be slow to start */
+    double silence;             /* after which who is left of all keeps silent, too */
+    double each;                /* of one that is asked alone, from then on */
+    int at_once;                /* that are */
+    int tries;                  /* of each of them: a busy controller may fail once */
+};
+
+/* Ask nodes, all together, then each that kept silent; until a signal to end. That takes no longer
+ * than 'first', and 'each' so many times as 'at_once' goes into their number, for all 'tries'.
+ * launcher_answers_free() them.
+ */
+void launcher_ask(struct launcher *l, const struct launcher_patience *patience, int n,
+                  char *const *names, struct answer *answers);
 void launcher_answers_free(int n, struct answer *answers);
 /* Is this process asked? Then its answer, to stdout. */
 bool launcher_is_asked(void);
@@ -82,7 +101,9 @@ bool launcher_plan_keeps(const struct launcher *l, const char *node);
 void launcher_note_time(struct launcher *l, const struct slurm_facts *facts);
 bool launcher_time_is_over(struct launcher *l);
 
-/* Have another node watch over l->home, unless one does already. */
+/* Have another node watch over l->home, unless one does already: now and then, since a guard may end,
+ * or its node.
+ */
 void launcher_guard(struct launcher *l);
 void launcher_end_guard(struct launcher *l);
 /* Is this process that one? Then its work. */
@@ -118,6 +139,10 @@ enum { OUTPUT_SAME = -1, OUTPUT_NOWHERE = -2 };
 pid_t launcher_start(const struct launcher *l, struct launcher_words *words, int output);
 /* Has it ended, and how? */
 bool launcher_ended(pid_t child, int *code);
+/* Send it a signal, and wait for its end, some seconds: what hangs in a file system, say, ends when
+ * that lets it, if ever, even by SIGKILL. False: it has not ended yet.
+ */
+bool launcher_kill(pid_t child, int number);
 
 /* Run the step to its end. Its exit code, or 128 + a signal's number; -1 with 'err'. */
 int launcher_step(struct launcher *l, bool resume, struct err *err);

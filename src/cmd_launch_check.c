@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Nodes are asked how they are: one step over all of them, and again each that kept silent, by a
- * step of its own, since one that cannot be reached may end the step of all.
+ * step of its own, since one that cannot be reached may end the step of all. So many of these steps
+ * run at a time, and the time of each counts from its own start: a node for which there was no time
+ * has not kept silent.
  */
 #include "config.h"
 
@@ -11,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -19,24 +20,19 @@
 #include "cmd_launch.h"
 #include "train/health.h"
 
-#define FIRST_TIME 60       /* seconds for all nodes together: drivers may be slow to start */
-#define SILENCE 20          /* seconds after which who is left keeps silent, too */
-#define EACH_TIME 30        /* for one alone */
-#define AT_ONCE 32
-#define TRIES 2             /* a busy controller may fail once */
-#define MOST_TIME 180       /* seconds for all of this */
-
 /* Some nodes that are asked by one srun. */
 struct question {
-    int first, n;           /* of the names that are asked at once */
+    int first, n;           /* of the names that are asked at once; n 0: none are */
     pid_t child;            /* 0: it has ended */
     int output;
+    double end;             /* clock_now() when its time is over */
     char *line;             /* what has come of the next one */
     int length;
 };
 
 struct round {
-    const struct launcher *l;
+    struct launcher *l;
+    const struct launcher_patience *patience;
     int n;
     char *const *names;
     struct answer *answers;     /* [n] */
@@ -65,20 +61,25 @@ static pid_t start(const struct round *r, const struct question *q, int output)
     return launcher_start(l, &words, output);
 }
 
-static bool begin(struct round *r, struct question *q)
+/* False: errno says why not. */
+static bool begin(const struct round *r, struct question *q, double seconds)
 {
-    int ends[2];
+    int ends[2], why;
 
-    q->output = -1;
     if (pipe2(ends, O_CLOEXEC) < 0)
         return false;
     q->child = start(r, q, ends[1]);
+    why = errno;
     close(ends[1]);
+    if (q->child < 0) {
+        close(ends[0]);
+        errno = why;
+        return false;
+    }
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     q->output = ends[0];
-    if (q->child < 0)
-        q->child = 0;
-    return q->child > 0;
+    q->end = clock_now() + seconds;
+    return true;
 }
 
 /* A node's answer, or what srun says. */
@@ -110,7 +111,7 @@ static void take_output(struct round *r, struct question *q)
     char block[4096];
     ssize_t n;
 
-    while (q->output >= 0 && (n = read(q->output, block, sizeof(block))) > 0)
+    while ((n = read(q->output, block, sizeof(block))) > 0)
         for (ssize_t i = 0; i < n; i++) {
             bool end = block[i] == '\n';
 
@@ -124,75 +125,103 @@ static void take_output(struct round *r, struct question *q)
         }
 }
 
-static void finish(struct round *r, struct question *q)
+/* Has srun ended, or its time? */
+static bool is_over(struct round *r, struct question *q)
 {
     int code;
 
-    if (q->child > 0) {
-        kill(q->child, SIGKILL);
-        waitpid(q->child, &code, 0);
-    }
     take_output(r, q);
-    if (q->output >= 0)
-        close(q->output);
+    if (launcher_ended(q->child, &code))
+        q->child = 0;
+    return q->child == 0 || clock_now() >= q->end;
+}
+
+static void finish(struct round *r, struct question *q)
+{
+    if (q->child > 0)
+        launcher_kill(q->child, SIGKILL);
+    take_output(r, q);
+    close(q->output);
     free(q->line);
+    *q = (struct question){ .n = 0 };
 }
 
-/* Until all srun have ended, or time is over. */
-static void ask(struct launcher *l, struct round *r, int n, struct question *questions,
-                double seconds)
+static void ask_all(struct round *r)
 {
-    double end = clock_now() + seconds;
-    int left = 0, code;
+    const struct launcher_patience *p = r->patience;
+    struct question q = { .n = r->n };
 
-    for (int i = 0; i < n; i++)
-        left += begin(r, &questions[i]);
-    while (left > 0 && clock_now() < end && !launcher_pause(l, 0.05) &&
-           (r->heard <= 0 || clock_now() < r->heard + SILENCE))
-        for (int i = 0; i < n; i++) {
-            struct question *q = &questions[i];
-
-            take_output(r, q);
-            if (q->child > 0 && launcher_ended(q->child, &code)) {
-                q->child = 0;
-                left--;
-            }
-        }
-    for (int i = 0; i < n; i++)
-        finish(r, &questions[i]);
+    if (!begin(r, &q, p->first))
+        return;
+    while (!is_over(r, &q) && !launcher_pause(r->l, 0.05) &&
+           (r->heard <= 0 || clock_now() < r->heard + p->silence))
+        continue;
+    finish(r, &q);
 }
 
-static void ask_silent(struct launcher *l, struct round *r, double end)
+static bool ask_alone(struct round *r, struct question *q, int node)
 {
-    struct question questions[AT_ONCE];
-    int next = 0;
+    struct answer *a = &r->answers[node];
 
-    while (next < r->n && !l->told && clock_now() < end) {
-        int n = 0;
-
-        for (; next < r->n && n < AT_ONCE; next++) {
-            if (r->answers[next].there)
-                continue;
-            free(r->answers[next].talk);
-            r->answers[next].talk = NULL;
-            questions[n++] = (struct question){ .first = next, .n = 1 };
-        }
-        r->heard = 0;
-        if (n)
-            ask(l, r, n, questions, EACH_TIME);
+    free(a->talk);
+    a->talk = NULL;
+    *q = (struct question){ .first = node, .n = 1 };
+    if (begin(r, q, r->patience->each)) {
+        a->asked = true;
+        return true;
     }
+    a->talk = mem_strdup(strerror(errno));
+    q->n = 0;
+    return false;
 }
 
-void launcher_ask(struct launcher *l, int n, char *const *names, struct answer *answers)
+/* From a node on, the next one that has not answered; r->n: there is none. */
+static int next_silent(const struct round *r, int node)
 {
-    struct round r = { .l = l, .n = n, .names = names, .answers = answers };
-    struct question all = { .n = n };
-    double end = clock_now() + MOST_TIME;
+    while (node < r->n && r->answers[node].there)
+        node++;
+    return node;
+}
+
+/* Of as many as are asked at a time, 'pool', those that are over make room for the next ones. */
+static void ask_silent(struct round *r, struct question *pool)
+{
+    int next = next_silent(r, 0), busy = 0, places = r->patience->at_once;
+
+    do {
+        bool full = false;
+
+        for (int i = 0; i < places; i++) {
+            if (pool[i].n && is_over(r, &pool[i])) {
+                finish(r, &pool[i]);
+                busy--;
+            }
+            if (pool[i].n || next == r->n || full)
+                continue;
+            busy += ask_alone(r, &pool[i], next);
+            /* What cannot be started now can be when another one has ended. */
+            full = !pool[i].n && busy > 0;
+            if (!full)
+                next = next_silent(r, next + 1);
+        }
+    } while ((busy > 0 || next < r->n) && !launcher_pause(r->l, 0.05));
+    for (int i = 0; i < places; i++)
+        if (pool[i].n)
+            finish(r, &pool[i]);
+}
+
+void launcher_ask(struct launcher *l, const struct launcher_patience *patience, int n,
+                  char *const *names, struct answer *answers)
+{
+    struct round r = { .l = l, .patience = patience, .n = n, .names = names,
+                       .answers = answers };
+    struct question *pool = mem_new((size_t)patience->at_once, sizeof(*pool));
 
     memset(answers, 0, (size_t)n * sizeof(*answers));
-    ask(l, &r, 1, &all, FIRST_TIME);
-    for (int i = 0; i < TRIES; i++)
-        ask_silent(l, &r, end);
+    ask_all(&r);
+    for (int i = 0; i < patience->tries && !l->told; i++)
+        ask_silent(&r, pool);
+    free(pool);
 }
 
 void launcher_answers_free(int n, struct answer *answers)

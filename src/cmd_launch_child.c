@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cmd_launch.h"
+
+#define DYING 5             /* seconds from a signal to the end */
 
 /* Signals ------------------------------------------------------------------------------ */
 
@@ -123,6 +126,15 @@ static void tell_nodes(const struct launcher *l)
     free(list);
 }
 
+/* How long before the limit a checkpoint is asked for; 0: it is not. */
+static void tell_notice(const struct launcher *l)
+{
+    char *seconds = mem_printf("%" PRId64, l->notice > 0 ? l->before : 0);
+
+    setenv("TASUKI_JOB_NOTICE", seconds, 1);
+    free(seconds);
+}
+
 /* One task of a node is to see all GPUs that the job has there, and what it says is read. */
 static void let_answer(void)
 {
@@ -141,6 +153,7 @@ static void let_train(const struct launcher *l)
         setenv("TASUKI_FATE", l->fate, 1);
     setenv("TASUKI_STARTED_BY", l->tag, 1);
     tell_nodes(l);
+    tell_notice(l);
     if (l->order) {
         setenv("SLURM_HOSTFILE", l->order, 1);
         setenv("TASUKI_ORDER", "plan", 1);
@@ -190,6 +203,21 @@ pid_t launcher_start(const struct launcher *l, struct launcher_words *words, int
         be_child(l, words, output);
     clear(words);
     return child;
+}
+
+bool launcher_kill(pid_t child, int number)
+{
+    const struct timespec moment = { .tv_nsec = 10000000 };
+    double end = clock_now() + DYING;
+    int code;
+
+    kill(child, number);
+    while (!launcher_ended(child, &code)) {
+        if (clock_now() > end)
+            return false;
+        nanosleep(&moment, NULL);
+    }
+    return true;
 }
 
 bool launcher_ended(pid_t child, int *code)

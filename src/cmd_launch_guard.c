@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -25,29 +24,71 @@
 #include "scheduler/slurm/slurm.h"
 
 #define LOOK_EVERY 30       /* seconds: Slurm itself takes SlurmdTimeout, usually 300 */
-#define LEAVING 5           /* seconds that a guard is given to end */
+/* Seconds from one guard to the next: twice as many for each that ended soon. */
+#define LEAST_PAUSE 5
+#define MOST_PAUSE 300
 
 /* The launcher's side -------------------------------------------------------------------- */
 
+/* The last one, and after a guard there that ended the one before it. */
 static const char *other_node(const struct launcher *l)
 {
-    for (int i = l->n_names - 1; i >= 0; i--)
-        if (strcmp(l->names[i], l->home) != 0)
-            return l->names[i];
+    for (int i = 0; i < l->n_names; i++) {
+        int turn = (l->guards + i) % l->n_names;
+        const char *name = l->names[l->n_names - 1 - turn];
+
+        if (strcmp(name, l->home) != 0)
+            return name;
+    }
     return NULL;
+}
+
+static bool is_left(const struct launcher *l, const char *node)
+{
+    for (int i = 0; i < l->n_names; i++)
+        if (strcmp(l->names[i], node) == 0)
+            return true;
+    return false;
+}
+
+/* Is there one, on a node that still counts? */
+static bool has_guard(struct launcher *l)
+{
+    double lived = clock_now() - l->guard_start;
+    int code;
+
+    if (l->guard <= 0)
+        return false;
+    if (!launcher_ended(l->guard, &code)) {
+        if (is_left(l, l->guard_node))
+            return true;
+        launcher_end_guard(l);
+        return false;
+    }
+    l->guard = 0;
+    l->guard_pause = lived > MOST_PAUSE ? LEAST_PAUSE : 2 * l->guard_pause;
+    if (l->guard_pause > MOST_PAUSE)
+        l->guard_pause = MOST_PAUSE;
+    return false;
 }
 
 void launcher_guard(struct launcher *l)
 {
     struct launcher_words words = { .variable = "TASUKI_GUARD", .value = l->home };
-    const char *node = l->home ? other_node(l) : NULL;
-    int code;
+    const char *node;
 
-    if (l->guard > 0 && !launcher_ended(l->guard, &code))
+    if (!l->home || has_guard(l))
         return;
-    l->guard = 0;
+    if (l->guards && clock_now() < l->guard_start + l->guard_pause)
+        return;
+    node = other_node(l);
     if (!node)
         return;
+    l->guards++;
+    l->guard_start = clock_now();
+    l->guard_pause = l->guard_pause > 0 ? l->guard_pause : LEAST_PAUSE;
+    free(l->guard_node);
+    l->guard_node = mem_strdup(node);
     launcher_add(&words, mem_strdup("srun"));
     launcher_add(&words, mem_strdup("--mpi=none"));
     launcher_add(&words, mem_strdup("--overlap"));
@@ -61,20 +102,8 @@ void launcher_guard(struct launcher *l)
 
 void launcher_end_guard(struct launcher *l)
 {
-    double end = clock_now() + LEAVING;
-    int code;
-
-    if (l->guard <= 0)
-        return;
-    kill(l->guard, SIGTERM);
-    while (!launcher_ended(l->guard, &code)) {
-        launcher_next_signal(0.05);
-        if (clock_now() > end) {
-            kill(l->guard, SIGKILL);
-            waitpid(l->guard, &code, 0);
-            break;
-        }
-    }
+    if (l->guard > 0 && !launcher_kill(l->guard, SIGTERM))
+        launcher_kill(l->guard, SIGKILL);
     l->guard = 0;
 }
 

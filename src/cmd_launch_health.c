@@ -138,15 +138,21 @@ static bool is_drained(const struct slurm_node *node)
 static void look(struct launcher *l, const struct slurm_facts *facts, enum fitness *fitness,
                  char **why)
 {
+    static const struct launcher_patience patience = {
+        .first = 60, .silence = 20, .each = 30, .at_once = 64, .tries = 2,
+    };
     struct answer *answers = mem_new((size_t)l->n_names, sizeof(*answers));
 
-    launcher_ask(l, l->n_names, l->names, answers);
+    launcher_ask(l, &patience, l->n_names, l->names, answers);
     judge(l, facts, answers, why);
     for (int i = 0; i < l->n_names; i++) {
         const struct slurm_node *node = find_node(facts, l->names[i]);
 
-        if (!answers[i].there)
+        if (!answers[i].there && answers[i].asked)
             why[i] = silence(&answers[i]);
+        else if (!answers[i].there && !l->told)
+            log_warning("node %s was not asked how it is: %s", l->names[i],
+                        answers[i].talk ? answers[i].talk : "there was no time");
         fitness[i] = why[i] ? BAD : WELL;
         if (!why[i] && is_drained(node)) {
             fitness[i] = DRAINED;

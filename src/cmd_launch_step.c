@@ -118,21 +118,25 @@ static void cancel(const struct launcher *l, const char *step)
         log_warning("step %s.%s: %s", l->job, step, err.text);
 }
 
-/* Ranks have told how they ended, and srun waits for others: on a node that vanished. */
-static void check_patience(struct launcher *l, pid_t child, double *since)
+/* Ranks have told how they ended, and srun waits for others: on a node that vanished. Was it killed,
+ * then?
+ */
+static bool check_patience(const struct launcher *l, pid_t child, double *since)
 {
     char *step = step_that_ended(l);
+    bool over;
 
     if (step && *since <= 0)
         *since = clock_now();
-    if (step && clock_now() - *since > MOST_GRACE) {
+    over = step && clock_now() - *since > MOST_GRACE;
+    if (over) {
         log_warning("step %s.%s has not ended %d seconds after its first rank: killing srun",
                     l->job, step, MOST_GRACE);
-        kill(child, SIGKILL);
+        launcher_kill(child, SIGKILL);
         cancel(l, step);
-        *since = clock_now();
     }
     free(step);
+    return over;
 }
 
 int launcher_step(struct launcher *l, bool resume, struct err *err)
@@ -149,7 +153,9 @@ int launcher_step(struct launcher *l, bool resume, struct err *err)
         if (number && number != SIGCHLD)
             hand_on(l, child, number);
         if (clock_now() > look) {
-            check_patience(l, child, &since);
+            if (check_patience(l, child, &since))
+                return 128 + SIGKILL;
+            launcher_guard(l);
             if (!l->told && launcher_time_is_over(l))
                 hand_on(l, child, SIGUSR1);
             look = clock_now() + LOOK_EVERY;

@@ -9,15 +9,16 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "cmd_launch.h"
-#include "cmd_submit.h"
 #include "scheduler/slurm/slurm.h"
+#include "train/job_limit.h"
 
 void launcher_note_time(struct launcher *l, const struct slurm_facts *facts)
 {
     l->notice = 0;
     if (facts->time_limit <= 0 || facts->time_left < 0)
         return;
-    l->notice = clock_now() + (double)(facts->time_left - submit_notice(facts->time_limit));
+    l->before = job_limit_notice(facts->time_limit);
+    l->notice = clock_now() + (double)(facts->time_left - l->before);
 }
 
 bool launcher_time_is_over(struct launcher *l)

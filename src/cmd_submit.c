@@ -33,7 +33,7 @@
 #define MOST_NODES (1 << 20)
 #define MOST_TASKS 4096
 #define CHECKPOINTS "checkpoints"
-#define TASK_CHECKPOINTS CHECKPOINTS "-%A_%a"
+#define TASK_CHECKPOINTS CHECKPOINTS "-%a"
 #define MOST_RUNS 10000     /* of one name in one folder */
 
 /* Options -------------------------------------------------------------------------------- */
@@ -180,23 +180,39 @@ static int read_scheduler(struct submit *job, struct err *err)
                    "qsub in PATH; --dry-run prints the script");
 }
 
-/* "--array=0-3", "--array 0-3", "-a0-3", as each scheduler calls it. */
+/* "--array=0-3", "--array 0-3", "-a0-3", as each scheduler calls it; PJM has two for it. */
+int submit_array_words(enum scheduler scheduler, char *const *rest, int n)
+{
+    static const struct array_option {
+        const char *name;
+        bool alone;             /* no value follows */
+    } names[][2] = { { { "--array", false }, { "-a", false } },
+                     { { "--bulk", true }, { "--sparam", false } },
+                     { { "-J", false }, { NULL, false } },
+                     { { "-t", false }, { NULL, false } } };
+
+    for (int k = 0; k < 2; k++) {
+        const struct array_option *option = &names[scheduler][k];
+        size_t length = option->name ? strlen(option->name) : 0;
+        char next = length && strncmp(rest[0], option->name, length) == 0 ? rest[0][length] : 'x';
+
+        if (!next)
+            return option->alone || n == 1 ? 1 : 2;
+        if (!option->alone &&
+            (length > 2 ? next == '=' : isdigit((unsigned char)next)))
+            return 1;
+    }
+    return 0;
+}
+
 static bool is_array(const struct submit *job)
 {
-    static const char *const names[][2] = { { "--array", "-a" }, { "--bulk", "--bulk" },
-                                            { "-J", "-J" }, { "-t", "-t" } };
-    const char *const *own = names[job->scheduler];
     char *const *rest;
     int n = options_rest(job->options, &rest);
 
     for (int i = 0; i < n; i++)
-        for (int k = 0; k < 2; k++) {
-            size_t length = strlen(own[k]);
-            char next = strncmp(rest[i], own[k], length) == 0 ? rest[i][length] : 'x';
-
-            if (!next || (own[k][1] == '-' ? next == '=' : isdigit((unsigned char)next)))
-                return true;
-        }
+        if (submit_array_words(job->scheduler, rest + i, n - i))
+            return true;
     return false;
 }
 

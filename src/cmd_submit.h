@@ -40,11 +40,15 @@ struct submit {
 
 /* The run's log in the folder that the output of the job goes to, too. */
 #define SUBMIT_LOG "log.jsonl"
-/* The same of a task of an array, by the array's number and its own. */
-#define SUBMIT_TASK_LOG "log-%A_%a.jsonl"
+/* The same of a task of an array. Not by the array's number: a task that goes on in another job, or
+ * a script that is submitted again, has another one, and is to find what is there.
+ */
+#define SUBMIT_TASK_LOG "log-%a.jsonl"
 
 /* What the scheduler's commands are called: "sbatch". */
 const char *submit_tool(enum scheduler scheduler);
+/* Words at rest[0] that make the job an array: how many; 0: it is another option. */
+int submit_array_words(enum scheduler scheduler, char *const *rest, int n);
 
 /* What the partition allows; where Slurm cannot be asked, and that does not matter, nothing. */
 int submit_ask(struct submit *job, struct err *err);
@@ -54,9 +58,6 @@ int submit_check(const struct submit *job, struct err *err);
 int submit_choose_nodes(struct submit *job, struct err *err);
 /* How many ranks on each, and what each of them gets. */
 int submit_choose_tasks(struct submit *job, struct err *err);
-
-/* Seconds before a limit of so many, 0: none, at which a checkpoint is asked for. */
-int64_t submit_notice(int64_t limit);
 
 /* Where nodes find this program, whatever their PATH; malloc'ed. */
 char *submit_program(void);

@@ -16,9 +16,7 @@
 #include "base/module.h"
 #include "base/option.h"
 #include "cmd_submit.h"
-
-#define LEAST_NOTICE 60
-#define MOST_NOTICE 300     /* seconds before the limit at which a checkpoint is asked for */
+#include "train/job_limit.h"
 
 /* What a template may have between two '@'; NULL: not known. */
 struct word {
@@ -59,18 +57,6 @@ static void add_text(struct words *words, const char *name, const char *value)
     add(words, name, value && *value ? options_quote(value) : NULL);
 }
 
-/* Not less than twice the half minute that Slurm takes to look at limits, but of a short one no
- * more than half.
- */
-int64_t submit_notice(int64_t limit)
-{
-    int64_t seconds = limit / 5 < LEAST_NOTICE ? LEAST_NOTICE : limit / 5;
-
-    if (limit == 0 || seconds > MOST_NOTICE)
-        return MOST_NOTICE;
-    return seconds < limit / 2 ? seconds : limit / 2;
-}
-
 static char *time_text(int64_t seconds)
 {
     return mem_printf("%" PRId64 ":%02d:%02d", seconds / 3600, (int)(seconds / 60 % 60),
@@ -100,15 +86,20 @@ char *submit_program(void)
     return mem_strdup("tasuki");
 }
 
-static char *rest_text(const struct options *options)
+/* Without what makes an array: a task of it goes on alone. */
+static char *rest_text(const struct submit *job)
 {
     char *const *rest, *text = mem_strdup("");
-    int n = options_rest(options, &rest);
+    int n = options_rest(job->options, &rest);
 
-    for (int i = 0; i < n; i++) {
-        char *word = options_quote(rest[i]);
-        char *more = mem_printf("%s%s%s", text, i ? " " : "", word);
+    for (int i = 0, skip; i < n; i += skip ? skip : 1) {
+        char *word, *more;
 
+        skip = submit_array_words(job->scheduler, rest + i, n - i);
+        if (skip)
+            continue;
+        word = options_quote(rest[i]);
+        more = mem_printf("%s%s%s", text, *text ? " " : "", word);
         free(word);
         free(text);
         text = more;
@@ -116,11 +107,20 @@ static char *rest_text(const struct options *options)
     return text;
 }
 
+/* Where the job's output goes, unless it is said. */
+static const char *output_name(const struct submit *job)
+{
+    static const char *const plain[] = { "job-%j.out", "job.out", "job.out", "job.out" };
+    static const char *const of_tasks[] = { "job-%A_%a.out", "job.out", "job-^array_index^.out",
+                                            "job-$TASK_ID.out" };
+
+    return job->array ? of_tasks[job->scheduler] : plain[job->scheduler];
+}
+
 static void add_files(struct words *words, const struct submit *job)
 {
     char *script = submit_path(job, "job.sh"), *config = submit_path(job, "job.conf");
-    char *output = submit_path(job, job->scheduler != SCHEDULER_SLURM ? "job.out"
-                                    : job->array ? "job-%A_%a.out" : "job-%j.out");
+    char *output = submit_path(job, output_name(job));
     char *tasuki = submit_program(), *folder = getcwd(NULL, 0);
 
     add_text(words, "SCRIPT", script);
@@ -137,8 +137,6 @@ static void add_files(struct words *words, const struct submit *job)
 
 static void add_all(struct words *words, const struct submit *job)
 {
-    int64_t notice_time = submit_notice(job->time);
-
     add(words, "COMMAND", mem_strdup(job->command));
     add_text(words, "NAME", job->name);
     add_number(words, "NODES", job->nodes);
@@ -148,11 +146,11 @@ static void add_all(struct words *words, const struct submit *job)
     add_number(words, "GPUS", job->gpus);
     add_text(words, "PARTITION", job->partition);
     add(words, "TIME", job->time ? time_text(job->time) : NULL);
-    add_number(words, "BEFORE", notice_time);
-    add_number(words, "SECONDS", job->time > notice_time ? job->time - notice_time : 0);
+    add_number(words, "BEFORE", job_limit_notice(job->time));
+    add_number(words, "LIMIT", job->time);
     add(words, "RESTARTS", mem_printf("%" PRId64, job->restarts));
     add(words, "SELECT", select_text(job));
-    add(words, "REST", rest_text(job->options));
+    add(words, "REST", rest_text(job));
     add_text(words, "HINT", job->one_thread ? "nomultithread" : NULL);
     add_files(words, job);
 }

@@ -19,6 +19,7 @@
 #include "topology/node.h"
 #include "train/bind.h"
 #include "train/fate.h"
+#include "train/job_limit.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
 #include "train/timings.h"
@@ -281,6 +282,8 @@ static int read_running(const struct options *o, struct train_settings *t, struc
         t->gradients = option_string(o, "dump-gradients", NULL);
     t->prometheus = option_string(o, "prometheus", NULL);
     t->job = job_names();
+    if (job_limit_read(&t->limit, err) < 0)
+        return -1;
     if (option_number(o, "report-every", 0, 1e9, REPORT_EVERY, &t->report_every, err) < 0)
         return -1;
     if (t->prometheus && t->report_every == 0)
@@ -433,6 +436,7 @@ static int leave(int rank, bool launched)
 struct job {
     const struct options *options;
     struct topo_node *node;
+    double kill_wait;           /* see job_limit.h */
     const char *command, *cache;
     char *const *words;         /* of the command line after "train"; NULL-terminated */
     double start;
@@ -441,7 +445,8 @@ struct job {
 static int run_rank(const struct launch *launch, void *context, struct err *err)
 {
     const struct job *job = context;
-    struct train_settings settings = { .command = job->command, .cache_directory = job->cache };
+    struct train_settings settings = { .command = job->command, .cache_directory = job->cache,
+                                       .limit.left = job->kill_wait };
     struct comm *comm = comm_open(launch, err);
     char *paths[PATHS] = { NULL };
     int code, rank;
@@ -522,7 +527,9 @@ static int run(struct job *job, struct err *err)
                         &ignored);
     if (launcher_wanted(job->options, &launch, err))
         return err->code ? (int)err->code : launcher_run(job->options, job->words, err);
-    /* Before comm_open(): reading the hardware may start a process. */
+    /* Before comm_open(): these may start a process. */
+    if (launch.slurm_step && option_string(job->options, "checkpoint", NULL))
+        job->kill_wait = job_limit_kill_wait();
     job->node = topo_node_discover(NULL, err);
     if (job->node)
         bind_rank(job->node, launch.local_size, computes_on_gpus(job->options));

@@ -68,17 +68,20 @@ static bool is_job(const char *text)
 static char *log_of_job(const char *job, struct err *err)
 {
     struct slurm_facts *facts = slurm_ask_job(job, err);
+    const char *task = strchr(job, '_');
     char *path = NULL, *slash;
 
     if (!facts)
         return NULL;
     slash = strrchr(facts->output, '/');
-    if (slash)
-        path = mem_printf("%.*s/%s", (int)(slash - facts->output), facts->output, SUBMIT_LOG);
     /* SUBMIT_TASK_LOG */
-    if (path && access(path, F_OK) && strchr(job, '_')) {
+    if (slash && task)
+        path = mem_printf("%.*s/log-%s.jsonl", (int)(slash - facts->output), facts->output,
+                          task + 1);
+    /* Of a script that was made for no array, too. */
+    if (slash && (!path || access(path, F_OK))) {
         free(path);
-        path = mem_printf("%.*s/log-%s.jsonl", (int)(slash - facts->output), facts->output, job);
+        path = mem_printf("%.*s/%s", (int)(slash - facts->output), facts->output, SUBMIT_LOG);
     }
     if (!path || access(path, R_OK)) {
         err_set(err, "job %s: there is no %s beside its output%s%s: give the file of its --log", job,

@@ -17,7 +17,7 @@
 
 struct err;
 
-#define SLURM_DRIVER_VERSION 5
+#define SLURM_DRIVER_VERSION 6
 #define SLURM_DRIVER_SYMBOL "tasuki_slurm_driver"
 
 /* "123", "123_4" of an array, "123+1" of a heterogeneous job. */

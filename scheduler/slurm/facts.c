@@ -41,6 +41,7 @@ static const struct shape_field facts_fields[] = {
     TEXT(FACTS, name), TEXT(FACTS, user), TEXT(FACTS, state), TEXT(FACTS, why),
     TEXT(FACTS, output), TEXT(FACTS, batch_host), BIG(FACTS, requeue), TEXT(FACTS, partition),
     BIG(FACTS, time_left), BIG(FACTS, time_limit), BIG(FACTS, time_default),
+    BIG(FACTS, kill_wait),
     BIG(FACTS, nodes_least), BIG(FACTS, nodes_most), BIG(FACTS, nodes_wanted),
     LIST(FACTS, nodes, SHAPE_LIST, &node_shape, 0),
     LIST(FACTS, switches, SHAPE_LIST, &switch_shape, -1), TEXT(FACTS, switches_why),

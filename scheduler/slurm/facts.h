@@ -47,6 +47,7 @@ struct slurm_facts {
     char *partition;
     int64_t time_left, time_limit;  /* seconds; a partition has only a limit */
     int64_t time_default;
+    int64_t kill_wait;      /* seconds from SIGTERM at the time limit to SIGKILL */
     int64_t nodes_least, nodes_most;        /* of a partition: nodes that a job may have */
     int64_t nodes_wanted;   /* by a job that has none yet */
     int n_nodes;

@@ -195,6 +195,7 @@ int module_add_cluster(struct slurm_facts *facts, struct err *err)
     module_set(&facts->version, conf->version);
     module_set(&facts->cluster, conf->cluster_name);
     module_set(&facts->topology, conf->topology_plugin);
+    facts->kill_wait = conf->kill_wait;
     slurm_free_ctl_conf(conf);
     add_switches(facts);
     return 0;

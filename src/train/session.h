@@ -70,6 +70,7 @@ struct session {
         double paused, written;         /* seconds that training stood still, and in all */
     } saved;
     int64_t save_at;                    /* --mtbf: the step after which the next one begins */
+    bool limit_told;                    /* something was said of the job's limit */
     struct checkpoint_lock *lock;       /* of rank 0, while it has one */
     int n_absent;                       /* values of the model without weights … */
     char *absent;                       /* … of which this is one; NULL: there are none */
@@ -205,6 +206,10 @@ int session_start(struct session *session, struct err *err);
 void session_stop(struct session *session);
 /* Has a signal come that ends the run? */
 bool session_stop_asked(void);
+/* Is it time to write a checkpoint, and end, since the job does? Steps take so long. */
+bool session_ends_soon(struct session *session, double step_seconds);
+/* Warn, once, where a signal at the job's limit leaves too little time for a checkpoint. */
+void session_weigh_limit(struct session *session, double step_seconds);
 /* Threads that read ahead the steps from 'first' to 'end' - 1, for each chunk; an entry is NULL
  * where it reads nothing, or the loop is to do so by itself.
  */

@@ -38,11 +38,18 @@ struct report {
     int n_steps;
     double times[TIMES];        /* of the last steps, for the median */
     double last_loss, busy;     /* busy: seconds of all steps */
+    double first;               /* of the first one */
     struct batch_result spent;  /* sums of this rank */
     bool stop, rollback;
 };
 
 /* One step ---------------------------------------------------------------------------- */
+
+/* The first one warms caches and connections; 0: there is no other. */
+static double mean_seconds(const struct report *r)
+{
+    return r->n_steps > 1 ? (r->busy - r->first) / (r->n_steps - 1) : 0;
+}
 
 /* 'flows': the next step is to follow without a pause. */
 static int run_step(struct session *s, int64_t step, bool flows, double entries[BOARD_COUNT],
@@ -58,7 +65,7 @@ static int run_step(struct session *s, int64_t step, bool flows, double entries[
     entries[BOARD_CORRECT] = result.correct;
     entries[BOARD_NORM] = result.norm;
     entries[BOARD_BAD] = result.bad ? 1 : 0;
-    entries[BOARD_STOP] = session_stop_asked() ? 1 : 0;
+    entries[BOARD_STOP] = session_stop_asked() || session_ends_soon(s, mean_seconds(report));
     entries[BOARD_REPORT] = reports_due(&s->reports, trace_clock()) ? 1 : 0;
     session_note_staging(s, entries);
     session_note_save(s, entries);
@@ -94,6 +101,7 @@ static void report_step(struct session *s, struct report *r, int64_t step, doubl
     else
         progress_update(r->progress, step + 1, "loss %.6g", loss);
     session_note_step(s, &line);
+    session_weigh_limit(s, mean_seconds(r));
     journal_step(s->journal, &line);
 }
 
@@ -218,6 +226,7 @@ static int loop(struct session *s, struct report *r, int64_t *done, struct err *
         r->seconds[step % 2] = trace_clock() - start;
         r->times[r->n_steps++ % TIMES] = r->seconds[step % 2];
         r->busy += r->seconds[step % 2];
+        r->first = r->n_steps == 1 ? r->busy : r->first;
         *done = step + 1;
         if (r->unread == 2 && read_one(s, r, step + 1, err) < 0)
             return -1;

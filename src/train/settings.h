@@ -11,6 +11,7 @@
 #include "train/data.h"
 #include "train/guard.h"
 #include "train/job.h"
+#include "train/job_limit.h"
 #include "train/measure.h"
 #include "train/nccl.h"
 #include "train/optimizer.h"
@@ -85,6 +86,7 @@ struct train_settings {
     double report_every;        /* seconds; 0: never */
     const char *prometheus;     /* file of metrics; NULL: none */
     struct job_names job;
+    struct job_limit limit;     /* of it */
     const char *gradients;      /* file for those of the first step; NULL: none */
     double launch_seconds;      /* what joining the other ranks took */
     const char *command;        /* the command line, for the plan file */

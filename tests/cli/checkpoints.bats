@@ -299,11 +299,51 @@ can_mount() {
     [ "$(steps)" = lock ]
 }
 
+@test "before the end of its job, if it is told that, a run writes a checkpoint and ends" {
+    unset SLURM_JOB_ID
+    TASUKI_JOB_END=$(($(date +%s) + 8)) run timeout 60 "$TASUKI" train $RUN --steps 100000000
+    echo "$output"
+    [ "$status" -eq 75 ]
+    [ "$(grep -c ' seconds are left of the job.s limit: a checkpoint is asked for' <<<"$output")" -eq 1 ]
+    [ -e "$DIR/out/latest" ]
+    rm -r "$DIR/out"
+    TASUKI_JOB_END=$(date +%s) run train 2 --stages 2 --steps 100000000
+    [ "$status" -eq 75 ]
+    rm -r "$DIR/out"
+    TASUKI_JOB_END=$(($(date +%s) + 3600)) run train 1 --steps 4
+    [ "$status" -eq 0 ]
+    [[ "$output" != *limit* ]]
+    TASUKI_JOB_END=soon run train 1 --steps 4
+    [ "$status" -eq 2 ]
+    [[ "$output" == *'TASUKI_JOB_END: expected a number of seconds, got "soon"'* ]]
+}
+
+@test "where a signal at the limit leaves too little time, that is said once" {
+    unset SLURM_JOB_ID
+    export TASUKI_TEST_WRITE_DELAY=1.5
+    TASUKI_JOB_NOTICE=1 run train 1 --steps 8 --checkpoint-every 2
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c 'warning: a step and a checkpoint take [1-9].*, and are asked for 1 s before the time limit: let SIGUSR1 come earlier, by --signal=USR1@[0-9]* of sbatch, salloc or srun' <<<"$output")" -eq 1 ]
+    rm -r "$DIR/out"
+    TASUKI_JOB_NOTICE=60 run train 1 --steps 8 --checkpoint-every 2
+    [ "$status" -eq 0 ]
+    [[ "$output" != *warning* ]]
+}
+
 @test "paths name the job and the task of an array" {
     RUN="${RUN% --checkpoint*} -q --steps 1 --checkpoint $DIR/out-%A_%a --log $DIR/log-%j%%"
     SLURM_JOB_ID=12 SLURM_ARRAY_JOB_ID=10 SLURM_ARRAY_TASK_ID=2 "$TASUKI" train $RUN
     [ -d "$DIR/out-10_2/step-00000001" ]
     [ -f "$DIR/log-12%" ]
+    mkdir "$DIR/out"
+    RUN="${RUN/-%A_%a/}"
+    lock job=12 array_job=10 array_task=2
+    SLURM_JOB_ID=22 SLURM_ARRAY_JOB_ID=20 SLURM_ARRAY_TASK_ID=2 run "$TASUKI" train $RUN
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"writes checkpoints here: job 12 (task 2 of array 10), process 1 on elsewh"* ]]
+    RUN="${RUN/--checkpoint $DIR\/out/--checkpoint $DIR/out-%A_%a}"
     run env -u SLURM_ARRAY_TASK_ID SLURM_JOB_ID=12 "$TASUKI" train $RUN
     echo "$output"
     [ "$status" -eq 2 ]

@@ -147,8 +147,8 @@ END
     export PATH=$PWD/tools:$PATH
     for given in "--array=0-3" "--array 0-3" "-a0-3" "-a 0-3"; do
         "$TASUKI" submit "${training[@]}" --directory own -- $given
-        grep -x 'checkpoint = own/checkpoints-%A_%a' own/job.conf
-        grep -x 'log = own/log-%A_%a.jsonl' own/job.conf
+        grep -x 'checkpoint = own/checkpoints-%a' own/job.conf
+        grep -x 'log = own/log-%a.jsonl' own/job.conf
         grep -x '#SBATCH --output=own/job-%A_%a.out' own/job.sh
         rm -r own
     done
@@ -156,6 +156,55 @@ END
     grep -x 'checkpoint = c' own/job.conf
     "$TASUKI" submit "${training[@]}" --directory plain -- --account a
     grep -x 'checkpoint = plain/checkpoints' plain/job.conf
+}
+
+# A job of a script whose run writes a checkpoint and is not done: how it has itself submitted.
+continued() {
+    local script=$1
+    shift
+    printf '#!/bin/sh\nexit 75\n' >tools/mpirun
+    cp tools/mpirun tools/mpiexec
+    chmod +x tools/mpirun tools/mpiexec
+    rm -f called
+    run env "$@" PATH="$PWD/tools:$PATH" bash "$script"
+    [ "$status" -eq 75 ]
+    xargs <called
+}
+
+@test "with other schedulers a task of an array goes on alone, and finds what it wrote" {
+    tool qsub
+    tool pjsub
+    export PATH=$PWD/tools:$PATH
+    for given in "-J 0-9 -A a" "-A a -J0-9" "-J 0-9:3 -A a"; do
+        "$TASUKI" submit "${training[@]}" --scheduler pbs --directory pbs -- $given
+        [ "$(continued pbs/job.sh PBS_ARRAY_INDEX=5 TASUKI_RESTARTS=2)" = \
+            "-v TASUKI_RESTARTS=3 -J 5-6:2 -A a pbs/job.sh" ]
+        grep -x 'checkpoint = pbs/checkpoints-%a' pbs/job.conf
+        rm -r pbs
+    done
+    for given in "-t 1-9 -tc 3" "-tc 3 -t1-9" "-t 4 -tc 3"; do
+        "$TASUKI" submit "${training[@]}" --scheduler sge --directory sge -- $given
+        [ "$(continued sge/job.sh SGE_TASK_ID=5)" = \
+            "-v TASUKI_RESTARTS=1 -t 5 -tc 3 sge/job.sh" ]
+        grep -F 'sge/job-$TASK_ID.out' sge/job.sh
+        rm -r sge
+    done
+    for given in "--bulk --sparam 0-9 -g x" "-g x --sparam=0-9 --bulk"; do
+        "$TASUKI" submit "${training[@]}" --scheduler pjm --directory pjm -- $given
+        [ "$(continued pjm/job.sh PJM_BULKNUM=0)" = \
+            "-x TASUKI_RESTARTS=1 --bulk --sparam 0-0 -g x pjm/job.sh" ]
+        grep -x 'log = pjm/log-%a.jsonl' pjm/job.conf
+        run ! grep '^export TASUKI_JOB_END' pjm/job.sh
+        rm -r pjm
+    done
+    # No array.
+    "$TASUKI" submit "${training[@]}" --scheduler sge --directory sge -- -pe mpi 2
+    [ "$(continued sge/job.sh SGE_TASK_ID=undefined)" = \
+        "-v TASUKI_RESTARTS=1 -pe mpi 2 sge/job.sh" ]
+    "$TASUKI" submit "${training[@]}" --scheduler pbs --directory pbs -- -l x
+    [ "$(continued pbs/job.sh)" = "-v TASUKI_RESTARTS=1 -l x pbs/job.sh" ]
+    "$TASUKI" submit "${training[@]}" --scheduler pjm --directory pjm
+    [ "$(continued pjm/job.sh)" = "-x TASUKI_RESTARTS=1 pjm/job.sh" ]
 }
 
 @test "other schedulers are found by their commands, and the line to type is printed" {

@@ -5,11 +5,9 @@ load common
 
 setup_file() {
     export LAB_DIR=$BATS_FILE_TMPDIR/lab LAB_NODES=2 LAB_CPUS=2 LAB_BIND=affinity
-    local reason
-    reason=$(no_mpi)
-    [ -e "$TASUKI_PKGLIBDIR/tasuki-slurm.so" ] || reason=${reason:-built without libslurm}
-    [ "$(nproc)" -ge 2 ] || reason=${reason:-this machine has one core}
-    start_lab "$reason"
+    local reason=
+    [ "$(nproc)" -ge 2 ] || reason="this machine has one core"
+    start_slurm_lab "$reason"
 }
 
 teardown_file() {
@@ -20,18 +18,6 @@ setup() {
     [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
     mpi_environment
     cd "$BATS_TEST_TMPDIR"
-}
-
-has_line() {
-    grep -qs "$2" "$1"
-}
-
-wait_until() {
-    local end=$((SECONDS + 120))
-    until "$@"; do
-        [ $SECONDS -lt $end ] || { cat out; return 1; }
-        sleep 0.1
-    done
 }
 
 # Train on all nodes, with two ranks on each, and write the CPUs that the threads of each rank may

@@ -22,8 +22,53 @@ start_lab() {
     [ -n "$WHY_NOT" ] || "$lab" up
 }
 
+# The same where libslurm is asked, too.
+start_slurm_lab() {
+    local reason
+    reason=$(no_mpi)
+    [ -e "$TASUKI_PKGLIBDIR/tasuki-slurm.so" ] || reason=${reason:-built without libslurm}
+    start_lab "${reason:-${1:-}}"
+}
+
 stop_lab() {
     [ -n "$WHY_NOT" ] || "$lab" down
+}
+
+# A test in the lab begins, in its own folder; "training" is the digits, in float64, and what is given.
+begin_in_lab() {
+    [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
+    mpi_environment
+    cd "$BATS_TEST_TMPDIR"
+    demo=$srcdir/etc/demo
+    training=("$demo/digits.onnx" --data "$demo/digits-train.safetensors" --global-batch 32
+        --batchnorm-samples 8 --precision float64 --seed 5 "$@")
+}
+
+# A condition, within two minutes, or so many seconds as PATIENCE has.
+wait_until() {
+    local end=$((SECONDS + ${PATIENCE:-120}))
+    until "$@"; do
+        [ $SECONDS -lt $end ] || { what_is_there; return 1; }
+        sleep 0.1
+    done
+}
+
+# After that: the jobs, nodes, and what was said by tests and daemons.
+what_is_there() {
+    local file
+    "$lab" run scontrol show job
+    "$lab" run sinfo -N
+    for file in out run/job-*.out "$LAB_DIR"/log/slurm*.log; do
+        [ ! -e "$file" ] || { echo "--- $file"; tail -n 60 "$file"; }
+    done
+}
+
+has_line() {
+    grep -qs "$2" "$1"
+}
+
+all_idle() {
+    [ "$("$lab" run sinfo -h -N -p main -o %T | grep -cx idle)" = "$LAB_NODES" ]
 }
 
 # On the login node of the lab.
@@ -54,6 +99,11 @@ all_passed() {
 
 losses() {
     sed -n '/^{"step"/s/.*"loss": *\([0-9.e+-]*\).*/\1/p' "$1"
+}
+
+# The steps after the last checkpoint are done twice: the later ones count.
+last_of_each_step() {
+    tac "$1" | awk -F '[:,]' '/^{"step"/ && !seen[$2]++' | tac
 }
 
 # Numbers, line by line, within 1e-10 of their size.

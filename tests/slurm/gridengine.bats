@@ -20,12 +20,7 @@ teardown_file() {
 }
 
 setup() {
-    [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
-    mpi_environment
-    cd "$BATS_TEST_TMPDIR"
-    demo=$srcdir/etc/demo
-    training=("$demo/digits.onnx" --data "$demo/digits-train.safetensors" --global-batch 32
-        --batchnorm-samples 8 --precision float64 --seed 5)
+    begin_in_lab
 }
 
 # Writes the script of a run in the folder "run", with what is given for it.
@@ -37,10 +32,10 @@ write_script() {
     [ "$output" = "qsub -pe mpi 2 run/job.sh" ]
 }
 
-# Until its step number $1 is done and it has said so, within two minutes.
+# Until its step number $1 is done and its log, $2, has said so, within two minutes.
 wait_for_step() {
-    local end=$((SECONDS + 120))
-    until sed -n "/^{\"step\":$1,/,\$p" run/log.jsonl 2>/dev/null | grep -q '"event": *"end"'; do
+    local end=$((SECONDS + 120)) log=${2:-run/log.jsonl}
+    until sed -n "/^{\"step\":$1,/,\$p" "$log" 2>/dev/null | grep -q '"event": *"end"'; do
         [ $SECONDS -lt $end ] || { tail -n 30 run/*.out "$LAB_DIR"/sge/*/messages; return 1; }
         sleep 0.2
     done
@@ -61,12 +56,35 @@ wait_for_step() {
     "$TASUKI" train "${training[@]}" --steps 16 --log alone
     export TASUKI_TEST_DELAY=1:60000
     write_script --steps 16 --stages 2 --replicas 1,1 --time 30
-    # The first job's is in 4 seconds, whatever the machine does besides.
-    sed -i 's/\(--signal=USR1\) [0-9]*/\1 $((restarts ? 600 : 4))/' run/job.sh
+    grep -q '^export TASUKI_JOB_END=.* + 1800))$' run/job.sh
+    # The first job's is in 8 seconds, of which half are kept free.
+    sed -i '/^export TASUKI_JOB_END=/s/1800/(restarts ? 1800 : 8)/' run/job.sh
     "$gridengine" run qsub -pe mpi 2 run/job.sh
     wait_for_step 16
     cat run/job.out
+    grep -q ' seconds are left of the job.s limit: a checkpoint is asked for' run/job.out
     grep -q 'to be continued, restart 1 of at most' run/job.out
     grep -q 'resuming from' run/job.out
     same_losses run/log.jsonl alone
+}
+
+@test "tasks of an array have files of their own, and each goes on alone" {
+    local task
+    "$TASUKI" train "${training[@]}" --steps 8 --log alone
+    "$gridengine" run "$TASUKI" submit "${training[@]}" --scheduler sge --nodes 1 \
+        --ntasks-per-node 1 --directory run --steps 8 --time 1 -- -t 2-4:2
+    # The limit of a task's first job is over at once: it ends after a step.
+    sed -i '/^export TASUKI_JOB_END=/s/60))/(restarts ? 1800 : 0)))/' run/job.sh
+    "$gridengine" run qsub -t 2-4:2 run/job.sh
+    for task in 2 4; do
+        wait_for_step 8 run/log-$task.jsonl
+        cat run/job-$task.out
+        same_losses run/log-$task.jsonl alone
+        [ "$(grep -c 'to be continued' run/job-$task.out)" -eq 1 ]
+        grep -q 'resuming from' run/job-$task.out
+        [ -e run/checkpoints-$task/step-00000008 ]
+    done
+    # Those that went on, and no others.
+    [ "$("$gridengine" run qstat -u '*' | grep -c 'job.sh\|digits')" -le 2 ]
+    [ "$(ls run | grep -c '^log-')" -eq 2 ]
 }

@@ -8,10 +8,7 @@ setup_file() {
     export LAB_DIR=$BATS_FILE_TMPDIR/lab LAB_NODES=4 LAB_CPUS=4 LAB_GPUS=2
     export LAB_EXTRA='SlurmdTimeout=300
 JobRequeue=1'
-    local reason
-    reason=$(no_mpi)
-    [ -e "$TASUKI_PKGLIBDIR/tasuki-slurm.so" ] || reason=${reason:-built without libslurm}
-    start_lab "$reason"
+    start_slurm_lab
 }
 
 teardown_file() {
@@ -19,12 +16,8 @@ teardown_file() {
 }
 
 setup() {
-    [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
-    mpi_environment
-    cd "$BATS_TEST_TMPDIR"
-    demo=$srcdir/etc/demo
-    training=("$demo/digits.onnx" --data "$demo/digits-train.safetensors" --global-batch 32
-        --batchnorm-samples 8 --precision float64 --seed 5 --steps 2 --device cpu)
+    begin_in_lab --steps 2 --device cpu
+    PATIENCE=60
     mounts=()
 }
 
@@ -38,18 +31,6 @@ teardown() {
     "$lab" run ip link set to-n2 up
     "$lab" run scontrol update nodename=n[1-4] state=resume 2>/dev/null || true
     wait_until all_idle
-}
-
-wait_until() {
-    local end=$((SECONDS + 60))
-    until "$@"; do
-        [ $SECONDS -lt $end ] || { "$lab" run sinfo -N; tail -n 20 "$LAB_DIR"/log/slurm*.log; return 1; }
-        sleep 0.1
-    done
-}
-
-all_idle() {
-    [ "$("$lab" run sinfo -h -N -p main -o %T | grep -cx idle)" = "$LAB_NODES" ]
 }
 
 # Train in an allocation of all nodes, with one rank on each: allocate TRAINING...

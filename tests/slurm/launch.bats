@@ -5,10 +5,7 @@ load common
 
 setup_file() {
     export LAB_DIR=$BATS_FILE_TMPDIR/lab LAB_NODES=3 LAB_CPUS=4
-    local reason
-    reason=$(no_mpi)
-    [ -e "$TASUKI_PKGLIBDIR/tasuki-slurm.so" ] || reason=${reason:-built without libslurm}
-    start_lab "$reason"
+    start_slurm_lab
 }
 
 teardown_file() {
@@ -20,12 +17,7 @@ teardown() {
 }
 
 setup() {
-    [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
-    mpi_environment
-    cd "$BATS_TEST_TMPDIR"
-    demo=$srcdir/etc/demo
-    training=("$demo/digits.onnx" --data "$demo/digits-train.safetensors" --global-batch 32
-        --batchnorm-samples 8 --precision float64 --seed 5 --stages 2 --replicas 1,1)
+    begin_in_lab --stages 2 --replicas 1,1
 }
 
 # In an allocation: allocate OPTIONS... -- TRAINING...
@@ -34,27 +26,6 @@ allocate() {
     while [ "$1" != -- ]; do options+=("$1"); shift; done
     shift
     "$lab" run timeout -s KILL 240 salloc -Q "${options[@]}" "$TASUKI" train "$@"
-}
-
-wait_until() {
-    local end=$((SECONDS + 120))
-    until "$@"; do
-        [ $SECONDS -lt $end ] || { cat out; tail -n 40 "$LAB_DIR"/log/slurm*.log; return 1; }
-        sleep 0.1
-    done
-}
-
-has_line() {
-    grep -qs "$2" "$1"
-}
-
-all_idle() {
-    [ "$("$lab" run sinfo -h -N -p main -o %T | grep -cx idle)" = "$LAB_NODES" ]
-}
-
-# The steps after the last checkpoint are done twice: the later ones count.
-last_of_each_step() {
-    tac "$1" | awk -F '[:,]' '/^{"step"/ && !seen[$2]++' | tac
 }
 
 # Slow steps in an allocation of all nodes, in the background: "$job" is salloc.
@@ -138,6 +109,20 @@ same_curve() {
     "$lab" run pkill -USR1 -xf "$TASUKI train .*" --parent "$("$lab" run pgrep -x salloc)"
     ends_with 75
     [ -e c/latest ]
+}
+
+# KillWait is 3 seconds here.
+@test "a step that Slurm would kill before its checkpoint is written says so, once" {
+    TASUKI_TEST_WRITE_DELAY=4 run srun -t 10 --mpi=pmix -N2 --ntasks-per-node=1 "$TASUKI" train \
+        "${training[@]}" --steps 8 --checkpoint c --checkpoint-every 2
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c 'warning: a step and a checkpoint take [4-9].* s, and Slurm kills 3 s (KillWait) after its SIGTERM at the time limit: .*--signal=USR1@' <<<"$output")" -eq 1 ]
+    TASUKI_TEST_WRITE_DELAY=4 run srun --mpi=pmix -N2 --ntasks-per-node=1 "$TASUKI" train \
+        "${training[@]}" --steps 8 --checkpoint c --checkpoint-every 4
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" != *KillWait* ]]
 }
 
 # Half of a limit of a minute.

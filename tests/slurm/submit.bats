@@ -8,10 +8,7 @@ setup_file() {
     export LAB_DIR=$BATS_FILE_TMPDIR/lab LAB_NODES=3 LAB_CPUS=4 LAB_SOCKETS=2 LAB_GPUS=2
     export LAB_EXTRA='PartitionName=small Nodes=n[1-2] MaxNodes=2 MaxTime=30 State=UP
 PartitionName=closed Nodes=n3 State=DRAIN'
-    local reason
-    reason=$(no_mpi)
-    [ -e "$TASUKI_PKGLIBDIR/tasuki-slurm.so" ] || reason=${reason:-built without libslurm}
-    start_lab "$reason"
+    start_slurm_lab
 }
 
 teardown_file() {
@@ -19,34 +16,11 @@ teardown_file() {
 }
 
 setup() {
-    [ -z "$WHY_NOT" ] || skip "$WHY_NOT"
-    mpi_environment
-    cd "$BATS_TEST_TMPDIR"
-    demo=$srcdir/etc/demo
-    training=("$demo/digits.onnx" --data "$demo/digits-train.safetensors" --global-batch 32
-        --batchnorm-samples 8 --precision float64 --seed 5)
+    begin_in_lab
 }
 
 submit() {
     "$lab" run timeout 60 "$TASUKI" submit "$@"
-}
-
-what_slurm_says() {
-    local file
-    "$lab" run scontrol show job
-    for file in run/job-*.out "$LAB_DIR"/log/slurm*.log; do
-        echo "--- $file"
-        tail -n 60 "$file"
-    done
-}
-
-# A condition, within two minutes.
-wait_until() {
-    local end=$((SECONDS + 120))
-    until "$@"; do
-        [ $SECONDS -lt $end ] || { what_slurm_says; return 1; }
-        sleep 0.1
-    done
 }
 
 # By the job's state, of which squeue shows some minutes what is over.
@@ -58,16 +32,8 @@ ended() {
     in_state "$1" COMPLETED || in_state "$1" FAILED || in_state "$1" CANCELLED
 }
 
-has_line() {
-    grep -qs "$2" "$1"
-}
-
 no_steps() {
     ! "$lab" run pgrep -f '^slurmstepd: \[' >/dev/null
-}
-
-all_idle() {
-    [ "$("$lab" run sinfo -h -N -p main -o %T | grep -cx idle)" = "$LAB_NODES" ]
 }
 
 # A requeued job waits two minutes, in which the processes of its last start go away. Here it
@@ -117,76 +83,78 @@ let_go_on() {
     same_losses run/log.jsonl alone
 }
 
-# The steps after the last checkpoint are done twice: the later ones count.
-last_of_each_step() {
-    tac "$1" | awk -F '[:,]' '/^{"step"/ && !seen[$2]++' | tac
-}
-
 # How often Slurm has started it again.
 restarts() {
     "$lab" run scontrol show job "$1" | sed -n 's/.* Restarts=\([0-9]*\) .*/\1/p'
 }
 
-@test "a job that loses a node goes on without it, in its allocation, with the same curve" {
-    local id
-    "$TASUKI" train "${training[@]}" --steps 16 --log alone
-    export TASUKI_TEST_DELAY=1:30000
-    id=$(submit "${training[@]}" --steps 16 --stages 2 --replicas 1,1 --nodes 3 \
+# The job "$id" on $1 nodes, of 16 slow steps or $2, has a checkpoint, and some steps more.
+start_to_lose() {
+    local steps=${2:-16}
+    "$TASUKI" train "${training[@]}" --steps "$steps" --log alone
+    export TASUKI_TEST_DELAY=1:${3:-30000}
+    id=$(submit "${training[@]}" --steps "$steps" --stages 2 --replicas 1,1 --nodes "$1" \
         --ntasks-per-node 1 --directory run --checkpoint-every 4)
     wait_until has_line run/log.jsonl '^{"step":7,'
-    "$lab" off n2
+}
+
+# It comes to its end, with the same curve, started again $1 times, after one loss, of node $2.
+goes_on() {
     wait_until ended "$id"
-    "$lab" on n2
+    [ -z "${2:-}" ] || "$lab" on "$2"
     cat run/job-"$id".out
     in_state "$id" COMPLETED
-    [ "$(restarts "$id")" -eq 0 ]
-    grep -q 'node n2 is left out' run/job-"$id".out
+    [ "$(restarts "$id")" -eq "$1" ]
     [ "$(grep -c 'resuming from' run/job-"$id".out)" -eq 1 ]
     last_of_each_step run/log.jsonl >once
     same_losses once alone
     wait_until all_idle
 }
 
-# Slurm keeps the job, without anybody to end it: the guard on n2 does.
+@test "a job that loses a node goes on without it, in its allocation, with the same curve" {
+    start_to_lose 3
+    "$lab" off n2
+    goes_on 0 n2
+    grep -q 'node n2 is left out' run/job-"$id".out
+}
+
+# The guard's process on n2, by what it was told.
+guard() {
+    "$lab" at n2 sh -c 'for process in /proc/[0-9]*; do
+        grep -qs ^tasuki "$process/comm" && grep -qs TASUKI_GUARD= "$process/environ" &&
+            echo "${process#/proc/}"
+    done; true'
+}
+
+is_another_guard() {
+    local now
+    now=$(guard)
+    [ -n "$now" ] && [ "$now" != "$1" ]
+}
+
+# Slurm keeps the job, without anybody to end it: the guard on n2 does, here the second one, which
+# takes the place of one that is gone while the step runs.
 @test "a job that loses the node of its script is started again, with the same curve" {
-    local id
-    "$TASUKI" train "${training[@]}" --steps 16 --log alone
-    export TASUKI_TEST_DELAY=1:30000
-    id=$(submit "${training[@]}" --steps 16 --stages 2 --replicas 1,1 --nodes 2 \
-        --ntasks-per-node 1 --directory run --checkpoint-every 4)
-    wait_until has_line run/log.jsonl '^{"step":7,'
+    local first
+    start_to_lose 2 40 100000
+    first=$(guard)
+    [ "$(wc -w <<<"$first")" -eq 1 ]
+    "$lab" at n2 kill -9 "$first"
+    wait_until is_another_guard "$first"
+    run ! has_line run/log.jsonl '^{"step":36,'
     "$lab" off n1
     wait_until in_state "$id" PENDING
     grep -q "node n1, on which the script of job $id ran, is lost" run/job-"$id".out
     let_go_on "$id"
-    wait_until ended "$id"
-    "$lab" on n1
-    cat run/job-"$id".out
-    in_state "$id" COMPLETED
-    [ "$(restarts "$id")" -eq 1 ]
-    last_of_each_step run/log.jsonl >once
-    same_losses once alone
-    wait_until all_idle
+    goes_on 1 n1
 }
 
 @test "a job that has too few nodes left is started again, with the same curve" {
-    local id
-    "$TASUKI" train "${training[@]}" --steps 16 --log alone
-    export TASUKI_TEST_DELAY=1:30000
-    id=$(submit "${training[@]}" --steps 16 --stages 2 --replicas 1,1 --nodes 2 \
-        --ntasks-per-node 1 --directory run --checkpoint-every 4)
-    wait_until has_line run/log.jsonl '^{"step":7,'
+    start_to_lose 2
     "$lab" off n2
     "$lab" run scontrol update nodename=n2 state=down reason=test
     let_go_on "$id"
-    wait_until ended "$id"
-    "$lab" on n2
-    cat run/job-"$id".out
-    in_state "$id" COMPLETED
-    [ "$(grep -c 'resuming from' run/job-"$id".out)" -eq 1 ]
-    last_of_each_step run/log.jsonl >once
-    same_losses once alone
-    wait_until all_idle
+    goes_on 1 n2
 }
 
 @test "tasks of an array train side by side, each with files of its own" {
@@ -196,28 +164,18 @@ restarts() {
     for task in 1 2; do
         wait_until ended "${id}_$task"
         cat run/job-"${id}_$task".out
-        [ "$(grep -c '^{"step"' run/log-"${id}_$task".jsonl)" -eq 4 ]
-        [ -e run/checkpoints-"${id}_$task"/step-00000004 ]
+        [ "$(grep -c '^{"step"' run/log-$task.jsonl)" -eq 4 ]
+        [ -e run/checkpoints-$task/step-00000004 ]
     done
     "$lab" run "$TASUKI" watch "${id}_2" --format json | grep -q '"step": *4'
     [ "$(ls -d run/*%* 2>/dev/null)" = "" ]
 }
 
 @test "a job that loses a rank goes on within its allocation, with the same curve" {
-    local id
-    "$TASUKI" train "${training[@]}" --steps 16 --log alone
-    export TASUKI_TEST_DELAY=1:30000
-    id=$(submit "${training[@]}" --steps 16 --stages 2 --replicas 1,1 --nodes 2 \
-        --ntasks-per-node 1 --directory run --checkpoint-every 4)
-    wait_until has_line run/log.jsonl '^{"step":7,'
+    start_to_lose 2
     "$lab" at n2 pkill -9 -x tasuki
-    wait_until ended "$id"
-    cat run/job-"$id".out
-    in_state "$id" COMPLETED
+    goes_on 0
     grep -q 'rank 1 (n2) is lost' run/job-"$id".out
-    [ "$(grep -c 'resuming from' run/job-"$id".out)" -eq 1 ]
-    last_of_each_step run/log.jsonl >once
-    same_losses once alone
 }
 
 @test "a job that is cancelled, or restarted often enough, is not requeued; sbatch goes on" {
@@ -230,7 +188,7 @@ restarts() {
     wait_until ended "$id"
     in_state "$id" CANCELLED
     id=$("$lab" run sbatch --parsable run/job.sh)
-    wait_until has_line run/log.jsonl '^{"step":20,'
+    wait_until has_line run/log.jsonl '^{"step":36,'
     grep -q 'resuming from' run/job-"$id".out
     "$lab" run scancel -b -s USR1 "$id"
     wait_until ended "$id"

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+#include "train/job_limit.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/err.h"
+#include "scheduler/slurm/slurm.h"
+
+#define LEAST_NOTICE 60
+#define MOST_NOTICE 300
+#define MOST_SECONDS 1e15
+
+/* Not less than twice the half minute that Slurm takes to look at limits, but of a short one no
+ * more than half.
+ */
+int64_t job_limit_notice(int64_t limit)
+{
+    int64_t seconds = limit / 5 < LEAST_NOTICE ? LEAST_NOTICE : limit / 5;
+
+    if (limit == 0 || seconds > MOST_NOTICE)
+        return MOST_NOTICE;
+    return seconds < limit / 2 ? seconds : limit / 2;
+}
+
+/* 0 where the variable says nothing. */
+static int read_seconds(const char *name, double *seconds, struct err *err)
+{
+    const char *text = getenv(name);
+    char *end = NULL;
+
+    *seconds = 0;
+    if (!text || !*text)
+        return 0;
+    *seconds = isdigit((unsigned char)*text) ? strtod(text, &end) : 0;
+    if (end && !*end && *seconds < MOST_SECONDS)
+        return 0;
+    return err_set_code(err, EXIT_USAGE, "%s: expected a number of seconds, got \"%s\"", name,
+                        text);
+}
+
+int job_limit_read(struct job_limit *limit, struct err *err)
+{
+    double end, notice, left;
+
+    if (read_seconds("TASUKI_JOB_END", &end, err) < 0 ||
+        read_seconds("TASUKI_JOB_NOTICE", &notice, err) < 0)
+        return -1;
+    left = end - (double)time(NULL);
+    limit->end = end;
+    /* What has passed of it is not known: that would make it a little longer. */
+    limit->notice = end > 0 && left >= 1 ? (double)job_limit_notice((int64_t)left) : 0;
+    limit->by_launcher = notice > 0;
+    if (limit->by_launcher)
+        limit->left = notice;
+    return 0;
+}
+
+double job_limit_kill_wait(void)
+{
+    const char *job = getenv("SLURM_JOB_ID"), *rank = getenv("SLURM_PROCID");
+    struct err ignored = { 0 };
+    struct slurm_facts *facts;
+    double seconds = 0;
+
+    if (!job || !rank || strcmp(rank, "0") != 0 || getenv("TASUKI_JOB_NOTICE"))
+        return 0;
+    facts = slurm_ask_job(job, &ignored);
+    if (facts && facts->time_limit > 0 && facts->kill_wait > 0)
+        seconds = (double)facts->kill_wait;
+    slurm_facts_free(facts);
+    return seconds;
+}

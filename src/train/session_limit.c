@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/* The end of the job: a checkpoint is written before it. */
+#include <math.h>
+#include <time.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "train/session.h"
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* What is posted now is read a step later, and the checkpoint begun after that one. */
+bool session_ends_soon(struct session *session, double step_seconds)
+{
+    struct session *s = session;
+    const struct job_limit *limit = &s->settings.limit;
+    double need = 1.5 * (2 * step_seconds + s->saved.written), left;
+
+    if (limit->end <= 0 || !s->settings.checkpoint)
+        return false;
+    left = limit->end - now();
+    if (left > fmax(limit->notice, need))
+        return false;
+    if (s->rank == 0 && !s->limit_told)
+        log_info("%.0f seconds are left of the job's limit: a checkpoint is asked for", left);
+    s->limit_told = true;
+    return true;
+}
+
+void session_weigh_limit(struct session *session, double step_seconds)
+{
+    struct session *s = session;
+    const struct job_limit *limit = &s->settings.limit;
+    double need = step_seconds + s->saved.written;
+
+    if (s->rank != 0 || !s->settings.checkpoint || limit->left <= 0 || need <= limit->left ||
+        s->limit_told)
+        return;
+    s->limit_told = true;
+    log_warning("a step and a checkpoint take %.3g s, and %s %.3g s %s the time limit: let SIGUSR1 "
+                "come earlier, by --signal=USR1@%.0f of sbatch, salloc or srun", need,
+                limit->by_launcher ? "are asked for" : "Slurm kills", limit->left,
+                limit->by_launcher ? "before" : "(KillWait) after its SIGTERM at",
+                10 * ceil(need / 5));
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+/* The launcher asks nodes by an srun that is a script here: nodes called "dead…" say nothing,
+ * others answer a moment later.
+ */
+#include "unit.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "cmd_launch.h"
+
+#define NODES 40
+#define DEAD 3
+
+static const char srun[] =
+    "#!/bin/sh\n"
+    "for word; do case $word in --nodelist=*) list=${word#*=} ;; esac; done\n"
+    "case $list in *,*) echo 'one of them is away'; exit 1 ;; esac\n"
+    "case $list in dead*) exec sleep 600 ;; esac\n"
+    "touch \"$ASKED/$$.now\"\n"
+    "ls \"$ASKED\" | grep -c now >>\"$ASKED/counts\"\n"
+    "sleep 0.1\n"
+    "printf '{\"schema\": \"tasuki-health\", \"node\": \"%s\", \"cpus\": 4, \"memory\": 1.0,' $list\n"
+    "printf ' \"gpus\": -1, \"driver\": \"\", \"trouble\": \"\", \"missing\": \"\"}\\n'\n"
+    "rm \"$ASKED/$$.now\"\n";
+
+/* What follows the options of srun does not matter here. */
+void launcher_add_training(struct launcher_words *words, const struct launcher *l, bool resume)
+{
+    (void)resume;
+    launcher_add(words, mem_strdup(l->program));
+}
+
+struct asked {
+    char folder[64], program[8];
+    struct launcher launcher;
+    char *names[NODES];
+    struct answer *answers;
+};
+
+static int set_up(void **state)
+{
+    struct asked *a = mem_new(1, sizeof(*a));
+    char *path, *all;
+    FILE *file;
+
+    strcpy(a->folder, "/tmp/tasuki-asking-XXXXXX");
+    strcpy(a->program, "tasuki");
+    assert_non_null(mkdtemp(a->folder));
+    path = mem_printf("%s/srun", a->folder);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(srun, file);
+    fclose(file);
+    assert_int_equal(chmod(path, 0700), 0);
+    all = mem_printf("%s:%s", a->folder, getenv("PATH"));
+    setenv("PATH", all, 1);
+    setenv("ASKED", a->folder, 1);
+    free(all);
+    free(path);
+    a->launcher = (struct launcher){ .program = a->program };
+    for (int i = 0; i < NODES; i++)
+        a->names[i] = mem_printf("%s%d", i < DEAD ? "dead" : "n", i);
+    a->answers = mem_new(NODES, sizeof(*a->answers));
+    launcher_take_signals();
+    *state = a;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct asked *a = *state;
+    char *command = mem_printf("rm -r '%s'", a->folder);
+
+    launcher_answers_free(NODES, a->answers);
+    for (int i = 0; i < NODES; i++)
+        free(a->names[i]);
+    assert_int_equal(system(command), 0);
+    free(command);
+    free(a);
+    return 0;
+}
+
+/* How many of those that answer were asked at a time, at most. */
+static int most_at_once(const struct asked *a)
+{
+    char *path = mem_printf("%s/counts", a->folder);
+    FILE *file = fopen(path, "r");
+    int n, most = 0;
+
+    assert_non_null(file);
+    while (fscanf(file, "%d", &n) == 1)
+        most = n > most ? n : most;
+    fclose(file);
+    free(path);
+    return most;
+}
+
+/* The dead ones, which come first, hold a place each, but nobody else. */
+static void of_many_nodes_each_has_its_own_time_from_when_it_is_asked(void **state)
+{
+    const struct launcher_patience patience = { .first = 30, .silence = 20, .each = 3,
+                                                .at_once = 8, .tries = 1 };
+    struct asked *a = *state;
+    double start = clock_now();
+
+    launcher_ask(&a->launcher, &patience, NODES, a->names, a->answers);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(a->answers[i].there, i >= DEAD);
+        assert_true(a->answers[i].asked);
+        if (i >= DEAD)
+            assert_string_equal(a->answers[i].health.node, a->names[i]);
+    }
+    assert_true(clock_now() - start >= patience.each);
+    assert_in_range(most_at_once(a), 2, patience.at_once);
+}
+
+/* As where there is no room for another process: none of them counts as silent. */
+static void a_node_that_could_not_be_asked_was_not_asked(void **state)
+{
+    const struct launcher_patience patience = { .first = 5, .silence = 5, .each = 5,
+                                                .at_once = 8, .tries = 2 };
+    struct asked *a = *state;
+    struct rlimit before, none;
+
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 3;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    launcher_ask(&a->launcher, &patience, NODES, a->names, a->answers);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    for (int i = 0; i < NODES; i++) {
+        assert_false(a->answers[i].there);
+        assert_false(a->answers[i].asked);
+        assert_string_equal(a->answers[i].talk, strerror(EMFILE));
+    }
+}
+
+static pid_t sleeper(void)
+{
+    pid_t child = fork();
+
+    if (child == 0) {
+        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+        pause();
+        _exit(0);
+    }
+    assert_true(child > 0);
+    return child;
+}
+
+/* Traced by a process that never looks, a dead one is not handed on to its parent. */
+static pid_t hold(pid_t child)
+{
+    int ends[2];
+    pid_t tracer;
+    char sign;
+
+    assert_int_equal(pipe(ends), 0);
+    tracer = fork();
+    if (tracer == 0) {
+        /* The child says who may trace it once it runs. */
+        while (ptrace(PTRACE_SEIZE, child, NULL, NULL) < 0)
+            usleep(1000);
+        if (write(ends[1], "!", 1) == 1)
+            pause();
+        _exit(0);
+    }
+    assert_true(tracer > 0);
+    assert_int_equal(read(ends[0], &sign, 1), 1);
+    close(ends[0]);
+    close(ends[1]);
+    return tracer;
+}
+
+static void what_is_killed_and_does_not_end_is_waited_for_in_bounded_time(void **state)
+{
+    pid_t child = sleeper(), tracer;
+    double start;
+    int status;
+
+    (void)state;
+    assert_true(launcher_kill(child, SIGKILL));
+    child = sleeper();
+    tracer = hold(child);
+    start = clock_now();
+    assert_false(launcher_kill(child, SIGKILL));
+    assert_true(clock_now() - start < 30);
+    kill(tracer, SIGKILL);
+    assert_int_equal(waitpid(tracer, &status, 0), tracer);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            of_many_nodes_each_has_its_own_time_from_when_it_is_asked, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_node_that_could_not_be_asked_was_not_asked, set_up,
+                                        tear_down),
+        cmocka_unit_test(what_is_killed_and_does_not_end_is_waited_for_in_bounded_time),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
