@@ -18,6 +18,7 @@
 
 #include "comm/comm.h"
 #include "train/best.h"
+#include "train/loss_scale.h"
 #include "train/placement.h"
 #include "train/recipe.h"
 #include "train/store.h"
@@ -41,6 +42,7 @@ struct checkpoint_state {
     bool shuffle;
     struct optimizer_args optimizer;
     struct recipe recipe;   /* resolved; defaults where a file has none */
+    struct loss_scale scale;    /* after these steps; factor 0: none */
     struct checkpoint_best {
         enum best_by by;
         double value;

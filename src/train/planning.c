@@ -56,10 +56,23 @@ bool planning_on_gpu(const char *kernels)
     return kernels && strncmp(kernels, "cuda", 4) == 0;
 }
 
+/* Of what GPUs alone compute in; else NULL. */
+static const char *gpu_backend(const char *precision)
+{
+    static const char *const names[][2] = {
+        { "tf32", "cuda-tf32" }, { "bf16", "cuda-bf16" }, { "fp16", "cuda-fp16" },
+    };
+
+    for (size_t i = 0; precision && i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(precision, names[i][0]) == 0)
+            return names[i][1];
+    return NULL;
+}
+
 int planning_kernels(const struct options *options, const char **name, struct err *err)
 {
     const char *device, *precision = NULL;
-    const char *fast = NULL;    /* what GPUs alone compute in */
+    const char *fast;
     bool gpu;
 
     if (option_choice(options, "device", &device, err) < 0 ||
@@ -67,17 +80,16 @@ int planning_kernels(const struct options *options, const char **name, struct er
         (options_takes(options, "precision") &&
          option_choice(options, "precision", &precision, err) < 0))
         return -1;
-    if (precision && (strcmp(precision, "tf32") == 0 || strcmp(precision, "bf16") == 0))
-        fast = precision;
+    fast = gpu_backend(precision);
     gpu = device ? strcmp(device, "cuda") == 0 : fast && !*name;
     if (fast && !gpu)
-        return err_set_code(err, EXIT_USAGE, "--precision %s needs --device cuda", fast);
+        return err_set_code(err, EXIT_USAGE, "--precision %s needs --device cuda", precision);
     if (!gpu)
         return 0;
     if (*name)
         return err_set_code(err, EXIT_USAGE, "--device cuda and --backend %s: that is a backend "
                             "of CPUs: leave one of them out", *name);
-    *name = !fast ? "cuda" : strcmp(fast, "tf32") == 0 ? "cuda-tf32" : "cuda-bf16";
+    *name = fast ? fast : "cuda";
     return 0;
 }
 

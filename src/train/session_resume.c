@@ -345,6 +345,8 @@ int session_resume(struct session *session, struct err *err)
         t->batchnorm_samples = saved->batchnorm_samples;
     if (!t->seed_given)
         t->seed = saved->seed;
+    if (t->scale.factor > 0 && saved->scale.factor > 0)
+        t->scale = saved->scale;
     optimizer_resume(&t->optimizer, &t->optimizer_given, &saved->optimizer);
     if (check_same(c, "--global-batch", t->global_batch, saved->global_batch, err) < 0 ||
         check_same(c, "--batchnorm-samples", t->batchnorm_samples,
