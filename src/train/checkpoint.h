@@ -48,7 +48,7 @@ struct checkpoint_state {
         double value;
         int64_t step;       /* 0: there was no evaluation yet */
     } best;
-    const char *precision;  /* "float32", "float64" */
+    const char *precision;  /* a word of --precision */
     const char *loss;       /* --loss, or NULL */
     const char *model_path, *model_hash;
     json_t *plan;           /* plan_to_json() */

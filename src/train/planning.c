@@ -56,17 +56,26 @@ bool planning_on_gpu(const char *kernels)
     return kernels && strncmp(kernels, "cuda", 4) == 0;
 }
 
-/* Of what GPUs alone compute in; else NULL. */
-static const char *gpu_backend(const char *precision)
-{
-    static const char *const names[][2] = {
-        { "tf32", "cuda-tf32" }, { "bf16", "cuda-bf16" }, { "fp16", "cuda-fp16" },
-    };
+static const struct {
+    const char *precision, *backend;
+} of_gpus[] = { { "tf32", "cuda-tf32" }, { "bf16", "cuda-bf16" }, { "fp16", "cuda-fp16" } };
 
-    for (size_t i = 0; precision && i < sizeof(names) / sizeof(names[0]); i++)
-        if (strcmp(precision, names[i][0]) == 0)
-            return names[i][1];
+#define N_OF_GPUS (sizeof(of_gpus) / sizeof(of_gpus[0]))
+
+const char *planning_gpu_kernels(const char *precision)
+{
+    for (size_t i = 0; precision && i < N_OF_GPUS; i++)
+        if (strcmp(precision, of_gpus[i].precision) == 0)
+            return of_gpus[i].backend;
     return NULL;
+}
+
+const char *planning_precision(const struct backend *backend, bool float64)
+{
+    for (size_t i = 0; backend && i < N_OF_GPUS; i++)
+        if (strcmp(backend->name, of_gpus[i].backend) == 0)
+            return of_gpus[i].precision;
+    return float64 ? "float64" : "float32";
 }
 
 int planning_kernels(const struct options *options, const char **name, struct err *err)
@@ -80,7 +89,7 @@ int planning_kernels(const struct options *options, const char **name, struct er
         (options_takes(options, "precision") &&
          option_choice(options, "precision", &precision, err) < 0))
         return -1;
-    fast = gpu_backend(precision);
+    fast = planning_gpu_kernels(precision);
     gpu = device ? strcmp(device, "cuda") == 0 : fast && !*name;
     if (fast && !gpu)
         return err_set_code(err, EXIT_USAGE, "--precision %s needs --device cuda", precision);
@@ -294,7 +303,8 @@ static void complete_plan(struct plan *plan, const struct planning *p)
     set_text(&plan->model_path, p->model_path);
     set_text(&plan->model_hash, model_hash(p->model));
     set_text(&plan->cluster, p->cluster->name);
-    set_text(&plan->precision, p->model_options.real == DTYPE_F64 ? "float64" : "float32");
+    set_text(&plan->precision,
+             planning_precision(p->backend, p->model_options.real == DTYPE_F64));
     set_text(&plan->optimizer, optimizer_name(p->optimizer.kind));
     set_text(&plan->command, p->command);
     plan->batchnorm_samples = p->request.batchnorm_samples;

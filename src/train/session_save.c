@@ -169,7 +169,7 @@ int session_save(struct session *session, const char *directory, int keep,
         .global_batch = t->global_batch, .batchnorm_samples = t->batchnorm_samples,
         .seed = t->seed, .shuffle = t->shuffle, .optimizer = t->optimizer,
         .recipe = t->recipe, .best = s->best,
-        .precision = t->float64 ? "float64" : "float32", .loss = t->loss,
+        .precision = planning_precision(s->backend, t->float64), .loss = t->loss,
         .model_path = s->model_path, .model_hash = model_hash(s->model),
         .plan = s->plan_json,
     };

@@ -116,6 +116,27 @@ near_curve() {
     TASUKI_TEST_BACKEND=cuda-fp16 on_fake "$builddir/tests/unit/test_ops"
 }
 
+@test "a plan and a checkpoint of 16 bits are gone on with so, and otherwise where that is said" {
+    local data=$srcdir/tests/data/model/mlp net
+    net="--data $data/train.safetensors --threads 1 -q --lr 0.03"
+    on_fake "$TASUKI" plan "$data/model.onnx" --data "$data/train.safetensors" --global-batch 8 -q \
+        --optimizer sgd --cluster flat:1,bandwidth=1e9,memory=1e9 --device cuda --precision fp16 \
+        --threads 1 -o plan.json
+    grep -q '"precision": "fp16"' plan.json
+    on_fake "$TASUKI" train plan.json $net --device cuda --steps 2 --checkpoint run --log log
+    on_fake "$TASUKI" train "$data/model.onnx" $net --device cuda --steps 4 --checkpoint run --resume \
+        --log log --stages 1
+    [ "$(grep -c '"device":"Fake GPU.*, FP16"' log)" -eq 2 ]
+    [ "$(grep -c '"loss_scale":65536,"skipped":false}' log)" -eq 4 ]
+    run "$TASUKI" train "$data/model.onnx" $net --device cpu --steps 6 --checkpoint run --resume
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"made with --precision fp16, which needs --device cuda: --precision float32 does without" ]]
+    "$TASUKI" train "$data/model.onnx" $net --device cpu --steps 6 --checkpoint run --resume \
+        --precision float32 --log log --stages 1
+    [ "$(grep -c '^{"step":' log)" -eq 6 ]
+}
+
 @test "a GPU without bfloat16 is named, with what it has" {
     printf 'gpu 0000:1b:00.0\ncompute 7.0\n' >machine
     run on_fake "$TASUKI" train $model --device cuda --stages 1 --precision bf16
