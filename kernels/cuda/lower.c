@@ -6,6 +6,7 @@
  * by rows, or only moves it, follows; sums over samples are float32 again. Where one form meets the other a
  * Reorder is put; those of parameters run once per step.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -220,6 +221,21 @@ static int converted(struct lowering *l, int v, enum part part, int node)
     return id;
 }
 
+/* Is it more than rounded? A number such as the -1e9 of a mask is not to become infinite, nor a small
+ * one 0.
+ */
+static bool is_lost(const struct lowering *l, int v)
+{
+    const struct value *value = &l->graph->values[v];
+    double size;
+
+    if (l->device->narrow != CUDA_FLOAT16 || value->kind != VALUE_CONST || !value->data ||
+        shape_elements(&value->shape) != 1)
+        return false;
+    size = fabs(dtype_real(value->dtype, value->data, 0));
+    return isfinite(size) && size != 0 && !(size >= 0x1p-14 && size < 65520);
+}
+
 static bool runs_narrow(const struct lowering *l, int node, const struct narrow_op *op)
 {
     const struct node *n = &l->graph->nodes[node];
@@ -233,8 +249,9 @@ static bool runs_narrow(const struct lowering *l, int node, const struct narrow_
 
         if (v < 0 || !has_bit(op->inputs, i))
             continue;
-        /* What the loss is scaled by is beyond float16, and not known before the step. */
-        if (l->graph->values[v].dtype != DTYPE_F32 || (v > 0 && v == l->program->autodiff->seed))
+        /* What the loss is scaled by is not known before the step. */
+        if (l->graph->values[v].dtype != DTYPE_F32 || is_lost(l, v) ||
+            (v > 0 && v == l->program->autodiff->seed))
             return false;
         any = any || is_narrow(l, v) || is_narrow(l, l->other[v]);
     }

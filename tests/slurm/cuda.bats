@@ -116,6 +116,28 @@ near_curve() {
     TASUKI_TEST_BACKEND=cuda-fp16 on_fake "$builddir/tests/unit/test_ops"
 }
 
+@test "float16: constants that it does not have are taken as they are" {
+    "$builddir/tests/make_onnx" net.onnx <<'TEXT'
+input image float batch,1,8,8
+node Flatten image -> x
+init a float 64,16
+node MatMul x,a -> b
+const small float . = 1e-6
+node Mul b,small -> c
+const large float . = 1e6
+node Mul c,large -> d
+init e float 16,10
+node MatMul d,e -> y
+output y
+TEXT
+    local net="net.onnx --data $srcdir/etc/demo/digits-train.safetensors --threads 1 -q"
+    "$TASUKI" profile $net --batch-size 16 -o cost.json
+    net="$net --cost cost.json --global-batch 16 --steps 3 --lr 0.03 --stages 1 --micro-batches 1"
+    "$TASUKI" train $net --log cpu
+    on_fake "$TASUKI" train $net --device cuda --precision fp16 --log fp16
+    near_curve fp16 cpu
+}
+
 @test "a plan and a checkpoint of 16 bits are gone on with so, and otherwise where that is said" {
     local data=$srcdir/tests/data/model/mlp net
     net="--data $data/train.safetensors --threads 1 -q --lr 0.03"
