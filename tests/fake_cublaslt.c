@@ -47,7 +47,7 @@ struct desc {
 
 struct preference {
     size_t workspace;
-    uint32_t alignment[4];
+    uint32_t alignment[4], reduction;
     bool workspace_set, alignment_set[4];
 };
 
@@ -256,6 +256,10 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
         p->workspace_set = true;
         return CUBLAS_STATUS_SUCCESS;
     }
+    if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) {
+        copy_value(&p->reduction, sizeof(p->reduction), value, bytes);
+        return CUBLAS_STATUS_SUCCESS;
+    }
     REQUIRE(operand >= 0, "attribute %d", (int)attribute);
     copy_value(&p->alignment[operand], sizeof(p->alignment[operand]), value, bytes);
     p->alignment_set[operand] = true;
@@ -329,6 +333,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
                                *(struct layout *)c, { 0 }, NULL };
     memcpy(chosen->alignment, p->alignment, sizeof(p->alignment));
     check_shapes(&chosen->desc, &chosen->a, &chosen->b, &chosen->c);
+    REQUIRE(chosen->c.type != CUDA_R_16F || p->reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
+            "sums may be made in float16");
     REQUIRE(same_layout(&chosen->c, (struct layout *)d), "c and d differ");
     REQUIRE(!chosen->desc.bias || chosen->desc.bias_at, "a bias that is nowhere");
     chosen->next = all_chosen;

@@ -151,11 +151,18 @@ static int prefer(const struct cuda_product *p, cublasLtMatmulPreference_t prefe
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
     };
     size_t limit = WORKSPACE_LIMIT;
+    uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
     CUBLAS_CHECK(p->device,
                  cublasLtMatmulPreferenceSetAttribute(
                      preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit,
                      sizeof(limit)), err);
+    /* Parts of a sum that are float16 themselves would overflow. */
+    if (p->what.narrow_y == CUDA_FLOAT16)
+        CUBLAS_CHECK(p->device,
+                     cublasLtMatmulPreferenceSetAttribute(
+                         preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction,
+                         sizeof(reduction)), err);
     for (size_t i = 0; i < sizeof(operands) / sizeof(operands[0]); i++)
         CUBLAS_CHECK(p->device,
                      cublasLtMatmulPreferenceSetAttribute(
