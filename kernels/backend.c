@@ -27,5 +27,7 @@ const struct backend *backend_find(const char *name)
             return backends[i];
     if (strcmp(name, "cuda-bf16") == 0)
         return cuda_bf16();
+    if (strcmp(name, "cuda-fp16") == 0)
+        return cuda_fp16();
     return strcmp(name, "cuda-tf32") == 0 ? cuda_tf32() : NULL;
 }

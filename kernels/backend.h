@@ -58,7 +58,7 @@ struct optimizer_args {
 };
 
 struct backend {
-    const char *name;       /* "reference", "cpu", "cuda", "cuda-tf32", "cuda-bf16" */
+    const char *name;       /* "reference", "cpu", "cuda", "cuda-tf32", "cuda-bf16", "cuda-fp16" */
 
     /* 'threads' <= 0: the backend chooses. Of GPUs the one at this PCI address; NULL: the first. */
     struct device *(*device_open)(int threads, const char *address, struct err *err);

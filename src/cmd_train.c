@@ -26,6 +26,8 @@
 #include "train/trace.h"
 #include "train/train.h"
 
+enum { PRECISION_FLOAT64 = 1, PRECISION_FP16 = 4 };     /* words of --precision */
+
 #define KEEP 3              /* checkpoints, where it is not said */
 #define MAX_COUNT 4096      /* of stages, replicas and threads, as plan has it */
 #define MAX_TRIAL 64        /* plans */
@@ -210,6 +212,19 @@ static int read_measure(const struct options *o, struct train_settings *t, struc
     return 0;
 }
 
+/* By itself where gradients are float16. */
+static int read_scale(const struct options *o, struct train_settings *t, int precision,
+                      struct err *err)
+{
+    double *factor = &t->scale.factor, start = precision == PRECISION_FP16 ? LOSS_SCALE_START : 0;
+
+    if (option_number(o, "loss-scale", 1, LOSS_SCALE_MOST, start, factor, err) < 0)
+        return -1;
+    return *factor == 0 || loss_scale_valid(*factor)
+               ? 0 : err_set_code(err, EXIT_USAGE, "train: --loss-scale: expected a power of 2, "
+                                  "got %g", *factor);
+}
+
 static int choose_comm(const struct options *o, struct train_settings *t, struct err *err)
 {
     const char *way = NULL;
@@ -343,14 +358,15 @@ static int read_settings(const struct options *o, struct train_settings *t, stru
         return err_set_code(err, EXIT_USAGE, "train: --keep-staged needs --stage-to");
     if (option_word(o, "precision", &precision, err) < 0)
         return -1;
-    t->float64 = precision == 1;
+    t->float64 = precision == PRECISION_FLOAT64;
     t->precision_given = option_given(o, "precision");
     t->device_given = option_given(o, "device") || option_given(o, "backend");
     return data_options_read(o, &t->data_options, err) < 0 ||
            read_optimizer(o, t, err) < 0 || read_recipe(o, t, err) < 0 ||
            read_pins(o, t, err) < 0 ||
            read_length(o, t, err) < 0 || read_running(o, t, err) < 0 ||
-           read_delay(t, err) < 0 ? -1 : 0;
+           read_delay(t, err) < 0 ||
+           read_scale(o, t, precision, err) < 0 ? -1 : 0;
 }
 
 int train_accepts(const struct options *options, struct err *err)

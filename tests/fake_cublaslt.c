@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "tests/fake_cuda.h"
+#include "tests/fake_real.h"
 
 #define WORKSPACE ((size_t)1000)        /* what every product wants */
 
@@ -35,7 +36,8 @@
 struct layout {
     int64_t rows, columns, ld, step;
     int32_t count;
-    bool step_set, narrow;
+    bool step_set;
+    cudaDataType type;
 };
 
 struct desc {
@@ -45,7 +47,7 @@ struct desc {
 
 struct preference {
     size_t workspace;
-    uint32_t alignment[4];
+    uint32_t alignment[4], reduction;
     bool workspace_set, alignment_set[4];
 };
 
@@ -113,11 +115,11 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDa
     struct layout *l = calloc(1, sizeof(*l));
 
     MAY_FAIL();
-    REQUIRE(type == CUDA_R_32F || type == CUDA_R_16BF, "type %d", (int)type);
+    REQUIRE(type == CUDA_R_32F || type == CUDA_R_16BF || type == CUDA_R_16F, "type %d", (int)type);
     REQUIRE(rows > 0 && columns > 0 && ld >= (int64_t)rows, "%lld rows, %lld columns, ld %lld",
             (long long)rows, (long long)columns, (long long)ld);
     *l = (struct layout){ .rows = (int64_t)rows, .columns = (int64_t)columns, .ld = ld,
-                          .count = 1, .narrow = type == CUDA_R_16BF };
+                          .count = 1, .type = type };
     *layout = (cublasLtMatrixLayout_t)l;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -254,6 +256,10 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
         p->workspace_set = true;
         return CUBLAS_STATUS_SUCCESS;
     }
+    if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK) {
+        copy_value(&p->reduction, sizeof(p->reduction), value, bytes);
+        return CUBLAS_STATUS_SUCCESS;
+    }
     REQUIRE(operand >= 0, "attribute %d", (int)attribute);
     copy_value(&p->alignment[operand], sizeof(p->alignment[operand]), value, bytes);
     p->alignment_set[operand] = true;
@@ -271,6 +277,11 @@ static int64_t columns_of(const struct layout *l, bool transposed)
     return transposed ? l->rows : l->columns;
 }
 
+static bool is_narrow(const struct layout *l)
+{
+    return l->type != CUDA_R_32F;
+}
+
 static void check_shapes(const struct desc *d, const struct layout *a, const struct layout *b,
                          const struct layout *c)
 {
@@ -278,7 +289,8 @@ static void check_shapes(const struct desc *d, const struct layout *a, const str
     REQUIRE(rows_of(a, d->trans_a) == c->rows && columns_of(b, d->trans_b) == c->columns &&
                 columns_of(a, d->trans_a) == rows_of(b, d->trans_b),
             "the shapes do not fit");
-    REQUIRE(a->narrow == b->narrow && (a->narrow || !c->narrow) && !(a->narrow && d->tf32),
+    REQUIRE(a->type == b->type && (c->type == a->type || !is_narrow(c)) &&
+                !(is_narrow(a) && d->tf32),
             "types that do not go together");
     REQUIRE(a->count == b->count && a->count == c->count, "batches of %d, %d and %d",
             (int)a->count, (int)b->count, (int)c->count);
@@ -291,7 +303,7 @@ static void check_shapes(const struct desc *d, const struct layout *a, const str
 static bool same_layout(const struct layout *a, const struct layout *b)
 {
     return a->rows == b->rows && a->columns == b->columns && a->ld == b->ld &&
-           a->step == b->step && a->count == b->count && a->narrow == b->narrow;
+           a->step == b->step && a->count == b->count && a->type == b->type;
 }
 
 static bool same_desc(const struct desc *a, const struct desc *b)
@@ -321,6 +333,8 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
                                *(struct layout *)c, { 0 }, NULL };
     memcpy(chosen->alignment, p->alignment, sizeof(p->alignment));
     check_shapes(&chosen->desc, &chosen->a, &chosen->b, &chosen->c);
+    REQUIRE(chosen->c.type != CUDA_R_16F || p->reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
+            "sums may be made in float16");
     REQUIRE(same_layout(&chosen->c, (struct layout *)d), "c and d differ");
     REQUIRE(!chosen->desc.bias || chosen->desc.bias_at, "a bias that is nowhere");
     chosen->next = all_chosen;
@@ -340,33 +354,21 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
 
 static double element(const struct layout *l, const void *x, int64_t i)
 {
-    uint32_t bits;
-    float y;
-
-    if (!l->narrow)
-        return (double)((const float *)x)[i];
-    bits = (uint32_t)((const uint16_t *)x)[i] << 16;
-    memcpy(&y, &bits, sizeof(y));
-    return (double)y;
+    return is_narrow(l) ? (double)fake_widened(((const uint16_t *)x)[i], l->type == CUDA_R_16F)
+                        : (double)((const float *)x)[i];
 }
 
-/* Of a bfloat16 the nearest one, of two the even one. */
 static void put_element(const struct layout *l, void *x, int64_t i, float y)
 {
-    uint32_t bits;
-
-    if (!l->narrow) {
+    if (is_narrow(l))
+        ((uint16_t *)x)[i] = fake_rounded(y, l->type == CUDA_R_16F);
+    else
         ((float *)x)[i] = y;
-        return;
-    }
-    memcpy(&bits, &y, sizeof(bits));
-    bits = y != y ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1);
-    ((uint16_t *)x)[i] = (uint16_t)(bits >> 16);
 }
 
 static size_t element_bytes(const struct layout *l)
 {
-    return l->narrow ? 2 : 4;
+    return is_narrow(l) ? 2 : 4;
 }
 
 static double dot(const struct product *p, int64_t batch, int64_t row, int64_t column)

@@ -7,6 +7,7 @@
  *     wire network network SECONDS BYTES/S    between nodes: before those for any
  *     wire host host SECONDS BYTES/S          between a GPU and its host
  *     error CALL RESULT [N]                   of the GPU above it, or of all; N calls are good
+ *     compute MAJOR.MINOR                     of all GPUs; else 9.0
  *
  * The first line that fits counts; without one bytes take no time. A RESULT of -1 kills the
  * process. A stream is done in order, by whoever asks an event, and at random moments in between
@@ -33,7 +34,7 @@
 
 #define MOST_KERNELS 512
 
-struct fake_machine fake = { .device = -1 };
+struct fake_machine fake = { .device = -1, .major = 9 };
 
 static double now(void)
 {
@@ -56,7 +57,8 @@ static void read_line(const char *line, int *gpu)
     else if (sscanf(line, "error %63s %d %d", fault->call, &fault->result, &fault->good) >= 2) {
         fault->gpu = *gpu;
         fake.n_faults++;
-    }
+    } else
+        (void)sscanf(line, "compute %d.%d", &fake.major, &fake.minor);
 }
 
 static void read_machine(void)
@@ -605,7 +607,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
         return cudaErrorInvalidDevice;
     memset(p, 0, sizeof(*p));
     snprintf(p->name, sizeof(p->name), "Fake GPU");
-    p->major = 9;
+    p->major = fake.major;
+    p->minor = fake.minor;
     p->multiProcessorCount = 2;
     return cudaSuccess;
 }

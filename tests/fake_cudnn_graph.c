@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Graphs of products, sums along rows and what is done element by element, of four axes: one
- * operation after the other, in double, with the bfloat16 that a tensor is rounded to.
+ * operation after the other, in double, with the 16 bits that a tensor is rounded to.
  */
 #include "config.h"
 
@@ -9,6 +9,7 @@
 
 #include "tests/fake_cuda.h"
 #include "tests/fake_cudnn.h"
+#include "tests/fake_real.h"
 
 #define MOST_OPERATIONS 24
 #define MOST_TENSORS 64
@@ -154,21 +155,9 @@ static int64_t extent(const struct tensor *t)
     return last + 1;
 }
 
-static float widened(uint16_t bits)
+static bool is_narrow(const struct tensor *t)
 {
-    uint32_t wide = (uint32_t)bits << 16;
-    float y;
-
-    memcpy(&y, &wide, sizeof(y));
-    return y;
-}
-
-static uint16_t rounded(float x)
-{
-    uint32_t bits;
-
-    memcpy(&bits, &x, sizeof(bits));
-    return (uint16_t)((x != x ? bits | 0x400000u : bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+    return t->type == CUDNN_DATA_BFLOAT16 || t->type == CUDNN_DATA_HALF;
 }
 
 static void load(struct tensor *t)
@@ -177,25 +166,25 @@ static void load(struct tensor *t)
 
     t->here = malloc((size_t)n * sizeof(*t->here));
     for (int64_t i = 0; i < n; i++)
-        t->here[i] = t->by_value                        ? (double)t->value
-                     : t->is_virtual || t->made         ? NAN
-                     : t->type == CUDNN_DATA_BFLOAT16 ? (double)widened(((uint16_t *)t->at)[i])
-                                                        : (double)((float *)t->at)[i];
+        t->here[i] = t->by_value                ? (double)t->value
+                     : t->is_virtual || t->made ? NAN
+                     : is_narrow(t) ? (double)fake_widened(((uint16_t *)t->at)[i],
+                                                           t->type == CUDNN_DATA_HALF)
+                                    : (double)((float *)t->at)[i];
 }
 
 static void put(struct tensor *t, int64_t at, double x)
 {
-    float y = (float)x;
+    bool half = t->type == CUDNN_DATA_HALF;
+    uint16_t bits = fake_rounded((float)x, half);
 
-    if (t->type == CUDNN_DATA_BFLOAT16)
-        y = widened(rounded(y));
-    t->here[at] = t->type == CUDNN_DATA_BFLOAT16 ? (double)y : x;
+    t->here[at] = is_narrow(t) ? (double)fake_widened(bits, half) : x;
     if (t->is_virtual)
         return;
-    if (t->type == CUDNN_DATA_BFLOAT16)
-        ((uint16_t *)t->at)[at] = rounded(y);
+    if (is_narrow(t))
+        ((uint16_t *)t->at)[at] = bits;
     else
-        ((float *)t->at)[at] = y;
+        ((float *)t->at)[at] = (float)x;
 }
 
 /* Where an element is; an axis of one is repeated. */
@@ -299,7 +288,7 @@ static void find_memory(struct tensor *t, const struct descriptor *pack)
 {
     const struct attribute *ids = fake_find(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
     const struct attribute *pointers = fake_find(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
-    size_t bytes = (size_t)extent(t) * (t->type == CUDNN_DATA_BFLOAT16 ? 2 : 4);
+    size_t bytes = (size_t)extent(t) * (is_narrow(t) ? 2 : 4);
 
     for (int64_t i = 0; i < ids->n; i++)
         if (((int64_t *)ids->values)[i] == t->id)

@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "tests/fake_real.h"
+
 #undef __shared__
 #define __shared__ static       /* blocks run one after the other */
 

@@ -30,7 +30,7 @@ struct block {
 
 __attribute__((visibility("hidden"))) extern struct fake_machine {
     bool known, failed;                 /* did a call say so on purpose? */
-    int n_gpus, n_wires, n_faults, device;
+    int n_gpus, n_wires, n_faults, device, major, minor;
     char gpus[MOST][32];
     struct wire wires[MOST];
     struct fault faults[MOST];

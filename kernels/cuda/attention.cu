@@ -45,11 +45,19 @@ CUDA_DEVICE float score(const struct cuda_attention &l, const struct query &q, i
     return is_hidden(l, q, j) ? l.fill : q.x[j];
 }
 
+CUDA_DEVICE void put_narrow(void *to, int64_t at, enum cuda_narrow narrow, float y)
+{
+    if (narrow == CUDA_FLOAT16)
+        put_real((struct float16 *)to + at, y);
+    else
+        put_real((struct bfloat *)to + at, y);
+}
+
 // What becomes of element j of row 'row'.
 CUDA_DEVICE void put_probability(const struct cuda_attention &l, int64_t row, int64_t j, float y)
 {
     if (l.narrow)
-        put_real((struct bfloat *)l.probabilities + row * l.n + j, y);
+        put_narrow(l.probabilities, row * l.n + j, l.narrow, y);
     else
         l.scores[row * l.n + j] = y;
 }
@@ -57,7 +65,7 @@ CUDA_DEVICE void put_probability(const struct cuda_attention &l, int64_t row, in
 CUDA_DEVICE void put_gradient(const struct cuda_attention &l, int64_t row, int64_t j, float y)
 {
     if (l.narrow)
-        put_real((struct bfloat *)l.gradients + row * l.n + j, y);
+        put_narrow(l.gradients, row * l.n + j, l.narrow, y);
     else
         l.slopes[row * l.n + j] = y;
 }

@@ -100,22 +100,41 @@ static struct device *device_open_tf32(int threads, const char *address, struct 
     return d;
 }
 
-#define FIRST_WITH_BF16 80      /* sm_80: Ampere */
+#define AMPERE 80               /* sm_80: the first with bfloat16 and TF32 */
+
+static bool is_before_ampere(const struct device *d)
+{
+    const char *architecture = strstr(d->name, "sm_");
+
+    return architecture && strtol(architecture + 3, NULL, 10) < AMPERE;
+}
 
 static struct device *device_open_bf16(int threads, const char *address, struct err *err)
 {
-    struct device *d = device_open_tf32(threads, address, err);
-    const char *architecture = d ? strstr(d->name, "sm_") : NULL;
+    struct device *d = device_open(threads, address, err);
 
     if (!d)
         return NULL;
-    if (architecture && strtol(architecture + 3, NULL, 10) < FIRST_WITH_BF16) {
-        err_set(err, "%s: no bfloat16 before sm_%d: --precision float32", d->name, FIRST_WITH_BF16);
+    if (is_before_ampere(d)) {
+        err_set(err, "%s: no bfloat16 before sm_%d: --precision fp16, or float32", d->name, AMPERE);
         device_close(d);
         return NULL;
     }
-    d->narrow = true;
+    d->tf32 = true;
+    d->narrow = CUDA_BFLOAT16;
     snprintf(d->name, sizeof(d->name), "%s, BF16", d->cuda->name(d->gpu));
+    return d;
+}
+
+static struct device *device_open_fp16(int threads, const char *address, struct err *err)
+{
+    struct device *d = device_open(threads, address, err);
+
+    if (!d)
+        return NULL;
+    d->tf32 = !is_before_ampere(d);
+    d->narrow = CUDA_FLOAT16;
+    snprintf(d->name, sizeof(d->name), "%s, FP16", d->cuda->name(d->gpu));
     return d;
 }
 
@@ -369,17 +388,19 @@ const struct backend backend_cuda = {
     .collectives = collectives,
 };
 
-static struct backend tf32, bf16;
+static struct backend tf32, bf16, fp16;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void make_others(void)
 {
-    tf32 = bf16 = backend_cuda;
+    tf32 = bf16 = fp16 = backend_cuda;
     tf32.name = "cuda-tf32";
     tf32.device_open = device_open_tf32;
     bf16.name = "cuda-bf16";
     bf16.device_open = device_open_bf16;
-    bf16.lower = cuda_lower;
+    fp16.name = "cuda-fp16";
+    fp16.device_open = device_open_fp16;
+    bf16.lower = fp16.lower = cuda_lower;
 }
 
 const struct backend *cuda_tf32(void)
@@ -392,4 +413,10 @@ const struct backend *cuda_bf16(void)
 {
     pthread_once(&once, make_others);
     return &bf16;
+}
+
+const struct backend *cuda_fp16(void)
+{
+    pthread_once(&once, make_others);
+    return &fp16;
 }

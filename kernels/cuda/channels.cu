@@ -101,14 +101,10 @@ CUDA_KERNEL(kernel_channels, cuda_channels)
 
     if (l.training && !*l.training)
         return;
-    if (l.fours && l.narrow)
-        channel_fours<struct bfloat>(l);
-    else if (l.fours)
-        channel_fours<float>(l);
-    else if (l.narrow)
-        channel_pieces<struct bfloat>(l, shared);
+    if (l.fours)
+        CUDA_BY_TYPE(l.narrow, channel_fours, l);
     else
-        channel_pieces<float>(l, shared);
+        CUDA_BY_TYPE(l.narrow, channel_pieces, l, shared);
 }
 
 static cudaError_t launch_channels(cudaStream_t stream, const struct cuda_channels *l)
@@ -237,10 +233,7 @@ template <typename REAL> CUDA_DEVICE void batchnorm_planes(const struct cuda_bat
 // y[groups, samples, length, after]
 CUDA_KERNEL(kernel_batchnorm, cuda_batchnorm)
 {
-    if (l.channels.narrow)
-        batchnorm_planes<struct bfloat>(l);
-    else
-        batchnorm_planes<float>(l);
+    CUDA_BY_TYPE(l.channels.narrow, batchnorm_planes, l);
 }
 
 extern "C" cudaError_t cuda_launch_batchnorm(cudaStream_t stream,
@@ -306,10 +299,7 @@ CUDA_DEVICE void batchnorm_slopes(const struct cuda_batchnorm_grad &l)
 // dx[groups, samples, length, after]
 CUDA_KERNEL(kernel_batchnorm_grad, cuda_batchnorm_grad)
 {
-    if (l.channels.narrow)
-        batchnorm_slopes<struct bfloat>(l);
-    else
-        batchnorm_slopes<float>(l);
+    CUDA_BY_TYPE(l.channels.narrow, batchnorm_slopes, l);
 }
 
 extern "C" cudaError_t cuda_launch_batchnorm_grad(cudaStream_t stream,

@@ -18,7 +18,7 @@ struct device {
     size_t in_use, peak;
     int64_t scores;             /* bytes of an attention's scores at a time */
     bool tf32;                  /* factors of products may be rounded to 10 bits */
-    bool narrow;                /* values may be bfloat16: see lower.c */
+    enum cuda_narrow narrow;    /* what values may be: see lower.c */
     const struct backend *reference;
     struct device *reference_device;
     struct stream *reference_stream;
@@ -54,7 +54,7 @@ struct cuda_kernel {
     union cuda_launch_any launch;
     bool accumulates;
     bool *narrow_operand;       /* inputs, then outputs */
-    bool narrow;                /* what may be bfloat16 is: see cuda_narrows_input() */
+    enum cuda_narrow narrow;    /* what may be the device's narrow type is: cuda_narrows_input() */
     size_t workspace, padded;   /* of that: a convolution's padded input, at its start */
     void **host;                /* of a fallback: its inputs and outputs, pinned */
     struct cuda_product *products[CUDA_PRODUCTS];
@@ -85,6 +85,8 @@ const struct cuda_op *cuda_op_of(const struct cuda_kernel *kernel);
 /* Are all floating inputs and outputs float32? */
 bool cuda_is_f32(const struct cuda_kernel *kernel);
 size_t cuda_output_bytes(const struct cuda_kernel *kernel);     /* of output 0 */
+/* CUDA_WIDE where this operand is not narrow. */
+enum cuda_narrow cuda_narrow_of(const struct cuda_kernel *kernel, int operand);
 /* Of an element of a value of this type. */
 size_t cuda_element_bytes(const struct cuda_kernel *kernel, enum dtype dtype);
 /* Sums of what a walk over x has in one place of its operand 0; the bytes of the parts. */
@@ -95,13 +97,15 @@ void cuda_walk_from(struct cuda_walk *to, const struct walk *from);
 void cuda_walk_merge(struct cuda_walk *walk);
 
 /* lower.c */
-extern const char cuda_narrow_layout;   /* the 'opaque' of what is bfloat16 */
+extern const char cuda_narrow_layout;   /* the 'opaque' of what has 16 bits */
 #define CUDA_NARROW_BYTES ((size_t)2)
+/* The type of dtype.h. */
+enum dtype cuda_narrow_dtype(enum cuda_narrow narrow);
 static inline bool cuda_is_narrow(const struct value_layout *layout)
 {
     return layout->opaque == &cuda_narrow_layout;
 }
-/* May this operand be bfloat16? All of a node that may be are, or none is. */
+/* May this operand be narrow? All of a node that may be are, or none is. */
 bool cuda_narrows_input(const struct graph *graph, int node, int i);
 bool cuda_narrows_output(const struct graph *graph, int node, int i);
 /* A narrow gradient of an attention may want what that made: as input CUDA_GRAD_Y. */
@@ -140,7 +144,10 @@ int cuda_sum_squares(struct stream *stream, enum dtype dtype, size_t n, const vo
 extern const struct backend backend_cuda;
 /* "cuda-tf32": the same, but factors of products are rounded to 10 bits, as tensor cores want. */
 const struct backend *cuda_tf32(void);
-/* "cuda-bf16": as that, and values within a stage are bfloat16 where lower.c says so. */
+/* "cuda-bf16", "cuda-fp16": as that, and values within a stage are bfloat16, or float16, where lower.c
+ * says so.
+ */
 const struct backend *cuda_bf16(void);
+const struct backend *cuda_fp16(void);
 
 #endif

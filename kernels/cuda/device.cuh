@@ -72,6 +72,11 @@ struct bfloat {
     uint16_t bits;
 };
 
+/* IEEE 754's binary16. */
+struct float16 {
+    uint16_t bits;
+};
+
 CUDA_DEVICE float real_of(float x)
 {
     return x;
@@ -104,16 +109,49 @@ CUDA_DEVICE void put_real(struct bfloat *to, float x)
 #endif
 }
 
+CUDA_DEVICE float real_of(struct float16 x)
+{
+#ifdef CUDA_EMULATED
+    return fake_widened(x.bits, true);
+#else
+    float y;
+
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+#endif
+}
+
+/* Likewise; what is too large becomes infinite. */
+CUDA_DEVICE void put_real(struct float16 *to, float x)
+{
+#ifdef CUDA_EMULATED
+    to->bits = fake_rounded(x, true);
+#else
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to->bits) : "f"(x));
+#endif
+}
+
+/* What a kernel does of elements of a type, by the type that its launch has. */
+#define CUDA_BY_TYPE(narrow, body, ...)                                                   \
+    do {                                                                                  \
+        if ((narrow) == CUDA_FLOAT16)                                                     \
+            body<struct float16>(__VA_ARGS__);                                            \
+        else if ((narrow) == CUDA_BFLOAT16)                                               \
+            body<struct bfloat>(__VA_ARGS__);                                             \
+        else                                                                              \
+            body<float>(__VA_ARGS__);                                                     \
+    } while (0)
+
 /* Four neighbours at once, the i-th four: aligned to as many. */
 CUDA_DEVICE float4 four_of(const float *x, int64_t i)
 {
     return ((const float4 *)x)[i];
 }
 
-CUDA_DEVICE float4 four_of(const struct bfloat *x, int64_t i)
+template <typename NARROW> CUDA_DEVICE float4 four_of(const NARROW *x, int64_t i)
 {
     uint2 raw = ((const uint2 *)x)[i];
-    struct bfloat four[4];
+    NARROW four[4];
     float4 y;
 
     memcpy(four, &raw, sizeof(four));
@@ -126,9 +164,9 @@ CUDA_DEVICE void put_four(float *to, int64_t i, float4 x)
     ((float4 *)to)[i] = x;
 }
 
-CUDA_DEVICE void put_four(struct bfloat *to, int64_t i, float4 x)
+template <typename NARROW> CUDA_DEVICE void put_four(NARROW *to, int64_t i, float4 x)
 {
-    struct bfloat four[4];
+    NARROW four[4];
     uint2 raw;
 
     put_real(&four[0], x.x), put_real(&four[1], x.y), put_real(&four[2], x.z), put_real(&four[3], x.w);

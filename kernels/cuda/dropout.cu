@@ -78,10 +78,7 @@ template <typename REAL> CUDA_DEVICE void dropout_all(const struct cuda_dropout 
 // x, y, mask[outer, batch, inner].
 CUDA_KERNEL(kernel_dropout, cuda_dropout)
 {
-    if (l.narrow)
-        dropout_all<struct bfloat>(l);
-    else
-        dropout_all<float>(l);
+    CUDA_BY_TYPE(l.narrow, dropout_all, l);
 }
 
 cudaError_t cuda_launch_dropout(cudaStream_t stream, const struct cuda_dropout *launch)

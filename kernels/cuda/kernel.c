@@ -59,6 +59,11 @@ size_t cuda_output_bytes(const struct cuda_kernel *kernel)
     return (size_t)y->elements * cuda_element_bytes(kernel, y->dtype);
 }
 
+enum cuda_narrow cuda_narrow_of(const struct cuda_kernel *kernel, int operand)
+{
+    return kernel->narrow_operand[operand] ? kernel->narrow : CUDA_WIDE;
+}
+
 size_t cuda_element_bytes(const struct cuda_kernel *kernel, enum dtype dtype)
 {
     return kernel->narrow && dtype == DTYPE_F32 ? CUDA_NARROW_BYTES : dtype_size(dtype);
@@ -135,18 +140,18 @@ static size_t operand_bytes(const struct cuda_kernel *k, int i)
 }
 
 /* In place: from the upper half of the copy to all of it, and back to the lower half. */
-static void widen(float *x, int64_t n)
+static void widen(enum dtype narrow_type, float *x, int64_t n)
 {
     const uint16_t *narrow = (const uint16_t *)x + n;
 
     for (int64_t i = 0; i < n; i++)
-        x[i] = (float)dtype_real(DTYPE_BF16, narrow, i);
+        x[i] = (float)dtype_real(narrow_type, narrow, i);
 }
 
-static void round_all(float *x, int64_t n)
+static void round_all(enum dtype narrow_type, float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        dtype_put_real(DTYPE_BF16, x, i, (double)x[i]);
+        dtype_put_real(narrow_type, x, i, (double)x[i]);
 }
 
 static char *place_of(const struct cuda_kernel *k, int i, bool input)
@@ -157,14 +162,16 @@ static char *place_of(const struct cuda_kernel *k, int i, bool input)
 /* Operands from 'first' on are read or written by the host. */
 static void touch_host(const struct cuda_kernel *k, int first, int end, bool writes)
 {
+    enum dtype narrow = cuda_narrow_dtype(k->narrow);
+
     for (int i = first; i < end; i++) {
         if (!k->host[i])
             continue;
         k->device->cuda->host_touches(k->host[i], tensor_bytes(operand(k->digest, i)), writes);
         if (k->narrow_operand[i] && writes)
-            round_all(k->host[i], operand(k->digest, i)->elements);
+            round_all(narrow, k->host[i], operand(k->digest, i)->elements);
         else if (k->narrow_operand[i])
-            widen(k->host[i], operand(k->digest, i)->elements);
+            widen(narrow, k->host[i], operand(k->digest, i)->elements);
     }
 }
 
@@ -292,10 +299,13 @@ static void find_narrow(struct cuda_kernel *k, const struct graph *graph, int no
     const struct node *n = &graph->nodes[node];
 
     k->narrow_operand = mem_new((size_t)(n->n_inputs + n->n_outputs), sizeof(bool));
-    for (int i = 0; i < n->n_inputs; i++)
-        k->narrow |= k->narrow_operand[i] = is_narrow(layouts, n->inputs[i]);
-    for (int i = 0; i < n->n_outputs; i++)
-        k->narrow |= k->narrow_operand[n->n_inputs + i] = is_narrow(layouts, n->outputs[i]);
+    for (int i = 0; i < n->n_inputs + n->n_outputs; i++) {
+        int v = i < n->n_inputs ? n->inputs[i] : n->outputs[i - n->n_inputs];
+
+        k->narrow_operand[i] = is_narrow(layouts, v);
+        if (k->narrow_operand[i])
+            k->narrow = k->device->narrow;
+    }
 }
 
 struct kernel *cuda_kernel_new(struct device *device, const struct graph *graph, int node,

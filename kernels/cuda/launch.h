@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* What kernels are launched with: plain structs, passed by value. C and CUDA read this file.
  *
- * Tensors are row-major float32 where nothing else is said; where 'narrow' is set those that are 'void'
- * are bfloat16, and computed with as float32. Sums are made in an order that depends on
+ * Tensors are row-major float32 where nothing else is said; where 'narrow' says so those that are 'void'
+ * have 16 bits, and are computed with as float32. Sums are made in an order that depends on
  * shapes alone, never by atomic additions: the same input gives the same bits. Where 'add' is set
  * results are added to what is there. Numbers of elements fit 63 bits; an empty tensor launches
  * nothing.
@@ -17,6 +17,8 @@ struct step_state;      /* kernels/step.h */
 
 #define CUDA_RANK 8
 #define CUDA_OPERANDS 4
+
+enum cuda_narrow { CUDA_WIDE, CUDA_BFLOAT16, CUDA_FLOAT16 };    /* CUDA_WIDE: float32 after all */
 
 #include "kernels/cuda/launch_dense.h"
 
@@ -65,7 +67,7 @@ struct cuda_pointwise {
     double p, q;                            /* alpha, beta; the bounds of a clip */
     const void *in[3];                      /* NULL: not an operand, 0 */
     void *out;
-    int narrow, narrow_out;                 /* differ in a COPY of one flat operand alone */
+    enum cuda_narrow narrow, narrow_out;    /* differ in a COPY of one flat operand alone */
     int add;
 };
 
@@ -77,7 +79,8 @@ struct cuda_addn {
     int64_t elements;
     const void *in[CUDA_TERMS];
     void *out;
-    int narrow, add;
+    enum cuda_narrow narrow;
+    int add;
 };
 
 /* y = f(a, b, c) of elements of any type: a 'dtype' of graph/dtype.h. */
@@ -128,7 +131,7 @@ struct cuda_dropout {
     float scale;
     int samples;                            /* is one? */
     int64_t outer, batch, inner;
-    int narrow;
+    enum cuda_narrow narrow;
     const void *in;
     void *out;
     unsigned char *mask;                    /* 1: kept; NULL: nobody asks */

@@ -20,7 +20,7 @@ struct cuda_attention {
     const float *mask_add;      /* the one of CUDA_MASK_ADD */
     const unsigned char *mask_choose;
     float *scores, *slopes;     /* slopes NULL: forward */
-    int narrow;                 /* results are bfloat16, in places of their own; else where those are */
+    enum cuda_narrow narrow;    /* results, in places of their own; else where those are */
     void *probabilities, *gradients;
     float *saved;               /* [stack, m], logarithms of sums: made (may be NULL), or read */
 };

@@ -18,7 +18,7 @@ struct cuda_matmul {
     int rank, trans_a, trans_b;
     int bias, relu;                         /* is there a bias; f is a ReLU */
     int tf32;                               /* factors may be rounded to 10 bits */
-    int narrow, narrow_y;                   /* A and B, and y, c and the bias are bfloat16 */
+    enum cuda_narrow narrow, narrow_y;      /* A and B, and y, c and the bias */
 };
 
 /* One run. Operands are aligned to 16 bytes; 'workspace' is as large as the product says. */
@@ -50,7 +50,7 @@ struct cuda_conv_args {
     void *workspace;
 };
 
-/* An attention of bfloat16 by cuDNN, or its gradient, which keeps no scores: for each of 'stack' matrices
+/* An attention of 16 bits by cuDNN, or its gradient, which keeps no scores: for each of 'stack' matrices
  * y[m, e] = softmax(scale q[m, d] k[n, d]') v[n, e]; 'causal': query i sees keys 0 to i. 'saved' is
  * float32, the logarithms of sums. As above: compared as bytes.
  */
@@ -58,6 +58,7 @@ struct cuda_sdpa {
     int64_t stack, m, n, d, e;
     double scale;
     int64_t causal, gradient;
+    int64_t narrow;                         /* enum cuda_narrow */
 };
 
 /* One run, aligned to 16 bytes. Without 'gradient' y and 'saved' are written and the rest is NULL. */

@@ -19,7 +19,8 @@ struct cuda_rows {
 /* y = softmax(x), or dx from dy and x, which is what y was; 'logarithm': of the LogSoftmax. */
 struct cuda_softmax {
     struct cuda_rows rows;
-    int logarithm, masked, narrow;
+    int logarithm, masked;
+    enum cuda_narrow narrow;
     const void *x, *dy;         /* dy NULL: forward */
     void *out;
 };
@@ -29,7 +30,7 @@ struct cuda_softmax {
  */
 struct cuda_entropy {
     struct cuda_rows rows;
-    int narrow;                 /* x and dx, not the labels */
+    enum cuda_narrow narrow;    /* x and dx, not the labels */
     const void *x;
     const float *weights;       /* NULL: all 1 */
     const void *labels;
@@ -55,7 +56,7 @@ struct cuda_norm {
     int centred;                /* 0: by the mean square, mean 0 */
     double epsilon;
     int fours;                  /* rows of fours, 4096 at most, that a team keeps; 'after' is 1 */
-    int narrow;
+    enum cuda_narrow narrow;
     const void *x, *other;
     const float *scale, *bias;
     void *sum, *y;
@@ -66,7 +67,7 @@ struct cuda_norm_grad {
     struct cuda_rows rows;
     int64_t groups, channels, after;
     int fours;                  /* as above */
-    int narrow;
+    enum cuda_narrow narrow;
     const void *dy, *x;
     const float *scale, *mean, *inverse;            /* mean NULL: not centred */
     void *dx;
@@ -81,7 +82,7 @@ struct cuda_channels {
     int64_t chunks, chunk;      /* of samples; samples in one */
     int team;                   /* the threads of a block share a channel and chunk */
     int fours;                  /* a thread takes four channels, which are neighbours */
-    int narrow;
+    enum cuda_narrow narrow;
     const void *dy, *x;
     const float *mean, *inverse;                    /* mean NULL: 0 */
     int64_t stat_group, stat_sample, stat_channels;
@@ -130,7 +131,7 @@ struct cuda_reduce {
     int team;                   /* the threads of a block share an output and chunk */
     int fours;                  /* a thread takes four outputs, which are neighbours in x */
     double scale;               /* of a sum */
-    int narrow;
+    enum cuda_narrow narrow;
     const void *x;
     const float *y;
     float *out;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* "cuda-bf16": which values of a stage program are bfloat16.
+/* "cuda-bf16" and "cuda-fp16": which values of a stage program are narrow: bfloat16, or float16.
  *
- * Parameters, their gradients, statistics, losses and what crosses the stage's border stay float32. What a
- * product reads and makes is narrow, and what works on it element by element, by rows, or only moves
- * it, follows; sums over samples are float32 again. Where one form meets the other a Reorder is put; those
- * of parameters run once per step.
+ * Parameters, their gradients, statistics, losses, what a loss is scaled by and what crosses the stage's
+ * border stay float32. What a product reads and makes is narrow, and what works on it element by element,
+ * by rows, or only moves it, follows; sums over samples are float32 again. Where one form meets the other a
+ * Reorder is put; those of parameters run once per step.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,11 @@
 #include "kernels/cuda/cuda.h"
 
 const char cuda_narrow_layout = 'n';
+
+enum dtype cuda_narrow_dtype(enum cuda_narrow narrow)
+{
+    return narrow == CUDA_FLOAT16 ? DTYPE_F16 : DTYPE_BF16;
+}
 
 /* Bit i: operand i, of those from the 7th on the last bit. */
 struct narrow_op {
@@ -99,7 +105,7 @@ static bool has_bit(unsigned bits, int i)
     return bits >> (i < LAST_BIT ? i : LAST_BIT) & 1;
 }
 
-/* A value of float32, in a place that this operator takes as bfloat16. */
+/* A value of float32, in a place that this operator takes as narrow. */
 static bool may_be(const struct graph *graph, unsigned bits, int i, int v)
 {
     return v >= 0 && has_bit(bits, i) && graph->values[v].dtype == DTYPE_F32;
@@ -131,6 +137,11 @@ struct lowering {
     bool *fixed;                /* stays float32: seen from outside */
     int *other;                 /* the same value in the other form; -1: not made yet */
 };
+
+static enum dtype narrow_type(const struct lowering *l)
+{
+    return cuda_narrow_dtype(l->device->narrow);
+}
 
 static bool is_narrow(const struct lowering *l, int v)
 {
@@ -203,11 +214,26 @@ static int converted(struct lowering *l, int v, enum part part, int node)
 
     if (l->other[v] >= 0)
         return l->other[v];
-    id = new_value(l, v, narrow ? "float32" : "bfloat16");
+    id = new_value(l, v, dtype_name(narrow ? DTYPE_F32 : narrow_type(l)));
     insert_reorder(l, v, id, once ? PART_PREPARE : part, once ? -1 : node, once);
     if (!narrow)
         make_narrow(l, id);
     return id;
+}
+
+/* Is it more than rounded? A number such as the -1e9 of a mask is not to become infinite, nor a small
+ * one 0.
+ */
+static bool is_lost(const struct lowering *l, int v)
+{
+    const struct value *value = &l->graph->values[v];
+    double size;
+
+    if (l->device->narrow != CUDA_FLOAT16 || value->kind != VALUE_CONST || !value->data ||
+        shape_elements(&value->shape) != 1)
+        return false;
+    size = fabs(dtype_real(value->dtype, value->data, 0));
+    return isfinite(size) && size != 0 && !(size >= 0x1p-14 && size < 65520);
 }
 
 static bool runs_narrow(const struct lowering *l, int node, const struct narrow_op *op)
@@ -223,7 +249,9 @@ static bool runs_narrow(const struct lowering *l, int node, const struct narrow_
 
         if (v < 0 || !has_bit(op->inputs, i))
             continue;
-        if (l->graph->values[v].dtype != DTYPE_F32)
+        /* What the loss is scaled by is not known before the step. */
+        if (l->graph->values[v].dtype != DTYPE_F32 || is_lost(l, v) ||
+            (v > 0 && v == l->program->autodiff->seed))
             return false;
         any = any || is_narrow(l, v) || is_narrow(l, l->other[v]);
     }
@@ -238,7 +266,7 @@ static void lower_output(struct lowering *l, int node, int i, enum part part)
         make_narrow(l, v);
         return;
     }
-    id = new_value(l, v, "bfloat16");
+    id = new_value(l, v, dtype_name(narrow_type(l)));
     l->graph->nodes[node].outputs[i] = id;
     l->graph->values[id].producer = node;
     insert_reorder(l, id, v, part, node, true);

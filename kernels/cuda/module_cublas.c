@@ -55,10 +55,12 @@ static int cublas_error(const struct cuda_device *device, cublasStatus_t code, c
 /* Choosing --------------------------------------------------------------------------------- */
 
 static int describe_matrix(const struct cuda_product *p, cublasLtMatrixLayout_t *layout,
-                           bool narrow, int64_t rows, int64_t columns, int64_t ld,
+                           enum cuda_narrow narrow, int64_t rows, int64_t columns, int64_t ld,
                            const int64_t *step, struct err *err)
 {
-    cudaDataType_t type = narrow ? CUDA_R_16BF : CUDA_R_32F;
+    cudaDataType_t type = narrow == CUDA_FLOAT16    ? CUDA_R_16F
+                          : narrow == CUDA_BFLOAT16 ? CUDA_R_16BF
+                                                    : CUDA_R_32F;
     int last = p->what.rank - 1;
     int32_t count;
 
@@ -149,11 +151,18 @@ static int prefer(const struct cuda_product *p, cublasLtMatmulPreference_t prefe
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
     };
     size_t limit = WORKSPACE_LIMIT;
+    uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
     CUBLAS_CHECK(p->device,
                  cublasLtMatmulPreferenceSetAttribute(
                      preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &limit,
                      sizeof(limit)), err);
+    /* Parts of a sum that are float16 themselves would overflow. */
+    if (p->what.narrow_y == CUDA_FLOAT16)
+        CUBLAS_CHECK(p->device,
+                     cublasLtMatmulPreferenceSetAttribute(
+                         preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction,
+                         sizeof(reduction)), err);
     for (size_t i = 0; i < sizeof(operands) / sizeof(operands[0]); i++)
         CUBLAS_CHECK(p->device,
                      cublasLtMatmulPreferenceSetAttribute(
@@ -341,7 +350,7 @@ static int64_t products_before_last(const struct cuda_matmul *w)
     return n;
 }
 
-static const void *step_on(const void *x, int64_t elements, bool narrow)
+static const void *step_on(const void *x, int64_t elements, enum cuda_narrow narrow)
 {
     return (const char *)x + elements * (narrow ? 2 : 4);
 }

@@ -13,7 +13,7 @@
 #define WORKSPACE_LIMIT ((int64_t)1 << 30)
 #define MOST_OPERATIONS 24
 
-_Static_assert(sizeof(struct cuda_sdpa) == 7 * sizeof(int64_t) + sizeof(double),
+_Static_assert(sizeof(struct cuda_sdpa) == 8 * sizeof(int64_t) + sizeof(double),
                "compared as bytes");
 
 struct cuda_sdpa_plan {
@@ -89,9 +89,14 @@ static tensor matrix(struct graph *g, int64_t name, cudnnDataType_t type, int64_
     return add_tensor(g, name, type, dim, stride);
 }
 
+static cudnnDataType_t narrow_type(const struct graph *g)
+{
+    return g->what->narrow == CUDA_FLOAT16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16;
+}
+
 static tensor operand(struct graph *g, int64_t name, int64_t rows, int64_t columns)
 {
-    return matrix(g, name, CUDNN_DATA_BFLOAT16, rows, columns, BY_ROWS);
+    return matrix(g, name, narrow_type(g), rows, columns, BY_ROWS);
 }
 
 static tensor scores(struct graph *g, cudnnDataType_t type)
@@ -193,7 +198,7 @@ static tensor reduce(struct graph *g, cudnnReduceTensorOp_t kind, tensor x)
     return y;
 }
 
-/* The same, read the other way round: y is bfloat16. */
+/* The same, read the other way round: y is narrow. */
 static tensor transpose(struct graph *g, tensor x, tensor y)
 {
     const struct cudnn_attribute list[] = {
@@ -243,7 +248,7 @@ static void add_forward(struct graph *g)
 {
     const struct cuda_sdpa *w = g->what;
     tensor q = operand(g, Q, w->m, w->d);
-    tensor k = matrix(g, K, CUDNN_DATA_BFLOAT16, w->d, w->n, BY_COLUMNS);
+    tensor k = matrix(g, K, narrow_type(g), w->d, w->n, BY_COLUMNS);
     tensor x = hide(g, scaled_scores(g, q, k)), largest, sum, p;
 
     largest = reduce(g, CUDNN_REDUCE_TENSOR_MAX, x);
@@ -252,7 +257,7 @@ static void add_forward(struct graph *g)
     sum = reduce(g, CUDNN_REDUCE_TENSOR_ADD, x);
     combine(g, CUDNN_POINTWISE_ADD, largest,
             combine(g, CUDNN_POINTWISE_LOG, sum, NULL, column(g, VIRTUAL)), column(g, SAVED));
-    p = combine(g, CUDNN_POINTWISE_DIV, x, sum, scores(g, CUDNN_DATA_BFLOAT16));
+    p = combine(g, CUDNN_POINTWISE_DIV, x, sum, scores(g, narrow_type(g)));
     multiply(g, p, operand(g, V, w->n, w->e), operand(g, Y, w->m, w->e));
 }
 
@@ -260,7 +265,7 @@ static tensor transposed_scores(struct graph *g, tensor x)
 {
     const struct cuda_sdpa *w = g->what;
 
-    return transpose(g, x, matrix(g, g->next++, CUDNN_DATA_BFLOAT16, w->n, w->m, BY_COLUMNS));
+    return transpose(g, x, matrix(g, g->next++, narrow_type(g), w->n, w->m, BY_COLUMNS));
 }
 
 static tensor sums_of(struct graph *g, tensor dy)
@@ -277,19 +282,19 @@ static void add_gradient(struct graph *g)
 {
     const struct cuda_sdpa *w = g->what;
     tensor dy = operand(g, DY, w->m, w->e), q = operand(g, Q, w->m, w->d);
-    tensor k = matrix(g, K, CUDNN_DATA_BFLOAT16, w->d, w->n, BY_COLUMNS);
+    tensor k = matrix(g, K, narrow_type(g), w->d, w->n, BY_COLUMNS);
     tensor sums = sums_of(g, dy), x = scaled_scores(g, q, k), p;
 
     x = hide(g, combine(g, CUDNN_POINTWISE_SUB, x, column(g, SAVED), new_scores(g)));
     p = combine(g, CUDNN_POINTWISE_EXP, x, NULL, new_scores(g));
     multiply(g, transposed_scores(g, p), dy, operand(g, DV, w->n, w->e));
     x = new_scores(g);
-    multiply(g, dy, matrix(g, V, CUDNN_DATA_BFLOAT16, w->e, w->n, BY_COLUMNS), x);
+    multiply(g, dy, matrix(g, V, narrow_type(g), w->e, w->n, BY_COLUMNS), x);
     x = combine(g, CUDNN_POINTWISE_SUB, x, sums, new_scores(g));
     x = combine(g, CUDNN_POINTWISE_MUL, x, p, new_scores(g));
     x = combine(g, CUDNN_POINTWISE_MUL, x, number(g, SCALE), new_scores(g));
     multiply(g, transposed_scores(g, x), q, operand(g, DK, w->n, w->d));
-    k = transpose(g, k, matrix(g, g->next++, CUDNN_DATA_BFLOAT16, w->n, w->d, BY_ROWS));
+    k = transpose(g, k, matrix(g, g->next++, narrow_type(g), w->n, w->d, BY_ROWS));
     multiply(g, x, k, operand(g, DQ, w->m, w->d));
 }
 

@@ -156,14 +156,10 @@ CUDA_KERNEL(kernel_norm, cuda_norm)
 {
     __shared__ float shared[CUDA_BLOCK];
 
-    if (l.fours && l.narrow)
-        norm_fours<struct bfloat>(l, shared);
-    else if (l.fours)
-        norm_fours<float>(l, shared);
-    else if (l.narrow)
-        norm_rows<struct bfloat>(l, shared);
+    if (l.fours)
+        CUDA_BY_TYPE(l.narrow, norm_fours, l, shared);
     else
-        norm_rows<float>(l, shared);
+        CUDA_BY_TYPE(l.narrow, norm_rows, l, shared);
 }
 
 static unsigned row_threads(const struct cuda_rows *rows, int fours)
@@ -232,14 +228,10 @@ CUDA_KERNEL(kernel_norm_grad, cuda_norm_grad)
 {
     __shared__ float shared[CUDA_BLOCK];
 
-    if (l.fours && l.narrow)
-        slope_fours<struct bfloat>(l, shared);
-    else if (l.fours)
-        slope_fours<float>(l, shared);
-    else if (l.narrow)
-        norm_slopes<struct bfloat>(l, shared);
+    if (l.fours)
+        CUDA_BY_TYPE(l.narrow, slope_fours, l, shared);
     else
-        norm_slopes<float>(l, shared);
+        CUDA_BY_TYPE(l.narrow, norm_slopes, l, shared);
 }
 
 extern "C" cudaError_t cuda_launch_norm_grad(cudaStream_t stream,

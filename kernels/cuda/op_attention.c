@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Attention by products of cuBLASLt with the scores of some matrices of the stack at a time in the
- * workspace; of bfloat16 by cuDNN, which keeps none, where it can.
+ * workspace; of 16 bits by cuDNN, which keeps none, where it can.
  */
 #include "base/err.h"
 #include "kernels/cuda/cuda.h"
@@ -119,7 +119,7 @@ static int choose(struct cuda_kernel *k, int which, int64_t stack, struct produc
                              .ldb = p.trans_b ? p.k : p.n, .ldy = p.n, .alpha = p.alpha,
                              .trans_a = p.trans_a, .trans_b = p.trans_b,
                              .tf32 = k->device->tf32 && !k->narrow, .narrow = k->narrow,
-                             .narrow_y = k->narrow && !p.to_scores };
+                             .narrow_y = p.to_scores ? CUDA_WIDE : k->narrow };
     size_t workspace;
 
     if (stack > 1) {
@@ -228,10 +228,11 @@ static bool can_be_fused(const struct attention *a)
            a->e <= FUSED_WIDEST && a->stack > 0 && a->m > 0 && a->n > 0 && a->d > 0 && a->e > 0;
 }
 
-static struct cuda_sdpa fused(const struct attention *a, bool gradient)
+static struct cuda_sdpa fused(const struct device *device, const struct attention *a, bool gradient)
 {
     return (struct cuda_sdpa){ .stack = a->stack, .m = a->m, .n = a->n, .d = a->d, .e = a->e,
-                               .scale = a->scale, .causal = a->causal, .gradient = gradient };
+                               .scale = a->scale, .causal = a->causal, .gradient = gradient,
+                               .narrow = device->narrow };
 }
 
 bool cuda_attention_fused(struct device *device, const struct graph *graph, int node)
@@ -247,7 +248,7 @@ bool cuda_attention_fused(struct device *device, const struct graph *graph, int 
             return false;
     if (attention_dims(graph, node, 1, 5, &a) || !can_be_fused(&a))
         return false;
-    sdpa = fused(&a, true);
+    sdpa = fused(device, &a, true);
     if (device->cuda->sdpa_new(device->gpu, &sdpa, &kernel, &err) || !kernel)
         return false;
     device->cuda->sdpa_free(kernel);
@@ -287,7 +288,7 @@ static bool wants_all(const struct cuda_kernel *k, int n)
 
 static int make_fused(struct cuda_kernel *k, bool gradient)
 {
-    struct cuda_sdpa sdpa = fused(&k->digest->attention, gradient);
+    struct cuda_sdpa sdpa = fused(k->device, &k->digest->attention, gradient);
 
     if (!k->narrow || !can_be_fused(&k->digest->attention) || !wants_all(k, gradient ? 3 : 2) ||
         (gradient && k->digest->n_inputs <= CUDA_GRAD_Y))

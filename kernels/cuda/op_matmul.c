@@ -103,7 +103,7 @@ static struct cuda_matmul describe(const struct cuda_kernel *k)
     struct cuda_matmul w = { .m = m->m, .n = m->n, .k = m->k, .alpha = m->alpha,
                              .trans_a = m->trans_a, .trans_b = m->trans_b,
                              .tf32 = k->device->tf32 && !k->narrow, .narrow = k->narrow,
-                             .narrow_y = k->narrow_operand[k->digest->n_inputs] };
+                             .narrow_y = cuda_narrow_of(k, k->digest->n_inputs) };
 
     find_stack(&w, m);
     merge_rows(&w);

@@ -140,7 +140,7 @@ static int make_copy(struct cuda_kernel *k, const struct graph *graph, int node)
     return 0;
 }
 
-/* From bfloat16 to float32, which may be added to, or back. */
+/* From 16 bits to float32, which may be added to, or back. */
 static int run_reorder(const struct cuda_kernel *k, struct stream *stream,
                        const struct kernel_args *args, struct err *err)
 {
@@ -159,7 +159,7 @@ static int make_reorder(struct cuda_kernel *k, const struct graph *graph, int no
     if (!k->narrow)
         return make_copy(k, graph, node);
     k->launch.pointwise = (struct cuda_pointwise){
-        .function = CUDA_COPY, .narrow = k->narrow_operand[0], .narrow_out = k->narrow_operand[1],
+        .function = CUDA_COPY, .narrow = cuda_narrow_of(k, 0), .narrow_out = cuda_narrow_of(k, 1),
         .walk = { .rank = 1, .n = 1, .elements = n, .dim = { n }, .stride = { { 1 } }, .flat = 1 },
     };
     k->run = run_reorder;

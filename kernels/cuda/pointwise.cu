@@ -182,15 +182,16 @@ CUDA_DEVICE void pointwise_walk(const struct cuda_pointwise &l)
     }
 
 // The same for CUDA_NARROW_FUNCTIONS.
-#define NARROW(name)                                                                      \
-    CUDA_KERNEL(kernel_narrow_flat_##name, cuda_pointwise)                                \
+#define NARROW_OF(type, name)                                                             \
+    CUDA_KERNEL(kernel_##type##_flat_##name, cuda_pointwise)                              \
     {                                                                                     \
-        pointwise_flat<pointwise_##name, struct bfloat, struct bfloat>(l);                \
+        pointwise_flat<pointwise_##name, struct type, struct type>(l);                    \
     }                                                                                     \
-    CUDA_KERNEL(kernel_narrow_walk_##name, cuda_pointwise)                                \
+    CUDA_KERNEL(kernel_##type##_walk_##name, cuda_pointwise)                              \
     {                                                                                     \
-        pointwise_walk<pointwise_##name, struct bfloat>(l);                               \
+        pointwise_walk<pointwise_##name, struct type>(l);                                 \
     }
+#define NARROW(name) NARROW_OF(bfloat, name) NARROW_OF(float16, name)
 
 FUNCTION(COPY, a)
 FUNCTION(SCALE, p * a)
@@ -271,14 +272,45 @@ FUNCTION(CLIP_GRAD, a * (b >= p && b <= q ? 1 : 0))
 CUDA_NARROW_FUNCTIONS(NARROW)
 
 // From one type to the other.
-CUDA_KERNEL(kernel_to_narrow, cuda_pointwise)
+#define REORDERS(type)                                                                    \
+    CUDA_KERNEL(kernel_to_##type, cuda_pointwise)                                         \
+    {                                                                                     \
+        pointwise_flat<pointwise_COPY, float, struct type>(l);                            \
+    }                                                                                     \
+    CUDA_KERNEL(kernel_from_##type, cuda_pointwise)                                       \
+    {                                                                                     \
+        pointwise_flat<pointwise_COPY, struct type, float>(l);                            \
+    }
+
+REORDERS(bfloat)
+REORDERS(float16)
+
+static const void *reorder_of(const struct cuda_pointwise *l)
 {
-    pointwise_flat<pointwise_COPY, float, struct bfloat>(l);
+    if (l->narrow == CUDA_WIDE)
+        return l->narrow_out == CUDA_FLOAT16 ? (const void *)kernel_to_float16
+                                             : (const void *)kernel_to_bfloat;
+    return l->narrow == CUDA_FLOAT16 ? (const void *)kernel_from_float16
+                                     : (const void *)kernel_from_bfloat;
 }
 
-CUDA_KERNEL(kernel_from_narrow, cuda_pointwise)
+static const void *narrow_kernel_of(const struct cuda_pointwise *l)
 {
-    pointwise_flat<pointwise_COPY, struct bfloat, float>(l);
+    int at = 2 * (l->narrow == CUDA_FLOAT16) + (l->walk.flat != 0);
+
+    switch (l->function) {
+#define PAIR(type, name) (const void *)kernel_##type##_walk_##name, (const void *)kernel_##type##_flat_##name
+#define KERNELS(name)                                                                     \
+    case CUDA_##name: {                                                                   \
+        static const void *const kernels[] = { PAIR(bfloat, name), PAIR(float16, name) }; \
+        return kernels[at];                                                               \
+    }
+        CUDA_NARROW_FUNCTIONS(KERNELS)
+#undef KERNELS
+#undef PAIR
+    default:
+        return NULL;            // no kernel is made of it: see lower.c
+    }
 }
 
 static const void *kernel_of(const struct cuda_pointwise *l)
@@ -290,19 +322,8 @@ static const void *kernel_of(const struct cuda_pointwise *l)
     };
 
     if (l->narrow != l->narrow_out)
-        return l->narrow ? (const void *)kernel_from_narrow : (const void *)kernel_to_narrow;
-    if (!l->narrow)
-        return kernels[l->function][l->walk.flat];
-    switch (l->function) {
-#define KERNELS(name)                                                                     \
-    case CUDA_##name:                                                                     \
-        return l->walk.flat ? (const void *)kernel_narrow_flat_##name                     \
-                            : (const void *)kernel_narrow_walk_##name;
-        CUDA_NARROW_FUNCTIONS(KERNELS)
-#undef KERNELS
-    default:
-        return NULL;            // no kernel is made of it: see lower.c
-    }
+        return reorder_of(l);
+    return l->narrow ? narrow_kernel_of(l) : kernels[l->function][l->walk.flat];
 }
 
 cudaError_t cuda_launch_pointwise(cudaStream_t stream, const struct cuda_pointwise *launch)
@@ -353,10 +374,7 @@ template <typename REAL> CUDA_DEVICE void add_all(const struct cuda_addn &l)
 
 CUDA_KERNEL(kernel_addn, cuda_addn)
 {
-    if (l.narrow)
-        add_all<struct bfloat>(l);
-    else
-        add_all<float>(l);
+    CUDA_BY_TYPE(l.narrow, add_all, l);
 }
 
 cudaError_t cuda_launch_addn(cudaStream_t stream, const struct cuda_addn *launch)

@@ -167,14 +167,10 @@ CUDA_KERNEL(kernel_reduce, cuda_reduce)
 {
     __shared__ double shared[CUDA_BLOCK];
 
-    if (l.fours && l.narrow)
-        reduce_fours<struct bfloat>(l);
-    else if (l.fours)
-        reduce_fours<float>(l);
-    else if (l.narrow)
-        reduce_chunks<struct bfloat>(l, shared);
+    if (l.fours)
+        CUDA_BY_TYPE(l.narrow, reduce_fours, l);
     else
-        reduce_chunks<float>(l, shared);
+        CUDA_BY_TYPE(l.narrow, reduce_chunks, l, shared);
 }
 
 // out[outputs] of parts[chunks, outputs]

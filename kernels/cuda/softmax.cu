@@ -74,10 +74,7 @@ CUDA_KERNEL(kernel_softmax, cuda_softmax)
 {
     __shared__ float shared[CUDA_BLOCK];
 
-    if (l.narrow)
-        softmax_rows<struct bfloat>(l, shared);
-    else
-        softmax_rows<float>(l, shared);
+    CUDA_BY_TYPE(l.narrow, softmax_rows, l, shared);
 }
 
 template <typename REAL>
@@ -109,10 +106,7 @@ CUDA_KERNEL(kernel_softmax_grad, cuda_softmax)
 {
     __shared__ float shared[CUDA_BLOCK];
 
-    if (l.narrow)
-        softmax_slopes<struct bfloat>(l, shared);
-    else
-        softmax_slopes<float>(l, shared);
+    CUDA_BY_TYPE(l.narrow, softmax_slopes, l, shared);
 }
 
 extern "C" cudaError_t cuda_launch_softmax(cudaStream_t stream, const struct cuda_softmax *l)
@@ -195,10 +189,7 @@ CUDA_KERNEL(kernel_entropy, cuda_entropy)
 {
     __shared__ float shared[CUDA_BLOCK];
 
-    if (l.narrow)
-        entropy_rows<struct bfloat>(l, shared);
-    else
-        entropy_rows<float>(l, shared);
+    CUDA_BY_TYPE(l.narrow, entropy_rows, l, shared);
 }
 
 // The sum of all weights.
@@ -267,10 +258,7 @@ CUDA_KERNEL(kernel_entropy_grad, cuda_entropy)
 {
     __shared__ float shared[CUDA_BLOCK];
 
-    if (l.narrow)
-        entropy_slopes<struct bfloat>(l, shared);
-    else
-        entropy_slopes<float>(l, shared);
+    CUDA_BY_TYPE(l.narrow, entropy_slopes, l, shared);
 }
 
 extern "C" cudaError_t cuda_launch_entropy(cudaStream_t stream, const struct cuda_entropy *l)

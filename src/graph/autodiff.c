@@ -376,6 +376,7 @@ static int seed_loss(struct grad *grad, struct err *err)
         return err_set(err, "the loss depends on no parameter");
     seed = graph_add_const(graph, "loss/grad", graph->real, &scalar,
                            graph->real == DTYPE_F64 ? (const void *)&one : &one_f);
+    result_of(grad)->seed = seed;
     *(struct contribution *)mem_push((void **)&s->sums[v].items, &s->sums[v].n,
                                      sizeof(struct contribution)) =
         (struct contribution){ stage_of_forward(grad, graph->values[v].producer), seed, -1 };

@@ -64,6 +64,7 @@ struct grad_contribution {
 
 struct autodiff {
     int n_params, n_stats, n_boundaries, n_contributions;
+    int seed;                       /* the loss's own gradient, a constant 1; 0: there is none */
     struct param_grad *params;      /* sorted by stage, then in the order in which the
                                      * gradients become final */
     struct stat_update *stats;

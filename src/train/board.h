@@ -9,7 +9,7 @@
 #include "comm/comm.h"
 
 enum board_entry {
-    BOARD_LOSS, BOARD_CORRECT, BOARD_NORM, BOARD_STOP,
+    BOARD_LOSS, BOARD_CORRECT, BOARD_NORM, BOARD_SCALE, BOARD_SKIPPED, BOARD_STOP,
     BOARD_BAD,                                  /* ranks whose numbers are bad, see guard.h */
     BOARD_REPORT,                               /* it is time for one */
     BOARD_STAGED,                               /* ranks that have done with it, and bytes */

@@ -18,6 +18,7 @@
 
 #include "comm/comm.h"
 #include "train/best.h"
+#include "train/loss_scale.h"
 #include "train/placement.h"
 #include "train/recipe.h"
 #include "train/store.h"
@@ -41,12 +42,13 @@ struct checkpoint_state {
     bool shuffle;
     struct optimizer_args optimizer;
     struct recipe recipe;   /* resolved; defaults where a file has none */
+    struct loss_scale scale;    /* after these steps; factor 0: none */
     struct checkpoint_best {
         enum best_by by;
         double value;
         int64_t step;       /* 0: there was no evaluation yet */
     } best;
-    const char *precision;  /* "float32", "float64" */
+    const char *precision;  /* a word of --precision */
     const char *loss;       /* --loss, or NULL */
     const char *model_path, *model_hash;
     json_t *plan;           /* plan_to_json() */

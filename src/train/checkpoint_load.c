@@ -65,6 +65,26 @@ static int read_best(struct checkpoint *c, struct json_reader *top, struct err *
     return 0;
 }
 
+static int read_scale(struct checkpoint *c, struct json_reader *top, struct err *err)
+{
+    struct loss_scale *s = &c->state.scale;
+    const json_t *object;
+    struct json_reader r;
+
+    if (json_get_object(top, "loss_scale", false, &object, err) < 0)
+        return -1;
+    if (!object)
+        return 0;
+    if (json_reader_sub(&r, top, "loss_scale", -1, object, err) < 0 ||
+        json_get_number(&r, "factor", 1, LOSS_SCALE_MOST, NULL, &s->factor, err) < 0 ||
+        json_get_int(&r, "good_steps", 0, LOSS_SCALE_STEPS - 1, NULL, &s->good, err) < 0 ||
+        json_get_int(&r, "skipped_steps", 0, INT64_MAX, NULL, &s->skipped, err) < 0 ||
+        json_reader_end(&r, err) < 0)
+        return -1;
+    return loss_scale_valid(s->factor) ? 0
+                                       : json_error(&r, "factor", err, "expected a power of 2");
+}
+
 static int read_model(struct checkpoint *c, struct json_reader *top, struct err *err)
 {
     const json_t *object;
@@ -97,7 +117,7 @@ static int read_state(struct checkpoint *c, struct json_reader *r, struct err *e
         json_get_string(r, "loss", false, NULL, &s->loss, err) < 0 ||
         json_get_object(r, "plan", false, &plan, err) < 0 || read_optimizer(c, r, err) < 0 ||
         recipe_from_json(&s->recipe, r, &c->no_decay, err) < 0 ||
-        read_best(c, r, err) < 0 || read_model(c, r, err) < 0)
+        read_scale(c, r, err) < 0 || read_best(c, r, err) < 0 || read_model(c, r, err) < 0)
         return -1;
     s->seed = (uint64_t)seed;
     s->plan = (json_t *)plan;

@@ -33,6 +33,11 @@ static json_t *state_json(const struct checkpoint_state *s)
                                                    "value", s->best.value, "step",
                                                    (json_int_t)s->best.step));
     json_object_set_new(top, "recipe", recipe_to_json(&s->recipe));
+    if (s->scale.factor > 0)
+        json_object_set_new(top, "loss_scale",
+                            json_pack("{s:f, s:I, s:I}", "factor", s->scale.factor, "good_steps",
+                                      (json_int_t)s->scale.good, "skipped_steps",
+                                      (json_int_t)s->scale.skipped));
     if (s->loss)
         json_object_set_new(top, "loss", json_string(s->loss));
     json_object_set_new(top, "model", json_pack("{s:s, s:s}", "path", s->model_path, "xxh3",

@@ -310,14 +310,31 @@ void executor_begin(struct executor *executor)
     memset(executor->started, 0, sizeof(executor->started));
 }
 
+static int put_scalar(struct executor *e, double value, void *to, struct err *err)
+{
+    size_t bytes = dtype_size(e->compiled->graph->real);
+    float single = (float)value;
+    const void *from = bytes == sizeof(float) ? (const void *)&single : &value;
+
+    return e->backend->copy(e->stream, to, bytes, from, bytes, bytes, 1, err) < 0
+               ? -1 : e->backend->stream_sync(e->stream, err);
+}
+
+int executor_scale_loss(struct executor *executor, double factor, int version, struct err *err)
+{
+    struct executor *e = executor;
+    void *to = store_address_at(&e->store, e->compiled->autodiff.seed, 0, version);
+
+    if (!to || e->factors[version] == factor)
+        return 0;
+    e->factors[version] = factor;
+    return put_scalar(e, factor, to, err);
+}
+
 int executor_start(struct executor *executor, const struct batch_args *args, bool training,
                    bool follows, struct err *err)
 {
     struct executor *e = executor;
-    size_t bytes = dtype_size(e->compiled->graph->real);
-    float single = (float)args->weight_sum;
-    const void *from = bytes == sizeof(float) ? (const void *)&single : &args->weight_sum;
-    char *to = e->store.weight_sum + args->version * COMPILE_SCALARS;
 
     e->begun[args->version] = false;
     for (int i = 0; i < e->routes.n; i++) {
@@ -330,9 +347,8 @@ int executor_start(struct executor *executor, const struct batch_args *args, boo
                           err) < 0)
             return -1;
     }
-    if (e->backend->copy(e->stream, to, bytes, from, bytes, bytes, 1, err) < 0)
-        return -1;
-    return e->backend->stream_sync(e->stream, err);
+    return put_scalar(e, args->weight_sum,
+                      e->store.weight_sum + args->version * COMPILE_SCALARS, err);
 }
 
 int executor_reduce(struct executor *executor, const struct batch_args *args,

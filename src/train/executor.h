@@ -57,6 +57,8 @@ struct batch_args {
 struct batch_result {
     double loss, correct;       /* sums over its micro-batches; 0 where it has no loss */
     double norm;                /* of the gradients, on the plan's first rank where clipped */
+    double loss_scale;          /* see loss_scale.h; on the plan's first rank */
+    bool skipped;               /* gradients overflowed; the same */
     /* Seconds: computing; in receives, and of these waiting for messages; in sends; waiting for
      * the all-reduce when nothing else is left to do.
      */
@@ -82,6 +84,8 @@ int executor_gather_gradients(struct executor *executor, struct err *err);
 
 /* Begin a step: it has no gradients yet. */
 void executor_begin(struct executor *executor);
+/* What the loss of a batch with this version of the weights is scaled by, before its backwards. */
+int executor_scale_loss(struct executor *executor, double factor, int version, struct err *err);
 /* Begin a global batch; receives are posted. 'follows': the one before is still under way. */
 int executor_start(struct executor *executor, const struct batch_args *args, bool training,
                    bool follows, struct err *err);

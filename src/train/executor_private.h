@@ -39,6 +39,7 @@ struct executor {
     bool has_loss, has_correct;
     int last[TAPE_COUNT];               /* index of the last instruction that runs it */
     bool started[TAPE_COUNT];           /* has a backward tape run in this step? */
+    double factors[SCHEDULE_VERSIONS];  /* of the loss; 0: as it is in the graph */
     bool begun[SCHEDULE_VERSIONS];      /* has a forward of the batch with that version? */
     int turn;                           /* which passage is tested next */
 };

@@ -28,7 +28,16 @@ static bool speaks(const struct placement *placement)
     return placement->pipeline == 0 && placement->replica == 0;
 }
 
-static int pack(const struct store *store, char **block, size_t *size, struct err *err)
+static void multiply(enum dtype dtype, void *data, size_t bytes, double factor)
+{
+    int64_t n = factor == 1 ? 0 : (int64_t)(bytes / dtype_size(dtype));
+
+    for (int64_t i = 0; i < n; i++)
+        dtype_put_real(dtype, data, i, factor * dtype_real(dtype, data, i));
+}
+
+static int pack(const struct store *store, double factor, char **block, size_t *size,
+                struct err *err)
 {
     const struct compiled *c = store->compiled;
     struct owned_tensor *list;
@@ -46,6 +55,7 @@ static int pack(const struct store *store, char **block, size_t *size, struct er
                                head.bytes, 1, err);
         if (!bad)
             bad = c->backend->stream_sync(store->stream, err);
+        multiply(v->dtype, data, head.bytes, factor);
         append(block, size, &head, sizeof(head));
         append(block, size, v->name, head.name);
         append(block, size, data, head.bytes);
@@ -85,7 +95,8 @@ static int write_all(const char *path, int n_parts, const void **parts, const si
 }
 
 int gradients_write(const char *path, int n_stores, struct store *const *stores,
-                    const struct placement *placement, struct comm *comm, struct err *err)
+                    const struct placement *placement, double factor, struct comm *comm,
+                    struct err *err)
 {
     int n = comm_size(comm);
     const void **parts = mem_new((size_t)n, sizeof(*parts));
@@ -95,7 +106,7 @@ int gradients_write(const char *path, int n_stores, struct store *const *stores,
     int bad = 0;
 
     for (int c = 0; c < n_stores && speaks(placement) && !bad; c++)
-        bad = pack(stores[c], &mine, &size, err);
+        bad = pack(stores[c], factor, &mine, &size, err);
     bad = comm_agree(comm, err, bad < 0);
     if (!bad)
         bad = comm_exchange(comm, mine, size, &block, parts, sizes, err);

@@ -9,10 +9,11 @@
 
 struct err;
 
-/* What the last step left, summed over all replicas, by parameter, as safetensors. Collective
- * over all ranks; 'stores' of the rank's stages. Rank 0 writes.
+/* What the last step left, summed over all replicas, by parameter, times 'factor', as safetensors.
+ * Collective over all ranks; 'stores' of the rank's stages. Rank 0 writes.
  */
 int gradients_write(const char *path, int n_stores, struct store *const *stores,
-                    const struct placement *placement, struct comm *comm, struct err *err);
+                    const struct placement *placement, double factor, struct comm *comm,
+                    struct err *err);
 
 #endif

@@ -106,18 +106,23 @@ static const char *number(double value, char text[32])
 
 void journal_step(struct journal *journal, const struct journal_step *s)
 {
-    char text[512], accuracy[64] = "", norm[64] = "", a[32], b[32], c[32], d[32], e[32];
+    char text[512], accuracy[64] = "", norm[64] = "", scale[64] = "";
+    char a[32], b[32], c[32], d[32], e[32];
 
     if (s->classifies)
         snprintf(accuracy, sizeof(accuracy), ",\"accuracy\":%s", number(s->accuracy, a));
     if (s->clips)
         snprintf(norm, sizeof(norm), ",\"gradient_norm\":%s", number(s->norm, a));
+    if (s->loss_scale > 0)
+        snprintf(scale, sizeof(scale), ",\"loss_scale\":%.17g,\"skipped\":%s", s->loss_scale,
+                 s->skipped ? "true" : "false");
     snprintf(text, sizeof(text),
              "{\"step\":%lld,\"epoch\":%lld,\"loss\":%s,\"seconds\":%s,"
-             "\"samples_per_second\":%s,\"predicted_seconds\":%s,\"lr\":%s%s%s}",
+             "\"samples_per_second\":%s,\"predicted_seconds\":%s,\"lr\":%s%s%s%s}",
              (long long)s->step, (long long)s->epoch, number(s->loss, a),
              number(s->seconds, b), number(s->samples_per_second, c),
-             number(s->predicted_seconds, d), number(s->lr, e), accuracy, norm);
+             number(s->predicted_seconds, d), number(s->lr, e), accuracy, norm,
+             scale);
     write_line(journal, text);
 }
 

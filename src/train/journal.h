@@ -33,6 +33,8 @@ struct journal_step {
     double lr;
     bool clips;
     double norm;                /* of the gradients, where they are clipped */
+    double loss_scale;          /* 0: the loss is not scaled */
+    bool skipped;               /* gradients overflowed */
 };
 void journal_step(struct journal *journal, const struct journal_step *step);
 /* NULL is fine. */

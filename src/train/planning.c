@@ -56,10 +56,32 @@ bool planning_on_gpu(const char *kernels)
     return kernels && strncmp(kernels, "cuda", 4) == 0;
 }
 
+static const struct {
+    const char *precision, *backend;
+} of_gpus[] = { { "tf32", "cuda-tf32" }, { "bf16", "cuda-bf16" }, { "fp16", "cuda-fp16" } };
+
+#define N_OF_GPUS (sizeof(of_gpus) / sizeof(of_gpus[0]))
+
+const char *planning_gpu_kernels(const char *precision)
+{
+    for (size_t i = 0; precision && i < N_OF_GPUS; i++)
+        if (strcmp(precision, of_gpus[i].precision) == 0)
+            return of_gpus[i].backend;
+    return NULL;
+}
+
+const char *planning_precision(const struct backend *backend, bool float64)
+{
+    for (size_t i = 0; backend && i < N_OF_GPUS; i++)
+        if (strcmp(backend->name, of_gpus[i].backend) == 0)
+            return of_gpus[i].precision;
+    return float64 ? "float64" : "float32";
+}
+
 int planning_kernels(const struct options *options, const char **name, struct err *err)
 {
     const char *device, *precision = NULL;
-    const char *fast = NULL;    /* what GPUs alone compute in */
+    const char *fast;
     bool gpu;
 
     if (option_choice(options, "device", &device, err) < 0 ||
@@ -67,17 +89,16 @@ int planning_kernels(const struct options *options, const char **name, struct er
         (options_takes(options, "precision") &&
          option_choice(options, "precision", &precision, err) < 0))
         return -1;
-    if (precision && (strcmp(precision, "tf32") == 0 || strcmp(precision, "bf16") == 0))
-        fast = precision;
+    fast = planning_gpu_kernels(precision);
     gpu = device ? strcmp(device, "cuda") == 0 : fast && !*name;
     if (fast && !gpu)
-        return err_set_code(err, EXIT_USAGE, "--precision %s needs --device cuda", fast);
+        return err_set_code(err, EXIT_USAGE, "--precision %s needs --device cuda", precision);
     if (!gpu)
         return 0;
     if (*name)
         return err_set_code(err, EXIT_USAGE, "--device cuda and --backend %s: that is a backend "
                             "of CPUs: leave one of them out", *name);
-    *name = !fast ? "cuda" : strcmp(fast, "tf32") == 0 ? "cuda-tf32" : "cuda-bf16";
+    *name = fast ? fast : "cuda";
     return 0;
 }
 
@@ -282,7 +303,8 @@ static void complete_plan(struct plan *plan, const struct planning *p)
     set_text(&plan->model_path, p->model_path);
     set_text(&plan->model_hash, model_hash(p->model));
     set_text(&plan->cluster, p->cluster->name);
-    set_text(&plan->precision, p->model_options.real == DTYPE_F64 ? "float64" : "float32");
+    set_text(&plan->precision,
+             planning_precision(p->backend, p->model_options.real == DTYPE_F64));
     set_text(&plan->optimizer, optimizer_name(p->optimizer.kind));
     set_text(&plan->command, p->command);
     plan->batchnorm_samples = p->request.batchnorm_samples;

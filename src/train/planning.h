@@ -68,6 +68,10 @@ struct model *planning_model(const char *path, struct err *err);
  * default.
  */
 int planning_kernels(const struct options *options, const char **name, struct err *err);
+/* The name for what GPUs alone compute in, "tf32" and so on; NULL: it is none of these. */
+const char *planning_gpu_kernels(const char *precision);
+/* The word of --precision for what a backend computes in; 'backend' may be NULL. */
+const char *planning_precision(const struct backend *backend, bool float64);
 /* Is it a backend of GPUs? NULL is none. */
 bool planning_on_gpu(const char *kernels);
 /* Kernels by name; NULL: cpu, or reference for float64, which no other has. */

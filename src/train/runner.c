@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/err.h"
@@ -19,6 +20,7 @@ struct runner {
     struct comm_group *everybody;       /* who sums up squares and loss; NULL: this rank alone */
     struct comm_request *clipping;
     struct guard guard;
+    struct loss_scale scale;
     struct passage *passages;           /* of all chunks */
     bool flows;                         /* forwards of the next step were run in the last one */
     uint64_t random;
@@ -31,6 +33,7 @@ struct runner *runner_new(const struct runner_options *options, struct err *err)
 
     r->options = *options;
     r->guard = options->guard;
+    r->scale = options->scale;
     chunk.passages = &r->passages;
     r->list = &options->compiled[0]->schedule->lists[chunk.placement->list];
     r->random = options->delay_seed * 2654435761u + (uint64_t)comm_rank(chunk.comm) + 1;
@@ -48,7 +51,7 @@ struct runner *runner_new(const struct runner_options *options, struct err *err)
 
 static bool needs_sums(const struct runner *r)
 {
-    return r->options.clip > 0 || guard_shares(&r->guard);
+    return r->options.clip > 0 || r->scale.factor > 0 || guard_shares(&r->guard);
 }
 
 int runner_connect(struct runner *runner, struct err *err)
@@ -133,19 +136,24 @@ static int name_gradient(struct runner *r, struct guard_find *find, struct err *
 static int sum_here(struct runner *r, const struct batch_args *args, double sums[2],
                     struct err *err)
 {
-    struct guard_find *find = guard_begin(&r->guard, args->step);
-    double squares, loss;
+    double squares, loss, inverse = loss_scale_inverse(&r->scale);
 
     sums[0] = sums[1] = 0;
     for (int c = 0; c < r->n; c++) {
         if (executor_squares(r->executors[c], &squares, err) < 0 ||
             executor_loss(r->executors[c], args, &loss, err) < 0)
             return -1;
-        sums[0] += squares;
+        sums[0] += squares * inverse * inverse;
         sums[1] += loss;
     }
-    if (r->guard.policy == GUARD_IGNORE)
-        return 0;
+    return 0;
+}
+
+/* What is bad in what this rank has of them. */
+static int find_bad(struct runner *r, int64_t step, const double sums[2], struct err *err)
+{
+    struct guard_find *find = guard_begin(&r->guard, step);
+
     if (!isfinite(sums[1]))
         find->cause = GUARD_LOSS;
     if (isfinite(sums[0]))
@@ -166,17 +174,37 @@ static int sum_up(struct runner *r, double sums[2], struct batch_result *result,
     return 0;
 }
 
+static bool is_first(const struct runner *r)
+{
+    const struct placement *place = r->options.executor.placement;
+
+    return place->stage == 0 && place->pipeline == 0 && place->replica == 0;
+}
+
 /* What gradients are multiplied by is that of PyTorch's clip_grad_norm_(). */
 static double clip(const struct runner *r, double squares, double *norm)
 {
-    const struct placement *place = r->options.executor.placement;
     double factor = r->options.clip / (sqrt(squares) + 1e-6);
 
     if (r->options.clip <= 0)
         return 1;
-    if (place->stage == 0 && place->pipeline == 0 && place->replica == 0)
+    if (is_first(r))
         *norm = sqrt(squares);
     return factor < 1 ? factor : 1;
+}
+
+/* Have gradients overflowed? A loss that is not finite itself is no matter of what it is scaled by. */
+static bool overflows(struct runner *r, const double sums[2], struct batch_result *result)
+{
+    double factor = r->scale.factor;
+    bool skip = factor > 0 && isfinite(sums[1]) &&
+                loss_scale_judge(&r->scale, isfinite(sums[0]) != 0);
+
+    if (is_first(r)) {
+        result->loss_scale = factor;
+        result->skipped = skip;
+    }
+    return skip;
 }
 
 /* Before the step: what gradients are multiplied by, and whether it is not to be taken, which all
@@ -185,20 +213,26 @@ static double clip(const struct runner *r, double squares, double *norm)
 static int weigh(struct runner *r, const struct batch_args *args, struct batch_result *result,
                  double *scale, bool *skip, struct err *err)
 {
-    double sums[2], start = trace_clock();
+    double here[2], sums[2], start = trace_clock();
     bool shared = needs_sums(r), ignores = r->guard.policy == GUARD_IGNORE;
 
-    *scale = 1;
+    *scale = loss_scale_inverse(&r->scale);
     *skip = false;
     if (ignores && !shared)
         return 0;
-    if (sum_here(r, args, sums, err) < 0)
+    if (sum_here(r, args, here, err) < 0)
         return -1;
+    memcpy(sums, here, sizeof(sums));
     result->compute += trace_clock() - start;
     if (shared && sum_up(r, sums, result, err) < 0)
         return -1;
     if (shared)
-        *scale = clip(r, sums[0], &result->norm);
+        *scale *= clip(r, sums[0], &result->norm);
+    *skip = overflows(r, sums, result);
+    if (*skip)
+        return 0;
+    if (!ignores && find_bad(r, args->step, here, err) < 0)
+        return -1;
     *skip = shared && !ignores && guard_judge(&r->guard, args->step, sums[0], sums[1]);
     result->bad = guard_found(&r->guard, args->step) != NULL;
     return 0;
@@ -207,7 +241,7 @@ static int weigh(struct runner *r, const struct batch_args *args, struct batch_r
 static int update(struct runner *r, const struct batch_args *args, struct batch_result *result,
                   struct err *err)
 {
-    struct update_step step = { .step = args->step, .rate = args->rate };
+    struct update_step step = { .step = args->step - r->scale.skipped, .rate = args->rate };
     double start;
     bool skip;
 
@@ -220,6 +254,11 @@ static int update(struct runner *r, const struct batch_args *args, struct batch_
             return -1;
     result->compute += trace_clock() - start;
     return 0;
+}
+
+struct loss_scale runner_loss_scale(const struct runner *runner)
+{
+    return runner->scale;
 }
 
 const struct guard_find *runner_found(const struct runner *runner, int64_t step)
@@ -262,6 +301,14 @@ static void begin(struct runner *r, struct batch_result *result)
     *result = (struct batch_result){ 0 };
     for (int c = 0; c < r->n; c++)
         executor_begin(r->executors[c]);
+}
+
+static int scale_loss(struct runner *r, const struct batch_args *args, struct err *err)
+{
+    for (int c = 0; c < r->n && r->scale.factor > 0; c++)
+        if (executor_scale_loss(r->executors[c], r->scale.factor, args->version, err) < 0)
+            return -1;
+    return 0;
 }
 
 static int start(struct runner *r, const struct batch_args *args, bool training, bool follows,
@@ -353,7 +400,7 @@ int runner_step(struct runner *runner, const struct batch_args *args,
     struct batch_args this = with_version(r, args, false), ahead = { 0 };
 
     begin(r, result);
-    if (!r->flows && fill(r, &this, result, err) < 0)
+    if (scale_loss(r, &this, err) < 0 || (!r->flows && fill(r, &this, result, err) < 0))
         return -1;
     if (next)
         ahead = with_version(r, next, true);

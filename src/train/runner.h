@@ -7,6 +7,7 @@
 
 #include "train/executor.h"
 #include "train/guard.h"
+#include "train/loss_scale.h"
 
 struct runner;
 
@@ -16,6 +17,7 @@ struct runner_options {
     struct compiled *const *compiled;   /* [n_chunks] of the rank's list */
     double clip;                /* largest norm of all gradients; 0: any */
     struct guard guard;         /* policy and spike */
+    struct loss_scale scale;    /* to begin with */
     uint64_t delay_seed;        /* tests: before each instruction wait a random time … */
     int delay_max;              /* … of at most so many microseconds; 0: never */
 };
@@ -37,6 +39,8 @@ int runner_step(struct runner *runner, const struct batch_args *args,
  * the next but one.
  */
 const struct guard_find *runner_found(const struct runner *runner, int64_t step);
+/* As it is after the last step; the same on all ranks of the plan. */
+struct loss_scale runner_loss_scale(const struct runner *runner);
 /* Forward only, as in use: no dropout, running statistics. */
 int runner_evaluate(struct runner *runner, const struct batch_args *args,
                     struct batch_result *result, struct err *err);

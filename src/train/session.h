@@ -151,7 +151,7 @@ void session_end_metrics(struct session *session);
 int session_open_model(struct session *session, struct err *err);
 /* The file of --init, if it is one. Collective. */
 int session_open_initial(struct session *session, struct err *err);
-/* As the user says, else as the plan or checkpoint 'path' was made; -1 where both differ. */
+/* As the user says, else as the plan or checkpoint 'path' was made; -1 where one has float64 alone. */
 int session_precision(struct session *session, const char *path, const char *made,
                       struct err *err);
 /* Nobody else is to write checkpoints into the directory; rank 0. */

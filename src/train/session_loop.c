@@ -64,6 +64,8 @@ static int run_step(struct session *s, int64_t step, bool flows, double entries[
     entries[BOARD_LOSS] = result.loss;
     entries[BOARD_CORRECT] = result.correct;
     entries[BOARD_NORM] = result.norm;
+    entries[BOARD_SCALE] = result.loss_scale;
+    entries[BOARD_SKIPPED] = result.skipped ? 1 : 0;
     entries[BOARD_BAD] = result.bad ? 1 : 0;
     entries[BOARD_STOP] = session_stop_asked() || session_ends_soon(s, mean_seconds(report));
     entries[BOARD_REPORT] = reports_due(&s->reports, trace_clock()) ? 1 : 0;
@@ -90,6 +92,7 @@ static void report_step(struct session *s, struct report *r, int64_t step, doubl
         .accuracy = count > 0 ? sums[BOARD_CORRECT] / (double)count : 0,
         .lr = s->settings.optimizer.lr * rate_at(&s->rate, step),
         .clips = s->settings.recipe.clip > 0, .norm = sums[BOARD_NORM],
+        .loss_scale = sums[BOARD_SCALE], .skipped = sums[BOARD_SKIPPED] > 0,
     };
 
     r->last_loss = loss;
@@ -103,6 +106,9 @@ static void report_step(struct session *s, struct report *r, int64_t step, doubl
     session_note_step(s, &line);
     session_weigh_limit(s, mean_seconds(r));
     journal_step(s->journal, &line);
+    if (line.skipped)
+        log_info("step %lld: gradients overflow with a loss scale of %g: it is skipped, and the scale "
+                 "halved", (long long)line.step, line.loss_scale);
 }
 
 /* Read the oldest post: its step was 'unread' steps before 'next'. */
@@ -210,7 +216,9 @@ static int dump_gradients(struct session *s, int64_t step, struct err *err)
         if (executor_gather_gradients(runner_executor(s->runner, c), err) < 0)
             return -1;
     return session_agreed(s, gradients_write(s->settings.gradients, s->n_chunks, s->stores,
-                                             &s->placement, s->comm, err), err);
+                                             &s->placement,
+                                             loss_scale_inverse(&s->settings.scale), s->comm,
+                                             err), err);
 }
 
 static int loop(struct session *s, struct report *r, int64_t *done, struct err *err)

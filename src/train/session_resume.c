@@ -16,13 +16,22 @@ int session_precision(struct session *session, const char *path, const char *mad
                       struct err *err)
 {
     struct train_settings *t = &session->settings;
+    const char *kernels = planning_gpu_kernels(made);
     bool float64 = strcmp(made, "float64") == 0;
 
-    if (!float64 && strcmp(made, "float32") != 0)
+    if (!float64 && !kernels && strcmp(made, "float32") != 0)
         return err_set(err, "%s: precision \"%.64s\" is not known", path, made);
     if (t->precision_given && t->float64 != float64)
         return err_set(err, "%s: made with --precision %s, not %s", path, made,
                        t->float64 ? "float64" : "float32");
+    if (kernels && !t->precision_given) {
+        if (!planning_on_gpu(t->backend))
+            return err_set(err, "%s: made with --precision %s, which needs --device cuda: --precision "
+                           "float32 does without", path, made);
+        t->backend = kernels;
+        if (t->scale.factor == 0 && strcmp(made, "fp16") == 0)
+            t->scale.factor = LOSS_SCALE_START;
+    }
     t->precision_given = true;
     t->float64 = float64;
     return 0;
@@ -345,6 +354,8 @@ int session_resume(struct session *session, struct err *err)
         t->batchnorm_samples = saved->batchnorm_samples;
     if (!t->seed_given)
         t->seed = saved->seed;
+    if (t->scale.factor > 0 && saved->scale.factor > 0)
+        t->scale = saved->scale;
     optimizer_resume(&t->optimizer, &t->optimizer_given, &saved->optimizer);
     if (check_same(c, "--global-batch", t->global_batch, saved->global_batch, err) < 0 ||
         check_same(c, "--batchnorm-samples", t->batchnorm_samples,

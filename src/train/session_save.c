@@ -138,6 +138,27 @@ void session_follow_save(struct session *session, const double sums[BOARD_COUNT]
     v->ready = v->ready || sums[entry] >= session->size || sums[BOARD_UNWRITTEN] > 0;
 }
 
+/* Rank 0 need not have a part in the steps. Collective. */
+static int share_scale(struct session *s, struct loss_scale *scale, struct err *err)
+{
+    int rank = placement_rank(&s->placement, 0, 0, 0);
+    void *data = scale;
+    size_t size = sizeof(*scale);
+
+    *scale = s->runner ? runner_loss_scale(s->runner) : s->settings.scale;
+    if (s->settings.scale.factor <= 0)
+        return 0;
+    if (s->rank != rank)
+        data = NULL;
+    if (comm_broadcast(s->comm, rank, &data, &size, err) < 0)
+        return -1;
+    if (s->rank != rank) {
+        memcpy(scale, data, sizeof(*scale));
+        free(data);
+    }
+    return 0;
+}
+
 int session_save(struct session *session, const char *directory, int keep,
                  int64_t steps_done, struct err *err)
 {
@@ -148,7 +169,7 @@ int session_save(struct session *session, const char *directory, int keep,
         .global_batch = t->global_batch, .batchnorm_samples = t->batchnorm_samples,
         .seed = t->seed, .shuffle = t->shuffle, .optimizer = t->optimizer,
         .recipe = t->recipe, .best = s->best,
-        .precision = t->float64 ? "float64" : "float32", .loss = t->loss,
+        .precision = planning_precision(s->backend, t->float64), .loss = t->loss,
         .model_path = s->model_path, .model_hash = model_hash(s->model),
         .plan = s->plan_json,
     };
@@ -160,7 +181,8 @@ int session_save(struct session *session, const char *directory, int keep,
     double start = trace_clock();
 
     comm_at(s->comm, "checkpoint", s->placement.stage, steps_done, -1);
-    if (session_end_save(s, err) < 0 || (s->runner && runner_drain(s->runner, err) < 0))
+    if (session_end_save(s, err) < 0 || (s->runner && runner_drain(s->runner, err) < 0) ||
+        share_scale(s, &state.scale, err) < 0)
         return -1;
     if (session_agree(s, s->lock && checkpoint_lock_check(s->lock, err) < 0, err))
         return -1;

@@ -108,7 +108,7 @@ static int make_runner(struct session *s, struct err *err)
             .deterministic = s->settings.deterministic, .recorded = s->settings.cuda_graphs,
         },
         .n_chunks = s->n_chunks, .compiled = s->compiled, .clip = s->settings.recipe.clip,
-        .guard = s->settings.guard,
+        .guard = s->settings.guard, .scale = s->settings.scale,
         .delay_seed = s->settings.delay_seed, .delay_max = s->settings.delay_max,
     };
 

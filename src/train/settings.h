@@ -12,6 +12,7 @@
 #include "train/guard.h"
 #include "train/job.h"
 #include "train/job_limit.h"
+#include "train/loss_scale.h"
 #include "train/measure.h"
 #include "train/nccl.h"
 #include "train/optimizer.h"
@@ -73,6 +74,7 @@ struct train_settings {
     const char *cache_directory;    /* of measured costs; NULL: none */
     double deadline, lost_after;
     struct guard guard;         /* policy and spike */
+    struct loss_scale scale;    /* to begin with */
     struct span eval_every;
     bool eval_ema;
     enum best_by best;

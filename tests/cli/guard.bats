@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# Steps whose numbers are bad: --on-nan and --loss-spike; what a run cost.
+# Steps whose numbers are bad: --on-nan and --loss-spike; --loss-scale; what a run cost.
 
 load data.bash
 
@@ -110,6 +110,26 @@ losses() {
     [ "$status" -eq 1 ]
     run train --steps 1 --on-nan ignore --loss-spike 2
     [ "$status" -eq 2 ]
+}
+
+# A power of two: nothing but exponents change.
+@test "a scaled loss gives the same bits, whatever the plan and optimizer" {
+    local plan
+    for plan in "--optimizer momentum" "--optimizer lamb --clip-norm 1 --stages 3 --replicas 1,2,1" \
+        "--optimizer lars --lr 1 --stages 2 --replicas 2,2 --zero" \
+        "--optimizer adamw --ema 0.9 --schedule 2bw --stages 4 --replicas 1,1,1,1"; do
+        train --steps 4 --ranks-in-process 4 --deterministic $plan --log plain --dump-gradients plain.st
+        train --steps 4 --ranks-in-process 4 --deterministic $plan --log scaled \
+            --dump-gradients scaled.st --loss-scale 1024
+        [ "$(losses plain)" = "$(losses scaled)" ]
+        cmp plain.st scaled.st
+        [ "$(grep -c '"loss_scale":1024,"skipped":false}' scaled)" -eq 4 ]
+    done
+    spoil_image 40
+    run train --steps 3 --loss-scale 1024
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *'step 2: the gradient of "head.weight" is not finite'* ]]
 }
 
 # The counter stands still, so nothing is used; a GPU there is none.

@@ -26,8 +26,8 @@ PLANS = [("1 stage", 1, ["--stages", "1", "--micro-batches", "2"]),
          ("2 stages", 2, ["--stages", "2", "--replicas", "1,1", "--micro-batches", "2"]),
          ("2 replicas", 2, ["--stages", "1", "--replicas", "2", "--micro-batches", "1"]),
          ("2 stages of 2", 4, ["--stages", "2", "--replicas", "2,2", "--micro-batches", "2"])]
-# Of a loss over some steps: float32 in another order; rounded to the 8 bits of bfloat16.
-TOLERANCE = {"float32": 1e-4, "bf16": 1e-2}
+# Of a loss over some steps: float32 in another order; rounded to the 8 bits of bfloat16, 11 of float16.
+TOLERANCE = {"float32": 1e-4, "bf16": 1e-2, "fp16": 1e-2 / 8}
 FORECAST = 0.05
 
 
@@ -136,8 +136,10 @@ def curves(checks):
                        lambda o=options, e=expected, r=ranks, p=plan: curve(checks, o, e, r, p,
                                                                             "float32"))
         title, ranks, plan = PLANS[1]
-        checks.row("curve", f"{name}, {title}, bf16",
-                   lambda o=options, e=expected, r=ranks, p=plan: curve(checks, o, e, r, p, "bf16"))
+        for narrow in ("bf16", "fp16"):
+            checks.row("curve", f"{name}, {title}, {narrow}",
+                       lambda o=options, e=expected, r=ranks, p=plan, n=narrow:
+                       curve(checks, o, e, r, p, n))
 
 
 def sanitizer(checks, tool):
@@ -184,13 +186,16 @@ def seconds_of_pytorch(chosen, steps, precision, compiled):
     x, target = (t.to(device) for t in chosen.batch())
     optimizer, took = chosen.torch_optimizer(module.parameters()), []
     forward = torch.compile(module) if compiled else module
+    narrow = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
+    scaler = torch.amp.GradScaler(device, enabled=precision == "fp16")
     for _ in range(steps + 3):
         begin = time.perf_counter()
         optimizer.zero_grad()
-        with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
+        with torch.autocast(device, narrow, enabled=narrow is not None):
             loss = chosen.torch_loss(forward(x), target)
-        loss.backward()
-        optimizer.step()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
         loss.item()
         if device == "cuda":
             torch.cuda.synchronize()
@@ -295,8 +300,9 @@ def run_all(checks, wanted):
     if "operators" in wanted:
         for program in ("test_ops", "test_cuda_product", "test_update"):
             checks.row("operators", program, lambda p=program: operators(checks, p))
-        checks.row("operators", "test_ops, bf16",
-                   lambda: operators(checks, "test_ops", "cuda-bf16"))
+        for narrow in ("bf16", "fp16"):
+            checks.row("operators", f"test_ops, {narrow}",
+                       lambda n=narrow: operators(checks, "test_ops", f"cuda-{n}"))
     if "curves" in wanted:
         curves(checks)
     if "sanitizer" in wanted:
@@ -321,7 +327,7 @@ def main():
                         "gpt2-medium,resnet50,vit-large",
                         help="that are timed; all but digits need a Python with torch and onnx")
     parser.add_argument("--precisions", default="float32,tf32,bf16",
-                        help="in which they are timed")
+                        help="in which they are timed; fp16 is there, too")
     parser.add_argument("--compile", action="store_true", help="time torch.compile, too")
     parser.add_argument("--tables", action="store_true",
                         help="write what operators take, too, into files beside the results")

@@ -65,6 +65,7 @@ sees() {
     local options
     for options in "--stages 1 --micro-batches 2" "$stages --recompute full" \
         "$stages --no-cuda-graphs" "$stages --optimizer lamb --clip-norm 1" \
+        "$stages --precision fp16 --loss-scale 67108864" \
         "--schedule zb-v --stages 2 --replicas 1,1 --micro-batches 4 --ema 0.9 --eval-every 1 --test
         $srcdir/tests/data/model/mlp/train.safetensors"; do
         echo "$options"

@@ -98,7 +98,9 @@ struct run_graph *run_graph_new(const struct backend *backend, const struct grap
 
     run->backend = backend;
     run->graph = graph;
-    run->narrow = strcmp(backend->name, "cuda-bf16") == 0;
+    run->narrow = strcmp(backend->name, "cuda-bf16") == 0   ? DTYPE_BF16
+                  : strcmp(backend->name, "cuda-fp16") == 0 ? DTYPE_F16
+                                                            : DTYPE_NONE;
     run->n_nodes = graph->n_nodes;
     run->n_values = graph->n_values;
     run->kernels = mem_new((size_t)graph->n_nodes, sizeof(*run->kernels));
@@ -201,12 +203,12 @@ static void *narrow_copy(struct run_graph *run, int v, struct err *err)
 {
     void *copy = run->backend->alloc(run->device, narrow_bytes(run, v), err);
 
-    if (!copy || convert(run, v, run->buffers[v], DTYPE_F32, copy, DTYPE_BF16, err))
+    if (!copy || convert(run, v, run->buffers[v], DTYPE_F32, copy, run->narrow, err))
         abort();
     return copy;
 }
 
-/* Takes the places of operands that are bfloat16. */
+/* Takes the places of operands that are narrow. */
 static void lend_narrow(struct run_graph *run, int node, const void **inputs, void **outputs,
                         struct err *err)
 {
@@ -236,13 +238,13 @@ static int take_narrow(struct run_graph *run, int node, const void **inputs, voi
         if (!cuda_narrows_output(run->graph, node, i))
             continue;
         if (!status)
-            status = convert(run, v, outputs[i], DTYPE_BF16, run->buffers[v], DTYPE_F32, err);
+            status = convert(run, v, outputs[i], run->narrow, run->buffers[v], DTYPE_F32, err);
         run->backend->release(run->device, outputs[i], narrow_bytes(run, v));
     }
     return status;
 }
 
-void run_graph_round_inputs(struct run_graph *run, int node)
+void run_graph_round_inputs(struct run_graph *run, int node, enum dtype narrow)
 {
     const struct node *n = &run->graph->nodes[node];
     struct err err = { 0 };
@@ -256,9 +258,9 @@ void run_graph_round_inputs(struct run_graph *run, int node)
             continue;
         elements = (size_t)shape_elements(&value->shape);
         rounded = mem_new(elements + 1, sizeof(*rounded));
-        if (convert(run, n->inputs[i], run->buffers[n->inputs[i]], DTYPE_F32, rounded, DTYPE_BF16,
+        if (convert(run, n->inputs[i], run->buffers[n->inputs[i]], DTYPE_F32, rounded, narrow,
                     &err) ||
-            convert(run, n->inputs[i], rounded, DTYPE_BF16, run->buffers[n->inputs[i]], DTYPE_F32,
+            convert(run, n->inputs[i], rounded, narrow, run->buffers[n->inputs[i]], DTYPE_F32,
                     &err))
             abort();
         free(rounded);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Run a whole graph, forward and gradient nodes in order, on any backend: each value in its own
- * buffer with a plain layout. Host code sees every tensor as doubles. "cuda-bf16" gets what it may
- * have as bfloat16 so, in buffers beside.
+ * buffer with a plain layout. Host code sees every tensor as doubles. "cuda-bf16" and
+ * "cuda-fp16" get what may be narrow so, in buffers beside.
  */
 #ifndef TASUKI_TESTS_RUN_GRAPH_H
 #define TASUKI_TESTS_RUN_GRAPH_H
@@ -13,7 +13,7 @@ struct run_graph {
     struct device *device;
     struct stream *stream;
     const struct graph *graph;
-    bool narrow;                    /* the backend is "cuda-bf16" */
+    enum dtype narrow;              /* of "cuda-bf16" and "cuda-fp16"; else DTYPE_NONE */
     int n_nodes, n_values;          /* when it was made */
     struct kernel **kernels;        /* NULL for views */
     void **buffers;                 /* of every value; views share their root's */
@@ -32,8 +32,8 @@ void run_graph_free(struct run_graph *run);
 void run_graph_set(struct run_graph *run, int value, const double *data);
 void run_graph_get(const struct run_graph *run, int value, double *data);
 
-/* Inputs of the node that "cuda-bf16" takes as bfloat16 become what these can be. */
-void run_graph_round_inputs(struct run_graph *run, int node);
+/* Inputs of the node that may be narrow become what is there of this type. */
+void run_graph_round_inputs(struct run_graph *run, int node, enum dtype narrow);
 
 /* Run nodes first … end-1 once. Outputs are filled with NaN before, so that a kernel that
  * leaves something out is seen.
