@@ -258,6 +258,15 @@ static bool runs_narrow(const struct lowering *l, int node, const struct narrow_
     return any;
 }
 
+/* Products are summed in float32, and those that nothing is added to can be left so: what is a
+ * gradient of weights loses nothing.
+ */
+static bool can_stay_single(const struct node *n)
+{
+    return (strcmp(n->op->name, "MatMul") == 0 || strcmp(n->op->name, "Gemm") == 0) &&
+           (n->n_inputs < 3 || n->inputs[2] < 0);
+}
+
 static void lower_output(struct lowering *l, int node, int i, enum part part)
 {
     int v = l->graph->nodes[node].outputs[i], id;
@@ -266,6 +275,8 @@ static void lower_output(struct lowering *l, int node, int i, enum part part)
         make_narrow(l, v);
         return;
     }
+    if (can_stay_single(&l->graph->nodes[node]))
+        return;
     id = new_value(l, v, dtype_name(narrow_type(l)));
     l->graph->nodes[node].outputs[i] = id;
     l->graph->values[id].producer = node;

@@ -76,13 +76,13 @@ static int read_scale(struct checkpoint *c, struct json_reader *top, struct err 
     if (!object)
         return 0;
     if (json_reader_sub(&r, top, "loss_scale", -1, object, err) < 0 ||
-        json_get_number(&r, "factor", 1, LOSS_SCALE_MOST, NULL, &s->factor, err) < 0 ||
+        json_get_number(&r, "factor", 0, LOSS_SCALE_MOST, NULL, &s->factor, err) < 0 ||
         json_get_int(&r, "good_steps", 0, LOSS_SCALE_STEPS - 1, NULL, &s->good, err) < 0 ||
         json_get_int(&r, "skipped_steps", 0, INT64_MAX, NULL, &s->skipped, err) < 0 ||
         json_reader_end(&r, err) < 0)
         return -1;
-    return loss_scale_valid(s->factor) ? 0
-                                       : json_error(&r, "factor", err, "expected a power of 2");
+    return s->factor <= 0 || loss_scale_valid(s->factor)
+               ? 0 : json_error(&r, "factor", err, "expected 0 or a power of 2 from 1");
 }
 
 static int read_model(struct checkpoint *c, struct json_reader *top, struct err *err)

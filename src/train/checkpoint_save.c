@@ -33,7 +33,7 @@ static json_t *state_json(const struct checkpoint_state *s)
                                                    "value", s->best.value, "step",
                                                    (json_int_t)s->best.step));
     json_object_set_new(top, "recipe", recipe_to_json(&s->recipe));
-    if (s->scale.factor > 0)
+    if (s->scale.factor > 0 || s->scale.skipped > 0)
         json_object_set_new(top, "loss_scale",
                             json_pack("{s:f, s:I, s:I}", "factor", s->scale.factor, "good_steps",
                                       (json_int_t)s->scale.good, "skipped_steps",

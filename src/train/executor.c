@@ -323,7 +323,8 @@ static int put_scalar(struct executor *e, double value, void *to, struct err *er
 int executor_scale_loss(struct executor *executor, double factor, int version, struct err *err)
 {
     struct executor *e = executor;
-    void *to = store_address_at(&e->store, e->compiled->autodiff.seed, 0, version);
+    int seed = e->compiled->autodiff.seed;
+    void *to = seed > 0 ? store_address_at(&e->store, seed, 0, version) : NULL;
 
     if (!to || e->factors[version] == factor)
         return 0;

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #define LOSS_SCALE_START 65536.0
-#define LOSS_SCALE_MOST 0x1p126
+#define LOSS_SCALE_MOST 0x1p64
 #define LOSS_SCALE_STEPS 2000
 
 struct loss_scale {

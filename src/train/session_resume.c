@@ -22,8 +22,8 @@ int session_precision(struct session *session, const char *path, const char *mad
     if (!float64 && !kernels && strcmp(made, "float32") != 0)
         return err_set(err, "%s: precision \"%.64s\" is not known", path, made);
     if (t->precision_given && t->float64 != float64)
-        return err_set(err, "%s: made with --precision %s, not %s", path, made,
-                       t->float64 ? "float64" : "float32");
+        return err_set(err, "%s: made with --precision %s, not %sfloat64", path, made,
+                       float64 ? "otherwise, and needs " : "");
     if (kernels && !t->precision_given) {
         if (!planning_on_gpu(t->backend))
             return err_set(err, "%s: made with --precision %s, which needs --device cuda: --precision "
@@ -342,6 +342,19 @@ int session_resume_best(struct session *session, struct err *err)
     return 0;
 }
 
+/* What fp16 was scaled by, nothing else is; steps that were not taken the optimizer does not count,
+ * whatever goes on.
+ */
+static void take_scale(struct loss_scale *scale, const struct loss_scale *saved,
+                       const char *precision)
+{
+    bool takes = scale->factor > 0 || strcmp(precision, "fp16") != 0;
+
+    if (takes && saved->factor > 0)
+        *scale = *saved;
+    scale->skipped = saved->skipped;
+}
+
 int session_resume(struct session *session, struct err *err)
 {
     struct session *s = session;
@@ -354,8 +367,7 @@ int session_resume(struct session *session, struct err *err)
         t->batchnorm_samples = saved->batchnorm_samples;
     if (!t->seed_given)
         t->seed = saved->seed;
-    if (t->scale.factor > 0 && saved->scale.factor > 0)
-        t->scale = saved->scale;
+    take_scale(&t->scale, &saved->scale, saved->precision);
     optimizer_resume(&t->optimizer, &t->optimizer_given, &saved->optimizer);
     if (check_same(c, "--global-batch", t->global_batch, saved->global_batch, err) < 0 ||
         check_same(c, "--batchnorm-samples", t->batchnorm_samples,

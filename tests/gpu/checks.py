@@ -47,6 +47,8 @@ class Checks:
                    TASUKI_PKGLIBDIR=os.path.join(self.args.build, ".libs"), **more)
         if os.environ.get("TASUKI_GPU_PRELOAD"):
             env["LD_PRELOAD"] = os.environ["TASUKI_GPU_PRELOAD"]
+        else:
+            env["TASUKI_TEST_LONG"] = "1"
         return env
 
     def call(self, command, **more):
@@ -187,15 +189,19 @@ def seconds_of_pytorch(chosen, steps, precision, compiled):
     optimizer, took = chosen.torch_optimizer(module.parameters()), []
     forward = torch.compile(module) if compiled else module
     narrow = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
-    scaler = torch.amp.GradScaler(device, enabled=precision == "fp16")
+    scaler = torch.amp.GradScaler(device) if precision == "fp16" else None
     for _ in range(steps + 3):
         begin = time.perf_counter()
         optimizer.zero_grad()
         with torch.autocast(device, narrow, enabled=narrow is not None):
             loss = chosen.torch_loss(forward(x), target)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
+        if scaler:
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            loss.backward()
+            optimizer.step()
         loss.item()
         if device == "cuda":
             torch.cuda.synchronize()
