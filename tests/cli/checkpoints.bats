@@ -316,6 +316,12 @@ can_mount() {
     TASUKI_JOB_END=soon run train 1 --steps 4
     [ "$status" -eq 2 ]
     [[ "$output" == *'TASUKI_JOB_END: expected a number of seconds, got "soon"'* ]]
+    TASUKI_JOB_END=$(($(date +%s) + 3600)).5 run train 1 --steps 4
+    [ "$status" -eq 2 ]
+    # Seconds that are left.
+    TASUKI_JOB_END=600 run train 1 --steps 4
+    [ "$status" -eq 2 ]
+    [[ "$output" == *'TASUKI_JOB_END: expected seconds since 1970 (date +%s), got "600"'* ]]
 }
 
 @test "where a signal at the limit leaves too little time, that is said once" {
