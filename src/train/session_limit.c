@@ -22,12 +22,12 @@ bool session_ends_soon(struct session *session, double step_seconds)
     const struct job_limit *limit = &s->settings.limit;
     double need = 1.5 * (2 * step_seconds + s->saved.written), left;
 
-    if (limit->end <= 0 || !s->settings.checkpoint)
+    if (s->rank != 0 || limit->end <= 0 || !s->settings.checkpoint)
         return false;
     left = limit->end - now();
     if (left > fmax(limit->notice, need))
         return false;
-    if (s->rank == 0 && !s->limit_told)
+    if (!s->limit_told)
         log_info("%.0f seconds are left of the job's limit: a checkpoint is asked for", left);
     s->limit_told = true;
     return true;
