@@ -69,6 +69,7 @@ struct session {
         int64_t step;                   /* of the last one that is complete; 0: none */
         double paused, written;         /* seconds that training stood still, and in all */
     } saved;
+    double evaluated;                   /* seconds that the last evaluation took */
     int64_t save_at;                    /* --mtbf: the step after which the next one begins */
     bool limit_told;                    /* something was said of the job's limit */
     struct checkpoint_lock *lock;       /* of rank 0, while it has one */

@@ -15,12 +15,21 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What is posted now is read a step later, and the checkpoint begun after that one. */
+/* What is posted now is read a step later, perhaps after an evaluation, and the checkpoint begun
+ * after that step, when one that is being written is complete.
+ */
+static double seconds_to_save(const struct session *s, double step_seconds)
+{
+    int checkpoints = s->saving.checkpoint ? 2 : 1;
+
+    return 2 * step_seconds + s->evaluated + checkpoints * s->saved.written;
+}
+
 bool session_ends_soon(struct session *session, double step_seconds)
 {
     struct session *s = session;
     const struct job_limit *limit = &s->settings.limit;
-    double need = 1.5 * (2 * step_seconds + s->saved.written), left;
+    double need = 1.5 * seconds_to_save(s, step_seconds), left;
 
     if (s->rank != 0 || limit->end <= 0 || !s->settings.checkpoint)
         return false;
