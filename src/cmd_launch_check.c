@@ -162,17 +162,20 @@ static void ask_all(struct round *r)
 static bool ask_alone(struct round *r, struct question *q, int node)
 {
     struct answer *a = &r->answers[node];
+    const char *why;
+    bool begun;
 
-    free(a->talk);
-    a->talk = NULL;
     *q = (struct question){ .first = node, .n = 1 };
-    if (begin(r, q, r->patience->each)) {
-        a->asked = true;
-        return true;
+    begun = begin(r, q, r->patience->each);
+    why = begun ? NULL : strerror(errno);
+    /* What was said in a try that took place counts more than that another one could not. */
+    if (begun || !a->asked) {
+        free(a->talk);
+        a->talk = why ? mem_strdup(why) : NULL;
     }
-    a->talk = mem_strdup(strerror(errno));
-    q->n = 0;
-    return false;
+    a->asked = a->asked || begun;
+    q->n = begun;
+    return begun;
 }
 
 /* From a node on, the next one that has not answered; r->n: there is none. */
