@@ -139,10 +139,14 @@ enum { OUTPUT_SAME = -1, OUTPUT_NOWHERE = -2 };
 pid_t launcher_start(const struct launcher *l, struct launcher_words *words, int output);
 /* Has it ended, and how? */
 bool launcher_ended(pid_t child, int *code);
-/* Send it a signal, and wait for its end, some seconds: what hangs in a file system, say, ends when
+/* Seconds for which the end of a child that was killed is waited for. */
+#define LAUNCHER_DYING 5.0
+/* Send it a signal, and wait for its end, so long: what hangs in a file system, say, ends when
  * that lets it, if ever, even by SIGKILL. False: it has not ended yet.
  */
 bool launcher_kill(pid_t child, int number);
+/* Of one that was sent a signal: wait until clock_now() is 'end'. False: it has not ended yet. */
+bool launcher_await(pid_t child, double end);
 
 /* Run the step to its end. Its exit code, or 128 + a signal's number; -1 with 'err'. */
 int launcher_step(struct launcher *l, bool resume, struct err *err);

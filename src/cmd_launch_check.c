@@ -28,6 +28,7 @@ struct question {
     double end;             /* clock_now() when its time is over */
     char *line;             /* what has come of the next one */
     int length;
+    bool over;
 };
 
 struct round {
@@ -131,19 +132,41 @@ static bool is_over(struct round *r, struct question *q)
     int code;
 
     take_output(r, q);
-    if (launcher_ended(q->child, &code))
+    if (q->child > 0 && launcher_ended(q->child, &code))
         q->child = 0;
     return q->child == 0 || clock_now() >= q->end;
 }
 
-static void finish(struct round *r, struct question *q)
+static void finish(struct round *r, struct question *q, double end)
 {
     if (q->child > 0)
-        launcher_kill(q->child, SIGKILL);
+        launcher_await(q->child, end);
     take_output(r, q);
     close(q->output);
     free(q->line);
     *q = (struct question){ .n = 0 };
+}
+
+/* Of some questions finish those that are over, or all: how many. All are killed before the end of
+ * one is waited for, and have one time for it, since many may hang at once.
+ */
+static int finish_some(struct round *r, int n, struct question *some, bool all)
+{
+    double end;
+    int finished = 0;
+
+    for (int i = 0; i < n; i++) {
+        some[i].over = some[i].n && (is_over(r, &some[i]) || all);
+        if (some[i].over && some[i].child > 0)
+            kill(some[i].child, SIGKILL);
+    }
+    end = clock_now() + LAUNCHER_DYING;
+    for (int i = 0; i < n; i++)
+        if (some[i].over) {
+            finish(r, &some[i], end);
+            finished++;
+        }
+    return finished;
 }
 
 static void ask_all(struct round *r)
@@ -156,7 +179,7 @@ static void ask_all(struct round *r)
     while (!is_over(r, &q) && !launcher_pause(r->l, 0.05) &&
            (r->heard <= 0 || clock_now() < r->heard + p->silence))
         continue;
-    finish(r, &q);
+    finish_some(r, 1, &q, true);
 }
 
 static bool ask_alone(struct round *r, struct question *q, int node)
@@ -186,31 +209,33 @@ static int next_silent(const struct round *r, int node)
     return node;
 }
 
+/* Ask in the places that are free, from '*next' on: in how many. */
+static int fill(struct round *r, struct question *pool, int busy, int *next)
+{
+    int begun = 0;
+
+    for (int i = 0; i < r->patience->at_once && *next < r->n; i++) {
+        if (pool[i].n)
+            continue;
+        if (ask_alone(r, &pool[i], *next))
+            begun++;
+        else if (busy + begun > 0)
+            break;      /* what cannot be started now can be when another one has ended */
+        *next = next_silent(r, *next + 1);
+    }
+    return begun;
+}
+
 /* Of as many as are asked at a time, 'pool', those that are over make room for the next ones. */
 static void ask_silent(struct round *r, struct question *pool)
 {
     int next = next_silent(r, 0), busy = 0, places = r->patience->at_once;
 
     do {
-        bool full = false;
-
-        for (int i = 0; i < places; i++) {
-            if (pool[i].n && is_over(r, &pool[i])) {
-                finish(r, &pool[i]);
-                busy--;
-            }
-            if (pool[i].n || next == r->n || full)
-                continue;
-            busy += ask_alone(r, &pool[i], next);
-            /* What cannot be started now can be when another one has ended. */
-            full = !pool[i].n && busy > 0;
-            if (!full)
-                next = next_silent(r, next + 1);
-        }
+        busy -= finish_some(r, places, pool, false);
+        busy += fill(r, pool, busy, &next);
     } while ((busy > 0 || next < r->n) && !launcher_pause(r->l, 0.05));
-    for (int i = 0; i < places; i++)
-        if (pool[i].n)
-            finish(r, &pool[i]);
+    finish_some(r, places, pool, true);
 }
 
 void launcher_ask(struct launcher *l, const struct launcher_patience *patience, int n,
