@@ -77,9 +77,10 @@ struct launcher_patience {
 
 /* Ask nodes, all together, then each that kept silent; until a signal to end. That takes no longer
  * than 'first', and 'each' so many times as 'at_once' goes into their number, for all 'tries'.
- * launcher_answers_free() them.
+ * launcher_answers_free() them. False: of more nodes than 'at_once' so many were asked alone, and
+ * none has answered: the controller does not, and none counts as asked.
  */
-void launcher_ask(struct launcher *l, const struct launcher_patience *patience, int n,
+bool launcher_ask(struct launcher *l, const struct launcher_patience *patience, int n,
                   char *const *names, struct answer *answers);
 void launcher_answers_free(int n, struct answer *answers);
 /* Is this process asked? Then its answer, to stdout. */

@@ -38,6 +38,7 @@ struct round {
     char *const *names;
     struct answer *answers;     /* [n] */
     double heard;               /* when the last one came; 0: none has */
+    int over;                   /* asked alone, so many have answered or had their time */
 };
 
 /* Beside whatever else runs there: a step that was not seen to end must not keep it waiting. */
@@ -226,30 +227,69 @@ static int fill(struct round *r, struct question *pool, int busy, int *next)
     return begun;
 }
 
-/* Of as many as are asked at a time, 'pool', those that are over make room for the next ones. */
-static void ask_silent(struct round *r, struct question *pool)
+static bool is_own(const struct round *r, int node)
 {
-    int next = next_silent(r, 0), busy = 0, places = r->patience->at_once;
-
-    do {
-        busy -= finish_some(r, places, pool, false);
-        busy += fill(r, pool, busy, &next);
-    } while ((busy > 0 || next < r->n) && !launcher_pause(r->l, 0.05));
-    finish_some(r, places, pool, true);
+    return r->l->home && strcmp(r->names[node], r->l->home) == 0;
 }
 
-void launcher_ask(struct launcher *l, const struct launcher_patience *patience, int n,
+/* Is the node of this process, if it is one of these, being asked, or yet to be? */
+static bool own_is_open(const struct round *r, const struct question *pool, int next)
+{
+    for (int i = 0; i < r->patience->at_once; i++)
+        if (pool[i].n && is_own(r, pool[i].first))
+            return true;
+    while (next < r->n && !is_own(r, next))
+        next++;
+    return next < r->n;
+}
+
+/* Of as many as are asked at a time nobody has answered, and this process's node neither: that is no
+ * fault of nodes.
+ */
+static bool none_starts(const struct round *r, const struct question *pool, int next)
+{
+    return r->heard <= 0 && r->over >= r->patience->at_once && next < r->n &&
+           !own_is_open(r, pool, next);
+}
+
+/* Of as many as are asked at a time, 'pool', those that are over make room for the next ones.
+ * False: no step starts.
+ */
+static bool ask_silent(struct round *r, struct question *pool)
+{
+    int next = next_silent(r, 0), busy = 0, places = r->patience->at_once;
+    bool starts = true;
+
+    r->over = 0;
+    do {
+        int over = finish_some(r, places, pool, false);
+
+        r->over += over;
+        busy -= over;
+        starts = !none_starts(r, pool, next);
+        if (starts)
+            busy += fill(r, pool, busy, &next);
+    } while (starts && (busy > 0 || next < r->n) && !launcher_pause(r->l, 0.05));
+    finish_some(r, places, pool, true);
+    return starts;
+}
+
+bool launcher_ask(struct launcher *l, const struct launcher_patience *patience, int n,
                   char *const *names, struct answer *answers)
 {
     struct round r = { .l = l, .patience = patience, .n = n, .names = names,
                        .answers = answers };
     struct question *pool = mem_new((size_t)patience->at_once, sizeof(*pool));
+    bool starts = true;
 
     memset(answers, 0, (size_t)n * sizeof(*answers));
     ask_all(&r);
-    for (int i = 0; i < patience->tries && !l->told; i++)
-        ask_silent(&r, pool);
+    for (int i = 0; i < patience->tries && !l->told && starts; i++)
+        starts = ask_silent(&r, pool);
+    for (int i = 0; i < n && !starts; i++)
+        answers[i].asked = false;
     free(pool);
+    return starts;
 }
 
 void launcher_answers_free(int n, struct answer *answers)
