@@ -243,8 +243,8 @@ static bool own_is_open(const struct round *r, const struct question *pool, int 
     return next < r->n;
 }
 
-/* Of as many as are asked at a time nobody has answered, and this process's node neither: that is no
- * fault of nodes.
+/* Of as many as are asked at a time nobody has answered, and this process's node neither: that is
+ * no fault of nodes.
  */
 static bool none_starts(const struct round *r, const struct question *pool, int next)
 {

@@ -146,8 +146,8 @@ static void look(struct launcher *l, const struct slurm_facts *facts, enum fitne
 
     starts = launcher_ask(l, &patience, l->n_names, l->names, answers);
     if (!starts)
-        log_warning("job %s: no step starts on any node: the controller of Slurm does not answer, and "
-                    "nodes were not asked how they are", l->job);
+        log_warning("job %s: no step starts on any node: the controller of Slurm does not answer, "
+                    "and nodes were not asked how they are", l->job);
     judge(l, facts, answers, why);
     for (int i = 0; i < l->n_names; i++) {
         const struct slurm_node *node = find_node(facts, l->names[i]);

@@ -52,8 +52,8 @@ static int read_end(double *end, double *left, struct err *err)
     *left = *end - (double)time(NULL);
     if (!text || !*text || *left >= -DAY)
         return 0;
-    return err_set_code(err, EXIT_USAGE, "TASUKI_JOB_END: expected seconds since 1970 (date +%%s), got "
-                        "\"%s\", which is more than a day ago", text);
+    return err_set_code(err, EXIT_USAGE, "TASUKI_JOB_END: expected seconds since 1970 (date "
+                        "+%%s), got \"%s\", which is more than a day ago", text);
 }
 
 int job_limit_read(struct job_limit *limit, struct err *err)

@@ -145,7 +145,7 @@ static void of_many_nodes_each_has_its_own_time_from_when_it_is_asked(void **sta
     assert_in_range(most_at_once(a), 2, patience.at_once);
 }
 
-/* As where the controller hangs: that is not for each of them to wait for, nor a fault of theirs. */
+/* As where the controller hangs: that is no fault of theirs. */
 static void where_none_of_a_pool_answers_no_more_are_asked_and_none_is_silent(void **state)
 {
     const struct launcher_patience patience = { .first = 5, .silence = 5, .each = 1,
