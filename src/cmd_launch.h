@@ -77,9 +77,10 @@ struct launcher_patience {
 
 /* Ask nodes, all together, then each that kept silent; until a signal to end. That takes no longer
  * than 'first', and 'each' so many times as 'at_once' goes into their number, for all 'tries'.
- * launcher_answers_free() them.
+ * launcher_answers_free() them. False: of more nodes than 'at_once' so many were asked alone, and
+ * none has answered: the controller does not, and none counts as asked.
  */
-void launcher_ask(struct launcher *l, const struct launcher_patience *patience, int n,
+bool launcher_ask(struct launcher *l, const struct launcher_patience *patience, int n,
                   char *const *names, struct answer *answers);
 void launcher_answers_free(int n, struct answer *answers);
 /* Is this process asked? Then its answer, to stdout. */
@@ -139,10 +140,14 @@ enum { OUTPUT_SAME = -1, OUTPUT_NOWHERE = -2 };
 pid_t launcher_start(const struct launcher *l, struct launcher_words *words, int output);
 /* Has it ended, and how? */
 bool launcher_ended(pid_t child, int *code);
-/* Send it a signal, and wait for its end, some seconds: what hangs in a file system, say, ends when
+/* Seconds for which the end of a child that was killed is waited for. */
+#define LAUNCHER_DYING 5.0
+/* Send it a signal, and wait for its end, so long: what hangs in a file system, say, ends when
  * that lets it, if ever, even by SIGKILL. False: it has not ended yet.
  */
 bool launcher_kill(pid_t child, int number);
+/* Of one that was sent a signal: wait until clock_now() is 'end'. False: it has not ended yet. */
+bool launcher_await(pid_t child, double end);
 
 /* Run the step to its end. Its exit code, or 128 + a signal's number; -1 with 'err'. */
 int launcher_step(struct launcher *l, bool resume, struct err *err);

@@ -28,6 +28,7 @@ struct question {
     double end;             /* clock_now() when its time is over */
     char *line;             /* what has come of the next one */
     int length;
+    bool over;
 };
 
 struct round {
@@ -37,6 +38,7 @@ struct round {
     char *const *names;
     struct answer *answers;     /* [n] */
     double heard;               /* when the last one came; 0: none has */
+    int over;                   /* asked alone, so many have answered or had their time */
 };
 
 /* Beside whatever else runs there: a step that was not seen to end must not keep it waiting. */
@@ -131,19 +133,41 @@ static bool is_over(struct round *r, struct question *q)
     int code;
 
     take_output(r, q);
-    if (launcher_ended(q->child, &code))
+    if (q->child > 0 && launcher_ended(q->child, &code))
         q->child = 0;
     return q->child == 0 || clock_now() >= q->end;
 }
 
-static void finish(struct round *r, struct question *q)
+static void finish(struct round *r, struct question *q, double end)
 {
     if (q->child > 0)
-        launcher_kill(q->child, SIGKILL);
+        launcher_await(q->child, end);
     take_output(r, q);
     close(q->output);
     free(q->line);
     *q = (struct question){ .n = 0 };
+}
+
+/* Of some questions finish those that are over, or all: how many. All are killed before the end of
+ * one is waited for, and have one time for it, since many may hang at once.
+ */
+static int finish_some(struct round *r, int n, struct question *some, bool all)
+{
+    double end;
+    int finished = 0;
+
+    for (int i = 0; i < n; i++) {
+        some[i].over = some[i].n && (is_over(r, &some[i]) || all);
+        if (some[i].over && some[i].child > 0)
+            kill(some[i].child, SIGKILL);
+    }
+    end = clock_now() + LAUNCHER_DYING;
+    for (int i = 0; i < n; i++)
+        if (some[i].over) {
+            finish(r, &some[i], end);
+            finished++;
+        }
+    return finished;
 }
 
 static void ask_all(struct round *r)
@@ -156,23 +180,26 @@ static void ask_all(struct round *r)
     while (!is_over(r, &q) && !launcher_pause(r->l, 0.05) &&
            (r->heard <= 0 || clock_now() < r->heard + p->silence))
         continue;
-    finish(r, &q);
+    finish_some(r, 1, &q, true);
 }
 
 static bool ask_alone(struct round *r, struct question *q, int node)
 {
     struct answer *a = &r->answers[node];
+    const char *why;
+    bool begun;
 
-    free(a->talk);
-    a->talk = NULL;
     *q = (struct question){ .first = node, .n = 1 };
-    if (begin(r, q, r->patience->each)) {
-        a->asked = true;
-        return true;
+    begun = begin(r, q, r->patience->each);
+    why = begun ? NULL : strerror(errno);
+    /* What was said in a try that took place counts more than that another one could not. */
+    if (begun || !a->asked) {
+        free(a->talk);
+        a->talk = why ? mem_strdup(why) : NULL;
     }
-    a->talk = mem_strdup(strerror(errno));
-    q->n = 0;
-    return false;
+    a->asked = a->asked || begun;
+    q->n = begun;
+    return begun;
 }
 
 /* From a node on, the next one that has not answered; r->n: there is none. */
@@ -183,45 +210,86 @@ static int next_silent(const struct round *r, int node)
     return node;
 }
 
-/* Of as many as are asked at a time, 'pool', those that are over make room for the next ones. */
-static void ask_silent(struct round *r, struct question *pool)
+/* Ask in the places that are free, from '*next' on: in how many. */
+static int fill(struct round *r, struct question *pool, int busy, int *next)
 {
-    int next = next_silent(r, 0), busy = 0, places = r->patience->at_once;
+    int begun = 0;
 
-    do {
-        bool full = false;
-
-        for (int i = 0; i < places; i++) {
-            if (pool[i].n && is_over(r, &pool[i])) {
-                finish(r, &pool[i]);
-                busy--;
-            }
-            if (pool[i].n || next == r->n || full)
-                continue;
-            busy += ask_alone(r, &pool[i], next);
-            /* What cannot be started now can be when another one has ended. */
-            full = !pool[i].n && busy > 0;
-            if (!full)
-                next = next_silent(r, next + 1);
-        }
-    } while ((busy > 0 || next < r->n) && !launcher_pause(r->l, 0.05));
-    for (int i = 0; i < places; i++)
+    for (int i = 0; i < r->patience->at_once && *next < r->n; i++) {
         if (pool[i].n)
-            finish(r, &pool[i]);
+            continue;
+        if (ask_alone(r, &pool[i], *next))
+            begun++;
+        else if (busy + begun > 0)
+            break;      /* what cannot be started now can be when another one has ended */
+        *next = next_silent(r, *next + 1);
+    }
+    return begun;
 }
 
-void launcher_ask(struct launcher *l, const struct launcher_patience *patience, int n,
+static bool is_own(const struct round *r, int node)
+{
+    return r->l->home && strcmp(r->names[node], r->l->home) == 0;
+}
+
+/* Is the node of this process, if it is one of these, being asked, or yet to be? */
+static bool own_is_open(const struct round *r, const struct question *pool, int next)
+{
+    for (int i = 0; i < r->patience->at_once; i++)
+        if (pool[i].n && is_own(r, pool[i].first))
+            return true;
+    while (next < r->n && !is_own(r, next))
+        next++;
+    return next < r->n;
+}
+
+/* Of as many as are asked at a time nobody has answered, and this process's node neither: that is
+ * no fault of nodes.
+ */
+static bool none_starts(const struct round *r, const struct question *pool, int next)
+{
+    return r->heard <= 0 && r->over >= r->patience->at_once && next < r->n &&
+           !own_is_open(r, pool, next);
+}
+
+/* Of as many as are asked at a time, 'pool', those that are over make room for the next ones.
+ * False: no step starts.
+ */
+static bool ask_silent(struct round *r, struct question *pool)
+{
+    int next = next_silent(r, 0), busy = 0, places = r->patience->at_once;
+    bool starts = true;
+
+    r->over = 0;
+    do {
+        int over = finish_some(r, places, pool, false);
+
+        r->over += over;
+        busy -= over;
+        starts = !none_starts(r, pool, next);
+        if (starts)
+            busy += fill(r, pool, busy, &next);
+    } while (starts && (busy > 0 || next < r->n) && !launcher_pause(r->l, 0.05));
+    finish_some(r, places, pool, true);
+    return starts;
+}
+
+bool launcher_ask(struct launcher *l, const struct launcher_patience *patience, int n,
                   char *const *names, struct answer *answers)
 {
     struct round r = { .l = l, .patience = patience, .n = n, .names = names,
                        .answers = answers };
     struct question *pool = mem_new((size_t)patience->at_once, sizeof(*pool));
+    bool starts = true;
 
     memset(answers, 0, (size_t)n * sizeof(*answers));
     ask_all(&r);
-    for (int i = 0; i < patience->tries && !l->told; i++)
-        ask_silent(&r, pool);
+    for (int i = 0; i < patience->tries && !l->told && starts; i++)
+        starts = ask_silent(&r, pool);
+    for (int i = 0; i < n && !starts; i++)
+        answers[i].asked = false;
     free(pool);
+    return starts;
 }
 
 void launcher_answers_free(int n, struct answer *answers)

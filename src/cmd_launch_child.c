@@ -20,8 +20,6 @@
 #include "base/mem.h"
 #include "cmd_launch.h"
 
-#define DYING 5             /* seconds from a signal to the end */
-
 /* Signals ------------------------------------------------------------------------------ */
 
 static void ending_signals(sigset_t *set)
@@ -207,11 +205,15 @@ pid_t launcher_start(const struct launcher *l, struct launcher_words *words, int
 
 bool launcher_kill(pid_t child, int number)
 {
+    kill(child, number);
+    return launcher_await(child, clock_now() + LAUNCHER_DYING);
+}
+
+bool launcher_await(pid_t child, double end)
+{
     const struct timespec moment = { .tv_nsec = 10000000 };
-    double end = clock_now() + DYING;
     int code;
 
-    kill(child, number);
     while (!launcher_ended(child, &code)) {
         if (clock_now() > end)
             return false;

@@ -142,15 +142,19 @@ static void look(struct launcher *l, const struct slurm_facts *facts, enum fitne
         .first = 60, .silence = 20, .each = 30, .at_once = 64, .tries = 2,
     };
     struct answer *answers = mem_new((size_t)l->n_names, sizeof(*answers));
+    bool starts;
 
-    launcher_ask(l, &patience, l->n_names, l->names, answers);
+    starts = launcher_ask(l, &patience, l->n_names, l->names, answers);
+    if (!starts)
+        log_warning("job %s: no step starts on any node: the controller of Slurm does not answer, "
+                    "and nodes were not asked how they are", l->job);
     judge(l, facts, answers, why);
     for (int i = 0; i < l->n_names; i++) {
         const struct slurm_node *node = find_node(facts, l->names[i]);
 
         if (!answers[i].there && answers[i].asked)
             why[i] = silence(&answers[i]);
-        else if (!answers[i].there && !l->told)
+        else if (!answers[i].there && !l->told && starts)
             log_warning("node %s was not asked how it is: %s", l->names[i],
                         answers[i].talk ? answers[i].talk : "there was no time");
         fitness[i] = why[i] ? BAD : WELL;

@@ -211,7 +211,9 @@ static bool is_array(const struct submit *job)
     int n = options_rest(job->options, &rest);
 
     for (int i = 0; i < n; i++)
-        if (submit_array_words(job->scheduler, rest + i, n - i))
+        /* A step job of PJM has this one, too. */
+        if (submit_array_words(job->scheduler, rest + i, n - i) &&
+            strncmp(rest[i], "--sparam", strlen("--sparam")) != 0)
             return true;
     return false;
 }

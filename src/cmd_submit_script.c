@@ -95,7 +95,7 @@ static char *rest_text(const struct submit *job)
     for (int i = 0, skip; i < n; i += skip ? skip : 1) {
         char *word, *more;
 
-        skip = submit_array_words(job->scheduler, rest + i, n - i);
+        skip = job->array ? submit_array_words(job->scheduler, rest + i, n - i) : 0;
         if (skip)
             continue;
         word = options_quote(rest[i]);

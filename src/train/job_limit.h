@@ -21,7 +21,7 @@ struct job_limit {
     bool by_launcher;   /* it sends that signal, else Slurm */
 };
 
-/* What the environment says. An error where that is no number. */
+/* What the environment says. An error where that is no number, or an end more than a day ago. */
 int job_limit_read(struct job_limit *limit, struct err *err);
 /* What Slurm leaves a step after SIGTERM at the time limit, KillWait, for the step's first task to
  * know; 0: there is no limit, or it is not known, or the launcher's to look after. Asks libslurm:

@@ -69,6 +69,7 @@ struct session {
         int64_t step;                   /* of the last one that is complete; 0: none */
         double paused, written;         /* seconds that training stood still, and in all */
     } saved;
+    double evaluated;                   /* seconds that the last evaluation took */
     int64_t save_at;                    /* --mtbf: the step after which the next one begins */
     bool limit_told;                    /* something was said of the job's limit */
     struct checkpoint_lock *lock;       /* of rank 0, while it has one */
@@ -206,7 +207,9 @@ int session_start(struct session *session, struct err *err);
 void session_stop(struct session *session);
 /* Has a signal come that ends the run? */
 bool session_stop_asked(void);
-/* Is it time to write a checkpoint, and end, since the job does? Steps take so long. */
+/* Is it time to write a checkpoint, and end, since the job does? Steps take so long. Rank 0 says so
+ * for all: clocks differ.
+ */
 bool session_ends_soon(struct session *session, double step_seconds);
 /* Warn, once, where a signal at the job's limit leaves too little time for a checkpoint. */
 void session_weigh_limit(struct session *session, double step_seconds);

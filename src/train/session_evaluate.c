@@ -127,7 +127,8 @@ int session_evaluate(struct session *session, int64_t steps_done, struct err *er
     result.accuracy = count > 0 ? entries[BOARD_CORRECT] / (double)count : 0;
     s->metrics.test_loss = result.loss;
     s->metrics.test_accuracy = s->classifies ? result.accuracy : NAN;
-    tell(s, steps_done, trace_clock() - start, &result);
+    s->evaluated = trace_clock() - start;
+    tell(s, steps_done, s->evaluated, &result);
     return keep_best(s, steps_done, &result, err);
 }
 

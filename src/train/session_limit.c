@@ -15,19 +15,28 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What is posted now is read a step later, and the checkpoint begun after that one. */
+/* What is posted now is read a step later, perhaps after an evaluation, and the checkpoint begun
+ * after that step, when one that is being written is complete.
+ */
+static double seconds_to_save(const struct session *s, double step_seconds)
+{
+    int checkpoints = s->saving.checkpoint ? 2 : 1;
+
+    return 2 * step_seconds + s->evaluated + checkpoints * s->saved.written;
+}
+
 bool session_ends_soon(struct session *session, double step_seconds)
 {
     struct session *s = session;
     const struct job_limit *limit = &s->settings.limit;
-    double need = 1.5 * (2 * step_seconds + s->saved.written), left;
+    double need = 1.5 * seconds_to_save(s, step_seconds), left;
 
-    if (limit->end <= 0 || !s->settings.checkpoint)
+    if (s->rank != 0 || limit->end <= 0 || !s->settings.checkpoint)
         return false;
     left = limit->end - now();
     if (left > fmax(limit->notice, need))
         return false;
-    if (s->rank == 0 && !s->limit_told)
+    if (!s->limit_told)
         log_info("%.0f seconds are left of the job's limit: a checkpoint is asked for", left);
     s->limit_told = true;
     return true;
@@ -37,15 +46,17 @@ void session_weigh_limit(struct session *session, double step_seconds)
 {
     struct session *s = session;
     const struct job_limit *limit = &s->settings.limit;
-    double need = step_seconds + s->saved.written;
+    double need = step_seconds + s->saved.written, earlier = 10 * ceil(need / 5);
 
     if (s->rank != 0 || !s->settings.checkpoint || limit->left <= 0 || need <= limit->left ||
         s->limit_told)
         return;
     s->limit_told = true;
-    log_warning("a step and a checkpoint take %.3g s, and %s %.3g s %s the time limit: let SIGUSR1 "
-                "come earlier, by --signal=USR1@%.0f of sbatch, salloc or srun", need,
-                limit->by_launcher ? "are asked for" : "Slurm kills", limit->left,
-                limit->by_launcher ? "before" : "(KillWait) after its SIGTERM at",
-                10 * ceil(need / 5));
+    /* What --signal was given to Slurm is not known here. */
+    log_warning("a step and a checkpoint take %.3g s, and %s %.3g s %s the time limit: unless "
+                "SIGUSR1 comes %.0f s before it already, let it, by --signal=USR1@%.0f of sbatch, "
+                "salloc or srun", need, limit->by_launcher ? "are asked for" : "Slurm kills",
+                limit->left,
+                limit->by_launcher ? "before" : "(KillWait) after its SIGTERM at", earlier,
+                earlier);
 }

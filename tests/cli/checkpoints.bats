@@ -316,6 +316,12 @@ can_mount() {
     TASUKI_JOB_END=soon run train 1 --steps 4
     [ "$status" -eq 2 ]
     [[ "$output" == *'TASUKI_JOB_END: expected a number of seconds, got "soon"'* ]]
+    TASUKI_JOB_END=$(($(date +%s) + 3600)).5 run train 1 --steps 4
+    [ "$status" -eq 2 ]
+    # Seconds that are left.
+    TASUKI_JOB_END=600 run train 1 --steps 4
+    [ "$status" -eq 2 ]
+    [[ "$output" == *'TASUKI_JOB_END: expected seconds since 1970 (date +%s), got "600"'* ]]
 }
 
 @test "where a signal at the limit leaves too little time, that is said once" {
@@ -324,7 +330,7 @@ can_mount() {
     TASUKI_JOB_NOTICE=1 run train 1 --steps 8 --checkpoint-every 2
     echo "$output"
     [ "$status" -eq 0 ]
-    [ "$(grep -c 'warning: a step and a checkpoint take [1-9].*, and are asked for 1 s before the time limit: let SIGUSR1 come earlier, by --signal=USR1@[0-9]* of sbatch, salloc or srun' <<<"$output")" -eq 1 ]
+    [ "$(grep -c 'warning: a step and a checkpoint take [1-9].*, and are asked for 1 s before the time limit: unless SIGUSR1 comes [0-9]* s before it already, let it, by --signal=USR1@[0-9]* of sbatch, salloc or srun' <<<"$output")" -eq 1 ]
     rm -r "$DIR/out"
     TASUKI_JOB_NOTICE=60 run train 1 --steps 8 --checkpoint-every 2
     [ "$status" -eq 0 ]

@@ -205,6 +205,10 @@ continued() {
     [ "$(continued pbs/job.sh)" = "-v TASUKI_RESTARTS=1 -l x pbs/job.sh" ]
     "$TASUKI" submit "${training[@]}" --scheduler pjm --directory pjm
     [ "$(continued pjm/job.sh)" = "-x TASUKI_RESTARTS=1 pjm/job.sh" ]
+    rm -r pjm
+    "$TASUKI" submit "${training[@]}" --scheduler pjm --directory pjm -- --step --sparam jid=7
+    [ "$(continued pjm/job.sh)" = "-x TASUKI_RESTARTS=1 --step --sparam jid=7 pjm/job.sh" ]
+    grep -x 'log = pjm/log.jsonl' pjm/job.conf
 }
 
 @test "other schedulers are found by their commands, and the line to type is printed" {

@@ -41,6 +41,15 @@ wait_for_step() {
     done
 }
 
+# Until no job waits or runs, within two minutes.
+wait_for_empty_queue() {
+    local end=$((SECONDS + 120)) left
+    while left=$("$gridengine" run qstat -u '*') && [ -n "$left" ]; do
+        [ $SECONDS -lt $end ] || { echo "$left"; return 1; }
+        sleep 0.2
+    done
+}
+
 @test "a job trains on two nodes, with the curve of one rank" {
     "$TASUKI" train "${training[@]}" --steps 6 --log alone
     write_script --steps 6 --stages 2 --replicas 1,1
@@ -69,12 +78,13 @@ wait_for_step() {
 }
 
 @test "tasks of an array have files of their own, and each goes on alone" {
-    local task
+    local task ran first
     "$TASUKI" train "${training[@]}" --steps 8 --log alone
     "$gridengine" run "$TASUKI" submit "${training[@]}" --scheduler sge --nodes 1 \
         --ntasks-per-node 1 --directory run --steps 8 --time 1 -- -t 2-4:2
     # The limit of a task's first job is over at once: it ends after a step.
     sed -i '/^export TASUKI_JOB_END=/s/60))/(restarts ? 1800 : 0)))/' run/job.sh
+    sed -i '/^unset TASUKI_JOB_END/a touch "run/ran-$JOB_ID.$SGE_TASK_ID"' run/job.sh
     "$gridengine" run qsub -t 2-4:2 run/job.sh
     for task in 2 4; do
         wait_for_step 8 run/log-$task.jsonl
@@ -84,7 +94,13 @@ wait_for_step() {
         grep -q 'resuming from' run/job-$task.out
         [ -e run/checkpoints-$task/step-00000008 ]
     done
-    # Those that went on, and no others.
-    [ "$("$gridengine" run qstat -u '*' | grep -c 'job.sh\|digits')" -le 2 ]
-    [ "$(ls run | grep -c '^log-')" -eq 2 ]
+    wait_for_empty_queue
+    # Each went on once, in a job of its own, and no other task ran.
+    [ "$(cd run && echo log-*)" = "log-2.jsonl log-4.jsonl" ]
+    ran=$(cd run && printf '%s\n' ran-* | sort -V)
+    first=$(sed -n '1s/.*-\(.*\)\..*/\1/p' <<<"$ran")
+    echo "$ran"
+    [ "$(head -n 2 <<<"$ran" | xargs)" = "ran-$first.2 ran-$first.4" ]
+    [ "$(tail -n +3 <<<"$ran" | sed 's/.*\.//' | sort | xargs)" = "2 4" ]
+    [ "$(tail -n +3 <<<"$ran" | sed 's/\..*//' | sort -u | wc -l)" -eq 2 ]
 }
