@@ -31,6 +31,16 @@ def within_spread(curve, wanted, width):
     return f"{error / width:.2g} spreads" if width else "0"
 
 
+def near_exact(curve, exact, other, width):
+    """A float32 curve beside that of float64: another's float32 may itself be far off, as where a
+    Relu's input is about 0 and has another sign."""
+    own, theirs = (max(abs(a - b) for a, b in zip(c, exact)) for c in (curve, other))
+    check(len(curve) == len(exact) == len(other), f"{len(curve)} steps in place of {len(exact)}")
+    check(own <= max(10 * width, theirs), f"off by {own:.3g}, allowed 10 times the spread "
+          f"{width:.3g}, or PyTorch's {theirs:.3g}\ngot    {curve}\nwanted {exact}")
+    return f"{own:.2g}, PyTorch's {theirs:.2g}"
+
+
 def largest(tensor):
     return max(map(abs, tensor[2]), default=0.0)
 
