@@ -17,13 +17,14 @@ int session_precision(struct session *session, const char *path, const char *mad
 {
     struct train_settings *t = &session->settings;
     const char *kernels = planning_gpu_kernels(made);
+    const struct backend *said = t->backend ? backend_find(t->backend) : NULL;
     bool float64 = strcmp(made, "float64") == 0;
 
     if (!float64 && !kernels && strcmp(made, "float32") != 0)
         return err_set(err, "%s: precision \"%.64s\" is not known", path, made);
     if (t->precision_given && t->float64 != float64)
-        return err_set(err, "%s: made with --precision %s, not %sfloat64", path, made,
-                       float64 ? "otherwise, and needs " : "");
+        return err_set(err, "%s: made with --precision %s, not %s", path, made,
+                       planning_precision(said, t->float64));
     if (kernels && !t->precision_given) {
         if (!planning_on_gpu(t->backend))
             return err_set(err, "%s: made with --precision %s, which needs --device cuda: --precision "
