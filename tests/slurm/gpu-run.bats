@@ -20,7 +20,7 @@
         --results results --checks curves,sanitizer --curves mlp
     echo "$output"
     [ "$status" -eq 0 ]
-    [ "$(grep -c '^ok  .*curve' results/*-fake-gpu.txt)" -eq 5 ]
+    [ "$(grep -c '^ok  .*curve' results/*-fake-gpu.txt)" -eq 6 ]
     grep -q '^skipped .*memcheck' results/*-fake-gpu.txt
     python3 -m json.tool results/*-fake-gpu.json >/dev/null
 }
