@@ -36,11 +36,12 @@ go() {
 }
 
 # sees NAME K PATTERN OPTION...: of the K-th call that could go wrong so, or one of the next, the
-# error is seen and named. Not each is one: what a call orders another one may order, too.
+# error is seen and named. Not each is one: what a call orders another one may order, too; and which
+# error of several comes first is drawn, so all are tried some times.
 sees() {
     local name=$1 first=$2 pattern=$3 k
     shift 3
-    for ((k = first; k < first + 16; k++)); do
+    for k in $(for turn in 1 2 3 4; do seq $first $((first + 15)); done); do
         TASUKI_FAKE_MUTATE="$name $k" run go $RANDOM "$@"
         [ "$status" -eq 0 ] || echo "$name $k: $output"
         [[ ! "$output" =~ $pattern ]] || return 0
