@@ -10,7 +10,7 @@
 
 #include "base/extreme.h"
 #include "base/mem.h"
-#include "scheduler/partition_private.h"
+#include "scheduler/partition_dp.h"
 
 /* Partial plans kept in a state: more only where memory makes many incomparable. */
 #define MAX_KEPT 12
@@ -22,68 +22,6 @@
 #define MAX_LOOKED 3000000
 #define MAX_LOOKED_FEW 20000000
 #define RUN_PART 4
-
-/* Of the stages behind the first: its message is not known before the stage in front of it. */
-struct node {
-    double bottleneck, sum;
-    double own;             /* f + d + w of the first stage */
-    double tail;            /* longest all-reduce and update, the first stage's too */
-    double back;            /* backward between stages that share a parameter, its too */
-    double level;           /* the bottleneck as far as it can matter */
-    double message;         /* what the first stage may wait for, at most */
-    int first, end, replicas, stages, devices;
-    const struct share_table *share;
-    struct node *next;      /* the stage behind */
-};
-
-struct node_list {
-    int n;
-    struct node **items;
-};
-
-/* Replica counts worth a look, see is_option(). */
-struct option {
-    int replicas;
-    const struct share_table *share;
-};
-
-/* What the blocks before a cut take at least, on so many devices, for a micro-batch. */
-struct least {
-    double work;            /* device-seconds */
-    double path;            /* seconds, one block after the other */
-    double longest;         /* seconds of one block */
-};
-
-/* What runs leave each other: large arrays, of which each looks at few places. */
-struct dp_scratch {
-    struct node_list *lists;    /* none has any node */
-    /* [2 * devices], once it was asked for: from the device before, from the first. */
-    struct message_link *beside;
-};
-
-struct run {
-    struct search *search;
-    struct arena *arena;
-    int pipelines;
-    int64_t b, m;
-    enum schedule_kind kind;
-    int n, devices;         /* cuts, devices */
-    int n_options;
-    struct option *options;
-    int least_replicas, most_replicas;      /* of these */
-    const struct share_table *whole;    /* all samples in one share */
-    struct dp_scratch *scratch;
-    struct node_list *lists;    /* [(n + 1) * (devices + 1)], the scratch's */
-    size_t words;           /* of 'used' for each cut */
-    uint64_t *used;         /* [(n + 1) * words]: a bit for each list that was written to */
-    int *row;               /* [devices + 1]: of 'least', for so many devices */
-    struct least *least;    /* [rows * (n + 1)] */
-    double level;           /* of the bottleneck of any plan */
-    bool *waits;            /* [n + 1]: see waits_at() */
-    double slack;           /* times the best: what is worth a look */
-    int most_kept;          /* partial plans in a state */
-    long looked, most;      /* intervals; where there would be more, the run ends */
-};
 
 static struct node_list *list_at(const struct run *run, int first, int devices)
 {
@@ -144,13 +82,6 @@ static void fill_options(struct run *run)
             run->options[run->n_options++] =
                 (struct option){ r, table_sums(run->search->table, last) };
         }
-}
-
-/* Of many shares no interval is worth a look. */
-static const struct share_table *with_intervals(const struct run *run,
-                                                const struct share_table *share)
-{
-    return share->intervals ? share : table_share(run->search->table, share->samples);
 }
 
 static const struct least *least_at(const struct run *run, int devices, int first)
@@ -369,56 +300,6 @@ static void insert(struct run *run, const struct node *node)
     list->n = kept;
 }
 
-/* Put messages between a new first stage and the one behind it. */
-static void add_message(const struct run *run, const struct node *behind,
-                        const struct option *option, int device, struct node *node)
-{
-    const struct share_table *own = with_intervals(run, option->share);
-    const struct share_table *share =
-        own->samples > behind->share->samples ? own : with_intervals(run, behind->share);
-    size_t ij = table_pair(run->search->table, behind->first, behind->end);
-    struct message_link link =
-        search_link(run->search, device, option->replicas, device + option->replicas);
-    double seconds;
-
-    seconds = search_message(&link, share->received[ij], own->received[ij]) +
-              search_message(&link, share->gradient[ij], own->gradient[ij]);
-    seconds = dmax(seconds, behind->own);
-    node->bottleneck = dmax(behind->bottleneck, seconds);
-    if (closed_sums(run->search, run->m, behind->stages))
-        node->sum += seconds;
-}
-
-/* Of two: see 'beside'. Most devices of a large cluster are never asked for. */
-static const struct message_link *links_to(const struct run *run, int device)
-{
-    struct message_link *beside = &run->scratch->beside[2 * device];
-
-    if (beside->link.bandwidth <= 0) {
-        beside[0] = search_link(run->search, device - 1, 1, device);
-        beside[1] = search_link(run->search, 0, 1, device);
-    }
-    return beside;
-}
-
-/* As if all samples went through one wire. */
-static void set_message(const struct run *run, int device, struct node *node)
-{
-    size_t ij = table_pair(run->search->table, node->first, node->end);
-    const struct message_link *beside;
-    const struct share_table *whole;
-    double bytes;
-
-    node->message = 0;
-    if (node->first == 0 || device == 0)
-        return;
-    beside = links_to(run, device);
-    whole = with_intervals(run, run->whole);
-    bytes = whole->received[ij] + whole->gradient[ij];
-    node->message = dmax(search_message(&beside[0], bytes, bytes),
-                         search_message(&beside[1], bytes, bytes)) * 2;
-}
-
 /* Of a stage with so many behind it, the fewest that there can be: how many are in front is
  * known where it is pinned.
  */
@@ -538,7 +419,7 @@ static bool add_stage(struct run *run, struct node *node, struct frame *frame)
     enum plan_recompute asked = recompute_asked(run->search->request);
     struct interval_cost c;
 
-    table_interval(run->search->table, with_intervals(run, node->share), node->first, node->end,
+    table_interval(run->search->table, dp_intervals(run, node->share), node->first, node->end,
                    &c);
     node->own += run->search->slow * interval_again(&c, asked);
     add_tail(run, &c, frame, node);
@@ -554,7 +435,7 @@ static bool add_stage(struct run *run, struct node *node, struct frame *frame)
     }
     if (is_slow_by_level(run, node))
         return true;
-    set_message(run, frame->device, node);
+    dp_set_message(run, frame->device, node);
     insert(run, node);
     if (node->first == 0 && !run->search->feasible)
         run->search->best = dmin(run->search->best, closed_form(run, node));
@@ -617,7 +498,7 @@ static void extend(struct run *run, const struct node *behind, int end,
         node = base;
         /* Most are slow without a message, too. */
         if (behind && !sent) {
-            add_message(run, behind, option, frame.device, &base);
+            dp_add_message(run, behind, option, frame.device, &base);
             sent = true;
             i++;
         } else if (!add_stage(run, &node, &frame)) {

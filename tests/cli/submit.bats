@@ -171,44 +171,45 @@ continued() {
     xargs <called
 }
 
+# alone SCHEDULER VARIABLES AGAIN OPTIONS...: a task of an array, asked for by each of the options,
+# submits itself by AGAIN.
+alone() {
+    local scheduler=$1 variables=$2 again=$3 given
+    shift 3
+    for given; do
+        rm -rf "$scheduler"
+        "$TASUKI" submit "${training[@]}" --scheduler "$scheduler" --directory "$scheduler" -- $given
+        [ "$(continued "$scheduler/job.sh" $variables)" = "$again $scheduler/job.sh" ]
+        grep -x "checkpoint = $scheduler/checkpoints-%a" "$scheduler/job.conf"
+        grep -x "log = $scheduler/log-%a.jsonl" "$scheduler/job.conf"
+    done
+}
+
+# The same of what is no array.
+as_before() {
+    local scheduler=$1 variables=$2 again=$3
+    shift 3
+    rm -rf "$scheduler"
+    "$TASUKI" submit "${training[@]}" --scheduler "$scheduler" --directory "$scheduler" -- "$@"
+    [ "$(continued "$scheduler/job.sh" $variables)" = "$again $scheduler/job.sh" ]
+    grep -x "log = $scheduler/log.jsonl" "$scheduler/job.conf"
+}
+
 @test "with other schedulers a task of an array goes on alone, and finds what it wrote" {
     tool qsub
     tool pjsub
     export PATH=$PWD/tools:$PATH
-    for given in "-J 0-9 -A a" "-A a -J0-9" "-J 0-9:3 -A a"; do
-        "$TASUKI" submit "${training[@]}" --scheduler pbs --directory pbs -- $given
-        [ "$(continued pbs/job.sh PBS_ARRAY_INDEX=5 TASUKI_RESTARTS=2)" = \
-            "-v TASUKI_RESTARTS=3 -J 5-6:2 -A a pbs/job.sh" ]
-        grep -x 'checkpoint = pbs/checkpoints-%a' pbs/job.conf
-        rm -r pbs
-    done
-    for given in "-t 1-9 -tc 3" "-tc 3 -t1-9" "-t 4 -tc 3"; do
-        "$TASUKI" submit "${training[@]}" --scheduler sge --directory sge -- $given
-        [ "$(continued sge/job.sh SGE_TASK_ID=5)" = \
-            "-v TASUKI_RESTARTS=1 -t 5 -tc 3 sge/job.sh" ]
-        grep -F 'sge/job-$TASK_ID.out' sge/job.sh
-        rm -r sge
-    done
-    for given in "--bulk --sparam 0-9 -g x" "-g x --sparam=0-9 --bulk"; do
-        "$TASUKI" submit "${training[@]}" --scheduler pjm --directory pjm -- $given
-        [ "$(continued pjm/job.sh PJM_BULKNUM=0)" = \
-            "-x TASUKI_RESTARTS=1 --bulk --sparam 0-0 -g x pjm/job.sh" ]
-        grep -x 'log = pjm/log-%a.jsonl' pjm/job.conf
-        run ! grep '^export TASUKI_JOB_END' pjm/job.sh
-        rm -r pjm
-    done
-    # No array.
-    "$TASUKI" submit "${training[@]}" --scheduler sge --directory sge -- -pe mpi 2
-    [ "$(continued sge/job.sh SGE_TASK_ID=undefined)" = \
-        "-v TASUKI_RESTARTS=1 -pe mpi 2 sge/job.sh" ]
-    "$TASUKI" submit "${training[@]}" --scheduler pbs --directory pbs -- -l x
-    [ "$(continued pbs/job.sh)" = "-v TASUKI_RESTARTS=1 -l x pbs/job.sh" ]
-    "$TASUKI" submit "${training[@]}" --scheduler pjm --directory pjm
-    [ "$(continued pjm/job.sh)" = "-x TASUKI_RESTARTS=1 pjm/job.sh" ]
-    rm -r pjm
-    "$TASUKI" submit "${training[@]}" --scheduler pjm --directory pjm -- --step --sparam jid=7
-    [ "$(continued pjm/job.sh)" = "-x TASUKI_RESTARTS=1 --step --sparam jid=7 pjm/job.sh" ]
-    grep -x 'log = pjm/log.jsonl' pjm/job.conf
+    alone pbs "PBS_ARRAY_INDEX=5 TASUKI_RESTARTS=2" "-v TASUKI_RESTARTS=3 -J 5-6:2 -A a" \
+        "-J 0-9 -A a" "-A a -J0-9" "-J 0-9:3 -A a"
+    alone sge SGE_TASK_ID=5 "-v TASUKI_RESTARTS=1 -t 5 -tc 3" "-t 1-9 -tc 3" "-tc 3 -t1-9" "-t 4 -tc 3"
+    grep -F 'sge/job-$TASK_ID.out' sge/job.sh
+    alone pjm PJM_BULKNUM=0 "-x TASUKI_RESTARTS=1 --bulk --sparam 0-0 -g x" \
+        "--bulk --sparam 0-9 -g x" "-g x --sparam=0-9 --bulk"
+    run ! grep '^export TASUKI_JOB_END' pjm/job.sh
+    as_before sge SGE_TASK_ID=undefined "-v TASUKI_RESTARTS=1 -pe mpi 2" -pe mpi 2
+    as_before pbs "" "-v TASUKI_RESTARTS=1 -l x" -l x
+    as_before pjm "" "-x TASUKI_RESTARTS=1"
+    as_before pjm "" "-x TASUKI_RESTARTS=1 --step --sparam jid=7" --step --sparam jid=7
 }
 
 @test "other schedulers are found by their commands, and the line to type is printed" {

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT */
+/* Between partition_dp.c (states, and what extends them) and partition_dp_message.c (what goes
+ * between their stages).
+ */
+#ifndef TASUKI_SCHEDULER_PARTITION_DP_H
+#define TASUKI_SCHEDULER_PARTITION_DP_H
+
+#include "scheduler/partition_private.h"
+
+/* Of the stages behind the first: its message is not known before the stage in front of it. */
+struct node {
+    double bottleneck, sum;
+    double own;             /* f + d + w of the first stage */
+    double tail;            /* longest all-reduce and update, the first stage's too */
+    double back;            /* backward between stages that share a parameter, its too */
+    double level;           /* the bottleneck as far as it can matter */
+    double message;         /* what the first stage may wait for, at most */
+    int first, end, replicas, stages, devices;
+    const struct share_table *share;
+    struct node *next;      /* the stage behind */
+};
+
+struct node_list {
+    int n;
+    struct node **items;
+};
+
+/* Replica counts worth a look, see is_option(). */
+struct option {
+    int replicas;
+    const struct share_table *share;
+};
+
+/* What the blocks before a cut take at least, on so many devices, for a micro-batch. */
+struct least {
+    double work;            /* device-seconds */
+    double path;            /* seconds, one block after the other */
+    double longest;         /* seconds of one block */
+};
+
+/* What runs leave each other: large arrays, of which each looks at few places. */
+struct dp_scratch {
+    struct node_list *lists;    /* none has any node */
+    /* [2 * devices], once it was asked for: from the device before, from the first. */
+    struct message_link *beside;
+};
+
+struct run {
+    struct search *search;
+    struct arena *arena;
+    int pipelines;
+    int64_t b, m;
+    enum schedule_kind kind;
+    int n, devices;         /* cuts, devices */
+    int n_options;
+    struct option *options;
+    int least_replicas, most_replicas;      /* of these */
+    const struct share_table *whole;    /* all samples in one share */
+    struct dp_scratch *scratch;
+    struct node_list *lists;    /* [(n + 1) * (devices + 1)], the scratch's */
+    size_t words;           /* of 'used' for each cut */
+    uint64_t *used;         /* [(n + 1) * words]: a bit for each list that was written to */
+    int *row;               /* [devices + 1]: of 'least', for so many devices */
+    struct least *least;    /* [rows * (n + 1)] */
+    double level;           /* of the bottleneck of any plan */
+    bool *waits;            /* [n + 1]: see waits_at() */
+    double slack;           /* times the best: what is worth a look */
+    int most_kept;          /* partial plans in a state */
+    long looked, most;      /* intervals; where there would be more, the run ends */
+};
+
+/* Of many shares no interval is worth a look. */
+static inline const struct share_table *dp_intervals(const struct run *run,
+                                                     const struct share_table *share)
+{
+    return share->intervals ? share : table_share(run->search->table, share->samples);
+}
+
+/* Put messages between a new first stage and the one behind it. */
+void dp_add_message(const struct run *run, const struct node *behind, const struct option *option,
+                    int device, struct node *node);
+/* What the first stage may wait for: as if all samples went through one wire. */
+void dp_set_message(const struct run *run, int device, struct node *node);
+
+#endif
