@@ -221,19 +221,23 @@ static int converted(struct lowering *l, int v, enum part part, int node)
     return id;
 }
 
-/* Is it more than rounded? A number such as the -1e9 of a mask is not to become infinite, nor a small
- * one 0.
+/* Is it more than rounded? Numbers such as the -1e9 of a mask are not to become infinite, nor a small
+ * factor 0; of many numbers some are always small.
  */
 static bool is_lost(const struct lowering *l, int v)
 {
     const struct value *value = &l->graph->values[v];
-    double size;
+    int64_t n = shape_elements(&value->shape);
+    bool lost = false;
 
-    if (l->device->narrow != CUDA_FLOAT16 || value->kind != VALUE_CONST || !value->data ||
-        shape_elements(&value->shape) != 1)
+    if (l->device->narrow != CUDA_FLOAT16 || value->kind != VALUE_CONST || !value->data)
         return false;
-    size = fabs(dtype_real(value->dtype, value->data, 0));
-    return isfinite(size) && size != 0 && !(size >= 0x1p-14 && size < 65520);
+    for (int64_t i = 0; i < n && !lost; i++) {
+        double size = fabs(dtype_real(value->dtype, value->data, i));
+
+        lost = isfinite(size) && (size >= 65520 || (n == 1 && size != 0 && size < 0x1p-14));
+    }
+    return lost;
 }
 
 static bool runs_narrow(const struct lowering *l, int node, const struct narrow_op *op)

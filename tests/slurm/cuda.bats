@@ -125,7 +125,10 @@ node MatMul x,a -> b
 const small float . = 1e-6
 node Mul b,small -> c
 const large float . = 1e6
-node Mul c,large -> d
+node Mul c,large -> d0
+const mask float 1,16 = -1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9
+node Add d0,mask -> d1
+node Softmax d1 -> d
 init e float 16,10
 node MatMul d,e -> y
 output y
