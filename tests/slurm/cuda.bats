@@ -122,13 +122,14 @@ input image float batch,1,8,8
 node Flatten image -> x
 init a float 64,16
 node MatMul x,a -> b
+const mask float 1,16 = -1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9
+node Add b,mask -> hidden
+node Softmax hidden -> even
 const small float . = 1e-6
 node Mul b,small -> c
 const large float . = 1e6
-node Mul c,large -> d0
-const mask float 1,16 = -1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9,-1e9
-node Add d0,mask -> d1
-node Softmax d1 -> d
+node Mul c,large -> b2
+node Add b2,even -> d
 init e float 16,10
 node MatMul d,e -> y
 output y
