@@ -89,6 +89,7 @@ class Session:
     def __init__(self):
         self.scratch = tempfile.mkdtemp(prefix="tasuki-model-")
         self.cases, self.count, self.source = {}, 0, None
+        self.one_process = False        # ranks are threads of one process, not processes of MPI
         self.mpirun = shutil.which("mpirun")
         # Launchers of other tests that end meanwhile clear what they think is theirs in /tmp.
         self.environment = {**os.environ, **ENVIRONMENT,
@@ -158,8 +159,9 @@ class Session:
     def train(self, case, precision="float64", optimizer="sgd", ranks=0, fails=False,
               environment=None, plan=None, **options):
         """Train 'case', by a plan file if there is one; options are long options ('_' for '-'),
-        True a flag, a list several,
-        None left out."""
+        True a flag, a list several, None left out."""
+        if ranks and self.one_process:
+            options["ranks_in_process"], ranks = ranks, 0
         log = self.temporary(".jsonl")
         settings = {"data": case.path("train.safetensors"), "global_batch": case.global_batch,
                     "steps": case.steps, "loss": case.loss, "precision": precision,

@@ -27,6 +27,20 @@ def groups_allowed(case, layout, micro_batches):
             all(edge % g == 0 for edge in edges)]
 
 
+class Drawn(Tap):
+    """Of each test is drawn whether its ranks are processes of MPI or threads of one process."""
+
+    def __init__(self, session, draw):
+        super().__init__()
+        self.session, self.draw, self.share = session, draw, 0.5
+
+    def test(self, name, function, *args, **options):
+        self.session.one_process = self.draw.random() < self.share
+        super().test(name + (", in one process" if self.session.one_process else ""), function,
+                     *args, **options)
+        self.session.one_process = False
+
+
 class Baselines:
     """One-rank curves, and the spread of float32, made once per network."""
 
@@ -483,11 +497,11 @@ def rendezvous(tap, session, baselines, draw):
 
 
 def main():
-    tap, session = Tap(), driver.Session()
+    session, draw = driver.Session(), random.Random(driver.SEED)
     if not session.mpirun:
         from tap import skip_all
         skip_all("no mpirun")
-    draw, baselines = random.Random(driver.SEED), Baselines(session)
+    baselines, tap = Baselines(session), Drawn(session, draw)
     try:
         session.load(MODELS)
         tap.note(f"{session.source}; drawn with TASUKI_TEST_SEED={driver.SEED}")
@@ -500,9 +514,10 @@ def main():
         plain_accumulation(tap, session, draw)
         optimizer_states_in_shards(tap, session, baselines, draw)
         forward_run_again(tap, session, draw)
+        matrix(tap, session, baselines, draw, "float32", 2)
+        tap.share = 0                   # what follows is about MPI's messages
         rendezvous(tap, session, baselines, draw)
         late(tap, session, baselines, draw)
-        matrix(tap, session, baselines, draw, "float32", 2)
     finally:
         session.close()
     return tap.done()
