@@ -8,7 +8,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "graph/autodiff.h"
 #include "graph/op.h"
 #include "train/beside.h"
 #include "train/compile.h"
@@ -250,6 +249,16 @@ struct cost *planning_cost(const struct planning *planning, struct err *err)
     return cost;
 }
 
+static int largest_replica(const struct plan_stage *stage)
+{
+    int largest = 0;
+
+    for (int r = 1; r < stage->replicas; r++)
+        if (stage->samples[r] > stage->samples[largest])
+            largest = r;
+    return largest;
+}
+
 /* The largest replica of a stage, as the runtime will compile it. */
 static int memory_of(void *user, const struct plan *plan, int stage, struct memory_use *use,
                      struct err *err)
@@ -260,14 +269,9 @@ static int memory_of(void *user, const struct plan *plan, int stage, struct memo
         .backend = p->backend, .device = p->device,
         .optimizer_states = optimizer_states(p->optimizer.kind) + p->averaged,
     };
-    const struct plan_stage *of = &plan->stages[stage];
-    struct compiled *compiled;
-    int largest = 0;
+    struct compiled *compiled = compile_stage(&options, stage,
+                                              largest_replica(&plan->stages[stage]), err);
 
-    for (int r = 1; r < of->replicas; r++)
-        if (of->samples[r] > of->samples[largest])
-            largest = r;
-    compiled = compile_stage(&options, stage, largest, err);
     if (!compiled)
         return -1;
     *use = compiled->memory;
@@ -281,20 +285,17 @@ static void set_text(char **text, const char *value)
     *text = mem_strdup(value);
 }
 
-/* Of all samples of an iteration: forward and backward. 0 where that cannot be told. */
+/* Of all samples of an iteration: forward and backward. 0 where that cannot be told. What memory_of()
+ * compiled the first stage from is there still. */
 static double iteration_flops(const struct planning *p, const struct plan *plan)
 {
-    int64_t batch = plan->stages[0].samples[0];
-    const struct graph *built = built_graph(p->built, batch, plan->batchnorm_samples, NULL);
-    struct graph *graph = built ? graph_copy(built) : NULL;
-    struct autodiff autodiff_result;
+    const struct plan_stage *first = &plan->stages[0];
+    int64_t batch = first->samples[largest_replica(first)];
+    const struct differentiated *d = built_differentiated(p->built, plan, batch, NULL);
     double flops = 0;
-    int *stage_of;
 
-    if (graph && autodiff(graph, NULL, 1, &autodiff_result, &stage_of, NULL) == 0)
-        for (int n = 0; n < graph->n_nodes; n++)
-            flops += op_flops(graph, n);
-    graph_free(graph);
+    for (int n = 0; d && n < d->graph->n_nodes; n++)
+        flops += op_flops(d->graph, n);
     return flops * (double)plan->global_batch / (double)batch;
 }
 
