@@ -245,6 +245,42 @@ eight_blocks() {
     [[ "$output" == *"--exhaustive: there are more than 10000000 plans; pin some of it"* ]]
 }
 
+# A chain of so many blocks, drawn.
+chain() {
+    awk -v n="$1" -v seed="$2" 'BEGIN {
+        srand(seed)
+        print "{ \"schema\": \"tasuki-cost\", \"version\": 1, \"micro_batch\": [1], \"blocks\": ["
+        for (i = 0; i < n; i++)
+            printf "{ \"name\": \"b%d\", \"forward\": %g, \"dgrad\": %g, \"wgrad\": %g, " \
+                "\"parameters\": %d, \"activations\": 10 }%s\n", i, 1 + rand(), 1 + rand(),
+                1 + rand(), 1e8 * rand(), i < n - 1 ? "," : " ],"
+        print "\"edges\": ["
+        for (i = 1; i < n; i++)
+            printf "{ \"from\": \"b%d\", \"to\": \"b%d\", \"bytes\": %d }%s\n", i - 1, i,
+                1e8 * rand(), i < n - 1 ? "," : " ] }"
+    }' >cost.json
+}
+
+@test "all plans of 8 blocks on 4 devices of a tree, and of 12 on 8, are gone through" {
+    seed=${TASUKI_TEST_SEED:-$RANDOM}
+    echo "TASUKI_TEST_SEED=$seed"
+    batch=3
+    for problem in '8 tree:2x2,inside=1e9,across=1e8,memory=1e12' \
+                   '12 flat:8,bandwidth=1e9,latency=0,memory=1e12'; do
+        chain "${problem% *}" "$seed"
+        flat=${problem#* }
+        run plan --exhaustive --global-batch "$batch" -o every.json
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [[ "$output" =~ "All "([0-9]+)" plans" ]]
+        echo "${BASH_REMATCH[1]}"
+        # What is found without going through all is never more than 10 % above.
+        plan --global-batch "$batch" -q -o found.json
+        sed -nE 's/^ *"iteration_seconds": ([0-9.e+-]+),?$/\1/p' found.json every.json | xargs |
+            awk '{ exit !($1 <= 1.1 * $2) }'
+    done
+}
+
 @test "pinned nodes are in their stages, whatever the number of stages" {
     plan --pin 'b=1' --stages 2 -o plan.json >table
     [ "$(stage_of a) $(stage_of b) $(stage_of c)" = "0 1 1" ]
