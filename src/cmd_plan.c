@@ -17,9 +17,9 @@
 #include "topology/cluster.h"
 #include "topology/gather.h"
 #include "topology/machine.h"
+#include "train/cache.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
-#include "train/timings.h"
 
 #define MAX_SAMPLES ((int64_t)1 << 40)
 #define MAX_COUNT 4096
@@ -212,7 +212,7 @@ static int plan_model(struct plan_run *r, struct err *err)
 {
     const struct options *o = r->options;
     struct planning_source *source = &r->network.source;
-    char *cache = timings_directory(option_flag(o, "cache", true));
+    char *cache = cache_directory(option_flag(o, "cache", true));
     struct planning planning = { .request = r->request, .cluster = r->cluster,
                                  .cost = r->cost, .cache_directory = cache, .command = "",
                                  .threads = (int)r->network.threads,

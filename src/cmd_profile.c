@@ -13,6 +13,7 @@
 #include "base/option.h"
 #include "commands.h"
 #include "topology/cluster.h"
+#include "train/cache.h"
 #include "train/data.h"
 #include "train/estimate.h"
 #include "train/optimizer.h"
@@ -73,7 +74,7 @@ static int open_device(struct profile_run *r, bool float64, struct err *err)
     r->profile.device = r->profile.backend->device_open((int)threads, NULL, err);
     if (!r->profile.device)
         return -1;
-    directory = timings_directory(option_flag(r->options, "cache", true));
+    directory = cache_directory(option_flag(r->options, "cache", true));
     r->profile.timings = timings_open(r->profile.backend, r->profile.device, (int)threads,
                                       0, directory);
     free(directory);

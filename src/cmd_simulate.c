@@ -18,9 +18,9 @@
 #include "topology/gather.h"
 #include "topology/machine.h"
 #include "topology/xml.h"
+#include "train/cache.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
-#include "train/timings.h"
 
 #define COLUMNS 100     /* of the timeline in text */
 #define MAX_THREADS 4096
@@ -79,7 +79,7 @@ static struct cost *cost_of_model(const struct simulate_run *r, const char *mode
                                   struct err *err)
 {
     const struct options *o = r->options;
-    char *cache = timings_directory(option_flag(o, "cache", true));
+    char *cache = cache_directory(option_flag(o, "cache", true));
     struct planning planning = {
         .cluster = r->cluster, .cache_directory = cache, .command = "",
         /* The sizes that the planner looks at where none is pinned. */

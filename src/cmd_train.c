@@ -18,11 +18,11 @@
 #include "scheduler/schedule.h"
 #include "topology/node.h"
 #include "train/bind.h"
+#include "train/cache.h"
 #include "train/fate.h"
 #include "train/job_limit.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
-#include "train/timings.h"
 #include "train/trace.h"
 #include "train/train.h"
 
@@ -567,7 +567,7 @@ int cmd_train(int argc, char **argv, struct err *err)
     if (!options)
         return (int)err->code;
     line = options_command_line(argc, argv);
-    cache = timings_directory(option_flag(options, "cache", true));
+    cache = cache_directory(option_flag(options, "cache", true));
     job.command = line;
     job.words = argv + 1;
     job.cache = cache;

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/mem.h"
+#include "train/cache.h"
 #include "train/tar_index.h"
 
 #define MAGIC "TASUKIX"
@@ -55,7 +56,7 @@ static char *find_path(const struct tar_index *index, const char *directory)
         free(real);
     }
     file_sum_end(sum, hex);
-    return hex[0] ? mem_printf("%s/tar-%s.index", directory, hex) : NULL;
+    return hex[0] ? cache_path(directory, "tar", hex, ".index") : NULL;
 }
 
 /* Saving ------------------------------------------------------------------------------- */
@@ -100,6 +101,7 @@ void tar_cache_save(const struct tar_index *index, const char *directory)
     char *path = find_path(index, directory), *bytes = NULL, hex[17];
     struct err ignored = { 0 };
     size_t size = 0;
+    int turn;
     FILE *out = path ? open_memstream(&bytes, &size) : NULL;
 
     if (out) {
@@ -107,9 +109,9 @@ void tar_cache_save(const struct tar_index *index, const char *directory)
         fflush(out);
         file_hash(bytes, size, hex);
         fwrite(hex, SUM, 1, out);
-        if (fclose(out) == 0) {
-            file_mkdirs(directory);
+        if (fclose(out) == 0 && (turn = cache_enter(directory)) >= 0) {
             file_write(path, bytes, size, &ignored);
+            cache_leave(directory, turn);
         }
     }
     free(bytes);
@@ -211,25 +213,34 @@ static bool read_index(const struct tar_index *index, const struct file_map *fil
     return left == 0;
 }
 
-bool tar_cache_load(struct tar_index *index, const char *directory)
+static bool load(struct tar_index *index, const char *path)
 {
-    char *path = find_path(index, directory);
     struct tar_index found = { 0 };
     struct file_map file = { 0 };
     struct err ignored = { 0 };
     struct head head;
-    bool good = path && file_map_open(path, &file, &ignored) == 0 &&
-                check_file(index, &file, &head) && read_index(index, &file, &head, &found);
+    bool good = file_map_open(path, &file, &ignored) == 0 && check_file(index, &file, &head) &&
+                read_index(index, &file, &head, &found);
 
     if (good) {
         found.n_shards = index->n_shards;
         found.paths = index->paths;
         found.maps = index->maps;
         *index = found;
+        cache_touch(path);
     } else {
         tar_index_clear(&found);
     }
     file_map_close(&file);
+    return good;
+}
+
+bool tar_cache_load(struct tar_index *index, const char *directory)
+{
+    char *path = find_path(index, directory), *site = path ? cache_site_path(path) : NULL;
+    bool good = path && (load(index, path) || (site && load(index, site)));
+
+    free(site);
     free(path);
     return good;
 }

@@ -9,12 +9,12 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/order.h"
 #include "graph/op.h"
+#include "train/cache.h"
 #include "train/load.h"
 #include "train/optimizer.h"
 #include "train/stopwatch.h"
@@ -26,7 +26,7 @@ struct timings {
     const struct backend *backend;
     struct device *device;
     char *name;         /* what was measured, and beside how many */
-    char *path;         /* NULL: nothing is kept */
+    char *directory, *path;     /* NULL: nothing is kept */
     bool only_reads;
     const atomic_bool *stop;    /* NULL: nothing stops it */
     json_t *seconds;    /* key → number */
@@ -40,17 +40,8 @@ struct timings {
     struct stopwatch *stopwatch;    /* NULL: nothing was measured yet */
 };
 
-/* FNV-1a, 64 bits (Fowler, Noll, Vo). */
-void timings_hash(const char *text, char hex[17])
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    snprintf(hex, 17, "%016llx", (unsigned long long)hash);
-}
-
-static void read_cache(struct timings *t)
+/* But for what is among those that stay. */
+static void read_file(struct timings *t, const char *path, const json_t *stays)
 {
     struct err ignored = { 0 };
     struct json_reader r;
@@ -58,22 +49,40 @@ static void read_cache(struct timings *t)
     const json_t *seconds, *crowded;
     const double unknown = 0;
     double spread;
-    json_t *top = json_load(t->path, &ignored), *value;
+    json_t *top = json_load(path, &ignored), *value;
     const char *key;
 
-    if (top && json_reader_top(&r, t->path, top, "tasuki-timings", 1, &ignored) == 0 &&
+    if (top && json_reader_top(&r, path, top, "tasuki-timings", 1, &ignored) == 0 &&
         json_get_string(&r, "device", true, NULL, &device, &ignored) == 0 &&
         json_get_object(&r, "seconds", true, &seconds, &ignored) == 0 &&
         json_get_object(&r, "crowded", false, &crowded, &ignored) == 0 &&
         json_get_number(&r, "spread", 0, MOST_SPREAD, &unknown, &spread, &ignored) == 0 &&
         strcmp(device, t->name) == 0) {
-        t->spread = spread;
-        json_object_foreach((json_t *)seconds, key, value)
-            if (json_is_number(value) && json_number_value(value) >= 0)
-                json_object_set(t->seconds, key, value);
-        json_object_update(t->crowded, (json_t *)crowded);
+        if (t->spread <= 0)
+            t->spread = spread;
+        json_object_foreach((json_t *)seconds, key, value) {
+            if (!json_is_number(value) || json_number_value(value) < 0 ||
+                json_object_get(stays, key))
+                continue;
+            json_object_set(t->seconds, key, value);
+            if (json_object_get(crowded, key))
+                json_object_set_new(t->crowded, key, json_true());
+            else
+                json_object_del(t->crowded, key);
+        }
+        cache_touch(path);
     }
     json_decref(top);
+}
+
+static void read_cache(struct timings *t)
+{
+    char *site = cache_site_path(t->path);
+
+    read_file(t, t->path, t->seconds);
+    if (site)
+        read_file(t, site, t->seconds);
+    free(site);
 }
 
 static char *cache_name(const struct backend *backend, const struct device *device, int beside)
@@ -99,8 +108,9 @@ struct timings *timings_open(const struct backend *backend, struct device *devic
     t->name = cache_name(backend, device, beside);
     if (!directory)
         return t;
-    timings_hash(t->name, hex);
-    t->path = mem_printf("%s/%s-%s.json", directory, backend->name, hex);
+    cache_hash(t->name, hex);
+    t->directory = mem_strdup(directory);
+    t->path = cache_path(directory, backend->name, hex, ".json");
     read_cache(t);
     return t;
 }
@@ -111,20 +121,21 @@ void timings_only_read(struct timings *timings, const atomic_bool *stop)
     timings->stop = stop;
 }
 
-static void write_cache(const struct timings *t)
+static void write_cache(struct timings *t)
 {
     struct err ignored = { 0 };
-    char *slash = strrchr(t->path, '/');
+    int turn = cache_enter(t->directory);
     json_t *top;
 
-    *slash = '\0';
-    file_mkdirs(t->path);
-    *slash = '/';
+    if (turn < 0)
+        return;
+    read_file(t, t->path, t->samples);
     top = json_pack("{s:s, s:i, s:s, s:f, s:O, s:O}", "schema", "tasuki-timings", "version", 1,
                     "device", t->name, "spread", timings_usual_spread(t), "seconds", t->seconds,
                     "crowded", t->crowded);
     json_save(top, t->path, &ignored);
     json_decref(top);
+    cache_leave(t->directory, turn);
 }
 
 /* What is new was measured with others at work, or not. */
@@ -160,23 +171,10 @@ void timings_close(struct timings *timings)
     json_decref(timings->seconds);
     json_decref(timings->crowded);
     json_decref(timings->samples);
+    free(timings->directory);
     free(timings->path);
     free(timings->name);
     free(timings);
-}
-
-char *timings_directory(bool kept)
-{
-    const char *own = getenv("TASUKI_CACHE_DIR"), *shared = getenv("XDG_CACHE_HOME");
-    const char *home = getenv("HOME");
-
-    if (!kept)
-        return NULL;
-    if (own && *own)
-        return mem_strdup(own);
-    if (shared && *shared)
-        return mem_printf("%s/tasuki", shared);
-    return home && *home ? mem_printf("%s/.cache/tasuki", home) : NULL;
 }
 
 /* Keys ---------------------------------------------------------------------------------- */
@@ -239,7 +237,7 @@ static void node_key(const struct graph *graph, int node, const struct value_lay
     for (int i = 0; i < n->n_outputs; i++)
         put_value(t.file, graph, n->outputs[i], layouts);
     fclose(t.file);
-    timings_hash(t.data, hex);
+    cache_hash(t.data, hex);
     free(t.data);
 }
 

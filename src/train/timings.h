@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Seconds of single operators on this device. Each unique (operator, attributes, shapes, types,
  * layouts, far operands) is measured once: warm-up, then the median of several runs. Kept per
- * device in $TASUKI_CACHE_DIR, else $XDG_CACHE_HOME/tasuki, else ~/.cache/tasuki.
+ * device and version (cache.h).
  */
 #ifndef TASUKI_TRAIN_TIMINGS_H
 #define TASUKI_TRAIN_TIMINGS_H
@@ -23,7 +23,9 @@ struct timings *timings_open(const struct backend *backend, struct device *devic
                              int beside, const char *directory);
 /* The cache is not written, and measuring fails once '*stop' is set. */
 void timings_only_read(struct timings *timings, const atomic_bool *stop);
-/* Write what is new to the cache; a directory that cannot be written is no error. */
+/* Adds what is new to the cache, beside what others added meanwhile; a directory that cannot be
+ * written is no error.
+ */
 void timings_close(struct timings *timings);
 
 /* A machine is slower at some moments than at others: what is new is measured in several rounds
@@ -47,12 +49,5 @@ void timings_key(const struct graph *graph, int node, char key[17]);
 /* Seconds of an update per byte of parameters; 'ring' as in reuse.h. */
 double timings_update(struct timings *timings, const struct optimizer_args *args, size_t ring,
                       struct err *err);
-
-/* A name for a file of the cache: 16 hex digits. */
-void timings_hash(const char *text, char hex[17]);
-/* The cache directory by the environment, malloc'ed; NULL where nothing is to be 'kept', or there
- * is no home.
- */
-char *timings_directory(bool kept);
 
 #endif

@@ -7,12 +7,11 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/order.h"
 #include "topology/fit.h"
-#include "train/timings.h"
+#include "train/cache.h"
 
 #define MAX_FACTOR 1e6      /* nothing that was measured is further off */
 #define CONFIDENCE 0.95
@@ -73,12 +72,12 @@ static char *path_of(const struct trials_key *key, const char *subject)
 {
     char hex[17];
 
-    timings_hash(subject, hex);
-    return mem_printf("%s/trial-%s.json", key->directory, hex);
+    cache_hash(subject, hex);
+    return cache_path(key->directory, "trial", hex, ".json");
 }
 
 /* NULL for a file that is broken, or of something else. */
-static json_t *read_file(const char *path, const char *subject)
+static json_t *read_one(const char *path, const char *subject)
 {
     struct err ignored = { 0 };
     struct json_reader r;
@@ -86,10 +85,24 @@ static json_t *read_file(const char *path, const char *subject)
     const char *of;
 
     if (top && json_reader_top(&r, path, top, "tasuki-trial", 1, &ignored) == 0 &&
-        json_get_string(&r, "of", true, NULL, &of, &ignored) == 0 && strcmp(of, subject) == 0)
+        json_get_string(&r, "of", true, NULL, &of, &ignored) == 0 && strcmp(of, subject) == 0) {
+        cache_touch(path);
         return top;
+    }
     json_decref(top);
     return NULL;
+}
+
+/* Own ones count, else the site's. */
+static json_t *read_file(const char *path, const char *subject)
+{
+    json_t *top = read_one(path, subject);
+    char *site = top ? NULL : cache_site_path(path);
+
+    if (site)
+        top = read_one(site, subject);
+    free(site);
+    return top;
 }
 
 /* Block → factor, as far as they are known. */
@@ -247,8 +260,9 @@ bool trials_record(const struct trials_key *key, int n, const struct plan *const
     char *subject, *path;
     bool changed = n > 1;
     json_t *factors, *top;
+    int turn = key->directory ? cache_enter(key->directory) : -1;
 
-    if (!key->directory)
+    if (turn < 0)
         return false;
     subject = describe(key);
     path = path_of(key, subject);
@@ -259,10 +273,8 @@ bool trials_record(const struct trials_key *key, int n, const struct plan *const
                     "of", subject, "blocks", factors, "global_batch",
                     (json_int_t)plans[0]->global_batch, "shapes", shapes_of(n, plans), "doubt",
                     most_beyond(n, plans, steps));
-    if (changed) {
-        file_mkdirs(key->directory);
-        changed = json_save(top, path, &ignored) == 0;
-    }
+    changed = changed && json_save(top, path, &ignored) == 0;
+    cache_leave(key->directory, turn);
     json_decref(top);
     free(path);
     free(subject);

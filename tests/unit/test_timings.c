@@ -7,6 +7,7 @@
 #include <math.h>
 #include <sched.h>
 
+#include "base/mem.h"
 #include "kernels/backend.h"
 #include "train/beside.h"
 #include "train/load.h"
@@ -54,19 +55,27 @@ static char *cache_file(const char *directory)
 
 static double spread;       /* at the end of seconds_of_update() */
 
-static double seconds_of_update(const char *directory)
+static double measure(struct timings *timings, enum optimizer_kind kind)
 {
-    const struct backend *backend = backend_find("reference");
-    struct optimizer_args args = optimizer_defaults(OPTIMIZER_SGD);
+    struct optimizer_args args = optimizer_defaults(kind);
     struct err err = { 0 };
-    struct device *device = backend->device_open(1, NULL, &err);
-    struct timings *timings = timings_open(backend, device, 1, 0, directory);
     double seconds;
 
     args.dtype = DTYPE_F32;
     do
         seconds = timings_update(timings, &args, 0, &err);
     while (timings_round(timings));
+    return seconds;
+}
+
+static double seconds_of_update(const char *directory)
+{
+    const struct backend *backend = backend_find("reference");
+    struct err err = { 0 };
+    struct device *device = backend->device_open(1, NULL, &err);
+    struct timings *timings = timings_open(backend, device, 1, 0, directory);
+    double seconds = measure(timings, OPTIMIZER_SGD);
+
     spread = timings_usual_spread(timings);
     timings_close(timings);
     backend->device_close(device);
@@ -93,7 +102,6 @@ static size_t spoil(const char *directory)
 static void what_was_measured_in_a_crowd_is_measured_again_when_it_is_gone(void **state)
 {
     const char *directory = unit_directory();
-    char *path;
 
     crowded = true;
     assert_true(seconds_of_update(directory) < WRONG);
@@ -104,10 +112,7 @@ static void what_was_measured_in_a_crowd_is_measured_again_when_it_is_gone(void 
     assert_true(seconds_of_update(directory) < WRONG);
     assert_int_equal(spoil(directory), 0);
     assert_true(seconds_of_update(directory) >= WRONG);
-    path = cache_file(directory);
-    unlink(path);
-    rmdir(directory);
-    free(path);
+    unit_remove(directory);
     (void)state;
 }
 
@@ -125,10 +130,9 @@ static void a_file_without_a_word_about_crowds_is_believed(void **state)
     json_object_del(top, "crowded");
     assert_int_equal(json_dump_file(top, path, 0), 0);
     json_decref(top);
-    assert_true(seconds_of_update(directory) >= WRONG);
-    unlink(path);
-    rmdir(directory);
     free(path);
+    assert_true(seconds_of_update(directory) >= WRONG);
+    unit_remove(directory);
     (void)state;
 }
 
@@ -136,7 +140,6 @@ static void what_was_measured_before_has_the_spread_that_it_had_then(void **stat
 {
     const char *directory = unit_directory();
     double measured;
-    char *path;
 
     crowded = crowded_now = false;
     seconds_of_update(directory);
@@ -144,11 +147,54 @@ static void what_was_measured_before_has_the_spread_that_it_had_then(void **stat
     assert_true(measured > 0);
     seconds_of_update(directory);
     assert_true(fabs(spread - measured) <= 1e-9 * measured);
-    path = cache_file(directory);
-    unlink(path);
-    rmdir(directory);
-    free(path);
+    unit_remove(directory);
     (void)state;
+}
+
+static void two_at_a_time_keep_what_both_measured(void **state)
+{
+    const char *directory = unit_directory();
+    const struct backend *backend = backend_find("reference");
+    struct err err = { 0 };
+    struct device *device = backend->device_open(1, NULL, &err);
+    struct timings *one = timings_open(backend, device, 1, 0, directory);
+    struct timings *other = timings_open(backend, device, 1, 0, directory);
+    json_t *top;
+    char *path;
+
+    (void)state;
+    measure(one, OPTIMIZER_SGD);
+    measure(other, OPTIMIZER_ADAM);
+    timings_close(one);
+    timings_close(other);
+    path = cache_file(directory);
+    top = json_load_file(path, 0, NULL);
+    assert_int_equal(json_object_size(json_object_get(top, "seconds")), 2);
+    json_decref(top);
+    free(path);
+    unit_remove(directory);
+    backend->device_close(device);
+}
+
+static void a_site_has_measured_for_all(void **state)
+{
+    char *site = mem_strdup(unit_directory()), *directory = mem_strdup(unit_directory());
+
+    (void)state;
+    crowded = crowded_now = false;
+    seconds_of_update(site);
+    spoil(site);
+    setenv("TASUKI_SITE_CACHE", site, 1);
+    assert_true(seconds_of_update(directory) >= WRONG);
+    unsetenv("TASUKI_SITE_CACHE");
+    assert_true(seconds_of_update(directory) < WRONG);
+    setenv("TASUKI_SITE_CACHE", site, 1);
+    assert_true(seconds_of_update(directory) < WRONG);
+    unsetenv("TASUKI_SITE_CACHE");
+    unit_remove(site);
+    unit_remove(directory);
+    free(site);
+    free(directory);
 }
 
 /* As beside.c has it: it measures, and nothing of that is kept. */
@@ -198,6 +244,8 @@ int main(void)
         cmocka_unit_test(what_was_measured_in_a_crowd_is_measured_again_when_it_is_gone),
         cmocka_unit_test(a_file_without_a_word_about_crowds_is_believed),
         cmocka_unit_test(what_was_measured_before_has_the_spread_that_it_had_then),
+        cmocka_unit_test(two_at_a_time_keep_what_both_measured),
+        cmocka_unit_test(a_site_has_measured_for_all),
         cmocka_unit_test(who_only_reads_writes_nothing_and_stops_when_told),
         cmocka_unit_test(others_get_the_cores_that_are_left),
     };
