@@ -568,7 +568,7 @@ struct plan *search_plan(const struct cost *cost, const struct cluster *cluster,
         return NULL;
     *search = search_new(cost, cluster, request);
     plan = find_best(search, err);
-    if (!plan && !err->code && request->memory_of && !request->policy)
+    if (!plan && !err->code && request->memory_of)
         plan = find_loosely(search, err);
     return plan;
 }
@@ -587,7 +587,7 @@ static struct plan *partition_once(const struct cost *cost, const struct cluster
         simulate_forecast(plan, cost, cluster, err);
         describe(s, plan);
         set_bound(s, plan);
-        if (why && request_chunks(request) == 1)
+        if (why)
             *why = explain(s, plan);
         if (request->n_others && plan_others(s, plan, err)) {
             plan_free(plan);
