@@ -434,6 +434,7 @@ static int explain_giant(struct search *s, int giant, double bytes, double room,
     err_set(err, "block \"%s\" does not fit on one device, by %.0f bytes",
             heaviest(s->cost, s->table->cuts[giant], s->table->cuts[giant + 1]),
             ceil(bytes - room));
+    hint_pins(s, err);
     return hint_memory(s, enough, err);
 }
 

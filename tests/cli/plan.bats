@@ -459,6 +459,11 @@ END
     for n in 2 3 4; do
         grep -qE "^$n nodes: 1\.[01][0-9]* times as long, [2-5].* the node-hours: its start takes" table
     done
+    # More devices than are of use make the plan no worse: it is searched for as if they were fewer.
+    go --nodes 3..4 --global-batch 64 >table
+    cat table
+    awk '/^[* ] +[34] / { ms[$1 == "*" ? $2 : $1] = $(4 + ($1 == "*")) }
+        END { exit !(ms[3] > 0 && ms[4] <= 1.01 * ms[3]) }' table
     # By RaNNC's rules three GPUs are two stages, of which one has two; the search has three shares.
     go --gpus 1..4 --global-batch 8192 --policy rannc >table
     cat table
