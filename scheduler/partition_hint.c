@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Where there is no plan: what would leave one, which is said when it was tried. */
 #include <math.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "scheduler/partition_private.h"
@@ -126,8 +127,10 @@ bool hint_zero(const struct search *search, struct err *err)
 {
     struct plan_request other = *search->request;
 
+    /* Without replicas of a stage there is nobody to share its state with. */
     other.zero = PLAN_ZERO;
     if (search->request->zero != PLAN_ZERO_ANY || search->state_bytes <= 0 ||
+        strcmp(search->request->policy, "gpipe") == 0 ||
         !has_plan(search->cost, search->cluster, &other, other.batchnorm_samples))
         return false;
     err_hint(err, "--zero would do");
