@@ -19,6 +19,8 @@
  * become gigabytes.
  */
 #define MAX_NUMBERS 33554432
+/* Sums of two numbers of a file differ by rounding alone. */
+#define SAME 1e-9
 
 /* A measured cost is none of these. */
 static int hint_number(struct err *err)
@@ -140,6 +142,62 @@ static int read_selective(struct cost_reading *reading, struct json_reader *r, s
     return 0;
 }
 
+/* Does the variant say of its backward what follows from the block? */
+static int check_dgrad(struct cost_reading *reading, struct json_reader *r,
+                       const struct cost_block *b, bool full, bool *follows, struct err *err)
+{
+    double *given;
+
+    *follows = true;
+    if (cost_read_numbers(reading, r, "dgrad", false, b->batch_axis, &given, err))
+        return -1;
+    for (int i = 0; i < reading->cost->n_sizes; i++) {
+        double own = b->dgrad[i] + (full ? b->forward[i] : 0);
+
+        *follows &= fabs(given[i] - own) <= SAME * own;
+    }
+    free(given);
+    return 0;
+}
+
+/* A figure that no plan is made by is refused: without it the file says what it is planned by. */
+static int check_used(struct cost_reading *reading, struct json_reader *r,
+                      const struct cost_block *b, enum plan_recompute kind, const char *key,
+                      struct err *err)
+{
+    bool full = kind == PLAN_RECOMPUTE_FULL, used = strcmp(key, "group_bytes") == 0;
+
+    if (!json_object_get(r->object, key))
+        return 0;
+    if (kind == PLAN_RECOMPUTE_SELECTIVE)
+        used |= strcmp(key, "dgrad") == 0 || strcmp(key, "activations") == 0 ||
+                strcmp(key, "made_again") == 0 || strcmp(key, "peak") == 0;
+    else if (strcmp(key, "dgrad") == 0 && check_dgrad(reading, r, b, full, &used, err))
+        return -1;
+    if (used)
+        return 0;
+    return json_error(r, key, err, "\"%s\" goes by block \"%s\"'s own%s: leave it out",
+                      plan_recompute_name(kind), b->name,
+                      full ? ", with its forward once more" : "");
+}
+
+/* Numbers, or lists of them. */
+static int check_numbers(struct json_reader *r, const char *key, struct err *err)
+{
+    const json_t *list;
+    double number;
+
+    if (json_is_number(json_object_get(r->object, key)))
+        return json_get_number(r, key, 0, MAX_NUMBER, NULL, &number, err);
+    if (json_get_array(r, key, false, &list, err))
+        return -1;
+    for (size_t k = 0; k < json_array_size(list); k++)
+        if (check_number(r, key, json_array_get(list, k), &number, err))
+            return -1;
+    return 0;
+}
+
+/* A block split over several devices is in no plan yet: what is said of it is for others. */
 static int read_variant(struct cost_reading *reading, struct json_reader *r, struct cost_block *b,
                         struct err *err)
 {
@@ -148,35 +206,29 @@ static int read_variant(struct cost_reading *reading, struct json_reader *r, str
                                            "workspace_forward", "workspace_delayed", "kernels",
                                            "activations_delayed", "peak_delayed", "group_bytes",
                                            "made_again", "peak" };
+    static const char *const single[] = { "step", "parameters", "prepared" };
     const double zero = 0;
     const int64_t one = 1;
+    enum plan_recompute kind;
     const char *recompute;
-    const json_t *list;
-    double number;
     int64_t tensor;
+    double ignored;
 
     if (json_get_string(r, "recompute", false, "none", &recompute, err) ||
-        json_get_int(r, "tensor", 1, 65536, &one, &tensor, err) ||
-        json_get_number(r, "step", 0, MAX_NUMBER, &zero, &number, err) ||
-        json_get_number(r, "parameters", 0, MAX_NUMBER, &zero, &number, err) ||
-        json_get_number(r, "prepared", 0, MAX_NUMBER, &zero, &number, err))
+        json_get_int(r, "tensor", 1, 65536, &one, &tensor, err))
         return -1;
-    if (plan_recompute_find(recompute) == PLAN_RECOMPUTE_COUNT)
+    kind = plan_recompute_find(recompute);
+    if (kind == PLAN_RECOMPUTE_COUNT)
         return json_error(r, "recompute", err, "expected none, selective or full");
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-        if (json_is_number(json_object_get(r->object, numbers[i]))) {
-            if (json_get_number(r, numbers[i], 0, MAX_NUMBER, NULL, &number, err))
-                return -1;
-            continue;
-        }
-        if (json_get_array(r, numbers[i], false, &list, err))
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (check_numbers(r, numbers[i], err) ||
+            (tensor == 1 && check_used(reading, r, b, kind, numbers[i], err)))
             return -1;
-        for (size_t k = 0; k < json_array_size(list); k++)
-            if (check_number(r, numbers[i], json_array_get(list, k), &number, err))
-                return -1;
-    }
-    if (plan_recompute_find(recompute) == PLAN_RECOMPUTE_SELECTIVE && tensor == 1 &&
-        read_selective(reading, r, b, err))
+    for (size_t i = 0; i < sizeof(single) / sizeof(single[0]); i++)
+        if (json_get_number(r, single[i], 0, MAX_NUMBER, &zero, &ignored, err) ||
+            (tensor == 1 && check_used(reading, r, b, kind, single[i], err)))
+            return -1;
+    if (kind == PLAN_RECOMPUTE_SELECTIVE && tensor == 1 && read_selective(reading, r, b, err))
         return -1;
     return json_reader_end(r, err);
 }

@@ -111,7 +111,7 @@ static void add_whole(struct pool *pool, const struct candidate *taken)
     enum schedule_kind kind = taken->chunks > 1 ? SCHEDULE_1F1B : taken->schedule;
     struct candidate *c;
 
-    if (s->request->pipelines)
+    if (s->request->pipelines || request_chunks(s->request) > 1)
         return;
     c = candidate_copy(taken);
     c->chunks = 0;
@@ -162,7 +162,9 @@ static void add_merged(struct pool *pool, const struct candidate *taken, const s
         candidate_free(c);
 }
 
-/* What the search found, the plan under other schedules, with a stage less, and with one. */
+/* What the search found, the plan under other schedules, with a stage less, and with one; by a rule
+ * of others what that leaves open.
+ */
 static void pool_fill(struct pool *pool, const struct plan *plan)
 {
     const struct search *s = pool->search;
@@ -172,6 +174,8 @@ static void pool_fill(struct pool *pool, const struct plan *plan)
         if (s->found[i] != taken)
             *(const struct candidate **)mem_push((void **)&pool->items, &pool->n,
                                                  sizeof(*pool->items)) = s->found[i];
+    if (s->request->policy)
+        return;
     add_schedules(pool, taken);
     if (s->request->stages || taken->n_stages < 2)
         return;
@@ -441,7 +445,7 @@ static void print_other(struct search *s, const struct plan *plan, struct candid
     if (candidate_pipelines(c) > 1)
         fprintf(out, "%d pipelines of ", candidate_pipelines(c));
     fprintf(out, "%d stage%s", c->n_stages, c->n_stages == 1 ? "" : "s");
-    if (c->n_stages > 1)
+    if (c->n_stages > 1 && !plan->list)
         fprintf(out, ", %s", schedule_name(c->schedule));
     fprintf(out, ", %lld micro-batch%s of %lld: ", (long long)c->micro_batches,
             c->micro_batches == 1 ? "" : "es", (long long)c->micro_batch);
@@ -456,15 +460,12 @@ static void print_other(struct search *s, const struct plan *plan, struct candid
     }
 }
 
-/* Lists that were given, and rules of others, leave no choice that could be told in a line. */
 static void explain_others(struct search *s, const struct plan *plan, FILE *out)
 {
     struct pool pool = { .search = s };
     const struct candidate *chosen[N_OTHERS];
     int n;
 
-    if (plan->list || s->request->policy)
-        return;
     pool_fill(&pool, plan);
     if (pool.n)
         qsort(pool.items, (size_t)pool.n, sizeof(*pool.items), by_time);
@@ -537,8 +538,13 @@ char *explain(struct search *s, const struct plan *plan)
                 "times that of the rest.\n", s->factor_fixed, s->factor_moving);
     if (s->slow > 1)
         fprintf(out, "With all devices busy a node has %.3g threads for each core.\n", s->slow);
-    fprintf(out, "Below the bound the devices do not suffice for stages that each wait for the "
-            "first sample,\ncompute all of theirs in the memory that they have, and reduce.\n");
+    if (request_chunks(s->request) > 1)
+        fprintf(out, "Below the bound the devices do not suffice for all blocks, or one sample for "
+                "the way there\nand back.\n");
+    else
+        fprintf(out, "Below the bound the devices do not suffice for stages that each wait for the "
+                "first sample,\ncompute all of theirs in the memory that they have, and "
+                "reduce.\n");
     explain_others(s, plan, out);
     fclose(out);
     return text;

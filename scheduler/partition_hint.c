@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Where there is no plan: what would leave one, which is said when it was tried. */
 #include <math.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "scheduler/partition_private.h"
@@ -15,6 +16,7 @@
 #define MOST_PARTS 4096
 #define MOST_GROUPS 6
 #define CLOSE 0.01
+#define PINS 8
 
 /* Is there a plan where every device has so many bytes? */
 static bool fits_devices_of(const struct search *search, double bytes)
@@ -69,6 +71,70 @@ static bool has_plan(const struct cost *cost, const struct cluster *cluster,
     plan = partition_any(cost, cluster, &other, NULL, &ignored);
     plan_free(plan);
     return plan != NULL;
+}
+
+/* The option, where it is given; then the request is without. */
+static const char *leave_out(struct plan_request *r, int pin)
+{
+    bool stages = r->n_replicas || (r->stages && !r->block_stage && !r->list);
+    struct plan_request all = *r;
+
+    switch (pin) {
+    case 0:
+        r->stages = r->n_replicas = 0;
+        return !stages ? NULL : all.n_replicas ? "--replicas" : "--stages";
+    case 1:
+        r->block_stage = NULL;
+        r->n_pins = r->stages = 0;
+        return all.block_stage ? "--pin" : NULL;
+    case 2:
+        r->pipelines = 0;
+        return all.pipelines ? "--pipelines" : NULL;
+    case 3:
+        r->micro_batches = 0;
+        return all.micro_batches && !all.list ? "--micro-batches" : NULL;
+    case 4:
+        r->micro_batch = 0;
+        return all.micro_batch ? "--micro-batch-size" : NULL;
+    case 5:
+        r->schedule = NULL;
+        r->schedule_memory = r->chunks = 0;
+        return all.schedule ? "--schedule" : NULL;
+    case 6:
+        r->recompute = NULL;
+        return all.recompute ? "--recompute" : NULL;
+    default:
+        r->zero = PLAN_ZERO_ANY;
+        return all.zero == PLAN_ZERO_NEVER ? "--no-zero" : NULL;
+    }
+}
+
+bool hint_pins(const struct search *search, struct err *err)
+{
+    for (int pin = 0; pin < PINS; pin++) {
+        struct plan_request other = *search->request;
+        const char *name = leave_out(&other, pin);
+
+        if (!name || !has_plan(search->cost, search->cluster, &other, other.batchnorm_samples))
+            continue;
+        err_hint(err, "without %s there is a plan", name);
+        return true;
+    }
+    return false;
+}
+
+bool hint_zero(const struct search *search, struct err *err)
+{
+    struct plan_request other = *search->request;
+
+    /* Without replicas of a stage there is nobody to share its state with. */
+    other.zero = PLAN_ZERO;
+    if (search->request->zero != PLAN_ZERO_ANY || search->state_bytes <= 0 ||
+        strcmp(search->request->policy, "gpipe") == 0 ||
+        !has_plan(search->cost, search->cluster, &other, other.batchnorm_samples))
+        return false;
+    err_hint(err, "--zero would do");
+    return true;
 }
 
 void hint_groups(const struct cost *cost, const struct cluster *cluster,

@@ -555,6 +555,10 @@ struct plan *partition_any(const struct cost *cost, const struct cluster *cluste
 /* Where BatchNorm's groups are what leaves no plan: which would. */
 void hint_groups(const struct cost *cost, const struct cluster *cluster,
                  const struct plan_request *request, struct err *err);
+/* Which of the pins it is without which there is a plan; false where it is no single one. */
+bool hint_pins(const struct search *search, struct err *err);
+/* Whether state in shards would do, where a rule of others was not asked for it. */
+bool hint_zero(const struct search *search, struct err *err);
 /* Bytes of each device with which there is a plan, where there is none with 'short_of': about so many,
  * or more; 0: not found.
  */

@@ -266,17 +266,20 @@ static int hint_memory(const struct search *s, double bytes, struct err *err)
 
 static int explain_missed(const struct search *s, double smallest, double room, struct err *err)
 {
-    if (!s->uniform) {
+    double enough;
+
+    if (s->uniform)
+        err_set_code(err, EXIT_USAGE, "%s%s%snothing was found that fits %.0f bytes per device, which "
+                     "by estimate may do", s->request->schedule ? "--schedule " : "",
+                     s->request->schedule ? s->request->schedule : "",
+                     s->request->schedule ? ": " : "", room);
+    else
         err_set(err, "nothing was found that fits the %d devices, of %.0f to %.0f bytes",
                 s->cluster->n_devices, smallest, room);
-        return hint_memory(s, search_suffices(s, smallest, room), err);
-    }
-    if (!s->request->schedule)
-        return err_set_code(err, EXIT_USAGE, "nothing was found that fits %.0f bytes per device: "
-                            "say --stages", room);
-    return err_set_code(err, EXIT_USAGE, "--schedule %s: nothing was found that fits %.0f "
-                        "bytes per device: leave it out, or say --stages",
-                        s->request->schedule, room);
+    if (hint_pins(s, err))
+        return -1;
+    enough = search_suffices(s, smallest, room);
+    return enough > 0 ? hint_memory(s, enough, err) : err_hint(err, "pin other --stages");
 }
 
 /* The interval of blocks that wants most on its own, where it keeps the least: with the smallest
@@ -431,20 +434,27 @@ static int explain_giant(struct search *s, int giant, double bytes, double room,
     err_set(err, "block \"%s\" does not fit on one device, by %.0f bytes",
             heaviest(s->cost, s->table->cuts[giant], s->table->cuts[giant + 1]),
             ceil(bytes - room));
+    hint_pins(s, err);
     return hint_memory(s, enough, err);
 }
 
 static int explain_network(struct search *s, double needed, double room, struct err *err)
 {
     const struct candidate *c = s->found[0];
-    int stage = fullest_stage(s, c);
+    int stage = fullest_stage(s, c), first = c->cuts[stage], last = c->cuts[stage + 1] - 1;
     double enough = search_suffices(s, room, needed);
 
     if (enough > 0)
         needed = enough;
-    err_set(err, "the network does not fit on %d devices of %.0f bytes: block \"%s\" lacks %.0f "
-            "bytes", s->cluster->n_devices, room,
-            heaviest(s->cost, c->cuts[stage], c->cuts[stage + 1]), needed - room);
+    err_set(err, "the network does not fit on %d devices of %.0f bytes", s->cluster->n_devices,
+            room);
+    if (c->n_stages == 1)
+        err_hint(err, "one stage with all of it lacks %.0f bytes", needed - room);
+    else
+        err_hint(err, "of %d stages the one with the %d block%s \"%s\" to \"%s\" lacks %.0f bytes",
+                 c->n_stages, last - first + 1, first == last ? "" : "s",
+                 s->cost->blocks[first].name, s->cost->blocks[last].name, needed - room);
+    hint_pins(s, err);
     return hint_memory(s, enough, err);
 }
 
@@ -454,12 +464,13 @@ static int explain_chunks(const struct search *s, struct err *err)
     const struct plan_request *r = s->request;
 
     if (request_chunks(r) > 1)
-        return err_set_code(err, EXIT_USAGE, "--schedule %s: no number of devices from 1 to %d "
-                            "suits the micro-batches, the pins and the memory: leave some out",
-                            r->schedule, s->cluster->n_devices);
-    return err_set_code(err, EXIT_USAGE, "--stages %d on %d devices: no schedule that gives a "
-                        "device several stages suits the micro-batches, the other pins and the "
-                        "memory", r->stages, s->cluster->n_devices);
+        err_set_code(err, EXIT_USAGE, "--schedule %s: no number of devices from 1 to %d suits the "
+                     "micro-batches, the pins and the memory", r->schedule, s->cluster->n_devices);
+    else
+        err_set_code(err, EXIT_USAGE, "--stages %d on %d devices: no schedule that gives a device "
+                     "several stages suits the micro-batches, the other pins and the memory",
+                     r->stages, s->cluster->n_devices);
+    return hint_pins(s, err) ? -1 : err_hint(err, "leave some out, or ask for more devices");
 }
 
 int explain_failure(struct search *s, struct err *err)
@@ -482,9 +493,14 @@ int explain_failure(struct search *s, struct err *err)
     if (bytes > room)
         return explain_giant(s, giant, bytes, room, err);
     needed = isfinite(room) ? least_memory(s, size, dmax(room, 1)) : 0;
-    if (needed <= 0)
-        return err_set_code(err, EXIT_USAGE, "these pins leave no plan; leave out --stages, "
-                            "--replicas, --micro-batch-size or --pin");
+    if (r->stages > s->table->n)
+        return REFUSE("--stages %d: the %d blocks of the network are planned as %d pieces, of which a "
+                      "stage has one at least; at most --stages %d would do", r->stages,
+                      s->cost->n_blocks, s->table->n, s->table->n);
+    if (needed <= 0) {
+        err_set_code(err, EXIT_USAGE, "these pins leave no plan, whatever the memory");
+        return hint_pins(s, err) ? -1 : err_hint(err, "leave out some of them");
+    }
     if (needed - room < 1)
         return explain_missed(s, smallest, room, err);
     return explain_network(s, needed, room, err);

@@ -334,10 +334,12 @@ int policy_explain_failure(struct search *s, struct err *err)
     search_reset(s);
     s->memory = INFINITY;
     policy_search(s);
-    if (s->n_found)
-        return err_set(err, "--policy %s: no plan of its kind fits into the memory of %d "
-                       "devices; more of them may do, or leave out --policy", name,
-                       s->cluster->n_devices);
-    return REFUSE("--policy %s: these pins leave no plan of its kind; leave out --stages, "
-                  "--replicas, --micro-batches or --micro-batch-size", name);
+    if (s->n_found) {
+        err_set(err, "--policy %s: no plan of its kind fits into the memory of %d devices", name,
+                s->cluster->n_devices);
+        return hint_zero(s, err) || hint_pins(s, err)
+                   ? -1 : err_hint(err, "more of them may do, or leave out --policy");
+    }
+    REFUSE("--policy %s: these pins leave no plan of its kind", name);
+    return hint_pins(s, err) ? -1 : err_hint(err, "leave out --policy, or some of them");
 }

@@ -92,6 +92,8 @@ static void try_stage(const struct balance *b, const double *worst, int end, int
         double before = worst[at(b, i, devices - r)], seconds;
         struct interval_cost cost;
 
+        if (before >= *best)
+            continue;
         table_interval(b->search->table, share, i, end, &cost);
         seconds = cost.forward + cost.dgrad + cost.wgrad;
         if (seconds >= *best)

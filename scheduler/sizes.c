@@ -10,6 +10,9 @@
 #include "base/mem.h"
 #include "base/plain.h"
 
+/* Of an efficiency: less is noise of the arithmetic. */
+#define SAME 1e-9
+
 /* Devices of the first so many nodes; 0: there are fewer. A cluster without nodes has one. */
 static int devices_of(const struct cluster *c, int nodes)
 {
@@ -21,18 +24,61 @@ static int devices_of(const struct cluster *c, int nodes)
     return seen < nodes ? 0 : d;
 }
 
-static void fill_shares(struct size_row *row)
+/* How much longer a replica with the largest share computes than their mean, relative. */
+static double unevenness(const struct plan_stage *stage)
+{
+    double most = 0, sum = 0;
+
+    for (int i = 0; i < stage->replicas; i++) {
+        most = dmax(most, (double)stage->samples[i]);
+        sum += (double)stage->samples[i];
+    }
+    return most * stage->replicas / sum - 1;
+}
+
+static void fill_shares(struct size_row *row, double *uneven, double *unused)
 {
     const struct plan *plan = row->plan;
-    double all = row->devices * row->step;
+    double all = row->devices * row->step, used = 0;
 
+    *uneven = 0;
     for (int s = 0; s < plan->n_stages; s++) {
         double n = plan->pipelines * plan->stages[s].replicas;
 
         row->busy += n * plan->stages[s].busy / all;
         row->reducing += n * plan->stages[s].reducing / all;
+        *uneven += n * plan->stages[s].busy / all * unevenness(&plan->stages[s]);
+        used += plan_first(plan, s) ? n : 0;
     }
     row->idle = dmax(0, 1 - row->busy - row->reducing);
+    *unused = 1 - used / row->devices;
+}
+
+/* Those with smaller shares wait for the others where sums are made, or else. */
+static void fill_parts(const struct size_request *q, struct size_row *row)
+{
+    double seconds = row->steps, read = 1 - row->plan->iteration_seconds / row->step;
+    double uneven, unused, reducing, idle;
+
+    fill_shares(row, &uneven, &unused);
+    unused = dmin(unused, row->idle);
+    read = dmin(read, row->idle - unused);
+    uneven = dmin(uneven, row->reducing + row->idle - unused - read);
+    reducing = dmax(0, row->reducing - uneven);
+    idle = row->idle - unused - read - dmax(0, uneven - row->reducing);
+    row->parts[SIZE_READING] = seconds * read;
+    row->parts[SIZE_COMPUTES] = seconds * row->busy;
+    row->parts[SIZE_REDUCES] = seconds * reducing;
+    row->parts[SIZE_UNEVEN] = seconds * uneven;
+    row->parts[SIZE_WAITS] = seconds * idle;
+    row->parts[SIZE_UNUSED] = seconds * unused;
+    if (q->steps)
+        row->parts[SIZE_START_UP] = q->start_up + q->start_up_node * row->nodes;
+    row->finish = row->parts[SIZE_START_UP] + row->parts[SIZE_STAGING] + seconds;
+    row->limit = SIZE_START_UP;
+    for (int i = 1; i < SIZE_PARTS; i++)
+        if (row->parts[i] > row->parts[row->limit])
+            row->limit = (enum size_part)i;
 }
 
 /* All nodes read the same files at once, each its share of the samples. */
@@ -62,14 +108,59 @@ static void fill(struct sizes *sizes, const struct cluster *part, struct size_ro
         plain_line(row->refused);
         return;
     }
-    if (q->staged)
-        row->staging = storage_seconds(&part->storage, row->nodes, q->data_bytes, false);
+    if (q->staged && q->steps)
+        row->parts[SIZE_STAGING] =
+            storage_seconds(&part->storage, row->nodes, q->data_bytes, false);
     row->reading = reading_seconds(q, &part->storage, row->nodes, row->plan->global_batch);
     row->step = dmax(row->plan->iteration_seconds, row->reading);
     row->steps = (double)(q->steps ? q->steps : 1) * row->step;
-    row->finish = (q->steps ? q->start_up + row->staging : 0) + row->steps;
+    fill_parts(q, row);
     row->node_hours = row->nodes * row->finish / 3600;
-    fill_shares(row);
+}
+
+const char *size_part_name(enum size_part part)
+{
+    static const char *const names[SIZE_PARTS] = {
+        "start-up", "staging", "reading data", "computing", "all-reduce", "uneven shares",
+        "other stages", "unused devices",
+    };
+
+    return names[part];
+}
+
+enum size_part size_grows(const struct size_row *row, const struct size_row *other)
+{
+    enum size_part most = SIZE_START_UP;
+
+    for (int i = 1; i < SIZE_PARTS; i++)
+        if (row->parts[i] - other->parts[i] > row->parts[most] - other->parts[most])
+            most = (enum size_part)i;
+    return most;
+}
+
+enum size_part size_wastes(const struct size_row *row, const struct size_row *other)
+{
+    enum size_part most = SIZE_READING;
+    double largest = -INFINITY;
+
+    for (int i = SIZE_READING; i < SIZE_PARTS; i++) {
+        double more = row->devices * row->parts[i] - other->devices * other->parts[i];
+
+        if (more > largest) {
+            most = (enum size_part)i;
+            largest = more;
+        }
+    }
+    return most;
+}
+
+bool size_dips(const struct sizes *sizes, int i)
+{
+    const struct size_row *row = &sizes->rows[i];
+
+    return i > 0 && i + 1 < sizes->n && row[-1].plan && row->plan && row[1].plan &&
+           row->efficiency < row[-1].efficiency * (1 - SAME) &&
+           row->efficiency < row[1].efficiency * (1 - SAME);
 }
 
 static void compare(struct sizes *sizes)
@@ -168,9 +259,10 @@ static json_t *row_to_json(const struct sizes *sizes, const struct size_row *row
     json_object_set_new(o, "busy", json_real(row->busy));
     json_object_set_new(o, "reducing", json_real(row->reducing));
     json_object_set_new(o, "idle", json_real(row->idle));
+    json_object_set_new(o, "limited_by", json_string(size_part_name(row->limit)));
     if (sizes->request.steps) {
-        json_object_set_new(o, "start_up_seconds", json_real(sizes->request.start_up));
-        json_object_set_new(o, "staging_seconds", json_real(row->staging));
+        json_object_set_new(o, "start_up_seconds", json_real(row->parts[SIZE_START_UP]));
+        json_object_set_new(o, "staging_seconds", json_real(row->parts[SIZE_STAGING]));
         json_object_set_new(o, "reading_seconds", json_real(row->reading));
         json_object_set_new(o, "steps_seconds", json_real(row->steps));
         json_object_set_new(o, "finish_seconds", json_real(row->finish));

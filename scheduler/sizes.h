@@ -18,7 +18,8 @@ struct size_request {
     bool nodes;             /* sizes count nodes, else devices */
     int first, last;
     int64_t steps, epochs;  /* 0: not said; of epochs the caller makes steps */
-    double start_up;        /* seconds before the first step; 0: not said */
+    double start_up, start_up_node;     /* seconds before the first step, and for each node; 0:
+                                         * not said */
     double data_bytes;      /* of an epoch; 0: not said */
     int64_t samples;        /* of an epoch; 0: not known */
     /* Each node copies the data before the steps and reads its copy; else it reads its share of
@@ -30,13 +31,26 @@ struct size_request {
     void *user;
 };
 
+/* What the time until all is done goes to, as the mean over all devices. */
+enum size_part {
+    SIZE_START_UP, SIZE_STAGING,
+    SIZE_READING,           /* waiting for data */
+    SIZE_COMPUTES, SIZE_REDUCES,
+    SIZE_UNEVEN,            /* waiting for replicas that have more samples */
+    SIZE_WAITS,             /* for other stages */
+    SIZE_UNUSED,            /* of devices that the plan leaves idle */
+    SIZE_PARTS
+};
+
 struct size_row {
     int nodes, devices;     /* of which the plan may leave some idle */
     struct plan *plan;      /* NULL: there is none */
     char *refused;          /* why */
     double reading;         /* seconds in which all nodes read a step's samples, ahead of it */
     double step;            /* the longer of that and the plan's iteration */
-    double staging, steps, finish;      /* seconds; finish is the sum with start_up */
+    double steps, finish;   /* seconds of all steps; with the start and staging before them */
+    double parts[SIZE_PARTS];           /* seconds, of which finish is the sum */
+    enum size_part limit;               /* the largest of these */
     double efficiency;      /* samples/s of a device, relative to the smallest with a plan */
     double node_hours;
     /* Shares of the step, mean over all devices: computing, waiting for the all-reduce, and
@@ -59,6 +73,14 @@ struct sizes {
 struct sizes *sizes_new(const struct cluster *cluster, const struct size_request *request,
                         struct err *err);
 void sizes_free(struct sizes *sizes);
+/* "computing", "all-reduce", … */
+const char *size_part_name(enum size_part part);
+/* The part that takes more seconds longer than in another size than the others do. */
+enum size_part size_grows(const struct size_row *row, const struct size_row *other);
+/* The same of the steps' seconds, summed over the devices. */
+enum size_part size_wastes(const struct size_row *row, const struct size_row *other);
+/* Is its efficiency below those of the sizes before and behind it? */
+bool size_dips(const struct sizes *sizes, int i);
 json_t *sizes_to_json(const struct sizes *sizes);
 
 #endif

@@ -15,6 +15,8 @@
 
 #define MOST_SIZE (1 << 20)
 #define MOST_SIZES 4096
+/* Of the whole time: less is noise of the arithmetic. */
+#define SAME 1e-6
 
 /* "FIRST..LAST", or with 'single' N alone, which leaves 'last' at 0. */
 static int read_range(const struct options *o, const char *name, bool single,
@@ -60,6 +62,7 @@ int sizes_read(const struct options *options, struct size_request *request, stru
     const struct options *o = options;
     struct size_request *q = request;
     const char *other;
+    double start_up[2];
 
     q->nodes = !option_given(o, "gpus");
     if (!q->nodes && option_given(o, "nodes"))
@@ -67,9 +70,11 @@ int sizes_read(const struct options *options, struct size_request *request, stru
     if (read_range(o, q->nodes ? "nodes" : "gpus", q->nodes, q, err) ||
         option_int(o, "steps", 1, (int64_t)1 << 40, 0, &q->steps, err) ||
         option_int(o, "epochs", 1, 1 << 20, 0, &q->epochs, err) ||
-        option_number(o, "start-up", 0, 1e9, 0, &q->start_up, err) ||
+        option_two_numbers(o, "start-up", 0, 1e9, start_up, err) ||
         option_size(o, "data-size", 0, 0, &q->data_bytes, err))
         return -1;
+    q->start_up = start_up[0];
+    q->start_up_node = start_up[1];
     q->staged = option_given(o, "stage-to");
     other = q->last ? NULL : given_of(o, ours);
     if (other)
@@ -117,36 +122,83 @@ static void print_row(const struct sizes *sizes, int i, FILE *out)
             1e3 * row->plan->iteration_seconds,
             (double)row->plan->global_batch / row->step, 1e2 * row->efficiency);
     if (all)
-        fprintf(out, " %10.5g %9.4g %9.4g %9.4g %10.4g", 1e3 * row->reading, row->staging,
-                row->steps, row->finish, row->node_hours);
-    fprintf(out, "  %8.0f %% %7.0f %% %5.0f %%\n", 1e2 * row->busy, 1e2 * row->reducing,
-            1e2 * row->idle);
+        fprintf(out, " %10.5g %10.4g %9.4g %9.4g %9.4g %10.4g", 1e3 * row->reading,
+                row->parts[SIZE_START_UP], row->parts[SIZE_STAGING], row->steps, row->finish,
+                row->node_hours);
+    fprintf(out, "  %8.0f %% %7.0f %% %5.0f %%  %s\n", 1e2 * row->busy, 1e2 * row->reducing,
+            1e2 * row->idle, size_part_name(row->limit));
 }
 
-/* Why not the next larger one? */
-void sizes_reason(const struct sizes *sizes, FILE *out)
-{
-    const struct size_row *best = &sizes->rows[sizes->best], *next = best + 1;
-    const char *what = sizes->request.nodes ? "nodes" : "devices";
-    int size = sizes->request.nodes ? best->nodes : best->devices;
+static const char *const costs[SIZE_PARTS] = {
+    [SIZE_START_UP] = "its start takes",
+    [SIZE_STAGING] = "copies of the data take",
+    [SIZE_READING] = "waiting for data takes",
+    [SIZE_COMPUTES] = "computing takes",
+    [SIZE_REDUCES] = "the all-reduce takes",
+    [SIZE_UNEVEN] = "shares that are uneven cost",
+    [SIZE_WAITS] = "waiting for other stages takes",
+    [SIZE_UNUSED] = "devices without work cost",
+};
 
-    fprintf(out, "Recommended: %d %s. No size is done more than %g %% sooner, and none that is "
-            "done as soon\nneeds fewer node-hours.\n", size, what, 1e2 * SIZES_NEAR);
-    if (sizes->best + 1 == sizes->n)
-        return;
-    if (!next->plan) {
-        fprintf(out, "%d %s: %s.\n", size + 1, what, next->refused);
+/* Why a larger size loses: what takes longer than in the best, or, where nothing does, most. */
+static void print_loss(const struct sizes *sizes, int i, FILE *out)
+{
+    const struct size_row *best = &sizes->rows[sizes->best], *row = &sizes->rows[i];
+    int size = sizes->request.first + i;
+    enum size_part most;
+    double more;
+
+    fprintf(out, "%d %s: ", size, sizes->request.nodes ? "nodes" : "devices");
+    if (!row->plan) {
+        fprintf(out, "%s.\n", row->refused);
         return;
     }
-    fprintf(out, "%d %s would take %.4g times as long, at %.4g times the node-hours: of a device's "
-            "time\n%.0f %% is computing, not %.0f %%; %.0f %% all-reduce, not %.0f %%; %.0f %% "
-            "waiting, not %.0f %%.\n", size + 1, what, next->finish / best->finish,
-            next->node_hours / best->node_hours, 1e2 * next->busy, 1e2 * best->busy,
-            1e2 * next->reducing, 1e2 * best->reducing, 1e2 * next->idle, 1e2 * best->idle);
-    if (next->reading > next->plan->iteration_seconds)
+    most = size_grows(row, best);
+    more = row->parts[most] - best->parts[most];
+    if (fabs(row->finish - best->finish) <= SAME * best->finish)
+        fputs("no sooner", out);
+    else if (row->finish < best->finish)
+        fprintf(out, "%.2g %% sooner", 1e2 * (1 - row->finish / best->finish));
+    else
+        fprintf(out, "%.4g times as long", row->finish / best->finish);
+    fprintf(out, ", %.4g times the node-hours: ", row->node_hours / best->node_hours);
+    if (more > SAME * row->finish)
+        fprintf(out, "%s %.4g s more.\n", costs[most], more);
+    else
+        fprintf(out, "%s %.4g s.\n", costs[row->limit], row->parts[row->limit]);
+    if (row->reading > row->plan->iteration_seconds)
         fprintf(out, "Its steps wait for data: %.4g s to read, %.4g s to compute one%s.\n",
-                next->reading, next->plan->iteration_seconds,
+                row->reading, row->plan->iteration_seconds,
                 sizes->request.staged ? "" : "; --stage-to DIR reads copies");
+}
+
+/* A size whose devices do less than those of the sizes beside it. */
+static void print_dip(const struct sizes *sizes, int i, FILE *out)
+{
+    const struct size_row *row = &sizes->rows[i], *less = row - 1, *more = row + 1;
+    enum size_part most = size_wastes(row, less);
+
+    fprintf(out, "%d %s are a dip, efficiency %.3g %% between %.3g and %.3g: %s %.4g s.\n",
+            sizes->request.first + i, sizes->request.nodes ? "nodes" : "devices",
+            1e2 * row->efficiency, 1e2 * less->efficiency, 1e2 * more->efficiency, costs[most],
+            row->parts[most]);
+}
+
+void sizes_reason(const struct sizes *sizes, FILE *out)
+{
+    const struct size_row *best = &sizes->rows[sizes->best];
+
+    fprintf(out, "Recommended: %d %s. No size is done more than %g %% sooner, and none that is "
+            "done as soon\nneeds fewer node-hours.\n", sizes->request.first + sizes->best,
+            sizes->request.nodes ? "nodes" : "devices", 1e2 * SIZES_NEAR);
+    if (best->limit != SIZE_COMPUTES)
+        fprintf(out, "Most of it is not computing: %s %.4g of %.4g s.\n", costs[best->limit],
+                best->parts[best->limit], best->finish);
+    for (int i = sizes->best + 1; i < sizes->n; i++)
+        print_loss(sizes, i, out);
+    for (int i = 1; i + 1 < sizes->n; i++)
+        if (size_dips(sizes, i))
+            print_dip(sizes, i, out);
 }
 
 static void print_table(const struct sizes *sizes, const struct cluster *cluster, FILE *out)
@@ -155,21 +207,21 @@ static void print_table(const struct sizes *sizes, const struct cluster *cluster
 
     plain_print(out, 0, cluster->name);
     if (q->steps)
-        fprintf(out, ": %lld steps, start-up %g s", (long long)q->steps, q->start_up);
+        fprintf(out, ": %lld steps", (long long)q->steps);
     fprintf(out, "\n\n%6s %7s  %6s %12s %11s %11s", "nodes", "devices", "stages",
             "iteration ms", "samples/s", "efficiency");
     if (q->steps)
-        fprintf(out, " %10s %9s %9s %9s %10s", "reading ms", "staging s", "steps s",
-                "finish s", "node-hours");
-    fprintf(out, "  %10s %9s %7s\n", "computes", "reduces", "waits");
+        fprintf(out, " %10s %10s %9s %9s %9s %10s", "reading ms", "start-up s", "staging s",
+                "steps s", "finish s", "node-hours");
+    fprintf(out, "  %10s %9s %7s  %s\n", "computes", "reduces", "waits", "limited by");
     for (int i = 0; i < sizes->n; i++)
         print_row(sizes, i, out);
     if (sizes->best >= 0) {
         fputc('\n', out);
         sizes_reason(sizes, out);
     }
-    if (q->steps && q->start_up <= 0)
-        fprintf(out, "The start of a run is not counted: --start-up SECONDS.\n");
+    if (q->steps && q->start_up <= 0 && q->start_up_node <= 0)
+        fprintf(out, "The start of a run is not counted: --start-up SECONDS[,PER_NODE].\n");
     if (q->steps && q->data_bytes <= 0)
         fprintf(out, "Reading the data is not counted: --data-size BYTES.\n");
     else if (q->steps && !sizes->storage)

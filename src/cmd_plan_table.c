@@ -151,8 +151,9 @@ static void print_utilization(const struct plan *plan, FILE *out)
 
     if (plan->flops <= 0)
         fprintf(out, "MFU          not known: a cost file says nothing of operations\n");
-    else if (strcmp(plan->precision, "float64") == 0)
-        fprintf(out, "MFU          not known: nothing says how fast its devices are in float64\n");
+    else if (strcmp(plan->precision, "float32") != 0)
+        fprintf(out, "MFU          not known: nothing says how fast its devices are in %s\n",
+                plan->precision);
     else if (all <= 0)
         fprintf(out, "MFU          not known: nothing says how fast its devices can be\n");
     else

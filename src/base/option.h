@@ -88,6 +88,9 @@ int option_int(const struct options *options, const char *name, int64_t min, int
                int64_t def, int64_t *value, struct err *err);
 int option_number(const struct options *options, const char *name, double min, double max,
                   double def, double *value, struct err *err);
+/* "30" or "30,0.5": the second is 0 where it is left out, both where not given. */
+int option_two_numbers(const struct options *options, const char *name, double min, double max,
+                       double values[2], struct err *err);
 int option_size(const struct options *options, const char *name, double min, double def,
                 double *value, struct err *err);
 /* "5epochs" (or "1epoch"), "500steps" or "500", which are steps; a count of 'min' or more. */

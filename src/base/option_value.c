@@ -139,6 +139,28 @@ int option_number(const struct options *options, const char *name, double min, d
     return 0;
 }
 
+int option_two_numbers(const struct options *options, const char *name, double min, double max,
+                       double values[2], struct err *err)
+{
+    const struct setting *setting = option_setting(options, name);
+    const char *text = option_string(options, name, NULL), *at = text;
+    double given[2] = { 0, 0 };
+    char expected[96];
+
+    for (int i = 0; at && i < 2; i++) {
+        const char *end = parse_number(at, &given[i]);
+
+        if (!end || (*end && (*end != ',' || i > 0)) || given[i] < min || given[i] > max) {
+            snprintf(expected, sizeof(expected), "one or two numbers from %g to %g, such as 30,0.5",
+                     min, max);
+            return wrong(setting, text, err, expected);
+        }
+        at = *end ? end + 1 : NULL;
+    }
+    memcpy(values, given, sizeof(given));
+    return 0;
+}
+
 /* The factor of "K", "KiB" (1024) or "KB" (1000); 0 where it is none. */
 static double size_factor(const char *suffix)
 {

@@ -309,6 +309,9 @@ static void complete_plan(struct plan *plan, const struct planning *p)
     set_text(&plan->optimizer, optimizer_name(p->optimizer.kind));
     set_text(&plan->command, p->command);
     plan->batchnorm_samples = p->request.batchnorm_samples;
+    /* What a cluster says of its devices is their speed in float32. */
+    if (strcmp(plan->precision, "float32") != 0)
+        plan->peak_flops = 0;
     plan->flops = iteration_flops(p, plan);
     plan_set_freeze(plan, p->model_options.n_freeze, p->model_options.freeze);
 }

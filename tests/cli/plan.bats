@@ -132,7 +132,29 @@ load planning.bash
     [[ "$output" == *"has the same number for all stages"* ]]
     run plan --schedule zb-v --memory 100
     [ "$status" -eq 2 ]
-    [[ "$output" == *"no number of devices from 1 to 4 suits"* ]]
+    [[ "$output" == *"no number of devices from 1 to 4 suits"*"; leave some out, or ask for more"* ]]
+    run plan --schedule zb-v --stages 2 --memory 8M
+    echo "$output"
+    [[ "$output" == *"suits the micro-batches, the pins and the memory; without --stages there is a plan" ]]
+}
+
+@test "plans of an asked-for schedule, a list and a rule are told from others that were looked at" {
+    eight_blocks >cost.json
+    for options in "--schedule interleaved" "--schedule zb-v" "--policy equal" "--policy rannc"; do
+        plan $options >table
+        cat table
+        grep -qE '^Stage 0( and those beside it are| is) the slowest: ' table
+        sed -n '/^Others, and why they lost:/,$p' table >others
+        [ "$(wc -l <others)" -ge 2 ]
+        [ "$(grep -cE '^  ([0-9]+ pipelines of )?[1-8] stages?, .*micro-batch(es)? of [1-8]: ' others)" \
+            -eq $(($(wc -l <others) - 1)) ]
+    done
+    [ -z "$(plan --schedule zb-v | sed -n '/^Others/,$p' | grep -E '1f1b|gpipe')" ]
+    plan --stages 4 --micro-batches 8 -o plan.json >table
+    "$TASUKI" simulate plan.json --cost cost.json --cluster "$flat" --format schedule -o list
+    plan --schedule list >table
+    grep -q '^Stage 0 is the slowest: ' table
+    [ -z "$(sed -n '/^Others/,$p' table)" ]
 }
 
 # The stage of a block in plan.json.
@@ -344,17 +366,19 @@ chain() {
     run plan --gpus 1..4 --steps 10 --start-up 5 -o "$BATS_TEST_TMPDIR/best.json"
     echo "$output"
     [ "$status" -eq 0 ]
-    [ "$(grep -c ' %$' <<<"$output")" -eq 4 ]
+    [ "$(grep -cE ' %  (computing|start-up|other stages|unused devices)$' <<<"$output")" -eq 4 ]
     [[ "$output" == *"Recommended: "*" devices."* ]]
     # The size that is recommended is the one whose plan is written.
     seconds=$(sed -n 's/.*"iteration_seconds": \([0-9.e-]*\).*/\1/p' "$BATS_TEST_TMPDIR/best.json")
     marked=$(awk '$1 == "*" { print $5 }' <<<"$output")
     awk -v a="$seconds" -v b="$marked" 'BEGIN { d = 1e3 * a / b; exit !(d > 0.999 && d < 1.001) }'
     # 10 steps and the start.
-    awk '$1 ~ /^[*1]$/ { i = $1 == "*"; d = $(11 + i) - 5 - 10 * $(4 + i) / 1e3
+    awk '$1 ~ /^[*1]$/ { i = $1 == "*"; d = $(12 + i) - $(9 + i) - 10 * $(4 + i) / 1e3
                          if (d > 0.01 || d < -0.01) exit 1 }' <<<"$output"
+    [ "$(awk '$1 ~ /^[*1]$/ { print $(9 + ($1 == "*")) }' <<<"$output" | sort -u)" = 5 ]
     run plan --gpus 1..4 --format json
     [ "$(grep -c '"efficiency"' <<<"$output")" -eq 4 ]
+    [ "$(grep -c '"limited_by": "computing"' <<<"$output")" -ge 1 ]
     plan --gpus 1..2 --steps 10 --format json >all.json
     grep -q '"schema": "tasuki-sizes"' all.json
     for key in $(grep -o '"[a-z_]*":' all.json | tr -d '":' | sort -u); do
@@ -389,7 +413,7 @@ chain() {
         "cluster = $flat,flops=1e12,memory-bandwidth=1e11" >job.conf
     "$TASUKI" plan job.conf >/dev/null
     run "$TASUKI" plan job.conf --gpus 1..2
-    [[ "$output" == *": 90 steps, "* ]]
+    [[ "$output" == *": 90 steps"* ]]
 }
 
 @test "sizes are compared by what they read, too, from shared storage or from copies" {
@@ -445,8 +469,58 @@ END
     [[ "$status" -eq 2 && "$output" == *"--data-size: needs --steps or --epochs"* ]]
     run plan --gpus 1..2 --start-up 3
     [[ "$status" -eq 2 && "$output" == *"--start-up: needs --steps or --epochs"* ]]
+    for wrong in 3, ,1 3,1,2 -1 3,x 3,-1 1e10 nan; do
+        run plan --gpus 1..2 --steps 3 --start-up=$wrong
+        [[ "$status" -eq 2 && "$output" == *"--start-up: expected one or two numbers from 0 to "* ]]
+    done
     run plan --steps 3
     [[ "$status" -eq 2 && "$output" == *"--steps: only "* ]]
+}
+
+# RaNNC's tutorial took 15.46 s on four nodes of Flow (Furo) Type II, and 13.59 s on one.
+@test "of a short job of the tutorial's network on Flow one node is recommended, and why is said" {
+    command -v python3 >/dev/null || skip "no python3"
+    python3 "$srcdir/etc/bench/mlp-tutorial/make-mlp.py" .
+    go() {
+        "$TASUKI" plan mlp.onnx --data data.safetensors --loss dot:out,target --optimizer sgd \
+            --cluster flow-type2 "$@"
+    }
+    # Launch, discovery and planning take longer than the steps, and more on more nodes.
+    go --nodes 1..4 --global-batch 256 --steps 500 --start-up 10,0.5 >table
+    cat table
+    grep -q '^Recommended: 1 nodes\.' table
+    grep -q '^Most of it is not computing: its start takes 10.5 of ' table
+    [ "$(sed -nE 's/^\*? +([1-4]) .* start-up$/\1/p' table | tr -d '\n')" = 1234 ]
+    [ "$(awk '/ start-up$/ { print $(9 + ($1 == "*")) }' table | paste -sd' ')" = "10.5 11 11.5 12" ]
+    for n in 2 3 4; do
+        grep -qE "^$n nodes: 1\.[01][0-9]* times as long, [2-5].* the node-hours: its start takes" table
+    done
+    # More devices than are of use make the plan no worse: it is searched for as if they were fewer.
+    go --nodes 3..4 --global-batch 64 >table
+    cat table
+    awk '/^[* ] +[34] / { ms[$1 == "*" ? $2 : $1] = $(4 + ($1 == "*")) }
+        END { exit !(ms[3] > 0 && ms[4] <= 1.01 * ms[3]) }' table
+    # By RaNNC's rules three GPUs are two stages, of which one has two; the search has three shares.
+    go --gpus 1..4 --global-batch 8192 --policy rannc >table
+    cat table
+    grep -q '^Recommended: 4 devices\.' table
+    grep -qE '^3 devices are a dip, efficiency 8.* % between 9.*: waiting for other stages' table
+    go --gpus 1..4 --global-batch 8192 >table
+    cat table
+    [ -z "$(grep 'are a dip' table)" ]
+}
+
+@test "a size at which shares are uneven is a dip, and says so; one that leaves devices idle, too" {
+    # Of eight samples three devices have 3, 3 and 2.
+    plan --gpus 1..4 --stages 1 >table
+    cat table
+    grep -q '^3 devices are a dip, efficiency 88.9 % between 100 and 100: shares that are uneven cost 4 s\.' table
+    # Of two samples they have 1 and 1.
+    plan --gpus 1..3 --stages 1 --micro-batches 4 >table
+    cat table
+    grep -qE '^\* .* 2 .* computing$' table
+    grep -qE ' 3 .* 67 % .* computing$' table
+    grep -q '^3 devices: no sooner, 1 times the node-hours: devices without work cost 16 s more\.' table
 }
 
 @test "blocks that do not read of each other are pinned in any order" {
@@ -774,6 +848,11 @@ END
     awk -v flops="$flops" -F'[:,]' '/"flops"/ { d = $2 / flops } /"peak_flops"/ { peak = $2 }
         END { exit !(d > 0.999 && d < 1.001 && peak == 2e12) }' plan.json
     [[ "$output" == *"MFU          "*" of 2 TFLOP/s"* ]]
+    # That is float32.
+    run "$TASUKI" plan "$demo/digits.onnx" --data "$demo/digits-train.safetensors" \
+        --cluster "$machine" --global-batch 32 --backend reference --precision float64 -o plan.json
+    [[ "$output" == *"MFU          not known: nothing says how fast its devices are in float64"* ]]
+    grep -q '"peak_flops": 0.0,' plan.json
     run "$TASUKI" plan "$demo/digits.onnx" --data "$demo/digits-train.safetensors" \
         --cluster "$machine" --global-batch 32 --backend reference --memory 64K
     [ "$status" -eq 1 ]
@@ -941,6 +1020,27 @@ END
         awk -v a="$best" -v b="$seconds" 'BEGIN { exit !(a <= b * 1.000001) }'
     done
     [[ "$(plan --policy gpipe)" == "3 stages on 3 of 4 devices of "*", gpipe, "* ]]
+}
+
+@test "a rule of others that does not fit may do with the optimizer's state in shards" {
+    # Parameters, gradients and state are 3000, 3000 and 6000 bytes, of which a quarter is 1500.
+    run plan --policy equal --stages 1 --memory 9000 --optimizer adam
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"no plan of its kind fits into the memory of 4 devices; --zero would do" ]]
+    run plan --policy equal --stages 1 --memory 9000 --optimizer adam --zero
+    [[ "$status" -eq 0 && "$output" == *", ZeRO-1, "* ]]
+    run plan --policy equal --memory 100 --optimizer adam
+    [[ "$output" == *" of 4 devices; more of them may do, or leave out --policy" ]]
+    run plan --policy rannc --replicas 1,1,1
+    [[ "$status" -eq 2 && "$output" == *"no plan of its kind; without --replicas there is a plan" ]]
+}
+
+@test "where pins leave no plan that fits, the one without which there is one is named" {
+    run plan --stages 1 --memory 9000 --optimizer adam --no-zero
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *" does not fit on 4 devices of 9000 bytes; one stage with all of it lacks "*" bytes; without --stages there is a plan; --memory "*" would do" ]]
 }
 
 @test "a policy that does not suit the pins or the network is refused" {

@@ -107,3 +107,24 @@ END
     grep -q '^1024 pipelines of 2 stages on 2048 ' table
     (ulimit -t 2 && "$TASUKI" simulate plan.json --cost cost.json >/dev/null)
 }
+
+@test "a plan of 32 pipelines of 64 stages, 2048 ranks, is simulated instruction by instruction" {
+    block='"forward": 1, "dgrad": 1, "wgrad": 1, "activations": 10'
+    {
+        echo '{ "schema": "tasuki-cost", "version": 1, "micro_batch": [1], "blocks": ['
+        for i in {0..63}; do echo "{ \"name\": \"b$i\", $block }$([ "$i" -eq 63 ] || echo ,)"; done
+        echo '], "edges": ['
+        for i in {0..62}; do
+            echo "{ \"from\": \"b$i\", \"to\": \"b$((i + 1))\", \"bytes\": 1 }$([ "$i" -eq 62 ] || echo ,)"
+        done
+        echo '] }'
+    } >deep.json
+    cluster=tree:256x8,inside=1e10,across=1e9
+    "$TASUKI" plan --cost deep.json --cluster $cluster --global-batch 2048 --pipelines 32 \
+        --stages 64 --micro-batches 64 --schedule 1f1b -o plan.json >table
+    grep -q '^32 pipelines of 64 stages on 2048 ' table
+    "$TASUKI" simulate plan.json --cost deep.json >timeline
+    [ "$(grep -cE '^n[0-9]+/gpu[0-7] .* %' timeline)" -eq 2048 ]
+    # 64 micro-batches of 3 s, and 63 times F and B; W is behind what is sent.
+    awk '/^iteration/ { seen = 1; bad = $2 < 318000 || $2 > 318001 } END { exit bad || !seen }' timeline
+}

@@ -25,7 +25,7 @@ static const char small[] = HEAD
     "{\"name\":\"c\",\"forward\":[3],\"dgrad\":1},"
     "{\"name\":\"a\",\"forward\":2,\"dgrad\":1,\"batch_axis\":false,\"parameters\":400},"
     "{\"name\":\"b\",\"forward\":[1,3,4],\"dgrad\":1,\"wgrad\":0.5,\"variants\":"
-    "[{\"recompute\":\"full\",\"tensor\":1,\"forward\":[1,2,3]}]}],"
+    "[{\"recompute\":\"full\",\"tensor\":2,\"forward\":[1,2,3]}]}],"
     "\"edges\":[{\"from\":\"a\",\"to\":\"b\",\"bytes\":10},"
     "{\"from\":\"b\",\"to\":\"c\",\"value\":\"h\",\"bytes\":[20],\"gradient_bytes\":0}],"
     "\"inputs\":[{\"name\":\"x\",\"bytes\":8,\"to\":[\"c\",\"a\"]}],"
@@ -37,8 +37,8 @@ static void a_block_may_recompute_selectively(void **state)
     static const char text[] = HEAD
         "\"micro_batch\":[2,4],\"blocks\":["
         "{\"name\":\"a\",\"forward\":1,\"dgrad\":1,\"activations\":[8,16],\"variants\":"
-        "[{\"recompute\":\"full\",\"dgrad\":9},{\"recompute\":\"selective\",\"tensor\":2,"
-        "\"dgrad\":9},{\"recompute\":\"selective\",\"dgrad\":[1.5,2.5]}]},"
+        "[{\"recompute\":\"full\",\"dgrad\":2},{\"dgrad\":[1,2]},"
+        "{\"recompute\":\"selective\",\"tensor\":2,\"dgrad\":9,\"step\":3},{\"recompute\":\"selective\",\"dgrad\":[1.5,2.5]}]},"
         "{\"name\":\"b\",\"forward\":1,\"dgrad\":1,\"activations\":8,\"variants\":"
         "[{\"recompute\":\"selective\",\"activations\":4}]},"
         "{\"name\":\"c\",\"forward\":1,\"dgrad\":1}],\"edges\":[]}";
@@ -304,6 +304,9 @@ static void what_is_only_passed_on_is_not_kept(void **state)
     "{\"name\":\"b\",\"forward\":1,\"dgrad\":1},{\"name\":\"c\",\"forward\":1,\"dgrad\":1}]," \
     "\"edges\":["
 
+#define VARIANT(keys) HEAD "\"micro_batch\":[1],\"blocks\":" \
+    "[{\"name\":\"a\",\"forward\":1,\"dgrad\":1,\"variants\":[{" keys "}]}]}"
+
 static void mistakes_are_named_by_key(void **state)
 {
     static const struct {
@@ -333,6 +336,17 @@ static void mistakes_are_named_by_key(void **state)
         { HEAD "\"micro_batch\":[1],\"blocks\":[{\"name\":\"a\",\"forward\":1,\"dgrad\":1,"
           "\"variants\":[{\"recompute\":\"selective\",\"dgrad\":0.5}]}]}",
           "blocks[0].variants[0].dgrad: expected no less" },
+        { VARIANT("\"recompute\":\"full\",\"tensor\":1,\"group_bytes\":0,\"dgrad\":2.5"),
+          "blocks[0].variants[0].dgrad: \"full\" goes by block \"a\"'s own, with its forward once "
+          "more: leave it out" },
+        { VARIANT("\"recompute\":\"full\",\"activations\":1"),
+          "blocks[0].variants[0].activations: \"full\" goes by block \"a\"'s own, with" },
+        { VARIANT("\"dgrad\":2"), "blocks[0].variants[0].dgrad: \"none\" goes by block \"a\"'s own: "
+          "leave" },
+        { VARIANT("\"recompute\":\"selective\",\"wgrad\":[2]"),
+          "blocks[0].variants[0].wgrad: \"selective\" goes by block \"a\"'s own: leave" },
+        { VARIANT("\"recompute\":\"selective\",\"step\":2"),
+          "blocks[0].variants[0].step: \"selective\" goes by" },
         { HEAD "\"micro_batch\":[1,1048576],\"blocks\":"
           "[{\"name\":\"a\",\"forward\":1,\"dgrad\":1,\"activations\":1e13}]}",
           "blocks[0].activations: 1e+13 grows beyond 1e+18" },

@@ -304,6 +304,8 @@ static void more_stages_than_cuts_are_refused(void **state)
     (void)state;
     assert_null(partition(cost, cluster, &request, NULL, &err));
     assert_int_not_equal(err.code, 0);
+    assert_contains(err.text, "planned as 256 pieces, of which a stage has one at least; at most "
+                    "--stages 256 would do");
     cluster_free(cluster);
     cost_free(cost);
 }

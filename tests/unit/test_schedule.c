@@ -211,6 +211,71 @@ static double makespan(const struct schedule *s, const struct times *t)
     return last;
 }
 
+/* Slots of a list, each of which holds one chunk of a device. */
+static int slots_of(const struct schedule *s, int l)
+{
+    int slots = 0;
+
+    for (int c = 0; c < s->lists[l].n_chunks; c++)
+        slots += s->stages[s->lists[l].stages[c]].slots;
+    return slots;
+}
+
+/* Micro-batches of a chunk that a device holds at once, each from its F to its W, in all chunks. */
+static int most_held(const struct instruction_list *list)
+{
+    int held = 0, most = 0;
+
+    for (int i = 0; i < list->n; i++) {
+        enum instruction_kind kind = list->items[i].kind;
+
+        held += kind == INSTRUCTION_F;
+        most = held > most ? held : most;
+        held -= kind == INSTRUCTION_W || kind == INSTRUCTION_BW;
+    }
+    return most;
+}
+
+/* What device 'l' may hold. Under interleaved it runs (chunks - 1)p + 2(p - 1 - l) forwards of
+ * Megatron-LM's order before its first backward, and one more.
+ */
+static int may_hold(enum schedule_kind kind, double memory, int lists, int chunks, int micro, int l)
+{
+    const int most[SCHEDULE_KINDS] = {
+        [SCHEDULE_1F1B] = lists - l,
+        [SCHEDULE_2BW] = lists - l,
+        [SCHEDULE_GPIPE] = micro,
+        [SCHEDULE_ZB_H1] = lists,
+        [SCHEDULE_ZB] = (int)(memory * lists),
+        [SCHEDULE_ZB_V] = 2 * lists,
+        [SCHEDULE_INTERLEAVED] = (chunks - 1) * lists + 2 * (lists - 1 - l) + 1,
+    };
+
+    return most[kind] < chunks * micro ? most[kind] : chunks * micro;
+}
+
+/* Complete, free of deadlock under rendezvous, and within the memory of its schedule. Slots of
+ * interleaved are for each chunk what it holds at most, not all at the same time.
+ */
+static void check_lists(const struct schedule *s, const struct schedule_edge *edges,
+                        enum schedule_kind kind, double memory, int chunks, int micro)
+{
+    struct err err = { 0 };
+
+    if (schedule_check(s, edges, s->n_stages - 1, &err))
+        fail_msg("%s: %d lists, %d micro-batches: %s", s->name, s->n_lists, micro, err.text);
+    for (int l = 0; l < s->n_lists; l++) {
+        int most = may_hold(kind, memory, s->n_lists, chunks, micro, l);
+        int held = most_held(&s->lists[l]);
+
+        if (held > most || (kind != SCHEDULE_INTERLEAVED && slots_of(s, l) > most))
+            fail_msg("%s: list %d of %d, %d micro-batches: %d held in %d slots, not %d", s->name, l,
+                     s->n_lists, micro, held, slots_of(s, l), most);
+    }
+    for (int i = 0; i < s->n_stages; i++)
+        assert_true(schedule_in_flight(s, i) <= s->stages[i].slots);
+}
+
 /* The lists for a chain. */
 static struct schedule *chain(enum schedule_kind kind, double memory, int lists, int chunks,
                               int micro)
@@ -224,8 +289,9 @@ static struct schedule *chain(enum schedule_kind kind, double memory, int lists,
         edges[i] = (struct schedule_edge){ i, i + 1, true };
     s = schedule_new(schedule_name(kind), &options, lists * chunks, micro, edges,
                      lists * chunks - 1, &err);
-    if (!s || (chunks > 1 && schedule_check(s, edges, lists * chunks - 1, &err)))
+    if (!s)
         fail_msg("%s", err.text);
+    check_lists(s, edges, kind, memory, chunks, micro);
     return s;
 }
 
@@ -254,6 +320,8 @@ static void check_bubbles(int p, int m, const struct times *t)
         assert_true(bubble(kind, 0, p, m, t) < n * (t->f + t->b) + CLOSE * m);
     }
     assert_true(fabs(bubble(SCHEDULE_ZB_H1, 0, p, m, t) - h1) < CLOSE * m);
+    assert_true(h1 < bubble(SCHEDULE_1F1B, 0, p, m, t) + CLOSE * m);
+    assert_true(h1 < bubble(SCHEDULE_1F1B, 0, p, m, &fused) + CLOSE * m);
     for (int more = 0; more < p; more++) {
         double memory = 1 + ((double)more + 0.5) / p;
 
@@ -323,22 +391,13 @@ static void interleaved_wants_multiples_of_the_devices(void **state)
     assert_contains(uneven.text, "7 stages are not 2 for each device");
 }
 
-/* Slots of a list, each of which holds one chunk of a device. */
-static int slots_of(const struct schedule *s, int l)
-{
-    int slots = 0;
-
-    for (int c = 0; c < s->lists[l].n_chunks; c++)
-        slots += s->stages[s->lists[l].stages[c]].slots;
-    return slots;
-}
-
 static void check_v(int p, int m)
 {
     struct schedule *s = chain(SCHEDULE_ZB_V, 0, p, 2, m);
     struct replay r;
 
-    replay(&r, s, &times[0]);
+    for (int i = 2; i >= 0; i--)
+        replay(&r, s, &times[i]);
     for (int l = 0; l < p; l++) {
         /* 1f1b's first stage has p slots of a whole device. */
         assert_true(slots_of(s, l) <= 2 * p);
