@@ -71,6 +71,22 @@ int search_devices(const struct search *search, int pipelines)
     return search->cluster->n_devices / pipelines;
 }
 
+static void fill_kinds(struct search *s)
+{
+    const struct cost *cost = s->cost;
+
+    s->n_kinds = cost->n_others + 1;
+    s->kind = mem_new((size_t)s->cluster->n_devices, sizeof(*s->kind));
+    for (int d = 0; d < s->cluster->n_devices && cost->n_others; d++) {
+        const struct cost *own = cost_for(cost, s->cluster->devices[d].kind);
+
+        for (int i = 0; i < cost->n_others; i++)
+            if (cost->others[i] == own)
+                s->kind[d] = i + 1;
+        s->mixed |= s->kind[d] > 0;
+    }
+}
+
 /* Takes the table. */
 static struct search *search_with(struct table *table, const struct cluster *cluster,
                                   const struct plan_request *request)
@@ -95,6 +111,7 @@ static struct search *search_with(struct table *table, const struct cluster *clu
     for (int d = 1; d < cluster->n_devices; d++)
         s->uniform &= search_limit(s, d) >= search_limit(s, 0) &&
                       search_limit(s, d) <= search_limit(s, 0);
+    fill_kinds(s);
     s->reduce = mem_new((size_t)cluster->n_devices + 1, sizeof(*s->reduce));
     search_fill_below(s);
     add_splits(s);
@@ -139,6 +156,7 @@ void search_free(struct search *s)
     table_free(s->table);
     search_forget_reduces(s);
     free(s->below);
+    free(s->kind);
     free(s->order);
     free(s->splits);
     free(s);
@@ -539,21 +557,45 @@ static struct plan *find_loosely(struct search **search, struct err *err)
     return plan;
 }
 
+static double bound_of(struct search *s, double simple, double upper)
+{
+    bool zero = s->zero;
+    double bound;
+
+    s->zero |= s->request->zero == PLAN_ZERO_ANY && s->state_bytes > 0;
+    bound = dmax(simple, partition_relaxed(s, upper));
+    bound = partition_by_distance(s, bound, upper);
+    bound = dmax(simple, partition_chunks_bound(s, bound));
+    s->zero = zero;
+    return bound;
+}
+
+/* Where devices are of several kinds: as if all were as fast as any is. */
+static double bound_mixed(struct search *s, double simple, double upper)
+{
+    int n;
+    const char **kinds = cluster_kinds(s->cluster, &n);
+    struct cost *least = cost_least(s->cost, n, kinds);
+    struct search *any = search_new(least, s->cluster, s->request);
+    double bound;
+
+    any->zero = s->zero;
+    bound = bound_of(any, simple, upper);
+    search_free(any);
+    cost_free(least);
+    free(kinds);
+    return bound;
+}
+
 /* Of all plans that were allowed. */
 static void set_bound(struct search *s, struct plan *plan)
 {
-    double simple = partition_lower_bound(s->cost, s->cluster, s->request), relaxed;
-    bool zero = s->zero;
+    double simple = partition_lower_bound(s->cost, s->cluster, s->request);
 
-    if (request_chunks(s->request) > 1) {
-        plan->lower_bound_seconds = simple;
-        return;
-    }
-    s->zero |= s->request->zero == PLAN_ZERO_ANY && s->state_bytes > 0;
-    relaxed = dmax(simple, partition_relaxed(s, plan->iteration_seconds));
-    relaxed = partition_by_distance(s, relaxed, plan->iteration_seconds);
-    plan->lower_bound_seconds = dmax(simple, partition_chunks_bound(s, relaxed));
-    s->zero = zero;
+    plan->lower_bound_seconds = simple;
+    if (request_chunks(s->request) == 1)
+        plan->lower_bound_seconds =
+            (s->mixed ? bound_mixed : bound_of)(s, simple, plan->iteration_seconds);
 }
 
 struct plan *search_plan(const struct cost *cost, const struct cluster *cluster,
@@ -662,6 +704,17 @@ struct plan *partition_any(const struct cost *cost, const struct cluster *cluste
     return partition_once(cost, cluster, request, why, err);
 }
 
+/* Devices of one kind have one cost. */
+static const struct cost *common_cost(const struct cost *cost, const struct cluster *cluster)
+{
+    int n;
+    const char **kinds = cluster_kinds(cluster, &n);
+
+    cost = cost_common(cost, n, kinds);
+    free(kinds);
+    return cost;
+}
+
 struct plan *partition(const struct cost *cost, const struct cluster *cluster,
                        const struct plan_request *request, char **why, struct err *err)
 {
@@ -671,6 +724,7 @@ struct plan *partition(const struct cost *cost, const struct cluster *cluster,
     struct plan *plan = NULL;
     int *stages = NULL;
 
+    cost = common_cost(cost, cluster);
     if (!pinned.memory_of && cost->steps) {
         pinned.memory_of = stage_layout_memory;
         pinned.user = (void *)cost;

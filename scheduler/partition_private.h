@@ -94,7 +94,15 @@ struct table {
     struct share_table **shares, *recent[RECENT_SHARES];    /* the latter by their samples */
     struct kept_interval *kept;     /* [KEPT_INTERVALS], once one is asked for */
     int users;
+    int n_others;
+    struct table **others;  /* with the same cuts: of the cost's others */
 };
+
+/* Of a kind of device: 0 is that of the cost itself, then come its others. */
+static inline struct table *table_kind(struct table *table, int kind)
+{
+    return kind ? table->others[kind - 1] : table;
+}
 
 /* The place of an interval [i, j) in arrays of them, and how many these have: i <= j <= n. */
 static inline size_t table_pair(const struct table *table, int i, int j)
@@ -203,6 +211,9 @@ struct search {
     bool unfit;             /* nothing that was found fits exactly */
     bool feasible;          /* any plan that fits will do */
     bool uniform;           /* all devices have the same memory */
+    bool mixed;             /* they are of several kinds, which have costs of their own */
+    int n_kinds;            /* of table_kind() */
+    int *kind;              /* [devices] */
     int *order;             /* devices, pipeline by pipeline, that partition_dp() cuts for; NULL: as
                              * the cluster has them */
     double slow;            /* of computing, while all devices are busy */
@@ -270,6 +281,24 @@ int candidate_slots(const struct plan_request *request, const struct candidate *
 /* Sums over a stage at so many samples. */
 void candidate_interval(struct search *search, const struct candidate *c, int s, int64_t samples,
                         struct interval_cost *result);
+/* The same at the largest share, but for seconds: those of the replica that takes longest; and the
+ * least of each that any replica takes, or would with the smallest share where 'smallest'.
+ */
+void candidate_slowest(struct search *search, const struct candidate *c, int s,
+                       struct interval_cost *result);
+void candidate_soonest(struct search *search, const struct candidate *c, int s, bool smallest,
+                       struct interval_cost *result);
+/* A kind of device that a stage has replicas on, and the most samples that one of these has. */
+struct pace {
+    int kind;
+    int64_t samples;
+};
+
+/* Of a stage, each kind once; returns how many. */
+int candidate_paces(const struct search *search, const struct candidate *c, int s,
+                    struct pace paces[COST_MOST_KINDS]);
+/* That with which all blocks take longest. */
+struct pace candidate_slowest_pace(const struct search *search, const struct candidate *c, int s);
 /* The least memory of a stage's devices. */
 double candidate_room(const struct search *search, const struct candidate *c, int s);
 
@@ -295,15 +324,22 @@ double candidate_room(const struct search *search, const struct candidate *c, in
 void partition_dp(struct search *search, const struct split *split, enum schedule_kind kind,
                   bool even);
 void partition_dp_forget(struct search *search);
-/* Orders of the devices, of which several are searched where not all have the same memory. */
+/* Orders of the devices, of which several are searched where not all have the same memory, or are of
+ * one kind.
+ */
 enum device_order {
-    DEVICES_IN_ORDER, DEVICES_REVERSED, DEVICES_LARGEST_FIRST, DEVICES_LARGEST_LAST
+    DEVICES_IN_ORDER, DEVICES_REVERSED, DEVICES_LARGEST_FIRST, DEVICES_LARGEST_LAST,
+    DEVICES_FASTEST_FIRST, DEVICES_FASTEST_LAST
 };
 
-#define DEVICE_ORDERS 4
+#define DEVICE_ORDERS 6
 
-/* Set the search's; false where one before that has as much memory in each place. */
+/* Set the search's; false where one before that has as much memory, and the same kind, in each
+ * place.
+ */
 bool search_order_devices(struct search *search, int pipelines, enum device_order kind);
+/* Are they as large, and of one kind? */
+bool search_same_devices(const struct search *search, int a, int b);
 /* Where a stage of the candidate does not fit where it is: those that want most get the largest. */
 void search_choose_devices(struct search *search, struct candidate *c);
 /* The same for all sizes, schedules and orders of devices that are searched; and, where there are

@@ -219,11 +219,24 @@ struct cost *planning_choose(const struct cluster *cluster, int n, const char *c
     return cost;
 }
 
+/* Has each kind of device costs of its own, as given, or else as planning_cost() has them? */
+static bool knows_kinds(const struct cluster *cluster, const struct cost *cost)
+{
+    int n;
+    const char **kinds = cluster_kinds(cluster, &n);
+    bool known = cost || is_elsewhere(cluster_slowest(cluster));
+
+    for (int k = 0; k < n && cost; k++)
+        known &= cost_knows(cost, kinds[k]);
+    free(kinds);
+    return known;
+}
+
 void planning_warn(const struct cluster *cluster, const struct cost *cost)
 {
-    char *text = cluster_mixed(cluster, cost ? cost->device : cluster_slowest(cluster)->kind);
+    char *text = cluster_mixed(cluster, cost ? cost->device : "the one that is measured");
 
-    if (text)
+    if (text && !knows_kinds(cluster, cost))
         log_warning("%s", text);
     free(text);
 }
@@ -243,8 +256,8 @@ struct cost *planning_cost(const struct planning *planning, struct err *err)
     n = choose_sizes(&p->request, sizes);
     graph = built_graph(built, group ? sizes[0] : PROBE, group, err);
     if (graph)
-        cost = estimate_cost(graph, n, sizes, p->cluster,
-                             optimizer_states(p->optimizer.kind) + p->averaged, false, err);
+        cost = estimate_kinds(graph, n, sizes, p->cluster,
+                              optimizer_states(p->optimizer.kind) + p->averaged, false, err);
     if (!p->built)
         built_free(built);
     return cost;
