@@ -570,18 +570,50 @@ static double bound_of(struct search *s, double simple, double upper)
     return bound;
 }
 
-/* Where devices are of several kinds: as if all were as fast as any is. */
+static double kind_seconds(const struct search *s, const char *kind)
+{
+    const struct cost *cost = cost_for(s->cost, kind);
+    double *sums = work_in_order(cost, NULL, cost->micro_batch[cost->n_sizes - 1]);
+    double all = sums[cost->n_blocks];
+
+    free(sums);
+    return all;
+}
+
+/* The fastest one comes first. */
+static void put_fastest_first(const struct search *s, const char **kinds, int n)
+{
+    for (int k = 1; k < n; k++)
+        if (kind_seconds(s, kinds[k]) < kind_seconds(s, kinds[0])) {
+            const char *fastest = kinds[k];
+
+            kinds[k] = kinds[0];
+            kinds[0] = fastest;
+        }
+}
+
+/* Where devices are of several kinds: those of one kind take what they do, all others the least of
+ * what these do.
+ */
 static double bound_mixed(struct search *s, double simple, double upper)
 {
     int n;
     const char **kinds = cluster_kinds(s->cluster, &n);
-    struct cost *least = cost_least(s->cost, n, kinds);
+    struct cost *least = cost_least(s->cost, n, kinds), *rest;
     struct search *any = search_new(least, s->cluster, s->request);
     double bound;
 
+    put_fastest_first(s, kinds, n);
+    rest = cost_least(s->cost, n - 1, kinds + 1);
     any->zero = s->zero;
+    any->fast = cost_for(s->cost, kinds[0]);
+    any->rest = rest;
+    any->actual = s;
+    for (int d = 0; d < s->cluster->n_devices; d++)
+        any->n_fast += strcmp(s->cluster->devices[d].kind, kinds[0]) == 0;
     bound = bound_of(any, simple, upper);
     search_free(any);
+    cost_free(rest);
     cost_free(least);
     free(kinds);
     return bound;

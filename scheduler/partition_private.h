@@ -214,6 +214,12 @@ struct search {
     bool mixed;             /* they are of several kinds, which have costs of their own */
     int n_kinds;            /* of table_kind() */
     int *kind;              /* [devices] */
+    /* Of a bound, whose cost is the least of these: that of the fastest kind, and the least of all
+     * others; and devices of that kind. NULL: all are taken to be of one.
+     */
+    const struct cost *fast, *rest;
+    int n_fast;
+    struct search *actual;  /* by what each device takes */
     int *order;             /* devices, pipeline by pipeline, that partition_dp() cuts for; NULL: as
                              * the cluster has them */
     double slow;            /* of computing, while all devices are busy */
