@@ -570,64 +570,25 @@ static double bound_of(struct search *s, double simple, double upper)
     return bound;
 }
 
-static double kind_seconds(const struct search *s, const char *kind)
-{
-    const struct cost *cost = cost_for(s->cost, kind);
-    double *sums = work_in_order(cost, NULL, cost->micro_batch[cost->n_sizes - 1]);
-    double all = sums[cost->n_blocks];
-
-    free(sums);
-    return all;
-}
-
-/* The fastest one comes first. */
-static void put_fastest_first(const struct search *s, const char **kinds, int n)
-{
-    for (int k = 1; k < n; k++)
-        if (kind_seconds(s, kinds[k]) < kind_seconds(s, kinds[0])) {
-            const char *fastest = kinds[k];
-
-            kinds[k] = kinds[0];
-            kinds[0] = fastest;
-        }
-}
-
-/* Where devices are of several kinds: those of one kind take what they do, all others the least of
- * what these do.
+/* Where devices are of several kinds: those of one take what they do, all others the least of what
+ * these do.
  */
 static double bound_mixed(struct search *s, double simple, double upper)
 {
-    int n;
-    const char **kinds = cluster_kinds(s->cluster, &n);
-    struct cost *least = cost_least(s->cost, n, kinds), *rest;
-    struct search *any = search_new(least, s->cluster, s->request);
-    double bound;
+    struct search *least = search_least_new(s);
+    double bound = bound_of(least, simple, upper);
 
-    put_fastest_first(s, kinds, n);
-    rest = cost_least(s->cost, n - 1, kinds + 1);
-    any->zero = s->zero;
-    any->fast = cost_for(s->cost, kinds[0]);
-    any->rest = rest;
-    any->actual = s;
-    for (int d = 0; d < s->cluster->n_devices; d++)
-        any->n_fast += strcmp(s->cluster->devices[d].kind, kinds[0]) == 0;
-    bound = bound_of(any, simple, upper);
-    search_free(any);
-    cost_free(rest);
-    cost_free(least);
-    free(kinds);
+    search_least_free(least);
     return bound;
 }
 
-/* Of all plans that were allowed. */
-static void set_bound(struct search *s, struct plan *plan)
+double search_bound(struct search *s, double upper)
 {
     double simple = partition_lower_bound(s->cost, s->cluster, s->request);
 
-    plan->lower_bound_seconds = simple;
-    if (request_chunks(s->request) == 1)
-        plan->lower_bound_seconds =
-            (s->mixed ? bound_mixed : bound_of)(s, simple, plan->iteration_seconds);
+    if (request_chunks(s->request) > 1)
+        return simple;
+    return (s->mixed ? bound_mixed : bound_of)(s, simple, upper);
 }
 
 struct plan *search_plan(const struct cost *cost, const struct cluster *cluster,
@@ -660,7 +621,7 @@ static struct plan *partition_once(const struct cost *cost, const struct cluster
     if (plan) {
         simulate_forecast(plan, cost, cluster, err);
         describe(s, plan);
-        set_bound(s, plan);
+        plan->lower_bound_seconds = search_bound(s, plan->iteration_seconds);
         if (why && request_chunks(request) == 1)
             *why = explain(s, plan);
         if (request->n_others && plan_others(s, plan, err)) {
@@ -723,7 +684,7 @@ static struct plan *partition_pinned(const struct cost *cost, const struct clust
         return NULL;
     *err = (struct err){ 0 };
     any = search_new(cost, cluster, request);
-    set_bound(any, best);
+    best->lower_bound_seconds = search_bound(any, best->iteration_seconds);
     search_free(any);
     return best;
 }

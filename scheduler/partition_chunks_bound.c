@@ -530,9 +530,12 @@ double partition_chunks_bound(struct search *s, double upper)
 
 void search_cut_chunks(struct search *s)
 {
+    struct search *least = s->mixed ? search_least_new(s) : NULL;
     bool tight = s->tight;
 
-    bound_all(s, s->n_found ? s->found[0]->seconds : INFINITY, true);
+    bound_all(least ? least : s, s->n_found ? s->found[0]->seconds : INFINITY, true);
+    if (least)
+        search_least_free(least);
     s->tight = tight;
     search_sort(s);
 }

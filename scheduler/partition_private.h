@@ -4,8 +4,8 @@
  * partition_small.c, partition_improve.c, partition_recut.c, partition_orders.c,
  * partition_devices.c, partition_chunks.c, partition_chunks_memory.c, partition_candidate.c,
  * partition_memory.c, partition_fit.c, partition_link.c, partition_request.c and
- * partition_pin.c (pins), partition_hint.c, partition_explain.c (reasons), partition_bound.c,
- * partition_chunks_bound.c, partition_relax.c, partition_way.[ch], partition_distance.c,
+ * partition_pin.c (pins), partition_hint.c, partition_explain.c (reasons), partition_kinds.c,
+ * partition_bound.c, partition_chunks_bound.c, partition_relax.c, partition_way.[ch], partition_distance.c,
  * partition_ideals.c and place.c.
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
@@ -214,12 +214,13 @@ struct search {
     bool mixed;             /* they are of several kinds, which have costs of their own */
     int n_kinds;            /* of table_kind() */
     int *kind;              /* [devices] */
-    /* Of a bound, whose cost is the least of these: that of the fastest kind, and the least of all
-     * others; and devices of that kind. NULL: all are taken to be of one.
+    /* By search_least_new(), else NULL: its cost; that of the fastest kind of device, and the least of
+     * all others; devices of that kind; and the search by what each device takes.
      */
-    const struct cost *fast, *rest;
+    struct cost *least, *rest;
+    const struct cost *fast;
     int n_fast;
-    struct search *actual;  /* by what each device takes */
+    struct search *actual;
     int *order;             /* devices, pipeline by pipeline, that partition_dp() cuts for; NULL: as
                              * the cluster has them */
     double slow;            /* of computing, while all devices are busy */
@@ -455,6 +456,11 @@ double candidate_least(struct search *search, const struct candidate *c);
  */
 struct search *search_new(const struct cost *cost, const struct cluster *cluster,
                           const struct plan_request *request);
+/* For bounds where devices are of several kinds: all take the least that any takes. */
+struct search *search_least_new(struct search *search);
+void search_least_free(struct search *search);
+/* How much faster devices are than the slowest kind, on average. */
+double search_mean_speed(const struct search *search);
 /* Devices that each pipeline may have. */
 int search_devices(const struct search *search, int pipelines);
 void search_free(struct search *search);
@@ -629,6 +635,10 @@ char *explain(struct search *search, const struct plan *plan);
 /* The request's 'others'. */
 int plan_others(struct search *search, const struct plan *plan, struct err *err);
 
+/* The largest of all bounds that follow, of all plans that are allowed: of interest below 'upper', the
+ * seconds of one.
+ */
+double search_bound(struct search *search, double upper);
 /* Seconds below which no plan for this request can come. */
 double partition_lower_bound(const struct cost *cost, const struct cluster *cluster,
                              const struct plan_request *request);

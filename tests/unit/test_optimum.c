@@ -314,6 +314,33 @@ static void no_bound_is_above_what_it_bounds(void **state)
     }
 }
 
+static void nor_is_that_of_two_kinds_of_device(void **state)
+{
+    int n = 0;
+
+    (void)state;
+    for (unsigned seed = 1; n < wanted(); seed++) {
+        struct problem p = draw(seed, true);
+        unsigned more = seed;
+        struct fastest f;
+        double all;
+
+        draw_more(&p, &more);
+        f = fastest_of(&p);
+        all = fmin(f.plain, f.chunks);
+        if (isfinite(f.plain)) {
+            struct search *search = search_new(p.cost, p.cluster, &p.request);
+            double bound = search_bound(search, 3 * all);
+
+            if (bound > all * (1 + CLOSE))
+                fail_msg("seed %u: a bound of %.9g, the optimum is %.9g", seed, bound, all);
+            search_free(search);
+            n++;
+        }
+        clear(&p);
+    }
+}
+
 static int ascending(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -368,6 +395,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_bound_is_above_what_it_bounds),
+        cmocka_unit_test(nor_is_that_of_two_kinds_of_device),
         cmocka_unit_test(the_search_and_the_bound_are_near_the_optimum),
         cmocka_unit_test(devices_of_two_kinds_are_planned_near_the_optimum),
     };
