@@ -164,6 +164,54 @@ static int devices_for(const struct run *run, int stages, int devices)
     return most < devices ? most : devices;
 }
 
+/* What a device of the kind is worth, at most, in such as take least. */
+static double speed_of(const struct run *run, int kind)
+{
+    double speed = 0;
+
+    for (int o = 0; o < run->n_options; o++)
+        for (int i = 0; i < run->n; i++) {
+            const struct share_table *s = run->options[o].kinds[kind];
+            double own = s->forward[i + 1] - s->forward[i] + s->dgrad[i + 1] - s->dgrad[i] +
+                         s->wgrad[i + 1] - s->wgrad[i];
+
+            if (own > 0)
+                speed = dmax(speed, part_seconds(run, &run->options[o], i) / own);
+        }
+    return dmin(1, speed);
+}
+
+/* Of the pipeline that has least. */
+static void fill_speeds(struct run *run)
+{
+    const struct search *s = run->search;
+    double speeds[COST_MOST_KINDS];
+
+    if (!run->of_kind)
+        return;
+    run->speeds = mem_new((size_t)run->devices + 1, sizeof(*run->speeds));
+    for (int k = 0; k < s->n_kinds; k++)
+        speeds[k] = speed_of(run, k);
+    for (int d = 0; d < run->devices; d++)
+        run->speeds[d + 1] = INFINITY;
+    for (int p = 0; p < run->pipelines; p++) {
+        double sum = 0;
+
+        for (int d = 0; d < run->devices; d++) {
+            int at = p * run->devices + d;
+
+            sum += speeds[s->kind[s->order ? s->order[at] : at]];
+            run->speeds[d + 1] = dmin(run->speeds[d + 1], sum);
+        }
+    }
+}
+
+/* What so many devices of those before a place are worth. */
+static double worth(const struct run *run, int devices, int place)
+{
+    return run->speeds ? dmin(devices, run->speeds[place]) : devices;
+}
+
 /* More devices leave more options: there is a row for each share that comes with them. */
 static void fill_bounds(struct run *run)
 {
@@ -187,8 +235,9 @@ static void fill_bounds(struct run *run)
         run->row[d] = rows;
     }
     all = least_at(run, run->devices, run->n);
-    run->level = dmax(all->longest, all->work / devices_for(run, pinned ? pinned : run->n,
-                                                            run->devices));
+    run->level = dmax(all->longest,
+                      all->work / worth(run, devices_for(run, pinned ? pinned : run->n,
+                                                         run->devices), run->devices));
     free(each);
 }
 
@@ -243,7 +292,10 @@ static double level_of(const struct run *run, const struct node *node, int left,
 {
     double level = dmax(dmax(node->bottleneck, node->own), run->level);
 
-    return before ? dmax(level, dmax(before->longest, before->work / left)) : level;
+    return before ? dmax(level, dmax(before->longest,
+                                     before->work / worth(run, left,
+                                                          run->devices - node->devices)))
+                  : level;
 }
 
 /* Does 'a' never do worse than 'b', whatever is put before them? A maximum grows by no more
@@ -720,7 +772,7 @@ static void collect(struct run *run)
 /* The same where all stages have the replicas of one option. */
 static bool is_even_promising(const struct run *run, const struct option *option)
 {
-    double all = own_seconds(run, option->share, 0, run->n);
+    double all = own_seconds(run, option->share, 0, run->n), each;
     int pinned = run->search->request->stages, stages = run->devices / option->replicas;
 
     for (int k = 1; k < run->search->n_kinds; k++)
@@ -728,7 +780,10 @@ static bool is_even_promising(const struct run *run, const struct option *option
     if (stages < pinned)
         return false;
     stages = pinned ? pinned : stages < run->n ? stages : run->n;
-    return closed_iteration(run->search, run->m, all / stages,
+    each = all / stages;
+    if (run->speeds)
+        each = dmax(each, all * option->replicas / run->speeds[run->devices]);
+    return closed_iteration(run->search, run->m, each,
                             closed_sums(run->search, run->m, 1) ? all : 0, 0) <=
            run->search->best * run->slack;
 }
@@ -785,6 +840,7 @@ void partition_dp(struct search *search, const struct split *split, enum schedul
     run.whole = table_sums(search->table, run.b);
     fill_kinds(&run);
     fill_options(&run);
+    fill_speeds(&run);
     fill_bounds(&run);
     fill_waits(&run);
     if (is_promising(&run)) {
@@ -801,5 +857,6 @@ void partition_dp(struct search *search, const struct split *split, enum schedul
     free(run.least);
     free(run.waits);
     free(run.of_kind);
+    free(run.speeds);
     arena_free(run.arena);
 }

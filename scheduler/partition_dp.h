@@ -67,6 +67,8 @@ struct run {
     bool *waits;            /* [n + 1]: see waits_at() */
     int *of_kind;           /* [n_kinds * (devices + 1)]: devices of a kind, of any pipeline, before a
                              * place; NULL: all are of one */
+    double *speeds;         /* [devices + 1]: what the devices before a place are worth, at most, in fast
+                             * ones; NULL, too */
     double slack;           /* times the best: what is worth a look */
     int most_kept;          /* partial plans in a state */
     long looked, most;      /* intervals; where there would be more, the run ends */

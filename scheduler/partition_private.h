@@ -5,8 +5,8 @@
  * partition_devices.c, partition_chunks.c, partition_chunks_memory.c, partition_candidate.c,
  * partition_memory.c, partition_fit.c, partition_link.c, partition_request.c and
  * partition_pin.c (pins), partition_hint.c, partition_explain.c (reasons), partition_kinds.c,
- * partition_bound.c, partition_chunks_bound.c, partition_relax.c, partition_way.[ch], partition_distance.c,
- * partition_ideals.c and place.c.
+ * partition_bound.c, partition_chunks_bound.c, partition_relax.c, partition_way.[ch],
+ * partition_distance.c, partition_ideals.c and place.c.
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
 #define TASUKI_SCHEDULER_PARTITION_PRIVATE_H
