@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Where devices are of several kinds: what they take at least, for bounds. */
+/* Where devices are of several kinds: what they take at least, for bounds; and which has what. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,4 +69,34 @@ void search_least_free(struct search *search)
     search_free(search);
     cost_free(least);
     cost_free(rest);
+}
+
+static bool has_kind(const struct search *s, const struct plan *plan, int stage, const char *kind)
+{
+    const struct plan_stage *of = &plan->stages[stage];
+
+    for (int i = 0; i < plan->pipelines * of->replicas; i++) {
+        int device = cluster_find_device(s->cluster, of->devices[i]);
+
+        if (strcmp(s->cluster->devices[device].kind, kind) == 0)
+            return true;
+    }
+    return false;
+}
+
+void explain_kinds(const struct search *s, const struct plan *plan, FILE *out)
+{
+    int n;
+    const char **kinds = cluster_kinds(s->cluster, &n);
+
+    for (int k = 0; k < n && s->mixed; k++) {
+        int found = 0;
+
+        fprintf(out, "Stages on %s:", *kinds[k] ? kinds[k] : "devices of no named kind");
+        for (int i = 0; i < plan->n_stages; i++)
+            if (has_kind(s, plan, i, kinds[k]))
+                fprintf(out, "%s %d", found++ ? "," : "", i);
+        fprintf(out, "%s.\n", found ? "" : " none");
+    }
+    free(kinds);
 }

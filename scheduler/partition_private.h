@@ -11,6 +11,8 @@
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
 #define TASUKI_SCHEDULER_PARTITION_PRIVATE_H
 
+#include <stdio.h>
+
 #include "base/err.h"
 #include "base/extreme.h"
 #include "scheduler/partition.h"
@@ -630,6 +632,8 @@ bool pins_allow(const int *pins, const struct table *table, int interval, int st
 
 /* Fill in what the plan says of its stages beyond what a run needs. */
 void describe(const struct search *search, struct plan *plan);
+/* Which stages are on which kind of device, where these are several, in lines. */
+void explain_kinds(const struct search *search, const struct plan *plan, FILE *out);
 /* Why this plan, and why not others, in lines; malloc'ed. */
 char *explain(struct search *search, const struct plan *plan);
 /* The request's 'others'. */

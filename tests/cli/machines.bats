@@ -177,6 +177,25 @@ iteration_of() {
     done
 }
 
+@test "a plan for devices of several kinds is trained as planned" {
+    demo="$srcdir/etc/demo/digits.onnx --data $srcdir/etc/demo/digits-train.safetensors"
+    options="--global-batch 48 --batchnorm-samples 16 --backend reference --precision float64"
+    losses() { sed -nE 's/.*"step": ?([0-9]+),.*"loss": ?([0-9.e+-]+).*/\1 \2/p' "$1"; }
+    of_kinds slow fast >mixed.json
+    sed -i 's/1e12/3e13/; s/1e10/3e11/2' mixed.json
+    "$TASUKI" plan $demo $options --cluster mixed.json --stages 2 --micro-batches 3 -o plan.json >table
+    cat table
+    grep -qx "Stages on fast: [01]." table
+    grep -qx "Stages on slow: [01]." table
+    "$TASUKI" train plan.json --data "${demo##* }" --precision float64 --backend reference --steps 3 \
+        --cluster mixed.json --ranks-in-process 2 --no-cache --log two.jsonl --keep-plan
+    "$TASUKI" train $demo $options --steps 3 --no-cache --log one.jsonl
+    losses two.jsonl >two
+    [ "$(wc -l <two)" -eq 3 ]
+    losses one.jsonl | paste -d' ' - two |
+        awk '{ d = $2 - $4; if ($1 != $3 || d * d > 1e-20) bad = 1 } END { exit bad }'
+}
+
 @test "a kind of device without costs is one clear error, and what is measured elsewhere is said" {
     of_kinds fast slow >mixed.json
     sed 's/"version": 1,/& "device": "fast",/' cost.json >fast.cost
