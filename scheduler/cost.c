@@ -77,7 +77,10 @@ void cost_free(struct cost *cost)
         free(cost->shared[i].name);
         free(cost->shared[i].blocks);
     }
+    for (int i = 0; i < cost->n_others; i++)
+        cost_free(cost->others[i]);
     cost_steps_free(cost->steps);
+    free(cost->others);
     free(cost->blocks);
     free(cost->edges);
     free(cost->inputs);
@@ -432,7 +435,7 @@ void cost_edges_into(const struct cost *cost, int **start, int **into)
     *into = edges;
 }
 
-struct cost *cost_reordered(const struct cost *cost, const int *order)
+static struct cost *copy_in_order(const struct cost *cost, const int *order)
 {
     json_t *top = cost_to_json(cost), *blocks = json_object_get(top, "blocks");
     json_t *list = json_array();
@@ -443,5 +446,15 @@ struct cost *cost_reordered(const struct cost *cost, const int *order)
     json_object_set_new(top, "blocks", list);
     copy = cost_from_json(cost->device, top, NULL);
     json_decref(top);
+    return copy;
+}
+
+struct cost *cost_reordered(const struct cost *cost, const int *order)
+{
+    struct cost *copy = copy_in_order(cost, order);
+
+    for (int i = 0; i < cost->n_others; i++)
+        *(struct cost **)mem_push((void **)&copy->others, &copy->n_others, sizeof(copy)) =
+            copy_in_order(cost->others[i], order);
     return copy;
 }

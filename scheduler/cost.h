@@ -93,24 +93,47 @@ struct cost {
     struct cost_input *inputs;
     struct cost_shared *shared;
     struct cost_steps *steps;           /* cost_steps.h; NULL: not known */
+    /* The same network on other kinds of device, on which it takes no longer: of these all that
+     * counts is seconds. See cost_join().
+     */
+    int n_others;
+    struct cost **others;
 };
+
+/* Kinds that one cost may have figures of. */
+#define COST_MOST_KINDS 8
 
 /* Checks everything: order, cycles, negative, infinite or missing figures, names. Blocks are
  * sorted topologically (stable) on load.
  */
 struct cost *cost_load(const char *path, struct err *err);
-/* Of several files (all are read) the first that was made for one of these kinds of device, or where
- * others were made for other ones, the one that takes longest; else the first. NULL where one cannot
- * be used.
+/* Of several files (all are read) those that were made for these kinds of device, as one: the first
+ * of each. Where none was, the first alone. NULL where one cannot be used, or one of the kinds has
+ * none, unless a file that names no device stands for it.
  */
 struct cost *cost_choose(int n, const char *const *paths, int n_kinds, const char *const *kinds,
                          struct err *err);
+/* One cost of both, which are taken: the slower one, of the largest micro-batch, with the other among
+ * its 'others', and of what they say in bytes the larger. NULL where they are not of one network: then
+ * both are freed, and 'err' names where they differ.
+ */
+struct cost *cost_join(struct cost *a, struct cost *b, struct err *err);
+/* Of one kind of device: itself, where none of the others is of that. */
+const struct cost *cost_for(const struct cost *cost, const char *kind);
+/* Are there figures for that kind, or for any? */
+bool cost_knows(const struct cost *cost, const char *kind);
+/* Where all of these kinds have one cost: that. Else itself. */
+const struct cost *cost_common(const struct cost *cost, int n_kinds, const char *const *kinds);
+/* No device of these kinds takes less: a copy with the least of each figure in seconds; and without
+ * others.
+ */
+struct cost *cost_least(const struct cost *cost, int n_kinds, const char *const *kinds);
 struct cost *cost_from_json(const char *path, const json_t *json, struct err *err);
 json_t *cost_to_json(const struct cost *cost);
 int cost_save(const struct cost *cost, const char *path, struct err *err);
 void cost_free(struct cost *cost);
 
-/* A copy with the blocks in another topological order, order[new] = old. */
+/* A copy with the blocks in another topological order, order[new] = old; of the others, too. */
 struct cost *cost_reordered(const struct cost *cost, const int *order);
 /* Do two edges carry the same bytes? Those stand together. */
 static inline bool cost_same_value(const struct cost_edge *a, const struct cost_edge *b)

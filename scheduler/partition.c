@@ -84,6 +84,22 @@ static void set_breadth(struct search *s)
     s->most_found = s->few ? 200 : size <= MODERATE ? 60 : 24;
 }
 
+static void fill_kinds(struct search *s)
+{
+    const struct cost *cost = s->cost;
+
+    s->n_kinds = cost->n_others + 1;
+    s->kind = mem_new((size_t)s->cluster->n_devices, sizeof(*s->kind));
+    for (int d = 0; d < s->cluster->n_devices && cost->n_others; d++) {
+        const struct cost *own = cost_for(cost, s->cluster->devices[d].kind);
+
+        for (int i = 0; i < cost->n_others; i++)
+            if (cost->others[i] == own)
+                s->kind[d] = i + 1;
+        s->mixed |= s->kind[d] > 0;
+    }
+}
+
 /* Takes the table. */
 static struct search *search_with(struct table *table, const struct cluster *cluster,
                                   const struct plan_request *request)
@@ -106,6 +122,7 @@ static struct search *search_with(struct table *table, const struct cluster *clu
     for (int d = 1; d < cluster->n_devices; d++)
         s->uniform &= search_limit(s, d) >= search_limit(s, 0) &&
                       search_limit(s, d) <= search_limit(s, 0);
+    fill_kinds(s);
     s->reduce = mem_new((size_t)cluster->n_devices + 1, sizeof(*s->reduce));
     search_fill_below(s);
     add_splits(s);
@@ -150,6 +167,7 @@ void search_free(struct search *s)
     table_free(s->table);
     search_forget_reduces(s);
     free(s->below);
+    free(s->kind);
     free(s->order);
     free(s->splits);
     free(s);
@@ -550,21 +568,38 @@ static struct plan *find_loosely(struct search **search, struct err *err)
     return plan;
 }
 
-/* Of all plans that were allowed. */
-static void set_bound(struct search *s, struct plan *plan)
+static double bound_of(struct search *s, double simple, double upper)
 {
-    double simple = partition_lower_bound(s->cost, s->cluster, s->request), relaxed;
     bool zero = s->zero;
+    double bound;
 
-    if (request_chunks(s->request) > 1) {
-        plan->lower_bound_seconds = simple;
-        return;
-    }
     s->zero |= s->request->zero == PLAN_ZERO_ANY && s->state_bytes > 0;
-    relaxed = dmax(simple, partition_relaxed(s, plan->iteration_seconds));
-    relaxed = partition_by_distance(s, relaxed, plan->iteration_seconds);
-    plan->lower_bound_seconds = dmax(simple, partition_chunks_bound(s, relaxed));
+    bound = dmax(simple, partition_relaxed(s, upper));
+    bound = partition_by_distance(s, bound, upper);
+    bound = dmax(simple, partition_chunks_bound(s, bound));
     s->zero = zero;
+    return bound;
+}
+
+/* Where devices are of several kinds: those of one take what they do, all others the least of what
+ * these do.
+ */
+static double bound_mixed(struct search *s, double simple, double upper)
+{
+    struct search *least = search_least_new(s);
+    double bound = bound_of(least, simple, upper);
+
+    search_least_free(least);
+    return bound;
+}
+
+double search_bound(struct search *s, double upper)
+{
+    double simple = partition_lower_bound(s->cost, s->cluster, s->request);
+
+    if (request_chunks(s->request) > 1)
+        return simple;
+    return (s->mixed ? bound_mixed : bound_of)(s, simple, upper);
 }
 
 struct plan *search_plan(const struct cost *cost, const struct cluster *cluster,
@@ -597,7 +632,7 @@ static struct plan *partition_once(const struct cost *cost, const struct cluster
     if (plan) {
         simulate_forecast(plan, cost, cluster, err);
         describe(s, plan);
-        set_bound(s, plan);
+        plan->lower_bound_seconds = search_bound(s, plan->iteration_seconds);
         if (why)
             *why = explain(s, plan);
         if (request->n_others && plan_others(s, plan, err)) {
@@ -660,7 +695,7 @@ static struct plan *partition_pinned(const struct cost *cost, const struct clust
         return NULL;
     *err = (struct err){ 0 };
     any = search_new(cost, cluster, request);
-    set_bound(any, best);
+    best->lower_bound_seconds = search_bound(any, best->iteration_seconds);
     search_free(any);
     return best;
 }
@@ -673,6 +708,17 @@ struct plan *partition_any(const struct cost *cost, const struct cluster *cluste
     return partition_once(cost, cluster, request, why, err);
 }
 
+/* Devices of one kind have one cost. */
+static const struct cost *common_cost(const struct cost *cost, const struct cluster *cluster)
+{
+    int n;
+    const char **kinds = cluster_kinds(cluster, &n);
+
+    cost = cost_common(cost, n, kinds);
+    free(kinds);
+    return cost;
+}
+
 struct plan *partition(const struct cost *cost, const struct cluster *cluster,
                        const struct plan_request *request, char **why, struct err *err)
 {
@@ -682,6 +728,7 @@ struct plan *partition(const struct cost *cost, const struct cluster *cluster,
     struct plan *plan = NULL;
     int *stages = NULL;
 
+    cost = common_cost(cost, cluster);
     if (!pinned.memory_of && cost->steps) {
         pinned.memory_of = stage_layout_memory;
         pinned.user = (void *)cost;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/extreme.h"
 #include "base/mem.h"
@@ -52,8 +53,10 @@ static struct least least_of_block(const struct cost *cost, const struct cost_bl
     return least;
 }
 
-/* Devices that can be busy at once: those that share cores have these, and no more. */
-static double devices_at_work(const struct cluster *cluster)
+/* Devices that can be busy at once: those that share cores have these, and no more. Each counts as
+ * much as 'speeds' [devices] says; NULL: 1.
+ */
+static double devices_at_work(const struct cluster *cluster, const double *speeds)
 {
     int *threads = mem_new((size_t)cluster->n_places, sizeof(*threads));
     double devices = 0;
@@ -62,11 +65,46 @@ static double devices_at_work(const struct cluster *cluster)
         threads[cluster_core_place(cluster, d)] += cluster->devices[d].cores;
     for (int d = 0; d < cluster->n_devices; d++) {
         int place = cluster_core_place(cluster, d), cores = cluster->places[place].cores;
+        double busy = cores && threads[place] > cores ? (double)cores / threads[place] : 1;
 
-        devices += cores && threads[place] > cores ? (double)cores / threads[place] : 1;
+        devices += speeds ? busy * speeds[d] : busy;
     }
     free(threads);
     return devices;
+}
+
+/* What a second of that kind of device is worth, at most, in seconds of what each block takes least
+ * on any.
+ */
+static double speed_of(const struct cost *least, const struct cost *own,
+                       const struct plan_request *request)
+{
+    double speed = 0;
+
+    for (int i = 0; i < least->n_blocks; i++) {
+        double any = least_of_block(least, &least->blocks[i], request).work;
+        double work = least_of_block(own, &own->blocks[i], request).work;
+
+        speed = dmax(speed, work > 0 ? any / work : 0);
+        speed = dmax(speed, own->blocks[i].step > 0
+                                ? least->blocks[i].step / own->blocks[i].step : 0);
+    }
+    return dmin(speed, 1);
+}
+
+/* Of each device, malloc'ed. */
+static double *speeds_of(const struct cost *cost, const struct cost *least,
+                         const struct cluster *cluster, const struct plan_request *request)
+{
+    double *speeds = mem_new((size_t)cluster->n_devices, sizeof(*speeds));
+
+    for (int d = 0; d < cluster->n_devices; d++) {
+        const char *kind = cluster->devices[d].kind;
+
+        speeds[d] = d > 0 && strcmp(cluster->devices[d - 1].kind, kind) == 0
+                        ? speeds[d - 1] : speed_of(least, cost_for(cost, kind), request);
+    }
+    return speeds;
 }
 
 /* The longest way of one sample forward and back; edges ascend, and so do the ways. */
@@ -93,11 +131,12 @@ static double longest_way(const struct cost *cost, const struct least *least)
     return longest;
 }
 
-double partition_lower_bound(const struct cost *cost, const struct cluster *cluster,
-                             const struct plan_request *request)
+/* By what blocks take at least on any kind of device. */
+static double bound_by(const struct cost *cost, const struct cluster *cluster,
+                       const struct plan_request *request, const double *speeds)
 {
     struct least *least = mem_new((size_t)cost->n_blocks, sizeof(*least));
-    double work = 0, path, devices = devices_at_work(cluster), pinned = 0;
+    double work = 0, path, devices = devices_at_work(cluster, speeds), pinned = 0;
 
     for (int i = 0; i < cost->n_blocks; i++) {
         least[i] = least_of_block(cost, &cost->blocks[i], request);
@@ -112,6 +151,26 @@ double partition_lower_bound(const struct cost *cost, const struct cluster *clus
                                                              : cluster->n_devices / pinned));
     /* Where a pipeline is not flushed it is full when an iteration begins. */
     return request_versions(request) > 1 ? work / devices : dmax(work / devices, path);
+}
+
+double partition_lower_bound(const struct cost *cost, const struct cluster *cluster,
+                             const struct plan_request *request)
+{
+    struct cost *least;
+    const char **kinds;
+    double *speeds, bound;
+    int n;
+
+    if (!cost->n_others)
+        return bound_by(cost, cluster, request, NULL);
+    kinds = cluster_kinds(cluster, &n);
+    least = cost_least(cost, n, kinds);
+    speeds = speeds_of(cost, least, cluster, request);
+    bound = bound_by(least, cluster, request, speeds);
+    free(speeds);
+    free(kinds);
+    cost_free(least);
+    return bound;
 }
 
 /* Edges from stage to stage; malloc'ed. */
@@ -137,7 +196,7 @@ static void fill_ways(struct search *search, const struct candidate *c, double *
     for (int s = 0; s < c->n_stages; s++) {
         struct interval_cost own;
 
-        candidate_interval(search, c, s, c->micro_batch / c->replicas[s], &own);
+        candidate_soonest(search, c, s, true, &own);
         for (int i = 0; i < n; i++) {
             const struct cost_edge *edge = &cost->edges[edges[i]];
             int next = stage[edge->to];
@@ -171,11 +230,14 @@ double candidate_least(struct search *search, const struct candidate *c)
     if (request_versions(search->request) == 1)
         fill_ways(search, c, to, back);
     for (int s = 0; s < c->n_stages; s++) {
-        int64_t share = candidate_share(c->micro_batch, c->replicas[s]);
         struct interval_cost own;
         int l = candidate_list(c, s);
 
-        candidate_interval(search, c, s, share, &own);
+        /* Of a device's stages not all may take longest on the same replica. */
+        if (c->chunks > 1)
+            candidate_soonest(search, c, s, false, &own);
+        else
+            candidate_slowest(search, c, s, &own);
         work[l] += (double)c->micro_batches * (own.forward + own.dgrad + own.wgrad);
         late[l] += late_of(c, s) * own.wgrad;
     }

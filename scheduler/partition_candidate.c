@@ -313,19 +313,123 @@ static const struct interval_cost *keep_interval(struct table *table, const stru
     return &kept->cost;
 }
 
-void candidate_interval(struct search *search, const struct candidate *c, int s, int64_t samples,
-                        struct interval_cost *result)
+static void get_interval(struct table *table, const struct candidate *c, int s, int64_t samples,
+                         struct interval_cost *result)
 {
     const struct share_table *share;
     int i, j;
 
-    if (in_table(search->table, c, s, &i, &j) &&
-        (share = table_share_if_asked(search->table, samples)))
-        table_interval(search->table, share, i, j, result);
+    if (in_table(table, c, s, &i, &j) && (share = table_share_if_asked(table, samples)))
+        table_interval(table, share, i, j, result);
     else if (c->order)
-        *result = sum_up(search->cost, c, s, samples);
+        *result = sum_up(table->cost, c, s, samples);
     else
-        *result = *keep_interval(search->table, c, s, samples);
+        *result = *keep_interval(table, c, s, samples);
+}
+
+void candidate_interval(struct search *search, const struct candidate *c, int s, int64_t samples,
+                        struct interval_cost *result)
+{
+    get_interval(search->table, c, s, samples, result);
+}
+
+int candidate_paces(const struct search *search, const struct candidate *c, int s,
+                    struct pace paces[COST_MOST_KINDS])
+{
+    int r = c->replicas[s], first = candidate_first(c, s), n = 0;
+    int64_t most[COST_MOST_KINDS] = { 0 };
+
+    for (int p = 0; p < candidate_pipelines(c); p++)
+        for (int i = 0; i < r; i++) {
+            int device = candidate_device(c, search->cluster, p, first + i);
+            int64_t *own = &most[search->kind[device]];
+            int64_t share = plan_share_start(c->micro_batch, r, i + 1) -
+                            plan_share_start(c->micro_batch, r, i);
+
+            *own = share > *own ? share : *own;
+        }
+    for (int k = 0; k < search->n_kinds; k++)
+        if (most[k] > 0)
+            paces[n++] = (struct pace){ k, most[k] };
+    return n;
+}
+
+struct pace candidate_slowest_pace(const struct search *search, const struct candidate *c, int s)
+{
+    struct pace paces[COST_MOST_KINDS], slowest;
+    double most = -1;
+    int n = candidate_paces(search, c, s, paces);
+
+    slowest = paces[0];
+    for (int i = 0; i < n; i++) {
+        struct table *table = table_kind(search->table, paces[i].kind);
+        double all = table_work(table, paces[i].samples)[search->cost->n_blocks];
+
+        if (all > most)
+            slowest = paces[i];
+        most = dmax(most, all);
+    }
+    return slowest;
+}
+
+static double work_of(const struct interval_cost *cost)
+{
+    return cost->forward + cost->dgrad + cost->wgrad;
+}
+
+static void take_seconds(struct interval_cost *to, const struct interval_cost *from)
+{
+    to->forward = from->forward;
+    to->dgrad = from->dgrad;
+    to->wgrad = from->wgrad;
+    to->step = from->step;
+    to->again = from->again;
+}
+
+void candidate_slowest(struct search *search, const struct candidate *c, int s,
+                       struct interval_cost *result)
+{
+    struct pace paces[COST_MOST_KINDS];
+    struct interval_cost slowest = { 0 };
+    int n;
+
+    candidate_interval(search, c, s, candidate_share(c->micro_batch, c->replicas[s]), result);
+    if (!search->mixed)
+        return;
+    n = candidate_paces(search, c, s, paces);
+    for (int i = 0; i < n; i++) {
+        struct interval_cost own;
+
+        get_interval(table_kind(search->table, paces[i].kind), c, s, paces[i].samples, &own);
+        if (i == 0 || work_of(&own) > work_of(&slowest))
+            slowest = own;
+    }
+    take_seconds(result, &slowest);
+}
+
+void candidate_soonest(struct search *search, const struct candidate *c, int s, bool smallest,
+                       struct interval_cost *result)
+{
+    int64_t share = smallest ? c->micro_batch / c->replicas[s]
+                             : candidate_share(c->micro_batch, c->replicas[s]);
+    struct pace paces[COST_MOST_KINDS];
+    int n;
+
+    candidate_interval(search, c, s, share, result);
+    if (!search->mixed)
+        return;
+    n = candidate_paces(search, c, s, paces);
+    for (int i = 0; i < n; i++) {
+        struct interval_cost own;
+
+        get_interval(table_kind(search->table, paces[i].kind), c, s,
+                     smallest ? share : paces[i].samples, &own);
+        if (i == 0)
+            take_seconds(result, &own);
+        result->forward = dmin(result->forward, own.forward);
+        result->dgrad = dmin(result->dgrad, own.dgrad);
+        result->wgrad = dmin(result->wgrad, own.wgrad);
+    }
 }
 
 double candidate_room(const struct search *search, const struct candidate *c, int s)

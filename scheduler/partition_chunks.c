@@ -82,23 +82,41 @@ static bool move_cut(const double *const *sums, double *a, double *b,
 }
 
 /* Seconds of a stage to each cut, where it runs that again. */
-static void sum_work(struct search *s, const struct candidate *c, enum plan_recompute again,
-                     double *sum)
+static void sum_work(struct search *s, struct pace pace, enum plan_recompute again, double *sum)
 {
-    const struct share_table *share =
-        table_sums(s->table, candidate_share(c->micro_batch, c->replicas[0]));
+    const struct share_table *share = table_sums(table_kind(s->table, pace.kind), pace.samples);
 
     for (int i = 0; i <= s->table->n; i++)
         sum[i] = share->forward[i] + share->dgrad[i] + share->wgrad[i] +
                  recompute_seconds(again, share->again[i], share->forward[i]);
 }
 
+/* Of each stage, on devices of several kinds; all are to be freed with the first. */
+static const double **sum_mixed(struct search *s, const struct candidate *c, double **all)
+{
+    size_t n = (size_t)s->table->n + 1;
+    const double **sums = mem_new((size_t)c->n_stages, sizeof(*sums));
+
+    *all = mem_new((size_t)c->n_stages * n, sizeof(**all));
+    for (int k = 0; k < c->n_stages; k++) {
+        double *own = *all + (size_t)k * n;
+
+        sum_work(s, candidate_slowest_pace(s, c, k),
+                 c->again ? c->again[k] : PLAN_RECOMPUTE_NONE, own);
+        sums[k] = own;
+    }
+    return sums;
+}
+
 /* Of each stage: those that run the same again have theirs in common. The first one's is to be freed. */
 static const double **sum_stages(struct search *s, const struct candidate *c, double **all)
 {
     size_t n = (size_t)s->table->n + 1, used = 0;
-    const double **sums = mem_new((size_t)c->n_stages, sizeof(*sums));
+    const double **sums;
 
+    if (s->mixed)
+        return sum_mixed(s, c, all);
+    sums = mem_new((size_t)c->n_stages, sizeof(*sums));
     *all = mem_new(RECOMPUTES * n, sizeof(**all));
     for (enum plan_recompute again = PLAN_RECOMPUTE_NONE; again < RECOMPUTES; again++) {
         bool any = false;
@@ -110,7 +128,8 @@ static const double **sum_stages(struct search *s, const struct candidate *c, do
             any = true;
         }
         if (any) {
-            sum_work(s, c, again, *all + used);
+            sum_work(s, (struct pace){ 0, candidate_share(c->micro_batch, c->replicas[0]) }, again,
+                     *all + used);
             used += n;
         }
     }
@@ -220,6 +239,7 @@ struct chunkings {
     struct search *search;
     double best;            /* seconds of what was found */
     double room;            /* of the largest device */
+    double speed;           /* search_mean_speed() */
     /* Of each schedule: seconds over closed form, as far as it was off the least; 0: not known. */
     double off[SCHEDULE_KINDS];
     int n;
@@ -273,7 +293,7 @@ static void add_chunkings(struct chunkings *all, struct chunking *f)
     const struct chunking_sums *sums = chunking_sum(s->table, share);
 
     for (f->lists = 2; f->lists <= devices && 2 * f->lists <= s->table->n; f->lists++) {
-        f->closed = s->slow * least_closed(all, f, sums) / f->lists;
+        f->closed = s->slow * least_closed(all, f, sums) / f->lists / all->speed;
         if (f->closed < all->best)
             *(struct chunking *)mem_push((void **)&all->items, &all->n, sizeof(*f)) = *f;
     }
@@ -432,7 +452,7 @@ static int improve(struct search *s, double before, struct err *err)
 
 int search_beside_chunks(struct search *s, struct err *err)
 {
-    struct chunkings all = { .search = s, .best = INFINITY };
+    struct chunkings all = { .search = s, .best = INFINITY, .speed = search_mean_speed(s) };
     struct candidate **list;
     double before = s->effort;
     int n, bad = 0, most = s->few ? MOST_LOOKED_FEW : MOST_LOOKED;

@@ -48,6 +48,7 @@ struct weight {
 
 struct bounding {
     struct search *search;
+    struct search *cuts;    /* by which each way to cut is looked at */
     double bound, upper;    /* upper: of plans without chunks */
     bool keep;              /* what is faster than the bound, which it then is, too */
     double left;            /* ways to cut that may be looked at */
@@ -349,7 +350,7 @@ static double simulate_least(struct search *s, struct candidate *c, double least
 /* What the simulation says is what a plan would say, but for memory that only compiling tells. */
 static void try_cuts(struct bounding *b, struct candidate *c)
 {
-    struct search *s = b->search;
+    struct search *s = b->cuts;
     double least;
 
     free(c->devices);
@@ -376,7 +377,7 @@ static void try_cuts(struct bounding *b, struct candidate *c)
 /* State that is not in shards may be summed up in other ways. */
 static void end_cuts(struct bounding *b, struct candidate *c)
 {
-    struct search *s = b->search;
+    struct search *s = b->cuts;
 
     try_cuts(b, c);
     if (b->keep || !s->zero || s->request->zero == PLAN_ZERO)
@@ -483,7 +484,9 @@ static void bound_split(struct bounding *b, struct chunking *f)
 static double bound_all(struct search *s, double upper, bool keep)
 {
     size_t n = (size_t)s->cost->n_blocks;
-    struct bounding b = { .search = s, .bound = upper, .upper = upper, .keep = keep,
+    struct search *cuts = s->actual ? s->actual : s;
+    bool zero = cuts->zero;
+    struct bounding b = { .search = s, .cuts = cuts, .bound = upper, .upper = upper, .keep = keep,
                           .left = MOST_CUT, .each = mem_new(n, sizeof(struct trip)),
                           .ways = mem_new(n + 1, sizeof(struct trip)),
                           .slower = mem_new(n + 1, sizeof(double)),
@@ -494,6 +497,7 @@ static double bound_all(struct search *s, double upper, bool keep)
                           .slots = mem_new(n, sizeof(int)), .weights = mem_new(n, sizeof(struct weight)),
                           .looks = MOST_LOOKED };
 
+    cuts->zero = s->zero;
     way_init(&b.way, s);
     for (int i = 0; i < s->n_splits && chunks_allowed(s->request); i++) {
         struct chunking f = { .split = &s->splits[i] };
@@ -503,6 +507,7 @@ static double bound_all(struct search *s, double upper, bool keep)
                              f.replicas <= f.split->micro_batch; f.replicas++)
             bound_split(&b, &f);
     }
+    cuts->zero = zero;
     free(b.each);
     free(b.ways);
     free(b.slower);
@@ -525,9 +530,12 @@ double partition_chunks_bound(struct search *s, double upper)
 
 void search_cut_chunks(struct search *s)
 {
+    struct search *least = s->mixed ? search_least_new(s) : NULL;
     bool tight = s->tight;
 
-    bound_all(s, s->n_found ? s->found[0]->seconds : INFINITY, true);
+    bound_all(least ? least : s, s->n_found ? s->found[0]->seconds : INFINITY, true);
+    if (least)
+        search_least_free(least);
     s->tight = tight;
     search_sort(s);
 }

@@ -58,7 +58,7 @@ static struct times times_of(struct search *search, const struct candidate *c, i
     struct interval_cost own;
     struct times times = { 0 };
 
-    candidate_interval(search, c, s, candidate_share(c->micro_batch, r), &own);
+    candidate_slowest(search, c, s, &own);
     times.forward = search->slow * own.forward;
     times.work = search->slow * (own.forward + own.dgrad + own.wgrad + interval_again(&own, again));
     /* A device gives itself what it has. */
@@ -105,7 +105,7 @@ double partition_closed(struct search *search, struct candidate *c)
         struct interval_cost own;
         double seconds, reduce;
 
-        candidate_interval(search, c, s, candidate_share(c->micro_batch, r), &own);
+        candidate_slowest(search, c, s, &own);
         seconds = search->slow * (own.forward + own.dgrad + own.wgrad);
         seconds += search->slow * interval_again(&own, c->again[s]);
         if (s > 0)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Where not all devices have as much memory: which of them a stage gets. */
+/* Where not all devices have as much memory, or are of one kind: which of them a stage gets. */
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "scheduler/partition_private.h"
 
-/* What is sorted by bytes: devices, or stages. */
+/* What is sorted: devices, by bytes or by how fast they are, or stages, by bytes. */
 struct sized {
     int id;
     double bytes;
@@ -37,10 +37,24 @@ static struct sized *sort_devices(const struct search *s)
     return devices;
 }
 
+/* The fastest first. */
+static struct sized *sort_kinds(const struct search *s)
+{
+    int n = s->cluster->n_devices;
+    struct sized *devices = mem_new((size_t)n, sizeof(*devices));
+    int64_t most = s->cost->micro_batch[s->cost->n_sizes - 1];
+
+    for (int d = 0; d < n; d++)
+        devices[d] = (struct sized){
+            d, -table_work(table_kind(s->table, s->kind[d]), most)[s->cost->n_blocks] };
+    qsort(devices, (size_t)n, sizeof(*devices), by_bytes);
+    return devices;
+}
+
 static void fill_order(const struct search *s, int pipelines, enum device_order kind, int *order)
 {
     int all = s->cluster->n_devices, n = search_devices(s, pipelines);
-    struct sized *sorted = sort_devices(s);
+    struct sized *sorted = kind < DEVICES_FASTEST_FIRST ? sort_devices(s) : sort_kinds(s);
 
     for (int p = 0; p < pipelines; p++)
         for (int i = 0; i < n; i++) {
@@ -49,19 +63,25 @@ static void fill_order(const struct search *s, int pipelines, enum device_order 
             switch (kind) {
             case DEVICES_IN_ORDER: order[at] = at; break;
             case DEVICES_REVERSED: order[at] = all - 1 - at; break;
-            case DEVICES_LARGEST_FIRST: order[at] = sorted[rank].id; break;
+            case DEVICES_LARGEST_FIRST:
+            case DEVICES_FASTEST_FIRST: order[at] = sorted[rank].id; break;
             default: order[at] = sorted[pipelines * n - 1 - rank].id; break;
             }
         }
     free(sorted);
 }
 
-/* Do stages find the same memory? */
-static bool same_limits(const struct search *s, const int *a, const int *b, int n)
+bool search_same_devices(const struct search *s, int a, int b)
+{
+    return s->kind[a] == s->kind[b] && search_limit(s, a) >= search_limit(s, b) &&
+           search_limit(s, a) <= search_limit(s, b);
+}
+
+/* Do stages find the same devices? */
+static bool same_places(const struct search *s, const int *a, const int *b, int n)
 {
     for (int i = 0; i < n; i++)
-        if (search_limit(s, a[i]) < search_limit(s, b[i]) ||
-            search_limit(s, a[i]) > search_limit(s, b[i]))
+        if (!search_same_devices(s, a[i], b[i]))
             return false;
     return true;
 }
@@ -73,14 +93,15 @@ bool search_order_devices(struct search *s, int pipelines, enum device_order kin
 
     free(s->order);
     s->order = NULL;
-    if (kind == DEVICES_IN_ORDER || s->uniform)
+    if (kind == DEVICES_IN_ORDER || (s->uniform && !s->mixed) ||
+        (!s->mixed && kind >= DEVICES_FASTEST_FIRST))
         return kind == DEVICES_IN_ORDER;
     s->order = mem_new((size_t)n, sizeof(*s->order));
     other = mem_new((size_t)n, sizeof(*other));
     fill_order(s, pipelines, kind, s->order);
     for (enum device_order k = DEVICES_IN_ORDER; k < kind && s->order; k++) {
         fill_order(s, pipelines, k, other);
-        if (same_limits(s, s->order, other, n)) {
+        if (same_places(s, s->order, other, n)) {
             free(s->order);
             s->order = NULL;
         }

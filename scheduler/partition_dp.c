@@ -78,10 +78,44 @@ static void fill_options(struct run *run)
     run->options = mem_new((size_t)most, sizeof(*run->options));
     for (int r = 1; r <= most; r++)
         if (is_option(run, r, most, last)) {
+            struct option *option = &run->options[run->n_options++];
+
             last = candidate_share(run->b, r);
-            run->options[run->n_options++] =
-                (struct option){ r, table_sums(run->search->table, last) };
+            option->replicas = r;
+            for (int k = 0; k < run->search->n_kinds; k++)
+                option->kinds[k] = table_sums(table_kind(run->search->table, k), last);
+            option->share = option->kinds[0];
         }
+}
+
+/* A device of a pipeline may be of another kind in each. */
+static void fill_kinds(struct run *run)
+{
+    const struct search *s = run->search;
+    size_t width = (size_t)run->devices + 1;
+
+    if (!s->mixed)
+        return;
+    run->of_kind = mem_new((size_t)s->n_kinds * width, sizeof(*run->of_kind));
+    for (int k = 0; k < s->n_kinds; k++)
+        for (int d = 0; d < run->devices; d++) {
+            int *row = run->of_kind + (size_t)k * width;
+
+            row[d + 1] = row[d];
+            for (int p = 0; p < run->pipelines; p++) {
+                int at = p * run->devices + d;
+
+                row[d + 1] += s->kind[s->order ? s->order[at] : at] == k;
+            }
+        }
+}
+
+/* Are any of 'r' devices from this one on of the kind? */
+static bool has_kind(const struct run *run, int kind, int device, int r)
+{
+    const int *row = run->of_kind + (size_t)kind * ((size_t)run->devices + 1);
+
+    return row[device + r] > row[device];
 }
 
 static const struct least *least_at(const struct run *run, int devices, int first)
@@ -89,19 +123,33 @@ static const struct least *least_at(const struct run *run, int devices, int firs
     return &run->least[(size_t)run->row[devices] * ((size_t)run->n + 1) + (size_t)first];
 }
 
+/* Of the part behind a cut, on the kind of device that takes least. */
+static double part_seconds(const struct run *run, const struct option *option, int i)
+{
+    double least = INFINITY;
+
+    for (int k = 0; k < run->search->n_kinds; k++) {
+        const struct share_table *s = option->kinds[k];
+
+        if (!run->of_kind || has_kind(run, k, 0, run->devices))
+            least = dmin(least, s->forward[i + 1] - s->forward[i] + s->dgrad[i + 1] -
+                                    s->dgrad[i] + s->wgrad[i + 1] - s->wgrad[i]);
+    }
+    return least;
+}
+
 /* Add a row: what it takes where this option may be chosen, too. */
-static void add_row(const struct run *run, const struct share_table *s, int replicas,
-                    struct least *each, struct least *row)
+static void add_row(const struct run *run, const struct option *option, struct least *each,
+                    struct least *row)
 {
     double slow = run->search->slow;
 
     row[0] = (struct least){ 0, 0, 0 };
     for (int i = 0; i < run->n; i++) {
-        double all = s->forward[i + 1] - s->forward[i] + s->dgrad[i + 1] - s->dgrad[i] +
-                     s->wgrad[i + 1] - s->wgrad[i];
+        double all = part_seconds(run, option, i);
 
         each[i].path = dmin(each[i].path, all);
-        each[i].work = dmin(each[i].work, all * replicas);
+        each[i].work = dmin(each[i].work, all * option->replicas);
         row[i + 1].work = row[i].work + slow * each[i].work;
         row[i + 1].path = row[i].path + slow * each[i].path;
         row[i + 1].longest = dmax(row[i].longest, slow * each[i].path);
@@ -114,6 +162,54 @@ static int devices_for(const struct run *run, int stages, int devices)
     int most = stages * run->most_replicas;
 
     return most < devices ? most : devices;
+}
+
+/* What a device of the kind is worth, at most, in such as take least. */
+static double speed_of(const struct run *run, int kind)
+{
+    double speed = 0;
+
+    for (int o = 0; o < run->n_options; o++)
+        for (int i = 0; i < run->n; i++) {
+            const struct share_table *s = run->options[o].kinds[kind];
+            double own = s->forward[i + 1] - s->forward[i] + s->dgrad[i + 1] - s->dgrad[i] +
+                         s->wgrad[i + 1] - s->wgrad[i];
+
+            if (own > 0)
+                speed = dmax(speed, part_seconds(run, &run->options[o], i) / own);
+        }
+    return dmin(1, speed);
+}
+
+/* Of the pipeline that has least. */
+static void fill_speeds(struct run *run)
+{
+    const struct search *s = run->search;
+    double speeds[COST_MOST_KINDS];
+
+    if (!run->of_kind)
+        return;
+    run->speeds = mem_new((size_t)run->devices + 1, sizeof(*run->speeds));
+    for (int k = 0; k < s->n_kinds; k++)
+        speeds[k] = speed_of(run, k);
+    for (int d = 0; d < run->devices; d++)
+        run->speeds[d + 1] = INFINITY;
+    for (int p = 0; p < run->pipelines; p++) {
+        double sum = 0;
+
+        for (int d = 0; d < run->devices; d++) {
+            int at = p * run->devices + d;
+
+            sum += speeds[s->kind[s->order ? s->order[at] : at]];
+            run->speeds[d + 1] = dmin(run->speeds[d + 1], sum);
+        }
+    }
+}
+
+/* What so many devices of those before a place are worth. */
+static double worth(const struct run *run, int devices, int place)
+{
+    return run->speeds ? dmin(devices, run->speeds[place]) : devices;
 }
 
 /* More devices leave more options: there is a row for each share that comes with them. */
@@ -135,13 +231,13 @@ static void fill_bounds(struct run *run)
     for (int d = 1; d <= run->devices; d++) {
         for (; o < run->n_options && run->options[o].replicas <= d; o++)
             if (o == 0 || run->options[o].share != run->options[o - 1].share)
-                add_row(run, run->options[o].share, run->options[o].replicas, each,
-                        run->least + (size_t)++rows * width);
+                add_row(run, &run->options[o], each, run->least + (size_t)++rows * width);
         run->row[d] = rows;
     }
     all = least_at(run, run->devices, run->n);
-    run->level = dmax(all->longest, all->work / devices_for(run, pinned ? pinned : run->n,
-                                                            run->devices));
+    run->level = dmax(all->longest,
+                      all->work / worth(run, devices_for(run, pinned ? pinned : run->n,
+                                                         run->devices), run->devices));
     free(each);
 }
 
@@ -196,7 +292,10 @@ static double level_of(const struct run *run, const struct node *node, int left,
 {
     double level = dmax(dmax(node->bottleneck, node->own), run->level);
 
-    return before ? dmax(level, dmax(before->longest, before->work / left)) : level;
+    return before ? dmax(level, dmax(before->longest,
+                                     before->work / worth(run, left,
+                                                          run->devices - node->devices)))
+                  : level;
 }
 
 /* Does 'a' never do worse than 'b', whatever is put before them? A maximum grows by no more
@@ -316,6 +415,7 @@ static int slots_before(const struct run *run, int behind)
 
 /* What the stages have in common that end at one cut with one replica count, before the same others. */
 struct frame {
+    const struct option *option;
     int device, slots;
     double room;            /* bytes of each device */
     bool asked;
@@ -339,6 +439,39 @@ static double own_seconds(const struct run *run, const struct share_table *s, in
 {
     return run->search->slow * ((s->forward[end] - s->forward[i]) +
                                 (s->dgrad[end] - s->dgrad[i]) + (s->wgrad[end] - s->wgrad[i]));
+}
+
+/* The kind of the stage's devices that takes longest. Each is taken to have a largest share. */
+static int slowest_kind(const struct run *run, const struct frame *frame, int i, int end)
+{
+    double most = -1;
+    int slowest = 0;
+
+    for (int k = 0; k < run->search->n_kinds && run->of_kind; k++) {
+        double own;
+
+        if (!has_kind(run, k, frame->device, frame->option->replicas))
+            continue;
+        own = own_seconds(run, frame->option->kinds[k], i, end);
+        if (own > most) {
+            most = own;
+            slowest = k;
+        }
+    }
+    return slowest;
+}
+
+/* In place of those of the cost's own kind. */
+static void set_seconds(const struct run *run, const struct frame *frame, const struct node *node,
+                        struct interval_cost *c)
+{
+    int kind = slowest_kind(run, frame, node->first, node->end);
+    const struct share_table *share = frame->option->kinds[kind];
+    const struct table *table = table_kind(run->search->table, kind);
+
+    c->forward = share->forward[node->end] - share->forward[node->first];
+    c->again = share->again[node->end] - share->again[node->first];
+    c->step = table->step[node->end] - table->step[node->first];
 }
 
 static double reduce_seconds(const struct run *run, struct frame *frame, int r, double bytes)
@@ -421,6 +554,8 @@ static bool add_stage(struct run *run, struct node *node, struct frame *frame)
 
     table_interval(run->search->table, dp_intervals(run, node->share), node->first, node->end,
                    &c);
+    if (run->of_kind)
+        set_seconds(run, frame, node, &c);
     node->own += run->search->slow * interval_again(&c, asked);
     add_tail(run, &c, frame, node);
     if (is_slow(run, node))
@@ -459,7 +594,7 @@ static void extend(struct run *run, const struct node *behind, int end,
     const struct plan_request *request = run->search->request;
     int used = behind ? behind->devices : 0, stages = behind ? behind->stages : 0;
     bool summed = closed_sums(run->search, run->m, stages + 1), sent = false;
-    struct frame frame = { .device = run->devices - used - option->replicas };
+    struct frame frame = { .option = option, .device = run->devices - used - option->replicas };
     double back = 0;
     struct node base = { .end = end, .replicas = option->replicas, .stages = stages + 1,
                          .devices = used + option->replicas, .share = option->share,
@@ -476,7 +611,9 @@ static void extend(struct run *run, const struct node *behind, int end,
         base.back = back = behind->back;
     }
     for (int i = end - 1; i >= 0; i--) {
-        double own = own_seconds(run, option->share, i, end);
+        const struct share_table *share =
+            run->of_kind ? option->kinds[slowest_kind(run, &frame, i, end)] : option->share;
+        double own = own_seconds(run, share, i, end);
         struct node node;
 
         run->looked++;
@@ -491,8 +628,7 @@ static void extend(struct run *run, const struct node *behind, int end,
         base.first = i;
         base.own = own;
         if (run->waits[end])
-            base.back = back + run->search->slow *
-                                   (option->share->dgrad[end] - option->share->dgrad[i]);
+            base.back = back + run->search->slow * (share->dgrad[end] - share->dgrad[i]);
         if (is_slow_by_level(run, &base))
             continue;
         node = base;
@@ -574,7 +710,9 @@ static void free_lists(struct run *run)
     free(run->used);
 }
 
-/* Those that it was cut for: where not all have the same memory others will not do. */
+/* Those that it was cut for: where not all have the same memory, or are of one kind, others will not
+ * do.
+ */
 static void set_devices(const struct run *run, const struct node *node, struct candidate *c)
 {
     int first = run->devices - node->devices;
@@ -602,7 +740,7 @@ static struct candidate *to_candidate(const struct run *run, const struct node *
     c->schedule = run->kind;
     c->zero = run->search->zero;
     c->closed = closed_form(run, node);
-    if (!run->search->uniform)
+    if (!run->search->uniform || run->search->mixed)
         set_devices(run, node, c);
     for (int s = 0; node; node = node->next, s++) {
         c->cuts[s] = table->cuts[node->first];
@@ -634,14 +772,18 @@ static void collect(struct run *run)
 /* The same where all stages have the replicas of one option. */
 static bool is_even_promising(const struct run *run, const struct option *option)
 {
-    const struct share_table *s = option->share;
-    double all = own_seconds(run, s, 0, run->n);
+    double all = own_seconds(run, option->share, 0, run->n), each;
     int pinned = run->search->request->stages, stages = run->devices / option->replicas;
 
+    for (int k = 1; k < run->search->n_kinds; k++)
+        all = dmin(all, own_seconds(run, option->kinds[k], 0, run->n));
     if (stages < pinned)
         return false;
     stages = pinned ? pinned : stages < run->n ? stages : run->n;
-    return closed_iteration(run->search, run->m, all / stages,
+    each = all / stages;
+    if (run->speeds)
+        each = dmax(each, all * option->replicas / run->speeds[run->devices]);
+    return closed_iteration(run->search, run->m, each,
                             closed_sums(run->search, run->m, 1) ? all : 0, 0) <=
            run->search->best * run->slack;
 }
@@ -696,7 +838,9 @@ void partition_dp(struct search *search, const struct split *split, enum schedul
                        .most = LONG_MAX };
 
     run.whole = table_sums(search->table, run.b);
+    fill_kinds(&run);
     fill_options(&run);
+    fill_speeds(&run);
     fill_bounds(&run);
     fill_waits(&run);
     if (is_promising(&run)) {
@@ -712,5 +856,7 @@ void partition_dp(struct search *search, const struct split *split, enum schedul
     free(run.row);
     free(run.least);
     free(run.waits);
+    free(run.of_kind);
+    free(run.speeds);
     arena_free(run.arena);
 }

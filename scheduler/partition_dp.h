@@ -29,6 +29,7 @@ struct node_list {
 struct option {
     int replicas;
     const struct share_table *share;
+    const struct share_table *kinds[COST_MOST_KINDS];   /* the same, of table_kind() */
 };
 
 /* What the blocks before a cut take at least, on so many devices, for a micro-batch. */
@@ -64,6 +65,10 @@ struct run {
     struct least *least;    /* [rows * (n + 1)] */
     double level;           /* of the bottleneck of any plan */
     bool *waits;            /* [n + 1]: see waits_at() */
+    int *of_kind;           /* [n_kinds * (devices + 1)]: devices of a kind, of any pipeline, before a
+                             * place; NULL: all are of one */
+    double *speeds;         /* [devices + 1]: what the devices before a place are worth, at most, in fast
+                             * ones; NULL, too */
     double slack;           /* times the best: what is worth a look */
     int most_kept;          /* partial plans in a state */
     long looked, most;      /* intervals; where there would be more, the run ends */

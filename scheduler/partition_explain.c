@@ -523,6 +523,7 @@ char *explain(struct search *s, const struct plan *plan)
         whole += plan->stages[k].recompute == PLAN_RECOMPUTE_FULL;
     }
     explain_slowest(plan, out);
+    explain_kinds(s, plan, out);
     if (s->request->policy)
         fprintf(out, "The plan follows --policy %s, not the search.\n", s->request->policy);
     if (again && !s->request->recompute)

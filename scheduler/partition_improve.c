@@ -229,19 +229,52 @@ static void balance(const struct search *s, struct candidate *c)
 
     for (int k = 0; k < c->n_stages; k++) {
         int64_t share = candidate_share(c->micro_batch, c->replicas[k]);
+        struct pace pace = s->mixed ? candidate_slowest_pace(s, c, k) : (struct pace){ 0, share };
+        struct table *table = table_kind(s->table, pace.kind);
 
-        if (k > 0 && c->replicas[k] == c->replicas[k - 1])
+        if (k > 0 && c->replicas[k] == c->replicas[k - 1] && !s->mixed)
             sums[k] = sums[k - 1];
         else if (c->order)
-            sums[k] = own[k] = work_in_order(s->cost, c->order, share);
+            sums[k] = own[k] = work_in_order(table->cost, c->order, pace.samples);
         else
-            sums[k] = table_work(s->table, share);
+            sums[k] = table_work(table, pace.samples);
     }
     even_cuts(sums, s->cost->n_blocks, c->n_stages, NULL, c->cuts);
     for (int k = 0; k < c->n_stages; k++)
         free(own[k]);
     free(own);
     free(sums);
+}
+
+static bool has_device(const int *devices, int n, int device)
+{
+    for (int i = 0; i < n; i++)
+        if (devices[i] == device)
+            return true;
+    return false;
+}
+
+/* Its replicas may be more or fewer than those of the best. Where devices are of several kinds it has
+ * its devices in the order in which the best has them, and then those that are idle there; else they
+ * are as the cluster has them.
+ */
+static void place_anew(const struct climb *climb, struct candidate *c)
+{
+    const struct candidate *best = climb->best;
+    int pipelines = candidate_pipelines(c), each = candidate_devices(c), idle = 0;
+    int before = candidate_devices(best);
+
+    free(c->devices);
+    c->devices = NULL;
+    if (!climb->s->mixed || !best->devices || candidate_pipelines(best) != pipelines)
+        return;
+    c->devices = mem_new((size_t)(pipelines * each), sizeof(*c->devices));
+    for (int p = 0; p < pipelines; p++)
+        for (int i = 0; i < each; i++) {
+            while (i >= before && has_device(best->devices, pipelines * before, idle))
+                idle++;
+            c->devices[p * each + i] = i < before ? best->devices[p * before + i] : idle++;
+        }
 }
 
 /* As it is, and with cuts that suit its replicas. */
@@ -253,8 +286,7 @@ static bool go_balanced(struct climb *climb, struct candidate *c)
         candidate_free(c);
         return false;
     }
-    free(c->devices);
-    c->devices = NULL;
+    place_anew(climb, c);
     search_choose_devices(climb->s, c);
     set_schedule(climb->s, c, c->schedule);
     other = candidate_copy(c);
@@ -359,7 +391,7 @@ static bool are_apart(const struct search *s, int x, int y)
 
     return cluster->places[cluster->devices[x].place].parent !=
                cluster->places[cluster->devices[y].place].parent ||
-           search_limit(s, x) < search_limit(s, y) || search_limit(s, x) > search_limit(s, y);
+           !search_same_devices(s, x, y);
 }
 
 static bool move_device(struct climb *climb)

@@ -4,12 +4,14 @@
  * partition_small.c, partition_improve.c, partition_recut.c, partition_orders.c,
  * partition_devices.c, partition_chunks.c, partition_chunks_memory.c, partition_candidate.c,
  * partition_memory.c, partition_fit.c, partition_link.c, partition_request.c and
- * partition_pin.c (pins), partition_hint.c, partition_explain.c (reasons), partition_bound.c,
- * partition_chunks_bound.c, partition_relax.c, partition_way.[ch], partition_distance.c,
- * partition_ideals.c and place.c.
+ * partition_pin.c (pins), partition_hint.c, partition_explain.c (reasons), partition_kinds.c,
+ * partition_bound.c, partition_chunks_bound.c, partition_relax.c, partition_way.[ch],
+ * partition_distance.c, partition_ideals.c and place.c.
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_PRIVATE_H
 #define TASUKI_SCHEDULER_PARTITION_PRIVATE_H
+
+#include <stdio.h>
 
 #include "base/err.h"
 #include "base/extreme.h"
@@ -94,7 +96,15 @@ struct table {
     struct share_table **shares, *recent[RECENT_SHARES];    /* the latter by their samples */
     struct kept_interval *kept;     /* [KEPT_INTERVALS], once one is asked for */
     int users;
+    int n_others;
+    struct table **others;  /* with the same cuts: of the cost's others */
 };
+
+/* Of a kind of device: 0 is that of the cost itself, then come its others. */
+static inline struct table *table_kind(struct table *table, int kind)
+{
+    return kind ? table->others[kind - 1] : table;
+}
 
 /* The place of an interval [i, j) in arrays of them, and how many these have: i <= j <= n. */
 static inline size_t table_pair(const struct table *table, int i, int j)
@@ -203,6 +213,16 @@ struct search {
     bool unfit;             /* nothing that was found fits exactly */
     bool feasible;          /* any plan that fits will do */
     bool uniform;           /* all devices have the same memory */
+    bool mixed;             /* they are of several kinds, which have costs of their own */
+    int n_kinds;            /* of table_kind() */
+    int *kind;              /* [devices] */
+    /* By search_least_new(), else NULL: its cost; that of the fastest kind of device, and the least of
+     * all others; devices of that kind; and the search by what each device takes.
+     */
+    struct cost *least, *rest;
+    const struct cost *fast;
+    int n_fast;
+    struct search *actual;
     int *order;             /* devices, pipeline by pipeline, that partition_dp() cuts for; NULL: as
                              * the cluster has them */
     double slow;            /* of computing, while all devices are busy */
@@ -270,6 +290,24 @@ int candidate_slots(const struct plan_request *request, const struct candidate *
 /* Sums over a stage at so many samples. */
 void candidate_interval(struct search *search, const struct candidate *c, int s, int64_t samples,
                         struct interval_cost *result);
+/* The same at the largest share, but for seconds: those of the replica that takes longest; and the
+ * least of each that any replica takes, or would with the smallest share where 'smallest'.
+ */
+void candidate_slowest(struct search *search, const struct candidate *c, int s,
+                       struct interval_cost *result);
+void candidate_soonest(struct search *search, const struct candidate *c, int s, bool smallest,
+                       struct interval_cost *result);
+/* A kind of device that a stage has replicas on, and the most samples that one of these has. */
+struct pace {
+    int kind;
+    int64_t samples;
+};
+
+/* Of a stage, each kind once; returns how many. */
+int candidate_paces(const struct search *search, const struct candidate *c, int s,
+                    struct pace paces[COST_MOST_KINDS]);
+/* That with which all blocks take longest. */
+struct pace candidate_slowest_pace(const struct search *search, const struct candidate *c, int s);
 /* The least memory of a stage's devices. */
 double candidate_room(const struct search *search, const struct candidate *c, int s);
 
@@ -295,15 +333,22 @@ double candidate_room(const struct search *search, const struct candidate *c, in
 void partition_dp(struct search *search, const struct split *split, enum schedule_kind kind,
                   bool even);
 void partition_dp_forget(struct search *search);
-/* Orders of the devices, of which several are searched where not all have the same memory. */
+/* Orders of the devices, of which several are searched where not all have the same memory, or are of
+ * one kind.
+ */
 enum device_order {
-    DEVICES_IN_ORDER, DEVICES_REVERSED, DEVICES_LARGEST_FIRST, DEVICES_LARGEST_LAST
+    DEVICES_IN_ORDER, DEVICES_REVERSED, DEVICES_LARGEST_FIRST, DEVICES_LARGEST_LAST,
+    DEVICES_FASTEST_FIRST, DEVICES_FASTEST_LAST
 };
 
-#define DEVICE_ORDERS 4
+#define DEVICE_ORDERS 6
 
-/* Set the search's; false where one before that has as much memory in each place. */
+/* Set the search's; false where one before that has as much memory, and the same kind, in each
+ * place.
+ */
 bool search_order_devices(struct search *search, int pipelines, enum device_order kind);
+/* Are they as large, and of one kind? */
+bool search_same_devices(const struct search *search, int a, int b);
 /* Where a stage of the candidate does not fit where it is: those that want most get the largest. */
 void search_choose_devices(struct search *search, struct candidate *c);
 /* The same for all sizes, schedules and orders of devices that are searched; and, where there are
@@ -413,6 +458,11 @@ double candidate_least(struct search *search, const struct candidate *c);
  */
 struct search *search_new(const struct cost *cost, const struct cluster *cluster,
                           const struct plan_request *request);
+/* For bounds where devices are of several kinds: all take the least that any takes. */
+struct search *search_least_new(struct search *search);
+void search_least_free(struct search *search);
+/* How much faster devices are than the slowest kind, on average. */
+double search_mean_speed(const struct search *search);
 /* Devices that each pipeline may have. */
 int search_devices(const struct search *search, int pipelines);
 void search_free(struct search *search);
@@ -586,11 +636,17 @@ bool pins_allow(const int *pins, const struct table *table, int interval, int st
 
 /* Fill in what the plan says of its stages beyond what a run needs. */
 void describe(const struct search *search, struct plan *plan);
+/* Which stages are on which kind of device, where these are several, in lines. */
+void explain_kinds(const struct search *search, const struct plan *plan, FILE *out);
 /* Why this plan, and why not others, in lines; malloc'ed. */
 char *explain(struct search *search, const struct plan *plan);
 /* The request's 'others'. */
 int plan_others(struct search *search, const struct plan *plan, struct err *err);
 
+/* The largest of all bounds that follow, of all plans that are allowed: of interest below 'upper', the
+ * seconds of one.
+ */
+double search_bound(struct search *search, double upper);
 /* Seconds below which no plan for this request can come. */
 double partition_lower_bound(const struct cost *cost, const struct cluster *cluster,
                              const struct plan_request *request);

@@ -48,6 +48,7 @@ static int place_of(const struct recut *r, int stage, int cut)
 
 /* What all pieces of one stage have. */
 struct frame {
+    const struct share_table *pace; /* of the devices that take longest; NULL: all take as long */
     const struct share_table *own, *sent, *larger;  /* its share, that before it, both's larger */
     struct message_link link;
     double room, ahead;
@@ -65,6 +66,11 @@ static struct frame frame_of(const struct recut *r, int s)
                            .slots = candidate_slots(r->search->request, c, s),
                            .copies = candidate_pipelines(c) * c->replicas[s] };
 
+    if (r->search->mixed) {
+        struct pace pace = candidate_slowest_pace(r->search, c, s);
+
+        frame.pace = table_sums(table_kind(table, pace.kind), pace.samples);
+    }
     if (s > 0) {
         int64_t before = candidate_share(c->micro_batch, c->replicas[s - 1]);
 
@@ -111,6 +117,20 @@ static double work(const struct recut *r, double ahead, const struct interval_co
     return dmax(r->search->slow * own, (m - 1) * waits);
 }
 
+static void get_interval(const struct recut *r, const struct frame *frame, int i, int end,
+                         struct interval_cost *c)
+{
+    const struct share_table *pace = frame->pace;
+
+    table_interval(r->search->table, frame->own, i, end, c);
+    if (!pace)
+        return;
+    c->forward = pace->forward[end] - pace->forward[i];
+    c->dgrad = pace->dgrad[end] - pace->dgrad[i];
+    c->wgrad = pace->wgrad[end] - pace->wgrad[i];
+    c->again = pace->again[end] - pace->again[i];
+}
+
 /* All stages that end there, the shortest first. */
 static void add_pieces(struct recut *r, const struct frame *frame, int stage, int end,
                        double most)
@@ -121,7 +141,7 @@ static void add_pieces(struct recut *r, const struct frame *frame, int stage, in
         struct piece piece = { .first = i };
         double more, waits;
 
-        table_interval(r->search->table, frame->own, i, end, &own);
+        get_interval(r, frame, i, end, &own);
         if (work(r, frame->ahead, &own, 0, 0) > most)
             break;
         if (stage == 0 && i > 0)
@@ -219,7 +239,7 @@ static double work_of(const struct recut *r)
         double ahead = dmin((double)c->micro_batches - 1, c->n_stages - 1 - s);
         struct interval_cost own;
 
-        candidate_interval(r->search, c, s, candidate_share(c->micro_batch, c->replicas[s]), &own);
+        candidate_slowest(r->search, c, s, &own);
         most = dmax(most, work(r, ahead, &own, interval_again(&own, c->again[s]),
                                s > 0 ? candidate_message(r->search, c, s) : 0));
     }
@@ -266,7 +286,7 @@ static struct candidate *recut(struct search *search, const struct candidate *fr
 static bool is_cut_anew(const struct search *s, const struct candidate *c)
 {
     return isfinite(c->seconds) && c->schedule == SCHEDULE_1F1B && c->chunks <= 1 && !c->order &&
-           !c->devices && c->n_stages > 1 && c->n_stages <= s->table->n;
+           (!c->devices || (s->mixed && s->uniform)) && c->n_stages > 1 && c->n_stages <= s->table->n;
 }
 
 int search_recut(struct search *s, struct err *err)

@@ -10,6 +10,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/extreme.h"
 #include "base/mem.h"
@@ -25,6 +26,11 @@
 struct choice {
     int replicas, most;
     const struct share_table *share;
+    /* Where devices are of two kinds: of the largest share on the fast ones and on the others, and of
+     * the smallest on these; and how many have more than that.
+     */
+    const struct share_table *fast, *rest, *smallest;
+    int larger;
 };
 
 /* The way into an interval and out of it, soonest. */
@@ -55,8 +61,9 @@ struct relaxation {
     double *widest;         /* [devices of the cluster + 1]: see search_widest() */
     double *last;           /* [(n + 1) * (n + 1)]: see last_gradients() */
     double *rooms;          /* [devices of the cluster]: memory, ascending */
+    struct table *fast, *rest;      /* of two kinds of devices, of which the fast ones are counted */
     bool uneven;            /* devices that are larger than the smallest are counted */
-    int large;              /* so many of them has a pipeline at most */
+    int large;              /* so many of these, or of those, has a pipeline at most */
     int *needed, *behind;   /* [(devices + 1) * (n + 1)]: devices from this cut on, with so many
                              * large ones at most; scratch */
 };
@@ -66,6 +73,14 @@ static bool is_open(const struct plan_request *q)
 {
     return q->list || (q->schedule &&
                        schedule_chunks((enum schedule_kind)schedule_find(q->schedule), 2) > 1);
+}
+
+static void add_kinds(const struct relaxation *r, struct choice *choice)
+{
+    choice->fast = table_share(r->fast, choice->share->samples);
+    choice->rest = table_share(r->rest, choice->share->samples);
+    choice->smallest = table_share(r->rest, r->b / choice->replicas);
+    choice->larger = (int)(r->b % choice->replicas);
 }
 
 static void fill_choices(struct relaxation *r)
@@ -80,13 +95,16 @@ static void fill_choices(struct relaxation *r)
 
         if (!shares_allowed(q, r->b, k))
             continue;
-        if (!q->n_replicas && share == last) {
+        if (!q->n_replicas && share == last && !r->fast) {
             if (r->search->zero)
                 r->choices[r->n_choices - 1].most = k;
             continue;
         }
         last = share;
-        r->choices[r->n_choices++] = (struct choice){ k, k, table_share(r->table, share) };
+        r->choices[r->n_choices++] = (struct choice){ .replicas = k, .most = k,
+                                                      .share = table_share(r->table, share) };
+        if (r->fast)
+            add_kinds(r, &r->choices[r->n_choices - 1]);
     }
 }
 
@@ -471,6 +489,37 @@ static bool keeps_to(const struct relaxation *r, int i, int j, const struct choi
     return false;
 }
 
+/* The same where all replicas, or one, take what this share says. */
+static bool keeps_with(const struct relaxation *r, int i, int j, const struct choice *choice,
+                       const struct share_table *share, double seconds)
+{
+    struct choice own = *choice;
+
+    own.share = share;
+    return keeps_to(r, i, j, &own, most_room(r, choice), seconds);
+}
+
+/* The fewest devices with such a stage, 'large' of them fast ones at most; by what is behind it. All
+ * replicas are slow, or fast, or those are fast that have the larger shares.
+ */
+static int needed_of_kinds(const struct relaxation *r, int i, int j, const struct choice *choice,
+                           int large, const int *behind, double seconds)
+{
+    int width = r->table->n + 1, best = r->devices + 1, all = choice->replicas;
+
+    if (!keeps_with(r, i, j, choice, choice->share, seconds))
+        return best;
+    if (keeps_with(r, i, j, choice, choice->rest, seconds))
+        return all + behind[j];
+    if (large < choice->larger || !keeps_with(r, i, j, choice, choice->fast, seconds))
+        return best;
+    if (choice->larger > 0 && keeps_with(r, i, j, choice, choice->smallest, seconds))
+        best = all + behind[j - choice->larger * width];
+    else if (all <= large)
+        best = all + behind[j - all * width];
+    return best;
+}
+
 /* The fewest devices from cut 'i' on within so many seconds, 'large' of them at most, by those
  * from later cuts on. 'pinned' replicas of this stage; 0: any.
  */
@@ -496,6 +545,12 @@ static int needed_from(const struct relaxation *r, int i, int large, double seco
                 break;
             if (pinned && choice->replicas != pinned)
                 continue;
+            if (r->fast) {
+                int needed = needed_of_kinds(r, i, j, choice, large, behind, seconds);
+
+                best = needed < best ? needed : best;
+                continue;
+            }
             if (keeps_to(r, i, j, choice, r->uneven ? r->rooms[0] : most_room(r, choice), seconds))
                 best = choice->replicas + behind[j];
             else if (r->uneven && choice->replicas <= large &&
@@ -622,8 +677,8 @@ static double relax(struct relaxation *r, double upper)
     r->round = mem_new(blocks, sizeof(double));
     r->back = mem_new(blocks, sizeof(double));
     r->borders = mem_new(cuts * cuts, sizeof(*r->borders));
-    r->uneven = !s->uniform && s->few && !s->request->memory_of;
-    most = r->uneven ? (size_t)s->cluster->n_devices : 0;
+    r->uneven = !r->fast && !s->uniform && s->few && !s->request->memory_of;
+    most = r->uneven || r->fast ? (size_t)s->cluster->n_devices : 0;
     r->needed = mem_new((most + 1) * cuts, sizeof(int));
     r->behind = mem_new((most + 1) * cuts, sizeof(int));
     cost_edges_into(s->cost, &r->start, &r->into);
@@ -639,7 +694,7 @@ static double relax(struct relaxation *r, double upper)
         r->b = s->splits[i].micro_batch;
         r->m = s->splits[i].micro_batches;
         r->devices = search_devices(s, r->pipelines);
-        r->large = r->uneven ? larger_than_least(r) / r->pipelines : 0;
+        r->large = (r->fast ? s->n_fast : r->uneven ? larger_than_least(r) : 0) / r->pipelines;
         if (!first && knows_stages(r)) {
             first = 1;
             last = r->devices < s->cost->n_blocks ? r->devices : s->cost->n_blocks;
@@ -661,6 +716,40 @@ static double relax(struct relaxation *r, double upper)
     return bound * (1 - PRECISION);
 }
 
+/* With the same cuts, of another kind of device; NULL where it has others, since what takes no time
+ * there may be left out.
+ */
+static struct table *table_like(const struct table *table, const struct cost *cost)
+{
+    struct table *like;
+
+    if (!table->ideals)
+        return table_at(cost, table->n, table->cuts);
+    like = table_ideals(cost);
+    if (like && like->n == table->n && like->partial == table->partial &&
+        memcmp(like->ideals, table->ideals,
+               ((size_t)table->n + 1) * sizeof(*table->ideals)) == 0)
+        return like;
+    table_free(like);
+    return NULL;
+}
+
+/* The fast devices are told from the others where there is little to look at. */
+static void add_tables(struct relaxation *r)
+{
+    const struct search *s = r->search;
+
+    if (!s->fast || !s->few)
+        return;
+    r->fast = table_like(r->table, s->fast);
+    r->rest = table_like(r->table, s->rest);
+    if (r->fast && r->rest)
+        return;
+    table_free(r->fast);
+    table_free(r->rest);
+    r->fast = r->rest = NULL;
+}
+
 double partition_relaxed(struct search *search, double upper)
 {
     struct relaxation r = { .search = search };
@@ -676,7 +765,10 @@ double partition_relaxed(struct search *search, double upper)
         table_free(r.table);
         r.table = table_new(search->cost, MOST_CUTS);
     }
+    add_tables(&r);
     bound = relax(&r, upper);
+    table_free(r.fast);
+    table_free(r.rest);
     table_free(r.table);
     return bound;
 }

@@ -374,13 +374,25 @@ static struct table *fill(struct table *table)
     return table;
 }
 
+/* With the same cuts for its others. */
+static struct table *fill_all(struct table *table)
+{
+    const struct cost *cost = table->cost;
+
+    table->n_others = cost->n_others;
+    table->others = mem_new((size_t)cost->n_others, sizeof(*table->others));
+    for (int i = 0; i < cost->n_others; i++)
+        table->others[i] = table_at(cost->others[i], table->n, table->cuts);
+    return fill(table);
+}
+
 struct table *table_new(const struct cost *cost, int most)
 {
     struct table *table = mem_new(1, sizeof(*table));
 
     table->cost = cost;
     fill_cuts(table, most);
-    return fill(table);
+    return fill_all(table);
 }
 
 struct table *table_at(const struct cost *cost, int n, const int *cuts)
@@ -390,7 +402,7 @@ struct table *table_at(const struct cost *cost, int n, const int *cuts)
     table->cost = cost;
     table->n = n;
     memcpy(table->cuts, cuts, ((size_t)n + 1) * sizeof(*cuts));
-    return fill(table);
+    return fill_all(table);
 }
 
 static void free_share(struct share_table *s)
@@ -414,6 +426,9 @@ void table_free(struct table *table)
         return;
     for (int i = 0; i < table->n_shares; i++)
         free_share(table->shares[i]);
+    for (int i = 0; i < table->n_others; i++)
+        table_free(table->others[i]);
+    free(table->others);
     free(table->shares);
     free(table->kept);
     free(table->ideals);

@@ -98,6 +98,31 @@ struct shape {
     const struct traffic_list *traffic;
 };
 
+/* Where devices are of several kinds: of the replica that takes longest. */
+static void take_slowest(const struct cost *cost, const struct cluster *cluster,
+                         const struct shape *shape, int s, const struct candidate *c,
+                         struct plan_stage *stage)
+{
+    int *devices = devices_of(cluster, c, s);
+    double most = -1;
+
+    for (int i = 0; i < candidate_pipelines(c) * stage->replicas; i++) {
+        const struct cost *own = cost_for(cost, cluster->devices[devices[i]].kind);
+        struct stage_seconds seconds =
+            stage_seconds(own, shape->stage_of, s, (double)stage->samples[i % stage->replicas]);
+        double again = recompute_seconds(stage->recompute, seconds.again, seconds.forward);
+        double all = seconds.forward + seconds.dgrad + again + seconds.wgrad;
+
+        if (all <= most)
+            continue;
+        most = all;
+        stage->forward = seconds.forward;
+        stage->dgrad = seconds.dgrad + again;
+        stage->wgrad = seconds.wgrad;
+    }
+    free(devices);
+}
+
 static void fill_figures(const struct cost *cost, const struct cluster *cluster,
                          const struct plan_request *request, const struct shape *shape, int s,
                          const struct candidate *c, struct plan_stage *stage)
@@ -115,6 +140,8 @@ static void fill_figures(const struct cost *cost, const struct cluster *cluster,
     stage->dgrad = sums.dgrad;
     stage->wgrad = sums.wgrad;
     stage->dgrad += recompute_seconds(stage->recompute, sums.again, sums.forward);
+    if (cost->n_others)
+        take_slowest(cost, cluster, shape, s, c, stage);
     stage_backward(&sums, candidate_backward(request, c, s, sums.gradients), stage->recompute,
                    slots);
     stage->memory = stage_memory(cost, &sums, slots, request_versions(request),

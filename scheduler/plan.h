@@ -32,7 +32,8 @@ struct plan_stage {
     char **devices;                 /* [pipelines * replicas] ids, pipeline-major */
     int64_t *samples;               /* [replicas]: share of one micro-batch */
     enum plan_recompute recompute;
-    double forward, dgrad, wgrad;   /* seconds per micro-batch, of the largest share */
+    double forward, dgrad, wgrad;   /* seconds per micro-batch, of the largest share; where devices
+                                     * are of several kinds, of the replica that takes longest */
     double allreduce;               /* seconds, nothing else running */
     /* Of an iteration, mean over its replicas: seconds of computing, of waiting for the
      * all-reduce after that, and of waiting for other stages; where a device has several

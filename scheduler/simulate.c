@@ -102,16 +102,16 @@ static bool may_run(const struct sim *sim, int id, const struct instruction *i)
 static double piece_seconds(const struct sim *sim, const struct part *part, bool merged)
 {
     const struct id_list *blocks = &sim->blocks[part->stage];
-    const struct cost_block *b =
-        &sim->cost->blocks[blocks->items[blocks->n - 1 - part->pieces]];
+    const struct cost *cost = part->kind;
+    const struct cost_block *b = &cost->blocks[blocks->items[blocks->n - 1 - part->pieces]];
     double n = (double)part->samples;
-    double seconds = b->wgrad ? cost_at(sim->cost, b->wgrad, b->batch_axis, n) : 0, saved = 0;
+    double seconds = b->wgrad ? cost_at(cost, b->wgrad, b->batch_axis, n) : 0, saved = 0;
 
     if (merged && part->recompute == PLAN_RECOMPUTE_FULL)
-        seconds += cost_at(sim->cost, b->forward, b->batch_axis, n);
+        seconds += cost_at(cost, b->forward, b->batch_axis, n);
     else if (merged && part->recompute == PLAN_RECOMPUTE_SELECTIVE)
-        block_selective(sim->cost, b, n, &seconds, &saved);
-    return merged ? seconds + cost_at(sim->cost, b->dgrad, b->batch_axis, n) : seconds;
+        block_selective(cost, b, n, &seconds, &saved);
+    return merged ? seconds + cost_at(cost, b->dgrad, b->batch_axis, n) : seconds;
 }
 
 static double step_seconds(const struct worker *w)

@@ -34,7 +34,8 @@ static bool same_way(const struct cluster *c, int top, int a, int b, int shift)
     for (; x != top; x = c->places[x].parent, y = c->places[y].parent)
         if (y != x + shift || !cluster_same_way(&c->places[x], &c->places[y]))
             return false;
-    return y == top && c->devices[a].cores == c->devices[b].cores;
+    return y == top && c->devices[a].cores == c->devices[b].cores &&
+           strcmp(c->devices[a].kind, c->devices[b].kind) == 0;
 }
 
 /* The first 'shift' devices, and as many further on for each pipeline: nothing below the top holds

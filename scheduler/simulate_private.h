@@ -51,6 +51,7 @@ struct channel {
 struct part {
     int stage;
     int64_t samples;
+    const struct cost *kind;    /* of its device: what counts is seconds */
     struct stage_seconds cost;
     enum plan_recompute recompute;  /* what is run again in B */
     struct id_list in[2], out[2];   /* channels: values, gradients */

@@ -54,11 +54,12 @@ static void add_part(struct sim *sim, struct worker *w, int chunk, int s)
 
     part->stage = s;
     part->samples = sim->plan->stages[s].samples[w->replica];
-    if (other && other->samples == part->samples) {
+    part->kind = cost_for(sim->cost, sim->cluster->devices[w->device].kind);
+    if (other && other->samples == part->samples && other->kind == part->kind) {
         *part = *other;     /* has no channels yet */
         return;
     }
-    part->cost = stage_seconds(sim->cost, sim->stage, s, (double)part->samples);
+    part->cost = stage_seconds(part->kind, sim->stage, s, (double)part->samples);
     part->recompute = sim->plan->stages[s].recompute;
     part->cost.dgrad += recompute_seconds(part->recompute, part->cost.again, part->cost.forward);
     part->last_backward = sim_last_backward(list, chunk, 0);

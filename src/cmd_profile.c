@@ -133,6 +133,16 @@ static struct cluster *open_cluster(const struct profile_run *r, const char *opt
     return NULL;
 }
 
+/* A file is of one kind. */
+static void warn_mixed(const struct cluster *cluster)
+{
+    char *text = cluster_mixed(cluster, cluster_slowest(cluster)->kind);
+
+    if (text)
+        log_warning("%s", text);
+    free(text);
+}
+
 /* For the devices of a cluster that is not here. */
 static struct cost *estimate(const struct profile_run *r, struct err *err)
 {
@@ -144,7 +154,7 @@ static struct cost *estimate(const struct profile_run *r, struct err *err)
     if (!cluster)
         return NULL;
     options.batch = r->sizes[0];
-    planning_warn(cluster, NULL);
+    warn_mixed(cluster);
     graph = model_build(r->profile.model, &options, err);
     if (graph && cluster_slowest(cluster)->flops <= 0 &&
         cluster_slowest(cluster)->memory_bandwidth <= 0)
@@ -152,6 +162,7 @@ static struct cost *estimate(const struct profile_run *r, struct err *err)
                 option_string(r->options, "cluster", NULL));
     else if (graph)
         cost = estimate_cost(graph, r->profile.n_sizes, r->sizes, cluster,
+                             cluster_slowest(cluster),
                              optimizer_states(r->profile.optimizer.kind), true, err);
     graph_free(graph);
     cluster_free(cluster);

@@ -438,14 +438,29 @@ static bool is_slower(const struct cluster_device *a, const struct cluster_devic
     return a->memory_bandwidth > 0 && a->memory_bandwidth < b->memory_bandwidth;
 }
 
+/* NULL: of any kind. */
+static const struct cluster_device *find_slowest(const struct cluster *cluster, const char *kind)
+{
+    const struct cluster_device *slowest = NULL;
+
+    for (int d = 0; d < cluster->n_devices; d++) {
+        const struct cluster_device *device = &cluster->devices[d];
+
+        if ((!kind || strcmp(device->kind, kind) == 0) &&
+            (!slowest || is_slower(device, slowest)))
+            slowest = device;
+    }
+    return slowest;
+}
+
 const struct cluster_device *cluster_slowest(const struct cluster *cluster)
 {
-    const struct cluster_device *slowest = &cluster->devices[0];
+    return find_slowest(cluster, NULL);
+}
 
-    for (int d = 1; d < cluster->n_devices; d++)
-        if (is_slower(&cluster->devices[d], slowest))
-            slowest = &cluster->devices[d];
-    return slowest;
+const struct cluster_device *cluster_slowest_of(const struct cluster *cluster, const char *kind)
+{
+    return find_slowest(cluster, kind);
 }
 
 int cluster_device_from(const struct cluster *cluster, int place)

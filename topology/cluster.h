@@ -179,6 +179,8 @@ const char **cluster_kinds(const struct cluster *cluster, int *n);
 char *cluster_mixed(const struct cluster *cluster, const char *taken);
 /* The slowest device by its figures, operations before bytes; where they do not tell, the first. */
 const struct cluster_device *cluster_slowest(const struct cluster *cluster);
+/* Of one of its kinds. */
+const struct cluster_device *cluster_slowest_of(const struct cluster *cluster, const char *kind);
 /* Nodes that have devices; a cluster without nodes is one. */
 int cluster_nodes(const struct cluster *cluster);
 /* The first device whose leaf is not before 'place'; n_devices: there is none. */

@@ -21,10 +21,9 @@ static int *differentiate(struct graph *graph, const struct blocks *blocks,
 }
 
 struct cost *estimate_cost(const struct graph *built, int n_sizes, const int64_t *sizes,
-                           const struct cluster *cluster, int optimizer_states,
-                           bool steps, struct err *err)
+                           const struct cluster *cluster, const struct cluster_device *device,
+                           int optimizer_states, bool steps, struct err *err)
 {
-    const struct cluster_device *device = cluster_slowest(cluster);
     const struct efficiency *efficiency = cluster_efficiency(cluster, device);
     struct block_timing *timings = mem_new((size_t)n_sizes, sizeof(*timings));
     /* An update reads parameter, gradient and state and writes all but the gradient, in long
@@ -60,4 +59,32 @@ struct cost *estimate_cost(const struct graph *built, int n_sizes, const int64_t
     graph_free(graph);
     free(timings);
     return cost;
+}
+
+struct cost *estimate_kinds(const struct graph *built, int n_sizes, const int64_t *sizes,
+                            const struct cluster *cluster, int optimizer_states, bool steps,
+                            struct err *err)
+{
+    struct cost *joined = NULL;
+    int n;
+    const char **kinds = cluster_kinds(cluster, &n);
+
+    for (int k = 0; k < n; k++) {
+        const struct cluster_device *device = cluster_slowest_of(cluster, kinds[k]);
+        struct cost *cost = NULL;
+
+        if (device->flops <= 0 && device->memory_bandwidth <= 0)
+            err_set(err, "%s: nothing says how fast its devices%s%s%s are", cluster->name,
+                    n > 1 ? " of kind \"" : "", n > 1 ? kinds[k] : "", n > 1 ? "\"" : "");
+        else
+            cost = estimate_cost(built, n_sizes, sizes, cluster, device, optimizer_states, steps,
+                                 err);
+        if (!cost)
+            cost_free(joined);
+        joined = !cost || !joined ? cost : cost_join(joined, cost, err);
+        if (!joined)
+            break;
+    }
+    free(kinds);
+    return joined;
 }

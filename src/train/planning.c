@@ -140,17 +140,23 @@ static int choose_sizes(const struct plan_request *q, int64_t sizes[MAX_SIZES])
     return n;
 }
 
-/* A cluster that is described with the speed of its devices is not this machine. */
-static bool is_elsewhere(const struct cluster_device *device)
+/* A cluster that is described with the speed of its devices, or of some, is not this machine. */
+static bool is_elsewhere(const struct cluster *cluster)
 {
-    return strcmp(device->kind, "cpu") != 0 &&
-           (device->flops > 0 || device->memory_bandwidth > 0);
+    for (int d = 0; d < cluster->n_devices; d++) {
+        const struct cluster_device *device = &cluster->devices[d];
+
+        if (strcmp(device->kind, "cpu") != 0 &&
+            (device->flops > 0 || device->memory_bandwidth > 0))
+            return true;
+    }
+    return false;
 }
 
 struct trials_key planning_trials(const struct planning *planning)
 {
     const struct planning *p = planning;
-    bool ours = !p->cost && !is_elsewhere(cluster_slowest(p->cluster));
+    bool ours = !p->cost && !is_elsewhere(p->cluster);
 
     return (struct trials_key){
         .directory = ours ? p->cache_directory : NULL, .model = model_hash(p->model),
@@ -218,11 +224,24 @@ struct cost *planning_choose(const struct cluster *cluster, int n, const char *c
     return cost;
 }
 
+/* Has each kind of device costs of its own, as given, or else as planning_cost() has them? */
+static bool knows_kinds(const struct cluster *cluster, const struct cost *cost)
+{
+    int n;
+    const char **kinds = cluster_kinds(cluster, &n);
+    bool known = cost || is_elsewhere(cluster);
+
+    for (int k = 0; k < n && cost; k++)
+        known &= cost_knows(cost, kinds[k]);
+    free(kinds);
+    return known;
+}
+
 void planning_warn(const struct cluster *cluster, const struct cost *cost)
 {
-    char *text = cluster_mixed(cluster, cost ? cost->device : cluster_slowest(cluster)->kind);
+    char *text = cluster_mixed(cluster, cost ? cost->device : "the one that is measured");
 
-    if (text)
+    if (text && !knows_kinds(cluster, cost))
         log_warning("%s", text);
     free(text);
 }
@@ -236,14 +255,14 @@ struct cost *planning_cost(const struct planning *planning, struct err *err)
     struct cost *cost = NULL;
     int n;
 
-    if (!is_elsewhere(cluster_slowest(p->cluster)))
+    if (!is_elsewhere(p->cluster))
         return measure_cost(p, err);
     built = p->built ? p->built : built_new(p->model, &p->model_options);
     n = choose_sizes(&p->request, sizes);
     graph = built_graph(built, group ? sizes[0] : PROBE, group, err);
     if (graph)
-        cost = estimate_cost(graph, n, sizes, p->cluster,
-                             optimizer_states(p->optimizer.kind) + p->averaged, false, err);
+        cost = estimate_kinds(graph, n, sizes, p->cluster,
+                              optimizer_states(p->optimizer.kind) + p->averaged, false, err);
     if (!p->built)
         built_free(built);
     return cost;

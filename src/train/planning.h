@@ -37,18 +37,16 @@ struct planning {
 /* '*why' as partition() leaves it; may be NULL. */
 struct plan *planning_run(const struct planning *planning, char **why, struct err *err);
 
-/* The costs that planning_run() takes where none are given: measured, or estimated for a
- * cluster that is elsewhere. By the request's batch sizes.
+/* The costs that planning_run() takes where none are given: measured on the device that is here, or
+ * estimated for each kind of a cluster that is elsewhere. By the request's batch sizes.
  */
 struct cost *planning_cost(const struct planning *planning, struct err *err);
 
-/* The first of files that are made for a kind of the cluster's devices, of several kinds the slowest
- * (cost_choose()).
- */
+/* Those of the files that are made for kinds of the cluster's devices, as one (cost_choose()). */
 struct cost *planning_choose(const struct cluster *cluster, int n, const char *const *paths,
                              struct err *err);
-/* Says so where the devices are of several kinds and are all taken to be one: as 'cost' says, or, NULL,
- * as planning_cost() has it.
+/* Says so where the devices are of several kinds and are all taken to be one: that of 'cost', or, NULL,
+ * of planning_cost().
  */
 void planning_warn(const struct cluster *cluster, const struct cost *cost);
 

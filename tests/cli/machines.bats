@@ -137,21 +137,25 @@ of_kinds() {
     echo ']}]}}'
 }
 
-@test "where devices are of several kinds the slowest counts for all, and that is said" {
+iteration_of() {
+    sed -nE 's/^iteration +([0-9.e+-]+) ms.*/\1/p' "$1"
+}
+
+@test "devices of several kinds are planned by what each takes" {
     model="$srcdir/etc/demo/digits.onnx --data $srcdir/etc/demo/digits-train.safetensors"
-    said='devices of several kinds, fast and slow: all are taken to be as fast as slow'
     of_kinds fast slow >mixed.json
     of_kinds fast fast >fast.json
     of_kinds slow slow >slow.json
     for cluster in mixed slow fast; do
-        "$TASUKI" plan $model --global-batch 64 --cluster $cluster.json --stages 2 >$cluster \
-            2>$cluster.err
+        "$TASUKI" plan $model --global-batch 64 --cluster $cluster.json --stages 2 \
+            -o $cluster.plan >$cluster 2>$cluster.err
+        cat $cluster $cluster.err
+        [ ! -s $cluster.err ]
+        "$TASUKI" simulate $cluster.plan --cluster $cluster.json --data "${model##* }" >$cluster.sim
+        [ "$(iteration_of $cluster.sim)" = "$(iteration_of $cluster)" ]
     done
-    cat mixed mixed.err
-    grep -q "$said" mixed.err
-    [ ! -s slow.err ]
-    [ "$(grep ^iteration mixed)" = "$(grep ^iteration slow)" ]
-    [ "$(grep ^iteration mixed)" != "$(grep ^iteration fast)" ]
+    awk -v a="$(iteration_of mixed)" -v slow="$(iteration_of slow)" -v fast="$(iteration_of fast)" \
+        'BEGIN { exit !(a < slow && a > fast) }'
     # So it is with cost files, in any order.
     for kind in fast slow; do
         sed "s/\"version\": 1,/& \"device\": \"$kind\",/" cost.json >$kind.cost
@@ -159,12 +163,70 @@ of_kinds() {
     sed -i 's/e-3/e-1/g' slow.cost
     for order in "--cost fast.cost --cost slow.cost" "--cost slow.cost --cost fast.cost"; do
         plan="$TASUKI plan --global-batch 8 $order --cluster mixed.json --stages 1 --replicas 1"
-        run $plan
-        [[ "$status" -eq 0 && "$output" == *"$said"*"iteration    7200 ms"* ]]
-        $plan -o plan.json
+        $plan -o plan.json >table 2>err
+        cat table
+        [ ! -s err ]
+        # One device does all: the fast one.
+        [ "$(iteration_of table)" = 72 ]
+        grep -q '"n0/gpu0"' plan.json
         run "$TASUKI" simulate plan.json $order --cluster mixed.json
-        [[ "$output" == *"$said"*"iteration 7200 ms"* ]]
+        [[ "$output" == *"iteration 72 ms"* ]]
+        sed -i 's#n0/gpu0#n0/gpu1#' plan.json
+        run "$TASUKI" simulate plan.json $order --cluster mixed.json
+        [[ "$output" == *"iteration 7200 ms"* ]]
     done
+}
+
+@test "a plan for devices of several kinds is trained as planned" {
+    demo="$srcdir/etc/demo/digits.onnx --data $srcdir/etc/demo/digits-train.safetensors"
+    options="--global-batch 48 --batchnorm-samples 16 --backend reference --precision float64"
+    losses() { sed -nE 's/.*"step": ?([0-9]+),.*"loss": ?([0-9.e+-]+).*/\1 \2/p' "$1"; }
+    of_kinds slow fast >mixed.json
+    sed -i 's/1e12/3e13/; s/1e10/3e11/2' mixed.json
+    "$TASUKI" plan $demo $options --cluster mixed.json --stages 2 --micro-batches 3 -o plan.json >table
+    cat table
+    grep -qx "Stages on fast: [01]." table
+    grep -qx "Stages on slow: [01]." table
+    "$TASUKI" train plan.json --data "${demo##* }" --precision float64 --backend reference --steps 3 \
+        --cluster mixed.json --ranks-in-process 2 --no-cache --log two.jsonl --keep-plan
+    "$TASUKI" train $demo $options --steps 3 --no-cache --log one.jsonl
+    losses two.jsonl >two
+    [ "$(wc -l <two)" -eq 3 ]
+    losses one.jsonl | paste -d' ' - two |
+        awk '{ d = $2 - $4; if ($1 != $3 || d * d > 1e-20) bad = 1 } END { exit bad }'
+}
+
+@test "a kind of device without costs is one clear error, and what is measured elsewhere is said" {
+    of_kinds fast slow >mixed.json
+    sed 's/"version": 1,/& "device": "fast",/' cost.json >fast.cost
+    run "$TASUKI" plan --global-batch 8 --cost fast.cost --cluster mixed.json
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [ "${#lines[@]}" -eq 1 ]
+    [[ "$output" == *'no --cost is for devices of kind "slow"'* ]]
+    # Costs that name no device are for any,
+    run "$TASUKI" plan --global-batch 8 --cost fast.cost --cost cost.json --cluster mixed.json
+    [ "$status" -eq 0 ]
+    [[ "$output" != *"several kinds"* ]]
+    # and those of none of them are taken for all.
+    sed 's/"version": 1,/& "device": "other",/' cost.json >other.cost
+    run "$TASUKI" plan --global-batch 8 --cost other.cost --cluster mixed.json
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"of several kinds, fast and slow: all are taken to be as fast as other"* ]]
+    # Of another network.
+    sed 's/"version": 1,/& "device": "slow", "precision": "bf16",/' cost.json >slow.cost
+    run "$TASUKI" plan --global-batch 8 --cost fast.cost --cost slow.cost --cluster mixed.json
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [ "${#lines[@]}" -eq 1 ]
+    [[ "$output" == *'the costs for "fast" are in float32, those for "slow" in bf16'* ]]
+    # A kind of which nothing says how fast it is.
+    sed 's/"flops": 1e12, "memory_bandwidth": 1e10/"memory": 1e9/' mixed.json >unknown.json
+    run "$TASUKI" plan "$srcdir/etc/demo/digits.onnx" --global-batch 64 --cluster unknown.json \
+        --data "$srcdir/etc/demo/digits-train.safetensors"
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *'nothing says how fast its devices of kind "slow" are'* ]]
 }
 
 @test "more nodes than the machine has, or none, are one clear error" {

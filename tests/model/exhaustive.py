@@ -21,9 +21,11 @@ CLOSE = 1e-9
 
 
 class Cost:
-    """tasuki-cost(5), as far as it is drawn here: every block has a batch axis."""
+    """tasuki-cost(5), as far as it is drawn here: every block has a batch axis. 'kinds' are those of
+    devices, each with a Cost, of which the seconds count."""
 
-    def __init__(self, top):
+    def __init__(self, top, kinds=None):
+        self.kinds = kinds or {}
         self.sizes = top["micro_batch"]
         self.blocks = top["blocks"]
         place = {block["name"]: i for i, block in enumerate(self.blocks)}
@@ -56,11 +58,11 @@ class Cost:
 
 
 class Cluster:
-    """Devices directly below the root, or in nodes; 'memory' of each. A wire is (place,
+    """Devices directly below the root, or in nodes; 'memory' and 'kinds' of each. A wire is (place,
     direction)."""
 
-    def __init__(self, nodes, each, inside, across, latency, inside_latency, memory):
-        self.nodes, self.each, self.memory = nodes, each, memory
+    def __init__(self, nodes, each, inside, across, latency, inside_latency, memory, kinds):
+        self.nodes, self.each, self.memory, self.kinds = nodes, each, memory, kinds
         self.inside, self.across = inside, across
         self.latency, self.inside_latency = latency, inside_latency
 
@@ -70,8 +72,8 @@ class Cluster:
 
     def tree(self):
         """tasuki-topo(5)."""
-        devices = [{"kind": "device", "id": str(d), "bandwidth": self.inside, "memory": memory}
-                   for d, memory in enumerate(self.memory)]
+        devices = [{"kind": "device", "id": str(d), "bandwidth": self.inside, "memory": memory,
+                    "device": self.kinds[d]} for d, memory in enumerate(self.memory)]
         root = {"latency": self.latency, "children": [
             {"kind": "node", "name": f"n{n}", "bandwidth": self.across,
              "latency": self.inside_latency,
@@ -290,12 +292,13 @@ class Simulation:
 
     def seconds(self, worker, part):
         blocks = self.blocks[worker.stage]
+        cost = self.cost.kinds.get(self.cluster.kinds[worker.device], self.cost)
         if part == "STEP":
-            return sum(self.cost.blocks[b]["step"] for b in blocks)
+            return sum(cost.blocks[b]["step"] for b in blocks)
         if worker.next == worker.last:
             blocks = [blocks[-1 - worker.pieces]]
         keys = {"F": ["forward"], "B": ["dgrad"], "W": ["wgrad"], "BW": ["dgrad", "wgrad"]}
-        return sum(self.cost.sum(blocks, key, worker.samples) for key in keys[part])
+        return sum(cost.sum(blocks, key, worker.samples) for key in keys[part])
 
     def advance(self, worker):
         """Run what can be run at once; True where anything has changed."""
@@ -433,8 +436,8 @@ def all_places(cluster, n):
     seen = set()
     for devices in itertools.permutations(range(cluster.devices), n):
         names = {}
-        key = tuple((names.setdefault(cluster.node(d), len(names)), cluster.memory[d])
-                    for d in devices)
+        key = tuple((names.setdefault(cluster.node(d), len(names)), cluster.memory[d],
+                     cluster.kinds[d]) for d in devices)
         if key not in seen:
             seen.add(key)
             yield devices
@@ -509,21 +512,37 @@ def draw_cluster(draw, top):
     uneven = draw.random() < 0.25
     memory = [memory * (draw.choice([1, 2]) if uneven else 1) for _ in range(nodes * each)]
     latency = draw.uniform(0, 1e-3)
-    return Cluster(nodes, each, inside, across, latency,
-                   latency if nodes == 1 else draw.uniform(0, latency), memory)
+    inside_latency = latency if nodes == 1 else draw.uniform(0, latency)
+    kinds = [draw.choice(["", "fast"]) for _ in memory] if draw.random() < 0.4 else [""] * len(memory)
+    return Cluster(nodes, each, inside, across, latency, inside_latency, memory, kinds)
 
 
-def ask(folder, top, cluster, batch):
+def draw_fast(draw, top):
+    """The same network on devices that take less for most blocks."""
+    fast = json.loads(json.dumps(top))
+    fast["device"] = "fast"
+    for block in fast["blocks"]:
+        times = draw.uniform(0.3, 1.2)
+        for key in ("forward", "dgrad", "wgrad"):
+            if key in block:
+                block[key] = [times * seconds for seconds in block[key]]
+        block["step"] *= times
+    return fast
+
+
+def ask(folder, tops, cluster, batch):
     """The seconds of --exhaustive; infinite where nothing fits."""
-    path = os.path.join(folder, "cost.json")
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(top, file)
+    costs = []
+    for i, top in enumerate(tops):
+        costs += ["--cost", os.path.join(folder, f"cost{i}.json")]
+        with open(costs[-1], "w", encoding="utf-8") as file:
+            json.dump(top, file)
     tree = os.path.join(folder, "cluster.json")
     with open(tree, "w", encoding="utf-8") as file:
         json.dump(cluster.tree(), file)
-    done = subprocess.run([os.environ["TASUKI"], "plan", "--exhaustive", "--cost", path,
-                           "--cluster", tree, "--global-batch", str(batch),
-                           "--recompute", "none", "--format", "json"],
+    done = subprocess.run([os.environ["TASUKI"], "plan", "--exhaustive", *costs, "--cluster", tree,
+                           "--global-batch", str(batch), "--recompute", "none", "--format",
+                           "json"],
                           capture_output=True, text=True)
     if done.returncode and "fit" in done.stderr:
         return math.inf
@@ -536,7 +555,8 @@ def compare(seed, folder):
     top = draw_cost(draw)
     cluster = draw_cluster(draw, top)
     batch = draw.choice([3, 4, 6])
-    cost = Cost(top)
+    fast = draw_fast(draw, top)
+    cost = Cost(top, {"fast": Cost(fast)})
     best, which, count = math.inf, None, 0
     for plan in all_plans(cost, cluster, batch):
         count += 1
@@ -544,7 +564,7 @@ def compare(seed, folder):
             seconds = Simulation(cost, cluster, plan).run()
             if seconds < best:
                 best, which = seconds, plan
-    found = ask(folder, top, cluster, batch)
+    found = ask(folder, [top, fast], cluster, batch)
     tap.check(found == best or abs(found - best) <= CLOSE * best,
               f"seed {seed}, {json.dumps(cluster.tree())}, batch {batch}: --exhaustive "
               f"{found!r}, here {best!r} by {which}")

@@ -5,6 +5,7 @@
 
 #include "unit.h"
 
+#include "base/mem.h"
 #include "scheduler/cost.h"
 #include "scheduler/partition.h"
 #include "topology/cluster.h"
@@ -133,6 +134,47 @@ static inline struct cost *even_cost(int n, double bytes, double parameters)
     cost = cost_from_json("even", top, NULL);
     json_decref(top);
     return cost;
+}
+
+static inline void scale_list(double *list, int n, double times)
+{
+    for (int i = 0; i < n && list; i++)
+        list[i] *= times;
+}
+
+/* The same network on another kind of device, on which each block takes 'low' to 'high' times as
+ * long.
+ */
+static inline struct cost *cost_on(const struct cost *cost, const char *device, double low,
+                                   double high, unsigned *seed)
+{
+    json_t *json = cost_to_json(cost);
+    struct cost *copy = cost_from_json(device, json, NULL);
+
+    json_decref(json);
+    free(copy->device);
+    copy->device = mem_strdup(device);
+    for (int b = 0; b < copy->n_blocks; b++) {
+        struct cost_block *block = &copy->blocks[b];
+        double times = random_in(seed, low, high);
+
+        scale_list(block->forward, copy->n_sizes, times);
+        scale_list(block->dgrad, copy->n_sizes, times);
+        scale_list(block->wgrad, copy->n_sizes, times);
+        scale_list(block->selective_dgrad, copy->n_sizes, times);
+        block->step *= times;
+    }
+    return copy;
+}
+
+/* Of each device, by a letter: 'f'ast or 's'low. */
+static inline void set_kinds(struct cluster *cluster, const char *kinds)
+{
+    assert_int_equal(strlen(kinds), cluster->n_devices);
+    for (int d = 0; d < cluster->n_devices; d++) {
+        free(cluster->devices[d].kind);
+        cluster->devices[d].kind = mem_strdup(kinds[d] == 'f' ? "fast" : "slow");
+    }
 }
 
 #define ROOMY "flat:4,bandwidth=1e9,latency=0,memory=1e30"
