@@ -269,8 +269,8 @@ static int explain_missed(const struct search *s, double smallest, double room, 
     double enough;
 
     if (s->uniform)
-        err_set_code(err, EXIT_USAGE, "%s%s%snothing was found that fits %.0f bytes per device, which "
-                     "by estimate may do", s->request->schedule ? "--schedule " : "",
+        err_set_code(err, EXIT_USAGE, "%s%s%snothing was found that fits %.0f bytes per device, "
+                     "which by estimate may do", s->request->schedule ? "--schedule " : "",
                      s->request->schedule ? s->request->schedule : "",
                      s->request->schedule ? ": " : "", room);
     else
@@ -494,8 +494,8 @@ int explain_failure(struct search *s, struct err *err)
         return explain_giant(s, giant, bytes, room, err);
     needed = isfinite(room) ? least_memory(s, size, dmax(room, 1)) : 0;
     if (r->stages > s->table->n)
-        return REFUSE("--stages %d: the %d blocks of the network are planned as %d pieces, of which a "
-                      "stage has one at least; at most --stages %d would do", r->stages,
+        return REFUSE("--stages %d: the %d blocks of the network are planned as %d pieces, of "
+                      "which a stage has one at least; at most --stages %d would do", r->stages,
                       s->cost->n_blocks, s->table->n, s->table->n);
     if (needed <= 0) {
         err_set_code(err, EXIT_USAGE, "these pins leave no plan, whatever the memory");

@@ -38,7 +38,8 @@ static void a_block_may_recompute_selectively(void **state)
         "\"micro_batch\":[2,4],\"blocks\":["
         "{\"name\":\"a\",\"forward\":1,\"dgrad\":1,\"activations\":[8,16],\"variants\":"
         "[{\"recompute\":\"full\",\"dgrad\":2},{\"dgrad\":[1,2]},"
-        "{\"recompute\":\"selective\",\"tensor\":2,\"dgrad\":9,\"step\":3},{\"recompute\":\"selective\",\"dgrad\":[1.5,2.5]}]},"
+        "{\"recompute\":\"selective\",\"tensor\":2,\"dgrad\":9,\"step\":3},"
+        "{\"recompute\":\"selective\",\"dgrad\":[1.5,2.5]}]},"
         "{\"name\":\"b\",\"forward\":1,\"dgrad\":1,\"activations\":8,\"variants\":"
         "[{\"recompute\":\"selective\",\"activations\":4}]},"
         "{\"name\":\"c\",\"forward\":1,\"dgrad\":1}],\"edges\":[]}";
@@ -341,8 +342,8 @@ static void mistakes_are_named_by_key(void **state)
           "more: leave it out" },
         { VARIANT("\"recompute\":\"full\",\"activations\":1"),
           "blocks[0].variants[0].activations: \"full\" goes by block \"a\"'s own, with" },
-        { VARIANT("\"dgrad\":2"), "blocks[0].variants[0].dgrad: \"none\" goes by block \"a\"'s own: "
-          "leave" },
+        { VARIANT("\"dgrad\":2"),
+          "blocks[0].variants[0].dgrad: \"none\" goes by block \"a\"'s own: leave" },
         { VARIANT("\"recompute\":\"selective\",\"wgrad\":[2]"),
           "blocks[0].variants[0].wgrad: \"selective\" goes by block \"a\"'s own: leave" },
         { VARIANT("\"recompute\":\"selective\",\"step\":2"),

@@ -197,8 +197,9 @@ static void a_block_that_fits_nowhere_is_named_with_what_it_lacks(void **state)
     request.memory = 2500;
     memset(&err, 0, sizeof(err));
     assert_null(plan_for(6, ROOMY, &request, &err));
-    assert_contains(err.text, "the network does not fit on 4 devices of 2500 bytes; of 4 stages the one "
-                    "with the 2 blocks \"b0\" to \"b1\" lacks 1702 bytes; --memory 4202 would do");
+    assert_contains(err.text, "the network does not fit on 4 devices of 2500 bytes; of 4 stages "
+                    "the one with the 2 blocks \"b0\" to \"b1\" lacks 1702 bytes; "
+                    "--memory 4202 would do");
 }
 
 static int half_as_much_again(void *user, const struct plan *plan, int stage,
