@@ -217,6 +217,10 @@ int launcher_look_again(struct launcher *l, struct err *err)
     launcher_note_time(l, facts);
     if (strcmp(facts->state, "running") != 0)
         bad = err_set(err, "job %s is over: Slurm says %s", l->job, facts->state);
+    else if (l->home && *facts->batch_host && strcmp(facts->batch_host, l->home) != 0)
+        /* Which was cut off from it for a while. */
+        bad = err_set(err, "job %s is over on this node: Slurm has started it again on %s", l->job,
+                      facts->batch_host);
     else
         bad = launcher_check(l, facts, err);
     slurm_facts_free(facts);
