@@ -147,7 +147,7 @@ setup() {
 # Another user, on the login node: $init makes "module" known.
 srun_by_module() {
     run "$lab" run timeout 100 setpriv --reuid=65534 --regid=65534 --clear-groups \
-        env HOME=/nonexistent bash --noprofile --norc -c '
+        env -u TASUKI_PKGLIBDIR HOME=/nonexistent bash --noprofile --norc -c '
         cd / && . "$1" && module use "$PREFIX/share/tasuki/modulefiles" && module load tasuki &&
         srun --mpi=pmix -N2 --ntasks-per-node=1 tasuki topo --measure=none' bash "$init"
     echo "$output"
