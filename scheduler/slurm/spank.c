@@ -182,7 +182,7 @@ static void name_report(char *path, size_t size, uint32_t job, uint32_t step)
     free(output);
 }
 
-/* What the step that waits has of a job, which is one component of a heterogeneous one, or all of it. */
+/* What the step that waits has of a job: of one component of a heterogeneous one, or of all. */
 struct part {
     int group;              /* -1: the job has no components */
     char *nodes;
