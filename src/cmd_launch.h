@@ -91,6 +91,8 @@ int launcher_answer(const struct options *options, struct err *err);
  * is less than the run was told to have: to be requeued, where Slurm would do that.
  */
 int launcher_check(struct launcher *l, const struct slurm_facts *facts, struct err *err);
+/* Of "gpu:p100:4". */
+int64_t launcher_count_gpus(const char *gres);
 
 /* l->order, where the model is a plan that names nodes of this job. */
 int launcher_order(struct launcher *l, struct err *err);

@@ -77,7 +77,7 @@ static const struct slurm_node *find_node(const struct slurm_facts *facts, const
     return NULL;
 }
 
-static int64_t count_gpus(const char *gres)
+int64_t launcher_count_gpus(const char *gres)
 {
     struct slurm_gpus *gpus;
     int kinds = slurm_gpus_of(gres, &gpus);
@@ -93,7 +93,8 @@ static struct health_record record_of(const struct slurm_node *node)
 {
     return (struct health_record){
         .cpus = (int64_t)node->sockets * node->cores * node->threads, .memory = node->memory,
-        .gpus = count_gpus(node->gres), .given = count_gpus(node->given), .gres = node->gres,
+        .gpus = launcher_count_gpus(node->gres), .given = launcher_count_gpus(node->given),
+        .gres = node->gres,
     };
 }
 

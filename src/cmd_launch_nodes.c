@@ -31,23 +31,63 @@ static int64_t number_of(const char *name)
     return text && *text && !*end && value > 0 && value < INT32_MAX ? value : 0;
 }
 
-/* The least of "4(x3),2"; 0: not known. */
-static int64_t least_cpus(void)
+/* Of so many nodes what the smallest has, and all. */
+struct sizes {
+    int64_t nodes, least, sum;
+};
+
+static void count(struct sizes *sizes, int64_t value, int64_t nodes)
+{
+    if (sizes->nodes == 0 || value < sizes->least)
+        sizes->least = value;
+    sizes->nodes += nodes;
+    sizes->sum += value * nodes;
+}
+
+/* "4(x3),2"; 0: not known. */
+static struct sizes count_cpus(void)
 {
     const char *text = getenv("SLURM_JOB_CPUS_PER_NODE");
-    int64_t least = 0;
+    struct sizes sizes = { 0 };
 
     while (text && *text) {
         char *end;
-        long n = strtol(text, &end, 10);
+        long n = strtol(text, &end, 10), nodes = 1;
 
         if (end == text || n <= 0)
-            return 0;
-        least = least == 0 || n < least ? n : least;
+            return (struct sizes){ 0 };
+        if (sscanf(end, "(x%7ld)", &nodes) == 1 && nodes < 1)
+            nodes = 1;
+        count(&sizes, n, nodes);
         text = strchr(end, ',');
         text = text ? text + 1 : NULL;
     }
-    return least;
+    return sizes;
+}
+
+static void say_idle_of(const struct launcher *l, const char *what, const struct sizes *sizes)
+{
+    int64_t idle = sizes->sum - sizes->least * sizes->nodes;
+
+    if (idle > 0)
+        log_warning("nodes are of unequal size, and each gets %" PRId64 " rank%s: %" PRId64
+                    " of %" PRId64 " %s stay idle", l->tasks, l->tasks == 1 ? "" : "s", idle,
+                    sizes->sum, what);
+}
+
+/* Larger nodes get no more ranks than others. These share all CPUs, unless there is a number of
+ * them to each.
+ */
+static void say_idle(const struct launcher *l, const struct slurm_facts *facts,
+                     const struct sizes *cpus)
+{
+    struct sizes gpus = { 0 };
+
+    if (!l->bind || strcmp(l->bind, "all") != 0)
+        say_idle_of(l, "CPUs", cpus);
+    for (int i = 0; facts && l->gpus && i < facts->n_nodes; i++)
+        count(&gpus, launcher_count_gpus(facts->nodes[i].given), 1);
+    say_idle_of(l, "GPUs", &gpus);
 }
 
 /* A --cpu-bind of the user's is srun's to do; without one ranks bind themselves. */
@@ -68,7 +108,8 @@ static int choose_tasks(struct launcher *l, struct slurm_facts *facts, struct er
 {
     struct submit job = { .options = (struct options *)l->options, .facts = facts,
                           .partition = "", .nodes = l->nodes };
-    int64_t cpus = least_cpus(), all = number_of("SLURM_NTASKS");
+    const struct sizes sizes = count_cpus();
+    int64_t cpus = sizes.least, all = number_of("SLURM_NTASKS");
     const char *kernels;
     bool given;
 
@@ -89,6 +130,7 @@ static int choose_tasks(struct launcher *l, struct slurm_facts *facts, struct er
     if (!l->cpus && cpus)
         l->cpus = cpus > l->tasks ? cpus / l->tasks : 1;
     choose_binding(l);
+    say_idle(l, facts, &sizes);
     return 0;
 }
 
@@ -175,6 +217,10 @@ int launcher_look_again(struct launcher *l, struct err *err)
     launcher_note_time(l, facts);
     if (strcmp(facts->state, "running") != 0)
         bad = err_set(err, "job %s is over: Slurm says %s", l->job, facts->state);
+    else if (l->home && *facts->batch_host && strcmp(facts->batch_host, l->home) != 0)
+        /* Which was cut off from it for a while. */
+        bad = err_set(err, "job %s is over on this node: Slurm has started it again on %s", l->job,
+                      facts->batch_host);
     else
         bad = launcher_check(l, facts, err);
     slurm_facts_free(facts);

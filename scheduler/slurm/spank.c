@@ -11,17 +11,21 @@
  * step starts.
  */
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <slurm/slurm.h>
 #include <slurm/spank.h>
 
 extern char **environ;
@@ -152,21 +156,136 @@ static int wait_for(pid_t process)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-static void write_report(uint32_t job, uint32_t step, uint32_t nodes)
+/* Of a batch job, where that is a file; malloc'ed, NULL: there is none. */
+static char *output_of(uint32_t job)
 {
-    char jobid[32], count[32], mpi[128], own[64];
-    char *file = report.file ? report.file : own;
-    char *words[] = { "srun", jobid, "--overlap", "--input=none", "--quiet", "--ntasks-per-node=1",
-                      count, mpi, (char *)report.program, "topo", "--quiet", "--output", file,
-                      NULL };
-    pid_t process;
-    int code;
+    job_info_msg_t *message;
+    char path[PATH_MAX] = "";
+    struct stat status;
 
-    snprintf(jobid, sizeof(jobid), "--jobid=%u", job);
-    snprintf(count, sizeof(count), "--nodes=%u", nodes);
-    snprintf(mpi, sizeof(mpi), "--mpi=%.100s", report.mpi);
-    snprintf(own, sizeof(own), "tasuki-report-%u.%u.txt", job, step);
-    code = start(words, &process);
+    if (slurm_load_job(&message, job, 0))
+        return NULL;
+    for (uint32_t i = 0; i < message->record_count; i++)
+        if (message->job_array[i].job_id == job && message->job_array[i].batch_flag)
+            slurm_get_job_stdout(path, sizeof(path), &message->job_array[i]);
+    slurm_free_job_info_msg(message);
+    return stat(path, &status) == 0 && S_ISREG(status.st_mode) ? strdup(path) : NULL;
+}
+
+/* Beside the job's output, else in the working directory. */
+static void name_report(char *path, size_t size, uint32_t job, uint32_t step)
+{
+    char *output = output_of(job), *slash = output ? strrchr(output, '/') : NULL;
+    int folder = slash ? (int)(slash + 1 - output) : 0;
+
+    snprintf(path, size, "%.*stasuki-report-%u.%u.txt", folder, output ? output : "", job, step);
+    free(output);
+}
+
+/* What the step that waits has of a job: of one component of a heterogeneous one, or of all. */
+struct part {
+    int group;              /* -1: the job has no components */
+    char *nodes;
+    int count;
+};
+
+#define MOST_PARTS 32
+#define PART_WORDS 10
+
+static bool find_part(uint32_t job, uint32_t step, struct part *part)
+{
+    job_step_info_response_msg_t *message;
+    hostlist_t list = NULL;
+
+    part->nodes = NULL;
+    if (slurm_get_job_steps(0, job, step, &message, SHOW_ALL))
+        return false;
+    if (message->job_step_count > 0 && message->job_steps[0].nodes)
+        part->nodes = strdup(message->job_steps[0].nodes);
+    slurm_free_job_step_info_response_msg(message);
+    if (part->nodes)
+        list = slurm_hostlist_create(part->nodes);
+    part->count = list ? slurm_hostlist_count(list) : 0;
+    if (list)
+        slurm_hostlist_destroy(list);
+    return part->count > 0;
+}
+
+/* A component that takes no part in the step has no step of that number. */
+static int find_parts(uint32_t leader, uint32_t step, struct part parts[MOST_PARTS])
+{
+    job_info_msg_t *message;
+    int n = 0;
+
+    if (slurm_load_job(&message, leader, SHOW_ALL))
+        return 0;
+    for (uint32_t i = 0; i < message->record_count && n < MOST_PARTS; i++) {
+        const slurm_job_info_t *info = &message->job_array[i];
+        bool component = info->het_job_id != 0 && info->het_job_id == leader;
+
+        if (!component && info->job_id != leader)
+            continue;
+        parts[n].group = component ? (int)info->het_job_offset : -1;
+        n += find_part(info->job_id, step, &parts[n]);
+    }
+    slurm_free_job_info_msg(message);
+    return n;
+}
+
+/* Of a component of a heterogeneous job the first one, by which srun knows all. */
+static uint32_t leader_of(uint32_t job)
+{
+    job_info_msg_t *message;
+    uint32_t leader = job;
+
+    if (slurm_load_job(&message, job, SHOW_ALL))
+        return job;
+    for (uint32_t i = 0; i < message->record_count; i++)
+        if (message->job_array[i].job_id == job && message->job_array[i].het_job_id)
+            leader = message->job_array[i].het_job_id;
+    slurm_free_job_info_msg(message);
+    return leader;
+}
+
+struct words {
+    int n;
+    char *list[MOST_PARTS * PART_WORDS + 8];
+};
+
+static void add(struct words *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* One that is not there ends the list. */
+static void add(struct words *words, const char *format, ...)
+{
+    char *word = NULL;
+    va_list arguments;
+
+    va_start(arguments, format);
+    if (vasprintf(&word, format, arguments) < 0)
+        word = NULL;
+    va_end(arguments);
+    words->list[words->n++] = word;
+}
+
+static void add_part(struct words *words, const struct part *part, const char *file)
+{
+    if (part->group >= 0)
+        add(words, "--het-group=%d", part->group);
+    add(words, "--nodes=%d", part->count);
+    add(words, "--nodelist=%s", part->nodes);
+    add(words, "--ntasks-per-node=1");
+    add(words, "%s", report.program);
+    add(words, "topo");
+    add(words, "--quiet");
+    add(words, "--output");
+    add(words, "%s", file);
+}
+
+static void run_report(struct words *words, const char *file)
+{
+    pid_t process;
+    int code = start(words->list, &process);
+
     if (code) {
         slurm_error("--tasuki-report: srun cannot be started: %s", strerror(code));
         return;
@@ -181,19 +300,49 @@ static void write_report(uint32_t job, uint32_t step, uint32_t nodes)
         slurm_info("--tasuki-report: %s", file);
 }
 
+static void write_report(uint32_t job, uint32_t step)
+{
+    uint32_t leader = leader_of(job);
+    struct part parts[MOST_PARTS];
+    int n = find_parts(leader, step, parts);
+    char own[PATH_MAX], *file = report.file ? report.file : own;
+    struct words words = { 0 };
+
+    if (!report.file)
+        name_report(own, sizeof(own), job, step);
+    add(&words, "srun");
+    add(&words, "--jobid=%u", leader);
+    add(&words, "--overlap");
+    add(&words, "--input=none");
+    add(&words, "--quiet");
+    add(&words, "--mpi=%.100s", report.mpi);
+    for (int i = 0; i < n; i++) {
+        if (i)
+            add(&words, ":");
+        add_part(&words, &parts[i], file);
+    }
+    if (n)
+        run_report(&words, file);
+    else
+        slurm_error("--tasuki-report: Slurm does not tell the nodes of step %u.%u", job, step);
+    for (int i = 0; i < words.n; i++)
+        free(words.list[i]);
+    for (int i = 0; i < n; i++)
+        free(parts[i].nodes);
+}
+
 int slurm_spank_local_user_init(spank_t spank, int n, char **arguments)
 {
-    uint32_t job, step, nodes;
+    uint32_t job, step;
 
     (void)n;
     (void)arguments;
     if (!report.asked || getenv(INNER))
         return 0;
-    if (spank_get_item(spank, S_JOB_ID, &job) || spank_get_item(spank, S_JOB_STEPID, &step) ||
-        spank_get_item(spank, S_JOB_NNODES, &nodes) || nodes == 0)
-        slurm_error("--tasuki-report: Slurm does not tell the number of nodes");
+    if (spank_get_item(spank, S_JOB_ID, &job) || spank_get_item(spank, S_JOB_STEPID, &step))
+        slurm_error("--tasuki-report: Slurm does not tell the number of the step");
     else
-        write_report(job, step, nodes);
+        write_report(job, step);
     return 0;
 }
 

@@ -54,13 +54,14 @@ load_and_unload() {
         before=$(env | grep -vE "^(__|_=|_L|LMOD|LOADED|_Mod|MODULE)" | sort)
         module use "$PREFIX/share/tasuki/modulefiles" && module load tasuki &&
         [ "$(command -v tasuki)" = "$PREFIX/bin/tasuki" ] && tasuki --version && tasuki info &&
-        man -w tasuki && man -w ls && module list 2>&1 && module help tasuki 2>&1 &&
+        man -w tasuki && man -w ls && man -P cat tasuki | grep -A2 ^NAME && module list 2>&1 && module help tasuki 2>&1 &&
         module whatis tasuki 2>&1 && module unload tasuki
         command -v tasuki && echo "tasuki is still there"
         [ "$before" = "$(env | grep -vE "^(__|_=|_L|LMOD|LOADED|_Mod|MODULE)" | sort)" ] ||
             { echo "not taken back:"; env; }'
     echo "$output"
     [[ "$output" == *"$PREFIX/share/man/man1/tasuki.1"* && "$output" == *"tasuki/$version"* ]]
+    [[ "$output" == *$'\nNAME\n     tasuki '* ]]
     [[ "$output" == *"man tasuki-site"* && "$output" == *"Name: tasuki"* ]]
     [[ "$output" != *"still there"* && "$output" != *"not taken back"* ]]
     [[ "$output" == *"settings   $PREFIX/etc/tasuki/tasuki.conf"* ]]
@@ -143,19 +144,38 @@ setup() {
     done
 }
 
-@test "under Slurm another user loads the module and starts it by srun" {
-    [ -e "$PREFIX/lib/tasuki/tasuki-mpi.so" ] || skip "built without MPI"
-    export LAB_DIR=$ROOT/lab LAB_NODES=2 LAB_CPUS=4
-    environment_modules
-    reason=$("$lab" why-not) || reason=
-    [ -z "$reason" ] || skip "$reason"
-    "$lab" up
+# Another user, on the login node: $init makes "module" known.
+srun_by_module() {
     run "$lab" run timeout 100 setpriv --reuid=65534 --regid=65534 --clear-groups \
-        env HOME=/nonexistent bash --noprofile --norc -c '
+        env -u TASUKI_PKGLIBDIR HOME=/nonexistent bash --noprofile --norc -c '
         cd / && . "$1" && module use "$PREFIX/share/tasuki/modulefiles" && module load tasuki &&
         srun --mpi=pmix -N2 --ntasks-per-node=1 tasuki topo --measure=none' bash "$init"
-    "$lab" down
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "$output" == *n1* && "$output" == *n2* ]]
+}
+
+slurm_up() {
+    local reason
+    [ -e "$PREFIX/lib/tasuki/tasuki-mpi.so" ] || skip "built without MPI"
+    export LAB_DIR=$ROOT/lab LAB_NODES=2 LAB_CPUS=4
+    reason=$("$lab" why-not) || reason=
+    [ -z "$reason" ] || skip "$reason"
+    "$lab" up
+}
+
+teardown() {
+    [ ! -e "$ROOT/lab" ] || LAB_DIR=$ROOT/lab "$lab" down
+}
+
+@test "under Slurm another user loads the module by Environment Modules and starts it by srun" {
+    environment_modules
+    slurm_up
+    srun_by_module
+}
+
+@test "under Slurm another user loads the module by Lmod and starts it by srun" {
+    lmod
+    slurm_up
+    srun_by_module
 }

@@ -45,6 +45,35 @@ complete_in() {
     "$ROOT/root/usr/bin/tasuki" --version
     dpkg --root="$ROOT/root" --purge tasuki
     [ ! -e "$ROOT/root/usr/bin/tasuki" ] && [ ! -e "$ROOT/root/etc/tasuki" ]
+    apt_installs "$deb"
+}
+
+# What this system has, and what is written over it, which goes away: a whole system for apt.
+apt_installs() {
+    command -v apt-get >/dev/null || skip "built; apt is not installed"
+    mkdir "$ROOT/over" "$ROOT/system"
+    unshare -m --propagation private true 2>/dev/null || skip "built; no namespaces for apt"
+    run unshare -m bash -ec '
+        mount -t tmpfs none "$1/over" && mkdir "$1/over/upper" "$1/over/work"
+        mount -t overlay none -o "lowerdir=/,upperdir=$1/over/upper,workdir=$1/over/work" \
+            "$1/system"
+        mount -t proc none "$1/system/proc"
+        cp "$2" "$1/system/tmp/tasuki.deb"
+        # What it needs is looked up among all packages, as if none were there.
+        chroot "$1/system" apt-get -s -o Dir::State::status=/dev/null install /tmp/tasuki.deb >"$3" ||
+            echo "no lists of packages"
+        chroot "$1/system" apt-get -q -y -o Dpkg::Use-Pty=0 --no-install-recommends \
+            install /tmp/tasuki.deb
+        chroot "$1/system" sh -c "dpkg -s tasuki; /usr/bin/tasuki --version; apt-get check"
+        chroot "$1/system" apt-get -q -y purge tasuki
+        [ ! -e "$1/system/usr/bin/tasuki" ]' bash "$ROOT" "$1" "$ROOT/simulated"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"Status: install ok installed"* ]]
+    if [[ "$output" != *"no lists of packages"* ]]; then
+        grep -q '^Inst tasuki ' "$ROOT/simulated"
+        grep -q '^Inst libhwloc15 ' "$ROOT/simulated"
+    fi
 }
 
 # Debian has no packages that RPM knows: what it needs is not looked at there.

@@ -73,6 +73,37 @@ all_idle() {
     [ "$("$lab" run sinfo -h -N -p main -o %T | grep -cx idle)" = "$LAB_NODES" ]
 }
 
+submit() {
+    "$lab" run timeout 60 "$TASUKI" submit "$@"
+}
+
+# By the job's state, of which squeue shows some minutes what is over.
+in_state() {
+    [ "$("$lab" run squeue -h -t all -j "$1" -o %T)" = "$2" ]
+}
+
+ended() {
+    in_state "$1" COMPLETED || in_state "$1" FAILED || in_state "$1" CANCELLED
+}
+
+no_steps() {
+    ! "$lab" run pgrep -f '^slurmstepd: \[' >/dev/null
+}
+
+# A requeued job waits two minutes, in which the processes of its last start go away. Here it
+# waits for these, and two seconds: slurmd takes a job that starts in the second in which it was
+# killed for the killed one ("already killed, do not launch batch job").
+let_go_on() {
+    wait_until in_state "$1" PENDING
+    wait_until no_steps
+    "$lab" run scontrol update jobid="$1" StartTime=now+2
+}
+
+# How often Slurm has started it again.
+restarts() {
+    "$lab" run scontrol show job "$1" | sed -n 's/.* Restarts=\([0-9]*\) .*/\1/p'
+}
+
 # On the login node of the lab.
 srun() {
     "$lab" run timeout 300 srun "$@"

@@ -19,32 +19,6 @@ setup() {
     begin_in_lab
 }
 
-submit() {
-    "$lab" run timeout 60 "$TASUKI" submit "$@"
-}
-
-# By the job's state, of which squeue shows some minutes what is over.
-in_state() {
-    [ "$("$lab" run squeue -h -t all -j "$1" -o %T)" = "$2" ]
-}
-
-ended() {
-    in_state "$1" COMPLETED || in_state "$1" FAILED || in_state "$1" CANCELLED
-}
-
-no_steps() {
-    ! "$lab" run pgrep -f '^slurmstepd: \[' >/dev/null
-}
-
-# A requeued job waits two minutes, in which the processes of its last start go away. Here it
-# waits for these, and two seconds: slurmd takes a job that starts in the second in which it was
-# killed for the killed one ("already killed, do not launch batch job").
-let_go_on() {
-    wait_until in_state "$1" PENDING
-    wait_until no_steps
-    "$lab" run scontrol update jobid="$1" StartTime=now+2
-}
-
 @test "a submitted job trains on two nodes and ends; submit prints its number" {
     run --separate-stderr submit "${training[@]}" --steps 6 --nodes 2 \
         --ntasks-per-node 1 --time 10
@@ -81,11 +55,6 @@ let_go_on() {
     [ "$(grep -c 'resuming from' run/job-"$id".out)" -eq 2 ]
     grep -q 'to be continued, restart 1 of at most 100' run/job-"$id".out
     same_losses run/log.jsonl alone
-}
-
-# How often Slurm has started it again.
-restarts() {
-    "$lab" run scontrol show job "$1" | sed -n 's/.* Restarts=\([0-9]*\) .*/\1/p'
 }
 
 # The job "$id" on $1 nodes, of 16 slow steps or $2, has a checkpoint, and some steps more.

@@ -391,6 +391,56 @@ with_report() {
     [ ! -e tasuki-report-* ]
 }
 
+# Of a step of job $1: which nodes it speaks of.
+report_has() {
+    cat "$1"
+    [ "$(grep -oE '\bn[1-4]\b' "$1" | sort -u | tr '\n' ' ')" = "$2 " ]
+}
+
+batch_job_ended() {
+    [ "$("$lab" run squeue -h -t all -j "$1" -o %T)" = COMPLETED ]
+}
+
+@test "srun --tasuki-report writes beside a batch job's output, and in steps of any allocation" {
+    [ -e "$TASUKI_PKGLIBDIR/tasuki_spank.so" ] || skip "built without spank.h"
+    local job
+    export TASUKI_MEASURE=none
+    mkdir out
+    job=$("$lab" run sbatch --parsable -N2 -w n1,n2 -o out/job-%j.txt \
+        --wrap 'cd /; srun --tasuki-report=/nonexistent/x true; srun --tasuki-report hostname')
+    wait_until batch_job_ended "$job"
+    cat out/job-*.txt
+    # The report is made by a step, too: the first one, which failed, was number 1.
+    report_has out/tasuki-report-"$job".2.txt "n1 n2"
+    grep -qx n2 out/job-"$job".txt
+    # Output that is no file has nothing beside it.
+    job=$("$lab" run sbatch --parsable -N1 -w n3 -o /dev/null --wrap 'srun --tasuki-report true')
+    wait_until batch_job_ended "$job"
+    report_has tasuki-report-"$job".0.txt n3
+    [ ! -e /dev/tasuki-report-"$job".0.txt ]
+    # shellcheck disable=SC2016
+    "$lab" run timeout 100 salloc -Q -N2 -w n2,n3 sh -c \
+        'srun -N1 -w n3 --tasuki-report true && echo $SLURM_JOB_ID' >number
+    report_has tasuki-report-"$(cat number)".0.txt n3
+}
+
+@test "srun --tasuki-report has the nodes of all components of a heterogeneous step, and no others" {
+    [ -e "$TASUKI_PKGLIBDIR/tasuki_spank.so" ] || skip "built without spank.h"
+    export TASUKI_MEASURE=none
+    # shellcheck disable=SC2016
+    run "$lab" run timeout 200 salloc -Q -N1 -w n1 : -N2 -w n2,n3 sh -c '
+        srun --het-group=0,1 --tasuki-report=all.txt sh -c "echo task of \$SLURMD_NODENAME" &&
+        srun --het-group=1 --tasuki-report=second.txt true &&
+        srun -N1 --tasuki-report=left.txt true : -N1 -w n3 true'
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" != *error* ]]
+    [ "$(grep -c '^task of n[123]$' <<<"$output")" -eq 3 ]
+    report_has all.txt "n1 n2 n3"
+    report_has second.txt "n2 n3"
+    report_has left.txt "n1 n3"
+}
+
 demo_steps() {
     local demo=$srcdir/etc/demo
     srun --mpi=pmix "$@" "$TASUKI" train "$demo/digits.onnx" --data "$demo/digits-train.safetensors" \

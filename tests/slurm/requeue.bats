@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: MIT
+# Jobs that Slurm itself ends before they are done, by a time limit or for another job, and starts
+# again: nobody here sends them a signal.
+
+bats_require_minimum_version 1.5.0
+load common
+
+setup_file() {
+    export LAB_DIR=$BATS_FILE_TMPDIR/lab LAB_NODES=2 LAB_CPUS=4
+    export LAB_EXTRA='PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=noticed Nodes=ALL PriorityTier=1 GraceTime=60 State=UP
+PartitionName=ended Nodes=ALL PriorityTier=1 State=UP
+PartitionName=urgent Nodes=ALL PriorityTier=10 State=UP'
+    start_slurm_lab
+}
+
+teardown_file() {
+    stop_lab
+}
+
+setup() {
+    begin_in_lab --stages 2 --replicas 1,1
+}
+
+waits_to_begin() {
+    [ "$("$lab" run squeue -h -j "$1" -o '%T %r')" = "PENDING BeginTime" ]
+}
+
+is_off() {
+    ! in_state "$1" PENDING
+}
+
+# The job $1 ends; a requeued one does not wait two minutes.
+lets_end() {
+    local end=$((SECONDS + 420))
+    until ended "$1"; do
+        [ $SECONDS -lt $end ] || { what_is_there; return 1; }
+        if waits_to_begin "$1"; then
+            let_go_on "$1"
+            wait_until is_off "$1"
+        fi
+        sleep 0.2
+    done
+    cat run/job-"$1".out
+    in_state "$1" COMPLETED
+}
+
+# Steps that are done once only, since each allocation ends with a checkpoint.
+goes_on_where_it_was() {
+    same_losses run/log.jsonl alone
+    [ "$(grep -c 'resuming from' run/job-"$1".out)" -ge "$2" ]
+    wait_until all_idle
+}
+
+# Slurm tells of the limit within the half minute before which it was asked to, and so within that
+# after the start: more than a minute of steps takes three allocations.
+@test "a job longer than its time limit ends by itself after three allocations, with the same curve" {
+    local id
+    "$TASUKI" train "${training[@]/1,1/1,1}" --ranks-in-process 2 --steps 64 --log alone -q
+    export TASUKI_TEST_DELAY=1:100000
+    id=$(submit "${training[@]}" --steps 64 --nodes 2 --ntasks-per-node 1 --time 1 \
+        --directory run)
+    lets_end "$id"
+    [ "$(restarts "$id")" -ge 2 ]
+    goes_on_where_it_was "$id" 2
+    [ "$(grep -c 'to be continued' run/job-"$id".out)" -eq "$(restarts "$id")" ]
+}
+
+# With a grace time ranks get SIGTERM and a minute to leave, and their script hears of nothing;
+# without one it is told, too, and all are killed after KillWait.
+@test "a job that makes room for an urgent one goes on after it, with the same curve" {
+    local id partition urgent
+    "$TASUKI" train "${training[@]}" --ranks-in-process 2 --steps 30 --log alone -q
+    export TASUKI_TEST_DELAY=1:100000
+    for partition in noticed ended; do
+        rm -rf run
+        id=$(submit "${training[@]}" --steps 30 --nodes 2 --ntasks-per-node 1 --directory run \
+            --partition $partition)
+        wait_until has_line run/log.jsonl '^{"step":5,'
+        urgent=$("$lab" run sbatch --parsable -p urgent -N2 --exclusive -o urgent.out \
+            --wrap 'echo there')
+        wait_until in_state "$urgent" COMPLETED
+        run ! has_line run/log.jsonl '^{"step":29,'
+        lets_end "$id"
+        [ "$(restarts "$id")" -eq 1 ]
+        goes_on_where_it_was "$id" 1
+    done
+}
+
+# The other one's files are not touched, and it is not kept waiting.
+@test "a task of an array that is requeued goes on from its own checkpoint, with the same curve" {
+    local id log
+    "$TASUKI" train "${training[@]}" --ranks-in-process 2 --steps 16 --log alone -q
+    export TASUKI_TEST_DELAY=1:30000
+    id=$(submit "${training[@]}" --steps 16 --nodes 1 --ntasks-per-node 2 --directory run \
+        --checkpoint-every 4 -- --array=1-2)
+    wait_until has_line run/log-1.jsonl '^{"step":7,'
+    "$lab" run scontrol requeue "${id}_1"
+    wait_until ended "${id}_2"
+    let_go_on "${id}_1"
+    wait_until ended "${id}_1"
+    tail -n 50 run/job-"$id"_*.out
+    in_state "${id}_1" COMPLETED
+    in_state "${id}_2" COMPLETED
+    grep -q 'resuming from run/checkpoints-1/' run/job-"${id}_1".out
+    run ! grep 'resuming from' run/job-"${id}_2".out
+    for log in run/log-1.jsonl run/log-2.jsonl; do
+        last_of_each_step $log >once
+        same_losses once alone
+    done
+}

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: MIT
+# Nodes of unequal size, on two leaf switches: ranks are where the plan has them, and what stays
+# idle is said.
+
+load common
+
+setup_file() {
+    export LAB_DIR=$BATS_FILE_TMPDIR/lab LAB_NODES=4 LAB_CPUS="8 4 4 2" LAB_GPUS="4 4 2 2" \
+        LAB_LEAF=2
+    start_slurm_lab
+}
+
+teardown_file() {
+    stop_lab
+}
+
+setup() {
+    begin_in_lab
+}
+
+data=(--data "$srcdir/etc/demo/digits-train.safetensors")
+
+# Of eight ranks in four stages, for these nodes, and with another order of them: "plan.json".
+make_plan() {
+    srun --mpi=pmix -N4 --ntasks-per-node=2 "$TASUKI" topo --measure=none --format json \
+        -o topo.json
+    "$TASUKI" profile "$demo/digits.onnx" "${data[@]}" --precision float64 --threads 1 -q \
+        -o cost.json
+    "$TASUKI" plan "$demo/digits.onnx" "${data[@]}" --precision float64 --cluster topo.json \
+        --cost cost.json --global-batch 32 --batchnorm-samples 8 --micro-batches 2 --stages 4 \
+        --replicas 2,2,2,2 -q -o made.json >made.txt
+    sed 's,n1/,nX/,; s,n3/,n1/,; s,nX/,n3/,; s,n2/,nX/,; s,n4/,n2/,; s,nX/,n4/,' made.json \
+        >plan.json
+    python3 -c '
+import json
+for stage in json.load(open("plan.json"))["stages"]:
+    print(*(d.split("/")[0] for row in stage["devices"] for d in row))' >stages
+    cat stages
+    [ "$(sort -u stages | wc -l)" -eq 4 ]
+    tr ' ' '\n' <stages >order
+    [ "$(sort order | uniq -c | awk '{ printf "%s ", $1 }')" = "2 2 2 2 " ]
+    [ "$(sort order)" != "$(cat order)" ]
+}
+
+# Nodes of ranks 0, 1, … as PMIx told them, a line each.
+nodes_of() {
+    grep -m1 '"event":"start"' "$1" |
+        python3 -c 'import json, sys; print(*json.load(sys.stdin)["hosts"], sep="\n")'
+}
+
+# Each rank reports which stage it runs; that is the one that the plan has on its node.
+ranks_are_where_the_plan_has_them() {
+    local rank=0 node stage
+    for node in $(nodes_of log); do
+        stage=$(grep '"event":"ranks"' log | tail -n 1 | python3 -c "
+import json, sys
+print(json.load(sys.stdin)['ranks'][$rank]['stage'])")
+        echo "rank $rank on $node: stage $stage"
+        sed -n "$((stage + 1))p" stages | grep -qw "$node"
+        rank=$((rank + 1))
+    done
+    [ $rank -eq 8 ]
+}
+
+@test "ranks take the places of the plan on their nodes, or come in its order, with mpirun's curve" {
+    local train=(--steps 8 --seed 5 --report-every 0.2 --log log)
+    make_plan
+    mpirun -n 8 "$TASUKI" train "${training[@]}" --micro-batches 2 --stages 4 --replicas 2,2,2,2 \
+        --steps 8 --log alone -q
+    export TASUKI_TEST_DELAY=1:20000
+    # As srun orders them.
+    run srun --mpi=pmix -N4 --ntasks-per-node=2 "$TASUKI" train plan.json "${data[@]}" \
+        "${train[@]}"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" != *"planning anew"* ]]
+    [ "$(nodes_of log)" = $'n1\nn1\nn2\nn2\nn3\nn3\nn4\nn4' ]
+    ranks_are_where_the_plan_has_them
+    same_losses log alone
+    # As the launcher does; each rank holds what PMIx tells of all against the plan.
+    rm log
+    run "$lab" run timeout -s KILL 240 salloc -Q -N4 --ntasks-per-node=2 "$TASUKI" train \
+        plan.json "${data[@]}" "${train[@]}"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" != *"planning anew"* ]]
+    [ "$(nodes_of log)" = "$(cat order)" ]
+    ranks_are_where_the_plan_has_them
+    same_losses log alone
+}
+
+@test "what larger nodes have beyond what ranks of the smallest take stays idle, and that is said" {
+    local allocate=("$lab" run timeout -s KILL 100 salloc -Q -N4 --exclusive)
+    # Ranks share the cores of their node, however many they are.
+    run "${allocate[@]}" "$TASUKI" train "${training[@]}" --steps 2 --stages 1 --device cpu
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" != *idle* ]]
+    run "${allocate[@]}" --cpus-per-task=2 "$TASUKI" train "${training[@]}" --steps 2 --stages 1 \
+        --device cpu
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"warning: nodes are of unequal size, and each gets 1 rank: 10 of 18 CPUs stay idle"* ]]
+    [ "$(grep -c 'stay idle' <<<"$output")" -eq 1 ]
+}
