@@ -79,8 +79,9 @@ struct train_settings {
     bool eval_ema;
     enum best_by best;
     const char *checkpoint;     /* directory; NULL: none */
-    struct span checkpoint_every;   /* 0: at the end */
-    double mtbf;                /* seconds between failures of a node; 0: not known */
+    struct span checkpoint_every;   /* 0: by 'mtbf' */
+    double mtbf;                /* seconds between failures of a node; 0: one at the end alone */
+    bool mtbf_given;
     int keep;                   /* checkpoints that stay; 0: all */
     bool resume;
     const char *resume_from;    /* a checkpoint's directory; NULL: none is named */
