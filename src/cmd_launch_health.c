@@ -77,23 +77,12 @@ static const struct slurm_node *find_node(const struct slurm_facts *facts, const
     return NULL;
 }
 
-static int64_t count_gpus(const char *gres)
-{
-    struct slurm_gpus *gpus;
-    int kinds = slurm_gpus_of(gres, &gpus);
-    int64_t n = 0;
-
-    for (int i = 0; i < kinds; i++)
-        n += gpus[i].n;
-    slurm_gpus_free(kinds, gpus);
-    return n;
-}
-
 static struct health_record record_of(const struct slurm_node *node)
 {
     return (struct health_record){
         .cpus = (int64_t)node->sockets * node->cores * node->threads, .memory = node->memory,
-        .gpus = count_gpus(node->gres), .given = count_gpus(node->given), .gres = node->gres,
+        .gpus = slurm_count_gpus(node->gres), .given = slurm_count_gpus(node->given),
+        .gres = node->gres,
     };
 }
 

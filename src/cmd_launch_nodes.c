@@ -50,15 +50,18 @@ static int64_t least_cpus(void)
     return least;
 }
 
-/* A --cpu-bind of the user's is srun's to do; without one ranks bind themselves. */
+/* A --cpu-bind of the user's is srun's to do; without one ranks bind themselves. What a task of a
+ * step had, in whose shell the job was submitted, says of what type it is, too.
+ */
 static void choose_binding(struct launcher *l)
 {
     const char *own = getenv("SLURM_CPU_BIND"), *hint = getenv("SLURM_HINT");
     int64_t cpus = number_of("SLURM_CPUS_PER_TASK");
     bool whole = hint && strcmp(hint, "nomultithread") == 0;
 
-    if (own && *own)
+    if (own && *own && !getenv("SLURM_CPU_BIND_TYPE"))
         return;
+    unsetenv("SLURM_CPU_BIND");
     l->bind = cpus ? mem_printf("%" PRId64 " %s", cpus, whole ? "cores" : "threads")
                    : mem_strdup("all");
 }
@@ -68,9 +71,10 @@ static int choose_tasks(struct launcher *l, struct slurm_facts *facts, struct er
 {
     struct submit job = { .options = (struct options *)l->options, .facts = facts,
                           .partition = "", .nodes = l->nodes };
+    /* One for each node is what salloc says where the user did not. */
     int64_t cpus = least_cpus(), all = number_of("SLURM_NTASKS");
     const char *kernels;
-    bool given;
+    bool given, is_default;
 
     if (planning_kernels(l->options, &kernels, err) < 0 ||
         option_int(l->options, "ntasks-per-node", 1, MOST_TASKS, 0, &job.tasks, err) < 0)
@@ -78,13 +82,16 @@ static int choose_tasks(struct launcher *l, struct slurm_facts *facts, struct er
     job.on_gpus = planning_on_gpu(kernels);
     if (!job.tasks)
         job.tasks = number_of("SLURM_NTASKS_PER_NODE");
+    is_default = !job.tasks && all == l->nodes;
     if (!job.tasks && all % l->nodes == 0)
         job.tasks = all / l->nodes;
-    given = job.tasks > 0;
+    given = job.tasks > 0 && !is_default;
     if (submit_choose_tasks(&job, err))
         return -1;
+    if (is_default && job.gpus > 0)
+        job.tasks = job.gpus;
     l->tasks = !given && cpus > 0 && job.tasks > cpus ? cpus : job.tasks;
-    l->gpus = job.gpus ? l->tasks : 0;
+    l->gpus = job.gpus;         /* all: that some would idle ranks say */
     l->cpus = number_of("SLURM_CPUS_PER_TASK");
     if (!l->cpus && cpus)
         l->cpus = cpus > l->tasks ? cpus / l->tasks : 1;

@@ -115,6 +115,7 @@ struct session {
         int nodes, gpus;
         bool leads, has_gpu;            /* is this rank the first of its node, of its GPU? */
         bool told;
+        double kwh;                     /* once it is told; NAN: not known */
     } used;
     double mark;                        /* clock when the last phase ended */
     double discovering, opening, planning, compiling;   /* seconds of the phases so far */

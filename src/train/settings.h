@@ -17,6 +17,7 @@
 #include "train/nccl.h"
 #include "train/optimizer.h"
 #include "train/recipe.h"
+#include "train/step_facts.h"
 
 struct schedule;
 
@@ -90,6 +91,7 @@ struct train_settings {
     const char *prometheus;     /* file of metrics; NULL: none */
     struct job_names job;
     struct job_limit limit;     /* of it */
+    struct step_facts step;     /* where this is the first task of one */
     const char *gradients;      /* file for those of the first step; NULL: none */
     double launch_seconds;      /* what joining the other ranks took */
     const char *command;        /* the command line, for the plan file */
