@@ -54,5 +54,5 @@ void session_weigh_limit(struct session *session, double step_seconds)
     /* What --signal was given to Slurm is not known here. */
     log_warning("a step and a checkpoint take %.3g s, and are asked for %.3g s before the time "
                 "limit: unless SIGUSR1 comes %.0f s before it already, let it, by "
-                "--signal=USR1@%.0f of sbatch or salloc", need, before, earlier, earlier);
+                "--signal=USR1@%.0f of sbatch, salloc or srun", need, before, earlier, earlier);
 }
