@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,8 +52,16 @@ static enum outcome of_code(int code)
     return code == EXIT_REQUEUE ? OUTCOME_MORE : OUTCOME_FAILED;
 }
 
+static void note_energy(struct launcher *l, double kwh)
+{
+    if (!isfinite(kwh))
+        return;
+    l->kwh += kwh;
+    l->told_kwh++;
+}
+
 /* '*code', srun's, becomes that of the run; '*why' of what was lost is malloc'ed. */
-static enum outcome judge(const struct launcher *l, int *code, char **why)
+static enum outcome judge(struct launcher *l, int *code, char **why)
 {
     struct fate *fates;
     int n = l->fate ? fate_read(l->fate, &fates) : 0;
@@ -71,6 +80,7 @@ static enum outcome judge(const struct launcher *l, int *code, char **why)
         if (fates[i].agreed) {
             *code = fates[i].code;
             outcome = of_code(*code);
+            note_energy(l, fates[i].kwh);
         }
     if (n)
         fate_free(n, fates);
@@ -78,31 +88,6 @@ static enum outcome judge(const struct launcher *l, int *code, char **why)
 }
 
 /* Checkpoints -------------------------------------------------------------------------- */
-
-/* Which checkpoint is the newest: a new one is a new file, whatever its name. */
-struct mark {
-    bool there;
-    ino_t inode;
-    struct timespec time;
-};
-
-static struct mark newest(const struct launcher *l)
-{
-    char *path = mem_printf("%s/latest", l->checkpoint);
-    struct mark mark = { false };
-    struct stat status;
-
-    if (stat(path, &status) == 0)
-        mark = (struct mark){ true, status.st_ino, status.st_mtim };
-    free(path);
-    return mark;
-}
-
-static bool same(const struct mark *a, const struct mark *b)
-{
-    return a->there == b->there && a->inode == b->inode && a->time.tv_sec == b->time.tv_sec &&
-           a->time.tv_nsec == b->time.tv_nsec;
-}
 
 /* "step-00000008", "the start"; malloc'ed. */
 static char *where(const struct launcher *l, bool resume)
@@ -119,27 +104,14 @@ static char *where(const struct launcher *l, bool resume)
 
 /* The loop ----------------------------------------------------------------------------- */
 
-struct tries {
-    struct mark first, last;    /* newest checkpoint at the start, before this step */
-    int64_t most, vain;         /* restarts since the last new checkpoint */
-    bool resume;
-};
-
 /* A step was lost: is there to be another one? 0, else -1 with 'err'. */
-static int go_on(struct launcher *l, struct tries *tries, const char *why, struct err *err)
+static int go_on(struct launcher *l, const char *why, struct err *err)
 {
-    struct mark mark = newest(l);
+    const struct launcher_tries *tries = &l->tries;
     char *from;
 
-    if (!same(&mark, &tries->last))
-        tries->vain = 0;
-    tries->last = mark;
-    if (tries->vain >= tries->most)
-        return err_set(err, "%s; giving up: %" PRId64 " restarts brought no new checkpoint "
-                       "(--max-restarts)", why, tries->vain);
-    tries->vain++;
-    /* An older run's checkpoints are not this one's, unless it was told so. */
-    tries->resume = tries->resume || !same(&mark, &tries->first);
+    if (launcher_try_again(l, err) < 0)
+        return err_prefix(err, "%s", why);
     log_warning("%s", why);
     if (launcher_pause(l, PAUSE) || launcher_look_again(l, err) || l->told)
         return err->code ? -1 : err_set_code(err, EXIT_REQUEUE, "ended before the next step");
@@ -154,9 +126,10 @@ static int go_on(struct launcher *l, struct tries *tries, const char *why, struc
 /* It was to end, and did so in another way; what there is may still be gone on from. */
 static int end_lost(const struct launcher *l, int code, const char *why, struct err *err)
 {
-    const struct mark mark = newest(l);
+    const struct launcher_mark none = { 0 }, mark = launcher_newest(l);
+    bool there = !launcher_same_mark(&mark, &none);
 
-    return err_set_code(err, mark.there ? EXIT_REQUEUE : (enum exit_code)code, "%s", why);
+    return err_set_code(err, there ? EXIT_REQUEUE : (enum exit_code)code, "%s", why);
 }
 
 /* A directory for each step: ranks of the one before, where the network is cut, are late. */
@@ -179,44 +152,47 @@ static int make_fate(struct launcher *l, int64_t step, struct err *err)
 
 static int run_step(struct launcher *l, bool resume, struct err *err)
 {
-    double start = clock_now();
+    double start = clock_now(), hours;
     int code = launcher_step(l, resume, err);
 
+    hours = (clock_now() - start) / 3600 * (l->n_names ? (double)l->n_names : (double)l->nodes);
     l->steps++;
-    l->node_hours += (clock_now() - start) / 3600 *
-                     (l->n_names ? (double)l->n_names : (double)l->nodes);
+    l->node_hours += hours;
+    l->gpu_hours += hours * (double)l->gpus;
     return code;
 }
 
-/* Ranks say it of their own step, unless the first of them is lost. */
+/* Ranks say it of their own step, unless the first of them is lost; counters are read at the end of
+ * those alone that are not.
+ */
 static void say_usage(const struct launcher *l, int code)
 {
-    if (l->steps > 1 || (l->steps == 1 && code != EXIT_OK))
-        log_info("job %s: %.4g node-hours in %d step%s", l->job, l->node_hours, l->steps,
-                 l->steps == 1 ? "" : "s");
+    char kwh[64] = "energy not collected";
+
+    if (l->steps == 0 || (l->steps == 1 && code == EXIT_OK))
+        return;
+    if (l->told_kwh > 0)
+        snprintf(kwh, sizeof(kwh), "%.4g kWh in %d of them", l->kwh, l->told_kwh);
+    log_info("job %s: %d step%s, %.4g node-hours, %.4g GPU-hours, %s", l->job, l->steps,
+             l->steps == 1 ? "" : "s", l->node_hours, l->gpu_hours, kwh);
 }
 
 static int run_steps(struct launcher *l, struct err *err)
 {
-    struct tries tries = { .resume = false };
     int code;
 
-    if (option_int(l->options, "max-restarts", 0, 1 << 20, 3, &tries.most, err) < 0)
-        return (int)err->code;
-    if (l->checkpoint)
-        tries.first = tries.last = newest(l);
     for (int64_t step = 0;; step++) {
         enum outcome outcome;
         char *why = NULL;
         int bad = make_fate(l, step, err) || launcher_order(l, err);
 
         launcher_guard(l);
-        code = bad ? -1 : run_step(l, tries.resume, err);
+        code = bad ? -1 : run_step(l, l->tries.resume, err);
         if (code < 0)
             return (int)err->code;
         outcome = judge(l, &code, &why);
         if (outcome == OUTCOME_LOST)
-            bad = l->told ? end_lost(l, code, why, err) : go_on(l, &tries, why, err);
+            bad = l->told ? end_lost(l, code, why, err) : go_on(l, why, err);
         free(why);
         /* What failed for good the ranks have said. */
         if (outcome != OUTCOME_LOST)
@@ -261,7 +237,8 @@ int launcher_run(const struct options *options, char *const *words, struct err *
     int code;
 
     launcher_take_signals();
-    if (set_paths(&l, err) == 0 && launcher_first_look(&l, err) == 0 && is_over(&l, err) == 0) {
+    if (set_paths(&l, err) == 0 && launcher_begin_tries(&l, err) == 0 &&
+        launcher_first_look(&l, err) == 0 && is_over(&l, err) == 0) {
         log_info("job %s: %d node%s, %" PRId64 " rank%s on each", l.job,
                  l.n_names ? l.n_names : (int)l.nodes, l.nodes == 1 ? "" : "s", l.tasks,
                  l.tasks == 1 ? "" : "s");
@@ -270,6 +247,7 @@ int launcher_run(const struct options *options, char *const *words, struct err *
     } else {
         code = (int)err->code;
     }
+    code = launcher_end_tries(&l, code, err);
     launcher_end_guard(&l);
     if (l.fate)
         fate_forget(l.fate);

@@ -20,6 +20,17 @@ struct launch;
 struct options;
 struct slurm_facts;
 
+/* Which checkpoint is the newest: a new one is a new file, whatever its name. 0: there is none. */
+struct launcher_mark {
+    int64_t inode, seconds, nanoseconds;
+};
+
+struct launcher_tries {
+    struct launcher_mark first, last;   /* when the launcher, and when the step, started */
+    int64_t most, vain;         /* restarts without a new checkpoint between them */
+    bool resume;                /* the next step */
+};
+
 struct launcher {
     const struct options *options;
     char *const *words;         /* what "tasuki train" was told */
@@ -34,8 +45,11 @@ struct launcher {
     char *bind;                 /* what ranks are told (train/bind.h); NULL: srun binds them */
     char *order;                /* file: the node of each rank; NULL: as Slurm does it */
     int told;                   /* the signal to end, 0 */
+    struct launcher_tries tries;
     int steps;                  /* so far */
-    double node_hours;          /* of these */
+    double node_hours, gpu_hours;   /* of these */
+    double kwh;                 /* of those that came to their end, and said it */
+    int told_kwh;               /* how many did */
     char *tag;                  /* of this launcher, unlike any other's */
     double notice;              /* clock_now() when its time limit is near; 0: it has none */
     int64_t before;             /* seconds from then to the limit */
@@ -91,14 +105,23 @@ int launcher_answer(const struct options *options, struct err *err);
  * is less than the run was told to have: to be requeued, where Slurm would do that.
  */
 int launcher_check(struct launcher *l, const struct slurm_facts *facts, struct err *err);
-/* Of "gpu:p100:4". */
-int64_t launcher_count_gpus(const char *gres);
 
 /* l->order, where the model is a plan that names nodes of this job. */
 int launcher_order(struct launcher *l, struct err *err);
 void launcher_forget_order(struct launcher *l);
 /* Is the run held to a plan file that has ranks there? */
 bool launcher_plan_keeps(const struct launcher *l, const char *node);
+
+struct launcher_mark launcher_newest(const struct launcher *l);
+bool launcher_same_mark(const struct launcher_mark *a, const struct launcher_mark *b);
+/* Before the first step; an error where the allocations before this one were in vain. */
+int launcher_begin_tries(struct launcher *l, struct err *err);
+/* A step was lost: an error where there is to be none after it. */
+int launcher_try_again(struct launcher *l, struct err *err);
+/* The launcher ends with that code; returns it, or another one, with 'err', where to be started
+ * again has been of no use.
+ */
+int launcher_end_tries(struct launcher *l, int code, struct err *err);
 
 /* When the limit is near, as Slurm has it now; is it? */
 void launcher_note_time(struct launcher *l, const struct slurm_facts *facts);

@@ -88,15 +88,20 @@ static void clear(struct launcher_words *words)
     free(words->list);
 }
 
+static void forget(const char *const *variables)
+{
+    for (; *variables; variables++)
+        unsetenv(*variables);
+}
+
 /* Ranks are to share out the cores of their node, all of which they may use. */
 static void let_bind(const struct launcher *l)
 {
     static const char *const others[] = { "SLURM_CPUS_PER_TASK", "SRUN_CPUS_PER_TASK",
-                                          "SLURM_HINT" };
+                                          "SLURM_HINT", NULL };
 
     setenv("TASUKI_BIND", l->bind, 1);
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        unsetenv(others[i]);
+    forget(others);
 }
 
 char *launcher_list(int n, char *const *names)
@@ -133,16 +138,25 @@ static void tell_notice(const struct launcher *l)
     free(seconds);
 }
 
-/* One task of a node is to see all GPUs that the job has there, and what it says is read. */
-static void let_answer(void)
+/* All tasks of a node are to see all GPUs that the job has there, whatever sbatch was told. Not by
+ * --gpu-bind=none: with that Slurm 22.05 does not tell them which ones are the job's.
+ */
+static void share_gpus(void)
 {
     static const char *const others[] = { "SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU",
-                                          "SLURM_GPU_BIND", "SLURM_HOSTFILE", "SLURM_GPUS",
-                                          "SLURM_TRES_PER_TASK", "SLURM_LABELIO",
-                                          "SLURM_STDOUTMODE", "SLURM_STDERRMODE" };
+                                          "SLURM_GPU_BIND", "SLURM_GPUS", "SLURM_TRES_PER_TASK",
+                                          NULL };
 
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-        unsetenv(others[i]);
+    forget(others);
+}
+
+/* What a task says is read. */
+static void let_answer(void)
+{
+    static const char *const others[] = { "SLURM_HOSTFILE", "SLURM_LABELIO", "SLURM_STDOUTMODE",
+                                          "SLURM_STDERRMODE", NULL };
+
+    forget(others);
 }
 
 static void let_train(const struct launcher *l)
@@ -178,6 +192,7 @@ static void be_child(const struct launcher *l, const struct launcher_words *word
     signal(SIGCHLD, SIG_DFL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    share_gpus();
     if (output == OUTPUT_SAME)
         let_train(l);
     else

@@ -77,23 +77,11 @@ static const struct slurm_node *find_node(const struct slurm_facts *facts, const
     return NULL;
 }
 
-int64_t launcher_count_gpus(const char *gres)
-{
-    struct slurm_gpus *gpus;
-    int kinds = slurm_gpus_of(gres, &gpus);
-    int64_t n = 0;
-
-    for (int i = 0; i < kinds; i++)
-        n += gpus[i].n;
-    slurm_gpus_free(kinds, gpus);
-    return n;
-}
-
 static struct health_record record_of(const struct slurm_node *node)
 {
     return (struct health_record){
         .cpus = (int64_t)node->sockets * node->cores * node->threads, .memory = node->memory,
-        .gpus = launcher_count_gpus(node->gres), .given = launcher_count_gpus(node->given),
+        .gpus = slurm_count_gpus(node->gres), .given = slurm_count_gpus(node->given),
         .gres = node->gres,
     };
 }

@@ -15,6 +15,7 @@
 #include "base/option.h"
 #include "cmd_launch.h"
 #include "cmd_submit.h"
+#include "scheduler/slurm/gres.h"
 #include "scheduler/slurm/slurm.h"
 #include "train/planning.h"
 
@@ -86,19 +87,22 @@ static void say_idle(const struct launcher *l, const struct slurm_facts *facts,
     if (!l->bind || strcmp(l->bind, "all") != 0)
         say_idle_of(l, "CPUs", cpus);
     for (int i = 0; facts && l->gpus && i < facts->n_nodes; i++)
-        count(&gpus, launcher_count_gpus(facts->nodes[i].given), 1);
+        count(&gpus, slurm_count_gpus(facts->nodes[i].given), 1);
     say_idle_of(l, "GPUs", &gpus);
 }
 
-/* A --cpu-bind of the user's is srun's to do; without one ranks bind themselves. */
+/* A --cpu-bind of the user's is srun's to do; without one ranks bind themselves. What a task of a
+ * step had, in whose shell the job was submitted, says of what type it is, too.
+ */
 static void choose_binding(struct launcher *l)
 {
     const char *own = getenv("SLURM_CPU_BIND"), *hint = getenv("SLURM_HINT");
     int64_t cpus = number_of("SLURM_CPUS_PER_TASK");
     bool whole = hint && strcmp(hint, "nomultithread") == 0;
 
-    if (own && *own)
+    if (own && *own && !getenv("SLURM_CPU_BIND_TYPE"))
         return;
+    unsetenv("SLURM_CPU_BIND");
     l->bind = cpus ? mem_printf("%" PRId64 " %s", cpus, whole ? "cores" : "threads")
                    : mem_strdup("all");
 }
@@ -108,10 +112,11 @@ static int choose_tasks(struct launcher *l, struct slurm_facts *facts, struct er
 {
     struct submit job = { .options = (struct options *)l->options, .facts = facts,
                           .partition = "", .nodes = l->nodes };
+    /* One for each node is what salloc says where the user did not. */
     const struct sizes sizes = count_cpus();
     int64_t cpus = sizes.least, all = number_of("SLURM_NTASKS");
     const char *kernels;
-    bool given;
+    bool given, is_default;
 
     if (planning_kernels(l->options, &kernels, err) < 0 ||
         option_int(l->options, "ntasks-per-node", 1, MOST_TASKS, 0, &job.tasks, err) < 0)
@@ -119,13 +124,16 @@ static int choose_tasks(struct launcher *l, struct slurm_facts *facts, struct er
     job.on_gpus = planning_on_gpu(kernels);
     if (!job.tasks)
         job.tasks = number_of("SLURM_NTASKS_PER_NODE");
+    is_default = !job.tasks && all == l->nodes;
     if (!job.tasks && all % l->nodes == 0)
         job.tasks = all / l->nodes;
-    given = job.tasks > 0;
+    given = job.tasks > 0 && !is_default;
     if (submit_choose_tasks(&job, err))
         return -1;
+    if (is_default && job.gpus > 0)
+        job.tasks = job.gpus;
     l->tasks = !given && cpus > 0 && job.tasks > cpus ? cpus : job.tasks;
-    l->gpus = job.gpus ? l->tasks : 0;
+    l->gpus = job.gpus;         /* all: that some would idle ranks say */
     l->cpus = number_of("SLURM_CPUS_PER_TASK");
     if (!l->cpus && cpus)
         l->cpus = cpus > l->tasks ? cpus / l->tasks : 1;

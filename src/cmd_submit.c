@@ -222,6 +222,7 @@ static int read_options(struct submit *job, struct err *err)
 {
     const struct options *o = job->options;
     const char *kernels, *name;
+    int64_t restarts;
 
     job->own_checkpoint = !option_given(o, "checkpoint");
     job->own_log = !option_given(o, "log");
@@ -230,7 +231,7 @@ static int read_options(struct submit *job, struct err *err)
     /* What is wrong should not show after hours in a queue. */
     if (train_accepts(o, err) < 0 || planning_kernels(o, &kernels, err) < 0 ||
         option_int(o, "ntasks-per-node", 1, MOST_TASKS, 0, &job->tasks, err) < 0 ||
-        option_int(o, "max-restarts", 0, 1 << 20, 100, &job->restarts, err) < 0)
+        option_int(o, "max-restarts", 0, 1 << 20, 3, &restarts, err) < 0)
         return -1;
     job->on_gpus = planning_on_gpu(kernels);
     job->dry_run = option_flag(o, "dry-run", false);
@@ -314,7 +315,7 @@ static void set_path(const struct submit *job, const char *option, const char *f
 static int write_job_text(struct submit *job, struct err *err)
 {
     static const char *const ours[] = { "nodes", "ntasks-per-node", "time", "partition",
-                                        "max-restarts", "scheduler", "cluster" };
+                                        "scheduler", "cluster" };
     size_t size;
     FILE *out = open_memstream(&job->job_file, &size);
 

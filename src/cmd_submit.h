@@ -27,7 +27,6 @@ struct submit {
     int64_t first, last;        /* sizes to be compared; last 0: not any, -1: as many as fit */
     int64_t tasks;              /* of a node */
     int64_t cpus, gpus;         /* of a task, of a node */
-    int64_t restarts;
     bool on_gpus;
     bool array;                 /* of jobs: what each writes has a name of its own */
     bool one_thread;            /* of each core: they have several */

@@ -21,6 +21,7 @@
 #include "scheduler/slurm/slurm.h"
 #include "topology/cluster.h"
 #include "topology/machine.h"
+#include "train/step_facts.h"
 
 #define MOST_COMPARED 32    /* sizes, unless a range is given: each is planned */
 
@@ -241,14 +242,7 @@ struct share {
 /* Of a job's node those that it was given. */
 static int64_t gpus_of(const struct slurm_facts *facts, const struct slurm_node *node)
 {
-    struct slurm_gpus *gpus;
-    int kinds = slurm_gpus_of(*facts->job ? node->given : node->gres, &gpus);
-    int64_t n = 0;
-
-    for (int i = 0; i < kinds; i++)
-        n += gpus[i].n;
-    slurm_gpus_free(kinds, gpus);
-    return n;
+    return slurm_count_gpus(*facts->job ? node->given : node->gres);
 }
 
 static void take_less(int64_t *value, int64_t other)
@@ -288,12 +282,52 @@ static int64_t devices_of_cluster(const struct submit *job, struct err *err)
     return bad ? -1 : devices;
 }
 
+/* The node that has most, whether or not they are a job's; NULL: none has any. */
+static const struct slurm_node *richest(const struct slurm_facts *facts, int *most)
+{
+    const struct slurm_node *found = NULL;
+
+    *most = 0;
+    for (int i = 0; i < facts->n_nodes; i++) {
+        const struct slurm_node *node = &facts->nodes[i];
+        int n = usable(node) ? slurm_count_gpus(node->gres) : 0;
+
+        if (n <= *most)
+            continue;
+        *most = n;
+        found = node;
+    }
+    return found;
+}
+
+/* Where nothing is said ranks take the GPUs that their job was given; those that nobody asked for
+ * would idle without a word.
+ */
+static int choose_device(struct submit *job, const struct share *share, struct err *err)
+{
+    const struct slurm_facts *facts = job->facts;
+    const struct slurm_node *node;
+    int n;
+
+    if (job->on_gpus || !facts || option_given(job->options, "device") ||
+        option_given(job->options, "backend") || gpus_are_hidden())
+        return 0;
+    job->on_gpus = *facts->job && share->gpus > 0;
+    node = job->on_gpus ? NULL : richest(facts, &n);
+    if (node && *facts->job)
+        return err_set_code(err, EXIT_USAGE, "job %s: node %s has %d GPU%s, and not all nodes of "
+                            "the job were given any: ask sbatch or salloc for --gpus-per-node=%d, "
+                            "or say --device cpu, where none are meant to be used", facts->job,
+                            node->name, n, n == 1 ? "" : "s", n);
+    if (node)
+        return err_set_code(err, EXIT_USAGE, "partition %s: node %s has %d GPU%s, and --device is "
+                            "not given: --device cuda uses GPUs, --device cpu says that none are "
+                            "meant to be used", facts->partition, node->name, n, n == 1 ? "" : "s");
+    return 0;
+}
+
 static int check_gpus(const struct submit *job, const struct share *share, struct err *err)
 {
-    if (!job->on_gpus && share->gpus > 0 && !option_given(job->options, "device"))
-        log_warning("partition %s: its nodes have %" PRId64 " GPUs, which stay idle: --device "
-                    "cuda uses them, --device cpu says that it is meant", job->facts->partition,
-                    share->gpus);
     if (!job->on_gpus || share->gpus < 0 || job->tasks <= share->gpus)
         return 0;
     return err_set(err, "--ntasks-per-node %" PRId64 ": nodes of partition %s have %" PRId64
@@ -305,6 +339,8 @@ int submit_choose_tasks(struct submit *job, struct err *err)
 {
     struct share share = share_of(job->facts);
 
+    if (choose_device(job, &share, err))
+        return -1;
     if (job->on_gpus && share.gpus == 0)
         return err_set(err, "--device cuda: nodes of partition %s have no GPUs",
                        job->facts->partition);
@@ -320,7 +356,7 @@ int submit_choose_tasks(struct submit *job, struct err *err)
     }
     if (check_gpus(job, &share, err))
         return -1;
-    job->gpus = job->on_gpus ? job->tasks : 0;
+    job->gpus = !job->on_gpus ? 0 : job->facts && *job->facts->job ? share.gpus : job->tasks;
     job->cpus = share.cores > job->tasks ? share.cores / job->tasks : share.cores > 0 ? 1 : 0;
     job->one_thread = share.threads > 1;
     return 0;

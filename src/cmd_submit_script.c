@@ -148,7 +148,6 @@ static void add_all(struct words *words, const struct submit *job)
     add(words, "TIME", job->time ? time_text(job->time) : NULL);
     add_number(words, "BEFORE", job_limit_notice(job->time));
     add_number(words, "LIMIT", job->time);
-    add(words, "RESTARTS", mem_printf("%" PRId64, job->restarts));
     add(words, "SELECT", select_text(job));
     add(words, "REST", rest_text(job));
     add_text(words, "HINT", job->one_thread ? "nomultithread" : NULL);

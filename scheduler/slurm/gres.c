@@ -98,3 +98,14 @@ void slurm_gpus_free(int n, struct slurm_gpus *gpus)
     }
     free(gpus);
 }
+
+int slurm_count_gpus(const char *gres)
+{
+    struct slurm_gpus *gpus;
+    int kinds = slurm_gpus_of(gres, &gpus), n = 0;
+
+    for (int i = 0; i < kinds; i++)
+        n += gpus[i].n;
+    slurm_gpus_free(kinds, gpus);
+    return n;
+}

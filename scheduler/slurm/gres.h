@@ -14,5 +14,7 @@ struct slurm_gpus {
  */
 int slurm_gpus_of(const char *gres, struct slurm_gpus **gpus);
 void slurm_gpus_free(int n, struct slurm_gpus *gpus);
+/* How many those are. */
+int slurm_count_gpus(const char *gres);
 
 #endif

@@ -5,11 +5,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -191,31 +193,32 @@ static void sync_directory(const char *path)
     free(copy);
 }
 
-/* umask() itself can only be read by changing it, for all threads. */
-static mode_t read_umask(void)
+/* A new file beside 'path', whose name, malloc'ed, nobody knows beforehand. Not mkstemp(): who may
+ * read it is for the umask, and the folder's default ACL, to say.
+ */
+static int open_beside(const char *path, char **name)
 {
-    FILE *status = fopen("/proc/self/status", "re");
-    char line[128];
-    unsigned mask = 0022;
+    uint64_t number;
+    int fd;
 
-    while (status && fgets(line, sizeof(line), status))
-        if (sscanf(line, "Umask: %o", &mask) == 1)
-            break;
-    if (status)
-        fclose(status);
-    return (mode_t)mask;
+    do {
+        if (getrandom(&number, sizeof(number), 0) != (ssize_t)sizeof(number))
+            return -1;
+        free(*name);
+        *name = mem_printf("%s.%016" PRIx64, path, number);
+        fd = open(*name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    } while (fd < 0 && errno == EEXIST);
+    return fd;
 }
 
 static int fill_temporary(int fd, const char *path, const void *data, size_t size,
                           struct err *err)
 {
-    mode_t mask = read_umask();
-
     if (file_write_all(fd, path, data, size, err)) {
         close(fd);
         return -1;
     }
-    if (fchmod(fd, 0666 & ~mask) || (fsync(fd) && errno != EINVAL)) {
+    if (fsync(fd) && errno != EINVAL) {
         system_error(err, path);
         close(fd);
         return -1;
@@ -225,8 +228,8 @@ static int fill_temporary(int fd, const char *path, const void *data, size_t siz
 
 int file_replace(const char *path, const void *data, size_t size, struct err *err)
 {
-    char *name = mem_printf("%s.XXXXXX", path);
-    int fd = mkostemp(name, O_CLOEXEC), result;
+    char *name = NULL;
+    int fd = open_beside(path, &name), result;
 
     if (fd < 0) {
         result = system_error(err, path);

@@ -508,7 +508,10 @@ static void blame_stuck(struct comm *comm, const struct watch_verdict *verdict, 
     int waiting;
 
     comm->standstill = verdict->ranks;
-    err_set(err, "nothing moved for %.0f seconds", comm->patience.deadline);
+    if (verdict->cause == WATCH_SILENT)
+        err_set(err, "a process does not run");
+    else
+        err_set(err, "nothing moved for %.0f seconds", comm->patience.deadline);
     if (verdict->rank < 0 || verdict->rank >= comm->size || !verdict->ranks) {
         err_hint(err, "all ranks wait for each other");
         return;
@@ -540,7 +543,7 @@ static void blame(struct comm *comm, const struct watch_verdict *verdict, struct
     comm->speaker = verdict->speaker;
     if (verdict->lost > 1)
         snprintf(others, sizeof(others), ", and %d more", verdict->lost - 1);
-    if (verdict->cause == WATCH_STUCK) {
+    if (verdict->cause == WATCH_STUCK || verdict->cause == WATCH_SILENT) {
         blame_stuck(comm, verdict, err);
     } else if (verdict->cause == WATCH_DIED && known) {
         err_set(err, "rank %d (%s) is lost: its process has ended%s", verdict->rank,

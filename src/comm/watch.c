@@ -92,7 +92,7 @@ static void take_news(struct watch *w, const struct link *link, const struct not
     else if (note->kind == NOTE_ASK && link->up)
         watch_say_where(w);
     else if (note->kind == NOTE_STUCK)
-        watch_ask_all(w);
+        watch_hear_stuck(w);
     else if (note->kind == NOTE_CUT && !link->up && note->rank >= 0 &&
              note->rank < w->comm->size && note->rank != w->comm->rank)
         watch_note_cut(w, note->rank, link->rank);
@@ -239,6 +239,7 @@ static void do_what_is_due(struct watch *w)
         watch_judge_standstill(w);
     if (time >= w->beat_at) {
         watch_look_for_cuts(w);
+        watch_look_for_silence(w);
         watch_say_where(w);
     }
     if (w->leave_by > 0 && time >= w->leave_by)

@@ -10,8 +10,11 @@
  * two nodes of which neither has one of the two; left to the launcher what happens before, while MPI
  * starts.
  *
- * By the same connections each rank says now and then where it is (where.h), so that, when nothing
- * moves, one of the two can tell what each does, and what one did last that does not answer.
+ * By the same connections a thread of each rank says every 2 seconds where it is (where.h), so
+ * that, when nothing moves, one of the two can tell what each does, and what one did last that does
+ * not answer. A process whose main thread computes, or waits for a file system, says so all the
+ * same; one of which nothing is heard for 20 seconds, or the bound of silence where that is more,
+ * does not run.
  */
 #ifndef TASUKI_COMM_WATCH_H
 #define TASUKI_COMM_WATCH_H
@@ -28,7 +31,8 @@ enum watch_cause {
     WATCH_DIED,
     WATCH_FAILED,   /* by itself, and says why */
     WATCH_CUT,      /* cannot be reached */
-    WATCH_STUCK     /* nothing moves */
+    WATCH_STUCK,    /* nothing moves */
+    WATCH_SILENT    /* its process does not run: it is stopped, say */
 };
 
 struct watch_verdict {
@@ -37,7 +41,7 @@ struct watch_verdict {
     int lost;       /* how many are at once */
     int speaker;    /* the rank that is to say so, -1: none; the lowest that lives, where one died */
     char text[240]; /* what the one that failed says, on rank 0; who cannot be reached */
-    const struct sighting *ranks;   /* [size], on the speaker where nothing moves; to be freed */
+    const struct sighting *ranks;   /* [size], on the speaker of the last two; to be freed */
 };
 
 /* Collective. '*watch' is NULL where this machine allows no such thing. From a verdict on, the

@@ -4,12 +4,15 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "comm/watch_private.h"
 
 #define SILENCE 1.0         /* a rank that watches died: who tells, if not the other one? */
 #define BEAT 2.0            /* so often each rank says where it is */
 #define ANSWERS 1.0         /* and so soon when it is asked */
+#define SILENT 20.0         /* seconds without a word, and no less: then it does not run */
+#define REACHED 6.0         /* seconds since its kernel answered; else its node may be cut off */
 #define LEAVING 20.0        /* after a verdict; who computes on does not see it */
 
 /* Deaths ------------------------------------------------------------------------------- */
@@ -152,9 +155,7 @@ void watch_say_where(struct watch *w)
     w->beat_at = clock_now() + BEAT;
 }
 
-/* Some rank waits in vain: of all others there is to be news. The second rank that watches gives
- * the first time to tell.
- */
+/* The second rank that watches gives the first time to tell. */
 void watch_ask_all(struct watch *w)
 {
     if (!watch_is_hub(w) || w->decided || w->look_at > 0)
@@ -167,7 +168,43 @@ void watch_ask_all(struct watch *w)
 void watch_note_stuck(struct watch *w)
 {
     send_all(w, &(struct note){ .kind = NOTE_STUCK, .rank = w->comm->rank }, true);
+    watch_hear_stuck(w);
+}
+
+void watch_hear_stuck(struct watch *w)
+{
+    w->vain = true;
     watch_ask_all(w);
+}
+
+/* Has there been none of this rank for too long? Looks are counted, not seconds: while this process
+ * itself is stopped, as all of a job may be, nobody looks.
+ */
+static bool is_silent(const struct watch *w, int rank)
+{
+    double bound = atomic_load(&w->bound);
+
+    return bound > 0 && w->heard[rank].missed * BEAT >= dmax(bound, SILENT);
+}
+
+void watch_look_for_silence(struct watch *w)
+{
+    bool silent = false;
+
+    if (!watch_is_hub(w))
+        return;
+    for (int i = 0; i < w->n_links; i++) {
+        struct heard *heard = w->links[i].state == LINK_LIVE && !w->links[i].up
+                                  ? &w->heard[w->links[i].rank] : NULL;
+
+        if (!heard || heard->time <= 0 || heard->gone ||
+            link_silence(&w->links[i]) > REACHED)
+            continue;
+        heard->missed++;
+        silent = silent || is_silent(w, w->links[i].rank);
+    }
+    if (silent)
+        watch_ask_all(w);
 }
 
 static void take_sighting(const struct watch *w, int rank, double time, struct sighting *s)
@@ -191,15 +228,21 @@ void watch_judge_standstill(struct watch *w)
     struct watch_verdict verdict = { .cause = WATCH_STUCK, .speaker = w->comm->rank };
     struct sighting *ranks = mem_new((size_t)w->comm->size, sizeof(*ranks));
     double time = clock_now();
+    int silent = -1;
 
     w->look_at = 0;
-    for (int r = 0; r < w->comm->size; r++)
+    for (int r = 0; r < w->comm->size; r++) {
         take_sighting(w, r, time, &ranks[r]);
-    if (w->decided || ranks[w->comm->rank].at.operation == WHERE_COMPUTES) {
+        if (silent < 0 && ranks[r].silent > 0 && is_silent(w, r))
+            silent = r;
+    }
+    if (w->decided || ranks[w->comm->rank].at.operation == WHERE_COMPUTES ||
+        (!w->vain && silent < 0)) {
         free(ranks);
         return;
     }
-    verdict.rank = where_stuck(ranks, w->comm->size);
+    verdict.rank = w->vain ? where_stuck(ranks, w->comm->size) : silent;
+    verdict.cause = w->vain ? WATCH_STUCK : WATCH_SILENT;
     verdict.ranks = ranks;
     watch_decide(w, &verdict);
 }

@@ -25,6 +25,7 @@ struct heard {
     double time;                    /* clock; 0: nothing */
     struct whereabouts at;
     bool gone;
+    int missed;                     /* looks in a row at which there was no news */
 };
 
 struct watch {
@@ -50,6 +51,7 @@ struct watch {
     struct heard *heard;            /* [size], of ranks that watch */
     struct watch_verdict failure;   /* of a rank that has said why, once its cause is that */
     double decide_at, suspect_at;   /* clock; 0: not */
+    bool vain;                      /* some rank waits in vain */
     double beat_at, asked_at, look_at, leave_by;
 
     pthread_mutex_t lock;           /* of what follows */
@@ -72,10 +74,13 @@ void watch_judge(struct watch *w);
 void watch_suspect(struct watch *w);
 void watch_note_death(struct watch *w, const struct link *link);
 void watch_say_where(struct watch *w);
-/* Some rank waits in vain: of all others there is to be news. */
+/* Of all others there is to be news. */
 void watch_ask_all(struct watch *w);
-/* It is this one. */
+/* A rank waits in vain: this one, or another one. */
 void watch_note_stuck(struct watch *w);
+void watch_hear_stuck(struct watch *w);
+/* Every so often: ask where there was no news of a rank for too long. */
+void watch_look_for_silence(struct watch *w);
 /* The news is there. */
 void watch_judge_standstill(struct watch *w);
 

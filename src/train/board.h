@@ -11,7 +11,7 @@
 enum board_entry {
     BOARD_LOSS, BOARD_CORRECT, BOARD_NORM, BOARD_SCALE, BOARD_SKIPPED, BOARD_STOP,
     BOARD_BAD,                                  /* ranks whose numbers are bad, see guard.h */
-    BOARD_REPORT,                               /* it is time for one */
+    BOARD_REPORT, BOARD_SAVE,                   /* it is time for one, a checkpoint */
     BOARD_STAGED,                               /* ranks that have done with it, and bytes */
     BOARD_STAGED_BYTES, BOARD_COPIED_BYTES,
     BOARD_WRITTEN, BOARD_NAMED,                 /* ranks that have done with a checkpoint's … */

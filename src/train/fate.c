@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -62,7 +63,7 @@ static void leave(const char *directory, int rank, const char *text)
     free(name);
 }
 
-void fate_tell(const struct comm *comm, int code, bool agreed, const char *text)
+void fate_tell(const struct comm *comm, int code, bool agreed, double kwh, const char *text)
 {
     const char *directory = getenv("TASUKI_FATE"), *step = getenv("SLURM_STEP_ID");
     int rank = comm_rank(comm);
@@ -71,9 +72,10 @@ void fate_tell(const struct comm *comm, int code, bool agreed, const char *text)
 
     if (!directory || !*directory)
         return;
-    json = json_pack("{s:i, s:i, s:b, s:f, s:s, s:s, s:s}", "rank", rank, "code", code,
+    json = json_pack("{s:i, s:i, s:b, s:f, s:s, s:s, s:s, s:o*}", "rank", rank, "code", code,
                      "agreed", (int)agreed, "time", now(), "host", comm_host(comm, rank),
-                     "text", json_is_text(text) ? text : "not UTF-8", "step", step ? step : "");
+                     "text", json_is_text(text) ? text : "not UTF-8", "step", step ? step : "",
+                     "kwh", isfinite(kwh) ? json_real(kwh) : NULL);
     line = json_dumps(json, JSON_COMPACT);
     if (line)
         leave(directory, rank, line);
@@ -97,10 +99,10 @@ static int read_one(const char *path, struct fate *fate)
     const char *host, *text, *step;
     int agreed, bad;
 
-    *fate = (struct fate){ 0 };
-    bad = json_unpack(json, "{s:i, s:i, s:b, s:f, s:s, s:s, s:s}", "rank", &fate->rank, "code",
+    *fate = (struct fate){ .kwh = NAN };
+    bad = json_unpack(json, "{s:i, s:i, s:b, s:f, s:s, s:s, s:s, s?f}", "rank", &fate->rank, "code",
                       &fate->code, "agreed", &agreed, "time", &fate->time, "host", &host,
-                      "text", &text, "step", &step);
+                      "text", &text, "step", &step, "kwh", &fate->kwh);
     if (!bad) {
         fate->agreed = agreed;
         fate->host = mem_strdup(host);

@@ -18,6 +18,7 @@ struct fate {
     int rank, code;
     bool agreed;            /* all ranks ended so, by themselves */
     double time;            /* seconds since 1970 */
+    double kwh;             /* of all ranks; NAN: not known */
     char *host, *text;      /* of the rank; what it said, "" */
     char *step;             /* Slurm's number of the step, "" */
 };
@@ -27,7 +28,7 @@ struct fate {
  */
 int fate_make(const char *directory, struct err *err);
 /* Leave it, where a launcher has asked for it; what fails is no error. Before comm_close(). */
-void fate_tell(const struct comm *comm, int code, bool agreed, const char *text);
+void fate_tell(const struct comm *comm, int code, bool agreed, double kwh, const char *text);
 /* Those of a directory, the earliest failure first, and what did not fail last; what cannot be
  * read is passed over.
  */

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "base/err.h"
-#include "scheduler/slurm/slurm.h"
+#include "train/step_facts.h"
 
 #define LEAST_NOTICE 60
 #define MOST_NOTICE 300
@@ -56,33 +56,20 @@ static int read_end(double *end, double *left, struct err *err)
                         "+%%s), got \"%s\", which is more than a day ago", text);
 }
 
-int job_limit_read(struct job_limit *limit, struct err *err)
+int job_limit_read(struct job_limit *limit, const struct step_facts *known, struct err *err)
 {
-    double end, notice, left;
+    double end, left;
 
-    if (read_end(&end, &left, err) < 0 || read_seconds("TASUKI_JOB_NOTICE", &notice, err) < 0)
+    if (read_end(&end, &left, err) < 0 ||
+        read_seconds("TASUKI_JOB_NOTICE", &limit->launcher, err) < 0)
         return -1;
-    limit->end = end;
-    /* What has passed of it is not known: that would make it a little longer. */
-    limit->notice = end > 0 && left >= 1 ? (double)job_limit_notice((int64_t)left) : 0;
-    limit->by_launcher = notice > 0;
-    if (limit->by_launcher)
-        limit->left = notice;
+    if (end > 0) {
+        limit->end = end;
+        /* What has passed of it is not known: that would make it a little longer. */
+        limit->notice = left >= 1 ? (double)job_limit_notice((int64_t)left) : 0;
+    } else {
+        limit->end = known->end;
+        limit->notice = (double)job_limit_notice((int64_t)known->limit);
+    }
     return 0;
-}
-
-double job_limit_kill_wait(void)
-{
-    const char *job = getenv("SLURM_JOB_ID"), *rank = getenv("SLURM_PROCID");
-    struct err ignored = { 0 };
-    struct slurm_facts *facts;
-    double seconds = 0;
-
-    if (!job || !rank || strcmp(rank, "0") != 0 || getenv("TASUKI_JOB_NOTICE"))
-        return 0;
-    facts = slurm_ask_job(job, &ignored);
-    if (facts && facts->time_limit > 0 && facts->kill_wait > 0)
-        seconds = (double)facts->kill_wait;
-    slurm_facts_free(facts);
-    return seconds;
 }

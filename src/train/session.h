@@ -67,10 +67,12 @@ struct session {
     struct saving saving;
     struct saved_cost {
         int64_t step;                   /* of the last one that is complete; 0: none */
+        double start;                   /* clock */
         double paused, written;         /* seconds that training stood still, and in all */
     } saved;
     double evaluated;                   /* seconds that the last evaluation took */
-    int64_t save_at;                    /* --mtbf: the step after which the next one begins */
+    bool save_asked;                    /* rank 0 has said that it is time for the next one */
+    double loop_start;                  /* clock, before the first step */
     bool limit_told;                    /* something was said of the job's limit */
     struct checkpoint_lock *lock;       /* of rank 0, while it has one */
     int n_absent;                       /* values of the model without weights … */
@@ -113,6 +115,7 @@ struct session {
         int nodes, gpus;
         bool leads, has_gpu;            /* is this rank the first of its node, of its GPU? */
         bool told;
+        double kwh;                     /* once it is told; NAN: not known */
     } used;
     double mark;                        /* clock when the last phase ended */
     double discovering, opening, planning, compiling;   /* seconds of the phases so far */
@@ -239,15 +242,18 @@ int session_save(struct session *session, const char *directory, int keep,
  * none for one, else a warning. Collective.
  */
 int session_check_space(struct session *session, struct err *err);
-#define SESSION_FIRST_SAVE 10       /* steps after which a checkpoint shows what it costs */
+/* Steps after which the first one comes, and seconds, unless --mtbf is given. */
+#define SESSION_FIRST_SAVE 10
+#define SESSION_FIRST_SECONDS 60.0
 
 /* Is the interval to follow from what a checkpoint costs? */
 bool session_adapts_saves(const struct session *session);
-/* When the next one is to begin, after 'done' steps or later, by what a step takes and what the last
- * one cost. Collective.
+/* Is that when the first one comes, which shows what they cost, where --mtbf is given? */
+bool session_saves_first(const struct session *session, int64_t done);
+/* Is it time for the next one, when so many steps are done, by what the last one cost? Rank 0 says
+ * so for all, once.
  */
-int session_plan_save(struct session *session, int64_t done, double step_seconds,
-                      struct err *err);
+bool session_save_is_due(struct session *session, int64_t done);
 /* Once it is complete. Collective. */
 int session_end_save(struct session *session, struct err *err);
 /* This rank no longer writes; no other one is asked. */

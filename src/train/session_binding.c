@@ -15,6 +15,7 @@
 #include "train/job_nodes.h"
 #include "train/session.h"
 
+#define NVIDIA 0x10de       /* of PCI */
 #define MOST_GPUS 32        /* of a node; what is beyond is not counted */
 
 /* What a rank tells the others. */
@@ -23,6 +24,9 @@ struct bound {
     int given;                  /* GPUs that Slurm gave the step on its node, and shows it */
     bool shown;                 /* the driver shows some, whatever CUDA does */
     bool parts;                 /* of GPUs, by MIG */
+    int there;                  /* GPUs on its node that CUDA could use; 0: the user hides them */
+    int in_job;                 /* rank 0: those of the node of the job that has most, */
+    char job_node[64];          /* by Slurm, and which one that is */
     char said[96];              /* by the driver */
     int n;
     char gpus[MOST_GPUS][16];   /* addresses of those that CUDA would show it */
@@ -60,8 +64,8 @@ static int given_gpus(void)
     const char *count = getenv("SLURM_GPUS_ON_NODE");
     int n = list ? count_list(list) : 0;
 
-    if (!getenv("SLURM_STEP_ID") || (visible && (!*visible || strcmp(visible, "-1") == 0 ||
-                                                 strcmp(visible, "NoDevFiles") == 0)))
+    if (!getenv("SLURM_STEP_ID") || gpus_are_hidden() ||
+        (visible && strcmp(visible, "NoDevFiles") == 0))
         return 0;
     return n || !count ? n : (int)strtol(count, NULL, 10);
 }
@@ -77,8 +81,28 @@ static void add_driver(struct bound *bound, const struct topo_node *node)
     snprintf(bound->said, sizeof(bound->said), "%s", nvml ? nvml->text : "it was not asked");
 }
 
+/* Where devices are confined the driver shows those of the step alone; PCI has all. */
+static bool is_nvidia(const struct topo_node *node, const struct topo_gpu *gpu)
+{
+    for (int i = 0; i < node->n_pcis; i++)
+        if (strcmp(node->pcis[i].address, gpu->address) == 0)
+            return node->pcis[i].vendor == NVIDIA;
+    return false;
+}
+
+static void add_present(struct bound *bound, const struct topo_node *node,
+                        const struct step_facts *step)
+{
+    if (gpus_are_hidden())
+        return;
+    for (int i = 0; i < node->n_gpus; i++)
+        bound->there += node->gpus[i].seen || is_nvidia(node, &node->gpus[i]);
+    bound->in_job = step->gpus;
+    snprintf(bound->job_node, sizeof(bound->job_node), "%s", step->node);
+}
+
 /* 'node': NULL where nobody looked. */
-static struct bound own(const struct topo_node *node)
+static struct bound own(const struct topo_node *node, const struct step_facts *step)
 {
     const char *asked = getenv("SLURM_CPUS_PER_TASK");
     struct bound bound = { .cpus = node ? node->n_usable : 0 };
@@ -86,6 +110,7 @@ static struct bound own(const struct topo_node *node)
     if (!node)
         return bound;
     add_driver(&bound, node);
+    add_present(&bound, node, step);
     if (asked && getenv("SLURM_STEP_ID"))
         bound.asked = (int)strtol(asked, NULL, 10);
     for (int i = 0; node->n_visible < 0 && i < node->n_gpus; i++)
@@ -185,6 +210,28 @@ static int check_driver(const struct session *s, const struct bound *all, struct
     return 0;
 }
 
+/* The same where Slurm gave the step none, or there is no driver. */
+static int check_absent(const struct session *s, const struct bound *all, const struct tally *t,
+                        struct err *err)
+{
+    bool by_slurm = all[0].in_job > 0;
+    int r = 0, there;
+
+    while (r < s->size - 1 && !by_slurm && !all[r].there)
+        r++;
+    there = by_slurm ? all[0].in_job : all[r].there;
+    if (there == 0)
+        return 0;
+    err_set_code(err, EXIT_USAGE, "%s has %d GPU%s%s, and no rank is shown any",
+                 by_slurm ? all[0].job_node : comm_host(s->comm, r), there, there == 1 ? "" : "s",
+                 by_slurm ? " by Slurm" : "");
+    if (getenv("SLURM_STEP_ID"))
+        return err_hint(err, "use srun --mpi=pmix -N%d --ntasks-per-node=%d --gpus-per-node=%d "
+                        "tasuki ..., or --device cpu, where none are meant to be used", t->hosts,
+                        there, there);
+    return err_hint(err, "%s; --device cpu says that none are meant to be used", all[r].said);
+}
+
 /* The GPU that a rank takes (train/gpu.h); NULL: those before it have all that it sees. */
 static const char *taken_gpu(const int *first, const struct bound *all, const char **taken,
                              int rank)
@@ -280,7 +327,7 @@ static int check_gpus(struct session *s, const struct bound *all, struct err *er
     if (!given && check_driver(s, all, err) < 0)
         return -1;
     if (t.first < 0)
-        return 0;
+        return given ? 0 : check_absent(s, all, &t, err);
     if (!given && !planning_on_gpu(s->settings.backend) &&
         choose_device(s, all, t.first, err) < 0)
         return -1;
@@ -347,7 +394,8 @@ int session_check_binding(struct session *session, struct err *err)
     struct session *s = session;
     const void **parts = mem_new((size_t)s->size, sizeof(*parts));
     size_t *sizes = mem_new((size_t)s->size, sizeof(*sizes));
-    struct bound mine = own(s->node), *all = mem_new((size_t)s->size, sizeof(*all));
+    struct bound mine = own(s->node, &s->settings.step);
+    struct bound *all = mem_new((size_t)s->size, sizeof(*all));
     void *block = NULL;
     int bad = comm_exchange(s->comm, &mine, sizeof(mine), &block, parts, sizes, err);
 

@@ -45,18 +45,14 @@ bool session_ends_soon(struct session *session, double step_seconds)
 void session_weigh_limit(struct session *session, double step_seconds)
 {
     struct session *s = session;
-    const struct job_limit *limit = &s->settings.limit;
-    double need = step_seconds + s->saved.written, earlier = 10 * ceil(need / 5);
+    double before = s->settings.limit.launcher, need = step_seconds + s->saved.written;
+    double earlier = 10 * ceil(need / 5);
 
-    if (s->rank != 0 || !s->settings.checkpoint || limit->left <= 0 || need <= limit->left ||
-        s->limit_told)
+    if (s->rank != 0 || !s->settings.checkpoint || before <= 0 || need <= before || s->limit_told)
         return;
     s->limit_told = true;
     /* What --signal was given to Slurm is not known here. */
-    log_warning("a step and a checkpoint take %.3g s, and %s %.3g s %s the time limit: unless "
-                "SIGUSR1 comes %.0f s before it already, let it, by --signal=USR1@%.0f of sbatch, "
-                "salloc or srun", need, limit->by_launcher ? "are asked for" : "Slurm kills",
-                limit->left,
-                limit->by_launcher ? "before" : "(KillWait) after its SIGTERM at", earlier,
-                earlier);
+    log_warning("a step and a checkpoint take %.3g s, and are asked for %.3g s before the time "
+                "limit: unless SIGUSR1 comes %.0f s before it already, let it, by "
+                "--signal=USR1@%.0f of sbatch, salloc or srun", need, before, earlier, earlier);
 }

@@ -40,7 +40,7 @@ struct report {
     double last_loss, busy;     /* busy: seconds of all steps */
     double first;               /* of the first one */
     struct batch_result spent;  /* sums of this rank */
-    bool stop, rollback;
+    bool stop, rollback, save;  /* save: a checkpoint is due */
 };
 
 /* One step ---------------------------------------------------------------------------- */
@@ -68,6 +68,7 @@ static int run_step(struct session *s, int64_t step, bool flows, double entries[
     entries[BOARD_SKIPPED] = result.skipped ? 1 : 0;
     entries[BOARD_BAD] = result.bad ? 1 : 0;
     entries[BOARD_STOP] = session_stop_asked() || session_ends_soon(s, mean_seconds(report));
+    entries[BOARD_SAVE] = session_save_is_due(s, step + 1);
     entries[BOARD_REPORT] = reports_due(&s->reports, trace_clock()) ? 1 : 0;
     session_note_staging(s, entries);
     session_note_save(s, entries);
@@ -122,6 +123,7 @@ static int read_one(struct session *s, struct report *r, int64_t next, struct er
     report_step(s, r, step, r->seconds[step % 2], r->counts[step % 2], sums);
     session_tell_staged(s, step + 1, sums);
     r->stop = r->stop || sums[BOARD_STOP] > 0;
+    r->save = r->save || sums[BOARD_SAVE] > 0;
     r->unread--;
     session_follow_save(s, sums);
     if (sums[BOARD_BAD] > 0 && session_bad_step(s, step, sums[BOARD_LOSS], err) < 0)
@@ -166,8 +168,8 @@ static bool saves(const struct session *s, const struct report *r, int64_t done)
     int64_t every = period(s, s->settings.checkpoint_every);
 
     return s->settings.checkpoint &&
-           (is_last(s, r, done) || (every > 0 && done % every == 0) ||
-            (session_adapts_saves(s) && done == s->save_at));
+           (is_last(s, r, done) || r->save || session_saves_first(s, done) ||
+            (every > 0 && done % every == 0));
 }
 
 /* Does the pipeline go on after so many steps without running empty? */
@@ -189,9 +191,6 @@ static int between_steps(struct session *s, struct report *r, int64_t done, stru
         return 0;
     if (s->saving.ready && session_advance_save(s, err) < 0)
         return -1;
-    if (session_adapts_saves(s) && !s->saving.checkpoint && s->save_at < done &&
-        session_plan_save(s, done, r->busy / r->n_steps, err) < 0)
-        return -1;
     if (!keep && !test && !r->rollback && !is_last(s, r, done))
         return 0;
     if (read_rest(s, r, done, err) < 0 || (r->rollback && session_rollback(s, done, err) < 0))
@@ -202,6 +201,7 @@ static int between_steps(struct session *s, struct report *r, int64_t done, stru
         return -1;
     if (!keep && !(r->stop && s->settings.checkpoint))
         return 0;
+    r->save = false;
     if (session_save(s, s->settings.checkpoint, s->settings.keep, done, err) < 0)
         return -1;
     return is_last(s, r, done) ? session_end_save(s, err) : 0;
@@ -441,7 +441,7 @@ int session_loop(struct session *session, struct err *err)
     int code = -1;
 
     stepper_init(&r.stepper, s);
-    s->save_at = s->first_step + SESSION_FIRST_SAVE;
+    s->loop_start = origin;
     if (s->rank == 0 && done >= s->total_steps)
         log_info("nothing is left to do: %lld steps were asked for, %lld are done",
                  (long long)s->total_steps, (long long)done);

@@ -10,6 +10,8 @@
 #include "train/checkpoint_lock.h"
 #include "train/session.h"
 
+#define MOST_SHARE 0.03     /* of the time that checkpoints take, unless --mtbf is given */
+
 /* It stands: that is told, in words and in the log. */
 static void tell(struct session *s)
 {
@@ -45,10 +47,12 @@ int session_advance_save(struct session *session, struct err *err)
     if (checkpoint_stage(v->checkpoint) != CHECKPOINT_DONE)
         return 0;
     tell(s);
-    s->saved = (struct saved_cost){ v->step, v->paused, trace_clock() - v->start };
+    s->saved = (struct saved_cost){ v->step, v->start, v->paused, trace_clock() - v->start };
     forget(v);
     return 0;
 }
+
+/* When it comes ------------------------------------------------------------------------ */
 
 bool session_adapts_saves(const struct session *session)
 {
@@ -71,36 +75,48 @@ static int n_hosts(const struct session *s)
     return n;
 }
 
-/* Steps from one to the next, by Young (1974): the least is lost where the interval is the square
- * root of twice the cost times the time between failures. None begins before the one before it is
- * complete.
+/* Seconds from the start of one to that of the next, by Young (1974): the least is lost where that
+ * is the square root of twice the cost times the time between failures. None begins before the one
+ * before it is complete.
  */
-static double interval(const struct session *s, double step_seconds)
+static double interval(const struct session *s)
 {
-    double mtbf = s->settings.mtbf / n_hosts(s);
-    double seconds = sqrt(2 * s->saved.paused * mtbf);
-    double steps = ceil(fmax(seconds, s->saved.written) / step_seconds);
+    const struct saved_cost *saved = &s->saved;
+    double seconds = sqrt(2 * saved->paused * s->settings.mtbf / n_hosts(s));
 
-    log_debug("checkpoint: took %.3g s of training: the next one after %.0f steps (%.3g s)",
-              s->saved.paused, steps, steps * step_seconds);
-    return fmin(fmax(steps, 1), 1e15);
+    if (!s->settings.mtbf_given)
+        seconds = fmax(seconds, saved->paused / MOST_SHARE);
+    return fmax(seconds, saved->written);
 }
 
-int session_plan_save(struct session *session, int64_t done, double step_seconds,
-                      struct err *err)
+bool session_saves_first(const struct session *session, int64_t done)
+{
+    const struct session *s = session;
+
+    return session_adapts_saves(s) && s->settings.mtbf_given &&
+           done == s->first_step + SESSION_FIRST_SAVE;
+}
+
+static bool first_is_due(const struct session *s, int64_t done)
+{
+    return !s->settings.mtbf_given && done - s->first_step >= SESSION_FIRST_SAVE &&
+           trace_clock() - s->loop_start >= SESSION_FIRST_SECONDS;
+}
+
+bool session_save_is_due(struct session *session, int64_t done)
 {
     struct session *s = session;
-    double mine = s->rank == 0 ? interval(s, step_seconds) : 0, *steps = &mine;
-    size_t size = sizeof(mine);
+    bool due;
 
-    if (comm_broadcast(s->comm, 0, (void **)&steps, &size, err) < 0)
-        return -1;
-    s->save_at = s->saved.step + (int64_t)*steps;
-    if (s->save_at <= done)
-        s->save_at = done + 1;
-    if (steps != &mine)
-        free(steps);
-    return 0;
+    if (s->rank != 0 || !session_adapts_saves(s) || s->saving.checkpoint || s->save_asked)
+        return false;
+    due = s->saved.step > 0 ? trace_clock() - s->saved.start >= interval(s)
+                            : first_is_due(s, done);
+    if (due && s->saved.step > 0)
+        log_debug("checkpoint: the last one took %.3g s of training: the next one after %.3g s",
+                  s->saved.paused, trace_clock() - s->saved.start);
+    s->save_asked = due;
+    return due;
 }
 
 int session_end_save(struct session *session, struct err *err)
@@ -180,6 +196,7 @@ int session_save(struct session *session, const char *directory, int keep,
     struct saving *v = &s->saving;
     double start = trace_clock();
 
+    s->save_asked = false;
     comm_at(s->comm, "checkpoint", s->placement.stage, steps_done, -1);
     if (session_end_save(s, err) < 0 || (s->runner && runner_drain(s->runner, err) < 0) ||
         share_scale(s, &state.scale, err) < 0)

@@ -60,8 +60,11 @@ static double n_saves(const struct session *s)
     double steps = (double)(s->total_steps - s->first_step);
     double period = (double)every.n * (double)(every.epochs ? s->sampler.steps_per_epoch : 1);
 
+    /* As many as there may be at a time, unless the run is a short one by the forecast. */
     if (session_adapts_saves(s))
-        return s->settings.keep + 1;
+        return !s->settings.mtbf_given &&
+               steps * s->plan->iteration_seconds < SESSION_FIRST_SECONDS ? 1
+                                                                          : s->settings.keep + 1;
     return period > 0 ? ceil(steps / period) : 1;
 }
 

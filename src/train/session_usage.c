@@ -146,6 +146,7 @@ int session_usage(struct session *session, json_t **usage, struct err *err)
         sum.gpus = NAN;
     *usage = bad || s->rank > 0 ? NULL : say(s, &sum);
     s->used.told = true;
+    s->used.kwh = both(&sum);
     free(all);
     return bad;
 }

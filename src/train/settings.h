@@ -17,6 +17,7 @@
 #include "train/nccl.h"
 #include "train/optimizer.h"
 #include "train/recipe.h"
+#include "train/step_facts.h"
 
 struct schedule;
 
@@ -79,8 +80,9 @@ struct train_settings {
     bool eval_ema;
     enum best_by best;
     const char *checkpoint;     /* directory; NULL: none */
-    struct span checkpoint_every;   /* 0: at the end */
-    double mtbf;                /* seconds between failures of a node; 0: not known */
+    struct span checkpoint_every;   /* 0: by 'mtbf' */
+    double mtbf;                /* seconds between failures of a node; 0: one at the end alone */
+    bool mtbf_given;
     int keep;                   /* checkpoints that stay; 0: all */
     bool resume;
     const char *resume_from;    /* a checkpoint's directory; NULL: none is named */
@@ -89,6 +91,7 @@ struct train_settings {
     const char *prometheus;     /* file of metrics; NULL: none */
     struct job_names job;
     struct job_limit limit;     /* of it */
+    struct step_facts step;     /* where this is the first task of one */
     const char *gradients;      /* file for those of the first step; NULL: none */
     double launch_seconds;      /* what joining the other ranks took */
     const char *command;        /* the command line, for the plan file */

@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/room.h"
 
 #define LOOK_EVERY 0.1          /* seconds */
 
@@ -135,6 +136,46 @@ static bool has_sums(void)
     return hex[0];
 }
 
+struct inventory {
+    const struct staging_table *table;
+    double bytes;               /* of copies that are there */
+};
+
+static void add_copy(void *context, const char *text)
+{
+    struct inventory *inventory = context;
+    struct staging_name name = staging_name(text);
+    int item = name.kind == STAGING_COPY || name.kind == STAGING_LEFT
+                   ? staging_find(inventory->table, name.key) : -1;
+
+    if (item >= 0)
+        inventory->bytes += (double)inventory->table->items[item].file->map.size;
+}
+
+/* What there is no room for is read from where it is: that is known before the first step. */
+static void check_room(struct staging *s)
+{
+    struct inventory there = { .table = &s->table };
+    struct err ignored = { 0 };
+    struct room room;
+    double bytes = 0, files = 0;
+
+    for (int i = 0; i < s->table.n; i++) {
+        const struct staging_item *item = &s->table.items[i];
+
+        if (staging_find(&s->table, item->key) != i)
+            continue;
+        bytes += (double)item->file->map.size;
+        files++;
+    }
+    staging_list(s->fd, add_copy, &there);
+    bytes -= there.bytes;
+    if (room_in(s->path, &room, &ignored) == 0 && bytes > room.bytes)
+        log_warning("--stage-to: %s: %.0f files are to be copied, of which %.4g MB are not there "
+                    "yet, and %.4g MB %s: what does not fit is read from where it is", s->path,
+                    files, 1e-6 * bytes, 1e-6 * room.bytes, room_said(room.bytes_limit));
+}
+
 struct staging *staging_open(const struct staging_options *options, struct err *err)
 {
     struct staging *s = mem_new(1, sizeof(*s));
@@ -151,6 +192,8 @@ struct staging *staging_open(const struct staging_options *options, struct err *
         bad = staging_join(s->path = mem_strdup(options->directory), &s->fd, err);
     if (!bad) {
         make_table(&s->table, options);
+        if (s->leads)
+            check_room(s);
         if (s->leads)
             s->copier = staging_copier_new(s->path, s->fd, &s->table, options->first, err);
         bad = s->leads && !s->copier;

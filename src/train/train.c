@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "train/train.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "base/err.h"
@@ -33,7 +34,7 @@ static void log_other(void *data, const char *text)
 }
 
 int train_run(const struct train_settings *settings, const struct topo_node *node,
-              struct comm *comm, struct err *err)
+              struct comm *comm, double *kwh, struct err *err)
 {
     struct session session;
     int code = -1;
@@ -47,7 +48,7 @@ int train_run(const struct train_settings *settings, const struct topo_node *nod
         comm_follow(comm, err);
         session_unlock(&session);
         log_failure(&session, err);
-        fate_tell(comm, (int)err->code, false, err->text);
+        fate_tell(comm, (int)err->code, false, NAN, err->text);
         log_say(LOG_ERROR, "%s", err->text);
         standstill_say(comm);
         comm_abort(comm, (int)err->code);
@@ -56,6 +57,7 @@ int train_run(const struct train_settings *settings, const struct topo_node *nod
         log_failure(&session, err);
     session_end_metrics(&session);
     journal_close(session.journal);
+    *kwh = session.used.told ? session.used.kwh : NAN;
     session_close(&session);
     return code < 0 ? (int)err->code : code;
 }

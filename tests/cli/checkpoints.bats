@@ -532,6 +532,13 @@ begun() {
     [ "$(begun "$DIR/log")" = "3 6" ]
 }
 
+@test "a short run of which nothing is said writes a checkpoint at the end alone" {
+    train 2 -q --stages 2 --steps 30 --log "$DIR/log"
+    [ "$(begun "$DIR/log")" = "30" ]
+    train 2 -q --stages 2 --steps 30 --mtbf 0 --log "$DIR/log"
+    [ "$(begun "$DIR/log")" = "30" ]
+}
+
 @test "a checkpoint that is named is gone on from, unless there is one of one's own" {
     train 1 -q --steps 4 --checkpoint-every 2
     mv "$DIR/out" "$DIR/other"

@@ -167,6 +167,9 @@ staged_on_small() {
     echo "$output"
     [ "$status" -eq 0 ]
     [[ "$output" == *"warning: --stage-to: $OWN"*": no room for 1 of 2 files"* ]]
+    # And before the first step, in numbers.
+    [[ "$output" == *"warning: --stage-to: $OWN"*": 2 files are to be copied, of which "*" MB are \
+not there yet, and 0."*" MB are free: what does not fit is read from where it is"* ]]
     grep -q '"event":"staged".*"bytes":93872,' "$DIR/log"
     diff <(bits "$DIR/plain") <(bits "$DIR/log")
 }

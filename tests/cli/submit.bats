@@ -35,7 +35,6 @@ script() {
     grep -qx '#SBATCH --signal=B:USR1@300' ../job.sh
     grep -qx '#SBATCH --partition=gpu' ../job.sh
     grep -qx "#SBATCH --output='out dir/%j'" ../job.sh
-    grep -qx 'most=7' ../job.sh
     grep -q 'train my-run-1/job.conf' ../job.sh
     ! grep -q '@[A-Z]*@' ../job.sh
     ! grep -q 'gpus-per-node' ../job.sh
@@ -88,10 +87,11 @@ END
     [ "$status" -eq 75 ]
     [ "$(cat requeued)" = "requeue 12" ]
     rm requeued
+    # However often that was.
     PATH=$PWD:$PATH SLURM_JOB_NAME=x SLURM_JOB_ID=12 SLURM_RESTART_COUNT=100 run bash slurm.sh
     [ "$status" -eq 75 ]
-    [[ "$output" == *"x: not done after 100 restarts"* ]]
-    [ ! -e requeued ]
+    [[ "$output" == *"x: to be continued, restart 101"* ]]
+    [ "$(cat requeued)" = "requeue 12" ]
     [ ! -e bad ]
 }
 

@@ -72,7 +72,7 @@ wait_for_empty_queue() {
     wait_for_step 16
     cat run/job.out
     grep -q ' seconds are left of the job.s limit: a checkpoint is asked for' run/job.out
-    grep -q 'to be continued, restart 1 of at most' run/job.out
+    grep -q 'to be continued, restart 1' run/job.out
     grep -q 'resuming from' run/job.out
     same_losses run/log.jsonl alone
 }

@@ -111,18 +111,21 @@ same_curve() {
     [ -e c/latest ]
 }
 
-# KillWait is 3 seconds here.
-@test "a step that Slurm would kill before its checkpoint is written says so, once" {
-    TASUKI_TEST_WRITE_DELAY=4 run srun -t 10 --mpi=pmix -N2 --ntasks-per-node=1 "$TASUKI" train \
-        "${training[@]}" --steps 8 --checkpoint c --checkpoint-every 2
+# Half of a limit of a minute.
+@test "a step that srun alone started asks libslurm for the limit, and ends before it" {
+    local start=$SECONDS
+    TASUKI_TEST_DELAY=1:30000 run srun -t 1 --mpi=pmix -N2 --ntasks-per-node=1 "$TASUKI" train \
+        "${training[@]}" --steps 100000 --checkpoint c
+    echo "$output"
+    [ "$status" -eq 75 ]
+    [ $((SECONDS - start)) -lt 60 ]
+    grep ' seconds are left of the job.s limit: a checkpoint is asked for' <<<"$output"
+    [ -e c/latest ]
+    run srun --mpi=pmix -N2 --ntasks-per-node=1 "$TASUKI" train "${training[@]}" --steps 8 \
+        --checkpoint c
     echo "$output"
     [ "$status" -eq 0 ]
-    [ "$(grep -c 'warning: a step and a checkpoint take [4-9].* s, and Slurm kills 3 s (KillWait) after its SIGTERM at the time limit: .*--signal=USR1@' <<<"$output")" -eq 1 ]
-    TASUKI_TEST_WRITE_DELAY=4 run srun --mpi=pmix -N2 --ntasks-per-node=1 "$TASUKI" train \
-        "${training[@]}" --steps 8 --checkpoint c --checkpoint-every 4
-    echo "$output"
-    [ "$status" -eq 0 ]
-    [[ "$output" != *KillWait* ]]
+    [[ "$output" != *limit* ]]
 }
 
 # Half of a limit of a minute.
@@ -143,7 +146,7 @@ same_curve() {
     "$lab" at n2 pkill -9 -x tasuki
     ends_with 0
     grep -q 'rank 1 (n2) is lost' out
-    grep -q 'node-hours in 2 steps' out
+    grep -q 'job .*: 2 steps, .* node-hours, 0 GPU-hours, ' out
     grep -q 'going on from step-0000000[48] with 3 nodes, restart 1 of at most 3' out
     same_curve
 }
@@ -173,6 +176,69 @@ same_curve() {
     grep -q 'node n1 is left out' out
     grep -q 'going on from step-0000000[48] with 2 nodes' out
     same_curve
+}
+
+# Nothing is said of checkpoints: the first one comes after a minute.
+@test "without --checkpoint-every a run that loses a node goes on from a checkpoint, too" {
+    TASUKI_TEST_DELAY=1:30000 allocate -N3 --no-kill -- "${training[@]}" --steps 100000 \
+        --checkpoint c --log log >out 2>&1 3>&- &
+    job=$!
+    wait_until has_line log '"event":"checkpoint"'
+    "$lab" off n2
+    wait_until has_line out 'going on from step-0*[1-9][0-9]* with 2 nodes'
+    wait_until has_line out 'resuming from'
+    "$lab" run scancel -s USR1 --user=root
+    "$lab" run pkill -USR1 -xf "$TASUKI train .*" --parent "$("$lab" run pgrep -x salloc)"
+    ends_with 75
+    "$lab" on n2
+    wait_until all_idle
+}
+
+# The same job again and again, as where it is requeued, and what ends it comes before its first
+# step.
+@test "allocations that bring no new checkpoint have an end, and those that Slurm takes away none" {
+    cat >again <<'END'
+import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGTERM})
+os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+os.execv(sys.argv[2], sys.argv[2:])
+END
+    cat >job <<'END'
+for count in 0 1 2 3; do
+    SLURM_RESTART_COUNT=$count python3 again "$@"
+    echo "allocation $count: $?"
+done
+END
+    run "$lab" run timeout 240 salloc -Q -N2 bash job SIGTERM "$TASUKI" train "${training[@]}" \
+        --steps 6 --checkpoint c --max-restarts 1
+    echo "$output"
+    [ "$(grep -c '^allocation .: 75$' <<<"$output")" -eq 4 ]
+    run "$lab" run timeout 240 salloc -Q -N2 bash job SIGUSR1 "$TASUKI" train "${training[@]}" \
+        --steps 6 --checkpoint c --max-restarts 1
+    echo "$output"
+    [ "$(grep '^allocation' <<<"$output" | xargs)" = \
+        "allocation 0: 75 allocation 1: 1 allocation 2: 75 allocation 3: 1" ]
+    [ "$(grep -c 'giving up: 1 restarts brought no new checkpoint' <<<"$output")" -eq 2 ]
+    [ ! -e c/.restarts ]
+}
+
+# In place of ranks: what they would see.
+@test "ranks see all GPUs of their node, whatever sbatch was told of binding them" {
+    export LAB_DIR=$BATS_TEST_TMPDIR/lab LAB_NODES=2 LAB_GPUS=2
+    cat >srun <<END
+#!/bin/bash
+[ -n "\$TASUKI_FATE" ] || exec $(type -P srun) "\$@"
+for ((n = 1; n < \$#; n++)); do [ "\${!n##*/}" != tasuki ] || break; done
+exec $(type -P srun) "\${@:1:n-1}" sh -c 'echo "sees \$CUDA_VISIBLE_DEVICES"'
+END
+    chmod +x srun
+    "$lab" up
+    PATH=$PWD:$PATH SLURM_GPU_BIND=single:1 SLURM_CPU_BIND=quiet,mask_cpu:0x1 \
+        SLURM_CPU_BIND_TYPE=mask_cpu: run allocate -N2 --exclusive --gpus-per-node=2 -- \
+        "${training[@]}" --steps 6 --device cuda --precision float32 --checkpoint c
+    echo "$output"
+    [[ "$output" == *"2 nodes, 2 ranks on each"* ]]
+    [ "$(grep -c '^sees 0,1$' <<<"$output")" -eq 4 ]
 }
 
 @test "restarts that bring no new checkpoint have an end" {

@@ -16,7 +16,7 @@ teardown_file() {
 }
 
 setup() {
-    begin_in_lab
+    begin_in_lab --device cpu
 }
 
 @test "a submitted job trains on two nodes and ends; submit prints its number" {
@@ -53,7 +53,7 @@ setup() {
     cat run/job-"$id".out
     in_state "$id" COMPLETED
     [ "$(grep -c 'resuming from' run/job-"$id".out)" -eq 2 ]
-    grep -q 'to be continued, restart 1 of at most 100' run/job-"$id".out
+    grep -q 'to be continued, restart 1' run/job-"$id".out
     same_losses run/log.jsonl alone
 }
 
@@ -147,11 +147,12 @@ is_another_guard() {
     grep -q 'rank 1 (n2) is lost' run/job-"$id".out
 }
 
-@test "a job that is cancelled, or restarted often enough, is not requeued; sbatch goes on" {
+@test "a job that is cancelled is not requeued; sbatch goes on; one that gets on has no end" {
     local id
     export TASUKI_TEST_DELAY=1:30000
     id=$(submit "${training[@]}" --steps 1000 --nodes 1 --ntasks-per-node 1 --directory run \
         --max-restarts 0)
+    grep -qx 'max-restarts = 0' run/job.conf
     wait_until has_line run/log.jsonl '^{"step":2,'
     "$lab" run scancel "$id"
     wait_until ended "$id"
@@ -160,9 +161,10 @@ is_another_guard() {
     wait_until has_line run/log.jsonl '^{"step":36,'
     grep -q 'resuming from' run/job-"$id".out
     "$lab" run scancel -b -s USR1 "$id"
-    wait_until ended "$id"
+    wait_until in_state "$id" PENDING
     cat run/job-"$id".out
-    grep -q 'digits: not done after 0 restarts' run/job-"$id".out
+    grep -q 'digits: to be continued, restart 1' run/job-"$id".out
+    "$lab" run scancel "$id"
 }
 
 @test "nodes are chosen within the partition's limits, ranks by sockets, and it is said why" {
@@ -178,14 +180,17 @@ is_another_guard() {
     [ "$(ls)" = "" ]
 }
 
-@test "each rank gets a GPU where that is meant, and GPUs that stay idle are spoken of" {
-    run submit "${training[@]}" --steps 6 --nodes 2 --dry-run
+@test "each rank gets a GPU where that is meant, and GPUs that nobody asks for are an error" {
+    begin_in_lab
+    run submit "${training[@]}" --steps 6 --nodes 2
     echo "$output"
-    [ "$status" -eq 0 ]
-    [[ "$output" == *"partition main: its nodes have 2 GPUs, which stay idle"* ]]
-    [[ "$output" != *gpus-per-node* ]]
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"partition main: node n1 has 2 GPUs, and --device is not given: --device cuda \
+uses GPUs, --device cpu says that none are meant to be used"* ]]
+    [ "$(ls)" = "" ]
     run submit "${training[@]}" --steps 6 --nodes 2 --dry-run --device cpu
-    [[ "$output" != *idle* ]]
+    [ "$status" -eq 0 ]
+    [[ "$output" != *gpus-per-node* ]]
     run submit "${training[@]}" --steps 6 --nodes 2 --dry-run --device cuda
     echo "$output"
     [[ "$output" == *$'\n#SBATCH --ntasks-per-node=2\n'* ]]

@@ -88,6 +88,23 @@ wait_for_lines() {
     tail -1 "$dir/log" | grep -q '"event":"failed","error":"nothing moved .*"silent"'
 }
 
+# The deadline is the default, 600 seconds.
+@test "a rank stopped for good ends the run within half a minute" {
+    local code=0 start
+    start_training 3 --stages 3 --replicas 1,1,1
+    wait_for_lines 3 '^{"step"'
+    sleep 4.5       # two beats
+    start=$SECONDS
+    kill -STOP "$(cat "$dir/pid.0")"
+    until cat "$dir"/said.* | grep 'a process does not run; rank 0 (.*) does not answer; '; do
+        [ $((SECONDS - start)) -le 30 ]
+        sleep 0.3
+    done
+    [ $((SECONDS - start)) -ge 19 ]
+    wait $step || code=$?
+    [ $code -ne 0 ]
+}
+
 @test "a rank that is slow is named, with its node and its factor" {
     local victim end=$((SECONDS + 200))
     start_training 2 --stages 1 --replicas 2 --report-every 1

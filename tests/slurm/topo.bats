@@ -447,6 +447,14 @@ demo_steps() {
         --global-batch 16 --batchnorm-samples 4 --steps 2 --stages 1 --log log $device
 }
 
+# The same by the launcher.
+in_allocation() {
+    local demo=$srcdir/etc/demo
+    "$lab" run timeout -s KILL 120 salloc -Q "$@" "$TASUKI" train "$demo/digits.onnx" \
+        --data "$demo/digits-train.safetensors" --global-batch 16 --batchnorm-samples 4 --steps 2 \
+        --stages 1 --log log $device
+}
+
 @test "a run says which GPUs of its step nobody asked for, or would idle, and the line to use" {
     with_driver
     device=
@@ -481,9 +489,43 @@ demo_steps() {
     [ "$(grep -c 'driver shows none' <<<"$output")" -eq 1 ]
     device="--device cpu"
     demo_steps -N2 --ntasks-per-node=1 --gpus-per-node=2
+}
+
+@test "GPUs that a step did not ask for end a run, with the line to use, unless CPUs are meant" {
+    export TASUKI_NVML=/nonexistent/libnvidia-ml.so
     device=
-    rm log
+    run demo_steps -N2 --ntasks-per-node=1
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *" has 4 GPUs by Slurm, and no rank is shown any; use srun --mpi=pmix -N2 \
+--ntasks-per-node=4 --gpus-per-node=4 tasuki ..., or --device cpu, where none are meant"* ]]
+    CUDA_VISIBLE_DEVICES=NoDevFiles run demo_steps -N2 --ntasks-per-node=1
+    [ "$status" -ne 0 ]
+    [[ "$output" == *" has 4 GPUs by Slurm"* ]]
+    [ "$(grep -c 'by Slurm' <<<"$output")" -eq 1 ]
+    # As PCI has them, where Slurm is not asked.
+    TASUKI_JOB_NOTICE=0 HWLOC_XMLFILE=$srcdir/tests/data/gpu-node.xml run demo_steps -N1 -n1
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *" has "*" GPUs, and no rank is shown any; use srun"* ]]
+    device="--device cpu"
     demo_steps -N2 --ntasks-per-node=1
+}
+
+@test "a job on nodes with GPUs that did not ask for them is refused by the launcher" {
+    device=
+    run in_allocation -N2 --ntasks-per-node=1
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"job "*": node n"?" has 4 GPUs, and not all nodes of the job were given any: \
+ask sbatch or salloc for --gpus-per-node=4, or say --device cpu"* ]]
+    device="--device cpu"
+    in_allocation -N2 --ntasks-per-node=1
+    # Those that it was given are used: a rank for each.
+    device=
+    run in_allocation -N2 --exclusive --gpus-per-node=2
+    echo "$output"
+    [[ "$output" == *"2 nodes, 2 ranks on each"* ]]
 }
 
 @test "ranks that share a GPU are warned of, with the line to use" {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "unit.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@ static void the_first_that_failed_comes_first_and_what_is_damaged_does_not_count
     (void)state;
     assert_non_null(mkdtemp(directory));
     put(directory, "0.json", "{\"rank\": 0, \"code\": 0, \"agreed\": true, \"time\": 1.0, "
-        "\"host\": \"n1\", \"text\": \"\", \"step\": \"4\"}");
+        "\"host\": \"n1\", \"text\": \"\", \"step\": \"4\", \"kwh\": 0.5}");
     put(directory, "3.json", "{\"rank\": 3, \"code\": 1, \"agreed\": false, \"time\": 9.0, "
         "\"host\": \"n4\", \"text\": \"late\", \"step\": \"4\"}");
     put(directory, "2.json", "{\"rank\": 2, \"code\": 1, \"agreed\": false, \"time\": 8.5, "
@@ -43,6 +44,8 @@ static void the_first_that_failed_comes_first_and_what_is_damaged_does_not_count
     assert_false(fates[0].agreed);
     assert_int_equal(fates[1].rank, 3);
     assert_true(fates[2].agreed);
+    assert_true(fates[2].kwh == 0.5);
+    assert_true(isnan(fates[1].kwh));
     fate_free(3, fates);
     fate_forget(directory);
     assert_int_equal(access(directory, F_OK), -1);

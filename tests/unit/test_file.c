@@ -3,12 +3,14 @@
 
 #include "unit.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 
 #include "base/file.h"
 
@@ -54,6 +56,45 @@ static void a_written_file_is_read_back(void **state)
     assert_int_equal(status.st_mode & 0777, 0640);
     assert_int_equal(file_write(path, "", 0, &err), 0);
     expect_content("");
+    (void)state;
+}
+
+/* As "setfacl -d -m u:12345:rw" leaves it: version 2, and entries of tag, permissions and user. */
+static int give_default_acl(const char *folder)
+{
+    static const struct entry {
+        uint16_t tag, permissions;
+        uint32_t user;
+    } entries[] = { { 0x01, 7, UINT32_MAX }, { 0x02, 6, 12345 }, { 0x04, 0, UINT32_MAX },
+                    { 0x10, 7, UINT32_MAX }, { 0x20, 0, UINT32_MAX } };
+    struct {
+        uint32_t version;
+        struct entry entries[5];
+    } acl = { .version = 2 };
+
+    memcpy(acl.entries, entries, sizeof(entries));
+    return setxattr(folder, "system.posix_acl_default", &acl, sizeof(acl), 0);
+}
+
+/* What a project group, or its ACL, may do with a file is not for the umask of who writes it. */
+static void a_written_file_has_the_group_and_the_acl_of_its_folder(void **state)
+{
+    struct err err = { 0 };
+    struct stat status;
+    mode_t mask = umask(077);
+    gid_t group = geteuid() == 0 ? 12345 : getegid();
+    int acl = give_default_acl(directory);
+
+    if (acl)
+        assert_int_equal(errno, ENOTSUP);       /* this file system has none */
+    assert_int_equal(chown(directory, (uid_t)-1, group), 0);
+    assert_int_equal(chmod(directory, 02770), 0);
+    assert_int_equal(file_write(path, "a", 1, &err), 0);
+    assert_int_equal(file_write(path, "b", 1, &err), 0);
+    umask(mask);
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(status.st_gid, group);
+    assert_int_equal(status.st_mode & 0777, acl ? 0600 : 0660);     /* the ACL's mask is there */
     (void)state;
 }
 
@@ -234,6 +275,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_written_file_is_read_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_written_file_has_the_group_and_the_acl_of_its_folder,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(a_failed_write_leaves_the_old_file_and_nothing_else,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(a_link_stays_a_link, setup, teardown),

@@ -60,6 +60,7 @@ static long count_of_run(const char *model, const char *backend, int64_t steps, 
     struct err err = { 0 };
     struct comm *comm;
     long before = allocations;
+    double kwh;
 
     snprintf(path, sizeof(path), "%s/tests/data/model/%s/model.onnx", source ? source : "..",
              model);
@@ -70,7 +71,7 @@ static long count_of_run(const char *model, const char *backend, int64_t steps, 
     write_plan(plan, path, groups);
     comm = comm_open(&launch, &err);
     assert_non_null(comm);
-    if (train_run(&t, NULL, comm, &err))
+    if (train_run(&t, NULL, comm, &kwh, &err))
         fail_msg("%s", err.text);
     comm_close(comm);
     unlink(plan);

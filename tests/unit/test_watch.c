@@ -177,6 +177,50 @@ static void when_nothing_moves_all_are_asked_and_the_silent_one_is_named(void **
     (void)state;
 }
 
+/* The process of rank 3 does not run, nor, for a while, that of rank 2. All lies at hand: nothing
+ * takes its time.
+ */
+static void of_whom_nothing_is_heard_for_long_is_stopped(void **state)
+{
+    struct heard heard[4] = { [2] = { .time = 1 }, [3] = { .time = 1 } };
+    struct comm comm = { .rank = 0, .size = 4, .hosts = hosts };
+    struct link links[2] = { { .state = LINK_LIVE, .rank = 2 }, { .state = LINK_LIVE, .rank = 3 } };
+    struct watch w = { .comm = &comm, .hub = { 0, 1 }, .n_links = 2, .links = links, .bound = 10,
+                       .heard = heard };
+    int ends[2];
+
+    assert_int_equal(pipe(ends), 0);
+    links[0].fd = links[1].fd = ends[1];
+    pthread_mutex_init(&w.lock, NULL);
+    pthread_cond_init(&w.told, NULL);
+    where_does(&comm.where, WHERE_SUMS, -1);
+    for (int i = 0; i < 9; i++)             /* 18 seconds */
+        watch_look_for_silence(&w);
+    assert_true(w.look_at <= 0);
+    heard[2] = (struct heard){ .time = 20 };
+    watch_look_for_silence(&w);
+    assert_true(w.look_at > 0);
+    heard[3] = (struct heard){ .time = w.asked_at + 1 };    /* it answers, at last */
+    watch_judge_standstill(&w);
+    assert_false(w.decided);
+    heard[3].time = 1;
+    for (int i = 0; i < 10; i++)
+        watch_look_for_silence(&w);
+    where_does(&comm.where, WHERE_COMPUTES, -1);            /* and would not hear of it */
+    watch_judge_standstill(&w);
+    assert_false(w.decided);
+    where_does(&comm.where, WHERE_SUMS, -1);
+    heard[2].missed = 0;
+    watch_judge_standstill(&w);
+    assert_true(w.decided);
+    assert_int_equal(w.verdict.cause, WATCH_SILENT);
+    assert_int_equal(w.verdict.rank, 3);
+    free((void *)(uintptr_t)w.verdict.ranks);
+    close(ends[0]);
+    close(ends[1]);
+    (void)state;
+}
+
 static void of_a_rank_that_failed_rank_0_learns_why(void **state)
 {
     struct note note = { .kind = NOTE_FAILED, .rank = 2, .text = "the disk is full" };
@@ -308,6 +352,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_connection_that_ends_without_a_farewell_is_a_death),
         cmocka_unit_test(when_nothing_moves_all_are_asked_and_the_silent_one_is_named),
+        cmocka_unit_test(of_whom_nothing_is_heard_for_long_is_stopped),
         cmocka_unit_test(of_a_rank_that_failed_rank_0_learns_why),
         cmocka_unit_test(whom_another_rank_cannot_reach_is_lost_to_all),
         cmocka_unit_test(nodes_that_are_cut_off_are_named_with_their_ranks),

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT */
+/* Restarts that brought no new checkpoint: counted over the steps of a job, and over its
+ * allocations by a file beside the checkpoints, so that a crash loop has an end, and a run that
+ * gets on has none.
+ */
+#include "config.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/option.h"
+#include "cmd_launch.h"
+
+#define SCHEMA "tasuki-restarts"
+
+/* Marks -------------------------------------------------------------------------------- */
+
+struct launcher_mark launcher_newest(const struct launcher *l)
+{
+    char *path = mem_printf("%s/latest", l->checkpoint);
+    struct launcher_mark mark = { 0 };
+    struct stat status;
+
+    if (stat(path, &status) == 0)
+        mark = (struct launcher_mark){ (int64_t)status.st_ino, (int64_t)status.st_mtim.tv_sec,
+                                       (int64_t)status.st_mtim.tv_nsec };
+    free(path);
+    return mark;
+}
+
+bool launcher_same_mark(const struct launcher_mark *a, const struct launcher_mark *b)
+{
+    return a->inode == b->inode && a->seconds == b->seconds && a->nanoseconds == b->nanoseconds;
+}
+
+/* The file ----------------------------------------------------------------------------- */
+
+static char *path_of(const struct launcher *l)
+{
+    return mem_printf("%s/.restarts", l->checkpoint);
+}
+
+/* What it says where it is this job's; false: it is not, or says nothing. */
+static bool read_file(const struct launcher *l, struct launcher_mark *mark, int64_t *vain)
+{
+    struct err ignored = { 0 };
+    char *path = path_of(l);
+    json_t *json = access(path, F_OK) == 0 ? json_load(path, &ignored) : NULL;
+    struct json_reader r;
+    const char *job = "";
+    bool is_ours = json && json_reader_top(&r, path, json, SCHEMA, 1, &ignored) == 0 &&
+                   json_get_string(&r, "job", true, NULL, &job, &ignored) == 0 &&
+                   json_get_int(&r, "inode", INT64_MIN, INT64_MAX, NULL, &mark->inode,
+                                &ignored) == 0 &&
+                   json_get_int(&r, "seconds", INT64_MIN, INT64_MAX, NULL, &mark->seconds,
+                                &ignored) == 0 &&
+                   json_get_int(&r, "nanoseconds", 0, 999999999, NULL, &mark->nanoseconds,
+                                &ignored) == 0 &&
+                   json_get_int(&r, "vain", -1, 1 << 20, NULL, vain, &ignored) == 0 &&
+                   strcmp(job, l->job) == 0;
+
+    json_decref(json);
+    free(path);
+    return is_ours;
+}
+
+/* Without it the next allocation counts from 0. */
+static void write_file(const struct launcher *l, const struct launcher_tries *tries)
+{
+    const struct launcher_mark *mark = &tries->last;
+    struct err err = { 0 };
+    char *path = path_of(l);
+    json_t *json = json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:I}", "schema", SCHEMA, "version", 1,
+                             "job", l->job, "inode", (json_int_t)mark->inode, "seconds",
+                             (json_int_t)mark->seconds, "nanoseconds",
+                             (json_int_t)mark->nanoseconds, "vain", (json_int_t)tries->vain);
+
+    if (json_save(json, path, &err) < 0)
+        log_debug("%s", err.text);
+    json_decref(json);
+    free(path);
+}
+
+static void forget_file(const struct launcher *l)
+{
+    char *path = path_of(l);
+
+    unlink(path);
+    free(path);
+}
+
+/* Counting ----------------------------------------------------------------------------- */
+
+static int give_up(const struct launcher *l, int64_t vain, struct err *err)
+{
+    char *what = mem_printf("giving up: %" PRId64 " restarts brought no new checkpoint "
+                            "(--max-restarts)", vain);
+
+    forget_file(l);
+    if (err->text[0])
+        err_hint(err, "%s", what);
+    else
+        err_set(err, "job %s: %s", l->job, what);
+    err->code = EXIT_FAILED;
+    free(what);
+    return -1;
+}
+
+/* Has Slurm started the job before? */
+static bool was_started(void)
+{
+    const char *count = getenv("SLURM_RESTART_COUNT");
+
+    return count && atoi(count) > 0;
+}
+
+int launcher_begin_tries(struct launcher *l, struct err *err)
+{
+    struct launcher_tries *tries = &l->tries;
+    struct launcher_mark before;
+    int64_t vain;
+
+    if (option_int(l->options, "max-restarts", 0, 1 << 20, 3, &tries->most, err) < 0)
+        return -1;
+    if (!l->checkpoint)
+        return 0;
+    if (file_check_link(l->checkpoint, err) < 0)
+        return -1;
+    file_mkdirs(l->checkpoint);
+    tries->first = tries->last = launcher_newest(l);
+    if (was_started() && read_file(l, &before, &vain) && launcher_same_mark(&before, &tries->last))
+        tries->vain = vain + 1;
+    if (tries->vain > tries->most)
+        return give_up(l, tries->vain - 1, err);
+    write_file(l, tries);
+    return 0;
+}
+
+int launcher_try_again(struct launcher *l, struct err *err)
+{
+    struct launcher_tries *tries = &l->tries;
+    struct launcher_mark mark = launcher_newest(l);
+
+    if (!launcher_same_mark(&mark, &tries->last))
+        tries->vain = 0;
+    tries->last = mark;
+    if (tries->vain >= tries->most)
+        return give_up(l, tries->vain, err);
+    tries->vain++;
+    /* An older run's checkpoints are not this one's, unless it was told so. */
+    tries->resume = tries->resume || !launcher_same_mark(&mark, &tries->first);
+    write_file(l, tries);
+    return 0;
+}
+
+/* What Slurm takes away by SIGTERM, before there is a checkpoint, is no failure of the run. */
+int launcher_end_tries(struct launcher *l, int code, struct err *err)
+{
+    struct launcher_tries *tries = &l->tries;
+    struct launcher_mark mark;
+
+    if (!l->checkpoint)
+        return code;
+    mark = launcher_newest(l);
+    if (code == EXIT_REQUEUE && launcher_same_mark(&mark, &tries->last)) {
+        if (l->told == SIGTERM)
+            tries->vain--;
+        else if (tries->vain >= tries->most && give_up(l, tries->vain, err) < 0)
+            return (int)err->code;
+        write_file(l, tries);
+    } else if (code != EXIT_REQUEUE) {
+        forget_file(l);
+    }
+    return code;
+}

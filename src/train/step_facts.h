@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+/* What Slurm knows of the job of a step that was started without the launcher, which would look
+ * after it: when it ends, and which GPUs its nodes have, whether or not the job was given them.
+ */
+#ifndef TASUKI_TRAIN_STEP_FACTS_H
+#define TASUKI_TRAIN_STEP_FACTS_H
+
+#include <stdbool.h>
+
+struct step_facts {
+    double end, limit;  /* of the job: seconds since 1970, seconds; 0: none, or not known */
+    int gpus;           /* of the node that has most; 0: none, or not known */
+    char node[64];      /* its name */
+};
+
+/* Of the step's first task; of others nothing, as where Slurm does not answer. Asks libslurm: call
+ * it before other libraries start threads.
+ */
+struct step_facts step_facts_ask(void);
+
+/* Has the user hidden all GPUs from CUDA? Slurm's "NoDevFiles" is not the user's word. */
+bool gpus_are_hidden(void);
+
+#endif
