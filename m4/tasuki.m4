@@ -125,7 +125,10 @@ TASUKI_WITH([cuda], [CUDA toolkit: GPUs, in a module of its own])
 have_cuda=no NVCC=no
 AS_IF([test "$with_cuda" = no], [],
  [test "$cross_compiling" = yes && test -z "$cuda_dir"], [],
-[AC_PATH_PROG([NVCC], [nvcc], [no], [$cuda_dir/bin$PATH_SEPARATOR$PATH$PATH_SEPARATOR/usr/local/cuda/bin])
+[# What was asked for is not found elsewhere.
+ AS_IF([test -n "$cuda_dir"], [tasuki_path=$cuda_dir/bin],
+   [tasuki_path=$PATH$PATH_SEPARATOR/usr/local/cuda/bin])
+ AC_PATH_PROG([NVCC], [nvcc], [no], [$tasuki_path])
  AS_IF([test "$NVCC" != no],
   [AS_IF([test -n "$cuda_dir"], [],
      [cuda_dir=`AS_DIRNAME(["$NVCC"])` cuda_dir=`AS_DIRNAME(["$cuda_dir"])`])

@@ -8,7 +8,6 @@
  *     wire host host SECONDS BYTES/S          between a GPU and its host
  *     error CALL RESULT [N]                   of the GPU above it, or of all; N calls are good
  *     compute MAJOR.MINOR                     of the GPU above it, or of all; else 9.0
- *     room BYTES                              that are free on each; else 1 GiB
  *     code MAJOR                              the module has code for these alone
  *
  * The first line that fits counts; without one bytes take no time. A RESULT of -1 kills the
@@ -69,8 +68,7 @@ static void read_line(const char *line, int *gpu)
     else if (sscanf(line, "error %63s %d %d", fault->call, &fault->result, &fault->good) >= 2) {
         fault->gpu = *gpu;
         fake.n_faults++;
-    } else if (sscanf(line, "code %d", &fake.code) != 1 &&
-               sscanf(line, "room %zu", &fake.room) != 1)
+    } else if (sscanf(line, "code %d", &fake.code) != 1)
         read_compute(line, *gpu);
 }
 
@@ -660,7 +658,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 cudaError_t cudaMemGetInfo(size_t *free, size_t *all)
 {
     MAY_FAIL(cudaError_t);
-    *free = *all = fake.room ? fake.room : (size_t)1 << 30;
+    *free = *all = (size_t)1 << 30;
     return cudaSuccess;
 }
 

@@ -31,7 +31,6 @@ struct block {
 __attribute__((visibility("hidden"))) extern struct fake_machine {
     bool known, failed;                 /* did a call say so on purpose? */
     int n_gpus, n_wires, n_faults, device, code;
-    size_t room;
     int compute[MOST];                  /* 90: sm_90 */
     char gpus[MOST][32];
     struct wire wires[MOST];

@@ -17,7 +17,7 @@ struct err;
 struct stamp;
 
 struct stamps {
-    struct trace *trace;        /* NULL: none is written, or nothing runs later than it is handed over */
+    struct trace *trace;        /* NULL: none is written, or nothing runs beside the host */
     const struct lanes *lanes;
     struct device *device;
     int chunk;                  /* whose rows these are */
