@@ -109,6 +109,11 @@ struct backend {
     void (*event_free)(struct event *event);
     int (*event_record)(struct event *event, struct stream *stream, struct err *err);
     int (*event_done)(struct event *event, bool *done, struct err *err);
+    /* An event that knows when it was reached, and the seconds from one to another, both of which have
+     * been. NULL where all is done when it is handed over.
+     */
+    struct event *(*event_new_timed)(struct device *device, struct err *err);
+    int (*event_elapsed)(struct event *from, struct event *to, double *seconds, struct err *err);
 
     /* What the stream is handed between begin and end is kept, not run, to be run by replay() with
      * the same pointers as often as one likes: kernels of which kernel_records() is true, copies
@@ -158,6 +163,10 @@ struct backend {
     /* Sum of squares of a flat range into '*result' (host), for the global gradient norm. */
     int (*sum_squares)(struct stream *stream, enum dtype dtype, size_t n, const void *x,
                        double *result, struct err *err);
+    /* Products, convolutions and attentions that libraries were asked for here, and how many of them they
+     * compute on tensor cores. NULL: there are none of either.
+     */
+    void (*tensor_cores)(const struct device *device, int *products, int *on_them);
     /* NCCL's table (kernels/cuda/collectives.h). NULL: there is none, and 'err' says why, or the
      * backend's memory is the host's and this itself is NULL.
      */

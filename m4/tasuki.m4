@@ -125,7 +125,10 @@ TASUKI_WITH([cuda], [CUDA toolkit: GPUs, in a module of its own])
 have_cuda=no NVCC=no
 AS_IF([test "$with_cuda" = no], [],
  [test "$cross_compiling" = yes && test -z "$cuda_dir"], [],
-[AC_PATH_PROG([NVCC], [nvcc], [no], [$cuda_dir/bin$PATH_SEPARATOR$PATH$PATH_SEPARATOR/usr/local/cuda/bin])
+[# What was asked for is not found elsewhere.
+ AS_IF([test -n "$cuda_dir"], [tasuki_path=$cuda_dir/bin],
+   [tasuki_path=$PATH$PATH_SEPARATOR/usr/local/cuda/bin])
+ AC_PATH_PROG([NVCC], [nvcc], [no], [$tasuki_path])
  AS_IF([test "$NVCC" != no],
   [AS_IF([test -n "$cuda_dir"], [],
      [cuda_dir=`AS_DIRNAME(["$NVCC"])` cuda_dir=`AS_DIRNAME(["$cuda_dir"])`])
@@ -149,8 +152,10 @@ TASUKI_RESULT([cuda], [CUDA], [nvidia-cuda-toolkit], [cuda], [no GPUs])
 AC_ARG_WITH([nvcc-gencode], [AS_HELP_STRING([--with-nvcc-gencode=FLAGS],
   [GPUs to compile for, as nvcc takes it (default: P100 to H100, as far as it knows them)])],
   [], [with_nvcc_gencode=])
-AS_IF([test "$have_cuda" = yes && test -z "$with_nvcc_gencode"], [TASUKI_GENCODE])
+AS_IF([test "$have_cuda" = yes && test -n "$with_nvcc_gencode"], [TASUKI_TRY_GENCODE],
+  [test "$have_cuda" = yes], [TASUKI_GENCODE])
 AC_SUBST([NVCC_GENCODE], [$with_nvcc_gencode])
+AC_ARG_VAR([NVCCFLAGS], [flags for nvcc, behind those of the build])
 ])
 
 dnl Of the generations that there are results for those that this nvcc knows, and the last one's
@@ -167,6 +172,14 @@ done
 AS_IF([test -n "$tasuki_last"],
   [with_nvcc_gencode="$with_nvcc_gencode -gencode=arch=compute_$tasuki_last,code=compute_$tasuki_last"])
 AC_MSG_RESULT([$with_nvcc_gencode])
+])
+
+dnl What was asked for shows now, not in the middle of a build.
+AC_DEFUN([TASUKI_TRY_GENCODE], [
+echo '__global__ void kernel() {}' >conftest.cu
+AS_IF(["$NVCC" $with_nvcc_gencode -c conftest.cu -o conftest.o >&AS_MESSAGE_LOG_FD 2>&1], [],
+  [AC_MSG_ERROR([--with-nvcc-gencode: $NVCC does not compile with "$with_nvcc_gencode": see config.log; "nvcc --list-gpu-code" shows what it knows])])
+rm -f conftest.cu conftest.o
 ])
 
 dnl cuBLASLt comes with CUDA, in a package of its own.

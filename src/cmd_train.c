@@ -20,6 +20,7 @@
 #include "train/bind.h"
 #include "train/cache.h"
 #include "train/fate.h"
+#include "train/gpu.h"
 #include "train/job_limit.h"
 #include "train/optimizer.h"
 #include "train/planning.h"
@@ -498,13 +499,42 @@ static int run_rank(const struct launch *launch, void *context, struct err *err)
     return code == EXIT_REQUEUE ? leave(rank, launch->kind == LAUNCH_MPI) : code;
 }
 
-/* auto. Once a run is on GPUs: one for each that this process sees, node->n_visible, or all that
- * are there where nothing limits it.
- */
-static int ranks_for(const struct topo_node *node)
+static bool computes_on_gpus(const struct options *options)
 {
-    (void)node;
-    return 1;
+    const char *kernels = NULL;
+    struct err ignored = { 0 };
+
+    return planning_kernels(options, &kernels, &ignored) >= 0 && planning_on_gpu(kernels);
+}
+
+/* A run that is not told what computes takes the GPUs that it is shown: session_binding.c. */
+static bool takes_gpus(const struct job *job)
+{
+    const struct options *o = job->options;
+    const struct topo_node *node = job->node;
+    bool any = false;
+    int precision;
+    struct err ignored = { 0 };
+
+    if (computes_on_gpus(o))
+        return true;
+    if (option_given(o, "device") || option_given(o, "backend") ||
+        option_word(o, "precision", &precision, &ignored) < 0 || precision == PRECISION_FLOAT64)
+        return false;
+    for (int i = 0; node->n_visible != 0 && i < node->n_gpus; i++)
+        any |= node->gpus[i].seen;
+    return any;
+}
+
+/* auto: one for each GPU that CUDA shows this process. Of several tasks each is one rank. */
+static int ranks_for(const struct job *job, const struct launch *launch)
+{
+    int gpus;
+
+    if (launch->kind == LAUNCH_MPI || !takes_gpus(job))
+        return 1;
+    gpus = gpu_count();
+    return gpus > 1 ? gpus : 1;
 }
 
 static int read_ranks(const struct job *job, const struct launch *launch, int64_t *ranks,
@@ -512,9 +542,9 @@ static int read_ranks(const struct job *job, const struct launch *launch, int64_
 {
     const char *text = option_string(job->options, "ranks-in-process", "1");
 
-    *ranks = ranks_for(job->node);
-    if (strcmp(text, "auto") != 0 &&
-        option_int(job->options, "ranks-in-process", 1, MAX_COUNT, 1, ranks, err) < 0)
+    if (strcmp(text, "auto") == 0)
+        *ranks = ranks_for(job, launch);
+    else if (option_int(job->options, "ranks-in-process", 1, MAX_COUNT, 1, ranks, err) < 0)
         return err_hint(err, "or say auto");
     if (*ranks == 1 || launch->kind != LAUNCH_MPI)
         return 0;
@@ -523,14 +553,6 @@ static int read_ranks(const struct job *job, const struct launch *launch, int64_
     return err_set_code(err, EXIT_USAGE, "--ranks-in-process %lld: several tasks were started "
                         "already, each of which is a rank: leave it out, or start one task",
                         (long long)*ranks);
-}
-
-static bool computes_on_gpus(const struct options *options)
-{
-    const char *kernels = NULL;
-    struct err ignored = { 0 };
-
-    return planning_kernels(options, &kernels, &ignored) >= 0 && planning_on_gpu(kernels);
 }
 
 /* Of the limit, for a checkpoint before it; of GPUs, where nobody says whether they are meant. */

@@ -352,6 +352,24 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t *algo,
+                                                 cublasLtMatmulAlgoCapAttributes_t attribute,
+                                                 void *value, size_t bytes, size_t *written)
+{
+    ALONE;
+    const struct chosen *chosen;
+    uint64_t flags;
+
+    MAY_FAIL();
+    REQUIRE(attribute == CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS, "attribute %d", (int)attribute);
+    memcpy(&chosen, algo->data, sizeof(chosen));
+    flags = is_narrow(&chosen->a) || chosen->desc.tf32 ? CUBLASLT_NUMERICAL_IMPL_FLAGS_HMMA
+                                                       : CUBLASLT_NUMERICAL_IMPL_FLAGS_FMA;
+    copy_value(value, bytes, &flags, sizeof(flags));
+    *written = sizeof(flags);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 static double element(const struct layout *l, const void *x, int64_t i)
 {
     return is_narrow(l) ? (double)fake_widened(((const uint16_t *)x)[i], l->type == CUDA_R_16F)

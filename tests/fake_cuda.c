@@ -7,7 +7,8 @@
  *     wire network network SECONDS BYTES/S    between nodes: before those for any
  *     wire host host SECONDS BYTES/S          between a GPU and its host
  *     error CALL RESULT [N]                   of the GPU above it, or of all; N calls are good
- *     compute MAJOR.MINOR                     of all GPUs; else 9.0
+ *     compute MAJOR.MINOR                     of the GPU above it, or of all; else 9.0
+ *     code MAJOR                              the module has code for these alone
  *
  * The first line that fits counts; without one bytes take no time. A RESULT of -1 kills the
  * process. A stream is done in order, by whoever asks an event, and at random moments in between
@@ -34,7 +35,7 @@
 
 #define MOST_KERNELS 512
 
-struct fake_machine fake = { .device = -1, .major = 9 };
+struct fake_machine fake = { .device = -1 };
 
 static double now(void)
 {
@@ -42,6 +43,16 @@ static double now(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void read_compute(const char *line, int gpu)
+{
+    int major, minor;
+
+    if (sscanf(line, "compute %d.%d", &major, &minor) != 2)
+        return;
+    for (int i = gpu < 0 ? 0 : gpu; i < (gpu < 0 ? MOST : gpu + 1); i++)
+        fake.compute[i] = 10 * major + minor;
 }
 
 static void read_line(const char *line, int *gpu)
@@ -57,8 +68,8 @@ static void read_line(const char *line, int *gpu)
     else if (sscanf(line, "error %63s %d %d", fault->call, &fault->result, &fault->good) >= 2) {
         fault->gpu = *gpu;
         fake.n_faults++;
-    } else
-        (void)sscanf(line, "compute %d.%d", &fake.major, &fake.minor);
+    } else if (sscanf(line, "code %d", &fake.code) != 1)
+        read_compute(line, *gpu);
 }
 
 static void read_machine(void)
@@ -67,6 +78,7 @@ static void read_machine(void)
     char line[256];
     int last = -1;
 
+    read_compute("compute 9.0", -1);
     while (file && fgets(line, sizeof(line), file) && last + 1 < MOST &&
            fake.n_wires + 1 < MOST && fake.n_faults + 1 < MOST)
         read_line(line, &last);
@@ -142,6 +154,8 @@ const char *cudaGetErrorString(cudaError_t error)
         return "operation not permitted when stream is capturing";
     if (error == cudaErrorStreamCaptureInvalidated)
         return "operation failed due to a previous error during capture";
+    if (error == cudaErrorNoKernelImageForDevice)
+        return "no kernel image is available for execution on the device";
     snprintf(text, sizeof(text), "error %d", (int)error);
     return text;
 }
@@ -177,10 +191,11 @@ cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *address)
 }
 
 static __thread bool drives;            /* has this thread set a device? */
+static __thread int current;            /* the GPU it has set */
 
 cudaError_t cudaSetDevice(int device)
 {
-    fake.device = visible(device);
+    fake.device = current = visible(device);
     drives = true;
     MAY_FAIL(cudaError_t);
     return fake.device >= 0 ? cudaSuccess : cudaErrorInvalidDevice;
@@ -262,6 +277,7 @@ static bool do_step(struct step *s)
     }
     if (s->kind == EVENT) {
         s->event->reached++;
+        s->event->time = now();
         return true;
     }
     if (s->kind == WAIT)
@@ -449,7 +465,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
     MAY_FAIL(cudaError_t);
     *event = calloc(1, sizeof(**event));
-    return flags == cudaEventDisableTiming ? cudaSuccess : cudaErrorInvalidValue;
+    (*event)->timed = flags == cudaEventDefault;
+    return (*event)->timed || flags == cudaEventDisableTiming ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
@@ -501,6 +518,19 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     if (event->recorded > event->reached)
         return cudaErrorNotReady;
     fake_watch_host(&event->clock);
+    return cudaSuccess;
+}
+
+/* Both must be done by then: it does not wait. */
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to)
+{
+    MAY_FAIL(cudaError_t);
+    if (!from->timed || !to->timed || !from->recorded || !to->recorded)
+        return cudaErrorInvalidResourceHandle;
+    if (from->recorded > from->reached || to->recorded > to->reached)
+        return cudaErrorNotReady;
+    from->awaited = to->awaited = true;
+    *milliseconds = (float)(1e3 * (to->time - from->time));
     return cudaSuccess;
 }
 
@@ -607,10 +637,22 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
         return cudaErrorInvalidDevice;
     memset(p, 0, sizeof(*p));
     snprintf(p->name, sizeof(p->name), "Fake GPU");
-    p->major = fake.major;
-    p->minor = fake.minor;
+    p->major = fake.compute[visible(device)] / 10;
+    p->minor = fake.compute[visible(device)] % 10;
     p->multiProcessorCount = 2;
     return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
+{
+    MAY_FAIL(cudaError_t);
+    if (visible(device) < 0)
+        return cudaErrorInvalidDevice;
+    *value = fake.compute[visible(device)] / 10;
+    if (attribute == cudaDevAttrComputeCapabilityMajor)
+        return cudaSuccess;
+    *value = fake.compute[visible(device)] % 10;
+    return attribute == cudaDevAttrComputeCapabilityMinor ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t cudaMemGetInfo(size_t *free, size_t *all)
@@ -712,16 +754,38 @@ static void spoil(struct CUstream_st *stream)
         (void)cudaMemsetAsync(fake.blocks[0].data, 0, 4, NULL);
 }
 
+static const struct kernel *find_kernel(const void *stub)
+{
+    for (const struct kernel *k = kernels; k < kernels + n_kernels; k++)
+        if (k->stub == stub)
+            return k;
+    return NULL;
+}
+
+cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *stub)
+{
+    MAY_FAIL(cudaError_t);
+    memset(attributes, 0, sizeof(*attributes));
+    if (!find_kernel(stub))
+        return cudaErrorInvalidDeviceFunction;
+    return fake.code && fake.code != fake.compute[current] / 10 ? cudaErrorNoKernelImageForDevice
+                                                                : cudaSuccess;
+}
+
+/* Nothing that failed is remembered. */
+cudaError_t cudaGetLastError(void)
+{
+    return cudaSuccess;
+}
+
 cudaError_t cudaLaunchKernel(const void *stub, dim3 blocks, dim3 threads, void **arguments,
                              size_t shared, cudaStream_t stream)
 {
-    const struct kernel *k = kernels;
+    const struct kernel *k = find_kernel(stub);
     struct step *step;
 
     MAY_FAIL(cudaError_t);
-    while (k < kernels + n_kernels && k->stub != stub)
-        k++;
-    if (k == kernels + n_kernels)
+    if (!k)
         return cudaErrorInvalidDeviceFunction;
     if (blocks.x == 0 || threads.x == 0 || threads.x > 1024 || blocks.y * blocks.z != 1 ||
         threads.y * threads.z != 1 || shared)

@@ -544,10 +544,11 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
         engine->final = true;
     } else if (name == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && type == CUDNN_TYPE_NUMERICAL_NOTE) {
         static const cudnnBackendNumericalNote_t notes[] = {
-            CUDNN_NUMERICAL_NOTE_FFT, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC };
+            CUDNN_NUMERICAL_NOTE_FFT, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
+            CUDNN_NUMERICAL_NOTE_TENSOR_CORE };
 
-        *n = d->engine == RANDOM ? 2 : 0;
-        memcpy(values, notes, (size_t)*n * sizeof(notes[0]));
+        *n = d->engine == RANDOM ? 2 : d->engine == TENSOR;
+        memcpy(values, d->engine == TENSOR ? notes + 2 : notes, (size_t)*n * sizeof(notes[0]));
     } else if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE && type == CUDNN_TYPE_INT64)
         *(int64_t *)values = config_of(d)->engine == HUNGRY ? INT64_MAX : WORKSPACE;
     else
@@ -594,7 +595,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     MAY_FAIL();
     REQUIRE(handle->stream_set, "on which stream?");
     REQUIRE(fake_living(plan)->final && p->final, "not finished");
-    REQUIRE(config->engine == GOOD, "engine %d", (int)config->engine);
+    REQUIRE(config->engine == GOOD || config->engine == TENSOR, "engine %d", (int)config->engine);
     if (!is_one_convolution(fake_living(config->graph))) {
         fake_graph_execute(fake_living(config->graph), p, handle->stream);
         return CUDNN_STATUS_SUCCESS;

@@ -30,7 +30,8 @@ struct block {
 
 __attribute__((visibility("hidden"))) extern struct fake_machine {
     bool known, failed;                 /* did a call say so on purpose? */
-    int n_gpus, n_wires, n_faults, device, major, minor;
+    int n_gpus, n_wires, n_faults, device, code;
+    int compute[MOST];                  /* 90: sm_90 */
     char gpus[MOST][32];
     struct wire wires[MOST];
     struct fault faults[MOST];
@@ -100,6 +101,8 @@ struct CUevent_st {
     long recorded, reached;
     struct clock clock;                 /* of what was recorded last */
     bool awaited;                       /* by a stream or the host */
+    bool timed;
+    double time;                        /* when it was reached last */
 };
 
 /* fake_cuda.c */

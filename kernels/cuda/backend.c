@@ -28,6 +28,16 @@ static const struct cuda_runtime *load_runtime(struct err *err)
     return cuda;
 }
 
+static void say_tensor_cores(const struct device *device)
+{
+    int products = 0, on_them = 0;
+
+    if (device->gpu)
+        device->cuda->tensor_cores(device->gpu, &products, &on_them);
+    if (products > 0)
+        log_debug("cuda: %d of %d products on tensor cores", on_them, products);
+}
+
 static void device_close(struct device *device)
 {
     if (!device)
@@ -37,6 +47,7 @@ static void device_close(struct device *device)
                  device->n_fallbacks == 1 ? "" : "s", device->fallbacks);
     if (device->n_recordings)
         log_debug("cuda: %d graphs, launched %d times", device->n_recordings, device->n_replays);
+    say_tensor_cores(device);
     if (device->gpu)
         device->cuda->close(device->gpu);
     if (device->reference_stream)
@@ -226,16 +237,31 @@ static int stream_sync(struct stream *stream, struct err *err)
     return stream->device->cuda->stream_sync(stream->cuda, err);
 }
 
-static struct event *event_new(struct device *device, struct err *err)
+static struct event *make_event(struct device *device, bool timed, struct err *err)
 {
     struct event *e = mem_new(1, sizeof(*e));
 
     e->device = device;
-    e->cuda = device->cuda->event_new(device->gpu, err);
+    e->cuda = device->cuda->event_new(device->gpu, timed, err);
     if (e->cuda)
         return e;
     free(e);
     return NULL;
+}
+
+static struct event *event_new(struct device *device, struct err *err)
+{
+    return make_event(device, false, err);
+}
+
+static struct event *event_new_timed(struct device *device, struct err *err)
+{
+    return make_event(device, true, err);
+}
+
+static int event_elapsed(struct event *from, struct event *to, double *seconds, struct err *err)
+{
+    return from->device->cuda->event_elapsed(from->cuda, to->cuda, seconds, err);
 }
 
 static void event_free(struct event *event)
@@ -326,6 +352,11 @@ static int fill_zero(struct stream *stream, void *to, size_t bytes, struct err *
     return stream->device->cuda->fill_zero(stream->cuda, to, bytes, err);
 }
 
+static void tensor_cores(const struct device *device, int *products, int *on_them)
+{
+    device->cuda->tensor_cores(device->gpu, products, on_them);
+}
+
 static const void *collectives(struct device *device, struct err *err)
 {
     void *module = module_open("cuda", err);
@@ -370,6 +401,8 @@ const struct backend backend_cuda = {
     .event_free = event_free,
     .event_record = event_record,
     .event_done = event_done,
+    .event_new_timed = event_new_timed,
+    .event_elapsed = event_elapsed,
     .kernel_records = cuda_kernel_records,
     .record_begin = record_begin,
     .record_end = record_end,
@@ -385,6 +418,7 @@ const struct backend backend_cuda = {
     .optimize = cuda_optimize,
     .moments = cuda_moments,
     .sum_squares = cuda_sum_squares,
+    .tensor_cores = tensor_cores,
     .collectives = collectives,
 };
 

@@ -16,7 +16,7 @@
 
 struct err;
 
-#define CUDA_DRIVER_VERSION 1
+#define CUDA_DRIVER_VERSION 2
 #define CUDA_DRIVER_SYMBOL "tasuki_cuda_driver"
 #define CUDA_SLOTS 4            /* what may be under way at once */
 #define CUDA_ID_SIZE 128        /* of what NCCL's ranks find each other by */
@@ -30,6 +30,7 @@ struct cuda_gpu {
 
 struct cuda_address {
     char text[32];              /* as CUDA writes it: "0000:1B:00.0" */
+    int architecture;           /* 90: sm_90 */
 };
 
 struct cuda_driver {

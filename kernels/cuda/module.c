@@ -14,6 +14,20 @@ int cuda_error(const char *address, cudaError_t code, const char *call, struct e
                    (int)strcspn(call, "("), call, cudaGetErrorString(code));
 }
 
+static cudaError_t describe_gpu(int gpu, struct cuda_address *address)
+{
+    int major, minor;
+    cudaError_t code = cudaDeviceGetPCIBusId(address->text, (int)sizeof(address->text), gpu);
+
+    if (code == cudaSuccess)
+        code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu);
+    if (code == cudaSuccess)
+        code = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu);
+    if (code == cudaSuccess)
+        address->architecture = 10 * major + minor;
+    return code;
+}
+
 static int list_gpus(int *n, struct cuda_address **addresses, struct err *err)
 {
     static const struct cuda_gpu none = { .address = "" };
@@ -23,12 +37,12 @@ static int list_gpus(int *n, struct cuda_address **addresses, struct err *err)
     CUDA_CHECK(&none, cudaGetDeviceCount(&count), err);
     list = mem_new((size_t)count, sizeof(*list));
     for (int i = 0; i < count; i++) {
-        cudaError_t code = cudaDeviceGetPCIBusId(list[i].text, (int)sizeof(list[i].text), i);
+        cudaError_t code = describe_gpu(i, &list[i]);
 
         if (code == cudaSuccess)
             continue;
         free(list);
-        return cuda_error("", code, "cudaDeviceGetPCIBusId", err);
+        return cuda_error("", code, "asking what a GPU is", err);
     }
     *n = count;
     *addresses = list;

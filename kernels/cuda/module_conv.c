@@ -185,6 +185,7 @@ static int create_plan(struct cuda_device *device, const struct cuda_conv *what,
         destroy(p);
         return failed ? err_set(err, "%s", own.text) : 0;
     }
+    cuda_count_product(device, p->cudnn.on_tensor_cores);
     p->next = device->conv_plans;
     device->conv_plans = p;
     *plan = p;

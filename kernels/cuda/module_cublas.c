@@ -255,6 +255,18 @@ static struct cuda_product *find(const struct cuda_cublas *cublas,
     return NULL;
 }
 
+/* What says nothing of itself is not counted as one. */
+static bool on_tensor_cores(const struct cuda_product *p)
+{
+    uint64_t flags = 0;
+    size_t written;
+
+    return cublasLtMatmulAlgoCapGetAttribute(&p->algo, CUBLASLT_ALGO_CAP_NUMERICAL_IMPL_FLAGS,
+                                             &flags, sizeof(flags),
+                                             &written) == CUBLAS_STATUS_SUCCESS &&
+           (flags & CUBLASLT_NUMERICAL_IMPL_FLAGS_TENSOR_OP_MASK) != 0;
+}
+
 /* Into the table, if there is a way to compute it. */
 static int create(struct cuda_device *device, const struct cuda_matmul *what,
                   struct cuda_product **product, struct err *err)
@@ -271,6 +283,7 @@ static int create(struct cuda_device *device, const struct cuda_matmul *what,
         destroy(p);
         return failed;
     }
+    cuda_count_product(device, on_tensor_cores(p));
     p->next = device->cublas->products;
     device->cublas->products = p;
     *product = p;

@@ -119,8 +119,11 @@ static int config_fits(struct cudnn_plan *p, const struct cudnn_choice *choice,
                                      notes) == CUDNN_STATUS_SUCCESS;
     if (!*fits)
         return 0;
-    for (int64_t i = 0; i < n && i < COUNT(notes); i++)
+    p->on_tensor_cores = false;
+    for (int64_t i = 0; i < n && i < COUNT(notes); i++) {
         *fits &= choice->note_fits(choice->what, notes[i]);
+        p->on_tensor_cores |= notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
+    }
     return 0;
 }
 

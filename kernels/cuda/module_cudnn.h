@@ -20,6 +20,7 @@ struct cudnn_plan {
     cudnnBackendDescriptor_t *owned;    /* all that refer to each other, in order */
     cudnnBackendDescriptor_t execution; /* one of them, in the end; NULL: no engine does */
     int64_t workspace;
+    bool on_tensor_cores;
 };
 
 struct cudnn_attribute {

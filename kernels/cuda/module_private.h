@@ -36,7 +36,14 @@ struct cuda_device {
     struct cuda_cudnn *cudnn;   /* NULL: not used yet */
     struct cuda_conv_plan *conv_plans;
     struct cuda_sdpa_plan *sdpa_plans;
+    int products, on_tensor_cores;      /* see tensor_cores() of runtime.h */
 };
+
+static inline void cuda_count_product(struct cuda_device *device, bool on_tensor_cores)
+{
+    device->products++;
+    device->on_tensor_cores += on_tensor_cores;
+}
 
 struct cuda_stream {
     struct cuda_device *device;

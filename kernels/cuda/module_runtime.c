@@ -48,6 +48,24 @@ static int name_device(struct cuda_device *d, struct err *err)
     return 0;
 }
 
+/* Else the first launch would fail, with less to say. */
+static int check_code(const struct cuda_device *d, struct err *err)
+{
+    cudaError_t code = cuda_code();
+    char architectures[128];
+
+    if (code != cudaErrorNoKernelImageForDevice && code != cudaErrorInvalidDeviceFunction &&
+        code != cudaErrorUnsupportedPtxVersion) {
+        CUDA_CHECK(d, code, err);
+        return 0;
+    }
+    (void)cudaGetLastError();
+    cuda_architectures(architectures, sizeof(architectures));
+    return err_set(err, "GPU %s: %s: this tasuki-cuda.so has code for %s (%s): configure "
+                   "--with-nvcc-gencode says for which it is built", d->address, d->name, architectures,
+                   cudaGetErrorString(code));
+}
+
 static int use_device(struct cuda_device *d, const char *address, struct err *err)
 {
     size_t all;
@@ -55,6 +73,8 @@ static int use_device(struct cuda_device *d, const char *address, struct err *er
     if (find_device(d, address, err) || name_device(d, err))
         return -1;
     CUDA_CHECK(d, cudaSetDevice(d->number), err);
+    if (check_code(d, err))
+        return -1;
     CUDA_CHECK(d, cudaMemGetInfo(&d->memory, &all), err);
     CUDA_CHECK(d, cudaStreamCreateWithFlags(&d->stream, cudaStreamNonBlocking), err);
     return 0;
@@ -179,18 +199,20 @@ static int stream_sync(struct cuda_stream *stream, struct err *err)
     return 0;
 }
 
-static int make_event(struct cuda_event *e, struct err *err)
+static int make_event(struct cuda_event *e, bool timed, struct err *err)
 {
-    CUDA_CHECK(e->device, cudaEventCreateWithFlags(&e->event, cudaEventDisableTiming), err);
+    CUDA_CHECK(e->device,
+               cudaEventCreateWithFlags(&e->event, timed ? cudaEventDefault
+                                                         : cudaEventDisableTiming), err);
     return 0;
 }
 
-static struct cuda_event *event_new(struct cuda_device *device, struct err *err)
+static struct cuda_event *event_new(struct cuda_device *device, bool timed, struct err *err)
 {
     struct cuda_event *e = mem_new(1, sizeof(*e));
 
     e->device = device;
-    if (make_event(e, err) == 0)
+    if (make_event(e, timed, err) == 0)
         return e;
     free(e);
     return NULL;
@@ -218,6 +240,16 @@ static int event_done(struct cuda_event *event, bool *done, struct err *err)
     if (code == cudaSuccess || code == cudaErrorNotReady)
         return 0;
     return cuda_error(event->device->address, code, "cudaEventQuery", err);
+}
+
+static int event_elapsed(struct cuda_event *from, struct cuda_event *to, double *seconds,
+                         struct err *err)
+{
+    float milliseconds;
+
+    CUDA_CHECK(from->device, cudaEventElapsedTime(&milliseconds, from->event, to->event), err);
+    *seconds = 1e-3 * (double)milliseconds;
+    return 0;
 }
 
 struct cuda_recording {
@@ -321,6 +353,12 @@ static int fill_zero(struct cuda_stream *stream, void *to, size_t bytes, struct 
     }
 CUDA_FAMILIES(LAUNCH)
 
+static void tensor_cores(const struct cuda_device *device, int *products, int *on_them)
+{
+    *products = device->products;
+    *on_them = device->on_tensor_cores;
+}
+
 #ifndef HAVE_CUBLASLT
 static int no_matmul(struct cuda_device *device, const struct cuda_matmul *matmul,
                      struct cuda_product **product, struct err *err)
@@ -371,6 +409,7 @@ const struct cuda_runtime tasuki_cuda_runtime = {
     .event_free = event_free,
     .event_record = event_record,
     .event_done = event_done,
+    .event_elapsed = event_elapsed,
     .record_begin = record_begin,
     .record_end = record_end,
     .replay = replay,
@@ -403,4 +442,5 @@ const struct cuda_runtime tasuki_cuda_runtime = {
     .conv_new = no_conv,
     .sdpa_new = no_sdpa,
 #endif
+    .tensor_cores = tensor_cores,
 };

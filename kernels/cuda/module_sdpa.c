@@ -336,6 +336,8 @@ static struct cuda_sdpa_plan *find(struct cuda_device *device, const struct cuda
     p->what = *what;
     if (choose(p, &ignored))
         p->cudnn.execution = NULL;
+    if (p->cudnn.execution)
+        cuda_count_product(device, p->cudnn.on_tensor_cores);
     p->next = device->sdpa_plans;
     device->sdpa_plans = p;
     return p;

@@ -146,3 +146,25 @@ extern "C" cudaError_t cuda_launch_squares(cudaStream_t stream, const struct cud
 
     return code == cudaSuccess ? launch_result(stream, blocks, l->parts, l->result) : code;
 }
+
+#ifndef CUDA_EMULATED
+#include <stdio.h>
+
+static const int architectures[] = { __CUDA_ARCH_LIST__ };
+
+extern "C" cudaError_t cuda_code(void)
+{
+    struct cudaFuncAttributes attributes;
+
+    return cudaFuncGetAttributes(&attributes, (const void *)kernel_update);
+}
+
+extern "C" void cuda_architectures(char *text, size_t size)
+{
+    size_t at = 0;
+
+    for (int architecture : architectures)
+        if (at < size)
+            at += (size_t)snprintf(text + at, size - at, "%ssm_%d", at ? " " : "", architecture / 10);
+}
+#endif

@@ -24,7 +24,7 @@ struct cuda_product;
 struct cuda_convolution;
 struct cuda_sdpa_kernel;
 
-#define CUDA_RUNTIME_VERSION 3
+#define CUDA_RUNTIME_VERSION 4
 #define CUDA_RUNTIME_SYMBOL "tasuki_cuda_runtime"
 
 struct cuda_runtime {
@@ -50,10 +50,12 @@ struct cuda_runtime {
     void (*stream_free)(struct cuda_stream *stream);
     int (*stream_wait)(struct cuda_stream *stream, struct cuda_event *event, struct err *err);
     int (*stream_sync)(struct cuda_stream *stream, struct err *err);
-    struct cuda_event *(*event_new)(struct cuda_device *device, struct err *err);
+    struct cuda_event *(*event_new)(struct cuda_device *device, bool timed, struct err *err);
     void (*event_free)(struct cuda_event *event);
     int (*event_record)(struct cuda_event *event, struct cuda_stream *stream, struct err *err);
     int (*event_done)(struct cuda_event *event, bool *done, struct err *err);
+    int (*event_elapsed)(struct cuda_event *from, struct cuda_event *to, double *seconds,
+                         struct err *err);      /* of two that are timed, and done */
 
     /* What the stream is handed between begin and end is not run, but kept as a CUDA graph. No call
      * in between may wait, nor copy from or to memory of the host that is not pinned. Where end()
@@ -110,6 +112,11 @@ struct cuda_runtime {
     size_t (*sdpa_workspace)(const struct cuda_sdpa_kernel *kernel);
     int (*sdpa)(struct cuda_stream *stream, struct cuda_sdpa_kernel *kernel,
                 const struct cuda_sdpa_args *args, struct err *err);
+
+    /* Of all these that were ever made for the device, equal ones once: how many there were, and of
+     * how many the library says that what it has chosen runs on tensor cores.
+     */
+    void (*tensor_cores)(const struct cuda_device *device, int *products, int *on_them);
 };
 
 #endif

@@ -26,8 +26,8 @@ static int make_final(struct executor *e, enum tape_kind kind, const struct repl
     return 0;
 }
 
-static int run_tape(struct executor *e, enum tape_kind kind, int slot, bool accumulate,
-                    bool last, struct err *err)
+static int play(struct executor *e, enum tape_kind kind, int slot, bool accumulate, bool last,
+                struct err *err)
 {
     struct replay *replay = &e->replays[kind];
 
@@ -37,6 +37,15 @@ static int run_tape(struct executor *e, enum tape_kind kind, int slot, bool accu
             return -1;
     }
     return 0;
+}
+
+static int run_tape(struct executor *e, enum tape_kind kind, const struct trace_event *what,
+                    int slot, bool accumulate, bool last, struct err *err)
+{
+    return stamps_begin(&e->stamps, TRACE_COMPUTE, err) < 0 ||
+                   play(e, kind, slot, accumulate, last, err) < 0
+               ? -1
+               : stamps_end(&e->stamps, what, err);
 }
 
 static int prepare(struct executor *e, int version, struct err *err)
@@ -180,7 +189,11 @@ static int receive_all(struct executor *e, const struct batch_args *args, int mi
         if (passage_wait(&e->passages[i], *e->options.passages, err) < 0)
             return -1;
         there = trace_clock();
-        if (passage_receive(&e->passages[i], micro, slot, err) < 0)
+        if (stamps_begin(&e->stamps, TRACE_IN, err) < 0 ||
+            passage_receive(&e->passages[i], micro, slot, err) < 0 ||
+            stamps_end(&e->stamps, &(struct trace_event){ .kind = INSTRUCTION_RECV, .micro = micro,
+                                                          .peer = r->peer, .step = args->step },
+                       err) < 0)
             return -1;
         end = trace_clock();
         result->idle += there - start;
@@ -206,7 +219,12 @@ static int send_all(struct executor *e, const struct batch_args *args, int micro
         if (passage_wait(&e->passages[i], *e->options.passages, err) < 0)
             return -1;
         there = trace_clock();
-        if (passage_send(&e->passages[i], micro, slot, err) < 0)
+        if (lanes_begin_leaving(&e->lanes, err) < 0 ||
+            stamps_begin(&e->stamps, TRACE_OUT, err) < 0 ||
+            passage_send(&e->passages[i], micro, slot, err) < 0 ||
+            stamps_end(&e->stamps, &(struct trace_event){ .kind = INSTRUCTION_SEND, .micro = micro,
+                                                          .peer = r->peer, .step = args->step },
+                       err) < 0)
             return -1;
         result->idle += there - start;
         result->send += trace_clock() - start;
@@ -263,6 +281,8 @@ static void forget_slot(struct executor *e, int slot)
 static int forward(struct executor *e, const struct batch_args *args, int micro, bool training,
                    bool last, struct batch_result *result, struct err *err)
 {
+    const struct trace_event what = { .kind = INSTRUCTION_F, .micro = micro, .peer = -1,
+                                      .step = args->step };
     bool accumulate = e->begun[args->version];
     int slot = slot_of(e, args, micro), bound = bound_slot(e, args, micro);
     int at = scalar_at(e, args, micro);
@@ -278,7 +298,7 @@ static int forward(struct executor *e, const struct batch_args *args, int micro,
     if (bring_state(e, args, micro, training, err) < 0 ||
         feed(e, args, slot, state_of(e, args, micro), err) < 0 ||
         lanes_end_arrival(&e->lanes, err) < 0 || lanes_begin_use(&e->lanes, slot, err) < 0 ||
-        run_tape(e, TAPE_F, bound, accumulate, last, err) < 0)
+        run_tape(e, TAPE_F, &what, bound, accumulate, last, err) < 0)
         return -1;
     if (e->has_loss && read_scalar(e, e->compiled->graph->loss, slot, at, err) < 0)
         return -1;
@@ -338,6 +358,7 @@ int executor_start(struct executor *executor, const struct batch_args *args, boo
     struct executor *e = executor;
 
     e->begun[args->version] = false;
+    e->stamps.on = training;
     for (int i = 0; i < e->routes.n; i++) {
         bool gradient = e->routes.items[i].gradient;
 
@@ -425,12 +446,13 @@ int executor_update(struct executor *executor, const struct update_step *step, s
 {
     struct executor *e = executor;
 
-    if (store_turn(&e->store, err) < 0 ||
+    if (stamps_begin(&e->stamps, TRACE_COMPUTE, err) < 0 || store_turn(&e->store, err) < 0 ||
         update_norms(&e->update, &e->store, step, err) < 0 || sum_norms(e, err) < 0 ||
         update_run(&e->update, &e->store, step, err) < 0 ||
-        gather(e, e->store.params, err) < 0)
+        gather(e, e->store.params, err) < 0 || prepare(e, e->store.latest, err) < 0)
         return -1;
-    return prepare(e, e->store.latest, err);
+    return stamps_end(&e->stamps, &(struct trace_event){ .kind = INSTRUCTION_STEP, .peer = -1,
+                                                         .step = step->batch }, err);
 }
 
 static int backward(struct executor *e, const struct batch_args *args,
@@ -438,6 +460,10 @@ static int backward(struct executor *e, const struct batch_args *args,
                     struct err *err)
 {
     enum tape_kind tape = tape_of(ins->kind);
+    const struct trace_event what = { .kind = ins->kind, .peer = -1, .step = args->step,
+                                      .micro = ins->micro % (int)micro_batches(e) };
+    const struct trace_event again = { .kind = INSTRUCTION_F, .again = true, .peer = -1,
+                                       .micro = what.micro, .step = args->step };
     bool accumulate = e->started[tape];
     int slot = slot_of(e, args, ins->micro), bound = bound_slot(e, args, ins->micro);
     double start;
@@ -447,7 +473,8 @@ static int backward(struct executor *e, const struct batch_args *args,
         return -1;
     if (tape != TAPE_W && e->backend->forget)
         e->backend->forget(e->stream, e->store.scratch, e->compiled->program->scratch_bytes);
-    if (tape != TAPE_W && run_tape(e, TAPE_AGAIN, bound, false, false, err) < 0)
+    if (tape != TAPE_W && e->tapes[TAPE_AGAIN].n > 0 &&
+        run_tape(e, TAPE_AGAIN, &again, bound, false, false, err) < 0)
         return -1;
     result->compute += trace_clock() - start;
     if (tape != TAPE_W &&
@@ -457,7 +484,7 @@ static int backward(struct executor *e, const struct batch_args *args,
         return -1;
     start = trace_clock();
     e->started[tape] = true;
-    if (run_tape(e, tape, bound, accumulate, last, err) < 0)
+    if (run_tape(e, tape, &what, bound, accumulate, last, err) < 0)
         return -1;
     result->compute += trace_clock() - start;
     return lanes_end_use(&e->lanes, slot, err);
@@ -512,7 +539,8 @@ int executor_finish(struct executor *executor, const struct batch_args *args,
     struct executor *e = executor;
 
     if (passage_settle_all(*e->options.passages, err) < 0 ||
-        e->backend->stream_sync(e->stream, err) < 0 || give_back(e, err) < 0)
+        e->backend->stream_sync(e->stream, err) < 0 || give_back(e, err) < 0 ||
+        stamps_read(&e->stamps, err) < 0)
         return -1;
     for (int m = 0; m < micro_batches(e); m++) {
         result->loss += e->has_loss ? scalar(e, scalar_at(e, args, m)) : 0;

@@ -8,6 +8,7 @@
 #include "train/passage.h"
 #include "train/reduce.h"
 #include "train/replay.h"
+#include "train/stamps.h"
 #include "train/tape.h"
 #include "train/update.h"
 
@@ -21,6 +22,7 @@ struct executor {
     int chunk;                          /* of it that this is */
     struct lanes lanes;
     struct stream *stream;              /* of these, the one that computes */
+    struct stamps stamps;               /* of what is in them, for --trace */
     struct store store;
     struct step_state *states;          /* [versions * slots], as the tapes have them: the device's */
     struct step_state *new_states;      /* [versions * micro-batches], on their way there */

@@ -181,6 +181,8 @@ static int set_up(struct executor *e, struct err *err)
                    e->compiled->schedule->stages[e->compiled->stage].slots, err) < 0)
         return -1;
     e->stream = e->lanes.compute;
+    if (stamps_init(&e->stamps, o->trace, &e->lanes, o->device, e->chunk, err) < 0)
+        return -1;
     if (store_init(&e->store, e->compiled, o->placement, o->device, e->stream,
                    optimizer_states(o->optimizer.kind), o->ema > 0,
                    e->routes.bytes + e->compiled->sum_bytes - direct_bytes(e), direct_bytes(e),
@@ -290,6 +292,7 @@ void executor_free(struct executor *executor)
     store_clear(&e->store);
     if (e->fed)
         e->backend->event_free(e->fed);
+    stamps_clear(&e->stamps);
     lanes_clear(&e->lanes);
     if (e->new_states)
         e->backend->release_aside(e->options.device, e->new_states, true);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/err.h"
 #include "base/mem.h"
@@ -39,8 +40,39 @@ static const struct cuda_driver *load_driver(struct err *err)
     return driver;
 }
 
+/* What CUDA shows this process, malloc'ed; NULL where there is nothing, or no module. */
+static struct cuda_address *list_shown(int *n)
+{
+    struct err ignored = { 0 };
+    const struct cuda_driver *driver = load_driver(&ignored);
+    struct cuda_address *list = NULL;
+
+    *n = 0;
+    return driver && driver->list(n, &list, &ignored) == 0 ? list : NULL;
+}
+
+int gpu_count(void)
+{
+    int n;
+
+    free(list_shown(&n));
+    return n;
+}
+
+int gpu_architecture(const char *address)
+{
+    int n, architecture = 0;
+    struct cuda_address *list = list_shown(&n);
+
+    for (int i = 0; i < n && !architecture; i++)
+        if (!address || strcasecmp(list[i].text, address) == 0)
+            architecture = list[i].architecture;
+    free(list);
+    return architecture;
+}
+
 /* What a rank tells the others: "" where it has nothing to do with GPUs, "!REASON", or its NCCL
- * and the addresses of its GPUs, a line each.
+ * and its GPUs, address and architecture, a line each.
  */
 static char *look(struct err *err)
 {
@@ -60,7 +92,7 @@ static char *look(struct err *err)
 
         if (topo_pci_address(list[i].text, address))
             continue;
-        more = mem_printf("%s\n%s", text, address);
+        more = mem_printf("%s\n%s %d", text, address, list[i].architecture);
         free(text);
         text = more;
     }
@@ -69,7 +101,7 @@ static char *look(struct err *err)
 }
 
 /* The i-th line after the first, from 0; false: there are not so many. */
-static bool read_address(const char *text, int i, char address[32])
+static bool read_gpu(const char *text, int i, struct gpu_choice *gpu)
 {
     for (; i >= 0; i--) {
         text = strchr(text, '\n');
@@ -77,8 +109,7 @@ static bool read_address(const char *text, int i, char address[32])
             return false;
         text++;
     }
-    snprintf(address, 32, "%.*s", (int)strcspn(text, "\n"), text);
-    return true;
+    return sscanf(text, "%31s %d", gpu->address, &gpu->architecture) == 2;
 }
 
 static bool is_taken(const struct comm *comm, const struct gpu_choices *choices, int rank,
@@ -94,19 +125,19 @@ static bool is_taken(const struct comm *comm, const struct gpu_choices *choices,
 static void choose(const struct comm *comm, struct gpu_choices *choices, int rank,
                    const char *text)
 {
-    char *address = choices->list[rank].address;
+    struct gpu_choice *own = &choices->list[rank];
     int before = 0, n = 0;
 
-    for (; read_address(text, n, address); n++)
-        if (!is_taken(comm, choices, rank, address))
+    for (; read_gpu(text, n, own); n++)
+        if (!is_taken(comm, choices, rank, own->address))
             return;
     for (int r = 0; r < rank; r++)
         before += choices->list[r].address[0] &&
                   comm_same_host(comm, r, rank);
     if (n > 0)
-        read_address(text, before % n, address);
+        read_gpu(text, before % n, own);
     else
-        choices->list[rank].why = mem_strdup("CUDA shows it none");
+        own->why = mem_strdup("CUDA shows it none");
 }
 
 /* The NCCL of all that have a GPU. */

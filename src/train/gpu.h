@@ -18,6 +18,7 @@ struct wire;
 
 struct gpu_choice {
     char address[32];           /* "": none */
+    int architecture;           /* 90: sm_90 */
     char *why;                  /* why not, on a node that has GPUs; else NULL */
 };
 
@@ -26,6 +27,11 @@ struct gpu_choices {
     struct gpu_choice *list;
     char nccl[32];              /* "2.28.9"; "": not all that have a GPU have NCCL */
 };
+
+/* How many CUDA shows this process; 0 where there are none, or no tasuki-cuda.so. */
+int gpu_count(void);
+/* 90, for sm_90, of the one at this PCI address, or of the first that CUDA shows; 0: there is none. */
+int gpu_architecture(const char *address);
 
 /* 'wanted': has this rank's node GPUs? The same on all ranks. Collective. */
 int gpu_choose(struct comm *comm, bool wanted, struct gpu_choices *choices, struct err *err);

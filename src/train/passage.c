@@ -339,8 +339,7 @@ int passage_send(struct passage *passage, int micro, int slot, struct err *err)
 {
     int64_t i = passage->packed;
 
-    if (lanes_begin_leaving(passage->lanes, err) < 0 ||
-        pack(passage, buffer_of(passage, i), slot, err) < 0 ||
+    if (pack(passage, buffer_of(passage, i), slot, err) < 0 ||
         record(passage, i, passage->lanes->out, err) < 0 ||
         lanes_end_leaving(passage->lanes, slot, passage->scratch, err) < 0)
         return -1;

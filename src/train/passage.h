@@ -63,7 +63,7 @@ int passage_wait(struct passage *passage, struct passage *all, struct err *err);
  * receive is owed.
  */
 int passage_receive(struct passage *passage, int micro, int slot, struct err *err);
-/* Pack, in the lane of what leaves; to post it is owed. */
+/* Pack, in the lane of what leaves, which lanes_begin_leaving() has led there; to post it is owed. */
 int passage_send(struct passage *passage, int micro, int slot, struct err *err);
 /* Post what all of the list owe, when streams have come to it. */
 int passage_settle_all(struct passage *all, struct err *err);

@@ -13,6 +13,7 @@
 #include "train/compile.h"
 #include "train/data.h"
 #include "train/estimate.h"
+#include "train/gpu.h"
 #include "train/optimizer.h"
 #include "train/plan_names.h"
 #include "train/profile.h"
@@ -55,9 +56,15 @@ bool planning_on_gpu(const char *kernels)
     return kernels && strncmp(kernels, "cuda", 4) == 0;
 }
 
+#define AMPERE 80               /* sm_80: the first with bfloat16 and TF32 */
+
+/* What GPUs before Ampere do not have is 'lacking' there, and what serves then is 'instead'. */
 static const struct {
-    const char *precision, *backend;
-} of_gpus[] = { { "tf32", "cuda-tf32" }, { "bf16", "cuda-bf16" }, { "fp16", "cuda-fp16" } };
+    const char *precision, *backend, *lacking, *instead;
+} of_gpus[] = {
+    { "tf32", "cuda-tf32", "TF32", "cuda" }, { "bf16", "cuda-bf16", "bfloat16", "cuda-fp16" },
+    { "fp16", "cuda-fp16", NULL, NULL },
+};
 
 #define N_OF_GPUS (sizeof(of_gpus) / sizeof(of_gpus[0]))
 
@@ -67,6 +74,22 @@ const char *planning_gpu_kernels(const char *precision)
         if (strcmp(precision, of_gpus[i].precision) == 0)
             return of_gpus[i].backend;
     return NULL;
+}
+
+const char *planning_suited(const char *kernels, const char *gpu, int architecture, bool say)
+{
+    size_t i = 0;
+
+    while (kernels && i < N_OF_GPUS && strcmp(kernels, of_gpus[i].backend) != 0)
+        i++;
+    if (!kernels || i == N_OF_GPUS || !of_gpus[i].instead || architecture == 0 ||
+        architecture >= AMPERE)
+        return kernels;
+    if (say)
+        log_warning("%s is sm_%d, which has no %s: computed is in %s", gpu, architecture,
+                    of_gpus[i].lacking, strcmp(of_gpus[i].instead, "cuda") == 0
+                                            ? "float32" : "float16, with loss scaling");
+    return of_gpus[i].instead;
 }
 
 const char *planning_precision(const struct backend *backend, bool float64)
@@ -381,7 +404,11 @@ struct plan *planning_run(const struct planning *planning, char **why, struct er
 static int open_device(struct planning *p, const struct planning_source *source,
                        struct err *err)
 {
-    p->backend = planning_backend(source->backend, source->float64, err);
+    const char *kernels = source->backend;
+
+    if (planning_on_gpu(kernels))
+        kernels = planning_suited(kernels, "the GPU", gpu_architecture(p->gpu), true);
+    p->backend = planning_backend(kernels, source->float64, err);
     p->device = p->backend ? p->backend->device_open(p->threads, p->gpu, err) : NULL;
     return p->device ? 0 : -1;
 }

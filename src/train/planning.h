@@ -68,6 +68,10 @@ struct model *planning_model(const char *path, struct err *err);
 int planning_kernels(const struct options *options, const char **name, struct err *err);
 /* The name for what GPUs alone compute in, "tf32" and so on; NULL: it is none of these. */
 const char *planning_gpu_kernels(const char *precision);
+/* What is computed in place of these kernels, where the oldest GPU, of this name, is of this architecture:
+ * without bfloat16 float16, without TF32 float32. Where that is something else it may be said.
+ */
+const char *planning_suited(const char *kernels, const char *gpu, int architecture, bool say);
 /* The word of --precision for what a backend computes in; 'backend' may be NULL. */
 const char *planning_precision(const struct backend *backend, bool float64);
 /* Is it a backend of GPUs? NULL is none. */

@@ -241,7 +241,8 @@ static int weigh(struct runner *r, const struct batch_args *args, struct batch_r
 static int update(struct runner *r, const struct batch_args *args, struct batch_result *result,
                   struct err *err)
 {
-    struct update_step step = { .step = args->step - r->scale.skipped, .rate = args->rate };
+    struct update_step step = { .step = args->step - r->scale.skipped, .batch = args->step,
+                                .rate = args->rate };
     double start;
     bool skip;
 

@@ -54,6 +54,7 @@ static int open_backend(struct session *s, struct err *err)
     if (s->settings.float64 && !s->settings.device_given && planning_on_gpu(s->settings.backend))
         return err_set_code(err, EXIT_USAGE, "GPUs are there, and they do not compute in float64, as "
                             "this run does: --device cpu says that they are not meant to be used");
+    session_suit_gpus(s);
     s->backend = planning_backend(s->settings.backend, s->settings.float64, err);
     if (!s->backend)
         return -1;

@@ -56,6 +56,8 @@ struct session {
     const struct backend *backend;
     struct device *device;
     char gpu[32];               /* its PCI address; "": no GPU computes */
+    int oldest;                 /* rank whose GPU can do least */
+    int architecture;           /* of that, 90: sm_90 */
     struct nccl *nccl;          /* of the runner; NULL: not used */
     char *model_path;
     struct model *model;
@@ -182,6 +184,10 @@ int session_check_binding(struct session *session, struct err *err);
  * are fewer GPUs than ranks they share them in turn. Nothing where no GPU is asked for. Collective.
  */
 int session_choose_gpu(struct session *session, struct err *err);
+/* What the oldest GPU of the run does not compute in no rank does: said once. Float16 has its loss
+ * scaled. To be called once plan and checkpoint have said in what they are.
+ */
+void session_suit_gpus(struct session *session);
 /* The cluster's devices become the GPUs of the ranks, unless the cluster was given. Collective. */
 int session_use_gpus(struct session *session, struct err *err);
 

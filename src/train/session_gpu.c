@@ -40,6 +40,33 @@ static int check_nccl(const struct session *s, const struct gpu_choices *choices
     return 0;
 }
 
+static void find_oldest(struct session *s, const struct gpu_choices *choices)
+{
+    for (int r = 0; r < choices->n; r++) {
+        int architecture = choices->list[r].architecture;
+
+        if (r > 0 && architecture >= s->architecture)
+            continue;
+        s->oldest = r;
+        s->architecture = architecture;
+    }
+}
+
+void session_suit_gpus(struct session *session)
+{
+    struct session *s = session;
+    struct train_settings *t = &s->settings;
+    char *name;
+
+    if (!planning_on_gpu(t->backend))
+        return;
+    name = mem_printf("the GPU of rank %d (%s)", s->oldest, comm_host(s->comm, s->oldest));
+    t->backend = planning_suited(t->backend, name, s->architecture, s->rank == 0);
+    if (t->scale.factor == 0 && strcmp(t->backend, "cuda-fp16") == 0)
+        t->scale.factor = LOSS_SCALE_START;
+    free(name);
+}
+
 int session_choose_gpu(struct session *session, struct err *err)
 {
     struct session *s = session;
@@ -61,6 +88,7 @@ int session_choose_gpu(struct session *session, struct err *err)
                                                : ", since there are GPUs (--device cpu does without)",
                       mine->why ? mine->why : "there is none");
     bad = bad || check_nccl(s, &choices, err);
+    find_oldest(s, &choices);
     gpu_choices_clear(&choices);
     return session_agree(s, bad, err);
 }

@@ -334,14 +334,26 @@ static int gather_summaries(struct session *s, const struct report *r, json_t *p
     return bad;
 }
 
+/* NULL where what computes has none. */
+static json_t *tensor_cores(const struct session *s)
+{
+    int products, on_them;
+
+    if (!s->backend->tensor_cores)
+        return NULL;
+    s->backend->tensor_cores(s->device, &products, &on_them);
+    return json_pack("{s:i, s:i}", "products", products, "on_them", on_them);
+}
+
 static void log_end(struct session *s, struct report *r, int64_t done, double measured,
                     json_t *ranks, json_t *usage)
 {
-    session_log(s, json_pack("{s:s, s:i, s:I, s:f, s:f, s:o, s:o, s:s, s:f, s:o*}", "event",
+    session_log(s, json_pack("{s:s, s:i, s:I, s:f, s:f, s:o, s:o, s:s, s:f, s:o*, s:o*}", "event",
                              "end", "steps", r->n_steps, "bad_steps", (json_int_t)s->bad_steps,
                              "measured_seconds", measured, "predicted_seconds",
                              s->plan->iteration_seconds, "phases", phases(s), "ranks", ranks,
-                             "outcome", outcome(s, r, done), "seconds", r->busy, "usage", usage));
+                             "outcome", outcome(s, r, done), "seconds", r->busy, "usage", usage,
+                             "tensor_cores", tensor_cores(s)));
 }
 
 static void say_end(const struct session *s, const struct report *r, double measured)

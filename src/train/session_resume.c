@@ -30,8 +30,6 @@ int session_precision(struct session *session, const char *path, const char *mad
             return err_set(err, "%s: made with --precision %s, which needs --device cuda: --precision "
                            "float32 does without", path, made);
         t->backend = kernels;
-        if (t->scale.factor == 0 && strcmp(made, "fp16") == 0)
-            t->scale.factor = LOSS_SCALE_START;
     }
     t->precision_given = true;
     t->float64 = float64;

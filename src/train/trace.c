@@ -27,14 +27,21 @@ void trace_clear(struct trace *trace)
     *trace = (struct trace){ 0 };
 }
 
+void trace_put(struct trace *trace, const struct trace_event *event)
+{
+    if (trace->n == trace->room)
+        trace->dropped++;
+    else
+        trace->events[trace->n++] = *event;
+}
+
 void trace_add(struct trace *trace, enum instruction_kind kind, int micro, int peer,
                int64_t step, double start, double end)
 {
-    if (trace->n == trace->room) {
-        trace->dropped++;
-        return;
-    }
-    trace->events[trace->n++] = (struct trace_event){ kind, micro, peer, step, start, end };
+    const struct trace_event event = { .kind = kind, .micro = micro, .peer = peer, .step = step,
+                                       .start = start, .end = end };
+
+    trace_put(trace, &event);
 }
 
 static const char *kind_name(enum instruction_kind kind)
@@ -51,15 +58,52 @@ static const char *kind_name(enum instruction_kind kind)
     }
 }
 
-static int row(enum instruction_kind kind)
+static const char *const lane_names[] = { "instructions", "GPU, compute", "GPU, in", "GPU, out" };
+
+#define LANES 3             /* of a GPU */
+
+static int row(const struct trace_event *e)
 {
-    return kind == INSTRUCTION_REDUCE ? 1 : 0;
+    if (e->lane == TRACE_HOST)
+        return e->kind == INSTRUCTION_REDUCE ? 1 : 0;
+    return 2 + LANES * e->chunk + (int)e->lane - (int)TRACE_COMPUTE;
 }
 
 static json_t *name_row(int rank, const char *what, const char *name, int tid)
 {
     return json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", what, "ph", "M", "pid", rank,
                      "tid", tid, "args", "name", name);
+}
+
+/* Those that there is something of. */
+static void name_lanes(const struct trace *trace, int rank, json_t *array)
+{
+    int named = 1;          /* the last row that has its name */
+
+    for (int i = 0; i < trace->n; i++) {
+        int last = row(&trace->events[i]);
+
+        while (named < last) {
+            int lane = (++named - 2) % LANES, chunk = (named - 2) / LANES;
+            char name[64];
+
+            if (chunk > 0)
+                snprintf(name, sizeof(name), "%s, chunk %d", lane_names[lane + 1], chunk);
+            else
+                snprintf(name, sizeof(name), "%s", lane_names[lane + 1]);
+            json_array_append_new(array, name_row(rank, "thread_name", name, named));
+        }
+    }
+}
+
+static void name_event(const struct trace_event *e, char *name, size_t size)
+{
+    const char *kind = e->again ? "F again" : kind_name(e->kind);
+
+    if (e->micro >= 0)
+        snprintf(name, size, "%s %d", kind, e->micro);
+    else
+        snprintf(name, size, "%s", kind);
 }
 
 json_t *trace_events(const struct trace *trace, int rank, int stage, double origin)
@@ -69,19 +113,17 @@ json_t *trace_events(const struct trace *trace, int rank, int stage, double orig
 
     snprintf(name, sizeof(name), "rank %d, stage %d", rank, stage);
     json_array_append_new(array, name_row(rank, "process_name", name, 0));
-    json_array_append_new(array, name_row(rank, "thread_name", "instructions", 0));
+    json_array_append_new(array, name_row(rank, "thread_name", lane_names[TRACE_HOST], 0));
     json_array_append_new(array, name_row(rank, "thread_name", "reduce", 1));
+    name_lanes(trace, rank, array);
     for (int i = 0; i < trace->n; i++) {
         const struct trace_event *e = &trace->events[i];
 
-        if (e->micro >= 0)
-            snprintf(name, sizeof(name), "%s %d", kind_name(e->kind), e->micro);
-        else
-            snprintf(name, sizeof(name), "%s", kind_name(e->kind));
+        name_event(e, name, sizeof(name));
         json_array_append_new(
             array, json_pack("{s:s, s:s, s:s, s:i, s:i, s:f, s:f, s:{s:I, s:i}}", "name",
                              name, "cat", kind_name(e->kind), "ph", "X", "pid", rank, "tid",
-                             row(e->kind), "ts", 1e6 * (e->start - origin), "dur",
+                             row(e), "ts", 1e6 * (e->start - origin), "dur",
                              1e6 * (e->end - e->start), "args", "step",
                              (json_int_t)e->step, "peer", e->peer));
     }

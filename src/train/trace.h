@@ -12,11 +12,17 @@
 /* Seconds of the wall clock, comparable among the ranks of one node. */
 double trace_clock(void);
 
+/* Whose time it is: the host's, or that of a stream of a GPU (lanes.h). */
+enum trace_lane { TRACE_HOST, TRACE_COMPUTE, TRACE_IN, TRACE_OUT };
+
 struct trace_event {
     enum instruction_kind kind;
     int micro, peer;        /* -1: not said */
     int64_t step;
     double start, end;
+    enum trace_lane lane;
+    int chunk;              /* of the rank, on a GPU */
+    bool again;             /* an F that is run once more, for a B */
 };
 
 /* Room for a fixed number of events; what comes after is counted and dropped. */
@@ -30,9 +36,10 @@ void trace_init(struct trace *trace, int room);
 void trace_clear(struct trace *trace);
 void trace_add(struct trace *trace, enum instruction_kind kind, int micro, int peer,
                int64_t step, double start, double end);
+void trace_put(struct trace *trace, const struct trace_event *event);
 
 /* The events of a rank as a Chrome trace array; 'origin' seconds become time 0. REDUCE has a
- * row of its own, since it overlaps.
+ * row of its own, since it overlaps, and so has each stream of a GPU.
  */
 json_t *trace_events(const struct trace *trace, int rank, int stage, double origin);
 

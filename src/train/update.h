@@ -47,7 +47,8 @@ int update_first_bad(const struct update *update, const struct store *store, int
                      const char **name, struct err *err);
 
 struct update_step {
-    int64_t step;               /* from 0 */
+    int64_t step;               /* from 0, of those that are taken */
+    int64_t batch;              /* from 0, of all */
     double rate;                /* what the learning rate is multiplied by */
     double g_scale;             /* and the gradients */
 };

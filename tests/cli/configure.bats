@@ -56,3 +56,54 @@ configure() {
     [ "$status" -eq 0 ]
     grep -q "^INIH_CFLAGS = -I$PWD/own/include" Makefile
 }
+
+# A toolkit that compiles for no GPU: 'nvcc' knows two of them.
+toolkit() {
+    mkdir -p "$1/bin" "$1/include" "$1/lib64"
+    cat >"$1/bin/nvcc" <<'SCRIPT'
+#!/bin/sh
+[ "$1" != --list-gpu-code ] || { echo sm_75; echo sm_90; exit; }
+case "$*" in *sm_1*) echo "nvcc fatal: Unsupported gpu architecture 'sm_1'" >&2; exit 1 ;; esac
+while [ "$1" != -o ]; do shift; done
+: >"$2"
+SCRIPT
+    chmod +x "$1/bin/nvcc"
+    echo 'int cudaGetDeviceCount(int *n);' >"$1/include/cuda_runtime_api.h"
+    echo 'int cudaGetDeviceCount(int *n) { return *n = 0; }' >cudart.c
+    gcc -shared -fPIC cudart.c -o "$1/lib64/libcudart.so"
+}
+
+configure_cuda() {
+    "$srcdir/configure" -q --disable-openmp --without-mpi "$@"
+}
+
+@test "CUDA is taken from the directory that is named, else from where nvcc is found" {
+    toolkit "$PWD/own"
+    toolkit "$PWD/other"
+    PATH=$PWD/other/bin:$PATH run configure_cuda --with-cuda="$PWD/own"
+    echo "$output"
+    [ "$status" -eq 0 ]
+    grep -q "^NVCC = $PWD/own/bin/nvcc$" Makefile
+    grep -q "^CUDA_LIBS = -L$PWD/own/lib64 " Makefile
+    grep -q '^NVCC_GENCODE = .*code=sm_75 .*code=sm_90 .*code=compute_90$' Makefile
+    PATH=$PWD/other/bin:$PATH run configure_cuda
+    [ "$status" -eq 0 ]
+    grep -q "^NVCC = $PWD/other/bin/nvcc$" Makefile
+    grep -q "^CUDA_LIBS = -L$PWD/other/lib64 " Makefile
+}
+
+@test "a directory without CUDA, or GPUs that nvcc does not know, are an error" {
+    toolkit "$PWD/own"
+    mkdir -p none/lib64
+    PATH=$PWD/own/bin:$PATH run configure_cuda --with-cuda="$PWD/none"
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"--with-cuda: not found"* ]]
+    run configure_cuda --with-cuda="$PWD/own" --with-nvcc-gencode=-arch=sm_1
+    echo "$output"
+    [ "$status" -ne 0 ]
+    [[ "$output" == *"--with-nvcc-gencode: "*'nvcc does not compile with "-arch=sm_1"'*"--list-gpu-code"* ]]
+    configure_cuda --with-cuda="$PWD/own" --with-nvcc-gencode=-arch=sm_75 NVCCFLAGS=-Werror=all-warnings
+    grep -q '^NVCC_GENCODE = -arch=sm_75$' Makefile
+    grep -q '^NVCCFLAGS = -Werror=all-warnings$' Makefile
+}

@@ -3,9 +3,9 @@
 """What tests/gpu/run runs once all is built: every check that wants a GPU, on one GPU.
 
 Operators beside the reference, curves of one stage and of several ranks in this process beside
-the CPU's, compute-sanitizer, the forecast of a step beside what was measured, and samples a second
-beside PyTorch's eager mode, the last two where there is what they need. A check that fails does
-not end the others; the exit status is 1 where one has. TASUKI_GPU_PRELOAD is preloaded into what
+the CPU's, and of small networks beside PyTorch's on the same GPU, compute-sanitizer, the forecast of
+a step beside what was measured, how large a BERT fits, and samples a second beside PyTorch, eager
+and compiled, the last four where there is what they need. A check that fails does not end the others; the exit status is 1 where one has. TASUKI_GPU_PRELOAD is preloaded into what
 uses the GPU: the stand-in, whose results are not written among those of GPUs.
 """
 import argparse
@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 
+from peaks import peak
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 CURVES = ["mlp", "cnn", "tied", "transformer"]      # of tests/data/model
 PLANS = [("1 stage", 1, ["--stages", "1", "--micro-batches", "2"]),
@@ -29,6 +31,8 @@ PLANS = [("1 stage", 1, ["--stages", "1", "--micro-batches", "2"]),
 # Of a loss over some steps: float32 in another order; rounded to the 8 bits of bfloat16, 11 of float16.
 TOLERANCE = {"float32": 1e-4, "bf16": 1e-2, "fp16": 1e-2 / 8}
 FORECAST = 0.05
+TORCH_CURVES = ["mlp", "cnn", "encoder", "bert", "gpt2", "llama", "resnet50", "vit"]
+CURVE_STEPS = 5
 
 
 class Skip(Exception):
@@ -46,7 +50,7 @@ class Checks:
         env = dict(os.environ, TASUKI_CACHE_DIR=os.path.join(self.directory, "cache"),
                    TASUKI_PKGLIBDIR=os.path.join(self.args.build, ".libs"), **more)
         if os.environ.get("TASUKI_GPU_PRELOAD"):
-            env["LD_PRELOAD"] = os.environ["TASUKI_GPU_PRELOAD"]
+            env.setdefault("LD_PRELOAD", os.environ["TASUKI_GPU_PRELOAD"])
         else:
             env["TASUKI_TEST_LONG"] = "1"
         return env
@@ -161,17 +165,28 @@ def digits(checks):
             "--optimizer", "momentum", "--lr", "0.03"], 128, None
 
 
-def of_pytorch(checks, name):
-    """A network of etc/bench/vs-pytorch: its options, its batch, and the network."""
-    sys.path[:0] = [os.path.join(checks.args.top, "etc", "bench", "vs-pytorch"), HERE]
+def find_networks(checks):
+    """Where they are, which is on the path by then."""
+    path = [os.path.join(checks.args.top, "etc", "bench", "vs-pytorch"), HERE]
+    if path[0] not in sys.path:
+        sys.path[:0] = path
     try:
-        import compare
-        import networks
-        from large import LARGE
+        import large
+        import onnx
     except ImportError as error:
         raise Skip(f"no Python with torch and onnx: {error}") from None
-    chosen = LARGE[name] if name in LARGE else networks.NETWORKS[name]
-    folder = os.path.join(checks.directory, name)
+    os.environ.setdefault("TASUKI_PYTHON", sys.executable)
+    return path
+
+
+def of_pytorch(checks, name, table="LARGE"):
+    """A network of large.py's table or of etc/bench/vs-pytorch: options, batch, and the network."""
+    find_networks(checks)
+    import compare
+    import networks
+    import large
+    chosen = getattr(large, table).get(name) or networks.NETWORKS[name]
+    folder = os.path.join(checks.directory, f"{name}-{table}")
     if not os.path.isdir(folder):
         os.makedirs(folder)
         compare.export(chosen, folder)
@@ -214,6 +229,44 @@ def seconds_of_pytorch(chosen, steps, precision, compiled):
     return statistics.median(took[3:]), peak
 
 
+def losses_of_pytorch(chosen, steps, precision):
+    import torch
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    module = chosen.module().to(device)
+    x, target = (t.to(device) for t in chosen.batch())
+    optimizer, found = chosen.torch_optimizer(module.parameters()), []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
+            loss = chosen.torch_loss(module(x), target)
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+
+def plan_unmeasured(checks, options, memory=10**10):
+    """A plan of one stage for a GPU with so many bytes, for which nothing is measured."""
+    path = os.path.join(checks.directory, "plan.json")
+    checks.call([checks.tasuki, "plan", *options, "--device", "cuda", "--stages", "1",
+                 "--micro-batches", "1", "--cluster", "flat:1,bandwidth=1e9,flops=1e14,"
+                 f"memory-bandwidth=1e12,memory={memory}", "-q", "-o", path])
+    return path
+
+
+def torch_curve(checks, name, precision):
+    """The same weights, from the ONNX file, and the same batch."""
+    options, batch, chosen = of_pytorch(checks, name, "SMALL")
+    expected = losses_of_pytorch(chosen, CURVE_STEPS, precision)
+    model, data, more = options[0], options[1:3], ["--batchnorm-samples", str(batch)]
+    plan = plan_unmeasured(checks, [model, *data, "--loss", f"{chosen.loss}:y,t", "--optimizer",
+                                    chosen.optimizer, "--precision", precision, "--global-batch",
+                                    str(batch), *(more if name == "resnet50" else [])])
+    return curve(checks, [plan, *data, *chosen.options, "--steps", str(CURVE_STEPS),
+                          "--no-shuffle"], expected, 1, [], precision)
+
+
 def of_log(log, event):
     return next(line for line in log if line.get("event") == event)
 
@@ -244,6 +297,19 @@ def write_table(checks, name, precision, options, batch):
         file.write(text)
 
 
+def share_of_peak(checks, precision, flops):
+    most = peak(checks.head["device"], precision)
+    return {"MFU": flops / most} if most else {}
+
+
+def tensor_cores(log, precision):
+    """What libraries say of what they chose; where rounding is allowed some must use them."""
+    found = of_log(log, "end")["tensor_cores"]
+    if precision != "float32" and found["products"] and not found["on_them"]:
+        raise RuntimeError(f"none of {found['products']} products in {precision} runs on tensor cores")
+    return {"on tensor cores": f"{found['on_them']} of {found['products']}"}
+
+
 def speed(checks, name, precision):
     options, batch, chosen = digits(checks) if name == "digits" else of_pytorch(checks, name)
     log = checks.train([*options, "--device", "cuda", "--precision", precision, "--stages", "1",
@@ -254,6 +320,8 @@ def speed(checks, name, precision):
     plan, forecast = of_log(log, "start")["plan"], of_log(log, "end")["predicted_seconds"]
     figures = {"samples/s": batch / took, "ms": 1e3 * took, "TFLOP/s": plan["flops"] / took / 1e12,
                "GB": max(of_log(log, "memory")["peak"]) / 1e9,
+               **share_of_peak(checks, precision, plan["flops"] / took),
+               **tensor_cores(log, precision),
                "forecast ms": 1e3 * forecast, "forecast off by": forecast / took - 1,
                "forecast holds": "yes" if abs(forecast / took - 1) <= FORECAST else "no"}
     if checks.args.tables:
@@ -261,6 +329,12 @@ def speed(checks, name, precision):
     if chosen:
         figures.update(beside_pytorch(checks, chosen, precision, took))
     return figures
+
+
+def capacity(checks, shape):
+    path = find_networks(checks)
+    from capacity import Capacity
+    return Capacity(checks, plan_unmeasured, [int(n) for n in shape.split(",")], path).run()
 
 
 def device_of(checks):
@@ -311,9 +385,16 @@ def run_all(checks, wanted):
                        lambda n=narrow: operators(checks, "test_ops", f"cuda-{n}"))
     if "curves" in wanted:
         curves(checks)
+    if "torch-curves" in wanted:
+        for name in checks.args.torch_curves.split(","):
+            for precision in ("float32", "bf16"):
+                checks.row("torch-curve", f"{name}, {precision}",
+                           lambda n=name, p=precision: torch_curve(checks, n, p))
     if "sanitizer" in wanted:
         for tool in ("memcheck", "racecheck", "initcheck"):
             checks.row("sanitizer", tool, lambda t=tool: sanitizer(checks, t))
+    if "capacity" in wanted:
+        checks.row("capacity", "BERT, bf16", lambda: capacity(checks, checks.args.capacity))
     if "speed" in wanted:
         for name in checks.args.networks.split(","):
             for precision in checks.args.precisions.split(","):
@@ -326,15 +407,20 @@ def main():
     parser.add_argument("--top", required=True)
     parser.add_argument("--build", required=True)
     parser.add_argument("--results", required=True)
-    parser.add_argument("--checks", default="operators,curves,sanitizer,speed")
+    parser.add_argument("--checks", default="operators,curves,torch-curves,sanitizer,capacity,speed")
+    parser.add_argument("--capacity", default="2048,30522,512,8", metavar="WIDTH,WORDS,LENGTH,BATCH[,BYTES]",
+                        help="of the BERT whose layers are counted")
     parser.add_argument("--curves", default=",".join(CURVES), help="of tests/data/model")
+    parser.add_argument("--torch-curves", default=",".join(TORCH_CURVES), help="of large.py, small")
     parser.add_argument("--steps", type=int, default=50, help="of what is timed")
     parser.add_argument("--networks", default="digits,mlp,resnet18,encoder-0,bert-large,"
-                        "gpt2-medium,resnet50,vit-large",
+                        "gpt2-medium,llama-1.3b,resnet50,vit-large",
                         help="that are timed; all but digits need a Python with torch and onnx")
     parser.add_argument("--precisions", default="float32,tf32,bf16",
                         help="in which they are timed; fp16 is there, too")
-    parser.add_argument("--compile", action="store_true", help="time torch.compile, too")
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction,
+                        default=not os.environ.get("TASUKI_GPU_PRELOAD"),
+                        help="time torch.compile, too")
     parser.add_argument("--tables", action="store_true",
                         help="write what operators take, too, into files beside the results")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds of a program")

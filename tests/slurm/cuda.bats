@@ -23,6 +23,14 @@ setup() {
     model="$model --steps 3 --lr 0.03 --optimizer momentum --threads 1 -q"
 }
 
+# A network that is small, with costs that were not measured on the stand-in.
+take_small() {
+    local data=$srcdir/tests/data/model/$1
+    model="$data/model.onnx --data $data/train.safetensors --optimizer sgd --threads 1"
+    [ -e "$1.json" ] || "$TASUKI" profile $model --batch-size 2,8 -q -o "$1.json"
+    model="$model --cost $1.json --global-batch 8 --steps 3 --lr 0.03 -q"
+}
+
 needs_mpi() {
     local reason
     reason=$(no_mpi)
@@ -67,6 +75,44 @@ same_curve() {
     run on_fake "$TASUKI" train $model --device cpu --precision tf32
     [ "$status" -eq 2 ]
     [[ "$output" == *"--precision tf32 needs --device cuda"* ]]
+}
+
+@test "one process has a rank for each GPU by --ranks-in-process auto" {
+    export TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so
+    take_small mlp
+    "$TASUKI" train $model --device cpu --stages 1 --micro-batches 1 --log cpu
+    model="$model --ranks-in-process auto --micro-batches 2"
+    on_fake "$TASUKI" train $model --device cuda --stages 2 --replicas 1,1 --log given
+    on_fake "$TASUKI" train $model --stages 1 --replicas 2 --log default
+    grep -q '"ranks":2.*"backend":"cuda"' given
+    grep -q '"ranks":2.*"backend":"cuda"' default
+    same_curve given cpu
+    same_curve default cpu
+    # What CUDA shows counts, also where no driver is asked; kernels of CPUs run in one rank.
+    CUDA_VISIBLE_DEVICES=1 on_fake "$TASUKI" train $model --device cuda --stages 1 --log shown
+    on_fake "$TASUKI" train $model --device cpu --stages 1 --log none
+    grep -q '"ranks":1.*"backend":"cuda"' shown
+    grep -q '"ranks":1.*"backend":"cpu"' none
+    TASUKI_NVML=/nonexistent on_fake "$TASUKI" train $model --device cuda --stages 2 --log blind
+    grep -q '"ranks":2.*"backend":"cuda"' blind
+    echo "gpu 0000:1b:00.0" >machine
+    on_fake "$TASUKI" train $model --device cuda --stages 1 --log one
+    grep -q '"ranks":1.*"backend":"cuda"' one
+    : >machine
+    run on_fake "$TASUKI" train $model --device cuda --stages 1
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"--device cuda: no GPU can be used"* ]]
+}
+
+@test "of several tasks each is a rank, and GPUs that --ranks-in-process auto would have used are missed" {
+    needs_mpi
+    export TASUKI_NVML=$builddir/tests/.libs/fake_nvml.so
+    printf 'gpu 0000:%s:00.0\n' 1b 3d 5f >machine
+    run mpirun -n 2 -x LD_PRELOAD="$builddir/tests/.libs/fake_cuda.so" "$TASUKI" train $model \
+        --ranks-in-process auto
+    echo "$output"
+    [ "$status" -eq 2 ]
+    [[ "$output" == *"2 tasks, 3 GPUs: 1 would idle; use mpirun -n 3 tasuki ..., or --device cpu"* ]]
 }
 
 # Numbers of 8 bits, or of 11: a loss of some steps.
@@ -163,15 +209,76 @@ TEXT
     [ "$(grep -c '^{"step":' log)" -eq 6 ]
 }
 
-@test "a GPU without bfloat16 is named, with what it has" {
-    printf 'gpu 0000:1b:00.0\ncompute 7.0\n' >machine
-    run on_fake "$TASUKI" train $model --device cuda --stages 1 --precision bf16
+@test "a GPU for which the module has no code is one error, with both architectures" {
+    printf 'gpu 0000:1b:00.0\ncompute 6.1\ncode 9\n' >machine
+    take_small mlp
+    run on_fake "$TASUKI" train $model --device cuda --stages 1
     echo "$output"
     [ "$status" -eq 1 ]
     [ "${#lines[@]}" -eq 1 ]
-    [[ "$output" == *"Fake GPU, sm_70, CUDA "*": no bfloat16 before sm_80: --precision fp16, or float32" ]]
-    on_fake "$TASUKI" train $model --device cuda --stages 1 --precision fp16 --log log
-    grep -q '"device":"Fake GPU, sm_70, CUDA [0-9.]*, FP16"' log
+    [[ "$output" == *"GPU 0000:1b:00.0: Fake GPU, sm_61, CUDA "*": this tasuki-cuda.so has code for "*"sm_"*"no kernel image"*"--with-nvcc-gencode"* ]]
+    # All that nvcc was told, and nothing else.
+    local told
+    told=$(sed -n 's/^NVCC_GENCODE = //p' "$builddir/Makefile" | grep -oE 'arch=(compute|sm)_[0-9]+' |
+        sed 's/.*_/sm_/' | sort -u | paste -sd' ')
+    [[ "$output" == *"has code for $told ("* ]]
+    printf 'gpu 0000:1b:00.0\ncompute 9.0\ncode 9\n' >machine
+    on_fake "$TASUKI" train $model --device cuda --stages 1
+}
+
+# The second GPU of the machine is the older one.
+@test "without bfloat16 on one GPU a run is in float16 on all, its loss scaled, and says so once" {
+    local data=$srcdir/tests/data/model/mlp net lacks
+    net="--data $data/train.safetensors --threads 1 --lr 0.03 --device cuda"
+    lacks="sm_70, which has no bfloat16: computed is in float16, with loss scaling"
+    printf 'gpu 0000:1b:00.0\ncompute 9.0\ngpu 0000:3d:00.0\ncompute 7.0\n' >machine
+    run on_fake "$TASUKI" train "$data/model.onnx" $net --global-batch 8 --steps 2 --precision bf16 \
+        --ranks-in-process 2 --stages 1 --replicas 2 --micro-batches 1 --checkpoint run --log log
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c "the GPU of rank 1 ([^)]*) is $lacks" <<<"$output")" -eq 1 ]
+    grep -q '"backend":"cuda-fp16","device":"Fake GPU, sm_90, CUDA [0-9.]*, FP16"' log
+    [ "$(grep -c '"loss_scale":65536,"skipped":false}' log)" -eq 2 ]
+    grep -q '"precision": "fp16"' run/step-00000002/state.json
+    # What is gone on with is in what it is by then, on whatever GPU.
+    echo "gpu 0000:1b:00.0" >machine
+    on_fake "$TASUKI" train "$data/model.onnx" $net -q --steps 3 --checkpoint run --resume --stages 1 \
+        --log log
+    [ "$(grep -c '"loss_scale":65536,"skipped":false}' log)" -eq 3 ]
+}
+
+@test "a plan, and a checkpoint, in bfloat16 are in float16 where there is none; TF32 is float32 there" {
+    local data=$srcdir/tests/data/model/mlp net lacks plan
+    net="--data $data/train.safetensors --threads 1 --lr 0.03 --device cuda"
+    lacks="sm_70, which has no bfloat16: computed is in float16, with loss scaling"
+    plan="$data/model.onnx --data $data/train.safetensors --global-batch 8 --optimizer sgd
+        --cluster flat:1,bandwidth=1e9,memory=1e9 --device cuda --threads 1 --cost mlp.json"
+    take_small mlp
+    on_fake "$TASUKI" plan $plan --precision bf16 -q -o plan.json
+    grep -q '"precision": "bf16"' plan.json
+    on_fake "$TASUKI" train plan.json $net -q --steps 1 --checkpoint run
+    grep -q '"precision": "bf16"' run/step-00000001/state.json
+    printf 'gpu 0000:1b:00.0\ncompute 7.0\n' >machine
+    run on_fake "$TASUKI" train plan.json $net --steps 2 --checkpoint run --resume --log log
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c "$lacks" <<<"$output")" -eq 1 ]
+    [ "$(grep -c '"loss_scale":65536,"skipped":false}' log)" -eq 1 ]
+    grep -q '"precision": "fp16"' run/step-00000002/state.json
+    run on_fake "$TASUKI" plan $plan --precision bf16 -o old.json
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"the GPU is $lacks"* ]]
+    grep -q '"precision": "fp16"' old.json
+    run on_fake "$TASUKI" train "$data/model.onnx" $net --global-batch 8 --steps 1 --stages 1 \
+        --cost mlp.json --precision tf32 --log tf32
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *"sm_70, which has no TF32: computed is in float32"* ]]
+    grep -q '"backend":"cuda","device":"Fake GPU, sm_70, CUDA [0-9.]*"' tf32
+    # Asked for by itself nothing stands in for it.
+    TASUKI_TEST_BACKEND=cuda-bf16 run on_fake "$builddir/tests/unit/test_update"
+    [ "$status" -ne 0 ]
 }
 
 # Of each step: the loss, what it was scaled by, and whether it was skipped.
@@ -229,6 +336,36 @@ scales() {
     [[ "$output" == *"--device cuda: no GPU can be used"*"no CUDA-capable device"* ]]
 }
 
+@test "on a machine without a driver the module is listed, and --device cuda is one clear error" {
+    # Nothing stands in for CUDA; a GPU that is there is hidden.
+    export CUDA_VISIBLE_DEVICES=
+    unset TASUKI_FAKE_STRICT TASUKI_FAKE_NVML
+    run "$TASUKI" info
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" == *tasuki-cuda.so* ]]
+    [[ "$output" != *", sm_"* ]]
+    run "$TASUKI" train $model --device cuda
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [ "${#lines[@]}" -eq 1 ]
+    [[ "$output" == *"--device cuda: no GPU can be used: cudaGetDeviceCount: "* ]]
+}
+
+@test "a header of kernels that changes has all files made again that include it" {
+    local file names header
+    command -v make >/dev/null || skip "no make"
+    names=$(sed -n 's/^\t\(kernels\/cuda\/[a-z]*\)\.cu.*/\1/p' "$srcdir/kernels/Makemodule.am")
+    [ -n "$names" ]
+    header=$(grep -o '[^ ]*kernels/cuda/device\.cuh' "$builddir/kernels/cuda/.deps/optimize.Pcu")
+    run env -u MAKEFLAGS -u MAKELEVEL make -s -C "$builddir" -n V=1 -W "${header%%$'\n'*}" tasuki-cuda.la
+    [ "$status" -eq 0 ]
+    for file in $names; do
+        echo "$file"
+        [[ "$output" == *"$file.cu"* ]]
+    done
+}
+
 @test "what a GPU does not do is refused by name" {
     run "$TASUKI" train $model --device cuda --backend reference
     [ "$status" -eq 2 ]
@@ -279,6 +416,50 @@ scales() {
     [ "$status" -eq 0 ]
     [[ "$output" != *" graphs, "* ]]
     [ "$(losses graphs.jsonl)" = "$(losses plain.jsonl)" ]
+}
+
+@test "a trace has what the GPU ran beside what the host handed over" {
+    command -v python3 >/dev/null || skip "no python3"
+    take_small transformer
+    model="$model --device cuda --micro-batches 4"
+    TASUKI_FAKE_SEED=$RANDOM on_fake "$TASUKI" train $model --ranks-in-process 2 --stages 2 \
+        --replicas 1,1 --trace two.json
+    on_fake "$TASUKI" train $model --ranks-in-process 2 --schedule interleaved --stages 4 \
+        --replicas 1,1,1,1 --recompute full --trace four.json
+    TASUKI_FAKE_WATCH=1 on_fake "$TASUKI" train $model --stages 1 --trace one.json \
+        --eval-every 1 --test "$srcdir/tests/data/model/transformer/train.safetensors"
+    python3 "$srcdir/tests/slurm/cuda-trace.py" two.json four.json one.json
+    # Nothing is timed, nor are there rows, where nobody asks; and what fails is told.
+    printf 'gpu 0000:1b:00.0\nerror cudaEventElapsedTime 7\n' >machine
+    on_fake "$TASUKI" train $model --stages 1
+    run on_fake "$TASUKI" train $model --stages 1 --trace failed.json
+    [ "$status" -eq 1 ]
+    [[ "$output" == *"GPU 0000:1b:00.0: cudaEventElapsedTime: error 7"* ]]
+    "$TASUKI" train ${model/--device cuda/} --stages 1 --trace cpu.json
+    ! grep -q GPU cpu.json
+}
+
+@test "what libraries compute on tensor cores is counted" {
+    local data=$srcdir/tests/data/model/cnn precision
+    model="$data/model.onnx --data $data/train.safetensors --batchnorm-samples 2 --threads 1"
+    "$TASUKI" profile $model --batch-size 8 -q -o cnn.json
+    model="$model --cost cnn.json --global-batch 8 --steps 1 --stages 1 --micro-batches 1 --device cuda"
+    for precision in float32 tf32 bf16 fp16; do
+        run on_fake "$TASUKI" train $model -v --precision $precision --log $precision
+        echo "$output"
+        [ "$status" -eq 0 ]
+        [[ "$output" =~ cuda:\ [0-9]+\ of\ [0-9]+\ products\ on\ tensor\ cores ]]
+        grep -q '"tensor_cores":{"products":[1-9][0-9]*,"on_them":[0-9]*}' $precision
+        [ $precision = float32 ] || ! grep -q '"on_them":0}' $precision
+        [ $precision != float32 ] || grep -q '"on_them":0}' $precision
+    done
+    # What says nothing of itself is not counted on.
+    printf 'gpu 0000:1b:00.0\nerror cublasLtMatmulAlgoCapGetAttribute 7\n' >machine
+    take_small mlp
+    on_fake "$TASUKI" train $model --stages 1 --device cuda --precision bf16 --log silent
+    grep -q '"on_them":0}' silent
+    "$TASUKI" train $model --stages 1 --device cpu --log cpu
+    ! grep -q tensor_cores cpu
 }
 
 @test "plans over ranks with GPUs have the curve of one CPU" {

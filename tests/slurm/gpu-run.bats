@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # What tests/gpu/run runs on a machine with a GPU, over the stand-in.
 
-@test "the checks for a machine with one GPU end, and leave a table" {
+setup() {
     local reason=
     [ -e "$builddir/.libs/tasuki-cuda.so" ] || reason="built without CUDA"
     [ -n "$reason" ] || [ -e "$builddir/tests/.libs/fake_cuda.so" ] ||
@@ -12,15 +12,92 @@
     export TASUKI_FAKE_NVML=$PWD/machine TASUKI_GPU_PRELOAD=$builddir/tests/.libs/fake_cuda.so
     export ASAN_OPTIONS=$ASAN_OPTIONS:verify_asan_link_order=0:detect_leaks=0
     echo "gpu 0000:1b:00.0" >machine
-    run python3 "$srcdir/tests/gpu/checks.py" --top "$srcdir" --build "$builddir" \
-        --results "$srcdir/tests/gpu/results"
+}
+
+checks() {
+    python3 "$srcdir/tests/gpu/checks.py" --top "$srcdir" --build "$builddir" "$@"
+}
+
+@test "the checks for a machine with one GPU end, and leave a table" {
+    run checks --results "$srcdir/tests/gpu/results"
     [ "$status" -eq 1 ]
     [[ "$output" == *"results of a stand-in are none to keep"* ]]
-    run python3 "$srcdir/tests/gpu/checks.py" --top "$srcdir" --build "$builddir" \
-        --results results --checks curves,sanitizer --curves mlp
+    run checks --results results --checks curves,sanitizer --curves mlp
     echo "$output"
     [ "$status" -eq 0 ]
     [ "$(grep -c '^ok  .*curve' results/*-fake-gpu.txt)" -eq 6 ]
     grep -q '^skipped .*memcheck' results/*-fake-gpu.txt
     python3 -m json.tool results/*-fake-gpu.json >/dev/null
+}
+
+@test "the command itself builds, times a step beside its forecast, and writes what operators take" {
+    run env -u MAKEFLAGS -u MAKELEVEL "$srcdir/tests/gpu/run" --build "$builddir" --results results \
+        --checks speed --networks digits --precisions float32,bf16 --steps 2 --tables
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^ok  .*speed  *digits' results/*-fake-gpu.txt)" -eq 2 ]
+    grep -qE 'digits, float32 .*samples/s [0-9.e+]+, ms .*TFLOP/s .*on tensor cores 0 of [1-9]' \
+        results/*-fake-gpu.txt
+    grep -qE 'digits, bf16 .*forecast holds (yes|no).*on tensor cores [1-9]' results/*-fake-gpu.txt ||
+        grep -qE 'digits, bf16 .*on tensor cores [1-9].*forecast holds (yes|no)' results/*-fake-gpu.txt
+    grep -q '^Linear' results/digits-bf16-operators.txt
+}
+
+@test "a share of a peak is of what is known, and a row without tensor cores fails" {
+    PYTHONPATH=$srcdir/tests/gpu PYTHONDONTWRITEBYTECODE=1 python3 - <<'END'
+from peaks import PEAKS, peak
+assert peak("NVIDIA H200, sm_90, CUDA 13.0", "bf16") == 989.5e12
+assert peak("NVIDIA H200, sm_90, CUDA 13.0", "tf32") == 494.5e12
+assert peak("NVIDIA H100 PCIe, sm_90, CUDA 12.4", "fp16") == 756e12
+assert peak("Tesla V100-SXM2-16GB, sm_70, CUDA 12.4", "float32") == 15.7e12
+assert peak("Fake GPU, sm_90, CUDA 13.0", "bf16") is None
+# The first that fits counts: none hides behind another.
+names = [name for name, _ in PEAKS]
+assert not any(b.startswith(a) for i, a in enumerate(names) for b in names[i + 1:])
+
+from checks import tensor_cores
+def log(products, on_them):
+    return [{"event": "end", "tensor_cores": {"products": products, "on_them": on_them}}]
+assert tensor_cores(log(40, 38), "bf16") == {"on tensor cores": "38 of 40"}
+assert tensor_cores(log(40, 0), "float32") == {"on tensor cores": "0 of 40"}
+for precision in ("tf32", "bf16", "fp16"):
+    try:
+        tensor_cores(log(40, 0), precision)
+    except RuntimeError as error:
+        assert f"none of 40 products in {precision}" in str(error)
+    else:
+        raise AssertionError(precision)
+END
+}
+
+needs_torch() {
+    for python in "${TASUKI_PYTHON-}" python3; do
+        [ -n "$python" ] && "$python" -c 'import torch, onnx, onnxscript' 2>/dev/null && return
+    done
+    skip "no Python with torch and onnx"
+}
+
+@test "curves of small networks are those of PyTorch, from the same weights" {
+    needs_torch
+    run "$python" "$srcdir/tests/gpu/checks.py" --top "$srcdir" --build "$builddir" \
+        --results results --checks torch-curves --torch-curves mlp
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [ "$(grep -c '^ok  .*torch-curve' results/*-fake-gpu.txt)" -eq 2 ]
+}
+
+@test "how many layers fit is found by planning, and they train" {
+    needs_torch
+    run "$python" "$srcdir/tests/gpu/checks.py" --top "$srcdir" --build "$builddir" \
+        --results results --checks capacity --capacity 64,64,8,2,6000000
+    echo "$output"
+    [ "$status" -eq 0 ]
+    grep -qE '^ok  .*capacity .*planned ([0-9]+), layers \1, GB 0\.00' results/*-fake-gpu.txt
+    PYTHONPATH=$srcdir/tests/gpu PYTHONDONTWRITEBYTECODE=1 python3 - <<'END'
+from capacity import largest
+for n in range(70):
+    asked = []
+    assert largest(lambda layers: asked.append(layers) or layers <= n) == n
+    assert len(asked) == len(set(asked)) <= 14, asked
+END
 }
