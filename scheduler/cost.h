@@ -113,9 +113,9 @@ struct cost *cost_load(const char *path, struct err *err);
  */
 struct cost *cost_choose(int n, const char *const *paths, int n_kinds, const char *const *kinds,
                          struct err *err);
-/* One cost of both, which are taken: the slower one, of the largest micro-batch, with the other among
- * its 'others', and of what they say in bytes the larger. NULL where they are not of one network: then
- * both are freed, and 'err' names where they differ.
+/* One cost of both, which are taken: the slower one, of the largest micro-batch, with the other
+ * among its 'others', and of what they say in bytes of blocks and inputs the larger. NULL where they
+ * are not of one network: then both are freed, and 'err' names where they differ.
  */
 struct cost *cost_join(struct cost *a, struct cost *b, struct err *err);
 /* Of one kind of device: itself, where none of the others is of that. */

@@ -63,6 +63,11 @@ static int check_blocks(const struct cost *a, const struct cost *b, struct err *
     return 0;
 }
 
+static bool same_bytes(const struct cost *cost, const double *a, const double *b)
+{
+    return memcmp(a, b, (size_t)cost->n_sizes * sizeof(*a)) == 0;
+}
+
 static int check_edges(const struct cost *a, const struct cost *b, struct err *err)
 {
     if (a->n_edges != b->n_edges)
@@ -70,7 +75,10 @@ static int check_edges(const struct cost *a, const struct cost *b, struct err *e
     for (int i = 0; i < a->n_edges; i++) {
         const struct cost_edge *x = &a->edges[i], *y = &b->edges[i];
 
-        if (x->from != y->from || x->to != y->to || strcmp(x->value, y->value) != 0)
+        if (x->from != y->from || x->to != y->to || strcmp(x->value, y->value) != 0 ||
+            x->passed_on != y->passed_on || x->once != y->once ||
+            !same_bytes(a, x->bytes, y->bytes) ||
+            !same_bytes(a, x->gradient_bytes, y->gradient_bytes))
             return differ(a, b, "the edge of", x->value, err);
     }
     return 0;
@@ -100,8 +108,8 @@ static int check_network(const struct cost *a, const struct cost *b, struct err 
     if (a->n_sizes != b->n_sizes ||
         memcmp(a->micro_batch, b->micro_batch,
                (size_t)a->n_sizes * sizeof(*a->micro_batch)) != 0)
-        return err_set(err, "the costs for \"%s\" and for \"%s\" are of other \"micro_batch\" sizes: "
-                       "make both with the same ones", a->device, b->device);
+        return err_set(err, "the costs for \"%s\" and for \"%s\" are of other \"micro_batch\" "
+                       "sizes: make both with the same ones", a->device, b->device);
     return check_blocks(a, b, err) || check_edges(a, b, err) || check_rest(a, b, err) ? -1 : 0;
 }
 
@@ -158,11 +166,8 @@ static void raise_bytes(struct cost *to, const struct cost *from)
 
     for (int i = 0; i < to->n_blocks; i++)
         raise_block(&to->blocks[i], &from->blocks[i], n);
-    for (int i = 0; i < to->n_edges; i++) {
-        raise_list(&to->edges[i].bytes, from->edges[i].bytes, n, NOTHING);
-        raise_list(&to->edges[i].gradient_bytes, from->edges[i].gradient_bytes, n, NOTHING);
+    for (int i = 0; i < to->n_edges; i++)
         to->edges[i].reordered |= from->edges[i].reordered;
-    }
     for (int i = 0; i < to->n_inputs; i++) {
         raise_list(&to->inputs[i].bytes, from->inputs[i].bytes, n, NOTHING);
         to->inputs[i].reordered |= from->inputs[i].reordered;
@@ -300,8 +305,8 @@ static int first_of(struct cost *const *costs, int n, const char *kind)
     return -1;
 }
 
-/* Which files the kinds want: those for them; for the others one for any. Fails where there is none,
- * though there is for others.
+/* Which files the kinds want: those for them; for the others one for any. Fails where there is
+ * none, though there is for others.
  */
 static int choose(struct cost *const *costs, int n, int n_kinds, const char *const *kinds,
                   bool *wanted, struct err *err)

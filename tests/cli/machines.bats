@@ -183,12 +183,13 @@ iteration_of() {
     losses() { sed -nE 's/.*"step": ?([0-9]+),.*"loss": ?([0-9.e+-]+).*/\1 \2/p' "$1"; }
     of_kinds slow fast >mixed.json
     sed -i 's/1e12/3e13/; s/1e10/3e11/2' mixed.json
-    "$TASUKI" plan $demo $options --cluster mixed.json --stages 2 --micro-batches 3 -o plan.json >table
+    "$TASUKI" plan $demo $options --cluster mixed.json --stages 2 --micro-batches 3 \
+        -o plan.json >table
     cat table
     grep -qx "Stages on fast: [01]." table
     grep -qx "Stages on slow: [01]." table
-    "$TASUKI" train plan.json --data "${demo##* }" --precision float64 --backend reference --steps 3 \
-        --cluster mixed.json --ranks-in-process 2 --no-cache --log two.jsonl --keep-plan
+    "$TASUKI" train plan.json --data "${demo##* }" --precision float64 --backend reference \
+        --steps 3 --cluster mixed.json --ranks-in-process 2 --no-cache --log two.jsonl --keep-plan
     "$TASUKI" train $demo $options --steps 3 --no-cache --log one.jsonl
     losses two.jsonl >two
     [ "$(wc -l <two)" -eq 3 ]

@@ -21,8 +21,8 @@ CLOSE = 1e-9
 
 
 class Cost:
-    """tasuki-cost(5), as far as it is drawn here: every block has a batch axis. 'kinds' are those of
-    devices, each with a Cost, of which the seconds count."""
+    """tasuki-cost(5), as far as it is drawn here: every block has a batch axis. 'kinds' are those
+    of devices, each with a Cost, of which the seconds count."""
 
     def __init__(self, top, kinds=None):
         self.kinds = kinds or {}
@@ -513,7 +513,8 @@ def draw_cluster(draw, top):
     memory = [memory * (draw.choice([1, 2]) if uneven else 1) for _ in range(nodes * each)]
     latency = draw.uniform(0, 1e-3)
     inside_latency = latency if nodes == 1 else draw.uniform(0, latency)
-    kinds = [draw.choice(["", "fast"]) for _ in memory] if draw.random() < 0.4 else [""] * len(memory)
+    several = draw.random() < 0.4
+    kinds = [draw.choice(["", "fast"]) if several else "" for _ in memory]
     return Cluster(nodes, each, inside, across, latency, inside_latency, memory, kinds)
 
 

@@ -179,6 +179,7 @@ static void costs_of_other_networks_are_refused(void **state)
         { "[1]", "[2]", "\"micro_batch\" sizes" },
         { "\"b\"", "\"c\"", "block \"b\"" },
         { "\"h\"", "\"i\"", "the edge of \"h\"" },
+        { "\"bytes\":10", "\"bytes\":11", "the edge of \"h\"" },
         { ",\"wgrad\":1}]", "}]", "block \"b\"" },
         { "\"micro", "\"precision\":\"bf16\",\"micro", "in bf16" },
         { "},{\"name\":\"b\"", "},{\"name\":\"m\",\"forward\":1,\"dgrad\":1},{\"name\":\"b\"",
