@@ -19,7 +19,7 @@
 #include "base/mem.h"
 
 #define LOCK ".lock"
-#define LIMIT (256 << 20)       /* bytes */
+#define LIMIT ((int64_t)1 << 30)
 #define TRIES 100               /* for the turn, */
 #define PAUSE 10000000          /* nanoseconds between them */
 #define DAY (24 * 3600)
@@ -104,17 +104,39 @@ struct kept {
     struct timespec used;
 };
 
-/* As cache_path() names it: whatever else lies there is somebody else's. */
-static bool is_ours(const char *name)
+static bool are_digits(const char *text)
 {
-    const char *dot = strrchr(name, '.');
+    int n = 0;
 
-    if (!dot || dot - name <= DIGITS || dot[-DIGITS - 1] != '-')
-        return false;
-    for (int i = 1; i <= DIGITS; i++)
-        if (!isxdigit((unsigned char)dot[-i]))
-            return false;
-    return true;
+    while (isxdigit((unsigned char)text[n]))
+        n++;
+    return n == DIGITS;
+}
+
+/* What follows in a name of cache_path(): whatever else lies there is somebody else's, and NULL. */
+static const char *suffix_of(const char *name)
+{
+    for (const char *dash = strchr(name, '-'); dash; dash = strchr(dash + 1, '-'))
+        if (are_digits(dash + 1))
+            return dash + 1 + DIGITS;
+    return NULL;
+}
+
+/* Of those that file_replace() makes, too, which lie there for a moment. */
+static bool is_ours(const char *name, bool *temporary)
+{
+    static const char *const suffixes[] = { ".json", ".index" };
+    const char *suffix = suffix_of(name);
+
+    for (size_t i = 0; suffix && i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+        const char *rest = suffix + strlen(suffixes[i]);
+
+        if (strncmp(suffix, suffixes[i], strlen(suffixes[i])) != 0)
+            continue;
+        *temporary = *rest == '.' && are_digits(rest + 1) && !rest[DIGITS + 1];
+        return *temporary || !*rest;
+    }
+    return false;
 }
 
 static int order_used(const void *a, const void *b)
@@ -127,35 +149,42 @@ static int order_used(const void *a, const void *b)
     return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
 }
 
+/* What a killed writer left goes. */
 static struct kept *list_kept(DIR *folder, int *n)
 {
     struct kept *kept = NULL;
     const struct dirent *entry;
     struct stat status;
+    bool temporary;
 
     *n = 0;
-    while ((entry = readdir(folder)))
-        if (is_ours(entry->d_name) &&
-            fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-            S_ISREG(status.st_mode))
+    while ((entry = readdir(folder))) {
+        if (!is_ours(entry->d_name, &temporary) ||
+            fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) ||
+            !S_ISREG(status.st_mode))
+            continue;
+        if (!temporary)
             *(struct kept *)mem_push((void **)&kept, n, sizeof(*kept)) = (struct kept){
                 mem_strdup(entry->d_name), status.st_size, status.st_mtim };
+        else if (status.st_mtime + DAY < time(NULL))
+            unlinkat(dirfd(folder), entry->d_name, 0);
+    }
     return kept;
 }
 
-static off_t limit_of(void)
+int64_t cache_limit(void)
 {
     const char *said = getenv("TASUKI_CACHE_LIMIT");
     char *end;
     long long limit = said ? strtoll(said, &end, 10) : 0;
 
-    return said && end > said && !*end && limit >= 0 ? (off_t)limit : LIMIT;
+    return said && end > said && !*end && limit >= 0 ? limit : LIMIT;
 }
 
 static void remove_oldest(const char *directory)
 {
     DIR *folder = opendir(directory);
-    off_t sum = 0, limit = limit_of();
+    int64_t sum = 0, limit = cache_limit();
     struct kept *kept;
     int n;
 

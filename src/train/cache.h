@@ -8,6 +8,7 @@
 #define TASUKI_TRAIN_CACHE_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* The user's, by the environment, malloc'ed; NULL where nothing is to be 'kept', or there is no
  * home.
@@ -25,9 +26,11 @@ void cache_touch(const char *path);
 /* Only one process at a time changes a directory; it is made where there is none. What is in a file
  * is read between these two when it is to be changed. cache_enter() returns -1 where the directory
  * cannot be written, or another process holds it for more than a second: then nothing is written.
- * cache_leave() removes what is too much: more than 256 MiB, or $TASUKI_CACHE_LIMIT bytes.
+ * cache_leave() removes what is too much, and what writers that were killed left.
  */
 int cache_enter(const char *directory);
 void cache_leave(const char *directory, int turn);
+/* Bytes that a directory may have: 1 GiB, or $TASUKI_CACHE_LIMIT. */
+int64_t cache_limit(void);
 
 #endif

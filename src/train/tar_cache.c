@@ -109,7 +109,9 @@ void tar_cache_save(const struct tar_index *index, const char *directory)
         fflush(out);
         file_hash(bytes, size, hex);
         fwrite(hex, SUM, 1, out);
-        if (fclose(out) == 0 && (turn = cache_enter(directory)) >= 0) {
+        /* One that leaves no room for others is read from the archives each time. */
+        if (fclose(out) == 0 && size <= (uint64_t)cache_limit() / 2 &&
+            (turn = cache_enter(directory)) >= 0) {
             file_write(path, bytes, size, &ignored);
             cache_leave(directory, turn);
         }

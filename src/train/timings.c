@@ -30,6 +30,7 @@ struct timings {
     bool only_reads;
     const atomic_bool *stop;    /* NULL: nothing stops it */
     json_t *seconds;    /* key → number */
+    json_t *site;       /* the same of the site's, where it has a number that we have not */
     json_t *crowded;    /* keys of what was measured while others were at work */
     json_t *samples;    /* key → numbers, one for each round: what is new */
     double spread;      /* of when the cache was written; 0: not known */
@@ -40,7 +41,9 @@ struct timings {
     struct stopwatch *stopwatch;    /* NULL: nothing was measured yet */
 };
 
-/* But for what is among those that stay. */
+/* Into 't->seconds', but for what is among those that stay; of a site's file what was not measured in a
+ * crowd, into 't->site'.
+ */
 static void read_file(struct timings *t, const char *path, const json_t *stays)
 {
     struct err ignored = { 0 };
@@ -61,11 +64,16 @@ static void read_file(struct timings *t, const char *path, const json_t *stays)
         if (t->spread <= 0)
             t->spread = spread;
         json_object_foreach((json_t *)seconds, key, value) {
-            if (!json_is_number(value) || json_number_value(value) < 0 ||
-                json_object_get(stays, key))
+            bool in_crowd = json_object_get(crowded, key) != NULL;
+
+            if (!json_is_number(value) || json_number_value(value) < 0)
+                continue;
+            if (!stays && !in_crowd)
+                json_object_set(t->site, key, value);
+            if (!stays || json_object_get(stays, key))
                 continue;
             json_object_set(t->seconds, key, value);
-            if (json_object_get(crowded, key))
+            if (in_crowd)
                 json_object_set_new(t->crowded, key, json_true());
             else
                 json_object_del(t->crowded, key);
@@ -81,7 +89,7 @@ static void read_cache(struct timings *t)
 
     read_file(t, t->path, t->seconds);
     if (site)
-        read_file(t, site, t->seconds);
+        read_file(t, site, NULL);
     free(site);
 }
 
@@ -103,6 +111,7 @@ struct timings *timings_open(const struct backend *backend, struct device *devic
     t->device = device;
     t->threads = threads;
     t->seconds = json_object();
+    t->site = json_object();
     t->crowded = json_object();
     t->samples = json_object();
     t->name = cache_name(backend, device, beside);
@@ -169,6 +178,7 @@ void timings_close(struct timings *timings)
     }
     stopwatch_free(timings->stopwatch);
     json_decref(timings->seconds);
+    json_decref(timings->site);
     json_decref(timings->crowded);
     json_decref(timings->samples);
     free(timings->directory);
@@ -264,6 +274,10 @@ static bool known(struct timings *t, const char *key, double *seconds)
     const json_t *value = json_object_get(t->seconds, key);
     const json_t *samples = json_object_get(t->samples, key);
 
+    if (!value && (value = json_object_get(t->site, key))) {
+        *seconds = json_number_value(value);
+        return true;
+    }
     if (!value || (samples ? (int)json_array_size(samples) <= t->round : outdated(t, key)))
         return false;
     *seconds = json_number_value(value);

@@ -109,11 +109,17 @@ static void what_was_of_no_use_for_longest_goes_first(void **state)
     put("trial-0123456789abcdef.json", 100, 20);
     put("somebody-elses.json", 1000, 900000);
     put("0123456789abcdef.json", 1000, 900000);
+    put("cpu-0123456789abcdef.json.bak", 1000, 900000);
+    put("cpu-0123456789abcdef.json.0011223344556677", 1000, 900000);
+    put("cpu-0123456789abcdef.json.8899aabbccddeeff", 1000, 9);
     cache_leave(directory, turn);
     assert_true(is_there("cpu-0123456789abcdef.json"));
     assert_true(is_there("trial-0123456789abcdef.json"));
     assert_true(is_there("somebody-elses.json") && is_there("0123456789abcdef.json"));
     assert_false(is_there("tar-0123456789abcdef.index"));
+    assert_true(is_there("cpu-0123456789abcdef.json.bak"));
+    assert_false(is_there("cpu-0123456789abcdef.json.0011223344556677"));
+    assert_true(is_there("cpu-0123456789abcdef.json.8899aabbccddeeff"));
     turn = cache_enter(directory);
     put("cpu-0123456789abcdef.json", 100, 200000);
     put("tar-0123456789abcdef.index", 100, 100000);

@@ -179,6 +179,10 @@ static void two_at_a_time_keep_what_both_measured(void **state)
 static void a_site_has_measured_for_all(void **state)
 {
     char *site = mem_strdup(unit_directory()), *directory = mem_strdup(unit_directory());
+    const struct backend *backend = backend_find("reference");
+    struct err err = { 0 };
+    struct device *device = backend->device_open(1, NULL, &err);
+    struct timings *other;
 
     (void)state;
     crowded = crowded_now = false;
@@ -186,11 +190,17 @@ static void a_site_has_measured_for_all(void **state)
     spoil(site);
     setenv("TASUKI_SITE_CACHE", site, 1);
     assert_true(seconds_of_update(directory) >= WRONG);
+    /* What else is measured does not make the site's our own. */
+    other = timings_open(backend, device, 1, 0, directory);
+    assert_true(measure(other, OPTIMIZER_SGD) >= WRONG);
+    measure(other, OPTIMIZER_ADAM);
+    timings_close(other);
     unsetenv("TASUKI_SITE_CACHE");
     assert_true(seconds_of_update(directory) < WRONG);
     setenv("TASUKI_SITE_CACHE", site, 1);
     assert_true(seconds_of_update(directory) < WRONG);
     unsetenv("TASUKI_SITE_CACHE");
+    backend->device_close(device);
     unit_remove(site);
     unit_remove(directory);
     free(site);
