@@ -122,6 +122,7 @@ dnl CUDA: nvcc in DIR, on PATH or where NVIDIA installs it says where headers an
 dnl A cross compiler wants DIR.
 AC_DEFUN([TASUKI_CUDA], [
 TASUKI_WITH([cuda], [CUDA toolkit: GPUs, in a module of its own])
+AC_ARG_VAR([NVCCFLAGS], [flags for nvcc, behind those of the build])
 have_cuda=no NVCC=no
 AS_IF([test "$with_cuda" = no], [],
  [test "$cross_compiling" = yes && test -z "$cuda_dir"], [],
@@ -145,7 +146,7 @@ AS_IF([test "$with_cuda" = no], [],
    # Kernels want the compiler that nvcc wants, too.
    AS_IF([test "$have_cuda" = yes],
      [echo '__global__ void kernel() {}' >conftest.cu
-      AS_IF(["$NVCC" -c conftest.cu -o conftest.o >&AS_MESSAGE_LOG_FD 2>&1], [], [have_cuda=no])
+      AS_IF(["$NVCC" $NVCCFLAGS -c conftest.cu -o conftest.o >&AS_MESSAGE_LOG_FD 2>&1], [], [have_cuda=no])
       rm -f conftest.cu conftest.o])
    AC_MSG_RESULT([$have_cuda])])])
 TASUKI_RESULT([cuda], [CUDA], [nvidia-cuda-toolkit], [cuda], [no GPUs])
@@ -155,7 +156,19 @@ AC_ARG_WITH([nvcc-gencode], [AS_HELP_STRING([--with-nvcc-gencode=FLAGS],
 AS_IF([test "$have_cuda" = yes && test -n "$with_nvcc_gencode"], [TASUKI_TRY_GENCODE],
   [test "$have_cuda" = yes], [TASUKI_GENCODE])
 AC_SUBST([NVCC_GENCODE], [$with_nvcc_gencode])
-AC_ARG_VAR([NVCCFLAGS], [flags for nvcc, behind those of the build])
+])
+
+dnl How libslurm is asked for a step: releases differ. Where in neither way the plugin is left out.
+AC_DEFUN([TASUKI_SPANK], [
+AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[@%:@include <slurm/slurm.h>]],
+  [[return _Generic(&slurm_get_job_steps, int (*)(time_t, uint32_t, uint32_t,
+                    job_step_info_response_msg_t **, uint16_t): 0);]])],
+  [have_spank=yes],
+  [AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[@%:@include <slurm/slurm.h>]],
+    [[return _Generic(&slurm_get_job_steps, int (*)(slurm_step_id_t *,
+                      job_step_info_response_msg_t **, uint16_t): 0);]])],
+    [have_spank=yes
+     AC_DEFINE([SLURM_STEPS_BY_ID], [1], [libslurm is asked for a step by its slurm_step_id_t])])])
 ])
 
 dnl Of the generations that there are results for those that this nvcc knows, and the last one's
@@ -177,7 +190,7 @@ AC_MSG_RESULT([$with_nvcc_gencode])
 dnl What was asked for shows now, not in the middle of a build.
 AC_DEFUN([TASUKI_TRY_GENCODE], [
 echo '__global__ void kernel() {}' >conftest.cu
-AS_IF(["$NVCC" $with_nvcc_gencode -c conftest.cu -o conftest.o >&AS_MESSAGE_LOG_FD 2>&1], [],
+AS_IF(["$NVCC" $with_nvcc_gencode $NVCCFLAGS -c conftest.cu -o conftest.o >&AS_MESSAGE_LOG_FD 2>&1], [],
   [AC_MSG_ERROR([--with-nvcc-gencode: $NVCC does not compile with "$with_nvcc_gencode": see config.log; "nvcc --list-gpu-code" shows what it knows])])
 rm -f conftest.cu conftest.o
 ])

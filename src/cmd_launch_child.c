@@ -145,7 +145,7 @@ static void share_gpus(void)
 {
     static const char *const others[] = { "SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU",
                                           "SLURM_GPU_BIND", "SLURM_GPUS", "SLURM_TRES_PER_TASK",
-                                          NULL };
+                                          "SLURM_TRES_BIND", "SLURM_GPUS_PER_SOCKET", NULL };
 
     forget(others);
 }

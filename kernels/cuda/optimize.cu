@@ -150,7 +150,12 @@ extern "C" cudaError_t cuda_launch_squares(cudaStream_t stream, const struct cud
 #ifndef CUDA_EMULATED
 #include <stdio.h>
 
+/* nvcc before 11.5 does not say it. */
+#ifdef __CUDA_ARCH_LIST__
 static const int architectures[] = { __CUDA_ARCH_LIST__ };
+#else
+static const int architectures[] = { 0 };
+#endif
 
 extern "C" cudaError_t cuda_code(void)
 {
@@ -163,8 +168,9 @@ extern "C" void cuda_architectures(char *text, size_t size)
 {
     size_t at = 0;
 
+    snprintf(text, size, "what its nvcc was told");
     for (int architecture : architectures)
-        if (at < size)
+        if (architecture > 0 && at < size)
             at += (size_t)snprintf(text + at, size - at, "%ssm_%d", at ? " " : "", architecture / 10);
 }
 #endif

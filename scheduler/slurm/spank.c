@@ -10,6 +10,8 @@
  * shares the nodes with the one about to start. Whatever fails is a line on standard error, and the
  * step starts.
  */
+#include "config.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -192,13 +194,28 @@ struct part {
 #define MOST_PARTS 32
 #define PART_WORDS 10
 
+static int load_step(uint32_t job, uint32_t step, job_step_info_response_msg_t **message)
+{
+#ifdef SLURM_STEPS_BY_ID
+    slurm_step_id_t id = { .job_id = job, .step_id = step, .step_het_comp = NO_VAL };
+
+    return slurm_get_job_steps(&id, message, SHOW_ALL);
+#else
+    return slurm_get_job_steps(0, job, step, message, SHOW_ALL);
+#endif
+}
+
 static bool find_part(uint32_t job, uint32_t step, struct part *part)
 {
     job_step_info_response_msg_t *message;
-    hostlist_t list = NULL;
+#if SLURM_VERSION_NUMBER < SLURM_VERSION_NUM(23, 11, 0)
+    hostlist_t list = NULL;         /* a pointer, behind the type's name */
+#else
+    hostlist_t *list = NULL;
+#endif
 
     part->nodes = NULL;
-    if (slurm_get_job_steps(0, job, step, &message, SHOW_ALL))
+    if (load_step(job, step, &message))
         return false;
     if (message->job_step_count > 0 && message->job_steps[0].nodes)
         part->nodes = strdup(message->job_steps[0].nodes);

@@ -72,6 +72,7 @@ struct session {
         double start;                   /* clock */
         double paused, written;         /* seconds that training stood still, and in all */
     } saved;
+    int n_hosts;                        /* that ranks are on; 0: not counted yet */
     double evaluated;                   /* seconds that the last evaluation took */
     bool save_asked;                    /* rank 0 has said that it is time for the next one */
     double loop_start;                  /* clock, before the first step */

@@ -61,7 +61,8 @@ bool session_adapts_saves(const struct session *session)
     return t->checkpoint && t->mtbf > 0 && t->checkpoint_every.n == 0;
 }
 
-static int n_hosts(const struct session *s)
+/* Of host names each that is new. */
+static int count_hosts(const struct session *s)
 {
     int n = 0;
 
@@ -82,7 +83,7 @@ static int n_hosts(const struct session *s)
 static double interval(const struct session *s)
 {
     const struct saved_cost *saved = &s->saved;
-    double seconds = sqrt(2 * saved->paused * s->settings.mtbf / n_hosts(s));
+    double seconds = sqrt(2 * saved->paused * s->settings.mtbf / s->n_hosts);
 
     if (!s->settings.mtbf_given)
         seconds = fmax(seconds, saved->paused / MOST_SHARE);
@@ -110,6 +111,8 @@ bool session_save_is_due(struct session *session, int64_t done)
 
     if (s->rank != 0 || !session_adapts_saves(s) || s->saving.checkpoint || s->save_asked)
         return false;
+    if (s->n_hosts == 0)
+        s->n_hosts = count_hosts(s);
     due = s->saved.step > 0 ? trace_clock() - s->saved.start >= interval(s)
                             : first_is_due(s, done);
     if (due && s->saved.step > 0)

@@ -115,7 +115,7 @@ static int make_runner(struct session *s, struct err *err)
     if (s->placement.stage < 0)
         return 0;
     if (s->settings.trace) {
-        trace_init(&s->trace, 1 << 16);
+        trace_init(&s->trace, s->backend->event_new_timed ? 1 << 17 : 1 << 16);
         options.executor.trace = &s->trace;
     }
     s->runner = runner_new(&options, err);

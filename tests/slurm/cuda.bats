@@ -450,8 +450,11 @@ scales() {
         [ "$status" -eq 0 ]
         [[ "$output" =~ cuda:\ [0-9]+\ of\ [0-9]+\ products\ on\ tensor\ cores ]]
         grep -q '"tensor_cores":{"products":[1-9][0-9]*,"on_them":[0-9]*}' $precision
-        [ $precision = float32 ] || ! grep -q '"on_them":0}' $precision
-        [ $precision != float32 ] || grep -q '"on_them":0}' $precision
+        if [ $precision = float32 ]; then
+            grep -q '"on_them":0}' $precision
+        else
+            grep -q '"on_them":[1-9][0-9]*}' $precision
+        fi
     done
     # What says nothing of itself is not counted on.
     printf 'gpu 0000:1b:00.0\nerror cublasLtMatmulAlgoCapGetAttribute 7\n' >machine
