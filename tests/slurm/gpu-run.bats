@@ -30,19 +30,6 @@ checks() {
     python3 -m json.tool results/*-fake-gpu.json >/dev/null
 }
 
-@test "the command itself builds, times a step beside its forecast, and writes what operators take" {
-    run env -u MAKEFLAGS -u MAKELEVEL "$srcdir/tests/gpu/run" --build "$builddir" --results results \
-        --checks speed --networks digits --precisions float32,bf16 --steps 2 --tables
-    echo "$output"
-    [ "$status" -eq 0 ]
-    [ "$(grep -c '^ok  .*speed  *digits' results/*-fake-gpu.txt)" -eq 2 ]
-    grep -qE 'digits, float32 .*samples/s [0-9.e+]+, ms .*TFLOP/s .*on tensor cores 0 of [1-9]' \
-        results/*-fake-gpu.txt
-    grep -qE 'digits, bf16 .*forecast holds (yes|no).*on tensor cores [1-9]' results/*-fake-gpu.txt ||
-        grep -qE 'digits, bf16 .*on tensor cores [1-9].*forecast holds (yes|no)' results/*-fake-gpu.txt
-    grep -q '^Linear' results/digits-bf16-operators.txt
-}
-
 @test "a share of a peak is of what is known, and a row without tensor cores fails" {
     PYTHONPATH=$srcdir/tests/gpu PYTHONDONTWRITEBYTECODE=1 python3 - <<'END'
 from peaks import PEAKS, peak
