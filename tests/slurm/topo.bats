@@ -467,7 +467,7 @@ in_allocation() {
     run demo_steps -N2 --ntasks-per-node=1 --gpus-per-node=4
     echo "$output"
     [ "$status" -ne 0 ]
-    [[ "$output" == *"4 GPUs of n1, and --device is not given: --device cuda uses GPUs"* ]]
+    [[ "$output" == *"4 GPUs of n"?", and --device is not given: --device cuda uses GPUs"* ]]
     device="--device cuda"
     run demo_steps -N2 --ntasks-per-node=1 --gpus-per-node=4
     echo "$output"
@@ -484,7 +484,7 @@ in_allocation() {
     run demo_steps -N2 --ntasks-per-node=1 --gpus-per-node=2
     echo "$output"
     [ "$status" -ne 0 ]
-    [[ "$output" == *"rank 0 (n1): Slurm gave this step 2 GPUs there, and the driver shows none: \
+    [[ "$output" == *"rank 0 (n"?"): Slurm gave this step 2 GPUs there, and the driver shows none: \
 /nonexistent/libnvidia-ml.so cannot be opened; --device cpu says that none are meant"* ]]
     [ "$(grep -c 'driver shows none' <<<"$output")" -eq 1 ]
     device="--device cpu"
@@ -533,7 +533,7 @@ ask sbatch or salloc for --gpus-per-node=4, or say --device cpu"* ]]
     device="--device cuda"
     run demo_steps -N2 --ntasks-per-node=2 --gpus-per-node=1
     echo "$output"
-    [[ "$output" == *"warning: 2 of 4 ranks share a GPU with another, rank 1 (n1) for one, and take \
+    [[ "$output" == *"warning: 2 of 4 ranks share a GPU with another, rank 1 (n"?") for one, and take \
 turns; a GPU for each: srun --mpi=pmix -N2 --ntasks-per-node=2 --gpus-per-node=2 --gpu-bind=none \
 tasuki ..."* ]]
     [ "$(grep -c 'share a GPU' <<<"$output")" -eq 1 ]
