@@ -48,3 +48,10 @@ bool gpus_are_hidden(void)
 
     return visible && (!*visible || strcmp(visible, "-1") == 0);
 }
+
+bool gpus_are_named(void)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+
+    return visible && strcmp(visible, "NoDevFiles") != 0 && !gpus_are_hidden();
+}

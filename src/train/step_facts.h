@@ -20,5 +20,7 @@ struct step_facts step_facts_ask(void);
 
 /* Has the user hidden all GPUs from CUDA? Slurm's "NoDevFiles" is not the user's word. */
 bool gpus_are_hidden(void);
+/* Or does it say which CUDA is to show? */
+bool gpus_are_named(void);
 
 #endif

@@ -528,6 +528,17 @@ ask sbatch or salloc for --gpus-per-node=4, or say --device cpu"* ]]
     [[ "$output" == *"2 nodes, 2 ranks on each"* ]]
 }
 
+@test "a job keeps its GPUs on nodes that are drained, which no other job is given" {
+    local code='scontrol update nodename=$SLURM_JOB_NODELIST state=drain reason=test && exec "$@"'
+    for device in "" "--device cuda"; do
+        run in_allocation -N2 -w n1,n2 --exclusive --gpus-per-node=2 sh -c "$code" sh
+        echo "$output"
+        "$lab" run scontrol update nodename=n1,n2 state=resume
+        [[ "$output" == *"2 nodes, 2 ranks on each"* ]]
+        [[ "$output" != *gpus-per-node* ]]
+    done
+}
+
 @test "ranks that share a GPU are warned of, with the line to use" {
     with_driver
     device="--device cuda"
