@@ -213,19 +213,24 @@ static struct slurm_facts *ask_patiently(struct launcher *l, struct err *err)
 int launcher_look_again(struct launcher *l, struct err *err)
 {
     struct slurm_facts *facts;
+    bool is_running, is_elsewhere;
     int bad = 0;
 
     /* Nobody could say so at the start, either. */
     if (l->n_names == 0)
         return 0;
     facts = ask_patiently(l, err);
+    is_running = facts && strcmp(facts->state, "running") == 0;
+    is_elsewhere = facts && l->home && *facts->batch_host &&
+                   strcmp(facts->batch_host, l->home) != 0;
+    l->replaced = !is_running || is_elsewhere;
     if (!facts)
         return -1;
     take_names(l, facts);
     launcher_note_time(l, facts);
-    if (strcmp(facts->state, "running") != 0)
+    if (!is_running)
         bad = err_set(err, "job %s is over: Slurm says %s", l->job, facts->state);
-    else if (l->home && *facts->batch_host && strcmp(facts->batch_host, l->home) != 0)
+    else if (is_elsewhere)
         /* Which was cut off from it for a while. */
         bad = err_set(err, "job %s is over on this node: Slurm has started it again on %s", l->job,
                       facts->batch_host);
