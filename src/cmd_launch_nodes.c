@@ -107,12 +107,22 @@ static void choose_binding(struct launcher *l)
                    : mem_strdup("all");
 }
 
+/* One task for each node is what salloc says where the user did not; sbatch says what it was told,
+ * and who gives tasks CPUs counts them.
+ */
+static bool may_be_default(const struct slurm_facts *facts)
+{
+    const char *kind = getenv("ENVIRONMENT");
+    bool by_script = facts ? *facts->batch_host != '\0' : kind && strcmp(kind, "BATCH") == 0;
+
+    return !by_script && !number_of("SLURM_CPUS_PER_TASK");
+}
+
 /* What the job was told, else what submit would tell it. */
 static int choose_tasks(struct launcher *l, struct slurm_facts *facts, struct err *err)
 {
     struct submit job = { .options = (struct options *)l->options, .facts = facts,
                           .partition = "", .nodes = l->nodes };
-    /* One for each node is what salloc says where the user did not. */
     const struct sizes sizes = count_cpus();
     int64_t cpus = sizes.least, all = number_of("SLURM_NTASKS");
     const char *kernels;
@@ -124,7 +134,7 @@ static int choose_tasks(struct launcher *l, struct slurm_facts *facts, struct er
     job.on_gpus = planning_on_gpu(kernels);
     if (!job.tasks)
         job.tasks = number_of("SLURM_NTASKS_PER_NODE");
-    is_default = !job.tasks && all == l->nodes;
+    is_default = !job.tasks && all == l->nodes && may_be_default(facts);
     if (!job.tasks && all % l->nodes == 0)
         job.tasks = all / l->nodes;
     given = job.tasks > 0 && !is_default;

@@ -455,6 +455,16 @@ in_allocation() {
         --stages 1 --log log $device
 }
 
+# The same by a batch script, whatever comes of it: what it says is in "out".
+in_batch() {
+    local demo=$srcdir/etc/demo
+    printf '#!/bin/sh\nexec "%s" train "%s" --data "%s" --global-batch 16 %s\n' "$TASUKI" \
+        "$demo/digits.onnx" "$demo/digits-train.safetensors" \
+        "--batchnorm-samples 4 --steps 2 --stages 1 --log log $device" >script
+    "$lab" run timeout -s KILL 120 sbatch -Q -W -o out "$@" script || true
+    cat out
+}
+
 @test "a run says which GPUs of its step nobody asked for, or would idle, and the line to use" {
     with_driver
     device=
@@ -537,6 +547,15 @@ ask sbatch or salloc for --gpus-per-node=4, or say --device cpu"* ]]
         [[ "$output" == *"2 nodes, 2 ranks on each"* ]]
         [[ "$output" != *gpus-per-node* ]]
     done
+}
+
+# sbatch sets SLURM_NTASKS only where it was told.
+@test "one task for each node is what a batch job says, and not what nobody said" {
+    device="--device cuda"
+    in_batch -N2 --exclusive --gpus-per-node=2 --ntasks=2
+    grep 'job .*: 2 nodes, 1 rank on each' out
+    in_batch -N2 --exclusive --gpus-per-node=2
+    grep 'job .*: 2 nodes, 2 ranks on each' out
 }
 
 @test "ranks that share a GPU are warned of, with the line to use" {
