@@ -98,9 +98,10 @@ static void write_file(const struct launcher *l, const struct launcher_tries *tr
     struct err err = { 0 };
     char *path = path_of(l);
     json_t *json = json_pack("{s:s, s:i, s:s, s:s, s:I, s:I, s:I, s:I}", "schema", SCHEMA,
-                             "version", 1, "job", l->job, "launcher", l->tag, "inode", (json_int_t)mark->inode, "seconds",
-                             (json_int_t)mark->seconds, "nanoseconds",
-                             (json_int_t)mark->nanoseconds, "vain", (json_int_t)tries->vain);
+                             "version", 1, "job", l->job, "launcher", l->tag, "inode",
+                             (json_int_t)mark->inode, "seconds", (json_int_t)mark->seconds,
+                             "nanoseconds", (json_int_t)mark->nanoseconds, "vain",
+                             (json_int_t)tries->vain);
 
     if (json_save(json, path, &err) < 0)
         log_debug("%s", err.text);

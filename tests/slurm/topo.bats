@@ -563,9 +563,9 @@ ask sbatch or salloc for --gpus-per-node=4, or say --device cpu"* ]]
     device="--device cuda"
     run demo_steps -N2 --ntasks-per-node=2 --gpus-per-node=1
     echo "$output"
-    [[ "$output" == *"warning: 2 of 4 ranks share a GPU with another, rank 1 (n"?") for one, and take \
-turns; a GPU for each: srun --mpi=pmix -N2 --ntasks-per-node=2 --gpus-per-node=2 --gpu-bind=none \
-tasuki ..."* ]]
+    [[ "$output" == *"warning: 2 of 4 ranks share a GPU with another, rank 1 (n"?") for one, \
+and take turns; a GPU for each: srun --mpi=pmix -N2 --ntasks-per-node=2 --gpus-per-node=2 \
+--gpu-bind=none tasuki ..."* ]]
     [ "$(grep -c 'share a GPU' <<<"$output")" -eq 1 ]
     run demo_steps -N2 --ntasks-per-node=2 --gpus-per-node=2
     [[ "$output" != *"share a GPU"* ]]
