@@ -4,6 +4,9 @@
 #include <math.h>
 #include <sys/socket.h>
 
+#include "base/clock.h"
+#include "cmd_launch.h"
+#include "scheduler/slurm/facts.h"
 #include "train/job_limit.h"
 #include "train/step_facts.h"
 
@@ -68,11 +71,27 @@ static void who_asks_again_is_for_limits_of_slurm_alone(void **state)
     assert_int_equal(limit.asker, 0);
 }
 
+static void the_launcher_knows_no_limit_that_is_over_when_it_starts(void **state)
+{
+    const struct slurm_facts half = { .time_limit = 3600, .time_left = 1800 },
+                             over = { .time_limit = 3600, .time_left = 0 };
+    struct launcher l = { 0 };
+    double now = clock_now();
+
+    (void)state;
+    launcher_note_time(&l, &half);
+    assert_true(l.notice >= now + 1500 && l.notice < now + 1600);
+    assert_int_equal(l.before, 300);
+    launcher_note_time(&l, &over);
+    assert_true(l.notice == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_end_that_was_moved_is_taken_over),
         cmocka_unit_test(without_an_answer_the_end_stays),
+        cmocka_unit_test(the_launcher_knows_no_limit_that_is_over_when_it_starts),
         cmocka_unit_test(who_asks_again_is_for_limits_of_slurm_alone),
     };
 
