@@ -110,11 +110,12 @@ static int go_on(struct launcher *l, const char *why, struct err *err)
     const struct launcher_tries *tries = &l->tries;
     char *from;
 
-    if (launcher_try_again(l, err) < 0)
-        return err_prefix(err, "%s", why);
     log_warning("%s", why);
     if (launcher_pause(l, PAUSE) || launcher_look_again(l, err) || l->told)
         return err->code ? -1 : err_set_code(err, EXIT_REQUEUE, "ended before the next step");
+    /* What became of a step of a job that goes on elsewhere is not counted. */
+    if (launcher_try_again(l, err) < 0)
+        return -1;
     from = where(l, tries->resume);
     log_warning("going on from %s with %" PRId64 " nodes, restart %" PRId64 " of at most %"
                 PRId64 " without a new checkpoint", from,

@@ -45,6 +45,7 @@ struct launcher {
     char *bind;                 /* what ranks are told (train/bind.h); NULL: srun binds them */
     char *order;                /* file: the node of each rank; NULL: as Slurm does it */
     int told;                   /* the signal to end, 0 */
+    bool replaced;              /* the job is over here, or was not seen: it may go on elsewhere */
     struct launcher_tries tries;
     int steps;                  /* so far */
     double node_hours, gpu_hours;   /* of these */

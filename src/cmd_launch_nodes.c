@@ -107,12 +107,22 @@ static void choose_binding(struct launcher *l)
                    : mem_strdup("all");
 }
 
+/* One task for each node is what salloc says where the user did not; sbatch says what it was told,
+ * and who gives tasks CPUs counts them.
+ */
+static bool may_be_default(const struct slurm_facts *facts)
+{
+    const char *kind = getenv("ENVIRONMENT");
+    bool by_script = facts ? *facts->batch_host != '\0' : kind && strcmp(kind, "BATCH") == 0;
+
+    return !by_script && !number_of("SLURM_CPUS_PER_TASK");
+}
+
 /* What the job was told, else what submit would tell it. */
 static int choose_tasks(struct launcher *l, struct slurm_facts *facts, struct err *err)
 {
     struct submit job = { .options = (struct options *)l->options, .facts = facts,
                           .partition = "", .nodes = l->nodes };
-    /* One for each node is what salloc says where the user did not. */
     const struct sizes sizes = count_cpus();
     int64_t cpus = sizes.least, all = number_of("SLURM_NTASKS");
     const char *kernels;
@@ -124,7 +134,7 @@ static int choose_tasks(struct launcher *l, struct slurm_facts *facts, struct er
     job.on_gpus = planning_on_gpu(kernels);
     if (!job.tasks)
         job.tasks = number_of("SLURM_NTASKS_PER_NODE");
-    is_default = !job.tasks && all == l->nodes;
+    is_default = !job.tasks && all == l->nodes && may_be_default(facts);
     if (!job.tasks && all % l->nodes == 0)
         job.tasks = all / l->nodes;
     given = job.tasks > 0 && !is_default;
@@ -213,19 +223,24 @@ static struct slurm_facts *ask_patiently(struct launcher *l, struct err *err)
 int launcher_look_again(struct launcher *l, struct err *err)
 {
     struct slurm_facts *facts;
+    bool is_running, is_elsewhere;
     int bad = 0;
 
     /* Nobody could say so at the start, either. */
     if (l->n_names == 0)
         return 0;
     facts = ask_patiently(l, err);
+    is_running = facts && strcmp(facts->state, "running") == 0;
+    is_elsewhere = facts && l->home && *facts->batch_host &&
+                   strcmp(facts->batch_host, l->home) != 0;
+    l->replaced = !is_running || is_elsewhere;
     if (!facts)
         return -1;
     take_names(l, facts);
     launcher_note_time(l, facts);
-    if (strcmp(facts->state, "running") != 0)
+    if (!is_running)
         bad = err_set(err, "job %s is over: Slurm says %s", l->job, facts->state);
-    else if (l->home && *facts->batch_host && strcmp(facts->batch_host, l->home) != 0)
+    else if (is_elsewhere)
         /* Which was cut off from it for a while. */
         bad = err_set(err, "job %s is over on this node: Slurm has started it again on %s", l->job,
                       facts->batch_host);

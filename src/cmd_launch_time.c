@@ -15,7 +15,8 @@
 void launcher_note_time(struct launcher *l, const struct slurm_facts *facts)
 {
     l->notice = 0;
-    if (facts->time_limit <= 0 || facts->time_left < 0)
+    /* Where nothing is left Slurm lets the job run on (OverTimeLimit). */
+    if (facts->time_limit <= 0 || facts->time_left <= 0)
         return;
     l->before = job_limit_notice(facts->time_limit);
     l->notice = clock_now() + (double)(facts->time_left - l->before);
@@ -36,7 +37,7 @@ bool launcher_time_is_over(struct launcher *l)
     launcher_note_time(l, facts);
     left = facts->time_left;
     slurm_facts_free(facts);
-    if (l->notice <= 0 || clock_now() < l->notice)
+    if (left != 0 && (l->notice <= 0 || clock_now() < l->notice))
         return false;
     log_info("%" PRId64 " seconds are left of the job's limit: a checkpoint is asked for", left);
     return true;

@@ -49,28 +49,46 @@ static char *path_of(const struct launcher *l)
     return mem_printf("%s/.restarts", l->checkpoint);
 }
 
-/* What it says where it is this job's; false: it is not, or says nothing. */
-static bool read_file(const struct launcher *l, struct launcher_mark *mark, int64_t *vain)
+/* Whose it is: a job that was cut off from Slurm has a second launcher, elsewhere, and by hand
+ * another job may be started on the same directory.
+ */
+enum whose { NOBODYS, OF_OTHER_JOB, OF_THIS_JOB, OF_THIS_LAUNCHER };
+
+/* What it says is read where it is this job's. */
+static enum whose read_file(const struct launcher *l, struct launcher_mark *mark, int64_t *vain)
 {
     struct err ignored = { 0 };
     char *path = path_of(l);
     json_t *json = access(path, F_OK) == 0 ? json_load(path, &ignored) : NULL;
     struct json_reader r;
-    const char *job = "";
-    bool is_ours = json && json_reader_top(&r, path, json, SCHEMA, 1, &ignored) == 0 &&
+    const char *job = "", *launcher = "";
+    enum whose whose = NOBODYS;
+    bool is_whole = json && json_reader_top(&r, path, json, SCHEMA, 1, &ignored) == 0 &&
                    json_get_string(&r, "job", true, NULL, &job, &ignored) == 0 &&
+                   json_get_string(&r, "launcher", false, "", &launcher, &ignored) == 0 &&
                    json_get_int(&r, "inode", INT64_MIN, INT64_MAX, NULL, &mark->inode,
                                 &ignored) == 0 &&
                    json_get_int(&r, "seconds", INT64_MIN, INT64_MAX, NULL, &mark->seconds,
                                 &ignored) == 0 &&
                    json_get_int(&r, "nanoseconds", 0, 999999999, NULL, &mark->nanoseconds,
                                 &ignored) == 0 &&
-                   json_get_int(&r, "vain", -1, 1 << 20, NULL, vain, &ignored) == 0 &&
-                   strcmp(job, l->job) == 0;
+                   json_get_int(&r, "vain", -1, 1 << 20, NULL, vain, &ignored) == 0;
 
+    if (is_whole)
+        whose = strcmp(job, l->job) != 0         ? OF_OTHER_JOB
+                : strcmp(launcher, l->tag) != 0 ? OF_THIS_JOB
+                                                : OF_THIS_LAUNCHER;
     json_decref(json);
     free(path);
-    return is_ours;
+    return whose;
+}
+
+static enum whose whose_file(const struct launcher *l)
+{
+    struct launcher_mark mark;
+    int64_t vain;
+
+    return read_file(l, &mark, &vain);
 }
 
 /* Without it the next allocation counts from 0. */
@@ -79,10 +97,11 @@ static void write_file(const struct launcher *l, const struct launcher_tries *tr
     const struct launcher_mark *mark = &tries->last;
     struct err err = { 0 };
     char *path = path_of(l);
-    json_t *json = json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:I}", "schema", SCHEMA, "version", 1,
-                             "job", l->job, "inode", (json_int_t)mark->inode, "seconds",
-                             (json_int_t)mark->seconds, "nanoseconds",
-                             (json_int_t)mark->nanoseconds, "vain", (json_int_t)tries->vain);
+    json_t *json = json_pack("{s:s, s:i, s:s, s:s, s:I, s:I, s:I, s:I}", "schema", SCHEMA,
+                             "version", 1, "job", l->job, "launcher", l->tag, "inode",
+                             (json_int_t)mark->inode, "seconds", (json_int_t)mark->seconds,
+                             "nanoseconds", (json_int_t)mark->nanoseconds, "vain",
+                             (json_int_t)tries->vain);
 
     if (json_save(json, path, &err) < 0)
         log_debug("%s", err.text);
@@ -90,12 +109,34 @@ static void write_file(const struct launcher *l, const struct launcher_tries *tr
     free(path);
 }
 
+/* Not one that another launcher has written since. */
+static void keep_file(const struct launcher *l, const struct launcher_tries *tries)
+{
+    enum whose whose = whose_file(l);
+
+    if (whose == NOBODYS || whose == OF_THIS_LAUNCHER)
+        write_file(l, tries);
+}
+
 static void forget_file(const struct launcher *l)
 {
     char *path = path_of(l);
 
-    unlink(path);
+    if (whose_file(l) == OF_THIS_LAUNCHER)
+        unlink(path);
     free(path);
+}
+
+/* Of a run that may be there now. Where that is long dead, this job's own count begins with its
+ * next allocation.
+ */
+static bool is_in_use(const struct launcher *l, enum whose whose)
+{
+    char *lock = mem_printf("%s/lock", l->checkpoint);
+    bool in_use = whose == OF_OTHER_JOB && access(lock, F_OK) == 0;
+
+    free(lock);
+    return in_use;
 }
 
 /* Counting ----------------------------------------------------------------------------- */
@@ -127,6 +168,7 @@ int launcher_begin_tries(struct launcher *l, struct err *err)
 {
     struct launcher_tries *tries = &l->tries;
     struct launcher_mark before;
+    enum whose whose;
     int64_t vain;
 
     if (option_int(l->options, "max-restarts", 0, 1 << 20, 3, &tries->most, err) < 0)
@@ -137,12 +179,12 @@ int launcher_begin_tries(struct launcher *l, struct err *err)
         return -1;
     file_mkdirs(l->checkpoint);
     tries->first = tries->last = launcher_newest(l);
-    if (was_started() && read_file(l, &before, &vain) && launcher_same_mark(&before, &tries->last))
+    whose = read_file(l, &before, &vain);
+    if (was_started() && whose >= OF_THIS_JOB && launcher_same_mark(&before, &tries->last))
         tries->vain = vain + 1;
-    if (tries->vain > tries->most)
-        return give_up(l, tries->vain - 1, err);
-    write_file(l, tries);
-    return 0;
+    if (was_started() || !is_in_use(l, whose))
+        write_file(l, tries);
+    return tries->vain > tries->most ? give_up(l, tries->vain - 1, err) : 0;
 }
 
 int launcher_try_again(struct launcher *l, struct err *err)
@@ -158,7 +200,7 @@ int launcher_try_again(struct launcher *l, struct err *err)
     tries->vain++;
     /* An older run's checkpoints are not this one's, unless it was told so. */
     tries->resume = tries->resume || !launcher_same_mark(&mark, &tries->first);
-    write_file(l, tries);
+    keep_file(l, tries);
     return 0;
 }
 
@@ -168,7 +210,7 @@ int launcher_end_tries(struct launcher *l, int code, struct err *err)
     struct launcher_tries *tries = &l->tries;
     struct launcher_mark mark;
 
-    if (!l->checkpoint)
+    if (!l->checkpoint || l->replaced)
         return code;
     mark = launcher_newest(l);
     if (code == EXIT_REQUEUE && launcher_same_mark(&mark, &tries->last)) {
@@ -176,7 +218,7 @@ int launcher_end_tries(struct launcher *l, int code, struct err *err)
             tries->vain--;
         else if (tries->vain >= tries->most && give_up(l, tries->vain, err) < 0)
             return (int)err->code;
-        write_file(l, tries);
+        keep_file(l, tries);
     } else if (code != EXIT_REQUEUE) {
         forget_file(l);
     }

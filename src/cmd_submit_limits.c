@@ -237,12 +237,24 @@ int submit_choose_nodes(struct submit *job, struct err *err)
 /* What every node has at least that may be given. */
 struct share {
     int64_t gpus, sockets, cores, threads;
+    bool uncounted;         /* GPUs, or parts of them, that Slurm does not count: ranks find them */
 };
+
+static bool in_job(const struct slurm_facts *facts)
+{
+    return facts && *facts->job;
+}
+
+/* A job keeps nodes that are drained, say, after it has started; only dead ones do not count. */
+static bool counts(const struct slurm_facts *facts, const struct slurm_node *node)
+{
+    return in_job(facts) ? strncmp(node->state, "down", 4) != 0 : usable(node);
+}
 
 /* Of a job's node those that it was given. */
 static int64_t gpus_of(const struct slurm_facts *facts, const struct slurm_node *node)
 {
-    return slurm_count_gpus(*facts->job ? node->given : node->gres);
+    return slurm_count_gpus(in_job(facts) ? node->given : node->gres);
 }
 
 static void take_less(int64_t *value, int64_t other)
@@ -252,18 +264,22 @@ static void take_less(int64_t *value, int64_t other)
 
 static struct share share_of(const struct slurm_facts *facts)
 {
-    struct share share = { -1, -1, -1, -1 };
+    struct share share = { .gpus = -1, .sockets = -1, .cores = -1, .threads = -1 };
 
     for (int i = 0; facts && i < facts->n_nodes; i++) {
         const struct slurm_node *node = &facts->nodes[i];
 
-        if (!usable(node))
+        if (!counts(facts, node))
             continue;
+        share.uncounted |= in_job(facts) && slurm_has_gpu_parts(node->given);
         take_less(&share.gpus, gpus_of(facts, node));
         take_less(&share.sockets, node->sockets);
         take_less(&share.cores, (int64_t)node->sockets * node->cores);
         take_less(&share.threads, node->threads);
     }
+    share.uncounted = in_job(facts) && share.gpus <= 0 && (share.uncounted || gpus_are_named());
+    if (share.uncounted)
+        share.gpus = -1;
     return share;
 }
 
@@ -290,7 +306,7 @@ static const struct slurm_node *richest(const struct slurm_facts *facts, int *mo
     *most = 0;
     for (int i = 0; i < facts->n_nodes; i++) {
         const struct slurm_node *node = &facts->nodes[i];
-        int n = usable(node) ? slurm_count_gpus(node->gres) : 0;
+        int n = counts(facts, node) ? slurm_count_gpus(node->gres) : 0;
 
         if (n <= *most)
             continue;
@@ -309,12 +325,12 @@ static int choose_device(struct submit *job, const struct share *share, struct e
     const struct slurm_node *node;
     int n;
 
-    if (job->on_gpus || !facts || option_given(job->options, "device") ||
+    if (job->on_gpus || !facts || share->uncounted || option_given(job->options, "device") ||
         option_given(job->options, "backend") || gpus_are_hidden())
         return 0;
-    job->on_gpus = *facts->job && share->gpus > 0;
+    job->on_gpus = in_job(facts) && share->gpus > 0;
     node = job->on_gpus ? NULL : richest(facts, &n);
-    if (node && *facts->job)
+    if (node && in_job(facts))
         return err_set_code(err, EXIT_USAGE, "job %s: node %s has %d GPU%s, and not all nodes of "
                             "the job were given any: ask sbatch or salloc for --gpus-per-node=%d, "
                             "or say --device cpu, where none are meant to be used", facts->job,
@@ -335,6 +351,14 @@ static int check_gpus(const struct submit *job, const struct share *share, struc
                    share->gpus);
 }
 
+/* All that a job was given of a node; of a partition one for each rank. */
+static int64_t gpus_to_ask_for(const struct submit *job, const struct share *share)
+{
+    if (!job->on_gpus || share->uncounted)
+        return 0;
+    return in_job(job->facts) && share->gpus > 0 ? share->gpus : job->tasks;
+}
+
 int submit_choose_tasks(struct submit *job, struct err *err)
 {
     struct share share = share_of(job->facts);
@@ -345,7 +369,7 @@ int submit_choose_tasks(struct submit *job, struct err *err)
         return err_set(err, "--device cuda: nodes of partition %s have no GPUs",
                        job->facts->partition);
     if (!job->tasks)
-        job->tasks = job->on_gpus ? share.gpus : share.sockets;
+        job->tasks = share.uncounted ? 1 : job->on_gpus ? share.gpus : share.sockets;
     if (job->tasks <= 0)
         job->tasks = devices_of_cluster(job, err);
     if (job->tasks < 0)
@@ -356,7 +380,7 @@ int submit_choose_tasks(struct submit *job, struct err *err)
     }
     if (check_gpus(job, &share, err))
         return -1;
-    job->gpus = !job->on_gpus ? 0 : job->facts && *job->facts->job ? share.gpus : job->tasks;
+    job->gpus = gpus_to_ask_for(job, &share);
     job->cpus = share.cores > job->tasks ? share.cores / job->tasks : share.cores > 0 ? 1 : 0;
     job->one_thread = share.threads > 1;
     return 0;

@@ -583,7 +583,7 @@ static int run(struct job *job, struct err *err)
         return err->code ? (int)err->code : launcher_run(job->options, job->words, err);
     /* Before comm_open(): these may start a process. */
     if (launch.slurm_step && wants_facts(job->options))
-        job->step = step_facts_ask();
+        job->step = step_facts_ask(option_string(job->options, "checkpoint", NULL) != NULL);
     job->node = topo_node_discover(NULL, err);
     if (job->node)
         bind_rank(job->node, launch.local_size, computes_on_gpus(job->options));

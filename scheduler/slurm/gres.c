@@ -2,7 +2,6 @@
 #include "scheduler/slurm/gres.h"
 
 #include <ctype.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,4 +107,18 @@ int slurm_count_gpus(const char *gres)
         n += gpus[i].n;
     slurm_gpus_free(kinds, gpus);
     return n;
+}
+
+bool slurm_has_gpu_parts(const char *gres)
+{
+    while (*gres) {
+        size_t length = entry_length(gres), name = strcspn(gres, ":(,");
+
+        if ((name == 5 && strncmp(gres, "shard", name) == 0) ||
+            (name == 3 && strncmp(gres, "mps", name) == 0))
+            return true;
+        gres += length;
+        gres += *gres == ',';
+    }
+    return false;
 }

@@ -3,6 +3,8 @@
 #ifndef TASUKI_SLURM_GRES_H
 #define TASUKI_SLURM_GRES_H
 
+#include <stdbool.h>
+
 struct slurm_gpus {
     char *type;             /* "p100"; "gpu" where it has none */
     int n;
@@ -16,5 +18,7 @@ int slurm_gpus_of(const char *gres, struct slurm_gpus **gpus);
 void slurm_gpus_free(int n, struct slurm_gpus *gpus);
 /* How many those are. */
 int slurm_count_gpus(const char *gres);
+/* Does it name shares of GPUs, "shard" or "mps"? */
+bool slurm_has_gpu_parts(const char *gres);
 
 #endif

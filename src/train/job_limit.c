@@ -69,6 +69,7 @@ int job_limit_read(struct job_limit *limit, const struct step_facts *known, stru
         limit->notice = left >= 1 ? (double)job_limit_notice((int64_t)left) : 0;
     } else {
         limit->end = known->end;
+        limit->asker = known->asker;
         limit->notice = (double)job_limit_notice((int64_t)known->limit);
     }
     return 0;

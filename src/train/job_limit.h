@@ -18,6 +18,7 @@ struct step_facts;
 struct job_limit {
     double end;         /* seconds since 1970; 0: not known, or not the ranks' to look after */
     double notice;      /* seconds before it, at least, at which a checkpoint is begun */
+    int asker;          /* by which Slurm is asked again for the end (step_facts.h); 0: none */
     double launcher;    /* seconds before it at which the launcher asks for one; 0: it does not */
 };
 

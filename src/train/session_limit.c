@@ -25,19 +25,27 @@ static double seconds_to_save(const struct session *s, double step_seconds)
     return 2 * step_seconds + s->evaluated + checkpoints * s->saved.written;
 }
 
+static bool is_near(const struct job_limit *limit, double need)
+{
+    return limit->end > 0 && limit->end - now() <= fmax(limit->notice, need);
+}
+
 bool session_ends_soon(struct session *session, double step_seconds)
 {
     struct session *s = session;
-    const struct job_limit *limit = &s->settings.limit;
-    double need = 1.5 * seconds_to_save(s, step_seconds), left;
+    struct job_limit *limit = &s->settings.limit;
+    double need = 1.5 * seconds_to_save(s, step_seconds);
 
-    if (s->rank != 0 || limit->end <= 0 || !s->settings.checkpoint)
+    if (s->rank != 0 || !s->settings.checkpoint || !is_near(limit, need))
         return false;
-    left = limit->end - now();
-    if (left > fmax(limit->notice, need))
+    if (s->limit_told)
+        return true;
+    /* A limit may be extended, and a job suspended for a while. */
+    step_facts_ask_again(limit->asker, &limit->end);
+    if (!is_near(limit, need))
         return false;
-    if (!s->limit_told)
-        log_info("%.0f seconds are left of the job's limit: a checkpoint is asked for", left);
+    log_info("%.0f seconds are left of the job's limit: a checkpoint is asked for",
+             limit->end - now());
     s->limit_told = true;
     return true;
 }

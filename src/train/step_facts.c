@@ -1,14 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 #include "train/step_facts.h"
 
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/err.h"
 #include "scheduler/slurm/gres.h"
 #include "scheduler/slurm/slurm.h"
+
+#define PATIENCE 10000      /* milliseconds, in which other ranks wait, too */
 
 static void take_gpus(struct step_facts *known, const struct slurm_facts *facts)
 {
@@ -22,7 +30,67 @@ static void take_gpus(struct step_facts *known, const struct slurm_facts *facts)
     }
 }
 
-struct step_facts step_facts_ask(void)
+/* Where nothing is left Slurm lets the job run on (OverTimeLimit), for how long it does not say. */
+static void take_limit(struct step_facts *known, const struct slurm_facts *facts)
+{
+    if (facts->time_limit <= 0 || facts->time_left <= 0)
+        return;
+    known->end = (double)time(NULL) + (double)facts->time_left;
+    known->limit = (double)facts->time_limit;
+}
+
+/* The end of the job as Slurm has it now; 0: it has none, NAN: not known. */
+static double end_now(const char *job)
+{
+    struct err ignored = { 0 };
+    struct slurm_facts *facts = slurm_ask_job(job, &ignored);
+    double end = NAN;
+
+    if (facts && strcmp(facts->state, "running") == 0 && facts->time_limit != -1)
+        end = facts->time_limit > 0 ? (double)time(NULL) + (double)facts->time_left : 0;
+    slurm_facts_free(facts);
+    return end;
+}
+
+/* In a process of its own, until the run ends. Signals to the step are not meant for it. */
+static void answer_questions(const char *job, int fd)
+{
+    char byte;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGINT, SIG_IGN);
+    signal(SIGUSR1, SIG_IGN);
+    while (recv(fd, &byte, 1, 0) == 1) {
+        double end = end_now(job);
+
+        if (send(fd, &end, sizeof(end), MSG_NOSIGNAL) != sizeof(end))
+            break;
+    }
+    _exit(0);
+}
+
+/* Later, threads forbid to fork. Returns a socket to it, 0: there is none. */
+static int start_asking(const char *job)
+{
+    int ends[2];
+    pid_t child;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) < 0)
+        return 0;
+    child = fork();
+    if (child == 0) {
+        close(ends[0]);
+        answer_questions(job, ends[1]);
+    }
+    close(ends[1]);
+    if (child > 0)
+        return ends[0];
+    close(ends[0]);
+    return 0;
+}
+
+struct step_facts step_facts_ask(bool ends_with_checkpoint)
 {
     const char *job = getenv("SLURM_JOB_ID"), *rank = getenv("SLURM_PROCID");
     struct step_facts known = { 0 };
@@ -32,14 +100,24 @@ struct step_facts step_facts_ask(void)
     if (!job || !rank || strcmp(rank, "0") != 0 || getenv("TASUKI_JOB_NOTICE"))
         return known;
     facts = slurm_ask_job(job, &ignored);
-    if (facts && facts->time_limit > 0 && facts->time_left >= 0) {
-        known.end = (double)time(NULL) + (double)facts->time_left;
-        known.limit = (double)facts->time_limit;
-    }
-    if (facts)
+    if (facts) {
+        take_limit(&known, facts);
         take_gpus(&known, facts);
+    }
     slurm_facts_free(facts);
+    if (known.end > 0 && ends_with_checkpoint)
+        known.asker = start_asking(job);
     return known;
+}
+
+void step_facts_ask_again(int asker, double *end)
+{
+    struct pollfd wait = { .fd = asker, .events = POLLIN };
+    double now;
+
+    if (asker > 0 && send(asker, "", 1, MSG_NOSIGNAL) == 1 && poll(&wait, 1, PATIENCE) == 1 &&
+        recv(asker, &now, sizeof(now), 0) == sizeof(now) && !isnan(now))
+        *end = now;
 }
 
 bool gpus_are_hidden(void)
@@ -47,4 +125,11 @@ bool gpus_are_hidden(void)
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
 
     return visible && (!*visible || strcmp(visible, "-1") == 0);
+}
+
+bool gpus_are_named(void)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+
+    return visible && strcmp(visible, "NoDevFiles") != 0 && !gpus_are_hidden();
 }

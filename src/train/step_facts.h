@@ -11,14 +11,20 @@ struct step_facts {
     double end, limit;  /* of the job: seconds since 1970, seconds; 0: none, or not known */
     int gpus;           /* of the node that has most; 0: none, or not known */
     char node[64];      /* its name */
+    int asker;          /* a socket to who asks again for the end; 0: nobody does */
 };
 
-/* Of the step's first task; of others nothing, as where Slurm does not answer. Asks libslurm: call
- * it before other libraries start threads.
+/* Of the step's first task; of others nothing, as where Slurm does not answer. Asks libslurm, and
+ * starts a process that can do so again where the run is to end before its job: call it before
+ * other libraries start threads.
  */
-struct step_facts step_facts_ask(void);
+struct step_facts step_facts_ask(bool ends_with_checkpoint);
+/* The end as it is now, since it may have been moved; as it was, where no answer comes soon. */
+void step_facts_ask_again(int asker, double *end);
 
 /* Has the user hidden all GPUs from CUDA? Slurm's "NoDevFiles" is not the user's word. */
 bool gpus_are_hidden(void);
+/* Or does it say which CUDA is to show? */
+bool gpus_are_named(void);
 
 #endif

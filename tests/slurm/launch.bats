@@ -128,6 +128,22 @@ same_curve() {
     [[ "$output" != *limit* ]]
 }
 
+# It would end after half of a minute, by the first limit.
+@test "a step that srun alone started follows a limit that is extended" {
+    runs_for() {
+        [ "$("$lab" run squeue -h -t running -o %M)" \> "$1" ]
+    }
+    TASUKI_TEST_DELAY=1:30000 srun -t 1 --mpi=pmix -N2 --ntasks-per-node=1 "$TASUKI" train \
+        "${training[@]}" --steps 100000 --checkpoint c --log log >out 2>&1 3>&- &
+    job=$!
+    wait_until has_line log '^{"step":3,'
+    "$lab" run scontrol update jobid="$("$lab" run squeue -h -o %i)" TimeLimit=9
+    wait_until runs_for 0:34
+    "$lab" run scancel -s USR1 --user=root
+    ends_with 75
+    ! grep -q "seconds are left" out
+}
+
 # Half of a limit of a minute.
 @test "before the time limit that libslurm tells a checkpoint is written, without a signal" {
     local start=$SECONDS

@@ -455,6 +455,16 @@ in_allocation() {
         --stages 1 --log log $device
 }
 
+# The same by a batch script, whatever comes of it: what it says is in "out".
+in_batch() {
+    local demo=$srcdir/etc/demo
+    printf '#!/bin/sh\nexec "%s" train "%s" --data "%s" --global-batch 16 %s\n' "$TASUKI" \
+        "$demo/digits.onnx" "$demo/digits-train.safetensors" \
+        "--batchnorm-samples 4 --steps 2 --stages 1 --log log $device" >script
+    "$lab" run timeout -s KILL 120 sbatch -Q -W -o out "$@" script || true
+    cat out
+}
+
 @test "a run says which GPUs of its step nobody asked for, or would idle, and the line to use" {
     with_driver
     device=
@@ -467,7 +477,7 @@ in_allocation() {
     run demo_steps -N2 --ntasks-per-node=1 --gpus-per-node=4
     echo "$output"
     [ "$status" -ne 0 ]
-    [[ "$output" == *"4 GPUs of n1, and --device is not given: --device cuda uses GPUs"* ]]
+    [[ "$output" == *"4 GPUs of n"?", and --device is not given: --device cuda uses GPUs"* ]]
     device="--device cuda"
     run demo_steps -N2 --ntasks-per-node=1 --gpus-per-node=4
     echo "$output"
@@ -484,7 +494,7 @@ in_allocation() {
     run demo_steps -N2 --ntasks-per-node=1 --gpus-per-node=2
     echo "$output"
     [ "$status" -ne 0 ]
-    [[ "$output" == *"rank 0 (n1): Slurm gave this step 2 GPUs there, and the driver shows none: \
+    [[ "$output" == *"rank 0 (n"?"): Slurm gave this step 2 GPUs there, and the driver shows none: \
 /nonexistent/libnvidia-ml.so cannot be opened; --device cpu says that none are meant"* ]]
     [ "$(grep -c 'driver shows none' <<<"$output")" -eq 1 ]
     device="--device cpu"
@@ -528,14 +538,34 @@ ask sbatch or salloc for --gpus-per-node=4, or say --device cpu"* ]]
     [[ "$output" == *"2 nodes, 2 ranks on each"* ]]
 }
 
+@test "a job keeps its GPUs on nodes that are drained, which no other job is given" {
+    local code='scontrol update nodename=$SLURM_JOB_NODELIST state=drain reason=test && exec "$@"'
+    for device in "" "--device cuda"; do
+        run in_allocation -N2 -w n1,n2 --exclusive --gpus-per-node=2 sh -c "$code" sh
+        echo "$output"
+        "$lab" run scontrol update nodename=n1,n2 state=resume
+        [[ "$output" == *"2 nodes, 2 ranks on each"* ]]
+        [[ "$output" != *gpus-per-node* ]]
+    done
+}
+
+# sbatch sets SLURM_NTASKS only where it was told.
+@test "one task for each node is what a batch job says, and not what nobody said" {
+    device="--device cuda"
+    in_batch -N2 --exclusive --gpus-per-node=2 --ntasks=2
+    grep 'job .*: 2 nodes, 1 rank on each' out
+    in_batch -N2 --exclusive --gpus-per-node=2
+    grep 'job .*: 2 nodes, 2 ranks on each' out
+}
+
 @test "ranks that share a GPU are warned of, with the line to use" {
     with_driver
     device="--device cuda"
     run demo_steps -N2 --ntasks-per-node=2 --gpus-per-node=1
     echo "$output"
-    [[ "$output" == *"warning: 2 of 4 ranks share a GPU with another, rank 1 (n1) for one, and take \
-turns; a GPU for each: srun --mpi=pmix -N2 --ntasks-per-node=2 --gpus-per-node=2 --gpu-bind=none \
-tasuki ..."* ]]
+    [[ "$output" == *"warning: 2 of 4 ranks share a GPU with another, rank 1 (n"?") for one, \
+and take turns; a GPU for each: srun --mpi=pmix -N2 --ntasks-per-node=2 --gpus-per-node=2 \
+--gpu-bind=none tasuki ..."* ]]
     [ "$(grep -c 'share a GPU' <<<"$output")" -eq 1 ]
     run demo_steps -N2 --ntasks-per-node=2 --gpus-per-node=2
     [[ "$output" != *"share a GPU"* ]]

@@ -91,6 +91,17 @@ static void resources_that_make_no_sense_are_left_out(void **state)
     expect_gpus(",,gpu:2,,", "gpu*2");
 }
 
+static void shares_of_gpus_are_told_from_other_resources(void **state)
+{
+    (void)state;
+    assert_true(slurm_has_gpu_parts("shard:1"));
+    assert_true(slurm_has_gpu_parts("nic:1(IDX:0,2),shard:gpu:4(0/4,4/4)"));
+    assert_true(slurm_has_gpu_parts("mps"));
+    assert_false(slurm_has_gpu_parts("gpu:mps:2(S:0,1),nic:shard,mpsx:1"));
+    assert_false(slurm_has_gpu_parts("nic:1(shard,mps)"));
+    assert_false(slurm_has_gpu_parts(""));
+}
+
 static const char recorded[] =
     "{\"version\": \"22.05.8\", \"cluster\": \"lab\", \"topology\": \"topology/tree\","
     " \"job\": \"7\", \"name\": \"mine\", \"user\": \"ann\", \"state\": \"running\","
@@ -217,6 +228,7 @@ int main(void)
         cmocka_unit_test(gpus_are_found_among_generic_resources),
         cmocka_unit_test(a_job_s_gpus_have_their_numbers_on_the_node),
         cmocka_unit_test(resources_that_make_no_sense_are_left_out),
+        cmocka_unit_test(shares_of_gpus_are_told_from_other_resources),
         cmocka_unit_test(what_is_written_is_read_back_the_same),
         cmocka_unit_test(recordings_that_are_none_are_refused_by_key),
         cmocka_unit_test(nodes_have_the_job_s_gpus_and_hang_below_their_switches),
