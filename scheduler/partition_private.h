@@ -520,6 +520,7 @@ struct chunking {
     const struct split *split;
     enum schedule_kind kind;
     int lists, chunks, replicas;    /* devices are lists times replicas */
+    enum device_order order;        /* see chunking_order() */
     double closed;                  /* seconds at least, by the search */
 };
 
@@ -534,7 +535,16 @@ bool chunks_allowed(const struct plan_request *request);
 bool is_chunking(const struct search *search, const struct chunking *chunking);
 /* Stages that each of so many devices may have. */
 int chunking_most(const struct search *search, int lists);
-/* With cuts that make the devices even. */
+/* Set the search's order to that one; false where such devices are not looked at: in another order than
+ * that of the cluster only where they are of several kinds.
+ */
+bool chunking_order(struct search *search, const struct chunking *chunking);
+/* Give it the devices that come first in this order, which is the search's, or last where that begins with
+ * what is to be left out.
+ */
+void chunking_place(const struct search *search, const struct chunking *chunking,
+                    struct candidate *candidate);
+/* There, with cuts that make the devices even. */
 struct candidate *chunking_new(struct search *search, const struct chunking *chunking);
 /* Of all blocks at a share. */
 const struct chunking_sums *chunking_sum(struct table *table, int64_t share);
