@@ -609,6 +609,9 @@ int64_t *micro_sizes(const struct plan_request *request, int *n);
 struct plan *search_plan(const struct cost *cost, const struct cluster *cluster,
                          const struct plan_request *request, struct search **search,
                          struct err *err);
+/* How many stages pinned blocks want at least, and how many there may be. */
+void pinned_stages(const struct cost *cost, const struct cluster *cluster,
+                   const struct plan_request *request, int *least, int *most);
 /* partition() for pins that are resolved. */
 struct plan *partition_any(const struct cost *cost, const struct cluster *cluster,
                            struct plan_request *request, char **why, struct err *err);
