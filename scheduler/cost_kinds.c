@@ -160,7 +160,9 @@ static void raise_block(struct cost_block *to, const struct cost_block *from, in
     to->prepared = dmax(to->prepared, from->prepared);
 }
 
-/* What fits by these fits on either. Steps stay those of one kind, and say nothing of one without. */
+/* What fits by these fits on either. Steps stay those of one kind, and say nothing of one that has
+ * none.
+ */
 static void raise_bytes(struct cost *to, const struct cost *from)
 {
     int n = to->n_sizes;

@@ -412,7 +412,9 @@ static double ways_to_cut(int parts, int stages)
     return ways;
 }
 
-/* In every order of devices that is looked at. Returns how many ways there are; 'count': no more. */
+/* In every order of devices that is looked at. Returns how many ways there are; 'count': does no
+ * more.
+ */
 static double look_at_orders(struct bounding *b, struct chunking *f, bool count)
 {
     double ways = 0;
@@ -434,8 +436,8 @@ static double look_at_orders(struct bounding *b, struct chunking *f, bool count)
     return ways;
 }
 
-/* False where there are too many, or more than the table has; and of devices of several kinds, which are
- * not looked at in all orders, where it is a bound that is asked for.
+/* False where there are too many, or more than the table has; and of devices of several kinds,
+ * which are not looked at in all orders, where it is a bound that is asked for.
  */
 static bool look_at_cuts(struct bounding *b, struct chunking *f)
 {

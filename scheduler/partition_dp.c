@@ -164,7 +164,7 @@ static int devices_for(const struct run *run, int stages, int devices)
     return most < devices ? most : devices;
 }
 
-/* What a device of the kind is worth, at most, in such as take least: 1 where these take nothing. */
+/* What a device of the kind is worth, at most, in such as take least; 1: these take no time. */
 static double speed_of(const struct run *run, int kind)
 {
     double speed = 0;

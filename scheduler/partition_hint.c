@@ -12,7 +12,7 @@
 #define MOST_GUESSES 4
 #define GUESS 1.25
 #define HALVINGS 10
-/* Cuts times devices up to which pins are left out to see what is found: each of them is a search. */
+/* Cuts times devices up to which pins are left out to see what is found: each is a search. */
 #define MOST_TRIED 4096
 /* Of a BatchNorm's group, and how many of its parts are tried. */
 #define MOST_PARTS 4096

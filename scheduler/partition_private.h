@@ -535,12 +535,12 @@ bool chunks_allowed(const struct plan_request *request);
 bool is_chunking(const struct search *search, const struct chunking *chunking);
 /* Stages that each of so many devices may have. */
 int chunking_most(const struct search *search, int lists);
-/* Set the search's order to that one; false where such devices are not looked at: in another order than
- * that of the cluster only where they are of several kinds.
+/* Set the search's order to that one; false where such devices are not looked at: in another order
+ * than that of the cluster only where they are of several kinds.
  */
 bool chunking_order(struct search *search, const struct chunking *chunking);
-/* Give it the devices that come first in this order, which is the search's, or last where that begins with
- * what is to be left out.
+/* Give it the devices that come first in this order, which is the search's, or last where it begins
+ * with those that are to be left out.
  */
 void chunking_place(const struct search *search, const struct chunking *chunking,
                     struct candidate *candidate);

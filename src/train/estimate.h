@@ -21,9 +21,9 @@ struct cost *estimate_cost(const struct graph *built, int n_sizes, const int64_t
                            int optimizer_states, bool steps, struct err *err);
 /* Does anything say how fast devices of that kind are? */
 bool estimate_knows(const struct cluster *cluster, const char *kind);
-/* The same on each kind of its devices of which that is so, the slowest of a kind by its figures standing
- * for it, as one cost; of more than COST_MOST_KINDS on the slowest of all. Fails where nothing says how
- * fast any of them is.
+/* The same on each kind of its devices of which that is so, the slowest of a kind by its figures
+ * standing for it, as one cost; of more than COST_MOST_KINDS on the slowest of all. Fails where
+ * nothing says how fast any of them is.
  */
 struct cost *estimate_kinds(const struct graph *built, int n_sizes, const int64_t *sizes,
                             const struct cluster *cluster, int optimizer_states, bool steps,

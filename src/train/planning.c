@@ -247,8 +247,8 @@ struct cost *planning_choose(const struct cluster *cluster, int n, const char *c
     return cost;
 }
 
-/* Has each kind of device costs of its own, as given, or else as planning_cost() estimates them? Those
- * that have none though others do are the slowest of these: a warning says so.
+/* Has each kind of device costs of its own, as given, or else as planning_cost() estimates them?
+ * Those that have none though others do are the slowest of these: a warning says so.
  */
 static bool knows_kinds(const struct cluster *cluster, const struct cost *cost)
 {
@@ -260,8 +260,8 @@ static bool knows_kinds(const struct cluster *cluster, const struct cost *cost)
         if (cost)
             known = cost_knows(cost, kinds[k]);
         else if (!estimate_knows(cluster, kinds[k]))
-            log_warning("%s: nothing says how fast its devices of kind \"%s\" are: they are taken to "
-                        "be as fast as the slowest of the others", cluster->name, kinds[k]);
+            log_warning("%s: nothing says how fast its devices of kind \"%s\" are: they are taken "
+                        "to be as fast as the slowest of the others", cluster->name, kinds[k]);
     free(kinds);
     return known;
 }

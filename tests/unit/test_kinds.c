@@ -312,7 +312,7 @@ static struct plan *plan_part(void *user, const struct cluster *part, struct err
     return partition(shares->cost, part, &shares->request, NULL, err);
 }
 
-/* Two samples on the fast device, one on the slow one: both compute as long. One each: they do not. */
+/* Two samples on the fast device, one on the slow one: both compute as long. One each: not. */
 static void shares_are_even_where_replicas_compute_as_long(void **state)
 {
     struct cluster *cluster = cluster_of("flat:2," FREE, "fs");

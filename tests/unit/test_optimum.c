@@ -2,7 +2,8 @@
 /* How far the search, and the lower bound, are from the optimum of random small problems: chains
  * and graphs, with and without a limit to the memory, which is not the same on all devices of some,
  * with and without state of the optimizer that ZeRO-1 can divide, flat clusters and trees, devices of
- * one kind and of two. All have more plans than the planner simulates in full unless it is asked to. TASUKI_TEST_LONG: 1,000 of them.
+ * one kind and of two. All have more plans than the planner simulates in full unless it is asked to.
+ * TASUKI_TEST_LONG: 1,000 of them.
  */
 #include "planning.h"
 
@@ -373,7 +374,7 @@ static void nor_is_that_of_two_kinds_of_device(void **state)
     }
 }
 
-/* Four blocks of 1, 2, 2 and 1 s on two devices, one of which is twice as fast: a V, wherever that is. */
+/* Four blocks of 1, 2, 2 and 1 s on two devices, one of which is twice as fast: a V, wherever. */
 static void where_the_fast_device_is_listed_does_not_matter(void **state)
 {
     static const double times[] = { 1, 2, 2, 1 };
