@@ -2,8 +2,8 @@
 /* How far the search, and the lower bound, are from the optimum of random small problems: chains
  * and graphs, with and without a limit to the memory, which is not the same on all devices of some,
  * with and without state of the optimizer that ZeRO-1 can divide, flat clusters and trees, devices of
- * one kind and of two. All have more plans than the planner simulates in full unless it is asked to.
- * TASUKI_TEST_LONG: 1,000 of them.
+ * one kind and of two. All have more plans than the planner simulates in full unless it is asked
+ * to. TASUKI_TEST_LONG: 1,000 of them.
  */
 #include "planning.h"
 
