@@ -8,6 +8,7 @@
 #include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/cost.h"
+#include "scheduler/cost_steps.h"
 
 /* Of all blocks at so many samples. */
 static double whole_seconds(const struct cost *cost, double samples)
@@ -159,11 +160,17 @@ static void raise_block(struct cost_block *to, const struct cost_block *from, in
     to->prepared = dmax(to->prepared, from->prepared);
 }
 
-/* What fits by these fits on either. */
+/* What fits by these fits on either. Steps stay those of one kind, and say nothing of one that has
+ * none.
+ */
 static void raise_bytes(struct cost *to, const struct cost *from)
 {
     int n = to->n_sizes;
 
+    if (!from->steps) {
+        cost_steps_free(to->steps);
+        to->steps = NULL;
+    }
     for (int i = 0; i < to->n_blocks; i++)
         raise_block(&to->blocks[i], &from->blocks[i], n);
     for (int i = 0; i < to->n_edges; i++)
@@ -194,8 +201,10 @@ struct cost *cost_join(struct cost *a, struct cost *b, struct err *err)
     struct cost *slow = is_slower(b, a) ? b : a, *fast = slow == a ? b : a;
     int bad = check_network(a, b, err);
 
-    if (!bad && a->n_others + b->n_others + 2 > COST_MOST_KINDS)
+    if (!bad && a->n_others + b->n_others + 2 > COST_MOST_KINDS) {
         bad = err_set(err, "costs for more than %d kinds of device", COST_MOST_KINDS);
+        err_hint(err, "give one that names no device for those that are alike");
+    }
     if (bad) {
         cost_free(a);
         cost_free(b);

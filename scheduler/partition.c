@@ -644,18 +644,27 @@ static struct plan *partition_once(const struct cost *cost, const struct cluster
     return plan;
 }
 
+void pinned_stages(const struct cost *cost, const struct cluster *cluster,
+                   const struct plan_request *request, int *least, int *most)
+{
+    int chunks = request_chunks(request);
+
+    *most = chunks * cluster->n_devices;
+    *most = cost->n_blocks < *most ? cost->n_blocks : *most;
+    *least = pins_least_stages(request->block_stage, cost->n_blocks);
+    *least = (*least + chunks - 1) / chunks * chunks;
+}
+
 /* Pinned blocks say how many stages there are at least: as many more are tried as help. */
 static struct plan *partition_pinned(const struct cost *cost, const struct cluster *cluster,
                                      struct plan_request *request, char **why, struct err *err)
 {
-    int chunks = request_chunks(request), most = chunks * cluster->n_devices;
-    int least = pins_least_stages(request->block_stage, cost->n_blocks);
+    int chunks = request_chunks(request), least, most;
     bool unexplained = request->unexplained;
     struct plan *best = NULL;
     struct search *any;
 
-    most = cost->n_blocks < most ? cost->n_blocks : most;
-    least = (least + chunks - 1) / chunks * chunks;
+    pinned_stages(cost, cluster, request, &least, &most);
     request->n_others = 0;
     if (least > most) {
         err_set_code(err, EXIT_USAGE, "--pin needs %d stages with this schedule, %d for each device: "
@@ -733,6 +742,7 @@ struct plan *partition(const struct cost *cost, const struct cluster *cluster,
         pinned.memory_of = stage_layout_memory;
         pinned.user = (void *)cost;
     }
+    pinned.given_stages = pinned.stages;
     if (pinned.n_replicas && !pinned.stages)
         pinned.stages = pinned.n_replicas;
     if (pinned.n_pins && !pins_reorder(cost, &pinned, &reordered, &local)) {

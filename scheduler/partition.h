@@ -32,6 +32,7 @@ struct plan_request {
     /* Pins; 0 or NULL: the planner decides. A pin is honoured or refused with the reason. */
     int pipelines;
     int stages;
+    int given_stages;           /* partition()'s own: as they were given, without other pins */
     int n_replicas;             /* of each pipeline, where those are pinned */
     int *replicas;
     int n_pins;                 /* "PATTERN=STAGE": of blocks, and of these nodes */

@@ -74,7 +74,7 @@ static double devices_at_work(const struct cluster *cluster, const double *speed
 }
 
 /* What a second of that kind of device is worth, at most, in seconds of what each block takes least
- * on any.
+ * on any: 1 where all of that is nothing.
  */
 static double speed_of(const struct cost *least, const struct cost *own,
                        const struct plan_request *request)
@@ -89,20 +89,22 @@ static double speed_of(const struct cost *least, const struct cost *own,
         speed = dmax(speed, own->blocks[i].step > 0
                                 ? least->blocks[i].step / own->blocks[i].step : 0);
     }
-    return dmin(speed, 1);
+    return speed > 0 ? dmin(speed, 1) : 1;
 }
 
 /* Of each device, malloc'ed. */
 static double *speeds_of(const struct cost *cost, const struct cost *least,
-                         const struct cluster *cluster, const struct plan_request *request)
+                         const struct cluster *cluster, const struct plan_request *request,
+                         int n_kinds, const char *const *kinds)
 {
     double *speeds = mem_new((size_t)cluster->n_devices, sizeof(*speeds));
 
-    for (int d = 0; d < cluster->n_devices; d++) {
-        const char *kind = cluster->devices[d].kind;
+    for (int k = 0; k < n_kinds; k++) {
+        double speed = speed_of(least, cost_for(cost, kinds[k]), request);
 
-        speeds[d] = d > 0 && strcmp(cluster->devices[d - 1].kind, kind) == 0
-                        ? speeds[d - 1] : speed_of(least, cost_for(cost, kind), request);
+        for (int d = 0; d < cluster->n_devices; d++)
+            if (strcmp(cluster->devices[d].kind, kinds[k]) == 0)
+                speeds[d] = speed;
     }
     return speeds;
 }
@@ -165,7 +167,7 @@ double partition_lower_bound(const struct cost *cost, const struct cluster *clus
         return bound_by(cost, cluster, request, NULL);
     kinds = cluster_kinds(cluster, &n);
     least = cost_least(cost, n, kinds);
-    speeds = speeds_of(cost, least, cluster, request);
+    speeds = speeds_of(cost, least, cluster, request, n, kinds);
     bound = bound_by(least, cluster, request, speeds);
     free(speeds);
     free(kinds);

@@ -168,6 +168,28 @@ static void cut_evenly(struct search *s, struct candidate *c)
     free(ranges);
 }
 
+bool chunking_order(struct search *s, const struct chunking *f)
+{
+    return f->order == DEVICES_IN_ORDER ||
+           (s->mixed && search_order_devices(s, f->split->pipelines, f->order));
+}
+
+void chunking_place(const struct search *s, const struct chunking *f, struct candidate *c)
+{
+    int n = search_devices(s, f->split->pipelines), each = f->lists * f->replicas;
+    bool last = f->order == DEVICES_REVERSED || f->order == DEVICES_LARGEST_LAST ||
+                f->order == DEVICES_FASTEST_LAST;
+    int from = last ? n - each : 0;
+
+    free(c->devices);
+    c->devices = NULL;
+    if (f->order == DEVICES_IN_ORDER)
+        return;
+    c->devices = mem_new((size_t)(f->split->pipelines * each), sizeof(*c->devices));
+    for (int i = 0; i < f->split->pipelines * each; i++)
+        c->devices[i] = s->order[i / each * n + from + i % each];
+}
+
 struct candidate *chunking_new(struct search *s, const struct chunking *f)
 {
     int stages = f->lists * f->chunks;
@@ -182,6 +204,7 @@ struct candidate *chunking_new(struct search *s, const struct chunking *f)
     };
     for (int k = 0; k < stages; k++)
         c->replicas[k] = f->replicas;
+    chunking_place(s, f, c);
     cut_evenly(s, c);
     search_choose_devices(s, c);
     return c;
@@ -216,6 +239,15 @@ void search_add(struct search *s, struct candidate *c)
     s->found[s->n_found++] = c;
 }
 
+static void add_orders(struct search *s, struct chunking *f)
+{
+    for (int order = 0; order < DEVICE_ORDERS && is_chunking(s, f); order++) {
+        f->order = (enum device_order)order;
+        if (chunking_order(s, f))
+            search_add(s, even_again(s, chunking_new(s, f)));
+    }
+}
+
 void search_chunks(struct search *s)
 {
     const struct plan_request *r = s->request;
@@ -228,8 +260,7 @@ void search_chunks(struct search *s)
         f.split = &s->splits[i];
         for (f.lists = 1; f.lists <= devices; f.lists++)
             for (f.replicas = 1; f.lists * f.replicas <= devices; f.replicas++)
-                if (is_chunking(s, &f))
-                    search_add(s, even_again(s, chunking_new(s, &f)));
+                add_orders(s, &f);
     }
 }
 
@@ -328,15 +359,18 @@ static void collect(struct chunkings *all)
 }
 
 static void push_candidate(struct candidate ***list, int *n, struct search *s,
-                           const struct chunking *f)
+                           struct chunking *f)
 {
-    struct candidate *c;
+    for (int order = 0; order < DEVICE_ORDERS && is_chunking(s, f); order++) {
+        struct candidate *c;
 
-    if (!is_chunking(s, f))
-        return;
-    c = chunking_new(s, f);
-    c->closed = chunks_closed(s, c);
-    *(struct candidate **)mem_push((void **)list, n, sizeof(c)) = c;
+        f->order = (enum device_order)order;
+        if (!chunking_order(s, f))
+            continue;
+        c = chunking_new(s, f);
+        c->closed = chunks_closed(s, c);
+        *(struct candidate **)mem_push((void **)list, n, sizeof(c)) = c;
+    }
 }
 
 /* Every number of chunks, of many some. */

@@ -51,6 +51,7 @@ struct bounding {
     struct search *cuts;    /* by which each way to cut is looked at */
     double bound, upper;    /* upper: of plans without chunks */
     bool keep;              /* what is faster than the bound, which it then is, too */
+    const struct chunking *chunking;    /* whose cuts are looked at */
     double left;            /* ways to cut that may be looked at */
     /* [blocks]: of the smallest share; [blocks + 1]: the shortest way to a block from this one on, and
      * back from there.
@@ -353,8 +354,7 @@ static void try_cuts(struct bounding *b, struct candidate *c)
     struct search *s = b->cuts;
     double least;
 
-    free(c->devices);
-    c->devices = NULL;
+    chunking_place(s, b->chunking, c);
     search_choose_devices(s, c);
     least = candidate_least(s, c);
 
@@ -412,31 +412,52 @@ static double ways_to_cut(int parts, int stages)
     return ways;
 }
 
-/* False where there are too many, or more than the table has. */
+/* In every order of devices that is looked at. Returns how many ways there are; 'count': does no
+ * more.
+ */
+static double look_at_orders(struct bounding *b, struct chunking *f, bool count)
+{
+    double ways = 0;
+
+    for (int order = 0; order < DEVICE_ORDERS; order++) {
+        struct candidate *c;
+
+        f->order = (enum device_order)order;
+        if (!chunking_order(b->cuts, f))
+            continue;
+        ways += ways_to_cut(b->search->table->n, f->lists * f->chunks);
+        if (count)
+            continue;
+        b->chunking = f;
+        c = chunking_new(b->cuts, f);
+        cut_on(b, c, 1);
+        candidate_free(c);
+    }
+    return ways;
+}
+
+/* False where there are too many, or more than the table has; and of devices of several kinds,
+ * which are not looked at in all orders, where it is a bound that is asked for.
+ */
 static bool look_at_cuts(struct bounding *b, struct chunking *f)
 {
     struct search *s = b->search;
     double ways = 0;
 
-    if (s->table->n < s->cost->n_blocks)
+    if (s->table->n < s->cost->n_blocks || (s->actual && !b->keep))
         return false;
     for (int pass = 0; pass < 2; pass++)
         for (f->chunks = 2; f->chunks <= chunking_most(s, f->lists); f->chunks++)
             for (int v = f->chunks > 2; v < 2; v++) {
-                struct candidate *c;
-
                 f->kind = v ? SCHEDULE_INTERLEAVED : SCHEDULE_ZB_V;
                 if (!is_chunking(s, f))
                     continue;
-                if (!pass) {
-                    ways += ways_to_cut(s->table->n, f->lists * f->chunks);
-                    if (ways > b->left)
-                        return false;
-                    continue;
-                }
-                c = chunking_new(s, f);
-                cut_on(b, c, 1);
-                candidate_free(c);
+                if (pass)
+                    look_at_orders(b, f, false);
+                else
+                    ways += look_at_orders(b, f, true);
+                if (!pass && ways > b->left)
+                    return false;
             }
     b->left -= ways;
     return true;

@@ -164,7 +164,7 @@ static int devices_for(const struct run *run, int stages, int devices)
     return most < devices ? most : devices;
 }
 
-/* What a device of the kind is worth, at most, in such as take least. */
+/* What a device of the kind is worth, at most, in such as take least; 1: these take no time. */
 static double speed_of(const struct run *run, int kind)
 {
     double speed = 0;
@@ -178,7 +178,7 @@ static double speed_of(const struct run *run, int kind)
             if (own > 0)
                 speed = dmax(speed, part_seconds(run, &run->options[o], i) / own);
         }
-    return dmin(1, speed);
+    return speed > 0 ? dmin(1, speed) : 1;
 }
 
 /* Of the pipeline that has least. */

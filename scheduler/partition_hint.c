@@ -12,6 +12,8 @@
 #define MOST_GUESSES 4
 #define GUESS 1.25
 #define HALVINGS 10
+/* Cuts times devices up to which pins are left out to see what is found: each is a search. */
+#define MOST_TRIED 4096
 /* Of a BatchNorm's group, and how many of its parts are tried. */
 #define MOST_PARTS 4096
 #define MOST_GROUPS 6
@@ -58,34 +60,49 @@ double search_suffices(const struct search *search, double short_of, double byte
     return high;
 }
 
+static bool has_plan_of(const struct cost *cost, const struct cluster *cluster,
+                        const struct plan_request *request)
+{
+    struct err ignored = { 0 };
+    struct search *s;
+    struct plan *plan = search_plan(cost, cluster, request, &s, &ignored);
+
+    search_free(s);
+    plan_free(plan);
+    return plan != NULL;
+}
+
 static bool has_plan(const struct cost *cost, const struct cluster *cluster,
                      const struct plan_request *request, int64_t group)
 {
     struct plan_request other = *request;
-    struct err ignored = { 0 };
-    struct plan *plan;
+    int most;
 
-    other.unexplained = true;
     other.batchnorm_samples = group;
     other.n_others = 0;
-    plan = partition_any(cost, cluster, &other, NULL, &ignored);
-    plan_free(plan);
-    return plan != NULL;
+    if (!other.block_stage || other.stages)
+        return has_plan_of(cost, cluster, &other);
+    pinned_stages(cost, cluster, &other, &other.stages, &most);
+    for (; other.stages <= most; other.stages += request_chunks(&other))
+        if (has_plan_of(cost, cluster, &other))
+            return true;
+    return false;
 }
 
 /* The option, where it is given; then the request is without. */
 static const char *leave_out(struct plan_request *r, int pin)
 {
-    bool stages = r->n_replicas || (r->stages && !r->block_stage && !r->list);
     struct plan_request all = *r;
 
     switch (pin) {
     case 0:
-        r->stages = r->n_replicas = 0;
-        return !stages ? NULL : all.n_replicas ? "--replicas" : "--stages";
+        r->stages = r->n_replicas ? r->given_stages : 0;
+        r->n_replicas = 0;
+        return all.n_replicas ? "--replicas" : all.given_stages && !all.list ? "--stages" : NULL;
     case 1:
         r->block_stage = NULL;
-        r->n_pins = r->stages = 0;
+        r->n_pins = 0;
+        r->stages = r->n_replicas ? r->n_replicas : r->given_stages;
         return all.block_stage ? "--pin" : NULL;
     case 2:
         r->pipelines = 0;
@@ -111,6 +128,8 @@ static const char *leave_out(struct plan_request *r, int pin)
 
 bool hint_pins(const struct search *search, struct err *err)
 {
+    if (search->table->n * search->cluster->n_devices > MOST_TRIED)
+        return false;
     for (int pin = 0; pin < PINS; pin++) {
         struct plan_request other = *search->request;
         const char *name = leave_out(&other, pin);

@@ -33,14 +33,21 @@ static const char **kinds_by_speed(const struct search *s, int *n)
     return kinds;
 }
 
+static double all_work(const struct search *s, int kind)
+{
+    int64_t most = s->cost->micro_batch[s->cost->n_sizes - 1];
+
+    return table_work(table_kind(s->table, kind), most)[s->cost->n_blocks];
+}
+
 double search_mean_speed(const struct search *s)
 {
-    double own = kind_seconds(s->cost, s->cost->device), sum = 0;
+    double own = s->mixed ? all_work(s, 0) : 0, sum = 0;
 
-    if (!s->mixed || own <= 0)
+    if (own <= 0)
         return 1;
     for (int d = 0; d < s->cluster->n_devices; d++)
-        sum += own / dmax(kind_seconds(s->cost, s->cluster->devices[d].kind), own / MOST_FASTER);
+        sum += own / dmax(all_work(s, s->kind[d]), own / MOST_FASTER);
     return sum / s->cluster->n_devices;
 }
 

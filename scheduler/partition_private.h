@@ -520,6 +520,7 @@ struct chunking {
     const struct split *split;
     enum schedule_kind kind;
     int lists, chunks, replicas;    /* devices are lists times replicas */
+    enum device_order order;        /* see chunking_order() */
     double closed;                  /* seconds at least, by the search */
 };
 
@@ -534,7 +535,16 @@ bool chunks_allowed(const struct plan_request *request);
 bool is_chunking(const struct search *search, const struct chunking *chunking);
 /* Stages that each of so many devices may have. */
 int chunking_most(const struct search *search, int lists);
-/* With cuts that make the devices even. */
+/* Set the search's order to that one; false where such devices are not looked at: in another order
+ * than that of the cluster only where they are of several kinds.
+ */
+bool chunking_order(struct search *search, const struct chunking *chunking);
+/* Give it the devices that come first in this order, which is the search's, or last where it begins
+ * with those that are to be left out.
+ */
+void chunking_place(const struct search *search, const struct chunking *chunking,
+                    struct candidate *candidate);
+/* There, with cuts that make the devices even. */
 struct candidate *chunking_new(struct search *search, const struct chunking *chunking);
 /* Of all blocks at a share. */
 const struct chunking_sums *chunking_sum(struct table *table, int64_t share);
@@ -599,6 +609,9 @@ int64_t *micro_sizes(const struct plan_request *request, int *n);
 struct plan *search_plan(const struct cost *cost, const struct cluster *cluster,
                          const struct plan_request *request, struct search **search,
                          struct err *err);
+/* How many stages pinned blocks want at least, and how many there may be. */
+void pinned_stages(const struct cost *cost, const struct cluster *cluster,
+                   const struct plan_request *request, int *least, int *most);
 /* partition() for pins that are resolved. */
 struct plan *partition_any(const struct cost *cost, const struct cluster *cluster,
                            struct plan_request *request, char **why, struct err *err);

@@ -98,21 +98,42 @@ struct shape {
     const struct traffic_list *traffic;
 };
 
+/* A kind of device and a share, of which a stage may have many replicas. */
+struct kind_share {
+    const struct cost *cost;
+    int64_t samples;
+};
+
+/* False where it was there. */
+static bool add_share(struct kind_share **shares, int *n, struct kind_share share)
+{
+    for (int i = *n - 1; i >= 0; i--)
+        if ((*shares)[i].cost == share.cost && (*shares)[i].samples == share.samples)
+            return false;
+    *(struct kind_share *)mem_push((void **)shares, n, sizeof(share)) = share;
+    return true;
+}
+
 /* Where devices are of several kinds: of the replica that takes longest. */
 static void take_slowest(const struct cost *cost, const struct cluster *cluster,
                          const struct shape *shape, int s, const struct candidate *c,
                          struct plan_stage *stage)
 {
-    int *devices = devices_of(cluster, c, s);
+    int *devices = devices_of(cluster, c, s), n = 0;
+    struct kind_share *shares = NULL;
     double most = -1;
 
     for (int i = 0; i < candidate_pipelines(c) * stage->replicas; i++) {
-        const struct cost *own = cost_for(cost, cluster->devices[devices[i]].kind);
-        struct stage_seconds seconds =
-            stage_seconds(own, shape->stage_of, s, (double)stage->samples[i % stage->replicas]);
-        double again = recompute_seconds(stage->recompute, seconds.again, seconds.forward);
-        double all = seconds.forward + seconds.dgrad + again + seconds.wgrad;
+        struct kind_share own = { cost_for(cost, cluster->devices[devices[i]].kind),
+                                  stage->samples[i % stage->replicas] };
+        struct stage_seconds seconds;
+        double again, all;
 
+        if (!add_share(&shares, &n, own))
+            continue;
+        seconds = stage_seconds(own.cost, shape->stage_of, s, (double)own.samples);
+        again = recompute_seconds(stage->recompute, seconds.again, seconds.forward);
+        all = seconds.forward + seconds.dgrad + again + seconds.wgrad;
         if (all <= most)
             continue;
         most = all;
@@ -120,6 +141,7 @@ static void take_slowest(const struct cost *cost, const struct cluster *cluster,
         stage->dgrad = seconds.dgrad + again;
         stage->wgrad = seconds.wgrad;
     }
+    free(shares);
     free(devices);
 }
 

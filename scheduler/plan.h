@@ -40,6 +40,7 @@ struct plan_stage {
      * stages, its waiting is divided among them.
      */
     double busy, reducing, idle;
+    double busiest;                 /* of these replicas: seconds of computing; not in files */
     double memory;                  /* bytes, of the largest share */
     double memory_limit;            /* bytes that each of its devices may use; INFINITY: any */
     double parameters;              /* bytes, shared ones included */

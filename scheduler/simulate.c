@@ -546,7 +546,8 @@ int simulate_forecast(struct plan *plan, const struct cost *cost, const struct c
     int bad = sim ? sim_run(sim, err) : -1;
 
     for (int i = 0; i < plan->n_stages; i++)
-        plan->stages[i].busy = plan->stages[i].reducing = plan->stages[i].idle = 0;
+        plan->stages[i].busy = plan->stages[i].reducing = plan->stages[i].idle =
+            plan->stages[i].busiest = 0;
     for (int i = 0; !bad && i < sim->n_workers; i++) {
         const struct worker *w = &sim->workers[i];
         double idle = dmax(sim->seconds - w->busy - w->reduced, 0) / w->n_parts;
@@ -556,6 +557,7 @@ int simulate_forecast(struct plan *plan, const struct cost *cost, const struct c
             double replicas = stage->replicas * plan->pipelines / sim->copies;
 
             stage->busy += w->parts[c].busy / replicas;
+            stage->busiest = dmax(stage->busiest, w->parts[c].busy);
             stage->reducing += w->reduced / w->n_parts / replicas;
             stage->idle += idle / replicas;
         }

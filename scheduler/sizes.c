@@ -24,16 +24,10 @@ static int devices_of(const struct cluster *c, int nodes)
     return seen < nodes ? 0 : d;
 }
 
-/* How much longer a replica with the largest share computes than their mean, relative. */
+/* How much longer the replica with most to do computes than their mean. */
 static double unevenness(const struct plan_stage *stage)
 {
-    double most = 0, sum = 0;
-
-    for (int i = 0; i < stage->replicas; i++) {
-        most = dmax(most, (double)stage->samples[i]);
-        sum += (double)stage->samples[i];
-    }
-    return most * stage->replicas / sum - 1;
+    return stage->replicas > 1 ? dmax(stage->busiest - stage->busy, 0) : 0;
 }
 
 static void fill_shares(struct size_row *row, double *uneven, double *unused)
@@ -47,7 +41,7 @@ static void fill_shares(struct size_row *row, double *uneven, double *unused)
 
         row->busy += n * plan->stages[s].busy / all;
         row->reducing += n * plan->stages[s].reducing / all;
-        *uneven += n * plan->stages[s].busy / all * unevenness(&plan->stages[s]);
+        *uneven += n / all * unevenness(&plan->stages[s]);
         used += plan_first(plan, s) ? n : 0;
     }
     row->idle = dmax(0, 1 - row->busy - row->reducing);

@@ -544,10 +544,10 @@ static void add_up(const struct cost *cost, const struct plan *plan, int s,
     free(slots);
 }
 
-int stage_layout_memory(void *user, const struct plan *plan, int s, struct memory_use *use,
-                        struct err *err)
+/* On devices of one kind. */
+static int lay_out(const struct cost *cost, const struct plan *plan, int s, struct memory_use *use,
+                   struct err *err)
 {
-    const struct cost *cost = user;
     int *stage = stage_of_blocks(plan, cost, err);
     struct traffic_list *traffic = stage ? traffic_new(cost, stage) : NULL;
     struct schedule_edge *edges;
@@ -566,6 +566,22 @@ int stage_layout_memory(void *user, const struct plan *plan, int s, struct memor
     traffic_free(traffic);
     free(stage);
     return schedule ? 0 : -1;
+}
+
+int stage_layout_memory(void *user, const struct plan *plan, int s, struct memory_use *use,
+                        struct err *err)
+{
+    const struct cost *cost = user;
+    int bad = lay_out(cost, plan, s, use, err);
+
+    for (int i = 0; i < cost->n_others && !bad; i++) {
+        struct memory_use own;
+
+        bad = lay_out(cost->others[i], plan, s, &own, err);
+        if (!bad && own.total > use->total)
+            *use = own;
+    }
+    return bad;
 }
 
 double stage_layout_total(const struct cost *cost, const struct plan *plan, int stage)

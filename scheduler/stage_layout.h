@@ -17,7 +17,9 @@ struct memory_use;
 double stage_layout_bytes(const struct cost *cost, const int *stage, int s, double samples,
                           enum backward_form form, enum plan_recompute recompute, int slots);
 
-/* For plan_request.memory_of: 'cost' is a struct cost that has steps. */
+/* For plan_request.memory_of: 'cost' is a struct cost that has steps; of its kinds of device the
+ * one that wants most.
+ */
 int stage_layout_memory(void *cost, const struct plan *plan, int stage, struct memory_use *use,
                         struct err *err);
 /* All of that; 0 where the plan is none of these blocks, or its schedule does not suit it. */

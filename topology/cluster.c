@@ -431,8 +431,13 @@ char *cluster_mixed(const struct cluster *cluster, const char *taken)
     return text;
 }
 
+/* What is not known is not slower than what is. */
 static bool is_slower(const struct cluster_device *a, const struct cluster_device *b)
 {
+    bool known = a->flops > 0 || a->memory_bandwidth > 0;
+
+    if (b->flops <= 0 && b->memory_bandwidth <= 0)
+        return known;
     if (a->flops > 0 && b->flops > 0 && (a->flops < b->flops || a->flops > b->flops))
         return a->flops < b->flops;
     return a->memory_bandwidth > 0 && a->memory_bandwidth < b->memory_bandwidth;

@@ -177,7 +177,9 @@ const char **cluster_kinds(const struct cluster *cluster, int *n);
  * be ("": not known); malloc'ed, else NULL.
  */
 char *cluster_mixed(const struct cluster *cluster, const char *taken);
-/* The slowest device by its figures, operations before bytes; where they do not tell, the first. */
+/* The slowest device by its figures, operations before bytes; where they do not tell, the first
+ * that has some.
+ */
 const struct cluster_device *cluster_slowest(const struct cluster *cluster);
 /* Of one of its kinds. */
 const struct cluster_device *cluster_slowest_of(const struct cluster *cluster, const char *kind);

@@ -61,21 +61,42 @@ struct cost *estimate_cost(const struct graph *built, int n_sizes, const int64_t
     return cost;
 }
 
+bool estimate_knows(const struct cluster *cluster, const char *kind)
+{
+    const struct cluster_device *device = cluster_slowest_of(cluster, kind);
+
+    return device->flops > 0 || device->memory_bandwidth > 0;
+}
+
+/* Those whose speed is known; of more than costs have room for, that of the slowest. */
+static const char **known_kinds(const struct cluster *cluster, int *n)
+{
+    int all;
+    const char **kinds = cluster_kinds(cluster, &all);
+
+    *n = 0;
+    for (int k = 0; k < all && all <= COST_MOST_KINDS; k++)
+        if (estimate_knows(cluster, kinds[k]))
+            kinds[(*n)++] = kinds[k];
+    if (*n == 0)
+        kinds[(*n)++] = cluster_slowest(cluster)->kind;
+    return kinds;
+}
+
 struct cost *estimate_kinds(const struct graph *built, int n_sizes, const int64_t *sizes,
                             const struct cluster *cluster, int optimizer_states, bool steps,
                             struct err *err)
 {
     struct cost *joined = NULL;
     int n;
-    const char **kinds = cluster_kinds(cluster, &n);
+    const char **kinds = known_kinds(cluster, &n);
 
     for (int k = 0; k < n; k++) {
         const struct cluster_device *device = cluster_slowest_of(cluster, kinds[k]);
         struct cost *cost = NULL;
 
         if (device->flops <= 0 && device->memory_bandwidth <= 0)
-            err_set(err, "%s: nothing says how fast its devices%s%s%s are", cluster->name,
-                    n > 1 ? " of kind \"" : "", n > 1 ? kinds[k] : "", n > 1 ? "\"" : "");
+            err_set(err, "%s: nothing says how fast its devices are", cluster->name);
         else
             cost = estimate_cost(built, n_sizes, sizes, cluster, device, optimizer_states, steps,
                                  err);

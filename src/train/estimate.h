@@ -3,6 +3,7 @@
 #ifndef TASUKI_TRAIN_ESTIMATE_H
 #define TASUKI_TRAIN_ESTIMATE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "graph/graph.h"
@@ -18,8 +19,11 @@ struct err;
 struct cost *estimate_cost(const struct graph *built, int n_sizes, const int64_t *sizes,
                            const struct cluster *cluster, const struct cluster_device *device,
                            int optimizer_states, bool steps, struct err *err);
-/* The same on each kind of its devices, of which the slowest by its figures stands for all, as one
- * cost. Fails where nothing says how fast one of them is.
+/* Does anything say how fast devices of that kind are? */
+bool estimate_knows(const struct cluster *cluster, const char *kind);
+/* The same on each kind of its devices of which that is so, the slowest of a kind by its figures
+ * standing for it, as one cost; of more than COST_MOST_KINDS on the slowest of all. Fails where
+ * nothing says how fast any of them is.
  */
 struct cost *estimate_kinds(const struct graph *built, int n_sizes, const int64_t *sizes,
                             const struct cluster *cluster, int optimizer_states, bool steps,

@@ -247,22 +247,35 @@ struct cost *planning_choose(const struct cluster *cluster, int n, const char *c
     return cost;
 }
 
-/* Has each kind of device costs of its own, as given, or else as planning_cost() has them? */
+/* Has each kind of device costs of its own, as given, or else as planning_cost() estimates them?
+ * Those that have none though others do are the slowest of these: a warning says so.
+ */
 static bool knows_kinds(const struct cluster *cluster, const struct cost *cost)
 {
     int n;
     const char **kinds = cluster_kinds(cluster, &n);
-    bool known = cost || is_elsewhere(cluster);
+    bool known = cost || (is_elsewhere(cluster) && n <= COST_MOST_KINDS);
 
-    for (int k = 0; k < n && cost; k++)
-        known &= cost_knows(cost, kinds[k]);
+    for (int k = 0; k < n && known; k++)
+        if (cost)
+            known = cost_knows(cost, kinds[k]);
+        else if (!estimate_knows(cluster, kinds[k]))
+            log_warning("%s: nothing says how fast its devices of kind \"%s\" are: they are taken "
+                        "to be as fast as the slowest of the others", cluster->name, kinds[k]);
     free(kinds);
     return known;
 }
 
+static const char *taken_kind(const struct cluster *cluster, const struct cost *cost)
+{
+    if (cost)
+        return cost->device;
+    return is_elsewhere(cluster) ? cluster_slowest(cluster)->kind : "the one that is measured";
+}
+
 void planning_warn(const struct cluster *cluster, const struct cost *cost)
 {
-    char *text = cluster_mixed(cluster, cost ? cost->device : "the one that is measured");
+    char *text = cluster_mixed(cluster, taken_kind(cluster, cost));
 
     if (text && !knows_kinds(cluster, cost))
         log_warning("%s", text);

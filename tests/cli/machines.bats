@@ -221,13 +221,40 @@ iteration_of() {
     [ "$status" -eq 1 ]
     [ "${#lines[@]}" -eq 1 ]
     [[ "$output" == *'the costs for "fast" are in float32, those for "slow" in bf16'* ]]
-    # A kind of which nothing says how fast it is.
-    sed 's/"flops": 1e12, "memory_bandwidth": 1e10/"memory": 1e9/' mixed.json >unknown.json
-    run "$TASUKI" plan "$srcdir/etc/demo/digits.onnx" --global-batch 64 --cluster unknown.json \
-        --data "$srcdir/etc/demo/digits-train.safetensors"
-    echo "$output"
-    [ "$status" -eq 1 ]
-    [[ "$output" == *'nothing says how fast its devices of kind "slow" are'* ]]
+}
+
+@test "kinds that nothing is known of, or more than costs have room for, count as the slowest" {
+    digits="$srcdir/etc/demo/digits.onnx --global-batch 64 --data $srcdir/etc/demo/digits-train.safetensors"
+    of_kinds fast slow >mixed.json
+    of_kinds fast fast >fast.json
+    for kind in slow cpu; do
+        sed "s/\"flops\": 1e12, \"memory_bandwidth\": 1e10/\"memory\": 1e9/; s/\"slow\"/\"$kind\"/" \
+            mixed.json >unknown.json
+        "$TASUKI" plan $digits --cluster unknown.json --stages 2 >table 2>err
+        cat table err
+        [ "$(wc -l <err)" -eq 1 ]
+        grep -q "nothing says how fast its devices of kind \"$kind\" are: they are taken" err
+        "$TASUKI" plan $digits --cluster fast.json --stages 2 >both 2>err
+        [ "$(iteration_of table)" = "$(iteration_of both)" ]
+    done
+    # The first one of nine is the slowest.
+    {
+        echo '{ "schema": "tasuki-topo", "version": 1, "root": { "children": [ { "kind": "node",'
+        echo '"name": "n0", "bandwidth": 1e10, "children": ['
+        for i in 1 2 3 4 5 6 7 8 9; do
+            echo "{ \"kind\": \"device\", \"id\": \"/gpu$i\", \"device\": \"k$i\","
+            echo "\"bandwidth\": 1e11, \"flops\": ${i}e12, \"memory_bandwidth\": ${i}e10 }"
+            [ "$i" -eq 9 ] || echo ,
+        done
+        echo ']}]}}'
+    } >nine.json
+    sed -E 's/"device": "k."/"device": "k"/; s/[0-9]e12/1e12/; s/[0-9]e10 }/1e10 }/' nine.json >one.json
+    "$TASUKI" plan $digits --cluster nine.json >table 2>err
+    cat table err
+    [ "$(wc -l <err)" -eq 1 ]
+    grep -q "k8 and k9: all are taken to be as fast as k1" err
+    "$TASUKI" plan $digits --cluster one.json >alike
+    [ "$(iteration_of table)" = "$(iteration_of alike)" ]
 }
 
 @test "more nodes than the machine has, or none, are one clear error" {

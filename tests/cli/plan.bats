@@ -1041,6 +1041,28 @@ END
     echo "$output"
     [ "$status" -eq 1 ]
     [[ "$output" == *" does not fit on 4 devices of 9000 bytes; one stage with all of it lacks "*" bytes; without --stages there is a plan; --memory "*" would do" ]]
+    # Of two pins the other one stays: two stages of three blocks do not fit, whichever is where.
+    cat >three.json <<'EOF'
+{ "schema": "tasuki-cost", "version": 1, "micro_batch": [1], "blocks": [
+  { "name": "a", "forward": 1, "dgrad": 1, "wgrad": 1, "parameters": 100, "activations": 10 },
+  { "name": "b", "forward": 1, "dgrad": 1, "wgrad": 1, "parameters": 100, "activations": 10 },
+  { "name": "c", "forward": 1, "dgrad": 1, "wgrad": 1, "parameters": 100, "activations": 10 } ],
+  "edges": [ { "from": "a", "to": "b", "bytes": 1 }, { "from": "b", "to": "c", "bytes": 1 } ] }
+EOF
+    three="--cost three.json --cluster flat:3,bandwidth=1e9 --global-batch 6 --micro-batch-size 1"
+    three="$three --no-zero --recompute none --memory 300"
+    run "$TASUKI" plan $three --pin b=0 --stages 2
+    echo "$output"
+    [[ "$status" -eq 1 && "$output" != *"there is a plan"* ]]
+    run "$TASUKI" plan $three --stages 2 --replicas 1,1
+    echo "$output"
+    [[ "$status" -eq 1 && "$output" != *"there is a plan"* ]]
+    run "$TASUKI" plan $three --pin a=0 --pin b=1 --stages 2
+    echo "$output"
+    [[ "$status" -eq 1 && "$output" == *"; without --stages there is a plan;"* ]]
+    "$TASUKI" plan $three --pin a=0 --pin b=1
+    run "$TASUKI" plan $three --pin b=0
+    [[ "$status" -eq 1 && "$output" == *"; without --pin there is a plan;"* ]]
 }
 
 @test "a policy that does not suit the pins or the network is refused" {

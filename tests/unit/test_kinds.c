@@ -9,6 +9,8 @@
 
 #include "scheduler/partition_private.h"
 #include "scheduler/simulate.h"
+#include "scheduler/sizes.h"
+#include "scheduler/stage_layout.h"
 
 #define CLOSE 1e-9
 #define FREE "bandwidth=1e12,latency=0,memory=1e30"
@@ -239,6 +241,121 @@ static void of_bytes_the_larger_count(void **state)
     cost_free(joined);
 }
 
+/* Of steps the layout counts: that of the kind that keeps most, in whatever order they come. */
+static void of_steps_the_larger_layout_counts(void **state)
+{
+    static const char text[] = "{\"schema\":\"tasuki-cost\",\"version\":1,\"device\":\"%s\","
+        "\"micro_batch\":[1],\"blocks\":[{\"name\":\"a\",\"forward\":%d,\"dgrad\":1}],"
+        "\"edges\":[]%s}";
+    static const char steps[] = ",\"values\":[{\"bytes\":%d},{\"bytes\":64,\"result\":true}],"
+        "\"steps\":[{\"op\":\"Linear\",\"part\":\"forward\",\"block\":\"a\",\"reads\":[0],"
+        "\"makes\":[1]},{\"op\":\"LinearWgrad\",\"part\":\"wgrad\",\"block\":\"a\",\"reads\":[0],"
+        "\"makes\":[]}],\"returns\":[]";
+    struct cluster *cluster = cluster_of("flat:2," FREE, "sf");
+    struct plan_request request = { .global_batch = 1 };
+
+    (void)state;
+    for (int way = 0; way < 3; way++) {
+        char own[512], slow[1024], fast[1024];
+        struct cost *cost, *alone;
+        struct plan *plan;
+
+        snprintf(own, sizeof(own), steps, way == 0 ? 4096 : 1 << 20);
+        snprintf(slow, sizeof(slow), text, "slow", 2, own);
+        snprintf(own, sizeof(own), steps, way == 0 ? 1 << 20 : 4096);
+        snprintf(fast, sizeof(fast), text, "fast", 1, way == 2 ? "" : own);
+        cost = cost_join(cost_of_text(slow, NULL), cost_of_text(fast, NULL), NULL);
+        alone = cost_of_text(way ? slow : fast, NULL);
+        assert_non_null(cost);
+        /* Where one kind has no steps its lists would not be looked at. */
+        assert_int_equal(cost->steps != NULL, way < 2);
+        plan = plan_of(cost, cluster, &request);
+        if (way < 2) {
+            assert_true(plan->stages[0].memory >= 1 << 20);
+            assert_true(stage_layout_total(cost, plan, 0) == stage_layout_total(alone, plan, 0));
+        }
+        plan_free(plan);
+        cost_free(alone);
+        cost_free(cost);
+    }
+    cluster_free(cluster);
+}
+
+/* No bound is 0 / 0: the fast device has all, and what is asked of the slow one counts. */
+static void a_kind_that_takes_no_time_is_planned(void **state)
+{
+    struct cost *cost = two_kinds(10, 1, 1, INFINITY);
+    struct cluster *cluster = cluster_of("flat:2," FREE, "sf");
+
+    (void)state;
+    for (int stages = 1; stages <= 2; stages++) {
+        struct plan_request request = { .global_batch = 8, .stages = stages };
+        struct plan *plan = plan_of(cost, cluster, &request);
+
+        assert_true(plan->lower_bound_seconds >= 0);
+        assert_true(plan->iteration_seconds <= (stages - 1) * 8 * 3 + 1e-6);
+        plan_free(plan);
+    }
+    cluster_free(cluster);
+    cost_free(cost);
+}
+
+struct shares {
+    const struct cost *cost;
+    struct plan_request request;
+};
+
+static struct plan *plan_part(void *user, const struct cluster *part, struct err *err)
+{
+    const struct shares *shares = user;
+
+    return partition(shares->cost, part, &shares->request, NULL, err);
+}
+
+/* Two samples on the fast device, one on the slow one: both compute as long. One each: not. */
+static void shares_are_even_where_replicas_compute_as_long(void **state)
+{
+    struct cluster *cluster = cluster_of("flat:2," FREE, "fs");
+    struct shares shares = { .cost = two_kinds(1, 1, 1, 2),
+                             .request = { .n_replicas = 1, .replicas = (int[]){ 2 } } };
+    struct size_request request = { .first = 2, .last = 2, .plan = plan_part, .user = &shares };
+
+    (void)state;
+    for (int64_t samples = 2; samples <= 3; samples++) {
+        struct sizes *sizes;
+        double even;
+
+        shares.request.micro_batch = samples;
+        shares.request.global_batch = 4 * samples;
+        sizes = sizes_new(cluster, &request, NULL);
+        assert_non_null(sizes->rows[0].plan);
+        even = sizes->rows[0].parts[SIZE_UNEVEN] / sizes->rows[0].step;
+        /* A quarter of both devices' time: one is done after a half of it. */
+        assert_true(fabs(even - (samples == 2 ? 0.25 : 0)) < 1e-6);
+        sizes_free(sizes);
+    }
+    cost_free((struct cost *)shares.cost);
+    cluster_free(cluster);
+}
+
+/* More of them than one cost may have figures of. */
+static void too_many_kinds_are_one_clear_error(void **state)
+{
+    struct cost *cost = one_kind("k0", 1, 1, 1, 1);
+    struct err err = { 0 };
+
+    (void)state;
+    for (int k = 1; k <= COST_MOST_KINDS; k++) {
+        char kind[8];
+
+        assert_non_null(cost);
+        snprintf(kind, sizeof(kind), "k%d", k);
+        cost = cost_join(cost, one_kind(kind, 1, 1, 1, 1 + k), &err);
+    }
+    assert_null(cost);
+    assert_contains(err.text, "more than 8 kinds of device; give one that names no device");
+}
+
 static struct cluster *cluster_from_text(const char *text)
 {
     json_t *json = json_loads(text, 0, NULL);
@@ -356,6 +473,10 @@ int main(void)
         cmocka_unit_test(many_devices_get_work_as_they_are_fast),
         cmocka_unit_test(costs_of_other_networks_are_refused),
         cmocka_unit_test(of_bytes_the_larger_count),
+        cmocka_unit_test(of_steps_the_larger_layout_counts),
+        cmocka_unit_test(a_kind_that_takes_no_time_is_planned),
+        cmocka_unit_test(shares_are_even_where_replicas_compute_as_long),
+        cmocka_unit_test(too_many_kinds_are_one_clear_error),
         cmocka_unit_test(nodes_of_unequal_size_are_all_used),
         cmocka_unit_test(a_node_on_a_slow_wire_is_at_an_end_of_the_pipeline),
     };
