@@ -286,8 +286,10 @@ static void a_kind_that_takes_no_time_is_planned(void **state)
 {
     struct cost *cost = two_kinds(10, 1, 1, INFINITY);
     struct cluster *cluster = cluster_of("flat:2," FREE, "sf");
+    struct plan_request unflushed = { .global_batch = 8, .schedule = "2bw" };
 
     (void)state;
+    assert_true(partition_lower_bound(cost, cluster, &unflushed) >= 0);
     for (int stages = 1; stages <= 2; stages++) {
         struct plan_request request = { .global_batch = 8, .stages = stages };
         struct plan *plan = plan_of(cost, cluster, &request);
