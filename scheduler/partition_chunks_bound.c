@@ -51,6 +51,7 @@ struct bounding {
     struct search *cuts;    /* by which each way to cut is looked at */
     double bound, upper;    /* upper: of plans without chunks */
     bool keep;              /* what is faster than the bound, which it then is, too */
+    bool flat;              /* in whatever order devices are taken, plans are the same */
     const struct chunking *chunking;    /* whose cuts are looked at */
     double left;            /* ways to cut that may be looked at */
     /* [blocks]: of the smallest share; [blocks + 1]: the shortest way to a block from this one on, and
@@ -349,14 +350,10 @@ static double simulate_least(struct search *s, struct candidate *c, double least
 }
 
 /* What the simulation says is what a plan would say, but for memory that only compiling tells. */
-static void try_cuts(struct bounding *b, struct candidate *c)
+static void try_placed(struct bounding *b, struct candidate *c)
 {
     struct search *s = b->cuts;
-    double least;
-
-    chunking_place(s, b->chunking, c);
-    search_choose_devices(s, c);
-    least = candidate_least(s, c);
+    double least = candidate_least(s, c);
 
     if (least >= b->bound)
         return;
@@ -372,6 +369,57 @@ static void try_cuts(struct bounding *b, struct candidate *c)
     b->bound = least;
     if (b->keep)
         search_add(s, candidate_copy(c));
+}
+
+static bool is_among(int device, const int *devices, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (devices[i] == device)
+            return true;
+    return false;
+}
+
+/* Every order of the devices, or of some, from number 'k' on. */
+static void place_on(struct bounding *b, struct candidate *c, int k)
+{
+    if (k == candidate_pipelines(c) * candidate_devices(c)) {
+        try_placed(b, c);
+        return;
+    }
+    for (int d = 0; d < b->search->cluster->n_devices; d++)
+        if (!is_among(d, c->devices, k)) {
+            c->devices[k] = d;
+            place_on(b, c, k + 1);
+        }
+}
+
+/* A bound has to know every order that matters. */
+static bool places_all(const struct bounding *b)
+{
+    return !b->keep && !b->flat;
+}
+
+static double ways_to_place(const struct bounding *b, const struct chunking *f)
+{
+    int devices = f->split->pipelines * f->lists * f->replicas;
+    double ways = 1;
+
+    for (int i = 0; places_all(b) && i < devices; i++)
+        ways *= b->search->cluster->n_devices - i;
+    return ways;
+}
+
+static void try_cuts(struct bounding *b, struct candidate *c)
+{
+    chunking_place(b->cuts, b->chunking, c);
+    if (places_all(b)) {
+        free(c->devices);
+        c->devices = mem_new((size_t)b->search->cluster->n_devices, sizeof(*c->devices));
+        place_on(b, c, 0);
+        return;
+    }
+    search_choose_devices(b->cuts, c);
+    try_placed(b, c);
 }
 
 /* State that is not in shards may be summed up in other ways. */
@@ -412,20 +460,20 @@ static double ways_to_cut(int parts, int stages)
     return ways;
 }
 
-/* In every order of devices that is looked at. Returns how many ways there are; 'count': does no
- * more.
+/* In the orders of devices that a search looks at, or all. Returns how many ways there are; 'count':
+ * does no more.
  */
 static double look_at_orders(struct bounding *b, struct chunking *f, bool count)
 {
     double ways = 0;
 
-    for (int order = 0; order < DEVICE_ORDERS; order++) {
+    for (int order = 0; order < (places_all(b) ? 1 : DEVICE_ORDERS); order++) {
         struct candidate *c;
 
         f->order = (enum device_order)order;
         if (!chunking_order(b->cuts, f))
             continue;
-        ways += ways_to_cut(b->search->table->n, f->lists * f->chunks);
+        ways += ways_to_cut(b->search->table->n, f->lists * f->chunks) * ways_to_place(b, f);
         if (count)
             continue;
         b->chunking = f;
@@ -436,15 +484,13 @@ static double look_at_orders(struct bounding *b, struct chunking *f, bool count)
     return ways;
 }
 
-/* False where there are too many, or more than the table has; and of devices of several kinds,
- * which are not looked at in all orders, where it is a bound that is asked for.
- */
+/* False where there are too many, or more than the table has. */
 static bool look_at_cuts(struct bounding *b, struct chunking *f)
 {
     struct search *s = b->search;
     double ways = 0;
 
-    if (s->table->n < s->cost->n_blocks || (s->actual && !b->keep))
+    if (s->table->n < s->cost->n_blocks)
         return false;
     for (int pass = 0; pass < 2; pass++)
         for (f->chunks = 2; f->chunks <= chunking_most(s, f->lists); f->chunks++)
@@ -508,6 +554,7 @@ static double bound_all(struct search *s, double upper, bool keep)
     struct search *cuts = s->actual ? s->actual : s;
     bool zero = cuts->zero;
     struct bounding b = { .search = s, .cuts = cuts, .bound = upper, .upper = upper, .keep = keep,
+                          .flat = !s->actual && request_is_flat(s->cluster),
                           .left = MOST_CUT, .each = mem_new(n, sizeof(struct trip)),
                           .ways = mem_new(n + 1, sizeof(struct trip)),
                           .slower = mem_new(n + 1, sizeof(double)),

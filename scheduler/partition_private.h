@@ -524,6 +524,8 @@ struct chunking {
     double closed;                  /* seconds at least, by the search */
 };
 
+/* One crossbar of equal devices: in whatever order they are taken, plans are the same. */
+bool request_is_flat(const struct cluster *cluster);
 /* Where request_chunks() are several: do the pins suit; and all candidates, into 'found'. */
 int check_chunks(const struct plan_request *request, struct err *err);
 void search_chunks(struct search *search);

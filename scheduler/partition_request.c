@@ -128,8 +128,7 @@ static int check_counts(const struct cost *cost, const struct cluster *cluster,
     return 0;
 }
 
-/* One crossbar of equal devices? */
-static bool is_flat(const struct cluster *cluster)
+bool request_is_flat(const struct cluster *cluster)
 {
     int first = cluster->devices[0].place;
 
@@ -146,7 +145,7 @@ static bool is_flat(const struct cluster *cluster)
 static int check_exhaustive(const struct cost *cost, const struct cluster *cluster,
                             struct err *err)
 {
-    bool flat = is_flat(cluster);
+    bool flat = request_is_flat(cluster);
     int blocks = flat ? 12 : 8, devices = flat ? 8 : 4;
 
     if (cost->n_blocks > blocks || cluster->n_devices > devices)
