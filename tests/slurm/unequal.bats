@@ -63,7 +63,7 @@ print(json.load(sys.stdin)['ranks'][$rank]['stage'])")
 }
 
 @test "ranks take the places of the plan on their nodes, or come in its order, with mpirun's curve" {
-    local train=(--steps 8 --seed 5 --report-every 0.2 --log log)
+    local train=(--steps 8 --seed 5 --report-every 0.2 --device cpu --log log)
     make_plan
     mpirun -n 8 "$TASUKI" train "${training[@]}" --micro-batches 2 --stages 4 --replicas 2,2,2,2 \
         --steps 8 --log alone -q
