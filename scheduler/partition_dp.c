@@ -88,163 +88,10 @@ static void fill_options(struct run *run)
         }
 }
 
-/* A device of a pipeline may be of another kind in each. */
-static void fill_kinds(struct run *run)
-{
-    const struct search *s = run->search;
-    size_t width = (size_t)run->devices + 1;
-
-    if (!s->mixed)
-        return;
-    run->of_kind = mem_new((size_t)s->n_kinds * width, sizeof(*run->of_kind));
-    for (int k = 0; k < s->n_kinds; k++)
-        for (int d = 0; d < run->devices; d++) {
-            int *row = run->of_kind + (size_t)k * width;
-
-            row[d + 1] = row[d];
-            for (int p = 0; p < run->pipelines; p++) {
-                int at = p * run->devices + d;
-
-                row[d + 1] += s->kind[s->order ? s->order[at] : at] == k;
-            }
-        }
-}
-
-/* Are any of 'r' devices from this one on of the kind? */
-static bool has_kind(const struct run *run, int kind, int device, int r)
-{
-    const int *row = run->of_kind + (size_t)kind * ((size_t)run->devices + 1);
-
-    return row[device + r] > row[device];
-}
-
-static const struct least *least_at(const struct run *run, int devices, int first)
-{
-    return &run->least[(size_t)run->row[devices] * ((size_t)run->n + 1) + (size_t)first];
-}
-
-/* Of the part behind a cut, on the kind of device that takes least. */
-static double part_seconds(const struct run *run, const struct option *option, int i)
-{
-    double least = INFINITY;
-
-    for (int k = 0; k < run->search->n_kinds; k++) {
-        const struct share_table *s = option->kinds[k];
-
-        if (!run->of_kind || has_kind(run, k, 0, run->devices))
-            least = dmin(least, s->forward[i + 1] - s->forward[i] + s->dgrad[i + 1] -
-                                    s->dgrad[i] + s->wgrad[i + 1] - s->wgrad[i]);
-    }
-    return least;
-}
-
-/* Add a row: what it takes where this option may be chosen, too. */
-static void add_row(const struct run *run, const struct option *option, struct least *each,
-                    struct least *row)
-{
-    double slow = run->search->slow;
-
-    row[0] = (struct least){ 0, 0, 0 };
-    for (int i = 0; i < run->n; i++) {
-        double all = part_seconds(run, option, i);
-
-        each[i].path = dmin(each[i].path, all);
-        each[i].work = dmin(each[i].work, all * option->replicas);
-        row[i + 1].work = row[i].work + slow * each[i].work;
-        row[i + 1].path = row[i].path + slow * each[i].path;
-        row[i + 1].longest = dmax(row[i].longest, slow * each[i].path);
-    }
-}
-
-/* Devices that so many stages may have at most, of these. */
-static int devices_for(const struct run *run, int stages, int devices)
-{
-    int most = stages * run->most_replicas;
-
-    return most < devices ? most : devices;
-}
-
-/* What a device of the kind is worth, at most, in such as take least; 1: these take no time. */
-static double speed_of(const struct run *run, int kind)
-{
-    double speed = 0;
-
-    for (int o = 0; o < run->n_options; o++)
-        for (int i = 0; i < run->n; i++) {
-            const struct share_table *s = run->options[o].kinds[kind];
-            double own = s->forward[i + 1] - s->forward[i] + s->dgrad[i + 1] - s->dgrad[i] +
-                         s->wgrad[i + 1] - s->wgrad[i];
-
-            if (own > 0)
-                speed = dmax(speed, part_seconds(run, &run->options[o], i) / own);
-        }
-    return speed > 0 ? dmin(1, speed) : 1;
-}
-
-/* Of the pipeline that has least. */
-static void fill_speeds(struct run *run)
-{
-    const struct search *s = run->search;
-    double speeds[COST_MOST_KINDS];
-
-    if (!run->of_kind)
-        return;
-    run->speeds = mem_new((size_t)run->devices + 1, sizeof(*run->speeds));
-    for (int k = 0; k < s->n_kinds; k++)
-        speeds[k] = speed_of(run, k);
-    for (int d = 0; d < run->devices; d++)
-        run->speeds[d + 1] = INFINITY;
-    for (int p = 0; p < run->pipelines; p++) {
-        double sum = 0;
-
-        for (int d = 0; d < run->devices; d++) {
-            int at = p * run->devices + d;
-
-            sum += speeds[s->kind[s->order ? s->order[at] : at]];
-            run->speeds[d + 1] = dmin(run->speeds[d + 1], sum);
-        }
-    }
-}
-
-/* What so many devices of those before a place are worth. */
-static double worth(const struct run *run, int devices, int place)
-{
-    return run->speeds ? dmin(devices, run->speeds[place]) : devices;
-}
-
-/* More devices leave more options: there is a row for each share that comes with them. */
-static void fill_bounds(struct run *run)
-{
-    size_t width = (size_t)run->n + 1;
-    struct least *each = mem_new((size_t)run->n, sizeof(*each));
-    const struct least *all;
-    int rows = 0, o = 0, pinned = run->search->request->stages;
-
-    if (run->n_options) {
-        run->least_replicas = run->options[0].replicas;
-        run->most_replicas = run->options[run->n_options - 1].replicas;
-    }
-    run->row = mem_new((size_t)run->devices + 1, sizeof(*run->row));
-    run->least = mem_new(((size_t)run->n_options + 1) * width, sizeof(*run->least));
-    for (int i = 0; i < run->n; i++)
-        each[i] = run->least[i + 1] = (struct least){ INFINITY, INFINITY, INFINITY };
-    for (int d = 1; d <= run->devices; d++) {
-        for (; o < run->n_options && run->options[o].replicas <= d; o++)
-            if (o == 0 || run->options[o].share != run->options[o - 1].share)
-                add_row(run, &run->options[o], each, run->least + (size_t)++rows * width);
-        run->row[d] = rows;
-    }
-    all = least_at(run, run->devices, run->n);
-    run->level = dmax(all->longest,
-                      all->work / worth(run, devices_for(run, pinned ? pinned : run->n,
-                                                         run->devices), run->devices));
-    free(each);
-}
-
 /* May there be a plan that is worth a simulation? */
 static bool is_promising(const struct run *run)
 {
-    double path = least_at(run, run->devices, run->n)->path;
+    double path = dp_least_at(run, run->devices, run->n)->path;
 
     return closed_iteration(run->search, run->m, run->level,
                             closed_sums(run->search, run->m, 1) ? path : 0, 0) <=
@@ -275,7 +122,7 @@ static int devices_before(const struct run *run, const struct node *node)
 {
     int pinned = run->search->request->stages;
 
-    return devices_for(run, pinned ? pinned - node->stages : node->first,
+    return dp_devices_for(run, pinned ? pinned - node->stages : node->first,
                        run->devices - node->devices);
 }
 
@@ -283,7 +130,7 @@ static int devices_before(const struct run *run, const struct node *node)
 static const struct least *least_before(const struct run *run, const struct node *node, int *left)
 {
     *left = devices_before(run, node);
-    return node->first > 0 && *left > 0 ? least_at(run, *left, node->first) : NULL;
+    return node->first > 0 && *left > 0 ? dp_least_at(run, *left, node->first) : NULL;
 }
 
 /* What cannot matter of the bottleneck is levelled. */
@@ -293,7 +140,7 @@ static double level_of(const struct run *run, const struct node *node, int left,
     double level = dmax(dmax(node->bottleneck, node->own), run->level);
 
     return before ? dmax(level, dmax(before->longest,
-                                     before->work / worth(run, left,
+                                     before->work / dp_worth(run, left,
                                                           run->devices - node->devices)))
                   : level;
 }
@@ -450,7 +297,7 @@ static int slowest_kind(const struct run *run, const struct frame *frame, int i,
     for (int k = 0; k < run->search->n_kinds && run->of_kind; k++) {
         double own;
 
-        if (!has_kind(run, k, frame->device, frame->option->replicas))
+        if (!dp_has_kind(run, k, frame->device, frame->option->replicas))
             continue;
         own = own_seconds(run, frame->option->kinds[k], i, end);
         if (own > most) {
@@ -801,7 +648,7 @@ static void find_even_pipelines(const struct run *run, bool keep)
         even.options = &run->options[o];
         even.n_options = 1;
         even.most_kept = run->search->few ? MAX_KEPT : MAX_KEPT_EVEN;
-        fill_bounds(&even);
+        dp_fill_bounds(&even);
         fill_lists(&even);
         if (keep)
             collect(&even);
@@ -838,10 +685,10 @@ void partition_dp(struct search *search, const struct split *split, enum schedul
                        .most = LONG_MAX };
 
     run.whole = table_sums(search->table, run.b);
-    fill_kinds(&run);
+    dp_fill_kinds(&run);
     fill_options(&run);
-    fill_speeds(&run);
-    fill_bounds(&run);
+    dp_fill_speeds(&run);
+    dp_fill_bounds(&run);
     fill_waits(&run);
     if (is_promising(&run)) {
         run.arena = arena_new();

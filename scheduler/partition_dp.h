@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Between partition_dp.c (states, and what extends them) and partition_dp_message.c (what goes
- * between their stages).
+/* Between partition_dp.c (states, and what extends them), partition_dp_bounds.c (what is in front of
+ * them takes at least) and partition_dp_message.c (what goes between their stages).
  */
 #ifndef TASUKI_SCHEDULER_PARTITION_DP_H
 #define TASUKI_SCHEDULER_PARTITION_DP_H
 
+#include "base/extreme.h"
 #include "scheduler/partition_private.h"
 
 /* Of the stages behind the first: its message is not known before the stage in front of it. */
@@ -80,6 +81,40 @@ static inline const struct share_table *dp_intervals(const struct run *run,
 {
     return share->intervals ? share : table_share(run->search->table, share->samples);
 }
+
+/* Are any of 'r' devices from this one on of the kind? */
+static inline bool dp_has_kind(const struct run *run, int kind, int device, int r)
+{
+    const int *row = run->of_kind + (size_t)kind * ((size_t)run->devices + 1);
+
+    return row[device + r] > row[device];
+}
+
+static inline const struct least *dp_least_at(const struct run *run, int devices, int first)
+{
+    return &run->least[(size_t)run->row[devices] * ((size_t)run->n + 1) + (size_t)first];
+}
+
+/* Devices that so many stages may have at most, of these. */
+static inline int dp_devices_for(const struct run *run, int stages, int devices)
+{
+    int most = stages * run->most_replicas;
+
+    return most < devices ? most : devices;
+}
+
+/* What so many devices of those before a place are worth. */
+static inline double dp_worth(const struct run *run, int devices, int place)
+{
+    return run->speeds ? dmin(devices, run->speeds[place]) : devices;
+}
+
+/* run->of_kind, where there are several: a device of a pipeline may be of another kind in each. */
+void dp_fill_kinds(struct run *run);
+/* run->speeds, where there are several: of the pipeline that has least. */
+void dp_fill_speeds(struct run *run);
+/* run->least, a row for each share that more devices bring, and run->level. */
+void dp_fill_bounds(struct run *run);
 
 /* Put messages between a new first stage and the one behind it. */
 void dp_add_message(const struct run *run, const struct node *behind, const struct option *option,

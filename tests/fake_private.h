@@ -46,8 +46,10 @@ __attribute__((visibility("hidden"))) extern struct fake_machine {
             return (type)result_;                       \
     } while (0)
 
-/* How long so many bytes take between two places. */
+/* fake_machine.c: how long so many bytes take between two places. */
 double fake_seconds(const char *a, const char *b, size_t bytes);
+/* The i-th GPU that CUDA_VISIBLE_DEVICES, a list of numbers, leaves; -1: there is none. */
+int fake_visible(int i);
 
 /* What is in a stream, in order. */
 enum kind { COPY, SEND, RECEIVE, EVENT, WAIT, SET, KERNEL, CALL, FORGET, ASK };
