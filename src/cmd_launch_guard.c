@@ -5,7 +5,8 @@
  * the job, which would hold its other nodes idle until its time limit (seen with 22.05). So a
  * process on another node asks now and then whether that one is still the job's, and if it is not
  * has the job start again. It goes by Slurm's verdict alone: a launcher that is merely cut off from
- * the guard goes on.
+ * the guard goes on. A guard that is cut off from Slurm can do nothing, and nobody can end it: it
+ * leaves, and the launcher has another one.
  */
 #include "config.h"
 
@@ -23,7 +24,10 @@
 #include "cmd_launch.h"
 #include "scheduler/slurm/slurm.h"
 
-#define LOOK_EVERY 30       /* seconds: Slurm itself takes SlurmdTimeout, usually 300 */
+/* Seconds: Slurm itself takes SlurmdTimeout, usually 300. */
+#define LOOK_EVERY 30
+#define LOOK_AGAIN 5        /* where there was no answer */
+#define LEAVE_AFTER 60      /* without an answer */
 /* Seconds from one guard to the next: twice as many for each that ended soon. */
 #define LEAST_PAUSE 5
 #define MOST_PAUSE 300
@@ -131,19 +135,26 @@ static void speak_there(const char *job)
 int launcher_keep_guard(struct err *err)
 {
     const char *job = getenv("SLURM_JOB_ID"), *node = getenv("TASUKI_GUARD");
+    double answered = clock_now();
     bool said = false;
 
     (void)err;
     if (!job)
         return EXIT_FAILED;
-    /* A controller that does not answer now will later. */
-    for (;;) {
+    while (clock_now() < answered + LEAVE_AFTER) {
         struct err ignored = { 0 };
         bool has = true;
 
-        sleep(LOOK_EVERY);
-        if (slurm_has_node(job, node, &has, &ignored) < 0 || has)
+        /* A controller that does not answer now may do so later. */
+        if (slurm_has_node(job, node, &has, &ignored) < 0) {
+            sleep(LOOK_AGAIN);
             continue;
+        }
+        answered = clock_now();
+        if (has) {
+            sleep(LOOK_EVERY);
+            continue;
+        }
         if (!said) {
             speak_there(job);
             log_warning("node %s, on which the script of job %s ran, is lost: Slurm is asked to "
@@ -152,5 +163,7 @@ int launcher_keep_guard(struct err *err)
         said = true;
         if (slurm_start_again(job, &ignored) == 0)
             return EXIT_OK;
+        sleep(LOOK_AGAIN);
     }
+    return EXIT_FAILED;
 }

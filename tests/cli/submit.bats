@@ -270,3 +270,14 @@ END
     grep -q 'Recommended: [12] nodes' talk
     grep -x "#SBATCH --nodes=$(sed -nE 's/.*Recommended: ([12]) nodes.*/\1/p' talk)" job.sh
 }
+
+# Nobody can end the guard of a job on a node that is cut off.
+@test "a guard whom Slurm does not answer leaves" {
+    export TASUKI_PKGLIBDIR=$builddir/.libs
+    [ -e "$TASUKI_PKGLIBDIR/tasuki-slurm.so" ] || skip "built without slurm"
+    printf '%s\n' ClusterName=none SlurmctldHost=localhost SlurmctldPort=1 AuthType=auth/none >slurm.conf
+    SLURM_CONF=$PWD/slurm.conf SLURM_JOB_ID=1 SLURM_STEP_ID=0 TASUKI_GUARD=n1 \
+        run timeout 300 "$TASUKI" train
+    [ "$status" -eq 1 ]
+    [ -z "$output" ]
+}
