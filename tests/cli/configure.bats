@@ -1,5 +1,13 @@
 # configure: what was asked for and is missing is an error, the rest is a line in the summary.
 
+# What does not depend on libraries is found out once: the programs, the compiler, libtool's.
+setup_file() {
+    [ ! -f "$srcdir/config.status" ] || return 0
+    cd "$BATS_FILE_TMPDIR"
+    "$srcdir/configure" -q --disable-openmp --without-cuda --without-mpi --cache-file=all
+    grep -E '^(lt|am|ac)_cv_' all | grep -vE '^ac_cv_(env_|header_|lib_|search_|func_|prog_(ac_ct_)?C)' >cache
+}
+
 setup() {
     [ ! -f "$srcdir/config.status" ] || skip "the sources are configured in place"
     cd "$BATS_TEST_TMPDIR"
@@ -9,7 +17,8 @@ setup() {
 }
 
 configure() {
-    "$srcdir/configure" -q --disable-openmp --without-cuda --without-mpi "$@"
+    cp "$BATS_FILE_TMPDIR/cache" .
+    "$srcdir/configure" -q --cache-file=cache --disable-openmp --without-cuda --without-mpi "$@"
 }
 
 @test "a library that was asked for and is missing is an error with its package" {
@@ -74,7 +83,8 @@ SCRIPT
 }
 
 configure_cuda() {
-    "$srcdir/configure" -q --disable-openmp --without-mpi "$@"
+    cp "$BATS_FILE_TMPDIR/cache" .
+    "$srcdir/configure" -q --cache-file=cache --disable-openmp --without-mpi "$@"
 }
 
 @test "CUDA is taken from the directory that is named, else from where nvcc is found" {

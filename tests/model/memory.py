@@ -35,7 +35,7 @@ def main():
     if not python:
         skip_all("no Python with torch")
     draw = random.Random(driver.SEED)
-    chosen = draw.sample(NETWORKS, 3) + draw.sample(CUT_ANYWHERE, 1)
+    chosen = draw.sample(NETWORKS, 2) + draw.sample(CUT_ANYWHERE, 1)
     tap.note(f"drawn with TASUKI_TEST_SEED={driver.SEED}")
     for name in NETWORKS + CUT_ANYWHERE if driver.LONG else chosen:
         tap.test(f"{name}: memory from a cost file", is_forecast, python, name)

@@ -27,12 +27,17 @@ def groups_allowed(case, layout, micro_batches):
             all(edge % g == 0 for edge in edges)]
 
 
+def some(draw, names, n=4):
+    """A sample; all where TASUKI_TEST_LONG is set."""
+    return names if driver.LONG else draw.sample(names, n)
+
+
 class Drawn(Tap):
     """Of each test is drawn whether its ranks are processes of MPI or threads of one process."""
 
     def __init__(self, session, draw):
         super().__init__()
-        self.session, self.draw, self.share = session, draw, 0.5
+        self.session, self.draw, self.share = session, draw, 0.75
 
     def test(self, name, function, *args, **options):
         self.session.one_process = self.draw.random() < self.share
@@ -90,7 +95,7 @@ def chosen(draw, everything, layouts):
 
 def matrix(tap, session, baselines, draw, precision, samples):
     for name in MODELS:
-        layouts = LAYOUTS if driver.LONG else draw.sample(LAYOUTS, samples)
+        layouts = some(draw, LAYOUTS, samples)
         everything = list(itertools.product(layouts, SCHEDULES, MICRO_BATCHES))
         for layout, schedule, micro_batches in chosen(draw, everything, layouts):
             options = {}
@@ -115,9 +120,9 @@ def odd_counts(tap, session, baselines, draw):
                  global_batch=35)
 
 
-def unequal_shares(tap, session, baselines):
+def unequal_shares(tap, session, baselines, draw):
     """Three replicas of eight samples own 2, 3 and 3."""
-    for name in MODELS:
+    for name in some(draw, MODELS):
         options = {"batchnorm_samples": 1} if name == "cnn" else {}
         tap.test(f"{name}: 3 replicas of 8 samples give the one-rank curve", same_as_one_rank,
                  session, baselines, name, (3, 1), "1f1b", 3, "float64", **options)
@@ -170,7 +175,7 @@ def pipelines_as_one_rank(session, baselines, name, layout, pipelines, schedule)
 
 def whole_pipelines(tap, session, baselines, draw):
     """Copies of the whole pipeline: gradients are summed over all replicas of all of them."""
-    for name in MODELS:
+    for name in some(draw, MODELS):
         layout, pipelines = draw.choice([((1, 1), 2), ((2, 1), 2), ((1, 1), 3), ((1, 2), 2)])
         schedule = draw.choice(SCHEDULES)
         tap.test(f"{name}: {pipelines} pipelines of stages {driver.replicas_text(layout)}, "
@@ -266,7 +271,7 @@ def several_chunks(tap, session, baselines, draw):
              ("interleaved", 2, 2, 1), ("interleaved", 2, 3, 1), ("interleaved", 1, 3, 1),
              ("interleaved", 2, 2, 2)]
     for name in MODELS:
-        for fold in folds if driver.LONG else draw.sample(folds, 3):
+        for fold in some(draw, folds, 2):
             schedule, devices, chunks, replicas = fold
             counts = [c for c in (4, 6, 8) if schedule == "zb-v" or c % devices == 0]
             count = draw.choice(counts)
@@ -458,7 +463,7 @@ def late(tap, session, baselines, draw):
     """Without a flush between steps, whatever else is asked for, and with random delays."""
     others = [{}, {"zero": True}, {"recompute": "full"}, {"recompute": "selective"},
               {"clip_norm": 1e6}, {"ema": 0.9}]
-    for name in MODELS:
+    for name in some(draw, MODELS):
         layouts = [(1, 1, 1, 1), draw.choice([(2, 2), (1, 2, 1), (2, 1), (1, 3)])]
         for layout in layouts:
             options = draw.choice(others) if layout != layouts[0] else {}
@@ -505,16 +510,16 @@ def main():
     try:
         session.load(MODELS)
         tap.note(f"{session.source}; drawn with TASUKI_TEST_SEED={driver.SEED}")
-        matrix(tap, session, baselines, draw, "float64", 4)
+        matrix(tap, session, baselines, draw, "float64", 3)
         odd_counts(tap, session, baselines, draw)
-        unequal_shares(tap, session, baselines)
+        unequal_shares(tap, session, baselines, draw)
         whole_pipelines(tap, session, baselines, draw)
         several_chunks(tap, session, baselines, draw)
         chunks_go_on(tap, session, baselines)
         plain_accumulation(tap, session, draw)
         optimizer_states_in_shards(tap, session, baselines, draw)
         forward_run_again(tap, session, draw)
-        matrix(tap, session, baselines, draw, "float32", 2)
+        matrix(tap, session, baselines, draw, "float32", 1)
         tap.share = 0                   # what follows is about MPI's messages
         rendezvous(tap, session, baselines, draw)
         late(tap, session, baselines, draw)

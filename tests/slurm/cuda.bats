@@ -31,6 +31,14 @@ take_small() {
     model="$model --cost $1.json --global-batch 8 --steps 3 --lr 0.03 -q"
 }
 
+# drawn N CASE...: $drawn has N of them; all where TASUKI_TEST_LONG is set.
+drawn() {
+    local n=$1
+    shift
+    [ -z "${TASUKI_TEST_LONG-}" ] || n=$#
+    mapfile -t drawn < <(shuf -n "$n" -e -- "$@")
+}
+
 needs_mpi() {
     local reason
     reason=$(no_mpi)
@@ -125,7 +133,8 @@ near_curve() {
 
 @test "16 bits: curves of one stage, of two, run again, and of replicas are near float32's" {
     local plan name net ranks precision
-    for name in transformer transformer-post tied; do
+    drawn 1 transformer transformer-post tied
+    for name in "${drawn[@]}"; do
         net="$srcdir/tests/data/model/$name/model.onnx --optimizer momentum --threads 1 -q
             --data $srcdir/tests/data/model/$name/train.safetensors"
         "$TASUKI" profile $net --batch-size 4,8 -o cost.json
@@ -293,8 +302,9 @@ scales() {
     "$TASUKI" profile $net --batch-size 18,36 -o cost.json
     net="$net --cost cost.json --device cuda --precision fp16 --global-batch 72 --no-shuffle"
     net="$net --lr 0.01 --ema 0.5 --deterministic"
-    for plan in "--stages 1 --micro-batches 2" "--stages 1 --replicas 2 --zero --clip-norm 1" \
-        "--schedule zb-h1 --stages 2 --replicas 1,1 --micro-batches 4"; do
+    drawn 1 "--stages 1 --micro-batches 2" "--stages 1 --replicas 2 --zero --clip-norm 1" \
+        "--schedule zb-h1 --stages 2 --replicas 1,1 --micro-batches 4"
+    for plan in "${drawn[@]}"; do
         echo "$plan"
         on_fake "$TASUKI" train $net $plan --ranks-in-process 2 --loss-scale 67108864 --steps 7 \
             --log all
@@ -469,10 +479,11 @@ scales() {
     needs_mpi
     export TASUKI_FAKE_WATCH=1
     "$TASUKI" train $model --log cpu.jsonl --stages 1 --micro-batches 1
-    for plan in "--stages 2 --replicas 1,1 --micro-batches 4" \
+    drawn 2 "--stages 2 --replicas 1,1 --micro-batches 4" \
         "--stages 1 --replicas 2 --micro-batches 1" \
         "--stages 1 --replicas 2 --micro-batches 2 --zero" \
-        "--schedule interleaved --stages 4 --replicas 1,1,1,1 --micro-batches 4"; do
+        "--schedule interleaved --stages 4 --replicas 1,1,1,1 --micro-batches 4"
+    for plan in "${drawn[@]}"; do
         echo "$plan"
         rm -f cuda.jsonl
         TASUKI_FAKE_SEED=$RANDOM timeout 300 mpirun -n 2 \
