@@ -256,6 +256,9 @@ int launcher_run(const struct options *options, char *const *words, struct err *
     for (int i = 0; i < l.n_names; i++)
         free(l.names[i]);
     free(l.names);
+    for (int i = 0; i < l.n_memories; i++)
+        free(l.memories[i].node);
+    free(l.memories);
     free(l.bind);
     free(l.home);
     free(l.guard_node);

@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/oom.h"
 #include "train/health.h"
 
 struct err;
@@ -31,6 +32,12 @@ struct launcher_tries {
     bool resume;                /* the next step */
 };
 
+/* What a node that answered had ended for want of memory. */
+struct launcher_memory {
+    char *node;
+    struct oom oom;
+};
+
 struct launcher {
     const struct options *options;
     char *const *words;         /* what "tasuki train" was told */
@@ -41,6 +48,8 @@ struct launcher {
     int64_t nodes;              /* that the job has */
     int n_names;                /* of those, the good ones; 0: not known, */
     char **names;               /* take as many as the job has */
+    int n_memories;
+    struct launcher_memory *memories;   /* of all that were ever asked */
     int64_t tasks, cpus, gpus;  /* of a node, a task, a node; 0: not known, not said */
     char *bind;                 /* what ranks are told (train/bind.h); NULL: srun binds them */
     char *order;                /* file: the node of each rank; NULL: as Slurm does it */

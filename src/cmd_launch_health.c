@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/oom.h"
 #include "base/option.h"
 #include "cmd_launch.h"
 #include "scheduler/slurm/gres.h"
@@ -124,6 +125,29 @@ static bool is_drained(const struct slurm_node *node)
     return node && (strstr(node->state, "drain") || strstr(node->state, "fail"));
 }
 
+static struct oom *memory_of(struct launcher *l, const char *node)
+{
+    struct launcher_memory *memory;
+
+    for (int i = 0; i < l->n_memories; i++)
+        if (strcmp(l->memories[i].node, node) == 0)
+            return &l->memories[i].oom;
+    memory = mem_push((void **)&l->memories, &l->n_memories, sizeof(*memory));
+    *memory = (struct launcher_memory){ mem_strdup(node), { .group = -1, .machine = -1 } };
+    return &memory->oom;
+}
+
+/* Ranks say it of each other, where others of that node live. */
+static void look_at_memory(struct launcher *l, const char *node, const struct oom *now)
+{
+    struct oom *before = memory_of(l, node);
+    char text[240];
+
+    if (oom_text(before, now, node, "the launcher last asked", text, sizeof(text)))
+        log_warning("%s: " OOM_ADVICE, text);
+    *before = *now;
+}
+
 static void look(struct launcher *l, const struct slurm_facts *facts, enum fitness *fitness,
                  char **why)
 {
@@ -141,6 +165,8 @@ static void look(struct launcher *l, const struct slurm_facts *facts, enum fitne
     for (int i = 0; i < l->n_names; i++) {
         const struct slurm_node *node = find_node(facts, l->names[i]);
 
+        if (answers[i].there)
+            look_at_memory(l, l->names[i], &answers[i].health.oom);
         if (!answers[i].there && answers[i].asked)
             why[i] = silence(&answers[i]);
         else if (!answers[i].there && !l->told && starts)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/oom.h"
 #include "topology/node_read.h"
 
 /* First line of a file without its newline; "" where there is none. */
@@ -113,42 +114,9 @@ static void read_cpus(struct topo_node *node)
             node->usable[node->n_usable++] = (int)i;
 }
 
-/* The limits of this process's control group and of those above it. */
-static double limit_of_groups(double memory)
-{
-    FILE *file = fopen("/proc/self/cgroup", "re");
-    char line[1024], path[2048], *group = NULL;
-    double limit;
-
-    while (file && fgets(line, sizeof(line), file)) {
-        line[strcspn(line, "\n")] = '\0';
-        if (strncmp(line, "0::", 3) == 0)
-            group = line + 3;
-        if (group)
-            break;
-    }
-    if (file)
-        fclose(file);
-    while (group) {
-        char *slash = strrchr(group, '/');
-
-        snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", group);
-        limit = read_number(path);
-        if (limit > 0 && limit < memory)
-            memory = limit;
-        if (!slash)
-            break;
-        *slash = '\0';
-    }
-    limit = read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes");
-    return limit > 0 && limit < memory ? limit : memory;
-}
-
 static void read_memory(struct topo_node *node)
 {
-    double memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-
-    node->memory = limit_of_groups(memory);
+    node->memory = oom_look("").limit;
     node->l2 = sysconf(_SC_LEVEL2_CACHE_SIZE) > 0 ? (double)sysconf(_SC_LEVEL2_CACHE_SIZE) : 0;
     node->l3 = sysconf(_SC_LEVEL3_CACHE_SIZE) > 0 ? (double)sysconf(_SC_LEVEL3_CACHE_SIZE) : 0;
 }

@@ -548,6 +548,10 @@ static void blame(struct comm *comm, const struct watch_verdict *verdict, struct
     } else if (verdict->cause == WATCH_DIED && known) {
         err_set(err, "rank %d (%s) is lost: its process has ended%s", verdict->rank,
                 comm->hosts[verdict->rank], others);
+        if (verdict->text[0]) {
+            err_hint(err, "%s", verdict->text);
+            comm->starved = 1 + verdict->rank;
+        }
     } else if (verdict->cause == WATCH_CUT) {
         err_set(err, "%s", verdict->text);
     } else {
@@ -588,6 +592,11 @@ void comm_follow(struct comm *comm, struct err *err)
         return;
     launch_linger();
     _exit(err->code ? (int)err->code : EXIT_FAILED);
+}
+
+int comm_starved(const struct comm *comm)
+{
+    return comm->starved - 1;
 }
 
 void comm_abort(struct comm *comm, int code)

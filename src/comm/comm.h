@@ -157,6 +157,10 @@ int comm_all_gather(struct comm_group *group, void *data, size_t n, enum dtype d
  * (host): " put before the text. Only comm_abort() may follow.
  */
 void comm_follow(struct comm *comm, struct err *err);
+/* After that: the rank that died, where 'err' says that its node has ended processes for want of
+ * memory; else -1.
+ */
+int comm_starved(const struct comm *comm);
 /* What rank 0 learns of such a failure of another rank is told to 'tell' before it leaves. */
 void comm_tell(struct comm *comm, void (*tell)(void *data, const char *text), void *data);
 

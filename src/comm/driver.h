@@ -11,7 +11,7 @@
 #include "comm/patience.h"
 #include "comm/where.h"
 
-#define COMM_DRIVER_VERSION 7
+#define COMM_DRIVER_VERSION 8
 #define COMM_DRIVER_SYMBOL "tasuki_comm_driver"
 
 struct comm_driver {
@@ -58,6 +58,7 @@ struct comm {
     char library[128];
     bool agreed;                /* all ranks know of a failure, and have the same text */
     int speaker;                /* of that: the rank that says it */
+    int starved;                /* 1 + what comm_starved() says */
     struct patience patience;
     struct where where;
     const struct sighting *standstill;  /* see comm_standstill() */

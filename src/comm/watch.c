@@ -91,6 +91,10 @@ static void take_news(struct watch *w, const struct link *link, const struct not
         watch_decide(w, &verdict);
     else if (note->kind == NOTE_ASK && link->up)
         watch_say_where(w);
+    else if (note->kind == NOTE_MEMORY && link->up)
+        watch_say_memory(w, link);
+    else if (note->kind == NOTE_MEMORY)
+        watch_note_memory(w, verdict.text);
     else if (note->kind == NOTE_STUCK)
         watch_hear_stuck(w);
     else if (note->kind == NOTE_CUT && !link->up && note->rank >= 0 &&
@@ -454,6 +458,7 @@ int watch_start(struct comm *comm, struct watch **watch, struct err *err)
     w->listener = w->wake = -1;
     atomic_init(&w->bound, LOST_AFTER);
     w->end_of_meeting = clock_now() + MEETING;
+    w->memory = oom_look("");
     init_lock(w);
     choose_hubs(w);
     make_links(w);

@@ -40,7 +40,8 @@ struct watch_verdict {
     int rank;       /* lowest of those lost; the one that failed, or is stuck; -1: not known */
     int lost;       /* how many are at once */
     int speaker;    /* the rank that is to say so, -1: none; the lowest that lives, where one died */
-    char text[240]; /* what the one that failed says, on rank 0; who cannot be reached */
+    char text[240]; /* what the one that failed says, on rank 0; who cannot be reached; of the one
+                     * that died, that its node was short of memory, if so */
     const struct sighting *ranks;   /* [size], on the speaker of the last two; to be freed */
 };
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Who died, who is stuck, and who says so. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,46 @@ static int lowest_living(const struct watch *w)
     return lowest;
 }
 
+static void look_at_memory(const struct watch *w, char *text, size_t size)
+{
+    const struct oom now = oom_look("");
+
+    oom_text(&w->memory, &now, w->comm->hosts[w->comm->rank], "the run started", text, size);
+}
+
+void watch_say_memory(const struct watch *w, const struct link *link)
+{
+    struct note answer = { .kind = NOTE_MEMORY, .rank = w->comm->rank };
+
+    look_at_memory(w, answer.text, sizeof(answer.text));
+    link_send(link, &answer);
+}
+
+void watch_note_memory(struct watch *w, const char *text)
+{
+    if (*text)
+        snprintf(w->memory_text, sizeof(w->memory_text), "%s", text);
+}
+
+/* Is there anybody to be asked, on another node, where a rank died? */
+static bool ask_about_memory(const struct watch *w, int rank)
+{
+    bool asked = false;
+
+    if (comm_same_host(w->comm, w->comm->rank, rank))
+        return false;
+    for (int i = 0; i < w->n_links; i++) {
+        const struct link *link = &w->links[i];
+
+        if (link->state != LINK_LIVE || link->up || link->rank == rank ||
+            !comm_same_host(w->comm, link->rank, rank))
+            continue;
+        link_send(link, &(struct note){ .kind = NOTE_MEMORY, .rank = w->comm->rank });
+        asked = true;
+    }
+    return asked;
+}
+
 /* Those that are lost as the lowest of them is. */
 static struct watch_verdict count_lost(const struct watch *w)
 {
@@ -63,8 +104,14 @@ static struct watch_verdict count_lost(const struct watch *w)
         verdict.rank = verdict.rank < 0 ? r : verdict.rank;
         verdict.lost += w->lost[r] == w->lost[verdict.rank];
     }
-    if (verdict.rank < 0 || w->lost[verdict.rank] != LOSS_CUT)
+    if (verdict.rank < 0)
         return verdict;
+    if (w->lost[verdict.rank] == LOSS_DIED) {
+        memcpy(verdict.text, w->memory_text, sizeof(verdict.text));
+        if (!verdict.text[0] && comm_same_host(w->comm, verdict.rank, w->comm->rank))
+            look_at_memory(w, verdict.text, sizeof(verdict.text));
+        return verdict;
+    }
     verdict.cause = WATCH_CUT;
     watch_cut_text(w->comm, w->lost, w->witness, atomic_load(&w->bound), verdict.text,
                    sizeof(verdict.text));
@@ -132,7 +179,7 @@ void watch_note_death(struct watch *w, const struct link *link)
     if (w->heard)
         w->heard[link->rank].gone = true;
     if (watch_is_hub(w) && !link->up && w->decide_at == 0)
-        w->decide_at = time + GATHERING;
+        w->decide_at = time + (ask_about_memory(w, link->rank) ? ASKED : GATHERING);
     if (link->up && w->suspect_at == 0)
         w->suspect_at = time + SILENCE;
 }

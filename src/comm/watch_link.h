@@ -31,7 +31,8 @@ enum note_kind {
     NOTE_HERE,          /* where the sender is: every now and then, and when asked */
     NOTE_ASK,
     NOTE_STUCK,         /* nothing has moved for the sender for too long */
-    NOTE_CUT            /* the sender cannot reach 'rank' */
+    NOTE_CUT,           /* the sender cannot reach 'rank' */
+    NOTE_MEMORY         /* on the receiver's node a rank died: for want of memory? And the answer */
 };
 
 /* All that is ever sent. */
@@ -41,7 +42,7 @@ struct note {
     int32_t rank, lost, speaker, cause;
     union {
         struct whereabouts at;      /* of here */
-        char text[240];             /* of failed and verdict: why */
+        char text[240];             /* of failed and verdict: why; of the answer of memory */
     };
 };
 

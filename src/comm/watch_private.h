@@ -8,12 +8,14 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "base/oom.h"
 #include "comm/driver.h"
 #include "comm/watch.h"
 #include "comm/watch_link.h"
 
 #define HUBS 2              /* ranks that watch: rank 0, and one for when that dies */
 #define GATHERING 0.1       /* seconds: ranks of one node do not die in one instant */
+#define ASKED 0.3           /* the same where those of its node are asked about its memory */
 #define CUT_OFF 3.0         /* who is cut off lets the others decide first */
 
 enum { LEAVE_NOT, LEAVE_BYE, LEAVE_FAILED };
@@ -50,6 +52,8 @@ struct watch {
     bool yielded;                   /* has let those decide first */
     struct heard *heard;            /* [size], of ranks that watch */
     struct watch_verdict failure;   /* of a rank that has said why, once its cause is that */
+    struct oom memory;              /* of this node, when this began */
+    char memory_text[240];          /* what the node of a rank that died says; "": nothing */
     double decide_at, suspect_at;   /* clock; 0: not */
     bool vain;                      /* some rank waits in vain */
     double beat_at, asked_at, look_at, leave_by;
@@ -73,6 +77,9 @@ void watch_judge(struct watch *w);
 /* Both ranks that watch are silent. */
 void watch_suspect(struct watch *w);
 void watch_note_death(struct watch *w, const struct link *link);
+/* Asked whether this node was short of memory, or answered by another one. */
+void watch_say_memory(const struct watch *w, const struct link *link);
+void watch_note_memory(struct watch *w, const char *text);
 void watch_say_where(struct watch *w);
 /* Of all others there is to be news. */
 void watch_ask_all(struct watch *w);

@@ -112,7 +112,7 @@ struct health health_look(const struct health_needs *needs)
     const char *name = getenv("SLURMD_NODENAME");
     struct health h = { .node = mem_strdup(name ? name : ""), .cpus = count_cpus(),
                         .memory = whole_memory(), .gpus = -1,
-                        .trouble = look_at_folders(needs) };
+                        .trouble = look_at_folders(needs), .oom = oom_look("") };
 
     if (needs->gpus)
         look_at_gpus(&h, needs->gpus);
@@ -132,11 +132,13 @@ static const char *text_of(const char *text)
 
 char *health_line(const struct health *h)
 {
-    json_t *json = json_pack("{s:s, s:s, s:I, s:f, s:I, s:s, s:s, s:s}", "schema",
-                             "tasuki-health", "node", text_of(h->node), "cpus",
+    json_t *json = json_pack("{s:s, s:s, s:I, s:f, s:I, s:s, s:s, s:s, s:f, s:b, s:I, s:I}",
+                             "schema", "tasuki-health", "node", text_of(h->node), "cpus",
                              (json_int_t)h->cpus, "memory", h->memory, "gpus",
                              (json_int_t)h->gpus, "driver", text_of(h->driver), "trouble",
-                             text_of(h->trouble), "missing", text_of(h->missing));
+                             text_of(h->trouble), "missing", text_of(h->missing), "limit",
+                             h->oom.limit, "grouped", (int)h->oom.grouped, "group_ended",
+                             (json_int_t)h->oom.group, "ended", (json_int_t)h->oom.machine);
     char *line = json ? json_dumps(json, JSON_COMPACT) : NULL;
 
     json_decref(json);
@@ -147,17 +149,21 @@ bool health_read(const char *line, struct health *h)
 {
     json_t *json = *line == '{' ? json_loads(line, 0, NULL) : NULL;
     const char *schema, *node, *driver, *trouble, *missing;
-    json_int_t cpus, gpus;
-    double memory;
+    json_int_t cpus, gpus, group, machine;
+    double memory, limit;
+    int grouped;
     bool good = json &&
-                json_unpack(json, "{s:s, s:s, s:I, s:F, s:I, s:s, s:s, s:s}", "schema", &schema,
-                            "node", &node, "cpus", &cpus, "memory", &memory, "gpus", &gpus,
-                            "driver", &driver, "trouble", &trouble, "missing", &missing) == 0 &&
+                json_unpack(json, "{s:s, s:s, s:I, s:F, s:I, s:s, s:s, s:s, s:F, s:b, s:I, s:I}",
+                            "schema", &schema, "node", &node, "cpus", &cpus, "memory", &memory,
+                            "gpus", &gpus, "driver", &driver, "trouble", &trouble, "missing",
+                            &missing, "limit", &limit, "grouped", &grouped, "group_ended", &group,
+                            "ended", &machine) == 0 &&
                 strcmp(schema, "tasuki-health") == 0;
 
     if (good)
         *h = (struct health){ mem_strdup(node), cpus, memory, gpus, mem_strdup(driver),
-                              mem_strdup(trouble), mem_strdup(missing) };
+                              mem_strdup(trouble), mem_strdup(missing),
+                              { limit, grouped, group, machine } };
     json_decref(json);
     return good;
 }

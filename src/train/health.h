@@ -11,6 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/oom.h"
+
 struct topo_node;
 
 /* What a node says of itself. */
@@ -22,6 +24,7 @@ struct health {
     char *driver;           /* why it shows none, or what is wrong with one; "" */
     char *trouble;          /* with a folder that ranks write to; "" */
     char *missing;          /* a file that is not there, or cannot be read; "" */
+    struct oom oom;         /* processes that it ended for want of memory so far */
 };
 
 /* What is asked for, and what Slurm says. */

@@ -7,6 +7,8 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/oom.h"
+#include "topology/report.h"
 #include "train/fate.h"
 #include "train/session.h"
 #include "train/standstill.h"
@@ -19,6 +21,40 @@ static void log_failure(struct session *s, const struct err *err)
                                  json_is_text(err->text) ? err->text : "not UTF-8", "ranks",
                                  standstill_to_json(s->comm), "usage",
                                  session_usage_alone(s)));
+}
+
+/* Bytes that the plan foresees for a rank, in all of its stages. */
+static double planned_memory(const struct session *s, int rank)
+{
+    double bytes = 0;
+
+    for (int stage = 0; stage < s->placement.n_stages; stage++) {
+        int n;
+        const int *ranks = placement_stage(&s->placement, stage, &n);
+
+        for (int i = 0; i < n; i++)
+            bytes += ranks[i] == rank ? s->plan->stages[stage].memory : 0;
+    }
+    return bytes;
+}
+
+/* A rank has died on a node that was short of memory. */
+static void advise(const struct session *s, struct err *err)
+{
+    int rank = comm_starved(s->comm);
+    char mine[24], sum[24];
+    double all = 0;
+
+    if (rank < 0)
+        return;
+    for (int r = 0; r < s->size; r++)
+        all += comm_same_host(s->comm, r, rank) ? planned_memory(s, r) : 0;
+    /* Else it is the memory of GPUs, or not known. */
+    if (all > 0 && !s->gpu[0])
+        err_hint(err, "the plan foresees %s for rank %d, and %s for all ranks there, libraries and "
+                 "files not counted", report_bytes(planned_memory(s, rank), mine), rank,
+                 report_bytes(all, sum));
+    err_hint(err, OOM_ADVICE "%s", s->gpu[0] ? "" : ", or plan for less (--memory)");
 }
 
 /* Another rank has failed by itself, which says so. */
@@ -46,6 +82,7 @@ int train_run(const struct train_settings *settings, const struct topo_node *nod
         comm_tell(comm, log_other, &session);
         nccl_abort(session.nccl);
         comm_follow(comm, err);
+        advise(&session, err);
         session_unlock(&session);
         log_failure(&session, err);
         fate_tell(comm, (int)err->code, false, NAN, err->text);

@@ -7,6 +7,7 @@ TASUKI=${TASUKI:-$builddir/tasuki}
 export TASUKI_PKGLIBDIR=${TASUKI_PKGLIBDIR:-$builddir/.libs}
 comm_check=$builddir/tests/comm_check
 lab=$srcdir/tests/slurm/lab
+starve=$srcdir/tests/slurm/starve
 
 # Why ranks cannot be started here, or nothing.
 no_mpi() {

@@ -18,13 +18,14 @@ teardown_file() {
 setup() {
     begin_in_lab --steps 2 --device cpu
     PATIENCE=60
-    mounts=()
+    mounts=() group=
 }
 
 teardown() {
     local entry
     [ -z "$WHY_NOT" ] || return 0
     "$lab" run scancel --user=root
+    [ -z "$group" ] || "$lab" at n2 rmdir "$group"
     for entry in "${mounts[@]}"; do
         "$lab" at "${entry%%:*}" umount "${entry#*:}"
     done
@@ -141,6 +142,31 @@ put_over() {
     allocate
     [ "$status" -eq 0 ]
     [[ "$output" != *"is left out"* ]]
+}
+
+# Rank 0, on another node, asks the one that is left there; then the launcher asks each node.
+@test "of a rank that the kernel ends for want of memory its node says so, and restarts have an end" {
+    local folder=/sys/fs/cgroup/memory/tasuki-test-$$ job code=0 pids
+    "$lab" at n2 sh -c 'mount -t tmpfs none /sys/fs/cgroup && mkdir /sys/fs/cgroup/memory &&
+        mount -t cgroup -o memory none /sys/fs/cgroup/memory && "$@"' sh "$starve" make "$folder" 128 ||
+        skip "no control group of v1 can be made here"
+    mounts+=(n2:/sys/fs/cgroup/memory n2:/sys/fs/cgroup)
+    group=$folder
+    TASUKI_TEST_DELAY=1:30000 "$lab" run timeout -s KILL 200 salloc -Q -N2 --ntasks-per-node=2 \
+        --no-kill "$TASUKI" train "${training[@]}" --replicas 4 --steps 100000 --checkpoint c \
+        --max-restarts 0 --log log >out 2>&1 3>&- &
+    job=$!
+    wait_until has_line log '^{"step":2,'
+    pids=$("$lab" at n2 pgrep -x tasuki)
+    "$lab" at n2 "$starve" take "$group" $pids
+    "$lab" at n2 "$starve" fill "$group" "${pids##*[^0-9]}"
+    wait $job || code=$?
+    cat out
+    [ $code -eq 1 ]
+    grep -q 'rank [23] (n2) is lost: its process has ended; the kernel of n2 has ended [12] process' out
+    grep -q ' since the run started (limit of the control group: 0.125 GiB); the plan foresees ' out
+    grep -q 'warning: the kernel of n2 has ended .* since the launcher last asked .* ask for more' out
+    grep -q 'giving up: 0 restarts brought no new checkpoint' out
 }
 
 @test "where too few are left for what was asked, one error says so; a batch job is requeued" {

@@ -8,6 +8,11 @@ setup() {
     reason=$(no_mpi)
     [ -z "$reason" ] || skip "$reason"
     mpi_environment
+    group=
+}
+
+teardown() {
+    [ -z "$group" ] || rmdir "$group"
 }
 
 @test "comm works over 4 ranks of mpirun" {
@@ -91,6 +96,39 @@ setup() {
         [ "$(grep -c "rank $victim (.*) is lost: its process has ended\$" <<<"$output")" -eq 1 ]
         [ "$(grep -c '^comm_check: rank' <<<"$output")" -eq 1 ]
     done
+}
+
+# A rank of mpirun among processes: rank_of RANK PID...
+rank_of() {
+    local pid
+    for pid in "${@:2}"; do
+        grep -qsz "^OMPI_COMM_WORLD_RANK=$1\$" "/proc/$pid/environ" && echo "$pid" && return
+    done
+}
+
+@test "of a rank that the kernel ends for want of memory it is said, with limit and forecast" {
+    local folder=/sys/fs/cgroup/memory/tasuki-test-$$ code=0 job
+    cd "$BATS_TEST_TMPDIR"
+    "$starve" make "$folder" 128 || skip "no control group of v1 can be made here"
+    group=$folder
+    [[ "$("$starve" run "$group" "$TASUKI" topo)" == *" memory "*" 128 MiB"* ]]
+    TASUKI_MEASURE=none TASUKI_TEST_DELAY=1:30000 timeout 300 "$starve" run "$group" \
+        mpirun -n 2 "$TASUKI" train "$srcdir/etc/demo/digits.onnx" --data synthetic:64 \
+        --global-batch 32 --stages 2 --steps 100000 --log log >out 2>&1 3>&- &
+    job=$!
+    wait_until has_line log '^{"step":2,'
+    "$starve" fill "$group" "$(rank_of 1 $(cat "$group/cgroup.procs"))"
+    wait $job || code=$?
+    cat out
+    [ $code -ne 0 ]
+    [ $code -ne 124 ]
+    output=$(grep 'error: rank' out)
+    [[ "$output" == *"rank 1 ("*") is lost: its process has ended; the kernel of "* ]]
+    [[ "$output" =~ " has ended "[12]" process"(es)?" of the ranks' control group for want of memory" ]]
+    [[ "$output" == *" since the run started (limit of the control group: 0.125 GiB); the plan "* ]]
+    [[ "$output" =~ "the plan foresees "[0-9.]+" "[KM]"iB for rank 1, and "[0-9.]+" "[KM]"iB for all" ]]
+    [[ "$output" == *"; ask for more memory on each node, or run fewer ranks there, or plan"* ]]
+    grep -q '"event":"failed".*for want of memory' log
 }
 
 @test "topo under mpirun prints one allocation" {

@@ -33,7 +33,8 @@ static const char srun[] =
     "ls \"$ASKED\" | grep -c now >>\"$ASKED/counts\"\n"
     "sleep 0.1\n"
     "printf '{\"schema\": \"tasuki-health\", \"node\": \"%s\", \"cpus\": 4, \"memory\": 1.0,' $list\n"
-    "printf ' \"gpus\": -1, \"driver\": \"\", \"trouble\": \"\", \"missing\": \"\"}\\n'\n"
+    "printf ' \"gpus\": -1, \"driver\": \"\", \"trouble\": \"\", \"missing\": \"\", \"limit\": 1.0,'\n"
+    "printf ' \"grouped\": false, \"group_ended\": -1, \"ended\": -1}\\n'\n"
     "rm \"$ASKED/$$.now\"\n";
 
 /* What follows the options of srun does not matter here. */

@@ -26,7 +26,8 @@ static struct nodes alike(void)
     struct nodes nodes = { 0 };
 
     for (int i = 0; i < N; i++) {
-        nodes.said[i] = (struct health){ nothing, 64, 256 * GIB, 4, nothing, nothing, nothing };
+        nodes.said[i] = (struct health){ nothing, 64, 256 * GIB, 4, nothing, nothing, nothing,
+                                          { 0 } };
         nodes.slurm[i] = (struct health_record){ 64, 250 * GIB, 4, 4, gres };
     }
     return nodes;
@@ -165,6 +166,10 @@ static void a_look_at_this_node_survives_its_line(void **state)
     assert_int_equal(read.gpus, 1);
     assert_string_equal(read.trouble, "/nowhere/at/all: No such file or directory");
     assert_string_equal(read.missing, "/nowhere/data: No such file or directory");
+    assert_true(read.oom.limit > 0);
+    assert_int_equal(read.oom.group, said.oom.group);
+    assert_int_equal(read.oom.machine, said.oom.machine);
+    assert_int_equal(read.oom.grouped, said.oom.grouped);
     assert_false(health_read("srun: error: {", &read));
     assert_false(health_read("{\"schema\":\"tasuki-health\"}", &read));
     assert_false(health_read("{\"schema\":", &read));

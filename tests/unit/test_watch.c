@@ -4,9 +4,12 @@
 
 #include <poll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
+#include "base/oom.h"
 #include "comm/driver.h"
 #include "comm/watch.h"
 #include "comm/watch_private.h"
@@ -62,6 +65,16 @@ static int next_note(struct link *link, struct note *note)
         status = link_read(link, note);
     } while (status == 0);
     return status;
+}
+
+/* The other end of a connection. */
+static struct link join(struct link *link)
+{
+    int ends[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+    link->fd = ends[0];
+    return (struct link){ .state = LINK_LIVE, .fd = ends[1] };
 }
 
 static struct link connect_as(int rank, const struct link_place *place)
@@ -221,6 +234,95 @@ static void of_whom_nothing_is_heard_for_long_is_stopped(void **state)
     (void)state;
 }
 
+/* Ranks 2 and 3 are on a node where none of those that watch is. All lies at hand: nothing takes its
+ * time.
+ */
+static void of_a_rank_that_died_its_node_is_asked_about_its_memory(void **state)
+{
+    static const char *nodes[] = { "n1", "n1", "n2", "n2" };
+    struct comm comm = { .size = 4, .hosts = (char **)(uintptr_t)nodes };
+    enum loss lost[4] = { LOSS_NONE };
+    struct link links[3] = { { .state = LINK_LIVE, .rank = 1 }, { .state = LINK_LIVE, .rank = 2 },
+                             { .state = LINK_LIVE, .rank = 3 } }, near, lives;
+    struct watch w = { .comm = &comm, .hub = { 0, 1 }, .n_links = 3, .links = links, .lost = lost,
+                       .memory = oom_look("") };
+    struct note note;
+
+    near = join(&links[0]);
+    lives = join(&links[1]);
+    pthread_mutex_init(&w.lock, NULL);
+    pthread_cond_init(&w.told, NULL);
+    watch_note_death(&w, &links[2]);
+    assert_int_equal(next_note(&lives, &note), 1);
+    assert_int_equal(note.kind, NOTE_MEMORY);
+    watch_note_memory(&w, "the kernel of n2 …");
+    watch_note_memory(&w, "");              /* another one has seen nothing */
+    links[2].state = LINK_FREE;
+    watch_judge(&w);
+    assert_int_equal(w.verdict.rank, 3);
+    assert_int_equal(w.verdict.cause, WATCH_DIED);
+    assert_string_equal(w.verdict.text, "the kernel of n2 …");
+    assert_int_equal(next_note(&near, &note), 1);
+    assert_int_equal(note.kind, NOTE_VERDICT);
+    assert_string_equal(note.text, "the kernel of n2 …");
+    for (int i = 0; i < 2; i++)
+        link_close(&links[i]);
+    link_close(&near);
+    link_close(&lives);
+    (void)state;
+}
+
+static void of_a_rank_on_its_own_node_nobody_is_asked(void **state)
+{
+    static const char *nodes[] = { "n1", "n2", "n1", "n1" };
+    struct comm comm = { .size = 4, .hosts = (char **)(uintptr_t)nodes };
+    enum loss lost[4] = { LOSS_NONE };
+    struct link links[2] = { { .state = LINK_LIVE, .rank = 2, .fd = -1 },
+                             { .state = LINK_LIVE, .rank = 3, .fd = -1 } };
+    struct watch w = { .comm = &comm, .hub = { 0, 1 }, .n_links = 2, .links = links, .lost = lost,
+                       .memory = oom_look("") };
+
+    pthread_mutex_init(&w.lock, NULL);
+    pthread_cond_init(&w.told, NULL);
+    watch_note_death(&w, &links[1]);
+    assert_true(w.decide_at < clock_now() + 2 * GATHERING);
+    watch_judge(&w);
+    assert_int_equal(w.verdict.rank, 3);
+    assert_string_equal(w.verdict.text, "");
+    (void)state;
+}
+
+/* Rank 2 is asked by rank 0. */
+static void who_is_asked_about_its_memory_answers_in_any_case(void **state)
+{
+    struct comm comm;
+    struct watch *watch;
+    struct link_place place;
+    struct pollfd arrival = { .fd = link_listen(&place, false), .events = POLLIN };
+    struct link link = { .state = LINK_FREE };
+    struct note note, welcome = { .kind = NOTE_WELCOME };
+
+    memset(places, 0, sizeof(places));
+    places[0] = place;
+    watch = start(&comm, 2, 3);
+    assert_int_equal(poll(&arrival, 1, PATIENCE), 1);
+    assert_true(link_accept(&link, arrival.fd, 0));
+    assert_int_equal(next_note(&link, &note), 1);
+    memcpy(welcome.token, place.token, sizeof(place.token));
+    link_send(&link, &welcome);
+    link_send(&link, &(struct note){ .kind = NOTE_MEMORY });
+    do
+        assert_int_equal(next_note(&link, &note), 1);
+    while (note.kind == NOTE_HERE);
+    assert_int_equal(note.kind, NOTE_MEMORY);
+    assert_int_equal(note.rank, 2);
+    assert_string_equal(note.text, "");
+    watch_leave(watch, NULL);
+    link_close(&link);
+    close(arrival.fd);
+    (void)state;
+}
+
 static void of_a_rank_that_failed_rank_0_learns_why(void **state)
 {
     struct note note = { .kind = NOTE_FAILED, .rank = 2, .text = "the disk is full" };
@@ -354,6 +456,9 @@ int main(void)
         cmocka_unit_test(when_nothing_moves_all_are_asked_and_the_silent_one_is_named),
         cmocka_unit_test(of_whom_nothing_is_heard_for_long_is_stopped),
         cmocka_unit_test(of_a_rank_that_failed_rank_0_learns_why),
+        cmocka_unit_test(of_a_rank_that_died_its_node_is_asked_about_its_memory),
+        cmocka_unit_test(of_a_rank_on_its_own_node_nobody_is_asked),
+        cmocka_unit_test(who_is_asked_about_its_memory_answers_in_any_case),
         cmocka_unit_test(whom_another_rank_cannot_reach_is_lost_to_all),
         cmocka_unit_test(nodes_that_are_cut_off_are_named_with_their_ranks),
         cmocka_unit_test(who_is_silent_but_lives_is_reached),
