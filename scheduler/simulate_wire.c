@@ -196,9 +196,12 @@ static void pace_others(struct sim *sim, const struct route *route, int id, int 
 {
     for (int i = 0; i < route->n; i++) {
         const struct id_list *list = &sim->wire_flows[route->wires[i]];
-        double before = share_of_wire(sim, route->wires[i], list->n + more);
-        double now = share_of_wire(sim, route->wires[i], list->n);
+        double before, now;
 
+        if (list->n == (more < 0))
+            continue;       /* it is alone there */
+        before = share_of_wire(sim, route->wires[i], list->n + more);
+        now = share_of_wire(sim, route->wires[i], list->n);
         for (int k = 0; k < list->n && (now < before || now > before); k++) {
             int other = list->items[k];
             double rate = sim->flows[other].rate;
