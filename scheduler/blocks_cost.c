@@ -17,10 +17,18 @@
 /* Each is aligned in all: parameters, gradients, two of the optimizer's state. */
 #define PARAMETER_ARRAYS 4
 
+/* What the backward of its block reads of each forward value. */
+struct keeping {
+    bool backward, wgrad;
+    bool own, alias;        /* that of its own block does; a part of it, or all, leaves as well */
+    int reader;             /* the last block whose backward reads it */
+};
+
 struct writer {
     struct cost *cost;
     int size;               /* which batch size is being added */
     const struct block_timing *t;
+    const struct keeping *kept;     /* of its graph */
 };
 
 static double bytes_of(const struct writer *w, int value)
@@ -119,13 +127,6 @@ static int root_of(const struct graph *graph, int value)
     }
     return value;
 }
-
-/* What the backward of its block reads of each forward value. */
-struct keeping {
-    bool backward, wgrad;
-    bool own, alias;        /* that of its own block does; a part of it, or all, leaves as well */
-    int reader;             /* the last block whose backward reads it */
-};
 
 /* The block that makes a value; -1: none. */
 static int block_of(const struct writer *w, int value)
@@ -377,7 +378,7 @@ static void add_peaks(const struct writer *w, const struct keeping *keeping,
 static void add_activations(const struct writer *w)
 {
     const struct graph *graph = w->t->graph;
-    struct keeping *kept = find_kept(w);
+    const struct keeping *kept = w->kept;
     struct selection selection;
 
     for (int v = 0; v < graph->n_values; v++) {
@@ -415,7 +416,6 @@ static void add_activations(const struct writer *w)
     add_selective(w, kept, &selection);
     add_peaks(w, kept, &selection);
     selection_clear(&selection);
-    free(kept);
 }
 
 /* A value that the backward of a block reads. */
@@ -458,7 +458,7 @@ static struct reading *find_readings(const struct writer *w, size_t *n)
 static void add_edges(const struct writer *w)
 {
     const struct autodiff *ad = w->t->autodiff;
-    struct keeping *kept = find_kept(w);
+    const struct keeping *kept = w->kept;
     size_t n = 0;
     struct reading *readings = w->size == 0 ? find_readings(w, &n) : NULL;
 
@@ -485,7 +485,6 @@ static void add_edges(const struct writer *w)
         e->gradient_bytes[w->size] = from->gradient < 0 ? 0 : bytes_of(w, from->gradient);
     }
     free(readings);
-    free(kept);
 }
 
 /* The blocks whose nodes read a value, ascending, each once. */
@@ -507,7 +506,6 @@ static int reading_blocks(const struct writer *w, int value, int **result)
 static void add_inputs(const struct writer *w)
 {
     const struct graph *graph = w->t->graph;
-    struct keeping *kept = find_kept(w);
     int k = 0;
 
     for (int v = 0; v < graph->n_values; v++) {
@@ -522,12 +520,11 @@ static void add_inputs(const struct writer *w)
             input->bytes = new_sizes(w->cost);
             input->n_to = reading_blocks(w, v, &input->to);
             input->reordered = w->t->program && blocks_reorder_input(w->t->program, v);
-            input->once = !kept[v].backward;
+            input->once = !w->kept[v].backward;
         }
         if (k < w->cost->n_inputs)
             w->cost->inputs[k++].bytes[w->size] = laid_out(w, v);
     }
-    free(kept);
 }
 
 /* A parameter that several blocks read is shared. 'next': its entry behind each one, + 1; 0: none. */
@@ -608,12 +605,23 @@ static int check_sizes(int n_sizes, const struct block_timing *timings, struct e
     return 0;
 }
 
+/* Through the reader, which takes the cost: it joins steps and values, and checks them. */
+static struct cost *read_back(struct cost *cost, struct err *err)
+{
+    json_t *json = cost_to_json(cost);
+    struct cost *checked = cost_from_json("cost", json, err);
+
+    json_decref(json);
+    cost_free(cost);
+    return checked;
+}
+
 struct cost *blocks_cost(const struct blocks *blocks, int n_sizes,
                          const struct block_timing *timings, double step_seconds,
                          int optimizer_states, const char *device, struct err *err)
 {
-    struct cost *cost, *checked;
-    json_t *json;
+    struct keeping *kept = NULL;
+    struct cost *cost;
 
     if (check_sizes(n_sizes, timings, err))
         return NULL;
@@ -622,8 +630,13 @@ struct cost *blocks_cost(const struct blocks *blocks, int n_sizes,
     cost->n_edges = timings[0].autodiff->n_boundaries;
     cost->edges = mem_new((size_t)cost->n_edges, sizeof(*cost->edges));
     for (int i = 0; i < n_sizes; i++) {
-        struct writer w = { cost, i, &timings[i] };
+        struct writer w = { cost, i, &timings[i], kept };
 
+        /* Roofs are of one graph at all sizes. */
+        if (i == 0 || timings[i].autodiff != timings[i - 1].autodiff) {
+            free(kept);
+            w.kept = kept = find_kept(&w);
+        }
         add_seconds(&w);
         add_activations(&w);
         add_edges(&w);
@@ -631,12 +644,13 @@ struct cost *blocks_cost(const struct blocks *blocks, int n_sizes,
         if (i == 0)
             add_parameters(&w, step_seconds);
     }
+    free(kept);
     if (timings[n_sizes - 1].steps)
         blocks_steps(cost, timings[n_sizes - 1].steps);
-    /* Through the reader: what is made here is checked and sorted like any file. */
-    json = cost_to_json(cost);
-    checked = cost_from_json("cost", json, err);
-    json_decref(json);
+    if (cost->steps)
+        return read_back(cost, err);
+    if (cost_settle(cost, "cost", err) == 0)
+        return cost;
     cost_free(cost);
-    return checked;
+    return NULL;
 }

@@ -280,6 +280,17 @@ static bool has_selective(const struct cost *cost, const struct cost_block *b)
             memcmp(b->selective_activations, b->activations, bytes) != 0);
 }
 
+void cost_drop_selective(const struct cost *cost, struct cost_block *b)
+{
+    if (has_selective(cost, b))
+        return;
+    free(b->selective_dgrad);
+    free(b->selective_activations);
+    free(b->made_again);
+    free(b->selective_peak);
+    b->selective_dgrad = b->selective_activations = b->made_again = b->selective_peak = NULL;
+}
+
 static json_t *selective_to_json(const struct cost *cost, const struct cost_block *b)
 {
     return json_pack("[{s:s, s:o, s:o, s:o*, s:o*}]", "recompute", "selective", "dgrad",

@@ -129,6 +129,8 @@ const struct cost *cost_common(const struct cost *cost, int n_kinds, const char 
  */
 struct cost *cost_least(const struct cost *cost, int n_kinds, const char *const *kinds);
 struct cost *cost_from_json(const char *path, const json_t *json, struct err *err);
+/* What was made, not read, and has no steps: checked and sorted as a file is. -1: an error. */
+int cost_settle(struct cost *cost, const char *path, struct err *err);
 json_t *cost_to_json(const struct cost *cost);
 int cost_save(const struct cost *cost, const char *path, struct err *err);
 void cost_free(struct cost *cost);

@@ -9,6 +9,9 @@
 /* Sort blocks topologically, stable, and renumber edges, inputs and shared parameters. */
 int cost_sort(struct cost *cost, const char *path, struct err *err);
 
+/* Forget the variant of a block where it is no other. */
+void cost_drop_selective(const struct cost *cost, struct cost_block *block);
+
 /* Names of the blocks, sorted, to look edges up. */
 struct cost_name {
     const char *text;

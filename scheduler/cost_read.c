@@ -629,6 +629,41 @@ static int read_top(struct cost_reading *reading, struct err *err)
     return json_reader_end(top, err);
 }
 
+static int settle(struct cost_reading *reading, const char *path, struct err *err)
+{
+    return cost_sort(reading->cost, path, err) || check_values(reading, err) ||
+                   sum_passed_on(reading, err)
+               ? -1 : 0;
+}
+
+static bool is_number(const struct cost *cost, const double *array)
+{
+    for (int i = 0; i < cost->n_sizes; i++)
+        if (!(array[i] >= 0 && array[i] <= MAX_NUMBER))
+            return false;
+    return true;
+}
+
+int cost_settle(struct cost *cost, const char *path, struct err *err)
+{
+    struct cost_reading reading = { .cost = cost, .top.file = path };
+
+    if (cost->n_blocks > MAX_BLOCKS)
+        return json_error(&reading.top, "blocks", err, "expected 1 to %d blocks", MAX_BLOCKS);
+    if (cost->n_edges > MAX_EDGES)
+        return json_error(&reading.top, "edges", err, "more than %d", MAX_EDGES);
+    for (int i = 0; i < cost->n_blocks; i++) {
+        const struct cost_block *b = &cost->blocks[i];
+
+        if (!is_number(cost, b->forward) || !is_number(cost, b->dgrad) ||
+            !is_number(cost, b->wgrad) || !is_number(cost, b->activations))
+            return json_error(&reading.top, "blocks", err, "\"%s\": expected numbers from 0 to %g",
+                              b->name, MAX_NUMBER);
+        cost_drop_selective(cost, &cost->blocks[i]);
+    }
+    return settle(&reading, path, err);
+}
+
 struct cost *cost_from_json(const char *path, const json_t *json, struct err *err)
 {
     struct cost_reading reading = { .cost = mem_new(1, sizeof(struct cost)) };
@@ -637,11 +672,7 @@ struct cost *cost_from_json(const char *path, const json_t *json, struct err *er
     if (rc == 0)
         rc = read_top(&reading, err);
     if (rc == 0)
-        rc = cost_sort(reading.cost, path, err);
-    if (rc == 0)
-        rc = check_values(&reading, err);
-    if (rc == 0)
-        rc = sum_passed_on(&reading, err);
+        rc = settle(&reading, path, err);
     free(reading.names);
     if (rc == 0)
         return reading.cost;

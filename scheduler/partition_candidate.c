@@ -169,10 +169,18 @@ static int reach(const double *sum, int first, int at, int last, double most)
     return at;
 }
 
-/* Fill stages one after the other, each up to so many seconds; do they suffice? */
-static bool fill_cuts(const double *const *sums, int n, int n_stages,
-                      const struct cut_range *ranges, double seconds, int *cuts)
+/* Fill stages one after the other, each up to so many seconds; do they suffice? The longest of them; what
+ * the least of those would take that did not get one part more, or the one that got too much.
+ */
+struct filling {
+    bool whole;
+    double longest, next;
+};
+
+static struct filling fill_cuts(const double *const *sums, int n, int n_stages,
+                                const struct cut_range *ranges, double seconds, int *cuts)
 {
+    struct filling f = { .next = INFINITY };
     int at = 0;
 
     cuts[0] = 0;
@@ -183,24 +191,51 @@ static bool fill_cuts(const double *const *sums, int n, int n_stages,
         if (ranges && at < ranges[k + 1].from)
             at = ranges[k + 1].from;
         at = reach(sum, first, at, last, seconds);
-        if (sum[at] - sum[first] > seconds)
-            return false;
+        if (sum[at] - sum[first] > seconds) {
+            f.next = dmin(f.next, sum[at] - sum[first]);
+            return f;
+        }
+        f.longest = dmax(f.longest, sum[at] - sum[first]);
+        if (at < last)
+            f.next = dmin(f.next, sum[at + 1] - sum[first]);
         cuts[k + 1] = at;
     }
-    return at == n;
+    f.whole = at == n;
+    return f;
+}
+
+/* The least that suffices: up to it and down to it in turn by what stages take. */
+static double least_seconds(const double *const *sums, int n, int n_stages,
+                            const struct cut_range *ranges, double high, int *cuts)
+{
+    double low = 0;
+
+    while (low < high) {
+        double middle = low + (high - low) / 2;
+        /* Of two neighbours it may be the upper one, of which it is known. */
+        struct filling f = fill_cuts(sums, n, n_stages, ranges, middle < high ? middle : low, cuts);
+
+        if (f.whole)
+            high = f.longest;
+        else
+            low = f.next;
+    }
+    return high;
 }
 
 void even_cuts(const double *const *sums, int n, int n_stages, const struct cut_range *ranges,
                int *cuts)
 {
-    double low = 0, high = 0;
+    double low = 0, high = 0, least;
 
     for (int k = 0; k < n_stages; k++)
         high = dmax(high, sums[k][n]);
+    least = least_seconds(sums, n, n_stages, ranges, high, cuts);
+    /* A little more: sums of like parts differ in their last digits. */
     for (int i = 0; i < HALVINGS; i++) {
         double middle = (low + high) / 2;
 
-        if (fill_cuts(sums, n, n_stages, ranges, middle, cuts))
+        if (middle >= least)
             high = middle;
         else
             low = middle;

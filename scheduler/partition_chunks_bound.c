@@ -311,6 +311,20 @@ static bool all_slower(struct bounding *b, struct chunking *f, double seconds)
     return true;
 }
 
+/* Of the largest share. Where the plain bound is as good as that of other plans nobody asks for them. */
+static void set_sums(struct bounding *b, const struct chunking *f)
+{
+    int64_t share = candidate_share(f->split->micro_batch, f->replicas);
+
+    if (share == b->share)
+        return;
+    way_sums_clear(&b->sums);
+    way_sums_init(&b->sums, &b->way, share, f->split->micro_batches, 1, 1,
+                  b->search->cluster->n_devices);
+    memset(b->slower, 0, ((size_t)b->way.n + 1) * sizeof(*b->slower));
+    b->share = share;
+}
+
 /* The same with memory, and what is run again so that it suffices. */
 static double tight_bound(struct bounding *b, struct chunking *f, const struct chunking_sums *sums)
 {
@@ -318,6 +332,7 @@ static double tight_bound(struct bounding *b, struct chunking *f, const struct c
 
     if (mean * NEAR >= b->upper || !way_is_chain(&b->way))
         return mean;
+    set_sums(b, f);
     for (double seconds = b->bound; seconds > mean && !b->keep; seconds /= STEP)
         if (all_slower(b, f, seconds))
             return seconds < b->bound ? seconds : INFINITY;
@@ -523,13 +538,6 @@ static void bound_split(struct bounding *b, struct chunking *f)
         return;
     sums = chunking_sum(s->table, share);
     fill_ways(b, f);
-    if (share != b->share) {
-        way_sums_clear(&b->sums);
-        way_sums_init(&b->sums, &b->way, share, f->split->micro_batches, 1, 1,
-                      s->cluster->n_devices);
-        memset(b->slower, 0, ((size_t)b->way.n + 1) * sizeof(*b->slower));
-    }
-    b->share = share;
     for (f->lists = 2; f->lists <= devices && 2 * f->lists <= s->cost->n_blocks; f->lists++) {
         double least = INFINITY, before = b->bound;
 

@@ -157,6 +157,8 @@ static bool dominates(const struct run *run, const struct node *a, const struct 
 
     if (run->search->feasible)
         return run->search->request->stages ? a->stages == b->stages : a->stages <= b->stages;
+    if (a->share->samples > b->share->samples)
+        return false;
     if (a->own - b->own > slower)
         slower = a->own - b->own;
     /* 'a' receives no more than 'b': its first stage is later by as much as its own work. */
@@ -169,9 +171,8 @@ static bool dominates(const struct run *run, const struct node *a, const struct 
     if (run->search->request->stages ? a->stages != b->stages
                                      : run->kind != SCHEDULE_GPIPE && a->stages > b->stages)
         return false;
-    return a->share->samples <= b->share->samples &&
-           t->n_received[table_pair(t, a->first, a->end)] <=
-               t->n_received[table_pair(t, a->first, b->end)];
+    return t->n_received[table_pair(t, a->first, a->end)] <=
+           t->n_received[table_pair(t, a->first, b->end)];
 }
 
 static double closed_form(const struct run *run, const struct node *node)
@@ -219,7 +220,8 @@ static bool make_room(const struct run *run, struct node_list *list, const struc
     return true;
 }
 
-static void insert(struct run *run, const struct node *node)
+/* What it waits for is asked of those alone that none is better than. */
+static void insert(struct run *run, int device, struct node *node)
 {
     struct node_list *list = list_at(run, node->first, node->devices);
     struct node *copy;
@@ -230,6 +232,7 @@ static void insert(struct run *run, const struct node *node)
     for (int i = 0; i < list->n; i++)
         if (dominates(run, list->items[i], node))
             return;
+    dp_set_message(run, device, node);
     for (int i = 0; i < list->n; i++)
         if (!dominates(run, node, list->items[i]))
             list->items[kept++] = list->items[i];
@@ -417,8 +420,7 @@ static bool add_stage(struct run *run, struct node *node, struct frame *frame)
     }
     if (is_slow_by_level(run, node))
         return true;
-    dp_set_message(run, frame->device, node);
-    insert(run, node);
+    insert(run, frame->device, node);
     if (node->first == 0 && !run->search->feasible)
         run->search->best = dmin(run->search->best, closed_form(run, node));
     return true;
@@ -434,6 +436,67 @@ static bool is_too_long(const struct run *run, const struct node *base, double o
            run->search->best * run->slack;
 }
 
+/* Where, from 'i' on down, a stage may begin: what is in front of those that are passed over, and what is
+ * behind them, takes too long whatever they take themselves.
+ */
+static int skip_slow(const struct run *run, const struct node *base, int i)
+{
+    const struct search *s = run->search;
+    int place = run->devices - base->devices, pinned = s->request->stages;
+    bool summed = closed_sums(s, run->m, base->stages);
+    double level = dmax(base->bottleneck, run->level), worst = s->best * run->slack;
+
+    for (; i > 0; i--) {
+        int left = dp_devices_for(run, pinned ? pinned - base->stages : i, place);
+        const struct least *before = left > 0 ? dp_least_at(run, left, i) : NULL;
+
+        if (before && closed_iteration(s, run->m,
+                                       dmax(level, before->work / dp_worth(run, left, place)),
+                                       base->sum + (summed ? before->path : 0),
+                                       base->tail + base->back) <= worst)
+            break;
+    }
+    return i;
+}
+
+/* The devices that take longest have it. */
+static const struct share_table *pace_of(const struct run *run, const struct frame *frame, int i,
+                                         int end)
+{
+    return run->of_kind ? frame->option->kinds[slowest_kind(run, frame, i, end)]
+                        : frame->option->share;
+}
+
+static bool is_long_from(const struct run *run, const struct node *base, const struct frame *frame,
+                         int i)
+{
+    return is_too_long(run, base, own_seconds(run, pace_of(run, frame, i, base->end), i, base->end),
+                       closed_sums(run->search, run->m, base->stages));
+}
+
+/* The same; -1 where a stage is too long before: the longer it is, the longer it takes. What is passed
+ * over counts as looked at.
+ */
+static int pass_over(struct run *run, const struct node *base, const struct frame *frame, int i)
+{
+    int to = skip_slow(run, base, i), low = to + 1, high = i;
+
+    if (to < i && is_long_from(run, base, frame, low)) {
+        while (low < high) {
+            int middle = high - (high - low) / 2;
+
+            if (is_long_from(run, base, frame, middle))
+                low = middle;
+            else
+                high = middle - 1;
+        }
+        run->looked += i - low + 1;
+        return -1;
+    }
+    run->looked += i - to;
+    return to;
+}
+
 /* All stages [i, end) with one replica count before 'behind' (NULL: the last stage). */
 static void extend(struct run *run, const struct node *behind, int end,
                    const struct option *option)
@@ -441,6 +504,7 @@ static void extend(struct run *run, const struct node *behind, int end,
     const struct plan_request *request = run->search->request;
     int used = behind ? behind->devices : 0, stages = behind ? behind->stages : 0;
     bool summed = closed_sums(run->search, run->m, stages + 1), sent = false;
+    bool skips = !request->block_stage;
     struct frame frame = { .option = option, .device = run->devices - used - option->replicas };
     double back = 0;
     struct node base = { .end = end, .replicas = option->replicas, .stages = stages + 1,
@@ -458,11 +522,15 @@ static void extend(struct run *run, const struct node *behind, int end,
         base.back = back = behind->back;
     }
     for (int i = end - 1; i >= 0; i--) {
-        const struct share_table *share =
-            run->of_kind ? option->kinds[slowest_kind(run, &frame, i, end)] : option->share;
-        double own = own_seconds(run, share, i, end);
+        const struct share_table *share;
+        double own;
         struct node node;
 
+        if (skips && (i = pass_over(run, &base, &frame, i)) < 0)
+            break;
+        skips = false;
+        share = pace_of(run, &frame, i, end);
+        own = own_seconds(run, share, i, end);
         run->looked++;
         /* Pins are for a number of stages that is known. */
         if (request->block_stage && !pins_allow(request->block_stage, run->search->table, i,
@@ -483,6 +551,7 @@ static void extend(struct run *run, const struct node *behind, int end,
         if (behind && !sent) {
             dp_add_message(run, behind, option, frame.device, &base);
             sent = true;
+            skips = !request->block_stage;
             i++;
         } else if (!add_stage(run, &node, &frame)) {
             break;

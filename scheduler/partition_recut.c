@@ -131,21 +131,56 @@ static void get_interval(const struct recut *r, const struct frame *frame, int i
     c->again = pace->again[end] - pace->again[i];
 }
 
-/* All stages that end there, the shortest first. */
-static void add_pieces(struct recut *r, const struct frame *frame, int stage, int end,
-                       double most)
+/* w where nothing is run again and nobody waits. */
+static double least_work(const struct recut *r, const struct frame *frame, int i, int end)
 {
-    for (int i = end - 1; i >= stage; i--) {
+    const struct share_table *s = frame->pace ? frame->pace : frame->own;
+    const struct interval_cost own = { .forward = s->forward[end] - s->forward[i],
+                                       .dgrad = s->dgrad[end] - s->dgrad[i],
+                                       .wgrad = s->wgrad[end] - s->wgrad[i] };
+
+    return work(r, frame->ahead, &own, 0, 0);
+}
+
+/* Where a stage may begin, [stages + 1]: no further than those in front of it get, and no sooner than
+ * those from it on get to the end.
+ */
+static void fill_ranges(const struct recut *r, const struct frame *frames, double most,
+                        struct cut_range *ranges)
+{
+    ranges[0].to = 0;
+    ranges[r->stages].from = r->n;
+    for (int s = 0; s < r->stages; s++) {
+        int end = ranges[s].to;
+
+        while (end < r->n && least_work(r, &frames[s], ranges[s].to, end + 1) <= most)
+            end++;
+        ranges[s + 1].to = end;
+    }
+    for (int s = r->stages - 1; s >= 0; s--) {
+        int first = ranges[s + 1].from;
+
+        while (first > 0 && least_work(r, &frames[s], first - 1, ranges[s + 1].from) <= most)
+            first--;
+        ranges[s].from = first;
+    }
+}
+
+/* All stages that end there and begin in this range, the shortest first. */
+static void add_pieces(struct recut *r, const struct frame *frame, const struct cut_range *range,
+                       int stage, int end, double most)
+{
+    int last = range->to < end ? range->to : end - 1, first = range->from;
+
+    for (int i = last; i >= stage && i >= first; i--) {
         struct interval_cost own;
         enum plan_recompute again;
         struct piece piece = { .first = i };
         double more, waits;
 
-        get_interval(r, frame, i, end, &own);
-        if (work(r, frame->ahead, &own, 0, 0) > most)
+        if (least_work(r, frame, i, end) > most)
             break;
-        if (stage == 0 && i > 0)
-            continue;
+        get_interval(r, frame, i, end, &own);
         if (!fit(r, frame, &own, &again)) {
             /* What it receives may shrink further up, the rest only grows. */
             own.slot = own.activations;
@@ -166,18 +201,25 @@ static void add_pieces(struct recut *r, const struct frame *frame, int stage, in
 
 static void fill_pieces(struct recut *r, double most)
 {
-    r->n_pieces = 0;
-    for (int stage = 0; stage < r->stages; stage++) {
-        struct frame frame = frame_of(r, stage);
+    struct frame *frames = mem_new((size_t)r->stages, sizeof(*frames));
+    struct cut_range *ranges = mem_new((size_t)r->stages + 1, sizeof(*ranges));
 
+    for (int stage = 0; stage < r->stages; stage++)
+        frames[stage] = frame_of(r, stage);
+    fill_ranges(r, frames, most, ranges);
+    r->n_pieces = 0;
+    for (int stage = 0; stage < r->stages; stage++)
         for (int end = 0; end <= r->n; end++) {
+            const struct cut_range *range = &ranges[stage + 1];
+
             r->at[place_of(r, stage, end)] = r->n_pieces;
-            if (end > stage && end <= r->n - (r->stages - 1 - stage) &&
-                (stage < r->stages - 1 || end == r->n))
-                add_pieces(r, &frame, stage, end, most);
+            if (end > stage && end <= r->n - (r->stages - 1 - stage) && end >= range->from &&
+                end <= range->to)
+                add_pieces(r, &frames[stage], &ranges[stage], stage, end, most);
         }
-    }
     r->at[place_of(r, r->stages - 1, r->n) + 1] = r->n_pieces;
+    free(ranges);
+    free(frames);
 }
 
 /* The least A where no w is above 'most'; INFINITY: there is none. */

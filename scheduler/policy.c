@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/extreme.h"
 #include "base/mem.h"
 #include "scheduler/layers.h"
 #include "scheduler/policy_private.h"
@@ -14,6 +15,8 @@
 #define MAX_FOUND 16
 /* And of these beside what the search finds. */
 #define MAX_SEEDS 4
+/* Relative, of sums in another order. */
+#define ROUNDING 1e-9
 
 #define REFUSE(...) err_set_code(err, EXIT_USAGE, __VA_ARGS__)
 
@@ -59,6 +62,44 @@ static void add(struct search *s, struct candidate *c, enum schedule_kind kind)
     *place = c;
 }
 
+/* Of the table's cuts the one before the stage, where all have as many parts. */
+static int even_cut(const struct table *table, int stage, int stages)
+{
+    return (int)((int64_t)stage * table->n / stages);
+}
+
+/* What the closed form is no less than: without messages and what memory may want to be run again. */
+static double least_closed(struct search *s, const struct candidate *c)
+{
+    double most = 0, sum = 0;
+
+    for (int k = 0; k < c->n_stages && !s->mixed; k++) {
+        const struct share_table *share =
+            table_sums(s->table, candidate_share(c->micro_batch, c->replicas[k]));
+        int i = even_cut(s->table, k, c->n_stages), j = even_cut(s->table, k + 1, c->n_stages);
+        double own = s->slow * (share->forward[j] - share->forward[i] + share->dgrad[j] -
+                                share->dgrad[i] + share->wgrad[j] - share->wgrad[i]);
+
+        most = dmax(most, own);
+        sum += closed_sums(s, c->micro_batches, c->n_stages - k) ? own : 0;
+    }
+    return closed_iteration(s, c->micro_batches, most, sum, 0) * (1 - ROUNDING);
+}
+
+/* Is it a seed that so many others are faster than? */
+static bool is_no_seed(struct search *s, const struct candidate *c)
+{
+    double least;
+    int faster = 0;
+
+    if (s->request->policy || c->n_stages == 1)
+        return false;
+    least = least_closed(s, c);
+    for (int i = 0; i < s->n_found && faster < MAX_SEEDS; i++)
+        faster += s->found[i]->n_stages > 1 && s->found[i]->closed < least;
+    return faster == MAX_SEEDS;
+}
+
 static void add_even(struct search *s, const struct split *split, int stages)
 {
     const struct plan_request *q = s->request;
@@ -72,12 +113,12 @@ static void add_even(struct search *s, const struct split *split, int stages)
     bool possible = true;
 
     for (int k = 0; k <= stages; k++)
-        shape.cuts[k] = s->table->cuts[(int64_t)k * s->table->n / stages];
+        shape.cuts[k] = s->table->cuts[even_cut(s->table, k, stages)];
     for (int k = 0; k < stages; k++) {
         shape.replicas[k] = q->n_replicas ? q->replicas[k] : replicas;
         possible &= shares_allowed(q, split->micro_batch, shape.replicas[k]);
     }
-    if (possible)
+    if (possible && !is_no_seed(s, &shape))
         add(s, candidate_copy(&shape),
             q->schedule ? (enum schedule_kind)schedule_find(q->schedule) : SCHEDULE_1F1B);
     free(shape.cuts);
@@ -91,7 +132,8 @@ static void search_even(struct search *s, bool exactly)
 
     if (pinned > s->table->n)
         return;     /* some would have no block */
-    for (int i = 0; i < s->n_splits; i++)
+    /* Small micro-batches first: they are mostly faster, and then nothing is asked of the others. */
+    for (int i = s->n_splits - 1; i >= 0; i--)
         for (int stages = pinned ? pinned : 1; stages <= (pinned ? pinned : most); stages++)
             if (s->splits[i].pipelines == 1 && (!exactly || s->table->n % stages == 0))
                 add_even(s, &s->splits[i], stages);

@@ -33,6 +33,12 @@ struct flow {
     bool moving;                /* the latency is over */
 };
 
+/* One direction of a wire. */
+struct wire {
+    struct id_list flows;       /* that move */
+    double share, before;       /* what each of them gets; what it got before the last came or went */
+};
+
 /* Messages of one edge and direction between two replicas, in order. */
 struct channel {
     int from, to;               /* workers */
@@ -112,6 +118,7 @@ struct timers {
     int room;                   /* a power of two, or 0 */
     double *when;               /* [room]: INFINITY: not set */
     int *first;                 /* [2 * room]: of each match, from 1, who won; then the timers */
+    int taken;                  /* the last that was: its matches are not played yet; -1: they are */
 };
 
 struct sim {
@@ -135,7 +142,7 @@ struct sim {
     struct group *groups;       /* one for each stage, then of shared parameters */
     struct flow *flows;
     struct id_list idle_flows;  /* to be used again */
-    struct id_list *wire_flows; /* [2 * n_places]: that move */
+    struct wire *wires;         /* [2 * n_places] */
     struct id_list *node_workers;   /* [n_places] */
     int *node_threads;          /* [n_places]: busy */
     int *checks;                /* [n_workers], a ring: workers that may go on */
@@ -182,7 +189,7 @@ void timer_set(struct sim *sim, int id, double when);
 /* Take the first; there is one. */
 int timer_take(struct sim *sim);
 /* When is the first? INFINITY: there is none. */
-double timer_first(const struct sim *sim);
+double timer_first(struct sim *sim);
 void sim_record(struct sim *sim, int worker, const struct instruction *instruction,
                 double start, double end);
 

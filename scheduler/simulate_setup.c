@@ -396,12 +396,13 @@ struct sim *sim_new(const struct plan *plan, const struct cost *cost,
     struct traffic_list *traffic;
     int rc;
 
-    *sim = (struct sim){ .plan = plan, .cost = cost, .cluster = cluster, .record = record };
+    *sim = (struct sim){ .plan = plan, .cost = cost, .cluster = cluster, .record = record,
+                         .timers.taken = -1 };
     sim->shift = record ? 0 : simulate_shift(plan, cluster);
     sim->copies = sim->shift ? plan->pipelines : 1;
     sim->blocks = mem_new((size_t)plan->n_stages, sizeof(*sim->blocks));
     sim->moved = mem_new(2 * (size_t)cluster->n_places, sizeof(*sim->moved));
-    sim->wire_flows = mem_new(2 * (size_t)cluster->n_places, sizeof(*sim->wire_flows));
+    sim->wires = mem_new(2 * (size_t)cluster->n_places, sizeof(*sim->wires));
     sim->node_workers = mem_new((size_t)cluster->n_places, sizeof(*sim->node_workers));
     sim->node_threads = mem_new((size_t)cluster->n_places, sizeof(*sim->node_threads));
     sim->stage = stage_of_blocks(plan, cost, err);
@@ -470,7 +471,9 @@ void sim_free(struct sim *sim)
     free(sim->channels);
     free(sim->groups);
     free(sim->flows);
-    free_lists(sim->wire_flows, 2 * sim->cluster->n_places);
+    for (int w = 0; w < 2 * sim->cluster->n_places; w++)
+        free(sim->wires[w].flows.items);
+    free(sim->wires);
     free_lists(sim->node_workers, sim->cluster->n_places);
     free(sim->idle_flows.items);
     free(sim->checks);

@@ -50,22 +50,30 @@ static void make_room(struct timers *t, int id)
 
 void timer_set(struct sim *sim, int id, double when)
 {
-    make_room(&sim->timers, id);
-    sim->timers.when[id] = when;
-    play(&sim->timers, id);
+    struct timers *t = &sim->timers;
+
+    make_room(t, id);
+    t->when[id] = when;
+    play(t, id);
+    t->taken = t->taken == id ? -1 : t->taken;
 }
 
-double timer_first(const struct sim *sim)
+double timer_first(struct sim *sim)
 {
-    const struct timers *t = &sim->timers;
+    struct timers *t = &sim->timers;
 
+    if (t->taken >= 0)
+        play(t, t->taken);
+    t->taken = -1;
     return t->room ? t->when[t->first[1]] : INFINITY;
 }
 
+/* Mostly it is set anew before anybody asks who comes next. */
 int timer_take(struct sim *sim)
 {
-    int id = sim->timers.first[1];
+    struct timers *t = &sim->timers;
 
-    timer_set(sim, id, INFINITY);
-    return id;
+    t->taken = t->first[1];
+    t->when[t->taken] = INFINITY;
+    return t->taken;
 }

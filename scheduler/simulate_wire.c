@@ -156,30 +156,24 @@ void groups_start(struct sim *sim)
         group_start(sim, i);
 }
 
-/* What each of so many flows gets of a wire. */
-static double share_of_wire(const struct sim *sim, int wire, int flows)
+/* What each of its flows gets of a wire, once one more or less is there. */
+static void share_wire(struct sim *sim, int wire)
 {
     const struct cluster_place *place = &sim->cluster->places[wire / 2];
+    struct wire *w = &sim->wires[wire];
 
-    return dmin(place->up_bandwidth / flows, place->flow_bandwidth);
-}
-
-static double share_of_wires(const struct sim *sim, const struct route *route)
-{
-    double rate = INFINITY;
-
-    for (int i = 0; i < route->n; i++)
-        rate = dmin(rate, share_of_wire(sim, route->wires[i],
-                                        sim->wire_flows[route->wires[i]].n));
-    return rate;
+    w->before = w->share;
+    w->share = dmin(place->up_bandwidth / w->flows.n, place->flow_bandwidth);
 }
 
 /* It goes on at the pace that the others on its wires leave it now. */
 static void flow_pace(struct sim *sim, int id)
 {
     struct flow *flow = &sim->flows[id];
-    double rate = share_of_wires(sim, flow->route);
+    double rate = INFINITY;
 
+    for (int i = 0; i < flow->route->n; i++)
+        rate = dmin(rate, sim->wires[flow->route->wires[i]].share);
     if (rate <= flow->rate && rate >= flow->rate)
         return;
     if (isfinite(flow->rate))
@@ -189,21 +183,19 @@ static void flow_pace(struct sim *sim, int id)
     timer_set(sim, sim->n_workers + id, sim->now + flow->bytes / rate);
 }
 
-/* All that is on these wires, which had so many flows more until now, but for one. A wire that leaves
- * a flow more than its pace, and did, is not what holds it back.
+/* All that is on these wires, but for one. A wire that leaves a flow more than its pace, and did, is not
+ * what holds it back.
  */
-static void pace_others(struct sim *sim, const struct route *route, int id, int more)
+static void pace_others(struct sim *sim, const struct route *route, int id)
 {
     for (int i = 0; i < route->n; i++) {
-        const struct id_list *list = &sim->wire_flows[route->wires[i]];
-        double before = share_of_wire(sim, route->wires[i], list->n + more);
-        double now = share_of_wire(sim, route->wires[i], list->n);
+        const struct wire *w = &sim->wires[route->wires[i]];
 
-        for (int k = 0; k < list->n && (now < before || now > before); k++) {
-            int other = list->items[k];
+        for (int k = 0; k < w->flows.n && (w->share < w->before || w->share > w->before); k++) {
+            int other = w->flows.items[k];
             double rate = sim->flows[other].rate;
 
-            if (other != id && (rate >= before || rate > now))
+            if (other != id && (rate >= w->before || rate > w->share))
                 flow_pace(sim, other);
         }
     }
@@ -215,10 +207,12 @@ static void flow_move(struct sim *sim, int id)
 
     flow->moving = true;
     flow->since = sim->now;
-    for (int i = 0; i < flow->route->n; i++)
-        id_add(&sim->wire_flows[flow->route->wires[i]], id);
+    for (int i = 0; i < flow->route->n; i++) {
+        id_add(&sim->wires[flow->route->wires[i]].flows, id);
+        share_wire(sim, flow->route->wires[i]);
+    }
     flow_pace(sim, id);
-    pace_others(sim, flow->route, id, -1);
+    pace_others(sim, flow->route, id);
 }
 
 static void leave_wires(struct sim *sim, int id)
@@ -226,14 +220,15 @@ static void leave_wires(struct sim *sim, int id)
     const struct route *route = sim->flows[id].route;
 
     for (int i = 0; i < route->n; i++) {
-        struct id_list *list = &sim->wire_flows[route->wires[i]];
+        struct id_list *list = &sim->wires[route->wires[i]].flows;
         int k = 0;
 
         while (list->items[k] != id)
             k++;
         list->items[k] = list->items[--list->n];
+        share_wire(sim, route->wires[i]);
     }
-    pace_others(sim, route, id, 1);
+    pace_others(sim, route, id);
 }
 
 static void channel_arrived(struct sim *sim, int id, double start)

@@ -193,7 +193,7 @@ static int check_text(struct scan *s, const struct item *item)
     const unsigned char *at = item->payload;
 
     while (at < item->end) {
-        size_t step = text_step(at, item->end);
+        size_t step = *at >= ' ' && *at <= '~' ? 1 : text_step(at, item->end);
 
         if (!step)
             return fail(s, at, "a name is not plain UTF-8 text");
