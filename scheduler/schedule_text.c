@@ -201,6 +201,9 @@ static int read_stage(const struct line *line, struct schedule *schedule, struct
     if (schedule->n_lists == 0 || schedule->lists[schedule->n_lists - 1].n > 0)
         schedule->n_lists++;
     list = &schedule->lists[schedule->n_lists - 1];
+    if (list->n_chunks == SCHEDULE_MAX_CHUNKS)
+        return err_set(err, "%s: line %d: more than %d stages of one list", line->path,
+                       line->number, SCHEDULE_MAX_CHUNKS);
     if (!in_order(schedule, list, s))
         return line_error(line, err, "stages are not in order");
     schedule_assign(schedule, s, schedule->n_lists - 1);
