@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/plain.h"
 #include "scheduler/schedule_private.h"
 
 /* Figures in a file beyond these are mistakes. */
@@ -90,13 +91,14 @@ static int split(struct line *line, char *text, struct err *err)
 
 static int read_int(const struct line *line, int word, int max, int *value, struct err *err)
 {
-    const char *text = line->words[word];
-    char *end;
+    char *text = line->words[word], *end;
     long n;
 
-    if (!isdigit((unsigned char)text[0]) || (n = strtol(text, &end, 10), *end) || n > max)
+    if (!isdigit((unsigned char)text[0]) || (n = strtol(text, &end, 10), *end) || n > max) {
+        plain_line(text);
         return err_set(err, "%s: line %d: \"%s\": expected an integer from 0 to %d",
                        line->path, line->number, text, max);
+    }
     *value = (int)n;
     return 0;
 }
