@@ -629,6 +629,8 @@ static struct plan *partition_once(const struct cost *cost, const struct cluster
 
     if (!plan && s && !err->code && !request->unexplained)
         (request->policy ? policy_explain_failure : explain_failure)(s, err);
+    if (plan && request->listed)
+        plan_set_list(plan, request->listed->list);
     if (plan) {
         simulate_forecast(plan, cost, cluster, err);
         describe(s, plan);
@@ -732,10 +734,12 @@ struct plan *partition(const struct cost *cost, const struct cluster *cluster,
                        const struct plan_request *request, char **why, struct err *err)
 {
     struct plan_request pinned = *request;
+    struct plan_listed listed = { 0 };
     struct err local = { 0 };
     struct cost *reordered = NULL;
     struct plan *plan = NULL;
     int *stages = NULL;
+    bool taken;
 
     cost = common_cost(cost, cluster);
     if (!pinned.memory_of && cost->steps) {
@@ -745,7 +749,8 @@ struct plan *partition(const struct cost *cost, const struct cluster *cluster,
     pinned.given_stages = pinned.stages;
     if (pinned.n_replicas && !pinned.stages)
         pinned.stages = pinned.n_replicas;
-    if (pinned.n_pins && !pins_reorder(cost, &pinned, &reordered, &local)) {
+    taken = !pinned.list || !list_take(&pinned, cluster, &listed, &local);
+    if (taken && pinned.n_pins && !pins_reorder(cost, &pinned, &reordered, &local)) {
         cost = reordered ? reordered : cost;
         pinned.block_stage = stages = pins_resolve(cost, &pinned, &local);
     }
@@ -753,10 +758,12 @@ struct plan *partition(const struct cost *cost, const struct cluster *cluster,
         *why = NULL;
     if (!local.code)
         plan = partition_any(cost, cluster, &pinned, why, &local);
-    if (!plan && err && (stages || !pinned.n_pins))
+    if (!plan && err && taken && (stages || !pinned.n_pins))
         hint_groups(cost, cluster, &pinned, &local);
     free(stages);
+    free(listed.edges);
     cost_free(reordered);
+    list_name(request->list, &local);
     if (!plan && err)
         *err = local;
     return plan;

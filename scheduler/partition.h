@@ -42,7 +42,9 @@ struct plan_request {
     const int *block_stage;     /* partition()'s own: of each block, -1: any */
     int64_t micro_batches, micro_batch;
     const char *schedule;
-    const struct schedule *list;    /* instructions, for the stages and micro-batches pinned */
+    /* Instructions, for the stages and micro-batches pinned. */
+    const struct schedule *list;
+    const struct plan_listed *listed;   /* partition()'s own: that, where 'schedule' makes it */
     int chunks;                 /* of interleaved: stages of each device; 0: 2 */
     double schedule_memory;     /* of zb, see schedule_slots(); 0: any that fits */
     enum plan_zero zero;        /* any: where that is faster, or memory demands it */

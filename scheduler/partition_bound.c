@@ -227,7 +227,6 @@ double candidate_least(struct search *search, const struct candidate *c)
     size_t n = (size_t)c->n_stages;
     double *to = mem_new(n, sizeof(*to)), *back = mem_new(n, sizeof(*back)), least = 0;
     double *work = mem_new(n, sizeof(*work)), *late = mem_new(n, sizeof(*late));
-    int lists = c->n_stages / (c->chunks ? c->chunks : 1);
 
     if (request_versions(search->request) == 1)
         fill_ways(search, c, to, back);
@@ -243,9 +242,11 @@ double candidate_least(struct search *search, const struct candidate *c)
         work[l] += (double)c->micro_batches * (own.forward + own.dgrad + own.wgrad);
         late[l] += late_of(c, s) * own.wgrad;
     }
-    /* The first stage of a device has the number of its list. */
-    for (int l = 0; l < lists; l++)
-        least = dmax(least, to[l] + dmax(work[l], work[l] - late[l] + back[l]));
+    for (int l = 0; l < candidate_lists(c); l++) {
+        int first = candidate_list_first(c, l);
+
+        least = dmax(least, to[first] + dmax(work[l], work[l] - late[l] + back[first]));
+    }
     free(to);
     free(back);
     free(work);

@@ -77,11 +77,16 @@ static int chunks_of(const struct candidate *c)
     return c->chunks ? c->chunks : 1;
 }
 
+int candidate_lists(const struct candidate *c)
+{
+    return c->n_stages / chunks_of(c);
+}
+
 int candidate_devices(const struct candidate *c)
 {
     int all = 0;
 
-    for (int s = 0; s < c->n_stages / chunks_of(c); s++)
+    for (int s = 0; s < candidate_lists(c); s++)
         all += c->replicas[s];
     return all;
 }
@@ -97,7 +102,13 @@ int candidate_copies(const struct candidate *c)
 
 int candidate_list(const struct candidate *c, int s)
 {
-    return schedule_list(c->schedule, c->n_stages / chunks_of(c), s);
+    return c->list ? c->list->stages[s].list
+                   : schedule_list(c->schedule, candidate_lists(c), s);
+}
+
+int candidate_list_first(const struct candidate *c, int l)
+{
+    return c->list ? c->list->lists[l].stages[0] : l;
 }
 
 int candidate_first(const struct candidate *c, int s)

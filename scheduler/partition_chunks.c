@@ -29,7 +29,9 @@
 
 int request_chunks(const struct plan_request *r)
 {
-    if (!r->schedule || r->list || schedule_find(r->schedule) < 0)
+    if (r->list)
+        return r->list->n_stages / r->list->n_lists;
+    if (!r->schedule || schedule_find(r->schedule) < 0)
         return 1;
     return schedule_chunks((enum schedule_kind)schedule_find(r->schedule),
                            r->chunks ? r->chunks : 2);
@@ -58,7 +60,7 @@ bool is_chunking(const struct search *s, const struct chunking *f)
         if (r->replicas[i] != f->replicas)
             return false;
     return stages <= s->table->n && (!r->stages || r->stages == stages) &&
-           !schedule_suits(f->kind, f->lists, f->split->micro_batches, NULL) &&
+           (r->list || !schedule_suits(f->kind, f->lists, f->split->micro_batches, NULL)) &&
            shares_allowed(r, f->split->micro_batch, f->replicas);
 }
 
@@ -198,7 +200,7 @@ struct candidate *chunking_new(struct search *s, const struct chunking *f)
     *c = (struct candidate){
         .pipelines = f->split->pipelines, .n_stages = stages,
         .micro_batch = f->split->micro_batch, .micro_batches = f->split->micro_batches,
-        .chunks = f->chunks, .zero = s->zero, .schedule = f->kind,
+        .chunks = f->chunks, .list = s->request->list, .zero = s->zero, .schedule = f->kind,
         .cuts = mem_new((size_t)stages + 1, sizeof(int)),
         .replicas = mem_new((size_t)stages, sizeof(int)),
     };
@@ -251,8 +253,7 @@ static void add_orders(struct search *s, struct chunking *f)
 void search_chunks(struct search *s)
 {
     const struct plan_request *r = s->request;
-    struct chunking f = { .kind = (enum schedule_kind)schedule_find(r->schedule),
-                      .chunks = request_chunks(r) };
+    struct chunking f = { .kind = least_schedule(r), .chunks = request_chunks(r) };
 
     for (int i = 0; i < s->n_splits; i++) {
         int devices = search_devices(s, s->splits[i].pipelines);
@@ -524,25 +525,24 @@ int search_beside_chunks(struct search *s, struct err *err)
 int check_chunks(const struct plan_request *r, struct err *err)
 {
     int chunks = request_chunks(r);
-    enum schedule_kind kind;
+    const char *source = r->list ? r->list->source : NULL;
 
-    if (r->chunks && (!r->schedule || schedule_find(r->schedule) != SCHEDULE_INTERLEAVED))
+    if (r->chunks && !r->list && (!r->schedule || schedule_find(r->schedule) != SCHEDULE_INTERLEAVED))
         return err_set_code(err, EXIT_USAGE, "--chunks is about --schedule interleaved alone");
     if (chunks == 1)
         return 0;
-    kind = (enum schedule_kind)schedule_find(r->schedule);
     if (r->policy || r->exhaustive)
         return err_set_code(err, EXIT_USAGE, "--schedule %s and --%s: leave one of them out",
-                            r->schedule, r->policy ? "policy" : "exhaustive");
+                            source ? source : r->schedule, r->policy ? "policy" : "exhaustive");
     if (r->stages % chunks)
         return err_set_code(err, EXIT_USAGE, "--stages %d: --schedule %s has %d on each device",
                             r->stages, r->schedule, chunks);
     for (int i = 1; i < r->n_replicas; i++)
         if (r->replicas[i] != r->replicas[0])
             return err_set_code(err, EXIT_USAGE, "--replicas: --schedule %s has the same number "
-                                "for all stages", r->schedule);
-    if (r->stages && r->micro_batches &&
-        schedule_suits(kind, r->stages / chunks, r->micro_batches, err)) {
+                                "for all stages", source ? source : r->schedule);
+    if (r->stages && r->micro_batches && !r->list &&
+        schedule_suits(least_schedule(r), r->stages / chunks, r->micro_batches, err)) {
         err->code = EXIT_USAGE;
         return -1;
     }

@@ -105,7 +105,7 @@ static void add_stage(struct search *search, struct candidate *c, int s, struct 
 
 static double room_of(const struct search *search, const struct candidate *c, int l)
 {
-    return candidate_room(search, c, l) - (c->more ? c->more[l] : 0);
+    return candidate_room(search, c, candidate_list_first(c, l)) - (c->more ? c->more[l] : 0);
 }
 
 static bool list_fits(struct search *search, struct candidate *c, int l, enum plan_recompute most)

@@ -110,13 +110,13 @@ bool search_order_devices(struct search *s, int pipelines, enum device_order kin
     return s->order;
 }
 
-/* What each list wants at least; its first stage has the number of the list. */
+/* What each list wants at least, by its first stage. */
 static struct sized *sort_lists(struct search *s, struct candidate *c, int lists)
 {
     struct sized *sorted = mem_new((size_t)lists, sizeof(*sorted));
 
     for (int l = 0; l < lists; l++)
-        sorted[l].id = l;
+        sorted[l].id = candidate_list_first(c, l);
     for (int k = 0; k < c->n_stages; k++) {
         struct stage_bytes bytes;
 
@@ -130,7 +130,7 @@ static struct sized *sort_lists(struct search *s, struct candidate *c, int lists
 
 void search_choose_devices(struct search *s, struct candidate *c)
 {
-    int lists = c->n_stages / (c->chunks ? c->chunks : 1), pipelines = candidate_pipelines(c);
+    int lists = candidate_lists(c), pipelines = candidate_pipelines(c);
     int each = candidate_devices(c), at = 0;
     struct sized *devices, *sorted;
 

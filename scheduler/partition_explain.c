@@ -492,7 +492,8 @@ static void explain_slowest(const struct plan *plan, FILE *out)
         bound = dmax(bound, plan->stages[k].allreduce);
     seconds = device_seconds(plan, slowest);
     fprintf(out, "Stage %d%s the slowest: %.4g ms for each of %lld micro-batch%s, %.3g %% of "
-            "the iteration.\n", slowest, plan->chunks > 1 ? " and those beside it are" : " is",
+            "the iteration.\n", slowest,
+            plan_lists(plan) < plan->n_stages ? " and those beside it are" : " is",
             1e3 * seconds, (long long)plan->micro_batches, plan->micro_batches == 1 ? "" : "es",
             plan->iteration_seconds > 0 ? 1e2 * seconds * (double)plan->micro_batches /
                                               plan->iteration_seconds : 0);

@@ -76,10 +76,10 @@ static int check_memory(struct search *s, const struct candidate *c, struct plan
         return -1;
     }
     estimate = estimate_lists(s, c);
-    for (int l = 0; l < c->n_stages; l++) {
+    for (int l = 0; l < candidate_lists(c); l++) {
         double used = exact[l].fixed + exact[l].moving;
 
-        if (used <= candidate_room(s, c, l) * (1 + ROUNDING))
+        if (used <= candidate_room(s, c, candidate_list_first(c, l)) * (1 + ROUNDING))
             continue;
         note_factors(&estimate[l], &exact[l], factors);
         if (more)
@@ -117,9 +117,10 @@ static bool seems_too_large(struct search *s, int at, const struct factors *fact
     if (!alike || s->few)
         return false;
     lists = estimate_lists(s, c);
-    for (int l = 0; l < c->n_stages && !large; l++)
+    for (int l = 0; l < candidate_lists(c) && !large; l++)
         large = lists[l].fixed * dmax(s->factor_fixed, factors->fixed) +
-                lists[l].moving * dmax(s->factor_moving, factors->moving) > candidate_room(s, c, l);
+                    lists[l].moving * dmax(s->factor_moving, factors->moving) >
+                candidate_room(s, c, candidate_list_first(c, l));
     free(lists);
     return large;
 }

@@ -98,7 +98,8 @@ static const char *leave_out(struct plan_request *r, int pin)
     case 0:
         r->stages = r->n_replicas ? r->given_stages : 0;
         r->n_replicas = 0;
-        return all.n_replicas ? "--replicas" : all.given_stages && !all.list ? "--stages" : NULL;
+        return all.n_replicas ? "--replicas" : all.given_stages && !all.list && !all.listed
+                                                   ? "--stages" : NULL;
     case 1:
         r->block_stage = NULL;
         r->n_pins = 0;
@@ -109,14 +110,14 @@ static const char *leave_out(struct plan_request *r, int pin)
         return all.pipelines ? "--pipelines" : NULL;
     case 3:
         r->micro_batches = 0;
-        return all.micro_batches && !all.list ? "--micro-batches" : NULL;
+        return all.micro_batches && !all.list && !all.listed ? "--micro-batches" : NULL;
     case 4:
         r->micro_batch = 0;
         return all.micro_batch ? "--micro-batch-size" : NULL;
     case 5:
         r->schedule = NULL;
         r->schedule_memory = r->chunks = 0;
-        return all.schedule ? "--schedule" : NULL;
+        return all.schedule && !all.listed ? "--schedule" : NULL;
     case 6:
         r->recompute = NULL;
         return all.recompute ? "--recompute" : NULL;

@@ -159,6 +159,7 @@ struct candidate {
     int64_t micro_batch, micro_batches;
     enum schedule_kind schedule;
     int chunks;             /* stages of a device, which have the same replicas; 0 counts as 1 */
+    const struct schedule *list;    /* which has which of several; NULL: as 'schedule' has them */
     bool zero;              /* the optimizer's state is sharded */
     enum plan_recompute *again;     /* [n_stages]: see search_fits(); NULL: none */
     double *more;           /* [n_stages]: bytes of each device beyond the estimate, as compiled; NULL:
@@ -250,6 +251,25 @@ struct search {
     struct err refused;         /* why the list that was given does not suit a candidate */
 };
 
+/* A list, and the stages that send each other something. */
+struct plan_listed {
+    const struct schedule *list;
+    struct schedule_edge *edges;
+    int n_edges;
+};
+
+/* The request's list, or why it is refused. Where a schedule makes it the request is for that, with
+ * the list as 'listed', whose edges are to be freed.
+ */
+int list_take(struct plan_request *request, const struct cluster *cluster,
+              struct plan_listed *listed, struct err *err);
+/* Do the candidate's stages send each other what 'listed' says, if there is one? Else the search's
+ * 'refused' says which do not.
+ */
+bool list_suits(struct search *search, const struct candidate *c);
+/* Put the file before an error that does not begin with it. */
+void list_name(const struct schedule *list, struct err *err);
+
 struct candidate *candidate_copy(const struct candidate *c);
 void candidate_free(struct candidate *c);
 /* The same point of one search? */
@@ -259,8 +279,12 @@ int candidate_pipelines(const struct candidate *c);
 int candidate_devices(const struct candidate *c);
 /* Of a stage, over all pipelines, at most. */
 int candidate_copies(const struct candidate *c);
+/* Its devices, each with its stages, of one pipeline and without replicas. */
+int candidate_lists(const struct candidate *c);
 /* Which of its devices has stage 's'. */
 int candidate_list(const struct candidate *c, int s);
+/* The first stage of a device. */
+int candidate_list_first(const struct candidate *c, int l);
 /* Where in a pipeline the devices of stage 's' begin. */
 int candidate_first(const struct candidate *c, int s);
 /* The device of the replica that is number 'at' of its pipeline. */
@@ -558,6 +582,8 @@ void search_add(struct search *search, struct candidate *c);
 int search_beside_chunks(struct search *search, struct err *err);
 /* Lists that are given are searched for as 1f1b. */
 bool schedule_allowed(const struct plan_request *request, enum schedule_kind schedule);
+/* What keeps least of what the request allows; of lists of several stages the form of that. */
+enum schedule_kind least_schedule(const struct plan_request *request);
 /* Of the weights: 2 where the request asks for a schedule that is not flushed. */
 int request_versions(const struct plan_request *request);
 /* Give the candidate a schedule, zb as many slots as fit; false where it is not allowed. */

@@ -166,6 +166,10 @@ int search_evaluate(struct search *s, struct candidate *c, bool exact, struct er
 
     if (!is_possible(s, c) || was_simulated(s, c, exact))
         return 0;
+    if (!list_suits(s, c)) {
+        c->seconds = INFINITY;
+        return 0;
+    }
     plan = place_roughly(s->cost, s->cluster, s->request, c);
     c->exact = exact || is_whole(plan);
     c->seconds = forecast(s, plan, c->exact, plan->list ? &s->refused : err);

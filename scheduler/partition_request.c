@@ -85,10 +85,6 @@ static int check_counts(const struct cost *cost, const struct cluster *cluster,
     int pipelines = r->pipelines ? r->pipelines : 1, all = 0;
     int stages = lists_for(cluster, r), most = cluster->n_devices / (stages ? stages : 1);
 
-    if (r->list && schedule_most_chunks(r->list) > 1)
-        return REFUSE("%s: gives a device several stages: plan with --schedule interleaved or "
-                      "zb-v; tasuki simulate forecasts that plan under these lists",
-                      r->list->source);
     if (pipelines > most && pipelines > 1)
         return REFUSE("--pipelines %d%s: %s has %d devices; at most %d would do",
                       pipelines, r->stages > 1 ? " of so many stages" : "", cluster->name,
@@ -105,12 +101,6 @@ static int check_counts(const struct cost *cost, const struct cluster *cluster,
     if (r->n_replicas && r->stages && r->n_replicas != r->stages)
         return REFUSE("--replicas names %d stages, --stages %d; leave one of them out",
                       r->n_replicas, r->stages);
-    if (r->list && (r->list->n_stages != r->stages ||
-                    r->list->micro_batches != r->micro_batches))
-        return REFUSE("%s: lists for %d stages and %d micro-batches, asked for %d and %lld; "
-                      "leave out --stages, --replicas and --micro-batches", r->list->source,
-                      r->list->n_stages, r->list->micro_batches, r->stages,
-                      (long long)r->micro_batches);
     for (int i = 0; i < r->n_replicas; i++)
         all += r->replicas[i];
     all = r->stages ? (int)((int64_t)all * stages / r->stages) : all / request_chunks(r);
@@ -351,8 +341,10 @@ static const char *heaviest(const struct cost *cost, int first, int end)
 }
 
 /* What keeps least of what the request allows. */
-static enum schedule_kind least_schedule(const struct plan_request *r)
+enum schedule_kind least_schedule(const struct plan_request *r)
 {
+    if (r->list)
+        return request_chunks(r) > 1 ? SCHEDULE_INTERLEAVED : SCHEDULE_1F1B;
     return r->schedule ? (enum schedule_kind)schedule_find(r->schedule) : SCHEDULE_1F1B;
 }
 
@@ -462,7 +454,10 @@ static int explain_chunks(const struct search *s, struct err *err)
 {
     const struct plan_request *r = s->request;
 
-    if (request_chunks(r) > 1)
+    if (r->list || r->listed)
+        err_set_code(err, EXIT_USAGE, "no replicas of %d devices suit the micro-batches, the pins "
+                     "and the memory", r->stages / request_chunks(r));
+    else if (request_chunks(r) > 1)
         err_set_code(err, EXIT_USAGE, "--schedule %s: no number of devices from 1 to %d suits the "
                      "micro-batches, the pins and the memory", r->schedule, s->cluster->n_devices);
     else

@@ -191,9 +191,9 @@ static struct plan *place_stages(const struct cost *cost, const struct cluster *
     plan->micro_batches = c->micro_batches;
     plan->schedule = mem_strdup(schedule_name(c->schedule));
     plan->schedule_memory = c->budget;
+    plan->chunks = c->chunks ? c->chunks : 1;
     if (request->list)
         plan_set_list(plan, request->list);
-    plan->chunks = c->chunks ? c->chunks : 1;
     plan->pipelines = candidate_pipelines(c);
     plan->zero = c->zero && (request->zero == PLAN_ZERO || candidate_copies(c) > 1);
     plan->batchnorm_samples = request->batchnorm_samples;

@@ -178,6 +178,12 @@ struct schedule *schedule_unroll(const struct schedule *schedule, int iterations
 void schedule_order(const struct schedule *schedule, int s, bool forward, int *micros);
 /* The same instructions and slots, whatever they are called? */
 bool schedule_same(const struct schedule *a, const struct schedule *b);
+/* The stages that send each other something, as for schedule_new(); to be freed. */
+struct schedule_edge *schedule_edges(const struct schedule *schedule, int *n);
+/* The kind, with these options, that makes the very same list of these stages and edges; -1: none.
+ * Where several do, the one that it is called after.
+ */
+int schedule_like(const struct schedule *list, struct schedule_options *options);
 /* Micro-batches whose activations stage 's' holds at once at most: each from its first RECV or
  * F to its last B or W. Never more than the stage's slots.
  */

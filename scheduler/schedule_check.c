@@ -413,8 +413,9 @@ static int check_counts(const struct schedule *schedule, const struct schedule_e
     return 0;
 }
 
-static int check_flushed(const struct schedule *schedule, const struct schedule_edge *edges,
-                         int n_edges, struct err *err)
+/* Of lists that are complete, so that what there is room for here is in them. */
+static int check_exchange(const struct schedule *schedule, const struct schedule_edge *edges,
+                          int n_edges, struct err *err)
 {
     size_t micro = (size_t)schedule->micro_batches, stages = (size_t)schedule->n_stages;
     size_t messages = (size_t)n_edges * 2 * micro;
@@ -429,11 +430,8 @@ static int check_flushed(const struct schedule *schedule, const struct schedule_
     };
     int rc = 0;
 
-    for (int l = 0; l < schedule->n_lists && rc == 0; l++) {
-        rc = check_order(schedule, l, err);
-        if (rc == 0)
-            rc = check_messages(schedule, edges, n_edges, l, count, err);
-    }
+    for (int l = 0; l < schedule->n_lists && rc == 0; l++)
+        rc = check_messages(schedule, edges, n_edges, l, count, err);
     for (int s = 0; s < schedule->n_stages && rc == 0; s++)
         if (schedule_in_flight(schedule, s) > schedule->stages[s].slots)
             rc = refuse(schedule, err, "stage %d: %d micro-batches in flight, %d slots", s,
@@ -449,6 +447,15 @@ static int check_flushed(const struct schedule *schedule, const struct schedule_
     free(r.freed);
     free(count);
     return rc;
+}
+
+static int check_flushed(const struct schedule *schedule, const struct schedule_edge *edges,
+                         int n_edges, struct err *err)
+{
+    for (int l = 0; l < schedule->n_lists; l++)
+        if (check_order(schedule, l, err))
+            return -1;
+    return check_exchange(schedule, edges, n_edges, err);
 }
 
 /* Of the batch that follows only forwards are run ahead: its gradients would be added to those

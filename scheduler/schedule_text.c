@@ -9,6 +9,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/plain.h"
 #include "scheduler/schedule_private.h"
 
 /* Figures in a file beyond these are mistakes. */
@@ -90,13 +91,14 @@ static int split(struct line *line, char *text, struct err *err)
 
 static int read_int(const struct line *line, int word, int max, int *value, struct err *err)
 {
-    const char *text = line->words[word];
-    char *end;
+    char *text = line->words[word], *end;
     long n;
 
-    if (!isdigit((unsigned char)text[0]) || (n = strtol(text, &end, 10), *end) || n > max)
+    if (!isdigit((unsigned char)text[0]) || (n = strtol(text, &end, 10), *end) || n > max) {
+        plain_line(text);
         return err_set(err, "%s: line %d: \"%s\": expected an integer from 0 to %d",
                        line->path, line->number, text, max);
+    }
     *value = (int)n;
     return 0;
 }
@@ -201,6 +203,9 @@ static int read_stage(const struct line *line, struct schedule *schedule, struct
     if (schedule->n_lists == 0 || schedule->lists[schedule->n_lists - 1].n > 0)
         schedule->n_lists++;
     list = &schedule->lists[schedule->n_lists - 1];
+    if (list->n_chunks == SCHEDULE_MAX_CHUNKS)
+        return err_set(err, "%s: line %d: more than %d stages of one list", line->path,
+                       line->number, SCHEDULE_MAX_CHUNKS);
     if (!in_order(schedule, list, s))
         return line_error(line, err, "stages are not in order");
     schedule_assign(schedule, s, schedule->n_lists - 1);

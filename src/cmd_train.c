@@ -152,6 +152,9 @@ static int read_pins(const struct options *o, struct train_settings *t, struct e
     t->chunks = (int)chunks;
     t->pipelines = (int)pipelines;
     t->n_pins = option_strings(o, "pin", &t->pins);
+    if (t->n_replicas && t->stages && t->n_replicas != t->stages)
+        return err_set_code(err, EXIT_USAGE, "--replicas: %d numbers for --stages %d",
+                            t->n_replicas, t->stages);
     if (read_schedule_list(o, t, err) < 0)
         return -1;
     t->cluster = option_string(o, "cluster", NULL);
@@ -162,9 +165,6 @@ static int read_pins(const struct options *o, struct train_settings *t, struct e
     if (option_int(o, "trial", 2, MAX_TRIAL, 0, &trial, err) < 0)
         return -1;
     t->trial = (int)trial;
-    if (t->n_replicas && t->stages && t->n_replicas != t->stages)
-        return err_set_code(err, EXIT_USAGE, "--replicas: %d numbers for --stages %d",
-                            t->n_replicas, t->stages);
     return 0;
 }
 

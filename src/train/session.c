@@ -225,8 +225,8 @@ static int check_ranks(const struct session *s, struct err *err)
     return err_set_code(err, EXIT_USAGE, "%s needs %d ranks, this run has %d: start it with "
                         "\"srun --mpi=pmix -n %d tasuki train ...\" or \"mpirun -n %d tasuki "
                         "train ...\", or as one process with --ranks-in-process %d",
-                        t->n_replicas ? "--replicas" : "--stages", need, s->size, need, need,
-                        need);
+                        t->n_replicas ? "--replicas" : t->list ? t->list->source : "--stages",
+                        need, s->size, need, need, need);
 }
 
 static int complete_settings(struct session *s, struct err *err)

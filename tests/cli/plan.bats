@@ -112,12 +112,6 @@ load planning.bash
     run "$TASUKI" simulate chunks.json --cost cost.json --schedule zb
     [ "$status" -eq 1 ]
     [[ "$output" == *'--schedule zb: device "0" stands there twice'* ]]
-    # Their lists are for such plans.
-    "$TASUKI" simulate chunks.json --cost cost.json --format schedule -o list
-    "$TASUKI" simulate chunks.json --cost cost.json --schedule list --format schedule | diff - list
-    run plan --schedule list
-    [ "$status" -eq 2 ]
-    [[ "$output" == *'list: gives a device several stages: plan with --schedule interleaved'* ]]
     run plan --schedule interleaved --stages 6 --micro-batches 4
     [ "$status" -eq 2 ]
     [[ "$output" == *"4 micro-batches over 3 devices: the nearest count"*" is 3"* ]]
@@ -170,6 +164,17 @@ eight_blocks() {
         echo "\"activations\": 100, \"parameters\": 1000000 },"
     done
     echo '{ "name": "h", "forward": 1, "dgrad": 1, "wgrad": 1, "activations": 100 } ] }'
+}
+
+# Each sends to the next.
+chain_of_eight() {
+    local from=a to edges=
+
+    for to in b c d e f g h; do
+        edges+="${edges:+, }{ \"from\": \"$from\", \"to\": \"$to\", \"bytes\": 10 }"
+        from=$to
+    done
+    eight_blocks | sed "s/ ] }\$/ ], \"edges\": [ $edges ] }/"
 }
 
 @test "blocks are pinned to the stages of a device that has several" {
@@ -981,6 +986,121 @@ END
         grep '"memory": [1-9]' held.json | tail -n 1
     }
     [ "$(held --stages 2 --schedule zb-h1)" = "$(held --schedule zb-h1.list)" ]
+}
+
+@test "what each schedule makes is planned for, drawn and forecast as its name is" {
+    chain_of_eight >cost.json
+    simulate() { "$TASUKI" simulate --cost cost.json "$@"; }
+    for schedule in gpipe 1f1b zb-h1 "zb --schedule-memory 1.5" 2bw zb-v "interleaved --chunks 4"; do
+        [[ "$schedule" == zb-v || "$schedule" == inter* ]] && stages=8 || stages=4
+        plan --schedule $schedule --stages $stages --micro-batches 8 -o named.json >named
+        simulate named.json --format schedule -o list
+        plan --schedule list -o listed.json >listed
+        diff named listed
+        diff <(simulate named.json --format json) <(simulate listed.json --format json)
+        simulate listed.json --format schedule | diff - list
+    done
+    # Whatever it is called.
+    sed "1s/schedule interleaved/schedule mine/" list >mine
+    plan --schedule mine | sed "s/, mine,/, interleaved,/" | diff named -
+    diff <(simulate named.json --format svg) <(simulate named.json --schedule mine --format svg)
+}
+
+# own_list "STAGE STAGE ..." "F0 B0 ..."...: of each device its stages, as a chain, and in which order it
+# takes two micro-batches through all of these, or back.
+own_list() {
+    local words=("$@") all=(${*//[FB][0-9]/}) chunks pass c m s
+
+    echo "schedule own stages ${#all[@]} micro-batches 2"
+    for ((i = 0; i < ${#words[@]}; i += 2)); do
+        chunks=(${words[i]})
+        printf 'stage %d slots 2\n' "${chunks[@]}"
+        for pass in ${words[i + 1]}; do
+            m=${pass:1}
+            for ((k = 0; k < ${#chunks[@]}; k++)); do
+                [ "${pass:0:1}" = F ] && c=$k || c=$((${#chunks[@]} - 1 - k))
+                s=${chunks[c]}
+                if [ "${pass:0:1}" = F ]; then
+                    [ $s -eq 0 ] || echo "RECV $m $c <- $((s - 1))"
+                    echo "F $m $c"
+                    [ $s -eq $((${#all[@]} - 1)) ] || echo "SEND $m $c -> $((s + 1))"
+                    continue
+                fi
+                [ $s -eq $((${#all[@]} - 1)) ] || echo "RECV $m $c <- $((s + 1)) gradient"
+                [ $s -gt 0 ] || echo "BW $m $c"
+                [ $s -eq 0 ] ||
+                    printf '%s\n' "B $m $c" "SEND $m $c -> $((s - 1)) gradient" "W $m $c"
+            done
+        done
+        printf 'REDUCE\nSTEP\n'
+    done
+}
+
+# Each device has two stages, one behind the other, which no schedule has.
+contiguous_list() {
+    own_list "0 1" "F0 F1 B0 B1" "2 3" "F0 F1 B0 B1"
+}
+
+@test "a list of several stages that is a user's own is planned for, with the stages where it has them" {
+    chain_of_eight >cost.json
+    contiguous_list >list
+    plan --schedule list -o plan.json >table
+    cat table
+    [[ "$(<table)" == "4 stages on 4 of 4 devices of flat:"*", own, 2 micro-batches of 4"* ]]
+    python3 -c 'import json
+stages = json.load(open("plan.json"))["stages"]
+assert [s["devices"] for s in stages] == 2 * [[["0", "1"]]] + 2 * [[["2", "3"]]], stages
+assert [len(s["blocks"]) for s in stages] == 4 * [2], stages'
+    # F, B and W of two samples and four blocks take 8 s each. The second device starts 8 s late, gives
+    # its last gradient back 44 s later, and the first one runs 16 s more, and sums for 1 ms.
+    grep -q "^iteration *68001 ms" table
+    "$TASUKI" simulate plan.json --cost cost.json --format schedule | diff - list
+    "$TASUKI" simulate plan.json --cost cost.json | grep -q "^iteration 68001 ms"
+    flat=flat:2,bandwidth=1e9,latency=0
+    plan --schedule list --pin a=0 --pin d=0 -o plan.json >table
+    python3 -c 'import json
+stages = json.load(open("plan.json"))["stages"]
+assert [s["devices"] for s in stages] == 2 * [[["0"]]] + 2 * [[["1"]]], stages
+assert len(stages[0]["blocks"]) >= 4, stages'
+}
+
+@test "lists of several stages that do not suit are refused by file, and stage or pin" {
+    chain_of_eight >cost.json
+    plan --schedule zb-v --stages 8 --micro-batches 8 -o plan.json >table
+    "$TASUKI" simulate plan.json --cost cost.json --format schedule -o list
+    contiguous_list >own
+    # refused STATUS FILE MESSAGE OPTION...
+    refused() {
+        run plan --schedule "$2" "${@:4}"
+        echo "$output"
+        [ "$status" -eq "$1" ] && [ "${#lines[@]}" -eq 1 ]
+        [[ "$output" == *"error: $2: $3"* ]]
+    }
+    pins=(--stages 4 --micro-batches 4 --schedule-memory 1.5 --replicas 2,1,1,1,1,1,1,1
+        --replicas 2,2,2,2,2,2,2,2 --pipelines 2 --policy equal --micro-batch-size 2)
+    for ((i = 0; i < ${#pins[@]}; i += 2)); do
+        refused 2 list "" "${pins[@]:i:2}"
+    done
+    plan --schedule list --chunks 2 --stages 8 --micro-batches 8 | diff table -
+    refused 2 list "lists of 2 stages, --chunks says 3" --chunks 3
+    refused 2 list "lists for 8 stages, --replicas names 2" --replicas 1,1
+    refused 2 list "lists for 8 micro-batches, which do not divide the global batch of 12" \
+        --global-batch 12
+    refused 2 own "no replicas of 2 devices suit" --memory 100
+    refused 2 own "--schedule own and --exhaustive" --exhaustive
+    refused 2 list "no replicas of 4 devices suit" --memory 3M
+    flat=flat:3,bandwidth=1e9,latency=0 refused 2 list "lists for 4 devices, "
+    sed '0,/^W 0 1/{/^W 0 1/d}' list >short
+    refused 1 short "stage 7: micro-batch 0 is not complete"
+    sed '/^RECV 0 1 <- 2 gradient/d' own >lost
+    refused 1 lost "micro-batch 0's gradient between stages 1 and 2 is missing"
+    own_list "0 1" "F0 B0 F1 B1" "2 3" "F0 F1 B0 B1" >late
+    refused 1 late "stage 1: B 0 1: waits for ever"
+    own_list "0 1" "F0 F1 B0 B1" "2" "F0 F1 B0 B1" >uneven
+    refused 1 uneven "stages in the list of stage 2: 1, in that of stage 0: 2; all devices"
+    # Their stages would send each other nothing.
+    eight_blocks >cost.json
+    refused 1 own "stage 0: SEND 0 0 -> 1: no such edge"
 }
 
 @test "instructions that do not suit are refused by file, line or stage, and instruction" {

@@ -422,6 +422,12 @@ END
     run "$TASUKI" train $MODEL --global-batch 8 --steps 1 --replicas 2,1
     [ "$status" -eq 2 ]
     [[ "$output" == *"needs 3 ranks, this run has 1"*"srun --mpi=pmix -n 3"* ]]
+    reversed_list >"$DIR/list"
+    run "$TASUKI" train $MODEL --global-batch 8 --steps 1 --schedule "$DIR/list"
+    [[ "$status" -eq 2 && "$output" == *"$DIR/list needs 2 ranks, this run has 1"* ]]
+    run "$TASUKI" train $MODEL --global-batch 8 --steps 1 --schedule "$DIR/list" \
+        --ranks-in-process 3 --replicas 1,1,1
+    [[ "$status" -eq 2 && "$output" == *"$DIR/list: lists for 2 stages, --replicas names 3"* ]]
 }
 
 @test "profile writes a cost file from which train plans" {

@@ -354,6 +354,90 @@ def plain_accumulation(tap, session, draw):
                      "those without", sharded_in_chunks, session, name, schedule)
 
 
+def planned(session, case, ranks, *words):
+    path = session.temporary(".json")
+    for pattern in getattr(case, "freeze", []):
+        words += "--freeze", pattern
+    run = session.tasuki(["plan", case.path("model.onnx"), "--data", case.path("train.safetensors"),
+                          "--loss", case.loss, "--cluster", driver.cluster(ranks), "--global-batch",
+                          case.global_batch, "--optimizer", OPTIMIZER, "-q", "-o", path, *words])
+    check(run.code == 0, run.err)
+    return path
+
+
+def content(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def list_as_named(session, name, schedule, stages):
+    """What a schedule makes, printed and loaded: the plan, the gradients and the losses of its name."""
+    case, text = session.case(name), session.temporary(".list")
+    named = planned(session, case, 2, "--schedule", schedule, "--stages", stages, "--micro-batches", 4)
+    run = session.tasuki(["simulate", named, "--data", case.path("train.safetensors"), "--loss",
+                          case.loss, "--format", "schedule", "-o", text])
+    check(run.code == 0, run.err)
+    paths, losses, gradients = [named, planned(session, case, 2, "--schedule", text)], [], []
+    plans = [json.loads(content(path)) for path in paths]
+    check("\n".join(plans[1]["instructions"]) + "\n" == content(text).decode(), "another list")
+    for plan in plans:
+        for key in "command", "instructions", "schedule_options":
+            plan.pop(key, None)
+    check(plans[0] == plans[1], "another plan")
+    for path in paths:
+        dumped = session.temporary()
+        losses.append(session.train(case, "float32", OPTIMIZER, ranks=2, plan=path, keep_plan=True,
+                                    cluster=driver.cluster(2), deterministic=True, steps=3,
+                                    dump_gradients=dumped).losses)
+        gradients.append(content(dumped))
+    check(gradients[0] == gradients[1] and losses[0] == losses[1], "other bits")
+
+
+def own_list(devices, micro_batches):
+    """Two stages for each device, one behind the other; all F, then all B and W."""
+    last, all_micro = 2 * devices - 1, range(micro_batches)
+    yield f"schedule own stages {last + 1} micro-batches {micro_batches}"
+    for first in range(0, last, 2):
+        yield from (f"stage {s} slots {micro_batches}" for s in (first, first + 1))
+        for m, c in itertools.product(all_micro, (0, 1)):
+            if first + c > 0:
+                yield f"RECV {m} {c} <- {first + c - 1}"
+            yield f"F {m} {c}"
+            if first + c < last:
+                yield f"SEND {m} {c} -> {first + c + 1}"
+        for m, c in itertools.product(all_micro, (1, 0)):
+            if first + c < last:
+                yield f"RECV {m} {c} <- {first + c + 1} gradient"
+            if first + c > 0:
+                yield from (f"B {m} {c}", f"SEND {m} {c} -> {first + c - 1} gradient", f"W {m} {c}")
+            else:
+                yield f"BW {m} {c}"
+        yield from ("REDUCE", "STEP")
+
+
+def own_list_as_one_rank(session, baselines, name):
+    case, path = session.case(name), session.temporary(".list")
+    with open(path, "w") as file:
+        file.write("\n".join(own_list(2, 4)) + "\n")
+    result = session.train(case, "float64", OPTIMIZER, ranks=2, schedule=path,
+                           cluster=driver.cluster(2))
+    check(result.event("start")["plan"]["schedule"] == "own", "another plan was run")
+    return compare.same_curve(result.losses, baselines.curve(case, "float64"), 1e-10, case.loss)
+
+
+def lists(tap, session, baselines, draw):
+    """Instructions from files; tests/cli/train.bats has those of one stage for each rank."""
+    plain = SCHEDULES + ["2bw"]
+    kinds = [(s, 4) for s in CHUNKED] + [(s, 2) for s in (plain if driver.LONG else
+                                                          [draw.choice(plain)])]
+    for schedule, stages in kinds:
+        tap.test(f"transformer: instructions of {schedule} in {stages} stages, printed and loaded, "
+                 "have the plan and the bits of its name", list_as_named, session, "transformer",
+                 schedule, stages)
+    tap.test("transformer: two ranks with a list of their own for two stages each give the one-rank "
+             "curve", own_list_as_one_rank, session, baselines, "transformer")
+
+
 def run_both_ways(session, case, layout, precision, change, settings=None):
     """A plan, and the same one changed: what both runs have in the end, and their losses."""
     plan, states, curves, options = None, [], [], {"optimizer": "adamw", **(settings or {})}
@@ -517,6 +601,9 @@ def main():
         several_chunks(tap, session, baselines, draw)
         chunks_go_on(tap, session, baselines)
         plain_accumulation(tap, session, draw)
+        tap.share = 1                   # what follows is about plans
+        lists(tap, session, baselines, draw)
+        tap.share = 0.5
         optimizer_states_in_shards(tap, session, baselines, draw)
         forward_run_again(tap, session, draw)
         matrix(tap, session, baselines, draw, "float32", 1)

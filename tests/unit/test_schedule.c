@@ -543,6 +543,52 @@ static void what_is_printed_can_be_read_back(void **state)
         print_and_read(names[i], &seed);
 }
 
+/* The schedule that made a list is found by it, and what it was made with. */
+static void is_found(enum schedule_kind kind, double memory, int chunks, unsigned *seed)
+{
+    struct schedule_edge edges[MAX_EDGES], *named;
+    const struct schedule_options options = { memory, chunks };
+    struct schedule_options found;
+    int n = random_edges(edges, 6, seed), n_named;
+    struct schedule *s = schedule_new(schedule_name(kind), &options, 6, 12, edges, n, NULL);
+
+    named = schedule_edges(s, &n_named);
+    assert_int_equal(n_named, n);
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(named[i].from, edges[i].from);
+        assert_int_equal(named[i].to, edges[i].to);
+        assert_int_equal(named[i].gradient, edges[i].gradient);
+    }
+    free(named);
+    assert_int_equal(schedule_like(s, &found), kind);
+    assert_int_equal(found.chunks, schedule_chunks(kind, chunks));
+    assert_true(fabs(found.memory - memory) < CLOSE);
+    free(s->name);
+    s->name = strdup("mine");
+    assert_true(schedule_like(s, &found) >= 0);
+    s->stages[3].slots++;
+    assert_int_equal(schedule_like(s, &found), -1);
+    schedule_free(s);
+}
+
+static void a_list_tells_the_schedule_that_made_it(void **state)
+{
+    unsigned seed = 5;
+
+    (void)state;
+    for (int round = 0; round < 8; round++) {
+        is_found(SCHEDULE_1F1B, 0, 1, &seed);
+        is_found(SCHEDULE_GPIPE, 0, 1, &seed);
+        is_found(SCHEDULE_ZB_H1, 0, 1, &seed);
+        is_found(SCHEDULE_2BW, 0, 1, &seed);
+        is_found(SCHEDULE_ZB_V, 0, 2, &seed);
+        is_found(SCHEDULE_INTERLEAVED, 0, 2, &seed);
+        is_found(SCHEDULE_INTERLEAVED, 0, 3, &seed);
+        for (int more = 0; more <= 5; more++)
+            is_found(SCHEDULE_ZB, 1 + more / 6.0, 1, &seed);
+    }
+}
+
 static struct schedule *read_text(const char *text, struct err *err)
 {
     char *copy = strdup(text);
@@ -552,6 +598,18 @@ static struct schedule *read_text(const char *text, struct err *err)
     fclose(file);
     free(copy);
     return s;
+}
+
+static void check_text(const char *text, const char *message)
+{
+    const struct schedule_edge edge = { 0, 1, true };
+    struct err err = { 0 };
+    struct schedule *s = read_text(text, &err);
+
+    assert_non_null(s);
+    assert_int_equal(schedule_check(s, &edge, 1, &err), -1);
+    assert_contains(err.text, message);
+    schedule_free(s);
 }
 
 static void a_wrong_line_is_named(void **state)
@@ -584,16 +642,34 @@ static void a_wrong_line_is_named(void **state)
     }
 }
 
-static void check_text(const char *text, const char *message)
+static void a_list_has_no_more_stages_than_there_may_be_chunks(void **state)
 {
-    const struct schedule_edge edge = { 0, 1, true };
+    char text[8192];
+    int n = snprintf(text, sizeof(text), "schedule x stages 99 micro-batches 65536\n");
     struct err err = { 0 };
-    struct schedule *s = read_text(text, &err);
 
-    assert_non_null(s);
-    assert_int_equal(schedule_check(s, &edge, 1, &err), -1);
-    assert_contains(err.text, message);
-    schedule_free(s);
+    (void)state;
+    for (int s = 0; s <= SCHEDULE_MAX_CHUNKS; s++)
+        n += snprintf(text + n, sizeof(text) - (size_t)n, "stage %d slots 1\n", s);
+    assert_null(read_text(text, &err));
+    assert_contains(err.text, "list: line 66: more than 64 stages of one list");
+}
+
+/* Whatever the first line promises, room is made for what is there. */
+static void a_list_that_is_far_too_short_is_refused_at_once(void **state)
+{
+    size_t size;
+    char *text;
+    FILE *file = open_memstream(&text, &size);
+
+    (void)state;
+    fprintf(file, "schedule x stages 4096 micro-batches 65536\n");
+    for (int s = 0; s < 4096; s++)
+        fprintf(file, "stage %d slots 1\n%s%sREDUCE\nSTEP\n", s,
+                s ? "RECV 0 0 <- 0\n" : "F 0 0\n", s ? "" : "SEND 0 0 -> 1\n");
+    fclose(file);
+    check_text(text, "list: stage 0: micro-batch 0 is not complete");
+    free(text);
 }
 
 static void a_wrong_list_is_refused_by_stage_and_instruction(void **state)
@@ -740,7 +816,10 @@ int main(void)
         cmocka_unit_test(no_device_of_a_v_is_idle_between_its_computations),
         cmocka_unit_test(the_last_stage_of_1f1b_turns_back_at_once),
         cmocka_unit_test(what_is_printed_can_be_read_back),
+        cmocka_unit_test(a_list_tells_the_schedule_that_made_it),
         cmocka_unit_test(a_wrong_line_is_named),
+        cmocka_unit_test(a_list_has_no_more_stages_than_there_may_be_chunks),
+        cmocka_unit_test(a_list_that_is_far_too_short_is_refused_at_once),
         cmocka_unit_test(a_wrong_list_is_refused_by_stage_and_instruction),
         cmocka_unit_test(a_wrong_list_that_is_not_flushed_is_refused_likewise),
         cmocka_unit_test(a_wrong_list_of_two_chunks_is_refused_likewise),
