@@ -4,7 +4,8 @@
  * partition_small.c, partition_improve.c, partition_recut.c, partition_orders.c,
  * partition_devices.c, partition_chunks.c, partition_chunks_memory.c, partition_candidate.c,
  * partition_memory.c, partition_fit.c, partition_link.c, partition_request.c and
- * partition_pin.c (pins), partition_hint.c, partition_explain.c (reasons), partition_kinds.c,
+ * partition_pin.c (pins), partition_list.c (lists that are given), partition_hint.c,
+ * partition_explain.c (reasons), partition_kinds.c,
  * partition_bound.c, partition_chunks_bound.c, partition_relax.c, partition_way.[ch],
  * partition_distance.c, partition_ideals.c and place.c.
  */
