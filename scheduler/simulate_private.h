@@ -116,8 +116,10 @@ struct group {
 /* When what happens next: a timer of each worker, then one of each flow. */
 struct timers {
     int room;                   /* a power of two, or 0 */
-    double *when;               /* [room]: INFINITY: not set */
-    int *first;                 /* [2 * room]: of each match, from 1, who won; then the timers */
+    struct timer {
+        double when;            /* INFINITY: not set */
+        int id;
+    } *first;                   /* [2 * room]: of each match, from 1, who won; then all */
     int taken;                  /* the last that was: its matches are not played yet; -1: they are */
 };
 

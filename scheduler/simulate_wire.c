@@ -272,12 +272,13 @@ static void arrived(struct sim *sim, const struct flow *flow)
 
 void flow_timer(struct sim *sim, int id)
 {
-    struct flow flow = sim->flows[id];
+    struct flow flow;
 
-    if (!flow.moving && flow.bytes > 0) {
+    if (!sim->flows[id].moving && sim->flows[id].bytes > 0) {
         flow_move(sim, id);
         return;
     }
+    flow = sim->flows[id];
     if (flow.moving)
         leave_wires(sim, id);
     id_add(&sim->idle_flows, id);
