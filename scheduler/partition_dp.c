@@ -127,7 +127,8 @@ static inline int devices_before(const struct run *run, const struct node *node)
 }
 
 /* What they take at least; NULL: there are none, or no device for them. */
-static inline const struct least *least_before(const struct run *run, const struct node *node, int *left)
+static inline const struct least *least_before(const struct run *run, const struct node *node,
+                                               int *left)
 {
     *left = devices_before(run, node);
     return node->first > 0 && *left > 0 ? dp_least_at(run, *left, node->first) : NULL;
@@ -429,15 +430,16 @@ static bool add_stage(struct run *run, struct node *node, struct frame *frame)
 /* Is a stage that takes so long, and what is behind it, slower than what was found, by itself? A
  * longer one is slower still.
  */
-static inline bool is_too_long(const struct run *run, const struct node *base, double own, bool summed)
+static inline bool is_too_long(const struct run *run, const struct node *base, double own,
+                               bool summed)
 {
     return closed_iteration(run->search, run->m, dmax(base->bottleneck, own),
                             base->sum + (summed ? own : 0), 0) >
            run->search->best * run->slack;
 }
 
-/* Where, from 'i' on down, a stage may begin: what is in front of those that are passed over, and what is
- * behind them, takes too long whatever they take themselves.
+/* Where, from 'i' on down, a stage may begin: what is in front of those that are passed over, and
+ * what is behind them, takes too long whatever they take themselves.
  */
 static int skip_slow(const struct run *run, const struct node *base, int i)
 {
@@ -474,8 +476,8 @@ static bool is_long_from(const struct run *run, const struct node *base, const s
                        closed_sums(run->search, run->m, base->stages));
 }
 
-/* The same; -1 where a stage is too long before: the longer it is, the longer it takes. What is passed
- * over counts as looked at.
+/* The same; -1 where a stage is too long before: the longer it is, the longer it takes. What is
+ * passed over counts as looked at.
  */
 static int pass_over(struct run *run, const struct node *base, const struct frame *frame, int i)
 {

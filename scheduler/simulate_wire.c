@@ -183,8 +183,8 @@ static void flow_pace(struct sim *sim, int id)
     timer_set(sim, sim->n_workers + id, sim->now + flow->bytes / rate);
 }
 
-/* All that is on these wires, but for one. A wire that leaves a flow more than its pace, and did, is not
- * what holds it back.
+/* All that is on these wires, but for one. A wire that leaves a flow more than its pace, and did,
+ * is not what holds it back.
  */
 static void pace_others(struct sim *sim, const struct route *route, int id)
 {
