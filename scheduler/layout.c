@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/order.h"
@@ -31,11 +32,6 @@ static int by_key(const void *a, const void *b)
     if (x->buffer->first != y->buffer->first)
         return x->buffer->first < y->buffer->first ? -1 : 1;
     return x->buffer < y->buffer ? -1 : x->buffer > y->buffer;
-}
-
-static bool overlaps(const struct layout_buffer *a, const struct layout_buffer *b)
-{
-    return a->first <= b->last && b->first <= a->last;
 }
 
 struct change {
@@ -84,49 +80,57 @@ size_t layout_lower_bound(const struct layout_buffer *buffers, int n)
     return find_peak(buffers, n, &point);
 }
 
+/* A buffer that has its place. */
+struct placed {
+    int first, last;
+    size_t offset, end;
+};
+
 /* The smallest gap between the buffers that live at the same time, else the end of them. */
-static size_t best_offset(struct layout_buffer *const *placed, int n,
-                          const struct layout_buffer *buffer)
+static size_t best_offset(const struct placed *placed, int n, const struct layout_buffer *buffer)
 {
     size_t need = layout_aligned(buffer->bytes), end = 0, best = 0, best_gap = SIZE_MAX;
+    int first = buffer->first, last = buffer->last;
 
     for (int i = 0; i < n; i++) {
-        const struct layout_buffer *p = placed[i];
+        const struct placed *p = &placed[i];
 
-        if (!overlaps(p, buffer))
+        if (p->first > last || first > p->last)
             continue;
         if (p->offset >= end + need && p->offset - end < best_gap) {
             best = end;
             best_gap = p->offset - end;
         }
-        if (p->offset + layout_aligned(p->bytes) > end)
-            end = p->offset + layout_aligned(p->bytes);
+        if (p->end > end)
+            end = p->end;
     }
     return best_gap == SIZE_MAX ? end : best;
 }
 
 /* 'placed' stays sorted by offset. */
-static void insert(struct layout_buffer **placed, int n, struct layout_buffer *buffer)
+static void insert(struct placed *placed, int n, struct placed new)
 {
     int i = n;
 
-    for (; i > 0 && placed[i - 1]->offset > buffer->offset; i--)
-        placed[i] = placed[i - 1];
-    placed[i] = buffer;
+    while (i > 0 && placed[i - 1].offset > new.offset)
+        i--;
+    memmove(&placed[i + 1], &placed[i], (size_t)(n - i) * sizeof(*placed));
+    placed[i] = new;
 }
 
 /* In this order: the bytes of the arena. */
-static size_t place_all(const struct entry *order, int n, struct layout_buffer **placed)
+static size_t place_all(const struct entry *order, int n, struct placed *placed)
 {
     size_t end = 0;
 
     for (int i = 0; i < n; i++) {
         struct layout_buffer *b = order[i].buffer;
+        struct placed new = { b->first, b->last, best_offset(placed, i, b), 0 };
 
-        b->offset = best_offset(placed, i, b);
-        insert(placed, i, b);
-        if (b->offset + layout_aligned(b->bytes) > end)
-            end = b->offset + layout_aligned(b->bytes);
+        b->offset = new.offset;
+        new.end = new.offset + layout_aligned(b->bytes);
+        insert(placed, i, new);
+        end = new.end > end ? new.end : end;
     }
     return end;
 }
@@ -170,7 +174,7 @@ static void sort(struct layout_buffer *buffers, int n, int try, int peak, struct
 static size_t place_copies(struct layout_buffer *buffers, int n)
 {
     struct entry *entries = mem_new((size_t)n, sizeof(*entries));
-    struct layout_buffer **placed = mem_new((size_t)n, sizeof(*placed));
+    struct placed *placed = mem_new((size_t)n, sizeof(*placed));
     size_t *offsets = mem_new((size_t)n, sizeof(*offsets)), best = SIZE_MAX, least, end;
     int peak = 0;
 

@@ -180,8 +180,8 @@ static int reach(const double *sum, int first, int at, int last, double most)
     return at;
 }
 
-/* Fill stages one after the other, each up to so many seconds; do they suffice? The longest of them; what
- * the least of those would take that did not get one part more, or the one that got too much.
+/* Of stages that are filled one after the other, each up to so many seconds: do they suffice; the
+ * longest; and what the next limit is that fills them otherwise.
  */
 struct filling {
     bool whole;

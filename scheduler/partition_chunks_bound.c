@@ -311,7 +311,7 @@ static bool all_slower(struct bounding *b, struct chunking *f, double seconds)
     return true;
 }
 
-/* Of the largest share. Where the plain bound is as good as that of other plans nobody asks for them. */
+/* Of the largest share. Where the plain bound is as good as other plans' nobody asks for them. */
 static void set_sums(struct bounding *b, const struct chunking *f)
 {
     int64_t share = candidate_share(f->split->micro_batch, f->replicas);

@@ -118,7 +118,7 @@ static void fill_waits(struct run *run)
 }
 
 /* Devices that the stages in front of a node may have. */
-static int devices_before(const struct run *run, const struct node *node)
+static inline int devices_before(const struct run *run, const struct node *node)
 {
     int pinned = run->search->request->stages;
 
@@ -127,14 +127,15 @@ static int devices_before(const struct run *run, const struct node *node)
 }
 
 /* What they take at least; NULL: there are none, or no device for them. */
-static const struct least *least_before(const struct run *run, const struct node *node, int *left)
+static inline const struct least *least_before(const struct run *run, const struct node *node,
+                                               int *left)
 {
     *left = devices_before(run, node);
     return node->first > 0 && *left > 0 ? dp_least_at(run, *left, node->first) : NULL;
 }
 
 /* What cannot matter of the bottleneck is levelled. */
-static double level_of(const struct run *run, const struct node *node, int left,
+static inline double level_of(const struct run *run, const struct node *node, int left,
                        const struct least *before)
 {
     double level = dmax(dmax(node->bottleneck, node->own), run->level);
@@ -184,7 +185,7 @@ static double closed_form(const struct run *run, const struct node *node)
 }
 
 /* No completion of the node takes less. */
-static double least_with(const struct run *run, const struct node *node,
+static inline double least_with(const struct run *run, const struct node *node,
                          const struct least *before)
 {
     double more = 0;
@@ -285,7 +286,7 @@ static bool fits(const struct run *run, const struct interval_cost *c, const str
 }
 
 /* What a stage [i, end) computes, but for what it recomputes. */
-static double own_seconds(const struct run *run, const struct share_table *s, int i, int end)
+static inline double own_seconds(const struct run *run, const struct share_table *s, int i, int end)
 {
     return run->search->slow * ((s->forward[end] - s->forward[i]) +
                                 (s->dgrad[end] - s->dgrad[i]) + (s->wgrad[end] - s->wgrad[i]));
@@ -429,15 +430,16 @@ static bool add_stage(struct run *run, struct node *node, struct frame *frame)
 /* Is a stage that takes so long, and what is behind it, slower than what was found, by itself? A
  * longer one is slower still.
  */
-static bool is_too_long(const struct run *run, const struct node *base, double own, bool summed)
+static inline bool is_too_long(const struct run *run, const struct node *base, double own,
+                               bool summed)
 {
     return closed_iteration(run->search, run->m, dmax(base->bottleneck, own),
                             base->sum + (summed ? own : 0), 0) >
            run->search->best * run->slack;
 }
 
-/* Where, from 'i' on down, a stage may begin: what is in front of those that are passed over, and what is
- * behind them, takes too long whatever they take themselves.
+/* Where, from 'i' on down, a stage may begin: what is in front of those that are passed over, and
+ * what is behind them, takes too long whatever they take themselves.
  */
 static int skip_slow(const struct run *run, const struct node *base, int i)
 {
@@ -474,8 +476,8 @@ static bool is_long_from(const struct run *run, const struct node *base, const s
                        closed_sums(run->search, run->m, base->stages));
 }
 
-/* The same; -1 where a stage is too long before: the longer it is, the longer it takes. What is passed
- * over counts as looked at.
+/* The same; -1 where a stage is too long before: the longer it is, the longer it takes. What is
+ * passed over counts as looked at.
  */
 static int pass_over(struct run *run, const struct node *base, const struct frame *frame, int i)
 {

@@ -116,7 +116,8 @@ void dp_fill_bounds(struct run *run)
         run->most_replicas = run->options[run->n_options - 1].replicas;
     }
     run->row = mem_new((size_t)run->devices + 1, sizeof(*run->row));
-    run->least = mem_new(((size_t)run->n_options + 1) * width, sizeof(*run->least));
+    run->least = mem_resize(NULL, ((size_t)run->n_options + 1) * width, sizeof(*run->least));
+    run->least[0] = (struct least){ 0, 0, 0 };
     for (int i = 0; i < run->n; i++)
         each[i] = run->least[i + 1] = (struct least){ INFINITY, INFINITY, INFINITY };
     for (int d = 1; d <= run->devices; d++) {

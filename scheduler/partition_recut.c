@@ -142,8 +142,8 @@ static double least_work(const struct recut *r, const struct frame *frame, int i
     return work(r, frame->ahead, &own, 0, 0);
 }
 
-/* Where a stage may begin, [stages + 1]: no further than those in front of it get, and no sooner than
- * those from it on get to the end.
+/* Where a stage may begin, [stages + 1]: no further than those in front of it get, and no sooner
+ * than those from it on get to the end.
  */
 static void fill_ranges(const struct recut *r, const struct frame *frames, double most,
                         struct cut_range *ranges)

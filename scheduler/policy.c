@@ -68,7 +68,7 @@ static int even_cut(const struct table *table, int stage, int stages)
     return (int)((int64_t)stage * table->n / stages);
 }
 
-/* What the closed form is no less than: without messages and what memory may want to be run again. */
+/* What the closed form is no less than: without messages, and what memory makes it run again. */
 static double least_closed(struct search *s, const struct candidate *c)
 {
     double most = 0, sum = 0;
@@ -132,7 +132,7 @@ static void search_even(struct search *s, bool exactly)
 
     if (pinned > s->table->n)
         return;     /* some would have no block */
-    /* Small micro-batches first: they are mostly faster, and then nothing is asked of the others. */
+    /* Small micro-batches first: they are mostly faster, and nothing is asked of the others. */
     for (int i = s->n_splits - 1; i >= 0; i--)
         for (int stages = pinned ? pinned : 1; stages <= (pinned ? pinned : most); stages++)
             if (s->splits[i].pipelines == 1 && (!exactly || s->table->n % stages == 0))

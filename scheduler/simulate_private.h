@@ -36,7 +36,7 @@ struct flow {
 /* One direction of a wire. */
 struct wire {
     struct id_list flows;       /* that move */
-    double share, before;       /* what each of them gets; what it got before the last came or went */
+    double share, before;       /* what each gets; got before the last came or went */
 };
 
 /* Messages of one edge and direction between two replicas, in order. */
@@ -116,9 +116,11 @@ struct group {
 /* When what happens next: a timer of each worker, then one of each flow. */
 struct timers {
     int room;                   /* a power of two, or 0 */
-    double *when;               /* [room]: INFINITY: not set */
-    int *first;                 /* [2 * room]: of each match, from 1, who won; then the timers */
-    int taken;                  /* the last that was: its matches are not played yet; -1: they are */
+    struct timer {
+        double when;            /* INFINITY: not set */
+        int id;
+    } *first;                   /* [2 * room]: of each match, from 1, who won; then all */
+    int taken;                  /* the last that was, whose matches are not played yet; -1 */
 };
 
 struct sim {

@@ -477,7 +477,6 @@ void sim_free(struct sim *sim)
     free_lists(sim->node_workers, sim->cluster->n_places);
     free(sim->idle_flows.items);
     free(sim->checks);
-    free(sim->timers.when);
     free(sim->timers.first);
     free(sim->moved);
     free(sim->node_threads);

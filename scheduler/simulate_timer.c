@@ -9,21 +9,22 @@
 #include "scheduler/simulate_private.h"
 
 /* At one time the left one, which has the lower id. */
-static int winner(const struct timers *t, int match)
+static const struct timer *winner(const struct timers *t, int match)
 {
-    int left = t->first[2 * match], right = t->first[2 * match + 1];
+    const struct timer *left = &t->first[2 * match], *right = left + 1;
 
-    return t->when[right] < t->when[left] ? right : left;
+    return right->when < left->when ? right : left;
 }
 
 /* From the match of 'id' on, until another one wins that won before. */
 static void play(struct timers *t, int id)
 {
     for (int match = (t->room + id) / 2; match > 0; match /= 2) {
-        int before = t->first[match], now = winner(t, match);
+        const struct timer *now = winner(t, match);
+        int before = t->first[match].id;
 
-        t->first[match] = now;
-        if (now == before && now != id)
+        t->first[match] = *now;
+        if (now->id == before && before != id)
             return;
     }
 }
@@ -31,21 +32,22 @@ static void play(struct timers *t, int id)
 /* A power of two. */
 static void make_room(struct timers *t, int id)
 {
+    struct timer *old = t->first + t->room;
     int room = t->room ? t->room : 2;
+    struct timer *first;
 
     if (id < t->room)
         return;
     while (room <= id)
         room *= 2;
-    t->when = mem_resize(t->when, (size_t)room, sizeof(*t->when));
-    t->first = mem_resize(t->first, 2 * (size_t)room, sizeof(*t->first));
-    for (int i = t->room; i < room; i++)
-        t->when[i] = INFINITY;
+    first = mem_new(2 * (size_t)room, sizeof(*first));
     for (int i = 0; i < room; i++)
-        t->first[room + i] = i;
+        first[room + i] = i < t->room ? old[i] : (struct timer){ INFINITY, i };
+    free(t->first);
+    t->first = first;
     t->room = room;
     for (int match = room - 1; match > 0; match--)
-        t->first[match] = winner(t, match);
+        t->first[match] = *winner(t, match);
 }
 
 void timer_set(struct sim *sim, int id, double when)
@@ -53,7 +55,7 @@ void timer_set(struct sim *sim, int id, double when)
     struct timers *t = &sim->timers;
 
     make_room(t, id);
-    t->when[id] = when;
+    t->first[t->room + id].when = when;
     play(t, id);
     t->taken = t->taken == id ? -1 : t->taken;
 }
@@ -65,15 +67,15 @@ double timer_first(struct sim *sim)
     if (t->taken >= 0)
         play(t, t->taken);
     t->taken = -1;
-    return t->room ? t->when[t->first[1]] : INFINITY;
+    return t->room ? t->first[1].when : INFINITY;
 }
 
-/* Mostly it is set anew before anybody asks who comes next. */
+/* Mostly it is set anew before anybody asks who comes next: until then it wins all its matches. */
 int timer_take(struct sim *sim)
 {
     struct timers *t = &sim->timers;
 
-    t->taken = t->first[1];
-    t->when[t->taken] = INFINITY;
+    t->taken = t->first[1].id;
+    t->first[t->room + t->taken].when = INFINITY;
     return t->taken;
 }

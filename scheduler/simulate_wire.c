@@ -183,8 +183,8 @@ static void flow_pace(struct sim *sim, int id)
     timer_set(sim, sim->n_workers + id, sim->now + flow->bytes / rate);
 }
 
-/* All that is on these wires, but for one. A wire that leaves a flow more than its pace, and did, is not
- * what holds it back.
+/* All that is on these wires, but for one. A wire that leaves a flow more than its pace, and did,
+ * is not what holds it back.
  */
 static void pace_others(struct sim *sim, const struct route *route, int id)
 {
@@ -272,12 +272,13 @@ static void arrived(struct sim *sim, const struct flow *flow)
 
 void flow_timer(struct sim *sim, int id)
 {
-    struct flow flow = sim->flows[id];
+    struct flow flow;
 
-    if (!flow.moving && flow.bytes > 0) {
+    if (!sim->flows[id].moving && sim->flows[id].bytes > 0) {
         flow_move(sim, id);
         return;
     }
+    flow = sim->flows[id];
     if (flow.moving)
         leave_wires(sim, id);
     id_add(&sim->idle_flows, id);

@@ -281,8 +281,8 @@ void planning_warn(const struct cluster *cluster, const struct cost *cost)
     free(text);
 }
 
-/* A graph that is looked at: of one sample, as many as most replicas of a large network have, so that it
- * need not be built once more to be compiled; not all networks have one for that.
+/* A graph that is looked at: of one sample, as many as most replicas of a large network have, so
+ * that it need not be built once more to be compiled; not all networks have one for that.
  */
 static const struct graph *probe_graph(struct built *built, struct err *err)
 {

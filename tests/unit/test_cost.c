@@ -128,6 +128,28 @@ static void what_is_written_can_be_read_back(void **state)
     cost_free(copy);
 }
 
+static void what_is_made_is_sorted_and_checked_as_what_is_read(void **state)
+{
+    static const char text[] =
+        "{\"schema\": \"tasuki-cost\", \"version\": 1, \"micro_batch\": [1], \"blocks\": ["
+        "{\"name\": \"a\", \"forward\": 1, \"dgrad\": 1, \"wgrad\": 1},"
+        "{\"name\": \"b\", \"forward\": 1, \"dgrad\": 1, \"wgrad\": 1}],"
+        "\"edges\": [{\"from\": \"a\", \"to\": \"b\", \"bytes\": 8}]}";
+    struct cost *cost = cost_of_text(text, NULL);
+    struct err err = { 0 };
+
+    (void)state;
+    cost->edges[0].from = 1;
+    cost->edges[0].to = 0;
+    assert_int_equal(cost_settle(cost, "cost", &err), 0);
+    assert_string_equal(cost->blocks[0].name, "b");
+    assert_true(cost->edges[0].from == 0 && cost->edges[0].to == 1);
+    cost->blocks[1].forward[0] = INFINITY;
+    assert_int_equal(cost_settle(cost, "cost", &err), -1);
+    assert_non_null(strstr(err.text, "\"a\""));
+    cost_free(cost);
+}
+
 /* Blocks a and b of one stage, which reads 8 bytes from x and sends 4 to y. */
 static struct stage_cost middle(const char *text, double *buffers)
 {
@@ -383,6 +405,7 @@ int main(void)
         cmocka_unit_test(sizes_between_are_linear_and_outside_proportional),
         cmocka_unit_test(what_is_left_out_has_its_default),
         cmocka_unit_test(what_is_written_can_be_read_back),
+        cmocka_unit_test(what_is_made_is_sorted_and_checked_as_what_is_read),
         cmocka_unit_test(what_a_stage_has_depends_on_its_backward),
         cmocka_unit_test(what_crosses_is_there_as_it_is_read),
         cmocka_unit_test(messages_are_counted_for_each_stage_that_they_go_to),
