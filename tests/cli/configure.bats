@@ -5,7 +5,8 @@ setup_file() {
     [ ! -f "$srcdir/config.status" ] || return 0
     cd "$BATS_FILE_TMPDIR"
     "$srcdir/configure" -q --disable-openmp --without-cuda --without-mpi --cache-file=all
-    grep -E '^(lt|am|ac)_cv_' all | grep -vE '^ac_cv_(env_|header_|lib_|search_|func_|prog_(ac_ct_)?C)' >cache
+    grep -E '^(lt|am|ac)_cv_' all |
+        grep -vE '^ac_cv_(env_|header_|lib_|search_|func_|prog_(ac_ct_)?C)' >cache
 }
 
 setup() {

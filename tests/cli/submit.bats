@@ -275,7 +275,8 @@ END
 @test "a guard whom Slurm does not answer leaves" {
     export TASUKI_PKGLIBDIR=$builddir/.libs
     [ -e "$TASUKI_PKGLIBDIR/tasuki-slurm.so" ] || skip "built without slurm"
-    printf '%s\n' ClusterName=none SlurmctldHost=localhost SlurmctldPort=1 AuthType=auth/none >slurm.conf
+    printf '%s\n' ClusterName=none SlurmctldHost=localhost SlurmctldPort=1 AuthType=auth/none \
+        >slurm.conf
     SLURM_CONF=$PWD/slurm.conf SLURM_JOB_ID=1 SLURM_STEP_ID=0 TASUKI_GUARD=n1 \
         run timeout 300 "$TASUKI" train
     [ "$status" -eq 1 ]
