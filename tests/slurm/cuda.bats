@@ -163,12 +163,13 @@ near_curve() {
     done
 }
 
-@test "every operator in bfloat16 is near the reference, cuDNN's attention among them" {
-    TASUKI_TEST_BACKEND=cuda-bf16 on_fake "$builddir/tests/unit/test_ops"
-}
-
-@test "every operator in float16 is near the reference, cuDNN's attention among them" {
-    TASUKI_TEST_BACKEND=cuda-fp16 on_fake "$builddir/tests/unit/test_ops"
+@test "every operator in 16 bits is near the reference, cuDNN's attention among them" {
+    local precision
+    drawn 1 bf16 fp16
+    for precision in "${drawn[@]}"; do
+        echo "$precision"
+        TASUKI_TEST_BACKEND=cuda-$precision on_fake "$builddir/tests/unit/test_ops"
+    done
 }
 
 @test "float16: constants that it does not have are taken as they are" {
