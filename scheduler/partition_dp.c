@@ -136,7 +136,7 @@ static inline const struct least *least_before(const struct run *run, const stru
 
 /* What cannot matter of the bottleneck is levelled. */
 static inline double level_of(const struct run *run, const struct node *node, int left,
-                       const struct least *before)
+                              const struct least *before)
 {
     double level = dmax(dmax(node->bottleneck, node->own), run->level);
 
@@ -186,7 +186,7 @@ static double closed_form(const struct run *run, const struct node *node)
 
 /* No completion of the node takes less. */
 static inline double least_with(const struct run *run, const struct node *node,
-                         const struct least *before)
+                                const struct least *before)
 {
     double more = 0;
 

@@ -138,17 +138,11 @@ uint64_t graph_key(const char *name)
 /* "name#number", much faster than by arena_printf(). */
 static char *numbered(struct arena *arena, const char *name, int number)
 {
-    char digits[sizeof("2147483647")];
-    size_t n = strlen(name), at = sizeof(digits) - 1;
-    char *text = arena_alloc(arena, n + 1 + sizeof(digits), 1);
+    size_t n = strlen(name), room = sizeof("#-2147483648");
+    char *text = arena_alloc(arena, n + room, 1);
 
-    digits[at] = '\0';
-    do
-        digits[--at] = (char)('0' + number % 10);
-    while (number /= 10);
     memcpy(text, name, n);
-    text[n] = '#';
-    memcpy(text + n + 1, digits + at, sizeof(digits) - at);
+    snprintf(text + n, room, "#%d", number);
     return text;
 }
 

@@ -20,6 +20,7 @@
 
 #define MAX_SIZES 4
 #define LARGEST 64      /* groups */
+#define PROBE 2         /* samples of a graph that is only looked at */
 
 static int64_t largest_divisor(int64_t n, int64_t limit)
 {
@@ -281,16 +282,6 @@ void planning_warn(const struct cluster *cluster, const struct cost *cost)
     free(text);
 }
 
-/* A graph that is looked at: of one sample, as many as most replicas of a large network have, so
- * that it need not be built once more to be compiled; not all networks have one for that.
- */
-static const struct graph *probe_graph(struct built *built, struct err *err)
-{
-    const struct graph *graph = built_graph(built, 1, 0, NULL);
-
-    return graph ? graph : built_graph(built, 2, 0, err);
-}
-
 struct cost *planning_cost(const struct planning *planning, struct err *err)
 {
     const struct planning *p = planning;
@@ -304,7 +295,7 @@ struct cost *planning_cost(const struct planning *planning, struct err *err)
         return measure_cost(p, err);
     built = p->built ? p->built : built_new(p->model, &p->model_options);
     n = choose_sizes(&p->request, sizes);
-    graph = group ? built_graph(built, sizes[0], group, err) : probe_graph(built, err);
+    graph = built_graph(built, group ? sizes[0] : PROBE, group, err);
     if (graph)
         cost = estimate_kinds(graph, n, sizes, p->cluster,
                               optimizer_states(p->optimizer.kind) + p->averaged, false, err);
@@ -471,7 +462,7 @@ static int check_policy(const struct planning *p, const struct graph *graph, str
 
 static int choose_group(struct planning *p, struct err *err)
 {
-    const struct graph *probe = probe_graph(p->built, err);
+    const struct graph *probe = built_graph(p->built, PROBE, 0, err);
     bool has_stats = false;
 
     if (!probe)
