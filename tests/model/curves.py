@@ -135,11 +135,6 @@ def dynamo(session, cases, name):
     return compare.same_curve(result.losses, reference["loss"], case.tolerance)
 
 
-def some(draw, everything, n):
-    """A sample; all where TASUKI_TEST_LONG is set."""
-    return everything if driver.LONG else draw.sample(everything, n)
-
-
 def main():
     tap, session, draw = Tap(), driver.Session(), random.Random(driver.SEED)
     try:
@@ -147,7 +142,7 @@ def main():
         tap.note(f"{session.source}; drawn with TASUKI_TEST_SEED={driver.SEED}")
         for name in MODELS:
             optimizers = ["sgd"] if name == "linear-dot" else ["sgd", "momentum", "adamw"]
-            for optimizer in some(draw, optimizers, 1):
+            for optimizer in driver.some(draw, optimizers, 1):
                 tap.test(f"{name}: 20 steps of {optimizer} in float64 are PyTorch's",
                          follows, session, name, optimizer, "reference")
         for group in (4, 3, 1):
@@ -157,18 +152,18 @@ def main():
             for backend in ("reference", "cpu"):
                 tap.test(f"{name}: float32 gradients of step 1 are PyTorch's ({backend})",
                          float32_gradients, session, name, backend)
-            for backend in some(draw, ["reference", "cpu"], 1):
+            for backend in driver.some(draw, ["reference", "cpu"], 1):
                 tap.test(f"{name}: what is frozen leaves the gradients of the rest ({backend})",
                          freezing_leaves_others, session, name, backend)
             tap.test(f"{name}: so are those of stages 2,1 (cpu)", float32_gradients, session,
                      name, "cpu", (2, 1), 2)
-        for name in some(draw, MODELS, 4):
+        for name in driver.some(draw, MODELS, 4):
             tap.test(f"{name}: the float32 curve is as near float64's as micro-batches are, or "
                      "PyTorch's", float32_curve, session, name, "sgd")
         tap.test("cnn of opset 9 gives PyTorch's curve", follows, session, "cnn-old",
                  "momentum", "reference")
         for exporter, every in DYNAMO.items():
-            names = some(draw, every, (len(every) + 1) // 2)
+            names = driver.some(draw, every, (len(every) + 1) // 2)
             live = driver.python_with_torch()
             exported = session.load(names, exporter) if live else {}
             for name in names:

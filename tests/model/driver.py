@@ -27,6 +27,11 @@ ENVIRONMENT = {"OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1
                "TASUKI_MEASURE": "none"}
 
 
+def some(draw, everything, n):
+    """A sample; all where TASUKI_TEST_LONG is set."""
+    return list(everything) if LONG else draw.sample(everything, n)
+
+
 def python_with_torch():
     if os.environ.get("TASUKI_PYTHON") == "none":
         return None

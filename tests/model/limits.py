@@ -234,11 +234,6 @@ def names_the_block(session, name, ranks):
     return lines[0]
 
 
-def some(draw, schedules, n):
-    """A sample; all where TASUKI_TEST_LONG is set."""
-    return schedules if driver.LONG else draw.sample(schedules, n)
-
-
 def main():
     tap, session, draw = Tap(), driver.Session(), random.Random(driver.SEED)
     try:
@@ -248,14 +243,14 @@ def main():
             tap.test(f"{name}: what does not fit one device is cut, and stays below the limit",
                      is_cut, session, name)
             tap.test(f"{name}: cut by memory, the curve stays", stays_below, session, name)
-            for schedule in some(draw, ["zb-h1", "zb", "2bw"], 1):
+            for schedule in driver.some(draw, ["zb-h1", "zb", "2bw"], 1):
                 tap.test(f"{name}: what is measured under {schedule} is what was foreseen",
                          foreseen, session, name, schedule)
             tap.test(f"{name}: with ZeRO-1 what is measured is what was foreseen",
                      foreseen_in_shards, session, name, (3,), 0.9)
             tap.test(f"{name}: with ZeRO-1 in two stages, too", foreseen_in_shards, session,
                      name, (2, 1), None)
-            for schedule in some(draw, ["gpipe", "1f1b", "zb-h1", "2bw"], 2):
+            for schedule in driver.some(draw, ["gpipe", "1f1b", "zb-h1", "2bw"], 2):
                 tap.test(f"{name}: what recomputes under {schedule} has the memory foreseen",
                          foreseen_again, session, name, schedule)
             tap.test(f"{name}: the lower bound counts no more bytes than a stage has",

@@ -35,9 +35,8 @@ def main():
     if not python:
         skip_all("no Python with torch")
     draw = random.Random(driver.SEED)
-    chosen = draw.sample(NETWORKS, 2) + draw.sample(CUT_ANYWHERE, 1)
     tap.note(f"drawn with TASUKI_TEST_SEED={driver.SEED}")
-    for name in NETWORKS + CUT_ANYWHERE if driver.LONG else chosen:
+    for name in driver.some(draw, NETWORKS, 2) + driver.some(draw, CUT_ANYWHERE, 1):
         tap.test(f"{name}: memory from a cost file", is_forecast, python, name)
     return tap.done()
 

@@ -17,6 +17,7 @@ CHUNKED = ["interleaved", "zb-v"]
 RECOMPUTES = ["selective", "full"]
 MICRO_BATCHES = [1, 2, 3, 4, 6, 8]      # of 24 samples; 5 and 7 have their own test
 OPTIMIZER = "momentum"
+SHARE = 0.75            # of the tests whose ranks are of one process: these start sooner
 
 
 def groups_allowed(case, layout, micro_batches):
@@ -27,17 +28,12 @@ def groups_allowed(case, layout, micro_batches):
             all(edge % g == 0 for edge in edges)]
 
 
-def some(draw, names, n=4):
-    """A sample; all where TASUKI_TEST_LONG is set."""
-    return names if driver.LONG else draw.sample(names, n)
-
-
 class Drawn(Tap):
     """Of each test is drawn whether its ranks are processes of MPI or threads of one process."""
 
     def __init__(self, session, draw):
         super().__init__()
-        self.session, self.draw, self.share = session, draw, 0.75
+        self.session, self.draw, self.share = session, draw, SHARE
 
     def test(self, name, function, *args, **options):
         self.session.one_process = self.draw.random() < self.share
@@ -95,7 +91,7 @@ def chosen(draw, everything, layouts):
 
 def matrix(tap, session, baselines, draw, precision, samples):
     for name in MODELS:
-        layouts = some(draw, LAYOUTS, samples)
+        layouts = driver.some(draw, LAYOUTS, samples)
         everything = list(itertools.product(layouts, SCHEDULES, MICRO_BATCHES))
         for layout, schedule, micro_batches in chosen(draw, everything, layouts):
             options = {}
@@ -122,7 +118,7 @@ def odd_counts(tap, session, baselines, draw):
 
 def unequal_shares(tap, session, baselines, draw):
     """Three replicas of eight samples own 2, 3 and 3."""
-    for name in some(draw, MODELS):
+    for name in driver.some(draw, MODELS, 4):
         options = {"batchnorm_samples": 1} if name == "cnn" else {}
         tap.test(f"{name}: 3 replicas of 8 samples give the one-rank curve", same_as_one_rank,
                  session, baselines, name, (3, 1), "1f1b", 3, "float64", **options)
@@ -175,7 +171,7 @@ def pipelines_as_one_rank(session, baselines, name, layout, pipelines, schedule)
 
 def whole_pipelines(tap, session, baselines, draw):
     """Copies of the whole pipeline: gradients are summed over all replicas of all of them."""
-    for name in some(draw, MODELS):
+    for name in driver.some(draw, MODELS, 4):
         layout, pipelines = draw.choice([((1, 1), 2), ((2, 1), 2), ((1, 1), 3), ((1, 2), 2)])
         schedule = draw.choice(SCHEDULES)
         tap.test(f"{name}: {pipelines} pipelines of stages {driver.replicas_text(layout)}, "
@@ -271,7 +267,7 @@ def several_chunks(tap, session, baselines, draw):
              ("interleaved", 2, 2, 1), ("interleaved", 2, 3, 1), ("interleaved", 1, 3, 1),
              ("interleaved", 2, 2, 2)]
     for name in MODELS:
-        for fold in some(draw, folds, 2):
+        for fold in driver.some(draw, folds, 2):
             schedule, devices, chunks, replicas = fold
             counts = [c for c in (4, 6, 8) if schedule == "zb-v" or c % devices == 0]
             count = draw.choice(counts)
@@ -547,7 +543,7 @@ def late(tap, session, baselines, draw):
     """Without a flush between steps, whatever else is asked for, and with random delays."""
     others = [{}, {"zero": True}, {"recompute": "full"}, {"recompute": "selective"},
               {"clip_norm": 1e6}, {"ema": 0.9}]
-    for name in some(draw, MODELS):
+    for name in driver.some(draw, MODELS, 4):
         layouts = [(1, 1, 1, 1), draw.choice([(2, 2), (1, 2, 1), (2, 1), (1, 3)])]
         for layout in layouts:
             options = draw.choice(others) if layout != layouts[0] else {}
@@ -603,7 +599,7 @@ def main():
         plain_accumulation(tap, session, draw)
         tap.share = 1                   # what follows is about plans
         lists(tap, session, baselines, draw)
-        tap.share = 0.5
+        tap.share = SHARE
         optimizer_states_in_shards(tap, session, baselines, draw)
         forward_run_again(tap, session, draw)
         matrix(tap, session, baselines, draw, "float32", 1)
