@@ -33,6 +33,7 @@
 extern char **environ;
 
 #define LIMIT 60        /* seconds, unless the site says another number */
+#define GRACE 5         /* for an srun that has nothing to wait for any more */
 #define INNER "TASUKI_REPORT_STEP"      /* is set in the step that makes the report */
 
 SPANK_PLUGIN(tasuki, 1)
@@ -136,11 +137,24 @@ static int start(char **words, pid_t *process)
     return code;
 }
 
-/* Its exit status, or -1 where it had to be ended. */
-static int wait_for(pid_t process)
+/* Which file it is: tasuki puts a new one, that is whole, in the place of another. */
+static ino_t number_of(const char *file)
+{
+    struct stat status;
+
+    return stat(file, &status) == 0 && S_ISREG(status.st_mode) ? status.st_ino : 0;
+}
+
+/* Its exit status, or -1 where it had to be ended. The srun of a heterogeneous step may wait for
+ * ever for tasks that have ended (seen with 22.05): once the file is another than 'before' it is
+ * ended, too, and that is 0.
+ */
+static int wait_for(pid_t process, const char *file, ino_t before)
 {
     const struct timespec pause = { .tv_nsec = 20000000 };
     struct timespec now;
+    bool written = false;
+    ino_t there;
     time_t end;
     int status;
 
@@ -148,10 +162,15 @@ static int wait_for(pid_t process)
     end = now.tv_sec + report.limit;
     while (waitpid(process, &status, WNOHANG) == 0) {
         clock_gettime(CLOCK_MONOTONIC, &now);
+        there = written ? 0 : number_of(file);
+        if (there && there != before) {
+            written = true;
+            end = now.tv_sec + GRACE;
+        }
         if (now.tv_sec > end) {
             kill(-process, SIGKILL);
             waitpid(process, &status, 0);
-            return -1;
+            return written ? 0 : -1;
         }
         nanosleep(&pause, NULL);
     }
@@ -300,6 +319,7 @@ static void add_part(struct words *words, const struct part *part, const char *f
 
 static void run_report(struct words *words, const char *file)
 {
+    ino_t before = number_of(file);
     pid_t process;
     int code = start(words->list, &process);
 
@@ -307,7 +327,7 @@ static void run_report(struct words *words, const char *file)
         slurm_error("--tasuki-report: srun cannot be started: %s", strerror(code));
         return;
     }
-    code = wait_for(process);
+    code = wait_for(process, file, before);
     if (code < 0)
         slurm_error("--tasuki-report: not there after %d s; the step starts without", report.limit);
     else if (code > 0)

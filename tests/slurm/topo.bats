@@ -441,6 +441,24 @@ batch_job_ended() {
     report_has left.txt "n1 n3"
 }
 
+@test "an srun that does not end once the report is there does not hold the step up" {
+    local real
+    [ -e "$TASUKI_PKGLIBDIR/tasuki_spank.so" ] || skip "built without spank.h"
+    real=$(type -P srun)
+    export TASUKI_MEASURE=none
+    mkdir bin
+    printf '#!/bin/sh\n"%s" "$@"\nexec sleep 2000\n' "$real" >bin/srun
+    chmod +x bin/srun
+    echo old >report.txt
+    PATH=$PWD/bin:$PATH run "$lab" run "$real" -N2 -w n1,n2 --tasuki-report=report.txt echo started
+    echo "$output"
+    [ "$status" -eq 0 ]
+    [[ "$output" != *error* ]]
+    [ "$(grep -c '^started$' <<<"$output")" -eq 2 ]
+    report_has report.txt "n1 n2"
+    run ! "$lab" run pgrep -fx 'sleep 2000'
+}
+
 demo_steps() {
     local demo=$srcdir/etc/demo
     srun --mpi=pmix "$@" "$TASUKI" train "$demo/digits.onnx" --data "$demo/digits-train.safetensors" \
