@@ -101,7 +101,8 @@ static void take_news(struct watch *w, const struct link *link, const struct not
              note->rank < w->comm->size && note->rank != w->comm->rank)
         watch_note_cut(w, note->rank, link->rank);
     else if (note->kind == NOTE_HERE && w->heard && !link->up)
-        w->heard[link->rank] = (struct heard){ .time = clock_now(), .at = note->at };
+        w->heard[link->rank] = (struct heard){ .time = clock_now(), .at = note->at,
+                                                .asked = w->heard[link->rank].asked };
 }
 
 static void take_note(struct watch *w, struct link *link, const struct note *note)

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "comm/watch_private.h"
 
-#define SILENCE 1.0         /* a rank that watches died: who tells, if not the other one? */
+#define SILENCE 2.0         /* a rank that watches died: who tells, if not the other one? */
 #define BEAT 2.0            /* so often each rank says where it is */
 #define ANSWERS 1.0         /* and so soon when it is asked */
 #define SILENT 20.0         /* seconds without a word, and no less: then it does not run */
@@ -68,14 +68,23 @@ void watch_say_memory(const struct watch *w, const struct link *link)
     link_send(link, &answer);
 }
 
+/* There is nobody to wait for: only for other ranks that died in the same instant. */
+static void judge_soon(struct watch *w)
+{
+    if (w->decide_at > 0)
+        w->decide_at = dmin(w->decide_at, clock_now() + GATHERING);
+}
+
+/* Any rank speaks for its node. */
 void watch_note_memory(struct watch *w, const char *text)
 {
     if (*text)
         snprintf(w->memory_text, sizeof(w->memory_text), "%s", text);
+    judge_soon(w);
 }
 
 /* Is there anybody to be asked, on another node, where a rank died? */
-static bool ask_about_memory(const struct watch *w, int rank)
+static bool ask_about_memory(struct watch *w, int rank)
 {
     bool asked = false;
 
@@ -88,9 +97,21 @@ static bool ask_about_memory(const struct watch *w, int rank)
             !comm_same_host(w->comm, link->rank, rank))
             continue;
         link_send(link, &(struct note){ .kind = NOTE_MEMORY, .rank = w->comm->rank });
-        asked = true;
+        w->heard[link->rank].asked = asked = true;
     }
     return asked;
+}
+
+/* The rank that died was to answer: is there another one that will? */
+static void note_unanswered(struct watch *w, int rank)
+{
+    if (!w->heard[rank].asked)
+        return;
+    w->heard[rank].asked = false;
+    for (int r = 0; r < w->comm->size; r++)
+        if (w->heard[r].asked)
+            return;
+    judge_soon(w);
 }
 
 /* Those that are lost as the lowest of them is. */
@@ -178,6 +199,8 @@ void watch_note_death(struct watch *w, const struct link *link)
         w->lost[link->rank] = LOSS_DIED;
     if (w->heard)
         w->heard[link->rank].gone = true;
+    if (watch_is_hub(w) && !link->up)
+        note_unanswered(w, link->rank);
     if (watch_is_hub(w) && !link->up && w->decide_at == 0)
         w->decide_at = time + (ask_about_memory(w, link->rank) ? ASKED : GATHERING);
     if (link->up && w->suspect_at == 0)

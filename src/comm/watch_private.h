@@ -15,7 +15,7 @@
 
 #define HUBS 2              /* ranks that watch: rank 0, and one for when that dies */
 #define GATHERING 0.1       /* seconds: ranks of one node do not die in one instant */
-#define ASKED 0.3           /* the same where those of its node are asked about its memory */
+#define ASKED 1.5           /* for an answer about its memory: a node that lacks it is slow */
 #define CUT_OFF 3.0         /* who is cut off lets the others decide first */
 
 enum { LEAVE_NOT, LEAVE_BYE, LEAVE_FAILED };
@@ -27,6 +27,7 @@ struct heard {
     double time;                    /* clock; 0: nothing */
     struct whereabouts at;
     bool gone;
+    bool asked;                     /* about its node's memory */
     int missed;                     /* looks in a row at which there was no news */
 };
 
