@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "comm/watch_private.h"
 
-#define SILENCE 2.0         /* a rank that watches died: who tells, if not the other one? */
+#define SILENCE 5.0         /* a rank that watches died: who tells, if not the other one? */
 #define BEAT 2.0            /* so often each rank says where it is */
 #define ANSWERS 1.0         /* and so soon when it is asked */
 #define SILENT 20.0         /* seconds without a word, and no less: then it does not run */

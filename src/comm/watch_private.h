@@ -15,7 +15,7 @@
 
 #define HUBS 2              /* ranks that watch: rank 0, and one for when that dies */
 #define GATHERING 0.1       /* seconds: ranks of one node do not die in one instant */
-#define ASKED 1.5           /* for an answer about its memory: a node that lacks it is slow */
+#define ASKED 4.0           /* for an answer about memory: the kernel may take 2 s to free some */
 #define CUT_OFF 3.0         /* who is cut off lets the others decide first */
 
 enum { LEAVE_NOT, LEAVE_BYE, LEAVE_FAILED };
