@@ -242,10 +242,11 @@ static void of_a_rank_that_died_its_node_is_asked_about_its_memory(void **state)
     static const char *nodes[] = { "n1", "n1", "n2", "n2" };
     struct comm comm = { .size = 4, .hosts = (char **)(uintptr_t)nodes };
     enum loss lost[4] = { LOSS_NONE };
+    struct heard heard[4] = { { .time = 0 } };
     struct link links[3] = { { .state = LINK_LIVE, .rank = 1 }, { .state = LINK_LIVE, .rank = 2 },
                              { .state = LINK_LIVE, .rank = 3 } }, near, lives;
     struct watch w = { .comm = &comm, .hub = { 0, 1 }, .n_links = 3, .links = links, .lost = lost,
-                       .memory = oom_look("") };
+                       .heard = heard, .memory = oom_look("") };
     struct note note;
 
     near = join(&links[0]);
@@ -255,7 +256,9 @@ static void of_a_rank_that_died_its_node_is_asked_about_its_memory(void **state)
     watch_note_death(&w, &links[2]);
     assert_int_equal(next_note(&lives, &note), 1);
     assert_int_equal(note.kind, NOTE_MEMORY);
+    assert_true(w.decide_at > clock_now() + 2 * GATHERING);
     watch_note_memory(&w, "the kernel of n2 …");
+    assert_true(w.decide_at < clock_now() + 2 * GATHERING);
     watch_note_memory(&w, "");              /* another one has seen nothing */
     links[2].state = LINK_FREE;
     watch_judge(&w);
@@ -272,15 +275,41 @@ static void of_a_rank_that_died_its_node_is_asked_about_its_memory(void **state)
     (void)state;
 }
 
+static void who_died_as_well_is_not_waited_for(void **state)
+{
+    static const char *nodes[] = { "n1", "n2", "n2", "n2" };
+    struct comm comm = { .size = 4, .hosts = (char **)(uintptr_t)nodes };
+    enum loss lost[4] = { LOSS_NONE };
+    struct heard heard[4] = { { .time = 0 } };
+    struct link links[3] = { { .state = LINK_LIVE, .rank = 1 }, { .state = LINK_LIVE, .rank = 2 },
+                             { .state = LINK_LIVE, .rank = 3 } }, ends[2];
+    struct watch w = { .comm = &comm, .hub = { 0, 0 }, .n_links = 3, .links = links, .lost = lost,
+                       .heard = heard };
+
+    ends[0] = join(&links[0]);
+    ends[1] = join(&links[1]);
+    watch_note_death(&w, &links[2]);
+    watch_note_death(&w, &links[0]);
+    assert_true(w.decide_at > clock_now() + 2 * GATHERING);
+    watch_note_death(&w, &links[1]);
+    assert_true(w.decide_at < clock_now() + 2 * GATHERING);
+    for (int i = 0; i < 2; i++) {
+        link_close(&links[i]);
+        link_close(&ends[i]);
+    }
+    (void)state;
+}
+
 static void of_a_rank_on_its_own_node_nobody_is_asked(void **state)
 {
     static const char *nodes[] = { "n1", "n2", "n1", "n1" };
     struct comm comm = { .size = 4, .hosts = (char **)(uintptr_t)nodes };
     enum loss lost[4] = { LOSS_NONE };
+    struct heard heard[4] = { { .time = 0 } };
     struct link links[2] = { { .state = LINK_LIVE, .rank = 2, .fd = -1 },
                              { .state = LINK_LIVE, .rank = 3, .fd = -1 } };
     struct watch w = { .comm = &comm, .hub = { 0, 1 }, .n_links = 2, .links = links, .lost = lost,
-                       .memory = oom_look("") };
+                       .heard = heard, .memory = oom_look("") };
 
     pthread_mutex_init(&w.lock, NULL);
     pthread_cond_init(&w.told, NULL);
@@ -457,6 +486,7 @@ int main(void)
         cmocka_unit_test(of_whom_nothing_is_heard_for_long_is_stopped),
         cmocka_unit_test(of_a_rank_that_failed_rank_0_learns_why),
         cmocka_unit_test(of_a_rank_that_died_its_node_is_asked_about_its_memory),
+        cmocka_unit_test(who_died_as_well_is_not_waited_for),
         cmocka_unit_test(of_a_rank_on_its_own_node_nobody_is_asked),
         cmocka_unit_test(who_is_asked_about_its_memory_answers_in_any_case),
         cmocka_unit_test(whom_another_rank_cannot_reach_is_lost_to_all),
