@@ -214,7 +214,7 @@ static struct slurm_facts *ask_patiently(struct launcher *l, struct err *err)
     double end = clock_now() + PATIENCE;
     struct slurm_facts *facts;
 
-    while (!(facts = slurm_ask_job(l->job, err)) && clock_now() < end &&
+    while (!(facts = slurm_ask_job(l->job, err)) && !slurm_no_job(err) && clock_now() < end &&
            !launcher_pause(l, 2))
         *err = (struct err){ 0 };
     return facts;
@@ -234,6 +234,10 @@ int launcher_look_again(struct launcher *l, struct err *err)
     is_elsewhere = facts && l->home && *facts->batch_host &&
                    strcmp(facts->batch_host, l->home) != 0;
     l->replaced = !is_running || is_elsewhere;
+    if (!facts && slurm_no_job(err))
+        /* As where its controller was killed before it had written down the job. */
+        err_set(err, "job %s is over: Slurm knows of it no more; a new one goes on from the "
+                "checkpoints with --resume", l->job);
     if (!facts)
         return -1;
     take_names(l, facts);

@@ -20,6 +20,9 @@ struct err;
 #define SLURM_DRIVER_VERSION 6
 #define SLURM_DRIVER_SYMBOL "tasuki_slurm_driver"
 
+/* Of a job that the controller does not know: its answer, and no failure to ask it. */
+#define SLURM_NO_JOB "Slurm knows of no such job"
+
 /* "123", "123_4" of an array, "123+1" of a heterogeneous job. */
 struct slurm_job_id {
     uint32_t job;

@@ -127,7 +127,7 @@ static int add_jobs(struct slurm_facts *facts, const struct slurm_job_id *id,
     }
     slurm_free_node_info_msg(nodes);
     if (!status && !found)
-        status = err_set(err, "Slurm knows of no such job");
+        status = err_set(err, SLURM_NO_JOB);
     return status;
 }
 
@@ -155,7 +155,7 @@ static int ask_job(const struct slurm_job_id *id, struct slurm_facts *facts, str
     module_start();
     if (slurm_load_job(&jobs, id->job, SHOW_ALL | SHOW_DETAIL))
         return errno == ESLURM_INVALID_JOB_ID
-                   ? err_set(err, "Slurm knows of no such job") : refused(err, "the job");
+                   ? err_set(err, SLURM_NO_JOB) : refused(err, "the job");
     status = add_jobs(facts, id, jobs, err);
     slurm_free_job_info_msg(jobs);
     return status ? -1 : module_add_cluster(facts, err);

@@ -193,6 +193,11 @@ struct slurm_facts *slurm_ask_job(const char *job, struct err *err)
     return facts;
 }
 
+bool slurm_no_job(const struct err *err)
+{
+    return strstr(err->text, SLURM_NO_JOB) != NULL;
+}
+
 struct slurm_facts *slurm_ask_partition(const char *partition, struct err *err)
 {
     struct question question = { .kind = ABOUT_PARTITION, .name = partition };

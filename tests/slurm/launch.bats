@@ -267,3 +267,14 @@ END
     [ "$(grep -c 'going on from the start' out)" -eq 1 ]
     grep -q 'giving up: 1 restarts brought no new checkpoint' out
 }
+
+@test "a job of which the controller knows no more is over at once" {
+    start_slow
+    wait_until has_line log '^{"step":4,'
+    "$lab" run pkill -KILL -x slurmctld
+    wait_until sh -c '! "$1" run pgrep -x slurmctld' sh "$lab"
+    rm -f "$LAB_DIR"/state/job_state*
+    "$lab" run slurmctld
+    ends_with 1
+    grep -q 'error: job [0-9]* is over: Slurm knows of it no more; a new one goes on' out
+}
