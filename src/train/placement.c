@@ -2,9 +2,36 @@
 #include "train/placement.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/err.h"
 #include "base/mem.h"
+
+#define NAMED 4             /* ranks, in an error */
+
+/* What was bound is said beside what the plan has: the ranks on the node of the device, with theirs. */
+static int driven_by_none(const struct cluster *cluster, const char *id, int size, struct err *err)
+{
+    const char *slash = strrchr(id, '/');
+    int node = slash ? (int)(slash - id) : 0, n = 0;
+
+    err_set(err, "plan: device \"%s\" is driven by no rank of this run (%d rank%s)", id, size,
+            size == 1 ? "" : "s");
+    for (int d = 0; cluster && node && d < cluster->n_devices; d++) {
+        const struct cluster_device *other = &cluster->devices[d];
+
+        if (other->rank < 0 || other->rank >= size || strncmp(other->id, id, (size_t)node + 1) != 0)
+            continue;
+        if (n < NAMED)
+            err_hint(err, "rank %d drives %s", other->rank, other->id);
+        n++;
+    }
+    if (n > NAMED)
+        err_hint(err, "and %d more there", n - NAMED);
+    if (n == 0 && node)
+        err_hint(err, "there is none on %.*s", node, id);
+    return -1;
+}
 
 static int device_rank(const struct cluster *cluster, const char *id, int size,
                        struct err *err)
@@ -21,10 +48,7 @@ static int device_rank(const struct cluster *cluster, const char *id, int size,
 
         rank = *id && !*end && number >= 0 && number < size ? (int)number : -1;
     }
-    if (rank < 0 || rank >= size)
-        return err_set(err, "plan: device \"%s\" is driven by no rank of this run (%d rank%s)",
-                       id, size, size == 1 ? "" : "s");
-    return rank;
+    return rank < 0 || rank >= size ? driven_by_none(cluster, id, size, err) : rank;
 }
 
 /* 'used[rank]' is 1 + the list that a rank runs. */

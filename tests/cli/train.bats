@@ -195,7 +195,8 @@ json.dump(json.load(open(sys.argv[1]))["plan"], open(sys.argv[2], "w"))' \
     [[ "$output" == *"planning anew"* && "$output" == *"1 stage,"* ]]
     run "$TASUKI" train "$DIR/plan.json" $data --keep-plan
     [ "$status" -eq 1 ]
-    [[ "$output" == *"driven by no rank"* && "$output" == *"a plan for 2 ranks"* ]]
+    [[ "$output" == *'cpu1" is driven by no rank of this run (1 rank); rank 0 drives '*/cpu0';'* ]]
+    [[ "$output" == *"a plan for 2 ranks"* ]]
     run "$TASUKI" train "$DIR/plan.json" $data --global-batch 12
     [ "$status" -eq 1 ]
     [[ "$output" == *"made for --global-batch 24"* ]]

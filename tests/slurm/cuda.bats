@@ -476,6 +476,20 @@ scales() {
     ! grep -q tensor_cores cpu
 }
 
+@test "where the GPU of a plan is not what a rank was given, one error has both" {
+    take_small mlp
+    on_fake "$TASUKI" train $model --device cuda --ranks-in-process 2 --stages 2 --replicas 1,1 \
+        --micro-batches 2 --checkpoint run
+    python3 -c 'import json
+json.dump(json.load(open("run/step-00000003/state.json"))["plan"], open("plan.json", "w"))'
+    CUDA_VISIBLE_DEVICES=1 run on_fake "$TASUKI" train plan.json --keep-plan --device cuda --steps 1 \
+        --data "$srcdir/tests/data/model/mlp/train.safetensors" --threads 1
+    echo "$output"
+    [ "$status" -eq 1 ]
+    [[ "$output" == *'0000:1b:00.0" is driven by no rank of this run (1 rank); rank 0 drives '* ]]
+    [[ "$output" == *'0000:3d:00.0; it is a plan for 2 ranks' ]]
+}
+
 @test "plans over ranks with GPUs have the curve of one CPU" {
     needs_mpi
     export TASUKI_FAKE_WATCH=1
