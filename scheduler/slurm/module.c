@@ -16,8 +16,10 @@
 #include "scheduler/slurm/driver.h"
 #include "scheduler/slurm/module_private.h"
 
-static int refused(struct err *err, const char *what)
+int module_refused(struct err *err, const char *what)
 {
+    if (errno == ESLURM_INVALID_JOB_ID)
+        return err_set(err, SLURM_NO_JOB);
     return err_set(err, "Slurm: %s: %s", what, slurm_strerror(errno));
 }
 
@@ -115,7 +117,7 @@ static int add_jobs(struct slurm_facts *facts, const struct slurm_job_id *id,
     int found = 0, status = 0;
 
     if (slurm_load_node(0, &nodes, SHOW_ALL | SHOW_DETAIL | SHOW_MIXED))
-        return refused(err, "its nodes");
+        return module_refused(err, "its nodes");
     for (uint32_t i = 0; i < jobs->record_count && !status; i++) {
         slurm_job_info_t *job = &jobs->job_array[i];
 
@@ -154,8 +156,7 @@ static int ask_job(const struct slurm_job_id *id, struct slurm_facts *facts, str
 
     module_start();
     if (slurm_load_job(&jobs, id->job, SHOW_ALL | SHOW_DETAIL))
-        return errno == ESLURM_INVALID_JOB_ID
-                   ? err_set(err, SLURM_NO_JOB) : refused(err, "the job");
+        return module_refused(err, "the job");
     status = add_jobs(facts, id, jobs, err);
     slurm_free_job_info_msg(jobs);
     return status ? -1 : module_add_cluster(facts, err);
@@ -209,7 +210,7 @@ static int add_partition(struct slurm_facts *facts, const char *name,
         if (!partition->nodes || !*partition->nodes)
             return 0;
         if (slurm_load_node(0, &nodes, SHOW_ALL | SHOW_DETAIL | SHOW_MIXED))
-            return refused(err, "its nodes");
+            return module_refused(err, "its nodes");
         status = module_add_nodes(facts, partition->nodes, nodes, err);
         slurm_free_node_info_msg(nodes);
         return status;
@@ -224,7 +225,7 @@ static int ask_partition(const char *name, struct slurm_facts *facts, struct err
 
     module_start();
     if (slurm_load_partitions(0, &partitions, SHOW_ALL))
-        return refused(err, "the partitions");
+        return module_refused(err, "the partitions");
     status = add_partition(facts, name, partitions, err);
     slurm_free_partition_info_msg(partitions);
     return status ? -1 : module_add_cluster(facts, err);

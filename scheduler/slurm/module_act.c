@@ -13,11 +13,6 @@
 #include "scheduler/slurm/driver.h"
 #include "scheduler/slurm/module_private.h"
 
-static int refused(struct err *err, const char *what)
-{
-    return err_set(err, "Slurm: %s: %s", what, slurm_strerror(errno));
-}
-
 /* Does the job run, as the start of it that this process was begun in? */
 static bool is_ours(const slurm_job_info_t *job)
 {
@@ -58,7 +53,7 @@ int module_has_node(const struct slurm_job_id *id, const char *node, bool *has, 
 
     module_start();
     if (slurm_load_job(&jobs, id->job, SHOW_ALL))
-        return refused(err, "the job");
+        return module_refused(err, "the job");
     for (uint32_t i = 0; i < jobs->record_count && status < 0; i++)
         if (jobs->job_array[i].job_id == id->job) {
             status = look(&jobs->job_array[i], node, has, err);
@@ -76,17 +71,17 @@ int module_requeue(const struct slurm_job_id *id, struct err *err)
         return 0;
     if (errno == ESLURM_DISABLED || errno == ESLURM_BATCH_ONLY)
         return err_set_code(err, EXIT_USAGE, "Slurm: the job may not be requeued");
-    return refused(err, "requeueing the job");
+    return module_refused(err, "requeueing the job");
 }
 
 int module_end_job(const struct slurm_job_id *id, struct err *err)
 {
     module_start();
-    return slurm_kill_job(id->job, SIGKILL, 0) ? refused(err, "ending the job") : 0;
+    return slurm_kill_job(id->job, SIGKILL, 0) ? module_refused(err, "ending the job") : 0;
 }
 
 int module_end_step(const struct slurm_job_id *id, uint32_t step, struct err *err)
 {
     module_start();
-    return slurm_kill_job_step(id->job, step, SIGKILL) ? refused(err, "ending the step") : 0;
+    return slurm_kill_job_step(id->job, step, SIGKILL) ? module_refused(err, "ending the step") : 0;
 }

@@ -81,6 +81,13 @@ static void take_leave(struct watch *w, struct link *link, const struct note *no
     link_close(link);
 }
 
+static void hear_where(struct heard *heard, const struct note *note)
+{
+    heard->time = clock_now();
+    heard->at = note->at;
+    heard->missed = 0;
+}
+
 static void take_news(struct watch *w, const struct link *link, const struct note *note)
 {
     struct watch_verdict verdict = { .cause = (enum watch_cause)note->cause, .rank = note->rank,
@@ -101,8 +108,7 @@ static void take_news(struct watch *w, const struct link *link, const struct not
              note->rank < w->comm->size && note->rank != w->comm->rank)
         watch_note_cut(w, note->rank, link->rank);
     else if (note->kind == NOTE_HERE && w->heard && !link->up)
-        w->heard[link->rank] = (struct heard){ .time = clock_now(), .at = note->at,
-                                                .asked = w->heard[link->rank].asked };
+        hear_where(&w->heard[link->rank], note);
 }
 
 static void take_note(struct watch *w, struct link *link, const struct note *note)
