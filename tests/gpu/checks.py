@@ -186,10 +186,11 @@ def of_pytorch(checks, name, table="LARGE"):
     import networks
     import large
     chosen = getattr(large, table).get(name) or networks.NETWORKS[name]
-    folder = os.path.join(checks.directory, f"{name}-{table}")
+    folder = os.path.join(checks.args.models or checks.directory, f"{name}-{table}")
     if not os.path.isdir(folder):
-        os.makedirs(folder)
-        compare.export(chosen, folder)
+        os.makedirs(folder + ".part", exist_ok=True)
+        compare.export(chosen, folder + ".part")
+        os.rename(folder + ".part", folder)
     return ([*compare.model_options(chosen, folder), *chosen.options], chosen.shape[0], chosen)
 
 
@@ -421,6 +422,8 @@ def main():
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction,
                         default=not os.environ.get("TASUKI_GPU_PRELOAD"),
                         help="time torch.compile, too")
+    parser.add_argument("--models", metavar="FOLDER",
+                        help="where exported networks are, and stay for the next run")
     parser.add_argument("--tables", action="store_true",
                         help="write what operators take, too, into files beside the results")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds of a program")
