@@ -98,6 +98,8 @@ struct backend {
     bool separate;      /* the host may not touch what alloc() gives */
     size_t (*peak)(const struct device *device);    /* most bytes ever out at once */
     size_t (*memory)(const struct device *device);  /* bytes that a GPU has for us; 0: not known */
+    size_t (*cache)(const struct device *device);   /* bytes that stay near from kernel to kernel;
+                                                     * NULL: what the host's caches hold */
     /* Drop these bytes from all caches; false where that cannot be done. For measuring. */
     bool (*evict)(struct device *device, const void *memory, size_t bytes);
 

@@ -224,8 +224,9 @@ static double apply(const struct graph *g, const struct operation *o, const int6
 static double dot(const struct graph *g, const struct operation *o, const int64_t *index)
 {
     const struct tensor *a = &g->tensors[o->x], *b = &g->tensors[o->b];
-    int64_t left[4] = { index[0], index[1], index[2], 0 };
-    int64_t right[4] = { index[0], index[1], 0, index[3] };
+    int64_t heads = g->tensors[o->y].dim[1];
+    int64_t left[4] = { index[0], index[1] * a->dim[1] / heads, index[2], 0 };
+    int64_t right[4] = { index[0], index[1] * b->dim[1] / heads, 0, index[3] };
     double sum = 0;
 
     for (int64_t k = 0; k < a->dim[3]; k++) {
@@ -235,15 +236,19 @@ static double dot(const struct graph *g, const struct operation *o, const int64_
     return sum;
 }
 
-static double along_row(const struct graph *g, const struct operation *o, const int64_t *index)
+/* Heads that share one of the result's, or along a row. */
+static double reduced(const struct graph *g, const struct operation *o, const int64_t *index)
 {
-    const struct tensor *x = &g->tensors[o->x];
-    int64_t at[4] = { index[0], index[1], index[2], 0 };
+    const struct tensor *x = &g->tensors[o->x], *y = &g->tensors[o->y];
+    int axis = x->dim[1] == y->dim[1] ? 3 : 1;
+    int64_t n = x->dim[axis] / y->dim[axis], at[4] = { index[0], index[1], index[2], index[3] };
     double sum = o->mode == CUDNN_REDUCE_TENSOR_MAX ? -INFINITY : 0;
 
-    for (at[3] = 0; at[3] < x->dim[3]; at[3]++) {
-        double own = value(x, at);
+    for (int64_t i = 0; i < n; i++) {
+        double own;
 
+        at[axis] = index[axis] * n + i;
+        own = value(x, at);
         sum = o->mode != CUDNN_REDUCE_TENSOR_MAX ? sum + own : own > sum ? own : sum;
     }
     return sum;
@@ -254,7 +259,7 @@ static double element(const struct graph *g, const struct operation *o, const in
     switch ((int)o->type) {
     case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR: return apply(g, o, index);
     case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR: return dot(g, o, index);
-    case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR: return along_row(g, o, index);
+    case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR: return reduced(g, o, index);
     default: return g->tensors[o->x].here[place(&g->tensors[o->y], index)];
     }
 }

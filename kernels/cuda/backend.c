@@ -194,6 +194,11 @@ static size_t memory(const struct device *device)
     return device->cuda->memory(device->gpu);
 }
 
+static size_t cache(const struct device *device)
+{
+    return device->cuda->cache(device->gpu);
+}
+
 /* Its caches are small beside what a step touches. */
 static bool evict(struct device *device, const void *memory, size_t bytes)
 {
@@ -392,6 +397,7 @@ const struct backend backend_cuda = {
     .separate = true,
     .peak = peak,
     .memory = memory,
+    .cache = cache,
     .evict = evict,
     .stream_new = stream_new,
     .stream_free = stream_free,

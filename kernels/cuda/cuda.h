@@ -54,6 +54,7 @@ struct cuda_kernel {
     union cuda_launch_any launch;
     bool accumulates;
     bool *narrow_operand;       /* inputs, then outputs */
+    bool *turned_operand;       /* likewise: an attention's alone */
     enum cuda_narrow narrow;    /* what may be the device's narrow type is: cuda_narrows_input() */
     size_t workspace, padded;   /* of that: a convolution's padded input, at its start */
     void **host;                /* of a fallback: its inputs and outputs, pinned */
@@ -98,12 +99,13 @@ void cuda_walk_merge(struct cuda_walk *walk);
 
 /* lower.c */
 extern const char cuda_narrow_layout;   /* the 'opaque' of what has 16 bits */
+extern const char cuda_turned_layout;   /* and of that has its heads behind its rows: see turn.c */
 #define CUDA_NARROW_BYTES ((size_t)2)
 /* The type of dtype.h. */
 enum dtype cuda_narrow_dtype(enum cuda_narrow narrow);
 static inline bool cuda_is_narrow(const struct value_layout *layout)
 {
-    return layout->opaque == &cuda_narrow_layout;
+    return layout->opaque == &cuda_narrow_layout || layout->opaque == &cuda_turned_layout;
 }
 /* May this operand be narrow? All of a node that may be are, or none is. */
 bool cuda_narrows_input(const struct graph *graph, int node, int i);
@@ -115,6 +117,11 @@ int cuda_lower(struct device *device, struct program *program, struct err *err);
 
 /* op_attention.c: is there a kernel that keeps no scores for this AttentionGrad? */
 bool cuda_attention_fused(struct device *device, const struct graph *graph, int node);
+/* And for that and its Attention where these operands are turned (launch_dense.h)? */
+bool cuda_attention_turns(struct device *device, const struct graph *graph, int node, int64_t turned);
+
+/* turn.c */
+void cuda_turn(struct device *device, struct program *program);
 
 /* kernel.c */
 bool cuda_supports(const struct device *device, const struct graph *graph, int node);

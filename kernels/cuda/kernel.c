@@ -299,10 +299,12 @@ static void find_narrow(struct cuda_kernel *k, const struct graph *graph, int no
     const struct node *n = &graph->nodes[node];
 
     k->narrow_operand = mem_new((size_t)(n->n_inputs + n->n_outputs), sizeof(bool));
+    k->turned_operand = mem_new((size_t)(n->n_inputs + n->n_outputs), sizeof(bool));
     for (int i = 0; i < n->n_inputs + n->n_outputs; i++) {
         int v = i < n->n_inputs ? n->inputs[i] : n->outputs[i - n->n_inputs];
 
         k->narrow_operand[i] = is_narrow(layouts, v);
+        k->turned_operand[i] = k->narrow_operand[i] && layouts[v].opaque == &cuda_turned_layout;
         if (k->narrow_operand[i])
             k->narrow = k->device->narrow;
     }
@@ -320,6 +322,7 @@ struct kernel *cuda_kernel_new(struct device *device, const struct graph *graph,
                                               err);
     if (!k->digest) {
         free(k->narrow_operand);
+        free(k->turned_operand);
         free(k);
         return NULL;
     }
@@ -349,6 +352,7 @@ void cuda_kernel_free(struct kernel *kernel)
         k->device->cuda->conv_free(k->convolution);
     k->device->reference->kernel_free(k->digest);
     free(k->narrow_operand);
+    free(k->turned_operand);
     free(k);
 }
 

@@ -50,15 +50,23 @@ struct cuda_conv_args {
     void *workspace;
 };
 
-/* An attention of 16 bits by cuDNN, or its gradient, which keeps no scores: for each of 'stack' matrices
- * y[m, e] = softmax(scale q[m, d] k[n, d]') v[n, e]; 'causal': query i sees keys 0 to i. 'saved' is
- * float32, the logarithms of sums. As above: compared as bytes.
+/* Operands of an attention, of which each can be stored with its heads between rows and columns. */
+enum cuda_sdpa_operand {
+    CUDA_SDPA_Q, CUDA_SDPA_K, CUDA_SDPA_V, CUDA_SDPA_Y, CUDA_SDPA_DY, CUDA_SDPA_DQ, CUDA_SDPA_DK,
+    CUDA_SDPA_DV
+};
+
+/* An attention of 16 bits by cuDNN, or its gradient, which keeps no scores: for each head of each of
+ * 'batch' y[m, e] = softmax(scale q[m, d] k[n, d]') v[n, e]; 'causal': query i sees keys 0 to i. So
+ * many heads of queries as 'group' says share one of k and v. 'saved' is float32, the logarithms of sums.
+ * As above: compared as bytes.
  */
 struct cuda_sdpa {
-    int64_t stack, m, n, d, e;
+    int64_t batch, heads, group, m, n, d, e;
     double scale;
     int64_t causal, gradient;
     int64_t narrow;                         /* enum cuda_narrow */
+    int64_t turned;                         /* bit i: operand i is [batch, rows, heads, columns] */
 };
 
 /* One run, aligned to 16 bytes. Without 'gradient' y and 'saved' are written and the rest is NULL. */

@@ -361,6 +361,7 @@ int cuda_lower(struct device *device, struct program *program, struct err *err)
     lower_part(&l, PART_FORWARD);
     lower_part(&l, PART_DGRAD);
     lower_part(&l, PART_WGRAD);
+    cuda_turn(device, program);
     program_relink(program);
     free(l.other);
     free(l.fixed);

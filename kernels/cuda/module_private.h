@@ -31,6 +31,7 @@ struct cuda_device {
     char name[192];
     int number;
     size_t memory;              /* free when it was opened */
+    size_t cache;               /* of the second level */
     cudaStream_t stream;        /* of what is allocated */
     struct cuda_cublas *cublas; /* NULL: nothing was multiplied */
     struct cuda_cudnn *cudnn;   /* NULL: not used yet */

@@ -43,6 +43,7 @@ static int name_device(struct cuda_device *d, struct err *err)
 
     CUDA_CHECK(d, cudaGetDeviceProperties(&p, d->number), err);
     CUDA_CHECK(d, cudaRuntimeGetVersion(&version), err);
+    d->cache = (size_t)p.l2CacheSize;
     snprintf(d->name, sizeof(d->name), "%.128s, sm_%d%d, CUDA %d.%d", p.name, p.major, p.minor,
              version / 1000, version % 1000 / 10);
     return 0;
@@ -115,6 +116,12 @@ static size_t device_memory(const struct cuda_device *device)
     size_t spared = device->memory / 32 > SPARED ? device->memory / 32 : SPARED;
 
     return device->memory > 2 * spared ? device->memory - spared : device->memory / 2;
+}
+
+/* Of two parts, each of which keeps for its half of the GPU what that reads, too. */
+static size_t device_cache(const struct cuda_device *device)
+{
+    return device->cache / 2;
 }
 
 /* tests/fake_watch.c has these; no real runtime does. */
@@ -399,6 +406,7 @@ const struct cuda_runtime tasuki_cuda_runtime = {
     .close = close_device,
     .name = device_name,
     .memory = device_memory,
+    .cache = device_cache,
     .alloc = alloc,
     .release = release,
     .stream_new = stream_new,

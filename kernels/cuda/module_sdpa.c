@@ -13,7 +13,7 @@
 #define WORKSPACE_LIMIT ((int64_t)1 << 30)
 #define MOST_OPERATIONS 24
 
-_Static_assert(sizeof(struct cuda_sdpa) == 8 * sizeof(int64_t) + sizeof(double),
+_Static_assert(sizeof(struct cuda_sdpa) == 11 * sizeof(int64_t) + sizeof(double),
                "compared as bytes");
 
 struct cuda_sdpa_plan {
@@ -78,15 +78,29 @@ static tensor add_tensor(struct graph *g, int64_t name, cudnnDataType_t type, co
     return build(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, list, COUNT(list));
 }
 
-/* [stack, 1, rows, columns]; BY_COLUMNS: as it is stored it is transposed. */
-static tensor matrix(struct graph *g, int64_t name, cudnnDataType_t type, int64_t rows,
-                     int64_t columns, enum order order)
+/* Stored as [batch, heads, rows, columns], turned as [batch, rows, heads, columns]; BY_COLUMNS: what is
+ * stored so is described with its rows as columns.
+ */
+static tensor stored(struct graph *g, int64_t name, cudnnDataType_t type, int64_t heads, int64_t rows,
+                     int64_t columns, bool turned, enum order order)
 {
-    const int64_t dim[4] = { g->what->stack, 1, rows, columns };
-    const int64_t stride[4] = { rows * columns, rows * columns, order == BY_ROWS ? columns : 1,
-                                order == BY_ROWS ? 1 : rows };
+    int64_t head = turned ? columns : rows * columns, row = turned ? heads * columns : columns;
+    int64_t dim[4] = { g->what->batch, heads, rows, columns };
+    int64_t stride[4] = { heads * rows * columns, head, row, 1 };
 
+    if (order == BY_COLUMNS) {
+        dim[2] = columns;
+        dim[3] = rows;
+        stride[2] = 1;
+        stride[3] = row;
+    }
     return add_tensor(g, name, type, dim, stride);
+}
+
+/* What has a head for each of the queries', or no place. */
+static tensor matrix(struct graph *g, int64_t name, cudnnDataType_t type, int64_t rows, int64_t columns)
+{
+    return stored(g, name, type, g->what->heads, rows, columns, false, BY_ROWS);
 }
 
 static cudnnDataType_t narrow_type(const struct graph *g)
@@ -94,20 +108,35 @@ static cudnnDataType_t narrow_type(const struct graph *g)
     return g->what->narrow == CUDA_FLOAT16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16;
 }
 
-static tensor operand(struct graph *g, int64_t name, int64_t rows, int64_t columns)
+/* 'name' is that of an operand in memory, as which this is stored, and its own but for VIRTUAL. */
+static tensor like(struct graph *g, int64_t as, int64_t name, enum order order)
 {
-    return matrix(g, name, narrow_type(g), rows, columns, BY_ROWS);
+    static const enum cuda_sdpa_operand numbers[] = {
+        [Q] = CUDA_SDPA_Q, [K] = CUDA_SDPA_K, [V] = CUDA_SDPA_V, [Y] = CUDA_SDPA_Y,
+        [DY] = CUDA_SDPA_DY, [DQ] = CUDA_SDPA_DQ, [DK] = CUDA_SDPA_DK, [DV] = CUDA_SDPA_DV,
+    };
+    const struct cuda_sdpa *w = g->what;
+    bool of_keys = as == K || as == V || as == DK || as == DV;
+    bool of_values = as == V || as == Y || as == DY || as == DV;
+
+    return stored(g, name, narrow_type(g), of_keys ? w->heads / w->group : w->heads,
+                  of_keys ? w->n : w->m, of_values ? w->e : w->d, w->turned >> numbers[as] & 1, order);
+}
+
+static tensor operand(struct graph *g, int64_t name)
+{
+    return like(g, name, name, BY_ROWS);
 }
 
 static tensor scores(struct graph *g, cudnnDataType_t type)
 {
-    return matrix(g, g->next++, type, g->what->m, g->what->n, BY_ROWS);
+    return matrix(g, g->next++, type, g->what->m, g->what->n);
 }
 
 /* A number for each query. */
 static tensor column(struct graph *g, int64_t name)
 {
-    return matrix(g, name < VIRTUAL ? name : g->next++, CUDNN_DATA_FLOAT, g->what->m, 1, BY_ROWS);
+    return matrix(g, name < VIRTUAL ? name : g->next++, CUDNN_DATA_FLOAT, g->what->m, 1);
 }
 
 static tensor number(struct graph *g, int64_t name)
@@ -178,8 +207,8 @@ static void multiply(struct graph *g, tensor a, tensor b, tensor c)
     add_operation(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, list, COUNT(list));
 }
 
-/* Along the keys, or what else there are columns of. */
-static tensor reduce(struct graph *g, cudnnReduceTensorOp_t kind, tensor x)
+/* To the shape of y. */
+static tensor reduce(struct graph *g, cudnnReduceTensorOp_t kind, tensor x, tensor y)
 {
     cudnnDataType_t type = CUDNN_DATA_FLOAT;
     const struct cudnn_attribute how[] = {
@@ -187,7 +216,6 @@ static tensor reduce(struct graph *g, cudnnReduceTensorOp_t kind, tensor x)
         { CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type },
     };
     cudnnBackendDescriptor_t desc = build(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, how, COUNT(how));
-    tensor y = column(g, VIRTUAL);
     const struct cudnn_attribute list[] = {
         { CUDNN_ATTR_OPERATION_REDUCTION_XDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x },
         { CUDNN_ATTR_OPERATION_REDUCTION_YDESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &y },
@@ -244,58 +272,75 @@ static tensor scaled_scores(struct graph *g, tensor q, tensor k)
     return combine(g, CUDNN_POINTWISE_MUL, x, number(g, SCALE), new_scores(g));
 }
 
+/* Along the keys, or what else there are columns of. */
+static tensor along_rows(struct graph *g, cudnnReduceTensorOp_t kind, tensor x)
+{
+    return reduce(g, kind, x, column(g, VIRTUAL));
+}
+
 static void add_forward(struct graph *g)
 {
-    const struct cuda_sdpa *w = g->what;
-    tensor q = operand(g, Q, w->m, w->d);
-    tensor k = matrix(g, K, narrow_type(g), w->d, w->n, BY_COLUMNS);
-    tensor x = hide(g, scaled_scores(g, q, k)), largest, sum, p;
+    tensor x = hide(g, scaled_scores(g, operand(g, Q), like(g, K, K, BY_COLUMNS))), largest, sum, p;
 
-    largest = reduce(g, CUDNN_REDUCE_TENSOR_MAX, x);
+    largest = along_rows(g, CUDNN_REDUCE_TENSOR_MAX, x);
     x = combine(g, CUDNN_POINTWISE_SUB, x, largest, new_scores(g));
     x = combine(g, CUDNN_POINTWISE_EXP, x, NULL, new_scores(g));
-    sum = reduce(g, CUDNN_REDUCE_TENSOR_ADD, x);
+    sum = along_rows(g, CUDNN_REDUCE_TENSOR_ADD, x);
     combine(g, CUDNN_POINTWISE_ADD, largest,
             combine(g, CUDNN_POINTWISE_LOG, sum, NULL, column(g, VIRTUAL)), column(g, SAVED));
     p = combine(g, CUDNN_POINTWISE_DIV, x, sum, scores(g, narrow_type(g)));
-    multiply(g, p, operand(g, V, w->n, w->e), operand(g, Y, w->m, w->e));
+    multiply(g, p, operand(g, V), operand(g, Y));
 }
 
 static tensor transposed_scores(struct graph *g, tensor x)
 {
     const struct cuda_sdpa *w = g->what;
 
-    return transpose(g, x, matrix(g, g->next++, narrow_type(g), w->n, w->m, BY_COLUMNS));
+    return transpose(g, x, stored(g, g->next++, narrow_type(g), w->heads, w->m, w->n, false,
+                                  BY_COLUMNS));
 }
 
 static tensor sums_of(struct graph *g, tensor dy)
 {
     const struct cuda_sdpa *w = g->what;
-    tensor x = combine(g, CUDNN_POINTWISE_MUL, dy, operand(g, Y, w->m, w->e),
-                       matrix(g, g->next++, REAL, w->m, w->e, BY_ROWS));
+    tensor x = combine(g, CUDNN_POINTWISE_MUL, dy, operand(g, Y),
+                       matrix(g, g->next++, REAL, w->m, w->e));
 
-    return combine(g, CUDNN_POINTWISE_MUL, reduce(g, CUDNN_REDUCE_TENSOR_ADD, x), number(g, ONE),
+    return combine(g, CUDNN_POINTWISE_MUL, along_rows(g, CUDNN_REDUCE_TENSOR_ADD, x), number(g, ONE),
                    column(g, SUMS));
+}
+
+/* For keys or values: summed over the heads that share them. */
+static void multiply_for_keys(struct graph *g, tensor transposed, tensor b, int64_t name)
+{
+    const struct cuda_sdpa *w = g->what;
+    tensor each;
+
+    if (w->group == 1) {
+        multiply(g, transposed, b, operand(g, name));
+        return;
+    }
+    each = matrix(g, g->next++, narrow_type(g), w->n, name == DV ? w->e : w->d);
+    multiply(g, transposed, b, each);
+    reduce(g, CUDNN_REDUCE_TENSOR_ADD, each, operand(g, name));
 }
 
 static void add_gradient(struct graph *g)
 {
-    const struct cuda_sdpa *w = g->what;
-    tensor dy = operand(g, DY, w->m, w->e), q = operand(g, Q, w->m, w->d);
-    tensor k = matrix(g, K, narrow_type(g), w->d, w->n, BY_COLUMNS);
+    tensor dy = operand(g, DY), q = operand(g, Q), k = like(g, K, K, BY_COLUMNS);
     tensor sums = sums_of(g, dy), x = scaled_scores(g, q, k), p;
 
     x = hide(g, combine(g, CUDNN_POINTWISE_SUB, x, column(g, SAVED), new_scores(g)));
     p = combine(g, CUDNN_POINTWISE_EXP, x, NULL, new_scores(g));
-    multiply(g, transposed_scores(g, p), dy, operand(g, DV, w->n, w->e));
+    multiply_for_keys(g, transposed_scores(g, p), dy, DV);
     x = new_scores(g);
-    multiply(g, dy, matrix(g, V, narrow_type(g), w->e, w->n, BY_COLUMNS), x);
+    multiply(g, dy, like(g, V, V, BY_COLUMNS), x);
     x = combine(g, CUDNN_POINTWISE_SUB, x, sums, new_scores(g));
     x = combine(g, CUDNN_POINTWISE_MUL, x, p, new_scores(g));
     x = combine(g, CUDNN_POINTWISE_MUL, x, number(g, SCALE), new_scores(g));
-    multiply(g, transposed_scores(g, x), q, operand(g, DK, w->n, w->d));
-    k = transpose(g, k, matrix(g, g->next++, narrow_type(g), w->n, w->d, BY_ROWS));
-    multiply(g, x, k, operand(g, DQ, w->m, w->d));
+    multiply_for_keys(g, transposed_scores(g, x), q, DK);
+    k = transpose(g, k, like(g, K, g->next++, BY_ROWS));
+    multiply(g, x, k, operand(g, DQ));
 }
 
 /* The same bits each time. */
@@ -388,7 +433,7 @@ void cuda_sdpa_clear(struct cuda_device *device)
 /* Of the sums of a gradient, in front of what cuDNN wants. */
 static size_t sums_bytes(const struct cuda_sdpa *what)
 {
-    size_t bytes = (size_t)(what->stack * what->m) * sizeof(float);
+    size_t bytes = (size_t)(what->batch * what->heads * what->m) * sizeof(float);
 
     return what->gradient ? (bytes + CUDA_WORKSPACE_ALIGNMENT - 1) & ~(CUDA_WORKSPACE_ALIGNMENT - 1)
                           : 0;

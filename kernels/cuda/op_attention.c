@@ -223,36 +223,61 @@ static int run_attention(const struct cuda_kernel *k, struct stream *stream,
 
 static bool can_be_fused(const struct attention *a)
 {
-    return a->group == 1 && !a->trans_k && a->mask == ATTENTION_NO_MASK && !(a->causal && a->past) &&
+    return !a->trans_k && a->mask == ATTENTION_NO_MASK && !(a->causal && a->past) &&
            a->d % FUSED_STEP == 0 && a->e % FUSED_STEP == 0 && a->d <= FUSED_WIDEST &&
            a->e <= FUSED_WIDEST && a->stack > 0 && a->m > 0 && a->n > 0 && a->d > 0 && a->e > 0;
 }
 
-static struct cuda_sdpa fused(const struct device *device, const struct attention *a, bool gradient)
+static struct cuda_sdpa fused(const struct device *device, const struct attention *a, bool gradient,
+                              int64_t turned)
 {
-    return (struct cuda_sdpa){ .stack = a->stack, .m = a->m, .n = a->n, .d = a->d, .e = a->e,
-                               .scale = a->scale, .causal = a->causal, .gradient = gradient,
-                               .narrow = device->narrow };
+    int64_t heads = a->dim[a->rank - 1];
+
+    return (struct cuda_sdpa){ .batch = a->stack / heads, .heads = heads, .group = a->group, .m = a->m,
+                               .n = a->n, .d = a->d, .e = a->e, .scale = a->scale,
+                               .causal = a->causal, .gradient = gradient, .narrow = device->narrow,
+                               .turned = turned };
+}
+
+static bool is_known(struct device *device, const struct cuda_sdpa *sdpa)
+{
+    struct cuda_sdpa_kernel *kernel = NULL;
+    struct err err = { 0 };
+
+    if (device->cuda->sdpa_new(device->gpu, sdpa, &kernel, &err) || !kernel)
+        return false;
+    device->cuda->sdpa_free(kernel);
+    return true;
 }
 
 bool cuda_attention_fused(struct device *device, const struct graph *graph, int node)
 {
     const struct node *n = &graph->nodes[node];
-    struct cuda_sdpa_kernel *kernel = NULL;
     struct cuda_sdpa sdpa;
     struct attention a;
-    struct err err = { 0 };
 
     for (int i = 0; i < 3; i++)
         if (n->n_outputs <= i || n->outputs[i] < 0)
             return false;
     if (attention_dims(graph, node, 1, 5, &a) || !can_be_fused(&a))
         return false;
-    sdpa = fused(device, &a, true);
-    if (device->cuda->sdpa_new(device->gpu, &sdpa, &kernel, &err) || !kernel)
+    sdpa = fused(device, &a, true, 0);
+    return is_known(device, &sdpa);
+}
+
+#define FORWARD_OPERANDS \
+    ((int64_t)(1 << CUDA_SDPA_Q | 1 << CUDA_SDPA_K | 1 << CUDA_SDPA_V | 1 << CUDA_SDPA_Y))
+
+bool cuda_attention_turns(struct device *device, const struct graph *graph, int node, int64_t turned)
+{
+    struct cuda_sdpa forward, gradient;
+    struct attention a;
+
+    if (attention_dims(graph, node, 1, 5, &a))
         return false;
-    device->cuda->sdpa_free(kernel);
-    return true;
+    forward = fused(device, &a, false, turned & FORWARD_OPERANDS);
+    gradient = fused(device, &a, true, turned);
+    return is_known(device, &forward) && is_known(device, &gradient);
 }
 
 static int run_fused(const struct cuda_kernel *k, struct stream *stream,
@@ -286,13 +311,31 @@ static bool wants_all(const struct cuda_kernel *k, int n)
     return true;
 }
 
+/* Bits of cuda_sdpa.turned, as operands of a node are numbered. */
+static int64_t turned_of(const struct cuda_kernel *k, bool gradient)
+{
+    const bool *turned = k->turned_operand;
+    int n = k->digest->n_inputs;
+    int64_t bits = 0;
+
+    for (int i = 0; i < 3; i++) {
+        bits |= (int64_t)turned[gradient ? i + 1 : i] << (CUDA_SDPA_Q + i);
+        if (gradient)
+            bits |= (int64_t)turned[n + i] << (CUDA_SDPA_DQ + i);
+    }
+    if (gradient)
+        bits |= (int64_t)turned[0] << CUDA_SDPA_DY;
+    return bits | (int64_t)turned[gradient ? CUDA_GRAD_Y : n] << CUDA_SDPA_Y;
+}
+
 static int make_fused(struct cuda_kernel *k, bool gradient)
 {
-    struct cuda_sdpa sdpa = fused(k->device, &k->digest->attention, gradient);
+    struct cuda_sdpa sdpa;
 
     if (!k->narrow || !can_be_fused(&k->digest->attention) || !wants_all(k, gradient ? 3 : 2) ||
         (gradient && k->digest->n_inputs <= CUDA_GRAD_Y))
         return -1;
+    sdpa = fused(k->device, &k->digest->attention, gradient, turned_of(k, gradient));
     k->failed = k->device->cuda->sdpa_new(k->device->gpu, &sdpa, &k->sdpa, k->err) < 0;
     if (!k->sdpa)
         return -1;

@@ -24,7 +24,7 @@ struct cuda_product;
 struct cuda_convolution;
 struct cuda_sdpa_kernel;
 
-#define CUDA_RUNTIME_VERSION 4
+#define CUDA_RUNTIME_VERSION 5
 #define CUDA_RUNTIME_SYMBOL "tasuki_cuda_runtime"
 
 struct cuda_runtime {
@@ -39,6 +39,8 @@ struct cuda_runtime {
     /* "NVIDIA H200, sm_90, CUDA 13.0": the key of measured costs. */
     const char *(*name)(const struct cuda_device *device);
     size_t (*memory)(const struct cuda_device *device);     /* bytes that were free at open() */
+
+    size_t (*cache)(const struct cuda_device *device);      /* bytes that are still near later */
 
     /* Zeroed memory of the GPU, aligned to 256 bytes, or pinned memory of the host that kernels can
      * read and write, too.

@@ -86,6 +86,12 @@ static size_t *places_of(const struct program *p)
     return places;
 }
 
+/* What a device's caches hold between two kernels; of the host so many cores'. */
+static size_t near_bytes(const struct profile_options *o)
+{
+    return o->backend->cache ? o->backend->cache(o->device) : reuse_cache(o->threads);
+}
+
 /* The whole step on one device: P, F, then the backward. */
 static void reuse_of_program(const struct profile_options *o, struct program *p,
                              const struct value_layout *layouts, struct reuse *reuse)
@@ -100,7 +106,7 @@ static void reuse_of_program(const struct profile_options *o, struct program *p,
             order[n++] = lists[l]->nodes[i];
     memory_place(p, BACKWARD_MERGED, 1, 0);
     places = places_of(p);
-    reuse_make(reuse, p->graph, n, order, layouts, places, reuse_cache(o->threads));
+    reuse_make(reuse, p->graph, n, order, layouts, places, near_bytes(o));
     free(places);
     free(order);
 }
@@ -109,6 +115,7 @@ static void reuse_of_program(const struct profile_options *o, struct program *p,
 struct whole {
     struct graph *graph;
     int n_original;             /* nodes before lowering */
+    char (*keys)[17];           /* of these, as they were; "": a view */
     struct autodiff autodiff;
     struct program *program;
     struct value_layout *layouts;
@@ -123,6 +130,11 @@ static int open_whole(const struct profile_options *o, const struct model_option
     if (!w->program)
         return -1;
     w->n_original = w->graph->n_nodes;
+    /* Lowering may give a node more to read. */
+    w->keys = mem_new((size_t)w->n_original + 1, sizeof(*w->keys));
+    for (int n = 0; n < w->n_original; n++)
+        if (!(w->graph->nodes[n].op->flags & OP_VIEW))
+            timings_key(w->graph, n, w->keys[n]);
     if (o->backend->lower && o->backend->lower(o->device, w->program, err) < 0)
         return -1;
     w->layouts = mem_new((size_t)w->program->n_values, sizeof(*w->layouts));
@@ -136,6 +148,7 @@ static void close_whole(struct whole *w)
 {
     reuse_clear(&w->reuse);
     free(w->layouts);
+    free(w->keys);
     program_free(w->program);
     graph_free(w->graph);
 }
@@ -146,17 +159,22 @@ static int time_lowered(const struct profile_options *o, const struct whole *w, 
     double seconds = timings_node(o->timings, w->graph, node, w->layouts, &w->reuse, err);
     int of = node < w->n_original ? node : answers_for(w->graph, node, w->n_original);
     struct lowered_entry *e;
-    char key[17];
 
     if (seconds < 0)
         return -1;
     if (of < 0)
         return 0;
-    timings_key(w->graph, of, key);
-    e = find_entry(lowered, key, true);
+    e = find_entry(lowered, w->keys[of], true);
     e->sum += seconds;
     e->count += of == node;
     return 0;
+}
+
+/* What lowering made a view takes no time. */
+static void note_view(const struct whole *w, int node, struct lowered *lowered)
+{
+    if (node < w->n_original && *w->keys[node])
+        find_entry(lowered, w->keys[node], true)->count++;
 }
 
 static bool is_preparation(const struct whole *w, int node)
@@ -170,11 +188,14 @@ static int time_whole(const struct profile_options *o, const struct whole *w,
     for (int part = 0; part < PART_COUNT; part++) {
         const struct program_list *list = &w->program->list[part];
 
-        for (int i = 0; i < list->n; i++)
-            if (!(w->graph->nodes[list->nodes[i]].op->flags & OP_VIEW) &&
-                !is_preparation(w, list->nodes[i]) &&
-                time_lowered(o, w, list->nodes[i], lowered, err) < 0)
+        for (int i = 0; i < list->n; i++) {
+            int node = list->nodes[i];
+
+            if (w->graph->nodes[node].op->flags & OP_VIEW)
+                note_view(w, node, lowered);
+            else if (!is_preparation(w, node) && time_lowered(o, w, node, lowered, err) < 0)
                 return -1;
+        }
     }
     return 0;
 }
@@ -199,7 +220,7 @@ static void reuse_of_graph(const struct profile_options *o, const struct graph *
 
     for (int n = 0; n < graph->n_nodes; n++)
         order[n] = n;
-    reuse_make(reuse, graph, graph->n_nodes, order, NULL, NULL, reuse_cache(o->threads));
+    reuse_make(reuse, graph, graph->n_nodes, order, NULL, NULL, near_bytes(o));
     free(order);
 }
 

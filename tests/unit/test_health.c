@@ -27,7 +27,7 @@ static struct nodes alike(void)
 
     for (int i = 0; i < N; i++) {
         nodes.said[i] = (struct health){ nothing, 64, 256 * GIB, 4, nothing, nothing, nothing,
-                                          { 0 } };
+                                          { .grouped = 0 } };
         nodes.slurm[i] = (struct health_record){ 64, 250 * GIB, 4, 4, gres };
     }
     return nodes;
