@@ -204,8 +204,8 @@ def language(title, make):
     return FewTokens(title, make, (4, 16), "tokens", "cross-entropy", "adamw", ADAMW)
 
 
-def pictures(title, make, optimizer, options):
-    return Network(title, make, (4, 3, 32, 32), "labels", "cross-entropy", optimizer, options)
+def pictures(title, make, optimizer, options, shape=(4, 3, 32, 32)):
+    return Network(title, make, shape, "labels", "cross-entropy", optimizer, options)
 
 
 # What curves are compared of: the same networks, and small.
@@ -218,6 +218,6 @@ SMALL = {
     "bert": language("BERT", lambda: Language(128, 16, 64, 4, 2, False, "none")),
     "gpt2": language("GPT-2", lambda: Language(128, 16, 64, 4, 2, True, "tanh")),
     "llama": language("Llama-like", lambda: Llama(128, 16, 64, 4, 2, 128, 2)),
-    "resnet50": pictures("ResNet-50", resnet50, "momentum", ["--lr", "1e-4"]),
+    "resnet50": pictures("ResNet-50", resnet50, "momentum", ["--lr", "1e-4"], (8, 3, 64, 64)),
     "vit": pictures("ViT", lambda: Vision(32, 8, 64, 4, 2), "adamw", ADAMW),
 }
