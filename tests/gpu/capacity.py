@@ -2,9 +2,10 @@
 """The largest BERT that trains on one GPU, all forwards made again in the backward: its layers.
 
 Tasuki's is found by planning alone, and then trained for a few steps; PyTorch's by training, since it
-has no other way to tell.
+has no other way to tell. What two small ones take says where to look.
 """
 import gc
+import json
 import os
 
 # What imports it has the folder of large.py on its path.
@@ -20,18 +21,22 @@ STEPS = 3
 BEYOND = 4          # layers that training may lack of what planning promised
 
 
-def largest(fits, start=8):
-    """The largest n for which fits(n), of which all below it do; 0: none."""
-    low, high = 0, start
-    while fits(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if fits(middle):
-            low = middle
-        else:
-            high = middle
-    return low
+SMALL = (4, 8)      # layers
+
+
+def largest(fits, used, room):
+    """The largest n for which fits(n), of which all below it do, 0: none; used(n): bytes it takes."""
+    few, more = (used(n) for n in SMALL)
+    n = SMALL[0] + int((room - few) / ((more - few) / (SMALL[1] - SMALL[0])))
+    n = max(n, 1)
+    if fits(n):
+        while fits(n + 1):
+            n += 1
+        return n
+    n -= 1
+    while n > 0 and not fits(n):
+        n -= 1
+    return n
 
 
 class Capacity:
@@ -79,11 +84,16 @@ class Capacity:
         free = torch.cuda.mem_get_info()[0]
         return free - max(free // 32, 1 << 30)
 
-    def plan(self, layers):
+    def plan(self, layers, room=None):
         return self.make_plan(self.checks, [self.model(layers), "--data", self.data(), "--loss",
                                             "cross-entropy:output,t", "--optimizer", "adamw",
                                             "--precision", "bf16", "--global-batch",
-                                            str(self.batch), "--recompute", "full"], self.memory())
+                                            str(self.batch), "--recompute", "full"],
+                              room or self.memory())
+
+    def planned_bytes(self, layers):
+        with open(self.plan(layers, 10**15), encoding="utf-8") as file:
+            return json.load(file)["stages"][0]["memory"]
 
     def train(self, layers):
         self.log = self.checks.train([self.plan(layers), "--data", self.data(), "--init", "fan-in",
@@ -100,7 +110,7 @@ class Capacity:
         return True
 
     def tasuki(self):
-        promised = largest(lambda n: self.holds(self.plan, n))
+        promised = largest(lambda n: self.holds(self.plan, n), self.planned_bytes, self.memory())
         layers, least = promised, max(0, promised - BEYOND)
         while layers > least and not self.holds(self.train, layers):
             layers -= 1
@@ -141,9 +151,18 @@ class Capacity:
             torch.cuda.empty_cache()
         return True
 
+    def torch_bytes(self, layers):
+        import torch
+        torch.cuda.reset_peak_memory_stats()
+        self.torch_step(layers)
+        gc.collect()
+        torch.cuda.empty_cache()
+        return torch.cuda.max_memory_allocated()
+
     def run(self):
         import torch
         figures = self.tasuki()
         if torch.cuda.is_available():
-            figures["PyTorch layers"] = largest(self.torch_holds)
+            figures["PyTorch layers"] = largest(self.torch_holds, self.torch_bytes,
+                                                torch.cuda.mem_get_info()[0])
         return figures
