@@ -131,6 +131,27 @@ near_curve() {
         END { exit bad || NR != 3 }'
 }
 
+@test "16 bits: no Transpose is made around an attention, and its curve is near float32's" {
+    local name net recompute
+    for name in causal grouped; do
+        net="$srcdir/tests/data/model/$name/model.onnx --loss cross-entropy:y,t --threads 1 -q
+            --data $srcdir/tests/data/model/$name/train.safetensors"
+        # Of queries and keys that are turned by a rotary embedding first they are: two, and two gradients.
+        on_fake "$TASUKI" profile $net --device cuda --precision bf16 --batch-size 8 --format text \
+            >table
+        [ "$(awk '$1 == "Transpose" { n = $2 } END { print n + 0 }' table)" -eq \
+            "$([ "$name" = grouped ] && echo 4 || echo 0)" ]
+        "$TASUKI" profile $net --batch-size 4,8 -o cost.json
+        net="$net --cost cost.json --device cuda --global-batch 8 --steps 3 --lr 0.03 --stages 1"
+        on_fake "$TASUKI" train $net --micro-batches 1 --log float32
+        for recompute in none full; do
+            TASUKI_FAKE_WATCH=1 on_fake "$TASUKI" train $net --precision bf16 --micro-batches 2 \
+                --recompute $recompute --log bf16
+            near_curve bf16 float32
+        done
+    done
+}
+
 @test "16 bits: curves of one stage, of two, run again, and of replicas are near float32's" {
     local plan name net ranks precision
     drawn 1 transformer transformer-post tied
