@@ -55,7 +55,8 @@ struct cuda_kernel {
     bool accumulates;
     bool *narrow_operand;       /* inputs, then outputs */
     enum cuda_narrow narrow;    /* what may be the device's narrow type is: cuda_narrows_input() */
-    size_t workspace, padded;   /* of that: a convolution's padded input, at its start */
+    size_t workspace;
+    size_t padded, w_bytes;     /* of that: a convolution's padded x, its dw of 16 bits */
     void **host;                /* of a fallback: its inputs and outputs, pinned */
     struct cuda_product *products[CUDA_PRODUCTS];
     struct cuda_convolution *convolution;
@@ -115,6 +116,8 @@ int cuda_lower(struct device *device, struct program *program, struct err *err);
 
 /* op_attention.c: is there a kernel that keeps no scores for this AttentionGrad? */
 bool cuda_attention_fused(struct device *device, const struct graph *graph, int node);
+/* op_conv.c: has cuDNN this convolution, or gradient of one, of the device's narrow type? */
+bool cuda_conv_fits(struct device *device, const struct graph *graph, int node);
 
 /* kernel.c */
 bool cuda_supports(const struct device *device, const struct graph *graph, int node);

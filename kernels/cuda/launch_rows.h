@@ -200,18 +200,20 @@ struct cuda_pool {
     int in[3], out[3], kernel[3], stride[3], dilation[3], before[3], after[3];
     int count_padding;
     int swap;                   /* of the indices: the first axis runs fastest */
-    const float *x;             /* or dy */
+    enum cuda_narrow narrow;    /* not of CUDA_POOL_INDICES */
+    const void *x;              /* or dy */
     int32_t *saved;             /* may be NULL */
     int64_t *indices;           /* in all of x */
-    float *y;                   /* or dx */
+    void *y;                    /* or dx */
 };
 
 /* dx[n, length] = dy[n] * scale */
 struct cuda_spread {
     int64_t n, length;
     double scale;
-    const float *dy;
-    float *dx;
+    enum cuda_narrow narrow;
+    const void *dy;
+    void *dx;
 };
 
 #define CUDA_ROW_FAMILIES(X) \

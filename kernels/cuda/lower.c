@@ -38,6 +38,10 @@ static const struct narrow_op narrow_ops[] = {
     { "Linear", 7, 3, true },
     { "LinearDgrad", 3, 1, true },
     { "LinearWgrad", 3, 0, true },
+    { "Conv", 7, 1, true },
+    { "ConvTranspose", 3, 1, true },
+    { "ConvDgrad", 3, 1, true },
+    { "ConvWgrad", 3, 0, true },
     { "Attention", 7, 1, true },
     { "AttentionGrad", 15 | 1 << CUDA_GRAD_Y, 7, true },
     { "LayerNormalization", 1, 1, false },
@@ -53,6 +57,12 @@ static const struct narrow_op narrow_ops[] = {
     { "RmsNormWgrad", 3, 0, false },
     { "BatchNormalization", 1, 1, false },
     { "BatchNormGrad", 3, 1, false },
+    { "MaxPool", 1, 1, false },
+    { "MaxPoolGrad", 1, 1, false },
+    { "AveragePool", 1, 1, false },
+    { "AveragePoolGrad", 1, 1, false },
+    { "GlobalAveragePool", 1, 0, false },
+    { "GlobalAveragePoolGrad", 1, 1, false },
     { "Softmax", 1, 1, false },
     { "LogSoftmax", 1, 1, false },
     { "SoftmaxGrad", 3, 1, false },
@@ -247,6 +257,8 @@ static bool runs_narrow(const struct lowering *l, int node, const struct narrow_
 
     /* A view of what stays float32 is one itself. */
     if (n->op->flags & OP_VIEW && n->outputs[0] >= 0 && l->fixed[n->outputs[0]])
+        return false;
+    if (n->op->flags & OP_CONV && !cuda_conv_fits(l->device, l->graph, node))
         return false;
     for (int i = 0; i < n->n_inputs; i++) {
         int v = n->inputs[i];

@@ -138,8 +138,8 @@ static int run_spread(const struct cuda_kernel *k, struct stream *stream,
                       const struct kernel_args *args, struct err *err)
 {
     struct cuda_spread l = { .n = k->digest->before, .length = k->digest->length,
-                             .scale = 1 / (double)k->digest->length, .dy = args->inputs[0],
-                             .dx = args->outputs[0] };
+                             .scale = 1 / (double)k->digest->length, .narrow = k->narrow,
+                             .dy = args->inputs[0], .dx = args->outputs[0] };
 
     return k->digest->out[0].elements ? k->device->cuda->spread(stream->cuda, &l, err) : 0;
 }

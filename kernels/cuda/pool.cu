@@ -59,7 +59,8 @@ CUDA_DEVICE float pool_divisor(const struct cuda_pool &l, const struct pool_box 
             for (int c = (box).from[2]; c < (box).to[2]; c++)
 
 // Position in the plane 'x' of the maximum; -1 where the window sees padding alone.
-CUDA_DEVICE int pool_best(const struct cuda_pool &l, int index, const float *x)
+template <typename REAL>
+CUDA_DEVICE int pool_best(const struct cuda_pool &l, int index, const REAL *x)
 {
     struct pool_box box = pool_box_of(l, index);
     int best = -1;
@@ -67,25 +68,30 @@ CUDA_DEVICE int pool_best(const struct cuda_pool &l, int index, const float *x)
     EACH_IN_POOL_BOX(box, a, b, c) {
         int at = pool_box_at(l, box, a, b, c);
 
-        if (best < 0 || x[at] > x[best] || isnan(x[at]))
+        if (best < 0 || real_of(x[at]) > real_of(x[best]) || isnan(real_of(x[at])))
             best = at;
     }
     return best;
 }
 
-// y[planes, out], saved[planes, out]
-CUDA_KERNEL(kernel_pool_max, cuda_pool)
+template <typename REAL> CUDA_DEVICE void pool_max(const struct cuda_pool &l)
 {
     int64_t out = pool_volume(l.out), in = pool_volume(l.in);
 
     CUDA_EACH(i, l.planes * out) {
-        const float *x = l.x + i / out * in;
+        const REAL *x = (const REAL *)l.x + i / out * in;
         int best = pool_best(l, (int)(i % out), x);
 
-        l.y[i] = best < 0 ? -INFINITY : x[best];
+        put_real((REAL *)l.y + i, best < 0 ? -INFINITY : real_of(x[best]));
         if (l.saved)
             l.saved[i] = best;
     }
+}
+
+// y[planes, out], saved[planes, out]
+CUDA_KERNEL(kernel_pool_max, cuda_pool)
+{
+    CUDA_BY_TYPE(l.narrow, pool_max, l);
 }
 
 // indices[planes, out]
@@ -94,7 +100,7 @@ CUDA_KERNEL(kernel_pool_indices, cuda_pool)
     int64_t out = pool_volume(l.out), in = pool_volume(l.in);
 
     CUDA_EACH(i, l.planes * out) {
-        int at = pool_best(l, (int)(i % out), l.x + i / out * in);
+        int at = pool_best(l, (int)(i % out), (const float *)l.x + i / out * in);
 
         if (l.swap && at >= 0)
             at = at / (l.in[1] * l.in[2]) +
@@ -103,20 +109,25 @@ CUDA_KERNEL(kernel_pool_indices, cuda_pool)
     }
 }
 
-// y[planes, out]
-CUDA_KERNEL(kernel_pool_mean, cuda_pool)
+template <typename REAL> CUDA_DEVICE void pool_mean(const struct cuda_pool &l)
 {
     int64_t out = pool_volume(l.out), in = pool_volume(l.in);
 
     CUDA_EACH(i, l.planes * out) {
-        const float *x = l.x + i / out * in;
+        const REAL *x = (const REAL *)l.x + i / out * in;
         struct pool_box box = pool_box_of(l, (int)(i % out));
         float sum = 0;
 
         EACH_IN_POOL_BOX(box, a, b, c)
-            sum += x[pool_box_at(l, box, a, b, c)];
-        l.y[i] = sum / pool_divisor(l, box);
+            sum += real_of(x[pool_box_at(l, box, a, b, c)]);
+        put_real((REAL *)l.y + i, sum / pool_divisor(l, box));
     }
+}
+
+// y[planes, out]
+CUDA_KERNEL(kernel_pool_mean, cuda_pool)
+{
+    CUDA_BY_TYPE(l.narrow, pool_mean, l);
 }
 
 // The output along axis d whose window has its position k at 'at'; -1: there is none.
@@ -128,15 +139,17 @@ CUDA_DEVICE int pool_output(const struct cuda_pool &l, int d, int at, int k)
 }
 
 // What output o of a plane, whose outputs start at 'plane', gives to the element at 'at'.
+template <typename REAL>
 CUDA_DEVICE float pool_share(const struct cuda_pool &l, int64_t plane, int o, int at)
 {
+    const REAL *dy = (const REAL *)l.x + plane + o;
+
     if (l.kind == CUDA_POOL_MAX_GRAD)
-        return l.saved[plane + o] == at ? l.x[plane + o] : 0;
-    return l.x[plane + o] / pool_divisor(l, pool_box_of(l, o));
+        return l.saved[plane + o] == at ? real_of(*dy) : 0;
+    return real_of(*dy) / pool_divisor(l, pool_box_of(l, o));
 }
 
-// y[planes, in], in the order of the window's positions
-CUDA_KERNEL(kernel_pool_grad, cuda_pool)
+template <typename REAL> CUDA_DEVICE void pool_grad(const struct cuda_pool &l)
 {
     int64_t out = pool_volume(l.out), in = pool_volume(l.in);
 
@@ -156,12 +169,18 @@ CUDA_KERNEL(kernel_pool_grad, cuda_pool)
                     int oz = pool_output(l, 2, z, c);
 
                     if (oz >= 0)
-                        sum += pool_share(l, plane, (ox * l.out[1] + oy) * l.out[2] + oz, at);
+                        sum += pool_share<REAL>(l, plane, (ox * l.out[1] + oy) * l.out[2] + oz, at);
                 }
             }
         }
-        l.y[i] = sum;
+        put_real((REAL *)l.y + i, sum);
     }
+}
+
+// y[planes, in], in the order of the window's positions
+CUDA_KERNEL(kernel_pool_grad, cuda_pool)
+{
+    CUDA_BY_TYPE(l.narrow, pool_grad, l);
 }
 
 extern "C" cudaError_t cuda_launch_pool(cudaStream_t stream, const struct cuda_pool *l)
@@ -181,13 +200,18 @@ extern "C" cudaError_t cuda_launch_pool(cudaStream_t stream, const struct cuda_p
     }
 }
 
-// dx[n, length]
-CUDA_KERNEL(kernel_spread, cuda_spread)
+template <typename REAL> CUDA_DEVICE void spread_rows(const struct cuda_spread &l)
 {
     float scale = (float)l.scale;
 
     CUDA_EACH(i, l.n * l.length)
-        l.dx[i] = l.dy[i / l.length] * scale;
+        put_real((REAL *)l.dx + i, real_of(((const REAL *)l.dy)[i / l.length]) * scale);
+}
+
+// dx[n, length]
+CUDA_KERNEL(kernel_spread, cuda_spread)
+{
+    CUDA_BY_TYPE(l.narrow, spread_rows, l);
 }
 
 extern "C" cudaError_t cuda_launch_spread(cudaStream_t stream, const struct cuda_spread *l)

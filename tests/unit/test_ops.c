@@ -324,9 +324,7 @@ static double output_bound(struct run_graph *exact, const struct run_graph *sing
 
 #define NARROW_TOLERANCE 2.5        /* roundings, of the norm: of bfloat16 1e-2 */
 
-/* bfloat16 has 8 bits, float16 11, and TF32, of convolutions, as many; below 2^-14 float16 has but
- * multiples of 2^-24.
- */
+/* bfloat16 has 8 bits, float16 11; below 2^-14 float16 has but multiples of 2^-24. */
 static double rounding(enum dtype narrow)
 {
     return narrow == DTYPE_F16 ? 0x1p-11 : 0x1p-8;
@@ -348,7 +346,7 @@ static void give_outputs(struct graph *graph)
 static bool runs_narrow(const struct run_graph *run, int node)
 {
     const struct node *n = &run->graph->nodes[node];
-    bool any = n->op->flags & OP_CONV;      /* which is computed with TF32 */
+    bool any = false;
 
     for (int i = 0; run->narrow && i < n->n_inputs; i++)
         any = any || cuda_narrows_input(run->graph, node, i);
