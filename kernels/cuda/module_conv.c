@@ -9,7 +9,7 @@
 
 #define WORKSPACE_LIMIT ((int64_t)256 << 20)
 
-_Static_assert(sizeof(struct cuda_conv) == 2 * sizeof(int) + (4 + 7 * 3 + 3) * sizeof(int64_t),
+_Static_assert(sizeof(struct cuda_conv) == 2 * sizeof(int) + (4 + 7 * 3 + 4) * sizeof(int64_t),
                "compared as bytes");
 
 /* How one is computed: shared by all that are equal, kept until the device is closed. */
@@ -37,7 +37,7 @@ static cudnnDataType_t type_of(const struct cuda_conv *what, int64_t name)
                                                         : CUDNN_DATA_BFLOAT16;
 }
 
-/* [rows, columns, space…], one behind the other. */
+/* [rows, columns, space…], one behind the other, or [rows, space…, columns]. */
 static int build_tensor(struct cuda_conv_plan *p, int64_t name, int64_t rows, int64_t columns,
                         const int64_t *space, cudnnBackendDescriptor_t *tensor, struct err *err)
 {
@@ -53,9 +53,13 @@ static int build_tensor(struct cuda_conv_plan *p, int64_t name, int64_t rows, in
     };
 
     memcpy(dim + 2, space, (size_t)p->what.rank * sizeof(*dim));
-    stride[rank - 1] = 1;
+    stride[rank - 1] = p->what.last ? columns : 1;
     for (int i = rank - 1; i > 0; i--)
         stride[i - 1] = stride[i] * dim[i];
+    if (p->what.last) {
+        stride[0] = stride[1];
+        stride[1] = 1;
+    }
     return cudnn_build(&p->cudnn, CUDNN_BACKEND_TENSOR_DESCRIPTOR, list, COUNT(list), tensor, err);
 }
 

@@ -76,19 +76,23 @@ static int run_with_bias(const struct cuda_kernel *k, struct stream *stream,
     return run(k, stream, args, err) ? -1 : k->device->cuda->pointwise(stream->cuda, &l, err);
 }
 
-/* y[n, c, space] += bias[c] */
+/* y[n, c, space] += bias[c], or y[n, space, c] */
 static struct cuda_pointwise add_bias(const struct cuda_kernel *k)
 {
     const struct kernel *d = k->digest;
     int64_t images = d->window.images, channels = d->window.out_channels;
     int64_t space = d->out[0].elements / (images * channels);
+    struct cuda_pointwise l = { .function = CUDA_ADD, .narrow = k->narrow, .narrow_out = k->narrow };
 
-    return (struct cuda_pointwise){
-        .function = CUDA_ADD, .narrow = k->narrow, .narrow_out = k->narrow,
-        .walk = { .rank = 3, .n = 2, .elements = d->out[0].elements,
-                  .dim = { images, channels, space },
-                  .stride = { { channels * space, space, 1 }, { 0, 1, 0 } } },
-    };
+    if (k->last)
+        l.walk = (struct cuda_walk){ .rank = 2, .n = 2, .elements = d->out[0].elements,
+                                     .dim = { images * space, channels },
+                                     .stride = { { channels, 1 }, { 0, 1 } } };
+    else
+        l.walk = (struct cuda_walk){ .rank = 3, .n = 2, .elements = d->out[0].elements,
+                                     .dim = { images, channels, space },
+                                     .stride = { { channels * space, space, 1 }, { 0, 1, 0 } } };
+    return l;
 }
 
 static bool anything_empty(const struct kernel *d)
@@ -130,13 +134,17 @@ static size_t padded_bytes(const struct cuda_conv *c)
     return aligned(bytes);
 }
 
-/* From x into the middle of what is padded. */
+/* From x into the middle of what is padded: planes, or images whose channels are last. */
 static struct cuda_move into_middle(const struct cuda_conv *c)
 {
-    struct cuda_move l = { .walk = { .rank = c->rank + 1, .n = 2 }, .across = -1,
+    struct cuda_move l = { .walk = { .rank = c->rank + (c->last ? 2 : 1), .n = 2 }, .across = -1,
                            .size = (int)element_bytes(c) };
     int64_t from = 1, to = 1;
 
+    if (c->last) {
+        from = to = l.walk.dim[c->rank + 1] = c->in_channels;
+        l.walk.stride[0][c->rank + 1] = l.walk.stride[1][c->rank + 1] = 1;
+    }
     for (int i = c->rank; i > 0; i--) {
         l.walk.dim[i] = c->in[i - 1];
         l.walk.stride[0][i] = from;
@@ -145,7 +153,7 @@ static struct cuda_move into_middle(const struct cuda_conv *c)
         from *= c->in[i - 1];
         to *= c->in[i - 1] + c->before[i - 1] + c->after[i - 1];
     }
-    l.walk.dim[0] = c->images * c->in_channels;
+    l.walk.dim[0] = c->last ? c->images : c->images * c->in_channels;
     l.walk.stride[0][0] = from;
     l.walk.stride[1][0] = to;
     l.walk.elements = from * l.walk.dim[0];
@@ -175,24 +183,48 @@ static int widen(const struct cuda_kernel *k, struct stream *stream, const void 
     return k->device->cuda->pointwise(stream->cuda, &l, err);
 }
 
-/* With x as padded and dw of 16 bits in the workspace, in front of what cuDNN wants. */
+static int64_t window_volume(const struct window *w)
+{
+    return w->kernel[0] * w->kernel[1] * w->kernel[2];
+}
+
+/* From [out, window, in] to [out, in, window]. */
+static int turn(const struct cuda_kernel *k, struct stream *stream, const void *dw, void *out,
+                struct err *err)
+{
+    const struct window *w = &k->digest->window;
+    struct cuda_move l = { .size = sizeof(float), .in = dw, .out = out };
+
+    cuda_turn(&l, w->out_channels, w->in_channels / w->groups, window_volume(w), true);
+    return k->device->cuda->move(stream->cuda, &l, err);
+}
+
+static bool in_workspace(const struct cuda_kernel *k)
+{
+    return k->padded || k->dw_narrow || k->dw_wide;
+}
+
+/* With x as padded, and dw on its way to what it is to be, in front of what cuDNN wants. */
 static int run_wgrad(const struct cuda_kernel *k, struct stream *stream,
                      const struct kernel_args *args, struct err *err)
 {
     uintptr_t place = ((uintptr_t)args->workspace + ALIGNMENT - 1) & ~(uintptr_t)(ALIGNMENT - 1);
     struct cuda_conv_args r = operands(k, args);
+    void *narrow = (void *)(place + k->padded), *wide = args->outputs[0];
 
     if (k->padded) {
         if (pad(k, stream, r.x, (void *)place, err))
             return -1;
         r.x = (void *)place;
     }
-    if (k->w_bytes)
-        r.w = (void *)(place + k->padded);
-    r.workspace = (void *)(place + k->padded + k->w_bytes);
-    if (k->device->cuda->conv(stream->cuda, k->convolution, &r, err))
+    if (k->dw_wide)
+        wide = (void *)(place + k->padded + k->dw_narrow);
+    r.w = k->dw_narrow ? narrow : wide;
+    r.workspace = (void *)(place + k->padded + k->dw_narrow + k->dw_wide);
+    if (k->device->cuda->conv(stream->cuda, k->convolution, &r, err) ||
+        (k->dw_narrow && widen(k, stream, narrow, wide, err)))
         return -1;
-    return k->w_bytes ? widen(k, stream, r.w, args->outputs[0], err) : 0;
+    return k->dw_wide ? turn(k, stream, wide, args->outputs[0], err) : 0;
 }
 
 /* The same of what will be padded already. */
@@ -215,7 +247,7 @@ static int find_engine(struct cuda_kernel *k, struct cuda_conv *c)
     k->failed = cuda->conv_new(k->device->gpu, c, &k->convolution, k->err) < 0;
     if (!k->failed && !k->convolution && c->wide_w) {
         c->wide_w = 0;
-        k->w_bytes = aligned((size_t)k->digest->out[0].elements * CUDA_NARROW_BYTES);
+        k->dw_narrow = aligned((size_t)k->digest->out[0].elements * CUDA_NARROW_BYTES);
         k->failed = cuda->conv_new(k->device->gpu, c, &k->convolution, k->err) < 0;
     }
     return k->convolution ? 0 : -1;
@@ -233,23 +265,26 @@ static int make(struct cuda_kernel *k, const struct graph *graph, int node)
         return -1;
     c.tf32 = k->device->tf32;
     c.narrow = k->narrow;
+    c.last = k->last;
     if (kind == CUDA_CONV_WGRAD && is_uneven(&c))
         pad_before(k, &c);
+    if (kind == CUDA_CONV_WGRAD && k->last && window_volume(&d->window) > 1)
+        k->dw_wide = aligned((size_t)d->out[0].elements * sizeof(float));
     if (find_engine(k, &c))
         return -1;
     k->workspace = k->device->cuda->conv_workspace(k->convolution);
-    if (k->padded || k->w_bytes)
-        k->workspace += k->padded + k->w_bytes + ALIGNMENT;
+    if (in_workspace(k))
+        k->workspace += k->padded + k->dw_narrow + k->dw_wide + ALIGNMENT;
     if (bias)
         k->launch.pointwise = add_bias(k);
-    k->run = k->padded || k->w_bytes ? run_wgrad : bias ? run_with_bias : run;
+    k->run = in_workspace(k) ? run_wgrad : bias ? run_with_bias : run;
     return 0;
 }
 
-bool cuda_conv_fits(struct device *device, const struct graph *graph, int node)
+bool cuda_conv_fits(struct device *device, const struct graph *graph, int node, bool last)
 {
     struct err err = { 0 };
-    struct cuda_kernel k = { .device = device, .narrow = device->narrow, .err = &err };
+    struct cuda_kernel k = { .device = device, .narrow = device->narrow, .last = last, .err = &err };
     bool fits;
 
     k.digest = device->reference->kernel_new(device->reference_device, graph, node, NULL, &err);
