@@ -15,6 +15,7 @@
 
 #include "tests/fake_cuda.h"
 #include "tests/fake_cudnn.h"
+#include "tests/fake_real.h"
 
 #define WORKSPACE FAKE_CUDNN_WORKSPACE
 #define MOST_RANK 5
@@ -211,6 +212,7 @@ struct descriptor *fake_other(const struct descriptor *d, cudnnBackendAttributeN
 
 struct tensor {
     int rank;
+    cudnnDataType_t type;
     int64_t id, alignment, dim[MOST_RANK], stride[MOST_RANK];
 };
 
@@ -219,30 +221,52 @@ struct convolution {
     struct tensor x, w, y;
     int64_t before[3], after[3], step[3], dilation[3], groups;
     float alpha, beta;
-    float *at[3];                       /* of x, w, y */
+    void *at[3];                        /* of x, w, y */
+    double *here[3];                    /* while it is run */
     void *workspace;
 };
 
+static bool is_narrow(const struct tensor *t)
+{
+    return t->type == CUDNN_DATA_BFLOAT16 || t->type == CUDNN_DATA_HALF;
+}
+
+static int64_t elements(const struct tensor *t)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < t->rank; i++)
+        n *= t->dim[i];
+    return n;
+}
+
+/* One element after the other, channels before or after the axes of space. */
+static void check_strides(const struct tensor *t)
+{
+    bool last = t->dim[1] > 1 && t->stride[t->rank - 1] == t->dim[1];
+    int64_t dense = last ? t->dim[1] : 1;
+
+    for (int i = t->rank - 1; i >= 0; i--) {
+        if (last && i == 1)
+            continue;
+        REQUIRE(t->dim[i] > 0 && (t->dim[i] == 1 || t->stride[i] == dense), "axis %d", i);
+        dense *= t->dim[i];
+    }
+}
+
 static void read_tensor(const struct descriptor *d, struct tensor *t)
 {
-    int64_t n = fake_find(d, CUDNN_ATTR_TENSOR_DIMENSIONS)->n, dense = 1;
+    int64_t n = fake_find(d, CUDNN_ATTR_TENSOR_DIMENSIONS)->n;
 
-    REQUIRE(fake_number(d, CUDNN_ATTR_TENSOR_DATA_TYPE) == CUDNN_DATA_FLOAT, "not float32");
+    t->type = (cudnnDataType_t)fake_number(d, CUDNN_ATTR_TENSOR_DATA_TYPE);
+    REQUIRE(t->type == CUDNN_DATA_FLOAT || is_narrow(t), "type %d", (int)t->type);
     REQUIRE(n == 4 || n == 5, "%lld axes", (long long)n);
     t->rank = (int)n;
     t->id = fake_number(d, CUDNN_ATTR_TENSOR_UNIQUE_ID);
     t->alignment = fake_number(d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
     memcpy(t->dim, fake_list(d, CUDNN_ATTR_TENSOR_DIMENSIONS, n), (size_t)n * sizeof(*t->dim));
     memcpy(t->stride, fake_list(d, CUDNN_ATTR_TENSOR_STRIDES, n), (size_t)n * sizeof(*t->stride));
-    for (int i = t->rank - 1; i >= 0; i--) {
-        REQUIRE(t->dim[i] > 0 && t->stride[i] == dense, "axis %d", i);
-        dense *= t->dim[i];
-    }
-}
-
-static int64_t elements(const struct tensor *t)
-{
-    return t->dim[0] * t->stride[0];
+    check_strides(t);
 }
 
 static void read_window(const struct descriptor *d, int rank, struct convolution *c)
@@ -264,6 +288,7 @@ static void check_convolution(const struct convolution *c)
     REQUIRE(c->x.dim[0] == c->y.dim[0] && c->w.dim[0] == c->y.dim[1] &&
                 c->x.dim[1] % c->w.dim[1] == 0 && c->w.dim[0] % c->groups == 0,
             "the shapes do not fit");
+    REQUIRE(c->x.type == c->y.type, "the types do not fit");
     REQUIRE(c->x.id != c->w.id && c->x.id != c->y.id && c->w.id != c->y.id, "one id for two");
     for (int i = 0; i < c->x.rank - 2; i++) {
         int64_t window = (c->w.dim[i + 2] - 1) * c->dilation[i] + 1;
@@ -307,23 +332,40 @@ static void read_convolution(const struct descriptor *operation, struct convolut
     read_operation(operation, names, c);
 }
 
-/* Where the window's position 'tap' at output 'out' reads of a plane of x; -1: padding. */
-static int64_t place(const struct convolution *c, int64_t out, int64_t tap)
+/* The library has 16 bits of all but these, and makes float32 of them without groups alone. */
+static bool is_known(const struct convolution *c)
 {
-    int64_t at = 0, stride = 1;
+    if (!is_narrow(&c->x))
+        return true;
+    if (c->w.type == CUDNN_DATA_FLOAT)
+        return c->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR &&
+               c->groups == 1;
+    REQUIRE(c->w.type == c->x.type, "the types do not fit");
+    return c->x.rank == 4 || c->groups == 1;
+}
 
+/* Where in planes of x, w and y the window's position 'tap' at output 'out' is; false: padding. */
+static bool find_place(const struct convolution *c, int64_t out, int64_t tap, int64_t at[3])
+{
+    at[0] = at[1] = at[2] = 0;
     for (int i = c->x.rank - 1; i >= 2; i--) {
-        int64_t p = out % c->y.dim[i] * c->step[i - 2] +
-                    tap % c->w.dim[i] * c->dilation[i - 2] - c->before[i - 2];
+        int64_t o = out % c->y.dim[i], k = tap % c->w.dim[i];
+        int64_t p = o * c->step[i - 2] + k * c->dilation[i - 2] - c->before[i - 2];
 
         if (p < 0 || p >= c->x.dim[i])
-            return -1;
+            return false;
         out /= c->y.dim[i];
         tap /= c->w.dim[i];
-        at += p * stride;
-        stride *= c->x.dim[i];
+        at[0] += p * c->x.stride[i];
+        at[1] += k * c->w.stride[i];
+        at[2] += o * c->y.stride[i];
     }
-    return at;
+    return true;
+}
+
+static int64_t plane(const struct tensor *t)
+{
+    return elements(t) / t->dim[0] / t->dim[1];
 }
 
 /* All that one plane of w has to do with one image. */
@@ -334,39 +376,63 @@ static void add_plane(const struct convolution *c, int64_t n, int64_t o, int64_t
     int64_t w = o * c->w.stride[0] + i * c->w.stride[1];
     int64_t y = n * c->y.stride[0] + o * c->y.stride[1];
 
-    for (int64_t out = 0; out < c->y.stride[1]; out++)
-        for (int64_t tap = 0; tap < c->w.stride[1]; tap++) {
-            int64_t in = place(c, out, tap);
+    for (int64_t out = 0; out < plane(&c->y); out++)
+        for (int64_t tap = 0; tap < plane(&c->w); tap++) {
+            int64_t at[3];
 
-            if (in < 0)
+            if (!find_place(c, out, tap, at))
                 continue;
             if (c->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR)
-                sum[y + out] += (double)c->at[0][x + in] * (double)c->at[1][w + tap];
+                sum[y + at[2]] += c->here[0][x + at[0]] * c->here[1][w + at[1]];
             else if (c->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR)
-                sum[x + in] += (double)c->at[2][y + out] * (double)c->at[1][w + tap];
+                sum[x + at[0]] += c->here[2][y + at[2]] * c->here[1][w + at[1]];
             else
-                sum[w + tap] += (double)c->at[0][x + in] * (double)c->at[2][y + out];
+                sum[w + at[1]] += c->here[0][x + at[0]] * c->here[2][y + at[2]];
         }
+}
+
+static double *load(const struct tensor *t, const void *at)
+{
+    int64_t n = elements(t);
+    double *here = malloc((size_t)n * sizeof(*here));
+
+    for (int64_t i = 0; i < n; i++)
+        here[i] = is_narrow(t) ? (double)fake_widened(((const uint16_t *)at)[i],
+                                                      t->type == CUDNN_DATA_HALF)
+                               : (double)((const float *)at)[i];
+    return here;
+}
+
+static void put(const struct tensor *t, void *at, int64_t i, double x)
+{
+    if (is_narrow(t))
+        ((uint16_t *)at)[i] = fake_rounded((float)x, t->type == CUDNN_DATA_HALF);
+    else
+        ((float *)at)[i] = (float)x;
 }
 
 static void run_convolution(void *argument)
 {
-    const struct convolution *c = argument;
+    struct convolution *c = argument;
+    const struct tensor *tensors[] = { &c->x, &c->w, &c->y };
     int result = c->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR         ? 2
                  : c->type == CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR ? 0
                                                                                            : 1;
-    int64_t size = elements(result == 0 ? &c->x : result == 1 ? &c->w : &c->y);
+    int64_t size = elements(tensors[result]);
     double *sum = calloc((size_t)size, sizeof(*sum));
-    float *to = c->at[result];
 
     memset(c->workspace, 0xff, (size_t)WORKSPACE);
+    for (int i = 0; i < 3; i++)
+        c->here[i] = i == result && c->beta == 0 ? NULL : load(tensors[i], c->at[i]);
     for (int64_t n = 0; n < c->x.dim[0]; n++)
         for (int64_t o = 0; o < c->w.dim[0]; o++)
             for (int64_t i = 0; i < c->w.dim[1]; i++)
                 add_plane(c, n, o, i, sum);
     for (int64_t i = 0; i < size; i++)
-        to[i] = (float)((double)c->alpha * sum[i] +
-                        (c->beta != 0 ? (double)c->beta * (double)to[i] : 0));
+        put(tensors[result], c->at[result], i,
+            (double)c->alpha * sum[i] + (c->beta != 0 ? (double)c->beta * c->here[result][i] : 0));
+    for (int i = 0; i < 3; i++)
+        free(c->here[i]);
     free(sum);
 }
 
@@ -473,6 +539,17 @@ static bool is_one_convolution(const struct descriptor *graph)
     return operations->n == 1 && is_operation(fake_living(*(void **)operations->values)->type);
 }
 
+static bool is_graph_known(const struct descriptor *graph)
+{
+    struct convolution c;
+
+    if (!is_one_convolution(graph))
+        return fake_graph_known(graph);
+    read_convolution(fake_living(*(void **)fake_find(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS)->values),
+                     &c);
+    return is_known(&c);
+}
+
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
 {
     ALONE;
@@ -488,8 +565,7 @@ cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor)
         (void)fake_find(d, form->attributes[i].name);
     if (is_operation(d->type))
         read_convolution(d, &c);
-    if (d->type == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR && !is_one_convolution(d) &&
-        !fake_graph_known(d))
+    if (d->type == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR && !is_graph_known(d))
         return CUDNN_STATUS_NOT_SUPPORTED;
     if (d->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR &&
         fake_other(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
@@ -565,18 +641,18 @@ void *fake_workspace(const struct descriptor *pack)
     return workspace;
 }
 
-static float *operand(const struct descriptor *pack, const struct tensor *t)
+static void *operand(const struct descriptor *pack, const struct tensor *t)
 {
     const int64_t *ids = fake_list(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, 3);
     const struct attribute *pointers = fake_find(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
 
     REQUIRE(pointers->n == 3, "%lld operands", (long long)pointers->n);
     for (int i = 0; i < 3; i++) {
-        float *at = ((float **)pointers->values)[i];
+        void *at = ((void **)pointers->values)[i];
 
         if (ids[i] != t->id)
             continue;
-        REQUIRE(fake_on_gpu(at, (size_t)elements(t) * sizeof(float)), "%c is not on the GPU",
+        REQUIRE(fake_on_gpu(at, (size_t)elements(t) * (is_narrow(t) ? 2 : 4)), "%c is not on the GPU",
                 (char)t->id);
         REQUIRE((uintptr_t)at % (uintptr_t)t->alignment == 0, "%c is not aligned", (char)t->id);
         return at;

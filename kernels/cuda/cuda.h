@@ -55,8 +55,12 @@ struct cuda_kernel {
     bool accumulates;
     bool *narrow_operand;       /* inputs, then outputs */
     bool *turned_operand;       /* likewise: an attention's alone */
+    bool last;                  /* narrow images have their channels last; of a Reorder: what it makes,
+                                 * where that is narrow */
     enum cuda_narrow narrow;    /* what may be the device's narrow type is: cuda_narrows_input() */
-    size_t workspace, padded;   /* of that: a convolution's padded input, at its start */
+    size_t workspace;
+    size_t padded;              /* of that: a convolution's padded x, at its start */
+    size_t dw_narrow, dw_wide;  /* then dw in 16 bits, and in float32 with the channels last */
     void **host;                /* of a fallback: its inputs and outputs, pinned */
     struct cuda_product *products[CUDA_PRODUCTS];
     struct cuda_convolution *convolution;
@@ -94,22 +98,32 @@ size_t cuda_element_bytes(const struct cuda_kernel *kernel, enum dtype dtype);
 size_t cuda_plan_sum(struct cuda_reduce *reduce, const struct walk *walk);
 /* The walk over output 0, with operands as the digest has them. */
 void cuda_walk_from(struct cuda_walk *to, const struct walk *from);
+/* Between [n, channels, space] and [n, space, channels], or back. */
+void cuda_turn(struct cuda_move *move, int64_t n, int64_t channels, int64_t space, bool back);
 /* Make one of axes that are one for all operands: the same elements in the same order. */
 void cuda_walk_merge(struct cuda_walk *walk);
 
 /* lower.c */
 extern const char cuda_narrow_layout;   /* the 'opaque' of what has 16 bits */
 extern const char cuda_turned_layout;   /* and of that has its heads behind its rows: see turn.c */
+extern const char cuda_last_layout;     /* and of an image of them whose channels are the last axis */
 #define CUDA_NARROW_BYTES ((size_t)2)
 /* The type of dtype.h. */
 enum dtype cuda_narrow_dtype(enum cuda_narrow narrow);
 static inline bool cuda_is_narrow(const struct value_layout *layout)
 {
-    return layout->opaque == &cuda_narrow_layout || layout->opaque == &cuda_turned_layout;
+    return layout->opaque == &cuda_narrow_layout || layout->opaque == &cuda_turned_layout ||
+           layout->opaque == &cuda_last_layout;
+}
+static inline bool cuda_is_last(const struct value_layout *layout)
+{
+    return layout->opaque == &cuda_last_layout;
 }
 /* May this operand be narrow? All of a node that may be are, or none is. */
 bool cuda_narrows_input(const struct graph *graph, int node, int i);
 bool cuda_narrows_output(const struct graph *graph, int node, int i);
+/* May all its narrow operands of four axes have their channels last? */
+bool cuda_takes_last(const struct graph *graph, int node);
 /* A narrow gradient of an attention may want what that made: as input CUDA_GRAD_Y. */
 #define CUDA_GRAD_Y 6
 void cuda_give_output(struct graph *graph, int node);
@@ -121,7 +135,9 @@ bool cuda_attention_fused(struct device *device, const struct graph *graph, int 
 bool cuda_attention_turns(struct device *device, const struct graph *graph, int node, int64_t turned);
 
 /* turn.c */
-void cuda_turn(struct device *device, struct program *program);
+void cuda_turn_attentions(struct device *device, struct program *program);
+/* op_conv.c: has cuDNN this convolution, or gradient of one, of the device's narrow type? */
+bool cuda_conv_fits(struct device *device, const struct graph *graph, int node, bool last);
 
 /* kernel.c */
 bool cuda_supports(const struct device *device, const struct graph *graph, int node);

@@ -254,6 +254,8 @@ static int make_fallback(struct cuda_kernel *k, struct err *err)
     const struct kernel *d = k->digest;
     int n = d->n_inputs + d->n_outputs;
 
+    if (k->last)
+        return err_set(err, "%s has no kernel of channels that are last", d->entry->op);
     k->run = run_on_host;
     k->accumulates = false;
     k->workspace = 0;
@@ -305,8 +307,10 @@ static void find_narrow(struct cuda_kernel *k, const struct graph *graph, int no
 
         k->narrow_operand[i] = is_narrow(layouts, v);
         k->turned_operand[i] = k->narrow_operand[i] && layouts[v].opaque == &cuda_turned_layout;
-        if (k->narrow_operand[i])
+        if (k->narrow_operand[i]) {
             k->narrow = k->device->narrow;
+            k->last = cuda_is_last(&layouts[v]);
+        }
     }
 }
 

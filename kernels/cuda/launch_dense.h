@@ -42,6 +42,9 @@ struct cuda_conv {
     int64_t images, in_channels, out_channels, groups;
     int64_t in[3], out[3], kernel[3], stride[3], dilation[3], before[3], after[3];
     int64_t tf32;                           /* factors may be rounded to 10 bits */
+    int64_t narrow;                         /* enum cuda_narrow: of x, w and y */
+    int64_t wide_w;                         /* but not of w */
+    int64_t last;                           /* of x, w and y the second axis is stored as the last */
 };
 
 /* One run: two are read, that which 'kind' computes is written. Aligned to 16 bytes. */

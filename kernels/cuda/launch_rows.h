@@ -82,6 +82,7 @@ struct cuda_channels {
     int64_t chunks, chunk;      /* of samples; samples in one */
     int team;                   /* the threads of a block share a channel and chunk */
     int fours;                  /* a thread takes four channels, which are neighbours */
+    int columns;                /* not 0: so many times four are a block's, 'after' is 1 */
     enum cuda_narrow narrow;
     const void *dy, *x;
     const float *mean, *inverse;                    /* mean NULL: 0 */
@@ -99,6 +100,7 @@ struct cuda_weight_grad {
 
 struct cuda_batchnorm {
     struct cuda_channels channels;
+    int64_t group;              /* images that are one */
     double epsilon, momentum;
     const int64_t *global_batch, *first_sample;     /* of the step_state */
     const float *scale, *bias, *old_mean, *old_variance;
@@ -200,18 +202,21 @@ struct cuda_pool {
     int in[3], out[3], kernel[3], stride[3], dilation[3], before[3], after[3];
     int count_padding;
     int swap;                   /* of the indices: the first axis runs fastest */
-    const float *x;             /* or dy */
+    enum cuda_narrow narrow;    /* not of CUDA_POOL_INDICES */
+    int64_t channels;           /* planes that lie element by element beside each other; 'saved' does not */
+    const void *x;              /* or dy */
     int32_t *saved;             /* may be NULL */
     int64_t *indices;           /* in all of x */
-    float *y;                   /* or dx */
+    void *y;                    /* or dx */
 };
 
-/* dx[n, length] = dy[n] * scale */
+/* dx[n, length, channels] = dy[n, channels] * scale */
 struct cuda_spread {
-    int64_t n, length;
+    int64_t n, length, channels;
     double scale;
-    const float *dy;
-    float *dx;
+    enum cuda_narrow narrow;
+    const void *dy;
+    void *dx;
 };
 
 #define CUDA_ROW_FAMILIES(X) \

@@ -9,15 +9,14 @@
 
 #define WORKSPACE_LIMIT ((int64_t)256 << 20)
 
-_Static_assert(sizeof(struct cuda_conv) == 2 * sizeof(int) + (4 + 7 * 3 + 1) * sizeof(int64_t),
+_Static_assert(sizeof(struct cuda_conv) == 2 * sizeof(int) + (4 + 7 * 3 + 4) * sizeof(int64_t),
                "compared as bytes");
 
-/* How one is computed: shared by all that are equal. */
+/* How one is computed: shared by all that are equal, kept until the device is closed. */
 struct cuda_conv_plan {
     struct cuda_conv_plan *next;
-    int users;
     struct cuda_conv what;
-    struct cudnn_plan cudnn;
+    struct cudnn_plan cudnn;            /* without an execution: there is no engine */
 };
 
 struct cuda_convolution {
@@ -31,12 +30,19 @@ enum { X = 'x', W = 'w', Y = 'y' };
 
 /* Descriptors ------------------------------------------------------------------------------ */
 
-/* [rows, columns, space…], one behind the other. */
+static cudnnDataType_t type_of(const struct cuda_conv *what, int64_t name)
+{
+    return !what->narrow || (name == W && what->wide_w) ? CUDNN_DATA_FLOAT
+           : what->narrow == CUDA_FLOAT16                ? CUDNN_DATA_HALF
+                                                        : CUDNN_DATA_BFLOAT16;
+}
+
+/* [rows, columns, space…], one behind the other, or [rows, space…, columns]. */
 static int build_tensor(struct cuda_conv_plan *p, int64_t name, int64_t rows, int64_t columns,
                         const int64_t *space, cudnnBackendDescriptor_t *tensor, struct err *err)
 {
     int64_t dim[5] = { rows, columns }, stride[5], alignment = CUDNN_ALIGNMENT;
-    cudnnDataType_t type = CUDNN_DATA_FLOAT;
+    cudnnDataType_t type = type_of(&p->what, name);
     int rank = p->what.rank + 2;
     const struct cudnn_attribute list[] = {
         { CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type },
@@ -47,9 +53,13 @@ static int build_tensor(struct cuda_conv_plan *p, int64_t name, int64_t rows, in
     };
 
     memcpy(dim + 2, space, (size_t)p->what.rank * sizeof(*dim));
-    stride[rank - 1] = 1;
+    stride[rank - 1] = p->what.last ? columns : 1;
     for (int i = rank - 1; i > 0; i--)
         stride[i - 1] = stride[i] * dim[i];
+    if (p->what.last) {
+        stride[0] = stride[1];
+        stride[1] = 1;
+    }
     return cudnn_build(&p->cudnn, CUDNN_BACKEND_TENSOR_DESCRIPTOR, list, COUNT(list), tensor, err);
 }
 
@@ -126,14 +136,19 @@ static int build_operation(struct cuda_conv_plan *p, cudnnBackendDescriptor_t *o
 
 /* Choosing --------------------------------------------------------------------------------- */
 
-/* The same bits each time, and float32's precision: Winograd's largest tiles lose it, too. */
+/* The same bits each time, and float32's precision: Winograd's largest tiles lose it, too, and of 16
+ * bits all of them, as transforms do.
+ */
 static bool note_fits(const void *context, cudnnBackendNumericalNote_t note)
 {
     const struct cuda_conv *what = context;
 
     switch (note) {
     case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
-        return what->tf32 != 0;
+        return what->tf32 != 0 || what->narrow;
+    case CUDNN_NUMERICAL_NOTE_FFT:
+    case CUDNN_NUMERICAL_NOTE_WINOGRAD:
+        return !what->narrow;
     case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
     case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
     case CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
@@ -156,12 +171,6 @@ static int choose(struct cuda_conv_plan *p, struct err *err)
 
 /* The table -------------------------------------------------------------------------------- */
 
-static void destroy(struct cuda_conv_plan *p)
-{
-    cudnn_clear(&p->cudnn);
-    free(p);
-}
-
 static struct cuda_conv_plan *find(const struct cuda_device *device, const struct cuda_conv *what)
 {
     for (struct cuda_conv_plan *p = device->conv_plans; p; p = p->next)
@@ -170,7 +179,13 @@ static struct cuda_conv_plan *find(const struct cuda_device *device, const struc
     return NULL;
 }
 
-/* Into the table, if there is a way to compute it. */
+/* What makes float32 of 16 bits on no tensor core is slow. */
+static bool is_slow(const struct cuda_conv_plan *p)
+{
+    return p->what.wide_w && !p->cudnn.on_tensor_cores;
+}
+
+/* A mixture of types cuDNN may call a mistake. */
 static int create_plan(struct cuda_device *device, const struct cuda_conv *what,
                        struct cuda_conv_plan **plan, struct err *err)
 {
@@ -180,12 +195,16 @@ static int create_plan(struct cuda_device *device, const struct cuda_conv *what,
 
     p->cudnn.device = device;
     p->what = *what;
-    failed = choose(p, &own) && !p->cudnn.unknown;
-    if (!p->cudnn.execution) {
-        destroy(p);
-        return failed ? err_set(err, "%s", own.text) : 0;
+    failed = choose(p, &own) && !p->cudnn.unknown && !what->wide_w;
+    if (failed) {
+        cudnn_clear(&p->cudnn);
+        free(p);
+        return err_set(err, "%s", own.text);
     }
-    cuda_count_product(device, p->cudnn.on_tensor_cores);
+    if (is_slow(p))
+        p->cudnn.execution = NULL;
+    if (p->cudnn.execution)
+        cuda_count_product(device, p->cudnn.on_tensor_cores);
     p->next = device->conv_plans;
     device->conv_plans = p;
     *plan = p;
@@ -203,9 +222,8 @@ int cuda_conv_new(struct cuda_device *device, const struct cuda_conv *conv,
     p = find(device, conv);
     if (!p && create_plan(device, conv, &p, err))
         return -1;
-    if (!p)
+    if (!p->cudnn.execution)
         return 0;
-    p->users++;
     *convolution = mem_new(1, sizeof(**convolution));
     (*convolution)->plan = p;
     return 0;
@@ -213,21 +231,22 @@ int cuda_conv_new(struct cuda_device *device, const struct cuda_conv *conv,
 
 void cuda_conv_free(struct cuda_convolution *convolution)
 {
-    struct cuda_conv_plan *p, **at;
-
     if (!convolution)
         return;
-    p = convolution->plan;
     if (convolution->pack)
         (void)cudnnBackendDestroyDescriptor(convolution->pack);
     free(convolution);
-    if (--p->users > 0)
-        return;
-    at = &p->cudnn.device->conv_plans;
-    while (*at != p)
-        at = &(*at)->next;
-    *at = p->next;
-    destroy(p);
+}
+
+void cuda_conv_clear(struct cuda_device *device)
+{
+    while (device->conv_plans) {
+        struct cuda_conv_plan *p = device->conv_plans;
+
+        device->conv_plans = p->next;
+        cudnn_clear(&p->cudnn);
+        free(p);
+    }
 }
 
 /* Running ---------------------------------------------------------------------------------- */

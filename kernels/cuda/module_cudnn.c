@@ -44,6 +44,7 @@ void cuda_cudnn_close(struct cuda_device *device)
 
     if (!cudnn)
         return;
+    cuda_conv_clear(device);
     cuda_sdpa_clear(device);
     if (cudnn->handle)
         (void)cudnnDestroy(cudnn->handle);

@@ -95,6 +95,7 @@ void cuda_cublas_close(struct cuda_device *device);
 int cuda_conv_new(struct cuda_device *device, const struct cuda_conv *conv,
                   struct cuda_convolution **convolution, struct err *err);
 void cuda_conv_free(struct cuda_convolution *convolution);
+void cuda_conv_clear(struct cuda_device *device);
 size_t cuda_conv_workspace(const struct cuda_convolution *convolution);
 int cuda_conv_run(struct cuda_stream *stream, struct cuda_convolution *convolution,
                   const struct cuda_conv_args *args, struct err *err);

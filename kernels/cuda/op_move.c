@@ -140,6 +140,61 @@ static int make_copy(struct cuda_kernel *k, const struct graph *graph, int node)
     return 0;
 }
 
+void cuda_turn(struct cuda_move *move, int64_t n, int64_t channels, int64_t space, bool back)
+{
+    int64_t rows = back ? channels : space, columns = back ? space : channels;
+
+    move->walk = (struct cuda_walk){ .rank = 3, .n = 2, .elements = n * rows * columns,
+                                     .dim = { n, rows, columns },
+                                     .stride = { { rows * columns, 1, rows },
+                                                 { rows * columns, columns, 1 } } };
+    move->across = 1;
+}
+
+/* Between forms of 16 bits. */
+static int run_turn(const struct cuda_kernel *k, struct stream *stream,
+                    const struct kernel_args *args, struct err *err)
+{
+    struct cuda_move l = k->launch.move;
+
+    l.in = args->inputs[0];
+    l.out = args->outputs[0];
+    return l.walk.elements ? k->device->cuda->move(stream->cuda, &l, err) : 0;
+}
+
+static struct cuda_pointwise copy_between(const struct cuda_kernel *k)
+{
+    int64_t n = k->digest->out[0].elements;
+
+    return (struct cuda_pointwise){
+        .function = CUDA_COPY, .narrow = cuda_narrow_of(k, 0), .narrow_out = cuda_narrow_of(k, 1),
+        .walk = { .rank = 1, .n = 1, .elements = n, .dim = { n }, .stride = { { 1 } }, .flat = 1 },
+    };
+}
+
+/* Between float32 and channels that are last: what lies between them is made in the workspace. */
+static int run_both(const struct cuda_kernel *k, struct stream *stream,
+                    const struct kernel_args *args, struct err *err)
+{
+    const struct cuda_runtime *cuda = k->device->cuda;
+    bool to_wide = !k->narrow_operand[1];
+    struct cuda_move turn = k->launch.move;
+    struct cuda_pointwise copy = copy_between(k);
+
+    turn.in = to_wide ? args->inputs[0] : args->workspace;
+    turn.out = to_wide ? args->workspace : args->outputs[0];
+    copy.in[0] = to_wide ? args->workspace : args->inputs[0];
+    copy.out = to_wide ? args->outputs[0] : args->workspace;
+    copy.add = args->accumulate == ACCUMULATE_YES;
+    if (turn.walk.elements == 0)
+        return 0;
+    if (to_wide && cuda->move(stream->cuda, &turn, err))
+        return -1;
+    if (cuda->pointwise(stream->cuda, &copy, err))
+        return -1;
+    return to_wide ? 0 : cuda->move(stream->cuda, &turn, err);
+}
+
 /* From 16 bits to float32, which may be added to, or back. */
 static int run_reorder(const struct cuda_kernel *k, struct stream *stream,
                        const struct kernel_args *args, struct err *err)
@@ -152,18 +207,28 @@ static int run_reorder(const struct cuda_kernel *k, struct stream *stream,
     return l.walk.elements ? k->device->cuda->pointwise(stream->cuda, &l, err) : 0;
 }
 
+static int make_turn(struct cuda_kernel *k)
+{
+    const struct ref_tensor *y = &k->digest->out[0];
+    const int64_t *dim = y->shape.dim;
+    bool within = k->narrow_operand[0] && k->narrow_operand[1];
+
+    k->launch.move.size = (int)CUDA_NARROW_BYTES;
+    cuda_turn(&k->launch.move, dim[0], dim[1], dim[2] * dim[3], within ? !k->last : !k->narrow_operand[1]);
+    k->run = within ? run_turn : run_both;
+    k->workspace = within ? 0 : (size_t)y->elements * CUDA_NARROW_BYTES;
+    return 0;
+}
+
 static int make_reorder(struct cuda_kernel *k, const struct graph *graph, int node)
 {
-    int64_t n = k->digest->out[0].elements;
-
     if (!k->narrow)
         return make_copy(k, graph, node);
-    k->launch.pointwise = (struct cuda_pointwise){
-        .function = CUDA_COPY, .narrow = cuda_narrow_of(k, 0), .narrow_out = cuda_narrow_of(k, 1),
-        .walk = { .rank = 1, .n = 1, .elements = n, .dim = { n }, .stride = { { 1 } }, .flat = 1 },
-    };
-    k->run = run_reorder;
     k->accumulates = !k->narrow_operand[1];
+    if (k->last || (k->narrow_operand[0] && k->narrow_operand[1]))
+        return make_turn(k);
+    k->launch.pointwise = copy_between(k);
+    k->run = run_reorder;
     return 0;
 }
 

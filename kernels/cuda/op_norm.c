@@ -134,6 +134,26 @@ static int plan_channels(struct cuda_kernel *k, struct cuda_channels *c, bool gr
     return c->chunk * c->after <= MOST_PIECE ? 0 : -1;
 }
 
+/* Channels of a BatchNorm that are the last axis: blocks take columns of them. */
+static void plan_columns(struct cuda_kernel *k, struct cuda_channels *c)
+{
+    int64_t across, chunks = PIECES / 4, most = c->samples / SMALL_PIECE;
+
+    c->team = c->fours = 0;
+    c->columns = 32;
+    while (c->columns > 1 && c->columns / 2 * 4 >= c->length)
+        c->columns /= 2;
+    across = (c->length / 4 + c->columns - 1) / c->columns;
+    chunks /= across * c->groups;
+    if (chunks > most)
+        chunks = most;
+    if (chunks < 1)
+        chunks = 1;
+    c->chunk = (c->samples + chunks - 1) / chunks;
+    c->chunks = (c->samples + c->chunk - 1) / c->chunk;
+    k->workspace = 2 * (size_t)(c->groups * c->chunks * c->length) * sizeof(double);
+}
+
 static int run_weight_grad(const struct cuda_kernel *k, struct stream *stream,
                            const struct kernel_args *args, struct err *err)
 {
@@ -176,8 +196,9 @@ static struct cuda_channels batchnorm_channels(const struct cuda_kernel *k)
 {
     const struct kernel *d = k->digest;
 
-    return (struct cuda_channels){ .groups = d->batch / d->group, .samples = d->group,
-                                   .length = d->length, .after = d->after,
+    return (struct cuda_channels){ .groups = d->batch / d->group,
+                                   .samples = k->last ? d->group * d->after : d->group,
+                                   .length = d->length, .after = k->last ? 1 : d->after,
                                    .stat_group = d->length, .stat_channels = 1,
                                    .narrow = k->narrow };
 }
@@ -192,6 +213,8 @@ static int plan_batchnorm(struct cuda_kernel *k, struct cuda_channels *c)
 {
     int status = plan_channels(k, c, false);
 
+    if (k->last && c->length % 4 == 0 && c->samples > 0)
+        plan_columns(k, c);
     k->workspace += 2 * (size_t)(c->groups * c->length) * sizeof(float);
     return cuda_is_f32(k) ? status : -1;
 }
@@ -229,7 +252,7 @@ static int make_batchnorm(struct cuda_kernel *k, const struct graph *graph, int 
     struct cuda_batchnorm *l = &k->launch.batchnorm;
 
     (void)graph, (void)node;
-    *l = (struct cuda_batchnorm){ .channels = batchnorm_channels(k),
+    *l = (struct cuda_batchnorm){ .channels = batchnorm_channels(k), .group = k->digest->group,
                                   .epsilon = k->digest->epsilon,
                                   .momentum = k->digest->momentum };
     k->run = run_batchnorm;

@@ -63,6 +63,8 @@ static int make(struct cuda_kernel *k, const struct graph *graph, int node)
     }
     l->count_padding = w->count_padding;
     l->swap = k->digest->swap;
+    l->narrow = k->narrow;
+    l->channels = k->last ? w->in_channels : 0;
     k->run = run;
     return cuda_is_f32(k) && k->digest->in[0].dtype == DTYPE_F32 && is_small(w) ? 0 : -1;
 }

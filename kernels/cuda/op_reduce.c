@@ -114,39 +114,55 @@ static int make_bias_grad(struct cuda_kernel *k, const struct graph *graph, int 
     l->kind = CUDA_SUM;
     l->scale = 1;
     l->kept = l->inner = (struct cuda_axes){ .elements = 1 };
-    add_axis(&l->inner, d->before, d->length * d->after);
-    add_axis(&l->kept, d->length, d->after);
-    add_axis(&l->inner, d->after, 1);
+    add_axis(&l->inner, k->last ? d->before * d->after : d->before, d->length * (k->last ? 1 : d->after));
+    add_axis(&l->kept, d->length, k->last ? 1 : d->after);
+    add_axis(&l->inner, k->last ? 1 : d->after, 1);
     return finish_reduce(k);
+}
+
+/* At least 1. */
+static int64_t channels_of(const struct ref_tensor *image)
+{
+    return image->shape.dim[1] ? image->shape.dim[1] : 1;
 }
 
 static int make_global_pool(struct cuda_kernel *k, const struct graph *graph, int node)
 {
     const struct kernel *d = k->digest;
     struct cuda_reduce *l = &k->launch.reduce;
+    int64_t channels = channels_of(&d->in[0]);
 
     (void)graph, (void)node;
     l->kind = CUDA_SUM;
     l->scale = 1 / (double)d->length;
     l->kept = l->inner = (struct cuda_axes){ .elements = 1 };
-    add_axis(&l->kept, d->before, d->length);
-    add_axis(&l->inner, d->length, 1);
+    add_axis(&l->kept, d->before / channels, d->length * channels);
+    add_axis(&l->kept, channels, k->last ? 1 : d->length);
+    add_axis(&l->inner, d->length, k->last ? channels : 1);
     return finish_reduce(k);
 }
 
 static int run_spread(const struct cuda_kernel *k, struct stream *stream,
                       const struct kernel_args *args, struct err *err)
 {
-    struct cuda_spread l = { .n = k->digest->before, .length = k->digest->length,
-                             .scale = 1 / (double)k->digest->length, .dy = args->inputs[0],
-                             .dx = args->outputs[0] };
+    struct cuda_spread l = k->launch.spread;
 
+    l.dy = args->inputs[0];
+    l.dx = args->outputs[0];
     return k->digest->out[0].elements ? k->device->cuda->spread(stream->cuda, &l, err) : 0;
 }
 
 static int make_global_pool_grad(struct cuda_kernel *k, const struct graph *graph, int node)
 {
+    const struct kernel *d = k->digest;
+    struct cuda_spread *l = &k->launch.spread;
+
     (void)graph, (void)node;
+    l->channels = k->last ? channels_of(&d->out[0]) : 1;
+    l->n = d->before / l->channels;
+    l->length = d->length;
+    l->scale = 1 / (double)d->length;
+    l->narrow = k->narrow;
     k->run = run_spread;
     return cuda_is_f32(k) ? 0 : -1;
 }

@@ -58,34 +58,73 @@ CUDA_DEVICE float pool_divisor(const struct cuda_pool &l, const struct pool_box 
         for (int b = (box).from[1]; b < (box).to[1]; b++)            \
             for (int c = (box).from[2]; c < (box).to[2]; c++)
 
+// One position in a plane; where its plane begins, and what lies between neighbours there.
+struct pool_place {
+    int64_t plane;
+    int at;
+};
+
+// Of the i-th element in memory, of planes of 'volume' elements.
+CUDA_DEVICE struct pool_place pool_place_of(const struct cuda_pool &l, int64_t i, int64_t volume)
+{
+    struct pool_place p;
+
+    p.at = (int)(l.channels ? i / l.channels % volume : i % volume);
+    p.plane = l.channels ? i / l.channels / volume * l.channels + i % l.channels : i / volume;
+    return p;
+}
+
+CUDA_DEVICE int64_t pool_step(const struct cuda_pool &l)
+{
+    return l.channels ? l.channels : 1;
+}
+
+CUDA_DEVICE int64_t pool_start(const struct cuda_pool &l, int64_t plane, int64_t volume)
+{
+    return l.channels ? plane / l.channels * volume * l.channels + plane % l.channels
+                      : plane * volume;
+}
+
 // Position in the plane 'x' of the maximum; -1 where the window sees padding alone.
-CUDA_DEVICE int pool_best(const struct cuda_pool &l, int index, const float *x)
+template <typename REAL>
+CUDA_DEVICE int pool_best(const struct cuda_pool &l, int index, const REAL *x)
 {
     struct pool_box box = pool_box_of(l, index);
+    int64_t step = pool_step(l);
     int best = -1;
+    float most = 0;
 
     EACH_IN_POOL_BOX(box, a, b, c) {
         int at = pool_box_at(l, box, a, b, c);
+        float own = real_of(x[at * step]);
 
-        if (best < 0 || x[at] > x[best] || isnan(x[at]))
+        if (best < 0 || own > most || isnan(own)) {
             best = at;
+            most = own;
+        }
     }
     return best;
+}
+
+template <typename REAL> CUDA_DEVICE void pool_max(const struct cuda_pool &l)
+{
+    int64_t out = pool_volume(l.out), in = pool_volume(l.in);
+
+    CUDA_EACH(i, l.planes * out) {
+        struct pool_place p = pool_place_of(l, i, out);
+        const REAL *x = (const REAL *)l.x + pool_start(l, p.plane, in);
+        int best = pool_best(l, p.at, x);
+
+        put_real((REAL *)l.y + i, best < 0 ? -INFINITY : real_of(x[best * pool_step(l)]));
+        if (l.saved)
+            l.saved[p.plane * out + p.at] = best;
+    }
 }
 
 // y[planes, out], saved[planes, out]
 CUDA_KERNEL(kernel_pool_max, cuda_pool)
 {
-    int64_t out = pool_volume(l.out), in = pool_volume(l.in);
-
-    CUDA_EACH(i, l.planes * out) {
-        const float *x = l.x + i / out * in;
-        int best = pool_best(l, (int)(i % out), x);
-
-        l.y[i] = best < 0 ? -INFINITY : x[best];
-        if (l.saved)
-            l.saved[i] = best;
-    }
+    CUDA_BY_TYPE(l.narrow, pool_max, l);
 }
 
 // indices[planes, out]
@@ -94,7 +133,7 @@ CUDA_KERNEL(kernel_pool_indices, cuda_pool)
     int64_t out = pool_volume(l.out), in = pool_volume(l.in);
 
     CUDA_EACH(i, l.planes * out) {
-        int at = pool_best(l, (int)(i % out), l.x + i / out * in);
+        int at = pool_best(l, (int)(i % out), (const float *)l.x + i / out * in);
 
         if (l.swap && at >= 0)
             at = at / (l.in[1] * l.in[2]) +
@@ -103,20 +142,26 @@ CUDA_KERNEL(kernel_pool_indices, cuda_pool)
     }
 }
 
-// y[planes, out]
-CUDA_KERNEL(kernel_pool_mean, cuda_pool)
+template <typename REAL> CUDA_DEVICE void pool_mean(const struct cuda_pool &l)
 {
     int64_t out = pool_volume(l.out), in = pool_volume(l.in);
 
     CUDA_EACH(i, l.planes * out) {
-        const float *x = l.x + i / out * in;
-        struct pool_box box = pool_box_of(l, (int)(i % out));
+        struct pool_place p = pool_place_of(l, i, out);
+        const REAL *x = (const REAL *)l.x + pool_start(l, p.plane, in);
+        struct pool_box box = pool_box_of(l, p.at);
         float sum = 0;
 
         EACH_IN_POOL_BOX(box, a, b, c)
-            sum += x[pool_box_at(l, box, a, b, c)];
-        l.y[i] = sum / pool_divisor(l, box);
+            sum += real_of(x[pool_box_at(l, box, a, b, c) * pool_step(l)]);
+        put_real((REAL *)l.y + i, sum / pool_divisor(l, box));
     }
+}
+
+// y[planes, out]
+CUDA_KERNEL(kernel_pool_mean, cuda_pool)
+{
+    CUDA_BY_TYPE(l.narrow, pool_mean, l);
 }
 
 // The output along axis d whose window has its position k at 'at'; -1: there is none.
@@ -127,23 +172,25 @@ CUDA_DEVICE int pool_output(const struct cuda_pool &l, int d, int at, int k)
     return shifted < 0 || shifted % l.stride[d] || o >= l.out[d] ? -1 : o;
 }
 
-// What output o of a plane, whose outputs start at 'plane', gives to the element at 'at'.
+// What output o of a plane gives to the element at 'at'.
+template <typename REAL>
 CUDA_DEVICE float pool_share(const struct cuda_pool &l, int64_t plane, int o, int at)
 {
+    int64_t out = pool_volume(l.out);
+    const REAL *dy = (const REAL *)l.x + pool_start(l, plane, out) + o * pool_step(l);
+
     if (l.kind == CUDA_POOL_MAX_GRAD)
-        return l.saved[plane + o] == at ? l.x[plane + o] : 0;
-    return l.x[plane + o] / pool_divisor(l, pool_box_of(l, o));
+        return l.saved[plane * out + o] == at ? real_of(*dy) : 0;
+    return real_of(*dy) / pool_divisor(l, pool_box_of(l, o));
 }
 
-// y[planes, in], in the order of the window's positions
-CUDA_KERNEL(kernel_pool_grad, cuda_pool)
+template <typename REAL> CUDA_DEVICE void pool_grad(const struct cuda_pool &l)
 {
-    int64_t out = pool_volume(l.out), in = pool_volume(l.in);
+    int64_t in = pool_volume(l.in);
 
     CUDA_EACH(i, l.planes * in) {
-        int64_t plane = i / in * out;
-        int at = (int)(i % in);
-        int z = at % l.in[2], y = at / l.in[2] % l.in[1], x = at / l.in[2] / l.in[1];
+        struct pool_place p = pool_place_of(l, i, in);
+        int z = p.at % l.in[2], y = p.at / l.in[2] % l.in[1], x = p.at / l.in[2] / l.in[1];
         float sum = 0;
 
         for (int a = 0; a < l.kernel[0]; a++) {
@@ -156,12 +203,19 @@ CUDA_KERNEL(kernel_pool_grad, cuda_pool)
                     int oz = pool_output(l, 2, z, c);
 
                     if (oz >= 0)
-                        sum += pool_share(l, plane, (ox * l.out[1] + oy) * l.out[2] + oz, at);
+                        sum += pool_share<REAL>(l, p.plane, (ox * l.out[1] + oy) * l.out[2] + oz,
+                                                p.at);
                 }
             }
         }
-        l.y[i] = sum;
+        put_real((REAL *)l.y + i, sum);
     }
+}
+
+// y[planes, in], in the order of the window's positions
+CUDA_KERNEL(kernel_pool_grad, cuda_pool)
+{
+    CUDA_BY_TYPE(l.narrow, pool_grad, l);
 }
 
 extern "C" cudaError_t cuda_launch_pool(cudaStream_t stream, const struct cuda_pool *l)
@@ -181,17 +235,25 @@ extern "C" cudaError_t cuda_launch_pool(cudaStream_t stream, const struct cuda_p
     }
 }
 
-// dx[n, length]
-CUDA_KERNEL(kernel_spread, cuda_spread)
+template <typename REAL> CUDA_DEVICE void spread_rows(const struct cuda_spread &l)
 {
     float scale = (float)l.scale;
 
-    CUDA_EACH(i, l.n * l.length)
-        l.dx[i] = l.dy[i / l.length] * scale;
+    CUDA_EACH(i, l.n * l.length * l.channels) {
+        int64_t at = i / (l.length * l.channels) * l.channels + i % l.channels;
+
+        put_real((REAL *)l.dx + i, real_of(((const REAL *)l.dy)[at]) * scale);
+    }
+}
+
+// dx[n, length, channels]
+CUDA_KERNEL(kernel_spread, cuda_spread)
+{
+    CUDA_BY_TYPE(l.narrow, spread_rows, l);
 }
 
 extern "C" cudaError_t cuda_launch_spread(cudaStream_t stream, const struct cuda_spread *l)
 {
-    return CUDA_LAUNCH(kernel_spread, cuda_grid(l->n * l->length, CUDA_BLOCK), CUDA_BLOCK, l,
+    return CUDA_LAUNCH(kernel_spread, cuda_grid(l->n * l->length * l->channels, CUDA_BLOCK), CUDA_BLOCK, l,
                        stream);
 }

@@ -111,12 +111,15 @@ static void make_views(const struct pair *p)
 {
     for (int i = 0; i <= CUDA_SDPA_DV; i++)
         if (p->turned >> i & 1) {
-            p->program->values[p->values[i]].layout.opaque = &cuda_turned_layout;
+            struct value_layout *layout = &p->program->values[p->values[i]].layout;
+
+            layout->opaque = &cuda_turned_layout;
+            layout->order = cuda_turned_layout;
             p->program->graph->nodes[p->transposes[i]].op = op_find("View");
         }
 }
 
-void cuda_turn(struct device *device, struct program *program)
+void cuda_turn_attentions(struct device *device, struct program *program)
 {
     struct graph *graph = program->graph;
 

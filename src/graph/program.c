@@ -204,7 +204,7 @@ static void grow_values(struct program *p)
     p->values = mem_resize(p->values, (size_t)graph->n_values, sizeof(*p->values));
     for (int v = old; v < graph->n_values; v++)
         p->values[v] = (struct program_value){
-            .root = v, .layout = { NULL, value_bytes(&graph->values[v]) }
+            .root = v, .layout = { .bytes = value_bytes(&graph->values[v]) }
         };
     p->n_values = graph->n_values;
 }

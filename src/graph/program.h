@@ -23,6 +23,7 @@ struct err;
 struct value_layout {
     const void *opaque;
     size_t bytes;
+    char order;                 /* tells layouts of as many bytes apart, in keys of costs */
 };
 
 enum value_place {

@@ -228,6 +228,8 @@ static void put_value(FILE *out, const struct graph *graph, int value,
     fprintf(out, " %s %s", dtype_name(v->dtype), shape_text(&v->shape, shape, sizeof(shape)));
     if (layouts && layouts[value].opaque)
         fprintf(out, " in %zu", layouts[value].bytes);
+    if (layouts && layouts[value].order)
+        fprintf(out, "%c", layouts[value].order);
 }
 
 static void node_key(const struct graph *graph, int node, const struct value_layout *layouts,

@@ -71,7 +71,7 @@ static void group_norm(struct op_case *c)
 
 static void batch_norm(struct op_case *c)
 {
-    static const int shapes[][4] = { { B, 5, 64, 50 }, { B, 70, 3, 2 } };
+    static const int shapes[][4] = { { B, 8, 64, 50 }, { B, 72, 3, 2 } };
     const int *dim = shapes[case_bit(c, 0)];
     /* A mean near 0 would be compared closer than sums in float can be. */
     int ids[5] = { case_positive(c, 4, dim, 0.1, 2) };

@@ -49,6 +49,16 @@ static int make_buffers(struct run_graph *run, struct err *err)
     return 0;
 }
 
+static bool is_last(const struct run_graph *run, int node, int v)
+{
+    return run->last && run->graph->values[v].shape.rank == 4 && cuda_takes_last(run->graph, node);
+}
+
+static const char *layout_of(const struct run_graph *run, int node, int v)
+{
+    return is_last(run, node, v) ? &cuda_last_layout : &cuda_narrow_layout;
+}
+
 /* NULL: all plain. */
 static struct value_layout *layouts_for(const struct run_graph *run, int node)
 {
@@ -60,10 +70,10 @@ static struct value_layout *layouts_for(const struct run_graph *run, int node)
     layouts = mem_new((size_t)run->n_values, sizeof(*layouts));
     for (int i = 0; i < n->n_inputs; i++)
         if (cuda_narrows_input(run->graph, node, i))
-            layouts[n->inputs[i]].opaque = &cuda_narrow_layout;
+            layouts[n->inputs[i]].opaque = layout_of(run, node, n->inputs[i]);
     for (int i = 0; i < n->n_outputs; i++)
         if (cuda_narrows_output(run->graph, node, i))
-            layouts[n->outputs[i]].opaque = &cuda_narrow_layout;
+            layouts[n->outputs[i]].opaque = layout_of(run, node, n->outputs[i]);
     return layouts;
 }
 
@@ -91,13 +101,14 @@ static int make_kernels(struct run_graph *run, struct err *err)
     return run->workspace ? 0 : -1;
 }
 
-struct run_graph *run_graph_new(const struct backend *backend, const struct graph *graph,
-                                struct err *err)
+static struct run_graph *new_run(const struct backend *backend, const struct graph *graph, bool last,
+                                 struct err *err)
 {
     struct run_graph *run = mem_new(1, sizeof(*run));
 
     run->backend = backend;
     run->graph = graph;
+    run->last = last;
     run->narrow = strcmp(backend->name, "cuda-bf16") == 0   ? DTYPE_BF16
                   : strcmp(backend->name, "cuda-fp16") == 0 ? DTYPE_F16
                                                             : DTYPE_NONE;
@@ -118,6 +129,18 @@ struct run_graph *run_graph_new(const struct backend *backend, const struct grap
         return NULL;
     }
     return run;
+}
+
+struct run_graph *run_graph_new(const struct backend *backend, const struct graph *graph,
+                                struct err *err)
+{
+    return new_run(backend, graph, false, err);
+}
+
+struct run_graph *run_graph_new_last(const struct backend *backend, const struct graph *graph,
+                                     struct err *err)
+{
+    return new_run(backend, graph, true, err);
 }
 
 void run_graph_free(struct run_graph *run)
@@ -194,17 +217,50 @@ static int convert(struct run_graph *run, int v, const void *from, enum dtype is
     return status;
 }
 
+/* Elements of 16 bits of an image, with the channels last or back. */
+static void turn(const struct shape *shape, uint16_t *x, bool back)
+{
+    int64_t channels = shape->dim[1], space = shape->dim[2] * shape->dim[3];
+    size_t n = (size_t)shape_elements(shape);
+    uint16_t *from = memcpy(mem_new(n + 1, sizeof(*from)), x, n * sizeof(*x));
+
+    for (int64_t i = 0; i < (int64_t)n; i++) {
+        int64_t c = i / space % channels;
+        int64_t other = (i / space / channels * space + i % space) * channels + c;
+
+        x[back ? i : other] = from[back ? other : i];
+    }
+    free(from);
+}
+
+/* Of a copy on the device. */
+static void turn_copy(struct run_graph *run, int v, void *copy, bool back, struct err *err)
+{
+    const struct shape *shape = &run->graph->values[v].shape;
+    size_t bytes = CUDA_NARROW_BYTES * (size_t)shape_elements(shape);
+    uint16_t *x = mem_new(bytes + 1, 1);
+
+    if (put(run, x, copy, bytes, err))
+        abort();
+    turn(shape, x, back);
+    if (put(run, copy, x, bytes, err))
+        abort();
+    free(x);
+}
+
 static size_t narrow_bytes(const struct run_graph *run, int v)
 {
     return CUDA_NARROW_BYTES * (size_t)shape_elements(&run->graph->values[v].shape) + 1;
 }
 
-static void *narrow_copy(struct run_graph *run, int v, struct err *err)
+static void *narrow_copy(struct run_graph *run, int node, int v, struct err *err)
 {
     void *copy = run->backend->alloc(run->device, narrow_bytes(run, v), err);
 
     if (!copy || convert(run, v, run->buffers[v], DTYPE_F32, copy, run->narrow, err))
         abort();
+    if (is_last(run, node, v))
+        turn_copy(run, v, copy, false, err);
     return copy;
 }
 
@@ -216,10 +272,10 @@ static void lend_narrow(struct run_graph *run, int node, const void **inputs, vo
 
     for (int i = 0; i < n->n_inputs; i++)
         if (cuda_narrows_input(run->graph, node, i))
-            inputs[i] = narrow_copy(run, n->inputs[i], err);
+            inputs[i] = narrow_copy(run, node, n->inputs[i], err);
     for (int i = 0; i < n->n_outputs; i++)
         if (cuda_narrows_output(run->graph, node, i))
-            outputs[i] = narrow_copy(run, n->outputs[i], err);
+            outputs[i] = narrow_copy(run, node, n->outputs[i], err);
 }
 
 static int take_narrow(struct run_graph *run, int node, const void **inputs, void **outputs,
@@ -237,6 +293,8 @@ static int take_narrow(struct run_graph *run, int node, const void **inputs, voi
 
         if (!cuda_narrows_output(run->graph, node, i))
             continue;
+        if (!status && is_last(run, node, v))
+            turn_copy(run, v, outputs[i], true, err);
         if (!status)
             status = convert(run, v, outputs[i], run->narrow, run->buffers[v], DTYPE_F32, err);
         run->backend->release(run->device, outputs[i], narrow_bytes(run, v));

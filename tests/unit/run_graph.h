@@ -14,6 +14,7 @@ struct run_graph {
     struct stream *stream;
     const struct graph *graph;
     enum dtype narrow;              /* of "cuda-bf16" and "cuda-fp16"; else DTYPE_NONE */
+    bool last;                      /* images of those have their channels last, where nodes take that */
     int n_nodes, n_values;          /* when it was made */
     struct kernel **kernels;        /* NULL for views */
     void **buffers;                 /* of every value; views share their root's */
@@ -26,6 +27,8 @@ struct run_graph {
 /* Compiles every node that is not a view. The graph must outlive it. */
 struct run_graph *run_graph_new(const struct backend *backend, const struct graph *graph,
                                 struct err *err);
+struct run_graph *run_graph_new_last(const struct backend *backend, const struct graph *graph,
+                                     struct err *err);
 void run_graph_free(struct run_graph *run);
 
 /* All elements of a value, converted from or to its type. Constants are set already. */

@@ -45,7 +45,7 @@ static void build(struct example *e)
     set_node(e, SQUARE_GRAD, H, GY, GH);
     set_node(e, MUL_WGRAD, X, GH, GW);
     for (int v = 0; v < N_VALUES; v++)
-        e->places[v] = (struct program_value){ places[v], 99, v, { NULL, 1000 }, false };
+        e->places[v] = (struct program_value){ places[v], 99, v, { .bytes = 1000 }, false };
     e->places[W].layout.bytes = e->places[GW].layout.bytes = 100;
     e->forward[0] = MUL;
     e->forward[1] = SQUARE;

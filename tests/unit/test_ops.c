@@ -93,9 +93,11 @@ static struct op_case *make(const struct op_kind *kind, int variant, enum dtype 
     return c;
 }
 
-static struct run_graph *start(const char *backend, struct op_case *c)
+/* 'last': of 16 bits images have their channels last, where operators take that. */
+static struct run_graph *start(const char *backend, struct op_case *c, bool last)
 {
-    struct run_graph *run = run_graph_new(backend_find(backend), c->graph, c->err);
+    struct run_graph *run = (last ? run_graph_new_last : run_graph_new)(backend_find(backend), c->graph,
+                                                                        c->err);
 
     if (!run)
         fail_msg("%s", c->err->text);
@@ -211,7 +213,7 @@ static int n_reals(const struct op_case *c)
 
 static void check_gradients(struct op_case *c, const struct autodiff *ad, int n_forward)
 {
-    struct run_graph *run = start("reference", c);
+    struct run_graph *run = start("reference", c, false);
     double magnitude, **gradients = mem_new((size_t)ad->n_params, sizeof(*gradients));
 
     run_nodes(run, c, 0, c->graph->n_nodes);
@@ -324,9 +326,7 @@ static double output_bound(struct run_graph *exact, const struct run_graph *sing
 
 #define NARROW_TOLERANCE 2.5        /* roundings, of the norm: of bfloat16 1e-2 */
 
-/* bfloat16 has 8 bits, float16 11, and TF32, of convolutions, as many; below 2^-14 float16 has but
- * multiples of 2^-24.
- */
+/* bfloat16 has 8 bits, float16 11; below 2^-14 float16 has but multiples of 2^-24. */
 static double rounding(enum dtype narrow)
 {
     return narrow == DTYPE_F16 ? 0x1p-11 : 0x1p-8;
@@ -348,7 +348,7 @@ static void give_outputs(struct graph *graph)
 static bool runs_narrow(const struct run_graph *run, int node)
 {
     const struct node *n = &run->graph->nodes[node];
-    bool any = n->op->flags & OP_CONV;      /* which is computed with TF32 */
+    bool any = false;
 
     for (int i = 0; run->narrow && i < n->n_inputs; i++)
         any = any || cuda_narrows_input(run->graph, node, i);
@@ -450,19 +450,25 @@ static void compare_added(struct run_graph *other, const struct run_graph *singl
     compare_outputs(other, single, exact, node, 2, c);
 }
 
-static void compare_backend(const struct op_kind *kind, int variant, const char *name)
+static bool takes_last(const struct graph *graph)
 {
-    struct autodiff ad;
-    int n_forward;
-    struct op_case *c = make(kind, variant, DTYPE_F32, &ad, &n_forward);
-    struct op_case *twin = make(kind, variant, DTYPE_F64, &ad, &n_forward);
-    struct run_graph *single, *other;
-    struct run_graph *exact = start("reference", twin);
+    bool any = false;
 
-    if (strcmp(name, "cuda-bf16") == 0 || strcmp(name, "cuda-fp16") == 0)
-        give_outputs(c->graph);
-    single = start("reference", c);
-    other = start(name, c);
+    for (int n = 0; n < graph->n_nodes; n++)
+        any = any || cuda_takes_last(graph, n);
+    return any;
+}
+
+static bool is_narrow(const char *backend)
+{
+    return strcmp(backend, "cuda-bf16") == 0 || strcmp(backend, "cuda-fp16") == 0;
+}
+
+static void compare_runs(struct op_case *c, struct op_case *twin, const char *name, bool last)
+{
+    struct run_graph *exact = start("reference", twin, false);
+    struct run_graph *single = start("reference", c, false), *other = start(name, c, last);
+
     run_nodes(single, c, 0, c->graph->n_nodes);
     run_nodes(exact, twin, 0, twin->graph->n_nodes);
     for (int n = 0; n < c->graph->n_nodes; n++) {
@@ -480,6 +486,20 @@ static void compare_backend(const struct op_kind *kind, int variant, const char 
     run_graph_free(other);
     run_graph_free(single);
     run_graph_free(exact);
+}
+
+static void compare_backend(const struct op_kind *kind, int variant, const char *name)
+{
+    struct autodiff ad;
+    int n_forward;
+    struct op_case *c = make(kind, variant, DTYPE_F32, &ad, &n_forward);
+    struct op_case *twin = make(kind, variant, DTYPE_F64, &ad, &n_forward);
+
+    if (is_narrow(name))
+        give_outputs(c->graph);
+    compare_runs(c, twin, name, false);
+    if (is_narrow(name) && takes_last(c->graph))
+        compare_runs(c, twin, name, true);
     op_case_free(twin);
     op_case_free(c);
 }
@@ -531,7 +551,7 @@ static void a_label_that_is_no_class_is_seen(void **state)
 
     (void)state;
     c->data[c->graph->nodes[c->node].inputs[1]][0] = 99;
-    run = start(wanted ? wanted : "reference", c);
+    run = start(wanted ? wanted : "reference", c, false);
     if (run_graph_nodes(run, 0, n_forward, c->err)) {
         assert_contains(c->err->text, "label 99 of row 0");
     } else {
