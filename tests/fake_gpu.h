@@ -29,6 +29,18 @@ extern "C" void fake_barrier(void);
 #define gridDim (fake_place.blocks)
 #define __syncthreads() fake_barrier()
 
+/* All threads of the block call it, as they come to a barrier. */
+static inline float __shfl_xor_sync(unsigned, float x, int far)
+{
+    static float all[1024];
+
+    all[threadIdx.x] = x;
+    __syncthreads();
+    x = all[threadIdx.x ^ (unsigned)far];
+    __syncthreads();
+    return x;
+}
+
 static inline float rsqrtf(float x)
 {
     return 1 / sqrtf(x);

@@ -35,6 +35,7 @@ static inline unsigned cuda_grid(int64_t n, int block)
  * a pointer, and says how large the struct is.
  */
 #ifdef CUDA_EMULATED
+#define CUDA_BOUNDED_KERNEL(name, type, blocks) CUDA_KERNEL(name, type)
 #define CUDA_KERNEL(name, type)                                                           \
     static void name##_body(struct type l);                                               \
     extern "C" void name(void *parameter)                                                 \
@@ -45,7 +46,22 @@ static inline unsigned cuda_grid(int64_t n, int block)
     static void name##_body(struct type l)
 #else
 #define CUDA_KERNEL(name, type) extern "C" __global__ void name(struct type l)
+/* Of so few registers that a multiprocessor has room for so many blocks of CUDA_BLOCK threads. */
+#define CUDA_BOUNDED_KERNEL(name, type, blocks)                                           \
+    extern "C" __global__ void __launch_bounds__(CUDA_BLOCK, blocks) name(struct type l)
 #endif
+
+/* A kernel of its own for each type of elements, so that none takes registers for another; and the
+ * one for the type that a launch has.
+ */
+#define CUDA_KERNELS_BY_TYPE(name, type, blocks, body)                                    \
+    CUDA_BOUNDED_KERNEL(name##_float, type, blocks) { body<float>(l); }                   \
+    CUDA_BOUNDED_KERNEL(name##_bfloat, type, blocks) { body<struct bfloat>(l); }          \
+    CUDA_BOUNDED_KERNEL(name##_float16, type, blocks) { body<struct float16>(l); }
+#define CUDA_KERNEL_OF_TYPE(name, narrow)                                                 \
+    ((narrow) == CUDA_FLOAT16    ? (const void *)name##_float16                           \
+     : (narrow) == CUDA_BFLOAT16 ? (const void *)name##_bfloat                            \
+                                 : (const void *)name##_float)
 
 /* Launch 'kernel' with one argument, a struct. */
 #define CUDA_LAUNCH(kernel, blocks, threads, argument, stream)                            \
@@ -62,9 +78,11 @@ static inline cudaError_t cuda_launch(const void *kernel, unsigned blocks, unsig
 #ifdef __CUDACC__
 #define CUDA_DEVICE static __device__ __forceinline__
 #define CUDA_UNROLL _Pragma("unroll 8")     /* so many loads are under way at once */
+#define CUDA_UNROLL_ALL _Pragma("unroll")   /* arrays become registers */
 #else
 #define CUDA_DEVICE static inline
 #define CUDA_UNROLL
+#define CUDA_UNROLL_ALL
 #endif
 
 /* The upper half of a float32. */
@@ -178,6 +196,63 @@ template <typename NARROW> CUDA_DEVICE void put_four(NARROW *to, int64_t i, floa
 template <typename REAL> CUDA_DEVICE bool is_wide_at(const void *x)
 {
     return ((uintptr_t)x & (4 * sizeof(REAL) - 1)) == 0;
+}
+
+/* Elements in a word of CUDA_WORD bytes. */
+#define CUDA_WIDTH(REAL) (CUDA_WORD / (int)sizeof(REAL))
+
+/* The i-th word of what is aligned to words; zeros where it is not there. */
+CUDA_DEVICE uint4 word_at(const void *x, int64_t i, bool is_there)
+{
+    uint4 word = { 0, 0, 0, 0 };
+
+    if (is_there)
+        word = ((const uint4 *)x)[i];
+    return word;
+}
+
+template <typename REAL> CUDA_DEVICE void spread_word(uint4 word, float *to)
+{
+    REAL own[CUDA_WIDTH(REAL)];
+
+    memcpy(own, &word, sizeof(own));
+    CUDA_UNROLL_ALL
+    for (int k = 0; k < CUDA_WIDTH(REAL); k++)
+        to[k] = real_of(own[k]);
+}
+
+template <typename REAL> CUDA_DEVICE void put_word(REAL *to, int64_t i, const float *x)
+{
+    REAL own[CUDA_WIDTH(REAL)];
+    uint4 word;
+
+    CUDA_UNROLL_ALL
+    for (int k = 0; k < CUDA_WIDTH(REAL); k++)
+        put_real(&own[k], x[k]);
+    memcpy(&word, own, sizeof(word));
+    ((uint4 *)to)[i] = word;
+}
+
+/* The N floats that go with the i-th word of N elements. */
+template <int N> CUDA_DEVICE void floats_at(const float *x, int64_t i, float *to)
+{
+    CUDA_UNROLL_ALL
+    for (int k = 0; k < N; k += 4) {
+        float4 four = ((const float4 *)x)[i * (N / 4) + k / 4];
+
+        to[k] = four.x, to[k + 1] = four.y, to[k + 2] = four.z, to[k + 3] = four.w;
+    }
+}
+
+/* The sum of what the threads of a warp have, for all of them, in a fixed tree. All threads of the
+ * block call it.
+ */
+CUDA_DEVICE float warp_sum(float x)
+{
+    CUDA_UNROLL_ALL
+    for (int far = CUDA_WARP / 2; far > 0; far /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, far);
+    return x;
 }
 
 /* The sum of what all threads of the block have, for all of them, in a fixed tree. All threads call

@@ -17,6 +17,7 @@ struct step_state;      /* kernels/step.h */
 
 #define CUDA_RANK 8
 #define CUDA_OPERANDS 4
+#define CUDA_WORD 16            /* bytes that a thread reads or writes at once */
 
 enum cuda_narrow { CUDA_WIDE, CUDA_BFLOAT16, CUDA_FLOAT16 };    /* CUDA_WIDE: float32 after all */
 

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #define CUDA_PARTS 1024         /* of a sum over all that there is */
+#define CUDA_KEPT 4             /* words of a row that a thread keeps in registers */
 
 /* [before, length, after]: n = before * after rows of 'length' elements, 'after' apart. */
 struct cuda_rows {
@@ -55,7 +56,10 @@ struct cuda_norm {
     int64_t groups, channels, after;
     int centred;                /* 0: by the mean square, mean 0 */
     double epsilon;
-    int fours;                  /* rows of fours, 4096 at most, that a team keeps; 'after' is 1 */
+    /* Threads that keep a row, which then is read once: 32, 64, 128 or 256, CUDA_KEPT words each, which
+     * are aligned; groups and 'after' are 1. 0: none do.
+     */
+    int kept;
     enum cuda_narrow narrow;
     const void *x, *other;
     const float *scale, *bias;
@@ -66,7 +70,7 @@ struct cuda_norm {
 struct cuda_norm_grad {
     struct cuda_rows rows;
     int64_t groups, channels, after;
-    int fours;                  /* as above */
+    int kept;                   /* as above */
     enum cuda_narrow narrow;
     const void *dy, *x;
     const float *scale, *mean, *inverse;            /* mean NULL: not centred */

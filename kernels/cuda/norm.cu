@@ -63,114 +63,124 @@ CUDA_DEVICE void norm_rows(const struct cuda_norm &l, float *shared)
     }
 }
 
-#define MOST_FOURS 4            // that a thread keeps of a row
-#ifdef __CUDACC__
-#define FOURS_UNROLL _Pragma("unroll")
-#else
-#define FOURS_UNROLL
-#endif
+// For a loop over the words that a thread keeps of a row: its k-th is the row's i-th.
+#define EACH_KEPT(k, i, threads)                                                          \
+    CUDA_UNROLL_ALL                                                                       \
+    for (int k = 0, i = (int)threadIdx.x & ((threads) - 1); k < CUDA_KEPT; k++, i += (threads))
 
-// For a loop over what a thread keeps of a row of n fours: its k-th is four i.
-#define EACH_FOUR(k, i, n)                                                                \
-    FOURS_UNROLL                                                                          \
-    for (int64_t k = 0, i = threadIdx.x; k < MOST_FOURS; k++, i += blockDim.x)            \
-        if (i < (n))
+// For a loop over the rows of a block, each of which 'threads' keep; first: the first thread's.
+#define EACH_KEPT_ROWS(first, rows, threads)                                              \
+    for (int64_t first = (int64_t)blockIdx.x * (blockDim.x / (threads)); first < (rows);  \
+         first += (int64_t)gridDim.x * (blockDim.x / (threads)))
 
-CUDA_DEVICE float add_up(float4 x)
-{
-    return x.x + x.y + x.z + x.w;
-}
-
-CUDA_DEVICE float4 minus(float4 x, float y)
-{
-    x.x -= y, x.y -= y, x.z -= y, x.w -= y;
-    return x;
-}
-
-CUDA_DEVICE float4 times(float4 x, float4 y)
-{
-    x.x *= y.x, x.y *= y.y, x.z *= y.z, x.w *= y.w;
-    return x;
-}
-
-CUDA_DEVICE float4 plus(float4 x, float4 y)
-{
-    x.x += y.x, x.y += y.y, x.z += y.z, x.w += y.w;
-    return x;
-}
-
-CUDA_DEVICE float4 scaled(float4 x, float y)
-{
-    x.x *= y, x.y *= y, x.z *= y, x.w *= y;
-    return x;
-}
-
+// What is normed of a row of n words, and zeros beyond.
 template <typename REAL>
-CUDA_DEVICE float4 four_to_norm(const struct cuda_norm &l, int64_t at)
+CUDA_DEVICE void keep_words(const struct cuda_norm &l, int64_t start, int n,
+                            float (*x)[CUDA_WIDTH(REAL)])
 {
-    float4 x = four_of((const REAL *)l.x, at);
+    uint4 word[CUDA_KEPT], other[CUDA_KEPT];
+    float y[CUDA_WIDTH(REAL)];
 
-    if (l.sum) {
-        x = plus(x, four_of((const REAL *)l.other, at));
-        put_four((REAL *)l.sum, at, x);
+    EACH_KEPT(k, i, l.kept)
+        word[k] = word_at(l.x, start + i, i < n);
+    EACH_KEPT(k, i, l.kept)
+        other[k] = word_at(l.other, start + i, l.sum && i < n);
+    EACH_KEPT(k, i, l.kept) {
+        spread_word<REAL>(word[k], x[k]);
+        if (!l.sum)
+            continue;
+        spread_word<REAL>(other[k], y);
+        for (int j = 0; j < CUDA_WIDTH(REAL); j++)
+            x[k][j] += y[j];
+        if (i < n)
+            put_word((REAL *)l.sum, start + i, x[k]);
     }
-    return x;
 }
 
-// Rows of which each thread keeps a few fours, with one scale for each element.
+// Word k of what is kept of a row, the row's i-th, less its mean.
 template <typename REAL>
-CUDA_DEVICE void norm_fours(const struct cuda_norm &l, float *shared)
+CUDA_DEVICE void put_normed(const struct cuda_norm &l, int64_t start, int i, float inverse,
+                            const float *x)
 {
-    int64_t n = l.rows.length / 4;
+    float y[CUDA_WIDTH(REAL)], scale[CUDA_WIDTH(REAL)], bias[CUDA_WIDTH(REAL)] = { 0 };
 
-    CUDA_EACH_OF(row, l.rows.n, 1) {
-        float4 x[MOST_FOURS];
-        float sum = 0, mean = 0, inverse;
+    floats_at<CUDA_WIDTH(REAL)>(l.scale, i, scale);
+    if (l.bias)
+        floats_at<CUDA_WIDTH(REAL)>(l.bias, i, bias);
+    CUDA_UNROLL_ALL
+    for (int j = 0; j < CUDA_WIDTH(REAL); j++)
+        y[j] = x[j] * inverse * scale[j] + bias[j];
+    put_word((REAL *)l.y, start + i, y);
+}
 
-        EACH_FOUR(k, i, n) {
-            x[k] = four_to_norm<REAL>(l, row * n + i);
-            sum += add_up(x[k]);
+// Rows that are kept in registers, with one scale for each element.
+template <typename REAL>
+CUDA_DEVICE void norm_words(const struct cuda_norm &l)
+{
+    __shared__ float shared[CUDA_BLOCK / CUDA_WARP];
+    int words = (int)l.rows.length / CUDA_WIDTH(REAL);
+
+    EACH_KEPT_ROWS(first, l.rows.n, l.kept) {
+        int64_t row = first + (int)threadIdx.x / l.kept, start = row * words;
+        int n = row < l.rows.n ? words : 0;
+        float x[CUDA_KEPT][CUDA_WIDTH(REAL)], mean = 0, sum = 0, inverse;
+
+        keep_words<REAL>(l, start, n, x);
+        for (int k = 0; k < CUDA_KEPT; k++)
+            for (int j = 0; j < CUDA_WIDTH(REAL); j++)
+                sum += x[k][j];
+        if (l.centred) {
+            warps_sums<1>(&sum, l.kept, shared);
+            mean = sum / (float)l.rows.length;
         }
-        if (l.centred)
-            mean = block_sum(sum, shared) / (float)l.rows.length;
         sum = 0;
-        EACH_FOUR(k, i, n) {
-            x[k] = minus(x[k], mean);
-            sum += add_up(times(x[k], x[k]));
-        }
-        inverse = 1 / sqrtf(block_sum(sum, shared) / (float)l.rows.length + (float)l.epsilon);
-        EACH_FOUR(k, i, n) {
-            float4 y = times(scaled(x[k], inverse), four_of(l.scale, i));
-
-            put_four((REAL *)l.y, row * n + i, l.bias ? plus(y, four_of(l.bias, i)) : y);
-        }
-        if (threadIdx.x == 0 && l.mean)
+        EACH_KEPT(k, i, l.kept)
+            for (int j = 0; j < CUDA_WIDTH(REAL); j++) {
+                x[k][j] = i < n ? x[k][j] - mean : 0;
+                sum += x[k][j] * x[k][j];
+            }
+        warps_sums<1>(&sum, l.kept, shared);
+        inverse = 1 / sqrtf(sum / (float)l.rows.length + (float)l.epsilon);
+        EACH_KEPT(k, i, l.kept)
+            if (i < n)
+                put_normed<REAL>(l, start, i, inverse, x[k]);
+        if (n == 0 || threadIdx.x % l.kept)
+            continue;
+        if (l.mean)
             l.mean[row] = mean;
-        if (threadIdx.x == 0 && l.inverse)
+        if (l.inverse)
             l.inverse[row] = inverse;
     }
 }
+
+CUDA_KERNELS_BY_TYPE(kernel_norm_words, cuda_norm, 3, norm_words)
 
 // y[rows, length]
 CUDA_KERNEL(kernel_norm, cuda_norm)
 {
     __shared__ float shared[CUDA_BLOCK];
 
-    if (l.fours)
-        CUDA_BY_TYPE(l.narrow, norm_fours, l, shared);
-    else
-        CUDA_BY_TYPE(l.narrow, norm_rows, l, shared);
+    CUDA_BY_TYPE(l.narrow, norm_rows, l, shared);
 }
 
-static unsigned row_threads(const struct cuda_rows *rows, int fours)
+#define KEPT_BLOCK 128          // threads, if a row does not want more
+
+static cudaError_t launch_kept(const void *kernel, int64_t rows, int kept, const void *l,
+                               cudaStream_t stream)
 {
-    return team_threads(fours ? rows->length / 4 : rows->length, rows->team);
+    int threads = kept > KEPT_BLOCK ? kept : KEPT_BLOCK, each = threads / kept;
+
+    return CUDA_LAUNCH(kernel, team_blocks((rows + each - 1) / each, 1), (unsigned)threads, l,
+                       stream);
 }
 
 extern "C" cudaError_t cuda_launch_norm(cudaStream_t stream, const struct cuda_norm *l)
 {
+    if (l->kept)
+        return launch_kept(CUDA_KERNEL_OF_TYPE(kernel_norm_words, l->narrow), l->rows.n, l->kept,
+                           l, stream);
     return CUDA_LAUNCH(kernel_norm, team_blocks(l->rows.n, l->rows.team),
-                       row_threads(&l->rows, l->fours), l, stream);
+                       team_threads(l->rows.length, l->rows.team), l, stream);
 }
 
 template <typename REAL>
@@ -199,44 +209,80 @@ CUDA_DEVICE void norm_slopes(const struct cuda_norm_grad &l, float *shared)
     }
 }
 
-// As norm_fours().
+// The two factors in a word's gradients, the row's i-th: dy * scale, and x as it was normed.
 template <typename REAL>
-CUDA_DEVICE void slope_fours(const struct cuda_norm_grad &l, float *shared)
+CUDA_DEVICE void slope_factors(const struct cuda_norm_grad &l, int i, float mean, float inverse,
+                               uint4 dy, uint4 x, float *d, float *normed)
 {
-    int64_t n = l.rows.length / 4;
+    float scale[CUDA_WIDTH(REAL)];
 
-    CUDA_EACH_OF(row, l.rows.n, 1) {
-        float4 d[MOST_FOURS], x[MOST_FOURS];
-        float mean = l.mean ? l.mean[row] : 0, inverse = l.inverse[row], sum = 0, product = 0;
-
-        EACH_FOUR(k, i, n) {
-            d[k] = times(four_of((const REAL *)l.dy, row * n + i), four_of(l.scale, i));
-            x[k] = scaled(minus(four_of((const REAL *)l.x, row * n + i), mean), inverse);
-            sum += add_up(d[k]);
-            product += add_up(times(d[k], x[k]));
-        }
-        sum = l.mean ? block_sum(sum, shared) / (float)l.rows.length : 0;
-        product = block_sum(product, shared) / (float)l.rows.length;
-        EACH_FOUR(k, i, n)
-            put_four((REAL *)l.dx, row * n + i,
-                     scaled(plus(minus(d[k], sum), scaled(x[k], -product)), inverse));
+    floats_at<CUDA_WIDTH(REAL)>(l.scale, i, scale);
+    spread_word<REAL>(dy, d);
+    spread_word<REAL>(x, normed);
+    CUDA_UNROLL_ALL
+    for (int j = 0; j < CUDA_WIDTH(REAL); j++) {
+        d[j] *= scale[j];
+        normed[j] = (normed[j] - mean) * inverse;
     }
 }
+
+// As norm_words(): both words are kept as they are read.
+template <typename REAL>
+CUDA_DEVICE void slope_words(const struct cuda_norm_grad &l)
+{
+    __shared__ float shared[2 * CUDA_BLOCK / CUDA_WARP];
+    int words = (int)l.rows.length / CUDA_WIDTH(REAL);
+
+    EACH_KEPT_ROWS(first, l.rows.n, l.kept) {
+        int64_t row = first + (int)threadIdx.x / l.kept, start = row * words;
+        int n = row < l.rows.n ? words : 0;
+        uint4 dy[CUDA_KEPT], x[CUDA_KEPT];
+        float mean = n && l.mean ? l.mean[row] : 0, inverse = n ? l.inverse[row] : 0;
+        float d[CUDA_WIDTH(REAL)], normed[CUDA_WIDTH(REAL)], sums[2] = { 0, 0 };
+
+        EACH_KEPT(k, i, l.kept) {
+            dy[k] = word_at(l.dy, start + i, i < n);
+            x[k] = word_at(l.x, start + i, i < n);
+        }
+        EACH_KEPT(k, i, l.kept) {
+            if (i >= n)
+                continue;
+            slope_factors<REAL>(l, i, mean, inverse, dy[k], x[k], d, normed);
+            for (int j = 0; j < CUDA_WIDTH(REAL); j++) {
+                sums[0] += d[j];
+                sums[1] += d[j] * normed[j];
+            }
+        }
+        warps_sums<2>(sums, l.kept, shared);
+        sums[0] = l.mean ? sums[0] / (float)l.rows.length : 0;
+        sums[1] /= (float)l.rows.length;
+        EACH_KEPT(k, i, l.kept) {
+            if (i >= n)
+                continue;
+            slope_factors<REAL>(l, i, mean, inverse, dy[k], x[k], d, normed);
+            for (int j = 0; j < CUDA_WIDTH(REAL); j++)
+                d[j] = inverse * (d[j] - sums[0] - normed[j] * sums[1]);
+            put_word((REAL *)l.dx, start + i, d);
+        }
+    }
+}
+
+CUDA_KERNELS_BY_TYPE(kernel_norm_grad_words, cuda_norm_grad, 3, slope_words)
 
 // dx[rows, length]
 CUDA_KERNEL(kernel_norm_grad, cuda_norm_grad)
 {
     __shared__ float shared[CUDA_BLOCK];
 
-    if (l.fours)
-        CUDA_BY_TYPE(l.narrow, slope_fours, l, shared);
-    else
-        CUDA_BY_TYPE(l.narrow, norm_slopes, l, shared);
+    CUDA_BY_TYPE(l.narrow, norm_slopes, l, shared);
 }
 
 extern "C" cudaError_t cuda_launch_norm_grad(cudaStream_t stream,
                                              const struct cuda_norm_grad *l)
 {
+    if (l->kept)
+        return launch_kept(CUDA_KERNEL_OF_TYPE(kernel_norm_grad_words, l->narrow), l->rows.n,
+                           l->kept, l, stream);
     return CUDA_LAUNCH(kernel_norm_grad, team_blocks(l->rows.n, l->rows.team),
-                       row_threads(&l->rows, l->fours), l, stream);
+                       team_threads(l->rows.length, l->rows.team), l, stream);
 }

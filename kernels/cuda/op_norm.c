@@ -35,11 +35,20 @@ static struct cuda_rows norm_rows(const struct cuda_kernel *k)
 
 /* Forward and dx -------------------------------------------------------------------------- */
 
-#define MOST_KEPT 4096          /* elements of a row that a team keeps in registers */
+#define MOST_KEEPERS 256        /* threads that keep a row in registers */
 
-static bool has_fours(const struct cuda_kernel *k, const struct cuda_rows *rows)
+/* As few warps as can. */
+static int keepers(const struct cuda_kernel *k, const struct cuda_rows *rows)
 {
-    return !is_group(k) && rows->team && rows->length % 4 == 0 && rows->length <= MOST_KEPT;
+    int64_t words = rows->length * (k->narrow ? 2 : 4) / CUDA_WORD;
+    int threads = 32;
+
+    if (is_group(k) || !rows->team || rows->length % (k->narrow ? 8 : 4) ||
+        words > MOST_KEEPERS * CUDA_KEPT)
+        return 0;
+    while (threads * CUDA_KEPT < words)
+        threads *= 2;
+    return threads;
 }
 
 static int run_norm(const struct cuda_kernel *k, struct stream *stream,
@@ -60,6 +69,9 @@ static int run_norm(const struct cuda_kernel *k, struct stream *stream,
     if (l.centred)
         l.mean = n_saved > 0 ? *saved++ : NULL;
     l.inverse = n_saved > l.centred ? *saved : NULL;
+    if (!cuda_has_words(l.x) || !cuda_has_words(l.other) || !cuda_has_words(l.scale) ||
+        !cuda_has_words(l.bias) || !cuda_has_words(l.sum) || !cuda_has_words(l.y))
+        l.kept = 0;
     return k->digest->out[0].elements ? k->device->cuda->norm(stream->cuda, &l, err) : 0;
 }
 
@@ -72,7 +84,7 @@ static int make_norm(struct cuda_kernel *k, const struct graph *graph, int node)
     *l = (struct cuda_norm){ .rows = norm_rows(k), .groups = is_group(k) ? d->before : 1,
                              .channels = d->length, .after = is_group(k) ? d->after : 1,
                              .centred = !is_rms(k), .epsilon = d->epsilon, .narrow = k->narrow };
-    l->fours = has_fours(k, &l->rows);
+    l->kept = keepers(k, &l->rows);
     k->run = run_norm;
     return cuda_is_f32(k) && l->rows.length <= MOST_PIECE ? 0 : -1;
 }
@@ -88,6 +100,9 @@ static int run_norm_grad(const struct cuda_kernel *k, struct stream *stream,
     l.mean = is_rms(k) ? NULL : args->inputs[3];
     l.inverse = args->inputs[is_rms(k) ? 3 : 4];
     l.dx = args->outputs[0];
+    if (!cuda_has_words(l.dy) || !cuda_has_words(l.x) || !cuda_has_words(l.scale) ||
+        !cuda_has_words(l.dx))
+        l.kept = 0;
     return k->digest->out[0].elements ? k->device->cuda->norm_grad(stream->cuda, &l, err) : 0;
 }
 
@@ -100,7 +115,7 @@ static int make_norm_grad(struct cuda_kernel *k, const struct graph *graph, int 
     *l = (struct cuda_norm_grad){ .rows = norm_rows(k), .groups = is_group(k) ? d->before : 1,
                                   .channels = d->length,
                                   .after = is_group(k) ? d->after : 1, .narrow = k->narrow };
-    l->fours = has_fours(k, &l->rows);
+    l->kept = keepers(k, &l->rows);
     k->run = run_norm_grad;
     return cuda_is_f32(k) && l->rows.length <= MOST_PIECE ? 0 : -1;
 }

@@ -47,6 +47,27 @@ CUDA_DEVICE float team_max(float x, int team, float *shared)
     return team ? block_max(x, shared) : x;
 }
 
+/* N sums of what 'team' threads beside each other have, for all of them: a power of two of warps. All
+ * threads of the block call it; 'shared' is N * CUDA_BLOCK / CUDA_WARP floats.
+ */
+template <int N> CUDA_DEVICE void warps_sums(float *x, int team, float *shared)
+{
+    int warps = team / CUDA_WARP, warp = (int)threadIdx.x / CUDA_WARP;
+    int lane = (int)threadIdx.x % CUDA_WARP;
+
+    for (int k = 0; k < N; k++)
+        x[k] = warp_sum(x[k]);
+    if (warps == 1)
+        return;
+    for (int k = 0; k < N; k++)
+        if (lane == 0)
+            shared[N * warp + k] = x[k];
+    __syncthreads();
+    for (int k = 0; k < N; k++)
+        x[k] = warp_sum(lane < warps ? shared[N * ((warp & -warps) + lane) + k] : 0);
+    __syncthreads();
+}
+
 /* As block_sum(); 'shared' is CUDA_BLOCK doubles. */
 CUDA_DEVICE double block_sum_double(double x, double *shared)
 {

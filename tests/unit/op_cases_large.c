@@ -22,12 +22,17 @@ static void log_softmax(struct op_case *c)
     softmax_of(c, "LogSoftmax");
 }
 
-/* Samples enough for several pieces of their sum. */
+/* Samples enough for several pieces of their sum; and rows that one, two, four and eight warps keep in
+ * registers, or none can.
+ */
+#define NORMS 9
+
 static void norm(struct op_case *c, const char *op, bool added, bool biased)
 {
-    static const int shapes[][3] = { { B, 160, 70 }, { B, 150, 8 }, { B, 1, 700 },
-                                     { B, 33, 32 } };
-    const int *dim = shapes[case_choose(c, 1, 4)];
+    static const int shapes[NORMS][3] = { { B, 160, 70 }, { B, 150, 8 }, { B, 1, 700 },
+                                          { B, 33, 32 }, { B, 5, 1024 }, { B, 3, 1032 },
+                                          { B, 1, 3000 }, { B, 3, 4096 }, { B, 1, 8200 } };
+    const int *dim = shapes[case_choose(c, 1, NORMS)];
     int ids[4] = { case_real(c, 3, dim, 0.1, 2) }, n = 1;
 
     if (added)
@@ -41,7 +46,7 @@ static void norm(struct op_case *c, const char *op, bool added, bool biased)
 
 static void layer_norm(struct op_case *c)
 {
-    norm(c, "LayerNormalization", false, case_bit(c, 2));
+    norm(c, "LayerNormalization", false, case_choose(c, NORMS, 2) != 0);
 }
 
 static void rms_norm(struct op_case *c)
@@ -226,10 +231,10 @@ const struct op_kind op_kinds_large[] = {
     { "Attention", 20, attention },
     { "Softmax", 4, softmax },
     { "LogSoftmax", 4, log_softmax },
-    { "LayerNormalization", 8, layer_norm },
-    { "RMSNormalization", 4, rms_norm },
-    { "AddLayerNorm", 4, add_layer_norm },
-    { "AddRmsNorm", 4, add_rms_norm },
+    { "LayerNormalization", 2 * NORMS, layer_norm },
+    { "RMSNormalization", NORMS, rms_norm },
+    { "AddLayerNorm", NORMS, add_layer_norm },
+    { "AddRmsNorm", NORMS, add_rms_norm },
     { "GroupNormalization", 2, group_norm },
     { "BatchNormalization", 8, batch_norm },
     { "ReduceMean", 5, reduce_mean },
