@@ -34,6 +34,7 @@ SPREADS = 3         # of what PyTorch itself is off
 FORECAST = 0.05
 TORCH_CURVES = ["mlp", "cnn", "encoder", "bert", "gpt2", "llama", "resnet50", "vit"]
 CURVE_STEPS = 5
+SANITIZED = [("cnn", "float32"), ("cnn", "bf16"), ("causal", "bf16")]
 
 
 class Skip(Exception):
@@ -113,7 +114,7 @@ def operators(checks, program, backend="cuda"):
 
 def network(checks, name):
     folder = os.path.join(checks.args.top, "tests", "data", "model", name)
-    more = ["--batchnorm-samples", "2"] if name == "cnn" else []
+    more = {"cnn": ["--batchnorm-samples", "2"], "causal": ["--loss", "cross-entropy:y,t"]}.get(name, [])
     return [os.path.join(folder, "model.onnx"), "--data",
             os.path.join(folder, "train.safetensors"), *more, "--global-batch", "8",
             "--steps", "5", "--lr", "0.03", "--optimizer", "momentum"]
@@ -151,14 +152,14 @@ def curves(checks):
                        curve(checks, o, e, r, p, n))
 
 
-def sanitizer(checks, tool):
+def sanitizer(checks, tool, name, precision):
     program = shutil.which("compute-sanitizer")
     if not program:
         raise Skip("no compute-sanitizer")
     if os.environ.get("TASUKI_GPU_PRELOAD"):
         raise Skip("a stand-in, no GPU")
-    checks.train([*network(checks, "cnn"), "--device", "cuda", "--stages", "1"],
-                 [program, "--tool", tool, "--error-exitcode", "9"])
+    checks.train([*network(checks, name), "--device", "cuda", "--stages", "1", "--precision",
+                  precision], [program, "--tool", tool, "--error-exitcode", "9"])
 
 
 def digits(checks):
@@ -283,8 +284,7 @@ def of_log(log, event):
 
 def beside_pytorch(checks, chosen, precision, took):
     figures = {}
-    variants = ["eager"] + (["compile"] if checks.args.compile else [])
-    for variant in variants:
+    for variant in filter(None, checks.args.beside.split(",")):
         theirs, peak = seconds_of_pytorch(chosen, checks.args.steps, precision,
                                           variant == "compile")
         figures.update({f"PyTorch {variant} ms": 1e3 * theirs,
@@ -402,7 +402,9 @@ def run_all(checks, wanted):
                            lambda n=name, p=precision: torch_curve(checks, n, p))
     if "sanitizer" in wanted:
         for tool in ("memcheck", "racecheck", "initcheck"):
-            checks.row("sanitizer", tool, lambda t=tool: sanitizer(checks, t))
+            for name, precision in SANITIZED:
+                checks.row("sanitizer", f"{tool}, {name}, {precision}",
+                           lambda t=tool, n=name, p=precision: sanitizer(checks, t, n, p))
     if "capacity" in wanted:
         checks.row("capacity", "BERT, bf16", lambda: capacity(checks, checks.args.capacity))
     if "speed" in wanted:
@@ -428,9 +430,9 @@ def main():
                         help="that are timed; all but digits need a Python with torch and onnx")
     parser.add_argument("--precisions", default="float32,tf32,bf16",
                         help="in which they are timed; fp16 is there, too")
-    parser.add_argument("--compile", action=argparse.BooleanOptionalAction,
-                        default=not os.environ.get("TASUKI_GPU_PRELOAD"),
-                        help="time torch.compile, too")
+    parser.add_argument("--beside", metavar="eager,compile",
+                        default="eager" if os.environ.get("TASUKI_GPU_PRELOAD") else "eager,compile",
+                        help="what of PyTorch is timed, too")
     parser.add_argument("--models", metavar="FOLDER",
                         help="where exported networks are, and stay for the next run")
     parser.add_argument("--tables", action="store_true",
