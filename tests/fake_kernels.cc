@@ -3,6 +3,7 @@
 #define CUDA_EMULATED
 #include "kernels/cuda/attention.cu"
 #include "kernels/cuda/channels.cu"
+#include "kernels/cuda/columns.cu"
 #include "kernels/cuda/dropout.cu"
 #include "kernels/cuda/index.cu"
 #include "kernels/cuda/move.cu"

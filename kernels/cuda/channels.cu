@@ -64,36 +64,6 @@ CUDA_DEVICE void channel_pieces(const struct cuda_channels &l, double *shared)
     }
 }
 
-// The same for four neighbouring channels, which share mean and inverse.
-template <typename REAL> CUDA_DEVICE void channel_fours(const struct cuda_channels &l)
-{
-    int64_t fours = l.length / 4, n = l.groups * l.chunks * l.length;
-
-    CUDA_EACH(i, l.groups * l.chunks * fours) {
-        struct channel_piece p = channel_piece_of(l, i / fours * l.length + i % fours * 4);
-        int64_t at = i / fours * l.length + p.channel;
-        double sum[4] = { 0, 0, 0, 0 }, product[4] = { 0, 0, 0, 0 };
-
-        CUDA_UNROLL
-        for (int64_t s = p.first; s < p.end; s++) {
-            int64_t four = (p.group * l.samples + s) * fours + i % fours;
-            int64_t stat = p.stat + s * l.stat_sample;
-            float4 d = four_of((const REAL *)l.dy, four), x = four_of((const REAL *)l.x, four);
-            float mean = l.mean ? l.mean[stat] : 0, inverse = l.inverse[stat];
-
-            sum[0] += (double)d.x, sum[1] += (double)d.y, sum[2] += (double)d.z, sum[3] += (double)d.w;
-            product[0] += (double)d.x * (double)((x.x - mean) * inverse);
-            product[1] += (double)d.y * (double)((x.y - mean) * inverse);
-            product[2] += (double)d.z * (double)((x.z - mean) * inverse);
-            product[3] += (double)d.w * (double)((x.w - mean) * inverse);
-        }
-        for (int k = 0; k < 4; k++) {
-            l.parts[at + k] = sum[k];
-            l.parts[n + at + k] = product[k];
-        }
-    }
-}
-
 // Of a block that takes columns of four channels, in the rows of a chunk: the part of a thread.
 struct channel_column {
     struct channel_piece piece;
@@ -210,8 +180,6 @@ CUDA_KERNEL(kernel_channels, cuda_channels)
         return;
     if (l.columns)
         CUDA_BY_TYPE(l.narrow, channel_columns, l, shared);
-    else if (l.fours)
-        CUDA_BY_TYPE(l.narrow, channel_fours, l);
     else
         CUDA_BY_TYPE(l.narrow, channel_pieces, l, shared);
 }
@@ -269,8 +237,15 @@ CUDA_KERNEL(kernel_weight_grad, cuda_weight_grad)
 extern "C" cudaError_t cuda_launch_weight_grad(cudaStream_t stream,
                                                const struct cuda_weight_grad *l)
 {
-    cudaError_t code = launch_channels(stream, &l->channels);
+    const struct cuda_channels *c = &l->channels;
+    struct cuda_columns columns = { c->samples, c->length, c->length, l->cut, c->narrow, c->dy, c->x,
+                                    c->mean, c->inverse, (float *)c->parts,
+                                    { l->dbias, l->dscale }, 1, l->add };
+    cudaError_t code;
 
+    if (l->cut.chunks && cuda_has_words(c->dy) && cuda_has_words(c->x))
+        return launch_columns(stream, &columns);
+    code = launch_channels(stream, c);
     return code != cudaSuccess ? code
                                : CUDA_LAUNCH(kernel_weight_grad,
                                              cuda_grid(l->channels.length, CUDA_BLOCK),

@@ -94,11 +94,11 @@ size_t cuda_output_bytes(const struct cuda_kernel *kernel);     /* of output 0 *
 enum cuda_narrow cuda_narrow_of(const struct cuda_kernel *kernel, int operand);
 /* Of an element of a value of this type. */
 size_t cuda_element_bytes(const struct cuda_kernel *kernel, enum dtype dtype);
-/* Is it aligned to words? NULL is. */
-static inline bool cuda_has_words(const void *x)
-{
-    return (uintptr_t)x % CUDA_WORD == 0;
-}
+/* How cuda_reduce and cuda_weight_grad cut [rows, columns], whose rows are 'pitch' elements apart, into
+ * pieces that are summed up; 0 chunks where that is not for them. The bytes of the parts.
+ */
+size_t cuda_plan_columns(struct cuda_cut *cut, int64_t rows, int64_t columns, int64_t pitch,
+                         enum cuda_narrow narrow);
 /* Sums of what a walk over x has in one place of its operand 0; the bytes of the parts. */
 size_t cuda_plan_sum(struct cuda_reduce *reduce, const struct walk *walk);
 /* The walk over output 0, with operands as the digest has them. */

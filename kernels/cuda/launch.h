@@ -10,6 +10,7 @@
 #ifndef TASUKI_KERNELS_CUDA_LAUNCH_H
 #define TASUKI_KERNELS_CUDA_LAUNCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,12 @@ struct step_state;      /* kernels/step.h */
 #define CUDA_WORD 16            /* bytes that a thread reads or writes at once */
 
 enum cuda_narrow { CUDA_WIDE, CUDA_BFLOAT16, CUDA_FLOAT16 };    /* CUDA_WIDE: float32 after all */
+
+/* Is it aligned to words? NULL is. */
+static inline bool cuda_has_words(const void *x)
+{
+    return (uintptr_t)x % CUDA_WORD == 0;
+}
 
 #include "kernels/cuda/launch_dense.h"
 

@@ -6,8 +6,6 @@
 #ifndef TASUKI_KERNELS_CUDA_LAUNCH_ROWS_H
 #define TASUKI_KERNELS_CUDA_LAUNCH_ROWS_H
 
-#include <stdbool.h>
-
 #define CUDA_PARTS 1024         /* of a sum over all that there is */
 #define CUDA_KEPT 4             /* words of a row that a thread keeps in registers */
 
@@ -77,6 +75,14 @@ struct cuda_norm_grad {
     void *dx;
 };
 
+/* Sums over rows, cut: a block makes those of a chunk of the rows and so many words of columns, which
+ * divide its threads. 0 chunks: not so.
+ */
+struct cuda_cut {
+    int64_t chunks, chunk;
+    int words;
+};
+
 /* Two sums for each channel of each group of [groups, samples, length, after]: of dy and of dy
  * times normalised x, or, without dy, of x and its square. Mean and inverse are at
  * group * stat_group + sample * stat_sample + channel / stat_channels.
@@ -85,19 +91,19 @@ struct cuda_channels {
     int64_t groups, samples, length, after;
     int64_t chunks, chunk;      /* of samples; samples in one */
     int team;                   /* the threads of a block share a channel and chunk */
-    int fours;                  /* a thread takes four channels, which are neighbours */
     int columns;                /* not 0: so many times four are a block's, 'after' is 1 */
     enum cuda_narrow narrow;
     const void *dy, *x;
     const float *mean, *inverse;                    /* mean NULL: 0 */
     int64_t stat_group, stat_sample, stat_channels;
     const bool *training;       /* set: nothing is done unless that is */
-    double *parts;              /* [2, groups, chunks, length] */
+    double *parts;              /* [2, groups, chunks, length]; room for those of a cut */
 };
 
 /* dscale and dbias of all norms but the BatchNorm: one group. Either may be NULL. */
 struct cuda_weight_grad {
     struct cuda_channels channels;
+    struct cuda_cut cut;        /* if dy and x are aligned to words */
     float *dscale, *dbias;
     int add;
 };
@@ -135,13 +141,13 @@ struct cuda_reduce {
     struct cuda_axes kept, inner;
     int64_t chunks, chunk;      /* of 'inner'; elements in one */
     int team;                   /* the threads of a block share an output and chunk */
-    int fours;                  /* a thread takes four outputs, which are neighbours in x */
+    struct cuda_cut cut;        /* of the sums over the rows of a matrix, if x is aligned to words */
     double scale;               /* of a sum */
     enum cuda_narrow narrow;
     const void *x;
     const float *y;
     float *out;
-    double *parts;              /* [chunks, outputs], where there are several chunks */
+    double *parts;              /* [chunks, outputs], where there are several; room for those of the cut */
     int add;
 };
 

@@ -64,7 +64,7 @@ CUDA_DEVICE void norm_rows(const struct cuda_norm &l, float *shared)
 }
 
 // For a loop over the words that a thread keeps of a row: its k-th is the row's i-th.
-#define EACH_KEPT(k, i, threads)                                                          \
+#define EACH_KEPT_WORD(k, i, threads)                                                     \
     CUDA_UNROLL_ALL                                                                       \
     for (int k = 0, i = (int)threadIdx.x & ((threads) - 1); k < CUDA_KEPT; k++, i += (threads))
 
@@ -81,11 +81,11 @@ CUDA_DEVICE void keep_words(const struct cuda_norm &l, int64_t start, int n,
     uint4 word[CUDA_KEPT], other[CUDA_KEPT];
     float y[CUDA_WIDTH(REAL)];
 
-    EACH_KEPT(k, i, l.kept)
+    EACH_KEPT_WORD(k, i, l.kept)
         word[k] = word_at(l.x, start + i, i < n);
-    EACH_KEPT(k, i, l.kept)
+    EACH_KEPT_WORD(k, i, l.kept)
         other[k] = word_at(l.other, start + i, l.sum && i < n);
-    EACH_KEPT(k, i, l.kept) {
+    EACH_KEPT_WORD(k, i, l.kept) {
         spread_word<REAL>(word[k], x[k]);
         if (!l.sum)
             continue;
@@ -134,14 +134,14 @@ CUDA_DEVICE void norm_words(const struct cuda_norm &l)
             mean = sum / (float)l.rows.length;
         }
         sum = 0;
-        EACH_KEPT(k, i, l.kept)
+        EACH_KEPT_WORD(k, i, l.kept)
             for (int j = 0; j < CUDA_WIDTH(REAL); j++) {
                 x[k][j] = i < n ? x[k][j] - mean : 0;
                 sum += x[k][j] * x[k][j];
             }
         warps_sums<1>(&sum, l.kept, shared);
         inverse = 1 / sqrtf(sum / (float)l.rows.length + (float)l.epsilon);
-        EACH_KEPT(k, i, l.kept)
+        EACH_KEPT_WORD(k, i, l.kept)
             if (i < n)
                 put_normed<REAL>(l, start, i, inverse, x[k]);
         if (n == 0 || threadIdx.x % l.kept)
@@ -240,11 +240,11 @@ CUDA_DEVICE void slope_words(const struct cuda_norm_grad &l)
         float mean = n && l.mean ? l.mean[row] : 0, inverse = n ? l.inverse[row] : 0;
         float d[CUDA_WIDTH(REAL)], normed[CUDA_WIDTH(REAL)], sums[2] = { 0, 0 };
 
-        EACH_KEPT(k, i, l.kept) {
+        EACH_KEPT_WORD(k, i, l.kept) {
             dy[k] = word_at(l.dy, start + i, i < n);
             x[k] = word_at(l.x, start + i, i < n);
         }
-        EACH_KEPT(k, i, l.kept) {
+        EACH_KEPT_WORD(k, i, l.kept) {
             if (i >= n)
                 continue;
             slope_factors<REAL>(l, i, mean, inverse, dy[k], x[k], d, normed);
@@ -256,7 +256,7 @@ CUDA_DEVICE void slope_words(const struct cuda_norm_grad &l)
         warps_sums<2>(sums, l.kept, shared);
         sums[0] = l.mean ? sums[0] / (float)l.rows.length : 0;
         sums[1] /= (float)l.rows.length;
-        EACH_KEPT(k, i, l.kept) {
+        EACH_KEPT_WORD(k, i, l.kept) {
             if (i >= n)
                 continue;
             slope_factors<REAL>(l, i, mean, inverse, dy[k], x[k], d, normed);

@@ -468,7 +468,7 @@ static int make_attention_grad(struct cuda_kernel *k, const struct graph *graph,
     const struct attention *a = &k->digest->attention;
     bool sums = k->digest->n_outputs > 3 && k->digest->out[3].elements >= 0;
     struct turn p = turn_of(k, most_at_once(k));
-    struct cuda_reduce reduce = { 0 };
+    struct cuda_reduce reduce = { .narrow = k->narrow };
     size_t parts = sums ? plan_mask(a, &reduce) : 0;
 
     (void)graph, (void)node;

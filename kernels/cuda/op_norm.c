@@ -123,16 +123,13 @@ static int make_norm_grad(struct cuda_kernel *k, const struct graph *graph, int 
 /* Weights --------------------------------------------------------------------------------- */
 
 /* Cut the samples so that there are enough pieces; the workspace holds what each finds. */
-static int plan_channels(struct cuda_kernel *k, struct cuda_channels *c, bool gradient)
+static int plan_channels(struct cuda_kernel *k, struct cuda_channels *c)
 {
     int64_t channels = c->groups * c->length, most;
 
     c->team = c->after >= 8 || (channels < 64 && c->samples * c->after > 256);
-    c->fours = gradient && !c->team && c->after == 1 && c->length % 4 == 0 &&
-               c->stat_channels % 4 == 0;
     /* A team is many threads already. */
-    c->chunks = (c->team ? PIECES : c->fours ? PIECES * 128 : PIECES * 32) /
-                (channels ? channels : 1);
+    c->chunks = (c->team ? PIECES : PIECES * 32) / (channels ? channels : 1);
     most = c->samples * c->after / (SMALL_PIECE * (c->team ? 16 : 1));
     if (c->chunks > most)
         c->chunks = most;
@@ -154,7 +151,7 @@ static void plan_columns(struct cuda_kernel *k, struct cuda_channels *c)
 {
     int64_t across, chunks = PIECES / 4, most = c->samples / SMALL_PIECE;
 
-    c->team = c->fours = 0;
+    c->team = 0;
     c->columns = 32;
     while (c->columns > 1 && c->columns / 2 * 4 >= c->length)
         c->columns /= 2;
@@ -189,6 +186,8 @@ static int make_weight_grad(struct cuda_kernel *k, const struct graph *graph, in
 {
     const struct kernel *d = k->digest;
     struct cuda_channels *c = &k->launch.weight_grad.channels;
+    size_t parts = 0;
+    int status;
 
     (void)graph, (void)node;
     *c = (struct cuda_channels){ .groups = 1, .samples = d->before, .length = d->length,
@@ -199,10 +198,16 @@ static int make_weight_grad(struct cuda_kernel *k, const struct graph *graph, in
         c->length = d->before * d->length;
         c->after = d->after;
         c->stat_sample = d->before;
+    } else {
+        parts = cuda_plan_columns(&k->launch.weight_grad.cut, c->samples, c->length, c->length,
+                                  k->narrow);
     }
     k->run = run_weight_grad;
     k->accumulates = true;
-    return cuda_is_f32(k) ? plan_channels(k, c, true) : -1;
+    status = plan_channels(k, c);
+    if (k->workspace < parts)
+        k->workspace = parts;
+    return cuda_is_f32(k) ? status : -1;
 }
 
 /* BatchNorm ------------------------------------------------------------------------------- */
@@ -226,7 +231,7 @@ static float *batchnorm_stats(const struct cuda_channels *c, const struct kernel
 
 static int plan_batchnorm(struct cuda_kernel *k, struct cuda_channels *c)
 {
-    int status = plan_channels(k, c, false);
+    int status = plan_channels(k, c);
 
     if (k->last && c->length % 4 == 0 && c->samples > 0)
         plan_columns(k, c);

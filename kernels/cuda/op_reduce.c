@@ -5,6 +5,14 @@
 #define PIECES 2048             /* that keep a large GPU busy */
 #define MOST_CHUNKS 512         /* that one thread adds up at the end */
 
+/* Of cuda_plan_columns(). */
+#define MOST_COLUMN_WORDS 32
+#define FEWEST_COLUMN_WORDS 8
+#define BLOCK_THREADS 256
+#define COLUMN_BLOCKS 384       /* as many as a large GPU runs at once, three a multiprocessor */
+#define COLUMN_ROWS 4           /* that a thread reads at once */
+#define MOST_COLUMN_ROWS 64     /* that it adds up in float32 */
+
 /* One more axis; one that continues the last is merged with it. */
 static void add_axis(struct cuda_axes *axes, int64_t dim, int64_t stride)
 {
@@ -22,20 +30,42 @@ static void add_axis(struct cuda_axes *axes, int64_t dim, int64_t stride)
     axes->stride[axes->rank++] = stride;
 }
 
+size_t cuda_plan_columns(struct cuda_cut *cut, int64_t rows, int64_t columns, int64_t pitch,
+                         enum cuda_narrow narrow)
+{
+    int64_t width = narrow ? 8 : 4, words = columns / width, lanes, strips, chunk;
+
+    *cut = (struct cuda_cut){ .words = MOST_COLUMN_WORDS };
+    while (cut->words > FEWEST_COLUMN_WORDS && cut->words / 2 >= words)
+        cut->words /= 2;
+    lanes = BLOCK_THREADS / cut->words;
+    if (columns % width || pitch % width || words == 0 || rows < lanes)
+        return 0;
+    strips = (words + cut->words - 1) / cut->words;
+    chunk = (rows * strips + COLUMN_BLOCKS - 1) / COLUMN_BLOCKS;
+    lanes *= COLUMN_ROWS;
+    chunk = (chunk + lanes - 1) / lanes * lanes;
+    if (chunk > lanes / COLUMN_ROWS * MOST_COLUMN_ROWS)
+        chunk = lanes / COLUMN_ROWS * MOST_COLUMN_ROWS;
+    cut->chunk = chunk;
+    cut->chunks = (rows + chunk - 1) / chunk;
+    return cut->chunks > 1 ? 2 * (size_t)(cut->chunks * columns) * sizeof(float) : 0;
+}
+
 /* Enough pieces, none of them small; the workspace holds what each finds. */
 static size_t plan_reduce(struct cuda_reduce *l)
 {
     int64_t outputs = l->kept.elements, n = l->inner.elements, most;
+    size_t parts = 0, cut = 0;
 
     /* Neighbours read together what lies together: threads of a team along the inner axes. */
     l->team = n > 16 && (outputs < PIECES || l->inner.rank == 0 ||
                          l->inner.stride[l->inner.rank - 1] == 1);
     if (l->team && outputs >= 64 && l->kept.rank && l->kept.stride[l->kept.rank - 1] == 1)
         l->team = 0;
-    l->fours = l->kind == CUDA_SUM && !l->team && l->kept.rank == 1 && l->kept.stride[0] == 1 &&
-               outputs % 4 == 0 && l->inner.rank == 1 && l->inner.stride[0] % 4 == 0;
-    l->chunks = (l->team ? PIECES : l->fours ? PIECES * 128 : PIECES * 32) /
-                (outputs ? outputs : 1);
+    if (l->kind == CUDA_SUM && l->kept.rank == 1 && l->kept.stride[0] == 1 && l->inner.rank == 1)
+        cut = cuda_plan_columns(&l->cut, n, outputs, l->inner.stride[0], l->narrow);
+    l->chunks = (l->team ? PIECES : PIECES * 32) / (outputs ? outputs : 1);
     most = n / (l->team ? 1024 : 64);
     if (l->chunks > most)
         l->chunks = most;
@@ -46,7 +76,9 @@ static size_t plan_reduce(struct cuda_reduce *l)
     l->chunk = (n + l->chunks - 1) / l->chunks;
     if (l->chunk)
         l->chunks = (n + l->chunk - 1) / l->chunk;
-    return l->chunks > 1 ? (size_t)(outputs * l->chunks) * sizeof(double) : 0;
+    if (l->chunks > 1)
+        parts = (size_t)(outputs * l->chunks) * sizeof(double);
+    return parts > cut ? parts : cut;
 }
 
 /* Of the walk over x, whose entry 0 has stride 0 along what is summed over. */

@@ -118,30 +118,6 @@ CUDA_DEVICE double reduce_any(const struct cuda_reduce &l, const REAL *x, int64_
     return sum;
 }
 
-// Sums of four neighbours each.
-template <typename REAL> CUDA_DEVICE void reduce_fours(const struct cuda_reduce &l)
-{
-    int64_t fours = l.kept.elements / 4, step = l.inner.stride[0] / 4;
-
-    CUDA_EACH(i, fours * l.chunks) {
-        int64_t four = i % fours, first = i / fours * l.chunk;
-        int64_t end = first + l.chunk < l.inner.elements ? first + l.chunk : l.inner.elements;
-        double sum[4] = { 0, 0, 0, 0 };
-
-        CUDA_UNROLL
-        for (int64_t e = first; e < end; e++) {
-            float4 x = four_of((const REAL *)l.x, e * step + four);
-
-            sum[0] += (double)x.x, sum[1] += (double)x.y, sum[2] += (double)x.z, sum[3] += (double)x.w;
-        }
-        for (int k = 0; k < 4; k++)
-            if (l.chunks > 1)
-                l.parts[i / fours * l.kept.elements + 4 * four + k] = sum[k];
-            else
-                reduce_put(l, 4 * four + k, sum[k]);
-    }
-}
-
 template <typename REAL>
 CUDA_DEVICE void reduce_chunks(const struct cuda_reduce &l, double *shared)
 {
@@ -167,10 +143,7 @@ CUDA_KERNEL(kernel_reduce, cuda_reduce)
 {
     __shared__ double shared[CUDA_BLOCK];
 
-    if (l.fours)
-        CUDA_BY_TYPE(l.narrow, reduce_fours, l);
-    else
-        CUDA_BY_TYPE(l.narrow, reduce_chunks, l, shared);
+    CUDA_BY_TYPE(l.narrow, reduce_chunks, l, shared);
 }
 
 // out[outputs] of parts[chunks, outputs]
@@ -188,10 +161,15 @@ CUDA_KERNEL(kernel_reduce_parts, cuda_reduce)
 
 extern "C" cudaError_t cuda_launch_reduce(cudaStream_t stream, const struct cuda_reduce *l)
 {
-    cudaError_t code = CUDA_LAUNCH(kernel_reduce,
-                                   team_blocks(l->kept.elements * l->chunks, l->team),
-                                   team_threads(l->chunk, l->team), l, stream);
+    struct cuda_columns columns = { l->inner.elements, l->kept.elements, l->inner.stride[0], l->cut,
+                                    l->narrow, l->x, NULL, NULL, NULL, (float *)l->parts,
+                                    { l->out, NULL }, l->scale, l->add };
+    cudaError_t code;
 
+    if (l->cut.chunks && cuda_has_words(l->x))
+        return launch_columns(stream, &columns);
+    code = CUDA_LAUNCH(kernel_reduce, team_blocks(l->kept.elements * l->chunks, l->team),
+                       team_threads(l->chunk, l->team), l, stream);
     return code != cudaSuccess || l->chunks == 1
                ? code
                : CUDA_LAUNCH(kernel_reduce_parts, cuda_grid(l->kept.elements, CUDA_BLOCK),

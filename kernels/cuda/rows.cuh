@@ -108,6 +108,23 @@ struct cuda_total {
 
 cudaError_t launch_total(cudaStream_t stream, const struct cuda_total *l);
 
+/* out[0] = scale times the sums over the rows of dy[rows, columns], whose rows are 'pitch' elements apart;
+ * out[1] where x is there of dy times normalised x. Either may be NULL; mean NULL: 0.
+ */
+struct cuda_columns {
+    int64_t rows, columns, pitch;
+    struct cuda_cut cut;
+    enum cuda_narrow narrow;
+    const void *dy, *x;
+    const float *mean, *inverse;
+    float *parts;               /* [2, chunks, columns] */
+    float *out[2];
+    double scale;
+    int add;
+};
+
+cudaError_t launch_columns(cudaStream_t stream, const struct cuda_columns *l);
+
 /* Blocks of a sum over n elements: each makes one of at most CUDA_PARTS parts. */
 static inline unsigned part_blocks(int64_t n)
 {

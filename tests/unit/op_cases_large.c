@@ -25,13 +25,14 @@ static void log_softmax(struct op_case *c)
 /* Samples enough for several pieces of their sum; and rows that one, two, four and eight warps keep in
  * registers, or none can.
  */
-#define NORMS 9
+#define NORMS 11
 
 static void norm(struct op_case *c, const char *op, bool added, bool biased)
 {
     static const int shapes[NORMS][3] = { { B, 160, 70 }, { B, 150, 8 }, { B, 1, 700 },
                                           { B, 33, 32 }, { B, 5, 1024 }, { B, 3, 1032 },
-                                          { B, 1, 3000 }, { B, 3, 4096 }, { B, 1, 8200 } };
+                                          { B, 1, 3000 }, { B, 3, 4096 }, { B, 1, 8200 },
+                                          { B, 333, 72 }, { B, 130, 264 } };
     const int *dim = shapes[case_choose(c, 1, NORMS)];
     int ids[4] = { case_real(c, 3, dim, 0.1, 2) }, n = 1;
 
@@ -126,22 +127,31 @@ static void reduce_l2(struct op_case *c)
     reduce(c, "ReduceL2");
 }
 
-/* Its gradients are sums over samples, of few and of many columns. */
+/* Its gradients are sums over samples, of few and of many columns, by words or not. */
 static void addition(struct op_case *c)
 {
-    int ids[2] = { case_real(c, 3, DIMS(B, 160, 70), 0, 2),
-                   case_bit(c, 0) ? case_real(c, 1, DIMS(70), 0, 2)
-                                  : case_real(c, 2, DIMS(160, 1), 0, 2) };
+    int which = case_choose(c, 1, 3), ids[2];
 
+    ids[0] = case_real(c, 3, which == 2 ? DIMS(B, 16, 528) : DIMS(B, 160, 70), 0, 2);
+    ids[1] = which == 0   ? case_real(c, 2, DIMS(160, 1), 0, 2)
+             : which == 1 ? case_real(c, 1, DIMS(70), 0, 2)
+                          : case_real(c, 1, DIMS(528), 0, 2);
     case_node(c, "Add", 2, ids, 1);
     case_infer(c);
 }
 
-/* For the gradient of a bias. */
+/* For the gradient of a bias: columns that are no words, less than a strip, and parts of strips; rows
+ * of one chunk, of many and of what is no whole one.
+ */
+#define BIASES 6
+
 static void linear(struct op_case *c)
 {
-    int ids[3] = { case_real(c, 3, DIMS(B, 160, 3), 0, 1), case_real(c, 2, DIMS(3, 70), 0, 1),
-                   case_real(c, 1, DIMS(70), 0, 1) };
+    static const int shapes[BIASES][2] = { { 160, 70 },  { 160, 8 },   { 333, 72 },
+                                           { 97, 520 }, { 700, 264 }, { 9, 1024 } };
+    const int *dim = shapes[case_choose(c, 1, BIASES)];
+    int ids[3] = { case_real(c, 3, DIMS(B, dim[0], 3), 0, 1), case_real(c, 2, DIMS(3, dim[1]), 0, 1),
+                   case_real(c, 1, dim + 1, 0, 1) };
 
     case_node(c, "Linear", 3, ids, 1);
     case_infer(c);
@@ -241,8 +251,8 @@ const struct op_kind op_kinds_large[] = {
     { "ReduceMax", 5, reduce_max },
     { "ReduceMin", 5, reduce_min },
     { "ReduceL2", 5, reduce_l2 },
-    { "Add", 2, addition },
-    { "Linear", 1, linear },
+    { "Add", 3, addition },
+    { "Linear", BIASES, linear },
     { "GlobalAveragePool", 1, global_average_pool },
     { "CrossEntropySum", 16, cross_entropy },
     { "MseSum", 1, squared_error },
