@@ -147,7 +147,7 @@ struct cuda_reduce {
     const void *x;
     const float *y;
     float *out;
-    double *parts;              /* [chunks, outputs], where there are several; room for those of the cut */
+    double *parts;              /* [chunks, outputs] of several chunks; room for those of a cut */
     int add;
 };
 

@@ -30,6 +30,71 @@ template <typename ELEMENT> CUDA_DEVICE void move_elements(const struct cuda_mov
     }
 FOR_EACH_SIZE(MOVE)
 
+#define STEPS 4                 // elements of a thread, all read before one is written
+
+// A move whose places have 32 bits. x / dim is (x * factor / 2^32 + x) >> shift, for all x below 2^31.
+struct cuda_short_move {
+    uint32_t elements;
+    int rank;
+    uint32_t dim[CUDA_RANK], factor[CUDA_RANK], shift[CUDA_RANK];
+    int32_t start[2], stride[2][CUDA_RANK];
+    const void *in;
+    void *out;
+};
+
+// Where the elements 'e' are that a thread has, in both operands.
+CUDA_DEVICE void short_places(const struct cuda_short_move &l, uint32_t *e, uint32_t (*at)[STEPS])
+{
+    CUDA_UNROLL_ALL
+    for (int s = 0; s < STEPS; s++)
+        at[0][s] = (uint32_t)l.start[0], at[1][s] = (uint32_t)l.start[1];
+    for (int k = l.rank - 1; k > 0; k--) {
+        uint32_t dim = l.dim[k], factor = l.factor[k], shift = l.shift[k];
+        uint32_t from = (uint32_t)l.stride[0][k], to = (uint32_t)l.stride[1][k];
+
+        CUDA_UNROLL_ALL
+        for (int s = 0; s < STEPS; s++) {
+            uint32_t next = ((uint32_t)((uint64_t)e[s] * factor >> 32) + e[s]) >> shift;
+            uint32_t index = e[s] - next * dim;
+
+            at[0][s] += index * from;
+            at[1][s] += index * to;
+            e[s] = next;
+        }
+    }
+    CUDA_UNROLL_ALL
+    for (int s = 0; s < STEPS; s++) {
+        at[0][s] += e[s] * (uint32_t)l.stride[0][0];
+        at[1][s] += e[s] * (uint32_t)l.stride[1][0];
+    }
+}
+
+template <typename ELEMENT> CUDA_DEVICE void move_steps(const struct cuda_short_move &l)
+{
+    uint32_t first = blockIdx.x * (CUDA_BLOCK * STEPS) + threadIdx.x, e[STEPS], at[2][STEPS];
+    ELEMENT own[STEPS] = {};
+
+    CUDA_UNROLL_ALL
+    for (int s = 0; s < STEPS; s++)
+        e[s] = first + s * CUDA_BLOCK;
+    short_places(l, e, at);
+    CUDA_UNROLL_ALL
+    for (int s = 0; s < STEPS; s++)
+        if (first + s * CUDA_BLOCK < l.elements)
+            own[s] = ((const ELEMENT *)l.in)[(int32_t)at[0][s]];
+    CUDA_UNROLL_ALL
+    for (int s = 0; s < STEPS; s++)
+        if (first + s * CUDA_BLOCK < l.elements)
+            ((ELEMENT *)l.out)[(int32_t)at[1][s]] = own[s];
+}
+
+#define SHORT_MOVE(size, type)                                                            \
+    CUDA_KERNEL(kernel_short_move_##size, cuda_short_move)                                \
+    {                                                                                     \
+        move_steps<type>(l);                                                              \
+    }
+FOR_EACH_SIZE(SHORT_MOVE)
+
 CUDA_KERNEL(kernel_move_add, cuda_move)
 {
     CUDA_EACH(e, l.walk.elements) {
@@ -116,18 +181,62 @@ static int size_index(int size)
     return i;
 }
 
+// The shift is the logarithm of what is no less: T. Granlund, P. Montgomery, Division by invariant
+// integers using multiplication, PLDI 1994, figure 4.1.
+static void set_divisor(struct cuda_short_move *l, int k, uint32_t dim)
+{
+    uint32_t shift = 0;
+
+    while (((uint64_t)1 << shift) < dim)
+        shift++;
+    l->dim[k] = dim;
+    l->shift[k] = shift;
+    l->factor[k] = (uint32_t)(((((uint64_t)1 << shift) - dim) << 32) / dim + 1);
+}
+
+// Has the move places of 32 bits?
+static bool shorten(struct cuda_short_move *to, const struct cuda_move *from)
+{
+    const struct cuda_walk *w = &from->walk;
+
+    if (w->elements > INT32_MAX - CUDA_BLOCK * STEPS)
+        return false;
+    *to = { (uint32_t)w->elements, w->rank, {}, {}, {}, {}, {}, from->in, from->out };
+    for (int k = 0; k < w->rank; k++)
+        set_divisor(to, k, (uint32_t)w->dim[k]);
+    for (int i = 0; i < 2; i++) {
+        int64_t reach = w->start[i];
+
+        for (int k = 0; k < w->rank; k++)
+            reach += (w->dim[k] - 1) * (w->stride[i][k] < 0 ? -w->stride[i][k] : w->stride[i][k]);
+        if (reach > INT32_MAX)
+            return false;
+        to->start[i] = (int32_t)w->start[i];
+        for (int k = 0; k < w->rank; k++)
+            to->stride[i][k] = w->dim[k] == 1 ? 0 : (int32_t)w->stride[i][k];
+    }
+    return true;
+}
+
 #define MOVE_KERNEL(size, type) (const void *)kernel_move_##size,
+#define SHORT_MOVE_KERNEL(size, type) (const void *)kernel_short_move_##size,
 
 cudaError_t cuda_launch_move(cudaStream_t stream, const struct cuda_move *launch)
 {
     static const void *const kernels[] = { FOR_EACH_SIZE(MOVE_KERNEL) };
+    static const void *const shorter[] = { FOR_EACH_SIZE(SHORT_MOVE_KERNEL) };
     unsigned grid = cuda_grid(launch->walk.elements, CUDA_BLOCK);
+    struct cuda_short_move l;
 
     if (launch->add)
         return CUDA_LAUNCH(kernel_move_add, grid, CUDA_BLOCK, launch, stream);
     if (launch->across >= 0)
         return CUDA_LAUNCH(kernel_move_across, cuda_grid(count_tiles(launch), 1), CUDA_BLOCK,
                            launch, stream);
+    if (shorten(&l, launch))
+        return CUDA_LAUNCH(shorter[size_index(launch->size)],
+                           (l.elements + CUDA_BLOCK * STEPS - 1) / (CUDA_BLOCK * STEPS), CUDA_BLOCK,
+                           &l, stream);
     return CUDA_LAUNCH(kernels[size_index(launch->size)], grid, CUDA_BLOCK, launch, stream);
 }
 

@@ -237,7 +237,64 @@ static void attention(struct op_case *c)
     case_infer(c);
 }
 
+/* Some thousand words of 16 bytes, or of less: heads, and the way back. */
+static void transpose(struct op_case *c)
+{
+    static const int shapes[][4] = { { B, 40, 6, 64 }, { B, 6, 40, 64 }, { B, 31, 6, 66 },
+                                     { B, 70, 5, 3 }, { 3, B, 20, 80 } };
+
+    case_unary(c, "Transpose", case_real(c, 4, shapes[case_choose(c, 1, 5)], 0, 2));
+    case_list(c, "perm", 4, c->variant == 4 ? (const int64_t[]){ 1, 2, 0, 3 }
+                                            : (const int64_t[]){ 0, 2, 1, 3 });
+    case_infer(c);
+}
+
+/* Of words, of what is not as wide, and of a width that is prime. */
+static const int64_t widths[][3] = { { 128, 128, 128 }, { 64, 4, 72 }, { 30, 31, 2 } };
+
+static void concat(struct op_case *c)
+{
+    const int64_t *width = widths[case_choose(c, 1, 3)];
+    int ids[3];
+
+    for (int i = 0; i < 3; i++)
+        ids[i] = case_real(c, 3, DIMS(B, 60, (int)width[i]), 0, 2);
+    case_node(c, "Concat", 3, ids, 1);
+    case_attr(c, "axis", 2);
+    case_infer(c);
+}
+
+static void split(struct op_case *c)
+{
+    const int64_t *width = widths[case_choose(c, 1, 3)];
+    int x = case_real(c, 3, DIMS(B, 60, (int)(width[0] + width[1] + width[2])), 0, 2);
+
+    case_node(c, "Split", 1, &x, 3);
+    case_attr(c, "axis", 2);
+    case_list(c, "split", 3, width);
+    case_infer(c);
+}
+
+/* Rows from one on, every other one, and backwards. */
+static void slice(struct op_case *c)
+{
+    static const int64_t starts[] = { 1, 0, 59 }, ends[] = { 60, 60, 2 }, steps[] = { 1, 2, -1 };
+    static const int64_t axis = 1;
+    int i = case_choose(c, 1, 3);
+
+    case_unary(c, "Slice", case_real(c, 3, DIMS(B, 60, 128), 0, 2));
+    case_list(c, "starts", 1, &starts[i]);
+    case_list(c, "ends", 1, &ends[i]);
+    case_list(c, "axes", 1, &axis);
+    case_list(c, "steps", 1, &steps[i]);
+    case_infer(c);
+}
+
 const struct op_kind op_kinds_large[] = {
+    { "Transpose", 5, transpose },
+    { "Concat", 3, concat },
+    { "Split", 3, split },
+    { "Slice", 3, slice },
     { "Attention", 20, attention },
     { "Softmax", 4, softmax },
     { "LogSoftmax", 4, log_softmax },
