@@ -623,8 +623,13 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor
             CUDNN_NUMERICAL_NOTE_FFT, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
             CUDNN_NUMERICAL_NOTE_TENSOR_CORE };
 
-        *n = d->engine == RANDOM ? 2 : d->engine == TENSOR;
-        memcpy(values, d->engine == TENSOR ? notes + 2 : notes, (size_t)*n * sizeof(notes[0]));
+        *n = d->engine == RANDOM ? 2 : d->engine == TENSOR || d->engine == COMPILED;
+        memcpy(values, d->engine == RANDOM ? notes : notes + 2, (size_t)*n * sizeof(notes[0]));
+    } else if (name == CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE && type == CUDNN_TYPE_BEHAVIOR_NOTE) {
+        static const cudnnBackendBehaviorNote_t compiled = CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
+
+        *n = d->engine == COMPILED;
+        memcpy(values, &compiled, (size_t)*n * sizeof(compiled));
     } else if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE && type == CUDNN_TYPE_INT64)
         *(int64_t *)values = config_of(d)->engine == HUNGRY ? INT64_MAX : WORKSPACE;
     else
@@ -671,7 +676,9 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     MAY_FAIL();
     REQUIRE(handle->stream_set, "on which stream?");
     REQUIRE(fake_living(plan)->final && p->final, "not finished");
-    REQUIRE(config->engine == GOOD || config->engine == TENSOR, "engine %d", (int)config->engine);
+    REQUIRE(config->engine == GOOD || config->engine == TENSOR ||
+                (config->engine == COMPILED && !is_one_convolution(fake_living(config->graph))),
+            "engine %d", (int)config->engine);
     if (!is_one_convolution(fake_living(config->graph))) {
         fake_graph_execute(fake_living(config->graph), p, handle->stream);
         return CUDNN_STATUS_SUCCESS;

@@ -22,7 +22,7 @@
         }                                                           \
     } while (0)
 
-enum engine { RANDOM, REFUSING, HUNGRY, TENSOR, GOOD, ENGINES };
+enum engine { RANDOM, REFUSING, HUNGRY, COMPILED, TENSOR, GOOD, ENGINES };
 
 struct attribute {
     cudnnBackendAttributeName_t name;

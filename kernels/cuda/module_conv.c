@@ -160,13 +160,18 @@ static bool note_fits(const void *context, cudnnBackendNumericalNote_t note)
     }
 }
 
+/* For what there is another way of nothing is compiled. */
 static int choose(struct cuda_conv_plan *p, struct err *err)
 {
-    const struct cudnn_choice choice = { note_fits, &p->what, WORKSPACE_LIMIT };
+    struct cudnn_choice choice = { note_fits, &p->what, WORKSPACE_LIMIT, false };
     cudnnBackendDescriptor_t operation;
 
-    return build_operation(p, &operation, err)
-               ? -1 : cudnn_choose(&p->cudnn, &operation, 1, &choice, err);
+    if (build_operation(p, &operation, err) ||
+        cudnn_choose(&p->cudnn, &operation, 1, &choice, err))
+        return -1;
+    choice.compiles = true;
+    return p->cudnn.execution || p->what.wide_w
+               ? 0 : cudnn_choose(&p->cudnn, &operation, 1, &choice, err);
 }
 
 /* The table -------------------------------------------------------------------------------- */

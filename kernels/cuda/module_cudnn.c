@@ -102,6 +102,20 @@ int cudnn_build(struct cudnn_plan *p, cudnnBackendDescriptorType_t type,
 
 /* Choosing --------------------------------------------------------------------------------- */
 
+static bool is_compiled_now(cudnnBackendDescriptor_t engine)
+{
+    cudnnBackendBehaviorNote_t notes[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
+    int64_t n = 0;
+
+    if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE,
+                                 COUNT(notes), &n, notes) != CUDNN_STATUS_SUCCESS)
+        return false;
+    for (int64_t i = 0; i < n && i < COUNT(notes); i++)
+        if (notes[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION)
+            return true;
+    return false;
+}
+
 static int config_fits(struct cudnn_plan *p, const struct cudnn_choice *choice,
                        cudnnBackendDescriptor_t config, bool *fits, struct err *err)
 {
@@ -118,6 +132,7 @@ static int config_fits(struct cudnn_plan *p, const struct cudnn_choice *choice,
             cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
                                      CUDNN_TYPE_NUMERICAL_NOTE, COUNT(notes), &n,
                                      notes) == CUDNN_STATUS_SUCCESS;
+    *fits = *fits && (choice->compiles || !is_compiled_now(engine));
     if (!*fits)
         return 0;
     p->on_tensor_cores = false;

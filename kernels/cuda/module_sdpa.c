@@ -352,7 +352,7 @@ static bool note_fits(const void *what, cudnnBackendNumericalNote_t note)
 
 static int choose(struct cuda_sdpa_plan *p, struct err *err)
 {
-    const struct cudnn_choice choice = { note_fits, NULL, WORKSPACE_LIMIT };
+    const struct cudnn_choice choice = { note_fits, NULL, WORKSPACE_LIMIT, true };
     struct graph g = { .plan = &p->cudnn, .what = &p->what, .next = VIRTUAL, .err = err };
 
     if (p->what.gradient)
