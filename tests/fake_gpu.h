@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/fake_real.h"
@@ -30,10 +31,12 @@ extern "C" void fake_barrier(void);
 #define __syncthreads() fake_barrier()
 
 /* All threads of the block call it, as they come to a barrier. */
-static inline float __shfl_xor_sync(unsigned, float x, int far)
+static inline float __shfl_xor_sync(unsigned mask, float x, int far)
 {
     static float all[1024];
 
+    if (mask != 0xffffffff || blockDim.x % 32)
+        abort();
     all[threadIdx.x] = x;
     __syncthreads();
     x = all[threadIdx.x ^ (unsigned)far];

@@ -160,7 +160,7 @@ static bool note_fits(const void *context, cudnnBackendNumericalNote_t note)
     }
 }
 
-/* For what there is another way of nothing is compiled. */
+/* For what there is another way of, and for what runs well without, nothing is compiled. */
 static int choose(struct cuda_conv_plan *p, struct err *err)
 {
     struct cudnn_choice choice = { note_fits, &p->what, WORKSPACE_LIMIT, false };
@@ -169,9 +169,11 @@ static int choose(struct cuda_conv_plan *p, struct err *err)
     if (build_operation(p, &operation, err) ||
         cudnn_choose(&p->cudnn, &operation, 1, &choice, err))
         return -1;
+    if (p->what.wide_w || (p->cudnn.execution && (p->cudnn.on_tensor_cores || !p->what.narrow)))
+        return 0;
     choice.compiles = true;
-    return p->cudnn.execution || p->what.wide_w
-               ? 0 : cudnn_choose(&p->cudnn, &operation, 1, &choice, err);
+    p->cudnn.execution = NULL;
+    return cudnn_choose(&p->cudnn, &operation, 1, &choice, err);
 }
 
 /* The table -------------------------------------------------------------------------------- */

@@ -214,7 +214,8 @@ int cudnn_choose(struct cudnn_plan *p, const cudnnBackendDescriptor_t *operation
     if (cudnn_build(p, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, list, COUNT(list), &graph, err) ||
         (try_mode(p, choice, graph, CUDNN_HEUR_MODE_A, err) && !p->unknown))
         return -1;
-    return p->execution ? 0 : try_mode(p, choice, graph, CUDNN_HEUR_MODE_FALLBACK, err);
+    return p->execution || !choice->compiles
+               ? 0 : try_mode(p, choice, graph, CUDNN_HEUR_MODE_FALLBACK, err);
 }
 
 /* Running ---------------------------------------------------------------------------------- */

@@ -37,7 +37,8 @@ struct cudnn_choice {
     cudnn_note_fits *note_fits;
     const void *what;
     int64_t workspace_limit;
-    bool compiles;              /* take engines that are compiled now, which can take seconds */
+    bool compiles;              /* take engines that are compiled now, which can take seconds, and what
+                                 * is there for the worst case */
 };
 
 int cudnn_open(struct cuda_device *device, struct err *err);

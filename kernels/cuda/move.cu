@@ -199,7 +199,7 @@ static bool shorten(struct cuda_short_move *to, const struct cuda_move *from)
 {
     const struct cuda_walk *w = &from->walk;
 
-    if (w->elements > INT32_MAX - CUDA_BLOCK * STEPS)
+    if (w->elements == 0 || w->elements > INT32_MAX - CUDA_BLOCK * STEPS)
         return false;
     *to = { (uint32_t)w->elements, w->rank, {}, {}, {}, {}, {}, from->in, from->out };
     for (int k = 0; k < w->rank; k++)

@@ -328,17 +328,34 @@ static int64_t turned_of(const struct cuda_kernel *k, bool gradient)
     return bits | (int64_t)turned[gradient ? CUDA_GRAD_Y : n] << CUDA_SDPA_Y;
 }
 
+static bool is_turned(const struct cuda_kernel *k)
+{
+    bool any = false;
+
+    for (int i = 0; i < k->digest->n_inputs + k->digest->n_outputs; i++)
+        any = any || k->turned_operand[i];
+    return any;
+}
+
+/* Nothing else reads operands that are turned. */
+static int refuse(struct cuda_kernel *k)
+{
+    if (!k->failed && is_turned(k))
+        k->failed = err_set(k->err, "%s: cuDNN no longer has this attention", k->device->name) < 0;
+    return -1;
+}
+
 static int make_fused(struct cuda_kernel *k, bool gradient)
 {
     struct cuda_sdpa sdpa;
 
     if (!k->narrow || !can_be_fused(&k->digest->attention) || !wants_all(k, gradient ? 3 : 2) ||
         (gradient && k->digest->n_inputs <= CUDA_GRAD_Y))
-        return -1;
+        return refuse(k);
     sdpa = fused(k->device, &k->digest->attention, gradient, turned_of(k, gradient));
     k->failed = k->device->cuda->sdpa_new(k->device->gpu, &sdpa, &k->sdpa, k->err) < 0;
     if (!k->sdpa)
-        return -1;
+        return refuse(k);
     k->workspace = k->device->cuda->sdpa_workspace(k->sdpa);
     k->run = gradient ? run_fused_gradient : run_fused;
     return 0;

@@ -233,8 +233,10 @@ static int plan_batchnorm(struct cuda_kernel *k, struct cuda_channels *c)
 {
     int status = plan_channels(k, c);
 
-    if (k->last && c->length % 4 == 0 && c->samples > 0)
+    if (k->last && c->length % 4 == 0 && c->groups * c->samples * c->length > 0) {
         plan_columns(k, c);
+        status = 0;
+    }
     k->workspace += 2 * (size_t)(c->groups * c->length) * sizeof(float);
     return cuda_is_f32(k) ? status : -1;
 }

@@ -50,14 +50,16 @@ static int first_reader(const struct graph *graph, int value, int n_nodes)
     return -1;
 }
 
-/* Where the time of a node that lowering added belongs: to what reads it, else to what made
- * its input.
+/* Where the time of a node that lowering added belongs: to what reads it, through views, else to what
+ * made its input.
  */
 static int answers_for(const struct graph *graph, int node, int n_original)
 {
     const struct node *n = &graph->nodes[node];
     int reader = n->n_outputs > 0 ? first_reader(graph, n->outputs[0], n_original) : -1;
 
+    while (reader >= 0 && graph->nodes[reader].op->flags & OP_VIEW)
+        reader = first_reader(graph, graph->nodes[reader].outputs[0], n_original);
     if (reader >= 0)
         return reader;
     reader = n->n_inputs > 0 && n->inputs[0] >= 0 ? graph->values[n->inputs[0]].producer : -1;
